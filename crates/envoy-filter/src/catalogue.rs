@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use config::istio::envoy_filter::{ApplyTo, PatchContext, PatchOperation};
-use flow::{Reads, Relation, Rule};
+use flow::Reads;
 use model::audience::{
     ClusterAudience, ClusterKey, ListenerAudience, PatchedCluster, PatchedListener, ProxyClass, ResourceKey,
 };
@@ -50,81 +50,69 @@ impl PatchedCatalogue {
     }
 }
 
-/// All clusters of an audience with patches.
-pub struct PatchedClusterCatalogue;
-
-impl Relation for PatchedClusterCatalogue {
-    const NAME: &'static str = "patched cluster catalogue";
-    type Key = Arc<ClusterAudience>;
-    type Row = PatchedCatalogue;
+flow::rule! {
+    /// All clusters of an audience with patches.
+    pub PatchedClusterCatalogue: Arc<ClusterAudience> => PatchedCatalogue = "patched cluster catalogue", derive_patched_cluster_catalogue;
 }
 
-impl Rule for PatchedClusterCatalogue {
-    fn derive(cx: &Reads<'_>, audience: &Arc<ClusterAudience>) -> Option<PatchedCatalogue> {
-        let plain = cx.get::<ClusterCatalogue>(&audience.plain())?;
-        let patches = chosen(cx, &audience.filters);
-        let mut removed = BTreeSet::new();
-        let mut entries = Vec::with_capacity(plain.entries.len());
-        for (name, key) in &plain.entries {
-            let ResourceKey::Cluster(cluster) = key else {
-                entries.push((name.clone(), key.clone()));
-                continue;
-            };
-            let matching = matching_cluster(audience, name, cluster, &patches);
-            if takes_away(&matching, |_| true, &mut removed) {
-                continue;
-            }
-            let merged: Vec<&Chosen> = matching.into_iter().filter(|patch| patch.operation.merges()).collect();
-            let key = match merged.is_empty() {
-                true => key.clone(),
-                false => ResourceKey::PatchedCluster(Arc::new(PatchedCluster {
-                    cluster: cluster.clone(),
-                    filters: refer(merged.into_iter()),
-                })),
-            };
-            entries.push((name.clone(), key));
+fn derive_patched_cluster_catalogue(cx: &Reads<'_>, audience: &Arc<ClusterAudience>) -> Option<PatchedCatalogue> {
+    let plain = cx.get::<ClusterCatalogue>(&audience.plain())?;
+    let patches = chosen(cx, &audience.filters);
+    let mut removed = BTreeSet::new();
+    let mut entries = Vec::with_capacity(plain.entries.len());
+    for (name, key) in &plain.entries {
+        let ResourceKey::Cluster(cluster) = key else {
+            entries.push((name.clone(), key.clone()));
+            continue;
+        };
+        let matching = matching_cluster(audience, name, cluster, &patches);
+        if takes_away(&matching, |_| true, &mut removed) {
+            continue;
         }
-        let added = added(&audience.class, ApplyTo::Cluster, &patches);
-        Some(PatchedCatalogue::new(entries, added, removed))
+        let merged: Vec<&Chosen> = matching.into_iter().filter(|patch| patch.operation.merges()).collect();
+        let key = match merged.is_empty() {
+            true => key.clone(),
+            false => ResourceKey::PatchedCluster(Arc::new(PatchedCluster {
+                cluster: cluster.clone(),
+                filters: refer(merged.into_iter()),
+            })),
+        };
+        entries.push((name.clone(), key));
     }
+    let added = added(&audience.class, ApplyTo::Cluster, &patches);
+    Some(PatchedCatalogue::new(entries, added, removed))
 }
 
-/// All listeners of an audience with patches.
-pub struct PatchedListenerCatalogue;
-
-impl Relation for PatchedListenerCatalogue {
-    const NAME: &'static str = "patched listener catalogue";
-    type Key = Arc<ListenerAudience>;
-    type Row = PatchedCatalogue;
+flow::rule! {
+    /// All listeners of an audience with patches.
+    pub PatchedListenerCatalogue: Arc<ListenerAudience> => PatchedCatalogue = "patched listener catalogue", derive_patched_listener_catalogue;
 }
 
-impl Rule for PatchedListenerCatalogue {
-    fn derive(cx: &Reads<'_>, audience: &Arc<ListenerAudience>) -> Option<PatchedCatalogue> {
-        let plain = cx.get::<ListenerCatalogue>(&audience.plain())?;
-        let patches = chosen(cx, &audience.filters);
-        let mut removed = BTreeSet::new();
-        let mut entries = Vec::with_capacity(plain.entries.len());
-        for (name, key) in &plain.entries {
-            let ResourceKey::Listener(listener) = key else {
-                entries.push((name.clone(), key.clone()));
-                continue;
-            };
-            let matching: Vec<&Chosen> = patches.iter().filter(|patch| may_touch(patch, listener)).collect();
-            if takes_away(&matching, |patch| patch.apply_to == ApplyTo::Listener, &mut removed) {
-                continue;
-            }
-            let key = match matching.is_empty() {
-                true => key.clone(),
-                false => ResourceKey::PatchedListener(Arc::new(PatchedListener {
-                    listener: listener.clone(),
-                    filters: refer(matching.into_iter()),
-                })),
-            };
-            entries.push((name.clone(), key));
+fn derive_patched_listener_catalogue(cx: &Reads<'_>, audience: &Arc<ListenerAudience>) -> Option<PatchedCatalogue> {
+    let plain = cx.get::<ListenerCatalogue>(&audience.plain())?;
+    let patches = chosen(cx, &audience.filters);
+    let mut removed = BTreeSet::new();
+    let mut entries = Vec::with_capacity(plain.entries.len());
+    for (name, key) in &plain.entries {
+        let ResourceKey::Listener(listener) = key else {
+            entries.push((name.clone(), key.clone()));
+            continue;
+        };
+        let matching: Vec<&Chosen> = patches.iter().filter(|patch| may_touch(patch, listener)).collect();
+        if takes_away(&matching, |patch| patch.apply_to == ApplyTo::Listener, &mut removed) {
+            continue;
         }
-        let added = added(&audience.class, ApplyTo::Listener, &patches);
-        Some(PatchedCatalogue::new(entries, added, removed))
+        let key = match matching.is_empty() {
+            true => key.clone(),
+            false => ResourceKey::PatchedListener(Arc::new(PatchedListener {
+                listener: listener.clone(),
+                filters: refer(matching.into_iter()),
+            })),
+        };
+        entries.push((name.clone(), key));
     }
+    let added = added(&audience.class, ApplyTo::Listener, &patches);
+    Some(PatchedCatalogue::new(entries, added, removed))
 }
 
 /// Whether one of these patches removes the resource.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use config::istio::EnvoyFilter;
 use config::istio::envoy_filter::{ApplyTo, EnvoyConfigPatch, ObjectMatch, PatchContext, PatchOperation, patch_value};
-use flow::{Reads, Relation, Rule};
+use flow::Reads;
 use model::audience::FilterRef;
 use model::service::ObjectId;
 use protos::dynamic::{DynamicMessage, Fault};
@@ -13,20 +13,14 @@ use registry::inputs::EnvoyFilters;
 
 use crate::outcome::PatchId;
 
-/// Compiled EnvoyFilters.
-pub struct CompiledFilters;
-
-impl Relation for CompiledFilters {
-    const NAME: &'static str = "compiled envoy filters";
-    type Key = ObjectId;
-    type Row = CompiledFilter;
+flow::rule! {
+    /// Compiled EnvoyFilters.
+    pub CompiledFilters: ObjectId => CompiledFilter = "compiled envoy filters", derive_compiled_filters;
 }
 
-impl Rule for CompiledFilters {
-    fn derive(cx: &Reads<'_>, id: &ObjectId) -> Option<CompiledFilter> {
-        let object = cx.get::<EnvoyFilters>(id)?;
-        Some(CompiledFilter::of(id, &object.spec))
-    }
+fn derive_compiled_filters(cx: &Reads<'_>, id: &ObjectId) -> Option<CompiledFilter> {
+    let object = cx.get::<EnvoyFilters>(id)?;
+    Some(CompiledFilter::of(id, &object.spec))
 }
 
 /// A compiled EnvoyFilter.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use config::istio::envoy_filter::{ApplyTo, PatchOperation};
-use flow::{Reads, Relation, Rule};
+use flow::Reads;
 use model::audience::ExtensionAudience;
 use model::xds::Resource;
 use protos::dynamic::encode_dynamic;
@@ -11,24 +11,18 @@ use protos::dynamic::encode_dynamic;
 use crate::compile::chosen;
 use crate::resources_of::name_of;
 
-/// The extension configurations of an audience, by name.
-pub struct Extensions;
-
-impl Relation for Extensions {
-    const NAME: &'static str = "extension configurations";
-    type Key = (Arc<ExtensionAudience>, Arc<str>);
-    type Row = Resource;
+flow::rule! {
+    /// The extension configurations of an audience, by name.
+    pub Extensions: (Arc<ExtensionAudience>, Arc<str>) => Resource = "extension configurations", derive_extensions;
 }
 
-impl Rule for Extensions {
-    fn derive(cx: &Reads<'_>, (audience, name): &(Arc<ExtensionAudience>, Arc<str>)) -> Option<Resource> {
-        let patches = chosen(cx, &audience.filters);
-        let named = patches.iter().rev().find(|patch| {
-            patch.apply_to == ApplyTo::ExtensionConfig
-                && patch.operation == PatchOperation::Add
-                && name_of(patch).as_deref() == Some(&**name)
-        });
-        let value = named?.value.as_ref()?;
-        Some(Resource::new(name.clone(), encode_dynamic(value)))
-    }
+fn derive_extensions(cx: &Reads<'_>, (audience, name): &(Arc<ExtensionAudience>, Arc<str>)) -> Option<Resource> {
+    let patches = chosen(cx, &audience.filters);
+    let named = patches.iter().rev().find(|patch| {
+        patch.apply_to == ApplyTo::ExtensionConfig
+            && patch.operation == PatchOperation::Add
+            && name_of(patch).as_deref() == Some(&**name)
+    });
+    let value = named?.value.as_ref()?;
+    Some(Resource::new(name.clone(), encode_dynamic(value)))
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use config::istio::envoy_filter::{ApplyTo, PatchContext};
 use envoy::{Clusters, Listeners};
-use flow::{Reads, Relation, Rule};
+use flow::Reads;
 use model::audience::{FilterRef, PatchedCluster, PatchedListener};
 use model::listener::{Direction, ListenerSpec};
 use model::service::ObjectId;
@@ -15,64 +15,46 @@ use crate::apply;
 use crate::compile::{Chosen, CompiledFilters, CompiledPatch, chosen};
 use crate::outcome::{Outcomes, Patched};
 
-/// Patched clusters.
-pub struct PatchedClusters;
-
-impl Relation for PatchedClusters {
-    const NAME: &'static str = "patched clusters";
-    type Key = Arc<PatchedCluster>;
-    type Row = Patched;
+flow::rule! {
+    /// Patched clusters.
+    pub PatchedClusters: Arc<PatchedCluster> => Patched = "patched clusters", derive_patched_clusters;
 }
 
-impl Rule for PatchedClusters {
-    fn derive(cx: &Reads<'_>, key: &Arc<PatchedCluster>) -> Option<Patched> {
-        let plain = cx.get::<Clusters>(&key.cluster)?;
-        let patches = chosen(cx, &key.filters);
-        Some(patched(&plain, ApplyTo::Cluster, &key.filters, |message, outcomes| {
-            apply::cluster(message, &patches, outcomes);
-        }))
-    }
+fn derive_patched_clusters(cx: &Reads<'_>, key: &Arc<PatchedCluster>) -> Option<Patched> {
+    let plain = cx.get::<Clusters>(&key.cluster)?;
+    let patches = chosen(cx, &key.filters);
+    Some(patched(&plain, ApplyTo::Cluster, &key.filters, |message, outcomes| {
+        apply::cluster(message, &patches, outcomes);
+    }))
 }
 
-/// Patched listeners.
-pub struct PatchedListeners;
-
-impl Relation for PatchedListeners {
-    const NAME: &'static str = "patched listeners";
-    type Key = Arc<PatchedListener>;
-    type Row = Patched;
+flow::rule! {
+    /// Patched listeners.
+    pub PatchedListeners: Arc<PatchedListener> => Patched = "patched listeners", derive_patched_listeners;
 }
 
-impl Rule for PatchedListeners {
-    fn derive(cx: &Reads<'_>, key: &Arc<PatchedListener>) -> Option<Patched> {
-        let plain = cx.get::<Listeners>(&key.listener)?;
-        let context = context_of(&key.listener);
-        let patches: Vec<Chosen> = chosen(cx, &key.filters)
-            .into_iter()
-            .filter(|p| p.is_for(context))
-            .collect();
-        Some(patched(&plain, ApplyTo::Listener, &key.filters, |message, outcomes| {
-            apply::listener(message, &patches, outcomes);
-        }))
-    }
+fn derive_patched_listeners(cx: &Reads<'_>, key: &Arc<PatchedListener>) -> Option<Patched> {
+    let plain = cx.get::<Listeners>(&key.listener)?;
+    let context = context_of(&key.listener);
+    let patches: Vec<Chosen> = chosen(cx, &key.filters)
+        .into_iter()
+        .filter(|p| p.is_for(context))
+        .collect();
+    Some(patched(&plain, ApplyTo::Listener, &key.filters, |message, outcomes| {
+        apply::listener(message, &patches, outcomes);
+    }))
 }
 
-/// Resources that patches add, by EnvoyFilter and index of the patch.
-pub struct AddedResources;
-
-impl Relation for AddedResources {
-    const NAME: &'static str = "added resources";
-    type Key = (ObjectId, u16);
-    type Row = Resource;
+flow::rule! {
+    /// Resources that patches add, by EnvoyFilter and index of the patch.
+    pub AddedResources: (ObjectId, u16) => Resource = "added resources", derive_added_resources;
 }
 
-impl Rule for AddedResources {
-    fn derive(cx: &Reads<'_>, (id, index): &(ObjectId, u16)) -> Option<Resource> {
-        let filter = cx.get::<CompiledFilters>(id)?;
-        let patch = filter.patches.get(usize::from(*index))?.as_ref()?;
-        let name = name_of(patch)?;
-        Some(Resource::new(name, encode_dynamic(patch.value.as_ref()?)))
-    }
+fn derive_added_resources(cx: &Reads<'_>, (id, index): &(ObjectId, u16)) -> Option<Resource> {
+    let filter = cx.get::<CompiledFilters>(id)?;
+    let patch = filter.patches.get(usize::from(*index))?.as_ref()?;
+    let name = name_of(patch)?;
+    Some(Resource::new(name, encode_dynamic(patch.value.as_ref()?)))
 }
 
 /// The context of a listener.

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use config::istio::envoy_filter::{ApplyTo, PatchOperation};
 use envoy::{RouteConfigs, TableOptions, VirtualHosts};
-use flow::{Reads, Relation, Rule};
+use flow::Reads;
 use model::audience::{Filters, RouteAudience, VirtualHostSpec};
 use model::xds::Resource;
 use protos::dynamic::{DynamicMessage, Value, descriptor, encode_dynamic};
@@ -19,13 +19,9 @@ use crate::compile::{Chosen, chosen, refer};
 use crate::matching::{TableFacts, matches_host, outbound};
 use crate::outcome::{Left, Outcomes, Patched};
 
-/// Patched virtual hosts, each encoded as the `virtual_hosts` field of a table; absent if a patch removes it.
-pub struct PatchedVirtualHosts;
-
-impl Relation for PatchedVirtualHosts {
-    const NAME: &'static str = "patched virtual hosts";
-    type Key = Arc<PatchedHost>;
-    type Row = HostRow;
+flow::rule! {
+    /// Patched virtual hosts, each encoded as the `virtual_hosts` field of a table; absent if a patch removes it.
+    pub PatchedVirtualHosts: Arc<PatchedHost> => HostRow = "patched virtual hosts", derive_patched_virtual_hosts;
 }
 
 /// A virtual host, and the patches that may match it.
@@ -48,83 +44,75 @@ pub struct HostRow {
     left: Box<[Left]>,
 }
 
-impl Rule for PatchedVirtualHosts {
-    fn derive(cx: &Reads<'_>, key: &Arc<PatchedHost>) -> Option<HostRow> {
-        let plain = cx.get::<VirtualHosts>(&key.host)?;
-        let unchanged = || HostRow {
-            body: (*plain).clone(),
-            domains: key.host.domains.iter().map(|domain| domain.to_string()).collect(),
-            left: Outcomes::default().left(&key.filters),
-        };
-        let Some(host) = decode_hosts(&plain).pop() else {
-            return Some(unchanged());
-        };
-        let mut outcomes = Outcomes::default();
-        let host = apply::virtual_host(host, &chosen(cx, &key.filters), &mut outcomes)?;
-        Some(HostRow {
-            domains: domains(&host),
-            body: encode_hosts(vec![host]),
-            left: outcomes.left(&key.filters),
-        })
-    }
+fn derive_patched_virtual_hosts(cx: &Reads<'_>, key: &Arc<PatchedHost>) -> Option<HostRow> {
+    let plain = cx.get::<VirtualHosts>(&key.host)?;
+    let unchanged = || HostRow {
+        body: (*plain).clone(),
+        domains: key.host.domains.iter().map(|domain| domain.to_string()).collect(),
+        left: Outcomes::default().left(&key.filters),
+    };
+    let Some(host) = decode_hosts(&plain).pop() else {
+        return Some(unchanged());
+    };
+    let mut outcomes = Outcomes::default();
+    let host = apply::virtual_host(host, &chosen(cx, &key.filters), &mut outcomes)?;
+    Some(HostRow {
+        domains: domains(&host),
+        body: encode_hosts(vec![host]),
+        left: outcomes.left(&key.filters),
+    })
 }
 
-/// Encoded route tables of audiences with patches.
-pub struct PatchedRouteConfigs;
-
-impl Relation for PatchedRouteConfigs {
-    const NAME: &'static str = "patched route configurations";
-    type Key = (Arc<RouteAudience>, Arc<str>);
-    type Row = Patched;
+flow::rule! {
+    /// Encoded route tables of audiences with patches.
+    pub PatchedRouteConfigs: (Arc<RouteAudience>, Arc<str>) => Patched = "patched route configurations", derive_patched_route_configs;
 }
 
-impl Rule for PatchedRouteConfigs {
-    fn derive(cx: &Reads<'_>, (audience, name): &(Arc<RouteAudience>, Arc<str>)) -> Option<Patched> {
-        let plain = (audience.plain(), name.clone());
-        let facts = TableFacts::discovered(audience, name);
-        let context = outbound(&audience.class);
-        let patches = chosen(cx, &audience.filters).into_iter();
-        let patches: Vec<Chosen> = patches
-            .filter(|patch| patch.is_for(context) && facts.matches(patch))
-            .collect();
-        let mut outcomes = Outcomes::default();
-        if patches.is_empty() {
-            return Some(Patched {
-                resource: (*cx.get::<RouteConfigs>(&plain)?).clone(),
-                left: outcomes.left(&audience.filters),
-            });
-        }
-        let table = cx.get::<RouteTables>(&plain)?;
-        let mut taken: Vec<Vec<String>> = Vec::new();
-        let mut hosts: Vec<Bytes> = Vec::with_capacity(table.virtual_hosts.len());
-        for host in &table.virtual_hosts {
-            let matching: Vec<&Chosen> = patches.iter().filter(|patch| is_of_host(patch, host)).collect();
-            let row = match matching.is_empty() {
-                true => None,
-                false => match changed(cx, host, &table.virtual_hosts, &matching, &mut outcomes) {
-                    Changed::Gone => continue,
-                    Changed::As(row) => Some(row),
-                    Changed::Kept => None,
-                },
-            };
-            match row {
-                Some(row) => {
-                    if !same(&row.domains, host) {
-                        taken.push(row.domains.clone());
-                    }
-                    hosts.push(row.body.clone());
-                }
-                None => hosts.extend(cx.get::<VirtualHosts>(host).map(|row| (*row).clone())),
-            }
-        }
-        add(&patches, &table.virtual_hosts, taken, &mut hosts, &mut outcomes);
-        let body = envoy::route_configuration(name, hosts.iter().map(|host| &**host), None, TableOptions::of(&table));
-        let body = settings(body, &patches, &mut outcomes);
-        Some(Patched {
-            resource: Resource::new(name.clone(), body),
+fn derive_patched_route_configs(cx: &Reads<'_>, (audience, name): &(Arc<RouteAudience>, Arc<str>)) -> Option<Patched> {
+    let plain = (audience.plain(), name.clone());
+    let facts = TableFacts::discovered(audience, name);
+    let context = outbound(&audience.class);
+    let patches = chosen(cx, &audience.filters).into_iter();
+    let patches: Vec<Chosen> = patches
+        .filter(|patch| patch.is_for(context) && facts.matches(patch))
+        .collect();
+    let mut outcomes = Outcomes::default();
+    if patches.is_empty() {
+        return Some(Patched {
+            resource: (*cx.get::<RouteConfigs>(&plain)?).clone(),
             left: outcomes.left(&audience.filters),
-        })
+        });
     }
+    let table = cx.get::<RouteTables>(&plain)?;
+    let mut taken: Vec<Vec<String>> = Vec::new();
+    let mut hosts: Vec<Bytes> = Vec::with_capacity(table.virtual_hosts.len());
+    for host in &table.virtual_hosts {
+        let matching: Vec<&Chosen> = patches.iter().filter(|patch| is_of_host(patch, host)).collect();
+        let row = match matching.is_empty() {
+            true => None,
+            false => match changed(cx, host, &table.virtual_hosts, &matching, &mut outcomes) {
+                Changed::Gone => continue,
+                Changed::As(row) => Some(row),
+                Changed::Kept => None,
+            },
+        };
+        match row {
+            Some(row) => {
+                if !same(&row.domains, host) {
+                    taken.push(row.domains.clone());
+                }
+                hosts.push(row.body.clone());
+            }
+            None => hosts.extend(cx.get::<VirtualHosts>(host).map(|row| (*row).clone())),
+        }
+    }
+    add(&patches, &table.virtual_hosts, taken, &mut hosts, &mut outcomes);
+    let body = envoy::route_configuration(name, hosts.iter().map(|host| &**host), None, TableOptions::of(&table));
+    let body = settings(body, &patches, &mut outcomes);
+    Some(Patched {
+        resource: Resource::new(name.clone(), body),
+        left: outcomes.left(&audience.filters),
+    })
 }
 
 /// The result for a virtual host.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use config::istio::ClientTlsMode;
-use flow::{Reads, Relation, Rule};
+use flow::Reads;
 use model::audience::{ClientView, EndpointsAudience, OutboundKey, OwnWorkload};
 use model::service::{Endpoint, ServiceKey};
 use model::xds::Resource;
@@ -20,13 +20,9 @@ use crate::cluster::{discovery, has_persistent_sessions, is_dns};
 /// The cluster of the bootstrap that stands for the client's own workload.
 const LOCAL_CLUSTER: &str = "local_cluster";
 
-/// Encoded endpoints of outbound clusters, shared by all clients to whom the cluster is the same.
-pub struct LoadAssignments;
-
-impl Relation for LoadAssignments {
-    const NAME: &'static str = "load assignments";
-    type Key = AssignmentKey;
-    type Row = Resource;
+flow::rule! {
+    /// Encoded endpoints of outbound clusters, shared by all clients to whom the cluster is the same.
+    pub LoadAssignments: AssignmentKey => Resource = "load assignments", derive_load_assignments;
 }
 
 /// The facts that decide the endpoints of a cluster.
@@ -38,12 +34,10 @@ pub struct AssignmentKey {
     pub view: ClientView,
 }
 
-impl Rule for LoadAssignments {
-    fn derive(cx: &Reads<'_>, key: &AssignmentKey) -> Option<Resource> {
-        let name = key.cluster.cluster_name();
-        let body = encode(cx, key, &name)?;
-        Some(Resource::new(name, body))
-    }
+fn derive_load_assignments(cx: &Reads<'_>, key: &AssignmentKey) -> Option<Resource> {
+    let name = key.cluster.cluster_name();
+    let body = encode(cx, key, &name)?;
+    Some(Resource::new(name, body))
 }
 
 /// The encoded endpoints of a cluster.
@@ -97,23 +91,17 @@ pub(crate) fn plain_at(
     }
 }
 
-/// The endpoints of a cluster, by its name, as these clients see it. None for a name that means nothing to them.
-pub struct Endpoints;
-
-impl Relation for Endpoints {
-    const NAME: &'static str = "endpoints";
-    type Key = (Arc<EndpointsAudience>, Arc<str>);
-    type Row = Resource;
+flow::rule! {
+    /// The endpoints of a cluster, by its name, as these clients see it. None for a name that means nothing to them.
+    pub Endpoints: (Arc<EndpointsAudience>, Arc<str>) => Resource = "endpoints", derive_endpoints;
 }
 
-impl Rule for Endpoints {
-    fn derive(cx: &Reads<'_>, (audience, name): &(Arc<EndpointsAudience>, Arc<str>)) -> Option<Resource> {
-        if &**name == LOCAL_CLUSTER {
-            return own_instances(cx, audience.own.as_deref()?);
-        }
-        let key = assignment_key(cx, audience, name)?;
-        cx.get::<LoadAssignments>(&key).map(|row| (*row).clone())
+fn derive_endpoints(cx: &Reads<'_>, (audience, name): &(Arc<EndpointsAudience>, Arc<str>)) -> Option<Resource> {
+    if &**name == LOCAL_CLUSTER {
+        return own_instances(cx, audience.own.as_deref()?);
     }
+    let key = assignment_key(cx, audience, name)?;
+    cx.get::<LoadAssignments>(&key).map(|row| (*row).clone())
 }
 
 /// The key of a cluster's assignment for these clients.

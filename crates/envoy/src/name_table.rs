@@ -9,7 +9,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use flow::{Reads, Relation, Rule};
+use flow::Reads;
 use model::audience::{IpFamilies, NameAudience, NameView};
 use model::service::{Endpoint, EndpointAddress, Health, Registry, Resolution, Service, ServiceKey};
 use model::xds::Resource;
@@ -23,45 +23,33 @@ const KUBERNETES: &str = "Kubernetes";
 /// Istio's name for the registry of ServiceEntries.
 const EXTERNAL: &str = "External";
 
-/// The encoded entries of one service.
-pub struct ServiceNames;
-
-impl Relation for ServiceNames {
-    const NAME: &'static str = "names of a service";
-    type Key = (ServiceKey, Arc<NameView>);
-    type Row = Bytes;
+flow::rule! {
+    /// The encoded entries of one service.
+    pub ServiceNames: (ServiceKey, Arc<NameView>) => Bytes = "names of a service", derive_service_names;
 }
 
-impl Rule for ServiceNames {
-    fn derive(cx: &Reads<'_>, (key, view): &(ServiceKey, Arc<NameView>)) -> Option<Bytes> {
-        let service = cx.get::<Services>(key)?;
-        let names = match service.addresses_in(&view.cluster, view.assigned).is_empty() {
-            false => Names::virtual_addresses(&service, view),
-            true => Names::of_instances(cx, &service, view)?,
-        };
-        names.encode(&service)
-    }
+fn derive_service_names(cx: &Reads<'_>, (key, view): &(ServiceKey, Arc<NameView>)) -> Option<Bytes> {
+    let service = cx.get::<Services>(key)?;
+    let names = match service.addresses_in(&view.cluster, view.assigned).is_empty() {
+        false => Names::virtual_addresses(&service, view),
+        true => Names::of_instances(cx, &service, view)?,
+    };
+    names.encode(&service)
 }
 
-/// The encoded name table of an agent.
-pub struct NameTables;
-
-impl Relation for NameTables {
-    const NAME: &'static str = "name tables";
-    type Key = Arc<NameAudience>;
-    type Row = Resource;
+flow::rule! {
+    /// The encoded name table of an agent.
+    pub NameTables: Arc<NameAudience> => Resource = "name tables", derive_name_tables;
 }
 
-impl Rule for NameTables {
-    fn derive(cx: &Reads<'_>, audience: &Arc<NameAudience>) -> Option<Resource> {
-        let services = traffic::name_table::services(cx, &audience.scope).into_iter();
-        let rows: Vec<Arc<Bytes>> = services
-            .filter_map(|service| cx.get::<ServiceNames>(&(service, audience.view.clone())))
-            .collect();
-        let mut table = Writer::with_capacity(rows.iter().map(|row| row.len()).sum());
-        rows.iter().for_each(|row| table.raw(row));
-        Some(Resource::new("", table.finish()))
-    }
+fn derive_name_tables(cx: &Reads<'_>, audience: &Arc<NameAudience>) -> Option<Resource> {
+    let services = traffic::name_table::services(cx, &audience.scope).into_iter();
+    let rows: Vec<Arc<Bytes>> = services
+        .filter_map(|service| cx.get::<ServiceNames>(&(service, audience.view.clone())))
+        .collect();
+    let mut table = Writer::with_capacity(rows.iter().map(|row| row.len()).sum());
+    rows.iter().for_each(|row| table.raw(row));
+    Some(Resource::new("", table.finish()))
 }
 
 /// The names of a service and their addresses.

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use config::core::{CertificatePair, Hidden, Roots};
-use flow::{Reads, Relation, Rule};
+use flow::Reads;
 use model::audience::SecretKey;
 use model::service::ObjectId;
 use model::tls::{AUTHORITIES_SUFFIX, KeyProvider, KeyProviderSort};
@@ -19,41 +19,35 @@ use registry::inputs::{CredentialKey, Credentials};
 
 use crate::parts::duration;
 
-/// Encoded secrets. None where there is none of the name, or what it holds cannot be used.
-pub struct Secrets;
-
-impl Relation for Secrets {
-    const NAME: &'static str = "secrets";
-    type Key = SecretKey;
-    type Row = Resource;
+flow::rule! {
+    /// Encoded secrets. None where there is none of the name, or what it holds cannot be used.
+    pub Secrets: SecretKey => Resource = "secrets", derive_secrets;
 }
 
-impl Rule for Secrets {
-    fn derive(cx: &Reads<'_>, key: &SecretKey) -> Option<Resource> {
-        let object = |name: &str| {
-            let key = CredentialKey {
-                config_map: key.config_map,
-                cluster: key.cluster.clone(),
-                id: ObjectId {
-                    namespace: key.namespace.clone(),
-                    name: name.into(),
-                },
-            };
-            cx.get::<Credentials>(&key)
+fn derive_secrets(cx: &Reads<'_>, key: &SecretKey) -> Option<Resource> {
+    let object = |name: &str| {
+        let key = CredentialKey {
+            config_map: key.config_map,
+            cluster: key.cluster.clone(),
+            id: ObjectId {
+                namespace: key.namespace.clone(),
+                name: name.into(),
+            },
         };
-        let stripped = key.object.strip_suffix(AUTHORITIES_SUFFIX);
-        let content = match (stripped, key.config_map) {
-            (None, false) => pair(object(&key.object)?.pair()?.ok()?, key.key_provider),
-            // A name may end as those do of which only the authorities are wanted.
-            (Some(stripped), false) => roots(object(&key.object).or_else(|| object(stripped))?.roots()?.ok()?),
-            (stripped, true) => roots(object(stripped.unwrap_or(&key.object))?.roots()?.ok()?),
-        };
-        let secret = Secret {
-            name: key.name.to_string(),
-            r#type: Some(content),
-        };
-        Some(Resource::new(key.name.clone(), protos::encode(&secret)))
-    }
+        cx.get::<Credentials>(&key)
+    };
+    let stripped = key.object.strip_suffix(AUTHORITIES_SUFFIX);
+    let content = match (stripped, key.config_map) {
+        (None, false) => pair(object(&key.object)?.pair()?.ok()?, key.key_provider),
+        // A name may end as those do of which only the authorities are wanted.
+        (Some(stripped), false) => roots(object(&key.object).or_else(|| object(stripped))?.roots()?.ok()?),
+        (stripped, true) => roots(object(stripped.unwrap_or(&key.object))?.roots()?.ok()?),
+    };
+    let secret = Secret {
+        name: key.name.to_string(),
+        r#type: Some(content),
+    };
+    Some(Resource::new(key.name.clone(), protos::encode(&secret)))
 }
 
 fn pair(pair: CertificatePair, key_provider: Option<KeyProvider>) -> Type {

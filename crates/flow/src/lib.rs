@@ -1,75 +1,62 @@
 //! The incremental engine: keyed tables, pure rules, exact deltas. It knows nothing of meshes.
 //!
-//! **Inputs** are tables whose rows are committed in [`Batch`]es. **Rules** derive rows: a rule is a pure function of a
-//! key and of what it reads through [`Reads`]. What it read is remembered, and it runs again when any of that changes,
-//! and only then. A relation is a table with a name; the order in which relations are registered is the order in which
-//! they are settled, and a rule reads only those before its own.
+//! ```text
+//!  Batch ──commit──► inputs ──► indexes ──► rules ──► views ──► Delta (the changed cells)
+//!                              each layer re-derives only the cells whose reads changed
+//! ```
 //!
-//! - [`Builder::input`]: rows come from outside.
-//! - [`Builder::index`]: groups the keys of another relation.
-//! - [`Builder::world`]: a rule that holds for each key of another relation.
-//! - [`Builder::view`]: a rule that holds for the keys that somebody subscribed to, or that a living cell reads. When the
-//!   last of them goes, the cell and its edges go, and so does what only it needed.
+//! An **input** is a table whose rows are committed in a [`Batch`]. A **rule** derives rows: it is a pure function of a
+//! key and of the rows that it reads through [`Reads`]. The engine records the reads of every cell and re-derives the
+//! cell when one of them changes, and only then. A relation is a named table. Relations are settled in the order of
+//! registration, and a rule reads only relations that were registered before its own.
 //!
-//! [`Engine::commit`] settles what a change reaches, each cell at most once, stops where a row comes out equal to the one
-//! before, and returns the exact set of changed cells. Absence is a read like any other: a rule that looked for a key in
-//! vain runs again when it comes. Cells of one relation do not depend on each other, so that many of them are derived on
-//! several threads ([`Builder::threads`]); rows, deltas and the numbers of cells do not depend on how many.
+//! | declare | register | rows |
+//! |---|---|---|
+//! | [`input!`] | [`Builder::input`] | committed from outside |
+//! | [`index!`] | [`Builder::index`] | the keys of another relation, grouped |
+//! | [`rule!`] | [`Builder::world`] | derived for each key of another relation |
+//! | [`rule!`] | [`Builder::view`] | derived for keys that are subscribed, or read by a live cell; otherwise dropped |
 //!
-//! A panic in a rule is contained: the cell keeps its last good row, the panic is counted and reported in the
-//! [`Delta`], and the rule runs again when anything changes that it had read until then.
+//! # Invariants
+//!
+//! - [`Engine::commit`] settles each affected cell at most once, stops where a row is unchanged, and returns exactly the
+//!   cells that changed.
+//! - Absence is a read: a rule that looked up a missing key runs again when the key appears.
+//! - Cells of one relation do not depend on each other, so they can be derived on several threads
+//!   ([`Builder::threads`]). Rows, deltas and cell numbers do not depend on the number of threads.
+//! - A panic in a rule is contained. The cell keeps its last good row, the [`Delta`] reports the panic, and the rule
+//!   runs again when a row changes that it had read.
+//! - [`Engine::recompute`] derives everything from the inputs, and [`Engine::agree`] compares the result.
 //!
 //! ```
-//! use flow::{Batch, Engine, Index, Input, Members, Reads, Relation, Rule};
+//! use flow::{Batch, Engine, Reads};
 //!
-//! /// The price of each item.
-//! struct Price;
-//! impl Relation for Price {
-//!     const NAME: &'static str = "price";
-//!     type Key = &'static str;
-//!     type Row = u64;
+//! flow::input! {
+//!     /// The price of each item.
+//!     Price: &'static str => u64 = "price";
+//!     /// A line of an order: order, item and count.
+//!     Line: u32 => (u32, &'static str, u64) = "line";
 //! }
-//! impl Input for Price {}
-//!
-//! /// What each line of an order asks for: order, item and count.
-//! struct Line;
-//! impl Relation for Line {
-//!     const NAME: &'static str = "line";
-//!     type Key = u32;
-//!     type Row = (u32, &'static str, u64);
+//! flow::index! {
+//!     /// The lines of each order.
+//!     LinesOfOrder: u32 => members of Line = "lines of order", order_of_line;
 //! }
-//! impl Input for Line {}
-//!
-//! /// The lines of each order.
-//! struct LinesOfOrder;
-//! impl Relation for LinesOfOrder {
-//!     const NAME: &'static str = "lines of order";
-//!     type Key = u32;
-//!     type Row = Members<u32>;
-//! }
-//! impl Index for LinesOfOrder {
-//!     type Of = Line;
-//!     fn keys(_: &u32, (order, _, _): &(u32, &'static str, u64)) -> Vec<u32> {
-//!         vec![*order]
-//!     }
+//! flow::rule! {
+//!     /// The cost of an order; absent while a price is missing.
+//!     Total: u32 => u64 = "total", total;
 //! }
 //!
-//! /// What an order costs; none as long as a price is missing.
-//! struct Total;
-//! impl Relation for Total {
-//!     const NAME: &'static str = "total";
-//!     type Key = u32;
-//!     type Row = u64;
+//! fn order_of_line(_: &u32, (order, _, _): &(u32, &'static str, u64)) -> Vec<u32> {
+//!     vec![*order]
 //! }
-//! impl Rule for Total {
-//!     fn derive(cx: &Reads<'_>, order: &u32) -> Option<u64> {
-//!         let lines = cx.get::<LinesOfOrder>(order)?;
-//!         let costs = lines.iter().map(|line| {
-//!             let (_, item, count) = *cx.get::<Line>(line)?;
-//!             Some(count * *cx.get::<Price>(&item)?)
-//!         });
-//!         costs.sum()
-//!     }
+//!
+//! fn total(cx: &Reads<'_>, order: &u32) -> Option<u64> {
+//!     let lines = cx.get::<LinesOfOrder>(order)?;
+//!     let costs = lines.iter().map(|line| {
+//!         let (_, item, count) = *cx.get::<Line>(line)?;
+//!         Some(count * *cx.get::<Price>(&item)?)
+//!     });
+//!     costs.sum()
 //! }
 //!
 //! let mut relations = Engine::builder();
@@ -102,6 +89,7 @@ mod audit;
 mod batch;
 mod compare;
 mod core;
+mod declare;
 mod delta;
 mod dependents;
 mod edges;

@@ -4,37 +4,31 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use flow::{Reads, Relation, Rule};
+use flow::Reads;
 use model::service::{Endpoint, ServiceKey};
 
 use crate::ServiceEndpoints;
 
-/// The service accounts of a service's endpoints. None for a service that does not exist.
-pub struct ServiceIdentities;
-
-impl Relation for ServiceIdentities {
-    const NAME: &'static str = "identities of services";
-    type Key = ServiceKey;
-    type Row = Identities;
+flow::rule! {
+    /// The service accounts of a service's endpoints. None for a service that does not exist.
+    pub ServiceIdentities: ServiceKey => Identities = "identities of services", derive_service_identities;
 }
 
 /// Namespace and service account of the endpoints whose account is known.
 pub type Identities = BTreeSet<(Arc<str>, Arc<str>)>;
 
-impl Rule for ServiceIdentities {
-    fn derive(cx: &Reads<'_>, key: &ServiceKey) -> Option<Identities> {
-        let endpoints = cx.get::<ServiceEndpoints>(key)?;
-        let known = endpoints.iter().filter(|e| !e.service_account.is_empty());
-        let all = known.map(|endpoint| (namespace_of(endpoint, key), &endpoint.service_account));
-        // Most endpoints have the same account as the previous one.
-        let mut last = None;
-        let others = all.filter(|account| last.replace(*account) != Some(*account));
-        Some(
-            others
-                .map(|(namespace, account)| (namespace.clone(), account.clone()))
-                .collect(),
-        )
-    }
+fn derive_service_identities(cx: &Reads<'_>, key: &ServiceKey) -> Option<Identities> {
+    let endpoints = cx.get::<ServiceEndpoints>(key)?;
+    let known = endpoints.iter().filter(|e| !e.service_account.is_empty());
+    let all = known.map(|endpoint| (namespace_of(endpoint, key), &endpoint.service_account));
+    // Most endpoints have the same account as the previous one.
+    let mut last = None;
+    let others = all.filter(|account| last.replace(*account) != Some(*account));
+    Some(
+        others
+            .map(|(namespace, account)| (namespace.clone(), account.clone()))
+            .collect(),
+    )
 }
 
 /// The namespace of an endpoint: its workload's, else that of the service.

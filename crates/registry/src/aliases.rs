@@ -6,46 +6,33 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use flow::{Index, Members, Reads, Relation, Rule};
+use flow::Reads;
 use model::service::{Service, ServiceKey};
 use names::Hostname;
 
 use crate::services::Services;
 
-/// Services that are aliases. Most meshes have few or none.
-pub struct AliasServices;
-
-impl Relation for AliasServices {
-    const NAME: &'static str = "alias services";
-    type Key = ();
-    type Row = Members<ServiceKey>;
+flow::index! {
+    /// Services that are aliases. Most meshes have few or none.
+    pub AliasServices: () => members of Services = "alias services", alias_services_keys;
 }
 
-impl Index for AliasServices {
-    type Of = Services;
-    fn keys(_: &ServiceKey, row: &Arc<Service>) -> Vec<()> {
-        row.alias_of.iter().map(|_| ()).collect()
-    }
+fn alias_services_keys(_: &ServiceKey, row: &Arc<Service>) -> Vec<()> {
+    row.alias_of.iter().map(|_| ()).collect()
 }
 
-/// All aliases of the mesh.
-pub struct Aliases;
-
-impl Relation for Aliases {
-    const NAME: &'static str = "aliases";
-    type Key = ();
-    type Row = Arc<AliasTable>;
+flow::rule! {
+    /// All aliases of the mesh.
+    pub Aliases: () => Arc<AliasTable> = "aliases", derive_aliases;
 }
 
-impl Rule for Aliases {
-    fn derive(cx: &Reads<'_>, (): &()) -> Option<Arc<AliasTable>> {
-        let services = cx.get::<AliasServices>(&())?;
-        let named = |key: &ServiceKey| {
-            let target = cx.with::<Services, _>(key, |service| service?.alias_of.clone())?;
-            Some((key.hostname.clone(), target))
-        };
-        Some(Arc::new(AliasTable::new(services.iter().filter_map(named).collect())))
-    }
+fn derive_aliases(cx: &Reads<'_>, (): &()) -> Option<Arc<AliasTable>> {
+    let services = cx.get::<AliasServices>(&())?;
+    let named = |key: &ServiceKey| {
+        let target = cx.with::<Services, _>(key, |service| service?.alias_of.clone())?;
+        Some((key.hostname.clone(), target))
+    };
+    Some(Arc::new(AliasTable::new(services.iter().filter_map(named).collect())))
 }
 
 /// The targets of aliases.

@@ -18,23 +18,8 @@ use config::istio::{
 };
 use config::mesh::{MeshConfig, MeshNetworks};
 use config::multicluster::{ServiceExport, ServiceImport};
-use flow::{Input, Relation};
 use model::proxy::Proxy;
 use model::service::{ObjectId, Registry, SourceId};
-
-/// Declares an input table.
-macro_rules! input {
-    ($(#[$doc:meta])* $name:ident: $key:ty => $row:ty, $label:literal) => {
-        $(#[$doc])*
-        pub struct $name;
-        impl Relation for $name {
-            const NAME: &'static str = $label;
-            type Key = $key;
-            type Row = $row;
-        }
-        impl Input for $name {}
-    };
-}
 
 /// Key of an object that defines services. Kubernetes services sort before service entries, and the configuration
 /// cluster before others.
@@ -242,69 +227,50 @@ pub type ClusterName = (Arc<str>, Arc<str>);
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct ProxyToken(pub u64);
 
-input!(
+flow::input! {
     /// `Service`, `ServiceEntry` and `ServiceImport` objects.
-    ServiceObjects: ServiceObjectKey => ServiceObject, "service objects");
-input!(
+    pub ServiceObjects: ServiceObjectKey => ServiceObject = "service objects";
     /// `Pod` and `WorkloadEntry` objects.
-    WorkloadObjects: WorkloadObjectKey => WorkloadObject, "workload objects");
-input!(
+    pub WorkloadObjects: WorkloadObjectKey => WorkloadObject = "workload objects";
     /// `ServiceExport` objects.
-    ServiceExports: SourceId => Arc<Object<ServiceExport>>, "service exports");
-input!(
+    pub ServiceExports: SourceId => Arc<Object<ServiceExport>> = "service exports";
     /// `EndpointSlice` objects.
-    EndpointSlices: SourceId => Arc<Object<EndpointSlice>>, "endpoint slices");
-input!(
+    pub EndpointSlices: SourceId => Arc<Object<EndpointSlice>> = "endpoint slices";
     /// `Node` objects.
-    Nodes: ClusterName => Arc<Object<Node>>, "nodes");
-input!(
+    pub Nodes: ClusterName => Arc<Object<Node>> = "nodes";
     /// `Namespace` objects.
-    Namespaces: ClusterName => Arc<Object<Namespace>>, "namespaces");
-input!(
+    pub Namespaces: ClusterName => Arc<Object<Namespace>> = "namespaces";
     /// `WorkloadGroup` objects.
-    WorkloadGroups: ObjectId => Arc<Object<WorkloadGroup>>, "workload groups");
-input!(
+    pub WorkloadGroups: ObjectId => Arc<Object<WorkloadGroup>> = "workload groups";
     /// `Gateway`, `VirtualService` and `Ingress` objects.
-    RoutingObjects: RoutingKey => RoutingObject, "routing objects");
-input!(
+    pub RoutingObjects: RoutingKey => RoutingObject = "routing objects";
     /// `IngressClass` objects, by name.
-    IngressClasses: Arc<str> => Arc<Object<IngressClass>>, "ingress classes");
-input!(
+    pub IngressClasses: Arc<str> => Arc<Object<IngressClass>> = "ingress classes";
     /// `DestinationRule` objects.
-    DestinationRules: ObjectId => Arc<Object<DestinationRule>>, "destination rules");
-input!(
+    pub DestinationRules: ObjectId => Arc<Object<DestinationRule>> = "destination rules";
     /// `Sidecar` objects.
-    Sidecars: ObjectId => Arc<Object<Sidecar>>, "sidecars");
-input!(
+    pub Sidecars: ObjectId => Arc<Object<Sidecar>> = "sidecars";
     /// `EnvoyFilter` objects.
-    EnvoyFilters: ObjectId => Arc<Object<EnvoyFilter>>, "envoy filters");
-input!(
+    pub EnvoyFilters: ObjectId => Arc<Object<EnvoyFilter>> = "envoy filters";
     /// `ProxyConfig` objects.
-    ProxyConfigs: ObjectId => Arc<Object<ProxyConfig>>, "proxy configs");
-input!(
+    pub ProxyConfigs: ObjectId => Arc<Object<ProxyConfig>> = "proxy configs";
     /// `PeerAuthentication` objects.
-    PeerAuthentications: ObjectId => Arc<Object<PeerAuthentication>>, "peer authentications");
-input!(
+    pub PeerAuthentications: ObjectId => Arc<Object<PeerAuthentication>> = "peer authentications";
     /// Environment variables of the control plane that mesh-wide settings refer to.
-    Environment: Arc<str> => Hidden, "environment");
-input!(
+    pub Environment: Arc<str> => Hidden = "environment";
     /// Mesh-wide settings; always present.
-    Mesh: () => Arc<MeshSettings>, "mesh");
-input!(
+    pub Mesh: () => Arc<MeshSettings> = "mesh";
     /// The networks of the mesh, if configured.
-    Networks: () => Arc<Object<MeshNetworks>>, "mesh networks");
-input!(
+    pub Networks: () => Arc<Object<MeshNetworks>> = "mesh networks";
     /// `Gateway` objects of the Gateway API.
-    KubeGateways: SourceId => Arc<Object<KubeGateway>>, "gateways of the gateway api");
-input!(
+    pub KubeGateways: SourceId => Arc<Object<KubeGateway>> = "gateways of the gateway api";
     /// Resolved addresses of hostnames, ascending.
-    HostAddresses: Arc<str> => Arc<[IpAddr]>, "addresses of hosts");
-input!(
+    pub HostAddresses: Arc<str> => Arc<[IpAddr]> = "addresses of hosts";
     /// `Secret` and `ConfigMap` objects.
-    Credentials: CredentialKey => CredentialObject, "credentials");
-input!(
+    pub Credentials: CredentialKey => CredentialObject = "credentials";
     /// Connected proxies.
-    Proxies: ProxyToken => Arc<Proxy>, "proxies");
+    pub Proxies: ProxyToken => Arc<Proxy> = "proxies";
+}
 
 /// Declares the tables.
 pub(crate) fn register(b: &mut flow::Builder) {

@@ -3,17 +3,13 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use flow::{Reads, Relation, Rule};
+use flow::Reads;
 
 use crate::inputs::{WorkloadObject, WorkloadObjectKey, WorkloadObjects};
 
-/// Pods with a DNS name. A relation of its own, so that readers do not depend on other changes of pods.
-pub struct PodNames;
-
-impl Relation for PodNames {
-    const NAME: &'static str = "pod names";
-    type Key = WorkloadObjectKey;
-    type Row = PodName;
+flow::rule! {
+    /// Pods with a DNS name. A relation of its own, so that readers do not depend on other changes of pods.
+    pub PodNames: WorkloadObjectKey => PodName = "pod names", derive_pod_names;
 }
 
 /// The DNS name of a pod.
@@ -27,25 +23,23 @@ pub struct PodName {
     pub addresses: Vec<IpAddr>,
 }
 
-impl Rule for PodNames {
-    fn derive(cx: &Reads<'_>, key: &WorkloadObjectKey) -> Option<PodName> {
-        let object = cx.get::<WorkloadObjects>(key)?;
-        let WorkloadObject::Pod(pod) = &*object else {
-            return None;
-        };
-        if pod.spec.subdomain.is_empty() {
-            return None;
-        }
-        let hostname = match pod.spec.hostname.is_empty() {
-            true => &key.id.name,
-            false => &pod.spec.hostname,
-        };
-        Some(PodName {
-            hostname: hostname.clone(),
-            subdomain: pod.spec.subdomain.clone(),
-            addresses: pod.spec.addresses().filter_map(|ip| ip.parse().ok()).collect(),
-        })
+fn derive_pod_names(cx: &Reads<'_>, key: &WorkloadObjectKey) -> Option<PodName> {
+    let object = cx.get::<WorkloadObjects>(key)?;
+    let WorkloadObject::Pod(pod) = &*object else {
+        return None;
+    };
+    if pod.spec.subdomain.is_empty() {
+        return None;
     }
+    let hostname = match pod.spec.hostname.is_empty() {
+        true => &key.id.name,
+        false => &pod.spec.hostname,
+    };
+    Some(PodName {
+        hostname: hostname.clone(),
+        subdomain: pod.spec.subdomain.clone(),
+        addresses: pod.spec.addresses().filter_map(|ip| ip.parse().ok()).collect(),
+    })
 }
 
 /// Adds this module's rules.

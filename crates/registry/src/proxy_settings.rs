@@ -3,40 +3,28 @@
 use std::sync::Arc;
 
 use config::mesh::{ProxyConfig, ProxyConfigOverride};
-use flow::{Reads, Relation, Rule};
+use flow::Reads;
 
 use crate::inputs::{Mesh, MeshSettings};
 
-/// The settings that proxies report, decoded from JSON. Most proxies report the same.
-pub struct ReportedSettings;
-
-impl Relation for ReportedSettings {
-    const NAME: &'static str = "reported settings of proxies";
-    type Key = Arc<str>;
-    type Row = Arc<ProxyConfig>;
+flow::rule! {
+    /// The settings that proxies report, decoded from JSON. Most proxies report the same.
+    pub ReportedSettings: Arc<str> => Arc<ProxyConfig> = "reported settings of proxies", derive_reported_settings;
 }
 
-impl Rule for ReportedSettings {
-    fn derive(_: &Reads<'_>, text: &Arc<str>) -> Option<Arc<ProxyConfig>> {
-        ProxyConfig::parse(text).map(Arc::new)
-    }
+fn derive_reported_settings(_: &Reads<'_>, text: &Arc<str>) -> Option<Arc<ProxyConfig>> {
+    ProxyConfig::parse(text).map(Arc::new)
 }
 
-/// The mesh's settings with the overrides of a proxy.
-pub struct OverriddenMeshes;
-
-impl Relation for OverriddenMeshes {
-    const NAME: &'static str = "mesh settings with overrides of proxies";
-    type Key = Arc<ProxyConfigOverride>;
-    type Row = Arc<MeshSettings>;
+flow::rule! {
+    /// The mesh's settings with the overrides of a proxy.
+    pub OverriddenMeshes: Arc<ProxyConfigOverride> => Arc<MeshSettings> = "mesh settings with overrides of proxies", derive_overridden_meshes;
 }
 
-impl Rule for OverriddenMeshes {
-    fn derive(cx: &Reads<'_>, overrides: &Arc<ProxyConfigOverride>) -> Option<Arc<MeshSettings>> {
-        let mut mesh = (**cx.get::<Mesh>(&())?).clone();
-        overrides.apply(&mut mesh.config.default_config);
-        Some(Arc::new(mesh))
-    }
+fn derive_overridden_meshes(cx: &Reads<'_>, overrides: &Arc<ProxyConfigOverride>) -> Option<Arc<MeshSettings>> {
+    let mut mesh = (**cx.get::<Mesh>(&())?).clone();
+    overrides.apply(&mut mesh.config.default_config);
+    Some(Arc::new(mesh))
 }
 
 /// The mesh's settings for proxies with these overrides.

@@ -2,19 +2,15 @@
 
 use std::sync::Arc;
 
-use flow::{Index, Members, Reads, Relation};
+use flow::Reads;
 use model::proxy::{Labels, selects};
 
 use crate::inputs::{ServiceObject, ServiceObjectKey, ServiceObjects};
 
-/// Services with a selector, by cluster, namespace and the first label of the selector, so that a lookup by the labels
-/// of a workload reads only candidates.
-pub struct ServicesBySelector;
-
-impl Relation for ServicesBySelector {
-    const NAME: &'static str = "services by selector";
-    type Key = SelectorKey;
-    type Row = Members<ServiceObjectKey>;
+flow::index! {
+    /// Services with a selector, by cluster, namespace and the first label of the selector, so that a lookup by the labels
+    /// of a workload reads only candidates.
+    pub ServicesBySelector: SelectorKey => members of ServiceObjects = "services by selector", services_by_selector_keys;
 }
 
 /// See [`ServicesBySelector`].
@@ -25,20 +21,17 @@ pub struct SelectorKey {
     label: (Arc<str>, Arc<str>),
 }
 
-impl Index for ServicesBySelector {
-    type Of = ServiceObjects;
-    fn keys(key: &ServiceObjectKey, row: &ServiceObject) -> Vec<SelectorKey> {
-        let ServiceObject::Kubernetes(service) = row else {
-            return Vec::new();
-        };
-        let first = service.spec.selector.iter().next();
-        let key = first.map(|(name, value)| SelectorKey {
-            cluster: key.cluster.clone(),
-            namespace: key.id.namespace.clone(),
-            label: (name.clone(), value.clone()),
-        });
-        key.into_iter().collect()
-    }
+fn services_by_selector_keys(key: &ServiceObjectKey, row: &ServiceObject) -> Vec<SelectorKey> {
+    let ServiceObject::Kubernetes(service) = row else {
+        return Vec::new();
+    };
+    let first = service.spec.selector.iter().next();
+    let key = first.map(|(name, value)| SelectorKey {
+        cluster: key.cluster.clone(),
+        namespace: key.id.namespace.clone(),
+        label: (name.clone(), value.clone()),
+    });
+    key.into_iter().collect()
 }
 
 /// The services of a cluster (as in [`ServiceObjectKey::cluster`]) and namespace that select a workload with these

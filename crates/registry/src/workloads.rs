@@ -6,7 +6,7 @@ use std::sync::Arc;
 use config::Object;
 use config::core::Pod;
 use config::istio::WorkloadEntry;
-use flow::{Index, Members, Reads, Relation, Rule};
+use flow::Reads;
 use model::mtls::labelled;
 use model::proxy::{Labels, Locality, selects};
 use model::service::{EndpointAddress, Health, ObjectId, Workload};
@@ -26,25 +26,17 @@ const REGION_LABELS: [&str; 2] = [
 const ZONE_LABELS: [&str; 2] = ["topology.kubernetes.io/zone", "failure-domain.beta.kubernetes.io/zone"];
 const SUB_ZONE_LABELS: [&str; 1] = ["topology.istio.io/subzone"];
 
-/// Workloads that have an address.
-pub struct Workloads;
-
-impl Relation for Workloads {
-    const NAME: &'static str = "workloads";
-    type Key = WorkloadObjectKey;
-    type Row = Arc<Workload>;
+flow::rule! {
+    /// Workloads that have an address.
+    pub Workloads: WorkloadObjectKey => Arc<Workload> = "workloads", derive_workloads;
 }
 
-impl Rule for Workloads {
-    fn derive(cx: &Reads<'_>, key: &WorkloadObjectKey) -> Option<Arc<Workload>> {
-        match &*cx.get::<WorkloadObjects>(key)? {
-            WorkloadObject::Pod(pod) => from_pod(cx, key, pod),
-            WorkloadObject::Entry(entry) => {
-                Some(from_entry(cx, &key.cluster, &key.id, &entry.spec, &entry.meta.labels))
-            }
-        }
-        .map(Arc::new)
+fn derive_workloads(cx: &Reads<'_>, key: &WorkloadObjectKey) -> Option<Arc<Workload>> {
+    match &*cx.get::<WorkloadObjects>(key)? {
+        WorkloadObject::Pod(pod) => from_pod(cx, key, pod),
+        WorkloadObject::Entry(entry) => Some(from_entry(cx, &key.cluster, &key.id, &entry.spec, &entry.meta.labels)),
     }
+    .map(Arc::new)
 }
 
 /// Index key of workloads.
@@ -56,42 +48,28 @@ pub enum Selectable {
     Label(Arc<str>, Arc<str>, Arc<str>),
 }
 
-/// Workloads by namespace and each of their labels.
-pub struct WorkloadsBySelectable;
-
-impl Relation for WorkloadsBySelectable {
-    const NAME: &'static str = "workloads by label";
-    type Key = Selectable;
-    type Row = Members<WorkloadObjectKey>;
+flow::index! {
+    /// Workloads by namespace and each of their labels.
+    pub WorkloadsBySelectable: Selectable => members of Workloads = "workloads by label", workloads_by_selectable_keys;
 }
 
-impl Index for WorkloadsBySelectable {
-    type Of = Workloads;
-    fn keys(key: &WorkloadObjectKey, row: &Arc<Workload>) -> Vec<Selectable> {
-        let namespace = &key.id.namespace;
-        let labels = row
-            .labels
-            .iter()
-            .map(|(k, v)| Selectable::Label(namespace.clone(), k.clone(), v.clone()));
-        labels.chain([Selectable::Namespace(namespace.clone())]).collect()
-    }
+fn workloads_by_selectable_keys(key: &WorkloadObjectKey, row: &Arc<Workload>) -> Vec<Selectable> {
+    let namespace = &key.id.namespace;
+    let labels = row
+        .labels
+        .iter()
+        .map(|(k, v)| Selectable::Label(namespace.clone(), k.clone(), v.clone()));
+    labels.chain([Selectable::Namespace(namespace.clone())]).collect()
 }
 
-/// Pods by address, for endpoints without a reference to their pod.
-pub struct PodsByAddress;
-
-impl Relation for PodsByAddress {
-    const NAME: &'static str = "pods by address";
-    type Key = IpAddr;
-    type Row = Members<WorkloadObjectKey>;
+flow::index! {
+    /// Pods by address, for endpoints without a reference to their pod.
+    pub PodsByAddress: IpAddr => members of Workloads = "pods by address", pods_by_address_keys;
 }
 
-impl Index for PodsByAddress {
-    type Of = Workloads;
-    fn keys(_: &WorkloadObjectKey, row: &Arc<Workload>) -> Vec<IpAddr> {
-        // WorkloadEntries have no EndpointSlices.
-        row.ips().filter(|_| row.pod).collect()
-    }
+fn pods_by_address_keys(_: &WorkloadObjectKey, row: &Arc<Workload>) -> Vec<IpAddr> {
+    // WorkloadEntries have no EndpointSlices.
+    row.ips().filter(|_| row.pod).collect()
 }
 
 /// Adds this module's rules.

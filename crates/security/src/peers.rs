@@ -8,54 +8,39 @@ use std::sync::Arc;
 
 use config::Object;
 use config::istio::{MutualTls, MutualTlsMode, PeerAuthentication};
-use flow::{Index, Members, Reads, Relation, Rule};
+use flow::Reads;
 use model::mtls::{Mode, MtlsModes};
 use model::proxy::{Labels, selects};
 use model::service::ObjectId;
 use registry::inputs::{Mesh, PeerAuthentications};
 
-/// PeerAuthentications by namespace.
-pub struct PeersByNamespace;
-
-impl Relation for PeersByNamespace {
-    const NAME: &'static str = "peer authentications by namespace";
-    type Key = Arc<str>;
-    type Row = Members<ObjectId>;
+flow::index! {
+    /// PeerAuthentications by namespace.
+    pub PeersByNamespace: Arc<str> => members of PeerAuthentications = "peer authentications by namespace", peers_by_namespace_keys;
 }
 
-impl Index for PeersByNamespace {
-    type Of = PeerAuthentications;
-    fn keys(key: &ObjectId, _: &Arc<Object<PeerAuthentication>>) -> Vec<Arc<str>> {
-        vec![key.namespace.clone()]
-    }
+fn peers_by_namespace_keys(key: &ObjectId, _: &Arc<Object<PeerAuthentication>>) -> Vec<Arc<str>> {
+    vec![key.namespace.clone()]
 }
 
-/// PeerAuthentications with a selector, by namespace and the first label of the selector, so that a workload reads only
-/// candidates.
-pub struct PeersBySelector;
-
-impl Relation for PeersBySelector {
-    const NAME: &'static str = "peer authentications by selector";
-    type Key = (Arc<str>, Arc<str>, Arc<str>);
-    type Row = Members<ObjectId>;
+flow::index! {
+    /// PeerAuthentications with a selector, by namespace and the first label of the selector, so that a workload reads only
+    /// candidates.
+    pub PeersBySelector: (Arc<str>, Arc<str>, Arc<str>) => members of PeerAuthentications = "peer authentications by selector", peers_by_selector_keys;
 }
 
-impl Index for PeersBySelector {
-    type Of = PeerAuthentications;
-    fn keys(key: &ObjectId, row: &Arc<Object<PeerAuthentication>>) -> Vec<(Arc<str>, Arc<str>, Arc<str>)> {
-        let first = selector(&row.spec).and_then(|labels| labels.first_key_value());
-        let key = first.map(|(name, value)| (key.namespace.clone(), name.clone(), value.clone()));
-        key.into_iter().collect()
-    }
+fn peers_by_selector_keys(
+    key: &ObjectId,
+    row: &Arc<Object<PeerAuthentication>>,
+) -> Vec<(Arc<str>, Arc<str>, Arc<str>)> {
+    let first = selector(&row.spec).and_then(|labels| labels.first_key_value());
+    let key = first.map(|(name, value)| (key.namespace.clone(), name.clone(), value.clone()));
+    key.into_iter().collect()
 }
 
-/// The modes that a namespace's PeerAuthentications set for all its workloads.
-pub struct NamespacePeers;
-
-impl Relation for NamespacePeers {
-    const NAME: &'static str = "peer authentication of a namespace";
-    type Key = Arc<str>;
-    type Row = NamespacePeer;
+flow::rule! {
+    /// The modes that a namespace's PeerAuthentications set for all its workloads.
+    pub NamespacePeers: Arc<str> => NamespacePeer = "peer authentication of a namespace", derive_namespace_peers;
 }
 
 /// See [`NamespacePeers`].
@@ -67,25 +52,19 @@ pub struct NamespacePeer {
     selects: bool,
 }
 
-impl Rule for NamespacePeers {
-    fn derive(cx: &Reads<'_>, namespace: &Arc<str>) -> Option<NamespacePeer> {
-        let all = of_age(cx, namespace);
-        let whole = all.iter().find(|object| selector(&object.spec).is_none());
-        Some(NamespacePeer {
-            mode: whole.and_then(|object| mode_of(object.spec.mtls.as_ref())),
-            selects: all.iter().any(|object| selector(&object.spec).is_some()),
-        })
-    }
+fn derive_namespace_peers(cx: &Reads<'_>, namespace: &Arc<str>) -> Option<NamespacePeer> {
+    let all = of_age(cx, namespace);
+    let whole = all.iter().find(|object| selector(&object.spec).is_none());
+    Some(NamespacePeer {
+        mode: whole.and_then(|object| mode_of(object.spec.mtls.as_ref())),
+        selects: all.iter().any(|object| selector(&object.spec).is_some()),
+    })
 }
 
-/// The workloads of a namespace that accept plain text only; none if there are no PeerAuthentications. Whether other
-/// workloads are permissive or strict is not part of it.
-pub struct PlainPeers;
-
-impl Relation for PlainPeers {
-    const NAME: &'static str = "plain text in a namespace";
-    type Key = Arc<str>;
-    type Row = Arc<NamespacePlain>;
+flow::rule! {
+    /// The workloads of a namespace that accept plain text only; none if there are no PeerAuthentications. Whether other
+    /// workloads are permissive or strict is not part of it.
+    pub PlainPeers: Arc<str> => Arc<NamespacePlain> = "plain text in a namespace", derive_plain_peers;
 }
 
 /// See [`PlainPeers`].
@@ -106,49 +85,41 @@ struct Selecting {
     ports: Vec<(u16, Option<bool>)>,
 }
 
-impl Rule for PlainPeers {
-    fn derive(cx: &Reads<'_>, namespace: &Arc<str>) -> Option<Arc<NamespacePlain>> {
-        let is_plain = |tls: Option<&MutualTls>| mode_of(tls).map(|mode| mode == Mode::Disable);
-        let mut found = NamespacePlain {
-            whole: None,
-            selecting: Vec::new(),
-        };
-        let mut whole_seen = false;
-        for object in of_age(cx, namespace) {
-            let spec = &object.spec;
-            let plain = is_plain(spec.mtls.as_ref());
-            match selector(spec) {
-                Some(labels) => found.selecting.push(Selecting {
-                    labels: labels.clone(),
-                    plain,
-                    ports: ports(spec).map(|(port, tls)| (port, is_plain(Some(tls)))).collect(),
-                }),
-                None if !whole_seen => {
-                    whole_seen = true;
-                    found.whole = plain;
-                }
-                None => {}
+fn derive_plain_peers(cx: &Reads<'_>, namespace: &Arc<str>) -> Option<Arc<NamespacePlain>> {
+    let is_plain = |tls: Option<&MutualTls>| mode_of(tls).map(|mode| mode == Mode::Disable);
+    let mut found = NamespacePlain {
+        whole: None,
+        selecting: Vec::new(),
+    };
+    let mut whole_seen = false;
+    for object in of_age(cx, namespace) {
+        let spec = &object.spec;
+        let plain = is_plain(spec.mtls.as_ref());
+        match selector(spec) {
+            Some(labels) => found.selecting.push(Selecting {
+                labels: labels.clone(),
+                plain,
+                ports: ports(spec).map(|(port, tls)| (port, is_plain(Some(tls)))).collect(),
+            }),
+            None if !whole_seen => {
+                whole_seen = true;
+                found.whole = plain;
             }
+            None => {}
         }
-        let says_nothing = found.whole.is_none() && found.selecting.is_empty();
-        (!says_nothing).then(|| Arc::new(found))
     }
+    let says_nothing = found.whole.is_none() && found.selecting.is_empty();
+    (!says_nothing).then(|| Arc::new(found))
 }
 
-/// mTLS modes of workloads, by namespace and labels.
-pub struct WorkloadPeers;
-
-impl Relation for WorkloadPeers {
-    const NAME: &'static str = "peer authentication of a workload";
-    type Key = (Arc<str>, Labels);
-    type Row = MtlsModes;
+flow::rule! {
+    /// mTLS modes of workloads, by namespace and labels.
+    pub WorkloadPeers: (Arc<str>, Labels) => MtlsModes = "peer authentication of a workload", derive_workload_peers;
 }
 
-impl Rule for WorkloadPeers {
-    fn derive(cx: &Reads<'_>, (namespace, labels): &(Arc<str>, Labels)) -> Option<MtlsModes> {
-        let mesh = cx.get::<Mesh>(&())?;
-        Some(of_workload(cx, &mesh.config.root_namespace, namespace, labels))
-    }
+fn derive_workload_peers(cx: &Reads<'_>, (namespace, labels): &(Arc<str>, Labels)) -> Option<MtlsModes> {
+    let mesh = cx.get::<Mesh>(&())?;
+    Some(of_workload(cx, &mesh.config.root_namespace, namespace, labels))
 }
 
 /// Adds this module's rules.

@@ -6,97 +6,73 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use flow::{Reads, Relation, Rule};
+use flow::Reads;
 use model::service::{Endpoint, ObjectId, ServiceKey};
 use registry::ServiceEndpoints;
 use registry::inputs::Mesh;
 
 use crate::peers::{self, Plain};
 
-/// Namespaces with workloads that accept plain text only.
-pub struct PlainNamespaces;
-
-impl Relation for PlainNamespaces {
-    const NAME: &'static str = "namespaces with plain text";
-    type Key = Arc<str>;
-    type Row = ();
+flow::rule! {
+    /// Namespaces with workloads that accept plain text only.
+    pub PlainNamespaces: Arc<str> => () = "namespaces with plain text", derive_plain_namespaces;
 }
 
-impl Rule for PlainNamespaces {
-    fn derive(cx: &Reads<'_>, namespace: &Arc<str>) -> Option<()> {
-        in_namespace(cx, namespace).map(|_| ())
-    }
+fn derive_plain_namespaces(cx: &Reads<'_>, namespace: &Arc<str>) -> Option<()> {
+    in_namespace(cx, namespace).map(|_| ())
 }
 
-/// Namespaces whose workloads accept plain text only by default.
-pub struct PlainByDefault;
-
-impl Relation for PlainByDefault {
-    const NAME: &'static str = "namespaces in plain text";
-    type Key = Arc<str>;
-    type Row = ();
+flow::rule! {
+    /// Namespaces whose workloads accept plain text only by default.
+    pub PlainByDefault: Arc<str> => () = "namespaces in plain text", derive_plain_by_default;
 }
 
-impl Rule for PlainByDefault {
-    fn derive(cx: &Reads<'_>, namespace: &Arc<str>) -> Option<()> {
-        in_namespace(cx, namespace)?.by_default().then_some(())
-    }
+fn derive_plain_by_default(cx: &Reads<'_>, namespace: &Arc<str>) -> Option<()> {
+    in_namespace(cx, namespace)?.by_default().then_some(())
 }
 
-/// The endpoints of a service that support mutual TLS but accept plain text only.
-pub struct PlainEndpoints;
-
-impl Relation for PlainEndpoints {
-    const NAME: &'static str = "plain text towards a service";
-    type Key = ServiceKey;
-    type Row = Arc<Places>;
+flow::rule! {
+    /// The endpoints of a service that support mutual TLS but accept plain text only.
+    pub PlainEndpoints: ServiceKey => Arc<Places> = "plain text towards a service", derive_plain_endpoints;
 }
 
 /// Ports of workloads: workload, id of its cluster, port.
 pub type Places = BTreeSet<(ObjectId, Arc<str>, u16)>;
 
-impl Rule for PlainEndpoints {
-    fn derive(cx: &Reads<'_>, key: &ServiceKey) -> Option<Arc<Places>> {
-        let endpoints = cx.get::<ServiceEndpoints>(key)?;
-        let mut out = BTreeSet::new();
-        for namespace in namespaces(&endpoints) {
-            let Some(plain) = in_namespace(cx, namespace) else {
-                continue;
-            };
-            for (endpoint, id) in secure(&endpoints).filter(|(_, id)| id.namespace == *namespace) {
-                let ports = endpoint.ports.values().copied();
-                let ports = ports.filter(|port| plain.at(&endpoint.labels, *port));
-                out.extend(ports.map(|port| (id.clone(), endpoint.cluster.clone(), port)));
-            }
+fn derive_plain_endpoints(cx: &Reads<'_>, key: &ServiceKey) -> Option<Arc<Places>> {
+    let endpoints = cx.get::<ServiceEndpoints>(key)?;
+    let mut out = BTreeSet::new();
+    for namespace in namespaces(&endpoints) {
+        let Some(plain) = in_namespace(cx, namespace) else {
+            continue;
+        };
+        for (endpoint, id) in secure(&endpoints).filter(|(_, id)| id.namespace == *namespace) {
+            let ports = endpoint.ports.values().copied();
+            let ports = ports.filter(|port| plain.at(&endpoint.labels, *port));
+            out.extend(ports.map(|port| (id.clone(), endpoint.cluster.clone(), port)));
         }
-        Some(Arc::new(out))
     }
+    Some(Arc::new(out))
 }
 
-/// Names of a service's ports whose endpoints all accept mutual TLS, for clients that do not select endpoints
-/// themselves.
-pub struct MutualTlsPorts;
-
-impl Relation for MutualTlsPorts {
-    const NAME: &'static str = "ports with mutual tls";
-    type Key = ServiceKey;
-    type Row = BTreeSet<Arc<str>>;
+flow::rule! {
+    /// Names of a service's ports whose endpoints all accept mutual TLS, for clients that do not select endpoints
+    /// themselves.
+    pub MutualTlsPorts: ServiceKey => BTreeSet<Arc<str>> = "ports with mutual tls", derive_mutual_tls_ports;
 }
 
-impl Rule for MutualTlsPorts {
-    fn derive(cx: &Reads<'_>, key: &ServiceKey) -> Option<BTreeSet<Arc<str>>> {
-        let endpoints = cx.get::<ServiceEndpoints>(key)?;
-        let plain = of_service(cx, key, &endpoints);
-        let mut ports: BTreeMap<&Arc<str>, bool> = BTreeMap::new();
-        for endpoint in endpoints.iter() {
-            for (name, port) in &*endpoint.ports {
-                let taken = endpoint.mutual_tls && !plain.as_ref().is_some_and(|plain| has(plain, endpoint, *port));
-                *ports.entry(name).or_insert(true) &= taken;
-            }
+fn derive_mutual_tls_ports(cx: &Reads<'_>, key: &ServiceKey) -> Option<BTreeSet<Arc<str>>> {
+    let endpoints = cx.get::<ServiceEndpoints>(key)?;
+    let plain = of_service(cx, key, &endpoints);
+    let mut ports: BTreeMap<&Arc<str>, bool> = BTreeMap::new();
+    for endpoint in endpoints.iter() {
+        for (name, port) in &*endpoint.ports {
+            let taken = endpoint.mutual_tls && !plain.as_ref().is_some_and(|plain| has(plain, endpoint, *port));
+            *ports.entry(name).or_insert(true) &= taken;
         }
-        let all = ports.into_iter().filter(|(_, all)| *all);
-        Some(all.map(|(name, _)| name.clone()).collect())
     }
+    let all = ports.into_iter().filter(|(_, all)| *all);
+    Some(all.map(|(name, _)| name.clone()).collect())
 }
 
 /// Adds this module's rules.

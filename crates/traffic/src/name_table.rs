@@ -2,27 +2,21 @@
 
 use std::sync::Arc;
 
-use flow::{Reads, Relation, Rule};
+use flow::Reads;
 use model::audience::{NameAudience, ResourceKey, Scope};
 use model::service::ServiceKey;
 
 use crate::Catalogue;
 use crate::scope::ScopeServices;
 
-/// The catalogue of name tables: one resource, without a name.
-pub struct NameTableCatalogue;
-
-impl Relation for NameTableCatalogue {
-    const NAME: &'static str = "name table catalogue";
-    type Key = Arc<NameAudience>;
-    type Row = Catalogue;
+flow::rule! {
+    /// The catalogue of name tables: one resource, without a name.
+    pub NameTableCatalogue: Arc<NameAudience> => Catalogue = "name table catalogue", derive_name_table_catalogue;
 }
 
-impl Rule for NameTableCatalogue {
-    fn derive(_: &Reads<'_>, audience: &Arc<NameAudience>) -> Option<Catalogue> {
-        let only = (Arc::default(), ResourceKey::NameTable(audience.clone()));
-        Some(Catalogue::new(vec![only]))
-    }
+fn derive_name_table_catalogue(_: &Reads<'_>, audience: &Arc<NameAudience>) -> Option<Catalogue> {
+    let only = (Arc::default(), ResourceKey::NameTable(audience.clone()));
+    Some(Catalogue::new(vec![only]))
 }
 
 /// The services that a client's egress listeners import, one for each hostname, ascending. Services that only

@@ -7,52 +7,35 @@ use std::sync::Arc;
 use config::Object;
 use config::istio::ProxyConfig;
 use config::mesh::{NamespaceProxyConfigs, ProxyConfigLayer, ProxyConfigLayers};
-use flow::{Index, Members, Reads, Relation, Rule};
+use flow::Reads;
 use model::proxy::Labels;
 use model::service::ObjectId;
 use registry::inputs::{Mesh, ProxyConfigs};
 
-/// ProxyConfigs by their namespace.
-pub struct ProxyConfigsByNamespace;
-
-impl Relation for ProxyConfigsByNamespace {
-    const NAME: &'static str = "proxy configs by namespace";
-    type Key = Arc<str>;
-    type Row = Members<ObjectId>;
+flow::index! {
+    /// ProxyConfigs by their namespace.
+    pub ProxyConfigsByNamespace: Arc<str> => members of ProxyConfigs = "proxy configs by namespace", proxy_configs_by_namespace_keys;
 }
 
-impl Index for ProxyConfigsByNamespace {
-    type Of = ProxyConfigs;
-    fn keys(key: &ObjectId, _: &Arc<Object<ProxyConfig>>) -> Vec<Arc<str>> {
-        vec![key.namespace.clone()]
-    }
+fn proxy_configs_by_namespace_keys(key: &ObjectId, _: &Arc<Object<ProxyConfig>>) -> Vec<Arc<str>> {
+    vec![key.namespace.clone()]
 }
 
-/// The ProxyConfigs of a namespace: the default and those with selectors.
-pub struct ProxyConfigsOfNamespace;
-
-impl Relation for ProxyConfigsOfNamespace {
-    const NAME: &'static str = "proxy configs of a namespace";
-    type Key = Arc<str>;
-    type Row = NamespaceProxyConfigs;
+flow::rule! {
+    /// The ProxyConfigs of a namespace: the default and those with selectors.
+    pub ProxyConfigsOfNamespace: Arc<str> => NamespaceProxyConfigs = "proxy configs of a namespace", derive_proxy_configs_of_namespace;
 }
 
-impl Rule for ProxyConfigsOfNamespace {
-    fn derive(cx: &Reads<'_>, namespace: &Arc<str>) -> Option<NamespaceProxyConfigs> {
-        let ids = cx.get::<ProxyConfigsByNamespace>(namespace)?;
-        let objects = ids.iter().filter_map(|id| cx.get::<ProxyConfigs>(id));
-        let objects = objects.map(|object| (*object).clone());
-        Some(NamespaceProxyConfigs::of(objects.collect()))
-    }
+fn derive_proxy_configs_of_namespace(cx: &Reads<'_>, namespace: &Arc<str>) -> Option<NamespaceProxyConfigs> {
+    let ids = cx.get::<ProxyConfigsByNamespace>(namespace)?;
+    let objects = ids.iter().filter_map(|id| cx.get::<ProxyConfigs>(id));
+    let objects = objects.map(|object| (*object).clone());
+    Some(NamespaceProxyConfigs::of(objects.collect()))
 }
 
-/// Effective settings of workloads' proxies.
-pub struct EffectiveProxyConfigs;
-
-impl Relation for EffectiveProxyConfigs {
-    const NAME: &'static str = "effective proxy configs";
-    type Key = ProxyConfigTarget;
-    type Row = EffectiveProxyConfig;
+flow::rule! {
+    /// Effective settings of workloads' proxies.
+    pub EffectiveProxyConfigs: ProxyConfigTarget => EffectiveProxyConfig = "effective proxy configs", derive_effective_proxy_configs;
 }
 
 /// A workload, by the facts that decide its proxy's settings.
@@ -77,40 +60,38 @@ pub struct EffectiveProxyConfig {
     pub bad_annotation: Option<String>,
 }
 
-impl Rule for EffectiveProxyConfigs {
-    fn derive(cx: &Reads<'_>, target: &ProxyConfigTarget) -> Option<EffectiveProxyConfig> {
-        let mesh = cx.get::<Mesh>(&())?;
-        let root = &mesh.config.root_namespace;
-        let of_root = cx.get::<ProxyConfigsOfNamespace>(root).filter(|_| !root.is_empty());
-        let of_mesh = of_root.as_ref().and_then(|of| of.common.clone());
-        let own = cx.get::<ProxyConfigsOfNamespace>(&target.namespace);
-        let of_namespace = own.as_ref().filter(|_| target.namespace != *root);
-        let of_namespace = of_namespace.and_then(|of| of.common.clone());
-        let of_workload = own.as_ref().and_then(|of| of.selecting(&target.labels).cloned());
-        let annotation = target.annotation.as_ref().map(|text| ProxyConfigLayer::parse(text));
-        let (annotation, bad_annotation) = match annotation {
-            None => (None, None),
-            Some(Ok(layer)) => (Some(layer), None),
-            Some(Err(problem)) => (None, Some(problem.to_string())),
-        };
-        let layer = |object: &Option<Arc<Object<ProxyConfig>>>| {
-            object
-                .as_ref()
-                .map(|object| ProxyConfigLayer::from_object(&object.spec))
-        };
-        let layers = ProxyConfigLayers {
-            mesh: layer(&of_mesh),
-            namespace: layer(&of_namespace),
-            annotation,
-            workload: layer(&of_workload),
-        };
-        let objects = [of_mesh, of_namespace, of_workload].into_iter().flatten();
-        Some(EffectiveProxyConfig {
-            settings: layers.over(&mesh.config.default_config),
-            objects: objects.map(|object| id_of(&object)).collect(),
-            bad_annotation,
-        })
-    }
+fn derive_effective_proxy_configs(cx: &Reads<'_>, target: &ProxyConfigTarget) -> Option<EffectiveProxyConfig> {
+    let mesh = cx.get::<Mesh>(&())?;
+    let root = &mesh.config.root_namespace;
+    let of_root = cx.get::<ProxyConfigsOfNamespace>(root).filter(|_| !root.is_empty());
+    let of_mesh = of_root.as_ref().and_then(|of| of.common.clone());
+    let own = cx.get::<ProxyConfigsOfNamespace>(&target.namespace);
+    let of_namespace = own.as_ref().filter(|_| target.namespace != *root);
+    let of_namespace = of_namespace.and_then(|of| of.common.clone());
+    let of_workload = own.as_ref().and_then(|of| of.selecting(&target.labels).cloned());
+    let annotation = target.annotation.as_ref().map(|text| ProxyConfigLayer::parse(text));
+    let (annotation, bad_annotation) = match annotation {
+        None => (None, None),
+        Some(Ok(layer)) => (Some(layer), None),
+        Some(Err(problem)) => (None, Some(problem.to_string())),
+    };
+    let layer = |object: &Option<Arc<Object<ProxyConfig>>>| {
+        object
+            .as_ref()
+            .map(|object| ProxyConfigLayer::from_object(&object.spec))
+    };
+    let layers = ProxyConfigLayers {
+        mesh: layer(&of_mesh),
+        namespace: layer(&of_namespace),
+        annotation,
+        workload: layer(&of_workload),
+    };
+    let objects = [of_mesh, of_namespace, of_workload].into_iter().flatten();
+    Some(EffectiveProxyConfig {
+        settings: layers.over(&mesh.config.default_config),
+        objects: objects.map(|object| id_of(&object)).collect(),
+        bad_annotation,
+    })
 }
 
 /// Namespace and name of an object.

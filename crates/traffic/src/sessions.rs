@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use flow::{Index, Members, Reads, Relation, Rule};
+use flow::Reads;
 use model::proxy::Labels;
 use model::service::{Service, ServiceKey};
 use model::session::Session;
@@ -13,50 +13,31 @@ const COOKIE_LABEL: &str = "istio.io/persistent-session";
 /// Session affinity by this header.
 const HEADER_LABEL: &str = "istio.io/persistent-session-header";
 
-/// The services with session affinity. Most meshes have none.
-pub struct SessionServices;
-
-impl Relation for SessionServices {
-    const NAME: &'static str = "services with sessions";
-    type Key = ();
-    type Row = Members<ServiceKey>;
+flow::index! {
+    /// The services with session affinity. Most meshes have none.
+    pub SessionServices: () => members of Services = "services with sessions", session_services_keys;
 }
 
-impl Index for SessionServices {
-    type Of = Services;
-    fn keys(_: &ServiceKey, row: &Arc<Service>) -> Vec<()> {
-        of_service(row).map(|_| ()).into_iter().collect()
-    }
+fn session_services_keys(_: &ServiceKey, row: &Arc<Service>) -> Vec<()> {
+    of_service(row).map(|_| ()).into_iter().collect()
 }
 
-/// Whether there are any. Most readers need only this and are not affected by further services.
-pub struct AnySessions;
-
-impl Relation for AnySessions {
-    const NAME: &'static str = "whether services have sessions";
-    type Key = ();
-    type Row = ();
+flow::rule! {
+    /// Whether there are any. Most readers need only this and are not affected by further services.
+    pub AnySessions: () => () = "whether services have sessions", derive_any_sessions;
 }
 
-impl Rule for AnySessions {
-    fn derive(cx: &Reads<'_>, (): &()) -> Option<()> {
-        cx.get::<SessionServices>(&()).map(|_| ())
-    }
+fn derive_any_sessions(cx: &Reads<'_>, (): &()) -> Option<()> {
+    cx.get::<SessionServices>(&()).map(|_| ())
 }
 
-/// The session affinity of services.
-pub struct Sessions;
-
-impl Relation for Sessions {
-    const NAME: &'static str = "sessions";
-    type Key = ServiceKey;
-    type Row = Session;
+flow::rule! {
+    /// The session affinity of services.
+    pub Sessions: ServiceKey => Session = "sessions", derive_sessions;
 }
 
-impl Rule for Sessions {
-    fn derive(cx: &Reads<'_>, key: &ServiceKey) -> Option<Session> {
-        cx.with::<Services, _>(key, |service| of_service(service?))
-    }
+fn derive_sessions(cx: &Reads<'_>, key: &ServiceKey) -> Option<Session> {
+    cx.with::<Services, _>(key, |service| of_service(service?))
 }
 
 /// The session affinity of a service: a cookie wins over a header.

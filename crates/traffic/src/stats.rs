@@ -2,18 +2,14 @@
 
 use std::sync::Arc;
 
-use flow::{Reads, Relation, Rule};
+use flow::Reads;
 use model::service::{Registry, Service, ServiceKey};
 use registry::Services;
 use registry::inputs::Mesh;
 
-/// The patterns of the mesh; no row without any.
-pub struct StatPatterns;
-
-impl Relation for StatPatterns {
-    const NAME: &'static str = "patterns of names in statistics";
-    type Key = ();
-    type Row = Patterns;
+flow::rule! {
+    /// The patterns of the mesh; no row without any.
+    pub StatPatterns: () => Patterns = "patterns of names in statistics", derive_stat_patterns;
 }
 
 /// See [`StatPatterns`]; empty if not set.
@@ -25,15 +21,13 @@ pub struct Patterns {
     pub inbound: Arc<str>,
 }
 
-impl Rule for StatPatterns {
-    fn derive(cx: &Reads<'_>, (): &()) -> Option<Patterns> {
-        let mesh = cx.get::<Mesh>(&())?;
-        let patterns = Patterns {
-            outbound: mesh.config.outbound_cluster_stat_name.clone(),
-            inbound: mesh.config.inbound_cluster_stat_name.clone(),
-        };
-        (patterns != Patterns::default()).then_some(patterns)
-    }
+fn derive_stat_patterns(cx: &Reads<'_>, (): &()) -> Option<Patterns> {
+    let mesh = cx.get::<Mesh>(&())?;
+    let patterns = Patterns {
+        outbound: mesh.config.outbound_cluster_stat_name.clone(),
+        inbound: mesh.config.inbound_cluster_stat_name.clone(),
+    };
+    (patterns != Patterns::default()).then_some(patterns)
 }
 
 /// The name of a service's port in the statistics of its clients; none without a pattern.

@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use config::istio::{ConnectionPoolSettings, Sidecar};
-use flow::{Reads, Relation, Rule};
+use flow::Reads;
 use model::audience::{ClusterKey, OutboundKey};
 use model::service::{Endpoint, Service, ServicePort};
 use model::xds::Resource;
@@ -33,64 +33,58 @@ pub(crate) use tls::{apply_to_anything as apply_tls, names_of};
 use crate::dns_cache;
 use crate::endpoints::plain_at;
 
-/// Encoded clusters.
-pub struct Clusters;
-
-impl Relation for Clusters {
-    const NAME: &'static str = "clusters";
-    type Key = ClusterKey;
-    type Row = Resource;
+flow::rule! {
+    /// Encoded clusters.
+    pub Clusters: ClusterKey => Resource = "clusters", derive_clusters;
 }
 
-impl Rule for Clusters {
-    fn derive(cx: &Reads<'_>, key: &ClusterKey) -> Option<Resource> {
-        let (key, overrides) = match key {
-            ClusterKey::ProxyConfigOverride(cluster) => (cluster.cluster.without_override(), Some(&cluster.overrides)),
-            key => (key, None),
-        };
-        let mesh = mesh_of(cx, overrides)?;
-        let config = &mesh.config;
-        let resource = |name: &str, body: Bytes| Some(Resource::new(name, body));
-        match key {
-            // There is one inside, and that is not tuned again.
-            ClusterKey::ProxyConfigOverride(_) => None,
-            ClusterKey::Outbound(key) => outbound(cx, key, &mesh),
-            ClusterKey::Passthrough => resource("PassthroughCluster", special::passthrough(config)),
-            ClusterKey::DynamicForwardProxy(cache) => resource(
-                "AllowAnyDynamicDNSCluster",
-                dns_cache::dynamic_forward_proxy(config, cache),
-            ),
-            ClusterKey::BlackHole => resource("BlackHoleCluster", special::black_hole(config)),
-            ClusterKey::InboundPassthrough(ip) => {
-                resource("InboundPassthroughCluster", special::inbound_passthrough(config, *ip))
-            }
-            ClusterKey::Inbound {
-                port,
-                protocol,
-                endpoint,
-                ip,
-                sidecar,
-                service,
-                policy,
-            } => {
-                let sidecar = sidecar.as_ref().and_then(|id| cx.get::<Sidecars>(id));
-                let pool = sidecar.as_ref().and_then(|sidecar| pool_of(&sidecar.spec, *port));
-                let served = service
-                    .as_ref()
-                    .and_then(|(key, port)| Some((cx.get::<Services>(key)?, *port)));
-                let rule = merged(cx, policy.as_ref().map(|(key, _)| key));
-                let body = special::inbound(&special::Inbound {
-                    port: *port,
-                    protocol: *protocol,
-                    endpoint: endpoint.as_ref(),
-                    ip: *ip,
-                    mesh: config,
-                    pool,
-                    service: served.as_ref().map(|(service, port)| (&***service, *port)),
-                    rule: rule.as_deref(),
-                });
-                resource(&format!("inbound|{port}||"), body)
-            }
+fn derive_clusters(cx: &Reads<'_>, key: &ClusterKey) -> Option<Resource> {
+    let (key, overrides) = match key {
+        ClusterKey::ProxyConfigOverride(cluster) => (cluster.cluster.without_override(), Some(&cluster.overrides)),
+        key => (key, None),
+    };
+    let mesh = mesh_of(cx, overrides)?;
+    let config = &mesh.config;
+    let resource = |name: &str, body: Bytes| Some(Resource::new(name, body));
+    match key {
+        // There is one inside, and that is not tuned again.
+        ClusterKey::ProxyConfigOverride(_) => None,
+        ClusterKey::Outbound(key) => outbound(cx, key, &mesh),
+        ClusterKey::Passthrough => resource("PassthroughCluster", special::passthrough(config)),
+        ClusterKey::DynamicForwardProxy(cache) => resource(
+            "AllowAnyDynamicDNSCluster",
+            dns_cache::dynamic_forward_proxy(config, cache),
+        ),
+        ClusterKey::BlackHole => resource("BlackHoleCluster", special::black_hole(config)),
+        ClusterKey::InboundPassthrough(ip) => {
+            resource("InboundPassthroughCluster", special::inbound_passthrough(config, *ip))
+        }
+        ClusterKey::Inbound {
+            port,
+            protocol,
+            endpoint,
+            ip,
+            sidecar,
+            service,
+            policy,
+        } => {
+            let sidecar = sidecar.as_ref().and_then(|id| cx.get::<Sidecars>(id));
+            let pool = sidecar.as_ref().and_then(|sidecar| pool_of(&sidecar.spec, *port));
+            let served = service
+                .as_ref()
+                .and_then(|(key, port)| Some((cx.get::<Services>(key)?, *port)));
+            let rule = merged(cx, policy.as_ref().map(|(key, _)| key));
+            let body = special::inbound(&special::Inbound {
+                port: *port,
+                protocol: *protocol,
+                endpoint: endpoint.as_ref(),
+                ip: *ip,
+                mesh: config,
+                pool,
+                service: served.as_ref().map(|(service, port)| (&***service, *port)),
+                rule: rule.as_deref(),
+            });
+            resource(&format!("inbound|{port}||"), body)
         }
     }
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use config::istio::{ClientTlsMode, ConsistentHash, HashAlgorithm, LbPolicy, LoadBalancerSettings, SimpleLb};
-use flow::{Reads, Relation, Rule};
+use flow::Reads;
 use model::audience::{OutboundKey, Scope};
 use model::service::{Resolution, Service};
 use model::xds::Resource;
@@ -34,73 +34,61 @@ const MAX_RING_SIZE: u64 = 8 * 1024 * 1024;
 /// Places on a ring where a rule does not say.
 const RING_SIZE: u64 = 1024;
 
-/// The clusters of gRPC clients, by the name that they ask for. None for a name that means nothing to them.
-pub struct GrpcClusters;
-
-impl Relation for GrpcClusters {
-    const NAME: &'static str = "grpc clusters";
-    type Key = (Arc<Scope>, Arc<str>);
-    type Row = Resource;
+flow::rule! {
+    /// The clusters of gRPC clients, by the name that they ask for. None for a name that means nothing to them.
+    pub GrpcClusters: (Arc<Scope>, Arc<str>) => Resource = "grpc clusters", derive_grpc_clusters;
 }
 
-impl Rule for GrpcClusters {
-    fn derive(cx: &Reads<'_>, (scope, name): &(Arc<Scope>, Arc<str>)) -> Option<Resource> {
-        let key = traffic::clusters::resolve(cx, scope, name).filter(|key| !key.sni_passthrough)?;
-        cx.get::<EncodedGrpcClusters>(&key).map(|row| (*row).clone())
+fn derive_grpc_clusters(cx: &Reads<'_>, (scope, name): &(Arc<Scope>, Arc<str>)) -> Option<Resource> {
+    let key = traffic::clusters::resolve(cx, scope, name).filter(|key| !key.sni_passthrough)?;
+    cx.get::<EncodedGrpcClusters>(&key).map(|row| (*row).clone())
+}
+
+flow::rule! {
+    /// Encoded clusters for gRPC clients, shared by all to whom the cluster is the same.
+    pub EncodedGrpcClusters: OutboundKey => Resource = "encoded grpc clusters", derive_encoded_grpc_clusters;
+}
+
+fn derive_encoded_grpc_clusters(cx: &Reads<'_>, key: &OutboundKey) -> Option<Resource> {
+    let service = cx.get::<Services>(&key.service)?;
+    let mesh = cx.get::<Mesh>(&())?;
+    let rules = ClusterRules::read(cx, key)?;
+    let (subset, policy) = (rules.subset(), rules.effective(&mesh.config));
+    let name = key.cluster_name();
+    let mut draft = Draft::new(&name, DiscoveryType::Eds);
+    if by_dns(&service) {
+        let endpoints = cx.get::<ServiceEndpoints>(&key.service)?;
+        let selection = Selection {
+            port_name: &service.port(key.port)?.name,
+            labels: subset.map(|subset| &subset.labels),
+            dns: true,
+            // gRPC takes one name and asks for its addresses.
+            single: true,
+            ..Selection::default()
+        };
+        let (bytes, count) = assignment::encode(&name, &endpoints, selection, None, Preference::Equal);
+        if count == 0 {
+            return None;
+        }
+        draft.set_discovery(DiscoveryType::LogicalDns);
+        draft.cluster.load_assignment = ClusterLoadAssignment::decode(bytes).ok();
+    } else {
+        draft.cluster.eds_cluster_config = Some(EdsClusterConfig {
+            eds_config: Some(aggregated_discovery()),
+            service_name: name.clone(),
+        });
     }
-}
-
-/// Encoded clusters for gRPC clients, shared by all to whom the cluster is the same.
-pub struct EncodedGrpcClusters;
-
-impl Relation for EncodedGrpcClusters {
-    const NAME: &'static str = "encoded grpc clusters";
-    type Key = OutboundKey;
-    type Row = Resource;
-}
-
-impl Rule for EncodedGrpcClusters {
-    fn derive(cx: &Reads<'_>, key: &OutboundKey) -> Option<Resource> {
-        let service = cx.get::<Services>(&key.service)?;
-        let mesh = cx.get::<Mesh>(&())?;
-        let rules = ClusterRules::read(cx, key)?;
-        let (subset, policy) = (rules.subset(), rules.effective(&mesh.config));
-        let name = key.cluster_name();
-        let mut draft = Draft::new(&name, DiscoveryType::Eds);
-        if by_dns(&service) {
-            let endpoints = cx.get::<ServiceEndpoints>(&key.service)?;
-            let selection = Selection {
-                port_name: &service.port(key.port)?.name,
-                labels: subset.map(|subset| &subset.labels),
-                dns: true,
-                // gRPC takes one name and asks for its addresses.
-                single: true,
-                ..Selection::default()
-            };
-            let (bytes, count) = assignment::encode(&name, &endpoints, selection, None, Preference::Equal);
-            if count == 0 {
-                return None;
-            }
-            draft.set_discovery(DiscoveryType::LogicalDns);
-            draft.cluster.load_assignment = ClusterLoadAssignment::decode(bytes).ok();
-        } else {
-            draft.cluster.eds_cluster_config = Some(EdsClusterConfig {
-                eds_config: Some(aggregated_discovery()),
-                service_name: name.clone(),
-            });
-        }
-        balance(&mut draft, policy.load_balancer);
-        limit_requests(&mut draft, &policy);
-        if has_persistent_sessions(&service) {
-            keep_draining(&mut draft);
-        }
-        if policy.tls.is_some_and(|tls| tls.mode == ClientTlsMode::IstioMutual) {
-            let identities = cx.get::<ServiceIdentities>(&key.service);
-            let names = names_of(&service, identities.as_deref(), &mesh.config);
-            draft.cluster.transport_socket = Some(tls::to_server(&names));
-        }
-        Some(Resource::new(name, draft.finish()))
+    balance(&mut draft, policy.load_balancer);
+    limit_requests(&mut draft, &policy);
+    if has_persistent_sessions(&service) {
+        keep_draining(&mut draft);
     }
+    if policy.tls.is_some_and(|tls| tls.mode == ClientTlsMode::IstioMutual) {
+        let identities = cx.get::<ServiceIdentities>(&key.service);
+        let names = names_of(&service, identities.as_deref(), &mesh.config);
+        draft.cluster.transport_socket = Some(tls::to_server(&names));
+    }
+    Some(Resource::new(name, draft.finish()))
 }
 
 fn by_dns(service: &Service) -> bool {

@@ -4,7 +4,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use bytes::Bytes;
-use flow::{Reads, Relation, Rule};
+use flow::Reads;
 use model::audience::GrpcAudience;
 use model::service::Service;
 use model::session::Session;
@@ -29,23 +29,17 @@ use crate::route::{everything, sessions};
 /// The prefix of a server's address in the name of its listener (`server_listener_resource_name_template`).
 const SERVER_PREFIX: &str = "xds.istio.io/grpc/lds/inbound/";
 
-/// Encoded listeners of gRPC clients and servers, by the name that they ask for.
-pub struct GrpcListeners;
-
-impl Relation for GrpcListeners {
-    const NAME: &'static str = "grpc listeners";
-    type Key = (Arc<GrpcAudience>, Arc<str>);
-    type Row = Resource;
+flow::rule! {
+    /// Encoded listeners of gRPC clients and servers, by the name that they ask for.
+    pub GrpcListeners: (Arc<GrpcAudience>, Arc<str>) => Resource = "grpc listeners", derive_grpc_listeners;
 }
 
-impl Rule for GrpcListeners {
-    fn derive(cx: &Reads<'_>, (audience, name): &(Arc<GrpcAudience>, Arc<str>)) -> Option<Resource> {
-        let body = match name.strip_prefix(SERVER_PREFIX) {
-            Some(bound) => server(audience, name, bound)?,
-            None => client(cx, audience, name)?,
-        };
-        Some(Resource::new(name.clone(), body))
-    }
+fn derive_grpc_listeners(cx: &Reads<'_>, (audience, name): &(Arc<GrpcAudience>, Arc<str>)) -> Option<Resource> {
+    let body = match name.strip_prefix(SERVER_PREFIX) {
+        Some(bound) => server(audience, name, bound)?,
+        None => client(cx, audience, name)?,
+    };
+    Some(Resource::new(name.clone(), body))
 }
 
 /// The listener of a service's port, by any name that it may be called by.

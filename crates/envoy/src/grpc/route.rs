@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use flow::{Reads, Relation, Rule};
+use flow::Reads;
 use model::audience::{RouteTable, RoutesKey, VirtualHostContent};
 use protos::envoy::config::route::v3::header_matcher::HeaderMatchSpecifier;
 use protos::envoy::config::route::v3::route::Action;
@@ -18,19 +18,13 @@ const FAULT: &str = "envoy.filters.http.fault";
 /// The properties of every gRPC request.
 const METHOD: &str = "POST";
 
-/// Encoded routes of VirtualServices, and default routes of services, for gRPC clients.
-pub struct GrpcRoutes;
-
-impl Relation for GrpcRoutes {
-    const NAME: &'static str = "grpc routes";
-    type Key = Arc<RoutesKey>;
-    type Row = EncodedRoutes;
+flow::rule! {
+    /// Encoded routes of VirtualServices, and default routes of services, for gRPC clients.
+    pub GrpcRoutes: Arc<RoutesKey> => EncodedRoutes = "grpc routes", derive_grpc_routes;
 }
 
-impl Rule for GrpcRoutes {
-    fn derive(cx: &Reads<'_>, key: &Arc<RoutesKey>) -> Option<EncodedRoutes> {
-        encoded(cx, key, understood)
-    }
+fn derive_grpc_routes(cx: &Reads<'_>, key: &Arc<RoutesKey>) -> Option<EncodedRoutes> {
+    encoded(cx, key, understood)
 }
 
 /// The encoded table. Reads the routes of its virtual hosts.

@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use config::MeshConfig;
-use flow::{Reads, Relation, Rule};
+use flow::Reads;
 use model::listener::{Bind, ChainKind, ChainMatch, ChainSpec, Direction, ListenerSpec};
 use model::xds::Resource;
 use protos::envoy::config::core::v3::{Address, TrafficDirection, UdpSocketConfig};
@@ -33,21 +33,15 @@ const HANDSHAKE: i64 = 15;
 /// Connections that a worker accepts at a time: more would be uneven between workers.
 const ACCEPTED_AT_A_TIME: u32 = 1;
 
-/// Encoded listeners.
-pub struct Listeners;
-
-impl Relation for Listeners {
-    const NAME: &'static str = "listeners";
-    type Key = Arc<ListenerSpec>;
-    type Row = Resource;
+flow::rule! {
+    /// Encoded listeners.
+    pub Listeners: Arc<ListenerSpec> => Resource = "listeners", derive_listeners;
 }
 
-impl Rule for Listeners {
-    fn derive(cx: &Reads<'_>, key: &Arc<ListenerSpec>) -> Option<Resource> {
-        let mesh = mesh_of(cx, key.overrides.as_ref())?;
-        let telemetry = cx.get::<EffectiveTelemetry>(&())?;
-        Some(Resource::new(key.name.clone(), encode(key, &mesh.config, &telemetry)))
-    }
+fn derive_listeners(cx: &Reads<'_>, key: &Arc<ListenerSpec>) -> Option<Resource> {
+    let mesh = mesh_of(cx, key.overrides.as_ref())?;
+    let telemetry = cx.get::<EffectiveTelemetry>(&())?;
+    Some(Resource::new(key.name.clone(), encode(key, &mesh.config, &telemetry)))
 }
 
 /// The encoded listener.

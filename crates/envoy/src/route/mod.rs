@@ -16,7 +16,7 @@ pub(crate) mod translate;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use flow::{Reads, Relation, Rule};
+use flow::Reads;
 use model::audience::{ProxyClass, RouteAudience, RouteTable, RoutesKey, VirtualHostContent, VirtualHostSpec};
 use model::xds::Resource;
 use protos::Message;
@@ -70,19 +70,13 @@ impl EncodedRoutes {
     }
 }
 
-/// Encoded routes of VirtualServices, and default routes of services.
-pub struct HttpRoutes;
-
-impl Relation for HttpRoutes {
-    const NAME: &'static str = "http routes";
-    type Key = Arc<RoutesKey>;
-    type Row = EncodedRoutes;
+flow::rule! {
+    /// Encoded routes of VirtualServices, and default routes of services.
+    pub HttpRoutes: Arc<RoutesKey> => EncodedRoutes = "http routes", derive_http_routes;
 }
 
-impl Rule for HttpRoutes {
-    fn derive(cx: &Reads<'_>, key: &Arc<RoutesKey>) -> Option<EncodedRoutes> {
-        encoded(cx, key, Some)
-    }
+fn derive_http_routes(cx: &Reads<'_>, key: &Arc<RoutesKey>) -> Option<EncodedRoutes> {
+    encoded(cx, key, Some)
 }
 
 /// The routes that a key stands for, as far as `keep` keeps them.
@@ -106,102 +100,78 @@ pub(crate) fn encoded(cx: &Reads<'_>, key: &RoutesKey, keep: impl Fn(Route) -> O
     ))
 }
 
-/// Encoded virtual hosts, each as the `virtual_hosts` field of a table.
-pub struct VirtualHosts;
-
-impl Relation for VirtualHosts {
-    const NAME: &'static str = "virtual hosts";
-    type Key = Arc<VirtualHostSpec>;
-    type Row = Bytes;
+flow::rule! {
+    /// Encoded virtual hosts, each as the `virtual_hosts` field of a table.
+    pub VirtualHosts: Arc<VirtualHostSpec> => Bytes = "virtual hosts", derive_virtual_hosts;
 }
 
-impl Rule for VirtualHosts {
-    fn derive(cx: &Reads<'_>, key: &Arc<VirtualHostSpec>) -> Option<Bytes> {
-        let mesh = mesh_of(cx, key.overrides.as_ref())?;
-        let routes: Vec<EncodedRoutes> = match &key.content {
-            VirtualHostContent::Routes(keys) => keys
-                .iter()
-                .filter_map(|key| cx.get::<HttpRoutes>(key))
-                .map(|row| (*row).clone())
-                .collect(),
-            VirtualHostContent::AllowAny(cluster) => {
-                vec![EncodedRoutes::of([defaults::allow_any(cluster, &mesh.config)])]
-            }
-            VirtualHostContent::DynamicForwardProxy => {
-                vec![EncodedRoutes::of([defaults::dynamic_forward_proxy(&mesh.config)])]
-            }
-            VirtualHostContent::BlockAll => vec![EncodedRoutes::of([defaults::block_all()])],
-            VirtualHostContent::NotFound => Vec::new(),
-        };
-        Some(virtual_host(key, &routes, defaults::counts_attempts(&mesh.config)))
-    }
-}
-
-/// Encoded route tables. A name that nothing is known of is answered with an empty table to sidecars, so that Envoy does
-/// not wait for it.
-pub struct RouteConfigs;
-
-impl Relation for RouteConfigs {
-    const NAME: &'static str = "route configurations";
-    type Key = (Arc<RouteAudience>, Arc<str>);
-    type Row = Resource;
-}
-
-impl Rule for RouteConfigs {
-    fn derive(cx: &Reads<'_>, key: &(Arc<RouteAudience>, Arc<str>)) -> Option<Resource> {
-        let table = cx.get::<RouteTables>(key)?;
-        if key.0.class == ProxyClass::Grpc {
-            let body = grpc::route_configuration(cx, &key.1, &table);
-            return Some(Resource::new(key.1.clone(), body));
-        }
-        let hosts: Vec<Arc<Bytes>> = table
-            .virtual_hosts
+fn derive_virtual_hosts(cx: &Reads<'_>, key: &Arc<VirtualHostSpec>) -> Option<Bytes> {
+    let mesh = mesh_of(cx, key.overrides.as_ref())?;
+    let routes: Vec<EncodedRoutes> = match &key.content {
+        VirtualHostContent::Routes(keys) => keys
             .iter()
-            .filter_map(|host| cx.get::<VirtualHosts>(host))
-            .collect();
-        let body = route_configuration(&key.1, hosts.iter().map(|host| &***host), None, Options::of(&table));
-        Some(Resource::new(key.1.clone(), body))
+            .filter_map(|key| cx.get::<HttpRoutes>(key))
+            .map(|row| (*row).clone())
+            .collect(),
+        VirtualHostContent::AllowAny(cluster) => {
+            vec![EncodedRoutes::of([defaults::allow_any(cluster, &mesh.config)])]
+        }
+        VirtualHostContent::DynamicForwardProxy => {
+            vec![EncodedRoutes::of([defaults::dynamic_forward_proxy(&mesh.config)])]
+        }
+        VirtualHostContent::BlockAll => vec![EncodedRoutes::of([defaults::block_all()])],
+        VirtualHostContent::NotFound => Vec::new(),
+    };
+    Some(virtual_host(key, &routes, defaults::counts_attempts(&mesh.config)))
+}
+
+flow::rule! {
+    /// Encoded route tables. A name that nothing is known of is answered with an empty table to sidecars, so that Envoy does
+    /// not wait for it.
+    pub RouteConfigs: (Arc<RouteAudience>, Arc<str>) => Resource = "route configurations", derive_route_configs;
+}
+
+fn derive_route_configs(cx: &Reads<'_>, key: &(Arc<RouteAudience>, Arc<str>)) -> Option<Resource> {
+    let table = cx.get::<RouteTables>(key)?;
+    if key.0.class == ProxyClass::Grpc {
+        let body = grpc::route_configuration(cx, &key.1, &table);
+        return Some(Resource::new(key.1.clone(), body));
     }
+    let hosts: Vec<Arc<Bytes>> = table
+        .virtual_hosts
+        .iter()
+        .filter_map(|host| cx.get::<VirtualHosts>(host))
+        .collect();
+    let body = route_configuration(&key.1, hosts.iter().map(|host| &***host), None, Options::of(&table));
+    Some(Resource::new(key.1.clone(), body))
 }
 
-/// Encoded route tables that leave their virtual hosts to be discovered singly. One without any says so itself: there is
-/// nothing that Envoy would have to wait for.
-pub struct RouteShells;
-
-impl Relation for RouteShells {
-    const NAME: &'static str = "route configurations without virtual hosts";
-    type Key = (Arc<RouteAudience>, Arc<str>);
-    type Row = Resource;
+flow::rule! {
+    /// Encoded route tables that leave their virtual hosts to be discovered singly. One without any says so itself: there is
+    /// nothing that Envoy would have to wait for.
+    pub RouteShells: (Arc<RouteAudience>, Arc<str>) => Resource = "route configurations without virtual hosts", derive_route_shells;
 }
 
-impl Rule for RouteShells {
-    fn derive(cx: &Reads<'_>, key: &(Arc<RouteAudience>, Arc<str>)) -> Option<Resource> {
-        let table = cx.get::<RouteTables>(key)?;
-        let discovery = (!table.virtual_hosts.is_empty()).then(discovered_singly);
-        let body = route_configuration(&key.1, [].into_iter(), discovery.as_deref(), Options::of(&table));
-        Some(Resource::new(key.1.clone(), body))
-    }
+fn derive_route_shells(cx: &Reads<'_>, key: &(Arc<RouteAudience>, Arc<str>)) -> Option<Resource> {
+    let table = cx.get::<RouteTables>(key)?;
+    let discovery = (!table.virtual_hosts.is_empty()).then(discovered_singly);
+    let body = route_configuration(&key.1, [].into_iter(), discovery.as_deref(), Options::of(&table));
+    Some(Resource::new(key.1.clone(), body))
 }
 
-/// Encoded virtual hosts as resources of their own.
-pub struct VirtualHostResources;
-
-impl Relation for VirtualHostResources {
-    const NAME: &'static str = "virtual host resources";
-    type Key = (Arc<str>, Arc<VirtualHostSpec>);
-    type Row = Resource;
+flow::rule! {
+    /// Encoded virtual hosts as resources of their own.
+    pub VirtualHostResources: (Arc<str>, Arc<VirtualHostSpec>) => Resource = "virtual host resources", derive_virtual_host_resources;
 }
 
-impl Rule for VirtualHostResources {
-    fn derive(cx: &Reads<'_>, (table, host): &(Arc<str>, Arc<VirtualHostSpec>)) -> Option<Resource> {
-        let field = cx.get::<VirtualHosts>(host)?;
-        let name = virtual_host_name(table, &host.name);
-        let mut body = Writer::with_capacity(field.len() + name.len() + 8);
-        // Envoy finds a virtual host that goes by the name of the resource: it has to have this one.
-        body.text(1, &name);
-        body.raw(skip_field(enter_field(&field)?)?);
-        Some(Resource::new(name, body.finish()))
-    }
+fn derive_virtual_host_resources(cx: &Reads<'_>, (table, host): &(Arc<str>, Arc<VirtualHostSpec>)) -> Option<Resource> {
+    let field = cx.get::<VirtualHosts>(host)?;
+    let name = virtual_host_name(table, &host.name);
+    let mut body = Writer::with_capacity(field.len() + name.len() + 8);
+    // Envoy finds a virtual host that goes by the name of the resource: it has to have this one.
+    body.text(1, &name);
+    body.raw(skip_field(enter_field(&field)?)?);
+    Some(Resource::new(name, body.finish()))
 }
 
 /// The `Vhds` message: from the same stream.

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use config::core;
 use config::istio::ServiceEntry;
-use flow::{Index, Members, Reads, Relation, Rule};
+use flow::Reads;
 use model::proxy::{Labels, Locality};
 use model::service::{
     Endpoint, EndpointAddress, Health, ObjectId, Registry, Resolution, Service, ServiceKey, ServicePort, SourceId,
@@ -22,84 +22,69 @@ use crate::workloads::{from_entry, parse_address, select};
 
 pub use slices::{ExportsByService, SliceEndpoints, SlicesByService};
 
-/// The endpoints of each service, sorted; empty for a service without any. All definitions of the service contribute:
-/// those in several clusters, and ServiceEntries of the same host and namespace.
-pub struct ServiceEndpoints;
-
-impl Relation for ServiceEndpoints {
-    const NAME: &'static str = "endpoints of a service";
-    type Key = ServiceKey;
-    type Row = Arc<[Endpoint]>;
+flow::rule! {
+    /// The endpoints of each service, sorted; empty for a service without any. All definitions of the service contribute:
+    /// those in several clusters, and ServiceEntries of the same host and namespace.
+    pub ServiceEndpoints: ServiceKey => Arc<[Endpoint]> = "endpoints of a service", derive_service_endpoints;
 }
 
-impl Rule for ServiceEndpoints {
-    fn derive(cx: &Reads<'_>, key: &ServiceKey) -> Option<Arc<[Endpoint]>> {
-        let objects = cx.get::<DefinitionsByService>(key)?;
-        let mut endpoints = Vec::new();
-        for object in objects.iter() {
-            let of_object = defined_by(cx, object, key).unwrap_or_default();
-            // Most services have one definition, whose list is shared.
-            match endpoints.is_empty() {
-                true => endpoints = of_object,
-                false => endpoints.extend(of_object),
-            }
+fn derive_service_endpoints(cx: &Reads<'_>, key: &ServiceKey) -> Option<Arc<[Endpoint]>> {
+    let objects = cx.get::<DefinitionsByService>(key)?;
+    let mut endpoints = Vec::new();
+    for object in objects.iter() {
+        let of_object = defined_by(cx, object, key).unwrap_or_default();
+        // Most services have one definition, whose list is shared.
+        match endpoints.is_empty() {
+            true => endpoints = of_object,
+            false => endpoints.extend(of_object),
         }
-        endpoints.sort();
-        endpoints.dedup_by(|a, b| a.address == b.address && a.ports == b.ports && a.cluster == b.cluster);
-        if let Some(sharing) = sharing(cx, key) {
-            let own = |endpoint: &mut Endpoint| endpoint.own_cluster = !sharing.contains(&endpoint.cluster);
-            endpoints.iter_mut().for_each(own);
-        }
-        Some(endpoints.into())
     }
-}
-
-/// Services that have an endpoint at an address: those that a proxy at this address serves.
-pub struct ServicesByAddress;
-
-impl Relation for ServicesByAddress {
-    const NAME: &'static str = "services by endpoint address";
-    type Key = IpAddr;
-    type Row = Members<ServiceKey>;
-}
-
-impl Index for ServicesByAddress {
-    type Of = ServiceEndpoints;
-    fn keys(_: &ServiceKey, row: &Arc<[Endpoint]>) -> Vec<IpAddr> {
-        row.iter().flat_map(Endpoint::ips).collect()
+    endpoints.sort();
+    endpoints.dedup_by(|a, b| a.address == b.address && a.ports == b.ports && a.cluster == b.cluster);
+    if let Some(sharing) = sharing(cx, key) {
+        let own = |endpoint: &mut Endpoint| endpoint.own_cluster = !sharing.contains(&endpoint.cluster);
+        endpoints.iter_mut().for_each(own);
     }
+    Some(endpoints.into())
 }
 
-/// The ports that a service has at one address, as (service port, workload port), ascending. A relation of its own, so
-/// that other endpoints of the service do not affect a proxy's inbound configuration.
-pub struct InstancePorts;
-
-impl Relation for InstancePorts {
-    const NAME: &'static str = "ports of an instance";
-    /// The address, the cluster id (empty while there is one cluster), and the service.
-    type Key = (IpAddr, Arc<str>, ServiceKey);
-    type Row = Vec<(u16, u16)>;
+flow::index! {
+    /// Services that have an endpoint at an address: those that a proxy at this address serves.
+    pub ServicesByAddress: IpAddr => members of ServiceEndpoints = "services by endpoint address", services_by_address_keys;
 }
 
-impl Rule for InstancePorts {
-    fn derive(cx: &Reads<'_>, (ip, cluster, key): &(IpAddr, Arc<str>, ServiceKey)) -> Option<Vec<(u16, u16)>> {
-        let service = cx.get::<Services>(key)?;
-        let endpoints = cx.get::<ServiceEndpoints>(key)?;
-        let here = endpoints.iter().filter(|e| e.ips().any(|own| own == *ip));
-        // Clusters may reuse addresses.
-        let here = here.filter(|e| cluster.is_empty() || e.cluster == *cluster);
-        let mut ports: Vec<(u16, u16)> = here
-            .flat_map(|e| {
-                service
-                    .ports
-                    .iter()
-                    .filter_map(|p| Some((p.number, *e.ports.get(&p.name)?)))
-            })
-            .collect();
-        ports.sort_unstable();
-        ports.dedup();
-        Some(ports)
-    }
+fn services_by_address_keys(_: &ServiceKey, row: &Arc<[Endpoint]>) -> Vec<IpAddr> {
+    row.iter().flat_map(Endpoint::ips).collect()
+}
+
+flow::rule! {
+    /// The ports that a service has at one address, as (service port, workload port), ascending. A relation of its own, so
+    /// that other endpoints of the service do not affect a proxy's inbound configuration.
+    ///
+    /// Key: the address, the cluster id (empty while there is one cluster), and the service.
+    pub InstancePorts: (IpAddr, Arc<str>, ServiceKey) => Vec<(u16, u16)> = "ports of an instance", derive_instance_ports;
+}
+
+fn derive_instance_ports(
+    cx: &Reads<'_>,
+    (ip, cluster, key): &(IpAddr, Arc<str>, ServiceKey),
+) -> Option<Vec<(u16, u16)>> {
+    let service = cx.get::<Services>(key)?;
+    let endpoints = cx.get::<ServiceEndpoints>(key)?;
+    let here = endpoints.iter().filter(|e| e.ips().any(|own| own == *ip));
+    // Clusters may reuse addresses.
+    let here = here.filter(|e| cluster.is_empty() || e.cluster == *cluster);
+    let mut ports: Vec<(u16, u16)> = here
+        .flat_map(|e| {
+            service
+                .ports
+                .iter()
+                .filter_map(|p| Some((p.number, *e.ports.get(&p.name)?)))
+        })
+        .collect();
+    ports.sort_unstable();
+    ports.dedup();
+    Some(ports)
 }
 
 /// Adds this module's rules.

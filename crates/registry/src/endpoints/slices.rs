@@ -6,7 +6,7 @@ use std::sync::Arc;
 use config::core::{AddressType, EndpointSlice};
 use config::multicluster::ServiceExport;
 use config::{Object, core};
-use flow::{Index, Members, Reads, Relation, Rule};
+use flow::Reads;
 use model::service::{Endpoint, EndpointAddress, Health, ObjectId, SourceId, Workload};
 
 use super::{bare, of_workload};
@@ -16,65 +16,45 @@ use crate::workloads::{PodsByAddress, Workloads, locality_of_node, parse_address
 /// Label of slices that a multi-cluster service controller copied from other clusters; they are ignored as duplicates.
 const IMPORTED_LABEL: &str = "multicluster.kubernetes.io/service-name";
 
-/// EndpointSlices of a Kubernetes service, by its cluster, namespace and name.
-pub struct SlicesByService;
-
-impl Relation for SlicesByService {
-    const NAME: &'static str = "endpoint slices by service";
-    type Key = SourceId;
-    type Row = Members<SourceId>;
+flow::index! {
+    /// EndpointSlices of a Kubernetes service, by its cluster, namespace and name.
+    pub SlicesByService: SourceId => members of EndpointSlices = "endpoint slices by service", slices_by_service_keys;
 }
 
-impl Index for SlicesByService {
-    type Of = EndpointSlices;
-    fn keys(key: &SourceId, row: &Arc<Object<EndpointSlice>>) -> Vec<SourceId> {
-        let labels = &row.meta.labels;
-        let name = labels.get(EndpointSlice::SERVICE_LABEL);
-        let counts = row.spec.address_type != AddressType::Fqdn && !labels.contains_key(IMPORTED_LABEL);
-        let service = |name: &Arc<str>| SourceId {
-            cluster: key.cluster.clone(),
-            id: ObjectId {
-                namespace: key.id.namespace.clone(),
-                name: name.clone(),
-            },
-        };
-        name.filter(|_| counts).map(service).into_iter().collect()
-    }
+fn slices_by_service_keys(key: &SourceId, row: &Arc<Object<EndpointSlice>>) -> Vec<SourceId> {
+    let labels = &row.meta.labels;
+    let name = labels.get(EndpointSlice::SERVICE_LABEL);
+    let counts = row.spec.address_type != AddressType::Fqdn && !labels.contains_key(IMPORTED_LABEL);
+    let service = |name: &Arc<str>| SourceId {
+        cluster: key.cluster.clone(),
+        id: ObjectId {
+            namespace: key.id.namespace.clone(),
+            name: name.clone(),
+        },
+    };
+    name.filter(|_| counts).map(service).into_iter().collect()
 }
 
-/// Clusters that export a service, with the service's key in each.
-pub struct ExportsByService;
-
-impl Relation for ExportsByService {
-    const NAME: &'static str = "exports by service";
-    type Key = ObjectId;
-    type Row = Members<SourceId>;
+flow::index! {
+    /// Clusters that export a service, with the service's key in each.
+    pub ExportsByService: ObjectId => members of ServiceExports = "exports by service", exports_by_service_keys;
 }
 
-impl Index for ExportsByService {
-    type Of = ServiceExports;
-    fn keys(key: &SourceId, _: &Arc<Object<ServiceExport>>) -> Vec<ObjectId> {
-        vec![key.id.clone()]
-    }
+fn exports_by_service_keys(key: &SourceId, _: &Arc<Object<ServiceExport>>) -> Vec<ObjectId> {
+    vec![key.id.clone()]
 }
 
-/// The endpoints of one slice, joined with their pods.
-pub struct SliceEndpoints;
-
-impl Relation for SliceEndpoints {
-    const NAME: &'static str = "endpoints of a slice";
-    type Key = SourceId;
-    type Row = Arc<[Endpoint]>;
+flow::rule! {
+    /// The endpoints of one slice, joined with their pods.
+    pub SliceEndpoints: SourceId => Arc<[Endpoint]> = "endpoints of a slice", derive_slice_endpoints;
 }
 
-impl Rule for SliceEndpoints {
-    fn derive(cx: &Reads<'_>, key: &SourceId) -> Option<Arc<[Endpoint]>> {
-        let slice = cx.get::<EndpointSlices>(key)?;
-        let ports = slice.spec.ports.iter().filter_map(|p| Some((p.name.clone(), p.port?)));
-        let ports: Arc<BTreeMap<Arc<str>, u16>> = Arc::new(ports.collect());
-        let endpoints = slice.spec.endpoints.iter();
-        Some(endpoints.flat_map(|e| endpoint(cx, key, e, &ports)).collect())
-    }
+fn derive_slice_endpoints(cx: &Reads<'_>, key: &SourceId) -> Option<Arc<[Endpoint]>> {
+    let slice = cx.get::<EndpointSlices>(key)?;
+    let ports = slice.spec.ports.iter().filter_map(|p| Some((p.name.clone(), p.port?)));
+    let ports: Arc<BTreeMap<Arc<str>, u16>> = Arc::new(ports.collect());
+    let endpoints = slice.spec.endpoints.iter();
+    Some(endpoints.flat_map(|e| endpoint(cx, key, e, &ports)).collect())
 }
 
 /// Adds this module's rules.

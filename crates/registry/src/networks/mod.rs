@@ -6,7 +6,7 @@ mod gateways;
 use std::sync::Arc;
 
 use config::mesh::{MeshNetworks, NetworkMembers};
-use flow::{Reads, Relation, Rule};
+use flow::Reads;
 use ipnet::IpNet;
 use model::proxy::Labels;
 use model::service::EndpointAddress;
@@ -20,14 +20,11 @@ pub use gateways::{GatewayNames, NetworkGateways};
 /// service.
 pub(crate) const NETWORK_LABEL: &str = "topology.istio.io/network";
 
-/// Cluster facts of workloads.
-pub struct ClusterNetworks;
-
-impl Relation for ClusterNetworks {
-    const NAME: &'static str = "networks of clusters";
-    /// A cluster as in [`model::service::SourceId::cluster`].
-    type Key = Arc<str>;
-    type Row = Arc<ClusterNetwork>;
+flow::rule! {
+    /// Cluster facts of workloads.
+    ///
+    /// Key: a cluster as in [`model::service::SourceId::cluster`].
+    pub ClusterNetworks: Arc<str> => Arc<ClusterNetwork> = "networks of clusters", derive_cluster_networks;
 }
 
 /// The id of a workload's cluster, and the network of workloads without a network label.
@@ -55,27 +52,25 @@ impl ClusterNetwork {
     }
 }
 
-impl Rule for ClusterNetworks {
-    fn derive(cx: &Reads<'_>, cluster: &Arc<str>) -> Option<Arc<ClusterNetwork>> {
-        let mesh = cx.get::<Mesh>(&())?;
-        let id = mesh.cluster_id_of(cluster).clone();
-        let system = (cluster.clone(), mesh.config.root_namespace.clone());
-        let label = cx.with::<Namespaces, _>(&system, |n| n?.meta.labels.get(NETWORK_LABEL).cloned());
-        let whole = label.filter(|name| !name.is_empty());
-        let Some(networks) = cx.get::<Networks>(&()).filter(|_| whole.is_none()) else {
-            let blocks = Vec::new();
-            return Some(Arc::new(ClusterNetwork { id, whole, blocks }));
-        };
-        let members = |members: &NetworkMembers| matches!(members, NetworkMembers::FromRegistry(name) if *name == id);
-        let mut whole = networks.spec.networks.iter();
-        let whole = whole.find(|(_, n)| n.endpoints.iter().filter_map(|e| e.members.as_ref()).any(members));
-        let whole = whole.map(|(name, _)| name.clone());
-        Some(Arc::new(ClusterNetwork {
-            id,
-            whole,
-            blocks: blocks(&networks.spec),
-        }))
-    }
+fn derive_cluster_networks(cx: &Reads<'_>, cluster: &Arc<str>) -> Option<Arc<ClusterNetwork>> {
+    let mesh = cx.get::<Mesh>(&())?;
+    let id = mesh.cluster_id_of(cluster).clone();
+    let system = (cluster.clone(), mesh.config.root_namespace.clone());
+    let label = cx.with::<Namespaces, _>(&system, |n| n?.meta.labels.get(NETWORK_LABEL).cloned());
+    let whole = label.filter(|name| !name.is_empty());
+    let Some(networks) = cx.get::<Networks>(&()).filter(|_| whole.is_none()) else {
+        let blocks = Vec::new();
+        return Some(Arc::new(ClusterNetwork { id, whole, blocks }));
+    };
+    let members = |members: &NetworkMembers| matches!(members, NetworkMembers::FromRegistry(name) if *name == id);
+    let mut whole = networks.spec.networks.iter();
+    let whole = whole.find(|(_, n)| n.endpoints.iter().filter_map(|e| e.members.as_ref()).any(members));
+    let whole = whole.map(|(name, _)| name.clone());
+    Some(Arc::new(ClusterNetwork {
+        id,
+        whole,
+        blocks: blocks(&networks.spec),
+    }))
 }
 
 fn blocks(networks: &MeshNetworks) -> Vec<(IpNet, Arc<str>)> {

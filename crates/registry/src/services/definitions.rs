@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use config::multicluster::{ServiceImport, ServiceImportType};
 use config::{Meta, Object, core};
-use flow::{Reads, Relation, Rule};
+use flow::Reads;
 use ipnet::IpNet;
 use model::service::{Distribution, ExportTo, Registry, Resolution, Service, ServiceKey, ServicePort, TargetPort};
 use names::Hostname;
@@ -23,32 +23,26 @@ const DISTRIBUTION_ANNOTATION: &str = "networking.istio.io/traffic-distribution"
 /// The domain of multi-cluster services.
 const CLUSTER_SET: &str = "clusterset.local";
 
-/// The services that one object defines, by hostname.
-pub struct Definitions;
-
-impl Relation for Definitions {
-    const NAME: &'static str = "service definitions";
-    type Key = ServiceObjectKey;
-    type Row = Vec<Arc<Service>>;
+flow::rule! {
+    /// The services that one object defines, by hostname.
+    pub Definitions: ServiceObjectKey => Vec<Arc<Service>> = "service definitions", derive_definitions;
 }
 
-impl Rule for Definitions {
-    fn derive(cx: &Reads<'_>, key: &ServiceObjectKey) -> Option<Self::Row> {
-        let object = cx.get::<ServiceObjects>(key)?;
-        let mesh = cx.get::<Mesh>(&())?;
-        let definitions = match &*object {
-            ServiceObject::Kubernetes(o) => {
-                let distribution = distribution(cx, key, &o.meta, &o.spec.traffic_distribution);
-                from_kubernetes(key, o, &mesh, distribution).into_iter().collect()
-            }
-            ServiceObject::Import(o) => from_import(key, o, &mesh).into_iter().collect(),
-            ServiceObject::Entry(o) => {
-                let seen = (distribution(cx, key, &o.meta, ""), visibility(cx, key, &mesh));
-                from_entry(key, o, &mesh, seen)
-            }
-        };
-        Some(definitions)
-    }
+fn derive_definitions(cx: &Reads<'_>, key: &ServiceObjectKey) -> Option<Self::Row> {
+    let object = cx.get::<ServiceObjects>(key)?;
+    let mesh = cx.get::<Mesh>(&())?;
+    let definitions = match &*object {
+        ServiceObject::Kubernetes(o) => {
+            let distribution = distribution(cx, key, &o.meta, &o.spec.traffic_distribution);
+            from_kubernetes(key, o, &mesh, distribution).into_iter().collect()
+        }
+        ServiceObject::Import(o) => from_import(key, o, &mesh).into_iter().collect(),
+        ServiceObject::Entry(o) => {
+            let seen = (distribution(cx, key, &o.meta, ""), visibility(cx, key, &mesh));
+            from_entry(key, o, &mesh, seen)
+        }
+    };
+    Some(definitions)
 }
 
 /// One object's definition of a service.

@@ -15,20 +15,16 @@ use config::mesh::{
     AccessLogEncoding, DatadogProvider, HttpAlsProvider, LogFormat, OpenTelemetryProvider, OtelAlsProvider, Provider,
     ServiceAttributeEnrichment, SkyWalkingProvider, TcpAlsProvider, ZipkinProvider,
 };
-use flow::{Reads, Relation, Rule};
+use flow::Reads;
 use model::service::ServiceKey;
 use registry::inputs::Mesh;
 
 pub use conflicts::TelemetryConflicts;
 pub use lookup::Backend;
 
-/// Telemetry of proxies.
-pub struct EffectiveTelemetry;
-
-impl Relation for EffectiveTelemetry {
-    const NAME: &'static str = "telemetry";
-    type Key = ();
-    type Row = Arc<Telemetry>;
+flow::rule! {
+    /// Telemetry of proxies.
+    pub EffectiveTelemetry: () => Arc<Telemetry> = "telemetry", derive_effective_telemetry;
 }
 
 /// Telemetry of proxies. Sampling and tags of traces are settings of each proxy.
@@ -93,18 +89,16 @@ pub enum Tracer {
     OpenTelemetry(OpenTelemetryProvider, Backend, Option<Backend>),
 }
 
-impl Rule for EffectiveTelemetry {
-    fn derive(cx: &Reads<'_>, (): &()) -> Option<Arc<Telemetry>> {
-        let mesh = cx.get::<Mesh>(&())?;
-        let mesh = &mesh.config;
-        let metrics = mesh.default_providers.metrics.iter();
-        let kinds = metrics.filter_map(|name| provider::named(mesh, name)?.provider.as_ref());
-        Some(Arc::new(Telemetry {
-            logs: logs(cx, mesh),
-            tracing: tracing(cx, mesh),
-            metrics: kinds.into_iter().any(|kind| matches!(kind, Provider::Prometheus(_))),
-        }))
-    }
+fn derive_effective_telemetry(cx: &Reads<'_>, (): &()) -> Option<Arc<Telemetry>> {
+    let mesh = cx.get::<Mesh>(&())?;
+    let mesh = &mesh.config;
+    let metrics = mesh.default_providers.metrics.iter();
+    let kinds = metrics.filter_map(|name| provider::named(mesh, name)?.provider.as_ref());
+    Some(Arc::new(Telemetry {
+        logs: logs(cx, mesh),
+        tracing: tracing(cx, mesh),
+        metrics: kinds.into_iter().any(|kind| matches!(kind, Provider::Prometheus(_))),
+    }))
 }
 
 /// The access logs of the default providers, else those of the older settings.
@@ -162,13 +156,9 @@ fn tracing(cx: &Reads<'_>, mesh: &MeshConfig) -> Tracing {
     }
 }
 
-/// The part of a proxy's identity that the tracer configuration contains; none while tracing is off.
-pub struct Spans;
-
-impl Relation for Spans {
-    const NAME: &'static str = "spans";
-    type Key = ();
-    type Row = SpanSource;
+flow::rule! {
+    /// The part of a proxy's identity that the tracer configuration contains; none while tracing is off.
+    pub Spans: () => SpanSource = "spans", derive_spans;
 }
 
 /// Source of spans, which decides the part of a proxy's identity in its configuration.
@@ -191,43 +181,35 @@ pub enum SpanName {
     Conventions,
 }
 
-impl Rule for Spans {
-    fn derive(cx: &Reads<'_>, (): &()) -> Option<SpanSource> {
-        let telemetry = cx.get::<EffectiveTelemetry>(&())?;
-        Some(match &telemetry.tracing {
-            Tracing::Off => return None,
-            Tracing::Bootstrap => SpanSource::Bootstrap,
-            Tracing::Provider(tracer) => SpanSource::Provider(match &**tracer {
-                Tracer::Zipkin(..) | Tracer::SkyWalking(..) => SpanName::Own,
-                Tracer::Datadog(..) => SpanName::Cluster,
-                Tracer::OpenTelemetry(provider, ..) => match provider.service_attribute_enrichment {
-                    ServiceAttributeEnrichment::IstioCanonical => SpanName::Cluster,
-                    ServiceAttributeEnrichment::OtelSemanticConventions => SpanName::Conventions,
-                },
-            }),
-        })
-    }
+fn derive_spans(cx: &Reads<'_>, (): &()) -> Option<SpanSource> {
+    let telemetry = cx.get::<EffectiveTelemetry>(&())?;
+    Some(match &telemetry.tracing {
+        Tracing::Off => return None,
+        Tracing::Bootstrap => SpanSource::Bootstrap,
+        Tracing::Provider(tracer) => SpanSource::Provider(match &**tracer {
+            Tracer::Zipkin(..) | Tracer::SkyWalking(..) => SpanName::Own,
+            Tracer::Datadog(..) => SpanName::Cluster,
+            Tracer::OpenTelemetry(provider, ..) => match provider.service_attribute_enrichment {
+                ServiceAttributeEnrichment::IstioCanonical => SpanName::Cluster,
+                ServiceAttributeEnrichment::OtelSemanticConventions => SpanName::Conventions,
+            },
+        }),
+    })
 }
 
-/// The services that listeners send logs and traces to, with their ports, ascending. Proxies have clusters for them
-/// whatever their `Sidecar` imports. None if there are none.
-pub struct TelemetryServices;
-
-impl Relation for TelemetryServices {
-    const NAME: &'static str = "services for telemetry";
-    type Key = ();
-    type Row = Arc<[(ServiceKey, u16)]>;
+flow::rule! {
+    /// The services that listeners send logs and traces to, with their ports, ascending. Proxies have clusters for them
+    /// whatever their `Sidecar` imports. None if there are none.
+    pub TelemetryServices: () => Arc<[(ServiceKey, u16)]> = "services for telemetry", derive_telemetry_services;
 }
 
-impl Rule for TelemetryServices {
-    fn derive(cx: &Reads<'_>, (): &()) -> Option<Arc<[(ServiceKey, u16)]>> {
-        let telemetry = cx.get::<EffectiveTelemetry>(&())?;
-        let all: BTreeSet<(ServiceKey, u16)> = telemetry
-            .backends()
-            .map(|backend| (backend.service.clone(), backend.port))
-            .collect();
-        (!all.is_empty()).then(|| all.into_iter().collect())
-    }
+fn derive_telemetry_services(cx: &Reads<'_>, (): &()) -> Option<Arc<[(ServiceKey, u16)]>> {
+    let telemetry = cx.get::<EffectiveTelemetry>(&())?;
+    let all: BTreeSet<(ServiceKey, u16)> = telemetry
+        .backends()
+        .map(|backend| (backend.service.clone(), backend.port))
+        .collect();
+    (!all.is_empty()).then(|| all.into_iter().collect())
 }
 
 impl Telemetry {

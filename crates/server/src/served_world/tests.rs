@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use config::mesh::MeshConfig;
-use flow::{Reads, Relation, Rule};
+use flow::Reads;
 use model::audience::ResourceKey;
 use model::open_key::OpenKey;
 use model::xds::{Resource, ResourceType, Subscription, TypeSpec};
@@ -46,23 +46,17 @@ impl ServedType for GreetingType {
     }
 }
 
-/// The greetings of a namespace.
-struct GreetingCatalogue;
-
-impl Relation for GreetingCatalogue {
-    const NAME: &'static str = "greeting catalogue";
-    type Key = Arc<str>;
-    type Row = Catalogue;
+flow::rule! {
+    /// The greetings of a namespace.
+    GreetingCatalogue: Arc<str> => Catalogue = "greeting catalogue", derive_greeting_catalogue;
 }
 
-impl Rule for GreetingCatalogue {
-    fn derive(_: &Reads<'_>, namespace: &Arc<str>) -> Option<Catalogue> {
-        let entry = |name: &str| {
-            let key = Greeting(namespace.clone(), name.into());
-            (name.into(), ResourceKey::Other(OpenKey::new(key)))
-        };
-        Some(Catalogue::new(["morning", "evening"].map(entry).into()))
-    }
+fn derive_greeting_catalogue(_: &Reads<'_>, namespace: &Arc<str>) -> Option<Catalogue> {
+    let entry = |name: &str| {
+        let key = Greeting(namespace.clone(), name.into());
+        (name.into(), ResourceKey::Other(OpenKey::new(key)))
+    };
+    Some(Catalogue::new(["morning", "evening"].map(entry).into()))
 }
 
 impl ListRelation for GreetingCatalogue {
@@ -75,22 +69,16 @@ impl ListRelation for GreetingCatalogue {
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 struct Greeting(Arc<str>, Arc<str>);
 
-struct Greetings;
-
-impl Relation for Greetings {
-    const NAME: &'static str = "greetings";
-    type Key = Greeting;
-    type Row = Resource;
+flow::rule! {
+    Greetings: Greeting => Resource = "greetings", derive_greetings;
 }
 
-impl Rule for Greetings {
-    fn derive(cx: &Reads<'_>, Greeting(namespace, name): &Greeting) -> Option<Resource> {
-        let root = &cx.get::<Mesh>(&())?.config.root_namespace;
-        Some(Resource::new(
-            name.clone(),
-            format!("good {name} {namespace} from {root}"),
-        ))
-    }
+fn derive_greetings(cx: &Reads<'_>, Greeting(namespace, name): &Greeting) -> Option<Resource> {
+    let root = &cx.get::<Mesh>(&())?.config.root_namespace;
+    Some(Resource::new(
+        name.clone(),
+        format!("good {name} {namespace} from {root}"),
+    ))
 }
 
 impl ResourceRelation for Greetings {

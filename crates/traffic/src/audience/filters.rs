@@ -7,7 +7,7 @@ use config::istio::EnvoyFilter;
 use config::istio::PolicyTargetReference;
 use config::istio::envoy_filter::{ApplyTo, EnvoyConfigPatch, PatchContext};
 use config::{Meta, Object, StringMap};
-use flow::{Index, Members, Reads, Relation, Rule};
+use flow::Reads;
 use model::audience::{FilterRef, Filters};
 use model::proxy::{Labels, Proxy, ProxyKind, selects};
 use model::service::ObjectId;
@@ -38,45 +38,32 @@ pub(super) struct Selected {
     pub(super) extensions: Filters,
 }
 
-/// `EnvoyFilter` objects of a namespace.
-pub struct FiltersByNamespace;
-
-impl Relation for FiltersByNamespace {
-    const NAME: &'static str = "envoy filters by namespace";
-    type Key = Arc<str>;
-    type Row = Members<ObjectId>;
+flow::index! {
+    /// `EnvoyFilter` objects of a namespace.
+    pub FiltersByNamespace: Arc<str> => members of EnvoyFilters = "envoy filters by namespace", filters_by_namespace_keys;
 }
 
-impl Index for FiltersByNamespace {
-    type Of = EnvoyFilters;
-    fn keys(key: &ObjectId, _: &Arc<Object<EnvoyFilter>>) -> Vec<Arc<str>> {
-        vec![key.namespace.clone()]
-    }
+fn filters_by_namespace_keys(key: &ObjectId, _: &Arc<Object<EnvoyFilter>>) -> Vec<Arc<str>> {
+    vec![key.namespace.clone()]
 }
 
-/// The conditions of each EnvoyFilter on proxies; unchanged when only the patches' values change.
-pub struct FilterScopes;
-
-impl Relation for FilterScopes {
-    const NAME: &'static str = "scopes of envoy filters";
-    type Key = ObjectId;
-    type Row = FilterScope;
+flow::rule! {
+    /// The conditions of each EnvoyFilter on proxies; unchanged when only the patches' values change.
+    pub FilterScopes: ObjectId => FilterScope = "scopes of envoy filters", derive_filter_scopes;
 }
 
-impl Rule for FilterScopes {
-    fn derive(cx: &Reads<'_>, id: &ObjectId) -> Option<FilterScope> {
-        let object = cx.get::<EnvoyFilters>(id)?;
-        let spec = &object.spec;
-        let patches = spec.config_patches.iter().enumerate();
-        let patches = patches.filter_map(|(index, patch)| PatchScope::of(u16::try_from(index).ok()?, patch));
-        Some(FilterScope {
-            meta: Age::of(&object.meta),
-            priority: spec.priority,
-            selector: spec.workload_selector.as_ref().map(|s| s.labels.clone()),
-            targets: spec.target_refs.clone(),
-            patches: patches.collect(),
-        })
-    }
+fn derive_filter_scopes(cx: &Reads<'_>, id: &ObjectId) -> Option<FilterScope> {
+    let object = cx.get::<EnvoyFilters>(id)?;
+    let spec = &object.spec;
+    let patches = spec.config_patches.iter().enumerate();
+    let patches = patches.filter_map(|(index, patch)| PatchScope::of(u16::try_from(index).ok()?, patch));
+    Some(FilterScope {
+        meta: Age::of(&object.meta),
+        priority: spec.priority,
+        selector: spec.workload_selector.as_ref().map(|s| s.labels.clone()),
+        targets: spec.target_refs.clone(),
+        patches: patches.collect(),
+    })
 }
 
 /// The conditions of an EnvoyFilter on proxies.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use config::Object;
 use config::istio::{DestinationRule, LoadBalancerSettings, OutlierDetection, ZoneAwareLoadBalancerSetting};
-use flow::{Index, Members, Reads, Relation};
+use flow::Reads;
 use model::audience::{ClientLocation, OwnWorkload, TEMPLATE_LABELS};
 use model::proxy::{Labels, Locality, Proxy};
 use model::service::{Distribution, ObjectId, Resolution, Service, ServiceKey, Workload};
@@ -26,118 +26,83 @@ pub enum Facet {
     Label(Arc<str>),
 }
 
-/// Services by the client facts that their endpoints depend on.
-pub struct ServicesByFacet;
-
-impl Relation for ServicesByFacet {
-    const NAME: &'static str = "services by facet";
-    type Key = Facet;
-    type Row = Members<ServiceKey>;
+flow::index! {
+    /// Services by the client facts that their endpoints depend on.
+    pub ServicesByFacet: Facet => members of Services = "services by facet", services_by_facet_keys;
 }
 
-impl Index for ServicesByFacet {
-    type Of = Services;
-    fn keys(_: &ServiceKey, row: &Arc<Service>) -> Vec<Facet> {
-        let mut facets = match row.distribution {
-            Distribution::Any => Vec::new(),
-            Distribution::SameZone => vec![Facet::Locality],
-            Distribution::SameNode => vec![Facet::Locality, Facet::Node],
-        };
-        if row.node_local && row.distribution != Distribution::SameNode {
-            facets.push(Facet::Node);
-        }
-        facets
+fn services_by_facet_keys(_: &ServiceKey, row: &Arc<Service>) -> Vec<Facet> {
+    let mut facets = match row.distribution {
+        Distribution::Any => Vec::new(),
+        Distribution::SameZone => vec![Facet::Locality],
+        Distribution::SameNode => vec![Facet::Locality, Facet::Node],
+    };
+    if row.node_local && row.distribution != Distribution::SameNode {
+        facets.push(Facet::Node);
     }
+    facets
 }
 
-/// DestinationRules by the client facts that their load balancing depends on.
-pub struct RulesByFacet;
-
-impl Relation for RulesByFacet {
-    const NAME: &'static str = "destination rules by facet";
-    type Key = Facet;
-    type Row = Members<ObjectId>;
+flow::index! {
+    /// DestinationRules by the client facts that their load balancing depends on.
+    pub RulesByFacet: Facet => members of DestinationRules = "destination rules by facet", rules_by_facet_keys;
 }
 
-impl Index for RulesByFacet {
-    type Of = DestinationRules;
-    fn keys(_: &ObjectId, row: &Arc<Object<DestinationRule>>) -> Vec<Facet> {
-        let mut facets = BTreeSet::new();
-        let subsets = row.spec.subsets.iter().filter_map(|s| s.traffic_policy.as_ref());
-        for policy in row.spec.traffic_policy.iter().chain(subsets) {
+fn rules_by_facet_keys(_: &ObjectId, row: &Arc<Object<DestinationRule>>) -> Vec<Facet> {
+    let mut facets = BTreeSet::new();
+    let subsets = row.spec.subsets.iter().filter_map(|s| s.traffic_policy.as_ref());
+    for policy in row.spec.traffic_policy.iter().chain(subsets) {
+        add(
+            &mut facets,
+            policy.outlier_detection.as_ref(),
+            policy.load_balancer.as_ref(),
+        );
+        for port in &policy.port_level_settings {
             add(
                 &mut facets,
-                policy.outlier_detection.as_ref(),
-                policy.load_balancer.as_ref(),
+                port.outlier_detection.as_ref(),
+                port.load_balancer.as_ref(),
             );
-            for port in &policy.port_level_settings {
-                add(
-                    &mut facets,
-                    port.outlier_detection.as_ref(),
-                    port.load_balancer.as_ref(),
-                );
-            }
-        }
-        facets.into_iter().collect()
-    }
-}
-
-/// Services that Envoy resolves by DNS, whose endpoints are part of the cluster.
-pub struct ServicesByDns;
-
-impl Relation for ServicesByDns {
-    const NAME: &'static str = "services resolved by dns";
-    type Key = ();
-    type Row = Members<ServiceKey>;
-}
-
-impl Index for ServicesByDns {
-    type Of = Services;
-    fn keys(_: &ServiceKey, row: &Arc<Service>) -> Vec<()> {
-        match row.resolution {
-            Resolution::Dns => vec![()],
-            _ => Vec::new(),
         }
     }
+    facets.into_iter().collect()
 }
 
-/// Services with automatically assigned addresses, to know whether there are any.
-pub struct ServicesWithAssigned;
-
-impl Relation for ServicesWithAssigned {
-    const NAME: &'static str = "services with assigned addresses";
-    type Key = ();
-    type Row = Members<ServiceKey>;
+flow::index! {
+    /// Services that Envoy resolves by DNS, whose endpoints are part of the cluster.
+    pub ServicesByDns: () => members of Services = "services resolved by dns", services_by_dns_keys;
 }
 
-impl Index for ServicesWithAssigned {
-    type Of = Services;
-    fn keys(_: &ServiceKey, row: &Arc<Service>) -> Vec<()> {
-        match row.assigned.is_empty() {
-            true => Vec::new(),
-            false => vec![()],
-        }
+fn services_by_dns_keys(_: &ServiceKey, row: &Arc<Service>) -> Vec<()> {
+    match row.resolution {
+        Resolution::Dns => vec![()],
+        _ => Vec::new(),
     }
 }
 
-/// Clusters by the services that they define, to know whether there are several.
-pub struct ClustersOfServices;
-
-impl Relation for ClustersOfServices {
-    const NAME: &'static str = "clusters of services";
-    type Key = Arc<str>;
-    type Row = Members<ServiceObjectKey>;
+flow::index! {
+    /// Services with automatically assigned addresses, to know whether there are any.
+    pub ServicesWithAssigned: () => members of Services = "services with assigned addresses", services_with_assigned_keys;
 }
 
-impl Index for ClustersOfServices {
-    type Of = ServiceObjects;
-    fn keys(key: &ServiceObjectKey, _: &ServiceObject) -> Vec<Arc<str>> {
-        // The configuration cluster does not count.
-        Some(key.cluster.clone())
-            .filter(|c| !c.is_empty())
-            .into_iter()
-            .collect()
+fn services_with_assigned_keys(_: &ServiceKey, row: &Arc<Service>) -> Vec<()> {
+    match row.assigned.is_empty() {
+        true => Vec::new(),
+        false => vec![()],
     }
+}
+
+flow::index! {
+    /// Clusters by the services that they define, to know whether there are several.
+    pub ClustersOfServices: Arc<str> => members of ServiceObjects = "clusters of services", clusters_of_services_keys;
+}
+
+fn clusters_of_services_keys(key: &ServiceObjectKey, _: &ServiceObject) -> Vec<Arc<str>> {
+    // The configuration cluster does not count.
+    Some(key.cluster.clone())
+        .filter(|c| !c.is_empty())
+        .into_iter()
+        .collect()
 }
 
 /// Adds this module's rules.

@@ -21,7 +21,7 @@ mod trace;
 
 use std::sync::Arc;
 
-use flow::{Reads, Relation, Rule};
+use flow::Reads;
 use model::audience::{
     ClusterAudience, EndpointsAudience, ExtensionAudience, GrpcAudience, ListenerAudience, NameAudience, NameView,
     RouteAudience, SecretAudience,
@@ -74,38 +74,32 @@ impl ProxyAudiences {
     }
 }
 
-/// The audiences of each connected proxy.
-pub struct Audiences;
-
-impl Relation for Audiences {
-    const NAME: &'static str = "audiences";
-    type Key = ProxyToken;
-    type Row = ProxyAudiences;
+flow::rule! {
+    /// The audiences of each connected proxy.
+    pub Audiences: ProxyToken => ProxyAudiences = "audiences", derive_audiences;
 }
 
-impl Rule for Audiences {
-    fn derive(cx: &Reads<'_>, token: &ProxyToken) -> Option<ProxyAudiences> {
-        let proxy = cx.get::<Proxies>(token)?;
-        let mesh = cx.get::<Mesh>(&())?;
-        let pod = facts::pod_of(cx, &proxy, &mesh);
-        let facts = facts::Facts::new(cx, &proxy, &mesh, pod.as_deref());
-        let class = facts.class();
-        let overrides = overrides::of(&facts);
-        let filters = filters::selected(&facts);
-        Some(ProxyAudiences {
-            endpoints: Arc::new(endpoints::audience(&facts)),
-            cluster: Arc::new(clusters::audience(&facts, &class, &filters, &overrides)),
-            listener: Arc::new(listeners::audience(&facts, &class, &filters, &overrides)),
-            route: Arc::new(routes::audience(&facts, &class, &filters, &overrides)),
-            vhds: proxy.vhds,
-            secrets: secrets::audience(&facts, &overrides).map(Arc::new),
-            grpc: grpc::audience(&facts).map(Arc::new),
-            extension: Arc::new(ExtensionAudience {
-                filters: filters.extensions,
-            }),
-            resolves_assigned: facts.resolves_assigned,
-        })
-    }
+fn derive_audiences(cx: &Reads<'_>, token: &ProxyToken) -> Option<ProxyAudiences> {
+    let proxy = cx.get::<Proxies>(token)?;
+    let mesh = cx.get::<Mesh>(&())?;
+    let pod = facts::pod_of(cx, &proxy, &mesh);
+    let facts = facts::Facts::new(cx, &proxy, &mesh, pod.as_deref());
+    let class = facts.class();
+    let overrides = overrides::of(&facts);
+    let filters = filters::selected(&facts);
+    Some(ProxyAudiences {
+        endpoints: Arc::new(endpoints::audience(&facts)),
+        cluster: Arc::new(clusters::audience(&facts, &class, &filters, &overrides)),
+        listener: Arc::new(listeners::audience(&facts, &class, &filters, &overrides)),
+        route: Arc::new(routes::audience(&facts, &class, &filters, &overrides)),
+        vhds: proxy.vhds,
+        secrets: secrets::audience(&facts, &overrides).map(Arc::new),
+        grpc: grpc::audience(&facts).map(Arc::new),
+        extension: Arc::new(ExtensionAudience {
+            filters: filters.extensions,
+        }),
+        resolves_assigned: facts.resolves_assigned,
+    })
 }
 
 /// Adds this module's rules.

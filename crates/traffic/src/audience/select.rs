@@ -4,112 +4,77 @@ use std::sync::Arc;
 
 use config::Object;
 use config::istio::{DestinationRule, Gateway, ServerTlsMode, Sidecar, VirtualService};
-use flow::{Index, Members, Reads, Relation};
+use flow::{Reads, Relation};
 use model::proxy::{Labels, selects};
 use model::service::ObjectId;
 use registry::inputs::{DestinationRules, Sidecars};
 use registry::{Gateways, VirtualServices};
 
-/// `Sidecar` objects of a namespace.
-pub struct SidecarsByNamespace;
-
-impl Relation for SidecarsByNamespace {
-    const NAME: &'static str = "sidecars by namespace";
-    type Key = Arc<str>;
-    type Row = Members<ObjectId>;
+flow::index! {
+    /// `Sidecar` objects of a namespace.
+    pub SidecarsByNamespace: Arc<str> => members of Sidecars = "sidecars by namespace", sidecars_by_namespace_keys;
 }
 
-impl Index for SidecarsByNamespace {
-    type Of = Sidecars;
-    fn keys(key: &ObjectId, _: &Arc<Object<Sidecar>>) -> Vec<Arc<str>> {
-        vec![key.namespace.clone()]
-    }
+fn sidecars_by_namespace_keys(key: &ObjectId, _: &Arc<Object<Sidecar>>) -> Vec<Arc<str>> {
+    vec![key.namespace.clone()]
 }
 
-/// DestinationRules of a namespace with a `workloadSelector`.
-pub struct RulesWithSelector;
-
-impl Relation for RulesWithSelector {
-    const NAME: &'static str = "destination rules with a selector";
-    type Key = Arc<str>;
-    type Row = Members<ObjectId>;
+flow::index! {
+    /// DestinationRules of a namespace with a `workloadSelector`.
+    pub RulesWithSelector: Arc<str> => members of DestinationRules = "destination rules with a selector", rules_with_selector_keys;
 }
 
-impl Index for RulesWithSelector {
-    type Of = DestinationRules;
-    fn keys(key: &ObjectId, row: &Arc<Object<DestinationRule>>) -> Vec<Arc<str>> {
-        row.spec
-            .workload_selector
-            .iter()
-            .map(|_| key.namespace.clone())
-            .collect()
-    }
+fn rules_with_selector_keys(key: &ObjectId, row: &Arc<Object<DestinationRule>>) -> Vec<Arc<str>> {
+    row.spec
+        .workload_selector
+        .iter()
+        .map(|_| key.namespace.clone())
+        .collect()
 }
 
-/// `Gateway` objects by the first label of their selector (in order of keys), or by none if the selector is empty, so that
-/// a proxy reads only candidates.
-pub struct GatewaysBySelector;
-
-impl Relation for GatewaysBySelector {
-    const NAME: &'static str = "gateways by selector";
-    type Key = Option<(Arc<str>, Arc<str>)>;
-    type Row = Members<ObjectId>;
+flow::index! {
+    /// `Gateway` objects by the first label of their selector (in order of keys), or by none if the selector is empty, so that
+    /// a proxy reads only candidates.
+    pub GatewaysBySelector: Option<(Arc<str>, Arc<str>)> => members of Gateways = "gateways by selector", gateways_by_selector_keys;
 }
 
-impl Index for GatewaysBySelector {
-    type Of = Gateways;
-    fn keys(_: &ObjectId, row: &Arc<Object<Gateway>>) -> Vec<Option<(Arc<str>, Arc<str>)>> {
-        vec![row.spec.selector.first_key_value().map(|(k, v)| (k.clone(), v.clone()))]
-    }
+fn gateways_by_selector_keys(_: &ObjectId, row: &Arc<Object<Gateway>>) -> Vec<Option<(Arc<str>, Arc<str>)>> {
+    vec![row.spec.selector.first_key_value().map(|(k, v)| (k.clone(), v.clone()))]
 }
 
-/// The label keys that HTTP routes name in `sourceLabels`. Route tables depend on no other labels of a client.
-pub struct HttpSourceLabels;
-
-impl Relation for HttpSourceLabels {
-    const NAME: &'static str = "source labels of http routes";
-    type Key = Arc<str>;
-    type Row = Members<ObjectId>;
+flow::index! {
+    /// The label keys that HTTP routes name in `sourceLabels`. Route tables depend on no other labels of a client.
+    pub HttpSourceLabels: Arc<str> => members of VirtualServices = "source labels of http routes", http_source_labels_keys;
 }
 
-impl Index for HttpSourceLabels {
-    type Of = VirtualServices;
-    fn keys(_: &ObjectId, row: &Arc<Object<VirtualService>>) -> Vec<Arc<str>> {
-        row.spec
-            .http
-            .iter()
-            .flat_map(|r| &r.matches)
-            .flat_map(|m| m.source_labels.keys().cloned())
-            .collect()
-    }
+fn http_source_labels_keys(_: &ObjectId, row: &Arc<Object<VirtualService>>) -> Vec<Arc<str>> {
+    row.spec
+        .http
+        .iter()
+        .flat_map(|r| &r.matches)
+        .flat_map(|m| m.source_labels.keys().cloned())
+        .collect()
 }
 
-/// The label keys that TCP and TLS routes name in `sourceLabels`. Listeners depend on no other labels of a client.
-pub struct TcpSourceLabels;
-
-impl Relation for TcpSourceLabels {
-    const NAME: &'static str = "source labels of tcp and tls routes";
-    type Key = Arc<str>;
-    type Row = Members<ObjectId>;
+flow::index! {
+    /// The label keys that TCP and TLS routes name in `sourceLabels`. Listeners depend on no other labels of a client.
+    pub TcpSourceLabels: Arc<str> => members of VirtualServices = "source labels of tcp and tls routes", tcp_source_labels_keys;
 }
 
-impl Index for TcpSourceLabels {
-    type Of = VirtualServices;
-    fn keys(_: &ObjectId, row: &Arc<Object<VirtualService>>) -> Vec<Arc<str>> {
-        let tls = row
-            .spec
-            .tls
-            .iter()
-            .flat_map(|r| &r.matches)
-            .flat_map(|m| m.source_labels.keys());
-        let tcp = row
-            .spec
-            .tcp
-            .iter()
-            .flat_map(|r| &r.matches)
-            .flat_map(|m| m.source_labels.keys());
-        tls.chain(tcp).cloned().collect()
-    }
+fn tcp_source_labels_keys(_: &ObjectId, row: &Arc<Object<VirtualService>>) -> Vec<Arc<str>> {
+    let tls = row
+        .spec
+        .tls
+        .iter()
+        .flat_map(|r| &r.matches)
+        .flat_map(|m| m.source_labels.keys());
+    let tcp = row
+        .spec
+        .tcp
+        .iter()
+        .flat_map(|r| &r.matches)
+        .flat_map(|m| m.source_labels.keys());
+    tls.chain(tcp).cloned().collect()
 }
 
 /// Adds this module's rules.

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use flow::{Reads, Relation, Rule};
+use flow::Reads;
 use model::audience::{ClientLocation, ClientView, EndpointsAudience, OutboundKey};
 use model::proxy::Labels;
 use model::service::Registry;
@@ -13,14 +13,10 @@ use registry::{NetworkGateways, Services};
 use crate::policy::preference::{Preference, preference};
 use crate::policy::{effective_in, merged};
 
-/// The client facts that the endpoints of each cluster depend on. A relation of its own, so that clients which differ only
-/// in other facts share the endpoints.
-pub struct RelevantClientFacts;
-
-impl Relation for RelevantClientFacts {
-    const NAME: &'static str = "relevant client facts";
-    type Key = OutboundKey;
-    type Row = RelevantFacts;
+flow::rule! {
+    /// The client facts that the endpoints of each cluster depend on. A relation of its own, so that clients which differ only
+    /// in other facts share the endpoints.
+    pub RelevantClientFacts: OutboundKey => RelevantFacts = "relevant client facts", derive_relevant_client_facts;
 }
 
 /// The client facts that the endpoints of a cluster depend on.
@@ -38,31 +34,29 @@ pub struct RelevantFacts {
     pub labels: BTreeSet<Arc<str>>,
 }
 
-impl Rule for RelevantClientFacts {
-    fn derive(cx: &Reads<'_>, key: &OutboundKey) -> Option<RelevantFacts> {
-        let service = cx.get::<Services>(&key.service)?;
-        let mesh = cx.get::<Mesh>(&())?;
-        let rule = merged(cx, key.policy.as_ref());
-        let policy = effective_in(&mesh.config, rule.as_deref(), &key.subset, key.port);
-        let (unshared, kubernetes) = (mesh.sharing != Sharing::All, service.registry == Registry::Kubernetes);
-        let mut relevant = RelevantFacts {
-            cluster: service.cluster_local || service.node_local || (unshared && kubernetes),
-            node: service.node_local,
-            network: cx.with::<NetworkGateways, _>(&(), |gateways| gateways.is_some_and(|g| !g.is_empty())),
-            ..RelevantFacts::default()
-        };
-        let preference = preference(&mesh.config, &policy, &service);
-        match preference {
-            Preference::Equal => {}
-            Preference::Distribute(_) | Preference::ByLocality(_) => relevant.locality = true,
-            Preference::ByLabels(names, failover) | Preference::ByRegion(names, failover) => {
-                relevant.locality = !failover.is_empty() || matches!(preference, Preference::ByRegion(..));
-                let own = names.iter().filter(|(_, instead)| instead.is_none());
-                relevant.labels = own.map(|(name, _)| name.into()).collect();
-            }
+fn derive_relevant_client_facts(cx: &Reads<'_>, key: &OutboundKey) -> Option<RelevantFacts> {
+    let service = cx.get::<Services>(&key.service)?;
+    let mesh = cx.get::<Mesh>(&())?;
+    let rule = merged(cx, key.policy.as_ref());
+    let policy = effective_in(&mesh.config, rule.as_deref(), &key.subset, key.port);
+    let (unshared, kubernetes) = (mesh.sharing != Sharing::All, service.registry == Registry::Kubernetes);
+    let mut relevant = RelevantFacts {
+        cluster: service.cluster_local || service.node_local || (unshared && kubernetes),
+        node: service.node_local,
+        network: cx.with::<NetworkGateways, _>(&(), |gateways| gateways.is_some_and(|g| !g.is_empty())),
+        ..RelevantFacts::default()
+    };
+    let preference = preference(&mesh.config, &policy, &service);
+    match preference {
+        Preference::Equal => {}
+        Preference::Distribute(_) | Preference::ByLocality(_) => relevant.locality = true,
+        Preference::ByLabels(names, failover) | Preference::ByRegion(names, failover) => {
+            relevant.locality = !failover.is_empty() || matches!(preference, Preference::ByRegion(..));
+            let own = names.iter().filter(|(_, instead)| instead.is_none());
+            relevant.labels = own.map(|(name, _)| name.into()).collect();
         }
-        Some(relevant)
     }
+    Some(relevant)
 }
 
 impl RelevantFacts {

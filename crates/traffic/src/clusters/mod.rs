@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use config::istio::ClientTlsMode;
 use config::mesh::ProxyConfigOverride;
-use flow::{Reads, Relation, Rule};
+use flow::Reads;
 use model::audience::{
     ClientLocation, ClusterAudience, ClusterKey, InboundPort, IpFamilies, OutboundKey, OverriddenCluster, PolicyKey,
     ProxyClass, ResourceKey, Scope, SidecarClusterFacts,
@@ -33,13 +33,9 @@ const DYNAMIC_FORWARD_PROXY: &str = "AllowAnyDynamicDNSCluster";
 const BLACK_HOLE: &str = "BlackHoleCluster";
 const INBOUND_PASSTHROUGH: &str = "InboundPassthroughCluster";
 
-/// The clusters of a service under a policy: for each TCP port one for the service and one for each subset.
-pub struct ServiceClusters;
-
-impl Relation for ServiceClusters {
-    const NAME: &'static str = "service clusters";
-    type Key = ServiceClustersKey;
-    type Row = Vec<(Arc<str>, OutboundKey)>;
+flow::rule! {
+    /// The clusters of a service under a policy: for each TCP port one for the service and one for each subset.
+    pub ServiceClusters: ServiceClustersKey => Vec<(Arc<str>, OutboundKey)> = "service clusters", derive_service_clusters;
 }
 
 /// Decides the clusters of a service; all clients with the same policy share them.
@@ -55,43 +51,41 @@ pub struct ServiceClustersKey {
     pub agent: bool,
 }
 
-impl Rule for ServiceClusters {
-    fn derive(cx: &Reads<'_>, key: &ServiceClustersKey) -> Option<Vec<(Arc<str>, OutboundKey)>> {
-        let service = cx.get::<Services>(&key.service)?;
-        if service.resolution == Resolution::Alias {
-            // Clients use the clusters of the alias's target.
-            return None;
-        }
-        let policy = merged(cx, key.policy.as_ref());
-        let mut subsets: Vec<Arc<str>> = vec![Arc::from("")];
-        // Services that are resolved on demand have no endpoints, so subsets do not apply.
-        let dynamic = service.resolution == Resolution::DynamicDns;
-        if let Some(policy) = policy.as_ref().filter(|_| !dynamic) {
-            subsets.extend(policy.subsets.iter().map(|s| s.name.clone()));
-        }
-        let automatic = key.agent && !dynamic && !service.external && uses_mutual_tls(cx);
-        let mut out = Vec::new();
-        for port in service.ports.iter().filter(|p| has_cluster(p.protocol, dynamic)) {
-            for subset in &subsets {
-                let cluster = OutboundKey {
-                    service: key.service.clone(),
-                    port: port.number,
-                    subset: subset.clone(),
-                    policy: key.policy.clone(),
-                    from_endpoints: key.gateway && service.resolution == Resolution::Passthrough,
-                    from_gateway: key.gateway && port.protocol.is_unsupported(),
-                    // The value of most clients; see `for_families`.
-                    lookup: by_dns(service.resolution).then_some(IpFamilies::V4),
-                    // See `for_location`.
-                    view: None,
-                    sni_passthrough: false,
-                    client: client_facts(policy.as_deref(), key, (&**subset, port.number), automatic),
-                };
-                out.push((Arc::from(cluster.cluster_name()), cluster));
-            }
-        }
-        Some(out)
+fn derive_service_clusters(cx: &Reads<'_>, key: &ServiceClustersKey) -> Option<Vec<(Arc<str>, OutboundKey)>> {
+    let service = cx.get::<Services>(&key.service)?;
+    if service.resolution == Resolution::Alias {
+        // Clients use the clusters of the alias's target.
+        return None;
     }
+    let policy = merged(cx, key.policy.as_ref());
+    let mut subsets: Vec<Arc<str>> = vec![Arc::from("")];
+    // Services that are resolved on demand have no endpoints, so subsets do not apply.
+    let dynamic = service.resolution == Resolution::DynamicDns;
+    if let Some(policy) = policy.as_ref().filter(|_| !dynamic) {
+        subsets.extend(policy.subsets.iter().map(|s| s.name.clone()));
+    }
+    let automatic = key.agent && !dynamic && !service.external && uses_mutual_tls(cx);
+    let mut out = Vec::new();
+    for port in service.ports.iter().filter(|p| has_cluster(p.protocol, dynamic)) {
+        for subset in &subsets {
+            let cluster = OutboundKey {
+                service: key.service.clone(),
+                port: port.number,
+                subset: subset.clone(),
+                policy: key.policy.clone(),
+                from_endpoints: key.gateway && service.resolution == Resolution::Passthrough,
+                from_gateway: key.gateway && port.protocol.is_unsupported(),
+                // The value of most clients; see `for_families`.
+                lookup: by_dns(service.resolution).then_some(IpFamilies::V4),
+                // See `for_location`.
+                view: None,
+                sni_passthrough: false,
+                client: client_facts(policy.as_deref(), key, (&**subset, port.number), automatic),
+            };
+            out.push((Arc::from(cluster.cluster_name()), cluster));
+        }
+    }
+    Some(out)
 }
 
 /// Whether the mesh uses automatic mutual TLS.
@@ -125,47 +119,41 @@ fn client_facts(
     }
 }
 
-/// The catalogue of clusters of an audience.
-pub struct ClusterCatalogue;
-
-impl Relation for ClusterCatalogue {
-    const NAME: &'static str = "cluster catalogue";
-    type Key = Arc<ClusterAudience>;
-    type Row = Catalogue;
+flow::rule! {
+    /// The catalogue of clusters of an audience.
+    pub ClusterCatalogue: Arc<ClusterAudience> => Catalogue = "cluster catalogue", derive_cluster_catalogue;
 }
 
-impl Rule for ClusterCatalogue {
-    fn derive(cx: &Reads<'_>, audience: &Arc<ClusterAudience>) -> Option<Catalogue> {
-        let gateway = match &audience.class {
-            ProxyClass::Sidecar(_) => None,
-            ProxyClass::Gateway(facts) => Some(facts),
-            // gRPC clients subscribe by name.
-            ProxyClass::Grpc | ProxyClass::Waypoint | ProxyClass::Ztunnel => return None,
-        };
-        let client = ClientFacts {
-            agent: audience.agent,
-            gateway: gateway.is_some(),
-        };
-        let mut entries = match scope::is_open(cx, &audience.scope) {
-            true => shared::seen_by(cx, &audience.scope, client),
-            false => restricted(cx, &audience.scope, client)?,
-        };
-        telemetry::add(cx, &audience.scope, client, &mut entries);
-        if gateway.is_some_and(|facts| facts.sni_passthrough) {
-            let passthrough: Vec<Entry> = entries.iter().filter_map(|e| sni_passthrough(cx, e)).collect();
-            entries.extend(passthrough);
-        }
-        entries.push(entry(BLACK_HOLE, ClusterKey::BlackHole));
-        if let Some(facts) = audience.class.sidecar() {
-            add_sidecar_clusters(cx, audience, facts, &mut entries);
-        }
-        for_location(cx, &audience.location, &mut entries);
-        for_families(audience.ip, &mut entries);
-        if let Some(overrides) = &audience.overrides {
-            override_all(overrides, &mut entries);
-        }
-        Some(Catalogue::new(entries))
+fn derive_cluster_catalogue(cx: &Reads<'_>, audience: &Arc<ClusterAudience>) -> Option<Catalogue> {
+    let gateway = match &audience.class {
+        ProxyClass::Sidecar(_) => None,
+        ProxyClass::Gateway(facts) => Some(facts),
+        // gRPC clients subscribe by name.
+        ProxyClass::Grpc | ProxyClass::Waypoint | ProxyClass::Ztunnel => return None,
+    };
+    let client = ClientFacts {
+        agent: audience.agent,
+        gateway: gateway.is_some(),
+    };
+    let mut entries = match scope::is_open(cx, &audience.scope) {
+        true => shared::seen_by(cx, &audience.scope, client),
+        false => restricted(cx, &audience.scope, client)?,
+    };
+    telemetry::add(cx, &audience.scope, client, &mut entries);
+    if gateway.is_some_and(|facts| facts.sni_passthrough) {
+        let passthrough: Vec<Entry> = entries.iter().filter_map(|e| sni_passthrough(cx, e)).collect();
+        entries.extend(passthrough);
     }
+    entries.push(entry(BLACK_HOLE, ClusterKey::BlackHole));
+    if let Some(facts) = audience.class.sidecar() {
+        add_sidecar_clusters(cx, audience, facts, &mut entries);
+    }
+    for_location(cx, &audience.location, &mut entries);
+    for_families(audience.ip, &mut entries);
+    if let Some(overrides) = &audience.overrides {
+        override_all(overrides, &mut entries);
+    }
+    Some(Catalogue::new(entries))
 }
 
 /// Adds the clusters that only sidecars have: passthrough and inbound.

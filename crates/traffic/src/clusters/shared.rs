@@ -6,7 +6,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use flow::{Reads, Relation, Rule};
+use flow::Reads;
 use model::audience::Scope;
 use model::tls::ClientFacts;
 use registry::{Exported, ServicesByExport};
@@ -16,13 +16,9 @@ use crate::layered::{Base, Differs, Shared};
 use crate::policy::particular_to;
 use crate::scope;
 
-/// The shared clusters of services, by the client facts that TLS may depend on.
-pub struct SharedClusters;
-
-impl Relation for SharedClusters {
-    const NAME: &'static str = "shared clusters";
-    type Key = ClientFacts;
-    type Row = Arc<SharedClusterList>;
+flow::rule! {
+    /// The shared clusters of services, by the client facts that TLS may depend on.
+    pub SharedClusters: ClientFacts => Arc<SharedClusterList> = "shared clusters", derive_shared_clusters;
 }
 
 /// Shared clusters of services.
@@ -34,31 +30,29 @@ pub struct SharedClusterList {
     entries: Vec<(usize, Entry)>,
 }
 
-impl Rule for SharedClusters {
-    fn derive(cx: &Reads<'_>, client: &ClientFacts) -> Option<Arc<SharedClusterList>> {
-        let scope = Scope {
-            namespace: "".into(),
-            sidecar: None,
-            selected_rules: Vec::new(),
-            cluster: "".into(),
-            assigned: false,
-        };
-        let mut out = SharedClusterList::default();
-        let mut entries = Vec::new();
-        for (at, service) in scope::all_seen(cx, &scope).iter().enumerate() {
-            let mut differs = BTreeSet::new();
-            particular_to(cx, &service.key.hostname, &mut differs);
-            out.services.0.push(Shared {
-                host: service.key.hostname.clone(),
-                differs: Differs::For(differs),
-                value: (),
-            });
-            add_service(cx, &scope, service, *client, &mut entries);
-            out.entries.extend(entries.drain(..).map(|entry| (at, entry)));
-        }
-        out.entries.sort_by(|(_, a), (_, b)| a.0.cmp(&b.0));
-        Some(Arc::new(out))
+fn derive_shared_clusters(cx: &Reads<'_>, client: &ClientFacts) -> Option<Arc<SharedClusterList>> {
+    let scope = Scope {
+        namespace: "".into(),
+        sidecar: None,
+        selected_rules: Vec::new(),
+        cluster: "".into(),
+        assigned: false,
+    };
+    let mut out = SharedClusterList::default();
+    let mut entries = Vec::new();
+    for (at, service) in scope::all_seen(cx, &scope).iter().enumerate() {
+        let mut differs = BTreeSet::new();
+        particular_to(cx, &service.key.hostname, &mut differs);
+        out.services.0.push(Shared {
+            host: service.key.hostname.clone(),
+            differs: Differs::For(differs),
+            value: (),
+        });
+        add_service(cx, &scope, service, *client, &mut entries);
+        out.entries.extend(entries.drain(..).map(|entry| (at, entry)));
     }
+    out.entries.sort_by(|(_, a), (_, b)| a.0.cmp(&b.0));
+    Some(Arc::new(out))
 }
 
 /// The clusters of services for a client with unrestricted visibility.

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use config::{FieldPath, Kind};
-use flow::{Index, Members, Reads, Relation, Rule};
+use flow::Reads;
 use model::service::{ExportTo, ObjectId, Registry, Service, ServiceKey, ServicePort};
 use names::{Hostname, Protocol};
 use registry::Services;
@@ -17,26 +17,19 @@ use crate::listeners::entry::{Meeting, meeting};
 /// An address (none for all) and port of a sidecar listener.
 type Place = (Option<IpAddr>, u16);
 
-/// Services of ServiceEntries by listener address. Kubernetes services have unique addresses.
-pub(super) struct EntriesByPlace;
-
-impl Relation for EntriesByPlace {
-    const NAME: &'static str = "service entries by place";
-    type Key = Place;
-    type Row = Members<ServiceKey>;
+flow::index! {
+    /// Services of ServiceEntries by listener address. Kubernetes services have unique addresses.
+    pub(super) EntriesByPlace: Place => members of Services = "service entries by place", entries_by_place_keys;
 }
 
-impl Index for EntriesByPlace {
-    type Of = Services;
-    fn keys(_: &ServiceKey, row: &Arc<Service>) -> Vec<Place> {
-        if row.registry != Registry::ServiceEntry {
-            return Vec::new();
-        }
-        let mut places: Vec<Place> = row.ports.iter().flat_map(|port| places(row, port)).collect();
-        places.sort_unstable();
-        places.dedup();
-        places
+fn entries_by_place_keys(_: &ServiceKey, row: &Arc<Service>) -> Vec<Place> {
+    if row.registry != Registry::ServiceEntry {
+        return Vec::new();
     }
+    let mut places: Vec<Place> = row.ports.iter().flat_map(|port| places(row, port)).collect();
+    places.sort_unstable();
+    places.dedup();
+    places
 }
 
 /// The listener addresses of a port. Networks share listeners and are matched by filter chains.
@@ -53,49 +46,43 @@ fn places(service: &Service, port: &ServicePort) -> Vec<Place> {
     }
 }
 
-/// The conflicts on each ServiceEntry.
-pub struct ServiceEntryConflicts;
-
-impl Relation for ServiceEntryConflicts {
-    const NAME: &'static str = "conflicts on service entries";
-    type Key = ObjectId;
-    type Row = Conflicts;
+flow::rule! {
+    /// The conflicts on each ServiceEntry.
+    pub ServiceEntryConflicts: ObjectId => Conflicts = "conflicts on service entries", derive_service_entry_conflicts;
 }
 
-impl Rule for ServiceEntryConflicts {
-    fn derive(cx: &Reads<'_>, key: &ObjectId) -> Option<Conflicts> {
-        let object = cx.get::<ServiceObjects>(&ServiceObjectKey {
-            registry: Registry::ServiceEntry,
-            cluster: Arc::default(),
-            id: key.clone(),
-        })?;
-        let ServiceObject::Entry(entry) = &*object else {
-            return None;
-        };
-        let mut conflicts = Vec::new();
-        for (index, port) in entry.spec.ports.iter().enumerate() {
-            let services = entry.spec.hosts.iter().filter_map(|host| {
-                let hostname = Hostname::parse(host).ok()?;
-                let namespace = key.namespace.clone();
-                cx.get::<Services>(&ServiceKey { hostname, namespace })
-            });
-            let lost = services.filter(|own| own.object == *key).find_map(|own| {
-                let number = u16::try_from(port.number).ok()?;
-                rival(cx, &own, own.port(number)?)
-            });
-            let Some((rival, theirs, place)) = lost else { continue };
-            let at = place.map_or_else(|| "all addresses".to_owned(), |ip| ip.to_string());
-            let message = format!(
-                "{} (ServiceEntry {}/{}) has the port {} at {at}, too, as {theirs}, and goes before this one: sidecars that see \
-                 both have no listener for this port there",
-                rival.key.hostname, rival.object.namespace, rival.object.name, port.number
-            );
-            let hint = "give the services addresses of their own, or ports that differ";
-            let path = FieldPath::spec().field("ports").index(index);
-            conflicts.push(conflict(Kind::ServiceEntry, key, path, message, hint));
-        }
-        row(conflicts)
+fn derive_service_entry_conflicts(cx: &Reads<'_>, key: &ObjectId) -> Option<Conflicts> {
+    let object = cx.get::<ServiceObjects>(&ServiceObjectKey {
+        registry: Registry::ServiceEntry,
+        cluster: Arc::default(),
+        id: key.clone(),
+    })?;
+    let ServiceObject::Entry(entry) = &*object else {
+        return None;
+    };
+    let mut conflicts = Vec::new();
+    for (index, port) in entry.spec.ports.iter().enumerate() {
+        let services = entry.spec.hosts.iter().filter_map(|host| {
+            let hostname = Hostname::parse(host).ok()?;
+            let namespace = key.namespace.clone();
+            cx.get::<Services>(&ServiceKey { hostname, namespace })
+        });
+        let lost = services.filter(|own| own.object == *key).find_map(|own| {
+            let number = u16::try_from(port.number).ok()?;
+            rival(cx, &own, own.port(number)?)
+        });
+        let Some((rival, theirs, place)) = lost else { continue };
+        let at = place.map_or_else(|| "all addresses".to_owned(), |ip| ip.to_string());
+        let message = format!(
+            "{} (ServiceEntry {}/{}) has the port {} at {at}, too, as {theirs}, and goes before this one: sidecars that see \
+             both have no listener for this port there",
+            rival.key.hostname, rival.object.namespace, rival.object.name, port.number
+        );
+        let hint = "give the services addresses of their own, or ports that differ";
+        let path = FieldPath::spec().field("ports").index(index);
+        conflicts.push(conflict(Kind::ServiceEntry, key, path, message, hint));
     }
+    row(conflicts)
 }
 
 /// The first service that covers a port of this one, with its protocol and address.

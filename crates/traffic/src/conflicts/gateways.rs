@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use config::istio;
 use config::{Diagnostic, FieldPath, Kind};
-use flow::{Index, Members, Reads, Relation, Rule};
+use flow::Reads;
 use model::audience::GatewaySet;
 use model::service::ObjectId;
 use registry::Gateways;
@@ -17,60 +17,47 @@ use super::{Conflicts, conflict, row};
 use crate::audience::{Audiences, ProxyAudiences, gateways_for};
 use crate::gateways::{MergedGateway, MergedGateways, Server, UnservedReason};
 
-/// The conflicts of each `Gateway` with others that select the same workloads.
-pub struct GatewayConflicts;
-
-impl Relation for GatewayConflicts {
-    const NAME: &'static str = "conflicts on gateways";
-    type Key = ObjectId;
-    type Row = Conflicts;
+flow::rule! {
+    /// The conflicts of each `Gateway` with others that select the same workloads.
+    pub GatewayConflicts: ObjectId => Conflicts = "conflicts on gateways", derive_gateway_conflicts;
 }
 
-impl Rule for GatewayConflicts {
-    fn derive(cx: &Reads<'_>, key: &ObjectId) -> Option<Conflicts> {
-        let own = cx.get::<Gateways>(key)?;
-        let sets = cx.keys::<ProxiesByGateways>();
-        let mut sets: Vec<GatewaySet> = sets.iter().filter(|set| set.gateways.contains(key)).cloned().collect();
-        if sets.is_empty() {
-            // The gateways of a workload with exactly these labels.
-            sets.push(GatewaySet {
-                gateways: gateways_for(cx, &own.spec.selector).into(),
-                ports: [].into(),
-            });
-        }
-        let mut found: BTreeMap<usize, Diagnostic> = BTreeMap::new();
-        for set in sets {
-            let Some(merged) = cx.get::<MergedGateways>(&set) else {
-                continue;
+fn derive_gateway_conflicts(cx: &Reads<'_>, key: &ObjectId) -> Option<Conflicts> {
+    let own = cx.get::<Gateways>(key)?;
+    let sets = cx.keys::<ProxiesByGateways>();
+    let mut sets: Vec<GatewaySet> = sets.iter().filter(|set| set.gateways.contains(key)).cloned().collect();
+    if sets.is_empty() {
+        // The gateways of a workload with exactly these labels.
+        sets.push(GatewaySet {
+            gateways: gateways_for(cx, &own.spec.selector).into(),
+            ports: [].into(),
+        });
+    }
+    let mut found: BTreeMap<usize, Diagnostic> = BTreeMap::new();
+    for set in sets {
+        let Some(merged) = cx.get::<MergedGateways>(&set) else {
+            continue;
+        };
+        for one in merged.unserved.iter().filter(|one| one.gateway == *key) {
+            let tell = || {
+                let path = FieldPath::spec().field("servers").index(one.server);
+                let (message, hint) = explanation(one.reason, rival(&merged, &own.spec.servers[one.server]));
+                conflict(Kind::Gateway, key, path, message, hint)
             };
-            for one in merged.unserved.iter().filter(|one| one.gateway == *key) {
-                let tell = || {
-                    let path = FieldPath::spec().field("servers").index(one.server);
-                    let (message, hint) = explanation(one.reason, rival(&merged, &own.spec.servers[one.server]));
-                    conflict(Kind::Gateway, key, path, message, hint)
-                };
-                found.entry(one.server).or_insert_with(tell);
-            }
+            found.entry(one.server).or_insert_with(tell);
         }
-        row(found.into_values().collect())
     }
+    row(found.into_values().collect())
 }
 
-/// Connected gateways by the `Gateway`s that select them.
-pub(super) struct ProxiesByGateways;
-
-impl Relation for ProxiesByGateways {
-    const NAME: &'static str = "proxies by gateways";
-    type Key = GatewaySet;
-    type Row = Members<ProxyToken>;
+flow::index! {
+    /// Connected gateways by the `Gateway`s that select them.
+    pub(super) ProxiesByGateways: GatewaySet => members of Audiences = "proxies by gateways", proxies_by_gateways_keys;
 }
 
-impl Index for ProxiesByGateways {
-    type Of = Audiences;
-    fn keys(_: &ProxyToken, row: &ProxyAudiences) -> Vec<GatewaySet> {
-        let sets = row.listener.class.gateway().map(|facts| facts.set.clone());
-        sets.into_iter().filter(|set| !set.gateways.is_empty()).collect()
-    }
+fn proxies_by_gateways_keys(_: &ProxyToken, row: &ProxyAudiences) -> Vec<GatewaySet> {
+    let sets = row.listener.class.gateway().map(|facts| facts.set.clone());
+    sets.into_iter().filter(|set| !set.gateways.is_empty()).collect()
 }
 
 /// The first served server at the port of a rejected one.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use config::istio::PeerAuthentication;
 use config::{Diagnostic, FieldPath, Kind, Object};
-use flow::{Reads, Relation, Rule};
+use flow::Reads;
 use model::proxy::selects;
 use model::service::ObjectId;
 use registry::inputs::{Mesh, PeerAuthentications};
@@ -12,26 +12,20 @@ use security::peers;
 
 use super::{Conflicts, conflict, older, row};
 
-/// The conflicts of each PeerAuthentication.
-pub struct PeerAuthenticationConflicts;
-
-impl Relation for PeerAuthenticationConflicts {
-    const NAME: &'static str = "conflicts on peer authentications";
-    type Key = ObjectId;
-    type Row = Conflicts;
+flow::rule! {
+    /// The conflicts of each PeerAuthentication.
+    pub PeerAuthenticationConflicts: ObjectId => Conflicts = "conflicts on peer authentications", derive_peer_authentication_conflicts;
 }
 
-impl Rule for PeerAuthenticationConflicts {
-    fn derive(cx: &Reads<'_>, key: &ObjectId) -> Option<Conflicts> {
-        let own = cx.get::<PeerAuthentications>(key)?;
-        let in_root = cx.get::<Mesh>(&())?.config.root_namespace == key.namespace;
-        let selects = peers::selector(&own.spec).is_some();
-        let found = match selects && in_root {
-            true => Some(in_vain(key)),
-            false => overshadowed(cx, key, &own),
-        };
-        row(found.into_iter().collect())
-    }
+fn derive_peer_authentication_conflicts(cx: &Reads<'_>, key: &ObjectId) -> Option<Conflicts> {
+    let own = cx.get::<PeerAuthentications>(key)?;
+    let in_root = cx.get::<Mesh>(&())?.config.root_namespace == key.namespace;
+    let selects = peers::selector(&own.spec).is_some();
+    let found = match selects && in_root {
+        true => Some(in_vain(key)),
+        false => overshadowed(cx, key, &own),
+    };
+    row(found.into_iter().collect())
 }
 
 /// Adds this module's rules.

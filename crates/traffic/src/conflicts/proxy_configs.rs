@@ -2,7 +2,7 @@
 
 use config::istio::ProxyConfig;
 use config::{FieldPath, Kind};
-use flow::{Reads, Relation, Rule};
+use flow::Reads;
 use model::proxy::selects;
 use model::service::ObjectId;
 use registry::inputs::ProxyConfigs;
@@ -10,37 +10,29 @@ use registry::inputs::ProxyConfigs;
 use super::{Conflicts, conflict, older, row};
 use crate::proxy_config::ProxyConfigsByNamespace;
 
-/// The conflicts of each ProxyConfig.
-pub struct ProxyConfigConflicts;
-
-impl Relation for ProxyConfigConflicts {
-    const NAME: &'static str = "conflicts on proxy configs";
-    type Key = ObjectId;
-    type Row = Conflicts;
+flow::rule! {
+    /// The conflicts of each ProxyConfig.
+    pub ProxyConfigConflicts: ObjectId => Conflicts = "conflicts on proxy configs", derive_proxy_config_conflicts;
 }
 
-impl Rule for ProxyConfigConflicts {
-    fn derive(cx: &Reads<'_>, key: &ObjectId) -> Option<Conflicts> {
-        let own = cx.get::<ProxyConfigs>(key)?;
-        let members = cx.get::<ProxyConfigsByNamespace>(&key.namespace)?;
-        let all = members.iter().filter_map(|id| cx.get::<ProxyConfigs>(id));
-        let before = older(&own, all.map(|object| (*object).clone()), covers)?;
-        let (namespace, name) = (&before.meta.namespace, &before.meta.name);
-        let (path, message) = match own.spec.selector {
-            None => (
-                FieldPath::spec(),
-                format!("ProxyConfig {namespace}/{name} has no selector either and is older: this one has no effect"),
-            ),
-            Some(_) => (
-                FieldPath::spec().field("selector"),
-                format!(
-                    "ProxyConfig {namespace}/{name} selects the same workloads and is older: this one has no effect"
-                ),
-            ),
-        };
-        let hint = "of those of a namespace one without a selector and one that selects a workload count: join them";
-        row(vec![conflict(Kind::ProxyConfig, key, path, message, hint)])
-    }
+fn derive_proxy_config_conflicts(cx: &Reads<'_>, key: &ObjectId) -> Option<Conflicts> {
+    let own = cx.get::<ProxyConfigs>(key)?;
+    let members = cx.get::<ProxyConfigsByNamespace>(&key.namespace)?;
+    let all = members.iter().filter_map(|id| cx.get::<ProxyConfigs>(id));
+    let before = older(&own, all.map(|object| (*object).clone()), covers)?;
+    let (namespace, name) = (&before.meta.namespace, &before.meta.name);
+    let (path, message) = match own.spec.selector {
+        None => (
+            FieldPath::spec(),
+            format!("ProxyConfig {namespace}/{name} has no selector either and is older: this one has no effect"),
+        ),
+        Some(_) => (
+            FieldPath::spec().field("selector"),
+            format!("ProxyConfig {namespace}/{name} selects the same workloads and is older: this one has no effect"),
+        ),
+    };
+    let hint = "of those of a namespace one without a selector and one that selects a workload count: join them";
+    row(vec![conflict(Kind::ProxyConfig, key, path, message, hint)])
 }
 
 /// Whether a ProxyConfig covers all workloads of another one of its kind.

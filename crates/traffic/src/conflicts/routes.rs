@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use config::istio::VirtualService;
 use config::{Diagnostic, FieldPath, Kind};
-use flow::{Index, Members, Reads, Relation, Rule};
+use flow::Reads;
 use model::service::{ExportTo, ObjectId};
 use names::Hostname;
 use registry::VirtualServices;
@@ -15,71 +15,58 @@ use crate::virtual_service::{
     Binding, EffectiveVirtualServices, Guard, Summary, VirtualServiceSummaries, missing_delegates, precedence,
 };
 
-/// VirtualServices by each of their hosts.
-pub struct VirtualServicesByHost;
-
-impl Relation for VirtualServicesByHost {
-    const NAME: &'static str = "virtual services by host";
-    type Key = Hostname;
-    type Row = Members<ObjectId>;
+flow::index! {
+    /// VirtualServices by each of their hosts.
+    pub VirtualServicesByHost: Hostname => members of VirtualServiceSummaries = "virtual services by host", virtual_services_by_host_keys;
 }
 
-impl Index for VirtualServicesByHost {
-    type Of = VirtualServiceSummaries;
-    fn keys(_: &ObjectId, row: &Arc<Summary>) -> Vec<Hostname> {
-        let hosts: BTreeSet<&Hostname> = row.hosts.iter().collect();
-        hosts.into_iter().cloned().collect()
+fn virtual_services_by_host_keys(_: &ObjectId, row: &Arc<Summary>) -> Vec<Hostname> {
+    let hosts: BTreeSet<&Hostname> = row.hosts.iter().collect();
+    hosts.into_iter().cloned().collect()
+}
+
+flow::rule! {
+    /// The conflicts of each VirtualService.
+    pub VirtualServiceConflicts: ObjectId => Conflicts = "conflicts on virtual services", derive_virtual_service_conflicts;
+}
+
+fn derive_virtual_service_conflicts(cx: &Reads<'_>, key: &ObjectId) -> Option<Conflicts> {
+    let own = cx.get::<VirtualServiceSummaries>(key)?;
+    let mut conflicts = Vec::new();
+    for (index, host) in own.hosts.iter().enumerate() {
+        // Most hosts are in one VirtualService.
+        let Some(members) = cx
+            .get::<VirtualServicesByHost>(host)
+            .filter(|members| members.len() > 1)
+        else {
+            continue;
+        };
+        let others = members.iter().filter(|id| *id != key);
+        let rivals: Vec<Arc<Summary>> = others
+            .filter_map(|id| cx.get::<VirtualServiceSummaries>(id).map(|s| (*s).clone()))
+            .collect();
+        let path = FieldPath::spec().field("hosts").index(index);
+        conflicts.extend(
+            rivals
+                .iter()
+                .find_map(|rival| overruled(&own, rival, host, path.clone())),
+        );
+        conflicts.extend(rivals.iter().find_map(|rival| unreachable(cx, &own, rival, host)));
+        connections::never_taken(cx, &own, &rivals, host, &mut conflicts);
     }
-}
-
-/// The conflicts of each VirtualService.
-pub struct VirtualServiceConflicts;
-
-impl Relation for VirtualServiceConflicts {
-    const NAME: &'static str = "conflicts on virtual services";
-    type Key = ObjectId;
-    type Row = Conflicts;
-}
-
-impl Rule for VirtualServiceConflicts {
-    fn derive(cx: &Reads<'_>, key: &ObjectId) -> Option<Conflicts> {
-        let own = cx.get::<VirtualServiceSummaries>(key)?;
-        let mut conflicts = Vec::new();
-        for (index, host) in own.hosts.iter().enumerate() {
-            // Most hosts are in one VirtualService.
-            let Some(members) = cx
-                .get::<VirtualServicesByHost>(host)
-                .filter(|members| members.len() > 1)
-            else {
-                continue;
-            };
-            let others = members.iter().filter(|id| *id != key);
-            let rivals: Vec<Arc<Summary>> = others
-                .filter_map(|id| cx.get::<VirtualServiceSummaries>(id).map(|s| (*s).clone()))
-                .collect();
-            let path = FieldPath::spec().field("hosts").index(index);
-            conflicts.extend(
-                rivals
-                    .iter()
-                    .find_map(|rival| overruled(&own, rival, host, path.clone())),
-            );
-            conflicts.extend(rivals.iter().find_map(|rival| unreachable(cx, &own, rival, host)));
-            connections::never_taken(cx, &own, &rivals, host, &mut conflicts);
-        }
-        conflicts.extend(missing_delegates(cx, key).into_iter().map(|(index, what)| {
-            let path = FieldPath::spec().field("http").index(index).field("delegate");
-            let hint = "a delegate has no hosts, and is exported to the namespace of who delegates to it";
-            diagnostic(
-                Kind::VirtualService,
-                key,
-                Diagnostic::MISSING_REFERENCE,
-                path,
-                format!("{what}: the route is left out"),
-                hint,
-            )
-        }));
-        row(conflicts)
-    }
+    conflicts.extend(missing_delegates(cx, key).into_iter().map(|(index, what)| {
+        let path = FieldPath::spec().field("http").index(index).field("delegate");
+        let hint = "a delegate has no hosts, and is exported to the namespace of who delegates to it";
+        diagnostic(
+            Kind::VirtualService,
+            key,
+            Diagnostic::MISSING_REFERENCE,
+            path,
+            format!("{what}: the route is left out"),
+            hint,
+        )
+    }));
+    row(conflicts)
 }
 
 /// Where sidecars use another one for a host: they use the first of several.

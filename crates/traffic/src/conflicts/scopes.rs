@@ -2,7 +2,7 @@
 
 use config::istio::{IngressListener, Sidecar};
 use config::{Diagnostic, FieldPath, Kind, Object};
-use flow::{Reads, Relation, Rule};
+use flow::Reads;
 use model::mtls::Mode;
 use model::proxy::{Labels, selects};
 use model::service::ObjectId;
@@ -11,22 +11,16 @@ use registry::inputs::{Mesh, Sidecars};
 use super::{Conflicts, conflict, older, row};
 use crate::audience::sidecars;
 
-/// The conflicts of each `Sidecar`.
-pub struct SidecarConflicts;
-
-impl Relation for SidecarConflicts {
-    const NAME: &'static str = "conflicts on sidecars";
-    type Key = ObjectId;
-    type Row = Conflicts;
+flow::rule! {
+    /// The conflicts of each `Sidecar`.
+    pub SidecarConflicts: ObjectId => Conflicts = "conflicts on sidecars", derive_sidecar_conflicts;
 }
 
-impl Rule for SidecarConflicts {
-    fn derive(cx: &Reads<'_>, key: &ObjectId) -> Option<Conflicts> {
-        let own = cx.get::<Sidecars>(key)?;
-        let mut conflicts = not_opened(cx, key, &own.spec);
-        conflicts.extend(covered(cx, key, &own));
-        row(conflicts)
-    }
+fn derive_sidecar_conflicts(cx: &Reads<'_>, key: &ObjectId) -> Option<Conflicts> {
+    let own = cx.get::<Sidecars>(key)?;
+    let mut conflicts = not_opened(cx, key, &own.spec);
+    conflicts.extend(covered(cx, key, &own));
+    row(conflicts)
 }
 
 /// TLS of ports that accept the mesh's mutual TLS.

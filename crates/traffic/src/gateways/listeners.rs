@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use config::mesh::NetworkMembers;
-use flow::{Reads, Relation, Rule};
+use flow::Reads;
 use ipnet::IpNet;
 use model::audience::{GatewayFacts, IpFamilies, ListenerAudience};
 use model::listener::{Bind, ChainKind, Direction, HttpChain, ListenerSpec, RouteSource};
@@ -23,63 +23,51 @@ use crate::{sessions, terminate};
 /// ALPN over QUIC.
 const HTTP3: &[&str] = &["h3"];
 
-/// The listeners of gateways.
-pub struct GatewayListeners;
-
-impl Relation for GatewayListeners {
-    const NAME: &'static str = "gateway listeners";
-    type Key = Arc<ListenerAudience>;
-    type Row = Vec<Arc<ListenerSpec>>;
+flow::rule! {
+    /// The listeners of gateways.
+    pub GatewayListeners: Arc<ListenerAudience> => Vec<Arc<ListenerSpec>> = "gateway listeners", derive_gateway_listeners;
 }
 
-impl Rule for GatewayListeners {
-    fn derive(cx: &Reads<'_>, audience: &Arc<ListenerAudience>) -> Option<Vec<Arc<ListenerSpec>>> {
-        let facts = audience.class.gateway()?;
-        let merged = cx.get::<MergedGateways>(&facts.set)?;
-        let build = Build {
+fn derive_gateway_listeners(cx: &Reads<'_>, audience: &Arc<ListenerAudience>) -> Option<Vec<Arc<ListenerSpec>>> {
+    let facts = audience.class.gateway()?;
+    let merged = cx.get::<MergedGateways>(&facts.set)?;
+    let build = Build {
+        cx,
+        audience,
+        facts,
+        router: Router {
             cx,
-            audience,
-            facts,
-            router: Router {
-                cx,
-                scope: &audience.scope,
-            },
-        };
-        Some(
-            merged
-                .ports
-                .iter()
-                .flat_map(|port| [build.listener(port), build.quic(port)])
-                .flatten()
-                .map(Arc::new)
-                .collect(),
-        )
-    }
+            scope: &audience.scope,
+        },
+    };
+    Some(
+        merged
+            .ports
+            .iter()
+            .flat_map(|port| [build.listener(port), build.quic(port)])
+            .flatten()
+            .map(Arc::new)
+            .collect(),
+    )
 }
 
-/// The CIDR blocks of the mesh's networks (`fromCidr` of MeshNetworks), ascending; no row without any.
-pub struct OwnAddresses;
-
-impl Relation for OwnAddresses {
-    const NAME: &'static str = "addresses of networks";
-    type Key = ();
-    type Row = Arc<[IpNet]>;
+flow::rule! {
+    /// The CIDR blocks of the mesh's networks (`fromCidr` of MeshNetworks), ascending; no row without any.
+    pub OwnAddresses: () => Arc<[IpNet]> = "addresses of networks", derive_own_addresses;
 }
 
-impl Rule for OwnAddresses {
-    fn derive(cx: &Reads<'_>, (): &()) -> Option<Arc<[IpNet]>> {
-        let networks = cx.get::<Networks>(&())?;
-        let endpoints = networks.spec.networks.values().flat_map(|network| &network.endpoints);
-        let cidrs = endpoints.filter_map(|endpoint| match &endpoint.members {
-            Some(NetworkMembers::FromCidr(cidr)) => {
-                let address = || cidr.parse::<IpAddr>().ok().map(IpNet::from);
-                cidr.parse::<IpNet>().ok().or_else(address)
-            }
-            _ => None,
-        });
-        let addresses: BTreeSet<IpNet> = cidrs.map(|cidr| cidr.trunc()).collect();
-        (!addresses.is_empty()).then(|| addresses.into_iter().collect())
-    }
+fn derive_own_addresses(cx: &Reads<'_>, (): &()) -> Option<Arc<[IpNet]>> {
+    let networks = cx.get::<Networks>(&())?;
+    let endpoints = networks.spec.networks.values().flat_map(|network| &network.endpoints);
+    let cidrs = endpoints.filter_map(|endpoint| match &endpoint.members {
+        Some(NetworkMembers::FromCidr(cidr)) => {
+            let address = || cidr.parse::<IpAddr>().ok().map(IpNet::from);
+            cidr.parse::<IpNet>().ok().or_else(address)
+        }
+        _ => None,
+    });
+    let addresses: BTreeSet<IpNet> = cidrs.map(|cidr| cidr.trunc()).collect();
+    (!addresses.is_empty()).then(|| addresses.into_iter().collect())
 }
 
 struct Build<'a> {

@@ -4,19 +4,15 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use config::istio::{self, ServerTlsMode, ServerTlsSettings, TlsProtocol};
-use flow::{Reads, Relation, Rule};
+use flow::Reads;
 use model::audience::GatewaySet;
 use model::service::ObjectId;
 use names::{Hostname, Protocol};
 use registry::Gateways;
 
-/// The merged gateway of each set.
-pub struct MergedGateways;
-
-impl Relation for MergedGateways {
-    const NAME: &'static str = "merged gateways";
-    type Key = GatewaySet;
-    type Row = Arc<MergedGateway>;
+flow::rule! {
+    /// The merged gateway of each set.
+    pub MergedGateways: GatewaySet => Arc<MergedGateway> = "merged gateways", derive_merged_gateways;
 }
 
 /// The merged servers of a set of gateways.
@@ -171,26 +167,24 @@ impl Server {
     }
 }
 
-impl Rule for MergedGateways {
-    fn derive(cx: &Reads<'_>, set: &GatewaySet) -> Option<Arc<MergedGateway>> {
-        let mut merge = Merge::default();
-        for id in set.gateways.iter() {
-            let Some(object) = cx.get::<Gateways>(id) else { continue };
-            for (index, server) in object.spec.servers.iter().enumerate() {
-                if let Err(reason) = merge.add(set, id, index, server) {
-                    merge.unserved.push(Unserved {
-                        gateway: id.clone(),
-                        server: index,
-                        reason,
-                    });
-                }
+fn derive_merged_gateways(cx: &Reads<'_>, set: &GatewaySet) -> Option<Arc<MergedGateway>> {
+    let mut merge = Merge::default();
+    for id in set.gateways.iter() {
+        let Some(object) = cx.get::<Gateways>(id) else { continue };
+        for (index, server) in object.spec.servers.iter().enumerate() {
+            if let Err(reason) = merge.add(set, id, index, server) {
+                merge.unserved.push(Unserved {
+                    gateway: id.clone(),
+                    server: index,
+                    reason,
+                });
             }
         }
-        Some(Arc::new(MergedGateway {
-            ports: merge.ports,
-            unserved: merge.unserved,
-        }))
     }
+    Some(Arc::new(MergedGateway {
+        ports: merge.ports,
+        unserved: merge.unserved,
+    }))
 }
 
 #[derive(Default)]

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use config::istio::{HashKey, LbPolicy, RouteDestination, TcpRoute, TlsRoute, TrafficPolicy, TunnelSettings};
-use flow::{Index, Members, Reads, Relation, Rule};
+use flow::Reads;
 use ipnet::IpNet;
 use model::audience::{PolicyKey, Scope};
 use model::listener::{TcpChain, Tunnel};
@@ -20,14 +20,10 @@ use crate::scope::{self, Ports};
 use crate::stats;
 use crate::virtual_service::{EffectiveVirtualServices, Guard, Summary, VirtualServiceSummaries};
 
-/// The TCP and TLS routes of a VirtualService; no row without any. Listeners read this, so that changes of HTTP routes
-/// do not affect them.
-pub struct L4Rules;
-
-impl Relation for L4Rules {
-    const NAME: &'static str = "tcp and tls routes";
-    type Key = ObjectId;
-    type Row = Arc<Rules>;
+flow::rule! {
+    /// The TCP and TLS routes of a VirtualService; no row without any. Listeners read this, so that changes of HTTP routes
+    /// do not affect them.
+    pub L4Rules: ObjectId => Arc<Rules> = "tcp and tls routes", derive_l4_rules;
 }
 
 /// TCP and TLS routes, in order: the first that matches wins.
@@ -81,55 +77,42 @@ pub struct Target {
     pub weight: u32,
 }
 
-impl Rule for L4Rules {
-    fn derive(cx: &Reads<'_>, key: &ObjectId) -> Option<Arc<Rules>> {
-        let object = cx.get::<EffectiveVirtualServices>(key)?;
-        let tls = object
-            .spec
-            .tls
-            .iter()
-            .map(tls_rule)
-            .filter(|r| !r.targets.is_empty())
-            .collect();
-        let tcp = object
-            .spec
-            .tcp
-            .iter()
-            .filter_map(tcp_rule)
-            .filter(|r| !r.targets.is_empty())
-            .collect();
-        let rules = Rules { tls, tcp };
-        (rules != Rules::default()).then(|| Arc::new(rules))
+fn derive_l4_rules(cx: &Reads<'_>, key: &ObjectId) -> Option<Arc<Rules>> {
+    let object = cx.get::<EffectiveVirtualServices>(key)?;
+    let tls = object
+        .spec
+        .tls
+        .iter()
+        .map(tls_rule)
+        .filter(|r| !r.targets.is_empty())
+        .collect();
+    let tcp = object
+        .spec
+        .tcp
+        .iter()
+        .filter_map(tcp_rule)
+        .filter(|r| !r.targets.is_empty())
+        .collect();
+    let rules = Rules { tls, tcp };
+    (rules != Rules::default()).then(|| Arc::new(rules))
+}
+
+flow::index! {
+    /// VirtualServices of sidecars with TCP or TLS routes. Most meshes have few or none.
+    pub L4VirtualServices: () => members of VirtualServiceSummaries = "virtual services with tcp or tls routes", l4_virtual_services_keys;
+}
+
+fn l4_virtual_services_keys(_: &ObjectId, row: &Arc<Summary>) -> Vec<()> {
+    if row.applies_to_mesh() && (row.has_tcp || row.has_tls) {
+        vec![()]
+    } else {
+        Vec::new()
     }
 }
 
-/// VirtualServices of sidecars with TCP or TLS routes. Most meshes have few or none.
-pub struct L4VirtualServices;
-
-impl Relation for L4VirtualServices {
-    const NAME: &'static str = "virtual services with tcp or tls routes";
-    type Key = ();
-    type Row = Members<ObjectId>;
-}
-
-impl Index for L4VirtualServices {
-    type Of = VirtualServiceSummaries;
-    fn keys(_: &ObjectId, row: &Arc<Summary>) -> Vec<()> {
-        if row.applies_to_mesh() && (row.has_tcp || row.has_tls) {
-            vec![()]
-        } else {
-            Vec::new()
-        }
-    }
-}
-
-/// The part of a DestinationRule that TCP proxies depend on.
-pub struct TcpPolicies;
-
-impl Relation for TcpPolicies {
-    const NAME: &'static str = "tcp policies";
-    type Key = PolicyKey;
-    type Row = TcpPolicy;
+flow::rule! {
+    /// The part of a DestinationRule that TCP proxies depend on.
+    pub TcpPolicies: PolicyKey => TcpPolicy = "tcp policies", derive_tcp_policies;
 }
 
 /// See [`TcpPolicies`]. Port-level settings are ignored, because a listener may have several ports.
@@ -146,31 +129,29 @@ pub struct TcpPolicy {
     tunnels: BTreeMap<Arc<str>, Tunnel>,
 }
 
-impl Rule for TcpPolicies {
-    fn derive(cx: &Reads<'_>, key: &PolicyKey) -> Option<TcpPolicy> {
-        let merged = cx.get::<DestinationPolicies>(key)?;
-        let tcp = merged
-            .policy
-            .as_ref()
-            .and_then(|p| p.connection_pool.as_ref())
-            .and_then(|c| c.tcp.as_ref());
-        let subsets = merged.subsets.iter();
-        let policy = TcpPolicy {
-            idle_timeout_ms: tcp.and_then(|t| t.idle_timeout).map(millis),
-            max_connection_duration_ms: tcp.and_then(|t| t.max_connection_duration).map(millis),
-            hash_source_ip: merged.policy.as_ref().and_then(hashes_source_ip).unwrap_or(false),
-            by_subset: subsets
-                .filter_map(|s| Some((s.name.clone(), hashes_source_ip(s.traffic_policy.as_ref()?)?)))
-                .collect(),
-            tunnel: merged.policy.as_ref().and_then(|p| p.tunnel.as_ref()).map(tunnel),
-            tunnels: merged
-                .subsets
-                .iter()
-                .filter_map(|s| Some((s.name.clone(), tunnel(s.traffic_policy.as_ref()?.tunnel.as_ref()?))))
-                .collect(),
-        };
-        (policy != TcpPolicy::default()).then_some(policy)
-    }
+fn derive_tcp_policies(cx: &Reads<'_>, key: &PolicyKey) -> Option<TcpPolicy> {
+    let merged = cx.get::<DestinationPolicies>(key)?;
+    let tcp = merged
+        .policy
+        .as_ref()
+        .and_then(|p| p.connection_pool.as_ref())
+        .and_then(|c| c.tcp.as_ref());
+    let subsets = merged.subsets.iter();
+    let policy = TcpPolicy {
+        idle_timeout_ms: tcp.and_then(|t| t.idle_timeout).map(millis),
+        max_connection_duration_ms: tcp.and_then(|t| t.max_connection_duration).map(millis),
+        hash_source_ip: merged.policy.as_ref().and_then(hashes_source_ip).unwrap_or(false),
+        by_subset: subsets
+            .filter_map(|s| Some((s.name.clone(), hashes_source_ip(s.traffic_policy.as_ref()?)?)))
+            .collect(),
+        tunnel: merged.policy.as_ref().and_then(|p| p.tunnel.as_ref()).map(tunnel),
+        tunnels: merged
+            .subsets
+            .iter()
+            .filter_map(|s| Some((s.name.clone(), tunnel(s.traffic_policy.as_ref()?.tunnel.as_ref()?))))
+            .collect(),
+    };
+    (policy != TcpPolicy::default()).then_some(policy)
 }
 
 /// Adds this module's rules.

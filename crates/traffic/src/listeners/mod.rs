@@ -8,7 +8,7 @@ pub mod outbound;
 
 use std::sync::Arc;
 
-use flow::{Reads, Relation, Rule};
+use flow::Reads;
 use model::audience::{ListenerAudience, ProxyClass, ResourceKey, SidecarListenerFacts};
 use model::listener::ListenerSpec;
 
@@ -17,40 +17,34 @@ use crate::gateways::GatewayListeners;
 use inbound::InboundListeners;
 use outbound::OutboundListeners;
 
-/// The catalogue of listeners of an audience.
-pub struct ListenerCatalogue;
-
-impl Relation for ListenerCatalogue {
-    const NAME: &'static str = "listener catalogue";
-    type Key = Arc<ListenerAudience>;
-    type Row = Catalogue;
+flow::rule! {
+    /// The catalogue of listeners of an audience.
+    pub ListenerCatalogue: Arc<ListenerAudience> => Catalogue = "listener catalogue", derive_listener_catalogue;
 }
 
-impl Rule for ListenerCatalogue {
-    fn derive(cx: &Reads<'_>, audience: &Arc<ListenerAudience>) -> Option<Catalogue> {
-        let shared = audience.shared();
-        let listeners = match &shared.class {
-            // gRPC clients subscribe by name.
-            ProxyClass::Grpc | ProxyClass::Waypoint | ProxyClass::Ztunnel => return None,
-            ProxyClass::Gateway(_) => vec![cx.get::<GatewayListeners>(&shared)?],
-            ProxyClass::Sidecar(facts) => vec![
-                cx.get::<OutboundListeners>(&outbound_only(&shared, facts))?,
-                cx.get::<InboundListeners>(&shared)?,
-            ],
-        };
-        let own = |spec: &Arc<ListenerSpec>| match audience.is_shared() {
-            true => spec.clone(),
-            false => Arc::new(ListenerSpec {
-                overrides: audience.overrides.clone(),
-                trace_identity: audience.trace_identity.clone(),
-                ..(**spec).clone()
-            }),
-        };
-        let entry = |spec: &Arc<ListenerSpec>| (spec.name.clone(), ResourceKey::Listener(own(spec)));
-        Some(Catalogue::new(
-            listeners.iter().flat_map(|list| list.iter()).map(entry).collect(),
-        ))
-    }
+fn derive_listener_catalogue(cx: &Reads<'_>, audience: &Arc<ListenerAudience>) -> Option<Catalogue> {
+    let shared = audience.shared();
+    let listeners = match &shared.class {
+        // gRPC clients subscribe by name.
+        ProxyClass::Grpc | ProxyClass::Waypoint | ProxyClass::Ztunnel => return None,
+        ProxyClass::Gateway(_) => vec![cx.get::<GatewayListeners>(&shared)?],
+        ProxyClass::Sidecar(facts) => vec![
+            cx.get::<OutboundListeners>(&outbound_only(&shared, facts))?,
+            cx.get::<InboundListeners>(&shared)?,
+        ],
+    };
+    let own = |spec: &Arc<ListenerSpec>| match audience.is_shared() {
+        true => spec.clone(),
+        false => Arc::new(ListenerSpec {
+            overrides: audience.overrides.clone(),
+            trace_identity: audience.trace_identity.clone(),
+            ..(**spec).clone()
+        }),
+    };
+    let entry = |spec: &Arc<ListenerSpec>| (spec.name.clone(), ResourceKey::Listener(own(spec)));
+    Some(Catalogue::new(
+        listeners.iter().flat_map(|list| list.iter()).map(entry).collect(),
+    ))
 }
 
 /// The audience without the facts that decide inbound listeners only, so that workloads that serve different ports share

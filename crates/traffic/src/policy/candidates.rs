@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use flow::{Reads, Relation, Rule};
+use flow::Reads;
 use model::audience::{PolicyKey, Scope};
 use model::service::{ExportTo, ObjectId, ServiceKey};
 use names::Hostname;
@@ -14,13 +14,9 @@ use super::groups::{Group, grouped};
 use super::{DestinationRuleSummaries, DestinationRulesByHost, RuleSummary};
 use crate::hosts::Pattern;
 
-/// All policies that cover a host, whatever their visibility.
-pub struct PolicyCandidates;
-
-impl Relation for PolicyCandidates {
-    const NAME: &'static str = "policy candidates";
-    type Key = Hostname;
-    type Row = Arc<Candidates>;
+flow::rule! {
+    /// All policies that cover a host, whatever their visibility.
+    pub PolicyCandidates: Hostname => Arc<Candidates> = "policy candidates", derive_policy_candidates;
 }
 
 /// The policies that cover a host.
@@ -54,22 +50,20 @@ pub struct GroupRef {
     pub private: bool,
 }
 
-impl Rule for PolicyCandidates {
-    fn derive(cx: &Reads<'_>, key: &Hostname) -> Option<Arc<Candidates>> {
-        let mesh = cx.get::<Mesh>(&())?;
-        let rules = rules_covering(cx, key);
-        let mut by_host: Vec<(Owner, Vec<Arc<RuleSummary>>)> = rules.into_iter().collect();
-        by_host.sort_by(|((a, n), _), ((b, m), _)| a.by_specificity(b).then_with(|| n.cmp(m)));
-        let policies = |((_, namespace), rules): (Owner, _)| HostPolicies {
-            namespace,
-            groups: grouped(rules).iter().map(group_ref).collect(),
-        };
-        let hosts = by_host.into_iter().map(policies).collect();
-        Some(Arc::new(Candidates {
-            root: mesh.config.root_namespace.clone(),
-            hosts,
-        }))
-    }
+fn derive_policy_candidates(cx: &Reads<'_>, key: &Hostname) -> Option<Arc<Candidates>> {
+    let mesh = cx.get::<Mesh>(&())?;
+    let rules = rules_covering(cx, key);
+    let mut by_host: Vec<(Owner, Vec<Arc<RuleSummary>>)> = rules.into_iter().collect();
+    by_host.sort_by(|((a, n), _), ((b, m), _)| a.by_specificity(b).then_with(|| n.cmp(m)));
+    let policies = |((_, namespace), rules): (Owner, _)| HostPolicies {
+        namespace,
+        groups: grouped(rules).iter().map(group_ref).collect(),
+    };
+    let hosts = by_host.into_iter().map(policies).collect();
+    Some(Arc::new(Candidates {
+        root: mesh.config.root_namespace.clone(),
+        hosts,
+    }))
 }
 
 /// A host or wildcard, and the namespace of its rules.

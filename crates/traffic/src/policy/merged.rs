@@ -7,7 +7,7 @@ use config::istio::{
     ClientTlsSettings, ConnectionPoolSettings, LoadBalancerSettings, OutlierDetection, ProxyProtocol, RetryBudget,
     Subset, TrafficPolicy, TunnelSettings,
 };
-use flow::{Reads, Relation, Rule};
+use flow::Reads;
 use model::audience::{OutboundKey, PolicyKey};
 use model::service::ObjectId;
 use registry::inputs::DestinationRules;
@@ -16,13 +16,9 @@ use super::groups::grouped;
 use super::{DestinationRuleSummaries, DestinationRulesByHost};
 use crate::hosts::Pattern;
 
-/// The merged DestinationRules that a key names.
-pub struct DestinationPolicies;
-
-impl Relation for DestinationPolicies {
-    const NAME: &'static str = "destination policies";
-    type Key = PolicyKey;
-    type Row = Arc<DestinationPolicy>;
+flow::rule! {
+    /// The merged DestinationRules that a key names.
+    pub DestinationPolicies: PolicyKey => Arc<DestinationPolicy> = "destination policies", derive_destination_policies;
 }
 
 /// Merged DestinationRules.
@@ -45,35 +41,33 @@ impl DestinationPolicy {
     }
 }
 
-impl Rule for DestinationPolicies {
-    fn derive(cx: &Reads<'_>, key: &PolicyKey) -> Option<Arc<DestinationPolicy>> {
-        let members = cx.get::<DestinationRulesByHost>(&Pattern::of(&key.host))?;
-        let own = members.iter().filter(|id| id.namespace == key.namespace);
-        let summaries = own
-            .filter_map(|id| cx.get::<DestinationRuleSummaries>(id))
-            .map(|s| (*s).clone());
-        let rules = summaries.filter(|s| s.host == key.host).collect();
-        let group = grouped(rules).into_iter().find(|g| g.key == *key)?;
-        let mut out = DestinationPolicy {
-            selected: group.head().selector.is_some(),
-            ..Default::default()
+fn derive_destination_policies(cx: &Reads<'_>, key: &PolicyKey) -> Option<Arc<DestinationPolicy>> {
+    let members = cx.get::<DestinationRulesByHost>(&Pattern::of(&key.host))?;
+    let own = members.iter().filter(|id| id.namespace == key.namespace);
+    let summaries = own
+        .filter_map(|id| cx.get::<DestinationRuleSummaries>(id))
+        .map(|s| (*s).clone());
+    let rules = summaries.filter(|s| s.host == key.host).collect();
+    let group = grouped(rules).into_iter().find(|g| g.key == *key)?;
+    let mut out = DestinationPolicy {
+        selected: group.head().selector.is_some(),
+        ..Default::default()
+    };
+    for rule in &group.rules {
+        let Some(object) = cx.get::<DestinationRules>(&rule.id) else {
+            continue;
         };
-        for rule in &group.rules {
-            let Some(object) = cx.get::<DestinationRules>(&rule.id) else {
-                continue;
-            };
-            if out.policy.is_none() {
-                out.policy = object.spec.traffic_policy.clone();
-            }
-            for subset in &object.spec.subsets {
-                if out.subset(&subset.name).is_none() {
-                    out.subsets.push(subset.clone());
-                }
-            }
-            out.origins.push(rule.id.clone());
+        if out.policy.is_none() {
+            out.policy = object.spec.traffic_policy.clone();
         }
-        Some(Arc::new(out))
+        for subset in &object.spec.subsets {
+            if out.subset(&subset.name).is_none() {
+                out.subsets.push(subset.clone());
+            }
+        }
+        out.origins.push(rule.id.clone());
     }
+    Some(Arc::new(out))
 }
 
 /// The merged rules of a key; none without a key, or if the rules do not exist anymore.

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use config::Timestamp;
-use flow::{Index, Members, Reads, Relation, Rule};
+use flow::Reads;
 use model::proxy::Labels;
 use model::service::{ExportTo, ObjectId};
 use names::Hostname;
@@ -13,13 +13,9 @@ use registry::inputs::{DestinationRules, Mesh};
 
 use crate::hosts::Pattern;
 
-/// The summary of each DestinationRule with a valid host.
-pub struct DestinationRuleSummaries;
-
-impl Relation for DestinationRuleSummaries {
-    const NAME: &'static str = "destination rule summaries";
-    type Key = ObjectId;
-    type Row = Arc<RuleSummary>;
+flow::rule! {
+    /// The summary of each DestinationRule with a valid host.
+    pub DestinationRuleSummaries: ObjectId => Arc<RuleSummary> = "destination rule summaries", derive_destination_rule_summaries;
 }
 
 /// The fields that decide where a DestinationRule applies.
@@ -57,40 +53,31 @@ impl RuleSummary {
     }
 }
 
-impl Rule for DestinationRuleSummaries {
-    fn derive(cx: &Reads<'_>, key: &ObjectId) -> Option<Arc<RuleSummary>> {
-        let object = cx.get::<DestinationRules>(key)?;
-        let mesh = cx.get::<Mesh>(&())?;
-        let selector = object.spec.workload_selector.as_ref().map(|s| s.match_labels.clone());
-        let export_to = match selector {
-            Some(_) => ExportTo::Namespaces(BTreeSet::from([key.namespace.clone()])),
-            None => {
-                let default = &mesh.config.default_destination_rule_export_to;
-                registry::services::export_to(&object.spec.export_to, default, &key.namespace)
-            }
-        };
-        Some(Arc::new(RuleSummary {
-            id: key.clone(),
-            created: object.meta.creation_timestamp,
-            host: Hostname::resolve(&object.spec.host, &key.namespace, &mesh.domain).ok()?,
-            export_to,
-            selector,
-        }))
-    }
+fn derive_destination_rule_summaries(cx: &Reads<'_>, key: &ObjectId) -> Option<Arc<RuleSummary>> {
+    let object = cx.get::<DestinationRules>(key)?;
+    let mesh = cx.get::<Mesh>(&())?;
+    let selector = object.spec.workload_selector.as_ref().map(|s| s.match_labels.clone());
+    let export_to = match selector {
+        Some(_) => ExportTo::Namespaces(BTreeSet::from([key.namespace.clone()])),
+        None => {
+            let default = &mesh.config.default_destination_rule_export_to;
+            registry::services::export_to(&object.spec.export_to, default, &key.namespace)
+        }
+    };
+    Some(Arc::new(RuleSummary {
+        id: key.clone(),
+        created: object.meta.creation_timestamp,
+        host: Hostname::resolve(&object.spec.host, &key.namespace, &mesh.domain).ok()?,
+        export_to,
+        selector,
+    }))
 }
 
-/// DestinationRules by their host.
-pub struct DestinationRulesByHost;
-
-impl Relation for DestinationRulesByHost {
-    const NAME: &'static str = "destination rules by host";
-    type Key = Pattern;
-    type Row = Members<ObjectId>;
+flow::index! {
+    /// DestinationRules by their host.
+    pub DestinationRulesByHost: Pattern => members of DestinationRuleSummaries = "destination rules by host", destination_rules_by_host_keys;
 }
 
-impl Index for DestinationRulesByHost {
-    type Of = DestinationRuleSummaries;
-    fn keys(_: &ObjectId, row: &Arc<RuleSummary>) -> Vec<Pattern> {
-        vec![Pattern::of(&row.host)]
-    }
+fn destination_rules_by_host_keys(_: &ObjectId, row: &Arc<RuleSummary>) -> Vec<Pattern> {
+    vec![Pattern::of(&row.host)]
 }

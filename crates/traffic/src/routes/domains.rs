@@ -3,19 +3,15 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use flow::{Reads, Relation, Rule};
+use flow::Reads;
 use model::service::{Registry, Resolution, Service, ServiceKey};
 use names::Hostname;
 use registry::Services;
 use registry::inputs::Mesh;
 
-/// A service's virtual host name and domains, shared by all clients with the same view of them.
-pub struct ServiceHosts;
-
-impl Relation for ServiceHosts {
-    const NAME: &'static str = "service hosts";
-    type Key = ServiceHostKey;
-    type Row = Arc<ServiceHost>;
+flow::rule! {
+    /// A service's virtual host name and domains, shared by all clients with the same view of them.
+    pub ServiceHosts: ServiceHostKey => Arc<ServiceHost> = "service hosts", derive_service_hosts;
 }
 
 /// Decides the domains of a service.
@@ -48,21 +44,19 @@ pub struct ServiceHost {
     pub alias: bool,
 }
 
-impl Rule for ServiceHosts {
-    fn derive(cx: &Reads<'_>, key: &ServiceHostKey) -> Option<Arc<ServiceHost>> {
-        let service = cx.get::<Services>(&key.service)?;
-        let protocol = service.port(key.port)?.protocol;
-        if !protocol.is_http() && !protocol.is_unsupported() {
-            return None;
-        }
-        let mesh = cx.get::<Mesh>(&())?;
-        let port = key.with_port.then_some(key.port);
-        Some(Arc::new(ServiceHost {
-            name: format!("{}:{}", key.service.hostname, key.port).into(),
-            domains: domains(&service, &mesh.domain, key, port),
-            alias: service.resolution == Resolution::Alias,
-        }))
+fn derive_service_hosts(cx: &Reads<'_>, key: &ServiceHostKey) -> Option<Arc<ServiceHost>> {
+    let service = cx.get::<Services>(&key.service)?;
+    let protocol = service.port(key.port)?.protocol;
+    if !protocol.is_http() && !protocol.is_unsupported() {
+        return None;
     }
+    let mesh = cx.get::<Mesh>(&())?;
+    let port = key.with_port.then_some(key.port);
+    Some(Arc::new(ServiceHost {
+        name: format!("{}:{}", key.service.hostname, key.port).into(),
+        domains: domains(&service, &mesh.domain, key, port),
+        alias: service.resolution == Resolution::Alias,
+    }))
 }
 
 /// The namespace in the hostname of a Kubernetes service, whose clients can use the short name.

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use flow::{Reads, Relation, Rule};
+use flow::Reads;
 use model::audience::{PolicyKey, RoutesKey, Scope, Source, VirtualHostContent, VirtualHostSpec};
 use model::service::{ObjectId, ServiceKey};
 use model::session::Session;
@@ -17,13 +17,9 @@ use crate::policy::policy_for;
 use crate::sessions;
 use crate::virtual_service::{MeshEntry, MeshLookup, Summary, VirtualServiceSummaries};
 
-/// The virtual host of a service with its default route.
-pub struct DefaultHosts;
-
-impl Relation for DefaultHosts {
-    const NAME: &'static str = "default hosts";
-    type Key = DefaultHostKey;
-    type Row = Arc<VirtualHostSpec>;
+flow::rule! {
+    /// The virtual host of a service with its default route.
+    pub DefaultHosts: DefaultHostKey => Arc<VirtualHostSpec> = "default hosts", derive_default_hosts;
 }
 
 /// Decides the virtual host of a service with its default route.
@@ -35,16 +31,14 @@ pub struct DefaultHostKey {
     pub policy: Option<PolicyKey>,
 }
 
-impl Rule for DefaultHosts {
-    fn derive(cx: &Reads<'_>, key: &DefaultHostKey) -> Option<Arc<VirtualHostSpec>> {
-        let host = cx.get::<ServiceHosts>(&key.host)?;
-        if host.alias {
-            return None;
-        }
-        let routes = bind::default(&key.host.service, key.host.port, key.policy.clone());
-        let session = sessions::of(cx, &key.host.service);
-        Some(spec(host.name.clone(), host.domains.clone(), routes, session))
+fn derive_default_hosts(cx: &Reads<'_>, key: &DefaultHostKey) -> Option<Arc<VirtualHostSpec>> {
+    let host = cx.get::<ServiceHosts>(&key.host)?;
+    if host.alias {
+        return None;
     }
+    let routes = bind::default(&key.host.service, key.host.port, key.policy.clone());
+    let session = sessions::of(cx, &key.host.service);
+    Some(spec(host.name.clone(), host.domains.clone(), routes, session))
 }
 
 /// Builds virtual hosts for one client.

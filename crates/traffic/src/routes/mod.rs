@@ -18,7 +18,7 @@ mod unique;
 
 use std::sync::Arc;
 
-use flow::{Reads, Relation, Rule};
+use flow::Reads;
 use model::audience::{ProxyClass, ResourceKey, RouteAudience, RouteTable, VirtualHostSpec};
 
 pub use bind::bind;
@@ -30,53 +30,41 @@ use crate::{Catalogue, gateways};
 
 pub(crate) use unique::unique;
 
-/// The route table of a name for an audience.
-///
-/// Sidecars get an empty table for unknown names, so that a listener that is about to be removed does not wait for its
-/// routes. For gRPC clients, which do not wait, unknown names do not exist.
-pub struct RouteTables;
-
-impl Relation for RouteTables {
-    const NAME: &'static str = "route tables";
-    type Key = (Arc<RouteAudience>, Arc<str>);
-    type Row = Arc<RouteTable>;
+flow::rule! {
+    /// The route table of a name for an audience.
+    ///
+    /// Sidecars get an empty table for unknown names, so that a listener that is about to be removed does not wait for its
+    /// routes. For gRPC clients, which do not wait, unknown names do not exist.
+    pub RouteTables: (Arc<RouteAudience>, Arc<str>) => Arc<RouteTable> = "route tables", derive_route_tables;
 }
 
-impl Rule for RouteTables {
-    fn derive(cx: &Reads<'_>, (audience, name): &(Arc<RouteAudience>, Arc<str>)) -> Option<Arc<RouteTable>> {
-        let mut table = match audience.class {
-            ProxyClass::Sidecar(()) => sidecar::table(cx, audience, name),
-            ProxyClass::Grpc => grpc::table(cx, audience, name)?,
-            ProxyClass::Waypoint | ProxyClass::Ztunnel => return None,
-            ProxyClass::Gateway(_) => gateways::gateway_table(cx, audience, name)?,
-        };
-        if let Some(overrides) = &audience.overrides {
-            let own = |host: &mut Arc<VirtualHostSpec>| *host = Arc::new(host.with_overrides(overrides));
-            table.virtual_hosts.iter_mut().for_each(own);
-        }
-        Some(Arc::new(table))
+fn derive_route_tables(cx: &Reads<'_>, (audience, name): &(Arc<RouteAudience>, Arc<str>)) -> Option<Arc<RouteTable>> {
+    let mut table = match audience.class {
+        ProxyClass::Sidecar(()) => sidecar::table(cx, audience, name),
+        ProxyClass::Grpc => grpc::table(cx, audience, name)?,
+        ProxyClass::Waypoint | ProxyClass::Ztunnel => return None,
+        ProxyClass::Gateway(_) => gateways::gateway_table(cx, audience, name)?,
+    };
+    if let Some(overrides) = &audience.overrides {
+        let own = |host: &mut Arc<VirtualHostSpec>| *host = Arc::new(host.with_overrides(overrides));
+        table.virtual_hosts.iter_mut().for_each(own);
     }
+    Some(Arc::new(table))
 }
 
-/// The virtual hosts of a route table for VHDS clients: `TABLE/VIRTUAL HOST`.
-pub struct VirtualHostCatalogue;
-
-impl Relation for VirtualHostCatalogue {
-    const NAME: &'static str = "virtual host catalogue";
-    type Key = (Arc<RouteAudience>, Arc<str>);
-    type Row = Catalogue;
+flow::rule! {
+    /// The virtual hosts of a route table for VHDS clients: `TABLE/VIRTUAL HOST`.
+    pub VirtualHostCatalogue: (Arc<RouteAudience>, Arc<str>) => Catalogue = "virtual host catalogue", derive_virtual_host_catalogue;
 }
 
-impl Rule for VirtualHostCatalogue {
-    fn derive(cx: &Reads<'_>, key: &(Arc<RouteAudience>, Arc<str>)) -> Option<Catalogue> {
-        let table = cx.get::<RouteTables>(key)?;
-        let name = &key.1;
-        let entry = |host: &Arc<VirtualHostSpec>| {
-            let resource = ResourceKey::VirtualHost(name.clone(), host.clone());
-            (virtual_host_name(name, &host.name), resource)
-        };
-        Some(Catalogue::new(table.virtual_hosts.iter().map(entry).collect()))
-    }
+fn derive_virtual_host_catalogue(cx: &Reads<'_>, key: &(Arc<RouteAudience>, Arc<str>)) -> Option<Catalogue> {
+    let table = cx.get::<RouteTables>(key)?;
+    let name = &key.1;
+    let entry = |host: &Arc<VirtualHostSpec>| {
+        let resource = ResourceKey::VirtualHost(name.clone(), host.clone());
+        (virtual_host_name(name, &host.name), resource)
+    };
+    Some(Catalogue::new(table.virtual_hosts.iter().map(entry).collect()))
 }
 
 /// The VHDS name of a virtual host.

@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
 
-use flow::{Reads, Relation, Rule};
+use flow::Reads;
 use model::audience::{Scope, VirtualHostSpec};
 use model::service::{ObjectId, ServiceKey};
 use names::Hostname;
@@ -23,14 +23,11 @@ use crate::policy::particular_to;
 use crate::scope::{self, PublicServicesByPort};
 use crate::virtual_service::{MeshLookup, VirtualServiceSummaries};
 
-/// The shared virtual hosts of a port.
-pub struct SharedHosts;
-
-impl Relation for SharedHosts {
-    const NAME: &'static str = "shared hosts";
-    /// The clients' cluster and whether they call automatically assigned addresses, as in [`Scope`], and the port.
-    type Key = (Arc<str>, bool, u16);
-    type Row = Arc<SharedTable>;
+flow::rule! {
+    /// The shared virtual hosts of a port.
+    ///
+    /// Key: the clients' cluster and whether they call automatically assigned addresses, as in [`Scope`], and the port.
+    pub SharedHosts: (Arc<str>, bool, u16) => Arc<SharedTable> = "shared hosts", derive_shared_hosts;
 }
 
 /// The shared virtual hosts of a port.
@@ -73,42 +70,40 @@ impl fmt::Debug for SharedTable {
     }
 }
 
-impl Rule for SharedHosts {
-    fn derive(cx: &Reads<'_>, (cluster, assigned, port): &(Arc<str>, bool, u16)) -> Option<Arc<SharedTable>> {
-        let scope = Arc::new(Scope {
-            namespace: "".into(),
-            sidecar: None,
-            selected_rules: Vec::new(),
-            cluster: cluster.clone(),
-            assigned: *assigned,
-        });
-        let lookup = MeshLookup::new(cx, &scope.namespace);
-        let aliases = registry::aliases::aliases(cx);
-        let (egress, source) = (EgressHosts::everything(), bind::unconditional());
-        let find = |host: &Hostname| scope::find(cx, &scope, host).map(|s| s.key);
-        let client = Client {
-            cx,
-            scope: &scope,
-            source: &source,
-            egress: &egress,
-            find: &find,
-            lookup: &lookup,
-            aliases: &aliases,
-            all_ports: false,
-        };
-        let mut table = SharedTable::default();
-        let keys = cx
-            .get::<PublicServicesByPort>(port)
-            .map(|m| (*m).clone())
-            .unwrap_or_default();
-        let mut served = Vec::with_capacity(keys.len());
-        for definitions in keys.chunk_by(|a, b| a.hostname == b.hostname) {
-            served.extend(table.add(&client, *port, definitions));
-        }
-        table.add_others(&client, *port, &served);
-        table.finish();
-        Some(Arc::new(table))
+fn derive_shared_hosts(cx: &Reads<'_>, (cluster, assigned, port): &(Arc<str>, bool, u16)) -> Option<Arc<SharedTable>> {
+    let scope = Arc::new(Scope {
+        namespace: "".into(),
+        sidecar: None,
+        selected_rules: Vec::new(),
+        cluster: cluster.clone(),
+        assigned: *assigned,
+    });
+    let lookup = MeshLookup::new(cx, &scope.namespace);
+    let aliases = registry::aliases::aliases(cx);
+    let (egress, source) = (EgressHosts::everything(), bind::unconditional());
+    let find = |host: &Hostname| scope::find(cx, &scope, host).map(|s| s.key);
+    let client = Client {
+        cx,
+        scope: &scope,
+        source: &source,
+        egress: &egress,
+        find: &find,
+        lookup: &lookup,
+        aliases: &aliases,
+        all_ports: false,
+    };
+    let mut table = SharedTable::default();
+    let keys = cx
+        .get::<PublicServicesByPort>(port)
+        .map(|m| (*m).clone())
+        .unwrap_or_default();
+    let mut served = Vec::with_capacity(keys.len());
+    for definitions in keys.chunk_by(|a, b| a.hostname == b.hostname) {
+        served.extend(table.add(&client, *port, definitions));
     }
+    table.add_others(&client, *port, &served);
+    table.finish();
+    Some(Arc::new(table))
 }
 
 impl SharedTable {

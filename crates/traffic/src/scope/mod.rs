@@ -10,7 +10,7 @@ mod visible;
 use std::sync::Arc;
 
 use config::istio::{CaptureMode, Destination, OutboundMode};
-use flow::{Index, Members, Reads, Relation, Rule};
+use flow::{Index, Members, Reads, Rule};
 use model::audience::Scope;
 use model::service::{ExportTo, Service, ServiceKey};
 use names::{Hostname, Protocol};
@@ -19,67 +19,42 @@ use registry::{AliasTable, Exported, Services};
 
 use crate::hosts::EgressHosts;
 
-/// Services by port number, of any protocol.
-pub struct ServicesByPort;
-
-impl Relation for ServicesByPort {
-    const NAME: &'static str = "services by port";
-    type Key = u16;
-    type Row = Members<ServiceKey>;
+flow::index! {
+    /// Services by port number, of any protocol.
+    pub ServicesByPort: u16 => members of Services = "services by port", services_by_port_keys;
 }
 
-impl Index for ServicesByPort {
-    type Of = Services;
-    fn keys(_: &ServiceKey, row: &Arc<Service>) -> Vec<u16> {
-        row.ports.iter().map(|p| p.number).collect()
+fn services_by_port_keys(_: &ServiceKey, row: &Arc<Service>) -> Vec<u16> {
+    row.ports.iter().map(|p| p.number).collect()
+}
+
+flow::index! {
+    /// Services that are exported to all namespaces, by port number.
+    pub PublicServicesByPort: u16 => members of Services = "public services by port", public_services_by_port_keys;
+}
+
+fn public_services_by_port_keys(key: &ServiceKey, row: &Arc<Service>) -> Vec<u16> {
+    match row.export_to {
+        ExportTo::All => ServicesByPort::keys(key, row),
+        ExportTo::Namespaces(_) => Vec::new(),
     }
 }
 
-/// Services that are exported to all namespaces, by port number.
-pub struct PublicServicesByPort;
-
-impl Relation for PublicServicesByPort {
-    const NAME: &'static str = "public services by port";
-    type Key = u16;
-    type Row = Members<ServiceKey>;
+flow::index! {
+    /// Services by their namespace and the namespaces they are exported to.
+    pub ServicesByNamespace: (Arc<str>, Exported) => members of Services = "services by namespace", services_by_namespace_keys;
 }
 
-impl Index for PublicServicesByPort {
-    type Of = Services;
-    fn keys(key: &ServiceKey, row: &Arc<Service>) -> Vec<u16> {
-        match row.export_to {
-            ExportTo::All => ServicesByPort::keys(key, row),
-            ExportTo::Namespaces(_) => Vec::new(),
-        }
-    }
+fn services_by_namespace_keys(key: &ServiceKey, row: &Arc<Service>) -> Vec<(Arc<str>, Exported)> {
+    registry::ServicesByExport::keys(key, row)
+        .into_iter()
+        .map(|e| (key.namespace.clone(), e))
+        .collect()
 }
 
-/// Services by their namespace and the namespaces they are exported to.
-pub struct ServicesByNamespace;
-
-impl Relation for ServicesByNamespace {
-    const NAME: &'static str = "services by namespace";
-    type Key = (Arc<str>, Exported);
-    type Row = Members<ServiceKey>;
-}
-
-impl Index for ServicesByNamespace {
-    type Of = Services;
-    fn keys(key: &ServiceKey, row: &Arc<Service>) -> Vec<(Arc<str>, Exported)> {
-        registry::ServicesByExport::keys(key, row)
-            .into_iter()
-            .map(|e| (key.namespace.clone(), e))
-            .collect()
-    }
-}
-
-/// What a scope sees.
-pub struct ScopeServices;
-
-impl Relation for ScopeServices {
-    const NAME: &'static str = "scope services";
-    type Key = Arc<Scope>;
-    type Row = Arc<Visible>;
+flow::rule! {
+    /// What a scope sees.
+    pub ScopeServices: Arc<Scope> => Arc<Visible> = "scope services", derive_scope_services;
 }
 
 /// The services that a client sees.
@@ -208,34 +183,32 @@ impl Visible {
     }
 }
 
-impl Rule for ScopeServices {
-    fn derive(cx: &Reads<'_>, scope: &Arc<Scope>) -> Option<Arc<Visible>> {
-        let sidecar = scope.sidecar.as_ref().and_then(|id| cx.get::<Sidecars>(id));
-        let outbound = outbound_policy(cx, scope);
-        let written = sidecar.as_ref().map_or(&[][..], |s| &s.spec.egress);
-        if written.is_empty() {
-            let services = visible::exported_to(cx, &scope.namespace);
-            let listener = EgressListener {
-                port: None,
-                bind: None,
-                capture: CaptureMode::Default,
-                hosts: EgressHosts::everything(),
-                services: services.clone(),
-            };
-            return Some(Arc::new(Visible {
-                listeners: vec![listener],
-                services,
-                outbound,
-            }));
-        }
-        let listeners: Vec<EgressListener> = written.iter().map(|l| egress::listener(cx, scope, l)).collect();
-        let services = egress::union(cx, scope, &listeners);
-        Some(Arc::new(Visible {
-            listeners,
+fn derive_scope_services(cx: &Reads<'_>, scope: &Arc<Scope>) -> Option<Arc<Visible>> {
+    let sidecar = scope.sidecar.as_ref().and_then(|id| cx.get::<Sidecars>(id));
+    let outbound = outbound_policy(cx, scope);
+    let written = sidecar.as_ref().map_or(&[][..], |s| &s.spec.egress);
+    if written.is_empty() {
+        let services = visible::exported_to(cx, &scope.namespace);
+        let listener = EgressListener {
+            port: None,
+            bind: None,
+            capture: CaptureMode::Default,
+            hosts: EgressHosts::everything(),
+            services: services.clone(),
+        };
+        return Some(Arc::new(Visible {
+            listeners: vec![listener],
             services,
             outbound,
-        }))
+        }));
     }
+    let listeners: Vec<EgressListener> = written.iter().map(|l| egress::listener(cx, scope, l)).collect();
+    let services = egress::union(cx, scope, &listeners);
+    Some(Arc::new(Visible {
+        listeners,
+        services,
+        outbound,
+    }))
 }
 
 fn outbound(mode: OutboundMode, egress_proxy: Option<&Destination>) -> OutboundPolicy {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use config::Object;
 use config::istio::{Delegate, Destination, HttpRoute, VirtualService};
-use flow::{Reads, Relation, Rule};
+use flow::Reads;
 use model::service::ObjectId;
 use names::Hostname;
 use registry::VirtualServices;
@@ -12,43 +12,37 @@ use registry::inputs::{Mesh, MeshSettings};
 
 use super::delegate;
 
-/// VirtualServices with hosts. Short names are expanded, gateways are `namespace/name` or `mesh`, and delegating routes
-/// are replaced by the delegate's routes.
-///
-/// A route is omitted if its delegate does not exist or is not exported to the namespace of the VirtualService.
-pub struct EffectiveVirtualServices;
-
-impl Relation for EffectiveVirtualServices {
-    const NAME: &'static str = "effective virtual services";
-    type Key = ObjectId;
-    type Row = Arc<Object<VirtualService>>;
+flow::rule! {
+    /// VirtualServices with hosts. Short names are expanded, gateways are `namespace/name` or `mesh`, and delegating routes
+    /// are replaced by the delegate's routes.
+    ///
+    /// A route is omitted if its delegate does not exist or is not exported to the namespace of the VirtualService.
+    pub EffectiveVirtualServices: ObjectId => Arc<Object<VirtualService>> = "effective virtual services", derive_effective_virtual_services;
 }
 
-impl Rule for EffectiveVirtualServices {
-    fn derive(cx: &Reads<'_>, key: &ObjectId) -> Option<Arc<Object<VirtualService>>> {
-        let object = cx.get::<VirtualServices>(key)?;
-        if object.spec.is_delegate() {
-            return None;
-        }
-        let mesh = cx.get::<Mesh>(&())?;
-        let mut spec = resolved(&object.spec, &key.namespace, &mesh);
-        if spec.http.iter().any(|route| route.delegate.is_some()) {
-            spec.http = spec
-                .http
-                .into_iter()
-                .flat_map(|route| delegated(cx, &mesh, key, route))
-                .collect();
-        }
-        if spec == object.spec {
-            // Most names are full already: share one copy.
-            return Some((*object).clone());
-        }
-        Some(Arc::new(Object {
-            meta: object.meta.clone(),
-            spec,
-            raw: object.raw.clone(),
-        }))
+fn derive_effective_virtual_services(cx: &Reads<'_>, key: &ObjectId) -> Option<Arc<Object<VirtualService>>> {
+    let object = cx.get::<VirtualServices>(key)?;
+    if object.spec.is_delegate() {
+        return None;
     }
+    let mesh = cx.get::<Mesh>(&())?;
+    let mut spec = resolved(&object.spec, &key.namespace, &mesh);
+    if spec.http.iter().any(|route| route.delegate.is_some()) {
+        spec.http = spec
+            .http
+            .into_iter()
+            .flat_map(|route| delegated(cx, &mesh, key, route))
+            .collect();
+    }
+    if spec == object.spec {
+        // Most names are full already: share one copy.
+        return Some((*object).clone());
+    }
+    Some(Arc::new(Object {
+        meta: object.meta.clone(),
+        spec,
+        raw: object.raw.clone(),
+    }))
 }
 
 /// The route itself, or the routes of its delegate.

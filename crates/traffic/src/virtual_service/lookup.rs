@@ -4,7 +4,7 @@ use std::cmp::Ordering;
 use std::fmt;
 use std::sync::Arc;
 
-use flow::{Index, Members, Reads, Relation, Rule};
+use flow::Reads;
 use model::service::{ExportTo, ObjectId};
 use names::Hostname;
 use registry::Exported;
@@ -13,44 +13,30 @@ use rustc_hash::FxHashMap;
 use super::{Binding, Summary, VirtualServiceSummaries};
 use crate::hosts::{EgressHosts, suffixes};
 
-/// VirtualServices of sidecars, by the namespaces they are exported to.
-pub struct MeshVirtualServicesByExport;
-
-impl Relation for MeshVirtualServicesByExport {
-    const NAME: &'static str = "mesh virtual services by export";
-    type Key = Exported;
-    type Row = Members<ObjectId>;
+flow::index! {
+    /// VirtualServices of sidecars, by the namespaces they are exported to.
+    pub MeshVirtualServicesByExport: Exported => members of VirtualServiceSummaries = "mesh virtual services by export", mesh_virtual_services_by_export_keys;
 }
 
-impl Index for MeshVirtualServicesByExport {
-    type Of = VirtualServiceSummaries;
-    fn keys(_: &ObjectId, row: &Arc<Summary>) -> Vec<Exported> {
-        match &row.export_to {
-            _ if !row.applies_to_mesh() => Vec::new(),
-            ExportTo::All => vec![Exported::All],
-            ExportTo::Namespaces(names) => names.iter().map(|n| Exported::Namespace(n.clone())).collect(),
-        }
+fn mesh_virtual_services_by_export_keys(_: &ObjectId, row: &Arc<Summary>) -> Vec<Exported> {
+    match &row.export_to {
+        _ if !row.applies_to_mesh() => Vec::new(),
+        ExportTo::All => vec![Exported::All],
+        ExportTo::Namespaces(names) => names.iter().map(|n| Exported::Namespace(n.clone())).collect(),
     }
 }
 
-/// VirtualServices by their gateways.
-pub struct VirtualServicesByGateway;
-
-impl Relation for VirtualServicesByGateway {
-    const NAME: &'static str = "virtual services by gateway";
-    type Key = ObjectId;
-    type Row = Members<ObjectId>;
+flow::index! {
+    /// VirtualServices by their gateways.
+    pub VirtualServicesByGateway: ObjectId => members of VirtualServiceSummaries = "virtual services by gateway", virtual_services_by_gateway_keys;
 }
 
-impl Index for VirtualServicesByGateway {
-    type Of = VirtualServiceSummaries;
-    fn keys(_: &ObjectId, row: &Arc<Summary>) -> Vec<ObjectId> {
-        let gateways = row.gateways.iter().filter_map(|g| match g {
-            Binding::Gateway(id) => Some(id.clone()),
-            Binding::Mesh => None,
-        });
-        gateways.collect()
-    }
+fn virtual_services_by_gateway_keys(_: &ObjectId, row: &Arc<Summary>) -> Vec<ObjectId> {
+    let gateways = row.gateways.iter().filter_map(|g| match g {
+        Binding::Gateway(id) => Some(id.clone()),
+        Binding::Mesh => None,
+    });
+    gateways.collect()
 }
 
 /// The VirtualServices that are bound to a gateway and exported to the namespace of its proxies. Those that are
@@ -80,33 +66,27 @@ pub(crate) fn precedence(a: &Summary, b: &Summary, namespace: &str) -> Ordering 
     rank(a).cmp(&rank(b)).then_with(|| age(a).cmp(&age(b)))
 }
 
-/// The hosts of the VirtualServices that are exported to all namespaces, or to one namespace explicitly.
-pub struct MeshHosts;
-
-impl Relation for MeshHosts {
-    const NAME: &'static str = "mesh hosts";
-    type Key = Exported;
-    type Row = Arc<MeshHostTable>;
+flow::rule! {
+    /// The hosts of the VirtualServices that are exported to all namespaces, or to one namespace explicitly.
+    pub MeshHosts: Exported => Arc<MeshHostTable> = "mesh hosts", derive_mesh_hosts;
 }
 
-impl Rule for MeshHosts {
-    fn derive(cx: &Reads<'_>, key: &Exported) -> Option<Arc<MeshHostTable>> {
-        let members = cx.get::<MeshVirtualServicesByExport>(key)?;
-        let namespace = match key {
-            Exported::All => "",
-            Exported::Namespace(name) => name,
-        };
-        let mut summaries: Vec<_> = members
-            .iter()
-            .filter_map(|id| cx.get::<VirtualServiceSummaries>(id))
-            .collect();
-        summaries.sort_by(|a, b| precedence(a, b, namespace));
-        let entries = summaries.iter().map(|s| MeshEntry {
-            id: s.id.clone(),
-            hosts: s.hosts.clone(),
-        });
-        Some(Arc::new(MeshHostTable::new(entries.collect())))
-    }
+fn derive_mesh_hosts(cx: &Reads<'_>, key: &Exported) -> Option<Arc<MeshHostTable>> {
+    let members = cx.get::<MeshVirtualServicesByExport>(key)?;
+    let namespace = match key {
+        Exported::All => "",
+        Exported::Namespace(name) => name,
+    };
+    let mut summaries: Vec<_> = members
+        .iter()
+        .filter_map(|id| cx.get::<VirtualServiceSummaries>(id))
+        .collect();
+    summaries.sort_by(|a, b| precedence(a, b, namespace));
+    let entries = summaries.iter().map(|s| MeshEntry {
+        id: s.id.clone(),
+        hosts: s.hosts.clone(),
+    });
+    Some(Arc::new(MeshHostTable::new(entries.collect())))
 }
 
 /// A VirtualService and its hosts.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use config::istio::{Destination, HttpMatchRequest, HttpRoute, L4MatchAttributes, TlsMatchAttributes, VirtualService};
 use config::{Object, Timestamp};
-use flow::{Reads, Relation, Rule};
+use flow::Reads;
 use model::audience::Source;
 use model::proxy::{Labels, selects};
 use model::service::{ExportTo, ObjectId};
@@ -14,23 +14,17 @@ use registry::inputs::Mesh;
 
 use super::EffectiveVirtualServices;
 
-/// The summary of each VirtualService that has hosts.
-pub struct VirtualServiceSummaries;
-
-impl Relation for VirtualServiceSummaries {
-    const NAME: &'static str = "virtual service summaries";
-    type Key = ObjectId;
-    type Row = Arc<Summary>;
+flow::rule! {
+    /// The summary of each VirtualService that has hosts.
+    pub VirtualServiceSummaries: ObjectId => Arc<Summary> = "virtual service summaries", derive_virtual_service_summaries;
 }
 
-impl Rule for VirtualServiceSummaries {
-    fn derive(cx: &Reads<'_>, key: &ObjectId) -> Option<Arc<Summary>> {
-        let object = cx.get::<EffectiveVirtualServices>(key)?;
-        let mesh = cx.get::<Mesh>(&())?;
-        let default = &mesh.config.default_virtual_service_export_to;
-        let export_to = registry::services::export_to(&object.spec.export_to, default, &key.namespace);
-        Some(Arc::new(Summary::of(key.clone(), &object, export_to)))
-    }
+fn derive_virtual_service_summaries(cx: &Reads<'_>, key: &ObjectId) -> Option<Arc<Summary>> {
+    let object = cx.get::<EffectiveVirtualServices>(key)?;
+    let mesh = cx.get::<Mesh>(&())?;
+    let default = &mesh.config.default_virtual_service_export_to;
+    let export_to = registry::services::export_to(&object.spec.export_to, default, &key.namespace);
+    Some(Arc::new(Summary::of(key.clone(), &object, export_to)))
 }
 
 /// The fields that decide whether and where a VirtualService applies.

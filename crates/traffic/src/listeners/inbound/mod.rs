@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use config::MeshConfig;
-use flow::{Reads, Relation, Rule};
+use flow::Reads;
 use model::audience::{ALL_ADDRESSES, InboundPort, IpFamilies, ListenerAudience, SidecarListenerFacts};
 use model::listener::{Bind, ChainMatch, ChainSpec, Direction, ListenerSpec};
 use model::mtls::Mode;
@@ -24,42 +24,36 @@ use chains::{Opening, Port};
 /// Name of the virtual inbound listener and of its filter chain for undeclared ports.
 const VIRTUAL_INBOUND: &str = "virtualInbound";
 
-/// The inbound listeners of sidecars.
-pub struct InboundListeners;
-
-impl Relation for InboundListeners {
-    const NAME: &'static str = "inbound listeners";
-    type Key = Arc<ListenerAudience>;
-    type Row = Vec<Arc<ListenerSpec>>;
+flow::rule! {
+    /// The inbound listeners of sidecars.
+    pub InboundListeners: Arc<ListenerAudience> => Vec<Arc<ListenerSpec>> = "inbound listeners", derive_inbound_listeners;
 }
 
-impl Rule for InboundListeners {
-    fn derive(cx: &Reads<'_>, audience: &Arc<ListenerAudience>) -> Option<Vec<Arc<ListenerSpec>>> {
-        let facts = audience.class.sidecar()?;
-        let mesh = cx.get::<Mesh>(&())?;
-        let of_mesh = || Arc::new(terminate::of_workload(&audience.own_files));
-        let inbound = Inbound {
-            cx,
-            audience,
-            facts,
-            of_mesh: audience.agent.then(of_mesh),
-            tls: terminated(cx, audience, &facts.inbound),
-            detection_timeout_ms: l4::detection_timeout_ms(cx),
-        };
-        let bound = facts
-            .inbound
-            .iter()
-            .filter(|p| !p.captured)
-            .filter_map(|p| inbound.bound(p));
-        Some(
-            inbound
-                .captured(&mesh.config)
-                .into_iter()
-                .chain(bound)
-                .map(Arc::new)
-                .collect(),
-        )
-    }
+fn derive_inbound_listeners(cx: &Reads<'_>, audience: &Arc<ListenerAudience>) -> Option<Vec<Arc<ListenerSpec>>> {
+    let facts = audience.class.sidecar()?;
+    let mesh = cx.get::<Mesh>(&())?;
+    let of_mesh = || Arc::new(terminate::of_workload(&audience.own_files));
+    let inbound = Inbound {
+        cx,
+        audience,
+        facts,
+        of_mesh: audience.agent.then(of_mesh),
+        tls: terminated(cx, audience, &facts.inbound),
+        detection_timeout_ms: l4::detection_timeout_ms(cx),
+    };
+    let bound = facts
+        .inbound
+        .iter()
+        .filter(|p| !p.captured)
+        .filter_map(|p| inbound.bound(p));
+    Some(
+        inbound
+            .captured(&mesh.config)
+            .into_iter()
+            .chain(bound)
+            .map(Arc::new)
+            .collect(),
+    )
 }
 
 /// Adds this module's rules.

@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use flow::{Reads, Relation, Rule};
+use flow::Reads;
 use model::service::ServiceKey;
 use registry::{ServiceEndpoints, Services};
 
@@ -20,31 +20,25 @@ pub struct Instances {
     pub cluster: Arc<str>,
 }
 
-/// The addresses of a service port's endpoints, ready or not, ascending. A relation of its own, so that listeners
-/// depend on addresses only.
-pub struct InstanceAddresses;
-
-impl Relation for InstanceAddresses {
-    const NAME: &'static str = "instance addresses";
-    type Key = Instances;
-    type Row = Arc<[IpAddr]>;
+flow::rule! {
+    /// The addresses of a service port's endpoints, ready or not, ascending. A relation of its own, so that listeners
+    /// depend on addresses only.
+    pub InstanceAddresses: Instances => Arc<[IpAddr]> = "instance addresses", derive_instance_addresses;
 }
 
-impl Rule for InstanceAddresses {
-    fn derive(cx: &Reads<'_>, key: &Instances) -> Option<Arc<[IpAddr]>> {
-        let service = cx.get::<Services>(&key.service)?;
-        let port = service.port(key.port)?;
-        let endpoints = cx.get::<ServiceEndpoints>(&key.service)?;
-        let network = &key.network;
-        let local = service.cluster_local && !key.cluster.is_empty();
-        let with_port = endpoints.iter().filter(|e| e.ports.contains_key(&port.name));
-        // Instances of other networks are not reachable at their own address.
-        let near = with_port
-            .filter(|e| network.is_empty() || e.network.is_empty() || e.network == *network)
-            .filter(|e| !local || e.cluster == key.cluster);
-        let mut addresses: Vec<IpAddr> = near.flat_map(|e| e.ips()).collect();
-        addresses.sort_unstable();
-        addresses.dedup();
-        Some(addresses.into())
-    }
+fn derive_instance_addresses(cx: &Reads<'_>, key: &Instances) -> Option<Arc<[IpAddr]>> {
+    let service = cx.get::<Services>(&key.service)?;
+    let port = service.port(key.port)?;
+    let endpoints = cx.get::<ServiceEndpoints>(&key.service)?;
+    let network = &key.network;
+    let local = service.cluster_local && !key.cluster.is_empty();
+    let with_port = endpoints.iter().filter(|e| e.ports.contains_key(&port.name));
+    // Instances of other networks are not reachable at their own address.
+    let near = with_port
+        .filter(|e| network.is_empty() || e.network.is_empty() || e.network == *network)
+        .filter(|e| !local || e.cluster == key.cluster);
+    let mut addresses: Vec<IpAddr> = near.flat_map(|e| e.ips()).collect();
+    addresses.sort_unstable();
+    addresses.dedup();
+    Some(addresses.into())
 }

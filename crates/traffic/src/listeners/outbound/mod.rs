@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use config::istio::CaptureMode;
-use flow::{Reads, Relation, Rule};
+use flow::Reads;
 use model::audience::{ListenerAudience, SidecarListenerFacts};
 use model::listener::{DnsCache, ListenerSpec};
 use model::proxy::InterceptionMode;
@@ -34,48 +34,42 @@ use service::Wanted;
 pub use headless::{InstanceAddresses, Instances};
 pub use plain::{Client, Plain, PlainListeners};
 
-/// The outbound listeners of sidecars, ascending by name. The key has no inbound facts, so that workloads that serve
-/// different ports share these listeners.
-pub struct OutboundListeners;
-
-impl Relation for OutboundListeners {
-    const NAME: &'static str = "outbound listeners";
-    type Key = Arc<ListenerAudience>;
-    type Row = Vec<Arc<ListenerSpec>>;
+flow::rule! {
+    /// The outbound listeners of sidecars, ascending by name. The key has no inbound facts, so that workloads that serve
+    /// different ports share these listeners.
+    pub OutboundListeners: Arc<ListenerAudience> => Vec<Arc<ListenerSpec>> = "outbound listeners", derive_outbound_listeners;
 }
 
-impl Rule for OutboundListeners {
-    fn derive(cx: &Reads<'_>, audience: &Arc<ListenerAudience>) -> Option<Vec<Arc<ListenerSpec>>> {
-        let facts = audience.class.sidecar()?;
-        let mesh = cx.get::<Mesh>(&())?;
-        let visible = cx.get::<ScopeServices>(&audience.scope)?;
-        let client = Arc::new(Client {
-            unknown_cluster: special::unknown_cluster(&visible.outbound),
-            settings: Settings {
-                detection_timeout_ms: l4::detection_timeout_ms(cx),
-                idle_timeout_ms: audience.options.idle_timeout_ms,
-                exact_balance: audience.options.exact_balance,
-                capabilities: audience.capabilities,
-            },
-            accepts_http10: audience.accepts_http10,
-            sessions: sessions::any(cx),
-            dns_cache: (visible.outbound == OutboundPolicy::ByName).then(|| DnsCache {
-                host: None,
-                families: audience.ip,
-                resolver: facts.resolver,
-            }),
-        });
-        let mut build = Build::new(cx, (audience, facts), &mesh, client.clone());
-        for listener in &visible.listeners {
-            build.egress(listener);
-        }
-        let mut listeners = build.finish();
-        listeners.extend(special::http_proxy((audience, facts), &mesh.config, &client).map(Arc::new));
-        listeners.extend(special::virtual_outbound((audience, facts), &mesh.config, &client).map(Arc::new));
-        // Sorted lists are cheap to merge into catalogues.
-        listeners.sort_by(|a, b| a.name.cmp(&b.name));
-        Some(listeners)
+fn derive_outbound_listeners(cx: &Reads<'_>, audience: &Arc<ListenerAudience>) -> Option<Vec<Arc<ListenerSpec>>> {
+    let facts = audience.class.sidecar()?;
+    let mesh = cx.get::<Mesh>(&())?;
+    let visible = cx.get::<ScopeServices>(&audience.scope)?;
+    let client = Arc::new(Client {
+        unknown_cluster: special::unknown_cluster(&visible.outbound),
+        settings: Settings {
+            detection_timeout_ms: l4::detection_timeout_ms(cx),
+            idle_timeout_ms: audience.options.idle_timeout_ms,
+            exact_balance: audience.options.exact_balance,
+            capabilities: audience.capabilities,
+        },
+        accepts_http10: audience.accepts_http10,
+        sessions: sessions::any(cx),
+        dns_cache: (visible.outbound == OutboundPolicy::ByName).then(|| DnsCache {
+            host: None,
+            families: audience.ip,
+            resolver: facts.resolver,
+        }),
+    });
+    let mut build = Build::new(cx, (audience, facts), &mesh, client.clone());
+    for listener in &visible.listeners {
+        build.egress(listener);
     }
+    let mut listeners = build.finish();
+    listeners.extend(special::http_proxy((audience, facts), &mesh.config, &client).map(Arc::new));
+    listeners.extend(special::virtual_outbound((audience, facts), &mesh.config, &client).map(Arc::new));
+    // Sorted lists are cheap to merge into catalogues.
+    listeners.sort_by(|a, b| a.name.cmp(&b.name));
+    Some(listeners)
 }
 
 /// Adds this module's rules.

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use flow::{Reads, Relation, Rule};
+use flow::Reads;
 use model::audience::{IpFamilies, PolicyKey};
 use model::listener::{ChainKind, DnsCache, HttpChain, ListenerSpec, RouteSource, TcpChain};
 use model::service::ServiceKey;
@@ -15,13 +15,9 @@ use crate::listeners::entry::{Bound, Entry, Primary, Settings};
 use crate::listeners::l4;
 use crate::stats;
 
-/// The listener of a single service port.
-pub struct PlainListeners;
-
-impl Relation for PlainListeners {
-    const NAME: &'static str = "plain listeners";
-    type Key = Plain;
-    type Row = Arc<ListenerSpec>;
+flow::rule! {
+    /// The listener of a single service port.
+    pub PlainListeners: Plain => Arc<ListenerSpec> = "plain listeners", derive_plain_listeners;
 }
 
 /// A service port at its bind address, without VirtualServices.
@@ -59,15 +55,13 @@ pub struct Client {
     pub(super) dns_cache: Option<DnsCache>,
 }
 
-impl Rule for PlainListeners {
-    fn derive(cx: &Reads<'_>, key: &Plain) -> Option<Arc<ListenerSpec>> {
-        let fallback = special::fallback(&key.client.unknown_cluster);
-        Some(Arc::new(key.entry(cx).finish(
-            key.name(),
-            &fallback,
-            key.client.settings,
-        )))
-    }
+fn derive_plain_listeners(cx: &Reads<'_>, key: &Plain) -> Option<Arc<ListenerSpec>> {
+    let fallback = special::fallback(&key.client.unknown_cluster);
+    Some(Arc::new(key.entry(cx).finish(
+        key.name(),
+        &fallback,
+        key.client.settings,
+    )))
 }
 
 impl Plain {
