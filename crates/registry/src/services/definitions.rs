@@ -7,7 +7,7 @@ use config::multicluster::{ServiceImport, ServiceImportType};
 use config::{Meta, Object, core};
 use flow::Reads;
 use ipnet::IpNet;
-use model::service::{Distribution, ExportTo, Registry, Resolution, Service, ServiceKey, ServicePort, TargetPort};
+use model::service::{Distribution, Registry, Resolution, Service, ServiceKey, ServicePort, TargetPort};
 use names::Hostname;
 
 use super::entries::{from_entry, visibility};
@@ -28,7 +28,7 @@ flow::rule! {
     pub Definitions: ServiceObjectKey => Vec<Arc<Service>> = "service definitions", derive_definitions;
 }
 
-fn derive_definitions(cx: &Reads<'_>, key: &ServiceObjectKey) -> Option<Self::Row> {
+fn derive_definitions(cx: &Reads<'_>, key: &ServiceObjectKey) -> Option<Vec<Arc<Service>>> {
     let object = cx.get::<ServiceObjects>(key)?;
     let mesh = cx.get::<Mesh>(&())?;
     let definitions = match &*object {
