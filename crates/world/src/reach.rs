@@ -9,9 +9,9 @@ use registry::inputs::{
     Sidecars, WorkloadObjectKey, WorkloadObjects,
 };
 use traffic::clusters::{ClusterCatalogue, SharedClusters};
-use traffic::listeners::ListenerCatalogue;
 use traffic::policy::{DestinationRuleSummaries, PolicyCandidates};
 use traffic::routes::{RouteTables, SharedHosts};
+use traffic::serving::ServedTypes;
 use traffic::virtual_service::VirtualServiceSummaries;
 
 use crate::{Unmade, World};
@@ -131,9 +131,9 @@ impl World {
     }
 }
 
-/// To what was made of an object, and not to what was chosen by it.
-fn content() -> Walk {
-    everything()
+/// A walk to resources that are derived from an object, without those that it only decides a choice for.
+fn content(types: &ServedTypes) -> Walk {
+    everything(types)
         .not_through::<SharedHosts>()
         .not_through::<SharedClusters>()
         .not_through::<RouteTables>()

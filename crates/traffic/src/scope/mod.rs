@@ -10,7 +10,7 @@ mod visible;
 use std::sync::Arc;
 
 use config::istio::{CaptureMode, Destination, OutboundMode};
-use flow::{Index, Members, Reads, Rule};
+use flow::{Index, Members, Reads};
 use model::audience::Scope;
 use model::service::{ExportTo, Service, ServiceKey};
 use names::{Hostname, Protocol};
