@@ -114,7 +114,7 @@ mod tests {
             id: format!("sidecar~10.0.0.1~cart-1.{namespace}~{namespace}.svc.cluster.local"),
             ..Node::default()
         };
-        let mut proxy = xds::parse_node(&node).unwrap();
+        let mut proxy = envoy::parse_node(&node).unwrap();
         proxy.service_account = service_account.into();
         proxy
     }

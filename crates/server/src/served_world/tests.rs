@@ -18,7 +18,7 @@ use world::{Batch, World};
 use xds::decode::Body;
 use xds::{Hub, Limits, Moment, Next, Request, StreamId, Variant};
 
-use super::Served;
+use super::ServedWorld as Served;
 
 static GREETING: TypeSpec = TypeSpec {
     type_url: "type.googleapis.com/example.Greeting",
