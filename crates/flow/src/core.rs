@@ -192,7 +192,7 @@ impl Core {
 #[cold]
 fn wrong_table<R: Relation>() -> ! {
     panic!(
-        "flow: the table of {} has another type: the engine's own books are wrong",
+        "flow: the table of {} has an unexpected type, which is a bug in the engine",
         R::NAME
     )
 }

@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn first_reads_are_kept_in_order() {
+    fn keep_first_keeps_the_order_of_first_reads() {
         let mut few = vec![3, 1, 3, 2, 1];
         keep_first(&mut few);
         assert_eq!(few, [3, 1, 2]);

@@ -246,7 +246,7 @@ impl Engine {
         let kind = self.core.schema.relations[relation].kind;
         assert!(
             kind == Kind::View,
-            "flow: {} is not a view, so nobody can subscribe to it",
+            "flow: {} is not a view, and only views can be subscribed to",
             V::NAME
         );
         (relation, table)

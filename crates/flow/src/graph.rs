@@ -146,7 +146,7 @@ impl Graph {
             self.open[relation].remove(&number);
         }
         let cell = number * BLOCK as u32 + at;
-        assert!(cell < FRESH, "more cells than can be numbered");
+        assert!(cell < FRESH, "flow: too many cells");
         cell
     }
 
@@ -210,7 +210,7 @@ impl Graph {
 
 #[cold]
 fn missing(cell: u32) -> ! {
-    panic!("flow: cell {cell} does not exist: the engine's own books are wrong")
+    panic!("flow: cell {cell} does not exist, which is a bug in the engine")
 }
 
 #[cfg(test)]
@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn blocks_belong_to_one_relation_and_come_back() {
+    fn blocks_belong_to_one_relation_and_are_reused() {
         let mut graph = Graph::new(2);
         let mut pages = 0;
         let mut allocate = |graph: &mut Graph, relation| {

@@ -152,7 +152,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn finds_what_was_inserted_and_nothing_else() {
+    fn finds_inserted_entries_and_no_others() {
         let mut map = KeyMap::new();
         let keys: Vec<String> = (0..20_000).map(|n| format!("key-{n}")).collect();
         for (cell, key) in keys.iter().enumerate() {
@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn equal_tags_are_told_apart_by_the_caller() {
+    fn the_caller_distinguishes_equal_tags() {
         let mut map = KeyMap::new();
         (0..2_000).for_each(|cell| map.insert(7, cell));
         assert_eq!(map.find(7, |c| c == 1_234), Some(1_234));

@@ -73,7 +73,7 @@ impl<'a> Reads<'a> {
         let (relation, table) = self.table::<R>();
         assert!(
             self.core.schema.relations[relation].kind != Kind::View,
-            "flow: {} asks for the keys of the view {}, which has no key set",
+            "flow: {} reads the keys of the view {}, which has no key set",
             self.name(),
             R::NAME
         );
