@@ -144,7 +144,7 @@ fn changed(
         matching
             .iter()
             .filter(removes)
-            .for_each(|patch| outcomes.made(&patch.id));
+            .for_each(|patch| outcomes.applied(&patch.id));
         return Changed::Gone;
     };
     let mut found = Outcomes::default();
@@ -152,7 +152,7 @@ fn changed(
     // Envoy rejects a table with duplicate domains.
     let fits = same(&row.domains, host) || are_free(&row.domains, host, table);
     if !fits {
-        found.undone(TAKEN);
+        found.discarded(TAKEN);
     }
     outcomes.add(found);
     if fits { Changed::As(row) } else { Changed::Kept }
