@@ -131,7 +131,7 @@ impl World {
     }
 }
 
-/// To what was made of an object, and not to what was chosen by it.
+/// A walk to the resources that are derived from an object, without those that only chose by it.
 fn content() -> Walk {
     everything()
         .not_through::<SharedHosts>()
