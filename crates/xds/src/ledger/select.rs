@@ -72,9 +72,9 @@ impl<O: Origin> Ledger<O> {
         }
     }
 
-    /// Removes tombstones that all streams have been sent. `told` is the epoch up to which all have.
-    pub(crate) fn prune(&mut self, told: Epoch) {
-        self.tombs.retain(|_, tomb| tomb.epoch > told);
+    /// Removes tombstones that all streams have been sent. `sent` is the epoch up to which all have.
+    pub(crate) fn prune(&mut self, sent: Epoch) {
+        self.tombs.retain(|_, tomb| tomb.epoch > sent);
     }
 
     pub(crate) fn len(&self) -> usize {
