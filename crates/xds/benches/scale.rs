@@ -178,7 +178,7 @@ impl Bench {
             unsubscribe: Default::default(),
             initial: Default::default(),
         };
-        self.say(
+        self.request(
             id,
             Request {
                 type_url: kind.type_url.to_owned(),
@@ -215,10 +215,10 @@ impl Bench {
             body,
             ..Request::default()
         };
-        self.say(id, request);
+        self.request(id, request);
     }
 
-    fn say(&mut self, id: StreamId, request: Request) {
+    fn request(&mut self, id: StreamId, request: Request) {
         self.hub.request(&mut self.world, id, request, Moment::ZERO).unwrap();
     }
 }

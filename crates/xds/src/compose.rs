@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn a_delta_response_is_what_prost_reads() {
+    fn prost_decodes_delta_responses() {
         let envelope = envelope(types::CLUSTER, true);
         let content = content();
         let rope = encode(&envelope, &content);
@@ -258,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn a_resource_under_another_name_is_framed_by_itself() {
+    fn a_resource_under_another_name_is_encoded_separately() {
         let content = Content {
             resources: vec![("other".into(), content().resources[0].1.clone())],
             removed: Vec::new(),
@@ -270,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn a_state_of_the_world_response_is_what_prost_reads_and_can_be_renamed() {
+    fn prost_decodes_sotw_responses_and_the_nonce_can_change() {
         let envelope = envelope(types::ROUTE, false);
         let content = Content {
             removed: Vec::new(),

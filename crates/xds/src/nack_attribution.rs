@@ -46,7 +46,7 @@ mod tests {
     }
 
     #[test]
-    fn names_are_found_in_envoys_words() {
+    fn names_are_found_in_errors_of_envoy() {
         let names = [
             "0.0.0.0_80",
             "[::]_80",
