@@ -98,7 +98,7 @@ fn derive_patched_listener_catalogue(cx: &Reads<'_>, audience: &Arc<ListenerAudi
             entries.push((name.clone(), key.clone()));
             continue;
         };
-        let matching: Vec<&Chosen> = patches.iter().filter(|patch| may_touch(patch, listener)).collect();
+        let matching: Vec<&Chosen> = patches.iter().filter(|patch| may_change(patch, listener)).collect();
         if is_removed(&matching, |patch| patch.apply_to == ApplyTo::Listener, &mut removed) {
             continue;
         }
@@ -151,7 +151,7 @@ fn matching_cluster<'a>(
 }
 
 /// Whether a patch may change a listener. Decided without its bytes, so that some patches may turn out not to match.
-fn may_touch(patch: &Chosen, listener: &ListenerSpec) -> bool {
+fn may_change(patch: &Chosen, listener: &ListenerSpec) -> bool {
     let at_all = match patch.apply_to {
         ApplyTo::HttpFilter => has_http(listener),
         // Only inbound listeners include their routes.

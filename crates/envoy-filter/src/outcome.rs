@@ -119,7 +119,7 @@ pub fn patch_ids(filters: &[FilterRef]) -> impl Iterator<Item = PatchId> + '_ {
 }
 
 /// The reason for which Envoy would reject a message by its validation rules; `None` if it is valid.
-pub(crate) fn flaw(message: &DynamicMessage) -> Option<String> {
+pub(crate) fn validation_error(message: &DynamicMessage) -> Option<String> {
     let problems = check(message, Completeness::Whole, &|_| None);
     problems
         .first()

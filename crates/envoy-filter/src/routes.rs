@@ -91,9 +91,9 @@ fn derive_patched_route_configs(cx: &Reads<'_>, (audience, name): &(Arc<RouteAud
         let row = match matching.is_empty() {
             true => None,
             false => match changed(cx, host, &table.virtual_hosts, &matching, &mut outcomes) {
-                Changed::Gone => continue,
-                Changed::As(row) => Some(row),
-                Changed::Kept => None,
+                Changed::Removed => continue,
+                Changed::Replaced(row) => Some(row),
+                Changed::Unchanged => None,
             },
         };
         match row {
@@ -118,11 +118,11 @@ fn derive_patched_route_configs(cx: &Reads<'_>, (audience, name): &(Arc<RouteAud
 /// The result for a virtual host.
 enum Changed {
     /// It is removed.
-    Gone,
+    Removed,
     /// It is replaced by this one.
-    As(Arc<HostRow>),
+    Replaced(Arc<HostRow>),
     /// It is unchanged.
-    Kept,
+    Unchanged,
 }
 
 /// Applies patches to a virtual host of a table.
@@ -145,7 +145,7 @@ fn changed(
             .iter()
             .filter(removes)
             .for_each(|patch| outcomes.applied(&patch.id));
-        return Changed::Gone;
+        return Changed::Removed;
     };
     let mut found = Outcomes::default();
     found.add_left(&key.filters, &row.left);
@@ -155,7 +155,11 @@ fn changed(
         found.discarded(TAKEN);
     }
     outcomes.add(found);
-    if fits { Changed::As(row) } else { Changed::Kept }
+    if fits {
+        Changed::Replaced(row)
+    } else {
+        Changed::Unchanged
+    }
 }
 
 /// Adds virtual hosts whose domains are not in the table.

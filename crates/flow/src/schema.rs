@@ -37,7 +37,7 @@ pub(crate) struct RelationInfo {
     pub(crate) settle: fn(&mut Core, &mut Tx, usize),
     /// Assigns numbers to its fresh cells.
     pub(crate) adopt: fn(&mut Core, &mut Tx, usize),
-    /// The cells of the base relation that a cell depends on by existing: indexes and world rules.
+    /// The cells of the base relation that a cell exists for: indexes and world rules.
     pub(crate) base_cell: fn(&Core, u32, usize) -> Vec<u32>,
     /// Copies all rows of an input into a batch.
     pub(crate) copy_rows: fn(&Core, usize, &mut Batch),

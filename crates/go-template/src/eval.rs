@@ -8,7 +8,7 @@ use crate::lex::LineError;
 use crate::parse::{Node, Operand, Pipeline};
 use crate::{Error, Host, MAX_INCLUDES, MAX_TEXT, Problem, Templates, functions, text};
 
-/// State of a whole rendering.
+/// The state of a rendering.
 struct Run<'t> {
     templates: &'t Templates,
     host: &'t dyn Host,

@@ -4,8 +4,9 @@
 //! text ──parse──► Hostname, ClusterName, Identity, NodeId, Protocol ──Display──► text
 //! ```
 //!
-//! A value of these types is valid: the parser checks it, or returns a [`NameError`]. Values are cheap to clone. The
-//! crate does not depend on other crates of Rutter and knows neither objects nor proxies.
+//! Parsers return a valid value or a [`NameError`]. Only parsers create a [`Hostname`] or a [`TrustDomain`], so that these
+//! are always valid. Values are cheap to clone. The crate depends on no other crate of Rutter and knows neither objects
+//! nor proxies.
 
 pub mod cipher;
 pub mod cluster;

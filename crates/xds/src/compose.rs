@@ -65,11 +65,11 @@ pub(crate) struct Composed {
     pub(crate) removed: usize,
     /// The names of its resources, if they are collections of another type.
     pub(crate) names: Vec<Name>,
-    /// What its resources refer to.
+    /// The references of its resources.
     pub(crate) fresh: Fresh,
 }
 
-/// What resources of a response refer to.
+/// The references of the resources in a response.
 #[derive(Clone, Debug)]
 pub(crate) enum Fresh {
     /// Not determined: the client had no resources of the type.

@@ -13,7 +13,7 @@
 //! Invariants:
 //!
 //! - The origin encodes a resource once. A response is a rope of those bytes. It is composed once for each transition
-//!   between two states of a ledger, and shared by all streams that make it.
+//!   between two states of a selection and shared by all streams that make it, unless it depends on one stream.
 //! - A stream has at most one unanswered response per type. Changes merge into the next one.
 //! - Make before break: see [`gate`].
 //! - A stream stores positions in ledgers. It stores names only while they are pending.

@@ -15,7 +15,7 @@ use crate::{Epoch, Hub, Moment, Name, Origin, Rope, Status, StreamId, Variant};
 /// The next step for a stream.
 #[derive(Debug)]
 pub enum Next {
-    /// Send this, then ask again.
+    /// Send this, then call [`Hub::next`] again.
     Send(Response),
     /// Wait until the stream is woken.
     Idle,

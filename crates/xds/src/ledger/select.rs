@@ -123,7 +123,7 @@ impl<O: Origin> Ledger<O> {
         let keys: Vec<&O::Key> = keys.iter().collect();
         for (name, (cell, resource)) in named.into_iter().zip(origin.open_all(&keys)) {
             if resource.is_some() {
-                // It was removed while another stream was subscribed, and came back when none was.
+                // It was removed while another stream was subscribed, and added again when none was.
                 self.tombs.remove(name);
             }
             cells.add(cell, resource, self.id, name.clone());
