@@ -117,11 +117,8 @@ fn derive_patched_route_configs(cx: &Reads<'_>, (audience, name): &(Arc<RouteAud
 
 /// The result for a virtual host.
 enum Changed {
-    /// It is removed.
     Removed,
-    /// It is replaced by this one.
     Replaced(Arc<HostRow>),
-    /// It is unchanged.
     Unchanged,
 }
 
