@@ -54,7 +54,11 @@ fn dependents_are_found_and_choices_can_be_excluded() {
     assert_eq!(names(&engine, "tea", &walk), ["bill"], "the page is not live");
     engine.subscribe::<Page>(());
     assert_eq!(names(&engine, "tea", &walk), ["bill", "page"]);
-    assert_eq!(names(&engine, "pot", &walk), ["bill", "page"], "through the summary, which chose among the prices");
+    assert_eq!(
+        names(&engine, "pot", &walk),
+        ["bill", "page"],
+        "through the summary, which chose among the prices"
+    );
     let walk = walk.not_through::<Summary>();
     assert_eq!(names(&engine, "tea", &walk), ["bill", "page"]);
     assert_eq!(names(&engine, "pot", &walk), ["bill"]);

@@ -85,7 +85,11 @@ fn a_panic_keeps_the_last_good_row_until_the_rule_succeeds() {
         1,
         "it runs again when a row that it read changes"
     );
-    assert_eq!(put::<Number>(&mut engine, 3, 2).panics().len(), 0, "it does not run otherwise");
+    assert_eq!(
+        put::<Number>(&mut engine, 3, 2).panics().len(),
+        0,
+        "it does not run otherwise"
+    );
     let delta = put::<Number>(&mut engine, 1, 12);
     assert!(delta.panics().is_empty());
     assert_eq!(engine.row::<Total>(total).as_deref(), Some(&27));

@@ -45,11 +45,7 @@ fn equal_rows_stop_propagation() {
     put::<Number>(&mut engine, 1, 12);
     let delta = put::<Number>(&mut engine, 1, 12);
     assert!(delta.is_empty());
-    assert_eq!(
-        delta.runs().collect::<Vec<_>>().len(),
-        1,
-        "only the input was compared"
-    );
+    assert_eq!(delta.runs().collect::<Vec<_>>().len(), 1, "only the input was compared");
 
     // The left row is equal, the right one is not, and the row derived from both is equal.
     let delta = put::<Number>(&mut engine, 1, 13);

@@ -111,7 +111,11 @@ fn views_are_live_only_while_a_rule_reads_them() {
     let delta = put::<Number>(&mut engine, 5, -1);
     assert_eq!(engine.row::<Switch>(switch).as_deref(), Some(&2));
     assert_eq!(delta.runs_of::<Pair>().runs, 1, "it is read for the first time");
-    assert_eq!(delta.changed::<Pair>().count(), 0, "a view that was not live before is not in the delta");
+    assert_eq!(
+        delta.changed::<Pair>().count(),
+        0,
+        "a view that was not live before is not in the delta"
+    );
     assert_eq!(
         engine.stats().relation("double").map(|double| double.cells),
         Some(2),

@@ -192,9 +192,5 @@ fn patches_that_are_left_out_are_reported_with_reasons() {
         report(&world)
     );
     cells.into_iter().for_each(|cell| world.close(cell));
-    assert_eq!(
-        report(&world),
-        Vec::<String>::new(),
-        "no resources are subscribed to"
-    );
+    assert_eq!(report(&world), Vec::<String>::new(), "no resources are subscribed to");
 }
