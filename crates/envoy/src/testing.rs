@@ -8,7 +8,7 @@ use model::service::{
 };
 use names::{Hostname, Protocol};
 use protos::{Message, Name};
-use registry::inputs::{Mesh, MeshSettings, ServiceObject, ServiceObjectKey, ServiceObjects};
+use registry::inputs::{MeshDefaults, MeshSettings};
 use security::telemetry::{EffectiveTelemetry, Telemetry};
 use serde_json::Value;
 
@@ -52,17 +52,9 @@ pub(crate) fn telemetry(mesh: &str, services: &[Arc<Object<config::core::Service
     security::register(&mut relations);
     let mut engine = relations.build();
     let mut batch = flow::Batch::new();
-    batch.put::<Mesh>((), Arc::new(settings(mesh)));
+    batch.put::<MeshDefaults>((), Arc::new(settings(mesh)));
     for service in services {
-        let key = ServiceObjectKey {
-            registry: Registry::Kubernetes,
-            cluster: "".into(),
-            id: ObjectId {
-                namespace: service.meta.namespace.clone(),
-                name: service.meta.name.clone(),
-            },
-        };
-        batch.put::<ServiceObjects>(key, ServiceObject::Kubernetes(service.clone()));
+        registry::tables::put(&mut batch, AnyObject::Service(service.clone()));
     }
     engine.commit(batch);
     let cell = engine.subscribe::<EffectiveTelemetry>(());

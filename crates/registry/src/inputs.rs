@@ -6,7 +6,6 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use config::Object;
 use config::core::{
     CertificatePair, ConfigMap, EndpointSlice, Flaw, Hidden, Ingress, IngressClass, Namespace, Node, Pod, Roots,
     Secret, Service,
@@ -18,8 +17,12 @@ use config::istio::{
 };
 use config::mesh::{MeshConfig, MeshNetworks};
 use config::multicluster::{ServiceExport, ServiceImport};
+use config::{AnyObject, Kind, Object, ObjectKey};
+use flow::{Reads, Relation, Rule};
 use model::proxy::Proxy;
 use model::service::{ObjectId, Registry, SourceId};
+
+use crate::tables::{self, Operations, Rank, SelectedNamespaces, Table};
 
 /// Key of an object that defines services. Kubernetes services sort before service entries, and the configuration
 /// cluster before others.
@@ -227,72 +230,187 @@ pub type ClusterName = (Arc<str>, Arc<str>);
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct ProxyToken(pub u64);
 
-flow::input! {
-    /// `Service`, `ServiceEntry` and `ServiceImport` objects.
-    pub ServiceObjects: ServiceObjectKey => ServiceObject = "service objects";
-    /// `Pod` and `WorkloadEntry` objects.
-    pub WorkloadObjects: WorkloadObjectKey => WorkloadObject = "workload objects";
-    /// `ServiceExport` objects.
-    pub ServiceExports: SourceId => Arc<Object<ServiceExport>> = "service exports";
-    /// `EndpointSlice` objects.
-    pub EndpointSlices: SourceId => Arc<Object<EndpointSlice>> = "endpoint slices";
-    /// `Node` objects.
-    pub Nodes: ClusterName => Arc<Object<Node>> = "nodes";
+/// Declares tables: `NAME: KEY => ROW = "label", KIND;`, or a list of `KIND => VARIANT of ROW` for tables with several kinds.
+macro_rules! tables {
+    ($($(#[$doc:meta])* $name:ident: $key:ty => $row:ty = $label:literal, $($kind:ident $(=> $variant:ident of $of:ident)?),+;)*) => {
+        $(
+            $(#[$doc])*
+            pub struct $name;
+
+            impl Relation for $name {
+                const NAME: &'static str = $label;
+                type Key = $key;
+                type Row = $row;
+            }
+
+            impl Rule for $name {
+                fn derive(cx: &Reads<'_>, key: &$key) -> Option<$row> {
+                    tables::in_effect::<$name>(cx, key)
+                }
+            }
+
+            impl Table for $name {
+                const BY_SOURCE: &'static str = concat!($label, " by source");
+                const RANKS: &'static str = concat!("sources of ", $label);
+
+                fn row(object: AnyObject) -> Option<$row> {
+                    match object {
+                        $(AnyObject::$kind(object) => Some(tables!(@row object $($variant $of)?)),)+
+                        _ => None,
+                    }
+                }
+
+                fn object(row: &$row) -> AnyObject {
+                    match row {
+                        $(tables!(@pattern object $($variant $of)?) => AnyObject::$kind(object.clone()),)+
+                    }
+                }
+            }
+        )*
+
+        /// The tables of all kinds.
+        pub(crate) const TABLES: &[fn() -> Operations] = &[$(Operations::of::<$name>,)* Operations::of::<OtherObjects>];
+
+        /// The table of a kind.
+        pub(crate) fn operations(kind: Kind) -> Operations {
+            match kind {
+                $($(Kind::$kind)|+ => Operations::of::<$name>(),)*
+                _ => Operations::of::<OtherObjects>(),
+            }
+        }
+    };
+    (@row $object:ident) => { $object };
+    (@row $object:ident $variant:ident $of:ident) => { $of::$variant($object) };
+    (@pattern $object:ident) => { $object };
+    (@pattern $object:ident $variant:ident $of:ident) => { $of::$variant($object) };
+}
+
+tables! {
+    /// The mesh configuration; at most one.
+    MeshConfigs: () => Arc<Object<MeshConfig>> = "mesh config", MeshConfig;
     /// `Namespace` objects.
-    pub Namespaces: ClusterName => Arc<Object<Namespace>> = "namespaces";
+    Namespaces: ClusterName => Arc<Object<Namespace>> = "namespaces", Namespace;
+    /// `Node` objects.
+    Nodes: ClusterName => Arc<Object<Node>> = "nodes", Node;
+    /// `Service`, `ServiceEntry` and `ServiceImport` objects.
+    ServiceObjects: ServiceObjectKey => ServiceObject = "service objects",
+        Service => Kubernetes of ServiceObject, ServiceEntry => Entry of ServiceObject, ServiceImport => Import of ServiceObject;
+    /// `Pod` and `WorkloadEntry` objects.
+    WorkloadObjects: WorkloadObjectKey => WorkloadObject = "workload objects",
+        Pod => Pod of WorkloadObject, WorkloadEntry => Entry of WorkloadObject;
+    /// `ServiceExport` objects.
+    ServiceExports: SourceId => Arc<Object<ServiceExport>> = "service exports", ServiceExport;
+    /// `EndpointSlice` objects.
+    EndpointSlices: SourceId => Arc<Object<EndpointSlice>> = "endpoint slices", EndpointSlice;
     /// `WorkloadGroup` objects.
-    pub WorkloadGroups: ObjectId => Arc<Object<WorkloadGroup>> = "workload groups";
+    WorkloadGroups: ObjectId => Arc<Object<WorkloadGroup>> = "workload groups", WorkloadGroup;
     /// `Gateway`, `VirtualService` and `Ingress` objects.
-    pub RoutingObjects: RoutingKey => RoutingObject = "routing objects";
+    RoutingObjects: RoutingKey => RoutingObject = "routing objects",
+        Gateway => Gateway of RoutingObject, VirtualService => VirtualService of RoutingObject, Ingress => Ingress of RoutingObject;
     /// `IngressClass` objects, by name.
-    pub IngressClasses: Arc<str> => Arc<Object<IngressClass>> = "ingress classes";
+    IngressClasses: Arc<str> => Arc<Object<IngressClass>> = "ingress classes", IngressClass;
     /// `DestinationRule` objects.
-    pub DestinationRules: ObjectId => Arc<Object<DestinationRule>> = "destination rules";
+    DestinationRules: ObjectId => Arc<Object<DestinationRule>> = "destination rules", DestinationRule;
     /// `Sidecar` objects.
-    pub Sidecars: ObjectId => Arc<Object<Sidecar>> = "sidecars";
+    Sidecars: ObjectId => Arc<Object<Sidecar>> = "sidecars", Sidecar;
     /// `EnvoyFilter` objects.
-    pub EnvoyFilters: ObjectId => Arc<Object<EnvoyFilter>> = "envoy filters";
+    EnvoyFilters: ObjectId => Arc<Object<EnvoyFilter>> = "envoy filters", EnvoyFilter;
     /// `ProxyConfig` objects.
-    pub ProxyConfigs: ObjectId => Arc<Object<ProxyConfig>> = "proxy configs";
+    ProxyConfigs: ObjectId => Arc<Object<ProxyConfig>> = "proxy configs", ProxyConfig;
     /// `PeerAuthentication` objects.
-    pub PeerAuthentications: ObjectId => Arc<Object<PeerAuthentication>> = "peer authentications";
+    PeerAuthentications: ObjectId => Arc<Object<PeerAuthentication>> = "peer authentications", PeerAuthentication;
+    /// The networks of the mesh, if configured.
+    Networks: () => Arc<Object<MeshNetworks>> = "mesh networks", MeshNetworks;
+    /// `Gateway` objects of the Gateway API.
+    KubeGateways: SourceId => Arc<Object<KubeGateway>> = "gateways of the gateway api", KubeGateway;
+    /// `Secret` and `ConfigMap` objects.
+    Credentials: CredentialKey => CredentialObject = "credentials",
+        Secret => Secret of CredentialObject, ConfigMap => ConfigMap of CredentialObject;
+}
+
+/// Objects of kinds that no rule reads yet.
+pub struct OtherObjects;
+
+impl Relation for OtherObjects {
+    const NAME: &'static str = "other objects";
+    type Key = ObjectKey;
+    type Row = AnyObject;
+}
+
+impl Rule for OtherObjects {
+    fn derive(cx: &Reads<'_>, key: &ObjectKey) -> Option<AnyObject> {
+        tables::in_effect::<OtherObjects>(cx, key)
+    }
+}
+
+impl Table for OtherObjects {
+    const BY_SOURCE: &'static str = "other objects by source";
+    const RANKS: &'static str = "sources of other objects";
+
+    fn row(object: AnyObject) -> Option<AnyObject> {
+        Some(object)
+    }
+
+    fn object(row: &AnyObject) -> AnyObject {
+        row.clone()
+    }
+}
+
+flow::input! {
+    /// The mesh-wide settings, with the mesh configuration that applies if there is no `MeshConfig`; always present.
+    pub MeshDefaults: () => Arc<MeshSettings> = "mesh defaults";
+    /// The names of the sources of objects.
+    pub Sources: Rank => Arc<str> = "sources";
     /// Environment variables of the control plane that mesh-wide settings refer to.
     pub Environment: Arc<str> => Hidden = "environment";
-    /// Mesh-wide settings; always present.
-    pub Mesh: () => Arc<MeshSettings> = "mesh";
-    /// The networks of the mesh, if configured.
-    pub Networks: () => Arc<Object<MeshNetworks>> = "mesh networks";
-    /// `Gateway` objects of the Gateway API.
-    pub KubeGateways: SourceId => Arc<Object<KubeGateway>> = "gateways of the gateway api";
     /// Resolved addresses of hostnames, ascending.
     pub HostAddresses: Arc<str> => Arc<[IpAddr]> = "addresses of hosts";
-    /// `Secret` and `ConfigMap` objects.
-    pub Credentials: CredentialKey => CredentialObject = "credentials";
     /// Connected proxies.
     pub Proxies: ProxyToken => Arc<Proxy> = "proxies";
 }
 
-/// Declares the tables.
+flow::rule! {
+    /// The mesh-wide settings in effect; always present.
+    pub Mesh: () => Arc<MeshSettings> = "mesh", derive_mesh;
+}
+
+fn derive_mesh(cx: &Reads<'_>, _: &()) -> Option<Arc<MeshSettings>> {
+    let defaults = cx.get::<MeshDefaults>(&())?;
+    let Some(object) = cx.get::<MeshConfigs>(&()) else {
+        return Some((*defaults).clone());
+    };
+    Some(Arc::new(MeshSettings {
+        config: object.spec.clone(),
+        ..(**defaults).clone()
+    }))
+}
+
+/// Registers the inputs and tables.
 pub(crate) fn register(b: &mut flow::Builder) {
-    b.input::<Mesh>();
-    b.input::<Networks>();
-    b.input::<Namespaces>();
-    b.input::<Nodes>();
-    b.input::<ServiceObjects>();
-    b.input::<WorkloadObjects>();
-    b.input::<EndpointSlices>();
-    b.input::<ServiceExports>();
-    b.input::<WorkloadGroups>();
-    b.input::<KubeGateways>();
+    b.input::<MeshDefaults>();
+    tables::register::<MeshConfigs>(b);
+    b.world::<Mesh, MeshDefaults>();
+    tables::register::<Namespaces>(b);
+    b.view::<SelectedNamespaces>();
+    tables::register::<Networks>(b);
+    tables::register::<Nodes>(b);
+    tables::register::<ServiceObjects>(b);
+    tables::register::<WorkloadObjects>(b);
+    tables::register::<EndpointSlices>(b);
+    tables::register::<ServiceExports>(b);
+    tables::register::<WorkloadGroups>(b);
+    tables::register::<KubeGateways>(b);
     b.input::<HostAddresses>();
-    b.input::<RoutingObjects>();
-    b.input::<IngressClasses>();
-    b.input::<DestinationRules>();
-    b.input::<Sidecars>();
-    b.input::<Credentials>();
-    b.input::<EnvoyFilters>();
-    b.input::<ProxyConfigs>();
-    b.input::<PeerAuthentications>();
+    tables::register::<RoutingObjects>(b);
+    tables::register::<IngressClasses>(b);
+    tables::register::<DestinationRules>(b);
+    tables::register::<Sidecars>(b);
+    tables::register::<Credentials>(b);
+    tables::register::<EnvoyFilters>(b);
+    tables::register::<ProxyConfigs>(b);
+    tables::register::<PeerAuthentications>(b);
+    tables::register::<OtherObjects>(b);
+    b.input::<Sources>();
     b.input::<Environment>();
     b.input::<Proxies>();
 }

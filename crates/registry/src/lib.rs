@@ -12,8 +12,10 @@
 //! labels. ServiceEntries may select pods, and Services may select WorkloadEntries. [`Gateways`] and
 //! [`VirtualServices`] include those that Ingresses are translated to.
 //!
-//! Invariants: the rules read input tables ([`inputs`]) and each other only, and know no routes, policies or proxies.
-//! Each hostname has one service per namespace; precedence between definitions is decided here.
+//! Sources may define the same object: the tables ([`inputs`]) contain the ones in effect ([`tables`]).
+//!
+//! Invariants: the rules read tables and each other only, and know no routes, policies or proxies. Each hostname has one
+//! service per namespace; precedence between definitions is decided here.
 
 pub mod accounts;
 pub mod aliases;
@@ -28,6 +30,7 @@ pub mod proxy_settings;
 pub mod routing;
 pub mod selectors;
 pub mod services;
+pub mod tables;
 pub mod workloads;
 
 pub use accounts::{Identities, ServiceIdentities};

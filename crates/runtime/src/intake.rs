@@ -1,6 +1,6 @@
 //! Combines all sources and commits their changes to the world.
 //!
-//! If several sources define an object, the one with the lowest rank takes precedence ([`Aggregate`]). Nothing is
+//! If several sources define an object, the one with the lowest rank takes precedence ([`registry::tables`]). Nothing is
 //! committed before every source has sent its complete state, so no proxy receives a partial mesh. Remote sources are
 //! waited for only for a limited time ([`Options::patience`]).
 
@@ -12,16 +12,12 @@ use std::mem;
 use std::sync::Arc;
 use std::time::Duration;
 
-use config::{AnyObject, Diagnostic, Kind, MeshConfig, ObjectKey, Observed};
-use registry::inputs::MeshSettings;
-use server::{Closed, Configuration, WorldHandle};
-use sources::aggregate::Aggregate;
-use sources::selection::Selection;
+use config::{AnyObject, ChangeSet, Diagnostic, MeshConfig, ObjectKey, Observed};
+use registry::tables::Rank;
+use server::{Closed, WorldHandle, log_diagnostic};
 use sources::{ChangeSender, SourceChange};
 use tokio::sync::{mpsc, watch};
 use world::Batch;
-
-use crate::log_diagnostic;
 
 /// The number of queued changes; sources wait when the queue is full.
 const QUEUE: usize = 64;
@@ -39,14 +35,8 @@ pub(super) struct Source {
 /// Options of the intake.
 pub(super) struct Options {
     pub(super) pilot: WorldHandle,
-    /// The configuration served to other control planes.
-    pub(super) configuration: Configuration,
-    /// The mesh settings without a MeshConfig.
-    pub(super) defaults: MeshSettings,
     /// How long to wait for remote sources; zero for no limit.
     pub(super) patience: Duration,
-    /// Publishes the mesh configuration.
-    pub(super) mesh: watch::Sender<Arc<MeshConfig>>,
 }
 
 /// The progress of the start.
@@ -63,18 +53,19 @@ pub(super) fn start(sources: Vec<Source>, options: Options) -> (Vec<ChangeSender
     let (sender, receiver) = mpsc::channel(QUEUE);
     let senders = (0..sources.len()).map(|rank| ChangeSender::new(rank, sender.clone()));
     let senders = senders.collect();
+    let mut batch = Batch::new();
+    for (rank, source) in (0..).zip(&sources) {
+        batch.set_source(Rank(rank), source.name.clone());
+    }
     let intake = Intake {
-        selection: Selection::default(),
-        all: Aggregate::new(sources.iter().map(|source| source.name.clone())),
         awaited: (0..sources.len()).collect(),
-        batch: Batch::new(),
+        batch,
         observed: BTreeMap::new(),
         journal: Journal::default(),
         progress: watch::Sender::new(Progress::default()),
         sources,
         options,
     };
-    intake.options.configuration.set_mesh(MeshConfig::default());
     intake.publish(false);
     let progress = intake.progress.subscribe();
     tokio::spawn(intake.run(receiver));
@@ -84,9 +75,6 @@ pub(super) fn start(sources: Vec<Source>, options: Options) -> (Vec<ChangeSender
 struct Intake {
     sources: Vec<Source>,
     options: Options,
-    all: Aggregate,
-    /// The selected namespaces.
-    selection: Selection,
     awaited: BTreeSet<usize>,
     /// The changes of the next commit.
     batch: Batch,
@@ -154,55 +142,27 @@ impl Intake {
             tracing::info!(source = %name, objects = change.upserts.len(), "read");
         }
         self.observed.extend(mem::take(&mut change.observed));
-        self.journal
-            .write(Some(rank), &name, mem::take(&mut change.diagnostics));
-        let merged = match replaces {
-            Some(cluster) => self.all.replace(rank, &cluster, change),
-            None => self.all.apply(rank, change),
-        };
-        let mut merged = self.selection.apply(merged, &self.all);
-        self.journal.write(None, &name, mem::take(&mut merged.diagnostics));
-        if !merged.has_objects() {
-            return;
-        }
-        let configuration = &self.options.configuration;
-        configuration.apply(&merged);
-        if self.progress.borrow().begun {
-            let (upserts, deletes) = (merged.upserts.len(), merged.deletes.len());
+        self.journal.write(rank, &name, mem::take(&mut change.diagnostics));
+        if self.progress.borrow().begun && (change.has_objects() || replaces.is_some()) {
+            let (upserts, deletes) = (change.upserts.len(), change.deletes.len());
             tracing::info!(source = %name, upserts, deletes, "configuration changed");
         }
-        for key in &merged.deletes {
-            self.remove(key);
-        }
-        for object in merged.upserts.into_values() {
-            self.put(object);
+        self.set_environment(&change);
+        let rank = Rank(u16::try_from(rank).unwrap_or(u16::MAX));
+        match replaces {
+            Some(cluster) => self.batch.replace(rank, cluster, change),
+            None => self.batch.apply(rank, change),
         }
     }
 
-    fn remove(&mut self, key: &ObjectKey) {
-        if key.kind == Kind::MeshConfig {
-            self.options.configuration.set_mesh(MeshConfig::default());
-            self.options
-                .mesh
-                .send_replace(Arc::new(self.options.defaults.config.clone()));
-            self.batch.set_mesh(self.options.defaults.clone());
-        }
-        self.batch.remove(key);
-    }
-
-    fn put(&mut self, object: AnyObject) {
-        if let AnyObject::MeshConfig(config) = &object {
-            self.options.mesh.send_replace(Arc::new(config.spec.clone()));
+    /// Adds the environment variables that a mesh configuration refers to.
+    fn set_environment(&mut self, change: &ChangeSet) {
+        if let Some(AnyObject::MeshConfig(config)) = change.upserts.get(&MeshConfig::key()) {
             for name in config.spec.environment() {
                 let value = std::env::var(&*name).ok();
                 self.batch.set_environment(name, value);
             }
-            self.batch.set_mesh(MeshSettings {
-                config: config.spec.clone(),
-                ..self.options.defaults.clone()
-            });
         }
-        self.batch.put(object);
     }
 
     async fn commit(&mut self) -> Result<(), Closed> {
@@ -233,12 +193,12 @@ impl Intake {
 /// The reported diagnostics, so that each one is logged once.
 #[derive(Default)]
 struct Journal {
-    /// By source (`None` for the merged configuration) and file.
-    reported: BTreeMap<(Option<usize>, Arc<str>), Vec<Diagnostic>>,
+    /// By source and file.
+    reported: BTreeMap<(usize, Arc<str>), Vec<Diagnostic>>,
 }
 
 impl Journal {
-    fn write(&mut self, rank: Option<usize>, source: &str, reported: BTreeMap<Arc<str>, Vec<Diagnostic>>) {
+    fn write(&mut self, rank: usize, source: &str, reported: BTreeMap<Arc<str>, Vec<Diagnostic>>) {
         for (file, problems) in reported {
             let key = (rank, file);
             let before = self.reported.get(&key).map_or(&[][..], |before| before);

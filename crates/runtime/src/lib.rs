@@ -17,10 +17,10 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use anyhow::{Context, Result};
-use config::{Diagnostic, MeshConfig, Severity};
+use config::MeshConfig;
 use registry::inputs::{Features, MeshSettings, Sharing};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use server::{Configuration, Options, Server, WorldHandle};
+use server::{Options, Server, WorldHandle};
 use settings::{Address, Settings, StoreBackend};
 use sources::kubernetes::Report;
 use sources::xds;
@@ -76,10 +76,10 @@ async fn serve(settings: &Settings, threads: usize) -> Result<()> {
         true => Some(Cluster::open(settings).await?),
         false => None,
     };
+    // The sources add the MeshConfig, if there is one.
     let defaults = mesh_settings(settings, MeshConfig::default());
-    let pilot = start_world(settings, mesh_settings(settings, mesh.clone()), threads)?;
-    let configuration = Configuration::new();
-    let server = Server::start_with(options(settings), pilot.clone(), Some(configuration.clone()))
+    let pilot = start_world(settings, defaults, threads)?;
+    let server = Server::start_with(options(settings), pilot.clone(), Some(pilot.configuration()))
         .await
         .map_err(addressed)?;
     let at = server.addresses();
@@ -89,12 +89,8 @@ async fn serve(settings: &Settings, threads: usize) -> Result<()> {
 
     let intake = intake::Options {
         pilot: pilot.clone(),
-        configuration,
-        defaults,
         patience: settings.source_timeout,
-        mesh: watch::Sender::new(Arc::new(mesh.clone())),
     };
-    let told = intake.mesh.subscribe();
     let given = Given {
         // In Kubernetes the Kubernetes source follows it.
         mesh_file: mesh_file.filter(|_| !in_kubernetes),
@@ -109,7 +105,7 @@ async fn serve(settings: &Settings, threads: usize) -> Result<()> {
         if let Some(api_server) = &mut parts.api_server {
             api_server.tell(settings, pilot, stopped).await?;
         } else if let Some(cluster) = &mut parts.cluster {
-            cluster.control(settings, &told, &stopped);
+            cluster.control(settings, &pilot.mesh(), &stopped);
             cluster.tell(settings, pilot, stopped).await?;
         }
         Ok::<_, anyhow::Error>(parts)
@@ -151,15 +147,6 @@ async fn end(settings: &Settings, parts: Parts, server: Server, mut stop: Signal
         signal = stop.next() => tracing::warn!(signal, "received a second signal, stopping immediately"),
     }
     drop(parts.running);
-}
-
-/// Logs a diagnostic at the level of its severity.
-pub(crate) fn log_diagnostic(diagnostic: &Diagnostic) {
-    match diagnostic.severity {
-        Severity::Error => tracing::error!(code = diagnostic.code, "{diagnostic}"),
-        Severity::Warning => tracing::warn!(code = diagnostic.code, "{diagnostic}"),
-        Severity::Info => tracing::info!(code = diagnostic.code, "{diagnostic}"),
-    }
 }
 
 /// The configuration sources.

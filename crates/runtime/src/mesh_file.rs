@@ -5,8 +5,8 @@ use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use crate::log_diagnostic;
 use config::{ChangeSet, MeshConfig, Object, ParseOptions};
+use server::log_diagnostic;
 
 use super::config_sources;
 use sources::ChangeSender;

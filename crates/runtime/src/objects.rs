@@ -14,7 +14,7 @@ use store::cache::{Cache, Event, Options, Subscription};
 use store::{GroupResource, Store, Stored};
 use tokio::sync::mpsc;
 
-use crate::log_diagnostic;
+use server::log_diagnostic;
 
 /// The number of queued events; the cache's subscriptions wait when the queue is full.
 const QUEUE: usize = 1024;

@@ -4,12 +4,11 @@
 
 use std::sync::Arc;
 
-use config::{AnyObject, ParseOptions, parse_documents};
+use config::{ParseOptions, parse_documents};
 use flow::{Batch, Engine, Reads, Relation, Rule};
 use model::mtls::{Mode, MtlsModes};
 use model::proxy::Labels;
-use model::service::ObjectId;
-use registry::inputs::PeerAuthentications;
+use registry::tables;
 use security::peers;
 
 /// What one workload takes.
@@ -63,14 +62,10 @@ fn put(engine: &mut Engine, objects: &[(&str, &str)]) {
         let text =
             format!("{{apiVersion: security.istio.io/v1, kind: PeerAuthentication, metadata: {meta}, spec: {spec}}}");
         let parsed = parse_documents(text.as_bytes(), "test", &ParseOptions::default());
-        let Some(AnyObject::PeerAuthentication(object)) = parsed.objects.into_iter().next() else {
+        let Some(object) = parsed.objects.into_iter().next() else {
             panic!("{text}: {:?}", parsed.diagnostics);
         };
-        let id = ObjectId {
-            namespace: namespace.into(),
-            name: name.into(),
-        };
-        batch.put::<PeerAuthentications>(id, object);
+        tables::put(&mut batch, object);
     }
     engine.commit(batch);
 }

@@ -37,4 +37,4 @@ pub use metrics::Gauge;
 pub use pages::ServingStatus;
 pub use peer::{ClaimError, Peer, SecretAccess};
 pub use status_tracker::Observations;
-pub use world_handle::{Closed, Names, WorldHandle};
+pub use world_handle::{Closed, Names, WorldHandle, log_diagnostic};

@@ -7,6 +7,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::{Duration, Instant};
 
+use config::{Diagnostic, MeshConfig, Severity};
 use model::proxy::Proxy;
 use status::Elapsed;
 use std::collections::{BTreeSet, HashMap};
@@ -16,6 +17,7 @@ use world::{Batch, World};
 use xds::{Limits, Next, Request, StreamId, Variant};
 
 use crate::grpc::{Down, Status};
+use crate::mcp::Configuration;
 use crate::metrics::Counts;
 use crate::served_world::ServedWorld;
 use crate::status_tracker::{Observations, StatusTracker};
@@ -44,6 +46,8 @@ pub struct WorldHandle {
     messages: mpsc::Sender<Message>,
     started: Instant,
     names: watch::Receiver<Names>,
+    mesh: watch::Receiver<Arc<MeshConfig>>,
+    configuration: Configuration,
 }
 
 pub(crate) enum Message {
@@ -69,6 +73,10 @@ pub(crate) struct Core {
     streams: HashMap<StreamId, mpsc::Sender<Down>>,
     /// The names that the world wants looked up.
     names: watch::Sender<Names>,
+    /// The mesh configuration in effect.
+    mesh: watch::Sender<Arc<MeshConfig>>,
+    /// The objects in effect, for other control planes.
+    configuration: Configuration,
     started: Instant,
     ending: bool,
 }
@@ -99,6 +107,9 @@ impl WorldHandle {
         let (sender, receiver) = mpsc::channel(QUEUE);
         let started = Instant::now();
         let (wanted, names) = watch::channel(world.wanted_names());
+        let (mesh, mesh_in_effect) = watch::channel(Arc::new(world.mesh_settings().config.clone()));
+        let configuration = Configuration::new();
+        configuration.set_mesh(MeshConfig::default());
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build()?;
         let core = Core {
             hub: xds::Hub::new(limits, world.types().clone()),
@@ -107,6 +118,8 @@ impl WorldHandle {
             tracker: StatusTracker::new(started),
             streams: HashMap::new(),
             names: wanted,
+            mesh,
+            configuration: configuration.clone(),
             started,
             ending: false,
         };
@@ -118,6 +131,8 @@ impl WorldHandle {
             messages: sender,
             started,
             names,
+            mesh: mesh_in_effect,
+            configuration,
         })
     }
 
@@ -182,6 +197,16 @@ impl WorldHandle {
         self.inspect(move |core| core.tracker.lead(leading, core.now())).await
     }
 
+    /// The mesh configuration in effect.
+    pub fn mesh(&self) -> watch::Receiver<Arc<MeshConfig>> {
+        self.mesh.clone()
+    }
+
+    /// The objects in effect, for other control planes.
+    pub fn configuration(&self) -> Configuration {
+        self.configuration.clone()
+    }
+
     /// Ends all streams and the thread.
     pub async fn end(&self) {
         let _ = self.send(Message::End).await;
@@ -237,6 +262,15 @@ async fn run(mut core: Core, mut messages: mpsc::Receiver<Message>, floor: Durat
         if core.work(taken.drain(..)) {
             committed = Some(Instant::now());
         }
+    }
+}
+
+/// Logs a diagnostic at the level of its severity.
+pub fn log_diagnostic(diagnostic: &Diagnostic) {
+    match diagnostic.severity {
+        Severity::Error => tracing::error!(code = diagnostic.code, "{diagnostic}"),
+        Severity::Warning => tracing::warn!(code = diagnostic.code, "{diagnostic}"),
+        Severity::Info => tracing::info!(code = diagnostic.code, "{diagnostic}"),
     }
 }
 
@@ -313,6 +347,14 @@ impl Core {
         self.counts.rule_panics += changes.panics.len() as u64;
         self.counts.commits += 1;
         self.counts.commit_seconds += start.elapsed().as_secs_f64();
+        changes.overridden.iter().for_each(log_diagnostic);
+        self.configuration.apply(&changes.objects);
+        if changes.objects.deletes.contains(&MeshConfig::key()) {
+            self.configuration.set_mesh(MeshConfig::default());
+        }
+        if let Some(mesh) = &changes.mesh {
+            self.mesh.send_replace(Arc::new(mesh.config.clone()));
+        }
         if changes.names {
             self.names.send_replace(self.served.0.wanted_names());
         }

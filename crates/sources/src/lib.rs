@@ -15,7 +15,6 @@
 //! - While a source is unavailable, or an object is invalid, the last valid version stays in effect.
 //! - After any failure the objects are those of a fresh list.
 
-pub mod aggregate;
 pub mod clusters;
 mod directory;
 mod file_events;
@@ -23,7 +22,6 @@ pub mod files;
 pub mod kubernetes;
 pub mod names;
 mod reader;
-pub mod selection;
 mod sender;
 pub mod xds;
 

@@ -2,9 +2,10 @@
 
 mod support;
 
+use config::{Kind, ObjectKey};
 use flow::Batch;
 use model::proxy::ProxyKind;
-use registry::inputs::*;
+use registry::tables;
 use support::*;
 use traffic::clusters::ClusterCatalogue;
 use traffic::routes::RouteTables;
@@ -84,20 +85,14 @@ fn object(dice: &mut Dice) -> String {
 }
 
 fn removal(dice: &mut Dice, world: &mut World) {
-    let id = id(dice.of(&NAMESPACES), dice.of(&NAMES));
+    let (namespace, name) = (dice.of(&NAMESPACES), dice.of(&NAMES));
     let mut batch = Batch::new();
-    match dice.below(3) {
-        0 => batch.remove::<RoutingObjects>(RoutingKey::virtual_service(id)),
-        1 => batch.remove::<DestinationRules>(id),
-        _ => {
-            let registry = model::service::Registry::ServiceEntry;
-            batch.remove::<ServiceObjects>(ServiceObjectKey {
-                registry,
-                cluster: "".into(),
-                id,
-            });
-        }
-    }
+    let kind = match dice.below(3) {
+        0 => Kind::VirtualService,
+        1 => Kind::DestinationRule,
+        _ => Kind::ServiceEntry,
+    };
+    tables::remove(&mut batch, &ObjectKey::new(kind, namespace, name));
     world.engine.commit(batch);
 }
 

@@ -1,23 +1,23 @@
 //! A batch of input changes.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::Arc;
 
 use config::core::Hidden;
-use config::effects::KINDS_NOT_YET;
-use config::{AnyObject, Kind, ObjectKey};
-use model::service::{ObjectId, Registry, SourceId};
-use registry::inputs::{
-    CredentialKey, CredentialObject, Credentials, DestinationRules, EndpointSlices, Environment, EnvoyFilters,
-    HostAddresses, IngressClasses, KubeGateways, Mesh, MeshSettings, Namespaces, Networks, Nodes, PeerAuthentications,
-    ProxyConfigs, RoutingKey, RoutingObject, RoutingObjects, ServiceExports, ServiceObject, ServiceObjectKey,
-    ServiceObjects, Sidecars, WorkloadGroups, WorkloadObject, WorkloadObjectKey, WorkloadObjects,
-};
+use config::{AnyObject, ChangeSet, ObjectKey};
+use flow::Engine;
+use registry::inputs::{Environment, HostAddresses, MeshDefaults, MeshSettings, Sources};
+use registry::tables::{self, Rank};
 
 /// Changes that are committed atomically.
 #[derive(Default)]
 pub struct Batch {
-    inner: flow::Batch,
+    /// The changed objects of each source.
+    objects: BTreeMap<Rank, ChangeSet>,
+    /// The sources and clusters whose changes contain all objects.
+    complete: BTreeSet<(Rank, Arc<str>)>,
+    inputs: flow::Batch,
 }
 
 impl Batch {
@@ -28,99 +28,54 @@ impl Batch {
 
     /// Whether it contains no changes.
     pub fn is_empty(&self) -> bool {
-        self.inner.is_empty()
+        self.inputs.is_empty() && self.complete.is_empty() && !self.objects.values().any(ChangeSet::has_objects)
     }
 
-    /// Adds or replaces an object. The mesh configuration is not an object here: see [`Batch::set_mesh`].
+    /// Adds or replaces an object of the source with the lowest rank.
     pub fn put(&mut self, object: AnyObject) {
-        let key = object.meta().key();
-        let (id, cluster) = (id_of(&key), key.cluster);
-        let name = id.name.clone();
-        let b = &mut self.inner;
-        match object {
-            AnyObject::ServiceEntry(o) => {
-                b.put::<ServiceObjects>(service(Registry::ServiceEntry, cluster, id), ServiceObject::Entry(o))
-            }
-            AnyObject::ServiceImport(o) => {
-                b.put::<ServiceObjects>(service(Registry::Import, cluster, id), ServiceObject::Import(o))
-            }
-            AnyObject::ServiceExport(o) => b.put::<ServiceExports>(SourceId { cluster, id }, o),
-            AnyObject::Service(o) => {
-                b.put::<ServiceObjects>(service(Registry::Kubernetes, cluster, id), ServiceObject::Kubernetes(o))
-            }
-            AnyObject::WorkloadEntry(o) => {
-                b.put::<WorkloadObjects>(workload(false, cluster, id), WorkloadObject::Entry(o))
-            }
-            AnyObject::Pod(o) => b.put::<WorkloadObjects>(workload(true, cluster, id), WorkloadObject::Pod(o)),
-            AnyObject::WorkloadGroup(o) => b.put::<WorkloadGroups>(id, o),
-            AnyObject::EndpointSlice(o) => b.put::<EndpointSlices>(SourceId { cluster, id }, o),
-            AnyObject::VirtualService(o) => {
-                b.put::<RoutingObjects>(RoutingKey::virtual_service(id), RoutingObject::VirtualService(o))
-            }
-            AnyObject::DestinationRule(o) => b.put::<DestinationRules>(id, o),
-            AnyObject::Gateway(o) => b.put::<RoutingObjects>(RoutingKey::gateway(id), RoutingObject::Gateway(o)),
-            AnyObject::Ingress(o) => b.put::<RoutingObjects>(RoutingKey::ingress(id), RoutingObject::Ingress(o)),
-            AnyObject::KubeGateway(o) => b.put::<KubeGateways>(SourceId { cluster, id }, o),
-            AnyObject::IngressClass(o) => b.put::<IngressClasses>(name, o),
-            AnyObject::Sidecar(o) => b.put::<Sidecars>(id, o),
-            AnyObject::EnvoyFilter(o) => b.put::<EnvoyFilters>(id, o),
-            AnyObject::ProxyConfig(o) => b.put::<ProxyConfigs>(id, o),
-            AnyObject::PeerAuthentication(o) => b.put::<PeerAuthentications>(id, o),
-            AnyObject::Node(o) => b.put::<Nodes>((cluster, name), o),
-            AnyObject::Namespace(o) => b.put::<Namespaces>((cluster, name), o),
-            AnyObject::MeshNetworks(o) => b.put::<Networks>((), o),
-            AnyObject::Secret(o) => b.put::<Credentials>(credential(false, cluster, id), CredentialObject::Secret(o)),
-            AnyObject::ConfigMap(o) => {
-                b.put::<Credentials>(credential(true, cluster, id), CredentialObject::ConfigMap(o))
-            }
-            AnyObject::MeshConfig(_) => {}
-            other => without_table(other.kind()),
-        }
+        self.objects.entry(Rank::default()).or_default().upsert(object);
     }
 
-    /// Deletes an object. Deleting an unknown object has no effect.
+    /// Deletes an object of the source with the lowest rank. Deleting an unknown object has no effect.
     pub fn remove(&mut self, key: &ObjectKey) {
-        let (id, cluster) = (id_of(key), key.cluster.clone());
-        let b = &mut self.inner;
-        match key.kind {
-            Kind::ServiceEntry => b.remove::<ServiceObjects>(service(Registry::ServiceEntry, cluster, id)),
-            Kind::ServiceImport => b.remove::<ServiceObjects>(service(Registry::Import, cluster, id)),
-            Kind::ServiceExport => b.remove::<ServiceExports>(SourceId { cluster, id }),
-            Kind::Service => b.remove::<ServiceObjects>(service(Registry::Kubernetes, cluster, id)),
-            Kind::WorkloadEntry => b.remove::<WorkloadObjects>(workload(false, cluster, id)),
-            Kind::Pod => b.remove::<WorkloadObjects>(workload(true, cluster, id)),
-            Kind::WorkloadGroup => b.remove::<WorkloadGroups>(id),
-            Kind::EndpointSlice => b.remove::<EndpointSlices>(SourceId { cluster, id }),
-            Kind::VirtualService => b.remove::<RoutingObjects>(RoutingKey::virtual_service(id)),
-            Kind::DestinationRule => b.remove::<DestinationRules>(id),
-            Kind::Gateway => b.remove::<RoutingObjects>(RoutingKey::gateway(id)),
-            Kind::Ingress => b.remove::<RoutingObjects>(RoutingKey::ingress(id)),
-            Kind::KubeGateway => b.remove::<KubeGateways>(SourceId { cluster, id }),
-            Kind::IngressClass => b.remove::<IngressClasses>(id.name),
-            Kind::Sidecar => b.remove::<Sidecars>(id),
-            Kind::EnvoyFilter => b.remove::<EnvoyFilters>(id),
-            Kind::ProxyConfig => b.remove::<ProxyConfigs>(id),
-            Kind::PeerAuthentication => b.remove::<PeerAuthentications>(id),
-            Kind::Node => b.remove::<Nodes>((cluster, id.name)),
-            Kind::Namespace => b.remove::<Namespaces>((cluster, id.name)),
-            Kind::MeshNetworks => b.remove::<Networks>(()),
-            Kind::Secret => b.remove::<Credentials>(credential(false, cluster, id)),
-            Kind::ConfigMap => b.remove::<Credentials>(credential(true, cluster, id)),
-            Kind::MeshConfig => {}
-            other => without_table(other),
+        self.objects.entry(Rank::default()).or_default().delete(key.clone());
+    }
+
+    /// Adds the changes of a source.
+    pub fn apply(&mut self, rank: Rank, change: ChangeSet) {
+        self.objects.entry(rank).or_default().merge(change);
+    }
+
+    /// Replaces the objects that a source has in a cluster with those of `change`.
+    pub fn replace(&mut self, rank: Rank, cluster: Arc<str>, change: ChangeSet) {
+        self.forget(rank, &cluster);
+        self.complete.insert((rank, cluster));
+        self.apply(rank, change);
+    }
+
+    /// Drops the changes that a source has for a cluster.
+    fn forget(&mut self, rank: Rank, cluster: &Arc<str>) {
+        if let Some(pending) = self.objects.get_mut(&rank) {
+            pending.upserts.retain(|key, _| key.cluster != *cluster);
+            pending.deletes.retain(|key| key.cluster != *cluster);
         }
     }
 
-    /// Replaces the mesh-wide settings.
+    /// Names a source, for messages and debug output.
+    pub fn set_source(&mut self, rank: Rank, name: Arc<str>) {
+        self.inputs.put::<Sources>(rank, name);
+    }
+
+    /// Replaces the mesh-wide settings, with the mesh configuration that applies if there is no `MeshConfig` object.
     pub fn set_mesh(&mut self, settings: MeshSettings) {
-        self.inner.put::<Mesh>((), Arc::new(settings));
+        self.inputs.put::<MeshDefaults>((), Arc::new(settings));
     }
 
     /// Sets an environment variable that the mesh settings refer to. The value may be a secret.
     pub fn set_environment(&mut self, name: Arc<str>, value: Option<String>) {
         match value {
-            Some(value) => self.inner.put::<Environment>(name, Hidden::from(value.into_bytes())),
-            None => self.inner.remove::<Environment>(name),
+            Some(value) => self.inputs.put::<Environment>(name, Hidden::from(value.into_bytes())),
+            None => self.inputs.remove::<Environment>(name),
         }
     }
 
@@ -129,45 +84,34 @@ impl Batch {
         addresses.sort_unstable();
         addresses.dedup();
         match addresses.is_empty() {
-            true => self.inner.remove::<HostAddresses>(host),
-            false => self.inner.put::<HostAddresses>(host, addresses.into()),
+            true => self.inputs.remove::<HostAddresses>(host),
+            false => self.inputs.put::<HostAddresses>(host, addresses.into()),
         }
     }
 
     /// Adds a later batch, which overrides changes of the same objects.
     pub fn merge(&mut self, later: Batch) {
-        self.inner.merge(later.inner);
+        for (rank, cluster) in &later.complete {
+            self.forget(*rank, cluster);
+        }
+        self.complete.extend(later.complete);
+        for (rank, change) in later.objects {
+            self.apply(rank, change);
+        }
+        self.inputs.merge(later.inputs);
     }
 
-    pub(crate) fn into_inner(self) -> flow::Batch {
-        self.inner
+    /// The changes of the engine's inputs.
+    pub(crate) fn into_inputs(self, engine: &Engine) -> flow::Batch {
+        let mut inputs = self.inputs;
+        let none = ChangeSet::default();
+        for (rank, cluster) in &self.complete {
+            let keep = self.objects.get(rank).unwrap_or(&none);
+            tables::remove_absent(engine, &mut inputs, (*rank, cluster), keep);
+        }
+        for (rank, change) in self.objects {
+            tables::apply(&mut inputs, rank, change);
+        }
+        inputs
     }
-}
-
-/// Kinds without an input table are accepted but have no effect ([`KINDS_NOT_YET`]).
-fn without_table(kind: Kind) {
-    debug_assert!(KINDS_NOT_YET.contains(&kind), "the kind {kind} has no input table");
-}
-
-fn id_of(key: &ObjectKey) -> ObjectId {
-    ObjectId {
-        namespace: key.namespace.clone(),
-        name: key.name.clone(),
-    }
-}
-
-fn service(registry: Registry, cluster: Arc<str>, id: ObjectId) -> ServiceObjectKey {
-    ServiceObjectKey { registry, cluster, id }
-}
-
-fn credential(config_map: bool, cluster: Arc<str>, id: ObjectId) -> CredentialKey {
-    CredentialKey {
-        config_map,
-        cluster,
-        id,
-    }
-}
-
-fn workload(pod: bool, cluster: Arc<str>, id: ObjectId) -> WorkloadObjectKey {
-    WorkloadObjectKey { pod, cluster, id }
 }

@@ -35,7 +35,7 @@ use flow::Engine;
 use model::proxy::Proxy;
 use model::xds::ResourceTypes;
 use registry::GatewayNames;
-use registry::inputs::{Mesh, MeshSettings, Proxies, ProxyToken};
+use registry::inputs::{Mesh, MeshDefaults, MeshSettings, Proxies, ProxyToken};
 use traffic::serving::ServedTypes;
 
 /// The derived configuration. It has one writer; rows are shared and immutable.
@@ -77,7 +77,7 @@ impl World {
         let mut engine = builder.build();
         let types = served.types(&engine);
         let mut first = flow::Batch::new();
-        first.put::<Mesh>((), Arc::new(settings));
+        first.put::<MeshDefaults>((), Arc::new(settings));
         engine.commit(first);
         // Always subscribed, so that commits report changes of the names to resolve.
         engine.subscribe::<GatewayNames>(());
@@ -92,8 +92,9 @@ impl World {
 
     /// Commits a batch and returns the changes of served resources.
     pub fn commit(&mut self, batch: Batch) -> Changes {
-        let delta = self.engine.commit(batch.into_inner());
-        Changes::of(&self.served, &delta)
+        let inputs = batch.into_inputs(&self.engine);
+        let delta = self.engine.commit(inputs);
+        Changes::of(&self.served, &self.engine, &delta)
     }
 
     /// Adds a connected proxy. Its audiences are known when this returns.
@@ -126,6 +127,12 @@ impl World {
             .get::<GatewayNames>(&())
             .map(|names| (*names).clone())
             .unwrap_or_default()
+    }
+
+    /// The mesh-wide settings in effect.
+    pub fn mesh_settings(&self) -> Arc<MeshSettings> {
+        let mesh = self.engine.get::<Mesh>(&());
+        (*mesh.expect("the constructor sets it")).clone()
     }
 
     /// The engine, for reading: debug output, `why`, statistics.

@@ -2,13 +2,14 @@
 
 use std::sync::Arc;
 
-use config::ObjectKey;
-use flow::{CellId, Delta};
+use config::{ChangeSet, Diagnostic, FieldPath, ObjectKey, Severity};
+use flow::{CellId, Delta, Engine};
 use model::audience::ResourceKey;
 use model::open_key::OpenKey;
 use model::xds::{Resource, ResourceType, ResourceTypes};
 use registry::GatewayNames;
-use registry::inputs::ProxyToken;
+use registry::inputs::{Mesh, MeshSettings, ProxyToken, Sources};
+use registry::tables::{self, Overridden};
 use traffic::Catalogue;
 use traffic::audience::Audiences;
 use traffic::conflicts::Conflicts;
@@ -45,6 +46,12 @@ pub struct Changes {
     pub conflicts: Vec<(ObjectKey, Conflicts)>,
     /// EnvoyFilters whose left-out patches changed ([`crate::Reach::unmade`]).
     pub patching: Vec<ObjectKey>,
+    /// The objects that took effect, changed, or ceased to be in effect.
+    pub objects: ChangeSet,
+    /// Objects that a source with a lower rank overrides now.
+    pub overridden: Vec<Diagnostic>,
+    /// The mesh-wide settings, if they changed.
+    pub mesh: Option<Arc<MeshSettings>>,
     /// Whether the names to resolve changed ([`World::wanted_names`]).
     pub names: bool,
     /// Rules that panicked, with key and message. Their cells keep the previous row.
@@ -57,7 +64,7 @@ impl Changes {
         self.resources.is_empty() && self.catalogues.is_empty() && self.moved.is_empty()
     }
 
-    pub(crate) fn of(types: &ServedTypes, delta: &Delta) -> Changes {
+    pub(crate) fn of(types: &ServedTypes, engine: &Engine, delta: &Delta) -> Changes {
         let panics = delta.panics().iter();
         Changes {
             epoch: delta.epoch(),
@@ -66,12 +73,40 @@ impl Changes {
             moved: delta.changes::<Audiences>().iter().map(|c| c.key).collect(),
             conflicts: conflicts::of(delta),
             patching: envoy_filter::changed_patches(delta),
+            objects: tables::changes(delta),
+            overridden: overridden(engine, delta),
+            mesh: delta.changes::<Mesh>().iter().find_map(|c| c.after.as_deref().cloned()),
             names: !delta.changes::<GatewayNames>().is_empty(),
             panics: panics
                 .map(|p| format!("{}[{}]: {}", p.rule, p.key, p.message))
                 .collect(),
         }
     }
+}
+
+fn overridden(engine: &Engine, delta: &Delta) -> Vec<Diagnostic> {
+    let name = |rank| {
+        engine
+            .get::<Sources>(&rank)
+            .map_or_else(|| "a source".into(), |name| (*name).clone())
+    };
+    let objects = tables::newly_overridden(engine, delta).into_iter();
+    let diagnostic = |Overridden { object, rank, by }: Overridden| {
+        let (source, by) = (name(rank), name(by));
+        let origin = object.meta().origin.as_ref();
+        Diagnostic {
+            file: Some(origin.map_or_else(|| source.clone(), |origin| origin.file.clone())),
+            line: origin.map_or(0, |origin| origin.line),
+            column: u32::from(origin.is_some()),
+            object: Some(object.key()),
+            path: FieldPath::root(),
+            severity: Severity::Warning,
+            code: "defined-in-two-sources",
+            message: format!("{by} and {source} define this object; {by} takes precedence"),
+            hint: Some("keep one of them".into()),
+        }
+    };
+    objects.map(diagnostic).collect()
 }
 
 impl World {

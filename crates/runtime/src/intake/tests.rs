@@ -1,6 +1,6 @@
 //! When the first commit is made.
 
-use config::ChangeSet;
+use registry::inputs::MeshSettings;
 use world::World;
 use xds::Limits;
 
@@ -22,14 +22,8 @@ fn begin(sources: &[Source], patience: Duration) -> (Vec<ChangeSender>, watch::R
         features: Default::default(),
         assigned_addresses: true,
     };
-    let pilot = WorldHandle::start(World::new(defaults.clone(), 1), Limits::default(), Duration::ZERO).unwrap();
-    let options = Options {
-        pilot,
-        configuration: Configuration::new(),
-        defaults,
-        patience,
-        mesh: watch::Sender::default(),
-    };
+    let pilot = WorldHandle::start(World::new(defaults, 1), Limits::default(), Duration::ZERO).unwrap();
+    let options = Options { pilot, patience };
     start(sources.to_vec(), options)
 }
 

@@ -1,26 +1,20 @@
 //! Objects that say odd things: nothing panics, and nothing else suffers.
 
-use std::sync::Arc;
-
 use config::istio::{
     Destination, EgressListener, Gateway, IngressListener, L4MatchAttributes, Port, RouteDestination, Server, Sidecar,
     SidecarPort, TcpRoute, VirtualService,
 };
-use config::{Object, Resource};
+use config::{AnyObject, Object, Resource};
 use flow::Batch;
 use model::listener::ChainKind;
 use model::proxy::{InterceptionMode, Proxy};
-use registry::inputs::{RoutingKey, RoutingObject, RoutingObjects, Sidecars};
+use registry::tables;
 
 use crate::world::*;
 
 /// An object past all validation.
-fn raw<S: Resource>(spec: S) -> (model::service::ObjectId, Arc<Object<S>>) {
-    let id = model::service::ObjectId {
-        namespace: "default".into(),
-        name: "odd".into(),
-    };
-    (id, Arc::new(Object::new("default", "odd", spec)))
+fn raw<S: Resource>(spec: S) -> AnyObject {
+    Object::new("default", "odd", spec).into()
 }
 
 fn port(number: u32) -> Option<SidecarPort> {
@@ -78,8 +72,8 @@ fn sidecars() {
     };
     let mut world = World::new(&service("web", 1, &["http:80"]));
     let mut batch = Batch::new();
-    let (id, object) = raw(spec);
-    batch.put::<Sidecars>(id, object);
+    let object = raw(spec);
+    tables::put(&mut batch, object);
     world.commit(batch);
     let captured = world.connect(sidecar("10.1.0.1"));
     let ports: Vec<u16> = world
@@ -120,13 +114,13 @@ fn gateways() {
         server(81, "nowhere"),
         server(82, ""),
     ];
-    let (id, object) = raw(Gateway {
+    let object = raw(Gateway {
         servers,
         ..Default::default()
     });
     let mut world = World::new("");
     let mut batch = Batch::new();
-    batch.put::<RoutingObjects>(RoutingKey::gateway(id), RoutingObject::Gateway(object));
+    tables::put(&mut batch, object);
     world.commit(batch);
     let token = world.connect(gateway());
     assert_eq!(world.names(token), ["0.0.0.0_82"]);
@@ -164,14 +158,14 @@ fn tcp_routes() {
         },
     ];
     let hosts = vec!["db.default.svc.cluster.local".into()];
-    let (id, object) = raw(VirtualService {
+    let object = raw(VirtualService {
         hosts,
         tcp,
         ..Default::default()
     });
     let mut world = World::new(&service("db", 1, &["tcp:5432"]));
     let mut batch = Batch::new();
-    batch.put::<RoutingObjects>(RoutingKey::virtual_service(id), RoutingObject::VirtualService(object));
+    tables::put(&mut batch, object);
     world.commit(batch);
     let token = world.connect(sidecar("10.1.0.1"));
     let listener = world.listener(token, "10.96.0.1_5432");

@@ -3,11 +3,12 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use config::{Kind, ObjectKey};
 use flow::Batch;
 use model::listener::ListenerSpec;
 use model::proxy::{InterceptionMode, Proxy, ProxyKind};
-use model::service::{ObjectId, Registry, SourceId};
 use registry::inputs::*;
+use registry::tables;
 use traffic::routes::RouteTables;
 
 use crate::world::*;
@@ -111,31 +112,18 @@ fn virtual_service(dice: &mut Dice, name: &str) -> String {
 }
 
 fn removal(dice: &mut Dice, world: &mut World) {
-    let id = ObjectId {
-        namespace: "default".into(),
-        name: dice.of(&NAMES).into(),
-    };
-    let service = |registry| ServiceObjectKey {
-        cluster: "".into(),
-        registry,
-        id: id.clone(),
-    };
+    let name = dice.of(&NAMES);
     let mut batch = Batch::new();
-    match dice.below(7) {
-        0 => batch.remove::<ServiceObjects>(service(Registry::Kubernetes)),
-        1 => batch.remove::<ServiceObjects>(service(Registry::ServiceEntry)),
-        2 => batch.remove::<EndpointSlices>(SourceId {
-            cluster: "".into(),
-            id: ObjectId {
-                name: format!("{}-1", id.name).into(),
-                ..id
-            },
-        }),
-        3 => batch.remove::<RoutingObjects>(RoutingKey::virtual_service(id)),
-        4 => batch.remove::<DestinationRules>(id),
-        5 => batch.remove::<RoutingObjects>(RoutingKey::gateway(id)),
-        _ => batch.remove::<Sidecars>(id),
-    }
+    let key = match dice.below(7) {
+        0 => ObjectKey::new(Kind::Service, "default", name),
+        1 => ObjectKey::new(Kind::ServiceEntry, "default", name),
+        2 => ObjectKey::new(Kind::EndpointSlice, "default", format!("{name}-1")),
+        3 => ObjectKey::new(Kind::VirtualService, "default", name),
+        4 => ObjectKey::new(Kind::DestinationRule, "default", name),
+        5 => ObjectKey::new(Kind::Gateway, "default", name),
+        _ => ObjectKey::new(Kind::Sidecar, "default", name),
+    };
+    tables::remove(&mut batch, &key);
     world.commit(batch);
 }
 

@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
-use config::{AnyObject, MeshConfig, ParseOptions, parse_documents};
+use config::{MeshConfig, ParseOptions, parse_documents};
 use flow::{Batch, Delta, Engine, Relation};
 use model::audience::ResourceKey;
 use model::listener::ListenerSpec;
 use model::proxy::{Capabilities, InterceptionMode, Proxy, ProxyKind};
-use model::service::{ObjectId, Registry, SourceId};
 use registry::inputs::*;
+use registry::tables;
 use traffic::audience::{Audiences, ProxyAudiences};
 use traffic::listeners::ListenerCatalogue;
 
@@ -28,7 +28,7 @@ impl World {
             next: 0,
         };
         let mut batch = Batch::new();
-        batch.put::<Mesh>((), mesh(MeshConfig::default()));
+        batch.put::<MeshDefaults>((), mesh(MeshConfig::default()));
         world.engine.commit(batch);
         world.apply(yaml);
         world
@@ -38,7 +38,10 @@ impl World {
     pub(crate) fn apply(&mut self, yaml: &str) -> Delta {
         let parsed = parse_documents(yaml.as_bytes(), "test.yaml", &ParseOptions::default());
         let mut batch = Batch::new();
-        parsed.objects.into_iter().for_each(|object| put(&mut batch, object));
+        parsed
+            .objects
+            .into_iter()
+            .for_each(|object| tables::put(&mut batch, object));
         self.commit(batch)
     }
 
@@ -195,41 +198,4 @@ fn mesh(config: MeshConfig) -> Arc<MeshSettings> {
         features: Default::default(),
         assigned_addresses: true,
     })
-}
-
-pub(crate) fn put(batch: &mut Batch, object: AnyObject) {
-    let (namespace, name) = (object.meta().namespace.clone(), object.meta().name.clone());
-    let id = ObjectId { namespace, name };
-    let service = |registry| ServiceObjectKey {
-        cluster: "".into(),
-        registry,
-        id: id.clone(),
-    };
-    match object {
-        AnyObject::Service(o) => {
-            batch.put::<ServiceObjects>(service(Registry::Kubernetes), ServiceObject::Kubernetes(o));
-        }
-        AnyObject::ServiceEntry(o) => {
-            batch.put::<ServiceObjects>(service(Registry::ServiceEntry), ServiceObject::Entry(o));
-        }
-        AnyObject::VirtualService(o) => {
-            batch.put::<RoutingObjects>(RoutingKey::virtual_service(id), RoutingObject::VirtualService(o))
-        }
-        AnyObject::DestinationRule(o) => batch.put::<DestinationRules>(id, o),
-        AnyObject::Gateway(o) => batch.put::<RoutingObjects>(RoutingKey::gateway(id), RoutingObject::Gateway(o)),
-        AnyObject::Sidecar(o) => batch.put::<Sidecars>(id, o),
-        AnyObject::EndpointSlice(o) => batch.put::<EndpointSlices>(SourceId { cluster: "".into(), id }, o),
-        AnyObject::Pod(o) => {
-            batch.put::<WorkloadObjects>(
-                WorkloadObjectKey {
-                    pod: true,
-                    cluster: "".into(),
-                    id,
-                },
-                WorkloadObject::Pod(o),
-            );
-        }
-        AnyObject::MeshConfig(o) => batch.put::<Mesh>((), mesh(o.spec.clone())),
-        other => panic!("{} is not used here", other.kind()),
-    }
 }

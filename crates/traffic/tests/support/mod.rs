@@ -3,15 +3,16 @@
 
 use std::sync::Arc;
 
-use config::{AnyObject, MeshConfig, ParseOptions, parse_documents};
+use config::{Kind, MeshConfig, ObjectKey, ParseOptions, parse_documents};
 use flow::{Batch, Delta, Engine};
 use model::audience::{
     ClusterAudience, GatewayClusterFacts, IpFamilies, ProxyClass, RouteAudience, RoutesKey, Scope, SidecarClusterFacts,
     Source, VirtualHostContent, VirtualHostSpec,
 };
 use model::proxy::{Labels, ProxyKind};
-use model::service::{ObjectId, Registry};
+use model::service::ObjectId;
 use registry::inputs::*;
+use registry::tables;
 use traffic::clusters::ClusterCatalogue;
 use traffic::routes::RouteTables;
 use traffic::scope::{ScopeServices, Visible};
@@ -32,7 +33,7 @@ impl World {
             engine: builder.build(),
         };
         let mut batch = Batch::new();
-        batch.put::<Mesh>((), mesh(MeshConfig::default()));
+        batch.put::<MeshDefaults>((), mesh(MeshConfig::default()));
         world.engine.commit(batch);
         world.apply(yaml);
         world
@@ -43,7 +44,10 @@ impl World {
         let parsed = parse_documents(yaml.as_bytes(), "test.yaml", &ParseOptions::default());
         assert!(parsed.is_whole(), "{:#?}", parsed.diagnostics);
         let mut batch = Batch::new();
-        parsed.objects.into_iter().for_each(|object| put(&mut batch, object));
+        parsed
+            .objects
+            .into_iter()
+            .for_each(|object| tables::put(&mut batch, object));
         let delta = self.engine.commit(batch);
         assert_eq!(delta.panics(), []);
         delta
@@ -53,14 +57,17 @@ impl World {
     pub(crate) fn apply_valid(&mut self, yaml: &str) {
         let parsed = parse_documents(yaml.as_bytes(), "test.yaml", &ParseOptions::default());
         let mut batch = Batch::new();
-        parsed.objects.into_iter().for_each(|object| put(&mut batch, object));
+        parsed
+            .objects
+            .into_iter()
+            .for_each(|object| tables::put(&mut batch, object));
         assert_eq!(self.engine.commit(batch).panics(), []);
     }
 
     /// Removes a VirtualService.
     pub(crate) fn remove_virtual_service(&mut self, namespace: &str, name: &str) {
         let mut batch = Batch::new();
-        batch.remove::<RoutingObjects>(RoutingKey::virtual_service(id(namespace, name)));
+        tables::remove(&mut batch, &ObjectKey::new(Kind::VirtualService, namespace, name));
         self.engine.commit(batch);
     }
 
@@ -98,48 +105,6 @@ impl World {
             .row::<ClusterCatalogue>(cell)
             .expect("every audience has clusters");
         catalogue.entries.iter().map(|(name, _)| name.to_string()).collect()
-    }
-}
-
-fn put(batch: &mut Batch, object: AnyObject) {
-    let (namespace, name) = (object.meta().namespace.clone(), object.meta().name.clone());
-    let id = ObjectId {
-        namespace,
-        name: name.clone(),
-    };
-    let service = |registry| ServiceObjectKey {
-        cluster: "".into(),
-        registry,
-        id: id.clone(),
-    };
-    match object {
-        AnyObject::Service(o) => {
-            batch.put::<ServiceObjects>(service(Registry::Kubernetes), ServiceObject::Kubernetes(o));
-        }
-        AnyObject::ServiceEntry(o) => {
-            batch.put::<ServiceObjects>(service(Registry::ServiceEntry), ServiceObject::Entry(o));
-        }
-        AnyObject::VirtualService(o) => {
-            batch.put::<RoutingObjects>(RoutingKey::virtual_service(id), RoutingObject::VirtualService(o))
-        }
-        AnyObject::DestinationRule(o) => batch.put::<DestinationRules>(id, o),
-        AnyObject::Gateway(o) => batch.put::<RoutingObjects>(RoutingKey::gateway(id), RoutingObject::Gateway(o)),
-        AnyObject::Sidecar(o) => batch.put::<Sidecars>(id, o),
-        AnyObject::EndpointSlice(o) => {
-            batch.put::<EndpointSlices>(model::service::SourceId { cluster: "".into(), id }, o)
-        }
-        AnyObject::WorkloadEntry(o) => {
-            batch.put::<WorkloadObjects>(
-                WorkloadObjectKey {
-                    pod: false,
-                    cluster: "".into(),
-                    id,
-                },
-                WorkloadObject::Entry(o),
-            );
-        }
-        AnyObject::MeshConfig(o) => batch.put::<Mesh>((), mesh(o.spec.clone())),
-        other => panic!("{} is not used here", other.kind()),
     }
 }
 
