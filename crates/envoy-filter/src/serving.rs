@@ -46,7 +46,7 @@ impl ServedType for ClusterType {
 
     fn audience(proxy: &ProxyAudiences) -> Option<Self::Audience> {
         Some(match &proxy.grpc {
-            Some(grpc) => Client::Grpc(grpc.scope.clone()),
+            Some(grpc) => Client::Grpc(grpc.scope.without_addresses()),
             None => Client::Envoy(proxy.cluster.clone()),
         })
     }

@@ -299,18 +299,12 @@ fn capabilities(extensions: &[Extension]) -> Capabilities {
             .iter()
             .any(|one| !one.disabled && (one.name == name || one.type_urls.iter().any(named)))
     };
-    let tcp_exchange = has(
-        "istio.metadata_exchange",
-        "envoy.tcp.metadataexchange.config.MetadataExchange",
-    );
-    let http_exchange = has("envoy.filters.http.peer_metadata", "io.istio.http.peer_metadata.Config");
     Capabilities {
         istio_alpn: has(
             "istio.alpn",
             "istio.envoy.config.filter.http.alpn.v2alpha1.FilterConfig",
         ),
         istio_stats: has("istio.stats", "stats.PluginConfig"),
-        metadata_exchange: tcp_exchange && http_exchange,
         cryptomb: has(
             "cryptomb",
             "envoy.extensions.private_key_providers.cryptomb.v3alpha.CryptoMbPrivateKeyMethodConfig",

@@ -34,8 +34,6 @@ pub struct Capabilities {
     pub istio_alpn: bool,
     /// The `istio.stats` filters.
     pub istio_stats: bool,
-    /// The HTTP and TCP metadata exchange filters.
-    pub metadata_exchange: bool,
     /// The provider `cryptomb` for private keys.
     pub cryptomb: bool,
     /// The provider `qat` for private keys.

@@ -7,7 +7,7 @@ use model::audience::{NameAudience, ResourceKey, Scope};
 use model::service::ServiceKey;
 
 use crate::Catalogue;
-use crate::scope::ScopeServices;
+use crate::scope;
 
 flow::rule! {
     /// The catalogue of name tables: one resource, without a name.
@@ -22,7 +22,7 @@ fn derive_name_table_catalogue(_: &Reads<'_>, audience: &Arc<NameAudience>) -> O
 /// The services that a client's egress listeners import, one for each hostname, ascending. Services that only
 /// VirtualServices lead to are excluded: clients cannot call them.
 pub fn services(cx: &Reads<'_>, scope: &Arc<Scope>) -> Vec<ServiceKey> {
-    let Some(visible) = cx.get::<ScopeServices>(scope) else {
+    let Some(visible) = scope::visible(cx, scope) else {
         return Vec::new();
     };
     let everything = |services: &Arc<[_]>| Arc::ptr_eq(services, &visible.services);

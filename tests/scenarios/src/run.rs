@@ -328,6 +328,7 @@ impl<'h> Player<'h> {
             .stats()
             .relations
             .iter()
+            .filter(|relation| !registry::tables::is_table(relation.name))
             .map(|r| (r.name, r.runs))
             .collect()
     }

@@ -115,7 +115,6 @@ fn everything_that_is_read_is_read() {
         capabilities: Capabilities {
             istio_alpn: true,
             istio_stats: false,
-            metadata_exchange: true,
             cryptomb: true,
             qat: false,
         },

@@ -15,7 +15,7 @@ use crate::tls::ClientFacts;
 /// Decides the clusters of an Envoy proxy.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct ClusterAudience {
-    /// Which services the client sees; never with `assigned`.
+    /// Which services and rules the client sees ([`Scope::without_addresses`]).
     pub scope: Arc<Scope>,
     /// The class of the proxy, with the facts that matter to this class only.
     pub class: ProxyClass<SidecarClusterFacts, GatewayClusterFacts>,

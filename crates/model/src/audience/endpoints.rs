@@ -9,7 +9,7 @@ use crate::service::ServiceKey;
 /// Decides the endpoints that a proxy gets.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct EndpointsAudience {
-    /// Which services the client sees; never with `assigned`.
+    /// Which services and rules the client sees ([`Scope::without_assigned`]).
     pub scope: Arc<Scope>,
     /// The client's location.
     pub location: Arc<ClientLocation>,

@@ -33,12 +33,38 @@ impl Scope {
             }),
         }
     }
+
+    /// The scope for resources that do not depend on addresses of services.
+    pub fn without_addresses(self: &Arc<Self>) -> Arc<Scope> {
+        match self.cluster.is_empty() && !self.assigned {
+            true => self.clone(),
+            false => Arc::new(Scope {
+                cluster: Arc::default(),
+                assigned: false,
+                ..(**self).clone()
+            }),
+        }
+    }
+
+    /// The scope for what is visible, whatever its addresses and policies.
+    pub fn visibility(self: &Arc<Self>) -> Arc<Scope> {
+        match self.selected_rules.is_empty() {
+            true => self.without_addresses(),
+            false => Arc::new(Scope {
+                namespace: self.namespace.clone(),
+                sidecar: self.sidecar.clone(),
+                selected_rules: Vec::new(),
+                cluster: Arc::default(),
+                assigned: false,
+            }),
+        }
+    }
 }
 
 /// Decides the name table of a proxy's agent.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct NameAudience {
-    /// Which services the client sees; never with `assigned`.
+    /// Which services the client sees ([`Scope::visibility`]).
     pub scope: Arc<Scope>,
     /// Which addresses it gets.
     pub view: Arc<NameView>,

@@ -11,7 +11,7 @@ use super::{location, select};
 
 pub(super) fn audience(facts: &Facts<'_>, class: &Class, filters: &Selected, overrides: &Overrides) -> ClusterAudience {
     ClusterAudience {
-        scope: facts.scope.without_assigned(),
+        scope: facts.scope.without_addresses(),
         class: match class {
             ProxyClass::Sidecar(sidecar) => ProxyClass::Sidecar(SidecarClusterFacts {
                 inbound: sidecar.inbound.clone(),

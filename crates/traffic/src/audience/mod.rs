@@ -68,7 +68,7 @@ impl ProxyAudiences {
             assigned: self.resolves_assigned,
         };
         NameAudience {
-            scope: scope.clone(),
+            scope: scope.visibility(),
             view: Arc::new(view),
         }
     }

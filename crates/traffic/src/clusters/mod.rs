@@ -22,7 +22,7 @@ use registry::inputs::{Mesh, Sidecars};
 
 use crate::Catalogue;
 use crate::policy::{DestinationPolicies, DestinationPolicy, effective, merged, policy_for};
-use crate::scope::{self, OutboundPolicy, ScopeServices, VisibleService};
+use crate::scope::{self, OutboundPolicy, VisibleService};
 
 pub use client_facts::{RelevantClientFacts, RelevantFacts};
 pub use shared::{SharedClusterList, SharedClusters};
@@ -257,7 +257,7 @@ type Entry = (Arc<str>, ResourceKey);
 
 /// The clusters of the services that a `Sidecar` imports.
 fn restricted(cx: &Reads<'_>, scope: &Arc<Scope>, client: ClientFacts) -> Option<Vec<Entry>> {
-    let visible = cx.get::<ScopeServices>(scope)?;
+    let visible = scope::visible(cx, scope)?;
     let mut entries = Vec::with_capacity(visible.services.len() * 2);
     for service in visible.services.iter() {
         add_service(cx, scope, service, client, &mut entries);

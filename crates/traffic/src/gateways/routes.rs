@@ -9,7 +9,7 @@ use names::Hostname;
 
 use super::merge::{MergedGateways, PortKind, Server, ServerTls};
 use crate::routes;
-use crate::scope::{ScopeServices, Visible};
+use crate::scope::{self, Visible};
 use crate::virtual_service::{Summary, for_gateway};
 
 /// The route table of this name (`http.PORT`, `https.PORT.…`) of a gateway. Unknown names get an empty table: a
@@ -49,7 +49,7 @@ struct Host {
 }
 
 fn virtual_hosts(cx: &Reads<'_>, audience: &RouteAudience, servers: &[Server]) -> Option<Vec<Arc<VirtualHostSpec>>> {
-    let visible = cx.get::<ScopeServices>(&audience.scope)?;
+    let visible = scope::visible(cx, &audience.scope)?;
     let mut hosts: BTreeMap<Hostname, Host> = BTreeMap::new();
     for server in servers {
         let redirect = server.tls == ServerTls::Redirect;

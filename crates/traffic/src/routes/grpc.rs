@@ -9,7 +9,7 @@ use registry::Services;
 
 use super::host::Client;
 use crate::hosts::EgressHosts;
-use crate::scope::{self, ScopeServices, VisibleService};
+use crate::scope::{self, VisibleService};
 use crate::virtual_service::MeshLookup;
 
 /// The route table `outbound|PORT||HOST`, if the client sees the service. Its one virtual host matches any name,
@@ -49,7 +49,7 @@ fn content(
     // An open scope resolves single hosts, so that other services do not matter.
     let seen = match scope::is_open(cx, scope) {
         true => None,
-        false => Some(cx.get::<ScopeServices>(scope)?),
+        false => Some(scope::visible(cx, scope)?),
     };
     let everything = EgressHosts::everything();
     let egress = match &seen {

@@ -12,7 +12,7 @@ use registry::Services;
 use super::host::Client;
 use super::table_name::TableName;
 use super::{catch_all, overlay, unique};
-use crate::scope::{self, EgressListener, ScopeServices, ServicesByPort, VisibleService};
+use crate::scope::{self, EgressListener, ServicesByPort, VisibleService};
 use crate::virtual_service::MeshLookup;
 
 /// The route table of this name; empty for unknown names.
@@ -34,7 +34,7 @@ pub(super) fn table(cx: &Reads<'_>, audience: &RouteAudience, name: &str) -> Rou
             ..empty
         };
     }
-    let Some(visible) = cx.get::<ScopeServices>(&audience.scope) else {
+    let Some(visible) = scope::visible(cx, &audience.scope) else {
         return empty;
     };
     let Some(listener) = visible.listener(named.port(), name) else {

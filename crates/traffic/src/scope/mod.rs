@@ -53,7 +53,7 @@ fn services_by_namespace_keys(key: &ServiceKey, row: &Arc<Service>) -> Vec<(Arc<
 }
 
 flow::rule! {
-    /// What a scope sees.
+    /// The services that a client sees, by its visibility ([`Scope::visibility`]).
     pub ScopeServices: Arc<Scope> => Arc<Visible> = "scope services", derive_scope_services;
 }
 
@@ -232,6 +232,11 @@ pub fn is_open(cx: &Reads<'_>, scope: &Scope) -> bool {
     })
 }
 
+/// The services that a client sees.
+pub fn visible(cx: &Reads<'_>, scope: &Arc<Scope>) -> Option<Arc<Visible>> {
+    Some((*cx.get::<ScopeServices>(&scope.visibility())?).clone())
+}
+
 /// All services that an open scope sees, by hostname.
 pub(crate) fn all_seen(cx: &Reads<'_>, scope: &Scope) -> Arc<[VisibleService]> {
     visible::exported_to(cx, &scope.namespace)
@@ -254,7 +259,7 @@ pub fn outbound_policy(cx: &Reads<'_>, scope: &Scope) -> OutboundPolicy {
 /// hosts.
 pub fn find(cx: &Reads<'_>, scope: &Arc<Scope>, host: &Hostname) -> Option<VisibleService> {
     if !is_open(cx, scope) {
-        return cx.get::<ScopeServices>(scope)?.find(host).cloned();
+        return visible(cx, scope)?.find(host).cloned();
     }
     let candidates = cx.get::<registry::ServicesByHost>(host)?;
     let key = visible::preferred(
@@ -269,7 +274,7 @@ pub fn find(cx: &Reads<'_>, scope: &Arc<Scope>, host: &Hostname) -> Option<Visib
 /// lead to are visible, but clients cannot call them.
 pub fn served(cx: &Reads<'_>, scope: &Arc<Scope>, host: &Hostname, port: u16) -> Option<VisibleService> {
     let visible = find(cx, scope, host)?;
-    if !is_open(cx, scope) && !cx.get::<ScopeServices>(scope)?.lets_call(host, port) {
+    if !is_open(cx, scope) && !self::visible(cx, scope)?.lets_call(host, port) {
         return None;
     }
     let has_port = |service: Option<&Arc<Service>>| {

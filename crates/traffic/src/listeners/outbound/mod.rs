@@ -25,7 +25,7 @@ use super::entry;
 use super::entry::{Bound, Entry, Meeting, Primary, Settings};
 use super::l4::{self, L4Rules, L4VirtualServices, Router, Rules};
 use crate::hosts::EgressHosts;
-use crate::scope::{EgressListener, EgressPort, OutboundPolicy, Ports, ScopeServices};
+use crate::scope::{self, EgressListener, EgressPort, OutboundPolicy, Ports};
 use crate::sessions;
 use crate::virtual_service::{Summary, VirtualServiceSummaries};
 use place::Places;
@@ -43,7 +43,7 @@ flow::rule! {
 fn derive_outbound_listeners(cx: &Reads<'_>, audience: &Arc<ListenerAudience>) -> Option<Vec<Arc<ListenerSpec>>> {
     let facts = audience.class.sidecar()?;
     let mesh = cx.get::<Mesh>(&())?;
-    let visible = cx.get::<ScopeServices>(&audience.scope)?;
+    let visible = scope::visible(cx, &audience.scope)?;
     let client = Arc::new(Client {
         unknown_cluster: special::unknown_cluster(&visible.outbound),
         settings: Settings {
