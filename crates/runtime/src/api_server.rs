@@ -1,4 +1,4 @@
-//! The store with its API server, its source and its status writer.
+//! A store with its API server, its source and its status writer.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -49,7 +49,7 @@ impl ApiServer {
     }
 
     /// Starts the status writer. If replicas share the store, only the leader writes.
-    pub(super) async fn tell(
+    pub(super) async fn start_status_writer(
         &mut self,
         settings: &Settings,
         pilot: WorldHandle,

@@ -141,7 +141,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_others_say_stays_and_a_refusal_that_is_over_does_not() {
+    fn fields_of_others_are_preserved_and_obsolete_refusals_removed() {
         let old = json!({
             "addresses": [{"value": "240.240.0.1"}],
             "conditions": [{"type": "Accepted", "status": "False"}, {"type": "Theirs", "status": "True"}],
