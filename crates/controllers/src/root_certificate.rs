@@ -313,7 +313,7 @@ mod tests {
     }
 
     #[test]
-    fn selected_namespaces_get_what_the_secret_holds() {
+    fn selected_namespaces_get_the_secrets_certificate() {
         let mut driver = RootDriver::new(&"istio-system".into());
         driver.see(0, &namespace("a", "on"), true);
         driver.see(0, &namespace("b", "off"), true);
@@ -340,7 +340,7 @@ mod tests {
         driver.see(0, &namespace("d", "off"), true);
         let targets: Vec<String> = driver.plan().iter().map(|write| write.target.to_string()).collect();
         assert_eq!(targets, ["ConfigMap c/istio-ca-root-cert"]);
-        // A Secret that cannot be used takes nothing away.
+        // An invalid Secret removes nothing.
         driver.see(
             3,
             &json!({"metadata": {"name": "istio-ca-secret"}, "data": {"ca-cert.pem": "AAAA"}}),
