@@ -153,7 +153,7 @@ impl Resource {
         let response = timeout(ANSWER, self.client.send(request))
             .await
             .map_err(|_| RequestError::Unavailable("no answer in time".to_owned()))?
-            .map_err(|error| RequestError::Unavailable(told(&error)))?;
+            .map_err(|error| RequestError::Unavailable(causes(&error)))?;
         if response.status().is_success() {
             return Ok(response.into_body());
         }
@@ -185,7 +185,7 @@ pub(crate) fn classify(code: u64, message: String, wait: Option<Duration>) -> Re
 }
 
 /// All causes of an error in one line. kube's own text often only says that something failed.
-fn told(error: &dyn std::error::Error) -> String {
+fn causes(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();
     while let Some(error) = cause {
@@ -215,7 +215,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn answers_are_told_apart() {
+    fn error_responses_are_classified() {
         let of = |code| classify(code, "m".to_owned(), None);
         assert!(matches!(of(403), RequestError::Denied(_)) && matches!(of(401), RequestError::Denied(_)));
         assert!(matches!(of(404), RequestError::NotFound) && matches!(of(410), RequestError::Expired(_)));

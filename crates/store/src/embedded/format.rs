@@ -184,7 +184,7 @@ mod tests {
     proptest! {
         /// Encoded keys decode to the same key and have the order of keys; ranges contain the right keys.
         #[test]
-        fn keys_come_back_in_order(a in key(), b in key(), x: u64, y: u64) {
+        fn keys_survive_a_round_trip_in_order(a in key(), b in key(), x: u64, y: u64) {
             let (ea, eb) = (encode_key(&a), encode_key(&b));
             prop_assert_eq!(decode_key(&ea), Some(a.clone()));
             prop_assert_eq!(ea.cmp(&eb), a.cmp(&b));
@@ -199,7 +199,7 @@ mod tests {
 
         /// No bytes make the decoder panic.
         #[test]
-        fn any_bytes_are_read_or_refused(bytes in prop::collection::vec(any::<u8>(), 0..40)) {
+        fn any_bytes_are_decoded_or_rejected(bytes in prop::collection::vec(any::<u8>(), 0..40)) {
             if let Some((time, keys)) = decode_log(&bytes) {
                 prop_assert_eq!(encode_log(time, keys.into_iter()), bytes.clone());
             }
@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn versions_come_back() {
+    fn versions_survive_a_round_trip() {
         let key = Key::new(GroupResource::new("", "pods"), "default", "a");
         let object = Stored::new(key.clone(), 7, json!({"metadata": {"labels": {"app": "x"}}}));
         let time = UNIX_EPOCH + Duration::from_secs(5);

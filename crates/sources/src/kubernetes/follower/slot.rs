@@ -106,9 +106,9 @@ impl Progress {
     }
 
     pub(super) fn fails(&mut self, name: &str, error: RequestError) {
-        let (synced, said) = (self.synced, error.clone());
+        let (synced, logged) = (self.synced, error.clone());
         if self.failed(error) {
-            progress::log(name, &said, synced);
+            progress::log(name, &logged, synced);
         }
     }
 
