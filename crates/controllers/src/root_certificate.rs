@@ -15,7 +15,6 @@ use crate::{Body, Controller, Driver, Ledger, Origin, Target, Watched, Write, id
 pub const CONFIG_MAP: &str = "istio-ca-root-cert";
 /// The key in the ConfigMaps.
 pub const KEY: &str = "root-cert.pem";
-/// The label of the ConfigMaps.
 const LABEL: &str = "istio.io/config";
 /// Namespaces without workloads, which get no ConfigMap.
 const LEFT_OUT: &[&str] = &["kube-public", "kube-node-lease", "local-path-storage"];

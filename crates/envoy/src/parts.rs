@@ -23,7 +23,6 @@ pub(crate) fn any<M: Message + Name>(message: &M) -> Any {
     protos::any(message)
 }
 
-/// An extension with this name.
 pub(crate) fn extension<M: Message + Name>(name: &str, config: &M) -> core::TypedExtensionConfig {
     core::TypedExtensionConfig {
         name: name.to_owned(),
@@ -31,7 +30,6 @@ pub(crate) fn extension<M: Message + Name>(name: &str, config: &M) -> core::Type
     }
 }
 
-/// A transport socket with this name.
 pub(crate) fn transport_socket<M: Message + Name>(name: &str, config: &M) -> core::TransportSocket {
     let config = core::transport_socket::ConfigType::TypedConfig(any(config));
     core::TransportSocket {
@@ -67,7 +65,6 @@ pub(crate) fn address(ip: IpAddr, port: u16) -> core::Address {
     }
 }
 
-/// A UDP address.
 pub(crate) fn udp_address(ip: IpAddr, port: u16) -> core::Address {
     let socket = core::SocketAddress {
         protocol: core::socket_address::Protocol::Udp.into(),
@@ -102,7 +99,6 @@ pub(crate) fn file(path: &str) -> core::DataSource {
     }
 }
 
-/// A gRPC service.
 pub(crate) fn grpc_service(to: &Backend) -> core::GrpcService {
     let target = core::grpc_service::EnvoyGrpc {
         cluster_name: to.cluster(),
@@ -120,7 +116,6 @@ pub(crate) fn seconds(seconds: i64) -> protos::Duration {
     protos::Duration { seconds, nanos: 0 }
 }
 
-/// A duration.
 pub(crate) fn duration(duration: Duration) -> protos::Duration {
     protos::duration(duration)
 }
@@ -133,7 +128,6 @@ pub(crate) fn regex(regex: &str) -> matcher::RegexMatcher {
     }
 }
 
-/// An exact match.
 pub(crate) fn exact(text: &str) -> matcher::StringMatcher {
     let pattern = matcher::string_matcher::MatchPattern::Exact(text.to_owned());
     matcher::StringMatcher {

@@ -84,7 +84,6 @@ pub(crate) fn any_sort<'a>(names: impl IntoIterator<Item = &'a Arc<str>>) -> Vec
     matchers.collect()
 }
 
-/// A matcher for a name of this SAN type.
 pub(crate) fn named(sort: SanType, name: &str) -> SubjectAltNameMatcher {
     SubjectAltNameMatcher {
         san_type: sort.into(),

@@ -26,7 +26,6 @@ pub(super) struct ApiServer {
 }
 
 impl ApiServer {
-    /// Serves the API.
     pub(super) async fn open(settings: &Settings, store: Arc<dyn Store>) -> Result<ApiServer> {
         let (api, server) = store_backend::serve(settings, Arc::clone(&store)).await?;
         Ok(ApiServer {

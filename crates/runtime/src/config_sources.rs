@@ -138,13 +138,13 @@ mod tests {
     fn sources_have_names_and_keep_their_order() {
         let places = read(&config(&["fs:///etc/mesh", "xds://a:15010", "k8s://"])).unwrap();
         let sources: Vec<Source> = places.iter().map(ConfigSource::source).collect();
-        let read: Vec<(&str, bool)> = sources.iter().map(|s| (&*s.name, s.remote)).collect();
+        let named: Vec<(&str, bool)> = sources.iter().map(|s| (&*s.name, s.remote)).collect();
         let wanted = [
             ("configSources[0] fs:///etc/mesh", false),
             ("configSources[1] xds://a:15010", true),
             ("configSources[2] k8s://", true),
         ];
-        assert_eq!(said, wanted);
+        assert_eq!(named, wanted);
     }
 
     #[test]

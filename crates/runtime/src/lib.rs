@@ -270,25 +270,25 @@ async fn begun(
         }
         let mut awaited = now.awaited.join(", ");
         if let Some((report, others)) = &mut details {
-            let told = [
+            let reasons = [
                 kubernetes::waiting(&report.borrow_and_update()),
                 others.borrow_and_update().clone(),
             ];
-            let told: Vec<String> = told.into_iter().filter(|told| !told.is_empty()).collect();
-            if !told.is_empty() {
-                awaited = format!("{awaited} ({})", told.join("; "));
+            let reasons: Vec<String> = reasons.into_iter().filter(|reason| !reason.is_empty()).collect();
+            if !reasons.is_empty() {
+                awaited = format!("{awaited} ({})", reasons.join("; "));
             }
         }
         server.set_awaited(&awaited);
         let reported = async {
-            let news = match &mut details {
+            let changed = match &mut details {
                 Some((report, others)) => tokio::select! {
                     changed = report.changed() => changed.is_ok(),
                     changed = others.changed() => changed.is_ok(),
                 },
                 None => false,
             };
-            if !news {
+            if !changed {
                 std::future::pending::<()>().await;
             }
         };

@@ -16,7 +16,6 @@ use store::{Error, Expect, GroupResource, Key, Operation, Store, Transaction};
 const NAMESPACE: &str = "istio-system";
 const NAME: &str = "rutter-status";
 
-/// The settings of the status planner.
 pub(super) fn planning(settings: &Settings) -> status::Settings {
     status::Settings {
         interval: settings.status_interval,

@@ -45,14 +45,14 @@ fn intent(name: &str, generation: i64) -> Intent {
 
 /// Records writes, and fails the first `failures` of them.
 #[derive(Clone, Default)]
-struct Home {
+struct FakeWriter {
     written: Arc<Mutex<BTreeMap<String, Vec<i64>>>>,
     failures: Arc<AtomicUsize>,
     busy: Arc<AtomicUsize>,
     most: Arc<AtomicUsize>,
 }
 
-impl Writer for Home {
+impl Writer for FakeWriter {
     async fn write(&self, intent: &Intent) -> Outcome {
         let busy = self.busy.fetch_add(1, Ordering::SeqCst) + 1;
         self.most.fetch_max(busy, Ordering::SeqCst);
@@ -76,7 +76,7 @@ impl Writer for Home {
     }
 }
 
-impl Home {
+impl FakeWriter {
     fn written(&self) -> String {
         let written = self.written.lock().unwrap();
         let shown = written
@@ -94,7 +94,7 @@ struct Running {
     task: tokio::task::JoinHandle<()>,
 }
 
-fn start(name: &str, home: &Home, lock: impl Lock) -> Running {
+fn start(name: &str, writer: &FakeWriter, lock: impl Lock) -> Running {
     let (intents, receiver) = mpsc::channel(4);
     let (stop, stopped) = watch::channel(false);
     let stats = Arc::new(Stats::default());
@@ -104,7 +104,7 @@ fn start(name: &str, home: &Home, lock: impl Lock) -> Running {
     };
     let run = runtime::leadership::run(
         receiver,
-        home.clone(),
+        writer.clone(),
         lock,
         options,
         Arc::clone(&stats),
@@ -121,16 +121,16 @@ fn start(name: &str, home: &Home, lock: impl Lock) -> Running {
 
 #[tokio::test(start_paused = true)]
 async fn all_statuses_are_written_with_bounded_concurrency() {
-    let home = Home::default();
-    let running = start("me", &home, Always);
+    let writer = FakeWriter::default();
+    let running = start("me", &writer, Always);
     sleep(Duration::from_millis(1)).await;
     let many = (0..20)
         .map(|n| intent(&format!("o{n:02}"), 1))
         .chain([intent("gone", 1)]);
     running.intents.send(many.collect()).await.unwrap();
     sleep(Duration::from_secs(1)).await;
-    assert_eq!(home.written.lock().unwrap().len(), 20);
-    assert_eq!(home.most.load(Ordering::SeqCst), 3);
+    assert_eq!(writer.written.lock().unwrap().len(), 20);
+    assert_eq!(writer.most.load(Ordering::SeqCst), 3);
     assert_eq!(running.stats.written.load(Ordering::Relaxed), 20);
     assert_eq!(running.stats.dropped.load(Ordering::Relaxed), 1);
     running.stop.send(true).unwrap();
@@ -139,16 +139,16 @@ async fn all_statuses_are_written_with_bounded_concurrency() {
 
 #[tokio::test(start_paused = true)]
 async fn a_failed_write_is_retried_until_it_succeeds_or_is_replaced() {
-    let home = Home::default();
-    home.failures.store(5, Ordering::SeqCst);
-    let running = start("me", &home, Always);
+    let writer = FakeWriter::default();
+    writer.failures.store(5, Ordering::SeqCst);
+    let running = start("me", &writer, Always);
     sleep(Duration::from_millis(1)).await;
     running.intents.send(vec![intent("a", 1)]).await.unwrap();
     sleep(Duration::from_millis(200)).await;
-    assert_eq!(home.written(), "");
+    assert_eq!(writer.written(), "");
     running.intents.send(vec![intent("a", 2)]).await.unwrap();
     sleep(Duration::from_secs(60)).await;
-    assert_eq!(home.written(), "a[2]", "the replaced intent must not be written");
+    assert_eq!(writer.written(), "a[2]", "the replaced intent must not be written");
     assert_eq!(running.stats.retried.load(Ordering::Relaxed), 5);
     drop(running.intents);
     drop(running.stop);
@@ -190,17 +190,17 @@ impl Lock for Shared {
 
 #[tokio::test(start_paused = true)]
 async fn only_the_leader_writes_and_the_next_one_takes_over() {
-    let (home, lock) = (Home::default(), Shared::default());
-    let first = start("first", &home, lock.clone());
+    let (writer, lock) = (FakeWriter::default(), Shared::default());
+    let first = start("first", &writer, lock.clone());
     sleep(Duration::from_secs(1)).await;
-    let second = start("second", &home, lock.clone());
+    let second = start("second", &writer, lock.clone());
     sleep(Duration::from_secs(1)).await;
     assert_eq!(first.stats.leading.load(Ordering::Relaxed), 1);
     assert_eq!(second.stats.leading.load(Ordering::Relaxed), 0);
     first.intents.send(vec![intent("a", 1)]).await.unwrap();
     second.intents.send(vec![intent("b", 1)]).await.unwrap();
     sleep(Duration::from_secs(60)).await;
-    assert_eq!(home.written(), "a[1]", "the first replica must keep the lease");
+    assert_eq!(writer.written(), "a[1]", "the first replica must keep the lease");
 
     first.stop.send(true).unwrap();
     first.task.await.unwrap();
@@ -212,7 +212,7 @@ async fn only_the_leader_writes_and_the_next_one_takes_over() {
     );
     second.intents.send(vec![intent("b", 2)]).await.unwrap();
     sleep(Duration::from_secs(1)).await;
-    assert_eq!(home.written(), "a[1] b[2]");
+    assert_eq!(writer.written(), "a[1] b[2]");
 
     // A leader that cannot renew stops writing before another may lead.
     lock.away.store(true, Ordering::SeqCst);
@@ -223,7 +223,7 @@ async fn only_the_leader_writes_and_the_next_one_takes_over() {
     lock.away.store(false, Ordering::SeqCst);
     sleep(Duration::from_secs(10)).await;
     assert_eq!(second.stats.leading.load(Ordering::Relaxed), 1);
-    assert_eq!(home.written(), "a[1] b[2]");
+    assert_eq!(writer.written(), "a[1] b[2]");
     drop((second.intents, second.stop));
     second.task.await.unwrap();
 }
@@ -235,7 +235,6 @@ struct Stuck {
     ended: Arc<AtomicUsize>,
 }
 
-/// Counts its drops.
 struct CountDrop(Arc<AtomicUsize>);
 
 impl Drop for CountDrop {

@@ -238,7 +238,7 @@ async fn an_invalid_response_gets_a_nack_and_changes_nothing() {
             .diagnostics
             .values()
             .flatten()
-            .any(|said| said.message.contains("nameless"))
+            .any(|diagnostic| diagnostic.message.contains("nameless"))
     );
 }
 

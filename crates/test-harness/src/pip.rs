@@ -10,9 +10,7 @@ use crate::Error;
 pub(crate) struct Package<'a> {
     /// The part that needs it, for messages.
     pub(crate) part: &'static str,
-    /// Its name.
     pub(crate) name: &'static str,
-    /// Its version.
     pub(crate) version: &'static str,
     /// The lines of a requirements file with checksums: the package and its dependencies.
     pub(crate) requirements: &'a str,

@@ -7,11 +7,9 @@ use test_harness::run::Protocol;
 
 use super::images;
 
-/// The namespace of the shop.
 pub(super) const NAMESPACE: &str = "shop";
 /// The namespace of Rutter.
 pub(super) const SYSTEM: &str = "istio-system";
-/// The port of the shop.
 pub(super) const SHOP_PORT: u16 = 8080;
 /// The port on which the client publishes its counts. It is excluded from capture.
 pub(super) const COUNTS_PORT: u16 = 15020;

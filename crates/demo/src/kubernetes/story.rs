@@ -64,12 +64,12 @@ impl Story<'_> {
         self.promises
             .check(sidecars == 5, format!("5 pods are ready, {sidecars} with a sidecar"));
         let command = format!("-n {NAMESPACE} exec deployment/client -c app -- /usr/local/bin/rutter ask shop");
-        let said = self.stage.kubectl(self.screen, &command).await?;
-        let said: Value = serde_json::from_str(&said)?;
-        let (instance, server) = (said["instance"].as_str().unwrap_or_default(), &said["server"]);
+        let output = self.stage.kubectl(self.screen, &command).await?;
+        let response: Value = serde_json::from_str(&output)?;
+        let (instance, server) = (response["instance"].as_str().unwrap_or_default(), &response["server"]);
         self.screen
             .say(&format!("     answered by {instance} through {server}"));
-        let asked = said["asked"].as_object();
+        let asked = response["asked"].as_object();
         let added = asked.is_some_and(|headers| headers.contains_key("x-request-id"));
         let sent = self
             .stage
@@ -222,15 +222,15 @@ impl Story<'_> {
             "Reason: Programmed".to_owned(),
         ];
         let squeezed = |line: &str| line.split_whitespace().collect::<Vec<_>>().join(" ");
-        let told = || async {
-            let said = self.stage.quietly(&command).await.ok()?;
-            let lines: Vec<String> = said.lines().map(squeezed).collect();
-            wanted.iter().all(|line| lines.contains(line)).then_some(said)
+        let described = || async {
+            let output = self.stage.quietly(&command).await.ok()?;
+            let lines: Vec<String> = output.lines().map(squeezed).collect();
+            wanted.iter().all(|line| lines.contains(line)).then_some(output)
         };
-        let told = wait_for("the status of the VirtualService", PATIENCE, told).await;
-        let held = match &told {
-            Ok(said) => {
-                let status = said.lines().skip_while(|line| !line.starts_with("Status:"));
+        let described = wait_for("the status of the VirtualService", PATIENCE, described).await;
+        let held = match &described {
+            Ok(output) => {
+                let status = output.lines().skip_while(|line| !line.starts_with("Status:"));
                 let status = status.take_while(|line| !line.starts_with("Events:"));
                 status.for_each(|line| self.screen.say(&format!("       {line}")));
                 true

@@ -57,7 +57,6 @@ fn one(log: &Log, subject: Subject) -> AccessLog {
     }
 }
 
-/// A log with this name.
 fn log<M: Message + Name>(name: &str, config: &M) -> AccessLog {
     AccessLog {
         name: name.to_owned(),

@@ -37,7 +37,6 @@ pub(crate) struct Selection<'a> {
 /// The other networks, as a client sees them.
 #[derive(Clone, Copy)]
 pub(crate) struct Horizon<'a> {
-    /// The gateways of networks.
     pub(crate) gateways: &'a NetworkEntries,
     /// The client's network. If empty, it is unknown, and the gateways of all networks are used.
     pub(crate) network: &'a str,

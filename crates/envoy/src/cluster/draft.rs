@@ -48,7 +48,6 @@ impl Draft {
         self.cluster.cluster_discovery_type = Some(ClusterDiscoveryType::Type(discovery.into()));
     }
 
-    /// The discovery type.
     pub(crate) fn discovery(&self) -> DiscoveryType {
         match self.cluster.cluster_discovery_type {
             Some(ClusterDiscoveryType::Type(number)) => number.try_into().unwrap_or(DiscoveryType::Static),

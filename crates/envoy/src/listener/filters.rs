@@ -21,7 +21,6 @@ use crate::dns_cache;
 use crate::parts::any;
 use crate::route::sessions;
 
-/// A network filter by name.
 pub(crate) fn network_filter<M: Message + Name>(name: &str, config: &M) -> Filter {
     Filter {
         name: name.to_owned(),
@@ -61,7 +60,6 @@ pub(crate) fn http_filters(chain: &HttpChain, debug_headers: bool, metrics: Opti
     filters
 }
 
-/// An HTTP filter by name.
 pub(crate) fn http_filter<M: Message + Name>(name: &str, config: &M) -> HttpFilter {
     HttpFilter {
         name: name.to_owned(),

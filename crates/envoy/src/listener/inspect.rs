@@ -51,7 +51,7 @@ pub(crate) fn filters(spec: &ListenerSpec, mesh: &MeshConfig) -> Vec<ListenerFil
             ..Default::default()
         };
         let mut inspector = filter("envoy.filters.listener.tls_inspector", &config);
-        inspector.filter_disabled = elsewhere(spec);
+        inspector.filter_disabled = indifferent_to_tls(spec);
         filters.push(inspector);
     }
     if spec.http_inspector {
@@ -78,7 +78,7 @@ fn filter<M: Message + Name>(name: &str, config: &M) -> ListenerFilter {
 
 /// Matches connections for which TLS makes no difference. They are forwarded uninspected, so that a server that speaks
 /// first is not delayed.
-fn elsewhere(spec: &ListenerSpec) -> Option<Predicate> {
+fn indifferent_to_tls(spec: &ListenerSpec) -> Option<Predicate> {
     let mut ports: BTreeMap<u16, bool> = BTreeMap::new();
     let mut at_others = false;
     for chain in &spec.chains {

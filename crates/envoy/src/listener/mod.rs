@@ -44,7 +44,6 @@ fn derive_listeners(cx: &Reads<'_>, key: &Arc<ListenerSpec>) -> Option<Resource>
     Some(Resource::new(key.name.clone(), encode(key, &mesh.config, &telemetry)))
 }
 
-/// Encodes the listener.
 fn encode(spec: &ListenerSpec, mesh: &MeshConfig, telemetry: &Telemetry) -> Bytes {
     let (address, additional) = bound_to(&spec.bind, spec.quic);
     let direction = match spec.direction {

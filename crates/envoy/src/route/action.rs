@@ -196,7 +196,6 @@ fn apply_rewrite(action: &mut RouteAction, rewrite: &HttpRewrite) {
     }
 }
 
-/// The destinations of mirrored requests.
 fn mirrors(rule: &HttpRoute, destinations: &Destinations) -> Vec<RequestMirrorPolicy> {
     let old = rule.mirror.as_ref().map(|destination| {
         let share = match (&rule.mirror_percentage, rule.mirror_percent) {

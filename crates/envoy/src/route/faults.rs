@@ -32,7 +32,6 @@ const GRPC_CODES: [&str; 17] = [
     "UNAUTHENTICATED",
 ];
 
-/// The options of a route, by filter.
 pub(crate) fn filter_options(route: &HttpRoute) -> BTreeMap<String, Any> {
     let mut options = BTreeMap::new();
     if let Some(fault) = &route.fault {

@@ -128,7 +128,6 @@ impl Destinations {
         )
     }
 
-    /// The hash policies of a destination.
     pub(crate) fn hash(&self, destination: &Destination) -> Option<HashPolicy> {
         let port = u16::try_from(self.port_of(destination)).ok()?;
         self.hash_of(&destination.host, &destination.subset, port)

@@ -72,7 +72,7 @@ fn served(crd: &Value) -> Option<Served> {
 }
 
 /// Asks the server which of these kinds it serves. `None` if it does not answer.
-pub(crate) async fn asked(client: &Client, definitions: Vec<&'static Definition>) -> Option<Crds> {
+pub(crate) async fn discover(client: &Client, definitions: Vec<&'static Definition>) -> Option<Crds> {
     let mut crds = Crds::default();
     let groups = client.list_api_groups().await.ok()?;
     for definition in definitions.into_iter().filter(|definition| !definition.builtin) {

@@ -13,7 +13,6 @@ use super::slim::Keep;
 pub(crate) struct Raw {
     /// The namespace; empty for cluster-scoped kinds.
     pub(crate) namespace: Arc<str>,
-    /// The name.
     pub(crate) name: Arc<str>,
     /// `metadata.resourceVersion`.
     pub(crate) version: String,

@@ -20,7 +20,6 @@ const PAGE: usize = 500;
 /// The timeout for the start of a response, and for the next part of a list.
 const ANSWER: Duration = Duration::from_secs(30);
 
-/// The error of a request.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub(crate) enum RequestError {
     /// The server cannot be reached, or the connection broke.
@@ -163,8 +162,8 @@ impl Resource {
             .and_then(|value| value.to_str().ok())
             .and_then(|text| text.parse().ok());
         let bytes = gather(response.into_body()).await.unwrap_or_default();
-        let said: serde_json::Value = serde_json::from_slice(&bytes).unwrap_or_default();
-        let message = said["message"].as_str().unwrap_or("no reason given").to_owned();
+        let body: serde_json::Value = serde_json::from_slice(&bytes).unwrap_or_default();
+        let message = body["message"].as_str().unwrap_or("no reason given").to_owned();
         Err(classify(status.as_u16().into(), message, wait.map(Duration::from_secs)))
     }
 }

@@ -41,7 +41,6 @@ pub(super) const VERSIONS: TableDefinition<'_, &[u8], &[u8]> = TableDefinition::
 const DELETED: u8 = 0;
 const OBJECT: u8 = 1;
 
-/// Encodes a key.
 pub(super) fn encode_key(key: &Key) -> Vec<u8> {
     let parts = [&key.resource.group, &key.resource.plural, &key.namespace, &key.name];
     parts.map(|part| part.as_bytes()).join(&0)
@@ -63,7 +62,6 @@ pub(super) fn split_place(place: &[u8]) -> Option<(&[u8], Revision)> {
     (*zero == 0).then_some((key, u64::from_be_bytes(*revision)))
 }
 
-/// Decodes a key.
 pub(super) fn decode_key(encoded: &[u8]) -> Option<Key> {
     let parts = encoded.split(|byte| *byte == 0).map(std::str::from_utf8);
     let parts: Vec<&str> = parts.collect::<Result<_, _>>().ok()?;
@@ -119,14 +117,12 @@ impl Entry<'_> {
         Some(Entry { time, json })
     }
 
-    /// The object.
     pub(super) fn object(&self, key: &Key, revision: Revision) -> Result<Option<Stored>, crate::Error> {
         let json = self.json.map(Bytes::copy_from_slice);
         json.map(|json| Stored::from_json(key.clone(), revision, json))
             .transpose()
     }
 
-    /// The version.
     pub(super) fn version(&self, key: &Key, revision: Revision) -> Result<Version, crate::Error> {
         Ok(Version {
             revision,

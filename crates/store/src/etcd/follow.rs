@@ -21,7 +21,6 @@ const REQUESTS: usize = 2;
 const FIRST_WAIT: Duration = Duration::from_millis(20);
 const LONGEST_WAIT: Duration = Duration::from_secs(2);
 
-/// Watches a scope after a revision.
 pub(super) async fn watch(shared: Arc<Shared>, scope: &Scope, after: Revision) -> Result<Watch, Error> {
     if *shared.client.closing().borrow() {
         return Err(Error::Closed);

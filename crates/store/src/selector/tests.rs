@@ -164,7 +164,6 @@ proptest! {
         prop_assert_eq!(others, !selected);
     }
 
-    /// Field values survive escaping.
     #[test]
     fn field_values_survive_escaping(value in "[a,=\\\\ü]{0,12}") {
         let selector = FieldSelector::equal("spec.x", &value);

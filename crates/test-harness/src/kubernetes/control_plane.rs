@@ -186,8 +186,8 @@ impl ControlPlane {
         if output.status.success() {
             return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
         }
-        let said = String::from_utf8_lossy(&output.stderr).into_owned();
-        Err(format!("kubectl {}: {}", arguments.join(" "), said.trim()).into())
+        let error = String::from_utf8_lossy(&output.stderr).into_owned();
+        Err(format!("kubectl {}: {}", arguments.join(" "), error.trim()).into())
     }
 
     /// Sends one request to the API as the administrator. Cheaper than `kubectl` for frequent requests.

@@ -129,6 +129,6 @@ fn missing_rights() -> Option<String> {
     tried.into_iter().find_map(|(what, command)| {
         let output = Command::new("sh").args(["-c", &command]).output().ok()?;
         let error = String::from_utf8_lossy(&output.stderr).trim().to_owned();
-        (!output.status.success()).then(|| format!("a node needs {what}, which cannot be made here: {said}"))
+        (!output.status.success()).then(|| format!("a node needs {what}, which cannot be made here: {error}"))
     })
 }

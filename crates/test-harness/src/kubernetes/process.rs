@@ -123,7 +123,6 @@ impl Process {
         self.lock().take();
     }
 
-    /// The path of the log.
     pub(super) fn log(&self) -> PathBuf {
         self.dir.join("logs").join(format!("{}.log", self.name))
     }

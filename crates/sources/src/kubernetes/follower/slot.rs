@@ -25,7 +25,6 @@ pub(super) struct KindWatch {
     pub(super) table: Table,
 }
 
-/// An auxiliary watch.
 #[derive(Default)]
 pub(super) struct AuxiliaryWatch {
     pub(super) progress: Progress,
