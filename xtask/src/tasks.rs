@@ -123,7 +123,6 @@ pub(crate) fn docs() -> Result<()> {
     Ok(())
 }
 
-/// Runs a benchmark.
 pub(crate) fn bench(arguments: &[String]) -> Result<()> {
     match arguments.first().map(String::as_str) {
         Some("flow") => run(cargo(&["bench", "--package", "flow"]).args(&arguments[1..])),

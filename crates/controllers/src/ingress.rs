@@ -123,7 +123,6 @@ impl IngressStatuses {
         self.gateway_nodes().next().is_some()
     }
 
-    /// The nodes of the gateway's pods.
     fn gateway_nodes(&self) -> impl Iterator<Item = &Node> {
         let wanted = gateway_label(&self.mesh);
         let selected = move |labels: &StringMap| labels.get(LABEL) == Some(&wanted);

@@ -17,9 +17,7 @@ pub(super) struct Manifest {
     plural: Option<&'static str>,
     /// The kind on a command line, such as `virtualservice`.
     pub(super) singular: &'static str,
-    /// The name of the object.
     pub(super) name: String,
-    /// The YAML text.
     pub(super) text: String,
 }
 
@@ -37,7 +35,6 @@ impl Manifest {
         }
     }
 
-    /// The API path.
     pub(super) fn path(&self) -> String {
         let namespace = format!("namespaces/{NAMESPACE}");
         match self.plural {

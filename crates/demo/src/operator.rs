@@ -44,7 +44,6 @@ impl Operator {
         Ok(())
     }
 
-    /// Sends the request.
     pub(super) async fn perform(&self, step: Step) -> Result<()> {
         self.client.request_text(step.request).await?;
         Ok(())
@@ -79,7 +78,6 @@ impl Operator {
         })
     }
 
-    /// The deletion of an object.
     pub(super) fn delete(&self, manifest: &Manifest) -> Result<Step> {
         Ok(Step {
             request: request(Method::DELETE, &manifest.path(), "application/json", Vec::new())?,
@@ -87,7 +85,6 @@ impl Operator {
         })
     }
 
-    /// Reads an object.
     pub(super) async fn get(&self, manifest: &Manifest) -> Result<Value> {
         let request = request(Method::GET, &manifest.path(), "application/json", Vec::new())?;
         Ok(serde_json::from_str(&self.client.request_text(request).await?)?)

@@ -25,7 +25,6 @@ impl Promises {
         }
     }
 
-    /// Records the time that a change took.
     pub(super) fn change_took(&mut self, latency: Duration) {
         self.latencies.push(latency);
     }

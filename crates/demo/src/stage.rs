@@ -13,12 +13,10 @@ use super::screen::Screen;
 
 /// The requests per second through each proxy.
 const RATE: u32 = 200;
-/// The connections to each proxy.
 const CONNECTIONS: u32 = 8;
 /// The timeout of a change.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// All running parts.
 pub(super) struct Stage {
     pub(super) control: Control,
     pub(super) sidecar: Envoy,
@@ -168,7 +166,6 @@ impl Stage {
         Ok(Changed { took, command })
     }
 
-    /// The instance of this name.
     pub(super) fn backend(&self, name: &str) -> Result<&Backend> {
         Ok(self
             .backends

@@ -103,7 +103,6 @@ fn identity() -> String {
     format!("{}_{}", hostname(), uuid::Uuid::new_v4())
 }
 
-/// The host name.
 pub(super) fn hostname() -> String {
     rustix::system::uname().nodename().to_string_lossy().into_owned()
 }

@@ -36,7 +36,6 @@ pub(super) struct Source {
     pub(super) remote: bool,
 }
 
-/// Options of the intake.
 pub(super) struct Options {
     pub(super) pilot: WorldHandle,
     /// The configuration served to other control planes.

@@ -119,7 +119,6 @@ impl Lock for StoreLock {
     }
 }
 
-/// A new lease object.
 fn fresh() -> Value {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let now = Timestamp::from_unix(i64::try_from(now.as_secs()).unwrap_or(i64::MAX));

@@ -77,7 +77,6 @@ fn completed(table: &Resource, hosts: &[Resource]) -> Resource {
 }
 
 impl Dump {
-    /// The dump as JSON.
     pub(crate) fn into_json(self) -> Value {
         Value::Object(Map::from_iter([(
             "configs".into(),

@@ -17,12 +17,9 @@ use xds::Rope;
 /// The length of a message's prefix: the compression flag and the length.
 const PREFIX_BYTES: usize = 5;
 
-/// A gRPC status.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Status {
-    /// The status code.
     pub(crate) code: u32,
-    /// The error message.
     pub(crate) message: String,
 }
 

@@ -65,7 +65,6 @@ impl Replicas {
         peer.shares.into_keys().collect()
     }
 
-    /// Removes all replicas.
     pub(crate) fn clear(&mut self) {
         self.0.clear();
     }

@@ -8,7 +8,6 @@ use proptest::prelude::*;
 
 const PEM: &str = "-----BEGIN CERTIFICATE-----\nMA==\n-----END CERTIFICATE-----\n";
 
-/// The ConfigMaps of a cluster.
 #[derive(Default)]
 struct Cluster {
     maps: BTreeMap<Arc<str>, Found>,

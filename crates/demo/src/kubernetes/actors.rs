@@ -14,7 +14,6 @@ use super::manifests::{COUNTS_PORT, SHOP_PORT};
 
 /// The client's requests per second.
 const RATE: u32 = 150;
-/// The client's connections.
 const CONNECTIONS: u32 = 8;
 /// The shop's delay per request, in milliseconds, so that some requests are pending whenever a pod ends.
 const THOUGHT: &str = "20";
@@ -22,7 +21,6 @@ const THOUGHT: &str = "20";
 /// The names of [`commands`].
 pub(crate) const COMMANDS: [&str; 3] = ["shop", "client", "ask"];
 
-/// The command lines of the programs.
 pub(crate) fn commands() -> [Command; 3] {
     let word = |name: &'static str| Arg::new(name).required(true);
     [
@@ -33,7 +31,6 @@ pub(crate) fn commands() -> [Command; 3] {
     .map(|command| command.hide(true))
 }
 
-/// Runs one of the programs.
 pub(crate) async fn act(name: &str, matches: &ArgMatches) -> Result<()> {
     let given = |name: &str| matches.get_one::<String>(name).cloned().unwrap_or_default();
     match name {

@@ -8,7 +8,6 @@ use test_harness::run::Protocol;
 use super::images;
 
 pub(super) const NAMESPACE: &str = "shop";
-/// The namespace of Rutter.
 pub(super) const SYSTEM: &str = "istio-system";
 pub(super) const SHOP_PORT: u16 = 8080;
 /// The port on which the client publishes its counts. It is excluded from capture.
@@ -53,7 +52,6 @@ pub(super) fn shop(version: &str, replicas: u32, addresses: Addresses) -> String
     deployment(&name, "shop", version, replicas, &command, SHOP_PORT, addresses)
 }
 
-/// The manifest of the client.
 pub(super) fn client(addresses: Addresses) -> String {
     let command = "/usr/local/bin/rutter, client, shop";
     deployment("client", "client", "v1", 1, command, COUNTS_PORT, addresses)

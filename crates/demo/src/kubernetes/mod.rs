@@ -24,9 +24,7 @@ use super::screen::Screen;
 
 /// The options of the command line.
 pub(super) struct Choice {
-    /// The Envoy of the sidecars.
     pub(super) envoy: PathBuf,
-    /// The variant of the xDS protocol.
     pub(super) protocol: Protocol,
     /// Whether to run without pauses for a viewer.
     pub(super) once: bool,

@@ -9,13 +9,11 @@ use serde_json::Value;
 pub(super) struct Pod {
     pub(super) name: String,
     pub(super) ip: Option<IpAddr>,
-    /// Whether the pod is terminating.
     pub(super) ending: bool,
     /// Its containers that keep running, including sidecars.
     pub(super) containers: BTreeMap<String, Container>,
 }
 
-/// A container of a pod.
 pub(super) struct Container {
     /// The container ID, which changes when the container restarts.
     pub(super) id: String,

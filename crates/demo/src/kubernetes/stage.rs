@@ -110,7 +110,6 @@ impl Stage {
         self.quietly(command).await
     }
 
-    /// Runs kubectl.
     pub(super) async fn quietly(&self, command: &str) -> Result<String> {
         self.plane.kubectl(&command.split(' ').collect::<Vec<_>>(), "").await
     }
@@ -139,7 +138,6 @@ impl Stage {
         Ok(took)
     }
 
-    /// The counts of the client so far.
     pub(super) async fn counts(&self) -> Result<Counts> {
         let address = SocketAddr::new(self.client, COUNTS_PORT);
         let counts = || async { read_counts(address).await.ok() };

@@ -10,7 +10,6 @@ use settings::Settings;
 
 /// The path of the token of a pod's service account.
 const TOKEN: &str = "/var/run/secrets/kubernetes.io/serviceaccount/token";
-/// The connect timeout.
 const CONNECT: Duration = Duration::from_secs(10);
 
 /// Whether this process runs in a pod with access to the Kubernetes API.

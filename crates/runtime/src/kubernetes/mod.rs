@@ -165,7 +165,6 @@ fn identity(settings: &Settings) -> String {
     format!("{name}_{}", uuid::Uuid::new_v4())
 }
 
-/// The options of the source.
 fn options(settings: &Settings, client: Client, address: &str) -> Options {
     let revision = settings.revision.as_str();
     let name = match revision {
@@ -192,7 +191,6 @@ fn options(settings: &Settings, client: Client, address: &str) -> Options {
     }
 }
 
-/// The kinds to read.
 fn kinds(settings: &Settings) -> Kinds {
     let imports = if settings.mcs_host.0 {
         ""

@@ -20,7 +20,6 @@ use crate::store_status::{definition, keep_conditions};
 
 /// The maximum size of a response.
 const LARGEST_ANSWER: usize = 16 << 20;
-/// The field manager.
 const MANAGER: &str = "rutter";
 
 /// Writes statuses through the Kubernetes API.
@@ -29,7 +28,6 @@ pub(crate) struct StatusWriter {
 }
 
 impl StatusWriter {
-    /// Creates a writer with this client.
     pub(crate) fn new(client: Client) -> StatusWriter {
         StatusWriter { client }
     }

@@ -11,7 +11,6 @@ const RESOURCES: u8 = 2 << 3 | 2;
 /// The message type for arbitrary JSON.
 const STRUCT: &str = "google.protobuf.Struct";
 
-/// Converts an object to a resource.
 pub(super) fn resource(object: &AnyObject) -> Any {
     if let AnyObject::MeshConfig(mesh) = object {
         return packed("istio.mesh.v1alpha1.MeshConfig", &mesh.spec.to_json());

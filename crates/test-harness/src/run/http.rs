@@ -98,7 +98,6 @@ pub async fn get(address: SocketAddr, path: &str, headers: &[(&str, &str)]) -> R
     send(address, Method::GET, path, headers).await
 }
 
-/// Builds a request.
 pub(crate) fn request(
     address: SocketAddr,
     method: Method,

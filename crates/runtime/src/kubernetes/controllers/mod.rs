@@ -137,7 +137,6 @@ impl Context {
         }
     }
 
-    /// The context for another cluster.
     fn for_remote_cluster(&self, client: &Client, stopped: watch::Receiver<bool>) -> Context {
         Context {
             client: client.clone(),

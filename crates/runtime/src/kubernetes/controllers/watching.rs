@@ -29,7 +29,6 @@ pub(in crate::kubernetes) enum Seen {
     Failing {
         /// The reason, as text.
         why: String,
-        /// Whether the API denied access.
         denied: bool,
     },
 }
