@@ -28,8 +28,8 @@ pub(crate) fn outbound(host: &str, port: u16, hash: Option<&HashPolicy>, mesh: &
 
 /// The route table of an inbound chain, with one route to the application.
 ///
-/// A request that was reset before it reached the application is retried, except for gRPC, whose streams cannot be
-/// retried.
+/// A request that was reset before it reached the application is retried. This does not suit gRPC streams, so `grpc`
+/// disables it.
 pub(crate) fn inbound_table(cluster: &str, port: u16, operation: &str, grpc: bool) -> RouteConfiguration {
     let mut action = to_cluster(cluster.to_owned());
     action.timeout = Some(seconds(0));

@@ -146,8 +146,8 @@ fn derive_route_configs(cx: &Reads<'_>, key: &(Arc<RouteAudience>, Arc<str>)) ->
 }
 
 flow::rule! {
-    /// Encoded route tables whose virtual hosts are sent over VHDS. A table without virtual hosts has no VHDS source,
-    /// because Envoy would wait for it.
+    /// Encoded route tables whose virtual hosts are sent over VHDS. A table without virtual hosts has no VHDS source, so
+    /// that Envoy waits for nothing.
     pub RouteShells: (Arc<RouteAudience>, Arc<str>) => Resource = "route configurations without virtual hosts", derive_route_shells;
 }
 
