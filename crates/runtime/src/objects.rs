@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn what_rutter_writes_means_nothing_and_what_others_write_does() {
+    fn only_changes_by_others_count_as_changes() {
         let bare = stored(1, json!({"spec": {"hosts": ["a"]}}));
         let written = json!({"proxies": {"running": 1}, "conditions": [], "observedGeneration": 1});
         let counted = stored(2, json!({"spec": {"hosts": ["a"]}, "status": written}));
@@ -281,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn an_observation_says_which_object_it_is() {
+    fn an_observation_identifies_its_object() {
         let now = stored(
             1,
             json!({"metadata": {"uid": "u", "generation": 3}, "status": {"proxies": {}}}),

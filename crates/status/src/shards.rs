@@ -13,7 +13,7 @@ use crate::{Counts, Nack, ReplicaCounts, SkippedPatch};
 /// The number of shards.
 pub const SHARDS: usize = 32;
 /// The approximate limit of NACK messages in one shard, in bytes. etcd rejects objects above 1.5 MiB.
-const WORDS: usize = 512 << 10;
+const NACK_BYTES: usize = 512 << 10;
 
 /// The counts of this replica, and which shards have to be written.
 #[derive(Default)]
@@ -80,7 +80,7 @@ fn place(key: &ObjectKey) -> usize {
 fn written(part: &BTreeMap<ObjectKey, ReplicaCounts>) -> Value {
     let words = |share: &ReplicaCounts| usize::from(share.counts.nack.is_some()) + share.counts.unmade.len();
     let nacks: usize = part.values().map(words).sum();
-    let limit = (WORDS / nacks.max(1) / 2).clamp(32, TEXT);
+    let limit = (NACK_BYTES / nacks.max(1) / 2).clamp(32, TEXT);
     let shares: Vec<Value> = part.iter().map(|(key, share)| one(key, share, limit)).collect();
     json!({"metadata": {}, "shares": shares})
 }

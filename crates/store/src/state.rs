@@ -9,7 +9,6 @@ use crate::prepared::{Prepared, Step};
 use crate::ring::{Batch, Ring};
 use crate::{At, Change, Committed, Continue, Error, GroupResource, Key, Limits, List, Query, Revision, Scope, Stored};
 
-/// Namespace and name.
 type Name = (Arc<str>, Arc<str>);
 /// The objects of one type.
 type Objects = BTreeMap<Name, Stored>;

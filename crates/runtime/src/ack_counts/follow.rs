@@ -1,6 +1,7 @@
-//! Reads the counts of other replicas, and detects replicas that are gone.
+//! Reads the counts of other replicas, and evicts replicas without a heartbeat.
 //!
-//! The clocks of replicas need not agree: a replica whose objects have not changed for a while, by the leader's clock, is gone.
+//! The clocks of replicas need not agree: a replica is evicted when its objects have not changed for [`GONE`], by the
+//! leader's clock.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -75,26 +76,26 @@ impl<C: Counter> Reader<'_, C> {
             return true;
         }
         if self.seen.insert(replica.clone(), Instant::now()).is_some() {
-            return self.tell(object).await;
+            return self.report(object).await;
         }
         // The replica is new, or was evicted too early.
         let all = self.cache.list(&resource());
         for object in all.iter().filter(|object| object.key.namespace == *replica) {
-            if !self.tell(object).await {
+            if !self.report(object).await {
                 return false;
             }
         }
         true
     }
 
-    /// Reports an object. The heartbeat counts as an empty shard, so that a replica without counts is known too.
-    async fn tell(&mut self, object: &Stored) -> bool {
-        let said = ReplicaUpdate::Reported {
+    /// Applies an object. The heartbeat counts as an empty shard, so that a replica without counts is known too.
+    async fn report(&mut self, object: &Stored) -> bool {
+        let update = ReplicaUpdate::Reported {
             replica: object.key.namespace.clone(),
             shard: object.key.name.clone(),
             shares: read_shard(&object.value()),
         };
-        self.counter.apply(said).await
+        self.counter.apply(update).await
     }
 
     async fn gone(&mut self, store: &Arc<dyn Store>, object: &Stored) -> bool {
@@ -110,12 +111,12 @@ impl<C: Counter> Reader<'_, C> {
         if !self.seen.contains_key(replica) {
             return true;
         }
-        let said = ReplicaUpdate::Reported {
+        let update = ReplicaUpdate::Reported {
             replica: replica.clone(),
             shard: object.key.name.clone(),
             shares: BTreeMap::new(),
         };
-        self.counter.apply(said).await
+        self.counter.apply(update).await
     }
 
     /// Evicts replicas without a recent heartbeat.

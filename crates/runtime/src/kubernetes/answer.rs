@@ -1,14 +1,14 @@
-//! What requests to the API and its answers have in common, whoever writes.
+//! Helpers for requests to the Kubernetes API and their responses.
 
 use std::time::Duration;
 
 use http::{HeaderMap, StatusCode, header};
 use serde_json::Value;
 
-/// No longer is waited because a server asks for it.
+/// The maximum wait for a server that sends `Retry-After`.
 const LONGEST_WAIT: Duration = Duration::from_secs(30);
 
-/// The path of an object below the server; without a namespace for kinds of the whole cluster.
+/// The path of an object below the server. Cluster-scoped kinds have no namespace.
 pub(super) fn object_path(group: &str, api_version: &str, namespace: &str, plural: &str, name: &str) -> String {
     let root = if group.is_empty() { "api" } else { "apis" };
     match namespace.is_empty() {
@@ -17,7 +17,7 @@ pub(super) fn object_path(group: &str, api_version: &str, namespace: &str, plura
     }
 }
 
-/// Waits for as long as a server that is busy or failing asks for (`Retry-After` in seconds), up to a limit.
+/// Waits for the time that an overloaded or failing server asks for (`Retry-After` in seconds), up to a limit.
 pub(super) async fn wait_as_asked(status: StatusCode, headers: &HeaderMap) {
     let seconds = headers.get(header::RETRY_AFTER).and_then(|value| value.to_str().ok());
     let seconds = seconds.and_then(|text| text.parse().ok()).map(Duration::from_secs);
@@ -26,12 +26,12 @@ pub(super) async fn wait_as_asked(status: StatusCode, headers: &HeaderMap) {
     }
 }
 
-/// Whether a server is busy or failing.
+/// Whether the server is overloaded or failing.
 pub(super) fn is_overwhelmed(status: StatusCode) -> bool {
     status == StatusCode::TOO_MANY_REQUESTS || status.is_server_error()
 }
 
-/// Why a server refuses, in its own words.
+/// The server's error message.
 pub(super) fn message(answer: &Value) -> &str {
     answer["message"].as_str().unwrap_or("no reason given")
 }

@@ -1,4 +1,4 @@
-//! Views: exact differences, gaps, slow subscribers.
+//! Caches: exact differences, gaps, slow subscribers.
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
@@ -65,10 +65,10 @@ async fn lines(subscription: &mut Subscription, count: usize) -> Vec<String> {
     lines
 }
 
-/// A store that can be taken away and exchanged.
+/// A store that can be made unavailable and exchanged.
 #[derive(Default)]
 struct Switch {
-    /// None: away.
+    /// `None` while unavailable.
     store: Mutex<Option<Memory>>,
 }
 
@@ -81,7 +81,7 @@ impl Switch {
             .ok_or_else(|| Error::Unavailable("away".to_owned()))
     }
 
-    /// Puts another store in, or none; what watched the old one is cut off.
+    /// Replaces the store, or makes it unavailable. Watches of the old one end.
     async fn set(&self, store: Option<Memory>) {
         let old = std::mem::replace(&mut *self.store.lock().expect("a lock"), store);
         if let Some(old) = old {
@@ -119,7 +119,7 @@ impl Store for Switch {
 }
 
 #[tokio::test]
-async fn a_view_follows_and_tells() {
+async fn a_cache_follows_the_store_and_emits_events() {
     let store = Arc::new(Memory::default());
     put(&*store, key("a"), 1).await;
     put(&*store, Key::new(GroupResource::new("", "nodes"), "", "n"), 9).await;
@@ -143,11 +143,11 @@ async fn a_view_follows_and_tells() {
     assert_eq!(cache.status(), Status::Stopped);
     assert!(!cache.reached(newest + 1).await);
     assert!(cache.subscribe(&pods()).next().await.is_none());
-    assert_eq!(cache.list(&pods()).len(), 1, "what was seen last stays");
+    assert_eq!(cache.list(&pods()).len(), 1, "the last copy is kept");
 }
 
 #[tokio::test(start_paused = true)]
-async fn chosen_types_only() {
+async fn only_the_selected_types_are_cached() {
     let store = Arc::new(Memory::default());
     let node = Key::new(GroupResource::new("", "nodes"), "", "n");
     put(&*store, key("a"), 1).await;
@@ -166,7 +166,7 @@ async fn chosen_types_only() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn after_a_gap_the_differences_are_told() {
+async fn after_a_gap_the_differences_are_emitted() {
     let switch = Arc::new(Switch::default());
     let cache = Cache::start(switch.clone(), Options::default());
     let first = Memory::default();
@@ -185,7 +185,7 @@ async fn after_a_gap_the_differences_are_told() {
         .wait_for(|status| matches!(status, Status::Stale(_)))
         .await
         .expect("stale");
-    // Another store, which is behind: as from a backup.
+    // Another store with a lower revision, as from a backup.
     let second = Memory::default();
     put(&second, key("same"), 1).await;
     put(&second, key("changed"), 4).await;
@@ -197,7 +197,7 @@ async fn after_a_gap_the_differences_are_told() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_was_compacted_meanwhile_is_listed() {
+async fn after_a_compaction_the_objects_are_relisted() {
     let limits = Limits {
         ring_revisions: 2,
         ..Limits::default()
@@ -206,7 +206,7 @@ async fn what_was_compacted_meanwhile_is_listed() {
     let cache = Cache::start(store.clone(), Options::default());
     assert!(cache.synced().await);
     let mut subscription = cache.subscribe(&pods());
-    // The task does not run in between: this is a single thread, and a memory's commit does not wait.
+    // The task does not run meanwhile: the runtime has one thread, and commits in memory do not wait.
     for n in 0..10 {
         put(&*store, key("a"), n).await;
     }
@@ -215,7 +215,7 @@ async fn what_was_compacted_meanwhile_is_listed() {
 }
 
 #[tokio::test]
-async fn a_slow_subscriber_begins_again() {
+async fn a_slow_subscriber_restarts() {
     let store = Arc::new(Memory::default());
     let cache = Cache::start(
         store.clone(),

@@ -1,4 +1,4 @@
-//! Objects of one kind, read and followed.
+//! Lists and watches objects of one kind.
 
 use std::collections::BTreeSet;
 use std::pin::pin;
@@ -13,28 +13,28 @@ use kube::runtime::watcher;
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
-/// The first wait before another attempt, and the longest.
+/// The initial and the maximum backoff.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(15);
 
-/// What is seen. It has no `Debug`: some of it is secret.
+/// An event of a watch. It has no `Debug`, because objects may be secret.
 pub(in crate::kubernetes) enum Seen {
-    /// An object is so.
-    There(Value),
-    /// An object is gone; of it there is at least the name.
-    Gone(Value),
-    /// Everything that there is has been told.
-    Everything,
-    /// It cannot be read now.
+    /// An object was added or changed.
+    Applied(Value),
+    /// An object was deleted. It may have only its name and namespace.
+    Deleted(Value),
+    /// The initial list, or a relist, is complete.
+    Synced,
+    /// The kind cannot be read.
     Failing {
-        /// Why, in words.
+        /// The reason, as text.
         why: String,
-        /// The API says that we may not.
         denied: bool,
     },
 }
 
-/// Tells what there is, and what changes, until nobody listens. What went while nothing could be read is told as gone.
+/// Lists and watches until the receiver is dropped. Objects that were deleted during an interruption are reported as
+/// deleted.
 pub(in crate::kubernetes) async fn follow(
     client: Client,
     watched: Watched,
@@ -60,7 +60,7 @@ pub(in crate::kubernetes) async fn follow(
     while let Some(event) = stream.next().await {
         let seen = match event {
             Ok(event) => {
-                // The beginning of an attempt is no success yet.
+                // The start of an attempt does not count as success.
                 if !matches!(event, watcher::Event::Init) {
                     (failing, pauses) = (false, 0);
                 }
@@ -71,26 +71,26 @@ pub(in crate::kubernetes) async fn follow(
                     }
                     watcher::Event::InitApply(object) | watcher::Event::Apply(object) => {
                         known.insert(name(&object));
-                        vec![Seen::There(value(&object))]
+                        vec![Seen::Applied(value(&object))]
                     }
                     watcher::Event::Delete(object) => {
                         known.remove(&name(&object));
-                        vec![Seen::Gone(value(&object))]
+                        vec![Seen::Deleted(value(&object))]
                     }
                     watcher::Event::InitDone => {
                         let gone = std::mem::take(&mut before)
                             .into_iter()
                             .filter(|name| !known.contains(name));
                         let gone = gone.map(|(namespace, name)| {
-                            Seen::Gone(json!({"metadata": {"namespace": namespace, "name": name}}))
+                            Seen::Deleted(json!({"metadata": {"namespace": namespace, "name": name}}))
                         });
-                        gone.chain([Seen::Everything]).collect()
+                        gone.chain([Seen::Synced]).collect()
                     }
                 }
             }
             Err(error) => {
-                let said = std::mem::replace(&mut failing, true);
-                if !said {
+                let reported = std::mem::replace(&mut failing, true);
+                if !reported {
                     tracing::warn!(%error, kind, "a controller cannot read what it needs; it tries again");
                     let seen = Seen::Failing {
                         why: error.to_string(),
@@ -113,13 +113,13 @@ pub(in crate::kubernetes) async fn follow(
     }
 }
 
-/// How long it is waited after so many attempts that failed: twice as long each time. (The watcher's own back-off begins
-/// anew with each attempt.)
+/// The backoff after this many failed attempts: it doubles each time. (The watcher's own backoff restarts with each
+/// attempt.)
 fn pause(attempts: u32) -> Duration {
     FIRST_PAUSE.saturating_mul(1 << attempts.min(16)).min(LONGEST_PAUSE)
 }
 
-/// Whether the API says that we may not read.
+/// Whether the API denied access.
 fn is_denied(error: &watcher::Error) -> bool {
     match error {
         watcher::Error::InitialListFailed(error)
@@ -138,7 +138,7 @@ fn name(object: &DynamicObject) -> (String, String) {
     )
 }
 
-/// The object as JSON, without what nobody here reads and what makes it large.
+/// The object as JSON without `managedFields`, which are large and not read here.
 fn value(object: &DynamicObject) -> Value {
     let mut value = serde_json::to_value(object).unwrap_or_default();
     if let Some(meta) = value.get_mut("metadata").and_then(Value::as_object_mut) {
