@@ -72,7 +72,7 @@ async fn captured(protocol: Protocol) -> Result<()> {
 
 /// One after the other: both use the same namespace.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_an_application_sends_and_receives_goes_through_its_proxy() {
+async fn captured_traffic_passes_the_proxy_in_both_directions() {
     for protocol in [Protocol::Sotw, Protocol::Delta] {
         captured(protocol)
             .await

@@ -59,7 +59,7 @@ async fn endpoints_come(plane: &ControlPlane, space: &Namespace<'_>) -> Result<(
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_controllers_make_endpoints() {
+async fn the_endpoint_slice_controller_runs() {
     let test = async {
         let plane = shared().await?;
         let space = Namespace::create(plane, "endpoints").await?;
@@ -69,7 +69,7 @@ async fn the_controllers_make_endpoints() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn our_kinds_are_served() {
+async fn the_crds_of_rutter_are_served() {
     let test = async {
         let space = Namespace::create(shared_with_crds().await?, "kinds").await?;
         let rule = "\
@@ -87,7 +87,7 @@ spec: { host: reviews }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_user_may_do_what_it_is_granted() {
+async fn a_user_has_the_granted_permissions() {
     let test = async {
         let plane = shared().await?;
         let space = Namespace::create(plane, "users").await?;
@@ -157,7 +157,7 @@ async fn over_failures() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn it_comes_back_from_failures() {
+async fn the_test_cluster_recovers_from_failures() {
     over_failures().await.unwrap_or_else(|error| panic!("{error}"));
 }
 
@@ -167,7 +167,7 @@ fn runs(pid: u32) -> bool {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn nothing_is_left_of_it() {
+async fn a_cluster_leaves_nothing_behind() {
     let test = async {
         let plane = ControlPlane::start(Settings::default()).await?;
         let (pids, kubeconfig) = (plane.pids(), plane.kubeconfig());
@@ -219,6 +219,6 @@ async fn over_a_kill() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn nothing_is_left_when_its_owner_is_killed() {
+async fn a_cluster_ends_when_the_test_is_killed() {
     over_a_kill().await.unwrap_or_else(|error| panic!("{error}"));
 }

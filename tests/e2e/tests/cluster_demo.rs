@@ -26,7 +26,7 @@ const PROMISES: [&str; 13] = [
 ];
 
 #[tokio::test]
-async fn every_promise_of_the_demo_in_a_cluster_holds() {
+async fn the_kubernetes_demo_succeeds() {
     if let Some(missing) = test_harness::kubernetes::missing() {
         eprintln!("skipped: {missing}");
         return;

@@ -86,7 +86,7 @@ fn objects(text: &str) -> Vec<AnyObject> {
 const EACH: &str = include_str!("data/each-kind.yaml");
 
 #[tokio::test]
-async fn every_kind_arrives_as_it_was() {
+async fn every_kind_is_transferred_unchanged() {
     let given = objects(EACH);
     let configuration = Configuration::new();
     configuration.apply(&change(&given, &[]));
@@ -129,7 +129,7 @@ async fn every_kind_arrives_as_it_was() {
 }
 
 #[tokio::test]
-async fn changes_are_pushed_exactly_and_the_end_is_told() {
+async fn only_changed_objects_are_sent_to_other_control_planes() {
     let entry = |name: &str, host: &str| {
         objects(&format!(
             "apiVersion: networking.istio.io/v1\nkind: ServiceEntry\nmetadata: {{name: {name}, namespace: default}}\nspec:\n  hosts: [{host}]\n  ports: [{{number: 80, name: http, protocol: HTTP}}]\n  resolution: DNS\n"

@@ -65,7 +65,7 @@ async fn field(plane: &ControlPlane, object: &[&str], path: &str, fits: impl Fn(
 }
 
 #[tokio::test]
-async fn controllers_write_with_the_rights_of_the_chart_and_one_at_a_time() {
+async fn controllers_write_with_the_permissions_of_the_chart_under_one_leader() {
     let directory = tempfile::tempdir().unwrap();
     let (plane, kubeconfig) = installed(directory.path()).await.unwrap();
     let mut first = replica(&kubeconfig, "one").await.unwrap();

@@ -7,7 +7,7 @@ use e2e::{demo_binary, envoy_binary};
 use tokio::process::Command;
 
 #[tokio::test]
-async fn every_promise_of_the_demo_holds() {
+async fn the_demo_succeeds() {
     let output = Command::new(demo_binary())
         .args(["--once", "--envoy"])
         .arg(envoy_binary())

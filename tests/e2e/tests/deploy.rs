@@ -73,7 +73,7 @@ fn without_manager(mut objects: BTreeMap<String, Value>) -> BTreeMap<String, Val
 }
 
 #[test]
-fn helm_and_the_command_make_the_same() {
+fn helm_and_rutter_manifest_render_the_same_objects() {
     let helm = test_harness::helm(&mut |line| eprintln!("{line}")).unwrap_or_else(|error| panic!("{error}"));
     let sets: [&[&str]; 3] = [
         &[],
@@ -115,7 +115,7 @@ fn helm_and_the_command_make_the_same() {
 }
 
 #[test]
-fn the_definitions_of_kinds_are_those_of_the_chart() {
+fn the_chart_contains_the_crds_of_this_build() {
     let whole = manifest(&[]);
     let mut bare = manifest(&["--skip-crds"]);
     bare.extend(objects(&std::fs::read(chart().join("crds/crds.yaml")).unwrap()));
@@ -182,7 +182,7 @@ fn needed(untaint: bool, exports: bool, credentials: bool) -> BTreeSet<(String, 
 }
 
 #[test]
-fn the_role_has_the_rights_that_the_program_needs_and_no_other() {
+fn the_role_has_exactly_the_needed_permissions() {
     for (untaint, exports, credentials) in [
         (false, false, false),
         (true, false, false),
@@ -243,7 +243,7 @@ fn needed_by_others(exports: bool, certificates: bool) -> BTreeSet<(String, Stri
 }
 
 #[test]
-fn the_readers_role_has_the_rights_that_other_clusters_need_and_no_other() {
+fn the_reader_role_has_exactly_the_needed_permissions() {
     for (exports, certificates) in [(false, false), (true, false), (false, true)] {
         let (exported, remote) = (
             format!("env.ENABLE_MCS_AUTO_EXPORT={exports}"),
@@ -263,7 +263,7 @@ fn the_readers_role_has_the_rights_that_other_clusters_need_and_no_other() {
 
 /// The base of the image (`deploy/Containerfile`) has the C library and what compilers bring, and no other libraries.
 #[test]
-fn the_program_needs_no_library_that_its_image_lacks() {
+fn the_image_contains_all_libraries_of_the_program() {
     const THERE: [&str; 3] = ["libc", "libm", "libgcc_s"];
     let listed = succeed(Command::new("ldd").arg(rutter_binary())).stdout;
     let listed = String::from_utf8(listed).unwrap();
@@ -279,7 +279,7 @@ fn the_program_needs_no_library_that_its_image_lacks() {
 }
 
 #[tokio::test]
-async fn a_real_api_server_takes_every_object() {
+async fn an_api_server_accepts_every_object_of_the_manifest() {
     let cluster = ControlPlane::start(Settings::default()).await.unwrap();
     let kubeconfig = cluster.kubeconfig();
     let apply = |manifest: &[u8], flags: &[&str]| {

@@ -268,7 +268,7 @@ both_libraries! {
 }
 
 #[tokio::test]
-async fn a_server_takes_its_listener_from_the_control_plane() -> Result<()> {
+async fn a_grpc_server_gets_its_listener_over_xds() -> Result<()> {
     let shop = Shop::start(go(), &format!("[{{ {} }}]", to("v1"))).await?;
     let mut server = Application::start(&shop.probe, "serve-xds", "mine", Some(&shop.bootstrap))?;
     let port = server.port().await?;

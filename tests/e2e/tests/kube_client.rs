@@ -169,6 +169,6 @@ async fn over_a_restart() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn watcher_reflector_and_controller_miss_nothing_over_a_restart() {
+async fn kube_watchers_miss_no_event_over_a_restart() {
     over_a_restart().await.unwrap_or_else(|error| panic!("{error}"));
 }

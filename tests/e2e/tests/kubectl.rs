@@ -87,7 +87,7 @@ async fn play_all(flags: impl Fn(usize) -> Vec<String>) -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn scripts_over_the_embedded_store() {
+async fn kubectl_scripts_with_the_embedded_store() {
     let played = play_all(|_| Vec::new()).await;
     played.unwrap_or_else(|error| panic!("{error}"));
 }
@@ -104,12 +104,12 @@ async fn over_etcd() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn scripts_over_etcd() {
+async fn kubectl_scripts_with_etcd() {
     over_etcd().await.unwrap_or_else(|error| panic!("{error}"));
 }
 
 #[test]
-fn every_difference_is_explained() {
+fn every_difference_from_a_kubernetes_api_server_has_a_reason() {
     let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/reference/api.md");
     let page = std::fs::read_to_string(page).unwrap();
     for script in scripts() {
@@ -164,6 +164,6 @@ fn empty(shell: &Shell) -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn scripts_over_kubernetes() {
+async fn kubectl_scripts_with_kubernetes() {
     over_kubernetes().await.unwrap_or_else(|error| panic!("{error}"));
 }

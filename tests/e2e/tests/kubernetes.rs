@@ -43,7 +43,7 @@ async fn read_and_told() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn objects_are_read_and_their_statuses_written() {
+async fn objects_are_read_and_statuses_written() {
     read_and_told().await.unwrap_or_else(|error| panic!("{error}"));
 }
 
@@ -78,7 +78,7 @@ async fn settings() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_mesh_is_configured_by_a_config_map() {
+async fn the_config_map_istio_is_the_mesh_configuration() {
     settings().await.unwrap_or_else(|error| panic!("{error}"));
 }
 
@@ -119,6 +119,6 @@ async fn denied() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_kind_that_may_not_be_read_blocks_nobody() {
+async fn a_kind_without_permission_does_not_block_the_start() {
     denied().await.unwrap_or_else(|error| panic!("{error}"));
 }

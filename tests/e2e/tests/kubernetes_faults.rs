@@ -220,7 +220,7 @@ async fn undefined(
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn after_each_fault_the_world_is_that_of_a_fresh_list() {
+async fn after_each_failure_the_state_equals_a_fresh_list() {
     faults().await.unwrap_or_else(|error| panic!("{error}"));
 }
 
@@ -268,6 +268,6 @@ async fn without_server() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_snapshot_is_served_while_the_server_is_away() {
+async fn a_snapshot_is_served_while_the_api_server_is_unavailable() {
     without_server().await.unwrap_or_else(|error| panic!("{error}"));
 }

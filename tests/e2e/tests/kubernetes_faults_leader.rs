@@ -144,7 +144,7 @@ async fn hand_over() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn two_replicas_serve_the_same_and_one_writes() {
+async fn two_replicas_serve_equal_resources_and_one_writes() {
     hand_over().await.unwrap_or_else(|error| panic!("{error}"));
 }
 
@@ -198,7 +198,7 @@ async fn cut_off() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_write_of_a_leader_that_lost_its_lease_overwrites_nothing() {
+async fn a_late_write_of_a_former_leader_overwrites_nothing() {
     cut_off().await.unwrap_or_else(|error| panic!("{error}"));
 }
 
@@ -281,6 +281,6 @@ fn hours_ahead(time: &str) -> Result<i64> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_clock_that_jumps_changes_nothing() {
+async fn a_clock_jump_has_no_effect() {
     jumps().await.unwrap_or_else(|error| panic!("{error}"));
 }

@@ -116,7 +116,7 @@ async fn storm(seed: u64) -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_storm_breaks_no_proxy() {
+async fn many_connection_failures_break_no_stream() {
     let seed = std::env::var("RUTTER_SEED").ok().and_then(|text| text.parse().ok());
     storm(seed.unwrap_or(20_261_121))
         .await
@@ -155,7 +155,7 @@ async fn too_old() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_changed_before_too_old_is_told_at_once() {
+async fn changes_in_a_gap_before_410_are_applied_at_once() {
     too_old().await.unwrap_or_else(|error| panic!("{error}"));
 }
 
@@ -188,7 +188,7 @@ async fn slow() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_slow_server_is_waited_for() {
+async fn a_slow_api_server_is_waited_for() {
     slow().await.unwrap_or_else(|error| panic!("{error}"));
 }
 
@@ -207,7 +207,7 @@ async fn busy() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_busy_server_takes_nothing_away() {
+async fn a_server_that_answers_429_removes_no_objects() {
     busy().await.unwrap_or_else(|error| panic!("{error}"));
 }
 
@@ -265,6 +265,6 @@ async fn denied() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_kind_that_may_not_be_read_any_more_stays_as_it_was() {
+async fn objects_stay_in_effect_after_permission_is_revoked() {
     denied().await.unwrap_or_else(|error| panic!("{error}"));
 }

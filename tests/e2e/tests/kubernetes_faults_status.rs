@@ -70,7 +70,7 @@ async fn invalid() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_object_that_is_not_valid_says_so() {
+async fn an_invalid_object_gets_a_status() {
     invalid().await.unwrap_or_else(|error| panic!("{error}"));
 }
 
@@ -157,14 +157,14 @@ async fn shared(kind: &str, lax: bool) -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn conditions_of_others_stay() {
+async fn conditions_of_other_writers_are_kept() {
     shared("WorkloadEntry", false)
         .await
         .unwrap_or_else(|error| panic!("{error}"));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn conditions_of_others_stay_where_the_list_is_one_value() {
+async fn conditions_of_other_writers_are_kept_in_atomic_lists() {
     shared("WorkloadGroup", true)
         .await
         .unwrap_or_else(|error| panic!("{error}"));

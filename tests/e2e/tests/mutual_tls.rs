@@ -149,7 +149,7 @@ async fn other_protocols() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn tcp_and_grpc_are_secured_as_http_is() {
+async fn tcp_and_grpc_use_mutual_tls() {
     other_protocols().await.unwrap_or_else(|error| panic!("{error}"));
 }
 
@@ -199,6 +199,6 @@ async fn between_networks() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn other_networks_are_reached_through_gateways_that_do_not_look_into_it() {
+async fn network_gateways_pass_mutual_tls_through() {
     between_networks().await.unwrap_or_else(|error| panic!("{error}"));
 }

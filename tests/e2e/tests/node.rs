@@ -133,7 +133,7 @@ async fn pods_answer() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn pods_answer_through_their_service() {
+async fn pods_are_reachable_through_their_service() {
     pods_answer().await.unwrap_or_else(|error| panic!("{error}"));
 }
 
@@ -169,6 +169,6 @@ async fn node_goes() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn nothing_is_left_of_a_node() {
+async fn a_node_leaves_nothing_behind() {
     node_goes().await.unwrap_or_else(|error| panic!("{error}"));
 }

@@ -133,7 +133,7 @@ async fn either_may_go() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn replicas_share_a_store_and_take_over_from_each_other() {
+async fn replicas_share_a_store_and_fail_over() {
     either_may_go().await.unwrap_or_else(|error| panic!("{error}"));
 }
 
@@ -174,6 +174,6 @@ async fn all_proxies_count() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_status_counts_the_proxies_of_all_replicas() {
+async fn statuses_count_the_proxies_of_all_replicas() {
     all_proxies_count().await.unwrap_or_else(|error| panic!("{error}"));
 }

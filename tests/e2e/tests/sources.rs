@@ -143,7 +143,7 @@ async fn over_xds() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn another_control_plane_is_followed_over_its_restart() {
+async fn an_xds_source_survives_a_restart_of_its_server() {
     over_xds().await.unwrap_or_else(|error| panic!("{error}"));
 }
 
@@ -183,7 +183,7 @@ async fn precedence() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_store_holds_before_files_and_both_are_followed() {
+async fn the_store_takes_precedence_over_files() {
     precedence().await.unwrap_or_else(|error| panic!("{error}"));
 }
 
@@ -217,6 +217,6 @@ async fn over_kubernetes() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_kubernetes_api_is_followed_over_its_restart() {
+async fn a_kubernetes_source_survives_a_restart_of_the_api_server() {
     over_kubernetes().await.unwrap_or_else(|error| panic!("{error}"));
 }

@@ -110,7 +110,7 @@ async fn condition(kubeconfig: &Path, name: &str, condition: &str) -> Result<Str
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_object_learns_what_goes_before_it_and_when_that_is_over() {
+async fn the_conflicted_condition_appears_and_disappears() {
     overruled().await.unwrap_or_else(|error| panic!("{error}"));
 }
 

@@ -242,7 +242,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn keys_and_paths_are_those_of_an_api_server() -> Result<()> {
+    fn keys_and_paths_equal_those_of_kubernetes() -> Result<()> {
         let service = json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "a", "namespace": "n"}});
         assert_eq!(stored_at(&service)?, "/registry/services/specs/n/a");
         assert_eq!(path_of(&service, true)?, "/api/v1/namespaces/n/services/a");

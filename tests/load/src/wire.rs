@@ -156,7 +156,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_written_is_read() {
+    fn written_fields_can_be_read() {
         let mut message = BytesMut::new();
         put(&mut message, 1, b"one");
         put(&mut message, 300, &[7; 200]);
@@ -167,13 +167,13 @@ mod tests {
     }
 
     #[test]
-    fn numbers_are_skipped_and_rubbish_ends_it() {
+    fn numbers_are_skipped_and_invalid_bytes_end_the_message() {
         let message = [0x08, 0x96, 0x01, 0x12, 0x01, b'x', 0x12, 0xff];
         assert_eq!(fields(&message).collect::<Vec<_>>(), [(2, &b"x"[..])]);
     }
 
     #[test]
-    fn a_route_name_is_found_in_a_listener() {
+    fn the_route_name_of_a_listener_is_found() {
         let nest = |path: &[(u64, &[u8])]| {
             let mut out = BytesMut::new();
             path.iter().for_each(|(number, value)| put(&mut out, *number, value));

@@ -155,7 +155,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reads_and_prints_the_same() {
+    fn a_parsed_file_prints_unchanged() {
         let text = "=== about\nWords.\n=== show client EDS outbound|80||a | endpoints[].x, y\n- 1\n";
         let sections = parse(text).unwrap();
         assert_eq!(print(&sections), text);
@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn refuses_what_it_does_not_know() {
+    fn unknown_sections_are_rejected() {
         assert!(parse("=== nonsense\n").unwrap_err().to_string().contains("line 1"));
         assert!(parse("words\n").is_err());
     }

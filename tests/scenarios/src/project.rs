@@ -51,7 +51,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn walks_lists() {
+    fn paths_traverse_lists() {
         let value = json!({"a": [{"b": 1}, {"b": 2}, {"c": 3}], "d": {"e": "x"}});
         assert_eq!(project(&value, &["a[].b".into()]), json!([1, 2]));
         assert_eq!(project(&value, &["d.e".into()]), json!("x"));

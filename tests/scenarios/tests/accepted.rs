@@ -4,7 +4,7 @@
 use scenarios::judge::Evidence;
 
 #[tokio::test]
-async fn envoy_accepts_all_that_scenarios_yield() {
+async fn envoy_accepts_all_resources_of_scenarios() {
     let mut evidence = Evidence::default();
     for file in scenarios::files().unwrap() {
         evidence.join(scenarios::run::collect(&file).unwrap());

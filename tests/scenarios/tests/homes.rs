@@ -5,21 +5,21 @@ use scenarios::all_in;
 use scenarios::homes::{Files, Servers};
 
 #[test]
-fn from_files() -> Result<()> {
+fn scenarios_from_files() -> Result<()> {
     all_in(&mut Files::new()?)
 }
 
 #[test]
-fn from_the_embedded_store() -> Result<()> {
+fn scenarios_from_the_embedded_store() -> Result<()> {
     all_in(&mut Servers::store()?)
 }
 
 #[test]
-fn from_its_api() -> Result<()> {
+fn scenarios_from_the_api() -> Result<()> {
     all_in(&mut Servers::api()?)
 }
 
 #[test]
-fn from_kubernetes() -> Result<()> {
+fn scenarios_from_kubernetes() -> Result<()> {
     all_in(&mut Servers::kubernetes()?)
 }

@@ -19,7 +19,7 @@ fn seeds() -> Vec<u64> {
 }
 
 #[tokio::test]
-async fn envoy_accepts_what_is_made_of_random_objects() {
+async fn envoy_accepts_resources_derived_from_random_objects() {
     let seeds = seeds();
     if let [seed] = seeds[..] {
         random::objects(seed).iter().for_each(|object| eprintln!("{object}"));

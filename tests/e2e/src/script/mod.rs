@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_printed_is_compared() {
+    fn outputs_are_compared() {
         let file = tempfile::NamedTempFile::new().unwrap();
         std::fs::write(file.path(), TEXT).unwrap();
         assert_eq!(play(file.path(), &shell()), Ok(()));
@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_explained_is_wrong() {
+    fn unexplained_outputs_fail() {
         let file = tempfile::NamedTempFile::new().unwrap();
         std::fs::write(file.path(), "$ echo a\nb\n@ rutter: unexplained\na\n").unwrap();
         let rutter = Against {

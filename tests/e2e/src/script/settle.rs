@@ -51,7 +51,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_pattern_is_one() {
+    fn every_pattern_is_valid() {
         for (pattern, _) in CHANGING {
             Regex::new(pattern).unwrap();
         }
@@ -59,7 +59,7 @@ mod tests {
     }
 
     #[test]
-    fn what_changes_is_taken_out() {
+    fn variable_parts_are_replaced() {
         let text =
             "a   5s   x\n\nuid: 0e6f0bd2-1c2b-4b56-8f1c-5a5b6e8d2a10\nresourceVersion: \"12\"\n2026-01-02T03:04:05Z\n";
         assert_eq!(

@@ -181,7 +181,7 @@ mod tests {
     };
 
     #[test]
-    fn a_script_is_read_and_written() {
+    fn scripts_are_parsed_and_printed() {
         let steps = read(TEXT).unwrap();
         assert_eq!(steps.len(), 2);
         assert_eq!(steps[0].input, "a\n\nb\n");
@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_output_that_holds_is_expected() {
+    fn the_last_output_whose_condition_holds_is_expected() {
         let steps = read(TEXT).unwrap();
         assert_eq!(steps[0].expected(Against::RULE).text, "a\nb\n");
         assert_eq!(steps[0].expected(RUTTER).text, "c\n");
@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn what_differs_is_recorded_beside_the_rule() {
+    fn different_outputs_are_recorded_with_their_condition() {
         let mut step = read("$ a\nb\n").unwrap().remove(0);
         step.record(RUTTER, "b\n");
         assert_eq!(step.outputs.len(), 1);

@@ -65,6 +65,6 @@ async fn away() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_cluster_that_is_away_holds_nobody_up() {
+async fn an_unavailable_cluster_delays_the_start_for_a_limited_time() {
     away().await.unwrap_or_else(|error| panic!("{error}"));
 }

@@ -153,7 +153,7 @@ async fn changed(rutter: &Rutter, home: &ControlPlane, east: &ControlPlane, west
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn clusters_come_change_fail_and_go() {
+async fn clusters_are_added_changed_and_removed_at_runtime() {
     life().await.unwrap_or_else(|error| panic!("{error}"));
 }
 
@@ -188,6 +188,6 @@ async fn files() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn kubeconfigs_may_be_files() {
+async fn kubeconfigs_can_be_read_from_a_directory() {
     files().await.unwrap_or_else(|error| panic!("{error}"));
 }

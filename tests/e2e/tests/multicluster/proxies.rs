@@ -72,7 +72,7 @@ async fn answered() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn endpoints_of_two_clusters_answer_a_proxy() {
+async fn requests_reach_endpoints_in_two_clusters() {
     answered().await.unwrap_or_else(|error| panic!("{error}"));
 }
 
@@ -140,7 +140,7 @@ async fn networks() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn another_network_is_reached_through_its_gateway() {
+async fn endpoints_in_another_network_are_reached_through_its_gateway() {
     networks().await.unwrap_or_else(|error| panic!("{error}"));
 }
 
@@ -180,6 +180,6 @@ async fn shared() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_not_exported_stays_in_its_cluster() {
+async fn endpoints_of_unexported_services_stay_in_their_cluster() {
     shared().await.unwrap_or_else(|error| panic!("{error}"));
 }

@@ -69,7 +69,7 @@ async fn exported() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn services_are_exported_in_every_cluster() {
+async fn service_exports_are_created_in_every_cluster() {
     exported().await.unwrap_or_else(|error| panic!("{error}"));
 }
 
@@ -121,6 +121,6 @@ async fn external() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_control_plane_outside_of_its_clusters_writes_where_it_is_asked_to() {
+async fn an_external_control_plane_writes_in_annotated_clusters() {
     external().await.unwrap_or_else(|error| panic!("{error}"));
 }

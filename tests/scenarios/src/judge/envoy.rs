@@ -190,7 +190,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_and_words_are_read() {
+    fn envoy_errors_are_parsed() {
         let words = " Error adding/updating cluster(s) judged-000003: no such thing, judged-000005: nor\nthis\n";
         let found = read(words);
         assert_eq!(found[&3], "no such thing");

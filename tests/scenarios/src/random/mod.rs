@@ -119,7 +119,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_same_seed_makes_the_same_objects_and_they_are_odd() {
+    fn equal_seeds_generate_equal_objects() {
         assert_eq!(objects(7), objects(7));
         assert_ne!(objects(7), objects(8));
         let size: usize = (0..20).flat_map(objects).map(|object| object.to_string().len()).sum();
