@@ -1,4 +1,4 @@
-//! The test cluster itself: a real control plane, killed, started again and set back.
+//! The test cluster itself: a real control plane that is killed, restarted and restored.
 #![allow(clippy::unwrap_used, clippy::print_stdout)]
 
 use std::path::Path;
@@ -13,7 +13,7 @@ use tokio::io::{AsyncBufReadExt as _, BufReader};
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A Service and a pod that it selects, on a node; all written by hand: nothing runs it.
+/// A Service and a pod that it selects on a node, without a running container.
 const SERVICE: &str = "\
 apiVersion: v1
 kind: Node
@@ -151,7 +151,7 @@ async fn over_failures() -> Result<()> {
 
     plane.restore(&snapshot).await?;
     assert_eq!(names(&plane).await?, "configmap/first\n");
-    // The controllers have not lost their way.
+    // The controllers continue to work.
     let space = Namespace::create(&plane, "after").await?;
     endpoints_come(&plane, &space).await
 }
@@ -161,7 +161,7 @@ async fn the_test_cluster_recovers_from_failures() {
     over_failures().await.unwrap_or_else(|error| panic!("{error}"));
 }
 
-/// Whether a process of this number runs.
+/// Whether a process with this id runs.
 fn runs(pid: u32) -> bool {
     std::fs::read(format!("/proc/{pid}/cmdline")).is_ok_and(|command| !command.is_empty())
 }
@@ -181,7 +181,7 @@ async fn a_cluster_leaves_nothing_behind() {
     test.await.unwrap_or_else(|error| panic!("{error}"));
 }
 
-/// Named in the environment of a copy of this program: that copy starts a control plane, says where, and waits.
+/// Named in the environment of a copy of this program: the copy starts a control plane, prints its address, and waits.
 const HELD: &str = "RUTTER_TEST_HOLD";
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

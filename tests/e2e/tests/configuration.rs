@@ -1,6 +1,6 @@
-//! Configuration from one control plane to another: the server's side and the xDS source over a real socket.
+//! Configuration from one control plane to another: the server and the xDS source over a real socket.
 
-// The helpers of a test fail it where they cannot go on.
+// The helpers fail the test if they cannot continue.
 #![allow(clippy::unwrap_used)]
 
 use std::time::Duration;
@@ -82,7 +82,7 @@ fn objects(text: &str) -> Vec<AnyObject> {
     parsed.objects
 }
 
-/// One of each kind that travels, each with a field of its own.
+/// One object of each transferred kind, each with a field of its own.
 const EACH: &str = include_str!("data/each-kind.yaml");
 
 #[tokio::test]
@@ -119,7 +119,7 @@ async fn every_kind_is_transferred_unchanged() {
         (&*mesh.spec.root_namespace, mesh.spec.connect_timeout),
         ("mesh", Duration::from_secs(10))
     );
-    // Networks are each control plane's own affair, as with Istio.
+    // MeshNetworks are not transferred, as with Istio.
     let missing: Vec<_> = Kind::ALL
         .iter()
         .filter(|kind| **kind != Kind::MeshNetworks)
@@ -145,7 +145,7 @@ async fn only_changed_objects_are_sent_to_other_control_planes() {
     configuration.apply(&change(&entry("a", "x.com"), &[b[0].key()]));
     let received = next(&mut changes).await;
     assert_eq!((received.upserts.len(), received.deletes), (1, [b[0].key()].into()));
-    // Kinds that travel not at all change nothing, and the next change is seen.
+    // A change of a kind that is not transferred sends nothing, and the next change arrives.
     configuration.apply(&change(
         &objects("apiVersion: v1\nkind: Namespace\nmetadata: {name: n}\n"),
         &[],

@@ -1,4 +1,4 @@
-//! The tools of these tests measure what they say they do.
+//! Tests of the test harness.
 
 use std::time::Duration;
 

@@ -1,7 +1,7 @@
-//! `rutter serve --store kubernetes` on a real Kubernetes API server: what it reads, what it writes, and what it says of
-//! what it may not read.
+//! `rutter serve --store kubernetes` with a real Kubernetes API server: the objects that it reads and writes, and its
+//! reports about missing permissions.
 
-// The helpers of a test fail it where they cannot go on.
+// The helpers fail the test if they cannot continue.
 #![allow(clippy::unwrap_used)]
 
 use e2e::cluster::{Namespace, shared_with_crds};
@@ -15,7 +15,7 @@ fn route(hosts: &str) -> String {
     )
 }
 
-/// What is applied is in force, and `kubectl describe` tells what became of it.
+/// An applied object takes effect, and `kubectl describe` shows its status.
 async fn read_and_told() -> Result<()> {
     let plane = shared_with_crds().await?;
     let space = Namespace::create(plane, "told").await?;
@@ -32,7 +32,7 @@ async fn read_and_told() -> Result<()> {
         async move { wait_for(&format!("`{wanted}` in the status"), PATIENCE, told).await }
     };
     let text = described("the object is valid").await?;
-    // kubectl aligns what it prints.
+    // kubectl aligns its output.
     let words = text.split_whitespace().collect::<Vec<_>>().join(" ");
     let told = |what: &str| assert!(words.contains(what), "{what}: {text}");
     ["Reason: Accepted", "Observed Generation: 1", "Running: 0"]
@@ -47,7 +47,7 @@ async fn objects_are_read_and_statuses_written() {
     read_and_told().await.unwrap_or_else(|error| panic!("{error}"));
 }
 
-/// The mesh configuration of the ConfigMap, a bad one, and the namespaces that it selects.
+/// The mesh configuration in the ConfigMap, an invalid one, and the namespaces that it selects.
 async fn settings() -> Result<()> {
     let plane = shared_with_crds().await?;
     let home = Namespace::create(plane, "home").await?;
@@ -82,7 +82,7 @@ async fn the_config_map_istio_is_the_mesh_configuration() {
     settings().await.unwrap_or_else(|error| panic!("{error}"));
 }
 
-/// Rights for everything that is read, but for pods.
+/// Permissions for all kinds that are read except pods.
 const RIGHTS: &str = "\
 apiVersion: rbac.authorization.k8s.io/v1
 kind: ClusterRole
@@ -100,7 +100,8 @@ roleRef: { apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: without
 subjects: [{ apiGroup: rbac.authorization.k8s.io, kind: User, name: without-pods }]
 ";
 
-/// A kind that may not be read neither blocks the others nor readiness, and is read as soon as it may be.
+/// A kind without permission blocks neither other kinds nor readiness, and is read as soon as the permission is
+/// granted.
 async fn denied() -> Result<()> {
     let plane = shared_with_crds().await?;
     let space = Namespace::create(plane, "denied").await?;

@@ -1,4 +1,4 @@
-//! What happens when the service misbehaves: timeouts, retries, ejection.
+//! Failing services: timeouts, retries, ejection.
 
 use std::time::{Duration, Instant};
 

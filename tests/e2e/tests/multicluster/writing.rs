@@ -1,4 +1,4 @@
-//! What is written in several clusters.
+//! Writes in several clusters.
 
 use e2e::home::{PATIENCE, Rutter};
 use serde_json::Value;
@@ -6,8 +6,8 @@ use test_harness::run::{Result, wait_for};
 
 use super::mesh::{HOME, MESH, admin, apply, cart, cluster, endpoint, fits, found, has, installed, join, secret};
 
-/// With the rights that the chart gives, and joined by the command that users have: every service is exported in its own
-/// cluster, and one that is imported has the endpoints of all.
+/// With the permissions of the chart and clusters joined by the command line: every service is exported in its own
+/// cluster, and an imported service has the endpoints of all clusters.
 async fn exported() -> Result<()> {
     const AUTO: &[&str] = &["env.ENABLE_MCS_AUTO_EXPORT=true"];
     let (home, east) = tokio::try_join!(installed(AUTO), installed(AUTO))?;
@@ -73,7 +73,7 @@ async fn service_exports_are_created_in_every_cluster() {
     exported().await.unwrap_or_else(|error| panic!("{error}"));
 }
 
-/// A control plane that lives in one cluster, has its configuration in a second, and serves a third, too.
+/// A control plane that runs in one cluster, reads its configuration from a second, and also serves a third.
 async fn external() -> Result<()> {
     const PEM: &str = "-----BEGIN CERTIFICATE-----\nMA==\n-----END CERTIFICATE-----\n";
     let (own, home, east) = tokio::try_join!(cluster(), cluster(), cluster())?;
