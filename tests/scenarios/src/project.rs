@@ -2,10 +2,10 @@
 
 use serde_json::{Map, Value};
 
-/// The values at each path, keyed by path; the whole value where there are no paths.
+/// The values at each path, by path; the whole value if there are no paths.
 ///
-/// A path is field names joined by dots; `[]` after a name means every element of the list. A path that leads through
-/// lists gives a list of what was found.
+/// A path consists of field names separated by dots; `[]` after a name means every element of the list. A path through
+/// lists gives a list of values.
 pub fn project(value: &Value, paths: &[String]) -> Value {
     if paths.is_empty() {
         return value.clone();

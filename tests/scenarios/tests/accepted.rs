@@ -1,4 +1,4 @@
-//! A real Envoy takes every resource that any proxy of any scenario has at any time.
+//! A real Envoy accepts every resource that any proxy of any scenario has at any step.
 #![allow(clippy::unwrap_used)]
 
 use scenarios::judge::Evidence;

@@ -1,4 +1,4 @@
-//! The same scenarios, with their objects in files, in the embedded store, in its API and in that of a real Kubernetes.
+//! The same scenarios with their objects in files, in the embedded store, in its API and in a real Kubernetes API.
 
 use anyhow::Result;
 use scenarios::all_in;
