@@ -77,7 +77,7 @@ both_protocols! {
         for _ in 0..REQUESTS {
             let again = ask(at, given).await?;
             assert_eq!(again.header("x-instance"), first.header("x-instance"));
-            assert_eq!(again.header("set-cookie"), "", "who has one keeps it");
+            assert_eq!(again.header("set-cookie"), "", "a client with a cookie keeps it");
         }
         let mut seen = BTreeSet::new();
         for number in 0..REQUESTS {
@@ -86,7 +86,7 @@ both_protocols! {
             assert_eq!(ask(at, &cookie).await?.header("x-instance"), answer.header("x-instance"));
             seen.insert(answer.header("x-instance").to_owned());
         }
-        assert!(seen.len() > 1, "other cookies lead elsewhere: {seen:?}");
+        assert!(seen.len() > 1, "other cookies select other endpoints: {seen:?}");
 
         // Without a TTL, Envoy sets no cookie.
         mesh.config.put("rule.yaml", &rule(&cookie("")))?;
@@ -114,10 +114,10 @@ both_protocols! {
         let addresses = [&old, &new].map(|one| one.address().to_string());
         mesh.wait_for_endpoints(&envoy, &format!("outbound|{}||web.test", at.port()), &addresses).await?;
         let early = traffic.next(u64::from(RATE)).await?;
-        assert!(early.share("new") < 0.35, "it has just begun: {early:?}");
+        assert!(early.share("new") < 0.35, "the warm-up has just begun: {early:?}");
         traffic.next(window).await?;
         let late = traffic.next(u64::from(RATE)).await?;
-        assert!((0.45..0.55).contains(&late.share("new")), "it is warm: {late:?}");
+        assert!((0.45..0.55).contains(&late.share("new")), "the endpoint is warm: {late:?}");
         assert_eq!(traffic.stop().await.errors, 0);
     }
 }

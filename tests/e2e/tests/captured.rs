@@ -33,7 +33,7 @@ async fn scopes(pod: &Pod, near: &Backend, far: &Backend) -> Result<()> {
     for page in [&near_page, &far_page] {
         assert!(
             pod.fetch(page)?.starts_with("200 "),
-            "without a Sidecar all is in reach"
+            "without a Sidecar, all services are reachable"
         );
     }
     let only_near = "['./near.test.svc.cluster.local']";
@@ -46,7 +46,7 @@ async fn scopes(pod: &Pod, near: &Backend, far: &Backend) -> Result<()> {
     put(only_near, "ALLOW_ANY")?;
     // Passed through as TCP: no proxy adds a header.
     wait_for_page(pod, &unknown, "200 far None").await?;
-    assert_eq!(far.requests(), before + 1, "while it was out of reach nothing came");
+    assert_eq!(far.requests(), before + 1, "no request arrived while it was excluded");
     assert!(
         pod.envoy
             .stat("^cluster.PassthroughCluster.*upstream_cx_total$")
@@ -76,7 +76,7 @@ async fn databases(pod: &Pod, port: u16, databases: &[Backend; 2]) -> Result<()>
     assert_eq!(
         pod.envoy.stat(&cluster).await?,
         6,
-        "as the service, not as something unknown"
+        "as the service, not as an unknown destination"
     );
     // One instance is removed: its address becomes unknown and is blocked. The other one stays.
     let left = service("databases", "None", ("tcp", port, port), &[databases[0].address().ip()]);
@@ -105,7 +105,7 @@ async fn names(pod: &Pod, dns: &Dns, named: &[Backend; 2]) -> Result<()> {
     assert_eq!(
         pod.fetch_as(&dialled, &host("c.example.com"))?,
         "503 None envoy",
-        "there is no such name"
+        "the name does not exist"
     );
     assert!(dns.asked("c.example.com") > 0);
     // Another name does not match the service and is blocked.

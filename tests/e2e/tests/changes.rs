@@ -87,14 +87,14 @@ both_protocols! {
         shop.route(&to("v2")).await?;
         traffic.next(20).await?;
         let counts = traffic.next(200).await?;
-        assert!((counts.share("v2") - 1.0).abs() < f64::EPSILON, "the new control plane is heard: {counts:?}");
+        assert!((counts.share("v2") - 1.0).abs() < f64::EPSILON, "changes of the new control plane arrive: {counts:?}");
         let counts = traffic.stop().await;
         assert_eq!(counts.errors, 0, "{counts:?}");
     }
 
     async fn what_changed_while_the_control_plane_was_away_arrives_when_it_is_back(protocol) {
         let mut shop = Shop::start(protocol, &["v1", "v2"], &to("v1")).await?;
-        assert!(shop.mesh.control.stop().await?, "an orderly stop ends without an error");
+        assert!(shop.mesh.control.stop().await?, "a graceful stop ends without an error");
         assert_eq!(shop.get("/", &[]).await?.header("x-version"), "v1");
         let next = Backend::start("v2", "shop-late").await?;
         shop.enlist("v2", &next)?;
@@ -118,6 +118,6 @@ async fn updates(shop: &Shop) -> test_harness::run::Result<Vec<(String, u64)>> {
             "{applied}|^cluster_manager.cluster_(added|modified|removed)$|^cluster.outbound.*assignment_stale$"
         ))
         .await?;
-    assert!(stats.len() > 3, "Envoy counts what it applies: {stats:?}");
+    assert!(stats.len() > 3, "Envoy counts applied updates: {stats:?}");
     Ok(stats.into_iter().collect())
 }

@@ -84,7 +84,7 @@ async fn controllers_write_with_the_permissions_of_the_chart_under_one_leader() 
     untaint(&plane).await.unwrap();
 
     // The first replica stops and releases its Leases; the other one continues.
-    assert!(first.stop().await.unwrap(), "it ends in good order");
+    assert!(first.stop().await.unwrap(), "it stops gracefully");
     field(&plane, &lease, "/spec/holderIdentity", holder("two_"))
         .await
         .unwrap();

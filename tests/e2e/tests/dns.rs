@@ -121,7 +121,7 @@ both_protocols! {
         assert_eq!(version(address, &host("b.example.com")).await?, "two");
         assert_eq!((dns.asked("known.test"), dns.asked("c.example.com")), (0, 0));
         let answer = http::get(address, "/", &[("host", &host("c.example.com"))]).await?;
-        assert_eq!((answer.status.as_u16(), answer.header("x-version")), (503, ""), "there is no such name");
+        assert_eq!((answer.status.as_u16(), answer.header("x-version")), (503, ""), "the name does not exist");
         assert!(dns.asked("c.example.com") > 0);
         assert_eq!(backends.each_ref().map(Backend::requests), [1, 1]);
     }

@@ -200,7 +200,7 @@ async fn faults_are_injected_by_the_client_itself(probe: Probe) -> Result<()> {
     let mut client = shop.client("xds:///echo:7070")?;
     assert!(
         only(&client.calls(10, &[]).await?, "v1"),
-        "options of other filters do no harm"
+        "options of other filters are ignored"
     );
     let outcome = client.calls(10, &[("ask", "abort")]).await?;
     assert_eq!(outcome.errors.get("RESOURCE_EXHAUSTED"), Some(&10), "{outcome:?}");

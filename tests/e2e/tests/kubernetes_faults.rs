@@ -76,7 +76,7 @@ impl Proxies {
         self.are_connected().await?;
         for envoy in &self.envoys {
             let gone = "^(cluster_manager.cluster_removed|listener_manager.listener_removed)$";
-            assert_eq!(envoy.stat(gone).await?, 0, "nothing was taken away");
+            assert_eq!(envoy.stat(gone).await?, 0, "no resource was removed");
         }
         let counts = self.traffic.next(100).await?;
         let all = self.traffic.counts();
@@ -261,7 +261,7 @@ async fn without_server() -> Result<()> {
     space.apply(&private("marker", 8081)).await?;
     let marked = || async { proxy.holds("marker.example.com").then_some(()) };
     rutter.explained(wait_for("what is new", PATIENCE, marked).await)?;
-    assert_eq!(proxy.received(), received, "what is equal is not sent");
+    assert_eq!(proxy.received(), received, "unchanged resources are not sent");
     steady.move_to(2).await?;
     rutter.explained(proxy.settled(HOSTS, 2).await)?;
     rutter.is_as_new_to(&proxy, &plane, space.name()).await

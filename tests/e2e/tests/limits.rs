@@ -60,7 +60,7 @@ both_protocols! {
         };
         let (answers, ()) = tokio::try_join!(requests, service)?;
         let good = answers.iter().filter(|answer| answer.status == 200).count();
-        assert_eq!((good, instance.requests()), (1, 11), "one of ten is tried again");
+        assert_eq!((good, instance.requests()), (1, 11), "one of ten is retried");
     }
 
     async fn what_waits_for_a_connection_beyond_the_limit_is_refused(protocol) {

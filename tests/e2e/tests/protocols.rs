@@ -69,7 +69,7 @@ both_protocols! {
         let (mut two, head) = upgrade(&shop, "x-room: two\r\n").await?;
         assert!(head.starts_with("HTTP/1.1 101") && head.contains("x-version: v2"), "{head}");
         let long: Vec<u8> = (0..300_000_u32).map(|number| number as u8).collect();
-        assert!(echoed(&mut two, &long).await? == long, "what is longer than any buffer comes back whole");
+        assert!(echoed(&mut two, &long).await? == long, "data that exceeds all buffers is echoed completely");
         // A change of routes does not affect upgraded connections.
         shop.route(&format!("[{}]", to("v1", ""))).await?;
         assert_eq!(echoed(&mut two, b"still here").await?, b"still here");
@@ -113,7 +113,7 @@ both_protocols! {
         assert_eq!((answer.grpc_status(), answer.grpc_message(), two.requests()), (Some(0), &b"again"[..], before + 3));
         one.fail_next(1);
         let answer = client.call(HOST, "/shop.Stock/Get", &[], b"").await?;
-        assert_eq!((answer.status.as_u16(), answer.grpc_status()), (200, Some(14)), "not retried where nothing says so");
+        assert_eq!((answer.status.as_u16(), answer.grpc_status()), (200, Some(14)), "not retried without a rule");
         // Statuses that the rule does not list are not retried.
         let before = two.requests();
         let answer = client.call(HOST, "/shop.Cart/Get", &[("x-ask-grpc-status", "5")], b"").await?;

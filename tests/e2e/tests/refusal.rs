@@ -28,11 +28,11 @@ both_protocols! {
         let bad = to("v2", &format!(", match: [{{ uri: {{ regex: '{REGEX}' }} }}]"));
         shop.mesh.config.put("route.yaml", &e2e::virtual_service("[mesh]", &bad))?;
         shop.mesh.wait_for_syncz(WORDS, true).await?;
-        assert_eq!(rejects().await?, 1.0, "refused once, and not sent again and again");
+        assert_eq!(rejects().await?, 1.0, "rejected once, and not sent again");
         // The gauge has a line for each proxy that currently rejects configuration.
         let refusing = async || shop.mesh.control.metric(gauge, "client.test").await.unwrap_or(0.0);
         assert_eq!(refusing().await, 1.0);
-        assert_eq!(shop.get("/", &[]).await?.header("x-version"), "v1", "the last good route holds");
+        assert_eq!(shop.get("/", &[]).await?.header("x-version"), "v1", "the last valid route stays in effect");
 
         shop.route(&to("v2", "")).await?;
         shop.mesh.wait_for_syncz(WORDS, false).await?;

@@ -38,7 +38,7 @@ async fn exported() -> Result<()> {
     let mine = found(&east, &["serviceexport", "mine", "-n", "shop"]).await;
     assert!(
         mine.pointer("/metadata/ownerReferences").is_none(),
-        "what is there is left alone: {mine}"
+        "existing objects are not changed: {mine}"
     );
     let lease = ["lease", "istio-serviceexport-controller-election", "-n", "istio-system"];
     fits(&east, &lease, |lease| {
@@ -95,7 +95,7 @@ async fn external() -> Result<()> {
     let map = ["configmap", "istio-ca-root-cert", "-n", "shop"];
     let written = |map: &Value| map.pointer("/data/root-cert.pem") == Some(&PEM.into());
     rutter.explained(fits(&home, &map, written).await)?;
-    assert!(found(&east, &map).await.is_null(), "it did not ask for us");
+    assert!(found(&east, &map).await.is_null(), "the cluster has no annotation");
     east.kubectl(
         &[
             "annotate",
@@ -108,7 +108,7 @@ async fn external() -> Result<()> {
     .await?;
     rutter.explained(fits(&east, &map, written).await)?;
     assert!(found(&own, &map).await.is_null(), "it serves no workloads");
-    assert!(rutter.control.stop().await?, "it ends in good order");
+    assert!(rutter.control.stop().await?, "it stops gracefully");
     let lease = ["lease", "istio-namespace-controller-election", "-n", MESH];
     let free = |lease: &Value| {
         lease

@@ -123,6 +123,6 @@ mod tests {
         assert_eq!(objects(7), objects(7));
         assert_ne!(objects(7), objects(8));
         let size: usize = (0..20).flat_map(objects).map(|object| object.to_string().len()).sum();
-        assert!(size > 20 * OBJECTS * 300, "they hold next to nothing: {size} bytes");
+        assert!(size > 20 * OBJECTS * 300, "the objects are too small: {size} bytes");
     }
 }
