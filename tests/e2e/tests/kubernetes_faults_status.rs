@@ -65,7 +65,7 @@ async fn invalid() -> Result<()> {
     space.apply(&sidecar("[{ hosts: [nonsense] }]")).await?;
     let again = ["Reason: Invalid", "spec.egress[0].hosts[0]", "Observed Generation: 3"];
     let words = described(&space, &object, &again).await?;
-    assert!(words.contains("generation 2"), "the generation in effect is named: {words}");
+    assert!(words.contains("generation 2"), "generation in effect: {words}");
     rutter.shows("/debug/configz", "./*", true).await
 }
 
