@@ -11,8 +11,8 @@ const INTRODUCTION: &str = "\
 
 <!-- Generated from the table in crates/config/tests/codes.rs by `cargo xtask docs`; do not edit. -->
 
-A diagnostic ends with its code in brackets, such as `[bad-value]`. Codes are stable; messages are not. An *error* rejects the object, a
-*warning* says that a part of it does not do what it seems to, *info* is a hint. `rutter validate`, the log of file sources and the
+A diagnostic ends with its code in brackets, such as `[bad-value]`. Codes are stable; messages are not. An *error* rejects the object. A
+*warning* reports a part of the object without the expected effect. *Info* is a hint. `rutter validate`, the log of file sources and the
 status use the same codes.
 
 | Code | Meaning | What to do |
@@ -102,7 +102,7 @@ const CODES: &[(&str, &str, &str)] = &[
     ),
     (
         "for-agents",
-        "The field is for agents; proxies get nothing because of it",
+        "The field is for agents and has no effect on proxies",
         "Nothing, if this is intended",
     ),
     (

@@ -101,12 +101,12 @@ settings! {
         /// control plane serves proxies as if these sources were empty. 0 waits without limit. `/ready` and the log name
         /// the sources that are missing.
         source_timeout: Duration = "30s";
-        /// DNS domain of the cluster: the host name of a service is `NAME.NAMESPACE.svc.DOMAIN`.
+        /// DNS domain of the cluster: the hostname of a service is `NAME.NAMESPACE.svc.DOMAIN`.
         domain: String = "cluster.local";
         /// ID of the cluster that the configuration belongs to.
         cluster_id as "clusterID" env "CLUSTER_ID": String = "Kubernetes";
-        /// Resolve the host names of network gateways, for load balancers that have no IP address. If off, such gateways are
-        /// ignored.
+        /// Resolve the hostnames of network gateways, for load balancers that have no IP address. If off, such gateways
+        /// are ignored.
         resolve_hostname_gateways env "RESOLVE_HOSTNAME_GATEWAYS": Switch = "on";
     }
     "Store" {
@@ -138,14 +138,14 @@ settings! {
         etcd_history: Duration = "24h";
     }
     "Kubernetes" {
-        /// Kubeconfig file for the Kubernetes API. Without one, the service account of the pod is used, else `KUBECONFIG`,
-        /// else `~/.kube/config`.
+        /// Kubeconfig file for the Kubernetes API. Without one, the file that `KUBECONFIG` names is used if it exists,
+        /// else the service account in a pod, else `~/.kube/config`.
         kubeconfig: Option<PathBuf> = "";
         /// Context of the kubeconfig. Without one, the current context is used.
         kube_context: OptionalName = "";
-        /// Namespace of the control plane, which contains its leases and ConfigMaps.
+        /// Namespace of the control plane, which contains its Leases and ConfigMaps.
         namespace env "POD_NAMESPACE": String = "istio-system";
-        /// Name of this replica in leases. Without one, the host name is used.
+        /// Name of this replica in Leases. Without one, the hostname is used.
         pod_name env "POD_NAME": OptionalName = "";
         /// Revision of this control plane. Objects with the label `istio.io/rev` are used only if the label names this
         /// revision or one of its tags. Without one, the revision is `default`.
@@ -166,8 +166,8 @@ settings! {
         /// Namespace of the Secrets with the label `istio/multiCluster=true`, which give access to the other clusters of the
         /// mesh. Without one, the namespace of the control plane is used.
         cluster_registries_namespace as "clusterRegistriesNamespace": OptionalName = "";
-        /// Directory of kubeconfig files to use instead of these Secrets, one per cluster. It is watched. The cluster ID is
-        /// the cluster name in the current context.
+        /// Directory of kubeconfig files, one per cluster, to use instead of the Secrets in
+        /// `--cluster-registries-namespace`. It is watched. The cluster ID is the cluster name in the current context.
         multicluster_kubeconfig_path env "PILOT_MULTICLUSTER_KUBECONFIG_PATH": Option<PathBuf> = "";
         /// Maximum time to wait at startup for a cluster that does not respond. After that, the control plane serves proxies
         /// without this cluster until it responds. 0 waits without limit.
@@ -192,8 +192,8 @@ settings! {
         /// With `--external-istiod`: read the Secrets of other clusters and the Secret `cacerts` from the cluster in which
         /// this pod runs instead of the cluster with the configuration.
         local_cluster_secret_watcher env "LOCAL_CLUSTER_SECRET_WATCHER": Switch = "off";
-        /// Kubeconfig file of the cluster with these Secrets, if it is neither the pod's cluster nor the cluster with the
-        /// configuration.
+        /// Kubeconfig file of the cluster with the Secrets of other clusters and the Secret `cacerts`, if it is neither
+        /// the pod's cluster nor the cluster with the configuration.
         secrets_kubeconfig: Option<PathBuf> = "";
     }
     "Controllers" {

@@ -1,4 +1,4 @@
-//! The agent beside a proxy, as far as it asks for names: it subscribes to the name table and acknowledges what comes.
+//! The DNS part of an agent: it subscribes to the name table and acknowledges each version.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -19,7 +19,7 @@ use crate::observer::stream::identity;
 
 const TYPE: &str = "type.googleapis.com/istio.networking.nds.v1.NameTable";
 const SERVICE: &str = "/envoy.service.discovery.v3.AggregatedDiscoveryService";
-/// How long a table may take on a busy machine.
+/// The maximum time until a table arrives on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// The addresses of each name.
@@ -29,7 +29,7 @@ pub type Table = BTreeMap<String, Vec<String>>;
 #[derive(Debug)]
 pub struct Agent {
     stream: Stream,
-    /// How many answers came so far.
+    /// The number of responses so far.
     pub answers: usize,
 }
 
@@ -43,7 +43,7 @@ enum Stream {
 }
 
 impl Agent {
-    /// Connects as the agent of a node and asks for the name table.
+    /// Connects as the agent of a node and requests the name table.
     pub async fn start(address: SocketAddr, node: &Node, protocol: Protocol) -> Result<Agent> {
         let channel = Endpoint::from_shared(format!("http://{address}"))?.connect().await?;
         let stream = match protocol {
@@ -69,7 +69,7 @@ impl Agent {
         Ok(Agent { stream, answers: 0 })
     }
 
-    /// The next table that comes.
+    /// The next table that arrives.
     pub async fn next(&mut self) -> Result<Table> {
         let body = tokio::time::timeout(PATIENCE, self.stream.next())
             .await
@@ -81,7 +81,7 @@ impl Agent {
 }
 
 impl Stream {
-    /// The body of the only resource of the next answer, which is acknowledged.
+    /// The body of the only resource in the next response, which is acknowledged.
     async fn next(&mut self) -> Result<Vec<u8>> {
         let (kind, bodies): (String, Vec<Vec<u8>>) = match self {
             Stream::Sotw(requests, answers) => {
@@ -115,7 +115,7 @@ impl Stream {
     }
 }
 
-/// Opens a stream of discovery with its first request.
+/// Opens a discovery stream with its first request.
 async fn open<Q, A>(channel: Channel, method: &str, first: Q) -> Result<(mpsc::Sender<Q>, tonic::Streaming<A>)>
 where
     Q: protos::Message + Send + Sync + 'static,

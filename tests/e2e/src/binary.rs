@@ -4,13 +4,13 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
 
-/// The pinned Envoy; fetched first if it is not there.
+/// The pinned Envoy, installed if it is missing.
 pub fn envoy_binary() -> &'static Path {
     static PATH: OnceLock<PathBuf> = OnceLock::new();
     PATH.get_or_init(|| test_harness::envoy(&mut |line| eprintln!("{line}")).unwrap_or_else(|error| panic!("{error}")))
 }
 
-/// `kubectl`; built first if there is none.
+/// `kubectl`, built if it is missing.
 pub fn kubectl_binary() -> &'static Path {
     static PATH: OnceLock<PathBuf> = OnceLock::new();
     PATH.get_or_init(|| {
@@ -18,13 +18,13 @@ pub fn kubectl_binary() -> &'static Path {
     })
 }
 
-/// `rutter`, built from the same sources; or the program that `RUTTER_BIN` names.
+/// `rutter`, built from this repository, or the program in `RUTTER_BIN`.
 pub fn rutter_binary() -> &'static Path {
     static PATH: OnceLock<PathBuf> = OnceLock::new();
     PATH.get_or_init(|| std::env::var_os("RUTTER_BIN").map_or_else(|| build("rutter", "rutter"), PathBuf::from))
 }
 
-/// `rutter-demo`, built from the same sources; or the program that `RUTTER_DEMO_BIN` names.
+/// `rutter-demo`, built from this repository, or the program in `RUTTER_DEMO_BIN`.
 pub fn demo_binary() -> &'static Path {
     static PATH: OnceLock<PathBuf> = OnceLock::new();
     PATH.get_or_init(|| std::env::var_os("RUTTER_DEMO_BIN").map_or_else(|| build("demo", "rutter-demo"), PathBuf::from))

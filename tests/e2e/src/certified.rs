@@ -1,4 +1,4 @@
-//! The agent beside a proxy, as far as it has the workload's certificate: a server of secrets, and an Envoy that asks it.
+//! The agent beside a proxy, with the workload's certificate: an SDS server, and an Envoy that uses it.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -21,20 +21,20 @@ use tokio::net::TcpListener;
 use crate::tls::Authority;
 use crate::{Mesh, envoy_binary};
 
-/// Starts an Envoy with an agent beside it, which has the certificate of a service account of the namespace `test`.
+/// Starts an Envoy beside an agent with the certificate of a service account in the namespace `test`.
 pub async fn certified(
     mesh: &Mesh,
     mut node: Node,
     protocol: Protocol,
     (authority, account): (&Authority, &str),
 ) -> Result<Envoy> {
-    // Agents tell their version; others have no certificates.
+    // Agents report their version. A proxy without one is treated as having no certificates.
     node.metadata["ISTIO_VERSION"] = "1.28.0".into();
     node.metadata["SERVICE_ACCOUNT"] = account.into();
     let sds = serve(Agent::of(authority, account)?).await?;
     let mut bootstrap = Envoy::bootstrap(&node, protocol, mesh.control.grpc());
     let clusters = &mut bootstrap["static_resources"]["clusters"];
-    // As the control plane's, with another name elsewhere.
+    // A cluster like that of the control plane, with another name and address.
     let mut cluster = clusters[0].clone();
     cluster["name"] = "sds-grpc".into();
     cluster["load_assignment"] = json!({
@@ -46,7 +46,7 @@ pub async fn certified(
     Envoy::start_with(envoy_binary(), &bootstrap).await
 }
 
-/// What an agent has.
+/// The secrets of an agent.
 #[derive(Clone)]
 struct Agent {
     certificate: String,
@@ -55,7 +55,7 @@ struct Agent {
 }
 
 impl Agent {
-    /// The agent of a service account.
+    /// Creates the agent of a service account.
     fn of(authority: &Authority, account: &str) -> Result<Agent> {
         let (certificate, key) = authority.account(account)?;
         Ok(Agent {
@@ -87,7 +87,7 @@ impl Agent {
         }
     }
 
-    /// The answer to a request for secrets, framed as gRPC does it.
+    /// The response to a request for secrets, framed for gRPC.
     fn answer(&self, request: &DiscoveryRequest) -> Result<Bytes> {
         let secrets = request
             .resource_names
@@ -104,7 +104,7 @@ impl Agent {
     }
 }
 
-/// A server of secrets, as agents are: one answer for each stream, which then stays open.
+/// An SDS server like that of agents: one response for each stream, which then stays open.
 async fn serve(identity: Agent) -> Result<SocketAddr> {
     let listener = TcpListener::bind("127.0.0.1:0").await?;
     let address = listener.local_addr()?;
@@ -139,7 +139,7 @@ fn stream(identity: Agent, mut body: Incoming) -> hyper::Response<StreamBody<Fra
         (None, body)
     };
     let answer = futures::stream::once(first).flat_map(|(answer, body)| {
-        // What the client says of it is not read, but the stream lives as long as the client wants.
+        // The client's further messages are not read, but the stream stays open as long as the client keeps it.
         let rest = futures::stream::pending().map(move |frame| {
             let _ = &body;
             frame

@@ -1,4 +1,4 @@
-//! A real Kubernetes for the tests of one program: started by the first that asks, with a namespace of its own for each.
+//! A real Kubernetes for the tests of one program: started on first use, with a namespace for each test.
 
 use std::fmt::Write as _;
 use std::process::Command;
@@ -10,8 +10,8 @@ use tokio::sync::OnceCell;
 
 use crate::rutter_binary;
 
-/// The control plane that all tests of this program share. It ends with the program. Tests that kill or restore something
-/// start one of their own.
+/// The control plane that all tests of this program share. It ends with the program. Tests that stop or restore
+/// components start their own.
 ///
 /// # Errors
 /// It does not start; the error has the end of a log.
@@ -22,10 +22,10 @@ pub async fn shared() -> Result<&'static ControlPlane> {
         .await
 }
 
-/// The same with the CRDs that `rutter crds` prints.
+/// As above, with the CRDs that `rutter crds` prints.
 ///
 /// # Errors
-/// It does not start, or does not take the CRDs.
+/// It does not start, or does not accept the CRDs.
 pub async fn shared_with_crds() -> Result<&'static ControlPlane> {
     static APPLIED: OnceCell<()> = OnceCell::const_new();
     let plane = shared().await?;
@@ -42,8 +42,8 @@ pub struct WithNode {
     pub plane: ControlPlane,
 }
 
-/// The cluster with a node that all tests of this program share. Nothing where this machine cannot have one: a line then
-/// says what is missing, and that the test is skipped.
+/// The cluster with a node that all tests of this program share. `None` if this machine cannot run one: a message then
+/// names what is missing and that the test is skipped.
 ///
 /// # Errors
 /// It does not start; the error has the end of a log.
@@ -68,7 +68,7 @@ pub async fn shared_with_node() -> Result<Option<&'static WithNode>> {
 /// Applies the CRDs that `rutter crds` prints, and waits until they are served.
 ///
 /// # Errors
-/// The API refuses one; the error says which.
+/// The API rejects a CRD; the error names it.
 pub async fn apply_crds(plane: &ControlPlane) -> Result<()> {
     let printed = Command::new(rutter_binary()).arg("crds").output()?;
     if !printed.status.success() {
@@ -82,7 +82,7 @@ pub async fn apply_crds(plane: &ControlPlane) -> Result<()> {
     Ok(())
 }
 
-/// A namespace of one test. It is deleted, and not waited for, when this value goes.
+/// The namespace of one test. It is deleted when this value is dropped, without waiting for the deletion.
 #[derive(Debug)]
 pub struct Namespace<'a> {
     plane: &'a ControlPlane,
@@ -90,18 +90,18 @@ pub struct Namespace<'a> {
 }
 
 impl<'a> Namespace<'a> {
-    /// Makes one whose name begins like this and that nobody else has.
+    /// Creates a namespace with this prefix and a unique name.
     ///
     /// # Errors
-    /// The API refuses it.
+    /// The API rejects it.
     pub async fn create(plane: &'a ControlPlane, prefix: &str) -> Result<Namespace<'a>> {
         Namespace::create_with(plane, prefix, &[]).await
     }
 
-    /// The same with labels.
+    /// As above, with labels.
     ///
     /// # Errors
-    /// The API refuses it.
+    /// The API rejects it.
     pub async fn create_with(plane: &'a ControlPlane, prefix: &str, labels: &[(&str, &str)]) -> Result<Namespace<'a>> {
         static NEXT: AtomicU32 = AtomicU32::new(1);
         let name = format!("{prefix}-{}", NEXT.fetch_add(1, Ordering::Relaxed));
@@ -119,10 +119,10 @@ impl<'a> Namespace<'a> {
         &self.name
     }
 
-    /// Applies objects in it, server-side.
+    /// Applies objects in it by server-side apply.
     ///
     /// # Errors
-    /// The API refuses one.
+    /// The API rejects an object.
     pub async fn apply(&self, manifests: &str) -> Result<String> {
         self.kubectl(&["apply", "--server-side", "--force-conflicts", "-f", "-"], manifests)
             .await
@@ -131,7 +131,7 @@ impl<'a> Namespace<'a> {
     /// Runs `kubectl` in it.
     ///
     /// # Errors
-    /// It fails; the error is what it says.
+    /// It fails; the error is its output.
     pub async fn kubectl(&self, arguments: &[&str], input: &str) -> Result<String> {
         let all = [&["--namespace", &self.name], arguments].concat();
         self.plane.kubectl(&all, input).await
@@ -140,7 +140,7 @@ impl<'a> Namespace<'a> {
 
 impl Drop for Namespace<'_> {
     fn drop(&mut self) {
-        // The API may be away by now; the namespace then goes with the whole cluster.
+        // The API may be gone by now; the namespace is then removed with the cluster.
         self.plane.delete_soon(&format!("/api/v1/namespaces/{}", self.name));
     }
 }

@@ -1,4 +1,4 @@
-//! Who is told of traffic: takes what proxies send over HTTP and gRPC, and keeps it.
+//! A collector of telemetry: receives what proxies send over HTTP and gRPC, and keeps it.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -17,7 +17,7 @@ use tokio::task::JoinHandle;
 
 use crate::PATIENCE;
 
-/// A server that keeps what it is sent.
+/// A server that keeps everything that it receives.
 #[derive(Debug)]
 pub struct Collector {
     address: SocketAddr,
@@ -25,19 +25,19 @@ pub struct Collector {
     server: JoinHandle<()>,
 }
 
-/// What was sent at once: the body of a request, or a message of a stream of gRPC.
+/// A received message: the body of a request, or a message of a gRPC stream.
 #[derive(Clone, Debug)]
 pub struct Told {
     /// The path of the request.
     pub path: String,
-    /// Its header `x-token`; empty where there is none.
+    /// Its header `x-token`; empty if it has none.
     pub token: String,
-    /// What was sent.
+    /// The content.
     pub body: Bytes,
 }
 
 impl Collector {
-    /// Starts one on a free port of the loopback address.
+    /// Starts a collector on a free port of the loopback address.
     pub async fn start() -> Result<Collector> {
         let listener = TcpListener::bind(("127.0.0.1", 0)).await?;
         let address = listener.local_addr()?;
@@ -48,7 +48,7 @@ impl Collector {
                 let keep = Arc::clone(&keep);
                 tokio::spawn(async move {
                     let service = service_fn(|request| answer(request, Arc::clone(&keep)));
-                    // A proxy that goes away is no failure of the test.
+                    // A proxy that disconnects is not a failure of the test.
                     let _ = auto::Builder::new(TokioExecutor::new())
                         .serve_connection(TokioIo::new(stream), service)
                         .await;
@@ -58,12 +58,12 @@ impl Collector {
         Ok(Collector { address, told, server })
     }
 
-    /// Where it listens.
+    /// Its address.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Waits for something that was sent to this path and that the test wants, while traffic goes on.
+    /// Waits for a message to this path that the test accepts, while traffic continues.
     pub async fn wait_for<T>(
         &self,
         path: &str,

@@ -1,4 +1,4 @@
-//! The command line of `rutter`, as a user types it.
+//! Runs the command line of `rutter` as a user does.
 
 use std::path::Path;
 use std::process::{Output, Stdio};
@@ -9,7 +9,7 @@ use tokio::process::Command;
 
 use crate::rutter_binary;
 
-/// `rutter` with these arguments and this standard input.
+/// Runs `rutter` with these arguments and this standard input.
 pub async fn rutter(kubeconfig: &Path, arguments: &[&str], input: &str) -> Result<Output> {
     let mut child = Command::new(rutter_binary())
         .args(arguments)
@@ -26,7 +26,7 @@ pub async fn rutter(kubeconfig: &Path, arguments: &[&str], input: &str) -> Resul
     Ok(child.wait_with_output().await?)
 }
 
-/// The same; what it prints, or an error if it fails.
+/// As above; returns the output, or an error if the command fails.
 pub async fn done(kubeconfig: &Path, arguments: &[&str], input: &str) -> Result<String> {
     let output = rutter(kubeconfig, arguments, input).await?;
     let printed = String::from_utf8_lossy(&output.stdout).into_owned();

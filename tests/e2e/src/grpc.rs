@@ -1,4 +1,4 @@
-//! gRPC applications that are in the mesh without a proxy, each a process of its own: the probes of `test_harness::grpc`.
+//! Proxyless gRPC applications, each a process of its own: the probes of `test_harness::grpc`.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -11,33 +11,33 @@ use test_harness::run::Result;
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines};
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 
-/// How long a probe may take to say something.
+/// The maximum time until a probe prints its next line.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A running probe. It ends when it is dropped.
 #[derive(Debug)]
 pub struct Application {
-    // Its end ends the process.
+    // Closing it ends the process.
     _child: Child,
     input: ChildStdin,
     output: Lines<BufReader<ChildStdout>>,
 }
 
-/// What came of some calls.
+/// The outcome of several calls.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Outcome {
-    /// How many calls each server answered, by its name.
+    /// The number of calls that each server answered, by its name.
     pub answers: BTreeMap<String, u64>,
-    /// How many calls failed, by status code.
+    /// The number of failed calls, by status code.
     pub errors: BTreeMap<String, u64>,
-    /// What the last one that failed says.
+    /// The message of the last failed call.
     pub detail: String,
-    /// How long all of them took.
+    /// The duration of all calls.
     pub took: Duration,
 }
 
 impl Application {
-    /// Starts a probe; `bootstrap` is the file that tells it of the control plane.
+    /// Starts a probe; `bootstrap` is the bootstrap file with the address of the control plane.
     pub fn start(probe: &Probe, what: &str, of: &str, bootstrap: Option<&Path>) -> Result<Application> {
         let mut command = Command::new(&probe.program);
         command.args(&probe.arguments).args([what, of]);
@@ -59,21 +59,21 @@ impl Application {
         })
     }
 
-    /// A server that answers with its name, and its port.
+    /// Starts a server that answers with its name, and returns it with its port.
     pub async fn serve(probe: &Probe, name: &str) -> Result<(Application, u16)> {
         let mut server = Application::start(probe, "serve", name, None)?;
         let port = server.port().await?;
         Ok((server, port))
     }
 
-    /// The port that a server says it has.
+    /// The port that a server reports.
     pub async fn port(&mut self) -> Result<u16> {
         let said = self.says().await?;
         let port = said["port"].as_u64().and_then(|port| u16::try_from(port).ok());
         Ok(port.ok_or_else(|| format!("no port: {said}"))?)
     }
 
-    /// The next document that it says.
+    /// The next JSON document that the probe prints.
     pub async fn says(&mut self) -> Result<Value> {
         let line = tokio::time::timeout(PATIENCE, self.output.next_line()).await;
         let line = line
@@ -82,7 +82,7 @@ impl Application {
         Ok(serde_json::from_str(&line)?)
     }
 
-    /// Calls this often, one call after another, with these headers.
+    /// Makes this many calls one after the other, with these headers.
     pub async fn calls(&mut self, times: u64, headers: &[(&str, &str)]) -> Result<Outcome> {
         let headers: BTreeMap<&str, &str> = headers.iter().copied().collect();
         let ask = json!({"times": times, "headers": headers, "timeout": 20.0});

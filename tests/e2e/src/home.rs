@@ -1,4 +1,4 @@
-//! `rutter serve --store kubernetes`, as tests start it and look at it.
+//! Starts and inspects `rutter serve --store kubernetes`.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -12,10 +12,10 @@ use test_harness::run::{Control, Node, Result, wait_for};
 use crate::observer::Observer;
 use crate::rutter_binary;
 
-/// How long what must come is waited for.
+/// The maximum time to wait for an expected change.
 pub const PATIENCE: Duration = Duration::from_secs(90);
 
-/// A control plane that lives in a namespace of the cluster.
+/// A control plane for a namespace of the cluster.
 pub struct Rutter {
     /// The process.
     pub control: Control,
@@ -23,12 +23,12 @@ pub struct Rutter {
 }
 
 impl Rutter {
-    /// One that is not started yet; with the kubeconfig of this text, or the administrator's.
+    /// Prepares a control plane without starting it, with this kubeconfig or the administrator's.
     pub fn idle(plane: &ControlPlane, namespace: &str, user: Option<&str>, more: &[&str]) -> Result<Rutter> {
         Rutter::idle_with(plane, namespace, user, more, &[])
     }
 
-    /// The same with environment variables that name files.
+    /// As above, with environment variables that name files.
     pub fn idle_with(
         plane: &ControlPlane,
         namespace: &str,
@@ -66,14 +66,14 @@ impl Rutter {
         Ok(Rutter { control, data })
     }
 
-    /// One that is ready, as the administrator.
+    /// Starts a control plane as the administrator, and waits until it is ready.
     pub async fn start(plane: &ControlPlane, namespace: &str) -> Result<Rutter> {
         let mut rutter = Rutter::idle(plane, namespace, None, &[])?;
         rutter.control.begin().await?;
         Ok(rutter)
     }
 
-    /// Waits until a debug page has this text, or no longer has it.
+    /// Waits until a debug page contains this text, or no longer contains it.
     pub async fn shows(&self, page: &str, text: &str, present: bool) -> Result<()> {
         let reached = || async {
             let found = self.control.debug(page).await.ok()?.text();
@@ -83,7 +83,7 @@ impl Rutter {
         self.explained(wait_for(&what, PATIENCE, reached).await)
     }
 
-    /// Waits until `/ready` says so.
+    /// Waits until `/ready` contains this text, or no longer contains it.
     pub async fn says(&self, text: &str, ready: bool) -> Result<()> {
         let said = || async {
             let answer = self.control.readiness().await.ok()?;
@@ -92,7 +92,7 @@ impl Rutter {
         self.explained(wait_for(&format!("`/ready` to say `{text}`"), PATIENCE, said).await)
     }
 
-    /// A result whose error tells how the log ends.
+    /// Adds the end of the log to the error of a result.
     pub fn explained<T>(&self, result: Result<T>) -> Result<T> {
         match result {
             Ok(done) => Ok(done),
@@ -100,12 +100,12 @@ impl Rutter {
         }
     }
 
-    /// Where it keeps what must outlive it.
+    /// The directory that outlives the process.
     pub fn data(&self) -> &Path {
         self.data.path()
     }
 
-    /// All configuration, or that of a namespace, one object each. Versions are left out: statuses raise them, and they are no news to a mesh.
+    /// All configuration objects, or those of a namespace. Versions are left out, because statuses change them.
     async fn configuration(&self, namespace: Option<&str>) -> Result<BTreeSet<String>> {
         let mut page: Value = serde_json::from_str(&self.control.debug("/debug/configz").await?.text())?;
         let objects = page.as_array_mut().ok_or("no list")?;
@@ -119,7 +119,8 @@ impl Rutter {
         Ok(bare.collect())
     }
 
-    /// Waits until the world is that of a control plane that has just listed everything, and derived anew is the same.
+    /// Waits until the state equals that of a control plane that has just listed everything, and a recomputation
+    /// agrees.
     pub async fn is_as_new(&self, plane: &ControlPlane, namespace: &str) -> Result<()> {
         let fresh = Rutter::start(plane, namespace).await?;
         let same = || async {
@@ -133,7 +134,7 @@ impl Rutter {
         self.agrees().await
     }
 
-    /// The same of this namespace; and a [`client`] that has been looking on has what it would get there, byte for byte.
+    /// As above for this namespace; and a connected [`client`] must have the same bytes as a new one.
     pub async fn is_as_new_to(&self, proxy: &Observer, plane: &ControlPlane, namespace: &str) -> Result<()> {
         let fresh = Rutter::start(plane, namespace).await?;
         let other = Observer::start(fresh.control.grpc(), &client(namespace));
@@ -160,7 +161,7 @@ impl Rutter {
         self.agrees().await
     }
 
-    /// Sees that what is derived anew is the same.
+    /// Checks that a recomputation agrees.
     async fn agrees(&self) -> Result<()> {
         let agrees = self.control.debug("/debug/recompute").await?;
         match agrees.status.is_success() {

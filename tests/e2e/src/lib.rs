@@ -1,7 +1,8 @@
-//! End-to-end tests with real parts: the control plane as users start it, real Envoys, real HTTP services.
+//! End-to-end tests with real components: the control plane as users start it, real Envoys, real HTTP services.
 //!
-//! Nothing of Rutter's code is linked but the messages of Envoy's protocol: the tests know the binary's flags, its pages, and
-//! what operators write. What each test shows holds over both variants of the protocol, so [`both_protocols!`] makes two of each.
+//! Of Rutter's code, only the messages of Envoy's protocol are linked: the tests use the flags and pages of the binary,
+//! and the objects that operators write. Most tests must succeed with both variants of the protocol;
+//! [`both_protocols!`] makes two of each.
 
 mod agent;
 mod binary;
@@ -32,7 +33,7 @@ pub use namespace::Namespace;
 pub use pod::Pod;
 pub use shop::{HOST, Shop, shop_service, virtual_service};
 
-/// Makes of one test, a function of the protocol, one over the state of the world and one over delta.
+/// Generates two tests from a function of the protocol: one with state of the world, one with delta.
 #[macro_export]
 macro_rules! both_protocols {
     ($( $(#[$meta:meta])* async fn $name:ident($protocol:ident) $body:block )+) => {
@@ -47,7 +48,7 @@ macro_rules! both_protocols {
                     Ok(())
                 }
 
-                // Errors carry logs of several lines, which only `Display` shows as such.
+                // Errors contain logs of several lines, which only `Display` prints as lines.
                 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
                 async fn sotw() {
                     test(test_harness::run::Protocol::Sotw).await.unwrap_or_else(|error| panic!("{error}"));

@@ -1,4 +1,4 @@
-//! A control plane over a directory of its own.
+//! A control plane with its own directory of files.
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -7,7 +7,7 @@ use test_harness::run::{ConfigDir, Control, Envoy, Node, Protocol, Result, wait_
 
 use crate::{envoy_binary, rutter_binary};
 
-/// How long a change may take on a busy machine before a test gives up.
+/// The maximum time for a change on a busy machine.
 pub const PATIENCE: Duration = Duration::from_secs(20);
 
 /// A control plane and the directory that it watches.
@@ -20,17 +20,17 @@ pub struct Mesh {
 }
 
 impl Mesh {
-    /// Starts a control plane over these files.
+    /// Starts a control plane with these files.
     pub async fn start(files: &[(&str, &str)]) -> Result<Mesh> {
         Mesh::start_on([127, 0, 0, 1].into(), files).await
     }
 
-    /// The same, with these flags.
+    /// As above, with these flags.
     pub async fn start_with(files: &[(&str, &str)], flags: &[&str]) -> Result<Mesh> {
         Mesh::launch([127, 0, 0, 1].into(), files, flags).await
     }
 
-    /// The same, listening on this address of the machine.
+    /// As above, listening on this address of the machine.
     pub async fn start_on(ip: IpAddr, files: &[(&str, &str)]) -> Result<Mesh> {
         Mesh::launch(ip, files, &[]).await
     }
@@ -49,7 +49,7 @@ impl Mesh {
         Envoy::start(envoy_binary(), node, protocol, self.control.grpc()).await
     }
 
-    /// Writes a file, and waits until the proxy runs other routes than before.
+    /// Writes a file, and waits until the proxy has other routes than before.
     pub async fn reroute(&self, envoy: &Envoy, file: &str, text: &str) -> Result<()> {
         let before = envoy.routes().await?;
         self.config.put(file, text)?;
@@ -77,7 +77,7 @@ impl Mesh {
         }
     }
 
-    /// Waits until `/debug/syncz` has (or no longer has) this text.
+    /// Waits until `/debug/syncz` contains (or no longer contains) this text.
     pub async fn wait_for_syncz(&self, text: &str, present: bool) -> Result<()> {
         let what = format!("`{text}` to {} syncz", if present { "appear in" } else { "leave" });
         let reached = || async {

@@ -1,4 +1,4 @@
-//! A network namespace that stands for a pod: traffic is captured in it as Istio's init container does.
+//! A network namespace in place of a pod: traffic is captured in it as by Istio's init container.
 
 use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
@@ -7,33 +7,34 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use test_harness::run::Result;
 
-/// Counts the namespaces of this process.
+/// The number of namespaces of this process.
 static NEXT: AtomicU32 = AtomicU32::new(0);
 
-/// The user as whom an application in the pod runs; what it sends is captured. (The proxy runs as another.)
+/// The user of an application in the pod, whose traffic is captured. The proxy runs as another user.
 const APPLICATION: u32 = 1000;
 
-/// A network namespace with an address of its own, connected to this machine, with iptables' redirection in place.
+/// A network namespace with its own address, connected to this machine, with iptables rules that capture traffic.
 #[derive(Debug)]
 pub struct Namespace {
     /// Its name.
     pub name: String,
-    /// Tells it from the others of this process.
+    /// Distinguishes it from other namespaces of this process.
     serial: u32,
     /// Its address.
     pub ip: Ipv4Addr,
-    /// This machine's address at the other end.
+    /// This machine's address at the other end of the link.
     pub host: Ipv4Addr,
 }
 
 impl Namespace {
-    /// A new one; or, in words, what this machine lacks for it.
+    /// Creates a namespace. The error names what this machine lacks for it.
     pub fn new() -> Result<std::result::Result<Namespace, String>> {
         if let Some(missing) = missing() {
             return Ok(Err(missing));
         }
-        // Addresses of a range that is set aside for tests of networks; the process id keeps runs apart.
-        // The kernel takes away the interfaces of a namespace some time after the namespace: a next one has other names.
+        // Addresses of a range that is reserved for network tests; the process id keeps runs apart.
+        // The kernel removes the interfaces of a namespace some time after the namespace, so the next one needs other
+        // names.
         let serial = NEXT.fetch_add(1, Ordering::Relaxed);
         let number = (std::process::id().wrapping_add(serial.wrapping_mul(97)) % 250) as u8;
         let namespace = Namespace {
@@ -46,7 +47,7 @@ impl Namespace {
         Ok(Ok(namespace))
     }
 
-    /// The same for a test that is passed over, and says so, where there can be none.
+    /// As above; prints a message that the test is skipped if this machine cannot have namespaces.
     pub fn or_skip(what: &str) -> Result<Option<Namespace>> {
         let namespace = Namespace::new()?;
         if let Err(missing) = &namespace {
@@ -55,7 +56,7 @@ impl Namespace {
         Ok(namespace.ok())
     }
 
-    /// Where what is started in the namespace from now on asks for names: port 53 of this address.
+    /// The DNS server (port 53 at this address) of programs that are started in the namespace from now on.
     pub fn ask_for_names(&self, server: Ipv4Addr) -> Result<()> {
         std::fs::create_dir_all(self.files())?;
         Ok(std::fs::write(
@@ -64,7 +65,7 @@ impl Namespace {
         )?)
     }
 
-    /// One more address of this machine, which the namespace reaches: up to nine.
+    /// Another address of this machine that the namespace reaches; at most nine.
     pub fn more_host(&self, number: u8) -> Result<Ipv4Addr> {
         let [a, b, c, _] = self.host.octets();
         let address = Ipv4Addr::new(a, b, c, 10 + number);
@@ -72,7 +73,7 @@ impl Namespace {
         Ok(address)
     }
 
-    /// Runs a Python program in it as the application, and returns what it prints.
+    /// Runs a Python program in it as the application, and returns its output.
     pub fn python(&self, program: &str) -> Result<String> {
         let output = self.application(program).output()?;
         if !output.status.success() {
@@ -91,12 +92,12 @@ impl Namespace {
         command
     }
 
-    /// What `ip netns exec` puts in the place of files of `/etc`.
+    /// The directory with the files by which `ip netns exec` replaces those of `/etc`.
     fn files(&self) -> PathBuf {
         Path::new("/etc/netns").join(&self.name)
     }
 
-    /// The name of this machine's end of the cable.
+    /// The name of this machine's end of the link.
     fn outer(&self) -> String {
         format!("rt{}a{}", std::process::id(), self.serial)
     }
@@ -123,12 +124,12 @@ impl Namespace {
 impl Drop for Namespace {
     fn drop(&mut self) {
         let _ = std::fs::remove_dir_all(self.files());
-        // The pair of interfaces goes with it.
+        // The pair of interfaces is removed with it.
         let _ = run(&format!("ip netns del {}", self.name));
     }
 }
 
-/// What is not there: root, `ip`, `iptables`, or the right to make namespaces.
+/// What is missing: root, `ip`, `iptables`, or the permission to create namespaces.
 fn missing() -> Option<String> {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     if !status.lines().any(|line| line.starts_with("Uid:\t0\t")) {

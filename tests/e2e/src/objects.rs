@@ -22,13 +22,13 @@ pub fn static_entry(name: &str, host: &str, (port, protocol): (u16, &str), endpo
     networking("ServiceEntry", name, &spec)
 }
 
-/// The part of a VirtualService's route that leads to a port of a host.
+/// The destination of a VirtualService's route: a port of a host.
 pub fn to(host: &str, port: u16) -> String {
     format!("route: [{{ destination: {{ host: {host}, port: {{ number: {port} }} }} }}]")
 }
 
-/// A Service of Kubernetes with one port (its name, its number, and that of the pods) and the EndpointSlice that says where
-/// its pods are. The address may be `None`.
+/// A Kubernetes Service with one port (name, number, and number at the pods) and an EndpointSlice with the addresses of
+/// its pods. The address may be `None`.
 pub fn service(name: &str, address: &str, (port, number, target): (&str, u16, u16), pods: &[IpAddr]) -> String {
     let endpoints: Vec<String> = pods
         .iter()

@@ -1,22 +1,22 @@
-//! A pod: an application in a network namespace, beside a sidecar that gets all its traffic.
+//! A pod: an application in a network namespace, with a sidecar that captures all of its traffic.
 
 use test_harness::run::{Envoy, Node, Protocol, Result};
 
 use crate::{Mesh, Namespace, envoy_binary};
 
-/// A namespace with a sidecar, and the control plane that it asks.
+/// A namespace with a sidecar, and its control plane.
 #[derive(Debug)]
 pub struct Pod {
     /// The sidecar.
     pub envoy: Envoy,
-    /// The control plane, at the other end of the namespace's only cable.
+    /// The control plane, at the other end of the namespace's only link.
     pub mesh: Mesh,
-    /// Where the application runs.
+    /// The namespace in which the application runs.
     pub namespace: Namespace,
 }
 
 impl Pod {
-    /// Starts a control plane over these files, and the sidecar of a pod that is called `front`.
+    /// Starts a control plane with these files, and the sidecar of a pod named `front`.
     pub async fn start(namespace: Namespace, protocol: Protocol, files: &[(&str, &str)]) -> Result<Pod> {
         let mesh = Mesh::start_on(namespace.host.into(), files).await?;
         let ip = namespace.ip.to_string();
@@ -29,12 +29,12 @@ impl Pod {
         Ok(Pod { envoy, mesh, namespace })
     }
 
-    /// What the application gets for a page: status, version and server, or `nothing` if nobody answers.
+    /// The application's view of a page: status, version and server, or `nothing` without an answer.
     pub fn fetch(&self, url: &str) -> Result<String> {
         self.fetch_as(url, "")
     }
 
-    /// The same with another `Host` than the URL's, unless it is empty.
+    /// As above, with another `Host` than that of the URL unless it is empty.
     pub fn fetch_as(&self, url: &str, host: &str) -> Result<String> {
         let program = format!(
             "headers = {{'Host': '{host}'}} if '{host}' else {{}}\n\

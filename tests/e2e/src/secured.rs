@@ -8,17 +8,17 @@ use crate::objects::networking;
 use crate::tls::Authority;
 use crate::{Mesh, PATIENCE, certified};
 
-/// The host name of the server.
+/// The hostname of the server.
 pub const WEB: &str = "web.test";
 
-/// The label of an endpoint that takes mutual TLS, as it follows others.
+/// The label of an endpoint that accepts mutual TLS, as a continuation of other labels.
 const TAKES: &str = ", security.istio.io/tlsMode: istio";
 
-/// Two workloads whose sidecars have certificates of one authority.
+/// Two workloads whose sidecars have certificates of one CA.
 pub struct Secured {
     /// The control plane.
     pub mesh: Mesh,
-    /// Who signed the certificates.
+    /// The CA that signed the certificates.
     pub authority: Authority,
     /// The server's application.
     pub backend: Backend,
@@ -26,15 +26,15 @@ pub struct Secured {
     pub server: Envoy,
     /// The client's sidecar.
     pub client: Envoy,
-    /// Where the client's application calls the server.
+    /// The address at which the client's application calls the server.
     pub port: u16,
-    /// Where the server's sidecar takes connections.
+    /// The address at which the server's sidecar accepts connections.
     pub inbound: u16,
 }
 
 impl Secured {
-    /// Starts them, with these files besides, and waits until both sidecars listen. The server speaks what the port of its
-    /// service says (`HTTP`, `TCP`, ...).
+    /// Starts them with these additional files, and waits until both sidecars listen. The server uses the protocol of
+    /// the service's port (`HTTP`, `TCP`, ...).
     pub async fn start(protocol: Protocol, speaks: &str, files: &[(&str, &str)]) -> Result<Secured> {
         let (authority, backend) = (Authority::new("mesh")?, Backend::start("v1", "web").await?);
         let (port, inbound) = (free_port(), free_port());
@@ -62,23 +62,23 @@ impl Secured {
         })
     }
 
-    /// Where the client's application calls the server.
+    /// The address at which the client's application calls the server.
     pub fn address(&self) -> SocketAddr {
         ([127, 0, 0, 1], self.port).into()
     }
 
-    /// A request of the client's application.
+    /// Sends a request of the client's application.
     pub async fn get(&self) -> Result<http::Response> {
         http::get(self.address(), "/", &[("host", WEB)]).await
     }
 
-    /// Whom the server's application is told that a request of the client comes from: what its sidecar says of the
-    /// certificate, empty where it came in plain text; nothing while requests fail.
+    /// The caller that the server's application sees for a request of the client: the certificate in the header of its
+    /// sidecar, empty for plaintext. `None` while requests fail.
     pub async fn caller(&self) -> Option<String> {
         said(&self.get().await.ok()?)
     }
 
-    /// Waits until the server's application is told of this caller (a part of what it is told; empty: in plain text).
+    /// Waits until the server's application sees this caller (a part of the header; empty for plaintext).
     pub async fn is_called_by(&self, caller: &str) -> Result<()> {
         let reached = || async {
             let said = self.caller().await?;
@@ -89,7 +89,7 @@ impl Secured {
         self.explained(result).await
     }
 
-    /// Waits until somebody without a certificate is let in, or no longer.
+    /// Waits until a client without a certificate is accepted, or no longer accepted.
     pub async fn takes_plain_text(&self, taken: bool) -> Result<()> {
         let reached = || async { (self.strangers_answer().await == taken).then_some(()) };
         let what = format!("strangers to be {}", if taken { "let in" } else { "kept out" });
@@ -103,7 +103,7 @@ impl Secured {
         answer.is_ok_and(|answer| answer.header("x-version") == "v1")
     }
 
-    /// Changes what the server's workload entry says: its account, whether it takes mutual TLS, and its network.
+    /// Changes the server's WorkloadEntry: its service account, whether it accepts mutual TLS, and its network.
     pub fn enlist(&self, account: &str, taken: bool, network: &str) -> Result<()> {
         let mode = if taken {
             TAKES
@@ -116,7 +116,7 @@ impl Secured {
             .put("web-1.yaml", &workload(self.inbound, account, &labels))
     }
 
-    /// A result whose error tells what both sidecars have logged.
+    /// Adds the logs of both sidecars to the error of a result.
     async fn explained(&self, result: Result<()>) -> Result<()> {
         let Err(error) = result else { return Ok(()) };
         let answer = self.get().await.map(|answer| (answer.status, answer.text()));
@@ -125,7 +125,7 @@ impl Secured {
     }
 }
 
-/// What a server's application was told of the caller's certificate, as it repeats it.
+/// The caller's certificate as the server's application repeats it.
 pub fn said(answer: &http::Response) -> Option<String> {
     let body = answer.status.is_success().then(|| answer.json())?.ok()?;
     let told = body["headers"]["x-forwarded-client-cert"].as_str();
@@ -153,7 +153,8 @@ fn workload(port: u16, account: &str, labels: &str) -> String {
     networking("WorkloadEntry", "web-1", &spec)
 }
 
-/// The server's own listener. It calls nobody, for on one machine its listeners would be in the client's way.
+/// The server's own listener. It includes no services, because on one machine its listeners would conflict with the
+/// client's.
 fn ingress(port: u16, speaks: &str, application: SocketAddr) -> String {
     let spec = format!(
         "workloadSelector: {{ labels: {{ app: web }} }}, egress: [{{ hosts: [nowhere/*] }}], \

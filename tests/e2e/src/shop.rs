@@ -1,4 +1,4 @@
-//! The mesh that most tests use: one service with versions, and a client with a sidecar.
+//! The mesh of most tests: one service with versions, and a client with a sidecar.
 
 use std::net::SocketAddr;
 
@@ -6,7 +6,7 @@ use test_harness::run::{Backend, Envoy, Node, Protocol, Result, Traffic, free_po
 
 use crate::Mesh;
 
-/// The host name of the service.
+/// The hostname of the service.
 pub const HOST: &str = "shop.test.svc.cluster.local";
 
 /// A service with versions, and a client with a sidecar.
@@ -16,26 +16,26 @@ pub struct Shop {
     pub mesh: Mesh,
     /// The client's sidecar.
     pub client: Envoy,
-    /// The instances, in the order in which they were asked for.
+    /// The instances, in the order in which they were requested.
     pub instances: Vec<Backend>,
-    /// The service's port, which is also where the sidecar listens for it.
+    /// The service's port, on which the sidecar listens.
     pub port: u16,
     speaks: String,
 }
 
 impl Shop {
-    /// Starts it with one instance for each of these versions, and with `route` as VirtualService. Waits until the
-    /// sidecar listens.
+    /// Starts the mesh with one instance for each of these versions, and with `route` as VirtualService. Waits until
+    /// the sidecar listens.
     pub async fn start(protocol: Protocol, versions: &[&str], route: &str) -> Result<Shop> {
         Shop::with_policy(protocol, versions, route, "{ tls: { mode: DISABLE } }").await
     }
 
-    /// The same with this traffic policy for the service.
+    /// As above, with this traffic policy for the service.
     pub async fn with_policy(protocol: Protocol, versions: &[&str], route: &str, policy: &str) -> Result<Shop> {
         Shop::speaking("HTTP", protocol, versions, route, policy).await
     }
 
-    /// The same with a port of this protocol.
+    /// As above, with a port of this protocol.
     pub async fn speaking(
         speaks: &str,
         protocol: Protocol,
@@ -46,7 +46,7 @@ impl Shop {
         Shop::set_up((speaks, &[]), protocol, versions, route, policy).await
     }
 
-    /// The same with these flags for the control plane, and a port of HTTP.
+    /// As above, with these flags for the control plane and an HTTP port.
     pub async fn with_flags(
         flags: &[&str],
         protocol: Protocol,
@@ -97,7 +97,7 @@ impl Shop {
         })
     }
 
-    /// Where the client sends what is meant for the service.
+    /// The address to which the client sends requests for the service.
     pub fn address(&self) -> SocketAddr {
         ([127, 0, 0, 1], self.port).into()
     }
@@ -153,7 +153,7 @@ pub fn virtual_service(gateways: &str, http: &str) -> String {
     )
 }
 
-/// The shop's objects but for its VirtualService: the service, its policy, and these instances.
+/// The objects of the shop except its VirtualService: the service, its policy, and these instances.
 pub fn shop_service(port: u16, policy: &str, instances: &[&Backend]) -> String {
     let entries = instances.iter().map(|backend| {
         format!(

@@ -1,5 +1,5 @@
-//! Services that never go, of which every object says in two places how often it was changed: so a proxy can tell whether
-//! what it gets comes of whole objects, and of which of them. [`crate::observer`] looks at them.
+//! A population of services that are never deleted. Every object contains its generation in two places, so that a proxy
+//! can check that its resources were derived from complete objects, and from which. [`crate::observer`] checks this.
 
 use std::ops::RangeInclusive;
 
@@ -15,11 +15,11 @@ use crate::cluster::Namespace;
 pub struct Steady<'a> {
     plane: &'a ControlPlane,
     namespace: String,
-    /// How many hosts there are, each with a ServiceEntry, a DestinationRule and a VirtualService.
+    /// The number of hosts, each with a ServiceEntry, a DestinationRule and a VirtualService.
     pub hosts: usize,
 }
 
-/// What the names of the hosts of a population end with, by its namespace.
+/// The suffix of the hostnames of a population, by its namespace.
 pub(crate) fn suffix(namespace: &str) -> String {
     format!(".{namespace}.steady.test")
 }
@@ -28,10 +28,10 @@ pub(crate) fn suffix(namespace: &str) -> String {
 const GENERATIONS: RangeInclusive<u64> = 1..=255;
 
 impl<'a> Steady<'a> {
-    /// Makes it, at generation 1.
+    /// Creates the population at generation 1.
     ///
     /// # Errors
-    /// The API refuses an object.
+    /// The API rejects an object.
     pub async fn create(plane: &'a ControlPlane, space: &Namespace<'_>, hosts: usize) -> Result<Steady<'a>> {
         let steady = Steady {
             plane,
@@ -42,10 +42,10 @@ impl<'a> Steady<'a> {
         Ok(steady)
     }
 
-    /// Makes it again, at generation 1, where it has gone.
+    /// Creates it again at generation 1, after it was deleted.
     ///
     /// # Errors
-    /// The API refuses an object.
+    /// The API rejects an object.
     pub async fn make(&self) -> Result<()> {
         let objects = (0..self.hosts).flat_map(|host| self.objects(host, 1));
         let items: Vec<Value> = objects.map(|(kind, _, object)| with_kind(kind, object)).collect();
@@ -63,10 +63,10 @@ impl<'a> Steady<'a> {
         Ok(())
     }
 
-    /// Writes one object after the other until all are of this generation.
+    /// Writes one object after the other until all have this generation.
     ///
     /// # Errors
-    /// The API does not take one.
+    /// The API rejects an object.
     pub async fn move_to(&self, generation: u64) -> Result<()> {
         assert!(GENERATIONS.contains(&generation), "there is no generation {generation}");
         for (_, plural, object) in (0..self.hosts).flat_map(|host| self.objects(host, generation)) {
@@ -84,18 +84,19 @@ impl<'a> Steady<'a> {
         Ok(())
     }
 
-    /// Moves on from `generation` until it is told to stop, whatever fails; returns the last generation that was begun.
+    /// Advances from `generation` until it is stopped, and ignores failures. Returns the last generation that was
+    /// started.
     pub async fn move_until(&self, generation: u64, stop: &watch::Sender<bool>) -> u64 {
         let mut last = generation;
         while !*stop.borrow() && last < *GENERATIONS.end() - 1 {
             last += 1;
-            // The server may be away: that is what is tested.
+            // The server may be unavailable, which is what the test causes.
             let _ = self.move_to(last).await;
         }
         last
     }
 
-    /// Kind, plural and object of each that a host has.
+    /// Kind, plural and content of each object of a host.
     fn objects(&self, host: usize, generation: u64) -> [(&'static str, &'static str, Value); 3] {
         let name = format!("h{host}");
         let dns = format!("{name}{}", suffix(&self.namespace));

@@ -1,4 +1,4 @@
-//! Certificates, and a client that believes them.
+//! Certificates, and a client that trusts them.
 
 use std::sync::Arc;
 
@@ -94,7 +94,7 @@ pub async fn get(port: u16, host: &str, roots: &str, own: Option<&Identity>) -> 
         let request = format!("GET / HTTP/1.1\r\nhost: {host}\r\nconnection: close\r\n\r\n");
         stream.write_all(request.as_bytes()).await?;
         let mut answer = Vec::new();
-        // How the other side ends the connection does not matter once there is an answer.
+        // After the response, it does not matter how the server closes the connection.
         match stream.read_to_end(&mut answer).await {
             Err(error) if answer.is_empty() => Err(error.into()),
             _ => Ok(String::from_utf8_lossy(&answer).into_owned()),

@@ -1,4 +1,4 @@
-//! How endpoints are chosen: clients that stay with one by a cookie, and endpoints that warm up.
+//! Load balancing: consistent hashing by cookie, and slow start of endpoints.
 #![allow(clippy::unwrap_used)]
 
 use std::collections::BTreeSet;
@@ -8,11 +8,11 @@ use e2e::objects::networking;
 use e2e::{Mesh, both_protocols};
 use test_harness::run::{Backend, Envoy, Node, Protocol, Result, Traffic, free_port, http};
 
-/// Requests that would not all go to one of three endpoints by chance.
+/// Enough requests that they would not all reach one of three endpoints by chance.
 const REQUESTS: usize = 20;
-/// Requests a second, while an endpoint warms up.
+/// Requests per second during the warm-up of an endpoint.
 const RATE: u32 = 500;
-/// How long that takes, in seconds.
+/// The duration of the warm-up, in seconds.
 const WARM: u32 = 8;
 
 /// A service with these endpoints.
@@ -34,13 +34,13 @@ fn service(port: u16, endpoints: &[&Backend]) -> String {
     networking("ServiceEntry", "web", &spec)
 }
 
-/// How they are chosen.
+/// The load balancer of a DestinationRule.
 fn rule(balancer: &str) -> String {
     let spec = format!("host: web.test, trafficPolicy: {{ tls: {{ mode: DISABLE }}, loadBalancer: {{ {balancer} }} }}");
     networking("DestinationRule", "web", &spec)
 }
 
-/// The mesh with a client, and where the client listens for the service.
+/// The mesh with a client, and the client's address for the service.
 async fn start(protocol: Protocol, endpoints: &[&Backend], balancer: &str) -> Result<(Mesh, Envoy, SocketAddr)> {
     let port = free_port();
     let (service, rule) = (service(port, endpoints), rule(balancer));
@@ -77,7 +77,7 @@ both_protocols! {
         for _ in 0..REQUESTS {
             let again = ask(at, given).await?;
             assert_eq!(again.header("x-instance"), first.header("x-instance"));
-            assert_eq!(again.header("set-cookie"), "", "who has one keeps it");
+            assert_eq!(again.header("set-cookie"), "", "a client with a cookie keeps it");
         }
         let mut seen = BTreeSet::new();
         for number in 0..REQUESTS {
@@ -86,9 +86,9 @@ both_protocols! {
             assert_eq!(ask(at, &cookie).await?.header("x-instance"), answer.header("x-instance"));
             seen.insert(answer.header("x-instance").to_owned());
         }
-        assert!(seen.len() > 1, "other cookies lead elsewhere: {seen:?}");
+        assert!(seen.len() > 1, "other cookies select other endpoints: {seen:?}");
 
-        // Without a time to live nobody is given one.
+        // Without a TTL, Envoy sets no cookie.
         mesh.config.put("rule.yaml", &rule(&cookie("")))?;
         test_harness::run::wait_for("no cookie", e2e::PATIENCE, || async {
             let answer = ask(at, "").await.ok()?;
@@ -106,7 +106,7 @@ both_protocols! {
         let balancer = format!("simple: ROUND_ROBIN, warmup: {{ duration: {WARM}s, minimumPercent: 1, aggression: 1 }}");
         let (mesh, envoy, at) = start(protocol, &[&old], &balancer).await?;
         let traffic = Traffic::start(at, "/", &[("host", "web.test")], RATE, 4);
-        // The first endpoint is warm when as much time has passed.
+        // The first endpoint is warm after this time, too.
         let window = u64::from(RATE * (WARM + 1));
         assert_eq!(traffic.next(window).await?.share("old"), 1.0);
 
@@ -114,10 +114,10 @@ both_protocols! {
         let addresses = [&old, &new].map(|one| one.address().to_string());
         mesh.wait_for_endpoints(&envoy, &format!("outbound|{}||web.test", at.port()), &addresses).await?;
         let early = traffic.next(u64::from(RATE)).await?;
-        assert!(early.share("new") < 0.35, "it has just begun: {early:?}");
+        assert!(early.share("new") < 0.35, "the warm-up has just begun: {early:?}");
         traffic.next(window).await?;
         let late = traffic.next(u64::from(RATE)).await?;
-        assert!((0.45..0.55).contains(&late.share("new")), "it is warm: {late:?}");
+        assert!((0.45..0.55).contains(&late.share("new")), "the endpoint is warm: {late:?}");
         assert_eq!(traffic.stop().await.errors, 0);
     }
 }

@@ -1,4 +1,4 @@
-//! Captured traffic: an application that knows nothing of the proxy, in a network namespace with iptables' redirection.
+//! Captured traffic: an application without knowledge of the proxy, in a network namespace with iptables rules.
 
 use std::net::IpAddr;
 use std::process::Stdio;
@@ -7,7 +7,7 @@ use e2e::objects::service;
 use e2e::{Namespace, Pod};
 use test_harness::run::{Backend, Protocol, Result, http, wait_for};
 
-/// The service's address, which exists nowhere but in the configuration.
+/// The service's address, which exists only in the configuration.
 const VIP: &str = "198.19.0.10";
 
 fn files(backend: &Backend, application: IpAddr) -> Vec<(&'static str, String)> {
@@ -17,7 +17,7 @@ fn files(backend: &Backend, application: IpAddr) -> Vec<(&'static str, String)> 
     vec![("reviews.yaml", reviews), ("front.yaml", own)]
 }
 
-/// An application that answers with its own header, on the port that the pod's service names.
+/// An application that answers with its own header, on the target port of the pod's service.
 const APPLICATION: &str = "\
 class Answer(http.server.BaseHTTPRequestHandler):
     def do_GET(self):
@@ -37,14 +37,14 @@ async fn captured(protocol: Protocol) -> Result<()> {
     let files: Vec<_> = files.iter().map(|(name, text)| (*name, text.as_str())).collect();
     let pod = Pod::start(namespace, protocol, &files).await?;
 
-    // Outbound: by the service's address; the name decides the route.
+    // Outbound: by the service's address; the hostname decides the route.
     assert_eq!(pod.fetch(&format!("http://{VIP}/"))?, "200 v1 envoy");
     assert_eq!(backend.requests(), 1);
-    // An address that no service has is passed through, as the mesh's default says.
+    // An address without a service is passed through, as is the default of the mesh.
     let direct = format!("http://{}/", backend.address());
     assert!(pod.fetch(&direct)?.starts_with("200 v1"), "passed through");
 
-    // Inbound: the application sees a request that came through its proxy.
+    // Inbound: the request reaches the application through its proxy.
     let mut command = pod.namespace.application(APPLICATION);
     let mut application = command.stdout(Stdio::null()).spawn()?;
     let address = (pod.namespace.ip, 8080).into();
@@ -70,9 +70,9 @@ async fn captured(protocol: Protocol) -> Result<()> {
     Ok(())
 }
 
-/// One after the other: both use the same namespace.
+/// Sequentially, because both use the same namespace.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_an_application_sends_and_receives_goes_through_its_proxy() {
+async fn captured_traffic_passes_the_proxy_in_both_directions() {
     for protocol in [Protocol::Sotw, Protocol::Delta] {
         captured(protocol)
             .await

@@ -1,5 +1,5 @@
-//! Captured traffic again: what a Sidecar leaves of the mesh, and names that are looked
-//! up as requests come, and a headless set of databases, each at its own address.
+//! Captured traffic: a Sidecar that restricts the mesh, names that are resolved per request, and the instances of a
+//! headless service, each at its own address.
 
 use std::net::IpAddr;
 
@@ -7,11 +7,11 @@ use e2e::objects::{networking, service};
 use e2e::{Namespace, PATIENCE, Pod};
 use test_harness::run::{Backend, Dns, Protocol, Result, free_port, wait_for};
 
-/// Addresses that exist nowhere but in the configuration.
+/// Addresses that exist only in the configuration.
 const NEAR: &str = "198.19.0.10";
 const FAR: &str = "198.19.0.12";
 
-/// What the application may call, and what becomes of the rest.
+/// A Sidecar with the hosts that the application may call, and the policy for unknown hosts.
 fn scope(hosts: &str, mode: &str) -> String {
     networking(
         "Sidecar",
@@ -28,12 +28,12 @@ async fn wait_for_page(pod: &Pod, url: &str, wanted: &str) -> Result<()> {
 
 async fn scopes(pod: &Pod, near: &Backend, far: &Backend) -> Result<()> {
     let [near_page, far_page] = [NEAR, FAR].map(|address| format!("http://{address}/"));
-    // Where no service is: the instance's own address.
+    // At an address without a service: the instance's own address.
     let unknown = format!("http://{}/", far.address());
     for page in [&near_page, &far_page] {
         assert!(
             pod.fetch(page)?.starts_with("200 "),
-            "without a Sidecar all is in reach"
+            "without a Sidecar, all services are reachable"
         );
     }
     let only_near = "['./near.test.svc.cluster.local']";
@@ -44,9 +44,9 @@ async fn scopes(pod: &Pod, near: &Backend, far: &Backend) -> Result<()> {
     assert_eq!(pod.fetch(&near_page)?, "200 near envoy");
     let before = far.requests();
     put(only_near, "ALLOW_ANY")?;
-    // Passed on as it is, by nobody who would change a header.
+    // Passed through as TCP: no proxy adds a header.
     wait_for_page(pod, &unknown, "200 far None").await?;
-    assert_eq!(far.requests(), before + 1, "while it was out of reach nothing came");
+    assert_eq!(far.requests(), before + 1, "no request arrived while it was excluded");
     assert!(
         pod.envoy
             .stat("^cluster.PassthroughCluster.*upstream_cx_total$")
@@ -63,7 +63,7 @@ async fn scopes(pod: &Pod, near: &Backend, far: &Backend) -> Result<()> {
     Ok(())
 }
 
-/// Databases of a headless service: who connects to one gets that one, for only then a set of replicas works.
+/// Instances of a headless service: a connection to an address reaches exactly that instance, as a replica set needs.
 async fn databases(pod: &Pod, port: u16, databases: &[Backend; 2]) -> Result<()> {
     let [one, two] = databases
         .each_ref()
@@ -76,9 +76,9 @@ async fn databases(pod: &Pod, port: u16, databases: &[Backend; 2]) -> Result<()>
     assert_eq!(
         pod.envoy.stat(&cluster).await?,
         6,
-        "as the service, not as something unknown"
+        "as the service, not as an unknown destination"
     );
-    // One is gone: its address is unknown from now on, which nobody may call. The other one stays.
+    // One instance is removed: its address becomes unknown and is blocked. The other one stays.
     let left = service("databases", "None", ("tcp", port, port), &[databases[0].address().ip()]);
     pod.mesh.config.put("databases.yaml", &left)?;
     wait_for_page(pod, &two, "nothing").await?;
@@ -86,7 +86,7 @@ async fn databases(pod: &Pod, port: u16, databases: &[Backend; 2]) -> Result<()>
     Ok(())
 }
 
-/// A service of a wildcard host: whatever address the application dials, the name of its request decides.
+/// A service with a wildcard host: the host of the request decides, whatever address the application dials.
 async fn names(pod: &Pod, dns: &Dns, named: &[Backend; 2]) -> Result<()> {
     let port = named[0].address().port();
     let [one, two] = named.each_ref().map(|backend| backend.address().ip());
@@ -105,10 +105,10 @@ async fn names(pod: &Pod, dns: &Dns, named: &[Backend; 2]) -> Result<()> {
     assert_eq!(
         pod.fetch_as(&dialled, &host("c.example.com"))?,
         "503 None envoy",
-        "there is no such name"
+        "the name does not exist"
     );
     assert!(dns.asked("c.example.com") > 0);
-    // Another name is none of the service's, and nobody may call it.
+    // Another name does not match the service and is blocked.
     assert_eq!(pod.fetch_as(&dialled, &host("example.org"))?, "502 None envoy");
     assert_eq!(dns.asked("example.org"), 0);
     assert_eq!(named.each_ref().map(Backend::requests), [1, 2]);
@@ -121,7 +121,7 @@ async fn run(protocol: Protocol) -> Result<()> {
     };
     let near = Backend::start_on(namespace.host.into(), "near", "near-0").await?;
     let far = Backend::start_on(namespace.host.into(), "far", "far-0").await?;
-    // All databases are at one port, each at an address of its own.
+    // All instances use one port, each at its own address.
     let (port, named_port) = (free_port(), free_port());
     let [one, two] = [namespace.more_host(0)?, namespace.more_host(1)?];
     let db = [
@@ -132,7 +132,7 @@ async fn run(protocol: Protocol) -> Result<()> {
         Backend::start_at((one, named_port).into(), "one", "named-0").await?,
         Backend::start_at((two, named_port).into(), "two", "named-1").await?,
     ];
-    // Resolvers ask port 53; the address is the namespace's own.
+    // Resolvers use port 53; the address belongs to the namespace.
     let dns = Dns::start_at((namespace.host, 53).into()).await?;
     namespace.ask_for_names(namespace.host)?;
     let wildcard = format!(
@@ -166,7 +166,7 @@ async fn run(protocol: Protocol) -> Result<()> {
     databases(&pod, port, &db).await
 }
 
-/// One after the other: both use the machine's network.
+/// Sequentially, because both use the machine's network.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn scopes_hold_names_are_looked_up_and_databases_are_reached_one_by_one() {
     for protocol in [Protocol::Sotw, Protocol::Delta] {

@@ -1,12 +1,12 @@
-//! Changes under load lose no request, and a control plane that dies disturbs nobody.
+//! Changes under load lose no request, and proxies keep working while the control plane is stopped.
 
 use std::time::Duration;
 
 use e2e::{HOST, Shop, both_protocols};
 use test_harness::run::{Backend, wait_for};
 
-/// How many bytes a proxy may receive when it connects again and nothing has changed: settings and headers of HTTP/2,
-/// and empty answers.
+/// The maximum number of bytes that a proxy receives when it reconnects and nothing has changed: HTTP/2 settings and
+/// headers, and empty responses.
 const GREETING: u64 = 1_024;
 
 fn to(version: &str) -> String {
@@ -37,7 +37,7 @@ both_protocols! {
             shop.instances.push(next);
             let left: Vec<String> = shop.instances[1..].iter().map(|b| b.address().to_string()).collect();
             shop.mesh.wait_for_endpoints(&shop.client, &shop.cluster("v1"), &left).await?;
-            // What was on its way to it is answered; then it goes.
+            // Requests in flight are answered before the instance stops.
             traffic.next(30).await?;
             shop.instances.remove(0);
         }
@@ -47,7 +47,7 @@ both_protocols! {
     }
 
     async fn a_new_subset_and_the_route_to_it_in_one_file_lose_no_request(protocol) {
-        // The route must not reach the proxy before the cluster that it names.
+        // The route must not reach the proxy before the cluster that it references.
         let shop = Shop::start(protocol, &["v1", "v3"], &to("v1")).await?;
         let traffic = shop.traffic(500);
         for round in 0..5 {
@@ -79,7 +79,7 @@ both_protocols! {
             shop.client.stat("^control_plane.connected_state$").await.ok().filter(|state| *state == 1).map(drop)
         })
         .await?;
-        // The new one has answered everything when a change arrives through it.
+        // The new control plane has answered all subscriptions when a change arrives through it.
         traffic.next(300).await?;
         let again = shop.client.discovery_bytes().await? - first_sync;
         assert!(again <= GREETING, "{again} bytes after the restart, {first_sync} before");
@@ -87,14 +87,14 @@ both_protocols! {
         shop.route(&to("v2")).await?;
         traffic.next(20).await?;
         let counts = traffic.next(200).await?;
-        assert!((counts.share("v2") - 1.0).abs() < f64::EPSILON, "the new control plane is heard: {counts:?}");
+        assert!((counts.share("v2") - 1.0).abs() < f64::EPSILON, "changes of the new control plane arrive: {counts:?}");
         let counts = traffic.stop().await;
         assert_eq!(counts.errors, 0, "{counts:?}");
     }
 
     async fn what_changed_while_the_control_plane_was_away_arrives_when_it_is_back(protocol) {
         let mut shop = Shop::start(protocol, &["v1", "v2"], &to("v1")).await?;
-        assert!(shop.mesh.control.stop().await?, "an orderly stop ends without an error");
+        assert!(shop.mesh.control.stop().await?, "a graceful stop ends without an error");
         assert_eq!(shop.get("/", &[]).await?.header("x-version"), "v1");
         let next = Backend::start("v2", "shop-late").await?;
         shop.enlist("v2", &next)?;
@@ -109,7 +109,7 @@ both_protocols! {
     }
 }
 
-/// How often Envoy has applied a new configuration.
+/// The number of configuration updates that Envoy has applied.
 async fn updates(shop: &Shop) -> test_harness::run::Result<Vec<(String, u64)>> {
     let applied = "(cds|lds|rds|eds).*(config_reload|update_rejected)$";
     let stats = shop
@@ -118,6 +118,6 @@ async fn updates(shop: &Shop) -> test_harness::run::Result<Vec<(String, u64)>> {
             "{applied}|^cluster_manager.cluster_(added|modified|removed)$|^cluster.outbound.*assignment_stale$"
         ))
         .await?;
-    assert!(stats.len() > 3, "Envoy counts what it applies: {stats:?}");
+    assert!(stats.len() > 3, "Envoy counts applied updates: {stats:?}");
     Ok(stats.into_iter().collect())
 }

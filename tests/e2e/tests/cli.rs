@@ -1,6 +1,6 @@
-//! The command line of `rutter` against the embedded store: scripts of commands with what they print.
+//! The command line of `rutter` with the embedded store: scripts of commands with their expected output.
 //!
-//! `RUTTER_BLESS=1 cargo test -p e2e --test cli` writes what is printed into the scripts; the diff is the review.
+//! `RUTTER_BLESS=1 cargo test -p e2e --test cli` writes the actual output into the scripts; review the diff.
 
 use std::path::{Path, PathBuf};
 
@@ -12,12 +12,12 @@ fn shell(kubeconfig: PathBuf) -> Shell {
     Shell {
         kubeconfig,
         programs: vec![("rutter".to_owned(), rutter_binary().to_owned())],
-        // There is one output for all.
+        // There is one output for all variants.
         against: Against::RULE,
     }
 }
 
-/// Plays a script over a control plane of its own.
+/// Plays a script with its own control plane.
 async fn played(name: &str) -> Result<()> {
     let script = Path::new(env!("CARGO_MANIFEST_DIR"))
         .join("tests/data/cli")
@@ -43,19 +43,19 @@ macro_rules! scripts {
 }
 
 scripts! {
-    /// What people do with objects: apply, look, change, delete.
+    /// Common commands: apply, get, change, delete.
     objects,
-    /// What they are told when something is wrong.
+    /// Error messages.
     mistakes,
-    /// Earlier versions, copies, and objects that files have no longer.
+    /// History, rollback, export and import, and pruning.
     versions,
-    /// What the settings of a workload's proxy come to.
+    /// The effective settings of a workload's proxy.
     settings,
     /// Commands that need no object: version, crds, completion.
     surroundings,
 }
 
-/// The checks of files need no server, and say the same with and without one.
+/// `rutter validate` needs no server and prints the same with and without one.
 #[test]
 fn validation() {
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/cli/validation.script");

@@ -1,4 +1,4 @@
-//! The test cluster itself: a real control plane, killed, started again and set back.
+//! The test cluster itself: a real control plane that is killed, restarted and restored.
 #![allow(clippy::unwrap_used, clippy::print_stdout)]
 
 use std::path::Path;
@@ -13,7 +13,7 @@ use tokio::io::{AsyncBufReadExt as _, BufReader};
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A Service and a pod that it selects, on a node; all written by hand: nothing runs it.
+/// A Service and a pod that it selects on a node, without a running container.
 const SERVICE: &str = "\
 apiVersion: v1
 kind: Node
@@ -59,7 +59,7 @@ async fn endpoints_come(plane: &ControlPlane, space: &Namespace<'_>) -> Result<(
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_controllers_make_endpoints() {
+async fn the_endpoint_slice_controller_runs() {
     let test = async {
         let plane = shared().await?;
         let space = Namespace::create(plane, "endpoints").await?;
@@ -69,7 +69,7 @@ async fn the_controllers_make_endpoints() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn our_kinds_are_served() {
+async fn the_crds_of_rutter_are_served() {
     let test = async {
         let space = Namespace::create(shared_with_crds().await?, "kinds").await?;
         let rule = "\
@@ -87,7 +87,7 @@ spec: { host: reviews }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_user_may_do_what_it_is_granted() {
+async fn a_user_has_the_granted_permissions() {
     let test = async {
         let plane = shared().await?;
         let space = Namespace::create(plane, "users").await?;
@@ -151,23 +151,23 @@ async fn over_failures() -> Result<()> {
 
     plane.restore(&snapshot).await?;
     assert_eq!(names(&plane).await?, "configmap/first\n");
-    // The controllers have not lost their way.
+    // The controllers continue to work.
     let space = Namespace::create(&plane, "after").await?;
     endpoints_come(&plane, &space).await
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn it_comes_back_from_failures() {
+async fn the_test_cluster_recovers_from_failures() {
     over_failures().await.unwrap_or_else(|error| panic!("{error}"));
 }
 
-/// Whether a process of this number runs.
+/// Whether a process with this id runs.
 fn runs(pid: u32) -> bool {
     std::fs::read(format!("/proc/{pid}/cmdline")).is_ok_and(|command| !command.is_empty())
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn nothing_is_left_of_it() {
+async fn a_cluster_leaves_nothing_behind() {
     let test = async {
         let plane = ControlPlane::start(Settings::default()).await?;
         let (pids, kubeconfig) = (plane.pids(), plane.kubeconfig());
@@ -181,7 +181,7 @@ async fn nothing_is_left_of_it() {
     test.await.unwrap_or_else(|error| panic!("{error}"));
 }
 
-/// Named in the environment of a copy of this program: that copy starts a control plane, says where, and waits.
+/// Named in the environment of a copy of this program: the copy starts a control plane, prints its address, and waits.
 const HELD: &str = "RUTTER_TEST_HOLD";
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -219,6 +219,6 @@ async fn over_a_kill() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn nothing_is_left_when_its_owner_is_killed() {
+async fn a_cluster_ends_when_the_test_is_killed() {
     over_a_kill().await.unwrap_or_else(|error| panic!("{error}"));
 }

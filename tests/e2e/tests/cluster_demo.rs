@@ -1,6 +1,7 @@
-//! The demonstration in a Kubernetes cluster with real pods holds what it promises, and leaves nothing behind.
+//! Runs the demo in a Kubernetes cluster with real pods: every check that it prints must succeed, and nothing may
+//! remain.
 
-// What fails here fails a test, which is what unwrapping is for.
+// A failure here fails the test, so unwrapping is fine.
 #![allow(clippy::unwrap_used)]
 
 use std::path::Path;
@@ -8,7 +9,7 @@ use std::path::Path;
 use e2e::{demo_binary, envoy_binary};
 use tokio::process::Command;
 
-/// What must be among the promises that held; figures are left out.
+/// Texts that the checks of the demo must contain, without figures.
 const PROMISES: [&str; 13] = [
     "3 changes; the slowest was in the client's sidecar",
     "5 pods are ready, 5 with a sidecar",
@@ -26,7 +27,7 @@ const PROMISES: [&str; 13] = [
 ];
 
 #[tokio::test]
-async fn every_promise_of_the_demo_in_a_cluster_holds() {
+async fn the_kubernetes_demo_succeeds() {
     if let Some(missing) = test_harness::kubernetes::missing() {
         eprintln!("skipped: {missing}");
         return;
@@ -49,7 +50,7 @@ async fn every_promise_of_the_demo_in_a_cluster_holds() {
             .any(|line| line.trim_start().starts_with("held") && line.contains(promise));
         assert!(held, "`{promise}` is not among what held");
     }
-    // The cluster's directory goes last of all that it has.
+    // The directory of the cluster is removed last.
     let kubeconfig = said.lines().find_map(|line| line.split_once("KUBECONFIG=")).unwrap().1;
     assert!(!Path::new(kubeconfig).parent().unwrap().exists(), "{kubeconfig}");
 }

@@ -1,6 +1,6 @@
-//! Configuration from one control plane to another: the server's side and the xDS source over a real socket.
+//! Configuration from one control plane to another: the server and the xDS source over a real socket.
 
-// The helpers of a test fail it where they cannot go on.
+// The helpers fail the test if they cannot continue.
 #![allow(clippy::unwrap_used)]
 
 use std::time::Duration;
@@ -82,11 +82,11 @@ fn objects(text: &str) -> Vec<AnyObject> {
     parsed.objects
 }
 
-/// One of each kind that travels, each with a field of its own.
+/// One object of each transferred kind, each with a field of its own.
 const EACH: &str = include_str!("data/each-kind.yaml");
 
 #[tokio::test]
-async fn every_kind_arrives_as_it_was() {
+async fn every_kind_is_transferred_unchanged() {
     let given = objects(EACH);
     let configuration = Configuration::new();
     configuration.apply(&change(&given, &[]));
@@ -119,7 +119,7 @@ async fn every_kind_arrives_as_it_was() {
         (&*mesh.spec.root_namespace, mesh.spec.connect_timeout),
         ("mesh", Duration::from_secs(10))
     );
-    // Networks are each control plane's own affair, as with Istio.
+    // MeshNetworks are not transferred, as with Istio.
     let missing: Vec<_> = Kind::ALL
         .iter()
         .filter(|kind| **kind != Kind::MeshNetworks)
@@ -129,7 +129,7 @@ async fn every_kind_arrives_as_it_was() {
 }
 
 #[tokio::test]
-async fn changes_are_pushed_exactly_and_the_end_is_told() {
+async fn only_changed_objects_are_sent_to_other_control_planes() {
     let entry = |name: &str, host: &str| {
         objects(&format!(
             "apiVersion: networking.istio.io/v1\nkind: ServiceEntry\nmetadata: {{name: {name}, namespace: default}}\nspec:\n  hosts: [{host}]\n  ports: [{{number: 80, name: http, protocol: HTTP}}]\n  resolution: DNS\n"
@@ -145,7 +145,7 @@ async fn changes_are_pushed_exactly_and_the_end_is_told() {
     configuration.apply(&change(&entry("a", "x.com"), &[b[0].key()]));
     let received = next(&mut changes).await;
     assert_eq!((received.upserts.len(), received.deletes), (1, [b[0].key()].into()));
-    // Kinds that travel not at all change nothing, and the next change is seen.
+    // A change of a kind that is not transferred sends nothing, and the next change arrives.
     configuration.apply(&change(
         &objects("apiVersion: v1\nkind: Namespace\nmetadata: {name: n}\n"),
         &[],
@@ -153,6 +153,6 @@ async fn changes_are_pushed_exactly_and_the_end_is_told() {
     configuration.apply(&change(&b, &[]));
     assert_eq!(next(&mut changes).await.upserts.len(), 1);
     let stopped = tokio::time::timeout(Duration::from_secs(10), server.shut_down(Duration::from_secs(20))).await;
-    assert!(stopped.is_ok(), "a reader of configuration held the server up");
-    assert!(changes.try_recv().is_err(), "what was there stays");
+    assert!(stopped.is_ok(), "an open stream delayed the shutdown");
+    assert!(changes.try_recv().is_err(), "no object is deleted");
 }

@@ -1,4 +1,4 @@
-//! What is done to whole connections: routing by the server name of TLS, tunnels, and telling the server who is there.
+//! TCP connections: routing by TLS server name, tunnels, and the PROXY protocol.
 
 use std::net::SocketAddr;
 
@@ -20,7 +20,7 @@ both_protocols! {
     async fn the_server_name_chooses_where_a_connection_goes_and_nobody_opens_it(protocol) {
         let authority = Authority::new("ours")?;
         let (one, two) = (Backend::start("one", "one-0").await?, Backend::start("two", "two-0").await?);
-        // Each shows a certificate for the names that it is reached by.
+        // Each presents a certificate for its own hostnames.
         let behind = [
             Relay::start(Preamble::Tls(authority.server(&["a.example.com", "c.example.com"])?), one.address()).await?,
             Relay::start(Preamble::Tls(authority.server(&["b.example.com", "c.example.com"])?), two.address()).await?,

@@ -1,6 +1,6 @@
-//! The controllers that write, against a real API server, with the rights that the chart gives and no others.
+//! The controllers that write to Kubernetes, with a real API server and exactly the permissions of the chart.
 
-// What fails here fails a test, which is what unwrapping is for.
+// A failure here fails the test, so unwrapping is fine.
 #![allow(clippy::unwrap_used)]
 
 use std::path::Path;
@@ -11,14 +11,14 @@ use serde_json::Value;
 use test_harness::kubernetes::{ControlPlane, Settings};
 use test_harness::run::{Control, Result, wait_for};
 
-/// How long something may take on a busy machine; a lease that is given back is looked at every 7.5 seconds.
+/// The maximum time for a change on a busy machine. A released Lease is noticed within 7.5 seconds.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// The lease of the controller of root certificates.
+/// The Lease of the root certificate controller.
 const NAMESPACES: &str = "istio-namespace-controller-election";
 
 const PEM: &str = "-----BEGIN CERTIFICATE-----\nMA==\n-----END CERTIFICATE-----\n";
 
-/// A cluster in which the chart is installed, and the kubeconfig of the account that it makes.
+/// A cluster with the chart installed, and the kubeconfig of its service account.
 async fn installed(directory: &Path) -> Result<(ControlPlane, std::path::PathBuf)> {
     let plane = ControlPlane::start(Settings::default()).await?;
     let manifest = std::process::Command::new(rutter_binary())
@@ -49,7 +49,7 @@ async fn replica(kubeconfig: &Path, name: &str) -> Result<Control> {
     Ok(control)
 }
 
-/// Waits until a field of an object is as wanted, and returns it.
+/// Waits until a field of an object has the wanted value, and returns it.
 async fn field(plane: &ControlPlane, object: &[&str], path: &str, fits: impl Fn(&Value) -> bool) -> Result<Value> {
     let what = format!("{object:?} {path}");
     let mut arguments = vec!["get", "-o", "json"];
@@ -65,7 +65,7 @@ async fn field(plane: &ControlPlane, object: &[&str], path: &str, fits: impl Fn(
 }
 
 #[tokio::test]
-async fn controllers_write_with_the_rights_of_the_chart_and_one_at_a_time() {
+async fn controllers_write_with_the_permissions_of_the_chart_under_one_leader() {
     let directory = tempfile::tempdir().unwrap();
     let (plane, kubeconfig) = installed(directory.path()).await.unwrap();
     let mut first = replica(&kubeconfig, "one").await.unwrap();
@@ -83,8 +83,8 @@ async fn controllers_write_with_the_rights_of_the_chart_and_one_at_a_time() {
     ingress(&plane).await.unwrap();
     untaint(&plane).await.unwrap();
 
-    // The first one goes and gives its leases back; the other one goes on.
-    assert!(first.stop().await.unwrap(), "it ends in good order");
+    // The first replica stops and releases its Leases; the other one continues.
+    assert!(first.stop().await.unwrap(), "it stops gracefully");
     field(&plane, &lease, "/spec/holderIdentity", holder("two_"))
         .await
         .unwrap();
@@ -178,7 +178,7 @@ async fn addresses(plane: &ControlPlane) -> Result<()> {
         );
         assert_eq!(given[0]["host"], format!("{name}.example"));
         seen.push(given);
-        // What others say in the status stays.
+        // Status fields of other writers are kept.
         field(plane, &object, "/status/conditions", Value::is_array).await?;
         field(plane, &object, "/status/addresses", |found| {
             *found == seen[seen.len() - 1]

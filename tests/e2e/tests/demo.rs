@@ -1,13 +1,13 @@
-//! The demonstration holds what it promises.
+//! Runs the demo on one machine: every check that it prints must succeed.
 
-// What fails here fails a test, which is what unwrapping is for.
+// A failure here fails the test, so unwrapping is fine.
 #![allow(clippy::unwrap_used)]
 
 use e2e::{demo_binary, envoy_binary};
 use tokio::process::Command;
 
 #[tokio::test]
-async fn every_promise_of_the_demo_holds() {
+async fn the_demo_succeeds() {
     let output = Command::new(demo_binary())
         .args(["--once", "--envoy"])
         .arg(envoy_binary())
@@ -22,7 +22,7 @@ async fn every_promise_of_the_demo_holds() {
         String::from_utf8_lossy(&output.stderr)
     );
     assert!(said.contains("Every promise held."), "{said}");
-    // Each change is shown as a command.
+    // The demo prints each change as a command.
     for command in [
         "patch virtualservice shop",
         "apply --server-side -f",

@@ -1,7 +1,7 @@
-//! The chart and `rutter manifest`: that both make the same, that a real API server takes it, and that the rights in it are
-//! those that the program needs.
+//! The chart and `rutter manifest`: both render the same objects, a real API server accepts them, and the roles contain
+//! exactly the permissions that the program needs.
 
-// What fails here fails a test, which is what unwrapping is for.
+// A failure here fails the test, so unwrapping is fine.
 #![allow(clippy::unwrap_used)]
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -18,7 +18,7 @@ fn chart() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy/helm/rutter")
 }
 
-/// The files of values that all comparisons are made with.
+/// The value files with which all comparisons are made.
 fn values() -> Vec<PathBuf> {
     let files = std::fs::read_dir(chart().join("ci")).unwrap();
     let mut files: Vec<PathBuf> = files.map(|file| file.unwrap().path()).collect();
@@ -59,7 +59,7 @@ fn manifest(arguments: &[&str]) -> BTreeMap<String, Value> {
     objects(&succeed(Command::new(rutter_binary()).arg("manifest").args(arguments)).stdout)
 }
 
-/// With what Helm and the command say of themselves made equal.
+/// Makes the labels equal that name Helm or `rutter manifest`.
 fn without_manager(mut objects: BTreeMap<String, Value>) -> BTreeMap<String, Value> {
     let label = "/metadata/labels/app.kubernetes.io~1managed-by";
     for object in objects.values_mut() {
@@ -73,7 +73,7 @@ fn without_manager(mut objects: BTreeMap<String, Value>) -> BTreeMap<String, Val
 }
 
 #[test]
-fn helm_and_the_command_make_the_same() {
+fn helm_and_rutter_manifest_render_the_same_objects() {
     let helm = test_harness::helm(&mut |line| eprintln!("{line}")).unwrap_or_else(|error| panic!("{error}"));
     let sets: [&[&str]; 3] = [
         &[],
@@ -115,14 +115,14 @@ fn helm_and_the_command_make_the_same() {
 }
 
 #[test]
-fn the_definitions_of_kinds_are_those_of_the_chart() {
+fn the_chart_contains_the_crds_of_this_build() {
     let whole = manifest(&[]);
     let mut bare = manifest(&["--skip-crds"]);
     bare.extend(objects(&std::fs::read(chart().join("crds/crds.yaml")).unwrap()));
     assert_eq!(whole, bare);
 }
 
-/// Group, resource and verb that rules grant.
+/// The group, resource and verb that the rules grant.
 fn granted(rules: &Value) -> BTreeSet<(String, String, String)> {
     let texts = |rule: &Value, field: &str| -> Vec<String> {
         let items = rule[field].as_array().unwrap().iter();
@@ -145,7 +145,7 @@ fn granted(rules: &Value) -> BTreeSet<(String, String, String)> {
     all
 }
 
-/// What the program reads and writes in the whole cluster.
+/// The cluster-wide permissions that the program needs.
 fn needed(untaint: bool, exports: bool, credentials: bool) -> BTreeSet<(String, String, String)> {
     const READ: [&str; 3] = ["get", "list", "watch"];
     let mut all = BTreeSet::new();
@@ -182,7 +182,7 @@ fn needed(untaint: bool, exports: bool, credentials: bool) -> BTreeSet<(String, 
 }
 
 #[test]
-fn the_role_has_the_rights_that_the_program_needs_and_no_other() {
+fn the_role_has_exactly_the_needed_permissions() {
     for (untaint, exports, credentials) in [
         (false, false, false),
         (true, false, false),
@@ -204,14 +204,14 @@ fn the_role_has_the_rights_that_the_program_needs_and_no_other() {
         let role = &objects["ClusterRole  istiod-clusterrole-istio-system"];
         assert_eq!(granted(&role["rules"]), needed(untaint, exports, credentials));
         for rule in role["rules"].as_array().unwrap() {
-            // Other ConfigMaps than that one are read only where they may be a proxy's authorities.
+            // Other ConfigMaps are read only if they may contain CA certificates for proxies.
             let of_maps = rule["resources"] == json!(["configmaps"]) && rule["verbs"] != json!(["create"]);
             assert_eq!(rule.get("resourceNames").is_some(), of_maps, "{rule}");
         }
     }
 }
 
-/// What control planes of other clusters read here, and write where they are let.
+/// The permissions that control planes of other clusters need in this one.
 fn needed_by_others(exports: bool, certificates: bool) -> BTreeSet<(String, String, String)> {
     let read = [
         ("", "services"),
@@ -243,7 +243,7 @@ fn needed_by_others(exports: bool, certificates: bool) -> BTreeSet<(String, Stri
 }
 
 #[test]
-fn the_readers_role_has_the_rights_that_other_clusters_need_and_no_other() {
+fn the_reader_role_has_exactly_the_needed_permissions() {
     for (exports, certificates) in [(false, false), (true, false), (false, true)] {
         let (exported, remote) = (
             format!("env.ENABLE_MCS_AUTO_EXPORT={exports}"),
@@ -261,9 +261,9 @@ fn the_readers_role_has_the_rights_that_other_clusters_need_and_no_other() {
     }
 }
 
-/// The base of the image (`deploy/Containerfile`) has the C library and what compilers bring, and no other libraries.
+/// The base image (`deploy/Containerfile`) has the C library and the compiler's runtime, and no other libraries.
 #[test]
-fn the_program_needs_no_library_that_its_image_lacks() {
+fn the_image_contains_all_libraries_of_the_program() {
     const THERE: [&str; 3] = ["libc", "libm", "libgcc_s"];
     let listed = succeed(Command::new("ldd").arg(rutter_binary())).stdout;
     let listed = String::from_utf8(listed).unwrap();
@@ -271,7 +271,7 @@ fn the_program_needs_no_library_that_its_image_lacks() {
     let names: Vec<&str> = names.map(|name| name.rsplit('/').next().unwrap()).collect();
     assert!(names.iter().any(|name| name.starts_with("libc.so")), "{listed}");
     for name in names {
-        // The kernel's own, and the loader, which comes with the C library.
+        // The kernel's virtual library, and the loader, which belongs to the C library.
         let built_in = name.starts_with("linux-vdso") || name.starts_with("ld-linux");
         let stem = name.split('.').next().unwrap();
         assert!(built_in || THERE.contains(&stem), "{name} is not in the image");
@@ -279,7 +279,7 @@ fn the_program_needs_no_library_that_its_image_lacks() {
 }
 
 #[tokio::test]
-async fn a_real_api_server_takes_every_object() {
+async fn an_api_server_accepts_every_object_of_the_manifest() {
     let cluster = ControlPlane::start(Settings::default()).await.unwrap();
     let kubeconfig = cluster.kubeconfig();
     let apply = |manifest: &[u8], flags: &[&str]| {

@@ -1,4 +1,4 @@
-//! Services that have names and no addresses: the proxy asks a DNS server, before requests come or as they come.
+//! Services whose endpoints are hostnames: the proxy resolves them in advance or per request.
 
 use std::net::{Ipv4Addr, SocketAddr};
 
@@ -9,13 +9,13 @@ use test_harness::run::{Backend, ConfigDir, Control, Dns, Envoy, Node, Protocol,
 const ONE: Ipv4Addr = Ipv4Addr::new(127, 0, 1, 1);
 const TWO: Ipv4Addr = Ipv4Addr::new(127, 0, 1, 2);
 
-/// A service of this host whose endpoints are found by name.
+/// A service with this host and DNS endpoints.
 fn entry(host: &str, port: u16, rest: &str) -> String {
     let spec = format!("hosts: ['{host}'], ports: [{{ number: {port}, name: http, protocol: HTTP }}], {rest}");
     networking("ServiceEntry", "named", &spec)
 }
 
-/// Lets the sidecars' clusters of a service ask this server, and not the one of the machine.
+/// An EnvoyFilter that makes the clusters of a service use this DNS server instead of the machine's.
 fn resolver(dns: &Dns) -> String {
     let at = dns.address();
     format!(
@@ -30,7 +30,7 @@ fn resolver(dns: &Dns) -> String {
     )
 }
 
-/// A sidecar whose agent answers DNS: this server.
+/// A sidecar whose agent answers DNS; the agent is this server.
 async fn client(mesh: &Mesh, protocol: Protocol, dns: &Dns) -> Result<Envoy> {
     let mut node = Node::sidecar("client", "test", "127.0.0.2", &[("app", "client")]);
     node.metadata["DNS_CAPTURE"] = "true".into();
@@ -38,13 +38,13 @@ async fn client(mesh: &Mesh, protocol: Protocol, dns: &Dns) -> Result<Envoy> {
     mesh.envoy(&node, protocol).await
 }
 
-/// One backend at each of the two addresses, at the same port.
+/// One backend at each of the two addresses, with the same port.
 async fn backends(port: u16) -> Result<[Backend; 2]> {
     let one = Backend::start_at((ONE, port).into(), "one", "one-0").await?;
     Ok([one, Backend::start_at((TWO, port).into(), "two", "two-0").await?])
 }
 
-/// Who answers for a host.
+/// The version that answers for a host.
 async fn version(address: SocketAddr, host: &str) -> Result<String> {
     Ok(http::get(address, "/", &[("host", host)])
         .await?
@@ -52,7 +52,7 @@ async fn version(address: SocketAddr, host: &str) -> Result<String> {
         .to_owned())
 }
 
-/// Waits until this many requests in a row are answered by these versions and no others.
+/// Waits until this many consecutive requests are answered by exactly these versions.
 async fn wait_for_versions(address: SocketAddr, host: &str, wanted: &[&str]) -> Result<()> {
     let reached = || async {
         let mut seen = std::collections::BTreeSet::new();
@@ -87,12 +87,12 @@ both_protocols! {
         let address = ([127, 0, 0, 1], port).into();
         client.wait_for_listener(address).await?;
         wait_for_versions(address, "api.example.com", &["one"]).await?;
-        // Nothing is changed in the mesh: the proxy asks again when an answer is no longer good.
+        // The mesh does not change: the proxy resolves the name again when its TTL expires.
         dns.set("api.example.com", &[TWO]);
         wait_for_versions(address, "api.example.com", &["two"]).await?;
         dns.set("api.example.com", &[ONE, TWO]);
         wait_for_versions(address, "api.example.com", &["one", "two"]).await?;
-        // Now it is another name that leads to the endpoints, which are taken one at a time.
+        // Now another name resolves to the endpoints, which are used one at a time.
         mesh.config.put("entry.yaml", &own("DNS_ROUND_ROBIN", "backend.example.com"))?;
         wait_for_versions(address, "api.example.com", &["two"]).await?;
         assert!(dns.asked("backend.example.com") > 0);
@@ -114,14 +114,14 @@ both_protocols! {
         let client = client(&mesh, protocol, &dns).await?;
         let address = ([127, 0, 0, 1], port).into();
         client.wait_for_listener(address).await?;
-        // As clients write a port that is not the usual one.
+        // As clients write a port that is not the default one.
         let host = |name: &str| format!("{name}:{port}");
         assert_eq!(version(address, &host("known.test")).await?, "known");
         assert_eq!(version(address, &host("a.example.com")).await?, "one");
         assert_eq!(version(address, &host("b.example.com")).await?, "two");
         assert_eq!((dns.asked("known.test"), dns.asked("c.example.com")), (0, 0));
         let answer = http::get(address, "/", &[("host", &host("c.example.com"))]).await?;
-        assert_eq!((answer.status.as_u16(), answer.header("x-version")), (503, ""), "there is no such name");
+        assert_eq!((answer.status.as_u16(), answer.header("x-version")), (503, ""), "the name does not exist");
         assert!(dns.asked("c.example.com") > 0);
         assert_eq!(backends.each_ref().map(Backend::requests), [1, 1]);
     }

@@ -1,5 +1,5 @@
-//! Requests to a service outside of the mesh: through an egress gateway that speaks TLS to it, straight, and with TLS that the
-//! sidecar adds.
+//! Requests to a service outside the mesh: through an egress gateway that originates TLS, directly, and with TLS that
+//! the sidecar originates.
 
 use std::net::SocketAddr;
 
@@ -10,18 +10,18 @@ use test_harness::run::{Backend, Error, Node, Preamble, Relay, Result, free_port
 
 const HOST: &str = "api.example.com";
 const GATEWAY: &str = "egress.test.svc.cluster.local";
-/// The gateway's pod, an address of this machine.
+/// The address of the gateway's pod, on this machine.
 const GATEWAY_IP: [u8; 4] = [127, 0, 0, 3];
 
-/// Where things are. The service outside has a port for each of HTTP and HTTPS.
+/// Addresses and ports. The external service has a port for HTTP and one for HTTPS.
 struct Ports {
     plain: u16,
     secure: u16,
-    /// The gateway's service, and the port of its pod that it leads to.
+    /// The port of the gateway's service, and the target port of its pod.
     gateway: (u16, u16),
 }
 
-/// The service outside; `at` are the addresses of its ports.
+/// The external service; `at` are the addresses of its ports.
 fn outside(ports: &Ports, at: [SocketAddr; 2]) -> String {
     let [plain, secure] = at.map(|at| at.port());
     let spec = format!(
@@ -33,8 +33,8 @@ fn outside(ports: &Ports, at: [SocketAddr; 2]) -> String {
     networking("ServiceEntry", "outside", &spec)
 }
 
-/// The rule by which a port of the service outside is spoken to with TLS. Each request makes a connection, so that it is seen
-/// to be secured or not.
+/// A DestinationRule that originates TLS to a port of the external service. Each request opens a connection, so that
+/// TLS connections can be counted.
 fn originate(port: u16, roots: &tempfile::NamedTempFile) -> String {
     let spec = format!(
         "host: {HOST}, trafficPolicy: {{ portLevelSettings: [{{ port: {{ number: {port} }}, \
@@ -45,7 +45,7 @@ fn originate(port: u16, roots: &tempfile::NamedTempFile) -> String {
     networking("DestinationRule", "originate", &spec)
 }
 
-/// The gateway, its service, and the two halves of the way: from sidecars to the gateway, and from there to the outside.
+/// The gateway, its service, and the routes from sidecars to the gateway and from the gateway to the external service.
 fn gateway(ports: &Ports) -> [(&'static str, String); 4] {
     let (number, target) = ports.gateway;
     let rule = format!("host: {GATEWAY}, trafficPolicy: {{ tls: {{ mode: DISABLE }} }}, subsets: [{{ name: api }}]");
@@ -71,7 +71,7 @@ fn gateway(ports: &Ports) -> [(&'static str, String); 4] {
     ]
 }
 
-/// Waits until one more request changes both counts as wanted: connections with TLS, and requests at the gateway.
+/// Sends requests until one changes both counts as wanted: TLS connections, and requests at the gateway.
 async fn wait_for_way(
     what: &str,
     ask: impl AsyncFn() -> Result<http::Response>,
@@ -119,12 +119,12 @@ both_protocols! {
         assert_eq!((answer["path"].as_str(), answer["headers"]["host"].as_str()), (Some("/orders"), Some(HOST)));
         mesh.config.remove("route.yaml")?;
         wait_for_way("the way straight and in plain text", &ask, &counts, (false, false)).await?;
-        // The port of HTTP is now where the server wants TLS.
+        // The HTTP port now leads to the TLS port of the server.
         mesh.config.put("rule.yaml", &originate(ports.plain, &roots))?;
         mesh.config.put("outside.yaml", &outside(&ports, [secured.address(), secured.address()]))?;
         wait_for_way("the way straight and secured", &ask, &counts, (true, false)).await?;
         assert!(secured.told().iter().all(|name| name == HOST), "{:?}", secured.told());
-        // Whoever cannot show that name is not spoken to.
+        // A server whose certificate does not match the name is not used.
         let other = Relay::start(Preamble::Tls(authority.server(&["other.example.com"])?), backend.address()).await?;
         mesh.config.put("outside.yaml", &outside(&ports, [other.address(), other.address()]))?;
         let refused = || async { ask().await.ok().filter(|answer| answer.status == 503).map(drop) };

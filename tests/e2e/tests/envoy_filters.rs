@@ -1,4 +1,4 @@
-//! EnvoyFilters and a real Envoy: a Lua filter, an extension that is discovered, and filters that are of no use.
+//! EnvoyFilters with a real Envoy: a Lua filter, an extension over ECDS, and patches that are rejected or skipped.
 
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ fn filter(name: &str, patches: &str) -> String {
     )
 }
 
-/// A patch of the HTTP filters of what leaves the client.
+/// A patch of the client's outbound HTTP filters.
 fn http(operation: &str, value: &str) -> String {
     format!(
         "{{ applyTo: HTTP_FILTER, match: {{ context: SIDECAR_OUTBOUND, listener: {{ filterChain: {{ filter: {{ name: \
@@ -27,7 +27,7 @@ fn http(operation: &str, value: &str) -> String {
     )
 }
 
-/// A Lua filter that puts a header on every response.
+/// A Lua filter that adds a header to every response.
 fn lua(header: &str) -> String {
     format!(
         "{{ name: mine, typedConfig: {{ \"@type\": type.googleapis.com/envoy.extensions.filters.http.lua.v3.Lua, \
@@ -36,7 +36,7 @@ fn lua(header: &str) -> String {
     )
 }
 
-/// A filter that the proxy asks for by its name.
+/// A filter that the proxy requests by name.
 const DISCOVERED: &str = "{ name: mine, configDiscovery: { configSource: { ads: {}, resourceApiVersion: V3 }, \
      typeUrls: [type.googleapis.com/envoy.extensions.filters.http.lua.v3.Lua] } }";
 
@@ -89,11 +89,11 @@ both_protocols! {
     async fn filters_that_are_of_no_use_harm_nobody(protocol) {
         let shop = Shop::start(protocol, &["v1"], &route()).await?;
         let traffic = shop.traffic(100);
-        // Refused: there is no such message. The others of the directory hold.
+        // Rejected: the message does not exist. The other files stay in effect.
         let unknown = "{ name: a, typedConfig: { \"@type\": type.googleapis.com/no.such.Message } }";
         shop.mesh.config.put("unknown.yaml", &filter("unknown", &http("INSERT_FIRST", unknown)))?;
         shop.mesh.control.wait_for_log("configPatches[0].patch.value.typedConfig").await?;
-        // Left out: nothing may stand behind the router, and a cluster of this name is there already.
+        // Skipped: a filter after the router, and a cluster whose name exists.
         let cluster = format!(
             "{{ applyTo: CLUSTER, patch: {{ operation: ADD, value: {{ name: '{}', type: STATIC, connectTimeout: 1s }} }} }}",
             shop.cluster("")

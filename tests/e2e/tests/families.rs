@@ -1,5 +1,5 @@
-//! What else a rule of a VirtualService does, and policies that choose endpoints: faults, mirrors, CORS, headers, affinity; and
-//! traffic that is no HTTP. One mesh for all that only changes routes.
+//! Other features of VirtualServices and DestinationRules: faults, mirrors, CORS, headers, hashing; and TCP traffic.
+//! One mesh for all tests that change only routes.
 
 use std::time::{Duration, Instant};
 

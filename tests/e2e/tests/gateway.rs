@@ -1,4 +1,4 @@
-//! A gateway: hosts, paths, and what it answers when nothing matches.
+//! A gateway: hosts, paths, and the response to requests that match nothing.
 
 use std::net::SocketAddr;
 
@@ -9,7 +9,7 @@ fn to(version: &str, rest: &str) -> String {
     format!("{{ route: [{{ destination: {{ host: {HOST}, subset: {version} }} }}]{rest} }}")
 }
 
-/// Adds a gateway that lets these hosts in, and an Envoy for it.
+/// Adds a Gateway with these hosts, and an Envoy for it.
 async fn gateway(shop: &Shop, protocol: Protocol, hosts: &str) -> Result<(Envoy, SocketAddr)> {
     let port = free_port();
     let text = format!(

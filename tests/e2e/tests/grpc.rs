@@ -1,4 +1,4 @@
-//! Real gRPC libraries without a proxy: what they make of routes, faults, endpoints and listeners that Rutter serves.
+//! Real gRPC libraries without a proxy, with routes, faults, endpoints and listeners from Rutter.
 
 #![allow(clippy::unwrap_used, reason = "a helper that fails fails its test")]
 
@@ -12,9 +12,9 @@ use test_harness::grpc::Probe;
 use test_harness::run::Result;
 
 const HOST: &str = "echo.shop.svc.cluster.local";
-/// The policy of a DestinationRule that changes nothing.
+/// A DestinationRule policy without effect.
 const ROUND_ROBIN: &str = "{ loadBalancer: { simple: ROUND_ROBIN } }";
-/// How often a client may ask before what must come has come.
+/// The maximum number of calls until a change must have arrived.
 const TRIES: usize = 200;
 
 /// The service with these instances (version and port), and subsets by version.
@@ -35,7 +35,7 @@ fn service(instances: &[(&str, u16)], policy: &str) -> String {
     )
 }
 
-/// A VirtualService of these rules.
+/// A VirtualService with these rules.
 fn route(rules: &str) -> String {
     format!(
         "apiVersion: networking.istio.io/v1\nkind: VirtualService\nmetadata: {{ name: echo, namespace: shop }}\n\
@@ -55,11 +55,11 @@ fn go() -> Probe {
     test_harness::grpc::go(&mut |line| eprintln!("{line}")).unwrap_or_else(|error| panic!("{error}"))
 }
 
-/// A mesh with two versions of a service, and where its bootstrap is.
+/// A mesh with two versions of a service, and the path of its bootstrap.
 struct Shop {
     mesh: Mesh,
     probe: Probe,
-    // They serve as long as they are here.
+    // They serve until they are dropped.
     servers: Vec<Application>,
     ports: Vec<u16>,
     bootstrap: PathBuf,
@@ -100,7 +100,7 @@ impl Shop {
     }
 }
 
-/// Calls until the outcome is as wanted; the channel learns of a change while it is used.
+/// Calls until the outcome is as wanted. A channel gets changes while it is used.
 async fn until(
     client: &mut Application,
     headers: &[(&str, &str)],
@@ -121,7 +121,7 @@ fn only(outcome: &Outcome, name: &str) -> bool {
     outcome.errors.is_empty() && outcome.answers.keys().eq([name])
 }
 
-/// A filter that some libraries do not know must not keep them from calling.
+/// A filter that a library does not support must not prevent calls.
 async fn a_service_with_sessions_is_called(probe: Probe) -> Result<()> {
     let shop = Shop::start(probe, &format!("[{{ {} }}]", to("v2"))).await?;
     let labelled = "name: echo, namespace: shop, labels: { istio.io/persistent-session: sticky } }";
@@ -134,7 +134,7 @@ async fn a_service_with_sessions_is_called(probe: Probe) -> Result<()> {
         .put("route.yaml", &route(&format!("[{{ {} }}]", to("v1"))))?;
     let mut client = shop.client("xds:///echo:7070")?;
     until(&mut client, &[], |outcome| only(outcome, "v1")).await?;
-    // By now the label is in effect. Who comes new has no listener to fall back to.
+    // By now the label is in effect. A new client has no earlier listener.
     let mut client = shop.client("xds:///echo:7070")?;
     let outcome = client.calls(100, &[]).await?;
     assert!(only(&outcome, "v1"), "{outcome:?}");
@@ -152,7 +152,7 @@ async fn a_split_and_a_header_decide(probe: Probe) -> Result<()> {
         let mut client = shop.client(target)?;
         let outcome = client.calls(1000, &[]).await?;
         assert!(outcome.errors.is_empty(), "{outcome:?}");
-        // A fifth, and six standard deviations around it.
+        // One fifth, within six standard deviations.
         assert!((124..=276).contains(&outcome.answers["v2"]), "{outcome:?}");
         let outcome = client.calls(50, &[("end-user", "jason")]).await?;
         assert!(only(&outcome, "v2"), "{outcome:?}");
@@ -200,7 +200,7 @@ async fn faults_are_injected_by_the_client_itself(probe: Probe) -> Result<()> {
     let mut client = shop.client("xds:///echo:7070")?;
     assert!(
         only(&client.calls(10, &[]).await?, "v1"),
-        "options of other filters do no harm"
+        "options of other filters are ignored"
     );
     let outcome = client.calls(10, &[("ask", "abort")]).await?;
     assert_eq!(outcome.errors.get("RESOURCE_EXHAUSTED"), Some(&10), "{outcome:?}");
@@ -223,7 +223,7 @@ async fn no_policy_is_refused(probe: Probe) -> Result<()> {
         "{ connectionPool: { http: { http2MaxRequests: 10 } } }",
     ];
     for (round, policy) in policies.into_iter().enumerate() {
-        // A new version each time: once it answers, the policy that came with it is in force.
+        // A new version each time: once it answers, the policy that was written with it is in effect.
         let (server, port) = Application::serve(&shop.probe, &format!("round-{round}")).await?;
         shop.mesh
             .config
@@ -268,14 +268,14 @@ both_libraries! {
 }
 
 #[tokio::test]
-async fn a_server_takes_its_listener_from_the_control_plane() -> Result<()> {
+async fn a_grpc_server_gets_its_listener_over_xds() -> Result<()> {
     let shop = Shop::start(go(), &format!("[{{ {} }}]", to("v1"))).await?;
     let mut server = Application::start(&shop.probe, "serve-xds", "mine", Some(&shop.bootstrap))?;
     let port = server.port().await?;
     shop.mesh
         .config
         .put("service.yaml", &service(&[("v1", port)], ROUND_ROBIN))?;
-    // Until a service leads to its port it may say that it does not serve.
+    // Until a service targets its port, the server may report that it does not serve.
     while server.says().await?["serving"] != true {}
     let mut client = shop.client("xds:///echo:7070")?;
     until(&mut client, &[], |outcome| only(outcome, "mine")).await?;

@@ -1,4 +1,4 @@
-//! The tools of these tests measure what they say they do.
+//! Tests of the test harness.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use e2e::envoy_binary;
 use test_harness::run::{Backend, Envoy, Node, Protocol, Result, Traffic, free_port, http};
 
 #[tokio::test]
-async fn an_envoy_starts_without_a_control_plane_and_its_pages_can_be_read() -> Result<()> {
+async fn the_harness_starts_envoy_without_a_control_plane() -> Result<()> {
     let node = Node::sidecar("client", "test", "127.0.0.2", &[("app", "client")]);
     let nobody = ([127, 0, 0, 1], free_port()).into();
     for protocol in [Protocol::Sotw, Protocol::Delta] {
@@ -21,7 +21,7 @@ async fn an_envoy_starts_without_a_control_plane_and_its_pages_can_be_read() -> 
 }
 
 #[tokio::test]
-async fn traffic_counts_versions_instances_and_every_failure() -> Result<()> {
+async fn the_traffic_generator_counts_versions_and_failures() -> Result<()> {
     let backend = Backend::start("v1", "one").await?;
     let traffic = Traffic::start(backend.address(), "/", &[], 1000, 4);
     let counts = traffic.next(100).await?;
@@ -45,7 +45,7 @@ async fn traffic_counts_versions_instances_and_every_failure() -> Result<()> {
 }
 
 #[tokio::test]
-async fn a_service_says_who_it_is_and_misbehaves_when_asked() -> Result<()> {
+async fn the_test_backend_reports_its_name_and_fails_on_request() -> Result<()> {
     let backend = Backend::start("v2", "two").await?;
     let answer = http::get(backend.address(), "/a?b=c", &[("x-thing", "7")]).await?;
     assert_eq!(

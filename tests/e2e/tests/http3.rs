@@ -1,4 +1,4 @@
-//! HTTP/3 through a gateway: one Envoy serves it, another asks.
+//! HTTP/3 through a gateway: one Envoy serves it, another one is the client.
 #![allow(clippy::unwrap_used)]
 
 use std::net::SocketAddr;
@@ -9,12 +9,12 @@ use rcgen::{CertificateParams, KeyPair};
 use serde_json::{Value, json};
 use test_harness::run::{Backend, ConfigDir, Control, Envoy, Node, free_port, http, wait_for};
 
-/// How long a change may take on a busy machine before a test gives up.
+/// The maximum time for a change on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(20);
-/// Where the gateway says that it is.
+/// The address that the gateway reports.
 const GATEWAY: &str = "127.0.0.3";
 
-/// An Envoy that listens for plain HTTP and asks the gateway over HTTP/3, believing this certificate.
+/// An Envoy that listens for plaintext HTTP and calls the gateway over HTTP/3, trusting this certificate.
 fn client(gateway: u16, roots: &str) -> (Value, u16) {
     let port = free_port();
     let address = |ip: &str, port: u16| json!({"socket_address": {"address": ip, "port_value": port}});
@@ -69,7 +69,7 @@ fn client(gateway: u16, roots: &str) -> (Value, u16) {
     (bootstrap, port)
 }
 
-/// The objects of the mesh. The gateway's Service has the port for UDP, too.
+/// The objects of the mesh. The gateway's Service also exposes the port for UDP.
 fn objects(port: u16, backend: SocketAddr, (certificate, key): (&str, &str)) -> String {
     let indented = |text: &str| text.lines().map(|line| format!("    {line}\n")).collect::<String>();
     format!(

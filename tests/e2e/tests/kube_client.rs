@@ -1,5 +1,5 @@
-//! `kube`, the Rust client of Kubernetes, against Rutter's API: its watcher, reflector and controller run over a restart
-//! of the server and miss nothing.
+//! `kube`, the Rust client of Kubernetes, with Rutter's API: its watcher, reflector and controller miss no event over a
+//! restart of the server.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -41,7 +41,7 @@ fn rule(name: &str, host: &str) -> DynamicObject {
     object
 }
 
-/// What an observer knows: names and hosts.
+/// The objects that an observer knows: names and hosts.
 type Known = Arc<Mutex<BTreeMap<String, String>>>;
 
 fn read(known: &Known) -> BTreeMap<String, String> {
@@ -52,7 +52,7 @@ fn host(object: &DynamicObject) -> String {
     object.data["spec"]["host"].as_str().unwrap_or_default().to_owned()
 }
 
-/// Follows with the plain watcher.
+/// Follows with a plain watcher.
 fn watch(api: Api<DynamicObject>, config: watcher::Config) -> Known {
     let known = Known::default();
     let seen = known.clone();
@@ -60,7 +60,7 @@ fn watch(api: Api<DynamicObject>, config: watcher::Config) -> Known {
         let mut listed = BTreeMap::new();
         let mut events = watcher(api, config).default_backoff().boxed();
         while let Some(event) = events.next().await {
-            // Errors are what a restart looks like; the watcher goes on by itself.
+            // Errors are expected during a restart; the watcher continues by itself.
             let Ok(event) = event else { continue };
             let mut seen = seen.lock().unwrap_or_else(PoisonError::into_inner);
             match event {
@@ -75,7 +75,7 @@ fn watch(api: Api<DynamicObject>, config: watcher::Config) -> Known {
     known
 }
 
-/// Follows with a controller, which is told of names and looks the objects up in its own reflected copy.
+/// Follows with a controller, which receives names and looks the objects up in its reflected store.
 fn control(api: Api<DynamicObject>) -> Known {
     let known = Known::default();
     let controller = Controller::new_with(api, watcher::Config::default(), destination_rules());
@@ -147,7 +147,8 @@ async fn over_a_restart() -> Result<()> {
     for (who, known) in [("watcher", &watched), ("streaming watcher", &streamed)] {
         wait_for(who, PATIENCE, || async { (read(known) == wanted).then_some(()) }).await?;
     }
-    // A controller is not told of what is gone without a finalizer; everything else it has seen as it is now.
+    // A controller does not receive deletions of objects without a finalizer. It has the current version of all other
+    // objects.
     let agrees = || async {
         let mut known = read(&controlled);
         known.remove("before-1");
@@ -169,6 +170,6 @@ async fn over_a_restart() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn watcher_reflector_and_controller_miss_nothing_over_a_restart() {
+async fn kube_watchers_miss_no_event_over_a_restart() {
     over_a_restart().await.unwrap_or_else(|error| panic!("{error}"));
 }

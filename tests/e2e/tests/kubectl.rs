@@ -1,8 +1,7 @@
-//! Real `kubectl` against Rutter's API, over the embedded store and over etcd, with the outputs that a real API server
-//! gives; `docs/reference/api.md` explains what differs.
+//! Real `kubectl` with Rutter's API, over the embedded store and over etcd. The expected outputs were recorded from a
+//! real API server; `docs/reference/api.md` explains the differences.
 //!
-//! The same scripts are played against a real API server, from which the outputs were recorded: what it gives is not
-//! remembered, but seen again.
+//! The same scripts are also played with a real API server, so that the recorded outputs are checked again.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -16,8 +15,8 @@ use test_harness::run::{Control, Result};
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
-/// Takes away the namespaces that the scripts make. No controllers run beside the server that would do it: what they write
-/// into each namespace is no part of what is compared.
+/// Deletes the namespaces that the scripts create. No controllers run beside the server, because the objects that they
+/// create in each namespace would appear in the outputs.
 const EMPTY: &str = r#"
 kinds=$(kubectl api-resources --namespaced --verbs=delete -o name | paste -s -d , -)
 for namespace in shop cellar; do
@@ -57,10 +56,10 @@ fn shell(kubeconfig: PathBuf, server: Server) -> Result<Shell> {
     })
 }
 
-/// How many scripts are played at once: steps that wait leave the machine to others, and too many would be late for all.
+/// The number of scripts that are played concurrently. Some steps wait; too many at once would exceed timeouts.
 static TURNS: Semaphore = Semaphore::const_new(3);
 
-/// Plays a script over a control plane of its own; what differs, and the end of its log.
+/// Plays a script with its own control plane. Returns the differences and the end of the log.
 async fn play_one(script: PathBuf, flags: Vec<String>) -> Result<Option<String>> {
     let _turn = TURNS.acquire().await?;
     let data = tempfile::tempdir()?;
@@ -87,7 +86,7 @@ async fn play_all(flags: impl Fn(usize) -> Vec<String>) -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn scripts_over_the_embedded_store() {
+async fn kubectl_scripts_with_the_embedded_store() {
     let played = play_all(|_| Vec::new()).await;
     played.unwrap_or_else(|error| panic!("{error}"));
 }
@@ -104,12 +103,12 @@ async fn over_etcd() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn scripts_over_etcd() {
+async fn kubectl_scripts_with_etcd() {
     over_etcd().await.unwrap_or_else(|error| panic!("{error}"));
 }
 
 #[test]
-fn every_difference_is_explained() {
+fn every_difference_from_a_kubernetes_api_server_has_a_reason() {
     let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/reference/api.md");
     let page = std::fs::read_to_string(page).unwrap();
     for script in scripts() {
@@ -124,7 +123,7 @@ fn every_difference_is_explained() {
     }
 }
 
-/// Plays all scripts over a real API server, one after the other; what differs.
+/// Plays all scripts with a real API server, one after the other. Returns the differences.
 async fn over_kubernetes() -> Result<()> {
     let settings = test_harness::kubernetes::Settings {
         controllers: false,
@@ -164,6 +163,6 @@ fn empty(shell: &Shell) -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn scripts_over_kubernetes() {
+async fn kubectl_scripts_with_kubernetes() {
     over_kubernetes().await.unwrap_or_else(|error| panic!("{error}"));
 }

@@ -1,7 +1,7 @@
-//! `rutter serve --store kubernetes` on a real Kubernetes API server: what it reads, what it writes, and what it says of
-//! what it may not read.
+//! `rutter serve --store kubernetes` with a real Kubernetes API server: the objects that it reads and writes, and its
+//! reports about missing permissions.
 
-// The helpers of a test fail it where they cannot go on.
+// The helpers fail the test if they cannot continue.
 #![allow(clippy::unwrap_used)]
 
 use e2e::cluster::{Namespace, shared_with_crds};
@@ -15,7 +15,7 @@ fn route(hosts: &str) -> String {
     )
 }
 
-/// What is applied is in force, and `kubectl describe` tells what became of it.
+/// An applied object takes effect, and `kubectl describe` shows its status.
 async fn read_and_told() -> Result<()> {
     let plane = shared_with_crds().await?;
     let space = Namespace::create(plane, "told").await?;
@@ -32,7 +32,7 @@ async fn read_and_told() -> Result<()> {
         async move { wait_for(&format!("`{wanted}` in the status"), PATIENCE, told).await }
     };
     let text = described("the object is valid").await?;
-    // kubectl aligns what it prints.
+    // kubectl aligns its output.
     let words = text.split_whitespace().collect::<Vec<_>>().join(" ");
     let told = |what: &str| assert!(words.contains(what), "{what}: {text}");
     ["Reason: Accepted", "Observed Generation: 1", "Running: 0"]
@@ -43,11 +43,11 @@ async fn read_and_told() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn objects_are_read_and_their_statuses_written() {
+async fn objects_are_read_and_statuses_written() {
     read_and_told().await.unwrap_or_else(|error| panic!("{error}"));
 }
 
-/// The mesh configuration of the ConfigMap, a bad one, and the namespaces that it selects.
+/// The mesh configuration in the ConfigMap, an invalid one, and the namespaces that it selects.
 async fn settings() -> Result<()> {
     let plane = shared_with_crds().await?;
     let home = Namespace::create(plane, "home").await?;
@@ -78,11 +78,11 @@ async fn settings() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_mesh_is_configured_by_a_config_map() {
+async fn the_config_map_istio_is_the_mesh_configuration() {
     settings().await.unwrap_or_else(|error| panic!("{error}"));
 }
 
-/// Rights for everything that is read, but for pods.
+/// Permissions for all kinds that are read except pods.
 const RIGHTS: &str = "\
 apiVersion: rbac.authorization.k8s.io/v1
 kind: ClusterRole
@@ -100,7 +100,8 @@ roleRef: { apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: without
 subjects: [{ apiGroup: rbac.authorization.k8s.io, kind: User, name: without-pods }]
 ";
 
-/// A kind that may not be read neither blocks the others nor readiness, and is read as soon as it may be.
+/// A kind without permission blocks neither other kinds nor readiness, and is read as soon as the permission is
+/// granted.
 async fn denied() -> Result<()> {
     let plane = shared_with_crds().await?;
     let space = Namespace::create(plane, "denied").await?;
@@ -119,6 +120,6 @@ async fn denied() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_kind_that_may_not_be_read_blocks_nobody() {
+async fn a_kind_without_permission_does_not_block_the_start() {
     denied().await.unwrap_or_else(|error| panic!("{error}"));
 }

@@ -1,6 +1,6 @@
-//! What becomes of `rutter serve --store kubernetes` and of its proxies when the real API server fails: each time the world
-//! is that of a fresh list, no proxy was told of half a change, and no connection of a proxy broke. Two of the proxies are
-//! real Envoys, which lose no request.
+//! `rutter serve --store kubernetes` and its proxies when the real API server fails: afterwards the state equals a
+//! fresh list, no proxy received a partial change, and no stream broke. Two of the proxies are real Envoys, which lose
+//! no request.
 
 use std::fs;
 
@@ -14,12 +14,12 @@ use test_harness::kubernetes::{ControlPlane, Method, Settings};
 use test_harness::run::{Backend, Envoy, Node, Protocol, Result, Traffic, free_port, wait_for};
 use tokio::sync::watch;
 
-/// Services of the population.
+/// The number of services in the population.
 const HOSTS: usize = 4;
-/// The host that Envoys send requests to.
+/// The host to which the Envoys send requests.
 const LIVE: &str = "live.example.com";
 
-/// A ServiceEntry of this name in the population's namespace, with this below `spec`.
+/// A ServiceEntry with this name and `spec` in the population's namespace.
 fn entry(name: &str, spec: &str) -> String {
     format!(
         "apiVersion: networking.istio.io/v1\nkind: ServiceEntry\nmetadata: {{ name: {name} }}\nspec:\n  hosts: \
@@ -27,7 +27,7 @@ fn entry(name: &str, spec: &str) -> String {
     )
 }
 
-/// One that only its own namespace sees.
+/// A ServiceEntry that is visible only in its own namespace.
 fn private(name: &str, port: u16) -> String {
     let ports = format!("  exportTo: [.]\n  ports: [{{ number: {port}, name: http, protocol: HTTP }}]\n");
     entry(
@@ -36,7 +36,7 @@ fn private(name: &str, port: u16) -> String {
     )
 }
 
-/// Two Envoys that pass on requests, and a third proxy that looks on.
+/// Two Envoys that forward requests, and a third proxy that observes.
 struct Proxies {
     looking_on: Observer,
     envoys: [Envoy; 2],
@@ -70,13 +70,13 @@ impl Proxies {
         })
     }
 
-    /// Waits for this generation, and sees that nobody lost a connection, a cluster or a request.
+    /// Waits for this generation, and checks that no connection, cluster or request was lost.
     async fn are_well(&self, rutter: &Rutter, generation: u64) -> Result<()> {
         rutter.explained(self.looking_on.settled(HOSTS, generation).await)?;
         self.are_connected().await?;
         for envoy in &self.envoys {
             let gone = "^(cluster_manager.cluster_removed|listener_manager.listener_removed)$";
-            assert_eq!(envoy.stat(gone).await?, 0, "nothing was taken away");
+            assert_eq!(envoy.stat(gone).await?, 0, "no resource was removed");
         }
         let counts = self.traffic.next(100).await?;
         let all = self.traffic.counts();
@@ -98,7 +98,7 @@ impl Proxies {
     }
 }
 
-/// The server killed, its data put back, definitions taken away under load and made again.
+/// The server is killed, its data is restored from a backup, and definitions are deleted and created again under load.
 async fn faults() -> Result<()> {
     let plane = ControlPlane::start(Settings::default()).await?;
     apply_crds(&plane).await?;
@@ -121,7 +121,7 @@ async fn faults() -> Result<()> {
     rutter.is_as_new_to(&proxies.looking_on, &plane, space.name()).await?;
     undefined(&plane, &space, &steady, (&rutter, &proxies)).await?;
 
-    // With the ServiceEntries everything that proxies have goes; they stay connected, and get it again.
+    // Without the ServiceEntries, proxies lose all resources of the mesh. They stay connected and get them again.
     proxies.looking_on.forgive(true);
     let crd = "serviceentries.networking.istio.io";
     plane.kubectl(&["delete", "crd", crd], "").await?;
@@ -134,7 +134,7 @@ async fn faults() -> Result<()> {
     proxies.are_connected().await
 }
 
-/// etcd goes back to an older state, after which all objects of a kind are told of at once.
+/// etcd is restored to an older state, after which the changes of a kind are sent together.
 async fn restored(
     plane: &ControlPlane,
     space: &Namespace<'_>,
@@ -161,7 +161,7 @@ async fn restored(
     rutter.shows("/debug/registryz", "second.example.com", false).await
 }
 
-/// A definition goes while objects of it and of other kinds are written, and comes again.
+/// A definition is deleted while objects of this and other kinds are written, and is created again.
 async fn undefined(
     plane: &ControlPlane,
     space: &Namespace<'_>,
@@ -180,7 +180,7 @@ async fn undefined(
             "metadata": {"name": format!("w{number}")},
             "spec": {"address": format!("10.200.{}.{}", number / 250, number % 250 + 1), "labels": {"app": "selecting"}},
         });
-        // It fails while there is no definition: that is what is tested.
+        // Writes fail while there is no definition, which is expected.
         plane
             .request(Method::POST, &path, &object)
             .await
@@ -220,11 +220,11 @@ async fn undefined(
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn after_each_fault_the_world_is_that_of_a_fresh_list() {
+async fn after_each_failure_the_state_equals_a_fresh_list() {
     faults().await.unwrap_or_else(|error| panic!("{error}"));
 }
 
-/// A replica that starts while the server is away serves what an earlier run read, and goes on from there.
+/// A replica that starts while the server is unavailable serves the snapshot of an earlier run, and continues from it.
 async fn without_server() -> Result<()> {
     let plane = ControlPlane::start(Settings::default()).await?;
     apply_crds(&plane).await?;
@@ -235,7 +235,7 @@ async fn without_server() -> Result<()> {
     let last = format!("h{}.{}.steady.test", HOSTS - 1, space.name());
     let kept = || async {
         let bytes = fs::read(&file).ok()?;
-        // The VirtualService of the last host is what was written last.
+        // The VirtualService of the last host was written last.
         let text = String::from_utf8_lossy(&bytes);
         (text.matches(&last).count() >= 3).then_some(())
     };
@@ -261,13 +261,13 @@ async fn without_server() -> Result<()> {
     space.apply(&private("marker", 8081)).await?;
     let marked = || async { proxy.holds("marker.example.com").then_some(()) };
     rutter.explained(wait_for("what is new", PATIENCE, marked).await)?;
-    assert_eq!(proxy.received(), received, "what is equal is not sent");
+    assert_eq!(proxy.received(), received, "unchanged resources are not sent");
     steady.move_to(2).await?;
     rutter.explained(proxy.settled(HOSTS, 2).await)?;
     rutter.is_as_new_to(&proxy, &plane, space.name()).await
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_snapshot_is_served_while_the_server_is_away() {
+async fn a_snapshot_is_served_while_the_api_server_is_unavailable() {
     without_server().await.unwrap_or_else(|error| panic!("{error}"));
 }

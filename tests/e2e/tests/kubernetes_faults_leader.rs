@@ -1,7 +1,7 @@
-//! Two replicas of `rutter serve --store kubernetes` at once: both serve the same, one writes; a leader that is killed, cut
-//! off in the middle of a write, or whose clock jumps.
+//! Two replicas of `rutter serve --store kubernetes`: both serve equal resources, one writes. The leader is killed,
+//! disconnected during a write, or its clock jumps.
 
-// The helpers of a test fail it where they cannot go on.
+// The helpers fail the test if they cannot continue.
 #![allow(clippy::unwrap_used)]
 
 use std::fs;
@@ -17,12 +17,12 @@ use serde_json::Value;
 use test_harness::kubernetes::{ControlPlane, FaultPlan, Link};
 use test_harness::run::{Result, wait_for};
 
-/// Services of the population.
+/// The number of services in the population.
 const HOSTS: usize = 3;
-/// The lease of whoever writes statuses.
+/// The Lease of the replica that writes statuses.
 const LEASE: &str = "istio-status-leader";
 
-/// A namespace with two replicas, the first of which leads, each behind a link and with a proxy.
+/// A namespace with two replicas, each behind a link and with a proxy. The first replica leads.
 struct Pair<'a> {
     plane: &'a ControlPlane,
     space: Namespace<'a>,
@@ -61,7 +61,7 @@ impl<'a> Pair<'a> {
         Ok(pair)
     }
 
-    /// Waits until both proxies have this generation, and sees that they have the same.
+    /// Waits until both proxies have this generation, and checks that they have equal resources.
     async fn both(&self, generation: u64) -> Result<()> {
         for (rutter, proxy) in self.replicas.iter().zip(&self.proxies) {
             rutter.explained(proxy.settled(HOSTS, generation).await)?;
@@ -70,7 +70,7 @@ impl<'a> Pair<'a> {
         wait_for("two proxies with the same versions", PATIENCE, same).await
     }
 
-    /// Waits until the statuses of the VirtualServices speak of this generation of them, and returns them.
+    /// Waits until the statuses of the VirtualServices have this generation, and returns them.
     async fn told(&self, generation: u64) -> Result<Vec<Value>> {
         let mut told = Vec::new();
         for host in 0..HOSTS {
@@ -96,7 +96,7 @@ async fn status(plane: &ControlPlane, space: &str, host: usize, generation: u64)
     wait_for(&format!("a status of generation {generation}"), PATIENCE, told).await
 }
 
-/// Waits until the holder's name begins like this, and returns the lease's `spec`.
+/// Waits until the holder's name has this prefix, and returns the `spec` of the Lease.
 async fn holder(plane: &ControlPlane, space: &str, name: &str) -> Result<Value> {
     let held = || async {
         let spec = object(plane, space, &["lease", LEASE]).await?["spec"].take();
@@ -108,7 +108,7 @@ async fn holder(plane: &ControlPlane, space: &str, name: &str) -> Result<Value> 
     wait_for(&format!("{name} to lead"), PATIENCE, held).await
 }
 
-/// Both serve the same bytes; only the leader writes; when it is killed the other one goes on.
+/// Both serve equal bytes; only the leader writes; when it is killed, the other replica takes over.
 async fn hand_over() -> Result<()> {
     let mut pair = Pair::start("pair").await?;
     for generation in [2, 3] {
@@ -131,7 +131,7 @@ async fn hand_over() -> Result<()> {
     assert_eq!(lease["leaseTransitions"], 1);
     pair.told(4).await?;
     pair.proxies[1].check()?;
-    // The first one comes back, and is one that follows.
+    // The first replica starts again as a follower.
     pair.replicas[0].control.begin().await?;
     let before = written(&pair.links[0]).len();
     let proxy = Observer::start(pair.replicas[0].control.grpc(), &client(pair.space.name()));
@@ -144,11 +144,12 @@ async fn hand_over() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn two_replicas_serve_the_same_and_one_writes() {
+async fn two_replicas_serve_equal_resources_and_one_writes() {
     hand_over().await.unwrap_or_else(|error| panic!("{error}"));
 }
 
-/// The leader is cut off while a write of it is under way, which reaches the server long after another replica leads.
+/// The leader is disconnected during a write, which reaches the server long after another replica has become the
+/// leader.
 async fn cut_off() -> Result<()> {
     let pair = Pair::start("cut-off").await?;
     pair.told(1).await?;
@@ -169,11 +170,11 @@ async fn cut_off() -> Result<()> {
     link.cut();
     holder(pair.plane, pair.space.name(), "two_").await?;
     pair.told(2).await?;
-    // To apply what is there already would be no write, and no conflict.
+    // Applying the existing content again would be neither a write nor a conflict.
     pair.steady.move_to(3).await?;
     let after = pair.told(3).await?;
     pair.replicas[0].control.wait_for_log("leading=false").await?;
-    // Now the network delivers what the old leader sent.
+    // Now the network delivers the old leader's request.
     let late = link.held();
     link.release();
     let delivered = || async { (link.seen().late.len() as u64 >= late).then_some(()) };
@@ -187,7 +188,7 @@ async fn cut_off() -> Result<()> {
         observed(&after),
         "what the new leader wrote stays"
     );
-    // The old one kept its proxy all the while, and follows again.
+    // The old leader kept its proxy connected, and is a follower now.
     pair.proxies[0].check()?;
     link.set(FaultPlan::default());
     pair.steady.move_to(4).await?;
@@ -198,11 +199,11 @@ async fn cut_off() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_write_of_a_leader_that_lost_its_lease_overwrites_nothing() {
+async fn a_late_write_of_a_former_leader_overwrites_nothing() {
     cut_off().await.unwrap_or_else(|error| panic!("{error}"));
 }
 
-/// A library that makes a clock of a file; none where there is no C compiler.
+/// A library that reads the clock from a file; `None` if there is no C compiler.
 fn clock(directory: &Path) -> Option<PathBuf> {
     let library = directory.join("clock.so");
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/clock/clock.c");
@@ -221,7 +222,8 @@ fn clock(directory: &Path) -> Option<PathBuf> {
     Some(library)
 }
 
-/// The leader's wall clock jumps, forwards and backwards: it goes on to lead and to serve, and nobody takes its lease.
+/// The leader's wall clock jumps forwards and backwards: it continues to lead and to serve, and no replica takes its
+/// Lease.
 async fn jumps() -> Result<()> {
     let directory = tempfile::tempdir()?;
     let Some(library) = clock(directory.path()) else {
@@ -231,7 +233,7 @@ async fn jumps() -> Result<()> {
     let space = Namespace::create(plane, "clock").await?;
     let steady = Steady::create(plane, &space, HOSTS).await?;
     let offset = directory.path().join("offset");
-    // In place: who has mapped the file must never find it empty.
+    // Written in place, because a process that has mapped the file must never read it empty.
     let jump = |seconds: i64| {
         let mut options = fs::OpenOptions::new();
         let mut file = options.write(true).create(true).truncate(false).open(&offset)?;
@@ -256,7 +258,7 @@ async fn jumps() -> Result<()> {
         steady.move_to(generation).await?;
         leader.explained(proxy.settled(HOSTS, generation).await)?;
         status(plane, space.name(), 0, generation).await?;
-        // It goes on to renew: by its clock, which went back in one case.
+        // It continues to renew the Lease by its own clock, which went backwards in one case.
         for _ in 0..2 {
             let renewed = || async {
                 let spec = object(plane, space.name(), &["lease", LEASE]).await?["spec"].take();
@@ -272,7 +274,7 @@ async fn jumps() -> Result<()> {
     proxy.check()
 }
 
-/// How many hours a time is ahead of now.
+/// The number of hours by which a time is ahead of now.
 fn hours_ahead(time: &str) -> Result<i64> {
     let output = Command::new("date").args(["-d", time, "+%s"]).output()?;
     let shown: i64 = String::from_utf8(output.stdout)?.trim().parse()?;
@@ -281,6 +283,6 @@ fn hours_ahead(time: &str) -> Result<i64> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_clock_that_jumps_changes_nothing() {
+async fn a_clock_jump_has_no_effect() {
     jumps().await.unwrap_or_else(|error| panic!("{error}"));
 }

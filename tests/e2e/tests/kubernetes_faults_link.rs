@@ -1,8 +1,8 @@
-//! A proxy of `rutter serve --store kubernetes` while the way to the real API server is bad: answers that are cut in the
-//! middle, late, refused, or told that they are too old. Its connection survives, it is never told of half a change, and
-//! afterwards it has what a control plane gives that has just read everything.
+//! A proxy of `rutter serve --store kubernetes` while the connection to the real API server is bad: responses are
+//! truncated, late, refused or 410. The proxy's stream survives, it never receives a partial change, and afterwards its
+//! resources equal those of a newly started control plane.
 
-// The helpers of a test fail it where they cannot go on.
+// The helpers fail the test if they cannot continue.
 #![allow(clippy::unwrap_used)]
 
 use std::time::Duration;
@@ -15,7 +15,7 @@ use test_harness::kubernetes::{ControlPlane, FaultPlan, Link, Passage};
 use test_harness::run::{Result, wait_for};
 use tokio::sync::watch;
 
-/// Services of the population.
+/// The number of services in the population.
 const HOSTS: usize = 4;
 
 /// A control plane behind a link, with a proxy and a population that it sees.
@@ -54,7 +54,7 @@ impl<'a> Scene<'a> {
         })
     }
 
-    /// Waits in good faults until the proxy has this generation, and sees that nothing went wrong on the way.
+    /// Waits until the proxy has this generation, and checks that nothing went wrong before.
     async fn ends_well(&self, generation: u64) -> Result<()> {
         self.link.set(FaultPlan::default());
         self.steady.move_to(generation).await?;
@@ -64,7 +64,7 @@ impl<'a> Scene<'a> {
             .await
     }
 
-    /// Moves the population on while something goes wrong; the last generation that was begun.
+    /// Changes the population during a fault. Returns the last generation that was started.
     async fn under_change(&self, from: u64, fault: impl Future<Output = Result<()>>) -> Result<u64> {
         let stop = watch::Sender::new(false);
         let fault = async {
@@ -85,7 +85,7 @@ impl<'a> Scene<'a> {
     }
 }
 
-/// Everything at once, at random: cuts in the middle of lines, answers in crumbs, refusals, and "too old".
+/// All faults at random: connections cut in the middle of a line, responses in small chunks, refusals, and 410.
 async fn storm(seed: u64) -> Result<()> {
     eprintln!("seed {seed}");
     let scene = Scene::start("storm", seed).await?;
@@ -116,19 +116,19 @@ async fn storm(seed: u64) -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_storm_breaks_no_proxy() {
+async fn many_connection_failures_break_no_stream() {
     let seed = std::env::var("RUTTER_SEED").ok().and_then(|text| text.parse().ok());
     storm(seed.unwrap_or(20_261_121))
         .await
         .unwrap_or_else(|error| panic!("{error}"));
 }
 
-/// What changed in a gap after which the server has forgotten what happened is told at once, per kind.
+/// Changes in a gap that the server has already compacted (410) are applied together, by kind.
 async fn too_old() -> Result<()> {
     let scene = Scene::start("too-old", 1).await?;
     for generation in [2, 5, 9] {
         let (since, answered) = (scene.proxy.responses(), scene.link.seen().answered);
-        // Nothing passes any more; what the server sends meanwhile is lost.
+        // Nothing passes the link any more; data that the server sends in the meantime is lost.
         scene.link.set(FaultPlan {
             silent: true,
             ..FaultPlan::default()
@@ -138,7 +138,7 @@ async fn too_old() -> Result<()> {
             expired: 1000,
             ..FaultPlan::default()
         };
-        // What waits to be passed on must not be, and no watch must go on.
+        // Buffered data must not be passed on, and no watch must continue.
         scene.link.set(FaultPlan {
             silent: true,
             ..expired.clone()
@@ -155,11 +155,11 @@ async fn too_old() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_changed_before_too_old_is_told_at_once() {
+async fn changes_in_a_gap_before_410_are_applied_at_once() {
     too_old().await.unwrap_or_else(|error| panic!("{error}"));
 }
 
-/// A server that answers late and in crumbs is waited for, at the start and later; one that says nothing is not given up.
+/// A server that answers late and in small chunks is waited for, at startup and later. A silent server is retried.
 async fn slow() -> Result<()> {
     let plane = shared_with_crds().await?;
     let space = Namespace::create(plane, "slow").await?;
@@ -174,7 +174,7 @@ async fn slow() -> Result<()> {
     let lists = scene.rutter.control.metric("rutter_kubernetes_lists", "").await?;
     scene.steady.move_to(2).await?;
     scene.rutter.explained(scene.proxy.settled(HOSTS, 2).await)?;
-    // A pause of the server: its connections stay, and nothing is lost.
+    // The server is suspended: its connections stay open, and nothing is lost.
     scene.link.set(FaultPlan {
         silent: true,
         ..FaultPlan::default()
@@ -188,11 +188,11 @@ async fn slow() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_slow_server_is_waited_for() {
+async fn a_slow_api_server_is_waited_for() {
     slow().await.unwrap_or_else(|error| panic!("{error}"));
 }
 
-/// Everything is refused with 429 for a while, under change.
+/// All requests get 429 for a while, during changes.
 async fn busy() -> Result<()> {
     let scene = Scene::start("busy", 3).await?;
     scene.link.set(FaultPlan {
@@ -207,11 +207,11 @@ async fn busy() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_busy_server_takes_nothing_away() {
+async fn a_server_that_answers_429_removes_no_objects() {
     busy().await.unwrap_or_else(|error| panic!("{error}"));
 }
 
-/// A role for what is read and written, but for VirtualServices; and one for these.
+/// A role for all kinds that are read and written except VirtualServices, and one for these.
 fn roles(space: &str) -> String {
     let rules = |kinds: &str| {
         format!("{{ apiGroups: [networking.istio.io], resources: [{kinds}], verbs: [get, list, watch] }}")
@@ -241,7 +241,7 @@ fn roles(space: &str) -> String {
     .concat()
 }
 
-/// The right to read one kind is taken away while it is read, and given back.
+/// The permission to read one kind is revoked while it is read, and granted again.
 async fn denied() -> Result<()> {
     let plane = shared_with_crds().await?;
     let space = Namespace::create(plane, "denied").await?;
@@ -265,6 +265,6 @@ async fn denied() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_kind_that_may_not_be_read_any_more_stays_as_it_was() {
+async fn objects_stay_in_effect_after_permission_is_revoked() {
     denied().await.unwrap_or_else(|error| panic!("{error}"));
 }

@@ -1,7 +1,7 @@
-//! What an object tells in its status of itself, written into a real API server by server-side apply: where it is not
-//! valid and Kubernetes took it all the same, and where others write conditions, too.
+//! Statuses in a real API server: of objects that Kubernetes stored although they are invalid, and of objects to which
+//! other writers add conditions.
 
-// The helpers of a test fail it where they cannot go on.
+// The helpers fail the test if they cannot continue.
 #![allow(clippy::unwrap_used)]
 
 use e2e::cluster::{Namespace, shared_with_crds};
@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use test_harness::kubernetes::ControlPlane;
 use test_harness::run::{Result, wait_for};
 
-/// Takes the schema away from a kind, so that the server takes everything, as the CRDs of other meshes do.
+/// Removes the schema of a kind, so that the server accepts every object, as with the CRDs of other meshes.
 async fn relax(plane: &ControlPlane, crd: &str) -> Result<()> {
     let text = plane.kubectl(&["get", "crd", crd, "-o", "json"], "").await?;
     let definition: Value = serde_json::from_str(&text)?;
@@ -26,7 +26,7 @@ async fn relax(plane: &ControlPlane, crd: &str) -> Result<()> {
     Ok(())
 }
 
-/// Waits until `kubectl describe` of it has all of these words, whatever stands between them on the line.
+/// Waits until the output of `kubectl describe` contains all of these words in order.
 async fn described(space: &Namespace<'_>, object: &[&str], wanted: &[&str]) -> Result<String> {
     let told = || async {
         let text = space.kubectl(&[&["describe"], object].concat(), "").await.ok()?;
@@ -42,13 +42,13 @@ fn sidecar(egress: &str) -> String {
     )
 }
 
-/// An object that is not valid says so, which part, and what is in force meanwhile.
+/// The status of an invalid object names the invalid field and the generation in effect.
 async fn invalid() -> Result<()> {
     let plane = shared_with_crds().await?;
     let space = Namespace::create(plane, "invalid").await?;
     relax(plane, "sidecars.networking.istio.io").await?;
     let rutter = Rutter::start(plane, space.name()).await?;
-    // The server takes some moments to forget the schema.
+    // The server takes some time to drop the schema.
     let taken = || async { space.apply(&sidecar("\"everything\"")).await.ok() };
     wait_for("a lax server", PATIENCE, taken).await?;
     let object = ["sidecar.networking.istio.io", "lax"];
@@ -65,17 +65,17 @@ async fn invalid() -> Result<()> {
     space.apply(&sidecar("[{ hosts: [nonsense] }]")).await?;
     let again = ["Reason: Invalid", "spec.egress[0].hosts[0]", "Observed Generation: 3"];
     let words = described(&space, &object, &again).await?;
-    assert!(words.contains("generation 2"), "what is in force is told: {words}");
+    assert!(words.contains("generation 2"), "generation in effect: {words}");
     rutter.shows("/debug/configz", "./*", true).await
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_object_that_is_not_valid_says_so() {
+async fn an_invalid_object_gets_a_status() {
     invalid().await.unwrap_or_else(|error| panic!("{error}"));
 }
 
-/// Conditions that others write stay, whether the server knows conditions by their types or as one value; and the server
-/// knows what is whose.
+/// Conditions of other writers are kept, whether the schema lists conditions by type or as one atomic value, and the
+/// server records the owners of the fields.
 async fn shared(kind: &str, lax: bool) -> Result<()> {
     let plane = shared_with_crds().await?;
     let plural = if kind == "WorkloadEntry" {
@@ -157,14 +157,14 @@ async fn shared(kind: &str, lax: bool) -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn conditions_of_others_stay() {
+async fn conditions_of_other_writers_are_kept() {
     shared("WorkloadEntry", false)
         .await
         .unwrap_or_else(|error| panic!("{error}"));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn conditions_of_others_stay_where_the_list_is_one_value() {
+async fn conditions_of_other_writers_are_kept_in_atomic_lists() {
     shared("WorkloadGroup", true)
         .await
         .unwrap_or_else(|error| panic!("{error}"));

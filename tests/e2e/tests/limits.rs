@@ -1,5 +1,5 @@
-//! Limits: of retries, of what waits for a connection, of requests under way. The service holds its requests, so that nothing
-//! depends on how fast anybody is.
+//! Limits of retries, pending requests and concurrent requests. The service holds its requests, so that the result does
+//! not depend on timing.
 
 use e2e::{HOST, PATIENCE, Shop, both_protocols};
 use futures::future::join_all;
@@ -10,7 +10,7 @@ fn plain(rest: &str) -> String {
     format!("[{{ route: [{{ destination: {{ host: {HOST} }} }}]{rest} }}]")
 }
 
-/// Waits until so many requests have come to the instance.
+/// Waits until the instance has received this many requests.
 async fn arrived(instance: &Backend, count: u64) -> Result<()> {
     let come = || async { (instance.requests() == count).then_some(()) };
     wait_for(&format!("{count} requests"), PATIENCE, come).await
@@ -25,7 +25,7 @@ async fn counted(shop: &Shop, name: &str, value: u64) -> Result<()> {
         .map(drop)
 }
 
-/// Asks over a connection that is there; as all requests are on one, they are with one thread of the proxy.
+/// Sends requests on one existing connection, so that one worker of the proxy handles all of them.
 fn ask(client: &Http2) -> JoinHandle<Result<http::Response>> {
     let client = client.clone();
     tokio::spawn(async move { client.get(HOST, "/", &[]).await })
@@ -53,14 +53,14 @@ both_protocols! {
         let service = async {
             arrived(instance, 10).await?;
             instance.release(10);
-            // The one that is tried again is held: the budget is used up until all others are answered.
+            // The retried request is held: the budget is used up until all others are answered.
             counted(&shop, "upstream_rq_retry_overflow", 9).await?;
             instance.open();
             Ok::<_, Error>(())
         };
         let (answers, ()) = tokio::try_join!(requests, service)?;
         let good = answers.iter().filter(|answer| answer.status == 200).count();
-        assert_eq!((good, instance.requests()), (1, 11), "one of ten is tried again");
+        assert_eq!((good, instance.requests()), (1, 11), "one of ten is retried");
     }
 
     async fn what_waits_for_a_connection_beyond_the_limit_is_refused(protocol) {

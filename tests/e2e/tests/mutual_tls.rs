@@ -1,4 +1,4 @@
-//! Mutual TLS between two sidecars with certificates, as PeerAuthentications and DestinationRules have it.
+//! Mutual TLS between two sidecars with certificates, configured by PeerAuthentications and DestinationRules.
 #![allow(clippy::unwrap_used)]
 
 use std::net::SocketAddr;
@@ -10,7 +10,7 @@ use test_harness::run::{Http2, Node, Protocol, Result, Traffic, free_port, http,
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
-/// Whom the server is told of when the client calls.
+/// The caller that the server's sidecar reports when the client calls.
 const CLIENT: &str = "URI=spiffe://cluster.local/ns/test/sa/client";
 
 fn rule(tls: &str) -> String {
@@ -20,17 +20,18 @@ fn rule(tls: &str) -> String {
 
 both_protocols! {
     async fn proxies_speak_mutual_tls_without_being_asked(protocol) {
-        // Each request has a connection of its own, which is as the endpoint is at that moment.
+        // Each request uses a new connection, which follows the current state of the endpoint.
         let single = "host: web.test, trafficPolicy: { connectionPool: { http: { maxRequestsPerConnection: 1 } } }";
         let pair = Secured::start(protocol, "HTTP", &[("rule.yaml", &networking("DestinationRule", "web", single))]).await?;
         pair.is_called_by(CLIENT).await?;
-        // Who has no certificate is let in, too, and so is a client whose sidecar is told that the server takes none.
+        // Clients without a certificate are accepted, too, and so is a client whose sidecar treats the server as
+        // plaintext.
         pair.takes_plain_text(true).await?;
         pair.enlist("web", false, "")?;
         pair.is_called_by("").await?;
         pair.enlist("web", true, "")?;
         pair.is_called_by(CLIENT).await?;
-        // The server must be who the endpoint is said to be.
+        // The server's certificate must match the identity of the endpoint.
         pair.enlist("somebody", true, "")?;
         wait_for("a refusal", PATIENCE, || async {
             pair.get().await.ok().filter(|answer| answer.status.as_u16() == 503)
@@ -50,7 +51,7 @@ both_protocols! {
             pair.takes_plain_text(true).await?;
             traffic.next(50).await?;
         }
-        // To plain text in the order in which nobody is in the way: clients first.
+        // Switches to plaintext in the order that loses no request: clients first.
         pair.mesh.config.put("rule.yaml", &rule("mode: DISABLE"))?;
         pair.is_called_by("").await?;
         traffic.next(50).await?;
@@ -72,7 +73,7 @@ async fn modes() -> Result<()> {
     .await?;
     pair.is_called_by(CLIENT).await?;
     pair.takes_plain_text(false).await?;
-    // One workload may take less than its namespace, and one port less than its workload.
+    // A workload can be stricter than its namespace, and a port stricter than its workload.
     let own = |spec: &str| peers("web", &format!("selector: {{ matchLabels: {{ app: web }} }}, {spec}"));
     pair.mesh.config.put("own.yaml", &own("mtls: { mode: DISABLE }"))?;
     pair.takes_plain_text(true).await?;
@@ -89,7 +90,7 @@ async fn modes() -> Result<()> {
     pair.mesh.config.put("own.yaml", &ports("STRICT", "DISABLE"))?;
     pair.takes_plain_text(true).await?;
     pair.is_called_by("").await?;
-    // The mesh may be without it where nobody asks.
+    // Automatic mutual TLS can be disabled for the mesh.
     pair.mesh.config.put("own.yaml", &ports("STRICT", "PERMISSIVE"))?;
     pair.is_called_by(CLIENT).await?;
     let mesh = "apiVersion: mesh.istio.io/v1alpha1\nkind: MeshConfig\nspec: { enableAutoMtls: false }\n";
@@ -110,7 +111,7 @@ async fn the_narrowest_policy_says_what_a_workload_takes() {
     modes().await.unwrap_or_else(|error| panic!("{error}"));
 }
 
-/// How many handshakes of TLS succeeded in clusters or listeners of this name.
+/// The number of successful TLS handshakes in clusters or listeners with this name.
 async fn handshakes(envoy: &test_harness::run::Envoy, of: &str) -> Result<u64> {
     envoy.stat(&format!("^{of}.*ssl.handshake$")).await
 }
@@ -118,7 +119,7 @@ async fn handshakes(envoy: &test_harness::run::Envoy, of: &str) -> Result<u64> {
 async fn other_protocols() -> Result<()> {
     let strict = peers("default", "mtls: { mode: STRICT }");
     let pair = Secured::start(Protocol::Delta, "TCP", &[("peers.yaml", &strict)]).await?;
-    // To the sidecars it is bytes; what the application is asked happens to be HTTP.
+    // To the sidecars this is TCP; the application happens to use HTTP.
     let request = format!("GET / HTTP/1.1\r\nhost: {WEB}\r\nconnection: close\r\n\r\n");
     let answered = || async {
         let mut stream = TcpStream::connect(pair.address()).await.ok()?;
@@ -149,7 +150,7 @@ async fn other_protocols() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn tcp_and_grpc_are_secured_as_http_is() {
+async fn tcp_and_grpc_use_mutual_tls() {
     other_protocols().await.unwrap_or_else(|error| panic!("{error}"));
 }
 
@@ -188,10 +189,10 @@ async fn between_networks() -> Result<()> {
         (caller.contains(CLIENT) && passed().await.ok()? > 0).then_some(())
     };
     wait_for("a call through the gateway", PATIENCE, gone_through).await?;
-    // Who has no certificate cannot say where it wants to go.
+    // A client without a certificate sends no server name to route by.
     let address: SocketAddr = ([127, 0, 0, 1], entrance).into();
     assert!(http::get(address, "/", &[("host", WEB)]).await.is_err());
-    // An endpoint that takes plain text only is not to be had from another network.
+    // An endpoint that accepts plaintext only is not reachable from another network.
     pair.enlist("web", false, "far")?;
     let gone = || async { pair.get().await.ok().filter(|answer| answer.status.as_u16() == 503) };
     wait_for("the endpoint to go", PATIENCE, gone).await?;
@@ -199,6 +200,6 @@ async fn between_networks() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn other_networks_are_reached_through_gateways_that_do_not_look_into_it() {
+async fn network_gateways_pass_mutual_tls_through() {
     between_networks().await.unwrap_or_else(|error| panic!("{error}"));
 }

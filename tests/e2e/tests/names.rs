@@ -1,10 +1,10 @@
-//! The name table of agents (NDS), over both protocols.
+//! The name table of agents (NDS), over both protocol variants.
 
 use e2e::{Agent, Mesh, both_protocols};
 use serde_json::json;
 use test_harness::run::Node;
 
-/// A service, and whom it is for.
+/// A service and the namespaces to which it is exported.
 fn entry(name: &str, address: &str, export: &str) -> String {
     format!(
         "apiVersion: networking.istio.io/v1\nkind: ServiceEntry\nmetadata: {{ name: {name}, namespace: test }}\n\
@@ -38,7 +38,7 @@ both_protocols! {
 
         let page = mesh.control.debug("/debug/ndsz?proxyID=client.elsewhere").await?.json()?;
         assert_eq!(page, json!({ "table": { "a.example": { "ips": ["192.0.2.4"], "registry": "External" } } }));
-        // Without any name there is a table, which is empty.
+        // Without any names, an empty table is sent.
         mesh.config.remove("a.yaml")?;
         assert_eq!(far.next().await?, of(&[]));
     }

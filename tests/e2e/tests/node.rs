@@ -1,4 +1,4 @@
-//! The node of the test cluster: real pods, which answer through the addresses of their Service.
+//! The node of the test cluster: real pods, which are reachable through the addresses of their Service.
 #![allow(clippy::unwrap_used)]
 
 use std::net::SocketAddr;
@@ -15,7 +15,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// The image of the pods.
 const IMAGE: &str = "localhost/greeter:1";
 
-/// An Envoy that says who it is: the name of its pod.
+/// An Envoy that answers with the name of its pod.
 const ENVOY: &str = r#"
 node: { id: greeter, cluster: greeter }
 static_resources:
@@ -42,7 +42,7 @@ static_resources:
                   body: { filename: /etc/hostname }
 "#;
 
-/// Two pods, and their Service.
+/// Two pods and their Service.
 const MANIFEST: &str = "\
 apiVersion: apps/v1
 kind: Deployment
@@ -66,7 +66,7 @@ metadata: { name: greeter }
 spec: { selector: { app: greeter }, ports: [{ port: 80, targetPort: 8080 }] }
 ";
 
-/// What a pod asks of the Service; its shell can open connections.
+/// Requests from a pod to the Service; its shell can open connections.
 const ASK: &str =
     r#"exec 3<>/dev/tcp/$0/80; printf 'GET / HTTP/1.1\r\nhost: greeter\r\nconnection: close\r\n\r\n' >&3; cat <&3"#;
 
@@ -106,14 +106,14 @@ async fn pods_answer() -> Result<()> {
     };
     wait_for("the Service to answer", PATIENCE, answers).await?;
 
-    // A pod reaches the API where clients in a cluster look for it.
+    // A pod reaches the API at the address of the Service `kubernetes`.
     let api = "exec 3<>/dev/tcp/$KUBERNETES_SERVICE_HOST/$KUBERNETES_SERVICE_PORT && echo open";
     let said = space
         .kubectl(&["exec", "deployment/greeter", "--", "bash", "-c", api], "")
         .await?;
     assert_eq!(said, "open\n");
 
-    // From a pod, among whose answers are its own and its neighbour's.
+    // From a pod: its own answers and those of the other pod.
     let names = space
         .kubectl(&["get", "pods", "-o", "jsonpath={.items[*].metadata.name}"], "")
         .await?;
@@ -133,11 +133,11 @@ async fn pods_answer() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn pods_answer_through_their_service() {
+async fn pods_are_reachable_through_their_service() {
     pods_answer().await.unwrap_or_else(|error| panic!("{error}"));
 }
 
-/// What this machine has of nodes: interfaces, routes, namespaces of networks, and groups of processes.
+/// The network interfaces, routes, network namespaces and process groups of nodes on this machine.
 fn traces(name: &str) -> Result<String> {
     let look =
         format!("ip -o link; ip route; ip netns; ls -d /sys/fs/cgroup/{name} /sys/fs/cgroup/*/{name} 2> /dev/null");
@@ -163,12 +163,12 @@ async fn node_goes() -> Result<()> {
     drop(node);
     assert!(!Path::new(&format!("/proc/{pid}")).exists());
     drop(plane);
-    // The kernel takes interfaces away soon after their namespace.
+    // The kernel removes interfaces shortly after their namespace.
     let gone = || async { traces(&name).ok()?.is_empty().then_some(()) };
     wait_for("the traces of the node to go", PATIENCE, gone).await
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn nothing_is_left_of_a_node() {
+async fn a_node_leaves_nothing_behind() {
     node_goes().await.unwrap_or_else(|error| panic!("{error}"));
 }

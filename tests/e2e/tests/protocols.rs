@@ -1,4 +1,4 @@
-//! What else is spoken through a proxy: HTTP/2, gRPC with its statuses, and connections that become something else.
+//! Protocols through a proxy: HTTP/2, gRPC with its statuses, and connection upgrades.
 
 use std::time::{Duration, Instant};
 
@@ -11,7 +11,7 @@ fn to(version: &str, rest: &str) -> String {
     format!("{{ route: [{{ destination: {{ host: {HOST}, subset: {version} }} }}]{rest} }}")
 }
 
-/// What the service was spoken to with, when the client speaks HTTP/1.1 and HTTP/2.
+/// The protocol in which the service is called, when the client uses HTTP/1.1 and HTTP/2.
 async fn spoken(shop: &Shop) -> Result<(String, String)> {
     let seen = [
         shop.get("/", &[]).await?,
@@ -35,7 +35,7 @@ async fn wait_for_spoken(shop: &Shop, one: &str, two: &str) -> Result<()> {
     wait_for(&format!("{one} and {two}"), PATIENCE, reached).await.map(drop)
 }
 
-/// Asks for an upgrade, and returns the connection and the head of the answer.
+/// Requests an upgrade. Returns the connection and the response head.
 async fn upgrade(shop: &Shop, headers: &str) -> Result<(TcpStream, String)> {
     let mut stream = TcpStream::connect(shop.address()).await?;
     let request = format!(
@@ -69,8 +69,8 @@ both_protocols! {
         let (mut two, head) = upgrade(&shop, "x-room: two\r\n").await?;
         assert!(head.starts_with("HTTP/1.1 101") && head.contains("x-version: v2"), "{head}");
         let long: Vec<u8> = (0..300_000_u32).map(|number| number as u8).collect();
-        assert!(echoed(&mut two, &long).await? == long, "what is longer than any buffer comes back whole");
-        // Other routes are for other requests.
+        assert!(echoed(&mut two, &long).await? == long, "data that exceeds all buffers is echoed completely");
+        // A change of routes does not affect upgraded connections.
         shop.route(&format!("[{}]", to("v1", ""))).await?;
         assert_eq!(echoed(&mut two, b"still here").await?, b"still here");
         assert_eq!(shop.get("/", &[]).await?.status, 200);
@@ -106,15 +106,15 @@ both_protocols! {
         assert_eq!(answer.trailers.get("x-last").map(|value| value.as_bytes()), Some(&b"yes"[..]), "trailers arrive");
         assert_eq!(client.call(HOST, "/shop.Cart/Get", &[], b"").await?.header("x-version"), "v2");
 
-        // A status is none of HTTP's: the answers have 200.
+        // The gRPC status is not the HTTP status, which is 200.
         two.fail_next(2);
         let before = two.requests();
         let answer = client.call(HOST, "/shop.Cart/Get", &[], b"again").await?;
         assert_eq!((answer.grpc_status(), answer.grpc_message(), two.requests()), (Some(0), &b"again"[..], before + 3));
         one.fail_next(1);
         let answer = client.call(HOST, "/shop.Stock/Get", &[], b"").await?;
-        assert_eq!((answer.status.as_u16(), answer.grpc_status()), (200, Some(14)), "not retried where nothing says so");
-        // What the rule does not name is not retried.
+        assert_eq!((answer.status.as_u16(), answer.grpc_status()), (200, Some(14)), "not retried without a rule");
+        // Statuses that the rule does not list are not retried.
         let before = two.requests();
         let answer = client.call(HOST, "/shop.Cart/Get", &[("x-ask-grpc-status", "5")], b"").await?;
         assert_eq!((answer.grpc_status(), two.requests()), (Some(5), before + 1));

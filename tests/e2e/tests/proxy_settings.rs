@@ -1,4 +1,4 @@
-//! Settings of proxies: what ProxyConfigs come to, and what of a proxy's own shapes what it is served.
+//! Settings of proxies: the effective ProxyConfig, and reported settings that change resources.
 
 use e2e::{Agent, Mesh};
 use serde_json::{Value, json};
@@ -71,7 +71,7 @@ async fn settings_of_proxies_come_from_all_that_has_a_say() -> Result<()> {
     assert_eq!(page["shadowed"], json!(["test/b"]));
     let taken = json!({ "mode": "STRICT", "ports": { "9100": "DISABLE" } });
     assert_eq!(page["mutualTls"], taken);
-    // Nobody knows a pod of this proxy: it says its labels itself.
+    // The pod of this proxy is unknown, so the labels in its metadata are used.
     let page = settings(&mesh, "other.test").await?;
     assert_eq!(
         (&page["settings"]["image"], &page["settings"]["statusPort"]),

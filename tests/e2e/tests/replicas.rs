@@ -1,7 +1,7 @@
-//! Two replicas over one etcd: both serve the same objects, one of them writes statuses, which count the proxies of both, and
-//! either may go.
+//! Two replicas with one etcd: both serve the same objects, one of them writes statuses that count the proxies of both,
+//! and either one may stop.
 
-// The helpers of a test fail it where they cannot go on.
+// The helpers fail the test if they cannot continue.
 #![allow(clippy::unwrap_used)]
 
 use std::time::Duration;
@@ -10,9 +10,10 @@ use e2e::{HOST, done, envoy_binary, rutter_binary, shop_service, virtual_service
 use test_harness::etcd::{Cluster, Settings, program};
 use test_harness::run::{Backend, Control, Envoy, Node, Protocol, Result, free_port, wait_for};
 
-/// Envoy's limit on the size of a compiled regular expression; the expression is valid, so nobody else minds it.
+/// Exceeds Envoy's limit on the size of a compiled regular expression. The expression is valid, so only Envoy rejects
+/// it.
 const REGEX: &str = "/[a-z]{1,50}/[0-9]{1,50}/(one|two|three|four|five|six|seven|eight|nine|ten)+";
-/// The words with which it refuses.
+/// A part of Envoy's error message.
 const WORDS: &str = "max program size";
 
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -36,7 +37,7 @@ impl Replica {
         done(&kubeconfig, arguments, input).await
     }
 
-    /// Applies a DestinationRule of this name and waits until its status says that it was accepted.
+    /// Applies a DestinationRule with this name and waits until its status is `Accepted`.
     async fn apply(&self, name: &str) -> Result<()> {
         let rule = format!(
             "apiVersion: networking.istio.io/v1\nkind: DestinationRule\nmetadata: {{ name: {name}, namespace: test }}\n\
@@ -61,7 +62,7 @@ impl Replica {
         wait_for(text, PATIENCE, reached).await
     }
 
-    /// Waits until the status of the route says of its proxies: `GENERATION: RUNNING of TOTAL, REFUSED: MESSAGE`.
+    /// Waits until the proxies in the status of the route are `GENERATION: RUNNING of TOTAL, REFUSED: MESSAGE`.
     async fn wait_for_proxies(&self, wanted: &str) -> Result<()> {
         let field = |name: &str| format!("{{.status.proxies.{name}}}");
         let path = format!(
@@ -82,13 +83,13 @@ impl Replica {
         wait_for(&format!("a status with {wanted:?}"), PATIENCE, said).await
     }
 
-    /// A proxy of this replica.
+    /// A proxy that connects to this replica.
     async fn proxy(&self, name: &str, ip: &str) -> Result<Envoy> {
         let node = Node::sidecar(name, "test", ip, &[("app", name)]);
         Envoy::start(envoy_binary(), &node, Protocol::Delta, self.control.grpc()).await
     }
 
-    /// A field of the lease.
+    /// A field of the Lease.
     async fn lease(&self, field: &str) -> Result<String> {
         let path = format!("jsonpath={{.{field}}}");
         self.run(
@@ -107,7 +108,7 @@ async fn either_may_go() -> Result<()> {
     first.apply("one").await?;
     let second = Replica::start(&etcd).await?;
     second.wait_for_object("one.test").await?;
-    // Written through one, told by the other.
+    // Written through one replica, watched through the other.
     second.apply("two").await?;
     first.wait_for_object("two.test").await?;
     let (leader, uid) = (
@@ -117,13 +118,13 @@ async fn either_may_go() -> Result<()> {
     assert!(leader.contains('_') && uid.len() == 36, "{leader} {uid}");
     assert_eq!(second.lease("spec.holderIdentity").await?, leader);
 
-    // The leader goes in order; the other one takes over, and the lease stays the object that it was.
+    // The leader stops gracefully. The other replica takes over the same Lease object.
     first.control.stop().await?;
     second.apply("three").await?;
     assert_ne!(second.lease("spec.holderIdentity").await?, leader);
     assert_eq!(second.lease("metadata.uid").await?, uid);
 
-    // etcd is away for a moment: nothing is lost, and what comes after it is heard.
+    // etcd is unavailable for a moment: no object is lost, and later changes are received.
     etcd.kill(0).await?;
     second.wait_for_object("three.test").await?;
     etcd.begin(0).await?;
@@ -133,7 +134,7 @@ async fn either_may_go() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn replicas_share_a_store_and_take_over_from_each_other() {
+async fn replicas_share_a_store_and_fail_over() {
     either_may_go().await.unwrap_or_else(|error| panic!("{error}"));
 }
 
@@ -147,7 +148,7 @@ async fn all_proxies_count() -> Result<()> {
     let leader = Replica::start(&etcd).await?;
     let namespace = "apiVersion: v1\nkind: Namespace\nmetadata: { name: test }\n";
     leader.run(&["create", "-f", "-"], namespace).await?;
-    // It has written a status: it leads.
+    // It has written a status, so it is the leader.
     leader.apply("first").await?;
     let mut other = Replica::start(&etcd).await?;
     let backend = Backend::start("v1", "shop-0").await?;
@@ -156,7 +157,7 @@ async fn all_proxies_count() -> Result<()> {
     leader.run(&["apply", "-f", "-"], &objects).await?;
     leader.wait_for_proxies("1: 0 of 0, 0: ").await?;
 
-    // A proxy that the leader does not see: it is told of, and with it what it refuses.
+    // The status counts a proxy of the other replica, and its rejection.
     let _far = other.proxy("far", "127.0.0.2").await?;
     leader.wait_for_proxies("1: 1 of 1, 0: ").await?;
     let bad = route(&format!(", match: [{{ uri: {{ regex: '{REGEX}' }} }}]"));
@@ -166,7 +167,7 @@ async fn all_proxies_count() -> Result<()> {
     other.run(&["apply", "-f", "-"], &route("")).await?;
     leader.wait_for_proxies("3: 1 of 1, 0: ").await?;
 
-    // One at each of them; then the other replica goes, and who was connected to it does not count.
+    // A proxy at each replica; then the other replica stops, and its proxy is not counted any more.
     let _near = leader.proxy("near", "127.0.0.3").await?;
     leader.wait_for_proxies("3: 2 of 2, 0: ").await?;
     other.control.stop().await?;
@@ -174,6 +175,6 @@ async fn all_proxies_count() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_status_counts_the_proxies_of_all_replicas() {
+async fn statuses_count_the_proxies_of_all_replicas() {
     all_proxies_count().await.unwrap_or_else(|error| panic!("{error}"));
 }

@@ -1,4 +1,4 @@
-//! What happens when the service misbehaves: timeouts, retries, ejection.
+//! Failing services: timeouts, retries, ejection.
 
 use std::time::{Duration, Instant};
 
@@ -70,7 +70,7 @@ both_protocols! {
         bad.answer_with(200);
         let begin = Instant::now();
         while shop.get("/", &[]).await?.header("x-instance") != "shop-0" {
-            assert!(begin.elapsed() < Duration::from_secs(20), "it is taken back after the ejection time");
+            assert!(begin.elapsed() < Duration::from_secs(20), "it is used again after the ejection time");
         }
     }
 }

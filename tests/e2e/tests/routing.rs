@@ -1,4 +1,4 @@
-//! Where a request goes: weights, headers, paths, the caller's labels.
+//! Routing of requests: weights, headers, paths, and labels of the caller.
 
 use e2e::{HOST, Shop, both_protocols, virtual_service};
 use test_harness::run::{Counts, Node, http};
@@ -61,7 +61,7 @@ both_protocols! {
         let testers = to("v2", ", match: [{ sourceLabels: { team: testers } }]");
         let shop = Shop::start(protocol, &["v1", "v2"], &format!("[{testers}, {}]", to("v1", ""))).await?;
         assert_eq!(shop.get("/", &[]).await?.header("x-version"), "v1");
-        // A second client cannot listen on the same address of this machine: the first one goes.
+        // A second client cannot listen on the same address of this machine, so the first one is stopped.
         let (mesh, instances, address) = (shop.mesh, shop.instances, ([127, 0, 0, 1], shop.port).into());
         drop(shop.client);
         let tester = Node::sidecar("tester", "test", "127.0.0.4", &[("app", "client"), ("team", "testers")]);

@@ -1,4 +1,4 @@
-//! Clients that stay with one endpoint, by a cookie and by a header.
+//! Session affinity by cookie and by header.
 #![allow(clippy::unwrap_used)]
 
 use std::collections::BTreeSet;
@@ -8,12 +8,12 @@ use std::time::Duration;
 use e2e::{Mesh, both_protocols};
 use test_harness::run::{Backend, Node, free_port, http, wait_for};
 
-/// How long a change may take on a busy machine before a test gives up.
+/// The maximum time for a change on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(20);
-/// Requests that would not all go to one of two endpoints by chance.
+/// Enough requests that they would not all reach one of two endpoints by chance.
 const REQUESTS: usize = 20;
 
-/// A service of two endpoints, with a label.
+/// A service with two endpoints and a session label.
 fn service(port: u16, label: &str, endpoints: [SocketAddr; 2]) -> String {
     let endpoints = endpoints.map(|at| format!("{{ address: {}, ports: {{ http: {} }} }}", at.ip(), at.port()));
     format!(
@@ -39,7 +39,7 @@ both_protocols! {
             http::get(at, "/", &[("host", "web.test"), (header.0, &header.1)]).await
         };
 
-        // The first answer says by what the client is known.
+        // The first response contains the cookie.
         let given = |name: &'static str| async move {
             let asked = || async {
                 let answer = http::get(at, "/", &[("host", "web.test")]).await.ok()?;

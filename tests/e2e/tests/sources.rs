@@ -1,7 +1,7 @@
-//! Configuration of one control plane that comes from elsewhere: `MeshConfig.configSources` with another control plane, a
-//! directory, a Kubernetes API.
+//! Configuration from other sources: `MeshConfig.configSources` with another control plane, a directory, and a
+//! Kubernetes API.
 
-// The helpers of a test fail it where they cannot go on.
+// The helpers fail the test if they cannot continue.
 #![allow(clippy::unwrap_used)]
 
 use std::path::Path;
@@ -13,7 +13,7 @@ use test_harness::run::{Backend, ConfigDir, Control, Envoy, Node, Protocol, Resu
 const PATIENCE: Duration = Duration::from_secs(30);
 const NAMESPACE: &str = "apiVersion: v1\nkind: Namespace\nmetadata: { name: test }\n";
 
-/// A control plane with a store, and its data.
+/// A control plane with a store, and its data directory.
 struct Home {
     control: Control,
     _data: tempfile::TempDir,
@@ -38,7 +38,7 @@ impl Home {
     }
 }
 
-/// A file with a MeshConfig that names these sources.
+/// A file with a MeshConfig that has these sources.
 fn mesh_file(directory: &Path, addresses: &[&str]) -> Result<String> {
     let file = directory.join("mesh.yaml");
     let entries: String = addresses
@@ -49,7 +49,7 @@ fn mesh_file(directory: &Path, addresses: &[&str]) -> Result<String> {
     Ok(file.display().to_string())
 }
 
-/// A DestinationRule of this name for this host.
+/// A DestinationRule with this name for this host.
 fn rule(name: &str, host: &str) -> String {
     format!(
         "apiVersion: networking.istio.io/v1\nkind: DestinationRule\nmetadata: {{ name: {name}, namespace: test }}\n\
@@ -75,7 +75,7 @@ fn to(version: &str) -> String {
     virtual_service("[mesh]", &route)
 }
 
-/// Waits until requests through the proxy are answered by this version.
+/// Waits until this version answers requests through the proxy.
 async fn wait_for_version(port: u16, version: &str) -> Result<()> {
     let answered = || async {
         let answer = http::get(([127, 0, 0, 1], port).into(), "/", &[("host", HOST)])
@@ -86,7 +86,8 @@ async fn wait_for_version(port: u16, version: &str) -> Result<()> {
     wait_for(&format!("answers of {version}"), PATIENCE, answered).await
 }
 
-/// What is applied at one control plane reaches an Envoy of another, which goes on while the first one is away.
+/// A change that is applied at one control plane reaches an Envoy of another one, which keeps working while the first
+/// is unavailable.
 async fn over_xds() -> Result<()> {
     let mut first = Home::start(&[]).await?;
     let scratch = tempfile::tempdir()?;
@@ -109,7 +110,8 @@ async fn over_xds() -> Result<()> {
     first.apply(&to("v2")).await?;
     wait_for_version(port, "v2").await?;
 
-    // The first one is away: what it said stays, for the proxy that is there and for one that comes now.
+    // The first control plane is stopped: its objects stay in effect, for connected proxies and for one that connects
+    // now.
     first.control.kill().await?;
     second.wait_for_log("disconnected from the other control plane").await?;
     wait_for_version(port, "v2").await?;
@@ -127,7 +129,7 @@ async fn over_xds() -> Result<()> {
         .await?;
     wait_for_object(&second, "shop-2", false).await?;
 
-    // One that starts while the first is away does not tell its proxies that there is nothing: it waits, and says so.
+    // A control plane that starts while the first is unavailable serves no proxies. It waits and reports it.
     second.stop().await?;
     first.control.stop().await?;
     second.launch()?;
@@ -143,11 +145,11 @@ async fn over_xds() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn another_control_plane_is_followed_over_its_restart() {
+async fn an_xds_source_survives_a_restart_of_its_server() {
     over_xds().await.unwrap_or_else(|error| panic!("{error}"));
 }
 
-/// The order of sources: the store, then directories and others as they are named.
+/// The precedence of sources: the store, then directories and others in the order of the list.
 async fn precedence() -> Result<()> {
     let (scratch, files) = (tempfile::tempdir()?, ConfigDir::new()?);
     files.put(
@@ -155,7 +157,7 @@ async fn precedence() -> Result<()> {
         &format!("{}---\n{}", rule("a", "from-files.test"), rule("b", "only-files.test")),
     )?;
     let fs = format!("fs://{}", files.path().display());
-    // Nobody listens there.
+    // No server listens at this address.
     let away = format!("xds://127.0.0.1:{}", free_port());
     let mesh = mesh_file(scratch.path(), &[&fs, &away])?;
     let home = Home::start(&["--mesh-config", &mesh, "--source-timeout", "1s"]).await?;
@@ -177,17 +179,17 @@ async fn precedence() -> Result<()> {
     files.remove("rules.yaml")?;
     wait_for_object(&home.control, "only-files.test", false).await?;
 
-    // A change of the sources themselves is not taken in silence.
+    // A change of the sources is logged.
     mesh_file(scratch.path(), &[&fs])?;
     home.control.wait_for_log("restart to apply the change").await
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_store_holds_before_files_and_both_are_followed() {
+async fn the_store_takes_precedence_over_files() {
     precedence().await.unwrap_or_else(|error| panic!("{error}"));
 }
 
-/// A Kubernetes API, for which one of our own stands.
+/// A Kubernetes API as a source; Rutter's own API is used here.
 async fn over_kubernetes() -> Result<()> {
     let mut cluster = Home::start(&[]).await?;
     let kubeconfig = cluster.control.kubeconfig().ok_or("it has no kubeconfig")?;
@@ -197,7 +199,7 @@ async fn over_kubernetes() -> Result<()> {
     let flags = ["--store", "none", "--mesh-config", &mesh];
     let mut second = Control::idle(rutter_binary(), &flags, &[("KUBECONFIG", &kubeconfig)])?;
     second.begin().await?;
-    // It was ready with everything.
+    // It was not ready before it had read all objects.
     assert!(second.debug("/debug/configz").await?.text().contains("first.test"));
     cluster.apply(&rule("a", "second.test")).await?;
     wait_for_object(&second, "second.test", true).await?;
@@ -217,6 +219,6 @@ async fn over_kubernetes() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_kubernetes_api_is_followed_over_its_restart() {
+async fn a_kubernetes_source_survives_a_restart_of_the_api_server() {
     over_kubernetes().await.unwrap_or_else(|error| panic!("{error}"));
 }

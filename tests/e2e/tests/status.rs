@@ -1,4 +1,4 @@
-//! What becomes of an object is written into its status: an apply travels to a real Envoy and back.
+//! Statuses: an applied object travels to a real Envoy, and the acknowledgement back into its status.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -7,9 +7,10 @@ use e2e::{HOST, both_protocols, done, envoy_binary, rutter, rutter_binary, shop_
 use tempfile::TempDir;
 use test_harness::run::{Backend, Control, Envoy, Node, Result, free_port, wait_for};
 
-/// Envoy's limit on the size of a compiled regular expression; the expression is valid, so nobody else minds it.
+/// Exceeds Envoy's limit on the size of a compiled regular expression. The expression is valid, so only Envoy rejects
+/// it.
 const REGEX: &str = "/[a-z]{1,50}/[0-9]{1,50}/(one|two|three|four|five|six|seven|eight|nine|ten)+";
-/// The words with which it refuses.
+/// A part of Envoy's error message.
 const WORDS: &str = "max program size";
 
 fn to(version: &str, rest: &str) -> String {
@@ -17,7 +18,7 @@ fn to(version: &str, rest: &str) -> String {
     virtual_service("[mesh]", &route)
 }
 
-/// A control plane with a store of its own, and the namespace `test` in it.
+/// A control plane with its own store, and the namespace `test` in it.
 struct Home {
     control: Control,
     kubeconfig: PathBuf,
@@ -78,7 +79,7 @@ both_protocols! {
         assert_eq!(status(kubeconfig, "proxies.generation").await?, "2");
         assert_eq!(status(kubeconfig, "conditions[?(@.type==\"Programmed\")].status").await?, "True");
 
-        // Envoy refuses it; the wait fails with Envoy's words and says which proxy it was.
+        // Envoy rejects it; `rutter wait` fails with the proxy's name and Envoy's message.
         done(kubeconfig, &["apply", "-f", "-"], &to("v1", &format!(", match: [{{ uri: {{ regex: '{REGEX}' }} }}]"))).await?;
         let refused = rutter(kubeconfig, &WAIT, "").await?;
         let said = String::from_utf8_lossy(&refused.stderr).into_owned() + &String::from_utf8_lossy(&refused.stdout);
@@ -92,7 +93,7 @@ both_protocols! {
         assert_eq!(status(kubeconfig, "proxies.refused").await?, "0");
         assert_eq!(status(kubeconfig, "proxies.refusal").await?, "");
 
-        // Back to what was there, from the store's history.
+        // Rolls back to the previous version in the store's history.
         let history = done(kubeconfig, &["history", "virtualservice/shop", "-n", "test"], "").await?;
         assert!(history.lines().count() >= 5, "{history}");
         done(kubeconfig, &["rollback", "virtualservice/shop", "-n", "test"], "").await?;
@@ -102,7 +103,7 @@ both_protocols! {
     }
 }
 
-/// The message of a condition of a VirtualService; empty where it has none.
+/// The message of a condition of a VirtualService; empty if it has none.
 async fn condition(kubeconfig: &Path, name: &str, condition: &str) -> Result<String> {
     let path = format!("jsonpath={{.status.conditions[?(@.type==\"{condition}\")].message}}");
     let get = ["get", "virtualservice", name, "-n", "test", "-o", &path];
@@ -110,14 +111,14 @@ async fn condition(kubeconfig: &Path, name: &str, condition: &str) -> Result<Str
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_object_learns_what_goes_before_it_and_when_that_is_over() {
+async fn the_conflicted_condition_appears_and_disappears() {
     overruled().await.unwrap_or_else(|error| panic!("{error}"));
 }
 
 async fn overruled() -> Result<()> {
     let home = home().await?;
     let kubeconfig = &home.kubeconfig;
-    // Made in the same second, they go by name.
+    // Objects that were created in the same second are ordered by name.
     let second = to("v2", "").replacen("name: shop", "name: shop-two", 1);
     done(
         kubeconfig,
@@ -176,7 +177,7 @@ both_protocols! {
         let node = Node::sidecar("client", "test", "127.0.0.2", &[("app", "client")]);
         let envoy = Envoy::start(envoy_binary(), &node, protocol, home.control.grpc()).await?;
         envoy.wait_for_listener(([127, 0, 0, 1], port).into()).await?;
-        // The service has subsets, and so several clusters.
+        // The service has subsets, and therefore several clusters.
         said(&format!("{HOST} for one: the result would not be valid: loadAssignment")).await?;
         done(kubeconfig, &["apply", "-f", "-"], &filter("connectTimeout: 3s")).await?;
         said("").await?;

@@ -1,4 +1,4 @@
-//! What proxies tell of their traffic: spans, log entries and lines, as the mesh's settings ask for them.
+//! Telemetry of proxies: spans, log entries and log files, configured in the mesh settings.
 
 #![allow(clippy::unwrap_used)]
 
@@ -11,7 +11,7 @@ use test_harness::run::{Envoy, Node, Protocol, Result, free_port, http, wait_for
 
 const ROUTE: &str = "[{ route: [{ destination: { host: shop.test.svc.cluster.local } }] }]";
 const LOGS: &str = "/envoy.service.accesslog.v3.AccessLogService/StreamAccessLogs";
-/// The client sees its own namespace only, and not where the collectors are.
+/// The client sees its own namespace only, without the collectors.
 const SIDECAR: &str = "\
 apiVersion: networking.istio.io/v1
 kind: Sidecar
@@ -19,7 +19,7 @@ metadata: { name: own, namespace: test }
 spec: { egress: [{ hosts: ['./*'] }] }
 ";
 
-/// A collector as a service of another namespace.
+/// A collector as a service in another namespace.
 fn service(collector: &Collector) -> String {
     let address = collector.address();
     format!(
@@ -38,7 +38,7 @@ spec:
     )
 }
 
-/// The mesh's settings: providers, which of them are used, and settings of proxies.
+/// MeshConfig with providers, default providers and proxy settings.
 fn settings(providers: &str, defaults: &str, proxies: &str) -> String {
     format!(
         "\
@@ -50,7 +50,7 @@ spec: {{ extensionProviders: [{providers}], defaultProviders: {{ {defaults} }}, 
     )
 }
 
-/// A shop whose client may not see the collector, with these settings.
+/// A shop with these settings, whose client does not see the collector.
 async fn shop(protocol: Protocol, speaks: &str, collector: &Collector, settings: &str) -> Result<Shop> {
     let shop = Shop::speaking(speaks, protocol, &["v1"], ROUTE, "{ tls: { mode: DISABLE } }").await?;
     shop.mesh.config.put("sidecar.yaml", SIDECAR)?;
@@ -70,7 +70,7 @@ fn contains(told: &Told, text: &str) -> bool {
     told.body.windows(text.len()).any(|part| part == text.as_bytes())
 }
 
-/// The client's span among those that a proxy sent in Zipkin's form.
+/// The client's span among those that a proxy sent in Zipkin's format.
 fn client_span(told: &Told) -> Option<Value> {
     let spans: Vec<Value> = serde_json::from_slice(&told.body).ok()?;
     spans.into_iter().find(|span| span["kind"] == "CLIENT")
@@ -81,7 +81,7 @@ both_protocols! {
         let collector = Collector::start().await?;
         let providers = "{ name: zipkin, zipkin: { service: obs/sink.obs.example, port: 9411, \
             headers: [{ name: x-token, value: secret }] } }";
-        // The client has settings of its own, and so one request of a hundred is traced; or whoever asks for it.
+        // The client has settings of its own, so one request in a hundred is traced, and all requests that ask for it.
         let text = settings(providers, "tracing: [zipkin]", "");
         let shop = shop(protocol, "HTTP", &collector, &text).await?;
         let sampled = async || {
@@ -185,7 +185,7 @@ async fn a_file_gets_lines_of_json() -> Result<()> {
     Ok(())
 }
 
-/// A proxy whose bootstrap knows a service of logs and a tracer, as agents make it of the mesh's older settings.
+/// A proxy whose bootstrap has an access log service and a tracer, as agents generate it from the older mesh settings.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn older_settings_use_what_the_bootstrap_knows() -> Result<()> {
     let collector = Collector::start().await?;

@@ -1,4 +1,4 @@
-//! TLS at a gateway and behind it, with certificates from Secrets.
+//! TLS at a gateway and to upstreams, with certificates from Secrets.
 #![allow(clippy::unwrap_used)]
 
 use std::net::SocketAddr;
@@ -8,14 +8,14 @@ use e2e::tls::{Authority, Identity, get};
 use e2e::{Mesh, PATIENCE, both_protocols};
 use test_harness::run::{Backend, Envoy, Node, Protocol, Result, free_port, http, wait_for};
 
-/// A Secret with a certificate for a host, and these authorities.
+/// A Secret with a certificate for a host, and these CA certificates.
 fn signed(authority: &Authority, name: &str, host: &str, roots: &str) -> Result<String> {
     let (certificate, key) = authority.sign(host)?;
     let values = [("tls.crt", &*certificate), ("tls.key", &*key), ("ca.crt", roots)];
     Ok(secret(name, &values))
 }
 
-/// A Secret of the gateway's namespace.
+/// A Secret in the gateway's namespace.
 fn secret(name: &str, values: &[(&str, &str)]) -> String {
     let mut text = format!(
         "apiVersion: v1\nkind: Secret\nmetadata: {{ name: {name}, namespace: test }}\ntype: Opaque\nstringData:\n"
@@ -27,7 +27,7 @@ fn secret(name: &str, values: &[(&str, &str)]) -> String {
     text
 }
 
-/// Asks until the answer contains a text.
+/// Sends requests until the response contains a text.
 async fn wait_for_answer(port: u16, host: &str, roots: &str, own: Option<&Identity>, text: &str) -> Result<()> {
     let what = format!("{text:?} from https://{host}:{port}");
     let asked = || async {
@@ -85,7 +85,7 @@ both_protocols! {
             ("b.yaml", &signed(&authority, "b", "b.example.com", "")?),
         ]).await?;
         let envoy = front(&mesh, protocol, &[https, plain]).await?;
-        // Each name has its own certificate: another would not be believed.
+        // Each hostname has its own certificate; another one would be rejected by the client.
         wait_for_answer(https, "a.example.com", &authority.pem, None, "x-version: v1").await?;
         wait_for_answer(https, "b.example.com", &authority.pem, None, "x-version: v1").await?;
         assert!(get(https, "c.example.com", &authority.pem, None).await.is_err());
@@ -98,11 +98,11 @@ both_protocols! {
         wait_for_answer(https, "a.example.com", &next.pem, None, "x-version: v1").await?;
         assert!(get(https, "a.example.com", &authority.pem, None).await.is_err());
         assert!(get(https, "b.example.com", &authority.pem, None).await.is_ok());
-        // Nothing but the secret was sent.
+        // Only the secret was sent.
         assert_eq!(envoy.stat("control_plane.connected_state").await?, connected);
         assert_eq!(envoy.stat("listener_manager.listener_modified").await?, listeners);
 
-        // What no proxy could use is not sent: the last one stays in use. Nobody shows a key.
+        // An invalid certificate is not sent: the last one stays in use. No page contains a key.
         let (certificate, _) = next.sign("a.example.com")?;
         let (_, key) = next.sign("a.example.com")?;
         mesh.config.put("a.yaml", &secret("a", &[("tls.crt", &certificate), ("tls.key", &key)]))?;
@@ -184,7 +184,7 @@ both_protocols! {
             };
             wait_for(&format!("an answer over TLS for {host}"), PATIENCE, asked).await?;
         }
-        // Another authority's server is none. Connections that are open go on, which is why each has one request here.
+        // A server of another CA is rejected. Open connections continue, so each request here opens one.
         let stranger = Authority::new("stranger")?;
         mesh.config.put("roots.yaml", &secret("roots", &[("ca.crt", &stranger.pem)]))?;
         let refused = || async {

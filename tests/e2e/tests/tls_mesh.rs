@@ -1,4 +1,4 @@
-//! The mesh's own TLS between two Envoys, each with an agent beside it that has its certificate.
+//! `ISTIO_MUTUAL` between two Envoys, each beside an agent with a certificate.
 #![allow(clippy::unwrap_used)]
 
 use std::net::SocketAddr;
@@ -59,7 +59,7 @@ async fn run() -> Result<()> {
             &gateway_object("inner", inner, "HTTPS", ", tls: { mode: ISTIO_MUTUAL }"),
         ),
         ("outer.yaml", &gateway_object("outer", outer, "HTTP", "")),
-        // An endpoint with an account would be called with mutual TLS, and this one has no sidecar.
+        // An endpoint with a service account would get mutual TLS, and this one has no sidecar.
         ("web.yaml", &service("web", "", backend.address())),
         ("good.yaml", &service("good", "inner", at)),
         ("other.yaml", &service("other", "somebody", at)),
@@ -83,7 +83,7 @@ async fn run() -> Result<()> {
     if let Err(error) = wait_for("an answer over the mesh's TLS", PATIENCE, answered).await {
         return Err(format!("{error}\nclient: {}\nserver: {}", client.log()?, server.log()?).into());
     }
-    // The same server is not who the endpoints of the other service are said to be.
+    // The certificate of the same server does not match the identities of the other service's endpoints.
     let before = backend.requests();
     assert_eq!(
         http::get(address, "/", &[("host", "other.test")])
@@ -93,7 +93,7 @@ async fn run() -> Result<()> {
         503
     );
     assert_eq!(backend.requests(), before);
-    // Without a certificate of the mesh nobody is let in, nor in plain text.
+    // Clients without a certificate of the mesh are rejected, in plaintext, too.
     let plain = http::get(([127, 0, 0, 1], inner).into(), "/", &[("host", "good.test")]).await;
     assert!(plain.is_err() || plain.is_ok_and(|answer| answer.header("x-version").is_empty()));
     Ok(())

@@ -1,4 +1,4 @@
-//! Zone-aware load balancing: the proxy keeps requests in its zone as far as that overloads nobody there.
+//! Zone-aware load balancing: the proxy keeps requests in its zone unless this overloads the zone.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -7,10 +7,10 @@ use e2e::{Mesh, both_protocols, envoy_binary};
 use serde_json::json;
 use test_harness::run::{Backend, Envoy, Node, Protocol, Result, Traffic, free_port};
 
-/// Pods of the client's workload, one in each zone; the proxy is beside the first.
+/// Pods of the client's workload, one in each zone; the proxy runs beside the first.
 const CLIENTS: [[u8; 4]; 2] = [[127, 0, 0, 2], [127, 0, 0, 6]];
 
-/// The workload of the client in the first zone and, if it is wanted, the second: its service, pods and their nodes.
+/// The client's workload in the first zone and optionally the second: its service, pods and nodes.
 fn clients(port: u16, zones: usize) -> String {
     let mut objects = format!(
         "apiVersion: v1\nkind: Service\nmetadata: {{ name: client, namespace: test }}\n\
@@ -82,7 +82,7 @@ async fn client(mesh: &Mesh, protocol: Protocol) -> Result<Envoy> {
     Envoy::start_with(envoy_binary(), &bootstrap).await
 }
 
-/// The first zone's share of what comes, which four standard deviations of a random choice may be off.
+/// The first zone's share of requests, within four standard deviations of a random choice.
 async fn assert_near(traffic: &Traffic, wanted: f64) -> Result<()> {
     traffic.next(20).await?; // under way during a change
     let counts = traffic.next(600).await?;
@@ -128,7 +128,7 @@ both_protocols! {
         // Half of the clients and half of the endpoints are in the zone.
         let traffic = Traffic::start(address, "/", &[("host", "shop.test")], 500, 8);
         assert_near(&traffic, 1.0).await?;
-        // A quarter of the endpoints cannot serve half of the requests: one in two goes elsewhere.
+        // A quarter of the endpoints cannot serve half of the requests: every second one goes elsewhere.
         mesh.config.put("shop.yaml", &shop(port, &at(&[0, 2, 3, 4])))?;
         endpoints(&[0, 2, 3, 4]).await?;
         assert_near(&traffic, 0.5).await?;

@@ -1,4 +1,4 @@
-//! One simulated proxy: what Envoy would ask, in Envoy's order, over a connection of its own.
+//! A simulated proxy: subscribes in Envoy's order, over its own connection.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -16,7 +16,7 @@ use tokio::sync::Semaphore;
 
 use crate::wire;
 
-/// The types, in the order in which Envoy asks for them.
+/// The types, in Envoy's order of subscription.
 const TYPES: [&str; 5] = [
     "type.googleapis.com/envoy.config.cluster.v3.Cluster",
     "type.googleapis.com/envoy.config.endpoint.v3.ClusterLoadAssignment",
@@ -30,31 +30,31 @@ const LISTENERS: usize = 2;
 const ROUTES: usize = 3;
 const VIRTUAL_HOSTS: usize = 4;
 
-/// What one proxy has seen; read while it runs.
+/// The counters of a proxy, read while it runs.
 #[derive(Debug, Default)]
 pub struct Seen {
-    /// Bytes of all responses.
+    /// The bytes of all responses.
     pub bytes: AtomicU64,
-    /// Responses.
+    /// The number of responses.
     pub responses: AtomicU64,
-    /// The types, a bit each, that were asked for and not answered yet.
+    /// The types, one bit each, that were subscribed to and not answered yet.
     pending: AtomicU64,
     times: Mutex<(Option<Instant>, Option<Instant>)>,
 }
 
 impl Seen {
-    /// When the first and the last response came since `forget`.
+    /// The times of the first and the last response since `forget`.
     pub fn times(&self) -> Option<(Instant, Instant)> {
         let times = self.times.lock().unwrap_or_else(PoisonError::into_inner);
         Some((times.0?, times.1?))
     }
 
-    /// Whether everything that was asked for has been answered.
+    /// Whether all subscriptions have been answered.
     pub fn is_settled(&self) -> bool {
         self.pending.load(Ordering::Relaxed) == 0
     }
 
-    /// Begins anew.
+    /// Resets the times.
     pub fn forget(&self) {
         *self.times.lock().unwrap_or_else(PoisonError::into_inner) = (None, None);
     }
@@ -69,8 +69,8 @@ impl Seen {
 
 /// Runs one proxy until its stream ends, which is an error.
 ///
-/// `door` is for one proxy at a time for each permit while it connects: sidecars do not all knock in the same microsecond,
-/// and the system refuses connections beyond its queue.
+/// `door` limits the number of proxies that connect at the same time, because the system refuses connections beyond its
+/// queue.
 pub async fn run(
     address: SocketAddr,
     node: Bytes,
@@ -138,21 +138,21 @@ struct Proxy {
     node: Option<Bytes>,
     send: SendStream<Bytes>,
     types: [Subscription; 5],
-    /// Virtual hosts were asked for.
+    /// Whether it has subscribed to virtual hosts.
     vhds: bool,
     seen: Arc<Seen>,
 }
 
 #[derive(Default)]
 struct Subscription {
-    /// The names that are asked for; for CDS and LDS, what each resource refers to.
+    /// The subscribed names; for CDS and LDS, the references of each resource.
     names: BTreeSet<String>,
     referred: BTreeMap<String, Vec<String>>,
     version: Bytes,
 }
 
 impl Proxy {
-    /// Acknowledges a response, and asks for what it refers to.
+    /// Acknowledges a response, and subscribes to what it references.
     fn receive(&mut self, message: &[u8]) -> Result<()> {
         let url = wire::field(message, 4);
         let kind = TYPES
@@ -164,7 +164,7 @@ impl Proxy {
         }
         self.seen.pending.fetch_and(!(1 << kind), Ordering::Relaxed);
         let nonce = wire::field(message, 5).to_vec();
-        // As Envoy does: while it reads the first table that says so, before it accepts it.
+        // As Envoy does: when it reads the first table with VHDS, before it accepts the table.
         if kind == ROUTES && !self.vhds && self.protocol == Protocol::Delta && discovers_hosts(message) {
             self.vhds = true;
             self.ask(VIRTUAL_HOSTS, &[], b"")?;
@@ -177,7 +177,7 @@ impl Proxy {
         }
     }
 
-    /// Takes note of what the resources refer to, and asks for what is new.
+    /// Records the references of the resources, and subscribes to new ones.
     fn follow(&mut self, kind: usize, next: usize, message: &[u8]) -> Result<()> {
         if self.protocol == Protocol::Sotw {
             self.types[kind].referred.clear();
@@ -206,7 +206,7 @@ impl Proxy {
         if changed { self.ask(next, &new, b"") } else { Ok(()) }
     }
 
-    /// Sends a request: an acknowledgement if there is a nonce, else a subscription.
+    /// Sends a request: an acknowledgement if there is a nonce, otherwise a subscription.
     fn ask(&mut self, kind: usize, new: &[String], nonce: &[u8]) -> Result<()> {
         let is_wildcard = kind != ENDPOINTS && kind != ROUTES;
         if nonce.is_empty() && (is_wildcard || !new.is_empty()) {
@@ -244,7 +244,7 @@ impl Proxy {
     }
 }
 
-/// Whether a route table in a response leaves its virtual hosts to be discovered singly.
+/// Whether a route table in a response uses VHDS.
 fn discovers_hosts(response: &[u8]) -> bool {
     let resources = wire::fields(response).filter(|(number, _)| *number == 2);
     let tables = resources.map(|(_, resource)| wire::field(wire::field(resource, 2), 2));
@@ -253,7 +253,7 @@ fn discovers_hosts(response: &[u8]) -> bool {
         .any(|table| wire::fields(table).any(|(number, _)| number == 9))
 }
 
-/// The name of a cluster or listener, and what it makes a proxy ask for.
+/// The name of a cluster or listener, and its references.
 fn referred(kind: usize, resource: &[u8]) -> (String, Vec<String>) {
     let name = String::from_utf8_lossy(wire::field(resource, 1)).into_owned();
     let refers = match kind {
@@ -281,7 +281,7 @@ impl Messages {
                 }
                 self.buffer.reserve(5 + length - self.buffer.len());
             } else if self.buffer.capacity() > 64 << 10 {
-                // What a large message needed is not kept.
+                // Memory for a large message is not kept.
                 self.buffer = BytesMut::from(&self.buffer[..]);
             }
             let Some(chunk) = self.body.data().await else {

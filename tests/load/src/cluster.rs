@@ -1,9 +1,9 @@
-//! The mesh in a real Kubernetes: filled through its etcd, edited through its API.
+//! The mesh in a real Kubernetes: written into its etcd, changed through its API.
 //!
-//! Fifty thousand pods through the API are a hundred thousand writes, which would take longer than everything that is
-//! measured. They are put into etcd as the API server would have stored them, in JSON; it reads them from there when it
-//! starts, and serves them like all others. What is measured goes the whole way: a request to the API server, its watch,
-//! the control plane, the proxies.
+//! Creating fifty thousand pods through the API takes a hundred thousand writes, longer than all measurements. They are
+//! written into etcd in JSON, as the API server would store them. It reads them from there at startup and serves them
+//! like all others. The measured path is complete: a request to the API server, its watch, the control plane, the
+//! proxies.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -24,11 +24,11 @@ use serde_json::{Value, json};
 use test_harness::kubernetes::{ControlPlane, Settings};
 use test_harness::run::wait_for;
 
-/// Objects in one transaction of etcd, which takes 128.
+/// The number of objects in one transaction of etcd; the limit is 128.
 const TOGETHER: usize = 100;
-/// Requests to the API that are under way at the same time.
+/// The number of concurrent requests to the API.
 const WRITERS: usize = 16;
-/// How long the API server may take to serve what there is.
+/// The maximum time until the API server serves all objects.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 /// A real API server with a mesh.
@@ -40,7 +40,7 @@ pub struct Cluster {
 }
 
 impl Cluster {
-    /// An empty one that knows our kinds.
+    /// Starts an empty API server with Rutter's CRDs.
     ///
     /// # Errors
     /// It does not start.
@@ -71,7 +71,7 @@ impl Cluster {
         self.plane.kubeconfig()
     }
 
-    /// Puts objects into etcd, and waits until the API server has the last of each kind.
+    /// Writes objects into etcd, and waits until the API server has the last of each kind.
     pub async fn fill(&self, objects: &[Value]) -> Result<()> {
         let transactions = objects.chunks(TOGETHER).map(|objects| {
             let puts = objects.iter().map(|object| {
@@ -96,7 +96,7 @@ impl Cluster {
             .buffer_unordered(4)
             .try_collect::<Vec<()>>()
             .await?;
-        // What is read without a revision comes from the API server's cache, which is behind etcd for a while.
+        // A read without a revision is answered from the API server's cache, which lags behind etcd for a while.
         let mut last = BTreeMap::new();
         for object in objects {
             last.insert(kind_of(object)?, object);
@@ -130,7 +130,7 @@ impl Cluster {
         self.send("POST", &path_of(object, false)?, object).await.map(drop)
     }
 
-    /// Changes objects to be like this, several at the same time.
+    /// Updates objects to these, several concurrently.
     pub async fn change(&self, objects: Vec<Value>) -> Result<()> {
         stream::iter(objects)
             .map(|object| async move { self.send("PATCH", &path_of(&object, true)?, &object).await })
@@ -159,7 +159,7 @@ impl Cluster {
         Ok(serde_json::from_str(&answer)?)
     }
 
-    /// Begins to watch these kinds, as any client of the API does, to know when the API server tells of a change.
+    /// Watches these kinds as any client of the API does, to measure when the API server reports a change.
     pub async fn witness(&self, paths: &[&'static str]) -> Result<()> {
         for path in paths {
             let list: Value = self.send("GET", &format!("{path}?limit=1"), &Value::Null).await?;
@@ -181,7 +181,7 @@ impl Cluster {
         Ok(())
     }
 
-    /// When the API server last told of anything that is watched, since it was asked the last time.
+    /// The time of the last event of a watched kind since the previous call.
     pub fn told(&self) -> Option<Instant> {
         let mut witnesses = self.witnesses.lock().unwrap_or_else(PoisonError::into_inner);
         std::mem::take(&mut *witnesses).into_values().flatten().max()
@@ -200,7 +200,7 @@ fn kind_of(object: &Value) -> Result<(&str, &str, &'static str)> {
     Ok((group, version, definition.plural))
 }
 
-/// Where the API serves an object, or those of its kind and namespace.
+/// The path of an object in the API, or of its kind and namespace.
 fn path_of(object: &Value, one: bool) -> Result<String> {
     let (group, version, plural) = kind_of(object)?;
     let root = match group {
@@ -242,7 +242,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn keys_and_paths_are_those_of_an_api_server() -> Result<()> {
+    fn keys_and_paths_equal_those_of_kubernetes() -> Result<()> {
         let service = json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "a", "namespace": "n"}});
         assert_eq!(stored_at(&service)?, "/registry/services/specs/n/a");
         assert_eq!(path_of(&service, true)?, "/api/v1/namespaces/n/services/a");

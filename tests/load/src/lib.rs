@@ -1,7 +1,7 @@
-//! Load: a mesh in files, a control plane in a process of its own, and N simulated proxies over N real gRPC streams.
+//! Load tests: a mesh in files, a control plane in its own process, and simulated proxies over real gRPC streams.
 //!
-//! The proxies are as cheap as they can be, so that what is measured is the control plane: each speaks HTTP/2 directly,
-//! looks at a response's names and nonce, acknowledges, and forgets it.
+//! The proxies are as cheap as possible, so that the figures are those of the control plane. Each uses HTTP/2 directly,
+//! reads only the names and the nonce of a response, acknowledges it and drops it.
 
 pub mod client;
 pub mod cluster;

@@ -78,7 +78,7 @@ fn main() -> Result<()> {
         None => std::env::current_exe()?.with_file_name("rutter"),
     };
     let flags: Vec<&str> = arguments.flags.iter().map(String::as_str).collect();
-    // One thread: the control plane shall have the other processors.
+    // One thread: the other processors are for the control plane.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let report = runtime
         .block_on(run(&binary, &flags, plan))

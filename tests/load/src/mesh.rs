@@ -12,12 +12,12 @@ use test_harness::run::ConfigDir;
 use crate::cluster::Cluster;
 use crate::rules;
 
-/// Nodes of a cluster, among which its pods are spread.
+/// The number of nodes of a cluster, among which its pods are spread.
 const NODES: usize = 50;
-/// When everything in a cluster was made.
+/// The creation time of all objects in a cluster.
 const BEGIN: &str = "2026-01-01T00:00:00Z";
 
-/// How large the mesh is.
+/// The size of the mesh.
 #[derive(Clone, Copy, Debug)]
 pub struct Size {
     /// Services in all.
@@ -32,7 +32,7 @@ pub struct Size {
     pub rules: bool,
 }
 
-/// A mesh where it is.
+/// A mesh and its location.
 pub struct Mesh {
     place: Place,
     size: Size,
@@ -97,7 +97,7 @@ impl Mesh {
         })
     }
 
-    /// Adds so many pods that are behind no service.
+    /// Adds this many pods that belong to no service.
     pub async fn add_pods(&self, count: usize) -> Result<()> {
         let Place::Cluster(cluster) = &self.place else {
             return Ok(());
@@ -115,7 +115,7 @@ impl Mesh {
         cluster.fill(&pods.collect::<Vec<Value>>()).await
     }
 
-    /// The flags by which `rutter serve` reads it.
+    /// The flags with which `rutter serve` reads it.
     pub fn flags(&self, data: &Path) -> Vec<String> {
         let text = |path: &Path| path.display().to_string();
         match &self.place {
@@ -131,7 +131,7 @@ impl Mesh {
         }
     }
 
-    /// When the API server, if there is one, last told others of a change, since this was asked the last time.
+    /// The time of the API server's last event, if there is one, since the previous call.
     pub fn told(&self) -> Option<Instant> {
         match &self.place {
             Place::Files(_) => None,

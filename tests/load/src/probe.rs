@@ -1,4 +1,4 @@
-//! What a process has used, from /proc.
+//! The resource usage of a process, from /proc.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -6,17 +6,17 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 
-/// Processor time of each thread so far, to the nanosecond. (The process's own counter ticks every 10 ms.)
+/// The CPU time of each thread so far, in nanoseconds. (The counter of the process has a resolution of 10 ms.)
 #[derive(Clone, Debug, Default)]
 pub struct Usage(BTreeMap<String, u64>);
 
 impl Usage {
-    /// What the threads of this process have used.
+    /// The usage of the threads of this process.
     pub fn of(pid: u32) -> Result<Usage> {
         let mut threads = BTreeMap::new();
         for task in fs::read_dir(format!("/proc/{pid}/task"))? {
             let task = task?;
-            // A thread that ended meanwhile has no file any more.
+            // A thread that has ended in the meantime has no file any more.
             let Ok(text) = fs::read_to_string(task.path().join("schedstat")) else {
                 continue;
             };
@@ -26,7 +26,7 @@ impl Usage {
         Ok(Usage(threads))
     }
 
-    /// What was used since `earlier`, but by threads that have ended meanwhile.
+    /// The usage since `earlier`, without threads that have ended in the meantime.
     pub fn since(&self, earlier: &Usage) -> Duration {
         let before = |thread: &String| earlier.0.get(thread).copied().unwrap_or(0);
         Duration::from_nanos(
@@ -51,7 +51,7 @@ pub fn memory(pid: u32) -> Result<(u64, u64)> {
     ))
 }
 
-/// Allows as many open files as the system lets us: each proxy is one.
+/// Raises the limit of open files to the maximum: each proxy needs one.
 pub fn raise_file_limit() {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let limit = getrlimit(Resource::Nofile);

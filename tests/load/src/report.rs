@@ -10,18 +10,18 @@ use test_harness::run::Protocol;
 
 use crate::run::Plan;
 
-/// What one piece of work cost.
+/// The cost of one piece of work.
 #[derive(Clone, Debug)]
 pub struct Measured {
-    /// What happened.
+    /// The work.
     pub work: String,
-    /// Until the API server, if there is one, told another client of the last of it.
+    /// The time until another client of the API server, if there is one, received the last change.
     pub told: Option<Duration>,
-    /// Until the first proxy had all of it.
+    /// The time until the first proxy had everything.
     pub first: Duration,
-    /// Until the last one had.
+    /// The time until the last proxy had everything.
     pub last: Duration,
-    /// Processor time of the control plane.
+    /// The CPU time of the control plane.
     pub processor: Duration,
     /// Bytes that the proxies received.
     pub bytes: u64,
@@ -30,7 +30,7 @@ pub struct Measured {
 }
 
 impl Measured {
-    /// The middle one, by the time of the last proxy; of an empty list, nothing is made.
+    /// The median by the time of the last proxy; `None` for an empty list.
     pub fn median(mut rows: Vec<Measured>) -> Measured {
         rows.sort_by_key(|row| row.last);
         rows.swap_remove(rows.len() / 2)
@@ -44,7 +44,7 @@ pub struct Report {
     pub plan: Plan,
     /// One row for each piece of work.
     pub rows: Vec<Measured>,
-    /// Resident memory before the first proxy came, in bytes.
+    /// Resident memory before the first proxy connected, in bytes.
     pub resident_idle: u64,
     /// Resident memory with all proxies, in bytes.
     pub resident: u64,
@@ -70,7 +70,7 @@ impl Report {
         }
     }
 
-    /// One line that says what was measured.
+    /// A heading that describes the mesh.
     pub fn title(&self) -> String {
         let size = &self.plan.size;
         format!(
@@ -93,7 +93,7 @@ impl Report {
     /// A table in Markdown.
     pub fn markdown(&self) -> String {
         let mut text = format!("### {}\n\n", self.title());
-        // The API server's share is a column where there is one.
+        // The API server has a column only if there is one.
         let (name, line) = match self.plan.kubernetes {
             true => (" API server |", "---:|"),
             false => ("", ""),
@@ -134,7 +134,7 @@ impl Report {
         text
     }
 
-    /// Puts the table into a page: in place of one with the same title, else at the end.
+    /// Puts the table into a page: in place of one with the same title, otherwise at the end.
     pub fn write_into(&self, page: &Path) -> Result<()> {
         let old = fs::read_to_string(page).unwrap_or_default();
         let heading = format!("### {}\n", self.title());

@@ -1,16 +1,16 @@
-//! What a mesh of many teams adds to plain services: a VirtualService and a DestinationRule for each service, Sidecars and
+//! The rules of a mesh with many teams: a VirtualService and a DestinationRule for each service, Sidecars and
 //! EnvoyFilters.
 
 use crate::mesh::Size;
 
-/// Sidecars in a mesh with rules; each is for the proxy of its number.
+/// The number of Sidecars in a mesh with rules; each selects one proxy.
 const SIDECARS: usize = 100;
-/// EnvoyFilters in a mesh with rules.
+/// The number of EnvoyFilters in a mesh with rules.
 const FILTERS: usize = 50;
 
-/// The objects, each as the text of one.
+/// The objects, each as a text.
 pub(crate) fn objects(size: Size) -> Vec<String> {
-    // The service of number 0 has the VirtualService that is measured.
+    // Service 0 has the VirtualService that is measured.
     let virtual_services = (1..size.services).map(|service| virtual_service(size, service));
     let destination_rules = (0..size.services).map(|service| destination_rule(size, service));
     let sidecars = (0..SIDECARS).map(|number| sidecar(size, number));
@@ -45,7 +45,7 @@ fn destination_rule(size: Size, service: usize) -> String {
     )
 }
 
-/// Lets one proxy see its own namespace and the next one.
+/// Limits one proxy to its own namespace and the next one.
 fn sidecar(size: Size, number: usize) -> String {
     let (own, next) = (size.namespace(number), size.namespace(number + 1));
     format!(

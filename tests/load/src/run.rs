@@ -17,35 +17,35 @@ use crate::probe::{self, Usage};
 use crate::report::{Measured, Report};
 use crate::wire;
 
-/// When nothing has come for so long, a change has arrived everywhere.
+/// If nothing arrives for this time, a change has arrived at all proxies.
 const QUIET: Duration = Duration::from_millis(700);
-/// No measurement takes longer.
+/// The maximum time of a measurement.
 const PATIENCE: Duration = Duration::from_secs(300);
 /// Counts are written when nothing has changed for ten seconds.
 const CALM: Duration = Duration::from_secs(11);
-/// How often a single change is measured; the median is reported.
+/// The number of measurements of a single change; the median is reported.
 const ROUNDS: usize = 5;
-/// How many proxies connect at the same time.
+/// The number of proxies that connect at the same time.
 const KNOCKING: usize = 50;
-/// How many endpoints change in the burst.
+/// The number of endpoints that change in the burst.
 const BURST: usize = 500;
-/// How many pods are added to see what one costs.
+/// The number of pods that are added to measure the memory of one.
 const PODS: usize = 20_000;
 
-/// What is measured.
+/// The configuration of a run.
 #[derive(Clone, Copy, Debug)]
 pub struct Plan {
     /// The mesh.
     pub size: Size,
     /// The proxies.
     pub proxies: usize,
-    /// What they speak.
+    /// The protocol variant.
     pub protocol: Protocol,
-    /// Whether the mesh is in a real Kubernetes, and not in files.
+    /// Whether the mesh is in a real Kubernetes instead of files.
     pub kubernetes: bool,
 }
 
-/// Runs everything against this `rutter`.
+/// Runs all measurements with this `rutter`.
 pub async fn run(binary: &Path, flags: &[&str], plan: Plan) -> Result<Report> {
     probe::raise_file_limit();
     eprintln!("writing {} services", plan.size.services);
@@ -133,8 +133,8 @@ pub async fn run(binary: &Path, flags: &[&str], plan: Plan) -> Result<Report> {
 
     let more = (plan.proxies / 4).max(1);
     eprintln!("connecting {more} more proxies");
-    // The first of them have whole responses composed anew, which are kept for the next ones of their audience: that is
-    // a cost of the audience. What the second lot adds is a cost of proxies.
+    // For the first proxies, whole responses are composed and kept for the next ones of their audience, which is a cost
+    // of the audience. The memory that the second group adds is the cost of proxies.
     fleet
         .measure(Whom::AllFrom(plan.proxies), "more proxies", async |fleet| {
             fleet.connect(more)
@@ -151,7 +151,7 @@ pub async fn run(binary: &Path, flags: &[&str], plan: Plan) -> Result<Report> {
     let (after, _) = probe::memory(pid)?;
     report.per_proxy = after.saturating_sub(before) / more as u64;
     if plan.kubernetes {
-        // In one that had no proxies yet, where nothing that was free before takes them.
+        // In a process that had no proxies yet, so that no freed memory is reused.
         drop((fleet, control));
         let control = started(binary, &all).await?;
         let pid = control.pid().context("the control plane has ended")?;
@@ -160,7 +160,7 @@ pub async fn run(binary: &Path, flags: &[&str], plan: Plan) -> Result<Report> {
     Ok(report)
 }
 
-/// A control plane that is ready, however long that takes.
+/// Starts a control plane and waits until it is ready.
 async fn started(binary: &Path, flags: &[&str]) -> Result<Control> {
     let mut control = Control::idle(binary, flags, &[]).map_err(anyhow::Error::from_boxed)?;
     control.launch().map_err(anyhow::Error::from_boxed)?;
@@ -175,18 +175,18 @@ async fn started(binary: &Path, flags: &[&str]) -> Result<Control> {
     Ok(control)
 }
 
-/// What one more pod adds to the resident memory.
+/// The resident memory that one more pod adds.
 async fn per_pod(mesh: &Mesh, pid: u32) -> Result<u64> {
     eprintln!("adding {PODS} pods");
     let (before, _) = probe::memory(pid)?;
     mesh.add_pods(PODS).await?;
-    // They are read when it has nothing to do any more.
+    // Measured when the control plane is idle.
     idle(pid).await?;
     let (after, _) = probe::memory(pid)?;
     Ok(after.saturating_sub(before) / PODS as u64)
 }
 
-/// Waits until the control plane has nothing to do any more; since when that was so.
+/// Waits until the control plane is idle. Returns since when.
 async fn idle(pid: u32) -> Result<Instant> {
     let begin = Instant::now();
     let (mut used, mut since) = (Usage::of(pid)?, begin);
@@ -204,8 +204,8 @@ async fn idle(pid: u32) -> Result<Instant> {
     Ok(since)
 }
 
-/// What is still to do when all proxies have their first configuration: it is counted who runs each object, statuses are written,
-/// and what was written is read back. Nobody waits for it, but it must not count as the cost of the first change.
+/// After all proxies have their first configuration, acknowledgements are counted, and statuses are written and read
+/// back. This must not count as the cost of the first change.
 async fn written_back(pid: u32) -> Result<Measured> {
     let (begin, used) = (Instant::now(), Usage::of(pid)?);
     tokio::time::sleep(CALM).await;
@@ -241,16 +241,16 @@ impl Edit {
     }
 }
 
-/// Whom a change concerns.
+/// The proxies that a change affects.
 #[derive(Clone, Copy)]
 enum Whom {
-    /// Every proxy from the one of this number on.
+    /// Every proxy from this number on.
     AllFrom(usize),
-    /// Some, of whom it is not known beforehand how many: where there are Sidecars, not everybody sees everything.
+    /// Some proxies; the number is not known in advance, because Sidecars limit what they see.
     Some,
 }
 
-/// The proxies, and the process that they are connected to.
+/// The proxies, and their control plane.
 struct Fleet<'m> {
     mesh: &'m Mesh,
     address: SocketAddr,
@@ -279,7 +279,7 @@ impl Fleet<'_> {
         Ok(())
     }
 
-    /// Does `change`, waits until nothing comes any more, and reports what happened meanwhile.
+    /// Makes `change`, waits until no response arrives any more, and reports the cost.
     async fn measure(
         &mut self,
         whom: Whom,
@@ -294,7 +294,7 @@ impl Fleet<'_> {
         change(self).await?;
         self.settle(begin, whom).await?;
         let processor = Usage::of(self.pid)?.since(&used);
-        // A proxy has a change when the last response of it has come.
+        // A proxy has a change when the last response with it has arrived.
         let mut arrived: Vec<Instant> = self
             .seen
             .iter()
@@ -317,7 +317,7 @@ impl Fleet<'_> {
         })
     }
 
-    /// Waits until those who are concerned got something, and then nobody anything for a while.
+    /// Waits until the affected proxies have got a response, and then until no proxy gets one for a while.
     async fn settle(&mut self, begin: Instant, whom: Whom) -> Result<()> {
         let mut before = self.totals();
         let mut since = Instant::now();

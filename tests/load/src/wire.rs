@@ -1,9 +1,9 @@
-//! The few protobuf messages that a simulated proxy needs, read and written by hand.
+//! Reads and writes the few protobuf messages that a simulated proxy needs.
 
 use bytes::{BufMut, Bytes, BytesMut};
 
 /// The fields of a message in order: the number, and the bytes of length-delimited ones (others are skipped). Ends at
-/// the first thing that is not protobuf.
+/// the first invalid byte.
 pub fn fields(mut message: &[u8]) -> impl Iterator<Item = (u64, &[u8])> {
     std::iter::from_fn(move || {
         loop {
@@ -31,7 +31,7 @@ pub fn fields(mut message: &[u8]) -> impl Iterator<Item = (u64, &[u8])> {
     })
 }
 
-/// The first field of this number, empty if there is none.
+/// The first field with this number; empty if there is none.
 pub fn field(message: &[u8], number: u64) -> &[u8] {
     fields(message)
         .find(|(n, _)| *n == number)
@@ -46,7 +46,7 @@ pub fn put(out: &mut BytesMut, number: u64, value: &[u8]) {
     out.put_slice(value);
 }
 
-/// A message with the five bytes in front that gRPC wants.
+/// A message with the five-byte prefix of gRPC.
 pub fn frame(message: &[u8]) -> Bytes {
     let mut out = BytesMut::with_capacity(message.len() + 5);
     out.put_u8(0);
@@ -55,7 +55,7 @@ pub fn frame(message: &[u8]) -> Bytes {
     out.freeze()
 }
 
-/// A node message: a sidecar of this name, namespace and address.
+/// A node message of a sidecar with this name, namespace and address.
 pub fn node(name: &str, namespace: &str, ip: &str) -> Bytes {
     let mut metadata = BytesMut::new();
     for (key, value) in [
@@ -93,7 +93,7 @@ pub fn node(name: &str, namespace: &str, ip: &str) -> Bytes {
     node.freeze()
 }
 
-/// An entry of a `google.protobuf.Struct` that is a text.
+/// A string entry of a `google.protobuf.Struct`.
 fn text_entry(key: &str, value: &str) -> BytesMut {
     let mut text = BytesMut::new();
     put(&mut text, 3, value.as_bytes());
@@ -103,7 +103,7 @@ fn text_entry(key: &str, value: &str) -> BytesMut {
     entry
 }
 
-/// The names of the route configurations that a listener asks for.
+/// The names of the route configurations that a listener references.
 pub fn route_names(listener: &[u8]) -> Vec<String> {
     let chains = fields(listener)
         .filter(|(n, _)| *n == 3 || *n == 25)
@@ -156,7 +156,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_written_is_read() {
+    fn written_fields_can_be_read() {
         let mut message = BytesMut::new();
         put(&mut message, 1, b"one");
         put(&mut message, 300, &[7; 200]);
@@ -167,13 +167,13 @@ mod tests {
     }
 
     #[test]
-    fn numbers_are_skipped_and_rubbish_ends_it() {
+    fn numbers_are_skipped_and_invalid_bytes_end_the_message() {
         let message = [0x08, 0x96, 0x01, 0x12, 0x01, b'x', 0x12, 0xff];
         assert_eq!(fields(&message).collect::<Vec<_>>(), [(2, &b"x"[..])]);
     }
 
     #[test]
-    fn a_route_name_is_found_in_a_listener() {
+    fn the_route_name_of_a_listener_is_found() {
         let nest = |path: &[(u64, &[u8])]| {
             let mut out = BytesMut::new();
             path.iter().for_each(|(number, value)| put(&mut out, *number, value));

@@ -5,7 +5,7 @@ use anyhow::{Context, Result, bail};
 /// One section of a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Section {
-    /// What it asks for.
+    /// The step.
     pub step: Step,
     /// The heading as written, without `=== `.
     pub heading: String,
@@ -15,35 +15,35 @@ pub struct Section {
     pub line: usize,
 }
 
-/// What a section asks for.
+/// A step of a scenario.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// Prose.
+    /// A description.
     About,
-    /// The homes in which the file cannot be played; the body says why.
+    /// The sources from which the file cannot be played; the body is the reason.
     NotIn(Vec<String>),
-    /// Objects to add or replace, as one commit: at home, or (`objects in CLUSTER`) in another cluster.
+    /// Objects to add or replace in one commit, in the home cluster or (`objects in CLUSTER`) in another one.
     Objects(String),
-    /// What names were found to have, as one commit: a line each, `NAME: ADDRESSES`; without any the name is not found.
+    /// Resolved addresses in one commit: a line `NAME: ADDRESSES` each; without addresses the name does not exist.
     Addresses,
-    /// Features that are switched on, one a line; they hold until the next such section.
+    /// Features to enable, one per line, until the next such section.
     Features,
     /// A proxy connects.
     Proxy(String),
-    /// A proxy goes.
+    /// A proxy disconnects.
     Disconnect(String),
-    /// Objects to remove (`KIND NAMESPACE/NAME`, and ` in CLUSTER` where it is another one), as one commit; in the
-    /// heading or one a line in the body.
+    /// Objects to delete in one commit (`KIND NAMESPACE/NAME`, followed by ` in CLUSTER` for another cluster), in the
+    /// heading or one per line in the body.
     Delete(Option<String>),
-    /// Answer: what a proxy has.
+    /// Answer: the resources of a proxy.
     Show(Show),
-    /// Answer: which resources of which proxies the last commit changed.
+    /// Answer: the resources that the last commit changed, by proxy.
     Changed,
-    /// Answer: which rules ran in the last commit, how often.
+    /// Answer: the rules that ran in the last commit, and how often.
     Recomputed,
-    /// Objects to watch (`KIND NAMESPACE/NAME`, one a line in the body) for what is said of them because of others.
+    /// Objects whose conflicts with others are watched (`KIND NAMESPACE/NAME`, one per line in the body).
     Watch,
-    /// Answer: what is said of the objects that are watched.
+    /// Answer: the conflicts of the watched objects.
     Conflicts,
     /// Answer: the diagnostics of all documents so far.
     Diagnostics,
@@ -56,9 +56,9 @@ pub struct Show {
     pub proxy: String,
     /// `CDS`, `EDS`, `LDS`, `RDS`, `ECDS` or `NDS`.
     pub kind: String,
-    /// One resource; all names where absent, and of NDS, which has one resource without a name, that.
+    /// One resource; `None` for the list of all names, or for the name table, which has no name.
     pub name: Option<String>,
-    /// Paths into the resource; all of it where empty.
+    /// Paths into the resource; the whole resource if there are none.
     pub paths: Vec<String>,
 }
 
@@ -96,7 +96,7 @@ impl Step {
 
 impl Show {
     fn parse(text: &str) -> Result<Show> {
-        // Cluster names hold bars, so that only a bar between spaces separates the paths.
+        // Cluster names contain bars, so only a bar between spaces separates the paths.
         let (head, paths) = text.split_once(" | ").unwrap_or((text, ""));
         let mut words = head.split_whitespace();
         let proxy = words.next().context("show needs a proxy")?.to_owned();
@@ -119,7 +119,7 @@ impl Show {
 /// Splits a file into sections.
 ///
 /// # Errors
-/// The line and what is wrong with its heading.
+/// The line with an invalid heading, and the reason.
 pub fn parse(text: &str) -> Result<Vec<Section>> {
     let mut sections: Vec<Section> = Vec::new();
     for (index, line) in text.lines().enumerate() {
@@ -142,7 +142,7 @@ pub fn parse(text: &str) -> Result<Vec<Section>> {
     Ok(sections)
 }
 
-/// The file that these sections make.
+/// The text of a file with these sections.
 pub fn print(sections: &[Section]) -> String {
     sections
         .iter()
@@ -155,7 +155,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reads_and_prints_the_same() {
+    fn a_parsed_file_prints_unchanged() {
         let text = "=== about\nWords.\n=== show client EDS outbound|80||a | endpoints[].x, y\n- 1\n";
         let sections = parse(text).unwrap();
         assert_eq!(print(&sections), text);
@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn refuses_what_it_does_not_know() {
+    fn unknown_sections_are_rejected() {
         assert!(parse("=== nonsense\n").unwrap_err().to_string().contains("line 1"));
         assert!(parse("words\n").is_err());
     }

@@ -1,12 +1,12 @@
 //! Scenario tests: objects, proxies, edits and the expected answers in one file.
 //!
-//! A scenario file is plain text in sections (see [`format`]). The [`run`] module plays it against a
-//! [`world::World`] the incremental way, and after every step derives everything anew and compares. Answers are rewritten
-//! with `RUTTER_BLESS=1`; the difference is the review.
+//! A scenario file is plain text in sections (see [`format`]). The [`run`] module plays it against a [`world::World`]
+//! incrementally, and compares the state with a recomputation after every step. `RUTTER_BLESS=1` rewrites the answers;
+//! review the diff.
 //!
-//! What any of them yields is shown to a real Envoy by [`judge`].
+//! [`judge`] passes all resulting resources to a real Envoy.
 //!
-//! The same files are played with their objects in [`homes`]: files, the embedded store, and APIs.
+//! The same files are also played with their objects in a [`homes::Home`]: files, the embedded store, and APIs.
 
 pub mod format;
 pub mod homes;
@@ -19,10 +19,10 @@ pub mod state;
 
 use std::path::{Path, PathBuf};
 
-/// All scenario files whose path has the text in `RUTTER_SCENARIO`, in order.
+/// All scenario files whose path contains the text in `RUTTER_SCENARIO`, in order.
 ///
 /// # Errors
-/// A folder cannot be listed, or there are none.
+/// A directory cannot be listed, or there are no files.
 pub fn files() -> anyhow::Result<Vec<PathBuf>> {
     let wanted = std::env::var("RUTTER_SCENARIO").unwrap_or_default();
     let mut files = Vec::new();
@@ -45,10 +45,10 @@ fn find(dir: &Path, files: &mut Vec<PathBuf>) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Plays all scenarios in a home, and says how many were played and why others were not.
+/// Plays all scenarios in a home. Prints how many were played, and why others were left out.
 ///
 /// # Errors
-/// All that differ.
+/// All differences.
 pub fn all_in(home: &mut dyn homes::Home) -> anyhow::Result<()> {
     let files = files()?;
     let (mut played, mut left_out, mut failed) = (0, 0, 0);

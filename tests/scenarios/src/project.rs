@@ -2,10 +2,10 @@
 
 use serde_json::{Map, Value};
 
-/// The values at each path, keyed by path; the whole value where there are no paths.
+/// The values at each path, by path; the whole value if there are no paths.
 ///
-/// A path is field names joined by dots; `[]` after a name means every element of the list. A path that leads through
-/// lists gives a list of what was found.
+/// A path consists of field names separated by dots; `[]` after a name means every element of the list. A path through
+/// lists gives a list of values.
 pub fn project(value: &Value, paths: &[String]) -> Value {
     if paths.is_empty() {
         return value.clone();
@@ -51,7 +51,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn walks_lists() {
+    fn paths_traverse_lists() {
         let value = json!({"a": [{"b": 1}, {"b": 2}, {"c": 3}], "d": {"e": "x"}});
         assert_eq!(project(&value, &["a[].b".into()]), json!([1, 2]));
         assert_eq!(project(&value, &["d.e".into()]), json!("x"));

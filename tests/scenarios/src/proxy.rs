@@ -7,10 +7,10 @@ use model::proxy::Proxy;
 use protos::envoy::config::core::v3::Node;
 use serde_json::{Map, Value, json};
 
-/// A proxy from a scenario's short description, through a node message as Envoy sends it.
+/// Parses a scenario's short description of a proxy, by way of a node message as Envoy sends it.
 ///
 /// # Errors
-/// A field of the wrong form, or a node that discovery refuses.
+/// A field has the wrong form, or the node is rejected.
 pub fn parse(name: &str, yaml: &str) -> Result<Proxy> {
     let body = read(yaml)?;
     let text = |key: &str, default: &str| body[key].as_str().unwrap_or(default).to_owned();
@@ -57,11 +57,11 @@ fn envoy_version(text: &Value) -> Value {
     json!({"majorNumber": number(major), "minorNumber": number(minor)})
 }
 
-/// The names of the listeners that a gRPC client or server asks for, from `targets` (`HOST:PORT`) and `servers`
+/// The names of the listeners that a gRPC client or server requests, from `targets` (`HOST:PORT`) and `servers`
 /// (`ADDRESS:PORT`) of its description.
 ///
 /// # Errors
-/// The description is no YAML.
+/// The description is not YAML.
 pub fn targets(yaml: &str) -> Result<Vec<Arc<str>>> {
     let body = read(yaml)?;
     let texts = |key: &str| -> Vec<String> {

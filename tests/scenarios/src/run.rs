@@ -22,7 +22,7 @@ use crate::state::{Client, Holdings, json};
 /// Plays the scenario in a file and compares its answers, or rewrites them.
 ///
 /// # Errors
-/// What differs, with the heading's line; or why a step cannot be played.
+/// The differences, with the line of the heading; or the reason why a step cannot be played.
 pub fn file(path: &Path, bless: bool) -> Result<()> {
     let text = std::fs::read_to_string(path)?;
     let mut sections = crate::format::parse(&text)?;
@@ -36,7 +36,8 @@ pub fn file(path: &Path, bless: bool) -> Result<()> {
     if wrong.is_empty() { Ok(()) } else { Err(anyhow!(wrong)) }
 }
 
-/// Plays the scenario with its objects in a home, which is empty again afterwards. Returns why it was left out, if it was.
+/// Plays the scenario with its objects in a home, which is empty again afterwards. If the scenario is left out, returns
+/// the reason.
 ///
 /// # Errors
 /// As for [`file`].
@@ -60,18 +61,18 @@ pub fn file_in(home: &mut dyn Home, path: &Path) -> Result<Option<String>> {
     }
 }
 
-/// Plays the scenario in a file without looking at its answers, and returns all resources that any of its Envoys had after
+/// Plays the scenario in a file without comparing its answers. Returns all resources that any of its Envoys had after
 /// any step.
 ///
 /// # Errors
-/// Why a step cannot be played.
+/// The reason why a step cannot be played.
 pub fn collect(path: &Path) -> Result<Evidence> {
     let sections = crate::format::parse(&std::fs::read_to_string(path)?)?;
     let mut player = Player::new(None);
     let mut evidence = Evidence::default();
     let mut others = std::collections::BTreeSet::new();
     for section in &sections {
-        // gRPC's own clients are no Envoys.
+        // gRPC clients are not Envoys.
         if let Step::Proxy(name) = &section.step
             && section.body.contains("GENERATOR: grpc")
         {
@@ -91,7 +92,7 @@ pub fn collect(path: &Path) -> Result<Evidence> {
     Ok(evidence)
 }
 
-/// Plays all steps. Returns what differs, or writes it into the sections.
+/// Plays all steps. Returns the differences, or writes the answers into the sections.
 fn play(player: &mut Player<'_>, sections: &mut [Section], bless: bool) -> Result<String> {
     let mut wrong = String::new();
     for section in sections {
@@ -108,7 +109,7 @@ fn play(player: &mut Player<'_>, sections: &mut [Section], bless: bool) -> Resul
 }
 
 struct Player<'h> {
-    /// Where objects live; none: they go straight into the world.
+    /// The home of the objects; `None` to put them into the world directly.
     home: Option<&'h mut dyn Home>,
     world: World,
     clients: BTreeMap<String, Client>,
@@ -116,7 +117,7 @@ struct Player<'h> {
     changed: String,
     runs: Vec<(&'static str, usize)>,
     diagnostics: String,
-    /// What is said of the objects that are watched, by commits' changes.
+    /// The conflicts of watched objects, as reported by commits.
     watched: BTreeMap<ObjectKey, Conflicts>,
 }
 
@@ -135,7 +136,7 @@ impl<'h> Player<'h> {
         }
     }
 
-    /// Plays one step; an answer where the step asks for one.
+    /// Plays one step. Returns the answer if the step has one.
     fn step(&mut self, section: &Section) -> Result<Option<String>> {
         match &section.step {
             Step::About | Step::NotIn(_) => return Ok(None),
@@ -155,7 +156,7 @@ impl<'h> Player<'h> {
             Step::Conflicts => return Ok(Some(self.conflicts())),
             Step::Changed => return Ok(Some(self.changed.clone())),
             Step::Recomputed => return Ok(Some(self.recomputed())),
-            // They name lines of the file, which no home has.
+            // Diagnostics contain line numbers of the file, which homes do not have.
             Step::Diagnostics if self.home.is_some() => return Ok(None),
             Step::Diagnostics => return Ok(Some(self.diagnostics.clone())),
         }
@@ -194,7 +195,7 @@ impl<'h> Player<'h> {
         self.commit(batch)
     }
 
-    /// Makes an edit where the objects live, and commits what their source says of it.
+    /// Edits objects in the home, and commits the changes that its source reports.
     fn edit(&mut self, puts: Vec<Document>, gone: Vec<ObjectKey>) -> Result<()> {
         let home = self.home.as_mut().context("the objects live nowhere")?;
         let change = home.edit(puts, gone)?;
@@ -289,7 +290,7 @@ impl<'h> Player<'h> {
             .find(|t| t.short_name == show.kind)
             .context("want the short name of a type, such as CDS")?;
         let value = match &show.name {
-            // It has no name.
+            // A name table has no name.
             None if kind == types::NAME_TABLE => match client.holdings().get(&(kind, Arc::default())) {
                 Some(resource) => project(&json(kind, resource)?, &show.paths),
                 None => Value::from("absent"),
@@ -341,12 +342,12 @@ impl<'h> Player<'h> {
     }
 }
 
-/// The key in a line `KIND NAMESPACE/NAME`, and ` in CLUSTER` where it is another one.
+/// Parses a line `KIND NAMESPACE/NAME`, followed by ` in CLUSTER` for another cluster.
 fn key(line: &str) -> Result<ObjectKey> {
     let (kind, id) = line.split_once(' ').context("want `KIND NAMESPACE/NAME`")?;
     let kind = *Kind::ALL
         .iter()
-        // `KubeGateway` where the name alone could be another kind.
+        // `KubeGateway`, because `Gateway` is another kind.
         .find(|k| k.name() == kind || format!("{k:?}") == kind)
         .with_context(|| format!("unknown kind {kind}"))?;
     let (id, cluster) = id.split_once(" in ").unwrap_or((id, ""));

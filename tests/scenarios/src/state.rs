@@ -1,4 +1,4 @@
-//! What one proxy holds, found out the way a client does: the catalogues, then the names that they refer to.
+//! The resources of one proxy, fetched as a client does: the catalogues, then the referenced names.
 
 use envoy::types;
 use std::collections::{BTreeMap, BTreeSet};
@@ -13,25 +13,25 @@ use registry::inputs::ProxyToken;
 use serde_json::Value;
 use world::{Audience, World};
 
-/// All that a proxy holds, by type and name.
+/// All resources of a proxy, by type and name.
 pub type Holdings = BTreeMap<(ResourceType, Arc<str>), Resource>;
 
-/// A connected proxy: its subscriptions stay open between steps, so that commits take the incremental way.
+/// A connected proxy. Its subscriptions stay open between steps, so that commits are incremental.
 pub struct Client {
     /// The world's token for it.
     pub token: ProxyToken,
-    /// Whether it says that it has extensions of Istio's build.
+    /// Whether it reports extensions of Istio's Envoy build.
     pub istio: bool,
-    /// Whether its agent answers DNS queries, and asks for the names.
+    /// Whether its agent answers DNS queries and requests the name table.
     pub resolves: bool,
-    /// What a gRPC client dials and a gRPC server listens for, as names of listeners.
+    /// The listeners that a gRPC client or server requests, by name.
     pub targets: Vec<Arc<str>>,
     open: Vec<CellId>,
     holdings: Holdings,
 }
 
 impl Client {
-    /// A proxy that has just connected and holds nothing.
+    /// A proxy that has just connected and has no resources.
     pub fn new(token: ProxyToken) -> Client {
         Client {
             token,
@@ -43,17 +43,17 @@ impl Client {
         }
     }
 
-    /// What it held after the last [`Client::refresh`].
+    /// The resources after the last [`Client::refresh`].
     pub fn holdings(&self) -> &Holdings {
         &self.holdings
     }
 
-    /// Closes everything.
+    /// Closes all subscriptions.
     pub fn close(self, world: &mut World) {
         self.open.into_iter().for_each(|cell| world.close(cell));
     }
 
-    /// Fetches everything anew; returns what it held before.
+    /// Fetches everything again. Returns the previous resources.
     ///
     /// # Errors
     /// A resource that cannot be decoded, or a catalogue that lists what does not exist.
@@ -68,7 +68,7 @@ impl Client {
         };
         let walked = walk.all();
         let (open, holdings) = (walk.open, walk.holdings);
-        // New ones are open before the old ones go: what both want is not derived again.
+        // New subscriptions are opened before the old ones are closed, so that resources in both are not derived again.
         let before = std::mem::replace(&mut self.open, open);
         before.into_iter().for_each(|cell| world.close(cell));
         walked?;
@@ -76,7 +76,7 @@ impl Client {
     }
 }
 
-/// A resource as JSON, `Any`s decoded.
+/// A resource as JSON, with decoded `Any`s.
 ///
 /// # Errors
 /// The bytes are not a message of the type.
@@ -84,7 +84,7 @@ pub fn json(kind: ResourceType, resource: &Resource) -> Result<Value> {
     protos::json(kind.type_url, resource.body()).with_context(|| format!("{} {}", kind.short_name, resource.name()))
 }
 
-/// Notes the names that a resource refers to.
+/// Collects the names that a resource references.
 type Refer = fn(&Value, &mut BTreeSet<Arc<str>>);
 
 struct Walk<'w> {
@@ -106,7 +106,7 @@ impl Walk<'_> {
         let endpoints_audience = self.audience(types::ENDPOINTS)?;
         let own = endpoints_audience.get::<Arc<EndpointsAudience>>();
         if own.is_some_and(|audience| audience.own.is_some()) {
-            // A cluster of its bootstrap.
+            // A cluster of the proxy's bootstrap.
             endpoints.insert("local_cluster".into());
         }
         self.named(types::ENDPOINTS, endpoints)?;
@@ -122,7 +122,7 @@ impl Walk<'_> {
         self.secrets()
     }
 
-    /// The virtual hosts of these route tables, of a proxy that gets them singly.
+    /// The virtual hosts of these route tables, for a proxy that gets them over VHDS.
     fn virtual_hosts(&mut self, tables: BTreeSet<Arc<str>>) -> Result<()> {
         let Some(audience) = self.world.audience(self.token, types::VIRTUAL_HOST) else {
             return Ok(());
@@ -133,7 +133,7 @@ impl Walk<'_> {
         Ok(())
     }
 
-    /// The secrets that clusters and listeners name, of those that the proxy may have.
+    /// The secrets that clusters and listeners reference and that the proxy may have.
     fn secrets(&mut self) -> Result<()> {
         let Some(audience) = self.world.audience(self.token, types::SECRET) else {
             return Ok(());
@@ -152,7 +152,7 @@ impl Walk<'_> {
         Ok(())
     }
 
-    /// As gRPC does: from each target to its listener, its routes, their clusters and the endpoints of those.
+    /// As gRPC does: from each target to its listener, routes, clusters and endpoints.
     fn by_name(&mut self) -> Result<()> {
         let steps: [(ResourceType, Refer); 4] = [
             (types::LISTENER, listener_names),
@@ -182,7 +182,7 @@ impl Walk<'_> {
         self.listed(kind, &audience, &Arc::default(), refer)
     }
 
-    /// Everything that a list names: of a wildcard type (without a name) or in a collection.
+    /// All resources on a list: of a wildcard type (with an empty name) or of a collection.
     fn listed(
         &mut self,
         kind: ResourceType,
@@ -204,7 +204,7 @@ impl Walk<'_> {
         Ok(names)
     }
 
-    /// The resources of these names, as far as there are any.
+    /// The existing resources with these names.
     fn named(&mut self, kind: ResourceType, names: BTreeSet<Arc<str>>) -> Result<Vec<Resource>> {
         let audience = self.audience(kind)?;
         let mut found = Vec::new();
@@ -262,10 +262,10 @@ fn cluster_names(routes: &Value, names: &mut BTreeSet<Arc<str>>) {
     }
 }
 
-/// What sets the names of extension configurations apart from those of route tables, and sorts behind them.
+/// A prefix that distinguishes names of extension configurations from those of route tables and sorts after them.
 const EXTENSION: &str = "\u{10ffff}";
 
-/// The names of the route tables that a listener asks for, and of the extension configurations.
+/// The names of the route tables and of the extension configurations that a listener references.
 fn listener_names(listener: &Value, names: &mut BTreeSet<Arc<str>>) {
     match listener {
         Value::Object(fields) => {

@@ -1,10 +1,10 @@
-//! A real Envoy takes every resource that any proxy of any scenario has at any time.
+//! A real Envoy accepts every resource that any proxy of any scenario has at any step.
 #![allow(clippy::unwrap_used)]
 
 use scenarios::judge::Evidence;
 
 #[tokio::test]
-async fn envoy_accepts_all_that_scenarios_yield() {
+async fn envoy_accepts_all_resources_of_scenarios() {
     let mut evidence = Evidence::default();
     for file in scenarios::files().unwrap() {
         evidence.join(scenarios::run::collect(&file).unwrap());

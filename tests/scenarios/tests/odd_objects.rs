@@ -1,13 +1,13 @@
-//! What validation accepts never makes Envoy refuse a resource: random objects, and a real Envoy.
+//! Envoy accepts every resource that is derived from valid random objects.
 //!
-//! `RUTTER_RANDOM=FIRST-LAST` plays the meshes of these seeds (each has fifteen random objects); one seed alone prints its
-//! objects.
+//! `RUTTER_RANDOM=FIRST-LAST` plays the meshes with these seeds (each has fifteen random objects). A single seed prints
+//! its objects.
 #![allow(clippy::unwrap_used)]
 
 use scenarios::judge::Evidence;
 use scenarios::random;
 
-/// How many meshes are judged at once.
+/// The number of meshes that are checked at once.
 const AT_ONCE: usize = 100;
 
 fn seeds() -> Vec<u64> {
@@ -19,7 +19,7 @@ fn seeds() -> Vec<u64> {
 }
 
 #[tokio::test]
-async fn envoy_accepts_what_is_made_of_random_objects() {
+async fn envoy_accepts_resources_derived_from_random_objects() {
     let seeds = seeds();
     if let [seed] = seeds[..] {
         random::objects(seed).iter().for_each(|object| eprintln!("{object}"));

@@ -61,7 +61,7 @@ pub(super) fn command() -> Command {
         .arg(text(
             "domain",
             "DOMAIN",
-            "DNS domain for short host names [default: NAMESPACE.svc.cluster.local]",
+            "DNS domain for short hostnames [default: NAMESPACE.svc.cluster.local]",
         ))
         .arg(text(
             "service-account",

@@ -21,8 +21,9 @@ const TIMEOUT: Duration = Duration::from_secs(2);
 pub(crate) fn commands() -> [Command; 2] {
     let shell = Arg::new("shell")
         .required(true)
+        .value_name("SHELL")
         .value_parser(clap::value_parser!(Shell))
-        .help("The shell");
+        .help("Name of the shell");
     [
         Command::new("completion")
             .about("Print a completion script for a shell")

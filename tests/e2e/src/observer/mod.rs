@@ -1,13 +1,13 @@
-//! A simulated proxy that notes everything that it is sent, and what is wrong with it.
+//! A simulated proxy that records everything that it receives, and checks it.
 //!
-//! It looks at the hosts of a [`crate::steady::Steady`] population, of which every object says one number, its generation, in
-//! two places, and of which no host ever goes. So it can tell that
+//! It checks the hosts of a [`crate::steady::Steady`] population. Every object contains a number, its generation, in
+//! two places, and no host is ever deleted. The proxy checks that
 //!
 //! - its stream never ended,
-//! - nothing of the population ever went, not even for one response,
-//! - no resource ever came of half an object,
-//! - no resource ever went back to an older generation (unless the test says that it may),
-//! - and, where a test asks for it, that two generations were never mixed.
+//! - no resource of the population was ever removed, not even by one response,
+//! - no resource was ever derived from a partial object,
+//! - no resource ever returned to an older generation, unless the test permits it,
+//! - and, if the test requires it, that two generations were never mixed.
 
 mod reading;
 pub(crate) mod stream;
@@ -26,38 +26,38 @@ use crate::steady::suffix;
 use reading::{TYPES, read};
 use stream::Told;
 
-/// How long what must come is waited for.
+/// The maximum time to wait for an expected change.
 const PATIENCE: Duration = Duration::from_secs(90);
 
-/// A kind of resource that tells a generation.
+/// A resource type, with the object that has its generation.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Kind {
     /// Clusters, from DestinationRules.
     Cluster,
     /// Endpoints, from ServiceEntries.
     Endpoints,
-    /// Listeners, which tell none.
+    /// Listeners, which contain no generation.
     Listener,
     /// Routes, from VirtualServices.
     Route,
 }
 
-/// A proxy that is connected.
+/// A connected proxy.
 #[derive(Debug)]
 pub struct Observer {
     seen: Arc<Mutex<Seen>>,
     task: JoinHandle<()>,
 }
 
-/// What it has seen.
+/// The record of a proxy.
 #[derive(Debug, Default)]
 struct Seen {
-    /// What the names of the population's hosts end with.
+    /// The suffix of the population's hostnames.
     suffix: String,
     held: BTreeMap<(usize, String), Held>,
-    /// After each response: the kind, and the generations of all that is held of it.
+    /// After each response: the type, and the generations of all its resources that the proxy has.
     moments: Vec<(Kind, BTreeSet<u64>)>,
-    /// How often a resource of the population was sent.
+    /// The number of resources of the population that were sent.
     received: usize,
     wrong: Vec<String>,
     may_go_back: bool,
@@ -68,7 +68,7 @@ struct Seen {
 #[derive(Debug)]
 struct Held {
     version: String,
-    /// By host: what is said of it.
+    /// The generations, by host.
     told: BTreeMap<String, u64>,
 }
 
@@ -79,7 +79,7 @@ impl Drop for Observer {
 }
 
 impl Observer {
-    /// Connects to the discovery service at this address; it looks at the population of its namespace.
+    /// Connects to the discovery service at this address, to observe the population of its namespace.
     pub fn start(address: SocketAddr, node: &Node) -> Observer {
         let namespace = node.metadata["NAMESPACE"].as_str().unwrap_or_default();
         let seen = Arc::new(Mutex::new(Seen {
@@ -98,7 +98,7 @@ impl Observer {
         Observer { seen, task }
     }
 
-    /// Waits until so many hosts are there in all kinds, all of this generation.
+    /// Waits until all types have this many hosts, all with this generation.
     pub async fn settled(&self, hosts: usize, generation: u64) -> Result<()> {
         let settled = || async {
             let seen = lock(&self.seen);
@@ -111,32 +111,32 @@ impl Observer {
         waited.map_err(|error| format!("{error}; {}", self.summary()).into())
     }
 
-    /// Whether resources may go back to an older generation from now on: the server's data were.
+    /// Permits resources to return to an older generation from now on, because the server's data was restored.
     pub fn may_go_back(&self, may: bool) {
         lock(&self.seen).may_go_back = may;
     }
 
-    /// Whether from now on only the end of the stream is wrong: somebody takes the population away.
+    /// From now on, only the end of the stream is an error, because the population is deleted.
     pub fn forgive(&self, all: bool) {
         lock(&self.seen).forgiving = all;
     }
 
-    /// How many responses came so far.
+    /// The number of responses so far.
     pub fn responses(&self) -> usize {
         lock(&self.seen).moments.len()
     }
 
-    /// How often a resource of the population was sent so far.
+    /// The number of resources of the population that were sent so far.
     pub fn received(&self) -> usize {
         lock(&self.seen).received
     }
 
-    /// Whether it holds a resource in whose name this is.
+    /// Whether it has a resource whose name contains this text.
     pub fn holds(&self, name: &str) -> bool {
         lock(&self.seen).held.keys().any(|(_, held)| held.contains(name))
     }
 
-    /// Fails if anything was wrong so far.
+    /// Fails if any check failed so far.
     pub fn check(&self) -> Result<()> {
         let seen = lock(&self.seen);
         if let Some(reason) = &seen.ended {
@@ -148,12 +148,12 @@ impl Observer {
         }
     }
 
-    /// Fails if any of the responses after the first `since` left a kind with two generations at once.
+    /// Fails if a response after the first `since` left a type with two generations at once.
     pub fn never_mixed(&self, since: usize) -> Result<()> {
         self.unmixed(since, None)
     }
 
-    /// The same of routes alone.
+    /// As above, for routes only.
     pub fn routes_never_mixed(&self, since: usize) -> Result<()> {
         self.unmixed(since, Some(Kind::Route))
     }
@@ -172,7 +172,7 @@ impl Observer {
         }
     }
 
-    /// The versions of all that it holds, by type and name.
+    /// The versions of all its resources, by type and name.
     pub fn versions(&self) -> BTreeMap<String, String> {
         let seen = lock(&self.seen);
         let one = |((kind, name), held): (&(usize, String), &Held)| {
@@ -197,7 +197,7 @@ impl Seen {
         }
     }
 
-    /// A proxy forgets what it does not ask for any more.
+    /// A proxy drops resources to which it does not subscribe any more.
     fn forget(&mut self, kind: usize, names: &[String]) {
         for name in names {
             self.held.remove(&(kind, name.clone()));
@@ -250,7 +250,7 @@ impl Seen {
         }
     }
 
-    /// How many hosts are told of by a kind, and their generations.
+    /// The number of hosts in a type, and their generations.
     fn told(&self, kind: Kind) -> (usize, BTreeSet<u64>) {
         let of = self.held.iter().filter(|((at, _), _)| TYPES[*at].0 == kind);
         let told: BTreeMap<&String, u64> = of

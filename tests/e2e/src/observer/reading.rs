@@ -1,4 +1,4 @@
-//! What a resource tells of hosts of the population.
+//! Reads the generations of the population's hosts from resources.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ use protos::envoy::config::route::v3::{Route, RouteConfiguration, VirtualHost};
 
 use super::Kind;
 
-/// The types, in the order in which they are asked for.
+/// The types, in the order of subscription.
 pub(super) const TYPES: [(Kind, &str); 4] = [
     (Kind::Cluster, "type.googleapis.com/envoy.config.cluster.v3.Cluster"),
     (
@@ -26,10 +26,10 @@ pub(super) const TYPES: [(Kind, &str); 4] = [
     ),
 ];
 
-/// The generation of each host whose name ends like this.
+/// The generation of each host with this suffix.
 ///
 /// # Errors
-/// A host is told of by half, or with two generations.
+/// A host has one of its two numbers only, or two different generations.
 pub(super) fn read(kind: Kind, bytes: &[u8], suffix: &str) -> Result<BTreeMap<String, u64>, String> {
     let undecodable = |error: protos::DecodeError| error.to_string();
     let hosts: Vec<(String, Vec<u64>)> = match kind {
@@ -47,7 +47,7 @@ pub(super) fn read(kind: Kind, bytes: &[u8], suffix: &str) -> Result<BTreeMap<St
     hosts.into_iter().map(whole).collect()
 }
 
-/// The host of `outbound|PORT|SUBSET|HOST`, or of `HOST:PORT`, where it is of the population.
+/// The host of `outbound|PORT|SUBSET|HOST`, or of `HOST:PORT`, if it belongs to the population.
 fn host(name: &str, suffix: &str) -> Option<String> {
     let name = name.rsplit('|').next()?;
     let name = name.split(':').next()?;

@@ -1,4 +1,4 @@
-//! The stream: what Envoy would ask for over delta discovery, and acknowledge.
+//! The delta discovery stream: subscribes and acknowledges as Envoy does.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -21,22 +21,22 @@ use tonic::transport::Endpoint;
 use super::reading::TYPES;
 
 const METHOD: &str = "/envoy.service.discovery.v3.AggregatedDiscoveryService/DeltaAggregatedResources";
-/// The largest answer, in bytes.
+/// The maximum size of a response, in bytes.
 const LARGEST: usize = 256 << 20;
 const CLUSTERS: usize = 0;
 const ENDPOINTS: usize = 1;
 const LISTENERS: usize = 2;
 const ROUTES: usize = 3;
 
-/// What happened.
+/// An event of the stream.
 pub(super) enum Told<'a> {
-    /// This came.
+    /// A response arrived.
     Response(&'a DeltaDiscoveryResponse),
-    /// These are not asked for any more, by the place of their type.
+    /// The proxy unsubscribed from these names; the number is the position of their type.
     Dropped(usize, &'a [String]),
 }
 
-/// Asks for everything that a proxy needs and hands on what happens, until the stream ends.
+/// Subscribes to everything that a proxy needs and passes events on, until the stream ends.
 pub(super) async fn follow(address: SocketAddr, node: &Node, mut take: impl FnMut(Told<'_>)) -> Result<()> {
     let channel = Endpoint::from_shared(format!("http://{address}"))?.connect().await?;
     let mut grpc = tonic::client::Grpc::new(channel).max_decoding_message_size(LARGEST);
@@ -68,7 +68,7 @@ pub(super) async fn follow(address: SocketAddr, node: &Node, mut take: impl FnMu
     Ok(())
 }
 
-/// The place of its type.
+/// The position of its type.
 fn place(response: &DeltaDiscoveryResponse) -> Result<usize> {
     let kind = TYPES.iter().position(|(_, url)| *url == response.type_url);
     Ok(kind.ok_or_else(|| format!("a response of type {}", response.type_url))?)
@@ -81,7 +81,7 @@ fn request(kind: usize) -> DeltaDiscoveryRequest {
     }
 }
 
-/// What clusters and listeners refer to, and what was asked for.
+/// The references of clusters and listeners, and the subscriptions.
 #[derive(Default)]
 struct Wants {
     referred: [BTreeMap<String, Vec<String>>; 4],
@@ -89,7 +89,7 @@ struct Wants {
 }
 
 impl Wants {
-    /// What came though nobody asks for it any more: it was on its way.
+    /// Resources that arrived after the proxy had unsubscribed from them.
     fn unasked(&self, response: &DeltaDiscoveryResponse) -> Result<Vec<String>> {
         let kind = place(response)?;
         let asked = |name: &String| !matches!(kind, ENDPOINTS | ROUTES) || self.asked[kind].contains(name);
@@ -97,7 +97,7 @@ impl Wants {
         Ok(names.filter(|name| !asked(name)).cloned().collect())
     }
 
-    /// Takes note of what the resources refer to. The subscription that follows from it, if any does.
+    /// Records the references of the resources. Returns the resulting subscription, if any.
     fn follow(
         &mut self,
         kind: usize,
@@ -181,7 +181,7 @@ fn structure(json: &serde_json::Value) -> Value {
         Json::Bool(truth) => value::Kind::BoolValue(*truth),
         Json::Number(number) => value::Kind::NumberValue(number.as_f64().unwrap_or_default()),
         Json::String(text) => value::Kind::StringValue(text.clone()),
-        // What proxies of these tests say of themselves has no lists.
+        // The node metadata of these tests contains no lists.
         Json::Array(list) => value::Kind::StringValue(format!("{list:?}")),
         Json::Object(fields) => value::Kind::StructValue(Struct {
             fields: fields

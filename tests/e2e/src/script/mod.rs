@@ -1,4 +1,4 @@
-//! Scripts of commands with the output that they must give, in one file.
+//! Scripts of commands with their expected outputs, in one file.
 //!
 //! ```text
 //! # A conflict.
@@ -13,15 +13,15 @@
 //! configmap a created
 //! ```
 //!
-//! A line that begins with `$ ` is a command for the shell, `< ` its standard input, and what follows up to an empty line is
-//! what it prints (both streams, as they come) and, unless it is 0, its exit status. That is what a real API server gives
-//! with a `kubectl` of version 1.36. Where Rutter differs, or an older `kubectl` does, what it gives stands below, after a
-//! line with `@ ` and the reason; of several the last that applies holds. Each reason is explained in `docs/reference/api.md`.
+//! A line that begins with `$ ` is a shell command, lines with `< ` are its standard input. The lines up to the next
+//! empty line are its output (both streams) and, if it is not 0, its exit status. This is the output of a real API
+//! server with `kubectl` 1.36. If Rutter or an older `kubectl` prints something else, that output follows after a line
+//! with `@ ` and the reason; the last one that applies is expected. `docs/reference/api.md` explains each reason.
 //!
-//! What differs from run to run (times, UIDs, resource versions, ages) is written as `<time>`, `<uid>`, `<rv>`, `<age>`.
-//! `RUTTER_BLESS=1` writes what was printed into the file; the diff is the review.
+//! Parts that differ from run to run (times, UIDs, resource versions, ages) are written as `<time>`, `<uid>`, `<rv>`,
+//! `<age>`. `RUTTER_BLESS=1` writes the actual output into the file; review the diff.
 //!
-//! Commands may call a few functions of the shell:
+//! Commands can call some shell functions:
 //! - `watching COMMAND…` starts a command that does not end by itself; `lines N` waits for and prints N lines of it;
 //!   `unwatch` ends it. Nothing is waited for but those lines.
 //! - `editor SCRIPT` makes an `EDITOR` of a script of `sed`, for `kubectl edit`.
@@ -162,7 +162,7 @@ fn run(step: &Step, home: &Path) -> Result<String, String> {
     let path = format!("{}:{}", home.display(), std::env::var("PATH").unwrap_or_default());
     let (printed, input) = (home.join(".printed"), home.join(".input"));
     std::fs::write(&input, &step.input).map_err(failed)?;
-    // Files instead of pipes: what a command leaves running keeps nobody waiting.
+    // Files instead of pipes, because a background process would keep a pipe open.
     let mut child = Command::new("timeout")
         .args([PATIENCE, "sh", "-c", &format!("{PRELUDE}\n{}", step.command)])
         .env("HOME", home)
@@ -175,7 +175,7 @@ fn run(step: &Step, home: &Path) -> Result<String, String> {
         .spawn()
         .map_err(|error| format!("timeout: {error}"))?;
     let status = child.wait().map_err(failed)?;
-    // `timeout` is the head of a group of processes, which may have others left.
+    // `timeout` leads a process group, in which other processes may remain.
     let group = format!("-{}", child.id());
     let mut end = Command::new("kill");
     end.args(["-s", "KILL", "--", &group]).stderr(Stdio::null());
@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_printed_is_compared() {
+    fn outputs_are_compared() {
         let file = tempfile::NamedTempFile::new().unwrap();
         std::fs::write(file.path(), TEXT).unwrap();
         assert_eq!(play(file.path(), &shell()), Ok(()));
@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_explained_is_wrong() {
+    fn unexplained_outputs_fail() {
         let file = tempfile::NamedTempFile::new().unwrap();
         std::fs::write(file.path(), "$ echo a\nb\n@ rutter: unexplained\na\n").unwrap();
         let rutter = Against {

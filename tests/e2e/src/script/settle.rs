@@ -1,4 +1,4 @@
-//! What differs from run to run, taken out.
+//! Replaces the parts of outputs that differ from run to run.
 
 use std::sync::LazyLock;
 
@@ -10,7 +10,7 @@ const CHANGING: &[(&str, &str)] = &[
     (r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z", "<time>"),
     (r#"(resourceVersion"?: ?|Resource Version: +)"?\d+"?"#, "$1<rv>"),
     (r"(current: )\d+", "$1<rv>"),
-    // A column of ages is as wide as its widest, and what follows it moves with it.
+    // A column of ages is as wide as its widest value, which moves the columns after it.
     (r"(?m)\s{2,}(\d+s|\d+m\d*s?)(\s+|$)", "   <age>   "),
     (
         r"(Created:|CreationTimestamp:|Creation Timestamp:|Deletion Timestamp:|Renew Time:|Time:)(\s+)\S.*",
@@ -18,7 +18,7 @@ const CHANGING: &[(&str, &str)] = &[
     ),
     (r"(127\.0\.0\.1|localhost):\d{4,5}", "<address>"),
     (r"/tmp/[A-Za-z.]+[-A-Za-z0-9]*", "<temporary>"),
-    // Newer programs say where: `"a" deleted from shop namespace`.
+    // Newer programs print the namespace: `"a" deleted from shop namespace`.
     (r#"(" )(force )?deleted from \S+ namespace"#, "$1${2}deleted"),
 ];
 
@@ -51,7 +51,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_pattern_is_one() {
+    fn every_pattern_is_valid() {
         for (pattern, _) in CHANGING {
             Regex::new(pattern).unwrap();
         }
@@ -59,7 +59,7 @@ mod tests {
     }
 
     #[test]
-    fn what_changes_is_taken_out() {
+    fn variable_parts_are_replaced() {
         let text =
             "a   5s   x\n\nuid: 0e6f0bd2-1c2b-4b56-8f1c-5a5b6e8d2a10\nresourceVersion: \"12\"\n2026-01-02T03:04:05Z\n";
         assert_eq!(

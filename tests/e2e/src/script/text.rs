@@ -1,23 +1,23 @@
-//! The text of a script: steps, and for each what must be printed where.
+//! The text of a script: steps with their expected outputs.
 
 use std::fmt::Write as _;
 
 use super::{Against, Server};
 
-/// The reason of an output that was recorded and that nobody has explained yet.
+/// The reason of a recorded output that has not been explained yet.
 pub(super) const UNEXPLAINED: &str = "unexplained";
 
-/// One command and what it must print.
+/// A command with its expected output.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Step {
     pub(super) conflicts: Vec<String>,
     pub(super) command: String,
     pub(super) input: String,
-    /// What is printed; and then, each with its reason, what is printed instead in some cases.
+    /// The output, followed by outputs for other conditions, each with its reason.
     pub(super) outputs: Vec<Output>,
 }
 
-/// What is printed, and when.
+/// An output and its condition.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(super) struct Output {
     /// Only by this server.
@@ -78,14 +78,14 @@ impl Step {
         }
     }
 
-    /// What must be printed: the last of the outputs whose condition holds.
+    /// The expected output: the last one whose condition holds.
     pub(super) fn expected(&self, against: Against) -> &Output {
         let holding = self.outputs.iter().rev().find(|output| output.holds(against));
         holding.unwrap_or(&self.outputs[0])
     }
 
-    /// Writes down what was printed. A real server with a new `kubectl` gives the rule; what differs from it stands beside
-    /// it, for somebody to explain.
+    /// Records the actual output. The output of a real server with the newest `kubectl` is the default; a different
+    /// output is added with its condition, to be explained.
     pub(super) fn record(&mut self, against: Against, printed: &str) {
         let rule = self.outputs[0].text == printed;
         if rule && against.server == Server::Rutter {
@@ -135,7 +135,7 @@ pub(super) fn read(text: &str) -> Result<Vec<Step>, String> {
     Ok(steps)
 }
 
-/// Adds a line to a step: of its input, the head of another output, or of an output.
+/// Adds a line to a step: to its input, the heading of another output, or an output.
 fn add(step: &mut Step, line: &str) -> Result<(), String> {
     if let Some(input) = line.strip_prefix("< ").or_else(|| (line == "<").then_some("")) {
         step.input.push_str(input);
@@ -181,7 +181,7 @@ mod tests {
     };
 
     #[test]
-    fn a_script_is_read_and_written() {
+    fn scripts_are_parsed_and_printed() {
         let steps = read(TEXT).unwrap();
         assert_eq!(steps.len(), 2);
         assert_eq!(steps[0].input, "a\n\nb\n");
@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_output_that_holds_is_expected() {
+    fn the_last_output_whose_condition_holds_is_expected() {
         let steps = read(TEXT).unwrap();
         assert_eq!(steps[0].expected(Against::RULE).text, "a\nb\n");
         assert_eq!(steps[0].expected(RUTTER).text, "c\n");
@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn what_differs_is_recorded_beside_the_rule() {
+    fn different_outputs_are_recorded_with_their_condition() {
         let mut step = read("$ a\nb\n").unwrap().remove(0);
         step.record(RUTTER, "b\n");
         assert_eq!(step.outputs.len(), 1);

@@ -1,12 +1,12 @@
-//! Clusters that are away at the start.
+//! Clusters that are unavailable at startup.
 
 use e2e::home::{PATIENCE, Rutter};
 use test_harness::run::{Result, wait_for};
 
 use super::mesh::{HOME, MESH, admin, cart, cluster, has, is_as_new, secret, stands};
 
-/// A cluster that is away at the start holds nobody up; what was read of it before is served where there is a snapshot,
-/// also while nobody can say which clusters there are.
+/// A cluster that is unavailable at startup delays the start for a limited time only. If there is a snapshot, its
+/// objects are served, even if the Secrets cannot be read.
 async fn away() -> Result<()> {
     let (home, east) = tokio::try_join!(cluster(), cluster())?;
     cart(&home, "10.1.0.1").await?;
@@ -65,6 +65,6 @@ async fn away() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_cluster_that_is_away_holds_nobody_up() {
+async fn an_unavailable_cluster_delays_the_start_for_a_limited_time() {
     away().await.unwrap_or_else(|error| panic!("{error}"));
 }

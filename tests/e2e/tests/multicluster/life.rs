@@ -1,4 +1,4 @@
-//! Clusters come, change, fail and go.
+//! Clusters are added, changed and removed, and fail.
 
 use e2e::home::Rutter;
 use test_harness::kubernetes::ControlPlane;
@@ -6,7 +6,7 @@ use test_harness::run::{Result, free_port};
 
 use super::mesh::{HOME, MESH, admin, apply, cart, cluster, has, is_as_new, secret, stands};
 
-/// Clusters are added, changed, fail, come back and are taken away while it runs.
+/// Clusters are added, changed, unavailable, available again and removed at runtime.
 async fn life() -> Result<()> {
     let (home, east, west) = tokio::try_join!(cluster(), cluster(), cluster())?;
     cart(&home, "10.1.0.1").await?;
@@ -30,7 +30,7 @@ async fn life() -> Result<()> {
     refused(&rutter, &home, &east).await?;
     changed(&rutter, &home, &east, &west).await?;
 
-    // Away, changed meanwhile, and back.
+    // Unavailable, changed in the meantime, and available again.
     cart(&east, "10.2.0.1").await?;
     has(&rutter, &all).await?;
     east.kill_api_server()?;
@@ -42,7 +42,7 @@ async fn life() -> Result<()> {
     cart(&east, "10.2.0.3").await?;
     has(&rutter, &["east 10.2.0.3", "home 10.1.0.1", "west 10.3.0.2"]).await?;
 
-    // What a selector of the mesh leaves out is left out in all clusters, by the labels that each has.
+    // `discoverySelectors` apply in all clusters, by the labels of each.
     let map = "apiVersion: v1\nkind: ConfigMap\nmetadata: { name: istio, namespace: mesh }\ndata: { mesh: \"discoverySelectors: [{ \
                matchLabels: { seen: 'yes' } }]\" }\n";
     west.kubectl(&["label", "namespace", "shop", "seen=yes"], "").await?;
@@ -67,7 +67,7 @@ async fn life() -> Result<()> {
     is_as_new(&rutter, &home).await
 }
 
-/// What is wrong with a Secret is said, without what is in it, and takes nothing away.
+/// An error in a Secret is reported without its content and removes no cluster.
 async fn refused(rutter: &Rutter, home: &ControlPlane, east: &ControlPlane) -> Result<()> {
     let good = admin(east)?;
     let with = |user: &str| {
@@ -112,7 +112,7 @@ async fn refused(rutter: &Rutter, home: &ControlPlane, east: &ControlPlane) -> R
     has(rutter, &["east 10.2.0.2", "home 10.1.0.1", "west 10.3.0.1"]).await
 }
 
-/// Another kubeconfig of the same cluster, one that leads nowhere, and one that leads to another cluster.
+/// Another kubeconfig of the same cluster, one that cannot connect, and one of another cluster.
 async fn changed(rutter: &Rutter, home: &ControlPlane, east: &ControlPlane, west: &ControlPlane) -> Result<()> {
     let all = ["east 10.2.0.2", "home 10.1.0.1", "west 10.3.0.1"];
     let good = admin(east)?;
@@ -125,10 +125,10 @@ async fn changed(rutter: &Rutter, home: &ControlPlane, east: &ControlPlane, west
         )
         .await?;
     has(rutter, &all).await?;
-    // The follower before goes on as long as the new one has nothing.
+    // The previous connection is used until the new one has read everything.
     cart(east, "10.2.0.9").await?;
     has(rutter, &["east 10.2.0.9", "home 10.1.0.1", "west 10.3.0.1"]).await?;
-    // Nor does one who may read nothing say that there is nothing.
+    // A client without permissions does not report an empty cluster.
     secret(home, "east", &[("east", &west.user("nobody", None)?)]).await?;
     rutter.says("what it had stays: we may not read", true).await?;
     has(rutter, &["east 10.2.0.9", "home 10.1.0.1", "west 10.3.0.1"]).await?;
@@ -137,7 +137,7 @@ async fn changed(rutter: &Rutter, home: &ControlPlane, east: &ControlPlane, west
     secret(home, "east", &[("east", &good)]).await?;
     has(rutter, &["east 10.2.0.9", "home 10.1.0.1", "west 10.3.0.1"]).await?;
 
-    // A second Secret of the same id waits for its turn.
+    // A second Secret with the same id is used after the first is deleted.
     secret(home, "second", &[("east", &admin(west)?)]).await?;
     rutter
         .says(
@@ -153,11 +153,11 @@ async fn changed(rutter: &Rutter, home: &ControlPlane, east: &ControlPlane, west
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn clusters_come_change_fail_and_go() {
+async fn clusters_are_added_changed_and_removed_at_runtime() {
     life().await.unwrap_or_else(|error| panic!("{error}"));
 }
 
-/// Clusters of kubeconfigs in a directory, which come and go as Secrets do.
+/// Clusters from kubeconfigs in a directory, which are added and removed like Secrets.
 async fn files() -> Result<()> {
     let (home, east) = tokio::try_join!(cluster(), cluster())?;
     cart(&home, "10.1.0.1").await?;
@@ -168,7 +168,7 @@ async fn files() -> Result<()> {
     let mut rutter = Rutter::idle(&home, MESH, None, &flags)?;
     rutter.control.begin().await?;
     has(&rutter, &["home 10.1.0.1"]).await?;
-    // The current context calls it so.
+    // The id is the cluster of the current context.
     std::fs::write(directory.path().join("east.yaml"), admin(&east)?)?;
     has(&rutter, &["cluster 10.2.0.1", "home 10.1.0.1"]).await?;
     std::fs::write(directory.path().join("other.yaml"), "hush-hush: [")?;
@@ -188,6 +188,6 @@ async fn files() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn kubeconfigs_may_be_files() {
+async fn kubeconfigs_can_be_read_from_a_directory() {
     files().await.unwrap_or_else(|error| panic!("{error}"));
 }

@@ -1,7 +1,7 @@
-//! Several real Kubernetes clusters as one mesh: clusters that Secrets name come, change and go while it runs, fail and
-//! come back, and nothing of them is lost or told to anybody.
+//! Several real Kubernetes clusters as one mesh: clusters that Secrets name are added, changed and removed at runtime,
+//! fail and recover. No object is lost, and credentials are never disclosed.
 
-// The helpers of a test fail it where they cannot go on.
+// The helpers fail the test if they cannot continue.
 #![allow(clippy::unwrap_used)]
 
 mod away;

@@ -1,4 +1,4 @@
-//! Clusters, what is in them, and what a control plane says of them.
+//! Clusters, their objects, and helpers to inspect a control plane.
 
 use e2e::home::{PATIENCE, Rutter};
 use e2e::rutter_binary;
@@ -41,7 +41,7 @@ pub(super) async fn endpoint(plane: &ControlPlane, name: &str, ip: &str, port: u
     apply(plane, &text).await
 }
 
-/// A Secret of the home cluster that has these texts below these ids.
+/// A Secret of the home cluster with these cluster ids and texts.
 pub(super) async fn secret(home: &ControlPlane, name: &str, texts: &[(&str, &str)]) -> Result<()> {
     let data: serde_json::Map<String, Value> = texts
         .iter()
@@ -60,7 +60,7 @@ pub(super) fn admin(plane: &ControlPlane) -> Result<String> {
     plane.user("reader", Some("system:masters"))
 }
 
-/// Endpoints of a service, as `CLUSTER ADDRESS`.
+/// The endpoints of a service, as `CLUSTER ADDRESS`.
 pub(super) async fn endpoints(rutter: &Rutter, service: &str) -> Result<Vec<String>> {
     let page: Value = serde_json::from_str(&rutter.control.debug("/debug/endpointz").await?.text())?;
     let services = page.as_array().ok_or("no list")?.iter();
@@ -87,7 +87,7 @@ pub(super) async fn has(rutter: &Rutter, wanted: &[&str]) -> Result<()> {
     }
 }
 
-/// Waits until `/debug/clusterz` says so of a cluster; nothing: it is not in the list.
+/// Waits until `/debug/clusterz` has this status for a cluster; `None` if it is not listed.
 pub(super) async fn stands(rutter: &Rutter, cluster: &str, status: Option<&str>) -> Result<()> {
     let reached = || async {
         let page: Value = serde_json::from_str(&rutter.control.debug("/debug/clusterz").await.ok()?.text()).ok()?;
@@ -97,7 +97,7 @@ pub(super) async fn stands(rutter: &Rutter, cluster: &str, status: Option<&str>)
     rutter.explained(wait_for(&format!("cluster {cluster} to be {status:?}"), PATIENCE, reached).await)
 }
 
-/// Waits until services and endpoints are those of a control plane that has just begun, and derived anew are the same.
+/// Waits until services and endpoints equal those of a newly started control plane and a recomputation.
 pub(super) async fn is_as_new(rutter: &Rutter, home: &ControlPlane) -> Result<()> {
     let mut fresh = Rutter::idle(home, MESH, None, HOME)?;
     fresh.control.begin().await?;
@@ -113,7 +113,7 @@ pub(super) async fn is_as_new(rutter: &Rutter, home: &ControlPlane) -> Result<()
     Ok(())
 }
 
-/// A cluster with the chart's objects, and these settings of it.
+/// A cluster with the objects of the chart, rendered with these values.
 pub(super) async fn installed(set: &[&str]) -> Result<ControlPlane> {
     let plane = cluster().await?;
     let mut command = std::process::Command::new(rutter_binary());
@@ -133,7 +133,7 @@ pub(super) async fn installed(set: &[&str]) -> Result<ControlPlane> {
     Ok(plane)
 }
 
-/// Makes the Secret by which one cluster is read, as users do, and puts it into another.
+/// Creates the Secret for one cluster with the command line, and applies it in another cluster.
 pub(super) async fn join(home: &ControlPlane, other: &ControlPlane, name: &str) -> Result<()> {
     let made = std::process::Command::new(rutter_binary())
         .args(["create-remote-secret", "--name", name, "--kubeconfig"])
@@ -143,7 +143,7 @@ pub(super) async fn join(home: &ControlPlane, other: &ControlPlane, name: &str) 
     apply(home, &String::from_utf8(made.stdout)?).await
 }
 
-/// What `kubectl get` says of an object; null where there is none.
+/// The output of `kubectl get` for an object; null if it does not exist.
 pub(super) async fn found(plane: &ControlPlane, object: &[&str]) -> Value {
     let text = plane.kubectl(&[&["get", "-o", "json"], object].concat(), "").await;
     text.ok()
@@ -151,7 +151,7 @@ pub(super) async fn found(plane: &ControlPlane, object: &[&str]) -> Value {
         .unwrap_or_default()
 }
 
-/// Waits until an object fits.
+/// Waits until an object fulfills a condition.
 pub(super) async fn fits(plane: &ControlPlane, object: &[&str], test: impl Fn(&Value) -> bool) -> Result<()> {
     let test = &test;
     let reached = || async move {

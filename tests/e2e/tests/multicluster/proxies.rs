@@ -1,4 +1,4 @@
-//! What proxies get of several clusters.
+//! Resources of proxies in several clusters.
 
 use std::net::UdpSocket;
 
@@ -9,16 +9,16 @@ use test_harness::run::{Backend, Envoy, Node, Protocol, Result, free_port, http,
 
 use super::mesh::{HOME, MESH, admin, apply, cluster, endpoint, has, is_as_new, secret};
 
-/// The address of this machine by which others reach it; none where it has only its own.
+/// The address at which other machines reach this one; `None` if it has loopback addresses only.
 fn own_address() -> Option<std::net::IpAddr> {
     let socket = UdpSocket::bind("0.0.0.0:0").ok()?;
-    // Nothing is sent: it only asks which way it would go.
+    // Nothing is sent: connecting a UDP socket only selects a route.
     socket.connect("192.0.2.1:9").ok()?;
     let ip = socket.local_addr().ok()?.ip();
     (!ip.is_loopback() && !ip.is_unspecified()).then_some(ip)
 }
 
-/// A real proxy is answered by endpoints of two clusters, and by the one that is left.
+/// A real proxy uses the endpoints of two clusters, and of the remaining one after the other is removed.
 async fn answered() -> Result<()> {
     let Some(ip) = own_address() else {
         eprintln!("skipped: this machine has no address that Kubernetes takes for an endpoint");
@@ -72,11 +72,11 @@ async fn answered() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn endpoints_of_two_clusters_answer_a_proxy() {
+async fn requests_reach_endpoints_in_two_clusters() {
     answered().await.unwrap_or_else(|error| panic!("{error}"));
 }
 
-/// An endpoint of another cluster's network is that network's gateway to a client, and itself to a client of its network.
+/// A client sees the gateway of another network in place of its endpoints; a client in that network sees the endpoints.
 async fn networks() -> Result<()> {
     let (home, east) = tokio::try_join!(cluster(), cluster())?;
     let port = free_port();
@@ -127,7 +127,7 @@ async fn networks() -> Result<()> {
         }
     };
     sees("near", "home", &["10.1.0.1:8080", "192.0.2.50:15443"]).await?;
-    // The network of home has no gateway: it is reached directly.
+    // The network of the home cluster has no gateway: it is reached directly.
     sees("far", "east", &["10.1.0.1:8080", "10.2.0.1:8080"]).await?;
     let away = r#"{"spec":{"externalIPs":["192.0.2.51"]}}"#;
     east.kubectl(
@@ -140,11 +140,11 @@ async fn networks() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn another_network_is_reached_through_its_gateway() {
+async fn endpoints_in_another_network_are_reached_through_its_gateway() {
     networks().await.unwrap_or_else(|error| panic!("{error}"));
 }
 
-/// With the switch for it, clients of other clusters get the endpoints of clusters that export the service, and no others.
+/// With `--mcs-service-discovery`, clients in other clusters get only endpoints of clusters that export the service.
 async fn shared() -> Result<()> {
     let (home, east) = tokio::try_join!(cluster(), cluster())?;
     apply_crds(&home).await?;
@@ -180,6 +180,6 @@ async fn shared() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_not_exported_stays_in_its_cluster() {
+async fn endpoints_of_unexported_services_stay_in_their_cluster() {
     shared().await.unwrap_or_else(|error| panic!("{error}"));
 }

@@ -1,4 +1,4 @@
-//! What is written in several clusters.
+//! Writes in several clusters.
 
 use e2e::home::{PATIENCE, Rutter};
 use serde_json::Value;
@@ -6,8 +6,8 @@ use test_harness::run::{Result, wait_for};
 
 use super::mesh::{HOME, MESH, admin, apply, cart, cluster, endpoint, fits, found, has, installed, join, secret};
 
-/// With the rights that the chart gives, and joined by the command that users have: every service is exported in its own
-/// cluster, and one that is imported has the endpoints of all.
+/// With the permissions of the chart and clusters joined by the command line: every service is exported in its own
+/// cluster, and an imported service has the endpoints of all clusters.
 async fn exported() -> Result<()> {
     const AUTO: &[&str] = &["env.ENABLE_MCS_AUTO_EXPORT=true"];
     let (home, east) = tokio::try_join!(installed(AUTO), installed(AUTO))?;
@@ -38,7 +38,7 @@ async fn exported() -> Result<()> {
     let mine = found(&east, &["serviceexport", "mine", "-n", "shop"]).await;
     assert!(
         mine.pointer("/metadata/ownerReferences").is_none(),
-        "what is there is left alone: {mine}"
+        "existing objects are not changed: {mine}"
     );
     let lease = ["lease", "istio-serviceexport-controller-election", "-n", "istio-system"];
     fits(&east, &lease, |lease| {
@@ -69,11 +69,11 @@ async fn exported() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn services_are_exported_in_every_cluster() {
+async fn service_exports_are_created_in_every_cluster() {
     exported().await.unwrap_or_else(|error| panic!("{error}"));
 }
 
-/// A control plane that lives in one cluster, has its configuration in a second, and serves a third, too.
+/// A control plane that runs in one cluster, reads its configuration from a second, and also serves a third.
 async fn external() -> Result<()> {
     const PEM: &str = "-----BEGIN CERTIFICATE-----\nMA==\n-----END CERTIFICATE-----\n";
     let (own, home, east) = tokio::try_join!(cluster(), cluster(), cluster())?;
@@ -95,7 +95,7 @@ async fn external() -> Result<()> {
     let map = ["configmap", "istio-ca-root-cert", "-n", "shop"];
     let written = |map: &Value| map.pointer("/data/root-cert.pem") == Some(&PEM.into());
     rutter.explained(fits(&home, &map, written).await)?;
-    assert!(found(&east, &map).await.is_null(), "it did not ask for us");
+    assert!(found(&east, &map).await.is_null(), "the cluster has no annotation");
     east.kubectl(
         &[
             "annotate",
@@ -108,7 +108,7 @@ async fn external() -> Result<()> {
     .await?;
     rutter.explained(fits(&east, &map, written).await)?;
     assert!(found(&own, &map).await.is_null(), "it serves no workloads");
-    assert!(rutter.control.stop().await?, "it ends in good order");
+    assert!(rutter.control.stop().await?, "it stops gracefully");
     let lease = ["lease", "istio-namespace-controller-election", "-n", MESH];
     let free = |lease: &Value| {
         lease
@@ -121,6 +121,6 @@ async fn external() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_control_plane_outside_of_its_clusters_writes_where_it_is_asked_to() {
+async fn an_external_control_plane_writes_in_annotated_clusters() {
     external().await.unwrap_or_else(|error| panic!("{error}"));
 }

@@ -1,6 +1,6 @@
 //! Measures the API over the store: durable writes, a list of everything, and many watchers.
 //!
-//! The client shares the machine with the server; what the server used is read from its own counters.
+//! The client shares the machine with the server; the server's usage is read from its own counters.
 
 use std::io::Write as _;
 use std::path::PathBuf;
@@ -19,7 +19,7 @@ use load::probe::{self, Usage};
 use test_harness::run::Control;
 use tokio::task::JoinSet;
 
-/// The objects' place.
+/// The namespace of the objects.
 const PATH: &str = "/apis/networking.istio.io/v1/namespaces/default/destinationrules";
 
 /// Measures the API over the store.
@@ -56,7 +56,7 @@ fn main() -> Result<()> {
     runtime.block_on(measure(arguments))
 }
 
-/// What is measured, and where to write it.
+/// The server to measure, and the output.
 struct Bench {
     server: Control,
     kubeconfig: Kubeconfig,
@@ -140,7 +140,7 @@ fn object(number: usize, round: usize) -> String {
     )
 }
 
-/// Writes objects from many clients at once; says writes per second and how long one took.
+/// Writes objects from many clients concurrently; reports writes per second and their latencies.
 async fn write_all(bench: &Bench, writers: usize, objects: usize, method: Method) -> Result<String> {
     let next = Arc::new(AtomicUsize::new(0));
     let mut tasks = JoinSet::new();
@@ -185,7 +185,7 @@ async fn write_all(bench: &Bench, writers: usize, objects: usize, method: Method
     ))
 }
 
-/// Lists everything ten times; says how long the fastest and the median took, to the last byte.
+/// Lists everything ten times; reports the minimum and the median time to the last byte.
 async fn list(bench: &Bench, objects: usize) -> Result<String> {
     let client = bench.client().await?;
     let (mut took, mut bytes) = (Vec::new(), 0);
@@ -235,7 +235,7 @@ async fn watch(bench: &Bench, watchers: usize, changes: usize) -> Result<Watchin
         let seen = seen.clone();
         tasks.spawn(async move {
             while let Some(frame) = body.frame().await {
-                // One event a line.
+                // One event per line.
                 let lines = frame?
                     .into_data()
                     .map_or(0, |data| data.iter().filter(|byte| **byte == b'\n').count());
@@ -253,7 +253,7 @@ async fn watch(bench: &Bench, watchers: usize, changes: usize) -> Result<Watchin
 }
 
 impl Watching {
-    /// Makes the changes and waits until everybody has seen all of them.
+    /// Makes the changes and waits until all watchers have received them.
     async fn see(mut self, bench: &Bench, writers: usize) -> Result<String> {
         let begin = Instant::now();
         let written = write_all(bench, writers, self.changes, Method::PATCH).await?;

@@ -17,9 +17,9 @@ use super::Document;
 use super::markers::{self, MARKER};
 use super::writer::{Writer, done};
 
-/// How long the source may take for an edit.
+/// The maximum time until the source has reported an edit.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// Where the ConfigMap with the mesh's settings is.
+/// The namespace of the ConfigMap with the mesh settings.
 const SETTINGS: &str = "/api/v1/namespaces/scenario-marker/configmaps";
 
 /// Receives the changes of a source.
@@ -50,30 +50,30 @@ pub(super) struct Cluster {
     id: Arc<str>,
     writer: Writer,
     inbox: Inbox,
-    /// What was there before, which no scenario speaks of.
+    /// Objects that existed before, which are left out.
     initial: BTreeSet<ObjectKey>,
-    /// Namespaces that are there.
+    /// The existing namespaces.
     namespaces: BTreeSet<Arc<str>>,
-    /// What the scenario wrote, with the age that it gives it.
+    /// The objects that the scenario wrote, with their ages in the file.
     written: BTreeMap<ObjectKey, Option<Timestamp>>,
-    /// The settings' texts, by their names in the ConfigMap.
+    /// The texts of the settings, by their keys in the ConfigMap.
     settings: BTreeMap<&'static str, String>,
-    /// How many markers were placed.
+    /// The number of markers that were written.
     turn: u64,
     standing: BTreeSet<Kind>,
 }
 
-/// What is waited for.
+/// The change to wait for.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Awaited {
     /// An object that was written, or deleted.
     Object(ObjectKey, bool),
-    /// Any word on a kind of which there is one object.
+    /// Any change of a kind with only one object.
     Kind(Kind),
 }
 
 impl Cluster {
-    /// Begins with what the source says first.
+    /// Starts with the first changes of the source.
     pub(super) async fn start(id: &str, client: Client, mut inbox: Inbox) -> Result<Cluster> {
         let writer = Writer::new(client);
         let first = tokio::time::timeout(PATIENCE, inbox.next()).await;
@@ -94,7 +94,7 @@ impl Cluster {
         Ok(cluster)
     }
 
-    /// Makes an edit, and returns what the source said of it.
+    /// Makes an edit. Returns the changes that the source reports.
     pub(super) async fn edit(&mut self, puts: &[Document], gone: &[ObjectKey]) -> Result<ChangeSet> {
         let mut awaited = BTreeSet::new();
         let keys = puts.iter().map(|put| &put.key).chain(gone);
@@ -138,11 +138,11 @@ impl Cluster {
         Ok(self.projected(change))
     }
 
-    /// Takes away what edits brought.
+    /// Deletes everything that edits created.
     pub(super) async fn clear(&mut self) -> Result<()> {
         let there = self.writer.there().filter(|key| &*key.name != MARKER).cloned();
         let (namespaces, mut gone): (Vec<_>, Vec<_>) = there.partition(|key| key.kind == Kind::Namespace);
-        // Those stay, as nothing but names: taking one away takes a real cluster's controllers.
+        // Namespaces stay, because deleting one needs the controllers of a real cluster.
         let bare = namespaces.into_iter().map(|key| Document {
             json: json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": &*key.name}}),
             text: String::new(),
@@ -171,7 +171,7 @@ impl Cluster {
         }
     }
 
-    /// Writes the ConfigMap with the mesh's settings.
+    /// Writes the ConfigMap with the mesh settings.
     async fn write_settings(&self) -> Result<()> {
         let map = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": MARKER}, "data": self.settings});
         let one = format!("{SETTINGS}/{MARKER}");
@@ -181,7 +181,7 @@ impl Cluster {
         }
     }
 
-    /// Changes the marker of a kind: it comes, or it goes.
+    /// Creates or deletes the marker of a kind.
     async fn mark(&mut self, kind: Kind) -> Result<Awaited> {
         let content = markers::content(kind).with_context(|| format!("there is no marker of the kind {kind}"))?;
         let namespace = if kind.is_namespaced() { MARKER } else { "" };
@@ -212,7 +212,7 @@ impl Cluster {
         Ok(Awaited::Object(key, !stood))
     }
 
-    /// What the source says until it has said this.
+    /// The changes of the source up to this one.
     async fn settle(&mut self, mut awaited: BTreeSet<Awaited>) -> Result<ChangeSet> {
         let mut sum = ChangeSet::default();
         let end = tokio::time::sleep(PATIENCE);
@@ -232,7 +232,7 @@ impl Cluster {
         Ok(sum)
     }
 
-    /// What of it the scenario speaks of, in its ages.
+    /// The changes of the scenario's objects, with their ages in the file.
     fn projected(&self, mut sum: ChangeSet) -> ChangeSet {
         let ours = |key: &ObjectKey| {
             let scaffold = self.initial.contains(key) || key.kind == Kind::Namespace || &*key.name == MARKER;
@@ -258,7 +258,7 @@ fn setting(kind: Kind) -> Option<&'static str> {
     }
 }
 
-/// The same object, made at another time.
+/// The same object with another creation time.
 fn aged(object: AnyObject, age: Option<Timestamp>) -> AnyObject {
     macro_rules! of {
         ($($kind:ident)*) => {

@@ -1,4 +1,4 @@
-//! The objects of a step as they are written.
+//! The objects of a step as written in the file.
 
 use anyhow::{Context, Result};
 use config::{Kind, ObjectKey, Timestamp};
@@ -7,16 +7,16 @@ use serde_json::Value;
 /// One object as text and as JSON.
 #[derive(Clone, Debug)]
 pub struct Document {
-    /// Which object, with its cluster.
+    /// Its key, with the cluster.
     pub key: ObjectKey,
-    /// As it is written.
+    /// The text.
     pub text: String,
-    /// The same, read.
+    /// The parsed text.
     pub json: Value,
 }
 
 impl Document {
-    /// The documents of a step of this cluster.
+    /// The documents of a step for this cluster.
     ///
     /// # Errors
     /// A text that is not YAML, or a kind that the mesh does not read.
@@ -46,7 +46,7 @@ impl Document {
         Ok(Document { key, text, json })
     }
 
-    /// When the file says that it was made.
+    /// The creation time in the file.
     pub fn age(&self) -> Option<Timestamp> {
         Timestamp::parse(self.json["metadata"]["creationTimestamp"].as_str()?)
     }

@@ -1,4 +1,4 @@
-//! A directory of files, watched.
+//! A watched directory of files.
 
 use std::fs;
 use std::path::PathBuf;
@@ -13,23 +13,23 @@ use tempfile::TempDir;
 use super::markers::MARKER;
 use super::{Document, Home};
 
-/// How long the source may take for an edit.
+/// The maximum time until the source has reported an edit.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// A directory with one file for each object, and the source that watches it.
 pub struct Files {
     said: Receiver<ChangeSet>,
     turn: u64,
-    // The watch ends before its directory goes.
+    // The watch ends before its directory is removed.
     _watch: Watch,
     dir: TempDir,
 }
 
 impl Files {
-    /// An empty one.
+    /// Creates an empty directory.
     ///
     /// # Errors
-    /// There can be no such directory.
+    /// The directory cannot be created.
     pub fn new() -> Result<Files> {
         let dir = tempfile::tempdir()?;
         let (sender, said) = channel();
@@ -47,7 +47,7 @@ impl Files {
 
     fn path(&self, key: &ObjectKey) -> PathBuf {
         let group = key.kind.group();
-        // There is one of each setting, whatever it is called.
+        // Each setting exists once, whatever its name.
         let name = match key.kind {
             Kind::MeshConfig | Kind::MeshNetworks => format!("{}.yaml", key.kind.name()),
             kind => format!("{}.{group}-{}-{}.yaml", kind.name(), key.namespace, key.name),
@@ -55,11 +55,11 @@ impl Files {
         self.dir.path().join(name)
     }
 
-    /// What the source says until it has read everything that is there now.
+    /// The changes of the source until it has read all existing files.
     fn settle(&mut self) -> Result<ChangeSet> {
         let mut sum = ChangeSet::default();
-        // The look that finds the first marker may have passed other files before they were written; the one that finds
-        // the second began after the first was found.
+        // The scan that finds the first marker may have passed other files before they were written. The scan that
+        // finds the second began after the first was found.
         for _ in 0..2 {
             self.turn += 1;
             let host = format!("marker-{}.example.com", self.turn);
@@ -73,7 +73,7 @@ impl Files {
         Ok(sum)
     }
 
-    /// Takes what is said next. Whether the marker was in it.
+    /// Receives the next change. Returns whether it contains the marker.
     fn take(&mut self, host: &str, sum: &mut ChangeSet) -> Result<bool> {
         let mut change = self.said.recv_timeout(PATIENCE).context("the directory is not read")?;
         let mut found = false;

@@ -1,15 +1,15 @@
-//! Objects that tell how far a source is.
+//! Objects that show how far a source has read.
 //!
-//! Each kind is followed by itself, and in order. An edit is followed by a change of the marker of every kind that it
-//! touched: when the source has said that, it has said the edit.
+//! Each kind is watched separately and in order. After an edit, the marker of every kind that it touched is changed.
+//! When the source has reported the markers, it has reported the edit.
 
 use config::Kind;
 use serde_json::{Value, json};
 
-/// The name of every marker, and of its namespace.
+/// The name of every marker and of its namespace.
 pub(super) const MARKER: &str = "scenario-marker";
 
-/// What a marker of a kind is, beside its metadata; none where there is none yet.
+/// The content of the marker of a kind, without its metadata; `None` if the kind has no marker yet.
 pub(super) fn content(kind: Kind) -> Option<Value> {
     const HOST: &str = "marker.example.com";
     let port = json!({"number": 80, "name": "http", "protocol": "HTTP"});

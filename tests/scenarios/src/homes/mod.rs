@@ -1,11 +1,11 @@
-//! Where a scenario's objects live when they do not go straight into a world: real sources.
+//! Sources in which a scenario's objects are stored, in place of putting them into a world directly.
 //!
-//! A step of a scenario is an edit of such a home: objects are created, updated and deleted as a user would. What the
-//! home's source then says is what the world gets, as one commit, so that every answer must be the one that the file has.
+//! A step of a scenario is an edit of such a home: objects are created, updated and deleted as by a user. The changes
+//! that the source then reports are committed to the world together. Every answer must equal the one in the file.
 //!
-//! What is not the same, because no user can choose it: a server says itself when an object was made, so that objects
-//! that come from one get the age that the file gives them. And what a server has that no file speaks of is left out: what
-//! was there before, namespaces that an object needs to exist, and the [`markers`] by which an edit's arrival is known.
+//! Some things differ because no user can choose them: a server sets the creation time, so objects get the age in the
+//! file. Other objects of a server are left out: existing ones, the namespaces of objects, and the [`markers`] that
+//! show when an edit has arrived.
 
 mod cluster;
 mod document;
@@ -21,18 +21,18 @@ pub use document::Document;
 pub use files::Files;
 pub use servers::Servers;
 
-/// Where objects live, and the source that reads them from there.
+/// A store of objects, and the source that reads them from it.
 pub trait Home {
-    /// What files call it that cannot be played there (`not-in`).
+    /// Its name in `not-in` sections.
     fn name(&self) -> &'static str;
 
-    /// Makes an edit, and returns what the source said of it, when it has said all.
+    /// Makes an edit. Returns the changes that the source reports, when they are complete.
     ///
     /// # Errors
-    /// The home refuses it, or the source did not say it in time.
+    /// The home rejects the edit, or the source does not report it in time.
     fn edit(&mut self, puts: Vec<Document>, gone: Vec<ObjectKey>) -> Result<ChangeSet>;
 
-    /// Takes everything away that edits brought.
+    /// Deletes everything that edits created.
     ///
     /// # Errors
     /// As for an edit.

@@ -27,20 +27,20 @@ use super::markers::MARKER;
 use super::writer::{Writer, done};
 use super::{Document, Home};
 
-/// Changes that may wait.
+/// The capacity of the channel of changes.
 const QUEUE: usize = 64;
-/// Where Services of scenarios have their addresses.
+/// The range of Service addresses in scenarios.
 const SERVICES: [&str; 4] = ["10.96.0.0/12", "10.0.0.0/16", "fd00::/112", "fd00:1::/112"];
-/// Where the server's own Service has its address.
+/// The range for the address of the server's own Service.
 const OWN_SERVICES: &str = "10.200.0.0/16,fd00:ffff::/112";
 
-/// APIs, one for each cluster, and what is read from them.
+/// One API for each cluster, and its source.
 pub struct Servers {
     kind: Which,
     clusters: BTreeMap<String, Cluster>,
     embedded: Vec<Local>,
     _real: Option<ControlPlane>,
-    // Last: what is above ends in it.
+    // Last, because the tasks of the fields above run in it.
     runtime: Runtime,
 }
 
@@ -51,7 +51,7 @@ enum Which {
     Kubernetes,
 }
 
-/// An API of our own in this process.
+/// One of Rutter's APIs in this process.
 struct Local {
     _follower: Option<Follower>,
     _server: Server,
@@ -59,7 +59,7 @@ struct Local {
 }
 
 impl Servers {
-    /// The embedded store behind its API, read as `rutter serve` reads its own.
+    /// The embedded store behind its API, read as `rutter serve` reads its own store.
     ///
     /// # Errors
     /// It does not start.
@@ -67,7 +67,7 @@ impl Servers {
         Servers::start(Which::Store)
     }
 
-    /// The same API, read as one of Kubernetes.
+    /// The same API, read as a Kubernetes API.
     ///
     /// # Errors
     /// It does not start.
@@ -75,7 +75,7 @@ impl Servers {
         Servers::start(Which::Api)
     }
 
-    /// The real API server of Kubernetes, without its controllers, which would make EndpointSlices of their own.
+    /// A real Kubernetes API server, without controllers, which would create EndpointSlices.
     ///
     /// # Errors
     /// It does not start.
@@ -99,7 +99,7 @@ impl Servers {
         Ok(servers)
     }
 
-    /// The cluster with this id, begun when it is first spoken of.
+    /// The cluster with this id, started on first use.
     fn open(&mut self, id: &str) -> Result<&mut Cluster> {
         if !self.clusters.contains_key(id) {
             let cluster = match self.kind {
@@ -164,17 +164,17 @@ impl Home for Servers {
     }
 }
 
-/// Whether it is one of the mesh's settings, which are no objects of an API.
+/// Whether it is one of the mesh settings, which are not API objects.
 fn is_setting(kind: Kind) -> bool {
     matches!(kind, Kind::MeshConfig | Kind::MeshNetworks)
 }
 
-/// A setting of the mesh, which no store has: `--mesh-config` names a file.
+/// A mesh setting, which no store has: `--mesh-config` names a file.
 fn setting(document: &Document) -> Vec<AnyObject> {
     config::parse_documents(document.text.as_bytes(), "mesh", &ParseOptions::default()).objects
 }
 
-/// A store with its API, and what is read from it.
+/// A store with its API, and its source.
 async fn local(id: &str, as_store: bool) -> Result<(Local, Cluster)> {
     let dir = tempfile::tempdir()?;
     let store: Arc<dyn Store> = Arc::new(Embedded::open(dir.path(), store::embedded::Options::default()).await?);
@@ -204,7 +204,7 @@ async fn local(id: &str, as_store: bool) -> Result<(Local, Cluster)> {
     Ok((local, cluster))
 }
 
-/// The real API server with our kinds.
+/// A real API server with Rutter's CRDs.
 async fn real() -> Result<(ControlPlane, Cluster)> {
     let settings = Settings {
         controllers: false,
@@ -252,7 +252,7 @@ async fn real() -> Result<(ControlPlane, Cluster)> {
     Ok((plane, cluster))
 }
 
-/// Reads an API as one of Kubernetes.
+/// Reads an API as a Kubernetes API.
 fn follow(id: &str, client: Client) -> Inbox {
     let (sender, receiver) = mpsc::channel(QUEUE);
     let (report, reports) = watch::channel(sources::kubernetes::Report::default());

@@ -1,4 +1,4 @@
-//! Objects through an API, as a user's client writes them.
+//! Writes objects through an API as a user's client does.
 
 use std::collections::BTreeMap;
 
@@ -11,14 +11,14 @@ use serde_json::{Value, json};
 
 use super::Document;
 
-/// Writes objects, and remembers them.
+/// Writes objects and records them.
 pub(super) struct Writer {
     client: Client,
-    /// What was written and is there, as the API has it.
+    /// The written objects that exist, as the API returns them.
     there: BTreeMap<ObjectKey, Value>,
 }
 
-/// An answer: its status and body.
+/// A response: its status and body.
 type Answer = (u16, Value);
 
 impl Writer {
@@ -29,7 +29,7 @@ impl Writer {
         }
     }
 
-    /// What was written and is there.
+    /// The written objects that exist.
     pub(super) fn there(&self) -> impl Iterator<Item = &ObjectKey> {
         self.there.keys()
     }
@@ -52,7 +52,7 @@ impl Writer {
             body["status"] = json.get("status").cloned().unwrap_or_else(|| json!({}));
             now = done(self.send(Method::PUT, &path, &body).await?)?;
         }
-        // Whether it has a status of ours.
+        // Whether it has a status that the scenario sets.
         now["scenario"] = json["status"].clone();
         self.there.insert(key.clone(), now);
         Ok(())
@@ -76,7 +76,7 @@ impl Writer {
         let revision = match known {
             Some(revision) => revision,
             None => match self.send(Method::POST, &all, body).await? {
-                // What every server has, such as the namespace `default`.
+                // An object that every server has, such as the namespace `default`.
                 (409, _) => {
                     done(self.send(Method::GET, &one, &Value::Null).await?)?["metadata"]["resourceVersion"].clone()
                 }
@@ -86,7 +86,7 @@ impl Writer {
         let mut replacement = body.clone();
         replacement["metadata"]["resourceVersion"] = revision;
         match self.send(Method::PUT, &one, &replacement).await? {
-            // Some fields never change, such as the node of a pod: the object is made anew.
+            // Some fields are immutable, such as the node of a pod: the object is created again.
             (422, _) => {
                 done(self.send(Method::DELETE, &at_once(&one), &Value::Null).await?)?;
                 done(self.send(Method::POST, &all, body).await?)
@@ -95,7 +95,7 @@ impl Writer {
         }
     }
 
-    /// Leaves an object to itself.
+    /// Stops recording an object.
     pub(super) fn forget(&mut self, key: &ObjectKey) {
         self.there.remove(key);
     }
@@ -110,7 +110,7 @@ impl Writer {
         let path = path(key, definition, version, true);
         done(self.send(Method::DELETE, &at_once(&path), &Value::Null).await?).with_context(|| key.to_string())?;
         if key.kind == Kind::Namespace {
-            // What a controller does when nothing is left in it; there is none, or it was quicker.
+            // As a controller does when nothing is left in it; there is none, or it was faster.
             let metadata = json!({"name": &*key.name});
             let body =
                 json!({"apiVersion": "v1", "kind": "Namespace", "metadata": metadata, "spec": {"finalizers": []}});
@@ -119,7 +119,7 @@ impl Writer {
         Ok(())
     }
 
-    /// One request. Refusals are answers.
+    /// Sends one request. Error responses are returned, too.
     pub(super) async fn send(&self, method: Method, path: &str, body: &Value) -> Result<Answer> {
         let bytes = if body.is_null() {
             Vec::new()
@@ -143,7 +143,7 @@ impl Writer {
     }
 }
 
-/// The body of an answer that is no refusal.
+/// The body of a successful response.
 pub(super) fn done((code, body): Answer) -> Result<Value> {
     match code {
         200 => Ok(body),
@@ -151,7 +151,7 @@ pub(super) fn done((code, body): Answer) -> Result<Value> {
     }
 }
 
-/// The kind as clients see it, and the version in which an object is written.
+/// The definition of the kind, and the version in which the object is written.
 fn served(kind: Kind, json: &Value) -> Result<(&'static Definition, &str)> {
     let definition = definitions().iter().find(|definition| definition.mesh == Some(kind));
     let definition = definition.with_context(|| format!("{kind} is no kind of an API"))?;
@@ -181,7 +181,7 @@ fn at_once(path: &str) -> String {
     format!("{path}?gracePeriodSeconds=0")
 }
 
-/// The object as an API takes it: what it demands and the mesh does not read is added.
+/// The object with the fields that an API requires and the mesh does not read.
 fn complete(key: &ObjectKey, json: &Value) -> Value {
     let mut json = json.clone();
     if key.kind.is_namespaced() {

@@ -1,4 +1,4 @@
-//! Starting an Envoy with a file of resources, and reading what it says of them.
+//! Starts an Envoy with a file of resources, and reads its messages about them.
 
 use envoy::types;
 use std::collections::{BTreeMap, BTreeSet};
@@ -14,15 +14,15 @@ use regex::Regex;
 use serde_json::{Value, json};
 use test_harness::run::{Envoy, wait_for};
 
-/// How long Envoy may take over one file.
+/// The maximum time for one file.
 const PATIENCE: Duration = Duration::from_secs(180);
-/// How often an Envoy is started at most.
+/// The maximum number of starts of Envoy.
 const STARTS: usize = 400;
 
-/// How Envoy's words begin where a message breaks a rule of its own fields; the message stands before them.
+/// The start of Envoy's message about a violated validation rule, which follows the printed resource.
 const RULE: &str = "Proto constraint validation failed";
 
-/// Those of the pieces that Envoy refuses, with its words. `clusters` are there before.
+/// The pieces that Envoy rejects, with its messages. `clusters` exist before.
 pub(super) async fn refused(
     binary: &Path,
     kind: ResourceType,
@@ -54,7 +54,7 @@ pub(super) async fn refused(
                     words[rule..].lines().next().unwrap_or_default().trim().to_owned(),
                 );
             }
-            // It does not say which: the halves are asked about apart.
+            // Envoy does not name the resource, so the halves are checked separately.
             (_, true) => {
                 let other = pieces.split_off(pieces.len() / 2);
                 open.extend([other, pieces]);
@@ -71,22 +71,22 @@ pub(super) async fn refused(
     Err(anyhow!("Envoy refuses file after file; so far: {refused:#?}"))
 }
 
-/// Whether Envoy stopped at one resource: a message that breaks a rule of its own fields refuses the whole file.
+/// Whether Envoy stopped at one resource: a violated validation rule rejects the whole file.
 fn is_about_the_first(words: &str) -> bool {
     !words.contains("Error adding/updating")
 }
 
-/// What becomes of a file.
+/// The outcome for a file.
 enum Answer {
-    /// Envoy takes all of it.
+    /// Envoy accepts all of it.
     Taken,
-    /// Envoy's words.
+    /// Envoy's message.
     Refused(String),
     /// The end of its log.
     Crashed(String),
 }
 
-/// What Envoy says of a file.
+/// Envoy's answer to a file.
 async fn ask(
     binary: &Path,
     kind: ResourceType,
@@ -134,7 +134,7 @@ async fn ask(
     }
 }
 
-/// The resources that Envoy names, with what it says after each name.
+/// The resources that Envoy names, with the message after each name.
 fn read(words: &str) -> BTreeMap<usize, String> {
     static NAME: LazyLock<Regex> = LazyLock::new(|| Regex::new(r"judged-(\d{6})").expect("a regular expression"));
     let mut found: BTreeMap<usize, String> = BTreeMap::new();
@@ -166,7 +166,7 @@ fn bootstrap(kind: ResourceType, file: &Path, clusters: &BTreeSet<String>) -> Va
         "node": {"id": "judge", "cluster": "judge"},
         "admin": {"address": {"socket_address": {"address": "127.0.0.1", "port_value": 0}}},
         "dynamic_resources": {
-            // Sources of discovery may be named; nobody answers.
+            // A cluster for discovery sources, which does not answer.
             "ads_config": {"api_type": "GRPC", "transport_api_version": "V3",
                 "grpc_services": [{"envoy_grpc": {"cluster_name": "xds-grpc"}}]},
         },
@@ -190,7 +190,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_and_words_are_read() {
+    fn envoy_errors_are_parsed() {
         let words = " Error adding/updating cluster(s) judged-000003: no such thing, judged-000005: nor\nthis\n";
         let found = read(words);
         assert_eq!(found[&3], "no such thing");

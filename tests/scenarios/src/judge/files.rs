@@ -1,15 +1,15 @@
-//! Certificates, keys and logs on disk: users name files that are not here, which Envoy reads when it is told of them, and files
-//! that should not come to be here, which it makes.
+//! Certificates, keys and logs on disk: replaces files that users name and Envoy would read, and files that Envoy would
+//! create.
 
 use anyhow::Result;
 use rcgen::{CertificateParams, KeyPair};
 use serde_json::Value;
 use tempfile::TempDir;
 
-/// The type of logs in files.
+/// The type of file access logs.
 const FILE_LOG: &str = "type.googleapis.com/envoy.extensions.access_loggers.file.v3.FileAccessLog";
 
-/// A certificate and its key in a directory of their own.
+/// A certificate and its key in a temporary directory.
 pub(super) struct Files(TempDir);
 
 impl Files {
@@ -22,12 +22,12 @@ impl Files {
         Ok(Files(dir))
     }
 
-    /// Puts these files wherever others are named. Whether there were any.
+    /// Replaces the files that a message names by these. Returns whether there were any.
     pub(super) fn replace(&self, value: &mut Value) -> bool {
         match value {
             Value::Array(items) => items.iter_mut().fold(false, |any, item| self.replace(item) | any),
             Value::Object(fields) => {
-                // A list of revoked certificates must be signed by who signed them: there is none.
+                // A CRL must be signed by the CA of the certificates, so there is none.
                 let mut any = fields.remove("crl").is_some();
                 if fields.get("@type").is_some_and(|of| of == FILE_LOG) {
                     let log = self.0.path().join("log").to_string_lossy().into_owned();

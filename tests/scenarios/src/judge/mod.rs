@@ -1,9 +1,9 @@
-//! A real Envoy says whether it would run resources: thousands at once, in two processes.
+//! Asks a real Envoy whether it accepts resources: thousands at once, in two processes.
 //!
-//! The resources are handed over as files of discovery (Envoy's own way to read them from a disk), because so Envoy answers
-//! for each resource apart and goes on after a refusal. A cluster and a listener are handed over as they are, but for names
-//! that are made unique, and for addresses on which nobody else listens; route configurations inside a listener that is
-//! made for them, endpoints inside a cluster that is; certificates that users name are files of the judge's. What does not fit in either (name tables) is only decoded.
+//! The resources are passed as discovery files (Envoy's way to read them from disk), because Envoy then answers for
+//! each resource separately and continues after a rejection. Clusters and listeners are passed as they are, except for
+//! unique names and unused addresses; route configurations inside a generated listener, endpoints inside a generated
+//! cluster. Files that users name are replaced by test files. Other types (name tables) are only decoded.
 
 mod envoy;
 mod files;
@@ -17,7 +17,7 @@ use model::xds::{Resource, ResourceType, Version};
 
 use crate::state::Holdings;
 
-/// Resources, each once, and who had it first.
+/// Resources without repetitions, and the first proxy that had each.
 #[derive(Default, Debug)]
 pub struct Evidence {
     exhibits: BTreeMap<(ResourceType, Version), Exhibit>,
@@ -30,18 +30,18 @@ pub struct Exhibit {
     pub kind: ResourceType,
     /// The resource.
     pub resource: Resource,
-    /// Where it came from, for people.
+    /// Its origin, for messages.
     pub origin: String,
-    /// Whether only proxies have it that say that they have Istio's extensions.
+    /// Whether only proxies that report Istio's extensions have it.
     pub istio: bool,
 }
 
-/// A resource that Envoy refuses.
+/// A resource that Envoy rejects.
 #[derive(Debug)]
 pub struct Refusal {
     /// The resource.
     pub exhibit: Exhibit,
-    /// Envoy's words.
+    /// Envoy's message.
     pub message: String,
 }
 
@@ -58,7 +58,7 @@ impl fmt::Display for Refusal {
 }
 
 impl Evidence {
-    /// Adds what a proxy has; `istio`: it says that it has Istio's extensions.
+    /// Adds the resources of a proxy; `istio`: it reports Istio's extensions.
     pub fn add(&mut self, origin: &str, istio: bool, holdings: &Holdings) {
         for ((kind, _), resource) in holdings {
             let exhibit = self
@@ -76,7 +76,7 @@ impl Evidence {
         }
     }
 
-    /// Adds what another collection has.
+    /// Adds the resources of another collection.
     pub fn join(&mut self, other: Evidence) {
         for (key, exhibit) in other.exhibits {
             let mine = self.exhibits.entry(key).or_insert_with(|| exhibit.clone());
@@ -86,7 +86,7 @@ impl Evidence {
         }
     }
 
-    /// How many resources there are.
+    /// The number of resources.
     pub fn len(&self) -> usize {
         self.exhibits.len()
     }
@@ -96,10 +96,10 @@ impl Evidence {
         self.exhibits.is_empty()
     }
 
-    /// All that Envoy refuses, or cannot be decoded.
+    /// All resources that Envoy rejects, or that cannot be decoded.
     ///
     /// # Errors
-    /// There is no Envoy, or it says something that is not understood.
+    /// There is no Envoy, or its output is not understood.
     pub async fn judge(self) -> anyhow::Result<Vec<Refusal>> {
         let exhibits: Vec<Exhibit> = self.exhibits.into_values().collect();
         let files = files::Files::new()?;

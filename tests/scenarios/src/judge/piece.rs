@@ -1,4 +1,4 @@
-//! Resources in the form in which a file of discovery can hold thousands of them.
+//! Resources in the form in which a discovery file can contain thousands of them.
 
 use std::collections::BTreeSet;
 use std::net::Ipv4Addr;
@@ -22,20 +22,20 @@ use serde_json::Value;
 use super::Exhibit;
 use super::files::Files;
 
-/// What Envoy is given for a resource.
+/// The message that Envoy gets for a resource.
 pub(super) enum Piece {
     /// A cluster.
     Cluster(Vec<u8>),
-    /// A listener, and the clusters that must be there before it.
+    /// A listener, and the clusters that it needs.
     Listener(Vec<u8>, BTreeSet<String>),
 }
 
-/// The name that a resource is judged by.
+/// The name by which Envoy reports a resource.
 pub(super) fn name(index: usize) -> String {
     format!("judged-{index:06}")
 }
 
-/// The piece for the resource of this number; none if it can only be decoded, which was done then.
+/// The piece for the resource with this number; `None` if it can only be decoded, which has been done then.
 pub(super) fn of(exhibit: &Exhibit, index: usize, files: &Files) -> Result<Option<Piece>> {
     let json = crate::state::json(exhibit.kind, &exhibit.resource)?;
     let mut here = json.clone();
@@ -62,14 +62,15 @@ pub(super) fn of(exhibit: &Exhibit, index: usize, files: &Files) -> Result<Optio
     })
 }
 
-/// A route table without the virtual hosts that it leaves to be discovered, which files cannot give: they are judged singly.
+/// A route table without its VHDS configuration, which files cannot provide: virtual hosts are checked one by one.
 fn whole(body: &[u8]) -> Result<Vec<u8>> {
     let mut table = RouteConfiguration::decode(body)?;
     table.vhds = None;
     Ok(table.encode_to_vec())
 }
 
-/// Names caches of addresses by their settings: proxies that have others are judged by the same Envoy. Whether there were any.
+/// Names DNS caches by their settings, because proxies with different ones are checked by the same Envoy. Returns
+/// whether there were any.
 fn tell_caches_apart(value: &mut Value) -> bool {
     match value {
         Value::Object(fields) => {
@@ -104,7 +105,7 @@ fn cluster(body: Vec<u8>, index: usize) -> Vec<u8> {
     merged(body, &over)
 }
 
-/// A cluster that holds these endpoints.
+/// A cluster with these endpoints.
 fn endpoints(body: &[u8], index: usize) -> Vec<u8> {
     let around = Cluster {
         name: name(index),
@@ -121,7 +122,7 @@ fn listener(body: Vec<u8>, index: usize) -> Vec<u8> {
     let mut udp = false;
     if let Ok(mut listener) = Listener::decode(&*body) {
         udp = listener.udp_listener_config.is_some();
-        // Other addresses cannot be replaced so; two listeners must not have the same.
+        // Other kinds of addresses cannot be replaced this way; two listeners must not have the same address.
         if !listener.additional_addresses.is_empty() {
             listener.additional_addresses.clear();
             body = listener.encode_to_vec();
@@ -129,13 +130,13 @@ fn listener(body: Vec<u8>, index: usize) -> Vec<u8> {
     }
     // `transparent`: Envoy 1.40 crashes at a transparent listener that is not bound.
     field(10, &[8, 0], &mut body);
-    // One for UDP is always bound.
+    // A UDP listener is always bound.
     if udp { body } else { unbound(body) }
 }
 
-/// A listener that serves these routes; their clusters need not be there.
+/// A listener with these routes, whose clusters need not exist.
 fn routes(mut body: Vec<u8>, index: usize) -> Vec<u8> {
-    // `validate_clusters`, which is false then.
+    // `validate_clusters` is false.
     field(7, &[8, 0], &mut body);
     let manager = HttpConnectionManager {
         stat_prefix: "judged".to_owned(),
@@ -166,15 +167,15 @@ fn routes(mut body: Vec<u8>, index: usize) -> Vec<u8> {
     unbound(around.encode_to_vec())
 }
 
-/// The listener with `bind_to_port` being false.
+/// The listener with `bind_to_port` set to false.
 fn unbound(mut listener: Vec<u8>) -> Vec<u8> {
     field(26, &[8, 0], &mut listener);
     listener
 }
 
-/// The name of a listener, and an address on which it does not listen.
+/// The name of a listener, and an unused address.
 fn elsewhere(index: usize) -> Listener {
-    // 1,000 ports of each address; not the ports that are given to outgoing connections, nor those below 1024.
+    // 1,000 ports for each address, except the ephemeral ports and those below 1024.
     let (host, port) = (index / 1000 + 1, index % 1000 + 2000);
     let ip = Ipv4Addr::from(u32::from(Ipv4Addr::new(127, 77, 0, 0)) + u32::try_from(host).unwrap_or(1));
     let socket = SocketAddress {
@@ -191,7 +192,7 @@ fn elsewhere(index: usize) -> Listener {
     }
 }
 
-/// Adds a field with a length to an encoded message.
+/// Appends a length-delimited field to an encoded message.
 fn field(number: u32, value: &[u8], message: &mut Vec<u8>) {
     let mut put = |mut number: usize| {
         while number > 0x7f {
@@ -205,14 +206,14 @@ fn field(number: u32, value: &[u8], message: &mut Vec<u8>) {
     message.extend_from_slice(value);
 }
 
-/// The message that this is the JSON form of.
+/// The message with this JSON form.
 fn encoded(type_url: &str, json: &Value) -> Result<Vec<u8>> {
     let name = type_url.rsplit('/').next().unwrap_or_default();
     let packed = protos::pack_json(name, json).context("cannot be made again from its JSON")?;
     Ok(packed.value.to_vec())
 }
 
-/// Takes out the filters that only Istio's build has; their shape has been checked by decoding them. Whether there were any.
+/// Removes the filters that only Istio's build has, which have been decoded. Returns whether there were any.
 fn strip(value: &mut Value) -> bool {
     match value {
         Value::Array(items) => {
@@ -236,7 +237,7 @@ fn is_of_istio(config: &Value) -> bool {
     })
 }
 
-/// The clusters that Envoy wants to have before it takes a listener: those of services over gRPC, and of tracers.
+/// The clusters that Envoy requires before it accepts a listener: those of gRPC services and of tracers.
 fn clusters_first(value: &Value, names: &mut BTreeSet<String>) {
     match value {
         Value::Object(fields) => {

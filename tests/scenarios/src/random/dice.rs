@@ -1,4 +1,4 @@
-//! A small generator of random numbers that is the same everywhere and always (SplitMix64).
+//! A small deterministic generator of random numbers (SplitMix64).
 
 /// The state of the generator.
 pub(super) struct Dice(u64);
@@ -13,7 +13,7 @@ impl Dice {
         (self.next() % end.max(1) as u64) as usize
     }
 
-    /// True so often in a hundred.
+    /// True with this probability, in percent.
     pub(super) fn percent(&mut self, percent: usize) -> bool {
         self.below(100) < percent
     }

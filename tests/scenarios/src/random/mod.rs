@@ -1,7 +1,7 @@
-//! Random meshes: objects that are as odd as validation lets them be, and proxies that have to do with them.
+//! Random meshes: unusual but valid objects, and proxies that use them.
 //!
-//! Objects are made from the schema of their kind. Where validation finds an error, the field is taken out again until
-//! nothing is wrong: what is left is valid, and as strange as can be. The same seed makes the same objects.
+//! Objects are generated from the schema of their kind. If validation reports an error, the field is removed, until the
+//! object is valid. Equal seeds generate equal objects.
 
 mod dice;
 mod object;
@@ -18,7 +18,7 @@ use crate::judge::Evidence;
 use crate::state::Client;
 use dice::Dice;
 
-/// How many objects one mesh has.
+/// The number of objects in a mesh.
 pub const OBJECTS: usize = 15;
 /// The kinds of the objects of a mesh.
 const KINDS: [Kind; OBJECTS] = [
@@ -38,10 +38,10 @@ const KINDS: [Kind; OBJECTS] = [
     Kind::PeerAuthentication,
     Kind::MeshConfig,
 ];
-/// What is there in each mesh.
+/// The objects that every mesh has.
 const BASE: &str = include_str!("base.yaml");
 
-/// The random objects of the mesh of this seed, all valid.
+/// The random objects of the mesh with this seed, all valid.
 pub fn objects(seed: u64) -> Vec<Value> {
     let mut dice = Dice::new(seed);
     let kinds = KINDS.iter().enumerate();
@@ -50,7 +50,7 @@ pub fn objects(seed: u64) -> Vec<Value> {
         .collect()
 }
 
-/// What the proxies of the mesh of this seed have.
+/// The resources of the proxies of the mesh with this seed.
 ///
 /// # Errors
 /// A rule panics, or a proxy cannot be served.
@@ -119,10 +119,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_same_seed_makes_the_same_objects_and_they_are_odd() {
+    fn equal_seeds_generate_equal_objects() {
         assert_eq!(objects(7), objects(7));
         assert_ne!(objects(7), objects(8));
         let size: usize = (0..20).flat_map(objects).map(|object| object.to_string().len()).sum();
-        assert!(size > 20 * OBJECTS * 300, "they hold next to nothing: {size} bytes");
+        assert!(size > 20 * OBJECTS * 300, "the objects are too small: {size} bytes");
     }
 }

@@ -1,4 +1,4 @@
-//! Random objects of a kind, mended until they are valid.
+//! Random objects of a kind, repaired until they are valid.
 
 use config::schema::{Schema, Shape};
 use config::{FieldPath, Kind, ParseOptions, Segment, read_object};
@@ -7,10 +7,10 @@ use serde_json::{Map, Value, json};
 use super::dice::Dice;
 use super::value;
 
-/// How often an object is mended before another one is made.
+/// The number of repairs before another object is generated.
 const MENDS: usize = 200;
 
-/// A valid object; `number` is part of its name and of what it is about.
+/// A valid object; `number` is part of its name and its hosts.
 pub(super) fn valid(dice: &mut Dice, kind: Kind, number: usize) -> Value {
     loop {
         let mut object = random(dice, kind, number);
@@ -43,7 +43,7 @@ fn random(dice: &mut Dice, kind: Kind, number: usize) -> Value {
     })
 }
 
-/// Makes most objects be about something that is there.
+/// Makes most objects refer to existing services.
 fn direct(dice: &mut Dice, kind: Kind, number: usize, spec: &mut Map<String, Value>) {
     let host = format!("svc{}.test.svc.cluster.local", number % 8);
     if dice.percent(15) {
@@ -95,7 +95,7 @@ fn direct(dice: &mut Dice, kind: Kind, number: usize, spec: &mut Map<String, Val
     }
 }
 
-/// Makes providers be of services that are there, and be asked for.
+/// Makes providers refer to existing services, and selects them.
 fn direct_mesh(dice: &mut Dice, spec: &mut Map<String, Value>) {
     spec.remove("rootNamespace");
     let Some(Value::Array(providers)) = spec.get_mut("extensionProviders") else {
@@ -118,7 +118,7 @@ fn direct_mesh(dice: &mut Dice, spec: &mut Map<String, Value>) {
     spec.insert("defaultProviders".to_owned(), asked);
 }
 
-/// A random value of a schema; `path` are the names of the fields that lead to it.
+/// A random value for a schema; `path` contains the names of the fields that lead to it.
 fn field(dice: &mut Dice, schema: &Schema, path: &mut Vec<String>) -> Value {
     match &schema.shape {
         Shape::Object(fields) => {
@@ -167,7 +167,7 @@ fn field(dice: &mut Dice, schema: &Schema, path: &mut Vec<String>) -> Value {
     }
 }
 
-/// Takes out what a path leads to, or something of it, or what it should be in. False if there is nothing left to take.
+/// Removes the value at a path, a part of it, or its parent. Returns false if nothing can be removed.
 fn mend(dice: &mut Dice, object: &mut Value, path: &FieldPath) -> bool {
     let mut segments = path.segments().to_vec();
     loop {
@@ -183,7 +183,7 @@ fn mend(dice: &mut Dice, object: &mut Value, path: &FieldPath) -> bool {
                 let Some(found) = fields.get_mut(&*name) else {
                     continue;
                 };
-                // What is wrong with an object may be the fault of one of its fields.
+                // One of the fields may cause the error of an object.
                 if let Value::Object(inner) = found
                     && inner.len() > 1
                 {

@@ -1,9 +1,8 @@
-//! Random texts and numbers, by what the field that they are for seems to want; and for any field something that it does
-//! not want.
+//! Random texts and numbers that suit a field, and sometimes values that do not.
 
 use super::dice::Dice;
 
-/// How much likelier than others a field is there.
+/// The weight of fields that are generated more often than others.
 pub(super) fn taste(name: &str) -> isize {
     match name {
         "http" | "route" | "destination" | "trafficPolicy" | "servers" | "ports" | "hosts" | "endpoints"
@@ -13,7 +12,7 @@ pub(super) fn taste(name: &str) -> isize {
     }
 }
 
-/// A key of the map that the path leads to.
+/// A key for the map at this path.
 pub(super) fn key(dice: &mut Dice, path: &[String]) -> String {
     let name = path.last().map_or("", String::as_str);
     let pool: &[&str] = match name {
@@ -34,7 +33,7 @@ pub(super) fn key(dice: &mut Dice, path: &[String]) -> String {
     dice.one(pool).to_owned()
 }
 
-/// A text for the field that the path leads to.
+/// A text for the field at this path.
 pub(super) fn text(dice: &mut Dice, path: &[String]) -> String {
     let name = path.last().map_or("", String::as_str);
     let around = path.iter().rev().nth(1).map_or("", String::as_str);
@@ -106,7 +105,7 @@ pub(super) fn text(dice: &mut Dice, path: &[String]) -> String {
     dice.one(pool).to_owned()
 }
 
-/// A whole number for the field that the path leads to.
+/// An integer for the field at this path.
 pub(super) fn integer(dice: &mut Dice, path: &[String]) -> i64 {
     let name = path.last().map_or("", String::as_str);
     if dice.percent(8) {

@@ -94,22 +94,22 @@ impl Fleet {
             },
             by_cluster(
                 "rutter_cluster_synced",
-                "Whether everything of another cluster was read once",
+                "Whether all kinds of a remote cluster have been read",
                 &|member| flag(member.report().synced),
             ),
             by_cluster(
                 "rutter_cluster_late",
-                "Whether another cluster did not answer in time at its start",
+                "Whether a remote cluster did not respond in time at startup",
                 &|member| flag(member.status() == "timeout"),
             ),
             by_cluster(
                 "rutter_cluster_objects",
-                "Objects read from another cluster",
+                "Objects read from a remote cluster",
                 &|member| member.report().objects as f64,
             ),
             by_cluster(
                 "rutter_cluster_failing",
-                "Kinds that cannot be read from another cluster now",
+                "Kinds of a remote cluster that cannot be read at the moment",
                 &|member| {
                     let report = member.report();
                     (report.failing.len() + report.denied.len()) as f64
@@ -117,7 +117,7 @@ impl Fleet {
             ),
             Gauge::one(
                 "rutter_cluster_secrets_wrong",
-                "Secrets of other clusters with which something is wrong",
+                "Secrets for remote clusters with errors",
                 self.refused.len() as f64,
             ),
         ]
