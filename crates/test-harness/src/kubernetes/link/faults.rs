@@ -140,7 +140,7 @@ fn expired() -> Vec<u8> {
 fn answer(code: u16, fields: &str, body: &str) -> Vec<u8> {
     let length = body.len();
     let head = format!(
-        "HTTP/1.1 {code} FaultPlan\r\ncontent-type: application/json\r\n{fields}content-length: {length}\r\nconnection: close\r\n\r\n"
+        "HTTP/1.1 {code} Fault\r\ncontent-type: application/json\r\n{fields}content-length: {length}\r\nconnection: close\r\n\r\n"
     );
     [head.as_bytes(), body.as_bytes()].concat()
 }
