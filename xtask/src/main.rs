@@ -4,6 +4,7 @@ mod layers;
 mod lint;
 mod run;
 mod size;
+mod spelling;
 mod tasks;
 mod words;
 
@@ -18,7 +19,7 @@ usage: cargo xtask TASK
   test --node …    the same, after installing the packages that tests with pods need, if it is root that asks
   lint             formatting, clippy without warnings, layers, sizes, words, licences if cargo-deny is there
   size             print the size table and check its limits
-  words            check the documentation and module comments against the word list
+  words [--accept] check phrases and spelling of the documentation and of module comments; --accept adds new words
   layers           check that dependencies point down and that the middle does no I/O
   docs             write the generated pages of docs/
   cluster up [--node] | down | status   a real Kubernetes on this machine, for you to use
@@ -36,7 +37,7 @@ fn main() -> ExitCode {
         Some("lint") => lint::lint(),
         Some("layers") => layers::check(),
         Some("size") => size::check(),
-        Some("words") => words::check(),
+        Some("words") => words::check(rest),
         Some("docs") => tasks::docs(),
         Some("cluster") => return tasks::cluster(rest),
         Some("bench") => tasks::bench(rest),

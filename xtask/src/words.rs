@@ -1,12 +1,13 @@
-//! Phrases that documentation and module comments must not use, each with the term to use instead.
+//! Phrases that documentation and module comments must not use, each with the term to use instead; and their spelling.
 
 use std::fs;
 use std::path::PathBuf;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 
 use crate::lint::rust_files;
 use crate::run::root;
+use crate::spelling::Spelling;
 
 /// Phrases in lower case, and their replacements.
 const REPLACED: &[(&str, &str)] = &[
@@ -25,14 +26,22 @@ const REPLACED: &[(&str, &str)] = &[
 /// Words that must not open a heading comment.
 const OPENERS: &[&str] = &["Of ", "Who ", "Whom ", "Whose ", "Those ", "By what ", "That which "];
 
-/// Checks the Markdown pages and the `//!` comments of the crates.
-/// Fails with the file, line and phrase of each match.
-/// Names every file, line and phrase that was found.
-pub(crate) fn check() -> Result<()> {
+/// Checks the Markdown pages and the `//!` comments of the crates. With `--accept`, accepts all words that they have.
+///
+/// # Errors
+/// Names every file, line and phrase or word that was found.
+pub(crate) fn check(arguments: &[String]) -> Result<()> {
+    let accept = match arguments {
+        [] => false,
+        [flag] if flag == "--accept" => true,
+        _ => bail!("`words` takes nothing but --accept"),
+    };
     let mut found = Vec::new();
+    let mut spelling = Spelling::read()?;
     for page in pages()? {
         let text = fs::read_to_string(&page).with_context(|| page.display().to_string())?;
         collect(&name(&page), text.lines().enumerate(), &mut found);
+        spelling.check(&name(&page), text.lines().enumerate());
     }
     for file in rust_files(&root().join("crates"))? {
         let text = fs::read_to_string(&file).with_context(|| file.display().to_string())?;
@@ -40,8 +49,10 @@ pub(crate) fn check() -> Result<()> {
             .lines()
             .enumerate()
             .filter_map(|(at, line)| Some((at, line.strip_prefix("//! ")?)));
-        collect(&name(&file), comments, &mut found);
+        collect(&name(&file), comments.clone(), &mut found);
+        spelling.check(&name(&file), comments);
     }
+    spelling.finish(accept)?;
     ensure!(
         found.is_empty(),
         "{} phrases to replace:\n{}",

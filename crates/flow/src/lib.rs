@@ -120,6 +120,6 @@ pub use graph::CellId;
 pub use members::Members;
 pub use reads::Reads;
 pub use relation::{Index, Input, Key, Relation, Row, Rule};
-pub use schema::{Builder, Kind};
+pub use schema::{Builder, Kind, OrderError};
 pub use stats::{Footprint, RelationStats, Stats};
 pub use why::{Why, WhyState};

@@ -1,6 +1,7 @@
 //! The relations of an engine, their order, and the builder that registers them.
 
 use std::any::TypeId;
+use std::fmt;
 use std::sync::Arc;
 
 use rustc_hash::FxHashMap;
@@ -52,6 +53,27 @@ pub(crate) struct Schema {
     pub(crate) threads: usize,
     pub(crate) parallel_from: usize,
 }
+
+/// A relation reads another one that is not registered before it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct OrderError {
+    /// The name of the relation that reads.
+    pub reader: String,
+    /// The name of the relation that it reads.
+    pub read: String,
+}
+
+impl fmt::Display for OrderError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{} reads {}, which is not registered before it",
+            self.reader, self.read
+        )
+    }
+}
+
+impl std::error::Error for OrderError {}
 
 /// Registers the relations of an engine. The order matters: a relation may read only those registered before it, and is
 /// settled after them.
@@ -124,6 +146,27 @@ impl Builder {
     pub fn parallel_from(&mut self, cells: usize) -> &mut Self {
         self.schema.parallel_from = cells;
         self
+    }
+
+    /// Checks that these relations can read each other, given as (reader, read). Unknown readers are ignored.
+    ///
+    /// Without this check, a wrong order of registration shows at the first read, as a panic of the rule.
+    ///
+    /// # Errors
+    /// A reader was registered before a relation that it reads, or that relation is not registered.
+    pub fn check_order<'a>(&self, reads: impl IntoIterator<Item = (&'a str, &'a str)>) -> Result<(), OrderError> {
+        let position = |name: &str| self.schema.relations.iter().position(|relation| relation.name == name);
+        for (reader, read) in reads {
+            if let Some(at) = position(reader)
+                && position(read).is_none_or(|read| read >= at)
+            {
+                return Err(OrderError {
+                    reader: reader.to_owned(),
+                    read: read.to_owned(),
+                });
+            }
+        }
+        Ok(())
     }
 
     /// Builds the engine, without any rows.

@@ -1,5 +1,7 @@
 //! Statistics and memory use of an engine.
 
+use std::collections::BTreeSet;
+
 use crate::engine::Engine;
 use crate::schema::Kind;
 
@@ -102,6 +104,21 @@ impl Engine {
             epoch: self.epoch,
             relations: relations.collect(),
         }
+    }
+
+    /// The relations that read each other, as (reader, read), by a pass over all edges. A relation that enumerates the keys
+    /// of another one reads it, too.
+    pub fn relation_reads(&self) -> BTreeSet<(&'static str, &'static str)> {
+        let (graph, relations) = (&self.core.graph, &self.core.schema.relations);
+        let mut pairs = BTreeSet::new();
+        for (reader, info) in relations.iter().enumerate() {
+            let reads = graph
+                .cells_of(reader)
+                .flat_map(|cell| graph.node(cell).reads.as_slice());
+            let read = reads.map(|cell| graph.as_key_set(*cell).unwrap_or_else(|| graph.relation(*cell)));
+            pairs.extend(read.chain(info.base).map(|read| (info.name, relations[read].name)));
+        }
+        pairs
     }
 
     /// Counts the bytes that the engine uses, by a pass over all cells. Forks count what they share.

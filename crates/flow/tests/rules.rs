@@ -302,3 +302,28 @@ fn engines_can_be_sent_and_shared() {
     check::<flow::Batch>();
     check::<flow::Delta>();
 }
+
+#[test]
+fn a_wrong_order_of_registration_is_found_before_the_first_read() {
+    let mut builder = Engine::builder();
+    builder.input::<Number>().world::<Left, Number>();
+    assert_eq!(builder.check_order([("left", "number"), ("unknown", "right")]), Ok(()));
+    let error = builder.check_order([("left", "right")]).unwrap_err();
+    assert_eq!(error.to_string(), "left reads right, which is not registered before it");
+    assert!(builder.check_order([("number", "left")]).is_err());
+}
+
+#[test]
+fn relations_that_read_each_other_are_reported() {
+    let mut engine = diamond();
+    put::<Number>(&mut engine, 1, 12);
+    let reads: Vec<_> = engine.relation_reads().into_iter().collect();
+    let expected = [
+        ("join", "left"),
+        ("join", "right"),
+        ("last", "join"),
+        ("left", "number"),
+        ("right", "number"),
+    ];
+    assert_eq!(reads, expected);
+}

@@ -124,7 +124,9 @@ pub struct Overridden {
 #[derive(Clone, Copy)]
 pub(crate) struct Operations {
     /// The label of the table.
-    pub(crate) name: &'static str,
+    name: &'static str,
+    /// The label of the sources of its objects.
+    ranks: &'static str,
     pub(crate) put: fn(&mut Batch, Rank, AnyObject),
     pub(crate) remove: fn(&mut Batch, Rank, &ObjectKey),
     remove_others: fn(&Engine, &mut Batch, (Rank, &str), &ChangeSet),
@@ -136,6 +138,7 @@ impl Operations {
     pub(crate) fn of<T: Table>() -> Operations {
         Operations {
             name: T::NAME,
+            ranks: T::RANKS,
             put: |batch, rank, object| {
                 let key = T::Key::of(&object.key());
                 if let Some(row) = T::row(object) {
@@ -230,7 +233,11 @@ pub fn newly_overridden(engine: &Engine, delta: &Delta) -> Vec<Overridden> {
 
 /// Whether a relation only selects the objects in effect, and derives nothing from them.
 pub fn is_table(relation: &str) -> bool {
-    relation == SelectedNamespaces::NAME || crate::inputs::TABLES.iter().any(|table| table().name == relation)
+    [SelectedNamespaces::NAME, Mesh::NAME].contains(&relation)
+        || crate::inputs::TABLES
+            .iter()
+            .map(|table| table())
+            .any(|table| table.name == relation || table.ranks == relation)
 }
 
 impl TableKey for () {

@@ -38,6 +38,12 @@ use registry::GatewayNames;
 use registry::inputs::{Mesh, MeshDefaults, MeshSettings, Proxies, ProxyToken};
 use traffic::serving::ServedTypes;
 
+/// The relations that read each other, as (reader, read), as far as the scenario tests show. The tests write the file.
+pub fn known_reads() -> impl Iterator<Item = (&'static str, &'static str)> {
+    let lines = include_str!("reads.txt").lines();
+    lines.filter_map(|line| line.split_once(" <- "))
+}
+
 /// The derived configuration. It has one writer; rows are shared and immutable.
 pub struct World {
     engine: Engine,
@@ -57,7 +63,7 @@ impl World {
     /// A world that also has these rules and serves these types.
     ///
     /// # Panics
-    /// The registered types are inconsistent.
+    /// The registered types are inconsistent, or a rule is registered before a relation that it reads.
     pub fn with(
         settings: MeshSettings,
         threads: usize,
@@ -73,6 +79,9 @@ impl World {
         envoy::register_types(&mut served);
         envoy_filter::register_types(&mut served);
         more(&mut builder, &mut served);
+        if let Err(error) = builder.check_order(known_reads()) {
+            panic!("{error}");
+        }
         builder.threads(threads);
         let mut engine = builder.build();
         let types = served.types(&engine);

@@ -1,7 +1,7 @@
 //! Plays a scenario.
 
 use envoy::types;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::path::Path;
 use std::sync::Arc;
@@ -19,14 +19,16 @@ use crate::judge::Evidence;
 use crate::project::project;
 use crate::state::{Client, Holdings, json};
 
-/// Plays the scenario in a file and compares its answers, or rewrites them.
+/// Plays the scenario in a file and compares its answers, or rewrites them. Adds the relations that read each other.
 ///
 /// # Errors
 /// The differences, with the line of the heading; or the reason why a step cannot be played.
-pub fn file(path: &Path, bless: bool) -> Result<()> {
+pub fn file(path: &Path, bless: bool, reads: &mut BTreeSet<(&'static str, &'static str)>) -> Result<()> {
     let text = std::fs::read_to_string(path)?;
     let mut sections = crate::format::parse(&text)?;
-    let wrong = play(&mut Player::new(None), &mut sections, bless)?;
+    let mut player = Player::new(None);
+    let wrong = play(&mut player, &mut sections, bless)?;
+    reads.append(&mut player.reads);
     if bless {
         let printed = crate::format::print(&sections);
         if printed != text {
@@ -70,7 +72,7 @@ pub fn collect(path: &Path) -> Result<Evidence> {
     let sections = crate::format::parse(&std::fs::read_to_string(path)?)?;
     let mut player = Player::new(None);
     let mut evidence = Evidence::default();
-    let mut others = std::collections::BTreeSet::new();
+    let mut others = BTreeSet::new();
     for section in &sections {
         // gRPC clients are not Envoys.
         if let Step::Proxy(name) = &section.step
@@ -119,6 +121,8 @@ struct Player<'h> {
     diagnostics: String,
     /// The conflicts of watched objects, as reported by commits.
     watched: BTreeMap<ObjectKey, Conflicts>,
+    /// The relations that read each other, as (reader, read).
+    reads: BTreeSet<(&'static str, &'static str)>,
 }
 
 impl<'h> Player<'h> {
@@ -131,6 +135,7 @@ impl<'h> Player<'h> {
             settings: mesh(MeshConfig::default()),
             changed: String::new(),
             runs: Vec::new(),
+            reads: BTreeSet::new(),
             diagnostics: String::new(),
             watched: BTreeMap::new(),
         }
@@ -163,6 +168,7 @@ impl<'h> Player<'h> {
         self.world
             .check()
             .map_err(|m| anyhow!("incremental and recomputed differ: {m}"))?;
+        self.reads.extend(self.world.engine().relation_reads());
         Ok(None)
     }
 
