@@ -6,7 +6,7 @@
 //! ```
 //!
 //! A type implements [`ServedType`] and is added with [`ServedTypes::register`]. Its relations are part of the
-//! implementation, so that none can be forgotten: everything that serving opens, and every change that it is told of, goes
+//! implementation, so that none can be forgotten: everything that serving opens, and every change that it receives, goes
 //! through the relations that are registered here.
 
 use std::collections::BTreeMap;
