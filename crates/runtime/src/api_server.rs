@@ -42,9 +42,7 @@ impl ApiServer {
     /// Starts the source that reads the store and follows it.
     pub(super) async fn follow(&mut self, changes: ChangeSender) -> Result<()> {
         let follower = Follower::start(Arc::clone(&self.store), changes).await;
-        let follower = follower.context("the store was closed")?;
-        tracing::debug!(tasks = follower.tasks(), "following the store");
-        self.follower = Some(follower);
+        self.follower = Some(follower.context("the store was closed")?);
         Ok(())
     }
 

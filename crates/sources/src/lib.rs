@@ -25,6 +25,7 @@ pub mod names;
 mod reader;
 pub mod selection;
 mod sender;
+pub mod stored;
 pub mod xds;
 
 pub use sender::{ChangeSender, Closed, SourceChange};

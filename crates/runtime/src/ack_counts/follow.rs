@@ -6,25 +6,17 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use status::read_shard;
-use store::cache::{Cache, Event, Options};
-use store::{Store, Stored};
+use store::follow::{Event, Follower};
+use store::{Key, Store, Stored};
 use tokio::time::{Instant, sleep_until};
 
 use super::{ALIVE, Counter, GONE, ReplicaUpdate, key, remove, resource};
 
 /// Follows the counts of other replicas until the world thread or the store ends.
 pub(super) async fn run(store: &Arc<dyn Store>, identity: &Arc<str>, counter: &impl Counter) {
-    let options = Options {
-        types: Some(vec![resource()]),
-        ..Options::default()
-    };
-    let cache = Cache::start(Arc::clone(store), options);
-    if !cache.synced().await {
-        return;
-    }
-    let mut subscription = cache.subscribe(&resource());
+    let mut events = Follower::new(Arc::clone(store), vec![resource()]);
     let mut reader = Reader {
-        cache,
+        objects: BTreeMap::new(),
         identity,
         seen: BTreeMap::new(),
         counter,
@@ -32,7 +24,7 @@ pub(super) async fn run(store: &Arc<dyn Store>, identity: &Arc<str>, counter: &i
     loop {
         let next = reader.seen.values().min().map(|at| *at + GONE);
         let going_on = tokio::select! {
-            event = subscription.next() => match event {
+            event = events.next() => match event {
                 Some(event) => reader.take(store, event).await,
                 None => false,
             },
@@ -45,7 +37,8 @@ pub(super) async fn run(store: &Arc<dyn Store>, identity: &Arc<str>, counter: &i
 }
 
 struct Reader<'a, C> {
-    cache: Cache,
+    /// The objects of all replicas.
+    objects: BTreeMap<Key, Stored>,
     identity: &'a Arc<str>,
     /// The other replicas, with the time of each one's last write.
     seen: BTreeMap<Arc<str>, Instant>,
@@ -54,19 +47,36 @@ struct Reader<'a, C> {
 
 impl<C: Counter> Reader<'_, C> {
     async fn take(&mut self, store: &Arc<dyn Store>, event: Event) -> bool {
-        match event {
-            Event::Added(object) | Event::Modified { now: object, .. } => self.there(&object).await,
-            Event::Deleted(object) => self.gone(store, &object).await,
-            Event::Restart => {
-                // Existing objects are reported again; deleted ones are not.
-                for replica in self.seen.keys() {
-                    if !self.counter.apply(ReplicaUpdate::Removed(replica.clone())).await {
-                        return false;
-                    }
-                }
-                true
+        let changes: Vec<(Key, Option<Stored>)> = match event {
+            Event::Changed(changes) => {
+                let now = changes.iter().map(|change| (change.key.clone(), change.after.clone()));
+                now.collect()
+            }
+            Event::Listed(objects) => {
+                let listed: BTreeMap<Key, Stored> = objects.into_iter().map(|o| (o.key.clone(), o)).collect();
+                let gone = self.objects.keys().filter(|key| !listed.contains_key(*key));
+                let gone: Vec<Key> = gone.cloned().collect();
+                let now = listed.into_iter().map(|(key, object)| (key, Some(object)));
+                gone.into_iter().map(|key| (key, None)).chain(now).collect()
+            }
+        };
+        // All changes are known before the first one is handled: a deleted object may be back.
+        for (key, now) in &changes {
+            match now {
+                Some(object) => drop(self.objects.insert(key.clone(), object.clone())),
+                None => drop(self.objects.remove(key)),
             }
         }
+        for (key, now) in changes {
+            let going_on = match now {
+                Some(object) => self.there(&object).await,
+                None => self.gone(store, &key).await,
+            };
+            if !going_on {
+                return false;
+            }
+        }
+        true
     }
 
     async fn there(&mut self, object: &Stored) -> bool {
@@ -78,9 +88,9 @@ impl<C: Counter> Reader<'_, C> {
             return self.tell(object).await;
         }
         // The replica is new, or was evicted too early.
-        let all = self.cache.list(&resource());
-        for object in all.iter().filter(|object| object.key.namespace == *replica) {
-            if !self.tell(object).await {
+        let all = self.objects.values().filter(|object| object.key.namespace == *replica);
+        for object in all.cloned().collect::<Vec<_>>() {
+            if !self.tell(&object).await {
                 return false;
             }
         }
@@ -97,11 +107,11 @@ impl<C: Counter> Reader<'_, C> {
         self.counter.apply(said).await
     }
 
-    async fn gone(&mut self, store: &Arc<dyn Store>, object: &Stored) -> bool {
-        let replica = &object.key.namespace;
-        if &*object.key.name == ALIVE {
+    async fn gone(&mut self, store: &Arc<dyn Store>, object: &Key) -> bool {
+        let replica = &object.namespace;
+        if &*object.name == ALIVE {
             let known = self.seen.remove(replica).is_some();
-            if self.cache.get(&key(replica, ALIVE)).is_some() {
+            if self.objects.contains_key(&key(replica, ALIVE)) {
                 // The replica is back; its new objects follow.
                 return self.counter.apply(ReplicaUpdate::Removed(replica.clone())).await;
             }
@@ -112,7 +122,7 @@ impl<C: Counter> Reader<'_, C> {
         }
         let said = ReplicaUpdate::Reported {
             replica: replica.clone(),
-            shard: object.key.name.clone(),
+            shard: object.name.clone(),
             shares: BTreeMap::new(),
         };
         self.counter.apply(said).await

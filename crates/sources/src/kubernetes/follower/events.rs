@@ -28,7 +28,7 @@ impl Follower {
                 slot.table.begin();
             }
             Event::Applied(raw) => slot.table.upsert(raw, &mut context),
-            Event::Deleted(raw) => slot.table.delete(&raw, &context),
+            Event::Deleted(raw) => slot.table.delete(&raw.namespace, &raw.name, context.cluster),
             Event::Listed => {
                 slot.table.listed();
                 slot.progress.listed(&slot.name);
