@@ -9,7 +9,7 @@ use config::MeshConfig;
 use serde_json::{Value, json};
 
 use crate::namespaces::Namespaces;
-use crate::{Body, Controller, Driver, Ledger, Origin, Target, Watched, Write, id};
+use crate::{Body, Controller, Driver, Ledger, Origin, Resource, Target, Watched, Write, id};
 
 /// The name of the ConfigMaps.
 pub const CONFIG_MAP: &str = "istio-ca-root-cert";
@@ -148,15 +148,7 @@ impl Controller for RootCertificates {
 }
 
 fn target(namespace: &str) -> Target {
-    Target {
-        group: "",
-        version: "v1",
-        kind: "ConfigMap",
-        plural: "configmaps",
-        subresource: "",
-        namespace: namespace.into(),
-        name: CONFIG_MAP.into(),
-    }
+    Target::new(Resource::CONFIG_MAP, namespace, CONFIG_MAP)
 }
 
 /// The Secrets that may hold the certificate authority of the mesh.
@@ -227,14 +219,10 @@ impl RootDriver {
 
 impl Driver for RootDriver {
     fn watched(&self) -> Vec<Watched> {
-        let secret = |name: &str| {
-            Watched::all("", "Secret", "secrets")
-                .within(&self.namespace)
-                .named(name)
-        };
+        let secret = |name: &str| Watched::all(Resource::SECRET).within(&self.namespace).named(name);
         vec![
-            Watched::all("", "Namespace", "namespaces"),
-            Watched::all("", "ConfigMap", "configmaps").named(CONFIG_MAP),
+            Watched::all(Resource::NAMESPACE),
+            Watched::all(Resource::CONFIG_MAP).named(CONFIG_MAP),
             // An operator creates the first beside the control plane; the second is created in the configuration cluster.
             secret(SECRETS[0]).of(Origin::Own),
             secret(SECRETS[1]).of(Origin::Home),
@@ -265,8 +253,8 @@ impl Driver for RootDriver {
         names.iter().for_each(|name| self.select(name));
     }
 
-    fn restart(&mut self) {
-        self.machine.restart();
+    fn machine(&mut self) -> &mut dyn Controller {
+        &mut self.machine
     }
 
     fn plan(&mut self) -> Vec<Write> {

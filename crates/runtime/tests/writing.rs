@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use config::{Kind, ObjectKey, Timestamp};
 use controllers::{Controller as _, RootCertificates, Write};
-use runtime::leadership::{Always, Lease, Lock, Objects, Options, Outcome, Stats, Writer};
+use runtime::leadership::{Always, Lease, Lock, Options, Outcome, Stats, Writer};
 use status::{Condition, Counts, Intent, Proxies, Status, Truth};
 use tokio::sync::{mpsc, watch};
 use tokio::time::sleep;
@@ -52,7 +52,7 @@ struct Home {
     most: Arc<AtomicUsize>,
 }
 
-impl Writer for Home {
+impl Writer<Intent> for Home {
     async fn write(&self, intent: &Intent) -> Outcome {
         let busy = self.busy.fetch_add(1, Ordering::SeqCst) + 1;
         self.most.fetch_max(busy, Ordering::SeqCst);
@@ -244,7 +244,7 @@ impl Drop for Leaves {
     }
 }
 
-impl Writer for Stuck {
+impl Writer<Intent> for Stuck {
     async fn write(&self, _: &Intent) -> Outcome {
         self.begun.fetch_add(1, Ordering::SeqCst);
         let _leaves = Leaves(Arc::clone(&self.ended));
@@ -314,7 +314,7 @@ struct Maps {
     answers: Arc<Mutex<Vec<Outcome>>>,
 }
 
-impl Objects for Maps {
+impl Writer<Write> for Maps {
     async fn write(&self, write: &Write) -> Outcome {
         sleep(Duration::from_millis(10)).await;
         self.written.lock().unwrap().push(write.target.namespace.to_string());
@@ -346,7 +346,7 @@ async fn what_a_controller_plans_is_written_again_until_it_is_or_is_refused() {
         ..Options::new("a")
     };
     let (led, mut leads) = watch::channel(false);
-    let task = tokio::spawn(runtime::leadership::control(
+    let task = tokio::spawn(runtime::leadership::run(
         receiver,
         maps.clone(),
         Always,

@@ -47,7 +47,7 @@ impl StatusWriter {
     }
 }
 
-impl Writer for StatusWriter {
+impl Writer<Intent> for StatusWriter {
     async fn write(&self, intent: &Intent) -> Outcome {
         let Some(definition) = definition(&intent.key) else {
             return Outcome::Gone;

@@ -15,18 +15,18 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use ::controllers::{Resource, Watched};
 use config::ChangeSet;
-use controllers::Watched;
 use kube::Client;
 use server::ServingStatus;
 use sources::Closed;
 use sources::clusters::{Connection, LABEL, Secrets, Step};
-use sources::kubernetes::Report;
+use sources::kubernetes::{Report, Seen};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use super::controllers::watching::{self, Seen};
+use super::controllers;
 use member::{Member, Running};
 use sources::ChangeSender;
 
@@ -102,19 +102,10 @@ pub(super) async fn run(client: Client, options: Options, listeners: Listeners, 
 
 /// Tells of the Secrets that name clusters.
 fn watch_secrets(client: Client, namespace: &str, events: &mpsc::Sender<Event>, tasks: &mut JoinSet<()>) {
-    let secrets = Watched::all("", "Secret", "secrets")
+    let secrets = Watched::all(Resource::SECRET)
         .within(namespace)
         .labelled(&format!("{LABEL}=true"));
-    let (seen, mut told) = mpsc::channel(QUEUE);
-    tasks.spawn(watching::follow(client, secrets, 0, seen));
-    let events = events.clone();
-    tasks.spawn(async move {
-        while let Some((_, seen)) = told.recv().await {
-            if events.send(Event::Secret(seen)).await.is_err() {
-                return;
-            }
-        }
-    });
+    tasks.spawn(controllers::follow(client, secrets, events.clone(), Event::Secret));
 }
 
 /// The clusters.

@@ -1,6 +1,6 @@
 //! Writes of controllers, done through the Kubernetes API.
 
-use crate::leadership::{Objects, Outcome};
+use crate::leadership::{Outcome, Writer};
 use controllers::{Body, Target, Write};
 use http::{Request, StatusCode, header};
 use kube::Client;
@@ -25,7 +25,7 @@ impl ObjectWriter {
     }
 }
 
-impl Objects for ObjectWriter {
+impl Writer<Write> for ObjectWriter {
     async fn write(&self, write: &Write) -> Outcome {
         // What this replica read last is what it writes over: a write that comes late overwrites nobody.
         let version = match self.version(write).await {
@@ -110,10 +110,10 @@ fn outcome(write: &Write, status: StatusCode, message: String) -> Outcome {
 /// The path of an object, or of a subresource of it.
 fn path(target: &Target, subresource: &str) -> String {
     let mut path = answer::object_path(
-        target.group,
-        &target.api_version(),
+        target.resource.group,
+        &target.resource.api_version(),
         &target.namespace,
-        target.plural,
+        target.resource.plural,
         &target.name,
     );
     if !subresource.is_empty() {
@@ -163,8 +163,8 @@ fn request(write: &Write, version: Option<&str>) -> http::Result<Request<Bytes>>
 /// The fields with what says which object they are of.
 fn whole(fields: &Value, target: &Target) -> Value {
     let mut object = fields.clone();
-    object["apiVersion"] = target.api_version().into();
-    object["kind"] = target.kind.into();
+    object["apiVersion"] = target.resource.api_version().into();
+    object["kind"] = target.resource.kind.into();
     object["metadata"]["name"] = (*target.name).into();
     if !target.namespace.is_empty() {
         object["metadata"]["namespace"] = (*target.namespace).into();
@@ -181,19 +181,17 @@ fn with_uid(mut object: Value, write: &Write) -> Value {
 
 #[cfg(test)]
 mod tests {
+    use controllers::Resource;
+
     use super::*;
 
     fn write(body: Body, uid: &str) -> Write {
         Write {
-            target: Target {
-                group: "networking.k8s.io",
-                version: "v1",
-                kind: "Ingress",
-                plural: "ingresses",
-                subresource: "status",
-                namespace: "shop".into(),
-                name: "web".into(),
-            },
+            target: Target::status(
+                Resource::new("networking.k8s.io", "v1", "Ingress", "ingresses"),
+                "shop",
+                "web",
+            ),
             uid: uid.into(),
             body,
         }
