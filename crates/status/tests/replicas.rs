@@ -12,7 +12,7 @@ use config::Observed;
 use config::{ObjectKey, Timestamp};
 use proptest::prelude::*;
 use serde_json::{Value, json};
-use status::{Counts, Elapsed, Nack, Now, Planner, Proxies, ReplicaCounts, Settings, Shards, read_shard};
+use status::{Counts, Elapsed, Nack, Now, Planner, Proxies, ReplicaCounts, Settings, Shares, read_name, stored_name};
 
 use support::{key, subject};
 
@@ -28,7 +28,6 @@ fn running(count: usize) -> Counts {
 struct Replica {
     planner: Planner,
     counts: BTreeMap<ObjectKey, Counts>,
-    shards: Shards,
     name: Arc<str>,
 }
 
@@ -39,7 +38,6 @@ impl Replica {
         Replica {
             planner,
             counts: BTreeMap::new(),
-            shards: Shards::default(),
             name: name.into(),
         }
     }
@@ -66,16 +64,17 @@ impl Replica {
 
     /// Tells a leader what changed, in the form that it is stored in. Gives how many parts that were.
     fn tell(&mut self, leader: &mut Replica, now: &mut Elapsed) -> usize {
-        self.shards.take(self.planner.shares(false));
-        let changed = self.shards.changed();
-        let parts = changed.len();
-        for (place, value) in changed {
-            // What is stored is text.
-            let text = value.map_or_else(|| "{}".to_owned(), |value| value.to_string());
-            let shares = read_shard(&serde_json::from_str(&text).unwrap());
-            let shard = Arc::from(place.to_string());
-            leader.planner.replica_reported(&self.name, &shard, shares, *now);
-            self.shards.wrote(place);
+        let shares = self.planner.shares(false);
+        let parts = shares.len();
+        // What is stored is text.
+        let stored = |(key, share): (ObjectKey, Option<ReplicaCounts>)| {
+            let text = share.map(|share| share.to_json().to_string());
+            let read = text.map(|text| ReplicaCounts::from_json(&serde_json::from_str(&text).unwrap()).unwrap());
+            (read_name(&stored_name(&key)).unwrap(), read)
+        };
+        let shares: Shares = shares.into_iter().map(stored).collect();
+        if parts > 0 {
+            leader.planner.replica_reported(&self.name, shares, *now);
         }
         leader.settle(now);
         parts
@@ -158,7 +157,7 @@ fn all_is_well_is_not_said_before_others_had_time_to_tell() {
     let mut planner = Planner::new(Settings::default());
     let mut now = Elapsed::from_secs(100);
     planner.lead(true, now);
-    planner.replica_reported(&"b".into(), &"00".into(), BTreeMap::new(), now);
+    planner.replica_reported(&"b".into(), Vec::new(), now);
     let (wall, share) = (Timestamp::from_unix(1_800_000_000), |generation| ReplicaCounts {
         uid: "u1".into(),
         generation,
@@ -177,11 +176,11 @@ fn all_is_well_is_not_said_before_others_had_time_to_tell() {
     planner.saw(subject("x", 1), 1, now);
     assert_eq!(flush(&mut planner, now), [0_usize; 0]);
     now += Duration::from_millis(1_100);
-    planner.replica_reported(&"b".into(), &"00".into(), BTreeMap::from([(key("x"), share(1))]), now);
+    planner.replica_reported(&"b".into(), vec![(key("x"), Some(share(1)))], now);
     assert_eq!(flush(&mut planner, now), [3]);
 
     // No proxy of it needs it any more, which it does not say in so many words.
-    planner.replica_reported(&"b".into(), &"00".into(), BTreeMap::new(), now);
+    planner.replica_reported(&"b".into(), vec![(key("x"), None)], now);
     now += Duration::from_secs(20);
     planner.saw(subject("x", 2), 1, now);
     assert_eq!(flush(&mut planner, now), [0_usize; 0]);
@@ -225,8 +224,8 @@ fn news_of_others_are_written_no_more_often_than_ones_own() {
             generation: 1,
             counts,
         };
-        let shares = BTreeMap::from([(key("x"), share)]);
-        leader.planner.replica_reported(&"b".into(), &"00".into(), shares, now);
+        let shares = vec![(key("x"), Some(share))];
+        leader.planner.replica_reported(&"b".into(), shares, now);
         let asks = leader.planner.due(now);
         let counted = asks.into_iter().map(|ask| (ask.key, running(1)));
         let wall = Timestamp::from_unix(1_800_000_000);
@@ -237,13 +236,12 @@ fn news_of_others_are_written_no_more_often_than_ones_own() {
 }
 
 #[test]
-fn thousands_of_long_refusals_fit_into_what_stores_take() {
-    let mut shards = Shards::default();
+fn a_long_refusal_is_cut() {
     let nack = Nack {
         proxy: "p".repeat(300),
         kind: "RDS".into(),
-        resource: "r".repeat(2_048),
-        message: "m".repeat(2_048),
+        resource: "r".repeat(20_480),
+        message: "m".repeat(20_480),
     };
     let share = ReplicaCounts {
         uid: "0d9a7d3c-8f0e-4c43-8a3f-1f6a54f3a001".into(),
@@ -255,18 +253,9 @@ fn thousands_of_long_refusals_fit_into_what_stores_take() {
             ..Counts::default()
         },
     };
-    shards.take((0..40_000).map(|n| (key(&format!("object-{n}")), Some(share.clone()))));
-    let changed = shards.changed();
-    assert_eq!(changed.len(), status::SHARDS, "spread over all parts");
-    let sizes = changed
-        .iter()
-        .map(|(_, value)| value.as_ref().unwrap().to_string().len());
-    assert!(sizes.max().unwrap() < 3 * 512 * 1024);
-    let read: usize = changed
-        .iter()
-        .map(|(_, value)| read_shard(value.as_ref().unwrap()).len())
-        .sum();
-    assert_eq!(read, 40_000);
+    let read = ReplicaCounts::from_json(&share.to_json()).unwrap();
+    assert_eq!(read.counts.refused, 1);
+    assert!(read.to_json().to_string().len() < 5_000);
 }
 
 /// What a proxy does: nothing with the object, or runs it, refuses it, is silent.
@@ -315,12 +304,11 @@ fn any_json() -> impl Strategy<Value = Value> {
         any::<u64>().prop_map(Value::from),
         prop_oneof![Just("VirtualService"), Just("networking.istio.io"), Just("x")].prop_map(Value::from),
     ];
-    const NAMES: [&str; 11] = [
-        "shares",
-        "group",
-        "kind",
-        "namespace",
-        "name",
+    const NAMES: [&str; 10] = [
+        "counts",
+        "total",
+        "proxy",
+        "type",
         "uid",
         "generation",
         "running",
@@ -361,8 +349,8 @@ proptest! {
 
     #[test]
     fn whatever_is_stored_can_be_read(value in any_json()) {
-        let shares = json!({"shares": [value.clone()]});
-        for (_, share) in read_shard(&value).into_iter().chain(read_shard(&shares)) {
+        let share = json!({"uid": "u", "generation": 1, "counts": value.clone()});
+        for share in [ReplicaCounts::from_json(&value), ReplicaCounts::from_json(&share)].into_iter().flatten() {
             let counts = share.counts;
             prop_assert_eq!(counts.total, counts.running + counts.refused + counts.pending);
         }

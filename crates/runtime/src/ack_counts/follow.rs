@@ -5,7 +5,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use status::read_shard;
+use config::ObjectKey;
+use status::{ReplicaCounts, Shares, read_name};
 use store::follow::{Event, Follower};
 use store::{Key, Store, Stored};
 use tokio::time::{Instant, sleep_until};
@@ -67,65 +68,52 @@ impl<C: Counter> Reader<'_, C> {
                 None => drop(self.objects.remove(key)),
             }
         }
+        let mut reported: BTreeMap<Arc<str>, Shares> = BTreeMap::new();
         for (key, now) in changes {
-            let going_on = match now {
-                Some(object) => self.there(&object).await,
-                None => self.gone(store, &key).await,
-            };
-            if !going_on {
+            let replica = &key.namespace;
+            match now {
+                _ if replica == self.identity => {}
+                Some(object) => {
+                    let shares = match self.seen.insert(replica.clone(), Instant::now()) {
+                        Some(_) => share(&key, Some(&object)).into_iter().collect(),
+                        // The replica is new, or was evicted too early.
+                        None => self.all_of(replica),
+                    };
+                    reported.entry(replica.clone()).or_default().extend(shares);
+                }
+                None if &*key.name == ALIVE => {
+                    reported.remove(replica);
+                    if !self.ended(store, replica).await {
+                        return false;
+                    }
+                }
+                None if self.seen.contains_key(replica) => {
+                    reported.entry(replica.clone()).or_default().extend(share(&key, None));
+                }
+                None => {}
+            }
+        }
+        for (replica, shares) in reported {
+            if !self.counter.apply(ReplicaUpdate::Reported { replica, shares }).await {
                 return false;
             }
         }
         true
     }
 
-    async fn there(&mut self, object: &Stored) -> bool {
-        let replica = &object.key.namespace;
-        if replica == self.identity {
-            return true;
-        }
-        if self.seen.insert(replica.clone(), Instant::now()).is_some() {
-            return self.tell(object).await;
-        }
-        // The replica is new, or was evicted too early.
-        let all = self.objects.values().filter(|object| object.key.namespace == *replica);
-        for object in all.cloned().collect::<Vec<_>>() {
-            if !self.tell(&object).await {
-                return false;
-            }
-        }
-        true
+    fn all_of(&self, replica: &Arc<str>) -> Shares {
+        let all = self.objects.iter().filter(|(key, _)| key.namespace == *replica);
+        all.filter_map(|(key, object)| share(key, Some(object))).collect()
     }
 
-    /// Reports an object. The heartbeat counts as an empty shard, so that a replica without counts is known too.
-    async fn tell(&mut self, object: &Stored) -> bool {
-        let said = ReplicaUpdate::Reported {
-            replica: object.key.namespace.clone(),
-            shard: object.key.name.clone(),
-            shares: read_shard(&object.value()),
-        };
-        self.counter.apply(said).await
-    }
-
-    async fn gone(&mut self, store: &Arc<dyn Store>, object: &Key) -> bool {
-        let replica = &object.namespace;
-        if &*object.name == ALIVE {
-            let known = self.seen.remove(replica).is_some();
-            if self.objects.contains_key(&key(replica, ALIVE)) {
-                // The replica is back; its new objects follow.
-                return self.counter.apply(ReplicaUpdate::Removed(replica.clone())).await;
-            }
-            return !known || self.evict(store, replica).await;
+    /// Handles the end of a heartbeat.
+    async fn ended(&mut self, store: &Arc<dyn Store>, replica: &Arc<str>) -> bool {
+        let known = self.seen.remove(replica).is_some();
+        if self.objects.contains_key(&key(replica, ALIVE)) {
+            // The replica is back; its new objects follow.
+            return self.counter.apply(ReplicaUpdate::Removed(replica.clone())).await;
         }
-        if !self.seen.contains_key(replica) {
-            return true;
-        }
-        let said = ReplicaUpdate::Reported {
-            replica: replica.clone(),
-            shard: object.name.clone(),
-            shares: BTreeMap::new(),
-        };
-        self.counter.apply(said).await
+        !known || self.evict(store, replica).await
     }
 
     /// Evicts replicas without a recent heartbeat.
@@ -151,6 +139,12 @@ impl<C: Counter> Reader<'_, C> {
         }
         self.counter.apply(ReplicaUpdate::Removed(replica.clone())).await
     }
+}
+
+/// The counts that an object of the store has; `None` for other objects, such as heartbeats.
+fn share(key: &Key, object: Option<&Stored>) -> Option<(ObjectKey, Option<ReplicaCounts>)> {
+    let counts = object.map(|object| ReplicaCounts::from_json(&object.value()));
+    Some((read_name(&key.name)?, counts.flatten()))
 }
 
 async fn until(at: Option<Instant>) {

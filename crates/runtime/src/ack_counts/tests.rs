@@ -2,8 +2,8 @@
 
 use std::sync::Mutex;
 
-use config::Kind;
-use status::Counts;
+use config::{Kind, ObjectKey};
+use status::{Counts, ReplicaCounts};
 use store::memory::Memory;
 use store::{Limits, Revision};
 use tokio::sync::{Notify, mpsc};
@@ -20,12 +20,12 @@ const LONG: Duration = Duration::from_secs(600);
 struct Fake {
     news: Arc<Notify>,
     /// What changed and was not asked for yet; and all of it.
-    counted: Mutex<(Changes, Changes)>,
+    counted: Mutex<(Shares, Shares)>,
     heard: mpsc::UnboundedSender<ReplicaUpdate>,
 }
 
 impl Counter for Fake {
-    async fn shares(&self, anew: bool) -> Option<Changes> {
+    async fn shares(&self, anew: bool) -> Option<Shares> {
         let mut counted = self.counted.lock().unwrap_or_else(|error| panic!("{error}"));
         let news = counted.0.drain(..).collect();
         Some(if anew { counted.1.clone() } else { news })
@@ -93,9 +93,11 @@ async fn next(hears: &mut mpsc::UnboundedReceiver<ReplicaUpdate>) -> String {
     loop {
         let said = timeout(LONG, hears.recv()).await;
         match said.unwrap_or_else(|error| panic!("{error}")) {
-            Some(ReplicaUpdate::Reported { replica, shares, .. }) if !shares.is_empty() => {
-                let one =
-                    |(key, share): (&ObjectKey, &ReplicaCounts)| format!(" {}={}", key.name, share.counts.running);
+            Some(ReplicaUpdate::Reported { replica, shares }) if shares.iter().any(|(_, share)| share.is_some()) => {
+                let one = |(key, share): &(ObjectKey, Option<ReplicaCounts>)| {
+                    let running = share.as_ref().map_or(0, |share| share.counts.running);
+                    format!(" {}={running}", key.name)
+                };
                 return format!("{replica}:{}", shares.iter().map(one).collect::<String>());
             }
             Some(ReplicaUpdate::Reported { .. }) => {}
