@@ -9,8 +9,6 @@ use serde_json::{Value, json};
 
 use crate::kubernetes::answer;
 
-/// No refusal that is read is larger: it is told in the log.
-const LARGEST_ANSWER: usize = 4 << 20;
 /// How only the metadata of an object is asked for.
 const METADATA: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1";
 
@@ -32,27 +30,11 @@ impl Writer<Write> for ObjectWriter {
             Ok(version) => version,
             Err(outcome) => return outcome,
         };
-        let request = match request(write, version.as_deref()) {
-            Ok(request) => request,
-            Err(error) => return Outcome::Refused(error.to_string()),
-        };
-        let response = match self.client.send(request).await {
-            Ok(response) => response,
-            Err(error) => return Outcome::Retry(error.to_string()),
-        };
-        let status = response.status();
-        if status.is_success() {
-            return Outcome::Written;
+        match answer::ask(&self.client, request(write, version.as_deref())).await {
+            Ok((status, _)) if status.is_success() => Outcome::Written,
+            Ok((status, answer)) => outcome(write, status, answer::message(&answer)),
+            Err(outcome) => outcome,
         }
-        let headers = response.headers().clone();
-        let message = match response.into_body().collect_bytes().await {
-            Ok(bytes) if bytes.len() <= LARGEST_ANSWER => {
-                answer::message(&serde_json::from_slice(&bytes).unwrap_or_default()).to_owned()
-            }
-            _ => String::new(),
-        };
-        answer::wait_as_asked(status, &headers).await;
-        outcome(write, status, message)
     }
 }
 
@@ -62,22 +44,13 @@ impl ObjectWriter {
         let Body::Apply { create, .. } = &write.body else {
             return Ok(None);
         };
-        let request = Request::get(path(&write.target, ""))
-            .header(header::ACCEPT, METADATA)
-            .body(Bytes::empty())
-            .map_err(|error| Outcome::Refused(error.to_string()))?;
-        let response = self.client.send(request).await;
-        let response = response.map_err(|error| Outcome::Retry(error.to_string()))?;
-        let status = response.status();
-        match status {
-            StatusCode::NOT_FOUND if *create => return Ok(None),
-            StatusCode::NOT_FOUND => return Err(Outcome::Gone),
-            status if !status.is_success() => return Err(Outcome::Retry(status.to_string())),
-            _ => {}
-        }
-        let bytes = response.into_body().collect_bytes().await;
-        let bytes = bytes.map_err(|error| Outcome::Retry(error.to_string()))?;
-        let found: Value = serde_json::from_slice(&bytes).map_err(|error| Outcome::Retry(error.to_string()))?;
+        let request = Request::get(path(&write.target, "")).header(header::ACCEPT, METADATA);
+        let found = match answer::ask(&self.client, request.body(Bytes::empty())).await? {
+            (StatusCode::NOT_FOUND, _) if *create => return Ok(None),
+            (StatusCode::NOT_FOUND, _) => return Err(Outcome::Gone),
+            (status, answer) if !status.is_success() => return Err(answer::refused(status, &answer)),
+            (_, found) => found,
+        };
         let meta = &found["metadata"];
         if !write.uid.is_empty() && meta["uid"] != *write.uid {
             return Err(Outcome::Gone);
@@ -87,7 +60,7 @@ impl ObjectWriter {
 }
 
 /// What an answer other than success means.
-fn outcome(write: &Write, status: StatusCode, message: String) -> Outcome {
+fn outcome(write: &Write, status: StatusCode, message: &str) -> Outcome {
     let told = format!("{status}: {message}");
     match status {
         // The object or its namespace is gone or going.
@@ -234,9 +207,8 @@ mod tests {
             },
             "u",
         );
-        let told = |write: &Write, status: u16, message: &str| {
-            outcome(write, StatusCode::from_u16(status).unwrap(), message.to_owned())
-        };
+        let told =
+            |write: &Write, status: u16, message: &str| outcome(write, StatusCode::from_u16(status).unwrap(), message);
         assert_eq!(told(&merge, 409, ""), Outcome::Stale);
         assert!(matches!(told(&apply("u"), 409, ""), Outcome::Retry(_)));
         assert_eq!(told(&apply(""), 404, ""), Outcome::Gone);
