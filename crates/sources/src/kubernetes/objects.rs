@@ -41,20 +41,31 @@ pub async fn objects<E>(
     let (sender, mut batches) = mpsc::channel(QUEUE);
     let watching = watch::run(resource, (), sender, RecoverySignal::default());
     let telling = async move {
-        let mut known = Known::default();
+        let (mut known, mut failing) = (Known::default(), false);
         while let Some(((), batch)) = batches.recv().await {
-            for mut seen in batch.into_iter().flat_map(|event| known.seen(event)) {
-                match &mut seen {
-                    // Items of a list have no type fields.
-                    Seen::There(object) => {
+            for item in batch.into_iter().flat_map(|event| known.take(event)) {
+                failing &= !matches!(item, Item::Listed | Item::Recovered);
+                let seen = match item {
+                    Item::Applied(raw) => {
+                        let mut object = raw.value;
+                        // Items of a list have no type fields.
                         object["apiVersion"] = api_version.into();
                         object["kind"] = kind.into();
+                        Seen::There(object)
                     }
-                    Seen::Failing { why, .. } => {
-                        tracing::warn!(why, kind, "cannot read the objects of a kind, will retry")
+                    Item::Deleted(namespace, name) => {
+                        Seen::Gone(json!({"metadata": {"namespace": &*namespace, "name": &*name}}))
                     }
-                    Seen::Gone(_) | Seen::Everything => {}
-                }
+                    Item::Listed => Seen::Everything,
+                    // An expired watch lists again at once.
+                    Item::Failed(error) if !failing && !matches!(error, RequestError::Expired(_)) => {
+                        failing = true;
+                        let (why, denied) = (error.to_string(), matches!(error, RequestError::Denied(_)));
+                        tracing::warn!(why, kind, "cannot read the objects of a kind, will retry");
+                        Seen::Failing { why, denied }
+                    }
+                    Item::Failed(_) | Item::Recovered => continue,
+                };
                 if events.send(wrap(seen)).await.is_err() {
                     return;
                 }
@@ -64,56 +75,57 @@ pub async fn objects<E>(
     tokio::join!(watching, telling);
 }
 
-/// Namespace and name.
-type Name = (Arc<str>, Arc<str>);
+/// An event in which objects that are missing from a new list are deleted.
+pub(super) enum Item {
+    Applied(Raw),
+    /// Namespace and name.
+    Deleted(Arc<str>, Arc<str>),
+    Listed,
+    Failed(RequestError),
+    Recovered,
+}
 
 /// The names of the existing objects.
 #[derive(Default)]
-struct Known {
-    names: BTreeSet<Name>,
-    /// The names before the current list.
-    before: BTreeSet<Name>,
-    failing: bool,
+pub(super) struct Known {
+    names: BTreeSet<(Arc<str>, Arc<str>)>,
+    /// The names before the current list; `None` if there is none.
+    before: Option<BTreeSet<(Arc<str>, Arc<str>)>>,
 }
 
 impl Known {
-    fn seen(&mut self, event: watch::Event) -> Vec<Seen> {
+    pub(super) fn is_empty(&self) -> bool {
+        self.names.is_empty()
+    }
+
+    /// Whether a list is incomplete.
+    pub(super) fn is_listing(&self) -> bool {
+        self.before.is_some()
+    }
+
+    pub(super) fn take(&mut self, event: watch::Event) -> Vec<Item> {
         let name = |raw: &Raw| (raw.namespace.clone(), raw.name.clone());
-        match event {
+        vec![match event {
             watch::Event::Listing => {
-                self.before.append(&mut self.names);
-                Vec::new()
+                self.before.get_or_insert_default().append(&mut self.names);
+                return Vec::new();
             }
             watch::Event::Applied(raw) => {
                 self.names.insert(name(&raw));
-                vec![Seen::There(raw.value)]
+                Item::Applied(raw)
             }
             watch::Event::Deleted(raw) => {
                 self.names.remove(&name(&raw));
-                vec![Seen::Gone(raw.value)]
+                Item::Deleted(raw.namespace, raw.name)
             }
             watch::Event::Listed => {
-                self.failing = false;
-                let gone = std::mem::take(&mut self.before).into_iter();
-                let gone = gone.filter(|name| !self.names.contains(name)).map(|(namespace, name)| {
-                    Seen::Gone(json!({"metadata": {"namespace": &*namespace, "name": &*name}}))
-                });
-                gone.chain([Seen::Everything]).collect()
+                let gone = self.before.take().unwrap_or_default().into_iter();
+                let gone = gone.filter(|name| !self.names.contains(name));
+                let gone = gone.map(|(namespace, name)| Item::Deleted(namespace, name));
+                return gone.chain([Item::Listed]).collect();
             }
-            // Listed again at once.
-            watch::Event::Failed(RequestError::Expired(_)) => Vec::new(),
-            watch::Event::Failed(error) => {
-                let denied = matches!(error, RequestError::Denied(_));
-                let why = error.to_string();
-                match std::mem::replace(&mut self.failing, true) {
-                    true => Vec::new(),
-                    false => vec![Seen::Failing { why, denied }],
-                }
-            }
-            watch::Event::Recovered => {
-                self.failing = false;
-                Vec::new()
-            }
-        }
+            watch::Event::Failed(error) => Item::Failed(error),
+            watch::Event::Recovered => Item::Recovered,
+        }]
     }
 }
