@@ -84,11 +84,6 @@ impl RootCertificates {
         }
     }
 
-    /// Whether root certificates are known.
-    pub fn has_root(&self) -> bool {
-        self.root.is_some()
-    }
-
     /// Records whether a namespace exists, is selected and is not being deleted.
     pub fn namespace(&mut self, name: &str, there: bool) {
         if there && !LEFT_OUT.contains(&name) {
@@ -334,6 +329,6 @@ mod tests {
             &json!({"metadata": {"name": "istio-ca-secret"}, "data": {"ca-cert.pem": "AAAA"}}),
             true,
         );
-        assert!(matches!(driver.logged, Logged::Wrong(_)) && driver.machine.has_root());
+        assert!(matches!(driver.logged, Logged::Wrong(_)) && driver.machine.root.is_some());
     }
 }

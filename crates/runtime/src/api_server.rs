@@ -62,7 +62,7 @@ impl ApiServer {
                 leads.send_replace(leading);
             }
         };
-        let identity = identity();
+        let identity = identity(&hostname());
         let (options, stats) = (crate::leadership::Options::new(identity.as_str()), Arc::default());
         let writer = store_status::StatusWriter(self.api.clone());
         self.statuses = Some(match store_backend::chosen(settings) {
@@ -96,10 +96,10 @@ impl ApiServer {
     }
 }
 
-/// The identity of this process in the lease: the host name and a UUID. A process ID would not be unique, since two containers
+/// The identity of this process in the lease: a name and a UUID. A process ID would not be unique, since two containers
 /// may share it, and a restarted process must not mistake the lease of its predecessor for its own.
-fn identity() -> String {
-    format!("{}_{}", hostname(), uuid::Uuid::new_v4())
+pub(super) fn identity(name: &str) -> String {
+    format!("{name}_{}", uuid::Uuid::new_v4())
 }
 
 /// The host name.

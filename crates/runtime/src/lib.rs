@@ -78,7 +78,7 @@ async fn serve(settings: &Settings, threads: usize) -> Result<()> {
     };
     let defaults = mesh_settings(settings, MeshConfig::default());
     let pilot = start_world(settings, mesh_settings(settings, mesh.clone()), threads)?;
-    let configuration = Configuration::new();
+    let configuration = Configuration::default();
     let server = Server::start_with(options(settings), pilot.clone(), Some(configuration.clone()))
         .await
         .map_err(addressed)?;

@@ -23,11 +23,12 @@ use tokio::sync::watch;
 pub(crate) use stream::{Service, wants};
 
 /// The configuration that other control planes may read. Cheap to clone.
-#[derive(Clone)]
+#[derive(Clone, Default)]
 pub struct Configuration {
     shared: Arc<Shared>,
 }
 
+#[derive(Default)]
 struct Shared {
     kinds: Mutex<BTreeMap<Kind, Held>>,
     /// Moves whenever something changed.
@@ -61,23 +62,7 @@ struct Answer {
     generation: u64,
 }
 
-impl Default for Configuration {
-    fn default() -> Configuration {
-        Configuration::new()
-    }
-}
-
 impl Configuration {
-    /// Nothing yet.
-    pub fn new() -> Configuration {
-        Configuration {
-            shared: Arc::new(Shared {
-                kinds: Mutex::new(BTreeMap::new()),
-                changed: watch::Sender::new(()),
-            }),
-        }
-    }
-
     /// Takes in a change of the sources. Core kinds are left out: this form carries a `spec` only; and so is what was read
     /// from other clusters, for it has no place for their names.
     pub fn apply(&self, change: &ChangeSet) {

@@ -138,23 +138,6 @@ impl WorldHandle {
         self.send(Message::Commit(batch, observed)).await
     }
 
-    /// Commits a batch from a thread that may block.
-    ///
-    /// # Errors
-    /// The thread has ended.
-    pub fn commit_blocking(&self, batch: Batch) -> Result<(), Closed> {
-        self.commit_observed_blocking(batch, Observations::new())
-    }
-
-    /// As [`WorldHandle::commit_observed`], from a thread that may block.
-    ///
-    /// # Errors
-    /// The thread has ended.
-    pub fn commit_observed_blocking(&self, batch: Batch, observed: Observations) -> Result<(), Closed> {
-        let message = Message::Commit(batch, observed);
-        self.messages.blocking_send(message).map_err(|_| Closed)
-    }
-
     /// The hostnames that derivation needs the addresses of, after everything that was committed before. They are told
     /// with [`Batch::set_addresses`].
     ///

@@ -25,7 +25,7 @@ fn begin(sources: &[Source], patience: Duration) -> (Vec<ChangeSender>, watch::R
     let pilot = WorldHandle::start(World::new(defaults.clone(), 1), Limits::default(), Duration::ZERO).unwrap();
     let options = Options {
         pilot,
-        configuration: Configuration::new(),
+        configuration: Configuration::default(),
         defaults,
         patience,
         mesh: watch::Sender::default(),

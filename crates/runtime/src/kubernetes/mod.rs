@@ -157,11 +157,10 @@ impl Cluster {
 
 /// What this replica calls itself in leases: the pod's name, and something that no other process ever had.
 fn identity(settings: &Settings) -> String {
-    let name = match settings.pod_name.as_str() {
-        "" => super::api_server::hostname(),
-        name => name.to_owned(),
-    };
-    format!("{name}_{}", uuid::Uuid::new_v4())
+    match settings.pod_name.as_str() {
+        "" => super::api_server::identity(&super::api_server::hostname()),
+        name => super::api_server::identity(name),
+    }
 }
 
 /// What is read, as the settings want it.

@@ -20,7 +20,7 @@ use config::ChangeSet;
 use kube::Client;
 use server::ServingStatus;
 use sources::Closed;
-use sources::clusters::{Connection, LABEL, Secrets, Step};
+use sources::clusters::{LABEL, Secrets, Step};
 use sources::kubernetes::{Report, Seen};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
@@ -59,7 +59,7 @@ pub(super) type Ways = BTreeMap<Arc<str>, Way>;
 pub(super) struct Way {
     /// Tells it from others of the same cluster.
     pub(super) number: u64,
-    pub(super) connection: Connection,
+    pub(super) client: Client,
 }
 
 /// Something that happened.
@@ -114,7 +114,7 @@ struct Fleet {
     listeners: Listeners,
     home: watch::Receiver<Report>,
     events: mpsc::Sender<Event>,
-    secrets: Secrets<Connection>,
+    secrets: Secrets<Client>,
     /// Whether the Secrets were listed once; and why they cannot be read, where they cannot.
     listed: bool,
     trouble: Option<String>,
@@ -227,7 +227,7 @@ impl Fleet {
         Ok(())
     }
 
-    fn start(&mut self, cluster: Arc<str>, secret: Arc<str>, way: Connection) {
+    fn start(&mut self, cluster: Arc<str>, secret: Arc<str>, way: Client) {
         self.generation += 1;
         let had = self.members.get(&cluster);
         let knows =
@@ -240,7 +240,7 @@ impl Fleet {
         );
         let way = Way {
             number: self.generation,
-            connection: way,
+            client: way,
         };
         self.listeners
             .ways

@@ -30,7 +30,6 @@ pub(super) struct KindWatch {
 pub(super) struct AuxiliaryWatch {
     pub(super) progress: Progress,
     pub(super) known: Known,
-    pub(super) task: Option<AbortHandle>,
 }
 
 impl KindWatch {
