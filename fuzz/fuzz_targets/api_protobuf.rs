@@ -1,6 +1,7 @@
-//! Bodies in Kubernetes' protobuf → objects. Nothing may panic or hang, and what is read keeps to the limits.
+//! Decodes request bodies in Kubernetes' protobuf. Nothing may panic or hang, and decoded objects respect the limits.
 //!
-//! The first byte chooses a kind around whose envelope the rest is put; with the last choices the rest is the whole body.
+//! The first byte chooses a kind, in whose envelope the rest is wrapped; for values beyond the kinds, the rest is the
+//! whole body.
 
 #![no_main]
 
@@ -48,8 +49,8 @@ fuzz_target!(|bytes: &[u8]| {
     }
     let limits = Limits { nodes: 200, ..Limits::default() };
     match decode(&body, MEDIA, &limits) {
-        // The object, its kind and version, and maps and lists around what was counted.
+        // The additions are the object, its kind and version; the factor covers maps and lists around counted nodes.
         Ok(decoded) => assert!(nodes(&decoded.object) <= 2 * limits.nodes + 3),
-        Err(error) => assert!(error.to_string().len() < 4096, "a reason is for people to read"),
+        Err(error) => assert!(error.to_string().len() < 4096, "the error is too long"),
     }
 });

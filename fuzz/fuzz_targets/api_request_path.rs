@@ -1,5 +1,5 @@
-//! A request line's method, path and query → what the request is about. Nothing may panic; what is refused has a status of
-//! a client's error and a text, and what names objects names them by parts that no path can be made of.
+//! Parses the method, path and query of a request. Nothing may panic. Errors have a 4xx status and a message, and the
+//! parts of an object's name cannot form another path.
 
 #![no_main]
 
@@ -33,7 +33,7 @@ fuzz_target!(|input: (u8, &str)| {
         Err(failure) => {
             assert!((400..500).contains(&failure.code), "{failure:?}");
             assert_eq!(failure.status()["code"], failure.code);
-            assert!(failure.message.len() < 1024, "a reason is for people to read");
+            assert!(failure.message.len() < 1024, "the error is too long");
         }
         Ok(Route::Objects(target, _)) => {
             let parts = [Some(target.group), Some(target.version), Some(target.plural), target.namespace, target.name];

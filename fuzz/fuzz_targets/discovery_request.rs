@@ -1,5 +1,5 @@
-//! Bytes of a stream → requests of both variants. Nothing may panic, what is read keeps to the limits, and what prost
-//! writes our reader reads alike.
+//! Decodes discovery requests of both variants. Nothing may panic, decoded requests respect the limits, and requests
+//! that prost encodes are decoded unchanged.
 
 #![no_main]
 

@@ -1,5 +1,5 @@
-//! Whatever somebody writes as an EnvoyFilter, and whatever bytes it is merged into: it is read or refused, and what it
-//! changes can be read again.
+//! Parses EnvoyFilters and applies them to arbitrary messages. Nothing may panic, and a modified message can be decoded
+//! again.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -26,7 +26,7 @@ fuzz_target!(|input: (&str, &[u8])| {
         let compiled: Vec<_> = filter.patches.into_iter().flatten().collect();
         let mut outcomes = Outcomes::default();
         for name in ["cluster.v3.Cluster", "listener.v3.Listener", "route.v3.RouteConfiguration"] {
-            let of = descriptor(&format!("envoy.config.{name}")).expect("it is described");
+            let of = descriptor(&format!("envoy.config.{name}")).expect("the message has a descriptor");
             let Ok(mut message) = DynamicMessage::decode(of.clone(), bytes) else {
                 continue;
             };
@@ -36,7 +36,7 @@ fuzz_target!(|input: (&str, &[u8])| {
                 _ => apply::route_configuration(&mut message, &compiled, &mut outcomes),
             }
             let again = DynamicMessage::decode(of, encode_dynamic(&message).as_slice());
-            assert!(again.is_ok(), "{name} cannot be read any more");
+            assert!(again.is_ok(), "{name} can no longer be decoded");
         }
     }
 });

@@ -1,12 +1,12 @@
-//! Bytes of a Secret that is said to be a kubeconfig → one that may be used, or why not. Nothing may panic or hang; what is not
-//! allowed is not in what is used; and a refusal repeats nothing of the text.
+//! Parses the bytes of a Secret as a kubeconfig. Nothing may panic or hang, disallowed fields have no effect, and
+//! errors contain no part of the text.
 
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
 use sources::clusters::{Allowed, Kubeconfig};
 
-/// A word that stands for a secret.
+/// A word that represents a secret.
 const TOKEN: &str = "s3cr3t-t0k3n-0123456789";
 
 fuzz_target!(|input: (&[u8], bool)| {
@@ -26,11 +26,11 @@ fuzz_target!(|input: (&[u8], bool)| {
     match Kubeconfig::read(bytes, Allowed::default()) {
         Ok(kubeconfig) => {
             let _ = kubeconfig.cluster();
-            assert_eq!(format!("{kubeconfig:?}"), "Kubeconfig", "it is shown");
+            assert_eq!(format!("{kubeconfig:?}"), "Kubeconfig", "Debug shows the contents");
         }
         Err(refusal) => {
-            let said = format!("{refusal:?}");
-            assert!(!said.contains(TOKEN), "a token is repeated: {said}");
+            let shown = format!("{refusal:?}");
+            assert!(!shown.contains(TOKEN), "the error contains the token: {shown}");
         }
     }
 });

@@ -1,4 +1,4 @@
-//! Bytes of a node message → a proxy or a reason. Nothing may panic, and what is taken keeps to the limits.
+//! Parses the bytes of a node message as a proxy. Nothing may panic, and parsed proxies respect the limits.
 
 #![no_main]
 
@@ -16,5 +16,5 @@ fuzz_target!(|bytes: &[u8]| match decode_node(xds::Bytes::copy_from_slice(bytes)
                 .all(|(name, value)| name.len() <= 1024 && value.len() <= 1024)
         );
     }
-    Err(error) => assert!(error.to_string().len() < 4096, "a reason is for people to read"),
+    Err(error) => assert!(error.to_string().len() < 4096, "the error is too long"),
 });

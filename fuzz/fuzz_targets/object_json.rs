@@ -1,5 +1,5 @@
-//! Documents of a file as JSON values, and each of them read as an object. Nothing may panic or hang; an object comes
-//! without errors or not at all, and reads back from what it says of itself.
+//! Parses documents as JSON values and as objects. Nothing may panic or hang. An object is returned only without
+//! errors, and can be parsed from its own JSON.
 
 #![no_main]
 
@@ -10,13 +10,13 @@ use serde_json::json;
 fuzz_target!(|bytes: &[u8]| {
     let options = ParseOptions { strict: bytes.len().is_multiple_of(2), ..ParseOptions::default() };
     let read = parse_yaml_json(bytes, "", &Limits::default());
-    for said in &read.errors {
-        let _ = said.to_string();
+    for diagnostic in &read.errors {
+        let _ = diagnostic.to_string();
     }
     for document in &read.documents {
         let once = read_object(&document.value, &options);
-        for said in &once.diagnostics {
-            let _ = said.to_string();
+        for diagnostic in &once.diagnostics {
+            let _ = diagnostic.to_string();
         }
         let Some(object) = once.object else {
             continue;

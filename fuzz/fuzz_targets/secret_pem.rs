@@ -1,5 +1,5 @@
-//! Bytes of a Secret's values → a certificate with its key, and authorities, or what is wrong with them. Nothing may panic
-//! or hang, and nothing that is shown of it may hold a value.
+//! Parses the values of a Secret as certificates and keys. Nothing may panic or hang, and neither errors nor `Debug`
+//! may show a value.
 
 #![no_main]
 
@@ -19,7 +19,7 @@ fuzz_target!(|values: (String, String, String)| {
         let AnyObject::Secret(secret) = object else { panic!("another kind") };
         let (pair, roots) = (secret.spec.pair(), secret.spec.roots());
         let broken = pair.is_some_and(|pair| pair.is_err()) || roots.is_some_and(|roots| roots.is_err());
-        assert!(!broken || !secret.spec.flaws().is_empty(), "a flaw is not told");
+        assert!(!broken || !secret.spec.flaws().is_empty(), "a flaw is not reported");
         let shown = format!("{secret:?}");
         assert!(second.len() < 16 || !shown.contains(&second), "a value is shown");
     }

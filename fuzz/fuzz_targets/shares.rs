@@ -1,5 +1,5 @@
-//! What another replica stored of its counts, which may be anything. Nothing may panic; numbers add up; what was read reads
-//! back the same.
+//! Reads arbitrary stored counts of another replica. Nothing may panic, totals match their parts, and counts survive a
+//! round trip.
 
 #![no_main]
 

@@ -1,5 +1,4 @@
-//! Texts from a query string → selectors and continue tokens. Nothing may panic, and what is read is written so that it
-//! is read alike.
+//! Parses selectors and continue tokens from a query string. Nothing may panic, and they survive a round trip.
 
 #![no_main]
 

@@ -1,5 +1,5 @@
-//! Bytes of a file → objects and diagnostics, and the objects validated again. Nothing may panic or hang, no object may
-//! be admitted that validation refuses, and the memory stays in proportion to the input.
+//! Parses the bytes of a file and validates the objects. Nothing may panic or hang, no object may be returned that
+//! validation rejects, and memory must be proportional to the input.
 
 #![no_main]
 

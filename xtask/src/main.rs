@@ -1,4 +1,4 @@
-//! The project's task runner: `cargo xtask TASK`. There is no other; CI runs it, too.
+//! The project's task runner: `cargo xtask TASK`. CI runs the same tasks.
 
 mod layers;
 mod lint;

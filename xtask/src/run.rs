@@ -1,11 +1,10 @@
-//! Running commands, with a line that says which.
+//! Runs commands and prints each one.
 
 use std::path::PathBuf;
 use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 
-/// The root of the workspace.
 pub(crate) fn root() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR"))
         .parent()
@@ -13,19 +12,19 @@ pub(crate) fn root() -> PathBuf {
         .unwrap_or_default()
 }
 
-/// A cargo command in the workspace's root: the cargo that runs this task.
+/// A cargo command in the root of the workspace, with the cargo that runs this task.
 pub(crate) fn cargo(arguments: &[&str]) -> Command {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command.args(arguments).current_dir(root());
     command
 }
 
-/// Says what is about to happen.
+/// Prints a progress line.
 pub(crate) fn say(line: &str) {
     eprintln!("==> {line}");
 }
 
-/// Runs the command and fails if it does.
+/// Runs a command. Fails if the command fails.
 pub(crate) fn run(command: &mut Command) -> Result<()> {
     let shown = shown(command);
     say(&shown);
@@ -36,7 +35,7 @@ pub(crate) fn run(command: &mut Command) -> Result<()> {
     Ok(())
 }
 
-/// Runs the command quietly and returns what it wrote to standard output.
+/// Runs a command without printing it and returns its standard output.
 pub(crate) fn output(command: &mut Command) -> Result<Vec<u8>> {
     let shown = shown(command);
     let output = command.output().with_context(|| format!("cannot run `{shown}`"))?;

@@ -1,4 +1,4 @@
-//! The tasks that are a few commands each.
+//! Tasks that consist of a few commands.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -9,7 +9,7 @@ use anyhow::{Context, Result, bail, ensure};
 use crate::layers;
 use crate::run::{cargo, output, root, run, say, works};
 
-/// Gets the real parts; with `--node`, also what a node needs of this machine.
+/// Installs the real test parts; with `--node`, also the packages that a node needs.
 pub(crate) fn setup(arguments: &[String]) -> Result<()> {
     let node = match arguments {
         [] => false,
@@ -27,8 +27,8 @@ pub(crate) fn setup(arguments: &[String]) -> Result<()> {
     kubernetes.done()
 }
 
-/// Runs every test; or, with arguments, `cargo test` with them. With `--node` before them what a node needs is installed
-/// first, if that can be.
+/// Runs all tests or, with arguments, `cargo test` with them. A leading `--node` installs the packages that a node
+/// needs first, if possible.
 pub(crate) fn test(arguments: &[String]) -> Result<()> {
     let node = arguments.first().is_some_and(|argument| argument == "--node");
     let arguments = &arguments[usize::from(node)..];
@@ -42,11 +42,11 @@ pub(crate) fn test(arguments: &[String]) -> Result<()> {
     let kubernetes = Kubernetes::begin();
     fetched()?;
     layers::check()?;
-    // Compile everything first, so that a mistake in the last crate is not found after minutes of tests. The selection is
-    // the same both times: cargo would build the dependencies again for the features of another one.
+    // Compiles everything first, so that a compile error in the last crate is not found after minutes of tests. The
+    // selection is the same both times, because another set of features would rebuild the dependencies.
     run(&mut cargo(&["test", "--workspace", "--no-run"]))?;
     kubernetes.done()?;
-    // All of them, whatever fails: one failure must not hide those behind it.
+    // A failing test must not hide later failures.
     let mut tests = cargo(&["test", "--workspace", "--no-fail-fast"]);
     tests.env("RUTTER_BIN", built("rutter")?);
     run(tests.env("RUTTER_DEMO_BIN", built("rutter-demo")?))?;
@@ -54,7 +54,7 @@ pub(crate) fn test(arguments: &[String]) -> Result<()> {
     Ok(())
 }
 
-/// Starts, ends or shows the cluster for people.
+/// Starts, stops or shows the interactive cluster.
 pub(crate) fn cluster(arguments: &[String]) -> ExitCode {
     let mut command = cargo(&[
         "run",
@@ -67,7 +67,7 @@ pub(crate) fn cluster(arguments: &[String]) -> ExitCode {
         "cluster",
         "--",
     ]);
-    // It has said what is wrong; its status is this one's.
+    // The command has reported its error; its exit status is passed on.
     match command.args(arguments).status().map(|status| status.code()) {
         Ok(Some(0)) => ExitCode::SUCCESS,
         Ok(Some(2)) => ExitCode::from(2),
@@ -75,7 +75,7 @@ pub(crate) fn cluster(arguments: &[String]) -> ExitCode {
     }
 }
 
-/// The parts that are there in seconds.
+/// Installs the parts that take seconds.
 fn fetched() -> Result<()> {
     test_harness::envoy(&mut say).context("setup: Envoy")?;
     test_harness::etcd::program(&mut say).context("setup: etcd")?;
@@ -83,7 +83,7 @@ fn fetched() -> Result<()> {
     Ok(())
 }
 
-/// The build of Kubernetes, which takes minutes the first time, beside everything else.
+/// The build of Kubernetes on another thread, since it takes minutes the first time.
 struct Kubernetes(JoinHandle<Result<()>>);
 
 impl Kubernetes {
@@ -103,7 +103,7 @@ impl Kubernetes {
     }
 }
 
-/// A program that building the tests has built, too. Naming it saves the end-to-end tests from building it.
+/// The path of a program that the test build produced. Passing it to the end-to-end tests saves them from building it.
 fn built(name: &str) -> Result<PathBuf> {
     let metadata = output(&mut cargo(&["metadata", "--no-deps", "--format-version=1"]))?;
     let metadata: serde_json::Value = serde_json::from_slice(&metadata).context("cargo metadata is not JSON")?;
@@ -123,12 +123,11 @@ pub(crate) fn docs() -> Result<()> {
     Ok(())
 }
 
-/// Runs a benchmark.
 pub(crate) fn bench(arguments: &[String]) -> Result<()> {
     match arguments.first().map(String::as_str) {
         Some("flow") => run(cargo(&["bench", "--package", "flow"]).args(&arguments[1..])),
         Some(program @ ("load" | "api")) => {
-            // The load tools start the release build of `rutter` that stands beside them.
+            // The load tools start the release build of `rutter` in their own directory.
             run(&mut cargo(&[
                 "build",
                 "--release",
@@ -153,7 +152,7 @@ pub(crate) fn bench(arguments: &[String]) -> Result<()> {
     }
 }
 
-/// Lists the fuzz targets, or runs one for a while.
+/// Lists the fuzz targets, or runs one for a limited time.
 pub(crate) fn fuzz(arguments: &[String]) -> Result<()> {
     if !works(&mut cargo(&["fuzz", "--version"])) {
         bail!("cargo-fuzz is missing: `cargo install cargo-fuzz`, and a nightly toolchain");

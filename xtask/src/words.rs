@@ -8,7 +8,7 @@ use anyhow::{Context, Result, ensure};
 use crate::lint::rust_files;
 use crate::run::root;
 
-/// A phrase, in lower case, and its replacement.
+/// Phrases in lower case, and their replacements.
 const REPLACED: &[(&str, &str)] = &[
     ("of whom", "say what the item is"),
     ("by whom", "name the actor"),
@@ -22,12 +22,11 @@ const REPLACED: &[(&str, &str)] = &[
     ("who runs it", "acknowledged"),
     ("that which", "what"),
 ];
-/// A heading comment must not open with one of these words.
+/// Words that must not open a heading comment.
 const OPENERS: &[&str] = &["Of ", "Who ", "Whom ", "Whose ", "Those ", "By what ", "That which "];
 
 /// Checks the Markdown pages and the `//!` comments of the crates.
-///
-/// # Errors
+/// Fails with the file, line and phrase of each match.
 /// Names every file, line and phrase that was found.
 pub(crate) fn check() -> Result<()> {
     let mut found = Vec::new();
@@ -73,7 +72,8 @@ fn name(path: &std::path::Path) -> String {
     path.strip_prefix(root()).unwrap_or(path).display().to_string()
 }
 
-/// The hand-written Markdown files at the top and below `docs`; a changelog entry may quote an old name.
+/// The hand-written Markdown files at the top level and below `docs`. The changelog is exempt, since it may quote old
+/// names.
 fn pages() -> Result<Vec<PathBuf>> {
     let mut pages = Vec::new();
     let mut open = vec![root().join("docs")];

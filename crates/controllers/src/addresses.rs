@@ -1,8 +1,9 @@
-//! Virtual addresses for hosts of ServiceEntries that have none, so that connections to them can be told apart.
+//! Assigns virtual addresses to hosts of ServiceEntries without addresses, so that TCP connections to them can be
+//! distinguished.
 //!
-//! Each host gets an address of both families. Where the search begins follows from the host's name, so that a host gets
-//! the same address again as long as no other one has it; who has one keeps it. Where two entries have the same address,
-//! the older one keeps it.
+//! Each host gets an address of both families. The search starts at a hash of the host's name, so that a host gets the
+//! same address again unless another one holds it. A host keeps the address that it has. If two entries have the same
+//! address, the older entry keeps it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -14,17 +15,17 @@ use serde_json::{Value, json};
 
 use crate::{Body, Controller, Driver, Ledger, Resource, Target, Watched, Write, id};
 
-/// The label by which an entry asks for no address.
+/// The label with which an entry opts out.
 const LABEL: &str = "networking.istio.io/enable-autoallocate-ip";
-/// Addresses that are tried for one host at most.
+/// The maximum number of addresses that are tried for one host.
 const TRIES: u32 = 1 << 16;
 
-/// Where addresses come from.
+/// The ranges of addresses.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Ranges {
-    /// The first address of the IPv4 range, and how long its prefix is.
+    /// The first address of the IPv4 range and the prefix length.
     pub v4: (Ipv4Addr, u8),
-    /// The same of the IPv6 range.
+    /// The first address of the IPv6 range and the prefix length.
     pub v6: (Ipv6Addr, u8),
 }
 
@@ -39,7 +40,7 @@ impl Default for Ranges {
 }
 
 impl Ranges {
-    /// How many hosts there is room for, and the address at a place from 1 of each family.
+    /// The IPv4 address at an index, which starts at 1.
     fn v4_at(&self, place: u32) -> IpAddr {
         IpAddr::V4((u32::from(self.v4.0) + place).into())
     }
@@ -48,7 +49,7 @@ impl Ranges {
         IpAddr::V6((u128::from(self.v6.0) + u128::from(place)).into())
     }
 
-    /// Places of a range of so many host bits: neither the first (the network's) nor the last one (the broadcast's).
+    /// The number of usable addresses with this many host bits: all but the first (network) and the last (broadcast).
     fn places(bits: u8) -> u32 {
         (1_u32 << bits.clamp(2, 30)) - 2
     }
@@ -78,27 +79,28 @@ pub struct Allocation {
     pub address: IpAddr,
 }
 
-/// A ServiceEntry, as far as it matters here.
+/// The relevant fields of a ServiceEntry.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Entry {
     /// `metadata.uid`.
     pub uid: Arc<str>,
     /// `metadata.creationTimestamp`.
     pub created: Option<Timestamp>,
-    /// The hosts that want addresses; none where the entry does not fit.
+    /// The hosts that need addresses; empty if the entry is not eligible.
     pub hosts: Vec<Arc<str>>,
     /// `status.addresses`.
     pub has: Vec<Allocation>,
 }
 
 impl Entry {
-    /// Reads an entry; `status` is its status as it is stored.
+    /// Reads an entry. `status` is its stored status.
     pub fn of(meta: &Meta, spec: &ServiceEntry, status: Option<&Value>) -> Entry {
         let refused = meta.labels.get(LABEL).is_some_and(|value| &**value == "false");
         let dynamic = spec.resolution == Resolution::DynamicDns;
         let fits = !refused && spec.addresses.is_empty() && spec.resolution != Resolution::None;
         let wild = |host: &Arc<str>| host.starts_with('*');
-        // One host without an address would make the others' useless: connections to it could not be told apart.
+        // If one host cannot get an address, addresses of the others are useless: its connections could have any
+        // destination.
         let hosts = match fits && (dynamic || !spec.hosts.iter().any(wild)) {
             true => spec.hosts.clone(),
             false => Vec::new(),
@@ -112,7 +114,7 @@ impl Entry {
     }
 }
 
-/// `status.addresses`; what is no address is left out.
+/// Reads `status.addresses`. Invalid addresses are skipped.
 fn allocations(status: &Value) -> Vec<Allocation> {
     let addresses = status["addresses"].as_array().into_iter().flatten();
     let one = |address: &Value| {
@@ -127,28 +129,28 @@ fn allocations(status: &Value) -> Vec<Allocation> {
 /// An entry's namespace and name.
 type Key = (Arc<str>, Arc<str>);
 
-/// Who comes first where two want the same: the older one, then by name.
+/// The precedence of entries that have the same address: by age, then by name.
 type Rank = (Option<Timestamp>, Key);
 
-/// Gives hosts addresses.
+/// Assigns addresses to hosts.
 #[derive(Default, Debug)]
 pub struct Addresses {
     ranges: Ranges,
     entries: BTreeMap<Key, Entry>,
-    /// What was decided for an entry and is not seen in its status yet.
+    /// Assignments that the entry's status does not show yet.
     decided: BTreeMap<Key, Vec<Allocation>>,
-    /// Who has, or was given, which address.
+    /// The entries that have, or were assigned, each address.
     holders: BTreeMap<IpAddr, BTreeSet<Key>>,
-    /// Entries for some of whose hosts there was no room.
+    /// Entries with hosts for which no address was free.
     starved: BTreeSet<Key>,
-    /// An address became free.
+    /// Whether an address became free.
     freed: bool,
     dirty: BTreeSet<Key>,
     ledger: Ledger,
 }
 
 impl Addresses {
-    /// Gives addresses of these ranges.
+    /// Creates a controller that assigns addresses of these ranges.
     pub fn new(ranges: Ranges) -> Addresses {
         Addresses {
             ranges,
@@ -156,7 +158,7 @@ impl Addresses {
         }
     }
 
-    /// An entry is so, or is gone.
+    /// Sets the state of an entry; `None` if it was deleted.
     pub fn entry(&mut self, namespace: &str, name: &str, entry: Option<Entry>) {
         let key: Key = (namespace.into(), name.into());
         if self.entries.get(&key) == entry.as_ref() {
@@ -181,7 +183,7 @@ impl Addresses {
         self.dirty.insert(key);
     }
 
-    /// Every address that an entry holds now.
+    /// The addresses that an entry holds.
     fn held(&self, key: &Key) -> Vec<IpAddr> {
         let has = self.entries.get(key).map(|entry| &entry.has);
         let decided = self.decided.get(key);
@@ -201,7 +203,7 @@ impl Addresses {
                 continue;
             };
             holders.remove(key);
-            // Who lost it to this one may have it now, but keeps what it was given instead.
+            // An entry that lost the address to this one keeps its new address, even though this one is free now.
             if holders.is_empty() {
                 self.holders.remove(&address);
                 self.freed = true;
@@ -213,7 +215,7 @@ impl Addresses {
         (self.entries.get(key).and_then(|entry| entry.created), key.clone())
     }
 
-    /// Whether nobody who comes before this entry holds the address.
+    /// Whether no entry with higher precedence holds the address.
     fn may_keep(&self, key: &Key, address: IpAddr) -> bool {
         let rank = self.rank(key);
         let others = self.holders.get(&address).into_iter().flatten();
@@ -223,7 +225,7 @@ impl Addresses {
                 .all(|other| self.rank(other) > rank)
     }
 
-    /// What an entry should have; none: what it has is right, or it is none of ours.
+    /// The addresses that an entry should have; `None` if it needs no change.
     fn decide(&self, key: &Key) -> Option<Vec<Allocation>> {
         let entry = self.entries.get(key)?;
         let mut decided: Vec<Allocation> = Vec::new();
@@ -252,7 +254,7 @@ impl Addresses {
         (!entry.hosts.is_empty() && has != wanted).then_some(decided)
     }
 
-    /// A free address, from the place on that the host's name tells.
+    /// Finds a free address, starting at the hash of the host's name.
     fn free(&self, key: &Key, host: &str, is_v4: bool, taken: &[Allocation]) -> Option<IpAddr> {
         let bits = match is_v4 {
             true => 32 - self.ranges.v4.1.min(32),
@@ -276,7 +278,7 @@ impl Addresses {
 
 impl Controller for Addresses {
     fn plan(&mut self) -> Vec<Write> {
-        // Who shares an address with one that changed may have to give it up.
+        // Entries that share an address with a changed one may lose it.
         let mut dirty = std::mem::take(&mut self.dirty);
         if std::mem::take(&mut self.freed) {
             dirty.append(&mut self.starved);
@@ -294,7 +296,7 @@ impl Controller for Addresses {
         ranked.sort();
         let mut writes = Vec::new();
         for (_, key) in ranked {
-            // What was decided and is under way stays decided.
+            // An assignment in flight is not changed.
             if self.decided.contains_key(&key) && self.ledger.given(&target(&key)).is_some() {
                 continue;
             }
@@ -337,7 +339,8 @@ impl Addresses {
             uid: self.entries.get(key)?.uid.clone(),
             body: Body::Apply {
                 fields: json!({"status": {"addresses": addresses}}),
-                // Not the manager of the object's other status: apply takes back what a manager does not name any more.
+                // A separate field manager: apply removes fields that a manager no longer names, such as the rest of
+                // the status.
                 manager: "rutter-addresses",
                 create: false,
             },
@@ -349,7 +352,7 @@ fn target((namespace, name): &Key) -> Target {
     Target::status(Resource::SERVICE_ENTRY, namespace, name)
 }
 
-/// FNV-1a, the same on every replica.
+/// The FNV-1a hash, equal on every replica.
 fn hash(texts: &[&str]) -> u32 {
     let bytes = texts.iter().flat_map(|text| text.bytes().chain([0]));
     bytes.fold(0x811c_9dc5, |hash, byte| {
@@ -361,7 +364,7 @@ fn hash(texts: &[&str]) -> u32 {
 pub struct AddressDriver(Addresses);
 
 impl AddressDriver {
-    /// A driver that has seen no objects yet.
+    /// Creates a driver without objects.
     pub fn new(ranges: Ranges) -> AddressDriver {
         AddressDriver(Addresses::new(ranges))
     }
@@ -376,7 +379,7 @@ impl Driver for AddressDriver {
         let (namespace, name) = id(object);
         let read = || match read_object(object, &ParseOptions::default()).object {
             Some(AnyObject::ServiceEntry(entry)) => Some(Entry::of(&entry.meta, &entry.spec, object.get("status"))),
-            // One that is not valid has no effect, and needs no address.
+            // An invalid entry has no effect and needs no address.
             _ => None,
         };
         self.0.entry(namespace, name, there.then(read).flatten());

@@ -96,7 +96,6 @@ pub(crate) fn id(object: &Value) -> (&str, &str) {
     (text("namespace"), text("name"))
 }
 
-/// The labels of an object.
 pub(crate) fn labels(object: &Value) -> StringMap {
     let labels = object["metadata"]["labels"].as_object().into_iter().flatten();
     labels

@@ -1,4 +1,4 @@
-//! Where Ingresses can be reached: the addresses of the ingress gateway, in the status of each Ingress that is served.
+//! Writes the addresses of the ingress gateway to the status of each Ingress that is served.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -15,46 +15,46 @@ use crate::{Body, Controller, Driver, Ledger, Resource, Target, Watched, Write, 
 /// The label of gateway pods.
 const LABEL: &str = "istio";
 
-/// An Ingress as it is.
+/// The observed state of an Ingress.
 #[derive(Clone, PartialEq, Debug)]
 pub struct SeenIngress {
     /// `metadata.uid`.
     pub uid: Arc<str>,
     /// `metadata.annotations`.
     pub annotations: StringMap,
-    /// What it says.
+    /// `spec`.
     pub spec: Ingress,
 }
 
-/// An Ingress's namespace and name.
+/// The namespace and name of an Ingress.
 type Key = (Arc<str>, Arc<str>);
 
-/// Tells Ingresses where they can be reached.
+/// Plans the statuses of Ingresses.
 #[derive(Default, Debug)]
 pub struct IngressStatuses {
     mesh: MeshConfig,
     ingresses: BTreeMap<Key, SeenIngress>,
     classes: BTreeMap<Arc<str>, IngressClass>,
-    /// Services of the gateway's namespace.
+    /// The Services in the gateway's namespace.
     services: BTreeMap<Arc<str>, Service>,
-    /// Running pods of the gateway's namespace: their labels and nodes.
+    /// The running pods in the gateway's namespace: their labels and nodes.
     pods: BTreeMap<Arc<str>, (StringMap, Arc<str>)>,
     nodes: BTreeMap<Arc<str>, Node>,
     dirty: BTreeSet<Key>,
-    /// What all Ingresses have in common may have changed.
+    /// Whether facts that affect all Ingresses may have changed.
     moved: bool,
     points: Option<Vec<String>>,
     ledger: Ledger,
 }
 
 impl IngressStatuses {
-    /// The mesh configuration is this now.
+    /// Sets the mesh configuration.
     pub fn mesh(&mut self, mesh: &MeshConfig) {
         self.mesh = mesh.clone();
         self.all();
     }
 
-    /// An Ingress is so, or is gone.
+    /// Sets the state of an Ingress; `None` if it was deleted.
     pub fn ingress(&mut self, namespace: &str, name: &str, seen: Option<SeenIngress>) {
         let key: Key = (namespace.into(), name.into());
         let before = match &seen {
@@ -68,25 +68,25 @@ impl IngressStatuses {
         self.dirty.insert(key);
     }
 
-    /// An IngressClass is so, or is gone.
+    /// Sets the state of an IngressClass; `None` if it was deleted.
     pub fn class(&mut self, name: &str, class: Option<IngressClass>) {
         put(&mut self.classes, name, class);
         self.all();
     }
 
-    /// A Service of the gateway's namespace is so, or is gone.
+    /// Sets the state of a Service in the gateway's namespace; `None` if it was deleted.
     pub fn service(&mut self, name: &str, service: Option<Service>) {
         put(&mut self.services, name, service);
         self.moved = true;
     }
 
-    /// A pod of the gateway's namespace runs, with these labels and on this node; or it does not.
+    /// Sets the labels and the node of a running pod in the gateway's namespace; `None` if it is not running.
     pub fn pod(&mut self, name: &str, pod: Option<(StringMap, Arc<str>)>) {
         put(&mut self.pods, name, pod);
         self.moved = true;
     }
 
-    /// A node is so, or is gone.
+    /// Sets the state of a node; `None` if it was deleted.
     pub fn node(&mut self, name: &str, node: Option<Node>) {
         put(&mut self.nodes, name, node);
         self.moved = true;
@@ -97,7 +97,7 @@ impl IngressStatuses {
         self.dirty.extend(self.ingresses.keys().cloned());
     }
 
-    /// Where the gateway can be reached, sorted; none: that is not known.
+    /// The addresses of the gateway, sorted; `None` if they are unknown.
     fn points(&self) -> Option<Vec<String>> {
         let mut points: Vec<String> = match self.services.get(&self.mesh.ingress_service) {
             Some(service) if service.kind == ServiceType::ExternalName => vec![service.external_name.to_string()],
@@ -109,7 +109,7 @@ impl IngressStatuses {
                     .map(|point| point.to_string())
                     .collect()
             }
-            // A name that leads nowhere is a mistake: what was told stays.
+            // A missing Service without gateway pods is a mistake, so statuses are left as they are.
             None if !self.mesh.ingress_service.is_empty() && !self.has_gateway() => return None,
             None => self.gateway_nodes().filter_map(outside).collect(),
         };
@@ -123,7 +123,6 @@ impl IngressStatuses {
         self.gateway_nodes().next().is_some()
     }
 
-    /// The nodes of the gateway's pods.
     fn gateway_nodes(&self) -> impl Iterator<Item = &Node> {
         let wanted = gateway_label(&self.mesh);
         let selected = move |labels: &StringMap| labels.get(LABEL) == Some(&wanted);
@@ -138,12 +137,12 @@ impl IngressStatuses {
         if !seen.spec.is_selected(&seen.annotations, &self.mesh, class) {
             return None;
         }
-        let told = seen.spec.load_balancer.ingress.iter();
-        let mut told: Vec<&str> = told
+        let current = seen.spec.load_balancer.ingress.iter();
+        let mut current: Vec<&str> = current
             .map(|one| if one.ip.is_empty() { &*one.hostname } else { &*one.ip })
             .collect();
-        told.sort_unstable();
-        if told.iter().eq(points) {
+        current.sort_unstable();
+        if current.iter().eq(points) {
             return None;
         }
         let point = |point: &String| match point.parse::<IpAddr>() {
@@ -163,7 +162,7 @@ impl IngressStatuses {
     }
 }
 
-/// The address of a node for those outside, else the one inside.
+/// The external address of a node, or else its internal address.
 fn outside(node: &Node) -> Option<String> {
     let first = |kind: &str| node.addresses_of(kind).next().map(|address| address.to_string());
     first("ExternalIP").or_else(|| first("InternalIP"))
@@ -210,8 +209,7 @@ pub struct IngressDriver {
 }
 
 impl IngressDriver {
-    /// `namespace` is where the gateway and its service are.
-    /// A driver that has seen no objects yet.
+    /// A driver without objects. `namespace` contains the gateway and its Service.
     pub fn new(namespace: &Arc<str>) -> IngressDriver {
         IngressDriver {
             namespace: namespace.clone(),

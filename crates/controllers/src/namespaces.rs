@@ -29,7 +29,6 @@ impl Namespaces {
         }
     }
 
-    /// Sets the selectors.
     pub(crate) fn select_by(&mut self, selectors: &[LabelSelector]) {
         self.selectors = selectors.to_vec();
     }
@@ -41,7 +40,6 @@ impl Namespaces {
         })
     }
 
-    /// The names of all namespaces.
     pub(crate) fn names(&self) -> impl Iterator<Item = &Arc<str>> {
         self.known.keys()
     }

@@ -15,7 +15,6 @@ use crate::{Body, Controller, Driver, Ledger, Origin, Resource, Target, Watched,
 pub const CONFIG_MAP: &str = "istio-ca-root-cert";
 /// The key in the ConfigMaps.
 pub const KEY: &str = "root-cert.pem";
-/// The label of the ConfigMaps.
 const LABEL: &str = "istio.io/config";
 /// Namespaces without workloads, which get no ConfigMap.
 const LEFT_OUT: &[&str] = &["kube-public", "kube-node-lease", "local-path-storage"];
@@ -296,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn selected_namespaces_get_what_the_secret_holds() {
+    fn selected_namespaces_get_the_secrets_certificate() {
         let mut driver = RootDriver::new(&"istio-system".into());
         driver.see(0, &namespace("a", "on"), true);
         driver.see(0, &namespace("b", "off"), true);
@@ -323,7 +322,7 @@ mod tests {
         driver.see(0, &namespace("d", "off"), true);
         let targets: Vec<String> = driver.plan().iter().map(|write| write.target.to_string()).collect();
         assert_eq!(targets, ["ConfigMap c/istio-ca-root-cert"]);
-        // A Secret that cannot be used takes nothing away.
+        // An invalid Secret removes nothing.
         driver.see(
             3,
             &json!({"metadata": {"name": "istio-ca-secret"}, "data": {"ca-cert.pem": "AAAA"}}),

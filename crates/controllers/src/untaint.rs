@@ -178,7 +178,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_node_takes_pods_when_its_agent_is_ready() {
+    fn a_node_loses_the_taint_when_its_agent_is_ready() {
         let mut driver = UntaintDriver::new(&"istio-system".into());
         let taints = json!([{"key": "cni.istio.io/not-ready", "effect": "NoSchedule"}]);
         driver.see(

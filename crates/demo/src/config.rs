@@ -1,4 +1,4 @@
-//! What the operator of the demo writes: ordinary Istio resources.
+//! The objects that the demo's operator writes: ordinary Istio resources.
 
 use std::net::SocketAddr;
 
@@ -9,17 +9,15 @@ pub(super) const NAMESPACE: &str = "demo";
 /// The host name of the service.
 pub(super) const HOST: &str = "shop.demo.svc.cluster.local";
 
-/// One object, as it is written and where it is in the API.
+/// An object with its file name and API path.
 pub(super) struct Manifest {
-    /// The name of the file that it is put into, without its end.
+    /// The file name without extension.
     pub(super) file: String,
-    /// Its kind in an URL: `virtualservices`; none: it is the namespace itself.
+    /// The plural in API paths, such as `virtualservices`; `None` for the namespace itself.
     plural: Option<&'static str>,
-    /// Its kind on a command line: `virtualservice`.
+    /// The kind on a command line, such as `virtualservice`.
     pub(super) singular: &'static str,
-    /// Its name.
     pub(super) name: String,
-    /// YAML.
     pub(super) text: String,
 }
 
@@ -37,7 +35,6 @@ impl Manifest {
         }
     }
 
-    /// Its path in the API.
     pub(super) fn path(&self) -> String {
         let namespace = format!("namespaces/{NAMESPACE}");
         match self.plural {
@@ -109,7 +106,7 @@ spec:
     ]
 }
 
-/// The split between the versions, in percent of v2, for sidecars and the gateway alike.
+/// The VirtualService that splits traffic between the versions, with `v2` percent for v2, for sidecars and the gateway.
 pub(super) fn split(v2: u32, service_port: u16) -> Manifest {
     Manifest::istio(
         "virtualservices",
@@ -133,13 +130,13 @@ spec:
     )
 }
 
-/// The JSON patch that makes another split of it.
+/// A JSON patch that changes the split.
 pub(super) fn shift(v2: u32) -> Value {
     let weight = |route: usize, value: u32| json!({"op": "replace", "path": format!("/spec/http/0/route/{route}/weight"), "value": value});
     json!([weight(0, 100 - v2), weight(1, v2)])
 }
 
-/// One instance of a version of the service.
+/// An instance (WorkloadEntry) of a version of the service.
 pub(super) fn instance(name: &str, version: &str, address: SocketAddr) -> Manifest {
     Manifest::istio(
         "workloadentries",

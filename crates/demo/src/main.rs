@@ -1,5 +1,11 @@
 //! `rutter-demo`: demonstrates Rutter on this machine with real proxies and real traffic.
 //!
+//! ```text
+//! operator ─objects─► control plane ─xDS─► sidecar, gateway
+//! traffic ─requests─► sidecar, gateway ─► service v1, v2
+//!     └─counts─► promises ─► report
+//! ```
+//!
 //! It runs a control plane with its store and API, two versions of a small service, a client's sidecar and a gateway. Steady
 //! traffic flows through both proxies while the split between the versions shifts, instances come and go, and the control
 //! plane is killed. Changes are made through the API; each is shown as the equivalent `kubectl` command. Every request is
@@ -31,7 +37,7 @@ fn main() -> ExitCode {
     let matches = command().get_matches();
     let result = match matches.subcommand() {
         Some((name, matches)) if kubernetes::COMMANDS.contains(&name) => act(name, matches),
-        // The demonstration starts this program as its control plane.
+        // The demonstration runs this program with `serve` as its control plane.
         Some(_) => return rutter::run(&matches),
         None => run(&matches),
     };
@@ -45,7 +51,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// The command line: the flags of the demonstration; and, hidden, the programs in its pods and all commands of `rutter`.
+/// The command line: the flags of the demonstration and, hidden, the programs in its pods and all commands of `rutter`.
 fn command() -> Command {
     let command = Command::new("rutter-demo")
         .about("Demonstrates Rutter on this machine: a control plane, real Envoys, real traffic")
@@ -90,7 +96,7 @@ fn command() -> Command {
         .disable_help_subcommand(true)
 }
 
-/// Runs a program of the demonstration's pods.
+/// Runs a program of the demonstration's pods. Returns false if `name` is not one.
 fn act(name: &str, matches: &ArgMatches) -> Result<bool> {
     let acted = tasks()?.block_on(kubernetes::act(name, matches));
     acted.map(|()| true).map_err(anyhow::Error::from_boxed)
@@ -116,7 +122,7 @@ fn run(matches: &ArgMatches) -> Result<bool> {
     })
 }
 
-/// Shows one of the two; whether every promise held, and what runs on.
+/// Runs one of the two demonstrations. Returns whether every promise held, and the stage that is still running.
 async fn show(matches: &ArgMatches, screen: &mut Screen) -> Result<(bool, Option<kubernetes::Stage>)> {
     let envoy = match matches.get_one::<PathBuf>("envoy") {
         Some(path) => path.clone(),
@@ -128,18 +134,18 @@ async fn show(matches: &ArgMatches, screen: &mut Screen) -> Result<(bool, Option
         Protocol::Delta
     };
     let once = matches.get_flag("once");
-    let (told, promises) = if matches.get_flag("kubernetes") {
+    let (result, promises) = if matches.get_flag("kubernetes") {
         let mut promises = Promises::new("the client's sidecar", Duration::from_secs(2));
         let choice = kubernetes::Choice { envoy, protocol, once };
-        let told = kubernetes::show(&choice, screen, &mut promises).await;
-        (told.map(Some), promises)
+        let result = kubernetes::show(&choice, screen, &mut promises).await;
+        (result.map(Some), promises)
     } else {
         let mut promises = Promises::new("both proxies", Duration::from_secs(1));
-        let told = here(&envoy, protocol, once, screen, &mut promises).await;
-        (told.map(|()| None), promises)
+        let result = here(&envoy, protocol, once, screen, &mut promises).await;
+        (result.map(|()| None), promises)
     };
     screen.close();
-    let stage = told.map_err(anyhow::Error::from_boxed)?;
+    let stage = result.map_err(anyhow::Error::from_boxed)?;
     screen.say("");
     for line in promises.summary() {
         screen.say(&line);
@@ -147,7 +153,7 @@ async fn show(matches: &ArgMatches, screen: &mut Screen) -> Result<(bool, Option
     Ok((promises.all_held(), stage))
 }
 
-/// The demo without Kubernetes.
+/// Runs the demonstration without Kubernetes.
 async fn here(
     envoy: &Path,
     protocol: Protocol,
@@ -156,5 +162,5 @@ async fn here(
     promises: &mut Promises,
 ) -> test_harness::run::Result<()> {
     let stage = Stage::start(envoy, protocol, screen).await?;
-    story::tell(stage, screen, promises, once).await
+    story::run(stage, screen, promises, once).await
 }

@@ -1,4 +1,4 @@
-//! The operator of the demo: changes objects through the API, and says how one would type it.
+//! The operator of the demo: changes objects through the API and shows the equivalent commands.
 
 use std::path::{Path, PathBuf};
 
@@ -10,26 +10,26 @@ use test_harness::run::Result;
 
 use super::config::{Manifest, NAMESPACE};
 
-/// Who the API notes as the owner of what was applied.
+/// The field manager of applied objects.
 const MANAGER: &str = "demo";
 
-/// Who talks to the API.
+/// A client of the API.
 pub(super) struct Operator {
     kubeconfig: PathBuf,
-    /// Where the files lie that were applied.
+    /// The directory of the applied files.
     directory: PathBuf,
     client: Client,
 }
 
-/// A request to the API, and the command that sends the same one.
+/// A request to the API and the equivalent command.
 pub(super) struct Step {
     request: Request<Vec<u8>>,
-    /// For `kubectl` and for `rutter`, without its name.
+    /// The command line for `kubectl` or `rutter`, without the program name.
     pub(super) command: String,
 }
 
 impl Operator {
-    /// One who uses this kubeconfig and keeps files in this directory.
+    /// Creates an operator with this kubeconfig, who keeps files in this directory.
     pub(super) async fn new(kubeconfig: PathBuf, directory: &Path) -> Result<Operator> {
         Ok(Operator {
             client: connect(&kubeconfig).await?,
@@ -38,19 +38,18 @@ impl Operator {
         })
     }
 
-    /// Forgets connections to a server that has gone.
+    /// Reconnects after the server was restarted.
     pub(super) async fn reconnect(&mut self) -> Result<()> {
         self.client = connect(&self.kubeconfig).await?;
         Ok(())
     }
 
-    /// Does it.
     pub(super) async fn perform(&self, step: Step) -> Result<()> {
         self.client.request_text(step.request).await?;
         Ok(())
     }
 
-    /// Server-side apply of an object, which is also put into a file, for who wants to look or type.
+    /// Server-side apply of an object, which is also written to a file for the viewer.
     pub(super) fn apply(&self, manifest: &Manifest) -> Result<Step> {
         let file = self.directory.join(format!("{}.yaml", manifest.file));
         std::fs::write(&file, &manifest.text)?;
@@ -79,7 +78,6 @@ impl Operator {
         })
     }
 
-    /// The end of an object.
     pub(super) fn delete(&self, manifest: &Manifest) -> Result<Step> {
         Ok(Step {
             request: request(Method::DELETE, &manifest.path(), "application/json", Vec::new())?,
@@ -87,7 +85,6 @@ impl Operator {
         })
     }
 
-    /// An object as it is now.
     pub(super) async fn get(&self, manifest: &Manifest) -> Result<Value> {
         let request = request(Method::GET, &manifest.path(), "application/json", Vec::new())?;
         Ok(serde_json::from_str(&self.client.request_text(request).await?)?)

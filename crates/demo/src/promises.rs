@@ -1,21 +1,21 @@
-//! What the demo promises, and whether it held.
+//! The promises of the demo and whether they held.
 
 use std::time::Duration;
 
 use test_harness::run::Counts;
 
-/// Everything that was observed against a promise.
+/// The promises and the observations that break them.
 pub(super) struct Promises {
-    /// Whose having a change counts, in words.
+    /// The proxies that must receive each change, as text.
     proxies: &'static str,
-    /// They have it in less than this.
+    /// The maximum time until they have a change.
     prompt: Duration,
     latencies: Vec<Duration>,
     held: Vec<(bool, String)>,
 }
 
 impl Promises {
-    /// None yet; changes are to reach these proxies in less than this.
+    /// Creates an empty record for changes to these proxies with this maximum time.
     pub(super) fn new(proxies: &'static str, prompt: Duration) -> Promises {
         Promises {
             proxies,
@@ -25,14 +25,13 @@ impl Promises {
         }
     }
 
-    /// A change that reached the proxies after this time.
     pub(super) fn change_took(&mut self, latency: Duration) {
         self.latencies.push(latency);
     }
 
-    /// The measured share of a version against its weight, both from 0 to 1.
+    /// Checks the measured share of a version against its weight, both from 0 to 1.
     ///
-    /// The proxies choose at random, so a share may be off by chance: four standard deviations, which is once in 16,000.
+    /// Proxies choose at random. The tolerance of four standard deviations fails by chance once in 16,000 checks.
     pub(super) fn split(&mut self, through: &str, counts: &Counts, wanted: f64) {
         let good: u64 = counts.by_version.values().sum();
         let share = counts.share("v2");
@@ -47,12 +46,12 @@ impl Promises {
         );
     }
 
-    /// Any other promise.
+    /// Records any other promise.
     pub(super) fn check(&mut self, held: bool, what: impl Into<String>) {
         self.held.push((held, what.into()));
     }
 
-    /// All traffic, at the end.
+    /// Checks all traffic, at the end.
     pub(super) fn traffic(&mut self, through: &str, counts: &Counts) {
         let mut text = format!(
             "{} requests through the {through}, {} not answered with 200",
@@ -64,7 +63,7 @@ impl Promises {
         self.check(counts.errors == 0 && counts.requests > 0, text);
     }
 
-    /// One line for each promise, and the verdict.
+    /// One line per promise, and the verdict.
     pub(super) fn summary(&self) -> Vec<String> {
         let all = self.all();
         let broken = all.iter().filter(|(held, _)| !held).count();

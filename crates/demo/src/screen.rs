@@ -1,16 +1,16 @@
-//! What the demo shows: a live table on a terminal, plain lines elsewhere.
+//! The output of the demo: a live table on a terminal, plain lines otherwise.
 
 use std::io::{self, IsTerminal, Write};
 
 use test_harness::run::Counts;
 
-/// How wide the bar of a split is.
+/// The width of the bar of a split.
 const BAR: usize = 30;
 
 /// Standard output.
 pub(super) struct Screen {
     terminal: bool,
-    /// How many lines of the live table stand below the last plain line.
+    /// The number of lines of the live table below the last plain line.
     live: usize,
 }
 
@@ -22,13 +22,13 @@ impl Screen {
         }
     }
 
-    /// A line that stays.
+    /// Prints a permanent line.
     pub(super) fn say(&mut self, line: &str) {
         self.close();
         self.write(&format!("{line}\n"));
     }
 
-    /// Shows what went through since the last change, at the same place; only on a terminal.
+    /// Shows the traffic since the last change in place. Does nothing unless on a terminal.
     pub(super) fn live(&mut self, rows: &[(&str, &Counts)]) {
         if self.terminal {
             self.close();
@@ -38,7 +38,7 @@ impl Screen {
         }
     }
 
-    /// The same as lines that stay.
+    /// Prints the same as permanent lines.
     pub(super) fn result(&mut self, rows: &[(&str, &Counts)]) {
         for (name, counts) in rows {
             self.say(&row(name, counts));
@@ -54,7 +54,7 @@ impl Screen {
     }
 
     fn write(&self, text: &str) {
-        // Whoever closes the other end of a pipe does not want to read more.
+        // A closed pipe means that the reader wants no more output.
         let mut out = io::stdout().lock();
         let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
     }

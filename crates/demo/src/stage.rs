@@ -1,4 +1,4 @@
-//! Everything that runs in the demo.
+//! The running parts of the demo.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -11,14 +11,12 @@ use super::config;
 use super::operator::{Operator, Step};
 use super::screen::Screen;
 
-/// Requests a second through each proxy.
+/// The requests per second through each proxy.
 const RATE: u32 = 200;
-/// Connections to each proxy.
 const CONNECTIONS: u32 = 8;
-/// How long a change may take before the demo gives up.
+/// The timeout of a change.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// All parts, running.
 pub(super) struct Stage {
     pub(super) control: Control,
     pub(super) sidecar: Envoy,
@@ -28,15 +26,15 @@ pub(super) struct Stage {
     operator: Operator,
     service_port: u16,
     backends: Vec<Backend>,
-    /// The control plane's data, and the files that were applied. The last field: it goes when all that uses it has.
+    /// The control plane's data and the applied files. The last field, so that it is removed after its users.
     _directory: TempDir,
 }
 
-/// A change that was made.
+/// A completed change.
 pub(super) struct Changed {
-    /// How long it took from the request until both proxies had it.
+    /// The time from the request until both proxies had the change.
     pub(super) took: Duration,
-    /// The command that makes the same change.
+    /// The equivalent command.
     pub(super) command: String,
 }
 
@@ -71,7 +69,7 @@ impl Stage {
             screen.say(&format!("service:       {name} on {}", backend.address()));
             backends.push(backend);
         }
-        // Addresses of their own, so that no instance of the service looks like the client or the gateway.
+        // Different addresses, so that no instance of the service is taken for the client or the gateway.
         let client = Node::sidecar("client", config::NAMESPACE, "127.0.0.2", &[("app", "client")]);
         let front = Node::gateway("gateway", config::NAMESPACE, "127.0.0.3", &[("app", "gateway")]);
         let sidecar = Envoy::start(envoy, &client, protocol, control.grpc()).await?;
@@ -103,7 +101,7 @@ impl Stage {
         Ok(stage)
     }
 
-    /// Shifts the split; returns when both proxies have it.
+    /// Shifts the split. Returns when both proxies have it.
     pub(super) async fn shift(&self, v2: u32) -> Result<Changed> {
         let before = (versions(&self.sidecar).await?, versions(&self.gateway).await?);
         let split = config::split(v2, self.service_port);
@@ -118,7 +116,7 @@ impl Stage {
         self.change(step, both).await
     }
 
-    /// Starts one more instance; returns when both proxies know it.
+    /// Starts another instance. Returns when both proxies have it.
     pub(super) async fn add(&mut self, version: &str, name: &str) -> Result<Changed> {
         let backend = Backend::start(version, name).await?;
         let manifest = config::instance(name, version, backend.address());
@@ -128,7 +126,7 @@ impl Stage {
         self.change(step, self.wait_for_endpoint(version, &address, true)).await
     }
 
-    /// Takes an instance out of the configuration (it goes on running); returns when both proxies have forgotten it.
+    /// Removes an instance from the configuration while it keeps running. Returns when both proxies have removed it.
     pub(super) async fn remove(&mut self, version: &str, name: &str) -> Result<Changed> {
         let address = self.backend(name)?.address();
         let step = self.operator.delete(&config::instance(name, version, address))?;
@@ -136,14 +134,14 @@ impl Stage {
             .await
     }
 
-    /// Ends the control plane as a crash would, and starts it again over the same data.
+    /// Kills the control plane, as a crash would, and restarts it over the same data.
     pub(super) async fn restart(&mut self) -> Result<()> {
         self.control.kill().await?;
         self.control.begin().await?;
         self.operator.reconnect().await
     }
 
-    /// Waits until the split's status says that both proxies run it as it is now; returns how it says so.
+    /// Waits until the status of the split reports that both proxies run its current generation. Returns a summary.
     pub(super) async fn status(&self) -> Result<String> {
         let split = config::split(0, self.service_port);
         wait_for("the status of the split", PATIENCE, || async {
@@ -151,11 +149,11 @@ impl Stage {
             let (generation, proxies) = (&object["metadata"]["generation"], &object["status"]["proxies"]);
             let count = |field: &str| proxies[field].as_u64();
             let all = count("running") == Some(2) && count("total") == Some(2);
-            let told = || {
+            let summary = || {
                 let (running, total) = (Value::from(count("running")), Value::from(count("total")));
                 format!("{running} of {total} proxies run generation {generation}")
             };
-            (all && proxies["generation"] == *generation).then(told)
+            (all && proxies["generation"] == *generation).then(summary)
         })
         .await
     }
@@ -168,7 +166,6 @@ impl Stage {
         Ok(Changed { took, command })
     }
 
-    /// The instance of this name.
     pub(super) fn backend(&self, name: &str) -> Result<&Backend> {
         Ok(self
             .backends

@@ -1,4 +1,4 @@
-//! What happens in the demo, step by step.
+//! The steps of the demo.
 
 use std::time::{Duration, Instant};
 
@@ -8,16 +8,16 @@ use super::promises::Promises;
 use super::screen::Screen;
 use super::stage::{Changed, Stage};
 
-/// How long each step is shown.
+/// The duration of each step.
 const WATCHED: Duration = Duration::from_secs(6);
-/// How many requests through each proxy a step needs for its figures.
+/// The number of requests through each proxy that a step needs for its statistics.
 const ENOUGH: u64 = 600;
-/// How many bytes a proxy may receive when it connects again and nothing has changed: settings and headers of HTTP/2,
-/// and empty answers.
+/// The maximum number of bytes for a proxy that reconnects when nothing has changed: HTTP/2 settings and headers, and
+/// empty responses.
 const GREETING: u64 = 1_024;
 
-/// Tells the whole story, and records what held.
-pub(super) async fn tell(mut stage: Stage, screen: &mut Screen, promises: &mut Promises, once: bool) -> Result<()> {
+/// Runs all steps and records which promises held.
+pub(super) async fn run(mut stage: Stage, screen: &mut Screen, promises: &mut Promises, once: bool) -> Result<()> {
     let watched = if once { Duration::ZERO } else { WATCHED };
     let step = |screen: &mut Screen, number: u32, text: &str| screen.say(&format!("\n  {number}  {text}"));
 
@@ -37,7 +37,7 @@ pub(super) async fn tell(mut stage: Stage, screen: &mut Screen, promises: &mut P
 
     step(screen, 5, "an instance of v2 is taken out");
     reached(screen, promises, stage.remove("v2", "shop-v2-a").await?);
-    // A request that was under way when the instance went may still arrive there.
+    // Requests that were pending at the removal may still reach the instance.
     stage.through_sidecar.next(20).await?;
     let before = stage.backend("shop-v2-a")?.requests();
     watch(&stage, screen, watched).await?;
@@ -51,12 +51,12 @@ pub(super) async fn tell(mut stage: Stage, screen: &mut Screen, promises: &mut P
     reached(screen, promises, stage.shift(0).await?);
     measure_split(&stage, screen, promises, 0.0, watched).await?;
 
-    let (held, told) = match stage.status().await {
+    let (held, summary) = match stage.status().await {
         Ok(status) => (true, status),
         Err(error) => (false, error.to_string()),
     };
-    screen.say(&format!("     the status of the VirtualService: {told}"));
-    promises.check(held, format!("the status of the VirtualService: {told}"));
+    screen.say(&format!("     the status of the VirtualService: {summary}"));
+    promises.check(held, format!("the status of the VirtualService: {summary}"));
 
     let (sidecar, gateway) = (stage.through_sidecar.stop().await, stage.through_gateway.stop().await);
     promises.traffic("sidecar", &sidecar);
@@ -81,7 +81,7 @@ async fn measure_split(
     v2: f64,
     watched: Duration,
 ) -> Result<()> {
-    // Requests that were routed before the change may still be under way.
+    // Requests that were routed before the change may still be pending.
     tokio::try_join!(stage.through_sidecar.next(20), stage.through_gateway.next(20))?;
     let (sidecar, gateway) = watch(stage, screen, watched).await?;
     promises.split("sidecar", &sidecar, v2);
@@ -89,12 +89,12 @@ async fn measure_split(
     Ok(())
 }
 
-/// Shows the traffic until there was enough of it, for at least `watched`; returns it.
+/// Shows the traffic until there was enough of it, for at least `watched`. Returns its counts.
 async fn watch(stage: &Stage, screen: &mut Screen, watched: Duration) -> Result<(Counts, Counts)> {
     let before = (stage.through_sidecar.counts(), stage.through_gateway.counts());
     let begin = Instant::now();
     loop {
-        // The picture is renewed as often as a person can see.
+        // Refreshed as often as a person can perceive.
         tokio::time::sleep(Duration::from_millis(100)).await;
         let sidecar = stage.through_sidecar.counts().since(&before.0);
         let gateway = stage.through_gateway.counts().since(&before.1);

@@ -24,11 +24,11 @@ use crate::parts::{any, extension, socket_address};
 
 /// The name of the cluster of unknown destinations.
 const ANYWHERE: &str = "AllowAnyDynamicDNSCluster";
-/// The most names that the cache of unknown destinations keeps.
+/// The maximum number of names in the cache of unknown destinations.
 const MOST_HOSTS: u32 = 1024;
 
-/// The description of a cache.
-// The resolver has no newer place in a cache.
+/// The configuration of a cache.
+// The field for the resolver is deprecated, but a cache has no replacement.
 fn config(cache: &DnsCache) -> DnsCacheConfig {
     let family = match cache.families {
         IpFamilies::V4 => DnsLookupFamily::V4Only,
@@ -46,21 +46,21 @@ fn config(cache: &DnsCache) -> DnsCacheConfig {
     DnsCacheConfig {
         name: cache.name(),
         dns_lookup_family: family.into(),
-        // A wildcard host says itself how many names there may be.
+        // A wildcard host has a limit of its own.
         max_hosts: cache.host.is_none().then_some(MOST_HOSTS),
         typed_dns_resolver_config: resolver,
         ..Default::default()
     }
 }
 
-/// Makes a cluster one that connects to where names of requests lead.
+/// Makes a cluster connect to the host that a request names.
 pub(crate) fn go_by(draft: &mut Draft, cache: &DnsCache) {
     let checks = |options: &UpstreamHttpProtocolOptions| options.auto_sni && options.auto_san_validation;
     let http = draft.http.as_ref();
     let options = http.and_then(|http| http.upstream_http_protocol_options.as_ref());
     let config = ClusterConfig {
-        // Else Envoy refuses a cluster that does not go by the name. A rule that names the server itself, or its certificate,
-        // knows what it does; and without TLS there is nothing to check.
+        // Without this, Envoy requires automatic SNI and SAN validation. A rule with an SNI or names of its own
+        // overrides them, and without TLS there is nothing to validate.
         allow_insecure_cluster_options: !options.is_some_and(checks),
         cluster_implementation_specifier: Some(ClusterImplementationSpecifier::DnsCacheConfig(config(cache))),
         ..Default::default()
@@ -74,7 +74,7 @@ pub(crate) fn go_by(draft: &mut Draft, cache: &DnsCache) {
     draft.cluster.common_lb_config = None;
 }
 
-/// `AllowAnyDynamicDNSCluster`: to where the request's name leads, with TLS if the mesh says so.
+/// `AllowAnyDynamicDNSCluster`: connects to the host that a request names, with TLS if the mesh settings require it.
 pub(crate) fn dynamic_forward_proxy(mesh: &MeshConfig, cache: &DnsCache) -> Bytes {
     let mut draft = Draft::new(ANYWHERE, DiscoveryType::Static);
     passthrough_options(&mut draft, mesh);
@@ -86,7 +86,7 @@ pub(crate) fn dynamic_forward_proxy(mesh: &MeshConfig, cache: &DnsCache) -> Byte
     draft.finish()
 }
 
-/// The HTTP filter that looks up the names of requests.
+/// The HTTP filter that resolves the hosts of requests.
 pub(crate) fn of_requests(cache: &DnsCache) -> HttpFilter {
     let config = FilterConfig {
         implementation_specifier: Some(filter_config::ImplementationSpecifier::DnsCacheConfig(config(cache))),
@@ -95,7 +95,7 @@ pub(crate) fn of_requests(cache: &DnsCache) -> HttpFilter {
     http_filter("envoy.filters.http.dynamic_forward_proxy", &config)
 }
 
-/// The network filter that looks up the server names of TLS, to connect to this port.
+/// The network filter that resolves the SNI of TLS connections, to connect to this port.
 pub(crate) fn of_server_names(cache: &DnsCache, port: u16) -> Filter {
     let config = sni::FilterConfig {
         dns_cache_config: Some(config(cache)),

@@ -17,11 +17,11 @@ use traffic::policy::{ClusterRules, EffectivePolicy};
 use crate::assignment::{self, Horizon, Plain, Selection};
 use crate::cluster::{discovery, has_persistent_sessions, is_dns};
 
-/// The cluster of the bootstrap that stands for the client's own workload.
+/// The bootstrap cluster that represents the client's own workload.
 const LOCAL_CLUSTER: &str = "local_cluster";
 
 flow::rule! {
-    /// Encoded endpoints of outbound clusters, shared by all clients to whom the cluster is the same.
+    /// Encoded endpoints of outbound clusters, shared by all clients with an equal key.
     pub LoadAssignments: AssignmentKey => Resource = "load assignments", derive_load_assignments;
 }
 
@@ -30,7 +30,7 @@ flow::rule! {
 pub struct AssignmentKey {
     /// The cluster.
     pub cluster: OutboundKey,
-    /// The facts of the client that they depend on.
+    /// The facts of the client that the endpoints depend on.
     pub view: ClientView,
 }
 
@@ -40,11 +40,11 @@ fn derive_load_assignments(cx: &Reads<'_>, key: &AssignmentKey) -> Option<Resour
     Some(Resource::new(name, body))
 }
 
-/// The encoded endpoints of a cluster.
+/// Encodes the endpoints of a cluster.
 fn encode(cx: &Reads<'_>, AssignmentKey { cluster: key, view }: &AssignmentKey, name: &str) -> Option<Bytes> {
     let service = cx.get::<Services>(&key.service)?;
     let port = service.port(key.port)?;
-    // Clusters of DNS names have their endpoints inside.
+    // DNS clusters contain their endpoints.
     if is_dns(discovery(&service, key.from_endpoints)) {
         return None;
     }
@@ -54,13 +54,12 @@ fn encode(cx: &Reads<'_>, AssignmentKey { cluster: key, view }: &AssignmentKey, 
     let endpoints = cx.get::<ServiceEndpoints>(&key.service);
     let endpoints = endpoints.as_ref().map(|row| &row[..]).unwrap_or_default();
     let plain = plain_at(cx, &key.service, &policy, endpoints);
-    // Where networks have no meaning, nobody reads where they are entered.
+    // Gateways are read only if networks matter for this view.
     let gateways = view.network.as_ref().and_then(|_| cx.get::<NetworkGateways>(&()));
     let selection = Selection {
         port_name: &port.name,
         labels: subset.map(|subset| &subset.labels),
-        // Below the share of healthy endpoints that is asked for Envoy uses all that it knows. Those that are not
-        // ready must not be among them.
+        // Below the panic threshold, Envoy uses all known endpoints, which must not include those that are not ready.
         unhealthy: policy
             .outlier_detection
             .is_none_or(|outlier| outlier.min_health_percent <= 0),
@@ -76,8 +75,8 @@ fn encode(cx: &Reads<'_>, AssignmentKey { cluster: key, view }: &AssignmentKey, 
     Some(assignment::encode(name, endpoints, selection, horizon, preference).0)
 }
 
-/// The endpoints that are called in plain text although they support the mesh's mutual TLS. `None`: all of them, since a rule
-/// sets another TLS mode. `ISTIO_MUTUAL` in a rule overrides PeerAuthentications.
+/// The endpoints that receive plain text although they support the mesh's mutual TLS. `None`: all of them, because a
+/// rule sets another TLS mode. `ISTIO_MUTUAL` in a rule overrides PeerAuthentications.
 pub(crate) fn plain_at(
     cx: &Reads<'_>,
     service: &ServiceKey,
@@ -92,7 +91,7 @@ pub(crate) fn plain_at(
 }
 
 flow::rule! {
-    /// The endpoints of a cluster, by its name, as these clients see it. None for a name that means nothing to them.
+    /// The endpoints of a cluster, by its name, for these clients. `None` if the cluster does not exist for them.
     pub Endpoints: (Arc<EndpointsAudience>, Arc<str>) => Resource = "endpoints", derive_endpoints;
 }
 
@@ -111,7 +110,7 @@ fn assignment_key(cx: &Reads<'_>, audience: &EndpointsAudience, name: &str) -> O
     Some(AssignmentKey { cluster, view })
 }
 
-/// The instances of a client's own workload. They are compared with, and never called, so that no policy has a say.
+/// The instances of the client's own workload. They are only compared with, so no policy applies.
 fn own_instances(cx: &Reads<'_>, own: &OwnWorkload) -> Option<Resource> {
     let service = cx.get::<Services>(&own.service)?;
     let selection = Selection {

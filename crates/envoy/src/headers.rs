@@ -7,7 +7,7 @@ use protos::envoy::extensions::http::header_formatters::preserve_case::v3::Prese
 
 use crate::parts::extension;
 
-/// Whether the mesh wants names of headers to keep their letters (`proxyHeaders.preserveHttp1HeaderCase`).
+/// Whether the mesh preserves the case of header names (`proxyHeaders.preserveHttp1HeaderCase`).
 pub(crate) fn keep_case(mesh: &MeshConfig) -> bool {
     let headers = mesh.default_config.proxy_headers.as_ref();
     headers
@@ -15,7 +15,7 @@ pub(crate) fn keep_case(mesh: &MeshConfig) -> bool {
         .unwrap_or(false)
 }
 
-/// Names are sent in the letters in which they came; Envoy's own habit is lower case.
+/// Preserves the received case of names; Envoy's default is lower case.
 pub(crate) fn in_their_case() -> HeaderKeyFormat {
     let formatter = extension("preserve_case", &PreserveCaseFormatterConfig::default());
     HeaderKeyFormat {

@@ -48,7 +48,7 @@ pub use route::{
 pub use secret::Secrets;
 pub use serving::{register_types, uses_vhds};
 
-/// Adds this crate's rules to a graph. The rules of `registry`, `policy` and `traffic` must be there.
+/// Adds this crate's rules to a graph. The rules of `registry`, `security` and `traffic` must be registered first.
 pub fn register(b: &mut flow::Builder) {
     b.view::<Clusters>();
     b.view::<LoadAssignments>();

@@ -1,8 +1,8 @@
-//! Name tables (NDS), from which agents answer the DNS queries of their workloads.
+//! Name tables (NDS), with which agents answer the DNS queries of their workloads.
 //!
-//! A table is a protobuf map, encoded as repeated entries. The entries of a service are encoded once for all clients that get
-//! the same addresses; a table concatenates those of the visible services. A change of one service encodes its own entries
-//! again, and copies the rest.
+//! A table is a protobuf map, encoded as repeated entries. The entries of a service are encoded once for all clients
+//! that get the same addresses; a table concatenates those of the visible services. A change of one service re-encodes
+//! only its own entries.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -62,11 +62,11 @@ struct Names {
 }
 
 impl Names {
-    /// The service's own addresses. Those that users wrote are told whatever the client's family.
+    /// The service's own addresses. Addresses that users configured are included for any IP family.
     fn virtual_addresses(service: &Service, view: &NameView) -> Names {
         let written = service.registry == Registry::ServiceEntry && !service.addresses.is_empty();
         let addresses = service.addresses_in(&view.cluster, view.assigned).iter();
-        // A range is no address that a name could have.
+        // A name cannot resolve to a range.
         let single = addresses.filter(|net| net.prefix_len() == net.max_prefix_len());
         let addresses = single.map(|net| net.addr()).filter(|ip| !ip.is_unspecified());
         Names {
@@ -75,7 +75,7 @@ impl Names {
         }
     }
 
-    /// The addresses of the instances that take traffic, of a service that clients dial them of.
+    /// The addresses of ready instances, for a service whose clients connect to instances.
     fn of_instances(cx: &Reads<'_>, service: &Service, view: &NameView) -> Option<Names> {
         if service.resolution != Resolution::Passthrough || service.ports.is_empty() {
             return None;
@@ -93,7 +93,7 @@ impl Names {
                 continue;
             };
             let here = is_here(view, endpoint);
-            // Clusters may use the same addresses.
+            // Clusters may have overlapping addresses.
             if endpoint.own_cluster && !here || !seen.insert(first) {
                 continue;
             }
@@ -103,7 +103,7 @@ impl Names {
                 of.entry(pod).or_default().extend(endpoint.ips());
             }
         }
-        // Pods of stateful sets have the same names in all clusters: the client means its own.
+        // Pods of StatefulSets have the same names in all clusters; the client's own cluster takes precedence.
         for (pod, addresses) in remote {
             names.pods.entry(pod).or_insert(addresses);
         }
@@ -118,7 +118,7 @@ impl Names {
         let namespace = &*service.key.namespace;
         let (registry, short) = match service.registry {
             Registry::Kubernetes => (KUBERNETES, Some(&*service.object.name)),
-            // Its short names are those of the Kubernetes service.
+            // Its short names are those of the Kubernetes Service.
             Registry::Import => (KUBERNETES, None),
             Registry::ServiceEntry => (EXTERNAL, None),
         };
@@ -145,7 +145,7 @@ impl Names {
     }
 }
 
-/// One entry of the map: a name, and what is known of it.
+/// Writes one entry of the map.
 fn entry(out: &mut Writer, host: &str, addresses: &[IpAddr], registry: &str, short: Option<(&str, &str)>) {
     out.entry(1, host, |info| {
         for address in addresses {
@@ -162,7 +162,7 @@ fn entry(out: &mut Writer, host: &str, addresses: &[IpAddr], registry: &str, sho
     });
 }
 
-/// The first label of a pod's own name below the service, if it has one: its subdomain has to be the service.
+/// The first label of a pod's hostname below the service, if its subdomain is the service.
 fn pod_name(cx: &Reads<'_>, mesh: &MeshSettings, service: &Service, endpoint: &Endpoint) -> Option<Arc<str>> {
     let key = WorkloadObjectKey {
         pod: true,
@@ -171,17 +171,17 @@ fn pod_name(cx: &Reads<'_>, mesh: &MeshSettings, service: &Service, endpoint: &E
     };
     let name = cx.get::<PodNames>(&key)?;
     let (label, _) = service.key.hostname.as_str().split_once('.')?;
-    // A WorkloadEntry may have the name of a pod.
+    // A WorkloadEntry may have the same name as a pod.
     let is_pod = endpoint.ips().any(|ip| name.addresses.contains(&ip));
     (is_pod && *label == *name.subdomain).then(|| name.hostname.clone())
 }
 
-/// Whether a client can dial an instance's own address.
+/// Whether a client can connect to an instance's own address.
 fn reaches(view: &NameView, endpoint: &Endpoint) -> bool {
     view.network.is_empty() || endpoint.network.is_empty() || endpoint.network == view.network
 }
 
-/// Whether an instance is of the client's cluster.
+/// Whether an instance is in the client's cluster.
 fn is_here(view: &NameView, endpoint: &Endpoint) -> bool {
     view.cluster.is_empty() || endpoint.cluster.is_empty() || endpoint.cluster == view.cluster
 }

@@ -21,7 +21,7 @@ pub enum NodeError {
     /// The bytes are not a node message.
     #[error("the node is not a node message: {0}")]
     Malformed(String),
-    /// The first request of a stream has none.
+    /// The first request of a stream has no node.
     #[error("the first request has no node")]
     Missing,
     /// The id is malformed.
@@ -30,10 +30,10 @@ pub enum NodeError {
     /// A type of client that is not supported.
     #[error("clients of type {0} are not served")]
     Unsupported(&'static str),
-    /// Neither the id nor the metadata give an address.
+    /// Neither the ID nor the metadata contain an address.
     #[error("the node has no IP address, neither in its id nor in INSTANCE_IPS")]
     NoAddress,
-    /// Neither the metadata nor the id give a namespace.
+    /// Neither the metadata nor the ID contain a namespace.
     #[error("the node has no namespace, neither in NAMESPACE nor in the domain of its id")]
     NoNamespace,
     /// A metadata value is invalid.
@@ -46,13 +46,13 @@ pub enum NodeError {
     },
 }
 
-/// The longest text that is taken from a node, in bytes.
+/// The maximum length of a text of a node, in bytes.
 const TEXT: usize = 1024;
-/// The longest list of ports, in bytes.
+/// The maximum length of the list of ports, in bytes.
 const POD_PORTS: usize = 64 << 10;
-/// Where Istio's agent answers DNS if nobody says.
+/// The default DNS address of Istio's agent.
 const AGENT_DNS: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 15053);
-/// The proxy's settings that shape what it is served; agents tell of all others, too.
+/// The settings of the proxy that affect its resources. Agents report all other settings too.
 const SETTINGS: [&str; 5] = [
     "proxyHeaders",
     "gatewayTopology",
@@ -62,31 +62,31 @@ const SETTINGS: [&str; 5] = [
 ];
 /// The annotation that names a pod's service in traces.
 const SPAN_NAME: &str = "resource.opentelemetry.io/service.name";
-/// The longest text of those, in bytes.
+/// The maximum length of the settings, in bytes.
 const SETTINGS_TEXT: usize = 16 << 10;
-/// How deep values in settings may be.
+/// The maximum nesting of values in settings.
 const DEPTH: usize = 16;
-/// The Envoy that can discover virtual hosts over an aggregated stream, and those after it.
+/// The first Envoy version that supports VHDS over an aggregated stream.
 const VHDS: (u32, u32) = (1, 37);
-/// The most labels.
+/// The maximum number of labels.
 const LABELS: usize = 1024;
-/// The most texts of the metadata that patches may ask for.
+/// The maximum number of metadata texts that patches can match.
 const TEXTS: usize = 256;
-/// The most addresses.
+/// The maximum number of addresses.
 const ADDRESSES: usize = 64;
 
-/// Reads an encoded node message.
+/// Decodes a node message.
 ///
 /// # Errors
-/// It is malformed, or [`parse_node`] refuses it.
+/// The message is malformed, or [`parse_node`] rejects it.
 pub fn decode_node(node: Bytes) -> Result<Proxy, NodeError> {
     parse_node(&Node::decode(node).map_err(|error| NodeError::Malformed(error.to_string()))?)
 }
 
-/// The facts that a node message states.
+/// Parses the facts in a node message.
 ///
 /// # Errors
-/// It lacks what every client has, or is of a kind that is not served.
+/// A required field is missing, or this type of client is not supported.
 pub fn parse_node(node: &Node) -> Result<Proxy, NodeError> {
     let id = NodeId::parse(&node.id)?;
     let metadata = Metadata(node.metadata.as_ref());
@@ -161,7 +161,7 @@ fn span_name<'a>(metadata: &Metadata<'a>) -> &'a str {
 fn addresses(primary: Option<IpAddr>, metadata: &Metadata<'_>) -> Result<Vec<IpAddr>, NodeError> {
     let mut addresses: Vec<IpAddr> = primary.into_iter().collect();
     for text in metadata.text("INSTANCE_IPS")?.split(',').map(str::trim) {
-        // Istio's agent lists what the interfaces have; what is no address is left out, as there.
+        // Istio's agent lists the addresses of all interfaces; invalid ones are skipped, as in istiod.
         if let Ok(address) = text.parse()
             && !addresses.contains(&address)
         {
@@ -181,8 +181,8 @@ fn addresses(primary: Option<IpAddr>, metadata: &Metadata<'_>) -> Result<Vec<IpA
     }
 }
 
-/// The named ports of `POD_PORTS`, a list in JSON as a text. They only help to find ports that are known by their names,
-/// and Istio's agent makes the list: one that cannot be read is as none.
+/// The named ports in `POD_PORTS`, a JSON list as text. They are only used to resolve port names, and Istio's agent
+/// writes the list, so an invalid list counts as empty.
 fn ports(metadata: &Metadata<'_>) -> BTreeMap<Arc<str>, u16> {
     #[derive(serde::Deserialize)]
     #[serde(rename_all = "camelCase")]
@@ -200,7 +200,7 @@ fn ports(metadata: &Metadata<'_>) -> BTreeMap<Arc<str>, u16> {
     named.map(|port| (port.name.into(), port.container_port)).collect()
 }
 
-/// Where the agent answers DNS. What cannot be read is where it does so by default.
+/// The DNS address of the agent. An invalid value counts as the default.
 fn resolver(metadata: &Metadata<'_>) -> Result<Option<SocketAddr>, NodeError> {
     if !metadata.flag("DNS_CAPTURE")? {
         return Ok(None);
@@ -212,7 +212,7 @@ fn resolver(metadata: &Metadata<'_>) -> Result<Option<SocketAddr>, NodeError> {
     Ok(Some(text.parse().unwrap_or(AGENT_DNS)))
 }
 
-/// The settings that the proxy was started with. An agent that tells of them tells of all: what is not there is not set.
+/// The settings of the proxy. An agent that reports settings reports all, so missing ones are unset.
 fn settings(metadata: &Metadata<'_>) -> Result<Option<Arc<str>>, NodeError> {
     const KEY: &str = "PROXY_CONFIG";
     let Some(Kind::StructValue(all)) = metadata.get(KEY) else {
@@ -233,14 +233,14 @@ fn settings(metadata: &Metadata<'_>) -> Result<Option<Arc<str>>, NodeError> {
     }
 }
 
-/// A value as JSON; none if it is nested too deeply.
+/// A value as JSON; `None` if it is nested too deeply.
 fn json(value: &Value, depth: usize) -> Option<serde_json::Value> {
     use serde_json::Value as Json;
     let below = depth.checked_sub(1)?;
     Some(match &value.kind {
         None | Some(Kind::NullValue(_)) => Json::Null,
         Some(Kind::BoolValue(flag)) => Json::Bool(*flag),
-        // Protobuf has no other numbers, and settings have whole ones.
+        // Protobuf numbers are floats, but settings have integers.
         Some(Kind::NumberValue(number)) if number.fract() == 0.0 && number.abs() < 9e15 => Json::from(*number as i64),
         Some(Kind::NumberValue(number)) => Json::from(*number),
         Some(Kind::StringValue(text)) => Json::from(text.as_str()),
@@ -322,7 +322,7 @@ fn capabilities(extensions: &[Extension]) -> Capabilities {
     }
 }
 
-/// Whether the client is an Envoy of this version or a later one.
+/// Whether the client is an Envoy of at least this version.
 fn is_envoy_since(node: &Node, since: (u32, u32)) -> bool {
     let version = match &node.user_agent_version_type {
         Some(UserAgentVersionType::UserAgentBuildVersion(build)) => build.version.as_ref(),
@@ -335,7 +335,7 @@ fn is_envoy_since(node: &Node, since: (u32, u32)) -> bool {
 struct Metadata<'a>(Option<&'a Struct>);
 
 impl<'a> Metadata<'a> {
-    /// A text; empty if there is none.
+    /// A text; empty if it is missing.
     fn text(&self, key: &'static str) -> Result<&'a str, NodeError> {
         match self.get(key) {
             None | Some(Kind::NullValue(_)) => Ok(""),
@@ -344,7 +344,7 @@ impl<'a> Metadata<'a> {
         }
     }
 
-    /// A boolean, or a text that says one; false if there is none.
+    /// A boolean, also as text; false if it is missing.
     fn flag(&self, key: &'static str) -> Result<bool, NodeError> {
         match self.get(key) {
             Some(Kind::BoolValue(flag)) => Ok(*flag),
@@ -352,7 +352,7 @@ impl<'a> Metadata<'a> {
         }
     }
 
-    /// A port, as a number or as a text that says one; none where there is neither.
+    /// A port, also as text; `None` if it is missing or invalid.
     fn port(&self, key: &'static str) -> Option<u16> {
         let port = match self.get(key)? {
             Kind::NumberValue(number) if number.fract() == 0.0 && (1.0..=65535.0).contains(number) => *number as u16,
@@ -362,7 +362,7 @@ impl<'a> Metadata<'a> {
         (port != 0).then_some(port)
     }
 
-    /// All texts, but for long ones and what is more than enough.
+    /// All texts, except long ones and those above the limit.
     fn texts(&self) -> model::proxy::Metadata {
         let fields = self.0.into_iter().flat_map(|fields| &fields.fields);
         let texts = fields.filter_map(|(key, value)| match &value.kind {

@@ -1,4 +1,4 @@
-//! Small messages that several resources share.
+//! Small messages that several resources use.
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -10,20 +10,19 @@ use protos::envoy::r#type::v3 as percent;
 use protos::{Any, Message, Name, Struct, Value, value::Kind};
 use security::telemetry::Backend;
 
-/// The suffix of resource names in statistics, so that the bootstrap's tag rules find the end of the name.
+/// The suffix of resource names in statistics, by which the bootstrap's tag rules find the end of the name.
 const STAT_DELIMITER: char = ';';
 
-/// A name as it stands in statistics: followed by a semicolon.
+/// A name for statistics, followed by a semicolon.
 pub(crate) fn stat_name(name: &str) -> String {
     format!("{name}{STAT_DELIMITER}")
 }
 
-/// Packs a message with its type.
+/// Packs a message into an `Any`.
 pub(crate) fn any<M: Message + Name>(message: &M) -> Any {
     protos::any(message)
 }
 
-/// An extension by name.
 pub(crate) fn extension<M: Message + Name>(name: &str, config: &M) -> core::TypedExtensionConfig {
     core::TypedExtensionConfig {
         name: name.to_owned(),
@@ -31,7 +30,6 @@ pub(crate) fn extension<M: Message + Name>(name: &str, config: &M) -> core::Type
     }
 }
 
-/// A transport socket by name.
 pub(crate) fn transport_socket<M: Message + Name>(name: &str, config: &M) -> core::TransportSocket {
     let config = core::transport_socket::ConfigType::TypedConfig(any(config));
     core::TransportSocket {
@@ -40,8 +38,8 @@ pub(crate) fn transport_socket<M: Message + Name>(name: &str, config: &M) -> cor
     }
 }
 
-/// Discovery over the stream that the resource itself came by. Envoy waits for ever for the first answer, because
-/// starting without it would lose requests.
+/// ADS on the same stream. Envoy waits without a timeout for the first response, because starting without it would lose
+/// requests.
 pub(crate) fn aggregated_discovery() -> core::ConfigSource {
     core::ConfigSource {
         config_source_specifier: Some(core::config_source::ConfigSourceSpecifier::Ads(Default::default())),
@@ -60,14 +58,13 @@ pub(crate) fn socket_address(address: IpAddr, port: u16) -> core::SocketAddress 
     }
 }
 
-/// A TCP address, as any address.
+/// A TCP address as an `Address`.
 pub(crate) fn address(ip: IpAddr, port: u16) -> core::Address {
     core::Address {
         address: Some(core::address::Address::SocketAddress(socket_address(ip, port))),
     }
 }
 
-/// A UDP address.
 pub(crate) fn udp_address(ip: IpAddr, port: u16) -> core::Address {
     let socket = core::SocketAddress {
         protocol: core::socket_address::Protocol::Udp.into(),
@@ -78,7 +75,7 @@ pub(crate) fn udp_address(ip: IpAddr, port: u16) -> core::Address {
     }
 }
 
-/// A Unix domain socket. Istio's `unix://` before the path is not part of it.
+/// A Unix domain socket. Istio's prefix `unix://` is removed.
 pub(crate) fn pipe(path: &str) -> core::Address {
     let path = path.strip_prefix("unix://").unwrap_or(path).to_owned();
     core::Address {
@@ -102,7 +99,6 @@ pub(crate) fn file(path: &str) -> core::DataSource {
     }
 }
 
-/// gRPC to a service.
 pub(crate) fn grpc_service(to: &Backend) -> core::GrpcService {
     let target = core::grpc_service::EnvoyGrpc {
         cluster_name: to.cluster(),
@@ -120,12 +116,11 @@ pub(crate) fn seconds(seconds: i64) -> protos::Duration {
     protos::Duration { seconds, nanos: 0 }
 }
 
-/// A duration.
 pub(crate) fn duration(duration: Duration) -> protos::Duration {
     protos::duration(duration)
 }
 
-/// A condition that a regular expression fulfils for the whole text.
+/// A regular expression that must match the whole text.
 pub(crate) fn regex(regex: &str) -> matcher::RegexMatcher {
     matcher::RegexMatcher {
         regex: regex.to_owned(),
@@ -133,7 +128,6 @@ pub(crate) fn regex(regex: &str) -> matcher::RegexMatcher {
     }
 }
 
-/// A text that must be equal.
 pub(crate) fn exact(text: &str) -> matcher::StringMatcher {
     let pattern = matcher::string_matcher::MatchPattern::Exact(text.to_owned());
     matcher::StringMatcher {
@@ -142,7 +136,7 @@ pub(crate) fn exact(text: &str) -> matcher::StringMatcher {
     }
 }
 
-/// A share of requests in percent, exact to a ten-thousandth. Out of range it is cut to 0 or 100.
+/// A percentage of requests with a precision of 0.0001. Values out of range are clamped to 0 or 100.
 pub(crate) fn millionths(value: f64) -> percent::FractionalPercent {
     let numerator = (value.clamp(0.0, 100.0) * 10_000.0) as u32;
     percent::FractionalPercent {
@@ -151,7 +145,7 @@ pub(crate) fn millionths(value: f64) -> percent::FractionalPercent {
     }
 }
 
-/// A share of requests in whole percent. Above 100 it is cut to that.
+/// A whole percentage of requests. Values above 100 are clamped.
 pub(crate) fn hundredths(value: u32) -> percent::FractionalPercent {
     percent::FractionalPercent {
         numerator: value.min(100),
@@ -159,7 +153,7 @@ pub(crate) fn hundredths(value: u32) -> percent::FractionalPercent {
     }
 }
 
-/// A share that cannot be changed at run time.
+/// A percentage that has no runtime override.
 pub(crate) fn fraction(value: percent::FractionalPercent) -> core::RuntimeFractionalPercent {
     core::RuntimeFractionalPercent {
         default_value: Some(value),
@@ -167,7 +161,7 @@ pub(crate) fn fraction(value: percent::FractionalPercent) -> core::RuntimeFracti
     }
 }
 
-/// A text as a dynamic value.
+/// A string as a dynamic value.
 pub(crate) fn text(value: impl Into<String>) -> Value {
     Value {
         kind: Some(Kind::StringValue(value.into())),
@@ -181,7 +175,7 @@ pub(crate) fn object(fields: impl IntoIterator<Item = (&'static str, Value)>) ->
     }
 }
 
-/// Metadata under `istio`, where telemetry and `istioctl` look for it; nothing if there are no fields.
+/// Metadata under `istio`, where telemetry and `istioctl` look for it; `None` if there are no fields.
 pub(crate) fn istio_metadata(fields: Vec<(&'static str, Value)>) -> Option<core::Metadata> {
     if fields.is_empty() {
         return None;
@@ -193,8 +187,8 @@ pub(crate) fn istio_metadata(fields: Vec<(&'static str, Value)>) -> Option<core:
     })
 }
 
-/// The object that something was made from, as metadata `istio.config`: `/apis/networking.istio.io/v1/namespaces/…`.
-/// `kind` is in kebab case.
+/// The source object of a resource, as metadata `istio.config`: `/apis/networking.istio.io/v1/namespaces/…`. `kind` is
+/// in kebab case.
 pub(crate) fn origin(kind: &str, id: &model::service::ObjectId) -> (&'static str, Value) {
     let path = format!(
         "/apis/networking.istio.io/v1/namespaces/{}/{kind}/{}",
@@ -208,7 +202,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn shares_are_cut_to_what_envoy_takes() {
+    fn percentages_are_clamped() {
         assert_eq!(millionths(0.0001).numerator, 1);
         assert_eq!(millionths(33.3).numerator, 333_000);
         assert_eq!(millionths(150.0).numerator, 1_000_000);
@@ -221,7 +215,7 @@ mod tests {
     fn a_socket_path_has_no_scheme() {
         for path in ["unix:///var/run/a", "/var/run/a"] {
             let Some(core::address::Address::Pipe(pipe)) = pipe(path).address else {
-                panic!("no pipe")
+                panic!("not a pipe")
             };
             assert_eq!(pipe.path, "/var/run/a");
         }

@@ -20,7 +20,7 @@ use registry::inputs::{CredentialKey, Credentials};
 use crate::parts::duration;
 
 flow::rule! {
-    /// Encoded secrets. None where there is none of the name, or what it holds cannot be used.
+    /// Encoded secrets. `None` if the secret does not exist or is invalid.
     pub Secrets: SecretKey => Resource = "secrets", derive_secrets;
 }
 
@@ -39,7 +39,7 @@ fn derive_secrets(cx: &Reads<'_>, key: &SecretKey) -> Option<Resource> {
     let stripped = key.object.strip_suffix(AUTHORITIES_SUFFIX);
     let content = match (stripped, key.config_map) {
         (None, false) => pair(object(&key.object)?.pair()?.ok()?, key.key_provider),
-        // A name may end as those do of which only the authorities are wanted.
+        // A name that ends like a request for CA certificates may also be the secret's own.
         (Some(stripped), false) => roots(object(&key.object).or_else(|| object(stripped))?.roots()?.ok()?),
         (stripped, true) => roots(object(stripped.unwrap_or(&key.object))?.roots()?.ok()?),
     };
@@ -64,7 +64,7 @@ fn pair(pair: CertificatePair, key_provider: Option<KeyProvider>) -> Type {
     Type::TlsCertificate(certificate)
 }
 
-/// A key in the hands of a provider.
+/// A private key that a provider manages.
 fn provided(provider: KeyProvider, key: DataSource) -> PrivateKeyProvider {
     let (private_key, poll_delay) = (Some(key), Some(duration(provider.poll_delay)));
     let (name, config) = match provider.sort {

@@ -14,7 +14,7 @@ use crate::{
     VirtualHostResources, types,
 };
 
-/// Registers the types of this crate.
+/// Registers this crate's resource types.
 pub fn register_types(to: &mut ServedTypes) {
     to.register::<EndpointsType>()
         .register::<VirtualHostType>()
@@ -22,8 +22,7 @@ pub fn register_types(to: &mut ServedTypes) {
         .register::<NameTableType>();
 }
 
-/// Whether a proxy gets the virtual hosts of its route tables one by one (VHDS). Tables that EnvoyFilters change are sent
-/// whole.
+/// Whether a proxy receives virtual hosts over VHDS. Route tables that EnvoyFilters change are sent whole.
 pub fn uses_vhds(proxy: &ProxyAudiences) -> bool {
     proxy.vhds && proxy.route.filters.is_empty()
 }
@@ -96,7 +95,7 @@ impl ServedType for NameTableType {
     }
 }
 
-/// Relations whose rows are resources: the keys that they hold, and whether they count in the status of objects.
+/// Relations whose rows are resources: the keys that they hold, and whether their ACKs count in the status of objects.
 macro_rules! resource_relations {
     ($($relation:ty, counted: $counted:literal, $pattern:pat $(if $guard:expr)? => $key:expr;)+) => {
         $(impl ResourceRelation for $relation {
@@ -126,7 +125,7 @@ resource_relations! {
     RouteConfigs, counted: true, ResourceKey::Route(audience, name) if audience.filters.is_empty() => {
         Some((audience.clone(), name.clone()))
     };
-    // The virtual hosts count instead.
+    // The virtual hosts are counted instead.
     RouteShells, counted: false, ResourceKey::RouteShell(audience, name) => Some((audience.clone(), name.clone()));
     VirtualHostResources, counted: true, ResourceKey::VirtualHost(table, host) => Some((table.clone(), host.clone()));
     Secrets, counted: false, ResourceKey::Secret(key) => Some(key.clone());

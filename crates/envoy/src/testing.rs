@@ -12,7 +12,7 @@ use registry::inputs::{Mesh, MeshSettings, ServiceObject, ServiceObjectKey, Serv
 use security::telemetry::{EffectiveTelemetry, Telemetry};
 use serde_json::Value;
 
-/// The one object of a kind in a document, which must have no errors.
+/// The only object of a kind in a document without errors.
 pub(crate) fn object<K: Resource>(yaml: &str) -> Arc<Object<K>> {
     let parsed = config::parse_documents(yaml.as_bytes(), "test.yaml", &ParseOptions::default());
     assert!(
@@ -24,16 +24,16 @@ pub(crate) fn object<K: Resource>(yaml: &str) -> Arc<Object<K>> {
     let [object] = found[..] else {
         panic!("{} objects", found.len())
     };
-    K::from_any(object).expect("another kind").clone()
+    K::from_any(object).expect("an object of this kind").clone()
 }
 
-/// Settings of a mesh, from YAML; empty for the defaults.
+/// Mesh configuration from YAML; empty for the defaults.
 pub(crate) fn mesh(yaml: &str) -> MeshConfig {
     let (config, diagnostics) = config::parse_mesh_config(yaml.as_bytes(), "mesh.yaml", &ParseOptions::default());
     config.unwrap_or_else(|| panic!("{diagnostics:#?}"))
 }
 
-/// The same, as the rules read it.
+/// Mesh settings from YAML, as the rules read them.
 pub(crate) fn settings(yaml: &str) -> MeshSettings {
     MeshSettings {
         config: mesh(yaml),
@@ -45,7 +45,7 @@ pub(crate) fn settings(yaml: &str) -> MeshSettings {
     }
 }
 
-/// What proxies tell of their traffic in a mesh with these services, as the rules derive it.
+/// The telemetry settings in a mesh with these services, as the rules derive them.
 pub(crate) fn telemetry(mesh: &str, services: &[Arc<Object<config::core::Service>>]) -> Arc<Telemetry> {
     let mut relations = flow::Engine::builder();
     registry::register(&mut relations);
@@ -74,7 +74,7 @@ pub(crate) fn json<M: Message + Name>(bytes: &[u8]) -> Value {
     protos::json(&M::type_url(), bytes).expect("encoded message")
 }
 
-/// The value under a path such as `a.b[0].c`; null where there is none.
+/// The value at a path such as `a.b[0].c`; null if it does not exist.
 pub(crate) fn at<'a>(value: &'a Value, path: &str) -> &'a Value {
     let path = path.replace('[', ".").replace(']', "");
     path.split('.').fold(value, |value, step| match step.parse::<usize>() {
@@ -83,7 +83,7 @@ pub(crate) fn at<'a>(value: &'a Value, path: &str) -> &'a Value {
     })
 }
 
-/// Compares the values under paths with what is expected.
+/// Compares the values at paths with the expected ones.
 #[track_caller]
 pub(crate) fn check(value: &Value, expected: &[(&str, Value)]) {
     for (path, want) in expected {
@@ -128,7 +128,7 @@ pub(crate) fn service(protocol: Protocol) -> Service {
     }
 }
 
-/// An endpoint of that service.
+/// An endpoint of that Service.
 pub(crate) fn endpoint(address: &str) -> Endpoint {
     let ip = address.parse().map(EndpointAddress::Ip);
     Endpoint {

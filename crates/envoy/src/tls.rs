@@ -27,11 +27,11 @@ use protos::envoy::r#type::matcher::v3::string_matcher::MatchPattern;
 
 use crate::parts::{exact, file, seconds, transport_socket};
 
-/// The static cluster by which the agent beside a proxy is reached.
+/// The static cluster of the agent beside a proxy.
 const AGENT_CLUSTER: &str = "sds-grpc";
-/// The secrets without which a proxy of the mesh can do nothing: it waits for them for ever.
+/// The secrets that a mesh proxy cannot work without: it waits for them without a timeout.
 const OF_MESH: [&str; 2] = ["default", "ROOTCA"];
-/// The cipher suites of TLS 1.2 between workloads, where the mesh has no others.
+/// The default TLS 1.2 cipher suites between workloads.
 const WORKLOAD_SUITES: [&str; 6] = [
     "ECDHE-ECDSA-AES256-GCM-SHA384",
     "ECDHE-RSA-AES256-GCM-SHA384",
@@ -41,7 +41,7 @@ const WORKLOAD_SUITES: [&str; 6] = [
     "AES128-GCM-SHA256",
 ];
 
-/// Puts certificates into a context.
+/// Adds certificates to a context.
 pub(crate) fn set_certificates(context: &mut CommonTlsContext, certificates: &[Certificate]) {
     for certificate in certificates {
         match certificate {
@@ -77,14 +77,13 @@ pub(crate) fn validation(authorities: &Authorities, check: CertificateValidation
     })
 }
 
-/// Matchers for names that do not say of which sort they are.
+/// Matchers for names of an unknown SAN type.
 pub(crate) fn any_sort<'a>(names: impl IntoIterator<Item = &'a Arc<str>>) -> Vec<SubjectAltNameMatcher> {
     let sorts = [SanType::Dns, SanType::Uri, SanType::Email, SanType::IpAddress];
     let matchers = names.into_iter().flat_map(|name| sorts.map(|sort| named(sort, name)));
     matchers.collect()
 }
 
-/// A matcher for a name of this sort.
 pub(crate) fn named(sort: SanType, name: &str) -> SubjectAltNameMatcher {
     SubjectAltNameMatcher {
         san_type: sort.into(),
@@ -120,7 +119,7 @@ pub(crate) fn server(context: &ServerContext, mesh: &MeshConfig, quic: bool) -> 
     common.validation_context_type = client.map(|check| validation(&check.authorities, of_client(check, mesh)));
     let downstream = DownstreamTlsContext {
         common_tls_context: Some(common),
-        // Envoy's QUIC cannot ask for a certificate.
+        // Envoy's QUIC does not support client certificates.
         require_client_certificate: Some(!quic && client.is_some_and(|check| check.required)),
         ..Default::default()
     };
@@ -189,7 +188,7 @@ fn add_between_workloads(parameters: &mut TlsParameters, mesh: &MeshConfig) {
     };
 }
 
-/// The mesh's trust domain, those that it goes by, too, and those whose authorities it knows; each once.
+/// The mesh's trust domain, its aliases, and those with CA certificates in the mesh settings, without duplicates.
 fn known_domains(mesh: &MeshConfig) -> impl Iterator<Item = &Arc<str>> {
     let known = mesh.ca_certificates.iter().flat_map(|roots| &roots.trust_domains);
     let mut seen = BTreeSet::new();
@@ -226,8 +225,8 @@ fn protocol(version: Version) -> TlsProtocol {
     }
 }
 
-/// A secret of the control plane. Unlike for other resources Envoy waits only for its usual time: a secret that does not
-/// exist must not hold up the listener or cluster, of which other parts may do.
+/// A secret served by the control plane. Envoy waits for it only for its default timeout, because a missing secret must
+/// not block a listener or cluster whose other parts work.
 fn served(name: &str) -> SdsSecretConfig {
     SdsSecretConfig {
         name: name.to_owned(),
@@ -239,7 +238,7 @@ fn served(name: &str) -> SdsSecretConfig {
     }
 }
 
-/// A secret of the agent beside the proxy.
+/// A secret served by the agent beside the proxy.
 fn from_agent(name: &str) -> SdsSecretConfig {
     let service = GrpcService {
         target_specifier: Some(TargetSpecifier::EnvoyGrpc(EnvoyGrpc {
@@ -266,7 +265,7 @@ fn from_agent(name: &str) -> SdsSecretConfig {
     }
 }
 
-/// The folder to watch for new versions of a file.
+/// The folder that Envoy watches for new versions of a file.
 fn folder(path: &str) -> Option<WatchedDirectory> {
     let (folder, _) = path.rsplit_once('/').filter(|(folder, _)| !folder.is_empty())?;
     Some(WatchedDirectory {

@@ -33,20 +33,20 @@ use security::telemetry::{Backend, Telemetry, Tracer, Tracing};
 
 use crate::parts::{any, duration, extension, grpc_service};
 
-/// The share of requests that are traced if nobody says, in percent.
+/// The default sampling percentage.
 const SAMPLED: f64 = 1.0;
 /// All requests.
 const ALL: f64 = 100.0;
-/// Where Zipkin takes spans if nobody says.
+/// The default path of Zipkin's API.
 const ZIPKIN_PATH: &str = "/api/v2/spans";
-/// How long Zipkin may take for an answer if nobody says.
+/// The default timeout of Zipkin requests.
 const ZIPKIN_TIMEOUT: Duration = Duration::from_secs(5);
-/// How long a collector of OpenTelemetry may take, as its exporters have it. Envoy wants to be told.
+/// The timeout of OpenTelemetry exports, equal to the default of its exporters. Envoy requires one.
 const EXPORT_TIMEOUT: Duration = Duration::from_secs(10);
-/// The path of Dynatrace's API, at the host that spans are sent to.
+/// The path of Dynatrace's sampling API, on the host that receives spans.
 const SAMPLING_PATH: &str = "api/v2/samplingConfiguration";
-/// What the filter of authorization notes of policies that are tried out: the tag, and the name of the note.
-const TRIED_OUT: [(&str, &str); 4] = [
+/// The tags for dry-run authorization policies, and the metadata keys that the RBAC filter writes.
+const DRY_RUN_TAGS: [(&str, &str); 4] = [
     (
         "istio.authorization.dry_run.allow_policy.name",
         "istio_dry_run_allow_shadow_effective_policy_id",
@@ -65,7 +65,7 @@ const TRIED_OUT: [(&str, &str); 4] = [
     ),
 ];
 
-/// How requests are traced; none where they are not.
+/// The tracing of a listener; `None` if it is disabled.
 pub(crate) fn of(telemetry: &Telemetry, spec: &ListenerSpec, mesh: &MeshConfig) -> Option<manager::Tracing> {
     let none = mesh::Tracing::default();
     let options = mesh.default_config.tracing.as_ref().unwrap_or(&none);
@@ -90,7 +90,7 @@ pub(crate) fn of(telemetry: &Telemetry, spec: &ListenerSpec, mesh: &MeshConfig) 
     Some(tracing)
 }
 
-/// A share that is no share is the default one, as for Istio.
+/// A sampling percentage; the default if it is not in range, as in Istio.
 fn sampled(percent: f64) -> f64 {
     match percent > 0.0 && percent <= ALL {
         true => percent,
@@ -98,7 +98,7 @@ fn sampled(percent: f64) -> f64 {
     }
 }
 
-/// Whether a tracer decides itself which requests are traced.
+/// Whether a tracer makes its own sampling decisions.
 fn decides(tracer: &Tracer) -> bool {
     matches!(tracer, Tracer::OpenTelemetry(provider, ..) if provider.sampling.is_some())
 }
@@ -155,7 +155,7 @@ fn zipkin(provider: &ZipkinProvider, to: &Backend) -> ZipkinConfig {
         ZipkinTraceContext::B3 => TraceContextOption::UseB3,
         ZipkinTraceContext::B3AndW3c => TraceContextOption::UseB3WithW3cPropagation,
     };
-    // Envoy before 1.37 knows nothing of services, and those after it prefer them.
+    // Envoy before 1.37 does not support HTTP services; later ones prefer them.
     let service = (provider.timeout.is_some() || !provider.headers.is_empty()).then(|| HttpService {
         http_uri: Some(http_uri(
             format!("http://{}{path}", to.authority),
@@ -228,7 +228,7 @@ fn open_telemetry(
     }
 }
 
-/// Dynatrace's sampler. It asks the host that spans are sent to, unless it has a service of its own.
+/// Dynatrace's sampler. Its default service is the host that receives spans.
 fn dynatrace(
     sampler: &DynatraceSampler,
     provider: &OpenTelemetryProvider,
@@ -278,7 +278,7 @@ fn request_headers(headers: &[ProviderHeader]) -> Vec<HeaderValueOption> {
     header_values(headers).into_iter().map(overwritten).collect()
 }
 
-/// Headers with their values. What was to be read from the environment, and is not there, is left out.
+/// Headers with their values. A value that is missing in the environment is left out.
 fn header_values(headers: &[ProviderHeader]) -> Vec<HeaderValue> {
     let one = |header: &ProviderHeader| match &header.value {
         Some(ProviderHeaderValue::Value(value)) => Some(HeaderValue {
@@ -291,11 +291,11 @@ fn header_values(headers: &[ProviderHeader]) -> Vec<HeaderValue> {
     headers.iter().filter_map(one).collect()
 }
 
-/// The tags of spans, by name: Istio's, and those of the settings, which go before them. What Envoy would refuse is left out.
+/// The tags of spans, by name: Istio's, overridden by those of the settings. Tags that Envoy would reject are left out.
 fn tags(own: &[(Arc<str>, Arc<str>)], custom: &BTreeMap<Arc<str>, mesh::CustomTag>) -> Vec<CustomTag> {
     let mut all: BTreeMap<&str, custom_tag::Type> = BTreeMap::new();
     if !own.is_empty() {
-        all.extend(TRIED_OUT.map(|(tag, key)| (tag, noted(key))));
+        all.extend(DRY_RUN_TAGS.map(|(tag, key)| (tag, noted(key))));
     }
     all.extend(own.iter().map(|(tag, value)| (&**tag, literal(value))));
     for (tag, source) in custom.iter().filter(|(tag, _)| !tag.is_empty()) {
@@ -330,7 +330,7 @@ fn literal(value: &str) -> custom_tag::Type {
     })
 }
 
-/// What the filter of authorization noted of the request.
+/// A tag with a value that the RBAC filter wrote to the metadata.
 fn noted(key: &str) -> custom_tag::Type {
     custom_tag::Type::Metadata(custom_tag::Metadata {
         kind: Some(MetadataKind {

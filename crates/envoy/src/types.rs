@@ -1,4 +1,4 @@
-//! The resource types of Envoy and of Istio's agent.
+//! The xDS resource types of Envoy and of Istio's agent.
 //!
 //! Make before break: clusters and their endpoints are in place before the listeners and routes that use them are sent,
 //! and clusters are removed after those.
@@ -26,10 +26,10 @@ pub const VIRTUAL_HOST: ResourceType = ResourceType::new(&VIRTUAL_HOST_SPEC);
 pub const SECRET: ResourceType = ResourceType::new(&SECRET_SPEC);
 /// Configurations of filters (ECDS).
 pub const EXTENSION: ResourceType = ResourceType::new(&EXTENSION_SPEC);
-/// The name table from which Istio's agent answers DNS queries (NDS); one resource.
+/// The name table with which Istio's agent answers DNS queries (NDS); one resource.
 pub const NAME_TABLE: ResourceType = ResourceType::new(&NAME_TABLE_SPEC);
 
-// The statics refer to each other, which constants cannot do.
+// Statics, because constants cannot refer to each other.
 static CLUSTER_SPEC: TypeSpec = TypeSpec {
     type_url: "type.googleapis.com/envoy.config.cluster.v3.Cluster",
     short_name: "CDS",
@@ -54,7 +54,7 @@ static ENDPOINTS_SPEC: TypeSpec = TypeSpec {
         of: ResourceType::new(&CLUSTER_SPEC),
         reference: endpoints_name,
     },
-    // Envoy keeps a cluster from use while it waits for its endpoints.
+    // Envoy does not use a cluster until it receives its endpoints.
     placeholder: Some(Placeholder {
         applies: |_| true,
         encode: |name| {
@@ -87,8 +87,8 @@ static ROUTE_SPEC: TypeSpec = TypeSpec {
     parent: Parent::Any {
         of: ResourceType::new(&LISTENER_SPEC),
     },
-    // Envoy keeps a listener from use while it waits for its routes. A gateway is told that a route table does not exist, as
-    // by istiod: one that it had before stays in use.
+    // Envoy does not use a listener until it receives its routes. For a gateway, a missing route table is reported as
+    // such, as in istiod: the previous one stays in use.
     placeholder: Some(Placeholder {
         applies: |proxy| proxy.kind == ProxyKind::Sidecar,
         encode: empty_route_table,
@@ -103,7 +103,7 @@ static VIRTUAL_HOST_SPEC: TypeSpec = TypeSpec {
     order: 4,
     subscription: Subscription::Collections,
     waits_for: &[ResourceType::new(&CLUSTER_SPEC), ResourceType::new(&ENDPOINTS_SPEC)],
-    // A table that is sent whole replaces the virtual hosts that were discovered for it.
+    // A route table that is sent whole replaces the virtual hosts that were discovered for it.
     removed_after: &[ResourceType::new(&ROUTE_SPEC)],
     parent: Parent::Collections {
         of: ResourceType::new(&ROUTE_SPEC),
@@ -145,8 +145,8 @@ fn empty_route_table(name: &str) -> Bytes {
     })
 }
 
-/// The name under which a cluster discovers its endpoints: its own, unless it gives another. `None` if it does not
-/// discover them.
+/// The name by which a cluster subscribes to its endpoints: its service name, or else its own. `None` if it does not
+/// use EDS.
 fn endpoints_name(name: &Arc<str>, cluster: &[u8]) -> Option<Arc<str>> {
     const TYPE: u64 = 2;
     const EDS_CONFIG: u64 = 3;

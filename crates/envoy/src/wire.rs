@@ -1,6 +1,6 @@
 //! Writes protobuf directly into one buffer, for performance-critical messages.
 //!
-//! The bytes are those that prost writes for the same message: fields in ascending order, without proto3 defaults, lengths in
+//! The bytes equal prost's encoding of the same message: fields in ascending order, without proto3 defaults, lengths in
 //! their shortest form.
 
 use std::fmt::{self, Write};
@@ -10,7 +10,7 @@ use bytes::Bytes;
 
 /// Wire type of integers.
 const VARINT: u32 = 0;
-/// Wire type of texts, bytes and messages.
+/// Wire type of strings, bytes and messages.
 const LENGTH_DELIMITED: u32 = 2;
 
 /// A message under construction. The caller writes its fields in ascending order.
@@ -47,7 +47,7 @@ impl Writer {
         self.message(field, |w| w.uint(1, value));
     }
 
-    /// A text. An empty one is not written.
+    /// A string. An empty one is not written.
     #[inline]
     pub(crate) fn text(&mut self, field: u32, value: &str) {
         if !value.is_empty() {
@@ -55,15 +55,15 @@ impl Writer {
         }
     }
 
-    /// A text, made on the way. It is written even if empty, as in a `oneof`.
+    /// A string that is formatted in place. It is written even if empty, as in a `oneof`.
     pub(crate) fn display(&mut self, field: u32, value: impl fmt::Display) {
         self.message(field, |w| {
-            // Writing to memory does not fail, and neither do the formatters of addresses and numbers.
+            // Writing to memory cannot fail, nor can the formatters of addresses and numbers.
             let _ = write!(w, "{value}");
         });
     }
 
-    /// Bytes, a text or an encoded message, present even if empty.
+    /// Bytes, a string or an encoded message, written even if empty.
     #[inline]
     pub(crate) fn bytes(&mut self, field: u32, value: &[u8]) {
         self.varint(u64::from(field << 3 | LENGTH_DELIMITED));
@@ -71,11 +71,11 @@ impl Writer {
         self.buffer.extend_from_slice(value);
     }
 
-    /// A message, present even if empty, whose fields `fill` writes.
+    /// A message whose fields `fill` writes, written even if empty.
     #[inline]
     pub(crate) fn message(&mut self, field: u32, fill: impl FnOnce(&mut Writer)) {
         self.varint(u64::from(field << 3 | LENGTH_DELIMITED));
-        // Most messages are short: one byte is kept free for the length, and longer ones are moved to make room.
+        // Most messages are short: one byte is reserved for the length, and longer ones are moved to make room.
         let at = self.buffer.len();
         self.buffer.push(0);
         fill(self);
@@ -92,7 +92,8 @@ impl Writer {
         self.buffer[at..at + width].copy_from_slice(&digits[..width]);
     }
 
-    /// An IPv4 address in dotted form, as a text. Endpoints have little else, and formatting would be half of the work.
+    /// An IPv4 address in dotted form, as a string. Endpoints consist mostly of these, and formatting would be half of
+    /// the work.
     pub(crate) fn ipv4(&mut self, field: u32, address: Ipv4Addr) {
         self.message(field, |w| {
             for (position, octet) in address.octets().into_iter().enumerate() {
@@ -110,7 +111,7 @@ impl Writer {
         });
     }
 
-    /// A map entry from a text to a message.
+    /// A map entry from a string to a message.
     #[inline]
     pub(crate) fn entry(&mut self, field: u32, key: &str, fill: impl FnOnce(&mut Writer)) {
         self.message(field, |w| {
@@ -119,7 +120,7 @@ impl Writer {
         });
     }
 
-    /// Bytes as they are: encoded fields.
+    /// Encoded fields, unchanged.
     #[inline]
     pub(crate) fn raw(&mut self, fields: &[u8]) {
         self.buffer.extend_from_slice(fields);
@@ -154,7 +155,7 @@ pub(crate) fn skip_field(fields: &[u8]) -> Option<&[u8]> {
     rest.get(length..)
 }
 
-/// The length of the first field, and the bytes from its content on. Of fields with small numbers only.
+/// The length of the first field, and the bytes from its content on. Supports only small field numbers.
 fn length_of_first(fields: &[u8]) -> Option<(usize, &[u8])> {
     let (key, mut rest) = fields.split_first()?;
     if u32::from(key & 7) != LENGTH_DELIMITED || *key >= 0x80 {
@@ -172,7 +173,7 @@ fn length_of_first(fields: &[u8]) -> Option<(usize, &[u8])> {
     }
 }
 
-/// The bytes of an integer in base 128, and how many they are.
+/// The base-128 digits of an integer, and their number.
 fn digits(mut value: u64) -> ([u8; 10], usize) {
     let mut digits = [0; 10];
     let mut width = 0;
@@ -214,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn messages_of_every_length_read_back() {
+    fn messages_of_every_length_can_be_decoded() {
         for length in [
             0, 1, 100, 124, 125, 126, 127, 128, 129, 130, 16_380, 16_384, 16_390, 70_000, 2_100_000,
         ] {
@@ -232,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn addresses_are_written_as_they_are_shown() {
+    fn addresses_equal_their_display_form() {
         for text in [
             "0.0.0.0",
             "10.0.0.1",
@@ -250,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn fields_are_taken_apart_again() {
+    fn fields_can_be_split() {
         for length in [0, 1, 127, 128, 20_000] {
             let mut w = Writer::default();
             w.message(2, |w| {

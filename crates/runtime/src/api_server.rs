@@ -1,4 +1,4 @@
-//! The store with its API server, its source and its status writer.
+//! A store with its API server, its source and its status writer.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -26,7 +26,6 @@ pub(super) struct ApiServer {
 }
 
 impl ApiServer {
-    /// Serves the API.
     pub(super) async fn open(settings: &Settings, store: Arc<dyn Store>) -> Result<ApiServer> {
         let (api, server) = store_backend::serve(settings, Arc::clone(&store)).await?;
         Ok(ApiServer {
@@ -47,7 +46,7 @@ impl ApiServer {
     }
 
     /// Starts the status writer. If replicas share the store, only the leader writes.
-    pub(super) async fn tell(
+    pub(super) async fn start_status_writer(
         &mut self,
         settings: &Settings,
         pilot: WorldHandle,
@@ -102,7 +101,6 @@ pub(super) fn identity(name: &str) -> String {
     format!("{name}_{}", uuid::Uuid::new_v4())
 }
 
-/// The host name.
 pub(super) fn hostname() -> String {
     rustix::system::uname().nodename().to_string_lossy().into_owned()
 }

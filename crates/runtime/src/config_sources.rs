@@ -68,13 +68,13 @@ impl ConfigSource {
     pub(super) fn source(&self) -> Source {
         Source {
             name: format!("configSources[{}] {}", self.index, self.address).into(),
-            elsewhere: !matches!(self.location, Location::Directory(_)),
+            remote: !matches!(self.location, Location::Directory(_)),
         }
     }
 }
 
 impl Running {
-    /// Reads a directory and follows it. Its content was reported when this returns.
+    /// Reads a directory and follows it. Returns after its content was sent.
     ///
     /// # Errors
     /// The directory cannot be read.
@@ -83,7 +83,7 @@ impl Running {
         // Blocks while the queue is full.
         let reading = tokio::task::spawn_blocking(move || {
             let sink = move |change| {
-                // Fails only when everything is about to end.
+                // Fails only during shutdown.
                 let _ = changes.send_blocking(change);
             };
             files::watch(&root, &ParseOptions::default(), sink)
@@ -92,17 +92,18 @@ impl Running {
         Ok(())
     }
 
-    /// Begins to follow a place; `node` is who we say that we are.
+    /// Starts to follow a configuration source. `node` identifies this process to other control planes.
     ///
     /// # Errors
-    /// It is a directory that cannot be read, or there is no way to Kubernetes. Another control plane may be away.
+    /// A directory cannot be read, or the Kubernetes client cannot be created. Another control plane may be
+    /// unavailable.
     pub(super) async fn place(&mut self, place: ConfigSource, node: Node, changes: ChangeSender) -> Result<()> {
         let field = format!("MeshConfig.configSources[{}].address: {:?}", place.index, place.address);
         match place.location {
             Location::Directory(directory) => self.directory(&directory, changes).await.context(field),
             Location::Xds(address) => {
                 let mut options = xds::Options::new(address, node);
-                // Our own holds, whatever another mesh's settings are.
+                // The mesh settings of this cluster apply, not those of another.
                 options.kinds.retain(|kind| *kind != Kind::MeshConfig);
                 self.tasks.spawn(xds::follow(options, changes));
                 Ok(())
@@ -134,20 +135,20 @@ mod tests {
     }
 
     #[test]
-    fn places_have_names_and_an_order() {
+    fn sources_have_names_and_keep_their_order() {
         let places = read(&config(&["fs:///etc/mesh", "xds://a:15010", "k8s://"])).unwrap();
         let sources: Vec<Source> = places.iter().map(ConfigSource::source).collect();
-        let said: Vec<(&str, bool)> = sources.iter().map(|s| (&*s.name, s.elsewhere)).collect();
+        let named: Vec<(&str, bool)> = sources.iter().map(|s| (&*s.name, s.remote)).collect();
         let wanted = [
             ("configSources[0] fs:///etc/mesh", false),
             ("configSources[1] xds://a:15010", true),
             ("configSources[2] k8s://", true),
         ];
-        assert_eq!(said, wanted);
+        assert_eq!(named, wanted);
     }
 
     #[test]
-    fn every_wrong_entry_is_named_by_its_field() {
+    fn every_invalid_entry_is_reported_with_its_field_path() {
         let error = read(&config(&["xds://a", "k8s://", "k8s://"]))
             .err()
             .unwrap()

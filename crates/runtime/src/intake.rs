@@ -32,11 +32,10 @@ const REMIND: Duration = Duration::from_secs(10);
 #[derive(Clone, Debug)]
 pub(super) struct Source {
     pub(super) name: Arc<str>,
-    /// Whether the source may be unavailable, so that it is not waited for indefinitely.
-    pub(super) elsewhere: bool,
+    /// Whether the source is remote and may be unavailable: it is waited for only for a limited time.
+    pub(super) remote: bool,
 }
 
-/// Options of the intake.
 pub(super) struct Options {
     pub(super) pilot: WorldHandle,
     /// The configuration served to other control planes.
@@ -114,7 +113,7 @@ impl Intake {
         }
     }
 
-    /// Waits until every source has sent its complete state, or the time is over. `None` if the sources ended.
+    /// Waits until every source has sent its complete state, or the timeout has passed. `None` if the sources ended.
     async fn wait_for_sources(&mut self, received: &mut mpsc::Receiver<SourceChange>) -> Option<()> {
         let patience = self.options.patience;
         let end = tokio::time::sleep(patience);
@@ -129,8 +128,8 @@ impl Intake {
                 _ = reminders.tick() => tracing::warn!("waiting for {}", self.awaited().join(", ")),
             }
             self.publish(false);
-            let elsewhere = self.awaited.iter().all(|rank| self.sources[*rank].elsewhere);
-            if elsewhere && !waits && !patience.is_zero() && !self.awaited.is_empty() {
+            let remote = self.awaited.iter().all(|rank| self.sources[*rank].remote);
+            if remote && !waits && !patience.is_zero() && !self.awaited.is_empty() {
                 tracing::error!(
                     "serving without {}, which did not answer within {patience:?} (--source-timeout); their objects are \
                      added when they answer",

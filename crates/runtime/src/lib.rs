@@ -1,4 +1,20 @@
-//! The running control plane: connects sources, the world thread and the servers, and manages the life of the process.
+//! Assembles the running control plane from sources, the world thread and the servers, and manages its lifecycle
+//! ([`run`]).
+//!
+//! ```text
+//! mesh file, Kubernetes or store API, directories, configSources
+//!     │ ChangeSet
+//!     ▼
+//! intake ─commit─► world thread ─► server (xDS, HTTP, monitoring)
+//!                      │ planned statuses
+//!                      ▼
+//!                  leadership ◄─planned writes─ controllers ◄─ Kubernetes objects
+//!                      └─► statuses and objects
+//! ```
+//!
+//! - Nothing is committed before every local source has sent its complete state; remote sources have a timeout.
+//! - Only the leader writes statuses and objects, and no write is in flight when another replica may lead.
+//! - A shutdown is graceful until a second signal.
 
 mod ack_counts;
 mod api_server;
@@ -94,9 +110,9 @@ async fn serve(settings: &Settings, threads: usize) -> Result<()> {
         patience: settings.source_timeout,
         mesh: watch::Sender::new(Arc::new(mesh.clone())),
     };
-    let told = intake.mesh.subscribe();
+    let mesh_updates = intake.mesh.subscribe();
     let given = Given {
-        // In Kubernetes the Kubernetes source follows it.
+        // The Kubernetes source follows the file there.
         mesh_file: mesh_file.filter(|_| !in_kubernetes),
         store,
         cluster,
@@ -107,10 +123,10 @@ async fn serve(settings: &Settings, threads: usize) -> Result<()> {
         let mut parts = begin_sources(settings, given, intake, &server).await?;
         parts.names = names::begin(settings, &pilot).await?;
         if let Some(api_server) = &mut parts.api_server {
-            api_server.tell(settings, pilot, stopped).await?;
+            api_server.start_status_writer(settings, pilot, stopped).await?;
         } else if let Some(cluster) = &mut parts.cluster {
-            cluster.control(settings, &told, &stopped);
-            cluster.tell(settings, pilot, stopped).await?;
+            cluster.control(settings, &mesh_updates, &stopped);
+            cluster.start_status_writer(settings, pilot, stopped).await?;
         }
         Ok::<_, anyhow::Error>(parts)
     };
@@ -188,7 +204,7 @@ struct Parts {
 async fn begin_sources(settings: &Settings, given: Given, intake: intake::Options, server: &Server) -> Result<Parts> {
     let known = |name: String| Source {
         name: name.into(),
-        elsewhere: false,
+        remote: false,
     };
     let mesh_file = settings.mesh_config.as_deref().filter(|_| given.mesh_file.is_some());
     let mut names: Vec<Source> = Vec::new();
@@ -254,25 +270,25 @@ async fn begun(
         }
         let mut awaited = now.awaited.join(", ");
         if let Some((report, others)) = &mut details {
-            let told = [
+            let reasons = [
                 kubernetes::waiting(&report.borrow_and_update()),
                 others.borrow_and_update().clone(),
             ];
-            let told: Vec<String> = told.into_iter().filter(|told| !told.is_empty()).collect();
-            if !told.is_empty() {
-                awaited = format!("{awaited} ({})", told.join("; "));
+            let reasons: Vec<String> = reasons.into_iter().filter(|reason| !reason.is_empty()).collect();
+            if !reasons.is_empty() {
+                awaited = format!("{awaited} ({})", reasons.join("; "));
             }
         }
         server.set_awaited(&awaited);
         let reported = async {
-            let news = match &mut details {
+            let changed = match &mut details {
                 Some((report, others)) => tokio::select! {
                     changed = report.changed() => changed.is_ok(),
                     changed = others.changed() => changed.is_ok(),
                 },
                 None => false,
             };
-            if !news {
+            if !changed {
                 std::future::pending::<()>().await;
             }
         };

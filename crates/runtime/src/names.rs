@@ -21,12 +21,12 @@ pub(super) async fn begin(settings: &Settings, pilot: &WorldHandle) -> Result<Jo
     let (sender, mut found) = mpsc::channel(1);
     tasks.spawn(names::follow(pilot.wanted_names().await?, names::ask, sender));
     if let Some(first) = found.recv().await {
-        tell(pilot, first).await?;
+        report(pilot, first).await?;
     }
     let pilot = pilot.clone();
     tasks.spawn(async move {
-        while let Some(news) = found.recv().await {
-            if tell(&pilot, news).await.is_err() {
+        while let Some(update) = found.recv().await {
+            if report(&pilot, update).await.is_err() {
                 return;
             }
         }
@@ -34,7 +34,7 @@ pub(super) async fn begin(settings: &Settings, pilot: &WorldHandle) -> Result<Jo
     Ok(tasks)
 }
 
-async fn tell(pilot: &WorldHandle, found: Found) -> Result<(), Closed> {
+async fn report(pilot: &WorldHandle, found: Found) -> Result<(), Closed> {
     let mut batch = Batch::new();
     for (name, addresses) in found {
         batch.set_addresses(name, addresses);

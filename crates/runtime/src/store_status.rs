@@ -16,7 +16,6 @@ use store::{Error, Expect, GroupResource, Key, Operation, Store, Transaction};
 const NAMESPACE: &str = "istio-system";
 const NAME: &str = "rutter-status";
 
-/// The settings of the status planner.
 pub(super) fn planning(settings: &Settings) -> status::Settings {
     status::Settings {
         interval: settings.status_interval,
@@ -120,7 +119,6 @@ impl Lock for StoreLock {
     }
 }
 
-/// A new lease object.
 fn fresh() -> Value {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let now = Timestamp::from_unix(i64::try_from(now.as_secs()).unwrap_or(i64::MAX));
@@ -141,7 +139,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_others_say_stays_and_a_refusal_that_is_over_does_not() {
+    fn fields_of_others_are_preserved_and_obsolete_refusals_removed() {
         let old = json!({
             "addresses": [{"value": "240.240.0.1"}],
             "conditions": [{"type": "Accepted", "status": "False"}, {"type": "Theirs", "status": "True"}],

@@ -1,4 +1,4 @@
-//! The pure part of the lease, with replicas whose clocks and write results differ.
+//! The pure part of the lease, with replicas that have different clocks and write results.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -14,7 +14,7 @@ fn wall(now: Duration) -> SystemTime {
     UNIX_EPOCH + seconds(1_800_000_000) + now
 }
 
-/// Looks, and writes if it may.
+/// Reads the lease, and writes it if the candidate may.
 fn turn(elector: &mut Elector, lease: &mut Option<Lease>, now: Duration) {
     if let Step::Write(wanted) = elector.look(lease.as_ref(), now, wall(now)) {
         *lease = Some(wanted.clone());
@@ -23,7 +23,7 @@ fn turn(elector: &mut Elector, lease: &mut Option<Lease>, now: Duration) {
 }
 
 #[test]
-fn a_lease_is_taken_renewed_given_back_and_taken_over() {
+fn a_lease_is_acquired_renewed_released_and_taken_over() {
     let (mut a, mut b) = (Elector::new("a", Terms::default()), Elector::new("b", Terms::default()));
     let mut lease = None;
     turn(&mut a, &mut lease, seconds(0));
@@ -35,7 +35,7 @@ fn a_lease_is_taken_renewed_given_back_and_taken_over() {
     assert!(!a.leads(seconds(22)), "not renewed for 15 seconds");
     turn(&mut b, &mut lease, seconds(10));
     turn(&mut b, &mut lease, seconds(39));
-    assert!(!b.leads(seconds(39)), "seen as it is for 29 seconds");
+    assert!(!b.leads(seconds(39)), "unchanged for only 29 seconds");
     turn(&mut b, &mut lease, seconds(40));
     assert!(b.leads(seconds(40)));
     assert_eq!(
@@ -49,7 +49,7 @@ fn a_lease_is_taken_renewed_given_back_and_taken_over() {
     assert!(!b.leads(seconds(42)));
     assert_eq!(b.release(wall(seconds(42))), None);
     turn(&mut a, &mut lease, seconds(42));
-    assert!(a.leads(seconds(42)), "what was given back need not be waited for");
+    assert!(a.leads(seconds(42)), "a released lease is free at once");
     assert_eq!(lease.map(|l| (l.holder, l.transitions)), Some(("a".to_owned(), 2)));
 }
 
@@ -65,10 +65,10 @@ fn the_default_revision_takes_the_lease_from_others_and_keeps_it() {
     turn(&mut default, &mut lease, seconds(1));
     assert!(
         canary.leads(seconds(1)) && !default.leads(seconds(1)),
-        "who held it may be writing"
+        "the previous holder may still be writing"
     );
     turn(&mut canary, &mut lease, seconds(2));
-    assert!(!canary.leads(seconds(2)), "it gives way as soon as it looks");
+    assert!(!canary.leads(seconds(2)), "it yields at its next read");
     turn(&mut default, &mut lease, seconds(8));
     assert!(!default.leads(seconds(15)) && default.leads(seconds(16)));
     let taken = lease.clone().map(|lease| (lease.revision, lease.transitions));
@@ -78,14 +78,14 @@ fn the_default_revision_takes_the_lease_from_others_and_keeps_it() {
     second.set_revision("default", true);
     turn(&mut second, &mut lease, seconds(17));
     assert!(!second.leads(seconds(40)));
-    // A holder that does not say its revision is waited for, too.
+    // A holder without a known revision is waited for too.
     lease.iter_mut().for_each(|lease| lease.revision.clear());
     turn(&mut second, &mut lease, seconds(18));
     assert!(!second.leads(seconds(40)));
 }
 
 #[test]
-fn a_lease_that_was_deleted_is_led_by_nobody_until_its_last_holder_must_have_stopped() {
+fn a_deleted_lease_is_not_held_until_its_last_holder_must_have_stopped() {
     let (mut a, mut b) = (Elector::new("a", Terms::default()), Elector::new("b", Terms::default()));
     let mut lease = None;
     turn(&mut a, &mut lease, seconds(0));
@@ -99,7 +99,7 @@ fn a_lease_that_was_deleted_is_led_by_nobody_until_its_last_holder_must_have_sto
 }
 
 #[test]
-fn a_replica_elsewhere_gives_way_to_one_of_its_revision_in_the_leases_cluster() {
+fn a_remote_replica_yields_to_one_of_its_revision_in_the_cluster_of_the_lease() {
     let lease = |revision: &str| Lease {
         holder: "other".to_owned(),
         seconds: 30,
@@ -119,11 +119,11 @@ fn a_replica_elsewhere_gives_way_to_one_of_its_revision_in_the_leases_cluster() 
 }
 
 #[test]
-fn a_lease_is_written_as_kubernetes_writes_it() {
+fn a_lease_has_the_json_format_of_kubernetes() {
     let mut a = Elector::new("a", Terms::default());
     let now = Duration::from_micros(1_500_007);
     let Step::Write(lease) = a.look(None, now, wall(now)) else {
-        panic!("it is free");
+        panic!("the lease is free");
     };
     let json = lease.to_json();
     assert_eq!(json["holderIdentity"], "a");
@@ -138,21 +138,20 @@ fn a_lease_is_written_as_kubernetes_writes_it() {
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// Whatever fails, however late replicas are, whatever their clocks show, whoever comes first, and though somebody
-    /// deletes the lease: never two at a time.
+    /// Holds for any failures, delays, clocks and order of replicas, and if the lease is deleted.
     #[test]
     fn there_is_never_more_than_one_leader(
         steps in prop::collection::vec((0..4usize, 0..9_000u64, any::<bool>(), any::<bool>(), 0..100_000u64), 1..200),
         prior in 0..4usize,
     ) {
         let mut replicas = ["a", "b", "c"].map(|name| Elector::new(name, Terms::default()));
-        // One of them may be of the default revision.
+        // At most one replica has the default revision.
         for (who, replica) in replicas.iter_mut().enumerate() {
             replica.set_revision(if who == prior { "default" } else { "other" }, who == prior);
         }
-        // What each has read; it writes later, if nobody wrote meanwhile.
+        // The lease as each replica read it. The replica writes later, if nobody wrote meanwhile.
         let mut read: [Option<(Option<Lease>, u64, Duration)>; 3] = [None, None, None];
-        // Who was there before the lease was: others cannot know that there was one.
+        // The replicas that have seen the lease: others cannot know that it was deleted.
         let mut knows = [false; 3];
         let (mut lease, mut version, mut now) = (None::<Lease>, 0u64, Duration::ZERO);
         for (who, millis, reads, lost, jump) in steps {

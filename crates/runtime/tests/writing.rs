@@ -1,4 +1,4 @@
-//! The executor, with a writer and a lock that fail on purpose; time is simulated.
+//! The executor with a writer and a lock that fail on purpose, in simulated time.
 
 #![allow(clippy::unwrap_used, reason = "a helper that fails fails its test")]
 
@@ -43,16 +43,16 @@ fn intent(name: &str, generation: i64) -> Intent {
     }
 }
 
-/// Remembers what was written, and fails as often as it is told.
+/// Records writes, and fails the first `failures` of them.
 #[derive(Clone, Default)]
-struct Home {
+struct FakeWriter {
     written: Arc<Mutex<BTreeMap<String, Vec<i64>>>>,
     failures: Arc<AtomicUsize>,
     busy: Arc<AtomicUsize>,
     most: Arc<AtomicUsize>,
 }
 
-impl Writer<Intent> for Home {
+impl Writer<Intent> for FakeWriter {
     async fn write(&self, intent: &Intent) -> Outcome {
         let busy = self.busy.fetch_add(1, Ordering::SeqCst) + 1;
         self.most.fetch_max(busy, Ordering::SeqCst);
@@ -76,7 +76,7 @@ impl Writer<Intent> for Home {
     }
 }
 
-impl Home {
+impl FakeWriter {
     fn written(&self) -> String {
         let written = self.written.lock().unwrap();
         let shown = written
@@ -94,7 +94,7 @@ struct Running {
     task: tokio::task::JoinHandle<()>,
 }
 
-fn start(name: &str, home: &Home, lock: impl Lock) -> Running {
+fn start(name: &str, writer: &FakeWriter, lock: impl Lock) -> Running {
     let (intents, receiver) = mpsc::channel(4);
     let (stop, stopped) = watch::channel(false);
     let stats = Arc::new(Stats::default());
@@ -104,7 +104,7 @@ fn start(name: &str, home: &Home, lock: impl Lock) -> Running {
     };
     let run = runtime::leadership::run(
         receiver,
-        home.clone(),
+        writer.clone(),
         lock,
         options,
         Arc::clone(&stats),
@@ -120,17 +120,17 @@ fn start(name: &str, home: &Home, lock: impl Lock) -> Running {
 }
 
 #[tokio::test(start_paused = true)]
-async fn everything_is_written_a_few_at_a_time() {
-    let home = Home::default();
-    let running = start("me", &home, Always);
+async fn all_statuses_are_written_with_bounded_concurrency() {
+    let writer = FakeWriter::default();
+    let running = start("me", &writer, Always);
     sleep(Duration::from_millis(1)).await;
     let many = (0..20)
         .map(|n| intent(&format!("o{n:02}"), 1))
         .chain([intent("gone", 1)]);
     running.intents.send(many.collect()).await.unwrap();
     sleep(Duration::from_secs(1)).await;
-    assert_eq!(home.written.lock().unwrap().len(), 20);
-    assert_eq!(home.most.load(Ordering::SeqCst), 3);
+    assert_eq!(writer.written.lock().unwrap().len(), 20);
+    assert_eq!(writer.most.load(Ordering::SeqCst), 3);
     assert_eq!(running.stats.written.load(Ordering::Relaxed), 20);
     assert_eq!(running.stats.dropped.load(Ordering::Relaxed), 1);
     running.stop.send(true).unwrap();
@@ -138,24 +138,24 @@ async fn everything_is_written_a_few_at_a_time() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_fails_is_tried_again_until_it_succeeds_or_is_replaced() {
-    let home = Home::default();
-    home.failures.store(5, Ordering::SeqCst);
-    let running = start("me", &home, Always);
+async fn a_failed_write_is_retried_until_it_succeeds_or_is_replaced() {
+    let writer = FakeWriter::default();
+    writer.failures.store(5, Ordering::SeqCst);
+    let running = start("me", &writer, Always);
     sleep(Duration::from_millis(1)).await;
     running.intents.send(vec![intent("a", 1)]).await.unwrap();
     sleep(Duration::from_millis(200)).await;
-    assert_eq!(home.written(), "");
+    assert_eq!(writer.written(), "");
     running.intents.send(vec![intent("a", 2)]).await.unwrap();
     sleep(Duration::from_secs(60)).await;
-    assert_eq!(home.written(), "a[2]", "the older one is not written any more");
+    assert_eq!(writer.written(), "a[2]", "the replaced intent must not be written");
     assert_eq!(running.stats.retried.load(Ordering::Relaxed), 5);
     drop(running.intents);
     drop(running.stop);
     running.task.await.unwrap();
 }
 
-/// A lock that another may hold, and whose home may be away.
+/// A lock shared with other replicas, which may be unavailable.
 #[derive(Clone, Default)]
 struct Shared {
     lease: Arc<Mutex<Option<(Lease, u64)>>>,
@@ -190,17 +190,17 @@ impl Lock for Shared {
 
 #[tokio::test(start_paused = true)]
 async fn only_the_leader_writes_and_the_next_one_takes_over() {
-    let (home, lock) = (Home::default(), Shared::default());
-    let first = start("first", &home, lock.clone());
+    let (writer, lock) = (FakeWriter::default(), Shared::default());
+    let first = start("first", &writer, lock.clone());
     sleep(Duration::from_secs(1)).await;
-    let second = start("second", &home, lock.clone());
+    let second = start("second", &writer, lock.clone());
     sleep(Duration::from_secs(1)).await;
     assert_eq!(first.stats.leading.load(Ordering::Relaxed), 1);
     assert_eq!(second.stats.leading.load(Ordering::Relaxed), 0);
     first.intents.send(vec![intent("a", 1)]).await.unwrap();
     second.intents.send(vec![intent("b", 1)]).await.unwrap();
     sleep(Duration::from_secs(60)).await;
-    assert_eq!(home.written(), "a[1]", "it kept the lease all the time");
+    assert_eq!(writer.written(), "a[1]", "the first replica must keep the lease");
 
     first.stop.send(true).unwrap();
     first.task.await.unwrap();
@@ -208,13 +208,13 @@ async fn only_the_leader_writes_and_the_next_one_takes_over() {
     assert_eq!(
         second.stats.leading.load(Ordering::Relaxed),
         1,
-        "given back, so at the next look"
+        "a released lease is taken at the next read"
     );
     second.intents.send(vec![intent("b", 2)]).await.unwrap();
     sleep(Duration::from_secs(1)).await;
-    assert_eq!(home.written(), "a[1] b[2]");
+    assert_eq!(writer.written(), "a[1] b[2]");
 
-    // Who cannot renew does not write, even before another may lead.
+    // A leader that cannot renew stops writing before another may lead.
     lock.away.store(true, Ordering::SeqCst);
     sleep(Duration::from_secs(16)).await;
     assert_eq!(second.stats.leading.load(Ordering::Relaxed), 0);
@@ -223,22 +223,21 @@ async fn only_the_leader_writes_and_the_next_one_takes_over() {
     lock.away.store(false, Ordering::SeqCst);
     sleep(Duration::from_secs(10)).await;
     assert_eq!(second.stats.leading.load(Ordering::Relaxed), 1);
-    assert_eq!(home.written(), "a[1] b[2]");
+    assert_eq!(writer.written(), "a[1] b[2]");
     drop((second.intents, second.stop));
     second.task.await.unwrap();
 }
 
-/// Never ends a write, and notes whether one was given up.
+/// Never finishes a write, and counts cancelled writes.
 #[derive(Clone, Default)]
 struct Stuck {
     begun: Arc<AtomicUsize>,
     ended: Arc<AtomicUsize>,
 }
 
-/// Counts when it goes.
-struct Leaves(Arc<AtomicUsize>);
+struct CountDrop(Arc<AtomicUsize>);
 
-impl Drop for Leaves {
+impl Drop for CountDrop {
     fn drop(&mut self) {
         self.0.fetch_add(1, Ordering::SeqCst);
     }
@@ -247,12 +246,12 @@ impl Drop for Leaves {
 impl Writer<Intent> for Stuck {
     async fn write(&self, _: &Intent) -> Outcome {
         self.begun.fetch_add(1, Ordering::SeqCst);
-        let _leaves = Leaves(Arc::clone(&self.ended));
+        let _count = CountDrop(Arc::clone(&self.ended));
         std::future::pending().await
     }
 }
 
-/// A replica that writes so, until the second value goes.
+/// A replica with this writer, which runs until the returned sender is dropped.
 fn running(stuck: &Stuck, lock: &Shared) -> (mpsc::Sender<Vec<Intent>>, watch::Sender<bool>) {
     let (intents, receiver) = mpsc::channel(4);
     let (stop, stopped) = watch::channel(false);
@@ -269,7 +268,7 @@ fn running(stuck: &Stuck, lock: &Shared) -> (mpsc::Sender<Vec<Intent>>, watch::S
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_write_that_is_under_way_ends_with_the_lease() {
+async fn a_write_in_flight_is_cancelled_when_the_lease_is_lost() {
     let (stuck, lock) = (Stuck::default(), Shared::default());
     let (intents, _stop) = running(&stuck, &lock);
     sleep(Duration::from_secs(1)).await;
@@ -279,21 +278,25 @@ async fn a_write_that_is_under_way_ends_with_the_lease() {
         (stuck.begun.load(Ordering::SeqCst), stuck.ended.load(Ordering::SeqCst)),
         (1, 0)
     );
-    // Another one takes the lease from it, as the default revision does.
+    // Another replica takes the lease, as the default revision does.
     let (lease, version) = lock.lease.lock().unwrap().clone().unwrap();
-    let robbed = Lease {
+    let taken = Lease {
         holder: "second".to_owned(),
         ..lease
     };
-    *lock.lease.lock().unwrap() = Some((robbed, version + 1));
+    *lock.lease.lock().unwrap() = Some((taken, version + 1));
     sleep(Duration::from_secs(8)).await;
-    assert_eq!(stuck.ended.load(Ordering::SeqCst), 1, "noticed at the next look");
+    assert_eq!(
+        stuck.ended.load(Ordering::SeqCst),
+        1,
+        "the loss is noticed at the next read"
+    );
     sleep(Duration::from_secs(20)).await;
-    assert_eq!(stuck.begun.load(Ordering::SeqCst), 1, "and not tried again");
+    assert_eq!(stuck.begun.load(Ordering::SeqCst), 1, "the write must not be retried");
 }
 
 #[tokio::test(start_paused = true)]
-async fn no_write_is_under_way_when_another_one_may_lead() {
+async fn no_write_is_in_flight_when_another_replica_may_lead() {
     let (stuck, lock) = (Stuck::default(), Shared::default());
     let begun = tokio::time::Instant::now();
     let (intents, _stop) = running(&stuck, &lock);
@@ -307,7 +310,7 @@ async fn no_write_is_under_way_when_another_one_may_lead() {
     assert!(begun.elapsed() < Duration::from_secs(16), "{:?}", begun.elapsed());
 }
 
-/// Remembers the namespaces that were written, and answers as it is told.
+/// Records the namespaces that were written, and returns the given outcomes.
 #[derive(Clone, Default)]
 struct Maps {
     written: Arc<Mutex<Vec<String>>>,
@@ -322,7 +325,7 @@ impl Writer<Write> for Maps {
     }
 }
 
-/// What a controller of root certificates wants for these namespaces.
+/// The writes that the root certificate controller plans for these namespaces.
 fn planned(namespaces: &[&str]) -> Vec<Write> {
     let mut controller = RootCertificates::default();
     controller.root(Some("-----BEGIN CERTIFICATE-----".into()));
@@ -333,9 +336,9 @@ fn planned(namespaces: &[&str]) -> Vec<Write> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_a_controller_plans_is_written_again_until_it_is_or_is_refused() {
+async fn planned_writes_are_retried_unless_refused() {
     let maps = Maps::default();
-    // The last one is the first answer.
+    // Outcomes are taken from the end.
     let answers = [Outcome::Refused("no".to_owned()), Outcome::Retry("away".to_owned())];
     maps.answers.lock().unwrap().extend(answers);
     let (sender, receiver) = mpsc::channel(4);
@@ -360,11 +363,7 @@ async fn what_a_controller_plans_is_written_again_until_it_is_or_is_refused() {
     leads.wait_for(|leads| *leads).await.unwrap();
     sender.send(planned(&["a"])).await.unwrap();
     sleep(Duration::from_secs(60)).await;
-    assert_eq!(
-        *maps.written.lock().unwrap(),
-        ["a", "a"],
-        "tried again, and then refused for good"
-    );
+    assert_eq!(*maps.written.lock().unwrap(), ["a", "a"], "retried once, then refused");
     sender.send(planned(&["b", "c"])).await.unwrap();
     sleep(Duration::from_secs(1)).await;
     assert_eq!(*maps.written.lock().unwrap(), ["a", "a", "b", "c"]);

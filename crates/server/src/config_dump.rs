@@ -1,4 +1,4 @@
-//! `/debug/config_dump`: all that one proxy has, in the form of Envoy's admin interface.
+//! `/debug/config_dump`: the resources of one proxy, in the form of Envoy's admin interface.
 
 use envoy::types;
 use std::sync::Arc;
@@ -11,12 +11,12 @@ use serde_json::{Map, Value, json};
 
 use crate::world_handle::Core;
 
-/// A proxy's resources, not decoded yet.
+/// A proxy's resources, still encoded.
 pub(crate) struct Dump {
     resources: Vec<(ResourceType, Vec<Resource>)>,
 }
 
-/// Gathers the resources of the proxy whose id is, or contains, `id`. None: no such proxy is connected.
+/// Collects the resources of the proxy whose ID is, or contains, `id`. `None` if no such proxy is connected.
 pub(crate) fn gather(core: &Core, id: &str) -> Option<Dump> {
     let stream = stream_of(core, id)?;
     let mut resources: Vec<(ResourceType, Vec<Resource>)> = core
@@ -32,8 +32,8 @@ pub(crate) fn gather(core: &Core, id: &str) -> Option<Dump> {
     Some(Dump { resources })
 }
 
-/// The name table of the proxy whose id is, or contains, `id`: none if its agent has not asked for it. `None`: no such proxy
-/// is connected.
+/// The name table of the proxy whose ID is, or contains, `id`; the inner value is `None` if its agent has not requested
+/// it. `None` if no such proxy is connected.
 pub(crate) fn names(core: &Core, id: &str) -> Option<Option<Resource>> {
     let stream = stream_of(core, id)?;
     Some(core.hub.resources(stream, types::NAME_TABLE).pop())
@@ -45,12 +45,12 @@ pub(crate) fn names_json(table: Option<&Resource>) -> Value {
     decoded.and_then(Result::ok).unwrap_or_else(|| json!({}))
 }
 
-/// An exact id wins over one that only contains the text; of several the last that connected.
+/// An exact ID takes precedence over a partial match, and a later connection over earlier ones.
 fn stream_of(core: &Core, id: &str) -> Option<xds::StreamId> {
     proxy_of(core, id).map(|(stream, _)| stream)
 }
 
-/// The stream of the proxy whose id is, or contains, `id`, and what the proxy is.
+/// The stream and the facts of the proxy whose ID is, or contains, `id`.
 pub(crate) fn proxy_of(core: &Core, id: &str) -> Option<(xds::StreamId, Arc<Proxy>)> {
     let statuses = core.hub.statuses();
     let exact = statuses.iter().rev().find(|s| &*s.proxy.id == id);
@@ -58,7 +58,7 @@ pub(crate) fn proxy_of(core: &Core, id: &str) -> Option<(xds::StreamId, Arc<Prox
     Some((found.id, found.proxy.clone()))
 }
 
-/// A route table with those of these virtual hosts that are its own.
+/// Adds the virtual hosts of a route table that were sent over VHDS.
 fn completed(table: &Resource, hosts: &[Resource]) -> Resource {
     let own = hosts
         .iter()
@@ -70,14 +70,13 @@ fn completed(table: &Resource, hosts: &[Resource]) -> Resource {
         virtual_hosts,
         ..RouteConfiguration::default()
     };
-    // Messages of one type, one behind the other, are one: lists go on.
+    // Concatenated protobuf messages merge: repeated fields are appended.
     let mut body = table.body().to_vec();
     body.extend(hosts.encode_to_vec());
     Resource::new(table.name().clone(), body)
 }
 
 impl Dump {
-    /// The dump as JSON.
     pub(crate) fn into_json(self) -> Value {
         Value::Object(Map::from_iter([(
             "configs".into(),
@@ -86,7 +85,7 @@ impl Dump {
     }
 }
 
-/// The sections of the dump: the message, its list, and the field of an item that holds the resource.
+/// The sections of the dump: the message, its repeated field, and the field of an item that holds the resource.
 const SECTIONS: [(ResourceType, &str, &str, &str); 6] = [
     (types::CLUSTER, "ClustersConfigDump", "dynamicActiveClusters", "cluster"),
     (
@@ -102,7 +101,7 @@ const SECTIONS: [(ResourceType, &str, &str, &str); 6] = [
 ];
 
 fn section(kind: ResourceType, resources: &[Resource]) -> Option<Value> {
-    // Envoy shows virtual hosts in their tables. It knows nothing of name tables.
+    // Envoy shows virtual hosts in their route tables, and has no name tables.
     let (_, message, list, field) = SECTIONS.into_iter().find(|(of, ..)| *of == kind)?;
     let entries: Value = resources.iter().map(|resource| entry(kind, field, resource)).collect();
     Some(json!({"@type": format!("type.googleapis.com/envoy.admin.v3.{message}"), list: entries}))
@@ -111,7 +110,7 @@ fn section(kind: ResourceType, resources: &[Resource]) -> Option<Value> {
 fn entry(kind: ResourceType, field: &str, resource: &Resource) -> Value {
     let version = resource.version().to_string();
     if kind == types::SECRET {
-        // Never the content: private keys are in it.
+        // The content is omitted, because it includes private keys.
         return json!({"name": &**resource.name(), "versionInfo": version});
     }
     let body = match protos::json(kind.type_url, resource.body()) {

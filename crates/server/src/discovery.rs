@@ -66,7 +66,7 @@ impl Discovery {
     }
 }
 
-/// The requesting half of a stream.
+/// The request half of a stream.
 struct Upstream {
     discovery: Discovery,
     variant: Variant,
@@ -92,7 +92,8 @@ impl Upstream {
     async fn run(self, mut messages: Messages) {
         let mut id = None;
         let ended = self.read(&mut messages, &mut id).await;
-        // The queue has room for the end of the stream: see DOWN_QUEUE. The error of a client that disconnected is ignored.
+        // The queue reserves room for the end of the stream (see DOWN_QUEUE). An error means that the client
+        // disconnected.
         let _ = self.down.try_send(Down::End(ended));
         if let Some(id) = id {
             let _ = self.discovery.world.send(Message::Disconnect(id)).await;
@@ -121,7 +122,7 @@ impl Upstream {
         }
     }
 
-    /// The service for a stream whose first message asks for configuration.
+    /// Returns the configuration service if the first message of a stream asks for it.
     fn configuration_service(&self, message: &Bytes, id: Option<StreamId>) -> Option<mcp::Service> {
         let service = self.discovery.configuration.as_ref()?;
         let wanted = id.is_none() && matches!(self.variant, Variant::Sotw) && mcp::wants(message);

@@ -1,4 +1,5 @@
-//! gRPC's framing over HTTP/2 bodies, without a framework: messages in with a limit, ropes out without a copy.
+//! gRPC framing over HTTP/2 bodies, without a framework. Requests have a size limit; responses are ropes that are not
+//! copied.
 
 use std::io::IoSlice;
 use std::pin::Pin;
@@ -13,15 +14,12 @@ use tokio::sync::mpsc;
 
 use xds::Rope;
 
-/// Bytes before each message: a flag for compression and the length.
+/// The length of a message's prefix: the compression flag and the length.
 const PREFIX_BYTES: usize = 5;
 
-/// A gRPC status.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Status {
-    /// Its number.
     pub(crate) code: u32,
-    /// For people.
     pub(crate) message: String,
 }
 
@@ -59,7 +57,7 @@ impl From<xds::Status> for Status {
     }
 }
 
-/// gRPC's encoding of status messages: printable ASCII but for the percent sign, the rest as `%XX`.
+/// Encodes a status message: printable ASCII except the percent sign is kept, the rest becomes `%XX`.
 fn percent_encode(text: &str) -> String {
     text.bytes().fold(String::with_capacity(text.len()), |mut out, byte| {
         match byte {
@@ -70,7 +68,7 @@ fn percent_encode(text: &str) -> String {
     })
 }
 
-/// An answer that is only a status.
+/// A response that consists of a status only.
 pub(crate) fn refuse(status: &Status) -> Response<StreamBody> {
     let mut response = Response::new(StreamBody { down: None });
     response
@@ -80,7 +78,7 @@ pub(crate) fn refuse(status: &Status) -> Response<StreamBody> {
     response
 }
 
-/// An answer that will be what `down` brings.
+/// A response with the messages of `down`.
 pub(crate) fn stream(down: mpsc::Receiver<Down>) -> Response<StreamBody> {
     let mut response = Response::new(StreamBody { down: Some(down) });
     *response.status_mut() = StatusCode::OK;
@@ -90,12 +88,12 @@ pub(crate) fn stream(down: mpsc::Receiver<Down>) -> Response<StreamBody> {
     response
 }
 
-/// What goes down a stream.
+/// An item of a response stream.
 #[derive(Debug)]
 pub(crate) enum Down {
     /// A message.
     Message(Rope),
-    /// The end.
+    /// The end of the stream.
     End(Status),
 }
 
@@ -116,7 +114,7 @@ impl Body for StreamBody {
             return Poll::Ready(None);
         };
         let next = std::task::ready!(down.poll_recv(cx));
-        // The other end went without a word: only a panic does that.
+        // The sender was dropped without a status, which only a panic does.
         let next = next.unwrap_or_else(|| Down::End(Status::new(Status::INTERNAL, "the stream's state was lost")));
         Poll::Ready(Some(Ok(match next {
             Down::Message(rope) => Frame::data(MessageBuf::new(rope)),
@@ -132,14 +130,14 @@ impl Body for StreamBody {
     }
 }
 
-/// One framed message: the prefix, then the pieces of a rope that all streams share. A stream's own part of it is a place
-/// in the rope.
+/// A framed message: the prefix, then the pieces of a rope that all streams share. A stream owns only its position in
+/// the rope.
 pub(crate) struct MessageBuf {
     prefix: [u8; PREFIX_BYTES],
     rope: Rope,
-    /// The piece that is being read: 0 is the prefix, the rope's first is 1.
+    /// The current piece: 0 is the prefix, 1 the first of the rope.
     index: usize,
-    /// What of that piece was read already.
+    /// The number of bytes of that piece that were read.
     offset: usize,
     remaining: usize,
 }
@@ -147,7 +145,8 @@ pub(crate) struct MessageBuf {
 impl MessageBuf {
     fn new(rope: Rope) -> MessageBuf {
         let mut prefix = [0; PREFIX_BYTES];
-        // Responses are bounded far below 4 GiB by what a mesh holds; a larger one would be cut by the client's limit.
+        // Responses are limited far below 4 GiB by the size of a mesh; a larger one would exceed the client's limit
+        // anyway.
         let length = u32::try_from(rope.len()).unwrap_or(u32::MAX);
         prefix[1..].copy_from_slice(&length.to_be_bytes());
         let remaining = rope.len() + PREFIX_BYTES;
@@ -180,7 +179,7 @@ impl Buf for MessageBuf {
     fn advance(&mut self, count: usize) {
         self.remaining -= count;
         self.offset += count;
-        // Empty pieces are passed over, too: a chunk is empty at the end only.
+        // Skips empty pieces: only the last chunk may be empty.
         while let Some(length) = self.piece(self.index).map(<[u8]>::len)
             && self.offset >= length
         {
@@ -210,7 +209,7 @@ pub(crate) struct Messages {
 }
 
 impl Messages {
-    /// Messages of at most `limit` bytes each.
+    /// Creates a reader of messages of at most `limit` bytes.
     pub(crate) fn new(body: Incoming, limit: usize) -> Messages {
         Messages {
             body,
@@ -219,10 +218,10 @@ impl Messages {
         }
     }
 
-    /// The next message; none where the client has ended the request.
+    /// The next message; `None` if the client has ended the request.
     ///
     /// # Errors
-    /// What is wrong with the framing, or that the connection broke.
+    /// The framing is invalid, or the connection failed.
     pub(crate) async fn next(&mut self) -> Result<Option<Bytes>, Status> {
         loop {
             if let Some(message) = self.take()? {
@@ -266,7 +265,7 @@ impl Messages {
         }
         self.buffer.advance(PREFIX_BYTES);
         let message = self.buffer.split_to(length).freeze();
-        // A large request must not hold its memory for the life of the stream.
+        // Frees the memory of a large request, which would otherwise be kept for the life of the stream.
         if self.buffer.is_empty() {
             self.buffer = BytesMut::new();
         }
@@ -279,7 +278,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_message_reads_the_same_however_it_is_cut() {
+    fn a_message_can_be_read_in_chunks_of_any_size() {
         let pieces: Vec<Bytes> = ["", "abc", "", "defgh", "i", ""].into_iter().map(Bytes::from).collect();
         let expected = b"\0\0\0\0\x09abcdefghi";
         for step in 1..=expected.len() {
@@ -299,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn status_texts_are_encoded() {
+    fn status_messages_are_percent_encoded() {
         assert_eq!(percent_encode("50% of naïve\n"), "50%25 of na%C3%AFve%0A");
     }
 

@@ -13,8 +13,9 @@
 //! The identity of a client is established when its connection is accepted ([`Peer`]). Access to secrets derives from it,
 //! never from a claim of the client.
 //!
-//! The crate makes no decisions of its own: `world` derives the resources, `xds` decides when they are sent, and `status`
-//! plans the statuses.
+//! The crate makes no decisions of its own: `world` derives the resources, `xds` decides when they are sent, and
+//! `status` plans the statuses. Other control planes read the configuration of the sources ([`Configuration`]) on the
+//! xDS port.
 
 mod config_dump;
 mod debug;

@@ -1,12 +1,12 @@
-//! Configuration for other control planes: what a client whose node says `GENERATOR=api` gets on the discovery port.
+//! Serves configuration to other control planes: clients whose node has `GENERATOR=api` in its metadata.
 //!
-//! It asks for types `GROUP/VERSION/Kind`, state of the world, and gets each object as `istio.mcp.v1alpha1.Resource`: the
-//! form that Istio's `configSources` with `xds://` read. The body is Istio's message of the kind; kinds that Istio has no
-//! message of (those of the Gateway API) travel as `google.protobuf.Struct`. `core/v1alpha1/MeshConfig` is the message by
-//! itself. Types that are not known are answered with nothing, as Istio does.
+//! A client subscribes to types `GROUP/VERSION/Kind` in SotW, and receives each object as an
+//! `istio.mcp.v1alpha1.Resource`, the form that Istio's `configSources` with `xds://` read. The body is Istio's message
+//! of the kind, or a `google.protobuf.Struct` for kinds without one (Gateway API). `core/v1alpha1/MeshConfig` is sent
+//! as a single message. As in Istio, unknown types get an empty response.
 //!
-//! The objects are those that the sources gave, and not what the world derives from them: whoever feeds the world feeds
-//! [`Configuration`], too. An object is encoded once, when somebody asks for its kind.
+//! The objects are those of the sources, not rows derived from them: the intake updates the world and
+//! [`Configuration`]. An object is encoded once, when its kind is first requested.
 
 mod encode;
 mod stream;
@@ -31,40 +31,40 @@ pub struct Configuration {
 #[derive(Default)]
 struct Shared {
     kinds: Mutex<BTreeMap<Kind, Held>>,
-    /// Moves whenever something changed.
+    /// Notified after every change.
     changed: watch::Sender<()>,
 }
 
 /// The objects of a kind.
 #[derive(Default)]
 struct Held {
-    /// How often it changed.
+    /// The number of changes.
     generation: u64,
     objects: BTreeMap<ObjectKey, Item>,
 }
 
 struct Item {
     object: AnyObject,
-    /// Made when first asked for.
+    /// Encoded on the first request.
     encoded: Option<Bytes>,
-    /// The kind's generation when it was put.
+    /// The kind's generation at the object's last change.
     since: u64,
 }
 
-/// All of a kind, ready to be sent.
+/// The content of a response for one kind.
 #[derive(Clone, Debug)]
 struct Answer {
-    /// Equal versions mean equal content, on every replica.
+    /// A hash of the content, equal on every replica.
     version: String,
-    /// The field `resources` of a discovery response, as often as there are objects.
+    /// The encoded `resources` fields of a discovery response.
     resources: Bytes,
-    /// The kind's generation that it shows.
+    /// The generation of the kind.
     generation: u64,
 }
 
 impl Configuration {
-    /// Takes in a change of the sources. Core kinds are left out: this form carries a `spec` only; and so is what was read
-    /// from other clusters, for it has no place for their names.
+    /// Applies a change of the sources. Core kinds are skipped, because this form carries only a `spec`; so are objects
+    /// of other clusters, because it has no field for the cluster.
     pub fn apply(&self, change: &ChangeSet) {
         let mut any = false;
         let mut kinds = self.kinds();
@@ -94,7 +94,7 @@ impl Configuration {
         }
     }
 
-    /// Replaces the mesh's settings, for those who have them not as an object.
+    /// Sets the mesh configuration, for callers that do not have it as an object.
     pub fn set_mesh(&self, config: MeshConfig) {
         let object = Object::new("", MeshConfig::NAME, config).into();
         self.apply(&[object].into_iter().collect());
@@ -104,14 +104,14 @@ impl Configuration {
         self.shared.changed.subscribe()
     }
 
-    /// How often the kind of a type has changed.
+    /// The number of changes of a type's kind.
     fn generation(&self, type_url: &str) -> u64 {
         kind_of(type_url)
             .and_then(|kind| self.kinds().get(&kind).map(|held| held.generation))
             .unwrap_or(0)
     }
 
-    /// All that a type means. Takes as long as encoding what is new.
+    /// The current content of a type. Encodes objects that are not encoded yet.
     fn answer(&self, type_url: &str) -> Answer {
         let Some(kind) = kind_of(type_url) else {
             return Answer::of(Vec::new(), 0);
@@ -126,7 +126,7 @@ impl Configuration {
                 (held.generation, items.map(copy).collect())
             }
         };
-        // Not under the lock: the sources must not wait for it.
+        // Encodes without the lock, so that the sources do not wait.
         let mut made = Vec::new();
         for (key, object, encoded, since) in &mut items {
             if encoded.is_none() {
@@ -149,7 +149,7 @@ impl Configuration {
     }
 
     fn kinds(&self) -> MutexGuard<'_, BTreeMap<Kind, Held>> {
-        // Nothing is half done when a holder panics.
+        // Changes are complete even if a holder panicked.
         self.shared.kinds.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -165,7 +165,7 @@ impl Answer {
     }
 }
 
-/// The kind that `GROUP/VERSION/Kind` names.
+/// The kind named by `GROUP/VERSION/Kind`.
 fn kind_of(type_url: &str) -> Option<Kind> {
     let mut parts = type_url.splitn(3, '/');
     let (group, version, name) = (parts.next()?, parts.next()?, parts.next()?);

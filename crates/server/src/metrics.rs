@@ -99,7 +99,6 @@ impl Snapshot {
         Snapshot { more, ..self }
     }
 
-    /// Takes a snapshot.
     pub(crate) fn of(core: &Core) -> Snapshot {
         let counts = &core.counts;
         let (mut streams, mut refused_by) = (BTreeMap::new(), Vec::new());

@@ -127,7 +127,6 @@ const DEBUG_PAGES: [(&str, &str); 13] = [
 ];
 
 impl Pages {
-    /// Answers a request.
     pub(crate) async fn answer<B>(&self, request: &Request<B>) -> Response<Full<Bytes>> {
         if request.method() != http::Method::GET {
             return text(StatusCode::METHOD_NOT_ALLOWED, "only GET is allowed\n");

@@ -9,12 +9,12 @@ use crate::world_handle::{Closed, Core, WorldHandle};
 
 impl WorldHandle {
     /// The counts of this replica that changed since the last call (`None`: no proxy needs the object any more), or all of
-    /// them if `anew` is set. Empty while this replica leads.
+    /// them if `all` is set. Empty while this replica leads.
     ///
     /// # Errors
     /// The thread has ended.
-    pub async fn shares(&self, anew: bool) -> Result<Shares, Closed> {
-        self.inspect(move |core| core.tracker.planner.shares(anew)).await
+    pub async fn shares(&self, all: bool) -> Result<Shares, Closed> {
+        self.inspect(move |core| core.tracker.planner.shares(all)).await
     }
 
     /// Notified when [`WorldHandle::shares`] has changes.
@@ -30,11 +30,11 @@ impl WorldHandle {
     /// # Errors
     /// The thread has ended.
     pub async fn replica_reported(&self, peer: Arc<str>, shares: Shares) -> Result<(), Closed> {
-        let told = move |core: &mut Core| {
+        let apply = move |core: &mut Core| {
             let now = core.now();
             core.tracker.planner.replica_reported(&peer, shares, now);
         };
-        self.inspect(told).await
+        self.inspect(apply).await
     }
 
     /// Removes the counts of a replica that is gone.

@@ -27,7 +27,7 @@ impl ServedWorld {
 impl Origin for ServedWorld {
     type Token = ProxyToken;
     type Cell = CellId;
-    // `None` for a proxy that has disconnected, or gets nothing of the type.
+    // `None` for a proxy that has disconnected or receives nothing of the type.
     type Audience = Option<Audience>;
     type Key = ResourceKey;
     type Catalogue = Arc<Catalogue>;

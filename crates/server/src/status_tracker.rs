@@ -1,9 +1,9 @@
 //! Tracks the status of configuration objects and hands out the statuses to write.
 //!
-//! Sources report objects ([`Observed`]); the hub knows what proxies acknowledged. After every turn of the world thread,
-//! once all responses are queued, the objects that are due are counted ([`world::World::reach`], [`xds::Hub::tally`]) and
-//! changed statuses go into a bounded channel. xDS never waits for this: while the channel is full nothing is counted, and
-//! counting stops when its time is used up.
+//! Sources report objects ([`Observed`]); the hub knows the ACKs of proxies. After every turn of the world thread, when
+//! all responses are queued, it counts the objects that are due ([`world::World::reach`], [`xds::Hub::tally`]) and
+//! sends changed statuses into a bounded channel. xDS never waits for this: nothing is counted while the channel is
+//! full, and counting stops when its time is used up.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -38,7 +38,7 @@ pub(crate) struct StatusTracker {
     out: Option<mpsc::Sender<Vec<Intent>>>,
     /// The wall-clock time that [`Elapsed`] counts from.
     start: SystemTime,
-    /// The channel was full: no attempt before this time.
+    /// The time before which nothing is sent, because the channel was full.
     blocked: Option<Elapsed>,
     /// Totals: seconds spent, statuses handed out, objects counted.
     seconds: f64,
@@ -97,7 +97,7 @@ impl StatusTracker {
     /// Applies changed conflicts.
     pub(crate) fn conflict(&mut self, conflicts: &[(ObjectKey, Conflicts)], now: Elapsed) {
         for (key, conflicts) in conflicts {
-            tell(key, conflicts);
+            log_mesh_conflicts(key, conflicts);
             self.planner.conflicted(key, conflicts, now);
         }
     }
@@ -111,7 +111,7 @@ impl StatusTracker {
     fn watch(&mut self, key: ObjectKey, served: &mut ServedWorld, now: Elapsed) {
         if let Some((cell, conflicts)) = served.0.watch(&key) {
             if !self.watched.contains_key(&key) {
-                tell(&key, &conflicts);
+                log_mesh_conflicts(&key, &conflicts);
             }
             self.planner.conflicted(&key, &conflicts, now);
             if let Some(before) = self.watched.insert(key, cell) {
@@ -123,12 +123,12 @@ impl StatusTracker {
     /// Counts the objects that are due, and hands out changed statuses.
     pub(crate) fn turn(&mut self, served: &ServedWorld, hub: &mut Hub, now: Elapsed) {
         let news = hub.take_news();
-        let news = ProxyActivity {
+        let activity = ProxyActivity {
             answered: news.answered,
             refused: news.refused,
             members: news.members,
         };
-        self.planner.proxies_changed(news, now);
+        self.planner.proxies_changed(activity, now);
         self.announce();
         if self
             .out
@@ -221,7 +221,7 @@ impl StatusTracker {
                 continue;
             };
             let reach = served.0.reach(&ask.key);
-            unmade.push(reach.unmade.into_iter().map(told).collect());
+            unmade.push(reach.unmade.into_iter().map(skipped_patch).collect());
             questions.push(Question {
                 resources: reach.resources,
                 catalogues: reach.catalogues,
@@ -257,7 +257,7 @@ pub(crate) struct TrackerStats {
     pub(crate) seconds: f64,
 }
 
-fn told(unmade: world::Unmade) -> SkippedPatch {
+fn skipped_patch(unmade: world::Unmade) -> SkippedPatch {
     SkippedPatch {
         index: unmade.index,
         resources: unmade.resources,
@@ -284,7 +284,7 @@ fn counts(tally: xds::Tally, unmade: Vec<SkippedPatch>) -> Counts {
 }
 
 /// Logs conflicts of MeshConfig, which has no status.
-fn tell(key: &ObjectKey, conflicts: &Conflicts) {
+fn log_mesh_conflicts(key: &ObjectKey, conflicts: &Conflicts) {
     for conflict in conflicts.iter().filter(|_| key.kind == Kind::MeshConfig) {
         tracing::warn!("{conflict}");
     }

@@ -40,7 +40,7 @@ fn proxy(status: &StreamStatus, clock: &Clock) -> Value {
     fields.insert("cluster_id".into(), facts.cluster_id.to_string().into());
     fields.insert("proxy".into(), facts.id.to_string().into());
     let kind = match facts.kind {
-        // In Istio, too, gRPC clients are sidecars with another generator.
+        // Istio reports gRPC clients as sidecars too.
         ProxyKind::Sidecar | ProxyKind::Grpc => "sidecar",
         ProxyKind::Router => "router",
     };

@@ -1,8 +1,8 @@
 //! The thread that owns the world and the hub.
 //!
-//! Everything that reads or changes them is a message of a bounded channel. Messages that wait while one is worked on are
-//! taken together: the batches among them become one commit, so that a storm of changes costs a few commits and an idle
-//! system waits for no timer.
+//! All accesses are messages of a bounded channel. Messages that arrive while the thread works are processed together,
+//! and the batches among them become one commit. A storm of changes thus costs few commits, and an idle system waits
+//! for no timer.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::{Duration, Instant};
@@ -20,11 +20,12 @@ use crate::metrics::Counts;
 use crate::served_world::ServedWorld;
 use crate::status_tracker::{Observations, StatusTracker};
 
-/// Messages that may wait; senders wait when there are more.
+/// The number of queued messages; senders wait when the queue is full.
 const QUEUE: usize = 4096;
-/// Messages that are taken together at most.
+/// The maximum number of messages that are processed together.
 const TAKEN_TOGETHER: usize = 1024;
-/// Responses that may wait for one stream: one per type is ever outstanding, and then the end.
+/// The number of queued responses of one stream. At most one per type is outstanding, followed by the end of the
+/// stream.
 pub(crate) const DOWN_QUEUE: usize = 8;
 
 /// Hostnames.
@@ -60,20 +61,20 @@ pub(crate) enum Message {
     End,
 }
 
-/// What the thread owns.
+/// The state of the thread.
 pub(crate) struct Core {
     pub(crate) served: ServedWorld,
     pub(crate) hub: Hub,
     pub(crate) counts: Counts,
     pub(crate) tracker: StatusTracker,
     streams: HashMap<StreamId, mpsc::Sender<Down>>,
-    /// The names that the world wants looked up.
+    /// The hostnames that the world needs resolved.
     names: watch::Sender<Names>,
     started: Instant,
     ending: bool,
 }
 
-/// Commits that came together, as one, and what was told with them.
+/// Merged batches with the observations that came with them.
 #[derive(Default)]
 struct Gathered {
     batch: Option<Batch>,
@@ -91,10 +92,10 @@ impl Gathered {
 }
 
 impl WorldHandle {
-    /// Starts the thread. `floor` is the least time between two commits; zero commits at once.
+    /// Starts the thread. `floor` is the minimum time between two commits; zero commits at once.
     ///
     /// # Errors
-    /// The system starts no thread.
+    /// The thread cannot be started.
     pub fn start(world: World, limits: Limits, floor: Duration) -> std::io::Result<WorldHandle> {
         let (sender, receiver) = mpsc::channel(QUEUE);
         let started = Instant::now();
@@ -110,7 +111,7 @@ impl WorldHandle {
             started,
             ending: false,
         };
-        // A thread of its own: deriving takes as long as it takes and must not hold up sockets.
+        // A separate thread, because derivation must not block sockets.
         std::thread::Builder::new()
             .name("world".into())
             .spawn(move || runtime.block_on(run(core, receiver, floor)))?;
@@ -121,7 +122,7 @@ impl WorldHandle {
         })
     }
 
-    /// Commits a batch; returns when it is queued.
+    /// Commits a batch. Returns when it is queued.
     ///
     /// # Errors
     /// The thread has ended.
@@ -129,8 +130,8 @@ impl WorldHandle {
         self.commit_observed(batch, Observations::new()).await
     }
 
-    /// Commits a batch, and tells of its objects, and of objects that are not valid and so not in it. The objects'
-    /// statuses tell what became of them: see [`WorldHandle::feedback`].
+    /// Commits a batch with observations of its objects and of invalid objects that are not in it. Their statuses are
+    /// sent through [`WorldHandle::feedback`].
     ///
     /// # Errors
     /// The thread has ended.
@@ -138,8 +139,8 @@ impl WorldHandle {
         self.send(Message::Commit(batch, observed)).await
     }
 
-    /// The hostnames that derivation needs the addresses of, after everything that was committed before. They are told
-    /// with [`Batch::set_addresses`].
+    /// The hostnames whose addresses derivation needs, after all earlier commits. The addresses are set with
+    /// [`Batch::set_addresses`].
     ///
     /// # Errors
     /// The thread has ended.
@@ -148,8 +149,8 @@ impl WorldHandle {
         Ok(self.names.clone())
     }
 
-    /// Statuses that are to be written, in batches, from when this replica leads ([`WorldHandle::lead`]). A receiver that
-    /// does not keep up delays statuses and nothing else. There is one: an earlier one ends.
+    /// Batches of statuses to write, while this replica leads ([`WorldHandle::lead`]). A slow receiver delays only
+    /// statuses. A new receiver replaces an earlier one.
     ///
     /// # Errors
     /// The thread has ended.
@@ -157,7 +158,7 @@ impl WorldHandle {
         self.inspect(move |core| core.tracker.attach(settings)).await
     }
 
-    /// Says whether this replica is the one that writes statuses. At first it is not.
+    /// Sets whether this replica writes statuses. Initially it does not.
     ///
     /// # Errors
     /// The thread has ended.
@@ -174,7 +175,7 @@ impl WorldHandle {
         self.messages.send(message).await.map_err(|_| Closed)
     }
 
-    /// Runs a function on the thread, after everything that was sent before.
+    /// Runs a function on the thread, after all earlier messages.
     pub(crate) async fn inspect<T: Send + 'static>(
         &self,
         look: impl FnOnce(&mut Core) -> T + Send + 'static,
@@ -185,7 +186,7 @@ impl WorldHandle {
         answer.await.map_err(|_| Closed)
     }
 
-    /// When the thread started: what a [`Elapsed`] counts from.
+    /// The time at which the thread started, from which [`Elapsed`] counts.
     pub(crate) fn started(&self) -> Instant {
         self.started
     }
@@ -209,7 +210,7 @@ async fn run(mut core: Core, mut messages: mpsc::Receiver<Message>, floor: Durat
             .filter(|w| !w.is_zero())
             && taken.iter().any(|m| matches!(m, Message::Commit(..)))
         {
-            // Requested, for small machines: what comes meanwhile is gathered into the same commit.
+            // A setting for small machines: changes that arrive meanwhile join the same commit.
             tokio::time::sleep(wait).await;
         }
         while taken.len() < TAKEN_TOGETHER
@@ -235,8 +236,8 @@ impl Core {
         self.started.elapsed()
     }
 
-    /// Works on messages in order, but for commits, which become one: at the end, or before somebody looks. True: there
-    /// was one.
+    /// Processes messages in order, except that batches are merged into one commit, made at the end or before an
+    /// inspection. Returns whether there was a commit.
     fn work(&mut self, messages: impl Iterator<Item = Message>) -> bool {
         let mut gathered = Gathered::default();
         let mut committed = false;
@@ -251,7 +252,7 @@ impl Core {
                 } => {
                     let answer = self.connect(*proxy, variant, down);
                     if let Err(Ok(id)) = reply.send(answer) {
-                        // The client left before it was let in.
+                        // The client disconnected before it was admitted.
                         self.disconnect(id);
                     }
                 }
@@ -275,7 +276,7 @@ impl Core {
         committed
     }
 
-    /// Commits what was gathered, and notes what was told with it. True: there was something to commit.
+    /// Commits the merged batch and applies the observations. Returns whether there was a batch.
     fn take_in(&mut self, gathered: Gathered) -> bool {
         let committed = gathered.batch.is_some();
         if let Some(batch) = gathered.batch.filter(|batch| !batch.is_empty()) {
@@ -346,7 +347,7 @@ impl Core {
         }
     }
 
-    /// Sends what there is to send.
+    /// Queues all responses that can be sent.
     fn push(&mut self) {
         let now = self.now();
         for id in self.hub.take_woken() {
@@ -360,7 +361,7 @@ impl Core {
                             .get(&id)
                             .map(|down| down.try_send(Down::Message(response.rope)));
                         if !matches!(sent, Some(Ok(()))) {
-                            // Gone, or it does not take what it asked for.
+                            // The client has disconnected, or does not read the responses that it requested.
                             self.disconnect(id);
                             break;
                         }
@@ -379,11 +380,11 @@ impl Core {
         }
     }
 
-    /// Hands out what is to be told of objects.
+    /// Counts due objects and sends changed statuses.
     fn track(&mut self) {
         let now = self.now();
-        let said = self.served.0.take_conflicts();
-        self.tracker.conflict(&said, now);
+        let conflicts = self.served.0.take_conflicts();
+        self.tracker.conflict(&conflicts, now);
         let tracked = catch_unwind(AssertUnwindSafe(|| {
             self.tracker.turn(&self.served, &mut self.hub, now);
         }));
@@ -415,7 +416,7 @@ impl Core {
         self.contain("a leaving stream", gone);
     }
 
-    /// Notes a panic and goes on without what panicked.
+    /// Logs a panic and continues without its result.
     fn contain<T>(&mut self, what: &str, outcome: std::thread::Result<T>) {
         let Err(panic) = outcome else { return };
         let text = panic.downcast_ref::<&str>().copied().map(str::to_owned);

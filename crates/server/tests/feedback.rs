@@ -1,6 +1,6 @@
-//! The feedback loop over real loopback sockets: what clients answer becomes the status of objects.
+//! Feedback over real loopback sockets: ACKs and NACKs of clients become the status of objects.
 
-// The helpers of a test fail it where they cannot go on.
+// A helper that fails is a failure of the test.
 #![allow(clippy::unwrap_used)]
 
 use std::time::Duration;
@@ -54,7 +54,7 @@ spec:
     )
 }
 
-/// The server, its handle, and where statuses come out.
+/// The server, its handle, and the receiver of statuses.
 struct Plane {
     server: Server,
     world: WorldHandle,
@@ -88,7 +88,7 @@ impl Plane {
         };
         let server = Server::start(options, world.clone()).await.unwrap();
         server.set_ready();
-        // Writes may follow each other quickly here; what is not news still waits.
+        // Short intervals for the test; unchanged statuses are delayed as usual.
         let settings = Settings {
             interval: Duration::from_millis(1),
             grace: Duration::from_millis(1),
@@ -125,8 +125,8 @@ impl Plane {
         self.world.commit_observed(batch, observed).await.unwrap();
     }
 
-    /// Waits for statuses of the VirtualService until one says this: `REASON RUNNING+REFUSED+PENDING of GENERATION`.
-    /// Gives all that came before, and it.
+    /// Waits for a status of the VirtualService with this summary: `REASON RUNNING+REFUSED+PENDING of GENERATION`.
+    /// Returns all earlier summaries and the status.
     async fn until(&mut self, wanted: &str) -> (Vec<String>, Intent) {
         let mut seen = Vec::new();
         loop {
@@ -172,7 +172,7 @@ fn shown(intent: &Intent) -> String {
     format!("{reason} {running}+{refused}+{pending} of {generation}")
 }
 
-/// A client of one stream that answers when it is told to.
+/// A client with one stream, which sends ACKs and NACKs when the test calls for them.
 struct Client {
     requests: mpsc::Sender<Bytes>,
     response: hyper::Response<Incoming>,
@@ -181,7 +181,8 @@ struct Client {
 }
 
 impl Client {
-    /// Connects as this pod, asks for clusters and accepts them, asks for the routes of port 80, and has them.
+    /// Connects as this pod, subscribes to clusters and acknowledges them, subscribes to the routes of port 80, and
+    /// receives them.
     async fn connect(plane: &Plane, pod: &str) -> (Client, DiscoveryResponse) {
         let socket = TcpStream::connect(plane.server.addresses().grpc).await.unwrap();
         let (mut send, connection) = hyper::client::conn::http2::handshake(TokioExecutor::new(), TokioIo::new(socket))
@@ -272,7 +273,7 @@ fn framed(request: &DiscoveryRequest) -> Bytes {
     out.freeze()
 }
 
-/// A body that lasts as long as its channel.
+/// A body that ends with its channel.
 struct Open(mpsc::Receiver<Bytes>);
 
 impl http_body::Body for Open {
@@ -290,7 +291,7 @@ impl http_body::Body for Open {
 }
 
 #[tokio::test]
-async fn one_accepts_one_refuses_and_one_says_nothing() {
+async fn acks_nacks_and_pending_responses_are_counted() {
     let mut plane = Plane::start().await;
     plane.apply(&format!("{SERVICE}---{}", route(1, "/a"))).await;
     let (seen, _) = plane.until("NoProxies 0+0+0 of 1").await;
@@ -304,7 +305,7 @@ async fn one_accepts_one_refuses_and_one_says_nothing() {
     silent.answer(&first, None).await;
 
     plane.apply(&route(2, "/b")).await;
-    // Counted as a whole: what is in between depends on who is quicker.
+    // Intermediate statuses depend on timing, so only the result is checked.
     plane.until("Pending 0+0+3 of 2").await;
     let response = good.next().await;
     assert_eq!(response.type_url, RDS);
@@ -331,7 +332,7 @@ async fn one_accepts_one_refuses_and_one_says_nothing() {
     let metrics = plane.page("/metrics").await;
     assert!(metrics.contains("rutter_objects{state=\"refused\"} 1"), "{metrics}");
 
-    // A good version is the way out, and who goes is not waited for.
+    // A valid version fixes the NACK, and a disconnected proxy is no longer counted.
     plane.apply(&route(3, "/c")).await;
     for client in [&mut good, &mut bad] {
         let response = client.next().await;
@@ -350,7 +351,7 @@ async fn one_accepts_one_refuses_and_one_says_nothing() {
 }
 
 #[tokio::test]
-async fn objects_that_are_not_valid_and_objects_that_go() {
+async fn invalid_and_deleted_objects_are_reported() {
     let mut plane = Plane::start().await;
     plane.apply(&format!("{SERVICE}---{}", route(1, "/a"))).await;
     plane.until("NoProxies 0+0+0 of 1").await;

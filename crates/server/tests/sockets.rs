@@ -1,6 +1,6 @@
-//! The server over real loopback sockets: what a client that breaks the rules gets, and how the server ends.
+//! The server over real loopback sockets: responses to clients that violate the protocol, and shutdown.
 
-// The helpers of a test fail it where they cannot go on.
+// A helper that fails is a failure of the test.
 #![allow(clippy::unwrap_used)]
 
 use std::sync::Arc;
@@ -66,7 +66,7 @@ fn node() -> Node {
     }
 }
 
-/// Sends one whole request; the status that the call ends with (None: it went on), and the messages before it.
+/// Sends one complete request. Returns the final status (`None` if the call is still open) and the messages before it.
 async fn call(server: &Server, path: &str, body: Bytes) -> (Option<String>, Vec<Bytes>) {
     let socket = TcpStream::connect(server.addresses().grpc).await.unwrap();
     let (mut send, connection) = hyper::client::conn::http2::handshake(TokioExecutor::new(), TokioIo::new(socket))
@@ -109,7 +109,7 @@ async fn get(address: std::net::SocketAddr, path: &str) -> (u16, String) {
 }
 
 #[tokio::test]
-async fn a_client_that_breaks_the_rules_gets_a_clean_status() {
+async fn a_client_that_violates_the_protocol_gets_a_status() {
     let server = start().await;
     server.set_ready();
     let no_node = DiscoveryRequest {
@@ -146,7 +146,7 @@ async fn a_client_that_breaks_the_rules_gets_a_clean_status() {
 }
 
 #[tokio::test]
-async fn a_stream_is_answered_and_ends_when_the_server_does() {
+async fn a_stream_is_answered_and_ends_with_the_server() {
     let server = Arc::new(start().await);
     server.set_ready();
     let socket = TcpStream::connect(server.addresses().grpc).await.unwrap();
@@ -154,7 +154,7 @@ async fn a_stream_is_answered_and_ends_when_the_server_does() {
         .await
         .unwrap();
     tokio::spawn(connection);
-    // The requesting half stays open for as long as the channel does.
+    // The request half stays open as long as the channel.
     let (requests, body) = tokio::sync::mpsc::channel::<Bytes>(4);
     let request = Request::post(format!("http://rutter{SOTW}"))
         .header("content-type", "application/grpc")
@@ -195,7 +195,7 @@ async fn a_stream_is_answered_and_ends_when_the_server_does() {
 }
 
 #[tokio::test]
-async fn it_is_not_ready_before_it_is_told_so() {
+async fn the_server_is_not_ready_before_set_ready() {
     let server = start().await;
     assert_eq!(get(server.addresses().http, "/ready").await.0, 503);
     assert_eq!(
@@ -227,7 +227,7 @@ async fn it_is_not_ready_before_it_is_told_so() {
     server.shut_down(Duration::from_secs(10)).await;
 }
 
-/// A body that lasts as long as its channel.
+/// A body that ends with its channel.
 struct Open(tokio::sync::mpsc::Receiver<Bytes>);
 
 impl http_body::Body for Open {

@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_source_holds_and_the_next_takes_over() {
+    fn the_first_source_takes_precedence_and_the_next_takes_over() {
         let mut all = Aggregate::new(["first", "second"]);
         let (one, two) = (entry("a", 1), entry("a", 2));
         assert_eq!(objects(&all.apply(1, put(&two))), vec![two.clone()]);
@@ -196,24 +196,27 @@ mod tests {
             reported.message
         );
         assert_eq!(all.holder(&one.key()).map(|name| &**name), Some("first"));
-        // What is shadowed changes nothing.
+        // Changes of an overridden object have no effect.
         assert!(all.apply(1, put(&entry("a", 3))).is_empty());
         let change = all.apply(0, remove(&one));
         assert_eq!((objects(&change), change.deletes.len()), (vec![entry("a", 3)], 0));
-        assert!(change.diagnostics["second"].is_empty(), "it is taken back");
+        assert!(change.diagnostics["second"].is_empty(), "the diagnostic is cleared");
         assert_eq!(all.apply(1, remove(&two)).deletes, [one.key()].into());
-        assert!(all.apply(1, remove(&two)).is_empty(), "it is gone already");
+        assert!(all.apply(1, remove(&two)).is_empty(), "it was deleted already");
         assert!(all.apply(7, put(&one)).is_empty(), "there is no such source");
     }
 
     #[test]
-    fn replacing_a_cluster_deletes_what_it_no_longer_names() {
+    fn replacing_a_cluster_deletes_absent_objects() {
         let mut all = Aggregate::new(["only"]);
         all.apply(0, put(&entry("a", 1)));
         all.apply(0, put(&entry("b", 1)));
         let change = all.replace(0, "west", put(&entry("b", 2)));
         assert_eq!(objects(&change), vec![entry("b", 2)]);
-        assert!(change.deletes.is_empty(), "what is there is of another cluster");
+        assert!(
+            change.deletes.is_empty(),
+            "the existing object belongs to another cluster"
+        );
         let change = all.replace(0, "", put(&entry("b", 2)));
         assert_eq!(change.deletes, [entry("a", 1).key()].into());
     }
@@ -221,7 +224,7 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(128))]
         #[test]
-        fn it_is_what_a_look_at_all_sources_finds(steps in proptest::collection::vec((0..3usize, 0..4u8, proptest::option::of(0..3u8)), 1..40)) {
+        fn the_result_equals_a_fresh_merge_of_all_sources(steps in proptest::collection::vec((0..3usize, 0..4u8, proptest::option::of(0..3u8)), 1..40)) {
             let names = ["x", "y", "z"];
             let mut all = Aggregate::new(names);
             let mut sources: [BTreeMap<u8, u8>; 3] = Default::default();

@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn objects_come_and_go_with_their_file() {
+    fn objects_are_added_and_deleted_with_their_file() {
         let mut dir = Directory::default();
         let change = put(
             &mut dir,
@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn a_broken_document_keeps_its_last_good_object_and_stops_no_other() {
+    fn an_invalid_document_keeps_its_last_valid_object_and_affects_no_other() {
         let mut dir = Directory::default();
         put(
             &mut dir,
@@ -289,11 +289,11 @@ mod tests {
             &(entry("x", "good.com") + "---\n" + &entry("y", "new.com")),
         );
         assert_eq!(names(&change), ["x"]);
-        assert!(change.diagnostics["a.yaml"].is_empty(), "the error is taken back");
+        assert!(change.diagnostics["a.yaml"].is_empty(), "the error is cleared");
     }
 
     #[test]
-    fn a_file_that_is_no_yaml_keeps_everything() {
+    fn a_file_that_is_not_yaml_keeps_all_objects() {
         let mut dir = Directory::default();
         put(&mut dir, "a.yaml", &entry("x", "x.com"));
         let change = put(&mut dir, "a.yaml", "apiVersion: [networking\n");
@@ -303,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_of_two_files_holds_and_the_other_takes_over() {
+    fn the_first_of_two_files_takes_precedence_and_the_other_takes_over() {
         let mut dir = Directory::default();
         put(&mut dir, "b.yaml", &entry("x", "b.com"));
         let change = put(&mut dir, "a.yaml", &entry("x", "a.com"));
@@ -316,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unreadable_file_keeps_what_it_held() {
+    fn an_unreadable_file_keeps_its_objects() {
         let mut dir = Directory::default();
         put(&mut dir, "a.yaml", &entry("x", "x.com"));
         dir.unreadable(&"a.yaml".into(), "permission denied");

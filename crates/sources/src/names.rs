@@ -143,7 +143,7 @@ mod tests {
 
     use super::*;
 
-    /// A resolver whose answers tests change. No answer at all for names that are not there.
+    /// A resolver whose answers tests change. It does not answer for unknown names.
     #[derive(Clone, Default)]
     struct Zone(Arc<Mutex<BTreeMap<&'static str, Vec<IpAddr>>>>);
 
@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn names_are_looked_up_at_once_again_and_until_nobody_wants_them() {
+    async fn names_are_resolved_periodically_while_they_are_needed() {
         let zone = Zone::default();
         zone.set("a.example", &["10.0.0.2", "10.0.0.1", "10.0.0.2"]);
         let (wanted, seen) = watch::channel(names(&["a.example", "b.example"]));
@@ -180,7 +180,7 @@ mod tests {
             let first = found.recv().await.expect("an answer");
             assert_eq!(texts(&first), ["a.example [10.0.0.1, 10.0.0.2]"]);
 
-            // What fails keeps what it had; what is found later comes with the next round.
+            // A failed lookup keeps the addresses; later answers come with the next round.
             zone.0.lock().expect("no panic").remove("a.example");
             zone.set("b.example", &["10.0.0.3"]);
             let second = found.recv().await.expect("an answer");
@@ -188,7 +188,7 @@ mod tests {
             zone.set("a.example", &[]);
             assert_eq!(texts(&found.recv().await.expect("an answer")), [""; 0]);
 
-            // A new name is not waited for, and one that nobody wants is forgotten.
+            // A new name does not delay the round, and a name that is no longer needed is removed.
             zone.set("c.example", &["2001:db8::1"]);
             let before = tokio::time::Instant::now();
             wanted.send_replace(names(&["b.example", "c.example"]));
@@ -201,13 +201,13 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_resolver_that_does_not_answer_holds_up_nobody_for_long() {
+    async fn an_unresponsive_resolver_delays_the_first_round_only_briefly() {
         let (_wanted, seen) = watch::channel(names(&["a.example"]));
         let (sender, mut found) = mpsc::channel(1);
         let following = follow(seen, async |_: &str| std::future::pending().await, sender);
         let before = tokio::time::Instant::now();
         tokio::select! {
-            () = following => panic!("nobody ended it"),
+            () = following => panic!("resolution ended"),
             first = found.recv() => assert_eq!(texts(&first.expect("an answer")), [""; 0]),
         }
         assert_eq!(before.elapsed(), TIMEOUT);

@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn a_label_brings_everything_in_a_namespace_and_takes_it_away() {
+    fn a_label_selects_and_deselects_all_objects_of_a_namespace() {
         let (mut selection, mut all) = (Selection::default(), Aggregate::new(["only"]));
         let mut put = |object: AnyObject| {
             let change = all.apply(0, [object].into_iter().collect());
@@ -198,18 +198,18 @@ mod tests {
         };
         put(mesh(&[1]));
         assert!(put(entry("a", 1, 1)).is_empty() && put(entry("a", 2, 1)).is_empty());
-        assert_eq!(
-            put(namespace("a", 1)).upserts.len(),
-            3,
-            "the namespace, and what is in it"
-        );
+        assert_eq!(put(namespace("a", 1)).upserts.len(), 3, "the namespace and its objects");
         assert_eq!(put(namespace("a", 2)).deletes.len(), 2);
         assert_eq!(put(mesh(&[1, 2])).upserts.len(), 3);
         assert!(put(entry("b", 1, 1)).is_empty());
-        assert_eq!(put(mesh(&[])).upserts.len(), 2, "everything is seen without selectors");
+        assert_eq!(
+            put(mesh(&[])).upserts.len(),
+            2,
+            "all objects are selected without selectors"
+        );
     }
 
-    /// What a mesh sees, straight from everything.
+    /// The objects that a mesh should see, computed from all objects.
     fn seen(all: &BTreeMap<ObjectKey, AnyObject>) -> BTreeMap<ObjectKey, AnyObject> {
         let selectors = match all.get(&MeshConfig::key()) {
             Some(AnyObject::MeshConfig(config)) => config.spec.discovery_selectors.clone(),
@@ -243,12 +243,12 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(128))]
         #[test]
-        fn it_is_what_a_look_at_everything_finds(changes in proptest::collection::vec(proptest::collection::vec(step(), 1..4), 1..25)) {
+        fn the_result_equals_a_fresh_selection(changes in proptest::collection::vec(proptest::collection::vec(step(), 1..4), 1..25)) {
             let mut selection = Selection::default();
             let mut merged = Aggregate::new(["only"]);
             let (mut all, mut emitted) = (BTreeMap::new(), BTreeMap::new());
             for steps in changes {
-                // Each object changes once in a change, as the joined sources say it.
+                // Each object changes once per change, as in merged changes.
                 let steps: BTreeMap<ObjectKey, Option<AnyObject>> = steps.into_iter().map(|step| match step {
                     Ok(object) => (object.key(), Some(object)),
                     Err(key) => (key, None),

@@ -1,13 +1,12 @@
-//! Another control plane as a source: its configuration API over aggregated discovery, as Istio's `configSources` with
-//! `xds://` mean it.
+//! Another control plane as a source: its configuration over ADS, as in Istio's `configSources` with `xds://`.
 //!
-//! One stream, state of the world, one subscription per kind by the type `GROUP/VERSION/Kind`. Resources come as
-//! `istio.mcp.v1alpha1.Resource`; the body of one is Istio's message of the kind, or a `google.protobuf.Struct` for the
-//! kinds that Istio has no message of (those of the Gateway API). MeshConfig comes as `istio.mesh.v1alpha1.MeshConfig` by
-//! itself. The core kinds are not asked for: their content is not in a `spec`, which is all that this form carries.
+//! There is one SotW stream with one subscription per kind, by the type `GROUP/VERSION/Kind`. Resources are
+//! `istio.mcp.v1alpha1.Resource`; the body is Istio's message of the kind, or a `google.protobuf.Struct` for kinds
+//! without one (Gateway API). MeshConfig is a bare `istio.mesh.v1alpha1.MeshConfig`. Core kinds are not requested:
+//! their content is not in a `spec`, and this form carries only a `spec`.
 //!
-//! While the other side is away, what was there stays. An answer that cannot be read is refused whole, with the reason; an
-//! object that is not valid keeps its last good version, stops no other, and is a diagnostic.
+//! While the other side is unavailable, the last state stays in effect. A malformed response is rejected with a NACK.
+//! An invalid object keeps its last valid version, is reported as a diagnostic, and affects no other object.
 
 mod address;
 mod connection;

@@ -1,7 +1,7 @@
-//! The Kubernetes source against a server that fails in every way that is known: after each fault the objects are those of
-//! a fresh list, and nobody was told of half of one.
+//! The Kubernetes source against a server with all known faults. After each fault the objects equal those of a fresh
+//! list, and no partial state was emitted.
 
-// What fails here fails a test, which is what unwrapping is for.
+// A helper that fails is a failure of the test.
 #![allow(clippy::unwrap_used)]
 
 mod fake;
@@ -33,12 +33,12 @@ fn pod(name: &str, ip: &str) -> Value {
     json!({"metadata": {"name": name, "namespace": "x"}, "spec": {"nodeName": "n"}, "status": {"phase": "Running", "podIP": ip}})
 }
 
-/// Who listens, and what it heard.
+/// A receiver and the objects that it received.
 struct Listener {
     changes: mpsc::Receiver<SourceChange>,
     report: watch::Receiver<Report>,
     task: JoinHandle<()>,
-    heard: BTreeMap<ObjectKey, AnyObject>,
+    received: BTreeMap<ObjectKey, AnyObject>,
     seen: BTreeMap<String, Option<Value>>,
 }
 
@@ -59,7 +59,7 @@ impl Listener {
             changes,
             report: reported,
             task: tokio::spawn(kubernetes::follow(options, ChangeSender::new(0, sender), report)),
-            heard: BTreeMap::new(),
+            received: BTreeMap::new(),
             seen: BTreeMap::new(),
         }
     }
@@ -68,12 +68,12 @@ impl Listener {
         let change = timeout(PATIENCE, self.changes.recv())
             .await
             .expect("a change in time")
-            .expect("it goes on")
+            .expect("the source is running")
             .change;
         for key in &change.deletes {
-            self.heard.remove(key);
+            self.received.remove(key);
         }
-        self.heard.extend(change.upserts.clone());
+        self.received.extend(change.upserts.clone());
         for seen in change.observed.values().flatten() {
             self.seen.insert(seen.key.name.to_string(), seen.status.clone());
         }
@@ -81,12 +81,12 @@ impl Listener {
     }
 
     fn names(&self, kind: Kind) -> BTreeSet<String> {
-        let of = self.heard.keys().filter(|key| key.kind == kind);
+        let of = self.received.keys().filter(|key| key.kind == kind);
         of.map(|key| format!("{}/{}", key.namespace, key.name)).collect()
     }
 
     fn host(&self, name: &str) -> Option<String> {
-        match self.heard.get(&ObjectKey::new(Kind::ServiceEntry, "x", name))? {
+        match self.received.get(&ObjectKey::new(Kind::ServiceEntry, "x", name))? {
             AnyObject::ServiceEntry(entry) => Some(entry.spec.hosts[0].to_string()),
             other => panic!("{other:?}"),
         }
@@ -96,13 +96,13 @@ impl Listener {
     async fn until(&mut self, what: &str, holds: impl Fn(&Listener) -> bool) {
         while !holds(self) {
             let change = timeout(PATIENCE, self.next()).await;
-            assert!(change.is_ok(), "it never came: {what}");
+            assert!(change.is_ok(), "timed out: {what}");
         }
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_first_news_hold_everything() {
+async fn the_first_change_set_is_complete() {
     for (pages_only, no_progress) in [(false, false), (true, false), (false, true)] {
         let server = Fake::new();
         server.state().page = 2;
@@ -118,7 +118,7 @@ async fn the_first_news_hold_everything() {
             (8, 5),
             "pages only: {pages_only}"
         );
-        // Sidecars are not served: nobody waits for them.
+        // Sidecars are not served, so the source does not wait for them.
         assert!(listener.report.borrow().waiting.is_empty());
         server.put(ENTRIES, entry("late", "b.com"));
         listener
@@ -128,7 +128,7 @@ async fn the_first_news_hold_everything() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_kind_that_we_may_not_read_keeps_nobody_waiting_and_comes_when_we_may() {
+async fn a_denied_kind_delays_nothing_and_is_added_when_permitted() {
     let server = Fake::new();
     server.define(GROUP, ENTRIES, &["v1"]);
     server.put(ENTRIES, entry("e", "a.com"));
@@ -148,10 +148,10 @@ async fn a_kind_that_we_may_not_read_keeps_nobody_waiting_and_comes_when_we_may(
     assert!(listener.report.borrow().denied.is_empty());
 }
 
-/// The right to read a kind is taken away for a while: what was there stays, others go on at once, and what was missed is
-/// told as a whole.
+/// Access to a kind is denied for a while: its objects are kept, other kinds continue at once, and the missed changes
+/// are emitted together.
 #[tokio::test(start_paused = true)]
-async fn what_changed_while_we_might_not_read_it_is_told_at_once() {
+async fn changes_during_a_denial_are_emitted_together() {
     for denied_for in [1, 10, 300] {
         let server = Fake::new();
         server.define(GROUP, ENTRIES, &["v1"]);
@@ -173,23 +173,23 @@ async fn what_changed_while_we_might_not_read_it_is_told_at_once() {
         listener
             .until("the entry", |l| l.host("e").as_deref() == Some("new.com"))
             .await;
-        assert!(begun.elapsed() < Duration::from_secs(2), "nobody waits for the pods");
-        assert_eq!(listener.names(Kind::Pod).len(), 4, "what was there stays");
+        assert!(
+            begun.elapsed() < Duration::from_secs(2),
+            "pods must not delay the entry"
+        );
+        assert_eq!(listener.names(Kind::Pod).len(), 4, "existing objects are kept");
         (0..4).for_each(|number| server.put("pods", pod(&format!("p{number}"), "10.0.0.2")));
         server.delete("pods", "x", "p3");
         server.state().denied.clear();
         let change = listener.next().await;
-        let told = (change.upserts.len(), change.deletes.len());
-        assert_eq!(told, (3, 1), "denied for {denied_for} s: {change:?}");
-        assert!(
-            listener.report.borrow().lists > lists,
-            "a watch that catches up has no end"
-        );
+        let counts = (change.upserts.len(), change.deletes.len());
+        assert_eq!(counts, (3, 1), "denied for {denied_for} s: {change:?}");
+        assert!(listener.report.borrow().lists > lists, "the kind must be relisted");
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_kind_that_fails_for_long_is_gone_on_without_and_comes_when_it_answers() {
+async fn a_kind_that_fails_for_long_is_skipped_and_added_when_it_recovers() {
     let server = Fake::new();
     server.define(GROUP, ENTRIES, &["v1"]);
     server.define(GROUP, "sidecars", &["v1"]);
@@ -199,7 +199,7 @@ async fn a_kind_that_fails_for_long_is_gone_on_without_and_comes_when_it_answers
     let begun = tokio::time::Instant::now();
     let mut listener = Listener::start(&server, |_| {});
     listener.next().await;
-    assert!(begun.elapsed() >= Duration::from_secs(30), "it is waited for at first");
+    assert!(begun.elapsed() >= Duration::from_secs(30), "the source waits initially");
     assert_eq!(
         (
             listener.names(Kind::ServiceEntry).len(),
@@ -217,7 +217,7 @@ async fn a_kind_that_fails_for_long_is_gone_on_without_and_comes_when_it_answers
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_server_that_fails_for_all_kinds_is_waited_for() {
+async fn the_source_waits_for_a_server_that_fails_for_all_kinds() {
     let server = Fake::new();
     server.define(GROUP, ENTRIES, &["v1"]);
     server.put(ENTRIES, entry("e", "a.com"));
@@ -228,7 +228,7 @@ async fn a_server_that_fails_for_all_kinds_is_waited_for() {
         timeout(Duration::from_secs(300), listener.changes.recv())
             .await
             .is_err(),
-        "nothing is half a mesh"
+        "no partial state may be emitted"
     );
     server.state().failing.clear();
     listener.next().await;
@@ -241,9 +241,10 @@ async fn a_server_that_fails_for_all_kinds_is_waited_for() {
     );
 }
 
-/// Two kinds change while the server is away, and are told of at once when it is back, however long it was away.
+/// Two kinds change while the server is unavailable. The changes are emitted together when it is back, however long
+/// that took.
 #[tokio::test(start_paused = true)]
-async fn what_changed_while_the_server_was_away_is_told_at_once() {
+async fn changes_during_an_outage_are_emitted_together() {
     for away in [1, 10, 300, 1000] {
         let server = Fake::new();
         server.define(GROUP, ENTRIES, &["v1"]);
@@ -268,11 +269,11 @@ async fn what_changed_while_the_server_was_away_is_told_at_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_definition_brings_its_kind_and_takes_it_away() {
+async fn a_kind_is_added_and_removed_with_its_definition() {
     let server = Fake::new();
     server.put(ENTRIES, entry("e", "a.com"));
     let mut listener = Listener::start(&server, |_| {});
-    assert!(listener.next().await.upserts.is_empty(), "it is not defined");
+    assert!(listener.next().await.upserts.is_empty(), "the kind is not defined");
     server.define(GROUP, ENTRIES, &["v1alpha3", "v1"]);
     listener.until("the kind", |l| l.host("e").is_some()).await;
     server.delete("customresourcedefinitions", "", "serviceentries.networking.istio.io");
@@ -285,7 +286,7 @@ async fn a_definition_brings_its_kind_and_takes_it_away() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn where_definitions_may_not_be_read_the_server_is_asked() {
+async fn discovery_is_used_if_definitions_cannot_be_read() {
     let server = Fake::new();
     server.state().denied.insert("customresourcedefinitions".into());
     server.put("pods", pod("p", "10.0.0.1"));
@@ -295,7 +296,7 @@ async fn where_definitions_may_not_be_read_the_server_is_asked() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_busy_server_is_asked_again_when_it_says() {
+async fn retries_wait_as_long_as_the_server_requests() {
     let server = Fake::new();
     server.put("pods", pod("p", "10.0.0.1"));
     server.state().busy = 20;
@@ -305,7 +306,7 @@ async fn a_busy_server_is_asked_again_when_it_says() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn objects_choose_their_revision_and_tags_move() {
+async fn objects_are_selected_by_revision_and_by_moving_tags() {
     let server = Fake::new();
     server.define(GROUP, ENTRIES, &["v1"]);
     let labelled = |name: &str, label: &str| {
@@ -320,13 +321,13 @@ async fn objects_choose_their_revision_and_tags_move() {
     server.put(ENTRIES, labelled("tagged", "prod"));
     server.put("mutatingwebhookconfigurations", webhook("stable"));
     let mut listener = Listener::start(&server, |options| options.revision = Some("canary".into()));
-    listener.until("the first", |l| !l.heard.is_empty()).await;
+    listener.until("the first", |l| !l.received.is_empty()).await;
     let names = |l: &Listener| l.names(Kind::ServiceEntry).into_iter().collect::<Vec<_>>().join(" ");
     assert_eq!(names(&listener), "x/all x/ours");
     server.put("mutatingwebhookconfigurations", webhook("canary"));
     listener.until("the tagged", |l| l.host("tagged").is_some()).await;
     assert_eq!(names(&listener), "x/all x/ours x/tagged");
-    // A Service may stand for a tag, too.
+    // A Service may define a tag too.
     let service = json!({"metadata": {
         "name": "istiod-revision-tag-prod", "namespace": "istio-system", "labels": {"istio.io/tag": "prod", "istio.io/rev": "canary"},
     }});
@@ -347,7 +348,7 @@ async fn objects_choose_their_revision_and_tags_move() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_settings_of_the_mesh_come_from_config_maps() {
+async fn the_mesh_configuration_is_read_from_config_maps() {
     let server = Fake::new();
     let map = |name: &str, text: &str| json!({"metadata": {"name": name, "namespace": "istio-system"}, "data": {"mesh": text}});
     server.put("configmaps", map("istio", "trustDomain: own"));
@@ -360,7 +361,7 @@ async fn the_settings_of_the_mesh_come_from_config_maps() {
             file: None,
         });
     });
-    let config = |l: &Listener| match l.heard.get(&MeshConfig::key()) {
+    let config = |l: &Listener| match l.received.get(&MeshConfig::key()) {
         Some(AnyObject::MeshConfig(config)) => format!("{} {}", config.spec.trust_domain, config.spec.root_namespace),
         _ => String::new(),
     };
@@ -385,7 +386,7 @@ async fn the_settings_of_the_mesh_come_from_config_maps() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_server_that_was_put_back_is_believed() {
+async fn the_state_of_a_restored_server_takes_effect() {
     let server = Fake::new();
     server.define(GROUP, ENTRIES, &["v1"]);
     server.put(ENTRIES, entry("old", "a.com"));
@@ -397,7 +398,7 @@ async fn a_server_that_was_put_back_is_believed() {
     assert_eq!(listener.host("old").as_deref(), Some("b.com"));
     server.state().down = true;
     server.restore(&backup);
-    // It gets past the version that we saw, with another history.
+    // It passes the version that we saw, with another history.
     (0..9).for_each(|number| server.put("pods", pod(&format!("p{number}"), "10.0.0.1")));
     tokio::time::sleep(Duration::from_secs(5)).await;
     server.state().down = false;
@@ -409,7 +410,7 @@ async fn a_server_that_was_put_back_is_believed() {
     assert_eq!(listener.names(Kind::ServiceEntry), server.names(ENTRIES));
 }
 
-/// What happens to a server.
+/// An event of the server.
 #[derive(Clone, Debug)]
 enum Step {
     Put(u8, u8),
@@ -469,7 +470,7 @@ async fn survive(steps: Vec<Step>) {
                 server.state().down = true;
             }
             Step::Back => server.state().down = false,
-            // A server is put back while it is away, and notices are missed.
+            // The server is restored while it is unavailable, and events are missed.
             Step::Restore => {
                 server.state().down = true;
                 server.restore(&backup);
@@ -515,13 +516,13 @@ async fn survive(steps: Vec<Step>) {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
     #[test]
-    fn after_every_fault_it_is_what_a_fresh_list_says(steps in proptest::collection::vec(step(), 1..40)) {
+    fn after_every_fault_the_state_equals_a_fresh_list(steps in proptest::collection::vec(step(), 1..40)) {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build().unwrap();
         runtime.block_on(survive(steps));
     }
 }
 
-/// A snapshot in this directory.
+/// Options for a snapshot in this directory.
 fn kept_in(directory: &std::path::Path) -> impl Fn(&mut Options) {
     let file = directory.join("snapshot");
     move |options| {
@@ -535,7 +536,7 @@ fn kept_in(directory: &std::path::Path) -> impl Fn(&mut Options) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_an_earlier_run_read_is_served_while_the_server_is_away() {
+async fn a_snapshot_is_used_while_the_server_is_unavailable() {
     let directory = tempfile::tempdir().unwrap();
     let keep = kept_in(directory.path());
     let server = Fake::new();
@@ -548,7 +549,7 @@ async fn what_an_earlier_run_read_is_served_while_the_server_is_away() {
     first
         .until("a change", |l| l.host("e1").as_deref() == Some("b.com"))
         .await;
-    // It is written in a thread of its own, for which the paused clock does not wait.
+    // Another thread writes the snapshot, for which the paused clock does not wait.
     let written = || {
         let bytes = std::fs::read(directory.path().join("snapshot")).unwrap_or_default();
         String::from_utf8_lossy(&bytes).contains("b.com")
@@ -566,7 +567,7 @@ async fn what_an_earlier_run_read_is_served_while_the_server_is_away() {
     assert_eq!(second.host("e1").as_deref(), Some("b.com"));
     second.report.wait_for(|report| report.from_snapshot).await.unwrap();
 
-    // What changed meanwhile comes at once, and nothing else.
+    // Only the changes since the snapshot are emitted, at once.
     server.delete(ENTRIES, "x", "e0");
     server.put(ENTRIES, entry("e2", "c.com"));
     server.state().down = false;
@@ -578,7 +579,7 @@ async fn what_an_earlier_run_read_is_served_while_the_server_is_away() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_snapshot_that_is_damaged_is_ignored() {
+async fn a_damaged_snapshot_is_ignored() {
     let directory = tempfile::tempdir().unwrap();
     std::fs::write(directory.path().join("snapshot"), b"rutter snapshot 1\nnonsense").unwrap();
     let server = Fake::new();

@@ -1,6 +1,6 @@
-//! What a watched pod costs in memory. A program of its own: nothing else allocates meanwhile.
+//! The memory use of a watched pod. A separate program, so that nothing else allocates meanwhile.
 
-// What fails here fails a test, which is what unwrapping is for.
+// A helper that fails is a failure of the test.
 #![allow(clippy::unwrap_used)]
 
 mod fake;
@@ -13,10 +13,10 @@ use sources::kubernetes::{self, Options};
 use tokio::sync::{mpsc, watch};
 
 const PODS: usize = 5_000;
-/// Bytes.
+/// The maximum, in bytes.
 const MOST: usize = 2048;
 
-/// A pod as a Deployment, injection and a network plugin leave it behind: about 5 KB.
+/// A pod as created by a Deployment, sidecar injection and a network plugin: about 5 KB.
 fn pod(number: usize) -> Value {
     let app = format!("shop-{}", number % 200);
     let environment: Vec<Value> = (0..15)
@@ -55,7 +55,7 @@ fn pod(number: usize) -> Value {
     })
 }
 
-/// Bytes of this process that are in memory.
+/// The resident memory of this process, in bytes.
 fn resident() -> usize {
     let text = std::fs::read_to_string("/proc/self/statm").unwrap();
     let pages: usize = text.split(' ').nth(1).unwrap().parse().unwrap();
@@ -63,7 +63,7 @@ fn resident() -> usize {
 }
 
 #[tokio::test]
-async fn a_pod_costs_less_than_two_kibibytes() {
+async fn a_pod_uses_less_than_two_kibibytes() {
     let server = Fake::new();
     {
         let mut state = server.state();

@@ -1,4 +1,4 @@
-//! Watching a real directory. No test waits for a time: each waits for the change that it expects.
+//! Watches a real directory. Tests wait for the expected change, never for a fixed time.
 
 use std::path::Path;
 use std::sync::mpsc::{Receiver, sync_channel};
@@ -31,7 +31,7 @@ fn names(change: &ChangeSet) -> Vec<String> {
 }
 
 #[test]
-fn the_first_change_is_everything_and_later_ones_are_differences() {
+fn the_first_change_is_complete_and_later_ones_are_differences() {
     let dir = tempfile::tempdir().unwrap();
     std::fs::create_dir(dir.path().join("sub")).unwrap();
     std::fs::write(dir.path().join("a.yaml"), entry("a", "a.com")).unwrap();
@@ -59,7 +59,7 @@ fn a_rename_over_a_file_replaces_it() {
 }
 
 #[test]
-fn a_file_under_another_name_is_no_change() {
+fn renaming_a_file_changes_nothing() {
     let dir = tempfile::tempdir().unwrap();
     std::fs::write(dir.path().join("a.yaml"), entry("a", "a.com")).unwrap();
     let before = load(dir.path(), &ParseOptions::default()).unwrap();
@@ -70,14 +70,14 @@ fn a_file_under_another_name_is_no_change() {
 }
 
 #[test]
-fn a_half_written_file_does_no_harm() {
+fn a_partially_written_file_is_not_read() {
     use std::io::Write as _;
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("a.yaml");
     std::fs::write(&path, entry("a", "a.com") + "---\n" + &entry("b", "b.com")).unwrap();
     let (_watch, changes) = start(dir.path());
     next(&changes);
-    // Opened anew, it is empty; the first object alone would be a valid file without the second.
+    // A truncated file is empty; the first object alone would be a valid file.
     let mut file = std::fs::File::create(&path).unwrap();
     file.write_all(entry("a", "new.com").as_bytes()).unwrap();
     file.flush().unwrap();
@@ -106,7 +106,7 @@ fn swapped_links_are_followed_as_in_a_mounted_config_map() {
 }
 
 #[test]
-fn a_directory_that_is_not_there_is_an_error_that_names_it() {
+fn the_error_for_a_missing_directory_names_it() {
     let error = load(Path::new("no/such/dir"), &ParseOptions::default()).unwrap_err();
     assert!(error.to_string().contains("no/such/dir"), "{error}");
 }

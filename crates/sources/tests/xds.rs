@@ -1,7 +1,6 @@
-//! The xDS source against a control plane that a test plays by hand: what it asks, answers, and does when the other side
-//! goes.
+//! The xDS source against a control plane that the test plays: subscriptions, ACKs, NACKs and reconnects.
 
-// What fails here fails a test, which is what unwrapping is for.
+// A helper that fails is a failure of the test.
 #![allow(clippy::unwrap_used)]
 
 use std::collections::BTreeMap;
@@ -41,7 +40,7 @@ impl Client {
         soon(self.requests.recv()).await.unwrap()
     }
 
-    /// The first requests of a connection, by type.
+    /// The subscriptions of a new connection, by type.
     async fn subscriptions(&mut self, count: usize) -> BTreeMap<String, DiscoveryRequest> {
         let mut all = BTreeMap::new();
         for _ in 0..count {
@@ -77,10 +76,10 @@ impl Client {
 async fn soon<T>(future: impl Future<Output = T>) -> T {
     tokio::time::timeout(Duration::from_secs(30), future)
         .await
-        .expect("it takes too long")
+        .expect("timed out")
 }
 
-/// Hands every stream to the test.
+/// Passes every stream to the test.
 #[derive(Clone)]
 struct Played(mpsc::Sender<Client>);
 
@@ -119,7 +118,7 @@ impl Scene {
         Scene::over(Server::builder(), None).await
     }
 
-    /// Over a server as given, with this idea of it.
+    /// Starts the source with these TLS settings against this server.
     async fn over(server: Server, tls: Option<Tls>) -> Scene {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
@@ -160,7 +159,7 @@ impl Scene {
     }
 }
 
-/// The one service, whatever the path.
+/// Routes every path to the service.
 #[derive(Clone)]
 struct Routed(Played);
 
@@ -187,7 +186,7 @@ fn names(change: &ChangeSet) -> Vec<&str> {
 }
 
 #[tokio::test]
-async fn it_subscribes_acknowledges_and_begins_with_everything() {
+async fn the_source_subscribes_acknowledges_and_first_emits_a_complete_state() {
     let mut scene = Scene::begin().await;
     let mut client = scene.client().await;
     let subscriptions = client.subscriptions(2).await;
@@ -195,7 +194,7 @@ async fn it_subscribes_acknowledges_and_begins_with_everything() {
         .values()
         .filter_map(|request| request.node.clone())
         .collect();
-    assert_eq!(nodes.len(), 1, "the node comes once");
+    assert_eq!(nodes.len(), 1, "the node is sent once");
     let text = |name: &str| match &nodes[0].metadata.as_ref().unwrap().fields[name].kind {
         Some(protos::value::Kind::StringValue(text)) => text.clone(),
         other => panic!("{other:?}"),
@@ -211,7 +210,7 @@ async fn it_subscribes_acknowledges_and_begins_with_everything() {
         (&*ack.version_info, &*ack.response_nonce, ack.error_detail),
         ("1", "n1", None)
     );
-    assert!(scene.changes.try_recv().is_err(), "half a mesh is not passed on");
+    assert!(scene.changes.try_recv().is_err(), "no partial state may be emitted");
     client.answer(GATEWAY, "1", &[]).await;
     assert_eq!(names(&scene.change().await), ["a"]);
     client.answer(ENTRY, "2", &[("default/b", "b.com")]).await;
@@ -220,7 +219,7 @@ async fn it_subscribes_acknowledges_and_begins_with_everything() {
 }
 
 #[tokio::test]
-async fn it_refuses_with_the_reason_and_keeps_what_it_had() {
+async fn an_invalid_response_gets_a_nack_and_changes_nothing() {
     let mut scene = Scene::begin().await;
     let mut client = scene.client().await;
     client.subscriptions(2).await;
@@ -239,12 +238,12 @@ async fn it_refuses_with_the_reason_and_keeps_what_it_had() {
             .diagnostics
             .values()
             .flatten()
-            .any(|said| said.message.contains("nameless"))
+            .any(|diagnostic| diagnostic.message.contains("nameless"))
     );
 }
 
 #[tokio::test]
-async fn it_comes_back_with_what_it_has_and_hears_what_is_new() {
+async fn a_reconnect_resumes_and_emits_only_changes() {
     let mut scene = Scene::begin().await;
     let mut client = scene.client().await;
     client.subscriptions(2).await;
@@ -257,8 +256,8 @@ async fn it_comes_back_with_what_it_has_and_hears_what_is_new() {
     let mut client = scene.client().await;
     let subscriptions = client.subscriptions(2).await;
     assert_eq!(subscriptions[ENTRY].version_info, "1");
-    assert!(scene.changes.try_recv().is_err(), "nothing went while it was away");
-    // The same again, then something else: only that is told.
+    assert!(scene.changes.try_recv().is_err(), "an outage removes nothing");
+    // An unchanged response, then a changed one: only the change is emitted.
     client
         .answer(ENTRY, "1", &[("default/a", "a.com"), ("default/b", "b.com")])
         .await;
@@ -267,7 +266,7 @@ async fn it_comes_back_with_what_it_has_and_hears_what_is_new() {
     assert_eq!((names(&change), change.deletes.len()), (vec!["b"], 1));
 }
 
-/// An authority, and a certificate with its key that it signed for a name, all PEM.
+/// A CA certificate, and a certificate that it signed for this name with its key, in PEM.
 fn certificates(name: &str) -> (String, String, String) {
     let key = KeyPair::generate().unwrap();
     let mut authority = CertificateParams::new(Vec::new()).unwrap();
@@ -281,7 +280,7 @@ fn certificates(name: &str) -> (String, String, String) {
 }
 
 #[tokio::test]
-async fn tls_knows_both_sides_by_their_certificates() {
+async fn tls_verifies_both_sides() {
     let (server_ca, server_certificate, server_key) = certificates("mesh.test");
     let (client_ca, client_certificate, client_key) = certificates("rutter.test");
     let server = || {
@@ -290,7 +289,7 @@ async fn tls_knows_both_sides_by_their_certificates() {
             .client_ca_root(Certificate::from_pem(&client_ca));
         Server::builder().tls_config(config).unwrap()
     };
-    // The authority in a file, the rest as text.
+    // The CA certificate is in a file, the rest is inline.
     let file = tempfile::NamedTempFile::new().unwrap();
     std::fs::write(file.path(), &server_ca).unwrap();
     let good = Tls {
@@ -317,12 +316,12 @@ async fn tls_knows_both_sides_by_their_certificates() {
         },
     ];
     for tls in bad {
-        let said = format!("{tls:?}");
+        let settings = format!("{tls:?}");
         let mut scene = Scene::over(server(), Some(tls)).await;
-        // It came back after it was refused, more than once, and never got through.
+        // The source reconnects after every failed handshake, and never succeeds.
         for _ in 0..3 {
             soon(scene.connections.recv()).await.unwrap();
         }
-        assert!(scene.clients.try_recv().is_err(), "{said} is believed");
+        assert!(scene.clients.try_recv().is_err(), "{settings} is accepted");
     }
 }

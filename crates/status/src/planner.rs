@@ -13,8 +13,8 @@ use crate::status::{Counts, Status, Truth};
 use crate::subject::{Problems, Verdict};
 use crate::{Elapsed, Settings};
 
-/// A stored status that differs from ours counts as written by somebody else only after this time: before, it may be an
-/// outdated read.
+/// A stored status that differs from ours counts as written by another client only after this time: before, it may be
+/// an outdated read.
 const ECHO: Elapsed = Elapsed::from_secs(5);
 
 /// The current time, in both forms.
@@ -317,7 +317,7 @@ impl Planner {
         let (counts, complete) = match effective {
             Some(generation) => (
                 self.replicas.with(own, &key, &record.uid, generation),
-                self.replicas.all_tell(&key, &record.uid, generation),
+                self.replicas.all_reported(&key, &record.uid, generation),
             ),
             None => (own, true),
         };
@@ -412,8 +412,8 @@ impl Record {
         leading: Option<Elapsed>,
     ) -> Option<Elapsed> {
         let stored = self.stored.as_ref();
-        let told = stored.is_some_and(|s| s.observed == status.observed && s.accepted.truth == status.accepted.truth);
-        if self.written.is_none() && told && status.proxies.counts.refused == 0 {
+        let known = stored.is_some_and(|s| s.observed == status.observed && s.accepted.truth == status.accepted.truth);
+        if self.written.is_none() && known && status.proxies.counts.refused == 0 {
             // Another replica wrote this status, and its proxies have yet to reconnect to this one.
             return leading.map(|since| since + settings.calm);
         }

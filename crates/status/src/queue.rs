@@ -23,7 +23,6 @@ impl Queue {
         self.order.insert((at, key.clone()));
     }
 
-    /// Removes an object.
     pub(crate) fn take_out(&mut self, key: &ObjectKey) {
         if let Some(at) = self.when.remove(key) {
             self.order.remove(&(at, key.clone()));

@@ -52,7 +52,6 @@ impl Replicas {
         self.0.remove(peer).unwrap_or_default().into_keys().collect()
     }
 
-    /// Removes all replicas.
     pub(crate) fn clear(&mut self) {
         self.0.clear();
     }
@@ -67,9 +66,9 @@ impl Replicas {
         own
     }
 
-    /// Whether every replica has counts for this generation. One without may have no proxy that needs the object, or has
-    /// not published yet.
-    pub(crate) fn all_tell(&self, key: &ObjectKey, uid: &str, generation: i64) -> bool {
+    /// Whether every replica has reported counts for this generation. One that has not may have no proxy that needs the
+    /// object, or may not have published yet.
+    pub(crate) fn all_reported(&self, key: &ObjectKey, uid: &str, generation: i64) -> bool {
         let tells = |peer: &BTreeMap<ObjectKey, ReplicaCounts>| {
             let share = peer.get(key);
             share.is_some_and(|share| *share.uid == *uid && share.generation == generation)
@@ -101,13 +100,13 @@ impl Counts {
 /// Merges the skipped patches of an EnvoyFilter. A patch that matches nothing on one replica may match on another.
 fn both(one: &Counts, other: &Counts) -> Vec<SkippedPatch> {
     if one.total == 0 || other.total == 0 {
-        let whose = if one.total == 0 { other } else { one };
-        return whose.unmade.clone();
+        let known = if one.total == 0 { other } else { one };
+        return known.unmade.clone();
     }
     let mut all: BTreeMap<u16, SkippedPatch> = BTreeMap::new();
     for unmade in one.unmade.iter().chain(&other.unmade) {
-        let said_by = |counts: &Counts| counts.unmade.iter().any(|said| said.index == unmade.index);
-        if unmade.resources == 0 && !(said_by(one) && said_by(other)) {
+        let skipped_by = |counts: &Counts| counts.unmade.iter().any(|other| other.index == unmade.index);
+        if unmade.resources == 0 && !(skipped_by(one) && skipped_by(other)) {
             continue;
         }
         match all.entry(unmade.index) {

@@ -146,7 +146,7 @@ impl Status {
             programmed,
             conflicted: condition(Truth::True, "Conflict", &problems.conflicts, now),
             resolved: condition(Truth::False, "NotFound", &problems.missing, now),
-            patches: condition(Truth::False, "Skipped", &told_of(&unmade), now),
+            patches: condition(Truth::False, "Skipped", &summary(&unmade), now),
             proxies,
         };
         if let Some(before) = before {
@@ -330,7 +330,7 @@ fn programmed(accepted: bool, effective: Option<i64>, counts: &Counts, now: Time
 }
 
 /// `spec.configPatches[1]: left out of 3 resources (0.0.0.0_80: …); spec.configPatches[2]: …`.
-fn told_of(unmade: &[SkippedPatch]) -> String {
+fn summary(unmade: &[SkippedPatch]) -> String {
     let one = |unmade: &SkippedPatch| {
         let SkippedPatch {
             index,

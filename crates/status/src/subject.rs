@@ -24,13 +24,13 @@ impl Verdict {
         if !errors.is_empty() {
             return Verdict {
                 accepted: false,
-                message: told(&errors),
+                message: summary(&errors),
             };
         }
         let warnings: Vec<&Diagnostic> = of(Severity::Warning).collect();
         let message = match warnings.len() {
             0 => "the object is valid".to_owned(),
-            _ => format!("the object is valid, but: {}", told(&warnings)),
+            _ => format!("the object is valid, but: {}", summary(&warnings)),
         };
         Verdict {
             accepted: true,
@@ -57,14 +57,14 @@ impl Problems {
                 .collect()
         };
         Problems {
-            conflicts: told(&those(false)),
-            missing: told(&those(true)),
+            conflicts: summary(&those(false)),
+            missing: summary(&those(true)),
         }
     }
 }
 
 /// `spec.hosts: must not be empty (hint: …); spec.http[0]: …; and 3 more`.
-fn told(problems: &[&Diagnostic]) -> String {
+fn summary(problems: &[&Diagnostic]) -> String {
     let one = |problem: &&Diagnostic| {
         let place = if problem.path.is_empty() {
             String::new()

@@ -1,4 +1,4 @@
-//! The planner, step by step and with a simulated clock.
+//! The planner, step by step, with a simulated clock.
 
 #![allow(clippy::unwrap_used, reason = "a helper that fails fails its test")]
 
@@ -45,14 +45,14 @@ fn counts(running: usize, refused: usize, pending: usize) -> Counts {
     }
 }
 
-/// A planner, a clock, and how many proxies run what.
+/// A planner, a clock, and the counts of each object.
 struct Bench {
     planner: Planner,
     now: Elapsed,
     counts: BTreeMap<ObjectKey, Counts>,
     written: Vec<(Elapsed, Intent)>,
-    /// How often an object was counted.
-    asked: usize,
+    /// The number of count requests.
+    requested: usize,
 }
 
 impl Bench {
@@ -64,7 +64,7 @@ impl Bench {
             now: Elapsed::from_secs(100),
             counts: BTreeMap::new(),
             written: Vec::new(),
-            asked: 0,
+            requested: 0,
         }
     }
 
@@ -76,12 +76,12 @@ impl Bench {
     fn count(&mut self, name: &str, counts: Counts) {
         let refused = counts.refused > 0;
         self.counts.insert(key(name), counts);
-        let news = ProxyActivity {
+        let activity = ProxyActivity {
             answered: !refused,
             refused,
             members: false,
         };
-        self.planner.proxies_changed(news, self.now);
+        self.planner.proxies_changed(activity, self.now);
         self.flush();
     }
 
@@ -95,11 +95,11 @@ impl Bench {
     }
 
     fn flush(&mut self) {
-        let asks = self.planner.due(self.now);
-        self.asked += asks.len();
-        let counted = asks.into_iter().map(|ask| {
-            let counts = self.counts.get(&ask.key).filter(|_| ask.since.is_some());
-            (ask.key, counts.cloned().unwrap_or_default())
+        let requests = self.planner.due(self.now);
+        self.requested += requests.len();
+        let counted = requests.into_iter().map(|request| {
+            let counts = self.counts.get(&request.key).filter(|_| request.since.is_some());
+            (request.key, counts.cloned().unwrap_or_default())
         });
         let counted: Vec<_> = counted.collect();
         let now = Now {
@@ -111,7 +111,7 @@ impl Bench {
             .extend(intents.into_iter().map(|intent| (self.now, intent)));
     }
 
-    /// What was written since this was asked last: milliseconds, and `Accepted/Programmed RUNNING/TOTAL`.
+    /// The statuses written since the last call, as `MILLIS ACCEPTED/PROGRAMMED RUNNING/TOTAL of GENERATION`.
     fn written(&mut self) -> Vec<String> {
         let all = std::mem::take(&mut self.written);
         all.iter()
@@ -131,7 +131,7 @@ fn wall(now: Elapsed) -> Timestamp {
 }
 
 #[test]
-fn quick_answers_are_one_write_and_slow_ones_one_a_second() {
+fn quick_acks_cause_one_write_and_slow_ones_one_per_second() {
     let mut bench = Bench::new(true);
     bench.counts.insert(key("a"), counts(0, 0, 3));
     bench.saw(subject("a", 1));
@@ -147,7 +147,7 @@ fn quick_answers_are_one_write_and_slow_ones_one_a_second() {
     bench.count("a", counts(1, 0, 2));
     bench.count("a", counts(2, 0, 1));
     bench.after(100);
-    assert_eq!(bench.written(), [""; 0], "once a second");
+    assert_eq!(bench.written(), [""; 0], "at most once per second");
     bench.after(900);
     assert_eq!(bench.written(), ["6300 Accepted/Pending 2/3 of 2"]);
     bench.count("a", counts(3, 0, 0));
@@ -156,7 +156,7 @@ fn quick_answers_are_one_write_and_slow_ones_one_a_second() {
 }
 
 #[test]
-fn a_refusal_is_written_at_once_with_the_proxys_words() {
+fn a_nack_is_written_at_once_with_its_message() {
     let mut bench = Bench::new(true);
     bench.counts.insert(key("a"), counts(0, 0, 2));
     bench.saw(subject("a", 4));
@@ -181,9 +181,9 @@ fn a_refusal_is_written_at_once_with_the_proxys_words() {
 }
 
 #[test]
-fn a_refusal_waits_no_longer_than_an_interval() {
+fn a_nack_is_written_within_an_interval() {
     for (after, expected) in [
-        // The first flush after it.
+        // The first flush after the NACK.
         (0, 50),
         (150, 150),
         (201, 1_200),
@@ -205,10 +205,10 @@ fn a_refusal_waits_no_longer_than_an_interval() {
 }
 
 #[test]
-fn ten_thousand_proxies_make_no_storm() {
+fn acks_of_ten_thousand_proxies_cause_few_writes() {
     const OBJECTS: usize = 20;
     const PROXIES: usize = 10_000;
-    // All answer one after the other within five seconds.
+    // All proxies answer one after another within five seconds.
     const STEP: Duration = Duration::from_micros(500);
     let mut bench = Bench::new(true);
     let names: Vec<String> = (0..OBJECTS).map(|n| format!("o{n}")).collect();
@@ -230,10 +230,10 @@ fn ten_thousand_proxies_make_no_storm() {
         bench.now += STEP;
     }
     bench.after(60_000);
-    // One for each second, one for the end; looking costs more than nothing, so that is bounded, too.
-    let (written, asked) = (bench.written.len(), bench.asked);
+    // One write per second and one at the end. Counting costs something, so that is bounded too.
+    let (written, requested) = (bench.written.len(), bench.requested);
     assert!(written <= OBJECTS * 7, "{written} writes");
-    assert!(asked <= OBJECTS * 5_000 / 50 + OBJECTS, "{asked} times counted");
+    assert!(requested <= OBJECTS * 5_000 / 50 + OBJECTS, "{requested} times counted");
     for name in &names {
         let last = bench
             .written
@@ -245,7 +245,7 @@ fn ten_thousand_proxies_make_no_storm() {
 }
 
 #[test]
-fn an_object_that_is_not_valid_says_where_and_what_is_in_effect() {
+fn an_invalid_object_reports_its_errors_and_the_generation_in_effect() {
     let mut bench = Bench::new(true);
     let path = FieldPath::spec().field("http").index(0);
     let bad = Observed {
@@ -267,7 +267,7 @@ fn an_object_that_is_not_valid_says_where_and_what_is_in_effect() {
 }
 
 #[test]
-fn times_tell_since_when_and_stay_while_nothing_changes() {
+fn timestamps_change_only_with_their_conditions() {
     let mut bench = Bench::new(true);
     bench.counts.insert(key("a"), counts(1, 0, 0));
     bench.saw(subject("a", 1));
@@ -289,7 +289,7 @@ fn times_tell_since_when_and_stay_while_nothing_changes() {
 }
 
 #[test]
-fn proxies_that_come_and_go_are_written_calmly() {
+fn connects_and_disconnects_are_written_rarely() {
     let mut bench = Bench::new(true);
     bench.counts.insert(key("a"), counts(1, 0, 0));
     bench.saw(subject("a", 1));
@@ -310,7 +310,7 @@ fn proxies_that_come_and_go_are_written_calmly() {
 }
 
 #[test]
-fn who_does_not_lead_writes_nothing_and_who_begins_to_writes_what_differs() {
+fn only_the_leader_writes_and_a_new_leader_writes_what_differs() {
     let mut bench = Bench::new(false);
     for name in ["a", "b"] {
         bench.counts.insert(key(name), counts(1, 0, 0));
@@ -332,7 +332,7 @@ fn who_does_not_lead_writes_nothing_and_who_begins_to_writes_what_differs() {
 }
 
 #[test]
-fn after_a_restart_proxies_have_time_to_come_back() {
+fn after_a_restart_proxies_have_time_to_reconnect() {
     let written = {
         let mut bench = Bench::new(true);
         bench.counts.insert(key("a"), counts(5, 0, 0));
@@ -349,11 +349,11 @@ fn after_a_restart_proxies_have_time_to_come_back() {
     assert_eq!(bench.written(), [""; 0]);
     bench.counts.insert(key("a"), counts(5, 0, 0));
     bench.after(60_000);
-    assert_eq!(bench.written(), [""; 0], "it is as it was");
+    assert_eq!(bench.written(), [""; 0], "the status is unchanged");
 }
 
 #[test]
-fn a_status_that_somebody_else_wrote_is_put_right() {
+fn a_status_overwritten_by_another_client_is_restored() {
     let mut bench = Bench::new(true);
     bench.counts.insert(key("a"), counts(1, 0, 0));
     bench.saw(subject("a", 1));
@@ -401,7 +401,7 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// Takes steps, and gives what was written, and what should be known in the end.
+/// Executes steps. Returns the written statuses and the expected final generations.
 fn run(steps: &[Step], settings: &Settings) -> (Bench, BTreeMap<ObjectKey, i64>) {
     let mut bench = Bench::new(true);
     bench.planner.set(settings.clone());
@@ -421,7 +421,7 @@ fn run(steps: &[Step], settings: &Settings) -> (Bench, BTreeMap<ObjectKey, i64>)
             Step::Again { object } => {
                 let name = format!("o{object}");
                 if let Some(generation) = generations.get(&key(&name)) {
-                    // Valid now, which is a change of its own; or the same once more.
+                    // A valid new version, or an unchanged object.
                     bench.saw(subject(&name, *generation));
                 }
             }
@@ -452,14 +452,14 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn writes_are_rare_and_the_last_one_is_right(steps in prop::collection::vec(step(), 1..80), batch in 1..5usize) {
+    fn writes_are_rare_and_the_last_one_is_correct(steps in prop::collection::vec(step(), 1..80), batch in 1..5usize) {
         let settings = Settings { batch, ..Settings::default() };
         let (mut bench, generations) = run(&steps, &settings);
         bench.planner.lead(true, bench.now);
         let members = ProxyActivity { members: true, ..ProxyActivity::default() };
         bench.planner.proxies_changed(members, bench.now);
         bench.after(300_000);
-        prop_assert_eq!(bench.planner.deadline(), None, "all is quiet");
+        prop_assert_eq!(bench.planner.deadline(), None, "nothing is scheduled");
 
         let mut last: BTreeMap<&ObjectKey, (Elapsed, &Intent)> = BTreeMap::new();
         let mut flushes: BTreeMap<Elapsed, usize> = BTreeMap::new();
@@ -488,7 +488,7 @@ proptest! {
     }
 
     #[test]
-    fn a_status_survives_being_written(running in 0..9usize, refused in 0..9usize, pending in 0..9usize, words in ".*") {
+    fn a_status_survives_a_round_trip(running in 0..9usize, refused in 0..9usize, pending in 0..9usize, words in ".*") {
         let mut bench = Bench::new(true);
         let mut counts = counts(running, refused, pending);
         if let Some(nack) = &mut counts.nack {
@@ -504,7 +504,7 @@ proptest! {
 }
 
 #[test]
-fn what_others_do_to_an_object_is_said_while_it_holds() {
+fn conflicts_are_reported_while_they_exist() {
     let mut bench = Bench::new(true);
     bench.saw(subject("a", 1));
     let conflict = |code: &'static str, message: &str| Diagnostic {
@@ -512,7 +512,7 @@ fn what_others_do_to_an_object_is_said_while_it_holds() {
         code,
         ..error(FieldPath::spec().field("hosts").index(0), message)
     };
-    let tell = |bench: &mut Bench, conflicts: &[Diagnostic]| {
+    let set_conflicts = |bench: &mut Bench, conflicts: &[Diagnostic]| {
         bench.planner.conflicted(&key("a"), conflicts, bench.now);
         bench.after(2_000);
     };
@@ -524,7 +524,7 @@ fn what_others_do_to_an_object_is_said_while_it_holds() {
             |one: &serde_json::Value| format!("{}={}: {}", one["type"], one["status"], one["message"]).replace('"', "");
         conditions[2..].iter().map(short).collect::<Vec<_>>()
     };
-    tell(
+    set_conflicts(
         &mut bench,
         &[
             conflict(Diagnostic::CONFLICT, "b goes first"),
@@ -537,16 +537,16 @@ fn what_others_do_to_an_object_is_said_while_it_holds() {
     ];
     assert_eq!(conditions(&bench), both);
     let written = bench.written.len();
-    tell(
+    set_conflicts(
         &mut bench,
         &[
             conflict(Diagnostic::CONFLICT, "b goes first"),
             conflict(Diagnostic::MISSING_REFERENCE, "no c"),
         ],
     );
-    assert_eq!(bench.written.len(), written, "nothing new");
-    tell(&mut bench, &[conflict(Diagnostic::MISSING_REFERENCE, "no c")]);
+    assert_eq!(bench.written.len(), written, "nothing changed");
+    set_conflicts(&mut bench, &[conflict(Diagnostic::MISSING_REFERENCE, "no c")]);
     assert_eq!(conditions(&bench), &both[1..]);
-    tell(&mut bench, &[]);
+    set_conflicts(&mut bench, &[]);
     assert_eq!(conditions(&bench), [""; 0]);
 }

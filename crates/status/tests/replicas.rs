@@ -1,4 +1,4 @@
-//! Several replicas, each with some of the proxies: the leader says what one replica with all of them would.
+//! Several replicas, each with some of the proxies. The leader must report the same as one replica with all of them.
 
 #![allow(clippy::unwrap_used, reason = "a helper that fails fails its test")]
 
@@ -24,7 +24,7 @@ fn running(count: usize) -> Counts {
     }
 }
 
-/// A planner and what its replica counts now; written as soon as it may be.
+/// A planner and the current counts of its replica. Statuses are written as soon as allowed.
 struct Replica {
     planner: Planner,
     counts: BTreeMap<ObjectKey, Counts>,
@@ -42,7 +42,7 @@ impl Replica {
         }
     }
 
-    /// Sees an object, and counts it.
+    /// Adds an object and counts it.
     fn count(&mut self, subject: Observed, counts: Counts, now: &mut Elapsed) {
         self.counts.insert(subject.key.clone(), counts);
         self.planner.saw(subject, 1, *now);
@@ -52,21 +52,26 @@ impl Replica {
     fn settle(&mut self, now: &mut Elapsed) {
         while let Some(at) = self.planner.deadline() {
             *now = (*now).max(at);
-            let asks = self.planner.due(*now);
-            let counted: Vec<_> = asks
+            let requests = self.planner.due(*now);
+            let counted: Vec<_> = requests
                 .into_iter()
-                .map(|ask| (ask.key.clone(), self.counts.get(&ask.key).cloned().unwrap_or_default()))
+                .map(|request| {
+                    (
+                        request.key.clone(),
+                        self.counts.get(&request.key).cloned().unwrap_or_default(),
+                    )
+                })
                 .collect();
             let wall = Timestamp::from_unix(1_800_000_000);
             self.planner.plan(counted, Now { elapsed: *now, wall });
         }
     }
 
-    /// Tells a leader what changed, in the form that it is stored in. Gives how many parts that were.
-    fn tell(&mut self, leader: &mut Replica, now: &mut Elapsed) -> usize {
+    /// Publishes changed counts to a leader, through their stored form. Returns their number.
+    fn publish_to(&mut self, leader: &mut Replica, now: &mut Elapsed) -> usize {
         let shares = self.planner.shares(false);
         let parts = shares.len();
-        // What is stored is text.
+        // The store holds text.
         let stored = |(key, share): (ObjectKey, Option<ReplicaCounts>)| {
             let text = share.map(|share| share.to_json().to_string());
             let read = text.map(|text| ReplicaCounts::from_json(&serde_json::from_str(&text).unwrap()).unwrap());
@@ -96,13 +101,13 @@ fn leader_and_peer() -> (Replica, Replica, Elapsed) {
 }
 
 #[test]
-fn what_others_count_is_added_and_goes_with_them() {
+fn counts_of_other_replicas_are_added_and_removed_with_them() {
     let (mut leader, mut peer, mut now) = leader_and_peer();
     leader.count(subject("x", 1), running(1), &mut now);
     peer.count(subject("x", 1), running(2), &mut now);
-    assert_eq!(peer.tell(&mut leader, &mut now), 1);
+    assert_eq!(peer.publish_to(&mut leader, &mut now), 1);
     assert_eq!(leader.proxies("x").counts, running(3));
-    assert_eq!(peer.tell(&mut leader, &mut now), 0, "nothing is new");
+    assert_eq!(peer.publish_to(&mut leader, &mut now), 0, "nothing changed");
 
     leader.planner.replica_removed("b", now);
     leader.settle(&mut now);
@@ -110,11 +115,11 @@ fn what_others_count_is_added_and_goes_with_them() {
 }
 
 #[test]
-fn who_does_not_lead_any_more_counts_only_its_own() {
+fn a_former_leader_reports_only_its_own_counts() {
     let (mut leader, mut peer, mut now) = leader_and_peer();
     leader.count(subject("x", 1), running(1), &mut now);
     peer.count(subject("x", 1), running(2), &mut now);
-    peer.tell(&mut leader, &mut now);
+    peer.publish_to(&mut leader, &mut now);
     leader.planner.lead(false, now);
     leader.count(subject("x", 2), running(1), &mut now);
     assert_eq!(leader.proxies("x").counts, running(1));
@@ -126,22 +131,22 @@ fn who_does_not_lead_any_more_counts_only_its_own() {
     };
     assert_eq!(shared, [(key("x"), Some(share))], "its own, not the sum");
     peer.planner.lead(true, now);
-    assert_eq!(peer.planner.shares(true), [], "who leads tells nobody");
+    assert_eq!(peer.planner.shares(true), [], "a leader publishes nothing");
 }
 
 #[test]
-fn who_has_an_older_generation_has_not_answered_and_another_object_is_another() {
+fn older_generations_count_as_pending_and_other_uids_are_ignored() {
     let (mut leader, mut peer, mut now) = leader_and_peer();
     peer.count(subject("x", 1), running(2), &mut now);
     leader.count(subject("x", 1), running(1), &mut now);
-    peer.tell(&mut leader, &mut now);
+    peer.publish_to(&mut leader, &mut now);
     leader.count(subject("x", 2), running(1), &mut now);
     let proxies = leader.proxies("x");
     assert_eq!((proxies.generation, proxies.counts.total), (2, 3));
     assert_eq!((proxies.counts.running, proxies.counts.pending), (1, 2));
 
     peer.count(subject("x", 2), running(2), &mut now);
-    peer.tell(&mut leader, &mut now);
+    peer.publish_to(&mut leader, &mut now);
     assert_eq!(leader.proxies("x").counts, running(3));
 
     let other = Observed {
@@ -153,7 +158,7 @@ fn who_has_an_older_generation_has_not_answered_and_another_object_is_another() 
 }
 
 #[test]
-fn all_is_well_is_not_said_before_others_had_time_to_tell() {
+fn programmed_waits_for_the_counts_of_other_replicas() {
     let mut planner = Planner::new(Settings::default());
     let mut now = Elapsed::from_secs(100);
     planner.lead(true, now);
@@ -164,7 +169,7 @@ fn all_is_well_is_not_said_before_others_had_time_to_tell() {
         counts: running(2),
     });
     let flush = |planner: &mut Planner, now: Elapsed| {
-        let counted = planner.due(now).into_iter().map(|ask| (ask.key, running(1)));
+        let counted = planner.due(now).into_iter().map(|request| (request.key, running(1)));
         let counted: Vec<_> = counted.collect();
         let written = planner.plan(counted, Now { elapsed: now, wall });
         written
@@ -172,14 +177,14 @@ fn all_is_well_is_not_said_before_others_had_time_to_tell() {
             .map(|intent| intent.status.proxies.counts.running)
             .collect::<Vec<_>>()
     };
-    // It tells in time.
+    // The counts arrive in time.
     planner.saw(subject("x", 1), 1, now);
     assert_eq!(flush(&mut planner, now), [0_usize; 0]);
     now += Duration::from_millis(1_100);
     planner.replica_reported(&"b".into(), vec![(key("x"), Some(share(1)))], now);
     assert_eq!(flush(&mut planner, now), [3]);
 
-    // No proxy of it needs it any more, which it does not say in so many words.
+    // No proxy of the replica needs the object any more.
     planner.replica_reported(&"b".into(), vec![(key("x"), None)], now);
     now += Duration::from_secs(20);
     planner.saw(subject("x", 2), 1, now);
@@ -190,17 +195,17 @@ fn all_is_well_is_not_said_before_others_had_time_to_tell() {
 }
 
 #[test]
-fn an_object_that_went_is_told_of_no_more() {
+fn a_deleted_object_is_no_longer_published() {
     let (mut leader, mut peer, mut now) = leader_and_peer();
     for name in ["x", "y"] {
         leader.count(subject(name, 1), running(1), &mut now);
         peer.count(subject(name, 1), running(1), &mut now);
     }
-    peer.tell(&mut leader, &mut now);
+    peer.publish_to(&mut leader, &mut now);
     peer.planner.gone(&key("x"));
     peer.count(subject("y", 2), Counts::default(), &mut now);
     assert!(peer.planner.has_unpublished());
-    peer.tell(&mut leader, &mut now);
+    peer.publish_to(&mut leader, &mut now);
     leader.count(subject("x", 2), running(1), &mut now);
     leader.count(subject("y", 2), running(1), &mut now);
     assert_eq!(leader.proxies("x").counts, running(1));
@@ -208,7 +213,7 @@ fn an_object_that_went_is_told_of_no_more() {
 }
 
 #[test]
-fn news_of_others_are_written_no_more_often_than_ones_own() {
+fn counts_of_other_replicas_respect_the_write_interval() {
     let (mut leader, _, mut now) = leader_and_peer();
     leader.count(subject("x", 1), running(1), &mut now);
     let begun = now;
@@ -226,8 +231,8 @@ fn news_of_others_are_written_no_more_often_than_ones_own() {
         };
         let shares = vec![(key("x"), Some(share))];
         leader.planner.replica_reported(&"b".into(), shares, now);
-        let asks = leader.planner.due(now);
-        let counted = asks.into_iter().map(|ask| (ask.key, running(1)));
+        let requests = leader.planner.due(now);
+        let counted = requests.into_iter().map(|request| (request.key, running(1)));
         let wall = Timestamp::from_unix(1_800_000_000);
         written += leader.planner.plan(counted, Now { elapsed: now, wall }).len();
         now += Duration::from_millis(5);
@@ -236,7 +241,7 @@ fn news_of_others_are_written_no_more_often_than_ones_own() {
 }
 
 #[test]
-fn a_long_refusal_is_cut() {
+fn a_long_nack_is_cut() {
     let nack = Nack {
         proxy: "p".repeat(300),
         kind: "RDS".into(),
@@ -258,32 +263,32 @@ fn a_long_refusal_is_cut() {
     assert!(read.to_json().to_string().len() < 5_000);
 }
 
-/// What a proxy does: nothing with the object, or runs it, refuses it, is silent.
+/// The reaction of a proxy to an object: not needed, ACK, NACK, or no answer.
 #[derive(Clone, Copy, PartialEq, Debug)]
-enum Does {
+enum Reaction {
     Nothing,
     Runs,
     Refuses,
     Waits,
 }
 
-fn does() -> impl Strategy<Value = Does> {
+fn does() -> impl Strategy<Value = Reaction> {
     prop_oneof![
-        Just(Does::Nothing),
-        Just(Does::Runs),
-        Just(Does::Refuses),
-        Just(Does::Waits)
+        Just(Reaction::Nothing),
+        Just(Reaction::Runs),
+        Just(Reaction::Refuses),
+        Just(Reaction::Waits)
     ]
 }
 
-/// What somebody counts who has these proxies; their places are their names.
-fn counted<'a>(proxies: impl Iterator<Item = (usize, &'a (usize, Does))>) -> Counts {
+/// The counts of a replica with these proxies. Their indices are their names.
+fn counted<'a>(proxies: impl Iterator<Item = (usize, &'a (usize, Reaction))>) -> Counts {
     let mut counts = Counts::default();
     for (name, (_, does)) in proxies {
-        counts.total += usize::from(*does != Does::Nothing);
-        counts.running += usize::from(*does == Does::Runs);
-        counts.pending += usize::from(*does == Does::Waits);
-        if *does == Does::Refuses {
+        counts.total += usize::from(*does != Reaction::Nothing);
+        counts.running += usize::from(*does == Reaction::Runs);
+        counts.pending += usize::from(*does == Reaction::Waits);
+        if *does == Reaction::Refuses {
             counts.refused += 1;
             counts.nack.get_or_insert_with(|| Nack {
                 proxy: format!("proxy-{name:03}"),
@@ -296,7 +301,7 @@ fn counted<'a>(proxies: impl Iterator<Item = (usize, &'a (usize, Does))>) -> Cou
     counts
 }
 
-/// JSON of all shapes, with the names that shares have.
+/// JSON of any shape, with the field names of stored counts.
 fn any_json() -> impl Strategy<Value = Value> {
     let leaf = prop_oneof![
         Just(Value::Null),
@@ -330,7 +335,7 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn the_sum_is_what_one_replica_with_all_proxies_would_say(
+    fn the_sum_equals_the_counts_of_one_replica_with_all_proxies(
         rounds in prop::collection::vec(prop::collection::vec((0..3usize, does()), 0..12), 1..6),
     ) {
         let mut now = Elapsed::from_secs(100);
@@ -341,14 +346,14 @@ proptest! {
             leader.count(subject("x", generation), of(0), &mut now);
             for (number, peer) in peers.iter_mut().enumerate() {
                 peer.count(subject("x", generation), of(number + 1), &mut now);
-                peer.tell(&mut leader, &mut now);
+                peer.publish_to(&mut leader, &mut now);
             }
             prop_assert_eq!(leader.proxies("x").counts, counted(proxies.iter().enumerate()));
         }
     }
 
     #[test]
-    fn whatever_is_stored_can_be_read(value in any_json()) {
+    fn any_stored_json_can_be_read(value in any_json()) {
         let share = json!({"uid": "u", "generation": 1, "counts": value.clone()});
         for share in [ReplicaCounts::from_json(&value), ReplicaCounts::from_json(&share)].into_iter().flatten() {
             let counts = share.counts;

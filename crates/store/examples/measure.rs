@@ -50,11 +50,11 @@ async fn main() -> Result<(), Error> {
         "closed and opened again at revision {revision}: {:.1?}",
         began.elapsed()
     );
-    assert_eq!(store.revision().await?, revision, "everything is there");
+    assert_eq!(store.revision().await?, revision, "all writes were recovered");
     Ok(())
 }
 
-/// Writers that each write one object after the other; the rate of all.
+/// Runs concurrent writers, each with one write at a time. Returns the total rate.
 async fn write(store: &Arc<dyn Store>, time: Duration) -> Result<f64, Error> {
     let began = Instant::now();
     let writer = |writer: usize| {
@@ -80,7 +80,7 @@ async fn write(store: &Arc<dyn Store>, time: Duration) -> Result<f64, Error> {
     Ok(rate)
 }
 
-/// Many watches of one type, and events for all of them.
+/// Runs many watches of one type, with events for all of them.
 #[expect(clippy::print_stdout, reason = "the figures are what it is for")]
 async fn watch(store: &Arc<dyn Store>) -> Result<(), Error> {
     let scope = Scope {

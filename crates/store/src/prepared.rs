@@ -163,7 +163,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_sealed_text_is_the_object_with_its_revision(mut value in any_value(), revision in any::<u64>()) {
+        fn a_sealed_text_equals_the_object_with_its_revision(mut value in any_value(), revision in any::<u64>()) {
             let stored = Text::new(value.clone()).seal(key(), revision);
             if let Some(object) = value.as_object_mut() {
                 let meta = object.entry("metadata").or_insert(Value::Null);

@@ -72,7 +72,6 @@ impl Ring {
         self.oldest
     }
 
-    /// The newest revision.
     pub(crate) fn newest(&self) -> Revision {
         self.batches.back().map_or(self.oldest, |batch| batch.revision)
     }

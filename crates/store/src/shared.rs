@@ -120,31 +120,31 @@ impl Shared {
         }))
     }
 
-    fn subscribe(&self, who: Option<GroupResource>) -> watch::Receiver<Revision> {
+    fn subscribe(&self, resource: Option<GroupResource>) -> watch::Receiver<Revision> {
         /// From this number of signals on, unused ones are removed.
         const MANY: usize = 256;
         let mut signals = self.signals.lock().unwrap_or_else(PoisonError::into_inner);
         if signals.len() >= MANY {
             signals.retain(|_, signal| signal.receiver_count() > 0);
         }
-        signals.entry(who).or_default().subscribe()
+        signals.entry(resource).or_default().subscribe()
     }
 
     fn wake(&self, touched: Vec<GroupResource>, newest: Revision) {
         let mut signals = self.signals.lock().unwrap_or_else(PoisonError::into_inner);
-        for who in touched.into_iter().map(Some).chain([None]) {
-            if let Some(signal) = signals.get(&who) {
+        for resource in touched.into_iter().map(Some).chain([None]) {
+            if let Some(signal) = signals.get(&resource) {
                 signal.send_replace(newest);
                 if signal.receiver_count() == 0 {
-                    signals.remove(&who);
+                    signals.remove(&resource);
                 }
             }
         }
         let step = self.limits.bookmark_revisions.max(1);
-        self.progress.send_if_modified(|told| {
-            let due = newest.saturating_sub(*told) >= step;
+        self.progress.send_if_modified(|reported| {
+            let due = newest.saturating_sub(*reported) >= step;
             if due {
-                *told = newest;
+                *reported = newest;
             }
             due
         });

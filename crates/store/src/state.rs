@@ -11,7 +11,6 @@ use crate::{
     At, Change, Committed, Continue, Error, GroupResource, Key, Limits, List, Operation, Query, Revision, Scope, Stored,
 };
 
-/// Namespace and name.
 type Name = (Arc<str>, Arc<str>);
 /// The objects of one type.
 type Objects = BTreeMap<Name, Stored>;

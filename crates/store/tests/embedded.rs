@@ -1,4 +1,4 @@
-//! The durable home keeps what every home promises, over restarts, too.
+//! The embedded backend passes the conformance suite, also over restarts.
 
 mod conformance;
 
@@ -7,7 +7,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use conformance::{Home, changes, delete, done, key, listed, number, object, put, scope_of, services, told};
+use conformance::{Backend, changes, delete, done, key, listed, number, object, put, scope_of, services, summary};
 use store::embedded::{Embedded, Options};
 use store::{At, Error, Expect, Limits, Query, Store};
 use tempfile::TempDir;
@@ -24,7 +24,7 @@ fn quick() -> Options {
     }
 }
 
-/// Lists of the past come from the disk, mostly.
+/// A small history in memory, so that most lists of older revisions read the disk.
 fn short_memory() -> Options {
     let mut options = quick();
     options.limits.ring_revisions = 2;
@@ -35,22 +35,22 @@ async fn open(path: &Path, options: Options) -> Arc<dyn Store> {
     Arc::new(Embedded::open(path, options).await.expect("opened"))
 }
 
-async fn home(options: Options) -> Home {
+async fn backend(options: Options) -> Backend {
     let directory = TempDir::new().expect("a directory");
-    Home {
+    Backend {
         store: open(directory.path(), options).await,
         keep: Box::new(directory),
         history: true,
     }
 }
 
-async fn fresh() -> Home {
-    home(quick()).await
+async fn fresh() -> Backend {
+    backend(quick()).await
 }
 
-async fn again(home: Home) -> Home {
-    let directory = home.keep.downcast::<TempDir>().expect("a directory");
-    Home {
+async fn again(backend: Backend) -> Backend {
+    let directory = backend.keep.downcast::<TempDir>().expect("a directory");
+    Backend {
         store: open(directory.path(), quick()).await,
         keep: directory,
         history: true,
@@ -63,24 +63,31 @@ fn model_over_restarts() {
 }
 
 #[tokio::test]
-async fn lists_come_from_the_disk_when_memory_is_short() {
-    conformance::lists_are_as_of_the_revision_that_was_asked(home(short_memory()).await).await;
-    conformance::lists_come_in_pages_as_of_one_revision(home(short_memory()).await).await;
-    conformance::histories_are_kept(home(short_memory()).await).await;
+async fn older_lists_are_read_from_disk() {
+    conformance::lists_show_the_requested_revision(backend(short_memory()).await).await;
+    conformance::pages_of_a_list_have_one_revision(backend(short_memory()).await).await;
+    conformance::histories_are_kept(backend(short_memory()).await).await;
 }
 
 #[tokio::test]
-async fn everything_is_there_again() {
-    let home = fresh().await;
-    let start = done(&home.store, put(key("default", "gone"), object("a", 0), Expect::Absent))
-        .await
-        .revision;
-    let first = done(&home.store, put(key("default", "a"), object("a", 1), Expect::Absent)).await;
-    done(&home.store, delete(key("default", "gone"), Expect::Present)).await;
-    let last = done(&home.store, put(key("default", "a"), object("b", 2), Expect::Present)).await;
-    home.store.close().await;
-    let home = again(home).await;
-    let now = home
+async fn objects_and_history_survive_a_restart() {
+    let backend = fresh().await;
+    let start = done(
+        &backend.store,
+        put(key("default", "gone"), object("a", 0), Expect::Absent),
+    )
+    .await
+    .revision;
+    let first = done(&backend.store, put(key("default", "a"), object("a", 1), Expect::Absent)).await;
+    done(&backend.store, delete(key("default", "gone"), Expect::Present)).await;
+    let last = done(
+        &backend.store,
+        put(key("default", "a"), object("b", 2), Expect::Present),
+    )
+    .await;
+    backend.store.close().await;
+    let backend = again(backend).await;
+    let now = backend
         .store
         .get(&key("default", "a"))
         .await
@@ -88,16 +95,24 @@ async fn everything_is_there_again() {
         .expect("there");
     assert_eq!(Some(&now.json), last.objects[0].as_ref().map(|object| &object.json));
     assert_eq!(&*now.labels["app"], "b");
-    assert_eq!(home.store.revision().await, Ok(last.revision));
-    // A watch goes on where it was, over the restart.
-    let mut watch = home.store.watch(&scope_of(services()), start).await.expect("a watch");
-    let seen: Vec<_> = changes(&mut watch, 3).await.iter().map(|change| told(change)).collect();
+    assert_eq!(backend.store.revision().await, Ok(last.revision));
+    // A watch continues over the restart.
+    let mut watch = backend
+        .store
+        .watch(&scope_of(services()), start)
+        .await
+        .expect("a watch");
+    let seen: Vec<_> = changes(&mut watch, 3)
+        .await
+        .iter()
+        .map(|change| summary(change))
+        .collect();
     let expected = [("a", None, Some(1)), ("gone", Some(0), None), ("a", Some(1), Some(2))];
     assert_eq!(
         seen,
         expected.map(|(name, before, after)| (name.to_owned(), before, after))
     );
-    let versions = home.store.history(&key("default", "a"), 9).await.expect("a history");
+    let versions = backend.store.history(&key("default", "a"), 9).await.expect("a history");
     assert_eq!(
         versions
             .iter()
@@ -114,13 +129,13 @@ async fn everything_is_there_again() {
         at: At::Exactly(first.revision),
         ..Query::of(services())
     };
-    assert_eq!(listed(&home.store, &query).await.len(), 2);
-    let next = done(&home.store, put(key("default", "c"), object("a", 3), Expect::Absent)).await;
+    assert_eq!(listed(&backend.store, &query).await.len(), 2);
+    let next = done(&backend.store, put(key("default", "c"), object("a", 3), Expect::Absent)).await;
     assert_eq!(next.revision, last.revision + 1);
 }
 
 #[tokio::test]
-async fn a_directory_has_one_holder() {
+async fn a_directory_is_locked_by_one_process() {
     let directory = TempDir::new().expect("a directory");
     let path = directory.path().join("deep/data");
     let store = open(&path, quick()).await;
@@ -150,7 +165,7 @@ async fn a_directory_has_one_holder() {
 }
 
 #[tokio::test]
-async fn places_that_cannot_be_written_are_named() {
+async fn errors_name_directories_that_cannot_be_written() {
     let file = tempfile::NamedTempFile::new().expect("a file");
     let error = Embedded::open(file.path().join("below"), quick())
         .await
@@ -165,13 +180,13 @@ async fn places_that_cannot_be_written_are_named() {
 }
 
 #[tokio::test]
-async fn old_revisions_go_by_themselves() {
+async fn old_revisions_are_compacted_automatically() {
     let options = Options {
         keep_revisions: 100,
         ..short_memory()
     };
-    let home = home(options).await;
-    let store = &home.store;
+    let backend = backend(options).await;
+    let store = &backend.store;
     let kept = done(store, put(key("default", "kept"), object("a", 1), Expect::Absent))
         .await
         .revision;
@@ -198,7 +213,7 @@ async fn old_revisions_go_by_themselves() {
     assert_eq!(
         listed(store, &at(newest - 100)).await.len(),
         4,
-        "the last hundred are all there"
+        "the last hundred revisions are retained"
     );
     assert_eq!(
         store
@@ -219,11 +234,11 @@ async fn old_revisions_go_by_themselves() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn waiting_writes_share_the_disk_and_all_are_answered() {
-    let home = fresh().await;
+async fn concurrent_writes_share_disk_syncs_and_all_are_acknowledged() {
+    let backend = fresh().await;
     let writers: Vec<_> = (0..200)
         .map(|n| {
-            let store = home.store.clone();
+            let store = backend.store.clone();
             tokio::spawn(async move {
                 done(
                     &store,
@@ -240,9 +255,9 @@ async fn waiting_writes_share_the_disk_and_all_are_answered() {
     }
     revisions.sort_unstable();
     assert_eq!(revisions, (2..202).collect::<Vec<_>>());
-    home.store.close().await;
+    backend.store.close().await;
     assert_eq!(
-        listed(&again(home).await.store, &Query::of(services())).await.len(),
+        listed(&again(backend).await.store, &Query::of(services())).await.len(),
         200
     );
 }

@@ -1,16 +1,16 @@
-//! The etcd home keeps what every home promises. Each test has an etcd of its own.
+//! The etcd backend passes the conformance suite. Each test has its own etcd.
 
 mod conformance;
 
 use std::sync::Arc;
 
-use conformance::Home;
+use conformance::Backend;
 use store::etcd::{Etcd, Options};
 use test_harness::etcd::{Cluster, Settings};
 
 conformance_tests!(fresh);
 
-async fn fresh() -> Home {
+async fn fresh() -> Backend {
     let binary = test_harness::etcd::program(&mut |_| {}).expect("an etcd");
     let cluster = Cluster::start(&binary, 1, Settings::default())
         .await
@@ -18,7 +18,7 @@ async fn fresh() -> Home {
     let store = Etcd::open(Options::new(cluster.endpoints()))
         .await
         .expect("etcd answers");
-    Home {
+    Backend {
         store: Arc::new(store),
         keep: Box::new(cluster),
         history: true,

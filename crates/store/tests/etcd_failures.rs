@@ -1,6 +1,6 @@
-//! The etcd home while etcd fails: restarts, killed members, compaction, locks. Against real etcd.
+//! The etcd backend during failures of a real etcd: restarts, killed members, compaction, lost locks.
 
-// What fails here fails a test, which is what unwrapping is for.
+// A helper that fails is a failure of the test.
 #![allow(clippy::unwrap_used)]
 
 use std::collections::BTreeMap;
@@ -49,7 +49,7 @@ fn number(value: &Value) -> u64 {
     value["spec"]["number"].as_u64().unwrap()
 }
 
-/// Writes 1, 2, 3… into an object until told to stop; returns the revisions of the writes that were answered, by number.
+/// Writes 1, 2, 3… into an object until `stop`. Returns the revisions of the acknowledged writes, by number.
 async fn write(store: Etcd, key: Key, stop: watch::Receiver<bool>) -> BTreeMap<u64, Revision> {
     let mut answered = BTreeMap::new();
     let (mut next, mut expect) = (1, Expect::Absent);
@@ -62,7 +62,7 @@ async fn write(store: Etcd, key: Key, stop: watch::Receiver<bool>) -> BTreeMap<u
             // Nothing was written.
             Err(Error::Unavailable(_)) => {}
             Err(Error::Unknown(_) | Error::Conflict { .. } | Error::Exists { .. }) => {
-                // Only this task writes the object: what is there tells how far it got.
+                // Only this task writes the object, so its number shows whether the write happened.
                 let now = loop {
                     match store.get(&key).await {
                         Ok(now) => break now,
@@ -80,7 +80,7 @@ async fn write(store: Etcd, key: Key, stop: watch::Receiver<bool>) -> BTreeMap<u
     answered
 }
 
-/// Takes changes down until one of `last` comes; says how many there are so far.
+/// Collects changes until one of `last` arrives. Reports the number of changes so far.
 async fn follow(mut watch: Watch, last: Key, count: watch::Sender<usize>) -> Vec<Arc<Change>> {
     let mut all = Vec::new();
     loop {
@@ -89,7 +89,7 @@ async fn follow(mut watch: Watch, last: Key, count: watch::Sender<usize>) -> Vec
             WatchEvent::Bookmark(revision) => {
                 assert!(
                     all.last().is_none_or(|c: &Arc<Change>| c.revision <= revision),
-                    "a bookmark goes back"
+                    "a bookmark goes backwards"
                 );
             }
         }
@@ -100,10 +100,11 @@ async fn follow(mut watch: Watch, last: Key, count: watch::Sender<usize>) -> Vec
     }
 }
 
-/// Every change once, in order, each beginning where the one before it ended; every answered write is among them.
+/// Checks that every change was seen once and in order, each starting from the previous version, including every
+/// acknowledged write.
 fn check(changes: &[Arc<Change>], answered: &[(Key, BTreeMap<u64, Revision>)]) {
     let revisions: Vec<Revision> = changes.iter().map(|change| change.revision).collect();
-    assert!(revisions.is_sorted_by(|a, b| a < b), "twice or out of order");
+    assert!(revisions.is_sorted_by(|a, b| a < b), "duplicate or out of order");
     let mut last: BTreeMap<&Key, (Revision, u64)> = BTreeMap::new();
     for change in changes {
         let after = change.after.as_ref().unwrap();
@@ -117,7 +118,7 @@ fn check(changes: &[Arc<Change>], answered: &[(Key, BTreeMap<u64, Revision>)]) {
         last.insert(&change.key, (after.revision, number(&after.value())));
     }
     for (key, writes) in answered {
-        assert!(writes.len() > 10, "{key} was hardly written");
+        assert!(writes.len() > 10, "too few writes of {key}");
         for (number_, revision) in writes {
             let seen = changes.iter().find(|change| change.revision == *revision).unwrap();
             assert_eq!(
@@ -128,7 +129,7 @@ fn check(changes: &[Arc<Change>], answered: &[(Key, BTreeMap<u64, Revision>)]) {
     }
 }
 
-/// Runs writers and a watch while `trouble` happens; it is given how many changes came so far.
+/// Runs writers and a watch while `trouble` happens. It receives the number of changes so far.
 async fn under_load(store: &Etcd, trouble: impl AsyncFnOnce(watch::Receiver<usize>)) {
     let after = store.revision().await.unwrap();
     let scope = Scope {
@@ -168,7 +169,7 @@ async fn under_load(store: &Etcd, trouble: impl AsyncFnOnce(watch::Receiver<usiz
     }
 }
 
-/// Waits until this many more changes have come.
+/// Waits for this many more changes.
 async fn more(counted: &mut watch::Receiver<usize>, more: usize) {
     let wanted = *counted.borrow() + more;
     let waited = tokio::time::timeout(Duration::from_secs(60), counted.wait_for(|count| *count >= wanted)).await;
@@ -176,13 +177,14 @@ async fn more(counted: &mut watch::Receiver<usize>, more: usize) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_watch_and_writers_live_through_restarts_of_etcd() {
+async fn a_watch_and_writers_survive_restarts_of_etcd() {
     let mut cluster = cluster(1).await;
     let store = open(&cluster).await;
     under_load(&store, async |mut counted| {
         for _ in 0..3 {
             more(&mut counted, 100).await;
-            // Not killed: a single etcd before 3.5.5 tells of writes that it forgets when it crashes (etcd's issue 14370).
+            // Stopped rather than killed: a single etcd before 3.5.5 reports writes that it loses in a crash (etcd
+            // issue 14370).
             cluster.end(0).await.unwrap();
             cluster.begin(0).await.unwrap();
         }
@@ -192,14 +194,14 @@ async fn a_watch_and_writers_live_through_restarts_of_etcd() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_watch_and_writers_live_through_the_death_of_each_member_of_three() {
+async fn a_watch_and_writers_survive_the_loss_of_each_member_of_three() {
     let mut cluster = cluster(3).await;
     let store = open(&cluster).await;
     under_load(&store, async |mut counted| {
         for member in 0..cluster.size() {
             more(&mut counted, 100).await;
             cluster.kill(member).await.unwrap();
-            // Two of three go on.
+            // Two of three members continue.
             more(&mut counted, 100).await;
             cluster.begin(member).await.unwrap();
         }
@@ -208,7 +210,7 @@ async fn a_watch_and_writers_live_through_the_death_of_each_member_of_three() {
 }
 
 #[tokio::test]
-async fn a_watch_notices_that_etcd_was_put_back() {
+async fn a_watch_detects_that_etcd_was_restored() {
     let mut cluster = cluster(1).await;
     let store = open(&cluster).await;
     let after = store.revision().await.unwrap();
@@ -239,7 +241,7 @@ async fn a_watch_notices_that_etcd_was_put_back() {
 }
 
 #[tokio::test]
-async fn without_a_majority_calls_end_in_time_and_nothing_is_claimed() {
+async fn without_a_majority_calls_time_out_with_the_right_errors() {
     let mut cluster = cluster(3).await;
     let mut options = Options::new(cluster.endpoints());
     options.timeout = Duration::from_secs(3);
@@ -257,7 +259,7 @@ async fn without_a_majority_calls_end_in_time_and_nothing_is_claimed() {
     let read = store.get(&key).await.unwrap_err();
     assert!(matches!(read, Error::Unavailable(_)), "{read}");
     assert!(begun.elapsed() < Duration::from_secs(9), "{:?}", begun.elapsed());
-    // A read that may be old needs no majority.
+    // A read that may be stale needs no majority.
     let old = Query {
         at: At::NotOlderThan(first.revision),
         ..Query::of(kind())
@@ -268,12 +270,12 @@ async fn without_a_majority_calls_end_in_time_and_nothing_is_claimed() {
     let number = number(&now.value());
     assert!(
         number == 1 || matches!(write, Error::Unknown(_)),
-        "it was said that nothing was written"
+        "the outcome of the write was unknown"
     );
 }
 
 #[tokio::test]
-async fn nobody_there_is_said_at_once_and_nobody_listed_is_refused() {
+async fn unreachable_and_missing_endpoints_are_errors() {
     let port = test_harness::run::free_port();
     let mut options = Options::new([format!("http://127.0.0.1:{port}")]);
     options.timeout = Duration::from_millis(500);
@@ -289,7 +291,7 @@ async fn nobody_there_is_said_at_once_and_nobody_listed_is_refused() {
 }
 
 #[tokio::test]
-async fn regular_compaction_forgets_what_is_old() {
+async fn periodic_compaction_removes_old_revisions() {
     let cluster = cluster(1).await;
     let mut options = Options::new(cluster.endpoints());
     options.compaction = Some(Compaction {
@@ -334,14 +336,14 @@ async fn tombstones_are_kept_as_long_as_history() {
     let newest = store.revision().await.unwrap();
     store.compact(newest).await.unwrap();
     assert!(store.history(&key, 9).await.unwrap().is_empty());
-    // Nothing of it is left for the next one.
+    // All traces of the deleted object are removed.
     store.compact(store.revision().await.unwrap()).await.unwrap();
     let tombstones = store.snapshot(&Scope::default()).await.unwrap();
     assert!(tombstones.items.is_empty());
 }
 
 #[tokio::test]
-async fn a_user_logs_in_and_a_wrong_password_is_said() {
+async fn users_can_log_in_and_wrong_passwords_are_errors() {
     let cluster = cluster(1).await;
     let endpoint = cluster.endpoints().remove(0);
     enable_auth(&endpoint, "root", "sesame").await;
@@ -366,7 +368,7 @@ async fn a_user_logs_in_and_a_wrong_password_is_said() {
     assert!(!format!("{:?}", options(Some(("root", "sesame")))).contains("sesame"));
 }
 
-/// etcd's JSON gateway does for once what the store never does.
+/// Enables authentication through etcd's JSON gateway, since the store has no such call.
 async fn enable_auth(endpoint: &str, user: &str, password: &str) {
     let calls = [
         ("user/add", json!({"name": user, "password": password})),

@@ -1,29 +1,29 @@
-//! The home in memory keeps what every home promises, and its limits.
+//! The memory backend passes the conformance suite, and has limits.
 
 mod conformance;
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use conformance::{Home, bookmark, done, key, object, pods, put, refused, scope_of, services};
+use conformance::{Backend, bookmark, done, key, object, pods, put, refused, scope_of, services};
 use store::memory::Memory;
 use store::{Error, Expect, Key, Limits, Query, Scope, WatchEvent};
 
 conformance_tests!(fresh);
 
-async fn fresh() -> Home {
-    home(quick())
+async fn fresh() -> Backend {
+    backend(quick())
 }
 
-fn home(limits: Limits) -> Home {
-    Home {
+fn backend(limits: Limits) -> Backend {
+    Backend {
         store: Arc::new(Memory::new(limits)),
         keep: Box::new(()),
         history: true,
     }
 }
 
-/// Bookmarks come soon.
+/// Limits with frequent bookmarks.
 fn quick() -> Limits {
     Limits {
         bookmark_interval: Duration::from_millis(20),
@@ -32,12 +32,12 @@ fn quick() -> Limits {
 }
 
 #[tokio::test]
-async fn a_watch_that_falls_behind_is_told_and_others_are_not() {
+async fn only_a_watch_that_falls_behind_ends() {
     let limits = Limits {
         ring_revisions: 10,
         ..Limits::default()
     };
-    let store = home(limits).store;
+    let store = backend(limits).store;
     let start = store.revision().await.expect("a revision");
     let mut slow = store.watch(&scope_of(services()), start).await.expect("a watch");
     let mut quiet = store.watch(&scope_of(pods()), start).await.expect("a watch");
@@ -51,7 +51,7 @@ async fn a_watch_that_falls_behind_is_told_and_others_are_not() {
     }
     assert!(matches!(slow.next().await, Err(Error::Compacted { requested, oldest }) if oldest == requested + 1));
     assert!(matches!(all.next().await, Err(Error::Compacted { .. })));
-    assert_eq!(bookmark(&mut quiet).await, 22, "nothing of its type was lost");
+    assert_eq!(bookmark(&mut quiet).await, 22, "no change of its type was missed");
     assert!(matches!(
         store.watch(&scope_of(pods()), start).await.err(),
         Some(Error::Compacted { .. })
@@ -59,13 +59,13 @@ async fn a_watch_that_falls_behind_is_told_and_others_are_not() {
 }
 
 #[tokio::test]
-async fn watches_that_are_not_read_hold_nothing() {
+async fn unread_watches_hold_no_changes() {
     const WATCHES: usize = 1_000;
     let limits = Limits {
         ring_bytes: 100_000,
         ..Limits::default()
     };
-    let store = home(limits).store;
+    let store = backend(limits).store;
     let start = store.revision().await.expect("a revision");
     let scope = scope_of(services());
     let mut reader = store.watch(&scope, start).await.expect("a watch");
@@ -74,14 +74,14 @@ async fn watches_that_are_not_read_hold_nothing() {
         unread.push(store.watch(&scope, start).await.expect("a watch"));
     }
     let large = |n| serde_json::json!({"spec": {"number": n, "text": "x".repeat(10_000)}});
-    let mut told = Vec::new();
+    let mut received = Vec::new();
     for n in 0..200 {
         done(&store, put(key("default", "a"), large(n), Expect::Anything)).await;
         let changes = conformance::changes(&mut reader, 1).await;
-        told.extend(changes.iter().map(Arc::downgrade));
+        received.extend(changes.iter().map(Arc::downgrade));
     }
-    let alive = told.iter().filter(|change| change.strong_count() > 0).count();
-    assert_eq!(told.len(), 200);
+    let alive = received.iter().filter(|change| change.strong_count() > 0).count();
+    assert_eq!(received.len(), 200);
     assert!(
         (1..=10).contains(&alive),
         "{alive} changes of 20 kB are held for {WATCHES} watches"
@@ -96,12 +96,12 @@ async fn watches_that_are_not_read_hold_nothing() {
 }
 
 #[tokio::test]
-async fn the_past_is_bounded_by_bytes() {
+async fn history_is_limited_by_bytes() {
     let limits = Limits {
         ring_bytes: 100_000,
         ..Limits::default()
     };
-    let store = home(limits).store;
+    let store = backend(limits).store;
     let large = serde_json::json!({"spec": {"number": 1, "text": "x".repeat(10_000)}});
     for _ in 0..50 {
         done(&store, put(key("default", "a"), large.clone(), Expect::Anything)).await;
@@ -116,7 +116,7 @@ async fn the_size_of_objects_is_limited() {
         object_bytes: 100,
         ..Limits::default()
     };
-    let store = home(limits).store;
+    let store = backend(limits).store;
     let error = refused(
         &store,
         put(
@@ -131,12 +131,12 @@ async fn the_size_of_objects_is_limited() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn bookmarks_come_by_number_and_by_time() {
+async fn bookmarks_depend_on_revisions_and_time() {
     let limits = Limits {
         bookmark_revisions: 5,
         ..Limits::default()
     };
-    let store = home(limits).store;
+    let store = backend(limits).store;
     let start = store.revision().await.expect("a revision");
     let mut watch = store.watch(&scope_of(pods()), start).await.expect("a watch");
     assert_eq!(bookmark(&mut watch).await, start);
@@ -149,12 +149,12 @@ async fn bookmarks_come_by_number_and_by_time() {
     assert_eq!(
         began.elapsed(),
         Duration::from_secs(10),
-        "four are too few: time decides"
+        "four revisions are too few, so the interval decides"
     );
     for n in 0..5 {
         done(&store, write(n)).await;
     }
     let began = tokio::time::Instant::now();
     assert_eq!(bookmark(&mut watch).await, start + 9);
-    assert_eq!(began.elapsed(), Duration::ZERO, "five are enough");
+    assert_eq!(began.elapsed(), Duration::ZERO, "five revisions are enough");
 }

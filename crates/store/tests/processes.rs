@@ -1,6 +1,6 @@
-//! The embedded store and what the system forbids it: another process, a directory that is read-only, no more space.
+//! The embedded store with restrictions of the system: a second process, a read-only directory, no space.
 //!
-//! The other process is the one that the crash test kills; its errors are what a user would read.
+//! The other process is the writer of the crash test; its errors are those that a user would see.
 
 use std::fs::{self, Permissions};
 use std::io::{BufRead, BufReader};
@@ -15,14 +15,14 @@ use tempfile::TempDir;
 
 const WRITER: &str = env!("CARGO_BIN_EXE_store-crash-writer");
 
-/// Starts it; its lines on standard output.
+/// Starts a process. Returns it with the lines of its standard output.
 fn start(mut command: Command) -> (Child, impl Iterator<Item = String>) {
     let mut child = command.stdout(Stdio::piped()).spawn().expect("started");
     let out = BufReader::new(child.stdout.take().expect("a pipe"));
     (child, out.lines().map_while(Result::ok))
 }
 
-/// Runs it to its end, which must be an error; everything that it said, and the error.
+/// Runs a process that must fail. Returns its output lines and the error.
 fn fails(command: Command) -> (Vec<String>, String) {
     let (mut child, lines) = start(command);
     let mut lines: Vec<String> = lines.collect();
@@ -32,12 +32,12 @@ fn fails(command: Command) -> (Vec<String>, String) {
 }
 
 #[tokio::test]
-async fn a_second_process_is_told_who_has_the_directory() {
+async fn the_error_of_a_second_process_names_the_first() {
     let directory = TempDir::new().expect("a directory");
     let mut command = Command::new(WRITER);
     command.arg(directory.path());
     let (mut first, mut lines) = start(command);
-    assert!(lines.any(|line| line == "go"), "it is at work");
+    assert!(lines.any(|line| line == "go"), "the writer is running");
     let error = Embedded::open(directory.path(), Options::default())
         .await
         .err()
@@ -47,10 +47,10 @@ async fn a_second_process_is_told_who_has_the_directory() {
     assert!(text.contains(&format!("process {}", first.id())), "{text}");
     let mut second = Command::new(WRITER);
     second.arg(directory.path());
-    let (said, error) = fails(second);
-    assert!(said.is_empty() && error.contains("is in use by process"), "{error}");
-    // The first one was not disturbed; and a lock does not outlive who held it.
-    assert!(lines.any(|line| line.starts_with("ack")), "it goes on");
+    let (output, error) = fails(second);
+    assert!(output.is_empty() && error.contains("is in use by process"), "{error}");
+    // The first process is undisturbed, and the lock ends with it.
+    assert!(lines.any(|line| line.starts_with("ack")), "the first process continues");
     first.kill().expect("killed");
     first.wait().expect("waited");
     Embedded::open(directory.path(), Options::default())
@@ -59,13 +59,14 @@ async fn a_second_process_is_told_who_has_the_directory() {
 }
 
 #[tokio::test]
-async fn a_file_that_may_not_grow_loses_nothing() {
+async fn a_file_size_limit_loses_no_writes() {
     let directory = TempDir::new().expect("a directory");
-    // Blocks of 512 bytes: room for a new file, and some more. The signal would end the process; without it the system call fails as on a full disk.
+    // 512-byte blocks: room for a new file and some more. The signal would end the process; without it the system call
+    // fails as on a full disk.
     const LIMITED: &str = "trap '' XFSZ; ulimit -f 4096; exec \"$0\" \"$1\" 1000000";
     let mut command = Command::new("sh");
     command.args(["-c", LIMITED, WRITER]).arg(directory.path());
-    let (said, error) = fails(command);
+    let (output, error) = fails(command);
     assert!(
         error.contains("store.redb") && error.contains("when there is space again"),
         "{error}"
@@ -77,7 +78,7 @@ async fn a_file_that_may_not_grow_loses_nothing() {
         .expect("opened");
     let mut answered = 0;
     for task in 0..12 {
-        let acks = said.iter().filter_map(|line| line.strip_prefix("ack "));
+        let acks = output.iter().filter_map(|line| line.strip_prefix("ack "));
         let numbers = acks.filter_map(|line| line.strip_prefix(&format!("{task} ")));
         let last = numbers
             .filter_map(|rest| rest.split(' ').next()?.parse::<u64>().ok())
@@ -97,10 +98,10 @@ async fn a_file_that_may_not_grow_loses_nothing() {
             "task {task}: {there:?} after {last}"
         );
     }
-    assert!(answered > 0, "it wrote before there was no space");
+    assert!(answered > 0, "no write was acknowledged before the limit");
 }
 
-/// What is in a directory.
+/// The files in a directory and their contents.
 fn contents(directory: &Path) -> Vec<(PathBuf, Vec<u8>)> {
     let entries = fs::read_dir(directory).expect("a directory");
     let paths = entries.map(|entry| entry.expect("an entry").path());
@@ -111,7 +112,7 @@ fn contents(directory: &Path) -> Vec<(PathBuf, Vec<u8>)> {
     all
 }
 
-/// The writer as a user whom permissions bind: root is not.
+/// The writer as another user than root, whom permissions do not restrict.
 fn unprivileged(place: &Path, directory: &Path) -> Command {
     let probe = place.join("probe");
     fs::create_dir(&probe).expect("a directory");
@@ -121,7 +122,7 @@ fn unprivileged(place: &Path, directory: &Path) -> Command {
         command.arg(directory);
         return command;
     }
-    // The program may be where others cannot look.
+    // Other users may be unable to reach the program's directory.
     let program = place.join("writer");
     fs::copy(WRITER, &program).expect("copied");
     fs::set_permissions(&program, Permissions::from_mode(0o755)).expect("set");
@@ -132,14 +133,14 @@ fn unprivileged(place: &Path, directory: &Path) -> Command {
 }
 
 #[tokio::test]
-async fn a_directory_that_is_read_only_is_named_and_left_alone() {
+async fn a_read_only_directory_is_named_and_not_modified() {
     let place = TempDir::new().expect("a directory");
     let directory = place.path().join("data");
     fs::create_dir(&directory).expect("a directory");
     fs::set_permissions(&directory, Permissions::from_mode(0o555)).expect("set");
-    let (said, error) = fails(unprivileged(place.path(), &directory));
+    let (output, error) = fails(unprivileged(place.path(), &directory));
     let named = |error: &str| error.contains("data/store.lock") && error.contains("must be writable by this user");
-    assert!(said.is_empty() && named(&error), "{error}");
+    assert!(output.is_empty() && named(&error), "{error}");
     assert!(contents(&directory).is_empty());
 
     fs::set_permissions(&directory, Permissions::from_mode(0o755)).expect("set");
@@ -154,9 +155,9 @@ async fn a_directory_that_is_read_only_is_named_and_left_alone() {
     }
     fs::set_permissions(&directory, Permissions::from_mode(0o555)).expect("set");
     fs::remove_dir_all(place.path().join("probe")).expect("removed");
-    let (said, error) = fails(unprivileged(place.path(), &directory));
-    assert!(said.is_empty() && named(&error), "{error}");
+    let (output, error) = fails(unprivileged(place.path(), &directory));
+    assert!(output.is_empty() && named(&error), "{error}");
     assert_eq!(contents(&directory), before, "nothing was changed");
-    // So that the directory can go.
+    // Allows removing the directory.
     fs::set_permissions(&directory, Permissions::from_mode(0o755)).expect("set");
 }

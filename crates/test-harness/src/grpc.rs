@@ -1,7 +1,7 @@
-//! Applications that speak gRPC's own discovery: a probe in Python, over the C library, and one in Go.
+//! Probes that speak gRPC's own xDS: one in Python, over the C library, and one in Go.
 //!
-//! The library is a wheel of the Python package registry, pinned by the checksums of its builds; the Go probe is built from
-//! `grpc/go`, whose `go.sum` pins the modules.
+//! The Python library is a wheel of the Python package registry, pinned by the checksums of its builds. The Go probe is
+//! built from `grpc/go`, whose `go.sum` pins the modules.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -16,7 +16,7 @@ use crate::{Error, GRPC_PROBE_VARIABLE};
 
 /// The version of the Python package, as in [`REQUIREMENTS`].
 const VERSION: &str = "1.85.1";
-/// What pip installs: builds for Python 3.10 to 3.14 on x86-64 and 64-bit ARM.
+/// The requirements file for pip: builds for Python 3.10 to 3.14 on x86-64 and 64-bit ARM.
 const REQUIREMENTS: &str = "\
 grpcio==1.85.1 \
  --hash=sha256:1f04e51dc65c82af420f6cd177ea76132a78c14dc7adc3044f549b419bc70487 \
@@ -34,33 +34,33 @@ typing-extensions==4.16.0 \
 ";
 /// The name of the Go probe.
 const PROBE: &str = "grpc-probe";
-/// What it is built of.
+/// The source files of the Go probe.
 const SOURCES: [&[u8]; 3] = [
     include_bytes!("../grpc/go/main.go"),
     include_bytes!("../grpc/go/go.mod"),
     include_bytes!("../grpc/go/go.sum"),
 ];
 
-/// A probe: a program and its first arguments, and what must be in its environment. `grpc/probe.py` says how it is driven.
+/// A probe: a program, its first arguments and its environment. `grpc/probe.py` describes the protocol.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Probe {
     /// The program.
     pub program: PathBuf,
-    /// What goes before the arguments.
+    /// The arguments before those of the caller.
     pub arguments: Vec<PathBuf>,
-    /// Where Python finds the library.
+    /// The variables with which Python finds the library.
     pub environment: Vec<(&'static str, PathBuf)>,
 }
 
-/// The probe in Python; its library is fetched first if it is not there yet. `say` is told what is done.
+/// Returns the Python probe. Downloads its library if necessary and reports progress to `say`.
 ///
 /// # Errors
-/// It cannot be had; the error says what to do.
+/// The library cannot be installed; the error names a remedy.
 pub fn python(say: &mut dyn FnMut(&str)) -> Result<Probe, Error> {
     let library = tools_dir().join(format!("grpcio-{VERSION}"));
     if !library.exists() {
         let _lock = locked("grpcio")?;
-        // Another process may have fetched it meanwhile.
+        // Another process may have installed it meanwhile.
         if !library.exists() {
             fetch(&library, say)?;
         }
@@ -72,10 +72,10 @@ pub fn python(say: &mut dyn FnMut(&str)) -> Result<Probe, Error> {
     })
 }
 
-/// The probe in Go: what `RUTTER_GRPC_PROBE` names, else one that is built here. `say` is told what is done.
+/// Returns the Go probe: the program named by `RUTTER_GRPC_PROBE`, or else one built here. Reports progress to `say`.
 ///
 /// # Errors
-/// It cannot be built; the error says what to do.
+/// The probe cannot be built; the error names a remedy.
 pub fn go(say: &mut dyn FnMut(&str)) -> Result<Probe, Error> {
     let named = std::env::var_os(GRPC_PROBE_VARIABLE).filter(|path| !path.is_empty());
     let program = match named.map(PathBuf::from) {
@@ -108,7 +108,7 @@ fn fetch(library: &Path, say: &mut dyn FnMut(&str)) -> Result<(), Error> {
     fs::rename(&draft, library).map_err(Error::at(&draft))
 }
 
-/// The Go probe, built in a folder that has another name when any of its sources changes.
+/// Builds the Go probe in a folder whose name contains a hash of its sources.
 fn built(say: &mut dyn FnMut(&str)) -> Result<PathBuf, Error> {
     let mut hash = Sha256::new();
     SOURCES.iter().for_each(|source| hash.update(source));
@@ -123,7 +123,7 @@ fn built(say: &mut dyn FnMut(&str)) -> Result<PathBuf, Error> {
     }
     let tool = go::toolchain(&tools_dir(), say)?;
     say(&format!("{PROBE}: building with {}", tool.display()));
-    // Built beside, then moved: a build that was broken off leaves nothing that looks whole.
+    // Built in a temporary folder and then renamed, so that an interrupted build is not mistaken for a complete one.
     let draft = tools_dir().join(format!(".{PROBE}-{hash}.partial"));
     let output = Command::new(&tool)
         .args(["build", "-trimpath", "-ldflags", "-s -w", "-o"])
@@ -145,7 +145,7 @@ fn built(say: &mut dyn FnMut(&str)) -> Result<PathBuf, Error> {
     Ok(program)
 }
 
-/// Keeps other processes from the same work until it is dropped.
+/// Takes a file lock, which keeps other processes from the same work until it is dropped.
 fn locked(what: &str) -> Result<File, Error> {
     let tools = tools_dir();
     fs::create_dir_all(&tools).map_err(Error::at(&tools))?;

@@ -1,4 +1,4 @@
-//! Helm, built from its Go module: what tests compare the chart's command with.
+//! Helm, built from its Go module. Tests compare the output of `rutter`'s chart command with it.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -8,16 +8,16 @@ use crate::Error;
 use crate::kubernetes::go;
 use crate::place::{is_program, tools_dir};
 
-/// The version, as in `helm/go.mod`; `helm/go.sum` pins it and all that it is made of.
+/// The version, as in `helm/go.mod`; `helm/go.sum` pins it and its dependencies.
 const VERSION: &str = "3.22.0";
-/// The environment variable that names a Helm to use instead.
+/// The environment variable that names a Helm to use instead of building one.
 pub const HELM_VARIABLE: &str = "RUTTER_HELM";
 
-/// The path of a Helm: what `RUTTER_HELM` names, else one that is built here, which takes minutes the first time. `say` is
-/// told what is done.
+/// Returns the path of Helm: the program named by `RUTTER_HELM`, or else one built here, which takes minutes the first
+/// time. Reports progress to `say`.
 ///
 /// # Errors
-/// What is named is no program, or the build fails.
+/// The named path is not an executable, or the build fails.
 pub fn helm(say: &mut dyn FnMut(&str)) -> Result<PathBuf, Error> {
     let named = std::env::var_os(HELM_VARIABLE).filter(|path| !path.is_empty());
     if let Some(path) = named.map(PathBuf::from) {
@@ -46,7 +46,8 @@ pub fn helm(say: &mut dyn FnMut(&str)) -> Result<PathBuf, Error> {
             "helm {VERSION}: building with {}; this takes some minutes",
             go.display()
         ));
-        // Built beside, then moved: a build that was broken off leaves nothing that looks whole.
+        // Built under a temporary name and then renamed, so that an interrupted build is not mistaken for a complete
+        // one.
         let draft = place.join(".helm.partial");
         build(&go, &draft)?;
         fs::rename(&draft, &built).map_err(Error::at(&draft))?;

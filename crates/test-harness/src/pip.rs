@@ -1,4 +1,4 @@
-//! Python packages into a folder of their own.
+//! Installs Python packages into folders of their own.
 
 use std::fs;
 use std::path::Path;
@@ -6,19 +6,18 @@ use std::process::Command;
 
 use crate::Error;
 
-/// A package, and what pip installs for it.
+/// A package and its requirements.
 pub(crate) struct Package<'a> {
-    /// The part that wants it, for messages.
+    /// The part that needs it, for messages.
     pub(crate) part: &'static str,
-    /// Its name.
     pub(crate) name: &'static str,
-    /// Its version.
     pub(crate) version: &'static str,
-    /// The lines of a requirements file, each with checksums: the package and what it needs.
+    /// The lines of a requirements file with checksums: the package and its dependencies.
     pub(crate) requirements: &'a str,
 }
 
-/// Installs a package into a folder, after its checksums. The list is kept beside the folder. `say` is told what is done.
+/// Installs a package into a folder and verifies its checksums. Keeps the requirements file beside the folder. Reports
+/// progress to `say`.
 pub(crate) fn install(package: &Package<'_>, into: &Path, say: &mut dyn FnMut(&str)) -> Result<(), Error> {
     let Package {
         part,

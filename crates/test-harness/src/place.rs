@@ -1,4 +1,4 @@
-//! Where parts are kept, and what the user chose instead.
+//! The location of installed parts, and the programs that the user selected instead.
 
 use std::env;
 use std::fs;
@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 
 use crate::{ENVOY_VARIABLE, Error};
 
-/// The directory that holds installed parts: `RUTTER_TOOLS` if it is set; `target/tools` of the workspace that the
-/// current directory is in; else a folder of the user's cache.
+/// The directory of installed parts: `RUTTER_TOOLS` if it is set, else `target/tools` of the workspace that contains
+/// the current directory, else a folder of the user's cache.
 pub fn tools_dir() -> PathBuf {
     if let Some(dir) = env::var_os("RUTTER_TOOLS").filter(|dir| !dir.is_empty()) {
         return dir.into();
@@ -24,7 +24,7 @@ pub fn tools_dir() -> PathBuf {
     cache.or_else(home).unwrap_or_else(env::temp_dir).join("rutter/tools")
 }
 
-/// The program that the user named, if one was named.
+/// The program that the user selected with an environment variable, if any.
 pub(crate) fn named_by_user() -> Result<Option<PathBuf>, Error> {
     let Some(path) = env::var_os(ENVOY_VARIABLE)
         .filter(|path| !path.is_empty())
@@ -42,14 +42,14 @@ pub(crate) fn named_by_user() -> Result<Option<PathBuf>, Error> {
     }
 }
 
-/// Whether this is a file that may be run.
+/// Whether this is an executable file.
 pub(crate) fn is_program(path: &Path) -> bool {
     fs::metadata(path).is_ok_and(|meta| meta.is_file() && meta.permissions().mode() & 0o111 != 0)
 }
 
-/// The root of this project's workspace, when `dir` is inside of it.
+/// The root of this project's workspace, if it contains `dir`.
 fn workspace_above(dir: &Path) -> Option<&Path> {
-    // The task runner's folder tells this workspace from another that somebody runs the demo in.
+    // The `xtask` folder distinguishes this workspace from another one in which the demo is run.
     dir.ancestors()
         .find(|dir| dir.join("Cargo.lock").is_file() && dir.join("crates/rutter").is_dir())
 }

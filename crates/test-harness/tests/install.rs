@@ -1,6 +1,6 @@
-//! Installing from a stand-in for pip: what is refused, and with what words; what is left on disk.
+//! Installs from a fake pip: what is refused, the error messages, and the files left on disk.
 
-// What fails here fails a test, which is what unwrapping is for.
+// A failure to set up is a failure of the test.
 #![allow(clippy::unwrap_used)]
 
 use std::fs::{self, Permissions};
@@ -13,7 +13,7 @@ use test_harness::{Error, Installer, Part, Wheel};
 
 const MACHINE: &str = "pdp11-unix";
 
-/// An interpreter that does as `python3 -m pip` and `python3 -m zipfile` would, on a "wheel" that is a plain file.
+/// A fake interpreter for `python3 -m pip` and `python3 -m zipfile`. Its "wheel" is a plain file.
 fn interpreter(dir: &Path, pip: &str) -> PathBuf {
     let script = format!(
         r#"#!/bin/sh
@@ -28,7 +28,8 @@ esac
 "#,
         calls = dir.join("downloads").display()
     );
-    // Copied by a child: a descriptor of ours that another thread's child inherits would make the script "busy".
+    // Copied by a child process: a file descriptor inherited by another thread's child would make the script "busy"
+    // (`ETXTBSY`).
     let (text, path) = (dir.join("python3.txt"), dir.join("python3"));
     fs::write(&text, script).unwrap();
     fs::set_permissions(&text, Permissions::from_mode(0o755)).unwrap();
@@ -65,7 +66,7 @@ fn install(dir: &Path, python: PathBuf, part: &Part) -> Result<PathBuf, Error> {
 }
 
 #[test]
-fn installs_once_and_finds_it_again() {
+fn an_installed_part_is_not_fetched_again() {
     let dir = tempfile::tempdir().unwrap();
     let python = interpreter(dir.path(), "exit 0");
     let part = part(right_checksum());
@@ -85,7 +86,7 @@ fn installs_once_and_finds_it_again() {
 }
 
 #[test]
-fn many_at_once_fetch_once() {
+fn concurrent_installs_fetch_once() {
     let dir = tempfile::tempdir().unwrap();
     let python = interpreter(dir.path(), "exit 0");
     let part = part(right_checksum());
@@ -111,7 +112,7 @@ fn a_changed_package_is_refused_and_leaves_nothing() {
 }
 
 #[test]
-fn missing_python_and_missing_pip_are_told_apart() {
+fn missing_python_and_missing_pip_have_different_errors() {
     let dir = tempfile::tempdir().unwrap();
     let part = part(right_checksum());
     let error = install(dir.path(), dir.path().join("no-such-python"), &part).unwrap_err();
@@ -122,7 +123,7 @@ fn missing_python_and_missing_pip_are_told_apart() {
 }
 
 #[test]
-fn a_machine_without_a_build_is_told_what_to_do() {
+fn an_unsupported_machine_has_an_error_with_a_remedy() {
     let dir = tempfile::tempdir().unwrap();
     let installer = Installer::for_this_machine(dir.path().into()).with("python3".into(), "sparc-solaris");
     let error = installer

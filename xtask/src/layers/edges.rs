@@ -1,11 +1,11 @@
-//! The edges of the workspace, from `cargo metadata --no-deps`.
+//! The dependencies of the workspace, from `cargo metadata --no-deps`.
 
 use anyhow::{Context, Result};
 use serde_json::Value;
 
 use super::table::{self, Place};
 
-/// Every edge that the table does not allow, in words.
+/// The dependencies that the table does not allow, as text.
 pub(super) fn faults(metadata: &Value) -> Result<Vec<String>> {
     let mut faults = Vec::new();
     for package in packages(metadata)? {
@@ -17,7 +17,7 @@ pub(super) fn faults(metadata: &Value) -> Result<Vec<String>> {
             continue;
         };
         for dependency in package["dependencies"].as_array().into_iter().flatten() {
-            // What a test uses is not what the crate is; but a test of a lower layer may not need a higher one either.
+            // Tests may use impure packages, but no crate of a higher layer.
             let for_tests = dependency["kind"].as_str() == Some("dev");
             let other = text(dependency, "name");
             if let Some(fault) = fault(name, place, other, for_tests) {
@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn down_is_allowed() {
+    fn dependencies_on_lower_layers_are_allowed() {
         assert!(
             check(
                 "world",
@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn up_and_sideways_are_not() {
+    fn dependencies_on_higher_and_equal_layers_are_refused() {
         assert_eq!(
             check("model", json!([{"name": "world"}])),
             ["model (L1) depends on world (L2)"]
@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn the_protocol_machine_does_not_know_the_world() {
+    fn xds_may_not_depend_on_the_world() {
         assert_eq!(
             check("xds", json!([{"name": "world"}])),
             ["xds (L3) depends on world (L2)"]
@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn the_middle_has_no_runtime_but_its_tests_may() {
+    fn pure_layers_may_use_a_runtime_only_in_tests() {
         assert_eq!(
             check("xds", json!([{"name": "tokio"}])),
             ["xds is in a pure layer and uses tokio"]
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn banned_and_unknown_crates_are_named() {
+    fn banned_and_unknown_crates_are_reported() {
         assert!(check("rutter", json!([{"name": "openssl"}]))[0].starts_with("rutter uses openssl"));
         assert!(check("newcomer", json!([]))[0].starts_with("newcomer is not in the table"));
     }

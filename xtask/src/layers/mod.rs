@@ -1,7 +1,7 @@
-//! Dependencies point down, and the middle is pure: the table of ARCHITECTURE.md, checked.
+//! Checks the table of ARCHITECTURE.md: dependencies point down, and the middle layers are pure.
 //!
-//! Two things are read: the edges of `cargo metadata`, and the sources of the crates that may not do I/O. A crate that is
-//! not in the table fails the check, so that nobody adds one without saying where it stands.
+//! It reads the dependencies of `cargo metadata` and the sources of the pure crates. A crate that is missing in the
+//! table fails the check.
 
 mod edges;
 mod purity;
@@ -11,7 +11,7 @@ use anyhow::{Context, Result, bail};
 
 use crate::run::{cargo, output, root, say};
 
-/// Checks the workspace; fails with every edge and call that the table does not allow.
+/// Checks the workspace. Fails with every dependency and call that the table does not allow.
 pub(crate) fn check() -> Result<()> {
     let metadata = output(&mut cargo(&["metadata", "--no-deps", "--format-version=1"]))?;
     let metadata = serde_json::from_slice(&metadata).context("cargo metadata is not JSON")?;

@@ -1,4 +1,4 @@
-//! What the sources of the pure layers mention.
+//! Scans the sources of the pure layers for I/O.
 
 use std::fs;
 use std::path::Path;
@@ -8,7 +8,8 @@ use anyhow::{Context, Result};
 use super::table::{self, Place};
 use crate::lint::rust_files;
 
-/// Every mention of I/O, clocks or the environment in a pure crate's sources, in words. Tests and comments do not count.
+/// The mentions of I/O, clocks or the environment in the sources of pure crates, as text. Tests and comments are
+/// skipped.
 pub(super) fn faults(root: &Path) -> Result<Vec<String>> {
     let mut faults = Vec::new();
     for (name, place) in table::CRATES {
@@ -24,7 +25,7 @@ pub(super) fn faults(root: &Path) -> Result<Vec<String>> {
     Ok(faults)
 }
 
-/// Whether a line has a word that no letter follows: `UdpSocketConfig` is a message of Envoy's, and no socket.
+/// Whether a line contains a word that no letter follows: `UdpSocketConfig` is an Envoy message, not a socket.
 fn has(line: &str, word: &str) -> bool {
     let follows = |at: usize| line[at + word.len()..].chars().next();
     let ends = |at: usize| !word.ends_with(char::is_alphanumeric) || !follows(at).is_some_and(char::is_alphanumeric);
@@ -35,7 +36,7 @@ fn mentions(file: &str, text: &str) -> Vec<String> {
     if file.ends_with("/tests.rs") || file.contains("/tests/") {
         return Vec::new();
     }
-    // By convention the tests of a file are its last module.
+    // By convention, the tests of a file are its last module.
     let code = text.split("#[cfg(test)]\nmod ").next().unwrap_or(text);
     let mut found = Vec::new();
     for (number, line) in code.lines().enumerate() {
@@ -58,7 +59,7 @@ mod tests {
     use super::mentions;
 
     #[test]
-    fn a_clock_is_found_with_its_line() {
+    fn a_clock_is_reported_with_its_line() {
         let found = mentions(
             "crates/xds/src/a.rs",
             "fn f() {\n    let t = std::time::Instant::now();\n}\n",
@@ -70,20 +71,20 @@ mod tests {
     }
 
     #[test]
-    fn a_longer_name_is_another() {
+    fn longer_identifiers_do_not_match() {
         assert!(mentions("a.rs", "use protos::UdpSocketConfig;").is_empty());
         assert_eq!(mentions("a.rs", "use std::net::{UdpSocketConfig, UdpSocket};").len(), 1);
     }
 
     #[test]
-    fn comments_and_tests_do_not_count() {
+    fn comments_and_tests_are_skipped() {
         let text = "// std::fs is not used\nfn f() {}\n#[cfg(test)]\nmod tests {\n    use std::fs;\n}\n";
         assert!(mentions("crates/xds/src/a.rs", text).is_empty());
         assert!(mentions("crates/xds/src/tests.rs", "use std::fs;").is_empty());
     }
 
     #[test]
-    fn a_time_that_is_handed_in_is_fine() {
+    fn time_as_an_argument_is_allowed() {
         assert!(mentions("crates/xds/src/a.rs", "fn f(now: std::time::Instant) {}\n").is_empty());
     }
 }

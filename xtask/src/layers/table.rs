@@ -1,9 +1,9 @@
-//! The table: which crate stands where, and what each layer may not use.
+//! The table of layers: the place of each crate, and what each layer may not use.
 
-/// Where a crate stands.
+/// The place of a crate.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Place {
-    /// In the stack: the layer, and the crates of the same layer that it may depend on.
+    /// In the stack: the layer, and further crates that it may depend on.
     Layer(u8, &'static [&'static str]),
     /// Beside the stack: the crates of the workspace that it may depend on.
     Beside(&'static [&'static str]),
@@ -36,7 +36,7 @@ pub(super) const CRATES: &[(&str, Place)] = &[
     ("k8s-patch", Place::Layer(3, &[])),
     ("admission", Place::Layer(3, &[])),
     ("status", Place::Layer(3, &[])),
-    // The export controller asks the registry which services are local to a cluster.
+    // The export controller uses the registry to find services that are local to a cluster.
     ("controllers", Place::Layer(3, &["registry"])),
     ("sources", Place::Layer(4, &[])),
     ("server", Place::Layer(4, &[])),
@@ -57,13 +57,13 @@ pub(super) const CRATES: &[(&str, Place)] = &[
     ("load", Place::Tests),
 ];
 
-/// The crates beside the stack that a crate of the stack may use all the same, with the reason in a comment.
+/// Crates beside the stack that a crate of the stack may use, with the reason in a comment.
 pub(super) const EXCEPTIONS: &[(&str, &str)] = &[
     // The store's tests run a real etcd.
     ("store", "test-harness"),
 ];
 
-/// Layers 1 to 3 read only the layers below; `xds` (3) does not even read layer 2: it serves whatever it is handed.
+/// Whether a layer may depend on another without an entry in the table: on all lower ones, but layer 3 only on 0 and 1.
 pub(super) fn may_read(layer: u8, other: u8) -> bool {
     match layer {
         3 => other <= 1,
@@ -71,10 +71,10 @@ pub(super) fn may_read(layer: u8, other: u8) -> bool {
     }
 }
 
-/// The highest layer that does no I/O.
+/// The highest layer without I/O.
 pub(super) const PURE_UP_TO: u8 = 3;
 
-/// Packages that the pure layers do not use: they bring sockets, clocks, tasks or the environment.
+/// Packages that the pure layers must not use: they bring sockets, clocks, tasks or the environment.
 pub(super) const IMPURE_PACKAGES: &[&str] = &[
     "async-std",
     "axum",
@@ -100,7 +100,7 @@ pub(super) const IMPURE_PACKAGES: &[&str] = &[
     "tower",
 ];
 
-/// Packages that nobody uses, and why.
+/// Packages that no crate may use, with the reason.
 pub(super) const BANNED_PACKAGES: &[(&str, &str)] = &[
     ("ring", "aws-lc-rs is the one provider of cryptography"),
     ("openssl", "aws-lc-rs is the one provider of cryptography"),
@@ -109,7 +109,7 @@ pub(super) const BANNED_PACKAGES: &[(&str, &str)] = &[
     ("once_cell", "the standard library has OnceLock"),
 ];
 
-/// What the sources of the pure layers may not mention, and what it would bring in.
+/// Words that the sources of the pure layers must not contain, with what they indicate.
 pub(super) const IMPURE_WORDS: &[(&str, &str)] = &[
     ("std::env::", "the environment"),
     ("std::fs", "files"),
@@ -125,5 +125,5 @@ pub(super) const IMPURE_WORDS: &[(&str, &str)] = &[
     ("println!", "the terminal"),
 ];
 
-/// Files of pure crates that may mention one of those words, and why.
+/// Files of pure crates that may contain one of those words, with the reason.
 pub(super) const ALLOWED_WORDS: &[(&str, &str, &str)] = &[];

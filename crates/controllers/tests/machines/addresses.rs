@@ -1,4 +1,4 @@
-//! Addresses for ServiceEntries.
+//! Address assignment for ServiceEntries.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -18,7 +18,7 @@ fn entry(hosts: &[&str], created: i64) -> Entry {
     }
 }
 
-/// What a write gives.
+/// The addresses in a write.
 fn given(write: &Write) -> Vec<Allocation> {
     let Body::Apply {
         fields, create: false, ..
@@ -46,7 +46,7 @@ fn read(spec: &str, labels: &str, status: Option<&Value>) -> Vec<Arc<str>> {
 }
 
 #[test]
-fn only_entries_that_fit_get_addresses() {
+fn only_eligible_entries_get_addresses() {
     let ports = "ports: [{number: 80, name: http, protocol: HTTP}]";
     let fits = |spec: &str, labels: &str| !read(&format!("{spec}, {ports}"), labels, None).is_empty();
     assert!(fits("hosts: [a.example], resolution: DNS", ""));
@@ -70,7 +70,7 @@ fn each_host_gets_an_address_of_both_families_the_same_on_every_replica() {
             controller.entry("shop", name, Some(entry(&[&format!("{name}.example"), "x.example"], 1)));
         }
         let writes = controller.plan();
-        assert!(controller.plan().is_empty(), "they are under way");
+        assert!(controller.plan().is_empty(), "the writes are in flight");
         writes
             .iter()
             .map(|write| (write.target.to_string(), given(write)))
@@ -89,7 +89,7 @@ fn each_host_gets_an_address_of_both_families_the_same_on_every_replica() {
 }
 
 #[test]
-fn the_older_one_keeps_an_address_that_two_have() {
+fn the_older_entry_keeps_a_duplicate_address() {
     let mut controller = Addresses::default();
     let shared = |host: &str| Allocation {
         host: host.into(),
@@ -108,13 +108,13 @@ fn the_older_one_keeps_an_address_that_two_have() {
         .collect();
     assert!(
         writes["old"].contains(&shared("old.example")),
-        "and it gets the family that is missing"
+        "the missing family is assigned"
     );
     assert!(!writes["new"].contains(&shared("new.example")));
 }
 
 #[test]
-fn a_range_that_is_full_leaves_the_rest_without() {
+fn hosts_beyond_a_full_range_get_no_address() {
     let mut controller = Addresses::new(Ranges {
         v4: ("10.0.0.0".parse().unwrap(), 30),
         ..Ranges::default()
@@ -132,8 +132,8 @@ fn a_range_that_is_full_leaves_the_rest_without() {
 }
 
 proptest! {
-    /// Entries come, go, change, and lose their statuses; what is written is seen late. In the end every host has its own
-    /// addresses, and a controller that reads everything anew has nothing to say.
+    /// Entries are added, removed and changed, and lose their statuses; writes are observed late. In the end every host
+    /// has unique addresses, and a new controller plans nothing.
     #[test]
     fn allocation_converges_without_conflicts(
         steps in prop::collection::vec((0..5_u8, 0..6_usize, 0..4_u8), 0..60),
@@ -142,7 +142,7 @@ proptest! {
         let ranges = Ranges { v4: ("240.240.0.0".parse().unwrap(), bits), ..Ranges::default() };
         let mut stored: BTreeMap<usize, Entry> = BTreeMap::new();
         let mut controller = Addresses::new(ranges.clone());
-        let mut under_way: Vec<Write> = Vec::new();
+        let mut in_flight: Vec<Write> = Vec::new();
         let name = |which: usize| format!("e{which}");
         let land = |stored: &mut BTreeMap<usize, Entry>, writes: &mut Vec<Write>| {
             for write in writes.drain(..) {
@@ -162,28 +162,28 @@ proptest! {
                 }
                 1 => drop(stored.remove(&which)),
                 2 => if let Some(entry) = stored.get_mut(&which) {
-                    // Somebody writes an address into it by hand.
+                    // A user writes an address by hand.
                     let host = entry.hosts.first().cloned().unwrap_or_else(|| "x".into());
                     entry.has = vec![Allocation { host, address: format!("240.240.0.{}", hosts + 1).parse().unwrap() }];
                 },
                 3 => controller.entry("n", &name(which), stored.get(&which).cloned()),
                 _ => {
-                    land(&mut stored, &mut under_way);
-                    under_way = controller.plan();
+                    land(&mut stored, &mut in_flight);
+                    in_flight = controller.plan();
                 }
             }
         }
-        // What was not seen one by one may have been undone meanwhile.
+        // Changes that were missed may have undone writes.
         controller.restart();
         for _ in 0..6 {
-            land(&mut stored, &mut under_way);
+            land(&mut stored, &mut in_flight);
             (0..6).for_each(|which| controller.entry("n", &name(which), stored.get(&which).cloned()));
-            under_way = controller.plan();
+            in_flight = controller.plan();
         }
-        prop_assert!(under_way.is_empty(), "{under_way:?}");
-        let mut anew = Addresses::new(ranges);
-        (0..6).for_each(|which| anew.entry("n", &name(which), stored.get(&which).cloned()));
-        prop_assert!(anew.plan().is_empty(), "a new leader has nothing to change");
+        prop_assert!(in_flight.is_empty(), "{in_flight:?}");
+        let mut fresh = Addresses::new(ranges);
+        (0..6).for_each(|which| fresh.entry("n", &name(which), stored.get(&which).cloned()));
+        prop_assert!(fresh.plan().is_empty(), "a new leader has nothing to change");
         let fitting = stored.values().filter(|entry| !entry.hosts.is_empty());
         let mut seen = BTreeSet::new();
         for entry in fitting {
@@ -199,7 +199,7 @@ proptest! {
 }
 
 #[test]
-fn what_is_no_address_in_a_status_is_left_out() {
+fn invalid_addresses_in_a_status_are_ignored() {
     let status = json!({"addresses": [{"value": "x", "host": "a.example"}, 5, {"host": "b"}]});
     let spec = "hosts: [a.example], resolution: DNS, ports: [{number: 80, name: http, protocol: HTTP}]";
     assert_eq!(read(spec, "", Some(&status)).len(), 1);

@@ -1,4 +1,4 @@
-//! Where Ingresses can be reached.
+//! Addresses in the statuses of Ingresses.
 
 use config::StringMap;
 use config::core::{
@@ -57,7 +57,7 @@ fn controller(mode: IngressControllerMode) -> IngressStatuses {
     controller
 }
 
-/// What is planned: the names, and the points that the first one gets.
+/// The planned writes: the names of the Ingresses, and the addresses of the first.
 fn planned(controller: &mut IngressStatuses) -> (Vec<String>, Value) {
     let writes = controller.plan();
     let names = writes.iter().map(|write| write.target.name.to_string()).collect();
@@ -69,7 +69,7 @@ fn planned(controller: &mut IngressStatuses) -> (Vec<String>, Value) {
 }
 
 #[test]
-fn those_that_are_served_learn_the_gateways_addresses() {
+fn served_ingresses_get_the_gateways_addresses() {
     let mut controller = controller(IngressControllerMode::Strict);
     controller.ingress("a", "ours", ingress(Some("istio"), &[]));
     controller.ingress("a", "no-class", ingress(None, &[]));
@@ -86,15 +86,15 @@ fn those_that_are_served_learn_the_gateways_addresses() {
         points,
         json!([{"ip": "10.0.0.1"}, {"ip": "10.0.0.2"}, {"hostname": "lb.example"}])
     );
-    assert_eq!(planned(&mut controller).0.len(), 0, "it is under way");
+    assert_eq!(planned(&mut controller).0.len(), 0, "the write is in flight");
     controller.service("istio-ingressgateway", service(&[("10.0.0.2", "")], &[]));
     assert_eq!(planned(&mut controller).1, json!([{"ip": "10.0.0.2"}]));
     controller.ingress("a", "ours", ingress(Some("istio"), &["10.0.0.2"]));
     assert_eq!(planned(&mut controller).0.len(), 0);
-    // The service is gone, and nobody knows where the gateway is: what was told stays.
+    // The Service was deleted and the gateway's addresses are unknown: statuses are left as they are.
     controller.service("istio-ingressgateway", None);
     assert_eq!(planned(&mut controller).0.len(), 0);
-    // The class gets another controller, and the mode lets in what has no class.
+    // The class gets another controller, and the mode admits Ingresses without a class.
     controller.service("istio-ingressgateway", service(&[("10.0.0.4", "")], &[]));
     controller.class("istio", Some(IngressClass { controller: "x".into() }));
     controller.mesh(&MeshConfig {
@@ -105,7 +105,7 @@ fn those_that_are_served_learn_the_gateways_addresses() {
 }
 
 #[test]
-fn without_a_service_the_nodes_of_the_gateways_pods_count() {
+fn without_a_service_the_addresses_of_gateway_nodes_are_used() {
     let mut controller = controller(IngressControllerMode::Strict);
     controller.ingress("a", "ours", ingress(Some("istio"), &[]));
     let labels = |value: &str| StringMap::from([("istio".into(), value.into())]);

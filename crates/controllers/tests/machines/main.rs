@@ -1,5 +1,5 @@
-//! Controllers against an API server that a few lines imitate: what they plan is written, seen later or not at all, and
-//! disturbed by others. In the end all is as it should be, and nothing was written that need not have been.
+//! Controllers against a simulated API server. Planned writes are applied, observed late or lost, and other clients
+//! interfere. In the end the desired state is reached without unnecessary writes.
 
 #![allow(clippy::unwrap_used)]
 

@@ -8,7 +8,6 @@ use proptest::prelude::*;
 
 const PEM: &str = "-----BEGIN CERTIFICATE-----\nMA==\n-----END CERTIFICATE-----\n";
 
-/// The ConfigMaps of a cluster.
 #[derive(Default)]
 struct Cluster {
     maps: BTreeMap<Arc<str>, Found>,
@@ -42,13 +41,13 @@ impl Cluster {
         self.put(&write.target.namespace, fields["data"][KEY].as_str(), true);
     }
 
-    fn tell(&self, controller: &mut RootCertificates, namespace: &str) {
+    fn show(&self, controller: &mut RootCertificates, namespace: &str) {
         controller.config_map(namespace, self.maps.get(namespace).cloned());
     }
 }
 
 #[test]
-fn each_namespace_gets_it_once_and_some_get_none() {
+fn each_selected_namespace_gets_one_config_map() {
     let (mut cluster, mut controller) = (Cluster::default(), RootCertificates::default());
     for namespace in [
         "shop",
@@ -60,7 +59,7 @@ fn each_namespace_gets_it_once_and_some_get_none() {
     ] {
         controller.namespace(namespace, namespace != "going");
     }
-    assert!(controller.plan().is_empty(), "nobody knows a certificate yet");
+    assert!(controller.plan().is_empty(), "no certificate is known yet");
     controller.root(Some(PEM.into()));
     let writes = controller.plan();
     let targets: Vec<String> = writes.iter().map(|write| write.target.to_string()).collect();
@@ -71,20 +70,20 @@ fn each_namespace_gets_it_once_and_some_get_none() {
             "ConfigMap shop/istio-ca-root-cert"
         ]
     );
-    assert!(controller.plan().is_empty(), "it is under way");
+    assert!(controller.plan().is_empty(), "the write is in flight");
     writes.iter().for_each(|write| cluster.write(write));
-    cluster.tell(&mut controller, "shop");
-    cluster.tell(&mut controller, "kube-system");
+    cluster.show(&mut controller, "shop");
+    cluster.show(&mut controller, "kube-system");
     assert!(controller.plan().is_empty());
 
-    // Somebody changes it, and somebody takes it away.
+    // Another client changes the ConfigMap, then deletes it.
     cluster.put("shop", Some("other"), true);
-    cluster.tell(&mut controller, "shop");
+    cluster.show(&mut controller, "shop");
     cluster.maps.remove("kube-system");
-    cluster.tell(&mut controller, "kube-system");
+    cluster.show(&mut controller, "kube-system");
     assert_eq!(controller.plan().len(), 2);
 
-    // A new certificate goes everywhere; none at all takes nothing away.
+    // A new certificate is written everywhere; a missing one removes nothing.
     controller.root(Some(format!("{PEM}{PEM}").into()));
     assert_eq!(controller.plan().len(), 2);
     controller.root(None);
@@ -92,25 +91,25 @@ fn each_namespace_gets_it_once_and_some_get_none() {
 }
 
 #[test]
-fn a_change_that_is_undone_before_it_is_seen_is_written_again() {
+fn a_write_undone_before_it_was_observed_is_repeated() {
     let (mut cluster, mut controller) = (Cluster::default(), RootCertificates::default());
     controller.root(Some(PEM.into()));
     controller.namespace("shop", true);
     cluster.put("shop", Some("old"), true);
-    cluster.tell(&mut controller, "shop");
+    cluster.show(&mut controller, "shop");
     let first = controller.plan();
     cluster.write(&first[0]);
     cluster.put("shop", Some("old"), true);
-    cluster.tell(&mut controller, "shop");
+    cluster.show(&mut controller, "shop");
     assert_eq!(
         controller.plan(),
         first,
-        "what is seen is old again, of a newer version"
+        "the old content was observed in a newer version"
     );
 }
 
 #[test]
-fn the_certificate_comes_from_the_operators_secret_first() {
+fn the_operators_secret_takes_precedence() {
     let secrets = |present: &'static [(&str, &str, &str)]| {
         move |secret: &str, key: &str| {
             let found = present.iter().find(|(s, k, _)| (*s, *k) == (secret, key));
@@ -140,10 +139,10 @@ fn the_certificate_comes_from_the_operators_secret_first() {
 }
 
 proptest! {
-    /// Two replicas, of which one leads at a time, see everything late. When all is seen, all is right, and no more was
-    /// written than was disturbed.
+    /// Two replicas, of which one leads at a time, observe everything late. In the end all ConfigMaps are correct, with
+    /// no more writes than disturbances.
     #[test]
-    fn two_replicas_never_fight(steps in prop::collection::vec((0..6_u8, 0..4_usize), 0..60)) {
+    fn two_replicas_write_no_more_than_disturbed(steps in prop::collection::vec((0..6_u8, 0..4_usize), 0..60)) {
         let names = ["a", "b", "c", "d"];
         let mut cluster = Cluster::default();
         let mut replicas = [RootCertificates::default(), RootCertificates::default()];
@@ -163,21 +162,21 @@ proptest! {
                     cluster.maps.remove(name);
                     disturbed += 1;
                 }
-                2 => cluster.tell(&mut replicas[0], name),
-                3 => cluster.tell(&mut replicas[1], name),
+                2 => cluster.show(&mut replicas[0], name),
+                3 => cluster.show(&mut replicas[1], name),
                 4 => replicas[leader].plan().iter().for_each(|write| cluster.write(write)),
                 _ => {
                     leader = 1 - leader;
                     // A new leader reads everything first.
-                    names.iter().for_each(|name| cluster.tell(&mut replicas[leader], name));
+                    names.iter().for_each(|name| cluster.show(&mut replicas[leader], name));
                     replicas[leader].restart();
                 }
             }
         }
-        // What was not seen one by one may have been undone meanwhile.
+        // Changes that were missed may have undone writes.
         replicas[leader].restart();
         for _ in 0..3 {
-            names.iter().for_each(|name| cluster.tell(&mut replicas[leader], name));
+            names.iter().for_each(|name| cluster.show(&mut replicas[leader], name));
             replicas[leader].plan().iter().for_each(|write| cluster.write(write));
         }
         for name in names {

@@ -1,4 +1,4 @@
-//! Every service that is meant for the mesh has an export, and what is there is left alone.
+//! Every Service that is visible to the mesh gets an export, and existing exports are left unchanged.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,13 +6,13 @@ use controllers::{Body, Controller, ServiceExports};
 use proptest::prelude::*;
 
 #[test]
-fn an_export_is_made_once_and_belongs_to_its_service() {
+fn an_export_is_created_once_and_owned_by_its_service() {
     let mut controller = ServiceExports::default();
     controller.export("shop", "there", true);
     controller.service("shop", "there", Some("u1"));
     controller.service("shop", "cart", Some("u2"));
     let writes = controller.plan();
-    assert_eq!(writes.len(), 1, "what is there stays");
+    assert_eq!(writes.len(), 1, "an existing export is kept");
     assert_eq!(writes[0].target.to_string(), "ServiceExport shop/cart");
     let Body::Create { fields, .. } = &writes[0].body else {
         panic!("{writes:?}");
@@ -20,12 +20,12 @@ fn an_export_is_made_once_and_belongs_to_its_service() {
     let owner = &fields["metadata"]["ownerReferences"][0];
     assert_eq!((&owner["kind"], &owner["uid"]), (&"Service".into(), &"u2".into()));
     controller.service("shop", "cart", Some("u2"));
-    assert!(controller.plan().is_empty(), "it is under way");
+    assert!(controller.plan().is_empty(), "the write is in flight");
     controller.export("shop", "cart", true);
     assert!(controller.plan().is_empty());
     controller.export("shop", "cart", false);
-    assert_eq!(controller.plan().len(), 1, "somebody took it away");
-    // The service is another one of the same name: its export goes with the old one.
+    assert_eq!(controller.plan().len(), 1, "the export was deleted");
+    // Another Service has the same name now: the export is deleted with its owner.
     controller.service("shop", "cart", Some("u3"));
     assert_eq!(controller.plan().len(), 1);
     controller.service("shop", "cart", None);
@@ -36,10 +36,10 @@ fn an_export_is_made_once_and_belongs_to_its_service() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(128))]
 
-    /// Whatever happens, and whatever of it is written, in the end every service has an export, and no service that is gone
-    /// got one after it went.
+    /// Whatever happens, and whichever writes take effect, in the end every Service has an export, and no deleted
+    /// Service gets one.
     #[test]
-    fn in_the_end_every_service_is_exported(steps in proptest::collection::vec((0..4u8, 0..5u8), 1..40)) {
+    fn every_service_is_eventually_exported(steps in proptest::collection::vec((0..4u8, 0..5u8), 1..40)) {
         let mut controller = ServiceExports::default();
         let mut services: BTreeMap<u8, u8> = BTreeMap::new();
         let mut exports: BTreeSet<u8> = BTreeSet::new();
@@ -57,7 +57,7 @@ proptest! {
             for write in controller.plan() {
                 let of: u8 = write.target.name[1..].parse().unwrap();
                 prop_assert!(services.contains_key(&of) && !exports.contains(&of));
-                // Some writes are seen at once, others never.
+                // Some writes are observed at once, others never.
                 if what % 2 == 0 {
                     exports.insert(of);
                     controller.export("n", &name(of), true);

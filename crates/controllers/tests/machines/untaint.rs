@@ -1,4 +1,4 @@
-//! Nodes take pods when the CNI's agent is ready.
+//! The taint is removed from nodes on which the CNI agent is ready.
 
 use controllers::{Body, Controller, SeenNode, TAINT, Untaint};
 use serde_json::{Value, json};
@@ -12,7 +12,7 @@ fn node(version: &str, taints: Value) -> Option<SeenNode> {
 }
 
 #[test]
-fn the_taint_goes_when_the_agent_is_ready_and_others_stay() {
+fn only_the_agents_taint_is_removed_when_it_is_ready() {
     let mut controller = Untaint::default();
     let other = json!({"key": "a", "effect": "NoSchedule", "timeAdded": "2026-01-01T00:00:00Z"});
     controller.node("n1", node("1", json!([other, {"key": TAINT, "effect": "NoSchedule"}])));
@@ -28,8 +28,8 @@ fn the_taint_goes_when_the_agent_is_ready_and_others_stay() {
     };
     assert_eq!((patch, &**version), (&json!({"spec": {"taints": [other]}}), "1"));
     controller.agent("cni-1", Some("n1"));
-    assert!(controller.plan().is_empty(), "it is under way");
-    // Somebody else wrote the node meanwhile: the patch for the old version was refused, and the new one is planned.
+    assert!(controller.plan().is_empty(), "the write is in flight");
+    // Another client wrote the node meanwhile: the patch for the old version was rejected, and a new one is planned.
     controller.node("n1", node("2", json!([other, {"key": TAINT, "effect": "NoSchedule"}])));
     assert_eq!(controller.plan().len(), 1);
     controller.node("n1", node("3", json!([other])));
@@ -37,17 +37,17 @@ fn the_taint_goes_when_the_agent_is_ready_and_others_stay() {
 
     controller.agent("cni-2", Some("n2"));
     let Body::Merge { patch, .. } = &controller.plan()[0].body else {
-        panic!("no merge");
+        panic!("not a merge patch");
     };
     assert_eq!(patch, &json!({"spec": {"taints": null}}));
-    // The agent is not ready any more: nobody gives the taint back.
+    // The agent is no longer ready: the taint is not added back.
     controller.node("n2", node("2", json!([])));
     controller.agent("cni-2", None);
     assert!(controller.plan().is_empty());
 }
 
 #[test]
-fn a_new_leader_plans_what_the_old_one_did_not_write() {
+fn a_new_leader_plans_writes_that_were_lost() {
     let mut controller = Untaint::default();
     controller.node("n", node("1", json!([{"key": TAINT}])));
     controller.agent("cni", Some("n"));

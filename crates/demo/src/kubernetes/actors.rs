@@ -1,6 +1,7 @@
-//! The programs of the demo's pods: a shop that says who it is, and a client that asks it. They know nothing of proxies.
+//! The programs in the demo's pods: a shop that identifies itself, and a client that sends requests. They are unaware
+//! of proxies.
 //!
-//! They are commands of this program, hidden ones, so that its image is theirs as well.
+//! They are hidden commands of this program, so that one image contains all.
 
 use std::net::{Ipv4Addr, SocketAddr, ToSocketAddrs as _};
 
@@ -11,17 +12,15 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use super::manifests::{COUNTS_PORT, SHOP_PORT};
 
-/// Requests a second of the client.
+/// The client's requests per second.
 const RATE: u32 = 150;
-/// Its connections.
 const CONNECTIONS: u32 = 8;
-/// How long the shop thinks over each of its requests, in milliseconds: so that some are under way whenever a pod ends.
+/// The shop's delay per request, in milliseconds, so that some requests are pending whenever a pod ends.
 const THOUGHT: &str = "20";
 
 /// The names of [`commands`].
 pub(crate) const COMMANDS: [&str; 3] = ["shop", "client", "ask"];
 
-/// Their command lines.
 pub(crate) fn commands() -> [Command; 3] {
     let word = |name: &'static str| Arg::new(name).required(true);
     [
@@ -32,7 +31,6 @@ pub(crate) fn commands() -> [Command; 3] {
     .map(|command| command.hide(true))
 }
 
-/// Runs one of them.
 pub(crate) async fn act(name: &str, matches: &ArgMatches) -> Result<()> {
     let given = |name: &str| matches.get_one::<String>(name).cloned().unwrap_or_default();
     match name {
@@ -42,7 +40,7 @@ pub(crate) async fn act(name: &str, matches: &ArgMatches) -> Result<()> {
     }
 }
 
-/// Serves until a signal comes, and answers then what is under way.
+/// Serves until a signal arrives, then finishes pending requests.
 async fn shop(version: &str, instance: &str) -> Result<()> {
     let shop = Backend::start_at((Ipv4Addr::UNSPECIFIED, SHOP_PORT).into(), version, instance).await?;
     ended().await?;
@@ -50,7 +48,7 @@ async fn shop(version: &str, instance: &str) -> Result<()> {
     Ok(())
 }
 
-/// Asks steadily, and tells what it counts.
+/// Sends requests at a steady rate and publishes the counts.
 async fn client(host: &str) -> Result<()> {
     let headers = [("host", host), ("x-ask-delay-ms", THOUGHT)];
     let traffic = Traffic::start(resolve(host)?, "/", &headers, RATE, CONNECTIONS);
@@ -61,18 +59,18 @@ async fn client(host: &str) -> Result<()> {
     }
 }
 
-/// Asks once, and prints the answer.
+/// Sends one request and prints the response.
 async fn ask(host: &str) -> Result<()> {
     let answer = http::get(resolve(host)?, "/", &[("host", host)]).await?;
     let body = answer.json()?;
-    let told = json!({
+    let response = json!({
         "status": answer.status.as_u16(),
         "server": answer.header("server"),
         "instance": answer.header("x-instance"),
-        // What the shop was asked with, which is more than the client sent.
+        // The headers that the shop received, which include those that proxies added.
         "asked": body["headers"],
     });
-    super::super::screen::Screen::new().say(&told.to_string());
+    super::super::screen::Screen::new().say(&response.to_string());
     Ok(())
 }
 

@@ -1,24 +1,24 @@
-//! The images of the demo, made of programs of this machine.
+//! The container images of the demo, built from programs of this machine.
 
 use std::path::Path;
 
 use test_harness::kubernetes::Image;
 use test_harness::run::Result;
 
-/// This program's: for Rutter itself, for the shop and for its client.
+/// The image of this program: for Rutter, the shop and the client.
 pub(super) const RUTTER: &str = "localhost/rutter-demo/rutter:1";
-/// The sidecar's, and that of the container which sets up the capture.
+/// The image of the sidecar and of the init container that sets up traffic capture.
 pub(super) const PROXY: &str = "localhost/rutter-demo/proxy:1";
 
-/// Where this program is in its image, and what it is told if a pod tells it nothing.
+/// The path of this program in its image, and its default arguments.
 const PROGRAM: &str = "/usr/local/bin/rutter";
 const COMMAND: [&str; 2] = ["serve", "--store=kubernetes"];
 const USER: u32 = 1337;
 
-/// Where names are looked up: in the file of hosts before anywhere else.
+/// The order of name resolution: the hosts file before DNS.
 const LOOKUP: &str = "hosts: files dns\n";
 
-/// This program, as `deploy/Containerfile` makes it.
+/// The image of this program, equal to that of `deploy/Containerfile`.
 pub(super) fn rutter() -> Result<Image> {
     Ok(Image::new(RUTTER)
         .program(&std::env::current_exe()?, PROGRAM)?
@@ -28,7 +28,7 @@ pub(super) fn rutter() -> Result<Image> {
         .user(USER))
 }
 
-/// Envoy, and what sets up and drains.
+/// The image with Envoy and the programs that set up capture and drain.
 pub(super) fn proxy(envoy: &Path) -> Result<Image> {
     Ok(Image::new(PROXY)
         .program(envoy, "/usr/local/bin/envoy")?

@@ -1,4 +1,4 @@
-//! What is applied in the demo's cluster: ordinary objects of Kubernetes and Istio.
+//! The manifests of the demo's cluster: ordinary Kubernetes and Istio objects.
 
 use std::net::IpAddr;
 
@@ -7,30 +7,27 @@ use test_harness::run::Protocol;
 
 use super::images;
 
-/// The namespace of the shop.
 pub(super) const NAMESPACE: &str = "shop";
-/// The namespace of Rutter.
 pub(super) const SYSTEM: &str = "istio-system";
-/// Where the shop's program listens.
 pub(super) const SHOP_PORT: u16 = 8080;
-/// Where the client tells its counts. Nobody captures this port.
+/// The port on which the client publishes its counts. It is excluded from capture.
 pub(super) const COUNTS_PORT: u16 = 15020;
-/// Where a sidecar tells its figures.
+/// The port on which a sidecar publishes its statistics.
 pub(super) const FIGURES_PORT: u16 = 15090;
 
 /// The shop's namespace and Service.
 pub(super) const SERVICES: &str = include_str!("services.yaml");
-/// The split between its versions.
+/// The VirtualService that splits traffic between the shop's versions.
 pub(super) const SPLIT: &str = include_str!("split.yaml");
 
-/// The addresses that pods know by name.
+/// The addresses that pods resolve by their hosts files.
 #[derive(Clone, Copy)]
 pub(super) struct Addresses {
     pub(super) istiod: IpAddr,
     pub(super) shop: IpAddr,
 }
 
-/// What every sidecar mounts.
+/// The ConfigMap that every sidecar mounts.
 pub(super) fn sidecar(protocol: Protocol) -> Value {
     let api_type = match protocol {
         Protocol::Sotw => "GRPC",
@@ -48,14 +45,13 @@ pub(super) fn sidecar(protocol: Protocol) -> Value {
     })
 }
 
-/// A version of the shop.
+/// The Deployment of a version of the shop.
 pub(super) fn shop(version: &str, replicas: u32, addresses: Addresses) -> String {
     let command = format!("/usr/local/bin/rutter, shop, {version}, $(POD_NAME)");
     let name = format!("shop-{version}");
     deployment(&name, "shop", version, replicas, &command, SHOP_PORT, addresses)
 }
 
-/// The client.
 pub(super) fn client(addresses: Addresses) -> String {
     let command = "/usr/local/bin/rutter, client, shop";
     deployment("client", "client", "v1", 1, command, COUNTS_PORT, addresses)
@@ -88,7 +84,7 @@ fn deployment(
         .fold(template, |text, (place, value)| text.replace(place, value))
 }
 
-/// The merge patch that makes another split, with what is tried again; without `retries` that is the mesh's default.
+/// A merge patch that changes the split and the retry policy; without `retries` the mesh's default applies.
 pub(super) fn split(v2: u32, retries: Option<&Value>) -> Value {
     let to = |subset: &str, weight: u32| json!({"destination": {"host": "shop", "subset": subset}, "weight": weight});
     let mut route = json!({"route": [to("v1", 100 - v2), to("v2", v2)]});
@@ -98,7 +94,7 @@ pub(super) fn split(v2: u32, retries: Option<&Value>) -> Value {
     json!({"spec": {"http": [route]}})
 }
 
-/// For requests that may be repeated: another instance is asked when one breaks off or its sidecar cannot reach it.
+/// A retry policy for idempotent requests: connection failures and resets are retried on another instance.
 pub(super) fn retries() -> Value {
     json!({"attempts": 10, "retryOn": "connect-failure,refused-stream,reset,503"})
 }
@@ -108,7 +104,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_place_is_filled() {
+    fn all_placeholders_are_replaced() {
         let one = IpAddr::from([192, 0, 2, 1]);
         let addresses = Addresses { istiod: one, shop: one };
         let sidecar = sidecar(Protocol::Delta).to_string();

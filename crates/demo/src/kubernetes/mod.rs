@@ -1,8 +1,9 @@
-//! `rutter-demo --kubernetes`: the same job in a real Kubernetes with real pods, each with a sidecar.
+//! `rutter-demo --kubernetes`: the same demonstration in a real Kubernetes with real pods, each with a sidecar.
 //!
-//! A cluster of its own on this machine, Rutter in it as the chart installs it, a shop in two versions and a client whose
-//! programs know nothing of proxies: what they send and receive is captured. Under steady traffic the split shifts, pods are
-//! scaled, deleted and killed, and so is Rutter's own. The manifests beside this file show what a sidecar by hand takes.
+//! It runs a cluster on this machine, Rutter as installed by the chart, two versions of a shop, and a client. The
+//! programs are unaware of proxies: their traffic is captured. Under steady traffic the split shifts, and pods are
+//! scaled, deleted and killed, including Rutter's own. The manifests beside this file show a manually configured
+//! sidecar.
 
 mod actors;
 mod images;
@@ -21,19 +22,17 @@ pub(super) use stage::Stage;
 use super::promises::Promises;
 use super::screen::Screen;
 
-/// What is chosen on the command line.
+/// The options of the command line.
 pub(super) struct Choice {
-    /// The Envoy of the sidecars.
     pub(super) envoy: PathBuf,
-    /// The variant of the protocol that they speak.
     pub(super) protocol: Protocol,
-    /// Whether nobody watches.
+    /// Whether to run without pauses for a viewer.
     pub(super) once: bool,
 }
 
-/// Starts everything and tells the story; what runs is returned.
+/// Starts everything and runs the story. Returns the running stage.
 pub(super) async fn show(choice: &Choice, screen: &mut Screen, promises: &mut Promises) -> Result<Stage> {
     let stage = Stage::start(choice, screen).await?;
-    story::tell(&stage, screen, promises, choice.once).await?;
+    story::run(&stage, screen, promises, choice.once).await?;
     Ok(stage)
 }

@@ -1,35 +1,33 @@
-//! Pods, as the API shows them.
+//! Pods, as reported by the API.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use serde_json::Value;
 
-/// What the demo looks at in a pod.
+/// The observed state of a pod.
 pub(super) struct Pod {
     pub(super) name: String,
     pub(super) ip: Option<IpAddr>,
-    /// Whether it is to end.
     pub(super) ending: bool,
-    /// Its containers that run on, sidecars among them.
+    /// Its containers that keep running, including sidecars.
     pub(super) containers: BTreeMap<String, Container>,
 }
 
-/// A container of a pod.
 pub(super) struct Container {
-    /// By which the runtime knows it; changes when it is started again.
+    /// The container ID, which changes when the container restarts.
     pub(super) id: String,
     pub(super) restarts: u64,
     pub(super) ready: bool,
 }
 
 impl Pod {
-    /// Those of a list.
+    /// Reads a list of pods.
     pub(super) fn list(list: &Value) -> Vec<Pod> {
         list["items"].as_array().into_iter().flatten().map(Pod::read).collect()
     }
 
-    /// Whether it stays and everything in it is ready.
+    /// Whether the pod is not terminating and all its containers are ready.
     pub(super) fn is_ready(&self) -> bool {
         !self.ending && !self.containers.is_empty() && self.containers.values().all(|container| container.ready)
     }

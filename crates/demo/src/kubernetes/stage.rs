@@ -1,4 +1,4 @@
-//! Everything that runs in the demo's cluster.
+//! The running parts of the demo's cluster.
 
 use std::net::{IpAddr, SocketAddr};
 use std::process::Command;
@@ -14,12 +14,12 @@ use super::manifests::{self, Addresses, COUNTS_PORT, FIGURES_PORT, NAMESPACE, SY
 use super::pods::Pod;
 use crate::screen::Screen;
 
-/// How long anything may take before the demo gives up.
+/// The timeout of every step.
 pub(super) const PATIENCE: Duration = Duration::from_secs(90);
 
 /// A cluster with Rutter, the shop and its client.
 pub(crate) struct Stage {
-    // First: it ends before its control plane.
+    // Dropped first: the node must end before its control plane.
     node: Node,
     plane: ControlPlane,
     client: IpAddr,
@@ -59,7 +59,7 @@ impl Stage {
         Ok(stage)
     }
 
-    /// Installs Rutter as `docs/operations/install.md` says.
+    /// Installs Rutter as described in `docs/operations/install.md`.
     async fn install(&self, screen: &mut Screen) -> Result<()> {
         let flags = ["--create-namespace", "--set", "global.imagePullPolicy=Never", "--set"];
         let image = format!("image={}", images::RUTTER);
@@ -79,7 +79,7 @@ impl Stage {
         self.rolled_out(SYSTEM, "istiod").await
     }
 
-    /// The shop, then its client: that finds it there.
+    /// Starts the shop and then its client, which must find the shop.
     async fn furnish(&mut self, protocol: Protocol, screen: &mut Screen) -> Result<()> {
         self.apply(manifests::SERVICES).await?;
         self.apply(&manifests::sidecar(protocol).to_string()).await?;
@@ -104,19 +104,18 @@ impl Stage {
         Ok(())
     }
 
-    /// Runs kubectl, and shows the command.
+    /// Runs kubectl and shows the command.
     pub(super) async fn kubectl(&self, screen: &mut Screen, command: &str) -> Result<String> {
         screen.say(&format!("     $ kubectl {command}"));
         self.quietly(command).await
     }
 
-    /// Runs kubectl.
     pub(super) async fn quietly(&self, command: &str) -> Result<String> {
         self.plane.kubectl(&command.split(' ').collect::<Vec<_>>(), "").await
     }
 
-    /// Changes the VirtualService by a merge patch, and shows the command that does the same. Returns how long it took from
-    /// the request until the client's sidecar has the route.
+    /// Changes the VirtualService with a merge patch, and shows the equivalent command. Returns the time from the
+    /// request until the client's sidecar has the route.
     pub(super) async fn route(&self, screen: &mut Screen, patch: &Value) -> Result<Duration> {
         screen.say(&format!(
             "     $ kubectl -n {NAMESPACE} patch virtualservice shop --type merge -p '{patch}'"
@@ -139,21 +138,20 @@ impl Stage {
         Ok(took)
     }
 
-    /// What the client has counted so far.
     pub(super) async fn counts(&self) -> Result<Counts> {
         let address = SocketAddr::new(self.client, COUNTS_PORT);
         let counts = || async { read_counts(address).await.ok() };
         wait_for("the client's counts", PATIENCE, counts).await
     }
 
-    /// The sum of the client's sidecar's figures whose names match.
+    /// The sum of the statistics of the client's sidecar whose names match.
     pub(super) async fn figure(&self, filter: &str) -> Result<u64> {
         self.figure_of(self.client, filter).await
     }
 
-    /// The same of the sidecar at this address.
+    /// The sum of the matching statistics of the sidecar at this address.
     pub(super) async fn figure_of(&self, pod: IpAddr, filter: &str) -> Result<u64> {
-        // The names of clusters have bars, which is another thing in a regular expression.
+        // Cluster names contain `|`, which is an operator in regular expressions.
         let filter = filter.replace('|', "%5C%7C").replace('^', "%5E");
         let answer = http::get((pod, FIGURES_PORT).into(), &format!("/stats?filter={filter}"), &[]).await?;
         let text = answer.text();
@@ -163,7 +161,7 @@ impl Stage {
         Ok(values.sum())
     }
 
-    /// The pods that a selector chooses, those that end among them.
+    /// The pods that match a selector, including terminating ones.
     pub(super) async fn pods(&self, namespace: &str, selector: &str) -> Result<Vec<Pod>> {
         let path = format!(
             "/api/v1/namespaces/{namespace}/pods?labelSelector={}",
@@ -176,7 +174,7 @@ impl Stage {
         Ok(Pod::list(&answer.json()?))
     }
 
-    /// Waits until there are just so many pods, all of them ready; returns them.
+    /// Waits until there are exactly `count` pods and all are ready. Returns them.
     pub(super) async fn settled(&self, namespace: &str, selector: &str, count: usize) -> Result<Vec<Pod>> {
         let settled = || async {
             let pods = self.pods(namespace, selector).await.ok()?;
@@ -187,7 +185,7 @@ impl Stage {
             .await
     }
 
-    /// Waits until the client's sidecar has so many endpoints of a version.
+    /// Waits until the client's sidecar has this many endpoints of a version.
     pub(super) async fn known(&self, version: &str, count: u64) -> Result<()> {
         let filter = format!("^cluster.outbound|80|{version}|shop.*membership_healthy$");
         let known = || async { self.figure(&filter).await.ok().filter(|now| *now == count).map(drop) };
@@ -199,7 +197,7 @@ impl Stage {
         .await
     }
 
-    /// Ends a container's program at once, as a crash does, and waits until it is started again.
+    /// Kills a container's program, as a crash would, and waits until it is restarted.
     pub(super) async fn crash(&self, pod: &Pod, name: &str) -> Result<()> {
         let container = pod.containers.get(name).ok_or("there is no such container")?;
         self.node.kill_container(&container.id).await?;
@@ -213,17 +211,17 @@ impl Stage {
         self.explained(NAMESPACE, wait_for(&what, PATIENCE, again).await).await
     }
 
-    /// What may explain a loss: what the cluster and Rutter noted last, and what the client's sidecar left alone.
+    /// Logs and statistics that may explain a loss.
     pub(super) async fn evidence(&self) -> String {
         let looks = [
             format!("-n {NAMESPACE} get events --sort-by=.metadata.creationTimestamp --field-selector=type=Warning"),
             format!("-n {NAMESPACE} get endpointslices,pods -o wide"),
             format!("-n {SYSTEM} logs deployment/istiod --tail=40"),
         ];
-        let mut told = Vec::new();
+        let mut evidence = Vec::new();
         for look in looks {
-            let said = self.quietly(&look).await;
-            told.push(said.unwrap_or_else(|error| error.to_string()));
+            let output = self.quietly(&look).await;
+            evidence.push(output.unwrap_or_else(|error| error.to_string()));
         }
         for name in [
             "ejections_enforced_total$",
@@ -232,20 +230,20 @@ impl Stage {
             "upstream_rq_timeout$",
         ] {
             let figure = self.figure(&format!("^cluster.outbound|80|v2|shop.*{name}")).await;
-            told.push(format!("{name} {figure:?}"));
+            evidence.push(format!("{name} {figure:?}"));
         }
-        told.join("\n")
+        evidence.join("\n")
     }
 
     async fn apply(&self, manifests: &str) -> Result<()> {
         let flags = ["apply", "--server-side", "-f", "-"];
-        // Definitions of kinds are there some time before they are served.
+        // CRDs are served some time after they are created.
         let applied = || async {
-            let said = self.plane.kubectl(&flags, manifests).await;
-            let early = said
+            let output = self.plane.kubectl(&flags, manifests).await;
+            let early = output
                 .as_ref()
                 .is_err_and(|error| error.to_string().contains("ensure CRDs are installed"));
-            (!early).then_some(said)
+            (!early).then_some(output)
         };
         wait_for("the kinds to be served", PATIENCE, applied).await??;
         Ok(())
@@ -267,12 +265,12 @@ impl Stage {
             .parse()?)
     }
 
-    /// A result whose error tells what the pods of a namespace say of themselves.
+    /// Adds the status and logs of a namespace's pods to an error.
     async fn explained<T>(&self, namespace: &str, result: Result<T>) -> Result<T> {
         let Err(error) = result else { return result };
-        let mut told = format!("{error}\n");
+        let mut text = format!("{error}\n");
         let pods = self.plane.kubectl(&["-n", namespace, "describe", "pods"], "").await;
-        told += &pods.unwrap_or_else(|error| error.to_string());
+        text += &pods.unwrap_or_else(|error| error.to_string());
         for pod in self.pods(namespace, "").await.unwrap_or_default() {
             let words = [
                 "-n",
@@ -283,12 +281,12 @@ impl Stage {
                 "--prefix",
                 "--tail=10",
             ];
-            told += &self
+            text += &self
                 .plane
                 .kubectl(&words, "")
                 .await
                 .unwrap_or_else(|error| error.to_string());
         }
-        Err(told.into())
+        Err(text.into())
     }
 }

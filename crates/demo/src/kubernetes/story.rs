@@ -1,4 +1,4 @@
-//! What happens in the demo's cluster, step by step.
+//! The steps of the demo in a cluster.
 
 use std::time::{Duration, Instant};
 
@@ -10,18 +10,18 @@ use super::stage::{PATIENCE, Stage};
 use crate::promises::Promises;
 use crate::screen::Screen;
 
-/// How long each step is shown.
+/// The duration of each step.
 const WATCHED: Duration = Duration::from_secs(6);
-/// How many requests a step needs for its figures.
+/// The number of requests that a step needs for its statistics.
 const ENOUGH: u64 = 500;
-/// Requests that were under way at a change, at most.
+/// The maximum number of requests that are pending at a change.
 const UNDER_WAY: u64 = 20;
-/// What a new control plane may send a proxy that comes back, of what the first one had sent: one part of so many. (The
-/// addresses of the control plane's own Service have changed.)
+/// The maximum that a new control plane may send a reconnecting proxy, as one part in this many of the initial
+/// configuration. (The addresses of the control plane's own Service have changed.)
 const LITTLE: u64 = 5;
 
-/// Tells the whole story, and records what held.
-pub(super) async fn tell(stage: &Stage, screen: &mut Screen, promises: &mut Promises, once: bool) -> Result<()> {
+/// Runs all steps and records which promises held.
+pub(super) async fn run(stage: &Stage, screen: &mut Screen, promises: &mut Promises, once: bool) -> Result<()> {
     let watched = if once { Duration::ZERO } else { WATCHED };
     let mut story = Story {
         stage,
@@ -51,7 +51,7 @@ struct Story<'a> {
 }
 
 impl Story<'_> {
-    /// What a plain client in a pod sends and what the shop receives goes through their sidecars.
+    /// Checks that traffic between plain programs in pods flows through their sidecars.
     async fn captured(&mut self) -> Result<()> {
         self.begin("a client that knows nothing of proxies asks");
         let shop = self.stage.settled(NAMESPACE, "app=shop", 4).await?;
@@ -64,12 +64,12 @@ impl Story<'_> {
         self.promises
             .check(sidecars == 5, format!("5 pods are ready, {sidecars} with a sidecar"));
         let command = format!("-n {NAMESPACE} exec deployment/client -c app -- /usr/local/bin/rutter ask shop");
-        let said = self.stage.kubectl(self.screen, &command).await?;
-        let said: Value = serde_json::from_str(&said)?;
-        let (instance, server) = (said["instance"].as_str().unwrap_or_default(), &said["server"]);
+        let output = self.stage.kubectl(self.screen, &command).await?;
+        let response: Value = serde_json::from_str(&output)?;
+        let (instance, server) = (response["instance"].as_str().unwrap_or_default(), &response["server"]);
         self.screen
             .say(&format!("     answered by {instance} through {server}"));
-        let asked = said["asked"].as_object();
+        let asked = response["asked"].as_object();
         let added = asked.is_some_and(|headers| headers.contains_key("x-request-id"));
         let sent = self
             .stage
@@ -89,7 +89,7 @@ impl Story<'_> {
         Ok(())
     }
 
-    /// The split holds, and shifts at once.
+    /// Checks the split before and after it shifts.
     async fn split(&mut self) -> Result<()> {
         self.begin("v1 gets 90 %, v2 gets 10 %");
         self.share(0.1).await?;
@@ -98,7 +98,7 @@ impl Story<'_> {
         self.share(1.0).await
     }
 
-    /// Pods come and go under load.
+    /// Scales pods under load.
     async fn scaled(&mut self) -> Result<()> {
         self.begin("v2 is scaled from 2 pods to 5, and to 1");
         self.scale(5).await?;
@@ -112,7 +112,7 @@ impl Story<'_> {
         self.no_loss("while pods came and went", lost).await
     }
 
-    /// Pods are deleted under load, one after the other.
+    /// Deletes pods under load, one after another.
     async fn deleted(&mut self) -> Result<()> {
         self.begin("pods are deleted");
         self.scale(2).await?;
@@ -124,7 +124,7 @@ impl Story<'_> {
         self.no_loss("while two pods were deleted", before).await
     }
 
-    /// Deletes a pod of v2, and waits until another has taken its place.
+    /// Deletes a pod of v2 and waits for its replacement.
     async fn delete(&mut self, flags: &str) -> Result<()> {
         let v2 = "app=shop,version=v2";
         let pods = self.stage.settled(NAMESPACE, v2, 2).await?;
@@ -140,8 +140,8 @@ impl Story<'_> {
         self.stage.known("v2", 2).await
     }
 
-    /// Pods end without a warning, under load: one is deleted by force, by which it is gone for everybody at once; then an
-    /// application is killed, and a sidecar.
+    /// Kills pods without warning under load: one pod is deleted by force, then an application and a sidecar are
+    /// killed.
     async fn killed(&mut self) -> Result<()> {
         self.begin("pods end without a warning; what breaks off is tried again elsewhere");
         self.shift(100, Some(&manifests::retries())).await?;
@@ -170,7 +170,7 @@ impl Story<'_> {
         .await
     }
 
-    /// Rutter's own pod goes, and another takes its place.
+    /// Replaces Rutter's own pod.
     async fn replaced(&mut self) -> Result<()> {
         self.begin("Rutter's own pod is deleted");
         let (lost, pods) = (
@@ -210,7 +210,7 @@ impl Story<'_> {
         self.share(0.0).await
     }
 
-    /// The status of the VirtualService counts every sidecar.
+    /// Checks that the status of the VirtualService counts every sidecar.
     async fn status(&mut self) -> Result<()> {
         self.begin("what became of the VirtualService");
         let pods = self.stage.pods(NAMESPACE, "").await?.len();
@@ -222,15 +222,15 @@ impl Story<'_> {
             "Reason: Programmed".to_owned(),
         ];
         let squeezed = |line: &str| line.split_whitespace().collect::<Vec<_>>().join(" ");
-        let told = || async {
-            let said = self.stage.quietly(&command).await.ok()?;
-            let lines: Vec<String> = said.lines().map(squeezed).collect();
-            wanted.iter().all(|line| lines.contains(line)).then_some(said)
+        let described = || async {
+            let output = self.stage.quietly(&command).await.ok()?;
+            let lines: Vec<String> = output.lines().map(squeezed).collect();
+            wanted.iter().all(|line| lines.contains(line)).then_some(output)
         };
-        let told = wait_for("the status of the VirtualService", PATIENCE, told).await;
-        let held = match &told {
-            Ok(said) => {
-                let status = said.lines().skip_while(|line| !line.starts_with("Status:"));
+        let described = wait_for("the status of the VirtualService", PATIENCE, described).await;
+        let held = match &described {
+            Ok(output) => {
+                let status = output.lines().skip_while(|line| !line.starts_with("Status:"));
                 let status = status.take_while(|line| !line.starts_with("Events:"));
                 status.for_each(|line| self.screen.say(&format!("       {line}")));
                 true
@@ -285,15 +285,17 @@ impl Story<'_> {
     async fn no_loss(&mut self, when: &str, before: u64) -> Result<()> {
         let lost = self.lost_so_far().await? - before;
         if lost > 0 {
-            let told = self.stage.evidence().await;
-            told.lines().for_each(|line| self.screen.say(&format!("     ! {line}")));
+            let evidence = self.stage.evidence().await;
+            evidence
+                .lines()
+                .for_each(|line| self.screen.say(&format!("     ! {line}")));
         }
         self.promises
             .check(lost == 0, format!("{lost} requests were lost {when}"));
         Ok(())
     }
 
-    /// Waits until there were so many more requests.
+    /// Waits for this many more requests.
     async fn next(&self, requests: u64) -> Result<Counts> {
         let before = self.stage.counts().await?;
         let more = || async {
@@ -303,12 +305,12 @@ impl Story<'_> {
         wait_for("traffic", PATIENCE, more).await
     }
 
-    /// Shows the traffic until there was enough of it, for as long as a person wants to see it; returns it.
+    /// Shows the traffic until there was enough of it, for at least the duration of a step. Returns its counts.
     async fn watch(&mut self, enough: u64) -> Result<Counts> {
         let before = self.stage.counts().await?;
         let begin = Instant::now();
         loop {
-            // The picture is renewed as often as a person can see.
+            // Refreshed as often as a person can perceive.
             tokio::time::sleep(Duration::from_millis(100)).await;
             let counts = self.stage.counts().await?.since(&before);
             let rows = [("client", &counts)];

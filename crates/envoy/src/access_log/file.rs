@@ -42,7 +42,7 @@ const FIELDS: [(&str, &str); 24] = [
     ("route_name", "%ROUTE_NAME%"),
 ];
 
-/// The log in a file.
+/// Encodes a log that is written to a file.
 pub(super) fn encode(file: &FileLog) -> AccessLog {
     let (format, formatters) = match &file.format {
         LogFormat::Default => (line(default_line()), Vec::new()),
@@ -67,7 +67,7 @@ pub(super) fn encode(file: &FileLog) -> AccessLog {
     log("envoy.access_loggers.file", &config)
 }
 
-/// Istio's line.
+/// Istio's default line.
 pub(super) fn default_line() -> String {
     let mut line = FIELDS.map(|(_, value)| value).join(" ");
     line.push('\n');
@@ -81,7 +81,7 @@ fn line(text: String) -> Format {
     })
 }
 
-/// A line with its end.
+/// Terminates a line.
 fn ended(text: &str) -> String {
     match text.ends_with('\n') {
         true => text.to_owned(),
@@ -89,7 +89,7 @@ fn ended(text: &str) -> String {
     }
 }
 
-/// The fields of JSON lines: those of the format, or Istio's where it has none.
+/// The fields of JSON lines; Istio's if the format has none.
 fn json_fields(labels: &serde_json::Value) -> Struct {
     match value(labels.clone()).kind {
         Some(Kind::StructValue(own)) if !own.fields.is_empty() => own,

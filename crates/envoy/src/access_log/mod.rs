@@ -20,7 +20,7 @@ pub(crate) enum Subject {
     Requests,
     /// Connections.
     Connections,
-    /// Connections that no filter chain takes.
+    /// Connections that match no filter chain.
     Refused,
 }
 
@@ -29,7 +29,7 @@ pub(crate) fn of_traffic(telemetry: &Telemetry, subject: Subject) -> Vec<AccessL
     telemetry.logs.iter().map(|log| one(log, subject)).collect()
 }
 
-/// The logs of a listener: of connections that no chain takes.
+/// The logs of a listener, for connections that match no filter chain.
 pub(crate) fn of_listener(telemetry: &Telemetry, mesh: &MeshConfig) -> Vec<AccessLog> {
     if mesh.disable_envoy_listener_log {
         return Vec::new();
@@ -57,7 +57,6 @@ fn one(log: &Log, subject: Subject) -> AccessLog {
     }
 }
 
-/// A log by name.
 fn log<M: Message + Name>(name: &str, config: &M) -> AccessLog {
     AccessLog {
         name: name.to_owned(),

@@ -17,12 +17,12 @@ use serde_json::Value as Json;
 use super::{Subject, file, formatters, log};
 use crate::parts::grpc_service;
 
-/// The cluster of the bootstrap that logs go to where the mesh says no more than that.
+/// The bootstrap cluster that receives logs by default.
 const BOOTSTRAP: &str = "envoy_accesslog_service";
-/// What Istio's build of Envoy knows of the peers, which is sent along.
+/// The filter state objects with which Istio's build of Envoy describes the peers.
 const PEERS: [&str; 2] = ["upstream_peer", "downstream_peer"];
-/// The same, with the names that it had in older builds.
-const PEERS_EVER: [&str; 6] = [
+/// The same, including the names of older builds.
+const PEERS_WITH_OLD_NAMES: [&str; 6] = [
     "upstream_peer",
     "downstream_peer",
     "wasm.upstream_peer",
@@ -31,7 +31,7 @@ const PEERS_EVER: [&str; 6] = [
     "wasm.downstream_peer_id",
 ];
 
-/// Names by which services of logs tell the logs apart, if nobody gives one.
+/// The default names of logs, by which a log service distinguishes them.
 const HTTP_NAME: &str = "http_envoy_accesslog";
 const TCP_NAME: &str = "tcp_envoy_accesslog";
 const LISTENER_NAME: &str = "listener_envoy_accesslog";
@@ -42,7 +42,7 @@ const HTTP: &str = "envoy.access_loggers.http_grpc";
 const TCP: &str = "envoy.access_loggers.tcp_grpc";
 const OPEN_TELEMETRY: &str = "envoy.access_loggers.open_telemetry";
 
-/// A log in the form of HTTP requests.
+/// A log of HTTP requests.
 pub(super) fn http(provider: &HttpAlsProvider, to: &Backend) -> AccessLog {
     let state = chosen(&provider.filter_state_objects_to_log);
     let texts = |list: &[Arc<str>]| list.iter().map(|text| text.to_string()).collect();
@@ -55,7 +55,7 @@ pub(super) fn http(provider: &HttpAlsProvider, to: &Backend) -> AccessLog {
     log(HTTP, &config)
 }
 
-/// A log in the form of TCP connections.
+/// A log of TCP connections.
 pub(super) fn tcp(provider: &TcpAlsProvider, to: &Backend) -> AccessLog {
     let state = chosen(&provider.filter_state_objects_to_log);
     let config = TcpGrpcAccessLogConfig {
@@ -64,7 +64,7 @@ pub(super) fn tcp(provider: &TcpAlsProvider, to: &Backend) -> AccessLog {
     log(TCP, &config)
 }
 
-/// A log for a collector of OpenTelemetry.
+/// A log for an OpenTelemetry collector.
 pub(super) fn open_telemetry(provider: &OtelAlsProvider, to: &Backend) -> AccessLog {
     let format = provider.log_format.clone().unwrap_or_default();
     let body = match format.text.is_empty() {
@@ -79,13 +79,13 @@ pub(super) fn open_telemetry(provider: &OtelAlsProvider, to: &Backend) -> Access
         _ => None,
     });
     let formatters = formatters([&*body].into_iter().chain(labels));
-    // Envoy before 1.37 knows no other place for these.
+    // Envoy before 1.37 does not support the replacement of these fields.
     #[allow(deprecated)]
     let config = OpenTelemetryAccessLogConfig {
         common_config: Some(common(
             named(&provider.log_name, OPEN_TELEMETRY_NAME),
             grpc_service(to),
-            PEERS_EVER.map(str::to_owned).to_vec(),
+            PEERS_WITH_OLD_NAMES.map(str::to_owned).to_vec(),
         )),
         disable_builtin_labels: true,
         body: Some(any_text(body.clone())),
@@ -96,7 +96,7 @@ pub(super) fn open_telemetry(provider: &OtelAlsProvider, to: &Backend) -> Access
     log(OPEN_TELEMETRY, &config)
 }
 
-/// A log for the service that the bootstrap knows.
+/// A log for the service that the bootstrap defines.
 pub(super) fn bootstrap(subject: Subject) -> AccessLog {
     let service = GrpcService {
         target_specifier: Some(TargetSpecifier::EnvoyGrpc(EnvoyGrpc {
@@ -110,7 +110,11 @@ pub(super) fn bootstrap(subject: Subject) -> AccessLog {
         Subject::Connections => TCP_NAME,
         Subject::Refused => LISTENER_NAME,
     };
-    let common = Some(common(name.to_owned(), service, PEERS_EVER.map(str::to_owned).to_vec()));
+    let common = Some(common(
+        name.to_owned(),
+        service,
+        PEERS_WITH_OLD_NAMES.map(str::to_owned).to_vec(),
+    ));
     match subject {
         Subject::Requests => log(
             HTTP,
@@ -137,7 +141,7 @@ fn named(name: &str, default: &str) -> String {
     if name.is_empty() { default } else { name }.to_owned()
 }
 
-/// The filter state objects that are sent.
+/// The filter state objects to send.
 fn chosen(names: &[Arc<str>]) -> Vec<String> {
     match names {
         [] => PEERS.map(str::to_owned).to_vec(),
@@ -145,7 +149,7 @@ fn chosen(names: &[Arc<str>]) -> Vec<String> {
     }
 }
 
-/// Attributes, in the order of their names. What is no text is written as JSON.
+/// Converts attributes, in the order of their names. Values other than strings become JSON.
 fn attributes(labels: Option<&Json>) -> Vec<KeyValue> {
     let labels = labels.and_then(Json::as_object).into_iter().flatten();
     let sorted: std::collections::BTreeMap<&String, &Json> = labels.collect();

@@ -19,9 +19,9 @@ pub(crate) use plain::Plain;
 pub(crate) use select::{Group, Horizon, Selection};
 use select::{Member, Target};
 
-/// Bytes to set aside for each endpoint, from experience.
+/// The capacity to reserve for each endpoint, from experience, in bytes.
 const BYTES_PER_ENDPOINT: usize = 128;
-/// The same with [`write_mutual_tls`].
+/// The capacity with [`write_mutual_tls`].
 const BYTES_PER_SECURE_ENDPOINT: usize = BYTES_PER_ENDPOINT + 64;
 
 /// The endpoint metadata key that selects the transport socket, and its value for the mesh's mutual TLS.
@@ -33,7 +33,7 @@ const HEALTHY: u64 = 1;
 const UNHEALTHY: u64 = 2;
 const DRAINING: u64 = 3;
 
-/// The encoded `ClusterLoadAssignment` of this cluster, and how many endpoints it has.
+/// Encodes the `ClusterLoadAssignment` of this cluster, and returns it with the number of endpoints.
 ///
 /// Localities are in ascending order and endpoints in the order given, so that equal input has equal bytes. The weight
 /// of a locality is the sum of its endpoints' weights, unless shares are distributed.
@@ -62,12 +62,12 @@ pub(crate) fn groups<'a>(
     }
 }
 
-/// How many endpoints these groups have together.
+/// The total number of endpoints in these groups.
 pub(crate) fn count(groups: &[Group<'_>]) -> usize {
     groups.iter().map(|group| group.members.len()).sum()
 }
 
-/// The encoded `ClusterLoadAssignment` of these groups, with all endpoints.
+/// Encodes the `ClusterLoadAssignment` of these groups, with all endpoints.
 pub(crate) fn whole(cluster: &str, groups: &[Group<'_>]) -> Bytes {
     let secure = groups
         .iter()
@@ -114,7 +114,7 @@ fn write_endpoint(w: &mut Writer, endpoint: &Endpoint, port: u16, mutual_tls: bo
     w.message(1, |w| {
         w.message(1, |w| write_address(w, &endpoint.address, port));
         if let Some(also) = endpoint.also {
-            // The client takes whichever answers first.
+            // The client uses the address that connects first (Happy Eyeballs).
             w.message(4, |w| {
                 w.message(1, |w| write_address(w, &EndpointAddress::Ip(also), port))
             });
@@ -126,7 +126,7 @@ fn write_endpoint(w: &mut Writer, endpoint: &Endpoint, port: u16, mutual_tls: bo
         Health::Draining => DRAINING,
     };
     w.uint(2, health);
-    // Istio's statistics filter learns from this who answered, where the server cannot say itself.
+    // Istio's statistics filter identifies the server by this if the server cannot identify itself.
     w.message(3, |w| {
         if mutual_tls {
             write_mutual_tls(w);
@@ -135,13 +135,13 @@ fn write_endpoint(w: &mut Writer, endpoint: &Endpoint, port: u16, mutual_tls: bo
     });
 }
 
-/// A gateway into another network: what is behind it is not known.
+/// A gateway into another network. The workloads behind it are unknown.
 fn write_gateway(w: &mut Writer, entry: &NetworkEntry) {
     let address = EndpointAddress::Ip(entry.address);
     w.message(1, |w| w.message(1, |w| write_address(w, &address, entry.port)));
     w.uint(2, HEALTHY);
     w.message(3, |w| {
-        // It tells connections apart by their server name, and passes on no others.
+        // The gateway routes connections by their SNI, so it accepts only TLS.
         write_mutual_tls(w);
         write_metadata(w, |w| {
             w.raw(b";;;;");
@@ -150,7 +150,7 @@ fn write_gateway(w: &mut Writer, entry: &NetworkEntry) {
     });
 }
 
-/// The entry of `Metadata` by which a cluster with [`TransportSocketMatch`]es chooses the mesh's mutual TLS.
+/// Writes the metadata by which a cluster with [`TransportSocketMatch`]es selects the mesh's mutual TLS.
 ///
 /// [`TransportSocketMatch`]: protos::envoy::config::cluster::v3::cluster::TransportSocketMatch
 fn write_mutual_tls(w: &mut Writer) {
@@ -159,7 +159,7 @@ fn write_mutual_tls(w: &mut Writer) {
     });
 }
 
-/// The fields of `Metadata`, with a text about the workload.
+/// The fields of `Metadata`, with a description of the workload.
 fn write_metadata(w: &mut Writer, workload: impl FnOnce(&mut Writer)) {
     w.entry(1, "istio", |w| w.entry(1, "workload", |w| w.message(3, workload)));
 }
@@ -192,7 +192,7 @@ impl Writer {
     }
 }
 
-/// `NAME;NAMESPACE;CANONICAL_NAME;CANONICAL_REVISION;CLUSTER`, as text; what is not known is empty.
+/// Writes `NAME;NAMESPACE;CANONICAL_NAME;CANONICAL_REVISION;CLUSTER`; unknown parts are empty.
 fn write_workload(w: &mut Writer, endpoint: &Endpoint) {
     let labels = WellKnown::of(&endpoint.labels);
     let (name, namespace) = match &endpoint.workload {
@@ -214,7 +214,7 @@ fn write_workload(w: &mut Writer, endpoint: &Endpoint) {
     w.raw(endpoint.cluster.as_bytes());
 }
 
-/// The name of an endpoint's workload: of what owns its pod, else its own.
+/// The name of an endpoint's workload: that of the pod's owner, or else its own.
 fn workload_name(endpoint: &Endpoint) -> &str {
     let template = WellKnown::of(&endpoint.labels).template_hash;
     endpoint
@@ -223,12 +223,12 @@ fn workload_name(endpoint: &Endpoint) -> &str {
         .map_or("", |id| owner_name(&id.name, template))
 }
 
-/// Labels that tell what a workload is called. One pass over the labels is cheaper than looking for each.
+/// Labels that name a workload. One pass over all labels is cheaper than a lookup for each.
 #[derive(Default)]
 struct WellKnown<'a> {
-    /// Labels with the canonical name, the one that counts most first.
+    /// The labels with the canonical name, by precedence.
     name: [Option<&'a str>; 3],
-    /// Labels with the canonical revision, the one that counts most first.
+    /// The labels with the canonical revision, by precedence.
     revision: [Option<&'a str>; 3],
     template_hash: Option<&'a str>,
 }
@@ -253,7 +253,7 @@ impl<'a> WellKnown<'a> {
     }
 }
 
-/// The name of the Deployment that a pod belongs to, `NAME-HASH-SUFFIX` without the last two; other names as they are.
+/// The name of the Deployment of a pod named `NAME-HASH-SUFFIX`, without the last two parts; other names are unchanged.
 fn owner_name<'a>(name: &'a str, template_hash: Option<&str>) -> &'a str {
     let owner = template_hash.and_then(|hash| {
         let (rest, _) = name.rsplit_once('-')?;

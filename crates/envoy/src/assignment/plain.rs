@@ -1,4 +1,4 @@
-//! Endpoints that are called in plain text although they support the mesh's mutual TLS.
+//! Endpoints that receive plain text although they support the mesh's mutual TLS.
 
 use std::sync::Arc;
 
@@ -13,14 +13,14 @@ pub(crate) struct Plain {
 }
 
 impl Plain {
-    /// Finds them among these endpoints of the service.
+    /// Finds the plain-text endpoints among those of the service.
     pub(crate) fn of(cx: &Reads<'_>, service: &ServiceKey, endpoints: &[Endpoint]) -> Plain {
         Plain {
             found: plain::of_service(cx, service, endpoints),
         }
     }
 
-    /// Whether an endpoint is among them, at this port of its workload.
+    /// Whether an endpoint receives plain text at this port of its workload.
     pub(super) fn has(&self, endpoint: &Endpoint, port: u16) -> bool {
         self.found
             .as_ref()

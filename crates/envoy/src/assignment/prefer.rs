@@ -7,10 +7,10 @@ use traffic::policy::preference::{Names, Preference};
 
 use super::select::{Group, Member};
 
-/// How many priorities [`distance`] and failover tell apart.
+/// The number of priorities that [`distance`] and failover distinguish.
 const LEVELS: u32 = 5;
 
-/// Sets priorities and weights; groups that get no traffic at all are left out.
+/// Sets priorities and weights. Groups without traffic are left out.
 pub(super) fn apply<'a>(groups: Vec<Group<'a>>, view: &ClientView, preference: Preference<'_>) -> Vec<Group<'a>> {
     let here = view.locality.as_deref();
     match preference {
@@ -43,8 +43,8 @@ pub(super) fn apply<'a>(groups: Vec<Group<'a>>, view: &ClientView, preference: P
     }
 }
 
-/// Weights by the first rule for the client's locality: each share is divided among the groups that it is for, in
-/// proportion to their weights. Of several shares for a group the most specific counts.
+/// Sets weights by the first rule for the client's locality: each share is divided among its groups in proportion to
+/// their weights. If several shares match a group, the most specific one applies.
 fn distribute<'a>(groups: Vec<Group<'a>>, here: &Locality, rules: &[Distribute]) -> Vec<Group<'a>> {
     let Some(rule) = rules.iter().find(|rule| matches(here, &rule.from)) else {
         return groups;
@@ -68,7 +68,8 @@ fn distribute<'a>(groups: Vec<Group<'a>>, here: &Locality, rules: &[Distribute])
     out
 }
 
-/// Whether a locality is one that a rule means: `region/zone/subzone`, where `*` is any and parts may be left out.
+/// Whether a locality matches a rule: `region/zone/subzone`, where `*` matches anything and trailing parts are
+/// optional.
 fn matches(locality: &Locality, rule: &str) -> bool {
     let mut parts = rule.splitn(3, '/');
     let mut next = |own: &str| match parts.next() {
@@ -78,14 +79,14 @@ fn matches(locality: &Locality, rule: &str) -> bool {
     next(&locality.region) && next(&locality.zone) && next(&locality.sub_zone)
 }
 
-/// Splits each group by how many of the first labels its members have in common with the client.
+/// Splits each group by the number of leading labels that its members share with the client.
 fn by_labels<'a>(groups: Vec<Group<'a>>, view: &ClientView, names: Names<'_>) -> Vec<Group<'a>> {
     let wanted: Vec<(&str, Option<&str>)> = names
         .iter()
         .map(|(name, instead)| (name, instead.or_else(|| view.labels.get(name).map(|value| &**value))))
         .collect();
     let priority = |member: &Member<'a>| {
-        // No label and an empty one are the same.
+        // A missing label equals an empty one.
         let differs =
             |(name, value): &(&str, Option<&str>)| member.label(name).unwrap_or_default() != value.unwrap_or_default();
         let at = wanted.iter().position(differs).unwrap_or(wanted.len());
@@ -110,9 +111,9 @@ fn by_labels<'a>(groups: Vec<Group<'a>>, view: &ClientView, names: Names<'_>) ->
     out
 }
 
-/// Priorities by distance, below those that groups have already.
+/// Sets priorities by distance, below the groups' existing priorities.
 fn by_locality(groups: &mut [Group<'_>], here: &Locality, failover: &[Failover]) {
-    // Where another region takes over, the rest comes after it.
+    // Regions other than the failover region come after it.
     let next = failover
         .iter()
         .find(|rule| rule.from == here.region)
@@ -124,7 +125,7 @@ fn by_locality(groups: &mut [Group<'_>], here: &Locality, failover: &[Failover])
     }
 }
 
-/// Priorities by region alone, below those that groups have already: Envoy itself divides among the zones of one.
+/// Sets priorities by region only, below the groups' existing priorities: Envoy balances the zones of a region.
 fn by_region(groups: &mut [Group<'_>], here: &Locality, failover: &[Failover]) {
     let next = failover
         .iter()
@@ -140,7 +141,7 @@ fn by_region(groups: &mut [Group<'_>], here: &Locality, failover: &[Failover]) {
     }
 }
 
-/// 0 for the same sub-zone, then zone, region, and elsewhere.
+/// The distance: 0 for the same sub-zone, then zone, region, and other regions.
 fn distance(a: &Locality, b: &Locality) -> u32 {
     match (a.region == b.region, a.zone == b.zone, a.sub_zone == b.sub_zone) {
         (true, true, true) => 0,
@@ -150,7 +151,7 @@ fn distance(a: &Locality, b: &Locality) -> u32 {
     }
 }
 
-/// Priorities from 0 on without gaps, which Envoy asks for.
+/// Renumbers priorities from 0 without gaps, as Envoy requires.
 fn dense(mut groups: Vec<Group<'_>>) -> Vec<Group<'_>> {
     let mut levels: Vec<u32> = groups.iter().map(|group| group.priority).collect();
     levels.sort_unstable();

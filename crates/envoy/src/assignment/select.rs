@@ -16,11 +16,11 @@ pub(crate) struct Selection<'a> {
     pub(crate) port_name: &'a str,
     /// Labels that an endpoint must have (those of the subset).
     pub(crate) labels: Option<&'a Labels>,
-    /// Unhealthy endpoints are sent as such; else they are left out.
+    /// Whether unhealthy endpoints are sent, marked as such; otherwise they are left out.
     pub(crate) unhealthy: bool,
-    /// Draining endpoints are sent as such (persistent sessions); else they are left out.
+    /// Whether draining endpoints are sent, marked as such (persistent sessions); otherwise they are left out.
     pub(crate) draining: bool,
-    /// Endpoints with DNS names instead of those with addresses: Envoy resolves them.
+    /// Endpoints with DNS names, which Envoy resolves, instead of those with addresses.
     pub(crate) dns: bool,
     /// Only the first endpoint (LOGICAL_DNS allows one).
     pub(crate) single: bool,
@@ -28,25 +28,24 @@ pub(crate) struct Selection<'a> {
     pub(crate) own: Option<&'a OwnWorkload>,
     /// The facts of the client that the endpoints depend on, if any.
     pub(crate) view: Option<&'a ClientView>,
-    /// Endpoints that say so are called with the mesh's mutual TLS, but for these workloads; absent: none is.
+    /// If present, endpoints that support the mesh's mutual TLS use it, except for these workloads.
     pub(crate) mutual_tls: Option<&'a Plain>,
-    /// Endpoints that do not speak the mesh's mutual TLS are left out.
+    /// Whether endpoints without the mesh's mutual TLS are left out.
     pub(crate) only_mutual_tls: bool,
 }
 
 /// The other networks, as a client sees them.
 #[derive(Clone, Copy)]
 pub(crate) struct Horizon<'a> {
-    /// Where networks are entered.
     pub(crate) gateways: &'a NetworkEntries,
-    /// The client's network; empty if it is not known: then it has to go through the gateways of all networks.
+    /// The client's network. If empty, it is unknown, and the gateways of all networks are used.
     pub(crate) network: &'a str,
 }
 
-/// Endpoints that have a locality and a priority in common.
+/// Endpoints with the same locality and priority.
 pub(crate) struct Group<'a> {
     pub(super) locality: &'a Locality,
-    /// 0 goes first.
+    /// 0 is the highest priority.
     pub(super) priority: u32,
     pub(super) weight: u32,
     pub(crate) members: Vec<Member<'a>>,
@@ -55,22 +54,22 @@ pub(crate) struct Group<'a> {
 /// An endpoint as a client sees it.
 pub(crate) struct Member<'a> {
     pub(super) place: Target<'a>,
-    /// It is called with the mesh's mutual TLS.
+    /// Whether the mesh's mutual TLS is used.
     pub(super) mutual_tls: bool,
     pub(super) weight: u32,
 }
 
-/// Where connections go.
+/// The destination of connections.
 #[derive(Clone, Copy)]
 pub(crate) enum Target<'a> {
-    /// To an endpoint, at this port.
+    /// An endpoint, at this port.
     Endpoint(&'a Endpoint, u16),
-    /// To a gateway, which passes them on.
+    /// A gateway, which forwards connections.
     Gateway(&'a NetworkEntry),
 }
 
 impl<'a> Group<'a> {
-    /// A group of these, which may be none.
+    /// A group of these members, which may be empty.
     pub(super) fn new(locality: &'a Locality, members: Vec<Member<'a>>) -> Group<'a> {
         let weight = members.iter().fold(0u32, |sum, m| sum.saturating_add(m.weight));
         Group {
@@ -83,7 +82,7 @@ impl<'a> Group<'a> {
 }
 
 impl<'a> Member<'a> {
-    /// The value of a label; of a gateway only its network and cluster are known.
+    /// The value of a label. Gateways only have their network and cluster.
     pub(super) fn label(&self, key: &str) -> Option<&'a str> {
         match (self.place, key) {
             (Target::Endpoint(endpoint, _), _) => endpoint.label(key),
@@ -94,7 +93,7 @@ impl<'a> Member<'a> {
     }
 }
 
-/// The chosen endpoints by locality, ascending; within a locality in the order given.
+/// The selected endpoints by locality, ascending; within a locality in the given order.
 pub(super) fn groups<'a>(
     endpoints: &'a [Endpoint],
     selection: Selection<'_>,
@@ -159,7 +158,7 @@ fn is_instance(own: &OwnWorkload, endpoint: &Endpoint) -> bool {
         && super::workload_name(endpoint) == &*own.workload
 }
 
-/// Whether a client may use an endpoint at all.
+/// Whether a client may use an endpoint.
 fn is_seen(view: &ClientView, endpoint: &Endpoint) -> bool {
     let own = |cluster: &std::sync::Arc<str>| *cluster == endpoint.cluster;
     (!endpoint.own_cluster || view.cluster.as_ref().is_none_or(own))
@@ -168,8 +167,8 @@ fn is_seen(view: &ClientView, endpoint: &Endpoint) -> bool {
 }
 
 impl<'a> Horizon<'a> {
-    /// The endpoints of one locality as the client sees them: those of other networks that have gateways are reached
-    /// through these, if they speak the mesh's mutual TLS. Their weights are divided among the gateways.
+    /// The endpoints of one locality as the client sees them. Endpoints in other networks with gateways are reached
+    /// through these, if they support the mesh's mutual TLS; their weights are divided among the gateways.
     fn seen(self, group: &[(&'a Endpoint, u16)], selection: Selection<'_>) -> Vec<Member<'a>> {
         let scale = self.gateways.scale();
         let mut members = Vec::with_capacity(group.len());
@@ -189,7 +188,7 @@ impl<'a> Horizon<'a> {
                     weight,
                 });
             } else if mutual_tls {
-                // A gateway tells connections apart by the server name, and passes them on without looking into them.
+                // A gateway routes connections by their SNI and forwards them without terminating TLS.
                 let share = (weight / u32::try_from(gateways.len()).unwrap_or(u32::MAX)).max(1);
                 for gateway in gateways {
                     let sum = entries.entry(gateway).or_default();

@@ -1,4 +1,4 @@
-//! The encoding against that of prost, and what is left out.
+//! The encoding compared to that of prost, and the endpoints that are left out.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -177,7 +177,7 @@ fn bytes_equal_those_of_prost() {
 }
 
 #[test]
-fn only_endpoints_that_have_the_port_and_the_labels() {
+fn only_endpoints_with_the_port_and_the_labels_are_sent() {
     let mut other = endpoint("10.0.0.2", "");
     other.ports = Arc::new(BTreeMap::from([("tcp".into(), 9000)]));
     let mut second = endpoint("10.0.0.3", "");
@@ -253,7 +253,7 @@ fn health_decides() {
 }
 
 #[test]
-fn names_are_for_dns_clusters_and_sockets_for_the_others() {
+fn only_dns_clusters_have_endpoints_with_names() {
     let endpoints = [
         endpoint("10.0.0.1", ""),
         endpoint("a.example.com", ""),
@@ -286,7 +286,7 @@ fn names_are_for_dns_clusters_and_sockets_for_the_others() {
 }
 
 #[test]
-fn what_telemetry_says_of_a_workload() {
+fn workload_metadata_for_telemetry() {
     let text = |endpoint: Endpoint| {
         let mut assignment = run(&[endpoint], HTTP);
         let metadata = assignment.endpoints.remove(0).lb_endpoints.remove(0).metadata.unwrap();

@@ -11,18 +11,18 @@ use protos::envoy::r#type::v3::Percent;
 use super::draft::Draft;
 use crate::parts::duration;
 
-/// Places on a ring where a rule does not say.
+/// The default ring size.
 const RING_SIZE: u64 = 1024;
-/// The largest ring that Envoy takes.
+/// The maximum ring size in Envoy.
 const MAX_RING_SIZE: u64 = 8 * 1024 * 1024;
-/// The largest table that Envoy takes.
+/// The maximum table size in Envoy.
 const MAX_TABLE_SIZE: u64 = 5_000_011;
-/// The share of traffic that a new endpoint starts with, in percent, where a rule does not say.
+/// The default share of traffic that a new endpoint starts with, in percent.
 const WARMUP_PERCENT: f64 = 10.0;
-/// Envoy wants a name under which the slope can be changed at run time.
+/// A runtime key, which Envoy requires for the slope.
 const WARMUP_RUNTIME_KEY: &str = "rutter.warmup.aggression";
 
-/// Chooses the algorithm. Least requests is the default: it copes with slow endpoints.
+/// Sets the algorithm. The default is least requests, which adapts to slow endpoints.
 pub(crate) fn apply(draft: &mut Draft, settings: Option<&LoadBalancerSettings>) {
     let policy = settings.and_then(|settings| settings.policy.as_ref());
     let simple = match policy {
@@ -57,7 +57,7 @@ pub(crate) fn apply(draft: &mut Draft, settings: Option<&LoadBalancerSettings>) 
     draft.cluster.lb_config = config;
 }
 
-/// Whether settings have connections go to where the application meant to.
+/// Whether connections keep their original destination (PASSTHROUGH).
 pub(crate) fn sni_passthrough(settings: Option<&LoadBalancerSettings>) -> bool {
     let policy = settings.and_then(|settings| settings.policy.as_ref());
     matches!(policy, Some(LbPolicy::Simple(SimpleLb::Passthrough)))
@@ -88,7 +88,7 @@ fn apply_hash(draft: &mut Draft, hash: &ConsistentHash) {
     draft.cluster.lb_config = config;
 }
 
-/// How a new endpoint gets its share step by step.
+/// How a new endpoint receives its share gradually.
 fn slow_start(settings: &LoadBalancerSettings) -> Option<SlowStartConfig> {
     if let Some(warmup) = &settings.warmup {
         let aggression = warmup.aggression.filter(|a| *a > 0.0).unwrap_or(1.0);
@@ -110,7 +110,7 @@ fn slow_start(settings: &LoadBalancerSettings) -> Option<SlowStartConfig> {
     })
 }
 
-/// Envoy refuses tables whose size is not prime.
+/// Whether a number is prime: Envoy rejects tables of other sizes.
 fn is_prime(n: u64) -> bool {
     n >= 2 && (2..).take_while(|d| d * d <= n).all(|d| !n.is_multiple_of(d))
 }

@@ -17,18 +17,18 @@ use crate::parts::{any, stat_name};
 /// The key of the HTTP options among a cluster's extension options.
 const HTTP_OPTIONS: &str = "envoy.extensions.upstreams.http.v3.HttpProtocolOptions";
 
-/// A cluster that is not complete yet.
+/// A cluster that is not complete.
 #[derive(Default)]
 pub(crate) struct Draft {
     pub(crate) cluster: Cluster,
-    /// Absent: HTTP/1.1 with Envoy's defaults.
+    /// `None` means HTTP/1.1 with Envoy's defaults.
     pub(crate) http: Option<HttpProtocolOptions>,
-    /// Names of HTTP/1 headers are sent in the letters in which they came.
+    /// Whether the case of HTTP/1 header names is preserved.
     keeps_case: bool,
 }
 
 impl Draft {
-    /// A cluster with a name and a way to find its endpoints.
+    /// A cluster with a name and a discovery type.
     pub(crate) fn new(name: &str, discovery: DiscoveryType) -> Draft {
         let cluster = Cluster {
             name: name.to_owned(),
@@ -43,12 +43,11 @@ impl Draft {
         draft
     }
 
-    /// Sets how endpoints are found.
+    /// Sets the discovery type.
     pub(crate) fn set_discovery(&mut self, discovery: DiscoveryType) {
         self.cluster.cluster_discovery_type = Some(ClusterDiscoveryType::Type(discovery.into()));
     }
 
-    /// How endpoints are found.
     pub(crate) fn discovery(&self) -> DiscoveryType {
         match self.cluster.cluster_discovery_type {
             Some(ClusterDiscoveryType::Type(number)) => number.try_into().unwrap_or(DiscoveryType::Static),
@@ -56,24 +55,24 @@ impl Draft {
         }
     }
 
-    /// Connections go to where the client meant to.
+    /// Keeps the original destination of connections.
     pub(crate) fn set_original_destination(&mut self) {
         self.set_discovery(DiscoveryType::OriginalDst);
         self.cluster.lb_policy = LbPolicy::ClusterProvided.into();
         self.cluster.load_assignment = None;
     }
 
-    /// The HTTP options, to change them.
+    /// The HTTP options, for modification.
     pub(crate) fn http(&mut self) -> &mut HttpProtocolOptions {
         self.http.get_or_insert_default()
     }
 
-    /// The common load balancing options, to change them.
+    /// The common load balancing options, for modification.
     pub(crate) fn balancing(&mut self) -> &mut cluster::CommonLbConfig {
         self.cluster.common_lb_config.get_or_insert_default()
     }
 
-    /// HTTP/2 is spoken, unless another protocol was chosen before.
+    /// Uses HTTP/2, unless another protocol was chosen before.
     pub(crate) fn speak_http2(&mut self) {
         let http2 = ProtocolConfig::Http2ProtocolOptions(Http2ProtocolOptions::default());
         self.http()
@@ -92,7 +91,7 @@ impl Draft {
         ));
     }
 
-    /// Names of headers keep their letters where HTTP/1.1 is spoken, if the mesh wants them to.
+    /// Preserves the case of header names in HTTP/1.1 if the mesh settings require it.
     pub(crate) fn keep_case(&mut self, mesh: &MeshConfig) {
         self.keeps_case = headers::keep_case(mesh);
     }
@@ -107,13 +106,13 @@ impl Draft {
         }
     }
 
-    /// The encoded cluster.
+    /// Encodes the cluster.
     pub(crate) fn finish(mut self) -> Bytes {
         if self.keeps_case {
             self.http();
         }
         if let Some(mut http) = self.http {
-            // Envoy asks for a choice of protocol wherever there are options.
+            // Envoy requires a choice of protocol if there are options.
             http.upstream_protocol_options.get_or_insert_with(|| {
                 explicit(Some(ProtocolConfig::HttpProtocolOptions(
                     Http1ProtocolOptions::default(),
@@ -136,7 +135,7 @@ fn explicit(protocol_config: Option<ProtocolConfig>) -> UpstreamProtocolOptions 
     UpstreamProtocolOptions::ExplicitHttpConfig(ExplicitHttpConfig { protocol_config })
 }
 
-/// The HTTP/1 options, if that may be spoken.
+/// The HTTP/1 options, if HTTP/1 may be used.
 fn http1_of(options: &mut UpstreamProtocolOptions) -> Option<&mut Http1ProtocolOptions> {
     match options {
         UpstreamProtocolOptions::ExplicitHttpConfig(ExplicitHttpConfig {

@@ -47,7 +47,7 @@ fn derive_clusters(cx: &Reads<'_>, key: &ClusterKey) -> Option<Resource> {
     let config = &mesh.config;
     let resource = |name: &str, body: Bytes| Some(Resource::new(name, body));
     match key {
-        // There is one inside, and that is not tuned again.
+        // An override contains another key and is not overridden again.
         ClusterKey::ProxyConfigOverride(_) => None,
         ClusterKey::Outbound(key) => outbound(cx, key, &mesh),
         ClusterKey::Passthrough => resource("PassthroughCluster", special::passthrough(config)),
@@ -89,12 +89,12 @@ fn derive_clusters(cx: &Reads<'_>, key: &ClusterKey) -> Option<Resource> {
     }
 }
 
-/// The cluster of a service's port or of a subset of it. None where any of these is gone.
+/// The cluster of a service's port or subset. `None` if any of these does not exist.
 fn outbound(cx: &Reads<'_>, key: &OutboundKey, mesh: &MeshSettings) -> Option<Resource> {
     let service = cx.get::<Services>(&key.service)?;
     let port = service.port(key.port)?;
     let rules = ClusterRules::read(cx, key)?;
-    // Only these clusters have their endpoints inside, so the others are left alone when endpoints change.
+    // Only these clusters contain their endpoints; reading endpoints for others would re-encode them with every change.
     let endpoints: Option<Arc<[Endpoint]>> = match is_dns(discovery(&service, key.from_endpoints)) {
         true => cx.get::<ServiceEndpoints>(&key.service).map(|row| (*row).clone()),
         false => None,
@@ -123,9 +123,9 @@ fn outbound(cx: &Reads<'_>, key: &OutboundKey, mesh: &MeshSettings) -> Option<Re
     Some(Resource::new(key.cluster_name(), cluster.encode()))
 }
 
-/// Whether endpoints are called with the mesh's mutual TLS although no rule says so. Whether the client and the service can is
-/// in the key already; here it is what the service's namespace takes, and its endpoints, where the client does not choose
-/// among them.
+/// Whether endpoints use the mesh's mutual TLS without a rule (auto mTLS). The key holds the capabilities of client and
+/// service; this depends on the PeerAuthentications of the service's namespace and, where the client does not choose
+/// between endpoints, on the endpoints.
 fn calls_automatically(
     cx: &Reads<'_>,
     key: &OutboundKey,

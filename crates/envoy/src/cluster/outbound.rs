@@ -28,12 +28,12 @@ use crate::assignment::{self, Plain, Selection};
 use crate::dns_cache;
 use crate::parts::{aggregated_discovery, duration, extension, istio_metadata, origin, stat_name, text};
 
-/// Questions over one socket until the resolver opens another.
+/// The number of queries per UDP socket before the resolver opens another.
 const UDP_MAX_QUERIES: u32 = 100;
-/// Spread of the times at which names are asked for again, in milliseconds.
+/// The jitter of DNS refreshes, in milliseconds.
 const DNS_JITTER_MS: u64 = 100;
 
-/// Everything that decides an outbound cluster.
+/// The facts that decide an outbound cluster.
 pub(crate) struct Outbound<'a> {
     pub(crate) key: &'a OutboundKey,
     pub(crate) service: &'a Service,
@@ -43,22 +43,22 @@ pub(crate) struct Outbound<'a> {
     pub(crate) policy: EffectivePolicy<'a>,
     /// The labels of the subset.
     pub(crate) labels: Option<&'a model::proxy::Labels>,
-    /// The DestinationRule that the policy is from.
+    /// The DestinationRule of the policy.
     pub(crate) origin: Option<&'a ObjectId>,
-    /// The service's endpoints, where Envoy gets them with the cluster.
+    /// The service's endpoints, if the cluster contains them.
     pub(crate) endpoints: &'a [Endpoint],
-    /// Endpoints that are called in plain text although they support the mesh's mutual TLS; absent: all.
+    /// Endpoints that receive plain text although they support the mesh's mutual TLS; `None`: all of them.
     pub(crate) plain: Option<&'a Plain>,
-    /// Endpoints that take the mesh's mutual TLS are called with it, though no rule says so.
+    /// Whether endpoints that support the mesh's mutual TLS use it without a rule (auto mTLS).
     pub(crate) automatic: bool,
     /// The identities of the endpoints, if the TLS mode needs them.
     pub(crate) identities: Option<&'a Identities>,
 }
 
-/// How Envoy finds the endpoints of a service.
+/// The discovery type of a service's clusters.
 pub(crate) fn discovery(service: &Service, from_endpoints: bool) -> DiscoveryType {
     match service.resolution {
-        // An alias has no clusters, and those of names that are looked up as they come are of another kind.
+        // An alias has no clusters, and dynamic DNS uses a different cluster type.
         Resolution::Endpoints | Resolution::Alias | Resolution::DynamicDns => DiscoveryType::Eds,
         Resolution::Dns => DiscoveryType::StrictDns,
         Resolution::DnsRoundRobin | Resolution::DnsRace => DiscoveryType::LogicalDns,
@@ -67,19 +67,19 @@ pub(crate) fn discovery(service: &Service, from_endpoints: bool) -> DiscoveryTyp
     }
 }
 
-/// Whether endpoints are asked from DNS.
+/// Whether Envoy resolves the endpoints with DNS.
 pub(crate) fn is_dns(discovery: DiscoveryType) -> bool {
     matches!(discovery, DiscoveryType::StrictDns | DiscoveryType::LogicalDns)
 }
 
 impl Outbound<'_> {
-    /// The encoded cluster.
+    /// Encodes the cluster.
     pub(crate) fn encode(&self) -> Bytes {
         let name = self.key.cluster_name();
         let mut draft = Draft::new(&name, discovery(self.service, self.key.from_endpoints));
         draft.balancing();
         if is_dns(draft.discovery()) && self.resolve_names(&mut draft).is_none() {
-            // Envoy refuses some clusters of DNS names that have none. This one answers with 503, as it should.
+            // Envoy rejects some DNS clusters without endpoints. A static cluster responds with 503, as intended.
             draft.set_discovery(DiscoveryType::Static);
         }
         if !self.key.sni_passthrough {
@@ -106,8 +106,8 @@ impl Outbound<'_> {
         draft.finish()
     }
 
-    /// Names and addresses come with the cluster, and Envoy asks DNS for the names. None if there are none.
-    // The options have a newer place, which Envoys older than a year do not know.
+    /// Adds endpoints to the cluster, whose names Envoy resolves. `None` if there are none.
+    // The replacement of these options is unknown to Envoys older than a year.
     #[allow(deprecated)]
     fn resolve_names(&self, draft: &mut Draft) -> Option<()> {
         let selection = Selection {
@@ -133,7 +133,7 @@ impl Outbound<'_> {
             Some(IpFamilies::V4) => DnsLookupFamily::V4Only,
             Some(IpFamilies::V6) => DnsLookupFamily::V6Only,
             Some(IpFamilies::Dual) => DnsLookupFamily::All,
-            // Shared by clients of all families: what most of them can reach.
+            // Shared by clients of all families, so it uses the family that most of them can reach.
             None => DnsLookupFamily::V4Preferred,
         };
         cluster.dns_lookup_family = family.into();
@@ -148,7 +148,7 @@ impl Outbound<'_> {
         Some(())
     }
 
-    /// Connections go to where the names of requests lead, at the service's port.
+    /// Connects to the host that a request names, at the service's port.
     fn go_by_name(&self, draft: &mut Draft) {
         let cache = DnsCache {
             host: Some(self.service.key.hostname.as_arc().clone()),
@@ -177,8 +177,8 @@ impl Outbound<'_> {
         }
         pool::apply(draft, mesh, pool, policy.retry_budget);
         outlier::apply(draft, policy.outlier_detection);
-        // Endpoints that are not ready are sent as unhealthy. Without a threshold of zero Envoy would use them, too,
-        // as soon as there are many of them.
+        // Endpoints that are not ready are sent as unhealthy. Without a panic threshold of zero, Envoy would use them
+        // if there are many of them.
         draft
             .balancing()
             .healthy_panic_threshold
@@ -200,7 +200,7 @@ impl Outbound<'_> {
             draft.cluster.lb_config = self.port_override();
         }
         draft.balancing().locality_config_specifier = self.locality_config(mesh);
-        // Passthrough traffic has its own TLS.
+        // Passthrough traffic is encrypted by the client.
         if !self.key.sni_passthrough {
             let towards = tls::Towards {
                 key: self.key,
@@ -213,7 +213,7 @@ impl Outbound<'_> {
         }
     }
 
-    /// The port that connections go to, where it is not the one that the application dialled.
+    /// The port of connections, if it differs from the original destination's.
     fn port_override(&self) -> Option<LbConfig> {
         let target = match (self.service.registry, self.service.resolution, &self.port.target) {
             (Registry::ServiceEntry, Resolution::Passthrough, Some(TargetPort::Number(port))) => *port,
@@ -229,7 +229,7 @@ impl Outbound<'_> {
     fn locality_config(&self, mesh: &MeshConfig) -> Option<LocalityConfigSpecifier> {
         if let Some(setting) = zone_aware(mesh, &self.policy, self.service) {
             return Some(LocalityConfigSpecifier::ZoneAwareLbConfig(ZoneAwareLbConfig {
-                // Envoy's own default is to do it wherever it knows the client's cluster.
+                // Envoy enables it by default if it knows the client's cluster.
                 routing_enabled: (setting.enabled == Some(false)).then_some(Percent { value: 0.0 }),
                 min_cluster_size: setting.min_cluster_size,
                 ..Default::default()
@@ -265,7 +265,7 @@ impl Outbound<'_> {
     }
 }
 
-/// Whether clusters with this preference say that Envoy is to take notice of the weights of localities.
+/// Whether Envoy uses the weights of localities in clusters with this preference.
 pub(crate) fn weighs_localities(preference: &Preference<'_>) -> bool {
     match preference {
         Preference::Distribute(_) | Preference::ByLabels(..) => true,
@@ -274,7 +274,7 @@ pub(crate) fn weighs_localities(preference: &Preference<'_>) -> bool {
     }
 }
 
-/// Whether clients of a service stay with one endpoint, so that draining ones are kept for them.
+/// Whether clients of a service have session affinity, so that draining endpoints are kept for them.
 pub(crate) fn has_persistent_sessions(service: &Service) -> bool {
     traffic::sessions::of_service(service).is_some()
 }

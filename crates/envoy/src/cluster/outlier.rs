@@ -1,4 +1,4 @@
-//! Outlier detection: ejects endpoints that answer with errors.
+//! Outlier detection: ejects endpoints that return errors.
 
 use config::istio::OutlierDetection;
 use protos::envoy::config::cluster::v3::OutlierDetection as Options;
@@ -11,7 +11,7 @@ use protos::envoy::r#type::v3::Percent;
 use super::draft::Draft;
 use crate::parts::{duration, exact};
 
-/// Sets what counts as an error and what it leads to. Detection by success rate is off, as in Istio.
+/// Sets the errors that count and their consequences. Detection by success rate is off, as in Istio.
 pub(crate) fn apply(draft: &mut Draft, outlier: Option<&OutlierDetection>) {
     let Some(outlier) = outlier else { return };
     let (errors, gateway_errors) = (outlier.consecutive_5xx_errors, outlier.consecutive_gateway_errors);
@@ -49,12 +49,12 @@ pub(crate) fn apply(draft: &mut Draft, outlier: Option<&OutlierDetection>) {
     }
 }
 
-/// All or nothing: a number of errors ejects, zero switches the detection off.
+/// The enforcement percentage: 100, or 0 (off) if the number of errors is zero.
 fn enforcing(errors: u32) -> u32 {
     if errors > 0 { 100 } else { 0 }
 }
 
-/// A condition that responses with one of these codes fulfil.
+/// A predicate that matches responses with one of these codes.
 fn status_codes(codes: &[u32]) -> Option<MatchPredicate> {
     let status = |code: &u32| {
         let header = HeaderMatcher {

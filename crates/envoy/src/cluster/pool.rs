@@ -15,13 +15,13 @@ use protos::envoy::r#type::v3::Percent;
 use super::draft::Draft;
 use crate::parts::duration;
 
-/// Percent of the requests that may be retries where a budget does not say.
+/// The default share of requests that may be retries, in percent.
 const RETRY_BUDGET_PERCENT: f64 = 20.0;
-/// Retries that are always allowed where a budget does not say.
+/// The default number of retries that are always allowed.
 const RETRY_BUDGET_MINIMUM: u32 = 3;
 
-/// Limits connections and requests. Where nothing is said there is no limit: Envoy's own defaults (1024 connections,
-/// 3 retries) turn a busy mesh into errors.
+/// Limits connections and requests. The default is no limit: Envoy's own defaults (1024 connections, 3 retries) cause
+/// errors in a busy mesh.
 pub(crate) fn apply(
     draft: &mut Draft,
     mesh: &MeshConfig,
@@ -57,15 +57,15 @@ pub(crate) fn apply(
     apply_http(draft, tcp, http);
 }
 
-/// The time to connect: this one, or the mesh's.
+/// Sets the connect timeout; the default is the mesh's.
 pub(crate) fn apply_connect_timeout(draft: &mut Draft, mesh: &MeshConfig, timeout: Option<Duration>) {
-    // Zero is no time-out to Envoy, which refuses it.
+    // Envoy rejects a timeout of zero.
     let timeout = timeout.filter(|d| !d.is_zero()).unwrap_or(mesh.connect_timeout);
     draft.cluster.connect_timeout = Some(timeout).filter(|d| !d.is_zero()).map(duration);
 }
 
-/// Whether HTTP/1.1 becomes HTTP/2 on the way. A rule that says so is believed for any port, the mesh's setting only
-/// holds for ports that are declared to be HTTP.
+/// Whether HTTP/1.1 is upgraded to HTTP/2. A rule applies to any port, the mesh's setting only to ports that are
+/// declared as HTTP.
 pub(crate) fn upgrades_to_http2(
     mesh: &MeshConfig,
     pool: Option<&ConnectionPoolSettings>,
@@ -84,7 +84,7 @@ pub(crate) fn upgrades_to_http2(
     }
 }
 
-/// Options of HTTP connections. They also set how long other connections may be idle in the pool.
+/// Sets the options of HTTP connections, which also limit the idle time of TCP connections in the pool.
 fn apply_http(draft: &mut Draft, tcp: &TcpSettings, http: &HttpPoolSettings) {
     let idle = http.idle_timeout.or(tcp.idle_timeout);
     let max_requests = positive(http.max_requests_per_connection);
@@ -107,7 +107,7 @@ fn apply_http(draft: &mut Draft, tcp: &TcpSettings, http: &HttpPoolSettings) {
     }
 }
 
-/// Pings. Envoy needs a time-out for them; where the rule has none it is as long as the interval.
+/// HTTP/2 keepalive. Envoy requires a timeout; the default is the interval.
 fn pings(keepalive: &Http2KeepAlive) -> Option<KeepaliveSettings> {
     let timeout = keepalive.timeout.or(keepalive.interval)?;
     let settings = KeepaliveSettings {
@@ -119,14 +119,14 @@ fn pings(keepalive: &Http2KeepAlive) -> Option<KeepaliveSettings> {
     (timeout >= least && keepalive.interval.is_none_or(|interval| interval >= least)).then_some(settings)
 }
 
-/// Keepalive probes; what is not said stays as it was.
+/// Sets TCP keepalive. Unset fields keep their values.
 fn apply_keepalive(draft: &mut Draft, keepalive: Option<&TcpKeepalive>) {
     let Some(keepalive) = keepalive else { return };
     let options = draft
         .cluster
         .upstream_connection_options
         .get_or_insert_with(|| UpstreamConnectionOptions {
-            // Even an empty message switches probes on, with the system's settings.
+            // An empty message enables keepalive with the system's settings.
             tcp_keepalive: Some(KeepaliveOptions::default()),
             ..Default::default()
         });
@@ -158,7 +158,7 @@ fn retry_budget(budget: &RetryBudget) -> BudgetOptions {
     }
 }
 
-/// A limit; zero and less mean none.
+/// A limit. Zero and negative values mean no limit.
 fn limit(value: i32) -> u32 {
     positive(value).unwrap_or(u32::MAX)
 }

@@ -21,37 +21,37 @@ use super::pool;
 use super::telemetry;
 use crate::parts::{address, istio_metadata, origin, pipe, seconds, socket_address, stat_name};
 
-/// The source address of connections to the application: iptables lets these pass instead of capturing them again.
+/// The source address of connections to the application, which iptables does not capture again.
 const BIND_V4: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 6);
-/// The same for IPv6.
+/// The same address in IPv6.
 const BIND_V6: Ipv6Addr = Ipv6Addr::new(0, 0, 0, 0, 0, 0, 0, 6);
-/// The longest duration that Envoy can count, in seconds.
+/// The maximum duration that Envoy supports, in seconds.
 const FOREVER: i64 = 9_223_372_035;
-/// How long a connection of a pass-through cluster may be idle, in seconds.
+/// The idle timeout of connections in a passthrough cluster, in seconds.
 const PASSTHROUGH_IDLE: i64 = 300;
 
-/// `PassthroughCluster`: to where the client meant.
+/// `PassthroughCluster`: connects to the original destination.
 pub(crate) fn passthrough(mesh: &MeshConfig) -> Bytes {
     passthrough_draft("PassthroughCluster", mesh).finish()
 }
 
-/// `InboundPassthroughCluster`: to the application, at the address and port that the client dialled.
+/// `InboundPassthroughCluster`: connects to the application at the original address and port.
 pub(crate) fn inbound_passthrough(mesh: &MeshConfig, ip: IpFamilies) -> Bytes {
     let mut draft = passthrough_draft("InboundPassthroughCluster", mesh);
-    // Istio names both alike in statistics.
+    // Istio uses the same name for both in statistics.
     draft.cluster.alt_stat_name = stat_name("PassthroughCluster");
     draft.cluster.upstream_bind_config = Some(bind(ip));
     draft.finish()
 }
 
-/// `BlackHoleCluster`: nowhere. It has no endpoints.
+/// `BlackHoleCluster`: has no endpoints.
 pub(crate) fn black_hole(mesh: &MeshConfig) -> Bytes {
     let mut draft = Draft::new("BlackHoleCluster", DiscoveryType::Static);
     pool::apply_connect_timeout(&mut draft, mesh, None);
     draft.finish()
 }
 
-/// Everything that decides an inbound cluster.
+/// The facts that decide an inbound cluster.
 #[derive(Clone, Copy)]
 pub(crate) struct Inbound<'a> {
     /// The workload's port.
@@ -60,18 +60,18 @@ pub(crate) struct Inbound<'a> {
     pub(crate) endpoint: Option<&'a DefaultEndpoint>,
     pub(crate) ip: IpFamilies,
     pub(crate) mesh: &'a MeshConfig,
-    /// The `Sidecar`'s.
+    /// The connection pool of the `Sidecar`.
     pub(crate) pool: Option<&'a ConnectionPoolSettings>,
-    /// The service that leads here, and its port.
+    /// The service that selects the port, and the service's port.
     pub(crate) service: Option<(&'a Service, u16)>,
     /// The policy of that service.
     pub(crate) rule: Option<&'a DestinationPolicy>,
 }
 
-/// `inbound|PORT||`: to the application's port.
+/// `inbound|PORT||`: connects to the application's port.
 ///
-/// The connection pool is the one of a `Sidecar`, else of the service's DestinationRule: what clients may send, the server's
-/// proxy has to take. Else it is the mesh's default. Other policies of DestinationRules do not reach it.
+/// The connection pool is that of a `Sidecar`, or else of the service's DestinationRule, because the server's proxy
+/// must accept what clients may send; or else the mesh's default. Other policies of DestinationRules do not apply.
 pub(crate) fn inbound(inbound: &Inbound<'_>) -> Bytes {
     let Inbound {
         port,
@@ -149,7 +149,7 @@ fn to_address(name: &str, address: Address) -> Draft {
 fn to_original_destination(name: &str, endpoint: Option<&DefaultEndpoint>, ip: IpFamilies) -> Draft {
     let mut draft = Draft::new(name, DiscoveryType::OriginalDst);
     draft.set_original_destination();
-    // One host for each address of the workload: there is nothing to clean up.
+    // There is one host per address of the workload, so nothing needs cleanup.
     draft.cluster.cleanup_interval = Some(seconds(FOREVER));
     draft.cluster.upstream_bind_config = Some(bind(ip));
     if let Some(DefaultEndpoint::Instance(port)) = endpoint {
@@ -170,7 +170,7 @@ fn passthrough_draft(name: &str, mesh: &MeshConfig) -> Draft {
     draft
 }
 
-/// The connection settings of clusters for unknown destinations.
+/// Sets the connection settings of clusters for unknown destinations.
 pub(crate) fn passthrough_options(draft: &mut Draft, mesh: &MeshConfig) {
     draft.speak_as_client();
     draft.keep_case(mesh);
@@ -186,7 +186,7 @@ pub(crate) fn passthrough_options(draft: &mut Draft, mesh: &MeshConfig) {
     pool::apply(draft, mesh, pool, None);
 }
 
-/// Connections come from an address by which iptables knows them. Envoy takes the one of the right family.
+/// Binds connections to the address that iptables exempts. Envoy selects the right family.
 fn bind(ip: IpFamilies) -> BindConfig {
     let source: IpAddr = if ip == IpFamilies::V6 {
         BIND_V6.into()

@@ -6,7 +6,7 @@ use traffic::stats;
 
 use crate::parts::{object, text};
 
-/// The field `services` of a cluster's metadata: its service.
+/// The field `services` of a cluster's metadata.
 pub(super) fn services(service: &Service) -> (&'static str, Value) {
     let about = object([
         ("host", text(service.key.hostname.as_str())),

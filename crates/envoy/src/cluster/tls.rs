@@ -34,18 +34,18 @@ pub(crate) struct Towards<'a> {
     pub(crate) key: &'a OutboundKey,
     pub(crate) service: &'a Service,
     pub(crate) mesh: &'a MeshConfig,
-    /// The mesh's own TLS is spoken to those that take it, where no rule says anything.
+    /// Whether endpoints that support the mesh's mutual TLS use it without a rule (auto mTLS).
     pub(crate) automatic: bool,
     /// The identities of the endpoints; only for `ISTIO_MUTUAL`.
     pub(crate) identities: Option<&'a Identities>,
 }
 
-/// Whether these settings lead to TLS that the rule describes itself (as opposed to the mesh's own).
+/// Whether these settings define TLS of their own, rather than the mesh's.
 pub(crate) fn is_custom(tls: Option<&ClientTlsSettings>) -> bool {
     tls.is_some_and(|tls| matches!(tls.mode, ClientTlsMode::Simple | ClientTlsMode::Mutual))
 }
 
-/// Whether the endpoints' identities are asked for.
+/// Whether the identities of the endpoints are needed.
 pub(crate) fn asks_for_identities(tls: Option<&ClientTlsSettings>) -> bool {
     tls.is_some_and(|tls| tls.mode == ClientTlsMode::IstioMutual && tls.subject_alt_names.is_empty())
 }
@@ -63,7 +63,7 @@ pub(crate) fn apply(
         Some((ClientTlsMode::IstioMutual, tls)) if towards.key.client.agent => {
             draft.cluster.transport_socket = Some(of_mesh(draft, towards, tls));
         }
-        // Nobody has certificates for this client, and plain text was not asked for.
+        // The client has no mesh certificate, and plain text was not requested.
         Some((ClientTlsMode::IstioMutual, _)) => close(draft),
         Some((ClientTlsMode::Simple | ClientTlsMode::Mutual, tls)) if may_use_credential(towards.key, tls) => {
             let server = Server {
@@ -76,7 +76,7 @@ pub(crate) fn apply(
             };
             draft.cluster.transport_socket = Some(of_rule(draft, server, tls));
         }
-        // As with Istio: a credential is for gateways, and for the sidecars that a rule selects.
+        // As in Istio, only gateways, and sidecars that a rule selects, may use a credential.
         Some((ClientTlsMode::Simple | ClientTlsMode::Mutual, _)) => {}
     }
     let Some(proxy_protocol) = proxy_protocol else { return };
@@ -90,8 +90,8 @@ pub(crate) fn apply(
     }
 }
 
-/// The mesh's own TLS to endpoints that take it, and plain text to the others. Envoy knows it of each by its metadata; where it
-/// has no endpoints, for connections go to where the application meant to, all of them take it.
+/// Uses the mesh's TLS for endpoints that support it, and plain text for others. Envoy decides by the metadata of each
+/// endpoint. A cluster without endpoints, which keeps the original destination, uses the mesh's TLS for all.
 fn choose_by_endpoint(draft: &mut Draft, towards: Towards<'_>) {
     let secure = Some(of_mesh(draft, towards, &ClientTlsSettings::default()));
     if draft.discovery() == DiscoveryType::OriginalDst {
@@ -109,14 +109,14 @@ fn choose_by_endpoint(draft: &mut Draft, towards: Towards<'_>) {
     ];
 }
 
-/// Whether a client may use the credential that a rule names, if it does.
+/// Whether a client may use the credential that a rule names, if any.
 fn may_use_credential(key: &OutboundKey, tls: &ClientTlsSettings) -> bool {
     let selected = key.policy.as_ref().is_some_and(|policy| policy.selected.is_some());
     let public = tls.credential_name.starts_with(CONFIG_MAP);
     tls.credential_name.is_empty() || public || selected || key.client.gateway
 }
 
-/// A cluster without endpoints: it answers with 503.
+/// Removes all endpoints: the cluster responds with 503.
 fn close(draft: &mut Draft) {
     draft.set_discovery(DiscoveryType::Static);
     draft.cluster.lb_policy = Default::default();
@@ -124,7 +124,7 @@ fn close(draft: &mut Draft) {
     draft.cluster.load_assignment = None;
 }
 
-/// The mesh's own TLS: both sides have certificates of the mesh, and the server is one of the service's endpoints.
+/// The mesh's TLS: both sides have mesh certificates, and the server has an identity of the service's endpoints.
 fn of_mesh(draft: &mut Draft, towards: Towards<'_>, tls: &ClientTlsSettings) -> TransportSocket {
     let names = match &tls.subject_alt_names[..] {
         [] => matchers(names_of(towards.service, towards.identities, towards.mesh)),
@@ -164,8 +164,8 @@ fn of_mesh(draft: &mut Draft, towards: Towards<'_>, tls: &ClientTlsSettings) -> 
     socket(context, sni)
 }
 
-/// Who the endpoints of a service are, and what it says itself that they are called; ascending, each once. Identities of the
-/// mesh's trust domain hold in those that it goes by, too.
+/// The identities of a service's endpoints and the service's own alternative names, sorted and without duplicates.
+/// Identities of the mesh's trust domain are accepted in its aliases too.
 pub(crate) fn names_of(service: &Service, identities: Option<&Identities>, mesh: &MeshConfig) -> Vec<String> {
     let mut out = BTreeSet::new();
     let mut add = |namespace: &str, account: &str, domain: &str| {
@@ -184,7 +184,7 @@ pub(crate) fn names_of(service: &Service, identities: Option<&Identities>, mesh:
     out.into_iter().collect()
 }
 
-/// Matchers for names, of which identities are known to be URIs.
+/// Matchers for names. SPIFFE identities are matched as URIs.
 fn matchers(names: Vec<String>) -> Vec<SubjectAltNameMatcher> {
     let one = |name: String| match name.starts_with("spiffe://") {
         true => vec![named(SanType::Uri, &name)],
@@ -193,7 +193,7 @@ fn matchers(names: Vec<String>) -> Vec<SubjectAltNameMatcher> {
     names.into_iter().flat_map(one).collect()
 }
 
-/// TLS towards servers that no service stands for. Files are read by the proxy itself.
+/// Sets TLS for servers without a service. The proxy reads the files itself.
 pub(crate) fn apply_to_anything(draft: &mut Draft, mesh: &MeshConfig, tls: &ClientTlsSettings) {
     if is_custom(Some(tls)) && tls.credential_name.is_empty() {
         let server = Server {
@@ -205,21 +205,21 @@ pub(crate) fn apply_to_anything(draft: &mut Draft, mesh: &MeshConfig, tls: &Clie
     }
 }
 
-/// The other facts that the TLS of a rule depends on.
+/// Further facts that decide the TLS of a rule.
 #[derive(Clone, Copy)]
 struct Server<'a> {
-    /// Names that its certificate may have, where the rule has none.
+    /// The names that the certificate may have, if the rule has none.
     names: &'a [Arc<str>],
     mesh: &'a MeshConfig,
-    /// An agent runs beside the client.
+    /// Whether an agent runs beside the client.
     agent: bool,
 }
 
-/// TLS that a rule describes.
+/// The TLS that a rule defines.
 fn of_rule(draft: &mut Draft, server: Server<'_>, tls: &ClientTlsSettings) -> TransportSocket {
     let skip_verify = tls.insecure_skip_verify.unwrap_or(false);
-    // The server name is that of each request unless the rule has one, and its certificate must be for that name
-    // unless the rule has others.
+    // Unless the rule has an SNI, it is taken from each request, and the certificate must match it unless the rule has
+    // other names.
     if tls.sni.is_empty() {
         go_by_requested_name(draft, tls);
     }
@@ -254,14 +254,14 @@ fn of_rule(draft: &mut Draft, server: Server<'_>, tls: &ClientTlsSettings) -> Tr
     socket(context, tls.sni.to_string())
 }
 
-/// The server is asked for by the name of each request, and its certificate must be for that name unless there are others.
+/// Takes the SNI from each request. The certificate must match it, unless the rule has other names.
 fn go_by_requested_name(draft: &mut Draft, tls: &ClientTlsSettings) {
     let options = draft.http().upstream_http_protocol_options.get_or_insert_default();
     options.auto_sni = true;
     options.auto_san_validation = tls.subject_alt_names.is_empty() && !tls.insecure_skip_verify.unwrap_or(false);
 }
 
-/// Where the client's certificate and the authorities for the server's come from.
+/// The sources of the client's certificate and of the CA certificates.
 fn sources(tls: &ClientTlsSettings, agent: bool) -> (Certificate, Authorities) {
     if !tls.credential_name.is_empty() {
         return (
@@ -288,7 +288,7 @@ fn versions() -> TlsParameters {
 }
 
 fn socket(context: CommonTlsContext, sni: String) -> TransportSocket {
-    // A name that is made of a long host's may be longer. Only who passes connections on by it needs it.
+    // The name derived from a long host may exceed the limit. It is needed only for routing by SNI.
     let sni = if sni.len() > LONGEST_SNI { String::new() } else { sni };
     let context = UpstreamTlsContext {
         common_tls_context: Some(context),

@@ -29,13 +29,13 @@ use crate::assignment::{self, Selection};
 use crate::cluster::{Draft, has_persistent_sessions, names_of};
 use crate::parts::{aggregated_discovery, extension};
 
-/// The largest ring that gRPC takes.
+/// The maximum ring size in gRPC.
 const MAX_RING_SIZE: u64 = 8 * 1024 * 1024;
-/// Places on a ring where a rule does not say.
+/// The default ring size.
 const RING_SIZE: u64 = 1024;
 
 flow::rule! {
-    /// The clusters of gRPC clients, by the name that they ask for. None for a name that means nothing to them.
+    /// The clusters of gRPC clients, by the requested name. `None` if the cluster does not exist for them.
     pub GrpcClusters: (Arc<Scope>, Arc<str>) => Resource = "grpc clusters", derive_grpc_clusters;
 }
 
@@ -45,7 +45,7 @@ fn derive_grpc_clusters(cx: &Reads<'_>, (scope, name): &(Arc<Scope>, Arc<str>)) 
 }
 
 flow::rule! {
-    /// Encoded clusters for gRPC clients, shared by all to whom the cluster is the same.
+    /// Encoded clusters for gRPC clients, shared by all clients with an equal key.
     pub EncodedGrpcClusters: OutboundKey => Resource = "encoded grpc clusters", derive_encoded_grpc_clusters;
 }
 
@@ -62,7 +62,7 @@ fn derive_encoded_grpc_clusters(cx: &Reads<'_>, key: &OutboundKey) -> Option<Res
             port_name: &service.port(key.port)?.name,
             labels: subset.map(|subset| &subset.labels),
             dns: true,
-            // gRPC takes one name and asks for its addresses.
+            // gRPC resolves one name only.
             single: true,
             ..Selection::default()
         };
@@ -95,8 +95,8 @@ fn by_dns(service: &Service) -> bool {
     matches!(service.resolution, Resolution::Dns | Resolution::DnsRoundRobin)
 }
 
-/// Chooses the algorithm. What gRPC does not have becomes the nearest that it has: round robin, its default, for all that
-/// spread requests, a ring for all that hash them.
+/// Sets the algorithm. Unsupported ones become the nearest that gRPC has: round robin (its default) for those that
+/// spread requests, a ring for those that hash them.
 fn balance(draft: &mut Draft, settings: Option<&LoadBalancerSettings>) {
     match settings.and_then(|settings| settings.policy.as_ref()) {
         Some(LbPolicy::ConsistentHash(hash)) => {
@@ -106,8 +106,8 @@ fn balance(draft: &mut Draft, settings: Option<&LoadBalancerSettings>) {
                 ..Default::default()
             }));
         }
-        // Not every gRPC library has it, and those without refuse a cluster that insists: it comes as the first of two,
-        // in a field that the oldest do not look at.
+        // Not every gRPC library supports it, and those without reject a cluster that requires it. It is therefore the
+        // first of two policies, in a field that the oldest libraries ignore.
         Some(LbPolicy::Simple(SimpleLb::LeastRequest | SimpleLb::LeastConn)) => {
             let either = policies(vec![
                 policy("envoy.load_balancing_policies.least_request", &LeastRequest::default()),
@@ -146,7 +146,7 @@ fn policy<M: Message + Name>(name: &str, config: &M) -> Policy {
     }
 }
 
-/// Of all limits gRPC has only that of requests at a time.
+/// Limits concurrent requests, the only limit that gRPC supports.
 fn limit_requests(draft: &mut Draft, policy: &EffectivePolicy<'_>) {
     let http = policy.connection_pool.and_then(|pool| pool.http.as_ref());
     let limit = http.and_then(|http| u32::try_from(http.http2_max_requests).ok());
@@ -162,7 +162,7 @@ fn limit_requests(draft: &mut Draft, policy: &EffectivePolicy<'_>) {
     }
 }
 
-/// Clients who stay with one endpoint stay with it until it is gone.
+/// Keeps draining endpoints for clients with session affinity.
 fn keep_draining(draft: &mut Draft) {
     let kept = [
         HealthStatus::Healthy,

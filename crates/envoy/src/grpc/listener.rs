@@ -30,7 +30,7 @@ use crate::route::{everything, sessions};
 const SERVER_PREFIX: &str = "xds.istio.io/grpc/lds/inbound/";
 
 flow::rule! {
-    /// Encoded listeners of gRPC clients and servers, by the name that they ask for.
+    /// Encoded listeners of gRPC clients and servers, by the requested name.
     pub GrpcListeners: (Arc<GrpcAudience>, Arc<str>) => Resource = "grpc listeners", derive_grpc_listeners;
 }
 
@@ -42,7 +42,7 @@ fn derive_grpc_listeners(cx: &Reads<'_>, (audience, name): &(Arc<GrpcAudience>, 
     Some(Resource::new(name.clone(), body))
 }
 
-/// The listener of a service's port, by any name that it may be called by.
+/// The listener of a service's port, by any of its names.
 fn client(cx: &Reads<'_>, audience: &GrpcAudience, name: &str) -> Option<Bytes> {
     let (host, port) = name.rsplit_once(':')?;
     let port: u16 = port.parse().ok().filter(|port| *port != 0)?;
@@ -63,7 +63,7 @@ fn client(cx: &Reads<'_>, audience: &GrpcAudience, name: &str) -> Option<Bytes> 
         })),
         ..Default::default()
     };
-    // gRPC resolves the listener and nothing else: the address is for people who look.
+    // gRPC uses only the name of the listener; the address is informational.
     let virtual_address = service.addresses_in(&audience.scope.cluster, false).first();
     let ip = virtual_address.map_or(IpAddr::from([0u8; 4]), |network| network.addr());
     let listener = Listener {
@@ -77,7 +77,7 @@ fn client(cx: &Reads<'_>, audience: &GrpcAudience, name: &str) -> Option<Bytes> 
     Some(protos::encode(&listener))
 }
 
-/// A host of which the client has left the end out (`a`, `a.NAMESPACE`, `a.NAMESPACE.svc`), in full.
+/// Expands a short host name (`a`, `a.NAMESPACE`, `a.NAMESPACE.svc`).
 fn expanded(host: &str, audience: &GrpcAudience) -> Option<String> {
     let domain = &audience.domain;
     if !host.contains('.') {
@@ -92,7 +92,7 @@ fn expanded(host: &str, audience: &GrpcAudience) -> Option<String> {
     Some(format!("{short}.{domain}"))
 }
 
-/// The listener of a server at this address, if a service leads to the port.
+/// The listener of a server at this address, if a service selects its port.
 fn server(audience: &GrpcAudience, name: &str, bound: &str) -> Option<Bytes> {
     let bound: SocketAddr = bound.parse().ok()?;
     if !audience.inbound.contains(&bound.port()) {
@@ -118,7 +118,8 @@ fn server(audience: &GrpcAudience, name: &str, bound: &str) -> Option<Bytes> {
         route_specifier: Some(RouteSpecifier::RouteConfig(routes)),
         ..Default::default()
     };
-    // A chain for both plain text and TLS cannot be written: gRPC matches no transport protocol but `raw_buffer`.
+    // One chain for both plain text and TLS is impossible: gRPC supports no transport protocol match except
+    // `raw_buffer`.
     let mutual_tls = audience.mutual_tls.contains(&bound.port());
     let kind = if mutual_tls { "mtls" } else { "plaintext" };
     let manager: Filter = network_filter(&format!("inbound-hcm-{kind}"), &manager);
@@ -137,7 +138,7 @@ fn server(audience: &GrpcAudience, name: &str, bound: &str) -> Option<Bytes> {
     Some(protos::encode(&listener))
 }
 
-/// The filter that keeps a client with one endpoint. gRPC knows it with cookies only, and not in every language.
+/// The session affinity filter. gRPC supports it with cookies only, and not in every language.
 fn session_filter(service: &Service) -> Option<HttpFilter> {
     let session = traffic::sessions::of_service(service)?;
     let filter = || HttpFilter {
@@ -173,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn hosts_whose_end_is_left_out() {
+    fn short_host_names_are_expanded() {
         for (host, want) in [
             ("pay", Some("pay.shop.svc.cluster.local")),
             ("pay.shop", Some("pay.shop.svc.cluster.local")),
@@ -190,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn servers_are_where_services_lead() {
+    fn servers_listen_on_ports_of_services() {
         let audience = audience();
         let listens = |bound: &str| server(&audience, &format!("{SERVER_PREFIX}{bound}"), bound).is_some();
         assert!(listens("0.0.0.0:8080") && listens("[::]:8080"));

@@ -1,4 +1,4 @@
-//! Route tables: the routes of a proxy, as far as gRPC supports them.
+//! Route tables with the features that gRPC supports.
 
 use std::sync::Arc;
 
@@ -13,9 +13,9 @@ use protos::envoy::r#type::matcher::v3::string_matcher::MatchPattern;
 use crate::route::{EncodedRoutes, encoded, virtual_host};
 use crate::wire::Writer;
 
-/// The options of this filter are all that gRPC knows.
+/// The only filter whose options gRPC supports.
 const FAULT: &str = "envoy.filters.http.fault";
-/// The properties of every gRPC request.
+/// The method of every gRPC request.
 const METHOD: &str = "POST";
 
 flow::rule! {
@@ -27,7 +27,7 @@ fn derive_grpc_routes(cx: &Reads<'_>, key: &Arc<RoutesKey>) -> Option<EncodedRou
     encoded(cx, key, understood)
 }
 
-/// The encoded table. Reads the routes of its virtual hosts.
+/// Encodes a route table. Reads the routes of its virtual hosts.
 pub(crate) fn route_configuration(cx: &Reads<'_>, name: &str, table: &RouteTable) -> Bytes {
     let mut writer = Writer::default();
     writer.text(1, name);
@@ -45,7 +45,7 @@ pub(crate) fn route_configuration(cx: &Reads<'_>, name: &str, table: &RouteTable
     writer.finish()
 }
 
-/// A route as gRPC reads it; none for one whose condition does not hold for gRPC, or that it could not check.
+/// Converts a route for gRPC. `None` if its condition cannot hold for gRPC, or gRPC cannot evaluate it.
 fn understood(mut route: Route) -> Option<Route> {
     let condition = route.r#match.as_mut()?;
     if !decide(condition) {
@@ -60,15 +60,15 @@ fn understood(mut route: Route) -> Option<Route> {
     Some(route)
 }
 
-/// Decides what gRPC does not look at in a condition. Whether the condition can hold.
+/// Evaluates the parts of a condition that gRPC ignores. Returns whether the condition can hold.
 fn decide(condition: &mut RouteMatch) -> bool {
-    // gRPC would take the route as if these were not there, or skip it.
+    // gRPC ignores these conditions or skips the route.
     if !condition.query_parameters.is_empty() || !condition.dynamic_metadata.is_empty() {
         return false;
     }
     let known = |header: &HeaderMatcher| match &*header.name {
         ":method" => Some(METHOD),
-        // What sidecars see of requests that are not encrypted before they come to them.
+        // The scheme that sidecars see in requests that arrive unencrypted.
         ":scheme" => Some("http"),
         _ => None,
     };
@@ -83,7 +83,7 @@ fn decide(condition: &mut RouteMatch) -> bool {
     holds
 }
 
-/// Whether a header of this value fulfils a condition; not known for regular expressions other than plain words.
+/// Whether a header with this value matches; `None` for regular expressions other than plain words.
 fn is(header: &HeaderMatcher, value: &str) -> Option<bool> {
     let holds = match &header.header_match_specifier {
         Some(HeaderMatchSpecifier::PresentMatch(present)) => *present,
@@ -99,7 +99,7 @@ fn is(header: &HeaderMatcher, value: &str) -> Option<bool> {
     Some(holds != header.invert_match)
 }
 
-/// gRPC knows a time-out by another name.
+/// Sets the timeout in the field that gRPC uses.
 fn limit_time(action: &mut RouteAction) {
     let limit = action.timeout.take().filter(|time| time.seconds > 0 || time.nanos > 0);
     action.max_stream_duration = limit.map(|limit| route_action::MaxStreamDuration {

@@ -1,4 +1,4 @@
-//! The mesh's mutual TLS with certificates that the application's gRPC library reads itself.
+//! The mesh's mutual TLS with certificates that the gRPC library reads itself.
 
 use protos::envoy::config::core::v3::TransportSocket;
 use protos::envoy::extensions::transport_sockets::tls::v3::common_tls_context::{
@@ -11,15 +11,15 @@ use protos::envoy::extensions::transport_sockets::tls::v3::{
 
 use crate::parts::{exact, transport_socket};
 
-/// The name that gRPC wants the transport socket to have.
+/// The name that gRPC requires for the transport socket.
 const TRANSPORT_SOCKET: &str = "envoy.transport_sockets.tls";
 /// The certificate provider of the bootstrap.
 const PROVIDER: &str = "default";
-/// Its certificates: the workload's own, and the mesh's roots.
+/// The names of the provider's certificates: the workload's own, and the mesh's roots.
 const OWN: &str = "default";
 const ROOTS: &str = "ROOTCA";
 
-/// Towards a server who is one of these; whoever the mesh knows, where there are none.
+/// TLS to a server with one of these identities, or any identity of the mesh if there are none.
 pub(super) fn to_server(identities: &[String]) -> TransportSocket {
     let context = UpstreamTlsContext {
         common_tls_context: Some(common(identities)),
@@ -28,7 +28,7 @@ pub(super) fn to_server(identities: &[String]) -> TransportSocket {
     transport_socket(TRANSPORT_SOCKET, &context)
 }
 
-/// Towards clients, who must have a certificate.
+/// TLS from clients, which must present a certificate.
 pub(super) fn to_clients() -> TransportSocket {
     let context = DownstreamTlsContext {
         common_tls_context: Some(common(&[])),
@@ -38,7 +38,7 @@ pub(super) fn to_clients() -> TransportSocket {
     transport_socket(TRANSPORT_SOCKET, &context)
 }
 
-/// Each provider is named twice: libraries before 1.66 know the older fields only.
+/// Each provider is named in two fields: libraries before 1.66 support only the older ones.
 #[allow(deprecated)]
 fn common(identities: &[String]) -> CommonTlsContext {
     let plugin = |certificate: &str| CertificateProviderPluginInstance {

@@ -21,7 +21,6 @@ use crate::dns_cache;
 use crate::parts::any;
 use crate::route::sessions;
 
-/// A network filter by name.
 pub(crate) fn network_filter<M: Message + Name>(name: &str, config: &M) -> Filter {
     Filter {
         name: name.to_owned(),
@@ -31,7 +30,7 @@ pub(crate) fn network_filter<M: Message + Name>(name: &str, config: &M) -> Filte
 
 /// The HTTP filters of a chain, in order.
 ///
-/// Faults, cross-origin sharing and sessions are there for routes to give options to; without options they do nothing.
+/// The fault, CORS and session filters take options from routes; without options they do nothing.
 pub(crate) fn http_filters(chain: &HttpChain, debug_headers: bool, metrics: Option<PluginConfig>) -> Vec<HttpFilter> {
     let mut filters = Vec::new();
     if chain.protocol == names::Protocol::GrpcWeb {
@@ -61,7 +60,6 @@ pub(crate) fn http_filters(chain: &HttpChain, debug_headers: bool, metrics: Opti
     filters
 }
 
-/// An HTTP filter by name.
 pub(crate) fn http_filter<M: Message + Name>(name: &str, config: &M) -> HttpFilter {
     HttpFilter {
         name: name.to_owned(),
@@ -70,7 +68,7 @@ pub(crate) fn http_filter<M: Message + Name>(name: &str, config: &M) -> HttpFilt
     }
 }
 
-/// The ALPN protocols that a sidecar offers to another one, by upstream protocol.
+/// The ALPN protocols that a sidecar offers to another sidecar, by upstream protocol.
 fn alpn_overrides() -> Alpn {
     let of = |protocol: Protocol, names: [&str; 3]| AlpnOverride {
         upstream_protocol: protocol.into(),

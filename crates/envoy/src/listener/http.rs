@@ -24,7 +24,7 @@ use crate::{route, tracing};
 /// The `server` header of proxies. Sidecars set it on inbound listeners only.
 const SERVER_NAME: &str = "istio-envoy";
 
-/// The filter of a chain that understands HTTP; over QUIC, HTTP/3.
+/// The HTTP connection manager of a chain; HTTP/3 over QUIC.
 pub(crate) fn filter(chain: &HttpChain, spec: &ListenerSpec, mesh: &MeshConfig, telemetry: &Telemetry) -> Filter {
     let (direction, quic) = (spec.direction, spec.quic);
     let none = ProxyHeaders::default();
@@ -39,9 +39,9 @@ pub(crate) fn filter(chain: &HttpChain, spec: &ListenerSpec, mesh: &MeshConfig, 
             upgrade_type: "websocket".to_owned(),
             ..Default::default()
         }],
-        // Who asks whether it may go on (`Expect: 100-continue`) is answered by the server.
+        // The server answers `Expect: 100-continue`.
         proxy_100_continue: true,
-        // Streams may be idle as long as their ends like it.
+        // No idle timeout for streams.
         stream_idle_timeout: Some(seconds(0)),
         access_log: access_log::of_traffic(telemetry, Subject::Requests),
         tracing: tracing::of(telemetry, spec, mesh),
@@ -62,7 +62,7 @@ pub(crate) fn filter(chain: &HttpChain, spec: &ListenerSpec, mesh: &MeshConfig, 
         manager.http_protocol_options = Some(Http1ProtocolOptions {
             accept_http_10: chain.accepts_http10,
             header_key_format,
-            // Who uses a proxy sends whole URLs.
+            // Clients of an HTTP proxy send absolute URLs.
             allow_absolute_url: is_proxy.then_some(true),
             ..Default::default()
         });
@@ -147,8 +147,8 @@ fn apply_headers(manager: &mut HttpConnectionManager, headers: &ProxyHeaders, di
         .unwrap_or(false);
 }
 
-/// What of the client's certificate is passed on: by a sidecar to its application beside what came with the request, by
-/// a gateway instead of it.
+/// How the client's certificate is forwarded: a sidecar appends it to the request's header, a gateway replaces the
+/// header.
 fn forward_certificates(
     manager: &mut HttpConnectionManager,
     headers: &ProxyHeaders,

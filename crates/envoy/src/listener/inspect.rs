@@ -17,13 +17,13 @@ use protos::{Message, Name};
 
 use crate::parts::{any, duration};
 
-/// The mark of packets from the proxy, by which iptables lets them pass.
+/// The mark of the proxy's packets, which iptables does not capture.
 const SOURCE_MARK: u32 = 1337;
-/// Bytes read at first: most client hellos are shorter than Envoy's 64 KiB.
+/// The initial read size: most client hellos are shorter than Envoy's 64 KiB.
 const TLS_READ_BUFFER: u32 = 512;
 
-/// The listener filters, in the order in which they must run: what says where a connection comes from stands before all else
-/// in it, the original destination decides at which ports the others do nothing, and what is TLS is no HTTP.
+/// The listener filters, in the required order: the PROXY protocol header precedes all other data, the original
+/// destination decides on which ports the others are disabled, and TLS is detected before HTTP.
 pub(crate) fn filters(spec: &ListenerSpec, mesh: &MeshConfig) -> Vec<ListenerFilter> {
     let mut filters = Vec::new();
     let topology = mesh.default_config.gateway_topology.as_ref();
@@ -38,7 +38,7 @@ pub(crate) fn filters(spec: &ListenerSpec, mesh: &MeshConfig) -> Vec<ListenerFil
         filters.push(filter("envoy.filters.listener.original_dst", &OriginalDst::default()));
     }
     if spec.transparent && spec.direction == Direction::Inbound {
-        // The application shall see the client's address.
+        // The application must see the client's address.
         let config = OriginalSrc {
             mark: SOURCE_MARK,
             ..Default::default()
@@ -51,7 +51,7 @@ pub(crate) fn filters(spec: &ListenerSpec, mesh: &MeshConfig) -> Vec<ListenerFil
             ..Default::default()
         };
         let mut inspector = filter("envoy.filters.listener.tls_inspector", &config);
-        inspector.filter_disabled = elsewhere(spec);
+        inspector.filter_disabled = indifferent_to_tls(spec);
         filters.push(inspector);
     }
     if spec.http_inspector {
@@ -62,7 +62,7 @@ pub(crate) fn filters(spec: &ListenerSpec, mesh: &MeshConfig) -> Vec<ListenerFil
     filters
 }
 
-/// How long the filters may take; 0 means for ever.
+/// The timeout of the filters; 0 means none.
 pub(crate) fn timeout(milliseconds: u64) -> protos::Duration {
     duration(std::time::Duration::from_millis(milliseconds))
 }
@@ -76,9 +76,9 @@ fn filter<M: Message + Name>(name: &str, config: &M) -> ListenerFilter {
     }
 }
 
-/// The condition that connections fulfil for which it makes no difference whether they are TLS: it passes there as any bytes
-/// do, and a server that speaks first is not kept waiting.
-fn elsewhere(spec: &ListenerSpec) -> Option<Predicate> {
+/// Matches connections for which TLS makes no difference. They are forwarded uninspected, so that a server that speaks
+/// first is not delayed.
+fn indifferent_to_tls(spec: &ListenerSpec) -> Option<Predicate> {
     let mut ports: BTreeMap<u16, bool> = BTreeMap::new();
     let mut at_others = false;
     for chain in &spec.chains {
@@ -99,7 +99,7 @@ fn elsewhere(spec: &ListenerSpec) -> Option<Predicate> {
     })
 }
 
-/// The condition that connections to one of these ports fulfil.
+/// Matches connections to one of these ports.
 fn any_port(ports: &[u16]) -> Option<Predicate> {
     let range = |port: &u16| {
         // The end is exclusive.
@@ -111,7 +111,7 @@ fn any_port(ports: &[u16]) -> Option<Predicate> {
     match ports {
         [] => None,
         [port] => Some(range(port)),
-        // Envoy wants two rules or more in a set.
+        // Envoy requires at least two rules in a set.
         ports => Some(Predicate {
             rule: Some(Rule::OrMatch(MatchSet {
                 rules: ports.iter().map(range).collect(),

@@ -12,11 +12,11 @@ use protos::envoy::extensions::filters::network::http_connection_manager::v3::ht
 
 use crate::parts::duration;
 
-/// The least window of HTTP/2 that Envoy takes.
+/// The minimum HTTP/2 window in Envoy.
 const LEAST_WINDOW: u32 = 65_535;
 
-/// The settings in force for a listener: gateways with the profile `EDGE` have Envoy's advice for the edge where nothing
-/// is said.
+/// The effective settings of a listener. For gateways with the profile `EDGE`, the defaults are Envoy's recommendations
+/// for edge proxies.
 pub(super) fn settings(mesh: &MeshConfig, direction: Direction) -> Option<ConnectionSettings> {
     let written = mesh.default_config.connection_settings.as_ref()?.clone();
     if written.profile != ConnectionProfile::Edge || direction != Direction::Gateway {
@@ -35,18 +35,18 @@ pub(super) fn settings(mesh: &MeshConfig, direction: Direction) -> Option<Connec
         http2_initial_connection_window_size: written.http2_initial_connection_window_size.or(kib(1024)),
         http_headers_with_underscores_action: match written.http_headers_with_underscores_action {
             HeadersWithUnderscoresAction::Unspecified => HeadersWithUnderscoresAction::RejectRequest,
-            said => said,
+            other => other,
         },
         http_merge_slashes: written.http_merge_slashes.or(Some(true)),
         http_path_with_escaped_slashes_action: match written.http_path_with_escaped_slashes_action {
             PathWithEscapedSlashesAction::Unspecified => PathWithEscapedSlashesAction::UnescapeAndRedirect,
-            said => said,
+            other => other,
         },
         ..written
     })
 }
 
-/// Bytes that a gateway's listener buffers for a connection, where that is limited.
+/// The buffer limit per connection of a gateway's listener, if any.
 pub(super) fn buffer(mesh: &MeshConfig, direction: Direction) -> Option<u32> {
     if direction != Direction::Gateway {
         return None;
@@ -54,7 +54,7 @@ pub(super) fn buffer(mesh: &MeshConfig, direction: Direction) -> Option<u32> {
     at_least(0, settings(mesh, direction)?.listener_per_connection_buffer_limit_bytes)
 }
 
-/// Sets the limits of an HTTP connection manager. What is said here goes before the mesh's `pathNormalization`.
+/// Sets the limits of an HTTP connection manager. They override the mesh's `pathNormalization`.
 pub(super) fn apply(manager: &mut HttpConnectionManager, settings: &ConnectionSettings) {
     let before = manager.common_http_protocol_options.take().unwrap_or_default();
     let common = HttpProtocolOptions {
@@ -118,7 +118,7 @@ fn slashes(action: PathWithEscapedSlashesAction) -> Option<Slashes> {
     }
 }
 
-/// A number that Envoy takes; none for less.
+/// The value, unless it is below Envoy's minimum.
 fn at_least(least: u32, value: Option<i32>) -> Option<u32> {
     value
         .and_then(|value| u32::try_from(value).ok())

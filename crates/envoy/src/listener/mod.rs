@@ -28,9 +28,9 @@ use crate::{access_log, dns_cache, tls};
 
 pub(crate) use filters::{http_filter, network_filter};
 
-/// How long a client may take for its handshake, in seconds.
+/// The timeout of a TLS handshake, in seconds.
 const HANDSHAKE: i64 = 15;
-/// Connections that a worker accepts at a time: more would be uneven between workers.
+/// Connections that a worker accepts per event: more would be distributed unevenly between workers.
 const ACCEPTED_AT_A_TIME: u32 = 1;
 
 flow::rule! {
@@ -44,12 +44,11 @@ fn derive_listeners(cx: &Reads<'_>, key: &Arc<ListenerSpec>) -> Option<Resource>
     Some(Resource::new(key.name.clone(), encode(key, &mesh.config, &telemetry)))
 }
 
-/// The encoded listener.
 fn encode(spec: &ListenerSpec, mesh: &MeshConfig, telemetry: &Telemetry) -> Bytes {
     let (address, additional) = bound_to(&spec.bind, spec.quic);
     let direction = match spec.direction {
         Direction::Inbound => TrafficDirection::Inbound,
-        // To Istio traffic that comes to a gateway is on its way out.
+        // In Istio's terms, traffic that enters through a gateway is outbound.
         Direction::Outbound | Direction::Gateway => TrafficDirection::Outbound,
     };
     let listener = Listener {
@@ -80,7 +79,7 @@ fn encode(spec: &ListenerSpec, mesh: &MeshConfig, telemetry: &Telemetry) -> Byte
             .as_ref()
             .map(|chain| filter_chain(chain, spec, mesh, telemetry)),
         per_connection_buffer_limit_bytes: limits::buffer(mesh, spec.direction),
-        access_log: if tells_refused(spec) {
+        access_log: if logs_refused(spec) {
             access_log::of_listener(telemetry, mesh)
         } else {
             Vec::new()
@@ -90,15 +89,15 @@ fn encode(spec: &ListenerSpec, mesh: &MeshConfig, telemetry: &Telemetry) -> Byte
     protos::encode(&listener)
 }
 
-/// Whether a listener logs connections that no chain takes. Those of services, of which a sidecar has many, only where there
-/// can be such.
-fn tells_refused(spec: &ListenerSpec) -> bool {
+/// Whether a listener logs connections that match no chain. The listeners of services, of which a sidecar has many, do
+/// so only if such connections are possible.
+fn logs_refused(spec: &ListenerSpec) -> bool {
     let takes_all = |chain: &ChainSpec| chain.matches == ChainMatch::default();
     let of_services = spec.direction == Direction::Outbound && !spec.use_original_dst;
     !of_services || spec.default_chain.is_none() && !spec.chains.iter().any(takes_all)
 }
 
-/// Each worker has as many connections as the others, at the price of a lock.
+/// Balances connections exactly between workers, at the cost of a lock.
 fn balanced() -> ConnectionBalanceConfig {
     ConnectionBalanceConfig {
         balance_type: Some(BalanceType::ExactBalance(ExactBalance {})),
@@ -134,7 +133,7 @@ fn filter_chain(chain: &ChainSpec, spec: &ListenerSpec, mesh: &MeshConfig, telem
             metrics.into_iter().chain(lookup).chain(own).collect()
         }
     };
-    // Slow handshakes must not pile up where strangers connect. On the way in peers are known to the mesh.
+    // Limits slow handshakes of external clients. Inbound peers belong to the mesh.
     let limited = spec.direction != Direction::Inbound && !spec.use_original_dst;
     FilterChain {
         name: chain.name.to_string(),

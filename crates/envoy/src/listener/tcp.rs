@@ -1,4 +1,4 @@
-//! TCP proxies.
+//! TCP proxy filters.
 
 use model::listener::TcpChain;
 use protos::envoy::config::listener::v3::Filter;
@@ -15,7 +15,7 @@ use super::filters::network_filter;
 use crate::access_log::{self, Subject};
 use crate::parts::duration;
 
-/// The filters of a chain that passes bytes on. A connection may be idle for `idle_timeout_ms` where the chain says nothing.
+/// The filters of a TCP chain. `idle_timeout_ms` is the default idle timeout.
 pub(crate) fn filters(chain: &TcpChain, idle_timeout_ms: Option<u64>, telemetry: &Telemetry) -> Vec<Filter> {
     let mongo = || {
         let stat_prefix = chain.stat_prefix.to_string();
@@ -60,7 +60,7 @@ fn proxy(chain: &TcpChain, idle_timeout_ms: Option<u64>, telemetry: &Telemetry) 
 fn clusters(chain: &TcpChain) -> ClusterSpecifier {
     match &chain.clusters[..] {
         [(cluster, _)] => ClusterSpecifier::Cluster(cluster.to_string()),
-        // Envoy refuses weights of zero.
+        // Envoy rejects weights of zero.
         several => ClusterSpecifier::WeightedClusters(WeightedCluster {
             clusters: several
                 .iter()

@@ -24,7 +24,7 @@ fn node(id: &str, metadata: impl IntoIterator<Item = (&'static str, Value)>) -> 
 const SIDECAR: &str = "sidecar~10.0.0.1~web-1.shop~shop.svc.cluster.local";
 
 #[test]
-fn everything_that_is_read_is_read() {
+fn all_supported_fields_are_parsed() {
     let labels = Kind::StructValue(object([("app", text("web")), ("version", text("v1"))]));
     let annotations = Kind::StructValue(object([("resource.opentelemetry.io/service.name", text("the-web"))]));
     let node = Node {
@@ -137,7 +137,7 @@ fn everything_that_is_read_is_read() {
     assert_eq!(
         settings_of(r#"{"a": 1}"#).unwrap().as_deref(),
         Some("{}"),
-        "the rest shapes nothing"
+        "other settings are dropped"
     );
     let text = r#"{"gatewayTopology":{"numTrustedProxies":2},"proxyHeaders":{"requestId":{"disabled":true}}}"#;
     assert_eq!(settings_of(text).unwrap().as_deref(), Some(text));
@@ -156,13 +156,16 @@ fn everything_that_is_read_is_read() {
         ));
     }
     assert_eq!(expected.metadata.get("ISTIO_VERSION").map(|v| &**v), Some("1.28.0"));
-    assert!(!expected.metadata.contains_key("LABELS"), "what is no text is left out");
+    assert!(
+        !expected.metadata.contains_key("LABELS"),
+        "values other than texts are left out"
+    );
     assert_eq!(parse_node(&node), Ok(expected.clone()));
     assert_eq!(decode_node(protos::encode(&node)), Ok(expected));
 }
 
 #[test]
-fn what_is_left_out_has_a_default() {
+fn missing_fields_have_defaults() {
     let proxy = parse_node(&Node {
         id: SIDECAR.into(),
         ..Node::default()
@@ -188,7 +191,7 @@ fn what_is_left_out_has_a_default() {
 }
 
 #[test]
-fn what_cannot_be_served_is_refused_with_a_reason() {
+fn unsupported_nodes_are_rejected_with_a_reason() {
     let many = (0..=ADDRESSES)
         .map(|n| format!("10.0.{}.{}", n / 200, n % 200 + 2))
         .collect::<Vec<_>>()
@@ -249,7 +252,7 @@ fn texts(node: &Node) -> model::proxy::Metadata {
     texts.collect()
 }
 
-/// The settings of a node whose agent tells of these, in JSON.
+/// The settings of a node whose agent reports this JSON.
 fn settings_of(json: &str) -> Result<Option<Arc<str>>, NodeError> {
     let settings: serde_json::Value = serde_json::from_str(json).unwrap();
     let node = serde_json::json!({
@@ -260,7 +263,7 @@ fn settings_of(json: &str) -> Result<Option<Arc<str>>, NodeError> {
 }
 
 #[test]
-fn what_envoy_can_take_singly_is_known_by_its_version() {
+fn vhds_support_depends_on_the_envoy_version() {
     let taken = |name: &str, (major_number, minor_number): (u32, u32)| {
         let version = SemanticVersion {
             major_number,

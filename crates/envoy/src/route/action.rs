@@ -25,7 +25,7 @@ use crate::parts::{fraction, hundredths, millionths, regex};
 /// The response of a route without a valid destination.
 const NOWHERE: u32 = 503;
 
-/// Forwards requests to the rule's destinations. Changes of headers that a single destination asks for go to `out`.
+/// Forwards requests to the rule's destinations. Header operations of a single destination are added to `out`.
 pub(crate) fn forward(
     out: &mut Route,
     rule: &HttpRoute,
@@ -114,7 +114,7 @@ pub(crate) fn respond(response: &HttpDirectResponse) -> Action {
     Action::DirectResponse(direct_response(response.status, body))
 }
 
-/// A fixed response. A status that HTTP does not have becomes 500.
+/// A fixed response. An invalid HTTP status becomes 500.
 fn direct_response(status: u32, body: Option<DataSource>) -> DirectResponseAction {
     let status = if (200..600).contains(&status) { status } else { 500 };
     DirectResponseAction {
@@ -124,7 +124,7 @@ fn direct_response(status: u32, body: Option<DataSource>) -> DirectResponseActio
     }
 }
 
-/// The port to redirect to; 0 for the one that the scheme has anyway.
+/// The port to redirect to; 0 for the default port of the scheme.
 fn redirect_port(redirect: &HttpRedirect, listener: u16) -> u32 {
     let port = match redirect.port {
         Some(RedirectPort::Port(port)) => port,
@@ -143,7 +143,7 @@ fn redirect_port(redirect: &HttpRedirect, listener: u16) -> u32 {
     }
 }
 
-/// Forwards to one destination. Returns whether it chooses endpoints by a hash.
+/// Forwards to one destination. Returns whether it selects endpoints by a hash.
 fn forward_to_one(
     out: &mut Route,
     action: &mut RouteAction,
@@ -196,7 +196,6 @@ fn apply_rewrite(action: &mut RouteAction, rewrite: &HttpRewrite) {
     }
 }
 
-/// Where copies of requests go.
 fn mirrors(rule: &HttpRoute, destinations: &Destinations) -> Vec<RequestMirrorPolicy> {
     let old = rule.mirror.as_ref().map(|destination| {
         let share = match (&rule.mirror_percentage, rule.mirror_percent) {
@@ -216,7 +215,7 @@ fn mirrors(rule: &HttpRoute, destinations: &Destinations) -> Vec<RequestMirrorPo
         cluster: destinations.cluster(destination),
         runtime_fraction: Some(fraction(share)),
         trace_sampled: Some(false),
-        // Copies keep the name that the application knows itself by.
+        // Mirrored requests keep the host that the application expects.
         disable_shadow_host_suffix_append: true,
         ..Default::default()
     };

@@ -10,14 +10,14 @@ use protos::envoy::config::route::v3::{
 use super::{matching, retry};
 use crate::parts::{duration, seconds};
 
-/// The name of a route that says nothing about itself.
+/// The name of a route that has no name of its own.
 const DEFAULT_NAME: &str = "default";
-/// The name of all that leads requests to unknown hosts to where their names do.
+/// The name of the route and virtual host that forward requests for unknown hosts by DNS.
 const ANYWHERE: &str = "allow_any_dynamic_dns";
 /// The response to requests for unknown hosts.
 const BAD_GATEWAY: u32 = 502;
 
-/// The route of a service: everything to its cluster.
+/// The default route of a service, to its cluster.
 pub(crate) fn outbound(host: &str, port: u16, hash: Option<&HashPolicy>, mesh: &MeshConfig) -> Route {
     let mut action = to_cluster(format!("outbound|{port}||{host}"));
     action.retry_policy = retry::policy(mesh.default_http_retry_policy.as_ref(), false);
@@ -26,10 +26,10 @@ pub(crate) fn outbound(host: &str, port: u16, hash: Option<&HashPolicy>, mesh: &
     named(DEFAULT_NAME, &format!("{host}:{port}/*"), action)
 }
 
-/// The table of an inbound chain: everything to the application.
+/// The route table of an inbound chain, with one route to the application.
 ///
-/// A request that was reset before it reached the application is tried again, but not with gRPC, whose streams that does
-/// not suit.
+/// A request that was reset before it reached the application is retried. This does not suit gRPC streams, so `grpc`
+/// disables it.
 pub(crate) fn inbound_table(cluster: &str, port: u16, operation: &str, grpc: bool) -> RouteConfiguration {
     let mut action = to_cluster(cluster.to_owned());
     action.timeout = Some(seconds(0));
@@ -53,7 +53,7 @@ pub(crate) fn inbound_table(cluster: &str, port: u16, operation: &str, grpc: boo
     }
 }
 
-/// Requests to unknown hosts pass.
+/// Forwards requests for unknown hosts.
 pub(crate) fn allow_any(cluster: &str, mesh: &MeshConfig) -> Route {
     let mut action = to_cluster(cluster.to_owned());
     set_timeout(&mut action, None);
@@ -64,7 +64,7 @@ pub(crate) fn allow_any(cluster: &str, mesh: &MeshConfig) -> Route {
     }
 }
 
-/// Requests to unknown hosts go to where their names lead.
+/// Forwards requests for unknown hosts to the addresses of their names.
 pub(crate) fn dynamic_forward_proxy(mesh: &MeshConfig) -> Route {
     let mut action = to_cluster("AllowAnyDynamicDNSCluster".to_owned());
     set_timeout(&mut action, None);
@@ -75,7 +75,7 @@ pub(crate) fn dynamic_forward_proxy(mesh: &MeshConfig) -> Route {
     }
 }
 
-/// The table of a chain for requests to unknown hosts: everything to where its name leads.
+/// The route table of a chain that forwards all requests to the addresses of their hosts.
 pub(crate) fn dynamic_forward_proxy_table(mesh: &MeshConfig) -> RouteConfiguration {
     let host = VirtualHost {
         name: ANYWHERE.to_owned(),
@@ -94,7 +94,7 @@ pub(crate) fn dynamic_forward_proxy_table(mesh: &MeshConfig) -> RouteConfigurati
     }
 }
 
-/// Requests to unknown hosts are refused.
+/// Rejects requests for unknown hosts.
 pub(crate) fn block_all() -> Route {
     let response = DirectResponseAction {
         status: BAD_GATEWAY,
@@ -108,8 +108,8 @@ pub(crate) fn block_all() -> Route {
     }
 }
 
-/// Sets how long a response may take; absent means as long as it does. Deadlines of gRPC clients count, too.
-// The newer max_stream_duration cuts off streams that this lets live.
+/// Sets the timeout of a response; `None` means no timeout. Deadlines of gRPC clients apply too.
+// The replacement, max_stream_duration, would also end streams that this timeout does not.
 #[allow(deprecated)]
 pub(crate) fn set_timeout(action: &mut RouteAction, timeout: Option<std::time::Duration>) {
     let timeout = duration(timeout.unwrap_or_default());
@@ -117,7 +117,7 @@ pub(crate) fn set_timeout(action: &mut RouteAction, timeout: Option<std::time::D
     action.timeout = Some(timeout);
 }
 
-/// Whether requests tell in a header how often they were tried.
+/// Whether requests have a header with the number of attempts.
 pub(crate) fn counts_attempts(mesh: &MeshConfig) -> bool {
     let switch = mesh
         .default_config
@@ -127,7 +127,7 @@ pub(crate) fn counts_attempts(mesh: &MeshConfig) -> bool {
     !switch.and_then(|switch| switch.disabled).unwrap_or(false)
 }
 
-/// Whether the host that was rewritten is kept in `x-forwarded-host`.
+/// Whether the original host is kept in `x-forwarded-host` after a rewrite.
 pub(crate) fn appends_forwarded_host(mesh: &MeshConfig) -> bool {
     let switch = mesh
         .default_config

@@ -11,7 +11,7 @@ use protos::envoy::extensions::filters::http::fault::v3::{FaultAbort, HttpFault,
 use super::matching;
 use crate::parts::{any, duration, exact, fraction, hundredths, millionths};
 
-/// The names of gRPC's status codes, by number.
+/// The names of gRPC's status codes, by code.
 const GRPC_CODES: [&str; 17] = [
     "OK",
     "CANCELLED",
@@ -32,7 +32,6 @@ const GRPC_CODES: [&str; 17] = [
     "UNAUTHENTICATED",
 ];
 
-/// The options of a route, by filter.
 pub(crate) fn filter_options(route: &HttpRoute) -> BTreeMap<String, Any> {
     let mut options = BTreeMap::new();
     if let Some(fault) = &route.fault {
@@ -55,7 +54,7 @@ pub(crate) fn filter_options(route: &HttpRoute) -> BTreeMap<String, Any> {
     options
 }
 
-/// A delay of a share of requests. Exponential delays do not exist in Envoy.
+/// A delay for a percentage of requests. Envoy does not support exponential delays.
 fn delay(delay: &Delay) -> Option<FaultDelay> {
     let Some(DelayType::Fixed(time)) = &delay.kind else {
         return None;
@@ -73,7 +72,7 @@ fn delay(delay: &Delay) -> Option<FaultDelay> {
     })
 }
 
-/// An error for a share of requests; without a share for none of them, as in Istio.
+/// An error for a percentage of requests; none without a percentage, as in Istio.
 fn abort(abort: &Abort) -> Option<FaultAbort> {
     let error = match abort.kind.as_ref()? {
         AbortType::HttpStatus(status) => ErrorType::HttpStatus(
@@ -92,7 +91,7 @@ fn abort(abort: &Abort) -> Option<FaultAbort> {
     })
 }
 
-/// The number of a gRPC status, from its name or number.
+/// The code of a gRPC status, from its name or number.
 fn grpc_code(text: &str) -> Option<u32> {
     let number = text
         .parse()

@@ -8,7 +8,7 @@ use protos::envoy::config::route::v3::route_action::hash_policy::{
 
 use crate::parts::duration;
 
-/// The hash policy that goes with a load balancer, if it needs one.
+/// The hash policy of a load balancer, if it needs one.
 pub(crate) fn policy(settings: Option<&LoadBalancerSettings>) -> Option<HashPolicy> {
     let Some(LbPolicy::ConsistentHash(hash)) = settings?.policy.as_ref() else {
         return None;
@@ -30,7 +30,7 @@ pub(crate) fn policy(settings: Option<&LoadBalancerSettings>) -> Option<HashPoli
         HashKey::HttpQueryParameterName(name) if !name.is_empty() => {
             PolicySpecifier::QueryParameter(QueryParameter { name: name.to_string() })
         }
-        // Envoy refuses empty names.
+        // Envoy rejects empty names.
         HashKey::HttpHeaderName(_) | HashKey::HttpCookie(_) | HashKey::HttpQueryParameterName(_) => return None,
     };
     Some(HashPolicy {

@@ -7,19 +7,19 @@ use config::istio::{HeaderOperations, Headers};
 use protos::envoy::config::core::v3::header_value_option::HeaderAppendAction;
 use protos::envoy::config::core::v3::{HeaderValue, HeaderValueOption};
 
-/// Changes of headers in Envoy's terms.
+/// Header operations in Envoy's terms.
 #[derive(Default)]
 pub(crate) struct Operations {
     pub(crate) request_add: Vec<HeaderValueOption>,
     pub(crate) request_remove: Vec<String>,
     pub(crate) response_add: Vec<HeaderValueOption>,
     pub(crate) response_remove: Vec<String>,
-    /// The new authority: Envoy has a field of its own for it.
+    /// The new authority, for which Envoy has a separate field.
     pub(crate) authority: Option<String>,
 }
 
 impl Operations {
-    /// The changes that these are, or none.
+    /// Converts header operations, if there are any.
     pub(crate) fn of(headers: Option<&Headers>) -> Operations {
         let none = HeaderOperations::default();
         let direction = |part: fn(&Headers) -> Option<&HeaderOperations>| headers.and_then(part).unwrap_or(&none);
@@ -63,7 +63,7 @@ fn removals(operations: &HeaderOperations) -> Vec<String> {
         .collect()
 }
 
-/// Envoy cannot change these as headers.
+/// Whether Envoy does not allow changes of this header.
 fn is_internal(key: &str) -> bool {
     key.starts_with(':') || key.eq_ignore_ascii_case("host")
 }

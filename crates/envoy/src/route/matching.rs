@@ -15,13 +15,13 @@ use protos::envoy::r#type::matcher::v3::{
 
 use crate::parts::regex;
 
-/// The prefix of header names that stand for JWT claims.
+/// The prefix of header names that represent JWT claims.
 const CLAIM_PREFIX: &str = "@request.auth.claims";
-/// The filter that puts claims into metadata, and where.
+/// The filter that writes claims into metadata, and the metadata key.
 const CLAIM_FILTER: &str = "envoy.filters.http.jwt_authn";
 const CLAIM_ROOT: &str = "payload";
 
-/// The condition that every request fulfils.
+/// The condition that every request matches.
 pub(crate) fn everything() -> RouteMatch {
     RouteMatch {
         path_specifier: Some(PathSpecifier::Prefix("/".to_owned())),
@@ -29,7 +29,7 @@ pub(crate) fn everything() -> RouteMatch {
     }
 }
 
-/// Whether every request fulfils the condition of a route.
+/// Whether every request matches the condition of a route.
 pub(crate) fn is_catch_all(route: &Route) -> bool {
     let Some(condition) = &route.r#match else { return false };
     let any_path = match &condition.path_specifier {
@@ -43,8 +43,8 @@ pub(crate) fn is_catch_all(route: &Route) -> bool {
         && condition.dynamic_metadata.is_empty()
 }
 
-/// A VirtualService's condition in Envoy's terms. What does not depend on the request (port, gateways, the client's
-/// labels and namespace) was decided before.
+/// Converts a VirtualService's condition. Parts that do not depend on the request (port, gateways, the client's labels
+/// and namespace) were evaluated before.
 pub(crate) fn translate(condition: &HttpMatchRequest) -> RouteMatch {
     let mut out = RouteMatch {
         path_specifier: Some(path(condition.uri.as_ref())),
@@ -82,12 +82,12 @@ pub(crate) fn translate(condition: &HttpMatchRequest) -> RouteMatch {
     out
 }
 
-/// A condition on a text; none where any text will do.
+/// A text condition; `None` if every text matches.
 pub(crate) fn string_matcher(text: &StringMatch) -> Option<StringMatcher> {
     let pattern = match text {
         StringMatch::Present => return None,
         StringMatch::Exact(text) => MatchPattern::Exact(text.to_string()),
-        // Envoy refuses empty prefixes and expressions. `*` is no expression, but it is used as one.
+        // Envoy rejects empty prefixes and expressions. `*` is not a valid expression, but users write it.
         StringMatch::Prefix(prefix) if prefix.is_empty() => return None,
         StringMatch::Regex(regex) if &**regex == "*" => return None,
         StringMatch::Regex(regex) if regex.is_empty() => MatchPattern::Exact(String::new()),
@@ -122,7 +122,7 @@ fn header(name: &str, text: &StringMatch) -> HeaderMatcher {
     }
 }
 
-/// A header that must not be so. A header that is missing counts as empty, so that the condition holds without it.
+/// A header that must not match. A missing header counts as empty, so that the condition holds without it.
 fn without(name: &str, text: &StringMatch) -> HeaderMatcher {
     let matcher = header(name, text);
     let present = matches!(
@@ -147,7 +147,7 @@ fn query(name: &str, text: &StringMatch) -> QueryParameterMatcher {
     }
 }
 
-/// The path of the claim that a header stands for: `@request.auth.claims.a.b` or `@request.auth.claims[a][b]`.
+/// The path of the claim that a header represents: `@request.auth.claims.a.b` or `@request.auth.claims[a][b]`.
 fn claims(header: &str) -> Option<Vec<&str>> {
     let head = header
         .get(..CLAIM_PREFIX.len())
@@ -163,7 +163,7 @@ fn claims(header: &str) -> Option<Vec<&str>> {
     Some(path.split("][").collect())
 }
 
-/// A condition on a claim, which may be a text or a list of texts.
+/// A condition on a claim, which may be a string or a list of strings.
 fn claim(path: &[&str], text: &StringMatch, invert: bool) -> MetadataMatcher {
     let is = |pattern| ValueMatcher {
         match_pattern: Some(pattern),
@@ -193,7 +193,7 @@ fn claim(path: &[&str], text: &StringMatch, invert: bool) -> MetadataMatcher {
     }
 }
 
-/// The path of a condition as it is shown in traces.
+/// The path of a condition, as shown in traces.
 pub(crate) fn shown_path(condition: &RouteMatch) -> Arc<str> {
     match &condition.path_specifier {
         Some(PathSpecifier::Prefix(prefix)) => format!("{prefix}*").into(),
@@ -208,7 +208,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn headers_that_stand_for_claims() {
+    fn claim_headers_are_parsed() {
         let cases: [(&str, Option<&[&str]>); 9] = [
             ("@request.auth.claims.a", Some(&["a"])),
             ("@Request.Auth.Claims.a.b", Some(&["a", "b"])),
@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn texts_that_envoy_would_refuse() {
+    fn text_conditions_that_envoy_would_reject() {
         assert_eq!(string_matcher(&StringMatch::Prefix("".into())), None);
         assert_eq!(string_matcher(&StringMatch::Regex("*".into())), None);
         let empty = string_matcher(&StringMatch::Regex("".into())).unwrap();

@@ -1,7 +1,7 @@
 //! Route tables (RDS): routes, virtual hosts and tables, each encoded once and concatenated.
 //!
-//! A table of a thousand virtual hosts is not encoded again when one of them changes: repeated fields of a message can be
-//! concatenated, so that each virtual host is kept as an encoded field of the table.
+//! Repeated fields of a message can be concatenated. Each virtual host is therefore kept as an encoded field of its
+//! table, and a change of one does not re-encode a table with a thousand others.
 
 mod action;
 pub(crate) mod defaults;
@@ -36,23 +36,23 @@ use crate::wire::{Writer, enter_field, skip_field};
 
 /// The largest body of a fixed response, in bytes.
 const MAX_DIRECT_RESPONSE: u64 = 1024 * 1024;
-/// How long a client may remember that HTTP/3 is spoken, in seconds.
+/// The lifetime of the HTTP/3 advertisement (`alt-svc`), in seconds.
 const ADVERTISED_FOR: u32 = 86_400;
 /// `VirtualHost.TlsRequirementType.ALL`.
 const REQUIRE_TLS: u64 = 2;
 
-/// The encoded routes that one key stands for, as `routes` fields of a virtual host.
+/// The encoded routes of one key, as `routes` fields of a virtual host.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct EncodedRoutes {
     /// Routes with a condition, in order.
     pub specific: Bytes,
-    /// The route for everything, if there is one. Where several VirtualServices share a virtual host it goes behind the
-    /// conditions of all of them.
+    /// The route without a condition, if any. If several VirtualServices share a virtual host, it follows the
+    /// conditional routes of all of them.
     pub catch_all: Bytes,
 }
 
 impl EncodedRoutes {
-    /// Encodes routes. One for everything ends the list: what follows it is never reached.
+    /// Encodes routes. Routes after the first one without a condition are unreachable and left out.
     pub(crate) fn of(routes: impl IntoIterator<Item = Route>) -> EncodedRoutes {
         let (mut specific, mut catch_all) = (Writer::default(), Writer::default());
         for route in routes {
@@ -79,7 +79,7 @@ fn derive_http_routes(cx: &Reads<'_>, key: &Arc<RoutesKey>) -> Option<EncodedRou
     encoded(cx, key, Some)
 }
 
-/// The routes that a key stands for, as far as `keep` keeps them.
+/// The routes of a key, filtered by `keep`.
 pub(crate) fn encoded(cx: &Reads<'_>, key: &RoutesKey, keep: impl Fn(Route) -> Option<Route>) -> Option<EncodedRoutes> {
     let mesh = mesh_of(cx, key.overrides.as_ref())?;
     let Some(id) = &key.virtual_service else {
@@ -126,8 +126,7 @@ fn derive_virtual_hosts(cx: &Reads<'_>, key: &Arc<VirtualHostSpec>) -> Option<By
 }
 
 flow::rule! {
-    /// Encoded route tables. A name that nothing is known of is answered with an empty table to sidecars, so that Envoy does
-    /// not wait for it.
+    /// Encoded route tables. For sidecars, an unknown name has an empty table, so that Envoy does not wait for it.
     pub RouteConfigs: (Arc<RouteAudience>, Arc<str>) => Resource = "route configurations", derive_route_configs;
 }
 
@@ -147,14 +146,14 @@ fn derive_route_configs(cx: &Reads<'_>, key: &(Arc<RouteAudience>, Arc<str>)) ->
 }
 
 flow::rule! {
-    /// Encoded route tables that leave their virtual hosts to be discovered singly. One without any says so itself: there is
-    /// nothing that Envoy would have to wait for.
+    /// Encoded route tables whose virtual hosts are sent over VHDS. A table without virtual hosts has no VHDS source, so
+    /// that Envoy waits for nothing.
     pub RouteShells: (Arc<RouteAudience>, Arc<str>) => Resource = "route configurations without virtual hosts", derive_route_shells;
 }
 
 fn derive_route_shells(cx: &Reads<'_>, key: &(Arc<RouteAudience>, Arc<str>)) -> Option<Resource> {
     let table = cx.get::<RouteTables>(key)?;
-    let discovery = (!table.virtual_hosts.is_empty()).then(discovered_singly);
+    let discovery = (!table.virtual_hosts.is_empty()).then(vhds_source);
     let body = route_configuration(&key.1, [].into_iter(), discovery.as_deref(), Options::of(&table));
     Some(Resource::new(key.1.clone(), body))
 }
@@ -168,14 +167,14 @@ fn derive_virtual_host_resources(cx: &Reads<'_>, (table, host): &(Arc<str>, Arc<
     let field = cx.get::<VirtualHosts>(host)?;
     let name = virtual_host_name(table, &host.name);
     let mut body = Writer::with_capacity(field.len() + name.len() + 8);
-    // Envoy finds a virtual host that goes by the name of the resource: it has to have this one.
+    // Envoy finds an on-demand virtual host by the name of the resource, so its own name must be equal.
     body.text(1, &name);
     body.raw(skip_field(enter_field(&field)?)?);
     Some(Resource::new(name, body.finish()))
 }
 
-/// The `Vhds` message: from the same stream.
-fn discovered_singly() -> Vec<u8> {
+/// The `Vhds` message: discovery over the same stream.
+fn vhds_source() -> Vec<u8> {
     let source = ConfigSource {
         config_source_specifier: Some(ConfigSourceSpecifier::Ads(AggregatedConfigSource {})),
         initial_fetch_timeout: Some(protos::Duration::default()),
@@ -229,8 +228,8 @@ impl Options {
     }
 }
 
-/// A `RouteConfiguration` of encoded virtual hosts, and of how others are discovered (`Vhds`). Clusters that do not exist are no reason to refuse it: they answer
-/// with 503 until they come.
+/// Encodes a `RouteConfiguration` from encoded virtual hosts and the source of further ones (`Vhds`). Unknown clusters
+/// are accepted: requests get 503 until they exist.
 pub fn route_configuration<'a>(
     name: &str,
     virtual_hosts: impl Iterator<Item = &'a [u8]> + Clone,

@@ -15,15 +15,15 @@ const DEFAULT_RETRY_ON: &str = "connect-failure,refused-stream,unavailable,cance
 /// The retry conditions of inbound routes.
 const INBOUND_RETRY_ON: &str = "reset-before-request";
 const DEFAULT_RETRIES: u32 = 2;
-/// How often another host is looked for, if the one found was tried already.
+/// The number of attempts to find a host that was not tried yet.
 const HOST_SELECTION_ATTEMPTS: i64 = 5;
-/// After how many tries other priorities count.
+/// The number of attempts after which other priorities are considered.
 const PRIORITY_UPDATE_FREQUENCY: i32 = 2;
-/// Says that `retriable_status_codes` count.
+/// The retry condition that enables `retriable_status_codes`.
 const STATUS_CODES: &str = "retriable-status-codes";
 
-/// The retries of a route: those that it asks for, or the default. `hashed` says that endpoints are chosen by a hash:
-/// then a retry goes to the same one.
+/// The retry policy of a route: the configured one, or the default. If endpoints are selected by a hash (`hashed`),
+/// retries go to the same one.
 pub(crate) fn policy(asked: Option<&HttpRetry>, hashed: bool) -> Option<RetryPolicy> {
     let mut policy = RetryPolicy {
         num_retries: Some(DEFAULT_RETRIES),
@@ -49,7 +49,7 @@ pub(crate) fn policy(asked: Option<&HttpRetry>, hashed: bool) -> Option<RetryPol
     Some(policy)
 }
 
-/// The retries of a sidecar with its own application.
+/// The retry policy of a sidecar for its own application.
 pub(crate) fn inbound() -> RetryPolicy {
     RetryPolicy {
         num_retries: Some(DEFAULT_RETRIES),
@@ -58,7 +58,7 @@ pub(crate) fn inbound() -> RetryPolicy {
     }
 }
 
-/// Takes `retryOn` apart: Envoy's conditions, and status codes among them.
+/// Splits `retryOn` into Envoy's conditions and status codes.
 fn conditions(text: &str) -> (String, Vec<u32>) {
     let parts = text.split(',').map(str::trim).filter(|part| !part.is_empty());
     let (mut names, mut codes) = (Vec::new(), Vec::new());
@@ -74,7 +74,7 @@ fn conditions(text: &str) -> (String, Vec<u32>) {
     (names.join(","), codes)
 }
 
-/// A retry goes to a host that was not tried yet.
+/// Retries on a host that was not tried yet.
 fn previous_hosts() -> RetryHostPredicate {
     let config = any(&PreviousHostsPredicate {});
     RetryHostPredicate {
@@ -83,7 +83,7 @@ fn previous_hosts() -> RetryHostPredicate {
     }
 }
 
-/// A retry may go to other priorities (localities).
+/// Allows retries in other priorities (localities).
 fn previous_priorities() -> RetryPriority {
     let config = any(&PreviousPrioritiesConfig {
         update_frequency: PRIORITY_UPDATE_FREQUENCY,
@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_asked_for() {
+    fn default_retries() {
         let default = policy(None, false).unwrap();
         assert_eq!((default.num_retries, &*default.retry_on), (Some(2), DEFAULT_RETRY_ON));
         assert_eq!(
@@ -121,13 +121,13 @@ mod tests {
     }
 
     #[test]
-    fn zero_attempts_are_none() {
+    fn zero_attempts_disable_retries() {
         assert_eq!(policy(Some(&asked(0, "5xx")), false), None);
         assert_eq!(policy(Some(&asked(-1, "5xx")), false), None);
     }
 
     #[test]
-    fn codes_are_told_from_conditions() {
+    fn status_codes_are_separated_from_conditions() {
         let of = |text: &str| {
             let policy = policy(Some(&asked(3, text)), false).unwrap();
             (policy.retry_on, policy.retriable_status_codes)

@@ -10,21 +10,21 @@ use protos::envoy::r#type::http::v3::Cookie;
 
 use crate::parts::{any, extension};
 
-/// The filter that keeps sessions.
+/// The session affinity filter.
 pub(crate) const FILTER: &str = "envoy.filters.http.stateful_session";
 
-/// The options of the filter for a route or a virtual host.
+/// The filter's options for a route or a virtual host.
 pub(crate) fn options(session: &Session) -> Any {
     any(&StatefulSessionPerRoute {
         r#override: Some(Override::StatefulSession(filter(session))),
     })
 }
 
-/// The filter's own configuration. An endpoint that is gone is replaced by another: a session is a wish.
+/// The filter's own configuration. It is not strict: a missing endpoint is replaced by another.
 pub(crate) fn filter(session: &Session) -> StatefulSession {
     let state = match session {
         Session::Cookie { name, path } => {
-            // Without a life time it lives as long as the client's session.
+            // Without a TTL it is a session cookie.
             let cookie = Cookie {
                 name: name.to_string(),
                 path: path.to_string(),

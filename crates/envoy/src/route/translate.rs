@@ -1,4 +1,4 @@
-//! HTTP rules of a VirtualService as routes.
+//! Translates the HTTP rules of a VirtualService to routes.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -21,14 +21,14 @@ use super::headers::Operations;
 use super::{action, faults, hash, matching, sessions};
 use crate::parts::{istio_metadata, origin};
 
-/// Istio's name for the cluster of a destination without a host.
+/// Istio's cluster name for a destination without a host.
 const UNKNOWN_SERVICE: &str = "UnknownService";
 
 /// The context of translation.
 pub(crate) struct Context<'a> {
     /// The VirtualService.
     pub(crate) id: &'a ObjectId,
-    /// For whom the routes are.
+    /// The clients of the routes.
     pub(crate) key: &'a RoutesKey,
     /// The mesh's defaults.
     pub(crate) config: &'a MeshConfig,
@@ -47,16 +47,16 @@ pub(crate) struct Destinations {
 /// The facts of a host.
 #[derive(Default)]
 struct Known {
-    /// The hostname of the service that it means, which is another one for an alias.
+    /// The hostname of the destination's service, which differs for an alias.
     hostname: Option<Arc<str>>,
-    /// Its port, if it has one only.
+    /// The port of the service, if it has only one.
     only_port: Option<u16>,
     policy: Option<Arc<DestinationPolicy>>,
     /// Session affinity settings, if the service uses them.
     session: Option<Session>,
 }
 
-/// The routes of a VirtualService, in order; conditions that cannot hold for this client are left out.
+/// The routes of a VirtualService, in order. Conditions that cannot hold for this client are left out.
 pub(crate) fn routes<'a>(spec: &'a VirtualService, context: &'a Context<'_>) -> impl Iterator<Item = Route> + 'a {
     spec.http
         .iter()
@@ -64,7 +64,7 @@ pub(crate) fn routes<'a>(spec: &'a VirtualService, context: &'a Context<'_>) -> 
 }
 
 impl Destinations {
-    /// Reads what the rules of a VirtualService, or the default route where there is none, need to know.
+    /// Reads the facts that the rules of a VirtualService, or the default route, depend on.
     pub(crate) fn read(cx: &Reads<'_>, key: &RoutesKey, spec: Option<&VirtualService>) -> Destinations {
         let mut known: BTreeMap<Arc<str>, Known> = BTreeMap::new();
         let rules = spec.map(|spec| &spec.http[..]).unwrap_or_default();
@@ -81,7 +81,7 @@ impl Destinations {
                     .and_then(|key| traffic::sessions::of(cx, key)),
                 policy: merged(cx, reference.policy.as_ref()),
             });
-            // Only then does it matter what ports the service has.
+            // The ports of the service matter only in this case.
             if destination.port.is_none() && entry.only_port.is_none() {
                 let service = reference
                     .service
@@ -104,7 +104,7 @@ impl Destinations {
                     hostname: None,
                     only_port: None,
                     policy: merged(cx, policy),
-                    // The virtual host says it.
+                    // The virtual host has these settings.
                     session: None,
                 },
             );
@@ -112,8 +112,8 @@ impl Destinations {
         Destinations { port: key.port, known }
     }
 
-    /// The cluster of a destination: `outbound|PORT|SUBSET|HOST`. Where the destination names no port it is the
-    /// service's only one, else the listener's.
+    /// The cluster of a destination: `outbound|PORT|SUBSET|HOST`. The default port is the service's only one, or else
+    /// the listener's.
     pub(crate) fn cluster(&self, destination: &Destination) -> String {
         if destination.host.is_empty() {
             return UNKNOWN_SERVICE.to_owned();
@@ -128,13 +128,12 @@ impl Destinations {
         )
     }
 
-    /// The hash policies of a destination.
     pub(crate) fn hash(&self, destination: &Destination) -> Option<HashPolicy> {
         let port = u16::try_from(self.port_of(destination)).ok()?;
         self.hash_of(&destination.host, &destination.subset, port)
     }
 
-    /// The same for all endpoints of a service at the listener's port.
+    /// The hash policies of a service's endpoints at the listener's port.
     pub(crate) fn hash_of_default(&self, host: &Hostname) -> Option<HashPolicy> {
         self.hash_of(host.as_str(), "", self.port)
     }
@@ -159,7 +158,7 @@ impl Destinations {
 
 #[cfg(test)]
 impl Destinations {
-    /// Nothing is known of any host.
+    /// Creates destinations without any known host.
     pub(crate) fn at(port: u16) -> Destinations {
         Destinations {
             port,
@@ -167,7 +166,7 @@ impl Destinations {
         }
     }
 
-    /// This is known of a host.
+    /// Adds the facts of a host.
     pub(crate) fn know(&mut self, host: &str, only_port: Option<u16>, policy: Option<DestinationPolicy>) {
         self.known.insert(
             host.into(),
@@ -185,7 +184,7 @@ fn lookup<'k>(key: &'k RoutesKey, host: &str) -> Option<&'k model::audience::Des
     key.destinations.get(&Hostname::parse(host).ok()?)
 }
 
-/// The destinations that a rule names, those of copies included.
+/// The destinations that a rule names, including mirrors.
 fn all_destinations(rule: &HttpRoute) -> impl Iterator<Item = &Destination> {
     let mirrors = rule.mirrors.iter().map(|mirror| &mirror.destination);
     rule.route

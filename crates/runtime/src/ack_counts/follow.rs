@@ -1,6 +1,7 @@
-//! Reads the counts of other replicas, and detects replicas that are gone.
+//! Reads the counts of other replicas, and evicts replicas without a heartbeat.
 //!
-//! The clocks of replicas need not agree: a replica whose objects have not changed for a while, by the leader's clock, is gone.
+//! The clocks of replicas need not agree: a replica is evicted when its objects have not changed for [`GONE`], by the
+//! leader's clock.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

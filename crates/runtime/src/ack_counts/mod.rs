@@ -23,12 +23,12 @@ use publish::Publisher;
 
 /// The heartbeat interval of a replica.
 const BEAT: Duration = Duration::from_millis(7_500);
-/// A replica without a heartbeat for this time, by the leader's clock, is gone.
+/// A replica without a heartbeat for this time, by the leader's clock, is evicted.
 const GONE: Duration = Duration::from_secs(30);
 /// The name of the heartbeat object.
 const ALIVE: &str = "alive";
 
-/// The exchange of one replica.
+/// The exchange of counts, as run by one replica.
 pub(super) struct AckCounts {
     pub(super) store: Arc<dyn Store>,
     /// The identity of this replica, unique across restarts.
@@ -83,24 +83,24 @@ enum ReplicaUpdate {
 
 /// The source and receiver of counts.
 trait Counter: Send + Sync {
-    /// The changes since the last call, or everything if `anew` is set. `None` if the world thread ended.
-    fn shares(&self, anew: bool) -> impl Future<Output = Option<Shares>> + Send;
+    /// The changes since the last call, or everything if `all` is set. `None` if the world thread ended.
+    fn shares(&self, all: bool) -> impl Future<Output = Option<Shares>> + Send;
 
     /// Applies an update. Returns false if the world thread ended.
-    fn apply(&self, said: ReplicaUpdate) -> impl Future<Output = bool> + Send;
+    fn apply(&self, update: ReplicaUpdate) -> impl Future<Output = bool> + Send;
 }
 
 impl Counter for WorldHandle {
-    async fn shares(&self, anew: bool) -> Option<Shares> {
-        WorldHandle::shares(self, anew).await.ok()
+    async fn shares(&self, all: bool) -> Option<Shares> {
+        WorldHandle::shares(self, all).await.ok()
     }
 
-    async fn apply(&self, said: ReplicaUpdate) -> bool {
-        let heard = match said {
+    async fn apply(&self, update: ReplicaUpdate) -> bool {
+        let applied = match update {
             ReplicaUpdate::Reported { replica, shares } => self.replica_reported(replica, shares).await,
             ReplicaUpdate::Removed(replica) => self.replica_removed(replica).await,
         };
-        heard.is_ok()
+        applied.is_ok()
     }
 }
 

@@ -40,25 +40,25 @@ impl Publisher {
     }
 
     /// Writes changed counts, at most once per `least`, and heartbeats. Ends with the world thread.
-    pub(super) async fn run(&mut self, least: Duration, news: &Notify, counter: &impl Counter) {
+    pub(super) async fn run(&mut self, least: Duration, changed: &Notify, counter: &impl Counter) {
         let mut beat = interval(BEAT);
         beat.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let (mut anew, mut failed) = (true, false);
+        let (mut all, mut failed) = (true, false);
         let mut next = Instant::now() + least;
         loop {
             let due = async {
                 sleep_until(next).await;
-                if !anew && !failed {
-                    news.notified().await;
+                if !all && !failed {
+                    changed.notified().await;
                 }
             };
             let done = tokio::select! {
                 biased;
-                _ = beat.tick() => self.beat().await.map(|known| anew |= !known),
+                _ = beat.tick() => self.beat().await.map(|known| all |= !known),
                 () = due => {
-                    let Some(changes) = counter.shares(anew).await else { return };
-                    let written = self.write(changes, anew).await;
-                    anew &= written.is_err();
+                    let Some(changes) = counter.shares(all).await else { return };
+                    let written = self.write(changes, all).await;
+                    all &= written.is_err();
                     failed = written.is_err();
                     next = Instant::now() + least.max(if failed { BEAT / 5 } else { Duration::ZERO });
                     written

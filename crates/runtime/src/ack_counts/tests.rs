@@ -1,4 +1,4 @@
-//! Replicas over one store, with a clock that the tests move.
+//! Replicas over one store, with a paused clock that the tests advance.
 
 use std::sync::Mutex;
 
@@ -13,38 +13,38 @@ use tokio::time::{Instant, timeout};
 use super::*;
 
 const INTERVAL: Duration = Duration::from_secs(1);
-/// Longer than anything should take.
+/// A timeout for operations that must complete.
 const LONG: Duration = Duration::from_secs(600);
 
-/// A counter that counts what the test says, and passes on what it hears.
+/// A counter with counts set by the test. It forwards the updates that it receives.
 struct Fake {
-    news: Arc<Notify>,
-    /// What changed and was not asked for yet; and all of it.
+    changed: Arc<Notify>,
+    /// The changes since the last call, and all counts.
     counted: Mutex<(Shares, Shares)>,
-    heard: mpsc::UnboundedSender<ReplicaUpdate>,
+    updates: mpsc::UnboundedSender<ReplicaUpdate>,
 }
 
 impl Counter for Fake {
-    async fn shares(&self, anew: bool) -> Option<Shares> {
+    async fn shares(&self, all: bool) -> Option<Shares> {
         let mut counted = self.counted.lock().unwrap_or_else(|error| panic!("{error}"));
-        let news = counted.0.drain(..).collect();
-        Some(if anew { counted.1.clone() } else { news })
+        let changes = counted.0.drain(..).collect();
+        Some(if all { counted.1.clone() } else { changes })
     }
 
-    async fn apply(&self, said: ReplicaUpdate) -> bool {
-        self.heard.send(said).is_ok()
+    async fn apply(&self, update: ReplicaUpdate) -> bool {
+        self.updates.send(update).is_ok()
     }
 }
 
 impl Fake {
     fn new() -> (Arc<Fake>, mpsc::UnboundedReceiver<ReplicaUpdate>) {
-        let (heard, hears) = mpsc::unbounded_channel();
+        let (updates, received) = mpsc::unbounded_channel();
         let fake = Fake {
-            news: Arc::default(),
+            changed: Arc::default(),
             counted: Mutex::default(),
-            heard,
+            updates,
         };
-        (Arc::new(fake), hears)
+        (Arc::new(fake), received)
     }
 
     fn count(&self, name: &str, running: usize) {
@@ -53,7 +53,7 @@ impl Fake {
         counted.0.push(change.clone());
         counted.1.retain(|(key, _)| *key != change.0);
         counted.1.push(change);
-        self.news.notify_one();
+        self.changed.notify_one();
     }
 }
 
@@ -80,7 +80,7 @@ fn memory() -> Arc<dyn Store> {
 
 fn publishing(store: &Arc<dyn Store>, name: &str, fake: &Arc<Fake>) -> JoinHandle<()> {
     let (store, name, fake) = (Arc::clone(store), Arc::from(name), Arc::clone(fake));
-    tokio::spawn(async move { Publisher::new(store, name).run(INTERVAL, &fake.news, &*fake).await })
+    tokio::spawn(async move { Publisher::new(store, name).run(INTERVAL, &fake.changed, &*fake).await })
 }
 
 fn leading(store: &Arc<dyn Store>, name: &str, fake: &Arc<Fake>) -> JoinHandle<()> {
@@ -88,11 +88,11 @@ fn leading(store: &Arc<dyn Store>, name: &str, fake: &Arc<Fake>) -> JoinHandle<(
     tokio::spawn(async move { follow::run(&store, &name, &*fake).await })
 }
 
-/// The next thing that is heard and not empty; as `PEER: NAME=RUNNING …` or `-PEER`.
-async fn next(hears: &mut mpsc::UnboundedReceiver<ReplicaUpdate>) -> String {
+/// The next update that is not empty, as `REPLICA: NAME=RUNNING …` or `-REPLICA`.
+async fn next(received: &mut mpsc::UnboundedReceiver<ReplicaUpdate>) -> String {
     loop {
-        let said = timeout(LONG, hears.recv()).await;
-        match said.unwrap_or_else(|error| panic!("{error}")) {
+        let update = timeout(LONG, received.recv()).await;
+        match update.unwrap_or_else(|error| panic!("{error}")) {
             Some(ReplicaUpdate::Reported { replica, shares }) if shares.iter().any(|(_, share)| share.is_some()) => {
                 let one = |(key, share): &(ObjectKey, Option<ReplicaCounts>)| {
                     let running = share.as_ref().map_or(0, |share| share.counts.running);
@@ -102,17 +102,17 @@ async fn next(hears: &mut mpsc::UnboundedReceiver<ReplicaUpdate>) -> String {
             }
             Some(ReplicaUpdate::Reported { .. }) => {}
             Some(ReplicaUpdate::Removed(replica)) => return format!("-{replica}"),
-            None => panic!("nobody speaks any more"),
+            None => panic!("the follower has ended"),
         }
     }
 }
 
-/// Waits until this is said, among other things.
-async fn until(hears: &mut mpsc::UnboundedReceiver<ReplicaUpdate>, wanted: &str) {
-    while !next(hears).await.contains(wanted) {}
+/// Waits for an update that contains this text.
+async fn until(received: &mut mpsc::UnboundedReceiver<ReplicaUpdate>, wanted: &str) {
+    while !next(received).await.contains(wanted) {}
 }
 
-/// Lets time pass, in which everybody does what is due.
+/// Advances the clock and runs the tasks that are due.
 async fn pass(time: Duration) {
     let _ = timeout(time, std::future::pending::<()>()).await;
 }
@@ -122,27 +122,27 @@ async fn revision(store: &Arc<dyn Store>) -> Revision {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_leader_hears_what_others_count_and_that_they_went() {
+async fn the_leader_receives_the_counts_of_replicas_and_evicts_crashed_ones() {
     let store = memory();
-    let ((leader, mut hears), (replica, _nobody)) = (Fake::new(), Fake::new());
+    let ((leader, mut received), (replica, _unused)) = (Fake::new(), Fake::new());
     replica.count("a", 1);
     let publisher = publishing(&store, "replica", &replica);
     let follower = leading(&store, "leader", &leader);
-    until(&mut hears, " a=1").await;
+    until(&mut received, " a=1").await;
     replica.count("a", 2);
-    until(&mut hears, " a=2").await;
+    until(&mut received, " a=2").await;
 
-    // It lives for as long as it says so, and says so without news.
+    // Heartbeats without changes keep the replica.
     for _ in 0..20 {
         pass(BEAT).await;
     }
     replica.count("a", 3);
-    until(&mut hears, " a=3").await;
+    until(&mut received, " a=3").await;
 
-    // It crashes: nothing more is heard, and in the end nothing is left of it.
+    // After a crash the replica is evicted and its objects are removed.
     publisher.abort();
     let crashed = Instant::now();
-    until(&mut hears, "-replica").await;
+    until(&mut received, "-replica").await;
     let took = crashed.elapsed();
     assert!(took > GONE - BEAT && took <= GONE, "{took:?}");
     let left = of_replica(&*store, &"replica".into()).await;
@@ -151,47 +151,47 @@ async fn the_leader_hears_what_others_count_and_that_they_went() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_stops_in_order_is_gone_at_once_and_a_new_leader_hears_all_there_is() {
+async fn a_graceful_stop_removes_the_replica_at_once_and_a_new_leader_reads_all_counts() {
     let store = memory();
-    let ((leader, mut hears), (replica, _nobody)) = (Fake::new(), Fake::new());
+    let ((leader, mut received), (replica, _unused)) = (Fake::new(), Fake::new());
     for name in ["a", "b", "c"] {
         replica.count(name, 1);
     }
     let publisher = publishing(&store, "replica", &replica);
     let first = leading(&store, "leader", &leader);
-    until(&mut hears, " c=1").await;
+    until(&mut received, " c=1").await;
     first.abort();
-    let (second, mut hears) = Fake::new();
+    let (second, mut received) = Fake::new();
     let follower = leading(&store, "another", &second);
-    until(&mut hears, " a=1").await;
+    until(&mut received, " a=1").await;
     publisher.abort();
     let _ = publisher.await;
     let begun = Instant::now();
     assert_eq!(remove(&*store, &"replica".into()).await, Ok(()));
-    until(&mut hears, "-replica").await;
+    until(&mut received, "-replica").await;
     assert!(begun.elapsed() < INTERVAL);
     follower.abort();
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_replica_that_was_given_up_too_early_says_everything_again() {
+async fn a_replica_that_was_evicted_too_early_publishes_all_its_counts() {
     let store = memory();
-    let ((leader, mut hears), (replica, _nobody)) = (Fake::new(), Fake::new());
+    let ((leader, mut received), (replica, _unused)) = (Fake::new(), Fake::new());
     replica.count("a", 1);
     let publisher = publishing(&store, "replica", &replica);
     let follower = leading(&store, "leader", &leader);
-    until(&mut hears, " a=1").await;
+    until(&mut received, " a=1").await;
     assert_eq!(remove(&*store, &"replica".into()).await, Ok(()));
-    until(&mut hears, "-replica").await;
-    until(&mut hears, " a=1").await;
+    until(&mut received, "-replica").await;
+    until(&mut received, " a=1").await;
     publisher.abort();
     follower.abort();
 }
 
 #[tokio::test(start_paused = true)]
-async fn ten_thousand_changes_are_few_writes_and_none_without_a_change() {
+async fn writes_are_limited_per_interval_and_only_heartbeats_follow() {
     let store = memory();
-    let (replica, _nobody) = Fake::new();
+    let (replica, _unused) = Fake::new();
     let publisher = publishing(&store, "replica", &replica);
     let begun = Instant::now();
     for number in 0..10_000 {
@@ -199,16 +199,16 @@ async fn ten_thousand_changes_are_few_writes_and_none_without_a_change() {
         pass(Duration::from_micros(500)).await;
     }
     pass(INTERVAL).await;
-    let (leader, mut hears) = Fake::new();
+    let (leader, mut received) = Fake::new();
     let follower = leading(&store, "leader", &leader);
-    until(&mut hears, " o19=9999").await;
+    until(&mut received, " o19=9999").await;
     let seconds = begun.elapsed().as_secs();
     let writes = revision(&store).await;
     assert!((2..=seconds + 3).contains(&writes), "{writes} in {seconds} s");
 
-    // Nothing new: it only says that it lives.
+    // Without changes only heartbeats are written.
     for _ in 0..8 {
-        replica.news.notify_one();
+        replica.changed.notify_one();
         pass(BEAT).await;
     }
     let more = revision(&store).await - writes;

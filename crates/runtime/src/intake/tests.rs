@@ -1,4 +1,4 @@
-//! When the first commit is made.
+//! The conditions for the first commit.
 
 use config::ChangeSet;
 use world::World;
@@ -6,10 +6,10 @@ use xds::Limits;
 
 use super::*;
 
-fn source(name: &str, elsewhere: bool) -> Source {
+fn source(name: &str, remote: bool) -> Source {
     Source {
         name: name.into(),
-        elsewhere,
+        remote,
     }
 }
 
@@ -39,7 +39,7 @@ async fn until(progress: &mut watch::Receiver<Progress>, wanted: impl FnMut(&Pro
 }
 
 #[tokio::test]
-async fn it_begins_when_everybody_has_spoken_and_not_before() {
+async fn the_first_commit_waits_for_all_sources() {
     let sources = [source("store", false), source("far", true)];
     let (senders, mut progress) = begin(&sources, Duration::ZERO);
     assert_eq!(progress.borrow().awaited.len(), 2);
@@ -52,7 +52,7 @@ async fn it_begins_when_everybody_has_spoken_and_not_before() {
 }
 
 #[tokio::test]
-async fn it_goes_on_without_who_is_elsewhere_and_takes_it_in_later() {
+async fn a_late_remote_source_does_not_delay_the_first_commit() {
     let sources = [source("store", false), source("far", true)];
     let (senders, mut progress) = begin(&sources, Duration::from_millis(1));
     senders[0].send(ChangeSet::default()).await.unwrap();
@@ -63,7 +63,7 @@ async fn it_goes_on_without_who_is_elsewhere_and_takes_it_in_later() {
 }
 
 #[tokio::test]
-async fn it_never_goes_on_without_the_store() {
+async fn the_first_commit_always_waits_for_the_store() {
     let sources = [source("store", false), source("far", true)];
     let (senders, mut progress) = begin(&sources, Duration::from_millis(1));
     senders[1].send(ChangeSet::default()).await.unwrap();

@@ -1,4 +1,4 @@
-//! Requests of all writers to the Kubernetes API, and the answers.
+//! Helpers for requests to the Kubernetes API and their responses.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ const LARGEST_ANSWER: u64 = 16 << 20;
 /// The maximum wait that a server may ask for.
 const LONGEST_WAIT: Duration = Duration::from_secs(30);
 
-/// The path of an object below the server; without a namespace for kinds of the whole cluster.
+/// The path of an object below the server. Cluster-scoped kinds have no namespace.
 pub(super) fn object_path(group: &str, api_version: &str, namespace: &str, plural: &str, name: &str) -> String {
     let root = if group.is_empty() { "api" } else { "apis" };
     match namespace.is_empty() {
@@ -54,7 +54,7 @@ pub(super) fn refused(status: StatusCode, answer: &Value) -> Outcome {
     Outcome::Retry(format!("{status}: {}", message(answer)))
 }
 
-/// The reason that a server gives.
+/// The server's error message.
 pub(super) fn message(answer: &Value) -> &str {
     answer["message"].as_str().unwrap_or("no reason given")
 }

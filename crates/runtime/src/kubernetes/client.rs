@@ -1,4 +1,4 @@
-//! The way to the API: of a pod, or of a kubeconfig.
+//! Creates clients of the Kubernetes API, from a pod's service account or a kubeconfig.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -8,20 +8,20 @@ use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
 use settings::Settings;
 
-/// Where Kubernetes puts the token of a pod's service account.
+/// The path of the token of a pod's service account.
 const TOKEN: &str = "/var/run/secrets/kubernetes.io/serviceaccount/token";
-/// How long a connection may take to be made.
 const CONNECT: Duration = Duration::from_secs(10);
 
-/// Whether this is a pod that may talk to its Kubernetes API.
+/// Whether this process runs in a pod with access to the Kubernetes API.
 pub(crate) fn in_a_pod() -> bool {
     std::env::var_os("KUBERNETES_SERVICE_HOST").is_some_and(|host| !host.is_empty()) && Path::new(TOKEN).exists()
 }
 
-/// A client as the settings want it, and the server's address. Nothing is asked of the API yet: it may be away.
+/// Creates a client by the settings, and returns it with the server's address. Sends no request: the API may be
+/// unavailable.
 ///
 /// # Errors
-/// There is no kubeconfig, or it cannot be used.
+/// There is no kubeconfig, or it is invalid.
 pub(crate) async fn connect(settings: &Settings) -> Result<(Client, String)> {
     let mounted = settings.kubeconfig.clone().or_else(mounted);
     let mut config = match (&mounted, settings.kube_context.as_str()) {
@@ -43,10 +43,10 @@ pub(crate) async fn connect(settings: &Settings) -> Result<(Client, String)> {
     Ok((Client::try_from(config)?, address))
 }
 
-/// A client of the cluster whose Secrets name other clusters, where that is not the home of the configuration.
+/// Creates a client of the cluster with the Secrets that name other clusters. `None` if that is the home cluster.
 ///
 /// # Errors
-/// There is to be one, and there is no way to it.
+/// The settings require such a client, and its kubeconfig or service account cannot be used.
 pub(super) async fn own(settings: &Settings) -> Result<Option<Client>> {
     let mut config = match &settings.secrets_kubeconfig {
         Some(file) => from_file(file, "")
@@ -61,8 +61,8 @@ pub(super) async fn own(settings: &Settings) -> Result<Option<Client>> {
     Ok(Some(Client::try_from(config)?))
 }
 
-/// In a pod, the kubeconfig that `KUBECONFIG` names, where it is there: istiod's deployment always names one, and has it for
-/// a control plane outside of the cluster of its configuration.
+/// In a pod, the file that `KUBECONFIG` names, if it exists. istiod's deployment always sets the variable, but mounts
+/// the file only for a control plane outside of the cluster of its configuration.
 fn mounted() -> Option<PathBuf> {
     let file = PathBuf::from(std::env::var_os("KUBECONFIG").filter(|file| !file.is_empty())?);
     let is_there = |file: &PathBuf| std::fs::metadata(file).is_ok_and(|meta| meta.is_file() && meta.len() > 0);
@@ -84,6 +84,6 @@ fn in_context(context: &str) -> KubeConfigOptions {
 
 fn tune(config: &mut Config) {
     config.connect_timeout = Some(CONNECT);
-    // Who asks says when to ask again.
+    // Callers have their own backoff.
     config.default_retry = false;
 }

@@ -1,4 +1,4 @@
-//! The lease by which one of several replicas writes, an object of Kubernetes.
+//! A lease for leader election, stored as a Kubernetes `Lease`.
 
 use crate::leadership::lease::{REMOTE_PREFIX, REVISION};
 use crate::leadership::{Lease, Lock};
@@ -9,7 +9,7 @@ use serde_json::json;
 use sources::kubernetes::Report;
 use tokio::sync::watch;
 
-/// A `Lease` of Kubernetes.
+/// A Kubernetes `Lease`.
 pub(crate) struct LeaseLock {
     leases: Api<DynamicObject>,
     name: String,
@@ -17,11 +17,11 @@ pub(crate) struct LeaseLock {
     report: watch::Receiver<Report>,
 }
 
-/// What a replica without a revision is of, and which others give way to where no tag `default` says otherwise.
+/// The revision of replicas without one. It takes precedence over others unless a revision tag `default` names another.
 const DEFAULT_REVISION: &str = "default";
 
 impl LeaseLock {
-    /// The lease of this name; the report says which revision comes first.
+    /// The lease with this name. The report names the default revision.
     pub(crate) fn new(client: Client, namespace: &str, name: &str, report: watch::Receiver<Report>) -> LeaseLock {
         let kind = ApiResource::from_gvk(&GroupVersionKind::gvk("coordination.k8s.io", "v1", "Lease"));
         LeaseLock {
@@ -32,7 +32,7 @@ impl LeaseLock {
         }
     }
 
-    /// For a replica of this revision; empty is the default one. The default revision takes a lease from others.
+    /// Sets the revision of this replica; empty for the default one. The default revision takes a lease from others.
     pub(crate) fn of_revision(self, revision: &str) -> LeaseLock {
         let revision = if revision.is_empty() {
             DEFAULT_REVISION
@@ -45,7 +45,7 @@ impl LeaseLock {
         }
     }
 
-    /// For a lease of another cluster than this replica's: it gives way to replicas there.
+    /// Marks this replica as running in another cluster than the lease: it yields to replicas there.
     pub(crate) fn in_remote_cluster(self) -> LeaseLock {
         LeaseLock {
             revision: format!("{REMOTE_PREFIX}{}", self.revision),
@@ -83,7 +83,7 @@ impl Lock for LeaseLock {
     }
 
     async fn read(&self) -> Result<Option<(Lease, String)>, String> {
-        let found = self.leases.get_opt(&self.name).await.map_err(said)?;
+        let found = self.leases.get_opt(&self.name).await.map_err(message)?;
         Ok(found.map(|found| {
             let version = found.metadata.resource_version.clone().unwrap_or_default();
             let annotations = found.metadata.annotations.unwrap_or_default();
@@ -101,17 +101,18 @@ impl Lock for LeaseLock {
         };
         match written {
             Ok(_) => Ok(true),
-            // Somebody else was first: it is there already, is newer, or is gone. Without a version 404 is the namespace.
+            // A conflict: the lease was created, changed or deleted meanwhile. Without a version, 404 means that the
+            // namespace is missing.
             Err(kube::Error::Api(status)) if status.code == 409 || (status.code == 404 && version.is_some()) => {
                 Ok(false)
             }
-            Err(error) => Err(said(error)),
+            Err(error) => Err(message(error)),
         }
     }
 }
 
-/// What is wrong, in the server's own words where it answered.
-fn said(error: kube::Error) -> String {
+/// The server's error message, or else the client's.
+fn message(error: kube::Error) -> String {
     match error {
         kube::Error::Api(status) => status.message.clone(),
         error => error.to_string(),

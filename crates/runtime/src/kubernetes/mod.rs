@@ -1,5 +1,5 @@
-//! A Kubernetes API as the home of all objects: read as a source, its objects' statuses written by one leader. Secrets in
-//! it name other clusters, whose workloads are read, too.
+//! The Kubernetes backend. Configuration is read from the Kubernetes API, and the leader writes statuses to it. Secrets
+//! in it name the other clusters of the mesh, whose workloads are read too.
 
 mod answer;
 mod client;
@@ -31,29 +31,30 @@ use client::connect;
 pub(super) use client::in_a_pod;
 pub(super) use serving_status::waiting;
 
-/// The lease of whoever writes statuses, by the name that istiod gives it.
+/// The lease of the status writer, with istiod's name.
 const STATUS_LEASE: &str = "istio-status-leader";
-/// How long the API may be away at the start before the snapshot of an earlier run is served.
+/// How long to wait for an unavailable API at the start before the snapshot of an earlier run is served.
 const PATIENCE: Duration = Duration::from_secs(3);
-/// Where istiod's deployment mounts the mesh configuration.
+/// The path at which istiod's deployment mounts the mesh configuration.
 const MOUNTED: &str = "./etc/istio/config/mesh";
 
-/// The ways to the APIs that hold what the control plane itself needs.
+/// Clients of the APIs that the control plane itself needs.
 #[derive(Clone)]
 pub(super) struct Clients {
-    /// Where configuration is read from, and statuses and leases are written to.
+    /// The home cluster: source of configuration, target of statuses and leases.
     home: Client,
-    /// Where the Secrets are that name other clusters: the home, but for a control plane outside of what it serves.
+    /// The cluster with the Secrets that name other clusters. It differs from the home only if the control plane runs
+    /// outside of the clusters that it serves.
     own: Client,
 }
 
-/// The home, in use.
+/// The home cluster and the tasks that use it.
 pub(super) struct Cluster {
     clients: Clients,
-    /// The address of the home's server.
+    /// The address of the home cluster's API server.
     address: String,
     report: watch::Sender<Report>,
-    /// What of other clusters is waited for, in words.
+    /// The other clusters that are not synced yet, as text.
     awaited: watch::Sender<String>,
     ways: watch::Sender<clusters::Ways>,
     following: JoinSet<()>,
@@ -62,10 +63,10 @@ pub(super) struct Cluster {
 }
 
 impl Cluster {
-    /// The API that the settings lead to.
+    /// Creates the clients for the configured API.
     ///
     /// # Errors
-    /// There is no way to it.
+    /// The kubeconfig is missing or invalid.
     pub(super) async fn open(settings: &Settings) -> Result<Cluster> {
         let (home, address) = connect(settings).await?;
         let own = client::own(settings).await?.unwrap_or_else(|| home.clone());
@@ -81,12 +82,12 @@ impl Cluster {
         })
     }
 
-    /// How it stands with it.
+    /// The status of the source.
     pub(super) fn report(&self) -> watch::Receiver<Report> {
         self.report.subscribe()
     }
 
-    /// Begins to say what is there.
+    /// Starts the source that reads the home cluster.
     pub(super) fn follow(&mut self, settings: &Settings, changes: ChangeSender, serving_status: ServingStatus) {
         let options = options(settings, self.clients.home.clone(), &self.address);
         self.following
@@ -95,12 +96,12 @@ impl Cluster {
             .spawn(serving_status::show(self.report(), serving_status));
     }
 
-    /// What of other clusters is waited for at the start, in words.
+    /// The other clusters that are not synced at the start, as text.
     pub(super) fn awaited(&self) -> watch::Receiver<String> {
         self.awaited.subscribe()
     }
 
-    /// Begins to say what other clusters have.
+    /// Starts the source that reads the other clusters.
     pub(super) fn follow_others(&mut self, settings: &Settings, changes: ChangeSender, serving_status: ServingStatus) {
         let options = clusters::Options::new(settings, &self.address);
         let listeners = clusters::Listeners {
@@ -117,8 +118,8 @@ impl Cluster {
         ));
     }
 
-    /// Writes statuses from now on, while this replica leads.
-    pub(super) async fn tell(
+    /// Starts the status writer. Only the leader writes.
+    pub(super) async fn start_status_writer(
         &mut self,
         settings: &Settings,
         pilot: WorldHandle,
@@ -141,13 +142,13 @@ impl Cluster {
         Ok(())
     }
 
-    /// Runs the controllers from now on, each while this replica leads.
+    /// Starts the controllers. Each works while this replica holds its lease.
     pub(super) fn control(&mut self, settings: &Settings, mesh: &controllers::Mesh, stopped: &watch::Receiver<bool>) {
         let others = self.ways.subscribe();
         self.controlling = controllers::start(&self.clients, (&self.report(), others), settings, mesh, stopped);
     }
 
-    /// Ends it in good order, after `stopped` was said.
+    /// Stops gracefully, after `stopped` became true.
     pub(super) async fn end(mut self) {
         self.following.shutdown().await;
         while self.writing.join_next().await.is_some() {}
@@ -155,7 +156,7 @@ impl Cluster {
     }
 }
 
-/// What this replica calls itself in leases: the pod's name, and something that no other process ever had.
+/// The identity of this replica in leases: the pod name and a suffix that is unique to the process.
 fn identity(settings: &Settings) -> String {
     match settings.pod_name.as_str() {
         "" => super::api_server::identity(&super::api_server::hostname()),
@@ -163,7 +164,6 @@ fn identity(settings: &Settings) -> String {
     }
 }
 
-/// What is read, as the settings want it.
 fn options(settings: &Settings, client: Client, address: &str) -> Options {
     let revision = settings.revision.as_str();
     let name = match revision {
@@ -190,7 +190,6 @@ fn options(settings: &Settings, client: Client, address: &str) -> Options {
     }
 }
 
-/// Which kinds are read.
 fn kinds(settings: &Settings) -> Kinds {
     let imports = if settings.mcs_host.0 {
         ""
@@ -201,7 +200,7 @@ fn kinds(settings: &Settings) -> Kinds {
     Kinds::new(&ignored, settings.include_resources.as_str())
 }
 
-/// The file that holds in place of the ConfigMap, where it is there.
+/// The mesh configuration file, which takes precedence over the ConfigMap if it exists.
 pub(super) fn mesh_file(settings: &Settings) -> PathBuf {
     settings
         .mesh_config

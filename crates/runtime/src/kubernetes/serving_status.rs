@@ -116,13 +116,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_missing_is_said_in_one_line() {
+    fn missing_kinds_are_reported_in_one_line() {
         let mut report = Report::default();
         assert_eq!(waiting(&report), "");
         report.waiting.insert("pods".into());
         report.denied.insert("nodes".into(), "forbidden".into());
-        let said = waiting(&report);
-        assert_eq!(said, "access denied to nodes; serving without them; not synced: pods");
+        let line = waiting(&report);
+        assert_eq!(line, "access denied to nodes; serving without them; not synced: pods");
         for number in 0..9 {
             report.failing.insert(format!("k{number}"), "connection refused".into());
         }

@@ -1,10 +1,10 @@
-//! Statuses, written to the `status` subresource of objects in Kubernetes, by server-side apply.
+//! Writes statuses to the `status` subresource of Kubernetes objects, by server-side apply.
 //!
-//! What we applied before and do not say any more goes; what others wrote stays. Where the list of conditions is one value
-//! to the server, as with the CRDs of Istio, the conditions of others are said again with ours.
+//! Fields that Rutter applied before and no longer applies are removed; fields of other writers are preserved. If the
+//! schema treats the conditions as one atomic value, as Istio's CRDs do, the conditions of others are included.
 //!
-//! A status is written with what was read before it: the version goes along, so that a write that comes late, maybe from a
-//! replica that does not lead any more, overwrites nobody; a conflict is tried again.
+//! A status is written with the resource version that was read before it, so that a delayed write, perhaps from a
+//! former leader, overwrites nothing. A conflict is retried.
 
 use crate::leadership::{Outcome, Writer};
 use config::ObjectKey;
@@ -18,7 +18,6 @@ use status::{Intent, Status};
 use super::answer::{ask, object_path, refused};
 use crate::store_status::{definition, keep_conditions};
 
-/// Who we say that we are as a writer.
 const MANAGER: &str = "rutter";
 
 /// Writes statuses through the Kubernetes API.
@@ -27,7 +26,6 @@ pub(crate) struct StatusWriter {
 }
 
 impl StatusWriter {
-    /// One that writes with this client.
     pub(crate) fn new(client: Client) -> StatusWriter {
         StatusWriter { client }
     }
@@ -53,7 +51,7 @@ impl Writer<Intent> for StatusWriter {
             return Outcome::Written;
         }
         let applied = applied(definition, &found, ours);
-        // Another control plane may have written these fields before: an istiod, say.
+        // Another control plane, such as istiod, may own these fields.
         let request = Request::patch(format!("{path}/status?fieldManager={MANAGER}&force=true"))
             .header(header::CONTENT_TYPE, "application/apply-patch+yaml")
             .body(Body::from(applied.to_string().into_bytes()));
@@ -66,7 +64,7 @@ impl Writer<Intent> for StatusWriter {
     }
 }
 
-/// Whether another object has the name by now, or the object is newer than what the intent is about.
+/// Whether another object has the name now, or the object is newer than the intent.
 fn superseded(intent: &Intent, found: &Value) -> Option<Outcome> {
     let meta = &found["metadata"];
     if !intent.uid.is_empty() && meta["uid"].as_str() != Some(&*intent.uid) {
@@ -88,7 +86,7 @@ fn path(definition: &Definition, key: &ObjectKey) -> String {
     )
 }
 
-/// What is applied to an object that was read.
+/// The object to apply, for an object as it was read.
 fn applied(definition: &Definition, found: &Value, mut ours: Value) -> Value {
     if !merges_conditions(found) {
         keep_conditions(&found["status"], &mut ours);
@@ -106,7 +104,7 @@ fn applied(definition: &Definition, found: &Value, mut ours: Value) -> Value {
     })
 }
 
-/// Whether the server knows conditions by their types, so that each has an owner: then somebody owns one of them.
+/// Whether the server merges conditions by type. Then at least one condition has an owner of its own.
 fn merges_conditions(found: &Value) -> bool {
     let managed = found["metadata"]["managedFields"].as_array();
     let mut owned = managed
@@ -116,7 +114,7 @@ fn merges_conditions(found: &Value) -> bool {
     owned.any(|conditions| conditions.keys().any(|key| key.starts_with("k:")))
 }
 
-/// Whether a status says this already.
+/// Whether a status already contains ours.
 fn says(status: &Value, ours: &Value) -> bool {
     let condition = |ours: &Value| {
         let there = status["conditions"].as_array();
@@ -129,7 +127,7 @@ fn says(status: &Value, ours: &Value) -> bool {
     ours.as_object().is_some_and(|ours| ours.iter().all(field))
 }
 
-/// Whether a condition of ours is there that does not hold any more.
+/// Whether an obsolete condition of ours is present.
 fn is_over(there: &Value, ours: &[Value]) -> bool {
     let has = |list: &[Value], name: &str| list.iter().any(|condition| condition["type"] == name);
     let there = there.as_array().map_or(&[][..], |there| there);
@@ -160,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn conditions_of_others_stay_whatever_the_list_is_to_the_server() {
+    fn conditions_of_others_are_preserved_in_map_and_atomic_lists() {
         let definition = find("networking.istio.io", "sidecars").unwrap();
         let own = json!({"type": "Accepted", "status": "True"});
         let ours = json!({"conditions": [own], "proxies": {"running": 2}});
@@ -177,11 +175,11 @@ mod tests {
             whole["status"]["conditions"],
             json!([own, {"type": "Other", "status": "True"}])
         );
-        assert_eq!(whole["status"].get("addresses"), None, "they are not ours");
+        assert_eq!(whole["status"].get("addresses"), None, "addresses have another writer");
     }
 
     #[test]
-    fn what_is_there_already_is_not_written() {
+    fn an_unchanged_status_is_not_written() {
         let status = &found(&json!({}))["status"];
         let ours =
             json!({"conditions": [{"type": "Accepted", "status": "False"}], "proxies": {"running": 1, "refused": 1}});
@@ -201,9 +199,6 @@ mod tests {
             .as_array_mut()
             .unwrap()
             .push(json!({"type": "Conflicted", "status": "True"}));
-        assert!(
-            !says(&over, &ours),
-            "a condition of ours that does not hold any more goes"
-        );
+        assert!(!says(&over, &ours), "an obsolete condition of ours must be removed");
     }
 }

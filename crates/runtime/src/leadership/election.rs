@@ -40,9 +40,9 @@ pub(crate) async fn run<L: Lock>(
 ) {
     if !lock.is_shared() {
         let (ends, over) = (Duration::MAX, Duration::MAX);
-        tell(lock.name(), Some(Term { ends, over }), leads, stats, &mut led).await;
+        report(lock.name(), Some(Term { ends, over }), leads, stats, &mut led).await;
         stopped(&mut stop).await;
-        return tell(lock.name(), None, leads, stats, &mut led).await;
+        return report(lock.name(), None, leads, stats, &mut led).await;
     }
     let mut elector = Elector::new(options.identity.clone(), options.lease.clone());
     let mut failing = false;
@@ -64,7 +64,7 @@ pub(crate) async fn run<L: Lock>(
         let next = begun + options.lease.retry;
         loop {
             let now = clock.elapsed();
-            tell(lock.name(), term(&elector, now), leads, stats, &mut led).await;
+            report(lock.name(), term(&elector, now), leads, stats, &mut led).await;
             if now >= next {
                 break;
             }
@@ -78,7 +78,7 @@ pub(crate) async fn run<L: Lock>(
             break;
         }
     }
-    tell(lock.name(), None, leads, stats, &mut led).await;
+    report(lock.name(), None, leads, stats, &mut led).await;
     let _ = timeout(options.lease.retry, release(lock, &mut elector)).await;
 }
 
@@ -107,12 +107,12 @@ async fn release<L: Lock>(lock: &L, elector: &mut Elector) {
     if let Ok(Some((found, version))) = lock.read().await
         && found.holder == elector.identity()
     {
-        // If this fails, others wait until it runs out.
+        // If this fails, others wait until the lease expires.
         let _ = lock.write(&lease, Some(&version)).await;
     }
 }
 
-async fn tell(
+async fn report(
     lease: &str,
     now: Option<Term>,
     leads: &watch::Sender<Option<Term>>,

@@ -12,7 +12,6 @@ pub(crate) struct Clock {
 }
 
 impl Clock {
-    /// Starts the clock.
     pub(crate) fn start() -> Clock {
         Clock {
             start: Instant::now(),

@@ -1,4 +1,4 @@
-//! Objects as messages.
+//! Encodes objects as messages.
 
 use bytes::{BufMut as _, Bytes, BytesMut};
 use config::{AnyObject, Kind};
@@ -6,12 +6,11 @@ use protos::istio::mcp::v1alpha1::{Metadata, Resource};
 use protos::{Any, Message as _, any, pack_json};
 use serde_json::{Value, json};
 
-/// The key of the field `resources` in a discovery response: number 2, length-delimited.
+/// The tag of the field `resources` in a discovery response: number 2, length-delimited.
 const RESOURCES: u8 = 2 << 3 | 2;
-/// What holds a message of any shape.
+/// The message type for arbitrary JSON.
 const STRUCT: &str = "google.protobuf.Struct";
 
-/// An object as it travels.
 pub(super) fn resource(object: &AnyObject) -> Any {
     if let AnyObject::MeshConfig(mesh) = object {
         return packed("istio.mesh.v1alpha1.MeshConfig", &mesh.spec.to_json());
@@ -49,7 +48,7 @@ pub(super) fn resource(object: &AnyObject) -> Any {
     })
 }
 
-/// A resource as a field of a discovery response.
+/// Encodes a resource as a field of a discovery response.
 pub(super) fn field(resource: &Any) -> Bytes {
     let mut bytes = BytesMut::with_capacity(resource.encoded_len() + 6);
     bytes.put_u8(RESOURCES);
@@ -58,7 +57,7 @@ pub(super) fn field(resource: &Any) -> Bytes {
     bytes.freeze()
 }
 
-/// Istio's message of a kind.
+/// The name of Istio's message of a kind.
 fn message(kind: Kind) -> Option<String> {
     let package = match (kind.group(), kind.name()) {
         ("networking.istio.io", "ProxyConfig") => "istio.networking.v1beta1",
@@ -71,8 +70,7 @@ fn message(kind: Kind) -> Option<String> {
     Some(format!("{package}.{}", kind.name()))
 }
 
-/// A JSON value as the message of this name, or, where it is not its form (a field newer than ours has another type), as a
-/// Struct.
+/// Encodes a JSON value as this message, or as a Struct if it does not fit (a newer field has another type).
 fn packed(name: &str, value: &Value) -> Any {
     pack_json(name, value)
         .or_else(|error| {

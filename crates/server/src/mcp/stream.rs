@@ -1,4 +1,4 @@
-//! One client that reads configuration.
+//! The stream of one client that reads configuration.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -13,20 +13,20 @@ use xds::Rope;
 use super::{Answer, Configuration};
 use crate::grpc::{Down, Messages, Status};
 
-/// Types of one stream.
+/// The maximum number of types on one stream.
 const TYPES: usize = 256;
-/// Bytes of a type.
+/// The maximum length of a type, in bytes.
 const TYPE_BYTES: usize = 512;
 
-/// What a stream needs of the server.
+/// The parts of the server that a stream uses.
 #[derive(Clone)]
 pub(crate) struct Service {
     pub(crate) configuration: Configuration,
-    /// True: the server stops.
+    /// True when the server stops.
     pub(crate) stopped: watch::Receiver<bool>,
 }
 
-/// Whether the first request of a stream comes from a reader of configuration.
+/// Whether the first request of a stream comes from a client that reads configuration.
 pub(crate) fn wants(message: &Bytes) -> bool {
     let request = DiscoveryRequest::decode(message.clone()).unwrap_or_default();
     let metadata = request.node.and_then(|node| node.metadata);
@@ -34,12 +34,12 @@ pub(crate) fn wants(message: &Bytes) -> bool {
     matches!(generator, Some(Is::StringValue(text)) if text == "api")
 }
 
-/// What a client has been told of a type.
+/// The state of a subscribed type.
 #[derive(Default)]
-struct Told {
+struct TypeState {
     version: String,
     nonce: String,
-    /// It has not answered yet.
+    /// Whether the last response is not acknowledged yet.
     outstanding: bool,
     generation: u64,
 }
@@ -47,18 +47,18 @@ struct Told {
 struct Stream<'a> {
     configuration: &'a Configuration,
     down: &'a mpsc::Sender<Down>,
-    told: BTreeMap<String, Told>,
+    types: BTreeMap<String, TypeState>,
     nonces: u64,
 }
 
 impl Service {
-    /// Serves a stream whose first message was read already, to its end.
+    /// Serves a stream, whose first message was already read, until it ends.
     pub(crate) async fn serve(mut self, first: Bytes, messages: &mut Messages, down: &mpsc::Sender<Down>) -> Status {
         let mut changes = self.configuration.changes();
         let mut stream = Stream {
             configuration: &self.configuration,
             down,
-            told: BTreeMap::new(),
+            types: BTreeMap::new(),
             nonces: 0,
         };
         let mut next = Some(first);
@@ -82,14 +82,14 @@ impl Service {
                 break status;
             }
         };
-        // The end needs a place in the queue; whoever sends it does not wait.
+        // The final status needs room in the queue, because its sender does not wait.
         drop(down.reserve().await);
         ended
     }
 }
 
 async fn stopping(stopped: &mut watch::Receiver<bool>) {
-    // Its sender goes with the server.
+    // An error means that the server was dropped.
     let _ = stopped.wait_for(|stop| *stop).await;
 }
 
@@ -101,23 +101,23 @@ impl Stream<'_> {
         if type_url.is_empty() || type_url.len() > TYPE_BYTES {
             return Err(invalid(format!("a type has 1 to {TYPE_BYTES} bytes")));
         }
-        let count = self.told.len();
-        match self.told.entry(type_url.clone()) {
+        let count = self.types.len();
+        match self.types.entry(type_url.clone()) {
             Entry::Vacant(_) if count >= TYPES => {
                 return Err(invalid(format!("at most {TYPES} types are served on one stream")));
             }
-            // The first request of a type is answered, whatever nonce it has: Istio's client makes one up.
-            Entry::Vacant(entry) => drop(entry.insert(Told::default())),
+            // The first request of a type is answered whatever its nonce: Istio's client sends a random one.
+            Entry::Vacant(entry) => drop(entry.insert(TypeState::default())),
             Entry::Occupied(mut entry) => {
-                let told = entry.get_mut();
+                let state = entry.get_mut();
                 if request.response_nonce.is_empty() {
-                    // It asks again.
-                    told.version.clear();
-                } else if request.response_nonce != told.nonce {
-                    // About an answer that another has replaced.
+                    // The client requests the type again.
+                    state.version.clear();
+                } else if request.response_nonce != state.nonce {
+                    // An ACK or NACK of an outdated response.
                     return Ok(());
                 }
-                told.outstanding = false;
+                state.outstanding = false;
                 if let Some(error) = request.error_detail {
                     tracing::warn!(
                         kind = type_url,
@@ -125,7 +125,7 @@ impl Stream<'_> {
                         "another control plane refuses configuration"
                     );
                 }
-                if told.generation == self.configuration.generation(&type_url) && !told.version.is_empty() {
+                if state.generation == self.configuration.generation(&type_url) && !state.version.is_empty() {
                     return Ok(());
                 }
             }
@@ -133,42 +133,42 @@ impl Stream<'_> {
         self.send(&type_url).await
     }
 
-    /// Something has changed.
+    /// Sends the types that have changed and have no outstanding response.
     async fn push(&mut self) -> Result<(), Status> {
-        let stale = |(kind, told): (&String, &Told)| {
-            let stale = !told.outstanding && told.generation != self.configuration.generation(kind);
+        let stale = |(kind, state): (&String, &TypeState)| {
+            let stale = !state.outstanding && state.generation != self.configuration.generation(kind);
             stale.then(|| kind.clone())
         };
-        let stale: Vec<String> = self.told.iter().filter_map(stale).collect();
+        let stale: Vec<String> = self.types.iter().filter_map(stale).collect();
         for kind in stale {
             self.send(&kind).await?;
         }
         Ok(())
     }
 
-    /// Tells all of a type, if that differs from what was told last.
+    /// Sends a type unless its content is unchanged.
     async fn send(&mut self, type_url: &str) -> Result<(), Status> {
         let (configuration, kind) = (self.configuration.clone(), type_url.to_owned());
         let answer = tokio::task::spawn_blocking(move || configuration.answer(&kind)).await;
         let answer: Answer = answer.map_err(|_| Status::new(Status::INTERNAL, "an internal error; see the log"))?;
-        let Some(told) = self.told.get_mut(type_url) else {
+        let Some(state) = self.types.get_mut(type_url) else {
             return Ok(());
         };
-        told.generation = answer.generation;
-        if told.version == answer.version {
+        state.generation = answer.generation;
+        if state.version == answer.version {
             return Ok(());
         }
         self.nonces += 1;
-        told.nonce = self.nonces.to_string();
-        told.version.clone_from(&answer.version);
-        told.outstanding = true;
+        state.nonce = self.nonces.to_string();
+        state.version.clone_from(&answer.version);
+        state.outstanding = true;
         let head = DiscoveryResponse {
             version_info: answer.version,
             type_url: type_url.to_owned(),
-            nonce: told.nonce.clone(),
+            nonce: state.nonce.clone(),
             ..DiscoveryResponse::default()
         };
-        // A message's fields may come in any order, and those of the resources are shared by all readers.
+        // The fields of a message may have any order, so all streams share those of the resources.
         let rope = Rope::from_pieces(vec![head.encode_to_vec().into(), answer.resources]);
         let sent = self.down.send(Down::Message(rope)).await;
         sent.map_err(|_| Status::new(Status::UNAVAILABLE, "the client went"))

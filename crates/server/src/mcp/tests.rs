@@ -1,4 +1,4 @@
-//! Objects come out as they went in; versions are of content.
+//! Objects survive encoding, and versions depend on the content only.
 
 use config::ParseOptions;
 use protos::envoy::service::discovery::v3::DiscoveryResponse;
@@ -38,7 +38,7 @@ fn resources_of(answer: &Answer) -> Vec<Resource> {
 }
 
 #[test]
-fn objects_are_istios_messages_in_istios_form() {
+fn objects_are_encoded_as_istios_messages() {
     let configuration = Configuration::default();
     configuration.apply(&change(&[entry("b", "b.com"), entry("a", "a.com")], &[]));
     let answer = configuration.answer(ENTRY);
@@ -58,7 +58,7 @@ fn objects_are_istios_messages_in_istios_form() {
         spec,
         json!({"hosts": ["a.com"], "ports": [{"number": 80, "name": "http", "protocol": "HTTP"}], "resolution": "DNS"})
     );
-    // Every version of the kind is the kind; others are nothing.
+    // All versions of a kind name it; unknown types are empty.
     assert_eq!(
         configuration
             .answer("networking.istio.io/v1alpha3/ServiceEntry")
@@ -77,7 +77,7 @@ fn objects_are_istios_messages_in_istios_form() {
 }
 
 #[test]
-fn kinds_without_a_message_are_structs() {
+fn kinds_without_a_message_are_encoded_as_structs() {
     let configuration = Configuration::default();
     let class = object(
         "apiVersion: gateway.networking.k8s.io/v1\nkind: GatewayClass\nmetadata: {name: g}\nspec: {controllerName: istio.io/gateway-controller}\n",
@@ -90,7 +90,7 @@ fn kinds_without_a_message_are_structs() {
 }
 
 #[test]
-fn the_version_is_of_the_content() {
+fn the_version_depends_on_the_content_only() {
     let (one, two) = (Configuration::default(), Configuration::default());
     one.apply(&change(&[entry("a", "a.com"), entry("b", "b.com")], &[]));
     two.apply(&change(&[entry("b", "x.com")], &[]));
@@ -103,7 +103,7 @@ fn the_version_is_of_the_content() {
 }
 
 #[test]
-fn mesh_config_is_a_message_by_itself() {
+fn mesh_config_is_sent_as_a_single_message() {
     let configuration = Configuration::default();
     configuration.set_mesh(MeshConfig::default());
     let answer = configuration.answer("core/v1alpha1/MeshConfig");

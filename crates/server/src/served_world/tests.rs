@@ -1,4 +1,4 @@
-//! A resource type that exists in this file only, from registration to the bytes that a client receives.
+//! A resource type that exists only in this file, from its registration to the bytes that a client receives.
 
 use std::sync::Arc;
 
@@ -123,7 +123,7 @@ fn received(hub: &mut Hub<Served>, id: StreamId) -> Vec<String> {
 }
 
 #[test]
-fn a_type_that_is_registered_is_served() {
+fn a_registered_type_is_served() {
     let world = World::with(settings("one"), 1, |rules, types| {
         rules.view::<GreetingCatalogue>();
         rules.view::<Greetings>();

@@ -1,4 +1,4 @@
-//! What becomes of Secrets and of the kubeconfigs in them.
+//! Secrets and the kubeconfigs in them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -21,7 +21,7 @@ fn good(number: u8) -> String {
 }
 
 fn refusal(text: &str, allowed: Allowed) -> RejectedKubeconfig {
-    let refusal = Kubeconfig::read(text.as_bytes(), allowed).expect_err("it is refused");
+    let refusal = Kubeconfig::read(text.as_bytes(), allowed).expect_err("the kubeconfig is rejected");
     assert!(!format!("{refusal:?}").contains("hush"), "{refusal:?}");
     refusal
 }
@@ -30,7 +30,7 @@ fn at(second: u8) -> Timestamp {
     Timestamp::parse(&format!("2026-01-01T00:00:{second:02}Z")).unwrap()
 }
 
-/// Takes in a Secret, as whoever reads it does.
+/// Updates a Secret, parsing its kubeconfigs as the runtime does.
 fn put(secrets: &mut Secrets<Kubeconfig>, name: &str, made: u8, data: &[(&str, &str)]) {
     let texts = data.iter().map(|(cluster, text)| {
         let hash = hash(text.as_bytes());
@@ -45,7 +45,7 @@ fn put(secrets: &mut Secrets<Kubeconfig>, name: &str, made: u8, data: &[(&str, &
     secrets.put(name, Some(at(made)), texts);
 }
 
-/// What is done, as `+ID SECRET` and `-ID`.
+/// The steps, as `+ID SECRET` and `-ID`.
 fn steps(settled: &Settled<Kubeconfig>) -> Vec<String> {
     let one = |step: &Step<Kubeconfig>| match step {
         Step::Start { cluster, secret, .. } => format!("+{cluster} {secret}"),
@@ -55,7 +55,7 @@ fn steps(settled: &Settled<Kubeconfig>) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn what_runs_programs_or_sends_files_is_refused() {
+async fn kubeconfigs_that_run_programs_or_send_files_are_rejected() {
     let cases = [
         ("exec: {command: hush, apiVersion: v1}", "users[0].user.exec"),
         (
@@ -83,7 +83,7 @@ async fn what_runs_programs_or_sends_files_is_refused() {
 }
 
 #[tokio::test]
-async fn what_leads_nowhere_is_refused() {
+async fn unusable_kubeconfigs_are_rejected() {
     let cases = [
         (String::new(), ""),
         ("hush: [".to_owned(), ""),
@@ -119,14 +119,14 @@ async fn what_leads_nowhere_is_refused() {
     for (from, to, path) in wrong {
         let text = good(1).replace(from, to);
         let read = Kubeconfig::read(text.as_bytes(), Allowed::default()).unwrap();
-        let refusal = read.connect().await.err().expect("it cannot be used");
+        let refusal = read.connect().await.err().expect("the kubeconfig is unusable");
         assert!(!format!("{refusal:?}").contains("hush"), "{refusal:?}");
         assert_eq!(refusal.path.to_string(), path);
     }
 }
 
 #[test]
-fn the_oldest_secret_holds_and_the_next_takes_over() {
+fn the_oldest_secret_takes_precedence_and_the_next_takes_over() {
     let mut secrets = Secrets::new("Secret mesh/", "home");
     let (one, two) = (good(1), good(2));
     put(&mut secrets, "b", 1, &[("east", &one), ("home", &one)]);
@@ -149,7 +149,7 @@ fn the_oldest_secret_holds_and_the_next_takes_over() {
     );
     assert!(secrets.settle().steps.is_empty() && secrets.settle().diagnostics.is_empty());
 
-    // A text that is refused takes nothing away, and it does not hand the cluster on.
+    // A rejected text removes nothing, and does not give the cluster to the next Secret.
     let refused = config("tokenFile: a");
     put(&mut secrets, "b", 1, &[("east", &refused)]);
     let settled = secrets.settle();
@@ -174,7 +174,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(256))]
 
     #[test]
-    fn no_bytes_make_it_panic(bytes in proptest::collection::vec(any::<u8>(), 0..200), at in 0..400usize, cut in 0..400usize) {
+    fn no_bytes_cause_a_panic(bytes in proptest::collection::vec(any::<u8>(), 0..200), at in 0..400usize, cut in 0..400usize) {
         let _ = Kubeconfig::read(&bytes, Allowed::default());
         let text = good(1).into_bytes();
         let (at, cut) = (at.min(text.len()), cut.min(text.len()));
@@ -185,10 +185,10 @@ proptest! {
         }
     }
 
-    /// After any edits, in any order, the same clusters are followed by the same texts, but for those whose text is refused
-    /// now and was good before.
+    /// After any edits, in any order, the same clusters are followed with the same texts, except those whose text is
+    /// rejected now and was valid before.
     #[test]
-    fn what_is_followed_follows_from_what_there_is(edits in proptest::collection::vec((0..3u8, proptest::collection::btree_map(0..3u8, 0..3u8, 0..3)), 1..20)) {
+    fn the_followed_clusters_depend_only_on_the_secrets(edits in proptest::collection::vec((0..3u8, proptest::collection::btree_map(0..3u8, 0..3u8, 0..3)), 1..20)) {
         let mut secrets = Secrets::new("Secret mesh/", "c0");
         let mut there: BTreeMap<u8, BTreeMap<u8, u8>> = BTreeMap::new();
         let mut following: BTreeSet<String> = BTreeSet::new();

@@ -67,7 +67,7 @@ fn served(crd: &Value) -> Option<Served> {
 }
 
 /// Asks the server which of these kinds it serves. `None` if it does not answer.
-pub(crate) async fn asked(client: &Client, definitions: Vec<&'static Definition>) -> Option<Crds> {
+pub(crate) async fn discover(client: &Client, definitions: Vec<&'static Definition>) -> Option<Crds> {
     let mut crds = Crds::default();
     let groups = client.list_api_groups().await.ok()?;
     for definition in definitions.into_iter().filter(|definition| !definition.builtin) {
@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn a_kind_is_read_by_the_version_that_we_prefer_once_it_is_established() {
+    fn an_established_kind_is_read_in_the_preferred_version() {
         let sidecars = find("networking.istio.io", "sidecars").unwrap();
         let name: Arc<str> = "sidecars.networking.istio.io".into();
         let mut crds = Crds::default();
@@ -151,7 +151,7 @@ mod tests {
         assert_eq!(
             crds.version(find("", "pods").unwrap()),
             Some("v1"),
-            "every server has it"
+            "every server serves core kinds"
         );
     }
 }

@@ -14,7 +14,6 @@ use super::slim::Keep;
 pub(crate) struct Raw {
     /// The namespace; empty for cluster-scoped kinds.
     pub(crate) namespace: Arc<str>,
-    /// The name.
     pub(crate) name: Arc<str>,
     /// `metadata.resourceVersion`.
     pub(crate) version: String,
@@ -146,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn every_line_of_a_watch_is_understood() {
+    fn all_events_of_a_watch_are_parsed() {
         let put = parsed(
             r#"{"type":"ADDED","object":{"metadata":{"name":"a","namespace":"x","resourceVersion":"5"},"spec":{"volumes":[]}}}"#,
         );
@@ -166,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn a_page_says_whether_there_are_more() {
+    fn pages_have_continue_tokens() {
         let text = br#"{"kind":"PodList","metadata":{"resourceVersion":"8","continue":"abc"},"items":[{"metadata":{"name":"a"}}]}"#;
         let page = page(text, &Keep::of(Kind::Pod)).unwrap();
         assert_eq!(
@@ -180,7 +179,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_bytes_make_it_panic(bytes in proptest::collection::vec(any::<u8>(), 0..200), text in r#"[{}"\[\]:,a-z0-9]{0,80}"#) {
+        fn no_bytes_cause_a_panic(bytes in proptest::collection::vec(any::<u8>(), 0..200), text in r#"[{}"\[\]:,a-z0-9]{0,80}"#) {
             for keep in [Keep::of(Kind::Pod), Keep::of(Kind::VirtualService), Keep::All] {
                 let _ = (line(&bytes, &keep), page(&bytes, &keep), line(text.as_bytes(), &keep), page(text.as_bytes(), &keep));
                 let event = format!(r#"{{"type":"ADDED","object":{text}}}"#);

@@ -305,7 +305,7 @@ impl Follower {
                 self.slots.iter().map(|slot| slot.definition),
             );
             let definitions = definitions.collect();
-            self.asking = Some(tokio::spawn(async move { crds::asked(&client, definitions).await }));
+            self.asking = Some(tokio::spawn(async move { crds::discover(&client, definitions).await }));
             self.asked = Some(Instant::now());
         }
     }

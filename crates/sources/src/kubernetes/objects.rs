@@ -16,11 +16,11 @@ const QUEUE: usize = 4;
 /// An event. It has no `Debug`, because the objects may be secret.
 pub enum Seen {
     /// The object was added or modified.
-    There(Value),
-    /// The object was deleted. It has at least its name and namespace.
-    Gone(Value),
+    Applied(Value),
+    /// The object was deleted. Only its name and namespace are set.
+    Deleted(Value),
     /// The list is complete.
-    Everything,
+    Synced,
     /// The objects cannot be read at the moment.
     Failing {
         /// The error.
@@ -31,7 +31,7 @@ pub enum Seen {
 }
 
 /// Follows the objects of a resource until the receiver is dropped. Objects that were deleted while nothing could be read
-/// are reported as gone.
+/// are reported as deleted.
 pub async fn objects<E>(
     resource: Resource,
     (api_version, kind): (&str, &'static str),
@@ -40,7 +40,7 @@ pub async fn objects<E>(
 ) {
     let (sender, mut batches) = mpsc::channel(QUEUE);
     let watching = watch::run(resource, (), sender, RecoverySignal::default());
-    let telling = async move {
+    let reporting = async move {
         let (mut known, mut failing) = (Known::default(), false);
         while let Some(((), batch)) = batches.recv().await {
             for item in batch.into_iter().flat_map(|event| known.take(event)) {
@@ -51,12 +51,12 @@ pub async fn objects<E>(
                         // Items of a list have no type fields.
                         object["apiVersion"] = api_version.into();
                         object["kind"] = kind.into();
-                        Seen::There(object)
+                        Seen::Applied(object)
                     }
                     Item::Deleted(namespace, name) => {
-                        Seen::Gone(json!({"metadata": {"namespace": &*namespace, "name": &*name}}))
+                        Seen::Deleted(json!({"metadata": {"namespace": &*namespace, "name": &*name}}))
                     }
-                    Item::Listed => Seen::Everything,
+                    Item::Listed => Seen::Synced,
                     // An expired watch lists again at once.
                     Item::Failed(error) if !failing && !matches!(error, RequestError::Expired(_)) => {
                         failing = true;
@@ -72,7 +72,7 @@ pub async fn objects<E>(
             }
         }
     };
-    tokio::join!(watching, telling);
+    tokio::join!(watching, reporting);
 }
 
 /// An event in which objects that are missing from a new list are deleted.

@@ -20,7 +20,6 @@ const PAGE: usize = 500;
 /// The timeout for the start of a response, and for the next part of a list.
 const ANSWER: Duration = Duration::from_secs(30);
 
-/// The error of a request.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub(crate) enum RequestError {
     /// The server cannot be reached, or the connection broke.
@@ -174,7 +173,7 @@ impl Resource {
         let response = timeout(ANSWER, self.client.send(request))
             .await
             .map_err(|_| RequestError::Unavailable("no answer in time".to_owned()))?
-            .map_err(|error| RequestError::Unavailable(told(&error)))?;
+            .map_err(|error| RequestError::Unavailable(causes(&error)))?;
         if response.status().is_success() {
             return Ok(response.into_body());
         }
@@ -184,8 +183,8 @@ impl Resource {
             .and_then(|value| value.to_str().ok())
             .and_then(|text| text.parse().ok());
         let bytes = gather(response.into_body()).await.unwrap_or_default();
-        let said: serde_json::Value = serde_json::from_slice(&bytes).unwrap_or_default();
-        let message = said["message"].as_str().unwrap_or("no reason given").to_owned();
+        let body: serde_json::Value = serde_json::from_slice(&bytes).unwrap_or_default();
+        let message = body["message"].as_str().unwrap_or("no reason given").to_owned();
         Err(classify(status.as_u16().into(), message, wait.map(Duration::from_secs)))
     }
 }
@@ -206,7 +205,7 @@ pub(crate) fn classify(code: u64, message: String, wait: Option<Duration>) -> Re
 }
 
 /// All causes of an error in one line. kube's own text often only says that something failed.
-fn told(error: &dyn std::error::Error) -> String {
+fn causes(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();
     while let Some(error) = cause {
@@ -236,7 +235,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn answers_are_told_apart() {
+    fn error_responses_are_classified() {
         let of = |code| classify(code, "m".to_owned(), None);
         assert!(matches!(of(403), RequestError::Denied(_)) && matches!(of(401), RequestError::Denied(_)));
         assert!(matches!(of(404), RequestError::NotFound) && matches!(of(410), RequestError::Expired(_)));

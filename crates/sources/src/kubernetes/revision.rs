@@ -119,7 +119,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn objects_choose_by_revision_or_tag() {
+    fn objects_are_selected_by_revision_or_tag() {
         let mut ours = Revision::new("canary");
         assert!(ours.admits(&json!({})) && ours.admits(&Value::Null) && ours.admits(&json!({REVISION: ""})));
         assert!(ours.admits(&json!({REVISION: "canary"})) && !ours.admits(&json!({REVISION: "default"})));
@@ -129,7 +129,7 @@ mod tests {
         assert!(ours.admits(&json!({REVISION: "prod"})));
         assert!(
             !ours.tag(&"other".into(), Some(&json!({REVISION: "canary", TAG: "prod"}))),
-            "it is a tag already"
+            "the tag is known already"
         );
         assert!(!ours.tag(&webhook, None), "the other one stays");
         assert!(ours.tag(&"other".into(), None) && !ours.admits(&json!({REVISION: "prod"})));
@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn the_default_tag_says_which_revision_comes_first() {
+    fn the_default_tag_names_the_default_revision() {
         let mut ours = Revision::new("");
         assert_eq!(ours.default(), None);
         let webhook: Arc<str> = "istio-revision-tag-default".into();
@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn kinds_are_ignored_by_pattern_and_included_all_the_same() {
+    fn kinds_are_ignored_by_pattern_with_exceptions() {
         let kinds = Kinds::new("*.istio.io, pods.", "sidecars.networking.istio.io");
         assert!(!kinds.reads("virtualservices", "networking.istio.io") && !kinds.reads("pods", ""));
         assert!(kinds.reads("sidecars", "networking.istio.io") && kinds.reads("services", ""));

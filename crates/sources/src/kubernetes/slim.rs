@@ -151,7 +151,7 @@ fn metadata(kind: Kind) -> Keep {
         "resourceVersion",
     ];
     fields.extend(plain.map(|name| field(name, Keep::All)));
-    // Of the many nobody asks which of the same name it is.
+    // Other core kinds are numerous, and their identity is not used.
     if matches!(kind, Kind::Service | Kind::Namespace) {
         fields.extend(["uid", "generation"].map(|name| field(name, Keep::All)));
     }

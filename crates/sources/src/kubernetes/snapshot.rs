@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_read() {
+    fn snapshots_survive_a_round_trip() {
         let directory = tempfile::tempdir().unwrap();
         let options = options(directory.path());
         write(&options, &entries()).unwrap();
@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_used_is_told_apart() {
+    fn unusable_snapshots_have_different_errors() {
         let directory = tempfile::tempdir().unwrap();
         let options = options(directory.path());
         assert!(matches!(read(&options), Err(SnapshotError::Io(_))));
@@ -278,7 +278,7 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(200))]
         #[test]
-        fn no_bytes_make_it_panic(bytes in proptest::collection::vec(any::<u8>(), 0..300), cut in 0..2000usize, flip in 0..2000usize) {
+        fn no_bytes_cause_a_panic(bytes in proptest::collection::vec(any::<u8>(), 0..300), cut in 0..2000usize, flip in 0..2000usize) {
             let _ = decode("a", &bytes);
             let whole = encode("a", &entries());
             prop_assert!(decode("a", &whole[..cut.min(whole.len() - 1)]).is_err());

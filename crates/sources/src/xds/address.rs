@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn addresses_mean_places() {
+    fn addresses_are_parsed() {
         let xds = |authority: &str| {
             Location::Xds(Address {
                 authority: authority.into(),
@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_said() {
+    fn errors_name_the_field_and_the_reason() {
         let cases = [
             ("", "no scheme"),
             ("localhost:15010", "no scheme"),
@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn tls_is_taken_as_far_as_it_goes() {
+    fn supported_tls_settings_are_accepted() {
         let with = |settings: ClientTlsSettings| {
             let tls_settings = Some(settings);
             locate(&ConfigSource {

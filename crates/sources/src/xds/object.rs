@@ -17,7 +17,6 @@ pub(super) struct Read {
     pub(super) diagnostics: Vec<Diagnostic>,
 }
 
-/// The type URL of a kind.
 pub(super) fn type_url(kind: Kind) -> String {
     let group = match kind {
         // MeshConfig is not a kind of an API server. Its type URL has the core group.

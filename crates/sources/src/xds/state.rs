@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn answers_become_exact_changes() {
+    fn responses_become_exact_changes() {
         let mut state = state();
         let both = vec![
             resource("default/a", "1", MESSAGE, &spec("a.com")),
@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn an_invalid_object_keeps_its_last_good_version_and_stops_no_other() {
+    fn an_invalid_object_keeps_its_last_valid_version_and_affects_no_other() {
         let mut state = state();
         let (_, outcome) = state.take(&answer("v1", vec![resource("default/a", "1", MESSAGE, &spec("a.com"))]));
         assert_eq!(outcome, Ok(()));
@@ -264,21 +264,18 @@ mod tests {
         ];
         let (change, outcome) = state.take(&answer("v2", bad));
         assert_eq!((outcome, names(&change), change.deletes.len()), (Ok(()), vec!["b"], 0));
-        let reported = change.diagnostics.values().next().expect("something is reported");
+        let reported = change.diagnostics.values().next().expect("the error is reported");
         assert!(reported[0].is_error() && reported[0].hint.is_some());
         let good = vec![
             resource("default/a", "3", MESSAGE, &spec("a.com")),
             resource("default/b", "1", MESSAGE, &spec("b.com")),
         ];
         let (change, _) = state.take(&answer("v3", good));
-        assert!(
-            change.diagnostics.values().all(Vec::is_empty),
-            "the error is taken back"
-        );
+        assert!(change.diagnostics.values().all(Vec::is_empty), "the error is cleared");
     }
 
     #[test]
-    fn what_cannot_be_read_is_refused_whole_and_changes_nothing() {
+    fn a_malformed_response_is_rejected_and_changes_nothing() {
         let mut state = state();
         let (_, outcome) = state.take(&answer("v1", vec![resource("default/a", "1", MESSAGE, &spec("a.com"))]));
         assert_eq!(outcome, Ok(()));
@@ -328,7 +325,7 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(256))]
         #[test]
-        fn no_bytes_panic(value in proptest::collection::vec(proptest::num::u8::ANY, 0..64), body in proptest::bool::ANY) {
+        fn no_bytes_cause_a_panic(value in proptest::collection::vec(proptest::num::u8::ANY, 0..64), body in proptest::bool::ANY) {
             let mut state = state();
             let packed = match body {
                 false => Any { type_url: "type.googleapis.com/istio.mcp.v1alpha1.Resource".into(), value: value.into() },

@@ -1,6 +1,6 @@
-//! An API server in this process, of which tests decide when it fails, and how.
+//! An API server in this process, with faults that tests control.
 
-// What fails here fails a test, which is what unwrapping is for.
+// A helper that fails is a failure of the test.
 #![allow(clippy::unwrap_used, dead_code)]
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -22,11 +22,11 @@ use tonic::codegen::Service;
 type Piece = Result<Frame<Bytes>, std::io::Error>;
 type Stream = Pin<Box<dyn futures::Stream<Item = Piece> + Send>>;
 
-/// The server; all clones are one.
+/// The server. Clones share its state.
 #[derive(Clone, Default)]
 pub(crate) struct Fake(Arc<Mutex<State>>);
 
-/// What a test may change.
+/// The state, which tests may change.
 #[derive(Default)]
 pub(crate) struct State {
     version: u64,
@@ -34,25 +34,25 @@ pub(crate) struct State {
     objects: BTreeMap<(String, String, String), Value>,
     /// Version, plural, type and object of each event.
     history: Vec<(u64, String, &'static str, Value)>,
-    /// Plural, and the only name that is asked for.
+    /// The plural, the only requested name, and the sender of each watch.
     watches: Vec<(String, Option<String>, mpsc::UnboundedSender<Piece>)>,
-    /// Nobody can connect.
+    /// Whether connections are refused.
     pub(crate) down: bool,
-    /// Lists are not sent as streams.
+    /// Whether streamed lists are unsupported.
     pub(crate) pages_only: bool,
-    /// Lists that are asked for as streams fail, as on an old etcd.
+    /// Whether streamed lists fail, as on an old etcd.
     pub(crate) no_progress: bool,
-    /// Plurals that nobody may read.
+    /// Plurals that are answered with 403.
     pub(crate) denied: BTreeSet<String>,
     /// Plurals whose requests are answered with 500.
     pub(crate) failing: BTreeSet<String>,
-    /// Plurals that there are not.
+    /// Plurals that are answered with 404.
     pub(crate) missing: BTreeSet<String>,
-    /// So many requests are answered with 429.
+    /// The number of requests to answer with 429.
     pub(crate) busy: usize,
-    /// Objects of one page.
+    /// The page size of lists.
     pub(crate) page: usize,
-    /// Lists and watches that were asked for, by plural.
+    /// The plurals of requested lists and watches.
     pub(crate) asked: Vec<String>,
 }
 
@@ -62,12 +62,12 @@ impl Fake {
         Fake::default()
     }
 
-    /// A client of it.
+    /// A client of the server.
     pub(crate) fn client(&self) -> Client {
         Client::new(self.clone(), "default")
     }
 
-    /// What it is.
+    /// Locks the state.
     pub(crate) fn state(&self) -> MutexGuard<'_, State> {
         self.0.lock().unwrap()
     }
@@ -82,21 +82,21 @@ impl Fake {
             None => "ADDED",
             Some(_) => "MODIFIED",
         };
-        state.tell(plural, what, object);
+        state.notify(plural, what, object);
     }
 
-    /// Deletes an object, if it is there.
+    /// Deletes an object if it exists.
     pub(crate) fn delete(&self, plural: &str, namespace: &str, name: &str) {
         let mut state = self.state();
         let key = (plural.to_owned(), namespace.to_owned(), name.to_owned());
         if let Some(mut object) = state.objects.remove(&key) {
             state.version += 1;
             object["metadata"]["resourceVersion"] = state.version.to_string().into();
-            state.tell(plural, "DELETED", object);
+            state.notify(plural, "DELETED", object);
         }
     }
 
-    /// A definition of a kind, established.
+    /// Creates the established definition of a kind.
     pub(crate) fn define(&self, group: &str, plural: &str, versions: &[&str]) {
         let versions: Vec<Value> = versions
             .iter()
@@ -117,7 +117,7 @@ impl Fake {
         self.state().watches.clear();
     }
 
-    /// Sends every watch that what it saw last is too old, and forgets what happened.
+    /// Expires the position of every watch and drops the history.
     pub(crate) fn expire(&self) {
         let mut state = self.state();
         state.history.clear();
@@ -129,8 +129,7 @@ impl Fake {
         }
     }
 
-    /// Puts the objects back to what they were, with their versions, as a restored backup does. The server is away
-    /// meanwhile.
+    /// Restores the objects and their versions, as from a backup. The server is unavailable meanwhile.
     pub(crate) fn restore(&self, backup: &Backup) {
         let mut state = self.state();
         state.watches.clear();
@@ -138,7 +137,7 @@ impl Fake {
         (state.version, state.objects) = backup.0.clone();
     }
 
-    /// What it has.
+    /// A copy of the objects.
     pub(crate) fn backup(&self) -> Backup {
         let state = self.state();
         Backup((state.version, state.objects.clone()))
@@ -152,11 +151,11 @@ impl Fake {
     }
 }
 
-/// Everything that a server had.
+/// The objects of a server at one time.
 pub(crate) struct Backup((u64, BTreeMap<(String, String, String), Value>));
 
 impl Backup {
-    /// The text of a field of an object of the namespace `x`.
+    /// The text of a field of an object in the namespace `x`.
     pub(crate) fn field(&self, plural: &str, name: &str, pointer: &str) -> Option<String> {
         let object = self.0.1.get(&(plural.to_owned(), "x".to_owned(), name.to_owned()))?;
         Some(object.pointer(pointer)?.as_str()?.to_owned())
@@ -173,12 +172,12 @@ fn line(value: &Value) -> Frame<Bytes> {
 }
 
 impl State {
-    /// Forgets what happened; watches that ask for it are told that it is too old.
+    /// Drops the history; watches that start in it get 410.
     pub(crate) fn forget(&mut self) {
         self.history = Vec::new();
     }
 
-    fn tell(&mut self, plural: &str, what: &'static str, object: Value) {
+    fn notify(&mut self, plural: &str, what: &'static str, object: Value) {
         self.history
             .push((self.version, plural.to_owned(), what, object.clone()));
         let event = json!({"type": what, "object": object});
@@ -322,5 +321,5 @@ impl Service<Request<Body>> for Fake {
     }
 }
 
-/// Nothing that a test waits for takes longer, by the paused clock.
+/// The timeout of anything that a test waits for, by the paused clock.
 pub(crate) const PATIENCE: std::time::Duration = std::time::Duration::from_secs(600);

@@ -21,14 +21,14 @@ impl Planner {
         changed.iter().for_each(|key| self.again(key, now));
     }
 
-    /// The counts of this replica that changed since the last call (`None`: no proxy needs the object any more), or all of
-    /// them if `anew` is set. Empty while this replica leads.
-    pub fn shares(&mut self, anew: bool) -> Shares {
+    /// The counts of this replica that changed since the last call (`None`: no proxy needs the object any more), or all
+    /// of them if `all` is set. Empty while this replica leads.
+    pub fn shares(&mut self, all: bool) -> Shares {
         if self.leading.is_some() {
             return Vec::new();
         }
         let share_of = |key: &ObjectKey| self.objects.get(key).and_then(|record| record.share.clone());
-        match self.unpublished.replace(BTreeSet::new()).filter(|_| !anew) {
+        match self.unpublished.replace(BTreeSet::new()).filter(|_| !all) {
             Some(keys) => keys.into_iter().map(|key| (key.clone(), share_of(&key))).collect(),
             None => {
                 let all = self.objects.iter().filter(|(_, record)| record.share.is_some());

@@ -1,4 +1,4 @@
-//! What tests of the planner are about.
+//! The objects of the planner's tests.
 
 use config::Observed;
 use config::{Kind, ObjectKey};
@@ -8,7 +8,7 @@ pub(crate) fn key(name: &str) -> ObjectKey {
     ObjectKey::new(Kind::VirtualService, "default", name)
 }
 
-/// It, valid and without a status.
+/// A valid VirtualService without a status.
 pub(crate) fn subject(name: &str, generation: i64) -> Observed {
     Observed {
         key: key(name),

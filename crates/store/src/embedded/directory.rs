@@ -64,7 +64,6 @@ impl Directory {
         })
     }
 
-    /// The path of the database.
     pub(super) fn database(&self) -> PathBuf {
         self.path.join(DATABASE)
     }

@@ -55,7 +55,6 @@ impl Disk {
         self.retired.store(true, Ordering::Release);
     }
 
-    /// The newest revision.
     pub(super) fn newest(&self) -> Result<Revision, Error> {
         self.guarded(|| {
             let log = self.database.begin_read()?.open_table(LOG)?;
@@ -260,13 +259,13 @@ impl Disk {
 pub(super) enum Failure {
     Redb(redb::Error),
     Damaged(String),
-    Told(Error),
+    Store(Error),
 }
 
 impl Failure {
     fn explain(self, path: &std::path::Path) -> Error {
         match self {
-            Failure::Told(error) => error,
+            Failure::Store(error) => error,
             Failure::Damaged(what) => damaged(path, &what),
             Failure::Redb(redb::Error::Io(error)) => explain(&error, path),
             Failure::Redb(error @ (redb::Error::PreviousIo | redb::Error::DatabaseClosed)) => {

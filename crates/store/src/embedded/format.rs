@@ -41,7 +41,6 @@ pub(super) const VERSIONS: TableDefinition<'_, &[u8], &[u8]> = TableDefinition::
 const DELETED: u8 = 0;
 const OBJECT: u8 = 1;
 
-/// Encodes a key.
 pub(super) fn encode_key(key: &Key) -> Vec<u8> {
     let parts = [&key.resource.group, &key.resource.plural, &key.namespace, &key.name];
     parts.map(|part| part.as_bytes()).join(&0)
@@ -63,7 +62,6 @@ pub(super) fn split_place(place: &[u8]) -> Option<(&[u8], Revision)> {
     (*zero == 0).then_some((key, u64::from_be_bytes(*revision)))
 }
 
-/// Decodes a key.
 pub(super) fn decode_key(encoded: &[u8]) -> Option<Key> {
     let parts = encoded.split(|byte| *byte == 0).map(std::str::from_utf8);
     let parts: Vec<&str> = parts.collect::<Result<_, _>>().ok()?;
@@ -119,14 +117,12 @@ impl Entry<'_> {
         Some(Entry { time, json })
     }
 
-    /// The object.
     pub(super) fn object(&self, key: &Key, revision: Revision) -> Result<Option<Stored>, crate::Error> {
         let json = self.json.map(Bytes::copy_from_slice);
         json.map(|json| Stored::from_json(key.clone(), revision, json))
             .transpose()
     }
 
-    /// The version.
     pub(super) fn version(&self, key: &Key, revision: Revision) -> Result<Version, crate::Error> {
         Ok(Version {
             revision,
@@ -184,7 +180,7 @@ mod tests {
     proptest! {
         /// Encoded keys decode to the same key and have the order of keys; ranges contain the right keys.
         #[test]
-        fn keys_come_back_in_order(a in key(), b in key(), x: u64, y: u64) {
+        fn keys_survive_a_round_trip_in_order(a in key(), b in key(), x: u64, y: u64) {
             let (ea, eb) = (encode_key(&a), encode_key(&b));
             prop_assert_eq!(decode_key(&ea), Some(a.clone()));
             prop_assert_eq!(ea.cmp(&eb), a.cmp(&b));
@@ -199,7 +195,7 @@ mod tests {
 
         /// No bytes make the decoder panic.
         #[test]
-        fn any_bytes_are_read_or_refused(bytes in prop::collection::vec(any::<u8>(), 0..40)) {
+        fn any_bytes_are_decoded_or_rejected(bytes in prop::collection::vec(any::<u8>(), 0..40)) {
             if let Some((time, keys)) = decode_log(&bytes) {
                 prop_assert_eq!(encode_log(time, keys.into_iter()), bytes.clone());
             }
@@ -212,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn versions_come_back() {
+    fn versions_survive_a_round_trip() {
         let key = Key::new(GroupResource::new("", "pods"), "default", "a");
         let object = Stored::new(key.clone(), 7, json!({"metadata": {"labels": {"app": "x"}}}));
         let time = UNIX_EPOCH + Duration::from_secs(5);

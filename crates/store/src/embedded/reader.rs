@@ -23,7 +23,7 @@ pub(super) fn list(disk: &Disk, query: &Query, revision: Revision) -> Result<Lis
             .value();
         if revision < oldest {
             let requested = revision;
-            return Err(Failure::Told(Error::Compacted { requested, oldest }));
+            return Err(Failure::Store(Error::Compacted { requested, oldest }));
         }
         let (mut start, end) = range_of(&query.resource, query.namespace.as_deref());
         if let Some(token) = &query.after {
@@ -74,7 +74,7 @@ pub(super) fn history(disk: &Disk, key: &Key, upto: Revision, limit: usize) -> R
             let (place, value) = item?;
             let (_, revision) = split_place(place.value()).ok_or_else(unreadable)?;
             let entry = Entry::decode(value.value()).ok_or_else(unreadable)?;
-            found.push(entry.version(key, revision).map_err(Failure::Told)?);
+            found.push(entry.version(key, revision).map_err(Failure::Store)?);
         }
         Ok(found)
     })
@@ -91,7 +91,7 @@ impl Scanned {
     fn offer(&self, page: &mut Page<'_>) -> Result<bool, Failure> {
         let key = decode_key(&self.encoded).ok_or_else(unreadable)?;
         let entry = Entry::decode(&self.value).ok_or_else(unreadable)?;
-        let object = entry.object(&key, self.written).map_err(Failure::Told)?;
+        let object = entry.object(&key, self.written).map_err(Failure::Store)?;
         Ok(object.is_none_or(|object| page.offer(&object)))
     }
 }

@@ -1,4 +1,4 @@
-//! Disks that fail or lose power, files that are damaged.
+//! Failing disks, power loss, and damaged files.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -17,7 +17,7 @@ fn key(name: &str) -> Key {
     Key::new(GroupResource::new("", "pods"), "default", name)
 }
 
-/// Writes a number into two objects at once.
+/// Writes a number into two objects in one transaction.
 async fn write(store: &Embedded, number: u64) -> Result<Committed, Error> {
     let put = |part: &str| Operation::Put {
         key: key(&format!("{part}{}", number % 7)),
@@ -28,7 +28,7 @@ async fn write(store: &Embedded, number: u64) -> Result<Committed, Error> {
     store.commit(Transaction { operations }).await
 }
 
-/// Everything that is there, by name.
+/// All objects, by name.
 async fn everything(store: &Embedded) -> BTreeMap<String, u64> {
     let all = store.snapshot(&Scope::default()).await.expect("a snapshot");
     let number = |object: &Stored| object.value()["spec"]["number"].as_u64().expect("a number");
@@ -38,7 +38,7 @@ async fn everything(store: &Embedded) -> BTreeMap<String, u64> {
         .collect()
 }
 
-/// What is there after writes that were answered.
+/// The expected objects after these acknowledged writes.
 fn expected(answered: impl IntoIterator<Item = u64>) -> BTreeMap<String, u64> {
     let parts = |number: u64| {
         [
@@ -54,7 +54,7 @@ async fn open(directory: &TempDir, fault: Option<Fault>) -> Result<Embedded, Err
 }
 
 #[tokio::test]
-async fn a_full_disk_is_said_and_outlived() {
+async fn a_full_disk_is_reported_and_writes_resume_later() {
     let directory = TempDir::new().expect("a directory");
     let room = Arc::new(AtomicU64::new(u64::MAX));
     let fault: Fault = {
@@ -79,7 +79,7 @@ async fn a_full_disk_is_said_and_outlived() {
     answered.push(0);
     let length = fs::metadata(directory.path().join("store.redb")).expect("a file").len();
     room.store(length, Ordering::SeqCst);
-    // Free pages within the file are used up first.
+    // Free pages within the file are used first.
     let mut number = 1;
     let error = loop {
         match write(&store, number).await {
@@ -92,17 +92,17 @@ async fn a_full_disk_is_said_and_outlived() {
     let text = error.to_string();
     assert!(matches!(error, Error::Full(_)) && text.contains("store.redb"), "{text}");
     assert!(matches!(write(&store, number).await, Err(Error::Full(_))), "still full");
-    assert_eq!(everything(&store).await, expected(answered.clone()), "reads go on");
-    let read = store.history(&key("a0"), 1).await.expect("reads of the past, too");
+    assert_eq!(everything(&store).await, expected(answered.clone()), "reads continue");
+    let read = store.history(&key("a0"), 1).await.expect("reads of history continue");
     assert_eq!(read.len(), 1);
 
     room.store(u64::MAX, Ordering::SeqCst);
     for number in 20_000..20_010 {
-        write(&store, number).await.expect("there is space again");
+        write(&store, number).await.expect("there is space now");
         answered.push(number);
     }
     let newest = store.revision().await.expect("a revision");
-    assert_eq!(newest, 1 + answered.len() as u64, "what failed took no revision");
+    assert_eq!(newest, 1 + answered.len() as u64, "failed writes use no revision");
     let mut seen = 0;
     while seen < 2 * answered.len() {
         if let crate::WatchEvent::Changes(changes) = watch.next().await.expect("a moment") {
@@ -115,7 +115,7 @@ async fn a_full_disk_is_said_and_outlived() {
 }
 
 #[tokio::test]
-async fn whatever_access_fails_nothing_is_lost_or_torn() {
+async fn no_failed_access_loses_or_tears_writes() {
     for (run, kind) in (0..90).zip([io::ErrorKind::Other, io::ErrorKind::StorageFull].into_iter().cycle()) {
         let directory = TempDir::new().expect("a directory");
         let left = Arc::new(AtomicI64::new(i64::MAX));
@@ -140,7 +140,7 @@ async fn whatever_access_fails_nothing_is_lost_or_torn() {
                 Err(error) => panic!("access {run}: {error}"),
             }
         }
-        assert!(failed <= 1, "access {run}: one failure made {failed}");
+        assert!(failed <= 1, "access {run}: one fault caused {failed} failures");
         assert_eq!(everything(&store).await, expected(answered.clone()), "access {run}");
         store.close().await;
         let store = open(&directory, None).await.expect("opened again");
@@ -149,14 +149,14 @@ async fn whatever_access_fails_nothing_is_lost_or_torn() {
 }
 
 #[tokio::test]
-async fn a_write_of_unknown_fate_is_settled_later() {
+async fn a_write_with_unknown_outcome_is_resolved_later() {
     for fails_from_sync in [false, true] {
         let directory = TempDir::new().expect("a directory");
         let broken = Arc::new(AtomicU64::new(0));
         let fault: Fault = {
             let broken = broken.clone();
             Arc::new(move |access| match (broken.load(Ordering::SeqCst), access) {
-                // All of the write reaches the file, and then nothing can be done with it any more.
+                // The whole write reaches the file, and then every access fails.
                 (1, Access::Sync) => {
                     broken.store(2, Ordering::SeqCst);
                     Err(io::Error::other("gone"))
@@ -172,10 +172,14 @@ async fn a_write_of_unknown_fate_is_settled_later() {
         assert!(matches!(error, Error::Unknown(_)), "{error}");
         assert!(
             matches!(write(&store, 2).await, Err(Error::Unavailable(_))),
-            "not tried"
+            "no write is attempted"
         );
         assert!(matches!(store.history(&key("a0"), 1).await, Err(Error::Unavailable(_))));
-        assert_eq!(everything(&store).await, expected([0]), "reads of the present go on");
+        assert_eq!(
+            everything(&store).await,
+            expected([0]),
+            "reads of current objects continue"
+        );
         broken.store(0, Ordering::SeqCst);
         write(&store, 3).await.expect("written again");
         let there = everything(&store).await;
@@ -186,7 +190,7 @@ async fn a_write_of_unknown_fate_is_settled_later() {
     }
 }
 
-/// What was done to a file, and how much of it when each write was answered.
+/// The accesses to a file, and the number of them at each acknowledgement.
 #[derive(Default)]
 struct Journal {
     done: Vec<Done>,
@@ -200,7 +204,7 @@ enum Done {
 }
 
 #[tokio::test]
-async fn a_loss_of_power_loses_nothing_that_was_answered() {
+async fn a_power_loss_keeps_all_acknowledged_writes() {
     let journal = Arc::new(Mutex::new(Journal::default()));
     let fault: Fault = {
         let journal = journal.clone();
@@ -242,12 +246,12 @@ async fn a_loss_of_power_loses_nothing_that_was_answered() {
         let least = journal.answered.iter().filter(|answered| **answered <= cut).count() as u64;
         let there = everything(&store).await;
         let whole = there == expected(0..least) || there == expected(0..=least);
-        assert!(whole, "cut {cut}: {there:?} after {least} answers");
+        assert!(whole, "cut {cut}: {there:?} after {least} acknowledgements");
         store.close().await;
     }
 }
 
-/// The file as a disk may have it: everything up to the last sync, and of what came after it any sectors.
+/// The file as it may be after a power loss: everything up to the last sync, and any sectors written after it.
 fn image(done: &[Done], next: &mut impl FnMut() -> u64) -> Vec<u8> {
     let synced = done.iter().rposition(|done| matches!(done, Done::Sync)).unwrap_or(0);
     let mut image = Vec::new();
@@ -269,7 +273,7 @@ fn image(done: &[Done], next: &mut impl FnMut() -> u64) -> Vec<u8> {
 }
 
 #[tokio::test]
-async fn damage_is_said_or_harmless() {
+async fn damage_is_reported_or_harmless() {
     let origin = TempDir::new().expect("a directory");
     let store = open(&origin, None).await.expect("opened");
     for number in 0..30 {
@@ -286,7 +290,7 @@ async fn damage_is_said_or_harmless() {
         random ^= random >> 7;
         random ^= random << 17;
         let mut damaged = bytes.clone();
-        // The header is small and matters most: every third time it is hit.
+        // The header is small but the most important part, so every third run damages it.
         let within = if run % 3 == 0 { 400 } else { bytes.len() as u64 };
         let at = (random % within) as usize;
         match run % 8 {
@@ -318,7 +322,7 @@ async fn damage_is_said_or_harmless() {
 }
 
 #[tokio::test]
-async fn an_older_copy_is_noticed() {
+async fn an_older_copy_is_detected() {
     let directory = TempDir::new().expect("a directory");
     let (path, copy) = (directory.path().join("store.redb"), directory.path().join("copy"));
     let store = open(&directory, None).await.expect("opened");
@@ -329,25 +333,25 @@ async fn an_older_copy_is_noticed() {
     write(&store, 2).await.expect("written");
     store.close().await;
     fs::copy(&copy, &path).expect("copied");
-    let error = open(&directory, None).await.err().expect("noticed");
+    let error = open(&directory, None).await.err().expect("detected");
     assert!(
         matches!(&error, Error::Damaged(text) if text.contains("revision 2, but revision 3")),
         "{error}"
     );
     fs::remove_file(&path).expect("removed");
-    let error = open(&directory, None).await.err().expect("noticed");
+    let error = open(&directory, None).await.err().expect("detected");
     assert!(
         matches!(&error, Error::Damaged(text) if text.contains("is missing")),
         "{error}"
     );
     fs::copy(&copy, &path).expect("copied");
     fs::remove_file(directory.path().join("store.newest")).expect("removed");
-    let store = open(&directory, None).await.expect("on purpose");
+    let store = open(&directory, None).await.expect("opened");
     assert_eq!(everything(&store).await, expected([1]));
 }
 
 #[tokio::test]
-async fn another_format_is_not_touched() {
+async fn a_file_of_another_format_is_not_modified() {
     let directory = TempDir::new().expect("a directory");
     let store = open(&directory, None).await.expect("opened");
     store.close().await;

@@ -21,7 +21,6 @@ const REQUESTS: usize = 2;
 const FIRST_WAIT: Duration = Duration::from_millis(20);
 const LONGEST_WAIT: Duration = Duration::from_secs(2);
 
-/// Watches a scope after a revision.
 pub(super) async fn watch(shared: Arc<Shared>, scope: &Scope, after: Revision) -> Result<Watch, Error> {
     if *shared.client.closing().borrow() {
         return Err(Error::Closed);
@@ -206,7 +205,7 @@ impl Follow {
             return Ok(None);
         }
         self.wait = Duration::ZERO;
-        stream.heard(self.shared.options.bookmarks);
+        stream.postpone_ask(self.shared.options.bookmarks);
         if response.fragment || !stream.parts.is_empty() {
             stream.parts.extend(response.events);
             if response.fragment {
@@ -290,11 +289,11 @@ impl Stream {
         let progress = pb::watch_request::RequestUnion::ProgressRequest(pb::WatchProgressRequest {});
         // If the last request was not sent yet, this one is redundant.
         let _ = self.requests.try_send(request(progress));
-        self.heard(interval);
+        self.postpone_ask(interval);
     }
 
     /// Postpones the next progress request.
-    fn heard(&mut self, interval: Duration) {
+    fn postpone_ask(&mut self, interval: Duration) {
         if self.ask.is_some() {
             self.ask = Some(Instant::now() + interval);
         }
@@ -370,7 +369,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn versions_that_tell_progress_right() {
+    fn versions_with_correct_progress_notifications() {
         let right = ["3.4.25", "3.5.8", "3.6.0", "3.6.0-rc.1", "4.0.0", "3.10"];
         let wrong = ["3.3.30", "3.4.24", "3.5.1", "3.5.7", "", "x", "3"];
         assert!(right.into_iter().all(answers_progress));

@@ -265,7 +265,7 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(256))]
         #[test]
-        fn every_key_comes_back_in_order_and_in_its_ranges(a in any_key(), b in any_key()) {
+        fn keys_survive_a_round_trip_in_order_and_in_their_ranges(a in any_key(), b in any_key()) {
             let layout = Layout::new("/x");
             let (at, bt) = (layout.key(&a), layout.key(&b));
             prop_assert_eq!(layout.parse(&at), Some(a.clone()));
@@ -287,7 +287,7 @@ mod tests {
         }
 
         #[test]
-        fn no_key_panics(bytes in proptest::collection::vec(any::<u8>(), 0..40)) {
+        fn no_key_causes_a_panic(bytes in proptest::collection::vec(any::<u8>(), 0..40)) {
             let layout = Layout::new("");
             let _ = layout.parse(&bytes);
             let _ = layout.parse(&[b"/core/", &bytes[..]].concat());

@@ -135,7 +135,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_the_newest_a_while_ago_is_compacted_once() {
+    fn the_newest_revision_of_the_past_is_compacted_once() {
         let (mut marks, start, keep) = (Marks::default(), Instant::now(), Duration::from_secs(10));
         let mut at = |second, newest| marks.mark(start + Duration::from_secs(second), newest, keep);
         assert_eq!(at(0, 5), None);
@@ -144,6 +144,6 @@ mod tests {
         assert_eq!(at(10, 12), Some(5));
         assert_eq!(at(11, 12), None);
         assert_eq!(at(30, 12), Some(12));
-        assert_eq!(at(60, 12), None, "nothing new");
+        assert_eq!(at(60, 12), None, "no new revision");
     }
 }

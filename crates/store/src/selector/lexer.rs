@@ -2,7 +2,6 @@
 
 use super::SelectorError;
 
-/// A token.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Token<'a> {
     /// A name or value. Includes `in` and `notin` where they are not operators.

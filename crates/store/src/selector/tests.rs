@@ -1,4 +1,4 @@
-//! Selectors, as Kubernetes reads them.
+//! Selectors, as Kubernetes parses them.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -60,7 +60,7 @@ fn label_selectors_select() {
 }
 
 #[test]
-fn label_selectors_say_what_is_wrong() {
+fn label_selector_errors_describe_the_problem() {
     let cases = [
         (",", "character 1: a label was expected, not \",\""),
         ("a,", "character 3: a label was expected, not the end"),
@@ -127,7 +127,7 @@ fn field_selectors_select() {
 }
 
 #[test]
-fn field_selectors_say_what_is_wrong() {
+fn field_selector_errors_describe_the_problem() {
     let cases = [
         ("a", "\"a\" has no operator"),
         ("=a", "does not begin with the path"),
@@ -142,9 +142,9 @@ fn field_selectors_say_what_is_wrong() {
 }
 
 proptest! {
-    /// Whatever is read is written so that it is read alike.
+    /// Parsed selectors survive formatting and parsing.
     #[test]
-    fn selectors_survive_anything(text in "[ab/.=!,() <>\\\\]{0,24}|in|notin|\\PC{0,16}") {
+    fn any_text_is_parsed_or_rejected(text in "[ab/.=!,() <>\\\\]{0,24}|in|notin|\\PC{0,16}") {
         if let Ok(selector) = LabelSelector::parse(&text) {
             prop_assert_eq!(LabelSelector::parse(&selector.to_string()), Ok(selector));
         }
@@ -153,7 +153,7 @@ proptest! {
         }
     }
 
-    /// A requirement selects what it says, whatever the values.
+    /// Set requirements select exactly their values.
     #[test]
     fn sets_select_their_members(values in prop::collection::btree_set("[a-c]{1,2}", 1..4), probe in "[a-c]{1,2}") {
         let list = values.iter().cloned().collect::<Vec<_>>().join(",");
@@ -164,16 +164,15 @@ proptest! {
         prop_assert_eq!(others, !selected);
     }
 
-    /// Field values survive escaping.
     #[test]
     fn field_values_survive_escaping(value in "[a,=\\\\ü]{0,12}") {
         let selector = FieldSelector::equal("spec.x", &value);
         prop_assert_eq!(FieldSelector::parse(&selector.to_string()), Ok(selector));
     }
 
-    /// Tokens come back as they were; anything else is refused or is a token.
+    /// Tokens survive a round trip; other texts are rejected or valid tokens.
     #[test]
-    fn continue_tokens_come_back(revision: u64, namespace in "[a-z]{0,8}", name in "[a-z.]{1,8}", noise in "\\PC{0,40}") {
+    fn continue_tokens_survive_a_round_trip(revision: u64, namespace in "[a-z]{0,8}", name in "[a-z.]{1,8}", noise in "\\PC{0,40}") {
         let token = Continue { revision, namespace: namespace.into(), name: name.into() };
         prop_assert_eq!(Continue::decode(&token.encode()), Ok(token));
         if let Ok(token) = Continue::decode(&noise) {

@@ -1,7 +1,7 @@
-//! What every home promises. Each home's test file says `mod conformance;`, gives a function that makes a fresh, empty
-//! home, and names it in `conformance_tests!`.
+//! The conformance suite that every backend must pass. The test file of a backend declares `mod conformance;` and a
+//! function that creates an empty store, and passes it to `conformance_tests!`.
 //!
-//! Revisions ascend; nothing here needs them to be consecutive, nor the first one to be a certain number.
+//! Revisions ascend. The suite does not require that they are consecutive or start with a certain number.
 
 #![allow(dead_code, unreachable_pub, reason = "each test file uses its part")]
 
@@ -27,50 +27,50 @@ pub use reads::*;
 pub use watches::*;
 pub use writes::*;
 
-/// A home for one test.
-pub struct Home {
-    /// Empty.
+/// A backend for one test.
+pub struct Backend {
+    /// An empty store.
     pub store: Arc<dyn Store>,
-    /// What it needs as long as it is used.
+    /// Resources that must live as long as the store.
     pub keep: Box<dyn Any + Send>,
-    /// Whether it keeps histories.
+    /// Whether the backend keeps histories.
     pub history: bool,
 }
 
-/// No single step of a test takes longer, on however busy a machine.
+/// The timeout of a step, sufficient for a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Makes one test of every promise; `$fresh` is an async function that returns a [`Home`].
+/// Generates one test per case; `$fresh` is an async function that returns a [`Backend`].
 #[macro_export]
 macro_rules! conformance_tests {
     ($fresh:path) => {
         $crate::conformance_tests!(@each $fresh:
             objects_are_created_read_updated_and_deleted
-            expectations_are_held
-            transactions_happen_as_a_whole_or_not_at_all
-            transactions_that_make_no_sense_are_refused
-            changing_nothing_makes_no_revision
-            revisions_ascend_and_stand_in_objects
+            preconditions_are_checked
+            transactions_are_atomic
+            invalid_transactions_are_rejected
+            no_op_transactions_create_no_revision
+            revisions_ascend_and_are_resource_versions
             concurrent_writers_lose_nothing
             racing_creations_have_one_winner
             lists_are_sorted_and_scoped
             lists_select
-            lists_come_in_pages_as_of_one_revision
-            lists_are_as_of_the_revision_that_was_asked
+            pages_of_a_list_have_one_revision
+            lists_show_the_requested_revision
             snapshots_hold_all_types
-            watches_begin_where_they_are_told
+            watches_start_after_the_given_revision
             watches_yield_everything_once_in_order
             watches_keep_transactions_whole
             watches_see_their_scope_only
-            watches_are_told_that_nothing_happened
-            watches_may_be_interrupted
-            watches_of_the_future_are_refused
+            quiet_watches_get_bookmarks
+            watches_are_cancel_safe
+            watches_of_future_revisions_are_rejected
             many_watches_see_every_event
-            selections_are_entered_and_left
+            watches_with_selectors_see_objects_start_and_stop_matching
             histories_are_kept
-            what_is_compacted_is_refused
-            compaction_keeps_what_is_current
-            a_closed_store_says_so
+            compacted_revisions_are_rejected
+            compaction_keeps_current_objects
+            a_closed_store_returns_closed
         );
         #[test]
         fn model() {
@@ -117,17 +117,17 @@ pub fn number(object: &Stored) -> u64 {
     object.value()["spec"]["number"].as_u64().expect("a number")
 }
 
-/// Commits one operation that must succeed.
+/// Commits one operation, which must succeed.
 pub async fn done(store: &Arc<dyn Store>, operation: Operation) -> Committed {
     store.commit(Transaction::one(operation)).await.expect("committed")
 }
 
-/// Commits one operation that must fail.
+/// Commits one operation, which must fail.
 pub async fn refused(store: &Arc<dyn Store>, operation: Operation) -> Error {
     store.commit(Transaction::one(operation)).await.expect_err("refused")
 }
 
-/// Namespace, name and number of each object of a list.
+/// The namespace, name and number of each object of a list.
 pub async fn listed(store: &Arc<dyn Store>, query: &Query) -> Vec<(String, String, u64)> {
     rows(&store.list(query).await.expect("a list").items)
 }
@@ -150,38 +150,38 @@ pub fn scope_of(resource: GroupResource) -> Scope {
     }
 }
 
-/// The next moment, in time.
-pub async fn moment(watch: &mut Watch) -> Result<WatchEvent, Error> {
+/// The next event, with a timeout.
+pub async fn event(watch: &mut Watch) -> Result<WatchEvent, Error> {
     tokio::time::timeout(PATIENCE, watch.next())
         .await
-        .expect("a moment in time")
+        .expect("an event in time")
 }
 
-/// The next changes, bookmarks left out. Bookmarks must not be from before what was yielded.
+/// The next changes, without bookmarks. A bookmark must not be older than yielded changes.
 pub async fn changes(watch: &mut Watch, count: usize) -> Vec<Arc<Change>> {
     let mut seen = Vec::<Arc<Change>>::new();
-    let mut told = 0;
+    let mut bookmarked = 0;
     while seen.len() < count {
-        match moment(watch).await.expect("a moment") {
+        match event(watch).await.expect("an event") {
             WatchEvent::Changes(changes) => {
-                assert!(!changes.is_empty(), "a moment of nothing");
+                assert!(!changes.is_empty(), "an event without changes");
                 for change in changes {
                     assert!(
-                        change.revision > told,
-                        "{} at {} after a bookmark of {told}",
+                        change.revision > bookmarked,
+                        "{} at {} after a bookmark of {bookmarked}",
                         change.key,
                         change.revision
                     );
                     assert!(
                         seen.last().is_none_or(|last| last.revision <= change.revision),
-                        "not in order"
+                        "out of order"
                     );
                     seen.push(change);
                 }
             }
             WatchEvent::Bookmark(revision) => {
-                assert!(revision >= told && seen.last().is_none_or(|last| last.revision <= revision));
-                told = revision;
+                assert!(revision >= bookmarked && seen.last().is_none_or(|last| last.revision <= revision));
+                bookmarked = revision;
             }
         }
     }
@@ -190,14 +190,14 @@ pub async fn changes(watch: &mut Watch, count: usize) -> Vec<Arc<Change>> {
 
 /// The next bookmark, which must come before any change.
 pub async fn bookmark(watch: &mut Watch) -> Revision {
-    match moment(watch).await.expect("a moment") {
+    match event(watch).await.expect("an event") {
         WatchEvent::Bookmark(revision) => revision,
         WatchEvent::Changes(changes) => panic!("a bookmark was expected: {changes:?}"),
     }
 }
 
-/// What a change is, as a row: name, number before, number after.
-pub fn told(change: &Change) -> (String, Option<u64>, Option<u64>) {
+/// A change as a row: name, number before, number after.
+pub fn summary(change: &Change) -> (String, Option<u64>, Option<u64>) {
     (
         change.key.name.to_string(),
         change.before.as_ref().map(number),

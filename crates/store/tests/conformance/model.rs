@@ -1,4 +1,4 @@
-//! Random operations against a map that does the same.
+//! Random operations, compared to a model: a map with the same operations.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use store::{At, LabelSelector};
 
 use super::*;
 
-/// One step. Objects are few, so that steps meet.
+/// A step. There are few objects, so that steps interact.
 #[derive(Clone, Debug)]
 pub enum Step {
     Commit(Vec<(Verb, u8, Wanted)>),
@@ -35,11 +35,11 @@ pub enum Wanted {
     Anything,
     Absent,
     Present,
-    /// The object's revision, so many writes ago.
+    /// The object's revision, this many writes ago.
     Revision(usize),
 }
 
-/// What is expected: for each revision all objects with number and revision.
+/// The expected objects at a revision: number and revision of each.
 type Objects = BTreeMap<u8, (u8, Revision)>;
 
 struct Model {
@@ -47,24 +47,24 @@ struct Model {
     compacted: Revision,
 }
 
-/// Makes fresh homes and compares each with the model over random steps.
-pub fn agrees_with_a_model<Fut: Future<Output = Home>>(fresh: impl Fn() -> Fut) {
-    run(48, step(false), &fresh, |home| async { home });
+/// Compares fresh backends with the model over random steps.
+pub fn agrees_with_a_model<Fut: Future<Output = Backend>>(fresh: impl Fn() -> Fut) {
+    run(48, step(false), &fresh, |backend| async { backend });
 }
 
-/// The same for homes that outlive their closing: `again` opens what a home was, which is closed.
-pub fn agrees_with_a_model_over_restarts<Fut, Again>(fresh: impl Fn() -> Fut, again: impl Fn(Home) -> Again)
+/// Does the same for backends that survive a restart: `again` reopens a closed backend.
+pub fn agrees_with_a_model_over_restarts<Fut, Again>(fresh: impl Fn() -> Fut, again: impl Fn(Backend) -> Again)
 where
-    Fut: Future<Output = Home>,
-    Again: Future<Output = Home>,
+    Fut: Future<Output = Backend>,
+    Again: Future<Output = Backend>,
 {
     run(24, step(true), &fresh, again);
 }
 
-fn run<Fut, Again>(cases: u32, step: BoxedStrategy<Step>, fresh: &impl Fn() -> Fut, again: impl Fn(Home) -> Again)
+fn run<Fut, Again>(cases: u32, step: BoxedStrategy<Step>, fresh: &impl Fn() -> Fut, again: impl Fn(Backend) -> Again)
 where
-    Fut: Future<Output = Home>,
-    Again: Future<Output = Home>,
+    Fut: Future<Output = Backend>,
+    Again: Future<Output = Backend>,
 {
     let config = Config {
         cases,
@@ -79,21 +79,21 @@ where
     let mut runner = TestRunner::new(config);
     let result = runner.run(&prop::collection::vec(step, 1..40), |steps| {
         runtime.block_on(async {
-            let mut home = fresh().await;
-            let start = home.store.revision().await.expect("a revision");
+            let mut backend = fresh().await;
+            let start = backend.store.revision().await.expect("a revision");
             let mut model = Model {
                 past: vec![(start, Objects::new())],
                 compacted: 0,
             };
             for step in &steps {
                 if matches!(step, Step::Restart) {
-                    home.store.close().await;
-                    home = again(home).await;
+                    backend.store.close().await;
+                    backend = again(backend).await;
                 } else {
-                    model.step(&home.store, step).await;
+                    model.step(&backend.store, step).await;
                 }
             }
-            model.finish(&home.store).await;
+            model.finish(&backend.store).await;
         });
         Ok(())
     });
@@ -149,7 +149,7 @@ impl Model {
         self.past.last().expect("never empty")
     }
 
-    /// A revision of the past, so many back.
+    /// An earlier revision, this many writes ago.
     fn back(&self, back: usize) -> &(Revision, Objects) {
         &self.past[self.past.len() - 1 - back.min(self.past.len() - 1)]
     }
@@ -208,7 +208,7 @@ impl Model {
         }
         match store.commit(Transaction { operations }).await {
             Err(error) => assert!(refused, "{error}"),
-            Ok(_) if refused => panic!("an expectation did not hold: {writes:?}"),
+            Ok(_) if refused => panic!("a precondition was not checked: {writes:?}"),
             Ok(_) if !changed => {}
             Ok(committed) => {
                 assert!(committed.revision > self.now().0);
@@ -267,7 +267,7 @@ impl Model {
         assert_eq!(seen, expected, "as of {revision}");
     }
 
-    /// A watch over everything that is kept makes the present out of the past.
+    /// A watch over the retained history must lead to the current objects.
     async fn finish(&self, store: &Arc<dyn Store>) {
         let Some((start, objects)) = self.past.iter().find(|(revision, _)| *revision >= self.compacted) else {
             return;
@@ -279,7 +279,7 @@ impl Model {
         let mut watch = store.watch(&scope_of(services()), *start).await.expect("a watch");
         let mut last = *start;
         while last < self.now().0 {
-            match moment(&mut watch).await.expect("a moment") {
+            match event(&mut watch).await.expect("an event") {
                 WatchEvent::Bookmark(revision) => assert!(revision >= last),
                 WatchEvent::Changes(changes) => {
                     for change in changes {

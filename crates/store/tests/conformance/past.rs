@@ -4,10 +4,10 @@ use store::At;
 
 use super::*;
 
-pub async fn histories_are_kept(home: Home) {
-    let store = home.store;
+pub async fn histories_are_kept(backend: Backend) {
+    let store = backend.store;
     let key = key("default", "a");
-    if !home.history {
+    if !backend.history {
         assert!(matches!(store.history(&key, 10).await, Err(Error::Unsupported(_))));
         return;
     }
@@ -41,7 +41,7 @@ pub async fn histories_are_kept(home: Home) {
     assert_eq!(
         seen,
         revisions.iter().copied().zip(numbers).collect::<Vec<_>>(),
-        "the newest first"
+        "newest first"
     );
     assert!(
         versions
@@ -55,8 +55,8 @@ pub async fn histories_are_kept(home: Home) {
     );
 }
 
-pub async fn what_is_compacted_is_refused(home: Home) {
-    let store = home.store;
+pub async fn compacted_revisions_are_rejected(backend: Backend) {
+    let store = backend.store;
     let mut revisions = Vec::new();
     for n in 0..10 {
         revisions.push(
@@ -73,7 +73,7 @@ pub async fn what_is_compacted_is_refused(home: Home) {
     store
         .compact(revisions[2])
         .await
-        .expect("compacting less is nothing new");
+        .expect("compacting less has no effect");
     let query = Query {
         at: At::Exactly(revisions[2]),
         ..Query::of(services())
@@ -86,8 +86,8 @@ pub async fn what_is_compacted_is_refused(home: Home) {
     let started = store.watch(&scope_of(services()), revisions[2]).await;
     let error = match started {
         Err(error) => error,
-        // Some homes notice with the first read.
-        Ok(mut watch) => moment(&mut watch).await.expect_err("refused"),
+        // Some backends report it only on the first read.
+        Ok(mut watch) => event(&mut watch).await.expect_err("refused"),
     };
     assert!(matches!(error, Error::Compacted { .. }), "{error}");
     let query = Query {
@@ -103,15 +103,19 @@ pub async fn what_is_compacted_is_refused(home: Home) {
         [3, 4, 5]
     );
     let mut watch = store.watch(&scope_of(services()), upto).await.expect("a watch");
-    let seen: Vec<_> = changes(&mut watch, 4).await.iter().map(|change| told(change)).collect();
+    let seen: Vec<_> = changes(&mut watch, 4)
+        .await
+        .iter()
+        .map(|change| summary(change))
+        .collect();
     assert_eq!(seen[0], ("n0".to_owned(), Some(3), Some(6)));
     assert_eq!(seen[3], ("n0".to_owned(), Some(6), Some(9)));
     let newest = store.revision().await.expect("a revision");
     assert!(matches!(store.compact(newest + 1000).await, Err(Error::Future { .. })));
 }
 
-pub async fn compaction_keeps_what_is_current(home: Home) {
-    let store = home.store;
+pub async fn compaction_keeps_current_objects(backend: Backend) {
+    let store = backend.store;
     let (kept, gone) = (key("default", "kept"), key("default", "gone"));
     let first = done(&store, put(kept.clone(), object("a", 1), Expect::Absent))
         .await
@@ -134,7 +138,7 @@ pub async fn compaction_keeps_what_is_current(home: Home) {
         store.get(&kept).await.expect("read").map(|object| object.revision),
         Some(first)
     );
-    if home.history {
+    if backend.history {
         let versions = store.history(&kept, 10).await.expect("a history");
         assert_eq!(
             versions.iter().map(|version| version.revision).collect::<Vec<_>>(),
@@ -148,7 +152,7 @@ pub async fn compaction_keeps_what_is_current(home: Home) {
     let mut watch = store.watch(&scope_of(services()), newest).await.expect("a watch");
     let seen = changes(&mut watch, 1).await;
     assert_eq!(
-        (told(&seen[0]), seen[0].revision),
+        (summary(&seen[0]), seen[0].revision),
         (("kept".to_owned(), Some(1), Some(4)), updated)
     );
 }

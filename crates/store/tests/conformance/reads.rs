@@ -4,7 +4,8 @@ use store::{At, Continue, FieldSelector, LabelSelector, List};
 
 use super::*;
 
-/// Objects `a0`, `b1`, `a2`, ... in two namespaces, with `app` the letter, in one transaction; the revision.
+/// Creates objects `a0`, `b1`, `a2`, ... in two namespaces, with the letter as `app`, in one transaction. Returns its
+/// revision.
 async fn filled(store: &Arc<dyn Store>, count: u64) -> Revision {
     let object = |n: u64| {
         let (app, namespace) = (["a", "b"][(n % 2) as usize], ["one", "two"][(n % 3 / 2) as usize]);
@@ -18,8 +19,8 @@ async fn filled(store: &Arc<dyn Store>, count: u64) -> Revision {
         .revision
 }
 
-pub async fn lists_are_sorted_and_scoped(home: Home) {
-    let store = home.store;
+pub async fn lists_are_sorted_and_scoped(backend: Backend) {
+    let store = backend.store;
     assert!(listed(&store, &Query::of(services())).await.is_empty());
     let resources = [
         services(),
@@ -71,8 +72,8 @@ pub async fn lists_are_sorted_and_scoped(home: Home) {
     );
 }
 
-pub async fn lists_select(home: Home) {
-    let store = home.store;
+pub async fn lists_select(backend: Backend) {
+    let store = backend.store;
     filled(&store, 12).await;
     let labels = |text: &str| LabelSelector::parse(text).expect("a selector");
     let fields = |text: &str| FieldSelector::parse(text).expect("a selector");
@@ -93,7 +94,7 @@ pub async fn lists_select(home: Home) {
         ..Query::of(services())
     };
     assert_eq!(listed(&store, &query).await.len(), 1);
-    // Pages with selectors are full, and the last one is known to be the last.
+    // Pages with selectors are full, and the last one has no token.
     let query = Query {
         labels: labels("app=b"),
         limit: 3,
@@ -128,8 +129,8 @@ async fn pages(store: &Arc<dyn Store>, mut query: Query) -> Vec<List> {
     pages
 }
 
-pub async fn lists_come_in_pages_as_of_one_revision(home: Home) {
-    let store = home.store;
+pub async fn pages_of_a_list_have_one_revision(backend: Backend) {
+    let store = backend.store;
     let revision = filled(&store, 10).await;
     let expected = listed(&store, &Query::of(services())).await;
     let mut query = Query {
@@ -139,7 +140,7 @@ pub async fn lists_come_in_pages_as_of_one_revision(home: Home) {
     let first = store.list(&query).await.expect("a list");
     assert_eq!((first.items.len(), first.remaining), (4, Some(6)));
     assert!(first.revision >= revision);
-    // What happens between two pages is not seen.
+    // Changes between two pages are not visible.
     let Key { namespace, name, .. } = first.items[0].key.clone();
     done(&store, delete(key(&namespace, &name), Expect::Present)).await;
     done(&store, put(key("two", "zzz"), object("a", 99), Expect::Absent)).await;
@@ -173,8 +174,8 @@ pub async fn lists_come_in_pages_as_of_one_revision(home: Home) {
     }
 }
 
-pub async fn lists_are_as_of_the_revision_that_was_asked(home: Home) {
-    let store = home.store;
+pub async fn lists_show_the_requested_revision(backend: Backend) {
+    let store = backend.store;
     let mut expected = Vec::new();
     for n in 0..12 {
         let key = key("default", &format!("n{}", n % 5));
@@ -215,8 +216,8 @@ pub async fn lists_are_as_of_the_revision_that_was_asked(home: Home) {
     }
 }
 
-pub async fn snapshots_hold_all_types(home: Home) {
-    let store = home.store;
+pub async fn snapshots_hold_all_types(backend: Backend) {
+    let store = backend.store;
     filled(&store, 3).await;
     let pod = Key::new(pods(), "one", "pod");
     let revision = done(&store, put(pod.clone(), object("a", 9), Expect::Absent))

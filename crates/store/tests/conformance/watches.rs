@@ -4,8 +4,8 @@ use store::{FieldSelector, LabelSelector, Seen};
 
 use super::*;
 
-pub async fn watches_begin_where_they_are_told(home: Home) {
-    let store = home.store;
+pub async fn watches_start_after_the_given_revision(backend: Backend) {
+    let store = backend.store;
     let mut revisions = Vec::new();
     for n in 0..6 {
         revisions.push(
@@ -26,8 +26,8 @@ pub async fn watches_begin_where_they_are_told(home: Home) {
     }
 }
 
-pub async fn watches_yield_everything_once_in_order(home: Home) {
-    let store = home.store;
+pub async fn watches_yield_everything_once_in_order(backend: Backend) {
+    let store = backend.store;
     let start = store.revision().await.expect("a revision");
     let mut early = store.watch(&scope_of(services()), start).await.expect("a watch");
     let writer = {
@@ -57,7 +57,7 @@ pub async fn watches_yield_everything_once_in_order(home: Home) {
     let of = |changes: &[Arc<Change>]| changes.iter().map(|c| (c.revision, c.key.clone())).collect::<Vec<_>>();
     assert_eq!(of(&all), written);
     assert_eq!([of(&first), of(&rest)].concat(), written);
-    // Each change begins where the object's last one ended.
+    // Each change starts from the object's previous version.
     let mut now = std::collections::HashMap::new();
     for change in &all {
         let before = change.before.as_ref().map(|object| object.json.clone());
@@ -75,8 +75,8 @@ pub async fn watches_yield_everything_once_in_order(home: Home) {
     }
 }
 
-pub async fn watches_keep_transactions_whole(home: Home) {
-    let store = home.store;
+pub async fn watches_keep_transactions_whole(backend: Backend) {
+    let store = backend.store;
     let start = store.revision().await.expect("a revision");
     let mut watch = store.watch(&scope_of(services()), start).await.expect("a watch");
     const SIZE: usize = 50;
@@ -97,7 +97,7 @@ pub async fn watches_keep_transactions_whole(home: Home) {
     };
     let mut seen = 0;
     while seen < 8 * SIZE {
-        if let WatchEvent::Changes(changes) = moment(&mut watch).await.expect("a moment") {
+        if let WatchEvent::Changes(changes) = event(&mut watch).await.expect("an event") {
             for batch in changes.chunk_by(|a, b| a.revision == b.revision) {
                 assert_eq!(batch.len(), SIZE, "a torn transaction");
             }
@@ -107,8 +107,8 @@ pub async fn watches_keep_transactions_whole(home: Home) {
     writer.await.expect("done");
 }
 
-pub async fn watches_see_their_scope_only(home: Home) {
-    let store = home.store;
+pub async fn watches_see_their_scope_only(backend: Backend) {
+    let store = backend.store;
     let start = store.revision().await.expect("a revision");
     let pod = |name: &str| Key::new(pods(), "one", name);
     let keys = [key("one", "a"), pod("a"), key("two", "a"), key("one", "b"), pod("b")];
@@ -140,8 +140,8 @@ pub async fn watches_see_their_scope_only(home: Home) {
     }
 }
 
-pub async fn watches_are_told_that_nothing_happened(home: Home) {
-    let store = home.store;
+pub async fn quiet_watches_get_bookmarks(backend: Backend) {
+    let store = backend.store;
     let start = done(&store, put(key("default", "a"), object("a", 1), Expect::Absent))
         .await
         .revision;
@@ -153,15 +153,15 @@ pub async fn watches_are_told_that_nothing_happened(home: Home) {
     while bookmark(&mut watch).await < newest {}
 }
 
-pub async fn watches_may_be_interrupted(home: Home) {
-    let store = home.store;
+pub async fn watches_are_cancel_safe(backend: Backend) {
+    let store = backend.store;
     let start = store.revision().await.expect("a revision");
     let mut watch = store.watch(&scope_of(services()), start).await.expect("a watch");
     bookmark(&mut watch).await;
     let mut seen = Vec::new();
     let mut written = 0;
     while seen.len() < 40 {
-        // One poll, then dropped: whatever it was doing is lost with it.
+        // Polls once and drops the future, with all its progress.
         let poll = std::future::poll_fn(|cx| {
             let mut next = std::pin::pin!(watch.next());
             std::task::Poll::Ready(match next.as_mut().poll(cx) {
@@ -185,7 +185,7 @@ pub async fn watches_may_be_interrupted(home: Home) {
                 .await;
                 written += 1;
             }
-            // Everything is written: wait for what is under way.
+            // All writes are done: wait for the remaining events.
             None => seen.extend(changes(&mut watch, 1).await),
         }
     }
@@ -196,8 +196,8 @@ pub async fn watches_may_be_interrupted(home: Home) {
     assert_eq!(numbers, (0..40).collect::<Vec<_>>());
 }
 
-pub async fn watches_of_the_future_are_refused(home: Home) {
-    let store = home.store;
+pub async fn watches_of_future_revisions_are_rejected(backend: Backend) {
+    let store = backend.store;
     let newest = store.revision().await.expect("a revision");
     let error = match store.watch(&Scope::default(), newest + 1000).await {
         Err(error) => error,
@@ -209,10 +209,10 @@ pub async fn watches_of_the_future_are_refused(home: Home) {
     );
 }
 
-pub async fn many_watches_see_every_event(home: Home) {
+pub async fn many_watches_see_every_event(backend: Backend) {
     const WATCHES: usize = 50;
     const WRITES: u64 = 20;
-    let store = home.store;
+    let store = backend.store;
     let start = store.revision().await.expect("a revision");
     let mut readers = Vec::new();
     for _ in 0..WATCHES {
@@ -236,8 +236,8 @@ pub async fn many_watches_see_every_event(home: Home) {
     }
 }
 
-pub async fn selections_are_entered_and_left(home: Home) {
-    let store = home.store;
+pub async fn watches_with_selectors_see_objects_start_and_stop_matching(backend: Backend) {
+    let store = backend.store;
     let query = Query {
         labels: LabelSelector::parse("app=a").expect("a selector"),
         fields: FieldSelector::parse("spec.number!=3").expect("a selector"),

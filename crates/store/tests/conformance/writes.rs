@@ -1,9 +1,9 @@
-//! Writing.
+//! Writes.
 
 use super::*;
 
-pub async fn objects_are_created_read_updated_and_deleted(home: Home) {
-    let store = home.store;
+pub async fn objects_are_created_read_updated_and_deleted(backend: Backend) {
+    let store = backend.store;
     let key = key("default", "reviews");
     assert!(store.get(&key).await.expect("read").is_none());
     let created = done(&store, put(key.clone(), object("a", 1), Expect::Absent)).await;
@@ -26,15 +26,15 @@ pub async fn objects_are_created_read_updated_and_deleted(home: Home) {
     assert_eq!(
         deleted.objects[0].as_ref().map(number),
         Some(2),
-        "a deletion returns what was there"
+        "a deletion returns the deleted object"
     );
     assert!(store.get(&key).await.expect("read").is_none());
     let again = done(&store, put(key.clone(), object("a", 3), Expect::Absent)).await;
     assert!(again.revision > deleted.revision);
 }
 
-pub async fn expectations_are_held(home: Home) {
-    let store = home.store;
+pub async fn preconditions_are_checked(backend: Backend) {
+    let store = backend.store;
     let (there, absent) = (key("default", "there"), key("default", "absent"));
     let first = done(&store, put(there.clone(), object("a", 1), Expect::Anything))
         .await
@@ -86,8 +86,8 @@ pub async fn expectations_are_held(home: Home) {
     );
 }
 
-pub async fn transactions_happen_as_a_whole_or_not_at_all(home: Home) {
-    let store = home.store;
+pub async fn transactions_are_atomic(backend: Backend) {
+    let store = backend.store;
     let keys: Vec<Key> = (0..4).map(|n| key("default", &format!("n{n}"))).collect();
     let first = done(&store, put(keys[0].clone(), object("a", 0), Expect::Absent)).await;
     let batch = |number, expect| Transaction {
@@ -107,7 +107,7 @@ pub async fn transactions_happen_as_a_whole_or_not_at_all(home: Home) {
     assert_eq!(
         rows,
         [("default".to_owned(), "n0".to_owned(), 0)],
-        "nothing of it happened"
+        "no part of it was applied"
     );
 
     let committed = store.commit(batch(2, Expect::Absent)).await.expect("committed");
@@ -123,8 +123,8 @@ pub async fn transactions_happen_as_a_whole_or_not_at_all(home: Home) {
     assert_eq!(rows.iter().map(|row| &*row.1).collect::<Vec<_>>(), ["n1", "n2"]);
 }
 
-pub async fn transactions_that_make_no_sense_are_refused(home: Home) {
-    let store = home.store;
+pub async fn invalid_transactions_are_rejected(backend: Backend) {
+    let store = backend.store;
     let twice = Transaction {
         operations: vec![
             put(key("default", "a"), object("a", 1), Expect::Anything),
@@ -155,8 +155,8 @@ pub async fn transactions_that_make_no_sense_are_refused(home: Home) {
     assert_eq!(store.get(&odd).await.expect("read").map(|object| object.key), Some(odd));
 }
 
-pub async fn changing_nothing_makes_no_revision(home: Home) {
-    let store = home.store;
+pub async fn no_op_transactions_create_no_revision(backend: Backend) {
+    let store = backend.store;
     let there = key("default", "there");
     let revision = done(&store, put(there.clone(), object("a", 1), Expect::Absent))
         .await
@@ -184,13 +184,13 @@ pub async fn changing_nothing_makes_no_revision(home: Home) {
     let mut watch = store.watch(&scope_of(services()), revision).await.expect("a watch");
     done(&store, put(there.clone(), object("a", 2), Expect::Present)).await;
     assert_eq!(
-        told(&changes(&mut watch, 1).await[0]),
+        summary(&changes(&mut watch, 1).await[0]),
         ("there".to_owned(), Some(1), Some(2))
     );
 }
 
-pub async fn revisions_ascend_and_stand_in_objects(home: Home) {
-    let store = home.store;
+pub async fn revisions_ascend_and_are_resource_versions(backend: Backend) {
+    let store = backend.store;
     let mut last = store.revision().await.expect("a revision");
     assert!(last >= 1, "0 is before everything");
     for n in 0..20 {
@@ -213,10 +213,10 @@ pub async fn revisions_ascend_and_stand_in_objects(home: Home) {
     }
 }
 
-pub async fn concurrent_writers_lose_nothing(home: Home) {
+pub async fn concurrent_writers_lose_nothing(backend: Backend) {
     const WRITERS: u64 = 8;
     const EACH: u64 = 20;
-    let store = home.store;
+    let store = backend.store;
     let key = key("default", "counter");
     let before = done(&store, put(key.clone(), object("a", 0), Expect::Absent))
         .await
@@ -263,8 +263,8 @@ pub async fn concurrent_writers_lose_nothing(home: Home) {
     );
 }
 
-pub async fn racing_creations_have_one_winner(home: Home) {
-    let store = home.store;
+pub async fn racing_creations_have_one_winner(backend: Backend) {
+    let store = backend.store;
     for round in 0..10 {
         let key = key("default", &format!("r{round}"));
         let racers: Vec<_> = (0..4)
@@ -289,8 +289,8 @@ pub async fn racing_creations_have_one_winner(home: Home) {
     }
 }
 
-pub async fn a_closed_store_says_so(home: Home) {
-    let store = home.store;
+pub async fn a_closed_store_returns_closed(backend: Backend) {
+    let store = backend.store;
     let revision = done(&store, put(key("default", "a"), object("a", 1), Expect::Absent))
         .await
         .revision;

@@ -1,5 +1,5 @@
-//! A writing process is killed at random points, again and again, over one directory: what was answered is there, nothing
-//! is there by half, and the store opens.
+//! Kills a writing process at random points, repeatedly, over one directory. Acknowledged writes are kept, no
+//! transaction is applied partially, and the store opens.
 
 use std::collections::HashMap;
 use std::io::{BufRead, BufReader};
@@ -8,7 +8,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
-/// What was answered last: for each task number and revision; and the newest revision of all.
+/// The last acknowledged number and revision of each task, and the newest revision overall.
 #[derive(Default)]
 struct Answered {
     tasks: HashMap<u64, (u64, u64)>,
@@ -17,7 +17,7 @@ struct Answered {
 }
 
 #[test]
-fn nothing_that_was_answered_is_lost() {
+fn acknowledged_writes_survive_crashes() {
     let kills: u64 = std::env::var("STORE_CRASH_KILLS")
         .ok()
         .and_then(|text| text.parse().ok())
@@ -52,7 +52,7 @@ fn nothing_that_was_answered_is_lost() {
     println!("{text}");
     assert!(
         while_opening < kills / 2 && answered.count > 2 * kills,
-        "too few were killed at work: {text}"
+        "too few were killed while writing: {text}"
     );
     let (mut child, lines) = start(directory.path());
     let last: Vec<String> = lines.iter().take_while(|line| line != "go").collect();
@@ -66,7 +66,7 @@ fn nothing_that_was_answered_is_lost() {
     }
 }
 
-/// Starts the writer; its lines come through the channel until it is gone.
+/// Starts the writer. Its output lines are sent through the channel until it exits.
 fn start(directory: &Path) -> (Child, Receiver<String>) {
     let program = env!("CARGO_BIN_EXE_store-crash-writer");
     let mut child = Command::new(program)
@@ -87,21 +87,21 @@ fn start(directory: &Path) -> (Child, Receiver<String>) {
     (child, lines)
 }
 
-/// When the writer is killed.
+/// The time to kill the writer.
 enum When {
-    /// So long after its start: on most machines, while it opens the store.
+    /// This long after its start: on most machines while it opens the store.
     After(Duration),
-    /// So long after it has answered so many transactions: at work, however busy the machine is.
+    /// This long after this many acknowledged transactions: while it writes, however busy the machine is.
     Answered(usize, Duration),
 }
 
-/// Takes lines until it is time, kills the process, takes the rest.
+/// Reads lines until it is time, kills the process, and reads the rest.
 fn until_killed(child: &mut Child, lines: &Receiver<String>, when: When) -> Vec<String> {
-    /// However busy the machine is, the store is open and at work by then.
+    /// The time after which the store is open and in use, on any machine.
     const PATIENCE: Duration = Duration::from_secs(60);
     let (mut missing, after) = match when {
         When::After(after) => (0, after),
-        // The line that says that it begins counts, too.
+        // The line `go` counts too.
         When::Answered(count, after) => (count + 1, after),
     };
     let mut deadline = Instant::now() + if missing == 0 { after } else { PATIENCE };
@@ -121,7 +121,7 @@ fn until_killed(child: &mut Child, lines: &Receiver<String>, when: When) -> Vec<
             Err(RecvTimeoutError::Disconnected) => panic!("the writer ended by itself: {:?}", taken.last()),
         }
     }
-    assert_eq!(missing, 0, "it was never at work: {:?}", taken.last());
+    assert_eq!(missing, 0, "the writer did not start writing: {:?}", taken.last());
     child.kill().expect("killed");
     child.wait().expect("waited");
     taken.extend(lines.iter());
@@ -129,7 +129,7 @@ fn until_killed(child: &mut Child, lines: &Receiver<String>, when: When) -> Vec<
 }
 
 impl Answered {
-    /// Notes what a line says was answered, or compares what it says is there with what was answered.
+    /// Records an acknowledged write, or compares a reported state with the acknowledged writes.
     fn take(&mut self, line: &str) -> Result<(), &'static str> {
         let words: Vec<&str> = line.split(' ').collect();
         let number = |index: usize| words[index].parse::<u64>().map_err(|_| "not a number");
@@ -153,7 +153,7 @@ impl Answered {
         }
     }
 
-    /// What is there of a task: the last transaction that was answered, or the one after it, and the whole of it.
+    /// Checks the state of a task: the last acknowledged transaction or the one after it, completely.
     fn compare(&mut self, task: u64, words: &[&str]) -> Result<(), &'static str> {
         let [a, a_revision, b, b_revision, c, c_revision] = words else {
             return Err("not a state");

@@ -1,8 +1,9 @@
-//! Writes into a store with many tasks at once, and says what was answered, until it is killed.
+//! Writes into a store with many concurrent tasks and prints acknowledgements, until it is killed.
 //!
-//! `store-crash-writer DIRECTORY [REVISIONS]`: so many are kept. Lines on standard output: first what is there (`open REVISION`, and for each task
-//! `state TASK A REVISION B REVISION C`, numbers or `-`), then `go`, then `ack TASK NUMBER REVISION` for each answered
-//! transaction. A transaction writes number n into two objects, and a third one is there if n is odd.
+//! Usage: `store-crash-writer DIRECTORY [REVISIONS]`, with the number of retained revisions. It prints the initial
+//! state (`open REVISION`, and for each task `state TASK A REVISION B REVISION C`, with numbers or `-`), then `go`,
+//! then `ack TASK NUMBER REVISION` per acknowledged transaction. A transaction writes the number n into two objects; a
+//! third one exists if n is odd.
 
 use std::io::Write;
 use std::process::ExitCode;
@@ -20,7 +21,7 @@ async fn main() -> ExitCode {
     let Some(directory) = arguments.next() else {
         return ExitCode::from(2);
     };
-    // Little, so that compaction is often under way, too.
+    // Few revisions, so that compactions run often.
     let keep_revisions = arguments.next().and_then(|text| text.parse().ok()).unwrap_or(150);
     match run(&directory, keep_revisions).await {
         Ok(()) => ExitCode::SUCCESS,
@@ -106,7 +107,7 @@ fn number(object: &Stored) -> u64 {
     object.value()["spec"]["number"].as_u64().unwrap_or(0)
 }
 
-/// One line, whole. A reader that is gone is nothing to wait for.
+/// Prints one line at once. Ignores a closed pipe.
 fn say(line: &str) {
     let mut out = std::io::stdout().lock();
     let _ = out.write_all(format!("{line}\n").as_bytes()).and_then(|()| out.flush());

@@ -1,4 +1,4 @@
-//! A real Kubernetes for people: `cargo xtask cluster up | down | status`.
+//! Runs a real Kubernetes for interactive use: `cargo xtask cluster up | down | status`.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -99,7 +99,7 @@ fn go_down(dir: &Path) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// What was asked for, for a person or a script to read.
+/// Prints the requested output for a person or a script.
 #[allow(clippy::print_stdout)]
 fn say(line: &str) {
     println!("{line}");

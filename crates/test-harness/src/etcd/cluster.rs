@@ -1,4 +1,4 @@
-//! A cluster of real etcd processes on loopback; its members can be killed and started again.
+//! A cluster of real etcd processes on loopback. Its members can be killed and restarted.
 
 use std::fs::OpenOptions;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -10,22 +10,22 @@ use tokio::process::{Child, Command};
 
 use crate::run::{Result, free_port, http, wait_for};
 
-/// How long a start may take on a busy machine.
+/// The start timeout, sufficient for a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// What differs from etcd's own settings.
+/// Settings that differ from etcd's defaults.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// Whether each write waits for the disk. Without it a killed process loses nothing, a machine that fails does.
+    /// Whether each write waits for the disk. If not, a killed process still loses nothing, but a failing machine does.
     pub fsync: bool,
-    /// How often an idle watch hears how far it is.
+    /// The interval of progress notifications on idle watches.
     pub progress: Duration,
-    /// More flags for every member.
+    /// Additional flags for every member.
     pub flags: Vec<String>,
 }
 
 impl Default for Settings {
-    /// For tests: no waiting for the disk, progress every 200 ms.
+    /// Settings for tests: no fsync, progress every 200 ms.
     fn default() -> Settings {
         Settings {
             fsync: false,
@@ -35,8 +35,8 @@ impl Default for Settings {
     }
 }
 
-/// A running cluster. Its addresses stay the same when members are started again; its data and its processes go when it is
-/// dropped.
+/// A running cluster. Addresses stay the same when members restart. Dropping it stops its processes and removes its
+/// data.
 #[derive(Debug)]
 pub struct Cluster {
     binary: PathBuf,
@@ -53,10 +53,10 @@ struct Member {
 }
 
 impl Cluster {
-    /// Starts a cluster of this many members and waits until all of them answer.
+    /// Starts a cluster of this many members and waits until all of them respond.
     ///
     /// # Errors
-    /// A member does not start; the error has the end of its log.
+    /// A member does not start; the error contains the end of its log.
     pub async fn start(binary: &Path, members: usize, settings: Settings) -> Result<Cluster> {
         let address = || SocketAddr::from((Ipv4Addr::LOCALHOST, free_port()));
         let member = |_| Member {
@@ -70,7 +70,7 @@ impl Cluster {
             settings,
             members: (0..members).map(member).collect(),
         };
-        // All first, then the waiting: a member becomes ready with the majority.
+        // Starts all members before waiting: a member becomes ready only with a majority.
         for index in 0..members {
             cluster.spawn(index)?;
         }
@@ -80,20 +80,20 @@ impl Cluster {
         Ok(cluster)
     }
 
-    /// The addresses for clients, `http://127.0.0.1:PORT`, one per member.
+    /// The client addresses, `http://127.0.0.1:PORT`, one per member.
     pub fn endpoints(&self) -> Vec<String> {
         self.members.iter().map(|m| format!("http://{}", m.client)).collect()
     }
 
-    /// How many members it has, running or not.
+    /// The number of members, running or not.
     pub fn size(&self) -> usize {
         self.members.len()
     }
 
-    /// Ends a member at once, as a crash would.
+    /// Kills a member, as a crash would.
     ///
     /// # Errors
-    /// The system does not end it.
+    /// The process cannot be killed.
     pub async fn kill(&mut self, index: usize) -> Result<()> {
         if let Some(mut child) = self.members[index].child.take() {
             child.kill().await?;
@@ -101,10 +101,10 @@ impl Cluster {
         Ok(())
     }
 
-    /// Asks a member to end (SIGTERM), and waits until it has.
+    /// Stops a member (SIGTERM) and waits until it has exited.
     ///
     /// # Errors
-    /// It does not end in time.
+    /// The member does not exit in time.
     pub async fn end(&mut self, index: usize) -> Result<()> {
         let Some(mut child) = self.members[index].child.take() else {
             return Ok(());
@@ -120,26 +120,26 @@ impl Cluster {
         Ok(())
     }
 
-    /// Kills a member and removes all that it has.
+    /// Kills a member and removes its data.
     ///
     /// # Errors
-    /// The system does not end it, or does not remove its directory.
+    /// The process cannot be killed, or its directory cannot be removed.
     pub async fn lose(&mut self, index: usize) -> Result<()> {
         self.kill(index).await?;
         std::fs::remove_dir_all(self.dir.path().join(format!("m{index}")))?;
         Ok(())
     }
 
-    /// Starts a member that was ended or killed, and waits until it answers.
+    /// Starts a stopped or killed member and waits until it responds.
     ///
     /// # Errors
-    /// It does not start; the error has the end of its log.
+    /// The member does not start; the error contains the end of its log.
     pub async fn begin(&mut self, index: usize) -> Result<()> {
         self.spawn(index)?;
         self.ready(index).await
     }
 
-    /// The process id of a member, while it runs.
+    /// The process ID of a member; `None` if it is not running.
     pub fn pid(&self, index: usize) -> Option<u32> {
         self.members[index].child.as_ref().and_then(Child::id)
     }
@@ -178,7 +178,7 @@ impl Cluster {
                 "--initial-cluster-token",
                 "rutter",
             ])
-            // Elections end soon, and yet a busy machine does not cause them.
+            // Elections are short, but the timeout is long enough not to trigger them on a busy machine.
             .args(["--heartbeat-interval", "50", "--election-timeout", "500"])
             .arg(format!(
                 "--experimental-watch-progress-notify-interval={}ms",

@@ -1,4 +1,4 @@
-//! The certificates of one cluster: an authority, and what it signs for servers and users.
+//! The certificates of one cluster: a certificate authority, and the certificates that it signs for servers and users.
 
 use std::fmt;
 
@@ -9,13 +9,13 @@ use rcgen::{
 
 use crate::run::Result;
 
-/// An authority that lives as long as its cluster.
+/// A certificate authority for one cluster.
 pub(super) struct Authority {
     issuer: Issuer<'static, KeyPair>,
     certificate: String,
 }
 
-/// A certificate and its key, both as PEM.
+/// A certificate and its key, in PEM.
 #[derive(Clone)]
 pub(super) struct Identity {
     pub(super) certificate: String,
@@ -35,12 +35,12 @@ impl Authority {
         })
     }
 
-    /// The authority's own certificate, as PEM.
+    /// The CA certificate, in PEM.
     pub(super) fn certificate(&self) -> &str {
         &self.certificate
     }
 
-    /// For a server with these host names and addresses.
+    /// Issues a server certificate for these host names and addresses.
     pub(super) fn server(&self, names: &[String]) -> Result<Identity> {
         let mut params = CertificateParams::new(names)?;
         params.distinguished_name = distinguished("kube-apiserver", None);
@@ -48,7 +48,7 @@ impl Authority {
         self.sign(params)
     }
 
-    /// For a user: Kubernetes takes the name from the common name, and a group from the organisation.
+    /// Issues a user certificate. Kubernetes reads the user from the common name and a group from the organization.
     pub(super) fn user(&self, name: &str, group: Option<&str>) -> Result<Identity> {
         let mut params = named(name, group);
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
@@ -72,13 +72,13 @@ impl fmt::Debug for Authority {
     }
 }
 
-/// A key with which tokens of service accounts are signed, and its public half; both as PEM.
+/// Creates the key pair that signs service account tokens, in PEM.
 pub(super) fn signing_key() -> Result<(String, String)> {
     let key = KeyPair::generate()?;
     Ok((key.serialize_pem(), key.public_key_pem()))
 }
 
-/// A secret that nobody guesses.
+/// Creates a random bearer token.
 pub(super) fn token() -> Result<String> {
     // A hash of a fresh private key is as random as the key.
     let key = KeyPair::generate()?;

@@ -1,5 +1,5 @@
-//! The few requests that a cluster makes of itself, as its administrator: enough to see whether it is ready and to tidy up.
-//! Tests bring a client of their own, or use `kubectl`.
+//! A minimal client with which a cluster checks its own readiness and cleans up, as administrator. Tests use a client
+//! of their own or `kubectl`.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -19,9 +19,9 @@ use tokio_rustls::rustls::{ClientConfig, RootCertStore, crypto};
 use crate::run::Result;
 use crate::run::http::{Response, ask};
 
-/// No answer that is read here is longer.
+/// The maximum size of a response.
 const BODY_LIMIT: usize = 64 << 20;
-/// No answer that is waited for here takes longer.
+/// The timeout of a request.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// A client of one API server.
@@ -41,7 +41,7 @@ impl fmt::Debug for Client {
 }
 
 impl Client {
-    /// One that trusts this authority (PEM) and shows this token.
+    /// Creates a client that trusts this CA (PEM) and sends this token.
     pub(super) fn new(address: SocketAddr, authority: &str, token: &str) -> Result<Client> {
         let mut roots = RootCertStore::empty();
         roots.add(CertificateDer::from_pem_slice(authority.as_bytes())?)?;
@@ -56,13 +56,13 @@ impl Client {
         })
     }
 
-    /// A connection to the server, on which nothing was said yet.
+    /// Opens a connection to the server.
     pub(super) async fn connect(&self) -> Result<TlsStream<TcpStream>> {
         let stream = TcpStream::connect(self.address).await?;
         Ok(self.tls.connect(ServerName::from(self.address.ip()), stream).await?)
     }
 
-    /// Sends one request, on a connection of its own; a body is sent as what `content` says.
+    /// Sends one request on a new connection. `content` is the content type of the body.
     pub(super) async fn send(&self, method: Method, path: &str, content: &str, body: Bytes) -> Result<Response> {
         let exchange = async {
             let stream = self.connect().await?;

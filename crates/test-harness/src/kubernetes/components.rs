@@ -1,4 +1,4 @@
-//! The programs of a control plane and what they are told.
+//! The programs of a control plane and their arguments.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
@@ -19,7 +19,7 @@ pub(super) fn etcd(program: &Path, address: SocketAddr, dir: &Path) -> Process {
         format!("--initial-advertise-peer-urls=http://{peer}"),
         format!("--initial-cluster=default=http://{peer}"),
         "--log-level=warn".to_owned(),
-        // A killed process loses nothing by it; only a machine that fails would.
+        // A killed process loses nothing without fsync; only a failing machine does.
         "--unsafe-no-fsync".to_owned(),
     ];
     Process::new("etcd", program, arguments, dir)
@@ -60,11 +60,11 @@ pub(super) fn api_server(
         "--kubelet-preferred-address-types=InternalIP".to_owned(),
     ];
     if network.is_none() {
-        // A loopback address cannot be the endpoint of the Service `kubernetes`.
+        // The endpoint of the Service `kubernetes` must not be a loopback address.
         arguments.push("--endpoint-reconciler-type=none".to_owned());
     }
     if !settings.controllers {
-        // Pods would wait for their namespace's service account, which nobody makes.
+        // Without controllers nothing creates the service accounts that pods would wait for.
         arguments.push("--disable-admission-plugins=ServiceAccount".to_owned());
     }
     arguments.extend(settings.api_flags.iter().cloned());
@@ -73,7 +73,7 @@ pub(super) fn api_server(
 
 pub(super) fn controller_manager(program: &Path, settings: &Settings, dir: &Path) -> Process {
     let file = |name: &str| dir.join(name).display().to_string();
-    // Without nodes nobody reports on them: pods that a test wrote by hand would be taken for lost.
+    // Without nodes nothing reports their status, and the controller would evict pods that a test created.
     let without = if settings.node {
         ""
     } else {
@@ -87,9 +87,9 @@ pub(super) fn controller_manager(program: &Path, settings: &Settings, dir: &Path
         "--use-service-account-credentials=false".to_owned(),
         "--leader-elect=false".to_owned(),
         format!("--controllers=*,-node-ipam-controller{without}"),
-        // It serves nothing that anybody asks for.
+        // No client uses the secure port.
         "--secure-port=0".to_owned(),
-        // What a test waits for comes sooner.
+        // Shortens waits in tests.
         "--endpointslice-updates-batch-period=0s".to_owned(),
         "--kube-api-qps=1000".to_owned(),
         "--kube-api-burst=2000".to_owned(),

@@ -20,26 +20,26 @@ use super::workdir::WorkDir;
 use crate::run::http::{self as plain, Response};
 use crate::run::{Result, free_port, wait_for};
 
-/// How long a start may take on a busy machine.
+/// The start timeout, sufficient for a busy machine.
 const PATIENCE: Duration = Duration::from_secs(90);
 
-/// How a control plane is started.
+/// The settings of a control plane.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// Whether the controllers of Kubernetes run: they make EndpointSlices, tokens, and take namespaces away.
+    /// Whether the controllers run. They create EndpointSlices and tokens, and finalize namespaces.
     pub controllers: bool,
-    /// Whether nodes can be added: the API then listens on an address that they reach. Needs root.
+    /// Whether nodes can be added. The API then listens on an address that nodes reach, which requires root.
     pub node: bool,
-    /// The kinds of token that the API gives out, beside its own.
+    /// The audiences of service account tokens, in addition to the API's own.
     pub audiences: Vec<String>,
-    /// More flags for the API server; a flag that is given twice counts as given last.
+    /// Additional flags for the API server. A repeated flag overrides the earlier one.
     pub api_flags: Vec<String>,
-    /// More flags for the controller manager.
+    /// Additional flags for the controller manager.
     pub controller_flags: Vec<String>,
 }
 
 impl Default for Settings {
-    /// With controllers, without a node, with the audience `istio-ca`.
+    /// With controllers, without nodes, with the audience `istio-ca`.
     fn default() -> Settings {
         Settings {
             controllers: true,
@@ -51,8 +51,8 @@ impl Default for Settings {
     }
 }
 
-/// A running control plane. Its address and its users stay the same when its programs are started again; everything ends
-/// and goes when it is dropped, or when this process ends, however it does.
+/// A running control plane. Its address and users stay the same when its programs restart. Everything is stopped and
+/// removed when it is dropped or when this process ends, even in a crash.
 #[derive(Debug)]
 pub struct ControlPlane {
     pub(super) program: PathBuf,
@@ -65,16 +65,16 @@ pub struct ControlPlane {
     controllers: Option<Process>,
     scheduler: Option<Process>,
     pub(super) network: Option<Network>,
-    // Last: the processes have ended when it goes.
+    // Dropped last, after the processes have ended.
     dir: WorkDir,
 }
 
 impl ControlPlane {
-    /// Starts one in a temporary directory, and waits until it is ready: a few seconds. Kubernetes is built first if it has
-    /// not been yet: minutes.
+    /// Starts a control plane in a temporary directory and waits until it is ready, which takes a few seconds. Builds
+    /// Kubernetes first if necessary, which takes minutes.
     ///
     /// # Errors
-    /// A program cannot be built or does not start; the error has the end of its log.
+    /// A program cannot be built or does not start; the error contains the end of its log.
     pub async fn start(settings: Settings) -> Result<ControlPlane> {
         ControlPlane::start_in(WorkDir::temporary()?, &settings).await
     }
@@ -97,7 +97,7 @@ impl ControlPlane {
             controllers: settings
                 .controllers
                 .then(|| controller_manager(&program, settings, dir.path())),
-            // Without a node there is nothing to choose.
+            // Without nodes there is nothing to schedule.
             scheduler: settings.node.then(|| scheduler(&program, dir.path())),
             program,
             address,
@@ -111,27 +111,27 @@ impl ControlPlane {
         Ok(plane)
     }
 
-    /// The kubeconfig of the administrator: everything in one file, with a token.
+    /// The path of the administrator's kubeconfig, which contains everything inline and authenticates with a token.
     pub fn kubeconfig(&self) -> PathBuf {
         self.dir.path().join("kubeconfig")
     }
 
-    /// The address of the API: loopback, or one of this machine that only its nodes reach.
+    /// The address of the API: loopback, or an address of this machine that only its nodes reach.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// The same as `https://ADDRESS:PORT`.
+    /// The URL of the API, `https://ADDRESS:PORT`.
     pub fn url(&self) -> String {
         format!("https://{}", self.address)
     }
 
-    /// The address of etcd, for clients: `http://127.0.0.1:PORT`.
+    /// The client URL of etcd, `http://127.0.0.1:PORT`.
     pub fn etcd_endpoint(&self) -> String {
         format!("http://{}", self.etcd_address)
     }
 
-    /// Where logs are: one file per program.
+    /// The directory of the logs: one file per program.
     pub fn logs(&self) -> PathBuf {
         self.dir.path().join("logs")
     }
@@ -141,21 +141,21 @@ impl ControlPlane {
         self.api.log_end()
     }
 
-    /// A kubeconfig for another user, who proves by a certificate who it is and may do what RBAC grants it. With the group
-    /// `system:masters` that is everything.
+    /// Creates a kubeconfig for another user, who authenticates with a certificate and has the rights that RBAC grants;
+    /// in the group `system:masters`, all rights.
     ///
     /// # Errors
-    /// The certificate cannot be made.
+    /// The certificate cannot be created.
     pub fn user(&self, name: &str, group: Option<&str>) -> Result<String> {
         let identity = self.authority.user(name, group)?;
         let proof = Proof::Certificate(&identity);
         Ok(kubeconfig(&self.url(), self.authority.certificate(), name, &proof))
     }
 
-    /// A kubeconfig for a service account, which is there already, with a token of an hour.
+    /// Creates a kubeconfig for an existing service account, with a token that is valid for an hour.
     ///
     /// # Errors
-    /// There is no such account.
+    /// The service account does not exist.
     pub async fn service_account(&self, namespace: &str, name: &str) -> Result<String> {
         let token = self
             .kubectl(&["create", "token", name, "--namespace", namespace], "")
@@ -164,10 +164,10 @@ impl ControlPlane {
         Ok(kubeconfig(&self.url(), self.authority.certificate(), name, &proof))
     }
 
-    /// Runs our `kubectl` as the administrator with this standard input, and returns what it prints.
+    /// Runs `kubectl` as the administrator with this standard input and returns its output.
     ///
     /// # Errors
-    /// It fails; the error is what it says.
+    /// The command fails; the error is its error output.
     pub async fn kubectl(&self, arguments: &[&str], input: &str) -> Result<String> {
         let mut child = Command::new(&self.program)
             .arg("kubectl")
@@ -179,21 +179,21 @@ impl ControlPlane {
             .kill_on_drop(true)
             .spawn()?;
         if let Some(mut stdin) = child.stdin.take() {
-            // A command that does not read its input may have ended by now.
+            // A command that does not read its input may have exited already.
             let _ = stdin.write_all(input.as_bytes()).await;
         }
         let output = child.wait_with_output().await?;
         if output.status.success() {
             return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
         }
-        let said = String::from_utf8_lossy(&output.stderr).into_owned();
-        Err(format!("kubectl {}: {}", arguments.join(" "), said.trim()).into())
+        let error = String::from_utf8_lossy(&output.stderr).into_owned();
+        Err(format!("kubectl {}: {}", arguments.join(" "), error.trim()).into())
     }
 
-    /// Sends one request to the API as the administrator: cheaper than `kubectl`, for what is asked often.
+    /// Sends one request to the API as the administrator. Cheaper than `kubectl` for frequent requests.
     ///
     /// # Errors
-    /// It is not answered. An answer with a status of an error is no error here.
+    /// There is no response. An error status is not an error here.
     pub async fn request(&self, method: Method, path: &str, body: &serde_json::Value) -> Result<Response> {
         let content = match method {
             Method::PATCH => "application/merge-patch+json",
@@ -206,11 +206,11 @@ impl ControlPlane {
         self.client.send(method, path, content, body).await
     }
 
-    /// Deletes an object, and waits for nothing: for the end of a test, whose runtime may end first.
+    /// Deletes an object in the background: at the end of a test, whose async runtime may end first.
     pub fn delete_soon(&self, path: &str) {
         let (client, path) = (self.client.clone(), path.to_owned());
         let delete = async move {
-            // Nobody is there any more to be told of a failure.
+            // There is no caller to report a failure to.
             let _ = client
                 .send(Method::DELETE, &path, "application/json", Bytes::new())
                 .await;
@@ -230,24 +230,24 @@ impl ControlPlane {
         self.dir.path()
     }
 
-    /// The process id of the API server, while it runs.
+    /// The process ID of the API server; `None` if it is not running.
     pub fn api_server_pid(&self) -> Option<u32> {
         self.api.id()
     }
 
-    /// The process ids of all its programs that run.
+    /// The process IDs of all running programs.
     pub fn pids(&self) -> Vec<u32> {
         self.processes().filter_map(Process::id).collect()
     }
 
-    /// Starts what does not run, and waits until all is ready.
+    /// Starts the programs that are not running and waits until all are ready.
     pub(super) async fn begin(&self) -> Result<()> {
         self.start_etcd().await?;
         self.api.start()?;
         self.ready().await?;
         if let Some(controllers) = &self.controllers {
             controllers.start()?;
-            // It is at work when the first thing that it makes is there.
+            // The controller manager works once it has created this object.
             let path = "/api/v1/namespaces/default/serviceaccounts/default";
             let made = || async {
                 let answer = self.request(Method::GET, path, &serde_json::Value::Null).await;
@@ -260,7 +260,7 @@ impl ControlPlane {
         self.scheduler.as_ref().map_or(Ok(()), Process::start)
     }
 
-    /// Ends everything at once, and lets `change` change etcd's data before all starts again.
+    /// Kills all programs, lets `change` modify etcd's data, and starts them again.
     pub(super) async fn over_a_stop(&self, change: impl FnOnce(&Path) -> Result<()>) -> Result<()> {
         for process in self.processes() {
             process.kill()?;
@@ -269,7 +269,7 @@ impl ControlPlane {
         self.begin().await
     }
 
-    /// Looks at etcd's data while nothing writes them.
+    /// Calls `look` on etcd's data while etcd is paused.
     pub(super) fn while_etcd_pauses(&self, look: impl FnOnce(&Path) -> Result<()>) -> Result<()> {
         self.etcd.signal("STOP")?;
         let looked = look(&self.dir.path().join("etcd"));
@@ -277,7 +277,7 @@ impl ControlPlane {
         looked
     }
 
-    /// Lets its programs run on when this value goes.
+    /// Keeps the programs running after this value is dropped.
     pub(super) fn keep(&self) {
         self.processes().for_each(Process::keep);
     }
@@ -309,7 +309,7 @@ impl ControlPlane {
         waited.map_err(|error| format!("{error}; its log ends:\n{}", self.api.log_end()).into())
     }
 
-    /// Writes what the programs are told by files.
+    /// Writes the configuration files of the programs.
     fn write_files(&self, token: &str) -> Result<()> {
         let dir = self.dir.path();
         let network = self.network.as_ref();

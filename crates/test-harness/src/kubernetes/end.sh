@@ -1,16 +1,16 @@
-# Ends what a cluster left and removes its directory: sh end.sh DIRECTORY
-# It is run by the directory's watcher, when the process that owned the cluster is gone, and by `cluster down`.
+# Kills the processes of a cluster and removes its directory: sh end.sh DIRECTORY
+# Run by the directory's watcher when the owner of the cluster is gone, and by `cluster down`.
 dir=$1
 [ -f "$dir/end.sh" ] || exit 0
 
-# A number may have been given to another process meanwhile: ours has the directory in its command line.
+# Process IDs are reused: our processes have the directory in their command lines.
 for file in "$dir"/pids/*; do
   [ -f "$file" ] || continue
   pid=$(cat "$file")
   if tr '\0' ' ' 2> /dev/null < "/proc/$pid/cmdline" | grep -qF "$dir"; then
     kill -KILL "$pid" 2> /dev/null
     turns=0
-    # A process that has ended but that nobody has asked for is a zombie: it has no command line.
+    # A zombie has no command line.
     while grep -q . "/proc/$pid/cmdline" 2> /dev/null && [ $turns -lt 500 ]; do
       turns=$((turns + 1))
       sleep 0.01
@@ -18,7 +18,7 @@ for file in "$dir"/pids/*; do
   fi
 done
 
-# The groups of a node's pods, the innermost first. Their processes ended with the node's first one.
+# The cgroups of a node's pods, innermost first. Their processes ended with the node's first process.
 if [ -f "$dir/cgroup" ]; then
   group=$(cat "$dir/cgroup")
   turns=0
@@ -32,7 +32,7 @@ if [ -f "$dir/cgroup" ]; then
   done
 fi
 
-# The node's network; interfaces, routes and tables go with it.
+# The node's network namespace, with its interfaces, routes and tables.
 if [ -f "$dir/netns" ]; then
   ip netns del "$(cat "$dir/netns")" 2> /dev/null
 fi

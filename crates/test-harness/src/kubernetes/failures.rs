@@ -1,4 +1,4 @@
-//! What goes wrong with a control plane: ends, crashes, silence, and going back to older data.
+//! Failures of a control plane: stops, crashes, freezes, and restores of older data.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -7,50 +7,50 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use super::ControlPlane;
 use crate::run::Result;
 
-/// What etcd had at one moment. It goes with its control plane.
+/// A copy of etcd's data. It is removed with its control plane.
 #[derive(Debug)]
 pub struct Snapshot {
     data: PathBuf,
 }
 
 impl ControlPlane {
-    /// Ends the API server at once, as a crash would.
+    /// Kills the API server, as a crash would.
     ///
     /// # Errors
-    /// The system does not end it.
+    /// The process cannot be killed.
     pub fn kill_api_server(&self) -> Result<()> {
         self.api.kill()
     }
 
-    /// Asks the API server to end, and waits until it has: up to a minute while there are watches.
+    /// Stops the API server and waits until it has exited, which takes up to a minute while there are watches.
     ///
     /// # Errors
-    /// It does not end in time.
+    /// The API server does not exit in time.
     pub async fn end_api_server(&self) -> Result<()> {
         self.api.end().await
     }
 
-    /// Stops the API server from running, or lets it go on: connections stay, and nothing is answered.
+    /// Freezes or resumes the API server. Connections stay open, but no request is answered.
     ///
     /// # Errors
-    /// It does not run.
+    /// The API server is not running.
     pub fn freeze_api_server(&self, frozen: bool) -> Result<()> {
         self.api.signal(if frozen { "STOP" } else { "CONT" })
     }
 
-    /// Starts the API server after it was ended or killed, and waits until it is ready.
+    /// Starts the API server after it was stopped or killed, and waits until it is ready.
     ///
     /// # Errors
-    /// It does not start; the error has the end of its log.
+    /// The API server does not start; the error contains the end of its log.
     pub async fn begin_api_server(&self) -> Result<()> {
         self.api.start()?;
         self.ready().await
     }
 
-    /// Ends etcd at once, as a crash would. What was written is kept.
+    /// Kills etcd, as a crash would. Written data is kept.
     ///
     /// # Errors
-    /// The system does not end it.
+    /// The process cannot be killed.
     pub fn kill_etcd(&self) -> Result<()> {
         self.etcd.kill()
     }
@@ -58,30 +58,30 @@ impl ControlPlane {
     /// Starts etcd after it was killed, and waits until it and the API server are ready.
     ///
     /// # Errors
-    /// It does not start; the error has the end of its log.
+    /// A program does not start; the error contains the end of its log.
     pub async fn begin_etcd(&self) -> Result<()> {
         self.start_etcd().await?;
         self.ready().await
     }
 
-    /// Takes a copy of etcd's data. Clients notice a pause of milliseconds.
+    /// Copies etcd's data. Clients notice a pause of milliseconds.
     ///
     /// # Errors
-    /// etcd does not run, or there is no room for the copy.
+    /// etcd is not running, or the copy fails.
     pub fn snapshot(&self) -> Result<Snapshot> {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let data = self.dir().join("snapshots").join(number.to_string());
-        // Nothing is written meanwhile: the copy is what a crash at this moment would leave.
+        // etcd is paused, so the copy equals the state after a crash at this moment.
         self.while_etcd_pauses(|from| copy(from, &data))?;
         Ok(Snapshot { data })
     }
 
-    /// Goes back to a snapshot, as an operator does after a loss: everything is ended at once, etcd gets the older data, and
-    /// all starts again. Resource versions go back with it.
+    /// Restores a snapshot, as an operator does after a data loss: kills all programs, replaces etcd's data, and starts
+    /// them again. Resource versions go back too.
     ///
     /// # Errors
-    /// A program does not start; the error has the end of its log.
+    /// A program does not start; the error contains the end of its log.
     pub async fn restore(&self, snapshot: &Snapshot) -> Result<()> {
         let restored = |data: &Path| {
             std::fs::remove_dir_all(data)?;
@@ -92,7 +92,7 @@ impl ControlPlane {
 }
 
 fn copy(from: &Path, to: &Path) -> Result<()> {
-    // `cp` keeps holes: etcd's files are allocated in advance.
+    // `cp` preserves holes: etcd preallocates its files.
     let output = Command::new("cp")
         .args(["-a", "--sparse=always"])
         .arg(from)

@@ -1,4 +1,4 @@
-//! Images of containers, made here of programs of this machine: no registry has a part in it.
+//! Container images, built from programs of this machine without a registry.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -13,7 +13,7 @@ use super::machine::program;
 use super::tar::{Archive, Kind};
 use crate::run::Result;
 
-/// What is to be in an image. Programs bring the libraries that they need.
+/// The contents of an image. Programs are added with the shared libraries that they need.
 ///
 /// ```no_run
 /// # fn made() -> test_harness::run::Result<test_harness::kubernetes::Image> {
@@ -41,15 +41,15 @@ enum Entry {
     Link(String),
 }
 
-/// The digests of an image that was written.
+/// The digests of a written image.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Written {
-    /// The identity of the image, as the container runtime shows it: `sha256:…`.
+    /// The image ID, as the container runtime shows it: `sha256:…`.
     pub(super) id: String,
 }
 
 impl Image {
-    /// An empty one. The name is as pods give it, with a host and a tag: `localhost/NAME:TAG`.
+    /// Creates an empty image. The name has a host and a tag, as in pods: `localhost/NAME:TAG`.
     pub fn new(name: &str) -> Image {
         let mut entries = BTreeMap::new();
         entries.insert("tmp".to_owned(), Entry::Directory(0o1777));
@@ -63,15 +63,15 @@ impl Image {
         }
     }
 
-    /// The name, as pods give it.
+    /// The name, as in pods.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Adds a program of this machine at this absolute path, with the shared libraries that it needs at their own paths.
+    /// Adds a program of this machine at this absolute path, and its shared libraries at their own paths.
     ///
     /// # Errors
-    /// It cannot be read, or one of its libraries is not there.
+    /// The program cannot be read, or a library is missing.
     pub fn program(self, source: &Path, at: &str) -> Result<Image> {
         let libraries = libraries(source)?;
         let image = self.copy(source, at)?;
@@ -83,16 +83,16 @@ impl Image {
     /// Adds a program of the search path at `/usr/bin/NAME`, with its libraries.
     ///
     /// # Errors
-    /// There is no such program.
+    /// The program does not exist.
     pub fn tool(self, name: &str) -> Result<Image> {
         let source = program(name).ok_or_else(|| format!("`{name}` is not on the search path"))?;
         self.program(&source, &format!("/usr/bin/{name}"))
     }
 
-    /// Adds a file of this machine at this absolute path, with the same rights.
+    /// Adds a file of this machine at this absolute path, with its mode.
     ///
     /// # Errors
-    /// It cannot be read.
+    /// The file cannot be read.
     pub fn copy(mut self, source: &Path, at: &str) -> Result<Image> {
         use std::os::unix::fs::PermissionsExt as _;
         let meta = std::fs::metadata(source).map_err(|error| format!("{}: {error}", source.display()))?;
@@ -101,7 +101,7 @@ impl Image {
         Ok(self)
     }
 
-    /// Adds a file with these bytes at this absolute path.
+    /// Adds a file with this content at this absolute path.
     pub fn file(mut self, at: &str, bytes: &[u8], mode: u32) -> Image {
         self.entries.insert(relative(at), Entry::Text(bytes.to_owned(), mode));
         self
@@ -113,31 +113,31 @@ impl Image {
         self
     }
 
-    /// The program of a container whose pod names none (`command`); what pods give as `args` follows it.
+    /// Sets the entry point, which a pod overrides with `command`.
     pub fn entrypoint(mut self, words: &[&str]) -> Image {
         self.entrypoint = words.iter().map(|word| (*word).to_owned()).collect();
         self
     }
 
-    /// What a container runs whose pod does not say it; after an entry point, its arguments.
+    /// Sets the default command or, with an entry point, the default arguments, which a pod overrides with `args`.
     pub fn command(mut self, words: &[&str]) -> Image {
         self.command = words.iter().map(|word| (*word).to_owned()).collect();
         self
     }
 
-    /// An environment variable of the containers.
+    /// Sets an environment variable.
     pub fn environment(mut self, name: &str, value: &str) -> Image {
         self.environment.push(format!("{name}={value}"));
         self
     }
 
-    /// The number of the user that containers run as whose pod does not say it; root otherwise.
+    /// Sets the user ID of containers whose pod sets none; root by default.
     pub fn user(mut self, user: u32) -> Image {
         self.user = user.to_string();
         self
     }
 
-    /// Writes it as an archive that container runtimes import.
+    /// Writes the image as an archive that container runtimes can import.
     pub(super) fn write(&self, to: &Path) -> Result<Written> {
         let (mut layer, layer_digest) = self.layer()?;
         let config = self.config(&layer_digest).to_string();
@@ -155,7 +155,7 @@ impl Image {
         })
     }
 
-    /// The files, as an archive, and its digest.
+    /// Writes the files into an archive, and returns it with its digest.
     fn layer(&self) -> Result<(File, String)> {
         let out = Hashed {
             out: BufWriter::new(tempfile::tempfile()?),
@@ -196,7 +196,7 @@ impl Image {
     }
 }
 
-/// A writer that knows the digest of what went through.
+/// A writer that computes the digest of what is written.
 struct Hashed<W> {
     out: W,
     hash: Sha256,
@@ -223,7 +223,7 @@ fn relative(path: &str) -> String {
     path.trim_start_matches('/').to_owned()
 }
 
-/// The shared libraries of a program: where they are, and where they are looked for.
+/// The shared libraries of a program: their actual paths, and the paths at which the loader searches for them.
 fn libraries(program: &Path) -> Result<Vec<(PathBuf, String)>> {
     let mut magic = [0; 4];
     let read = File::open(program).and_then(|mut file| file.read_exact(&mut magic));
@@ -235,7 +235,7 @@ fn libraries(program: &Path) -> Result<Vec<(PathBuf, String)>> {
         .arg(program)
         .output()
         .map_err(|error| format!("ldd: {error}"))?;
-    // A program without libraries is an error to it.
+    // `ldd` fails for a static program.
     let listed = if output.status.success() {
         output.stdout
     } else {
@@ -250,7 +250,7 @@ fn libraries(program: &Path) -> Result<Vec<(PathBuf, String)>> {
         )
         .into());
     }
-    // `NAME => PATH (ADDRESS)`, or `PATH (ADDRESS)` for the loader.
+    // Lines are `NAME => PATH (ADDRESS)`, or `PATH (ADDRESS)` for the loader.
     let paths = listed
         .lines()
         .filter_map(|line| line.split_whitespace().find(|word| word.starts_with('/')));
@@ -276,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn a_program_brings_its_libraries() {
+    fn a_program_is_added_with_its_libraries() {
         let image = Image::new("localhost/sh:1").tool("sh").unwrap();
         assert!(image.entries.contains_key("usr/bin/sh"));
         assert!(image.entries.keys().any(|name| name.contains("libc")), "{image:?}");

@@ -1,4 +1,4 @@
-//! A cluster for people: it runs on when the command that started it has ended, until another command ends it.
+//! A cluster for interactive use. It keeps running after the command that started it, until another command stops it.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -8,7 +8,7 @@ use super::node::Node;
 use super::workdir::{WorkDir, end};
 use crate::run::Result;
 
-/// What says that a start went through.
+/// The file that marks a completed start.
 const COMPLETE: &str = "complete";
 
 /// A cluster that is kept in a directory.
@@ -18,35 +18,35 @@ pub struct Kept {
     pub kubeconfig: PathBuf,
     /// Its programs.
     pub programs: Vec<Program>,
-    /// Whether it has, or should have, a node.
+    /// Whether the cluster has, or should have, a node.
     pub node: bool,
-    /// Whether its start went through.
+    /// Whether its start completed.
     pub complete: bool,
 }
 
 /// A program of a kept cluster.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Program {
-    /// What it is called, as is its log in `logs`.
+    /// The name of the program and of its log in `logs`.
     pub name: String,
-    /// Its process id.
+    /// The process ID.
     pub pid: u32,
-    /// Whether it runs.
+    /// Whether the program is running.
     pub running: bool,
 }
 
 impl Kept {
-    /// Whether everything is as it should be.
+    /// Whether the start completed and all programs are running.
     pub fn is_whole(&self) -> bool {
         self.complete && self.programs.iter().all(|program| program.running)
     }
 }
 
-/// Starts a cluster that is kept in this directory, and waits until it is ready; one that is there is left as it is. What
-/// is left of one that has ended is taken away first. `say` is told what is done.
+/// Starts a cluster in this directory and waits until it is ready. A running cluster is left as it is; the remains of a
+/// stopped one are removed first. Reports progress to `say`.
 ///
 /// # Errors
-/// A program does not start (nothing is left then), or a cluster without a node is there and one is wanted.
+/// A program does not start (then nothing is left), or a cluster without a node is running and a node is requested.
 pub async fn up(dir: &Path, node: bool, say: &mut dyn FnMut(&str)) -> Result<Kept> {
     let _turn = lock(dir)?;
     if let Some(kept) = status(dir)? {
@@ -73,7 +73,7 @@ pub async fn up(dir: &Path, node: bool, say: &mut dyn FnMut(&str)) -> Result<Kep
     status(dir)?.ok_or_else(|| "the cluster has ended".into())
 }
 
-/// What is kept in this directory; nothing if no cluster is.
+/// Describes the cluster in this directory; `None` if there is none.
 ///
 /// # Errors
 /// The directory cannot be read.
@@ -101,7 +101,7 @@ pub fn status(dir: &Path) -> Result<Option<Kept>> {
     }))
 }
 
-/// Ends the cluster that is kept in this directory, and takes everything away; whether there was one.
+/// Stops the cluster in this directory and removes its data. Returns whether there was one.
 ///
 /// # Errors
 /// The directory cannot be removed.
@@ -125,14 +125,14 @@ async fn start(dir: &Path, settings: &Settings, say: &mut dyn FnMut(&str)) -> Re
     Ok(())
 }
 
-/// Whether this process is ours: numbers are given out again.
+/// Whether this process belongs to the cluster: process IDs are reused.
 fn runs(pid: u32, dir: &Path) -> Result<bool> {
     let command = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
     let dir = dir.canonicalize()?;
     Ok(String::from_utf8_lossy(&command).contains(&*dir.to_string_lossy()))
 }
 
-/// One command at a time.
+/// Takes the lock that lets commands run one at a time.
 fn lock(dir: &Path) -> Result<File> {
     let path = dir.with_extension("lock");
     if let Some(above) = path.parent() {

@@ -1,4 +1,4 @@
-//! Kubeconfigs: all in one file, so that they can be copied, mounted and put into Secrets.
+//! Self-contained kubeconfigs, which can be copied, mounted and put into Secrets.
 
 use std::fs::OpenOptions;
 use std::io::Write as _;
@@ -11,16 +11,16 @@ use base64::engine::general_purpose::STANDARD;
 use super::certificates::Identity;
 use crate::run::Result;
 
-/// How a user proves who it is.
+/// The credentials of a user.
 pub(super) enum Proof<'a> {
     Token(&'a str),
     Certificate(&'a Identity),
 }
 
-/// A kubeconfig for one server and one user.
+/// Creates a kubeconfig for one server and one user.
 pub(super) fn kubeconfig(server: &str, authority: &str, user: &str, proof: &Proof<'_>) -> String {
     let authority = STANDARD.encode(authority);
-    // Quoted as JSON, which is YAML: names of users have colons.
+    // Quoted as JSON, which is valid YAML, because user names contain colons.
     let name = serde_json::Value::from(user).to_string();
     let proof = match proof {
         Proof::Token(token) => format!("token: {token}"),
@@ -54,7 +54,7 @@ users:
     )
 }
 
-/// Writes what nobody else may read.
+/// Writes a file that only its owner can read.
 pub(super) fn write_private(path: &Path, text: &str) -> Result<()> {
     let mut options = OpenOptions::new();
     let mut file = options.create(true).truncate(true).write(true).mode(0o600).open(path)?;

@@ -1,8 +1,8 @@
-//! A link between clients and an API server, on which a test decides what goes wrong: answers come late, in crumbs, or not at
-//! all, are cut in the middle of a line, or are refusals; and a request arrives long after whoever sent it gave up.
+//! A proxy between clients and an API server that injects faults: responses are delayed, fragmented, withheld, cut in
+//! the middle of a line or replaced by errors, and requests arrive long after their sender gave up.
 //!
-//! Clients speak plain HTTP to it, so that it sees where a request ends; to the server it goes by TLS. Each request has a
-//! connection of its own. What happens to which request follows from a seed and from the order in which requests come.
+//! Clients use plain HTTP, so that the link sees where a request ends; the connection to the server uses TLS. Each
+//! request has its own connection. The faults follow deterministically from a seed and the order of requests.
 
 mod faults;
 mod request;
@@ -24,10 +24,10 @@ use faults::{Dice, Fate};
 pub use faults::{FaultPlan, Passage};
 use request::Request;
 
-/// Bytes that are passed on at a time at most.
+/// The maximum number of bytes forwarded at a time.
 const PIECE: usize = 16 << 10;
 
-/// A link to one API server. Everything on it ends when it goes.
+/// A link to one API server. Dropping it closes all connections.
 #[derive(Debug)]
 pub struct Link {
     address: SocketAddr,
@@ -41,9 +41,9 @@ pub struct Link {
 struct Shared {
     client: Client,
     faults: watch::Sender<FaultPlan>,
-    /// Counted up when all connections are cut.
+    /// Incremented to cut all connections.
     cuts: watch::Sender<u64>,
-    /// Counted up when what is held goes on.
+    /// Incremented to release held requests.
     releases: watch::Sender<u64>,
     dice: Mutex<Dice>,
     seen: Mutex<Passage>,
@@ -58,10 +58,10 @@ impl Drop for Link {
 }
 
 impl Link {
-    /// A link on which nothing goes wrong yet.
+    /// Starts a link without faults.
     ///
     /// # Errors
-    /// It cannot listen, or the server has no kubeconfig.
+    /// The link cannot listen, or the server has no kubeconfig.
     pub async fn start(plane: &ControlPlane, seed: u64) -> Result<Link> {
         let listener = TcpListener::bind("127.0.0.1:0").await?;
         let shared = Arc::new(Shared {
@@ -84,38 +84,38 @@ impl Link {
         })
     }
 
-    /// A kubeconfig whose server is at the other end of the link; the user must prove who it is by a token.
+    /// Rewrites a kubeconfig to use the link. The user must authenticate with a token.
     pub fn through(&self, kubeconfig: &str) -> String {
         kubeconfig.replace(&self.server, &format!("http://{}", self.address))
     }
 
-    /// The administrator's kubeconfig through the link.
+    /// The administrator's kubeconfig, through the link.
     pub fn kubeconfig(&self) -> String {
         self.through(&self.administrator)
     }
 
-    /// From now on this goes wrong, on connections that there are and those that come.
+    /// Sets the faults for existing and new connections.
     pub fn set(&self, faults: FaultPlan) {
         self.shared.faults.send_replace(faults);
     }
 
-    /// Cuts all connections, wherever they are.
+    /// Cuts all connections.
     pub fn cut(&self) {
         self.shared.cuts.send_modify(|cuts| *cuts += 1);
     }
 
-    /// What has happened so far.
+    /// The statistics so far.
     pub fn seen(&self) -> Passage {
         lock(&self.shared.seen).clone()
     }
 
-    /// How many requests are held now ([`FaultPlan::hold`]).
+    /// The number of requests that are held now ([`FaultPlan::hold`]).
     pub fn held(&self) -> u64 {
         self.shared.held.load(Ordering::Relaxed)
     }
 
-    /// Lets what is held go on to the server, whether or not who sent it still waits. What the server answers is noted in
-    /// [`Passage::late`].
+    /// Forwards the held requests to the server, whether or not their senders still wait. The status codes of the
+    /// responses are recorded in [`Passage::late`].
     pub fn release(&self) {
         self.shared.releases.send_modify(|releases| *releases += 1);
     }
@@ -127,7 +127,7 @@ async fn listen(listener: TcpListener, shared: Arc<Shared>) {
         let mut cuts = shared.cuts.subscribe();
         cuts.mark_unchanged();
         tokio::spawn(async move {
-            // A connection that fails is what this is for.
+            // Failing connections are the purpose of the link.
             let _ = shared.carry(client, cuts).await;
         });
     }
@@ -155,14 +155,14 @@ impl Shared {
             }
         };
         tokio::select! {
-            // A cut connection passes nothing on, even if the fault plan has changed since.
+            // A cut connection forwards nothing, even if the fault plan has changed since.
             biased;
             _ = cuts.changed() => Ok(()),
             carried = carried => carried,
         }
     }
 
-    /// Keeps a request until it is released, and then sends it: its sender has been told nothing.
+    /// Holds a request until it is released and then sends it. The sender receives no response.
     async fn deliver_late(&self, request: &Request) -> Result<()> {
         let mut releases = self.releases.subscribe();
         releases.mark_unchanged();
@@ -180,7 +180,7 @@ impl Shared {
         Ok(())
     }
 
-    /// Sends a request on, and what is answered back, until one side ends or `cut` bytes have passed.
+    /// Forwards a request and its response until one side closes or `cut` bytes have passed.
     async fn exchange(&self, request: &Request, client: &mut TcpStream, cut: Option<usize>) -> Result<()> {
         let mut server = self.client.connect().await?;
         server.write_all(&request.bytes).await?;
@@ -190,7 +190,7 @@ impl Shared {
         loop {
             let read = tokio::select! {
                 read = server.read(&mut buffer) => read?,
-                // It says nothing more but that it goes.
+                // The client only closes the connection: it sends nothing after its request.
                 _ = client.read(&mut more) => return Ok(()),
             };
             if read == 0 {
@@ -224,7 +224,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Dice {
-    /// Some time below this one.
+    /// A random duration below this one.
     fn below(&mut self, most: Duration) -> Duration {
         most.mul_f64(self.roll(1000) as f64 / 1000.0)
     }

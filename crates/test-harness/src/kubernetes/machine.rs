@@ -1,4 +1,4 @@
-//! What a machine must have for a node, beside what we build: root, a container runtime and plugins for its network.
+//! The requirements of a node on this machine: root, a container runtime and CNI plugins.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -7,7 +7,7 @@ use std::process::Command;
 use crate::Error;
 use crate::place::is_program;
 
-/// What Debian and its descendants call it.
+/// The Debian packages.
 pub const PACKAGES: &[&str] = &[
     "containerd",
     "runc",
@@ -15,7 +15,7 @@ pub const PACKAGES: &[&str] = &[
     "nftables",
     "iproute2",
 ];
-/// The programs, each with its package.
+/// The programs and their packages.
 const PROGRAMS: &[(&str, &str)] = &[
     ("containerd", "containerd"),
     ("containerd-shim-runc-v2", "containerd"),
@@ -27,12 +27,12 @@ const PROGRAMS: &[(&str, &str)] = &[
     ("nsenter", "util-linux"),
     ("mount", "mount"),
 ];
-/// The plugins of the network.
+/// The CNI plugins.
 const PLUGINS: &[&str] = &["ptp", "host-local", "portmap", "loopback"];
-/// Where distributions put them.
+/// The directories in which distributions install them.
 const PLUGIN_DIRS: &[&str] = &["/usr/lib/cni", "/opt/cni/bin", "/usr/libexec/cni"];
 
-/// What this machine lacks for a node, in words; nothing if it can have one.
+/// Describes what this machine lacks for a node; `None` if it meets all requirements.
 pub fn missing() -> Option<String> {
     if !is_root() {
         return Some("a node needs root".to_owned());
@@ -48,10 +48,10 @@ pub fn missing() -> Option<String> {
     ))
 }
 
-/// Installs with `apt-get` the packages that a node needs and that are not there. `say` is told what is done.
+/// Installs the missing packages of a node with `apt-get`. Reports progress to `say`.
 ///
 /// # Errors
-/// It is not root that asks, there is no `apt-get`, or it fails; the error says what to do.
+/// The process is not root, `apt-get` is missing or fails; the error names a remedy.
 pub fn install_packages(say: &mut dyn FnMut(&str)) -> Result<(), Error> {
     let packages = missing_packages();
     if packages.is_empty() {
@@ -65,7 +65,7 @@ pub fn install_packages(say: &mut dyn FnMut(&str)) -> Result<(), Error> {
             output: "only root can do it, on a machine with apt-get".to_owned(),
         });
     }
-    // The lists may be missing, as in fresh images, or be too old.
+    // The package lists may be missing, as in fresh images, or outdated.
     for command in ["apt-get update".to_owned(), command] {
         say(&format!("node: {command}"));
         let output = Command::new("sh")
@@ -81,13 +81,13 @@ pub fn install_packages(say: &mut dyn FnMut(&str)) -> Result<(), Error> {
     Ok(())
 }
 
-/// The directory of the network's plugins.
+/// The directory of the CNI plugins.
 pub(super) fn plugins() -> Option<&'static Path> {
     let complete = |dir: &Path| PLUGINS.iter().all(|plugin| is_program(&dir.join(plugin)));
     PLUGIN_DIRS.iter().map(Path::new).find(|dir| complete(dir))
 }
 
-/// A program of the search path, or of the directories of administrators' programs.
+/// Finds a program in the search path or the `sbin` directories.
 pub(super) fn program(name: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let beside = ["/usr/sbin", "/sbin", "/usr/local/sbin"].map(PathBuf::from);
@@ -110,7 +110,7 @@ fn missing_packages() -> Vec<&'static str> {
     packages
 }
 
-/// What root may not do here, as in some containers.
+/// Describes the privileges that root lacks here, as in some containers.
 fn missing_rights() -> Option<String> {
     let probe = format!("rutter-probe-{}", std::process::id());
     let tried = [
@@ -128,7 +128,7 @@ fn missing_rights() -> Option<String> {
     ];
     tried.into_iter().find_map(|(what, command)| {
         let output = Command::new("sh").args(["-c", &command]).output().ok()?;
-        let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
-        (!output.status.success()).then(|| format!("a node needs {what}, which cannot be made here: {said}"))
+        let error = String::from_utf8_lossy(&output.stderr).trim().to_owned();
+        (!output.status.success()).then(|| format!("a node needs {what}, which cannot be made here: {error}"))
     })
 }

@@ -1,9 +1,9 @@
-//! Kubernetes itself: its programs, built from the published Go modules, and (feature `run`) clusters of them.
+//! Kubernetes: its programs, built from the published Go modules, and (feature `run`) clusters of them.
 //!
-//! One program of ours holds `kube-apiserver`, `kube-controller-manager`, `kube-scheduler`, `kubelet`, `kube-proxy` and
-//! `kubectl` ([`program`]). [`ControlPlane`] runs it over a real etcd, without root and in a few seconds; [`Node`] adds a
-//! machine that runs real pods, in namespaces of Linux of its own, which needs root and a container runtime.
-//! Nothing is left when they end, however the process that started them ended.
+//! One program contains `kube-apiserver`, `kube-controller-manager`, `kube-scheduler`, `kubelet`, `kube-proxy` and
+//! `kubectl` ([`program`]). [`ControlPlane`] runs it with a real etcd, without root and in a few seconds. [`Node`] adds
+//! a node that runs real pods in Linux namespaces of its own, which requires root and a container runtime. Everything
+//! is removed at the end, even if the process that started it crashes.
 
 #[cfg(feature = "run")]
 mod certificates;

@@ -1,8 +1,8 @@
-//! The network of a cluster that has a node: a network namespace that is the node's, and a link to it.
+//! The network of a cluster with a node: the node's network namespace, and a link to it.
 //!
-//! Everything that the node changes — interfaces, routes, tables of nftables — it changes in its namespace, and it goes with
-//! that. This machine gets one interface, and routes to the cluster's pods and Services over it, which go with it as well.
-//! The namespace has no way out: what has no place in the cluster is not sent anywhere else.
+//! Everything that the node changes (interfaces, routes, nftables) is in its namespace and is removed with it. This
+//! machine gets one interface and routes to the cluster's pods and Services over it, which are removed too. The
+//! namespace has no other uplink, so the cluster cannot reach other networks.
 
 use std::fs;
 use std::net::{IpAddr, Ipv4Addr};
@@ -11,17 +11,17 @@ use std::process::Command;
 
 use crate::run::Result;
 
-/// How many clusters with a node this machine can have at once.
+/// The maximum number of clusters with a node on this machine.
 const MOST: u8 = 15;
 
-/// The network of one cluster; its number tells its addresses from those of the others on this machine.
+/// The network of one cluster. Its number determines its addresses, which differ from those of other clusters.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Network {
     number: u8,
 }
 
 impl Network {
-    /// Makes the first that is free. `dir`'s watcher takes it away.
+    /// Creates the first free network. The watcher of `dir` removes it.
     pub(super) fn make(dir: &Path) -> Result<Network> {
         let network = Network::claim()?;
         fs::write(dir.join("netns"), network.name())?;
@@ -44,12 +44,12 @@ impl Network {
         Ipv4Addr::new(10, 245, self.number, 2)
     }
 
-    /// The range of pods.
+    /// The address range of pods.
     pub(super) fn pods(&self) -> String {
         format!("10.244.{}.0/24", self.number)
     }
 
-    /// The range of Services.
+    /// The address range of Services.
     pub(super) fn services(&self) -> String {
         format!("10.{}.0.0/16", 96 + self.number)
     }
@@ -63,7 +63,7 @@ impl Network {
         let mut refused = String::new();
         for number in 1..=MOST {
             let network = Network { number };
-            // To make a namespace is to own its name: two processes that try get one.
+            // Creating a namespace is atomic, so two processes never share one.
             match run(&format!("ip netns add {}", network.name())) {
                 Ok(()) => return Ok(network),
                 Err(error) if error.to_string().contains("File exists") => refused = error.to_string(),
@@ -84,15 +84,15 @@ impl Network {
         inside(&format!("ip addr add {node}/30 dev uplink"))?;
         inside("ip link set uplink up")?;
         inside("sysctl -qw net.ipv4.ip_forward=1")?;
-        // A program of the node that asks for a Service needs some route before the address is translated. What is not
-        // translated ends on the link: nobody there has the address.
+        // A program on the node needs a route to Service addresses before they are translated. Untranslated packets end
+        // on the link, where no host has the address.
         inside(&format!("ip route add {services} dev uplink"))?;
         run(&format!("ip route add {pods} via {node}"))?;
         run(&format!("ip route add {services} via {node}"))
     }
 }
 
-/// Runs a command; an error is what it says.
+/// Runs a command. The error contains its error output.
 pub(super) fn run(command: &str) -> Result<()> {
     let mut words = command.split(' ');
     let output = Command::new(words.next().unwrap_or_default())

@@ -1,7 +1,7 @@
-//! One program of a cluster: started, killed, asked to end, and started again.
+//! A program of a cluster, which can be started, killed, stopped and restarted.
 //!
-//! Children are those of the standard library and not of an asynchronous runtime: a control plane that tests share outlives
-//! the runtime of the test that started it.
+//! It uses the processes of the standard library rather than of an async runtime: a control plane that tests share
+//! outlives the runtime of the test that started it.
 
 use std::fmt;
 use std::fs::{self, OpenOptions};
@@ -13,24 +13,24 @@ use std::time::Duration;
 
 use crate::run::{Result, wait_for};
 
-/// How long a program may take to end when it is asked to.
+/// The timeout of a graceful stop.
 const PATIENCE: Duration = Duration::from_secs(90);
-/// How much of a log an error shows.
+/// The number of log lines in an error.
 const LINES: usize = 25;
 
-/// A program with its arguments; running, or not.
+/// A program with its arguments, running or not.
 pub(super) struct Process {
     name: &'static str,
     program: PathBuf,
     arguments: Vec<String>,
-    /// The directory of its cluster: it has the log, and a file with the process id.
+    /// The cluster's directory, with the log and a file with the process ID.
     dir: PathBuf,
     child: Mutex<Option<Child>>,
 }
 
 impl Process {
-    /// One that is not started yet. Its arguments must name `dir`, or a file in it: by that it is known as ours when it has
-    /// to be ended by its id.
+    /// Creates a process without starting it. The arguments must contain a path in `dir`, by which a process is
+    /// recognized as ours before it is killed by its ID.
     pub(super) fn new(name: &'static str, program: &Path, arguments: Vec<String>, dir: &Path) -> Process {
         Process {
             name,
@@ -41,7 +41,7 @@ impl Process {
         }
     }
 
-    /// Starts it; nothing happens if it runs.
+    /// Starts the program unless it is running.
     pub(super) fn start(&self) -> Result<()> {
         if self.is_running() {
             return Ok(());
@@ -50,7 +50,7 @@ impl Process {
         let child = Command::new(&self.program)
             .args(&self.arguments)
             .current_dir(&self.dir)
-            // What a terminal sends to its foreground is not for it.
+            // Ctrl-C in the terminal must not reach it.
             .process_group(0)
             .stdin(Stdio::null())
             .stdout(Stdio::from(log.try_clone()?))
@@ -62,19 +62,19 @@ impl Process {
         Ok(())
     }
 
-    /// Whether it runs.
+    /// Whether the program is running.
     pub(super) fn is_running(&self) -> bool {
         self.lock()
             .as_mut()
             .is_some_and(|child| matches!(child.try_wait(), Ok(None)))
     }
 
-    /// The process id, while it runs.
+    /// The process ID; `None` if it is not running.
     pub(super) fn id(&self) -> Option<u32> {
         self.is_running().then(|| self.lock().as_ref().map(Child::id)).flatten()
     }
 
-    /// Ends it at once, as a crash would.
+    /// Kills the program, as a crash would.
     pub(super) fn kill(&self) -> Result<()> {
         if let Some(mut child) = self.lock().take() {
             child.kill()?;
@@ -83,7 +83,7 @@ impl Process {
         Ok(())
     }
 
-    /// Asks it to end, and waits until it has.
+    /// Stops the program gracefully and waits until it has exited.
     pub(super) async fn end(&self) -> Result<()> {
         self.signal("TERM")?;
         let ended = || async { (!self.is_running()).then_some(()) };
@@ -91,7 +91,7 @@ impl Process {
         self.kill()
     }
 
-    /// Sends it a signal, such as `STOP`.
+    /// Sends a signal, such as `STOP`.
     pub(super) fn signal(&self, signal: &str) -> Result<()> {
         let Some(id) = self.id() else {
             return Err(format!("{} does not run", self.name).into());
@@ -106,7 +106,7 @@ impl Process {
         }
     }
 
-    /// An error if it has ended, with its status and the end of its log.
+    /// Fails if the program has exited, with its status and the end of its log.
     pub(super) fn check(&self) -> Result<()> {
         let status: Option<ExitStatus> = match self.lock().as_mut() {
             Some(child) => child.try_wait()?,
@@ -118,17 +118,16 @@ impl Process {
         }
     }
 
-    /// Lets it run on when this value goes.
+    /// Keeps the program running after this value is dropped.
     pub(super) fn keep(&self) {
         self.lock().take();
     }
 
-    /// Its log.
     pub(super) fn log(&self) -> PathBuf {
         self.dir.join("logs").join(format!("{}.log", self.name))
     }
 
-    /// The last lines of its log.
+    /// The last lines of the log.
     pub(super) fn log_end(&self) -> String {
         let log = fs::read(self.log()).unwrap_or_default();
         let log = String::from_utf8_lossy(&log);
@@ -143,7 +142,7 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // What cannot be ended here is ended by the directory's watcher.
+        // The directory's watcher kills it if this fails.
         let _ = self.kill();
     }
 }

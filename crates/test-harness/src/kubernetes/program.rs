@@ -1,8 +1,8 @@
-//! The program that holds Kubernetes' commands, and `kubectl`.
+//! The program that contains the Kubernetes commands, and `kubectl`.
 //!
-//! No package registry that is always there has a recent build of them, but the Go module proxy has their sources, pinned
-//! by `kubernetes/go.sum`. One program for all: most of what each links is the same. A `kubectl` of the search path is good
-//! enough where it is new enough: it only plays the user.
+//! No permanent package registry has recent builds of them, but the Go module proxy has their sources, pinned by
+//! `kubernetes/go.sum`. They are linked into one program, because they share most of their code. A recent `kubectl` of
+//! the search path is used as it is: it only acts as a user.
 
 use std::fs::{self, File};
 use std::os::unix::fs::symlink;
@@ -17,23 +17,23 @@ use crate::{Error, KUBECTL_VARIABLE, KUBERNETES_VARIABLE};
 
 /// The version of Kubernetes, as in `kubernetes/go.mod`.
 pub const VERSION: &str = "1.36.3";
-/// The oldest minor version of a `kubectl` that is taken from the search path.
+/// The oldest accepted minor version of a `kubectl` of the search path.
 const OLDEST: u32 = 32;
-/// The names of the program, and of the link by which it is `kubectl`.
+/// The names of the program, and of the link that invokes it as `kubectl`.
 const NAMES: (&str, &str) = ("kubernetes", "kubectl");
-/// What it is built of.
+/// The source files.
 const SOURCES: [&[u8]; 3] = [
     include_bytes!("../../kubernetes/main.go"),
     include_bytes!("../../kubernetes/go.mod"),
     include_bytes!("../../kubernetes/go.sum"),
 ];
 
-/// The path of the program that runs `kube-apiserver`, `kube-controller-manager`, `kube-scheduler`, `kubelet`, `kube-proxy`
-/// or `kubectl`, as its first argument says: what `RUTTER_KUBERNETES` names, else one that is built here, which takes
-/// minutes the first time. `say` is told what is done.
+/// Returns the path of the program that runs `kube-apiserver`, `kube-controller-manager`, `kube-scheduler`, `kubelet`,
+/// `kube-proxy` or `kubectl`, as selected by its first argument: the one named by `RUTTER_KUBERNETES`, or else one
+/// built here, which takes minutes the first time. Reports progress to `say`.
 ///
 /// # Errors
-/// It cannot be built; the error says what to do.
+/// The program cannot be built; the error names a remedy.
 pub fn program(say: &mut dyn FnMut(&str)) -> Result<PathBuf, Error> {
     if let Some(named) = named_by_user(KUBERNETES_VARIABLE)? {
         say(&format!("kubernetes: {} (from {KUBERNETES_VARIABLE})", named.display()));
@@ -55,7 +55,7 @@ pub fn program(say: &mut dyn FnMut(&str)) -> Result<PathBuf, Error> {
     }
 }
 
-/// The path of that program if it need not be built.
+/// Returns the path of the program if it need not be built.
 pub fn if_present() -> Option<PathBuf> {
     if let Ok(Some(named)) = named_by_user(KUBERNETES_VARIABLE) {
         return Some(named);
@@ -63,11 +63,11 @@ pub fn if_present() -> Option<PathBuf> {
     Some(tools_dir().join(folder()).join(NAMES.0)).filter(|path| is_program(path))
 }
 
-/// The path of a `kubectl`: what `RUTTER_KUBECTL` names, one of the search path of version 1.32 or newer, or ours, for which
-/// [`program`] is built. `say` is told what is done.
+/// Returns the path of a `kubectl`: the one named by `RUTTER_KUBECTL`, one of the search path of version 1.32 or newer,
+/// or that of [`program`], which is built if necessary. Reports progress to `say`.
 ///
 /// # Errors
-/// It cannot be built; the error says what to do.
+/// The program cannot be built; the error names a remedy.
 pub fn kubectl(say: &mut dyn FnMut(&str)) -> Result<PathBuf, Error> {
     if let Some(named) = named_by_user(KUBECTL_VARIABLE)? {
         return Ok(named);
@@ -80,7 +80,7 @@ pub fn kubectl(say: &mut dyn FnMut(&str)) -> Result<PathBuf, Error> {
     Ok(tools_dir().join(folder()).join(NAMES.1))
 }
 
-/// The minor version of this `kubectl`, such as 36 of 1.36.3; `None` if it does not say.
+/// The minor version of this `kubectl`, such as 36 for 1.36.3; `None` if it cannot be determined.
 pub fn kubectl_minor(program: &Path) -> Option<u32> {
     let output = Command::new(program)
         .args(["version", "--client", "--output=json"])
@@ -91,7 +91,7 @@ pub fn kubectl_minor(program: &Path) -> Option<u32> {
     text.split("\"v1.").nth(1)?.split('.').next()?.parse().ok()
 }
 
-/// A `kubectl` of the search path that is new enough.
+/// Finds a recent `kubectl` in the search path.
 fn on_search_path() -> Option<PathBuf> {
     let path = std::env::var_os("PATH")?;
     let found = std::env::split_paths(&path)
@@ -109,7 +109,7 @@ fn named_by_user(variable: &'static str) -> Result<Option<PathBuf>, Error> {
     }
 }
 
-/// The folder of this build: another one when any of the sources changes.
+/// The folder of this build. Its name contains a hash of the sources.
 fn folder() -> String {
     let mut hash = Sha256::new();
     for source in SOURCES {
@@ -127,7 +127,7 @@ fn build(tools: &Path, say: &mut dyn FnMut(&str)) -> Result<PathBuf, Error> {
     ));
     let stamp = "-X k8s.io/component-base/version.";
     let stamp = format!("-s -w {stamp}gitVersion=v{VERSION} {stamp}gitMajor=1 {stamp}gitMinor=36");
-    // Built beside, then moved: a build that was broken off leaves nothing that looks whole.
+    // Built in a temporary folder and then renamed, so that an interrupted build is not mistaken for a complete one.
     let draft = tools.join(format!(".{}.partial", folder()));
     if draft.exists() {
         fs::remove_dir_all(&draft).map_err(Error::at(&draft))?;

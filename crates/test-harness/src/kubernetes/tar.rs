@@ -1,21 +1,21 @@
-//! Writing tar archives (ustar), as much of it as images need.
+//! A writer of tar archives (ustar), with the features that images need.
 
 use std::io::{self, Read, Write};
 
-/// Headers and contents come in blocks of this size.
+/// The block size of headers and contents.
 const BLOCK: usize = 512;
 
-/// What an entry is.
+/// The type of an entry.
 #[derive(Clone, Copy)]
 pub(super) enum Kind<'a> {
     /// A file of this many bytes.
     File(u64),
     Directory,
-    /// A symbolic link to this.
+    /// A symbolic link to this path.
     Link(&'a str),
 }
 
-/// An archive under way.
+/// An archive that is being written.
 pub(super) struct Archive<W> {
     out: W,
 }
@@ -25,7 +25,7 @@ impl<W: Write> Archive<W> {
         Archive { out }
     }
 
-    /// Adds an entry; exactly the bytes that `kind` says are read from `content`.
+    /// Adds an entry. Reads exactly the number of bytes in `kind` from `content`.
     pub(super) fn add(&mut self, name: &str, mode: u32, kind: Kind<'_>, content: &mut dyn Read) -> io::Result<()> {
         self.out.write_all(&header(name, mode, kind)?)?;
         if let Kind::File(size) = kind {
@@ -39,7 +39,7 @@ impl<W: Write> Archive<W> {
         Ok(())
     }
 
-    /// Ends the archive.
+    /// Finishes the archive.
     pub(super) fn end(mut self) -> io::Result<W> {
         self.out.write_all(&[0; 2 * BLOCK])?;
         self.out.flush()?;
@@ -65,7 +65,7 @@ fn header(name: &str, mode: u32, kind: Kind<'_>) -> io::Result<[u8; BLOCK]> {
     put(108, b"0000000\0");
     put(116, b"0000000\0");
     put(124, format!("{size:011o}\0").as_bytes());
-    // Time plays no part: equal images are to have equal digests.
+    // The time is always zero, so that equal images have equal digests.
     put(136, b"00000000000\0");
     put(148, b"        ");
     put(156, &[flag]);
@@ -77,7 +77,7 @@ fn header(name: &str, mode: u32, kind: Kind<'_>) -> io::Result<[u8; BLOCK]> {
     Ok(header)
 }
 
-/// Long names are in two parts, at a slash.
+/// Splits a long name at a slash into prefix and name.
 fn split(name: &str) -> Option<(&str, &str)> {
     if name.len() <= 100 {
         return Some(("", name));
@@ -94,7 +94,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn tar_reads_what_is_written() {
+    fn archives_can_be_read_by_tar() {
         let dir = tempfile::tempdir().unwrap();
         let mut archive = Archive::new(Vec::new());
         let long = format!("{}/{}", "a".repeat(90), "b".repeat(90));
@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_is_an_error() {
+    fn names_that_are_too_long_are_errors() {
         let mut archive = Archive::new(Vec::new());
         let none = &mut io::empty();
         archive.add(&"a".repeat(101), 0o600, Kind::File(0), none).unwrap_err();

@@ -1,4 +1,4 @@
-//! The directory of a cluster, and the watcher that removes it, and ends what runs in it, when its owner is gone.
+//! The directory of a cluster, and the watcher process that kills its processes and removes it when its owner is gone.
 
 use std::fs::{self, DirBuilder};
 use std::os::unix::fs::DirBuilderExt as _;
@@ -8,23 +8,23 @@ use std::process::{Child, Command, Stdio};
 
 use crate::run::Result;
 
-/// Ends the processes of a directory, and removes it.
+/// The script that kills the processes of a directory and removes it.
 const END: &str = include_str!("end.sh");
 
-/// A directory with all that a cluster has: keys, logs, process ids, data.
+/// A directory with all files of a cluster: keys, logs, process IDs, data.
 #[derive(Debug)]
 pub(super) struct WorkDir {
     path: PathBuf,
-    /// Reads from a pipe that this process has the other end of. It ends when this process does, whatever the cause.
+    /// The watcher. It reads from a pipe that closes when this process ends, for whatever reason.
     watcher: Option<Child>,
 }
 
 impl WorkDir {
-    /// A temporary one, which goes with this value, or at the latest with this process.
+    /// Creates a temporary directory, which is removed when this value is dropped or this process ends.
     pub(super) fn temporary() -> Result<WorkDir> {
         let path = tempfile::Builder::new().prefix("rutter-cluster-").tempdir()?.keep();
         furnish(&path)?;
-        // Once more in a file that is not in the directory: a shell reads a script while it runs it.
+        // The script is passed by a copy outside of the directory, because a shell reads a script while it runs it.
         let watcher = Command::new("sh")
             .args(["-c", &format!("read -r _\n{END}"), "end.sh"])
             .arg(&path)
@@ -40,7 +40,7 @@ impl WorkDir {
         })
     }
 
-    /// One that stays until [`end`].
+    /// Creates a directory that exists until [`end`].
     pub(super) fn lasting(path: &Path) -> Result<WorkDir> {
         DirBuilder::new().recursive(true).mode(0o700).create(path)?;
         let path = path.canonicalize()?;
@@ -56,14 +56,14 @@ impl WorkDir {
 impl Drop for WorkDir {
     fn drop(&mut self) {
         if let Some(mut watcher) = self.watcher.take() {
-            // The end of its input is the sign; what it does takes milliseconds.
+            // Closing its input starts the cleanup, which takes milliseconds.
             drop(watcher.stdin.take());
             let _ = watcher.wait();
         }
     }
 }
 
-/// Ends the processes of a lasting directory, and removes it.
+/// Kills the processes of a lasting directory and removes it.
 pub(super) fn end(path: &Path) -> Result<()> {
     let status = Command::new("sh").args(["-c", END, "end.sh"]).arg(path).status()?;
     if path.exists() {
@@ -76,7 +76,7 @@ fn furnish(path: &Path) -> Result<()> {
     for part in ["pids", "logs", "snapshots"] {
         fs::create_dir_all(path.join(part))?;
     }
-    // By it a directory is known as a cluster's.
+    // The script identifies the directory as that of a cluster.
     fs::write(path.join("end.sh"), END)?;
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! A small HTTP service: it says who it is, repeats what it was asked, and misbehaves on demand.
+//! A small HTTP service that identifies itself, describes the request, and fails on demand.
 
 mod answer;
 
@@ -16,11 +16,11 @@ use tokio::task::{JoinHandle, JoinSet};
 
 use super::Result;
 
-/// One instance of a version of the service.
+/// An instance of one version of the service.
 ///
-/// It speaks HTTP/1.1 and (to clients that begin with it) HTTP/2, answers gRPC with the message that came, and what asks for an
-/// upgrade of the connection with an echo. A request may ask for trouble of its own: `x-ask-delay-ms` delays the answer,
-/// `x-ask-status` and `x-ask-grpc-status` choose its status.
+/// It serves HTTP/1.1 and, with prior knowledge, HTTP/2. It echoes gRPC messages and upgraded connections. Request
+/// headers can ask for faults: `x-ask-delay-ms` delays the response, `x-ask-status` and `x-ask-grpc-status` choose its
+/// status.
 #[derive(Debug)]
 pub struct Backend {
     address: SocketAddr,
@@ -34,9 +34,9 @@ struct State {
     version: String,
     instance: String,
     requests: AtomicU64,
-    /// The status of every answer; 0 means 200.
+    /// The status of every response; 0 means 200.
     status: AtomicU16,
-    /// How many of the next requests fail with 503.
+    /// The number of following requests that fail with 503.
     failures: AtomicU64,
     delay_millis: AtomicU64,
     reset: AtomicBool,
@@ -48,7 +48,7 @@ struct State {
 impl State {
     async fn pass_gate(&self) {
         if self.holding.load(Ordering::Acquire) {
-            // The gate is never closed for good.
+            // The semaphore is never closed.
             if let Ok(permit) = self.gate.acquire().await {
                 permit.forget();
             }
@@ -62,12 +62,12 @@ impl Backend {
         Backend::start_on([127, 0, 0, 1].into(), version, instance).await
     }
 
-    /// The same on a free port of this address.
+    /// Starts an instance on a free port of this IP address.
     pub async fn start_on(ip: IpAddr, version: &str, instance: &str) -> Result<Backend> {
         Backend::start_at((ip, 0).into(), version, instance).await
     }
 
-    /// The same at this address.
+    /// Starts an instance at this address.
     pub async fn start_at(address: SocketAddr, version: &str, instance: &str) -> Result<Backend> {
         let listener = TcpListener::bind(address).await?;
         let address = listener.local_addr()?;
@@ -92,67 +92,67 @@ impl Backend {
         })
     }
 
-    /// Where it listens.
+    /// The address that the instance listens on.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// The name of the instance, which is in the header `x-instance` of every answer.
+    /// The name of the instance, which every response has in the header `x-instance`.
     pub fn instance(&self) -> &str {
         &self.state.instance
     }
 
-    /// The version that it says it is.
+    /// The version of the service.
     pub fn version(&self) -> &str {
         &self.state.version
     }
 
-    /// How many requests came so far, answered or not.
+    /// The number of requests so far, answered or not.
     pub fn requests(&self) -> u64 {
         self.state.requests.load(Ordering::Relaxed)
     }
 
-    /// From now on every answer has this status.
+    /// Sets the status of all following responses.
     pub fn answer_with(&self, status: u16) {
         self.state.status.store(status, Ordering::Relaxed);
     }
 
-    /// The next `count` requests are answered with 503, the others normally.
+    /// Answers the next `count` requests with 503.
     pub fn fail_next(&self, count: u64) {
         self.state.failures.store(count, Ordering::Relaxed);
     }
 
-    /// From now on every answer takes this long.
+    /// Sets the delay of all following responses.
     pub fn delay(&self, delay: Duration) {
         self.state
             .delay_millis
             .store(delay.as_millis() as u64, Ordering::Relaxed);
     }
 
-    /// From now on requests are counted, and not answered before they are released.
+    /// Counts and holds all following requests until they are released.
     pub fn hold(&self) {
         self.state.gate.forget_permits(usize::MAX);
         self.state.holding.store(true, Ordering::Release);
     }
 
-    /// So many of the requests that are held, now or later, are answered.
+    /// Releases this many held requests, including ones that arrive later.
     pub fn release(&self, count: usize) {
         self.state.gate.add_permits(count);
     }
 
-    /// All requests are answered again.
+    /// Releases all requests.
     pub fn open(&self) {
         self.state.holding.store(false, Ordering::Release);
         self.state.gate.add_permits(Semaphore::MAX_PERMITS / 2);
     }
 
-    /// Takes no more connections, answers what is under way, and ends.
+    /// Stops gracefully: accepts no more connections and finishes pending responses.
     pub async fn stop(mut self) {
         let _ = self.stop.send(true);
         let _ = (&mut self.server).await;
     }
 
-    /// From now on (or no longer) the connection is closed instead of answering.
+    /// Sets whether connections are closed instead of answering.
     pub fn reset(&self, on: bool) {
         self.state.reset.store(on, Ordering::Relaxed);
     }
@@ -165,7 +165,7 @@ impl Drop for Backend {
 }
 
 async fn serve(listener: TcpListener, state: Arc<State>, mut stopped: watch::Receiver<bool>) {
-    // The connections end with the task that owns them.
+    // Connections end with the task that owns them.
     let mut connections = JoinSet::new();
     loop {
         tokio::select! {
@@ -183,7 +183,7 @@ async fn serve(listener: TcpListener, state: Arc<State>, mut stopped: watch::Rec
 }
 
 async fn connection(stream: TcpStream, state: Arc<State>, mut stopped: watch::Receiver<bool>) {
-    // A delayed acknowledgement would show up as 40 ms of latency.
+    // Delayed ACKs would appear as 40 ms of latency.
     let _ = stream.set_nodelay(true);
     let ends = stopped.clone();
     let service = service_fn(move |request| answer::answer(request, Arc::clone(&state), ends.clone()));
@@ -192,7 +192,7 @@ async fn connection(stream: TcpStream, state: Arc<State>, mut stopped: watch::Re
     builder.http2().timer(TokioTimer::new());
     let connection = builder.serve_connection_with_upgrades(TokioIo::new(stream), service);
     let mut connection = std::pin::pin!(connection);
-    // How a connection ends is the client's business; what it means is counted there.
+    // A connection error is counted by the client.
     tokio::select! {
         _ = connection.as_mut() => {}
         _ = stopped.changed() => {

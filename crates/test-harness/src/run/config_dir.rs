@@ -1,11 +1,11 @@
-//! The directory that the control plane watches, edited as a careful operator would.
+//! The directory of configuration files that the control plane watches, with atomic edits.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use super::Result;
 
-/// A directory of configuration files, removed at the end.
+/// A directory of configuration files, which is removed when it is dropped.
 #[derive(Debug)]
 pub struct ConfigDir {
     root: tempfile::TempDir,
@@ -13,7 +13,7 @@ pub struct ConfigDir {
 }
 
 impl ConfigDir {
-    /// A new, empty one.
+    /// Creates an empty directory.
     pub fn new() -> Result<ConfigDir> {
         let root = tempfile::Builder::new().prefix("rutter-config-").tempdir()?;
         let config = root.path().join("config");
@@ -21,12 +21,12 @@ impl ConfigDir {
         Ok(ConfigDir { root, config })
     }
 
-    /// The directory to hand to the control plane.
+    /// The path of the directory.
     pub fn path(&self) -> &Path {
         &self.config
     }
 
-    /// Writes a file whole: beside the directory first, then moved into place.
+    /// Writes a file atomically: outside of the directory first, then renamed into place.
     pub fn put(&self, name: &str, text: &str) -> Result<()> {
         let draft = self.root.path().join(format!("draft-{name}"));
         fs::write(&draft, text)?;

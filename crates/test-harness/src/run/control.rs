@@ -10,10 +10,10 @@ use tokio::process::{Child, Command};
 
 use super::{Result, free_port, http, wait_for};
 
-/// How long a start or an orderly stop may take.
+/// The timeout of a start or a graceful stop.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// A running `rutter serve`. Its addresses stay the same when it is started again.
+/// A running `rutter serve`. Its addresses stay the same when it restarts.
 #[derive(Debug)]
 pub struct Control {
     binary: PathBuf,
@@ -28,20 +28,20 @@ pub struct Control {
 }
 
 impl Control {
-    /// Starts it over this configuration directory, with more flags as given, and waits until it is ready.
+    /// Starts the control plane with this configuration directory and additional flags, and waits until it is ready.
     pub async fn start(binary: &Path, config: &Path, flags: &[&str]) -> Result<Control> {
         Control::start_on([127, 0, 0, 1].into(), binary, config, flags).await
     }
 
-    /// The same, listening on this address of the machine.
+    /// Does the same, listening on this IP address.
     pub async fn start_on(ip: IpAddr, binary: &Path, config: &Path, flags: &[&str]) -> Result<Control> {
         let mut all = vec!["--config-dir".to_owned(), config.display().to_string()];
         all.extend(flags.iter().map(|flag| (*flag).to_owned()));
         Control::new(ip, binary, None, all)?.begun().await
     }
 
-    /// Starts it with a store and its API, over this data directory and with more flags as given, and waits until it is
-    /// ready.
+    /// Starts the control plane with a store and its API in this data directory, with additional flags, and waits until
+    /// it is ready.
     pub async fn start_with_api(binary: &Path, data: &Path, flags: &[&str]) -> Result<Control> {
         let ip = IpAddr::from([127, 0, 0, 1]);
         let api = SocketAddr::from((ip, free_port()));
@@ -51,7 +51,8 @@ impl Control {
         Control::new(ip, binary, Some(data), all)?.begun().await
     }
 
-    /// One that has nothing but these flags, and these environment variables that name files; it is not started yet.
+    /// Creates a control plane with only these flags and environment variables (names and file paths), without starting
+    /// it.
     pub fn idle(binary: &Path, flags: &[&str], environment: &[(&str, &Path)]) -> Result<Control> {
         let flags = flags.iter().map(|flag| (*flag).to_owned()).collect();
         let mut control = Control::new([127, 0, 0, 1].into(), binary, None, flags)?;
@@ -82,13 +83,13 @@ impl Control {
         Ok(self)
     }
 
-    /// Starts it, for the first time or after `kill` or `stop`, and waits until it is ready.
+    /// Starts the control plane, for the first time or after `kill` or `stop`, and waits until it is ready.
     pub async fn begin(&mut self) -> Result<()> {
         self.launch()?;
         self.wait_until_ready().await
     }
 
-    /// Starts it, and does not wait.
+    /// Starts the control plane without waiting.
     pub fn launch(&mut self) -> Result<()> {
         let log = OpenOptions::new().append(true).open(self.log.path())?;
         let child = Command::new(&self.binary)
@@ -108,7 +109,7 @@ impl Control {
         Ok(())
     }
 
-    /// Waits until it is ready; an error if it ends before.
+    /// Waits until the control plane is ready. Fails if it exits first.
     pub async fn wait_until_ready(&mut self) -> Result<()> {
         let end = tokio::time::Instant::now() + PATIENCE;
         while !self.readiness().await.is_ok_and(|answer| answer.status.is_success()) {
@@ -125,12 +126,12 @@ impl Control {
         Ok(())
     }
 
-    /// What `/ready` answers.
+    /// Requests `/ready`.
     pub async fn readiness(&self) -> Result<http::Response> {
         http::get(self.http, "/ready", &[]).await
     }
 
-    /// Ends it at once, as a crash would.
+    /// Kills the control plane, as a crash would.
     pub async fn kill(&mut self) -> Result<()> {
         if let Some(mut child) = self.child.take() {
             child.kill().await?;
@@ -138,7 +139,7 @@ impl Control {
         Ok(())
     }
 
-    /// Asks it to stop (SIGTERM) and waits until it has; returns whether it ended without an error.
+    /// Stops the control plane (SIGTERM) and waits until it has exited. Returns whether it exited successfully.
     pub async fn stop(&mut self) -> Result<bool> {
         let Some(mut child) = self.child.take() else {
             return Ok(true);
@@ -155,28 +156,28 @@ impl Control {
         Ok(status.success())
     }
 
-    /// The address of the discovery service.
+    /// The address of the xDS server.
     pub fn grpc(&self) -> SocketAddr {
         self.grpc
     }
 
-    /// The kubeconfig of its API, for a control plane that has one.
+    /// The kubeconfig of the API, if the control plane serves one.
     pub fn kubeconfig(&self) -> Option<PathBuf> {
         self.data.as_ref().map(|data| data.join("kubeconfig"))
     }
 
-    /// The process id, while it runs.
+    /// The process ID; `None` if it is not running.
     pub fn pid(&self) -> Option<u32> {
         self.child.as_ref().and_then(Child::id)
     }
 
-    /// Asks the monitoring address, such as for `/debug/syncz`.
+    /// Sends a request to the monitoring address, such as for `/debug/syncz`.
     pub async fn debug(&self, path: &str) -> Result<http::Response> {
         http::get(self.monitoring, path, &[]).await
     }
 
-    /// The sum of a metric over all its labels, or over those lines that contain `labels`. A counter may have the suffix
-    /// that OpenMetrics wants.
+    /// The sum of a metric over all its labels, or over the lines that contain `labels`. The OpenMetrics suffix of
+    /// counters is optional.
     pub async fn metric(&self, name: &str, labels: &str) -> Result<f64> {
         let text = self.debug("/metrics").await?.text();
         let of_metric = |line: &&str| {
@@ -192,7 +193,7 @@ impl Control {
             .sum())
     }
 
-    /// What it has logged so far.
+    /// The log so far.
     pub fn log(&self) -> Result<String> {
         Ok(std::io::read_to_string(File::open(self.log.path())?)?)
     }
@@ -204,7 +205,7 @@ impl Control {
         Ok(lines[lines.len().saturating_sub(30)..].join("\n"))
     }
 
-    /// Waits until the log has a line with this text.
+    /// Waits until the log contains this text.
     pub async fn wait_for_log(&self, text: &str) -> Result<()> {
         let found = || async { self.log().ok().filter(|log| log.contains(text)).map(drop) };
         wait_for(&format!("`{text}` in the log"), PATIENCE, found).await

@@ -1,4 +1,4 @@
-//! A small DNS server over UDP: names with addresses that change.
+//! A small DNS server over UDP, with addresses that can change.
 
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -9,14 +9,14 @@ use tokio::task::JoinHandle;
 
 use super::Result;
 
-/// How long an answer holds, in seconds: the least that is not "do not keep it", so that changes are seen soon.
+/// The TTL of answers, in seconds: the smallest that still allows caching, so that changes are seen soon.
 const TTL: u32 = 1;
-/// The type of IPv4 addresses, and the class of the internet.
+/// The record type A and the class IN share this value.
 const A: [u8; 2] = [0, 1];
-/// Questions are shorter.
+/// The maximum size of a query.
 const LONGEST: usize = 512;
 
-/// A running server. What it does not know does not exist; names that it knows have IPv4 addresses only.
+/// A running server. Unknown names do not exist (NXDOMAIN); known names have only IPv4 addresses.
 #[derive(Debug)]
 pub struct Dns {
     address: SocketAddr,
@@ -31,12 +31,12 @@ struct Zone {
 }
 
 impl Dns {
-    /// Starts one on a free loopback port.
+    /// Starts a server on a free loopback port.
     pub async fn start() -> Result<Dns> {
         Dns::start_at(([127, 0, 0, 1], 0).into()).await
     }
 
-    /// Starts one at this address.
+    /// Starts a server at this address.
     pub async fn start_at(address: SocketAddr) -> Result<Dns> {
         let socket = UdpSocket::bind(address).await?;
         let address = socket.local_addr()?;
@@ -45,17 +45,17 @@ impl Dns {
         Ok(Dns { address, zone, server })
     }
 
-    /// Where it listens.
+    /// The address that the server listens on.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// From now on a name has these addresses.
+    /// Sets the addresses of a name.
     pub fn set(&self, name: &str, addresses: &[Ipv4Addr]) {
         lock(&self.zone).names.insert(name.to_owned(), addresses.to_vec());
     }
 
-    /// How often the addresses of a name were asked for.
+    /// The number of queries for the addresses of a name.
     pub fn asked(&self, name: &str) -> u64 {
         lock(&self.zone).asked.get(name).copied().unwrap_or(0)
     }
@@ -75,13 +75,13 @@ async fn serve(socket: UdpSocket, zone: Arc<Mutex<Zone>>) {
         };
         let answer = answer(buffer.get(..length).unwrap_or_default(), &mut lock(&zone));
         if let Some(answer) = answer {
-            // Who asked asks again if this is lost.
+            // The client retries if this is lost.
             let _ = socket.send_to(&answer, client).await;
         }
     }
 }
 
-/// The answer to a question; none to what is no question.
+/// Answers a query; `None` if the message is invalid.
 fn answer(message: &[u8], zone: &mut Zone) -> Option<Vec<u8>> {
     let header = message.get(..12)?;
     let (name, end) = question(message)?;
@@ -91,7 +91,7 @@ fn answer(message: &[u8], zone: &mut Zone) -> Option<Vec<u8>> {
         true => known.map_or(&[], Vec::as_slice),
         false => &[],
     };
-    // A response with authority over the name, and "no such name" for what is not known.
+    // An authoritative response; NXDOMAIN for unknown names.
     let flags = if known.is_some() { [0x84, 0] } else { [0x84, 3] };
     let count = u16::try_from(addresses.len()).ok()?.to_be_bytes();
     let mut answer = Vec::with_capacity(LONGEST);
@@ -100,7 +100,7 @@ fn answer(message: &[u8], zone: &mut Zone) -> Option<Vec<u8>> {
     answer.extend_from_slice(&[0, 1, count[0], count[1], 0, 0, 0, 0]);
     answer.extend_from_slice(message.get(12..end + 4)?);
     for address in addresses {
-        // The name is the one at the twelfth byte.
+        // A compression pointer to the name at offset 12.
         answer.extend_from_slice(&[0xc0, 12, 0, 1, 0, 1]);
         answer.extend_from_slice(&TTL.to_be_bytes());
         answer.extend_from_slice(&[0, 4]);
@@ -112,7 +112,7 @@ fn answer(message: &[u8], zone: &mut Zone) -> Option<Vec<u8>> {
     Some(answer)
 }
 
-/// The name that is asked for, in lower case, and where its type stands.
+/// The queried name, in lower case, and the offset of its type.
 fn question(message: &[u8]) -> Option<(String, usize)> {
     let (mut labels, mut at) = (Vec::new(), 12);
     loop {
@@ -136,7 +136,7 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
 
-    /// A question for addresses of this type (its low byte).
+    /// A query for records of this type (its low byte).
     fn asking(name: &str, kind: u8) -> Vec<u8> {
         let mut message = vec![7, 9, 1, 0, 0, 1, 0, 0, 0, 0, 0, 0];
         for label in name.split('.') {
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_known_is_answered_and_counted() {
+    fn known_names_are_answered_and_counted() {
         let mut zone = zone();
         let known = answer(&asking("A.example.COM", 1), &mut zone).unwrap();
         assert_eq!(known[..8], [7, 9, 0x84, 0, 0, 1, 0, 2]);
@@ -168,7 +168,7 @@ mod tests {
         assert_eq!(
             other_family[2..8],
             [0x84, 0, 0, 1, 0, 0],
-            "it exists, without such addresses"
+            "the name exists without such records"
         );
         let unknown = answer(&asking("b.example.com", 1), &mut zone).unwrap();
         assert_eq!(unknown[2..8], [0x84, 3, 0, 1, 0, 0]);
@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_cut_short_is_not_answered() {
+    fn truncated_queries_are_not_answered() {
         let (whole, mut zone) = (asking("a.example.com", 1), zone());
         for length in 0..whole.len() {
             assert_eq!(answer(&whole[..length], &mut zone), None, "{length}");

@@ -1,4 +1,4 @@
-//! A real Envoy as a child process, with a bootstrap that finds the control plane, and its admin pages.
+//! A real Envoy as a child process, with a bootstrap that connects to the control plane, and its admin interface.
 
 mod bootstrap;
 
@@ -14,41 +14,41 @@ use tokio::process::{Child, Command};
 
 use super::{Result, http, wait_for};
 
-/// How long a start may take on a busy machine.
+/// The start timeout, sufficient for a busy machine.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// The threads of one Envoy that take connections.
+/// The number of worker threads of one Envoy.
 const WORKERS: u64 = 2;
 
-/// Which variant of the aggregated discovery protocol is spoken.
+/// The variant of the xDS protocol (ADS).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Protocol {
-    /// State of the world.
+    /// State of the world (SotW).
     Sotw,
     /// Delta.
     Delta,
 }
 
-/// Who the proxy says it is.
+/// The node that the proxy identifies as.
 #[derive(Clone, Debug)]
 pub struct Node {
     /// `TYPE~IP~NAME.NAMESPACE~DOMAIN`.
     pub id: String,
     /// The node metadata.
     pub metadata: Value,
-    /// Where it runs, as `region`, `zone` and `sub_zone`; null if nobody knows.
+    /// The locality, as `region`, `zone` and `sub_zone`; null if unknown.
     pub locality: Value,
 }
 
 impl Node {
-    /// A sidecar without interception, of the workload `name` with these labels.
+    /// A sidecar of the workload `name` with these labels, without traffic interception.
     pub fn sidecar(name: &str, namespace: &str, ip: &str, labels: &[(&str, &str)]) -> Node {
         let mut node = Node::new("sidecar", name, namespace, ip, labels);
         node.metadata["INTERCEPTION_MODE"] = "NONE".into();
         node
     }
 
-    /// A gateway, selected by these labels.
+    /// A gateway with these labels, by which Gateways select it.
     pub fn gateway(name: &str, namespace: &str, ip: &str, labels: &[(&str, &str)]) -> Node {
         let mut node = Node::new("router", name, namespace, ip, labels);
         node.metadata["UNPRIVILEGED_POD"] = "true".into();
@@ -80,12 +80,12 @@ pub struct Envoy {
 }
 
 impl Envoy {
-    /// Starts one that asks the control plane at `xds`, and waits until its admin pages answer.
+    /// Starts an Envoy that connects to the control plane at `xds`, and waits until its admin interface responds.
     pub async fn start(binary: &Path, node: &Node, protocol: Protocol, xds: SocketAddr) -> Result<Envoy> {
         Envoy::launch(Command::new(binary), &Envoy::bootstrap(node, protocol, xds)).await
     }
 
-    /// The same in the network namespace of this name; its admin pages are at `ip`, which must be reachable from here.
+    /// Does the same in this network namespace. The admin interface is at `ip`, which must be reachable from here.
     pub async fn start_in_namespace(
         binary: &Path,
         node: &Node,
@@ -100,12 +100,12 @@ impl Envoy {
         Envoy::launch(command, &bootstrap).await
     }
 
-    /// Starts one with a bootstrap of the caller's own, which must have an admin address.
+    /// Starts an Envoy with the caller's bootstrap, which must have an admin address.
     pub async fn start_with(binary: &Path, bootstrap: &Value) -> Result<Envoy> {
         Envoy::launch(Command::new(binary), bootstrap).await
     }
 
-    /// The bootstrap of one that asks the control plane at `xds`, for callers that change it.
+    /// The bootstrap of an Envoy that connects to the control plane at `xds`, for callers that modify it.
     pub fn bootstrap(node: &Node, protocol: Protocol, xds: SocketAddr) -> Value {
         bootstrap::bootstrap(node, protocol, xds)
     }
@@ -128,7 +128,7 @@ impl Envoy {
                 "--log-level",
                 "warning",
             ])
-            // What an old listener still serves is drained in this time.
+            // Limits how long removed listeners drain.
             .args(["--drain-time-s", "2", "--drain-strategy", "immediate"])
             .stdin(Stdio::null())
             .stdout(Stdio::from(log.try_clone()?))
@@ -148,17 +148,17 @@ impl Envoy {
         Ok(Envoy { child, dir, admin })
     }
 
-    /// The process id, while it runs.
+    /// The process ID; `None` if it is not running.
     pub fn pid(&self) -> Option<u32> {
         self.child.id()
     }
 
-    /// Asks an admin page.
+    /// Requests a page of the admin interface.
     pub async fn admin(&self, path: &str) -> Result<http::Response> {
         http::get(self.admin, path, &[]).await
     }
 
-    /// Its numeric statistics whose names contain `filter` (a regular expression).
+    /// The numeric statistics whose names match `filter` (a regular expression).
     pub async fn stats(&self, filter: &str) -> Result<BTreeMap<String, u64>> {
         let text = self.admin(&format!("/stats?filter={filter}")).await?.text();
         let number = |line: &str| {
@@ -173,7 +173,7 @@ impl Envoy {
         Ok(self.stats(filter).await?.values().sum())
     }
 
-    /// How many bytes came from the control plane so far.
+    /// The number of bytes received from the control plane.
     pub async fn discovery_bytes(&self) -> Result<u64> {
         self.stat("^cluster.xds-grpc.upstream_cx_rx_bytes_total$").await
     }
@@ -190,7 +190,7 @@ impl Envoy {
         Ok(dump["configs"].as_array().cloned().unwrap_or_default())
     }
 
-    /// The dynamic listeners by name, those that are active.
+    /// The active dynamic listeners, by name.
     pub async fn listeners(&self) -> Result<BTreeMap<String, Value>> {
         let listeners = self.dump("dynamic_listeners").await?.into_iter();
         let active = listeners.filter(|l| l["active_state"]["listener"].is_object());
@@ -199,7 +199,7 @@ impl Envoy {
             .collect())
     }
 
-    /// The route configurations by name, with their versions.
+    /// The route configurations, by name, with their versions.
     pub async fn routes(&self) -> Result<BTreeMap<String, (String, Value)>> {
         let routes = self.dump("dynamic_route_configs").await?.into_iter();
         let named = |mut r: Value| {
@@ -211,7 +211,7 @@ impl Envoy {
         Ok(routes.map(named).collect())
     }
 
-    /// The endpoints of a cluster that take traffic, as `IP:PORT`, sorted; `None` while Envoy does not have the cluster.
+    /// The healthy endpoints of a cluster as `IP:PORT`, sorted; `None` while Envoy does not have the cluster.
     pub async fn endpoints(&self, cluster: &str) -> Result<Option<Vec<String>>> {
         let clusters = self.admin("/clusters?format=json").await?.json()?;
         let list = clusters["cluster_statuses"].as_array().cloned().unwrap_or_default();
@@ -235,10 +235,10 @@ impl Envoy {
         Ok(Some(endpoints))
     }
 
-    /// Waits until it listens on this address, with every worker.
+    /// Waits until every worker listens on this address.
     pub async fn wait_for_listener(&self, address: SocketAddr) -> Result<()> {
         let text = address.to_string();
-        // A listener is listed before the workers have it, and refuses connections until then.
+        // Envoy lists a listener before the workers have it; until then connections are refused.
         let found = || async {
             let listed = self.admin("/listeners").await.ok()?.text();
             let taken = self.stat("^listener_manager.listener_create_success$").await.ok()?;
@@ -251,12 +251,12 @@ impl Envoy {
         }
     }
 
-    /// The directory that is its own, and goes with it.
+    /// The temporary directory of this Envoy, which is removed with it.
     pub fn dir(&self) -> &Path {
         self.dir.path()
     }
 
-    /// What it has logged so far.
+    /// The log so far.
     pub fn log(&self) -> Result<String> {
         Ok(fs::read_to_string(self.dir.path().join("log"))?)
     }

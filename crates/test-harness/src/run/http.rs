@@ -1,4 +1,4 @@
-//! A small HTTP client: one request on a connection of its own.
+//! A small HTTP client: one request per connection.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -15,12 +15,12 @@ use tokio::net::TcpStream;
 
 use super::Result;
 
-/// No answer that is read here is longer.
+/// The maximum size of a response.
 pub(crate) const BODY_LIMIT: usize = 256 << 20;
-/// No answer that is waited for here takes longer.
+/// The timeout of a request.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 
-/// An answer.
+/// A response.
 #[derive(Clone, Debug)]
 pub struct Response {
     /// The status code.
@@ -29,12 +29,12 @@ pub struct Response {
     pub headers: HeaderMap,
     /// The body.
     pub body: Bytes,
-    /// What came after the body.
+    /// The trailers.
     pub trailers: HeaderMap,
 }
 
 impl Response {
-    /// Reads an answer of so many bytes at most.
+    /// Reads a response of at most `limit` bytes.
     pub(crate) async fn read<B>(response: hyper::Response<B>, limit: usize) -> Result<Response>
     where
         B: Body<Error: Into<Box<dyn std::error::Error + Send + Sync>>>,
@@ -69,7 +69,7 @@ impl Response {
     }
 }
 
-/// Sends one request without a body. `headers` may name the `host`, which is the address otherwise.
+/// Sends one request without a body. `headers` may contain `host`; the default is the address.
 pub async fn send(address: SocketAddr, method: Method, path: &str, headers: &[(&str, &str)]) -> Result<Response> {
     let exchange = async {
         let stream = TcpStream::connect(address).await?;
@@ -80,7 +80,7 @@ pub async fn send(address: SocketAddr, method: Method, path: &str, headers: &[(&
         .map_err(|_| format!("{address}{path} did not answer"))?
 }
 
-/// Sends a request on a connection that is there, and reads an answer of so many bytes at most.
+/// Sends a request on an existing connection and reads a response of at most `limit` bytes.
 pub(crate) async fn ask<S, B>(stream: S, request: Request<B>, limit: usize) -> Result<Response>
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
@@ -93,12 +93,11 @@ where
     response
 }
 
-/// A `GET` with these headers.
+/// Sends a `GET` with these headers.
 pub async fn get(address: SocketAddr, path: &str, headers: &[(&str, &str)]) -> Result<Response> {
     send(address, Method::GET, path, headers).await
 }
 
-/// Builds a request.
 pub(crate) fn request(
     address: SocketAddr,
     method: Method,

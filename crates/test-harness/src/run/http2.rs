@@ -12,13 +12,13 @@ use tokio::net::TcpStream;
 use super::http::{BODY_LIMIT, PATIENCE, Response};
 use super::{Error, Result};
 
-/// Bytes before each message of gRPC: whether it is compressed, and its length.
+/// The length of the prefix of a gRPC message: the compression flag and the length.
 const GRPC_PREFIX: usize = 5;
 
-/// A message as gRPC frames it, not compressed.
+/// Frames an uncompressed gRPC message.
 ///
 /// # Errors
-/// It is longer than gRPC can say.
+/// The message is too long for gRPC.
 pub fn grpc_message(message: &[u8]) -> Result<Bytes> {
     let mut framed = BytesMut::with_capacity(GRPC_PREFIX + message.len());
     framed.put_u8(0);
@@ -27,7 +27,7 @@ pub fn grpc_message(message: &[u8]) -> Result<Bytes> {
     Ok(framed.freeze())
 }
 
-/// Takes the next message of gRPC from what was received, once all of it is there.
+/// Takes the next gRPC message from the received bytes, if it is complete.
 pub fn next_grpc_message(received: &mut BytesMut) -> Option<Bytes> {
     let length = received.get(1..GRPC_PREFIX)?.try_into().map(u32::from_be_bytes).ok()? as usize;
     if received.len() < GRPC_PREFIX + length {
@@ -37,29 +37,29 @@ pub fn next_grpc_message(received: &mut BytesMut) -> Option<Bytes> {
     Some(received.split_to(length).freeze())
 }
 
-/// A connection on which HTTP/2 is spoken from its first byte.
+/// An HTTP/2 connection with prior knowledge.
 #[derive(Clone, Debug)]
 pub struct Http2 {
     sender: SendRequest<Full<Bytes>>,
 }
 
 impl Http2 {
-    /// Connects.
+    /// Opens a connection.
     pub async fn connect(address: SocketAddr) -> Result<Http2> {
         let stream = TcpStream::connect(address).await?;
         stream.set_nodelay(true)?;
         let (sender, connection) = http2::handshake(TokioExecutor::new(), TokioIo::new(stream)).await?;
-        // It ends when nobody can send any more.
+        // The task ends when the sender is dropped.
         tokio::spawn(connection);
         Ok(Http2 { sender })
     }
 
-    /// A `GET` of a host.
+    /// Sends a `GET` to a host.
     pub async fn get(&self, host: &str, path: &str, headers: &[(&str, &str)]) -> Result<Response> {
         self.send(Method::GET, host, path, headers, Bytes::new()).await
     }
 
-    /// A gRPC call with one message; `path` is `/SERVICE/METHOD`.
+    /// Makes a gRPC call with one message. `path` is `/SERVICE/METHOD`.
     pub async fn call(&self, host: &str, path: &str, headers: &[(&str, &str)], message: &[u8]) -> Result<Response> {
         let framed = grpc_message(message)?;
         let grpc = [("content-type", "application/grpc"), ("te", "trailers")];
@@ -92,13 +92,13 @@ impl Http2 {
 }
 
 impl Response {
-    /// gRPC's status, which comes after the messages, or with the headers when there are none.
+    /// The gRPC status: from the trailers, or from the headers if there are no messages.
     pub fn grpc_status(&self) -> Option<u32> {
         let status = self.trailers.get("grpc-status").or(self.headers.get("grpc-status"))?;
         status.to_str().ok()?.parse().ok()
     }
 
-    /// The message of a gRPC answer.
+    /// The message of a gRPC response.
     pub fn grpc_message(&self) -> &[u8] {
         self.body.get(5..).unwrap_or_default()
     }

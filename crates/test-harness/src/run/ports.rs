@@ -1,17 +1,17 @@
-//! Ports that somebody else will listen on.
+//! Chooses free ports for other processes.
 
 use std::net::{Ipv4Addr, TcpListener};
 use std::sync::atomic::{AtomicU16, Ordering};
 
-/// The range that ports are taken from: below the range from which the system takes the ports of outgoing connections,
-/// which could otherwise occupy the port between this choice and its use.
+/// The range of ports. It is below the range of ephemeral ports, so that no outgoing connection takes the port between
+/// its choice and its use.
 const RANGE: std::ops::Range<u16> = 16_000..32_000;
 
-/// A port on which nobody listens, and that this process has not chosen before.
+/// A port that is free and that this process has not chosen before.
 pub fn free_port() -> u16 {
     static NEXT: AtomicU16 = AtomicU16::new(0);
     let size = RANGE.end - RANGE.start;
-    // Processes that run at the same time begin at different places.
+    // Concurrent processes start at different ports.
     let begin = (std::process::id().wrapping_mul(2_654_435_761) >> 16) as u16;
     loop {
         let step = NEXT.fetch_add(1, Ordering::Relaxed);

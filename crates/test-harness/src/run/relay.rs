@@ -1,5 +1,5 @@
-//! Servers that want something of a connection before its first byte counts: a request for a tunnel, a line that says who is
-//! there, or TLS. What they were told is kept; what comes then goes on to somewhere else.
+//! Servers that require a preamble on each connection: an HTTP CONNECT, a PROXY protocol header or TLS. They record the
+//! preamble and forward the rest.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -12,33 +12,33 @@ use tokio_rustls::rustls::ServerConfig;
 
 use super::Result;
 
-/// What is read of a connection before it must have said what is wanted, in bytes.
+/// The maximum size of a preamble, in bytes.
 const LONGEST: usize = 8192;
-/// How version 2 of the PROXY protocol begins.
+/// The signature of version 2 of the PROXY protocol.
 const SIGNATURE: &[u8; 12] = b"\r\n\r\n\0\r\nQUIT\n";
 
-/// What a connection begins with.
+/// The preamble of a connection.
 #[derive(Clone, Debug)]
 pub enum Preamble {
-    /// `CONNECT HOST:PORT`, of which the place is kept.
+    /// `CONNECT HOST:PORT`. The target is recorded.
     Connect,
-    /// A header of the PROXY protocol, of which version and sender are kept, as in `v1 127.0.0.1`.
+    /// A header of the PROXY protocol. Its version and source address are recorded, as in `v1 127.0.0.1`.
     ProxyProtocol,
-    /// TLS, of which the server name that was asked for is kept.
+    /// TLS. The server name (SNI) is recorded.
     Tls(Arc<ServerConfig>),
 }
 
-/// A running relay. It ends with its connections when it is dropped.
+/// A running relay. Dropping it closes its connections.
 #[derive(Debug)]
 pub struct Relay {
     address: SocketAddr,
     told: Arc<Mutex<Vec<String>>>,
-    // Ends what it is the owner of.
+    // Dropping it stops the server.
     _server: JoinSet<()>,
 }
 
 impl Relay {
-    /// Starts one on a free loopback port, in front of this address.
+    /// Starts a relay on a free loopback port, in front of this address.
     pub async fn start(preamble: Preamble, target: SocketAddr) -> Result<Relay> {
         let listener = TcpListener::bind("127.0.0.1:0").await?;
         let address = listener.local_addr()?;
@@ -52,12 +52,12 @@ impl Relay {
         })
     }
 
-    /// Where it listens.
+    /// The address that the relay listens on.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// What each connection so far began with.
+    /// The recorded preambles of all connections so far.
     pub fn told(&self) -> Vec<String> {
         self.told.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -71,7 +71,7 @@ async fn serve(listener: TcpListener, preamble: Preamble, target: SocketAddr, to
                 if let Ok((stream, _)) = accepted {
                     let (preamble, told) = (preamble.clone(), Arc::clone(&told));
                     connections.spawn(async move {
-                        // A connection that begins otherwise is closed, which its sender is told by that.
+                        // A connection with another preamble is closed.
                         let _ = relay(stream, preamble, target, &told).await;
                     });
                 }
@@ -107,7 +107,7 @@ async fn pass<S: AsyncRead + AsyncWrite + Unpin>(mut stream: S, target: SocketAd
     Ok(())
 }
 
-/// Reads a request and returns the place that it wants to be connected to.
+/// Reads a CONNECT request and returns its target.
 async fn connect(stream: &mut TcpStream) -> Result<String> {
     let head = read_until(stream, b"\r\n\r\n").await?;
     let mut words = head.split(' ');
@@ -117,7 +117,7 @@ async fn connect(stream: &mut TcpStream) -> Result<String> {
     }
 }
 
-/// Reads a header of either version.
+/// Reads a PROXY protocol header of either version.
 async fn proxy_protocol(stream: &mut TcpStream) -> Result<String> {
     let mut start = [0; 12];
     stream.read_exact(&mut start).await?;
@@ -138,7 +138,7 @@ async fn proxy_protocol(stream: &mut TcpStream) -> Result<String> {
     }
 }
 
-/// Reads up to these bytes and not one more, for what follows is not ours.
+/// Reads up to these bytes and not beyond, because the rest is forwarded.
 async fn read_until(stream: &mut TcpStream, end: &[u8]) -> Result<String> {
     let mut read = Vec::new();
     while !read.ends_with(end) {

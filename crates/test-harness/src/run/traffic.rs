@@ -17,36 +17,36 @@ use tokio::time::{Instant, MissedTickBehavior};
 
 use super::{Result, http};
 
-/// A request that has no answer after this long is lost.
+/// The timeout after which a request counts as lost.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// How many lost requests are described; the others are only counted.
+/// The number of failed requests that are described; others are only counted.
 const DESCRIBED: usize = 20;
 
-/// What was sent and what came back.
+/// The counts of requests and responses.
 #[derive(Clone, Default, Debug)]
 pub struct Counts {
-    /// Requests whose fate is known.
+    /// Requests that were answered or lost.
     pub requests: u64,
-    /// Requests that were not answered with 2xx.
+    /// Requests without a 2xx response.
     pub errors: u64,
-    /// What happened to the first of those.
+    /// Descriptions of the first of those.
     pub described: Vec<String>,
-    /// Answers by the version that gave them.
+    /// Successful responses by version.
     pub by_version: BTreeMap<String, u64>,
-    /// Answers by the instance that gave them.
+    /// Successful responses by instance.
     pub by_instance: BTreeMap<String, u64>,
-    /// The slowest answer.
+    /// The longest time to a response.
     pub slowest: Duration,
 }
 
 impl Counts {
-    /// The share of this version in all good answers, from 0 to 1.
+    /// The share of this version in all successful responses, from 0 to 1.
     pub fn share(&self, version: &str) -> f64 {
         let good: u64 = self.by_version.values().sum();
         self.by_version.get(version).copied().unwrap_or(0) as f64 / good.max(1) as f64
     }
 
-    /// What was counted since `earlier`.
+    /// The difference to the earlier counts.
     pub fn since(&self, earlier: &Counts) -> Counts {
         let less = |now: &BTreeMap<String, u64>, then: &BTreeMap<String, u64>| {
             now.iter()
@@ -65,7 +65,7 @@ impl Counts {
     }
 }
 
-/// Requests at a steady rate to one address, over several connections that are kept.
+/// Requests at a steady rate to one address, over several persistent connections.
 #[derive(Debug)]
 pub struct Traffic {
     counts: Arc<Mutex<Counts>>,
@@ -74,7 +74,8 @@ pub struct Traffic {
 }
 
 impl Traffic {
-    /// Starts sending `GET path` with these headers, `rate` times a second in all, over `connections` connections.
+    /// Starts sending `GET path` with these headers: `rate` requests per second in total, over `connections`
+    /// connections.
     pub fn start(address: SocketAddr, path: &str, headers: &[(&str, &str)], rate: u32, connections: u32) -> Traffic {
         let counts = Arc::new(Mutex::new(Counts::default()));
         let (stop, stopped) = watch::channel(false);
@@ -95,19 +96,19 @@ impl Traffic {
         Traffic { counts, stop, workers }
     }
 
-    /// What was counted so far.
+    /// The counts so far.
     pub fn counts(&self) -> Counts {
         lock(&self.counts).clone()
     }
 
-    /// Waits until `requests` more were answered or lost, and returns those only.
+    /// Waits until `requests` more were answered or lost, and returns only their counts.
     pub async fn next(&self, requests: u64) -> Result<Counts> {
         let before = self.counts();
         let counted = || async { Some(self.counts().since(&before)).filter(|counts| counts.requests >= requests) };
         super::wait_for("traffic", Duration::from_secs(60), counted).await
     }
 
-    /// Lets the requests under way finish, and returns all counts.
+    /// Waits for pending requests and returns all counts.
     pub async fn stop(mut self) -> Counts {
         let _ = self.stop.send(true);
         while self.workers.join_next().await.is_some() {}
@@ -178,7 +179,7 @@ impl Worker {
         let headers: Vec<(&str, &str)> = self.headers.iter().map(|(n, v)| (n.as_str(), v.as_str())).collect();
         let request = http::request(self.address, Method::GET, &self.path, &headers)?;
         let mut connection = match self.connection.take() {
-            // A connection that the other side has closed between requests is replaced, as every client does.
+            // A connection that the peer closed between requests is replaced, as in every client.
             Some(kept) if !kept.is_closed() => kept,
             _ => connect(self.address).await?,
         };

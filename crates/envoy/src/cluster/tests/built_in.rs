@@ -1,4 +1,4 @@
-//! Clusters that no service has.
+//! Clusters without a service.
 
 use super::*;
 
@@ -16,7 +16,7 @@ fn inbound(protocol: Protocol, endpoint: Option<DefaultEndpoint>, ip: IpFamilies
 }
 
 #[test]
-fn to_the_application_where_the_client_dialled() {
+fn inbound_passthrough_connects_to_the_original_destination() {
     let cluster = inbound(Protocol::Http, None, IpFamilies::Dual, "");
     check(
         &cluster,
@@ -45,7 +45,7 @@ fn to_the_application_where_the_client_dialled() {
 }
 
 #[test]
-fn to_the_application_where_it_says_it_listens() {
+fn inbound_clusters_connect_to_the_applications_port() {
     let address = "loadAssignment.endpoints[0].lbEndpoints[0].endpoint.address";
     let case = |endpoint, mesh| inbound(Protocol::Http, endpoint, IpFamilies::V4, mesh);
     check(
@@ -80,7 +80,7 @@ fn to_the_application_where_it_says_it_listens() {
 }
 
 #[test]
-fn clusters_to_anywhere_and_to_nowhere() {
+fn passthrough_and_black_hole_clusters() {
     let mesh = testing::mesh("");
     let cluster = testing::json::<Cluster>(&special::passthrough(&mesh));
     check(

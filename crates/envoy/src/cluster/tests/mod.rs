@@ -1,4 +1,4 @@
-//! Keys and rows in, decoded clusters out.
+//! Clusters derived from keys and rows.
 
 mod built_in;
 mod policy;
@@ -15,7 +15,7 @@ use traffic::policy::{DestinationPolicy, effective_in};
 use super::*;
 use crate::testing::{self, at, check, object};
 
-/// The cluster of a service's port 80 under a DestinationRule (its `spec`, indented by two) and mesh settings.
+/// The cluster of a service's port 80 with a DestinationRule (its `spec`, indented by two) and mesh settings.
 struct Case {
     service: Service,
     rule: Option<&'static str>,
@@ -107,7 +107,7 @@ impl Case {
 
 const HTTP: &str = "typedExtensionProtocolOptions.envoy.extensions.upstreams.http.v3.HttpProtocolOptions";
 
-/// The packed HTTP options: their key has dots.
+/// The packed HTTP options, whose key contains dots.
 fn http(cluster: &Value) -> &Value {
     &cluster["typedExtensionProtocolOptions"][HTTP.split_once('.').unwrap().1]
 }
@@ -153,7 +153,7 @@ fn defaults_are_istios() {
 }
 
 #[test]
-fn protocols() {
+fn protocols_become_http_options() {
     let http2 = Case::of(Protocol::Grpc).run();
     assert_eq!(http(&http2)["explicitHttpConfig"], json!({"http2ProtocolOptions": {}}));
     let detected = Case::of(Protocol::Unsupported).run();
@@ -200,7 +200,7 @@ fn upgrades_to_http2() {
 }
 
 #[test]
-fn names_that_dns_resolves() {
+fn dns_services_become_dns_clusters() {
     let case = |resolution, endpoints| Case {
         service: Service {
             resolution,
@@ -268,7 +268,7 @@ fn names_that_dns_resolves() {
 }
 
 #[test]
-fn subsets_of_names_that_dns_resolves() {
+fn subsets_of_dns_services_become_dns_clusters() {
     let case = |subset| Case {
         service: Service {
             resolution: Resolution::Dns,
@@ -298,7 +298,7 @@ fn headless_services() {
 }
 
 #[test]
-fn names_in_statistics_follow_the_meshs_pattern() {
+fn statistics_names_follow_the_meshs_pattern() {
     let mesh = "outboundClusterStatName: \"%SERVICE%|%SERVICE_PORT%|%SERVICE_PORT_NAME%|%SERVICE_FQDN%|%SUBSET_NAME%\"";
     Case {
         mesh,

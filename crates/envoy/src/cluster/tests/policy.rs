@@ -1,4 +1,4 @@
-//! What DestinationRules make of clusters.
+//! Clusters with DestinationRules.
 
 use super::*;
 
@@ -50,10 +50,10 @@ fn connection_pool() {
 }
 
 #[test]
-fn idle_time_of_tcp_holds_for_the_pool() {
+fn the_tcp_idle_timeout_applies_to_the_pool() {
     let cluster = Case::rule("  trafficPolicy: {connectionPool: {tcp: {idleTimeout: 30s}}}\n").run();
     assert_eq!(at(http(&cluster), "commonHttpProtocolOptions.idleTimeout"), "30s");
-    // Envoy refuses options without a choice of protocol.
+    // Envoy rejects options without a choice of protocol.
     assert_eq!(http(&cluster)["explicitHttpConfig"], json!({"httpProtocolOptions": {}}));
 }
 
@@ -127,7 +127,7 @@ fn algorithms() {
     for (settings, policy, config) in cases {
         let rule: &'static str = format!("  trafficPolicy: {{loadBalancer: {{{settings}}}}}\n").leak();
         let cluster = Case::rule(rule).run();
-        // The first value of the enumeration is proto3's default, which JSON leaves out.
+        // JSON omits the first value of an enumeration, the proto3 default.
         let got = cluster["lbPolicy"].as_str().unwrap_or("ROUND_ROBIN");
         assert_eq!(got, policy, "{settings}");
         let found = ["ringHashLbConfig", "maglevLbConfig", "leastRequestLbConfig"].map(|name| &cluster[name]);
@@ -197,7 +197,7 @@ fn subsets_and_ports() {
 }
 
 #[test]
-fn the_meshs_policy_is_under_every_rule() {
+fn rules_inherit_the_meshs_policy() {
     let mesh = "defaultTrafficPolicy: {connectionPool: {tcp: {maxConnections: 3}}, outlierDetection: {maxEjectionPercent: 50}}";
     Case {
         mesh,

@@ -1,4 +1,4 @@
-//! TLS and the PROXY protocol towards endpoints.
+//! Upstream TLS and the PROXY protocol.
 
 use super::*;
 
@@ -39,7 +39,7 @@ fn tls_with_files() {
 }
 
 #[test]
-fn tls_without_names_checks_the_requested_one() {
+fn tls_without_names_verifies_the_requested_one() {
     let case = |rule| Case {
         service: testing::service(Protocol::Http2),
         ..Case::rule(rule)
@@ -75,7 +75,7 @@ fn tls_without_names_checks_the_requested_one() {
 }
 
 #[test]
-fn proxy_protocol_goes_around_what_is_there() {
+fn proxy_protocol_wraps_the_transport_socket() {
     Case::rule("  trafficPolicy: {proxyProtocol: {version: V2}}\n").check(&[
         (
             "transportSocket.name",

@@ -31,7 +31,7 @@ fn with_headers(headers: Vec<HeaderMatcher>) -> Route {
     }
 }
 
-/// The headers that are left of a condition on the method; none if the route is left out.
+/// The number of header conditions that remain of a condition on the method; `None` if the route is left out.
 fn left(pattern: MatchPattern, invert: bool) -> Option<usize> {
     let other = header("x", MatchPattern::Exact("y".to_owned()), false);
     let route = understood(with_headers(vec![header(":method", pattern, invert), other]))?;
@@ -39,7 +39,7 @@ fn left(pattern: MatchPattern, invert: bool) -> Option<usize> {
 }
 
 #[test]
-fn the_method_is_known_before() {
+fn conditions_on_the_method_are_evaluated() {
     let exact = |text: &str| MatchPattern::Exact(text.to_owned());
     assert_eq!(left(exact("POST"), false), Some(1));
     assert_eq!(left(exact("GET"), false), None);
@@ -50,7 +50,7 @@ fn the_method_is_known_before() {
 }
 
 #[test]
-fn what_grpc_cannot_check_is_no_route() {
+fn routes_with_unsupported_conditions_are_left_out() {
     let mut route = with_headers(Vec::new());
     route.r#match.as_mut().unwrap().query_parameters = vec![QueryParameterMatcher::default()];
     assert_eq!(understood(route), None);
@@ -67,7 +67,7 @@ fn options_of_other_filters_are_left_out() {
 }
 
 #[test]
-fn a_time_out_is_the_longest_life_of_a_stream() {
+fn a_timeout_becomes_the_maximum_stream_duration() {
     let timed = |time: Duration| {
         let mut action = RouteAction {
             timeout: Some(duration(time)),

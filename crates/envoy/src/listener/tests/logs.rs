@@ -66,7 +66,7 @@ fn inbound() -> ListenerSpec {
 }
 
 #[test]
-fn listeners_of_services_that_take_all_have_no_log() {
+fn service_listeners_that_match_everything_have_no_log() {
     let logs = |change: &dyn Fn(&mut ListenerSpec)| {
         let mut spec = listener(vec![chain(ChainKind::Tcp(tcp(&[("a", 0)])))]);
         change(&mut spec);
@@ -83,7 +83,7 @@ fn listeners_of_services_that_take_all_have_no_log() {
     assert!(logs(&|spec| spec.direction = Direction::Gateway));
 }
 
-/// A collector, with a port for gRPC and one for HTTP.
+/// A collector with a gRPC and an HTTP port.
 pub(super) fn collector() -> Arc<Object<config::core::Service>> {
     testing::object(
         "apiVersion: v1\nkind: Service\nmetadata: {name: sink, namespace: obs}\n\
@@ -91,7 +91,7 @@ pub(super) fn collector() -> Arc<Object<config::core::Service>> {
     )
 }
 
-/// A mesh with providers and what is used of them, as YAML in one line.
+/// A mesh with these providers and defaults, as YAML in one line.
 pub(super) fn providers(list: &str, defaults: &str) -> String {
     format!("{{extensionProviders: [{list}], defaultProviders: {{{defaults}}}}}")
 }
@@ -152,7 +152,7 @@ fn logs_go_to_the_default_providers() {
 }
 
 #[test]
-fn the_mesh_says_how_the_built_in_provider_writes() {
+fn mesh_settings_configure_the_built_in_provider() {
     let format = |mesh: &str| {
         let manager = manager(discovered(), Direction::Outbound, mesh);
         at(&manager, "accessLog[0].typedConfig").clone()
@@ -165,7 +165,7 @@ fn the_mesh_says_how_the_built_in_provider_writes() {
             ("logFormat.textFormatSource.inlineString", json!("%DURATION%\n")),
         ],
     );
-    // What comes to nothing leaves the older settings in force.
+    // Providers without effect leave the older settings in force.
     let mesh = "{accessLogFile: /other, defaultProviders: {accessLogging: [unknown]}}";
     assert_eq!(format(mesh)["path"], "/other");
     let lost = providers(
@@ -176,7 +176,7 @@ fn the_mesh_says_how_the_built_in_provider_writes() {
 }
 
 #[test]
-fn the_bootstraps_service_takes_logs() {
+fn logs_go_to_the_bootstraps_service() {
     let mesh = "{enableEnvoyAccessLogService: true, accessLogFile: /a}";
     let value = run(&inbound(), mesh);
     let cluster = |path: &str| format!("{path}.typedConfig.commonConfig.grpcService.envoyGrpc.clusterName");

@@ -1,4 +1,4 @@
-//! Keys and rows in, decoded listeners out.
+//! Listeners derived from keys and rows.
 
 mod logs;
 mod managers;
@@ -88,7 +88,7 @@ fn run(spec: &ListenerSpec, mesh: &str) -> Value {
     run_with(spec, mesh, &[])
 }
 
-/// The listener in a mesh with services that take logs and traces.
+/// The listener in a mesh with services that receive logs and traces.
 fn run_with(spec: &ListenerSpec, mesh: &str, services: &[Arc<Object<config::core::Service>>]) -> Value {
     let telemetry = testing::telemetry(mesh, services);
     testing::json::<Listener>(&encode(spec, &testing::mesh(mesh), &telemetry))
@@ -192,7 +192,7 @@ fn the_listener_of_captured_traffic() {
 }
 
 #[test]
-fn what_a_chain_takes() {
+fn chain_matches() {
     let matches = ChainMatch {
         destination_port: None,
         prefix_ranges: vec!["10.1.2.3/24".parse().unwrap(), "2001:db8::1/128".parse().unwrap()],

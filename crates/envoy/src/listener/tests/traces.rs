@@ -3,7 +3,7 @@
 use super::logs::{collector, providers};
 use super::*;
 
-/// How the connection manager of a listener traces.
+/// The tracing of a listener's connection manager.
 fn tracing(direction: Direction, identity: TraceIdentity, mesh: &str) -> Value {
     let spec = ListenerSpec {
         direction,
@@ -29,7 +29,7 @@ const SINK: &str = "sink.obs.svc.cluster.local";
 #[test]
 fn the_bootstraps_tracer() {
     let of = |mesh: &str| tracing(Direction::Outbound, TraceIdentity::default(), mesh);
-    assert_eq!(of("{}"), Value::Null, "nobody has a tracer");
+    assert_eq!(of("{}"), Value::Null, "no tracer is configured");
     let zipkin = "zipkin: {address: 'zipkin:9411'}";
     assert_eq!(
         of(&format!(
@@ -203,7 +203,7 @@ fn open_telemetry() {
         &json!(format!("{SINK}/s"))
     );
     let nowhere = of(", dynatraceSampler: {tenant: t, clusterId: 5}");
-    assert_eq!(nowhere, Value::Null, "the sampler has nobody to ask");
+    assert_eq!(nowhere, Value::Null, "the sampler's service does not exist");
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! Conditions of routes.
+//! Match conditions of routes.
 
 use super::*;
 
@@ -68,7 +68,7 @@ fn conditions() {
 }
 
 #[test]
-fn claims_of_tokens() {
+fn conditions_on_jwt_claims() {
     let http = format!("  - match: [{{headers: {{'@request.auth.claims.group': {{exact: admin}}}}}}]\n    {TO_A}\n");
     let route = &routes_with(&http, &Destinations::at(80), "", Some("gw"))[0];
     let one = json!({"stringMatch": {"exact": "admin"}});
@@ -81,7 +81,7 @@ fn claims_of_tokens() {
 }
 
 #[test]
-fn conditions_on_the_client_are_decided_beforehand() {
+fn conditions_on_the_client_are_evaluated_in_advance() {
     let match_of = |condition: &str, gateway| {
         let http = format!("  - match: [{{uri: {{prefix: /x}}, {condition}}}]\n    {TO_A}\n");
         routes_with(&http, &Destinations::at(80), "", gateway).len()
@@ -103,7 +103,7 @@ fn conditions_on_the_client_are_decided_beforehand() {
 }
 
 #[test]
-fn nothing_follows_a_route_for_everything() {
+fn routes_after_a_catch_all_are_left_out() {
     let http = format!(
         "  - match: [{{uri: {{prefix: /a}}}}, {{uri: {{prefix: /}}}}, {{uri: {{prefix: /b}}}}]\n    {TO_A}\n  - {TO_A}\n"
     );

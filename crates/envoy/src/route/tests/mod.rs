@@ -1,4 +1,4 @@
-//! Keys and rows in, decoded routes out.
+//! Routes derived from keys and rows.
 
 mod conditions;
 mod options;
@@ -17,7 +17,7 @@ use traffic::policy::DestinationPolicy;
 use super::*;
 use crate::testing::{self, at, check, object};
 
-/// Whom the routes are for: a sidecar at port 80, whose client has the label `app: web`.
+/// The key of a sidecar at port 80 whose client has the label `app: web`.
 fn key(gateway: Option<&str>) -> RoutesKey {
     let host = |name: &str| Hostname::parse(name).unwrap();
     let reference = |name: &str| {
@@ -50,7 +50,7 @@ fn key(gateway: Option<&str>) -> RoutesKey {
     }
 }
 
-/// The routes of a VirtualService whose `http` is given (indented by two), under mesh settings.
+/// The routes of a VirtualService with this `http` (indented by two), with mesh settings.
 fn routes_with(http: &str, destinations: &Destinations, mesh: &str, gateway: Option<&str>) -> Vec<Value> {
     let bound = gateway.unwrap_or("mesh");
     let text = format!(
@@ -146,7 +146,7 @@ fn weights_and_headers() {
     let header =
         |key: &str, value: &str, action: &str| json!({"header": {"key": key, "value": value}, "appendAction": action});
     let overwrite = "OVERWRITE_IF_EXISTS_OR_ADD";
-    // Appending is the enumeration's first value, which JSON leaves out.
+    // JSON omits the first value of an enumeration.
     let mut appended = header("x-a", "2", "");
     appended.as_object_mut().unwrap().remove("appendAction");
     check(
@@ -187,7 +187,7 @@ fn a_single_destination_keeps_its_headers_in_the_route() {
 }
 
 #[test]
-fn ports_that_a_destination_leaves_out() {
+fn destinations_without_a_port_use_the_services_only_one() {
     let mut destinations = Destinations::at(9999);
     destinations.know("a.example.com", Some(8080), None);
     let http = "  - route: [{destination: {host: a.example.com}, weight: 1}, {destination: {host: b.example.com}, weight: 1}]\n";

@@ -1,4 +1,4 @@
-//! What routes do besides forwarding.
+//! Options of routes other than forwarding.
 
 use super::*;
 
@@ -148,7 +148,7 @@ fn cross_origin_sharing() {
 }
 
 #[test]
-fn copies_of_requests() {
+fn mirrored_requests() {
     let route = route(&format!(
         "  - mirror: {{host: b.example.com, port: {{number: 80}}}}\n    mirrorPercentage: {{value: 25}}\n    {TO_A}\n"
     ));
@@ -186,7 +186,7 @@ fn hash_policies() {
         let mut destinations = Destinations::at(80);
         destinations.know("a.example.com", None, Some(policy));
         let route = routes_with(&format!("  - {TO_A}\n"), &destinations, "", None).remove(0);
-        // A retry must go to the same endpoint again.
+        // A retry must go to the same endpoint.
         assert_eq!(at(&route, "route.retryPolicy.retryHostPredicate"), &Value::Null);
         at(&route, "route.hashPolicy").clone()
     };

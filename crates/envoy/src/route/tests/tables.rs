@@ -1,4 +1,4 @@
-//! Tables and what nobody has written.
+//! Route tables and default routes.
 
 use model::session::Session;
 
@@ -34,7 +34,7 @@ fn the_route_of_a_service() {
 }
 
 #[test]
-fn tables_are_joined_from_bytes() {
+fn tables_are_concatenated_from_bytes() {
     let mesh = testing::mesh("");
     let encoded = |cluster: &str| {
         let mut specific = defaults::outbound(cluster, 80, None, &mesh);
@@ -56,7 +56,7 @@ fn tables_are_joined_from_bytes() {
     };
     let bytes = route_configuration("80", [&first[..], &second[..]].into_iter(), None, options);
     let table = RouteConfiguration::decode(bytes.clone()).unwrap();
-    // What prost writes is what is joined here.
+    // The concatenation must equal prost's encoding.
     assert_eq!(bytes, table.encode_to_vec());
     let value = testing::json::<RouteConfiguration>(&bytes);
     check(
@@ -92,7 +92,7 @@ fn tables_are_joined_from_bytes() {
             ),
         ],
     );
-    // Routes for everything are behind the conditions of all keys.
+    // Routes without a condition follow the conditional routes of all keys.
     let clusters: Vec<&Value> = at(&value, "virtualHosts[0].routes")
         .as_array()
         .unwrap()
@@ -106,7 +106,7 @@ fn tables_are_joined_from_bytes() {
 }
 
 #[test]
-fn hosts_that_nobody_knows() {
+fn unknown_hosts() {
     let mesh = testing::mesh(
         "defaultConfig: {proxyHeaders: {attemptCount: {disabled: true}, xForwardedHost: {enabled: true}}}",
     );

@@ -1,4 +1,4 @@
-//! Kubeconfigs in a directory, in the place of Secrets: each file is one cluster's.
+//! Reads kubeconfigs from a directory instead of Secrets. Each file describes one cluster.
 
 use std::collections::BTreeMap;
 use std::io::{self, Read as _};
@@ -9,17 +9,17 @@ use tokio::sync::mpsc;
 
 use super::Event;
 
-/// How often the directory is looked at.
+/// The polling interval of the directory.
 const LOOK: Duration = Duration::from_secs(2);
-/// No more files are read.
+/// The maximum number of files.
 const MOST: usize = 1000;
-/// No larger file is read whole, in bytes; that it is too large is seen all the same.
+/// The maximum number of bytes read from a file: one more than a valid file may have, so that larger ones are detected.
 const LARGEST: u64 = (1 << 20) + 1;
 
-/// The texts of the files, by their names.
+/// The contents of the files, by name.
 pub(super) type Files = BTreeMap<String, Vec<u8>>;
 
-/// Tells what there is, and again whenever it has changed, until nobody listens.
+/// Reports the files, and again after each change, until the receiver is dropped.
 pub(super) async fn watch(directory: PathBuf, events: mpsc::Sender<Event>) {
     let mut known: Option<Files> = None;
     let mut failing = false;
@@ -47,7 +47,7 @@ pub(super) async fn watch(directory: PathBuf, events: mpsc::Sender<Event>) {
     }
 }
 
-/// The files of a directory, but for hidden ones: a mounted Secret has its versions in such.
+/// Reads the files of a directory except hidden ones, in which a mounted Secret keeps its versions.
 fn read(directory: &Path) -> io::Result<Files> {
     let mut files = Files::new();
     for entry in std::fs::read_dir(directory)? {
@@ -56,7 +56,7 @@ fn read(directory: &Path) -> io::Result<Files> {
         let Some(name) = name.filter(|name| !name.starts_with('.')) else {
             continue;
         };
-        // Links are followed; what is gone by now is as good as not there.
+        // Symbolic links are followed. A file that was removed meanwhile is skipped.
         if !std::fs::metadata(&path).is_ok_and(|meta| meta.is_file()) {
             continue;
         }
@@ -78,7 +78,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn files_are_read_and_what_is_hidden_is_not() {
+    fn hidden_files_are_skipped() {
         let directory = tempfile::tempdir().unwrap();
         std::fs::write(directory.path().join("east.yaml"), "a").unwrap();
         std::fs::write(directory.path().join(".hidden"), "b").unwrap();

@@ -1,4 +1,4 @@
-//! One cluster: its follower, and the one before it while that is still needed.
+//! One remote cluster: its follower, and the previous follower while that is still needed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -15,33 +15,33 @@ use tracing::Instrument as _;
 
 use super::Event;
 
-/// Changes that may wait in a follower.
+/// The number of queued changes of a follower.
 const QUEUE: usize = 2;
 
-/// A follower that runs. It ends when this goes.
+/// A running follower. Dropping it stops its tasks.
 pub(super) struct Running {
     generation: u64,
     report: watch::Receiver<Report>,
-    /// Whether it has said everything once.
-    told: bool,
+    /// Whether it has sent its complete state.
+    synced: bool,
     late: bool,
     since: Instant,
     _tasks: JoinSet<()>,
 }
 
-/// A cluster.
+/// A remote cluster.
 pub(super) struct Member {
-    /// The Secret that names it.
+    /// The Secret that names the cluster.
     pub(super) secret: Arc<str>,
     running: Running,
-    /// The follower by the kubeconfig before, until the new one has said everything.
+    /// The follower with the previous kubeconfig, kept until the new one is synced.
     before: Option<Running>,
-    /// Of which objects something is wrong.
+    /// The objects with diagnostics.
     files: BTreeSet<Arc<str>>,
 }
 
 impl Running {
-    /// Begins to follow.
+    /// Starts a follower.
     pub(super) fn start(options: Options, generation: u64, events: mpsc::Sender<Event>) -> Running {
         let cluster = options.cluster.clone();
         let (report, reported) = watch::channel(Report::default());
@@ -63,7 +63,7 @@ impl Running {
         Running {
             generation,
             report: reported,
-            told: false,
+            synced: false,
             late: false,
             since: Instant::now(),
             _tasks: tasks,
@@ -72,7 +72,7 @@ impl Running {
 }
 
 impl Member {
-    /// A cluster that is new.
+    /// Adds a cluster.
     pub(super) fn new(secret: Arc<str>, running: Running) -> Member {
         Member {
             secret,
@@ -82,39 +82,40 @@ impl Member {
         }
     }
 
-    /// The same cluster by another kubeconfig. The follower that has something goes on until the new one has it, too.
+    /// Replaces the kubeconfig of a cluster. A synced follower is kept until the new one is synced.
     pub(super) fn replaced(self, secret: Arc<str>, running: Running) -> Member {
         Member {
             secret,
             running,
-            before: Some(self.running).filter(|running| running.told).or(self.before),
+            before: Some(self.running).filter(|running| running.synced).or(self.before),
             files: self.files,
         }
     }
 
-    /// Whether something is known of it.
+    /// Whether objects of the cluster are known.
     pub(super) fn knows(&self) -> bool {
-        self.running.told || self.before.is_some()
+        self.running.synced || self.before.is_some()
     }
 
-    /// Takes in what a follower said. None: it does not count any more; true: it is everything, for the first time.
-    pub(super) fn hear(&mut self, generation: u64, change: &mut ChangeSet) -> Option<bool> {
+    /// Processes a change. Returns `None` if it comes from an obsolete follower, and true if it is the first complete
+    /// state of the current one.
+    pub(super) fn accept(&mut self, generation: u64, change: &mut ChangeSet) -> Option<bool> {
         let first = match generation {
-            of if of == self.running.generation => !std::mem::replace(&mut self.running.told, true),
+            of if of == self.running.generation => !std::mem::replace(&mut self.running.synced, true),
             of if self.before.as_ref().is_some_and(|before| before.generation == of) => false,
             _ => return None,
         };
         if first {
             self.before = None;
-            // What was said of objects before is said again, or is over.
+            // The complete state replaces all earlier diagnostics.
             let over = self.files.iter().filter(|file| !change.diagnostics.contains_key(*file));
             let over: Vec<Arc<str>> = over.cloned().collect();
             change
                 .diagnostics
                 .extend(over.into_iter().map(|file| (file, Vec::new())));
         }
-        for (file, said) in &change.diagnostics {
-            match said.is_empty() {
+        for (file, diagnostics) in &change.diagnostics {
+            match diagnostics.is_empty() {
                 true => self.files.remove(file),
                 false => self.files.insert(file.clone()),
             };
@@ -122,24 +123,24 @@ impl Member {
         Some(first)
     }
 
-    /// What takes back all that was said of its objects.
-    pub(super) fn taken_back(self) -> BTreeMap<Arc<str>, Vec<Diagnostic>> {
+    /// An update that clears all diagnostics of the cluster's objects.
+    pub(super) fn cleared_diagnostics(self) -> BTreeMap<Arc<str>, Vec<Diagnostic>> {
         self.files.into_iter().map(|file| (file, Vec::new())).collect()
     }
 
-    /// Whether it is just now that it has kept others waiting for too long.
+    /// Whether the cluster has just exceeded the timeout. True only once.
     pub(super) fn is_late(&mut self, timeout: Duration) -> bool {
         let running = &mut self.running;
-        let late = !timeout.is_zero() && !running.told && running.since.elapsed() >= timeout;
+        let late = !timeout.is_zero() && !running.synced && running.since.elapsed() >= timeout;
         late && !std::mem::replace(&mut running.late, true)
     }
 
-    /// Whether nobody waits for it any more.
+    /// Whether the cluster no longer delays the start.
     pub(super) fn is_settled(&self) -> bool {
-        self.running.told || self.running.late
+        self.running.synced || self.running.late
     }
 
-    /// As istiod says how it stands.
+    /// The status, in istiod's terms.
     pub(super) fn status(&self) -> &'static str {
         match (self.running.report.borrow().synced, self.running.late) {
             (true, _) => "synced",
@@ -148,7 +149,7 @@ impl Member {
         }
     }
 
-    /// How its follower stands.
+    /// The status of the follower.
     pub(super) fn report(&self) -> Report {
         self.running.report.borrow().clone()
     }

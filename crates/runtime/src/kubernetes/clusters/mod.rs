@@ -1,8 +1,8 @@
-//! The other clusters of the mesh, read for as long as a Secret names them.
+//! The other clusters of the mesh. Each is read for as long as a Secret names it.
 //!
-//! One task ([`Fleet`]) watches the Secrets and has one follower per cluster. What a cluster said last stays in force while
-//! it is away, and while a new kubeconfig leads nowhere; it is forgotten when no Secret names the cluster any more. Clusters
-//! that do not answer hold nobody up for longer than [`Options::timeout`].
+//! One task ([`Fleet`]) watches the Secrets and runs one follower per cluster. The last known state of a cluster stays
+//! in effect while the cluster is unavailable or a new kubeconfig does not work. It is dropped when no Secret names the
+//! cluster any more. A cluster that does not respond delays the start for at most [`Options::timeout`].
 
 mod files;
 mod member;
@@ -32,49 +32,49 @@ use sources::ChangeSender;
 
 pub(super) use options::Options;
 
-/// Events that may wait; who has them waits when there are more.
+/// The number of queued events; senders wait when the queue is full.
 const QUEUE: usize = 64;
-/// How long a denied right to read Secrets is taken for a passing one, at the start: as long as for any other kind.
+/// How long a 403 for Secrets counts as temporary at the start, as for any other kind.
 const DENIED: Duration = Duration::from_secs(3);
-/// How often time is looked at.
+/// The interval of timeout checks and status updates.
 const TICK: Duration = Duration::from_millis(500);
 
-/// Whom it tells what.
+/// The receivers of what the fleet reads.
 pub(super) struct Listeners {
-    /// Takes what was read.
+    /// Receives the changes.
     pub(super) changes: ChangeSender,
-    /// Shows how it stands.
+    /// Publishes the status.
     pub(super) serving_status: ServingStatus,
-    /// What is waited for, in words.
+    /// The clusters and Secrets that are not synced yet, as text.
     pub(super) awaited: watch::Sender<String>,
-    /// The ways to the clusters that are followed, by id.
+    /// The connections to the followed clusters, by id.
     pub(super) ways: watch::Sender<Ways>,
 }
 
-/// The ways to the clusters that are followed, by id.
+/// The connections to the followed clusters, by id.
 pub(super) type Ways = BTreeMap<Arc<str>, Way>;
 
-/// The way to a cluster.
+/// A connection to a cluster.
 #[derive(Clone)]
 pub(super) struct Way {
-    /// Tells it from others of the same cluster.
+    /// Distinguishes successive connections to the same cluster.
     pub(super) number: u64,
     pub(super) client: Client,
 }
 
-/// Something that happened.
+/// An event of the fleet.
 enum Event {
-    /// A Secret, or that all were told.
+    /// A change of a Secret, or the end of the initial list.
     Secret(Seen),
     /// All kubeconfigs of the directory.
     Files(files::Files),
-    /// The directory cannot be read, for this reason.
+    /// The directory cannot be read, with the reason.
     Failing(String),
-    /// What a follower of a cluster read.
+    /// A change from the follower of a cluster, with its generation.
     Change(Arc<str>, u64, ChangeSet),
 }
 
-/// Reads the clusters that Secrets of this API name, until the control plane ends.
+/// Follows the clusters that the Secrets of this API name, until the control plane ends.
 pub(super) async fn run(client: Client, options: Options, listeners: Listeners, home: watch::Receiver<Report>) {
     let (sender, mut events) = mpsc::channel(QUEUE);
     let mut tasks = JoinSet::new();
@@ -88,7 +88,7 @@ pub(super) async fn run(client: Client, options: Options, listeners: Listeners, 
     loop {
         let (done, shows) = tokio::select! {
             Some(event) = events.recv() => (fleet.take(event).await, !fleet.begun),
-            // What is shown is as old as a tick: it costs something by cluster.
+            // The status is updated once per tick, because its cost grows with the number of clusters.
             _ = ticks.tick() => (fleet.tick().await, true),
         };
         if done.is_err() || fleet.begin().await.is_err() {
@@ -100,7 +100,7 @@ pub(super) async fn run(client: Client, options: Options, listeners: Listeners, 
     }
 }
 
-/// Tells of the Secrets that name clusters.
+/// Watches the Secrets that name clusters.
 fn watch_secrets(client: Client, namespace: &str, events: &mpsc::Sender<Event>, tasks: &mut JoinSet<()>) {
     let secrets = Watched::all(Resource::SECRET)
         .within(namespace)
@@ -108,24 +108,25 @@ fn watch_secrets(client: Client, namespace: &str, events: &mpsc::Sender<Event>, 
     tasks.spawn(controllers::follow(client, secrets, events.clone(), Event::Secret));
 }
 
-/// The clusters.
+/// The remote clusters.
 struct Fleet {
     options: Options,
     listeners: Listeners,
     home: watch::Receiver<Report>,
     events: mpsc::Sender<Event>,
     secrets: Secrets<Client>,
-    /// Whether the Secrets were listed once; and why they cannot be read, where they cannot.
+    /// Whether the Secrets were listed. If they cannot be read, `trouble` has the reason.
     listed: bool,
     trouble: Option<String>,
-    /// We may not read the Secrets.
+    /// Whether the API denies access to Secrets.
     denied: bool,
-    /// What is wrong with Secrets, in words.
+    /// The errors of rejected Secrets, as text.
     refused: BTreeMap<Arc<str>, Vec<String>>,
     members: BTreeMap<Arc<str>, Member>,
-    /// Clusters of which an earlier run's snapshot is served, for the Secrets were not read yet; none: that was not tried.
+    /// The clusters served from snapshots of an earlier run, until the Secrets are listed. `None` if the snapshots were
+    /// not read.
     remembered: Option<BTreeSet<Arc<str>>>,
-    /// Counts followers.
+    /// The number of followers started so far.
     generation: u64,
     begun: bool,
     since: Instant,
@@ -161,19 +162,19 @@ impl Fleet {
 
     async fn take(&mut self, event: Event) -> Result<(), Closed> {
         match event {
-            Event::Secret(Seen::There(object)) => {
+            Event::Secret(Seen::Applied(object)) => {
                 reading::secret(&mut self.secrets, &object, self.options.allowed).await;
                 if self.listed {
                     return self.settle().await;
                 }
                 Ok(())
             }
-            Event::Secret(Seen::Gone(object)) => {
+            Event::Secret(Seen::Deleted(object)) => {
                 self.secrets
                     .remove(object["metadata"]["name"].as_str().unwrap_or_default());
                 self.settle().await
             }
-            Event::Secret(Seen::Everything) => {
+            Event::Secret(Seen::Synced) => {
                 self.listed = true;
                 self.trouble = None;
                 self.settle().await?;
@@ -195,20 +196,20 @@ impl Fleet {
                 self.denied = denied;
                 Ok(())
             }
-            Event::Change(cluster, generation, change) => self.hear(&cluster, generation, change).await,
+            Event::Change(cluster, generation, change) => self.accept(&cluster, generation, change).await,
         }
     }
 
-    /// Does what the Secrets ask for.
+    /// Starts and stops followers as the Secrets require.
     async fn settle(&mut self) -> Result<(), Closed> {
         let settled = self.secrets.settle();
         if !settled.diagnostics.is_empty() {
-            for (file, said) in &settled.diagnostics {
-                match said.is_empty() {
+            for (file, diagnostics) in &settled.diagnostics {
+                match diagnostics.is_empty() {
                     true => drop(self.refused.remove(file)),
                     false => drop(
                         self.refused
-                            .insert(file.clone(), said.iter().map(ToString::to_string).collect()),
+                            .insert(file.clone(), diagnostics.iter().map(ToString::to_string).collect()),
                     ),
                 }
             }
@@ -251,25 +252,25 @@ impl Fleet {
         }
     }
 
-    /// Forgets a cluster.
+    /// Removes a cluster and its objects.
     async fn end(&mut self, cluster: &Arc<str>) -> Result<(), Closed> {
         tracing::info!(cluster = %cluster, "no Secret names this cluster any more: what it had is gone");
         self.listeners.ways.send_modify(|ways| drop(ways.remove(cluster)));
         let member = self.members.remove(cluster);
         self.options.forget(cluster).await;
         let change = ChangeSet {
-            diagnostics: member.map(Member::taken_back).unwrap_or_default(),
+            diagnostics: member.map(Member::cleared_diagnostics).unwrap_or_default(),
             ..ChangeSet::default()
         };
         self.listeners.changes.replace_cluster(cluster, change).await
     }
 
-    /// Hands on what a cluster's follower read: the first time everything, in the place of what was there.
-    async fn hear(&mut self, cluster: &Arc<str>, generation: u64, mut change: ChangeSet) -> Result<(), Closed> {
+    /// Forwards a change of a cluster. The first complete state replaces the previous one.
+    async fn accept(&mut self, cluster: &Arc<str>, generation: u64, mut change: ChangeSet) -> Result<(), Closed> {
         let Some(member) = self.members.get_mut(cluster) else {
             return Ok(());
         };
-        match member.hear(generation, &mut change) {
+        match member.accept(generation, &mut change) {
             None => Ok(()),
             Some(true) => {
                 tracing::info!(cluster = %cluster, objects = change.upserts.len(), "a cluster was read");
@@ -307,7 +308,7 @@ impl Fleet {
         Ok(())
     }
 
-    /// Says that everything was said, once nobody is waited for any more.
+    /// Reports this source as synced once no cluster delays the start.
     async fn begin(&mut self) -> Result<(), Closed> {
         let timeout = self.options.timeout;
         let late = !timeout.is_zero() && self.since.elapsed() >= timeout;

@@ -1,4 +1,4 @@
-//! What is read of other clusters, and how.
+//! Options for reading other clusters.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -10,25 +10,25 @@ use sources::kubernetes::Kinds;
 
 use super::super::kinds;
 
-/// What is read, and how.
+/// Options for reading other clusters.
 #[derive(Clone)]
 pub(in crate::kubernetes) struct Options {
     /// The id of the home cluster.
     pub(super) home: Arc<str>,
-    /// Where the Secrets are.
+    /// The namespace of the Secrets.
     pub(super) namespace: Arc<str>,
-    /// The directory of kubeconfigs that stand in their place; none: Secrets it is.
+    /// The directory with kubeconfigs that replaces the Secrets, if set.
     pub(super) directory: Option<PathBuf>,
-    /// How long a cluster may keep the others waiting at the start; zero: for as long as it takes.
+    /// How long a cluster may delay the start; zero for no limit.
     pub(super) timeout: Duration,
     pub(super) allowed: Allowed,
     pub(super) filter: Kinds,
-    /// Where what was read is kept, whose it is, and how often it is written; none: nowhere.
+    /// The directory of snapshots, their owner, and the interval of writes. `None` if snapshots are disabled.
     pub(super) kept: Option<(PathBuf, String, Duration)>,
 }
 
 impl Options {
-    /// As the settings want it; `address` is that of the home cluster.
+    /// Reads the settings. `address` is the address of the home cluster.
     pub(in crate::kubernetes) fn new(settings: &Settings, address: &str) -> Options {
         let namespace = match settings.cluster_registries_namespace.as_str() {
             "" => settings.namespace.as_str(),

@@ -1,4 +1,4 @@
-//! From a Secret of the API, or from a file, to what it says. What stands in it goes nowhere else.
+//! Parses the kubeconfigs in Secrets and files. Their contents, which are secret, are not kept anywhere else.
 
 use std::time::Duration;
 
@@ -11,17 +11,17 @@ use sources::clusters::{Allowed, Kubeconfig, RejectedKubeconfig, Secrets, Text, 
 
 use super::files::Files;
 
-/// How long it may take to make a connection of a text: where it may run a program, that may hang.
+/// The timeout for creating a client from a kubeconfig, which may run a program.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Takes in a Secret.
+/// Parses a Secret.
 pub(super) async fn secret(secrets: &mut Secrets<Client>, object: &Value, allowed: Allowed) {
     let meta = &object["metadata"];
     let name = meta["name"].as_str().unwrap_or_default();
     let made = meta["creationTimestamp"].as_str().and_then(Timestamp::parse);
     let mut texts = Vec::new();
     for (cluster, encoded) in object["data"].as_object().into_iter().flatten() {
-        // The API gives nothing else.
+        // The API always returns base64 text.
         let Some(bytes) = encoded.as_str().and_then(|text| STANDARD.decode(text).ok()) else {
             continue;
         };
@@ -39,7 +39,7 @@ pub(super) async fn secret(secrets: &mut Secrets<Client>, object: &Value, allowe
     secrets.put(name, made, texts);
 }
 
-/// Takes in the kubeconfigs of a directory. A cluster's id is what the current context calls it.
+/// Parses the kubeconfigs of a directory. The current context names the cluster.
 pub(super) async fn files(secrets: &mut Secrets<Client>, files: Files, allowed: Allowed) {
     let gone: Vec<String> = secrets
         .names()
@@ -49,7 +49,7 @@ pub(super) async fn files(secrets: &mut Secrets<Client>, files: Files, allowed: 
     gone.iter().for_each(|name| secrets.remove(name));
     for (name, bytes) in files {
         let hash = hash(&bytes);
-        // One that is no kubeconfig names the cluster that it named before, or is called as the file.
+        // An invalid kubeconfig keeps its previous cluster id, or has the file's name as id.
         let cluster = match Kubeconfig::read(&bytes, allowed) {
             Ok(read) => read.cluster().into(),
             Err(_) => secrets
@@ -74,7 +74,7 @@ async fn connection(bytes: Vec<u8>, allowed: Allowed) -> Result<Client, Rejected
         hint: None,
     };
     let here = tokio::runtime::Handle::current();
-    // It reads files, and runs programs, where that is allowed.
+    // This may read files and, if allowed, run programs.
     let made = tokio::task::spawn_blocking(move || {
         let kubeconfig = Kubeconfig::read(&bytes, allowed)?;
         here.block_on(kubeconfig.connect())

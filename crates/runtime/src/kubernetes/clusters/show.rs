@@ -1,4 +1,4 @@
-//! How it stands with the other clusters: for `/ready`, `/metrics` and `/debug/clusterz`.
+//! The status of the other clusters on `/ready`, `/metrics` and `/debug/clusterz`.
 
 use serde_json::{Value, json};
 use server::Gauge;
@@ -8,11 +8,11 @@ use super::super::serving_status::listed;
 use super::Fleet;
 use super::member::Member;
 
-/// Clusters and Secrets of which more than the number is told.
-const TOLD: usize = 10;
+/// The maximum number of clusters and Secrets that are listed.
+const LISTED: usize = 10;
 
 impl Fleet {
-    /// Shows it.
+    /// Publishes the status.
     pub(super) fn show(&self) {
         let listeners = &self.listeners;
         listeners
@@ -27,7 +27,7 @@ impl Fleet {
         });
     }
 
-    /// What is waited for at the start.
+    /// The clusters and Secrets that are not synced at the start.
     fn awaited(&self) -> String {
         if self.begun {
             return String::new();
@@ -45,12 +45,12 @@ impl Fleet {
             Some(why) => format!("cluster {cluster}: {why}"),
             None => format!("cluster {cluster}"),
         });
-        slow.take(TOLD).collect::<Vec<_>>().join(", ")
+        slow.take(LISTED).collect::<Vec<_>>().join(", ")
     }
 
     fn conflicts(&self) -> Vec<String> {
         let mut lines = Vec::new();
-        // A watch that goes on after a failure says nothing as long as nothing changes.
+        // A watch that recovers reports nothing until an object changes, so the home cluster's status decides.
         let fails = !self.listed || !self.home.borrow().failing.is_empty();
         if let Some(trouble) = self.trouble.as_ref().filter(|_| fails) {
             lines.push(format!("the kubeconfigs of other clusters cannot be read: {trouble}"));
@@ -62,8 +62,8 @@ impl Fleet {
             .members
             .iter()
             .filter_map(|(cluster, member)| conflict(cluster, member));
-        lines.extend(wrong.take(TOLD));
-        lines.extend(self.refused.values().flatten().take(TOLD).cloned());
+        lines.extend(wrong.take(LISTED));
+        lines.extend(self.refused.values().flatten().take(LISTED).cloned());
         lines
     }
 
@@ -123,7 +123,7 @@ impl Fleet {
         ]
     }
 
-    /// The list of `/debug/clusterz`, as istiod has it.
+    /// The response of `/debug/clusterz`, in istiod's format.
     fn page(&self) -> Vec<Value> {
         let own = match self.home.borrow().synced {
             true => "synced",
@@ -154,7 +154,7 @@ fn conflict(cluster: &str, member: &Member) -> Option<String> {
     }
 }
 
-/// Why a cluster cannot be read, or not all of it.
+/// Why a cluster, or some of its kinds, cannot be read.
 fn why(report: &Report) -> Option<String> {
     if let Some((kind, reason)) = report.failing.first_key_value() {
         return Some(format!("its API does not answer for {kind}: {reason}"));

@@ -1,4 +1,4 @@
-//! What earlier runs read of other clusters, for when they, or the Secrets that name them, cannot be read.
+//! Snapshots of other clusters from earlier runs, for when these clusters or the Secrets that name them cannot be read.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -14,8 +14,8 @@ use sources::kubernetes::{self, SnapshotOptions};
 use super::super::PATIENCE;
 use super::{Fleet, Options};
 
-/// What is read of another cluster: what runs there, and Gateways, for they may lead into its network. Other configuration
-/// is that of the home cluster.
+/// The kinds that are read of another cluster: its workloads, and Gateways, because they may lead into its network.
+/// Other configuration comes from the home cluster.
 const KINDS: [Kind; 9] = [
     Kind::Service,
     Kind::EndpointSlice,
@@ -27,11 +27,11 @@ const KINDS: [Kind; 9] = [
     Kind::ServiceExport,
     Kind::ServiceImport,
 ];
-/// What the files of snapshots are called, around the cluster's id.
+/// The prefix and suffix of a snapshot's file name, around the cluster's id.
 const NAME: (&str, &str) = ("cluster-", ".snapshot");
 
 impl Options {
-    /// What a follower of a cluster is to do. Where something is `known` of it already, that is newer than any snapshot.
+    /// The options of a cluster's follower. If objects of the cluster are `known`, they are newer than any snapshot.
     pub(super) fn source(&self, cluster: &Arc<str>, way: &Client, known: bool) -> kubernetes::Options {
         let patience = if known { Duration::MAX } else { PATIENCE };
         kubernetes::Options {
@@ -43,7 +43,7 @@ impl Options {
         }
     }
 
-    /// Removes what is kept of a cluster.
+    /// Removes the snapshot of a cluster.
     pub(super) async fn forget(&self, cluster: &str) {
         let Some((directory, ..)) = &self.kept else { return };
         let file = file(directory, cluster);
@@ -53,7 +53,7 @@ impl Options {
             }
             _ => {}
         });
-        // It cannot fail but by a panic, which is logged.
+        // Fails only after a panic, which is logged.
         let _ = gone.await;
     }
 
@@ -69,7 +69,7 @@ impl Options {
 }
 
 impl Fleet {
-    /// Serves the snapshots of all clusters: the home cluster is away, so that nobody can say which there are.
+    /// Serves the snapshots of all clusters. The Secrets cannot be read, so the set of clusters is unknown.
     pub(super) async fn remember(&mut self) -> Result<(), Closed> {
         let options = self.options.clone();
         let read = tokio::task::spawn_blocking(move || recall(&options)).await;
@@ -84,7 +84,7 @@ impl Fleet {
         Ok(())
     }
 
-    /// Forgets what was remembered of clusters that no Secret names, now that the Secrets are known.
+    /// Drops the snapshots of clusters that no Secret names, once the Secrets are listed.
     pub(super) async fn forget_others(&mut self) -> Result<(), Closed> {
         let mut others = self.remembered.replace(BTreeSet::new()).unwrap_or_default();
         let options = self.options.clone();
@@ -102,7 +102,7 @@ impl Fleet {
     }
 }
 
-/// Everything that is kept, by cluster.
+/// Reads all snapshots, by cluster.
 fn recall(options: &Options) -> Vec<(Arc<str>, Vec<AnyObject>)> {
     let Some((directory, ..)) = &options.kept else {
         return Vec::new();
@@ -115,8 +115,8 @@ fn recall(options: &Options) -> Vec<(Arc<str>, Vec<AnyObject>)> {
     ids(directory).into_iter().filter_map(one).collect()
 }
 
-/// The file of a cluster. A key of a Secret has letters, digits, dots, dashes and underscores only; of an id from elsewhere
-/// everything else is written in hexadecimal digits.
+/// The file name of a cluster's snapshot. Keys of Secrets consist of letters, digits, dots, dashes and underscores;
+/// other characters in an id are encoded as hexadecimal digits.
 fn file(directory: &Path, cluster: &str) -> PathBuf {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'-' | b'_');
     let encoded: String = cluster
@@ -129,7 +129,7 @@ fn file(directory: &Path, cluster: &str) -> PathBuf {
     directory.join(format!("{}{encoded}{}", NAME.0, NAME.1))
 }
 
-/// The id that a file's name has between its ends; none: it is no such name.
+/// Decodes the id from a file name without prefix and suffix. `None` if it is not such a name.
 fn id(encoded: &str) -> Option<String> {
     let mut bytes = Vec::new();
     let mut rest = encoded.bytes();
@@ -145,7 +145,7 @@ fn id(encoded: &str) -> Option<String> {
     String::from_utf8(bytes).ok()
 }
 
-/// The clusters of which there are files.
+/// The clusters that have a snapshot file.
 fn ids(directory: &Path) -> Vec<Arc<str>> {
     let entries = std::fs::read_dir(directory).into_iter().flatten().flatten();
     let of = |name: &str| Some(id(name.strip_prefix(NAME.0)?.strip_suffix(NAME.1)?)?.into());
@@ -157,7 +157,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_id_has_a_file_of_its_own() {
+    fn cluster_ids_and_file_names_correspond() {
         let directory = tempfile::tempdir().unwrap();
         let ids = ["east", "arn:aws:eks:eu/shop", "../a", "%41", "A", "m\u{fc}nchen"];
         for id in ids {

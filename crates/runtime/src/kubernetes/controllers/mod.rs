@@ -1,9 +1,9 @@
-//! The controllers that write, each while this replica holds its lease.
+//! The controllers. Each runs while this replica holds its lease.
 //!
-//! A controller is a [`Driver`]: what it watches, and the pure machine of `plan` that it feeds. When this replica begins to
-//! lead, a new one reads everything first, so that nothing is planned from a past or from a part; when it ends to lead,
-//! the driver is dropped with its watches. Replicas that do not lead watch nothing for it. Some work in other clusters, too
-//! ([`remote`]); their leases are there.
+//! A controller is a [`Driver`]: a list of watches, and a pure state machine that plans writes. When this replica
+//! becomes the leader, a new driver reads everything before it plans, so no plan is based on stale or partial state.
+//! When leadership ends, the driver is dropped with its watches. Other replicas watch nothing. Some controllers also
+//! run in other clusters ([`remote`]), with leases there.
 
 mod remote;
 mod writer;
@@ -26,19 +26,19 @@ use super::lock::LeaseLock;
 use super::{Clients, identity};
 use writer::ObjectWriter;
 
-/// Events that may wait for a controller; its watches wait when there are more.
+/// The number of queued events of a controller; its watches wait when the queue is full.
 const EVENTS: usize = 1024;
-/// Plans that may wait to be written.
+/// The number of queued plans.
 const PLANS: usize = 4;
 
-/// The leases of the controllers that work in several clusters, by the names that istiod gives them.
+/// The leases of the controllers that run in several clusters, with istiod's names.
 const NAMESPACES: &str = "istio-namespace-controller-election";
 const SERVICE_EXPORTS: &str = "istio-serviceexport-controller-election";
 
-/// The mesh configuration, as it changes.
+/// The current mesh configuration.
 pub(crate) type Mesh = watch::Receiver<Arc<MeshConfig>>;
 
-/// Starts all controllers that the settings want. They end after `stopped` was said.
+/// Starts the configured controllers. They end when `stopped` becomes true.
 pub(super) fn start(
     clients: &Clients,
     (report, ways): (&watch::Receiver<Report>, watch::Receiver<Ways>),
@@ -86,10 +86,10 @@ pub(super) fn start(
     running
 }
 
-/// What the controllers of one cluster have in common.
+/// The common parameters of the controllers of one cluster.
 #[derive(Clone)]
 struct Context {
-    /// The API that they write to, and read most of what they need from.
+    /// The API that they write to, and mostly read from.
     client: Client,
     clients: Clients,
     report: watch::Receiver<Report>,
@@ -99,9 +99,9 @@ struct Context {
     /// The id of the home cluster.
     cluster: Arc<str>,
     domain: Arc<str>,
-    /// Whether it is another cluster than the home.
+    /// Whether the cluster is not the home cluster.
     remote: bool,
-    /// Whether services are exported.
+    /// Whether Services are exported automatically.
     exports: bool,
     /// Whether this replica runs outside of the clusters that it serves.
     external: bool,
@@ -110,7 +110,7 @@ struct Context {
 }
 
 impl Context {
-    /// Those of the home cluster.
+    /// The context for the home cluster.
     fn new(
         clients: &Clients,
         report: &watch::Receiver<Report>,
@@ -135,7 +135,6 @@ impl Context {
         }
     }
 
-    /// Those of another cluster.
     fn for_remote_cluster(&self, client: &Client, stopped: watch::Receiver<bool>) -> Context {
         Context {
             client: client.clone(),
@@ -145,7 +144,7 @@ impl Context {
         }
     }
 
-    /// Seeks the lease of this name, and works while it has it.
+    /// Competes for this lease and runs the controller while it is held.
     async fn run<D: Driver>(self, lock: &'static str, make: impl Fn() -> D) {
         let lock = LeaseLock::new(self.client.clone(), &self.namespace, lock, self.report);
         let lock = lock.of_revision(&self.revision);
@@ -176,7 +175,7 @@ fn or(given: &str, default: &Arc<str>) -> Arc<str> {
     }
 }
 
-/// One term after the other, until nobody can lead any more.
+/// Runs one term after another, until the election ends.
 async fn terms<D: Driver>(
     make: impl Fn() -> D,
     clients: (Client, Clients),
@@ -194,7 +193,7 @@ async fn terms<D: Driver>(
     }
 }
 
-/// Watches and plans. It ends when nobody writes any more.
+/// Watches and plans until the writer ends.
 async fn term<D: Driver>(
     mut driver: D,
     (here, clients): &(Client, Clients),
@@ -216,7 +215,7 @@ async fn term<D: Driver>(
     }
     driver.mesh(&mesh.borrow_and_update().clone());
     let mut taken = Vec::new();
-    // Whoever says what the mesh configuration is may end before us; then it stays as it is.
+    // If the mesh configuration's sender ends first, the last configuration stays in effect.
     let mut follows = true;
     loop {
         tokio::select! {
@@ -230,9 +229,9 @@ async fn term<D: Driver>(
         }
         for (place, seen) in taken.drain(..) {
             match seen {
-                Seen::There(object) => driver.see(place, &object, true),
-                Seen::Gone(object) => driver.see(place, &object, false),
-                Seen::Everything => {
+                Seen::Applied(object) => driver.see(place, &object, true),
+                Seen::Deleted(object) => driver.see(place, &object, false),
+                Seen::Synced => {
                     if !awaited.remove(&place) {
                         driver.machine().restart();
                     }

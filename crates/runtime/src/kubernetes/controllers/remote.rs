@@ -1,5 +1,5 @@
-//! The controllers that work in other clusters, started and ended as clusters come and go: exports of services in all of
-//! them, root certificates in those that have no control plane of their own.
+//! Controllers in other clusters, started and stopped as clusters come and go: service exports in all of them, root
+//! certificates in those without a control plane of their own.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,21 +15,21 @@ use tokio::task::JoinSet;
 use super::{Context, NAMESPACES, SERVICE_EXPORTS};
 use crate::kubernetes::clusters::{Way, Ways};
 
-/// The annotation of the control plane's namespace in another cluster that names the clusters whose control planes write
+/// The annotation of the control plane's namespace in another cluster. It names the clusters whose control planes write
 /// there.
 const WRITERS: &str = "topology.istio.io/controlPlaneClusters";
-/// How long until a cluster that does not answer, or does not want us, is asked again.
+/// The interval of attempts while a cluster does not respond or does not name this control plane.
 const AGAIN: Duration = Duration::from_secs(15);
 
-/// The controllers of one cluster.
+/// A cluster and its running controllers.
 struct RemoteCluster {
-    /// By which way they reach it.
+    /// The number of the connection that they use.
     way: u64,
     stop: watch::Sender<bool>,
     tasks: JoinSet<()>,
 }
 
-/// Runs the controllers of other clusters until `stopped` is said, and returns when all have ended.
+/// Runs the controllers of other clusters until `stopped` is true. Returns when all have ended.
 pub(super) async fn run(context: Context, mut ways: watch::Receiver<Ways>, mut stopped: watch::Receiver<bool>) {
     let mut sites: BTreeMap<Arc<str>, RemoteCluster> = BTreeMap::new();
     let mut leaving = JoinSet::new();
@@ -80,14 +80,14 @@ impl RemoteCluster {
         }
     }
 
-    /// Ends them in good order: leases are given back.
+    /// Stops the controllers gracefully, which releases their leases.
     async fn end(mut self) {
         self.stop.send_replace(true);
         while self.tasks.join_next().await.is_some() {}
     }
 }
 
-/// Writes root certificates in a cluster once it says that we may.
+/// Writes root certificates in a cluster once its annotation names this control plane.
 async fn certificates(context: Context, cluster: Arc<str>, mut stopped: watch::Receiver<bool>) {
     loop {
         let wanted = wants(&context.client, &context.namespace, &context.cluster);

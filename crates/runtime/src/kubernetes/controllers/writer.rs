@@ -1,4 +1,4 @@
-//! Writes of controllers, done through the Kubernetes API.
+//! Executes the writes of controllers through the Kubernetes API.
 
 use crate::leadership::{Outcome, Writer};
 use controllers::{Body, Target, Write};
@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use crate::kubernetes::answer;
 
-/// How only the metadata of an object is asked for.
+/// The media type that requests only the metadata of an object.
 const METADATA: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1";
 
 /// Writes objects of any kind.
@@ -25,7 +25,8 @@ impl ObjectWriter {
 
 impl Writer<Write> for ObjectWriter {
     async fn write(&self, write: &Write) -> Outcome {
-        // What this replica read last is what it writes over: a write that comes late overwrites nobody.
+        // The resource version that this replica read last makes a delayed write fail instead of overwriting a newer
+        // object.
         let version = match self.version(write).await {
             Ok(version) => version,
             Err(outcome) => return outcome,
@@ -39,7 +40,7 @@ impl Writer<Write> for ObjectWriter {
 }
 
 impl ObjectWriter {
-    /// The version of the object that is to be applied to; none: there is no such object, or the write brings its own.
+    /// The version of the object to apply to. `None` if the object does not exist or the write has its own version.
     async fn version(&self, write: &Write) -> Result<Option<String>, Outcome> {
         let Body::Apply { create, .. } = &write.body else {
             return Ok(None);
@@ -59,24 +60,24 @@ impl ObjectWriter {
     }
 }
 
-/// What an answer other than success means.
+/// Maps an error response to an outcome.
 fn outcome(write: &Write, status: StatusCode, message: &str) -> Outcome {
-    let told = format!("{status}: {message}");
+    let error = format!("{status}: {message}");
     match status {
-        // The object or its namespace is gone or going.
+        // The object or its namespace is deleted or terminating.
         StatusCode::NOT_FOUND => Outcome::Gone,
         StatusCode::FORBIDDEN if message.contains("being terminated") => Outcome::Gone,
-        // Another version than the one that was seen, or another object of the name.
+        // The object has a newer version, or another object has its name.
         StatusCode::CONFLICT => match &write.body {
             Body::Merge { .. } => Outcome::Stale,
-            Body::Apply { .. } => Outcome::Retry(told),
-            // It is there already.
+            Body::Apply { .. } => Outcome::Retry(error),
+            // The object exists.
             Body::Create { .. } => Outcome::Gone,
         },
         StatusCode::BAD_REQUEST | StatusCode::UNPROCESSABLE_ENTITY | StatusCode::METHOD_NOT_ALLOWED => {
-            Outcome::Refused(told)
+            Outcome::Refused(error)
         }
-        _ => Outcome::Retry(told),
+        _ => Outcome::Retry(error),
     }
 }
 
@@ -95,7 +96,7 @@ fn path(target: &Target, subresource: &str) -> String {
     path
 }
 
-/// What is sent; `version` is what an object that is applied to must have.
+/// Builds the request. `version` is the resource version that the object must have for an apply.
 fn request(write: &Write, version: Option<&str>) -> http::Result<Request<Bytes>> {
     let target = &write.target;
     let path = path(target, target.subresource);
@@ -111,7 +112,7 @@ fn request(write: &Write, version: Option<&str>) -> http::Result<Request<Bytes>>
             if let Some(version) = version {
                 object["metadata"]["resourceVersion"] = version.into();
             }
-            // Others may have written these fields before: an istiod, say.
+            // Another control plane, such as istiod, may own these fields.
             (
                 format!("fieldManager={manager}&force=true"),
                 "application/apply-patch+yaml",
@@ -133,7 +134,7 @@ fn request(write: &Write, version: Option<&str>) -> http::Result<Request<Bytes>>
         .body(Bytes::from(body.to_string().into_bytes()))
 }
 
-/// The fields with what says which object they are of.
+/// Adds the type and the name of the object to its fields.
 fn whole(fields: &Value, target: &Target) -> Value {
     let mut object = fields.clone();
     object["apiVersion"] = target.resource.api_version().into();
@@ -180,7 +181,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_write_is_one_request() {
+    async fn each_write_becomes_one_request() {
         let request = request(&apply("u"), Some("7")).unwrap();
         assert_eq!(
             request.uri(),
@@ -199,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn refusals_are_told_apart() {
+    fn error_responses_map_to_outcomes() {
         let merge = write(
             Body::Merge {
                 patch: json!({}),
@@ -207,14 +208,17 @@ mod tests {
             },
             "u",
         );
-        let told =
+        let mapped =
             |write: &Write, status: u16, message: &str| outcome(write, StatusCode::from_u16(status).unwrap(), message);
-        assert_eq!(told(&merge, 409, ""), Outcome::Stale);
-        assert!(matches!(told(&apply("u"), 409, ""), Outcome::Retry(_)));
-        assert_eq!(told(&apply(""), 404, ""), Outcome::Gone);
-        assert_eq!(told(&apply(""), 403, "namespace a is being terminated"), Outcome::Gone);
-        assert!(matches!(told(&apply(""), 403, "you may not"), Outcome::Retry(_)));
-        assert!(matches!(told(&apply(""), 422, ""), Outcome::Refused(_)));
-        assert!(matches!(told(&apply(""), 503, ""), Outcome::Retry(_)));
+        assert_eq!(mapped(&merge, 409, ""), Outcome::Stale);
+        assert!(matches!(mapped(&apply("u"), 409, ""), Outcome::Retry(_)));
+        assert_eq!(mapped(&apply(""), 404, ""), Outcome::Gone);
+        assert_eq!(
+            mapped(&apply(""), 403, "namespace a is being terminated"),
+            Outcome::Gone
+        );
+        assert!(matches!(mapped(&apply(""), 403, "you may not"), Outcome::Retry(_)));
+        assert!(matches!(mapped(&apply(""), 422, ""), Outcome::Refused(_)));
+        assert!(matches!(mapped(&apply(""), 503, ""), Outcome::Retry(_)));
     }
 }

@@ -25,7 +25,6 @@ pub(super) struct KindWatch {
     pub(super) table: Table,
 }
 
-/// An auxiliary watch.
 #[derive(Default)]
 pub(super) struct AuxiliaryWatch {
     pub(super) progress: Progress,
@@ -83,9 +82,9 @@ impl Progress {
     }
 
     pub(super) fn fails(&mut self, name: &str, error: RequestError) {
-        let (synced, said) = (self.synced, error.clone());
+        let (synced, logged) = (self.synced, error.clone());
         if self.failed(error) {
-            progress::log(name, &said, synced);
+            progress::log(name, &logged, synced);
         }
     }
 

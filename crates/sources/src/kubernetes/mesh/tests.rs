@@ -1,4 +1,4 @@
-//! Texts that are joined, hold over one another, and are bad.
+//! Merging, precedence and invalid texts.
 
 use serde_json::json;
 
@@ -25,7 +25,7 @@ fn domain(mesh: &Mesh) -> Option<String> {
 }
 
 #[test]
-fn our_own_holds_over_the_shared_and_a_bad_one_changes_nothing() {
+fn the_own_text_overrides_the_shared_one_and_an_invalid_one_changes_nothing() {
     let (mut mesh, mut out) = (mesh(), ChangeSet::default());
     mesh.take(
         ConfigMapRole::Shared,
@@ -50,7 +50,7 @@ fn our_own_holds_over_the_shared_and_a_bad_one_changes_nothing() {
 }
 
 #[test]
-fn a_file_holds_in_the_place_of_our_own() {
+fn a_file_replaces_the_own_text() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("mesh");
     let options = MeshOptions {
@@ -70,7 +70,7 @@ fn a_file_holds_in_the_place_of_our_own() {
 }
 
 #[test]
-fn some_fields_are_joined() {
+fn some_fields_are_merged() {
     let base = json!({
         "default_config": {"proxyMetadata": {"A": "1", "B": "1"}, "tracing": {"zipkin": {"address": "z:1"}, "sampling": 1}},
         "extensionProviders": [{"name": "a", "x": 1}, {"name": "b"}],
@@ -96,7 +96,7 @@ fn some_fields_are_joined() {
 
 proptest::proptest! {
     #[test]
-    fn no_text_makes_it_panic(one in "[a-zA-Z: \\[\\]{}\n-]{0,60}", other in "\\PC{0,40}") {
+    fn no_text_causes_a_panic(one in "[a-zA-Z: \\[\\]{}\n-]{0,60}", other in "\\PC{0,40}") {
         let (mut mesh, mut out) = (mesh(), ChangeSet::default());
         mesh.take(ConfigMapRole::Shared, Some(&map(&one)), &mut out);
         mesh.take(ConfigMapRole::Own, Some(&map(&other)), &mut out);

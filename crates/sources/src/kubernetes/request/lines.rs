@@ -11,7 +11,7 @@ use http_body::Body as _;
 use kube::client::Body;
 use tokio::time::timeout;
 
-use super::{ANSWER, RequestError, told};
+use super::{ANSWER, RequestError, causes};
 use crate::kubernetes::event::{self, Line};
 use crate::kubernetes::slim::Keep;
 
@@ -29,7 +29,7 @@ async fn frame(body: &mut Pin<Box<Body>>) -> Option<Result<Bytes, RequestError>>
             Ok(Ok(data)) => return Some(Ok(data)),
             // Trailers.
             Ok(Err(_)) => {}
-            Err(error) => return Some(Err(RequestError::Unavailable(told(&error)))),
+            Err(error) => return Some(Err(RequestError::Unavailable(causes(&error)))),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! What is kept of objects.
+//! The fields of objects that are kept.
 
 use serde_json::json;
 
@@ -12,7 +12,7 @@ fn slim(kind: Kind, value: &Value) -> Value {
 }
 
 #[test]
-fn a_pod_keeps_what_its_type_has() {
+fn a_pod_keeps_the_fields_of_its_type() {
     let pod = json!({
         "metadata": {
             "name": "a", "namespace": "x", "uid": "1", "resourceVersion": "7", "managedFields": [{"manager": "m"}],
@@ -45,7 +45,7 @@ fn a_pod_keeps_what_its_type_has() {
 }
 
 #[test]
-fn other_kinds_are_slim_where_their_content_is() {
+fn other_core_kinds_keep_the_fields_of_their_types() {
     let node = json!({
         "metadata": {"name": "n", "labels": {"topology.kubernetes.io/zone": "z"}},
         "spec": {"podCIDR": "10.0.0.0/24"},
@@ -74,7 +74,7 @@ fn other_kinds_are_slim_where_their_content_is() {
 }
 
 #[test]
-fn what_users_write_is_kept_whole() {
+fn configuration_is_kept_completely() {
     let object = json!({
         "metadata": {"name": "v", "annotations": {"kubectl.kubernetes.io/last-applied-configuration": "{}", "mine": "1"}, "managedFields": []},
         "spec": {"hosts": ["a"], "http": [{"route": [{"destination": {"host": "a"}}]}]},

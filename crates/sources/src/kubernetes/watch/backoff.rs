@@ -19,7 +19,7 @@ pub(super) fn wait(error: &RequestError, failures: u32) -> Duration {
             Duration::from_millis(10)
         }
         // At least as long as the server requests.
-        RequestError::Throttled(Some(told), _) => (*told).min(BACKOFF.1).mul_f64(1.0 + share() / 2.0),
+        RequestError::Throttled(Some(requested), _) => (*requested).min(BACKOFF.1).mul_f64(1.0 + share() / 2.0),
         _ => jittered(BACKOFF.0.saturating_mul(1 << failures.min(10)).min(BACKOFF.1)),
     }
 }

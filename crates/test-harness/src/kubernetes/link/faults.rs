@@ -1,58 +1,59 @@
-//! What goes wrong, and how often.
+//! The faults of a link and their probabilities.
 
 use std::time::Duration;
 
-/// What goes wrong on a link; nothing by default. Shares are of a thousand.
+/// The faults of a link; none by default. Probabilities are in thousandths.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct FaultPlan {
-    /// Concerns only requests whose `METHOD PATH` has this text, such as `/services?`; empty: all. Delays and silence are
-    /// everybody's.
+    /// Restricts the faults to requests whose `METHOD PATH` contains this text, such as `/services?`; empty for all.
+    /// Delays and silence affect all requests.
     pub only: String,
-    /// How many requests are answered with 429, and asked to come back in a second.
+    /// Requests that are answered with 429 and `Retry-After: 1`.
     pub busy: u32,
-    /// How many requests are answered with 500.
+    /// Requests that are answered with 500.
     pub failing: u32,
-    /// How many requests are answered with 403.
+    /// Requests that are answered with 403.
     pub denied: u32,
-    /// How many watches that go on from a version are told that it is too old.
+    /// Watches from a resource version that fail with `410 Gone`.
     pub expired: u32,
-    /// How many answers are cut …
+    /// Responses that are cut …
     pub cut: u32,
-    /// … at some byte before this one.
+    /// … at a random byte before this one.
     pub cut_within: usize,
-    /// How long each piece of an answer waits at most.
+    /// The maximum delay of each piece of a response.
     pub delay: Duration,
-    /// How large a piece is at most, in bytes; 0: as it comes.
+    /// The maximum size of a piece, in bytes; 0 for no limit.
     pub crumb: usize,
-    /// Nothing is answered any more; connections stay.
+    /// Whether no request is answered, while connections stay open.
     pub silent: bool,
-    /// Nobody gets a connection.
+    /// Whether all connections are refused.
     pub down: bool,
-    /// Requests whose `METHOD PATH` has both texts are kept until they are released, and their senders told nothing.
+    /// Requests whose `METHOD PATH` contains both texts are held until they are released. Their senders receive no
+    /// response.
     pub hold: Option<(String, String)>,
 }
 
-/// What happened on a link.
+/// The statistics of a link.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Passage {
-    /// Requests that were passed on.
+    /// Requests that were forwarded.
     pub carried: u64,
-    /// Requests that were answered in the server's place.
+    /// Requests that the link answered itself.
     pub answered: u64,
-    /// Answers that were cut.
+    /// Responses that were cut.
     pub cut: u64,
-    /// Requests that were to change something: `METHOD PATH` of each.
+    /// The `METHOD PATH` of each request that changes something.
     pub writes: Vec<String>,
-    /// What the server answered to requests that were held: codes of HTTP.
+    /// The status codes of the responses to held requests.
     pub late: Vec<u16>,
 }
 
-/// What becomes of a request.
+/// The handling of a request.
 #[derive(PartialEq, Eq, Debug)]
 pub(super) enum Fate {
-    /// This is the answer.
+    /// The link sends this response.
     Answered(Vec<u8>),
-    /// The server answers, up to so many bytes.
+    /// The server responds, up to this many bytes.
     Carried { cut: Option<usize> },
 }
 
@@ -75,7 +76,7 @@ impl Passage {
     }
 }
 
-/// Numbers that follow from a seed (the generator is splitmix64).
+/// Random numbers from a seed (splitmix64).
 #[derive(Debug)]
 pub(super) struct Dice(u64);
 
@@ -84,7 +85,7 @@ impl Dice {
         Dice(seed)
     }
 
-    /// A number below this one, which is not zero.
+    /// A random number below `sides`, which is not zero.
     pub(super) fn roll(&mut self, sides: u64) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut mixed = self.0;
@@ -97,7 +98,7 @@ impl Dice {
         self.roll(1000) < u64::from(share)
     }
 
-    /// What becomes of the request of this `METHOD PATH`.
+    /// Chooses the handling of a request by its `METHOD PATH`.
     pub(super) fn fate(&mut self, faults: &FaultPlan, line: &str) -> Fate {
         if !line.contains(&faults.only) {
             return Fate::Carried { cut: None };
@@ -129,7 +130,7 @@ fn refusal(code: u16, message: &str) -> Vec<u8> {
     answer(code, if code == 429 { "retry-after: 1\r\n" } else { "" }, &body)
 }
 
-/// As a server says it: the watch is granted, and its only event is that it cannot be.
+/// The response of a server to an expired watch: status 200, and an error event.
 fn expired() -> Vec<u8> {
     let status =
         r#"{"kind":"Status","apiVersion":"v1","status":"Failure","code":410,"message":"too old resource version"}"#;
@@ -149,7 +150,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_same_seed_brings_the_same_weather() {
+    fn equal_seeds_give_equal_faults() {
         let faults = FaultPlan {
             busy: 100,
             failing: 100,

@@ -1,24 +1,24 @@
-//! One request, whole, as it goes on to the server.
+//! Reads a whole HTTP request, to forward it.
 
 use tokio::io::{AsyncRead, AsyncReadExt as _};
 
 use crate::run::Result;
 
-/// No head of a request is larger, in bytes.
+/// The maximum size of a request's head, in bytes.
 const LARGEST_HEAD: usize = 64 << 10;
-/// No body of a request is larger, in bytes.
+/// The maximum size of a request's body, in bytes.
 const LARGEST_BODY: usize = 64 << 20;
 
-/// A request that has come to its end.
+/// A complete request.
 pub(super) struct Request {
     /// `METHOD PATH`.
     pub(super) line: String,
-    /// What the server is sent: the same, and that the connection ends with the answer.
+    /// The bytes to send to the server: the request with `Connection: close`.
     pub(super) bytes: Vec<u8>,
 }
 
 impl Request {
-    /// Reads one; its body, if it has one, must say its length.
+    /// Reads a request. A body requires a `Content-Length`.
     pub(super) async fn read(from: &mut (impl AsyncRead + Unpin)) -> Result<Request> {
         let mut bytes = Vec::new();
         let end = loop {

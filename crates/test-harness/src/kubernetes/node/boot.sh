@@ -1,17 +1,17 @@
 # The first process of a node: sh boot.sh DIRECTORY PROGRAM NAME CGROUP
-# It has its own mounts, processes and network. When it ends, or is killed, the kernel ends everything in it.
+# It has its own mount, PID and network namespaces. When it ends, the kernel kills everything in them.
 set -eu
 dir=$1 program=$2 name=$3 group=$4
 trap 'exit 1' TERM
 
-# What programs keep at fixed places is the node's own.
+# Directories that programs use at fixed paths are private to the node.
 for place in /var/lib /var/log; do
   mkdir -p "$dir/machine$place"
   mount --bind "$dir/machine$place" $place
 done
 mount -t tmpfs tmpfs /run
 
-# The kubelet sets these for the whole machine: it is shown files instead.
+# The kubelet sets these for the whole machine, so they are replaced by files.
 mkdir -p "$dir/machine/sys"
 for setting in vm/overcommit_memory=1 vm/panic_on_oom=0 kernel/panic=10 kernel/panic_on_oops=1 \
   kernel/keys/root_maxkeys=1000000 kernel/keys/root_maxbytes=25000000; do
@@ -22,7 +22,7 @@ for setting in vm/overcommit_memory=1 vm/panic_on_oom=0 kernel/panic=10 kernel/p
   mount --bind "$copy" "$path"
 done
 
-# Starts a program that belongs to the node: the node ends with it.
+# Starts a program of the node. The node ends when it exits.
 begin() {
   what=$1
   shift

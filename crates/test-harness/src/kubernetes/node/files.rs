@@ -1,4 +1,4 @@
-//! What the programs of a node are told by files.
+//! The configuration files of a node's programs.
 
 use std::path::Path;
 
@@ -8,7 +8,7 @@ use super::super::machine::plugins;
 use super::super::network::Network;
 use crate::run::Result;
 
-/// Writes them into the cluster's directory.
+/// Writes the files into the cluster's directory.
 pub(super) fn write(dir: &Path, network: Network, name: &str, snapshotter: &str) -> Result<()> {
     std::fs::create_dir_all(dir.join("cni"))?;
     let plugins = plugins().ok_or("the plugins of the network are not installed")?;
@@ -51,11 +51,11 @@ conf_dir = \"{dir}/cni\"
     )
 }
 
-/// The image that holds a pod's namespaces.
+/// The image of the container that holds a pod's namespaces.
 pub(super) const PAUSE: &str = "localhost/pause:1";
 
-/// A link of its own for each pod, and routing between them: with a common bridge, what one pod answers to another would
-/// pass by the translation of Services' addresses wherever the kernel does not show bridged packets to it.
+/// The CNI configuration: one routed link per pod. With a common bridge, replies between pods would bypass the
+/// translation of Service addresses if the kernel does not pass bridged packets to nftables.
 fn pods(network: Network) -> Value {
     json!({
         "cniVersion": "0.4.0",
@@ -98,7 +98,7 @@ fn kubelet(dir: &Path, network: Network) -> Value {
         "resolvConf": dir.join("resolv.conf"),
         "healthzPort": 0,
         "maxPods": 250,
-        // The disk is the machine's: it is not the node's to tidy up.
+        // The disk belongs to the machine, so the node must not evict pods to free space.
         "evictionHard": {
             "memory.available": "10Mi", "nodefs.available": "0%", "nodefs.inodesFree": "0%",
             "imagefs.available": "0%", "imagefs.inodesFree": "0%",
@@ -117,7 +117,7 @@ fn kube_proxy(dir: &Path, network: Network, name: &str) -> Value {
         "clusterCIDR": network.pods(),
         "detectLocalMode": "ClusterCIDR",
         "oomScoreAdj": 0,
-        // The table of connections is the machine's.
+        // The connection tracking table belongs to the machine.
         "conntrack": {"maxPerCore": 0, "min": 0, "tcpEstablishedTimeout": "0s", "tcpCloseWaitTimeout": "0s"},
         "nftables": {"minSyncPeriod": "50ms", "syncPeriod": "30s"},
         "healthzBindAddress": "127.0.0.1:10256",

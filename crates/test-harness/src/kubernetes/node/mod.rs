@@ -1,7 +1,7 @@
-//! A node that runs real pods: containerd, kubelet and kube-proxy in namespaces of Linux of their own.
+//! A node that runs real pods: containerd, kubelet and kube-proxy in Linux namespaces of their own.
 //!
-//! Mounts, processes and the network are the node's: killing its first process ends everything in it, and nothing has to be
-//! put back on this machine. Pods and Services are reached from this machine by their addresses.
+//! The node has its own mount, PID and network namespaces: killing its first process ends everything in it, and this
+//! machine needs no cleanup. Pods and Services are reachable from this machine by their addresses.
 
 mod files;
 
@@ -23,10 +23,10 @@ use super::network::Network;
 use super::process::Process;
 use crate::run::{Result, wait_for};
 
-/// How long a start, or the import of an image, may take on a busy machine.
+/// The timeout of a start or an image import, sufficient for a busy machine.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// A running node. Everything of it ends when it is dropped, or when its control plane does.
+/// A running node. It ends when it or its control plane is dropped.
 #[derive(Debug)]
 pub struct Node {
     process: Process,
@@ -35,11 +35,12 @@ pub struct Node {
 }
 
 impl Node {
-    /// Starts the node of a control plane that was started with [`super::Settings::node`], and waits until pods can run:
-    /// some 10 seconds. A control plane has one node at most.
+    /// Starts the node of a control plane that was started with [`super::Settings::node`], and waits until pods can
+    /// run, which takes about 10 seconds. A control plane has at most one node.
     ///
     /// # Errors
-    /// This machine lacks something ([`missing`] says what), or a program does not start; the error has the end of a log.
+    /// This machine lacks a requirement ([`missing`] describes it), or a program does not start; the error contains the
+    /// end of a log.
     pub async fn start(plane: &ControlPlane) -> Result<Node> {
         if let Some(missing) = missing() {
             return Err(missing.into());
@@ -76,20 +77,20 @@ impl Node {
         Ok(node)
     }
 
-    /// Its name, and that of its Node object.
+    /// The name of the node and of its Node object.
     pub fn name(&self) -> String {
         self.network.name()
     }
 
-    /// Its address.
+    /// The address of the node.
     pub fn ip(&self) -> IpAddr {
         self.network.node().into()
     }
 
-    /// Makes an image known to it; pods use it by its name with `imagePullPolicy: Never` or `IfNotPresent`.
+    /// Imports an image. Pods use it by its name with `imagePullPolicy: Never` or `IfNotPresent`.
     ///
     /// # Errors
-    /// A file of the image cannot be read, or the runtime refuses it.
+    /// A file of the image cannot be read, or the runtime rejects it.
     pub async fn import(&self, image: &Image) -> Result<()> {
         let file = tempfile::Builder::new()
             .prefix("image-")
@@ -99,7 +100,7 @@ impl Node {
         let written = tokio::task::spawn_blocking(move || wanted.write(&path)).await??;
         self.ctr(&["images", "import", &file.path().display().to_string()])
             .await?;
-        // The kubelet's view of it follows the import.
+        // The kubelet notices the image only after the import.
         let known = || async {
             let listed = self.ctr(&["images", "list", "--quiet"]).await.ok()?;
             listed.lines().any(|line| line == written.id).then_some(())
@@ -107,35 +108,35 @@ impl Node {
         wait_for(&format!("the image {}", image.name()), PATIENCE, known).await
     }
 
-    /// Ends the first process of a container at once, as a crash would. The id is the one in the pod's status, with or
-    /// without the runtime's name before it.
+    /// Kills the first process of a container, as a crash would. The ID is the one in the pod's status, with or without
+    /// the prefix of the runtime.
     ///
     /// # Errors
-    /// The runtime knows no such container, or it does not run.
+    /// The container does not exist or is not running.
     pub async fn kill_container(&self, id: &str) -> Result<()> {
         let id = id.rsplit('/').next().unwrap_or(id);
         self.ctr(&["tasks", "kill", "--signal", "SIGKILL", id]).await.map(drop)
     }
 
-    /// Ends it at once, with all its pods, as a machine that loses its power.
+    /// Kills the node with all its pods, as a power failure would.
     ///
     /// # Errors
-    /// The system does not end it.
+    /// The process cannot be killed.
     pub fn kill(&self) -> Result<()> {
         self.process.kill()
     }
 
-    /// Its process id, while it runs.
+    /// The process ID; `None` if the node is not running.
     pub fn pid(&self) -> Option<u32> {
         self.process.id()
     }
 
-    /// Lets it run on when this value goes.
+    /// Keeps the node running after this value is dropped.
     pub(super) fn keep(&self) {
         self.process.keep();
     }
 
-    /// Runs the container runtime's command line in the node, and returns what it prints.
+    /// Runs the command line of the container runtime in the node and returns its output.
     async fn ctr(&self, arguments: &[&str]) -> Result<String> {
         let pid = self.process.id().ok_or("the node does not run")?.to_string();
         let output = tokio::process::Command::new("nsenter")
@@ -169,7 +170,7 @@ impl Node {
     }
 }
 
-/// Whether pods are put on this node.
+/// Whether pods can be scheduled on this node.
 fn is_ready(node: &Value) -> bool {
     let conditions = node["status"]["conditions"].as_array().into_iter().flatten();
     let mut ready = conditions.filter(|condition| condition["type"] == "Ready" && condition["status"] == "True");
@@ -179,7 +180,7 @@ fn is_ready(node: &Value) -> bool {
 fn first_process(kubernetes: &Path, network: Network, dir: &Path) -> Process {
     let name = network.name();
     let mut arguments: Vec<String> = vec![format!("--net=/run/netns/{name}")];
-    // Its own mounts, processes and names; the child is killed with the parent, and all others with the child.
+    // New mount, PID and UTS namespaces. The child is killed with the parent, and all other processes with the child.
     let unshare = "unshare --mount --uts --ipc --pid --fork --kill-child=KILL --mount-proc sh";
     arguments.extend(unshare.split(' ').map(str::to_owned));
     arguments
@@ -188,12 +189,12 @@ fn first_process(kubernetes: &Path, network: Network, dir: &Path) -> Process {
     Process::new("node", Path::new("nsenter"), arguments, dir)
 }
 
-/// Makes the group of processes that pods are in, in every hierarchy; the directory's watcher removes it.
+/// Creates the cgroup of the pods in every hierarchy. The directory's watcher removes it.
 fn make_group(dir: &Path, name: &str) -> Result<()> {
     fs::write(dir.join("cgroup"), name)?;
     let root = Path::new("/sys/fs/cgroup");
     let below = fs::read_dir(root)?.filter_map(|entry| Some(entry.ok()?.path()));
-    // One hierarchy at the root, or one for each controller below it.
+    // cgroup v2 has one hierarchy at the root; v1 has one per controller below it.
     for hierarchy in std::iter::once(root.to_owned()).chain(below) {
         let heads = hierarchy == root || !root.join("cgroup.procs").exists();
         if heads && hierarchy.join("cgroup.procs").exists() {
@@ -203,13 +204,13 @@ fn make_group(dir: &Path, name: &str) -> Result<()> {
     Ok(())
 }
 
-/// How images become file systems: overlays are shared by containers, but not every file system can be under one.
+/// Chooses the snapshotter: containers share layers with overlayfs, but not every file system supports it.
 fn snapshotter(dir: &Path) -> Result<&'static str> {
     let probe = dir.join("overlay");
     for part in ["lower", "upper", "work", "merged"] {
         fs::create_dir_all(probe.join(part))?;
     }
-    // Tried in mounts of its own, which go with the command.
+    // Tested in a temporary mount namespace.
     let mount = "cd \"$1\" && mount -t overlay overlay -o lowerdir=lower,upperdir=upper,workdir=work merged";
     let tried = Command::new(program("unshare").unwrap_or_else(|| "unshare".into()))
         .args(["--mount", "sh", "-c", mount, "sh"])

@@ -1,4 +1,4 @@
-//! What the service answers: HTTP of both versions, gRPC, and connections that become something else.
+//! The responses of the service: HTTP/1.1, HTTP/2, gRPC, and upgraded connections.
 
 use std::convert::Infallible;
 use std::future::ready;
@@ -17,14 +17,14 @@ use tokio::sync::watch;
 
 use super::State;
 
-/// What is read of a gRPC message, in bytes; it is sent back.
+/// The maximum size of an echoed gRPC message, in bytes.
 const MESSAGE_LIMIT: usize = 1 << 20;
-/// gRPC's status `UNAVAILABLE`.
+/// The gRPC status `UNAVAILABLE`.
 const UNAVAILABLE: u64 = 14;
 
 pub(super) type Answer = Response<BoxBody<Bytes, Infallible>>;
 
-/// An error here makes the server close the connection without an answer.
+/// Answers a request. An error makes the server close the connection without a response.
 pub(super) async fn answer(
     request: Request<Incoming>,
     state: Arc<State>,
@@ -61,7 +61,7 @@ pub(super) async fn answer(
     Ok(described(&request, &state, status))
 }
 
-/// Says who answers, and what was asked.
+/// Describes the instance and the request.
 fn described(request: &Request<Incoming>, state: &State, status: u16) -> Answer {
     let headers: serde_json::Map<String, serde_json::Value> = request
         .headers()
@@ -85,7 +85,7 @@ fn described(request: &Request<Incoming>, state: &State, status: u16) -> Answer 
     signed(state, status, Full::new(Bytes::from(body.to_string())).boxed())
 }
 
-/// The message back, and the status after it; a status that is no success comes alone, as gRPC's servers send it.
+/// Echoes the message, followed by the status. An error status is sent without a message, as gRPC servers do.
 async fn grpc(request: Request<Incoming>, state: &State, status: u64) -> std::io::Result<Answer> {
     let message = Limited::new(request.into_body(), MESSAGE_LIMIT).collect().await;
     let message = message.map_err(std::io::Error::other)?.to_bytes();
@@ -93,7 +93,7 @@ async fn grpc(request: Request<Incoming>, state: &State, status: u64) -> std::io
     trailers.insert("grpc-status", status.into());
     let mut response = match status {
         0 => {
-            // To be told apart from what a proxy may write.
+            // Distinguishes these trailers from those that a proxy may write.
             trailers.insert("x-last", "yes".parse().map_err(std::io::Error::other)?);
             let body = Full::new(message).with_trailers(ready(Some(Ok(trailers))));
             signed(state, StatusCode::OK, body.boxed())
@@ -109,7 +109,7 @@ async fn grpc(request: Request<Incoming>, state: &State, status: u64) -> std::io
     Ok(response)
 }
 
-/// From here on the connection belongs to the protocol that was asked for; all that comes is sent back.
+/// Accepts an upgrade and echoes all bytes of the connection.
 fn upgraded(request: Request<Incoming>, state: &State, mut stopped: watch::Receiver<bool>) -> Answer {
     let mut response = signed(state, StatusCode::SWITCHING_PROTOCOLS, Empty::new().boxed());
     let headers = response.headers_mut();

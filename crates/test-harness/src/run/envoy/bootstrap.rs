@@ -1,4 +1,4 @@
-//! What an Envoy is started with.
+//! The bootstrap configuration of an Envoy.
 
 use std::net::SocketAddr;
 
@@ -23,7 +23,7 @@ pub(super) fn bootstrap(node: &Node, protocol: Protocol, xds: SocketAddr) -> Val
                 "set_node_on_first_message_only": true,
                 "grpc_services": [{ "envoy_grpc": {
                     "cluster_name": "xds-grpc",
-                    // The default waits up to half a minute, which nobody wants to watch.
+                    // The default backoff of up to 30 seconds is too long for a demo.
                     "retry_policy": { "retry_back_off": { "base_interval": "0.05s", "max_interval": "0.5s" } },
                 } }],
             },

@@ -1,4 +1,4 @@
-//! What traffic counts, told over HTTP: for traffic that another process sends.
+//! Publishes the counts of traffic over HTTP, for traffic that another process sends.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -16,10 +16,10 @@ use tokio::net::TcpListener;
 use super::traffic::Counts;
 use super::{Result, http};
 
-/// Answers every request at this address with the counts of the moment. It does not end by itself.
+/// Answers every request at this address with the current counts. Runs until it is cancelled.
 ///
 /// # Errors
-/// The address cannot be had.
+/// The address cannot be bound.
 pub async fn publish(address: SocketAddr, counts: impl Fn() -> Counts) -> Result<()> {
     let listener = TcpListener::bind(address).await?;
     loop {
@@ -30,7 +30,7 @@ pub async fn publish(address: SocketAddr, counts: impl Fn() -> Counts) -> Result
             let body = to_json(&counts()).to_string();
             async move { Ok::<_, std::convert::Infallible>(Response::new(Full::new(Bytes::from(body)))) }
         };
-        // One at a time, for there is one reader; how a connection ends is its business.
+        // Serves one connection at a time, because there is one reader. Connection errors are ignored.
         let served = http1::Builder::new()
             .keep_alive(false)
             .serve_connection(TokioIo::new(stream), service_fn(answer));
@@ -38,10 +38,10 @@ pub async fn publish(address: SocketAddr, counts: impl Fn() -> Counts) -> Result
     }
 }
 
-/// Reads what is published at this address.
+/// Reads the counts that are published at this address.
 ///
 /// # Errors
-/// Nobody answers there, or with something else.
+/// There is no response, or it is invalid.
 pub async fn read_counts(address: SocketAddr) -> Result<Counts> {
     let answer = http::get(address, "/", &[]).await?;
     from_json(&answer.json()?).ok_or_else(|| format!("{address} does not answer with counts").into())
@@ -84,7 +84,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn what_is_read_is_what_was_counted() {
+    async fn published_counts_are_read_unchanged() {
         let counts = Counts {
             requests: 7,
             errors: 2,
@@ -94,8 +94,8 @@ mod tests {
             slowest: Duration::from_micros(1500),
         };
         let address = SocketAddr::from(([127, 0, 0, 1], super::super::free_port()));
-        let told = counts.clone();
-        let publisher = tokio::spawn(publish(address, move || told.clone()));
+        let published = counts.clone();
+        let publisher = tokio::spawn(publish(address, move || published.clone()));
         let read = || async { read_counts(address).await.ok() };
         let read = super::super::wait_for("the counts", Duration::from_secs(20), read)
             .await
