@@ -10,10 +10,10 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 
 use config::istio::{Resolution, ServiceEntry};
-use config::{AnyObject, MeshConfig, Meta, ParseOptions, Timestamp, read_object};
+use config::{AnyObject, Meta, ParseOptions, Timestamp, read_object};
 use serde_json::{Value, json};
 
-use crate::{Body, Controller, Driver, Ledger, Target, Watched, Write, id};
+use crate::{Body, Controller, Driver, Ledger, Resource, Target, Watched, Write, id};
 
 /// The label with which an entry opts out.
 const LABEL: &str = "networking.istio.io/enable-autoallocate-ip";
@@ -349,15 +349,7 @@ impl Addresses {
 }
 
 fn target((namespace, name): &Key) -> Target {
-    Target {
-        group: "networking.istio.io",
-        version: "v1",
-        kind: "ServiceEntry",
-        plural: "serviceentries",
-        subresource: "status",
-        namespace: namespace.clone(),
-        name: name.clone(),
-    }
+    Target::status(Resource::SERVICE_ENTRY, namespace, name)
 }
 
 /// The FNV-1a hash, equal on every replica.
@@ -380,7 +372,7 @@ impl AddressDriver {
 
 impl Driver for AddressDriver {
     fn watched(&self) -> Vec<Watched> {
-        vec![Watched::all("networking.istio.io", "ServiceEntry", "serviceentries")]
+        vec![Watched::all(Resource::SERVICE_ENTRY)]
     }
 
     fn see(&mut self, _: usize, object: &Value, there: bool) {
@@ -393,13 +385,7 @@ impl Driver for AddressDriver {
         self.0.entry(namespace, name, there.then(read).flatten());
     }
 
-    fn mesh(&mut self, _: &MeshConfig) {}
-
-    fn restart(&mut self) {
-        self.0.restart();
-    }
-
-    fn plan(&mut self) -> Vec<Write> {
-        self.0.plan()
+    fn machine(&mut self) -> &mut dyn Controller {
+        &mut self.0
     }
 }

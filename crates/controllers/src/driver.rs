@@ -3,7 +3,7 @@
 use config::{MeshConfig, StringMap};
 use serde_json::Value;
 
-use crate::Write;
+use crate::{Controller, Resource, Write};
 
 /// Feeds a controller with watch events while this replica leads.
 pub trait Driver: Send + 'static {
@@ -12,11 +12,13 @@ pub trait Driver: Send + 'static {
     /// Handles an object of the watch at index `place` of [`Driver::watched`]; `there` is false if it was deleted.
     fn see(&mut self, place: usize, object: &Value, there: bool);
     /// Handles a change of the mesh configuration.
-    fn mesh(&mut self, mesh: &MeshConfig);
-    /// Handles a relist, before which events may have been missed.
-    fn restart(&mut self);
+    fn mesh(&mut self, _mesh: &MeshConfig) {}
+    /// The machine that plans. It is restarted after a relist, before which events may have been missed.
+    fn machine(&mut self) -> &mut dyn Controller;
     /// The writes that are needed. Called once all watches are synced, and after each change.
-    fn plan(&mut self) -> Vec<Write>;
+    fn plan(&mut self) -> Vec<Write> {
+        self.machine().plan()
+    }
 }
 
 /// The API server of a watch.
@@ -32,12 +34,10 @@ pub enum Origin {
 }
 
 /// A watch.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct Watched {
-    /// Group, version, kind.
-    pub kind: (&'static str, &'static str, &'static str),
-    /// The plural of the kind, as in paths.
-    pub plural: &'static str,
+    /// The resource.
+    pub resource: Resource,
     /// The namespace; `None` for all namespaces.
     pub namespace: Option<String>,
     /// The label selector.
@@ -49,20 +49,14 @@ pub struct Watched {
 }
 
 impl Watched {
-    /// All objects of a kind.
-    pub fn all(group: &'static str, kind: &'static str, plural: &'static str) -> Watched {
+    /// All objects of a resource.
+    pub fn all(resource: Resource) -> Watched {
         Watched {
-            kind: (group, "v1", kind),
-            plural,
-            ..Watched::default()
-        }
-    }
-
-    /// Sets the API version, which is `v1` otherwise.
-    pub fn at(self, version: &'static str) -> Watched {
-        Watched {
-            kind: (self.kind.0, version, self.kind.2),
-            ..self
+            resource,
+            namespace: None,
+            labels: None,
+            fields: None,
+            origin: Origin::default(),
         }
     }
 

@@ -10,7 +10,7 @@ use config::mesh::MeshConfig;
 use config::{AnyObject, ParseOptions, StringMap, read_object};
 use serde_json::{Value, json};
 
-use crate::{Body, Controller, Driver, Ledger, Target, Watched, Write, id, labels};
+use crate::{Body, Controller, Driver, Ledger, Resource, Target, Watched, Write, id, labels};
 
 /// The label of gateway pods.
 const LABEL: &str = "istio";
@@ -199,15 +199,7 @@ impl Controller for IngressStatuses {
 }
 
 fn target((namespace, name): &Key) -> Target {
-    Target {
-        group: "networking.k8s.io",
-        version: "v1",
-        kind: "Ingress",
-        plural: "ingresses",
-        subresource: "status",
-        namespace: namespace.clone(),
-        name: name.clone(),
-    }
+    Target::status(Resource::INGRESS, namespace, name)
 }
 
 /// Feeds the controller with the objects that it watches.
@@ -229,13 +221,11 @@ impl IngressDriver {
 impl Driver for IngressDriver {
     fn watched(&self) -> Vec<Watched> {
         vec![
-            Watched::all("networking.k8s.io", "Ingress", "ingresses"),
-            Watched::all("networking.k8s.io", "IngressClass", "ingressclasses"),
-            Watched::all("", "Service", "services").within(&self.namespace),
-            Watched::all("", "Pod", "pods")
-                .within(&self.namespace)
-                .labelled("istio"),
-            Watched::all("", "Node", "nodes"),
+            Watched::all(Resource::INGRESS),
+            Watched::all(Resource::INGRESS_CLASS),
+            Watched::all(Resource::SERVICE).within(&self.namespace),
+            Watched::all(Resource::POD).within(&self.namespace).labelled("istio"),
+            Watched::all(Resource::NODE),
         ]
     }
 
@@ -271,11 +261,7 @@ impl Driver for IngressDriver {
         self.machine.mesh(mesh);
     }
 
-    fn restart(&mut self) {
-        self.machine.restart();
-    }
-
-    fn plan(&mut self) -> Vec<Write> {
-        self.machine.plan()
+    fn machine(&mut self) -> &mut dyn Controller {
+        &mut self.machine
     }
 }

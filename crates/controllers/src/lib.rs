@@ -33,7 +33,7 @@ pub use ledger::Ledger;
 pub use root_certificate::{CONFIG_MAP, Found, KEY, RootCertificates, RootDriver, root_of};
 pub use service_exports::{ExportDriver, ServiceExports};
 pub use untaint::{SeenNode, TAINT, Untaint, UntaintDriver};
-pub use write::{Body, Target, Write};
+pub use write::{Body, Resource, Target, Write};
 
 /// The state machine of a controller.
 pub trait Controller {

@@ -9,7 +9,7 @@ use config::MeshConfig;
 use serde_json::{Value, json};
 
 use crate::namespaces::Namespaces;
-use crate::{Body, Controller, Driver, Ledger, Origin, Target, Watched, Write, id};
+use crate::{Body, Controller, Driver, Ledger, Origin, Resource, Target, Watched, Write, id};
 
 /// The name of the ConfigMaps.
 pub const CONFIG_MAP: &str = "istio-ca-root-cert";
@@ -83,11 +83,6 @@ impl RootCertificates {
         }
     }
 
-    /// Whether root certificates are known.
-    pub fn has_root(&self) -> bool {
-        self.root.is_some()
-    }
-
     /// Records whether a namespace exists, is selected and is not being deleted.
     pub fn namespace(&mut self, name: &str, there: bool) {
         if there && !LEFT_OUT.contains(&name) {
@@ -147,15 +142,7 @@ impl Controller for RootCertificates {
 }
 
 fn target(namespace: &str) -> Target {
-    Target {
-        group: "",
-        version: "v1",
-        kind: "ConfigMap",
-        plural: "configmaps",
-        subresource: "",
-        namespace: namespace.into(),
-        name: CONFIG_MAP.into(),
-    }
+    Target::new(Resource::CONFIG_MAP, namespace, CONFIG_MAP)
 }
 
 /// The Secrets that may hold the certificate authority of the mesh.
@@ -226,14 +213,10 @@ impl RootDriver {
 
 impl Driver for RootDriver {
     fn watched(&self) -> Vec<Watched> {
-        let secret = |name: &str| {
-            Watched::all("", "Secret", "secrets")
-                .within(&self.namespace)
-                .named(name)
-        };
+        let secret = |name: &str| Watched::all(Resource::SECRET).within(&self.namespace).named(name);
         vec![
-            Watched::all("", "Namespace", "namespaces"),
-            Watched::all("", "ConfigMap", "configmaps").named(CONFIG_MAP),
+            Watched::all(Resource::NAMESPACE),
+            Watched::all(Resource::CONFIG_MAP).named(CONFIG_MAP),
             // An operator creates the first beside the control plane; the second is created in the configuration cluster.
             secret(SECRETS[0]).of(Origin::Own),
             secret(SECRETS[1]).of(Origin::Home),
@@ -264,8 +247,8 @@ impl Driver for RootDriver {
         names.iter().for_each(|name| self.select(name));
     }
 
-    fn restart(&mut self) {
-        self.machine.restart();
+    fn machine(&mut self) -> &mut dyn Controller {
+        &mut self.machine
     }
 
     fn plan(&mut self) -> Vec<Write> {
@@ -345,6 +328,6 @@ mod tests {
             &json!({"metadata": {"name": "istio-ca-secret"}, "data": {"ca-cert.pem": "AAAA"}}),
             true,
         );
-        assert!(matches!(driver.logged, Logged::Wrong(_)) && driver.machine.has_root());
+        assert!(matches!(driver.logged, Logged::Wrong(_)) && driver.machine.root.is_some());
     }
 }

@@ -9,7 +9,7 @@ use registry::inputs::MeshSettings;
 use serde_json::{Value, json};
 
 use crate::namespaces::Namespaces;
-use crate::{Body, Controller, Driver, Ledger, Target, Watched, Write, id};
+use crate::{Body, Controller, Driver, Ledger, Resource, Target, Watched, Write, id};
 
 /// The namespace and name of a service and of its export.
 type Name = (Arc<str>, Arc<str>);
@@ -88,15 +88,7 @@ impl Controller for ServiceExports {
 }
 
 fn target((namespace, name): &Name) -> Target {
-    Target {
-        group: "multicluster.x-k8s.io",
-        version: "v1alpha1",
-        kind: "ServiceExport",
-        plural: "serviceexports",
-        subresource: "",
-        namespace: namespace.clone(),
-        name: name.clone(),
-    }
+    Target::new(Resource::SERVICE_EXPORT, namespace, name)
 }
 
 /// Feeds the controller with the objects that it watches.
@@ -145,9 +137,9 @@ fn is_of_mesh(settings: &MeshSettings, namespace: &str, name: &str) -> bool {
 impl Driver for ExportDriver {
     fn watched(&self) -> Vec<Watched> {
         vec![
-            Watched::all("", "Namespace", "namespaces"),
-            Watched::all("multicluster.x-k8s.io", "ServiceExport", "serviceexports").at("v1alpha1"),
-            Watched::all("", "Service", "services"),
+            Watched::all(Resource::NAMESPACE),
+            Watched::all(Resource::SERVICE_EXPORT),
+            Watched::all(Resource::SERVICE),
         ]
     }
 
@@ -182,11 +174,7 @@ impl Driver for ExportDriver {
         namespaces.iter().for_each(|namespace| self.update_namespace(namespace));
     }
 
-    fn restart(&mut self) {
-        self.machine.restart();
-    }
-
-    fn plan(&mut self) -> Vec<Write> {
-        self.machine.plan()
+    fn machine(&mut self) -> &mut dyn Controller {
+        &mut self.machine
     }
 }

@@ -3,10 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use config::MeshConfig;
 use serde_json::{Value, json};
 
-use crate::{Body, Controller, Driver, Ledger, Target, Watched, Write, id};
+use crate::{Body, Controller, Driver, Ledger, Resource, Target, Watched, Write, id};
 
 /// The taint that keeps pods off a new node until the CNI agent is ready.
 pub const TAINT: &str = "cni.istio.io/not-ready";
@@ -105,15 +104,7 @@ impl Controller for Untaint {
 }
 
 fn target(name: &str) -> Target {
-    Target {
-        group: "",
-        version: "v1",
-        kind: "Node",
-        plural: "nodes",
-        subresource: "",
-        namespace: "".into(),
-        name: name.into(),
-    }
+    Target::new(Resource::NODE, "", name)
 }
 
 /// The label selector of the agent's pods.
@@ -138,8 +129,8 @@ impl UntaintDriver {
 impl Driver for UntaintDriver {
     fn watched(&self) -> Vec<Watched> {
         vec![
-            Watched::all("", "Node", "nodes"),
-            Watched::all("", "Pod", "pods").within(&self.namespace).labelled(AGENT),
+            Watched::all(Resource::NODE),
+            Watched::all(Resource::POD).within(&self.namespace).labelled(AGENT),
         ]
     }
 
@@ -153,14 +144,8 @@ impl Driver for UntaintDriver {
         }
     }
 
-    fn mesh(&mut self, _: &MeshConfig) {}
-
-    fn restart(&mut self) {
-        self.machine.restart();
-    }
-
-    fn plan(&mut self) -> Vec<Write> {
-        self.machine.plan()
+    fn machine(&mut self) -> &mut dyn Controller {
+        &mut self.machine
     }
 }
 

@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-/// The object to write, with the parts of its API path.
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub struct Target {
+/// A resource of the Kubernetes API.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct Resource {
     /// The API group; empty for the core.
     pub group: &'static str,
     /// The version.
@@ -16,15 +16,34 @@ pub struct Target {
     pub kind: &'static str,
     /// The plural of the kind, as in paths.
     pub plural: &'static str,
-    /// The subresource, such as `status`; empty for the object itself.
-    pub subresource: &'static str,
-    /// The namespace; empty for kinds of the whole cluster.
-    pub namespace: Arc<str>,
-    /// The name.
-    pub name: Arc<str>,
 }
 
-impl Target {
+impl Resource {
+    pub(crate) const CONFIG_MAP: Resource = Resource::new("", "v1", "ConfigMap", "configmaps");
+    pub(crate) const INGRESS: Resource = Resource::new("networking.k8s.io", "v1", "Ingress", "ingresses");
+    pub(crate) const INGRESS_CLASS: Resource =
+        Resource::new("networking.k8s.io", "v1", "IngressClass", "ingressclasses");
+    pub(crate) const NAMESPACE: Resource = Resource::new("", "v1", "Namespace", "namespaces");
+    pub(crate) const NODE: Resource = Resource::new("", "v1", "Node", "nodes");
+    pub(crate) const POD: Resource = Resource::new("", "v1", "Pod", "pods");
+    /// Secrets.
+    pub const SECRET: Resource = Resource::new("", "v1", "Secret", "secrets");
+    pub(crate) const SERVICE: Resource = Resource::new("", "v1", "Service", "services");
+    pub(crate) const SERVICE_ENTRY: Resource =
+        Resource::new("networking.istio.io", "v1", "ServiceEntry", "serviceentries");
+    pub(crate) const SERVICE_EXPORT: Resource =
+        Resource::new("multicluster.x-k8s.io", "v1alpha1", "ServiceExport", "serviceexports");
+
+    /// A resource.
+    pub const fn new(group: &'static str, version: &'static str, kind: &'static str, plural: &'static str) -> Resource {
+        Resource {
+            group,
+            version,
+            kind,
+            plural,
+        }
+    }
+
     /// `apiVersion`.
     pub fn api_version(&self) -> String {
         match self.group.is_empty() {
@@ -34,12 +53,45 @@ impl Target {
     }
 }
 
+/// The object to write.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct Target {
+    /// The resource.
+    pub resource: Resource,
+    /// The subresource, such as `status`; empty for the object itself.
+    pub subresource: &'static str,
+    /// The namespace; empty for kinds of the whole cluster.
+    pub namespace: Arc<str>,
+    /// The name.
+    pub name: Arc<str>,
+}
+
+impl Target {
+    /// An object.
+    pub fn new(resource: Resource, namespace: &str, name: &str) -> Target {
+        Target {
+            resource,
+            subresource: "",
+            namespace: namespace.into(),
+            name: name.into(),
+        }
+    }
+
+    /// The status of an object.
+    pub fn status(resource: Resource, namespace: &str, name: &str) -> Target {
+        Target {
+            subresource: "status",
+            ..Target::new(resource, namespace, name)
+        }
+    }
+}
+
 impl fmt::Display for Target {
     /// `ConfigMap shop/istio-ca-root-cert`, `Node a`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.namespace.is_empty() {
-            true => write!(f, "{} {}", self.kind, self.name),
-            false => write!(f, "{} {}/{}", self.kind, self.namespace, self.name),
+            true => write!(f, "{} {}", self.resource.kind, self.name),
+            false => write!(f, "{} {}/{}", self.resource.kind, self.namespace, self.name),
         }
     }
 }

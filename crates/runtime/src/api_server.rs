@@ -41,9 +41,7 @@ impl ApiServer {
     /// Starts the source that reads the store and follows it.
     pub(super) async fn follow(&mut self, changes: ChangeSender) -> Result<()> {
         let follower = Follower::start(Arc::clone(&self.store), changes).await;
-        let follower = follower.context("the store was closed")?;
-        tracing::debug!(tasks = follower.tasks(), "following the store");
-        self.follower = Some(follower);
+        self.follower = Some(follower.context("the store was closed")?);
         Ok(())
     }
 
@@ -63,7 +61,7 @@ impl ApiServer {
                 leads.send_replace(leading);
             }
         };
-        let identity = identity();
+        let identity = identity(&hostname());
         let (options, stats) = (crate::leadership::Options::new(identity.as_str()), Arc::default());
         let writer = store_status::StatusWriter(self.api.clone());
         self.statuses = Some(match store_backend::chosen(settings) {
@@ -97,10 +95,10 @@ impl ApiServer {
     }
 }
 
-/// The identity of this process in the lease: the host name and a UUID. A process ID would not be unique, since two containers
+/// The identity of this process in the lease: a name and a UUID. A process ID would not be unique, since two containers
 /// may share it, and a restarted process must not mistake the lease of its predecessor for its own.
-fn identity() -> String {
-    format!("{}_{}", hostname(), uuid::Uuid::new_v4())
+pub(super) fn identity(name: &str) -> String {
+    format!("{name}_{}", uuid::Uuid::new_v4())
 }
 
 pub(super) fn hostname() -> String {

@@ -33,7 +33,7 @@ pub(super) fn definition(key: &ObjectKey) -> Option<&'static Definition> {
 /// Writes statuses through the API.
 pub(super) struct StatusWriter(pub(super) Api);
 
-impl Writer for StatusWriter {
+impl Writer<Intent> for StatusWriter {
     async fn write(&self, intent: &Intent) -> Outcome {
         let Some(kind) = definition(&intent.key) else {
             return Outcome::Gone;

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use config::{Kind, ObjectKey, Timestamp};
 use controllers::{Controller as _, RootCertificates, Write};
-use runtime::leadership::{Always, Lease, Lock, Objects, Options, Outcome, Stats, Writer};
+use runtime::leadership::{Always, Lease, Lock, Options, Outcome, Stats, Writer};
 use status::{Condition, Counts, Intent, Proxies, Status, Truth};
 use tokio::sync::{mpsc, watch};
 use tokio::time::sleep;
@@ -52,7 +52,7 @@ struct FakeWriter {
     most: Arc<AtomicUsize>,
 }
 
-impl Writer for FakeWriter {
+impl Writer<Intent> for FakeWriter {
     async fn write(&self, intent: &Intent) -> Outcome {
         let busy = self.busy.fetch_add(1, Ordering::SeqCst) + 1;
         self.most.fetch_max(busy, Ordering::SeqCst);
@@ -243,7 +243,7 @@ impl Drop for CountDrop {
     }
 }
 
-impl Writer for Stuck {
+impl Writer<Intent> for Stuck {
     async fn write(&self, _: &Intent) -> Outcome {
         self.begun.fetch_add(1, Ordering::SeqCst);
         let _count = CountDrop(Arc::clone(&self.ended));
@@ -317,7 +317,7 @@ struct Maps {
     answers: Arc<Mutex<Vec<Outcome>>>,
 }
 
-impl Objects for Maps {
+impl Writer<Write> for Maps {
     async fn write(&self, write: &Write) -> Outcome {
         sleep(Duration::from_millis(10)).await;
         self.written.lock().unwrap().push(write.target.namespace.to_string());
@@ -349,7 +349,7 @@ async fn planned_writes_are_retried_unless_refused() {
         ..Options::new("a")
     };
     let (led, mut leads) = watch::channel(false);
-    let task = tokio::spawn(runtime::leadership::control(
+    let task = tokio::spawn(runtime::leadership::run(
         receiver,
         maps.clone(),
         Always,

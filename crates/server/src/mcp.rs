@@ -23,11 +23,12 @@ use tokio::sync::watch;
 pub(crate) use stream::{Service, wants};
 
 /// The configuration that other control planes may read. Cheap to clone.
-#[derive(Clone)]
+#[derive(Clone, Default)]
 pub struct Configuration {
     shared: Arc<Shared>,
 }
 
+#[derive(Default)]
 struct Shared {
     kinds: Mutex<BTreeMap<Kind, Held>>,
     /// Notified after every change.
@@ -61,23 +62,7 @@ struct Answer {
     generation: u64,
 }
 
-impl Default for Configuration {
-    fn default() -> Configuration {
-        Configuration::new()
-    }
-}
-
 impl Configuration {
-    /// Creates an empty configuration.
-    pub fn new() -> Configuration {
-        Configuration {
-            shared: Arc::new(Shared {
-                kinds: Mutex::new(BTreeMap::new()),
-                changed: watch::Sender::new(()),
-            }),
-        }
-    }
-
     /// Applies a change of the sources. Core kinds are skipped, because this form carries only a `spec`; so are objects
     /// of other clusters, because it has no field for the cluster.
     pub fn apply(&self, change: &ChangeSet) {

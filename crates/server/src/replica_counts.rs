@@ -1,10 +1,8 @@
 //! Counts exchanged between replicas that share a store.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use config::ObjectKey;
-use status::ReplicaCounts;
+use status::Shares;
 use tokio::sync::Notify;
 
 use crate::world_handle::{Closed, Core, WorldHandle};
@@ -15,7 +13,7 @@ impl WorldHandle {
     ///
     /// # Errors
     /// The thread has ended.
-    pub async fn shares(&self, all: bool) -> Result<Vec<(ObjectKey, Option<ReplicaCounts>)>, Closed> {
+    pub async fn shares(&self, all: bool) -> Result<Shares, Closed> {
         self.inspect(move |core| core.tracker.planner.shares(all)).await
     }
 
@@ -27,19 +25,14 @@ impl WorldHandle {
         self.inspect(|core| Arc::clone(&core.tracker.unpublished)).await
     }
 
-    /// Replaces the counts of another replica in one shard. Used by the leader, and dropped when it stops leading.
+    /// Applies changed counts of another replica. Used by the leader, and dropped when it stops leading.
     ///
     /// # Errors
     /// The thread has ended.
-    pub async fn replica_reported(
-        &self,
-        peer: Arc<str>,
-        shard: Arc<str>,
-        shares: BTreeMap<ObjectKey, ReplicaCounts>,
-    ) -> Result<(), Closed> {
+    pub async fn replica_reported(&self, peer: Arc<str>, shares: Shares) -> Result<(), Closed> {
         let apply = move |core: &mut Core| {
             let now = core.now();
-            core.tracker.planner.replica_reported(&peer, &shard, shares, now);
+            core.tracker.planner.replica_reported(&peer, shares, now);
         };
         self.inspect(apply).await
     }

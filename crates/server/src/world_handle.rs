@@ -109,7 +109,7 @@ impl WorldHandle {
         let started = Instant::now();
         let (wanted, names) = watch::channel(world.wanted_names());
         let (mesh, mesh_in_effect) = watch::channel(Arc::new(world.mesh_settings().config.clone()));
-        let configuration = Configuration::new();
+        let configuration = Configuration::default();
         configuration.set_mesh(MeshConfig::default());
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build()?;
         let core = Core {
@@ -152,23 +152,6 @@ impl WorldHandle {
     /// The thread has ended.
     pub async fn commit_observed(&self, batch: Batch, observed: Observations) -> Result<(), Closed> {
         self.send(Message::Commit(batch, observed)).await
-    }
-
-    /// Commits a batch from a thread that may block.
-    ///
-    /// # Errors
-    /// The thread has ended.
-    pub fn commit_blocking(&self, batch: Batch) -> Result<(), Closed> {
-        self.commit_observed_blocking(batch, Observations::new())
-    }
-
-    /// Like [`WorldHandle::commit_observed`], from a thread that may block.
-    ///
-    /// # Errors
-    /// The thread has ended.
-    pub fn commit_observed_blocking(&self, batch: Batch, observed: Observations) -> Result<(), Closed> {
-        let message = Message::Commit(batch, observed);
-        self.messages.blocking_send(message).map_err(|_| Closed)
     }
 
     /// The hostnames whose addresses derivation needs, after all earlier commits. The addresses are set with

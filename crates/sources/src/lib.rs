@@ -23,6 +23,7 @@ pub mod kubernetes;
 pub mod names;
 mod reader;
 mod sender;
+pub mod stored;
 pub mod xds;
 
 pub use sender::{ChangeSender, Closed, SourceChange};

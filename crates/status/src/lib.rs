@@ -22,14 +22,14 @@
 mod planner;
 mod queue;
 mod replicas;
-mod shards;
 mod status;
+mod stored;
 mod subject;
 
 pub use planner::{CountRequest, Intent, Now, Planner, ProxyActivity, Report};
-pub use replicas::ReplicaCounts;
-pub use shards::{SHARDS, Shards, read_shard};
+pub use replicas::{ReplicaCounts, Shares};
 pub use status::{Condition, Counts, Nack, Proxies, SkippedPatch, Status, Truth};
+pub use stored::{read_name, stored_name};
 pub use subject::has_status;
 
 use std::time::Duration;

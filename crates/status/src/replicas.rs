@@ -2,16 +2,17 @@
 //!
 //! Each proxy is connected to one replica. The leader adds the counts of all others ([`Replicas`]) to its own.
 
+use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
-use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use config::ObjectKey;
+use serde::{Deserialize, Serialize};
 
 use crate::{Counts, SkippedPatch};
 
 /// The counts of one replica for an object.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct ReplicaCounts {
     /// The UID of the object; empty if it has none.
     pub uid: Arc<str>,
@@ -21,48 +22,34 @@ pub struct ReplicaCounts {
     pub counts: Counts,
 }
 
+/// Changed counts of a replica; `None` if no proxy of it needs the object any more.
+pub type Shares = Vec<(ObjectKey, Option<ReplicaCounts>)>;
+
 /// The counts of all other replicas, by replica.
 #[derive(Default)]
-pub(crate) struct Replicas(BTreeMap<Arc<str>, Replica>);
-
-#[derive(Default)]
-struct Replica {
-    shares: BTreeMap<ObjectKey, ReplicaCounts>,
-    /// The objects in each shard.
-    shards: BTreeMap<Arc<str>, BTreeSet<ObjectKey>>,
-}
+pub(crate) struct Replicas(BTreeMap<Arc<str>, BTreeMap<ObjectKey, ReplicaCounts>>);
 
 impl Replicas {
-    /// Replaces the counts of a replica in one shard. Returns the objects whose counts changed.
-    pub(crate) fn replica_reported(
-        &mut self,
-        peer: &Arc<str>,
-        shard: &Arc<str>,
-        shares: BTreeMap<ObjectKey, ReplicaCounts>,
-    ) -> Vec<ObjectKey> {
-        let peer = self.0.entry(peer.clone()).or_default();
-        let before = peer.shards.remove(shard).unwrap_or_default();
+    /// Applies changed counts of a replica. Returns the objects whose counts changed.
+    pub(crate) fn replica_reported(&mut self, peer: &Arc<str>, shares: Shares) -> Vec<ObjectKey> {
+        let known = self.0.entry(peer.clone()).or_default();
         let mut changed = Vec::new();
-        for key in before {
-            if !shares.contains_key(&key) {
-                peer.shares.remove(&key);
-                changed.push(key);
-            }
-        }
-        peer.shards.insert(shard.clone(), shares.keys().cloned().collect());
         for (key, share) in shares {
-            if peer.shares.get(&key) != Some(&share) {
-                changed.push(key.clone());
-                peer.shares.insert(key, share);
+            if known.get(&key) == share.as_ref() {
+                continue;
             }
+            match share {
+                Some(share) => drop(known.insert(key.clone(), share)),
+                None => drop(known.remove(&key)),
+            }
+            changed.push(key);
         }
         changed
     }
 
     /// Removes a replica. Returns the objects that it had counts for.
     pub(crate) fn replica_removed(&mut self, peer: &str) -> Vec<ObjectKey> {
-        let peer = self.0.remove(peer).unwrap_or_default();
-        peer.shares.into_keys().collect()
+        self.0.remove(peer).unwrap_or_default().into_keys().collect()
     }
 
     pub(crate) fn clear(&mut self) {
@@ -71,7 +58,7 @@ impl Replicas {
 
     /// Adds the counts of other replicas. Proxies of a replica with another generation in effect count as pending.
     pub(crate) fn with(&self, mut own: Counts, key: &ObjectKey, uid: &str, generation: i64) -> Counts {
-        for share in self.0.values().filter_map(|peer| peer.shares.get(key)) {
+        for share in self.0.values().filter_map(|peer| peer.get(key)) {
             if *share.uid == *uid {
                 own.add(&share.counts, share.generation == generation);
             }
@@ -82,8 +69,8 @@ impl Replicas {
     /// Whether every replica has reported counts for this generation. One that has not may have no proxy that needs the
     /// object, or may not have published yet.
     pub(crate) fn all_reported(&self, key: &ObjectKey, uid: &str, generation: i64) -> bool {
-        let tells = |peer: &Replica| {
-            let share = peer.shares.get(key);
+        let tells = |peer: &BTreeMap<ObjectKey, ReplicaCounts>| {
+            let share = peer.get(key);
             share.is_some_and(|share| *share.uid == *uid && share.generation == generation)
         };
         self.0.values().all(tells)

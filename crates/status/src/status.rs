@@ -1,19 +1,20 @@
 //! The status of an object and its JSON form.
 
 use config::Timestamp;
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use crate::subject::{Problems, Verdict};
 
 /// The maximum length of a message in a status, in bytes.
-pub(crate) const TEXT: usize = 2048;
+const TEXT: usize = 2048;
 /// The maximum number of skipped patches that a status names.
-pub(crate) const UNMADE: usize = 16;
+const UNMADE: usize = 16;
 /// The maximum length of a name or reason of a skipped patch, in bytes.
-pub(crate) const NAME: usize = 256;
+const NAME: usize = 256;
 
 /// The number of proxies that acknowledged the resources derived from an object.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Counts {
     /// Proxies that need the object.
     pub total: usize,
@@ -24,13 +25,15 @@ pub struct Counts {
     /// Proxies that have not answered.
     pub pending: usize,
     /// One of the NACKs.
+    #[serde(rename = "refusal", skip_serializing_if = "Option::is_none")]
     pub nack: Option<Nack>,
     /// The patches of an EnvoyFilter that were not applied everywhere, in order.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub unmade: Vec<SkippedPatch>,
 }
 
 /// A patch of an EnvoyFilter that was not applied to some or all resources.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct SkippedPatch {
     /// The index of the patch.
     pub index: u16,
@@ -43,11 +46,13 @@ pub struct SkippedPatch {
 }
 
 /// A rejection by a proxy, with its error message.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
 pub struct Nack {
     /// The proxy.
     pub proxy: String,
     /// `CDS`, `EDS`, `LDS` or `RDS`.
+    #[serde(rename = "type")]
     pub kind: String,
     /// The names of the resources, separated by commas.
     pub resource: String,
@@ -152,49 +157,34 @@ impl Status {
 
     /// Whether both are equal except for timestamps.
     pub fn says_the_same(&self, other: &Status) -> bool {
-        let same = |one: &Condition, other: &Condition| {
-            (one.truth, &one.reason, &one.message) == (other.truth, &other.reason, &other.message)
-        };
-        let same_if_any = |one: &Option<Condition>, other: &Option<Condition>| match (one, other) {
-            (Some(one), Some(other)) => same(one, other),
+        let pairs = self.conditions().into_iter().zip(other.conditions());
+        let same = |(one, other): (Option<&Condition>, Option<&Condition>)| match (one, other) {
+            (Some(one), Some(other)) => {
+                (one.truth, &one.reason, &one.message) == (other.truth, &other.reason, &other.message)
+            }
             _ => one.is_none() && other.is_none(),
         };
-        self.observed == other.observed
-            && same(&self.accepted, &other.accepted)
-            && same(&self.programmed, &other.programmed)
-            && same_if_any(&self.conflicted, &other.conflicted)
-            && same_if_any(&self.resolved, &other.resolved)
-            && same_if_any(&self.patches, &other.patches)
-            && self.proxies.says_the_same(&other.proxies)
+        self.observed == other.observed && pairs.into_iter().all(same) && self.proxies.says_the_same(&other.proxies)
     }
 
-    /// The JSON form.
-    pub fn to_json(&self) -> Value {
-        let counts = &self.proxies.counts;
-        let mut proxies = json!({
-            "generation": self.proxies.generation,
-            "total": counts.total,
-            "running": counts.running,
-            "refused": counts.refused,
-            "pending": counts.pending,
-            "lastChanged": self.proxies.since.to_string(),
-        });
-        if let Some(nack) = &counts.nack {
-            proxies["refusal"] = json!({
-                "proxy": nack.proxy,
-                "type": nack.kind,
-                "resource": nack.resource,
-                "message": cut(&nack.message),
-            });
-        }
-        let conditions = [
+    /// The conditions in the order of [`Status::CONDITIONS`].
+    fn conditions(&self) -> [Option<&Condition>; 5] {
+        [
             Some(&self.accepted),
             Some(&self.programmed),
             self.conflicted.as_ref(),
             self.resolved.as_ref(),
             self.patches.as_ref(),
-        ];
-        let conditions = conditions.into_iter().zip(Status::CONDITIONS);
+        ]
+    }
+
+    /// The JSON form.
+    pub fn to_json(&self) -> Value {
+        // Counts and texts are always serializable.
+        let mut proxies = serde_json::to_value(&self.proxies.counts).unwrap_or_default();
+        proxies["generation"] = self.proxies.generation.into();
+        proxies["lastChanged"] = self.proxies.since.to_string().into();
+        let conditions = self.conditions().into_iter().zip(Status::CONDITIONS);
         let conditions = conditions.filter_map(|(condition, name)| Some(condition?.to_json(name, self.observed)));
         json!({
             "observedGeneration": self.observed,
@@ -211,13 +201,6 @@ impl Status {
             Condition::from_json(found)
         };
         let proxies = status.get("proxies")?;
-        let count = |name: &str| usize::try_from(proxies.get(name)?.as_u64()?).ok();
-        let nack = proxies.get("refusal").map(|nack| Nack {
-            proxy: text(nack, "proxy"),
-            kind: text(nack, "type"),
-            resource: text(nack, "resource"),
-            message: text(nack, "message"),
-        });
         Some(Status {
             observed: status.get("observedGeneration")?.as_i64()?,
             accepted: condition("Accepted")?,
@@ -227,28 +210,21 @@ impl Status {
             patches: condition("PatchesApplied"),
             proxies: Proxies {
                 generation: proxies.get("generation")?.as_i64()?,
-                counts: Counts {
-                    total: count("total")?,
-                    running: count("running")?,
-                    refused: count("refused")?,
-                    pending: count("pending")?,
-                    nack,
-                    unmade: Vec::new(),
-                },
+                counts: serde_json::from_value(proxies.clone()).ok()?,
                 since: Timestamp::parse(proxies.get("lastChanged")?.as_str()?)?,
             },
         })
     }
 
     fn keep_times(&mut self, before: &Status) {
-        let pairs = [
-            (Some(&mut self.accepted), Some(&before.accepted)),
-            (Some(&mut self.programmed), Some(&before.programmed)),
-            (self.conflicted.as_mut(), before.conflicted.as_ref()),
-            (self.resolved.as_mut(), before.resolved.as_ref()),
-            (self.patches.as_mut(), before.patches.as_ref()),
+        let conditions = [
+            Some(&mut self.accepted),
+            Some(&mut self.programmed),
+            self.conflicted.as_mut(),
+            self.resolved.as_mut(),
+            self.patches.as_mut(),
         ];
-        for (now, before) in pairs {
+        for (now, before) in conditions.into_iter().zip(before.conditions()) {
             if let (Some(now), Some(before)) = (now, before)
                 && now.truth == before.truth
             {
@@ -384,7 +360,7 @@ fn condition(truth: Truth, reason: &str, message: &str, now: Timestamp) -> Optio
     })
 }
 
-pub(crate) fn text(value: &Value, field: &str) -> String {
+fn text(value: &Value, field: &str) -> String {
     value[field].as_str().unwrap_or_default().to_owned()
 }
 
@@ -394,7 +370,7 @@ fn cut(text: &str) -> String {
 }
 
 /// Truncates to `limit` bytes, which must be more than three.
-pub(crate) fn cut_to(text: &str, limit: usize) -> String {
+fn cut_to(text: &str, limit: usize) -> String {
     if text.len() <= limit {
         return text.to_owned();
     }

@@ -12,7 +12,7 @@ use config::Observed;
 use config::{ObjectKey, Timestamp};
 use proptest::prelude::*;
 use serde_json::{Value, json};
-use status::{Counts, Elapsed, Nack, Now, Planner, Proxies, ReplicaCounts, Settings, Shards, read_shard};
+use status::{Counts, Elapsed, Nack, Now, Planner, Proxies, ReplicaCounts, Settings, Shares, read_name, stored_name};
 
 use support::{key, subject};
 
@@ -28,7 +28,6 @@ fn running(count: usize) -> Counts {
 struct Replica {
     planner: Planner,
     counts: BTreeMap<ObjectKey, Counts>,
-    shards: Shards,
     name: Arc<str>,
 }
 
@@ -39,7 +38,6 @@ impl Replica {
         Replica {
             planner,
             counts: BTreeMap::new(),
-            shards: Shards::default(),
             name: name.into(),
         }
     }
@@ -69,18 +67,19 @@ impl Replica {
         }
     }
 
-    /// Publishes changed counts to a leader, through their stored form. Returns the number of shards.
+    /// Publishes changed counts to a leader, through their stored form. Returns their number.
     fn publish_to(&mut self, leader: &mut Replica, now: &mut Elapsed) -> usize {
-        self.shards.take(self.planner.shares(false));
-        let changed = self.shards.changed();
-        let parts = changed.len();
-        for (place, value) in changed {
-            // The store holds text.
-            let text = value.map_or_else(|| "{}".to_owned(), |value| value.to_string());
-            let shares = read_shard(&serde_json::from_str(&text).unwrap());
-            let shard = Arc::from(place.to_string());
-            leader.planner.replica_reported(&self.name, &shard, shares, *now);
-            self.shards.wrote(place);
+        let shares = self.planner.shares(false);
+        let parts = shares.len();
+        // The store holds text.
+        let stored = |(key, share): (ObjectKey, Option<ReplicaCounts>)| {
+            let text = share.map(|share| share.to_json().to_string());
+            let read = text.map(|text| ReplicaCounts::from_json(&serde_json::from_str(&text).unwrap()).unwrap());
+            (read_name(&stored_name(&key)).unwrap(), read)
+        };
+        let shares: Shares = shares.into_iter().map(stored).collect();
+        if parts > 0 {
+            leader.planner.replica_reported(&self.name, shares, *now);
         }
         leader.settle(now);
         parts
@@ -163,7 +162,7 @@ fn programmed_waits_for_the_counts_of_other_replicas() {
     let mut planner = Planner::new(Settings::default());
     let mut now = Elapsed::from_secs(100);
     planner.lead(true, now);
-    planner.replica_reported(&"b".into(), &"00".into(), BTreeMap::new(), now);
+    planner.replica_reported(&"b".into(), Vec::new(), now);
     let (wall, share) = (Timestamp::from_unix(1_800_000_000), |generation| ReplicaCounts {
         uid: "u1".into(),
         generation,
@@ -182,11 +181,11 @@ fn programmed_waits_for_the_counts_of_other_replicas() {
     planner.saw(subject("x", 1), 1, now);
     assert_eq!(flush(&mut planner, now), [0_usize; 0]);
     now += Duration::from_millis(1_100);
-    planner.replica_reported(&"b".into(), &"00".into(), BTreeMap::from([(key("x"), share(1))]), now);
+    planner.replica_reported(&"b".into(), vec![(key("x"), Some(share(1)))], now);
     assert_eq!(flush(&mut planner, now), [3]);
 
-    // No proxy of the replica needs the object any more, so its shard is empty.
-    planner.replica_reported(&"b".into(), &"00".into(), BTreeMap::new(), now);
+    // No proxy of the replica needs the object any more.
+    planner.replica_reported(&"b".into(), vec![(key("x"), None)], now);
     now += Duration::from_secs(20);
     planner.saw(subject("x", 2), 1, now);
     assert_eq!(flush(&mut planner, now), [0_usize; 0]);
@@ -230,8 +229,8 @@ fn counts_of_other_replicas_respect_the_write_interval() {
             generation: 1,
             counts,
         };
-        let shares = BTreeMap::from([(key("x"), share)]);
-        leader.planner.replica_reported(&"b".into(), &"00".into(), shares, now);
+        let shares = vec![(key("x"), Some(share))];
+        leader.planner.replica_reported(&"b".into(), shares, now);
         let requests = leader.planner.due(now);
         let counted = requests.into_iter().map(|request| (request.key, running(1)));
         let wall = Timestamp::from_unix(1_800_000_000);
@@ -242,13 +241,12 @@ fn counts_of_other_replicas_respect_the_write_interval() {
 }
 
 #[test]
-fn thousands_of_long_nacks_fit_into_the_stores_limit() {
-    let mut shards = Shards::default();
+fn a_long_nack_is_cut() {
     let nack = Nack {
         proxy: "p".repeat(300),
         kind: "RDS".into(),
-        resource: "r".repeat(2_048),
-        message: "m".repeat(2_048),
+        resource: "r".repeat(20_480),
+        message: "m".repeat(20_480),
     };
     let share = ReplicaCounts {
         uid: "0d9a7d3c-8f0e-4c43-8a3f-1f6a54f3a001".into(),
@@ -260,18 +258,9 @@ fn thousands_of_long_nacks_fit_into_the_stores_limit() {
             ..Counts::default()
         },
     };
-    shards.take((0..40_000).map(|n| (key(&format!("object-{n}")), Some(share.clone()))));
-    let changed = shards.changed();
-    assert_eq!(changed.len(), status::SHARDS, "spread over all shards");
-    let sizes = changed
-        .iter()
-        .map(|(_, value)| value.as_ref().unwrap().to_string().len());
-    assert!(sizes.max().unwrap() < 3 * 512 * 1024);
-    let read: usize = changed
-        .iter()
-        .map(|(_, value)| read_shard(value.as_ref().unwrap()).len())
-        .sum();
-    assert_eq!(read, 40_000);
+    let read = ReplicaCounts::from_json(&share.to_json()).unwrap();
+    assert_eq!(read.counts.refused, 1);
+    assert!(read.to_json().to_string().len() < 5_000);
 }
 
 /// The reaction of a proxy to an object: not needed, ACK, NACK, or no answer.
@@ -320,12 +309,11 @@ fn any_json() -> impl Strategy<Value = Value> {
         any::<u64>().prop_map(Value::from),
         prop_oneof![Just("VirtualService"), Just("networking.istio.io"), Just("x")].prop_map(Value::from),
     ];
-    const NAMES: [&str; 11] = [
-        "shares",
-        "group",
-        "kind",
-        "namespace",
-        "name",
+    const NAMES: [&str; 10] = [
+        "counts",
+        "total",
+        "proxy",
+        "type",
         "uid",
         "generation",
         "running",
@@ -366,8 +354,8 @@ proptest! {
 
     #[test]
     fn any_stored_json_can_be_read(value in any_json()) {
-        let shares = json!({"shares": [value.clone()]});
-        for (_, share) in read_shard(&value).into_iter().chain(read_shard(&shares)) {
+        let share = json!({"uid": "u", "generation": 1, "counts": value.clone()});
+        for share in [ReplicaCounts::from_json(&value), ReplicaCounts::from_json(&share)].into_iter().flatten() {
             let counts = share.counts;
             prop_assert_eq!(counts.total, counts.running + counts.refused + counts.pending);
         }

@@ -10,7 +10,6 @@
 //! | `PREFIX/GROUP/PLURAL/NAMESPACE!NAME` | an object; the core group is `core`, the namespace is empty for
 //! cluster-scoped types |
 //! | `PREFIX/.deleted/GROUP/PLURAL/NAMESPACE!NAME` | a tombstone: the time of the last deletion |
-//! | `PREFIX/.lock/NAME` | a [`Lock`], with a lease |
 //!
 //! A call that cannot reach a member is retried at the next one until its timeout. A write whose answer is lost is not
 //! retried, because it may have happened: [`Error::Unknown`]. A watch survives failures of members and of whole
@@ -19,7 +18,6 @@
 mod client;
 mod follow;
 mod keys;
-mod lock;
 mod read;
 mod upkeep;
 mod write;
@@ -32,7 +30,6 @@ use crate::{Committed, Error, Key, List, Query, Revision, Scope, Store, Stored, 
 use client::Client;
 use keys::Layout;
 
-pub use lock::Lock;
 pub use upkeep::Compaction;
 
 /// Options of an etcd store.
@@ -143,15 +140,6 @@ impl Etcd {
             upkeep::start(&shared, compaction);
         }
         Ok(Etcd { shared })
-    }
-
-    /// Waits until this process, named `identity`, holds the lock of this name. The lock is released when it is
-    /// dropped, and lost if etcd cannot be reached for `ttl` (whole seconds, at least 2).
-    ///
-    /// # Errors
-    /// etcd does not answer.
-    pub async fn lock(&self, name: &str, identity: &str, ttl: Duration) -> Result<Lock, Error> {
-        lock::take(self.shared.clone(), name, identity, ttl).await
     }
 }
 

@@ -10,18 +10,18 @@
 //! - A watch from a revision yields every later change once and in order, or ends with [`Error::Compacted`].
 //!
 //! ```text
-//! commit ─► Prepared (on the caller's thread) ─► Draft ─► State + Ring ─► Watch ─► cache ─► subscribers
+//! commit ─► Prepared (on the caller's thread) ─► Draft ─► State + Ring ─► Watch ─► Follower
 //!           Transaction, serialized              revisions  current objects, recent changes
 //! ```
 //!
 //! Objects are JSON texts with Kubernetes metadata. The store reads name, namespace, labels and UID, and writes
 //! `metadata.resourceVersion`. It does not interpret anything else.
 //!
-//! [`cache`] keeps a local copy of a store, or of some of its types, up to date.
+//! [`follow`] reads some types of a store and follows them across gaps.
 
-pub mod cache;
 pub mod embedded;
 pub mod etcd;
+pub mod follow;
 pub mod memory;
 
 mod error;

@@ -5,10 +5,9 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use bytes::Bytes;
-use serde::Deserialize;
 use serde_json::Value;
 
-use crate::prepared::Text;
+use crate::prepared::{Text, labels};
 use crate::{Error, Key};
 
 /// A point in the store's history; 0 is before the first write.
@@ -39,13 +38,14 @@ impl Stored {
     /// # Errors
     /// [`Error::Damaged`]: the text is not an object.
     pub fn from_json(key: Key, revision: Revision, json: Bytes) -> Result<Stored, Error> {
-        match serde_json::from_slice::<Outline>(&json) {
-            Ok(outline) => Ok(Stored {
+        match serde_json::from_slice::<Value>(&json) {
+            Ok(value) if value.is_object() => Ok(Stored {
                 key,
                 revision,
-                labels: Arc::new(outline.metadata.labels),
+                labels: labels(&value),
                 json,
             }),
+            Ok(_) => Err(Error::Damaged(format!("{key} at revision {revision} is not an object"))),
             Err(error) => Err(Error::Damaged(format!(
                 "{key} at revision {revision} cannot be read: {error}"
             ))),
@@ -74,27 +74,4 @@ pub struct Version {
     pub time: Option<SystemTime>,
     /// The object; `None` if it was deleted.
     pub object: Option<Stored>,
-}
-
-/// The fields that the store reads.
-#[derive(Deserialize)]
-struct Outline {
-    #[serde(default)]
-    metadata: OutlineMeta,
-}
-
-/// The metadata fields that the store reads.
-#[derive(Deserialize, Default)]
-struct OutlineMeta {
-    #[serde(default, deserialize_with = "labels")]
-    labels: BTreeMap<Arc<str>, Arc<str>>,
-}
-
-/// Extracts labels as `Text::new` does: a value that is not a string counts as empty.
-fn labels<'de, D: serde::Deserializer<'de>>(reader: D) -> Result<BTreeMap<Arc<str>, Arc<str>>, D::Error> {
-    let value = Value::deserialize(reader)?;
-    let labels = value.as_object().into_iter().flatten();
-    Ok(labels
-        .map(|(name, value)| (Arc::from(name.as_str()), Arc::from(value.as_str().unwrap_or_default())))
-        .collect())
 }

@@ -8,20 +8,12 @@ use std::sync::Arc;
 use bytes::{BufMut as _, Bytes, BytesMut};
 use serde_json::{Map, Value};
 
-use crate::{Error, Expect, Key, Operation, Revision, Stored, Transaction};
+use crate::{Error, Key, Operation, Revision, Stored, Transaction};
 
 /// A validated transaction with serialized objects.
 #[derive(Debug)]
 pub(crate) struct Prepared {
-    pub(crate) operations: Vec<Step>,
-}
-
-/// An operation of a prepared transaction.
-#[derive(Debug)]
-pub(crate) enum Step {
-    Put { key: Key, text: Text, expect: Expect },
-    Delete { key: Key, expect: Expect },
-    Check { key: Key, expect: Expect },
+    pub(crate) operations: Vec<Operation<Text>>,
 }
 
 impl Prepared {
@@ -31,32 +23,18 @@ impl Prepared {
     /// [`Error::Invalid`], see [`Transaction::check`].
     pub(crate) fn new(transaction: Transaction) -> Result<Prepared, Error> {
         transaction.check()?;
-        let step = |operation| match operation {
-            Operation::Put { key, value, expect } => Step::Put {
+        let prepared = |operation| match operation {
+            Operation::Put { key, value, expect } => Operation::Put {
                 key,
-                text: Text::new(value),
+                value: Text::new(value),
                 expect,
             },
-            Operation::Delete { key, expect } => Step::Delete { key, expect },
-            Operation::Check { key, expect } => Step::Check { key, expect },
+            Operation::Delete { key, expect } => Operation::Delete { key, expect },
+            Operation::Check { key, expect } => Operation::Check { key, expect },
         };
         Ok(Prepared {
-            operations: transaction.operations.into_iter().map(step).collect(),
+            operations: transaction.operations.into_iter().map(prepared).collect(),
         })
-    }
-}
-
-impl Step {
-    pub(crate) fn key(&self) -> &Key {
-        match self {
-            Step::Put { key, .. } | Step::Delete { key, .. } | Step::Check { key, .. } => key,
-        }
-    }
-
-    pub(crate) fn expect(&self) -> Expect {
-        match self {
-            Step::Put { expect, .. } | Step::Delete { expect, .. } | Step::Check { expect, .. } => *expect,
-        }
     }
 }
 
@@ -122,7 +100,8 @@ impl Text {
     }
 }
 
-fn labels(value: &Value) -> Arc<BTreeMap<Arc<str>, Arc<str>>> {
+/// Extracts the labels of an object. A value that is not a string counts as empty.
+pub(crate) fn labels(value: &Value) -> Arc<BTreeMap<Arc<str>, Arc<str>>> {
     let labels = value.get("metadata").and_then(|meta| meta.get("labels"));
     let labels = labels.and_then(Value::as_object).into_iter().flatten();
     let texts = labels.map(|(name, value)| (Arc::from(name.as_str()), Arc::from(value.as_str().unwrap_or_default())));

@@ -5,9 +5,11 @@ use std::ops::Bound;
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use crate::prepared::{Prepared, Step};
+use crate::prepared::Prepared;
 use crate::ring::{Batch, Ring};
-use crate::{At, Change, Committed, Continue, Error, GroupResource, Key, Limits, List, Query, Revision, Scope, Stored};
+use crate::{
+    At, Change, Committed, Continue, Error, GroupResource, Key, Limits, List, Operation, Query, Revision, Scope, Stored,
+};
 
 type Name = (Arc<str>, Arc<str>);
 /// The objects of one type.
@@ -261,18 +263,18 @@ impl Draft {
                 .expect()
                 .check(operation.key(), before.as_ref().map(|object| object.revision))?;
             match operation {
-                Step::Put { key, text, .. } => {
-                    let after = self.fitting(text.seal(key.clone(), revision))?;
+                Operation::Put { key, value, .. } => {
+                    let after = self.fitting(value.seal(key.clone(), revision))?;
                     changes.push(Arc::new(Change::new(key, revision, before, Some(after.clone()))));
                     objects.push(Some(after));
                 }
-                Step::Delete { key, .. } => {
+                Operation::Delete { key, .. } => {
                     if before.is_some() {
                         changes.push(Arc::new(Change::new(key, revision, before.clone(), None)));
                     }
                     objects.push(before);
                 }
-                Step::Check { .. } => objects.push(before),
+                Operation::Check { .. } => objects.push(before),
             }
         }
         if changes.is_empty() {

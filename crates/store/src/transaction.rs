@@ -20,15 +20,15 @@ pub enum Expect {
     Revision(Revision),
 }
 
-/// One operation of a transaction.
+/// One operation of a transaction. `V` is the form of the object.
 #[derive(Clone, PartialEq, Debug)]
-pub enum Operation {
+pub enum Operation<V = Value> {
     /// Creates or replaces the object. The store sets `metadata.resourceVersion`.
     Put {
         /// The object's key.
         key: Key,
         /// The whole object.
-        value: Value,
+        value: V,
         /// The precondition.
         expect: Expect,
     },
@@ -48,7 +48,7 @@ pub enum Operation {
     },
 }
 
-impl Operation {
+impl<V> Operation<V> {
     /// The object's key.
     pub fn key(&self) -> &Key {
         match self {

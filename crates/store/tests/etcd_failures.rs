@@ -343,33 +343,6 @@ async fn tombstones_are_kept_as_long_as_history() {
 }
 
 #[tokio::test]
-async fn a_lock_has_one_holder_and_passes_to_the_next() {
-    let mut cluster = cluster(1).await;
-    let (one, two) = (open(&cluster).await, open(&cluster).await);
-    let ttl = Duration::from_secs(2);
-    let mut held = one.lock("leader", "one", ttl).await.unwrap();
-    let mut waiting = tokio::spawn(async move { two.lock("leader", "two", ttl).await.map(|lock| (two, lock)) });
-    // The lock is renewed for longer than the lease.
-    assert!(
-        tokio::time::timeout(ttl * 2, &mut waiting).await.is_err(),
-        "the lock has two holders"
-    );
-    assert!(!held.is_lost());
-    assert!(tokio::time::timeout(Duration::ZERO, held.lost()).await.is_err());
-    drop(held);
-    let (_two, mut held) = tokio::time::timeout(Duration::from_secs(10), waiting)
-        .await
-        .unwrap()
-        .unwrap()
-        .unwrap();
-    cluster.kill(0).await.unwrap();
-    tokio::time::timeout(ttl * 2, held.lost())
-        .await
-        .expect("its holder knows when etcd is away for too long");
-    assert!(held.is_lost());
-}
-
-#[tokio::test]
 async fn users_can_log_in_and_wrong_passwords_are_errors() {
     let cluster = cluster(1).await;
     let endpoint = cluster.endpoints().remove(0);

@@ -88,7 +88,7 @@ const EACH: &str = include_str!("data/each-kind.yaml");
 #[tokio::test]
 async fn every_kind_is_transferred_unchanged() {
     let given = objects(EACH);
-    let configuration = Configuration::new();
+    let configuration = Configuration::default();
     configuration.apply(&change(&given, &[]));
     configuration.set_mesh(MeshConfig {
         root_namespace: "mesh".into(),
@@ -135,7 +135,7 @@ async fn only_changed_objects_are_sent_to_other_control_planes() {
             "apiVersion: networking.istio.io/v1\nkind: ServiceEntry\nmetadata: {{name: {name}, namespace: default}}\nspec:\n  hosts: [{host}]\n  ports: [{{number: 80, name: http, protocol: HTTP}}]\n  resolution: DNS\n"
         ))
     };
-    let configuration = Configuration::new();
+    let configuration = Configuration::default();
     let (a, b) = (entry("a", "a.com"), entry("b", "b.com"));
     configuration.apply(&change(&a, &[]));
     configuration.apply(&change(&b, &[]));

@@ -6,26 +6,19 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use status::read_shard;
-use store::cache::{Cache, Event, Options};
-use store::{Store, Stored};
+use config::ObjectKey;
+use status::{ReplicaCounts, Shares, read_name};
+use store::follow::{Event, Follower};
+use store::{Key, Store, Stored};
 use tokio::time::{Instant, sleep_until};
 
 use super::{ALIVE, Counter, GONE, ReplicaUpdate, key, remove, resource};
 
 /// Follows the counts of other replicas until the world thread or the store ends.
 pub(super) async fn run(store: &Arc<dyn Store>, identity: &Arc<str>, counter: &impl Counter) {
-    let options = Options {
-        types: Some(vec![resource()]),
-        ..Options::default()
-    };
-    let cache = Cache::start(Arc::clone(store), options);
-    if !cache.synced().await {
-        return;
-    }
-    let mut subscription = cache.subscribe(&resource());
+    let mut events = Follower::new(Arc::clone(store), vec![resource()]);
     let mut reader = Reader {
-        cache,
+        objects: BTreeMap::new(),
         identity,
         seen: BTreeMap::new(),
         counter,
@@ -33,7 +26,7 @@ pub(super) async fn run(store: &Arc<dyn Store>, identity: &Arc<str>, counter: &i
     loop {
         let next = reader.seen.values().min().map(|at| *at + GONE);
         let going_on = tokio::select! {
-            event = subscription.next() => match event {
+            event = events.next() => match event {
                 Some(event) => reader.take(store, event).await,
                 None => false,
             },
@@ -46,7 +39,8 @@ pub(super) async fn run(store: &Arc<dyn Store>, identity: &Arc<str>, counter: &i
 }
 
 struct Reader<'a, C> {
-    cache: Cache,
+    /// The objects of all replicas.
+    objects: BTreeMap<Key, Stored>,
     identity: &'a Arc<str>,
     /// The other replicas, with the time of each one's last write.
     seen: BTreeMap<Arc<str>, Instant>,
@@ -55,68 +49,72 @@ struct Reader<'a, C> {
 
 impl<C: Counter> Reader<'_, C> {
     async fn take(&mut self, store: &Arc<dyn Store>, event: Event) -> bool {
-        match event {
-            Event::Added(object) | Event::Modified { now: object, .. } => self.there(&object).await,
-            Event::Deleted(object) => self.gone(store, &object).await,
-            Event::Restart => {
-                // Existing objects are reported again; deleted ones are not.
-                for replica in self.seen.keys() {
-                    if !self.counter.apply(ReplicaUpdate::Removed(replica.clone())).await {
+        let changes: Vec<(Key, Option<Stored>)> = match event {
+            Event::Changed(changes) => {
+                let now = changes.iter().map(|change| (change.key.clone(), change.after.clone()));
+                now.collect()
+            }
+            Event::Listed(objects) => {
+                let listed: BTreeMap<Key, Stored> = objects.into_iter().map(|o| (o.key.clone(), o)).collect();
+                let gone = self.objects.keys().filter(|key| !listed.contains_key(*key));
+                let gone: Vec<Key> = gone.cloned().collect();
+                let now = listed.into_iter().map(|(key, object)| (key, Some(object)));
+                gone.into_iter().map(|key| (key, None)).chain(now).collect()
+            }
+        };
+        // All changes are known before the first one is handled: a deleted object may be back.
+        for (key, now) in &changes {
+            match now {
+                Some(object) => drop(self.objects.insert(key.clone(), object.clone())),
+                None => drop(self.objects.remove(key)),
+            }
+        }
+        let mut reported: BTreeMap<Arc<str>, Shares> = BTreeMap::new();
+        for (key, now) in changes {
+            let replica = &key.namespace;
+            match now {
+                _ if replica == self.identity => {}
+                Some(object) => {
+                    let shares = match self.seen.insert(replica.clone(), Instant::now()) {
+                        Some(_) => share(&key, Some(&object)).into_iter().collect(),
+                        // The replica is new, or was evicted too early.
+                        None => self.all_of(replica),
+                    };
+                    reported.entry(replica.clone()).or_default().extend(shares);
+                }
+                None if &*key.name == ALIVE => {
+                    reported.remove(replica);
+                    if !self.ended(store, replica).await {
                         return false;
                     }
                 }
-                true
+                None if self.seen.contains_key(replica) => {
+                    reported.entry(replica.clone()).or_default().extend(share(&key, None));
+                }
+                None => {}
             }
         }
-    }
-
-    async fn there(&mut self, object: &Stored) -> bool {
-        let replica = &object.key.namespace;
-        if replica == self.identity {
-            return true;
-        }
-        if self.seen.insert(replica.clone(), Instant::now()).is_some() {
-            return self.report(object).await;
-        }
-        // The replica is new, or was evicted too early.
-        let all = self.cache.list(&resource());
-        for object in all.iter().filter(|object| object.key.namespace == *replica) {
-            if !self.report(object).await {
+        for (replica, shares) in reported {
+            if !self.counter.apply(ReplicaUpdate::Reported { replica, shares }).await {
                 return false;
             }
         }
         true
     }
 
-    /// Applies an object. The heartbeat counts as an empty shard, so that a replica without counts is known too.
-    async fn report(&mut self, object: &Stored) -> bool {
-        let update = ReplicaUpdate::Reported {
-            replica: object.key.namespace.clone(),
-            shard: object.key.name.clone(),
-            shares: read_shard(&object.value()),
-        };
-        self.counter.apply(update).await
+    fn all_of(&self, replica: &Arc<str>) -> Shares {
+        let all = self.objects.iter().filter(|(key, _)| key.namespace == *replica);
+        all.filter_map(|(key, object)| share(key, Some(object))).collect()
     }
 
-    async fn gone(&mut self, store: &Arc<dyn Store>, object: &Stored) -> bool {
-        let replica = &object.key.namespace;
-        if &*object.key.name == ALIVE {
-            let known = self.seen.remove(replica).is_some();
-            if self.cache.get(&key(replica, ALIVE)).is_some() {
-                // The replica is back; its new objects follow.
-                return self.counter.apply(ReplicaUpdate::Removed(replica.clone())).await;
-            }
-            return !known || self.evict(store, replica).await;
+    /// Handles the end of a heartbeat.
+    async fn ended(&mut self, store: &Arc<dyn Store>, replica: &Arc<str>) -> bool {
+        let known = self.seen.remove(replica).is_some();
+        if self.objects.contains_key(&key(replica, ALIVE)) {
+            // The replica is back; its new objects follow.
+            return self.counter.apply(ReplicaUpdate::Removed(replica.clone())).await;
         }
-        if !self.seen.contains_key(replica) {
-            return true;
-        }
-        let update = ReplicaUpdate::Reported {
-            replica: replica.clone(),
-            shard: object.key.name.clone(),
-            shares: BTreeMap::new(),
-        };
-        self.counter.apply(update).await
+        !known || self.evict(store, replica).await
     }
 
     /// Evicts replicas without a recent heartbeat.
@@ -142,6 +140,12 @@ impl<C: Counter> Reader<'_, C> {
         }
         self.counter.apply(ReplicaUpdate::Removed(replica.clone())).await
     }
+}
+
+/// The counts that an object of the store has; `None` for other objects, such as heartbeats.
+fn share(key: &Key, object: Option<&Stored>) -> Option<(ObjectKey, Option<ReplicaCounts>)> {
+    let counts = object.map(|object| ReplicaCounts::from_json(&object.value()));
+    Some((read_name(&key.name)?, counts.flatten()))
 }
 
 async fn until(at: Option<Instant>) {

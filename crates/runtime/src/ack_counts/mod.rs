@@ -3,20 +3,19 @@
 //! A follower publishes its counts in the store, in objects of a type that the API does not serve ([`publish`]). The leader
 //! reads those of the others ([`follow`]) and adds them to its own. A single replica leads and publishes nothing.
 //!
-//! The objects of a replica have its identity as their namespace: a heartbeat (`alive`), and its counts in shards by object.
+//! The objects of a replica have its identity as their namespace: a heartbeat (`alive`), and one with its
+//! counts for each object.
 
 mod follow;
 mod publish;
 #[cfg(test)]
 mod tests;
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use config::ObjectKey;
 use server::WorldHandle;
-use status::ReplicaCounts;
+use status::Shares;
 use store::{Error, Expect, GroupResource, Key, Operation, Scope, Store, Stored, Transaction};
 use tokio::sync::watch;
 
@@ -73,18 +72,11 @@ impl AckCounts {
     }
 }
 
-/// Changed counts of a replica; `None` if no proxy needs the object any more.
-type Changes = Vec<(ObjectKey, Option<ReplicaCounts>)>;
-
 /// An update about another replica.
 #[derive(PartialEq, Debug)]
 enum ReplicaUpdate {
-    /// Replaces the counts in one shard.
-    Reported {
-        replica: Arc<str>,
-        shard: Arc<str>,
-        shares: BTreeMap<ObjectKey, ReplicaCounts>,
-    },
+    /// Changes some counts.
+    Reported { replica: Arc<str>, shares: Shares },
     /// The replica is gone.
     Removed(Arc<str>),
 }
@@ -92,20 +84,20 @@ enum ReplicaUpdate {
 /// The source and receiver of counts.
 trait Counter: Send + Sync {
     /// The changes since the last call, or everything if `all` is set. `None` if the world thread ended.
-    fn shares(&self, all: bool) -> impl Future<Output = Option<Changes>> + Send;
+    fn shares(&self, all: bool) -> impl Future<Output = Option<Shares>> + Send;
 
     /// Applies an update. Returns false if the world thread ended.
     fn apply(&self, update: ReplicaUpdate) -> impl Future<Output = bool> + Send;
 }
 
 impl Counter for WorldHandle {
-    async fn shares(&self, all: bool) -> Option<Changes> {
+    async fn shares(&self, all: bool) -> Option<Shares> {
         WorldHandle::shares(self, all).await.ok()
     }
 
     async fn apply(&self, update: ReplicaUpdate) -> bool {
         let applied = match update {
-            ReplicaUpdate::Reported { replica, shard, shares } => self.replica_reported(replica, shard, shares).await,
+            ReplicaUpdate::Reported { replica, shares } => self.replica_reported(replica, shares).await,
             ReplicaUpdate::Removed(replica) => self.replica_removed(replica).await,
         };
         applied.is_ok()

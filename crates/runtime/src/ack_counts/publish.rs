@@ -1,24 +1,30 @@
-//! Publishes the counts of this replica: each shard at most once per interval, and only if it changed.
+//! Publishes the counts of this replica: changed ones, at most once per interval.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use config::ObjectKey;
 use serde_json::json;
-use status::Shards;
-use store::{Error, Expect, Operation, Store, Transaction};
+use status::{ReplicaCounts, Shares, stored_name};
+use store::{Error, Expect, Key, Operation, Store, Transaction};
 use tokio::sync::Notify;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until};
 
-use super::{ALIVE, BEAT, Counter, key};
+use super::{ALIVE, BEAT, Counter, key, of_replica};
 
 /// The approximate size of one transaction, in bytes. etcd rejects requests above 1.5 MiB.
 const AT_ONCE: usize = 256 << 10;
+
+/// The maximum number of operations of one transaction. etcd rejects more than 128, and a deletion counts twice.
+const OPERATIONS: usize = 64;
 
 /// Writes the counts of a replica to the store.
 pub(super) struct Publisher {
     store: Arc<dyn Store>,
     identity: Arc<str>,
-    shards: Shards,
+    /// The counts to write; `None` to delete them.
+    pending: BTreeMap<Key, Option<ReplicaCounts>>,
     /// The number of heartbeats.
     beats: u64,
 }
@@ -28,7 +34,7 @@ impl Publisher {
         Publisher {
             store,
             identity,
-            shards: Shards::unwritten(),
+            pending: BTreeMap::new(),
             beats: 0,
         }
     }
@@ -51,11 +57,8 @@ impl Publisher {
                 _ = beat.tick() => self.beat().await.map(|known| all |= !known),
                 () = due => {
                     let Some(changes) = counter.shares(all).await else { return };
-                    if std::mem::take(&mut all) {
-                        self.shards = Shards::unwritten();
-                    }
-                    self.shards.take(changes);
-                    let written = self.write().await;
+                    let written = self.write(changes, all).await;
+                    all &= written.is_err();
                     failed = written.is_err();
                     next = Instant::now() + least.max(if failed { BEAT / 5 } else { Duration::ZERO });
                     written
@@ -89,33 +92,38 @@ impl Publisher {
         Ok(false)
     }
 
-    /// Writes the changed shards, several in one transaction if they are small.
-    async fn write(&mut self) -> Result<(), Error> {
-        let (mut places, mut operations, mut bytes) = (Vec::new(), Vec::new(), 0);
-        for (place, value) in self.shards.changed() {
-            let key = key(&self.identity, format!("{place:02}"));
-            let expect = Expect::Anything;
-            let size = value.as_ref().map_or(0, |value| value.to_string().len());
-            if bytes + size > AT_ONCE && !operations.is_empty() {
-                self.commit(std::mem::take(&mut places), std::mem::take(&mut operations))
-                    .await?;
-                bytes = 0;
+    /// Writes changed counts, or all if `anew` is set, several in one transaction.
+    async fn write(&mut self, changes: Shares, anew: bool) -> Result<(), Error> {
+        let key_of = |object: &ObjectKey| key(&self.identity, stored_name(object));
+        let changes = changes.into_iter().map(|(object, share)| (key_of(&object), share));
+        self.pending.extend(changes);
+        if anew {
+            for stale in of_replica(&*self.store, &self.identity).await? {
+                if &*stale.key.name != ALIVE {
+                    self.pending.entry(stale.key).or_insert(None);
+                }
             }
-            bytes += size;
-            places.push(place);
-            operations.push(match value {
-                Some(value) => Operation::Put { key, value, expect },
-                None => Operation::Delete { key, expect },
-            });
         }
-        self.commit(places, operations).await
-    }
-
-    async fn commit(&mut self, places: Vec<usize>, operations: Vec<Operation>) -> Result<(), Error> {
-        if !operations.is_empty() {
+        while !self.pending.is_empty() {
+            let (mut operations, mut bytes) = (Vec::new(), 0);
+            for (key, share) in self.pending.iter().take(OPERATIONS) {
+                let (key, expect) = (key.clone(), Expect::Anything);
+                operations.push(match share {
+                    Some(share) => {
+                        let value = share.to_json();
+                        bytes += value.to_string().len();
+                        Operation::Put { key, value, expect }
+                    }
+                    None => Operation::Delete { key, expect },
+                });
+                if bytes > AT_ONCE {
+                    break;
+                }
+            }
+            let written: Vec<Key> = operations.iter().map(|operation| operation.key().clone()).collect();
             self.store.commit(Transaction { operations }).await?;
+            written.iter().for_each(|key| drop(self.pending.remove(key)));
         }
-        places.into_iter().for_each(|place| self.shards.wrote(place));
         Ok(())
     }
 }

@@ -2,8 +2,8 @@
 
 use std::sync::Mutex;
 
-use config::Kind;
-use status::Counts;
+use config::{Kind, ObjectKey};
+use status::{Counts, ReplicaCounts};
 use store::memory::Memory;
 use store::{Limits, Revision};
 use tokio::sync::{Notify, mpsc};
@@ -20,12 +20,12 @@ const LONG: Duration = Duration::from_secs(600);
 struct Fake {
     changed: Arc<Notify>,
     /// The changes since the last call, and all counts.
-    counted: Mutex<(Changes, Changes)>,
+    counted: Mutex<(Shares, Shares)>,
     updates: mpsc::UnboundedSender<ReplicaUpdate>,
 }
 
 impl Counter for Fake {
-    async fn shares(&self, all: bool) -> Option<Changes> {
+    async fn shares(&self, all: bool) -> Option<Shares> {
         let mut counted = self.counted.lock().unwrap_or_else(|error| panic!("{error}"));
         let changes = counted.0.drain(..).collect();
         Some(if all { counted.1.clone() } else { changes })
@@ -93,9 +93,11 @@ async fn next(received: &mut mpsc::UnboundedReceiver<ReplicaUpdate>) -> String {
     loop {
         let update = timeout(LONG, received.recv()).await;
         match update.unwrap_or_else(|error| panic!("{error}")) {
-            Some(ReplicaUpdate::Reported { replica, shares, .. }) if !shares.is_empty() => {
-                let one =
-                    |(key, share): (&ObjectKey, &ReplicaCounts)| format!(" {}={}", key.name, share.counts.running);
+            Some(ReplicaUpdate::Reported { replica, shares }) if shares.iter().any(|(_, share)| share.is_some()) => {
+                let one = |(key, share): &(ObjectKey, Option<ReplicaCounts>)| {
+                    let running = share.as_ref().map_or(0, |share| share.counts.running);
+                    format!(" {}={running}", key.name)
+                };
                 return format!("{replica}:{}", shares.iter().map(one).collect::<String>());
             }
             Some(ReplicaUpdate::Reported { .. }) => {}

@@ -2,10 +2,17 @@
 
 use std::time::Duration;
 
-use http::{HeaderMap, StatusCode, header};
+use http::{HeaderMap, Request, StatusCode, header};
+use kube::Client;
+use kube::client::Body;
 use serde_json::Value;
 
-/// The maximum wait for a server that sends `Retry-After`.
+use crate::leadership::Outcome;
+
+/// No larger answer is read, in bytes.
+const LARGEST_ANSWER: u64 = 16 << 20;
+
+/// The maximum wait that a server may ask for.
 const LONGEST_WAIT: Duration = Duration::from_secs(30);
 
 /// The path of an object below the server. Cluster-scoped kinds have no namespace.
@@ -17,18 +24,34 @@ pub(super) fn object_path(group: &str, api_version: &str, namespace: &str, plura
     }
 }
 
-/// Waits for the time that an overloaded or failing server asks for (`Retry-After` in seconds), up to a limit.
-pub(super) async fn wait_as_asked(status: StatusCode, headers: &HeaderMap) {
-    let seconds = headers.get(header::RETRY_AFTER).and_then(|value| value.to_str().ok());
-    let seconds = seconds.and_then(|text| text.parse().ok()).map(Duration::from_secs);
-    if let Some(wait) = seconds.filter(|_| is_overwhelmed(status)) {
-        tokio::time::sleep(wait.min(LONGEST_WAIT)).await;
+/// Sends a request and reads the answer. If the server is busy or failing, waits for as long as it asks for.
+pub(super) async fn ask(client: &Client, request: http::Result<Request<Body>>) -> Result<(StatusCode, Value), Outcome> {
+    let retry = |error: &dyn std::error::Error| Outcome::Retry(error.to_string());
+    let request = request.map_err(|error| Outcome::Refused(error.to_string()))?;
+    let response = client.send(request).await.map_err(|error| retry(&error))?;
+    let (status, headers) = (response.status(), response.headers().clone());
+    if number(&headers, header::CONTENT_LENGTH).is_some_and(|length| length > LARGEST_ANSWER) {
+        return Err(Outcome::Retry("the answer is too large".to_owned()));
     }
+    let bytes = response.into_body().collect_bytes().await;
+    let bytes = bytes.map_err(|error| retry(&error))?;
+    let answer = serde_json::from_slice(&bytes).unwrap_or(Value::Null);
+    if status != StatusCode::TOO_MANY_REQUESTS && !status.is_server_error() {
+        return Ok((status, answer));
+    }
+    if let Some(seconds) = number(&headers, header::RETRY_AFTER) {
+        tokio::time::sleep(Duration::from_secs(seconds).min(LONGEST_WAIT)).await;
+    }
+    Err(refused(status, &answer))
 }
 
-/// Whether the server is overloaded or failing.
-pub(super) fn is_overwhelmed(status: StatusCode) -> bool {
-    status == StatusCode::TOO_MANY_REQUESTS || status.is_server_error()
+fn number(headers: &HeaderMap, name: header::HeaderName) -> Option<u64> {
+    headers.get(name)?.to_str().ok()?.parse().ok()
+}
+
+/// The outcome of a write that the server rejected for now.
+pub(super) fn refused(status: StatusCode, answer: &Value) -> Outcome {
+    Outcome::Retry(format!("{status}: {}", message(answer)))
 }
 
 /// The server's error message.

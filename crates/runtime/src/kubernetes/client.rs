@@ -29,23 +29,13 @@ pub(crate) async fn connect(settings: &Settings) -> Result<(Client, String)> {
         (None, "") => Config::infer()
             .await
             .context("no way to the Kubernetes API; --kubeconfig names a file that says it")?,
-        (file, context) => {
-            let kubeconfig = match file {
-                Some(file) => {
-                    Kubeconfig::read_from(file).with_context(|| format!("--kubeconfig {}", file.display()))?
-                }
-                None => Kubeconfig::read().context("the kubeconfig")?,
-            };
-            let options = KubeConfigOptions {
-                context: Some(context.to_owned()).filter(|context| !context.is_empty()),
-                ..KubeConfigOptions::default()
-            };
-            Config::from_custom_kubeconfig(kubeconfig, &options)
-                .await
-                .with_context(|| match file {
-                    Some(file) => format!("--kubeconfig {}", file.display()),
-                    None => format!("--kube-context {context}"),
-                })?
+        (Some(file), context) => from_file(file, context)
+            .await
+            .with_context(|| format!("--kubeconfig {}", file.display()))?,
+        (None, context) => {
+            let kubeconfig = Kubeconfig::read().context("the kubeconfig")?;
+            let read = Config::from_custom_kubeconfig(kubeconfig, &in_context(context)).await;
+            read.with_context(|| format!("--kube-context {context}"))?
         }
     };
     let address = config.cluster_url.to_string();
@@ -59,14 +49,9 @@ pub(crate) async fn connect(settings: &Settings) -> Result<(Client, String)> {
 /// The settings require such a client, and its kubeconfig or service account cannot be used.
 pub(super) async fn own(settings: &Settings) -> Result<Option<Client>> {
     let mut config = match &settings.secrets_kubeconfig {
-        Some(file) => {
-            let context = || format!("--secrets-kubeconfig {}", file.display());
-            let kubeconfig = Kubeconfig::read_from(file).with_context(context)?;
-            let options = KubeConfigOptions::default();
-            Config::from_custom_kubeconfig(kubeconfig, &options)
-                .await
-                .with_context(context)?
-        }
+        Some(file) => from_file(file, "")
+            .await
+            .with_context(|| format!("--secrets-kubeconfig {}", file.display()))?,
         None if settings.external_istiod.0 && settings.local_cluster_secret_watcher.0 => Config::incluster().context(
             "--local-cluster-secret-watcher: the pod's service account; --secrets-kubeconfig names a file instead",
         )?,
@@ -82,6 +67,19 @@ fn mounted() -> Option<PathBuf> {
     let file = PathBuf::from(std::env::var_os("KUBECONFIG").filter(|file| !file.is_empty())?);
     let is_there = |file: &PathBuf| std::fs::metadata(file).is_ok_and(|meta| meta.is_file() && meta.len() > 0);
     Some(file).filter(|file| in_a_pod() && is_there(file))
+}
+
+async fn from_file(file: &Path, context: &str) -> Result<Config> {
+    let kubeconfig = Kubeconfig::read_from(file)?;
+    Ok(Config::from_custom_kubeconfig(kubeconfig, &in_context(context)).await?)
+}
+
+/// The options for a context; empty is the current one.
+fn in_context(context: &str) -> KubeConfigOptions {
+    KubeConfigOptions {
+        context: Some(context.to_owned()).filter(|context| !context.is_empty()),
+        ..KubeConfigOptions::default()
+    }
 }
 
 fn tune(config: &mut Config) {

@@ -158,11 +158,10 @@ impl Cluster {
 
 /// The identity of this replica in leases: the pod name and a suffix that is unique to the process.
 fn identity(settings: &Settings) -> String {
-    let name = match settings.pod_name.as_str() {
-        "" => super::api_server::hostname(),
-        name => name.to_owned(),
-    };
-    format!("{name}_{}", uuid::Uuid::new_v4())
+    match settings.pod_name.as_str() {
+        "" => super::api_server::identity(&super::api_server::hostname()),
+        name => super::api_server::identity(name),
+    }
 }
 
 fn options(settings: &Settings, client: Client, address: &str) -> Options {

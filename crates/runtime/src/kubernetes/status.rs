@@ -9,17 +9,15 @@
 use crate::leadership::{Outcome, Writer};
 use config::ObjectKey;
 use config::schema::Definition;
-use http::{HeaderMap, Request, StatusCode, header};
+use http::{Request, StatusCode, header};
 use kube::Client;
 use kube::client::Body;
 use serde_json::{Value, json};
 use status::{Intent, Status};
 
-use super::answer;
+use super::answer::{ask, object_path, refused};
 use crate::store_status::{definition, keep_conditions};
 
-/// The maximum size of a response.
-const LARGEST_ANSWER: usize = 16 << 20;
 const MANAGER: &str = "rutter";
 
 /// Writes statuses through the Kubernetes API.
@@ -31,27 +29,15 @@ impl StatusWriter {
     pub(crate) fn new(client: Client) -> StatusWriter {
         StatusWriter { client }
     }
-
-    async fn ask(&self, request: http::Result<Request<Body>>) -> Result<(StatusCode, Value), Outcome> {
-        let request = request.map_err(|error| retry(&error))?;
-        let response = self.client.send(request).await.map_err(|error| retry(&error))?;
-        let (status, headers) = (response.status(), response.headers().clone());
-        let bytes = read(&headers, response.into_body()).await?;
-        if answer::is_overwhelmed(status) {
-            answer::wait_as_asked(status, &headers).await;
-            return Err(Outcome::Retry(format!("the server answers {status}")));
-        }
-        Ok((status, serde_json::from_slice(&bytes).unwrap_or(Value::Null)))
-    }
 }
 
-impl Writer for StatusWriter {
+impl Writer<Intent> for StatusWriter {
     async fn write(&self, intent: &Intent) -> Outcome {
         let Some(definition) = definition(&intent.key) else {
             return Outcome::Gone;
         };
         let path = path(definition, &intent.key);
-        let found = match self.ask(Request::get(&path).body(Body::empty())).await {
+        let found = match ask(&self.client, Request::get(&path).body(Body::empty())).await {
             Ok((StatusCode::OK, found)) => found,
             Ok((StatusCode::NOT_FOUND, _)) => return Outcome::Gone,
             Ok((status, answer)) => return refused(status, &answer),
@@ -69,7 +55,7 @@ impl Writer for StatusWriter {
         let request = Request::patch(format!("{path}/status?fieldManager={MANAGER}&force=true"))
             .header(header::CONTENT_TYPE, "application/apply-patch+yaml")
             .body(Body::from(applied.to_string().into_bytes()));
-        match self.ask(request).await {
+        match ask(&self.client, request).await {
             Ok((status, _)) if status.is_success() => Outcome::Written,
             Ok((StatusCode::NOT_FOUND, _)) => Outcome::Gone,
             Ok((status, answer)) => refused(status, &answer),
@@ -88,33 +74,10 @@ fn superseded(intent: &Intent, found: &Value) -> Option<Outcome> {
     (generation > intent.generation && intent.generation > 0).then_some(Outcome::Stale)
 }
 
-fn refused(status: StatusCode, answer: &Value) -> Outcome {
-    Outcome::Retry(format!("{status}: {}", answer::message(answer)))
-}
-
-fn retry(error: &dyn std::error::Error) -> Outcome {
-    Outcome::Retry(error.to_string())
-}
-
-/// Reads a response. One whose `Content-Length` is too large is not read.
-async fn read(headers: &HeaderMap, body: Body) -> Result<Vec<u8>, Outcome> {
-    let length = headers
-        .get(header::CONTENT_LENGTH)
-        .and_then(|value| value.to_str().ok());
-    if length
-        .and_then(|text| text.parse::<usize>().ok())
-        .is_some_and(|length| length > LARGEST_ANSWER)
-    {
-        return Err(Outcome::Retry("the answer is too large".to_owned()));
-    }
-    let bytes = body.collect_bytes().await.map_err(|error| retry(&error))?;
-    Ok(bytes.to_vec())
-}
-
 /// The object's path below the server.
 fn path(definition: &Definition, key: &ObjectKey) -> String {
     let namespace = if definition.namespaced { &*key.namespace } else { "" };
-    answer::object_path(
+    object_path(
         definition.group,
         &definition.api_version(),
         namespace,

@@ -1,7 +1,7 @@
 //! Leader election, and the writes that only the leader does: statuses, and the writes of controllers.
 //!
-//! [`run`] passes planned statuses to a [`Writer`] while this replica holds a lease ([`Lock`]); [`control`] passes the writes
-//! of a controller to [`Objects`]. The traits hide where objects and leases are stored.
+//! [`run`] passes planned writes to a [`Writer`] while this replica holds a lease ([`Lock`]). The traits hide where objects
+//! and leases are stored.
 //!
 //! - At most [`Options::concurrency`] writes are in flight, and at most one per object.
 //! - A failed write is retried with exponential backoff, until it succeeds or a newer one replaces it.
@@ -16,12 +16,14 @@ mod writing;
 pub use election::Always;
 pub use lease::{Elector, Lease, Step};
 
+use std::fmt::Display;
 use std::future::Future;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use controllers::Write;
+use config::ObjectKey;
+use controllers::{Target, Write};
 use status::Intent;
 use tokio::sync::{mpsc, watch};
 
@@ -42,18 +44,37 @@ pub enum Outcome {
     Refused(String),
 }
 
-/// Writes statuses.
-pub trait Writer: Send + Sync + 'static {
-    /// Writes the status of an object, if the object has the UID of the intent (unless that is empty) and no newer
-    /// generation. Other fields of the status are preserved. The write must fail if the object was written since the call
-    /// began, because a request may arrive long after another replica has taken over.
-    fn write(&self, intent: &Intent) -> impl Future<Output = Outcome> + Send;
+/// A write that waits to be executed. A newer one for the same object replaces it.
+pub trait Job: Clone + Send + Sync + 'static {
+    /// The object that is written.
+    type Key: Ord + Clone + Display + Send + 'static;
+
+    /// The object that is written.
+    fn key(&self) -> &Self::Key;
 }
 
-/// Writes objects of any kind.
-pub trait Objects: Send + Sync + 'static {
-    /// Executes a write. [`Outcome::Stale`] means that the object changed since the controller observed it.
-    fn write(&self, write: &Write) -> impl Future<Output = Outcome> + Send;
+impl Job for Intent {
+    type Key = ObjectKey;
+
+    fn key(&self) -> &ObjectKey {
+        &self.key
+    }
+}
+
+impl Job for Write {
+    type Key = Target;
+
+    fn key(&self) -> &Target {
+        &self.target
+    }
+}
+
+/// Executes writes of statuses ([`Intent`]) or of controllers ([`Write`]).
+pub trait Writer<J: Job>: Send + Sync + 'static {
+    /// Executes a write, if the object has the UID of the job (unless that is empty) and is not newer. Fields of others are
+    /// preserved. The write must fail if the object was written since the call began, because a request may arrive long
+    /// after another replica has taken over.
+    fn write(&self, job: &J) -> impl Future<Output = Outcome> + Send;
 }
 
 /// A lease that all replicas share.
@@ -142,39 +163,11 @@ impl Stats {
     }
 }
 
-/// Writes statuses while this replica leads, until `stop` is true or closed. Calls `led` when this replica starts or stops
-/// leading. Releases the lease at the end.
-pub async fn run<W: Writer, L: Lock>(
-    intents: mpsc::Receiver<Vec<Intent>>,
-    writer: W,
-    lock: L,
-    options: Options,
-    stats: Arc<Stats>,
-    led: impl AsyncFnMut(bool),
-    stop: watch::Receiver<bool>,
-) {
-    while_leading(intents, writing::Statuses(writer), lock, options, stats, led, stop).await;
-}
-
-/// Executes the writes of a controller while this replica leads, until `stop` is true or closed. Calls `led` when this replica
-/// starts or stops leading; the controller must then plan again, because earlier writes are dropped. Releases the lease at
-/// the end.
-pub async fn control<O: Objects, L: Lock>(
-    writes: mpsc::Receiver<Vec<Write>>,
-    objects: O,
-    lock: L,
-    options: Options,
-    stats: Arc<Stats>,
-    led: impl AsyncFnMut(bool),
-    stop: watch::Receiver<bool>,
-) {
-    while_leading(writes, writing::Controlled(objects), lock, options, stats, led, stop).await;
-}
-
-/// Runs the election, and executes jobs while this replica leads.
-async fn while_leading<E: writing::Executor, L: Lock>(
-    jobs: mpsc::Receiver<Vec<E::Job>>,
-    executor: E,
+/// Executes jobs while this replica leads, until `stop` is true or closed. Calls `led` when this replica starts or stops
+/// leading; jobs must then be planned again, because earlier ones are dropped. Releases the lease at the end.
+pub async fn run<J: Job, L: Lock>(
+    jobs: mpsc::Receiver<Vec<J>>,
+    writer: impl Writer<J>,
     lock: L,
     options: Options,
     stats: Arc<Stats>,
@@ -184,7 +177,7 @@ async fn while_leading<E: writing::Executor, L: Lock>(
     let (leads, leading) = watch::channel(None);
     let clock = Clock::start();
     let elected = election::run(&lock, &options, clock, &leads, &stats, led, stop.clone());
-    let executed = writing::run(jobs, Arc::new(executor), &options, &stats, (clock, leading), stop);
+    let executed = writing::run(jobs, Arc::new(writer), &options, &stats, (clock, leading), stop);
     tokio::join!(elected, executed);
 }
 

@@ -1,82 +1,32 @@
 //! Executes writes with bounded concurrency and retries.
 
 use std::collections::{BTreeMap, HashMap};
-use std::fmt::Display;
 use std::sync::Arc;
 use std::time::Duration;
 
-use config::ObjectKey;
-use controllers::{Target, Write};
-use status::Intent;
 use tokio::sync::{mpsc, watch};
 use tokio::task::{Id, JoinError, JoinSet};
 use tokio::time::{Instant, sleep_until, timeout};
 
 use super::term::{Clock, Term};
-use super::{Objects, Options, Outcome, Stats, Writer, stopped};
+use super::{Job, Options, Outcome, Stats, Writer, stopped};
 
 /// The timeout of a write.
 const LONGEST: Duration = Duration::from_secs(60);
 /// The safety margin before another replica may lead, in which no write is in flight.
 const MARGIN: Duration = Duration::from_secs(2);
 
-/// A pending write. A newer one for the same key replaces it.
-pub(crate) trait Job: Clone + Send + 'static {
-    type Key: Ord + Clone + Display + Send + 'static;
-    fn key(&self) -> &Self::Key;
-}
-
-impl Job for Intent {
-    type Key = ObjectKey;
-    fn key(&self) -> &ObjectKey {
-        &self.key
-    }
-}
-
-impl Job for Write {
-    type Key = Target;
-    fn key(&self) -> &Target {
-        &self.target
-    }
-}
-
-/// Executes jobs of one type.
-pub(crate) trait Executor: Send + Sync + 'static {
-    type Job: Job;
-    fn execute(&self, job: &Self::Job) -> impl Future<Output = Outcome> + Send;
-}
-
-/// Writes statuses.
-pub(crate) struct Statuses<W>(pub(crate) W);
-
-impl<W: Writer> Executor for Statuses<W> {
-    type Job = Intent;
-    fn execute(&self, job: &Intent) -> impl Future<Output = Outcome> + Send {
-        self.0.write(job)
-    }
-}
-
-/// Executes the writes of controllers.
-pub(crate) struct Controlled<O>(pub(crate) O);
-
-impl<O: Objects> Executor for Controlled<O> {
-    type Job = Write;
-    fn execute(&self, job: &Write) -> impl Future<Output = Outcome> + Send {
-        self.0.write(job)
-    }
-}
-
 /// Receives jobs and executes them while this replica leads.
-pub(crate) async fn run<E: Executor>(
-    mut jobs: mpsc::Receiver<Vec<E::Job>>,
-    executor: Arc<E>,
+pub(crate) async fn run<J: Job, W: Writer<J>>(
+    mut jobs: mpsc::Receiver<Vec<J>>,
+    writer: Arc<W>,
     options: &Options,
     stats: &Stats,
     (clock, mut leading): (Clock, watch::Receiver<Option<Term>>),
     mut stop: watch::Receiver<bool>,
 ) {
     let mut work = Work {
-        executor,
+        writer,
         clock,
         options,
         stats,
@@ -106,13 +56,13 @@ pub(crate) async fn run<E: Executor>(
 }
 
 /// The pending writes and those in flight.
-struct Work<'a, E: Executor> {
-    executor: Arc<E>,
+struct Work<'a, J: Job, W> {
+    writer: Arc<W>,
     clock: Clock,
     options: &'a Options,
     stats: &'a Stats,
-    waiting: BTreeMap<<E::Job as Job>::Key, Waiting<E::Job>>,
-    in_flight: HashMap<Id, Waiting<E::Job>>,
+    waiting: BTreeMap<J::Key, Waiting<J>>,
+    in_flight: HashMap<Id, Waiting<J>>,
     tasks: JoinSet<Outcome>,
 }
 
@@ -123,9 +73,9 @@ struct Waiting<J> {
     failures: u32,
 }
 
-impl<E: Executor> Work<'_, E> {
+impl<J: Job, W: Writer<J>> Work<'_, J, W> {
     /// Adds a job, which replaces a pending one for the same object.
-    fn take(&mut self, job: E::Job) {
+    fn take(&mut self, job: J) {
         let waiting = Waiting {
             due: Instant::now(),
             failures: 0,
@@ -149,7 +99,7 @@ impl<E: Executor> Work<'_, E> {
         let limit = term.over.saturating_sub(time + MARGIN).min(LONGEST);
         let now = Instant::now();
         while self.in_flight.len() < self.options.concurrency {
-            let free = |key: &<E::Job as Job>::Key| !self.in_flight.values().any(|busy| busy.job.key() == key);
+            let free = |key: &J::Key| !self.in_flight.values().any(|busy| busy.job.key() == key);
             let ready = self
                 .waiting
                 .iter()
@@ -160,9 +110,9 @@ impl<E: Executor> Work<'_, E> {
             let Some(waiting) = self.waiting.remove(&key) else {
                 return;
             };
-            let (executor, job) = (Arc::clone(&self.executor), waiting.job.clone());
+            let (writer, job) = (Arc::clone(&self.writer), waiting.job.clone());
             let task = self.tasks.spawn(async move {
-                let written = timeout(limit, executor.execute(&job)).await;
+                let written = timeout(limit, writer.write(&job)).await;
                 written.unwrap_or_else(|_| Outcome::Retry("timed out".to_owned()))
             });
             self.in_flight.insert(task.id(), waiting);
@@ -206,7 +156,7 @@ impl<E: Executor> Work<'_, E> {
     }
 
     /// Retries after a backoff, unless a newer job is pending.
-    fn again(&mut self, mut waiting: Waiting<E::Job>, reason: &str) {
+    fn again(&mut self, mut waiting: Waiting<J>, reason: &str) {
         Stats::add(&self.stats.retried);
         let key = waiting.job.key().clone();
         tracing::debug!(object = %key, reason, failures = waiting.failures, "cannot write an object, will retry");

@@ -39,7 +39,7 @@ fn resources_of(answer: &Answer) -> Vec<Resource> {
 
 #[test]
 fn objects_are_encoded_as_istios_messages() {
-    let configuration = Configuration::new();
+    let configuration = Configuration::default();
     configuration.apply(&change(&[entry("b", "b.com"), entry("a", "a.com")], &[]));
     let answer = configuration.answer(ENTRY);
     let all = resources_of(&answer);
@@ -78,7 +78,7 @@ fn objects_are_encoded_as_istios_messages() {
 
 #[test]
 fn kinds_without_a_message_are_encoded_as_structs() {
-    let configuration = Configuration::new();
+    let configuration = Configuration::default();
     let class = object(
         "apiVersion: gateway.networking.k8s.io/v1\nkind: GatewayClass\nmetadata: {name: g}\nspec: {controllerName: istio.io/gateway-controller}\n",
     );
@@ -91,7 +91,7 @@ fn kinds_without_a_message_are_encoded_as_structs() {
 
 #[test]
 fn the_version_depends_on_the_content_only() {
-    let (one, two) = (Configuration::new(), Configuration::new());
+    let (one, two) = (Configuration::default(), Configuration::default());
     one.apply(&change(&[entry("a", "a.com"), entry("b", "b.com")], &[]));
     two.apply(&change(&[entry("b", "x.com")], &[]));
     assert_ne!(one.answer(ENTRY).version, two.answer(ENTRY).version);
@@ -104,7 +104,7 @@ fn the_version_depends_on_the_content_only() {
 
 #[test]
 fn mesh_config_is_sent_as_a_single_message() {
-    let configuration = Configuration::new();
+    let configuration = Configuration::default();
     configuration.set_mesh(MeshConfig::default());
     let answer = configuration.answer("core/v1alpha1/MeshConfig");
     let response = DiscoveryResponse::decode(answer.resources).expect("a response");

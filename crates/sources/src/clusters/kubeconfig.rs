@@ -88,23 +88,6 @@ impl fmt::Debug for Kubeconfig {
     }
 }
 
-/// A connection to a server.
-#[derive(Clone)]
-pub struct Connection {
-    /// A client.
-    pub client: Client,
-    /// The server's address.
-    pub address: String,
-}
-
-impl fmt::Debug for Connection {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Connection")
-            .field("address", &self.address)
-            .finish_non_exhaustive()
-    }
-}
-
 impl Kubeconfig {
     /// Parses and validates a kubeconfig.
     ///
@@ -148,7 +131,7 @@ impl Kubeconfig {
     ///
     /// # Errors
     /// The certificates or keys are unusable.
-    pub async fn connect(&self) -> Result<Connection, RejectedKubeconfig> {
+    pub async fn connect(&self) -> Result<Client, RejectedKubeconfig> {
         let options = KubeConfigOptions::default();
         let mut config = Config::from_custom_kubeconfig(self.0.clone(), &options)
             .await
@@ -156,12 +139,10 @@ impl Kubeconfig {
         config.connect_timeout = Some(CONNECT);
         // The callers retry.
         config.default_retry = false;
-        let address = config.cluster_url.to_string();
-        let client = Client::try_from(config).map_err(|_| {
+        Client::try_from(config).map_err(|_| {
             let message = "no connection can be made of its certificates, its key and its proxy-url";
             RejectedKubeconfig::new(FieldPath::root(), message)
-        })?;
-        Ok(Connection { client, address })
+        })
     }
 }
 

@@ -9,7 +9,7 @@ mod secrets;
 #[cfg(test)]
 mod tests;
 
-pub use kubeconfig::{Allowed, Connection, Kubeconfig, RejectedKubeconfig, UnknownFeature};
+pub use kubeconfig::{Allowed, Kubeconfig, RejectedKubeconfig, UnknownFeature};
 pub use secrets::{Secrets, Settled, Step, Text, hash};
 
 /// The label of Secrets with kubeconfigs.

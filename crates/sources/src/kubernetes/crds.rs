@@ -33,11 +33,6 @@ impl Crds {
         self.0.remove(name);
     }
 
-    /// Removes all definitions but these.
-    pub(crate) fn retain(&mut self, there: &dyn Fn(&Arc<str>) -> bool) {
-        self.0.retain(|name, _| there(name));
-    }
-
     /// The version in which a kind is read: the first supported version that is served.
     pub(crate) fn version(&self, definition: &Definition) -> Option<&'static str> {
         if definition.builtin {

@@ -1,10 +1,11 @@
 //! Parses responses: watch events, list pages and errors.
 
-use std::fmt;
 use std::sync::Arc;
 
-use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde::Deserialize;
+use serde::de::{DeserializeSeed as _, Deserializer, Error as _};
 use serde_json::Value;
+use serde_json::value::RawValue;
 
 use super::slim::Keep;
 
@@ -53,24 +54,27 @@ pub(crate) enum Line {
 /// # Errors
 /// It is malformed.
 pub(crate) fn line(bytes: &[u8], keep: &Keep) -> Result<Line, serde_json::Error> {
-    let mut deserializer = serde_json::Deserializer::from_slice(bytes);
-    let (what, object) = EventSeed(keep).deserialize(&mut deserializer)?;
-    let line = match what.as_str() {
-        "ADDED" | "MODIFIED" => Raw::of(object).map(Line::Applied),
-        "DELETED" => Raw::of(object).map(Line::Deleted),
+    let event: EventText<'_> = serde_json::from_slice(bytes)?;
+    let object = |keep| event.object.map_or(Ok(Value::Null), |text| read(text, keep));
+    let line = match event.what.as_str() {
+        "ADDED" | "MODIFIED" => Raw::of(object(keep)?).map(Line::Applied),
+        "DELETED" => Raw::of(object(keep)?).map(Line::Deleted),
         "BOOKMARK" => {
-            let meta = &object["metadata"];
+            let meta = &object(&Keep::All)?["metadata"];
             let version = meta["resourceVersion"].as_str().unwrap_or_default().to_owned();
             let end_of_list = meta["annotations"]["k8s.io/initial-events-end"].as_str() == Some("true");
             Some(Line::Bookmark { version, end_of_list })
         }
-        "ERROR" => Some(Line::Failed {
-            code: object["code"].as_u64().unwrap_or(500),
-            message: object["message"].as_str().unwrap_or("no reason given").to_owned(),
-        }),
+        "ERROR" => {
+            let status = object(&Keep::All)?;
+            Some(Line::Failed {
+                code: status["code"].as_u64().unwrap_or(500),
+                message: status["message"].as_str().unwrap_or("no reason given").to_owned(),
+            })
+        }
         _ => Some(Line::Other),
     };
-    line.ok_or_else(|| serde_json::Error::custom("an object without a name"))
+    line.ok_or_else(nameless)
 }
 
 /// A page of a list.
@@ -89,120 +93,44 @@ pub(crate) struct Page {
 /// # Errors
 /// It is malformed.
 pub(crate) fn page(bytes: &[u8], keep: &Keep) -> Result<Page, serde_json::Error> {
-    let mut deserializer = serde_json::Deserializer::from_slice(bytes);
-    PageSeed(keep).deserialize(&mut deserializer)
+    let page: PageText<'_> = serde_json::from_slice(bytes)?;
+    let text = |field: &str| page.metadata[field].as_str().unwrap_or_default().to_owned();
+    let items = page.items.into_iter();
+    let items = items.map(|item| Raw::of(read(item, keep)?).ok_or_else(nameless));
+    Ok(Page {
+        version: text("resourceVersion"),
+        next: text("continue"),
+        items: items.collect::<Result<_, _>>()?,
+    })
 }
 
-struct EventSeed<'k>(&'k Keep);
-
-impl<'de> DeserializeSeed<'de> for EventSeed<'_> {
-    type Value = (String, Value);
-
-    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(String, Value), D::Error> {
-        deserializer.deserialize_map(self)
-    }
+#[derive(Deserialize)]
+struct EventText<'t> {
+    #[serde(rename = "type")]
+    what: String,
+    #[serde(borrow)]
+    object: Option<&'t RawValue>,
 }
 
-impl<'de> Visitor<'de> for EventSeed<'_> {
-    type Value = (String, Value);
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("an event of a watch")
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(String, Value), A::Error> {
-        let (mut what, mut object) = (String::new(), Value::Null);
-        while let Some(name) = map.next_key::<String>()? {
-            match name.as_str() {
-                "type" => what = map.next_value()?,
-                // Statuses and bookmarks have other fields than objects. The type comes first.
-                "object" => {
-                    let keep = match what.as_str() {
-                        "ADDED" | "MODIFIED" | "DELETED" => self.0,
-                        _ => &Keep::All,
-                    };
-                    object = map.next_value_seed(keep)?;
-                }
-                _ => drop(map.next_value::<IgnoredAny>()?),
-            }
-        }
-        match what.is_empty() {
-            true => Err(A::Error::missing_field("type")),
-            false => Ok((what, object)),
-        }
-    }
+#[derive(Deserialize)]
+struct PageText<'t> {
+    #[serde(default)]
+    metadata: Value,
+    #[serde(borrow, deserialize_with = "items")]
+    items: Vec<&'t RawValue>,
 }
 
-struct PageSeed<'k>(&'k Keep);
-
-impl<'de> DeserializeSeed<'de> for PageSeed<'_> {
-    type Value = Page;
-
-    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Page, D::Error> {
-        deserializer.deserialize_map(self)
-    }
+/// Go serializes a nil slice as null.
+fn items<'de: 't, 't, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<&'t RawValue>, D::Error> {
+    Ok(Option::deserialize(deserializer)?.unwrap_or_default())
 }
 
-impl<'de> Visitor<'de> for PageSeed<'_> {
-    type Value = Page;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a list of objects")
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Page, A::Error> {
-        let mut page = Page::default();
-        let mut is_list = false;
-        while let Some(name) = map.next_key::<String>()? {
-            match name.as_str() {
-                "metadata" => {
-                    let meta: Value = map.next_value()?;
-                    let text = |field: &str| meta[field].as_str().unwrap_or_default().to_owned();
-                    (page.version, page.next) = (text("resourceVersion"), text("continue"));
-                }
-                "items" => {
-                    is_list = true;
-                    page.items = map.next_value_seed(Items(self.0))?;
-                }
-                _ => drop(map.next_value::<IgnoredAny>()?),
-            }
-        }
-        match is_list {
-            true => Ok(page),
-            false => Err(A::Error::missing_field("items")),
-        }
-    }
+fn read(text: &RawValue, keep: &Keep) -> Result<Value, serde_json::Error> {
+    keep.deserialize(&mut serde_json::Deserializer::from_str(text.get()))
 }
 
-struct Items<'k>(&'k Keep);
-
-impl<'de> DeserializeSeed<'de> for Items<'_> {
-    type Value = Vec<Raw>;
-
-    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Vec<Raw>, D::Error> {
-        deserializer.deserialize_any(self)
-    }
-}
-
-impl<'de> Visitor<'de> for Items<'_> {
-    type Value = Vec<Raw>;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("the items of a list")
-    }
-
-    /// Go serializes a nil slice as null.
-    fn visit_unit<E: Error>(self) -> Result<Vec<Raw>, E> {
-        Ok(Vec::new())
-    }
-
-    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Vec<Raw>, A::Error> {
-        let mut items = Vec::new();
-        while let Some(value) = list.next_element_seed(self.0)? {
-            items.push(Raw::of(value).ok_or_else(|| A::Error::custom("an object without a name"))?);
-        }
-        Ok(items)
-    }
+fn nameless() -> serde_json::Error {
+    serde_json::Error::custom("an object without a name")
 }
 
 #[cfg(test)]

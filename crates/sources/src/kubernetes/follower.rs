@@ -14,7 +14,7 @@ use std::time::Duration;
 use config::ChangeSet;
 use config::schema::definitions;
 use tokio::sync::{mpsc, watch};
-use tokio::task::{AbortHandle, JoinHandle};
+use tokio::task::{AbortHandle, JoinHandle, JoinSet};
 use tokio::time::Instant;
 
 use crate::ChangeSender;
@@ -65,6 +65,8 @@ pub(crate) enum WatchTarget {
 /// The state of a Kubernetes source.
 pub(crate) struct Follower {
     options: Options,
+    /// The watches.
+    tasks: JoinSet<()>,
     sender: mpsc::Sender<(WatchTarget, Vec<Event>)>,
     pulse: RecoverySignal,
     receiver: mpsc::Receiver<(WatchTarget, Vec<Event>)>,
@@ -98,21 +100,6 @@ pub(crate) struct Follower {
     report: watch::Sender<Report>,
 }
 
-impl Drop for Follower {
-    fn drop(&mut self) {
-        let sides = self.mesh_sides.iter().map(|(_, _, side)| &side.task);
-        let slots = self.slots.iter().map(|slot| &slot.task);
-        let tasks = sides
-            .chain(slots)
-            .chain([&self.crds_side.task])
-            .chain(self.tags.iter().map(|side| &side.task));
-        tasks.flatten().for_each(AbortHandle::abort);
-        if let Some(asking) = &self.asking {
-            asking.abort();
-        }
-    }
-}
-
 impl Follower {
     /// Starts all watches.
     pub(crate) fn new(options: Options, report: watch::Sender<Report>) -> Follower {
@@ -129,6 +116,7 @@ impl Follower {
             .map(|(definition, kind)| KindWatch::new(definition, kind))
             .collect();
         let mut follower = Follower {
+            tasks: JoinSet::new(),
             sender,
             pulse: RecoverySignal::default(),
             receiver,
@@ -161,8 +149,7 @@ impl Follower {
     }
 
     fn begin(&mut self) {
-        let client = self.options.client.clone();
-        let client = &client;
+        let client = &self.options.client.clone();
         if self.slots.iter().all(|slot| slot.definition.builtin) {
             self.served = true;
         } else {
@@ -173,32 +160,29 @@ impl Follower {
                 "customresourcedefinitions",
                 Keep::definition(),
             );
-            self.crds_side.task = Some(self.spawn(crds, WatchTarget::Crds));
+            self.spawn(crds, WatchTarget::Crds);
         }
         if self.revision.is_some() {
             for (at, (_, group, plural)) in TAGS.into_iter().enumerate() {
                 let tagged = Resource::labelled(client, group, plural, revision::TAG);
-                self.tags[at].task = Some(self.spawn(tagged, WatchTarget::Tags(at)));
+                self.spawn(tagged, WatchTarget::Tags(at));
             }
         }
         if let (Some(mesh), Some(options)) = (&mut self.mesh, self.options.mesh.clone()) {
             mesh.look(&mut self.pending);
             for (place, name) in mesh.places() {
                 let map = Resource::config_map(client, &options.namespace, &name);
-                let task = Some(self.spawn(map, WatchTarget::Mesh(place)));
-                let side = AuxiliaryWatch {
-                    task,
-                    ..AuxiliaryWatch::default()
-                };
-                self.mesh_sides.push((place, format!("ConfigMap {name}"), side));
+                self.spawn(map, WatchTarget::Mesh(place));
+                self.mesh_sides
+                    .push((place, format!("ConfigMap {name}"), AuxiliaryWatch::default()));
             }
         }
         self.choose_versions();
     }
 
-    fn spawn(&self, resource: Resource, place: WatchTarget) -> AbortHandle {
+    fn spawn(&mut self, resource: Resource, place: WatchTarget) -> AbortHandle {
         let watched = watching::run(resource, place, self.sender.clone(), self.pulse.clone());
-        tokio::spawn(watched).abort_handle()
+        self.tasks.spawn(watched)
     }
 
     /// Runs until the receiver is dropped.
@@ -296,6 +280,8 @@ impl Follower {
     }
 
     async fn tick(&mut self) {
+        // Forgets watches that were replaced.
+        while self.tasks.try_join_next().is_some() {}
         self.ticks = self.ticks.wrapping_add(1);
         if self.ticks.is_multiple_of(LOOK)
             && let Some(mesh) = &mut self.mesh

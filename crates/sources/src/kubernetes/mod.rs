@@ -9,16 +9,17 @@
 //! watches, [`table`] compares with the known objects, [`follower`] combines the kinds.
 
 mod crds;
-mod event;
+pub(crate) mod event;
 mod follower;
 mod mesh;
+mod objects;
 mod progress;
 mod request;
 mod revision;
-mod slim;
+pub(crate) mod slim;
 mod snapshot;
-mod table;
-mod trim;
+pub(crate) mod table;
+pub(crate) mod trim;
 mod watch;
 
 use std::collections::BTreeSet;
@@ -30,7 +31,9 @@ use kube::Client;
 use crate::ChangeSender;
 
 pub use mesh::MeshOptions;
+pub use objects::{Seen, objects};
 pub use progress::Report;
+pub use request::Resource;
 pub use revision::Kinds;
 pub use snapshot::SnapshotOptions;
 

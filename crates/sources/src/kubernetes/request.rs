@@ -56,16 +56,38 @@ impl RequestError {
 
 /// A kind, or a subset of its objects.
 #[derive(Clone)]
-pub(crate) struct Resource {
+pub struct Resource {
     client: Client,
     /// `/apis/GROUP/VERSION/PLURAL`, with the namespace if limited to one.
     path: String,
-    /// `&fieldSelector=…`, or empty.
+    /// `&fieldSelector=…&labelSelector=…`, or empty.
     selector: String,
     keep: Arc<Keep>,
 }
 
 impl Resource {
+    /// Some objects of a kind, without their managed fields: those of a namespace (`None` for all), with a label
+    /// selector and a field selector.
+    pub fn selected(
+        client: &Client,
+        (group, version, plural): (&str, &str, &str),
+        namespace: Option<&str>,
+        labels: Option<&str>,
+        fields: Option<&str>,
+    ) -> Resource {
+        let place = match namespace {
+            Some(namespace) => format!("namespaces/{namespace}/{plural}"),
+            None => plural.to_owned(),
+        };
+        let selector = |name: &str, text: &str| format!("&{name}={}", escaped(text));
+        let labels = labels.map(|text| selector("labelSelector", text)).unwrap_or_default();
+        let fields = fields.map(|text| selector("fieldSelector", text)).unwrap_or_default();
+        Resource {
+            selector: labels + &fields,
+            ..Resource::all(client, group, version, &place, Keep::unmanaged())
+        }
+    }
+
     /// All objects of a kind.
     pub(crate) fn all(client: &Client, group: &str, version: &str, plural: &str, keep: Keep) -> Resource {
         let root = if group.is_empty() {
@@ -89,13 +111,12 @@ impl Resource {
         }
     }
 
-    /// A ConfigMap. Names and namespaces of Kubernetes objects need no escaping.
+    /// A ConfigMap.
     pub(crate) fn config_map(client: &Client, namespace: &str, name: &str) -> Resource {
+        let named = format!("metadata.name={name}");
         Resource {
-            client: client.clone(),
-            path: format!("/api/v1/namespaces/{namespace}/configmaps"),
-            selector: format!("&fieldSelector=metadata.name%3D{name}"),
             keep: Arc::new(Keep::only(&["data"])),
+            ..Resource::selected(client, ("", "v1", "configmaps"), Some(namespace), None, Some(&named))
         }
     }
 

@@ -70,14 +70,6 @@ impl Revision {
         before != self.names()
     }
 
-    /// Removes all objects that define tags but these. Returns whether our tags changed.
-    pub(crate) fn retain(&mut self, there: &dyn Fn(&Arc<str>) -> bool) -> bool {
-        let before = self.names();
-        self.tags.retain(|webhook, _| there(webhook));
-        self.defaults.retain(|webhook, _| there(webhook));
-        before != self.names()
-    }
-
     fn names(&self) -> Vec<Arc<str>> {
         let mut names: Vec<Arc<str>> = self.tags.values().cloned().collect();
         names.sort();
@@ -139,7 +131,7 @@ mod tests {
             !ours.tag(&"other".into(), Some(&json!({REVISION: "canary", TAG: "prod"}))),
             "the tag is known already"
         );
-        assert!(!ours.retain(&|name| **name == *"other"));
+        assert!(!ours.tag(&webhook, None), "the other one stays");
         assert!(ours.tag(&"other".into(), None) && !ours.admits(&json!({REVISION: "prod"})));
         assert!(Revision::new("").admits(&json!({REVISION: "default"})));
     }
@@ -153,7 +145,7 @@ mod tests {
         assert_eq!(ours.default().map(|name| &**name), Some("canary"));
         ours.tag(&webhook, Some(&json!({REVISION: "default", TAG: "default"})));
         assert_eq!(ours.default().map(|name| &**name), Some("default"));
-        ours.retain(&|_| false);
+        ours.tag(&webhook, None);
         assert_eq!(ours.default(), None);
     }
 

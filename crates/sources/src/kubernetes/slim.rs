@@ -75,11 +75,13 @@ impl Keep {
     /// The kept parts of an object with these top-level fields, and the usual metadata.
     pub(crate) fn only(fields: &[&str]) -> Keep {
         let mut whole: Vec<(Box<str>, Keep)> = fields.iter().map(|name| field(name, Keep::All)).collect();
-        whole.push(field(
-            "metadata",
-            Keep::Except(vec![field("managedFields", Keep::Nothing)]),
-        ));
+        whole.push(unmanaged_metadata());
         Keep::Only(whole)
+    }
+
+    /// Everything but the managed fields.
+    pub(crate) fn unmanaged() -> Keep {
+        Keep::Except(vec![unmanaged_metadata()])
     }
 
     /// The kept parts of a CustomResourceDefinition: without the schemas, which are most of it.
@@ -116,6 +118,10 @@ impl Keep {
             _ => &Keep::All,
         }
     }
+}
+
+fn unmanaged_metadata() -> (Box<str>, Keep) {
+    field("metadata", Keep::Except(vec![field("managedFields", Keep::Nothing)]))
 }
 
 fn field(name: &str, keep: Keep) -> (Box<str>, Keep) {

@@ -127,13 +127,13 @@ impl Table {
     }
 
     /// Handles a deletion event.
-    pub(crate) fn delete(&mut self, raw: &Raw, context: &ReadContext<'_>) {
-        let key = self.key(raw, context);
+    pub(crate) fn delete(&mut self, namespace: &Arc<str>, name: &Arc<str>, cluster: &Arc<str>) {
+        let key = self.key(namespace, name, cluster);
         self.remove(&key);
     }
 
-    fn key(&self, raw: &Raw, context: &ReadContext<'_>) -> ObjectKey {
-        ObjectKey::new(self.kind, raw.namespace.clone(), raw.name.clone()).in_cluster(context.cluster.clone())
+    fn key(&self, namespace: &Arc<str>, name: &Arc<str>, cluster: &Arc<str>) -> ObjectKey {
+        ObjectKey::new(self.kind, namespace.clone(), name.clone()).in_cluster(cluster.clone())
     }
 
     fn remove(&mut self, key: &ObjectKey) {
@@ -150,7 +150,7 @@ impl Table {
 
     /// Handles an event that adds or updates an object.
     pub(crate) fn upsert(&mut self, raw: Raw, context: &mut ReadContext<'_>) {
-        let key = self.key(&raw, context);
+        let key = self.key(&raw.namespace, &raw.name, context.cluster);
         let labels = &raw.value["metadata"]["labels"];
         let mut selected = true;
         if Revision::applies_to(self.kind) {
@@ -279,5 +279,5 @@ impl Table {
 
 /// The file name under which diagnostics of an object are reported.
 fn file(key: &ObjectKey) -> Arc<str> {
-    format!("kubernetes: {key}").into()
+    key.to_string().into()
 }

@@ -1,23 +1,17 @@
 //! Counts exchanged between replicas.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use config::ObjectKey;
 
 use super::{Planner, Record};
-use crate::{Counts, Elapsed, ReplicaCounts};
+use crate::{Counts, Elapsed, ReplicaCounts, Shares};
 
 impl Planner {
-    /// Replaces the counts of another replica in one shard.
-    pub fn replica_reported(
-        &mut self,
-        peer: &Arc<str>,
-        shard: &Arc<str>,
-        shares: BTreeMap<ObjectKey, ReplicaCounts>,
-        now: Elapsed,
-    ) {
-        let changed = self.replicas.replica_reported(peer, shard, shares);
+    /// Applies changed counts of another replica.
+    pub fn replica_reported(&mut self, peer: &Arc<str>, shares: Shares, now: Elapsed) {
+        let changed = self.replicas.replica_reported(peer, shares);
         changed.iter().for_each(|key| self.again(key, now));
     }
 
@@ -29,7 +23,7 @@ impl Planner {
 
     /// The counts of this replica that changed since the last call (`None`: no proxy needs the object any more), or all
     /// of them if `all` is set. Empty while this replica leads.
-    pub fn shares(&mut self, all: bool) -> Vec<(ObjectKey, Option<ReplicaCounts>)> {
+    pub fn shares(&mut self, all: bool) -> Shares {
         if self.leading.is_some() {
             return Vec::new();
         }

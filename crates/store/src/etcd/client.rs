@@ -91,6 +91,16 @@ enum Attempt {
     Failed(Failure),
 }
 
+impl From<Attempt> for Failure {
+    fn from(attempt: Attempt) -> Failure {
+        match attempt {
+            Attempt::Failed(failure) => failure,
+            Attempt::NotDone(text) | Attempt::Lost(text) => Error::Unavailable(text).into(),
+            Attempt::Token => Error::Unavailable("the token has expired".to_owned()).into(),
+        }
+    }
+}
+
 impl Client {
     /// Prepares connections. They are established on first use.
     pub(super) fn new(options: &Options) -> Result<Client, Error> {
@@ -177,16 +187,45 @@ impl Client {
         Q: protos::Message + Clone + Default + Send + Sync + 'static,
         A: protos::Message + Default + Send + Sync + 'static,
     {
-        let endpoint = &self.members[index].endpoint;
-        let mut grpc = self.grpc(index);
         let mut request = self.request(index, request, until).await?;
         request.set_timeout(until.saturating_duration_since(Instant::now()));
+        self.unary(index, path, request, until).await
+    }
+
+    async fn unary<Q, A>(
+        &self,
+        index: usize,
+        path: &'static str,
+        request: Request<Q>,
+        until: Instant,
+    ) -> Result<A, Attempt>
+    where
+        Q: protos::Message + Clone + Default + Send + Sync + 'static,
+        A: protos::Message + Default + Send + Sync + 'static,
+    {
+        let (codec, path) = (ProstCodec::<Q, A>::default(), PathAndQuery::from_static(path));
+        let call = |mut grpc: Grpc<Channel>| async move { grpc.unary(request, path, codec).await };
+        self.with_member(index, until, call).await
+    }
+
+    /// Calls a member once it is connected.
+    async fn with_member<T, F>(
+        &self,
+        index: usize,
+        until: Instant,
+        call: impl FnOnce(Grpc<Channel>) -> F,
+    ) -> Result<T, Attempt>
+    where
+        F: Future<Output = Result<tonic::Response<T>, Status>>,
+    {
+        let Member { endpoint, channel } = &self.members[index];
         let answer = timeout_at(until, async {
-            grpc.ready()
-                .await
-                .map_err(|e| Attempt::NotDone(format!("{endpoint}: {e}")))?;
-            let codec = ProstCodec::<Q, A>::default();
-            let answer = grpc.unary(request, PathAndQuery::from_static(path), codec).await;
+            let mut grpc = Grpc::new(channel.clone())
+                .max_decoding_message_size(ANSWER_LIMIT)
+                .max_encoding_message_size(ANSWER_LIMIT);
+            let ready = grpc.ready().await;
+            ready.map_err(|e| Attempt::NotDone(format!("{endpoint}: {e}")))?;
+            let answer = call(grpc).await;
             answer.map_err(|status| attempt(endpoint, &status))
         });
         match answer.await {
@@ -206,39 +245,27 @@ impl Client {
         A: protos::Message + Default + Send + Sync + 'static,
     {
         let index = self.current();
-        let endpoint = &self.members[index].endpoint;
         let until = Instant::now() + self.timeout / 3;
-        let opened = timeout_at(until, async {
+        let opened = async {
             let requests = tonic::codegen::tokio_stream::wrappers::ReceiverStream::new(requests);
             let mut request = self.request(index, requests, until).await?;
             // A member that lost its quorum must end the stream instead of staying silent.
             request
                 .metadata_mut()
                 .insert("hasleader", MetadataValue::from_static("true"));
-            let mut grpc = self.grpc(index);
-            grpc.ready()
-                .await
-                .map_err(|e| Attempt::NotDone(format!("{endpoint}: {e}")))?;
-            let codec = ProstCodec::<Q, A>::default();
-            let answer = grpc.streaming(request, PathAndQuery::from_static(path), codec).await;
-            answer.map_err(|status| attempt(endpoint, &status))
-        });
-        match opened.await {
-            Ok(Ok(stream)) => Ok((index, stream.into_inner())),
-            Ok(Err(Attempt::Failed(failure))) => Err(failure),
-            Ok(Err(Attempt::Token)) => {
-                self.set_token(None);
-                Err(Error::Unavailable(format!("{endpoint}: the token has expired")).into())
+            let (codec, path) = (ProstCodec::<Q, A>::default(), PathAndQuery::from_static(path));
+            let call = |mut grpc: Grpc<Channel>| async move { grpc.streaming(request, path, codec).await };
+            self.with_member(index, until, call).await
+        };
+        let stream = opened.await.map_err(|attempt| {
+            match &attempt {
+                Attempt::Token => self.set_token(None),
+                Attempt::NotDone(_) | Attempt::Lost(_) => self.avoid(index),
+                Attempt::Failed(_) => {}
             }
-            Ok(Err(Attempt::NotDone(text) | Attempt::Lost(text))) => {
-                self.avoid(index);
-                Err(Error::Unavailable(text).into())
-            }
-            Err(_) => {
-                self.avoid(index);
-                Err(Error::Unavailable(format!("{endpoint}: no answer in time")).into())
-            }
-        }
+            Failure::from(attempt)
+        })?;
+        Ok((index, stream))
     }
 
     /// Queries the status of a member.
@@ -247,11 +274,7 @@ impl Client {
         let status = self
             .attempt(index, "/etcdserverpb.Maintenance/Status", pb::StatusRequest {}, until)
             .await;
-        status.map_err(|attempt| match attempt {
-            Attempt::Failed(failure) => failure.into(),
-            Attempt::NotDone(text) | Attempt::Lost(text) => Error::Unavailable(text),
-            Attempt::Token => Error::Unavailable("the token has expired".into()),
-        })
+        status.map_err(|attempt| Failure::from(attempt).into())
     }
 
     /// Switches to another member, if this one is still the current one.
@@ -288,12 +311,6 @@ impl Client {
         self.current.load(Ordering::Relaxed) % self.members.len()
     }
 
-    fn grpc(&self, index: usize) -> Grpc<Channel> {
-        Grpc::new(self.members[index].channel.clone())
-            .max_decoding_message_size(ANSWER_LIMIT)
-            .max_encoding_message_size(ANSWER_LIMIT)
-    }
-
     /// Adds the token to a request; logs in first if there is none.
     async fn request<T>(&self, index: usize, message: T, until: Instant) -> Result<Request<T>, Attempt> {
         let mut request = Request::new(message);
@@ -313,35 +330,24 @@ impl Client {
         login: &super::Login,
         until: Instant,
     ) -> Result<MetadataValue<Ascii>, Attempt> {
-        let endpoint = &self.members[index].endpoint;
         let request = pb::AuthenticateRequest {
             name: login.user.clone(),
             password: login.password.clone(),
         };
-        let answer = timeout_at(until, async {
-            let mut grpc = self.grpc(index);
-            grpc.ready()
-                .await
-                .map_err(|e| Attempt::NotDone(format!("{endpoint}: {e}")))?;
-            let codec = ProstCodec::<_, pb::AuthenticateResponse>::default();
-            let path = PathAndQuery::from_static("/etcdserverpb.Auth/Authenticate");
-            let answer = grpc.unary(Request::new(request), path, codec).await;
-            answer.map_err(|status| match status.code() {
-                Code::InvalidArgument | Code::FailedPrecondition => Attempt::Failed(
-                    Error::Unavailable(format!("{endpoint}: login as {}: {}", login.user, status.message())).into(),
-                ),
-                // Logging in has no effects: it may be retried.
-                _ => Attempt::NotDone(format!("{endpoint}: {}", status.message())),
-            })
-        });
-        let answer = answer
-            .await
-            .map_err(|_| Attempt::NotDone(format!("{endpoint}: no answer in time")))??;
-        let token: MetadataValue<Ascii> = answer
-            .into_inner()
-            .token
-            .parse()
-            .map_err(|_| Attempt::NotDone(format!("{endpoint}: the token cannot be sent")))?;
+        let answer = self
+            .unary(index, "/etcdserverpb.Auth/Authenticate", Request::new(request), until)
+            .await;
+        let answer: pb::AuthenticateResponse = answer.map_err(|attempt| match attempt {
+            Attempt::Failed(failure) => {
+                let text = format!("login as {}: {}", login.user, Error::from(failure));
+                Attempt::Failed(Error::Unavailable(text).into())
+            }
+            // Logging in has no effects: it may be retried.
+            Attempt::NotDone(text) | Attempt::Lost(text) => Attempt::NotDone(text),
+            Attempt::Token => Attempt::NotDone("etcd rejects the login".to_owned()),
+        })?;
+        let token: Result<MetadataValue<Ascii>, _> = answer.token.parse();
+        let token = token.map_err(|_| Attempt::NotDone("the token cannot be sent".to_owned()))?;
         self.set_token(Some(token.clone()));
         Ok(token)
     }
@@ -429,7 +435,8 @@ fn attempt(endpoint: &str, status: &Status) -> Attempt {
         _ if message.contains("raft proposal dropped") => Attempt::NotDone(text),
         Code::Unauthenticated => Attempt::Token,
         Code::PermissionDenied => Attempt::Failed(Error::ReadOnly(text).into()),
-        Code::Unimplemented => Attempt::Failed(Error::Unavailable(text).into()),
+        // A login without authentication.
+        Code::FailedPrecondition | Code::Unimplemented => Attempt::Failed(Error::Unavailable(text).into()),
         _ => Attempt::Lost(text),
     }
 }

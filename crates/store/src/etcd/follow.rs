@@ -9,7 +9,7 @@ use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep_until};
 
 use super::Shared;
-use super::client::{Effect, Failure, is_closed, number, revision};
+use super::client::{Failure, is_closed, number, revision};
 use super::keys::Range;
 use super::read::stored;
 use crate::{Change, Error, Feed, Revision, Scope, Watch, WatchEvent};
@@ -336,37 +336,6 @@ impl Shared {
         };
         let known = tokio::time::timeout(self.options.timeout, known).await;
         known.ok().flatten().unwrap_or(compacted + 1)
-    }
-
-    /// Waits until a key is deleted, from a revision on at which it existed.
-    pub(super) async fn gone(&self, key: bytes::Bytes, from: Revision) -> Result<(), Error> {
-        let only = Range {
-            from: key.clone(),
-            end: Default::default(),
-        };
-        loop {
-            let mut stream = Stream::open(self, &only, from + 1).await?;
-            while let Ok(Some(response)) = stream.responses.message().await {
-                let deleted = |event: &pb::Event| event.r#type() == pb::event::EventType::Delete;
-                if response.canceled || response.events.iter().any(deleted) {
-                    return Ok(());
-                }
-            }
-            self.client.avoid(stream.member);
-            // The stream was lost: the deletion may have been missed.
-            let request = pb::RangeRequest {
-                key: key.clone(),
-                keys_only: true,
-                ..Default::default()
-            };
-            let answer: pb::RangeResponse = self
-                .client
-                .call("/etcdserverpb.KV/Range", request, Effect::Repeatable)
-                .await?;
-            if answer.kvs.is_empty() {
-                return Ok(());
-            }
-        }
     }
 }
 

@@ -56,11 +56,6 @@ impl Layout {
         Range::below(format!("{}/.deleted/", self.prefix))
     }
 
-    /// The key of a lock.
-    pub(super) fn lock(&self, name: &str) -> Bytes {
-        format!("{}/.lock/{name}", self.prefix).into()
-    }
-
     /// A key that never exists.
     pub(super) fn unused(&self) -> Bytes {
         format!("{}/.nowhere", self.prefix).into()

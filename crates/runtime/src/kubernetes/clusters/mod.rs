@@ -15,18 +15,18 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use ::controllers::{Resource, Watched};
 use config::ChangeSet;
-use controllers::Watched;
 use kube::Client;
 use server::ServingStatus;
 use sources::Closed;
-use sources::clusters::{Connection, LABEL, Secrets, Step};
-use sources::kubernetes::Report;
+use sources::clusters::{LABEL, Secrets, Step};
+use sources::kubernetes::{Report, Seen};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use super::controllers::watching::{self, Seen};
+use super::controllers;
 use member::{Member, Running};
 use sources::ChangeSender;
 
@@ -59,7 +59,7 @@ pub(super) type Ways = BTreeMap<Arc<str>, Way>;
 pub(super) struct Way {
     /// Distinguishes successive connections to the same cluster.
     pub(super) number: u64,
-    pub(super) connection: Connection,
+    pub(super) client: Client,
 }
 
 /// An event of the fleet.
@@ -102,19 +102,10 @@ pub(super) async fn run(client: Client, options: Options, listeners: Listeners, 
 
 /// Watches the Secrets that name clusters.
 fn watch_secrets(client: Client, namespace: &str, events: &mpsc::Sender<Event>, tasks: &mut JoinSet<()>) {
-    let secrets = Watched::all("", "Secret", "secrets")
+    let secrets = Watched::all(Resource::SECRET)
         .within(namespace)
         .labelled(&format!("{LABEL}=true"));
-    let (seen, mut events_seen) = mpsc::channel(QUEUE);
-    tasks.spawn(watching::follow(client, secrets, 0, seen));
-    let events = events.clone();
-    tasks.spawn(async move {
-        while let Some((_, seen)) = events_seen.recv().await {
-            if events.send(Event::Secret(seen)).await.is_err() {
-                return;
-            }
-        }
-    });
+    tasks.spawn(controllers::follow(client, secrets, events.clone(), Event::Secret));
 }
 
 /// The remote clusters.
@@ -123,7 +114,7 @@ struct Fleet {
     listeners: Listeners,
     home: watch::Receiver<Report>,
     events: mpsc::Sender<Event>,
-    secrets: Secrets<Connection>,
+    secrets: Secrets<Client>,
     /// Whether the Secrets were listed. If they cannot be read, `trouble` has the reason.
     listed: bool,
     trouble: Option<String>,
@@ -237,7 +228,7 @@ impl Fleet {
         Ok(())
     }
 
-    fn start(&mut self, cluster: Arc<str>, secret: Arc<str>, way: Connection) {
+    fn start(&mut self, cluster: Arc<str>, secret: Arc<str>, way: Client) {
         self.generation += 1;
         let had = self.members.get(&cluster);
         let knows =
@@ -250,7 +241,7 @@ impl Fleet {
         );
         let way = Way {
             number: self.generation,
-            connection: way,
+            client: way,
         };
         self.listeners
             .ways

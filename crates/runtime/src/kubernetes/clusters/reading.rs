@@ -5,8 +5,9 @@ use std::time::Duration;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use config::{FieldPath, Timestamp};
+use kube::Client;
 use serde_json::Value;
-use sources::clusters::{Allowed, Connection, Kubeconfig, RejectedKubeconfig, Secrets, Text, hash};
+use sources::clusters::{Allowed, Kubeconfig, RejectedKubeconfig, Secrets, Text, hash};
 
 use super::files::Files;
 
@@ -14,7 +15,7 @@ use super::files::Files;
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Parses a Secret.
-pub(super) async fn secret(secrets: &mut Secrets<Connection>, object: &Value, allowed: Allowed) {
+pub(super) async fn secret(secrets: &mut Secrets<Client>, object: &Value, allowed: Allowed) {
     let meta = &object["metadata"];
     let name = meta["name"].as_str().unwrap_or_default();
     let made = meta["creationTimestamp"].as_str().and_then(Timestamp::parse);
@@ -39,7 +40,7 @@ pub(super) async fn secret(secrets: &mut Secrets<Connection>, object: &Value, al
 }
 
 /// Parses the kubeconfigs of a directory. The current context names the cluster.
-pub(super) async fn files(secrets: &mut Secrets<Connection>, files: Files, allowed: Allowed) {
+pub(super) async fn files(secrets: &mut Secrets<Client>, files: Files, allowed: Allowed) {
     let gone: Vec<String> = secrets
         .names()
         .filter(|name| !files.contains_key(*name))
@@ -66,7 +67,7 @@ pub(super) async fn files(secrets: &mut Secrets<Connection>, files: Files, allow
     }
 }
 
-async fn connection(bytes: Vec<u8>, allowed: Allowed) -> Result<Connection, RejectedKubeconfig> {
+async fn connection(bytes: Vec<u8>, allowed: Allowed) -> Result<Client, RejectedKubeconfig> {
     let failed = |message: &str| RejectedKubeconfig {
         path: FieldPath::root(),
         message: message.to_owned(),

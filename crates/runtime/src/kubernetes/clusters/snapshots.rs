@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use config::ChangeSet;
 use config::{AnyObject, Kind};
+use kube::Client;
 use sources::Closed;
-use sources::clusters::Connection;
 use sources::kubernetes::{self, SnapshotOptions};
 
 use super::super::PATIENCE;
@@ -32,14 +32,14 @@ const NAME: (&str, &str) = ("cluster-", ".snapshot");
 
 impl Options {
     /// The options of a cluster's follower. If objects of the cluster are `known`, they are newer than any snapshot.
-    pub(super) fn source(&self, cluster: &Arc<str>, way: &Connection, known: bool) -> kubernetes::Options {
+    pub(super) fn source(&self, cluster: &Arc<str>, way: &Client, known: bool) -> kubernetes::Options {
         let patience = if known { Duration::MAX } else { PATIENCE };
         kubernetes::Options {
             cluster: cluster.clone(),
             kinds: Some(KINDS.into()),
             filter: self.filter.clone(),
             snapshot: self.snapshot(cluster, patience),
-            ..kubernetes::Options::new(way.client.clone())
+            ..kubernetes::Options::new(way.clone())
         }
     }
 

@@ -6,7 +6,6 @@
 //! run in other clusters ([`remote`]), with leases there.
 
 mod remote;
-pub(super) mod watching;
 mod writer;
 
 use std::collections::BTreeSet;
@@ -14,18 +13,17 @@ use std::sync::Arc;
 
 use config::MeshConfig;
 use controllers::{
-    AddressDriver, Driver, ExportDriver, IngressDriver, Origin, Ranges, RootDriver, UntaintDriver, Write,
+    AddressDriver, Driver, ExportDriver, IngressDriver, Origin, Ranges, RootDriver, UntaintDriver, Watched, Write,
 };
 use kube::Client;
 use settings::Settings;
-use sources::kubernetes::Report;
+use sources::kubernetes::{self, Report, Resource, Seen};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 
 use super::clusters::Ways;
 use super::lock::LeaseLock;
 use super::{Clients, identity};
-use watching::Seen;
 use writer::ObjectWriter;
 
 /// The number of queued events of a controller; its watches wait when the queue is full.
@@ -156,7 +154,7 @@ impl Context {
         let led = async move |leading| {
             lead.send_replace(leading);
         };
-        let written = crate::leadership::control(
+        let written = crate::leadership::run(
             planned,
             ObjectWriter::new(self.client.clone()),
             lock,
@@ -212,7 +210,8 @@ async fn term<D: Driver>(
             Origin::Home => &clients.home,
             Origin::Own => &clients.own,
         };
-        watches.spawn(watching::follow(client.clone(), watched, place, sender.clone()));
+        let wrap = move |seen| (place, seen);
+        watches.spawn(follow(client.clone(), watched, sender.clone(), wrap));
     }
     driver.mesh(&mesh.borrow_and_update().clone());
     let mut taken = Vec::new();
@@ -234,7 +233,7 @@ async fn term<D: Driver>(
                 Seen::Deleted(object) => driver.see(place, &object, false),
                 Seen::Synced => {
                     if !awaited.remove(&place) {
-                        driver.restart();
+                        driver.machine().restart();
                     }
                 }
                 Seen::Failing { .. } => {}
@@ -248,4 +247,17 @@ async fn term<D: Driver>(
             return;
         }
     }
+}
+
+/// Follows the objects of a watch until the receiver is dropped.
+pub(super) async fn follow<E>(client: Client, watched: Watched, events: mpsc::Sender<E>, wrap: impl Fn(Seen) -> E) {
+    let of = watched.resource;
+    let resource = Resource::selected(
+        &client,
+        (of.group, of.version, of.plural),
+        watched.namespace.as_deref(),
+        watched.labels.as_deref(),
+        watched.fields.as_deref(),
+    );
+    kubernetes::objects(resource, (&of.api_version(), of.kind), events, wrap).await;
 }

@@ -65,7 +65,7 @@ impl RemoteCluster {
     fn start(context: &Context, cluster: &Arc<str>, way: &Way) -> RemoteCluster {
         let (stop, stopped) = watch::channel(false);
         let mut tasks = JoinSet::new();
-        let context = context.for_remote_cluster(&way.connection.client, stopped.clone());
+        let context = context.for_remote_cluster(&way.client, stopped.clone());
         if context.exports {
             let domain = context.domain.clone();
             tasks.spawn(context.clone().run(SERVICE_EXPORTS, move || ExportDriver::new(&domain)));

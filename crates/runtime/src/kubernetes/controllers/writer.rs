@@ -1,6 +1,6 @@
 //! Executes the writes of controllers through the Kubernetes API.
 
-use crate::leadership::{Objects, Outcome};
+use crate::leadership::{Outcome, Writer};
 use controllers::{Body, Target, Write};
 use http::{Request, StatusCode, header};
 use kube::Client;
@@ -9,8 +9,6 @@ use serde_json::{Value, json};
 
 use crate::kubernetes::answer;
 
-/// The maximum size of an error response, which is logged.
-const LARGEST_ANSWER: usize = 4 << 20;
 /// The media type that requests only the metadata of an object.
 const METADATA: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1";
 
@@ -25,7 +23,7 @@ impl ObjectWriter {
     }
 }
 
-impl Objects for ObjectWriter {
+impl Writer<Write> for ObjectWriter {
     async fn write(&self, write: &Write) -> Outcome {
         // The resource version that this replica read last makes a delayed write fail instead of overwriting a newer
         // object.
@@ -33,27 +31,11 @@ impl Objects for ObjectWriter {
             Ok(version) => version,
             Err(outcome) => return outcome,
         };
-        let request = match request(write, version.as_deref()) {
-            Ok(request) => request,
-            Err(error) => return Outcome::Refused(error.to_string()),
-        };
-        let response = match self.client.send(request).await {
-            Ok(response) => response,
-            Err(error) => return Outcome::Retry(error.to_string()),
-        };
-        let status = response.status();
-        if status.is_success() {
-            return Outcome::Written;
+        match answer::ask(&self.client, request(write, version.as_deref())).await {
+            Ok((status, _)) if status.is_success() => Outcome::Written,
+            Ok((status, answer)) => outcome(write, status, answer::message(&answer)),
+            Err(outcome) => outcome,
         }
-        let headers = response.headers().clone();
-        let message = match response.into_body().collect_bytes().await {
-            Ok(bytes) if bytes.len() <= LARGEST_ANSWER => {
-                answer::message(&serde_json::from_slice(&bytes).unwrap_or_default()).to_owned()
-            }
-            _ => String::new(),
-        };
-        answer::wait_as_asked(status, &headers).await;
-        outcome(write, status, message)
     }
 }
 
@@ -63,22 +45,13 @@ impl ObjectWriter {
         let Body::Apply { create, .. } = &write.body else {
             return Ok(None);
         };
-        let request = Request::get(path(&write.target, ""))
-            .header(header::ACCEPT, METADATA)
-            .body(Bytes::empty())
-            .map_err(|error| Outcome::Refused(error.to_string()))?;
-        let response = self.client.send(request).await;
-        let response = response.map_err(|error| Outcome::Retry(error.to_string()))?;
-        let status = response.status();
-        match status {
-            StatusCode::NOT_FOUND if *create => return Ok(None),
-            StatusCode::NOT_FOUND => return Err(Outcome::Gone),
-            status if !status.is_success() => return Err(Outcome::Retry(status.to_string())),
-            _ => {}
-        }
-        let bytes = response.into_body().collect_bytes().await;
-        let bytes = bytes.map_err(|error| Outcome::Retry(error.to_string()))?;
-        let found: Value = serde_json::from_slice(&bytes).map_err(|error| Outcome::Retry(error.to_string()))?;
+        let request = Request::get(path(&write.target, "")).header(header::ACCEPT, METADATA);
+        let found = match answer::ask(&self.client, request.body(Bytes::empty())).await? {
+            (StatusCode::NOT_FOUND, _) if *create => return Ok(None),
+            (StatusCode::NOT_FOUND, _) => return Err(Outcome::Gone),
+            (status, answer) if !status.is_success() => return Err(answer::refused(status, &answer)),
+            (_, found) => found,
+        };
         let meta = &found["metadata"];
         if !write.uid.is_empty() && meta["uid"] != *write.uid {
             return Err(Outcome::Gone);
@@ -88,7 +61,7 @@ impl ObjectWriter {
 }
 
 /// Maps an error response to an outcome.
-fn outcome(write: &Write, status: StatusCode, message: String) -> Outcome {
+fn outcome(write: &Write, status: StatusCode, message: &str) -> Outcome {
     let error = format!("{status}: {message}");
     match status {
         // The object or its namespace is deleted or terminating.
@@ -111,10 +84,10 @@ fn outcome(write: &Write, status: StatusCode, message: String) -> Outcome {
 /// The path of an object, or of a subresource of it.
 fn path(target: &Target, subresource: &str) -> String {
     let mut path = answer::object_path(
-        target.group,
-        &target.api_version(),
+        target.resource.group,
+        &target.resource.api_version(),
         &target.namespace,
-        target.plural,
+        target.resource.plural,
         &target.name,
     );
     if !subresource.is_empty() {
@@ -164,8 +137,8 @@ fn request(write: &Write, version: Option<&str>) -> http::Result<Request<Bytes>>
 /// Adds the type and the name of the object to its fields.
 fn whole(fields: &Value, target: &Target) -> Value {
     let mut object = fields.clone();
-    object["apiVersion"] = target.api_version().into();
-    object["kind"] = target.kind.into();
+    object["apiVersion"] = target.resource.api_version().into();
+    object["kind"] = target.resource.kind.into();
     object["metadata"]["name"] = (*target.name).into();
     if !target.namespace.is_empty() {
         object["metadata"]["namespace"] = (*target.namespace).into();
@@ -182,19 +155,17 @@ fn with_uid(mut object: Value, write: &Write) -> Value {
 
 #[cfg(test)]
 mod tests {
+    use controllers::Resource;
+
     use super::*;
 
     fn write(body: Body, uid: &str) -> Write {
         Write {
-            target: Target {
-                group: "networking.k8s.io",
-                version: "v1",
-                kind: "Ingress",
-                plural: "ingresses",
-                subresource: "status",
-                namespace: "shop".into(),
-                name: "web".into(),
-            },
+            target: Target::status(
+                Resource::new("networking.k8s.io", "v1", "Ingress", "ingresses"),
+                "shop",
+                "web",
+            ),
             uid: uid.into(),
             body,
         }
@@ -237,9 +208,8 @@ mod tests {
             },
             "u",
         );
-        let mapped = |write: &Write, status: u16, message: &str| {
-            outcome(write, StatusCode::from_u16(status).unwrap(), message.to_owned())
-        };
+        let mapped =
+            |write: &Write, status: u16, message: &str| outcome(write, StatusCode::from_u16(status).unwrap(), message);
         assert_eq!(mapped(&merge, 409, ""), Outcome::Stale);
         assert!(matches!(mapped(&apply("u"), 409, ""), Outcome::Retry(_)));
         assert_eq!(mapped(&apply(""), 404, ""), Outcome::Gone);

@@ -1,12 +1,8 @@
 //! Handles the events of watches.
 
-use std::sync::Arc;
-
 use tokio::time::Instant;
 
-use super::slot::Found;
 use super::{Follower, TAGS};
-use crate::kubernetes::event::Raw;
 use crate::kubernetes::mesh;
 use crate::kubernetes::table::ReadContext;
 use crate::kubernetes::watch::Event;
@@ -28,7 +24,7 @@ impl Follower {
                 slot.table.begin();
             }
             Event::Applied(raw) => slot.table.upsert(raw, &mut context),
-            Event::Deleted(raw) => slot.table.delete(&raw, &context),
+            Event::Deleted(raw) => slot.table.delete(&raw.namespace, &raw.name, context.cluster),
             Event::Listed => {
                 slot.table.listed();
                 slot.progress.listed(&slot.name);
@@ -44,34 +40,25 @@ impl Follower {
     }
 
     pub(super) fn take_crd(&mut self, event: Event) {
-        match self.crds_side.take("CustomResourceDefinition", event) {
-            Some(Found::Applied(raw)) => self.crds.put(&raw.name, &raw.value),
-            Some(Found::Deleted(raw)) => self.crds.remove(&raw.name),
-            Some(Found::All(names)) => {
-                self.crds.retain(&|name| names.contains(name));
-                self.served = true;
+        for (name, crd) in self.crds_side.take("CustomResourceDefinition", event) {
+            match crd {
+                Some(crd) => self.crds.put(&name, &crd),
+                None => self.crds.remove(&name),
             }
-            None => return,
         }
-        // Not while the list is incomplete.
-        if self.crds_side.found.is_none() {
+        self.served |= self.crds_side.progress.synced;
+        if !self.crds_side.known.is_listing() {
             self.choose_versions();
         }
     }
 
     pub(super) fn take_tag(&mut self, at: usize, event: Event) {
         let Some(revision) = &mut self.revision else { return };
-        let (name, ..) = TAGS[at];
-        let key = |raw: &Raw| -> Arc<str> { format!("{at}/{}", raw.name).into() };
-        let changed = match self.tags[at].take(name, event) {
-            Some(Found::Applied(raw)) => revision.tag(&key(&raw), Some(&raw.value["metadata"]["labels"])),
-            Some(Found::Deleted(raw)) => revision.tag(&key(&raw), None),
-            Some(Found::All(names)) => revision.retain(&|key| match key.split_once('/') {
-                Some((of, name)) if of == at.to_string() => names.contains(name),
-                _ => true,
-            }),
-            None => false,
-        };
+        let mut changed = false;
+        for (name, object) in self.tags[at].take(TAGS[at].0, event) {
+            let labels = object.as_ref().map(|object| &object["metadata"]["labels"]);
+            changed |= revision.tag(&format!("{at}/{name}").into(), labels);
+        }
         if !changed {
             return;
         }
@@ -90,11 +77,12 @@ impl Follower {
         ) else {
             return;
         };
-        match side.take(name, event) {
-            Some(Found::Applied(raw)) => mesh.take(place, Some(&raw.value), &mut self.pending),
-            Some(Found::Deleted(_)) => mesh.take(place, None, &mut self.pending),
-            Some(Found::All(names)) if names.is_empty() => mesh.take(place, None, &mut self.pending),
-            Some(Found::All(_)) | None => {}
+        let listed = matches!(event, Event::Listed);
+        for (_, map) in side.take(name, event) {
+            mesh.take(place, map.as_ref(), &mut self.pending);
+        }
+        if listed && side.known.is_empty() {
+            mesh.take(place, None, &mut self.pending);
         }
     }
 }

@@ -1,13 +1,13 @@
 //! The state of each watch.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use config::Kind;
 use config::schema::Definition;
+use serde_json::Value;
 use tokio::task::AbortHandle;
 
-use crate::kubernetes::event::Raw;
+use crate::kubernetes::objects::{Item, Known};
 use crate::kubernetes::progress::{self, Progress};
 use crate::kubernetes::request::RequestError;
 use crate::kubernetes::table::Table;
@@ -28,9 +28,7 @@ pub(super) struct KindWatch {
 #[derive(Default)]
 pub(super) struct AuxiliaryWatch {
     pub(super) progress: Progress,
-    /// The names found so far by the current list.
-    pub(super) found: Option<BTreeSet<Arc<str>>>,
-    pub(super) task: Option<AbortHandle>,
+    pub(super) known: Known,
 }
 
 impl KindWatch {
@@ -59,41 +57,20 @@ impl KindWatch {
     }
 }
 
-/// An event of an auxiliary watch.
-pub(super) enum Found {
-    Applied(Raw),
-    Deleted(Raw),
-    /// The names of all existing objects.
-    All(BTreeSet<Arc<str>>),
-}
-
 impl AuxiliaryWatch {
-    pub(super) fn take(&mut self, name: &str, event: Event) -> Option<Found> {
-        match event {
-            Event::Listing => {
-                self.found = Some(BTreeSet::new());
-                None
-            }
-            Event::Applied(raw) => {
-                if let Some(found) = &mut self.found {
-                    found.insert(raw.name.clone());
-                }
-                Some(Found::Applied(raw))
-            }
-            Event::Deleted(raw) => Some(Found::Deleted(raw)),
-            Event::Listed => {
-                self.progress.listed(name);
-                Some(Found::All(self.found.take().unwrap_or_default()))
-            }
-            Event::Failed(error) => {
-                self.progress.fails(name, error);
-                None
-            }
-            Event::Recovered => {
-                self.progress.goes_well(name);
-                None
+    /// Returns the objects that were applied (with their content) or deleted, by name.
+    pub(super) fn take(&mut self, name: &str, event: Event) -> Vec<(Arc<str>, Option<Value>)> {
+        let mut found = Vec::new();
+        for item in self.known.take(event) {
+            match item {
+                Item::Applied(raw) => found.push((raw.name, Some(raw.value))),
+                Item::Deleted(_, name) => found.push((name, None)),
+                Item::Listed => self.progress.listed(name),
+                Item::Failed(error) => self.progress.fails(name, error),
+                Item::Recovered => self.progress.goes_well(name),
             }
         }
+        found
     }
 }
 

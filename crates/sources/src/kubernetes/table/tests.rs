@@ -113,7 +113,7 @@ fn an_object_relabelled_and_deleted_between_two_takes_is_deleted() {
     assert_eq!(bench.upsert(raw("a", "a.com", 1, Value::Null)).upserts.len(), 1);
     let change = bench.with(|table, context| {
         table.upsert(raw("a", "a.com", 2, other_revision()), context);
-        table.delete(&raw("a", "a.com", 3, other_revision()), context);
+        table.delete(&"x".into(), &"a".into(), context.cluster);
     });
     assert_eq!(change.deletes.len(), 1, "{change:?}");
 }
@@ -179,7 +179,7 @@ proptest! {
                     server.iter().for_each(|(name, (host, ours))| table.upsert(make(name, host, *ours), context));
                     table.listed();
                 }
-                (false, true) => table.delete(&make(&name, &0, true), context),
+                (false, true) => table.delete(&"x".into(), &format!("n{name}").into(), context.cluster),
                 (false, false) => table.upsert(make(&name, &host, ours), context),
             });
             untaken += 1;
