@@ -103,7 +103,7 @@ async fn either_may_go() -> Result<()> {
     let mut etcd = Cluster::start(&program(&mut |line| eprintln!("{line}"))?, 1, Settings::default()).await?;
     let mut first = Replica::start(&etcd).await?;
     let namespace = "apiVersion: v1\nkind: Namespace\nmetadata: { name: test }\n";
-    first.run(&["create", "-f", "-"], namespace).await?;
+    first.run(&["apply", "-f", "-"], namespace).await?;
     first.apply("one").await?;
     let second = Replica::start(&etcd).await?;
     second.wait_for_object("one.test").await?;
@@ -146,7 +146,7 @@ async fn all_proxies_count() -> Result<()> {
     let etcd = Cluster::start(&program(&mut |line| eprintln!("{line}"))?, 1, Settings::default()).await?;
     let leader = Replica::start(&etcd).await?;
     let namespace = "apiVersion: v1\nkind: Namespace\nmetadata: { name: test }\n";
-    leader.run(&["create", "-f", "-"], namespace).await?;
+    leader.run(&["apply", "-f", "-"], namespace).await?;
     // It has written a status: it leads.
     leader.apply("first").await?;
     let mut other = Replica::start(&etcd).await?;

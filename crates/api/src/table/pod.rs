@@ -2,8 +2,8 @@
 
 use serde_json::Value;
 
-use super::age::since;
 use super::core::{items, or};
+use super::since;
 
 /// The computed cell of a column (in lower case); none if the column has a JSON path.
 pub(super) fn cell(column: &str, pod: &Value, now: i64) -> Option<Value> {

@@ -1,6 +1,6 @@
 //! `rutter describe`: prints an object with its proxies, conditions and events.
 
-use anyhow::{Result, ensure};
+use anyhow::Result;
 use clap::{Arg, ArgMatches, Command, value_parser};
 use serde_json::Value as Json;
 
@@ -33,7 +33,10 @@ pub(super) fn command() -> Command {
 pub(super) async fn run(matches: &ArgMatches, io: &mut Io) -> Result<u8> {
     let server = Server::connect(matches, io).await?;
     let catalog = server.catalog().await?;
-    let all = described(matches, &server, &catalog, io).await?;
+    let mut all = Vec::new();
+    for one in targets::selections(matches, &server, &catalog, io)? {
+        all.extend(one.targets(matches, &server).await?);
+    }
     let mut code = SUCCESS;
     if all.is_empty() {
         io.eprint("No resources found");
@@ -58,32 +61,6 @@ pub(super) async fn run(matches: &ArgMatches, io: &mut Io) -> Result<u8> {
         write!(io.out, "{text}")?;
     }
     Ok(code)
-}
-
-/// The selected objects. A kind without names selects all its objects.
-async fn described(
-    matches: &ArgMatches,
-    server: &Server,
-    catalog: &server::Catalog,
-    io: &mut Io,
-) -> Result<Vec<Target>> {
-    let words = targets::words_of(matches);
-    let whole =
-        words.len() == 1 && !words[0].contains('/') && !matches.contains_id("selector") && !matches.get_flag("all");
-    if !whole || matches.contains_id("filename") || matches.contains_id("field-selector") {
-        return targets::all(matches, server, catalog, io).await;
-    }
-    let mut found = Vec::new();
-    for (kind, _) in targets::kinds(&words, catalog, io)? {
-        let namespace = (!matches.get_flag("all-namespaces")).then_some(server.namespace.as_str());
-        let list = server
-            .list(Request::get(kind.collection(namespace)).metadata_only())
-            .await?;
-        let items = list["items"].as_array().into_iter().flatten();
-        found.extend(items.map(|item| Target::of_item(&kind, item)));
-        ensure!(found.len() <= 10_000, "more than 10,000 objects: select fewer");
-    }
-    Ok(found)
 }
 
 /// The events about an object; empty if the server has no events.
@@ -184,7 +161,7 @@ impl Page {
             first.make_ascii_uppercase();
         }
         if !(value.is_object() || value.is_array()) {
-            return self.field(&title, &crate::jsonpath::text(value));
+            return self.field(&title, &config::json_path::json_text(value));
         }
         self.title(&title);
         let hidden = secret && (name == "data" || name == "stringData");
