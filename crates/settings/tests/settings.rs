@@ -70,7 +70,7 @@ fn istiods_flag_names_are_accepted() {
 fn errors_name_setting_source_and_form() {
     assert_eq!(
         settings(&["--shutdown-duration", "soon"], &[]).unwrap_err(),
-        "shutdown-duration is `soon` (from the command line): the number is missing; expected DURATION, such as 500ms, 10s or 1m30s"
+        "shutdown-duration is `soon` (from the command line): `soon` is not a duration; expected DURATION, such as 500ms, 10s or 1m30s"
     );
     let error = settings(&[], &[("RUTTER_GRPC_ADDR", "15010"), ("RUTTER_LOG_FORMAT", "xml")]).unwrap_err();
     assert_eq!(error.lines().count(), 2, "all problems at once: {error}");
