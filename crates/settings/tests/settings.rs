@@ -1,10 +1,9 @@
-//! Precedence, error messages and the reference page.
+//! Precedence and error messages.
 
 // Failures fail the test.
 #![allow(clippy::unwrap_used)]
 
 use std::ffi::OsString;
-use std::path::Path;
 use std::time::Duration;
 
 use settings::{Given, Settings, TABLE};
@@ -118,18 +117,4 @@ fn every_setting_is_in_the_help_and_its_default_is_accepted() {
         assert!(!setting.paragraph().is_empty());
     }
     settings(&[], &[]).unwrap();
-}
-
-/// `RUTTER_UPDATE_DOCS` (which `cargo xtask docs` sets) writes the page instead of checking it.
-#[test]
-fn the_reference_page_is_up_to_date() {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/reference/settings.md");
-    if std::env::var_os("RUTTER_UPDATE_DOCS").is_some() {
-        std::fs::write(&path, settings::reference()).unwrap();
-    }
-    let page = std::fs::read_to_string(&path).unwrap_or_default();
-    assert!(
-        page == settings::reference(),
-        "docs/reference/settings.md differs from the table; run `cargo xtask docs`"
-    );
 }

@@ -1,7 +1,7 @@
 //! `rutter describe`: prints an object with its proxies, conditions and events.
 
 use anyhow::Result;
-use clap::{Arg, ArgMatches, Command, value_parser};
+use clap::{ArgMatches, Command};
 use serde_json::Value as Json;
 
 use crate::failure::{self, FAILURE, SUCCESS};
@@ -15,18 +15,7 @@ use crate::{age, yaml};
 pub(super) fn command() -> Command {
     let command = Command::new("describe")
         .about("Print objects with their proxies, conditions and events")
-        .after_help("Examples:\n  rutter describe vs/reviews\n  rutter describe gateway -l app=edge")
-        .arg(
-            Arg::new("show-events")
-                .long("show-events")
-                .value_name("BOOL")
-                .value_parser(value_parser!(bool))
-                .num_args(0..=1)
-                .require_equals(true)
-                .default_value("true")
-                .default_missing_value("true")
-                .help("Print the events about each object"),
-        );
+        .after_help("Examples:\n  rutter describe vs/reviews\n  rutter describe gateway -l app=edge");
     server::arguments(targets::arguments(command))
 }
 
@@ -53,10 +42,7 @@ pub(super) async fn run(matches: &ArgMatches, io: &mut Io) -> Result<u8> {
         if index > 0 {
             io.print("\n")?;
         }
-        let events = match matches.get_one::<bool>("show-events") {
-            Some(false) => Vec::new(),
-            _ => events_of(&server, target, &object).await,
-        };
+        let events = events_of(&server, target, &object).await;
         let text = Page::new(io.terminal.color).write(&object, &events);
         write!(io.out, "{text}")?;
     }

@@ -137,32 +137,18 @@ impl Request {
 impl Server {
     /// Sends a request and parses the JSON response.
     pub(crate) async fn send<T: DeserializeOwned>(&self, request: Request) -> Result<T> {
-        Ok(self.answer(request).await?.1)
-    }
-
-    /// Sends a request; returns the status code and the parsed response.
-    pub(crate) async fn answer<T: DeserializeOwned>(&self, request: Request) -> Result<(u16, T)> {
         let path = request.path.clone();
-        let (code, bytes) = self.bytes(request).await?;
-        let value =
-            serde_json::from_slice(&bytes).with_context(|| format!("unexpected response of {}{path}", self.url))?;
-        Ok((code, value))
-    }
-
-    /// Sends a request; returns the status code (a success) and the body.
-    pub(crate) async fn bytes(&self, request: Request) -> Result<(u16, Vec<u8>)> {
         let whole = async {
             let response = self.exchange(request).await?;
-            let code = response.status().as_u16();
-            let body = self.read(response.into_body(), MAX_RESPONSE).await?;
-            Ok((code, body))
+            self.read(response.into_body(), MAX_RESPONSE).await
         };
-        match self.timeout {
+        let bytes = match self.timeout {
             None => whole.await,
             Some(limit) => tokio::time::timeout(limit, whole).await.unwrap_or_else(|_| {
                 Err(TimedOut(format!("{} did not answer within --request-timeout", self.url)).into())
             }),
-        }
+        };
+        serde_json::from_slice(&bytes?).with_context(|| format!("unexpected response of {}{path}", self.url))
     }
 
     /// Opens a watch.
