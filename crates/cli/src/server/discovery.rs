@@ -1,6 +1,6 @@
 //! Discovery of kinds.
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use kube::core::discovery::v2::{APIGroupDiscovery, APIGroupDiscoveryList, APIResourceDiscovery};
 
 use super::{Catalog, Kind, Request, Server};
@@ -11,7 +11,7 @@ const AGGREGATED: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGrou
 /// Discovers all kinds.
 pub(super) async fn catalog(server: &Server) -> Result<Catalog> {
     let ask = |path: &'static str| server.send::<APIGroupDiscoveryList>(Request::get(path).accept(AGGREGATED));
-    let (core, groups) = tokio::try_join!(ask("/api"), ask("/apis")).context("cannot discover the kinds")?;
+    let (core, groups) = tokio::try_join!(ask("/api"), ask("/apis"))?;
     let groups = core.items.into_iter().chain(groups.items);
     Ok(Catalog {
         kinds: groups.flat_map(of_group).collect(),
