@@ -2,34 +2,24 @@
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
-use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use bytes::{Bytes, BytesMut};
+use futures::stream::BoxStream;
+use futures::{Stream, StreamExt as _};
 use http_body::{Frame, SizeHint};
 use http_body_util::BodyExt as _;
 
 /// Small pieces are joined up to this size in bytes, to reduce the number of writes for a large list.
 const JOIN: usize = 64 * 1024;
 
-/// The result of a stream: a piece and the next step. None at the end.
-pub(crate) type Step = Pin<Box<dyn Future<Output = Option<(Bytes, Next)>> + Send>>;
-/// The next step of a stream.
-pub(crate) struct Next(Box<dyn FnOnce() -> Step + Send>);
-
-impl Next {
-    pub(crate) fn new(next: impl FnOnce() -> Step + Send + 'static) -> Next {
-        Next(Box::new(next))
-    }
-}
-
 /// A response body.
 pub struct Body(Inner);
 
 enum Inner {
     Pieces { pieces: VecDeque<Bytes>, left: u64 },
-    Stream(Option<Step>),
+    Stream(BoxStream<'static, Bytes>),
 }
 
 impl Body {
@@ -45,8 +35,8 @@ impl Body {
         Body(Inner::Pieces { pieces, left })
     }
 
-    pub(crate) fn stream(first: Step) -> Body {
-        Body(Inner::Stream(Some(first)))
+    pub(crate) fn stream(pieces: impl Stream<Item = Bytes> + Send + 'static) -> Body {
+        Body(Inner::Stream(pieces.fuse().boxed()))
     }
 
     /// The next piece; for a watch, the next event. None at the end.
@@ -76,24 +66,16 @@ impl http_body::Body for Body {
                 *left -= joined.as_ref().map_or(0, |piece| piece.len() as u64);
                 Poll::Ready(joined.map(|piece| Ok(Frame::data(piece))))
             }
-            Inner::Stream(step) => {
-                let Some(running) = step else {
-                    return Poll::Ready(None);
-                };
-                let yielded = std::task::ready!(running.as_mut().poll(cx));
-                *step = None;
-                Poll::Ready(yielded.map(|(piece, next)| {
-                    *step = Some((next.0)());
-                    Ok(Frame::data(piece))
-                }))
-            }
+            Inner::Stream(pieces) => pieces
+                .poll_next_unpin(cx)
+                .map(|piece| piece.map(|piece| Ok(Frame::data(piece)))),
         }
     }
 
     fn is_end_stream(&self) -> bool {
         match &self.0 {
             Inner::Pieces { pieces, .. } => pieces.is_empty(),
-            Inner::Stream(step) => step.is_none(),
+            Inner::Stream(_) => false,
         }
     }
 

@@ -82,29 +82,37 @@ fn rank(version: &str) -> (u8, u32, u32) {
 
 /// `/api`.
 pub(crate) fn core(headers: &HeaderMap) -> Result<Answer, ApiError> {
-    match media::discovery(headers)? {
-        Discovery::Plain => {
-            let value = json!({ "kind": "APIVersions", "versions": ["v1"], "serverAddressByClientCIDRs": [] });
-            tagged(headers, "application/json", &value)
-        }
-        Discovery::Aggregated(version) => aggregated(headers, version, |group| group.name.is_empty()),
-    }
+    let versions = json!({ "kind": "APIVersions", "versions": ["v1"], "serverAddressByClientCIDRs": [] });
+    choose(headers, versions, |group| group.name.is_empty())
 }
 
 /// `/apis`.
 pub(crate) fn all(headers: &HeaderMap) -> Result<Answer, ApiError> {
-    match media::discovery(headers)? {
-        Discovery::Plain => {
-            let named: Vec<Value> = groups()
-                .iter()
-                .filter(|group| !group.name.is_empty())
-                .map(group_value)
-                .collect();
-            let value = json!({ "kind": "APIGroupList", "apiVersion": "v1", "groups": named });
-            tagged(headers, "application/json", &value)
-        }
-        Discovery::Aggregated(version) => aggregated(headers, version, |group| !group.name.is_empty()),
+    let groups = groups();
+    let named = groups.iter().filter(|group| !group.name.is_empty());
+    let named: Vec<Value> = named.map(group_value).collect();
+    let list = json!({ "kind": "APIGroupList", "apiVersion": "v1", "groups": named });
+    choose(headers, list, |group| !group.name.is_empty())
+}
+
+/// Answers with the legacy document, or with the aggregated one of the wanted groups.
+fn choose(headers: &HeaderMap, legacy: Value, wanted: impl Fn(&Group) -> bool) -> Result<Answer, ApiError> {
+    if media::discovery(headers)? == Discovery::Plain {
+        return tagged(headers, "application/json", &legacy);
     }
+    let groups = groups();
+    let items: Vec<Value> = groups
+        .iter()
+        .filter(|group| wanted(group))
+        .map(group_discovery)
+        .collect();
+    let value = json!({
+        "kind": "APIGroupDiscoveryList",
+        "apiVersion": "apidiscovery.k8s.io/v2",
+        "metadata": {},
+        "items": items,
+    });
+    tagged(headers, media::AGGREGATED, &value)
 }
 
 /// `/apis/GROUP`.
@@ -120,38 +128,11 @@ pub(crate) fn group(headers: &HeaderMap, name: &str) -> Result<Answer, ApiError>
 
 /// `/api/v1` and `/apis/GROUP/VERSION`.
 pub(crate) fn resources(headers: &HeaderMap, group: &str, version: &str) -> Result<Answer, ApiError> {
-    let mut resources = Vec::new();
-    for kind in served(group, version) {
-        let mut entry = json!({
-            "name": kind.plural, "singularName": kind.singular, "namespaced": kind.namespaced, "kind": kind.kind,
-            "verbs": verbs(kind), "storageVersionHash": storage_hash(kind),
-        });
-        add_names(&mut entry, kind);
-        resources.push(entry);
-        for (name, of, version, response) in subresources(kind) {
-            let mut entry = json!({
-                "name": format!("{}/{name}", kind.plural), "singularName": "", "namespaced": kind.namespaced,
-                "kind": response, "verbs": sub_verbs(kind, name),
-            });
-            if of != kind.group {
-                entry["group"] = of.into();
-                entry["version"] = version.into();
-            }
-            resources.push(entry);
-        }
-    }
-    for review in kinds::REVIEWS
-        .iter()
-        .filter(|review| review.group == group && version == "v1")
-    {
-        resources.push(json!({
-            "name": review.plural, "singularName": review.singular, "namespaced": review.namespaced,
-            "kind": review.kind, "verbs": ["create"],
-        }));
-    }
-    if resources.is_empty() {
+    let entries = resources_of(group, version);
+    if entries.is_empty() {
         return Err(ApiError::no_such_path());
     }
+    let resources: Vec<Value> = entries.iter().flat_map(Resource::legacy).collect();
     let group_version = group_version(group, version);
     let value = json!({
         "kind": "APIResourceList", "apiVersion": "v1", "groupVersion": group_version, "resources": resources,
@@ -189,46 +170,16 @@ pub(crate) fn hash(bytes: &[u8]) -> String {
     })
 }
 
-fn aggregated(headers: &HeaderMap, version: &'static str, wanted: impl Fn(&Group) -> bool) -> Result<Answer, ApiError> {
-    let items: Vec<Value> = groups()
-        .iter()
-        .filter(|group| wanted(group))
-        .map(group_discovery)
-        .collect();
-    let value = json!({
-        "kind": "APIGroupDiscoveryList",
-        "apiVersion": format!("apidiscovery.k8s.io/{version}"),
-        "metadata": {},
-        "items": items,
-    });
-    let media = match version {
-        "v2" => "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList",
-        _ => "application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList",
-    };
-    tagged(headers, media, &value)
-}
-
 fn group_discovery(group: &Group) -> Value {
-    let versions: Vec<Value> = group
-        .versions
-        .iter()
-        .map(|version| {
-            let mut resources: Vec<Value> = served(group.name, version)
-                .map(|kind| resource_discovery(kind, version))
-                .collect();
-            for review in kinds::REVIEWS
-                .iter()
-                .filter(|review| review.group == group.name && *version == "v1")
-            {
-                resources.push(json!({
-                    "resource": review.plural, "singularResource": review.singular, "verbs": ["create"],
-                    "responseKind": { "group": group.name, "version": version, "kind": review.kind },
-                    "scope": scope(review.namespaced),
-                }));
-            }
-            json!({ "version": version, "resources": resources, "freshness": "Current" })
-        })
-        .collect();
+    let version = |version: &&'static str| {
+        let resources = resources_of(group.name, version);
+        let resources: Vec<Value> = resources
+            .iter()
+            .map(|resource| resource.aggregated(group.name, version))
+            .collect();
+        json!({ "version": version, "resources": resources, "freshness": "Current" })
+    };
+    let versions: Vec<Value> = group.versions.iter().map(version).collect();
     let metadata = match group.name {
         "" => json!({}),
         name => json!({ "name": name }),
@@ -236,35 +187,92 @@ fn group_discovery(group: &Group) -> Value {
     json!({ "metadata": metadata, "versions": versions })
 }
 
-fn resource_discovery(kind: &Definition, version: &str) -> Value {
-    let mut entry = json!({
-        "resource": kind.plural, "singularResource": kind.singular, "verbs": verbs(kind),
-        "responseKind": { "group": kind.group, "version": version, "kind": kind.kind },
-        "scope": scope(kind.namespaced),
-    });
-    add_names(&mut entry, kind);
-    let subresources: Vec<Value> = subresources(kind)
-        .into_iter()
-        .map(|(name, group, of, response)| {
-            let version = if group == kind.group { version } else { of };
-            json!({
-                "subresource": name, "verbs": sub_verbs(kind, name),
-                "responseKind": { "group": group, "version": version, "kind": response },
-            })
-        })
-        .collect();
-    if !subresources.is_empty() {
-        entry["subresources"] = subresources.into();
-    }
-    entry
+/// A type of objects, or a review.
+struct Resource {
+    plural: &'static str,
+    singular: &'static str,
+    kind: &'static str,
+    namespaced: bool,
+    verbs: &'static [&'static str],
+    /// The definition of stored types.
+    stored: Option<&'static Definition>,
 }
 
-fn served(group: &str, version: &str) -> impl Iterator<Item = &'static Definition> {
-    let mut kinds: Vec<&Definition> = kinds::all()
-        .filter(|kind| kind.group == group && kind.served(version).is_some())
+/// The types of a version by name, then its reviews.
+fn resources_of(group: &str, version: &str) -> Vec<Resource> {
+    let kinds = kinds::all().filter(|kind| kind.group == group && kind.served(version).is_some());
+    let mut all: Vec<Resource> = kinds
+        .map(|kind| Resource {
+            plural: kind.plural,
+            singular: kind.singular,
+            kind: kind.kind,
+            namespaced: kind.namespaced,
+            verbs: verbs(kind),
+            stored: Some(kind),
+        })
         .collect();
-    kinds.sort_by_key(|kind| kind.plural);
-    kinds.into_iter()
+    all.sort_by_key(|resource| resource.plural);
+    let reviews = kinds::REVIEWS
+        .iter()
+        .filter(|review| review.group == group && version == "v1");
+    all.extend(reviews.map(|review| Resource {
+        plural: review.plural,
+        singular: review.singular,
+        kind: review.kind,
+        namespaced: review.namespaced,
+        verbs: &["create"],
+        stored: None,
+    }));
+    all
+}
+
+impl Resource {
+    /// The entries of the type and its subresources in the legacy form.
+    fn legacy(&self) -> Vec<Value> {
+        let mut entry = json!({
+            "name": self.plural, "singularName": self.singular, "namespaced": self.namespaced, "kind": self.kind,
+            "verbs": self.verbs,
+        });
+        let Some(kind) = self.stored else { return vec![entry] };
+        entry["storageVersionHash"] = storage_hash(kind).into();
+        add_names(&mut entry, kind);
+        let subresource = |sub: Subresource| {
+            let mut entry = json!({
+                "name": format!("{}/{}", kind.plural, sub.name), "singularName": "", "namespaced": kind.namespaced,
+                "kind": sub.kind, "verbs": sub.verbs,
+            });
+            if sub.group != kind.group {
+                entry["group"] = sub.group.into();
+                entry["version"] = sub.version.into();
+            }
+            entry
+        };
+        let subresources = subresources(kind).into_iter().map(subresource);
+        std::iter::once(entry).chain(subresources).collect()
+    }
+
+    /// The entry of the type with its subresources in the aggregated form.
+    fn aggregated(&self, group: &str, version: &str) -> Value {
+        let mut entry = json!({
+            "resource": self.plural, "singularResource": self.singular, "verbs": self.verbs,
+            "responseKind": { "group": group, "version": version, "kind": self.kind },
+            "scope": if self.namespaced { "Namespaced" } else { "Cluster" },
+        });
+        let Some(kind) = self.stored else { return entry };
+        add_names(&mut entry, kind);
+        let subresource = |sub: Subresource| {
+            let version = if sub.group == kind.group { version } else { sub.version };
+            json!({
+                "subresource": sub.name, "verbs": sub.verbs,
+                "responseKind": { "group": sub.group, "version": version, "kind": sub.kind },
+            })
+        };
+        let subresources: Vec<Value> = subresources(kind).into_iter().map(subresource).collect();
+        if !subresources.is_empty() {
+            entry["subresources"] = subresources.into();
+        }
+        entry
+    }
 }
 
 fn add_names(entry: &mut Value, kind: &Definition) {
@@ -284,31 +292,45 @@ fn verbs(kind: &Definition) -> &'static [&'static str] {
     }
 }
 
-/// Name of a subresource, with group, version and kind of its objects.
-fn subresources(kind: &Definition) -> Vec<(&'static str, &'static str, &'static str, &'static str)> {
-    let mut all = Vec::new();
-    if !kinds::is_crd(kind) {
-        all.push(("history", "rutter.io", "v1", "History"));
-    }
-    if kind.kind == "Deployment" {
-        all.push(("scale", "autoscaling", "v1", "Scale"));
-    }
-    if kind.status {
-        all.push(("status", kind.group, kind.versions[0].version, kind.kind));
-    }
-    all
+/// A subresource, with group, version and kind of its objects.
+struct Subresource {
+    name: &'static str,
+    group: &'static str,
+    version: &'static str,
+    kind: &'static str,
+    verbs: &'static [&'static str],
 }
 
-fn sub_verbs(kind: &Definition, name: &str) -> &'static [&'static str] {
-    if name == "history" || kinds::is_crd(kind) {
-        &["get"]
-    } else {
-        &SUB_VERBS
-    }
-}
-
-fn scope(namespaced: bool) -> &'static str {
-    if namespaced { "Namespaced" } else { "Cluster" }
+fn subresources(kind: &Definition) -> Vec<Subresource> {
+    let crd = kinds::is_crd(kind);
+    let known = [
+        (!crd, "history", "rutter.io", "v1", "History", &SUB_VERBS[..1]),
+        (
+            kind.kind == "Deployment",
+            "scale",
+            "autoscaling",
+            "v1",
+            "Scale",
+            &SUB_VERBS,
+        ),
+        (
+            kind.status,
+            "status",
+            kind.group,
+            kind.versions[0].version,
+            kind.kind,
+            if crd { &SUB_VERBS[..1] } else { &SUB_VERBS },
+        ),
+    ];
+    let served = known.into_iter().filter(|(served, ..)| *served);
+    let subresource = |(_, name, group, version, kind, verbs)| Subresource {
+        name,
+        group,
+        version,
+        kind,
+        verbs,
+    };
+    served.map(subresource).collect()
 }
 
 fn group_value(group: &Group) -> Value {

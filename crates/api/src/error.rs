@@ -251,7 +251,7 @@ impl ApiError {
             "kind": "Status",
             "apiVersion": "v1",
             "metadata": metadata,
-            "status": "ApiError",
+            "status": "Failure",
             "message": self.message,
             "code": self.code,
         });

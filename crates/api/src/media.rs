@@ -33,9 +33,12 @@ pub(crate) enum Include {
 pub(crate) enum Discovery {
     /// `APIGroupList` and `APIResourceList`.
     Plain,
-    /// `APIGroupDiscoveryList` in this version.
-    Aggregated(&'static str),
+    /// `APIGroupDiscoveryList`.
+    Aggregated,
 }
+
+/// The media type of aggregated discovery.
+pub(crate) const AGGREGATED: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
 
 /// The type of a patch.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -97,12 +100,7 @@ pub(crate) fn discovery(headers: &HeaderMap) -> Result<Discovery, ApiError> {
     choose(headers, &["application/json"], |clause| {
         match (clause.get("as"), clause.get("g"), clause.get("v")) {
             (None, ..) => Some(Discovery::Plain),
-            (Some("APIGroupDiscoveryList"), Some("apidiscovery.k8s.io"), Some("v2")) => {
-                Some(Discovery::Aggregated("v2"))
-            }
-            (Some("APIGroupDiscoveryList"), Some("apidiscovery.k8s.io"), Some("v2beta1")) => {
-                Some(Discovery::Aggregated("v2beta1"))
-            }
+            (Some("APIGroupDiscoveryList"), Some("apidiscovery.k8s.io"), Some("v2")) => Some(Discovery::Aggregated),
             _ => None,
         }
     })

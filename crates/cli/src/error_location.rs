@@ -17,7 +17,7 @@ pub(crate) fn report(error: &anyhow::Error, manifest: &Manifest, io: &mut Io) ->
     if fields.is_empty() {
         io.eprint(format!("{}: {}", manifest.place(), failure::describe(error)));
         if is_missing_namespace(status_error) {
-            io.eprint("hint: create it with `rutter create namespace NAME`, or add a Namespace to the files");
+            io.eprint("hint: create it with `kubectl create namespace NAME`, or add a Namespace to the files");
         }
         return FAILURE;
     }
@@ -53,13 +53,16 @@ fn fields_of(status_error: &StatusError) -> Vec<(String, String)> {
         "<nil>" => String::new(),
         field => field.trim_start_matches('.').to_owned(),
     };
-    if status_error.causes.iter().any(|(field, _)| !tidy(field).is_empty()) {
-        let causes = status_error.causes.iter();
-        return causes.map(|(field, message)| (tidy(field), message.clone())).collect();
+    let causes = status_error.causes().iter();
+    let causes: Vec<_> = causes
+        .map(|cause| (tidy(&cause.field), cause.message.clone()))
+        .collect();
+    if causes.iter().any(|(field, _)| !field.is_empty()) {
+        return causes;
     }
     // Unknown and duplicate fields are named only in the message.
-    let mut found = unknown_and_duplicate_fields(&status_error.message);
-    for line in status_error.message.lines().map(str::trim) {
+    let mut found = unknown_and_duplicate_fields(&status_error.status.message);
+    for line in status_error.status.message.lines().map(str::trim) {
         // A single field follows the introduction on the same line.
         let line = line.split_once("): ").map_or(line, |(_, rest)| rest);
         if let Some((field, what)) = line.split_once(": ")
@@ -84,7 +87,7 @@ pub(crate) fn unknown_and_duplicate_fields(message: &str) -> Vec<(String, String
 }
 
 fn is_missing_namespace(status_error: &StatusError) -> bool {
-    status_error.code == 404 && status_error.message.starts_with("namespaces \"")
+    status_error.status.code == 404 && status_error.status.message.starts_with("namespaces \"")
 }
 
 #[cfg(test)]
@@ -97,7 +100,7 @@ mod tests {
 
     fn status_error(message: &str, causes: &serde_json::Value) -> StatusError {
         let status = json!({"kind": "Status", "code": 422, "reason": "Invalid", "message": message, "details": {"causes": causes}});
-        StatusError::of_status(&status, 422)
+        StatusError::read(422, status.to_string().as_bytes())
     }
 
     #[test]

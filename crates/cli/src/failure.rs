@@ -3,7 +3,10 @@
 use std::fmt;
 use std::io;
 
-use serde_json::Value as Json;
+use http::StatusCode;
+use kube::core::Status;
+use kube::core::response::StatusCause;
+use serde::Deserialize;
 
 use crate::io::Io;
 use crate::style::printable;
@@ -17,79 +20,53 @@ pub const USAGE: u8 = 2;
 /// The exit code if `--timeout` expires.
 pub const TIMEOUT: u8 = 3;
 
-/// An error response of the server (a Kubernetes `Status`).
-#[derive(Clone, PartialEq, Eq, Debug)]
+/// An error response of the server.
+#[derive(Clone, PartialEq, Debug)]
 pub(crate) struct StatusError {
-    /// The HTTP status code.
-    pub(crate) code: u16,
-    /// The reason in one word: `NotFound`, `Conflict`, `Invalid`, …
-    pub(crate) reason: String,
-    /// The server's message.
-    pub(crate) message: String,
-    /// The kind and name of the object concerned, if the response has them.
-    pub(crate) subject: Option<(String, String)>,
-    /// The causes: field and message.
-    pub(crate) causes: Vec<(String, String)>,
+    pub(crate) status: Box<Status>,
 }
 
 impl StatusError {
     /// Parses an error response: a `Status`, or any text.
     pub(crate) fn read(code: u16, body: &[u8]) -> StatusError {
-        let status: Json = serde_json::from_slice(body).unwrap_or_default();
-        if status["kind"] != "Status" {
-            let text: String = String::from_utf8_lossy(body).trim().chars().take(400).collect();
-            return StatusError {
-                code,
-                reason: reason_of(code).to_owned(),
-                message: if text.is_empty() {
-                    format!("HTTP status {code}")
-                } else {
-                    text
-                },
-                subject: None,
-                causes: Vec::new(),
-            };
+        if let Ok(Response::Status(mut status)) = serde_json::from_slice(body) {
+            if status.code == 0 {
+                status.code = code;
+            }
+            if status.reason.is_empty() {
+                status.reason = reason_of(code);
+            }
+            return StatusError { status };
         }
-        StatusError::of_status(&status, code)
+        let text: String = String::from_utf8_lossy(body).trim().chars().take(400).collect();
+        let message = match text.is_empty() {
+            true => format!("HTTP status {code}"),
+            false => text,
+        };
+        let status = Status::failure(&message, &reason_of(code)).with_code(code).boxed();
+        StatusError { status }
     }
 
-    /// Converts a `Status` object.
-    pub(crate) fn of_status(status: &Json, code: u16) -> StatusError {
-        let text = |value: &Json| value.as_str().unwrap_or_default().to_owned();
-        let code = status["code"]
-            .as_u64()
-            .and_then(|code| u16::try_from(code).ok())
-            .unwrap_or(code);
-        let details = &status["details"];
-        let cause = |cause: &Json| (text(&cause["field"]), text(&cause["message"]));
-        let name = text(&details["name"]);
-        StatusError {
-            code,
-            reason: match text(&status["reason"]) {
-                reason if reason.is_empty() => reason_of(code).to_owned(),
-                reason => reason,
-            },
-            message: text(&status["message"]),
-            subject: (!name.is_empty()).then(|| (text(&details["kind"]), name)),
-            causes: details["causes"].as_array().into_iter().flatten().map(cause).collect(),
-        }
+    /// The causes: invalid fields with messages.
+    pub(crate) fn causes(&self) -> &[StatusCause] {
+        self.status.details.as_ref().map_or(&[], |details| &details.causes)
     }
 
     /// Whether an error is a `NotFound` response.
     pub(crate) fn is_not_found(error: &anyhow::Error) -> bool {
         error
             .downcast_ref::<StatusError>()
-            .is_some_and(|status_error| status_error.code == 404)
+            .is_some_and(|error| error.status.code == 404)
     }
 
     /// Advice for the user.
     pub(crate) fn hint(&self) -> Option<&'static str> {
-        match (self.code, self.reason.as_str()) {
+        match (self.status.code, self.status.reason.as_str()) {
             (401, _) => Some("the server rejected the credentials: check the kubeconfig or `--token`"),
             (403, _) => {
                 Some("`kubectl auth whoami` prints your identity, `kubectl auth can-i --list` your permissions")
             }
-            (409, "Conflict") if self.causes.iter().any(|(field, _)| field.starts_with('.')) => {
+            (409, "Conflict") if self.causes().iter().any(|cause| cause.field.starts_with('.')) => {
                 Some("remove the fields from the file, or take them over with --force-conflicts")
             }
             (409, "Conflict") => Some(
@@ -102,38 +79,35 @@ impl StatusError {
     }
 }
 
-fn reason_of(code: u16) -> &'static str {
-    match code {
-        400 => "BadRequest",
-        401 => "Unauthorized",
-        403 => "Forbidden",
-        404 => "NotFound",
-        405 => "MethodNotAllowed",
-        409 => "Conflict",
-        410 => "Expired",
-        413 => "RequestEntityTooLarge",
-        415 => "UnsupportedMediaType",
-        422 => "Invalid",
-        429 => "TooManyRequests",
-        500 => "InternalError",
-        503 => "ServiceUnavailable",
-        _ => "Unknown",
-    }
+/// A response of kind `Status`.
+#[derive(Deserialize)]
+#[serde(tag = "kind")]
+enum Response {
+    Status(Box<Status>),
+}
+
+/// The reason in one word, such as `Forbidden` or `BadGateway`.
+fn reason_of(code: u16) -> String {
+    let reason = StatusCode::from_u16(code).ok().and_then(|code| code.canonical_reason());
+    reason.unwrap_or("Unknown").replace(' ', "")
 }
 
 impl fmt::Display for StatusError {
     /// Several lines if there are causes.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match (&self.subject, self.causes.is_empty()) {
-            (Some((kind, name)), false) if self.reason == "Invalid" => write!(f, "The {kind} \"{name}\" is invalid:")?,
-            _ => write!(
-                f,
-                "Error from server ({}): {}",
-                self.reason,
-                printable(&self.message, true)
-            )?,
+        let Status {
+            reason,
+            message,
+            details,
+            ..
+        } = &*self.status;
+        match details {
+            Some(about) if reason == "Invalid" && !about.name.is_empty() && !about.causes.is_empty() => {
+                write!(f, "The {} \"{}\" is invalid:", about.kind, about.name)?;
+            }
+            _ => write!(f, "Error from server ({reason}): {}", printable(message, true))?,
         }
-        for (field, message) in &self.causes {
+        for StatusCause { field, message, .. } in self.causes() {
             match field.is_empty() {
                 true => write!(f, "\n* {}", printable(message, false))?,
                 false => write!(f, "\n* {field}: {}", printable(message, false))?,
@@ -149,19 +123,13 @@ impl fmt::Display for StatusError {
 impl std::error::Error for StatusError {}
 
 /// A timeout expired.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("timed out: {0}")]
 pub(crate) struct TimedOut(pub(crate) String);
 
-impl fmt::Display for TimedOut {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "timed out: {}", self.0)
-    }
-}
-
-impl std::error::Error for TimedOut {}
-
 /// No server could be reached.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("{message}")]
 pub(crate) struct Unreachable {
     /// Whether a server is configured; otherwise no flag, variable or kubeconfig names one.
     pub(crate) named: bool,
@@ -169,25 +137,10 @@ pub(crate) struct Unreachable {
     pub(crate) message: String,
 }
 
-impl fmt::Display for Unreachable {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.message)
-    }
-}
-
-impl std::error::Error for Unreachable {}
-
 /// An invalid command line that the flag parser cannot detect.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("{0}")]
 pub(crate) struct Usage(pub(crate) String);
-
-impl fmt::Display for Usage {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl std::error::Error for Usage {}
 
 /// A [`Usage`] error.
 pub(crate) fn usage(message: impl Into<String>) -> anyhow::Error {
@@ -242,12 +195,12 @@ mod tests {
     #[test]
     fn responses_without_a_status_are_shortened() {
         let status_error = StatusError::read(403, b"<html>no</html>");
-        assert_eq!(status_error.reason, "Forbidden");
+        assert_eq!(status_error.status.reason, "Forbidden");
         assert!(
             status_error
                 .to_string()
                 .starts_with("Error from server (Forbidden): <html>no</html>\nhint: ")
         );
-        assert_eq!(StatusError::read(500, b"").message, "HTTP status 500");
+        assert_eq!(StatusError::read(500, b"").status.message, "HTTP status 500");
     }
 }

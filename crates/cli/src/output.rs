@@ -2,10 +2,11 @@
 
 use anyhow::Result;
 use clap::{Arg, ArgAction, ArgMatches, Command};
+use config::json_path::JsonPathError;
 use serde_json::{Value as Json, json};
 
 use crate::io::Io;
-use crate::jsonpath::{PathError, Template};
+use crate::jsonpath::Template;
 use crate::server::Kind;
 use crate::style::printable;
 use crate::yaml;
@@ -32,7 +33,7 @@ pub(crate) enum FormatError {
     #[error("the template is missing: -o jsonpath='{{.metadata.name}}'")]
     NoTemplate,
     #[error(transparent)]
-    Template(#[from] PathError),
+    Template(#[from] JsonPathError),
 }
 
 impl Format {

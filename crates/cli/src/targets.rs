@@ -162,51 +162,96 @@ fn warn_if_ambiguous(word: &str, catalog: &Catalog, io: &mut Io) {
     }
 }
 
-/// All objects that the command line selects. Lists them on the server for `-l` and `--all`.
-pub(crate) async fn all(matches: &ArgMatches, server: &Server, catalog: &Catalog, io: &mut Io) -> Result<Vec<Target>> {
-    let words = words_of(matches);
-    if matches.try_contains_id("filename").unwrap_or(false) {
-        ensure!(words.is_empty(), usage("-f cannot be combined with names"));
-        let read = manifests::read(matches, io)?;
-        return read
-            .iter()
-            .map(|manifest| of_manifest(manifest, server, catalog))
-            .collect();
+/// Objects of one kind that the command line selects.
+pub(crate) struct Selection {
+    pub(crate) kind: Kind,
+    /// None selects all namespaces.
+    pub(crate) namespace: Option<String>,
+    /// Empty selects all objects that match the selectors.
+    pub(crate) names: Vec<String>,
+}
+
+impl Selection {
+    /// A list request with the selectors of the command line.
+    pub(crate) fn list(&self, matches: &ArgMatches) -> Request {
+        let text = |name| matches.get_one::<String>(name).cloned();
+        Request::get(self.kind.collection(self.namespace.as_deref()))
+            .maybe("labelSelector", text("selector"))
+            .maybe("fieldSelector", text("field-selector"))
     }
-    let text = |name| matches.try_get_one::<String>(name).ok().flatten().cloned();
-    let flag = |name| {
-        matches
-            .try_get_one::<bool>(name)
-            .ok()
-            .flatten()
-            .copied()
-            .unwrap_or(false)
-    };
-    let (labels, fields) = (text("selector"), text("field-selector"));
-    let selecting = labels.is_some() || fields.is_some() || flag("all");
-    let mut targets = Vec::new();
-    for (kind, names) in kinds(&words, catalog, io)? {
-        if names.is_empty() {
-            ensure!(
-                selecting,
-                usage(format!("no {} selected: give names, -l LABELS or --all", kind.plural))
-            );
-            let namespace = (!flag("all-namespaces")).then_some(server.namespace.as_str());
-            let request = Request::get(kind.collection(namespace))
-                .maybe("labelSelector", labels.clone())
-                .maybe("fieldSelector", fields.clone())
-                .metadata_only();
-            let list = server.list(request).await?;
+
+    /// The selected objects. Lists them on the server if there are no names.
+    pub(crate) async fn targets(self, matches: &ArgMatches, server: &Server) -> Result<Vec<Target>> {
+        if self.names.is_empty() {
+            let list = server.list(self.list(matches).metadata_only()).await?;
             let items = list["items"].as_array().into_iter().flatten();
-            targets.extend(items.map(|item| Target::of_item(&kind, item)));
-            continue;
+            return Ok(items.map(|item| Target::of_item(&self.kind, item)).collect());
         }
-        ensure!(!selecting, usage("names cannot be combined with a selector"));
+        let namespace = self.namespace.filter(|_| self.kind.namespaced).unwrap_or_default();
+        let target = |name| Target {
+            kind: self.kind.clone(),
+            namespace: namespace.clone(),
+            name,
+        };
+        Ok(self.names.into_iter().map(target).collect())
+    }
+}
+
+/// Reads the selection from the command line and files.
+pub(crate) fn selections(
+    matches: &ArgMatches,
+    server: &Server,
+    catalog: &Catalog,
+    io: &mut Io,
+) -> Result<Vec<Selection>> {
+    let words = words_of(matches);
+    if matches.contains_id("filename") {
+        ensure!(words.is_empty(), usage("-f cannot be combined with names"));
+        let of_file = |manifest: &Manifest| {
+            let target = of_manifest(manifest, server, catalog)?;
+            Ok(Selection {
+                kind: target.kind,
+                namespace: Some(target.namespace),
+                names: vec![target.name],
+            })
+        };
+        return manifests::read(matches, io)?.iter().map(of_file).collect();
+    }
+    let everywhere = matches.get_flag("all-namespaces");
+    let mut selections = Vec::new();
+    for (kind, names) in kinds(&words, catalog, io)? {
         ensure!(
-            !flag("all-namespaces"),
+            names.is_empty() || !is_selecting(matches),
+            usage("names cannot be combined with a selector")
+        );
+        ensure!(
+            names.is_empty() || !everywhere,
             usage("names cannot be combined with -A: use -n")
         );
-        targets.extend(names.into_iter().map(|name| of_name(&kind, name, server)));
+        let namespace = (!everywhere).then(|| server.namespace.clone());
+        selections.push(Selection { kind, namespace, names });
+    }
+    Ok(selections)
+}
+
+/// Whether labels, fields or `--all` select objects.
+fn is_selecting(matches: &ArgMatches) -> bool {
+    let all = matches.try_get_one::<bool>("all").ok().flatten();
+    matches.contains_id("selector") || matches.contains_id("field-selector") || all == Some(&true)
+}
+
+/// All objects that the command line selects. A kind without names needs `-l`, `--field-selector` or `--all`.
+pub(crate) async fn all(matches: &ArgMatches, server: &Server, catalog: &Catalog, io: &mut Io) -> Result<Vec<Target>> {
+    let mut targets = Vec::new();
+    for one in selections(matches, server, catalog, io)? {
+        ensure!(
+            !one.names.is_empty() || is_selecting(matches),
+            usage(format!(
+                "no {} selected: give names, -l LABELS or --all",
+                one.kind.plural
+            ))
+        );
+        targets.extend(one.targets(matches, server).await?);
     }
     Ok(targets)
 }

@@ -38,6 +38,7 @@ pub mod core;
 pub mod effects;
 pub mod gateway_api;
 pub mod istio;
+pub mod json_path;
 pub mod mesh;
 pub mod multicluster;
 mod object;
@@ -48,7 +49,7 @@ mod validate;
 mod yaml;
 
 pub use change_set::{ChangeSet, Observed};
-pub use decode::parse_duration;
+pub use decode::{nearest, parse_duration};
 pub use diagnostic::{Diagnostic, FieldPath, Segment, Severity};
 pub use mesh::{MeshConfig, MeshNetworks};
 pub use object::{AnyObject, AssignedAddresses, Kind, Meta, Object, ObjectKey, Origin, Owner, Resource, StringMap};

@@ -35,6 +35,30 @@ impl Timestamp {
         let seconds = days_from_epoch(year, month, day) * 86_400 + hour * 3600 + minute * 60 + second - offset(zone)?;
         Some(Timestamp { seconds, nanos })
     }
+
+    /// The time until `now`, in seconds since 1970, as `kubectl` prints ages: `90s`, `5m30s`, `3h`, `2d1h`, `400d`.
+    pub fn age(self, now: i64) -> String {
+        let seconds = now - self.seconds;
+        let (minutes, hours) = (seconds / 60, seconds / 3600);
+        let two = |large: i64, unit: char, small: i64, rest: char| match small {
+            0 => format!("{large}{unit}"),
+            small => format!("{large}{unit}{small}{rest}"),
+        };
+        match () {
+            () if seconds < -1 => "<invalid>".into(),
+            // Tolerates a small clock skew.
+            () if seconds < 0 => "0s".into(),
+            () if seconds < 120 => format!("{seconds}s"),
+            () if minutes < 10 => two(minutes, 'm', seconds % 60, 's'),
+            () if minutes < 180 => format!("{minutes}m"),
+            () if hours < 8 => two(hours, 'h', minutes % 60, 'm'),
+            () if hours < 48 => format!("{hours}h"),
+            () if hours < 24 * 8 => two(hours / 24, 'd', hours % 24, 'h'),
+            () if hours < 24 * 365 * 2 => format!("{}d", hours / 24),
+            () if hours < 24 * 365 * 8 => two(hours / 24 / 365, 'y', hours / 24 % 365, 'd'),
+            () => format!("{}y", hours / 24 / 365),
+        }
+    }
 }
 
 /// Parses numbers of fixed widths, separated by `separator`.
@@ -136,6 +160,29 @@ impl fmt::Debug for Timestamp {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn ages_are_short() {
+        let cases = [
+            (0, "0s"),
+            (119, "119s"),
+            (120, "2m"),
+            (200, "3m20s"),
+            (3600, "60m"),
+            (10_800, "3h"),
+            (11_000, "3h3m"),
+            (100_000, "27h"),
+            (180_000, "2d2h"),
+            (800_000, "9d"),
+            (70_000_000, "2y80d"),
+            (300_000_000, "9y"),
+            (-1, "0s"),
+            (-9, "<invalid>"),
+        ];
+        for (seconds, expected) in cases {
+            assert_eq!(Timestamp::from_unix(0).age(seconds), expected);
+        }
+    }
 
     #[test]
     fn parses_and_formats() {

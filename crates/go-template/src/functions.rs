@@ -1,5 +1,7 @@
 //! Functions of Go templates and Helm.
 
+use std::cmp::Ordering;
+
 use serde_json::{Map, Value};
 
 use crate::Problem;
@@ -9,143 +11,88 @@ use crate::text::{is_true, quoted, shown};
 const MAX_INDENT: usize = 256;
 
 type FunctionResult = Result<Value, Problem>;
+type Function = fn(&[Value]) -> FunctionResult;
+
+/// Name, number of arguments (0: any number) and implementation of each function.
+const FUNCTIONS: &[(&str, usize, Function)] = &[
+    ("not", 1, |a| Ok((!is_true(&a[0])).into())),
+    ("empty", 1, |a| Ok((!is_true(&a[0])).into())),
+    ("eq", 0, eq),
+    ("ne", 2, |a| Ok((!same(&a[0], &a[1])?).into())),
+    ("lt", 2, |a| Ok(order(a)?.is_lt().into())),
+    ("le", 2, |a| Ok(order(a)?.is_le().into())),
+    ("gt", 2, |a| Ok(order(a)?.is_gt().into())),
+    ("ge", 2, |a| Ok(order(a)?.is_ge().into())),
+    ("default", 2, |a| Ok(if is_true(&a[1]) { &a[1] } else { &a[0] }.clone())),
+    ("coalesce", 0, |a| {
+        Ok(a.iter().find(|value| is_true(value)).cloned().unwrap_or_default())
+    }),
+    ("ternary", 3, |a| Ok(if is_true(&a[2]) { &a[0] } else { &a[1] }.clone())),
+    ("required", 2, |a| required(&a[0], &a[1])),
+    ("fail", 1, |a| Err(shown(&a[0]).into())),
+    ("len", 1, |a| len(&a[0])),
+    ("index", 0, index),
+    ("print", 0, print),
+    ("toString", 0, print),
+    ("printf", 0, printf),
+    ("int", 1, |a| Ok(whole(&a[0]).into())),
+    ("int64", 1, |a| Ok(whole(&a[0]).into())),
+    ("add", 0, |a| {
+        Ok(a.iter().map(whole).fold(0_i64, i64::wrapping_add).into())
+    }),
+    ("sub", 2, |a| Ok(whole(&a[0]).wrapping_sub(whole(&a[1])).into())),
+    ("toJson", 1, |a| Ok(a[0].to_string().into())),
+    ("kindIs", 2, |a| Ok((shown(&a[0]) == kind_of(&a[1])).into())),
+    // Texts.
+    ("quote", 0, |a| Ok(join(a, &|value| quoted(&shown(value))))),
+    ("squote", 0, |a| Ok(join(a, &|value| format!("'{}'", shown(value))))),
+    ("lower", 1, |a| Ok(shown(&a[0]).to_lowercase().into())),
+    ("upper", 1, |a| Ok(shown(&a[0]).to_uppercase().into())),
+    ("trim", 1, |a| Ok(shown(&a[0]).trim().into())),
+    ("trimSuffix", 2, |a| {
+        let text = shown(&a[1]);
+        Ok(text.strip_suffix(&shown(&a[0])).unwrap_or(&text).into())
+    }),
+    ("trimPrefix", 2, |a| {
+        let text = shown(&a[1]);
+        Ok(text.strip_prefix(&shown(&a[0])).unwrap_or(&text).into())
+    }),
+    ("trunc", 2, |a| Ok(truncated(&shown(&a[1]), whole(&a[0])).into())),
+    ("replace", 3, |a| {
+        Ok(shown(&a[2]).replace(&shown(&a[0]), &shown(&a[1])).into())
+    }),
+    ("contains", 2, |a| Ok(shown(&a[1]).contains(&shown(&a[0])).into())),
+    ("hasPrefix", 2, |a| Ok(shown(&a[1]).starts_with(&shown(&a[0])).into())),
+    ("hasSuffix", 2, |a| Ok(shown(&a[1]).ends_with(&shown(&a[0])).into())),
+    ("indent", 2, |a| indented(&a[0], &a[1], "")),
+    ("nindent", 2, |a| indented(&a[0], &a[1], "\n")),
+    ("splitList", 2, |a| Ok(shown(&a[1]).split(&shown(&a[0])).collect())),
+    ("join", 2, |a| Ok(texts(&a[1])?.join(&shown(&a[0])).into())),
+    // Lists and maps.
+    ("list", 0, |a| Ok(a.to_vec().into())),
+    ("dict", 0, dict),
+    ("hasKey", 2, |a| Ok(fields(&a[0])?.contains_key(&shown(&a[1])).into())),
+    ("get", 2, |a| {
+        Ok(fields(&a[0])?.get(&shown(&a[1])).cloned().unwrap_or_else(|| "".into()))
+    }),
+    ("keys", 1, |a| Ok(sorted(fields(&a[0])?.keys().cloned().collect()))),
+    ("append", 2, |a| Ok([items(&a[0])?, &a[1..]].concat().into())),
+    ("concat", 0, concat),
+    ("has", 2, |a| Ok(items(&a[1])?.contains(&a[0]).into())),
+    ("sortAlpha", 1, |a| Ok(sorted(texts(&a[0])?))),
+    ("merge", 0, |a| merged(a, false)),
+    ("mergeOverwrite", 0, |a| merged(a, true)),
+    ("omit", 0, |a| chosen(a, false)),
+    ("pick", 0, |a| chosen(a, true)),
+];
 
 /// Calls a function; none if the name is unknown.
 pub(crate) fn call(name: &str, arguments: &[Value]) -> Option<FunctionResult> {
-    Some(match name {
-        "not" => one(arguments, |value| Ok((!is_true(value)).into())),
-        "empty" => one(arguments, |value| Ok((!is_true(value)).into())),
-        "eq" => eq(arguments),
-        "ne" => two(arguments, |a, b| Ok((!same(a, b)?).into())),
-        "lt" | "le" | "gt" | "ge" => two(arguments, |a, b| ordered(name, a, b)),
-        "default" => two(arguments, |default, value| {
-            Ok(if is_true(value) { value } else { default }.clone())
-        }),
-        "coalesce" => Ok(arguments
-            .iter()
-            .find(|value| is_true(value))
-            .cloned()
-            .unwrap_or(Value::Null)),
-        "ternary" => three(arguments, |yes, no, condition| {
-            Ok(if is_true(condition) { yes } else { no }.clone())
-        }),
-        "required" => two(arguments, required),
-        "fail" => one(arguments, |message| Err(shown(message).into())),
-        "len" => one(arguments, len),
-        "index" => index(arguments),
-        "print" | "toString" => Ok(arguments.iter().map(shown).collect::<String>().into()),
-        "printf" => printf(arguments),
-        "int" | "int64" => one(arguments, |value| Ok(whole(value).into())),
-        "add" => Ok(arguments.iter().map(whole).fold(0_i64, i64::wrapping_add).into()),
-        "sub" => two(arguments, |a, b| Ok(whole(a).wrapping_sub(whole(b)).into())),
-        "toJson" => one(arguments, |value| Ok(value.to_string().into())),
-        "kindIs" => two(arguments, |kind, value| Ok((shown(kind) == kind_of(value)).into())),
-        _ => return texts(name, arguments).or_else(|| collections(name, arguments)),
+    let (_, count, run) = FUNCTIONS.iter().find(|(known, ..)| *known == name)?;
+    Some(match *count {
+        count if count > 0 && count != arguments.len() => Err(wrong_number(count, arguments)),
+        _ => run(arguments),
     })
-}
-
-fn texts(name: &str, arguments: &[Value]) -> Option<FunctionResult> {
-    let text = |value: &Value, change: &dyn Fn(&str) -> String| Ok(Value::String(change(&shown(value))));
-    Some(match name {
-        "quote" => Ok(join(arguments, &|value| quoted(&shown(value)))),
-        "squote" => Ok(join(arguments, &|value| format!("'{}'", shown(value)))),
-        "lower" => one(arguments, |value| text(value, &str::to_lowercase)),
-        "upper" => one(arguments, |value| text(value, &str::to_uppercase)),
-        "trim" => one(arguments, |value| text(value, &|text| text.trim().to_owned())),
-        "trimSuffix" => two(arguments, |suffix, value| {
-            text(value, &|text| {
-                text.strip_suffix(&shown(suffix)).unwrap_or(text).to_owned()
-            })
-        }),
-        "trimPrefix" => two(arguments, |prefix, value| {
-            text(value, &|text| {
-                text.strip_prefix(&shown(prefix)).unwrap_or(text).to_owned()
-            })
-        }),
-        "trunc" => two(arguments, |length, value| {
-            text(value, &|text| truncated(text, whole(length)))
-        }),
-        "replace" => three(arguments, |old, new, value| {
-            text(value, &|text| text.replace(&shown(old), &shown(new)))
-        }),
-        "contains" => two(arguments, |part, whole| Ok(shown(whole).contains(&shown(part)).into())),
-        "hasPrefix" => two(arguments, |part, whole| {
-            Ok(shown(whole).starts_with(&shown(part)).into())
-        }),
-        "hasSuffix" => two(arguments, |part, whole| Ok(shown(whole).ends_with(&shown(part)).into())),
-        "indent" => two(arguments, |width, value| indented(width, value, "")),
-        "nindent" => two(arguments, |width, value| indented(width, value, "\n")),
-        "splitList" => two(arguments, |sign, value| {
-            let (sign, value) = (shown(sign), shown(value));
-            Ok(value.split(sign.as_str()).map(Value::from).collect::<Vec<_>>().into())
-        }),
-        "join" => two(arguments, |sign, value| {
-            let items: Vec<String> = items(value)?.iter().map(shown).collect();
-            Ok(items.join(&shown(sign)).into())
-        }),
-        _ => return None,
-    })
-}
-
-fn collections(name: &str, arguments: &[Value]) -> Option<FunctionResult> {
-    Some(match name {
-        "list" => Ok(arguments.to_vec().into()),
-        "dict" => dict(arguments),
-        "hasKey" => two(arguments, |map, key| Ok(fields(map)?.contains_key(&shown(key)).into())),
-        "get" => two(arguments, |map, key| {
-            let found = fields(map)?.get(&shown(key)).cloned();
-            Ok(found.unwrap_or_else(|| "".into()))
-        }),
-        "keys" => one(arguments, |map| {
-            let mut keys: Vec<&String> = fields(map)?.keys().collect();
-            keys.sort();
-            Ok(keys.into_iter().cloned().map(Value::from).collect::<Vec<_>>().into())
-        }),
-        "append" => two(arguments, |list, item| {
-            let mut list = items(list)?.clone();
-            list.push(item.clone());
-            Ok(list.into())
-        }),
-        "concat" => arguments
-            .iter()
-            .try_fold(Vec::new(), |mut all, list| {
-                all.extend(items(list)?.iter().cloned());
-                Ok(all)
-            })
-            .map(Value::from),
-        "has" => two(arguments, |item, list| Ok(items(list)?.contains(item).into())),
-        "sortAlpha" => one(arguments, |list| {
-            let mut items: Vec<String> = items(list)?.iter().map(shown).collect();
-            items.sort();
-            Ok(items.into())
-        }),
-        "merge" => merged(arguments, false),
-        "mergeOverwrite" => merged(arguments, true),
-        "omit" => chosen(arguments, false),
-        "pick" => chosen(arguments, true),
-        _ => return None,
-    })
-}
-
-fn one(arguments: &[Value], run: impl FnOnce(&Value) -> FunctionResult) -> FunctionResult {
-    match arguments {
-        [a] => run(a),
-        _ => Err(wrong_number(1, arguments)),
-    }
-}
-
-fn two(arguments: &[Value], run: impl FnOnce(&Value, &Value) -> FunctionResult) -> FunctionResult {
-    match arguments {
-        [a, b] => run(a, b),
-        _ => Err(wrong_number(2, arguments)),
-    }
-}
-
-fn three(arguments: &[Value], run: impl FnOnce(&Value, &Value, &Value) -> FunctionResult) -> FunctionResult {
-    match arguments {
-        [a, b, c] => run(a, b, c),
-        _ => Err(wrong_number(3, arguments)),
-    }
 }
 
 fn wrong_number(wanted: usize, arguments: &[Value]) -> Problem {
@@ -191,20 +138,14 @@ fn eq(arguments: &[Value]) -> FunctionResult {
     Ok(false.into())
 }
 
-fn ordered(name: &str, a: &Value, b: &Value) -> FunctionResult {
+fn order(arguments: &[Value]) -> Result<Ordering, Problem> {
+    let (a, b) = (&arguments[0], &arguments[1]);
     let order = match (a, b) {
         (Value::Number(a), Value::Number(b)) => a.as_f64().partial_cmp(&b.as_f64()),
         (Value::String(a), Value::String(b)) => Some(a.cmp(b)),
         _ => None,
     };
-    let order = order.ok_or_else(|| format!("a {} and a {} have no order", kind_of(a), kind_of(b)))?;
-    let result = match name {
-        "lt" => order.is_lt(),
-        "le" => order.is_le(),
-        "gt" => order.is_gt(),
-        _ => order.is_ge(),
-    };
-    Ok(result.into())
+    order.ok_or_else(|| format!("a {} and a {} have no order", kind_of(a), kind_of(b)).into())
 }
 
 fn required(message: &Value, value: &Value) -> FunctionResult {
@@ -236,6 +177,10 @@ fn index(arguments: &[Value]) -> FunctionResult {
         }
         other => Err(format!("a {} has no elements", kind_of(other)).into()),
     })
+}
+
+fn print(arguments: &[Value]) -> FunctionResult {
+    Ok(arguments.iter().map(shown).collect::<String>().into())
 }
 
 fn printf(arguments: &[Value]) -> FunctionResult {
@@ -296,9 +241,24 @@ fn indented(width: &Value, value: &Value, before: &str) -> FunctionResult {
     Ok(format!("{before}{spaces}{}", shown(value).replace('\n', &format!("\n{spaces}"))).into())
 }
 
-fn items(value: &Value) -> Result<&Vec<Value>, Problem> {
+fn texts(list: &Value) -> Result<Vec<String>, Problem> {
+    Ok(items(list)?.iter().map(shown).collect())
+}
+
+fn sorted(mut texts: Vec<String>) -> Value {
+    texts.sort();
+    texts.into()
+}
+
+fn concat(lists: &[Value]) -> FunctionResult {
+    let lists: Vec<&[Value]> = lists.iter().map(items).collect::<Result<_, _>>()?;
+    Ok(lists.concat().into())
+}
+
+fn items(value: &Value) -> Result<&[Value], Problem> {
     value
         .as_array()
+        .map(Vec::as_slice)
         .ok_or_else(|| format!("expected a list, got a {}", kind_of(value)).into())
 }
 

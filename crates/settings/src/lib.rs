@@ -10,12 +10,10 @@
 //! Precedence: flag, `RUTTER_` variable, variable of istiod, file, default. [`Problems`] contains all errors, not only the
 //! first.
 
-mod reference;
 mod resolve;
 mod table;
 mod value;
 
-pub use reference::reference;
 pub use resolve::{Given, Problem, Problems, Source, flags};
 pub use table::{Setting, Settings, TABLE};
 pub use value::{

@@ -3,13 +3,11 @@
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fmt;
-use std::fs::File;
-use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use clap::{Arg, ArgMatches, Command};
-use serde::Deserialize;
-use serde::de::{Deserializer, Visitor};
+use config::json_path::json_text;
+use serde_json::Value as Json;
 
 use crate::table::{Setting, TABLE};
 use crate::value::{Value, ValueError};
@@ -18,8 +16,6 @@ use crate::value::{Value, ValueError};
 const FILE_FLAG: &str = "settings";
 /// The environment variable that names the settings file.
 const FILE_VARIABLE: &str = "RUTTER_SETTINGS";
-/// Maximum size of a settings file, in bytes.
-const FILE_LIMIT: u64 = 1 << 20;
 
 /// The source of a value.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -151,22 +147,29 @@ impl Given {
                 reason,
             }])
         };
-        let mut text = String::new();
-        let opened = File::open(file).map_err(|e| failed(e.to_string()))?;
-        opened
-            .take(FILE_LIMIT + 1)
-            .read_to_string(&mut text)
-            .map_err(|e| failed(e.to_string()))?;
-        if text.len() as u64 > FILE_LIMIT {
-            return Err(failed(format!("the file is larger than {FILE_LIMIT} bytes")));
+        let bytes = std::fs::read(file).map_err(|e| failed(e.to_string()))?;
+        let read = config::parse_yaml_json(&bytes, &shown, &config::Limits::default());
+        let mut documents = read.documents.into_iter();
+        let (document, more) = (documents.next(), documents.next());
+        let duplicates = document.iter().flat_map(|document| &document.duplicates);
+        if let Some(error) = read.errors.iter().chain(duplicates).next() {
+            let place = format!("line {}, column {}", error.line, error.column);
+            return Err(failed(format!("{place}: {}", error.message)));
         }
-        if text.trim().is_empty() {
-            return Ok(());
-        }
-        let values: BTreeMap<String, Scalar> = serde_saphyr::from_str(&text).map_err(|e| failed(e.to_string()))?;
+        let values = match document.map_or(Json::Null, |document| document.value) {
+            Json::Null if more.is_none() => return Ok(()),
+            Json::Object(values) if more.is_none() => values,
+            _ => return Err(failed("expected one map of settings".to_owned())),
+        };
         let mut unknown = Vec::new();
-        for (key, Scalar(value)) in values {
+        for (key, value) in values {
             if TABLE.iter().any(|s| s.name() == key) {
+                let value = match value {
+                    Json::Array(_) | Json::Object(_) => {
+                        return Err(failed(format!("{key}: expected text, a number, true or false")));
+                    }
+                    value => json_text(&value),
+                };
                 self.set(&key, value, Source::File(file.to_owned()));
             } else {
                 unknown.push(Problem::Unknown {
@@ -222,17 +225,10 @@ fn flag(setting: &Setting) -> Arg {
     arg
 }
 
-/// A "did you mean" suggestion: a setting whose name contains the key or has the same letters.
+/// A "did you mean" suggestion, or empty.
 fn similar(key: &str) -> String {
-    let bare = |name: &str| name.to_ascii_lowercase().replace(['-', '_'], "");
-    let wanted = bare(key);
-    let close = TABLE.iter().map(Setting::name).find(|name| {
-        let name = bare(name);
-        name == wanted || (wanted.len() > 3 && (name.contains(&wanted) || wanted.contains(&name)))
-    });
-    close
-        .map(|name| format!("; did you mean `{name}`?"))
-        .unwrap_or_default()
+    let name = config::nearest(key, TABLE.iter().map(Setting::name));
+    name.map_or(String::new(), |name| format!("; did you mean `{name}`?"))
 }
 
 impl fmt::Display for Source {
@@ -243,39 +239,5 @@ impl fmt::Display for Source {
             Source::File(file) => write!(f, "from {}", file.display()),
             Source::Default => f.write_str("the default"),
         }
-    }
-}
-
-/// Any YAML scalar, as text.
-struct Scalar(String);
-
-impl<'de> Deserialize<'de> for Scalar {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Scalar, D::Error> {
-        struct Text;
-        impl Visitor<'_> for Text {
-            type Value = Scalar;
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("text, a number, true or false")
-            }
-            fn visit_str<E>(self, v: &str) -> Result<Scalar, E> {
-                Ok(Scalar(v.to_owned()))
-            }
-            fn visit_bool<E>(self, v: bool) -> Result<Scalar, E> {
-                Ok(Scalar(v.to_string()))
-            }
-            fn visit_i64<E>(self, v: i64) -> Result<Scalar, E> {
-                Ok(Scalar(v.to_string()))
-            }
-            fn visit_u64<E>(self, v: u64) -> Result<Scalar, E> {
-                Ok(Scalar(v.to_string()))
-            }
-            fn visit_f64<E>(self, v: f64) -> Result<Scalar, E> {
-                Ok(Scalar(v.to_string()))
-            }
-            fn visit_unit<E>(self) -> Result<Scalar, E> {
-                Ok(Scalar(String::new()))
-            }
-        }
-        deserializer.deserialize_any(Text)
     }
 }

@@ -5,6 +5,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
+use clap::ValueEnum;
+
 /// The type of a setting.
 pub trait Value: Sized {
     /// The accepted form, for help and error messages.
@@ -53,11 +55,8 @@ fn invalid(text: &str, expected: &'static str) -> ValueError {
 }
 
 /// The value of a word among named choices.
-fn choice<T: Copy>(text: &str, choices: &[(&str, T)]) -> Result<T, ValueError> {
-    let found = choices.iter().find(|(name, _)| *name == text);
-    found
-        .map(|(_, value)| *value)
-        .ok_or_else(|| invalid(text, "one of the choices"))
+fn choice<T: ValueEnum>(text: &str) -> Result<T, ValueError> {
+    T::from_str(text, false).map_err(|_| invalid(text, "one of the choices"))
 }
 
 /// An address to listen on.
@@ -140,7 +139,7 @@ impl Value for ByteSize {
 }
 
 /// The storage backend of objects.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 pub enum StoreBackend {
     /// Depends on other settings.
     Auto,
@@ -160,26 +159,17 @@ impl Value for StoreBackend {
     const FORM: &'static str = "auto, kubernetes, embedded, memory, etcd or none";
 
     fn parse(text: &str) -> Result<StoreBackend, ValueError> {
-        choice(
-            text,
-            &[
-                ("auto", StoreBackend::Auto),
-                ("embedded", StoreBackend::Embedded),
-                ("memory", StoreBackend::Memory),
-                ("etcd", StoreBackend::Etcd),
-                ("kubernetes", StoreBackend::Kubernetes),
-                ("none", StoreBackend::None),
-            ],
-        )
+        choice(text)
     }
 }
 
 /// The proxies that may receive secrets.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 pub enum SecretsFor {
     /// Depends on other settings.
     Auto,
     /// No proxy.
+    #[value(name = "none")]
     Nobody,
     /// Proxies on this machine.
     Local,
@@ -189,14 +179,7 @@ impl Value for SecretsFor {
     const FORM: &'static str = "auto, none or local";
 
     fn parse(text: &str) -> Result<SecretsFor, ValueError> {
-        choice(
-            text,
-            &[
-                ("auto", SecretsFor::Auto),
-                ("none", SecretsFor::Nobody),
-                ("local", SecretsFor::Local),
-            ],
-        )
+        choice(text)
     }
 }
 
@@ -321,7 +304,7 @@ impl Value for LogFilter {
 }
 
 /// The format of log lines.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 pub enum LogFormat {
     /// Human-readable text.
     Text,
@@ -333,7 +316,7 @@ impl Value for LogFormat {
     const FORM: &'static str = "text or json";
 
     fn parse(text: &str) -> Result<LogFormat, ValueError> {
-        choice(text, &[("text", LogFormat::Text), ("json", LogFormat::Json)])
+        choice(text)
     }
 }
 
@@ -341,36 +324,7 @@ impl Value for Duration {
     const FORM: &'static str = "DURATION, such as 500ms, 10s or 1m30s";
 
     fn parse(text: &str) -> Result<Duration, ValueError> {
-        let mut rest = text.trim();
-        if rest == "0" {
-            return Ok(Duration::ZERO);
-        }
-        if rest.is_empty() {
-            return Err(ValueError::Empty);
-        }
-        let mut seconds = 0.0;
-        while !rest.is_empty() {
-            let split = rest
-                .find(|c: char| !c.is_ascii_digit() && c != '.')
-                .unwrap_or(rest.len());
-            let (number, tail) = rest.split_at(split);
-            let unit_end = tail.find(|c: char| c.is_ascii_digit()).unwrap_or(tail.len());
-            let (unit, tail) = tail.split_at(unit_end);
-            let number: f64 = number.parse().map_err(|_| ValueError::Missing("number"))?;
-            let scale = match unit {
-                "ns" => 1e-9,
-                "us" | "µs" => 1e-6,
-                "ms" => 1e-3,
-                "s" => 1.0,
-                "m" => 60.0,
-                "h" => 3600.0,
-                "" => return Err(ValueError::Missing("unit")),
-                other => return Err(invalid(other, "a unit")),
-            };
-            seconds += number * scale;
-            rest = tail;
-        }
-        Duration::try_from_secs_f64(seconds).map_err(|_| ValueError::TooLarge)
+        config::parse_duration(text.trim()).ok_or_else(|| invalid(text, "a duration"))
     }
 }
 
@@ -440,9 +394,9 @@ mod tests {
         assert_eq!(millis("1.5s"), Ok(1_500));
         assert_eq!(millis("0"), Ok(0));
         assert_eq!(millis("250ms"), Ok(250));
-        assert_eq!(millis("10"), Err(ValueError::Missing("unit")));
-        assert_eq!(millis("ten"), Err(ValueError::Missing("number")));
-        assert_eq!(millis("9999999999999999999999h"), Err(ValueError::TooLarge));
+        for wrong in ["", "10", "ten", "9999999999999999999999h"] {
+            assert_eq!(millis(wrong), Err(invalid(wrong, "a duration")));
+        }
     }
 
     #[test]

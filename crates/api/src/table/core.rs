@@ -2,8 +2,8 @@
 
 use serde_json::Value;
 
-use super::age::since;
 use super::pod;
+use super::since;
 
 /// The computed cell of a column; none if the column has a JSON path.
 pub(super) fn cell(kind: &str, column: &str, object: &Value, now: i64) -> Option<Value> {

@@ -3,13 +3,19 @@
 //! Columns come from the kind definitions. Most cells have a JSON path; cells that Kubernetes computes for core kinds are
 //! computed with the same texts.
 
-mod age;
 mod core;
-mod path;
 mod pod;
 
+use config::Timestamp;
+use config::json_path::{JsonPath, json_text};
 use config::schema::{Column, Definition};
 use serde_json::{Value, json};
+
+/// The time since a timestamp; `now` is in seconds since 1970.
+fn since(time: &Value, now: i64) -> String {
+    let time = time.as_str().and_then(Timestamp::parse);
+    time.map_or_else(|| "<unknown>".into(), |time| time.age(now))
+}
 
 /// The columns of a kind.
 pub(crate) struct Table {
@@ -21,7 +27,14 @@ pub(crate) struct Table {
 enum Cell {
     Name,
     Age,
-    Of(&'static Column),
+    /// A column and its path; none if the cell is only computed.
+    Of(&'static Column, Option<JsonPath>),
+}
+
+impl Cell {
+    fn of(column: &'static Column) -> Cell {
+        Cell::Of(column, JsonPath::parse(column.path).ok())
+    }
 }
 
 impl Table {
@@ -31,7 +44,7 @@ impl Table {
             kind.columns
                 .iter()
                 .filter(move |c| (c.priority > 0) == wide)
-                .map(Cell::Of)
+                .map(Cell::of)
         };
         let mut cells = Vec::new();
         if !kind.columns.iter().any(|column| column.name == "Name") {
@@ -39,7 +52,7 @@ impl Table {
         }
         // Kinds with their own age or creation column do not get another one.
         if kind.columns.iter().any(|column| column.path == MADE) {
-            cells.extend(kind.columns.iter().map(Cell::Of));
+            cells.extend(kind.columns.iter().map(Cell::of));
         } else {
             cells.extend(with(false));
             if kind.kind != "Event" {
@@ -58,7 +71,7 @@ impl Table {
             .map(|cell| match cell {
                 Cell::Name => column("Name", "string", "name", NAME, 0),
                 Cell::Age => column("Age", "date", "", AGE, 0),
-                Cell::Of(c) => column(c.name, c.kind, "", c.description, c.priority),
+                Cell::Of(c, _) => column(c.name, c.kind, "", c.description, c.priority),
             })
             .collect()
     }
@@ -69,44 +82,30 @@ impl Table {
             .iter()
             .map(|cell| match cell {
                 Cell::Name => object["metadata"]["name"].clone(),
-                Cell::Age => age::since(&object["metadata"]["creationTimestamp"], now).into(),
-                Cell::Of(column) => self.cell(column, object, now),
+                Cell::Age => since(&object["metadata"]["creationTimestamp"], now).into(),
+                Cell::Of(column, path) => self.cell(column, path.as_ref(), object, now),
             })
             .collect()
     }
 
-    fn cell(&self, column: &Column, object: &Value, now: i64) -> Value {
+    fn cell(&self, column: &Column, path: Option<&JsonPath>, object: &Value, now: i64) -> Value {
         if self.kind.builtin
             && let Some(cell) = core::cell(self.kind.kind, column.name, object, now)
         {
             return cell;
         }
-        let found = path::find(object, column.path);
-        let Some(value) = found.first().filter(|value| !value.is_null()) else {
+        let found = path.and_then(|path| path.find(object).into_iter().next());
+        let Some(value) = found.filter(|value| !value.is_null()) else {
             return Value::Null;
         };
+        let only = |fits: bool| if fits { value.clone() } else { Value::Null };
         match column.kind {
-            _ if column.path == MADE && column.name == "Age" => age::since(value, now).into(),
-            "date" if column.path == MADE => (*value).clone(),
-            "date" => age::since(value, now).into(),
-            "integer" | "number" => {
-                if value.is_number() {
-                    (*value).clone()
-                } else {
-                    Value::Null
-                }
-            }
-            "boolean" => {
-                if value.is_boolean() {
-                    (*value).clone()
-                } else {
-                    Value::Null
-                }
-            }
-            _ => match value {
-                Value::String(_) => (*value).clone(),
-                other => other.to_string().into(),
-            },
+            _ if column.path == MADE && column.name == "Age" => since(value, now).into(),
+            "date" if column.path == MADE => value.clone(),
+            "date" => since(value, now).into(),
+            "integer" | "number" => only(value.is_number()),
+            "boolean" => only(value.is_boolean()),
+            _ => json_text(value).into(),
         }
     }
 }
@@ -128,7 +127,7 @@ pub(crate) fn scale_cells(scale: &Value, now: i64) -> Value {
         scale["metadata"]["name"],
         scale["spec"]["replicas"],
         scale["status"]["replicas"],
-        age::since(&scale["metadata"]["creationTimestamp"], now),
+        since(&scale["metadata"]["creationTimestamp"], now),
     ])
 }
 

@@ -2,8 +2,8 @@
 
 use serde_json::Value;
 
-use super::age::since;
 use super::core::{items, or};
+use super::since;
 
 /// The computed cell of a column (in lower case); none if the column has a JSON path.
 pub(super) fn cell(column: &str, pod: &Value, now: i64) -> Option<Value> {
@@ -39,90 +39,23 @@ pub(super) fn cell(column: &str, pod: &Value, now: i64) -> Option<Value> {
     })
 }
 
-/// The reason why a pod is not running normally, or its phase.
+/// The reason why a container is not running, or the phase. No kubelet uses this API, so init containers and exit codes are
+/// not evaluated.
 fn reason(pod: &Value) -> String {
     let status = &pod["status"];
-    let mut reason = or(&status["reason"], &or(&status["phase"], "Unknown"));
-    let gated = items(&status["conditions"])
-        .any(|condition| condition["type"] == "PodScheduled" && condition["reason"] == "SchedulingGated");
-    if gated {
-        reason = "SchedulingGated".into();
+    let ended = matches!(status["phase"].as_str(), Some("Failed" | "Succeeded"));
+    if !pod["metadata"]["deletionTimestamp"].is_null() && !ended {
+        return "Terminating".into();
     }
-    match initializing(pod) {
-        Some(why) => reason = why,
-        None => {
-            let mut running = false;
-            let all: Vec<&Value> = items(&status["containerStatuses"]).collect();
-            for container in all.iter().rev() {
-                match stopped(container) {
-                    Some(why) => reason = why,
-                    None => running |= container["ready"] == true && !container["state"]["running"].is_null(),
-                }
-            }
-            if reason == "Completed" && running {
-                let ready = items(&status["conditions"]).any(|c| c["type"] == "Ready" && c["status"] == "True");
-                reason = if ready { "Running" } else { "NotReady" }.into();
-            }
-        }
-    }
-    let deleted = !pod["metadata"]["deletionTimestamp"].is_null();
-    match (deleted, status["reason"].as_str()) {
-        (true, Some("NodeLost")) => "Unknown".into(),
-        (true, _) if !matches!(status["phase"].as_str(), Some("Failed" | "Succeeded")) => "Terminating".into(),
-        _ => reason,
-    }
-}
-
-/// The init container that has not finished.
-fn initializing(pod: &Value) -> Option<String> {
-    let statuses = items(&pod["status"]["initContainerStatuses"]);
-    let all = items(&pod["spec"]["initContainers"]).count();
-    for (n, container) in statuses.enumerate() {
+    let stopped = items(&status["containerStatuses"]).find_map(|container| {
         let state = &container["state"];
-        let sidecar = items(&pod["spec"]["initContainers"])
-            .any(|c| c["name"] == container["name"] && c["restartPolicy"] == "Always");
-        let done = state["terminated"]["exitCode"] == 0 || sidecar && container["started"] == true;
-        if done {
-            continue;
-        }
-        if state["terminated"].is_object() {
-            return stopped(container).map(|why| format!("Init:{why}"));
-        }
-        return Some(match state["waiting"]["reason"].as_str() {
-            Some(why) if !why.is_empty() && why != "PodInitializing" => format!("Init:{why}"),
-            _ => format!("Init:{n}/{all}"),
-        });
-    }
-    None
-}
-
-/// The reason why a container is not running.
-fn stopped(container: &Value) -> Option<String> {
-    let state = &container["state"];
-    if let Some(why) = state["waiting"]["reason"].as_str().filter(|why| !why.is_empty()) {
-        return Some(why.to_owned());
-    }
-    let terminated = state["terminated"].as_object()?;
-    match terminated
-        .get("reason")
-        .and_then(Value::as_str)
-        .filter(|why| !why.is_empty())
-    {
-        Some(why) => Some(why.to_owned()),
-        None => Some(
-            match terminated
-                .get("signal")
-                .and_then(Value::as_i64)
-                .filter(|signal| *signal != 0)
-            {
-                Some(signal) => format!("Signal:{signal}"),
-                None => format!(
-                    "ExitCode:{}",
-                    terminated.get("exitCode").and_then(Value::as_i64).unwrap_or(0)
-                ),
-            },
-        ),
-    }
+        let reason = state["waiting"]["reason"].as_str();
+        reason
+            .or(state["terminated"]["reason"].as_str())
+            .filter(|reason| !reason.is_empty())
+    });
+    let phase = or(&status["reason"], &or(&status["phase"], "Unknown"));
+    stopped.map_or(phase, str::to_owned)
 }
 
 fn restarts(pod: &Value, now: i64) -> String {
@@ -157,16 +90,6 @@ mod tests {
             (
                 json!({ "metadata": { "deletionTimestamp": "x" }, "status": { "phase": "Running" } }),
                 "Terminating",
-            ),
-            (
-                json!({ "spec": { "initContainers": [{ "name": "a" }] }, "status": { "phase": "Pending",
-                "initContainerStatuses": [{ "name": "a", "state": { "running": {} } }] } }),
-                "Init:0/1",
-            ),
-            (
-                json!({ "status": { "phase": "Failed", "containerStatuses": [
-                { "state": { "terminated": { "exitCode": 3 } } }] } }),
-                "ExitCode:3",
             ),
             (
                 json!({ "status": { "phase": "Succeeded", "containerStatuses": [

@@ -1,5 +1,8 @@
 //! CustomResourceDefinitions: reading them, and errors for writing.
 
+use std::future;
+
+use futures::{StreamExt as _, stream};
 use http::StatusCode;
 use store::Stored;
 use tokio::time::Instant;
@@ -7,10 +10,10 @@ use tokio::time::Instant;
 use super::Call;
 use crate::answer::Answer;
 use crate::api::stopped;
-use crate::body::{Body, Next, Step};
+use crate::body::Body;
 use crate::error::ApiError;
 use crate::path::Verb;
-use crate::view::{ListMeta, View};
+use crate::view::ListMeta;
 
 const FIXED: &str = "this server serves a fixed set of kinds with built-in definitions";
 /// Default duration of a watch, in seconds.
@@ -86,46 +89,21 @@ impl Call<'_> {
             .filter(|seconds| *seconds > 0)
             .unwrap_or(LASTS)
             .min(LASTS);
-        let waiting = Waiting {
-            api: self.api.clone(),
-            view: self.view,
-            lines: lines.into_iter(),
-            ends: Instant::now() + std::time::Duration::from_secs(lasts),
-            bookmark: self.params.flag("allowWatchBookmarks")?.then_some(revision),
+        let ends = Instant::now() + std::time::Duration::from_secs(lasts);
+        // The final line, if the client requests bookmarks.
+        let last = match self.params.flag("allowWatchBookmarks")? {
+            true => Some(self.view.bookmark(revision, false)),
+            false => None,
         };
-        Ok(Answer::of(
-            "application/json",
-            StatusCode::OK,
-            Body::stream(waiting.step()),
-        ))
-    }
-}
-
-struct Waiting {
-    api: crate::api::Api,
-    view: View,
-    lines: std::vec::IntoIter<bytes::Bytes>,
-    ends: Instant,
-    /// The final line, if the client requests bookmarks.
-    bookmark: Option<u64>,
-}
-
-impl Waiting {
-    fn step(mut self) -> Step {
-        Box::pin(async move {
-            let line = match self.lines.next() {
-                Some(line) => line,
-                None => {
-                    let mut stop = self.api.0.stop.subscribe();
-                    tokio::select! {
-                        () = stopped(&mut stop) => {}
-                        () = tokio::time::sleep_until(self.ends) => {}
-                    }
-                    self.view.bookmark(self.bookmark.take()?, false)
-                }
-            };
-            let next = Next::new(|| self.step());
-            Some((line, next))
-        })
+        let mut stop = self.api.0.stop.subscribe();
+        let end = stream::once(async move {
+            tokio::select! {
+                () = stopped(&mut stop) => {}
+                () = tokio::time::sleep_until(ends) => {}
+            }
+            last
+        });
+        let lines = stream::iter(lines).chain(end.filter_map(future::ready));
+        Ok(Answer::of("application/json", StatusCode::OK, Body::stream(lines)))
     }
 }

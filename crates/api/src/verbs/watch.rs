@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use futures::stream;
 use http::StatusCode;
 use store::{At, Error, FieldSelector, Query, Seen, Stored, WatchEvent};
 use tokio::sync::OwnedSemaphorePermit;
@@ -16,7 +17,7 @@ use tokio::time::Instant;
 use super::Call;
 use crate::answer::Answer;
 use crate::api::{Api, stopped};
-use crate::body::{Body, Next, Step};
+use crate::body::Body;
 use crate::error::ApiError;
 use crate::events::LineKey;
 use crate::view::View;
@@ -65,7 +66,7 @@ impl Call<'_> {
         Ok(Answer::of(
             "application/json",
             StatusCode::OK,
-            Body::stream(watcher.step()),
+            Body::stream(stream::unfold(watcher, Watcher::next)),
         ))
     }
 
@@ -164,18 +165,13 @@ impl Watcher {
         self.ready.push_back(line.into());
     }
 
-    fn step(self) -> Step {
-        Box::pin(self.next())
-    }
-
-    /// The next line and the next step.
-    async fn next(mut self) -> Option<(Bytes, Next)> {
+    /// The next line.
+    async fn next(mut self) -> Option<(Bytes, Watcher)> {
         let mut stop = self.api.0.stop.subscribe();
         loop {
             if let Some(line) = self.take() {
                 self.api.0.metrics.event_sent();
-                let next = Next::new(|| self.step());
-                return Some((line, next));
+                return Some((line, self));
             }
             let Some(feed) = &mut self.feed else {
                 return None;

@@ -7,7 +7,6 @@ use config::schema::{Definition, crd, definitions};
 use crate::failure::{SUCCESS, usage};
 use crate::io::Io;
 use crate::output;
-use crate::server::Catalog;
 use crate::yaml;
 
 pub(super) fn command() -> Command {
@@ -19,6 +18,7 @@ pub(super) fn command() -> Command {
                 .value_name("KINDS")
                 .action(ArgAction::Append)
                 .num_args(0..)
+                .value_delimiter(',')
                 .help("Kinds or categories [default: all]"),
         )
         .arg(
@@ -57,23 +57,22 @@ pub(super) async fn run(matches: &ArgMatches, io: &mut Io) -> Result<u8> {
 }
 
 fn chosen(matches: &ArgMatches) -> Result<Vec<&'static Definition>> {
-    let custom = definitions().iter().filter(|definition| !definition.builtin);
-    let words: Vec<&String> = matches.get_many::<String>("kinds").into_iter().flatten().collect();
-    if words.is_empty() {
-        return Ok(custom.collect());
-    }
-    let local = Catalog::local();
+    let Some(words) = matches.get_many::<String>("kinds") else {
+        return Ok(definitions().iter().filter(|definition| !definition.builtin).collect());
+    };
     let mut chosen: Vec<&Definition> = Vec::new();
     for word in words {
-        let kinds = local
-            .many(word)
-            .map_err(|_| usage(format!("unknown kind or category `{word}`")))?;
-        for kind in kinds {
-            let found = custom
-                .clone()
-                .find(|one| one.group == kind.group && one.plural == kind.plural);
-            if let Some(found) = found.filter(|found| !chosen.iter().any(|one| std::ptr::eq(*one, *found))) {
-                chosen.push(found);
+        let mut named = definitions()
+            .iter()
+            .filter(|one| is_named(one, &word.to_lowercase()))
+            .peekable();
+        ensure!(
+            named.peek().is_some(),
+            usage(format!("unknown kind or category `{word}`"))
+        );
+        for one in named.filter(|one| !one.builtin) {
+            if !chosen.iter().any(|known| std::ptr::eq(*known, one)) {
+                chosen.push(one);
             }
         }
     }
@@ -82,4 +81,13 @@ fn chosen(matches: &ArgMatches) -> Result<Vec<&'static Definition>> {
         usage("these kinds are built into Kubernetes and have no definition")
     );
     Ok(chosen)
+}
+
+/// Whether a lowercase word is a name of the kind or of a category.
+fn is_named(kind: &Definition, word: &str) -> bool {
+    [kind.plural, kind.singular].contains(&word)
+        || kind.kind.to_lowercase() == word
+        || kind.short_names.contains(&word)
+        || kind.categories.contains(&word)
+        || word.strip_prefix(kind.plural).and_then(|rest| rest.strip_prefix('.')) == Some(kind.group)
 }

@@ -2,17 +2,17 @@
 
 use std::time::Duration;
 
-use anyhow::{Result, ensure};
+use anyhow::Result;
 use clap::{Arg, ArgAction, ArgMatches, Command};
 use serde_json::{Value as Json, json};
 
 use super::wait::{self, Goal};
+use crate::age;
 use crate::failure::{self, FAILURE, SUCCESS, StatusError};
 use crate::io::Io;
 use crate::server::{self, Request, Server};
 use crate::targets::{self, Target};
 use crate::write::{self, DryRun, Options};
-use crate::{age, output};
 
 /// The timeout if none is given.
 const FOREVER: Duration = Duration::from_secs(7 * 24 * 3600);
@@ -50,32 +50,19 @@ pub(super) fn command() -> Command {
                 .help("Do not fail if an object does not exist"),
         )
         .arg(
-            Arg::new("cascade")
-                .long("cascade")
-                .value_name("HOW")
-                .value_parser(["background", "foreground", "orphan"])
-                .default_value("background")
-                .help("Handling of dependent objects"),
-        )
-        .arg(
-            Arg::new("grace-period")
-                .long("grace-period")
-                .value_name("SECONDS")
-                .value_parser(clap::value_parser!(u32))
-                .help("Grace period in seconds"),
+            Arg::new("output")
+                .short('o')
+                .long("output")
+                .value_name("FORMAT")
+                .value_parser(["name"])
+                .help("Output format: name"),
         )
         .arg(write::dry_run("Delete nothing; with `server`, the server validates the request"));
-    server::arguments(output::arguments(targets::arguments(command)))
+    server::arguments(targets::arguments(command))
 }
 
 pub(super) async fn run(matches: &ArgMatches, io: &mut Io) -> Result<u8> {
     let options = Options::of(matches);
-    if let Some(format) = output::of(matches) {
-        ensure!(
-            format == output::Format::Name,
-            failure::usage("delete supports only -o name")
-        );
-    }
     let server = Server::connect(matches, io).await?;
     let catalog = server.catalog().await?;
     let all = targets::all(matches, &server, &catalog, io).await?;
@@ -84,7 +71,7 @@ pub(super) async fn run(matches: &ArgMatches, io: &mut Io) -> Result<u8> {
     }
     let (mut code, mut gone) = (SUCCESS, Vec::new());
     for target in all {
-        match one(&server, &target, matches, &options).await {
+        match one(&server, &target, &options).await {
             Ok(()) => {
                 report(matches, &target, &options, io)?;
                 gone.push(target);
@@ -110,27 +97,19 @@ pub(super) async fn run(matches: &ArgMatches, io: &mut Io) -> Result<u8> {
     Ok(code.max(waited))
 }
 
-async fn one(server: &Server, target: &Target, matches: &ArgMatches, options: &Options) -> Result<()> {
+async fn one(server: &Server, target: &Target, options: &Options) -> Result<()> {
     if options.dry == DryRun::Client {
         target.get(server).await?;
         return Ok(());
     }
-    let policy = match matches.get_one::<String>("cascade").map(String::as_str) {
-        Some("foreground") => "Foreground",
-        Some("orphan") => "Orphan",
-        _ => "Background",
-    };
-    let mut body = json!({"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": policy});
-    if let Some(seconds) = matches.get_one::<u32>("grace-period") {
-        body["gracePeriodSeconds"] = json!(seconds);
-    }
+    let body = json!({"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": "Background"});
     let request = options.on_delete(Request::delete(target.path(), &body));
     server.send::<Json>(request).await.map(|_| ())
 }
 
 fn report(matches: &ArgMatches, target: &Target, options: &Options, io: &mut Io) -> Result<()> {
     let label = target.label();
-    if output::of(matches).is_some() {
+    if matches.contains_id("output") {
         return Ok(io.print(label)?);
     }
     let kind = label.split_once('/').map_or(label.as_str(), |(kind, _)| kind);

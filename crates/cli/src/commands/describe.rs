@@ -1,7 +1,7 @@
 //! `rutter describe`: prints an object with its proxies, conditions and events.
 
-use anyhow::{Result, ensure};
-use clap::{Arg, ArgMatches, Command, value_parser};
+use anyhow::Result;
+use clap::{ArgMatches, Command};
 use serde_json::Value as Json;
 
 use crate::failure::{self, FAILURE, SUCCESS};
@@ -15,25 +15,17 @@ use crate::{age, yaml};
 pub(super) fn command() -> Command {
     let command = Command::new("describe")
         .about("Print objects with their proxies, conditions and events")
-        .after_help("Examples:\n  rutter describe vs/reviews\n  rutter describe gateway -l app=edge")
-        .arg(
-            Arg::new("show-events")
-                .long("show-events")
-                .value_name("BOOL")
-                .value_parser(value_parser!(bool))
-                .num_args(0..=1)
-                .require_equals(true)
-                .default_value("true")
-                .default_missing_value("true")
-                .help("Print the events about each object"),
-        );
+        .after_help("Examples:\n  rutter describe vs/reviews\n  rutter describe gateway -l app=edge");
     server::arguments(targets::arguments(command))
 }
 
 pub(super) async fn run(matches: &ArgMatches, io: &mut Io) -> Result<u8> {
     let server = Server::connect(matches, io).await?;
     let catalog = server.catalog().await?;
-    let all = described(matches, &server, &catalog, io).await?;
+    let mut all = Vec::new();
+    for one in targets::selections(matches, &server, &catalog, io)? {
+        all.extend(one.targets(matches, &server).await?);
+    }
     let mut code = SUCCESS;
     if all.is_empty() {
         io.eprint("No resources found");
@@ -50,40 +42,11 @@ pub(super) async fn run(matches: &ArgMatches, io: &mut Io) -> Result<u8> {
         if index > 0 {
             io.print("\n")?;
         }
-        let events = match matches.get_one::<bool>("show-events") {
-            Some(false) => Vec::new(),
-            _ => events_of(&server, target, &object).await,
-        };
+        let events = events_of(&server, target, &object).await;
         let text = Page::new(io.terminal.color).write(&object, &events);
         write!(io.out, "{text}")?;
     }
     Ok(code)
-}
-
-/// The selected objects. A kind without names selects all its objects.
-async fn described(
-    matches: &ArgMatches,
-    server: &Server,
-    catalog: &server::Catalog,
-    io: &mut Io,
-) -> Result<Vec<Target>> {
-    let words = targets::words_of(matches);
-    let whole =
-        words.len() == 1 && !words[0].contains('/') && !matches.contains_id("selector") && !matches.get_flag("all");
-    if !whole || matches.contains_id("filename") || matches.contains_id("field-selector") {
-        return targets::all(matches, server, catalog, io).await;
-    }
-    let mut found = Vec::new();
-    for (kind, _) in targets::kinds(&words, catalog, io)? {
-        let namespace = (!matches.get_flag("all-namespaces")).then_some(server.namespace.as_str());
-        let list = server
-            .list(Request::get(kind.collection(namespace)).metadata_only())
-            .await?;
-        let items = list["items"].as_array().into_iter().flatten();
-        found.extend(items.map(|item| Target::of_item(&kind, item)));
-        ensure!(found.len() <= 10_000, "more than 10,000 objects: select fewer");
-    }
-    Ok(found)
 }
 
 /// The events about an object; empty if the server has no events.
@@ -184,7 +147,7 @@ impl Page {
             first.make_ascii_uppercase();
         }
         if !(value.is_object() || value.is_array()) {
-            return self.field(&title, &crate::jsonpath::text(value));
+            return self.field(&title, &config::json_path::json_text(value));
         }
         self.title(&title);
         let hidden = secret && (name == "data" || name == "stringData");

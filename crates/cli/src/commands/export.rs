@@ -12,8 +12,9 @@ use serde_json::Value as Json;
 use super::{flag, get, output};
 use crate::failure::{self, FAILURE, SUCCESS};
 use crate::io::Io;
-use crate::server::{self, Catalog, Kind, Request, Server};
-use crate::{targets, write, yaml};
+use crate::server::{self, Catalog, Kind, Server};
+use crate::targets::{self, Selection};
+use crate::{write, yaml};
 
 /// Kinds whose objects are not configuration.
 const TRANSIENT: [&str; 4] = ["Event", "Lease", "Node", "ComponentStatus"];
@@ -48,15 +49,16 @@ pub(super) async fn run(matches: &ArgMatches, io: &mut Io) -> Result<u8> {
     let full = matches.get_flag("full");
     let (mut objects, mut code) = (Vec::new(), SUCCESS);
     for kind in &kinds {
-        let namespace = (!matches.get_flag("all-namespaces")).then_some(server.namespace.as_str());
+        let namespace = (!matches.get_flag("all-namespaces")).then(|| server.namespace.clone());
         if namespace.is_some() && !kind.namespaced && matches.get_one::<String>("kinds").is_none() {
             continue;
         }
-        let text = |name| matches.get_one::<String>(name).cloned();
-        let request = Request::get(kind.collection(namespace))
-            .maybe("labelSelector", text("selector"))
-            .maybe("fieldSelector", text("field-selector"));
-        match server.list(request).await {
+        let all = Selection {
+            kind: kind.clone(),
+            namespace,
+            names: Vec::new(),
+        };
+        match server.list(all.list(matches)).await {
             Ok(list) => objects.extend(get::opened(list, kind).into_iter().map(|object| (kind, object))),
             Err(error) => {
                 io.warn(format!(

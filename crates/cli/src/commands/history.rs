@@ -181,7 +181,7 @@ async fn versions(server: &Server, target: &Target, limit: usize) -> Result<Vec<
         Err(error)
             if error
                 .downcast_ref::<StatusError>()
-                .is_some_and(|status_error| matches!(status_error.code, 405 | 501)) =>
+                .is_some_and(|error| matches!(error.status.code, 405 | 501)) =>
         {
             Err(no_history(server))
         }
@@ -303,7 +303,7 @@ fn differing(from: &Json, to: &Json, path: &str, depth: usize, out: &mut Vec<Str
 }
 
 fn text(value: &Json) -> String {
-    crate::jsonpath::text(value)
+    config::json_path::json_text(value)
 }
 
 #[cfg(test)]

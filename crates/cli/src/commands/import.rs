@@ -2,7 +2,6 @@
 
 use anyhow::{Context, Result};
 use clap::{Arg, ArgAction, ArgMatches, Command};
-use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::{Value as Json, json};
 use tokio::task::JoinSet;
 
@@ -44,7 +43,6 @@ pub(super) async fn run(matches: &ArgMatches, io: &mut Io) -> Result<u8> {
     let files = manifests::read(matches, io)?;
     let server = Server::connect(matches, io).await?;
     let skip = matches.get_flag("skip-existing");
-    let bar = progress(files.len(), io.terminal.err);
     let (mut counts, mut failed) = ([0usize; 4], 0);
     // Namespaces and definitions come first. Discovery is repeated because definitions add kinds.
     for rank in 0..=1 {
@@ -63,17 +61,15 @@ pub(super) async fn run(matches: &ArgMatches, io: &mut Io) -> Result<u8> {
             }
             let Some(done) = tasks.join_next().await else { break };
             let (manifest, result) = done.context("a task failed")?;
-            bar.inc(1);
             match result {
                 Ok(outcome) => counts[outcome as usize] += 1,
                 Err(error) => {
                     failed += 1;
-                    bar.suspend(|| error_location::report(&error, &manifest, io));
+                    error_location::report(&error, &manifest, io);
                 }
             }
         }
     }
-    bar.finish_and_clear();
     let [created, replaced, unchanged, skipped] = counts;
     let skipped = if skip {
         format!(", {skipped} skipped")
@@ -127,13 +123,4 @@ fn job(
         }
         Ok(Outcome::Replaced)
     }
-}
-
-fn progress(length: usize, terminal: bool) -> ProgressBar {
-    if !terminal {
-        return ProgressBar::hidden();
-    }
-    let style =
-        ProgressStyle::with_template("{bar:40} {pos}/{len} {per_sec}").unwrap_or_else(|_| ProgressStyle::default_bar());
-    ProgressBar::new(length as u64).with_style(style)
 }

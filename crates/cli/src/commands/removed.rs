@@ -8,17 +8,19 @@ use crate::io::Io;
 use crate::server;
 
 /// The verbs of `kubectl` that people are most likely to try.
-const VERBS: [&str; 10] = [
+const VERBS: [&str; 12] = [
     "annotate",
     "api-resources",
     "api-versions",
     "auth",
     "config",
+    "create",
+    "diff",
     "edit",
     "explain",
     "label",
     "patch",
-    "watch",
+    "replace",
 ];
 
 /// A hidden command for each verb, which accepts any arguments.
@@ -39,11 +41,10 @@ pub(crate) fn error(name: &str, matches: &ArgMatches, io: &Io) -> Option<Error> 
     let name = VERBS.into_iter().find(|verb| *verb == name)?;
     let arguments = matches.get_many::<String>("arguments").into_iter().flatten();
     let arguments: String = arguments.map(|argument| format!(" {}", quoted(argument))).collect();
-    let instead = match name {
-        "watch" => format!("rutter get -w{arguments}"),
-        name => format!("kubectl{} {name}{arguments}", kubeconfig(io)),
-    };
-    Some(usage(format!("rutter has no command `{name}`: use `{instead}`")))
+    let kubeconfig = kubeconfig(io);
+    Some(usage(format!(
+        "rutter has no command `{name}`: use `kubectl{kubeconfig} {name}{arguments}`"
+    )))
 }
 
 /// The flag by which `kubectl` finds the embedded server's kubeconfig, if it would not find it by itself.
@@ -86,10 +87,6 @@ mod tests {
         assert_eq!(
             message(&["edit", "--help"]),
             "rutter has no command `edit`: use `kubectl edit --help`"
-        );
-        assert_eq!(
-            message(&["watch", "vs"]),
-            "rutter has no command `watch`: use `rutter get -w vs`"
         );
     }
 }

@@ -309,7 +309,7 @@ mod tests {
         assert_eq!(offered(&["des"]), ["describe"]);
         assert!(!offered(&[""]).contains(&"__complete".to_owned()));
         assert_eq!(offered(&["-n", "shop", "des"]), ["describe"]);
-        assert_eq!(offered(&["get", "--show-l"]), ["--show-labels"]);
+        assert_eq!(offered(&["get", "--show-m"]), ["--show-managed-fields"]);
         assert_eq!(offered(&["get", "vs", "-o", "j"]), ["json", "jsonpath="]);
         assert_eq!(offered(&["get", "--output=y"]), ["--output=yaml"]);
         assert_eq!(offered(&["get", "--output", "=", "y"]), ["yaml"], "as bash splits it");

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, ensure};
 use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
-use kube::config::{Config, KubeConfigOptions, Kubeconfig, NamedAuthInfo, NamedCluster, NamedContext};
+use kube::config::{Config, KubeConfigOptions, Kubeconfig};
 use serde_json::json;
 
 use super::Server;
@@ -15,14 +15,6 @@ use crate::io::Io;
 
 /// Maximum time to establish a connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
-
-/// The server's URL and its source, for messages.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Endpoint {
-    pub(crate) url: String,
-    /// `context x of /path`, or a flag.
-    pub(crate) source: String,
-}
 
 /// Adds the connection flags.
 pub(crate) fn arguments(command: Command) -> Command {
@@ -76,7 +68,8 @@ pub(crate) fn arguments(command: Command) -> Command {
 
 /// Connects to the server that flags, environment and kubeconfig select.
 pub(super) async fn connect(matches: &ArgMatches, io: &Io) -> Result<Server> {
-    let (mut config, endpoint) = config(matches, io).await?;
+    let (mut config, source) = config(matches, io).await?;
+    apply_flags(&mut config, matches)?;
     config.connect_timeout = Some(CONNECT_TIMEOUT);
     if config.cluster_url.host().is_some_and(is_loopback) {
         // An HTTP proxy cannot reach this machine's loopback address.
@@ -89,10 +82,12 @@ pub(super) async fn connect(matches: &ArgMatches, io: &Io) -> Result<Server> {
         return Err(usage(format!("`{namespace}` is not a valid namespace name")));
     }
     let timeout = matches.get_one::<Duration>("request-timeout").copied();
-    let kube = kube::Client::try_from(config).with_context(|| format!("invalid credentials in {}", endpoint.source))?;
+    let url = config.cluster_url.to_string().trim_end_matches('/').to_owned();
+    let kube = kube::Client::try_from(config).with_context(|| format!("invalid credentials in {source}"))?;
     Ok(Server {
         kube,
-        endpoint,
+        url,
+        source,
         namespace,
         namespace_given,
         timeout: timeout.filter(|timeout| !timeout.is_zero()),
@@ -122,161 +117,95 @@ pub(crate) fn kubeconfig_files(matches: Option<&ArgMatches>, io: &Io) -> Option<
         .map(|path| vec![path])
 }
 
-async fn config(matches: &ArgMatches, io: &Io) -> Result<(Config, Endpoint)> {
-    let text = |name| matches.get_one::<String>(name);
-    let chosen = text("context").is_some() || matches.contains_id("kubeconfig") || io.var("KUBECONFIG").is_some();
-    let files = match text("server") {
-        // Never sends credentials of a default kubeconfig to a server given by a flag.
-        Some(_) if !chosen => None,
-        _ => kubeconfig_files(Some(matches), io),
+/// The configuration without flags, and its source for messages.
+async fn config(matches: &ArgMatches, io: &Io) -> Result<(Config, String)> {
+    let context = matches.get_one::<String>("context").cloned();
+    let server = matches.contains_id("server");
+    let chosen = context.is_some() || matches.contains_id("kubeconfig") || io.var("KUBECONFIG").is_some();
+    // Never sends credentials of a default kubeconfig to a server given by a flag.
+    let files = match server && !chosen {
+        true => None,
+        false => kubeconfig_files(Some(matches), io),
     };
-    let (mut kubeconfig, source) = match (&files, text("server")) {
-        (Some(files), _) => {
-            let config = read_all(files)?;
-            let shown: Vec<String> = files.iter().map(|file| file.display().to_string()).collect();
-            let name = context_name(matches, &config);
-            let name =
-                name.ok_or_else(|| anyhow!("{} has no current context: choose one with --context", shown.join(":")))?;
-            ensure!(
-                config.contexts.iter().any(|known| known.name == name),
-                "no context `{name}` in {}\nhint: available contexts: {}",
-                shown.join(":"),
-                context_names(&config)
-            );
-            (config, format!("context `{name}` of {}", shown.join(":")))
+    match files {
+        Some(files) => of_files(&files, context).await,
+        // The flag replaces the URL.
+        None if server => Ok((Config::new(http::Uri::default()), "the flag --server".to_owned())),
+        None => in_cluster(),
+    }
+}
+
+async fn of_files(files: &[PathBuf], context: Option<String>) -> Result<(Config, String)> {
+    let kubeconfig = read_all(files)?;
+    let files: Vec<String> = files.iter().map(|file| file.display().to_string()).collect();
+    let files = files.join(":");
+    let name = context
+        .or_else(|| kubeconfig.current_context.clone())
+        .filter(|name| !name.is_empty());
+    let name = name.ok_or_else(|| anyhow!("{files} has no current context: choose one with --context"))?;
+    let known: Vec<&str> = kubeconfig.contexts.iter().map(|known| known.name.as_str()).collect();
+    ensure!(
+        known.contains(&name.as_str()),
+        "no context `{name}` in {files}\nhint: available contexts: {}",
+        if known.is_empty() {
+            "none".to_owned()
+        } else {
+            known.join(", ")
         }
-        (None, Some(_)) => (empty_kubeconfig(), "the flag --server".to_owned()),
-        (None, None) => return in_cluster(matches),
-    };
-    let name = context_name(matches, &kubeconfig).unwrap_or_default();
-    apply_flags(&mut kubeconfig, &name, matches)?;
+    );
+    let source = format!("context `{name}` of {files}");
     let options = KubeConfigOptions {
         context: Some(name),
         ..KubeConfigOptions::default()
     };
-    let config = Config::from_custom_kubeconfig(kubeconfig, &options)
-        .await
-        .with_context(|| source.clone())?;
-    let endpoint = Endpoint {
-        url: config.cluster_url.to_string().trim_end_matches('/').to_owned(),
-        source,
-    };
-    Ok((config, endpoint))
+    let config = Config::from_custom_kubeconfig(kubeconfig, &options).await;
+    Ok((config.with_context(|| source.clone())?, source))
 }
 
-fn in_cluster(matches: &ArgMatches) -> Result<(Config, Endpoint)> {
-    let mut config = Config::incluster().map_err(|_| Unreachable {
+fn in_cluster() -> Result<(Config, String)> {
+    let config = Config::incluster().map_err(|_| Unreachable {
         named: false,
         message: "no server is configured: no kubeconfig found\n\
                hint: start a server with `rutter serve`, which writes ./rutter-data/kubeconfig, or set --kubeconfig or \
                   --server"
             .to_owned(),
     })?;
+    Ok((config, "the pod's service account".to_owned()))
+}
+
+/// Overrides the configuration with flags.
+fn apply_flags(config: &mut Config, matches: &ArgMatches) -> Result<()> {
+    if let Some(url) = matches.get_one::<String>("server") {
+        let url = match url.contains("://") {
+            true => url.clone(),
+            false => format!("https://{url}"),
+        };
+        config.cluster_url = url
+            .parse()
+            .map_err(|error| usage(format!("--server: {url:?}: {error}")))?;
+    }
+    if let Some(path) = matches.get_one::<PathBuf>("certificate-authority") {
+        config.root_cert_file = Some(path.clone());
+    }
+    if matches.get_flag("insecure-skip-tls-verify") {
+        config.accept_invalid_certs = true;
+    }
     if let Some(token) = matches.get_one::<String>("token") {
         config.auth_info = serde_json::from_value(json!({ "token": token }))?;
-    }
-    let endpoint = Endpoint {
-        url: config.cluster_url.to_string().trim_end_matches('/').to_owned(),
-        source: "the pod's service account".to_owned(),
-    };
-    Ok((config, endpoint))
-}
-
-fn context_name(matches: &ArgMatches, config: &Kubeconfig) -> Option<String> {
-    let given = matches.try_get_one::<String>("context").ok().flatten().cloned();
-    given
-        .or_else(|| config.current_context.clone())
-        .filter(|name| !name.is_empty())
-}
-
-fn context_names(config: &Kubeconfig) -> String {
-    let names: Vec<&str> = config.contexts.iter().map(|known| known.name.as_str()).collect();
-    match names.is_empty() {
-        true => "none".to_owned(),
-        false => names.join(", "),
-    }
-}
-
-/// A kubeconfig with one empty cluster, user and context.
-fn empty_kubeconfig() -> Kubeconfig {
-    let name = || "flags".to_owned();
-    let mut config = Kubeconfig::default();
-    config.clusters.push(NamedCluster {
-        name: name(),
-        ..NamedCluster::default()
-    });
-    config.auth_infos.push(NamedAuthInfo {
-        name: name(),
-        ..NamedAuthInfo::default()
-    });
-    config.contexts.push(NamedContext {
-        name: name(),
-        context: Some(kube::config::Context {
-            cluster: name(),
-            user: Some(name()),
-            ..kube::config::Context::default()
-        }),
-        ..NamedContext::default()
-    });
-    config.current_context = Some(name());
-    config
-}
-
-/// Overrides the cluster and user of a context with flags.
-fn apply_flags(config: &mut Kubeconfig, context: &str, matches: &ArgMatches) -> Result<()> {
-    let Some(context) = config
-        .contexts
-        .iter()
-        .find(|named| named.name == context)
-        .and_then(|named| named.context.clone())
-    else {
-        return Ok(());
-    };
-    if let Some(named) = config.clusters.iter_mut().find(|named| named.name == context.cluster) {
-        let cluster = named.cluster.get_or_insert_default();
-        if let Some(url) = matches.get_one::<String>("server") {
-            let url = if url.contains("://") {
-                url.clone()
-            } else {
-                format!("https://{url}")
-            };
-            cluster.server = Some(url);
-        }
-        if let Some(path) = matches.get_one::<PathBuf>("certificate-authority") {
-            cluster.certificate_authority = Some(path.display().to_string());
-            cluster.certificate_authority_data = None;
-        }
-        if matches.get_flag("insecure-skip-tls-verify") {
-            cluster.insecure_skip_tls_verify = Some(true);
-        }
-    }
-    if let Some(token) = matches.get_one::<String>("token") {
-        let user = context.user.unwrap_or_default();
-        if let Some(named) = config.auth_infos.iter_mut().find(|named| named.name == user) {
-            named.auth_info = Some(serde_json::from_value(json!({ "token": token }))?);
-        }
     }
     Ok(())
 }
 
 /// Reads and merges files; the first definition of a name is used.
 fn read_all(files: &[PathBuf]) -> Result<Kubeconfig> {
-    let mut all: Option<Kubeconfig> = None;
     // Like kubectl, skips missing files as long as one exists.
-    let existing: Vec<&PathBuf> = files.iter().filter(|file| file.exists()).collect();
-    let read = if existing.is_empty() {
-        files.iter().collect()
-    } else {
-        existing
-    };
-    for file in read {
-        let next = read_one(file)?;
-        all = Some(match all {
-            Some(all) => all.merge(next)?,
-            None => next,
-        });
+    let mut read: Vec<&PathBuf> = files.iter().filter(|file| file.exists()).collect();
+    if read.is_empty() {
+        read = files.iter().collect();
     }
-    all.ok_or_else(|| anyhow!("KUBECONFIG names no file"))
+    let all = read.into_iter().map(|file| read_one(file));
+    let merged = all.reduce(|all, next| Ok(all?.merge(next?)?));
+    merged.unwrap_or_else(|| Err(anyhow!("KUBECONFIG names no file")))
 }
 
 fn read_one(file: &Path) -> Result<Kubeconfig> {

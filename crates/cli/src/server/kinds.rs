@@ -4,7 +4,6 @@ use anyhow::{Result, anyhow};
 
 use super::request::encode;
 use crate::failure::usage;
-use crate::spelling;
 
 /// A kind in one API version.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -20,7 +19,6 @@ pub(crate) struct Kind {
     pub(crate) categories: Vec<String>,
     pub(crate) namespaced: bool,
     pub(crate) verbs: Vec<String>,
-    pub(crate) subresources: Vec<String>,
 }
 
 impl Kind {
@@ -99,32 +97,6 @@ pub(crate) struct Catalog {
 }
 
 impl Catalog {
-    /// The kinds that this build defines.
-    pub(crate) fn local() -> Catalog {
-        let own = |text: &&str| (*text).to_owned();
-        let kinds = config::schema::definitions().iter().flat_map(|definition| {
-            definition.versions.iter().map(move |served| Kind {
-                group: definition.group.to_owned(),
-                version: served.version.to_owned(),
-                kind: definition.kind.to_owned(),
-                plural: definition.plural.to_owned(),
-                singular: definition.singular.to_owned(),
-                short_names: definition.short_names.iter().map(own).collect(),
-                categories: definition.categories.iter().map(own).collect(),
-                namespaced: definition.namespaced,
-                verbs: ["create", "delete", "get", "list", "patch", "update", "watch"]
-                    .map(str::to_owned)
-                    .to_vec(),
-                subresources: if definition.status {
-                    vec!["status".to_owned()]
-                } else {
-                    Vec::new()
-                },
-            })
-        });
-        Catalog { kinds: kinds.collect() }
-    }
-
     /// Each kind in its preferred version.
     pub(crate) fn preferred(&self) -> impl Iterator<Item = &Kind> {
         let is_first = move |(index, kind): &(usize, &Kind)| {
@@ -202,7 +174,7 @@ impl Catalog {
         let names = self
             .preferred()
             .flat_map(|kind| [&kind.plural, &kind.singular].into_iter().chain(&kind.short_names));
-        let hint = match spelling::nearest(&word, names.map(String::as_str)) {
+        let hint = match config::nearest(&word, names) {
             Some(name) => format!("did you mean `{name}`?"),
             None => "`kubectl api-resources` lists the kinds".to_owned(),
         };

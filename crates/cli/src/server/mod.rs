@@ -6,12 +6,10 @@ mod kinds;
 mod request;
 #[cfg(test)]
 mod tests;
-mod watch;
 
-pub(crate) use connect::{Endpoint, arguments, kubeconfig_files};
+pub(crate) use connect::{arguments, kubeconfig_files};
 pub(crate) use kinds::{Catalog, Kind};
 pub(crate) use request::{Request, encode};
-pub(crate) use watch::{Event, Watch};
 
 use std::time::Duration;
 
@@ -28,7 +26,9 @@ const PAGE: usize = 500;
 #[derive(Clone)]
 pub(crate) struct Server {
     kube: kube::Client,
-    endpoint: Endpoint,
+    url: String,
+    /// The source of the URL, for messages: `context x of /path`, or a flag.
+    source: String,
     /// The namespace of objects without one.
     pub(crate) namespace: String,
     /// Whether a flag sets the namespace.
@@ -103,5 +103,5 @@ fn continue_of(list: &Json) -> Option<String> {
 pub(crate) fn is_expired(error: &anyhow::Error) -> bool {
     error
         .downcast_ref::<crate::failure::StatusError>()
-        .is_some_and(|status_error| status_error.code == 410)
+        .is_some_and(|error| error.status.code == 410)
 }

@@ -4,12 +4,14 @@ use std::error::Error as _;
 use std::io;
 
 use anyhow::{Context, Result};
+use futures::Stream;
 use http_body_util::BodyExt;
 use kube::client::Body;
+use kube::core::WatchEvent;
 use serde::de::DeserializeOwned;
 use serde_json::Value as Json;
 
-use super::{Server, Watch};
+use super::Server;
 use crate::failure::{StatusError, TimedOut, Unreachable};
 
 /// Maximum size of a response, in bytes.
@@ -113,7 +115,7 @@ impl Request {
         self
     }
 
-    fn into_http(self) -> Result<http::Request<Body>> {
+    fn into_http(self) -> Result<http::Request<Vec<u8>>> {
         let mut uri = self.path;
         for (index, (name, value)) in self.query.iter().enumerate() {
             uri.push(if index == 0 && !uri.contains('?') { '?' } else { '&' });
@@ -125,10 +127,8 @@ impl Request {
             .header(http::header::ACCEPT, self.accept)
             .header(http::header::USER_AGENT, concat!("rutter/", env!("CARGO_PKG_VERSION")));
         let request = match self.body {
-            Some((content_type, body)) => request
-                .header(http::header::CONTENT_TYPE, content_type)
-                .body(Body::from(body)),
-            None => request.body(Body::empty()),
+            Some((content_type, body)) => request.header(http::header::CONTENT_TYPE, content_type).body(body),
+            None => request.body(Vec::new()),
         };
         request.with_context(|| format!("`{uri}` is not a valid path"))
     }
@@ -137,50 +137,43 @@ impl Request {
 impl Server {
     /// Sends a request and parses the JSON response.
     pub(crate) async fn send<T: DeserializeOwned>(&self, request: Request) -> Result<T> {
-        Ok(self.answer(request).await?.1)
-    }
-
-    /// Sends a request; returns the status code and the parsed response.
-    pub(crate) async fn answer<T: DeserializeOwned>(&self, request: Request) -> Result<(u16, T)> {
         let path = request.path.clone();
-        let (code, bytes) = self.bytes(request).await?;
-        let value = serde_json::from_slice(&bytes)
-            .with_context(|| format!("unexpected response of {}{path}", self.endpoint.url))?;
-        Ok((code, value))
-    }
-
-    /// Sends a request; returns the status code (a success) and the body.
-    pub(crate) async fn bytes(&self, request: Request) -> Result<(u16, Vec<u8>)> {
         let whole = async {
             let response = self.exchange(request).await?;
-            let code = response.status().as_u16();
-            let body = self.read(response.into_body(), MAX_RESPONSE).await?;
-            Ok((code, body))
+            self.read(response.into_body(), MAX_RESPONSE).await
         };
-        match self.timeout {
+        let bytes = match self.timeout {
             None => whole.await,
             Some(limit) => tokio::time::timeout(limit, whole).await.unwrap_or_else(|_| {
-                Err(TimedOut(format!("{} did not answer within --request-timeout", self.endpoint.url)).into())
+                Err(TimedOut(format!("{} did not answer within --request-timeout", self.url)).into())
             }),
-        }
+        };
+        serde_json::from_slice(&bytes?).with_context(|| format!("unexpected response of {}{path}", self.url))
     }
 
     /// Opens a watch.
-    pub(crate) async fn watch(&self, request: Request) -> Result<Watch> {
+    pub(crate) async fn watch(
+        &self,
+        request: Request,
+    ) -> Result<impl Stream<Item = kube::Result<WatchEvent<Json>>> + use<>> {
         let request = request.with("watch", "true").with("allowWatchBookmarks", "true");
-        Ok(Watch::of(self.exchange(request).await?.into_body()))
+        let events = self.kube.request_events(request.into_http()?).await;
+        events.map_err(|error| match error {
+            kube::Error::Api(status) => StatusError { status }.into(),
+            error => self.unreachable(error),
+        })
     }
 
     /// The URL, for messages.
     pub(crate) fn url(&self) -> &str {
-        &self.endpoint.url
+        &self.url
     }
 
     /// Sends a request and checks the status code.
     async fn exchange(&self, request: Request) -> Result<http::Response<Body>> {
         let response = self
             .kube
-            .send(request.into_http()?)
+            .send(request.into_http()?.map(Body::from))
             .await
             .map_err(|error| self.unreachable(error))?;
         for warning in response.headers().get_all(http::header::WARNING) {
@@ -238,12 +231,12 @@ impl Server {
             "unknown host: check `server` in the kubeconfig"
         } else if has(&["InvalidMessage", "InvalidContentType", "corrupt message"]) {
             "the port does not use TLS: the URL may have to start with http://"
-        } else if self.endpoint.url.starts_with("http://") {
+        } else if self.url.starts_with("http://") {
             "if the port uses TLS, the URL must start with https://"
         } else {
             "--kubeconfig, --context and --server select another server"
         };
-        let (url, source) = (&self.endpoint.url, &self.endpoint.source);
+        let (url, source) = (&self.url, &self.source);
         let message = format!("cannot reach {url} ({source}): {deepest}\nhint: {hint}");
         Unreachable { named: true, message }.into()
     }

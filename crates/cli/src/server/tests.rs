@@ -115,7 +115,7 @@ async fn errors_and_warnings_are_returned() {
     let io = quiet();
     let server = connected(&url, &io).await;
     let error = server.get("/x").await.unwrap_err();
-    assert_eq!(error.downcast_ref::<StatusError>().unwrap().message, "no");
+    assert_eq!(error.downcast_ref::<StatusError>().unwrap().status.message, "no");
     assert_eq!(io.warnings().take(), ["it is old"]);
 }
 

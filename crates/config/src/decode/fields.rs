@@ -118,7 +118,7 @@ fn is_camel_of(camel: &str, snake: &str) -> bool {
 }
 
 /// Returns the name that is closest to the text, if the text can be a misspelling of it.
-pub(crate) fn nearest<N: AsRef<str>>(text: &str, names: impl IntoIterator<Item = N>) -> Option<N> {
+pub fn nearest<N: AsRef<str>>(text: &str, names: impl IntoIterator<Item = N>) -> Option<N> {
     if text.len() > 64 {
         return None;
     }

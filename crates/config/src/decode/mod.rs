@@ -10,7 +10,8 @@ mod values;
 
 pub(crate) use duration::format_duration;
 pub use duration::parse_duration;
-pub(crate) use fields::{Fields, is_json_name, json_name, nearest};
+pub use fields::nearest;
+pub(crate) use fields::{Fields, is_json_name, json_name};
 pub(crate) use values::Bytes;
 
 use std::sync::Arc;

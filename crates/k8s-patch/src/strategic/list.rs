@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use config::schema::Schema;
-use serde_json::Value as Json;
+use serde_json::{Map, Value as Json};
 
 use crate::Error;
 use crate::strategic::{Directive, PATCH, directive, merge_key, merge_object};
@@ -25,7 +25,7 @@ fn replace(patch: &[Json], items: Option<&Schema>) -> Result<Vec<Json>, Error> {
         match item {
             Json::Object(fields) if fields.contains_key(PATCH) && fields.len() == 1 => {}
             Json::Object(fields) if directive(fields)? == Directive::Delete => {}
-            Json::Object(fields) => out.push(Json::Object(merge_object(serde_json::Map::new(), fields, items)?)),
+            Json::Object(fields) => out.push(Json::Object(merge_object(Map::new(), fields, items)?)),
             Json::Array(inner) => out.push(Json::Array(replace(inner, None)?)),
             other => out.push(other.clone()),
         }
@@ -69,6 +69,28 @@ fn arrange(items: Vec<Json>, before: &[Json], patch: &[Json], identity: impl Fn(
     out
 }
 
+/// Applies `$setElementOrder` to a list of the object: sorts the listed items in the given order.
+pub(crate) fn set_order(
+    out: &mut Map<String, Json>,
+    list: &str,
+    order: &Json,
+    key: Option<&'static str>,
+) -> Result<(), Error> {
+    let Some(order) = order.as_array() else {
+        return Err(Error::Malformed(
+            "invalid patch format of setElementOrder list: expected a list".into(),
+        ));
+    };
+    if let Some(Json::Array(items)) = out.get_mut(list) {
+        let before = std::mem::take(items);
+        *items = arrange(before.clone(), &before, order, |item| match key {
+            Some(key) if item.is_object() => item.get(key),
+            _ => Some(item),
+        });
+    }
+    Ok(())
+}
+
 fn merge_by_key(
     before: Vec<Json>,
     patch: &[Json],
@@ -110,7 +132,7 @@ fn merge_by_key(
                 let before = found.as_object().cloned().unwrap_or_default();
                 *found = Json::Object(merge_object(before, fields, items)?);
             }
-            None => out.push(Json::Object(merge_object(serde_json::Map::new(), fields, items)?)),
+            None => out.push(Json::Object(merge_object(Map::new(), fields, items)?)),
         }
     }
     Ok(arrange(out, &before, patch, |item| item.get(key)))

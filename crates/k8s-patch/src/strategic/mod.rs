@@ -5,7 +5,6 @@
 //! removes that item; an item with `$patch: replace` replaces the list.
 
 mod list;
-mod order;
 
 use config::schema::{ListKind, Schema, Shape};
 use serde_json::{Map, Value as Json};
@@ -88,7 +87,7 @@ pub(crate) fn merge_object(
     for (name, value) in patch {
         if let Some(list) = name.strip_prefix(ORDER) {
             let schema = schema.and_then(|schema| schema.field(list)).map(|schema| &**schema);
-            order::set_order(&mut out, list, value, merge_key(schema).flatten())?;
+            list::set_order(&mut out, list, value, merge_key(schema).flatten())?;
         }
     }
     Ok(out)

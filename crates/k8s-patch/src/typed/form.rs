@@ -113,3 +113,47 @@ pub(crate) fn identities(form: Form<'_>, items: &[Json]) -> Option<Vec<Element>>
         .collect::<Option<_>>()?;
     found.iter().all(|element| seen.insert(element)).then_some(found)
 }
+
+/// A field of a granular object, or an item of a granular list.
+pub(crate) struct Part<'a> {
+    pub(crate) element: Element,
+    pub(crate) schema: Option<&'a Schema>,
+    pub(crate) value: &'a Json,
+    /// Whether the part itself is a member of field sets, besides its own parts: a list item, map entry or unknown field.
+    pub(crate) member: bool,
+}
+
+/// The parts of a value; none if it is atomic.
+pub(crate) fn parts<'a>(schema: Option<&'a Schema>, value: &'a Json) -> Option<Vec<Part<'a>>> {
+    let form = form(schema, value);
+    match (form, value) {
+        (Form::Object(schema), Json::Object(fields)) => {
+            let part = |(name, value): (&String, &'a Json)| {
+                let (schema, declared) = child(schema, name);
+                Part {
+                    element: Element::field(name),
+                    schema,
+                    value,
+                    member: !declared,
+                }
+            };
+            Some(fields.iter().map(part).collect())
+        }
+        (Form::Set | Form::Keyed(..), Json::Array(items)) => {
+            let schema = item_schema(schema);
+            let part = |(element, value)| Part {
+                element,
+                schema,
+                value,
+                member: true,
+            };
+            Some(identities(form, items)?.into_iter().zip(items).map(part).collect())
+        }
+        _ => None,
+    }
+}
+
+/// The schema of the items of a list.
+pub(crate) fn item_schema(schema: Option<&Schema>) -> Option<&Schema> {
+    schema.and_then(Schema::items).map(|schema| &**schema)
+}

@@ -6,7 +6,7 @@ use config::schema::Schema;
 use serde_json::{Map, Value as Json};
 
 use crate::fields::Element;
-use crate::typed::form::{Form, child, form, identities};
+use crate::typed::form::{Form, child, form, identities, item_schema};
 
 /// The first value with all fields of the second one.
 pub(crate) fn overlay(schema: Option<&Schema>, under: &Json, over: &Json) -> Json {
@@ -42,7 +42,7 @@ fn lists(schema: Option<&Schema>, form: Form<'_>, under: &[Json], over: &[Json])
     let (Some(below), Some(above)) = (identities(form, under), identities(form, over)) else {
         return over.to_vec();
     };
-    let schema = schema.and_then(Schema::items).map(|schema| &**schema);
+    let schema = item_schema(schema);
     let known: BTreeMap<&Element, &Json> = below.iter().zip(under).collect();
     let wanted: BTreeSet<&Element> = above.iter().collect();
     let mut out = Vec::with_capacity(under.len() + over.len());

@@ -4,37 +4,31 @@ use config::schema::Schema;
 use serde_json::{Map, Value as Json};
 
 use crate::fields::{Element, Set};
-use crate::typed::form::{Form, child, form, identities};
+use crate::typed::form::{Part, parts};
 
 /// The value without the members of a set; none if nothing is left.
 ///
 /// Objects and lists that become empty are removed, too, unless they are members of `stays`.
 pub(crate) fn remove(schema: Option<&Schema>, value: &Json, gone: &Set, stays: &Set) -> Option<Json> {
-    let form = form(schema, value);
-    match (form, value) {
-        (Form::Object(_), Json::Object(fields)) if fields.is_empty() => Some(value.clone()),
-        (Form::Object(schema), Json::Object(fields)) => {
-            let mut out = Map::new();
-            for (name, value) in fields {
-                let left = keep(child(schema, name).0, value, &Element::field(name), gone, stays);
-                out.extend(left.map(|value| (name.clone(), value)));
-            }
-            (!out.is_empty()).then_some(Json::Object(out))
-        }
-        (Form::Set | Form::Keyed(..), Json::Array(items)) => {
-            let Some(elements) = identities(form, items) else {
-                return Some(value.clone());
-            };
-            let schema = schema.and_then(Schema::items).map(|schema| &**schema);
-            let keep = |(element, item)| keep(schema, item, element, gone, stays);
-            let left: Vec<Json> = elements.iter().zip(items).filter_map(keep).collect();
-            (!left.is_empty()).then_some(Json::Array(left))
-        }
-        _ => Some(value.clone()),
+    let Some(parts) = parts(schema, value) else {
+        return Some(value.clone());
+    };
+    let left = |part: Part<'_>| Some((keep(&part, gone, stays)?, part.element));
+    if let Json::Object(fields) = value {
+        let left = parts.into_iter().filter_map(left);
+        let named = left.filter_map(|(value, element)| match element {
+            Element::Field(name) => Some((name, value)),
+            _ => None,
+        });
+        let out: Map<String, Json> = named.collect();
+        return (!out.is_empty() || fields.is_empty()).then_some(Json::Object(out));
     }
+    let out: Vec<Json> = parts.into_iter().filter_map(left).map(|(value, _)| value).collect();
+    (!out.is_empty()).then_some(Json::Array(out))
 }
 
-fn keep(schema: Option<&Schema>, value: &Json, step: &Element, gone: &Set, stays: &Set) -> Option<Json> {
+fn keep(part: &Part<'_>, gone: &Set, stays: &Set) -> Option<Json> {
+    let (step, value) = (&part.element, part.value);
     if gone.has(step) {
         return None;
     }
@@ -42,7 +36,7 @@ fn keep(schema: Option<&Schema>, value: &Json, step: &Element, gone: &Set, stays
         return Some(value.clone());
     };
     let none = Set::default();
-    let left = remove(schema, value, below, stays.below(step).unwrap_or(&none));
+    let left = remove(part.schema, value, below, stays.below(step).unwrap_or(&none));
     left.or_else(|| {
         match value {
             Json::Array(_) => Some(Json::Array(Vec::new())),

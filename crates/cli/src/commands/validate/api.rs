@@ -6,7 +6,6 @@ use config::{Diagnostic, FieldPath, ObjectKey, Severity};
 
 use crate::error_location;
 use crate::manifests::Manifest;
-use crate::spelling;
 
 /// What is said of a field that a kind does not have.
 const NO_FIELD: &str = "unknown field";
@@ -148,7 +147,7 @@ fn unknown_kind(group: &str, manifest: &Manifest) -> Option<Diagnostic> {
         return None;
     }
     let message = format!("the group {group} has no kind {:?}", manifest.kind());
-    let near = spelling::nearest(manifest.kind(), of_group().map(|definition| definition.kind));
+    let near = config::nearest(manifest.kind(), of_group().map(|definition| definition.kind));
     Some(Diagnostic {
         hint: near.map(|kind| format!("did you mean {kind}?")),
         ..at(manifest, "kind", "unknown-kind", message)

@@ -2,9 +2,8 @@
 
 use std::fmt;
 
+use config::json_path::{JsonPath, JsonPathError, json_text};
 use serde_json::Value as Json;
-
-use crate::jsonpath::{self, Path, PathError};
 
 /// The goal of a wait.
 #[derive(Clone, PartialEq, Debug)]
@@ -18,7 +17,7 @@ pub(crate) enum Goal {
     /// This percentage of the proxies that need the object has acknowledged its current generation.
     Proxies(f64),
     /// A path selects this value, or any value if none is given.
-    Field { path: Path, value: Option<String> },
+    Field { path: JsonPath, value: Option<String> },
 }
 
 /// An invalid value of `--for`.
@@ -32,7 +31,7 @@ pub(crate) enum GoalError {
     #[error("`{0}` is not a percentage: expected for example proxies=90%")]
     Percentage(String),
     #[error(transparent)]
-    Path(#[from] PathError),
+    Path(#[from] JsonPathError),
 }
 
 impl Goal {
@@ -66,7 +65,7 @@ impl Goal {
                     .map_or_else(|| rest.find('=').unwrap_or(rest.len()), |at| at + 1);
                 let (path, value) = rest.split_at(end);
                 Ok(Goal::Field {
-                    path: Path::parse(path)?,
+                    path: JsonPath::parse(path)?,
                     value: value.strip_prefix('=').map(str::to_owned),
                 })
             }
@@ -93,17 +92,14 @@ impl fmt::Display for Goal {
 pub(super) enum State {
     /// The goal is reached.
     Met(String),
-    /// The goal is not reached yet; with the count and the total, if known.
-    Pending { what: String, share: Option<(u64, u64)> },
+    /// The goal is not reached yet.
+    Pending(String),
     /// The goal cannot be reached.
     Failed(String),
 }
 
 pub(super) fn pending(what: impl Into<String>) -> State {
-    State::Pending {
-        what: what.into(),
-        share: None,
-    }
+    State::Pending(what.into())
 }
 
 /// The state of an existing object.
@@ -115,7 +111,7 @@ pub(super) fn judge(goal: &Goal, object: &Json) -> State {
         Goal::Proxies(share) => proxies(object, *share),
         Goal::Field { path, value } => {
             let found = path.find(object);
-            let fits = |found: &&Json| value.as_ref().is_none_or(|value| jsonpath::text(found) == *value);
+            let fits = |found: &&Json| value.as_ref().is_none_or(|value| json_text(found) == *value);
             match found.iter().any(fits) {
                 true => State::Met("condition met".to_owned()),
                 false => pending("the field does not have the value yet"),
@@ -197,10 +193,7 @@ fn proxies(object: &Json, share: f64) -> State {
             text("message")
         ));
     }
-    State::Pending {
-        what,
-        share: Some((running, total)),
-    }
+    State::Pending(what)
 }
 
 #[cfg(test)]
@@ -231,7 +224,7 @@ mod tests {
             status: "False".into(),
         };
         assert_eq!(Goal::parse("condition=Ready=False"), Ok(ready));
-        let path = || Path::parse("{.a[?(@.b==\"c\")]}").unwrap();
+        let path = || JsonPath::parse("{.a[?(@.b==\"c\")]}").unwrap();
         let field = |value: Option<&str>| {
             Ok(Goal::Field {
                 path: path(),
@@ -261,17 +254,14 @@ mod tests {
         assert!(matches!(judged(90.0, &counted(10, 9, 1)), State::Met(_)));
         assert_eq!(
             judged(100.0, &counted(10, 4, 0)),
-            State::Pending {
-                what: "4 of 10 proxies run generation 2".into(),
-                share: Some((4, 10))
-            }
+            State::Pending("4 of 10 proxies run generation 2".into())
         );
         let State::Failed(why) = judged(100.0, &counted(10, 4, 1)) else {
             panic!("one refuses")
         };
         assert!(why.contains("web-1 rejects RDS 80: no such cluster"), "{why}");
         assert!(
-            matches!(judged(80.0, &counted(10, 4, 2)), State::Pending { .. }),
+            matches!(judged(80.0, &counted(10, 4, 2)), State::Pending(_)),
             "eight may still run it"
         );
         assert!(matches!(judged(80.0, &counted(10, 4, 3)), State::Failed(_)));
@@ -280,12 +270,12 @@ mod tests {
     #[test]
     fn status_of_an_earlier_generation_does_not_count() {
         let old = object(3, json!({"generation": 2, "total": 1, "running": 1}));
-        assert!(matches!(judge(&Goal::Proxies(100.0), &old), State::Pending { .. }));
+        assert!(matches!(judge(&Goal::Proxies(100.0), &old), State::Pending(_)));
         let mut conditions = json!({"metadata": {"generation": 3}, "status": {"conditions": [
             {"type": "Programmed", "status": "True", "observedGeneration": 2},
             {"type": "Accepted", "status": "False", "reason": "Invalid", "message": "no hosts", "observedGeneration": 3}]}});
         let programmed = Goal::parse("condition=programmed").unwrap();
-        assert!(matches!(judge(&programmed, &conditions), State::Pending { .. }));
+        assert!(matches!(judge(&programmed, &conditions), State::Pending(_)));
         assert_eq!(
             judge(&Goal::Proxies(100.0), &conditions),
             State::Failed("not accepted: no hosts".into())

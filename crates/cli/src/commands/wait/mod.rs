@@ -3,23 +3,25 @@
 //! Each object has its own watch task, which reports its state over a channel to one loop.
 
 mod goal;
-mod screen;
 
+use std::collections::BTreeMap;
+use std::pin::pin;
 use std::time::Duration;
 
 use anyhow::{Result, anyhow, ensure};
 use clap::{Arg, ArgMatches, Command};
+use futures::StreamExt;
+use kube::core::{Status, WatchEvent};
 use serde_json::Value as Json;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
 pub(crate) use goal::Goal;
 use goal::{State, judge, pending};
-use screen::Screen;
 
 use crate::failure::{FAILURE, SUCCESS, StatusError, TimedOut, Unreachable, usage};
 use crate::io::Io;
-use crate::server::{self, Event, Kind, Request, Server, is_expired};
+use crate::server::{self, Kind, Request, Server, is_expired};
 use crate::targets::{self, Target};
 use crate::{age, style};
 
@@ -106,29 +108,23 @@ pub(crate) async fn until(
         });
     }
     drop(sender);
-    let mut screen = Screen::new(&targets, io.terminal.err);
-    let all = watch_all(&targets, &mut news, &mut screen, io);
+    let mut open = Open::new(&targets);
+    let all = watch_all(&mut open, &mut news, io);
     // Dropping the set aborts the tasks.
-    let outcome = tokio::time::timeout(timeout, all).await;
-    screen.clear();
-    match outcome {
+    match tokio::time::timeout(timeout, all).await {
         Ok(code) => code,
-        Err(_) => Err(TimedOut(screen.left(&targets, &goal)).into()),
+        Err(_) => Err(TimedOut(open.describe(&goal)).into()),
     }
 }
 
-async fn watch_all(
-    targets: &[Target],
-    news: &mut mpsc::Receiver<(usize, Result<State>)>,
-    screen: &mut Screen,
-    io: &mut Io,
-) -> Result<u8> {
-    let mut met = 0;
-    while met < targets.len() {
+async fn watch_all(open: &mut Open, news: &mut mpsc::Receiver<(usize, Result<State>)>, io: &mut Io) -> Result<u8> {
+    while !open.0.is_empty() {
         let Some((index, state)) = news.recv().await else {
             return Err(anyhow!("all watches ended"));
         };
-        let label = targets[index].label();
+        let Some((label, last)) = open.0.get_mut(&index) else {
+            continue;
+        };
         // Errors of the server name the object.
         let state = state.map_err(|error| match error.is::<StatusError>() {
             true => error,
@@ -136,19 +132,47 @@ async fn watch_all(
         });
         match state? {
             State::Met(what) => {
-                met += 1;
-                screen.done(index);
-                screen.pause(|| io.print(format!("{label} {what}")).and_then(|()| io.out.flush()))?;
+                io.print(format!("{label} {what}"))?;
+                io.out.flush()?;
+                open.0.remove(&index);
             }
             State::Failed(why) => {
-                screen.clear();
                 io.eprint(format!("error: {label}: {}", style::printable(&why, false)));
                 return Ok(FAILURE);
             }
-            State::Pending { what, share } => screen.pending(index, &label, what, share, io),
+            State::Pending(what) => {
+                if last.as_ref() != Some(&what) {
+                    io.eprint(format!("{label}: {what}"));
+                    *last = Some(what);
+                }
+            }
         }
     }
     Ok(SUCCESS)
+}
+
+/// Label and last reported state of the objects that have not reached the goal.
+struct Open(BTreeMap<usize, (String, Option<String>)>);
+
+impl Open {
+    fn new(targets: &[Target]) -> Open {
+        let labels = targets.iter().map(|target| (target.label(), None));
+        Open(labels.enumerate().collect())
+    }
+
+    /// The objects for the timeout message.
+    fn describe(&self, goal: &Goal) -> String {
+        let shown = self.0.values().take(5).map(|(label, last)| match last {
+            Some(what) => format!("{label}: {what}"),
+            None => label.clone(),
+        });
+        let shown: Vec<String> = shown.collect();
+        let more = match self.0.len() - shown.len() {
+            0 => String::new(),
+            more => format!(" and {more} more"),
+        };
+        format!("waiting for {goal}: {}{more}", shown.join("; "))
+    }
 }
 
 /// Watches one object.
@@ -205,12 +229,14 @@ impl ObjectWatch {
         request: Request,
         sender: &mpsc::Sender<(usize, Result<State>)>,
     ) -> Result<bool> {
-        let mut watch = self.server.watch(request).await?;
-        while let Some(event) = watch.next().await? {
+        let mut events = pin!(self.server.watch(request).await?);
+        // A connection that breaks ends the watch.
+        while let Some(Ok(event)) = events.next().await {
             let object = match &event {
-                Event::Added(object) | Event::Modified(object) => Some(object),
-                Event::Deleted(_) => None,
-                Event::Bookmark(_) => continue,
+                WatchEvent::Added(object) | WatchEvent::Modified(object) => Some(object),
+                WatchEvent::Deleted(_) => None,
+                WatchEvent::Bookmark(_) => continue,
+                WatchEvent::Error(status) => return Err(StatusError { status: status.clone() }.into()),
             };
             if self.send_state(index, object, sender).await? {
                 return Ok(true);
@@ -227,7 +253,7 @@ impl ObjectWatch {
         sender: &mpsc::Sender<(usize, Result<State>)>,
     ) -> Result<bool> {
         let state = self.state(object)?;
-        let last = !matches!(state, State::Pending { .. });
+        let last = !matches!(state, State::Pending(_));
         // The receiver is gone after one object has failed.
         Ok(sender.send((index, Ok(state))).await.is_err() || last)
     }
@@ -253,11 +279,8 @@ impl ObjectWatch {
 }
 
 fn not_found(target: &Target) -> StatusError {
+    let message = format!("{} \"{}\" not found", target.kind.qualified(), target.name);
     StatusError {
-        code: 404,
-        reason: "NotFound".to_owned(),
-        message: format!("{} \"{}\" not found", target.kind.qualified(), target.name),
-        subject: None,
-        causes: Vec::new(),
+        status: Status::failure(&message, "NotFound").with_code(404).boxed(),
     }
 }

@@ -2,8 +2,7 @@
 
 use clap::{Arg, Command};
 
-use crate::help;
-use crate::server;
+use crate::{help, server};
 
 const INTRODUCTION: &str = include_str!("reference.md");
 

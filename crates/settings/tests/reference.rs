@@ -1,11 +1,15 @@
-//! Generates the reference page from the table.
+//! The generated page `docs/reference/settings.md`.
+
+// Failures fail the test.
+#![allow(clippy::unwrap_used)]
 
 use std::fmt::Write;
+use std::path::Path;
 
-use crate::table::TABLE;
+use settings::TABLE;
 
 /// The text of `docs/reference/settings.md`.
-pub fn reference() -> String {
+fn reference() -> String {
     let mut page = String::from(
         "# Settings of `rutter serve`\n\n\
          <!-- Generated from crates/settings/src/table.rs by `cargo xtask docs`; do not edit. -->\n\n\
@@ -59,4 +63,18 @@ fn wrapped(paragraph: &str) -> String {
         }
     }
     lines.join("\n")
+}
+
+/// `RUTTER_UPDATE_DOCS` (which `cargo xtask docs` sets) writes the page instead of checking it.
+#[test]
+fn the_reference_page_is_up_to_date() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/reference/settings.md");
+    if std::env::var_os("RUTTER_UPDATE_DOCS").is_some() {
+        std::fs::write(&path, reference()).unwrap();
+    }
+    let page = std::fs::read_to_string(&path).unwrap_or_default();
+    assert!(
+        page == reference(),
+        "docs/reference/settings.md differs from the table; run `cargo xtask docs`"
+    );
 }
