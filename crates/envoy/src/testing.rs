@@ -54,7 +54,7 @@ pub(crate) fn telemetry(mesh: &str, services: &[Arc<Object<config::core::Service
     let mut batch = flow::Batch::new();
     batch.put::<MeshDefaults>((), Arc::new(settings(mesh)));
     for service in services {
-        registry::tables::put(&mut batch, AnyObject::Service(service.clone()));
+        registry::objects::put(&mut batch, AnyObject::Service(service.clone()));
     }
     engine.commit(batch);
     let cell = engine.subscribe::<EffectiveTelemetry>(());

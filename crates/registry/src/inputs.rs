@@ -22,7 +22,8 @@ use flow::{Reads, Relation, Rule};
 use model::proxy::Proxy;
 use model::service::{ObjectId, Registry, SourceId};
 
-use crate::tables::{self, Operations, Rank, SelectedNamespaces, Table};
+pub use crate::tables::ClusterName;
+use crate::tables::{self, Operations, Rank, Table, TableKey};
 
 /// Key of an object that defines services. Kubernetes services sort before service entries, and the configuration
 /// cluster before others.
@@ -223,12 +224,70 @@ impl MeshSettings {
     }
 }
 
-/// A cluster (empty for the configuration cluster) and the name of a cluster-scoped object.
-pub type ClusterName = (Arc<str>, Arc<str>);
-
 /// Identifies a connected proxy; never reused.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct ProxyToken(pub u64);
+
+impl TableKey for ServiceObjectKey {
+    fn of(key: &ObjectKey) -> ServiceObjectKey {
+        ServiceObjectKey {
+            registry: match key.kind {
+                Kind::ServiceEntry => Registry::ServiceEntry,
+                Kind::ServiceImport => Registry::Import,
+                _ => Registry::Kubernetes,
+            },
+            cluster: key.cluster.clone(),
+            id: ObjectId::of(key),
+        }
+    }
+
+    fn namespace(&self) -> Option<ClusterName> {
+        Some((self.cluster.clone(), self.id.namespace.clone()))
+    }
+}
+
+impl TableKey for WorkloadObjectKey {
+    fn of(key: &ObjectKey) -> WorkloadObjectKey {
+        WorkloadObjectKey {
+            pod: key.kind == Kind::Pod,
+            cluster: key.cluster.clone(),
+            id: ObjectId::of(key),
+        }
+    }
+
+    fn namespace(&self) -> Option<ClusterName> {
+        Some((self.cluster.clone(), self.id.namespace.clone()))
+    }
+}
+
+impl TableKey for CredentialKey {
+    fn of(key: &ObjectKey) -> CredentialKey {
+        CredentialKey {
+            config_map: key.kind == Kind::ConfigMap,
+            cluster: key.cluster.clone(),
+            id: ObjectId::of(key),
+        }
+    }
+
+    fn namespace(&self) -> Option<ClusterName> {
+        Some((self.cluster.clone(), self.id.namespace.clone()))
+    }
+}
+
+impl TableKey for RoutingKey {
+    fn of(key: &ObjectKey) -> RoutingKey {
+        let id = ObjectId::of(key);
+        match key.kind {
+            Kind::Gateway => RoutingKey::gateway(id),
+            Kind::Ingress => RoutingKey::ingress(id),
+            _ => RoutingKey::virtual_service(id),
+        }
+    }
+
+    fn namespace(&self) -> Option<ClusterName> {
+        Some((Arc::default(), self.id.namespace.clone()))
+    }
+}
 
 /// Declares tables: `NAME: KEY => ROW = "label", KIND;`, or a list of `KIND => VARIANT of ROW` for tables with several kinds.
 macro_rules! tables {
@@ -245,7 +304,7 @@ macro_rules! tables {
 
             impl Rule for $name {
                 fn derive(cx: &Reads<'_>, key: &$key) -> Option<$row> {
-                    tables::in_effect::<$name>(cx, key)
+                    tables::in_effect::<$name, SelectedNamespaces>(cx, key)
                 }
             }
 
@@ -339,7 +398,7 @@ impl Relation for OtherObjects {
 
 impl Rule for OtherObjects {
     fn derive(cx: &Reads<'_>, key: &ObjectKey) -> Option<AnyObject> {
-        tables::in_effect::<OtherObjects>(cx, key)
+        tables::in_effect::<OtherObjects, SelectedNamespaces>(cx, key)
     }
 }
 
@@ -383,6 +442,26 @@ fn derive_mesh(cx: &Reads<'_>, _: &()) -> Option<Arc<MeshSettings>> {
         config: object.spec.clone(),
         ..(**defaults).clone()
     }))
+}
+
+/// Label that every namespace has, with its name.
+const NAME_LABEL: &str = "kubernetes.io/metadata.name";
+
+flow::rule! {
+    /// Namespaces that `MeshConfig.discoverySelectors` selects: all if there are no selectors.
+    pub SelectedNamespaces: ClusterName => () = "selected namespaces", derive_selected_namespace;
+}
+
+fn derive_selected_namespace(cx: &Reads<'_>, namespace: &ClusterName) -> Option<()> {
+    let mesh = cx.get::<Mesh>(&())?;
+    let selectors = &mesh.config.discovery_selectors;
+    if selectors.is_empty() {
+        return Some(());
+    }
+    let object = cx.get::<Namespaces>(namespace);
+    let mut labels = object.map(|object| object.meta.labels.clone()).unwrap_or_default();
+    labels.insert(NAME_LABEL.into(), namespace.1.clone());
+    selectors.iter().any(|selector| selector.matches(&labels)).then_some(())
 }
 
 /// Registers the inputs and tables.

@@ -25,6 +25,7 @@ mod ingress;
 pub mod inputs;
 mod joined;
 pub mod networks;
+pub mod objects;
 pub mod pod_names;
 pub mod proxy_settings;
 pub mod routing;

@@ -12,18 +12,16 @@ use std::collections::BTreeSet;
 use std::marker::PhantomData;
 use std::sync::Arc;
 
-use config::{AnyObject, ChangeSet, Kind, ObjectKey};
+use config::{AnyObject, ChangeSet, ObjectKey};
 use flow::{Batch, Builder, Delta, Engine, Index, Input, Members, Reads, Relation, Rule};
 use model::service::{ObjectId, SourceId};
-
-use crate::inputs::{ClusterName, CredentialKey, Mesh, Namespaces, RoutingKey, ServiceObjectKey, WorkloadObjectKey};
-
-/// Label that every namespace has, with its name.
-const NAME_LABEL: &str = "kubernetes.io/metadata.name";
 
 /// The rank of a source. Of sources that define the same object, the one with the lowest rank takes precedence.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Default)]
 pub struct Rank(pub u16);
+
+/// A cluster (empty for the configuration cluster) and the name of a cluster-scoped object.
+pub type ClusterName = (Arc<str>, Arc<str>);
 
 /// A relation with the objects of some kinds that are in effect.
 pub trait Table: Rule<Key: TableKey, Row: Clone> {
@@ -76,27 +74,14 @@ impl<T: Table> Index for Ranks<T> {
     }
 }
 
-flow::rule! {
-    /// Namespaces that `MeshConfig.discoverySelectors` selects: all if there are no selectors.
-    pub SelectedNamespaces: ClusterName => () = "selected namespaces", derive_selected_namespace;
-}
-
-fn derive_selected_namespace(cx: &Reads<'_>, namespace: &ClusterName) -> Option<()> {
-    let mesh = cx.get::<Mesh>(&())?;
-    let selectors = &mesh.config.discovery_selectors;
-    if selectors.is_empty() {
-        return Some(());
-    }
-    let object = cx.get::<Namespaces>(namespace);
-    let mut labels = object.map(|object| object.meta.labels.clone()).unwrap_or_default();
-    labels.insert(NAME_LABEL.into(), namespace.1.clone());
-    selectors.iter().any(|selector| selector.matches(&labels)).then_some(())
-}
-
-/// The row that is in effect: the implementation of [`Rule::derive`] of every table.
-pub(crate) fn in_effect<T: Table>(cx: &Reads<'_>, key: &T::Key) -> Option<T::Row> {
+/// The row that is in effect: the implementation of [`Rule::derive`] of every table. `Selected` are the namespaces whose
+/// objects take effect.
+pub(crate) fn in_effect<T: Table, Selected: Relation<Key = ClusterName>>(
+    cx: &Reads<'_>,
+    key: &T::Key,
+) -> Option<T::Row> {
     if let Some(namespace) = key.namespace() {
-        cx.get::<SelectedNamespaces>(&namespace)?;
+        cx.get::<Selected>(&namespace)?;
     }
     let ranks = cx.get::<Ranks<T>>(key)?;
     cx.get::<BySource<T>>(ranks.first()?).map(|row| (*row).clone())
@@ -124,14 +109,14 @@ pub struct Overridden {
 #[derive(Clone, Copy)]
 pub(crate) struct Operations {
     /// The label of the table.
-    name: &'static str,
+    pub(crate) name: &'static str,
     /// The label of the sources of its objects.
-    ranks: &'static str,
+    pub(crate) ranks: &'static str,
     pub(crate) put: fn(&mut Batch, Rank, AnyObject),
     pub(crate) remove: fn(&mut Batch, Rank, &ObjectKey),
-    remove_others: fn(&Engine, &mut Batch, (Rank, &str), &ChangeSet),
-    changes: fn(&Delta, &mut ChangeSet),
-    overridden: fn(&Engine, &Delta, &mut Vec<Overridden>),
+    pub(crate) remove_others: fn(&Engine, &mut Batch, (Rank, &str), &ChangeSet),
+    pub(crate) changes: fn(&Delta, &mut ChangeSet),
+    pub(crate) overridden: fn(&Engine, &Delta, &mut Vec<Overridden>),
 }
 
 impl Operations {
@@ -184,60 +169,6 @@ fn overridden<T: Table>(engine: &Engine, delta: &Delta, to: &mut Vec<Overridden>
             }));
         }
     }
-}
-
-/// Adds the changes of a source to a batch.
-pub fn apply(batch: &mut Batch, rank: Rank, change: ChangeSet) {
-    for key in &change.deletes {
-        (crate::inputs::operations(key.kind).remove)(batch, rank, key);
-    }
-    for object in change.upserts.into_values() {
-        (crate::inputs::operations(object.kind()).put)(batch, rank, object);
-    }
-}
-
-/// Adds an object of the source with the lowest rank.
-pub fn put(batch: &mut Batch, object: AnyObject) {
-    (crate::inputs::operations(object.kind()).put)(batch, Rank(0), object);
-}
-
-/// Removes an object of the source with the lowest rank.
-pub fn remove(batch: &mut Batch, key: &ObjectKey) {
-    (crate::inputs::operations(key.kind).remove)(batch, Rank(0), key);
-}
-
-/// Removes the objects that a source has in a cluster, except those in `keep`.
-pub fn remove_absent(engine: &Engine, batch: &mut Batch, (rank, cluster): (Rank, &str), keep: &ChangeSet) {
-    for table in crate::inputs::TABLES {
-        (table().remove_others)(engine, batch, (rank, cluster), keep);
-    }
-}
-
-/// The objects that took effect, changed, or ceased to be in effect in a commit.
-pub fn changes(delta: &Delta) -> ChangeSet {
-    let mut all = ChangeSet::default();
-    crate::inputs::TABLES
-        .iter()
-        .for_each(|table| (table().changes)(delta, &mut all));
-    all
-}
-
-/// The objects that were overridden by another source in a commit.
-pub fn newly_overridden(engine: &Engine, delta: &Delta) -> Vec<Overridden> {
-    let mut all = Vec::new();
-    crate::inputs::TABLES
-        .iter()
-        .for_each(|table| (table().overridden)(engine, delta, &mut all));
-    all
-}
-
-/// Whether a relation only selects the objects in effect, and derives nothing from them.
-pub fn is_table(relation: &str) -> bool {
-    [SelectedNamespaces::NAME, Mesh::NAME].contains(&relation)
-        || crate::inputs::TABLES
-            .iter()
-            .map(|table| table())
-            .any(|table| table.name == relation || table.ranks == relation)
 }
 
 impl TableKey for () {
@@ -302,67 +233,5 @@ impl TableKey for ObjectKey {
     fn namespace(&self) -> Option<ClusterName> {
         let namespaced = self.kind.is_namespaced();
         namespaced.then(|| (self.cluster.clone(), self.namespace.clone()))
-    }
-}
-
-impl TableKey for ServiceObjectKey {
-    fn of(key: &ObjectKey) -> ServiceObjectKey {
-        use model::service::Registry;
-        ServiceObjectKey {
-            registry: match key.kind {
-                Kind::ServiceEntry => Registry::ServiceEntry,
-                Kind::ServiceImport => Registry::Import,
-                _ => Registry::Kubernetes,
-            },
-            cluster: key.cluster.clone(),
-            id: ObjectId::of(key),
-        }
-    }
-
-    fn namespace(&self) -> Option<ClusterName> {
-        Some((self.cluster.clone(), self.id.namespace.clone()))
-    }
-}
-
-impl TableKey for WorkloadObjectKey {
-    fn of(key: &ObjectKey) -> WorkloadObjectKey {
-        WorkloadObjectKey {
-            pod: key.kind == Kind::Pod,
-            cluster: key.cluster.clone(),
-            id: ObjectId::of(key),
-        }
-    }
-
-    fn namespace(&self) -> Option<ClusterName> {
-        Some((self.cluster.clone(), self.id.namespace.clone()))
-    }
-}
-
-impl TableKey for CredentialKey {
-    fn of(key: &ObjectKey) -> CredentialKey {
-        CredentialKey {
-            config_map: key.kind == Kind::ConfigMap,
-            cluster: key.cluster.clone(),
-            id: ObjectId::of(key),
-        }
-    }
-
-    fn namespace(&self) -> Option<ClusterName> {
-        Some((self.cluster.clone(), self.id.namespace.clone()))
-    }
-}
-
-impl TableKey for RoutingKey {
-    fn of(key: &ObjectKey) -> RoutingKey {
-        let id = ObjectId::of(key);
-        match key.kind {
-            Kind::Gateway => RoutingKey::gateway(id),
-            Kind::Ingress => RoutingKey::ingress(id),
-            _ => RoutingKey::virtual_service(id),
-        }
-    }
-
-    fn namespace(&self) -> Option<ClusterName> {
-        Some((Arc::default(), self.id.namespace.clone()))
     }
 }

@@ -8,7 +8,7 @@ use config::{ParseOptions, parse_documents};
 use flow::{Batch, Engine, Reads, Relation, Rule};
 use model::mtls::{Mode, MtlsModes};
 use model::proxy::Labels;
-use registry::tables;
+use registry::objects;
 use security::peers;
 
 /// What one workload takes.
@@ -65,7 +65,7 @@ fn put(engine: &mut Engine, objects: &[(&str, &str)]) {
         let Some(object) = parsed.objects.into_iter().next() else {
             panic!("{text}: {:?}", parsed.diagnostics);
         };
-        tables::put(&mut batch, object);
+        objects::put(&mut batch, object);
     }
     engine.commit(batch);
 }

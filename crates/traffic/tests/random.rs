@@ -5,7 +5,7 @@ mod support;
 use config::{Kind, ObjectKey};
 use flow::Batch;
 use model::proxy::ProxyKind;
-use registry::tables;
+use registry::objects;
 use support::*;
 use traffic::clusters::ClusterCatalogue;
 use traffic::routes::RouteTables;
@@ -92,7 +92,7 @@ fn removal(dice: &mut Dice, world: &mut World) {
         1 => Kind::DestinationRule,
         _ => Kind::ServiceEntry,
     };
-    tables::remove(&mut batch, &ObjectKey::new(kind, namespace, name));
+    objects::remove(&mut batch, &ObjectKey::new(kind, namespace, name));
     world.engine.commit(batch);
 }
 

@@ -8,7 +8,8 @@ use config::core::Hidden;
 use config::{AnyObject, ChangeSet, ObjectKey};
 use flow::Engine;
 use registry::inputs::{Environment, HostAddresses, MeshDefaults, MeshSettings, Sources};
-use registry::tables::{self, Rank};
+use registry::objects;
+use registry::tables::Rank;
 
 /// Changes that are committed atomically.
 #[derive(Default)]
@@ -107,10 +108,10 @@ impl Batch {
         let none = ChangeSet::default();
         for (rank, cluster) in &self.complete {
             let keep = self.objects.get(rank).unwrap_or(&none);
-            tables::remove_absent(engine, &mut inputs, (*rank, cluster), keep);
+            objects::remove_absent(engine, &mut inputs, (*rank, cluster), keep);
         }
         for (rank, change) in self.objects {
-            tables::apply(&mut inputs, rank, change);
+            objects::apply(&mut inputs, rank, change);
         }
         inputs
     }

@@ -9,7 +9,8 @@ use model::open_key::OpenKey;
 use model::xds::{Resource, ResourceType, ResourceTypes};
 use registry::GatewayNames;
 use registry::inputs::{Mesh, MeshSettings, ProxyToken, Sources};
-use registry::tables::{self, Overridden};
+use registry::objects;
+use registry::tables::Overridden;
 use traffic::Catalogue;
 use traffic::audience::Audiences;
 use traffic::conflicts::Conflicts;
@@ -73,7 +74,7 @@ impl Changes {
             moved: delta.changes::<Audiences>().iter().map(|c| c.key).collect(),
             conflicts: conflicts::of(delta),
             patching: envoy_filter::changed_patches(delta),
-            objects: tables::changes(delta),
+            objects: objects::changes(delta),
             overridden: overridden(engine, delta),
             mesh: delta.changes::<Mesh>().iter().find_map(|c| c.after.as_deref().cloned()),
             names: !delta.changes::<GatewayNames>().is_empty(),
@@ -90,7 +91,7 @@ fn overridden(engine: &Engine, delta: &Delta) -> Vec<Diagnostic> {
             .get::<Sources>(&rank)
             .map_or_else(|| "a source".into(), |name| (*name).clone())
     };
-    let objects = tables::newly_overridden(engine, delta).into_iter();
+    let overridden = objects::newly_overridden(engine, delta).into_iter();
     let diagnostic = |Overridden { object, rank, by }: Overridden| {
         let (source, by) = (name(rank), name(by));
         let origin = object.meta().origin.as_ref();
@@ -106,7 +107,7 @@ fn overridden(engine: &Engine, delta: &Delta) -> Vec<Diagnostic> {
             hint: Some("keep one of them".into()),
         }
     };
-    objects.map(diagnostic).collect()
+    overridden.map(diagnostic).collect()
 }
 
 impl World {

@@ -335,7 +335,7 @@ impl<'h> Player<'h> {
             .stats()
             .relations
             .iter()
-            .filter(|relation| !registry::tables::is_table(relation.name))
+            .filter(|relation| !registry::objects::is_table(relation.name))
             .map(|r| (r.name, r.runs))
             .collect()
     }

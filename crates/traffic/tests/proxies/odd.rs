@@ -8,7 +8,7 @@ use config::{AnyObject, Object, Resource};
 use flow::Batch;
 use model::listener::ChainKind;
 use model::proxy::{InterceptionMode, Proxy};
-use registry::tables;
+use registry::objects;
 
 use crate::world::*;
 
@@ -73,7 +73,7 @@ fn sidecars() {
     let mut world = World::new(&service("web", 1, &["http:80"]));
     let mut batch = Batch::new();
     let object = raw(spec);
-    tables::put(&mut batch, object);
+    objects::put(&mut batch, object);
     world.commit(batch);
     let captured = world.connect(sidecar("10.1.0.1"));
     let ports: Vec<u16> = world
@@ -120,7 +120,7 @@ fn gateways() {
     });
     let mut world = World::new("");
     let mut batch = Batch::new();
-    tables::put(&mut batch, object);
+    objects::put(&mut batch, object);
     world.commit(batch);
     let token = world.connect(gateway());
     assert_eq!(world.names(token), ["0.0.0.0_82"]);
@@ -165,7 +165,7 @@ fn tcp_routes() {
     });
     let mut world = World::new(&service("db", 1, &["tcp:5432"]));
     let mut batch = Batch::new();
-    tables::put(&mut batch, object);
+    objects::put(&mut batch, object);
     world.commit(batch);
     let token = world.connect(sidecar("10.1.0.1"));
     let listener = world.listener(token, "10.96.0.1_5432");

@@ -8,7 +8,7 @@ use flow::Batch;
 use model::listener::ListenerSpec;
 use model::proxy::{InterceptionMode, Proxy, ProxyKind};
 use registry::inputs::*;
-use registry::tables;
+use registry::objects;
 use traffic::routes::RouteTables;
 
 use crate::world::*;
@@ -123,7 +123,7 @@ fn removal(dice: &mut Dice, world: &mut World) {
         5 => ObjectKey::new(Kind::Gateway, "default", name),
         _ => ObjectKey::new(Kind::Sidecar, "default", name),
     };
-    tables::remove(&mut batch, &key);
+    objects::remove(&mut batch, &key);
     world.commit(batch);
 }
 

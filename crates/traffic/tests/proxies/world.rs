@@ -8,7 +8,7 @@ use model::audience::ResourceKey;
 use model::listener::ListenerSpec;
 use model::proxy::{Capabilities, InterceptionMode, Proxy, ProxyKind};
 use registry::inputs::*;
-use registry::tables;
+use registry::objects;
 use traffic::audience::{Audiences, ProxyAudiences};
 use traffic::listeners::ListenerCatalogue;
 
@@ -41,7 +41,7 @@ impl World {
         parsed
             .objects
             .into_iter()
-            .for_each(|object| tables::put(&mut batch, object));
+            .for_each(|object| objects::put(&mut batch, object));
         self.commit(batch)
     }
 

@@ -12,7 +12,7 @@ use model::audience::{
 use model::proxy::{Labels, ProxyKind};
 use model::service::ObjectId;
 use registry::inputs::*;
-use registry::tables;
+use registry::objects;
 use traffic::clusters::ClusterCatalogue;
 use traffic::routes::RouteTables;
 use traffic::scope::{ScopeServices, Visible};
@@ -47,7 +47,7 @@ impl World {
         parsed
             .objects
             .into_iter()
-            .for_each(|object| tables::put(&mut batch, object));
+            .for_each(|object| objects::put(&mut batch, object));
         let delta = self.engine.commit(batch);
         assert_eq!(delta.panics(), []);
         delta
@@ -60,14 +60,14 @@ impl World {
         parsed
             .objects
             .into_iter()
-            .for_each(|object| tables::put(&mut batch, object));
+            .for_each(|object| objects::put(&mut batch, object));
         assert_eq!(self.engine.commit(batch).panics(), []);
     }
 
     /// Removes a VirtualService.
     pub(crate) fn remove_virtual_service(&mut self, namespace: &str, name: &str) {
         let mut batch = Batch::new();
-        tables::remove(&mut batch, &ObjectKey::new(Kind::VirtualService, namespace, name));
+        objects::remove(&mut batch, &ObjectKey::new(Kind::VirtualService, namespace, name));
         self.engine.commit(batch);
     }
 
