@@ -36,6 +36,7 @@ pub mod schema;
 mod decode;
 pub mod core;
 pub mod effects;
+mod form;
 pub mod gateway_api;
 pub mod istio;
 pub mod mesh;
@@ -50,6 +51,7 @@ mod yaml;
 pub use change_set::{ChangeSet, Observed};
 pub use decode::parse_duration;
 pub use diagnostic::{Diagnostic, FieldPath, Segment, Severity};
+pub use form::is_header_name;
 pub use mesh::{MeshConfig, MeshNetworks};
 pub use object::{AnyObject, AssignedAddresses, Kind, Meta, Object, ObjectKey, Origin, Owner, Resource, StringMap};
 pub use parse::{
@@ -57,4 +59,3 @@ pub use parse::{
     parse_mesh_networks, parse_yaml_json, read_object,
 };
 pub use time::Timestamp;
-pub use validate::{is_header_name, validate};

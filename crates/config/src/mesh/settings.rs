@@ -131,7 +131,7 @@ message! {
         /// Settings that apply to the services.
         pub settings: Option<ServiceSettingsValues>,
         /// Host names of the services; wildcards are allowed.
-        pub hosts: Vec<Arc<str>>,
+        pub hosts: Vec<Arc<str>> where [is host],
     }
 }
 

@@ -1,5 +1,7 @@
 //! The location of the content in objects of each kind.
 
+use std::borrow::Cow;
+
 use crate::core::{ConfigMap, EndpointSlice, Ingress, IngressClass, Namespace, Node as KubeNode, Pod, Secret, Service};
 use crate::decode::{Decode, Decoder};
 use crate::diagnostic::Segment;
@@ -17,14 +19,21 @@ pub(crate) trait Content: Resource {
     fn decode(root: &Node, cx: &mut Decoder) -> Option<Self>;
 }
 
+/// The content of `spec`. An object without it has an empty one.
+pub(super) fn spec_of(root: &Node) -> Cow<'_, Node> {
+    let spec = root.get("spec").filter(|spec| !spec.is_null());
+    spec.map_or_else(|| Cow::Owned(Node::empty(root.at)), Cow::Borrowed)
+}
+
+fn spec<S: Decode>(root: &Node, cx: &mut Decoder) -> Option<S> {
+    cx.within(Segment::Field("spec".into()), |cx| S::decode(&spec_of(root), cx))
+}
+
 macro_rules! in_spec {
     ($($kind:path),* $(,)?) => { $(
         impl Content for $kind {
             fn decode(root: &Node, cx: &mut Decoder) -> Option<$kind> {
-                match root.get("spec").filter(|s| !s.is_null()) {
-                    Some(_) => part(root, "spec", cx),
-                    None => Some(<$kind>::default()),
-                }
+                spec(root, cx)
             }
         }
     )* };
@@ -65,10 +74,7 @@ in_spec!(
 
 impl Content for MeshConfig {
     fn decode(root: &Node, cx: &mut Decoder) -> Option<MeshConfig> {
-        let mut config: MeshConfig = match root.get("spec").filter(|s| !s.is_null()) {
-            Some(_) => part(root, "spec", cx)?,
-            None => MeshConfig::default(),
-        };
+        let mut config: MeshConfig = spec(root, cx)?;
         config.keep_default_providers();
         Some(config)
     }

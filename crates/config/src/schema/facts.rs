@@ -11,6 +11,11 @@ use crate::schema::{Bounds, Fields, ListKind, Schema, Shape};
 /// string, the number of entries, or the number itself); `pattern "^a"`; `values_of ["A", "B"]`; `default 1` (one token
 /// or JSON in brackets); `key name, key port` for the keys of a list map, and `patch_key name`; `rule "CEL" "message"`;
 /// `items(…)` for the items of a list and `values(…)` for the values of a map.
+///
+/// Checks of the control plane, which CRDs do not contain (see [`crate::schema::Check`]): `needed`; `wanted "code" "message"`;
+/// `warn "code" "message"` and `refuse "code" "message"` for fields that should or must not be set; `is FORM` and
+/// `keys(FORM)` (see `form`); `from 0` and `to 100`; `among ["A", "B"]`; `unique "key"`; `apart(a, b)` and `any(a, b)`
+/// for the fields of a message, by their names in JSON.
 macro_rules! facts {
     ($schema:ident; $($facts:tt)*) => {{
         #[allow(unused_mut)]
@@ -73,6 +78,54 @@ macro_rules! facts {
     };
     (@ $s:ident $r:ident; rule $rule:tt $message:tt $(, $($rest:tt)*)?) => {
         $s.rules.push(crate::schema::Rule { rule: $rule, message: $message });
+        facts!(@ $s $r; $($($rest)*)?);
+    };
+    (@ $s:ident $r:ident; needed $(, $($rest:tt)*)?) => {
+        $s.checks.push(crate::schema::Check::Needed);
+        facts!(@ $s $r; $($($rest)*)?);
+    };
+    (@ $s:ident $r:ident; wanted $code:literal $message:literal $(, $($rest:tt)*)?) => {
+        $s.checks.push(crate::schema::Check::Wanted($code, $message));
+        facts!(@ $s $r; $($($rest)*)?);
+    };
+    (@ $s:ident $r:ident; warn $code:literal $message:literal $(, $($rest:tt)*)?) => {
+        $s.checks.push(crate::schema::Check::Unwanted(crate::Severity::Warning, $code, $message));
+        facts!(@ $s $r; $($($rest)*)?);
+    };
+    (@ $s:ident $r:ident; refuse $code:literal $message:literal $(, $($rest:tt)*)?) => {
+        $s.checks.push(crate::schema::Check::Unwanted(crate::Severity::Error, $code, $message));
+        facts!(@ $s $r; $($($rest)*)?);
+    };
+    (@ $s:ident $r:ident; is $form:ident $(, $($rest:tt)*)?) => {
+        $s.checks.push(crate::schema::Check::Is(crate::form::$form));
+        facts!(@ $s $r; $($($rest)*)?);
+    };
+    (@ $s:ident $r:ident; keys($form:ident) $(, $($rest:tt)*)?) => {
+        $s.checks.push(crate::schema::Check::Keys(crate::form::$form));
+        facts!(@ $s $r; $($($rest)*)?);
+    };
+    (@ $s:ident $r:ident; from $value:literal $(, $($rest:tt)*)?) => {
+        $s.checks.push(crate::schema::Check::From($value as f64));
+        facts!(@ $s $r; $($($rest)*)?);
+    };
+    (@ $s:ident $r:ident; to $value:literal $(, $($rest:tt)*)?) => {
+        $s.checks.push(crate::schema::Check::To($value as f64));
+        facts!(@ $s $r; $($($rest)*)?);
+    };
+    (@ $s:ident $r:ident; among [$($value:literal),* $(,)?] $(, $($rest:tt)*)?) => {
+        $s.checks.push(crate::schema::Check::Among(&[$($value),*]));
+        facts!(@ $s $r; $($($rest)*)?);
+    };
+    (@ $s:ident $r:ident; unique $key:literal $(, $($rest:tt)*)?) => {
+        $s.checks.push(crate::schema::Check::Unique($key));
+        facts!(@ $s $r; $($($rest)*)?);
+    };
+    (@ $s:ident $r:ident; apart($($name:ident),*) $(, $($rest:tt)*)?) => {
+        $s.checks.push(crate::schema::Check::Apart(&[$(stringify!($name)),*]));
+        facts!(@ $s $r; $($($rest)*)?);
+    };
+    (@ $s:ident $r:ident; any($($name:ident),*) $(, $($rest:tt)*)?) => {
+        $s.checks.push(crate::schema::Check::Any(&[$(stringify!($name)),*]));
         facts!(@ $s $r; $($($rest)*)?);
     };
     (@ $s:ident $r:ident; items($($inner:tt)*) $(, $($rest:tt)*)?) => {
