@@ -1,7 +1,7 @@
-//! Generates the messages, and the descriptors that go with them, from .proto files.
+//! Generates messages and descriptors from `.proto` files.
 //!
-//! The files of Envoy and of what it imports come with the crate `envoy-types`, which is a dependency that is never
-//! compiled: Cargo pins and checks it, and `cargo metadata` says where it lies. Istio's own messages are in `proto/`.
+//! The files of Envoy and its imports come with the crate `envoy-types`, a dependency that is never compiled: Cargo
+//! pins and verifies it, and `cargo metadata` returns its path. Istio's own messages are in `proto/`.
 
 use std::collections::BTreeSet;
 use std::error::Error;
@@ -24,7 +24,7 @@ fn main() -> Result<()> {
     let mut includes = vec![here.join("proto")];
     let published = envoy_types(&here)?.join("proto");
     includes.extend(folders(&published)?);
-    // The only one of them that keeps its files a folder deeper.
+    // Unlike the others, this directory has its files one level deeper.
     includes.push(published.join("cel-spec/proto"));
     let described = listed(&here.join("described.txt"), &includes)?;
     let mut resolver = ChainFileResolver::new();
@@ -40,7 +40,7 @@ fn main() -> Result<()> {
     fs::write(out.join("descriptors.bin"), compiler.encode_file_descriptor_set())?;
 
     prost_build::Config::new()
-        // Ordered maps, so that equal messages have equal bytes; shared bytes, so that passing them on copies nothing.
+        // Ordered maps, so that equal messages have equal bytes; shared bytes, so that passing them on does not copy.
         .btree_map(["."])
         .bytes(["."])
         .enable_type_names()
@@ -51,7 +51,7 @@ fn main() -> Result<()> {
     Ok(())
 }
 
-/// The files that a list names, by include path: one by one, or with all others of their folder.
+/// The files named by a list, by include path. A name with a trailing slash stands for all files in a directory.
 fn listed(list: &Path, includes: &[PathBuf]) -> Result<Vec<String>> {
     let mut files = Vec::new();
     for name in lines(list)? {
@@ -71,7 +71,7 @@ fn listed(list: &Path, includes: &[PathBuf]) -> Result<Vec<String>> {
     Ok(files)
 }
 
-/// Adds the .proto files below a folder, as paths from `include`.
+/// Adds the `.proto` files below a directory, relative to `include`.
 fn below(folder: &Path, include: &Path, files: &mut Vec<String>) -> Result<()> {
     for entry in fs::read_dir(folder)? {
         let path = entry?.path();
@@ -84,14 +84,14 @@ fn below(folder: &Path, include: &Path, files: &mut Vec<String>) -> Result<()> {
     Ok(())
 }
 
-/// The lines of a list that are neither empty nor comments.
+/// The lines of a list, without empty lines and comments.
 fn lines(list: &Path) -> Result<Vec<String>> {
     let text = fs::read_to_string(list).map_err(|e| format!("{}: {e}", list.display()))?;
     let named = text.lines().filter(|line| !line.is_empty() && !line.starts_with('#'));
     Ok(named.map(str::to_owned).collect())
 }
 
-/// Where Cargo has put the source of `envoy-types`. What is there already is preferred to the network.
+/// The path of the source of `envoy-types`. Prefers the local copy to the network.
 fn envoy_types(here: &Path) -> Result<PathBuf> {
     let metadata = cargo_metadata(here, "--offline").or_else(|offline| {
         cargo_metadata(here, "--locked").map_err(|locked| format!("offline: {offline}\nlocked: {locked}"))
@@ -139,10 +139,10 @@ fn folders(parent: &Path) -> Result<Vec<PathBuf>> {
     Ok(folders)
 }
 
-/// Reads .proto files and makes the relative type names in them absolute.
+/// Reads `.proto` files and makes relative type names absolute.
 ///
-/// protoc resolves `config.core.v3.Address` among the packages that a file imports; protox among all that it has loaded,
-/// where a nearer `…config` may exist that has no `core`. An absolute name means the same to both.
+/// protoc resolves `config.core.v3.Address` among the packages that a file imports; protox among all loaded packages,
+/// where a nearer `…config` may exist that has no `core`. Both resolve absolute names alike.
 struct Sources {
     includes: Vec<PathBuf>,
     packages: BTreeSet<String>,
@@ -157,7 +157,7 @@ impl Sources {
         Ok(Sources { includes, packages })
     }
 
-    /// The absolute form of `name` as used in `package`; the name itself if it is not a relative one with a package.
+    /// The absolute form of `name` in `package`; unchanged if it is absolute or has no package.
     fn absolute(&self, package: &str, name: &str) -> String {
         let lower = |part: &&str| part.starts_with(|c: char| c.is_ascii_lowercase());
         let prefix: Vec<&str> = name.split('.').take_while(lower).collect();

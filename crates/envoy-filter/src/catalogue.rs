@@ -66,7 +66,7 @@ fn derive_patched_cluster_catalogue(cx: &Reads<'_>, audience: &Arc<ClusterAudien
             continue;
         };
         let matching = matching_cluster(audience, name, cluster, &patches);
-        if takes_away(&matching, |_| true, &mut removed) {
+        if is_removed(&matching, |_| true, &mut removed) {
             continue;
         }
         let merged: Vec<&Chosen> = matching.into_iter().filter(|patch| patch.operation.merges()).collect();
@@ -98,8 +98,8 @@ fn derive_patched_listener_catalogue(cx: &Reads<'_>, audience: &Arc<ListenerAudi
             entries.push((name.clone(), key.clone()));
             continue;
         };
-        let matching: Vec<&Chosen> = patches.iter().filter(|patch| may_touch(patch, listener)).collect();
-        if takes_away(&matching, |patch| patch.apply_to == ApplyTo::Listener, &mut removed) {
+        let matching: Vec<&Chosen> = patches.iter().filter(|patch| may_change(patch, listener)).collect();
+        if is_removed(&matching, |patch| patch.apply_to == ApplyTo::Listener, &mut removed) {
             continue;
         }
         let key = match matching.is_empty() {
@@ -115,17 +115,17 @@ fn derive_patched_listener_catalogue(cx: &Reads<'_>, audience: &Arc<ListenerAudi
     Some(PatchedCatalogue::new(entries, added, removed))
 }
 
-/// Whether one of these patches removes the resource.
-fn takes_away(matching: &[&Chosen], is_of: impl Fn(&Chosen) -> bool, removed: &mut BTreeSet<PatchId>) -> bool {
-    let those = matching
+/// Whether one of these patches removes the resource. Adds the patches that do to `removed`.
+fn is_removed(matching: &[&Chosen], is_of: impl Fn(&Chosen) -> bool, removed: &mut BTreeSet<PatchId>) -> bool {
+    let removing = matching
         .iter()
         .filter(|patch| patch.operation == PatchOperation::Remove && is_of(patch));
-    let mut goes = false;
-    for patch in those {
-        goes = true;
+    let mut found = false;
+    for patch in removing {
+        found = true;
         removed.insert(patch.id.clone());
     }
-    goes
+    found
 }
 
 /// The patches that match a cluster.
@@ -151,7 +151,7 @@ fn matching_cluster<'a>(
 }
 
 /// Whether a patch may change a listener. Decided without its bytes, so that some patches may turn out not to match.
-fn may_touch(patch: &Chosen, listener: &ListenerSpec) -> bool {
+fn may_change(patch: &Chosen, listener: &ListenerSpec) -> bool {
     let at_all = match patch.apply_to {
         ApplyTo::HttpFilter => has_http(listener),
         // Only inbound listeners include their routes.

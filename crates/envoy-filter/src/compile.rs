@@ -111,10 +111,10 @@ impl Deref for Chosen {
     type Target = CompiledPatch;
 
     fn deref(&self) -> &CompiledPatch {
-        // `chosen` only returns existing patches.
+        // `chosen` only returns patches that exist.
         self.filter.patches[usize::from(self.index)]
             .as_ref()
-            .expect("chosen patches are there")
+            .expect("chosen patches exist")
     }
 }
 

@@ -2,7 +2,7 @@
 
 use protos::dynamic::{DynamicMessage, ReflectMessage, Value, pack, unpack};
 
-use crate::outcome::flaw;
+use crate::outcome::validation_error;
 
 /// How lists are merged.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -56,7 +56,7 @@ pub(crate) fn merge_packed(into: &mut DynamicMessage, from: &DynamicMessage) -> 
         ));
     }
     merge(&mut inner, &more, Lists::Grow);
-    if let Some(why) = flaw(&inner) {
+    if let Some(why) = validation_error(&inner) {
         return Err(why);
     }
     into.transcode_from(&pack(&inner)).map_err(|error| error.to_string())

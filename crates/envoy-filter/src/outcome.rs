@@ -25,7 +25,7 @@ pub(crate) type Outcome = Result<bool, String>;
 /// The outcome of patches in one resource.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Outcomes {
-    made: BTreeSet<PatchId>,
+    applied: BTreeSet<PatchId>,
     /// The patches that were left out, with the first reason.
     skipped: BTreeMap<PatchId, Arc<str>>,
 }
@@ -35,15 +35,15 @@ impl Outcomes {
     pub(crate) fn note(&mut self, patch: &CompiledPatch, outcome: Outcome) {
         match outcome {
             Ok(false) => {}
-            Ok(true) => self.made(&patch.id),
+            Ok(true) => self.applied(&patch.id),
             Err(why) => self.skip(&patch.id, || why.into()),
         }
     }
 
     /// Records that a patch was applied.
-    pub(crate) fn made(&mut self, patch: &PatchId) {
-        if !self.made.contains(patch) {
-            self.made.insert(patch.clone());
+    pub(crate) fn applied(&mut self, patch: &PatchId) {
+        if !self.applied.contains(patch) {
+            self.applied.insert(patch.clone());
         }
     }
 
@@ -55,15 +55,15 @@ impl Outcomes {
     }
 
     /// Records that the changes of a part were discarded.
-    pub(crate) fn undone(&mut self, why: &str) {
-        for patch in std::mem::take(&mut self.made) {
+    pub(crate) fn discarded(&mut self, why: &str) {
+        for patch in std::mem::take(&mut self.applied) {
             self.skip(&patch, || why.into());
         }
     }
 
     /// Adds the outcome of patches in a part of the resource.
     pub(crate) fn add(&mut self, part: Outcomes) {
-        self.made.extend(part.made);
+        self.applied.extend(part.applied);
         for (patch, why) in part.skipped {
             self.skip(&patch, || why);
         }
@@ -73,7 +73,7 @@ impl Outcomes {
     pub(crate) fn add_left(&mut self, patches: &[FilterRef], left: &[Left]) {
         for patch in patch_ids(patches) {
             match left.iter().find(|left| left.patch == patch) {
-                None => self.made(&patch),
+                None => self.applied(&patch),
                 Some(Left { why: Some(why), .. }) => self.skip(&patch, || why.clone()),
                 Some(Left { why: None, .. }) => {}
             }
@@ -84,7 +84,7 @@ impl Outcomes {
     pub fn left(&self, patches: &[FilterRef]) -> Box<[Left]> {
         let left = |patch: PatchId| {
             let why = self.skipped.get(&patch).cloned();
-            (why.is_some() || !self.made.contains(&patch)).then_some(Left { patch, why })
+            (why.is_some() || !self.applied.contains(&patch)).then_some(Left { patch, why })
         };
         patch_ids(patches).filter_map(left).collect()
     }
@@ -118,8 +118,8 @@ pub fn patch_ids(filters: &[FilterRef]) -> impl Iterator<Item = PatchId> + '_ {
     })
 }
 
-/// The reason why Envoy would reject a message, as far as its validation rules say; `None`: it would not.
-pub(crate) fn flaw(message: &DynamicMessage) -> Option<String> {
+/// The reason for which Envoy would reject a message by its validation rules; `None` if it is valid.
+pub(crate) fn validation_error(message: &DynamicMessage) -> Option<String> {
     let problems = check(message, Completeness::Whole, &|_| None);
     problems
         .first()

@@ -91,9 +91,9 @@ fn derive_patched_route_configs(cx: &Reads<'_>, (audience, name): &(Arc<RouteAud
         let row = match matching.is_empty() {
             true => None,
             false => match changed(cx, host, &table.virtual_hosts, &matching, &mut outcomes) {
-                Changed::Gone => continue,
-                Changed::As(row) => Some(row),
-                Changed::Kept => None,
+                Changed::Removed => continue,
+                Changed::Replaced(row) => Some(row),
+                Changed::Unchanged => None,
             },
         };
         match row {
@@ -117,12 +117,9 @@ fn derive_patched_route_configs(cx: &Reads<'_>, (audience, name): &(Arc<RouteAud
 
 /// The result for a virtual host.
 enum Changed {
-    /// It is removed.
-    Gone,
-    /// It is replaced by this one.
-    As(Arc<HostRow>),
-    /// It is unchanged.
-    Kept,
+    Removed,
+    Replaced(Arc<HostRow>),
+    Unchanged,
 }
 
 /// Applies patches to a virtual host of a table.
@@ -144,18 +141,22 @@ fn changed(
         matching
             .iter()
             .filter(removes)
-            .for_each(|patch| outcomes.made(&patch.id));
-        return Changed::Gone;
+            .for_each(|patch| outcomes.applied(&patch.id));
+        return Changed::Removed;
     };
     let mut found = Outcomes::default();
     found.add_left(&key.filters, &row.left);
     // Envoy rejects a table with duplicate domains.
     let fits = same(&row.domains, host) || are_free(&row.domains, host, table);
     if !fits {
-        found.undone(TAKEN);
+        found.discarded(TAKEN);
     }
     outcomes.add(found);
-    if fits { Changed::As(row) } else { Changed::Kept }
+    if fits {
+        Changed::Replaced(row)
+    } else {
+        Changed::Unchanged
+    }
 }
 
 /// Adds virtual hosts whose domains are not in the table.

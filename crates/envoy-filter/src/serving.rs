@@ -27,7 +27,7 @@ pub fn register_types(to: &mut ServedTypes) {
         .register::<ExtensionType>();
 }
 
-/// An Envoy, which gets all resources of a wildcard type, or a gRPC client, which asks for each by its name.
+/// An Envoy, which receives all resources of a wildcard type, or a gRPC client, which subscribes by name.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Client<E, G> {
     /// An Envoy.
@@ -98,7 +98,7 @@ impl ServedType for ListenerType {
     }
 }
 
-/// Clients whose route tables are whole, or have their virtual hosts discovered.
+/// Clients with complete route tables, or with VHDS.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 enum RouteTables {
     Whole(Arc<RouteAudience>),

@@ -28,8 +28,8 @@ pub struct Unmade {
 
 /// The outcome of one patch so far.
 #[derive(Default)]
-struct Fate {
-    made: bool,
+struct PatchState {
+    applied: bool,
     /// The number of resources that it was left out of.
     count: usize,
     /// The first of them by name, and the reason.
@@ -37,29 +37,29 @@ struct Fate {
 }
 
 /// The outcome of the patches of one EnvoyFilter so far.
-struct Fates<'a> {
+struct PatchStates<'a> {
     filter: &'a ObjectId,
-    of: BTreeMap<u16, Fate>,
+    of: BTreeMap<u16, PatchState>,
 }
 
 /// The patches of an EnvoyFilter that are left out of some or all of these cells, which are all that it can change if
 /// `complete`.
 pub fn unmade(engine: &Engine, filter: &ObjectId, cells: &[CellId], complete: bool) -> Vec<Unmade> {
-    let mut fates = Fates {
+    let mut states = PatchStates {
         filter,
         of: BTreeMap::new(),
     };
     for cell in cells {
-        fates.resource_in::<PatchedClusters>(engine, *cell, |key| &key.filters);
-        fates.resource_in::<PatchedListeners>(engine, *cell, |key| &key.filters);
-        fates.resource_in::<PatchedRouteConfigs>(engine, *cell, |(audience, _)| &audience.filters);
-        fates.catalogue_in::<PatchedClusterCatalogue>(engine, *cell, |audience| &audience.filters);
-        fates.catalogue_in::<PatchedListenerCatalogue>(engine, *cell, |audience| &audience.filters);
+        states.resource_in::<PatchedClusters>(engine, *cell, |key| &key.filters);
+        states.resource_in::<PatchedListeners>(engine, *cell, |key| &key.filters);
+        states.resource_in::<PatchedRouteConfigs>(engine, *cell, |(audience, _)| &audience.filters);
+        states.catalogue_in::<PatchedClusterCatalogue>(engine, *cell, |audience| &audience.filters);
+        states.catalogue_in::<PatchedListenerCatalogue>(engine, *cell, |audience| &audience.filters);
     }
-    fates.told(complete)
+    states.into_report(complete)
 }
 
-impl Fates<'_> {
+impl PatchStates<'_> {
     fn resource_in<R: Rule<Row = Patched>>(
         &mut self,
         engine: &Engine,
@@ -82,7 +82,7 @@ impl Fates<'_> {
         }
     }
 
-    fn fate(&mut self, patch: &PatchId) -> &mut Fate {
+    fn state(&mut self, patch: &PatchId) -> &mut PatchState {
         self.of.entry(patch.index).or_default()
     }
 
@@ -94,9 +94,9 @@ impl Fates<'_> {
     fn resource(&mut self, filters: &[FilterRef], row: &Patched) {
         for patch in self.own(filters) {
             match row.left.iter().find(|left| left.patch == patch) {
-                None => self.fate(&patch).made = true,
-                Some(Left { why: Some(why), .. }) => self.fate(&patch).skip(row.resource.name(), why),
-                Some(Left { why: None, .. }) => drop(self.fate(&patch)),
+                None => self.state(&patch).applied = true,
+                Some(Left { why: Some(why), .. }) => self.state(&patch).skip(row.resource.name(), why),
+                Some(Left { why: None, .. }) => drop(self.state(&patch)),
             }
         }
     }
@@ -111,24 +111,24 @@ impl Fates<'_> {
             .collect();
         for patch in self.own(filters) {
             let does = added.contains(&patch.index) || row.removed.contains(&patch);
-            self.fate(&patch).made |= does;
+            self.state(&patch).applied |= does;
             if let Some((_, name)) = row.taken.iter().find(|(taken, _)| *taken == patch) {
-                self.fate(&patch)
+                self.state(&patch)
                     .skip(name, &Arc::from("another resource has this name"));
             }
         }
     }
 
-    /// The patches to report. `complete`: all resources were examined.
-    fn told(self, complete: bool) -> Vec<Unmade> {
-        let unmade = self.of.into_iter().filter_map(|(index, fate)| {
-            if fate.first.is_none() && (fate.made || !complete) {
+    /// Reports patches. `complete`: all resources were examined.
+    fn into_report(self, complete: bool) -> Vec<Unmade> {
+        let unmade = self.of.into_iter().filter_map(|(index, state)| {
+            if state.first.is_none() && (state.applied || !complete) {
                 return None;
             }
-            let (resource, why) = fate.first.unwrap_or_default();
+            let (resource, why) = state.first.unwrap_or_default();
             Some(Unmade {
                 index,
-                resources: fate.count,
+                resources: state.count,
                 resource,
                 why,
             })
@@ -137,7 +137,7 @@ impl Fates<'_> {
     }
 }
 
-impl Fate {
+impl PatchState {
     fn skip(&mut self, resource: &Arc<str>, why: &Arc<str>) {
         self.count += 1;
         if self.first.as_ref().is_none_or(|(name, _)| resource < name) {

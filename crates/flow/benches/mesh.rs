@@ -1,8 +1,8 @@
-//! What the engine costs for a mesh: memory for each cell and edge, time to build, time of commits that touch one cell.
+//! Costs of the engine for a mesh: memory per cell and edge, time to build, time of commits that change one row.
 //!
-//! `cargo bench -p flow` measures 10,000 services, 100,000 endpoints and 1,000 audiences, and a mesh a tenth as large
-//! for comparison: what does not depend on the mesh's size is the same in both. `-- --threads N` runs rules on N threads;
-//! rules then run beside each other, and the time without them means little.
+//! `cargo bench -p flow` measures 10,000 services, 100,000 endpoints and 1,000 audiences, and a mesh of a tenth of that
+//! size: costs that do not depend on the size are equal in both. `-- --threads N` runs rules on N threads; the time
+//! without rules is then not meaningful.
 #![allow(clippy::print_stdout, missing_docs)]
 
 #[path = "mesh/model.rs"]
@@ -21,7 +21,7 @@ fn main() {
     let arguments: Vec<String> = std::env::args().collect();
     let threads = arguments.iter().position(|argument| argument == "--threads");
     let threads = threads.and_then(|at| arguments.get(at + 1)?.parse().ok()).unwrap_or(1);
-    // The large one first: what it gives back is reused, so that nothing can be said of the small one's memory.
+    // The large mesh comes first. The small one reuses memory that it freed, so its memory use is not meaningful.
     mesh(10_000, 1_000, threads);
     mesh(1_000, 100, threads);
 }
@@ -54,7 +54,7 @@ fn mesh(services: u32, audiences: u32, threads: usize) {
     engine.subscribe_all::<Catalogue>(&(0..audiences).collect::<Vec<_>>());
     steps.report("views of each audience", &engine);
     if services >= 10_000 {
-        // A smaller mesh lives in what the larger one before it gave back, so nothing can be seen there.
+        // A smaller mesh reuses the memory that the larger one freed, so nothing can be measured.
         edges(&engine, before, services as usize * audiences as usize);
     }
     footprint(&engine);
@@ -64,7 +64,7 @@ fn mesh(services: u32, audiences: u32, threads: usize) {
     println!("resident in the end: {:.0} MiB", resident() / MIB);
 }
 
-/// Prints what each step took.
+/// Prints the cost of each step.
 struct Steps {
     start: f64,
     before: f64,
@@ -88,13 +88,13 @@ impl Steps {
     }
 }
 
-/// Bytes for an edge, from resident memory: what the catalogues added without their rows.
+/// The bytes of an edge by resident memory: the growth by the catalogues, without their rows.
 fn edges(engine: &Engine, (before, edges): (f64, usize), references: usize) {
     let rows = references * size_of::<Encoded>();
     let added = engine.stats().edges() - edges;
     let bytes = resident() - before - rows as f64;
     println!(
-        "  {added} edges: {:.1} bytes each, resident, both ends (their rows, {:.0} MiB of references, taken off)",
+        "  {added} edges: {:.1} bytes each, resident, both ends (without their rows, {:.0} MiB of references)",
         bytes / added as f64,
         rows as f64 / MIB
     );
@@ -104,7 +104,7 @@ fn footprint(engine: &Engine) {
     let print = engine.footprint();
     let each = |bytes: usize, of: usize| bytes as f64 / of as f64;
     println!(
-        "  own count: cell {:.1} + key map {:.1} + row header {:.1} bytes; edge {:.1} bytes; in all {:.0} MiB",
+        "  own count: cell {:.1} + key map {:.1} + row header {:.1} bytes; edge {:.1} bytes; total {:.0} MiB",
         each(print.cell_bytes, print.cells),
         each(print.map_bytes, print.cells),
         each(print.row_bytes, print.cells),
@@ -113,7 +113,7 @@ fn footprint(engine: &Engine) {
     );
 }
 
-/// Commits that touch one input row each.
+/// Commits that change one input row each.
 fn commits(engine: &mut Engine, services: u32) {
     println!(
         "  {:<44} {:>12} {:>12} {:>7}",
@@ -132,7 +132,7 @@ fn commits(engine: &mut Engine, services: u32) {
     });
     measure(
         engine,
-        "an endpoint comes: index, no wide reader",
+        "an endpoint is added: index, no wide reader",
         2_000,
         |at, batch| {
             let of = at.wrapping_mul(7_919) % services;
@@ -198,7 +198,7 @@ fn forks(engine: &Engine, services: u32) {
     );
 }
 
-/// Resident memory in bytes, as the kernel counts it.
+/// Resident memory in bytes, as reported by the kernel.
 fn resident() -> f64 {
     let pages = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
     let pages = pages
@@ -208,7 +208,7 @@ fn resident() -> f64 {
     pages.unwrap_or_default() * 4_096.0
 }
 
-/// CPU seconds of this process so far, to the hundredth.
+/// CPU seconds of this process so far, in hundredths.
 fn cpu() -> f64 {
     let line = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
     let ticks = line

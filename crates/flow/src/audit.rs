@@ -1,4 +1,4 @@
-//! The engine's own books, checked: for tests, and for a debugging endpoint.
+//! Consistency checks of the engine's own bookkeeping, for tests and debug endpoints.
 
 use rustc_hash::FxHashSet;
 
@@ -6,9 +6,8 @@ use crate::engine::Engine;
 use crate::schema::Kind;
 
 impl Engine {
-    /// Walks over everything and says what is wrong with the engine's own books, if anything is: edges with one end,
-    /// cells that nothing keeps alive or that their key does not lead to, counts that do not add up. It costs as much as
-    /// there are cells and edges.
+    /// Checks the engine's bookkeeping and reports the first error: edges with one end, cells that nothing keeps alive
+    /// or that their key does not find, wrong counts. Its cost is proportional to the number of cells and edges.
     pub fn audit(&self) -> Result<(), String> {
         let core = &self.core;
         for relation in 0..core.schema.relations.len() {

@@ -1,4 +1,4 @@
-//! Changes to inputs, to be committed together.
+//! Input changes that are committed together.
 
 use std::any::{Any, TypeId};
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use rustc_hash::FxHashMap;
 
 use crate::{Input, Relation};
 
-/// Changes to inputs. For each key the last write counts, in whatever order keys were written.
+/// Input changes. The last write to a key wins.
 #[derive(Default)]
 pub struct Batch {
     pub(crate) inputs: FxHashMap<TypeId, Box<dyn AnyRows>>,
@@ -22,22 +22,22 @@ impl Batch {
         Self::default()
     }
 
-    /// Gives `key` this row.
+    /// Sets the row of `key`.
     pub fn put<T: Input>(&mut self, key: T::Key, row: T::Row) {
         self.put_shared::<T>(key, Arc::new(row));
     }
 
-    /// Gives `key` this row without copying it.
+    /// Sets the row of `key` without copying it.
     pub fn put_shared<T: Input>(&mut self, key: T::Key, row: Arc<T::Row>) {
         self.write::<T>(key, Some(row));
     }
 
-    /// Takes the row of `key` away, if it has one.
+    /// Removes the row of `key`, if it has one.
     pub fn remove<T: Input>(&mut self, key: T::Key) {
         self.write::<T>(key, None);
     }
 
-    /// Appends another batch: its writes come after those made so far.
+    /// Appends another batch, whose writes override those of this one.
     pub fn merge(&mut self, later: Self) {
         for (input, rows) in later.inputs {
             match self.inputs.get_mut(&input) {
@@ -49,12 +49,12 @@ impl Batch {
         }
     }
 
-    /// How many keys it writes.
+    /// The number of keys written.
     pub fn len(&self) -> usize {
         self.inputs.values().map(|rows| rows.len()).sum()
     }
 
-    /// Whether it writes nothing.
+    /// Whether the batch writes nothing.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -71,11 +71,11 @@ impl Batch {
     }
 }
 
-/// The writes to some input.
+/// The writes to one input, without its type.
 pub(crate) trait AnyRows: Any + Send + Sync {
     /// The input's name.
     fn name(&self) -> &'static str;
-    /// How many keys are written.
+    /// The number of keys written.
     fn len(&self) -> usize;
     /// Adds later writes to the same input.
     fn extend(&mut self, later: Box<dyn AnyRows>);

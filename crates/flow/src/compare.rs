@@ -1,4 +1,4 @@
-//! The oracle: a recomputation from the inputs must equal the result of the commits.
+//! The oracle: a recomputation from the inputs must equal the result of incremental commits.
 
 use std::cmp::Ordering;
 use std::fmt::{self, Debug};
@@ -13,7 +13,7 @@ use crate::show::shown;
 use crate::table::AnyTable;
 use crate::{Batch, Rule};
 
-/// Rows are shown up to this many bytes.
+/// The maximum length of a displayed row, in bytes.
 const SHOWN: usize = 2_000;
 
 /// The first difference between two engines.
@@ -23,9 +23,9 @@ pub struct Mismatch {
     pub relation: &'static str,
     /// The key, as `Debug` shows it.
     pub key: String,
-    /// What the one engine has: the row as `Debug` shows it (shortened if long), or why there is none.
+    /// The state in the first engine: the row as `Debug` shows it, shortened if long, or why there is none.
     pub left: String,
-    /// What the other engine has.
+    /// The state in the second engine.
     pub right: String,
 }
 
@@ -38,7 +38,7 @@ impl fmt::Display for Mismatch {
 impl std::error::Error for Mismatch {}
 
 impl Engine {
-    /// A new engine with the same inputs and the same subscriptions, in which everything is derived from scratch.
+    /// Returns a new engine with the same inputs and subscriptions, in which everything is derived from scratch.
     pub fn recompute(&self) -> Self {
         let schema = &self.core.schema;
         let mut fresh = Self::empty(schema.clone());
@@ -53,11 +53,13 @@ impl Engine {
         fresh
     }
 
-    /// Whether another engine with the same relations has the same rows: all of inputs, indexes and world rules, and
-    /// those of subscribed views. The first difference is named.
+    /// Compares the rows of another engine with the same relations: all inputs, indexes and world rules, and subscribed
+    /// views.
     ///
-    /// A cell whose rule panicked keeps a row from the past, which an engine without that past cannot have. So of such
-    /// cells only is compared that both panicked, and of cells that depend on them, nothing.
+    /// A cell whose rule panicked keeps an old row, which a recomputed engine cannot have. For such cells only the
+    /// panic is compared, and cells that depend on them are not compared.
+    ///
+    /// # Errors The first difference.
     pub fn agree(&self, other: &Self) -> Result<(), Mismatch> {
         if self.core.schema.ids != other.core.schema.ids {
             let none = String::new;
@@ -77,10 +79,10 @@ impl Engine {
     }
 }
 
-/// One of the two engines that are compared.
+/// One of the two compared engines.
 pub(crate) struct Side<'a> {
     core: &'a Core,
-    /// Cells that depend on one whose rule panicked.
+    /// Cells that depend on a cell whose rule panicked.
     tainted: FxHashSet<u32>,
 }
 
@@ -118,7 +120,7 @@ impl<'a> Side<'a> {
         }
     }
 
-    /// The cells to be compared, in the order of their keys.
+    /// The compared cells, in key order.
     fn cells(&self, relation: usize) -> Vec<u32> {
         let (core, graph) = (self.core, &self.core.graph);
         let all = core.schema.relations[relation].kind != Kind::View;
@@ -197,7 +199,8 @@ fn difference(left: &Side<'_>, right: &Side<'_>, relation: usize) -> Option<Mism
     }
 }
 
-/// A view is subscribed to in both or in none; elsewhere an absent row may have a cell or not.
+/// Whether two states agree. A view is subscribed to in both engines or in neither; in other relations, an absent row
+/// may or may not have a cell.
 fn same(view: bool, left: &State<'_>, right: &State<'_>, rows: impl Fn(u32, u32) -> bool) -> bool {
     match (left, right) {
         (State::Missing, State::Absent) | (State::Absent, State::Missing) => !view,
@@ -208,7 +211,7 @@ fn same(view: bool, left: &State<'_>, right: &State<'_>, rows: impl Fn(u32, u32)
     }
 }
 
-/// Puts all rows of an input into a batch.
+/// Copies all rows of an input into a batch.
 pub(crate) fn copy_rows<T: crate::Input>(core: &Core, relation: usize, batch: &mut Batch) {
     let table = core.table::<T>(relation);
     for slot in core
@@ -222,7 +225,7 @@ pub(crate) fn copy_rows<T: crate::Input>(core: &Core, relation: usize, batch: &m
     }
 }
 
-/// Subscribes another engine to what is subscribed here, as often.
+/// Copies the subscriptions, with their counts, to another engine.
 pub(crate) fn copy_subscriptions<V: Rule>(core: &Core, relation: usize, engine: &mut Engine) {
     let table = core.table::<V>(relation);
     let subscribed = core

@@ -1,4 +1,4 @@
-//! The state of an engine: tables and graph, and the few operations that change both.
+//! The state of an engine: tables and graph, and the operations that change both.
 
 use std::any::{Any, TypeId};
 use std::sync::Arc;
@@ -18,13 +18,13 @@ pub(crate) struct Core {
     pub(crate) schema: Arc<Schema>,
     pub(crate) tables: Vec<Box<dyn AnyTable>>,
     pub(crate) graph: Graph,
-    /// How many edges begin at the cells of each relation.
+    /// The number of edges from the cells of each relation.
     pub(crate) edges: Vec<usize>,
-    /// How many cells each relation has.
+    /// The number of cells of each relation.
     pub(crate) cells: Vec<usize>,
-    /// How many cells of each relation hold a row from before a panic, or none because of one.
+    /// The number of cells of each relation whose last run panicked.
     pub(crate) poisoned: Vec<usize>,
-    /// Fresh cells that wait for their numbers.
+    /// Fresh cells that wait for a number.
     pub(crate) waiting: Waiting,
 }
 
@@ -61,7 +61,7 @@ impl Core {
         Some((relation, self.table(relation)))
     }
 
-    /// The table of a relation by its number.
+    /// The table of a relation, by its number.
     #[inline]
     pub(crate) fn table<R: Relation>(&self, relation: usize) -> &Table<R> {
         let table: &dyn Any = &*self.tables[relation];
@@ -71,7 +71,7 @@ impl Core {
         }
     }
 
-    /// The table of a relation by its number, and the graph, to change both.
+    /// The table of a relation, by its number, and the graph, both mutable.
     pub(crate) fn table_mut<R: Relation>(&mut self, relation: usize) -> (&mut Table<R>, &mut Graph) {
         let table: &mut dyn Any = &mut *self.tables[relation];
         match table.downcast_mut() {
@@ -80,7 +80,7 @@ impl Core {
         }
     }
 
-    /// The cell of a key, made if there is none.
+    /// The cell of a key, added if there is none.
     pub(crate) fn find_or_add<R: Relation>(&mut self, relation: usize, key: &R::Key) -> u32 {
         if let Some(cell) = self.table::<R>(relation).find(&self.graph, key) {
             return cell;
@@ -106,13 +106,13 @@ impl Core {
         table.keys.get_or_init(collect).clone()
     }
 
-    /// Puts cells of one relation into the order of their keys.
+    /// Sorts cells of one relation by key.
     pub(crate) fn sort_cells(&self, relation: usize, cells: &mut [u32]) {
         let (table, graph) = (&*self.tables[relation], &self.graph);
         order::sort(cells, |a, b| table.compare_keys(graph, *a, (table, graph), *b));
     }
 
-    /// Gives a cell another row, notes the change, and marks its readers.
+    /// Sets the row of a cell, records the change, and marks its readers dirty.
     pub(crate) fn set_row<R: Relation>(&mut self, tx: &mut Tx, relation: usize, cell: u32, row: Option<Arc<R::Row>>) {
         let (table, graph) = self.table_mut::<R>(relation);
         let Some(slot) = table.slot_mut(graph, cell) else {
@@ -125,7 +125,7 @@ impl Core {
         self.mark_readers(tx, cell);
     }
 
-    /// Marks the readers of a cell to be settled.
+    /// Marks the readers of a cell dirty.
     pub(crate) fn mark_readers(&self, tx: &mut Tx, cell: u32) {
         self.graph
             .node(cell)
@@ -133,7 +133,7 @@ impl Core {
             .for_each(|reader| tx.dirty[self.graph.relation(reader)].push(reader));
     }
 
-    /// Records what a cell reads now.
+    /// Sets the reads of a cell.
     pub(crate) fn set_reads(&mut self, tx: &mut Tx, relation: usize, cell: u32, reads: ReadsNow) {
         let ReadsNow::New(mut now) = reads else { return };
         tx.resolve_stand_ins(&mut now);
@@ -148,12 +148,12 @@ impl Core {
         }
     }
 
-    /// Forgets what a cell reads.
+    /// Removes the reads of a cell.
     pub(crate) fn clear_reads(&mut self, tx: &mut Tx, relation: usize, cell: u32) {
         self.set_reads(tx, relation, cell, ReadsNow::New(Vec::new()));
     }
 
-    /// Notes whether the rule of a cell panicked when it ran last.
+    /// Records whether the last run of a cell panicked.
     pub(crate) fn set_poisoned(&mut self, relation: usize, cell: u32, poisoned: bool) {
         if self.graph.node(cell).poisoned != poisoned {
             self.graph.node_mut(cell).poisoned = poisoned;
@@ -161,7 +161,7 @@ impl Core {
         }
     }
 
-    /// Lets go of the cells in `tx.orphans` that nothing keeps alive, and of what only they kept alive.
+    /// Removes the cells in `tx.orphans` that nothing keeps alive, and the cells that only they kept alive.
     pub(crate) fn collect(&mut self, tx: &mut Tx) {
         while let Some(cell) = tx.orphans.pop() {
             let Some((relation, _)) = self.graph.locate(cell) else {
@@ -192,7 +192,7 @@ impl Core {
 #[cold]
 fn wrong_table<R: Relation>() -> ! {
     panic!(
-        "flow: the table of {} has another type: the engine's own books are wrong",
+        "flow: the table of {} has an unexpected type, which is a bug in the engine",
         R::NAME
     )
 }

@@ -1,4 +1,4 @@
-//! What a commit changed.
+//! The changes made by a commit.
 
 use std::any::{Any, TypeId};
 use std::fmt;
@@ -8,9 +8,9 @@ use crate::Relation;
 use crate::graph::CellId;
 use crate::schema::Schema;
 
-/// A cell whose row differs from the one before the commit.
+/// A cell whose row changed.
 pub struct Change<R: Relation> {
-    /// The cell. If it went, the number may name another cell from the next commit or subscription on.
+    /// The cell. If it was removed, its number may be reused from the next commit or subscription on.
     pub cell: CellId,
     /// Its key.
     pub key: R::Key,
@@ -30,36 +30,36 @@ impl<R: Relation> fmt::Debug for Change<R> {
     }
 }
 
-/// A panic that was contained: the cell keeps its last good row, and its rule runs again when what it had read up to
-/// the panic changes.
+/// A contained panic. The cell keeps its last good row, and its rule runs again when a row that it read before the
+/// panic changes.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Panic {
     /// The relation whose rule panicked.
     pub rule: &'static str,
-    /// The key it ran for, as `Debug` shows it. For an index: the key of the row that could not be indexed.
+    /// The key, as `Debug` shows it. For an index: the key of the row that could not be indexed.
     pub key: String,
     /// The panic's text.
     pub message: String,
 }
 
-/// What was done for one relation.
+/// The work done for one relation.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub struct Runs {
-    /// How often its rule ran; for an index, how many rows were made anew.
+    /// Rule runs; for an index, rebuilt rows.
     pub runs: usize,
-    /// How many of those runs came out equal to the row before; for an input, how many rows were put that were equal.
+    /// Runs whose result was equal to the previous row; for an input, equal rows that were put.
     pub cut_offs: usize,
-    /// How many of its cells changed.
+    /// Cells that changed.
     pub changed: usize,
-    /// How many of those runs panicked.
+    /// Runs that panicked.
     pub panics: usize,
 }
 
 /// The exact set of cells whose rows a commit changed.
 ///
-/// It has the changed cells of inputs, indexes and world rules, and of the views that lived before the commit and live
-/// after it. A view that a rule reads for the first time is not in it (nobody can have seen it change), only in
-/// [`Delta::runs`]. Cells are in the order of their relations, then of their keys.
+/// It contains changed cells of inputs, indexes and world rules, and of views that were live before and after the
+/// commit. A view that is read for the first time is only in [`Delta::runs`], since no one can have seen its previous
+/// row. Cells are ordered by relation, then by key.
 pub struct Delta {
     pub(crate) schema: Arc<Schema>,
     pub(crate) epoch: u64,
@@ -70,7 +70,7 @@ pub struct Delta {
 }
 
 impl Delta {
-    /// The number of the commit, counted from 1.
+    /// The number of the commit, starting at 1.
     pub fn epoch(&self) -> u64 {
         self.epoch
     }
@@ -85,14 +85,14 @@ impl Delta {
         &self.cells
     }
 
-    /// The changed cells of a relation, each with its key and the row that it has now. None if `R` is not registered.
+    /// The changed cells of a relation: key and current row. Empty if `R` is not registered.
     pub fn changed<R: Relation>(&self) -> impl Iterator<Item = (R::Key, Option<Arc<R::Row>>)> + '_ {
         self.changes::<R>()
             .iter()
             .map(|change| (change.key.clone(), change.after.clone()))
     }
 
-    /// The changed cells of a relation with what they were before.
+    /// The changed cells of a relation, with their rows before and after.
     pub fn changes<R: Relation>(&self) -> &[Change<R>] {
         let list = self
             .relation::<R>()
@@ -101,7 +101,7 @@ impl Delta {
         list.map(Vec::as_slice).unwrap_or_default()
     }
 
-    /// What was done, for each relation for which anything was done, in the order of the relations.
+    /// The work done for each relation with any, in the order of registration.
     pub fn runs(&self) -> impl Iterator<Item = (&'static str, Runs)> + '_ {
         let names = self.schema.relations.iter().map(|relation| relation.name);
         names
@@ -109,14 +109,14 @@ impl Delta {
             .filter(|(_, runs)| *runs != Runs::default())
     }
 
-    /// What was done for one relation.
+    /// The work done for one relation.
     pub fn runs_of<R: Relation>(&self) -> Runs {
         self.relation::<R>()
             .map(|relation| self.runs[relation])
             .unwrap_or_default()
     }
 
-    /// The panics that were contained, including those of subscriptions since the commit before.
+    /// The contained panics, including those of subscriptions since the previous commit.
     pub fn panics(&self) -> &[Panic] {
         &self.panics
     }
@@ -137,13 +137,13 @@ impl fmt::Debug for Delta {
     }
 }
 
-/// The changes of any relation.
+/// The changes of one relation, without its type.
 pub(crate) trait AnyChanges: Any + Send + Sync {
     /// The cells.
     fn cells(&self) -> Vec<CellId>;
     /// Keeps only the cells for which `keep` holds.
     fn retain(&mut self, keep: &dyn Fn(CellId) -> bool);
-    /// To be shown.
+    /// The changes, for display.
     fn show(&self) -> &dyn fmt::Debug;
 }
 

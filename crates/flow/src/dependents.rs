@@ -1,4 +1,4 @@
-//! What was derived from a row: reads, walked from what is read to those who read it.
+//! Finds the cells that were derived from a row, by following reads backwards.
 
 use std::any::TypeId;
 
@@ -8,10 +8,10 @@ use crate::Relation;
 use crate::engine::Engine;
 use crate::graph::CellId;
 
-/// Where a walk from a row to what was derived from it goes.
+/// The targets and limits of a walk from a row to the cells derived from it.
 ///
-/// Followed are reads of rows. Being a member of an index or of a key set is no read: a cell that lists keys and then
-/// reads the rows behind them is found by the latter.
+/// The walk follows reads of rows. Membership in an index or key set is not a read; a cell that lists keys and then
+/// reads their rows is found by the latter.
 #[derive(Clone, Debug)]
 pub struct Walk {
     targets: Vec<TypeId>,
@@ -20,7 +20,7 @@ pub struct Walk {
 }
 
 impl Walk {
-    /// A walk that looks at this many cells at most. It finds nothing until it is told what to look for.
+    /// Creates a walk that visits at most this many cells. It finds nothing until a target is added with [`Walk::to`].
     pub fn within(cells: usize) -> Walk {
         Walk {
             targets: Vec::new(),
@@ -29,32 +29,32 @@ impl Walk {
         }
     }
 
-    /// Cells of this relation are looked for.
+    /// Adds cells of this relation to the targets.
     pub fn to<R: Relation>(mut self) -> Walk {
         self.targets.push(TypeId::of::<R>());
         self
     }
 
-    /// The walk does not go through cells of this relation: what is on their other side chose among many rows by this
-    /// one, and was not made of it.
+    /// Excludes cells of this relation from the walk. Their readers chose among many rows by this one and were not
+    /// derived from it.
     pub fn not_through<R: Relation>(mut self) -> Walk {
         self.closed.push(TypeId::of::<R>());
         self
     }
 }
 
-/// What a [`Walk`] found.
+/// The result of a [`Walk`].
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Dependents {
-    /// The cells that were looked for, each with the name of its relation; by number.
+    /// The target cells found, each with the name of its relation, ordered by number.
     pub cells: Vec<(CellId, &'static str)>,
-    /// False: there may be more, further away than the walk went.
+    /// Whether the walk visited everything. If false, there may be more.
     pub complete: bool,
 }
 
 impl Engine {
-    /// The cells that were derived from the row of `key`, directly or through others, as of the last commit. A key that
-    /// nobody has read has none.
+    /// Finds the target cells that were derived from the row of `key`, directly or indirectly, as of the last commit. A
+    /// key that is not read has none.
     pub fn dependents<R: Relation>(&self, key: &R::Key, walk: &Walk) -> Dependents {
         let (_, table) = self.table::<R>();
         let (graph, schema) = (&self.core.graph, &self.core.schema);

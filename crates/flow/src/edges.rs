@@ -1,7 +1,7 @@
-//! The two ends of an edge: what a cell read, and who read a cell.
+//! The two ends of an edge: the cells that a cell reads, and the cells that read it.
 //!
-//! Most cells have one or two of each, which fit beside the cell; a mesh's wide tables have thousands. Both are cheap to
-//! clone, so that a fork shares them.
+//! Most cells have one or two of each, stored inline; wide tables have thousands. Both are cheap to clone, so that
+//! forks share them.
 
 use std::sync::Arc;
 
@@ -10,10 +10,10 @@ use crate::slots::{Entry, Slots};
 const NONE: u32 = u32::MAX;
 const NO_FEW: [u32; 2] = [NONE; 2];
 
-/// The cells that a cell read, each once, in the order of the first read.
+/// The cells that a cell reads, unique, in the order of the first read.
 #[derive(Clone)]
 pub(crate) enum Edges {
-    /// At most two; the rest is `NONE`.
+    /// At most two; unused slots are `NONE`.
     Few([u32; 2]),
     /// Three or more.
     Many(Arc<[u32]>),
@@ -29,7 +29,7 @@ impl Edges {
         }
     }
 
-    /// Bytes outside of the cell itself.
+    /// The bytes outside of the cell.
     pub(crate) fn bytes(&self) -> usize {
         match self {
             Self::Few(_) => 0,
@@ -49,11 +49,10 @@ impl From<&[u32]> for Edges {
     }
 }
 
-/// The cells that read a cell, each once, in no particular order. Adding and removing one costs the same for one reader
-/// and for a million.
+/// The cells that read a cell, unique and unordered. Adding or removing a reader takes constant time.
 #[derive(Clone)]
 pub(crate) enum Readers {
-    /// At most two; the rest is `NONE`.
+    /// At most two; unused slots are `NONE`.
     Few([u32; 2]),
     /// Three or more.
     Many(Arc<Slots<u32>>),
@@ -73,7 +72,7 @@ impl Readers {
         self.len() == 0
     }
 
-    /// Bytes outside of the cell itself.
+    /// The bytes outside of the cell.
     pub(crate) fn bytes(&self) -> usize {
         match self {
             Self::Few(_) => 0,
@@ -95,7 +94,7 @@ impl Readers {
         }
     }
 
-    /// Adds a reader that is not one yet.
+    /// Adds a reader that is not in the set.
     pub(crate) fn insert(&mut self, cell: u32) {
         debug_assert!(!self.contains(cell), "an edge is recorded once");
         match self {
@@ -111,7 +110,7 @@ impl Readers {
         }
     }
 
-    /// Removes a reader; whether it was one.
+    /// Removes a reader. Returns whether it was in the set.
     pub(crate) fn remove(&mut self, cell: u32) -> bool {
         match self {
             Self::Few(few) => {
@@ -149,9 +148,9 @@ impl Entry for u32 {
     }
 }
 
-/// Calls `added` and `removed` for the difference between two lists, each without repetition.
+/// Calls `added` and `removed` for the difference between two lists without duplicates.
 ///
-/// What both begin and end with costs one comparison each; only the middle is sorted. So one read more among ten
+/// Only the middle is sorted; the common prefix and suffix cost one comparison per entry. So one more read among ten
 /// thousand is not ten thousand changes.
 pub(crate) fn difference(old: &[u32], new: &[u32], mut added: impl FnMut(u32), mut removed: impl FnMut(u32)) {
     let head = old.iter().zip(new).take_while(|(a, b)| a == b).count();
@@ -173,7 +172,7 @@ pub(crate) fn difference(old: &[u32], new: &[u32], mut added: impl FnMut(u32), m
         .for_each(|c| removed(*c));
 }
 
-/// Drops repetitions and keeps the first of each, in order.
+/// Removes duplicates and keeps the first occurrence of each cell.
 pub(crate) fn keep_first(cells: &mut Vec<u32>) {
     if cells.len() <= 16 {
         let mut kept = 0;
@@ -244,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn first_reads_are_kept_in_order() {
+    fn keep_first_keeps_the_order_of_first_reads() {
         let mut few = vec![3, 1, 3, 2, 1];
         keep_first(&mut few);
         assert_eq!(few, [3, 1, 2]);

@@ -1,4 +1,4 @@
-//! The engine: commits, subscriptions, forks and questions.
+//! The engine: commits, subscriptions, forks and queries.
 
 use std::any::TypeId;
 use std::sync::Arc;
@@ -13,24 +13,24 @@ use crate::table::{Slot, Table};
 use crate::tx::Tx;
 use crate::{Batch, Builder, Delta, Members, Reads, Relation, Rule};
 
-/// Panics of subscriptions wait for the next commit's delta; of more than this many only the first do.
+/// The maximum number of panics of subscriptions that are kept for the next commit's delta.
 const WAITING_PANICS: usize = 1_000;
 
-/// Tables of inputs, and everything that rules derive from them.
+/// Input tables and everything that rules derive from them.
 ///
-/// One thread changes it at a time (`&mut`), any number may ask (`&`); it can be sent to other threads.
+/// One thread changes it at a time (`&mut`); any number may read (`&`). It can be sent to other threads.
 pub struct Engine {
     pub(crate) core: Core,
     pub(crate) epoch: u64,
-    /// For each relation what was done since the beginning.
+    /// The work done for each relation since the engine was built.
     pub(crate) totals: Vec<Runs>,
-    /// For each relation how many subscriptions it has.
+    /// The number of subscriptions of each relation.
     pub(crate) subscriptions: Vec<usize>,
     waiting_panics: Vec<Panic>,
 }
 
 impl Engine {
-    /// Begins to say which relations an engine has.
+    /// Creates a builder, which registers the relations.
     pub fn builder() -> Builder {
         Builder::new()
     }
@@ -46,9 +46,9 @@ impl Engine {
         }
     }
 
-    /// Applies the changes of inputs, and brings everything derived up to date.
+    /// Applies input changes and brings all derived rows up to date.
     ///
-    /// Panics if the batch writes to a table that was not registered as an input.
+    /// # Panics The batch writes to a table that is not registered as an input.
     pub fn commit(&mut self, batch: Batch) -> Delta {
         let schema = self.core.schema.clone();
         for (id, rows) in &batch.inputs {
@@ -74,14 +74,14 @@ impl Engine {
         self.delta(tx)
     }
 
-    /// Subscribes to a view: its cell is derived now and kept up to date by every commit. Subscriptions are counted;
-    /// each is ended by [`Engine::unsubscribe`]. Panics if `V` is not registered as a view.
+    /// Subscribes to a view: its cell is derived now and updated by every commit. Subscriptions are counted;
+    /// [`Engine::unsubscribe`] ends one. Panics if `V` is not registered as a view.
     pub fn subscribe<V: Rule>(&mut self, key: V::Key) -> CellId {
         self.subscribe_to::<V>(&key)
     }
 
-    /// Subscribes to many cells of a view, which are derived on several threads where that pays. The result has one
-    /// cell for each key, in their order.
+    /// Subscribes to many cells of a view, deriving them on several threads if that pays. Returns one cell per key, in
+    /// order.
     pub fn subscribe_all<V: Rule>(&mut self, keys: &[V::Key]) -> Vec<CellId> {
         let (relation, table) = self.view::<V>();
         let missing: Vec<&V::Key> = keys
@@ -92,8 +92,8 @@ impl Engine {
         keys.iter().map(|key| self.subscribe_to::<V>(key)).collect()
     }
 
-    /// Ends a subscription. With the last one the cell is forgotten, unless another cell reads it, and so is what only
-    /// it had read. False if the cell has no subscription.
+    /// Ends a subscription. After the last one the cell is dropped, unless another cell reads it, and with it the views
+    /// that only it read. Returns false if the cell has no subscription.
     pub fn unsubscribe(&mut self, cell: CellId) -> bool {
         let Some((relation, _)) = self.core.graph.locate(cell.0) else {
             return false;
@@ -111,23 +111,23 @@ impl Engine {
         true
     }
 
-    /// The row of a cell of `R`; none if it has no row, or if the cell is not one of `R`'s.
+    /// The row of a cell of `R`; `None` if it has no row or is not a cell of `R`.
     pub fn row<R: Relation>(&self, cell: CellId) -> Option<Arc<R::Row>> {
         self.slot_of::<R>(cell)?.row.clone()
     }
 
-    /// The key of a cell of `R`; none if the cell is not one of `R`'s.
+    /// The key of a cell of `R`; `None` if it is not a cell of `R`.
     pub fn key<R: Relation>(&self, cell: CellId) -> Option<R::Key> {
         self.slot_of::<R>(cell).map(|slot| slot.key.clone())
     }
 
-    /// The name of the relation that a cell belongs to.
+    /// The name of a cell's relation.
     pub fn relation(&self, cell: CellId) -> Option<&'static str> {
         let (relation, _) = self.core.graph.locate(cell.0)?;
         Some(self.core.schema.relations[relation].name)
     }
 
-    /// The row of a key. For a view: none while nobody needs it.
+    /// The row of a key. `None` for a view that is not live.
     pub fn get<R: Relation>(&self, key: &R::Key) -> Option<Arc<R::Row>> {
         let (_, table) = self.table::<R>();
         let cell = table.find(&self.core.graph, key)?;
@@ -142,7 +142,7 @@ impl Engine {
         self.core.keys(table, relation)
     }
 
-    /// The keys that have rows, and the rows, in the order of keys. For a view: those that somebody needs.
+    /// The keys that have rows and their rows, in key order. For a view: the live ones.
     pub fn iter<R: Relation>(&self) -> impl Iterator<Item = (&R::Key, &Arc<R::Row>)> {
         let (relation, table) = self.table::<R>();
         let slots = self
@@ -155,13 +155,13 @@ impl Engine {
         rows.into_iter()
     }
 
-    /// How many commits there were.
+    /// The number of commits.
     pub fn epoch(&self) -> u64 {
         self.epoch
     }
 
-    /// A copy to try something on. It shares with this engine whatever neither changes afterwards, and neither sees
-    /// what the other does. It costs a reference for each page of 64 cells.
+    /// Returns a copy for trying out changes. Unchanged pages are shared, and neither engine sees the other's changes.
+    /// It costs one reference per page of 64 cells.
     pub fn fork(&self) -> Self {
         Self {
             core: self.core.fork(),
@@ -188,7 +188,7 @@ impl Engine {
     fn derive_missing<V: Rule>(&mut self, relation: usize, keys: &[&V::Key]) {
         let core = &self.core;
         let top = core.schema.relations.len();
-        // Reading a view that is not there derives it, like any read.
+        // Reading a view without a cell derives it.
         core.spread(keys, |key| Some(Reads::new(core, top, &[]).contains::<V>(key)));
         let mut tx = Tx::new(0, Default::default());
         adopt_all(&mut self.core, &mut tx);
@@ -246,7 +246,7 @@ impl Engine {
         let kind = self.core.schema.relations[relation].kind;
         assert!(
             kind == Kind::View,
-            "flow: {} is not a view, so nobody can subscribe to it",
+            "flow: {} is not a view, and only views can be subscribed to",
             V::NAME
         );
         (relation, table)

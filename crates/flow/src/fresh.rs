@@ -1,8 +1,8 @@
 //! Cells that are read for the first time while rules run.
 //!
-//! Rules run on several threads and see the tables unchanged, so what they read and is not there is gathered here: an
-//! absent key, or a view that nobody needed so far, which is derived at once by the first to ask while others wait for
-//! it. Between layers, one thread gives these cells their real numbers in the order of their keys.
+//! Rules run on several threads and do not modify the tables. New cells are collected here: an absent key, or a view
+//! that has no cell yet. The first reader derives the view; others wait for it. Between layers, one thread assigns
+//! numbers to these cells in key order.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -16,11 +16,10 @@ use crate::slots::Slots;
 
 const SHARDS: usize = 16;
 
-/// How many cells wait for their numbers, and of which relations: there are more than a hundred, and most that is opened
-/// makes new cells of a few.
+/// Counts the cells that wait for a number, and records their relations, so that adoption skips all others.
 pub(crate) struct Waiting {
     cells: AtomicU32,
-    /// A bit for each relation.
+    /// One bit per relation.
     relations: Box<[AtomicU64]>,
 }
 
@@ -32,13 +31,13 @@ impl Waiting {
         }
     }
 
-    /// Counts a cell of a relation; what stands for it until it has a number.
+    /// Counts a cell of a relation. Returns its stand-in until it has a number.
     fn add(&self, relation: usize) -> u32 {
         self.relations[relation / 64].fetch_or(1 << (relation % 64), Ordering::Relaxed);
         FRESH + self.cells.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// How many there were, and of which relations, ascending. None wait any more.
+    /// Returns the number of waiting cells and their relations, ascending, and resets both.
     pub(crate) fn take(&mut self) -> (u32, Vec<usize>) {
         let count = std::mem::take(self.cells.get_mut());
         let mut relations = Vec::new();
@@ -55,14 +54,14 @@ impl Waiting {
 
 /// A cell that has no number yet.
 pub(crate) struct FreshCell<R: Relation> {
-    /// What stands for it in lists of reads until it has one.
+    /// Its stand-in in lists of reads.
     pub(crate) stand_in: u32,
-    /// What a view came out as; empty for an absent key.
+    /// The result of deriving it; empty for an absent key.
     pub(crate) derived: OnceLock<Derived<R>>,
 }
 
 struct Shard<R: Relation> {
-    /// From the hash of a key to its place among the cells.
+    /// From the hash of a key to its index in `cells`.
     places: Slots<Found>,
     cells: Vec<(R::Key, Arc<FreshCell<R>>)>,
 }
@@ -85,10 +84,10 @@ impl<R: Relation> Fresh<R> {
         }
     }
 
-    /// The fresh cell of a key of this relation, which waits if it begins here.
+    /// Returns the fresh cell of a key, and creates it if there is none.
     pub(crate) fn demand(&self, relation: usize, key: &R::Key, waiting: &Waiting) -> Arc<FreshCell<R>> {
         let tag = tag(key);
-        // No rule runs under this lock, so if it was poisoned, it holds whole data all the same.
+        // No rule runs under this lock, so the data of a poisoned lock is consistent.
         let mut shard = self.shards[tag as usize % SHARDS]
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
@@ -108,7 +107,7 @@ impl<R: Relation> Fresh<R> {
         cell
     }
 
-    /// Takes all of them, in the order of their keys. No rule runs meanwhile.
+    /// Takes all cells, in key order. No rule may run meanwhile.
     pub(crate) fn take(&mut self) -> Vec<(R::Key, Arc<FreshCell<R>>)> {
         let mut all = Vec::new();
         for shard in &mut self.shards {

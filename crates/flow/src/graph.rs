@@ -1,8 +1,7 @@
-//! The cells of all relations as a graph: who reads whom, and what keeps a cell alive. It knows neither keys nor rows.
+//! The cells of all relations as a graph: their edges, and what keeps them alive. It knows neither keys nor rows.
 //!
-//! Cells live in blocks of 64; a block belongs to one relation, so that a cell's number tells its relation, and goes
-//! back when its last cell goes. The first numbers are not cells of a relation but the key sets of all relations, which
-//! are read like cells.
+//! Cells live in blocks of 64. A block belongs to one relation, so that a cell's number determines its relation, and is
+//! freed with its last cell. The lowest numbers stand for the key sets of relations, which are read like cells.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -11,26 +10,26 @@ use crate::edges::{Edges, Readers};
 
 /// Cells in a block.
 pub(crate) const BLOCK: usize = 64;
-/// Numbers from here on are not cells yet: they stand for cells that are being read for the first time.
+/// Numbers from here on are stand-ins for cells that are being read for the first time.
 pub(crate) const FRESH: u32 = 1 << 31;
 
-/// Names a cell: a key of a relation that has a row or is read by somebody.
+/// Identifies a cell: a key of a relation that has a row or is read.
 ///
-/// It stays the same while the cell lives (a subscribed view, a row of an input), and may name another cell later.
-/// Engines that went through the same calls number their cells alike, whatever the number of threads.
+/// It is stable while the cell lives (a subscribed view, a row of an input) and may be reused later. Engines with the
+/// same history of calls number their cells alike, whatever the number of threads.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct CellId(pub(crate) u32);
 
-/// One cell without its key and row.
+/// A cell without its key and row.
 #[derive(Clone)]
 pub(crate) struct Node {
     pub(crate) reads: Edges,
     pub(crate) readers: Readers,
-    /// How many subscriptions hold it.
+    /// The number of subscriptions.
     pub(crate) subscriptions: u32,
-    /// Alive for another reason than being read: it has a row of its own right, or subscriptions.
+    /// Alive regardless of readers: it has a row of its own right, or subscriptions.
     pub(crate) held: bool,
-    /// The rule panicked when it ran last; the row is the last good one.
+    /// The last run panicked; the row is the last good one.
     pub(crate) poisoned: bool,
 }
 
@@ -45,25 +44,24 @@ const EMPTY: Node = Node {
 #[derive(Clone)]
 struct Block {
     relation: u16,
-    /// Which page of the relation's table has the keys and rows.
+    /// The page of the relation's table with the keys and rows.
     page: u32,
-    /// A bit for each cell that exists.
+    /// One bit per existing cell.
     used: u64,
     nodes: Arc<[Node; BLOCK]>,
 }
 
-/// The graph.
 #[derive(Clone)]
 pub(crate) struct Graph {
     relations: u32,
     key_sets: Vec<Node>,
-    /// The first of them stand for the numbers of key sets and are never there.
+    /// The first blocks are reserved for the numbers of key sets and never exist.
     blocks: Vec<Option<Block>>,
     free_blocks: BTreeSet<u32>,
-    /// For each relation its blocks.
+    /// The blocks of each relation.
     owned: Vec<BTreeSet<u32>>,
-    /// Those of them that have room. The lowest is filled first, so that numbers do not depend on the order in which
-    /// cells went.
+    /// The blocks of each relation that have room. The lowest is filled first, so that numbers do not depend on the
+    /// order in which cells were removed.
     open: Vec<BTreeSet<u32>>,
 }
 
@@ -79,24 +77,24 @@ impl Graph {
         }
     }
 
-    /// The cell that stands for the key set of a relation.
+    /// The cell of a relation's key set.
     pub(crate) fn key_set(relation: usize) -> u32 {
         relation as u32
     }
 
-    /// The relation whose key set this is, if it is one.
+    /// The relation whose key set this is, if any.
     pub(crate) fn as_key_set(&self, cell: u32) -> Option<usize> {
         (cell < self.relations).then_some(cell as usize)
     }
 
-    /// The relation of a cell and the page of its table, or nothing if there is no such cell.
+    /// The relation of a cell and the page of its table; `None` if there is no such cell.
     #[inline]
     pub(crate) fn locate(&self, cell: u32) -> Option<(usize, usize)> {
         let block = self.blocks.get(cell as usize / BLOCK)?.as_ref()?;
         (block.used >> (cell as usize % BLOCK) & 1 == 1).then_some((block.relation as usize, block.page as usize))
     }
 
-    /// The page of a cell that is known to exist.
+    /// The page of an existing cell.
     #[inline]
     pub(crate) fn page(&self, cell: u32) -> usize {
         match &self.blocks[cell as usize / BLOCK] {
@@ -105,7 +103,7 @@ impl Graph {
         }
     }
 
-    /// The relation of a cell that is known to exist.
+    /// The relation of an existing cell.
     pub(crate) fn relation(&self, cell: u32) -> usize {
         match &self.blocks[cell as usize / BLOCK] {
             Some(block) => block.relation as usize,
@@ -133,7 +131,7 @@ impl Graph {
         }
     }
 
-    /// A new cell of a relation. `new_page` is asked for a page of its table when a block begins.
+    /// Allocates a cell of a relation. Calls `new_page` for a page of its table when a block is added.
     pub(crate) fn allocate(&mut self, relation: usize, new_page: impl FnOnce() -> usize) -> u32 {
         let number = match self.open[relation].first() {
             Some(open) => *open,
@@ -148,12 +146,12 @@ impl Graph {
             self.open[relation].remove(&number);
         }
         let cell = number * BLOCK as u32 + at;
-        assert!(cell < FRESH, "more cells than can be numbered");
+        assert!(cell < FRESH, "flow: too many cells");
         cell
     }
 
-    /// Forgets a cell that nothing reads and that reads nothing. If it was the last of its block, the block goes, and
-    /// `drop_page` is told which page of the table goes with it.
+    /// Removes a cell that has neither readers nor reads. If it was the last of its block, the block is removed and
+    /// `drop_page` is called with its page.
     pub(crate) fn release(&mut self, cell: u32, drop_page: impl FnOnce(usize)) {
         let number = cell / BLOCK as u32;
         let Some(block) = &mut self.blocks[number as usize] else {
@@ -172,7 +170,7 @@ impl Graph {
         }
     }
 
-    /// All cells of a relation, in the order of their numbers.
+    /// All cells of a relation, by number.
     pub(crate) fn cells_of(&self, relation: usize) -> impl Iterator<Item = u32> + '_ {
         self.owned[relation].iter().flat_map(|number| {
             let used = self.blocks[*number as usize].as_ref().map_or(0, |block| block.used);
@@ -181,7 +179,7 @@ impl Graph {
         })
     }
 
-    /// The bytes of nodes and of the lists around them; edges that are not inside nodes are not in it.
+    /// The bytes of nodes and of the lists around them, without edges that are stored outside of nodes.
     pub(crate) fn bytes(&self) -> usize {
         let blocks = self.blocks.iter().flatten().count() * (16 + size_of::<[Node; BLOCK]>());
         blocks + self.blocks.capacity() * size_of::<Option<Block>>() + self.key_sets.len() * size_of::<Node>()
@@ -212,7 +210,7 @@ impl Graph {
 
 #[cold]
 fn missing(cell: u32) -> ! {
-    panic!("flow: cell {cell} does not exist: the engine's own books are wrong")
+    panic!("flow: cell {cell} does not exist, which is a bug in the engine")
 }
 
 #[cfg(test)]
@@ -225,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn blocks_belong_to_one_relation_and_come_back() {
+    fn blocks_belong_to_one_relation_and_are_reused() {
         let mut graph = Graph::new(2);
         let mut pages = 0;
         let mut allocate = |graph: &mut Graph, relation| {

@@ -1,7 +1,7 @@
-//! From a key's hash to its cell: an extendible hash table of small buckets.
+//! Maps a key's hash to its cell: an extendible hash table of small buckets.
 //!
-//! It holds no keys (a key is stored once, with its cell, and the caller compares), grows by splitting one bucket at a
-//! time (so that no single insertion costs what the table holds), and shares its buckets with forks until they change.
+//! It stores no keys: a key is stored once, with its cell, and the caller compares. It grows by splitting one bucket at
+//! a time, so that no insertion costs time proportional to the table. Forks share buckets until they change.
 
 use std::hash::{BuildHasher, Hash};
 use std::sync::Arc;
@@ -10,18 +10,18 @@ use rustc_hash::FxBuildHasher;
 
 use crate::slots::{Entry, Slots};
 
-/// A bucket splits above this many entries.
+/// A bucket with this many entries splits.
 const FULL: usize = 512;
-/// The directory never has more than this many entries for each bucket, nor more bits than `DEEPEST`. Where a bucket
-/// may not split it only gets fuller: keys made to collide must not blow the directory up.
+/// The directory has at most `SPREAD` entries per bucket and `DEEPEST` bits. A bucket that may not split grows instead,
+/// so that colliding keys cannot inflate the directory.
 const SPREAD: usize = 16;
 const DEEPEST: u8 = 22;
 
-/// The hash of a key as the map wants it. Not secret: keys made to collide cost time, never correctness.
+/// The hash of a key. Not secret: colliding keys cost time, never correctness.
 #[inline]
 pub(crate) fn tag<K: Hash>(key: &K) -> u32 {
     let hash = FxBuildHasher.hash_one(key);
-    // Both ends of the result are used, so every bit must depend on the whole hash.
+    // Both ends of the tag are used, so every bit must depend on the whole hash.
     let mixed = (hash ^ (hash >> 32)).wrapping_mul(0x9E37_79B9_7F4A_7C15);
     (mixed >> 32) as u32
 }
@@ -37,7 +37,7 @@ pub(crate) struct KeyMap {
 
 #[derive(Clone)]
 struct Bucket {
-    /// How many of a tag's lowest bits its entries have in common.
+    /// The number of lowest tag bits that its entries share.
     depth: u8,
     entries: Slots<Found>,
 }
@@ -74,14 +74,14 @@ impl KeyMap {
         }
     }
 
-    /// The cell with this tag for which `is` holds.
+    /// Finds the cell with this tag for which `is` holds.
     #[inline]
     pub(crate) fn find(&self, tag: u32, mut is: impl FnMut(u32) -> bool) -> Option<u32> {
         let entries = &self.buckets[self.bucket(tag)].entries;
         entries.find(tag, |e| is(e.cell)).map(|e| e.cell)
     }
 
-    /// Adds a cell that is not there yet.
+    /// Adds a cell that is not in the map.
     pub(crate) fn insert(&mut self, tag: u32, cell: u32) {
         let mut at = self.bucket(tag);
         while self.buckets[at].entries.len() >= FULL && self.may_split(at) {
@@ -100,7 +100,7 @@ impl KeyMap {
         debug_assert!(removed, "a cell is found under its key");
     }
 
-    /// The bytes of its memory.
+    /// The memory size, in bytes.
     pub(crate) fn bytes(&self) -> usize {
         let buckets = self
             .buckets
@@ -152,7 +152,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn finds_what_was_inserted_and_nothing_else() {
+    fn finds_inserted_entries_and_no_others() {
         let mut map = KeyMap::new();
         let keys: Vec<String> = (0..20_000).map(|n| format!("key-{n}")).collect();
         for (cell, key) in keys.iter().enumerate() {
@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn equal_tags_are_told_apart_by_the_caller() {
+    fn the_caller_distinguishes_equal_tags() {
         let mut map = KeyMap::new();
         (0..2_000).for_each(|cell| map.insert(7, cell));
         assert_eq!(map.find(7, |c| c == 1_234), Some(1_234));

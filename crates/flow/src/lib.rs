@@ -6,16 +6,16 @@
 //! ```
 //!
 //! An **input** is a table whose rows are committed in a [`Batch`]. A **rule** derives rows: it is a pure function of a
-//! key and of the rows that it reads through [`Reads`]. The engine records the reads of every cell and re-derives the
-//! cell when one of them changes, and only then. A relation is a named table. Relations are settled in the order of
-//! registration, and a rule reads only relations that were registered before its own.
+//! key and of the rows that it reads through [`Reads`]. A **cell** is one key of a relation, with its row if it has
+//! one. The engine records the reads of every cell and re-derives the cell only when one of them changes. Relations are
+//! settled in the order of registration; a rule reads only relations registered before its own.
 //!
 //! | declare | register | rows |
 //! |---|---|---|
 //! | [`input!`] | [`Builder::input`] | committed from outside |
 //! | [`index!`] | [`Builder::index`] | the keys of another relation, grouped |
 //! | [`rule!`] | [`Builder::world`] | derived for each key of another relation |
-//! | [`rule!`] | [`Builder::view`] | derived for keys that are subscribed, or read by a live cell; otherwise dropped |
+//! | [`rule!`] | [`Builder::view`] | derived for keys that are subscribed to or read by a live cell |
 //!
 //! # Invariants
 //!
@@ -25,8 +25,8 @@
 //! - Cells of one relation do not depend on each other, so they can be derived on several threads
 //!   ([`Builder::threads`]). Rows, deltas and cell numbers do not depend on the number of threads.
 //! - A panic in a rule is contained. The cell keeps its last good row, the [`Delta`] reports the panic, and the rule
-//!   runs again when a row changes that it had read.
-//! - [`Engine::recompute`] derives everything from the inputs, and [`Engine::agree`] compares the result.
+//!   runs again when a row that it read changes.
+//! - [`Engine::recompute`] derives everything from the inputs; [`Engine::agree`] compares the result.
 //!
 //! ```
 //! use flow::{Batch, Engine, Reads};

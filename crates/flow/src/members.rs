@@ -5,26 +5,26 @@ use std::ops::Deref;
 use std::slice::Iter;
 use std::sync::Arc;
 
-/// Keys in ascending order, each once. A clone shares the list.
+/// Unique keys in ascending order. Clones share the list.
 pub struct Members<K>(Arc<[K]>);
 
 impl<K: Ord> Members<K> {
-    /// Sorts `keys` and drops those that repeat.
+    /// Sorts `keys` and removes duplicates.
     pub fn new(mut keys: Vec<K>) -> Self {
         keys.sort_unstable();
         keys.dedup();
         Self(keys.into())
     }
 
-    /// Whether `key` is one of them, found by bisection.
+    /// Whether `key` is in the list, by binary search.
     pub fn contains(&self, key: &K) -> bool {
         self.0.binary_search(key).is_ok()
     }
 }
 
 impl<K: Ord + Clone> Members<K> {
-    /// This list with `edits` applied: `(key, true)` adds a key, `(key, false)` takes it away. Edits are in ascending
-    /// order of key, one for each. One pass over both lists.
+    /// Applies edits: `(key, true)` adds a key, `(key, false)` removes it. Edits are ascending with at most one per
+    /// key. Takes one pass over both lists.
     pub(crate) fn edited<'a>(&self, edits: impl IntoIterator<Item = (&'a K, bool)>) -> Self
     where
         K: 'a,

@@ -1,9 +1,8 @@
-//! Sorting by keys. The sorting itself is compiled once, not for each relation: it is the larger part of the code that
-//! every relation would bring along.
+//! Sorting by keys. The sort is compiled once and not for each relation, which keeps the binary small.
 
 use std::cmp::Ordering;
 
-/// Sorts `items`. Those that are equal may change places.
+/// Sorts `items`. The order of equal items is unspecified.
 pub(crate) fn sort<T>(items: &mut [T], compare: impl Fn(&T, &T) -> Ordering) {
     let Some(mut places) = places(items.len(), &|a, b| compare(&items[a], &items[b])) else {
         return;
@@ -17,7 +16,7 @@ pub(crate) fn sort<T>(items: &mut [T], compare: impl Fn(&T, &T) -> Ordering) {
     }
 }
 
-/// For each of `len` items the place where it belongs; none if they are in order already.
+/// The target index of each item; `None` if the items are in order already.
 fn places(len: usize, compare: &dyn Fn(usize, usize) -> Ordering) -> Option<Vec<u32>> {
     if (1..len).all(|at| compare(at - 1, at).is_le()) {
         return None;

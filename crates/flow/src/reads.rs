@@ -1,4 +1,4 @@
-//! What a rule sees of the world, and the list of what it looked at.
+//! A rule's access to rows, and the record of its reads.
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -12,13 +12,13 @@ use crate::{Members, Relation};
 
 /// The reads of one run of a rule.
 ///
-/// A rule may read the relations that were registered before its own. A read of one that was not, or that is not
-/// registered at all, panics with both names (and like every panic of a rule is contained and reported).
+/// A rule may read relations that were registered before its own. Any other read panics with both names; like every
+/// panic of a rule, it is contained and reported.
 pub struct Reads<'a> {
     core: &'a Core,
-    /// The relation that is being derived; all before it are settled.
+    /// The relation that is being derived. All relations before it are settled.
     layer: usize,
-    /// What the cell read when it ran last.
+    /// The reads of the cell's previous run.
     before: &'a [u32],
     log: RefCell<Log>,
 }
@@ -26,15 +26,15 @@ pub struct Reads<'a> {
 #[derive(Default)]
 struct Log {
     cells: Vec<u32>,
-    /// Where in `before` the next read is expected.
+    /// The index in `before` of the expected next read.
     expected: usize,
 }
 
-/// What the reads of a run came to, compared with those of the run before.
+/// The reads of a run, compared with those of the previous run.
 pub(crate) enum ReadsNow {
     /// The same cells in the same order.
     Same,
-    /// Each once, in the order of the first read; fresh cells by what stands for them.
+    /// Other cells: unique, in the order of the first read; fresh cells by their stand-ins.
     New(Vec<u32>),
 }
 
@@ -48,32 +48,32 @@ impl<'a> Reads<'a> {
         }
     }
 
-    /// The row of `key`, if it has one. A view that nobody needed so far is derived now.
+    /// The row of `key`, if it has one. A view without a cell is derived now.
     ///
-    /// A cell whose rule panicked has its last good row, or none if there was none.
+    /// A cell whose rule panicked has its last good row, if there was one.
     pub fn get<R: Relation>(&self, key: &R::Key) -> Option<Arc<R::Row>> {
         self.resolve::<R, _>(key, |row| row.cloned())
     }
 
-    /// Whether `key` has a row. It is a read of the whole row all the same.
+    /// Whether `key` has a row. This counts as a read of the row.
     pub fn contains<R: Relation>(&self, key: &R::Key) -> bool {
         self.resolve::<R, _>(key, |row| row.is_some())
     }
 
-    /// Calls `f` with the row of `key`: [`Reads::get`] without touching the row's reference count, for rules that read
-    /// thousands of rows.
+    /// Calls `f` with the row of `key`. Unlike [`Reads::get`], it does not touch the row's reference count; for rules
+    /// that read thousands of rows.
     pub fn with<R: Relation, T>(&self, key: &R::Key, f: impl FnOnce(Option<&R::Row>) -> T) -> T {
         self.resolve::<R, _>(key, |row| f(row.map(|row| &**row)))
     }
 
-    /// The keys of an input, an index or a world rule that have rows, in order.
+    /// The keys of an input, index or world rule that have rows, in order.
     ///
-    /// A wide read: the rule runs again whenever a key comes or goes, and a list of all keys is kept.
+    /// This is a wide read: the rule runs again whenever a key comes or goes, and the engine keeps a list of all keys.
     pub fn keys<R: Relation>(&self) -> Members<R::Key> {
         let (relation, table) = self.table::<R>();
         assert!(
             self.core.schema.relations[relation].kind != Kind::View,
-            "flow: {} asks for the keys of the view {}, which has no key set",
+            "flow: {} reads the keys of the view {}, which has no key set",
             self.name(),
             R::NAME
         );
@@ -81,7 +81,7 @@ impl<'a> Reads<'a> {
         self.core.keys(table, relation)
     }
 
-    /// The reads so far.
+    /// Ends the run and returns its reads.
     pub(crate) fn finish(self) -> ReadsNow {
         let mut cells = self.log.into_inner().cells;
         if cells == self.before {
@@ -115,8 +115,8 @@ impl<'a> Reads<'a> {
         f(fresh.derived.get().and_then(|derived| derived.row()))
     }
 
-    /// The row of `key`, if it is what the run before read at this place, or one further on. Most runs read what the
-    /// one before did, and comparing a key is cheaper than looking it up.
+    /// The row of `key`, if the previous run read it at this position or the next. Most runs repeat the reads of the
+    /// previous one, and comparing a key is cheaper than looking it up.
     #[inline]
     fn expected<R: Relation>(
         &self,

@@ -1,4 +1,4 @@
-//! Running rules: one cell, with its panics contained, and many cells on several threads.
+//! Runs rules: for one cell, containing panics, and for many cells on several threads.
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -10,26 +10,26 @@ use crate::reads::ReadsNow;
 use crate::table::Derive;
 use crate::{Reads, Relation};
 
-/// Jobs that a thread takes at a time are at most this many, and fewer where that would leave other threads idle.
+/// The maximum number of jobs that a thread takes at once. It takes fewer if other threads would be idle.
 const CHUNK: usize = 64;
 
-/// What a run came to.
+/// The result of a run.
 pub(crate) struct Derived<R: Relation> {
     pub(crate) reads: ReadsNow,
     pub(crate) outcome: Outcome<R>,
 }
 
 pub(crate) enum Outcome<R: Relation> {
-    /// The row is equal to the one before.
+    /// The row is equal to the previous one.
     Same,
     /// The row differs.
     Row(Option<Arc<R::Row>>),
-    /// The rule panicked, with this message.
+    /// The rule panicked with this message.
     Panicked(String),
 }
 
 impl<R: Relation> Derived<R> {
-    /// The row, for a cell that had none before.
+    /// The row, for a cell without a previous row.
     pub(crate) fn row(&self) -> Option<&Arc<R::Row>> {
         match &self.outcome {
             Outcome::Row(row) => row.as_ref(),
@@ -39,7 +39,7 @@ impl<R: Relation> Derived<R> {
 }
 
 impl Core {
-    /// Runs a rule for one cell, given what it read and came out as before.
+    /// Runs a rule for one cell, given its previous reads and row.
     pub(crate) fn run<R: Relation>(
         &self,
         relation: usize,
@@ -49,8 +49,8 @@ impl Core {
         row: Option<&Arc<R::Row>>,
     ) -> Derived<R> {
         let cx = Reads::new(self, relation, before);
-        // Rules see the engine through shared references only, and what a broken run leaves behind is its list of
-        // reads, which is whole at any time: so unwinding breaks nothing here.
+        // Rules see the engine through shared references, and the list of reads that an unwound run leaves behind is
+        // always consistent.
         let result = catch_unwind(AssertUnwindSafe(|| {
             let now = derive(&cx, key);
             let same = now.as_ref() == row.map(|row| &**row);
@@ -82,7 +82,7 @@ impl Core {
         })
     }
 
-    /// Calls `work` for each job, on several threads if there are enough jobs. The results are in the order of the jobs.
+    /// Calls `work` for each job, on several threads if there are enough jobs. Results are in the order of the jobs.
     pub(crate) fn spread<J: Sync, T: Send>(&self, jobs: &[J], work: impl Fn(&J) -> Option<T> + Sync) -> Vec<T> {
         let (threads, count) = (self.schema.threads, jobs.len());
         if threads < 2 || count < self.schema.parallel_from.max(2) {
@@ -101,8 +101,8 @@ impl Core {
     }
 }
 
-/// Calls `work` with each number below `count` on up to so many threads, this one included. Not generic, so that the
-/// threads are compiled once.
+/// Calls `work` with each number below `count` on up to `threads` threads, including this one. Not generic, so that it
+/// is compiled once.
 fn on_threads(threads: usize, count: usize, work: &(dyn Fn(usize) + Sync)) {
     let next = AtomicUsize::new(0);
     let worker = || {
@@ -111,7 +111,7 @@ fn on_threads(threads: usize, count: usize, work: &(dyn Fn(usize) + Sync)) {
     };
     std::thread::scope(|scope| {
         for _ in 1..threads.min(count) {
-            // If the system has no thread left, the others do its work.
+            // If a thread cannot be started, the others do its work.
             let _ = std::thread::Builder::new()
                 .name("flow".into())
                 .spawn_scoped(scope, worker);
@@ -120,12 +120,12 @@ fn on_threads(threads: usize, count: usize, work: &(dyn Fn(usize) + Sync)) {
     });
 }
 
-/// No rule panics under these locks: panics are caught where rules run.
+/// Locks a mutex. No rule panics under these locks: panics are caught where rules run.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The text that a panic was raised with.
+/// The message of a panic.
 pub(crate) fn message(panic: &(dyn Any + Send)) -> String {
     let text = panic
         .downcast_ref::<&str>()

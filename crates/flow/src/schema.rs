@@ -1,4 +1,4 @@
-//! Which relations an engine has, in which order, and how each is settled; and the builder that says so.
+//! The relations of an engine, their order, and the builder that registers them.
 
 use std::any::TypeId;
 use std::sync::Arc;
@@ -13,35 +13,35 @@ use crate::table::{AnyTable, Table};
 use crate::tx::Tx;
 use crate::{Batch, Index, Input, Relation, Rule};
 
-/// How the rows of a relation come about.
+/// How the rows of a relation are produced.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Kind {
     /// Committed from outside.
     Input,
-    /// Groups the keys of another relation.
+    /// Groups of keys of another relation.
     Index,
     /// Derived for each key of another relation.
     World,
-    /// Derived while somebody subscribes to it or reads it.
+    /// Derived while a cell is subscribed to or read.
     View,
 }
 
-/// All that is known of a relation without its types.
+/// The description of a relation, without its types.
 pub(crate) struct RelationInfo {
     pub(crate) name: &'static str,
     pub(crate) kind: Kind,
-    /// The relation that an index groups, or for whose keys a world rule is derived.
+    /// The relation that an index groups, or whose keys a world rule follows.
     pub(crate) base: Option<usize>,
     pub(crate) new_table: fn() -> Box<dyn AnyTable>,
-    /// Applies what a commit means for this relation.
+    /// Settles the relation in a commit.
     pub(crate) settle: fn(&mut Core, &mut Tx, usize),
-    /// Gives its fresh cells their numbers.
+    /// Assigns numbers to its fresh cells.
     pub(crate) adopt: fn(&mut Core, &mut Tx, usize),
-    /// The cell of the base relation with the same key: world rules.
+    /// The cells of the base relation that a cell exists for: indexes and world rules.
     pub(crate) base_cell: fn(&Core, u32, usize) -> Vec<u32>,
-    /// Puts all rows of an input into a batch.
+    /// Copies all rows of an input into a batch.
     pub(crate) copy_rows: fn(&Core, usize, &mut Batch),
-    /// Subscribes another engine to what is subscribed here: views.
+    /// Copies the subscriptions to another engine: views.
     pub(crate) copy_subscriptions: fn(&Core, usize, &mut Engine),
 }
 
@@ -53,10 +53,10 @@ pub(crate) struct Schema {
     pub(crate) parallel_from: usize,
 }
 
-/// Says which relations an engine has. The order matters: a relation may read only those that were registered before
-/// it, and is settled after them.
+/// Registers the relations of an engine. The order matters: a relation may read only those registered before it, and is
+/// settled after them.
 ///
-/// A relation is registered once; registering it again, or before the one that it is built over, panics with names.
+/// Registering a relation twice, or before the one that it is built over, panics with the names.
 pub struct Builder {
     schema: Schema,
 }
@@ -73,7 +73,7 @@ impl Builder {
         }
     }
 
-    /// A table that is committed from outside.
+    /// Registers a table that is committed from outside.
     pub fn input<T: Input>(&mut self) -> &mut Self {
         let settle = input::settle::<T>;
         self.add::<T>(RelationInfo {
@@ -82,7 +82,7 @@ impl Builder {
         })
     }
 
-    /// Groups the keys of `I::Of`, which is an input, an index or a world rule registered before.
+    /// Registers an index over `I::Of`, which must be an input, an index or a world rule.
     pub fn index<I: Index>(&mut self) -> &mut Self {
         let base = self.enumerable::<I, I::Of>();
         let base_cell = index::member_cells::<I>;
@@ -92,7 +92,8 @@ impl Builder {
         })
     }
 
-    /// Derives `R` for each key that has a row in `Over`, which is an input, an index or a world rule registered before.
+    /// Registers a rule that derives `R` for each key with a row in `Over`, which must be an input, an index or a world
+    /// rule.
     pub fn world<R: Rule, Over: Relation<Key = R::Key>>(&mut self) -> &mut Self {
         let base = self.enumerable::<R, Over>();
         let base_cell = rule::over_cell::<R, Over>;
@@ -102,7 +103,7 @@ impl Builder {
         })
     }
 
-    /// Derives `V` for the keys that are subscribed to, or read by a cell that lives.
+    /// Registers a rule that derives `V` for keys that are subscribed to or read by a live cell.
     pub fn view<V: Rule>(&mut self) -> &mut Self {
         self.add::<V>(RelationInfo {
             new_table: || Box::new(Table::<V>::new(Some(V::derive))),
@@ -111,20 +112,21 @@ impl Builder {
         })
     }
 
-    /// On how many threads rules run at most, the caller's included; 1 unless said otherwise. Results do not depend on it.
+    /// Sets the maximum number of threads that run rules, including the caller's; 1 by default. It does not affect
+    /// results.
     pub fn threads(&mut self, threads: usize) -> &mut Self {
         self.schema.threads = threads.max(1);
         self
     }
 
-    /// From how many cells of a relation on they are derived on several threads; 32 unless said otherwise. Starting
-    /// threads costs some tens of microseconds.
+    /// Sets the number of cells of a relation from which they are derived on several threads; 32 by default. Starting
+    /// threads costs tens of microseconds.
     pub fn parallel_from(&mut self, cells: usize) -> &mut Self {
         self.schema.parallel_from = cells;
         self
     }
 
-    /// The engine, without any rows.
+    /// Builds the engine, without any rows.
     pub fn build(self) -> Engine {
         Engine::empty(Arc::new(self.schema))
     }
@@ -154,7 +156,7 @@ impl Builder {
     }
 }
 
-/// What all kinds have in common.
+/// The description that all kinds start from.
 fn info<R: Relation>(kind: Kind, base: Option<usize>, settle: fn(&mut Core, &mut Tx, usize)) -> RelationInfo {
     RelationInfo {
         name: R::NAME,

@@ -1,5 +1,4 @@
-//! Settling a relation: applying to it what a commit changed below it. One module for each way in which rows come about,
-//! and here what they share.
+//! Settles relations: applies the changes of a commit. One module for each kind; shared code is here.
 
 use std::sync::Arc;
 
@@ -15,7 +14,7 @@ pub(crate) mod index;
 pub(crate) mod input;
 pub(crate) mod rule;
 
-/// Gives the fresh cells of all relations their numbers. Rules do not run meanwhile.
+/// Assigns numbers to the fresh cells of all relations. No rule may run meanwhile.
 pub(crate) fn adopt_all(core: &mut Core, tx: &mut Tx) {
     let (count, relations) = core.waiting.take();
     if count == 0 {
@@ -28,8 +27,8 @@ pub(crate) fn adopt_all(core: &mut Core, tx: &mut Tx) {
     }
 }
 
-/// Gives the fresh cells of one relation their numbers, in the order of their keys. What they read is of relations
-/// before it, which have theirs already.
+/// Assigns numbers to the fresh cells of one relation, in key order. Their reads belong to earlier relations, which
+/// have been adopted already.
 pub(crate) fn adopt<R: Relation>(core: &mut Core, tx: &mut Tx, relation: usize) {
     for (key, fresh) in core.table_mut::<R>(relation).0.fresh.take() {
         let cell = core.find_or_add::<R>(relation, &key);
@@ -54,7 +53,7 @@ pub(crate) fn adopt<R: Relation>(core: &mut Core, tx: &mut Tx, relation: usize) 
     }
 }
 
-/// Ends a relation: its changes come into the order of their keys, and who read its key set is marked if that changed.
+/// Finishes a relation: sorts its changes by key and, if the key set changed, marks the readers of the key set.
 fn finish<R: Relation>(core: &mut Core, tx: &mut Tx, relation: usize) {
     let mut changes = tx.take_changes::<R>(relation);
     order::sort(&mut changes, |a, b| a.key.cmp(&b.key));
@@ -69,7 +68,8 @@ fn finish<R: Relation>(core: &mut Core, tx: &mut Tx, relation: usize) {
         let read = !core.graph.node(key_set).readers.is_empty();
         let (table, _) = core.table_mut::<R>(relation);
         if let Some(keys) = table.keys.take().filter(|_| read) {
-            // Who reads it will ask again, and editing is cheaper than collecting and sorting. Otherwise it is forgotten.
+            // A key set with readers will be read again, and editing it is cheaper than rebuilding it. Others are
+            // dropped.
             let _ = table.keys.set(keys.edited(edits));
         }
         core.mark_readers(tx, key_set);

@@ -1,15 +1,15 @@
-//! Showing keys and rows in errors, however large they are.
+//! Bounded `Debug` output of keys and rows.
 
 use std::fmt::{self, Debug, Write};
 
-/// `Debug` of a value, cut after `limit` bytes. What comes after the cut is not even formatted.
+/// Formats a value with `Debug` and cuts it after `limit` bytes. Formatting stops at the cut.
 pub(crate) fn shown(value: &dyn Debug, limit: usize) -> String {
     let mut shown = Bounded {
         text: String::new(),
         room: limit,
         cut: false,
     };
-    // The only error is the one that ends the formatting.
+    // The only error is that of `Bounded`, which stops the formatting.
     let _ = write!(shown, "{value:?}");
     if shown.cut {
         shown.text.push('…');

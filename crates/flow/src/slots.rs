@@ -1,17 +1,17 @@
-//! A small hash table with open addressing. The key map and large sets of readers are made of it: they hold four and
-//! eight bytes an entry, hash what they already have, and must shrink again, which the standard tables do not offer.
+//! A small hash table with open addressing, used by the key map and by large sets of readers. Unlike the standard
+//! tables, it takes four or eight bytes per entry, uses hashes that entries already have, and shrinks.
 
-/// What a table holds: a plain value that brings its own hash and one value that means "nothing here".
+/// An entry: a plain value with its own hash, and one value that means "empty".
 pub(crate) trait Entry: Copy {
-    /// The value that marks an empty place.
+    /// The value of an empty slot.
     const EMPTY: Self;
     /// Whether this is [`Entry::EMPTY`].
     fn is_empty(self) -> bool;
-    /// A hash; it need not be mixed.
+    /// The hash; it need not be mixed.
     fn hash(self) -> u32;
 }
 
-/// The table. Linear probing, deletion by shifting back, any capacity (so that growth can be gentle).
+/// The table. Linear probing, deletion by back-shifting, and any capacity, so that growth can be gradual.
 #[derive(Clone)]
 pub(crate) struct Slots<E> {
     slots: Box<[E]>,
@@ -19,7 +19,7 @@ pub(crate) struct Slots<E> {
 }
 
 impl<E: Entry> Slots<E> {
-    /// A table without entries and without memory.
+    /// Creates an empty table, which allocates nothing.
     pub(crate) fn new() -> Self {
         Self {
             slots: Box::new([]),
@@ -27,28 +27,28 @@ impl<E: Entry> Slots<E> {
         }
     }
 
-    /// How many entries it has.
+    /// The number of entries.
     pub(crate) fn len(&self) -> usize {
         self.len
     }
 
-    /// The bytes of its memory.
+    /// The memory size, in bytes.
     pub(crate) fn bytes(&self) -> usize {
         size_of_val(&*self.slots)
     }
 
-    /// All entries, in no useful order.
+    /// All entries, in unspecified order.
     pub(crate) fn iter(&self) -> impl Iterator<Item = E> + '_ {
         self.slots.iter().copied().filter(|e| !e.is_empty())
     }
 
-    /// The first entry with this hash for which `is` holds.
+    /// Returns the first entry with this hash for which `is` holds.
     #[inline]
     pub(crate) fn find(&self, hash: u32, is: impl FnMut(E) -> bool) -> Option<E> {
         self.place(hash, is).map(|at| self.slots[at])
     }
 
-    /// Adds an entry. The caller knows that it is not there yet.
+    /// Adds an entry that is not in the table.
     pub(crate) fn insert(&mut self, entry: E) {
         if (self.len + 1) * 5 > self.slots.len() * 4 {
             self.resize((self.slots.len() * 3 / 2).max(4) + 1);
@@ -57,7 +57,7 @@ impl<E: Entry> Slots<E> {
         self.len += 1;
     }
 
-    /// Removes the first entry with this hash for which `is` holds; whether there was one.
+    /// Removes the first entry with this hash for which `is` holds. Returns whether there was one.
     pub(crate) fn remove(&mut self, hash: u32, is: impl FnMut(E) -> bool) -> bool {
         let Some(at) = self.place(hash, is) else { return false };
         self.close_gap(at);
@@ -93,7 +93,7 @@ impl<E: Entry> Slots<E> {
         self.slots[at] = entry;
     }
 
-    /// Empties `gap` and moves what follows back to where a search would look for it.
+    /// Empties `gap` and shifts the entries that follow to where a lookup finds them.
     fn close_gap(&mut self, mut gap: usize) {
         let mut at = self.after(gap);
         while !self.slots[at].is_empty() {
@@ -116,7 +116,7 @@ impl<E: Entry> Slots<E> {
 
     #[inline]
     fn home(&self, hash: u32) -> usize {
-        // The upper bits of the product are mixed from all bits of the hash (Knuth's multiplier).
+        // The upper bits of the product depend on all bits of the hash (Knuth's multiplier).
         let mixed = hash.wrapping_mul(0x9E37_79B1);
         ((u64::from(mixed) * self.slots.len() as u64) >> 32) as usize
     }
@@ -140,7 +140,7 @@ mod tests {
     use super::*;
     use std::collections::BTreeSet;
 
-    /// Poor on purpose: many values share a home, so that gaps must be closed across each other and across the end.
+    /// A poor hash: many values share a home slot, so that deletion must shift across entries and the end.
     #[derive(Clone, Copy)]
     struct Poor(u32);
 

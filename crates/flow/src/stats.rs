@@ -1,41 +1,41 @@
-//! What an engine holds and what it did.
+//! Statistics and memory use of an engine.
 
 use crate::engine::Engine;
 use crate::schema::Kind;
 
-/// What an engine holds, and what it did since it was built (a fork: since its original was).
+/// The content of an engine, and its work since it was built. A fork continues the counts of its original.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Stats {
-    /// How many commits there were.
+    /// The number of commits.
     pub epoch: u64,
     /// Each relation, in the order of registration.
     pub relations: Vec<RelationStats>,
 }
 
-/// What an engine holds and did for one relation.
+/// The content and work of one relation.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct RelationStats {
     /// The relation's name.
     pub name: &'static str,
-    /// How its rows come about.
+    /// How its rows are produced.
     pub kind: Kind,
-    /// Cells: keys that have rows, derived cells that came to nothing, and absent keys that somebody reads.
+    /// Cells: keys with rows, derived cells without a row, and absent keys that are read.
     pub cells: usize,
     /// Cells that have rows.
     pub rows: usize,
-    /// Reads of its cells: edges to what they read.
+    /// Edges from its cells to the cells that they read.
     pub edges: usize,
     /// Subscriptions.
     pub subscriptions: usize,
-    /// Cells whose rule panicked when it ran last.
+    /// Cells whose last run panicked.
     pub poisoned: usize,
-    /// How often its rule ran; for an index, how often a row was made anew.
+    /// The number of rule runs; for an index, of rebuilt rows.
     pub runs: usize,
-    /// How many of those runs came out equal.
+    /// Runs whose result was equal to the previous row.
     pub cut_offs: usize,
-    /// How many rows changed by commits.
+    /// Rows changed by commits.
     pub changed: usize,
-    /// How many runs panicked.
+    /// Runs that panicked.
     pub panics: usize,
 }
 
@@ -50,39 +50,39 @@ impl Stats {
         self.relations.iter().map(|relation| relation.edges).sum()
     }
 
-    /// A relation by its name.
+    /// The relation of this name.
     pub fn relation(&self, name: &str) -> Option<&RelationStats> {
         self.relations.iter().find(|relation| relation.name == name)
     }
 }
 
-/// The bytes that the engine itself needs. What keys and rows own beyond their own size (the text of a string, say) is
-/// not in it, nor is what the allocator adds.
+/// The bytes that the engine itself uses, without heap memory owned by keys and rows (such as the text of a string) and
+/// without allocator overhead.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Footprint {
-    /// How many cells there are.
+    /// The number of cells.
     pub cells: usize,
-    /// How many edges there are; each is stored at both ends.
+    /// The number of edges; each is stored at both ends.
     pub edges: usize,
-    /// Pages with keys and references to rows, and nodes of the graph.
+    /// Pages with keys and row references, and graph nodes.
     pub cell_bytes: usize,
     /// The maps from keys to cells.
     pub map_bytes: usize,
-    /// Both ends of all edges, where they do not fit beside the cell.
+    /// Both ends of all edges that do not fit into the node.
     pub edge_bytes: usize,
-    /// The rows' own size, and the counters before them.
+    /// The rows and their reference counts.
     pub row_bytes: usize,
 }
 
 impl Footprint {
-    /// All of it.
+    /// The sum.
     pub fn bytes(&self) -> usize {
         self.cell_bytes + self.map_bytes + self.edge_bytes + self.row_bytes
     }
 }
 
 impl Engine {
-    /// What the engine holds and what it did.
+    /// Returns the statistics of all relations.
     pub fn stats(&self) -> Stats {
         let relations = self.core.schema.relations.iter().enumerate();
         let relations = relations.map(|(at, info)| RelationStats {
@@ -104,7 +104,7 @@ impl Engine {
         }
     }
 
-    /// The bytes that the engine needs, counted by going through all cells. Forks count what they share.
+    /// Counts the bytes that the engine uses, by a pass over all cells. Forks count what they share.
     pub fn footprint(&self) -> Footprint {
         let graph = &self.core.graph;
         let mut print = Footprint {

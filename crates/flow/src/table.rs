@@ -10,7 +10,7 @@ use crate::graph::{BLOCK, Graph};
 use crate::keymap::{KeyMap, tag};
 use crate::{Members, Reads, Relation};
 
-/// What derives a row.
+/// A function that derives a row.
 pub(crate) type Derive<R> = fn(&Reads<'_>, &<R as Relation>::Key) -> Option<<R as Relation>::Row>;
 
 /// A cell's key, and its row if it has one.
@@ -35,13 +35,13 @@ pub(crate) struct Table<R: Relation> {
     pages: Vec<Option<Page<R>>>,
     free_pages: Vec<u32>,
     map: KeyMap,
-    /// The keys that have rows, made when somebody asks.
+    /// The keys that have rows, collected on demand.
     pub(crate) keys: OnceLock<Members<R::Key>>,
     /// Cells that are being read for the first time.
     pub(crate) fresh: Fresh<R>,
-    /// How to derive a cell when it is read for the first time: views only.
+    /// Derives a cell that is read for the first time: views only.
     pub(crate) on_demand: Option<Derive<R>>,
-    /// How many cells have rows.
+    /// The number of cells with rows.
     pub(crate) present: usize,
 }
 
@@ -58,7 +58,7 @@ impl<R: Relation> Table<R> {
         }
     }
 
-    /// The cell of a key.
+    /// Finds the cell of a key.
     #[inline]
     pub(crate) fn find(&self, graph: &Graph, key: &R::Key) -> Option<u32> {
         self.map.find(tag(key), |cell| {
@@ -81,7 +81,7 @@ impl<R: Relation> Table<R> {
         Arc::make_mut(page)[cell as usize % BLOCK].as_mut()
     }
 
-    /// A new cell without a row.
+    /// Adds a cell without a row.
     pub(crate) fn add(&mut self, graph: &mut Graph, relation: usize, key: R::Key) -> u32 {
         let cell = graph.allocate(relation, || self.new_page());
         self.map.insert(tag(&key), cell);
@@ -108,25 +108,25 @@ impl<R: Relation> Table<R> {
 
 /// A table of any relation.
 pub(crate) trait AnyTable: Any + Send + Sync {
-    /// A copy that shares all pages.
+    /// Returns a copy that shares all pages.
     fn fork(&self) -> Box<dyn AnyTable>;
-    /// Forgets a cell, in the graph too.
+    /// Removes a cell, also from the graph.
     fn release(&mut self, graph: &mut Graph, cell: u32);
-    /// A cell's key, to be shown.
+    /// A cell's key, for display.
     fn key(&self, graph: &Graph, cell: u32) -> Option<&dyn Debug>;
-    /// A cell's row, to be shown.
+    /// A cell's row, for display.
     fn row(&self, graph: &Graph, cell: u32) -> Option<&dyn Debug>;
-    /// Whether a cell's key leads to it.
+    /// Whether looking up the cell's key finds the cell.
     fn finds(&self, graph: &Graph, cell: u32) -> bool;
-    /// The order of the keys of two cells, the other one of the same relation in the same or another engine.
+    /// Compares the keys of two cells of the same relation; the other cell may belong to another engine.
     fn compare_keys(&self, graph: &Graph, cell: u32, other: (&dyn AnyTable, &Graph), other_cell: u32) -> Ordering;
-    /// Whether two cells have equal rows, or none.
+    /// Whether two cells have equal rows, or both none.
     fn same_rows(&self, graph: &Graph, cell: u32, other: (&dyn AnyTable, &Graph), other_cell: u32) -> bool;
-    /// How many cells have rows.
+    /// The number of cells with rows.
     fn present(&self) -> usize;
-    /// Bytes of pages, and of the map from keys to cells. What keys and rows own elsewhere is not in it.
+    /// The bytes of the pages and of the map from keys to cells, without heap memory owned by keys and rows.
     fn bytes(&self) -> (usize, usize);
-    /// Bytes of the rows themselves with what an `Arc` puts before them; what they own elsewhere is not in it.
+    /// The bytes of the rows and their `Arc` headers, without heap memory owned by rows.
     fn row_bytes(&self) -> usize;
 }
 

@@ -1,4 +1,4 @@
-//! What a commit keeps in mind while it runs.
+//! The state of a running commit.
 
 use std::any::{Any, TypeId};
 use std::sync::Arc;
@@ -11,12 +11,12 @@ use crate::delta::{AnyChanges, Change, Panic, Runs};
 use crate::graph::{CellId, FRESH};
 use crate::show::shown;
 
-/// What was done for each relation for which something was.
+/// The work done, for each relation with any.
 #[derive(Default)]
 pub(crate) struct Work(Vec<(usize, Runs)>);
 
 impl Work {
-    /// What was done for this relation. Work goes through relations one by one, so that it is one of the last.
+    /// The work done for this relation. Relations are settled in order, so it is among the last entries.
     pub(crate) fn of(&mut self, relation: usize) -> &mut Runs {
         let at = self.0.iter().rposition(|(other, _)| *other == relation);
         let at = at.unwrap_or_else(|| {
@@ -26,7 +26,7 @@ impl Work {
         &mut self.0[at].1
     }
 
-    /// Adds it to what there is for each relation.
+    /// Adds the work to the totals of each relation.
     pub(crate) fn add_to(&self, totals: &mut [Runs]) {
         for (relation, more) in &self.0 {
             let total = &mut totals[*relation];
@@ -38,22 +38,21 @@ impl Work {
     }
 }
 
-/// A commit, or a subscription, under way.
+/// A running commit or subscription.
 pub(crate) struct Tx {
-    /// What was put into inputs.
+    /// The writes to inputs.
     pub(crate) inputs: FxHashMap<TypeId, Box<dyn AnyRows>>,
-    /// For each relation the cells that must be settled; may name one twice.
+    /// The dirty cells of each relation; may contain duplicates.
     pub(crate) dirty: Vec<Vec<u32>>,
-    /// For each relation what changed.
+    /// The changes of each relation.
     pub(crate) changes: Vec<Option<Box<dyn AnyChanges>>>,
-    /// What was done.
     pub(crate) runs: Work,
     pub(crate) panics: Vec<Panic>,
-    /// Cells that may have nothing left that keeps them alive.
+    /// Cells that may have lost the last thing that kept them alive.
     pub(crate) orphans: Vec<u32>,
-    /// Cells that were let go.
+    /// Cells that were removed.
     pub(crate) freed: FxHashSet<u32>,
-    /// The cells that stand-ins stand for, by their number.
+    /// The cells of stand-ins, by the stand-in's number.
     pub(crate) stand_ins: Vec<u32>,
 }
 
@@ -71,7 +70,7 @@ impl Tx {
         }
     }
 
-    /// Notes that a cell has another row.
+    /// Records a changed row.
     pub(crate) fn changed<R: Relation>(
         &mut self,
         relation: usize,
@@ -93,7 +92,7 @@ impl Tx {
         self.runs.of(relation).changed += 1;
     }
 
-    /// Puts the changes of a relation into the order of their keys, and lends them.
+    /// Sorts the changes of a relation by key and returns them. Follow with [`Tx::return_changes`].
     pub(crate) fn take_changes<R: Relation>(&mut self, relation: usize) -> Vec<Change<R>> {
         let Some(list) = &mut self.changes[relation] else {
             return Vec::new();
@@ -104,12 +103,12 @@ impl Tx {
             .unwrap_or_default()
     }
 
-    /// Gives back what [`Tx::take_changes`] lent.
+    /// Puts back the changes taken by [`Tx::take_changes`].
     pub(crate) fn return_changes<R: Relation>(&mut self, relation: usize, changes: Vec<Change<R>>) {
         self.changes[relation] = (!changes.is_empty()).then(|| Box::new(changes) as Box<dyn AnyChanges>);
     }
 
-    /// Notes a panic of a rule.
+    /// Records a panic of a rule.
     pub(crate) fn panicked(&mut self, relation: usize, rule: &'static str, key: &dyn std::fmt::Debug, message: String) {
         self.runs.of(relation).panics += 1;
         self.panics.push(Panic {
@@ -119,7 +118,7 @@ impl Tx {
         });
     }
 
-    /// Replaces what stands for fresh cells by their numbers.
+    /// Replaces stand-ins of fresh cells by their numbers.
     pub(crate) fn resolve_stand_ins(&self, cells: &mut [u32]) {
         for cell in cells.iter_mut().filter(|cell| **cell >= FRESH) {
             *cell = self.stand_ins[(*cell - FRESH) as usize];

@@ -1,4 +1,4 @@
-//! Why a row is as it is: its reads, and theirs, down to the inputs.
+//! Explains a row by its reads, and theirs, down to the inputs.
 
 use std::fmt;
 
@@ -10,53 +10,53 @@ use crate::graph::CellId;
 use crate::schema::Kind;
 use crate::show::shown;
 
-/// How many nodes a tree has at most unless said otherwise.
+/// The default maximum number of nodes in a tree.
 const NODES: usize = 1_000;
-/// Keys are shown up to this many bytes.
+/// The maximum length of a displayed key, in bytes.
 const KEY: usize = 200;
 
-/// A cell, and what it was derived from: the tree of reads down to the inputs.
+/// A cell and the tree of reads that it was derived from, down to the inputs.
 ///
-/// What a rule read comes in the order in which it read it. Below a world rule's cell comes first the cell for whose key
-/// it exists; below an index's row the rows that it lists.
+/// Reads are in the order in which the rule made them. The first child of a world rule's cell is the cell whose key it
+/// exists for; the children of an index row are the rows that it lists.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Why {
     /// The relation's name.
     pub relation: &'static str,
     /// The key as `Debug` shows it, shortened if long; empty for a key set.
     pub key: String,
-    /// What the cell has.
+    /// The state of the cell.
     pub state: WhyState,
-    /// The rule panicked when it ran last: the row is the last good one, the reads are those up to the panic.
+    /// Whether the last run panicked: the row is the last good one, the reads are those before the panic.
     pub panicked: bool,
-    /// The cell is elsewhere in the tree, and so is what it read.
+    /// Whether the cell occurs elsewhere in the tree, with its reads.
     pub repeated: bool,
-    /// What it read.
+    /// Its reads.
     pub reads: Vec<Why>,
-    /// How many reads are left out because the tree is full.
+    /// The number of reads that are left out because the tree is full.
     pub omitted: usize,
 }
 
-/// What a cell in a [`Why`] has.
+/// The state of a cell in a [`Why`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum WhyState {
-    /// A row.
+    /// The cell has a row.
     Present,
-    /// No row: the key is not there, or its rule came to nothing.
+    /// The cell has no row: the key is absent, or its rule returned `None`.
     Absent,
-    /// It is the key set of the relation.
+    /// The cell is the key set of the relation.
     KeySet,
-    /// It is a view that nobody needs, so it is not known what it would be.
+    /// The view is not live, so its row is not known.
     NotDerived,
 }
 
 impl Engine {
-    /// Why the row of `key` is as it is, in at most 1,000 nodes.
+    /// Explains the row of `key` with at most 1,000 nodes.
     pub fn why<R: Relation>(&self, key: &R::Key) -> Why {
         self.why_within::<R>(key, NODES)
     }
 
-    /// As [`Engine::why`], in at most so many nodes. Nodes near the root come before those further down.
+    /// Explains the row of `key` with at most `nodes` nodes. Nodes near the root take precedence.
     pub fn why_within<R: Relation>(&self, key: &R::Key, nodes: usize) -> Why {
         let (relation, table) = self.table::<R>();
         if let Some(cell) = table.find(&self.core.graph, key) {
@@ -70,12 +70,12 @@ impl Engine {
         }
     }
 
-    /// Why the row of a cell is as it is, in at most 1,000 nodes; none if there is no such cell.
+    /// Explains the row of a cell with at most 1,000 nodes; `None` if there is no such cell.
     pub fn why_cell(&self, cell: CellId) -> Option<Why> {
         self.core.graph.locate(cell.0).map(|_| self.tree(cell.0, NODES))
     }
 
-    /// Breadth first, so that a full tree has everything near the root.
+    /// Builds the tree breadth first, so that a full tree has everything near the root.
     fn tree(&self, root: u32, limit: usize) -> Why {
         let mut items = vec![Item {
             node: self.describe(root),
@@ -151,7 +151,7 @@ struct Item {
     children: Vec<usize>,
 }
 
-/// Children come after their parents, so going backwards each is whole before it is needed.
+/// Assembles the tree backwards: children come after their parents, so each is complete when its parent needs it.
 fn assemble(items: Vec<Item>) -> Why {
     let mut whole: Vec<Option<Why>> = Vec::new();
     whole.resize_with(items.len(), || None);
@@ -182,7 +182,7 @@ impl Why {
         }
     }
 
-    /// This node and all below it, each before what it read.
+    /// This node and all nodes below it, parents first.
     pub fn nodes(&self) -> Vec<&Self> {
         let mut nodes = vec![self];
         nodes.extend(self.reads.iter().flat_map(Self::nodes));

@@ -1,4 +1,4 @@
-//! From a row to what was derived from it.
+//! Finds the cells that were derived from a row.
 
 mod common;
 use common::*;
@@ -48,24 +48,28 @@ fn names(engine: &Engine, item: &'static str, walk: &Walk) -> Vec<&'static str> 
 }
 
 #[test]
-fn what_was_made_of_a_row_is_found_and_what_only_chose_by_it_can_be_left_out() {
+fn dependents_are_found_and_choices_can_be_excluded() {
     let mut engine = engine();
     let walk = Walk::within(100).to::<Page>().to::<Bill>();
-    assert_eq!(names(&engine, "tea", &walk), ["bill"], "nobody needs the page");
+    assert_eq!(names(&engine, "tea", &walk), ["bill"], "the page is not live");
     engine.subscribe::<Page>(());
     assert_eq!(names(&engine, "tea", &walk), ["bill", "page"]);
-    assert_eq!(names(&engine, "pot", &walk), ["bill", "page"], "by way of the choice");
+    assert_eq!(
+        names(&engine, "pot", &walk),
+        ["bill", "page"],
+        "through the summary, which chose among the prices"
+    );
     let walk = walk.not_through::<Summary>();
     assert_eq!(names(&engine, "tea", &walk), ["bill", "page"]);
     assert_eq!(names(&engine, "pot", &walk), ["bill"]);
-    assert_eq!(names(&engine, "cup", &walk), [""; 0], "nobody has heard of it");
+    assert_eq!(names(&engine, "cup", &walk), [""; 0], "it is never read");
 
     remove::<Order>(&mut engine, 1);
     assert_eq!(names(&engine, "tea", &walk), [""; 0]);
 }
 
 #[test]
-fn a_walk_has_an_end() {
+fn a_walk_stops_at_its_limit() {
     let mut engine = engine();
     engine.subscribe::<Page>(());
     let found = engine.dependents::<Price>(&"tea", &Walk::within(1).to::<Page>());

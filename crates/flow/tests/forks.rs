@@ -1,4 +1,4 @@
-//! A fork and its original do not see each other.
+//! A fork and its original are isolated from each other.
 
 mod common;
 use common::*;
@@ -34,7 +34,7 @@ fn engine() -> Engine {
 }
 
 #[test]
-fn neither_sees_what_the_other_does() {
+fn a_fork_and_its_original_are_isolated() {
     let mut engine = engine();
     let even = engine.subscribe::<Sum>(true);
     let before = engine.row::<Sum>(even);
@@ -51,7 +51,7 @@ fn neither_sees_what_the_other_does() {
     sound(&engine);
     sound(&fork);
 
-    // And the other way round.
+    // And in the other direction.
     put::<Number>(&mut engine, 2, -8);
     assert_eq!(fork.get::<Next>(&2).as_deref(), Some(&3));
     sound(&fork);
@@ -60,7 +60,7 @@ fn neither_sees_what_the_other_does() {
 }
 
 #[test]
-fn a_fork_tells_what_a_change_would_do() {
+fn a_fork_predicts_the_delta_of_a_change() {
     let mut engine = engine();
     engine.subscribe::<Sum>(true);
     let edit = || batch::<Number>([(3, Some(30)), (4, Some(4))]);
@@ -73,7 +73,7 @@ fn a_fork_tells_what_a_change_would_do() {
 }
 
 #[test]
-fn forks_of_forks() {
+fn a_fork_can_be_forked() {
     let mut engine = engine();
     let cell = engine.subscribe::<Sum>(false);
     let mut generations = vec![engine];

@@ -1,4 +1,4 @@
-//! A rule that panics harms only its own cell, and heals.
+//! A panic of a rule affects only its own cell, which recovers.
 
 mod common;
 use common::*;
@@ -43,7 +43,7 @@ fn engine() -> Engine {
     builder.build()
 }
 
-/// Panics on purpose shall not fill the output.
+/// Silences intentional panics.
 fn quiet() {
     std::panic::set_hook(Box::new(|panic| {
         if panic
@@ -64,7 +64,7 @@ fn panic(rule: &'static str, key: &str, message: &str) -> Panic {
 }
 
 #[test]
-fn the_last_good_row_stays_and_the_next_good_change_heals() {
+fn a_panic_keeps_the_last_good_row_until_the_rule_succeeds() {
     let mut engine = engine();
     engine.commit(batch::<Number>([(1, Some(10)), (2, Some(20))]));
     let total = engine.subscribe::<Total>(());
@@ -72,7 +72,7 @@ fn the_last_good_row_stays_and_the_next_good_change_heals() {
     assert_eq!(delta.panics(), [panic("half", "1", "11 is odd")]);
     assert_eq!(delta.runs_of::<Half>().panics, 1);
     assert_eq!(engine.get::<Half>(&1).as_deref(), Some(&5), "the last good row");
-    assert_eq!(engine.row::<Total>(total).as_deref(), Some(&25), "others go on");
+    assert_eq!(engine.row::<Total>(total).as_deref(), Some(&25), "other rules run");
     assert_eq!(
         engine.stats().relation("half").map(|half| (half.panics, half.poisoned)),
         Some((1, 1))
@@ -83,9 +83,13 @@ fn the_last_good_row_stays_and_the_next_good_change_heals() {
     assert_eq!(
         put::<Number>(&mut engine, 1, 13).panics().len(),
         1,
-        "it is tried again when what it read changes"
+        "it runs again when a row that it read changes"
     );
-    assert_eq!(put::<Number>(&mut engine, 3, 2).panics().len(), 0, "and only then");
+    assert_eq!(
+        put::<Number>(&mut engine, 3, 2).panics().len(),
+        0,
+        "it does not run otherwise"
+    );
     let delta = put::<Number>(&mut engine, 1, 12);
     assert!(delta.panics().is_empty());
     assert_eq!(engine.row::<Total>(total).as_deref(), Some(&27));
@@ -125,7 +129,7 @@ fn panics_of_subscriptions_are_in_the_next_delta() {
     assert_eq!(
         engine.stats().relation("early").map(|early| early.edges),
         Some(1),
-        "what it read until then"
+        "its reads before the panic"
     );
     put::<Number>(&mut engine, 1_000, 4);
     remove::<Number>(&mut engine, 1);
@@ -135,7 +139,7 @@ fn panics_of_subscriptions_are_in_the_next_delta() {
 }
 
 #[test]
-fn a_row_that_cannot_be_indexed_is_found_nowhere() {
+fn a_row_whose_index_keys_panic_is_not_indexed() {
     let mut engine = engine();
     put::<Number>(&mut engine, 1, 6);
     let delta = put::<Number>(&mut engine, 1, 99);
@@ -156,7 +160,7 @@ rule!(Below, "below", u32, i64, |cx, key| cx
 rule!(Lost, "lost", u32, i64, |cx, key| cx.get::<Half>(key).map(|row| *row));
 
 #[test]
-fn a_read_out_of_order_names_both() {
+fn a_read_of_a_later_relation_panics_with_both_names() {
     quiet();
     let mut builder = Engine::builder();
     builder.input::<Number>().view::<Above>().view::<Below>().view::<Lost>();
@@ -198,9 +202,9 @@ fn random_panics_never_spread() {
     assert!(panics > 1_000, "{panics} panics");
 }
 
-/// What the oracle must not overlook: a difference beside a panic.
+/// A difference next to a panic must be found.
 #[test]
-fn agreement_looks_past_panics() {
+fn agree_finds_differences_next_to_panics() {
     let mut left = engine();
     left.commit(batch::<Number>([(1, Some(3)), (2, Some(2))]));
     let mut right = left.fork();

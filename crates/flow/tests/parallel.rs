@@ -1,4 +1,4 @@
-//! Many cells on several threads: the same bytes as on one.
+//! Rules on several threads produce the same rows as on one.
 
 mod common;
 use common::*;
@@ -27,7 +27,7 @@ rule!(Encoded, "encoded", (u32, u32), Vec<u8>, |cx, key| {
 });
 rule!(Digest, "digest", usize, Vec<u8>, |cx, length| {
     let members: Option<_> = cx.get::<ByLength>(length);
-    // Views that several cells ask for at once, for the first time.
+    // Several cells read the same views for the first time.
     let parts = members
         .iter()
         .flat_map(|members| members.iter())
@@ -54,7 +54,7 @@ fn engine(threads: usize) -> Engine {
 }
 
 #[test]
-fn serial_and_parallel_give_the_same_bytes() {
+fn serial_and_parallel_runs_are_equal() {
     let mut random = Random::new(5);
     let mut engines = [1, 2, 5].map(engine);
     for _ in 0..30 {
@@ -88,7 +88,7 @@ fn serial_and_parallel_give_the_same_bytes() {
 }
 
 #[test]
-fn many_subscriptions_at_once() {
+fn parallel_subscriptions_equal_serial_ones() {
     let mut engines = [1, 4].map(engine);
     let keys: Vec<(u32, u32)> = (0..500).map(|at| (at % 300, at % 300 + 20)).collect();
     let [serial, parallel] = engines.each_mut().map(|engine| {
@@ -108,21 +108,21 @@ fn many_subscriptions_at_once() {
 }
 
 static WAITING: Mutex<usize> = Mutex::new(0);
-static CAME: Condvar = Condvar::new();
+static ARRIVED: Condvar = Condvar::new();
 
 rule!(Meeting, "meeting", u32, bool, |_cx, _key| {
-    // Waits for another one to run at the same time.
+    // Waits until another rule runs at the same time.
     let mut waiting = WAITING.lock().ok()?;
     *waiting += 1;
-    CAME.notify_all();
-    let (waiting, _) = CAME
+    ARRIVED.notify_all();
+    let (waiting, _) = ARRIVED
         .wait_timeout_while(waiting, Duration::from_secs(60), |waiting| *waiting < 2)
         .ok()?;
     Some(*waiting >= 2)
 });
 
 #[test]
-fn rules_run_at_the_same_time() {
+fn rules_run_concurrently() {
     let mut builder = Engine::builder();
     builder.threads(2).parallel_from(2).view::<Meeting>();
     let mut engine = builder.build();

@@ -1,6 +1,6 @@
-//! At least 100,000 random epochs: random programs, edits, subscriptions and forks. After each the engine must have what
-//! follows from its inputs by definition, agree with an engine that derives everything anew, and its delta must be the
-//! difference between the epochs, no more and no less.
+//! At least 100,000 epochs of random programs, edits, subscriptions and forks. After each, the engine must have the
+//! rows that follow from its inputs by definition and agree with a recomputation, and the delta must be the exact
+//! difference between the epochs.
 
 mod common;
 #[path = "random/program.rs"]
@@ -12,10 +12,10 @@ use common::*;
 use flow::{Batch, CellId, Delta, Engine};
 use program::*;
 
-/// Epochs of each test; there are eight.
+/// Epochs of each of the eight tests.
 const EPOCHS: usize = 12_500;
 
-/// An engine with what is known of it from outside.
+/// An engine and the expected state.
 struct Run {
     engine: Engine,
     plain: Plain,
@@ -48,7 +48,7 @@ impl Run {
         self.check(&after);
     }
 
-    /// Between none and three edits, noted in the plain inputs.
+    /// At most three edits, which are applied to the plain inputs, too.
     fn edits(&mut self) -> Batch {
         let mut batch = Batch::new();
         for _ in 0..self.random.below(4) {
@@ -94,7 +94,7 @@ impl Run {
         }
     }
 
-    /// Commits and subscribes on a fork, which must not be felt here.
+    /// Commits and subscribes on a fork, which must not affect the original.
     fn try_on_a_fork(&mut self) {
         let before = rows(&self.engine);
         let (values, programs) = (self.plain.values.clone(), self.plain.programs.clone());
@@ -119,7 +119,7 @@ impl Run {
         }
         let again = self.engine.recompute();
         assert_eq!(self.engine.agree(&again), Ok(()));
-        // What is remembered does not depend on the past either: neither cells nor edges are left over.
+        // Cells and edges do not depend on the past: nothing is left over.
         let held = |engine: &Engine| (engine.stats().cells(), engine.stats().edges());
         assert_eq!(held(&self.engine), held(&again));
         if self.random.once_in(8) {
@@ -127,18 +127,18 @@ impl Run {
         }
     }
 
-    /// The delta is exactly what differs. A view that only other cells read is in it only if it lived before and after,
-    /// which cannot be seen from outside, so those are not checked.
+    /// Checks that the delta is the exact difference. A view that only other cells read is in the delta only if it was
+    /// live before and after the commit. That cannot be observed, so such views are not checked.
     fn check_delta(&self, delta: &Delta, before: &Rows, after: &Rows) {
-        let told = told(delta);
-        assert_eq!(told.len() + delta.changes::<Program>().len(), delta.cells().len());
+        let changed = changed_keys(delta);
+        assert_eq!(changed.len() + delta.changes::<Program>().len(), delta.cells().len());
         for relation in 0..RELATIONS {
             for key in 0..KEYS {
                 let subscribed = self.subscribed.iter().any(|(_, r, k)| (*r, *k) == (relation, key));
                 if WORLD.contains(&relation) || subscribed {
                     let differs = before[relation as usize][key as usize] != after[relation as usize][key as usize];
                     assert_eq!(
-                        told.contains(&(relation, key)),
+                        changed.contains(&(relation, key)),
                         differs,
                         "relation {relation}, key {key}"
                     );
@@ -148,20 +148,20 @@ impl Run {
     }
 }
 
-/// What a delta says has changed: relations and keys.
-fn told(delta: &Delta) -> Vec<(u8, u8)> {
-    let mut told = Vec::new();
-    told.extend(delta.changed::<Value>().map(|(key, _)| (0, key)));
-    told.extend(delta.changed::<ByValue>().map(|(key, _)| (2, key)));
-    told.extend(delta.changed::<First>().map(|(key, _)| (3, key)));
-    told.extend(delta.changed::<Early>().map(|(key, _)| (4, key)));
-    told.extend(delta.changed::<ByFirst>().map(|(key, _)| (5, key)));
-    told.extend(delta.changed::<Second>().map(|(key, _)| (6, key)));
-    told.extend(delta.changed::<BySize>().map(|(key, _)| (7, key)));
-    told.extend(delta.changed::<Third>().map(|(key, _)| (8, key)));
-    told.extend(delta.changed::<Middle>().map(|(key, _)| (9, key)));
-    told.extend(delta.changed::<Late>().map(|(key, _)| (10, key)));
-    told
+/// The changed relations and keys of a delta.
+fn changed_keys(delta: &Delta) -> Vec<(u8, u8)> {
+    let mut changed = Vec::new();
+    changed.extend(delta.changed::<Value>().map(|(key, _)| (0, key)));
+    changed.extend(delta.changed::<ByValue>().map(|(key, _)| (2, key)));
+    changed.extend(delta.changed::<First>().map(|(key, _)| (3, key)));
+    changed.extend(delta.changed::<Early>().map(|(key, _)| (4, key)));
+    changed.extend(delta.changed::<ByFirst>().map(|(key, _)| (5, key)));
+    changed.extend(delta.changed::<Second>().map(|(key, _)| (6, key)));
+    changed.extend(delta.changed::<BySize>().map(|(key, _)| (7, key)));
+    changed.extend(delta.changed::<Third>().map(|(key, _)| (8, key)));
+    changed.extend(delta.changed::<Middle>().map(|(key, _)| (9, key)));
+    changed.extend(delta.changed::<Late>().map(|(key, _)| (10, key)));
+    changed
 }
 
 fn write<K: Ord, V>(map: &mut BTreeMap<K, V>, key: K, value: Option<V>) {
@@ -208,7 +208,7 @@ macro_rules! epochs {
 epochs!(a 11, b 12, c 13, d 14, e 15, f 16, g 17, h 18);
 
 #[test]
-fn threads_make_no_difference() {
+fn results_do_not_depend_on_the_number_of_threads() {
     let (mut serial, mut parallel) = (Run::new(99, 1), Run::new(99, 3));
     for _ in 0..1_000 {
         serial.subscribe_or_not();
@@ -216,7 +216,7 @@ fn threads_make_no_difference() {
         let (a, b) = (serial.edits(), parallel.edits());
         let (a, b) = (serial.engine.commit(a), parallel.engine.commit(b));
         assert_eq!(format!("{a:?}"), format!("{b:?}"));
-        assert_eq!(a.cells(), b.cells(), "even the numbers of cells are the same");
+        assert_eq!(a.cells(), b.cells(), "the numbers of cells are the same");
         assert!(a.runs().eq(b.runs()));
         assert_eq!(rows(&serial.engine), rows(&parallel.engine));
     }

@@ -1,4 +1,4 @@
-//! What runs, what does not, and what a commit says it changed.
+//! Rules run only when their reads change, and a commit reports its exact changes.
 
 mod common;
 use common::*;
@@ -24,7 +24,7 @@ fn diamond() -> Engine {
 }
 
 #[test]
-fn a_diamond_settles_once() {
+fn a_cell_with_two_changed_reads_runs_once() {
     let mut engine = diamond();
     put::<Number>(&mut engine, 1, 12);
     let delta = put::<Number>(&mut engine, 1, 47);
@@ -40,18 +40,14 @@ fn a_diamond_settles_once() {
 }
 
 #[test]
-fn equal_rows_stop() {
+fn equal_rows_stop_propagation() {
     let mut engine = diamond();
     put::<Number>(&mut engine, 1, 12);
     let delta = put::<Number>(&mut engine, 1, 12);
     assert!(delta.is_empty());
-    assert_eq!(
-        delta.runs().collect::<Vec<_>>().len(),
-        1,
-        "only the input itself looked"
-    );
+    assert_eq!(delta.runs().collect::<Vec<_>>().len(), 1, "only the input was compared");
 
-    // The left side comes out equal, the right does not, and what follows from both comes out equal at the end.
+    // The left row is equal, the right one is not, and the row derived from both is equal.
     let delta = put::<Number>(&mut engine, 1, 13);
     assert_eq!((delta.runs_of::<Left>().runs, delta.runs_of::<Left>().cut_offs), (1, 1));
     assert_eq!(delta.runs_of::<Join>().changed, 1);
@@ -62,7 +58,7 @@ fn equal_rows_stop() {
 }
 
 #[test]
-fn the_last_write_of_a_batch_counts_and_untouched_keys_do_not_run() {
+fn the_last_write_of_a_batch_wins_and_unaffected_keys_do_not_run() {
     let mut engine = diamond();
     engine.commit(batch::<Number>((0..100).map(|key| (key, Some(7)))));
     let mut edits = batch::<Number>([(3, Some(1)), (3, None), (4, None), (4, Some(70))]);
@@ -82,7 +78,7 @@ fn the_last_write_of_a_batch_counts_and_untouched_keys_do_not_run() {
 }
 
 #[test]
-fn a_commit_names_cells_that_come_and_go() {
+fn the_delta_contains_added_and_removed_cells() {
     let mut engine = diamond();
     let delta = put::<Number>(&mut engine, 1, 90);
     assert_eq!(delta.cells().len(), 5);
@@ -109,7 +105,7 @@ fn aliases() -> Engine {
 }
 
 #[test]
-fn absence_is_a_dependency() {
+fn a_read_of_an_absent_key_is_a_dependency() {
     let mut engine = aliases();
     put::<Alias>(&mut engine, "a", "x");
     assert_eq!(engine.get::<Resolved>(&"a"), None);
@@ -123,12 +119,12 @@ fn absence_is_a_dependency() {
     remove::<Value>(&mut engine, "x");
     assert_eq!(engine.get::<Resolved>(&"a"), None);
     remove::<Alias>(&mut engine, "a");
-    assert_eq!(engine.stats().cells(), 0, "nobody asks for the absent value any more");
+    assert_eq!(engine.stats().cells(), 0, "the absent value is no longer read");
     sound(&engine);
 }
 
 #[test]
-fn dependencies_move() {
+fn dependencies_follow_the_last_run() {
     let mut engine = aliases();
     engine.commit(batch::<Value>([("x", Some(1)), ("y", Some(2))]));
     put::<Alias>(&mut engine, "a", "x");
@@ -143,7 +139,7 @@ fn dependencies_move() {
 }
 
 #[test]
-fn edges_move_even_where_the_row_comes_out_equal() {
+fn reads_are_updated_even_if_the_row_is_equal() {
     let mut engine = aliases();
     engine.commit(batch::<Value>([("x", Some(1)), ("y", Some(1))]));
     put::<Alias>(&mut engine, "a", "x");
@@ -159,7 +155,7 @@ rule!(Tens, "tens", i64, usize, |cx, key| cx
     .map(|members| members.len()));
 
 #[test]
-fn an_index_follows_its_members() {
+fn an_index_is_updated_with_its_members() {
     let mut builder = Engine::builder();
     builder.input::<Number>().index::<ByTens>().world::<Tens, ByTens>();
     let mut engine = builder.build();
@@ -167,7 +163,7 @@ fn an_index_follows_its_members() {
     assert_eq!(
         delta.runs_of::<ByTens>().runs,
         3,
-        "each list is made once, however many members come"
+        "each list is rebuilt once, however many members are added"
     );
     assert_eq!(engine.get::<Tens>(&0).as_deref(), Some(&500));
     assert_eq!(engine.get::<Tens>(&-1).as_deref(), Some(&1_000));
@@ -176,7 +172,7 @@ fn an_index_follows_its_members() {
     assert_eq!(
         delta.runs_of::<ByTens>().runs,
         0,
-        "another row of the same group is no change of the group"
+        "a changed row in the same group does not change the group"
     );
     let delta = engine.commit(batch::<Number>([(0, Some(15)), (1, Some(16)), (2, Some(55))]));
     assert_eq!(delta.runs_of::<ByTens>().runs, 3);
@@ -190,7 +186,7 @@ fn an_index_follows_its_members() {
     assert_eq!(
         delta.changed::<ByTens>().find(|(key, _)| *key == 5),
         Some((5, None)),
-        "a group ends with its last"
+        "a group without members has no row"
     );
     assert_eq!(engine.get::<Tens>(&5), None);
     sound(&engine);
@@ -233,13 +229,14 @@ rule!(Offset, "offset", u32, i64, |cx, key| Some(
 ));
 
 #[test]
-fn wide_readers_and_wide_tables_are_linear() {
+fn wide_reads_and_wide_tables_take_linear_time() {
     const WIDE: u32 = 20_000;
     let mut builder = Engine::builder();
     builder.input::<Number>().view::<Sum>().view::<Offset>();
     let mut engine = builder.build();
     engine.commit(batch::<Number>((0..WIDE).map(|key| (key, Some(1)))));
-    // One cell that reads many, and many that read one. If any of it were quadratic this test would take minutes.
+    // One cell that reads many, and many cells that read one. If any of it were quadratic, this test would take
+    // minutes.
     let wide = engine.subscribe::<Sum>(WIDE);
     let mut narrow = engine.subscribe_all::<Offset>(&(0..WIDE).collect::<Vec<_>>());
     assert_eq!(put::<Number>(&mut engine, WIDE / 2, 5).runs_of::<Sum>().runs, 1);
@@ -259,7 +256,7 @@ fn wide_readers_and_wide_tables_are_linear() {
 }
 
 rule!(Shuffled, "shuffled", (), Vec<i64>, |cx, _key| {
-    // The order of its reads, repeats among them, depends on what it read first.
+    // The order of its reads, including duplicates, depends on the first.
     let first = *cx.get::<Number>(&0)?;
     let order = (0..40).map(|at| ((at * first) % 41).unsigned_abs() as u32);
     Some(
@@ -272,7 +269,7 @@ rule!(Shuffled, "shuffled", (), Vec<i64>, |cx, _key| {
 });
 
 #[test]
-fn reads_may_repeat_and_change_their_order() {
+fn reads_may_repeat_and_change_order() {
     let mut builder = Engine::builder();
     builder.input::<Number>().view::<Shuffled>();
     let mut engine = builder.build();
@@ -286,7 +283,7 @@ fn reads_may_repeat_and_change_their_order() {
 }
 
 #[test]
-fn batches_and_tables_must_fit() {
+fn unregistered_and_duplicate_relations_panic() {
     use std::panic::{AssertUnwindSafe, catch_unwind};
     let text = |panic: Box<dyn std::any::Any + Send>| panic.downcast_ref::<String>().cloned().unwrap_or_default();
     let mut engine = diamond();

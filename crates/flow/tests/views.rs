@@ -1,4 +1,4 @@
-//! Views live while somebody needs them, and leave nothing behind.
+//! Views live while they are subscribed to or read, and leave nothing behind.
 
 mod common;
 use common::*;
@@ -13,7 +13,7 @@ rule!(Pair, "pair", (u32, u32), i64, |cx, key| Some(
     *cx.get::<Double>(&key.0)? + cx.get::<Double>(&key.1).map_or(0, |row| *row)
 ));
 rule!(Switch, "switch", u32, i64, |cx, key| {
-    // What it reads depends on the sign of what it reads first.
+    // Its further reads depend on the sign of the first.
     let number = *cx.get::<Number>(key)?;
     if number < 0 {
         cx.get::<Pair>(&(0, 1)).map(|row| *row)
@@ -45,7 +45,7 @@ fn held(stats: &Stats) -> Vec<(&'static str, usize, usize)> {
 #[test]
 fn a_view_is_derived_for_subscribers_only() {
     let mut engine = engine();
-    assert_eq!(engine.get::<Double>(&3), None, "nobody needs it");
+    assert_eq!(engine.get::<Double>(&3), None, "it is neither subscribed to nor read");
     assert_eq!(put::<Number>(&mut engine, 3, 33).runs_of::<Double>().runs, 0);
     let cell = engine.subscribe::<Double>(3);
     assert_eq!(engine.row::<Double>(cell).as_deref(), Some(&66));
@@ -53,7 +53,7 @@ fn a_view_is_derived_for_subscribers_only() {
         (engine.key::<Double>(cell), engine.relation(cell)),
         (Some(3), Some("double"))
     );
-    assert_eq!(engine.key::<Pair>(cell), None, "it is not a cell of pair");
+    assert_eq!(engine.key::<Pair>(cell), None, "the cell is not one of pair");
     let delta = put::<Number>(&mut engine, 3, 4);
     assert_eq!(
         delta
@@ -66,7 +66,7 @@ fn a_view_is_derived_for_subscribers_only() {
 }
 
 #[test]
-fn subscriptions_are_counted_and_views_leave_no_memory() {
+fn subscriptions_are_counted_and_dropped_views_free_their_memory() {
     let mut engine = engine();
     let base = held(&engine.stats());
     let first = engine.subscribe::<Pair>((1, 2));
@@ -75,14 +75,14 @@ fn subscriptions_are_counted_and_views_leave_no_memory() {
     assert_eq!(
         engine.stats().relation("double").map(|double| double.cells),
         Some(2),
-        "views that it reads live, too"
+        "the views that it reads are live, too"
     );
     assert!(engine.unsubscribe(first));
     assert_eq!(engine.row::<Pair>(second).as_deref(), Some(&6));
     sound(&engine);
     assert!(engine.unsubscribe(second));
     assert_eq!(held(&engine.stats()), base);
-    assert!(!engine.unsubscribe(second), "it has no subscription left");
+    assert!(!engine.unsubscribe(second), "there is no subscription left");
     assert_eq!(engine.row::<Pair>(second), None);
     sound(&engine);
 }
@@ -97,7 +97,7 @@ fn a_view_lives_while_another_cell_reads_it() {
     assert_eq!(
         engine.stats().relation("number").map(|number| number.cells),
         Some(11),
-        "20 is awaited"
+        "the absent key 20 is read"
     );
     put::<Number>(&mut engine, 20, 100);
     assert_eq!(engine.row::<Pair>(pair).as_deref(), Some(&202));
@@ -105,20 +105,24 @@ fn a_view_lives_while_another_cell_reads_it() {
 }
 
 #[test]
-fn views_come_and_go_with_what_a_rule_reads() {
+fn views_are_live_only_while_a_rule_reads_them() {
     let mut engine = engine();
     let switch = engine.subscribe::<Switch>(5);
     let delta = put::<Number>(&mut engine, 5, -1);
     assert_eq!(engine.row::<Switch>(switch).as_deref(), Some(&2));
-    assert_eq!(delta.runs_of::<Pair>().runs, 1, "it was needed for the first time");
-    assert_eq!(delta.changed::<Pair>().count(), 0, "and nobody can have seen it change");
+    assert_eq!(delta.runs_of::<Pair>().runs, 1, "it is read for the first time");
+    assert_eq!(
+        delta.changed::<Pair>().count(),
+        0,
+        "a view that was not live before is not in the delta"
+    );
     assert_eq!(
         engine.stats().relation("double").map(|double| double.cells),
         Some(2),
         "0 and 1, no longer 5"
     );
 
-    // A view that changes in the commit in which its last reader leaves is not in the delta.
+    // A view that changes in the commit in which it loses its last reader is not in the delta.
     let delta = engine.commit(batch::<Number>([(0, Some(50)), (5, Some(7))]));
     assert_eq!(delta.changed::<Pair>().count(), 0);
     assert_eq!(delta.changed::<Double>().count(), 0);
@@ -134,7 +138,7 @@ fn views_come_and_go_with_what_a_rule_reads() {
 }
 
 #[test]
-fn many_views_come_and_go_and_nothing_is_left() {
+fn dropping_many_views_frees_their_memory() {
     let mut engine = engine();
     let (base, bytes) = (held(&engine.stats()), engine.footprint());
     let mut random = Random::new(7);
@@ -159,12 +163,12 @@ fn many_views_come_and_go_and_nothing_is_left() {
     assert_eq!((left.edge_bytes, left.row_bytes), (bytes.edge_bytes, bytes.row_bytes));
     assert!(
         left.cell_bytes < bytes.cell_bytes + 10_000,
-        "pages went back: {left:?} after {bytes:?}"
+        "pages were not freed: {left:?} after {bytes:?}"
     );
 }
 
 #[test]
-fn subscribing_to_what_has_no_row_waits_for_one() {
+fn a_subscription_without_a_row_reports_the_row_when_it_appears() {
     let mut engine = engine();
     let cell = engine.subscribe::<Double>(77);
     assert_eq!(engine.row::<Double>(cell), None);

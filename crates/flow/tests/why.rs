@@ -1,4 +1,4 @@
-//! The chain of reads from a row to its inputs.
+//! The tree of reads from a row to its inputs.
 
 mod common;
 use common::*;
@@ -42,7 +42,7 @@ fn engine() -> Engine {
 }
 
 #[test]
-fn the_tree_goes_down_to_the_inputs() {
+fn the_tree_reaches_the_inputs() {
     let mut engine = engine();
     let page = engine.subscribe::<Page>(());
     let expected = "\
@@ -63,7 +63,7 @@ page ()
 }
 
 #[test]
-fn what_nobody_needs_is_said_to_be_unknown() {
+fn views_that_are_not_live_are_not_derived() {
     let engine = engine();
     assert_eq!(engine.why::<Page>(&()).state, WhyState::NotDerived);
     assert_eq!(engine.why::<Service>(&"nope").state, WhyState::Absent);
@@ -82,7 +82,7 @@ rule!(Top, "top", (), usize, |cx, _key| Some(
 ));
 
 #[test]
-fn shared_parts_are_shown_once_and_the_tree_is_bounded() {
+fn shared_subtrees_are_shown_once_and_the_tree_is_bounded() {
     let mut builder = Engine::builder();
     builder.input::<Service>().input::<Endpoint>().index::<Endpoints>();
     builder.world::<Load, Service>().world::<Twice, Service>().view::<Top>();
@@ -113,7 +113,7 @@ fn shared_parts_are_shown_once_and_the_tree_is_bounded() {
 
     let small = engine.why_within::<Top>(&(), 4);
     assert_eq!(small.nodes().len(), 4);
-    assert_eq!(small.reads.len(), 2, "what is near comes first");
+    assert_eq!(small.reads.len(), 2, "nodes near the root take precedence");
     assert!(small.nodes().iter().any(|node| node.omitted > 0));
     assert!(small.to_string().contains("more\n"));
 }

@@ -8,7 +8,7 @@ use crate::lex::LineError;
 use crate::parse::{Node, Operand, Pipeline};
 use crate::{Error, Host, MAX_INCLUDES, MAX_TEXT, Problem, Templates, functions, text};
 
-/// State of a whole rendering.
+/// The state of a rendering.
 struct Run<'t> {
     templates: &'t Templates,
     host: &'t dyn Host,
@@ -94,7 +94,7 @@ impl Frame<'_, '_> {
             }
             Node::If(branches, otherwise, line) => {
                 for (condition, body) in branches {
-                    if text::holds(&self.pipeline(condition, dot).map_err(at(*line))?) {
+                    if text::is_true(&self.pipeline(condition, dot).map_err(at(*line))?) {
                         return self.nodes(body, dot);
                     }
                 }
@@ -102,7 +102,7 @@ impl Frame<'_, '_> {
             }
             Node::With(pipeline, body, otherwise, line) => {
                 let value = self.pipeline(pipeline, dot).map_err(at(*line))?;
-                if !text::holds(&value) {
+                if !text::is_true(&value) {
                     return self.nodes(otherwise, dot);
                 }
                 let known = self.variables.len();
@@ -205,7 +205,7 @@ impl Frame<'_, '_> {
             let mut last = Value::Null;
             for operand in rest {
                 last = self.operand(operand, dot)?;
-                if text::holds(&last) == (name == "or") {
+                if text::is_true(&last) == (name == "or") {
                     return Ok(last);
                 }
             }

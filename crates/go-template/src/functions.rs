@@ -3,7 +3,7 @@
 use serde_json::{Map, Value};
 
 use crate::Problem;
-use crate::text::{holds, quoted, shown};
+use crate::text::{is_true, quoted, shown};
 
 /// Maximum width of an indentation.
 const MAX_INDENT: usize = 256;
@@ -13,21 +13,21 @@ type FunctionResult = Result<Value, Problem>;
 /// Calls a function; none if the name is unknown.
 pub(crate) fn call(name: &str, arguments: &[Value]) -> Option<FunctionResult> {
     Some(match name {
-        "not" => one(arguments, |value| Ok((!holds(value)).into())),
-        "empty" => one(arguments, |value| Ok((!holds(value)).into())),
+        "not" => one(arguments, |value| Ok((!is_true(value)).into())),
+        "empty" => one(arguments, |value| Ok((!is_true(value)).into())),
         "eq" => eq(arguments),
         "ne" => two(arguments, |a, b| Ok((!same(a, b)?).into())),
         "lt" | "le" | "gt" | "ge" => two(arguments, |a, b| ordered(name, a, b)),
         "default" => two(arguments, |default, value| {
-            Ok(if holds(value) { value } else { default }.clone())
+            Ok(if is_true(value) { value } else { default }.clone())
         }),
         "coalesce" => Ok(arguments
             .iter()
-            .find(|value| holds(value))
+            .find(|value| is_true(value))
             .cloned()
             .unwrap_or(Value::Null)),
         "ternary" => three(arguments, |yes, no, condition| {
-            Ok(if holds(condition) { yes } else { no }.clone())
+            Ok(if is_true(condition) { yes } else { no }.clone())
         }),
         "required" => two(arguments, required),
         "fail" => one(arguments, |message| Err(shown(message).into())),
@@ -198,13 +198,13 @@ fn ordered(name: &str, a: &Value, b: &Value) -> FunctionResult {
         _ => None,
     };
     let order = order.ok_or_else(|| format!("a {} and a {} have no order", kind_of(a), kind_of(b)))?;
-    let holds = match name {
+    let result = match name {
         "lt" => order.is_lt(),
         "le" => order.is_le(),
         "gt" => order.is_gt(),
         _ => order.is_ge(),
     };
-    Ok(holds.into())
+    Ok(result.into())
 }
 
 fn required(message: &Value, value: &Value) -> FunctionResult {
@@ -336,7 +336,7 @@ fn merge(into: &mut Value, from: &Value, overwrite: bool) {
             }
         }
         // Empty values do not overwrite and are overwritten.
-        (into, from) if (overwrite && holds(from)) || !holds(into) => *into = from.clone(),
+        (into, from) if (overwrite && is_true(from)) || !is_true(into) => *into = from.clone(),
         _ => {}
     }
 }

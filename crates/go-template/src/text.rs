@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 /// Whether a condition is true: every non-empty value is.
-pub(crate) fn holds(value: &Value) -> bool {
+pub(crate) fn is_true(value: &Value) -> bool {
     match value {
         Value::Null => false,
         Value::Bool(truth) => *truth,

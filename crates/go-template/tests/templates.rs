@@ -1,4 +1,4 @@
-//! The language, by examples; and that no text brings it down.
+//! The language by examples, and robustness against random templates.
 
 #![allow(clippy::unwrap_used)]
 
@@ -13,7 +13,7 @@ fn filled(text: &str, value: &Value) -> Result<String, String> {
 }
 
 #[test]
-fn texts_come_out_as_with_go() {
+fn output_equals_that_of_go() {
     let value =
         json!({"name": "a", "count": 2, "list": ["x", "y"], "map": {"k": "v", "b": 1}, "no": false, "deep": {"er": 1}});
     for (text, expected) in [
@@ -54,7 +54,7 @@ fn texts_come_out_as_with_go() {
 }
 
 #[test]
-fn errors_have_the_line() {
+fn errors_have_their_line() {
     for (text, expected) in [
         ("a\n{{ if }}", "it:2: missing value"),
         ("{{ if .a }}", "it:1: `if` without `end`"),
@@ -79,7 +79,7 @@ fn errors_have_the_line() {
 }
 
 #[test]
-fn a_text_cannot_grow_without_end() {
+fn the_output_size_is_limited() {
     for grow in ["print $x $x", "list $x $x", "dict \"a\" $x \"b\" $x"] {
         let doubling = format!(
             "{{{{ $x := \"0123456789\" }}}}{}",

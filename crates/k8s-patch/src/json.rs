@@ -28,7 +28,7 @@ pub fn json_patch(document: &Json, patch: &Json, limits: &Limits) -> Result<Json
     for (position, operation) in operations.iter().enumerate() {
         check(operation, position, &result, &mut spent, limits)?;
         json_patch::patch_unsafe(&mut result, std::slice::from_ref(operation))
-            .map_err(|error| refused(operation, position, &error.kind))?;
+            .map_err(|error| operation_error(operation, position, &error.kind))?;
     }
     if !result.is_object() {
         return Err(Error::Unprocessable("the patched document is not an object".into()));
@@ -64,9 +64,9 @@ struct Spent {
 /// Moves cost time but no memory: their total may be this multiple of the byte limit.
 const MOVES: usize = 16;
 
-/// Checks limits before an operation: the depth of its path, and depth and size of copied or moved values.
+/// Checks limits before an operation: the depth of its path, and the depth and size of copied or moved values.
 ///
-/// Without these limits, few operations could exhaust memory by repeated copies, or the stack by repeated moves.
+/// Otherwise, a few operations could exhaust memory by repeated copies, or the stack by repeated moves.
 fn check(
     operation: &PatchOperation,
     position: usize,
@@ -97,13 +97,13 @@ fn check(
                 return Ok(());
             }
             Err(Error::TooLarge(format!(
-                "what operations up to {position} copy or move has more than {limit} bytes"
+                "operations up to {position} copy or move more than {limit} bytes"
             )))
         }
     }
 }
 
-fn refused(operation: &PatchOperation, position: usize, kind: &PatchErrorKind) -> Error {
+fn operation_error(operation: &PatchOperation, position: usize, kind: &PatchErrorKind) -> Error {
     let name = match operation {
         PatchOperation::Add(_) => "add",
         PatchOperation::Remove(_) => "remove",

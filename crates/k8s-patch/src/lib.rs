@@ -6,12 +6,13 @@
 //!
 //! - [`json_patch`] (RFC 6902) and [`merge_patch`] (RFC 7386) need no schema.
 //! - [`strategic_merge_patch`] is used by `kubectl apply` and `kubectl edit` for core kinds. The
-//! [`Schema`](config::schema::Schema) of the kind defines how lists and maps merge.
-//! - [`apply`] is server-side apply: `metadata.managedFields` lists the owners of fields, and changing another manager's
-//! field is a conflict.
+//!   [`Schema`](config::schema::Schema) of the kind defines how lists and maps merge.
+//! - [`apply`] is server-side apply: `metadata.managedFields` lists the owners of fields, and changing another
+//!   manager's field is a conflict.
 //! - [`track`] updates `metadata.managedFields` after other writes.
 //!
-//! All functions are pure. Patches are untrusted: every function checks [`Limits`] and never panics.
+//! All functions are pure. Patches are untrusted: nothing panics, the three patch functions check [`Limits`], and [`apply`]
+//! limits the nesting of the configuration.
 
 mod apply;
 mod error;

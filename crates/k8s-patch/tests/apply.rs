@@ -1,4 +1,4 @@
-//! Server-side apply: scenarios of tests/data/apply.yaml, step by step.
+//! Server-side apply: runs the scenarios of tests/data/apply.yaml step by step.
 
 #![allow(clippy::unwrap_used)]
 
@@ -47,7 +47,7 @@ fn managers(object: &Json, field: &str) -> Json {
     Json::Object(out)
 }
 
-/// What a step makes of an object.
+/// Applies a step to an object.
 fn step(definition: &Definition, live: Option<&Json>, step: &Json) -> Result<Json, String> {
     let sent = whole(&step["object"]);
     let op = step["op"].as_str().unwrap();
@@ -107,7 +107,7 @@ fn scenarios() {
 }
 
 #[test]
-fn updaters_stay_few() {
+fn the_number_of_update_managers_is_limited() {
     let definition = support::thing(false);
     let mut live: Option<Json> = None;
     for number in 0..30 {
@@ -139,7 +139,7 @@ fn builtin_kinds_always_have_a_spec() {
 }
 
 #[test]
-fn names_of_managers() {
+fn manager_names_come_from_the_parameter_or_the_user_agent() {
     assert_eq!(manager_name(Some("me"), Some("kubectl/v1")).unwrap(), "me");
     assert_eq!(manager_name(None, Some("kubectl/v1.36 (linux)")).unwrap(), "kubectl");
     assert_eq!(manager_name(Some(""), Some("a\u{7}b/1")).unwrap(), "ab");

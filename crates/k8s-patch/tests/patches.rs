@@ -1,4 +1,4 @@
-//! Patches from tests/data: what comes out, or what is said.
+//! Patches of tests/data with their results or errors.
 
 mod support;
 
@@ -50,7 +50,7 @@ fn strategic_merge_patches() {
 }
 
 #[test]
-fn limits_hold() {
+fn limits_are_enforced() {
     let limits = Limits {
         operations: 3,
         depth: 10,
@@ -64,7 +64,7 @@ fn limits_hold() {
         many.unwrap_err().to_string(),
         "The allowed maximum operations in a JSON patch is 3, got 4"
     );
-    // Few copies, each of the copies before.
+    // Few copies, each of which contains the previous ones.
     let limits = Limits {
         operations: 100,
         ..limits
@@ -77,7 +77,7 @@ fn limits_hold() {
         &Json::from(doubling),
         &limits
     )));
-    // Moves that go deeper and deeper.
+    // Moves that nest deeper and deeper.
     let deeper: Vec<Json> = (0..40)
         .flat_map(|n| {
             let (from, to) = (format!("/a{n}"), format!("/a{}", n + 1));

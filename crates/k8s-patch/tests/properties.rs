@@ -1,4 +1,4 @@
-//! What holds for all objects and patches.
+//! Properties that hold for all objects and patches.
 
 mod support;
 
@@ -8,7 +8,7 @@ use k8s_patch::{Limits, Writer, apply, json_patch, merge_patch, strategic_merge_
 use proptest::prelude::*;
 use serde_json::{Map, Value as Json, json};
 
-/// Any value, with names that mean something to patches among others.
+/// Any value, with names that have a meaning in patches among others.
 fn any_json() -> impl Strategy<Value = Json> {
     let leaf = prop_oneof![
         Just(Json::Null),
@@ -74,7 +74,7 @@ fn any_json() -> impl Strategy<Value = Json> {
     })
 }
 
-/// A `spec` that fits the kind of the tests.
+/// A `spec` that conforms to the test kind.
 fn any_spec() -> impl Strategy<Value = Json> {
     let small = || prop::option::of(0..3_i64);
     let name = || prop::sample::select(vec!["x", "y", "z"]);
@@ -117,7 +117,7 @@ fn writer<'a>(definition: &'a Definition, manager: &'a str, minute: i64) -> Writ
     }
 }
 
-/// The merge patch that leads from one value to another.
+/// The merge patch from one value to another.
 fn difference(old: &Json, new: &Json) -> Json {
     let (Some(before), Some(after)) = (old.as_object(), new.as_object()) else {
         return new.clone();
@@ -136,7 +136,7 @@ fn difference(old: &Json, new: &Json) -> Json {
     Json::Object(out)
 }
 
-/// A value whose lists stand in one order.
+/// A value with sorted lists.
 fn sorted(value: &Json) -> Json {
     match value {
         Json::Array(items) => {
@@ -180,7 +180,7 @@ proptest! {
     }
 
     #[test]
-    fn a_merge_patch_leads_from_one_to_the_other(old in any_spec(), new in any_spec()) {
+    fn a_merge_patch_of_the_difference_produces_the_new_value(old in any_spec(), new in any_spec()) {
         let patch = difference(&old, &new);
         prop_assert_eq!(merge_patch(&old, &patch, &Limits::default()).unwrap(), new);
     }
@@ -207,18 +207,18 @@ proptest! {
         let one = apply(None, &object(&first), &writer(&definition, "a", 1), false).unwrap();
         let two = apply(Some(&one), &object(&second), &writer(&definition, "a", 1), false).unwrap();
         let fresh = apply(None, &object(&second), &writer(&definition, "a", 1), false).unwrap();
-        // One manager alone: what it applies last is all there is.
+        // With a single manager, the object is what it applied last.
         prop_assert_eq!(sorted(&two), sorted(&fresh));
     }
 
     #[test]
-    fn an_empty_apply_removes_exactly_what_is_ones_own(mine in any_spec(), others in any_spec()) {
+    fn an_empty_apply_removes_only_fields_of_the_manager(mine in any_spec(), others in any_spec()) {
         let definition = support::thing(false);
         let one = apply(None, &object(&others), &writer(&definition, "a", 1), false).unwrap();
         prop_assume!(apply(Some(&one), &object(&mine), &writer(&definition, "b", 2), false).is_ok());
         let both = apply(Some(&one), &object(&mine), &writer(&definition, "b", 2), false).unwrap();
         let left = apply(Some(&both), &object(&json!({})), &writer(&definition, "b", 3), false).unwrap();
-        // Empty lists and objects say nothing that could stay.
+        // Empty lists and objects have no fields that could remain.
         let bare = |value: &Json| {
             let mut spec = value["spec"].clone();
             if let Some(fields) = spec.as_object_mut() {
@@ -230,7 +230,7 @@ proptest! {
     }
 
     #[test]
-    fn updates_leave_each_field_with_its_last_writer(first in any_spec(), second in any_spec()) {
+    fn the_last_writer_owns_a_field(first in any_spec(), second in any_spec()) {
         let definition = support::thing(false);
         let mut one = object(&first);
         track(None, &mut one, &writer(&definition, "a", 1));

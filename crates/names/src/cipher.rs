@@ -1,6 +1,6 @@
 //! Names of cipher suites.
 
-/// The cipher suites of TLS 1.2 and below that Envoy knows, by the names that its `cipher_suites` takes.
+/// The cipher suites of TLS 1.2 and below that Envoy supports, by their names in `cipher_suites`.
 pub const CIPHER_SUITES: [&str; 14] = [
     "ECDHE-ECDSA-AES128-GCM-SHA256",
     "ECDHE-RSA-AES128-GCM-SHA256",

@@ -1,19 +1,19 @@
-//! Names of Envoy clusters, which `istioctl` and dashboards take apart: `DIRECTION|PORT|SUBSET|HOST`.
+//! Names of Envoy clusters: `DIRECTION|PORT|SUBSET|HOST`. `istioctl` and dashboards parse them.
 
 use std::fmt;
 use std::sync::Arc;
 
 use crate::NameError;
 
-/// The longest server name of TLS (SNI) that Envoy takes, in bytes (`UpstreamTlsContext.sni`).
+/// The maximum length of the TLS server name (SNI) in `UpstreamTlsContext.sni`, in bytes.
 pub const LONGEST_SNI: usize = 255;
 
-/// Whether a cluster is for traffic that leaves the workload or for traffic that arrives at it.
+/// The direction of a cluster's traffic, seen from the workload.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub enum Direction {
     /// To other services.
     Outbound,
-    /// To the application beside the proxy.
+    /// To the application next to the proxy.
     Inbound,
 }
 
@@ -27,12 +27,12 @@ impl Direction {
     }
 }
 
-/// The parts of a cluster's name. Inbound clusters have neither subset nor host.
+/// A parsed cluster name. Inbound clusters have neither subset nor host.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct ClusterName {
     /// Outbound or inbound.
     pub direction: Direction,
-    /// The service's port; for inbound clusters the application's.
+    /// The service port; for inbound clusters, the application's port.
     pub port: u16,
     /// The subset of a DestinationRule; empty for all endpoints.
     pub subset: Arc<str>,
@@ -61,8 +61,8 @@ impl ClusterName {
         }
     }
 
-    /// Parses either form: `outbound|80|v1|a.b` or, as gateways that pass TLS through use it in SNI,
-    /// `outbound_.80_.v1_.a.b`.
+    /// Parses both forms: `outbound|80|v1|a.b`, and `outbound_.80_.v1_.a.b`, which gateways with TLS passthrough use as
+    /// SNI.
     pub fn parse(text: &str) -> Result<ClusterName, NameError> {
         let separator = if text.contains('|') { "|" } else { "_." };
         let error = || NameError::new(text, "is not a cluster name: DIRECTION|PORT|SUBSET|HOST");
@@ -85,7 +85,7 @@ impl ClusterName {
         })
     }
 
-    /// The DNS form, `outbound_.PORT_.SUBSET_.HOST`: also the SNI of mutual TLS between sidecars.
+    /// The DNS form, `outbound_.PORT_.SUBSET_.HOST`, which is also the SNI of mutual TLS between sidecars.
     pub fn to_sni(&self) -> String {
         format!(
             "{}_.{}_.{}_.{}",
@@ -115,7 +115,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn forms() {
+    fn both_forms_round_trip() {
         let name = ClusterName::outbound(80, "v1", "reviews.default.svc.cluster.local");
         assert_eq!(name.to_string(), "outbound|80|v1|reviews.default.svc.cluster.local");
         assert_eq!(name.to_sni(), "outbound_.80_.v1_.reviews.default.svc.cluster.local");
@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn refused() {
+    fn rejects_malformed_text() {
         for bad in [
             "",
             "outbound",

@@ -2,31 +2,32 @@
 
 use crate::NameError;
 
-/// The longest label, in bytes.
+/// The maximum length of a label, in bytes.
 pub const MAX_LABEL: usize = 63;
-/// The longest name, in bytes.
+/// The maximum length of a name, in bytes.
 pub const MAX_NAME: usize = 253;
 
-/// Whether the text is a DNS label: 1 to 63 lower-case letters, digits and `-`, not beginning or ending with `-`.
+/// Whether the text is a DNS label: 1 to 63 lower-case letters, digits and `-`, without `-` at either end.
 pub fn is_label(text: &str) -> bool {
     let bytes = text.as_bytes();
     let inner = |b: &u8| b.is_ascii_lowercase() || b.is_ascii_digit() || *b == b'-';
     bytes.len() <= MAX_LABEL && bytes.iter().all(inner) && ends_are_not(bytes, b'-')
 }
 
-/// Whether the text is a DNS name as Kubernetes wants it for most object names: labels joined by dots, 253 bytes at most.
+/// Whether the text is a DNS subdomain, as Kubernetes requires for most object names: labels joined by dots, at most
+/// 253 bytes.
 pub fn is_subdomain(text: &str) -> bool {
     text.len() <= MAX_NAME && text.split('.').all(is_label)
 }
 
-/// Whether the text is a label of a host that users may write: like [`is_label`], but upper case and `_` are let through.
+/// Whether the text is a label of a configured host: like [`is_label`], but upper case and `_` are accepted.
 pub fn is_relaxed_label(text: &str) -> bool {
     let bytes = text.as_bytes();
     let inner = |b: &u8| b.is_ascii_alphanumeric() || *b == b'-' || *b == b'_';
     bytes.len() <= MAX_LABEL && bytes.iter().all(inner) && ends_are_not(bytes, b'-')
 }
 
-/// Checks the name of a namespace: a DNS label.
+/// Checks a namespace name, which must be a DNS label.
 pub fn check_namespace(text: &str) -> Result<(), NameError> {
     if is_label(text) {
         return Ok(());
@@ -58,7 +59,7 @@ mod tests {
     }
 
     #[test]
-    fn names_of_labels() {
+    fn subdomains_are_dns_labels_joined_by_dots() {
         assert!(is_subdomain("reviews.default.svc.cluster.local"));
         assert!(!is_subdomain("a..b"));
         assert!(!is_subdomain(".a"));

@@ -1,4 +1,4 @@
-//! Hostnames and the wildcards over them.
+//! Hostnames and wildcards.
 
 use std::cmp::Ordering;
 use std::fmt;
@@ -9,16 +9,16 @@ use crate::{NameError, dns};
 
 /// A lower-case DNS name, an IP address, `*`, or a wildcard such as `*.example.com`.
 ///
-/// A wildcard stands for one label or more: `*.example.com` covers `a.b.example.com`, and not `example.com`.
-/// `Ord` is the order of the text; [`Hostname::by_specificity`] is the order in which matches are tried.
+/// A wildcard covers one or more labels: `*.example.com` covers `a.b.example.com` but not `example.com`.
+/// `Ord` is the order of the text; [`Hostname::by_specificity`] is the order of matching.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Hostname(Arc<str>);
 
 impl Hostname {
-    /// Parses a hostname. Upper case is lowered, one trailing dot is dropped.
+    /// Parses a hostname. Converts it to lower case and removes one trailing dot.
     ///
-    /// Accepted are DNS names of relaxed labels (`_` may occur), the same behind `*.`, the lone `*`, wildcards whose
-    /// star is a label's first character (`*-a.example.com`, as Envoy's), and IP addresses.
+    /// Accepts DNS names of relaxed labels (which may contain `_`), the same after `*.`, `*` alone, wildcards whose
+    /// star is the first character of a label (`*-a.example.com`, as in Envoy), and IP addresses.
     pub fn parse(text: &str) -> Result<Hostname, NameError> {
         let lowered = text.strip_suffix('.').unwrap_or(text).to_ascii_lowercase();
         if lowered.len() > dns::MAX_NAME {
@@ -41,8 +41,8 @@ impl Hostname {
         Ok(Hostname(lowered.into()))
     }
 
-    /// The full name of a host as users write it in an object of `namespace`: a name without a dot is the Kubernetes
-    /// service of that name there (`reviews` → `reviews.NAMESPACE.svc.DOMAIN`), any other is already full.
+    /// Returns the full name of a host as written in an object of `namespace`. A name without a dot is that of a
+    /// Kubernetes service in this namespace (`reviews` → `reviews.NAMESPACE.svc.DOMAIN`); any other is already full.
     pub fn resolve(text: &str, namespace: &str, domain: &str) -> Result<Hostname, NameError> {
         if text.starts_with('*') || text.contains('.') || text.contains(':') {
             return Hostname::parse(text);
@@ -60,27 +60,27 @@ impl Hostname {
         &self.0
     }
 
-    /// The shared text.
+    /// The text, to be shared.
     pub fn as_arc(&self) -> &Arc<str> {
         &self.0
     }
 
-    /// Whether it stands for more than one host.
+    /// Whether this is a wildcard.
     pub fn is_wildcard(&self) -> bool {
         self.0.starts_with('*')
     }
 
-    /// Whether it is `*`, every host.
+    /// Whether this is `*`, which covers every host.
     pub fn is_everything(&self) -> bool {
         &*self.0 == "*"
     }
 
-    /// Whether there is a host that both stand for. Symmetric.
+    /// Whether there is a host that both cover. Symmetric.
     pub fn matches(&self, other: &Hostname) -> bool {
         self.subset_of(other) || other.subset_of(self)
     }
 
-    /// Whether every host that this one stands for is among those that `other` stands for.
+    /// Whether `other` covers every host that this name covers.
     pub fn subset_of(&self, other: &Hostname) -> bool {
         match (self.suffix(), other.suffix()) {
             (None, None) => self.0 == other.0,
@@ -90,14 +90,14 @@ impl Hostname {
         }
     }
 
-    /// The more specific first: hosts before wildcards, then the longer, then by text.
+    /// Orders by specificity: hosts before wildcards, then longer before shorter, then by text.
     pub fn by_specificity(&self, other: &Hostname) -> Ordering {
         (self.is_wildcard().cmp(&other.is_wildcard()))
             .then_with(|| other.0.len().cmp(&self.0.len()))
             .then_with(|| self.0.cmp(&other.0))
     }
 
-    /// What follows the star of a wildcard.
+    /// The part of a wildcard after the star.
     fn suffix(&self) -> Option<&str> {
         self.0.strip_prefix('*')
     }

@@ -1,16 +1,16 @@
-//! Trust domains and the SPIFFE identities in them.
+//! Trust domains and SPIFFE identities.
 
 use std::fmt;
 use std::sync::Arc;
 
 use crate::NameError;
 
-/// The root of trust of a mesh, such as `cluster.local`: the authority part of its SPIFFE identities.
+/// A trust domain such as `cluster.local`: the authority of SPIFFE identities.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct TrustDomain(Arc<str>);
 
 impl TrustDomain {
-    /// Parses a trust domain: 1 to 255 letters, digits, `.`, `-`, `_`. An `@`, which old platforms put there, becomes `.`.
+    /// Parses a trust domain: 1 to 255 letters, digits, `.`, `-`, `_`. An `@`, which legacy platforms use, becomes `.`.
     pub fn parse(text: &str) -> Result<TrustDomain, NameError> {
         let clean = text.replace('@', ".");
         let good = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'-' | b'_');
@@ -42,7 +42,7 @@ impl fmt::Display for TrustDomain {
     }
 }
 
-/// Who a workload is: `spiffe://TRUST_DOMAIN/ns/NAMESPACE/sa/SERVICE_ACCOUNT`.
+/// The identity of a workload: `spiffe://TRUST_DOMAIN/ns/NAMESPACE/sa/SERVICE_ACCOUNT`.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct Identity {
     /// The trust domain.
@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn refused() {
+    fn rejects_malformed_text() {
         for bad in [
             "",
             "spiffe://td",

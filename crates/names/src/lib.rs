@@ -1,8 +1,12 @@
-//! The vocabulary of names: hostnames, namespaces, protocols of ports, cluster names, SPIFFE identities, node ids,
-//! cipher suites.
+//! Names: hostnames, namespaces, port protocols, cluster names, SPIFFE identities, node ids and cipher suites.
 //!
-//! Each type is made by a parser that holds the whole promise, is cheap to clone, and knows nothing of where names are
-//! used: no objects, no proxies, no tables.
+//! ```text
+//! text ──parse──► Hostname, ClusterName, Identity, NodeId, Protocol ──Display──► text
+//! ```
+//!
+//! Parsers return a valid value or a [`NameError`]. Only parsers create a [`Hostname`] or a [`TrustDomain`], so that these
+//! are always valid. Values are cheap to clone. The crate depends on no other crate of Rutter and knows neither objects
+//! nor proxies.
 
 pub mod cipher;
 pub mod cluster;
@@ -19,18 +23,18 @@ pub use identity::{Identity, TrustDomain};
 pub use node::{NodeId, NodeType};
 pub use protocol::Protocol;
 
-/// Why a text is not the name it should be.
+/// An invalid name.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("{text:?} {reason}")]
 pub struct NameError {
-    /// The refused text, cut to a bounded length.
+    /// The rejected text, truncated.
     pub text: String,
-    /// What is wrong with it, to be read after the text.
+    /// The reason, to be read after the text.
     pub reason: &'static str,
 }
 
 impl NameError {
-    /// An error about this text. Long texts are cut, so that outside bytes cannot fill a log.
+    /// Creates an error. Truncates long texts, so that untrusted input cannot fill a log.
     pub fn new(text: &str, reason: &'static str) -> NameError {
         NameError {
             text: text.chars().take(100).collect(),

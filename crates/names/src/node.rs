@@ -1,4 +1,4 @@
-//! The id that a proxy gives itself: `TYPE~IP~ID~DOMAIN`.
+//! Node ids of proxies: `TYPE~IP~ID~DOMAIN`.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -6,26 +6,26 @@ use std::sync::Arc;
 
 use crate::NameError;
 
-/// The longest node id that is read, in bytes.
+/// The maximum length of a node id, in bytes.
 pub const MAX_NODE_ID: usize = 1024;
 
-/// What kind of client calls itself by a node id.
+/// The type of a proxy, as in its node id.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub enum NodeType {
-    /// Beside an application.
+    /// The sidecar of an application.
     Sidecar,
     /// A gateway.
     Router,
-    /// A waypoint of the ambient mode.
+    /// A waypoint of ambient mode.
     Waypoint,
-    /// The node proxy of the ambient mode.
+    /// The node proxy of ambient mode.
     Ztunnel,
     /// The agent gateway.
     AgentGateway,
 }
 
 impl NodeType {
-    /// All of them.
+    /// All types.
     pub const ALL: [NodeType; 5] = [
         NodeType::Sidecar,
         NodeType::Router,
@@ -49,18 +49,18 @@ impl NodeType {
 /// A parsed node id.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct NodeId {
-    /// What it is.
+    /// The type.
     pub kind: NodeType,
-    /// Its primary address; absent where the text was empty or no address, and the metadata must give one.
+    /// The primary address; `None` if it is empty or invalid, in which case the metadata must have an address.
     pub ip: Option<IpAddr>,
     /// `POD.NAMESPACE`.
     pub id: Arc<str>,
-    /// The DNS domain of its namespace, `NAMESPACE.svc.cluster.local`.
+    /// The DNS domain of the namespace, for example `NAMESPACE.svc.cluster.local`.
     pub domain: Arc<str>,
 }
 
 impl NodeId {
-    /// Parses the four parts between tildes.
+    /// Parses the four parts, which are separated by `~`.
     pub fn parse(text: &str) -> Result<NodeId, NameError> {
         if text.len() > MAX_NODE_ID {
             return Err(NameError::new(text, "is longer than a node id may be"));
@@ -82,7 +82,7 @@ impl NodeId {
         })
     }
 
-    /// The namespace that the domain begins with, if it has one.
+    /// The namespace at the start of the domain, if there is one.
     pub fn namespace(&self) -> Option<&str> {
         self.domain.split('.').next().filter(|n| !n.is_empty())
     }
@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn refused() {
+    fn rejects_malformed_text() {
         let long = format!("sidecar~10.0.0.1~{}~x", "a".repeat(MAX_NODE_ID));
         for bad in [
             "",

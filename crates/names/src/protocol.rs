@@ -1,30 +1,30 @@
-//! What a port speaks, and how that is found out.
+//! The protocols of ports, and how they are selected.
 
 use std::fmt;
 
 /// The application protocol of a port.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Default)]
 pub enum Protocol {
-    /// Not declared: it is detected from the first bytes of each connection.
+    /// Not declared. The protocol is detected from the first bytes of each connection.
     #[default]
     Unsupported,
-    /// Bytes.
+    /// TCP.
     Tcp,
-    /// Datagrams; the mesh leaves them alone.
+    /// UDP. The mesh does not handle it.
     Udp,
     /// HTTP/1.1.
     Http,
     /// HTTP/2 without TLS.
     Http2,
-    /// A generic outbound HTTP proxy port, for egress listeners only.
+    /// An HTTP proxy port, for egress listeners only.
     HttpProxy,
     /// gRPC.
     Grpc,
     /// gRPC-Web.
     GrpcWeb,
-    /// HTTP in TLS, not terminated on the way unless a gateway is told to.
+    /// HTTP over TLS, terminated only by a gateway that is configured to.
     Https,
-    /// TLS with server name indication.
+    /// TLS with SNI.
     Tls,
     /// MongoDB.
     Mongo,
@@ -34,12 +34,12 @@ pub enum Protocol {
     Mysql,
 }
 
-/// Ports whose protocols talk server first: detection would hang, so they are TCP when nothing is declared
-/// (SMTP, DNS, MySQL, MongoDB).
+/// Ports of protocols in which the server sends first, so that detection would hang. They are TCP unless a protocol is
+/// declared (SMTP, DNS, MySQL, MongoDB).
 const NEVER_DETECTED: [u16; 4] = [25, 53, 3306, 27017];
 
 impl Protocol {
-    /// All of them.
+    /// All protocols.
     pub const ALL: [Protocol; 13] = [
         Protocol::Unsupported,
         Protocol::Tcp,
@@ -56,7 +56,7 @@ impl Protocol {
         Protocol::Mysql,
     ];
 
-    /// The protocol of this name, in any case, as Gateway, ServiceEntry and Sidecar write it. Others are `Unsupported`.
+    /// Parses a protocol of a Gateway, ServiceEntry or Sidecar, ignoring case. Unknown names are `Unsupported`.
     pub fn parse(text: &str) -> Protocol {
         let declared = Protocol::ALL.into_iter().filter(|p| *p != Protocol::Unsupported);
         declared
@@ -65,8 +65,8 @@ impl Protocol {
             .unwrap_or_default()
     }
 
-    /// The protocol of a Kubernetes service port: from `appProtocol` where it is set, else from the port's name up to
-    /// its first dash. `transport` is `TCP`, `UDP` or `SCTP`.
+    /// Selects the protocol of a Kubernetes service port: by `appProtocol` if it is set, otherwise by the port name up
+    /// to its first dash. `transport` is `TCP`, `UDP` or `SCTP`.
     pub fn select(port: u16, name: &str, transport: &str, app_protocol: Option<&str>) -> Protocol {
         if transport.eq_ignore_ascii_case("UDP") {
             return Protocol::Udp;
@@ -91,7 +91,7 @@ impl Protocol {
         }
     }
 
-    /// Istio's spelling.
+    /// The name, as Istio writes it.
     pub const fn name(self) -> &'static str {
         match self {
             Protocol::Unsupported => "UnsupportedProtocol",
@@ -110,7 +110,7 @@ impl Protocol {
         }
     }
 
-    /// Whether requests can be read without opening TLS.
+    /// Whether requests are visible without TLS termination.
     pub const fn is_http(self) -> bool {
         use Protocol::*;
         matches!(self, Http | Http2 | HttpProxy | Grpc | GrpcWeb)
@@ -126,7 +126,7 @@ impl Protocol {
         matches!(self, Protocol::Grpc | Protocol::GrpcWeb)
     }
 
-    /// Whether it is handled as a stream of bytes.
+    /// Whether it is proxied as a stream of bytes.
     pub const fn is_tcp(self) -> bool {
         use Protocol::*;
         matches!(self, Tcp | Https | Tls | Mongo | Redis | Mysql)
@@ -142,7 +142,7 @@ impl Protocol {
         matches!(self, Protocol::Unsupported)
     }
 
-    /// What is left once TLS is terminated.
+    /// The protocol after TLS termination.
     pub const fn after_tls_termination(self) -> Protocol {
         match self {
             Protocol::Https => Protocol::Http,

@@ -1,4 +1,4 @@
-//! Properties of hostnames and of the names that are put together from parts.
+//! Properties of hostnames and composed names.
 
 use std::cmp::Ordering;
 
@@ -13,7 +13,7 @@ fn plain() -> impl Strategy<Value = Hostname> {
     prop::collection::vec(label(), 1..5).prop_map(|labels| labels.join(".").parse().expect("a hostname"))
 }
 
-/// Hosts and wildcards over few labels, so that they often overlap.
+/// Hosts and wildcards of few labels, which often overlap.
 fn hostname() -> impl Strategy<Value = Hostname> {
     let wildcard = prop::collection::vec(label(), 0..4).prop_map(|labels| match &labels[..] {
         [] => "*".parse().expect("a wildcard"),
@@ -42,18 +42,18 @@ proptest! {
         }
     }
 
-    /// What matching means: there is a host that both stand for.
+    /// Names match if a host is covered by both.
     #[test]
-    fn a_common_host_is_a_match(host in plain(), a in hostname(), b in hostname()) {
+    fn names_that_cover_a_common_host_match(host in plain(), a in hostname(), b in hostname()) {
         if host.subset_of(&a) && host.subset_of(&b) {
-            prop_assert!(a.matches(&b), "{host} is in {a} and in {b}");
+            prop_assert!(a.matches(&b), "{host} is covered by {a} and {b}");
         }
         let covered = a.as_str().strip_prefix('*').is_some_and(|suffix| host.as_str().ends_with(suffix) && host.as_str().len() > suffix.len());
         prop_assert_eq!(host.subset_of(&a), covered || host == a);
     }
 
     #[test]
-    fn specificity_is_an_order_in_which_no_subset_comes_late(a in hostname(), b in hostname(), c in hostname()) {
+    fn specificity_is_a_total_order_with_subsets_first(a in hostname(), b in hostname(), c in hostname()) {
         prop_assert_eq!(a.by_specificity(&b), b.by_specificity(&a).reverse());
         if a.by_specificity(&b) != Ordering::Greater && b.by_specificity(&c) != Ordering::Greater {
             prop_assert_ne!(a.by_specificity(&c), Ordering::Greater);
@@ -74,7 +74,7 @@ proptest! {
     }
 
     #[test]
-    fn short_names_are_of_the_namespace(name in "[a-z][a-z0-9-]{0,10}[a-z]", namespace in "[a-z]{1,10}") {
+    fn short_names_resolve_to_services_of_the_namespace(name in "[a-z][a-z0-9-]{0,10}[a-z]", namespace in "[a-z]{1,10}") {
         let full = Hostname::resolve(&name, &namespace, "cluster.local").unwrap();
         prop_assert_eq!(full.as_str(), format!("{name}.{namespace}.svc.cluster.local"));
         prop_assert_eq!(Hostname::resolve(full.as_str(), "other", "cluster.local").unwrap(), full);
@@ -88,7 +88,7 @@ proptest! {
     }
 
     #[test]
-    fn any_text_is_a_name_or_an_error(text in "\\PC{0,200}") {
+    fn parsing_never_panics(text in "\\PC{0,200}") {
         let _ = Hostname::parse(&text);
         let _ = TrustDomain::parse(&text);
         if let Ok(name) = ClusterName::parse(&text) {

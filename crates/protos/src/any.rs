@@ -1,15 +1,15 @@
-//! `google.protobuf.Any` with shared bytes, and encoding.
+//! `google.protobuf.Any` with shared bytes.
 
 use bytes::Bytes;
 use prost::{Message, Name};
 
-/// `google.protobuf.Any`: an encoded message and what it is. Cloning it copies no message.
+/// `google.protobuf.Any`: an encoded message and its type. Clones share the bytes.
 #[derive(Clone, PartialEq, Eq, Hash, prost::Message)]
 pub struct Any {
     /// `type.googleapis.com/` and the full name of the message.
     #[prost(string, tag = "1")]
     pub type_url: String,
-    /// The message's encoding.
+    /// The encoded message.
     #[prost(bytes = "bytes", tag = "2")]
     pub value: Bytes,
 }
@@ -24,16 +24,16 @@ impl Name for Any {
 }
 
 impl Any {
-    /// Decodes the message if it is an `M`; `None` if it is something else.
+    /// Decodes the message as an `M`; `None` if it has another type.
     ///
     /// # Errors
-    /// The bytes are no `M` although the type says so.
+    /// The bytes are not a valid `M`.
     pub fn decode_as<M: Message + Name + Default>(&self) -> Option<Result<M, prost::DecodeError>> {
         (self.type_url == M::type_url()).then(|| M::decode(self.value.clone()))
     }
 }
 
-/// Packs a message with its type.
+/// Packs a message.
 pub fn any<M: Message + Name>(message: &M) -> Any {
     Any {
         type_url: M::type_url(),
@@ -41,7 +41,7 @@ pub fn any<M: Message + Name>(message: &M) -> Any {
     }
 }
 
-/// The encoding of a message.
+/// Encodes a message.
 pub fn encode(message: &impl Message) -> Bytes {
     message.encode_to_vec().into()
 }
@@ -52,7 +52,7 @@ mod tests {
     use crate::envoy::config::core::v3::Node;
 
     #[test]
-    fn what_is_packed_is_named_and_comes_out_again() {
+    fn packed_messages_have_their_type_and_decode() {
         let node = Node {
             id: "a".to_owned(),
             ..Node::default()

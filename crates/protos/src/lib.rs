@@ -1,10 +1,15 @@
-//! Protobuf messages of Envoy, Istio, gRPC and etcd, generated from their descriptions.
+//! Protobuf messages of Envoy, Istio, gRPC and etcd, generated from `.proto` files.
 //!
-//! Maps are ordered, so that equal messages have equal bytes; `bytes` fields are shared buffers. The descriptors are
-//! embedded, too: [`json`] turns any known message into its canonical JSON form, and [`dynamic`] reads, checks and writes
-//! messages that are known at run time only.
+//! ```text
+//! .proto ──build.rs──► messages (prost) ──encode──► bytes ──► Any
+//! |                  └─► descriptors ──► json, from_json, dynamic
+//! ```
 //!
-//! This crate knows nothing of meshes: it adds no behaviour to the messages but encoding.
+//! [`json`] converts any known message to canonical JSON. [`dynamic`] reads, checks and writes messages whose type is
+//! known only at run time. [`wire`] reads and writes fields without generated types.
+//!
+//! Maps are ordered, so that equal messages have equal bytes; `bytes` fields are shared buffers. The crate adds only
+//! encoding to the messages.
 
 mod any;
 pub mod dynamic;
@@ -18,10 +23,10 @@ pub use reflect::{JsonError, descriptor_pool, from_json, json, pack_json, plain_
 pub use prost::{DecodeError, Message, Name};
 pub use prost_types::{Duration, Struct, Timestamp, Value, value};
 
-/// The longest duration that Envoy takes, in seconds: what fits in 64 bits of nanoseconds, 292 years.
+/// The longest duration that Envoy accepts, in seconds: 64 bits of nanoseconds, 292 years.
 const MAX_SECONDS: u64 = 9_223_372_035;
 
-/// A duration as protobuf has it, and as Envoy takes it: longer ones are cut to 292 years.
+/// Converts a duration to protobuf, limited to the 292 years that Envoy accepts.
 pub fn duration(duration: std::time::Duration) -> Duration {
     let duration = duration.min(std::time::Duration::from_secs(MAX_SECONDS));
     Duration {
@@ -30,7 +35,7 @@ pub fn duration(duration: std::time::Duration) -> Duration {
     }
 }
 
-// Generated code answers to its generator's style, not to ours.
+// Generated code has its own style.
 #[allow(missing_docs, unreachable_pub, unused_qualifications, clippy::all, rustdoc::all)]
 mod generated {
     include!(concat!(env!("OUT_DIR"), "/mod.rs"));

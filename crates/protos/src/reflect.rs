@@ -1,4 +1,4 @@
-//! Messages by name at run time: descriptors and JSON.
+//! Descriptors, and messages as JSON.
 
 use std::sync::LazyLock;
 
@@ -11,23 +11,23 @@ use prost_reflect::{
 
 use crate::{Any, any};
 
-/// The descriptors of all messages of this crate. Decoded on first use, which takes some milliseconds.
+/// The descriptors of all messages of this crate, decoded on first use, which takes some milliseconds.
 pub fn descriptor_pool() -> &'static DescriptorPool {
     static POOL: LazyLock<DescriptorPool> = LazyLock::new(|| {
         DescriptorPool::decode(include_bytes!(concat!(env!("OUT_DIR"), "/descriptors.bin")).as_slice())
-            .expect("the build wrote the descriptors")
+            .expect("the embedded descriptors are valid")
     });
     &POOL
 }
 
-/// Why a message has no JSON form.
+/// The reason why a message cannot be converted to or from JSON.
 #[derive(Debug)]
 pub enum JsonError {
-    /// No message of this name is known.
+    /// The message type is unknown.
     UnknownType(String),
     /// The bytes are not this message.
     Decode(prost::DecodeError),
-    /// The message holds what JSON cannot express, such as a duration out of range.
+    /// The message has a value that JSON cannot express, such as a duration out of range.
     Serialize(serde_json::Error),
 }
 
@@ -43,12 +43,12 @@ impl std::fmt::Display for JsonError {
 
 impl std::error::Error for JsonError {}
 
-/// The canonical JSON form (lowerCamelCase names, defaults left out) of the message `body` of this type.
+/// Converts an encoded message to canonical JSON (lowerCamelCase names, without default values).
 ///
-/// A packed message inside it whose type is not known becomes a `xds.type.v3.TypedStruct` that holds its base64.
+/// A packed message of unknown type becomes a `xds.type.v3.TypedStruct` with its bytes in base64.
 ///
 /// # Errors
-/// The outer type is not known, or the bytes are not of that type.
+/// The outer type is unknown, or the bytes are not of that type.
 pub fn json(type_url: &str, body: &[u8]) -> Result<serde_json::Value, JsonError> {
     let mut message = decode(type_url, body)?;
     if let Some(plain) = replace_unknown(&message) {
@@ -59,10 +59,10 @@ pub fn json(type_url: &str, body: &[u8]) -> Result<serde_json::Value, JsonError>
         .map_err(JsonError::Serialize)
 }
 
-/// The message that a JSON value is the canonical form of.
+/// Converts canonical JSON to a message.
 ///
 /// # Errors
-/// No message has the name of `M`, or the value is not its form.
+/// The type `M` is unknown, or the value is not valid for it.
 pub fn from_json<M: Message + Name + Default>(value: &serde_json::Value) -> Result<M, JsonError> {
     let name = M::full_name();
     let descriptor = descriptor_pool()
@@ -72,10 +72,10 @@ pub fn from_json<M: Message + Name + Default>(value: &serde_json::Value) -> Resu
     M::decode(message.encode_to_vec().as_slice()).map_err(JsonError::Decode)
 }
 
-/// The JSON form of a message as people write it in configuration: as [`json`], but that long numbers are numbers.
+/// Converts an encoded message to JSON as in configuration: like [`json`], but 64-bit integers are numbers.
 ///
 /// # Errors
-/// The type is not known, or the bytes are not of that type.
+/// The type is unknown, or the bytes are not of that type.
 pub fn plain_json(type_url: &str, body: &[u8]) -> Result<serde_json::Value, JsonError> {
     let options = SerializeOptions::new().stringify_64_bit_integers(false);
     decode(type_url, body)?
@@ -83,11 +83,10 @@ pub fn plain_json(type_url: &str, body: &[u8]) -> Result<serde_json::Value, Json
         .map_err(JsonError::Serialize)
 }
 
-/// The message of this full name that a JSON value is the form of, packed. Fields that the message does not have are left
-/// out.
+/// Converts JSON to a packed message of this full name. Unknown fields are ignored.
 ///
 /// # Errors
-/// No message has this name, or the value is not its form.
+/// The name is unknown, or the value is not valid.
 pub fn pack_json(name: &str, value: &serde_json::Value) -> Result<Any, JsonError> {
     let descriptor = descriptor_pool()
         .get_message_by_name(name)
@@ -109,7 +108,7 @@ fn decode(type_url: &str, body: &[u8]) -> Result<DynamicMessage, JsonError> {
     DynamicMessage::decode(descriptor, body).map_err(JsonError::Decode)
 }
 
-/// The message with every packed message of unknown type replaced; `None` if there is none.
+/// Replaces packed messages of unknown type; `None` if there are none.
 fn replace_unknown(message: &DynamicMessage) -> Option<DynamicMessage> {
     if message.descriptor().full_name() == "google.protobuf.Any" {
         let packed: Any = message.transcode_to().ok()?;
@@ -190,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn a_message_has_the_json_that_envoy_reads() {
+    fn messages_have_canonical_json() {
         let cluster = Cluster {
             name: "a".to_owned(),
             connect_timeout: Some(crate::duration(std::time::Duration::from_millis(1500))),
@@ -200,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn packed_messages_are_shown_whether_their_type_is_known_or_not() {
+    fn packed_messages_of_unknown_type_are_shown() {
         let packed = |type_url: &str, value: &'static [u8]| TypedExtensionConfig {
             name: "x".to_owned(),
             typed_config: Some(Any {
@@ -229,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn configuration_goes_to_bytes_and_back() {
+    fn plain_json_round_trips() {
         let name = "istio.networking.v1alpha3.DestinationRule";
         let spec = json!({
             "host": "reviews",
@@ -250,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_the_message_is_an_error() {
+    fn unknown_types_and_invalid_bytes_are_errors() {
         assert!(matches!(json("x/no.such.Message", b""), Err(JsonError::UnknownType(_))));
         let cluster = "type.googleapis.com/envoy.config.cluster.v3.Cluster";
         assert!(matches!(json(cluster, b"\xff"), Err(JsonError::Decode(_))));

@@ -1,14 +1,14 @@
-//! Reads and writes protobuf without generated types, for the few messages whose size matters.
+//! Reads and writes protobuf without generated types, for the few messages whose cost matters.
 
 use bytes::Bytes;
 
-/// A field of a message.
+/// The value of a field.
 pub enum Value<'a> {
     /// Wire type 0.
     Varint(u64),
     /// Wire type 2.
     Bytes(&'a [u8]),
-    /// Wire types 1 and 5, which none of our messages has.
+    /// Wire types 1 and 5, which none of these messages uses.
     Fixed,
 }
 
@@ -16,18 +16,18 @@ pub enum Value<'a> {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Malformed;
 
-/// Reads a message field by field. Groups are refused: nobody has sent them for a decade.
+/// Reads a message field by field. Rejects groups, which are deprecated.
 pub struct Reader<'a> {
     rest: &'a [u8],
 }
 
 impl<'a> Reader<'a> {
-    /// A reader at the first field of a message.
+    /// Creates a reader at the first field of a message.
     pub fn new(message: &'a [u8]) -> Reader<'a> {
         Reader { rest: message }
     }
 
-    /// The next field's number and value; `None` at the end.
+    /// Returns the next field's number and value; `None` at the end.
     ///
     /// # Errors
     /// The bytes are not a protobuf message.
@@ -68,7 +68,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// The slice of `outer` that `inner` was read from, shared.
+/// Returns the slice of `outer` that `inner` refers to, sharing its memory.
 pub fn share(outer: &Bytes, inner: &[u8]) -> Bytes {
     outer.slice_ref(inner)
 }
@@ -78,7 +78,7 @@ pub fn varint_len(value: u64) -> usize {
     (64 - (value | 1).leading_zeros() as usize).div_ceil(7)
 }
 
-/// The encoded length of a length-delimited field, in bytes, with its key (of a field number below 16).
+/// The encoded length of a length-delimited field, including its key, for field numbers below 16.
 pub fn bytes_len(length: usize) -> usize {
     1 + varint_len(length as u64) + length
 }
@@ -92,7 +92,7 @@ pub fn put_varint(out: &mut Vec<u8>, mut value: u64) {
     out.push(value as u8);
 }
 
-/// Writes key and length of a length-delimited field.
+/// Writes the key and length of a length-delimited field.
 pub fn put_head(out: &mut Vec<u8>, field: u8, length: usize) {
     out.push(field << 3 | 2);
     put_varint(out, length as u64);
@@ -109,7 +109,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn varints_come_out_as_they_went_in() {
+    fn varints_round_trip() {
         for value in [0, 1, 127, 128, 300, 16_383, 16_384, u64::from(u32::MAX), u64::MAX] {
             let mut bytes = vec![8];
             put_varint(&mut bytes, value);
@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_cut_short_or_of_an_unknown_wire_type_is_refused() {
+    fn truncated_fields_and_unknown_wire_types_are_rejected() {
         for bytes in [&[8][..], &[8, 0x80], &[10, 5, 1], &[9, 0], &[11], &[0xff; 12]] {
             assert!(Reader::new(bytes).field().is_err(), "{bytes:?}");
         }

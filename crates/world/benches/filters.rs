@@ -1,6 +1,6 @@
-//! What one change costs in a mesh with EnvoyFilters, and without: `cargo bench -p world -- SERVICES FILTERS PROXIES`;
-//! 1,000, 50 and 20 if not given.
-#![allow(clippy::print_stdout, clippy::unwrap_used)] // A benchmark's output.
+//! The cost of one change in a mesh with and without EnvoyFilters: `cargo bench -p world -- SERVICES FILTERS PROXIES`,
+//! by default 1,000, 50 and 20.
+#![allow(clippy::print_stdout, clippy::unwrap_used)] // Benchmarks print.
 
 #[path = "../tests/support/mod.rs"]
 mod support;
@@ -14,7 +14,7 @@ use model::proxy::ProxyKind;
 use registry::inputs::Sharing;
 use world::{Batch, World};
 
-/// How often each change is made.
+/// The number of repetitions of each change.
 const ROUNDS: usize = 20;
 
 fn main() {
@@ -48,7 +48,7 @@ fn main() {
     }
 }
 
-/// Makes a change again and again, and shows the median and the resources that were changed by it.
+/// Repeats a change, and prints the median time and the number of changed resources.
 fn timed(what: &str, text: impl Fn(usize) -> String, world: &mut World) {
     let mut times: Vec<(Duration, usize)> = (0..ROUNDS)
         .map(|n| {
@@ -125,7 +125,7 @@ fn policy(n: usize, connections: usize) -> String {
     )
 }
 
-/// Filters of the kinds that people have: of HTTP filters, of clusters and of routes; each for one namespace.
+/// Typical filters, for HTTP filters, clusters and routes, each for one namespace.
 fn filter(n: usize, namespaces: usize, value: usize) -> String {
     let patch = match n % 3 {
         0 => format!(

@@ -144,7 +144,7 @@ impl Batch {
     }
 }
 
-/// Kinds without an input table are accepted and have no effect ([`KINDS_NOT_YET`]).
+/// Kinds without an input table are accepted but have no effect ([`KINDS_NOT_YET`]).
 fn without_table(kind: Kind) {
     debug_assert!(KINDS_NOT_YET.contains(&kind), "the kind {kind} has no input table");
 }

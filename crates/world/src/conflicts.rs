@@ -14,8 +14,8 @@ use traffic::conflicts::{
 use crate::World;
 
 impl World {
-    /// Watches the conflicts of an object: returns the current ones, and [`crate::Changes::conflicts`] reports changes. `None` for
-    /// kinds without conflicts. End the watch with [`World::close`].
+    /// Watches the conflicts of an object. Returns the current ones; [`crate::Changes::conflicts`] reports changes.
+    /// `None` for kinds without conflicts. [`World::close`] ends the watch.
     pub fn watch(&mut self, object: &ObjectKey) -> Option<(CellId, Conflicts)> {
         match object.kind {
             Kind::VirtualService => Some(self.conflicts::<VirtualServiceConflicts>(object)),

@@ -22,7 +22,7 @@ use traffic::proxy_config::{EffectiveProxyConfigs, ProxyConfigTarget, id_of};
 use crate::World;
 
 impl World {
-    /// All configuration objects as they were written (`/debug/configz`), by kind, then namespace and name.
+    /// All configuration objects as written (`/debug/configz`), by kind, namespace and name.
     pub fn configz(&self) -> Value {
         let mut all = Vec::new();
         for (_, object) in self.engine.iter::<ServiceObjects>() {
@@ -132,7 +132,8 @@ impl World {
         page
     }
 
-    /// ProxyConfigs that have no effect because an older one of their namespace has no selector either.
+    /// ProxyConfigs without a selector that have no effect because an older one in their namespace has no selector
+    /// either.
     pub fn shadowed_proxy_configs(&self) -> Vec<String> {
         let mut by_namespace: BTreeMap<Arc<str>, Vec<_>> = BTreeMap::new();
         for (id, object) in self.engine.iter::<ProxyConfigs>() {
@@ -147,7 +148,7 @@ impl World {
         shadowed.map(|object| id_of(&object).to_string()).collect()
     }
 
-    /// The facts that decide the settings of a connected proxy: the labels and the annotation of its pod, if it is known.
+    /// The facts that determine the settings of a connected proxy: the labels and the annotation of its pod, if known.
     pub fn proxy_config_target(&self, proxy: &Proxy) -> ProxyConfigTarget {
         let mesh = self.engine.get::<Mesh>(&());
         let key = mesh.and_then(|mesh| pod_key(proxy, &mesh));

@@ -12,7 +12,7 @@
 //! The crates register their resource types ([`ServedTypes`]); there is no list of types here. To serve another type,
 //! implement [`ServedType`](traffic::serving::ServedType) and register it.
 //!
-//! Invariants: no I/O, no clock; equal inputs give equal bytes in any order of commits ([`World::check`]).
+//! Invariants: no I/O, no clock; equal inputs result in equal bytes, in any order of commits ([`World::check`]).
 
 mod batch;
 mod conflicts;
@@ -45,7 +45,7 @@ pub struct World {
     types: ResourceTypes,
     next_token: u64,
     /// Conflicts of watched objects that changed because proxies connected or disconnected.
-    said: Vec<(ObjectKey, Conflicts)>,
+    pending_conflicts: Vec<(ObjectKey, Conflicts)>,
 }
 
 impl World {
@@ -86,7 +86,7 @@ impl World {
             served: Arc::new(served),
             types,
             next_token: 1,
-            said: Vec::new(),
+            pending_conflicts: Vec::new(),
         }
     }
 
@@ -103,7 +103,7 @@ impl World {
         let mut batch = flow::Batch::new();
         batch.put::<Proxies>(token, proxy);
         let delta = self.engine.commit(batch);
-        self.said.extend(conflicts::of(&delta));
+        self.pending_conflicts.extend(conflicts::of(&delta));
         token
     }
 
@@ -112,12 +112,12 @@ impl World {
         let mut batch = flow::Batch::new();
         batch.remove::<Proxies>(token);
         let delta = self.engine.commit(batch);
-        self.said.extend(conflicts::of(&delta));
+        self.pending_conflicts.extend(conflicts::of(&delta));
     }
 
-    /// The conflicts that changed since proxies connected or disconnected, as [`Changes::conflicts`] reports for commits.
+    /// The conflicts that changed because proxies connected or disconnected, as in [`Changes::conflicts`].
     pub fn take_conflicts(&mut self) -> Vec<(ObjectKey, Conflicts)> {
-        std::mem::take(&mut self.said)
+        std::mem::take(&mut self.pending_conflicts)
     }
 
     /// The names whose addresses derivation needs ([`Batch::set_addresses`]).
@@ -133,7 +133,7 @@ impl World {
         &self.engine
     }
 
-    /// Derives everything from the inputs again and compares: the check of incremental derivation.
+    /// Compares the incrementally derived state with a recomputation from the inputs.
     ///
     /// # Errors
     /// The first cell that differs.
@@ -141,14 +141,14 @@ impl World {
         self.engine.agree(&self.engine.recompute())
     }
 
-    /// A copy that shares its rows with this world. Use it to see the effect of a change before it is made.
+    /// Returns a copy that shares its rows. Use it to see the effect of a change in advance.
     pub fn fork(&self) -> World {
         World {
             engine: self.engine.fork(),
             served: self.served.clone(),
             types: self.types.clone(),
             next_token: self.next_token,
-            said: Vec::new(),
+            pending_conflicts: Vec::new(),
         }
     }
 }

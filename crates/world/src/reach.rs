@@ -131,7 +131,7 @@ impl World {
     }
 }
 
-/// A walk to resources that are derived from an object, without those that it only decides a choice for.
+/// A walk to the resources that are derived from an object, without those that only chose by it.
 fn content(types: &ServedTypes) -> Walk {
     everything(types)
         .not_through::<SharedHosts>()

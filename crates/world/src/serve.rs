@@ -33,7 +33,7 @@ impl Audience {
 /// The changes of a commit that serving needs.
 #[derive(Default, Debug)]
 pub struct Changes {
-    /// The commit's number; ascending.
+    /// The commit's number, ascending.
     pub epoch: u64,
     /// Subscribed resources that changed; `None`: the resource no longer exists.
     pub resources: Vec<(CellId, Option<Resource>)>,
@@ -41,13 +41,13 @@ pub struct Changes {
     pub catalogues: Vec<(CellId, Arc<Catalogue>)>,
     /// Proxies whose audiences changed.
     pub moved: Vec<ProxyToken>,
-    /// Watched objects whose conflicts changed; empty: there are none any more.
+    /// Watched objects whose conflicts changed; empty if there are none any more.
     pub conflicts: Vec<(ObjectKey, Conflicts)>,
-    /// EnvoyFilters of which other patches are left out now ([`crate::Reach::unmade`]).
+    /// EnvoyFilters whose left-out patches changed ([`crate::Reach::unmade`]).
     pub patching: Vec<ObjectKey>,
-    /// The names to resolve changed ([`World::wanted_names`]).
+    /// Whether the names to resolve changed ([`World::wanted_names`]).
     pub names: bool,
-    /// Rules that panicked, with key and message; their cells keep what they had.
+    /// Rules that panicked, with key and message. Their cells keep the previous row.
     pub panics: Vec<String>,
 }
 
@@ -80,7 +80,7 @@ impl World {
         &self.types
     }
 
-    /// The audience of a connected proxy for a type. `None` for a proxy that is not connected or gets nothing of the type.
+    /// The audience of a connected proxy for a type. `None` if the proxy is not connected or does not receive the type.
     pub fn audience(&self, token: ProxyToken, kind: ResourceType) -> Option<Audience> {
         let audiences = self.engine.get::<Audiences>(&token)?;
         let key = self.served.audience(&audiences, kind)?;
@@ -88,7 +88,8 @@ impl World {
     }
 
     /// Subscribes to the catalogue of a wildcard type (with an empty `collection`) or of a collection (a route table's
-    /// virtual hosts). `None` if the audience has none: of named types, and gRPC clients ask for everything by name.
+    /// virtual hosts). `None` if the audience has none, as for named types and for gRPC clients, which subscribe by
+    /// name.
     pub fn open_catalogue(&mut self, audience: &Audience, collection: &Arc<str>) -> Option<(CellId, Arc<Catalogue>)> {
         let Audience { kind, key } = audience;
         self.served.open_list(&mut self.engine, (*kind, key), collection)

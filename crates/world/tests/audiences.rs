@@ -228,7 +228,7 @@ fn proxies_with_equal_audiences_receive_equal_bytes() {
     let mut seen: BTreeMap<Audience, BTreeMap<Arc<str>, Vec<u8>>> = BTreeMap::new();
     let mut shared = 0;
     for step in 0..150 {
-        // Worlds share nothing that is derived for a proxy, so that each derives its answer itself.
+        // Worlds do not share rows that are derived for a proxy, so that each derives its answer itself.
         let mut own = world.fork();
         let token = own.connect(Arc::new(random(&mut r)));
         for kind in TYPES {
@@ -245,7 +245,7 @@ fn proxies_with_equal_audiences_receive_equal_bytes() {
     assert!(shared > 100, "only {shared} audiences were shared");
 }
 
-/// A proxy with random facts, of which each is mostly the same.
+/// A proxy with random facts, most of which are equal among proxies.
 fn random(r: &mut Random) -> Proxy {
     let kinds = [
         ProxyKind::Sidecar,
@@ -311,7 +311,7 @@ fn every_field_of_an_audience_matters() {
         );
         checked.entry(name).or_default().insert(case.field);
     }
-    assert_eq!(checked, known, "a case for each field (left: cases, right: fields)");
+    assert_eq!(checked, known, "every field needs a case (left: cases, right: fields)");
 }
 
 /// A field, and a change of it that changes bytes.
@@ -870,7 +870,7 @@ fn endpoints_fields(audience: &EndpointsAudience, out: &mut Fields) {
     }
 }
 
-/// The fields of a scope that an audience has a name for. The others have their defaults.
+/// The fields of a scope that an audience uses. The others must have their defaults.
 fn scope_fields(scope: &Scope, names: &[&'static str], out: &mut Fields) {
     let Scope {
         namespace,

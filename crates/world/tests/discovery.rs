@@ -158,7 +158,7 @@ fn proxy(name: &str, kind: ProxyKind, cluster: &str, node: &str) -> Arc<Proxy> {
     })
 }
 
-/// Subscribes to all that the proxies have: catalogues, and the endpoints of their clusters.
+/// Subscribes to all resources of the proxies: catalogues, and the endpoints of their clusters.
 fn open(world: &mut World, proxies: &[registry::inputs::ProxyToken]) -> Vec<flow::CellId> {
     let mut cells = Vec::new();
     for token in proxies {
@@ -174,7 +174,7 @@ fn open(world: &mut World, proxies: &[registry::inputs::ProxyToken]) -> Vec<flow
 }
 
 #[test]
-fn derived_step_by_step_and_anew() {
+fn incremental_state_equals_recomputation() {
     for seed in 1..=3u64 {
         let mut r = Random::new(seed);
         let mut world = World::new(

@@ -1,4 +1,4 @@
-//! Values that the mesh's settings take from the control plane's environment: proxies get them, and nobody else sees them.
+//! Environment variables that the mesh settings refer to: proxies receive the values; debug pages do not show them.
 #![allow(clippy::unwrap_used)]
 
 mod support;
@@ -35,8 +35,8 @@ metadata: {name: web, namespace: shop}
 spec: {clusterIP: 10.96.0.1, ports: [{name: http, port: 80}]}
 "#;
 
-/// Whether a listener of a sidecar has this text in it.
-fn told(world: &mut World, text: &str) -> bool {
+/// Whether a listener of a sidecar contains this text.
+fn has_text(world: &mut World, text: &str) -> bool {
     let token = world.connect(Arc::new(support::proxy("web", "shop", ProxyKind::Sidecar)));
     let audience = world.audience(token, types::LISTENER).unwrap();
     let (_, listed) = world.open_catalogue(&audience, &"".into()).unwrap();
@@ -49,7 +49,7 @@ fn told(world: &mut World, text: &str) -> bool {
 }
 
 #[test]
-fn what_the_environment_has_goes_to_proxies_and_is_shown_to_nobody() {
+fn environment_values_reach_proxies_and_not_debug_pages() {
     let parsed = parse_documents(OBJECTS.as_bytes(), "f", &ParseOptions::default());
     let mut batch = Batch::new();
     for object in parsed.objects {
@@ -66,16 +66,16 @@ fn what_the_environment_has_goes_to_proxies_and_is_shown_to_nobody() {
     }
     let mut world = World::new(support::settings(Sharing::All), 1);
     world.commit(batch);
-    assert!(told(&mut world, "otel.obs"), "requests are traced");
+    assert!(has_text(&mut world, "otel.obs"), "requests are traced");
     assert!(
-        !told(&mut world, "x-collector-token"),
+        !has_text(&mut world, "x-collector-token"),
         "a header without a value is left out"
     );
 
     let mut batch = Batch::new();
     batch.set_environment("OTEL_TOKEN".into(), Some("s3cret".to_owned()));
     world.commit(batch);
-    assert!(told(&mut world, "x-collector-token") && told(&mut world, "s3cret"));
+    assert!(has_text(&mut world, "x-collector-token") && has_text(&mut world, "s3cret"));
     let shown = world.mesh().to_string();
     assert!(shown.contains("OTEL_TOKEN") && !shown.contains("s3cret"), "{shown}");
     assert!(!world.worldz().to_string().contains("s3cret"));
@@ -83,5 +83,5 @@ fn what_the_environment_has_goes_to_proxies_and_is_shown_to_nobody() {
     let mut batch = Batch::new();
     batch.set_environment("OTEL_TOKEN".into(), None);
     world.commit(batch);
-    assert!(!told(&mut world, "s3cret"));
+    assert!(!has_text(&mut world, "s3cret"));
 }

@@ -1,5 +1,5 @@
-//! Random edits of EnvoyFilters, and of what they change: after each, what was derived step by step equals what is derived
-//! anew, and every resource that is listed is there.
+//! Random edits of EnvoyFilters and of the objects that they change. After each edit, the incremental state equals a
+//! recomputation, and every listed resource exists.
 #![allow(clippy::unwrap_used)]
 
 mod support;
@@ -13,7 +13,7 @@ use registry::inputs::{ProxyToken, Sharing};
 use support::{Edit, Random};
 use world::{Batch, World};
 
-/// Patches of every sort.
+/// Patches of every kind.
 const PATCHES: [&str; 14] = [
     "{applyTo: CLUSTER, patch: {operation: MERGE, value: {connectTimeout: 3s}}}",
     "{applyTo: CLUSTER, match: {cluster: {service: a.shop.svc.cluster.local}}, patch: {operation: REMOVE}}",
@@ -74,7 +74,7 @@ fn proxy(name: &str, kind: ProxyKind, app: &str) -> Arc<Proxy> {
     })
 }
 
-/// Subscribes to all that the proxies have.
+/// Subscribes to all resources of the proxies.
 fn open(world: &mut World, proxies: &[ProxyToken]) -> Vec<flow::CellId> {
     let mut cells = Vec::new();
     for token in proxies {
@@ -89,7 +89,7 @@ fn open(world: &mut World, proxies: &[ProxyToken]) -> Vec<flow::CellId> {
 }
 
 #[test]
-fn derived_step_by_step_and_anew() {
+fn incremental_state_equals_recomputation() {
     for seed in 1..=3u64 {
         let mut r = Random::new(seed);
         let mut world = World::new(support::settings(Sharing::All), 1);
@@ -102,7 +102,7 @@ fn derived_step_by_step_and_anew() {
     }
 }
 
-/// Commits an object as its text says.
+/// Commits an object.
 fn apply(world: &mut World, text: &str) -> world::Changes {
     let parsed = parse_documents(text.as_bytes(), "f", &ParseOptions::default());
     assert!(!parsed.objects.is_empty(), "{:?}", parsed.diagnostics);
@@ -112,7 +112,7 @@ fn apply(world: &mut World, text: &str) -> world::Changes {
 }
 
 #[test]
-fn what_is_not_made_of_a_filter_is_known_with_its_reason() {
+fn patches_that_are_left_out_are_reported_with_reasons() {
     let mut world = World::new(support::settings(Sharing::All), 1);
     let proxies = [world.connect(proxy("a", ProxyKind::Sidecar, "a"))];
     let service = |port: u16| {
@@ -123,32 +123,32 @@ fn what_is_not_made_of_a_filter_is_known_with_its_reason() {
     };
     apply(&mut world, &service(80));
     let patches = [
-        // It is made.
+        // Applied.
         "{applyTo: CLUSTER, patch: {operation: MERGE, value: {connectTimeout: 3s}}}",
-        // The result would be refused.
+        // The result would be invalid.
         "{applyTo: CLUSTER, match: {context: SIDECAR_OUTBOUND, cluster: {service: a.shop.svc.cluster.local}}, patch: {operation: \
          MERGE, value: {loadAssignment: {policy: {weightedPriorityHealth: true}}}}}",
-        // There is no such filter to be put before.
+        // There is no such filter to insert before.
         "{applyTo: HTTP_FILTER, match: {listener: {filterChain: {filter: {name: envoy.filters.network.http_connection_manager, \
          subFilter: {name: nobody}}}}}, patch: {operation: INSERT_BEFORE, value: {name: mine, typedConfig: {\"@type\": \
          t/envoy.extensions.filters.http.cors.v3.Cors}}}}",
-        // It is of another type.
+        // The value has another type.
         "{applyTo: HTTP_FILTER, match: {context: SIDECAR_OUTBOUND, listener: {portNumber: 80, filterChain: {filter: {name: \
          envoy.filters.network.http_connection_manager, subFilter: {name: envoy.filters.http.router}}}}}, patch: {operation: \
          MERGE, value: {typedConfig: {\"@type\": t/envoy.extensions.filters.http.cors.v3.Cors}}}}",
-        // Nothing of that name is there to be taken away.
+        // There is no cluster of this name to remove.
         "{applyTo: CLUSTER, match: {cluster: {service: nobody}}, patch: {operation: REMOVE}}",
-        // It is taken away.
+        // Removed.
         "{applyTo: CLUSTER, match: {cluster: {name: BlackHoleCluster}}, patch: {operation: REMOVE}}",
-        // The domain is another virtual host's.
+        // The domain belongs to another virtual host.
         "{applyTo: VIRTUAL_HOST, match: {context: SIDECAR_OUTBOUND, routeConfiguration: {name: \"80\"}}, patch: {operation: ADD, \
          value: {name: mine, domains: [a]}}}",
-        // No route has that name.
+        // There is no route of this name.
         "{applyTo: HTTP_ROUTE, match: {context: SIDECAR_OUTBOUND, routeConfiguration: {vhost: {route: {name: nobody}}}}, patch: \
          {operation: MERGE, value: {requestHeadersToRemove: [x]}}}",
-        // It is another one's, and nothing is to be said of it here.
+        // For a gateway, so that it is not reported for a sidecar.
         "{applyTo: CLUSTER, match: {context: GATEWAY}, patch: {operation: MERGE, value: {connectTimeout: 3s}}}",
-        // There is one of that name.
+        // There is already a cluster of this name.
         "{applyTo: CLUSTER, patch: {operation: ADD, value: {name: PassthroughCluster, connectTimeout: 1s}}}",
     ];
     apply(
@@ -161,14 +161,14 @@ fn what_is_not_made_of_a_filter_is_known_with_its_reason() {
     );
     let cells = open(&mut world, &proxies);
     let key = ObjectKey::new(Kind::EnvoyFilter, "shop", "x");
-    let told = |world: &World| -> Vec<String> {
+    let report = |world: &World| -> Vec<String> {
         let unmade = world.reach(&key).unmade.into_iter();
         unmade
             .map(|one| format!("{} {} {} {}", one.index, one.resources, one.resource, one.why))
             .collect()
     };
     let cluster = "outbound|80||a.shop.svc.cluster.local";
-    let before = told(&world);
+    let before = report(&world);
     let starts = [
         format!("1 1 {cluster} the result would not be valid: "),
         "2 0  ".to_owned(),
@@ -180,21 +180,17 @@ fn what_is_not_made_of_a_filter_is_known_with_its_reason() {
         "9 1 PassthroughCluster another resource has this name".to_owned(),
     ];
     assert_eq!(before.len(), starts.len(), "{before:#?}");
-    for (said, start) in before.iter().zip(&starts) {
-        assert!(said.starts_with(start), "{before:#?}");
+    for (line, start) in before.iter().zip(&starts) {
+        assert!(line.starts_with(start), "{before:#?}");
     }
-    // Without the virtual host there is nothing in the way of the new one; and the change says whose state is another.
+    // Without the virtual host, the new one is added, and the commit reports the EnvoyFilter.
     let changes = apply(&mut world, &service(90));
     assert_eq!(changes.patching, std::slice::from_ref(&key));
     assert!(
-        !told(&world).iter().any(|said| said.starts_with('6')),
+        !report(&world).iter().any(|line| line.starts_with('6')),
         "{:#?}",
-        told(&world)
+        report(&world)
     );
     cells.into_iter().for_each(|cell| world.close(cell));
-    assert_eq!(
-        told(&world),
-        Vec::<String>::new(),
-        "nobody is there whom it could be for"
-    );
+    assert_eq!(report(&world), Vec::<String>::new(), "no resources are subscribed to");
 }

@@ -1,6 +1,7 @@
-//! What streams cost: time for what they are sent, memory for being there.
+//! The costs of streams: time per response and memory per stream.
 //!
-//! `cargo bench -p xds [SERVICES] [STREAMS]`; the world is made up and derives nothing, so this is the machine alone.
+//! `cargo bench -p xds [SERVICES] [STREAMS]`. The world is synthetic and derives nothing, so this measures only the
+//! state machine.
 
 #![allow(
     clippy::unwrap_used,
@@ -30,7 +31,7 @@ fn main() {
     let mut bench = Bench::new(services);
     println!("{services} services, {streams} streams, delta");
 
-    // The first stream pays for what all share.
+    // The first stream pays for shared state.
     let begun = Instant::now();
     bench.join();
     println!("first stream          {:>10.1} µs", micros(begun));
@@ -96,7 +97,7 @@ impl Bench {
         }
     }
 
-    /// A stream that subscribes to everything and has accepted it.
+    /// Adds a stream that subscribes to everything and accepts it.
     fn join(&mut self) {
         let id = self
             .hub
@@ -123,8 +124,8 @@ impl Bench {
         self.hub.apply(&mut self.world, changes, Moment::ZERO);
     }
 
-    /// How long it takes to count for every service who runs its cluster and endpoints: when all do, when none has
-    /// answered, and when every tenth client refuses.
+    /// The time to count the clients of every service: when all have acknowledged, when none has answered, and when
+    /// every tenth client sent a NACK.
     fn count_answers(&mut self, services: usize) {
         self.count("all run it     ");
         for n in 0..services {
@@ -177,7 +178,7 @@ impl Bench {
             unsubscribe: Default::default(),
             initial: Default::default(),
         };
-        self.say(
+        self.request(
             id,
             Request {
                 type_url: kind.type_url.to_owned(),
@@ -187,7 +188,7 @@ impl Bench {
         );
     }
 
-    /// Lets everybody take and accept what there is; gives how many responses that were.
+    /// Lets all clients receive and accept pending responses. Returns the number of responses.
     fn answer_all(&mut self) -> usize {
         self.hub.take_woken().into_iter().map(|id| self.answer(id)).sum()
     }
@@ -214,10 +215,10 @@ impl Bench {
             body,
             ..Request::default()
         };
-        self.say(id, request);
+        self.request(id, request);
     }
 
-    fn say(&mut self, id: StreamId, request: Request) {
+    fn request(&mut self, id: StreamId, request: Request) {
         self.hub.request(&mut self.world, id, request, Moment::ZERO).unwrap();
     }
 }
@@ -257,7 +258,7 @@ fn micros(since: Instant) -> f64 {
     since.elapsed().as_secs_f64() * 1e6
 }
 
-/// Memory of this process that is in use; 0 where the system does not say.
+/// Memory in use by this process; 0 where the system does not report it.
 fn resident_bytes() -> usize {
     let statm = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
     statm

@@ -68,7 +68,7 @@ impl<O: Origin> Hub<O> {
         if let Some(watch) = watch
             && before.is_some_and(|before| watch.is_current(before))
         {
-            watch.ran = watch.ran.max(epoch - 1);
+            watch.acked = watch.acked.max(epoch - 1);
         }
     }
 
@@ -100,24 +100,24 @@ impl<O: Origin> Hub<O> {
             .iter()
             .flat_map(|(_, selection)| selection.streams.iter().copied());
         let kind = ledger.kind;
-        let told: Vec<(Epoch, StreamId)> = streams
+        let sent: Vec<(Epoch, StreamId)> = streams
             .filter_map(|id| {
                 let watch = self.streams.get(&id)?.watch(kind)?;
-                let refused = watch
+                let before = watch
                     .inflight
                     .as_ref()
                     .map_or(watch.removals_sent, |inflight| inflight.removals_sent_before);
-                Some((watch.removals_sent.min(refused), id))
+                Some((watch.removals_sent.min(before), id))
             })
             .collect();
-        let earliest = told.iter().map(|(epoch, _)| *epoch).min().unwrap_or(Epoch::MAX);
+        let earliest = sent.iter().map(|(epoch, _)| *epoch).min().unwrap_or(Epoch::MAX);
         ledger.prune(earliest);
         let limit = self.core.limits.removed_names + ledger.len();
         ledger.prune_at = limit.min(2 * ledger.tombs.len());
         if ledger.tombs.len() <= limit {
             return;
         }
-        for (_, id) in told.into_iter().filter(|(epoch, _)| *epoch == earliest) {
+        for (_, id) in sent.into_iter().filter(|(epoch, _)| *epoch == earliest) {
             if let Some(stream) = self.streams.get_mut(&id) {
                 stream.close_with = Some(Status::new(Code::Unavailable, "too far behind: connect again"));
                 self.woken.insert(id);

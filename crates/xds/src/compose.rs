@@ -65,11 +65,11 @@ pub(crate) struct Composed {
     pub(crate) removed: usize,
     /// The names of its resources, if they are collections of another type.
     pub(crate) names: Vec<Name>,
-    /// What its resources refer to.
+    /// The references of its resources.
     pub(crate) fresh: Fresh,
 }
 
-/// What resources of a response refer to.
+/// The references of the resources in a response.
 #[derive(Clone, Debug)]
 pub(crate) enum Fresh {
     /// Not determined: the client had no resources of the type.
@@ -100,7 +100,8 @@ pub(crate) struct Envelope<'a> {
     pub(crate) identifier: &'a str,
 }
 
-/// Bodies shorter than this are copied into the piece before them, once for all responses: a second piece costs more.
+/// Bodies shorter than this are copied into the preceding piece, once for all responses, since a separate piece costs
+/// more.
 const COPIED: usize = 1024;
 
 /// Encodes a response.
@@ -131,7 +132,7 @@ pub(crate) fn encode(envelope: &Envelope<'_>, content: &Content) -> Rope {
     Rope::new(head(envelope), pieces.into())
 }
 
-/// The same response under another nonce.
+/// Returns the same response with another nonce.
 pub(crate) fn renamed(envelope: &Envelope<'_>, rope: &Rope) -> Rope {
     Rope::new(head(envelope), rope.tail.clone())
 }
@@ -141,7 +142,7 @@ fn head(envelope: &Envelope<'_>) -> Vec<u8> {
     put_bytes(&mut head, 1, envelope.version.as_bytes());
     put_bytes(&mut head, 4, envelope.kind.type_url.as_bytes());
     put_bytes(&mut head, 5, envelope.nonce.as_bytes());
-    // `control_plane`, whose number differs between the two responses.
+    // `control_plane`, whose field number differs between the two responses.
     put_head(
         &mut head,
         if envelope.delta { 7 } else { 6 },
@@ -151,8 +152,9 @@ fn head(envelope: &Envelope<'_>) -> Vec<u8> {
     head
 }
 
-/// A resource as a field of a delta response (`envoy.service.discovery.v3.Resource`), without a body that is not copied. The
-/// body comes last, in a field with the number that resources have in a SotW response: such a response uses the end of this.
+/// A resource as a field of a delta response (`envoy.service.discovery.v3.Resource`), without a body that is not
+/// copied. The body is the last field, with the number that resources have in a SotW response, so that such a response
+/// can use the end of this.
 fn framed(kind: ResourceType, name: &str, resource: &Resource) -> Bytes {
     let (version, body) = (resource.version().to_string(), resource.body());
     let copied = Some(body).filter(|body| body.len() < COPIED);
@@ -222,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn a_delta_response_is_what_prost_reads() {
+    fn prost_decodes_delta_responses() {
         let envelope = envelope(types::CLUSTER, true);
         let content = content();
         let rope = encode(&envelope, &content);
@@ -249,14 +251,14 @@ mod tests {
             content.resources[1].1.body().as_ptr(),
             "a large body is shared, not copied"
         );
-        // So is what was made of a small one, by other responses, too.
+        // Other responses share the copy of a small body, too.
         let again = encode(&envelope, &content);
         let places = |rope: &Rope| rope.tail.iter().map(|piece| piece.as_ptr()).take(4).collect::<Vec<_>>();
         assert_eq!(places(&rope), places(&again));
     }
 
     #[test]
-    fn a_resource_under_another_name_is_framed_by_itself() {
+    fn a_resource_under_another_name_is_encoded_separately() {
         let content = Content {
             resources: vec![("other".into(), content().resources[0].1.clone())],
             removed: Vec::new(),
@@ -268,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn a_state_of_the_world_response_is_what_prost_reads_and_can_be_renamed() {
+    fn prost_decodes_sotw_responses_and_the_nonce_can_change() {
         let envelope = envelope(types::ROUTE, false);
         let content = Content {
             removed: Vec::new(),

@@ -15,12 +15,12 @@ use crate::{Epoch, Name, Origin};
 /// The content of a response to be composed, and the state of the watch after it.
 pub(crate) struct Plan {
     pub(crate) key: Key,
-    /// The part of the pending changes that it sends.
-    pub(crate) paid: Pending,
-    /// The pending part that is deferred to a later response.
-    pub(crate) left: Pending,
-    /// Whether it has updates, and not only removals.
-    pub(crate) news: bool,
+    /// The pending changes that the response includes.
+    pub(crate) included: Pending,
+    /// The pending changes that are deferred to a later response.
+    pub(crate) deferred: Pending,
+    /// Whether there are updates, and not only removals.
+    pub(crate) updates: bool,
 }
 
 impl<O: Origin> Core<O> {
@@ -32,7 +32,7 @@ impl<O: Origin> Core<O> {
         plan: &Plan,
         full: bool,
     ) -> Arc<Composed> {
-        let shared = plan.paid.is_empty() && plan.left.is_empty();
+        let shared = plan.included.is_empty() && plan.deferred.is_empty();
         if shared && let Some(composed) = self.ledgers[watch.ledger].selections[watch.selection].cached(&plan.key) {
             return composed;
         }
@@ -46,12 +46,12 @@ impl<O: Origin> Core<O> {
         let fresh = match self.types.reference_from(watch.kind) {
             None => Fresh::Some(Arc::default()),
             Some(_) if plan.key.from == 0 => Fresh::All,
-            Some((_, reference)) => Fresh::Some(self.references(ledger, &news(ledger, selection, plan), reference)),
+            Some((_, reference)) => Fresh::Some(self.references(ledger, &unsent(ledger, selection, plan), reference)),
         };
         let Key { from, upto, sweep, .. } = plan.key;
         let mut version = ledger.version(selection);
         // A client that reconnects with a version must have exactly the state of that version.
-        if upto < selection.changed || sweep < selection.removed || !plan.left.is_empty() {
+        if upto < selection.changed || sweep < selection.removed || !plan.deferred.is_empty() {
             version = format!("{version}.{upto:x}.{sweep:x}");
         }
         let mut nonce = format!("{:x}.{from:x}.{upto:x}.{sweep:x}", selection.serial);
@@ -84,7 +84,7 @@ impl<O: Origin> Core<O> {
         composed
     }
 
-    /// The whole state, with removed resources whose removal is not to be sent yet.
+    /// The whole state, including resources whose removal is deferred.
     fn whole(&self, ledger: &Ledger<O>, selection: &Selection, plan: &Plan) -> Content {
         let live = ledger.live(&self.cells, selection);
         let mut resources: Vec<(Name, Resource)> =
@@ -93,7 +93,7 @@ impl<O: Origin> Core<O> {
         for (name, tomb) in ledger.removed(selection, plan.key.sweep, Epoch::MAX) {
             resources.push((name.clone(), tomb.last.clone()));
         }
-        for gone in &plan.left.gone {
+        for gone in &plan.deferred.gone {
             let there = ledger.resource(&self.cells, &gone.name).is_some();
             if let Some(last) = gone.last.as_ref().filter(|_| !there) {
                 resources.push((gone.name.clone(), last.clone()));
@@ -112,14 +112,14 @@ impl<O: Origin> Core<O> {
     /// The changes, and the pending resources.
     fn partial(&self, ledger: &Ledger<O>, selection: &Selection, plan: &Plan) -> Content {
         let key = plan.key;
-        let mut names = news(ledger, selection, plan);
+        let mut names = unsent(ledger, selection, plan);
         if key.newest_first {
             // The resource that the client rejected may still be in the response: changes must come before it.
             names.sort_by_key(|name| std::cmp::Reverse(ledger.epoch_of(name)));
         }
         let (mut resources, mut removed) = (Vec::with_capacity(names.len()), Vec::new());
         for name in names {
-            let owed = || plan.paid.owed.binary_search(&name).is_ok();
+            let owed = || plan.included.owed.binary_search(&name).is_ok();
             match ledger.resource(&self.cells, &name) {
                 Some(resource) => resources.push((name, resource.clone())),
                 None if ledger.kind.is_listed() && !owed() => {}
@@ -143,7 +143,7 @@ impl<O: Origin> Core<O> {
                 .map(|(name, _)| name)
                 .cloned(),
         );
-        removed.extend(plan.paid.gone.iter().map(|gone| &gone.name).filter(absent).cloned());
+        removed.extend(plan.included.gone.iter().map(|gone| &gone.name).filter(absent).cloned());
         removed.sort_unstable();
         removed.dedup();
         if !key.delta {
@@ -154,9 +154,9 @@ impl<O: Origin> Core<O> {
 }
 
 /// Names whose current resource the client has not been sent.
-fn news<O: Origin>(ledger: &Ledger<O>, selection: &Selection, plan: &Plan) -> Vec<Name> {
+fn unsent<O: Origin>(ledger: &Ledger<O>, selection: &Selection, plan: &Plan) -> Vec<Name> {
     let mut names = ledger.changed(selection, plan.key.from, plan.key.upto);
-    names.extend(plan.paid.owed.iter().cloned());
+    names.extend(plan.included.owed.iter().cloned());
     names.sort_unstable();
     names.dedup();
     names

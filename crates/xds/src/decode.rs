@@ -7,7 +7,7 @@ use bytes::Bytes;
 use crate::Limits;
 use protos::wire::{Malformed, Reader, Value, share};
 
-/// The reason why a request is rejected.
+/// The reason for which a request is rejected.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum DecodeError {
     /// The bytes are not a discovery request.
@@ -91,17 +91,17 @@ pub struct Texts {
 }
 
 impl Texts {
-    /// How many there are.
+    /// The number of texts.
     pub fn len(&self) -> usize {
         self.ends.len()
     }
 
-    /// Whether there are none.
+    /// Whether there are no texts.
     pub fn is_empty(&self) -> bool {
         self.ends.is_empty()
     }
 
-    /// The texts, in the order in which they came.
+    /// The texts, in the order of the request.
     pub fn iter(&self) -> impl Iterator<Item = &str> {
         let starts = std::iter::once(0).chain(self.ends.iter().copied());
         starts

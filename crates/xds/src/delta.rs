@@ -1,6 +1,6 @@
 //! Delta requests: each subscribes to and unsubscribes from names.
 //!
-//! - Subscriptions take effect whatever the nonce; only the answer to a response depends on it.
+//! - Subscriptions take effect whatever the nonce; only ACKs and NACKs depend on it.
 //! - A name that the client subscribes to is answered with its resource even if it was sent before: the client may have
 //!   dropped it. The exception is the first request of a stream, which lists what the client has: equal resources are not
 //!   sent again, unless their parent was sent again on this stream, or on the previous one without an answer.
@@ -112,7 +112,9 @@ impl<O: Origin> Core<O> {
             .filter(|name| !self.is_live(&watch, name))
             .cloned()
             .collect();
-        watch.pending.let_go(missing.into_iter().map(Gone::unknown), self.epoch);
+        watch
+            .pending
+            .add_gone(missing.into_iter().map(Gone::unknown), self.epoch);
         stream.claim(kind);
         stream.watches.insert(watch);
         Ok(())
@@ -145,9 +147,9 @@ impl<O: Origin> Core<O> {
             }
         }
         watch.pending.owe(owed);
-        watch.pending.let_go(gone, self.epoch);
+        watch.pending.add_gone(gone, self.epoch);
         watch.sent = self.epoch;
-        watch.ran = self.epoch;
+        watch.acked = self.epoch;
     }
 
     /// Subscribes to or unsubscribes from the wildcard.
@@ -205,7 +207,9 @@ impl<O: Origin> Core<O> {
             .chain(dropped)
             .partition(|name| self.is_live(watch, name));
         watch.pending.owe(live);
-        watch.pending.let_go(missing.into_iter().map(Gone::unknown), self.epoch);
+        watch
+            .pending
+            .add_gone(missing.into_iter().map(Gone::unknown), self.epoch);
         Ok(())
     }
 

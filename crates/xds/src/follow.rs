@@ -1,8 +1,8 @@
 //! Collections that are the names of another type's resources (VHDS).
 //!
-//! Envoy subscribes to virtual hosts once and without a name: it takes those of every route table that says that its
-//! virtual hosts are discovered, and expects them after that table. So the collections of a stream are the tables that it
-//! has been sent and has answered. Envoy may build a table that is sent again anew, without virtual hosts.
+//! Envoy subscribes to virtual hosts once and without names. It expects the virtual hosts of every route table with
+//! VHDS, after that table. So the collections of a stream are the tables that the client has been sent and has
+//! answered. When a table is sent again, Envoy may rebuild it without virtual hosts.
 
 use model::xds::{ResourceType, collection_of};
 
@@ -30,7 +30,8 @@ impl<O: Origin> Core<O> {
             .collect()
     }
 
-    /// The client has answered for resources of the parent type, or unsubscribed from some.
+    /// Updates the collections after the client has answered for the parent type, or unsubscribed from some of its
+    /// names.
     pub(crate) fn follow_parent(
         &mut self,
         origin: &mut O,

@@ -1,20 +1,21 @@
 //! Make before break: a change is sent when the types that it waits for are in place at the client.
 //!
-//! Types are looked at in sending order. The rules, of which each looks at one stream only (the types of Envoy as an
-//! example):
+//! Types are processed in sending order. Each rule depends on one stream only (with the types of Envoy as an example):
 //!
-//! - **Listeners and routes wait for clusters and endpoints** ([`TypeSpec::waits_for`](model::xds::TypeSpec)). A listener or
-//!   route that changed in epoch *e* is sent once the client has answered for all changes of clusters and endpoints up to *e*. Older changes do not wait for newer
-//!   clusters, so a mesh that changes without pause delays routes by a round trip and does not starve them. (In state of
-//!   the world, listeners are sent as a whole and wait as a whole.)
-//! - **New clusters wait for their endpoints** ([`settling`](crate::settling)). When clusters with discovered endpoints were
-//!   sent and accepted, they count as in place once the client has subscribed to all their endpoints and answered for them. A client that has never asked for endpoints is not waited for.
-//! - **Clusters are removed last** ([`TypeSpec::removed_after`](model::xds::TypeSpec)): when the client has answered for all
-//!   listeners and routes of the epoch in which they went. Virtual hosts are removed after their route table. A stream of a client that returns (it says what it has) has yet to subscribe to those, and is waited for, too.
-//!   In state of the world, the set that is sent meanwhile still has the clusters that went, as they were.
+//! - **Listeners and routes wait for clusters and endpoints** ([`TypeSpec::waits_for`](model::xds::TypeSpec)). A
+//!   listener or route that changed in epoch *e* is sent once the client has answered for all changes of clusters and
+//!   endpoints up to *e*. Older changes do not wait for newer clusters, so constant changes delay routes by a round
+//!   trip and do not starve them. In SotW, listeners are sent, and wait, as a whole.
+//! - **New clusters wait for their endpoints** ([`settling`](crate::settling)). Accepted clusters with EDS are in place
+//!   once the client has subscribed to all their endpoints and answered for them. A client that has not subscribed to
+//!   endpoints is not waited for.
+//! - **Clusters are removed last** ([`TypeSpec::removed_after`](model::xds::TypeSpec)): when the client has answered
+//!   for all listeners and routes of the epoch of the removal. Virtual hosts are removed after their route table. A
+//!   client that reconnects with resources has yet to subscribe to these types, and is waited for, too. In SotW,
+//!   responses meanwhile still contain the removed clusters, unchanged.
 //! - **A NACK is an answer**: it ends the wait.
-//! - **No wait is longer than [`Limits::hold`](crate::Limits::hold)**, counted from the first change that waits: a client
-//!   that never answers or never asks gets the rest anyway. [`Stats::overdue`](crate::Stats::overdue) counts that.
+//! - **No wait is longer than [`Limits::hold`](crate::Limits::hold)**, counted from the first waiting change: a client
+//!   that never answers or subscribes gets the rest anyway. [`Stats::overdue`](crate::Stats::overdue) counts this.
 
 use model::xds::ResourceType;
 
@@ -52,7 +53,7 @@ impl<O: Origin> Core<O> {
         (upto > 0).then_some(Window { upto, sweep })
     }
 
-    /// Whether no change of this type has to wait.
+    /// Whether all changes of this type may be sent.
     pub(crate) fn is_open(&self, stream: &Stream<O::Token>, kind: ResourceType) -> bool {
         self.in_place_for(stream, kind).min(self.removable(stream, kind)) == self.epoch
     }
@@ -73,7 +74,7 @@ impl<O: Origin> Core<O> {
             starts.extend(watch.removal_hold.map(|(_, since)| since));
             starts.extend(watch.settling.as_ref().and_then(|settling| settling.answered));
         }
-        // A wait that has expired ends with an answer of the client.
+        // An expired wait ends when the client answers.
         let ends = starts.into_iter().map(|since| since + self.limits.hold);
         ends.filter(|at| *at > now).min()
     }
@@ -92,15 +93,15 @@ impl<O: Origin> Core<O> {
     fn removable(&self, stream: &Stream<O::Token>, kind: ResourceType) -> Epoch {
         let reached = |user: &ResourceType| match user.is_wildcard() && stream.resumed && stream.watch(*user).is_none()
         {
-            // A client that returns will subscribe to it.
+            // A client that reconnects will subscribe to it.
             true => 0,
             false => self.reached(stream, *user, true),
         };
         kind.removed_after.iter().map(reached).min().unwrap_or(self.epoch)
     }
 
-    /// The epoch up to which the client has answered for a type, with or without removals. The present epoch for a type
-    /// that it has not subscribed to.
+    /// The epoch up to which the client has answered for a type, with or without removals. The current epoch if the
+    /// client has not subscribed to it.
     fn reached(&self, stream: &Stream<O::Token>, kind: ResourceType, removals: bool) -> Epoch {
         let Some(watch) = stream.watch(kind) else {
             return self.epoch;

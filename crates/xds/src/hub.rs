@@ -209,7 +209,7 @@ impl<O: Origin> Hub<O> {
         std::mem::take(&mut self.woken)
     }
 
-    /// The time at which to call [`Hub::tick`].
+    /// The time at which [`Hub::tick`] must be called.
     pub fn deadline(&self) -> Option<Moment> {
         let timers = self.timers.first().map(|(at, _)| *at);
         timers.into_iter().chain(self.forget_at).min()
@@ -242,7 +242,7 @@ impl<O: Origin> Hub<O> {
         &self.core.types
     }
 
-    /// How many streams there are.
+    /// The number of streams.
     pub fn len(&self) -> usize {
         self.streams.len()
     }
@@ -291,7 +291,7 @@ impl<O: Origin> Hub<O> {
         })
     }
 
-    /// The resources of a type that a stream's client has or is about to be sent.
+    /// The resources of a type that a stream's client has, or is about to be sent.
     pub fn resources(&self, id: StreamId, kind: ResourceType) -> Vec<Resource> {
         let Some(watch) = self.streams.get(&id).and_then(|stream| stream.watch(kind)) else {
             return Vec::new();

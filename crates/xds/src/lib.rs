@@ -12,10 +12,11 @@
 //!
 //! Invariants:
 //!
-//! - The origin encodes a resource once. A response is a rope of those bytes, composed once for each pair of states of a
-//!   ledger and shared by all streams that go from the one to the other.
+//! - The origin encodes a resource once. A response is a rope of those bytes. It is composed once for each transition
+//!   between two states of a selection and shared by all streams that make it, unless it depends on one stream.
 //! - A stream has at most one unanswered response per type. Changes merge into the next one.
 //! - Make before break: see [`gate`].
+//! - A stream stores positions in ledgers. It stores names only while they are pending.
 //! - A stream stores cursors into ledgers. It stores names only while they are pending.
 
 mod apply;
@@ -55,9 +56,9 @@ pub use limits::Limits;
 pub use next::{Next, Response};
 pub use origin::{Changes, Origin};
 pub use status::{Code, Exchange, Refusal, Status, StreamStatus, WatchStatus};
-pub use tally::{News, Objection, Question, Tally};
+pub use tally::{Nack, News, Question, Tally};
 
-/// A point in time: the duration since a start that the caller chose.
+/// A point in time, as the duration since a start that the caller chooses.
 pub type Moment = std::time::Duration;
 
 /// The number of commits applied to a hub. Ledgers record the epoch of the last change of each name.

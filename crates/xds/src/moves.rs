@@ -34,15 +34,15 @@ impl<O: Origin> Core<O> {
         };
         if watch.sent > 0 {
             // The client does not have rejected resources, and may still have rejected removals.
-            if let Some(refused) = watch.refused.take() {
-                watch.pending.add(refused.pending);
+            if let Some(rejected) = watch.rejected.take() {
+                watch.pending.add(rejected.pending);
             }
             let pending = self.difference(watch, names.as_ref(), ledger, selection);
             watch.pending = pending;
             watch.sent = self.epoch;
             watch.removals_sent = self.epoch;
-            watch.complaint = None;
-            watch.ran = self.epoch;
+            watch.rejection = None;
+            watch.acked = self.epoch;
         }
         (watch.ledger, watch.selection, watch.joined) = (ledger, selection, self.epoch);
         self.enter(watch, id);
@@ -94,7 +94,7 @@ impl<O: Origin> Core<O> {
         // Unknown names that have not been answered still need an answer.
         let unanswered = names.into_iter().flat_map(NameSet::iter);
         pending.owe(unanswered.filter(|name| absent(name) && owed_before(name)).cloned());
-        pending.let_go(gone, self.epoch);
+        pending.add_gone(gone, self.epoch);
         pending
     }
 }

@@ -1,8 +1,8 @@
 //! Finds the resources that a NACK is about.
 //!
 //! Envoy's error is free text: `Error adding/updating listener(s) 0.0.0.0_80: …`, `… cluster(s) outbound|80||a.b: …,
-//! outbound|81||a.b: …`, `Duplicate entry of domain x in route 80`. This module
-//! returns words that may be names; the caller compares them with the names of the response.
+//! outbound|81||a.b: …`, `Duplicate entry of domain x in route 80`. This module returns words that may be names; the
+//! caller compares them with the names in the response.
 
 /// The longest word that is considered, in bytes.
 const WORD: usize = 1024;
@@ -46,7 +46,7 @@ mod tests {
     }
 
     #[test]
-    fn names_are_found_in_envoys_words() {
+    fn names_are_found_in_errors_of_envoy() {
         let names = [
             "0.0.0.0_80",
             "[::]_80",

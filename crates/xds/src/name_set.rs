@@ -155,7 +155,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn an_edit_is_what_sets_say(base: BTreeSet<u8>, added: Vec<u8>, removed: Vec<u8>) {
+        fn edits_match_set_operations(base: BTreeSet<u8>, added: Vec<u8>, removed: Vec<u8>) {
             let text = |numbers: Vec<u8>| -> Vec<String> { numbers.iter().map(|n| format!("n{n}")).collect() };
             let names = |texts: &[String]| -> Vec<Name> { texts.iter().map(|t| t.as_str().into()).collect() };
             let (base, added, removed) = (text(base.into_iter().collect()), text(added), text(removed));
@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn sets_that_differ_in_one_name_are_told_apart() {
+    fn sets_that_differ_in_one_name_are_distinguished() {
         let (one, other) = (set(&["a", "b"]), set(&["a", "c"]));
         assert!(one.edit(vec!["c".into()], &["b"]).yields(&other));
         assert!(!one.edit(vec!["c".into()], &[]).yields(&other));

@@ -15,7 +15,7 @@ use crate::{Epoch, Hub, Moment, Name, Origin, Rope, Status, StreamId, Variant};
 /// The next step for a stream.
 #[derive(Debug)]
 pub enum Next {
-    /// Send this, then ask again.
+    /// Send this, then call [`Hub::next`] again.
     Send(Response),
     /// Wait until the stream is woken.
     Idle,
@@ -23,7 +23,7 @@ pub enum Next {
     End(Status),
 }
 
-/// A response, encoded.
+/// An encoded response.
 #[derive(Clone, Debug)]
 pub struct Response {
     /// The type of its resources.
@@ -36,7 +36,7 @@ pub struct Response {
     pub resources: usize,
     /// The number of removed names in it.
     pub removed: usize,
-    /// The time since the stream was idle.
+    /// The time for which the stream has had something to send.
     pub waited: Moment,
 }
 
@@ -102,16 +102,16 @@ impl<O: Origin> Core<O> {
         };
         let composed = self.composed(stream, watch, &plan, full);
         let nothing = composed.resources == 0 && composed.removed == 0 && !full;
-        if !nothing || watch.must_answer && plan.news {
+        if !nothing || watch.must_answer && plan.updates {
             return Attempt::Send(self.send(stream, kind, window, plan, &composed, now));
         }
         if let Some(watch) = stream.watch_mut(kind) {
             watch.sent = plan.key.upto;
             watch.removals_sent = plan.key.sweep;
-            watch.pending = plan.left;
-            watch.refused = None;
-            watch.complaint = None;
-            watch.ran = watch.ran.max(window.upto);
+            watch.pending = plan.deferred;
+            watch.rejected = None;
+            watch.rejection = None;
+            watch.acked = watch.acked.max(window.upto);
             self.news.answered = true;
         }
         Attempt::Advanced
@@ -124,31 +124,31 @@ impl<O: Origin> Core<O> {
         if window.upto < watch.joined || full && selection.changed > window.upto {
             return None;
         }
-        let payable = |name: &Name| ledger.epoch_of(name) <= window.upto;
+        let sendable = |name: &Name| ledger.epoch_of(name) <= window.upto;
         let changed = |after: Epoch| match selection.changed {
             at if at <= after => false,
             at => at <= window.upto || !ledger.changed(selection, after, window.upto).is_empty(),
         };
-        let news = watch.must_answer || watch.pending.owed.iter().any(payable) || changed(watch.news_after());
+        let updates = watch.must_answer || watch.pending.owed.iter().any(sendable) || changed(watch.news_after());
         let may_sweep = |at: Epoch| !watch.kind.is_listed() || at <= window.sweep;
         let gone = !watch.pending.gone.is_empty() && may_sweep(watch.pending.gone_at);
         let after = watch.sweeps_after();
         let tombs = selection.removed > after && ledger.removed(selection, after, window.sweep).next().is_some();
-        if !news && !gone && !tombs {
+        if !updates && !gone && !tombs {
             return None;
         }
 
-        let (owed, later): (Vec<Name>, Vec<Name>) = watch.pending.owed.iter().cloned().partition(payable);
-        let (mut paid, mut left) = (Pending::default(), Pending::default());
-        paid.owe(owed);
-        left.owe(later);
-        let whose = if gone { &mut paid } else { &mut left };
-        // Names that exist again are among the updates.
-        let back = |name: &Name| payable(name) && ledger.resource(&self.cells, name).is_some();
+        let (owed, later): (Vec<Name>, Vec<Name>) = watch.pending.owed.iter().cloned().partition(sendable);
+        let (mut included, mut deferred) = (Pending::default(), Pending::default());
+        included.owe(owed);
+        deferred.owe(later);
+        let target = if gone { &mut included } else { &mut deferred };
+        // Names that exist again are part of the updates.
+        let back = |name: &Name| sendable(name) && ledger.resource(&self.cells, name).is_some();
         let gone_for_good = watch.pending.gone.iter().filter(|gone| !back(&gone.name));
-        whose.let_go(gone_for_good.cloned(), watch.pending.gone_at);
-        if let Some(refused) = &watch.refused {
-            paid.add(refused.pending.clone());
+        target.add_gone(gone_for_good.cloned(), watch.pending.gone_at);
+        if let Some(rejected) = &watch.rejected {
+            included.add(rejected.pending.clone());
         }
         let key = Key {
             delta: stream.variant == Variant::Delta,
@@ -156,12 +156,17 @@ impl<O: Origin> Core<O> {
             upto: selection.changed.min(window.upto).max(watch.sent),
             removals_sent: watch.removals_sent,
             sweep: selection.removed.min(window.sweep).max(watch.removals_sent),
-            newest_first: watch.refused.is_some(),
+            newest_first: watch.rejected.is_some(),
             placeholders: watch
                 .kind
                 .placeholder
                 .is_some_and(|placeholder| (placeholder.applies)(&stream.proxy)),
         };
-        Some(Plan { key, paid, left, news })
+        Some(Plan {
+            key,
+            included,
+            deferred,
+            updates,
+        })
     }
 }

@@ -25,7 +25,7 @@ pub trait Origin {
     /// The list of the resources of a wildcard type or of a collection; cheap to clone.
     type Catalogue: Clone;
 
-    /// Adds a proxy. Its audiences are known when this returns.
+    /// Adds a proxy. Its audiences are available when this returns.
     ///
     /// # Errors
     /// The status that ends the stream of a proxy that is not served.

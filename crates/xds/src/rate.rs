@@ -40,7 +40,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_burst_is_let_through_and_then_the_rate() {
+    fn a_burst_is_allowed_and_then_the_rate_applies() {
         let limits = Limits {
             requests_per_second: 10,
             request_burst: 3,

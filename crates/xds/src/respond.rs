@@ -24,7 +24,7 @@ impl<O: Origin> Core<O> {
             return;
         }
         let accepted = error.is_none();
-        let named = error.as_deref().map(|words| self.named_in(stream, kind, words));
+        let named = error.as_deref().map(|error| self.named_in(stream, kind, error));
         let Some(watch) = stream.watch_mut(kind) else { return };
         match error {
             None => {
@@ -33,7 +33,7 @@ impl<O: Origin> Core<O> {
                 self.news.answered = true;
             }
             Some(message) => {
-                watch.refuse(message, named.unwrap_or_default(), now);
+                watch.reject(message, named.unwrap_or_default(), now);
                 self.stats.of_mut(kind).refused += 1;
                 self.news.refused = true;
             }
@@ -48,7 +48,7 @@ impl<O: Origin> Core<O> {
     }
 
     /// The resources of the outstanding response that a NACK names, each once.
-    fn named_in(&self, stream: &Stream<O::Token>, kind: ResourceType, words: &str) -> Vec<Name> {
+    fn named_in(&self, stream: &Stream<O::Token>, kind: ResourceType, error: &str) -> Vec<Name> {
         let Some(watch) = stream.watch(kind) else {
             return Vec::new();
         };
@@ -57,8 +57,8 @@ impl<O: Origin> Core<O> {
             .inflight
             .as_ref()
             .map_or(&[][..], |inflight| &inflight.pending.owed);
-        let sent = |name: &Name| ledger.epoch_of(name) > watch.ran || owed.binary_search(name).is_ok();
-        let mut names: Vec<Name> = nack_attribution::candidates(words)
+        let sent = |name: &Name| ledger.epoch_of(name) > watch.acked || owed.binary_search(name).is_ok();
+        let mut names: Vec<Name> = nack_attribution::candidates(error)
             .filter_map(|word| ledger.name(word))
             .filter(|name| selection.covers(name) && sent(name))
             .cloned()
@@ -155,14 +155,14 @@ impl<O: Origin> Core<O> {
 }
 
 impl<T> Stream<T> {
-    /// The client answered a response of a type whose resources refer to others.
+    /// Handles an answer to a response of a type whose resources refer to others.
     fn parent_answered(&mut self, (parent, child): (ResourceType, ResourceType), accepted: bool, now: Moment) {
         match self.watch_mut(parent).map(|watch| &mut watch.settling) {
             Some(Some(settling)) if accepted => settling.answered = Some(now),
             Some(settling) => *settling = None,
             None => {}
         }
-        // A client that has a new use for a child that it has requests it before it accepts the parent, or never.
+        // A client that needs a child again requests it before it accepts the parent, or never.
         if let Some(watch) = self.watch_mut(child) {
             let rewarm = std::mem::take(&mut watch.rewarm);
             watch.pending.owe(rewarm);

@@ -16,7 +16,7 @@ use crate::unanswered::Names;
 use crate::watch::Inflight;
 use crate::{Epoch, Moment, Name, Origin, Variant};
 
-/// References that are remembered for a stream that has not subscribed to their type yet; more count as all.
+/// The maximum number of references recorded for a stream that has not subscribed to their type yet; more count as all.
 const UNCLAIMED: usize = 1024;
 
 impl<O: Origin> Core<O> {
@@ -31,7 +31,7 @@ impl<O: Origin> Core<O> {
         now: Moment,
     ) -> Response {
         self.count_overdue(stream, kind, window);
-        let updates = plan.news && composed.resources > 0;
+        let updates = plan.updates && composed.resources > 0;
         if updates {
             self.note_sent(stream, kind, &composed.fresh, plan.key.from);
             if let Some(watch) = stream.watch_mut(kind) {
@@ -68,15 +68,15 @@ impl<O: Origin> Core<O> {
                 nonce: nonce.clone(),
                 sent_before: watch.sent,
                 removals_sent_before: watch.removals_sent,
-                pending: plan.paid,
+                pending: plan.included,
                 upto: window.upto,
                 sweep: window.sweep,
                 updates,
             });
             watch.sent = plan.key.upto;
             watch.removals_sent = plan.key.sweep;
-            watch.pending = plan.left;
-            watch.refused = None;
+            watch.pending = plan.deferred;
+            watch.rejected = None;
             watch.must_answer = false;
             watch.responses += 1;
             watch.last = Some((composed.clone(), nonce.clone()));

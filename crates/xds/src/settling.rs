@@ -1,6 +1,7 @@
-//! Resources that are in place only with what they refer to: clusters and their endpoints.
+//! Resources that are in place only when the resources they refer to are: clusters and their endpoints.
 //!
-//! Envoy keeps a new cluster from use until it has its endpoints, and drops the endpoints of a cluster that is sent again.
+//! Envoy does not use a new cluster until it has its endpoints, and drops the endpoints of a cluster that is sent
+//! again.
 
 use std::sync::Arc;
 
@@ -14,14 +15,15 @@ use crate::stream::Stream;
 use crate::unanswered::Names;
 use crate::{Epoch, Moment, Name, Origin};
 
-/// Resources that the client was sent, until what they refer to is in place.
+/// Resources that were sent and whose references are not in place yet.
 pub(crate) struct Settling {
     pub(crate) fresh: Arc<[Reference]>,
     /// The epoch up to which the type was in place before.
     pub(crate) before: Epoch,
-    /// When the client accepted them.
+    /// The time at which the client accepted them.
     pub(crate) answered: Option<Moment>,
-    /// The number of responses of the child type that must be answered; known once everything is subscribed to.
+    /// The number of responses of the child type that must be answered; known once the client has subscribed to all
+    /// references.
     pub(crate) target: Option<u64>,
 }
 
@@ -65,7 +67,7 @@ impl<O: Origin> Core<O> {
         }
     }
 
-    /// What these resources refer to.
+    /// The references of these resources.
     pub(crate) fn references(&self, ledger: &Ledger<O>, names: &[Name], reference: ReadReference) -> Arc<[Reference]> {
         let one = |parent: &Name| {
             let child = reference(parent, ledger.resource(&self.cells, parent)?.body())?;
@@ -103,7 +105,7 @@ impl<T> Stream<T> {
         }
     }
 
-    /// Whether the client may have dropped this resource for that reason.
+    /// Whether the client may have dropped this resource because its parent was sent before it subscribed.
     pub(crate) fn has_dropped(&self, kind: ResourceType, name: &Name) -> bool {
         match kind.parent {
             Parent::None => false,
@@ -114,7 +116,8 @@ impl<T> Stream<T> {
         }
     }
 
-    /// The client has subscribed to a type: from now on references to it are tracked in its watch.
+    /// Stops recording unclaimed references: the client has subscribed to the type, and its watch tracks them from now
+    /// on.
     pub(crate) fn claim(&mut self, kind: ResourceType) {
         if let Parent::Reference { of, .. } = kind.parent
             && let Some(watch) = self.watch_mut(of)

@@ -3,11 +3,11 @@
 //! - A nonce that is not that of the last response: stale, ignored. The client repeats its list in answer to the last
 //!   response.
 //! - No names: a wildcard for wildcard types, as long as the client has never named a resource; otherwise no subscription.
-//! - The same names again: the client has a new use for its resources. If their parent was sent again (Envoy drops the
-//!   endpoints of a cluster that changes), they are sent again; otherwise there is no answer.
+//! - The same names again: the client needs its resources again. If their parent was sent again (Envoy drops the
+//!   endpoints of a cluster that changes), they are sent again; otherwise there is no response.
 //! - A client that reconnects with the version of its whole subscription gets nothing. A version covers the names and their
 //!   resources; a response that defers something has another version. (If a stream breaks between a cluster that changed
-//!   back and its endpoints, Envoy does not report that it dropped those: it continues after its own timeout. The same holds
+//!   back and its endpoints, Envoy does not report that it dropped them: it continues after its timeout. The same holds
 //!   in delta for a cluster that changed.)
 
 use model::xds::ResourceType;
@@ -78,7 +78,7 @@ impl<O: Origin> Core<O> {
         if kept && version == self.ledgers[watch.ledger].version(self.selection(&watch)) {
             watch.sent = self.epoch;
             watch.settled = self.epoch;
-            watch.ran = self.epoch;
+            watch.acked = self.epoch;
         } else {
             watch.must_answer = true;
         }
@@ -151,9 +151,9 @@ impl Watch {
     /// Schedules everything to be sent again.
     pub(crate) fn start_over(&mut self) {
         self.sent = 0;
-        self.ran = 0;
-        self.refused = None;
-        self.complaint = None;
+        self.acked = 0;
+        self.rejected = None;
+        self.rejection = None;
         self.must_answer = true;
     }
 }

@@ -19,14 +19,14 @@ pub(crate) struct Stream<T> {
     pub(crate) rate: Rate,
     pub(crate) watches: Watches,
     pub(crate) unserved: Vec<Arc<str>>,
-    /// The client had something from an earlier stream.
+    /// Whether the client had resources from an earlier stream.
     pub(crate) resumed: bool,
     /// The epoch and time at which changes began to wait for the types that they need.
     pub(crate) hold: Option<(Epoch, Moment)>,
     /// Makes nonces of unshared responses unique.
     pub(crate) sequence: u64,
     pub(crate) timer: Option<Moment>,
-    /// Since when it has something to do.
+    /// The time since which it has had something to do.
     pub(crate) busy_since: Option<Moment>,
     pub(crate) close_with: Option<Status>,
 }

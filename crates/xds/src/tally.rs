@@ -1,8 +1,8 @@
 //! Counts the clients that have acknowledged, rejected or not yet answered the resources of an object.
 //!
-//! A stream's place in a ledger shows what it has acknowledged, so that counting needs no memory of its own. The streams of a
-//! selection are a bit set, from which those that lag behind or sent a NACK are removed. A query costs a pass over such
-//! sets for each ledger that has its cells, and not for each stream.
+//! A stream's place in a ledger shows what it has acknowledged, so that counting needs no state of its own. The streams
+//! of a selection are a bit set, from which those that lag behind or sent a NACK are removed. A query costs one pass
+//! over such sets per ledger with its cells, and does not visit each stream.
 
 mod bits;
 mod view;
@@ -19,7 +19,7 @@ use crate::{Epoch, Hub, Name, Origin, StreamId};
 use bits::Bits;
 use view::View;
 
-/// Events that may have changed [`AckCounts`].
+/// Events that may have changed a [`Tally`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct News {
     /// A client acknowledged a response.
@@ -44,7 +44,7 @@ pub struct Question<C> {
     pub since: Epoch,
 }
 
-/// The clients of an object's resources. A client that rejects one resource and has not answered for another counts as
+/// The clients of an object's resources. A client that rejected one resource and has not answered for another counts as
 /// rejecting.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Tally {
@@ -57,12 +57,12 @@ pub struct Tally {
     /// Clients that have not answered yet.
     pub pending: usize,
     /// One of the NACKs: that of the first client by name.
-    pub objection: Option<Objection>,
+    pub objection: Option<Nack>,
 }
 
 /// A client's NACK.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Objection {
+pub struct Nack {
     /// The client.
     pub proxy: Arc<str>,
     /// The type.
@@ -121,11 +121,11 @@ struct Count<'h, O: Origin> {
     total: Bits,
     pending: Bits,
     refused: Bits,
-    objection: Option<Refuser>,
+    objection: Option<FirstNack>,
 }
 
 /// The stream whose NACK is reported.
-struct Refuser {
+struct FirstNack {
     proxy: Arc<str>,
     stream: StreamId,
     kind: ResourceType,
@@ -166,7 +166,7 @@ impl<'h, O: Origin> Count<'h, O> {
             running: total - pending - refused,
             refused,
             pending,
-            objection: self.objection.take().and_then(|refuser| self.words_of(refuser)),
+            objection: self.objection.take().and_then(|first| self.nack_of(first)),
         }
     }
 
@@ -189,7 +189,7 @@ impl<'h, O: Origin> Count<'h, O> {
                 (proxy, ledger.kind) < (&first.proxy, first.kind)
             });
             if first {
-                self.objection = Some(Refuser {
+                self.objection = Some(FirstNack {
                     proxy: proxy.clone(),
                     stream,
                     kind: ledger.kind,
@@ -199,16 +199,16 @@ impl<'h, O: Origin> Count<'h, O> {
         });
     }
 
-    fn words_of(&self, refuser: Refuser) -> Option<Objection> {
-        let watch = self.hub.watch(refuser.stream, refuser.kind)?;
-        let named = watch.complaint.as_ref().map(|complaint| complaint.names.clone());
+    fn nack_of(&self, first: FirstNack) -> Option<Nack> {
+        let watch = self.hub.watch(first.stream, first.kind)?;
+        let named = watch.rejection.as_ref().map(|rejection| rejection.names.clone());
         let resources = match named {
             Some(named) if !named.is_empty() => named,
-            _ => refuser.asked.into_iter().collect(),
+            _ => first.asked.into_iter().collect(),
         };
-        Some(Objection {
-            proxy: refuser.proxy,
-            kind: refuser.kind,
+        Some(Nack {
+            proxy: first.proxy,
+            kind: first.kind,
             resources,
             message: watch.error.as_ref()?.message.clone(),
         })

@@ -137,7 +137,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_remembered_is_bounded() {
+    fn recorded_names_are_bounded() {
         let some = |count: usize, length: usize| {
             let mut left = Names::default();
             let names = (0..count).map(|number| Name::from(format!("{number:0length$}")));

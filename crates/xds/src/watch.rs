@@ -20,21 +20,21 @@ pub(crate) struct Watch {
     pub(crate) joined: Epoch,
     /// Names that the client subscribed to in addition to a wildcard.
     pub(crate) explicit: Vec<Name>,
-    /// Whether the client ever named a resource: from then on an empty list is no wildcard (SotW).
+    /// Whether the client ever named a resource. From then on, an empty list is not a wildcard (SotW).
     pub(crate) named_once: bool,
     /// Its collections are the resources of the parent type that the client has.
     pub(crate) follows: bool,
-    /// Updates up to this epoch were sent; 0: none were.
+    /// Updates up to this epoch were sent; 0: none.
     pub(crate) sent: Epoch,
     /// Removals up to this epoch were sent. Listed types only.
     pub(crate) removals_sent: Epoch,
     /// The client has answered (ACK or NACK) all changes up to this epoch.
     pub(crate) settled: Epoch,
     /// The client has acknowledged all changes up to this epoch, except for `pending`.
-    pub(crate) ran: Epoch,
+    pub(crate) acked: Epoch,
     /// The NACK of the client, until it accepts the resources.
-    pub(crate) complaint: Option<Box<Complaint>>,
-    /// Changes to be sent that do not follow from its place in the ledger.
+    pub(crate) rejection: Option<Box<Rejection>>,
+    /// Changes to be sent that do not follow from the stream's place in the ledger.
     pub(crate) pending: Pending,
     /// Resources whose parent was sent again. They are sent in answer to the client's next request (SotW).
     pub(crate) rewarm: Vec<Name>,
@@ -43,16 +43,17 @@ pub(crate) struct Watch {
     /// The number of responses sent.
     pub(crate) responses: u64,
     pub(crate) inflight: Option<Inflight>,
-    /// Resources that were sent, until what they refer to is in place ([`Parent::Reference`](model::xds::Parent)).
+    /// Resources that were sent and whose references are not in place yet ([`Parent::Reference`](model::xds::Parent)).
     pub(crate) settling: Option<Settling>,
     /// References of resources that were sent before the client subscribed to the child type.
     pub(crate) unclaimed: Names,
-    /// Names in the outstanding response, which are collections of a child type.
+    /// Names in the outstanding response that are collections of a child type.
     pub(crate) unanswered: Vec<Name>,
     /// The epoch and time at which removals began to wait.
     pub(crate) removal_hold: Option<(Epoch, Moment)>,
-    pub(crate) refused: Option<Refused>,
-    /// The audience of its proxy is no longer that of its ledger. It moves when the outstanding response is answered.
+    pub(crate) rejected: Option<RejectedResponse>,
+    /// Whether the audience of the proxy differs from that of the ledger. The watch moves when the outstanding response
+    /// is answered.
     pub(crate) moving: bool,
     /// The last response and its nonce.
     pub(crate) last: Option<(Arc<Composed>, Arc<str>)>,
@@ -61,7 +62,7 @@ pub(crate) struct Watch {
     pub(crate) error: Option<Refusal>,
 }
 
-/// Changes to be sent to a client that do not follow from its place in the ledger.
+/// Changes to be sent to a client that do not follow from the stream's place in the ledger.
 #[derive(Clone, Default)]
 pub(crate) struct Pending {
     /// Names whose current resource must be sent.
@@ -103,7 +104,7 @@ impl Pending {
         self.owed.dedup();
     }
 
-    pub(crate) fn let_go(&mut self, gone: impl IntoIterator<Item = Gone>, epoch: Epoch) {
+    pub(crate) fn add_gone(&mut self, gone: impl IntoIterator<Item = Gone>, epoch: Epoch) {
         let before = self.gone.len();
         self.gone.extend(gone);
         if self.gone.len() > before {
@@ -115,11 +116,11 @@ impl Pending {
 
     pub(crate) fn add(&mut self, other: Pending) {
         self.owe(other.owed);
-        self.let_go(other.gone, other.gone_at);
+        self.add_gone(other.gone, other.gone_at);
     }
 }
 
-/// A response without an answer.
+/// A response that has not been answered.
 pub(crate) struct Inflight {
     pub(crate) nonce: Arc<str>,
     /// The state of the watch before the response, for a NACK.
@@ -133,16 +134,16 @@ pub(crate) struct Inflight {
     pub(crate) updates: bool,
 }
 
-/// A rejected response. The client may have accepted a part of it, so the next response starts at the same place; but it is
-/// sent only after a further change.
-pub(crate) struct Refused {
+/// A rejected response. The client may have accepted a part of it, so that the next response starts at the same place,
+/// but it is only sent after another change.
+pub(crate) struct RejectedResponse {
     pub(crate) upto: Epoch,
     pub(crate) sweep: Epoch,
     pub(crate) pending: Pending,
 }
 
 /// The resources that a client rejected and has not accepted since.
-pub(crate) struct Complaint {
+pub(crate) struct Rejection {
     /// The rejected response completed the updates up to this epoch.
     pub(crate) upto: Epoch,
     /// The resources that the client's error names; empty: unknown.
@@ -151,9 +152,9 @@ pub(crate) struct Complaint {
     pub(crate) owed: Vec<Name>,
 }
 
-impl Complaint {
+impl Rejection {
     /// Whether the client may have rejected this resource.
-    pub(crate) fn is_about(&self, name: &Name) -> bool {
+    pub(crate) fn concerns(&self, name: &Name) -> bool {
         self.names.is_empty() || self.names.contains(name)
     }
 }
@@ -172,8 +173,8 @@ impl Watch {
             sent: 0,
             removals_sent: joined,
             settled: 0,
-            ran: 0,
-            complaint: None,
+            acked: 0,
+            rejection: None,
             pending: Pending::default(),
             rewarm: Vec::new(),
             must_answer: false,
@@ -183,7 +184,7 @@ impl Watch {
             unclaimed: Names::default(),
             unanswered: Vec::new(),
             removal_hold: None,
-            refused: None,
+            rejected: None,
             moving: false,
             last: None,
             sent_at: None,
@@ -199,16 +200,16 @@ impl Watch {
 
     /// Updates after this epoch are a reason to send a response.
     pub(crate) fn news_after(&self) -> Epoch {
-        self.refused
+        self.rejected
             .as_ref()
-            .map_or(self.sent, |refused| refused.upto.max(self.sent))
+            .map_or(self.sent, |rejected| rejected.upto.max(self.sent))
     }
 
     /// Removals after this epoch are a reason to send a response.
     pub(crate) fn sweeps_after(&self) -> Epoch {
-        self.refused
+        self.rejected
             .as_ref()
-            .map_or(self.removals_sent, |refused| refused.sweep.max(self.removals_sent))
+            .map_or(self.removals_sent, |rejected| rejected.sweep.max(self.removals_sent))
     }
 
     /// Whether there are unsent updates.
@@ -228,13 +229,13 @@ impl Watch {
         if self.is_current(selection.changed) {
             Epoch::MAX
         } else {
-            self.ran
+            self.acked
         }
     }
 
     /// Whether the client has acknowledged the last change, which was in this epoch.
     pub(crate) fn is_current(&self, changed: Epoch) -> bool {
-        self.inflight.is_none() && self.refused.is_none() && self.sent > 0 && changed <= self.sent
+        self.inflight.is_none() && self.rejected.is_none() && self.sent > 0 && changed <= self.sent
     }
 
     /// Whether there are unsent removals.
@@ -242,12 +243,12 @@ impl Watch {
         !self.pending.gone.is_empty() || selection.removed > self.sweeps_after()
     }
 
-    /// The client acknowledged the outstanding response (ACK).
+    /// Handles an ACK of the outstanding response.
     pub(crate) fn accept(&mut self, now: Moment) {
         let Some(inflight) = self.inflight.take() else { return };
         self.settled = inflight.upto;
-        self.ran = self.ran.max(inflight.upto);
-        self.complaint = None;
+        self.acked = self.acked.max(inflight.upto);
+        self.rejection = None;
         self.error = None;
         self.acked_at = self.sent_at.as_ref().map(|sent| Exchange {
             at: now,
@@ -255,18 +256,18 @@ impl Watch {
         });
     }
 
-    /// The client rejected the outstanding response (NACK). `names` are the resources that its error names.
-    pub(crate) fn refuse(&mut self, message: String, names: Vec<Name>, now: Moment) {
+    /// Handles a NACK of the outstanding response. `names` are the resources that its error names.
+    pub(crate) fn reject(&mut self, message: String, names: Vec<Name>, now: Moment) {
         let Some(inflight) = self.inflight.take() else { return };
         self.settled = inflight.upto;
-        self.complaint = Some(Box::new(Complaint {
+        self.rejection = Some(Box::new(Rejection {
             upto: inflight.upto,
             names,
             owed: inflight.pending.owed.clone(),
         }));
         self.sent = inflight.sent_before;
         self.removals_sent = inflight.removals_sent_before;
-        self.refused = Some(Refused {
+        self.rejected = Some(RejectedResponse {
             upto: inflight.upto,
             sweep: inflight.sweep,
             pending: inflight.pending,

@@ -13,6 +13,9 @@ const MAX_OPERATORS: usize = 200;
 /// Limit of nested expressions.
 const MAX_DEPTH: u16 = 32;
 
+/// Stack of the thread that parses an expression. Only the part that is used takes memory.
+const STACK_BYTES: usize = 64 << 20;
+
 /// A CEL expression.
 pub(crate) fn cel(text: &str) -> Result<(), Fault> {
     let problem = problem(text).map(|problem| format!("not a valid CEL expression: {problem}"));
@@ -25,7 +28,16 @@ fn problem(text: &str) -> Option<String> {
     if text.bytes().filter(is_operator).count() > MAX_OPERATORS {
         return Some(format!("more than {MAX_OPERATORS} operators"));
     }
-    let error = Parser::default().max_recursion_depth(MAX_DEPTH).parse(text).err()?;
+    let parse = || Parser::default().max_recursion_depth(MAX_DEPTH).parse(text).err();
+    // The recursion of a long chain does not fit into the stack of an ordinary thread.
+    let error = std::thread::scope(|scope| {
+        let thread = std::thread::Builder::new().stack_size(STACK_BYTES);
+        thread.spawn_scoped(scope, parse).map(|thread| thread.join())
+    });
+    let Ok(Ok(error)) = error else {
+        return Some("the parser failed".to_owned());
+    };
+    let error = error?;
     let message = error.errors.first().map_or("syntax error", |error| error.msg.trim());
     // The rest is a list of all token types of the grammar.
     let short = message.split(" expecting {").next().unwrap_or(message);

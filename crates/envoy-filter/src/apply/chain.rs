@@ -87,7 +87,7 @@ fn remove<P: Borrow<CompiledPatch>>(
         let mut goes = false;
         for patch in of(patches, ApplyTo::FilterChain).filter(|patch| patch.operation == PatchOperation::Remove) {
             if matches_chain(patch, facts, chain) {
-                found.made(&patch.id);
+                found.applied(&patch.id);
                 goes = true;
             }
         }
@@ -103,7 +103,7 @@ fn remove<P: Borrow<CompiledPatch>>(
         *chains = kept;
         default.take_if(|_| default_goes);
     } else {
-        found.undone("the listener would be left without filter chains");
+        found.discarded("the listener would be left without filter chains");
     }
     outcomes.add(found);
 }

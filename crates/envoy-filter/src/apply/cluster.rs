@@ -7,7 +7,7 @@ use protos::dynamic::{DynamicMessage, Value};
 
 use super::{inner, list, merge_inner, merge_value, of, text};
 use crate::compile::CompiledPatch;
-use crate::outcome::{Outcome, Outcomes, flaw};
+use crate::outcome::{Outcome, Outcomes, validation_error};
 
 /// Merges patches into a cluster that they match.
 pub fn cluster<P: Borrow<CompiledPatch>>(cluster: &mut DynamicMessage, patches: &[P], outcomes: &mut Outcomes) {
@@ -43,7 +43,7 @@ fn transport_socket(cluster: &mut DynamicMessage, socket: &DynamicMessage) -> Ou
     }
     match inner(cluster, "transport_socket") {
         Some(there) if text(there, "name") == name => merge_socket(there, socket),
-        _ => match flaw(socket) {
+        _ => match validation_error(socket) {
             None => {
                 cluster.set_field_by_name("transport_socket", Value::Message(socket.clone()));
                 Ok(true)

@@ -20,7 +20,7 @@ pub use route::{route_configuration, virtual_host};
 
 use crate::compile::CompiledPatch;
 use crate::merge::{Lists, merge, merge_packed};
-use crate::outcome::{Outcome, flaw};
+use crate::outcome::{Outcome, validation_error};
 use config::istio::envoy_filter::{ApplyTo, PatchOperation};
 
 /// The patches that apply to this part of the configuration.
@@ -45,7 +45,7 @@ fn merge_value(message: &mut DynamicMessage, patch: &CompiledPatch, keeps_name: 
     }
     // A message that was invalid before does not keep a patch from being applied.
     if *message != before
-        && let Some(why) = flaw(message)
+        && let Some(why) = validation_error(message)
     {
         *message = before;
         return Err(why);

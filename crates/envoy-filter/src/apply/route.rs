@@ -12,7 +12,7 @@ use crate::compile::CompiledPatch;
 use crate::matching::{TableFacts, host_match, matches_host};
 use crate::outcome::Outcomes;
 
-/// The reason why a virtual host is not added or changed.
+/// The reason for which a virtual host is not added or changed.
 pub(crate) const TAKEN: &str = "one of the domains is another virtual host's, and the table would be refused";
 
 /// Changes a route table of an inbound listener and its parts.
@@ -38,7 +38,7 @@ pub fn route_configuration<P: Borrow<CompiledPatch>>(
         if let Some(changed) = changed {
             let fits = taken.take(&changed);
             if !fits {
-                found.undone(TAKEN);
+                found.discarded(TAKEN);
             }
             if fits || taken.take(&plain) {
                 hosts.push(Value::Message(if fits { changed } else { plain }));
@@ -104,7 +104,7 @@ pub fn virtual_host<P: Borrow<CompiledPatch>>(
         }
         let outcome = match patch.operation {
             PatchOperation::Remove => {
-                outcomes.made(&patch.id);
+                outcomes.applied(&patch.id);
                 return None;
             }
             PatchOperation::Replace => {
@@ -135,7 +135,7 @@ fn routes<P: Borrow<CompiledPatch>>(host: &mut DynamicMessage, patches: &[P], ou
             let meant = route_match(patch).is_none_or(|wanted| matches_route(wanted, route));
             let outcome = match patch.operation {
                 PatchOperation::Remove if meant => {
-                    outcomes.made(&patch.id);
+                    outcomes.applied(&patch.id);
                     return false;
                 }
                 operation if meant && operation.merges() => merge_value(route, patch, false),

@@ -1,4 +1,4 @@
-//! What each operation does to a message.
+//! The effect of each operation on a message.
 
 use crate::support::{compiled, filter_id, json, message};
 use config::istio::EnvoyFilter;
@@ -48,7 +48,7 @@ fn packed(name: &str, kind: &str) -> Json {
 }
 
 #[test]
-fn messages_merge_as_protobuf_says() {
+fn messages_merge_like_protobuf() {
     let one = json!({
         "name": "a",
         "connectTimeout": "1.500s",
@@ -83,14 +83,14 @@ fn messages_merge_as_protobuf_says() {
     assert_eq!(
         grown["ringHashLbConfig"],
         Json::Null,
-        "of those that exclude each other the later holds"
+        "a field of a oneof replaces the others"
     );
     let replaced = merged(&one, &other, Lists::Replace);
     assert_eq!(replaced["circuitBreakers"]["thresholds"], json!([{"maxRetries": 2}]));
 }
 
 #[test]
-fn a_cluster_keeps_its_name_and_what_breaks_it_is_left_out() {
+fn a_cluster_keeps_its_name_and_invalid_patches_are_left_out() {
     let plain = json!({"name": "outbound|80||a", "connectTimeout": "1s", "type": "EDS",
         "dnsLookupFamily": "V4_ONLY", "ringHashLbConfig": {"maximumRingSize": "100"}});
     let changed = cluster(
@@ -106,7 +106,7 @@ fn a_cluster_keeps_its_name_and_what_breaks_it_is_left_out() {
 }
 
 #[test]
-fn transport_sockets_of_one_name_are_merged() {
+fn transport_sockets_of_the_same_name_are_merged() {
     const TLS: &str = "\"@type\": type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.UpstreamTlsContext";
     let patch = format!(
         "{{applyTo: CLUSTER, patch: {{operation: MERGE, value: {{connectTimeout: 9s, transportSocket: \
@@ -125,7 +125,7 @@ fn transport_sockets_of_one_name_are_merged() {
     assert_eq!(
         same["connectTimeout"],
         Json::Null,
-        "as in Istio such a patch sets nothing else"
+        "as in Istio, such a patch has no other effect"
     );
     let other = cluster(&json!({"name": "a", "transportSocket": socket("other")}), &patch);
     assert_eq!(other["transportSocket"]["name"], "tls");
@@ -174,7 +174,7 @@ fn http_patch(operation: &str, sub_filter: &str) -> String {
 }
 
 #[test]
-fn http_filters_have_places() {
+fn http_filters_are_inserted_before_the_router() {
     let plain = with_chain(&[manager(&["x", "y", "x", "router"])]);
     for (operation, sub_filter, wanted) in [
         ("INSERT_FIRST", "", &["new", "x", "y", "x", "router"][..]),
@@ -192,7 +192,7 @@ fn http_filters_have_places() {
         ("REPLACE", "", &["x", "y", "x", "router"]),
         ("REMOVE", "x", &["y", "router"]),
         ("REMOVE", "", &["x", "y", "x", "router"]),
-        // What would stand behind the router, or in its place, would have Envoy refuse the listener.
+        // Envoy would reject a listener with a filter after the router, or in its place.
         ("ADD", "", &["x", "y", "x", "router"]),
         ("INSERT_AFTER", "", &["x", "y", "x", "router"]),
         ("INSERT_AFTER", "envoy.filters.http.router", &["x", "y", "x", "router"]),
@@ -217,7 +217,7 @@ fn http_filters_have_places() {
 }
 
 #[test]
-fn network_filters_have_places_before_the_one_that_ends_the_chain() {
+fn network_filters_are_inserted_before_the_terminal_filter() {
     let tcp = json!({"name": "envoy.filters.network.tcp_proxy", "typedConfig": {
         "@type": "type.googleapis.com/envoy.extensions.filters.network.tcp_proxy.v3.TcpProxy",
         "statPrefix": "a", "cluster": "c"}});
@@ -253,7 +253,7 @@ fn network_filters_have_places_before_the_one_that_ends_the_chain() {
 }
 
 #[test]
-fn chains_are_matched_by_what_they_take() {
+fn filter_chains_are_matched_by_their_conditions() {
     let chain =
         |name: &str, takes: Json| json!({"name": name, "filterChainMatch": takes, "filters": [manager(&["router"])]});
     let plain = json!({"name": "virtualInbound", "filterChains": [
@@ -273,7 +273,7 @@ fn chains_are_matched_by_what_they_take() {
         ("filterChain: {destinationPort: 80}", &["tls"]),
         ("portNumber: 80", &["tls"]),
         ("name: other", &["tls", "port"]),
-        // A listener without a chain would be refused.
+        // Envoy would reject a listener without a filter chain.
         ("", &["tls", "port"]),
     ] {
         let changed = listener(&plain, &remove(matches));
@@ -296,7 +296,7 @@ fn hosts() -> Json {
 }
 
 #[test]
-fn virtual_hosts_are_changed_added_and_taken_away() {
+fn virtual_hosts_are_changed_added_and_removed() {
     let patch = |matches: &str, patch: &str| {
         format!("{{applyTo: VIRTUAL_HOST, match: {{routeConfiguration: {{{matches}}}}}, patch: {{{patch}}}}}")
     };
@@ -319,7 +319,7 @@ fn virtual_hosts_are_changed_added_and_taken_away() {
         names(&patch("", "operation: ADD, value: {name: c, domains: [c]}")),
         "a b c"
     );
-    // A domain that is there twice would have Envoy refuse the table.
+    // Envoy would reject a table with duplicate domains.
     assert_eq!(
         names(&patch("", "operation: ADD, value: {name: c, domains: [b]}")),
         "a b"
@@ -335,7 +335,7 @@ fn virtual_hosts_are_changed_added_and_taken_away() {
 }
 
 #[test]
-fn routes_have_places() {
+fn routes_are_inserted_by_position() {
     let patch = |operation: &str, route: &str| {
         let route = match route {
             "" => String::new(),
@@ -376,7 +376,7 @@ fn routes_have_places() {
 }
 
 #[test]
-fn a_patch_that_cannot_be_used_takes_no_other_with_it() {
+fn an_invalid_patch_does_not_affect_others() {
     let patch = |value: Json| EnvoyConfigPatch {
         apply_to: ApplyTo::Cluster,
         matches: None,

@@ -1,4 +1,4 @@
-//! What patches do to messages, one by one and at random.
+//! The effects of patches on messages, by example and at random.
 #![allow(clippy::unwrap_used)]
 
 mod apply;

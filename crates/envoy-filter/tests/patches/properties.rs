@@ -1,4 +1,4 @@
-//! Whatever is patched with whatever: nothing panics, and what was valid stays valid.
+//! Random patches of random messages: nothing panics, and valid messages stay valid.
 
 use crate::support::{NAMES, Random, filter_id, json};
 use config::istio::EnvoyFilter;
@@ -38,7 +38,7 @@ fn random(sort: ApplyTo, r: &mut Random) -> DynamicMessage {
     r.message(&descriptor(sort.message().unwrap()).unwrap(), 5)
 }
 
-/// A patch as it is, valid or not: only what is wrong with its form was refused.
+/// A random patch, valid or not. Only its structure was checked.
 fn patch(r: &mut Random) -> CompiledPatch {
     let apply_to = SORTS[r.below(SORTS.len())];
     let operation = OPERATIONS[r.below(OPERATIONS.len())];
@@ -99,7 +99,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(300))]
 
     #[test]
-    fn patches_of_anything_come_to_an_end(seed in 1u64..) {
+    fn random_patches_never_panic_and_encode_stably(seed in 1u64..) {
         let r = &mut Random(seed);
         let patches: Vec<CompiledPatch> = (0..r.below(5)).map(|_| patch(r)).collect();
         let mut cluster = random(ApplyTo::Cluster, r);
@@ -111,7 +111,7 @@ proptest! {
         apply::route_configuration(&mut table, &patches, &mut Outcomes::default());
         let host = apply::virtual_host(host, &patches, &mut Outcomes::default());
         for message in [Some(cluster), Some(listener), Some(table), host].into_iter().flatten() {
-            // What is written is what is read again, and is written again.
+            // Encoded messages decode and encode again to the same bytes.
             let bytes = encode_dynamic(&message);
             let again = DynamicMessage::decode(protos::dynamic::ReflectMessage::descriptor(&message), bytes.as_slice()).unwrap();
             prop_assert_eq!(encode_dynamic(&again), bytes);
@@ -119,9 +119,9 @@ proptest! {
     }
 
     #[test]
-    fn what_was_valid_stays_valid(seed in 1u64..) {
+    fn valid_messages_stay_valid(seed in 1u64..) {
         let r = &mut Random(seed);
-        // Values of whole things are checked when they are compiled.
+        // Values that replace whole messages are checked when patches are compiled.
         let mut patches: Vec<CompiledPatch> = (0..4).map(|_| patch(r)).collect();
         patches.retain(|p| p.operation.merges() || p.value.as_ref().is_none_or(is_valid));
         let mut cluster = random(ApplyTo::Cluster, r);
@@ -142,7 +142,7 @@ proptest! {
     }
 
     #[test]
-    fn merging_nothing_changes_nothing(seed in 1u64..) {
+    fn merging_an_empty_message_changes_nothing(seed in 1u64..) {
         let r = &mut Random(seed);
         for sort in SORTS {
             let message = random(sort, r);
@@ -151,7 +151,7 @@ proptest! {
                 merge(&mut merged, &DynamicMessage::new(protos::dynamic::ReflectMessage::descriptor(&message)), lists);
                 prop_assert_eq!(&merged, &message);
             }
-            // And into nothing it is what it is.
+            // Merging into an empty message copies it.
             let mut merged = DynamicMessage::new(protos::dynamic::ReflectMessage::descriptor(&message));
             merge(&mut merged, &message, Lists::Grow);
             prop_assert_eq!(encode_dynamic(&merged), encode_dynamic(&message));
@@ -159,11 +159,11 @@ proptest! {
     }
 
     #[test]
-    fn whatever_is_written_compiles_or_is_left_out(text in "\\PC{0,40}", seed in 1u64..) {
+    fn patches_compile_or_are_left_out(text in "\\PC{0,40}", seed in 1u64..) {
         let r = &mut Random(seed);
         let value = random(SORTS[r.below(SORTS.len())], r);
         let url = format!("t/{}", protos::dynamic::ReflectMessage::descriptor(&value).full_name());
-        // Some values have no form in JSON.
+        // Some values have no JSON form.
         let Ok(mut value) = protos::json(&url, &encode_dynamic(&value)) else {
             return Ok(());
         };

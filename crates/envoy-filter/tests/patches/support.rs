@@ -1,4 +1,4 @@
-//! Patches from YAML, messages from JSON, and messages at random.
+//! Patches from YAML, messages from JSON, and random messages.
 
 use config::istio::EnvoyFilter;
 use config::{AnyObject, ParseOptions};
@@ -10,7 +10,7 @@ use protos::dynamic::{
 };
 use serde_json::Value as Json;
 
-/// The EnvoyFilter with these patches (YAML in flow style), which must be valid.
+/// An EnvoyFilter with these patches (YAML in flow style), which must be valid.
 pub(crate) fn filter(patches: &str) -> EnvoyFilter {
     let text = format!(
         "{{apiVersion: networking.istio.io/v1alpha3, kind: EnvoyFilter, metadata: {{name: a}}, spec: {{configPatches: [{patches}]}}}}"
@@ -49,7 +49,7 @@ pub(crate) fn json(message: &DynamicMessage) -> Json {
     protos::json(&url, &protos::dynamic::encode_dynamic(message)).unwrap()
 }
 
-/// A stream of numbers (xorshift), the same for the same seed.
+/// Reproducible random numbers (xorshift).
 pub(crate) struct Random(pub(crate) u64);
 
 impl Random {
@@ -64,7 +64,7 @@ impl Random {
         of[self.below(of.len())]
     }
 
-    /// A message of this type, valid or not; nested up to `depth`.
+    /// A random message of this type, valid or not, nested up to `depth`.
     pub(crate) fn message(&mut self, of: &MessageDescriptor, depth: usize) -> DynamicMessage {
         let mut message = DynamicMessage::new(of.clone());
         if of.full_name() == "google.protobuf.Any" {
@@ -123,7 +123,7 @@ impl Random {
     }
 }
 
-/// Names that messages have, and patches ask for.
+/// Names that messages have and patches match.
 pub(crate) const NAMES: [&str; 7] = [
     "a",
     "b",
@@ -134,7 +134,7 @@ pub(crate) const NAMES: [&str; 7] = [
     "inbound|80||",
 ];
 
-/// Fields that are always there: what patches look into.
+/// Fields that are always set, because patches look into them.
 const WANTED: [&str; 9] = [
     "name",
     "filter_chains",

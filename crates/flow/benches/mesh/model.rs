@@ -1,4 +1,4 @@
-//! A mesh as the engine sees one: services, endpoints, what is encoded of them, and audiences that get all of it.
+//! A mesh as the engine sees it: services, endpoints, encoded resources, and audiences that get all of them.
 
 use std::fmt;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ pub(crate) static IN_RULES: AtomicU64 = AtomicU64::new(0);
 
 pub(crate) type Name = Arc<str>;
 
-/// Bytes that everybody shares, as a server would send them.
+/// Shared bytes, as a server would send them.
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) struct Encoded(pub(crate) Arc<[u8]>);
 
@@ -106,7 +106,7 @@ rule!(Assignment, "encoded load assignment", Name, Encoded, |cx, name| {
     Some(Encoded(bytes.into()))
 });
 
-// What an audience gets: every cluster, as references to bytes that all audiences share.
+// The resources of an audience: every cluster, as a reference to bytes that all audiences share.
 rule!(Catalogue, "catalogue", u32, Vec<Encoded>, |cx, _audience| {
     let names = cx.keys::<Row>();
     let mut rope = Vec::with_capacity(names.len());
@@ -116,7 +116,7 @@ rule!(Catalogue, "catalogue", u32, Vec<Encoded>, |cx, _audience| {
     Some(rope)
 });
 
-/// Relations that are there and have nothing to do, as most have in a commit.
+/// Relations that are registered and not affected by commits, as most are.
 struct Idle<const N: usize>;
 impl<const N: usize> Relation for Idle<N> {
     const NAME: &'static str = "idle";
@@ -129,7 +129,7 @@ impl<const N: usize> Rule for Idle<N> {
     }
 }
 
-/// An engine for meshes, with 16 relations more than are used.
+/// An engine for meshes, with 16 unused relations.
 pub(crate) fn engine(threads: usize) -> Engine {
     let mut builder = Engine::builder();
     builder.threads(threads);

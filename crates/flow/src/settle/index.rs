@@ -1,4 +1,4 @@
-//! Indexes: lists of the keys of another relation, kept up to date by what changed there.
+//! Settles indexes: updates lists of keys by the changes of the indexed relation.
 
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -13,7 +13,7 @@ use crate::{Index, Members, Relation};
 type KeyOf<I> = <<I as Index>::Of as Relation>::Key;
 type RowOf<I> = <<I as Index>::Of as Relation>::Row;
 
-/// Moves the keys that changed between the lists. However many keys of one list change, it is made anew once.
+/// Moves changed keys between lists. Each list is rebuilt at most once, however many of its keys change.
 pub(crate) fn settle<I: Index>(core: &mut Core, tx: &mut Tx, relation: usize) {
     let Some(base) = core.schema.relations[relation].base else {
         return;
@@ -21,7 +21,7 @@ pub(crate) fn settle<I: Index>(core: &mut Core, tx: &mut Tx, relation: usize) {
     let changes = tx.take_changes::<I::Of>(base);
     let mut edits: BTreeMap<I::Key, Vec<(&KeyOf<I>, bool)>> = BTreeMap::new();
     for change in &changes {
-        // The same row panics alike each time, so what is said of the row before was said when it came.
+        // A row that panics here panicked when it was added, too, and that panic has been reported.
         let before = keys::<I>(&change.key, change.before.as_deref()).unwrap_or_default();
         let after = keys::<I>(&change.key, change.after.as_deref()).unwrap_or_else(|text| {
             tx.panicked(relation, I::NAME, &change.key, text);
@@ -61,17 +61,17 @@ fn set_members<I: Index>(core: &mut Core, tx: &mut Tx, relation: usize, key: &I:
     core.set_row::<I>(tx, relation, cell, (!after.is_empty()).then(|| Arc::new(after)));
 }
 
-/// The index keys of a row, sorted, each once; or the text of a panic.
+/// The index keys of a row, sorted and unique, or the message of a panic.
 fn keys<I: Index>(key: &KeyOf<I>, row: Option<&RowOf<I>>) -> Result<Vec<I::Key>, String> {
     let Some(row) = row else { return Ok(Vec::new()) };
-    // The function sees nothing but its arguments, so unwinding breaks nothing here.
+    // The function sees only its arguments, so unwinding cannot leave inconsistent state.
     let mut keys = catch_unwind(AssertUnwindSafe(|| I::keys(key, row))).map_err(|panic| message(&*panic))?;
     keys.sort_unstable();
     keys.dedup();
     Ok(keys)
 }
 
-/// The cells whose keys an index row lists: what it was made of.
+/// The cells of the keys that an index row lists.
 pub(crate) fn member_cells<I: Index>(core: &Core, cell: u32, base: usize) -> Vec<u32> {
     let row: Option<&Arc<Members<KeyOf<I>>>> = core
         .typed::<I>()

@@ -1,4 +1,4 @@
-//! Inputs: rows come from the batch.
+//! Settles inputs: rows come from the batch.
 
 use std::any::{Any, TypeId};
 
@@ -9,7 +9,7 @@ use crate::order;
 use crate::settle::finish;
 use crate::tx::Tx;
 
-/// Applies the writes of a batch to an input. An equal row is no change.
+/// Applies the writes of a batch to an input. An equal row is not a change.
 pub(crate) fn settle<T: Input>(core: &mut Core, tx: &mut Tx, relation: usize) {
     let Some(rows) = tx.inputs.remove(&TypeId::of::<T>()) else {
         return;

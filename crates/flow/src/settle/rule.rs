@@ -1,4 +1,4 @@
-//! Rules: world rules, which hold for each key of another relation, and views, which hold while somebody needs them.
+//! Settles rules: world rules, derived for each key of another relation, and views, derived on demand.
 
 use crate::core::Core;
 use crate::run::{Derived, Outcome};
@@ -7,7 +7,7 @@ use crate::table::Derive;
 use crate::tx::Tx;
 use crate::{Relation, Rule};
 
-/// Makes and drops the cells of a world rule as keys come and go in `Over`, then derives what is new or marked.
+/// Adds and removes the cells of a world rule as keys of `Over` come and go, then derives new and dirty cells.
 pub(crate) fn settle_world<R: Rule, Over: Relation<Key = R::Key>>(core: &mut Core, tx: &mut Tx, relation: usize) {
     let Some(base) = core.schema.relations[relation].base else {
         return;
@@ -28,19 +28,19 @@ pub(crate) fn settle_world<R: Rule, Over: Relation<Key = R::Key>>(core: &mut Cor
     derive_marked::<R>(core, tx, relation, R::derive);
 }
 
-/// Derives the cells of a view that are marked.
+/// Derives the dirty cells of a view.
 pub(crate) fn settle_view<V: Rule>(core: &mut Core, tx: &mut Tx, relation: usize) {
     derive_marked::<V>(core, tx, relation, V::derive);
 }
 
-/// The cell of the relation over whose keys a world rule holds: it is there because that one is.
+/// The cell of `Over` that a world rule's cell exists for.
 pub(crate) fn over_cell<R: Relation, Over: Relation<Key = R::Key>>(core: &Core, cell: u32, base: usize) -> Vec<u32> {
     let slot = core.typed::<R>().and_then(|(_, table)| table.slot(&core.graph, cell));
     let over = slot.and_then(|slot| core.table::<Over>(base).find(&core.graph, &slot.key));
     over.into_iter().collect()
 }
 
-/// What is left of a cell is an absent key, if somebody reads it.
+/// Drops the row of a cell. The cell remains as an absent key if it is read.
 fn drop_cell<R: Rule>(core: &mut Core, tx: &mut Tx, relation: usize, key: &R::Key) {
     let table = core.table::<R>(relation);
     let Some(cell) = table.find(&core.graph, key) else {
@@ -60,7 +60,7 @@ fn derive_marked<R: Relation>(core: &mut Core, tx: &mut Tx, relation: usize, der
     let mut cells = std::mem::take(&mut tx.dirty[relation]);
     cells.sort_unstable();
     cells.dedup();
-    // A cell that was dropped a moment ago may have been marked before.
+    // A cell that was just dropped may have been marked dirty before.
     let world = core.table::<R>(relation).on_demand.is_none();
     cells.retain(|cell| !world || core.graph.node(*cell).held);
     core.sort_cells(relation, &mut cells);

@@ -1,4 +1,4 @@
-//! What several tests need.
+//! Helpers of several tests.
 #![allow(dead_code, unused_macros, unused_imports)]
 
 /// Declares a relation: `relation!(Name, "name", Key, Row)`.
@@ -71,13 +71,13 @@ pub(crate) fn remove<T: flow::Input>(engine: &mut flow::Engine, key: T::Key) -> 
     engine.commit(batch::<T>([(key, None)]))
 }
 
-/// The books are right, and everything is as if derived from scratch.
+/// Checks the engine's bookkeeping, and compares it with a recomputation.
 pub(crate) fn sound(engine: &flow::Engine) {
     assert_eq!(engine.audit(), Ok(()));
     assert_eq!(engine.agree(&engine.recompute()), Ok(()));
 }
 
-/// Random numbers (xorshift64*), the same in every run.
+/// Reproducible random numbers (xorshift64*).
 pub(crate) struct Random(u64);
 
 impl Random {
@@ -93,7 +93,7 @@ impl Random {
         ((self.0.wrapping_mul(0x2545_F491_4F6C_DD1D) >> 33) as usize) % end
     }
 
-    /// True once in `times`.
+    /// True with a probability of one in `times`.
     pub(crate) fn once_in(&mut self, times: usize) -> bool {
         self.below(times) == 0
     }

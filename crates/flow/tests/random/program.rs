@@ -1,6 +1,6 @@
-//! A family of rules general enough to stand for all: each interprets a program that is itself an input row, so that
-//! what it reads, in which order, and whether it comes to anything depends on data. Beside it an evaluator that knows
-//! neither cells nor edges and computes the same from the inputs alone.
+//! A family of rules that is general enough to represent all rules. Each interprets a program that is itself an input
+//! row, so that its reads, their order and whether it has a row depend on data. A second evaluator, without cells and
+//! edges, computes the same rows from the inputs alone.
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -9,23 +9,23 @@ use flow::{Engine, Members, Reads, Relation};
 
 use crate::common::*;
 
-/// All keys are below this.
+/// The exclusive upper bound of keys.
 pub(crate) const KEYS: u8 = 6;
-/// Programs are shared by the keys of a rule in this many groups.
+/// The number of groups in which the keys of a rule share a program.
 pub(crate) const PROGRAMS: u8 = 3;
 
 /// A step of a program.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(crate) enum Op {
-    /// Reads a row at a distance that depends on what was read so far.
+    /// Reads a row at a distance that depends on previous reads.
     Get(u8, u8),
-    /// Whether there is a row.
+    /// Tests whether there is a row.
     Contains(u8, u8),
     /// Reads the key set of a relation.
     Keys(u8),
-    /// Comes to nothing if what was read so far is odd.
+    /// Returns no row if the accumulated value is odd.
     StopIfOdd,
-    /// Forgets most of what was read, so that rows come out equal.
+    /// Discards most of the accumulated value, so that rows are often equal.
     Coarsen(u8),
 }
 
@@ -41,9 +41,9 @@ rule!(Third, "third", u8, i64, |cx, key| interpret(cx, 8, *key));
 rule!(Middle, "middle", u8, i64, |cx, key| interpret(cx, 9, *key));
 rule!(Late, "late", u8, i64, |cx, key| interpret(cx, 10, *key));
 
-/// How many relations programs can name; the number of a relation is its place below.
+/// The number of relations that programs can name; a relation's number is its position below.
 pub(crate) const RELATIONS: u8 = 11;
-/// Those of them whose rows always hold.
+/// The relations that are not views.
 pub(crate) const WORLD: [u8; 7] = [0, 2, 3, 5, 6, 7, 8];
 
 pub(crate) fn engine(threads: usize) -> Engine {
@@ -77,7 +77,7 @@ fn first_keys(row: i64) -> Vec<u8> {
     }
 }
 
-/// Where a program reads from: the engine, or the evaluator.
+/// The source of a program's reads: the engine or the evaluator.
 trait Source {
     fn row(&self, relation: u8, key: u8) -> Option<i64>;
     fn keys(&self, relation: u8) -> Vec<u8>;
@@ -104,7 +104,7 @@ fn interpret(source: &impl Source, rule: u8, key: u8) -> Option<i64> {
     Some(sum % 7)
 }
 
-/// A number that no other list has.
+/// A number that is unique to the list.
 fn list(members: &[u8]) -> i64 {
     members
         .iter()
@@ -151,22 +151,22 @@ impl Source for Reads<'_> {
     }
 }
 
-/// The inputs, and what follows from them by definition.
+/// The inputs, and the rows that follow from them by definition.
 #[derive(Default)]
 pub(crate) struct Plain {
     pub(crate) values: BTreeMap<u8, i64>,
     pub(crate) programs: BTreeMap<(u8, u8), Vec<Op>>,
-    /// What was worked out already, by relation and key.
+    /// The rows computed so far, by relation and key.
     known: Cell<[[Option<Option<i64>>; KEYS as usize]; RELATIONS as usize]>,
 }
 
 impl Plain {
-    /// Must be called when inputs change.
+    /// Drops computed rows. Call this when inputs change.
     pub(crate) fn forget(&mut self) {
         self.known.take();
     }
 
-    /// The row of a key, indexes as a number that stands for their list.
+    /// The row of a key; for indexes, the number of the list.
     pub(crate) fn get(&self, relation: u8, key: u8) -> Option<i64> {
         let (of, at) = (relation as usize, key as usize);
         if let Some(known) = self.known.get()[of][at] {
@@ -226,7 +226,7 @@ impl Source for Plain {
     }
 }
 
-/// The rows of all relations but programs: by relation and key, indexes as numbers that stand for their lists.
+/// The rows of all relations except for programs, by relation and key; for indexes, the numbers of the lists.
 pub(crate) type Rows = [[Option<i64>; KEYS as usize]; RELATIONS as usize];
 
 /// All rows of an engine.

@@ -10,7 +10,7 @@ use crate::apply::{Writer, before, ignored, managers_of, set_managers, without_m
 use crate::error::{Conflict, Conflicts, Error};
 use crate::fields::{Set, display_path};
 use crate::limits::measure;
-use crate::typed::{Comparison, compare, lay_over, to_set};
+use crate::typed::{Comparison, compare, overlay, to_set};
 
 /// Maximum nesting of a configuration.
 const MAX_DEPTH: usize = 100;
@@ -46,7 +46,7 @@ pub fn apply(live: Option<&Json>, config: &Json, by: &Writer<'_>, force: bool) -
     if managers.entries.is_empty() && live.is_some() {
         managers = before::first_managers(&current, by);
     }
-    let merged = lay_over(Some(schema), &current, config);
+    let merged = overlay(Some(schema), &current, config);
     let id = Id::of(by, Operation::Apply);
     let owned = Owned {
         set: ignored::strip(&set),

@@ -148,7 +148,7 @@ impl Set {
             .map(|(element, node)| (element, node.member, &node.children))
     }
 
-    /// Combines two sets; `alone` says whether elements that only one set has are kept.
+    /// Combines two sets; `alone` determines whether elements that only one set has are kept.
     fn combine(&self, other: &Set, member: fn(bool, bool) -> bool, alone: bool) -> Set {
         let mut nodes = BTreeMap::new();
         for (element, mine) in &self.nodes {

@@ -79,7 +79,7 @@ fn merge_by_key(
     for item in patch {
         let Some(fields) = item.as_object() else {
             return Err(Error::Malformed(format!(
-                "the list merges by {key:?}, but the patch has {item} as an item"
+                "the list merges by {key:?}, but an item of the patch is {item}"
             )));
         };
         let directive = directive(fields)?;

@@ -150,7 +150,7 @@ fn retain_keys(out: &mut Map<String, Json>, patch: &Map<String, Json>) -> Result
         .find(|(name, value)| !name.starts_with('$') && !value.is_null() && !names.contains(&name.as_str()));
     if let Some((name, _)) = extra {
         return Err(Error::Malformed(format!(
-            "invalid patch format of retainKeys: the patch has {name:?}, the list not"
+            "invalid patch format of retainKeys: the patch has {name:?}, the list does not"
         )));
     }
     out.retain(|name, _| names.contains(&name.as_str()));

@@ -5,12 +5,12 @@
 
 mod compare;
 mod form;
-mod lay;
+mod overlay;
 mod remove;
 mod to_set;
 
 pub(crate) use compare::{Comparison, compare};
 pub(crate) use form::{Form, form, identity};
-pub(crate) use lay::lay_over;
+pub(crate) use overlay::overlay;
 pub(crate) use remove::remove;
 pub(crate) use to_set::to_set;

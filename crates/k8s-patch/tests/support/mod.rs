@@ -1,4 +1,4 @@
-//! A kind for tests, with every way in which fields merge.
+//! A kind for tests, with every merge type of fields.
 #![allow(dead_code)]
 
 use std::sync::Arc;
@@ -6,7 +6,7 @@ use std::sync::Arc;
 use config::schema::{Bounds, Definition, Fields, ListKind, Schema, Served, Shape, object_meta};
 use serde_json::Value as Json;
 
-/// An object with these fields.
+/// The schema of an object with these fields.
 pub(crate) fn object(fields: Vec<(&'static str, Schema)>) -> Schema {
     let fields = fields
         .into_iter()
@@ -18,7 +18,7 @@ pub(crate) fn object(fields: Vec<(&'static str, Schema)>) -> Schema {
     }))
 }
 
-/// A list of this sort.
+/// The schema of a list of this kind.
 pub(crate) fn list(items: Schema, kind: ListKind) -> Schema {
     Schema::new(Shape::List(Arc::new(items), kind, Bounds::default()))
 }
@@ -117,7 +117,7 @@ pub(crate) fn cases(text: &str) -> Vec<Json> {
     assert!(read.errors.is_empty(), "{:?}", read.errors);
     assert!(
         read.documents.iter().all(|document| document.duplicates.is_empty()),
-        "a key is there twice"
+        "there are no duplicate keys"
     );
     read.documents.into_iter().map(|document| document.value).collect()
 }

@@ -1,4 +1,4 @@
-//! Whether a message keeps the rules of its description: what Envoy checks before it takes a configuration.
+//! Checks messages against the rules of their `.proto` files, as Envoy does before it accepts a configuration.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -7,19 +7,19 @@ use prost_reflect::{DynamicMessage, FieldDescriptor, Kind, ReflectMessage, Value
 use super::rules::{Choice, Form, List, MessageRules, Number, Pairs, Rules, Text, number, raw};
 use super::{Problem, Step, Trail, is_any, is_wrapper, unpack};
 
-/// Whether a message stands for itself.
+/// How a message is used.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Completeness {
-    /// It does: what must be there is there.
+    /// As it is. Required fields must be set.
     Whole,
-    /// It is merged into another one: only what is there is looked at. What lists and maps hold must be whole.
+    /// Merged into another message. Only fields that are set are checked, but items of lists and maps must be complete.
     Part,
 }
 
-/// A further check of single messages: the field that is wrong, and why.
+/// An additional check of each message. Returns the invalid field and the reason.
 pub type Extra<'a> = &'a dyn Fn(&DynamicMessage) -> Option<(&'static str, String)>;
 
-/// What is wrong with a message, also in what is packed in it. What is packed and not known is not looked at.
+/// Returns the problems of a message and of the messages packed in it. Packed messages of unknown type are not checked.
 pub fn check(message: &DynamicMessage, completeness: Completeness, extra: Extra<'_>) -> Vec<Problem> {
     let mut checker = Checker {
         trail: Trail::default(),
@@ -63,8 +63,8 @@ impl Checker<'_> {
         for of in &rules.fields {
             let present = message.has_field(&of.field);
             let chosen = of.field.containing_oneof().is_some_and(|one| !one.is_synthetic());
-            // A number that is not there is 0, and is held against its bounds, unless it is known not to be there. Of
-            // fields that exclude each other only the one that is there is looked at.
+            // An absent number without presence is 0 and must be within the bounds. In a oneof, only the field that is
+            // set is checked.
             if !present && (!whole || chosen || (of.field.supports_presence() && !of.rules.required)) {
                 continue;
             }
@@ -156,7 +156,7 @@ impl Checker<'_> {
                 self.scalar(field, rules, &inner);
             }
         } else if rules.number.is_some() {
-            // A duration or a point in time.
+            // A duration or timestamp.
             self.scalar(field, rules, value);
         } else {
             if let Some((among, not_among)) = &rules.types {
@@ -200,7 +200,7 @@ fn outside(of: &Number, value: f64) -> Option<String> {
     }
     let low = of.above.map(|n| (n, false)).or(of.at_least.map(|n| (n, true)));
     let high = of.below.map(|n| (n, false)).or(of.at_most.map(|n| (n, true)));
-    // Not a number is outside of everything.
+    // NaN is out of every range.
     let high_enough = low.is_none_or(|(n, itself)| value > n || (itself && value == n));
     let low_enough = high.is_none_or(|(n, itself)| value < n || (itself && value == n));
     let reversed = matches!((low, high), (Some((low, _)), Some((high, _))) if low > high);

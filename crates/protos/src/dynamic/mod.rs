@@ -1,5 +1,11 @@
-//! Messages that are known at run time only: read from JSON with a reason for all that is wrong, checked against the rules
-//! that Envoy's own descriptions state, and written as bytes that are the same each time.
+//! Messages whose type is known only at run time.
+//!
+//! ```text
+//! JSON ──read_json──► DynamicMessage ──check──► Problems
+//! |                          └──encode_dynamic──► bytes
+//! ```
+//!
+//! [`check`] applies the rules in Envoy's `.proto` files. Encoding is deterministic.
 
 mod check;
 mod read;
@@ -17,20 +23,20 @@ pub use write::encode_dynamic;
 
 use crate::{Any, descriptor_pool};
 
-/// How deep messages may be packed into or nested in each other: deeper ones are refused.
+/// The maximum nesting of messages, packed or not; deeper ones are rejected.
 const DEPTH: usize = 64;
-/// How many problems are collected for a message.
+/// The maximum number of problems collected for a message.
 const MOST: usize = 100;
 
-/// The description of a message by its full name.
+/// The descriptor of a message by its full name.
 pub fn descriptor(name: &str) -> Option<MessageDescriptor> {
     descriptor_pool().get_message_by_name(name)
 }
 
-/// The message that is packed in a `google.protobuf.Any`; `None` if it is not such a message, or its type is not known.
+/// Unpacks a `google.protobuf.Any`; `None` if it is another message, or its type is unknown.
 ///
 /// # Errors
-/// The bytes are not what the type says.
+/// The bytes are not valid for the type.
 pub fn unpack(any: &DynamicMessage) -> Option<Result<DynamicMessage, prost::DecodeError>> {
     let url = any.get_field_by_name("type_url")?;
     let descriptor = descriptor(type_name(url.as_str()?))?;
@@ -46,15 +52,15 @@ pub fn pack(message: &DynamicMessage) -> Any {
     }
 }
 
-/// The full name in a type URL.
+/// The full message name in a type URL.
 pub fn type_name(url: &str) -> &str {
     url.rsplit_once('/').map_or(url, |(_, name)| name)
 }
 
-/// One step of the way to a field.
+/// One step of a path to a field.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Step {
-    /// A field, by the name that it has in the text, or else in the description.
+    /// A field: its name in the input, or else in the `.proto` file.
     Field(String),
     /// An entry of a list.
     Index(usize),
@@ -62,23 +68,23 @@ pub enum Step {
     Key(String),
 }
 
-/// Something that is wrong with a message.
+/// A problem of a message.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Problem {
-    /// Where.
+    /// The path.
     pub path: Vec<Step>,
-    /// How bad it is.
+    /// The severity.
     pub fault: Fault,
-    /// What is wrong.
+    /// The reason.
     pub reason: String,
 }
 
-/// How bad a problem is.
+/// The severity of a problem.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Fault {
-    /// The message cannot be used.
+    /// The message is invalid.
     Wrong,
-    /// A field is not known and left out.
+    /// An unknown field was left out.
     Unknown,
 }
 
@@ -99,7 +105,7 @@ impl fmt::Display for Problem {
     }
 }
 
-/// The way to where one is, and what was found on it.
+/// The current path and the problems so far.
 #[derive(Default)]
 struct Trail {
     path: Vec<Step>,
@@ -121,7 +127,7 @@ impl Trail {
         }
     }
 
-    /// Runs `f` one step further.
+    /// Runs `f` with one more step in the path.
     fn at<T>(&mut self, step: Step, f: impl FnOnce(&mut Trail) -> T) -> T {
         self.path.push(step);
         let result = f(self);
@@ -138,7 +144,7 @@ impl Trail {
     }
 }
 
-/// Whether a message has a form of its own in JSON, or is any value.
+/// Whether a message has its own form in JSON, or is an arbitrary value.
 fn is_special(descriptor: &MessageDescriptor) -> bool {
     matches!(
         descriptor.full_name(),
@@ -151,7 +157,7 @@ fn is_special(descriptor: &MessageDescriptor) -> bool {
     ) || is_wrapper(descriptor)
 }
 
-/// Whether a message only says that its value is there (`google.protobuf.UInt32Value` and its kin).
+/// Whether a message only wraps a value to make it optional (`google.protobuf.UInt32Value` and similar).
 fn is_wrapper(descriptor: &MessageDescriptor) -> bool {
     descriptor.package_name() == "google.protobuf"
         && descriptor.name() != "Value"

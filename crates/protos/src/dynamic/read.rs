@@ -1,12 +1,12 @@
-//! JSON to messages. Unlike a deserializer it says of everything that is wrong where it is.
+//! Reads messages from JSON and, unlike a deserializer, reports all problems with their paths.
 
 use prost_reflect::{DynamicMessage, FieldDescriptor, Kind, MessageDescriptor, Value};
 use serde_json::{Map, Value as Json};
 
 use super::{Fault, Problem, Step, Trail, descriptor, is_any, is_special, pack, type_name};
 
-/// The message of this type that a JSON value is the form of (names as in JSON, or as in the description), and what is
-/// wrong with it. What is wrong is left out of the message.
+/// Reads a message of this type from JSON, with field names as in JSON or in the `.proto` file. Returns the problems;
+/// invalid parts are left out of the message.
 pub fn read_json(descriptor: &MessageDescriptor, value: &Json) -> (DynamicMessage, Vec<Problem>) {
     let mut trail = Trail::default();
     let message = message(&mut trail, descriptor, value);
@@ -73,7 +73,7 @@ fn packed(trail: &mut Trail, any: &MessageDescriptor, fields: &Map<String, Json>
         false => Json::Object(rest),
     };
     let content = message(trail, &inner, &content);
-    // Written here and read back at once: both are ours.
+    // The message was encoded just before, so this cannot fail.
     if result.transcode_from(&pack(&content)).is_err() {
         trail.wrong("cannot be packed");
     }
@@ -143,7 +143,7 @@ fn map(trail: &mut Trail, field: &FieldDescriptor, value: &Json) -> Option<Value
     Some(Value::Map(items.collect()))
 }
 
-/// A number, text, boolean, enumeration or bytes: read as the only field (or entry) of a message of its own.
+/// A number, string, boolean, enum or bytes value: read as the only field, or entry, of a message.
 fn scalar(trail: &mut Trail, field: &FieldDescriptor, value: &Json) -> Option<Value> {
     let lone = match field.is_list() {
         true => Json::Array(vec![value.clone()]),
@@ -163,7 +163,7 @@ fn scalar(trail: &mut Trail, field: &FieldDescriptor, value: &Json) -> Option<Va
     }
 }
 
-/// The words of an error, without the line and column, which are those of no file.
+/// The text of an error without line and column, which do not refer to a file.
 fn without_place(error: &serde_json::Error) -> String {
     let text = error.to_string();
     match text.rfind(" at line ") {

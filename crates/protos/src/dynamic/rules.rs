@@ -1,4 +1,4 @@
-//! The rules of the descriptions (`validate.rules`), read once for each message.
+//! The `validate.rules` of `.proto` files, parsed once for each message.
 
 use std::collections::HashMap;
 use std::sync::{Arc, LazyLock, PoisonError, RwLock};
@@ -8,11 +8,11 @@ use prost_reflect::{DynamicMessage, FieldDescriptor, Kind, MessageDescriptor, On
 use super::{is_any, is_special};
 use crate::descriptor_pool;
 
-/// What a message's description asks of it.
+/// The rules of a message.
 pub(super) struct MessageRules {
-    /// Of each of these one field must be there.
+    /// Each of these oneofs must be set.
     pub(super) needed: Vec<OneofDescriptor>,
-    /// What is asked of fields; those of which nothing is asked are not here.
+    /// The rules of fields that have any.
     pub(super) fields: Vec<FieldRules>,
 }
 
@@ -21,12 +21,12 @@ pub(super) struct FieldRules {
     pub(super) rules: Rules,
 }
 
-/// What is asked of a value.
+/// The rules of a value.
 #[derive(Default)]
 pub(super) struct Rules {
-    /// It must be there.
+    /// The value must be present.
     pub(super) required: bool,
-    /// Its own fields are looked at, too.
+    /// The fields of the message are checked, too.
     pub(super) opened: bool,
     pub(super) number: Option<Number>,
     pub(super) text: Option<Text>,
@@ -34,7 +34,7 @@ pub(super) struct Rules {
     pub(super) choice: Option<Choice>,
     pub(super) list: Option<Box<List>>,
     pub(super) map: Option<Box<Pairs>>,
-    /// Type URLs of packed messages.
+    /// Allowed and forbidden type URLs of packed messages.
     pub(super) types: Option<(Vec<String>, Vec<String>)>,
 }
 
@@ -51,7 +51,7 @@ pub(super) struct Number {
     pub(super) unless_empty: bool,
 }
 
-/// What is asked of a text, or of bytes. Lengths of texts are in characters where not said otherwise.
+/// The rules of a string or of bytes. `length`, `shortest` and `longest` count characters of strings.
 #[derive(Default)]
 pub(super) struct Text {
     pub(super) exactly: Option<Vec<u8>>,
@@ -72,7 +72,7 @@ pub(super) struct Text {
     pub(super) unless_empty: bool,
 }
 
-/// A form that is known by a name.
+/// A well-known format.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Form {
     Email,
@@ -85,9 +85,9 @@ pub(super) enum Form {
     Uuid,
     HeaderName,
     HeaderValue,
-    /// Neither NUL nor the end of a line, and at least one character.
+    /// Without NUL and line breaks, and not empty.
     LooseHeaderName,
-    /// Neither NUL nor the end of a line.
+    /// Without NUL and line breaks.
     LooseHeaderValue,
 }
 
@@ -155,7 +155,7 @@ impl MessageRules {
 }
 
 impl Rules {
-    /// What is stated of a field, and of what is in it.
+    /// Reads the rules of a field and of its items.
     fn read(field: &FieldDescriptor, stated: Option<&DynamicMessage>) -> Rules {
         let part = |name: &str| stated.and_then(|s| message_in(s, name));
         if field.is_map() {
@@ -269,7 +269,7 @@ impl Text {
             _ => Vec::new(),
         };
         let pattern = value_in(of, "pattern").and_then(|value| value.as_str().map(str::to_owned));
-        // Bytes are measured in bytes.
+        // Lengths of `bytes` fields are in bytes.
         let of_bytes = of.descriptor().name() == "BytesRules";
         let measure = |text: &str, bytes: &str| match of_bytes {
             true => (None, size(of, text)),
@@ -343,7 +343,7 @@ impl Choice {
     }
 }
 
-/// A number, or a duration or point in time in seconds.
+/// The value of a number, or of a duration or timestamp in seconds.
 pub(super) fn number(value: &Value) -> Option<f64> {
     Some(match value {
         Value::I32(n) => f64::from(*n),
@@ -361,7 +361,7 @@ pub(super) fn number(value: &Value) -> Option<f64> {
     })
 }
 
-/// The bytes of a text, or bytes.
+/// The bytes of a string or of bytes.
 pub(super) fn raw(value: &Value) -> Option<&[u8]> {
     match value {
         Value::String(text) => Some(text.as_bytes()),
@@ -370,7 +370,7 @@ pub(super) fn raw(value: &Value) -> Option<&[u8]> {
     }
 }
 
-/// A field, if it is there.
+/// The value of a field that is set.
 fn value_in(message: &DynamicMessage, name: &str) -> Option<Value> {
     let present = message.has_field_by_name(name);
     present.then(|| message.get_field_by_name(name).map(std::borrow::Cow::into_owned))?

@@ -19,7 +19,7 @@ fn checked(name: &str, value: &Json, completeness: Completeness) -> Vec<String> 
 }
 
 #[test]
-fn what_is_read_is_what_a_deserializer_reads() {
+fn reading_equals_deserializing() {
     let value = json!({
         "name": "a",
         "connect_timeout": "1.5s",
@@ -38,7 +38,7 @@ fn what_is_read_is_what_a_deserializer_reads() {
 }
 
 #[test]
-fn all_that_is_wrong_is_said_with_its_place() {
+fn all_problems_are_reported_with_their_paths() {
     let value = json!({
         "name": 1,
         "nonsense": {},
@@ -73,7 +73,7 @@ fn all_that_is_wrong_is_said_with_its_place() {
 }
 
 #[test]
-fn rules_of_the_descriptions_are_kept() {
+fn rules_of_proto_files_are_checked() {
     let wrong = checked(
         CLUSTER,
         &json!({
@@ -100,7 +100,7 @@ fn rules_of_the_descriptions_are_kept() {
 }
 
 #[test]
-fn of_fields_that_exclude_each_other_only_the_one_that_is_there_counts() {
+fn only_the_set_field_of_a_oneof_is_checked() {
     let route = "envoy.config.route.v3.Route";
     let value = json!({"match": {"prefix": "/"}, "directResponse": {"status": 200}});
     assert_eq!(checked(route, &value, Completeness::Whole), [] as [String; 0]);
@@ -120,7 +120,7 @@ fn of_fields_that_exclude_each_other_only_the_one_that_is_there_counts() {
 }
 
 #[test]
-fn of_a_part_only_what_is_there_is_looked_at() {
+fn only_set_fields_of_a_part_are_checked() {
     let part = json!({"outlierDetection": {"maxEjectionPercent": 101}});
     let wrong = checked(CLUSTER, &part, Completeness::Part);
     assert_eq!(
@@ -128,13 +128,13 @@ fn of_a_part_only_what_is_there_is_looked_at() {
         ["outlierDetection.maxEjectionPercent: must be at most 100, not 101"]
     );
     assert_eq!(checked(CLUSTER, &json!({}), Completeness::Part), [] as [String; 0]);
-    // An entry of a list comes as it is.
+    // Items of lists must be complete.
     let part = json!({"loadAssignment": {"clusterName": "a", "endpoints": [{"lbEndpoints": [{"endpoint": {"address": {}}}]}]}});
     assert_eq!(checked(CLUSTER, &part, Completeness::Part).len(), 1);
 }
 
 #[test]
-fn packed_messages_are_checked_too_and_further_checks_are_asked() {
+fn packed_messages_are_checked_and_extra_checks_are_called() {
     let value = json!({"name": "lua", "typedConfig": {
         "@type": "type.googleapis.com/envoy.extensions.filters.http.fault.v3.HTTPFault",
         "abort": {"httpStatus": 1000, "percentage": {}},
@@ -166,11 +166,11 @@ fn equal_messages_have_equal_bytes() {
         assert_eq!(encode_dynamic(&again), bytes);
     }
     let typed = crate::envoy::config::cluster::v3::Cluster::decode(bytes.as_slice()).unwrap();
-    assert_eq!(typed.encode_to_vec(), bytes, "as the generated code writes it");
+    assert_eq!(typed.encode_to_vec(), bytes, "as encoded by the generated code");
 }
 
 #[test]
-fn what_is_nested_too_deep_is_refused() {
+fn deep_nesting_is_rejected() {
     let mut value = json!({});
     for _ in 0..90 {
         value = json!({"andMatch": {"rules": [value]}});

@@ -1,10 +1,11 @@
-//! Messages to bytes, always the same: maps by their keys.
+//! Deterministic encoding: map entries are sorted by key.
 
 use bytes::BufMut;
 use prost::Message;
 use prost_reflect::{DynamicMessage, FieldDescriptor, Kind, MapKey, Value};
 
-/// The encoding of a message. Equal messages have equal bytes, which they would not have otherwise: maps are unordered.
+/// Encodes a message. Equal messages have equal bytes, which a plain encoding does not guarantee because maps are
+/// unordered.
 pub fn encode_dynamic(message: &DynamicMessage) -> Vec<u8> {
     let mut out = Vec::new();
     write(message, &mut out);

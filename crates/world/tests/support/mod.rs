@@ -1,5 +1,5 @@
-//! What tests and benchmarks of whole worlds share: proxies, settings, and random edits.
-#![allow(dead_code, unreachable_pub, clippy::unwrap_used)] // Not every one of them uses everything.
+//! Helpers for tests and benchmarks of worlds: proxies, settings and random edits.
+#![allow(dead_code, unreachable_pub, clippy::unwrap_used)] // Not every user needs everything.
 
 use envoy::types;
 use std::sync::Arc;
@@ -10,11 +10,11 @@ use model::proxy::{Capabilities, InterceptionMode, Proxy, ProxyKind};
 use registry::inputs::{MeshSettings, ProxyToken, Sharing};
 use world::{Batch, World};
 
-/// Small numbers that look random (xorshift); the same in every run.
+/// Reproducible random numbers (xorshift).
 pub struct Random(u64);
 
 impl Random {
-    /// The numbers of a seed.
+    /// Creates a generator from a seed.
     pub fn new(seed: u64) -> Random {
         Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15))
     }
@@ -35,7 +35,7 @@ impl Random {
     }
 }
 
-/// The settings of a mesh in which nothing is set.
+/// Default mesh settings.
 pub fn settings(sharing: Sharing) -> MeshSettings {
     MeshSettings {
         config: MeshConfig::default(),
@@ -47,7 +47,7 @@ pub fn settings(sharing: Sharing) -> MeshSettings {
     }
 }
 
-/// A proxy of a namespace that says nothing of itself.
+/// A proxy of a namespace without further facts.
 pub fn proxy(name: &str, namespace: &str, kind: ProxyKind) -> Proxy {
     Proxy {
         kind,
@@ -79,7 +79,7 @@ pub fn proxy(name: &str, namespace: &str, kind: ProxyKind) -> Proxy {
     }
 }
 
-/// An edit: an object's text, or none for its removal, and its key.
+/// An edit: an object's text, or `None` to remove it, and its key.
 pub type Edit = (Option<String>, ObjectKey);
 
 /// A batch of a few random edits.
@@ -99,8 +99,8 @@ pub fn batch(r: &mut Random, at_most: usize, edit: fn(&mut Random) -> Edit) -> B
     batch
 }
 
-/// Subscribes to a proxy's clusters and listeners, each of which has to be there under the name that lists it. Returns the
-/// cells, and the names of the clusters.
+/// Subscribes to a proxy's clusters and listeners, each of which must exist under its listed name. Returns the cells
+/// and the names of the clusters.
 pub fn open_listed(world: &mut World, token: ProxyToken) -> (Vec<CellId>, Vec<Arc<str>>) {
     let (mut cells, mut clusters) = (Vec::new(), Vec::new());
     for kind in [types::CLUSTER, types::LISTENER] {
@@ -118,7 +118,7 @@ pub fn open_listed(world: &mut World, token: ProxyToken) -> (Vec<CellId>, Vec<Ar
     (cells, clusters)
 }
 
-/// Commits a hundred random batches. After each, all that `open` subscribes to is derived anew and compared.
+/// Commits a hundred random batches. After each, everything that `open` subscribed to is recomputed and compared.
 pub fn step_by_step(
     world: &mut World,
     r: &mut Random,

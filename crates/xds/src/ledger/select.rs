@@ -72,9 +72,9 @@ impl<O: Origin> Ledger<O> {
         }
     }
 
-    /// Removes tombstones that all streams have been sent. `told` is the epoch up to which all have.
-    pub(crate) fn prune(&mut self, told: Epoch) {
-        self.tombs.retain(|_, tomb| tomb.epoch > told);
+    /// Removes tombstones that all streams have been sent. `sent` is the epoch up to which all have.
+    pub(crate) fn prune(&mut self, sent: Epoch) {
+        self.tombs.retain(|_, tomb| tomb.epoch > sent);
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -123,7 +123,7 @@ impl<O: Origin> Ledger<O> {
         let keys: Vec<&O::Key> = keys.iter().collect();
         for (name, (cell, resource)) in named.into_iter().zip(origin.open_all(&keys)) {
             if resource.is_some() {
-                // It was removed while another stream was subscribed, and came back when none was.
+                // It was removed while another stream was subscribed, and added again when none was.
                 self.tombs.remove(name);
             }
             cells.add(cell, resource, self.id, name.clone());

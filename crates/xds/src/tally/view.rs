@@ -7,7 +7,7 @@ use super::Ask;
 use super::bits::{Bits, Members};
 use crate::ledger::Ledger;
 use crate::selection::Selection;
-use crate::watch::{Complaint, Watch};
+use crate::watch::{Rejection, Watch};
 use crate::{Epoch, Name, Origin, StreamId};
 
 /// A stream with more pending names than this counts as pending for all names.
@@ -29,16 +29,16 @@ struct Part<'h> {
     /// Prefixes of `behind` as sets, built on demand.
     prefixes: FxHashMap<usize, Members>,
     /// Streams with a NACK.
-    objecting: Vec<Objecting<'h>>,
+    nacked: Vec<Nacked<'h>>,
     /// Streams that have not been sent, or not acknowledged, the current resource of a name, even if that is old.
     owed: FxHashMap<&'h Name, Vec<u32>>,
     owed_everything: Vec<u32>,
 }
 
-struct Objecting<'h> {
+struct Nacked<'h> {
     place: u32,
     accepted: Epoch,
-    complaint: &'h Complaint,
+    rejection: &'h Rejection,
 }
 
 impl<'h> View<'h> {
@@ -77,8 +77,8 @@ impl<'h> View<'h> {
         for part in self.parts.iter_mut().filter(covers) {
             part.members.add_to(total);
             part.add_behind(ask.due, bound, pending);
-            for one in part.objecting.iter().filter(|one| one.accepted < ask.due) {
-                match one.says_of(ask, kind) {
+            for one in part.nacked.iter().filter(|one| one.accepted < ask.due) {
+                match one.answer(ask, kind) {
                     Answer::Refused => refused(one.place),
                     Answer::Pending => pending.insert(one.place),
                     Answer::Accepted => {}
@@ -95,14 +95,14 @@ enum Answer {
     Pending,
 }
 
-impl Objecting<'_> {
+impl Nacked<'_> {
     /// The answer of a client with a NACK for a resource that it has not acknowledged.
-    fn says_of(&self, ask: &Ask<'_>, kind: ResourceType) -> Answer {
-        if ask.due > self.complaint.upto {
+    fn answer(&self, ask: &Ask<'_>, kind: ResourceType) -> Answer {
+        if ask.due > self.rejection.upto {
             return Answer::Pending;
         }
         match ask.name {
-            Some(name) if !self.complaint.is_about(name) => {
+            Some(name) if !self.rejection.concerns(name) => {
                 if kind.partial_nack {
                     Answer::Accepted
                 } else {
@@ -121,7 +121,7 @@ impl<'h> Part<'h> {
             members: Members::Few(Vec::new()),
             behind: Vec::new(),
             prefixes: FxHashMap::default(),
-            objecting: Vec::new(),
+            nacked: Vec::new(),
             owed: FxHashMap::default(),
             owed_everything: Vec::new(),
         }
@@ -130,12 +130,12 @@ impl<'h> Part<'h> {
     /// Records the resources that a stream has not acknowledged.
     fn note(&mut self, place: u32, watch: &'h Watch, selection: &Selection) {
         let accepted = watch.in_force(selection);
-        match &watch.complaint {
-            Some(complaint) if accepted < Epoch::MAX => {
-                self.objecting.push(Objecting {
+        match &watch.rejection {
+            Some(rejection) if accepted < Epoch::MAX => {
+                self.nacked.push(Nacked {
                     place,
                     accepted,
-                    complaint,
+                    rejection,
                 });
             }
             _ if accepted < Epoch::MAX => self.behind.push((accepted, place)),
@@ -154,7 +154,7 @@ impl<'h> Part<'h> {
         for name in owed {
             self.owed.entry(name).or_default().push(place);
         }
-        for name in watch.complaint.iter().flat_map(|complaint| &complaint.owed) {
+        for name in watch.rejection.iter().flat_map(|rejection| &rejection.owed) {
             self.owed.entry(name).or_default().push(place);
         }
     }
@@ -176,9 +176,9 @@ impl<'h> Part<'h> {
         self.owed_everything.iter().for_each(|place| pending.insert(*place));
         let Some(name) = name else { return };
         for place in self.owed.get(name).into_iter().flatten() {
-            let objecting = self.objecting.iter().find(|one| one.place == *place);
-            match objecting.map(|one| one.complaint) {
-                Some(complaint) if complaint.owed.contains(name) && complaint.is_about(name) => refused(*place),
+            let nacked = self.nacked.iter().find(|one| one.place == *place);
+            match nacked.map(|one| one.rejection) {
+                Some(rejection) if rejection.owed.contains(name) && rejection.concerns(name) => refused(*place),
                 _ => pending.insert(*place),
             }
         }

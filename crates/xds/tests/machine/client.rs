@@ -1,4 +1,4 @@
-//! A stream with what its client remembers, for tests that go step by step.
+//! A stream and the state of its client, for step-by-step tests.
 
 use envoy::types;
 use model::proxy::ProxyKind;
@@ -14,7 +14,7 @@ pub(crate) struct Client {
     variant: Variant,
     /// The last response of each type, in sending order of types.
     last: [Option<Received>; TYPES],
-    /// What a state of the world client asks for.
+    /// The subscriptions of a SotW client.
     names: [Vec<String>; TYPES],
 }
 
@@ -33,7 +33,7 @@ impl Client {
         }
     }
 
-    /// A client that has subscribed to everything of [`Harness::small`] and has it.
+    /// A client that has subscribed to, and accepted, everything in [`Harness::small`].
     pub(crate) fn settled(h: &mut Harness, variant: Variant) -> Client {
         let mut client = Client::new(h, variant);
         for (kind, names) in [
@@ -42,7 +42,7 @@ impl Client {
             (types::LISTENER, &[]),
             (types::ROUTE, &["r"]),
         ] {
-            client.ask(h, kind, names);
+            client.subscribe(h, kind, names);
             assert_eq!(client.take(h).len(), 1, "{kind:?}");
             client.ack(h, kind);
         }
@@ -50,8 +50,8 @@ impl Client {
         client
     }
 
-    /// Asks for these names (state of the world: and no others).
-    pub(crate) fn ask(&mut self, h: &mut Harness, kind: ResourceType, names: &[&str]) {
+    /// Subscribes to these names (SotW: and no others).
+    pub(crate) fn subscribe(&mut self, h: &mut Harness, kind: ResourceType, names: &[&str]) {
         let request = match self.variant {
             Variant::Sotw => {
                 self.names[at(kind)] = names.iter().map(|name| (*name).to_owned()).collect();
@@ -62,7 +62,7 @@ impl Client {
         h.request(self.id, request).unwrap();
     }
 
-    /// Says the same as before (state of the world).
+    /// Repeats the last request (SotW).
     pub(crate) fn repeat(&mut self, h: &mut Harness, kind: ResourceType) {
         let request = self.again(kind);
         h.request(self.id, request).unwrap();
@@ -85,7 +85,7 @@ impl Client {
         h.request(self.id, request).unwrap();
     }
 
-    /// What arrives now, as text.
+    /// Receives responses, as text.
     pub(crate) fn take(&mut self, h: &mut Harness) -> Vec<String> {
         h.hub.take_woken();
         let received = h.poll(self.id);
@@ -95,7 +95,7 @@ impl Client {
         received.iter().map(show).collect()
     }
 
-    /// Takes what arrives and accepts it, until nothing does.
+    /// Receives and accepts responses until there are none.
     pub(crate) fn drain(&mut self, h: &mut Harness) -> Vec<String> {
         let mut all = Vec::new();
         loop {
@@ -134,7 +134,7 @@ impl Client {
     }
 }
 
-/// What a client that is settled would say on its next stream that it has.
+/// The versions that a settled client reports on its next stream.
 pub(crate) fn versions(h: &Harness, id: StreamId, kind: ResourceType) -> Vec<(String, String)> {
     let version = |r: &model::xds::Resource| (r.name().to_string(), r.version().to_string());
     h.hub.resources(id, kind).iter().map(version).collect()
@@ -144,7 +144,7 @@ pub(crate) fn borrow(had: &[(String, String)]) -> Vec<(&str, &str)> {
     had.iter().map(|(name, version)| (&**name, &**version)).collect()
 }
 
-/// A first delta request of a client that has something.
+/// The first delta request of a client that has resources.
 pub(crate) fn resume(kind: ResourceType, names: &[&str], had: &[(&str, &str)]) -> Request {
     let initial: (Texts, Texts) = (
         had.iter().map(|(name, _)| *name).collect(),

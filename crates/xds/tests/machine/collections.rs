@@ -1,4 +1,4 @@
-//! Resources that clients subscribe to by the collection that they are in (virtual hosts of a route table).
+//! Resources that clients subscribe to by collection (the virtual hosts of a route table).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -19,10 +19,10 @@ fn tables() -> Harness {
 }
 
 #[test]
-fn a_collection_brings_all_that_is_in_it_and_then_only_what_changes() {
+fn a_collection_is_sent_whole_and_then_by_changes() {
     let mut h = tables();
     let mut client = Client::settled(&mut h, Delta);
-    client.ask(&mut h, VHDS, &["80"]);
+    client.subscribe(&mut h, VHDS, &["80"]);
     assert_eq!(client.take(&mut h), ["VHDS 80/a=1 80/b=1"]);
     client.ack(&mut h, VHDS);
     h.change(&[(VHDS, "80/b", 2), (VHDS, "81/a", 2)]);
@@ -32,21 +32,21 @@ fn a_collection_brings_all_that_is_in_it_and_then_only_what_changes() {
     assert_eq!(client.take(&mut h), ["VHDS 80/c=3 -80/a"]);
     client.ack(&mut h, VHDS);
     h.change(&[(VHDS, "80/a", 4)]);
-    assert_eq!(client.take(&mut h), ["VHDS 80/a=4"], "it came back");
+    assert_eq!(client.take(&mut h), ["VHDS 80/a=4"], "it was added again");
     client.ack(&mut h, VHDS);
-    // The collection of another client that came meanwhile is the same.
+    // Another client that subscribes later gets the same collection.
     let mut other = Client::settled(&mut h, Delta);
-    other.ask(&mut h, VHDS, &["80", "81"]);
+    other.subscribe(&mut h, VHDS, &["80", "81"]);
     assert_eq!(other.take(&mut h), ["VHDS 80/a=4 80/b=2 80/c=3 81/a=2"]);
     assert_eq!(client.take(&mut h), [""; 0]);
 }
 
 #[test]
-fn names_are_no_prefixes() {
+fn collection_names_are_not_prefixes() {
     let mut h = tables();
     h.change(&[(VHDS, "8/a", 1), (VHDS, "80-x/a", 1), (VHDS, "80/u/a", 1)]);
     let mut client = Client::settled(&mut h, Delta);
-    client.ask(&mut h, VHDS, &["80"]);
+    client.subscribe(&mut h, VHDS, &["80"]);
     assert_eq!(client.take(&mut h), ["VHDS 80/a=1 80/b=1"]);
     client.ack(&mut h, VHDS);
     h.change(&[(VHDS, "8/a", 2), (VHDS, "80-x/a", 2), (VHDS, "80/u/a", 2)]);
@@ -54,31 +54,31 @@ fn names_are_no_prefixes() {
 }
 
 #[test]
-fn another_collection_later_and_one_less() {
+fn collections_can_be_added_and_removed() {
     let mut h = tables();
     let mut client = Client::settled(&mut h, Delta);
-    client.ask(&mut h, VHDS, &["80"]);
+    client.subscribe(&mut h, VHDS, &["80"]);
     client.drain(&mut h);
-    client.ask(&mut h, VHDS, &["81"]);
+    client.subscribe(&mut h, VHDS, &["81"]);
     assert_eq!(client.take(&mut h), ["VHDS 81/a=1"]);
     client.ack(&mut h, VHDS);
     client.unsubscribe(&mut h, VHDS, &["80"]);
     h.change(&[(VHDS, "80/a", 2), (VHDS, "81/a", 2)]);
     assert_eq!(client.take(&mut h), ["VHDS 81/a=2"]);
     client.ack(&mut h, VHDS);
-    client.ask(&mut h, VHDS, &["80"]);
+    client.subscribe(&mut h, VHDS, &["80"]);
     assert_eq!(
         client.take(&mut h),
         ["VHDS 80/a=2 80/b=1"],
-        "the client may have forgotten it"
+        "the client may have dropped it"
     );
 }
 
 #[test]
-fn an_empty_collection_is_answered_and_may_fill() {
+fn an_empty_collection_is_answered_and_updated_later() {
     let mut h = tables();
     let mut client = Client::settled(&mut h, Delta);
-    client.ask(&mut h, VHDS, &["82"]);
+    client.subscribe(&mut h, VHDS, &["82"]);
     assert_eq!(client.take(&mut h), ["VHDS"]);
     client.ack(&mut h, VHDS);
     h.change(&[(VHDS, "82/a", 1)]);
@@ -86,10 +86,10 @@ fn an_empty_collection_is_answered_and_may_fill() {
 }
 
 #[test]
-fn who_returns_is_sent_the_difference() {
+fn a_reconnecting_client_is_sent_the_difference() {
     let mut h = tables();
     let mut client = Client::new(&mut h, Delta);
-    client.ask(&mut h, VHDS, &["80"]);
+    client.subscribe(&mut h, VHDS, &["80"]);
     let had = h.poll(client.id).remove(0);
     let versions: Vec<(String, String)> = had.resources.iter().map(|(n, v, _)| (n.clone(), v.clone())).collect();
     let mut had: Vec<(&str, &str)> = versions.iter().map(|(name, version)| (&**name, &**version)).collect();
@@ -102,14 +102,14 @@ fn who_returns_is_sent_the_difference() {
 }
 
 #[test]
-fn a_virtual_host_waits_for_its_clusters_and_clusters_for_it() {
+fn virtual_hosts_wait_for_clusters_and_removed_clusters_for_virtual_hosts() {
     let mut h = tables();
     let mut client = Client::settled(&mut h, Delta);
-    client.ask(&mut h, VHDS, &["80"]);
+    client.subscribe(&mut h, VHDS, &["80"]);
     client.drain(&mut h);
     h.change(&[(VHDS, "80/a", 2), (CDS, "c", 1), (EDS, "c", 1)]);
     assert_eq!(client.take(&mut h), ["CDS c=1"]);
-    client.ask(&mut h, EDS, &["c"]);
+    client.subscribe(&mut h, EDS, &["c"]);
     client.ack(&mut h, CDS);
     assert_eq!(client.take(&mut h), ["EDS c=1"]);
     client.ack(&mut h, EDS);
@@ -121,15 +121,15 @@ fn a_virtual_host_waits_for_its_clusters_and_clusters_for_it() {
     assert_eq!(client.take(&mut h), ["CDS -c"]);
 }
 
-/// Route tables `80` and `81`, of which a client has the first, and the virtual hosts of both.
+/// Route tables `80` and `81`, of which a client subscribes to the first, and the virtual hosts of both.
 fn following() -> (Harness, Client) {
     let mut h = tables();
     h.change(&[(RDS, "80", 1), (RDS, "81", 1)]);
     let mut client = Client::settled(&mut h, Delta);
-    client.ask(&mut h, RDS, &["80"]);
+    client.subscribe(&mut h, RDS, &["80"]);
     assert_eq!(client.take(&mut h), ["RDS 80=1"]);
-    // As Envoy does: it has read the table, asks for its virtual hosts, and accepts it then.
-    client.ask(&mut h, VHDS, &[]);
+    // Like Envoy: it reads the table, subscribes to its virtual hosts, and then accepts the table.
+    client.subscribe(&mut h, VHDS, &[]);
     assert_eq!(client.take(&mut h), ["VHDS 80/a=1 80/b=1"]);
     client.ack(&mut h, RDS);
     client.ack(&mut h, VHDS);
@@ -138,13 +138,13 @@ fn following() -> (Harness, Client) {
 }
 
 #[test]
-fn without_a_name_virtual_hosts_are_those_of_the_tables_that_the_client_has() {
+fn a_subscription_without_names_follows_the_route_tables() {
     let (mut h, mut client) = following();
     h.change(&[(VHDS, "80/b", 2), (VHDS, "81/a", 2)]);
     assert_eq!(client.take(&mut h), ["VHDS 80/b=2"]);
     client.ack(&mut h, VHDS);
-    client.ask(&mut h, RDS, &["81"]);
-    assert_eq!(client.take(&mut h), ["RDS 81=1"], "the table first");
+    client.subscribe(&mut h, RDS, &["81"]);
+    assert_eq!(client.take(&mut h), ["RDS 81=1"], "the table is sent first");
     client.ack(&mut h, RDS);
     assert_eq!(client.take(&mut h), ["VHDS 81/a=2"]);
     client.ack(&mut h, VHDS);
@@ -152,14 +152,14 @@ fn without_a_name_virtual_hosts_are_those_of_the_tables_that_the_client_has() {
     h.change(&[(VHDS, "80/a", 3), (VHDS, "81/a", 3)]);
     assert_eq!(client.take(&mut h), ["VHDS 81/a=3"]);
     client.ack(&mut h, VHDS);
-    client.ask(&mut h, RDS, &["80"]);
+    client.subscribe(&mut h, RDS, &["80"]);
     assert_eq!(client.take(&mut h), ["RDS 80=1"]);
     client.ack(&mut h, RDS);
     assert_eq!(client.take(&mut h), ["VHDS 80/a=3 80/b=2"]);
 }
 
 #[test]
-fn a_table_that_is_sent_again_brings_its_virtual_hosts() {
+fn virtual_hosts_are_sent_again_after_their_table() {
     let (mut h, mut client) = following();
     h.change(&[(RDS, "80", 2)]);
     assert_eq!(client.take(&mut h), ["RDS 80=2"]);
@@ -167,9 +167,10 @@ fn a_table_that_is_sent_again_brings_its_virtual_hosts() {
     assert_eq!(client.take(&mut h), ["VHDS 80/a=1 80/b=1"]);
 }
 
-/// A table is sent again, and the stream ends before its virtual hosts were: the client has them, but maybe not in the table.
+/// A table is sent again, and the stream ends before its virtual hosts are. The client has them, but maybe not in the
+/// table.
 #[test]
-fn virtual_hosts_of_a_table_that_was_sent_again_come_after_the_stream_broke() {
+fn virtual_hosts_are_sent_again_if_the_stream_broke_after_their_table() {
     for answered in [false, true] {
         let (mut h, mut client) = following();
         h.change(&[(RDS, "80", 2)]);
@@ -191,7 +192,7 @@ fn virtual_hosts_of_a_table_that_was_sent_again_come_after_the_stream_broke() {
 }
 
 #[test]
-fn who_returns_and_names_no_table_is_sent_the_difference() {
+fn a_reconnecting_client_without_names_is_sent_the_difference() {
     let (mut h, client) = following();
     let (routes, hosts) = (versions(&h, client.id, RDS), versions(&h, client.id, VHDS));
     h.change(&[(VHDS, "80/b", 0), (VHDS, "80/c", 1)]);
@@ -202,15 +203,15 @@ fn who_returns_and_names_no_table_is_sent_the_difference() {
     h.request(again.id, resume(VHDS, &[], &borrow(&hosts))).unwrap();
     let answer = again.drain(&mut h);
     let expected = ["RDS", "VHDS 80/c=1", "VHDS -80/b"];
-    assert_eq!(answer[1..], expected, "removals wait for the answer for the table");
+    assert_eq!(answer[1..], expected, "removals wait until the table is answered");
 }
 
 #[test]
-fn what_is_closed_is_not_kept_open() {
+fn unsubscribed_collections_are_closed() {
     let mut h = tables();
     let before = h.world.open_cells();
     let mut client = Client::new(&mut h, Delta);
-    client.ask(&mut h, VHDS, &["80", "81"]);
+    client.subscribe(&mut h, VHDS, &["80", "81"]);
     client.drain(&mut h);
     client.unsubscribe(&mut h, VHDS, &["81"]);
     assert!(h.world.open_cells() > before);
@@ -232,7 +233,7 @@ enum Step {
         number: u32,
     },
     Commit,
-    /// The client reads one response, and accepts or refuses it.
+    /// The client reads one response, and accepts or rejects it.
     Read {
         client: usize,
         refuse: bool,
@@ -268,7 +269,7 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// What a client has, and what it subscribes to.
+/// A client's resources and subscriptions.
 struct Holder {
     id: StreamId,
     token: u64,
@@ -291,7 +292,7 @@ impl Holder {
             .iter()
             .map(|(name, (version, _))| (&**name, &**version))
             .collect();
-        // Without names and without anything that it had a client would not ask.
+        // A client without names and resources would not subscribe.
         if names.is_empty() {
             holder.subscribed.insert(TABLES[0]);
             h.request(id, subscribe(VHDS, &TABLES[..1], &[])).unwrap();
@@ -301,7 +302,7 @@ impl Holder {
         holder
     }
 
-    /// Reads one response; whether there was one.
+    /// Reads one response. Returns whether there was one.
     fn read(&mut self, h: &mut Harness, refuse: bool) -> bool {
         let Some(received) = h.poll(self.id).into_iter().next() else {
             return false;
@@ -312,7 +313,7 @@ impl Holder {
             answer.error = Some("no".to_owned());
         } else {
             for (name, version, body) in &received.resources {
-                // What it does not subscribe to any more it does not keep.
+                // It drops resources that it does not subscribe to any more.
                 if self.wants(name) {
                     self.has.insert(name.clone(), (version.clone(), number_of(VHDS, body)));
                 }
@@ -331,7 +332,7 @@ impl Holder {
     }
 }
 
-/// What clients end up with, whatever happens, is what there is.
+/// In the end, clients have the current resources.
 fn run(steps: Vec<Step>) {
     let mut h = Harness::small();
     let mut clients = [Holder::connect(&mut h, None), Holder::connect(&mut h, None)];
@@ -375,7 +376,7 @@ fn run(steps: Vec<Step>) {
         }
     }
     h.commit();
-    // What was refused is sent again when it changes.
+    // Rejected resources are sent again when they change.
     for audience in AUDIENCES {
         for content in h.world.table(VHDS, audience).values_mut() {
             content.number += 10;
@@ -408,13 +409,13 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 512, ..ProptestConfig::default() })]
 
     #[test]
-    fn clients_end_up_with_what_there_is(steps in proptest::collection::vec(step(), 1..60)) {
+    fn clients_converge(steps in proptest::collection::vec(step(), 1..60)) {
         run(steps);
     }
 }
 
-/// The route table of a client changes from one whose virtual hosts are discovered to one that includes them, while a
-/// response is outstanding.
+/// While a response is outstanding, the client's route table changes from one with VHDS to one that includes its
+/// virtual hosts.
 #[test]
 fn virtual_hosts_are_removed_after_the_table_that_includes_them() {
     let (mut h, mut client) = following();

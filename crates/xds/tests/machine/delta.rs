@@ -6,10 +6,10 @@ use crate::harness::*;
 use crate::world::plain;
 
 #[test]
-fn first_requests_are_answered_even_with_nothing() {
+fn first_requests_are_answered_even_without_resources() {
     let mut h = Harness::new();
     let mut client = Client::new(&mut h, Delta);
-    client.ask(&mut h, CDS, &[]);
+    client.subscribe(&mut h, CDS, &[]);
     assert_eq!(client.take(&mut h), ["CDS"]);
     client.ack(&mut h, CDS);
     h.request(client.id, subscribe(LDS, &["*"], &["*"])).unwrap();
@@ -20,7 +20,7 @@ fn first_requests_are_answered_even_with_nothing() {
 }
 
 #[test]
-fn only_what_changed_is_sent_removals_included() {
+fn only_changes_and_removals_are_sent() {
     let mut h = Harness::small();
     let mut client = Client::settled(&mut h, Delta);
     h.change(&[(CDS, "a", 2), (CDS, "c", 1), (CDS, "b", 0), (EDS, "c", 1)]);
@@ -29,12 +29,12 @@ fn only_what_changed_is_sent_removals_included() {
     client.ack(&mut h, EDS);
     h.change(&[(LDS, "r", 0), (LDS, "s", 1)]);
     h.change(&[(LDS, "s", 2)]);
-    client.ask(&mut h, EDS, &["c"]);
+    client.subscribe(&mut h, EDS, &["c"]);
     assert_eq!(client.drain(&mut h), ["EDS c=1", "LDS s=2 -r"]);
 }
 
 #[test]
-fn what_came_and_went_between_two_responses_is_not_mentioned_twice() {
+fn changes_between_two_responses_merge() {
     let mut h = Harness::small();
     let mut client = Client::settled(&mut h, Delta);
     h.change(&[(CDS, "x", 1)]);
@@ -45,14 +45,14 @@ fn what_came_and_went_between_two_responses_is_not_mentioned_twice() {
 }
 
 #[test]
-fn names_are_answered_whenever_they_are_subscribed_to() {
+fn every_subscription_to_a_name_is_answered() {
     let mut h = Harness::small();
     let mut client = Client::settled(&mut h, Delta);
-    client.ask(&mut h, EDS, &["a"]);
-    assert_eq!(client.take(&mut h), ["EDS a=1"], "the client may have forgotten it");
-    // Subscribing does not depend on nonces, and merges while an answer is outstanding.
-    client.ask(&mut h, EDS, &["b"]);
-    client.ask(&mut h, EDS, &["new"]);
+    client.subscribe(&mut h, EDS, &["a"]);
+    assert_eq!(client.take(&mut h), ["EDS a=1"], "the client may have dropped it");
+    // Subscribing does not depend on nonces, and merges while a response is outstanding.
+    client.subscribe(&mut h, EDS, &["b"]);
+    client.subscribe(&mut h, EDS, &["new"]);
     assert_eq!(client.take(&mut h), [""; 0]);
     client.ack(&mut h, EDS);
     assert_eq!(client.take(&mut h), ["EDS b=1 new=0"]);
@@ -63,7 +63,7 @@ fn names_are_answered_whenever_they_are_subscribed_to() {
 }
 
 #[test]
-fn a_stale_nonce_answers_nothing_but_its_subscriptions_count() {
+fn a_request_with_a_stale_nonce_still_subscribes() {
     let mut h = Harness::small();
     let mut client = Client::settled(&mut h, Delta);
     h.change(&[(EDS, "a", 2)]);
@@ -81,27 +81,27 @@ fn a_stale_nonce_answers_nothing_but_its_subscriptions_count() {
 }
 
 #[test]
-fn names_beside_a_wildcard_are_answered_and_change_nothing() {
+fn names_in_addition_to_a_wildcard_are_answered() {
     let mut h = Harness::small();
     let mut client = Client::new(&mut h, Delta);
-    client.ask(&mut h, CDS, &["*", "a", "x"]);
+    client.subscribe(&mut h, CDS, &["*", "a", "x"]);
     assert_eq!(client.take(&mut h), ["CDS a=1 b=1 -x"]);
     client.ack(&mut h, CDS);
-    client.ask(&mut h, CDS, &["b", "y"]);
+    client.subscribe(&mut h, CDS, &["b", "y"]);
     assert_eq!(client.take(&mut h), ["CDS b=1 -y"]);
     client.ack(&mut h, CDS);
     client.unsubscribe(&mut h, CDS, &["a", "x"]);
     assert_eq!(
         client.take(&mut h),
         ["CDS a=1 -x"],
-        "still part of the wildcard, or gone"
+        "still part of the wildcard, or removed"
     );
     client.ack(&mut h, CDS);
     client.unsubscribe(&mut h, CDS, &["*"]);
     h.change(&[(CDS, "a", 2), (CDS, "b", 2)]);
-    assert_eq!(client.take(&mut h), ["CDS b=2"], "what was asked for by name remains");
+    assert_eq!(client.take(&mut h), ["CDS b=2"], "named resources remain");
     client.ack(&mut h, CDS);
-    client.ask(&mut h, CDS, &["*"]);
+    client.subscribe(&mut h, CDS, &["*"]);
     assert_eq!(client.take(&mut h), ["CDS a=2 b=2"]);
 }
 
@@ -109,7 +109,7 @@ fn names_beside_a_wildcard_are_answered_and_change_nothing() {
 fn a_root_type_can_be_subscribed_to_by_name() {
     let mut h = Harness::small();
     let mut client = Client::new(&mut h, Delta);
-    client.ask(&mut h, CDS, &["b", "x"]);
+    client.subscribe(&mut h, CDS, &["b", "x"]);
     assert_eq!(client.take(&mut h), ["CDS b=1 -x"]);
     client.ack(&mut h, CDS);
     h.change(&[(CDS, "a", 2), (CDS, "x", 1)]);
@@ -120,7 +120,7 @@ fn a_root_type_can_be_subscribed_to_by_name() {
 }
 
 #[test]
-fn what_is_gone_of_a_named_type_is_said_to_be() {
+fn removed_resources_of_named_types_are_sent() {
     let mut h = Harness::small();
     let mut client = Client::settled(&mut h, Delta);
     h.change(&[(EDS, "b", 0), (RDS, "r", 0)]);
@@ -128,7 +128,7 @@ fn what_is_gone_of_a_named_type_is_said_to_be() {
     h.change(&[(EDS, "b", 4)]);
     assert_eq!(client.drain(&mut h), ["EDS b=4"]);
     let mut gateway = Client::of(&mut h, ProxyKind::Router, Delta);
-    gateway.ask(&mut h, RDS, &["r"]);
+    gateway.subscribe(&mut h, RDS, &["r"]);
     assert_eq!(gateway.take(&mut h), ["RDS -r"]);
 }
 
@@ -140,10 +140,10 @@ fn endpoints_follow_a_cluster_that_was_sent_again() {
     assert_eq!(client.take(&mut h), ["CDS b=2 unrelated=1", "EDS b=1"]);
     client.ack(&mut h, EDS);
     client.ack(&mut h, CDS);
-    client.ask(&mut h, EDS, &["unrelated"]);
+    client.subscribe(&mut h, EDS, &["unrelated"]);
     assert_eq!(client.take(&mut h), ["EDS unrelated=0"]);
     client.ack(&mut h, EDS);
-    // With an answer outstanding, they are part of the next.
+    // While a response is outstanding, they are added to the next one.
     h.change(&[(EDS, "a", 2)]);
     assert_eq!(client.take(&mut h), ["EDS a=2"]);
     h.change(&[(CDS, "a", 3)]);
@@ -153,7 +153,7 @@ fn endpoints_follow_a_cluster_that_was_sent_again() {
 }
 
 #[test]
-fn streams_that_are_at_the_same_place_share_their_responses() {
+fn streams_at_the_same_place_share_responses() {
     let mut h = Harness::small();
     let mut clients: Vec<Client> = (0..5).map(|_| Client::settled(&mut h, Delta)).collect();
     assert_eq!(composed(&h), [1, 1, 1, 1]);
@@ -164,17 +164,17 @@ fn streams_that_are_at_the_same_place_share_their_responses() {
         assert_eq!(client.take(&mut h), ["CDS z=2", "EDS b=2"]);
         client.ack(&mut h, CDS);
         client.ack(&mut h, EDS);
-        client.ask(&mut h, EDS, &["z"]);
+        client.subscribe(&mut h, EDS, &["z"]);
         assert_eq!(client.take(&mut h), ["EDS z=0"]);
         client.ack(&mut h, EDS);
     }
     assert_eq!(
         composed(&h),
         [2, 2 + 5, 1, 1],
-        "an answer to one stream is composed for it"
+        "an answer to one stream is composed only for it"
     );
     assert_eq!(h.hub.sizes()[1], ("selections", 4));
-    // Who lags behind gets what it missed; who does not, what changed.
+    // A client that lags behind gets all changes since; the other gets the last one.
     h.change(&[(EDS, "a", 9)]);
     clients[0].take(&mut h);
     h.change(&[(EDS, "b", 9)]);
@@ -184,14 +184,14 @@ fn streams_that_are_at_the_same_place_share_their_responses() {
 }
 
 #[test]
-fn responses_that_nobody_gets_any_more_are_forgotten() {
+fn unused_cached_responses_are_dropped() {
     let mut h = Harness::small();
     let kept = |h: &Harness| h.hub.sizes().iter().find(|(what, _)| *what == "responses").unwrap().1;
     let composed = |h: &Harness| composed(h).iter().sum::<u64>();
     Client::settled(&mut h, Delta);
     let (first, responses) = (composed(&h), kept(&h));
     assert!(responses > 0);
-    // Those who come while it is new share it, and keep it for others.
+    // Clients that connect meanwhile share the response and keep it cached.
     for _ in 0..3 {
         h.after(5);
         Client::settled(&mut h, Delta);
@@ -206,7 +206,7 @@ fn responses_that_nobody_gets_any_more_are_forgotten() {
 }
 
 #[test]
-fn when_the_last_stream_leaves_nothing_stays() {
+fn the_last_stream_frees_everything() {
     let mut h = Harness::small();
     let one = Client::settled(&mut h, Delta);
     let other = Client::settled(&mut h, xds::Variant::Sotw);
@@ -218,7 +218,7 @@ fn when_the_last_stream_leaves_nothing_stays() {
     assert!(h.hub.is_empty() && h.hub.deadline().is_none());
 }
 
-/// Responses that were composed, of clusters, endpoints, listeners and routes.
+/// The number of composed responses for clusters, endpoints, listeners and routes.
 fn composed(h: &Harness) -> [u64; 4] {
     [CDS, EDS, LDS, RDS].map(|kind| h.hub.stats().of(kind).composed)
 }

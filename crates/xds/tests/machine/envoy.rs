@@ -1,4 +1,4 @@
-//! A client that behaves like Envoy, and checks what it is sent against what it has.
+//! A client that behaves like Envoy and checks the responses that it receives.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -9,42 +9,42 @@ use xds::{Request, StreamId, Variant};
 
 use crate::harness::*;
 
-/// A client that behaves like Envoy, reading in order and asking for what it needs.
+/// A client that behaves like Envoy: it reads responses in order and subscribes to the resources that it needs.
 pub(crate) struct Envoy {
     pub(crate) id: StreamId,
     pub(crate) token: u64,
     pub(crate) variant: Variant,
-    /// Whether it asks for endpoints again when a cluster is sent again (state of the world).
-    pub(crate) asks_again: bool,
+    /// Whether it subscribes to endpoints again when a cluster is sent again (SotW).
+    pub(crate) resubscribes: bool,
     pub(crate) inbox: VecDeque<Received>,
     pub(crate) outbox: VecDeque<Request>,
     pub(crate) has: [BTreeMap<String, (String, u32)>; TYPES],
-    /// What it has let go of and says so in its outbox: until that arrives nobody can know.
+    /// Resources that it dropped while the request is still in the outbox, so that the server cannot know.
     pub(crate) dropped: Vec<(ResourceType, String, u32)>,
-    /// What routes lead to.
+    /// The clusters of each route.
     pub(crate) leads: BTreeMap<String, Vec<String>>,
-    /// Clusters that have had endpoints since they came, and clusters that wait for some.
+    /// Clusters that have had endpoints, and clusters that wait for some.
     pub(crate) warm: BTreeSet<String>,
     pub(crate) cold: BTreeSet<String>,
     pub(crate) subscribed: [BTreeSet<String>; TYPES],
     pub(crate) nonces: [String; TYPES],
     pub(crate) versions: [String; TYPES],
-    /// Types of which something was refused since everything was last in order.
+    /// Types with a rejected resource since everything was last settled.
     pub(crate) refused: [bool; TYPES],
-    /// Names that were asked for again.
+    /// Names that were subscribed to again.
     pub(crate) asked: BTreeSet<String>,
     pub(crate) moved: bool,
     pub(crate) resumed: bool,
 }
 
 impl Envoy {
-    pub(crate) fn connect(h: &mut Harness, variant: Variant, asks_again: bool, before: Option<Envoy>) -> Envoy {
+    pub(crate) fn connect(h: &mut Harness, variant: Variant, resubscribes: bool, before: Option<Envoy>) -> Envoy {
         let id = h.connect_as(ProxyKind::Sidecar, variant);
         let mut envoy = Envoy {
             id,
             token: h.world.last_token(),
             variant,
-            asks_again,
+            resubscribes,
             inbox: VecDeque::new(),
             outbox: VecDeque::new(),
             has: Default::default(),
@@ -63,7 +63,7 @@ impl Envoy {
         if let Some(before) = before {
             (envoy.has, envoy.leads, envoy.subscribed) = (before.has, before.leads, before.subscribed);
             (envoy.warm, envoy.versions, envoy.resumed) = (before.warm, before.versions, true);
-            // A cluster that waits for endpoints on a stream that breaks goes on with those that it had.
+            // When a stream breaks, a cluster that waits for endpoints continues with its old ones.
             for cluster in before.cold {
                 envoy.warm.insert(cluster);
             }
@@ -72,14 +72,14 @@ impl Envoy {
             let wanted = kind.is_wildcard() || !envoy.subscribed[at(kind)].is_empty();
             if wanted {
                 let names = envoy.subscribed[at(kind)].clone();
-                envoy.say(kind, &names, &BTreeSet::new(), true, None);
+                envoy.send(kind, &names, &BTreeSet::new(), true, None);
             }
         }
         envoy
     }
 
-    /// Sends a request: what the client wants now, or (delta) what it wants in addition and no longer.
-    pub(crate) fn say(
+    /// Sends a request with all names, or (delta) the changes.
+    pub(crate) fn send(
         &mut self,
         kind: ResourceType,
         more: &BTreeSet<String>,
@@ -137,18 +137,18 @@ impl Envoy {
         }
         let first = had.is_empty() && self.nonces[at(kind)].is_empty();
         if !more.is_empty() || !less.is_empty() || even_if_same && self.variant == Variant::Sotw && !wanted.is_empty() {
-            self.say(kind, &more, &less, first, None);
+            self.send(kind, &more, &less, first, None);
         }
     }
 
-    /// Reads the next response as Envoy does, checks what it may hold, and answers it.
+    /// Reads the next response as Envoy does, checks it, and answers it.
     pub(crate) fn read(&mut self, refuse: bool) {
         let Some(response) = self.inbox.pop_front() else { return };
         let kind = response.kind;
         self.nonces[at(kind)] = response.nonce.clone();
         if refuse {
             self.refused[at(kind)] = true;
-            self.say(
+            self.send(
                 kind,
                 &BTreeSet::new(),
                 &BTreeSet::new(),
@@ -163,9 +163,9 @@ impl Envoy {
             "EDS" => self.endpoints(&response),
             "LDS" => self.listeners(&response),
             "RDS" => self.routes(&response),
-            other => panic!("this client never asks for {other:?}"),
+            other => panic!("this client never subscribes to {other:?}"),
         }
-        self.say(kind, &BTreeSet::new(), &BTreeSet::new(), false, Some(None));
+        self.send(kind, &BTreeSet::new(), &BTreeSet::new(), false, Some(None));
     }
 
     pub(crate) fn clusters(&mut self, response: &Received) {
@@ -179,15 +179,12 @@ impl Envoy {
         if !self.refused.contains(&true) && !self.moved && !self.resumed {
             for (route, clusters) in &self.leads {
                 for cluster in clusters {
-                    assert!(
-                        has.contains_key(cluster),
-                        "{cluster} was removed, but {route} leads to it"
-                    );
+                    assert!(has.contains_key(cluster), "{cluster} was removed, but {route} uses it");
                 }
             }
         }
         let wanted = has.keys().cloned().collect();
-        self.want(EDS, wanted, self.asks_again && !changed.is_empty());
+        self.want(EDS, wanted, self.resubscribes && !changed.is_empty());
     }
 
     pub(crate) fn endpoints(&mut self, response: &Received) {
@@ -202,7 +199,7 @@ impl Envoy {
                 || self.moved;
             assert!(
                 !same || reason || self.variant == Variant::Sotw,
-                "{name}={number} for no reason"
+                "{name}={number} was sent again for no reason"
             );
             if self.subscribed[at(EDS)].contains(name) {
                 self.has[at(EDS)].insert(name.clone(), (version.clone(), number));
@@ -230,7 +227,7 @@ impl Envoy {
                 for cluster in &clusters {
                     assert!(
                         self.warm.contains(cluster),
-                        "{name} leads to {cluster}, which is not in place"
+                        "{name} uses {cluster}, which is not in place"
                     );
                 }
             }
@@ -248,10 +245,10 @@ impl Envoy {
         self.refused[at(kind)]
     }
 
-    /// Takes a response of a root type; gives the names that are new or different.
+    /// Applies a response of a root type. Returns new and changed names.
     pub(crate) fn take_whole(&mut self, response: &Received) -> Vec<String> {
         let kind = response.kind;
-        // Proxies that move to and fro may be sent again what they kept.
+        // Proxies that move back may be sent resources that they have.
         let exempt = self.exempt(kind) || self.moved;
         let has = &mut self.has[at(kind)];
         let old = has.clone();
@@ -264,7 +261,7 @@ impl Envoy {
             let same = old.get(name).is_some_and(|(_, had)| *had == number);
             assert!(
                 !same || exempt || self.variant == Variant::Sotw,
-                "{name}={number} is not new"
+                "{name}={number} was sent again"
             );
             has.insert(name.clone(), (version.clone(), number));
             if !same {

@@ -1,4 +1,4 @@
-//! A hub, a world and a clock, driven by hand; what a stream is sent is shown as text.
+//! A hub, a world and a clock, driven by tests. Responses are shown as text.
 
 use std::collections::BTreeMap;
 
@@ -56,7 +56,7 @@ pub(crate) struct Harness {
 /// The number of types, for tables by sending order.
 pub(crate) const TYPES: usize = 8;
 
-/// The place of a type in such tables.
+/// The index of a type in such tables.
 pub(crate) fn at(kind: ResourceType) -> usize {
     kind.order.into()
 }
@@ -67,7 +67,7 @@ pub(crate) struct Received {
     pub(crate) kind: ResourceType,
     pub(crate) nonce: String,
     pub(crate) version: String,
-    /// Name, version (delta only) and bytes.
+    /// Name, version (delta only) and encoding.
     pub(crate) resources: Vec<(String, String, Bytes)>,
     pub(crate) removed: Vec<String>,
 }
@@ -85,8 +85,8 @@ impl Harness {
         }
     }
 
-    /// A world of audience `a` in which clusters `a`, `b` and listener and route `r` are at number 1; the route leads
-    /// to `a`.
+    /// A world in which audience `a` has clusters `a`, `b`, and listener and route `r`, all with number 1; the route
+    /// uses `a`.
     pub(crate) fn small() -> Harness {
         let mut h = Harness::new();
         for name in ["a", "b"] {
@@ -131,7 +131,7 @@ impl Harness {
         self.hub.tick(self.now);
     }
 
-    /// What the stream is sent now.
+    /// The responses of the stream.
     pub(crate) fn poll(&mut self, id: StreamId) -> Vec<Received> {
         let mut all = Vec::new();
         loop {
@@ -143,7 +143,7 @@ impl Harness {
         }
     }
 
-    /// Whether nothing is waited for, but that composed responses get old.
+    /// Whether there is no deadline, except for dropping cached responses.
     pub(crate) fn quiet(&mut self) -> bool {
         (0..2).for_each(|_| self.after(5));
         self.hub.deadline().is_none()
@@ -158,7 +158,7 @@ fn read(response: &Response) -> Received {
     let mut bytes = Vec::new();
     response.rope.pieces().for_each(|piece| bytes.extend_from_slice(piece));
     assert_eq!(bytes.len(), response.rope.len());
-    // The two messages have the same numbers, but for what tells them apart: a delta's resources are named.
+    // Both messages use the same field numbers. They differ in that the resources of a delta response have names.
     let delta = DeltaDiscoveryResponse::decode(bytes.as_slice()).ok().filter(|delta| {
         delta.resources.iter().all(|resource| resource.resource.is_some())
             && delta
@@ -199,7 +199,7 @@ fn read(response: &Response) -> Received {
     received
 }
 
-/// All our types have their name in field 1.
+/// All types of the tests have their name in field 1.
 fn name_of(kind: ResourceType, body: &Bytes) -> String {
     use protos::envoy::config as c;
     match kind.short_name {
@@ -213,11 +213,11 @@ fn name_of(kind: ResourceType, body: &Bytes) -> String {
         "RDS" => c::route::v3::RouteConfiguration::decode(body.clone()).unwrap().name,
         "ECDS" => c::core::v3::TypedExtensionConfig::decode(body.clone()).unwrap().name,
         "VHDS" => c::route::v3::VirtualHost::decode(body.clone()).unwrap().name,
-        other => panic!("the made-up mesh has no {other:?}"),
+        other => panic!("the synthetic mesh has no {other:?}"),
     }
 }
 
-/// The number of a made-up resource; 0 for one that says nothing.
+/// The number of a synthetic resource; 0 for an empty one.
 pub(crate) fn number_of(kind: ResourceType, body: &Bytes) -> u32 {
     use protos::envoy::config as c;
     let text = |text: &str| text.parse().unwrap_or(0);
@@ -239,7 +239,7 @@ pub(crate) fn number_of(kind: ResourceType, body: &Bytes) -> u32 {
             let extension = c::core::v3::TypedExtensionConfig::decode(body.clone()).unwrap();
             text(&extension.typed_config.unwrap().type_url)
         }
-        other => panic!("the made-up mesh has no {other:?}"),
+        other => panic!("the synthetic mesh has no {other:?}"),
     }
 }
 

@@ -1,4 +1,4 @@
-//! What clients may not do.
+//! Limits for clients.
 
 use bytes::Bytes;
 use protos::envoy::service::discovery::v3::{DeltaDiscoveryRequest, DiscoveryRequest};
@@ -10,7 +10,7 @@ use crate::client::Client;
 use crate::harness::*;
 
 #[test]
-fn requests_are_read_as_prost_writes_them() {
+fn requests_encoded_by_prost_are_decoded() {
     let limits = Limits {
         error_bytes: 4,
         ..Limits::default()
@@ -73,7 +73,7 @@ fn requests_are_read_as_prost_writes_them() {
 }
 
 #[test]
-fn requests_beyond_a_limit_are_refused() {
+fn requests_beyond_a_limit_are_rejected() {
     let limits = Limits {
         names: 2,
         name_bytes: 4,
@@ -134,11 +134,11 @@ fn subscriptions_are_bounded_over_many_requests() {
         ..Limits::default()
     });
     let mut client = Client::new(&mut h, Variant::Delta);
-    client.ask(&mut h, EDS, &["a", "b"]);
+    client.subscribe(&mut h, EDS, &["a", "b"]);
     let error = h.request(client.id, subscribe(EDS, &["c", "d"], &[])).unwrap_err();
     assert_eq!(error.code, Code::ResourceExhausted);
     assert_eq!(h.request(client.id, subscribe(EDS, &["c", "d"], &["a"])), Ok(()));
-    client.ask(&mut h, CDS, &["*"]);
+    client.subscribe(&mut h, CDS, &["*"]);
     assert!(
         h.request(client.id, subscribe(CDS, &["a", "b", "c", "d"], &[]))
             .is_err()
@@ -146,7 +146,7 @@ fn subscriptions_are_bounded_over_many_requests() {
 }
 
 #[test]
-fn floods_end_and_answers_are_no_flood() {
+fn request_floods_end_the_stream_and_answers_do_not_count() {
     let mut h = Harness::with(Limits {
         request_burst: 10,
         requests_per_second: 1,
@@ -154,7 +154,7 @@ fn floods_end_and_answers_are_no_flood() {
     });
     h.change(&[(EDS, "a", 1)]);
     let mut client = Client::new(&mut h, Variant::Delta);
-    client.ask(&mut h, EDS, &["a"]);
+    client.subscribe(&mut h, EDS, &["a"]);
     client.drain(&mut h);
     for number in 2..100 {
         h.change(&[(EDS, "a", number)]);
@@ -166,7 +166,7 @@ fn floods_end_and_answers_are_no_flood() {
 }
 
 #[test]
-fn types_that_are_not_served_are_noted_and_not_answered() {
+fn unserved_types_are_recorded_and_not_answered() {
     let mut h = Harness::with(Limits {
         unserved_types: 2,
         ..Limits::default()
@@ -198,7 +198,7 @@ fn a_request_of_the_other_variant_ends_the_stream() {
 }
 
 #[test]
-fn a_proxy_that_the_world_refuses_is_told_why() {
+fn a_rejected_proxy_receives_the_reason() {
     let mut h = Harness::small();
     h.world.refuse = true;
     let sidecar = proxy(model::proxy::ProxyKind::Sidecar);
@@ -207,16 +207,16 @@ fn a_proxy_that_the_world_refuses_is_told_why() {
 }
 
 #[test]
-fn a_stream_that_stays_behind_for_ever_is_ended() {
+fn a_stream_that_lags_too_far_behind_is_ended() {
     let mut h = Harness::with(Limits {
         removed_names: 100,
         ..Limits::default()
     });
     let mut stuck = Client::new(&mut h, Variant::Delta);
-    stuck.ask(&mut h, CDS, &[]);
+    stuck.subscribe(&mut h, CDS, &[]);
     assert_eq!(stuck.take(&mut h), ["CDS"]);
     let mut good = Client::new(&mut h, Variant::Delta);
-    good.ask(&mut h, CDS, &[]);
+    good.subscribe(&mut h, CDS, &[]);
     good.drain(&mut h);
     for number in 0..400 {
         let name = format!("c{number}");
@@ -226,7 +226,7 @@ fn a_stream_that_stays_behind_for_ever_is_ended() {
         good.drain(&mut h);
     }
     let Next::End(status) = h.hub.next(stuck.id, h.now) else {
-        panic!("it may go on")
+        panic!("the stream is not ended")
     };
     assert_eq!(status.code, Code::Unavailable);
     h.disconnect(stuck.id);

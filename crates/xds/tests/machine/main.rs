@@ -1,7 +1,7 @@
-//! The protocol machine from outside: a world of made-up resources, clients that behave like Envoy, and what they see.
+//! Tests of the state machine with a synthetic world and clients that behave like Envoy.
 
 #![allow(clippy::unwrap_used, reason = "a helper that fails fails its test")]
-#![allow(clippy::print_stdout, reason = "what led to a failure")]
+#![allow(clippy::print_stdout, reason = "prints the steps before a failure")]
 
 mod client;
 mod collections;
@@ -10,10 +10,10 @@ mod envoy;
 mod harness;
 mod limits;
 mod moves;
+mod nack;
 mod named;
 mod order;
 mod property;
-mod refusal;
 mod resume;
 mod sotw;
 mod tally;

@@ -6,7 +6,7 @@ use crate::client::Client;
 use crate::harness::*;
 use crate::world::{leading_to, plain};
 
-/// Audience `b`: cluster `a` is the same, `b` differs, `c` is there instead of nothing; the route differs.
+/// Audience `b`: cluster `a` is equal, `b` and the route differ, `c` is new, and `only` is missing.
 fn two_audiences() -> Harness {
     let mut h = Harness::small();
     for (name, number) in [("a", 1), ("b", 5), ("c", 5)] {
@@ -21,14 +21,14 @@ fn two_audiences() -> Harness {
 }
 
 #[test]
-fn only_the_difference_is_sent() {
+fn a_move_sends_only_the_difference() {
     let mut h = two_audiences();
     let mut client = Client::settled(&mut h, Delta);
     let token = h.world.last_token();
     h.world.relocate(token, "b");
     h.commit();
     assert_eq!(client.take(&mut h), ["CDS b=5 c=5", "EDS b=5"]);
-    client.ask(&mut h, EDS, &["c"]);
+    client.subscribe(&mut h, EDS, &["c"]);
     client.ack(&mut h, EDS);
     client.ack(&mut h, CDS);
     assert_eq!(client.drain(&mut h), ["EDS c=5", "RDS r=5", "CDS -only"]);
@@ -38,21 +38,21 @@ fn only_the_difference_is_sent() {
 }
 
 #[test]
-fn in_state_of_the_world_too() {
+fn a_move_sends_only_the_difference_in_sotw() {
     let mut h = two_audiences();
     let mut client = Client::settled(&mut h, Sotw);
     let token = h.world.last_token();
     h.world.relocate(token, "b");
     h.commit();
     assert_eq!(client.take(&mut h), ["CDS a=1 b=5 c=5 only=1", "EDS b=5"]);
-    client.ask(&mut h, EDS, &["a", "b", "c"]);
+    client.subscribe(&mut h, EDS, &["a", "b", "c"]);
     client.ack(&mut h, EDS);
     client.ack(&mut h, CDS);
     assert_eq!(client.drain(&mut h), ["EDS b=5 c=5", "RDS r=5", "CDS a=1 b=5 c=5"]);
 }
 
 #[test]
-fn with_a_response_outstanding_the_move_waits() {
+fn a_move_waits_for_the_outstanding_response() {
     let mut h = two_audiences();
     let mut client = Client::settled(&mut h, Delta);
     h.change(&[(RDS, "r", 2)]);
@@ -61,17 +61,17 @@ fn with_a_response_outstanding_the_move_waits() {
     h.world.relocate(token, "b");
     h.commit();
     client.drain(&mut h);
-    client.ask(&mut h, EDS, &["c"]);
-    assert_eq!(client.drain(&mut h), ["EDS c=5"], "the route is not answered yet");
+    client.subscribe(&mut h, EDS, &["c"]);
+    assert_eq!(client.drain(&mut h), ["EDS c=5"], "the route has not been answered yet");
     client.ack(&mut h, RDS);
     assert_eq!(client.drain(&mut h), ["RDS r=5", "CDS -only"]);
 }
 
 #[test]
-fn a_move_before_the_first_answer_is_no_move() {
+fn a_move_before_the_first_response_has_no_effect() {
     let mut h = two_audiences();
     let mut client = Client::new(&mut h, Delta);
-    client.ask(&mut h, CDS, &[]);
+    client.subscribe(&mut h, CDS, &[]);
     let token = h.world.last_token();
     h.world.relocate(token, "b");
     h.commit();
@@ -79,7 +79,7 @@ fn a_move_before_the_first_answer_is_no_move() {
 }
 
 #[test]
-fn to_and_fro_is_the_difference_of_the_ends() {
+fn moving_back_sends_the_difference_of_the_ends() {
     let mut h = two_audiences();
     let mut client = Client::settled(&mut h, Delta);
     let token = h.world.last_token();
@@ -87,12 +87,12 @@ fn to_and_fro_is_the_difference_of_the_ends() {
     h.commit();
     h.world.relocate(token, "a");
     h.commit();
-    // What might have been sent is sent again; what went and came back is not.
+    // Resources that might have been sent are sent again; resources that were removed and added again are not.
     assert_eq!(client.drain(&mut h), ["CDS b=1", "EDS b=1", "RDS r=1", "CDS -c"]);
 }
 
 #[test]
-fn what_came_back_meanwhile_counts_as_new() {
+fn a_resource_added_again_during_a_move_counts_as_new() {
     let mut h = two_audiences();
     let mut client = Client::settled(&mut h, Delta);
     let token = h.world.last_token();
@@ -100,11 +100,11 @@ fn what_came_back_meanwhile_counts_as_new() {
     assert_eq!(client.take(&mut h), ["LDS r=2"]);
     h.world.relocate(token, "b");
     h.commit();
-    // The new audience gets `only`, too, but another one; that it was to go is forgotten.
+    // The new audience also has `only`, but another one. The pending removal is dropped.
     h.world.put(CDS, "b", "only", plain(9));
     h.commit();
     assert_eq!(client.take(&mut h), ["CDS b=5 c=5 only=9", "EDS b=5"]);
-    client.ask(&mut h, EDS, &["c", "only"]);
+    client.subscribe(&mut h, EDS, &["c", "only"]);
     client.ack(&mut h, EDS);
     client.ack(&mut h, CDS);
     assert_eq!(client.take(&mut h), ["EDS c=5 only=0"]);

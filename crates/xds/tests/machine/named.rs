@@ -1,4 +1,4 @@
-//! Clients that ask for listeners and clusters by name, as gRPC does.
+//! Clients that subscribe to listeners and clusters by name, as gRPC does.
 
 use model::proxy::ProxyKind;
 use xds::Variant::{Delta, Sotw};
@@ -7,7 +7,7 @@ use crate::client::Client;
 use crate::harness::*;
 use crate::world::{BY_NAME, plain};
 
-/// A world in which clients ask by name: clusters, endpoints and listeners `a` and `b`.
+/// A world in which clients subscribe by name: clusters, endpoints and listeners `a` and `b`.
 fn world() -> Harness {
     let mut h = Harness::new();
     h.world.newcomers = Some(BY_NAME);
@@ -26,115 +26,123 @@ fn set(h: &mut Harness, name: &str, number: u32) {
 }
 
 #[test]
-fn a_client_gets_what_it_names_and_nothing_else() {
+fn a_client_receives_only_named_resources() {
     let mut h = world();
     let mut client = Client::of(&mut h, ProxyKind::Grpc, Sotw);
-    client.ask(&mut h, LDS, &["a"]);
+    client.subscribe(&mut h, LDS, &["a"]);
     assert_eq!(client.take(&mut h), ["LDS a=1"]);
     client.ack(&mut h, LDS);
-    client.ask(&mut h, CDS, &["a"]);
+    client.subscribe(&mut h, CDS, &["a"]);
     assert_eq!(client.drain(&mut h), ["CDS a=1"]);
 
     let mut other = Client::of(&mut h, ProxyKind::Grpc, Sotw);
-    other.ask(&mut h, CDS, &["b"]);
+    other.subscribe(&mut h, CDS, &["b"]);
     assert_eq!(other.drain(&mut h), ["CDS b=1"]);
     set(&mut h, "b", 2);
     h.commit();
-    assert_eq!(client.drain(&mut h), [""; 0], "it never named it");
+    assert_eq!(client.drain(&mut h), [""; 0], "it never subscribed to it");
     assert_eq!(other.drain(&mut h), ["CDS b=2"]);
 }
 
 #[test]
-fn a_name_that_does_not_exist_is_absent_from_the_answer() {
+fn an_unknown_name_is_absent_from_the_response() {
     let mut h = world();
     let mut client = Client::of(&mut h, ProxyKind::Grpc, Sotw);
-    client.ask(&mut h, LDS, &["nobody"]);
-    assert_eq!(client.drain(&mut h), ["LDS"], "said at once: the whole set is empty");
-    client.ask(&mut h, LDS, &["a", "nobody"]);
+    client.subscribe(&mut h, LDS, &["nobody"]);
+    assert_eq!(client.drain(&mut h), ["LDS"], "answered at once with an empty set");
+    client.subscribe(&mut h, LDS, &["a", "nobody"]);
     assert_eq!(client.drain(&mut h), ["LDS a=1"]);
     set(&mut h, "nobody", 7);
     h.commit();
-    assert_eq!(client.drain(&mut h), ["LDS a=1 nobody=7"], "it came to life");
+    assert_eq!(client.drain(&mut h), ["LDS a=1 nobody=7"], "added");
     h.world.remove(LDS, BY_NAME, "nobody");
     h.commit();
-    assert_eq!(client.drain(&mut h), ["LDS a=1"], "and went");
+    assert_eq!(client.drain(&mut h), ["LDS a=1"], "removed");
 }
 
 #[test]
-fn names_come_and_go_on_one_stream() {
+fn a_subscription_by_name_can_change() {
     let mut h = world();
     let mut client = Client::of(&mut h, ProxyKind::Grpc, Sotw);
-    client.ask(&mut h, CDS, &["a"]);
+    client.subscribe(&mut h, CDS, &["a"]);
     assert_eq!(client.drain(&mut h), ["CDS a=1"]);
-    client.ask(&mut h, CDS, &["a", "b"]);
+    client.subscribe(&mut h, CDS, &["a", "b"]);
     assert_eq!(client.drain(&mut h), ["CDS a=1 b=1"]);
-    client.ask(&mut h, CDS, &["b"]);
+    client.subscribe(&mut h, CDS, &["b"]);
     assert_eq!(client.drain(&mut h), ["CDS b=1"]);
-    client.ask(&mut h, CDS, &[]);
-    assert_eq!(client.drain(&mut h), [""; 0], "it has no use for any");
+    client.subscribe(&mut h, CDS, &[]);
+    assert_eq!(client.drain(&mut h), [""; 0], "there is no subscription");
     set(&mut h, "b", 2);
     h.commit();
     assert_eq!(client.drain(&mut h), [""; 0]);
-    client.ask(&mut h, CDS, &["a"]);
-    assert_eq!(client.drain(&mut h), ["CDS a=1"], "again from the start");
+    client.subscribe(&mut h, CDS, &["a"]);
+    assert_eq!(
+        client.drain(&mut h),
+        ["CDS a=1"],
+        "a new subscription is answered in full"
+    );
     h.disconnect(client.id);
     assert_eq!(h.world.open_cells(), 0);
 }
 
 #[test]
-fn what_went_and_came_back_while_nobody_asked_is_there() {
+fn a_resource_removed_and_added_without_subscribers_is_sent() {
     let mut h = world();
     let mut one = Client::of(&mut h, ProxyKind::Grpc, Sotw);
-    one.ask(&mut h, CDS, &["a", "b"]);
+    one.subscribe(&mut h, CDS, &["a", "b"]);
     one.drain(&mut h);
     h.world.remove(CDS, BY_NAME, "b");
     h.commit();
     assert_eq!(one.drain(&mut h), ["CDS a=1"]);
-    one.ask(&mut h, CDS, &["a"]);
+    one.subscribe(&mut h, CDS, &["a"]);
     one.drain(&mut h);
     set(&mut h, "b", 3);
     h.commit();
-    one.ask(&mut h, CDS, &["a", "b"]);
+    one.subscribe(&mut h, CDS, &["a", "b"]);
     assert_eq!(one.drain(&mut h), ["CDS a=1 b=3"]);
     h.commit();
-    assert_eq!(one.drain(&mut h), [""; 0], "nothing is due");
+    assert_eq!(one.drain(&mut h), [""; 0], "nothing is pending");
 }
 
 #[test]
-fn no_names_at_all_are_none_and_end_in_silence() {
+fn an_empty_list_of_names_is_not_a_wildcard() {
     let mut h = world();
     let mut named = Client::of(&mut h, ProxyKind::Grpc, Sotw);
-    named.ask(&mut h, CDS, &["a"]);
+    named.subscribe(&mut h, CDS, &["a"]);
     named.drain(&mut h);
     let mut all = Client::of(&mut h, ProxyKind::Grpc, Sotw);
-    all.ask(&mut h, CDS, &[]);
-    assert_eq!(all.drain(&mut h), ["CDS"], "what others name is no list");
+    all.subscribe(&mut h, CDS, &[]);
+    assert_eq!(
+        all.drain(&mut h),
+        ["CDS"],
+        "the names of other clients are not a catalogue"
+    );
     set(&mut h, "a", 2);
     h.commit();
     assert_eq!(all.drain(&mut h), [""; 0]);
-    all.ask(&mut h, CDS, &["b"]);
+    all.subscribe(&mut h, CDS, &["b"]);
     assert_eq!(all.drain(&mut h), ["CDS b=1"]);
 }
 
 #[test]
-fn a_route_that_means_nothing_is_no_empty_table() {
+fn an_unknown_route_is_not_answered_with_an_empty_table() {
     let mut h = world();
     let mut client = Client::of(&mut h, ProxyKind::Grpc, Sotw);
-    client.ask(&mut h, RDS, &["a", "missing"]);
+    client.subscribe(&mut h, RDS, &["a", "missing"]);
     assert_eq!(client.drain(&mut h), ["RDS a=1"]);
-    client.ask(&mut h, EDS, &["a", "missing"]);
+    client.subscribe(&mut h, EDS, &["a", "missing"]);
     assert_eq!(
         client.drain(&mut h),
         ["EDS a=1 missing=0"],
-        "without endpoints calls fail at once"
+        "without endpoints, calls fail at once"
     );
 }
 
 #[test]
-fn a_client_that_returns_with_what_it_has_is_sent_nothing() {
+fn a_reconnecting_client_with_the_current_version_is_sent_nothing() {
     let mut h = world();
     let mut client = Client::of(&mut h, ProxyKind::Grpc, Sotw);
-    client.ask(&mut h, CDS, &["a", "nobody"]);
+    client.subscribe(&mut h, CDS, &["a", "nobody"]);
     client.drain(&mut h);
     let version = client.last(CDS).version.clone();
     h.disconnect(client.id);
@@ -147,11 +155,11 @@ fn a_client_that_returns_with_what_it_has_is_sent_nothing() {
 }
 
 #[test]
-fn clusters_go_after_the_routes_that_led_to_them() {
+fn clusters_are_removed_after_the_routes_that_use_them() {
     let mut h = world();
     let mut client = Client::of(&mut h, ProxyKind::Grpc, Sotw);
     for kind in [LDS, RDS, CDS, EDS] {
-        client.ask(&mut h, kind, &["a"]);
+        client.subscribe(&mut h, kind, &["a"]);
         assert_eq!(client.drain(&mut h).len(), 1, "{kind:?}");
     }
     h.world.remove(CDS, BY_NAME, "a");
@@ -161,12 +169,12 @@ fn clusters_go_after_the_routes_that_led_to_them() {
 }
 
 #[test]
-fn delta_says_what_is_missing_and_what_went() {
+fn delta_reports_unknown_and_removed_names() {
     let mut h = world();
     let mut client = Client::of(&mut h, ProxyKind::Grpc, Delta);
-    client.ask(&mut h, CDS, &["a", "nobody"]);
+    client.subscribe(&mut h, CDS, &["a", "nobody"]);
     assert_eq!(client.drain(&mut h), ["CDS a=1 -nobody"]);
-    client.ask(&mut h, CDS, &["b"]);
+    client.subscribe(&mut h, CDS, &["b"]);
     assert_eq!(client.drain(&mut h), ["CDS b=1"]);
     h.world.remove(CDS, BY_NAME, "a");
     h.commit();

@@ -20,8 +20,8 @@ fn a_route_waits_for_its_clusters_and_their_endpoints() {
         shift(&mut h);
         let clusters = if variant == Delta { "CDS c=1" } else { "CDS a=1 b=1 c=1" };
         assert_eq!(client.take(&mut h), [clusters]);
-        // As Envoy does: endpoints are asked for before the clusters are accepted.
-        client.ask(&mut h, EDS, if variant == Delta { &["c"] } else { &["a", "b", "c"] });
+        // Like Envoy: it subscribes to endpoints before it accepts the clusters.
+        client.subscribe(&mut h, EDS, if variant == Delta { &["c"] } else { &["a", "b", "c"] });
         client.ack(&mut h, CDS);
         assert_eq!(client.take(&mut h), ["EDS c=1"]);
         client.ack(&mut h, EDS);
@@ -30,14 +30,14 @@ fn a_route_waits_for_its_clusters_and_their_endpoints() {
 }
 
 #[test]
-fn endpoints_may_be_asked_for_after_the_clusters_were_accepted() {
+fn endpoints_may_be_subscribed_to_after_the_clusters_were_accepted() {
     let mut h = Harness::small();
     let mut client = Client::settled(&mut h, Delta);
     shift(&mut h);
     client.take(&mut h);
     client.ack(&mut h, CDS);
     assert_eq!(client.take(&mut h), [""; 0]);
-    client.ask(&mut h, EDS, &["c"]);
+    client.subscribe(&mut h, EDS, &["c"]);
     assert_eq!(client.take(&mut h), ["EDS c=1"]);
     client.ack(&mut h, EDS);
     assert_eq!(client.take(&mut h), ["RDS r=2"]);
@@ -63,26 +63,26 @@ fn clusters_without_discovered_endpoints_are_in_place_when_accepted() {
 }
 
 #[test]
-fn nobody_waits_for_what_was_never_asked_for() {
+fn types_without_subscription_are_not_waited_for() {
     let mut h = Harness::small();
     let mut client = Client::new(&mut h, Delta);
-    client.ask(&mut h, RDS, &["r"]);
-    client.ask(&mut h, LDS, &[]);
+    client.subscribe(&mut h, RDS, &["r"]);
+    client.subscribe(&mut h, LDS, &[]);
     assert_eq!(client.take(&mut h), ["LDS r=1", "RDS r=1"]);
     let mut client = Client::new(&mut h, Delta);
-    client.ask(&mut h, CDS, &[]);
-    client.ask(&mut h, LDS, &[]);
+    client.subscribe(&mut h, CDS, &[]);
+    client.subscribe(&mut h, LDS, &[]);
     assert_eq!(client.take(&mut h), ["CDS a=1 b=1"]);
     client.ack(&mut h, CDS);
     assert_eq!(
         client.take(&mut h),
         ["LDS r=1"],
-        "without a request for endpoints none are awaited"
+        "without a subscription to endpoints, none are waited for"
     );
 }
 
 #[test]
-fn clusters_go_after_the_routes_that_led_to_them() {
+fn clusters_are_removed_after_the_routes_that_use_them() {
     let mut h = Harness::small();
     let mut client = Client::settled(&mut h, Delta);
     h.world.put(RDS, "a", "r", leading_to("b", 2));
@@ -96,19 +96,19 @@ fn clusters_go_after_the_routes_that_led_to_them() {
 }
 
 #[test]
-fn in_state_of_the_world_the_set_shrinks_last() {
+fn in_sotw_the_set_shrinks_last() {
     let mut h = Harness::small();
     let mut client = Client::settled(&mut h, Sotw);
     h.world.put(RDS, "a", "r", leading_to("c", 2));
     h.change(&[(CDS, "a", 0), (CDS, "c", 1), (EDS, "c", 1)]);
-    assert_eq!(client.take(&mut h), ["CDS a=1 b=1 c=1"], "a is kept as it was");
-    client.ask(&mut h, EDS, &["a", "b", "c"]);
+    assert_eq!(client.take(&mut h), ["CDS a=1 b=1 c=1"], "a is sent unchanged");
+    client.subscribe(&mut h, EDS, &["a", "b", "c"]);
     client.ack(&mut h, CDS);
     assert_eq!(client.drain(&mut h), ["EDS c=1", "RDS r=2", "CDS b=1 c=1"]);
 }
 
 #[test]
-fn without_a_reason_to_wait_removals_come_along() {
+fn removals_that_need_not_wait_are_sent_with_updates() {
     let mut h = Harness::small();
     let mut client = Client::settled(&mut h, Delta);
     h.change(&[(CDS, "b", 0), (CDS, "a", 2)]);
@@ -120,24 +120,24 @@ fn an_older_route_does_not_wait_for_a_newer_cluster() {
     let mut h = Harness::small();
     h.world.put(RDS, "a", "s", plain(1));
     let mut client = Client::settled(&mut h, Delta);
-    client.ask(&mut h, RDS, &["s"]);
+    client.subscribe(&mut h, RDS, &["s"]);
     client.drain(&mut h);
     shift(&mut h);
     assert_eq!(client.take(&mut h), ["CDS c=1"]);
-    client.ask(&mut h, EDS, &["c"]);
+    client.subscribe(&mut h, EDS, &["c"]);
     client.ack(&mut h, CDS);
     assert_eq!(client.take(&mut h), ["EDS c=1"]);
-    // While that is under way, another cluster and another route come.
+    // Meanwhile, another cluster and another route are added.
     h.change(&[(CDS, "d", 1), (RDS, "s", 2)]);
     client.ack(&mut h, EDS);
     assert_eq!(
         client.take(&mut h),
         ["CDS d=1", "RDS r=2"],
-        "r is of the epoch that is in place, s is not"
+        "the epoch of r is in place, that of s is not"
     );
     client.ack(&mut h, RDS);
     assert_eq!(client.take(&mut h), [""; 0]);
-    client.ask(&mut h, EDS, &["d"]);
+    client.subscribe(&mut h, EDS, &["d"]);
     client.ack(&mut h, CDS);
     assert_eq!(client.drain(&mut h), ["EDS d=0", "RDS s=2"]);
 }
@@ -155,10 +155,10 @@ fn a_client_that_never_answers_gets_the_rest_after_a_while() {
     h.after(1);
     assert_eq!(client.take(&mut h), ["RDS r=2"]);
     assert_eq!(overdue(&h), [0, 0, 0, 1]);
-    // And one that accepts clusters but never asks for their endpoints.
+    // A client that accepts clusters but never subscribes to their endpoints.
     client.ack(&mut h, RDS);
     client.ack(&mut h, CDS);
-    assert_eq!(client.take(&mut h), [""; 0], "the endpoints of c are awaited");
+    assert_eq!(client.take(&mut h), [""; 0], "the endpoints of c are waited for");
     h.after(5);
     assert_eq!(client.take(&mut h), ["CDS -a"]);
     client.ack(&mut h, CDS);
@@ -166,18 +166,22 @@ fn a_client_that_never_answers_gets_the_rest_after_a_while() {
 }
 
 #[test]
-fn what_nothing_refers_to_but_by_name_waits_for_nothing() {
+fn extension_configurations_wait_for_nothing() {
     for variant in [Delta, Sotw] {
         let mut h = Harness::small();
         let mut client = Client::settled(&mut h, variant);
         shift(&mut h);
         h.change(&[(ECDS, "x", 1)]);
-        client.ask(&mut h, ECDS, &["x"]);
+        client.subscribe(&mut h, ECDS, &["x"]);
         let clusters = if variant == Delta { "CDS c=1" } else { "CDS a=1 b=1 c=1" };
         assert_eq!(client.take(&mut h), [clusters, "ECDS x=1"]);
         client.ack(&mut h, ECDS);
         h.change(&[(ECDS, "x", 2)]);
-        assert_eq!(client.take(&mut h), ["ECDS x=2"], "the clusters are not answered yet");
+        assert_eq!(
+            client.take(&mut h),
+            ["ECDS x=2"],
+            "the clusters have not been answered yet"
+        );
     }
 }
 
@@ -193,7 +197,7 @@ fn a_client_that_never_accepts_routes_loses_its_clusters_after_a_while() {
 }
 
 #[test]
-fn changes_that_never_pause_do_not_starve_routes() {
+fn constant_changes_do_not_starve_routes() {
     let mut h = Harness::small();
     let mut client = Client::settled(&mut h, Delta);
     let mut newest = 0;
@@ -221,7 +225,7 @@ fn changes_that_never_pause_do_not_starve_routes() {
 }
 
 #[test]
-fn a_client_that_returns_keeps_old_clusters_until_its_routes_are_new() {
+fn a_reconnecting_client_keeps_old_clusters_until_its_routes_are_current() {
     let mut h = Harness::small();
     let mut client = Client::new(&mut h, Delta);
     h.request(client.id, resume(CDS, &[], &[("a", "0"), ("old", "0")]))
@@ -231,7 +235,7 @@ fn a_client_that_returns_keeps_old_clusters_until_its_routes_are_new() {
     assert_eq!(
         client.take(&mut h),
         [""; 0],
-        "listeners and routes are still to be asked for"
+        "the client has not subscribed to listeners and routes yet"
     );
     h.request(client.id, resume(LDS, &[], &[("r", "0")])).unwrap();
     h.request(client.id, resume(RDS, &["r"], &[("r", "0")])).unwrap();
@@ -243,13 +247,13 @@ fn a_client_that_returns_keeps_old_clusters_until_its_routes_are_new() {
 }
 
 #[test]
-fn names_that_a_client_drops_hold_nothing_up() {
+fn unsubscribed_names_do_not_block_others() {
     let mut h = Harness::small();
     let mut client = Client::settled(&mut h, Sotw);
-    client.ask(&mut h, RDS, &["r", "x"]);
+    client.subscribe(&mut h, RDS, &["r", "x"]);
     assert_eq!(client.drain(&mut h), ["RDS x=0"]);
     h.change(&[(CDS, "b", 0)]);
-    client.ask(&mut h, RDS, &["r"]);
+    client.subscribe(&mut h, RDS, &["r"]);
     assert_eq!(client.drain(&mut h), ["CDS a=1"]);
     assert!(h.quiet());
 }

@@ -1,5 +1,5 @@
-//! Random worlds, clients and delays: whatever happens, clients end up with what there is, are never led to a cluster
-//! that is not in place, and are not sent what they have.
+//! Random worlds, clients and delays. In the end, clients have the current resources. They never receive a route to a
+//! cluster that is not in place, nor a resource that they have.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -22,7 +22,7 @@ enum Step {
         cluster: usize,
         how: u8,
     },
-    /// Points the route of a listener to some of the clusters that there are; removes both if `gone`.
+    /// Points the route of a listener to some existing clusters; removes both if `gone`.
     Route {
         audience: usize,
         listener: usize,
@@ -73,7 +73,7 @@ struct Run {
     h: Harness,
     clients: Vec<Envoy>,
     number: u32,
-    /// What happened, shown if it ends badly.
+    /// The steps, printed if the test fails.
     log: Vec<String>,
 }
 
@@ -137,7 +137,7 @@ impl Run {
                 let name = CLUSTERS[cluster].to_owned();
                 if envoy.variant == Variant::Delta && envoy.subscribed[at(EDS)].contains(&name) {
                     envoy.asked.insert(name.clone());
-                    envoy.say(EDS, &[name].into(), &BTreeSet::new(), false, None);
+                    envoy.send(EDS, &[name].into(), &BTreeSet::new(), false, None);
                 }
             }
         }
@@ -145,7 +145,7 @@ impl Run {
         self.check_tally(false);
     }
 
-    /// Nobody counts as running what it has not taken; once all is quiet, all do.
+    /// No client counts as running a resource that it has not accepted. Once everything is settled, all clients do.
     fn check_tally(&self, quiet: bool) {
         let resources = self.h.world.open_resources();
         let question = |cell: &u32| Question {
@@ -160,9 +160,9 @@ impl Run {
             let Some(number) = number else { continue };
             let has = |envoy: &&Envoy| {
                 let held = envoy.has[at(key.0)].get(&*key.2);
-                let let_go =
+                let dropped =
                     |(kind, name, held): &(_, String, u32)| *kind == key.0 && **name == *key.2 && held == number;
-                held.is_some_and(|(_, held)| held == number) || envoy.dropped.iter().any(let_go)
+                held.is_some_and(|(_, held)| held == number) || envoy.dropped.iter().any(dropped)
             };
             let having = self.clients.iter().filter(has).count();
             assert!(
@@ -176,7 +176,7 @@ impl Run {
     }
 
     fn change_cluster(&mut self, audience: Audience, name: &str, how: u8) {
-        // A world is whole: what a route leads to is there.
+        // The cluster of a route must exist.
         let routes = self.h.world.table(RDS, audience);
         let used = routes
             .values()
@@ -237,12 +237,12 @@ impl Run {
     fn reconnect(&mut self, client: usize, empty: bool) {
         let old = self.clients.remove(client);
         self.h.disconnect(old.id);
-        let (variant, asks_again) = (old.variant, old.asks_again);
-        let envoy = Envoy::connect(&mut self.h, variant, asks_again, (!empty).then_some(old));
+        let (variant, resubscribes) = (old.variant, old.resubscribes);
+        let envoy = Envoy::connect(&mut self.h, variant, resubscribes, (!empty).then_some(old));
         self.clients.insert(client, envoy);
     }
 
-    /// Puts what the hub has to say into the inboxes.
+    /// Moves responses from the hub to the inboxes.
     fn collect(&mut self) {
         self.h.now += xds::Moment::from_millis(1);
         for id in self.h.hub.take_woken() {
@@ -258,7 +258,7 @@ impl Run {
         }
     }
 
-    /// Lets everybody answer everything.
+    /// Lets all clients answer everything.
     fn settle(&mut self) {
         for _ in 0..400 {
             self.collect();
@@ -274,7 +274,7 @@ impl Run {
                 self.deliver(client);
             }
         }
-        panic!("they never stop");
+        panic!("the clients never settle");
     }
 
     fn check(&self) {
@@ -296,17 +296,17 @@ impl Run {
             }
             assert!(
                 envoy.cold.is_empty(),
-                "{:?}: {:?} wait for endpoints",
+                "{:?}: {:?} are waiting for endpoints",
                 envoy.variant,
                 envoy.cold
             );
             assert!(status.watches.iter().all(|watch| watch.synced), "{status:#?}");
         }
         let overdue: u64 = self.h.hub.stats().iter().map(|(_, stats)| stats.overdue).sum();
-        assert_eq!(overdue, 0, "nothing waited in vain");
+        assert_eq!(overdue, 0, "no wait expired");
     }
 
-    /// Changes everything once, so that what was refused is sent again.
+    /// Changes everything once, so that rejected resources are sent again.
     fn touch(&mut self) {
         for audience in AUDIENCES {
             for kind in [CDS, EDS, LDS, RDS] {
@@ -348,9 +348,10 @@ fn run(steps: &[Step]) {
     assert_eq!(run.h.world.open_cells(), 0);
 }
 
-/// Found at random: a client goes to another audience and back, and lets go of a route before it has said so.
+/// A random failure: a client moves to another audience and back, and unsubscribes from a route before the request
+/// arrives.
 #[test]
-fn what_a_client_has_let_go_of_counts_until_it_says_so() {
+fn dropped_resources_count_until_the_request_arrives() {
     let (client, read) = (
         1,
         Step::Read {
@@ -387,11 +388,11 @@ fn what_a_client_has_let_go_of_counts_until_it_says_so() {
 }
 
 proptest! {
-    // More with PROPTEST_CASES.
+    // Set PROPTEST_CASES to run more.
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn clients_get_what_there_is_in_a_safe_order(steps in prop::collection::vec(step(), 1..150)) {
+    fn clients_converge_in_a_safe_order(steps in prop::collection::vec(step(), 1..150)) {
         run(&steps);
     }
 }

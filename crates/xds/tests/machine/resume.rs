@@ -8,7 +8,7 @@ use crate::client::{Client, borrow, resume, versions};
 use crate::harness::*;
 
 #[test]
-fn what_a_client_has_is_not_sent_again() {
+fn unchanged_resources_are_not_sent_again() {
     let mut h = Harness::small();
     let old = Client::settled(&mut h, Delta);
     let had = [CDS, EDS, LDS, RDS].map(|kind| versions(&h, old.id, kind));
@@ -19,7 +19,7 @@ fn what_a_client_has_is_not_sent_again() {
         h.request(client.id, resume(kind, names, &borrow(had))).unwrap();
     }
     let all = client.drain(&mut h);
-    assert_eq!(all, ["CDS", "EDS", "LDS", "RDS"], "answered, with nothing");
+    assert_eq!(all, ["CDS", "EDS", "LDS", "RDS"], "empty responses");
     assert!(
         h.hub
             .status(client.id)
@@ -33,7 +33,7 @@ fn what_a_client_has_is_not_sent_again() {
 }
 
 #[test]
-fn what_changed_or_went_meanwhile_is_sent() {
+fn changes_and_removals_since_the_last_stream_are_sent() {
     let mut h = Harness::small();
     let old = Client::settled(&mut h, Delta);
     let clusters = versions(&h, old.id, CDS);
@@ -56,24 +56,24 @@ fn what_changed_or_went_meanwhile_is_sent() {
 }
 
 #[test]
-fn endpoints_are_sent_again_if_all_clusters_were() {
+fn endpoints_are_sent_again_if_all_clusters_are() {
     let mut h = Harness::small();
     let old = Client::settled(&mut h, Delta);
     let had = versions(&h, old.id, EDS);
     let routes = versions(&h, old.id, RDS);
     let mut client = Client::new(&mut h, Delta);
-    client.ask(&mut h, CDS, &[]);
+    client.subscribe(&mut h, CDS, &[]);
     client.drain(&mut h);
     h.request(client.id, resume(EDS, &["a", "b"], &borrow(&had))).unwrap();
     assert_eq!(client.drain(&mut h), ["EDS a=1 b=1"]);
-    client.ask(&mut h, LDS, &[]);
+    client.subscribe(&mut h, LDS, &[]);
     client.drain(&mut h);
     h.request(client.id, resume(RDS, &["r"], &borrow(&routes))).unwrap();
     assert_eq!(client.drain(&mut h), ["RDS r=1"]);
 }
 
 #[test]
-fn names_that_a_client_has_are_names_that_it_wants() {
+fn initial_versions_subscribe_to_their_names() {
     let mut h = Harness::small();
     let mut client = Client::new(&mut h, Delta);
     h.request(client.id, resume(EDS, &["a"], &[("b", "0")])).unwrap();
@@ -81,7 +81,7 @@ fn names_that_a_client_has_are_names_that_it_wants() {
 }
 
 #[test]
-fn in_state_of_the_world_the_version_of_everything_is_recognised() {
+fn the_version_of_the_whole_subscription_is_recognised_in_sotw() {
     let mut h = Harness::small();
     let mut old = Client::settled(&mut h, Sotw);
     h.change(&[(EDS, "b", 2)]);
@@ -116,30 +116,34 @@ fn in_state_of_the_world_the_version_of_everything_is_recognised() {
     assert_eq!(
         other.take(&mut h),
         ["RDS new=0 r=2"],
-        "a new name is not part of the version, even if it holds nothing"
+        "a new name is not part of the version, even if it has no resource"
     );
 }
 
 #[test]
-fn endpoints_are_sent_again_if_clusters_were_in_state_of_the_world_too() {
+fn endpoints_are_sent_again_if_clusters_are_in_sotw() {
     let mut h = Harness::small();
     let old = Client::settled(&mut h, Sotw);
     let version = old.last(EDS).version.clone();
     h.change(&[(CDS, "b", 2)]);
     let mut client = Client::new(&mut h, Sotw);
-    client.ask(&mut h, CDS, &[]);
+    client.subscribe(&mut h, CDS, &[]);
     assert_eq!(client.take(&mut h), ["CDS a=1 b=2"]);
     h.request(client.id, sotw(EDS, &["a", "b"], &version, "")).unwrap();
     assert_eq!(client.take(&mut h), ["EDS a=1 b=1"]);
 }
 
 #[test]
-fn a_version_of_less_than_everything_is_not_recognised() {
+fn the_version_of_an_incomplete_response_is_not_recognised() {
     let mut h = Harness::small();
     let mut old = Client::settled(&mut h, Sotw);
     h.change(&[(RDS, "r", 2), (CDS, "b", 0)]);
     h.change(&[(CDS, "a", 2)]);
-    assert_eq!(old.take(&mut h), ["CDS a=2 b=1"], "b goes when the route is in place");
+    assert_eq!(
+        old.take(&mut h),
+        ["CDS a=2 b=1"],
+        "b is removed when the route is in place"
+    );
     let with_b = old.last(CDS).version.clone();
     let mut client = Client::new(&mut h, Sotw);
     h.request(client.id, sotw(CDS, &[], &with_b, "")).unwrap();
@@ -147,7 +151,7 @@ fn a_version_of_less_than_everything_is_not_recognised() {
 }
 
 #[test]
-fn the_version_of_everything_does_not_depend_on_how_it_came_about() {
+fn versions_do_not_depend_on_history() {
     let mut h = Harness::small();
     let mut old = Client::settled(&mut h, Sotw);
     h.change(&[(CDS, "a", 2), (CDS, "z", 1)]);
@@ -161,7 +165,7 @@ fn the_version_of_everything_does_not_depend_on_how_it_came_about() {
     assert_eq!(old.last(CDS).version, other.last(CDS).version);
 }
 
-/// A settled client gets a cluster in a new form, and its stream ends before it has answered for the assignment.
+/// A settled client is sent a changed cluster, and its stream ends before it answers for the assignment.
 fn cut_off(h: &mut Harness, variant: Variant) -> (Client, [Vec<(String, String)>; 2]) {
     let mut old = Client::settled(h, variant);
     h.change(&[(CDS, "a", 2)]);
@@ -173,12 +177,12 @@ fn cut_off(h: &mut Harness, variant: Variant) -> (Client, [Vec<(String, String)>
 }
 
 #[test]
-fn an_assignment_that_was_not_answered_before_the_stream_ended_is_sent_again() {
+fn an_unanswered_assignment_is_sent_again_on_the_next_stream() {
     for outstanding in [false, true] {
         let mut h = Harness::small();
         let mut old = Client::settled(&mut h, Delta);
         if outstanding {
-            // What is to come waits for the answer to this.
+            // The assignment waits for the answer to this response.
             h.change(&[(EDS, "b", 2)]);
             assert_eq!(old.take(&mut h), ["EDS b=2"]);
         }
@@ -191,7 +195,7 @@ fn an_assignment_that_was_not_answered_before_the_stream_ended_is_sent_again() {
         assert_eq!(old.take(&mut h), sent);
         let [clusters, endpoints] = [CDS, EDS].map(|kind| versions(&h, old.id, kind));
         h.disconnect(old.id);
-        // On the next stream it does not get as far as its endpoints.
+        // The next stream ends before the client subscribes to endpoints.
         let idle = Client::new(&mut h, Delta);
         h.request(idle.id, resume(CDS, &[], &borrow(&clusters))).unwrap();
         h.disconnect(idle.id);
@@ -207,7 +211,7 @@ fn an_assignment_that_was_not_answered_before_the_stream_ended_is_sent_again() {
 }
 
 #[test]
-fn a_client_that_returns_before_its_old_stream_is_known_to_be_dead_is_no_exception() {
+fn an_unanswered_assignment_is_sent_again_while_the_old_stream_is_open() {
     let mut h = Harness::small();
     let (old, [clusters, endpoints]) = cut_off(&mut h, Delta);
     let mut client = Client::new(&mut h, Delta);
@@ -219,7 +223,7 @@ fn a_client_that_returns_before_its_old_stream_is_known_to_be_dead_is_no_excepti
 }
 
 #[test]
-fn assignments_that_were_not_answered_are_sent_again_in_state_of_the_world_too() {
+fn unanswered_assignments_are_sent_again_in_sotw() {
     let mut h = Harness::small();
     let (old, _) = cut_off(&mut h, Sotw);
     let version = [CDS, EDS].map(|kind| old.last(kind).version.clone());
@@ -230,7 +234,7 @@ fn assignments_that_were_not_answered_are_sent_again_in_state_of_the_world_too()
         h.request(client.id, sotw(EDS, &["a", "b"], &version[1], "")).unwrap();
         assert_eq!(client.take(&mut h), again);
         if !again.is_empty() {
-            client.ask(&mut h, EDS, &["a", "b"]);
+            client.subscribe(&mut h, EDS, &["a", "b"]);
         }
         client.ack(&mut h, EDS);
         h.disconnect(client.id);

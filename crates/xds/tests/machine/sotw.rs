@@ -6,22 +6,22 @@ use crate::harness::*;
 use crate::world::plain;
 
 #[test]
-fn a_wildcard_is_answered_with_everything_even_if_that_is_nothing() {
+fn a_wildcard_is_answered_even_if_there_are_no_resources() {
     let mut h = Harness::small();
     let mut client = Client::new(&mut h, Sotw);
-    client.ask(&mut h, CDS, &[]);
+    client.subscribe(&mut h, CDS, &[]);
     assert_eq!(client.take(&mut h), ["CDS a=1 b=1"]);
     let mut empty = Harness::new();
     let mut client = Client::new(&mut empty, Sotw);
-    client.ask(&mut empty, CDS, &[]);
+    client.subscribe(&mut empty, CDS, &[]);
     assert_eq!(client.take(&mut empty), ["CDS"]);
-    client.ask(&mut empty, LDS, &["*"]);
+    client.subscribe(&mut empty, LDS, &["*"]);
     client.ack(&mut empty, CDS);
     assert_eq!(client.take(&mut empty), ["LDS"]);
 }
 
 #[test]
-fn root_types_are_sent_whole_and_the_others_in_part() {
+fn root_types_are_sent_whole_and_others_by_changes() {
     let mut h = Harness::small();
     let mut client = Client::settled(&mut h, Sotw);
     h.change(&[(EDS, "b", 2)]);
@@ -31,7 +31,7 @@ fn root_types_are_sent_whole_and_the_others_in_part() {
 }
 
 #[test]
-fn a_response_that_is_not_answered_is_the_last_and_changes_merge() {
+fn changes_merge_while_a_response_is_outstanding() {
     let mut h = Harness::small();
     let mut client = Client::settled(&mut h, Sotw);
     h.change(&[(EDS, "a", 2)]);
@@ -54,37 +54,41 @@ fn an_answer_to_an_older_response_is_ignored() {
     h.change(&[(EDS, "a", 3)]);
     h.request(client.id, sotw(EDS, &["a", "b", "c"], &old.version, &old.nonce))
         .unwrap();
-    assert_eq!(client.take(&mut h), [""; 0], "neither an answer nor new names");
+    assert_eq!(client.take(&mut h), [""; 0], "it neither answers nor changes names");
     assert_eq!(h.hub.stats().of(EDS).stale, 1);
     client.ack(&mut h, EDS);
     assert_eq!(client.take(&mut h), ["EDS a=3"]);
 }
 
 #[test]
-fn names_that_come_are_answered_and_names_that_go_are_forgotten() {
+fn added_names_are_answered_and_removed_names_are_dropped() {
     let mut h = Harness::small();
     let mut client = Client::settled(&mut h, Sotw);
     h.world.put(EDS, "a", "c", plain(1));
     h.commit();
-    client.ask(&mut h, EDS, &["a", "c"]);
+    client.subscribe(&mut h, EDS, &["a", "c"]);
     assert_eq!(client.take(&mut h), ["EDS c=1"]);
     client.ack(&mut h, EDS);
     h.change(&[(EDS, "b", 7), (EDS, "c", 2)]);
     assert_eq!(client.take(&mut h), ["EDS c=2"]);
     client.ack(&mut h, EDS);
-    client.ask(&mut h, EDS, &[]);
+    client.subscribe(&mut h, EDS, &[]);
     h.change(&[(EDS, "a", 8)]);
     assert_eq!(client.take(&mut h), [""; 0]);
-    client.ask(&mut h, EDS, &["a"]);
-    assert_eq!(client.take(&mut h), ["EDS a=8"], "subscribing again begins anew");
+    client.subscribe(&mut h, EDS, &["a"]);
+    assert_eq!(
+        client.take(&mut h),
+        ["EDS a=8"],
+        "a new subscription is answered in full"
+    );
 }
 
 #[test]
-fn no_names_of_a_named_type_are_no_subscription() {
+fn an_empty_list_of_a_named_type_is_not_a_subscription() {
     let mut h = Harness::small();
     let mut client = Client::new(&mut h, Sotw);
-    client.ask(&mut h, EDS, &[]);
-    client.ask(&mut h, RDS, &[]);
+    client.subscribe(&mut h, EDS, &[]);
+    client.subscribe(&mut h, RDS, &[]);
     assert_eq!(client.take(&mut h), [""; 0]);
 }
 
@@ -92,7 +96,7 @@ fn no_names_of_a_named_type_are_no_subscription() {
 fn a_root_type_can_be_subscribed_to_by_name() {
     let mut h = Harness::small();
     let mut client = Client::new(&mut h, Sotw);
-    client.ask(&mut h, CDS, &["b", "x"]);
+    client.subscribe(&mut h, CDS, &["b", "x"]);
     assert_eq!(client.take(&mut h), ["CDS b=1"]);
     client.ack(&mut h, CDS);
     h.change(&[(CDS, "a", 2)]);
@@ -100,24 +104,24 @@ fn a_root_type_can_be_subscribed_to_by_name() {
     h.change(&[(CDS, "x", 1)]);
     assert_eq!(client.take(&mut h), ["CDS b=1 x=1"]);
     client.ack(&mut h, CDS);
-    client.ask(&mut h, CDS, &["x"]);
-    assert_eq!(client.take(&mut h), ["CDS x=1"], "a smaller set is said, too");
+    client.subscribe(&mut h, CDS, &["x"]);
+    assert_eq!(client.take(&mut h), ["CDS x=1"], "a smaller set is sent, too");
     client.ack(&mut h, CDS);
-    // Names have been given, so none are none and not all.
-    client.ask(&mut h, CDS, &[]);
+    // The client has named resources, so that an empty list is not a wildcard.
+    client.subscribe(&mut h, CDS, &[]);
     h.change(&[(CDS, "x", 2)]);
     assert_eq!(client.take(&mut h), [""; 0]);
-    client.ask(&mut h, CDS, &["*"]);
+    client.subscribe(&mut h, CDS, &["*"]);
     assert_eq!(client.take(&mut h), ["CDS a=2 b=1 x=2"]);
 }
 
 #[test]
-fn unknown_names_are_answered_so_that_nobody_waits() {
+fn unknown_names_are_answered_with_empty_resources() {
     let mut h = Harness::small();
     let mut sidecar = Client::new(&mut h, Sotw);
-    sidecar.ask(&mut h, EDS, &["a", "later", "never"]);
+    sidecar.subscribe(&mut h, EDS, &["a", "later", "never"]);
     assert_eq!(sidecar.take(&mut h), ["EDS a=1 later=0 never=0"]);
-    sidecar.ask(&mut h, RDS, &["r", "later"]);
+    sidecar.subscribe(&mut h, RDS, &["r", "later"]);
     sidecar.ack(&mut h, EDS);
     assert_eq!(sidecar.take(&mut h), ["RDS later=0 r=1"]);
     sidecar.ack(&mut h, RDS);
@@ -125,12 +129,12 @@ fn unknown_names_are_answered_so_that_nobody_waits() {
     assert_eq!(sidecar.drain(&mut h), ["EDS later=1", "RDS later=1"]);
 
     let mut gateway = Client::of(&mut h, ProxyKind::Router, Sotw);
-    gateway.ask(&mut h, RDS, &["r", "missing"]);
-    assert_eq!(gateway.take(&mut h), ["RDS r=1"], "a gateway keeps what it has");
+    gateway.subscribe(&mut h, RDS, &["r", "missing"]);
+    assert_eq!(gateway.take(&mut h), ["RDS r=1"], "a gateway keeps its table");
 }
 
 #[test]
-fn what_is_gone_of_a_named_type_stays_with_the_client() {
+fn removed_resources_of_named_types_are_not_announced() {
     let mut h = Harness::small();
     let mut client = Client::settled(&mut h, Sotw);
     h.change(&[(EDS, "b", 0), (RDS, "r", 0)]);
@@ -140,11 +144,11 @@ fn what_is_gone_of_a_named_type_stays_with_the_client() {
 }
 
 #[test]
-fn endpoints_follow_a_cluster_that_was_sent_again_when_the_client_asks() {
+fn endpoints_are_sent_again_when_the_client_repeats_its_subscription() {
     let mut h = Harness::small();
     let mut client = Client::settled(&mut h, Sotw);
     client.repeat(&mut h, EDS);
-    assert_eq!(client.take(&mut h), [""; 0], "nothing has happened");
+    assert_eq!(client.take(&mut h), [""; 0], "nothing has changed");
     h.change(&[(CDS, "b", 2)]);
     assert_eq!(client.take(&mut h), ["CDS a=1 b=2"]);
     client.repeat(&mut h, EDS);
@@ -160,7 +164,7 @@ fn endpoints_follow_a_cluster_that_was_sent_again_when_the_client_asks() {
 }
 
 #[test]
-fn endpoints_follow_a_cluster_that_was_sent_again_when_the_client_does_not_ask() {
+fn endpoints_are_sent_again_when_the_client_accepts_the_cluster() {
     let mut h = Harness::small();
     let mut client = Client::settled(&mut h, Sotw);
     h.change(&[(CDS, "b", 2)]);
@@ -170,12 +174,12 @@ fn endpoints_follow_a_cluster_that_was_sent_again_when_the_client_does_not_ask()
 }
 
 #[test]
-fn a_client_that_forgets_its_nonce_begins_anew() {
+fn a_request_without_a_nonce_starts_over() {
     let mut h = Harness::small();
     let mut client = Client::settled(&mut h, Sotw);
     h.request(client.id, sotw(EDS, &["a"], "", "")).unwrap();
     assert_eq!(client.take(&mut h), ["EDS a=1"]);
-    // Before the first answer, though, a request without a nonce is one that crossed it.
+    // Until that response is answered, a request without a nonce is one that crossed it.
     h.request(client.id, sotw(EDS, &["b"], "", "")).unwrap();
     assert_eq!(client.take(&mut h), [""; 0]);
 }

@@ -1,4 +1,4 @@
-//! How many clients run something.
+//! Counting the clients that have acknowledged, rejected or not answered resources.
 
 use model::xds::ResourceType;
 use xds::Variant::{Delta, Sotw};
@@ -7,8 +7,8 @@ use xds::{News, Question, Tally};
 use crate::client::Client;
 use crate::harness::*;
 
-/// Asks about resources of audience `a` that changed in epoch `since`.
-fn ask(h: &Harness, names: &[(ResourceType, &str)], since: u64) -> Tally {
+/// Counts for resources of audience `a` that changed in epoch `since`.
+fn count(h: &Harness, names: &[(ResourceType, &str)], since: u64) -> Tally {
     let resources = h.world.open_resources();
     let cell = |(kind, name): &(ResourceType, &str)| {
         let found = resources.iter().find(|(_, key, _)| key.0 == *kind && &*key.2 == *name);
@@ -23,7 +23,7 @@ fn ask(h: &Harness, names: &[(ResourceType, &str)], since: u64) -> Tally {
     h.hub.tally(&[question]).remove(0)
 }
 
-/// `running/total`, and what else there is.
+/// `running/total`, then the other counts that are not zero.
 fn show(tally: &Tally) -> String {
     let mut text = format!("{}/{}", tally.running, tally.total);
     if tally.refused > 0 {
@@ -40,21 +40,21 @@ fn show(tally: &Tally) -> String {
 }
 
 #[test]
-fn one_runs_one_refuses_and_one_says_nothing() {
+fn acks_nacks_and_missing_answers_are_counted() {
     let mut h = Harness::small();
     let mut clients: Vec<Client> = [Delta, Sotw, Delta]
         .map(|variant| Client::settled(&mut h, variant))
         .into();
-    assert_eq!(show(&ask(&h, &[(RDS, "r")], h.hub.epoch())), "3/3");
+    assert_eq!(show(&count(&h, &[(RDS, "r")], h.hub.epoch())), "3/3");
     h.hub.take_news();
 
     h.change(&[(RDS, "r", 2)]);
     let since = h.hub.epoch();
-    assert_eq!(show(&ask(&h, &[(RDS, "r")], since)), "0/3 pending 3");
+    assert_eq!(show(&count(&h, &[(RDS, "r")], since)), "0/3 pending 3");
     assert_eq!(
-        show(&ask(&h, &[(RDS, "r")], since - 1)),
+        show(&count(&h, &[(RDS, "r")], since - 1)),
         "3/3",
-        "what was before runs on"
+        "the previous version is still in use"
     );
     for client in &mut clients {
         assert_eq!(client.take(&mut h), ["RDS r=2"]);
@@ -65,30 +65,30 @@ fn one_runs_one_refuses_and_one_says_nothing() {
     clients[1].nack(&mut h, RDS, "bad route 'r'");
     assert!(h.hub.take_news().refused);
     assert_eq!(
-        show(&ask(&h, &[(RDS, "r")], since)),
+        show(&count(&h, &[(RDS, "r")], since)),
         "1/3 refused 1 pending 1 (RDS r: bad route 'r')"
     );
-    assert_eq!(show(&ask(&h, &[(RDS, "r"), (CDS, "a")], since - 1)), "3/3");
+    assert_eq!(show(&count(&h, &[(RDS, "r"), (CDS, "a")], since - 1)), "3/3");
 
-    // A later version that is good is a way out, and until it is accepted the refusal stands.
+    // A later version can be accepted. Until then, the NACK stands.
     h.change(&[(RDS, "r", 3)]);
     for client in &mut clients[..2] {
         assert_eq!(client.take(&mut h), ["RDS r=3"]);
     }
     assert_eq!(
-        show(&ask(&h, &[(RDS, "r")], since)),
+        show(&count(&h, &[(RDS, "r")], since)),
         "1/3 refused 1 pending 1 (RDS r: bad route 'r')"
     );
     clients[1].ack(&mut h, RDS);
-    assert_eq!(show(&ask(&h, &[(RDS, "r")], since)), "2/3 pending 1");
-    assert_eq!(show(&ask(&h, &[(RDS, "r")], h.hub.epoch())), "1/3 pending 2");
+    assert_eq!(show(&count(&h, &[(RDS, "r")], since)), "2/3 pending 1");
+    assert_eq!(show(&count(&h, &[(RDS, "r")], h.hub.epoch())), "1/3 pending 2");
     h.disconnect(clients[2].id);
     assert!(h.hub.take_news().members);
-    assert_eq!(show(&ask(&h, &[(RDS, "r")], since)), "2/2");
+    assert_eq!(show(&count(&h, &[(RDS, "r")], since)), "2/2");
 }
 
 #[test]
-fn of_a_refused_response_only_what_the_words_name_is_refused() {
+fn only_the_resources_that_a_nack_names_count_as_rejected() {
     for variant in [Delta, Sotw] {
         let mut h = Harness::small();
         let mut client = Client::settled(&mut h, variant);
@@ -97,57 +97,61 @@ fn of_a_refused_response_only_what_the_words_name_is_refused() {
         client.take(&mut h);
         client.nack(&mut h, CDS, "Error adding/updating cluster(s) b: no such filter");
         assert_eq!(
-            show(&ask(&h, &[(CDS, "b")], since)),
+            show(&count(&h, &[(CDS, "b")], since)),
             "0/1 refused 1 (CDS b: Error adding/updating cluster(s) b: no such filter)"
         );
-        assert_eq!(show(&ask(&h, &[(CDS, "a")], since)), "1/1", "Envoy takes the others");
+        assert_eq!(
+            show(&count(&h, &[(CDS, "a")], since)),
+            "1/1",
+            "Envoy accepts the others"
+        );
         h.change(&[(CDS, "a", 3)]);
         client.take(&mut h);
-        assert_eq!(show(&ask(&h, &[(CDS, "a")], h.hub.epoch())), "0/1 pending 1");
+        assert_eq!(show(&count(&h, &[(CDS, "a")], h.hub.epoch())), "0/1 pending 1");
         client.nack(&mut h, CDS, "I will not say why");
         assert_eq!(
-            show(&ask(&h, &[(CDS, "a")], h.hub.epoch())),
+            show(&count(&h, &[(CDS, "a")], h.hub.epoch())),
             "0/1 refused 1 (CDS a: I will not say why)"
         );
         assert_eq!(
-            show(&ask(&h, &[(CDS, "b")], since)),
+            show(&count(&h, &[(CDS, "b")], since)),
             "0/1 refused 1 (CDS b: I will not say why)"
         );
     }
 }
 
 #[test]
-fn who_comes_later_has_to_answer_first_and_who_does_not_see_it_does_not_count() {
+fn new_subscribers_are_pending_and_others_do_not_count() {
     let mut h = Harness::small();
     let _first = Client::settled(&mut h, Delta);
     let since = h.hub.epoch();
     let mut second = Client::new(&mut h, Delta);
-    second.ask(&mut h, CDS, &[]);
-    assert_eq!(show(&ask(&h, &[(CDS, "a"), (EDS, "a")], since)), "1/2 pending 1");
+    second.subscribe(&mut h, CDS, &[]);
+    assert_eq!(show(&count(&h, &[(CDS, "a"), (EDS, "a")], since)), "1/2 pending 1");
     second.take(&mut h);
     second.ack(&mut h, CDS);
     assert_eq!(
-        show(&ask(&h, &[(CDS, "a"), (EDS, "a")], since)),
+        show(&count(&h, &[(CDS, "a"), (EDS, "a")], since)),
         "2/2",
-        "no endpoints asked for"
+        "no subscription to endpoints"
     );
-    second.ask(&mut h, EDS, &["b"]);
-    assert_eq!(show(&ask(&h, &[(EDS, "b")], since)), "1/2 pending 1");
-    assert_eq!(show(&ask(&h, &[(EDS, "a")], since)), "1/1");
+    second.subscribe(&mut h, EDS, &["b"]);
+    assert_eq!(show(&count(&h, &[(EDS, "b")], since)), "1/2 pending 1");
+    assert_eq!(show(&count(&h, &[(EDS, "a")], since)), "1/1");
     second.take(&mut h);
     second.ack(&mut h, EDS);
-    // A name more, which others have long had: it is owed.
-    second.ask(&mut h, EDS, &["a"]);
-    assert_eq!(show(&ask(&h, &[(EDS, "a")], since)), "1/2 pending 1");
-    assert_eq!(show(&ask(&h, &[(EDS, "b")], since)), "2/2");
+    // Another name, which is old for other clients, is pending for this one.
+    second.subscribe(&mut h, EDS, &["a"]);
+    assert_eq!(show(&count(&h, &[(EDS, "a")], since)), "1/2 pending 1");
+    assert_eq!(show(&count(&h, &[(EDS, "b")], since)), "2/2");
     second.take(&mut h);
     second.nack(&mut h, EDS, "no");
-    assert_eq!(show(&ask(&h, &[(EDS, "a")], since)), "1/2 refused 1 (EDS a: no)");
-    assert_eq!(show(&ask(&h, &[(EDS, "b")], since)), "2/2");
+    assert_eq!(show(&count(&h, &[(EDS, "a")], since)), "1/2 refused 1 (EDS a: no)");
+    assert_eq!(show(&count(&h, &[(EDS, "b")], since)), "2/2");
 }
 
 #[test]
-fn a_change_of_something_else_in_the_same_resource_is_not_waited_for() {
+fn later_changes_of_the_same_resource_are_not_waited_for() {
     let mut h = Harness::small();
     let mut client = Client::settled(&mut h, Delta);
     h.change(&[(CDS, "a", 2)]);
@@ -157,12 +161,12 @@ fn a_change_of_something_else_in_the_same_resource_is_not_waited_for() {
     client.drain(&mut h);
     h.change(&[(RDS, "r", 2)]);
     h.change(&[(RDS, "r", 3)]);
-    assert_eq!(show(&ask(&h, &[(RDS, "r")], mine)), "1/1");
-    assert_eq!(show(&ask(&h, &[(RDS, "r")], h.hub.epoch())), "0/1 pending 1");
+    assert_eq!(show(&count(&h, &[(RDS, "r")], mine)), "1/1");
+    assert_eq!(show(&count(&h, &[(RDS, "r")], h.hub.epoch())), "0/1 pending 1");
 }
 
 #[test]
-fn catalogues_count_for_everybody_or_for_what_changed_with_the_thing() {
+fn catalogues_count_for_all_clients_or_for_resources_changed_in_the_epoch() {
     let mut h = Harness::small();
     let mut client = Client::settled(&mut h, Sotw);
     let listeners = h.world.catalogue_cell(LDS, "a").unwrap();
@@ -184,7 +188,7 @@ fn catalogues_count_for_everybody_or_for_what_changed_with_the_thing() {
     client.drain(&mut h);
     let quiet = h.hub.epoch();
     assert_eq!(tally(&h, true, quiet), "1/1");
-    assert_eq!(tally(&h, false, quiet), "0/0", "nothing in it changed then");
+    assert_eq!(tally(&h, false, quiet), "0/0", "nothing in it changed in that epoch");
     h.change(&[(LDS, "0.0.0.0_81", 1)]);
     let since = h.hub.epoch();
     assert_eq!(tally(&h, true, since), "0/1 pending 1");

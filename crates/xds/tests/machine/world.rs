@@ -1,4 +1,4 @@
-//! A world of made-up resources: per audience and type, names and a number that stands for their content.
+//! A synthetic world: for each audience and type, names with a number that stands for the content.
 
 use envoy::types::{CLUSTER, ENDPOINTS, EXTENSION, LISTENER, ROUTE, VIRTUAL_HOST};
 use std::collections::BTreeMap;
@@ -20,20 +20,20 @@ pub(crate) type Key = (ResourceType, Audience, Arc<str>);
 type Tables = BTreeMap<(ResourceType, Audience), BTreeMap<String, Content>>;
 pub(crate) type Catalogue = Arc<Vec<(Arc<str>, Key)>>;
 
-/// An audience that has no lists: it asks for everything by name.
+/// An audience without catalogues, which subscribes to everything by name.
 pub(crate) const BY_NAME: Audience = "by name";
 
-/// The types that the tests use.
+/// The resource types of the tests.
 pub(crate) fn types() -> ResourceTypes {
     ResourceTypes::new([CLUSTER, ENDPOINTS, LISTENER, ROUTE, VIRTUAL_HOST, EXTENSION]).unwrap()
 }
 
-/// What a made-up resource says.
+/// The content of a synthetic resource.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Content {
     /// Two resources differ if their numbers do.
     pub(crate) number: u32,
-    /// The clusters that a route leads to.
+    /// The clusters of a route.
     pub(crate) clusters: Vec<String>,
     /// Whether a cluster discovers its endpoints.
     pub(crate) discovers: bool,
@@ -57,10 +57,10 @@ pub(crate) fn leading_to(cluster: &str, number: u32) -> Content {
 
 #[derive(Default)]
 pub(crate) struct World {
-    /// What was put; seen by nobody until the next commit.
+    /// The tables as written, which take effect with the next commit.
     tables: Tables,
     committed: Tables,
-    /// The audience of each proxy, by its id; moves change it.
+    /// The audience of each proxy, by id; moves change it.
     audiences: BTreeMap<u64, Audience>,
     next_token: u64,
     moves: BTreeMap<u64, Audience>,
@@ -74,7 +74,7 @@ pub(crate) struct World {
 
 #[derive(Clone, PartialEq)]
 enum Cell {
-    /// Of a wildcard type all, of a collected one what is in this collection.
+    /// All names of a wildcard type, or those in this collection.
     Catalogue(ResourceType, Audience, Arc<str>, Vec<String>),
     Resource(Key, Option<Content>),
 }
@@ -130,7 +130,7 @@ impl World {
         self.open.len()
     }
 
-    /// What differs from what was last told of open cells.
+    /// Reports the differences from the last reported state of open cells.
     pub(crate) fn commit(&mut self) -> Changes<World> {
         self.committed = self.tables.clone();
         let mut changes = Changes::default();
@@ -260,7 +260,7 @@ fn resource(key: &Key, content: Option<&Content>) -> Option<Resource> {
     content.map(|content| Resource::new(key.2.clone(), body(key.0, &key.2, content)))
 }
 
-/// The bytes of a made-up resource.
+/// The encoding of a synthetic resource.
 pub(crate) fn body(kind: ResourceType, name: &str, content: &Content) -> Bytes {
     let name = name.to_owned();
     let number = content.number.to_string();
@@ -317,6 +317,6 @@ pub(crate) fn body(kind: ResourceType, name: &str, content: &Content) -> Bytes {
             domains: vec![number],
             ..VirtualHost::default()
         }),
-        other => panic!("the made-up mesh has no {other:?}"),
+        other => panic!("the synthetic mesh has no {other:?}"),
     }
 }

@@ -8,7 +8,7 @@ fn expressions() {
     for good in [
         "response.code >= 400",
         "response.code >= 400 && (xds.cluster_name == 'BlackHoleCluster' || xds.cluster_name == \"x\")",
-        "!has(request.auth.claims[\"a\"]) ? -1 : 2u",
+        "!has(request.auth.claims.a) ? -1 : 2u",
         "a.b(c, d)[0].e in [1, 2.5, 0x1F, .5, 1e-3,]",
         "{'a': 1, \"b\": [true, null]}.map(x, x + 1).size() % 2 == 0 // comment",
         "google.type.Money{units: 1, nanos: 2}",

@@ -4,7 +4,7 @@ use crate::client::Client;
 use crate::harness::*;
 
 #[test]
-fn a_refusal_is_shown_and_not_answered_until_something_changes() {
+fn a_nack_is_reported_and_not_answered_until_a_change() {
     for variant in [Delta, Sotw] {
         let mut h = Harness::small();
         let mut client = Client::settled(&mut h, variant);
@@ -39,21 +39,25 @@ fn a_refusal_is_shown_and_not_answered_until_something_changes() {
 }
 
 #[test]
-fn what_was_refused_together_is_sent_again_together_and_what_is_new_comes_first() {
+fn resources_rejected_together_are_sent_again_with_changes_first() {
     let mut h = Harness::small();
     let mut client = Client::settled(&mut h, Delta);
     h.change(&[(EDS, "a", 2), (EDS, "b", 2)]);
     assert_eq!(client.take(&mut h), ["EDS a=2 b=2"]);
     client.nack(&mut h, EDS, "b is bad");
     h.change(&[(EDS, "b", 3)]);
-    assert_eq!(client.take(&mut h), ["EDS b=3 a=2"], "the client may not have taken a");
+    assert_eq!(
+        client.take(&mut h),
+        ["EDS b=3 a=2"],
+        "the client may not have accepted a"
+    );
     client.ack(&mut h, EDS);
     h.change(&[(EDS, "b", 4)]);
     assert_eq!(client.take(&mut h), ["EDS b=4"]);
 }
 
 #[test]
-fn a_refusal_ends_the_wait_of_what_comes_after() {
+fn a_nack_ends_the_wait_of_later_types() {
     let mut h = Harness::small();
     let mut client = Client::settled(&mut h, Delta);
     h.change(&[(CDS, "c", 1), (RDS, "r", 2)]);
@@ -66,7 +70,7 @@ fn a_refusal_ends_the_wait_of_what_comes_after() {
 }
 
 #[test]
-fn a_refused_removal_and_a_refused_first_answer_are_said_again() {
+fn a_rejected_removal_and_a_rejected_first_response_are_sent_again() {
     let mut h = Harness::small();
     let mut client = Client::settled(&mut h, Delta);
     h.change(&[(CDS, "b", 0)]);
@@ -77,7 +81,7 @@ fn a_refused_removal_and_a_refused_first_answer_are_said_again() {
     assert_eq!(client.take(&mut h), ["CDS a=2 -b", "EDS a=1"]);
 
     let mut other = Client::new(&mut h, Delta);
-    other.ask(&mut h, CDS, &[]);
+    other.subscribe(&mut h, CDS, &[]);
     assert_eq!(other.take(&mut h), ["CDS a=2"]);
     other.nack(&mut h, CDS, "no");
     h.change(&[(CDS, "c", 1)]);
@@ -85,13 +89,13 @@ fn a_refused_removal_and_a_refused_first_answer_are_said_again() {
 }
 
 #[test]
-fn a_name_that_is_subscribed_to_after_a_refusal_is_answered() {
+fn a_name_subscribed_to_after_a_nack_is_answered() {
     let mut h = Harness::small();
     let mut client = Client::settled(&mut h, Delta);
-    client.ask(&mut h, EDS, &["new"]);
+    client.subscribe(&mut h, EDS, &["new"]);
     client.take(&mut h);
     client.nack(&mut h, EDS, "no");
     assert_eq!(client.take(&mut h), [""; 0]);
-    client.ask(&mut h, EDS, &["newer"]);
+    client.subscribe(&mut h, EDS, &["newer"]);
     assert_eq!(client.take(&mut h), ["EDS new=0 newer=0"]);
 }

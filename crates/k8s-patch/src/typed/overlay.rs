@@ -9,7 +9,7 @@ use crate::fields::Element;
 use crate::typed::form::{Form, child, form, identities};
 
 /// The first value with all fields of the second one.
-pub(crate) fn lay_over(schema: Option<&Schema>, under: &Json, over: &Json) -> Json {
+pub(crate) fn overlay(schema: Option<&Schema>, under: &Json, over: &Json) -> Json {
     let (below, above) = (form(schema, under), form(schema, over));
     if !below.same(&above) {
         // Null does not change granular objects and lists.
@@ -29,7 +29,7 @@ fn objects(schema: Option<&Schema>, under: &Map<String, Json>, over: &Map<String
     for (name, above) in over {
         let (schema, _) = child(schema, name);
         let value = match under.get(name) {
-            Some(below) => lay_over(schema, below, above),
+            Some(below) => overlay(schema, below, above),
             None => above.clone(),
         };
         out.insert(name.clone(), value);
@@ -49,7 +49,7 @@ fn lists(schema: Option<&Schema>, form: Form<'_>, under: &[Json], over: &[Json])
     let mut next = above.iter().zip(over).peekable();
     let merge = |(element, above): (&Element, &Json), out: &mut Vec<Json>| {
         out.push(match known.get(element) {
-            Some(below) => lay_over(schema, below, above),
+            Some(below) => overlay(schema, below, above),
             None => above.clone(),
         });
     };
