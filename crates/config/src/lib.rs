@@ -2,7 +2,8 @@
 //!
 //! The crate declares every field of every kind once, with its type, constraints, default and description. Decoding, JSON
 //! encoding, OpenAPI and CRD schemas, the reference page and form validation are generated from these declarations
-//! (macros in `decode::macros`). Semantic rules are written in Rust in `validate`.
+//! (macros in `decode::macros`). So are the checks of Istio's webhook that concern one field: formats (`form`), ranges,
+//! exclusive fields, fields without effect. Relations between fields are written in Rust in `validate`.
 //!
 //! ```text
 //!  YAML or JSON text ─► yaml tree ─► decode ─► AnyObject ─► validate ─► Parsed { objects, diagnostics }
