@@ -39,7 +39,10 @@ message! {
         /// Template of the WorkloadEntries. Its address must be empty.
         pub template: Option<WorkloadEntry> where [required],
         /// Health check of the workload.
-        pub probe: Option<ReadinessProbe>,
+        pub probe: Option<ReadinessProbe> where [
+            inform "not-served" "this is for the agents of the group's workloads, which probe the application \
+                 and say whether it is healthy; nothing is served because of it",
+        ],
     }
 }
 

@@ -21,7 +21,11 @@ message! {
         /// Timeout for connections to endpoints.
         pub connect_timeout: Duration where [is duration] = Duration::from_secs(10),
         /// Idle timeout of HBONE connections. Defaults to Envoy's default of 1h.
-        pub hbone_idle_timeout: Option<Duration> where [is duration],
+        pub hbone_idle_timeout: Option<Duration> where [
+            is duration,
+            warn "not-served" "this is for connections of the ambient mode, which is not there yet; for sidecars \
+                 and gateways nothing depends on it",
+        ],
         /// Time to wait for the first bytes of a connection whose protocol is not declared. Zero means no limit.
         pub protocol_detection_timeout: Duration where [is duration_or_zero],
         /// TCP keepalive settings for connections to endpoints.
@@ -87,17 +91,29 @@ message! {
         /// Pattern of outbound cluster names in statistics.
         pub outbound_cluster_stat_name: Arc<str>,
         /// Deprecated. Has no effect.
-        pub certificates: Vec<Certificate>,
+        pub certificates: Vec<Certificate> where [
+            warn "not-served" "no version of Istio that is supported makes certificates for DNS names, and \
+                 neither does this one: it has no effect",
+        ],
         /// Settings of groups of services.
         pub service_settings: Vec<ServiceSettings>,
         /// Scope of services: local to their cluster or visible in all clusters.
-        pub service_scope_configs: Vec<ServiceScopeConfig>,
+        pub service_scope_configs: Vec<ServiceScopeConfig> where [
+            warn "not-served" "this is for services of the ambient mode, which is not there yet; for sidecars \
+                 and gateways nothing depends on it",
+        ],
         /// Whether the agent merges application and proxy metrics on one Prometheus endpoint.
-        pub enable_prometheus_merge: bool = true,
+        pub enable_prometheus_merge: bool where [
+            inform "not-served" "this is for injection, which tells agents to add the application's metrics to \
+                 the proxy's; nothing is served because of it",
+        ] = true,
         /// Whether server certificates are verified against the operating system's CA certificates. Deprecated.
         pub verify_certificate_at_client: Option<bool>,
         /// External certificate authority.
-        pub ca: Option<CaConfig>,
+        pub ca: Option<CaConfig> where [
+            warn "not-served" "as with Istio it has no effect: the agents are told of another authority by the \
+                 address CA_ADDR in their environment",
+        ],
         /// Providers of telemetry and authorization that other resources refer to by name.
         pub extension_providers: Vec<ExtensionProvider> where [unique "name"] = default_extension_providers(),
         /// Providers that are used if a Telemetry object names none.

@@ -84,9 +84,13 @@ oneof! {
     /// Type of an extension provider.
     pub enum Provider {
         /// External authorization over HTTP.
-        EnvoyExtAuthzHttp(ExtAuthzHttpProvider) = "envoyExtAuthzHttp",
+        EnvoyExtAuthzHttp(ExtAuthzHttpProvider) = "envoyExtAuthzHttp" where [
+            warn "not-implemented-yet" "this is not implemented yet and has no effect",
+        ],
         /// External authorization over gRPC.
-        EnvoyExtAuthzGrpc(ExtAuthzGrpcProvider) = "envoyExtAuthzGrpc",
+        EnvoyExtAuthzGrpc(ExtAuthzGrpcProvider) = "envoyExtAuthzGrpc" where [
+            warn "not-implemented-yet" "this is not implemented yet and has no effect",
+        ],
         /// Zipkin tracing.
         Zipkin(ZipkinProvider) = "zipkin",
         /// Lightstep tracing. Deprecated.

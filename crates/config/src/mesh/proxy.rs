@@ -50,9 +50,15 @@ message! {
         /// Deprecated. Has no effect.
         pub sds: Option<Sds>,
         /// Access log service (ALS).
-        pub envoy_access_log_service: Option<RemoteService>,
+        pub envoy_access_log_service: Option<RemoteService> where [
+            inform "not-served" "this is for agents, which make it the cluster envoy_accesslog_service of the \
+                 proxy's bootstrap; nothing is served because of it",
+        ],
         /// Metrics service.
-        pub envoy_metrics_service: Option<RemoteService>,
+        pub envoy_metrics_service: Option<RemoteService> where [
+            inform "not-served" "this is for agents, which have the proxy's bootstrap send metrics there; \
+                 nothing is served because of it",
+        ],
         /// Environment variables of the agent, which are also node metadata of the proxy.
         pub proxy_metadata: StringMap,
         /// Values of Envoy's runtime.
@@ -74,7 +80,9 @@ message! {
         /// Whether application containers start after the proxy is ready.
         pub hold_application_until_proxy_starts: Option<bool>,
         /// Additional root certificates for connections to the control plane, in PEM format.
-        pub ca_certificates_pem: Vec<Arc<str>>,
+        pub ca_certificates_pem: Vec<Arc<str>> where [
+            inform "not-served" "this is for agents, which trust these roots; nothing is served because of it",
+        ],
         /// Image of the proxy.
         pub image: Option<ProxyImage>,
         /// Provider of private key operations.

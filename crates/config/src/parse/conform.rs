@@ -322,6 +322,7 @@ fn is_set(node: &Node, schema: &Schema) -> bool {
         Shape::Integer { .. } | Shape::Number { .. } if !schema.nullable => {
             node.raw_text().is_none_or(|text| text.parse() != Ok(0.0))
         }
+        Shape::Boolean if !schema.nullable => node.raw_text().is_none_or(|text| &**text != "false"),
         _ => true,
     }
 }

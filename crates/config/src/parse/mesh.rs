@@ -1,10 +1,10 @@
 //! MeshConfig and MeshNetworks, from objects, from Istio's ConfigMap, or from files.
 
+use std::cmp::Reverse;
 use std::sync::Arc;
 
 use crate::decode::{Decode, Decoder, Problem, Unknown};
 use crate::diagnostic::{Diagnostic, FieldPath};
-use crate::effects;
 use crate::mesh::{MeshConfig, MeshNetworks};
 use crate::object::{Kind, Meta, Object, ObjectKey, Origin, Resource};
 use crate::parse::object::Outcome;
@@ -123,11 +123,7 @@ fn decode_text<S: Setting>(text: &str, first_line: u32, options: &ParseOptions) 
     };
     config.complete();
     problems.extend(report.into_findings().into_iter().map(|f| f.into_problem(&root)));
-    problems.extend(effects::warnings(S::KIND, &root).into_iter().map(|mut p| {
-        p.path = p.path.without_first();
-        p
-    }));
-    problems.sort_by_key(|p| (p.at.line, p.at.column));
+    problems.sort_by_key(|p| (p.at.line, p.at.column, Reverse(p.severity)));
     (Some(config), problems)
 }
 

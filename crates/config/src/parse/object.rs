@@ -1,6 +1,7 @@
 //! Reads one object: kind, metadata and content.
 
 use std::borrow::Cow;
+use std::cmp::Reverse;
 use std::sync::Arc;
 
 use crate::decode::{Decoder, Finding, Problem, Unknown};
@@ -163,8 +164,8 @@ fn read_kind(
         found.extend(findings.into_iter().map(|f| f.into_problem(root)));
     }
     problems.extend(found);
-    problems.extend(effects::of_object(kind, root).into_iter().take(options.limits.problems));
-    problems.sort_by_key(|p| (p.at.line, p.at.column));
+    problems.extend(effects::of_object(kind, root));
+    problems.sort_by_key(|p| (p.at.line, p.at.column, Reverse(p.severity)));
     Outcome {
         key: Some(key),
         object,

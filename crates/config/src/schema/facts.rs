@@ -1,5 +1,6 @@
 //! Facts in declarations of types: constraints, defaults, keys and rules of fields.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use crate::decode::json_name;
@@ -13,7 +14,7 @@ use crate::schema::{Bounds, Fields, ListKind, Schema, Shape};
 /// `items(…)` for the items of a list and `values(…)` for the values of a map.
 ///
 /// Checks of the control plane, which CRDs do not contain (see [`crate::schema::Check`]): `needed`; `wanted "code" "message"`;
-/// `warn "code" "message"` and `refuse "code" "message"` for fields that should or must not be set; `is FORM` and
+/// `inform`, `warn` and `refuse "code" "message"` for fields that have no effect, or should or must not be set; `is FORM` and
 /// `keys(FORM)` (see `form`); `from 0` and `to 100`; `among ["A", "B"]`; `unique "key"`; `apart(a, b)` and `any(a, b)`
 /// for the fields of a message, by their names in JSON.
 macro_rules! facts {
@@ -88,12 +89,16 @@ macro_rules! facts {
         $s.checks.push(crate::schema::Check::Wanted($code, $message));
         facts!(@ $s $r; $($($rest)*)?);
     };
-    (@ $s:ident $r:ident; warn $code:literal $message:literal $(, $($rest:tt)*)?) => {
+    (@ $s:ident $r:ident; warn $code:literal $message:tt $(, $($rest:tt)*)?) => {
         $s.checks.push(crate::schema::Check::Unwanted(crate::Severity::Warning, $code, $message));
         facts!(@ $s $r; $($($rest)*)?);
     };
-    (@ $s:ident $r:ident; refuse $code:literal $message:literal $(, $($rest:tt)*)?) => {
+    (@ $s:ident $r:ident; refuse $code:literal $message:tt $(, $($rest:tt)*)?) => {
         $s.checks.push(crate::schema::Check::Unwanted(crate::Severity::Error, $code, $message));
+        facts!(@ $s $r; $($($rest)*)?);
+    };
+    (@ $s:ident $r:ident; inform $code:literal $message:tt $(, $($rest:tt)*)?) => {
+        $s.checks.push(crate::schema::Check::Unwanted(crate::Severity::Info, $code, $message));
         facts!(@ $s $r; $($($rest)*)?);
     };
     (@ $s:ident $r:ident; is $form:ident $(, $($rest:tt)*)?) => {
@@ -279,8 +284,8 @@ pub(crate) fn inner(schema: &mut Schema, facts: fn(&mut Schema) -> bool) {
 /// The name in JSON. It is leaked: schemas are made once and live as long as the process.
 fn json(name: &'static str) -> &'static str {
     match json_name(name) {
-        std::borrow::Cow::Borrowed(name) => name,
-        std::borrow::Cow::Owned(name) => Box::leak(name.into_boxed_str()),
+        Cow::Borrowed(name) => name,
+        Cow::Owned(name) => Box::leak(name.into_boxed_str()),
     }
 }
 
@@ -303,21 +308,12 @@ fn description(lines: &[&str]) -> Arc<str> {
 }
 
 /// Converts `snake_case` to `snakeCase`; anything else is unchanged.
-fn camel(word: &str) -> String {
-    let is_snake = word
-        .bytes()
-        .all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_');
-    if !is_snake {
-        return word.to_owned();
+fn camel(word: &str) -> Cow<'_, str> {
+    let is_snake = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_';
+    match word.bytes().all(is_snake) {
+        true => json_name(word),
+        false => word.into(),
     }
-    let mut parts = word.split('_').filter(|p| !p.is_empty());
-    let mut out = parts.next().unwrap_or_default().to_owned();
-    for part in parts {
-        let (first, rest) = part.split_at(1);
-        out.push_str(&first.to_ascii_uppercase());
-        out.push_str(rest);
-    }
-    out
 }
 
 /// Removes `` ([`Rust::item`]) ``, which is for readers of the code only, and brackets around code.
