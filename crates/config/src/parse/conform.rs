@@ -1,16 +1,13 @@
 //! Schema checks that decoding does not make: required fields, bounds, patterns, unique keys, and the checks of the control
 //! plane.
 
-use std::cell::RefCell;
-use std::collections::{HashMap, HashSet};
-
-use regex::Regex;
+use std::collections::HashSet;
 
 use crate::decode::{Problem, is_json_name};
 use crate::diagnostic::{FieldPath, Segment, Severity};
 use crate::form::{Fault, Form};
 use crate::gateway_api::text::meaning;
-use crate::schema::{Bounds, Check, Fields, ListKind, Schema, Shape};
+use crate::schema::{Bounds, Check, Fields, ListKind, Schema, Shape, matches};
 use crate::yaml::{Entry, Node, Position, Scalar, Value, quote};
 
 /// Checks a node against its schema and returns at most `most` problems. Decoding reports wrong types and unknown
@@ -341,16 +338,4 @@ fn key_of(item: &Node, schema: &Schema, key: &str) -> String {
     let written = item.field(key).map(Node::to_json);
     let value = written.or_else(|| schema.field(key).and_then(|field| field.default.clone()));
     format!("{}\n", value.unwrap_or_default())
-}
-
-/// Whether a text matches a pattern of a schema. Each thread compiles a pattern once.
-fn matches(pattern: &'static str, text: &str) -> bool {
-    thread_local! {
-        static COMPILED: RefCell<HashMap<&'static str, Option<Regex>>> = RefCell::default();
-    }
-    COMPILED.with_borrow_mut(|compiled| {
-        let regex = compiled.entry(pattern).or_insert_with(|| Regex::new(pattern).ok());
-        // A test checks that all patterns compile.
-        regex.as_ref().is_none_or(|regex| regex.is_match(text))
-    })
 }

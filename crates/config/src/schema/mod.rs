@@ -17,6 +17,7 @@ mod mesh;
 mod meta;
 mod normalize;
 pub mod openapi;
+mod pattern;
 mod print;
 mod reference;
 pub mod wire;
@@ -29,6 +30,7 @@ pub use crd::crd;
 pub use definition::{Column, Definition, Served, definitions, find, find_kind};
 pub use meta::object_meta;
 pub use normalize::{Normalization, normalize};
+pub use pattern::matches;
 pub use print::to_openapi;
 pub use reference::reference;
 
