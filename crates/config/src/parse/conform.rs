@@ -10,15 +10,15 @@ use crate::gateway_api::text::meaning;
 use crate::schema::{Bounds, Check, Fields, ListKind, Schema, Shape, matches};
 use crate::yaml::{Entry, Node, Position, Scalar, Value, quote};
 
-/// Checks a node against its schema and returns at most `most` problems. Decoding reports wrong types and unknown
+/// Checks a node against its schema and returns at most `most` problems. `at` is the position of its key. Decoding reports wrong types and unknown
 /// fields.
-pub(super) fn check(node: &Node, schema: &Schema, path: FieldPath, most: usize) -> Vec<Problem> {
+pub(super) fn check(node: &Node, at: Position, schema: &Schema, path: FieldPath, most: usize) -> Vec<Problem> {
     let mut walk = Walk {
         path,
         most,
         problems: Vec::new(),
     };
-    walk.value(node, node.at, schema);
+    walk.value(node, at, schema);
     walk.problems
 }
 

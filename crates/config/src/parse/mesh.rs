@@ -115,7 +115,7 @@ fn decode_text<S: Setting>(text: &str, first_line: u32, options: &ParseOptions) 
         false => S::decode(&root, &mut cx),
     };
     let (mut found, report) = cx.finish();
-    let conform = conform::check(&root, &S::schema(), FieldPath::root(), options.limits.problems);
+    let conform = conform::check(&root, root.at, &S::schema(), FieldPath::root(), options.limits.problems);
     conform::add(conform, &mut found);
     let mut problems: Vec<Problem> = duplicates.into_iter().map(problem).chain(found).collect();
     let Some(mut config) = config else {

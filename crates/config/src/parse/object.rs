@@ -185,7 +185,13 @@ fn evaluates_rules(kind: Kind) -> bool {
 /// Checks an object against the schema of its kind.
 fn against_schema(kind: Kind, root: &Node, most: usize) -> Vec<Problem> {
     let spec = spec_of(root);
-    let mut problems = conform::check(&spec, &kind.spec_schema(), FieldPath::spec(), most);
+    let mut problems = conform::check(
+        &spec,
+        root.locate(&FieldPath::spec()),
+        &kind.spec_schema(),
+        FieldPath::spec(),
+        most,
+    );
     let needed = schema::find_kind(kind.group(), kind.name())
         .and_then(|definition| definition.schema.fields())
         .is_some_and(|fields| fields.required.contains(&"spec"));

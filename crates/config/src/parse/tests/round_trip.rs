@@ -171,7 +171,7 @@ fn read(kind: Kind, root: &Node) -> (Option<AnyObject>, Vec<Problem>) {
 
 fn against_schema(kind: Kind, root: &Node) -> Vec<Problem> {
     let spec = root.get("spec").expect("a spec");
-    conform::check(spec, &plain(&kind.spec_schema()), FieldPath::spec(), 100)
+    conform::check(spec, spec.at, &plain(&kind.spec_schema()), FieldPath::spec(), 100)
 }
 
 /// The schema without the checks of the control plane, whose formats the generated texts do not have.
