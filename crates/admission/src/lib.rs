@@ -7,8 +7,8 @@
 //!
 //! 1. [`decode`] parses a body (JSON, YAML, protobuf) within limits and reports duplicate keys.
 //! 2. [`admit`] validates an object of its kind: unknown fields, defaults, types and bounds, CEL rules, names
-//! and labels, immutable fields of core kinds, and the checks of the control plane for mesh kinds. It reports all causes
-//! together.
+//!    and labels, immutable fields of core kinds, and the checks of the control plane for mesh kinds. It reports all causes
+//!    together.
 //! 3. [`prepare`] sets the fields that only the server writes: UID, timestamps, generation.
 //!
 //! This crate does no I/O and reads no clock. Messages use the wording of Kubernetes because people and programs rely on

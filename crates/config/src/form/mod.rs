@@ -279,14 +279,14 @@ const LARGE_BODY: usize = 100 << 10;
 
 /// The body of a response.
 pub(crate) fn body(text: &str) -> Result<(), Fault> {
-    match text.len() {
-        ..=LARGE_BODY => Ok(()),
-        ..=MAX_BODY => {
-            let message = "a body larger than 100 KiB slows down configuration updates";
-            Err(Fault::warning("costly", message))
-        }
-        _ => Err(Fault::new("out-of-range", "the body must not exceed 1 MiB")),
+    if text.len() > MAX_BODY {
+        return Err(Fault::new("out-of-range", "the body must not exceed 1 MiB"));
     }
+    if text.len() > LARGE_BODY {
+        let message = "a body larger than 100 KiB slows down configuration updates";
+        return Err(Fault::warning("costly", message));
+    }
+    Ok(())
 }
 
 /// The body of a response in base64.

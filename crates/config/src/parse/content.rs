@@ -14,7 +14,7 @@ use crate::yaml::Node;
 pub(crate) trait Content: Resource + Decode {
     /// Decodes the content. Returns none only after it reported a problem. Most kinds have it in `spec`.
     fn decode(root: &Node, cx: &mut Decoder) -> Option<Self> {
-        cx.within(Segment::Field("spec".into()), |cx| Decode::decode(&*spec_of(root), cx))
+        cx.within(Segment::Field("spec".into()), |cx| Decode::decode(&spec_of(root), cx))
     }
 }
 
@@ -27,7 +27,7 @@ pub(super) fn spec_of(root: &Node) -> Cow<'_, Node> {
 impl Content for MeshConfig {
     fn decode(root: &Node, cx: &mut Decoder) -> Option<MeshConfig> {
         let mut config: MeshConfig =
-            cx.within(Segment::Field("spec".into()), |cx| Decode::decode(&*spec_of(root), cx))?;
+            cx.within(Segment::Field("spec".into()), |cx| Decode::decode(&spec_of(root), cx))?;
         config.keep_default_providers();
         Some(config)
     }
