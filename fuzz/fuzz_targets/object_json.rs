@@ -4,7 +4,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use config::{Limits, ParseOptions, parse_yaml_json, read_object, validate};
+use config::{Limits, ParseOptions, parse_yaml_json, read_object};
 use serde_json::json;
 
 fuzz_target!(|bytes: &[u8]| {
@@ -21,7 +21,6 @@ fuzz_target!(|bytes: &[u8]| {
         let Some(object) = once.object else {
             continue;
         };
-        assert!(validate(&object).iter().all(|d| !d.is_error()), "admitted, but invalid: {object:?}");
         if !object.kind().is_complete() {
             continue;
         }

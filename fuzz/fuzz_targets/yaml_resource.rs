@@ -1,17 +1,14 @@
-//! Parses the bytes of a file and validates the objects. Nothing may panic or hang, no object may be returned that
-//! validation rejects, and memory must be proportional to the input.
+//! Parses the bytes of a file into objects and diagnostics. Nothing may panic or hang, and memory must be proportional to
+//! the input.
 
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use config::{ParseOptions, parse_documents, parse_mesh_config, validate};
+use config::{ParseOptions, parse_documents, parse_mesh_config};
 
 fuzz_target!(|bytes: &[u8]| {
     let options = ParseOptions { strict: bytes.len().is_multiple_of(2), ..ParseOptions::default() };
     let parsed = parse_documents(bytes, "input.yaml", &options);
-    for object in &parsed.objects {
-        assert!(validate(object).iter().all(|d| !d.is_error()), "admitted, but invalid: {object:?}");
-    }
     let refusals = parsed.refused.len() + parsed.unreadable;
     let errors = parsed.diagnostics.iter().filter(|d| d.is_error()).count();
     assert!(refusals <= errors, "refused without a reason");

@@ -3,14 +3,13 @@
 
 use std::time::Instant;
 
-use admission::{Admission, FieldValidation, Limits, Operation, Review, Subresource, decode};
+use admission::{FieldValidation, Limits, Operation, Review, Subresource, decode};
 use config::schema::find;
 use serde_json::json;
 
 const ROUNDS: u32 = 2000;
 
 fn main() {
-    let admission = Admission::new();
     let route = |name: &str| {
         json!({"match": [{"uri": {"prefix": format!("/{name}")}}], "timeout": "5s",
             "retries": {"attempts": 3, "perTryTimeout": "2s"},
@@ -19,27 +18,24 @@ fn main() {
     };
     let routes: Vec<_> = ["a", "b", "c"].iter().map(|name| route(name)).collect();
     measure(
-        &admission,
         "networking.istio.io",
         "virtualservices",
         &json!({"hosts": ["reviews"], "http": routes}),
     );
     let rule = json!({"matches": [{"path": {"type": "PathPrefix", "value": "/a"}}], "backendRefs": [{"name": "b", "port": 80}]});
     measure(
-        &admission,
         "gateway.networking.k8s.io",
         "httproutes",
         &json!({"parentRefs": [{"name": "g"}], "hostnames": ["a.example.com"], "rules": [rule, rule, rule]}),
     );
     measure(
-        &admission,
         "",
         "services",
         &json!({"selector": {"app": "a"}, "ports": [{"name": "http", "port": 80}]}),
     );
 }
 
-fn measure(admission: &Admission, group: &str, plural: &str, spec: &serde_json::Value) {
+fn measure(group: &str, plural: &str, spec: &serde_json::Value) {
     let definition = find(group, plural).unwrap();
     let review = Review {
         definition,
@@ -54,7 +50,7 @@ fn measure(admission: &Admission, group: &str, plural: &str, spec: &serde_json::
     let body = body.to_string();
     let once = || {
         let decoded = decode(body.as_bytes(), None, &Limits::default()).unwrap();
-        admission.admit(&review, decoded, None).unwrap()
+        admission::admit(&review, decoded, None).unwrap()
     };
     // The first one compiles the rules of the kind.
     let start = Instant::now();

@@ -1,17 +1,13 @@
 //! The whole way of an object from a request to the store.
 
-use std::collections::HashMap;
-use std::sync::{Arc, RwLock};
-
 use config::rules::{Path, Rules};
-use config::schema::{Definition, Normalization, Schema, Shape, normalize};
-use regex::Regex;
+use config::schema::{Definition, Normalization, normalize};
 use serde_json::Value as Json;
 
 use crate::cause::{Causes, Reason, Rejection};
 use crate::decode::Decoded;
 use crate::identify::identify;
-use crate::walk::{Patterns, Walk};
+use crate::walk::Walk;
 use crate::{core, meta, semantic};
 
 /// Warnings of one request.
@@ -88,175 +84,95 @@ pub struct Admitted {
     pub warnings: Vec<String>,
 }
 
-/// The admission of objects. Keeps what it compiles: make one and use it for all requests.
-#[derive(Default)]
-pub struct Admission {
-    compiled: RwLock<HashMap<usize, Arc<Compiled>>>,
+/// Turns what a client sent into an object that may be stored. `old` is the stored object, with the `apiVersion` of the
+/// request.
+///
+/// Creating drops the status of kinds that have it as a subresource; updating the object keeps the stored status, and
+/// updating the status keeps the stored rest. Of an update only what changes is judged by schema and rules: an object
+/// that was fine once can always lose a finalizer.
+///
+/// # Errors
+/// All that is wrong with it.
+pub fn admit(review: &Review<'_>, decoded: Decoded, old: Option<&Json>) -> Result<Admitted, Rejection> {
+    let definition = review.definition;
+    let mut object = identify(review, decoded.object)?;
+    let mut causes = Causes {
+        secret: definition.group.is_empty() && definition.kind == "Secret",
+        ..Causes::default()
+    };
+    tidy(review, &mut object, &decoded.duplicates, true, &mut causes)?;
+    keep_other_part(review, &mut object, old);
+    core::fill(definition, &mut object, old);
+    judge(review, &object, old, &mut causes);
+    if !causes.found.is_empty() {
+        return Err(Rejection::Invalid(causes.found));
+    }
+    object["apiVersion"] = definition.api_version().into();
+    causes.warnings.truncate(MAX_WARNINGS);
+    Ok(Admitted {
+        object,
+        warnings: causes.warnings,
+    })
 }
 
-/// The compiled patterns and rules of a kind.
-struct Compiled {
-    patterns: Patterns,
-    rules: Arc<Rules>,
+/// Checks the configuration of a server-side apply before it is laid over the stored object: which object it is, and
+/// unknown and duplicate fields, which are dropped or refused. Nothing is filled in. Returns it with the warnings.
+///
+/// # Errors
+/// It is another object than the request is about, or has unknown fields and these are refused.
+pub fn check_apply(review: &Review<'_>, decoded: Decoded) -> Result<(Json, Vec<String>), Rejection> {
+    let mut object = identify(review, decoded.object)?;
+    let mut causes = Causes::default();
+    tidy(review, &mut object, &decoded.duplicates, false, &mut causes)?;
+    Ok((object, causes.warnings))
 }
 
-impl Compiled {
-    /// A pattern that does not compile is not enforced (a test checks that there is none).
-    fn new(root: &Arc<Schema>) -> Compiled {
-        let mut patterns = Vec::new();
-        collect_patterns(root, &mut patterns);
-        let compiled = patterns
-            .into_iter()
-            .filter_map(|pattern| Some((pattern, Regex::new(pattern).ok()?)));
-        Compiled {
-            patterns: compiled.collect(),
-            rules: Rules::of(root),
+fn judge(review: &Review<'_>, object: &Json, old: Option<&Json>, causes: &mut Causes) {
+    let definition = review.definition;
+    let rules = Rules::of(&definition.schema);
+    let status_only = review.subresource == Subresource::Status;
+    let mut walk = Walk { causes };
+    for (name, schema) in definition.schema.fields().into_iter().flat_map(|fields| &fields.fields) {
+        let value = object.get(name);
+        // What was stored once is not judged again.
+        let unchanged = old.is_some_and(|old| old.get(name) == value) && *name != "metadata";
+        let path = Path::Root.field(name);
+        match value {
+            Some(value) if !unchanged => walk.check(value, schema, &path),
+            None if !unchanged && !status_only && is_required(definition, name) => walk.causes.required(&path, ""),
+            _ => {}
         }
     }
-}
-
-fn collect_patterns(schema: &Schema, out: &mut Vec<&'static str>) {
-    match &schema.shape {
-        Shape::Text { pattern, .. } => out.extend(*pattern),
-        Shape::Object(fields) => fields.fields.iter().for_each(|(_, field)| collect_patterns(field, out)),
-        Shape::Map(inner, _) | Shape::List(inner, ..) => collect_patterns(inner, out),
-        _ => {}
+    let shaped = causes.found.is_empty();
+    meta::check(definition, object, old, causes);
+    let unchanged = old.is_some_and(|old| same_content(old, object));
+    if unchanged {
+        return;
     }
-}
-
-impl std::fmt::Debug for Admission {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Admission").finish_non_exhaustive()
+    // Kinds of Kubernetes have checks of their own, which need the right shape.
+    let is_blocked = if definition.builtin {
+        !shaped
+    } else {
+        causes.keep_from_rules()
+    };
+    if is_blocked {
+        if !rules.is_empty() {
+            let text = "some validation rules were not checked because the object was invalid; correct the existing \
+                        errors to complete validation";
+            causes.add(&Path::Root, Reason::Invalid, format!("Invalid value: null: {text}"));
+        }
+        return;
     }
-}
-
-impl Admission {
-    /// With nothing compiled yet: patterns and rules of a kind are compiled when its first object comes.
-    pub fn new() -> Admission {
-        Admission::default()
-    }
-
-    /// Turns what a client sent into an object that may be stored. `old` is the stored object, with the `apiVersion` of the
-    /// request.
-    ///
-    /// Creating drops the status of kinds that have it as a subresource; updating the object keeps the stored status, and
-    /// updating the status keeps the stored rest. Of an update only what changes is judged by schema and rules: an object
-    /// that was fine once can always lose a finalizer.
-    ///
-    /// # Errors
-    /// All that is wrong with it.
-    pub fn admit(&self, review: &Review<'_>, decoded: Decoded, old: Option<&Json>) -> Result<Admitted, Rejection> {
-        let definition = review.definition;
-        let mut object = identify(review, decoded.object)?;
-        let mut causes = Causes {
-            secret: definition.group.is_empty() && definition.kind == "Secret",
-            ..Causes::default()
-        };
-        tidy(review, &mut object, &decoded.duplicates, true, &mut causes)?;
-        keep_other_part(review, &mut object, old);
-        core::fill(definition, &mut object, old);
-        self.judge(review, &object, old, &mut causes);
-        if !causes.found.is_empty() {
-            return Err(Rejection::Invalid(causes.found));
+    rules.check(object, old, &mut |violation| {
+        causes.violation(violation);
+        !causes.is_full()
+    });
+    if !status_only {
+        core::check(definition, object, old, causes);
+        // What the mesh says about an object that is refused anyway would mostly be the same once more.
+        if causes.found.is_empty() {
+            semantic::check(definition, object, causes);
         }
-        object["apiVersion"] = definition.api_version().into();
-        causes.warnings.truncate(MAX_WARNINGS);
-        Ok(Admitted {
-            object,
-            warnings: causes.warnings,
-        })
-    }
-
-    /// Checks the configuration of a server-side apply before it is laid over the stored object: which object it is, and
-    /// unknown and duplicate fields, which are dropped or refused. Nothing is filled in. Returns it with the warnings.
-    ///
-    /// # Errors
-    /// It is another object than the request is about, or has unknown fields and these are refused.
-    pub fn check_apply(&self, review: &Review<'_>, decoded: Decoded) -> Result<(Json, Vec<String>), Rejection> {
-        let mut object = identify(review, decoded.object)?;
-        let mut causes = Causes::default();
-        tidy(review, &mut object, &decoded.duplicates, false, &mut causes)?;
-        Ok((object, causes.warnings))
-    }
-
-    /// Patterns and rules of a kind that do not compile, and therefore are not enforced. For tests: there must be none.
-    pub fn broken_rules(&self, definition: &Definition) -> Vec<String> {
-        let compiled = self.compiled(definition);
-        let mut patterns = Vec::new();
-        collect_patterns(&definition.schema, &mut patterns);
-        patterns.retain(|pattern| !compiled.patterns.contains_key(pattern));
-        patterns
-            .into_iter()
-            .chain(compiled.rules.invalid())
-            .map(str::to_owned)
-            .collect()
-    }
-
-    fn judge(&self, review: &Review<'_>, object: &Json, old: Option<&Json>, causes: &mut Causes) {
-        let definition = review.definition;
-        let compiled = self.compiled(definition);
-        let status_only = review.subresource == Subresource::Status;
-        let mut walk = Walk {
-            patterns: &compiled.patterns,
-            causes,
-        };
-        for (name, schema) in definition.schema.fields().into_iter().flat_map(|fields| &fields.fields) {
-            let value = object.get(name);
-            // What was stored once is not judged again.
-            let unchanged = old.is_some_and(|old| old.get(name) == value) && *name != "metadata";
-            let path = Path::Root.field(name);
-            match value {
-                Some(value) if !unchanged => walk.check(value, schema, &path),
-                None if !unchanged && !status_only && is_required(definition, name) => walk.causes.required(&path, ""),
-                _ => {}
-            }
-        }
-        let shaped = causes.found.is_empty();
-        meta::check(definition, object, old, causes);
-        let unchanged = old.is_some_and(|old| same_content(old, object));
-        if unchanged {
-            return;
-        }
-        // Kinds of Kubernetes have checks of their own, which need the right shape.
-        let is_blocked = if definition.builtin {
-            !shaped
-        } else {
-            causes.keep_from_rules()
-        };
-        if is_blocked {
-            if !compiled.rules.is_empty() {
-                let text = "some validation rules were not checked because the object was invalid; correct the existing \
-                            errors to complete validation";
-                causes.add(&Path::Root, Reason::Invalid, format!("Invalid value: null: {text}"));
-            }
-            return;
-        }
-        compiled.rules.check(object, old, &mut |violation| {
-            causes.violation(violation);
-            !causes.is_full()
-        });
-        if !status_only {
-            core::check(definition, object, old, causes);
-            // What the mesh says about an object that is refused anyway would mostly be the same once more.
-            if causes.found.is_empty() {
-                semantic::check(definition, object, causes);
-            }
-        }
-    }
-
-    fn compiled(&self, definition: &Definition) -> Arc<Compiled> {
-        // The entry keeps the schema alive, so that no other comes to have this address.
-        let address = Arc::as_ptr(&definition.schema).addr();
-        if let Ok(known) = self.compiled.read()
-            && let Some(compiled) = known.get(&address)
-        {
-            return compiled.clone();
-        }
-        let compiled = Arc::new(Compiled::new(&definition.schema));
-        if let Ok(mut known) = self.compiled.write() {
-            known.insert(address, compiled.clone());
-        }
-        compiled
     }
 }
 

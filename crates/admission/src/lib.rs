@@ -1,14 +1,14 @@
 //! Admission of objects: decoding, defaulting, pruning and validation.
 //!
 //! ```text
-//! body ─decode─► value ─Admission::admit─► object ─prepare─► stored object
-//!                          └─► Rejection (all causes)
+//! body ─decode─► value ─admit─► object ─prepare─► stored object
+//!               └─► Rejection (all causes)
 //! ```
 //!
 //! 1. [`decode`] parses a body (JSON, YAML, protobuf) within limits and reports duplicate keys.
-//! 2. [`Admission::admit`] validates an object of its kind: unknown fields, defaults, types and bounds, CEL rules, names
-//! and labels, immutable fields of core kinds, and the checks of the control plane for mesh kinds. It reports all causes
-//! together.
+//! 2. [`admit`] validates an object of its kind: unknown fields, defaults, types and bounds, CEL rules, names
+//!    and labels, immutable fields of core kinds, and the checks of the control plane for mesh kinds. It reports all causes
+//!    together.
 //! 3. [`prepare`] sets the fields that only the server writes: UID, timestamps, generation.
 //!
 //! This crate does no I/O and reads no clock. Messages use the wording of Kubernetes because people and programs rely on
@@ -26,7 +26,7 @@ mod semantic;
 mod types;
 mod walk;
 
-pub use admit::{Admission, Admitted, FieldValidation, Operation, Review, Subresource};
+pub use admit::{Admitted, FieldValidation, Operation, Review, Subresource, admit, check_apply};
 pub use cause::{Cause, Reason, Rejection};
 pub use decode::{DecodeError, Decoded, Limits, decode};
 pub use prepare::{Stamp, fill_name, mark_deleted, prepare};

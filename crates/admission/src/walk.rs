@@ -1,21 +1,16 @@
 //! Types, bounds, patterns, keys: what a schema says without rules.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 
 use config::Timestamp;
 use config::rules::Path;
-use config::schema::{Bounds, Fields, ListKind, Schema, Shape};
-use regex::Regex;
+use config::schema::{Bounds, Fields, ListKind, Schema, Shape, matches};
 use serde_json::{Map, Value as Json};
 
 use crate::cause::{Causes, Reason};
 
-/// Patterns of a kind, compiled.
-pub(crate) type Patterns = HashMap<&'static str, Regex>;
-
 /// A validation.
 pub(crate) struct Walk<'a> {
-    pub(crate) patterns: &'a Patterns,
     pub(crate) causes: &'a mut Causes,
 }
 
@@ -123,9 +118,7 @@ impl Walk<'_> {
             self.causes.invalid(path, value, &detail);
         } else if let Some(max) = bounds.max.filter(|max| length > *max) {
             self.causes.too_long(path, max);
-        } else if let Some(pattern) =
-            pattern.filter(|pattern| self.patterns.get(*pattern).is_some_and(|regex| !regex.is_match(text)))
-        {
+        } else if let Some(pattern) = pattern.filter(|pattern| !matches(pattern, text)) {
             self.causes
                 .invalid(path, value, &format!("{path} in body should match '{pattern}'"));
         }

@@ -16,7 +16,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use admission::{Admission, Decoded, Operation, Rejection};
+use admission::{Decoded, Operation, Rejection};
 use config::effects::KINDS_NOT_YET;
 use config::schema::{Definition, Schema, Shape, crd, definitions};
 use config::{Diagnostic, ParseOptions, parse_documents};
@@ -49,7 +49,6 @@ impl Case {
 
 #[test]
 fn rejections_match_a_kubernetes_api_server() {
-    let admission = Admission::new();
     let peer = std::env::var_os("RUTTER_PEER").map(PathBuf::from);
     if let Some(peer) = &peer {
         let crds = definitions().iter().filter(|definition| !definition.builtin).map(crd);
@@ -71,7 +70,7 @@ fn rejections_match_a_kubernetes_api_server() {
             };
             let outcome = Outcome {
                 server,
-                rutter: admitted(&admission, &case),
+                rutter: admitted(&case),
                 file: in_file(&case),
             };
             if !outcome.server.is_empty() && (outcome.rutter.is_empty() || outcome.file.is_empty()) {
@@ -87,7 +86,7 @@ fn rejections_match_a_kubernetes_api_server() {
                 ));
             }
             answer += &record(&title, &outcome);
-            wrong.extend(silence(&admission, &case));
+            wrong.extend(silence(&case));
         }
         if answer != recorded && bless {
             fs::write(&file, format!("{input}{answer}")).unwrap();
@@ -187,9 +186,9 @@ fn merge(value: &mut Json, patch: &Json) {
     }
 }
 
-fn admitted(admission: &Admission, case: &Case) -> Verdict {
+fn admitted(case: &Case) -> Verdict {
     let review = support::review(case.definition, Operation::Create);
-    match admission.admit(&review, Decoded::from(case.object.clone()), None) {
+    match admission::admit(&review, Decoded::from(case.object.clone()), None) {
         Ok(_) => Verdict::new(),
         Err(Rejection::BadRequest(text)) => Verdict::from([text]),
         Err(Rejection::Invalid(causes)) => causes
@@ -200,11 +199,9 @@ fn admitted(admission: &Admission, case: &Case) -> Verdict {
 }
 
 /// What is wrong with the warnings of a case: one says that a kind has no effect yet, if it has none.
-fn silence(admission: &Admission, case: &Case) -> Option<String> {
+fn silence(case: &Case) -> Option<String> {
     let review = support::review(case.definition, Operation::Create);
-    let admitted = admission
-        .admit(&review, Decoded::from(case.object.clone()), None)
-        .ok()?;
+    let admitted = admission::admit(&review, Decoded::from(case.object.clone()), None).ok()?;
     let of_the_kind = |warning: &&String| warning.contains("is not implemented yet") && !warning.starts_with("spec");
     let said = admitted.warnings.iter().filter(of_the_kind).count();
     let is_without_effect = case.definition.mesh.is_some_and(|kind| KINDS_NOT_YET.contains(&kind));

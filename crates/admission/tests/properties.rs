@@ -3,7 +3,7 @@
 
 mod support;
 
-use admission::{Admission, Decoded, Limits, Operation, Stamp, Subresource, decode, fill_name, mark_deleted, prepare};
+use admission::{Decoded, Limits, Operation, Stamp, Subresource, decode, fill_name, mark_deleted, prepare};
 use config::Timestamp;
 use config::schema::{Definition, ListKind, Schema, Shape, definitions};
 use proptest::prelude::*;
@@ -119,7 +119,6 @@ proptest! {
 
     #[test]
     fn nothing_panics(sent in any_json(), stored in any_json(), kind in any::<prop::sample::Index>()) {
-        let admission = Admission::new();
         let definition = &definitions()[kind.index(definitions().len())];
         let stored = support::whole(definition, &json!({"spec": stored, "metadata": {"labels": stored, "finalizers": stored}}));
         let inside = json!({"metadata": sent, "spec": sent, "data": sent, "status": sent});
@@ -127,11 +126,11 @@ proptest! {
             let mut named = object.clone();
             fill_name(&mut named, 7);
             let mut review = support::review(definition, Operation::Update);
-            let _ = admission.admit(&review, Decoded::from(named.clone()), None);
-            let _ = admission.admit(&review, Decoded::from(named.clone()), Some(&stored));
-            let _ = admission.check_apply(&review, Decoded::from(named.clone()));
+            let _ = admission::admit(&review, Decoded::from(named.clone()), None);
+            let _ = admission::admit(&review, Decoded::from(named.clone()), Some(&stored));
+            let _ = admission::check_apply(&review, Decoded::from(named.clone()));
             review.subresource = Subresource::Status;
-            let _ = admission.admit(&review, Decoded::from(named.clone()), Some(&stored));
+            let _ = admission::admit(&review, Decoded::from(named.clone()), Some(&stored));
             let stamp = Stamp { now: Timestamp::from_unix(0), uid: "u" };
             prepare(Some(&stored), &mut named, &stamp);
             prepare(None, &mut named, &stamp);
@@ -155,16 +154,15 @@ proptest! {
 
     #[test]
     fn admitted_objects_are_admitted_unchanged(seed in any::<u64>(), kind in any::<prop::sample::Index>()) {
-        let admission = Admission::new();
         let definition = &definitions()[kind.index(definitions().len())];
         let object = object_of(definition, seed);
-        let Ok(once) = support::create(&admission, definition, object) else {
+        let Ok(once) = support::create(definition, object) else {
             return Ok(());
         };
-        let twice = support::create(&admission, definition, once.object.clone()).unwrap();
+        let twice = support::create(definition, once.object.clone()).unwrap();
         prop_assert_eq!(&twice.object, &once.object);
         let update = support::review(definition, Operation::Update);
-        let third = admission.admit(&update, Decoded::from(once.object.clone()), Some(&once.object)).unwrap();
+        let third = admission::admit(&update, Decoded::from(once.object.clone()), Some(&once.object)).unwrap();
         prop_assert_eq!(&third.object, &once.object);
     }
 }
@@ -172,12 +170,9 @@ proptest! {
 #[test]
 fn many_generated_objects_are_admitted() {
     // The property above is worth something only if there are such objects.
-    let admission = Admission::new();
     let admitted = definitions()
         .iter()
-        .filter(|definition| {
-            (0..50).any(|seed| support::create(&admission, definition, object_of(definition, seed)).is_ok())
-        })
+        .filter(|definition| (0..50).any(|seed| support::create(definition, object_of(definition, seed)).is_ok()))
         .count();
     assert!(
         admitted * 2 > definitions().len(),

@@ -3,7 +3,6 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
-use admission::Admission;
 use config::Timestamp;
 use http::StatusCode;
 use serde_json::json;
@@ -78,7 +77,6 @@ pub struct Api(pub(crate) Arc<Inner>);
 
 pub(crate) struct Inner {
     pub store: Arc<dyn Store>,
-    pub admission: Admission,
     pub options: Options,
     pub lines: Lines,
     pub metrics: Metrics,
@@ -95,7 +93,6 @@ impl Api {
         let started = timestamp((options.now)());
         Api(Arc::new(Inner {
             store,
-            admission: Admission::new(),
             lines: Lines::new(options.limits.lines),
             metrics: Metrics::default(),
             watches: Arc::new(Semaphore::new(options.limits.watches)),

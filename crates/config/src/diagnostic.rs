@@ -161,11 +161,6 @@ impl FieldPath {
         &self.0
     }
 
-    /// Path relative to the value of the first segment.
-    pub(crate) fn without_first(&self) -> FieldPath {
-        FieldPath(self.0.iter().skip(1).cloned().collect())
-    }
-
     /// Whether `other` is the same path or a path within it.
     pub(crate) fn contains(&self, other: &FieldPath) -> bool {
         other.0.starts_with(&self.0)

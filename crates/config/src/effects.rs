@@ -1,12 +1,15 @@
 //! Kinds and fields that are read but have no effect. Objects with such fields get a warning.
 //!
-//! [`KINDS_NOT_YET`] and [`NOT_YET`] list what is not implemented yet: remove an entry when it is implemented.
-//! [`ELSEWHERE`] lists fields that only other components use.
+//! [`KINDS_NOT_YET`] lists the kinds that are not implemented yet: remove an entry when it is implemented. Fields declare
+//! that they have no effect: `warn "not-implemented-yet" "…"`, or `"not-served"` if only other components use them.
 
-use crate::decode::{Problem, is_json_name, json_name};
-use crate::diagnostic::{FieldPath, Segment, Severity};
+use Kind::*;
+
+use crate::decode::Problem;
+use crate::diagnostic::{FieldPath, Severity};
 use crate::object::Kind;
-use crate::yaml::{Node, Position, Scalar};
+use crate::schema::{Check, Schema, Shape};
+use crate::yaml::Node;
 
 /// The code of the warnings.
 pub const CODE: &str = "not-implemented-yet";
@@ -35,137 +38,46 @@ pub const KINDS_NOT_YET: &[Kind] = &[
     InferencePool,
 ];
 
-/// A field without effect.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Entry {
-    /// The kind.
-    pub kind: Kind,
-    /// The path from `spec`, with JSON names: `http[].fault`. `[]` means every item of a list.
-    pub path: &'static str,
-    /// Values of an enumeration or boolean that need no warning.
-    pub unless: &'static [&'static str],
+/// The fields of a kind that are not implemented yet, by their paths from `spec`: `http[].fault`. `[]` means every item of a
+/// list.
+pub fn fields_not_yet(kind: Kind) -> Vec<String> {
+    let mut found = Vec::new();
+    collect(&kind.spec_schema(), "", &mut found);
+    found
 }
 
-const fn entry(kind: Kind, path: &'static str) -> Entry {
-    Entry {
-        kind,
-        path,
-        unless: &[],
+fn collect(schema: &Schema, path: &str, found: &mut Vec<String>) {
+    if schema
+        .checks
+        .iter()
+        .any(|check| matches!(check, Check::Unwanted(_, CODE, _)))
+    {
+        found.push(path.to_owned());
+    }
+    match &schema.shape {
+        Shape::Object(fields) => {
+            for (name, field) in &fields.fields {
+                let path = format!("{path}.{name}");
+                collect(field, path.trim_start_matches('.'), found);
+            }
+        }
+        Shape::List(items, ..) => collect(items, &format!("{path}[]"), found),
+        Shape::Map(values, _) => collect(values, &format!("{path}[]"), found),
+        _ => {}
     }
 }
 
-const fn unless(kind: Kind, path: &'static str, unless: &'static [&'static str]) -> Entry {
-    Entry { kind, path, unless }
-}
-
-use Kind::*;
-
-/// Fields without effect.
-pub const NOT_YET: &[Entry] = &[
-    entry(MeshConfig, "extensionProviders[].envoyExtAuthzHttp"),
-    entry(MeshConfig, "extensionProviders[].envoyExtAuthzGrpc"),
-];
-
-/// Fields of root certificates.
-const ROOTS: &str = "this is for the certificate authority and for agents that are told of its roots, which is not there yet; clients \
-                     of the trustDomains beside it are let in where their agents' roots allow it";
-
-/// A field that does not affect the configuration of proxies.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Elsewhere {
-    /// The field.
-    pub field: Entry,
-    /// The severity of the diagnostic.
-    pub severity: Severity,
-    /// The message.
-    pub why: &'static str,
-}
-
-const fn elsewhere(field: Entry, severity: Severity, why: &'static str) -> Elsewhere {
-    Elsewhere { field, severity, why }
-}
-
-/// Fields that do not affect the configuration of proxies in Istio either. Other components use them.
-pub const ELSEWHERE: &[Elsewhere] = &[
-    elsewhere(
-        entry(WorkloadGroup, "probe"),
-        Severity::Info,
-        "this is for the agents of the group's workloads, which probe the application and say whether it is healthy; nothing is \
-         served because of it",
-    ),
-    elsewhere(
-        unless(MeshConfig, "enablePrometheusMerge", &["false"]),
-        Severity::Info,
-        "this is for injection, which tells agents to add the application's metrics to the proxy's; nothing is served because of \
-         it",
-    ),
-    elsewhere(
-        entry(MeshConfig, "defaultConfig.caCertificatesPem"),
-        Severity::Info,
-        "this is for agents, which trust these roots; nothing is served because of it",
-    ),
-    elsewhere(
-        entry(MeshConfig, "defaultConfig.envoyAccessLogService"),
-        Severity::Info,
-        "this is for agents, which make it the cluster envoy_accesslog_service of the proxy's bootstrap; nothing is served because \
-         of it",
-    ),
-    elsewhere(
-        entry(MeshConfig, "defaultConfig.envoyMetricsService"),
-        Severity::Info,
-        "this is for agents, which have the proxy's bootstrap send metrics there; nothing is served because of it",
-    ),
-    elsewhere(
-        entry(MeshConfig, "hboneIdleTimeout"),
-        Severity::Warning,
-        "this is for connections of the ambient mode, which is not there yet; for sidecars and gateways nothing depends on it",
-    ),
-    elsewhere(
-        entry(MeshConfig, "serviceScopeConfigs"),
-        Severity::Warning,
-        "this is for services of the ambient mode, which is not there yet; for sidecars and gateways nothing depends on it",
-    ),
-    elsewhere(entry(MeshConfig, "caCertificates[].pem"), Severity::Warning, ROOTS),
-    elsewhere(
-        entry(MeshConfig, "caCertificates[].spiffeBundleUrl"),
-        Severity::Warning,
-        ROOTS,
-    ),
-    elsewhere(
-        entry(MeshConfig, "caCertificates[].certSigners"),
-        Severity::Warning,
-        ROOTS,
-    ),
-    elsewhere(
-        entry(MeshConfig, "certificates"),
-        Severity::Warning,
-        "no version of Istio that is supported makes certificates for DNS names, and neither does this one: it has no effect",
-    ),
-    elsewhere(
-        entry(MeshConfig, "ca"),
-        Severity::Warning,
-        "as with Istio it has no effect: the agents are told of another authority by the address CA_ADDR in their environment",
-    ),
-    elsewhere(
-        entry(MeshConfig, "configSources[].subscribedResources"),
-        Severity::Warning,
-        "as with Istio it has no effect: all kinds are read from the source",
-    ),
-];
-
-/// The diagnostics for an object: one for its kind, or those for its fields.
-pub(crate) fn of_object(kind: Kind, root: &Node) -> Vec<Problem> {
-    if KINDS_NOT_YET.contains(&kind) && !is_network_gateway(kind, root) {
-        return vec![Problem {
-            path: FieldPath::root(),
-            at: root.at,
-            severity: Severity::Warning,
-            code: CODE,
-            message: format!("the kind {} is not implemented yet and has no effect", kind.name()),
-            hint: None,
-        }];
-    }
-    root.get("spec").map(|spec| warnings(kind, spec)).unwrap_or_default()
+/// The diagnostic for an object of a kind without effect.
+pub(crate) fn of_object(kind: Kind, root: &Node) -> Option<Problem> {
+    let idle = KINDS_NOT_YET.contains(&kind) && !is_network_gateway(kind, root);
+    idle.then(|| Problem {
+        path: FieldPath::root(),
+        at: root.at,
+        severity: Severity::Warning,
+        code: CODE,
+        message: format!("the kind {} is not implemented yet and has no effect", kind.name()),
+        hint: None,
+    })
 }
 
 /// Whether an object is a Gateway for a remote network, which has an effect.
@@ -174,95 +86,10 @@ fn is_network_gateway(kind: Kind, root: &Node) -> bool {
     kind == KubeGateway && labels.is_some_and(|labels| labels.get("topology.istio.io/network").is_some())
 }
 
-/// The diagnostics for the fields in `spec`.
-pub(crate) fn warnings(kind: Kind, spec: &Node) -> Vec<Problem> {
-    let mut problems = Vec::new();
-    let mut look_for = |entry: &Entry, (severity, code, message): (Severity, &'static str, &str)| {
-        if entry.kind != kind {
-            return;
-        }
-        let mut found = Vec::new();
-        walk(entry, entry.path, spec, FieldPath::spec(), &mut found);
-        problems.extend(found.into_iter().map(|(path, at)| Problem {
-            path,
-            at,
-            severity,
-            code,
-            message: message.to_owned(),
-            hint: None,
-        }));
-    };
-    for entry in NOT_YET {
-        look_for(
-            entry,
-            (Severity::Warning, CODE, "this is not implemented yet and has no effect"),
-        );
-    }
-    for one in ELSEWHERE {
-        look_for(&one.field, (one.severity, ELSEWHERE_CODE, one.why));
-    }
-    problems
-}
-
-/// Follows the rest of the path of an entry, and reports every value that needs a diagnostic.
-fn walk(entry: &Entry, rest: &'static str, node: &Node, path: FieldPath, asked: &mut Vec<(FieldPath, Position)>) {
-    let (step, after) = rest.split_once('.').unwrap_or((rest, ""));
-    let (name, in_list) = match step.strip_suffix("[]") {
-        Some(name) => (name, true),
-        None => (step, false),
-    };
-    let Some(found) = node
-        .entries()
-        .iter()
-        .find(|e| &*e.key == name || is_json_name(&e.key, name))
-    else {
-        return;
-    };
-    let path = path.then(Segment::Field(json_name(name).into()));
-    match (in_list, after) {
-        (true, _) => {
-            for (index, item) in found.value.items().iter().enumerate() {
-                walk(entry, after, item, path.index(index), asked);
-            }
-        }
-        (false, "") => {
-            if asks_for_something(&found.value, entry.unless) {
-                asked.push((path, found.at));
-            }
-        }
-        (false, _) => walk(entry, after, &found.value, path, asked),
-    }
-}
-
-fn asks_for_something(value: &Node, unless: &[&str]) -> bool {
-    match value.scalar() {
-        Some(Scalar::Null) => false,
-        Some(Scalar::Text(text)) => !unless.contains(&text),
-        Some(Scalar::Bool(value)) => !unless.contains(&if value { "true" } else { "false" }),
-        Some(_) => true,
-        None => !(value.items().is_empty() && value.entries().is_empty()),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::{ParseOptions, parse_documents};
-
-    /// A `spec` with the field, as JSON.
-    fn spec_with(path: &str) -> String {
-        match path.split_once('.') {
-            Some((step, rest)) => wrap(step, &spec_with(rest)),
-            None => wrap(path, "\"?\""),
-        }
-    }
-
-    fn wrap(step: &str, value: &str) -> String {
-        match step.strip_suffix("[]") {
-            Some(name) => format!("{{\"{name}\": [{value}]}}"),
-            None => format!("{{\"{step}\": {value}}}"),
-        }
-    }
 
     #[test]
     fn every_kind_without_effect_is_reported_once() {
@@ -276,21 +103,11 @@ mod tests {
     }
 
     #[test]
-    fn every_entry_names_a_field_and_is_reported() {
-        let here = NOT_YET.iter().map(|entry| (entry, CODE));
-        let elsewhere = ELSEWHERE.iter().map(|one| (&one.field, ELSEWHERE_CODE));
-        for (entry, code) in here.chain(elsewhere) {
-            let (version, kind, spec) = (entry.kind.api_version(), entry.kind.name(), spec_with(entry.path));
-            let text = format!("{{apiVersion: {version}, kind: {kind}, metadata: {{name: a}}, spec: {spec}}}");
-            let diagnostics = parse_documents(text.as_bytes(), "f", &ParseOptions::default()).diagnostics;
-            assert!(
-                diagnostics.iter().all(|d| d.code != "unknown-field"),
-                "{kind} {} is no field",
-                entry.path
-            );
-            let path = format!("spec.{}", entry.path.replace("[]", "[0]"));
-            let said = diagnostics.iter().any(|d| d.code == code && d.path.to_string() == path);
-            assert!(said, "{kind} {}: {diagnostics:?}", entry.path);
-        }
+    fn fields_are_found_in_schemas() {
+        let expected = [
+            "extensionProviders[].envoyExtAuthzHttp",
+            "extensionProviders[].envoyExtAuthzGrpc",
+        ];
+        assert_eq!(fields_not_yet(MeshConfig), expected);
     }
 }

@@ -2,7 +2,8 @@
 //!
 //! The crate declares every field of every kind once, with its type, constraints, default and description. Decoding, JSON
 //! encoding, OpenAPI and CRD schemas, the reference page and form validation are generated from these declarations
-//! (macros in `decode::macros`). Semantic rules are written in Rust in `validate`.
+//! (macros in `decode::macros`). So are the checks of Istio's webhook that concern one field: formats (`form`), ranges,
+//! exclusive fields, fields without effect. Relations between fields are written in Rust in `validate`.
 //!
 //! ```text
 //!  YAML or JSON text ─► yaml tree ─► decode ─► AnyObject ─► validate ─► Parsed { objects, diagnostics }
@@ -36,6 +37,7 @@ pub mod schema;
 mod decode;
 pub mod core;
 pub mod effects;
+mod form;
 pub mod gateway_api;
 pub mod istio;
 pub mod json_path;
@@ -51,6 +53,7 @@ mod yaml;
 pub use change_set::{ChangeSet, Observed};
 pub use decode::{nearest, parse_duration};
 pub use diagnostic::{Diagnostic, FieldPath, Segment, Severity};
+pub use form::is_header_name;
 pub use mesh::{MeshConfig, MeshNetworks};
 pub use object::{AnyObject, AssignedAddresses, Kind, Meta, Object, ObjectKey, Origin, Owner, Resource, StringMap};
 pub use parse::{
@@ -58,4 +61,3 @@ pub use parse::{
     parse_mesh_networks, parse_yaml_json, read_object,
 };
 pub use time::Timestamp;
-pub use validate::{is_header_name, validate};

@@ -12,7 +12,7 @@ message! {
 
 message! {
     /// Service of the cluster set as seen by one cluster, reachable as `NAME.NAMESPACE.svc.clusterset.local`.
-    pub struct ServiceImport {
+    pub struct ServiceImport: Relations {
         /// Ports of the service.
         pub ports: Vec<ServiceImportPort>,
         /// IP addresses of the service in this cluster. Empty for headless services.
@@ -24,7 +24,7 @@ message! {
 
 message! {
     /// Port of an imported service.
-    pub struct ServiceImportPort {
+    pub struct ServiceImportPort: Relations {
         /// Name of the port. Can be empty if there is only one port.
         pub name: Arc<str>,
         /// Transport protocol: `TCP`, `UDP` or `SCTP`. Defaults to `TCP`.

@@ -222,11 +222,11 @@ pub trait Resource: Clone + PartialEq + fmt::Debug + Send + Sync + Sized + 'stat
     fn into_any(object: Arc<Object<Self>>) -> AnyObject;
 }
 
-/// One row per kind: variant, name, content type, API group, versions, scope, and the type of the status if the kind
-/// has its own.
+/// One row per kind: variant, name, content type, API group, versions, scope, the type of the status if the kind has its
+/// own, and `in parts` if its content is not just `spec` (see [`Content`]).
 macro_rules! kinds {
     ($( $kind:ident, $name:literal, $content:path, $group:literal, [$($version:literal),+], $scope:ident
-        $(, status $status:path)?; )*) => {
+        $(, status $status:path)? $(, in $located:ident)?; )*) => {
         /// The kinds that the mesh reads, independent of the API version.
         #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
         pub enum Kind { $(#[doc = concat!("`", $name, "` of the API group \"", $group, "\".")] $kind,)* }
@@ -315,6 +315,8 @@ macro_rules! kinds {
             }
         })*
 
+        $( kinds!(@content $content $(, $located)?); )*
+
         /// A generic operation on the content type of a kind that is known only at run time.
         pub(crate) trait WithContent {
             /// The result.
@@ -331,6 +333,8 @@ macro_rules! kinds {
             }
         }
     };
+    (@content $content:path) => { impl Content for $content {} };
+    (@content $content:path, parts) => {};
     (@scope namespaced) => { true };
     (@scope cluster) => { false };
     (@status) => { None };
@@ -378,16 +382,16 @@ kinds! {
         status gateway_api::inference_pool::InferencePoolStatus;
     ServiceExport, "ServiceExport", multicluster::ServiceExport, "multicluster.x-k8s.io", ["v1alpha1"], namespaced;
     ServiceImport, "ServiceImport", multicluster::ServiceImport, "multicluster.x-k8s.io", ["v1alpha1"], namespaced;
-    Service, "Service", core::Service, "", ["v1"], namespaced;
-    EndpointSlice, "EndpointSlice", core::EndpointSlice, "discovery.k8s.io", ["v1"], namespaced;
-    Pod, "Pod", core::Pod, "", ["v1"], namespaced;
-    Node, "Node", core::Node, "", ["v1"], cluster;
-    Namespace, "Namespace", core::Namespace, "", ["v1"], cluster;
-    Ingress, "Ingress", core::Ingress, "networking.k8s.io", ["v1"], namespaced;
-    IngressClass, "IngressClass", core::IngressClass, "networking.k8s.io", ["v1"], cluster;
-    Secret, "Secret", core::Secret, "", ["v1"], namespaced;
-    ConfigMap, "ConfigMap", core::ConfigMap, "", ["v1"], namespaced;
-    MeshConfig, "MeshConfig", mesh::MeshConfig, "mesh.istio.io", ["v1alpha1"], cluster;
+    Service, "Service", core::Service, "", ["v1"], namespaced, in parts;
+    EndpointSlice, "EndpointSlice", core::EndpointSlice, "discovery.k8s.io", ["v1"], namespaced, in parts;
+    Pod, "Pod", core::Pod, "", ["v1"], namespaced, in parts;
+    Node, "Node", core::Node, "", ["v1"], cluster, in parts;
+    Namespace, "Namespace", core::Namespace, "", ["v1"], cluster, in parts;
+    Ingress, "Ingress", core::Ingress, "networking.k8s.io", ["v1"], namespaced, in parts;
+    IngressClass, "IngressClass", core::IngressClass, "networking.k8s.io", ["v1"], cluster, in parts;
+    Secret, "Secret", core::Secret, "", ["v1"], namespaced, in parts;
+    ConfigMap, "ConfigMap", core::ConfigMap, "", ["v1"], namespaced, in parts;
+    MeshConfig, "MeshConfig", mesh::MeshConfig, "mesh.istio.io", ["v1alpha1"], cluster, in parts;
     MeshNetworks, "MeshNetworks", mesh::MeshNetworks, "mesh.istio.io", ["v1alpha1"], cluster;
 }
 

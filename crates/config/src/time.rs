@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use chrono::DateTime;
+
 /// Timestamp, parsed from RFC 3339 text.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Timestamp {
@@ -22,18 +24,13 @@ impl Timestamp {
 
     /// Parses RFC 3339, such as `2026-08-02T10:00:00Z` or `2026-08-02T12:00:00.5+02:00`.
     pub fn parse(text: &str) -> Option<Timestamp> {
-        let (date, rest) = text.split_at_checked(10)?;
-        let rest = rest.strip_prefix(['T', 't', ' '])?;
-        let (clock, rest) = rest.split_at_checked(8)?;
-        let [year, month, day] = numbers(date, '-', [4, 2, 2])?;
-        let [hour, minute, second] = numbers(clock, ':', [2, 2, 2])?;
-        let valid = (1..=12).contains(&month) && (1..=days_of_month(year, month)).contains(&day);
-        if !valid || hour > 23 || minute > 59 || second > 60 {
-            return None;
-        }
-        let (nanos, zone) = fraction(rest)?;
-        let seconds = days_from_epoch(year, month, day) * 86_400 + hour * 3600 + minute * 60 + second - offset(zone)?;
-        Some(Timestamp { seconds, nanos })
+        let time = DateTime::parse_from_rfc3339(text).ok()?;
+        // A leap second has more than a billion nanoseconds.
+        let nanos = time.timestamp_subsec_nanos();
+        Some(Timestamp {
+            seconds: time.timestamp() + i64::from(nanos / 1_000_000_000),
+            nanos: nanos % 1_000_000_000,
+        })
     }
 
     /// The time until `now`, in seconds since 1970, as `kubectl` prints ages: `90s`, `5m30s`, `3h`, `2d1h`, `400d`.
@@ -61,93 +58,11 @@ impl Timestamp {
     }
 }
 
-/// Parses numbers of fixed widths, separated by `separator`.
-fn numbers<const N: usize>(text: &str, separator: char, widths: [usize; N]) -> Option<[i64; N]> {
-    let mut parts = text.split(separator);
-    let mut out = [0; N];
-    for (slot, width) in out.iter_mut().zip(widths) {
-        let part = parts.next()?;
-        if part.len() != width || !part.bytes().all(|b| b.is_ascii_digit()) {
-            return None;
-        }
-        *slot = part.parse().ok()?;
-    }
-    parts.next().is_none().then_some(out)
-}
-
-/// Parses a leading fraction such as `.123`. Returns nanoseconds and the remaining text. Digits after the ninth are
-/// ignored.
-fn fraction(text: &str) -> Option<(u32, &str)> {
-    let Some(digits) = text.strip_prefix('.') else {
-        return Some((0, text));
-    };
-    let end = digits.find(|c: char| !c.is_ascii_digit()).unwrap_or(digits.len());
-    let (digits, rest) = digits.split_at(end);
-    if digits.is_empty() {
-        return None;
-    }
-    let nanos = digits
-        .bytes()
-        .chain(std::iter::repeat(b'0'))
-        .take(9)
-        .fold(0, |n, d| n * 10 + u32::from(d - b'0'));
-    Some((nanos, rest))
-}
-
-/// Offset of a time zone such as `Z` or `+02:00` from UTC, in seconds.
-fn offset(zone: &str) -> Option<i64> {
-    if zone.eq_ignore_ascii_case("z") {
-        return Some(0);
-    }
-    let (sign, rest) = match zone.strip_prefix('-') {
-        Some(rest) => (-1, rest),
-        None => (1, zone.strip_prefix('+')?),
-    };
-    let [hours, minutes] = numbers(rest, ':', [2, 2])?;
-    (hours < 24 && minutes < 60).then_some(sign * (hours * 3600 + minutes * 60))
-}
-
-fn days_of_month(year: i64, month: i64) -> i64 {
-    let leap = (year % 4 == 0 && year % 100 != 0) || year % 400 == 0;
-    match month {
-        2 => 28 + i64::from(leap),
-        4 | 6 | 9 | 11 => 30,
-        _ => 31,
-    }
-}
-
-/// Days since 1970-01-01 in the Gregorian calendar, computed in eras of 400 years that start in March.
-fn days_from_epoch(year: i64, month: i64, day: i64) -> i64 {
-    let year = if month <= 2 { year - 1 } else { year };
-    let era = year.div_euclid(400);
-    let year_of_era = year.rem_euclid(400);
-    let day_of_year = (153 * ((month + 9) % 12) + 2) / 5 + day - 1;
-    era * 146_097 + year_of_era * 365 + year_of_era / 4 - year_of_era / 100 + day_of_year - 719_468
-}
-
 impl fmt::Display for Timestamp {
     /// Formats as `2026-08-02T10:00:00Z`, without fractions.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (days, rest) = (self.seconds.div_euclid(86_400), self.seconds.rem_euclid(86_400));
-        let shifted = days + 719_468;
-        let (era, day_of_era) = (shifted.div_euclid(146_097), shifted.rem_euclid(146_097));
-        let year_of_era = (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
-        let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-        let march_month = (5 * day_of_year + 2) / 153;
-        let day = day_of_year - (153 * march_month + 2) / 5 + 1;
-        let month = if march_month < 10 {
-            march_month + 3
-        } else {
-            march_month - 9
-        };
-        let year = year_of_era + era * 400 + i64::from(month <= 2);
-        write!(
-            f,
-            "{year:04}-{month:02}-{day:02}T{:02}:{:02}:{:02}Z",
-            rest / 3600,
-            rest / 60 % 60,
-            rest % 60
-        )
+        let time = DateTime::from_timestamp(self.seconds, 0).unwrap_or_default();
+        write!(f, "{}", time.format("%Y-%m-%dT%H:%M:%SZ"))
     }
 }
 

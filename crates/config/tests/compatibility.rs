@@ -168,15 +168,10 @@ fn fields_page_lists_what_has_no_effect_yet() {
     let old = page();
     let mut lines: Vec<String> = old.lines().map(str::to_owned).collect();
     for row in rows(&old) {
-        let entries: Vec<_> = effects::NOT_YET.iter().filter(|entry| entry.kind == row.kind).collect();
+        let fields = effects::fields_not_yet(row.kind);
         let path = row.path();
-        let whole = effects::KINDS_NOT_YET.contains(&row.kind)
-            || entries
-                .iter()
-                .any(|entry| is_in(&path, entry.path) && !has_other_values(entry));
-        let part = entries
-            .iter()
-            .any(|entry| is_in(entry.path, &path) || is_in(&path, entry.path));
+        let whole = effects::KINDS_NOT_YET.contains(&row.kind) || fields.iter().any(|field| is_in(&path, field));
+        let part = fields.iter().any(|field| is_in(field, &path));
         let version = env!("CARGO_PKG_VERSION")
             .rsplit_once('.')
             .map_or("", |(version, _)| version);
@@ -197,9 +192,4 @@ fn fields_page_lists_what_has_no_effect_yet() {
         page() == new,
         "docs/reference/fields.md is not as `config::effects` says; run `cargo xtask docs`"
     );
-}
-
-/// Whether some values of the field have an effect: the entry lists values other than the default.
-fn has_other_values(entry: &effects::Entry) -> bool {
-    entry.unless.iter().any(|value| *value != "false")
 }

@@ -6,7 +6,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use config::{ParseOptions, parse_documents, validate};
+use config::{ParseOptions, parse_documents};
 
 const MARK: &str = "#>";
 
@@ -51,8 +51,6 @@ fn answer(input: &str) -> String {
     let mut out = String::new();
     for object in &parsed.objects {
         out += &format!("{MARK} {}\n", object.key());
-        // An object that is valid in a file is valid without a file.
-        assert!(validate(object).iter().all(|d| !d.is_error()), "{}", object.key());
     }
     for key in &parsed.refused {
         out += &format!("{MARK} refused: {key}\n");

@@ -1,7 +1,7 @@
 //! What tests of admission share.
 #![allow(dead_code)]
 
-use admission::{Admission, Admitted, Decoded, FieldValidation, Operation, Rejection, Review, Subresource};
+use admission::{Admitted, Decoded, FieldValidation, Operation, Rejection, Review, Subresource};
 use config::schema::{Definition, find};
 use serde_json::{Map, Value as Json};
 
@@ -42,8 +42,8 @@ pub(crate) fn whole(definition: &Definition, sent: &Json) -> Json {
 }
 
 /// Admits an object as new.
-pub(crate) fn create(admission: &Admission, definition: &Definition, object: Json) -> Result<Admitted, Rejection> {
-    admission.admit(&review(definition, Operation::Create), Decoded::from(object), None)
+pub(crate) fn create(definition: &Definition, object: Json) -> Result<Admitted, Rejection> {
+    admission::admit(&review(definition, Operation::Create), Decoded::from(object), None)
 }
 
 /// Whether everything in `part` is in `whole`; lists as long as they are in `part`.

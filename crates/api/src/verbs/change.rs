@@ -88,7 +88,7 @@ impl Call<'_> {
         self.check_name(&decoded.object)?;
         k8s_patch::check_declared(&decoded.object, &self.writer(&options.manager)).map_err(|e| self.unpatched(e))?;
         let review = self.review(Writing::Update, &options, name);
-        let checked = self.api.0.admission.check_apply(&review, decoded);
+        let checked = admission::check_apply(&review, decoded);
         let (config, warnings) = checked.map_err(|rejection| self.rejected(rejection, name.unwrap_or_default()))?;
         // Unknown fields of the sent object are already reported; the result is not checked again.
         options.validation = FieldValidation::Ignore;
@@ -155,7 +155,7 @@ impl Call<'_> {
         let name = self.target.name.as_deref();
         let before = self.value_of(old);
         let review = self.review(Writing::Update, options, name);
-        let admitted = self.api.0.admission.admit(&review, decoded, Some(&before));
+        let admitted = admission::admit(&review, decoded, Some(&before));
         let admitted = admitted.map_err(|rejection| self.rejected(rejection, name.unwrap_or_default()))?;
         let mut object = admitted.object;
         let now = self.api.now();

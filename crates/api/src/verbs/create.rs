@@ -72,7 +72,7 @@ impl Call<'_> {
             .unwrap_or_default()
             .to_owned();
         let review = self.review(Writing::Create, options, self.target.name.as_deref());
-        let admitted = self.api.0.admission.admit(&review, decoded, None);
+        let admitted = admission::admit(&review, decoded, None);
         let admitted = admitted.map_err(|rejection| self.rejected(rejection, &name))?;
         let mut object = admitted.object;
         let uid = uuid::Uuid::new_v4().to_string();

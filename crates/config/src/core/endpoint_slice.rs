@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 message! {
     /// Some of the endpoints of the service that the label [`EndpointSlice::SERVICE_LABEL`] names.
-    pub struct EndpointSlice {
+    pub struct EndpointSlice: Relations {
         /// The type of the addresses.
         pub address_type: AddressType,
         /// The endpoints.

@@ -25,7 +25,7 @@ pub fn gateway_label(mesh: &MeshConfig) -> Arc<str> {
 
 message! {
     /// A Kubernetes Ingress: routes external HTTP requests to services by host and path.
-    pub struct Ingress {
+    pub struct Ingress: Relations {
         /// The name of its IngressClass.
         pub ingress_class_name: Option<Arc<str>>,
         /// The backend for requests that no rule matches. The mesh ignores it, because it would receive the traffic of
@@ -67,7 +67,7 @@ impl Ingress {
 
 message! {
     /// A rule of an Ingress.
-    pub struct IngressRule {
+    pub struct IngressRule: Relations {
         /// The host, whose first label may be a wildcard. Empty matches all hosts.
         pub host: Arc<str>,
         /// The paths. A rule without paths has no effect.
@@ -85,7 +85,7 @@ message! {
 
 message! {
     /// A path and its backend.
-    pub struct IngressPath {
+    pub struct IngressPath: Relations {
         /// The path.
         pub path: Arc<str>,
         /// The type of the path.
@@ -110,7 +110,7 @@ enumeration! {
 
 message! {
     /// The backend of a path.
-    pub struct IngressBackend {
+    pub struct IngressBackend: Relations {
         /// A port of a service in the same namespace.
         pub service: Option<IngressService>,
     }
@@ -138,7 +138,7 @@ message! {
 
 message! {
     /// Hosts that are served over TLS.
-    pub struct IngressTls {
+    pub struct IngressTls: Relations {
         /// The hosts; empty means all.
         pub hosts: Vec<Arc<str>>,
         /// The Secret with certificate and key, in the same namespace.

@@ -103,7 +103,7 @@ impl ContainerPort {
 
 message! {
     /// The status of a Pod.
-    pub struct PodStatus {
+    pub struct PodStatus: Relations {
         /// The phase.
         pub phase: PodPhase,
         /// Its primary address.

@@ -12,7 +12,7 @@ use crate::yaml::{Node, Scalar};
 
 message! {
     /// A Kubernetes service: the fields of `spec`, and the status.
-    pub struct Service {
+    pub struct Service: Relations {
         /// The type.
         pub kind: ServiceType as "type",
         /// The label selector for its Pods. If empty, endpoints come from other sources.
@@ -68,7 +68,7 @@ impl Service {
 
 message! {
     /// A port of a service.
-    pub struct ServicePort {
+    pub struct ServicePort: Relations {
         /// The name. May be empty if there is only one port.
         pub name: Arc<str>,
         /// `TCP` (also when empty), `UDP` or `SCTP`.

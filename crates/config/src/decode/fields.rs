@@ -76,7 +76,7 @@ impl<'n> Fields<'n> {
 }
 
 /// JSON name of a proto field: lower camel case. Names in camel case are unchanged.
-pub(crate) fn json_name(name: &'static str) -> Cow<'static, str> {
+pub(crate) fn json_name(name: &str) -> Cow<'_, str> {
     if !name.contains('_') {
         return Cow::Borrowed(name);
     }

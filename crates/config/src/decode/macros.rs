@@ -4,11 +4,12 @@
 ///
 /// `name: Type` defaults to `Type::default()`; `name: Type = value` defaults to `value`; `as "name"` sets a JSON name
 /// that differs from the Rust name. `where [required, max 253]` declares constraints that the type does not express
-/// (see `facts!`); `required` must come first. Doc comments become descriptions in the schema.
+/// (see `facts!`); `required` must come first. Doc comments become descriptions in the schema. `: Relations` after the
+/// name has decoding check the relations between the fields.
 macro_rules! message {
     (
         $(#[doc = $doc:literal])*
-        pub struct $name:ident $(where [$($fact:tt)*])? {
+        pub struct $name:ident $(: $relations:ident)? $(where [$($fact:tt)*])? {
             $(
                 $(#[doc = $field_doc:literal])*
                 pub $field:ident : $type:ty $(as $json:literal)? $(where [$($field_fact:tt)*])? $(= $default:expr)? ,
@@ -35,6 +36,7 @@ macro_rules! message {
                         .unwrap_or_else(|| message!(@default $($default)?)),
                 )* };
                 fields.finish(cx);
+                $( cx.relate(&out as &dyn crate::decode::$relations); )?
                 Some(out)
             }
 
@@ -211,7 +213,7 @@ macro_rules! oneof {
 macro_rules! choice {
     (
         $(#[doc = $doc:literal])*
-        pub enum $name:ident {
+        pub enum $name:ident $(where [$($choice_fact:tt)*])? {
             $(#[doc = $none_doc:literal])* else $none:ident,
             $(
                 $(#[doc = $variant_doc:literal])*
@@ -268,7 +270,7 @@ macro_rules! choice {
                             &mut fields,
                         ); )*
                         fields.exclusive.push(vec![$($json),*]);
-                        crate::schema::facts::object(&[$($doc),*], fields, |_| false)
+                        crate::schema::facts::object(&[$($doc),*], fields, |_schema| facts!(_schema; $($($choice_fact)*)?))
                     });
                 SCHEMA.clone()
             }

@@ -6,12 +6,14 @@ mod duration;
 mod fields;
 #[macro_use]
 mod macros;
+mod report;
 mod values;
 
 pub(crate) use duration::format_duration;
 pub use duration::parse_duration;
 pub use fields::nearest;
 pub(crate) use fields::{Fields, is_json_name, json_name};
+pub(crate) use report::{Finding, Relations, Report};
 pub(crate) use values::Bytes;
 
 use std::sync::Arc;
@@ -48,6 +50,7 @@ pub(crate) struct Decoder {
     path: FieldPath,
     problems: Vec<Problem>,
     max_problems: usize,
+    report: Report,
 }
 
 impl Decoder {
@@ -58,12 +61,23 @@ impl Decoder {
             path: FieldPath::root(),
             problems: Vec::new(),
             max_problems,
+            report: Report::default(),
         }
     }
 
     /// Returns the problems in document order.
     pub(crate) fn into_problems(self) -> Vec<Problem> {
         self.problems
+    }
+
+    /// Returns the problems in document order, and the violated relations.
+    pub(crate) fn finish(self) -> (Vec<Problem>, Report) {
+        (self.problems, self.report)
+    }
+
+    /// Checks the relations between the fields of the current message.
+    pub(crate) fn relate(&mut self, message: &dyn Relations) {
+        message.check(&mut self.report, &self.path);
     }
 
     /// Runs a function with the path extended by one segment.

@@ -109,7 +109,7 @@ message! {
 
 message! {
     /// Namespaces of ListenerSets.
-    pub struct ListenerNamespaces {
+    pub struct ListenerNamespaces: Relations {
         /// Which namespaces are allowed.
         pub from: FromListenerNamespaces where [default "None"],
         /// Labels of the namespaces. Requires `from: Selector`.

@@ -85,7 +85,7 @@ message! {
 
 message! {
     /// Condition on the service and method of a request.
-    pub struct GrpcMethodMatch where [
+    pub struct GrpcMethodMatch: Relations where [
         rule "has(self.service) || has(self.method)" "service or method is required",
         rule "(!has(self.type) || self.type == 'Exact') && has(self.service) ? self.service.matches(r\"\"\"^(?i)\\.?[a-z_][a-z_0-9]*(\\.[a-z_][a-z_0-9]*)*$\"\"\") : true"
             "a service must consist of names of letters, digits and underscores, separated by dots",
@@ -103,7 +103,7 @@ message! {
 
 message! {
     /// Condition on a header.
-    pub struct GrpcHeaderMatch {
+    pub struct GrpcHeaderMatch: Relations {
         /// Type of comparison.
         pub kind: TextMatchType as "type" where [default "Exact"],
         /// Name of the header, case-insensitive.

@@ -129,7 +129,7 @@ message! {
 
 message! {
     /// Condition on a path.
-    pub struct HttpPathMatch where [
+    pub struct HttpPathMatch: Relations where [
         rule "self.type == 'RegularExpression' || self.value.startsWith('/')" "a path must start with /",
         rule "self.type == 'RegularExpression' || !['//', '/./', '/../', '%2f', '%2F', '#'].exists(x, self.value.contains(x))"
             "a path must not contain //, /./, /../, %2f, %2F or #",
@@ -171,7 +171,7 @@ enumeration! {
 
 message! {
     /// Condition on a header.
-    pub struct HttpHeaderMatch {
+    pub struct HttpHeaderMatch: Relations {
         /// Type of comparison.
         pub kind: TextMatchType as "type" where [default "Exact"],
         /// Name of the header, case-insensitive.
@@ -183,7 +183,7 @@ message! {
 
 message! {
     /// Condition on a query parameter.
-    pub struct HttpQueryParamMatch {
+    pub struct HttpQueryParamMatch: Relations {
         /// Type of comparison.
         pub kind: TextMatchType as "type" where [default "Exact"],
         /// Name of the query parameter.

@@ -66,7 +66,7 @@ message! {
 
 message! {
     /// Port of a Gateway with a protocol and an optional host name.
-    pub struct Listener {
+    pub struct Listener: Relations {
         /// Name of the listener, unique within the Gateway. Routes refer to it by `sectionName`.
         pub name: Arc<str> where [required, min 1, max 253, pattern DNS_NAME],
         /// Host name to serve, optionally with the prefix `*.`. If omitted, all host names are served. Not allowed for
@@ -121,7 +121,7 @@ message! {
 
 message! {
     /// Namespaces of routes.
-    pub struct RouteNamespaces {
+    pub struct RouteNamespaces: Relations {
         /// Which namespaces are allowed.
         pub from: FromNamespaces where [default "Same"],
         /// Labels of the namespaces. Requires `from: Selector`.

@@ -11,7 +11,7 @@ const HEADER: &str = "^[-_A-Za-z0-9]+$";
 
 message! {
     /// Defines whether workloads accept plaintext connections, mutual TLS connections or both.
-    pub struct PeerAuthentication where [
+    pub struct PeerAuthentication: Relations where [
         rule "!has(self.portLevelMtls) || (has(self.selector) && has(self.selector.matchLabels) && \
               self.selector.matchLabels.size() > 0)"
             "portLevelMtls requires a selector with labels",
@@ -26,6 +26,7 @@ message! {
         pub port_level_mtls: BTreeMap<Arc<str>, MutualTls> where [
             min 1,
             rule "self.all(key, 0 < int(key) && int(key) <= 65535)" "a port must be a number from 1 to 65535",
+            keys(port_number),
         ],
     }
 }
@@ -57,6 +58,7 @@ message! {
     /// Defines the JSON Web Tokens (JWTs) that workloads accept. Requests with an invalid token are rejected. Requests
     /// without a token are allowed unless an AuthorizationPolicy requires one.
     pub struct RequestAuthentication where [
+        apart(selector, targetRef, targetRefs),
         rule "(has(self.selector) ? 1 : 0) + (has(self.targetRef) ? 1 : 0) + (has(self.targetRefs) ? 1 : 0) <= 1" ONE_TARGET,
     ] {
         /// Selects the workloads that the policy applies to. If omitted, the policy applies to all workloads in its
@@ -75,6 +77,7 @@ message! {
 message! {
     /// Validation of the JSON Web Tokens of one issuer.
     pub struct JwtRule where [
+        any(issuer, jwksUri), apart(jwksUri, jwks),
         rule "!(has(self.jwksUri) && has(self.jwks))" "jwks and jwksUri are mutually exclusive",
     ] {
         /// Required value of the token's `iss` claim. If empty, any issuer is accepted, and `jwksUri`
@@ -88,9 +91,10 @@ message! {
         pub jwks_uri: Arc<str> where [
             min 1, max 2048,
             rule "self.startsWith('http://') || self.startsWith('https://')" "the URL must start with http:// or https://",
+            is http_url,
         ],
         /// Public keys of the issuer as an inline JSON Web Key Set.
-        pub jwks: Arc<str>,
+        pub jwks: Arc<str> where [is key_set],
         /// Headers that can carry the token. If no location is set, the token is read from `Authorization: Bearer` and
         /// from the query parameter `access_token`.
         pub from_headers: Vec<JwtHeader>,
@@ -105,7 +109,7 @@ message! {
         /// Claims that are copied to headers of the forwarded request.
         pub output_claim_to_headers: Vec<ClaimToHeader>,
         /// Timeout for fetching the keys. Defaults to 5s.
-        pub timeout: Option<Duration>,
+        pub timeout: Option<Duration> where [is duration],
         /// Claims, in addition to `scope` and `permission`, whose value is parsed as a space-delimited list.
         pub space_delimited_claims: Vec<Arc<str>> where [max 64, items(min 1)],
     }

@@ -13,11 +13,11 @@ message! {
     /// Traffic policies and subsets that apply to traffic for a host after routing.
     pub struct DestinationRule {
         /// Host name of the service; wildcards are allowed. Short names are resolved in the rule's namespace.
-        pub host: Arc<str> where [required],
+        pub host: Arc<str> where [required, needed, is host],
         /// Traffic policy of the host and of all subsets.
         pub traffic_policy: Option<TrafficPolicy>,
         /// Named sets of the host's endpoints, which routes can refer to.
-        pub subsets: Vec<Subset>,
+        pub subsets: Vec<Subset> where [unique "name"],
         /// Namespaces that the rule is visible in: `.` (its own), `*` (all) or names. If empty, the mesh
         /// configuration's default applies; without one, the rule is visible in all namespaces.
         pub export_to: Vec<Arc<str>>,
@@ -30,9 +30,9 @@ message! {
     /// Named set of a service's endpoints.
     pub struct Subset {
         /// Name of the subset, unique within the rule.
-        pub name: Arc<str> where [required],
+        pub name: Arc<str> where [required, needed, is label],
         /// Labels that an endpoint must have to belong to the subset.
-        pub labels: StringMap,
+        pub labels: StringMap where [keys(label_key), is label_value],
         /// Traffic policy of the subset. Overrides the rule's traffic policy.
         pub traffic_policy: Option<TrafficPolicy>,
     }
@@ -40,7 +40,10 @@ message! {
 
 message! {
     /// Traffic policy for a destination.
-    pub struct TrafficPolicy {
+    pub struct TrafficPolicy: Relations where [
+        any(loadBalancer, connectionPool, outlierDetection, tls, portLevelSettings, tunnel, proxyProtocol, retryBudget),
+        apart(tunnel, proxyProtocol),
+    ] {
         /// Load balancing settings.
         pub load_balancer: Option<LoadBalancerSettings>,
         /// Limits for connections and requests.
@@ -63,9 +66,9 @@ message! {
 
 message! {
     /// Traffic policy of one port.
-    pub struct PortTrafficPolicy {
+    pub struct PortTrafficPolicy: Relations where [any(loadBalancer, connectionPool, outlierDetection, tls)] {
         /// Port of the service.
-        pub port: Option<PortSelector>,
+        pub port: Option<PortSelector> where [needed],
         /// Load balancing settings.
         pub load_balancer: Option<LoadBalancerSettings>,
         /// Limits for connections and requests.
@@ -81,11 +84,11 @@ message! {
     /// Tunneling of TCP connections through HTTP.
     pub struct TunnelSettings {
         /// HTTP method that opens the tunnel: `CONNECT` or `POST`. Defaults to `CONNECT`.
-        pub protocol: Arc<str>,
+        pub protocol: Arc<str> where [among ["CONNECT", "POST"]],
         /// Host that the tunnel connects to.
-        pub target_host: Arc<str> where [required],
+        pub target_host: Arc<str> where [required, needed, is name_or_address],
         /// Port that the tunnel connects to.
-        pub target_port: u32 where [required],
+        pub target_port: u32 where [required, needed, to 65535],
     }
 }
 
@@ -116,6 +119,6 @@ message! {
         /// Number of concurrent retries that is always allowed. 0 means 3.
         pub min_retry_concurrency: u32,
         /// Time window over which requests are counted.
-        pub budget_interval: Option<Duration>,
+        pub budget_interval: Option<Duration> where [is duration],
     }
 }

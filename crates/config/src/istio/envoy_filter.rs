@@ -11,7 +11,8 @@ use crate::object::StringMap;
 
 message! {
     /// Patches the Envoy configuration that is generated from all other resources.
-    pub struct EnvoyFilter where [
+    pub struct EnvoyFilter: Relations where [
+        apart(workloadSelector, targetRefs),
         rule "(has(self.workloadSelector) ? 1 : 0) + (has(self.targetRefs) ? 1 : 0) <= 1"
             "workloadSelector and targetRefs are mutually exclusive",
     ] {
@@ -30,13 +31,13 @@ message! {
 
 message! {
     /// One patch.
-    pub struct EnvoyConfigPatch {
+    pub struct EnvoyConfigPatch: Relations {
         /// Kind of configuration to patch.
-        pub apply_to: ApplyTo,
+        pub apply_to: ApplyTo where [needed],
         /// Conditions on the configuration to patch. If omitted, all configuration of the kind matches.
         pub matches: Option<EnvoyConfigMatch> as "match",
         /// Patch to apply.
-        pub patch: Option<EnvoyPatch>,
+        pub patch: Option<EnvoyPatch> where [needed],
     }
 }
 
@@ -121,7 +122,7 @@ message! {
     /// Conditions on a proxy.
     pub struct ProxyMatch {
         /// Regular expression (RE2) that the Istio version reported by the proxy must match.
-        pub proxy_version: Arc<str>,
+        pub proxy_version: Arc<str> where [is regex],
         /// Node metadata of the proxy. Each value must be equal.
         pub metadata: StringMap,
     }
@@ -233,7 +234,7 @@ message! {
     /// Conditions on a network filter.
     pub struct FilterMatch {
         /// Name of the filter, such as `envoy.filters.network.http_connection_manager`.
-        pub name: Arc<str>,
+        pub name: Arc<str> where [needed, is filter_name],
         /// Conditions on an HTTP filter within the network filter. Applies to `HTTP_FILTER` only.
         pub sub_filter: Option<SubFilterMatch>,
     }
@@ -243,7 +244,7 @@ message! {
     /// Conditions on a filter within another filter.
     pub struct SubFilterMatch {
         /// Name of the filter, such as `envoy.filters.http.router`.
-        pub name: Arc<str>,
+        pub name: Arc<str> where [needed, is filter_name],
     }
 }
 
@@ -251,7 +252,9 @@ message! {
     /// Conditions on the configuration of a waypoint.
     pub struct WaypointMatch {
         /// Port of the service. If omitted, any port matches.
-        pub port_number: Option<u32> where [rule "0 < self && self <= 65535" "a port must be a number from 1 to 65535"],
+        pub port_number: Option<u32> where [
+            rule "0 < self && self <= 65535" "a port must be a number from 1 to 65535", from 1, to 65535,
+        ],
         /// Conditions on a route.
         pub route: Option<WaypointRouteMatch>,
         /// Conditions on a filter.
@@ -271,11 +274,13 @@ message! {
     /// Patch operation and its value.
     pub struct EnvoyPatch {
         /// Operation of the patch.
-        pub operation: PatchOperation,
+        pub operation: PatchOperation where [needed],
         /// Envoy message, or the part of it to merge, as JSON. Required for all operations except `REMOVE`.
         pub value: Option<Json> where [keep_unknown],
         /// Position of an added filter relative to Istio's filters.
-        pub filter_class: FilterClass,
+        pub filter_class: FilterClass where [
+            warn "no-effect" "filterClass has no effect; the operation determines the position",
+        ],
     }
 }
 
@@ -380,5 +385,5 @@ fn unbounded(message: &DynamicMessage) -> Option<(&'static str, String)> {
     }
     let regex = message.get_field_by_name("regex")?;
     let regex = regex.as_str().filter(|regex| !regex.is_empty())?;
-    crate::validate::regex_problem(regex).map(|problem| ("regex", problem))
+    crate::form::regex_problem(regex).map(|problem| ("regex", problem))
 }

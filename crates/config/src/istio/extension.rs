@@ -12,6 +12,7 @@ const SHA256: &str = "^$|^[a-f0-9]{64}$";
 message! {
     /// Adds a WebAssembly filter to proxies.
     pub struct WasmPlugin where [
+        apart(selector, targetRef, targetRefs),
         rule "(has(self.selector) ? 1 : 0) + (has(self.targetRef) ? 1 : 0) + (has(self.targetRefs) ? 1 : 0) <= 1" ONE_TARGET,
     ] {
         /// Selects the workloads that the plugin applies to. If omitted, it applies to all workloads in its namespace,
@@ -23,7 +24,7 @@ message! {
         /// Gateways or services that the plugin is attached to, instead of `selector`.
         pub target_refs: Vec<PolicyTargetReference> as "targetRefs" where [max 16],
         /// URL of the module: `oci://`, `http://`, `https://` or `file://`. The scheme defaults to `oci://`.
-        pub url: Arc<str> where [required, min 1],
+        pub url: Arc<str> where [required, min 1, is module_url],
         /// SHA-256 checksum of the module in hexadecimal. If the `url` contains a checksum, both must be equal.
         pub sha256: Arc<str> where [pattern SHA256],
         /// Pull policy for an OCI image.
@@ -55,6 +56,7 @@ message! {
 message! {
     /// Adds a WebAssembly or Lua filter to proxies.
     pub struct TrafficExtension where [
+        apart(selector, targetRefs), any(wasm, lua),
         rule "(has(self.selector) ? 1 : 0) + (has(self.targetRefs) ? 1 : 0) <= 1" "selector and targetRefs are mutually exclusive",
         rule "has(self.wasm) != has(self.lua)" "exactly one of wasm and lua must be set",
     ] {
@@ -89,7 +91,7 @@ message! {
     /// WebAssembly module.
     pub struct WasmConfig {
         /// URL of the module: `oci://`, `http://`, `https://` or `file://`. The scheme defaults to `oci://`.
-        pub url: Arc<str> where [required, min 1],
+        pub url: Arc<str> where [required, min 1, is module_url],
         /// SHA-256 checksum of the module in hexadecimal. If the `url` contains a checksum, both must be equal.
         pub sha256: Arc<str> where [pattern SHA256],
         /// Pull policy for an OCI image.
@@ -115,7 +117,7 @@ message! {
     /// Lua script that processes HTTP requests and responses.
     pub struct LuaConfig {
         /// Source of the script, which defines `envoy_on_request` or `envoy_on_response`. The limit is 64 KiB.
-        pub inline_code: Arc<str> where [required, min 1, max 65536],
+        pub inline_code: Arc<str> where [required, min 1, max 65536, is lua],
     }
 }
 
@@ -217,7 +219,7 @@ message! {
 
 message! {
     /// Environment variable of a Wasm module.
-    pub struct EnvVar where [
+    pub struct EnvVar: Relations where [
         rule "(has(self.valueFrom) ? self.valueFrom : '') != 'HOST' || !has(self.value)"
             "value requires valueFrom INLINE",
     ] {

@@ -10,7 +10,7 @@ message! {
     /// Configures servers on the selected gateway proxies.
     pub struct Gateway {
         /// Servers. At least one is required.
-        pub servers: Vec<Server>,
+        pub servers: Vec<Server> where [needed, unique "port.name"],
         /// Labels of the gateway proxies, in any namespace. If empty, all proxies are selected.
         pub selector: StringMap,
     }
@@ -18,14 +18,14 @@ message! {
 
 message! {
     /// Port of a gateway and the hosts that it exposes.
-    pub struct Server {
+    pub struct Server: Relations {
         /// Port to listen on.
-        pub port: Option<Port> where [required],
+        pub port: Option<Port> where [required, needed],
         /// Address to bind to. If empty, the server listens on all addresses.
-        pub bind: Arc<str>,
+        pub bind: Arc<str> where [is bind],
         /// Hosts to expose, as `host`, `namespace/host`, `./host` or `*/host`. Wildcards are allowed. At least one is
         /// required.
-        pub hosts: Vec<Arc<str>> where [required],
+        pub hosts: Vec<Arc<str>> where [required, needed, is gateway_host],
         /// TLS settings for client connections. Required for the protocols HTTPS and TLS.
         pub tls: Option<ServerTlsSettings>,
         /// Not used, as in Istio.
@@ -39,13 +39,13 @@ message! {
     /// Port of a gateway.
     pub struct Port {
         /// Port number, 1 to 65535.
-        pub number: u32 where [required],
+        pub number: u32 where [required, to 65535],
         /// Protocol of the port, such as `HTTP`, `HTTPS`, `GRPC`, `TLS` or `TCP`.
-        pub protocol: Arc<str> where [required],
+        pub protocol: Arc<str> where [required, needed, is protocol],
         /// Name of the port, unique within the gateway.
-        pub name: Arc<str> where [required],
+        pub name: Arc<str> where [required, needed],
         /// Deprecated. Has no effect.
-        pub target_port: u32,
+        pub target_port: u32 where [refuse "no-effect" "targetPort has no effect on Gateways"],
     }
 }
 
@@ -58,7 +58,8 @@ impl Port {
 
 message! {
     /// TLS settings for client connections.
-    pub struct ServerTlsSettings where [
+    pub struct ServerTlsSettings: Relations where [
+        apart(credentialName, credentialNames, tlsCertificates),
         rule "!(has(self.tlsCertificates) && has(self.credentialNames))" "credentialNames and tlsCertificates are mutually exclusive",
         rule "!(has(self.credentialName) && has(self.credentialNames))" "credentialName and credentialNames are mutually exclusive",
         rule "!(has(self.credentialName) && has(self.tlsCertificates))" "credentialName and tlsCertificates are mutually exclusive",
@@ -86,15 +87,15 @@ message! {
         /// Subject alternative names, of which the client certificate must contain one.
         pub subject_alt_names: Vec<Arc<str>>,
         /// Base64-encoded SHA-256 hashes of public keys (SPKI), one of which the client certificate must match.
-        pub verify_certificate_spki: Vec<Arc<str>>,
+        pub verify_certificate_spki: Vec<Arc<str>> where [is key_hash],
         /// Hexadecimal SHA-256 hashes, one of which the client certificate must match.
-        pub verify_certificate_hash: Vec<Arc<str>>,
+        pub verify_certificate_hash: Vec<Arc<str>> where [is certificate_hash],
         /// Minimum TLS version.
         pub min_protocol_version: TlsProtocol,
         /// Maximum TLS version.
         pub max_protocol_version: TlsProtocol,
         /// Cipher suites, with Envoy's names. If empty, Envoy's defaults are used.
-        pub cipher_suites: Vec<Arc<str>>,
+        pub cipher_suites: Vec<Arc<str>> where [is cipher],
         /// Whether clients with an unverifiable certificate are accepted. Applies to the mode `OPTIONAL_MUTUAL`.
         pub insecure_skip_verify: Option<bool> where [nullable],
     }

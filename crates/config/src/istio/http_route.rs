@@ -19,7 +19,7 @@ message! {
 
 message! {
     /// Header changes.
-    pub struct Headers {
+    pub struct Headers: Relations {
         /// Changes to request headers before the request is forwarded.
         pub request: Option<HeaderOperations>,
         /// Changes to response headers before the response is returned.
@@ -31,29 +31,31 @@ message! {
     /// Header changes in one direction.
     pub struct HeaderOperations {
         /// Headers to overwrite.
-        pub set: StringMap,
+        pub set: StringMap where [keys(changed_header), is header_value],
         /// Headers to append.
-        pub add: StringMap,
+        pub add: StringMap where [keys(changed_header), is header_value],
         /// Headers to remove.
-        pub remove: Vec<Arc<str>>,
+        pub remove: Vec<Arc<str>> where [is changed_header],
     }
 }
 
 message! {
     /// Redirect response.
-    pub struct HttpRedirect {
+    pub struct HttpRedirect where [
+        any(uri, authority, port, derivePort, scheme, prefixRewrite), apart(uri, prefixRewrite),
+    ] {
         /// Path of the redirect.
-        pub uri: Arc<str>,
+        pub uri: Arc<str> where [is one_line],
         /// Authority (host) of the redirect.
-        pub authority: Arc<str>,
+        pub authority: Arc<str> where [is one_line],
         /// Port of the redirect.
         pub port: Option<RedirectPort>,
         /// Scheme of the redirect.
-        pub scheme: Arc<str>,
+        pub scheme: Arc<str> where [among ["http", "https"]],
         /// Status code: 301, 302, 303, 307 or 308. 0 means 301.
-        pub redirect_code: u32,
+        pub redirect_code: u32 where [is redirect_code],
         /// Path prefix that replaces the matched prefix.
-        pub prefix_rewrite: Arc<str>,
+        pub prefix_rewrite: Arc<str> where [is one_line],
     }
 }
 
@@ -61,7 +63,7 @@ oneof! {
     /// Port of a redirect.
     pub enum RedirectPort {
         /// Explicit port number.
-        Port(u32) = "port",
+        Port(u32) = "port" where [from 1, to 65535],
         /// Port that is derived from the request.
         Derive(RedirectPortSelection) = "derivePort",
     }
@@ -82,7 +84,7 @@ message! {
     /// Fixed response.
     pub struct HttpDirectResponse {
         /// Status code, 200 to 599.
-        pub status: u32 where [required],
+        pub status: u32 where [required, from 200, to 599],
         /// Body of the response.
         pub body: Option<HttpBody>,
     }
@@ -94,19 +96,19 @@ choice! {
         /// No body.
         else Empty,
         /// Text.
-        Text(Arc<str>) = "string",
+        Text(Arc<str>) = "string" where [is body],
         /// Bytes, encoded in base64.
-        Bytes(Bytes) = "bytes",
+        Bytes(Bytes) = "bytes" where [is base64_body],
     }
 }
 
 message! {
     /// Rewrite of the path and authority of a request.
-    pub struct HttpRewrite {
+    pub struct HttpRewrite where [any(uri, uriRegexRewrite, authority), apart(uri, uriRegexRewrite)] {
         /// Path that replaces the request path, or prefix that replaces the matched prefix.
-        pub uri: Arc<str>,
+        pub uri: Arc<str> where [is one_line],
         /// Authority that replaces the request's authority.
-        pub authority: Arc<str>,
+        pub authority: Arc<str> where [is one_line],
         /// Rewrite of parts of the path by regular expression.
         pub uri_regex_rewrite: Option<RegexRewrite>,
     }
@@ -116,46 +118,48 @@ message! {
     /// Rewrite by regular expression.
     pub struct RegexRewrite {
         /// Regular expression (RE2).
-        pub regex: Arc<str> as "match",
+        pub regex: Arc<str> as "match" where [needed, is regex],
         /// Substitution. `\1` refers to the first capture group.
-        pub rewrite: Arc<str>,
+        pub rewrite: Arc<str> where [needed, is one_line],
     }
 }
 
 message! {
     /// Retry policy for failed requests.
-    pub struct HttpRetry {
+    pub struct HttpRetry: Relations {
         /// Number of retries. 0 disables retries.
-        pub attempts: i32,
+        pub attempts: i32 where [from 0],
         /// Timeout of each attempt. Defaults to the timeout of the route.
-        pub per_try_timeout: Option<Duration>,
+        pub per_try_timeout: Option<Duration> where [is duration],
         /// Conditions for a retry: Envoy retry policies and status codes, separated by commas. If empty, Istio's
         /// defaults apply.
-        pub retry_on: Arc<str>,
+        pub retry_on: Arc<str> where [is retry_on],
         /// Whether retries can be sent to other localities.
         pub retry_remote_localities: Option<bool> where [nullable],
         /// Whether retries avoid hosts that were already tried. Defaults to true.
         pub retry_ignore_previous_hosts: Option<bool> where [nullable],
         /// Base interval of the exponential backoff between retries. Defaults to 25ms.
-        pub backoff: Option<Duration>,
+        pub backoff: Option<Duration> where [is duration],
     }
 }
 
 message! {
     /// Cross-origin resource sharing (CORS) policy.
-    pub struct CorsPolicy {
+    pub struct CorsPolicy: Relations {
         /// Allowed origins. Deprecated in favor of `allowOrigins`.
-        pub allow_origin: Vec<Arc<str>>,
+        pub allow_origin: Vec<Arc<str>> where [warn "deprecated" "allowOrigin is deprecated; use allowOrigins"],
         /// Allowed origins.
         pub allow_origins: Vec<StringMatch>,
         /// Allowed methods.
-        pub allow_methods: Vec<Arc<str>>,
+        pub allow_methods: Vec<Arc<str>> where [
+            items(among ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "CONNECT", "OPTIONS", "TRACE", "*"]),
+        ],
         /// Allowed request headers.
-        pub allow_headers: Vec<Arc<str>>,
+        pub allow_headers: Vec<Arc<str>> where [is header_name],
         /// Response headers that browsers can expose to scripts.
-        pub expose_headers: Vec<Arc<str>>,
+        pub expose_headers: Vec<Arc<str>> where [is header_name],
         /// Time for which browsers can cache the response to a preflight request.
-        pub max_age: Option<Duration>,
+        pub max_age: Option<Duration> where [is seconds],
         /// Whether requests can include credentials.
         pub allow_credentials: Option<bool> where [nullable],
         /// Handling of preflight requests that match no allowed origin.
@@ -178,7 +182,7 @@ enumeration! {
 
 message! {
     /// Fault injection for a percentage of requests.
-    pub struct HttpFaultInjection {
+    pub struct HttpFaultInjection where [any(delay, abort)] {
         /// Delay before the request is forwarded.
         pub delay: Option<Delay>,
         /// Error response instead of forwarding the request.
@@ -188,9 +192,9 @@ message! {
 
 message! {
     /// Delay of a percentage of requests.
-    pub struct Delay {
+    pub struct Delay: Relations {
         /// Percentage of requests, as an integer. Deprecated in favor of `percentage`.
-        pub percent: i32,
+        pub percent: i32 where [from 0, to 100],
         /// Duration of the delay.
         pub kind: Option<DelayType>,
         /// Percentage of requests to delay. If omitted, all requests are delayed.
@@ -202,15 +206,15 @@ oneof! {
     /// Duration of a delay.
     pub enum DelayType {
         /// Fixed delay.
-        Fixed(Duration) = "fixedDelay",
+        Fixed(Duration) = "fixedDelay" where [is duration],
         /// Exponentially distributed delay. Rejected, as in Istio.
-        Exponential(Duration) = "exponentialDelay",
+        Exponential(Duration) = "exponentialDelay" where [refuse "unsupported" "exponentialDelay is not supported"],
     }
 }
 
 message! {
     /// Error response for a percentage of requests.
-    pub struct Abort {
+    pub struct Abort: Relations {
         /// Error to return.
         pub kind: Option<AbortType>,
         /// Percentage of requests to abort. If omitted, all requests are aborted.
@@ -222,11 +226,11 @@ oneof! {
     /// Error to return.
     pub enum AbortType {
         /// HTTP status code.
-        HttpStatus(i32) = "httpStatus",
+        HttpStatus(i32) = "httpStatus" where [from 200, to 599],
         /// gRPC status, by name or number.
-        GrpcStatus(Arc<str>) = "grpcStatus",
+        GrpcStatus(Arc<str>) = "grpcStatus" where [is grpc_status],
         /// HTTP/2 error. Rejected, as in Istio.
-        Http2Error(Arc<str>) = "http2Error",
+        Http2Error(Arc<str>) = "http2Error" where [refuse "unsupported" "http2Error is not supported"],
     }
 }
 
@@ -244,6 +248,6 @@ message! {
     /// Percentage, 0 to 100.
     pub struct Percent {
         /// Value, 0 to 100.
-        pub value: f64,
+        pub value: f64 where [from 0, to 100],
     }
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 message! {
     /// Load balancing settings.
-    pub struct LoadBalancerSettings {
+    pub struct LoadBalancerSettings where [apart(localityLbSetting, zoneAwareLbSetting)] {
         /// Load balancing algorithm. Defaults to `LEAST_REQUEST`.
         pub policy: Option<LbPolicy>,
         /// Locality preferences. Override those of the mesh configuration.
@@ -53,13 +53,15 @@ enumeration! {
 message! {
     /// Consistent hashing. Requests with the same key are sent to the same endpoint while the set of endpoints is
     /// unchanged.
-    pub struct ConsistentHash {
+    pub struct ConsistentHash where [apart(minimumRingSize, ringHash, maglev)] {
         /// Source of the hash key.
         pub key: Option<HashKey>,
         /// Hashing algorithm. Defaults to a ring hash.
         pub algorithm: Option<HashAlgorithm>,
         /// Minimum size of the hash ring. Deprecated in favor of `ringHash.minimumRingSize`.
-        pub minimum_ring_size: u64,
+        pub minimum_ring_size: u64 where [
+            warn "deprecated" "minimumRingSize is deprecated; use ringHash.minimumRingSize",
+        ],
     }
 }
 
@@ -67,7 +69,7 @@ oneof! {
     /// Source of a hash key.
     pub enum HashKey {
         /// Value of a request header.
-        HttpHeaderName(Arc<str>) = "httpHeaderName",
+        HttpHeaderName(Arc<str>) = "httpHeaderName" where [is one_line],
         /// Value of a cookie. The cookie is set if it is missing.
         HttpCookie(HttpCookie) = "httpCookie",
         /// Source IP address of the client.
@@ -99,7 +101,7 @@ message! {
     /// Maglev settings.
     pub struct MagLev {
         /// Size of the table, a prime number below 5000011. 0 means 65537.
-        pub table_size: u64,
+        pub table_size: u64 where [needed, is prime],
     }
 }
 
@@ -107,13 +109,13 @@ message! {
     /// Cookie that provides the hash key.
     pub struct HttpCookie {
         /// Name of the cookie.
-        pub name: Arc<str> where [required],
+        pub name: Arc<str> where [required, needed],
         /// Path that the cookie is set for.
         pub path: Arc<str>,
         /// Lifetime of the cookie. If omitted, a missing cookie is not set. Zero sets a session cookie.
         pub ttl: Option<Duration>,
         /// Additional attributes of the cookie that is set.
-        pub attributes: Vec<CookieAttribute>,
+        pub attributes: Vec<CookieAttribute> where [unique "name"],
     }
 }
 
@@ -121,9 +123,9 @@ message! {
     /// Attribute of a cookie.
     pub struct CookieAttribute {
         /// Name of the attribute.
-        pub name: Arc<str> where [required],
+        pub name: Arc<str> where [required, needed, is one_line],
         /// Value of the attribute. Can be empty.
-        pub value: Arc<str>,
+        pub value: Arc<str> where [is one_line],
     }
 }
 
@@ -131,17 +133,17 @@ message! {
     /// Gradual increase of traffic to new endpoints (slow start).
     pub struct WarmupConfiguration {
         /// Duration of the warmup.
-        pub duration: Option<Duration> where [required],
+        pub duration: Option<Duration> where [required, is duration],
         /// Percentage of its final traffic share that a new endpoint receives at first. Defaults to 10.
         pub minimum_percent: Option<f64> where [min 0, max 100, nullable],
         /// Rate of the increase. Defaults to 1, a linear increase.
-        pub aggression: Option<f64> where [min 0, nullable],
+        pub aggression: Option<f64> where [min 0, nullable, is positive],
     }
 }
 
 message! {
     /// Locality preferences. At most one of `distribute`, `failover` and `failoverPriority` can be set.
-    pub struct LocalityLoadBalancerSetting {
+    pub struct LocalityLoadBalancerSetting: Relations where [apart(distribute, failover)] {
         /// Traffic distribution by locality of the client.
         pub distribute: Vec<Distribute>,
         /// Failover regions, used when a region has no healthy endpoints.
@@ -156,27 +158,27 @@ message! {
 
 message! {
     /// Traffic distribution for clients in a locality.
-    pub struct Distribute {
+    pub struct Distribute: Relations {
         /// Locality of the client, as `region/zone/subzone`. `*` matches any remaining part.
         pub from: Arc<str>,
         /// Percentage of traffic by locality of the endpoints. The percentages must add up to 100.
-        pub to: BTreeMap<Arc<str>, u32>,
+        pub to: BTreeMap<Arc<str>, u32> where [values(from 1, to 100)],
     }
 }
 
 message! {
     /// Failover from one region to another.
-    pub struct Failover {
+    pub struct Failover: Relations {
         /// Region without healthy endpoints.
-        pub from: Arc<str>,
+        pub from: Arc<str> where [is region],
         /// Region that receives the traffic.
-        pub to: Arc<str>,
+        pub to: Arc<str> where [is region],
     }
 }
 
 message! {
     /// Zone-aware routing: prefers endpoints in the client's zone, in proportion to the distribution of clients.
-    pub struct ZoneAwareLoadBalancerSetting {
+    pub struct ZoneAwareLoadBalancerSetting: Relations {
         /// Whether zone-aware routing is enabled. Defaults to true.
         pub enabled: Option<bool> where [nullable],
         /// Failover regions, used when a region has no healthy endpoints.

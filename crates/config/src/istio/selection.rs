@@ -17,13 +17,15 @@ message! {
             rule "self.all(key, key.size() != 0)" "a label key must not be empty",
             rule "self.all(key, !key.contains('*'))" "wildcards are not supported in selectors",
             values(max 63, rule "!self.contains('*')" "wildcards are not supported in selectors"),
+            keys(selector_key), is selector_value,
+            wanted "no-effect" "the selector has no labels and selects all workloads in the namespace; omit it if this is intended",
         ],
     }
 }
 
 message! {
     /// Object that a policy is attached to: a Gateway, GatewayClass, Service or ServiceEntry.
-    pub struct PolicyTargetReference {
+    pub struct PolicyTargetReference: Relations {
         /// API group of the object. Empty means the core group.
         pub group: Arc<str> where [max 253, pattern GROUP],
         /// Kind of the object.
@@ -31,7 +33,10 @@ message! {
         /// Name of the object.
         pub name: Arc<str> where [required, min 1, max 253],
         /// Must be empty. Only objects in the policy's namespace can be referenced.
-        pub namespace: Arc<str> where [rule "self.size() == 0" "cross-namespace references are not supported"],
+        pub namespace: Arc<str> where [
+            rule "self.size() == 0" "cross-namespace references are not supported",
+            refuse "unsupported" "a policy can only be attached to objects in its own namespace; create it in that namespace",
+        ],
     }
 }
 

@@ -9,17 +9,24 @@ use crate::istio::{WorkloadEntry, WorkloadSelector};
 message! {
     /// Adds services to the service registry of the mesh, one for each host.
     pub struct ServiceEntry where [
+        apart(workloadSelector, endpoints),
         rule "!(has(self.workloadSelector) && has(self.endpoints))" "endpoints and workloadSelector are mutually exclusive",
         rule "!has(self.addresses) || !has(self.resolution) || self.resolution in ['NONE', 'STATIC'] || self.addresses.all(a, !a.contains('/'))" "CIDR addresses require the resolution NONE or STATIC",
         rule "!has(self.endpoints) || (has(self.resolution) && self.resolution != 'NONE')" "endpoints must be empty with the resolution NONE",
         rule "!has(self.resolution) || self.resolution != 'DNS_ROUND_ROBIN' || !has(self.endpoints) || size(self.endpoints) <= 1" "the resolution DNS_ROUND_ROBIN allows at most one endpoint",
     ] {
         /// Host names of the services. Wildcards require resolution `NONE` or `DYNAMIC_DNS`. At least one is required.
-        pub hosts: Vec<Arc<str>> where [required, min 1, max 256, items(rule "self != '*'" "a host must not be the wildcard *")],
+        pub hosts: Vec<Arc<str>> where [
+            required, min 1, max 256, items(rule "self != '*'" "a host must not be the wildcard *"), is host,
+        ],
         /// Virtual IP addresses of the services, as addresses or CIDR ranges.
-        pub addresses: Vec<Arc<str>> where [max 256, items(max 64)],
+        pub addresses: Vec<Arc<str>> where [max 256, items(max 64), is subnet],
         /// Ports of the services. Numbers and names must be unique.
-        pub ports: Vec<ServicePort> where [max 256, key name, rule "self.all(a, self.exists_one(b, a.number == b.number))" "port numbers must be unique"],
+        pub ports: Vec<ServicePort> where [
+            max 256, key name,
+            rule "self.all(a, self.exists_one(b, a.number == b.number))" "port numbers must be unique",
+            unique "number",
+        ],
         /// Whether the services are inside or outside the mesh.
         pub location: Location,
         /// How endpoints are discovered.
@@ -42,9 +49,9 @@ message! {
         /// Port number, 1 to 65535.
         pub number: u32 where [required, min 1, max 65535],
         /// Protocol of the port, such as `HTTP`, `HTTPS`, `GRPC`, `TLS` or `TCP`. If empty, it is detected.
-        pub protocol: Arc<str> where [max 256],
+        pub protocol: Arc<str> where [max 256, is protocol],
         /// Name of the port, unique within the ServiceEntry.
-        pub name: Arc<str> where [required, max 256],
+        pub name: Arc<str> where [required, max 256, needed, is label],
         /// Port number of the endpoints. 0 means the same number as `number`.
         pub target_port: u32 where [min 1, max 65535],
     }

@@ -9,11 +9,11 @@ use crate::istio::{ConnectionPoolSettings, Destination, ServerTlsSettings, Workl
 message! {
     /// Configures the inbound and outbound listeners of sidecar proxies and limits the services that they receive
     /// configuration for.
-    pub struct Sidecar {
+    pub struct Sidecar: Relations where [any(ingress, egress, inboundConnectionPool, outboundTrafficPolicy)] {
         /// Selects the workloads that the object applies to. If omitted, it applies to all workloads in the namespace.
         pub workload_selector: Option<WorkloadSelector>,
         /// Inbound listeners. If empty, they are derived from the services that select the workload.
-        pub ingress: Vec<IngressListener>,
+        pub ingress: Vec<IngressListener> where [unique "port.number"],
         /// Outbound listeners. If empty, they are inherited from the namespace-wide or mesh-wide Sidecar.
         pub egress: Vec<EgressListener>,
         /// Limits for connections from the proxy to the application.
@@ -25,16 +25,16 @@ message! {
 
 message! {
     /// Inbound listener.
-    pub struct IngressListener {
+    pub struct IngressListener: Relations {
         /// Port of the listener. Its number must be unique among the inbound listeners.
-        pub port: Option<SidecarPort> where [required],
+        pub port: Option<SidecarPort> where [required, needed],
         /// Address to bind to. Defaults to the address of the workload.
-        pub bind: Arc<str>,
+        pub bind: Arc<str> where [is ip],
         /// How traffic to the listener is captured.
         pub capture_mode: CaptureMode,
         /// Address of the application: `127.0.0.1:PORT`, `[::1]:PORT`, `0.0.0.0:PORT`, `[::]:PORT` or `unix:///path`.
         /// If empty, traffic is forwarded to its original destination address.
-        pub default_endpoint: Arc<str>,
+        pub default_endpoint: Arc<str> where [is local_endpoint],
         /// TLS settings for client connections. Override the mutual TLS settings of the mesh.
         pub tls: Option<ServerTlsSettings>,
         /// Limits for connections to the application. Override `inboundConnectionPool`.
@@ -44,15 +44,15 @@ message! {
 
 message! {
     /// Outbound listener.
-    pub struct EgressListener {
+    pub struct EgressListener: Relations {
         /// Port of the listener. If omitted, the listener applies to all ports that have no listener of their own.
         pub port: Option<SidecarPort>,
         /// Address to bind to.
-        pub bind: Arc<str>,
+        pub bind: Arc<str> where [is bind],
         /// How traffic to the listener is captured.
         pub capture_mode: CaptureMode,
         /// Reachable services, as `NAMESPACE/HOST`. The namespace can be `*`, `.` or `~`. At least one is required.
-        pub hosts: Vec<Arc<str>> where [required],
+        pub hosts: Vec<Arc<str>> where [required, needed, is sidecar_host],
     }
 }
 
@@ -60,13 +60,13 @@ message! {
     /// Port of a listener.
     pub struct SidecarPort {
         /// Port number. 0 is allowed only if the listener binds to a Unix domain socket.
-        pub number: u32,
+        pub number: u32 where [to 65535],
         /// Protocol of the port, such as `HTTP`, `HTTPS`, `GRPC`, `TLS` or `TCP`.
-        pub protocol: Arc<str>,
+        pub protocol: Arc<str> where [is protocol],
         /// Name of the port.
-        pub name: Arc<str>,
+        pub name: Arc<str> where [is label],
         /// Deprecated. Has no effect.
-        pub target_port: u32,
+        pub target_port: u32 where [refuse "no-effect" "targetPort has no effect on Sidecars"],
     }
 }
 
@@ -92,7 +92,7 @@ enumeration! {
 
 message! {
     /// Handling of traffic to unknown destinations.
-    pub struct OutboundTrafficPolicy {
+    pub struct OutboundTrafficPolicy: Relations {
         /// Whether the traffic is allowed.
         pub mode: OutboundMode,
         /// Service that the traffic is forwarded to. Requires the mode `ALLOW_ANY`.

@@ -8,7 +8,8 @@ use crate::istio::selection::{ONE_TARGET, PolicySelector, PolicyTargetReference}
 
 message! {
     /// Configures the traces, metrics and access logs that proxies generate.
-    pub struct Telemetry where [
+    pub struct Telemetry: Relations where [
+        apart(selector, targetRef, targetRefs),
         rule "(has(self.selector) ? 1 : 0) + (has(self.targetRef) ? 1 : 0) + (has(self.targetRefs) ? 1 : 0) <= 1" ONE_TARGET,
     ] {
         /// Selects the workloads that the settings apply to. If omitted, they apply to all workloads in the namespace,
@@ -59,7 +60,7 @@ message! {
 
 message! {
     /// Tracing settings.
-    pub struct Tracing {
+    pub struct Tracing: Relations {
         /// Traffic that the settings apply to. If omitted, they apply to all traffic.
         pub matches: Option<ModeSelector> as "match",
         /// Providers that receive spans. Defaults to the mesh configuration's providers. Only one provider is
@@ -71,7 +72,7 @@ message! {
         /// Whether span reporting is disabled. Trace contexts are still propagated.
         pub disable_span_reporting: Option<bool> where [nullable],
         /// Custom tags of spans, by name.
-        pub custom_tags: BTreeMap<Arc<str>, CustomTag>,
+        pub custom_tags: BTreeMap<Arc<str>, CustomTag> where [keys(text)],
         /// Whether the sampling decision is encoded in the request ID. Defaults to true.
         pub use_request_id_for_trace_sampling: Option<bool> where [nullable],
         /// Whether spans have Istio's tags, such as the mesh ID. Defaults to true.
@@ -83,7 +84,7 @@ message! {
 
 message! {
     /// Custom tag of spans.
-    pub struct CustomTag {
+    pub struct CustomTag where [any(literal, environment, header, formatter)] {
         /// Source of the tag's value.
         pub source: Option<TagSource>,
     }
@@ -129,13 +130,13 @@ message! {
         /// Overrides of metrics. Later entries take precedence over earlier ones.
         pub overrides: Vec<MetricsOverride>,
         /// Reporting interval of TCP metrics. Defaults to 5s.
-        pub reporting_interval: Option<Duration>,
+        pub reporting_interval: Option<Duration> where [is duration],
     }
 }
 
 message! {
     /// Override of metrics.
-    pub struct MetricsOverride {
+    pub struct MetricsOverride: Relations {
         /// Metrics that the override applies to. If omitted, it applies to all metrics.
         pub matches: Option<MetricSelector> as "match",
         /// Whether the metrics are disabled. If omitted, the setting is unchanged.
@@ -147,7 +148,7 @@ message! {
 
 message! {
     /// Selects metrics.
-    pub struct MetricSelector {
+    pub struct MetricSelector: Relations {
         /// Metric to select. If omitted, all metrics are selected.
         pub metric: Option<MetricName>,
         /// Whether the workload is the client or the server of the traffic.
@@ -196,7 +197,7 @@ enumeration! {
 
 message! {
     /// Override of a metric dimension.
-    pub struct TagOverride where [
+    pub struct TagOverride: Relations where [
         rule "(has(self.operation) && self.operation == 'REMOVE') ? !has(self.value) : true"
             "the operation REMOVE does not allow a value",
     ] {
@@ -238,6 +239,6 @@ message! {
     pub struct LogFilter {
         /// CEL expression over Envoy attributes that must be true for an entry to be logged, such as `response.code >=
         /// 400`.
-        pub expression: Arc<str>,
+        pub expression: Arc<str> where [needed, is cel],
     }
 }

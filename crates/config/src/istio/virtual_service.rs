@@ -9,13 +9,13 @@ use crate::object::StringMap;
 
 message! {
     /// Routing rules for one or more hosts.
-    pub struct VirtualService {
+    pub struct VirtualService: Relations where [any(http, tls, tcp)] {
         /// Hosts that the rules apply to: fully qualified names, short names of services in the same namespace,
         /// wildcards or IP addresses.
         pub hosts: Vec<Arc<str>>,
         /// Gateways that the rules apply to, as `name` or `namespace/name`. `mesh` refers to all sidecars. Defaults to
         /// `mesh`.
-        pub gateways: Vec<Arc<str>>,
+        pub gateways: Vec<Arc<str>> where [is gateway_name],
         /// HTTP routes. The first route that matches is used.
         pub http: Vec<HttpRoute>,
         /// Routes for unterminated TLS traffic, matched by SNI. The first route that matches is used.
@@ -45,7 +45,10 @@ impl VirtualService {
 
 message! {
     /// HTTP routing rule: match conditions and an action.
-    pub struct HttpRoute {
+    pub struct HttpRoute: Relations where [
+        any(route, redirect, directResponse, delegate), apart(route, redirect, directResponse, delegate),
+        apart(mirror, mirrors),
+    ] {
         /// Name of the route, used in logs and as Envoy's route name.
         pub name: Arc<str>,
         /// Match conditions, of which at least one must match. If empty, the rule matches all requests.
@@ -61,7 +64,7 @@ message! {
         /// Rewrite of the request before it is forwarded.
         pub rewrite: Option<HttpRewrite>,
         /// Timeout of a request, including its retries. If omitted or zero, it is disabled.
-        pub timeout: Option<Duration>,
+        pub timeout: Option<Duration> where [is duration],
         /// Retry policy. Defaults to the mesh configuration's policy.
         pub retries: Option<HttpRetry>,
         /// Faults to inject.
@@ -72,7 +75,9 @@ message! {
         pub mirrors: Vec<HttpMirrorPolicy>,
         /// Percentage of requests to mirror, as an integer. Deprecated in favor of `mirrorPercentage`. If omitted, all
         /// requests are mirrored.
-        pub mirror_percent: Option<u32> where [nullable],
+        pub mirror_percent: Option<u32> where [
+            nullable, to 100, warn "deprecated" "mirrorPercent is deprecated; use mirrorPercentage",
+        ],
         /// Percentage of requests to mirror. If omitted, all requests are mirrored.
         pub mirror_percentage: Option<Percent>,
         /// Cross-origin resource sharing (CORS) policy.
@@ -118,27 +123,27 @@ impl HttpRoute {
 
 message! {
     /// Rule for unterminated TLS traffic.
-    pub struct TlsRoute {
+    pub struct TlsRoute: Relations {
         /// Match conditions, of which at least one must match. At least one is required.
-        pub matches: Vec<TlsMatchAttributes> as "match" where [required],
+        pub matches: Vec<TlsMatchAttributes> as "match" where [required, needed],
         /// Weighted destinations.
-        pub route: Vec<RouteDestination>,
+        pub route: Vec<RouteDestination> where [needed],
     }
 }
 
 message! {
     /// Rule for TCP connections.
-    pub struct TcpRoute {
+    pub struct TcpRoute: Relations {
         /// Match conditions, of which at least one must match. If empty, the rule matches all connections.
         pub matches: Vec<L4MatchAttributes> as "match",
         /// Weighted destinations.
-        pub route: Vec<RouteDestination>,
+        pub route: Vec<RouteDestination> where [needed],
     }
 }
 
 message! {
     /// Conditions on a request, all of which must match.
-    pub struct HttpMatchRequest {
+    pub struct HttpMatchRequest: Relations {
         /// Name of the match, appended to the name of the route.
         pub name: Arc<str>,
         /// Path of the request.
@@ -150,21 +155,21 @@ message! {
         /// Authority of the request (`:authority`).
         pub authority: Option<StringMatch>,
         /// Headers, by lower-case name. The condition `{}` matches if the header is present.
-        pub headers: BTreeMap<Arc<str>, StringMatch>,
+        pub headers: BTreeMap<Arc<str>, StringMatch> where [keys(matched_header)],
         /// Destination port of the request. 0 matches any port.
-        pub port: u32,
+        pub port: u32 where [to 65535],
         /// Labels of the client workload. Applies to sidecars only.
-        pub source_labels: StringMap,
+        pub source_labels: StringMap where [keys(label_key), is label_value],
         /// Gateways that the condition applies to, instead of the VirtualService's `gateways`.
-        pub gateways: Vec<Arc<str>>,
+        pub gateways: Vec<Arc<str>> where [is gateway_name],
         /// Query parameters, by name. The condition `{}` matches if the parameter is present.
-        pub query_params: BTreeMap<Arc<str>, StringMatch>,
+        pub query_params: BTreeMap<Arc<str>, StringMatch> where [keys(text)],
         /// Whether `uri` is compared case-insensitively. Does not apply to regular expressions.
         pub ignore_uri_case: bool,
         /// Headers that must not match.
-        pub without_headers: BTreeMap<Arc<str>, StringMatch>,
+        pub without_headers: BTreeMap<Arc<str>, StringMatch> where [keys(matched_header)],
         /// Namespace of the client workload. Applies to sidecars only.
-        pub source_namespace: Arc<str>,
+        pub source_namespace: Arc<str> where [is label],
         /// Prefix of the statistics of the route.
         pub stat_prefix: Arc<str>,
     }
@@ -190,7 +195,7 @@ message! {
         /// Service that receives the requests.
         pub destination: Destination where [required],
         /// Weight of the destination relative to the others. Can be omitted if there is only one destination.
-        pub weight: i32,
+        pub weight: i32 where [from 0],
         /// Header changes for this destination.
         pub headers: Option<Headers>,
     }
@@ -202,17 +207,17 @@ message! {
         /// Service that receives the connections.
         pub destination: Destination where [required],
         /// Weight of the destination relative to the others. Can be omitted if there is only one destination.
-        pub weight: i32,
+        pub weight: i32 where [from 0],
     }
 }
 
 message! {
     /// Service, or a subset of its endpoints.
-    pub struct Destination {
+    pub struct Destination: Relations {
         /// Host name of the service. Short names are resolved in the VirtualService's namespace.
-        pub host: Arc<str> where [required],
+        pub host: Arc<str> where [required, needed, is destination_host],
         /// Subset defined by a DestinationRule. If empty, all endpoints are used.
-        pub subset: Arc<str>,
+        pub subset: Arc<str> where [is label],
         /// Port of the service. Can be omitted if the service has only one port.
         pub port: Option<PortSelector>,
     }
@@ -230,15 +235,15 @@ message! {
     /// Conditions on a TCP connection, all of which must match.
     pub struct L4MatchAttributes {
         /// Destination addresses, as IP addresses or CIDR ranges.
-        pub destination_subnets: Vec<Arc<str>>,
+        pub destination_subnets: Vec<Arc<str>> where [is subnet],
         /// Destination port. 0 matches any port.
-        pub port: u32,
+        pub port: u32 where [to 65535],
         /// Not used, as in Istio.
-        pub source_subnet: Arc<str>,
+        pub source_subnet: Arc<str> where [warn "no-effect" "sourceSubnet has no effect"],
         /// Labels of the client workload.
-        pub source_labels: StringMap,
+        pub source_labels: StringMap where [keys(label_key), is label_value],
         /// Gateways that the condition applies to, instead of the VirtualService's `gateways`.
-        pub gateways: Vec<Arc<str>>,
+        pub gateways: Vec<Arc<str>> where [is gateway_name],
         /// Namespace of the client workload.
         pub source_namespace: Arc<str>,
     }
@@ -249,15 +254,15 @@ message! {
     pub struct TlsMatchAttributes {
         /// Server names (SNI); wildcards are allowed. Each must be covered by the VirtualService's hosts. At least one
         /// is required.
-        pub sni_hosts: Vec<Arc<str>> where [required],
+        pub sni_hosts: Vec<Arc<str>> where [required, needed],
         /// Destination addresses, as IP addresses or CIDR ranges.
-        pub destination_subnets: Vec<Arc<str>>,
+        pub destination_subnets: Vec<Arc<str>> where [is subnet],
         /// Destination port. 0 matches any port.
-        pub port: u32,
+        pub port: u32 where [to 65535],
         /// Labels of the client workload.
-        pub source_labels: StringMap,
+        pub source_labels: StringMap where [keys(label_key), is label_value],
         /// Gateways that the condition applies to, instead of the VirtualService's `gateways`.
-        pub gateways: Vec<Arc<str>>,
+        pub gateways: Vec<Arc<str>> where [is gateway_name],
         /// Namespace of the client workload.
         pub source_namespace: Arc<str>,
     }

@@ -7,15 +7,19 @@ use crate::object::StringMap;
 
 message! {
     /// Workload that is not a Pod, such as a virtual machine. Also used for the endpoints of a ServiceEntry.
-    pub struct WorkloadEntry where [
+    pub struct WorkloadEntry: Relations where [
         rule "!has(self.address) || !self.address.startsWith('unix://') || !has(self.ports)" "ports must be empty for a Unix domain socket",
     ] {
         /// Address of the workload: an IP address, a DNS name (for services with DNS resolution) or `unix:///path`.
         pub address: Arc<str> where [max 256, rule "!self.startsWith('unix://') || self.startsWith('unix:///') || self.startsWith('unix://@')" "a Unix domain socket must be an absolute path or start with @", rule "!self.startsWith('unix://') || !self.endsWith('/')" "a Unix domain socket must not be a directory"],
         /// Port numbers, by name of the service port. Ports that are not listed use the target port of the service.
-        pub ports: BTreeMap<Arc<str>, u32> where [max 128, rule "self.all(name, size(name) < 63 && name.matches('^[a-zA-Z0-9]([-a-zA-Z0-9]*[a-zA-Z0-9])?$'))" "port names must consist of letters, digits and dashes and be shorter than 63 characters", values(min 1, max 65535)],
+        pub ports: BTreeMap<Arc<str>, u32> where [
+            max 128,
+            rule "self.all(name, size(name) < 63 && name.matches('^[a-zA-Z0-9]([-a-zA-Z0-9]*[a-zA-Z0-9])?$'))" "port names must consist of letters, digits and dashes and be shorter than 63 characters",
+            values(min 1, max 65535), keys(label),
+        ],
         /// Labels of the workload, in addition to those of the object. Services and subsets select workloads by label.
-        pub labels: StringMap where [max 256],
+        pub labels: StringMap where [max 256, keys(label_key), is label_value],
         /// Network that the address belongs to.
         pub network: Arc<str> where [max 2048],
         /// Locality of the workload, as `region/zone/subzone`.
@@ -35,7 +39,10 @@ message! {
         /// Template of the WorkloadEntries. Its address must be empty.
         pub template: Option<WorkloadEntry> where [required],
         /// Health check of the workload.
-        pub probe: Option<ReadinessProbe>,
+        pub probe: Option<ReadinessProbe> where [
+            inform "not-served" "this is for the agents of the group's workloads, which probe the application \
+                 and say whether it is healthy; nothing is served because of it",
+        ],
     }
 }
 
@@ -43,7 +50,7 @@ message! {
     /// Metadata for the WorkloadEntries of a WorkloadGroup.
     pub struct WorkloadGroupMetadata {
         /// Labels.
-        pub labels: StringMap where [max 256],
+        pub labels: StringMap where [max 256, keys(label_key), is label_value],
         /// Annotations.
         pub annotations: StringMap where [max 256],
     }
@@ -53,13 +60,17 @@ message! {
     /// Selects workloads by label.
     pub struct WorkloadSelector {
         /// Labels that a workload must have. If empty, all workloads are selected.
-        pub labels: StringMap where [max 256, values(max 63, rule "!self.contains('*')" "wildcards are not supported in label values")],
+        pub labels: StringMap where [
+            max 256, values(max 63, rule "!self.contains('*')" "wildcards are not supported in label values"),
+            keys(selector_key), is selector_value,
+            wanted "no-effect" "the selector has no labels and selects all workloads in the namespace",
+        ],
     }
 }
 
 message! {
     /// Health check of a workload and its timing.
-    pub struct ReadinessProbe {
+    pub struct ReadinessProbe where [any(httpGet, tcpSocket, exec, grpc)] {
         /// Delay before the first probe, in seconds.
         pub initial_delay_seconds: i32 where [min 0],
         /// Timeout of a probe, in seconds. 0 means 1.
@@ -109,7 +120,7 @@ message! {
     /// Header of a probe request.
     pub struct HttpCheckHeader {
         /// Name of the header.
-        pub name: Arc<str> where [pattern "^[-_A-Za-z0-9]+$"],
+        pub name: Arc<str> where [pattern "^[-_A-Za-z0-9]+$", needed],
         /// Value of the header.
         pub value: Arc<str>,
     }
@@ -129,7 +140,7 @@ message! {
     /// Probe by command.
     pub struct ExecCheck {
         /// Command and its arguments. It is not run in a shell.
-        pub command: Vec<Arc<str>> where [required, items(min 1)],
+        pub command: Vec<Arc<str>> where [required, items(min 1), needed],
     }
 }
 
@@ -137,7 +148,7 @@ message! {
     /// Probe of the gRPC health service.
     pub struct GrpcCheck {
         /// Port to connect to.
-        pub port: u32 where [min 1, max 65535],
+        pub port: u32 where [min 1, max 65535, needed],
         /// Name of the service to check. If empty, the health of the server as a whole is checked.
         pub service: Arc<str>,
     }

@@ -8,7 +8,7 @@ message! {
     /// Access log in a file.
     pub struct FileAccessLogProvider {
         /// Path of the file.
-        pub path: Arc<str>,
+        pub path: Arc<str> where [is log_file],
         /// Format of log entries.
         pub log_format: Option<LogFormat>,
         /// Whether empty values are omitted.
@@ -22,9 +22,9 @@ choice! {
         /// Istio's default format.
         else Default,
         /// Text with command operators.
-        Text(Arc<str>) = "text",
+        Text(Arc<str>) = "text" where [is log_format],
         /// JSON object with command operators.
-        Labels(Json) = "labels",
+        Labels(Json) = "labels" where [is log_format],
     }
 }
 
@@ -32,19 +32,19 @@ message! {
     /// Envoy's gRPC access log service for HTTP.
     pub struct HttpAlsProvider {
         /// Service, as `[namespace/]host`.
-        pub service: Arc<str>,
+        pub service: Arc<str> where [needed, is service],
         /// Port of the service.
-        pub port: u32,
+        pub port: u32 where [needed, to 65535],
         /// Name of the log.
         pub log_name: Arc<str>,
         /// Filter state objects to log.
         pub filter_state_objects_to_log: Vec<Arc<str>>,
         /// Request headers to log.
-        pub additional_request_headers_to_log: Vec<Arc<str>>,
+        pub additional_request_headers_to_log: Vec<Arc<str>> where [is logged_header],
         /// Response headers to log.
-        pub additional_response_headers_to_log: Vec<Arc<str>>,
+        pub additional_response_headers_to_log: Vec<Arc<str>> where [is logged_header],
         /// Response trailers to log.
-        pub additional_response_trailers_to_log: Vec<Arc<str>>,
+        pub additional_response_trailers_to_log: Vec<Arc<str>> where [is logged_header],
     }
 }
 
@@ -52,9 +52,9 @@ message! {
     /// Envoy's gRPC access log service for TCP.
     pub struct TcpAlsProvider {
         /// Service, as `[namespace/]host`.
-        pub service: Arc<str>,
+        pub service: Arc<str> where [needed, is service],
         /// Port of the service.
-        pub port: u32,
+        pub port: u32 where [needed, to 65535],
         /// Name of the log.
         pub log_name: Arc<str>,
         /// Filter state objects to log.
@@ -66,9 +66,9 @@ message! {
     /// OpenTelemetry access log service.
     pub struct OtelAlsProvider {
         /// Service, as `[namespace/]host`.
-        pub service: Arc<str>,
+        pub service: Arc<str> where [needed, is service],
         /// Port of the service.
-        pub port: u32,
+        pub port: u32 where [needed, to 65535],
         /// Name of the log.
         pub log_name: Arc<str>,
         /// Format of log entries.
@@ -80,8 +80,8 @@ message! {
     /// Format of an OpenTelemetry access log.
     pub struct OtelLogFormat {
         /// Body of the log record, a text with command operators.
-        pub text: Arc<str>,
+        pub text: Arc<str> where [is log_format],
         /// Attributes of the log record, a JSON object with command operators.
-        pub labels: Option<Json>,
+        pub labels: Option<Json> where [is log_format],
     }
 }

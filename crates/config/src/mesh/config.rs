@@ -11,19 +11,23 @@ use crate::mesh::settings::*;
 message! {
     /// Mesh-wide configuration. [`MeshConfig::default`] has Istio's defaults. A field that is set replaces its default;
     /// only `defaultConfig` is merged by field and `extensionProviders` by entry.
-    pub struct MeshConfig {
+    pub struct MeshConfig: Relations {
         /// Port of sidecars for captured outbound traffic.
-        pub proxy_listen_port: i32 = 15001,
+        pub proxy_listen_port: i32 where [from 1, to 65535] = 15001,
         /// Port of sidecars for captured inbound traffic.
-        pub proxy_inbound_listen_port: i32 = 15006,
+        pub proxy_inbound_listen_port: i32 where [from 1, to 65535] = 15006,
         /// Port of sidecars for applications that use an HTTP proxy. 0 disables the port.
-        pub proxy_http_port: i32,
+        pub proxy_http_port: i32 where [from 0, to 65535],
         /// Timeout for connections to endpoints.
-        pub connect_timeout: Duration = Duration::from_secs(10),
+        pub connect_timeout: Duration where [is duration] = Duration::from_secs(10),
         /// Idle timeout of HBONE connections. Defaults to Envoy's default of 1h.
-        pub hbone_idle_timeout: Option<Duration>,
+        pub hbone_idle_timeout: Option<Duration> where [
+            is duration,
+            warn "not-served" "this is for connections of the ambient mode, which is not there yet; for sidecars \
+                 and gateways nothing depends on it",
+        ],
         /// Time to wait for the first bytes of a connection whose protocol is not declared. Zero means no limit.
-        pub protocol_detection_timeout: Duration,
+        pub protocol_detection_timeout: Duration where [is duration_or_zero],
         /// TCP keepalive settings for connections to endpoints.
         pub tcp_keepalive: Option<TcpKeepalive>,
         /// Class of the Ingress objects to process.
@@ -37,7 +41,7 @@ message! {
         /// Whether tracing is enabled.
         pub enable_tracing: bool = true,
         /// File that access logs are written to, such as `/dev/stdout`. If empty, access logging is disabled.
-        pub access_log_file: Arc<str>,
+        pub access_log_file: Arc<str> where [is log_file],
         /// Format of access logs. If empty, Istio's default format is used.
         pub access_log_format: Arc<str>,
         /// Encoding of access logs: text or JSON.
@@ -59,9 +63,9 @@ message! {
         /// Whether sidecars use mutual TLS automatically for services whose endpoints support it.
         pub enable_auto_mtls: bool = true,
         /// Trust domain of the identities in the mesh.
-        pub trust_domain: Arc<str> = "cluster.local".into(),
+        pub trust_domain: Arc<str> where [is trust_domain] = "cluster.local".into(),
         /// Additional trust domains whose identities are treated as identities of the mesh.
-        pub trust_domain_aliases: Vec<Arc<str>>,
+        pub trust_domain_aliases: Vec<Arc<str>> where [is trust_domain],
         /// Additional root certificates.
         pub ca_certificates: Vec<CertificateData>,
         /// Default `exportTo` of services.
@@ -71,7 +75,7 @@ message! {
         /// Default `exportTo` of DestinationRules.
         pub default_destination_rule_export_to: Vec<Arc<str>> = vec!["*".into()],
         /// Root namespace. Policies in this namespace apply to the whole mesh.
-        pub root_namespace: Arc<str> = "istio-system".into(),
+        pub root_namespace: Arc<str> where [is label] = "istio-system".into(),
         /// Default locality preferences of load balancing.
         pub locality_lb_setting: Option<LocalityLoadBalancerSetting> = Some(LocalityLoadBalancerSetting {
             enabled: Some(true), ..LocalityLoadBalancerSetting::default()
@@ -79,7 +83,7 @@ message! {
         /// Default zone-aware routing settings.
         pub zone_aware_lb_setting: Option<ZoneAwareLoadBalancerSetting>,
         /// Refresh rate of DNS resolution in proxies.
-        pub dns_refresh_rate: Duration = Duration::from_secs(60),
+        pub dns_refresh_rate: Duration where [is duration_or_zero] = Duration::from_secs(60),
         /// Whether HTTP/1.1 connections between sidecars are upgraded to HTTP/2.
         pub h2_upgrade_policy: MeshH2UpgradePolicy,
         /// Pattern of inbound cluster names in statistics.
@@ -87,19 +91,31 @@ message! {
         /// Pattern of outbound cluster names in statistics.
         pub outbound_cluster_stat_name: Arc<str>,
         /// Deprecated. Has no effect.
-        pub certificates: Vec<Certificate>,
+        pub certificates: Vec<Certificate> where [
+            warn "not-served" "no version of Istio that is supported makes certificates for DNS names, and \
+                 neither does this one: it has no effect",
+        ],
         /// Settings of groups of services.
         pub service_settings: Vec<ServiceSettings>,
         /// Scope of services: local to their cluster or visible in all clusters.
-        pub service_scope_configs: Vec<ServiceScopeConfig>,
+        pub service_scope_configs: Vec<ServiceScopeConfig> where [
+            warn "not-served" "this is for services of the ambient mode, which is not there yet; for sidecars \
+                 and gateways nothing depends on it",
+        ],
         /// Whether the agent merges application and proxy metrics on one Prometheus endpoint.
-        pub enable_prometheus_merge: bool = true,
+        pub enable_prometheus_merge: bool where [
+            inform "not-served" "this is for injection, which tells agents to add the application's metrics to \
+                 the proxy's; nothing is served because of it",
+        ] = true,
         /// Whether server certificates are verified against the operating system's CA certificates. Deprecated.
         pub verify_certificate_at_client: Option<bool>,
         /// External certificate authority.
-        pub ca: Option<CaConfig>,
+        pub ca: Option<CaConfig> where [
+            warn "not-served" "as with Istio it has no effect: the agents are told of another authority by the \
+                 address CA_ADDR in their environment",
+        ],
         /// Providers of telemetry and authorization that other resources refer to by name.
-        pub extension_providers: Vec<ExtensionProvider> = default_extension_providers(),
+        pub extension_providers: Vec<ExtensionProvider> where [unique "name"] = default_extension_providers(),
         /// Providers that are used if a Telemetry object names none.
         pub default_providers: DefaultProviders,
         /// Namespaces to watch. If empty, all namespaces are watched.

@@ -8,9 +8,9 @@ message! {
         /// Profile that provides defaults for unset fields.
         pub profile: ConnectionProfile,
         /// Buffer limit per downstream connection, in bytes.
-        pub listener_per_connection_buffer_limit_bytes: Option<i32>,
+        pub listener_per_connection_buffer_limit_bytes: Option<i32> where [from 0],
         /// Buffer limit per upstream connection, in bytes.
-        pub cluster_per_connection_buffer_limit_bytes: Option<i32>,
+        pub cluster_per_connection_buffer_limit_bytes: Option<i32> where [from 0],
         /// Time after which an HTTP connection without active requests is closed.
         pub http_idle_timeout: Option<Duration>,
         /// Maximum lifetime of an HTTP connection.
@@ -26,11 +26,11 @@ message! {
         /// Maximum lifetime of an HTTP stream.
         pub http_max_stream_duration: Option<Duration>,
         /// Maximum number of concurrent streams per connection.
-        pub http_max_concurrent_streams: Option<i32>,
+        pub http_max_concurrent_streams: Option<i32> where [from 1],
         /// Initial flow-control window of an HTTP/2 stream, in bytes.
-        pub http2_initial_stream_window_size: Option<i32>,
+        pub http2_initial_stream_window_size: Option<i32> where [from 65535],
         /// Initial flow-control window of an HTTP/2 connection, in bytes.
-        pub http2_initial_connection_window_size: Option<i32>,
+        pub http2_initial_connection_window_size: Option<i32> where [from 65535],
         /// Handling of headers with underscores in their names.
         pub http_headers_with_underscores_action: HeadersWithUnderscoresAction,
         /// Whether adjacent slashes in the path are merged.
@@ -38,9 +38,9 @@ message! {
         /// Handling of escaped slashes in the path.
         pub http_path_with_escaped_slashes_action: PathWithEscapedSlashesAction,
         /// Maximum number of connections per listener.
-        pub listener_connection_limit: Option<i32>,
+        pub listener_connection_limit: Option<i32> where [from 1],
         /// Maximum number of downstream connections of the proxy.
-        pub global_downstream_connection_limit: Option<i32>,
+        pub global_downstream_connection_limit: Option<i32> where [from 1],
     }
 }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value, json};
 
-use crate::decode::{Decode, Decoder, Unknown};
+use crate::decode::{Decode, Decoder, Unknown, json_name};
 use crate::diagnostic::Severity;
 use crate::istio;
 use crate::mesh::ProxyConfig;
@@ -184,7 +184,7 @@ fn syntax_error(error: yaml::SyntaxError) -> ProxyConfigError {
 /// Converts field names to JSON names; a text can also use the names of the proto files.
 fn json_names(fields: Map<String, Value>) -> Map<String, Value> {
     let one = |(name, value): (String, Value)| {
-        let name = camel(&name);
+        let name = json_name(&name).into_owned();
         let value = match value {
             Value::Object(inner) if name == "proxyHeaders" => Value::Object(json_names(inner)),
             value => value,
@@ -196,17 +196,6 @@ fn json_names(fields: Map<String, Value>) -> Map<String, Value> {
         .filter(|(_, value)| !value.is_null())
         .map(one)
         .collect()
-}
-
-fn camel(name: &str) -> String {
-    let mut parts = name.split('_');
-    let mut out = parts.next().unwrap_or_default().to_owned();
-    for part in parts {
-        let mut letters = part.chars();
-        out.extend(letters.next().map(|first| first.to_ascii_uppercase()));
-        out.push_str(letters.as_str());
-    }
-    out
 }
 
 fn merge_objects(before: Value, over: Value) -> Value {

@@ -24,7 +24,7 @@ message! {
 
 message! {
     /// Set of endpoints in a network.
-    pub struct NetworkEndpoints {
+    pub struct NetworkEndpoints: Relations where [any(fromCidr, fromRegistry)] {
         /// Criterion for membership.
         pub members: Option<NetworkMembers>,
     }
@@ -34,7 +34,7 @@ oneof! {
     /// Criterion for membership in a network.
     pub enum NetworkMembers {
         /// Endpoints with an address in this CIDR range.
-        FromCidr(Arc<str>) = "fromCidr",
+        FromCidr(Arc<str>) = "fromCidr" where [is cidr],
         /// Endpoints of this cluster.
         FromRegistry(Arc<str>) = "fromRegistry",
     }
@@ -42,11 +42,11 @@ oneof! {
 
 message! {
     /// Gateway of a network.
-    pub struct NetworkGateway {
+    pub struct NetworkGateway where [any(registryServiceName, address)] {
         /// Address of the gateway.
         pub address: Option<NetworkGatewayAddress>,
         /// Port for traffic between networks.
-        pub port: u32,
+        pub port: u32 where [needed, to 65535],
         /// Locality of the gateway, as `region/zone/subzone`.
         pub locality: Arc<str>,
     }
@@ -56,8 +56,8 @@ oneof! {
     /// Address of a network gateway.
     pub enum NetworkGatewayAddress {
         /// Host name of the Service whose external addresses are used.
-        RegistryServiceName(Arc<str>) = "registryServiceName",
+        RegistryServiceName(Arc<str>) = "registryServiceName" where [is name],
         /// IP address or host name.
-        Address(Arc<str>) = "address",
+        Address(Arc<str>) = "address" where [is name_or_address],
     }
 }

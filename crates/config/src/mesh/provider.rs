@@ -27,9 +27,11 @@ pub(crate) fn default_extension_providers() -> Vec<ExtensionProvider> {
 
 message! {
     /// Extension provider.
-    pub struct ExtensionProvider {
+    pub struct ExtensionProvider where [
+        any(envoyExtAuthzHttp, envoyExtAuthzGrpc, zipkin, lightstep, datadog, stackdriver, opencensus, skywalking, opentelemetry, prometheus, envoyFileAccessLog, envoyHttpAls, envoyTcpAls, envoyOtelAls, sds),
+    ] {
         /// Name of the provider, unique in the mesh.
-        pub name: Arc<str>,
+        pub name: Arc<str> where [needed],
         /// Type and settings of the provider.
         pub provider: Option<Provider>,
     }
@@ -82,19 +84,27 @@ oneof! {
     /// Type of an extension provider.
     pub enum Provider {
         /// External authorization over HTTP.
-        EnvoyExtAuthzHttp(ExtAuthzHttpProvider) = "envoyExtAuthzHttp",
+        EnvoyExtAuthzHttp(ExtAuthzHttpProvider) = "envoyExtAuthzHttp" where [
+            warn "not-implemented-yet" "this is not implemented yet and has no effect",
+        ],
         /// External authorization over gRPC.
-        EnvoyExtAuthzGrpc(ExtAuthzGrpcProvider) = "envoyExtAuthzGrpc",
+        EnvoyExtAuthzGrpc(ExtAuthzGrpcProvider) = "envoyExtAuthzGrpc" where [
+            warn "not-implemented-yet" "this is not implemented yet and has no effect",
+        ],
         /// Zipkin tracing.
         Zipkin(ZipkinProvider) = "zipkin",
         /// Lightstep tracing. Deprecated.
-        Lightstep(LightstepProvider) = "lightstep",
+        Lightstep(LightstepProvider) = "lightstep" where [
+            warn "unsupported" "Envoy no longer supports Lightstep: the provider has no effect; use opentelemetry",
+        ],
         /// Datadog tracing.
         Datadog(DatadogProvider) = "datadog",
         /// Google Cloud operations suite (formerly Stackdriver).
         Stackdriver(StackdriverProvider) = "stackdriver",
         /// OpenCensus tracing. Deprecated.
-        Opencensus(OpenCensusProvider) = "opencensus",
+        Opencensus(OpenCensusProvider) = "opencensus" where [
+            warn "unsupported" "Envoy no longer supports OpenCensus: the provider has no effect; use opentelemetry",
+        ],
         /// SkyWalking tracing.
         Skywalking(SkyWalkingProvider) = "skywalking",
         /// OpenTelemetry tracing.
@@ -110,7 +120,7 @@ oneof! {
         /// OpenTelemetry access log service.
         EnvoyOtelAls(OtelAlsProvider) = "envoyOtelAls",
         /// Server of the secret discovery service (SDS).
-        Sds(SdsProvider) = "sds",
+        Sds(SdsProvider) = "sds" where [refuse "unsupported" "sds providers are not supported, as in Istio"],
     }
 }
 
@@ -130,19 +140,19 @@ message! {
     /// External authorization over HTTP.
     pub struct ExtAuthzHttpProvider {
         /// Service, as `[namespace/]host`.
-        pub service: Arc<str>,
+        pub service: Arc<str> where [needed, is service],
         /// Port of the service.
-        pub port: u32,
+        pub port: u32 where [needed, to 65535],
         /// Timeout of an authorization request. Defaults to 10 minutes.
-        pub timeout: Option<Duration>,
+        pub timeout: Option<Duration> where [is duration],
         /// Prefix added to the path of the authorization request.
-        pub path_prefix: Arc<str>,
+        pub path_prefix: Arc<str> where [is absolute_path],
         /// Whether requests are allowed if the authorization service is not available.
         pub fail_open: bool,
         /// Whether the route is selected again after authorization.
         pub clear_route_cache: bool,
         /// HTTP status returned if the authorization service is not available.
-        pub status_on_error: Arc<str>,
+        pub status_on_error: Arc<str> where [is status],
         /// Deprecated in favor of `includeRequestHeadersInCheck`.
         pub include_headers_in_check: Vec<Arc<str>>,
         /// Request headers to include in the authorization request.
@@ -164,17 +174,17 @@ message! {
     /// External authorization over gRPC.
     pub struct ExtAuthzGrpcProvider {
         /// Service, as `[namespace/]host`.
-        pub service: Arc<str>,
+        pub service: Arc<str> where [needed, is service],
         /// Port of the service.
-        pub port: u32,
+        pub port: u32 where [needed, to 65535],
         /// Timeout of an authorization request. Defaults to 10 minutes.
-        pub timeout: Option<Duration>,
+        pub timeout: Option<Duration> where [is duration],
         /// Whether requests are allowed if the authorization service is not available.
         pub fail_open: bool,
         /// Whether the route is selected again after authorization.
         pub clear_route_cache: bool,
         /// HTTP status returned if the authorization service is not available.
-        pub status_on_error: Arc<str>,
+        pub status_on_error: Arc<str> where [is status],
         /// Part of the request body to include in the authorization request.
         pub include_request_body_in_check: Option<ExtAuthzRequestBody>,
     }
@@ -184,9 +194,9 @@ message! {
     /// Zipkin tracing.
     pub struct ZipkinProvider {
         /// Service, as `[namespace/]host`.
-        pub service: Arc<str>,
+        pub service: Arc<str> where [needed, is service],
         /// Port of the service.
-        pub port: u32,
+        pub port: u32 where [needed, to 65535],
         /// Maximum length of the request path in a tag. 0 means 256.
         pub max_tag_length: u32,
         /// Whether trace IDs have 64 bits instead of 128.
@@ -196,7 +206,7 @@ message! {
         /// Trace context formats.
         pub trace_context_option: ZipkinTraceContext,
         /// Timeout of a request to the collector.
-        pub timeout: Option<Duration>,
+        pub timeout: Option<Duration> where [is duration],
         /// Headers of requests to the collector.
         pub headers: Vec<ProviderHeader>,
     }
@@ -217,11 +227,11 @@ message! {
     /// Lightstep tracing.
     pub struct LightstepProvider {
         /// Service, as `[namespace/]host`.
-        pub service: Arc<str>,
+        pub service: Arc<str> where [needed, is service],
         /// Port of the service.
-        pub port: u32,
+        pub port: u32 where [needed, to 65535],
         /// Access token.
-        pub access_token: Arc<str>,
+        pub access_token: Arc<str> where [needed],
         /// Maximum length of the request path in a tag. 0 means 256.
         pub max_tag_length: u32,
     }
@@ -231,9 +241,9 @@ message! {
     /// Datadog tracing.
     pub struct DatadogProvider {
         /// Service, as `[namespace/]host`.
-        pub service: Arc<str>,
+        pub service: Arc<str> where [needed, is service],
         /// Port of the service.
-        pub port: u32,
+        pub port: u32 where [needed, to 65535],
         /// Maximum length of the request path in a tag. 0 means 256.
         pub max_tag_length: u32,
     }
@@ -269,9 +279,9 @@ message! {
     /// OpenCensus tracing.
     pub struct OpenCensusProvider {
         /// Service, as `[namespace/]host`.
-        pub service: Arc<str>,
+        pub service: Arc<str> where [needed, is service],
         /// Port of the service.
-        pub port: u32,
+        pub port: u32 where [needed, to 65535],
         /// Trace context formats.
         pub context: Vec<TraceContext>,
         /// Maximum length of the request path in a tag. 0 means 256.
@@ -283,9 +293,9 @@ message! {
     /// SkyWalking tracing.
     pub struct SkyWalkingProvider {
         /// Service, as `[namespace/]host`.
-        pub service: Arc<str>,
+        pub service: Arc<str> where [needed, is service],
         /// Port of the service.
-        pub port: u32,
+        pub port: u32 where [needed, to 65535],
         /// Access token.
         pub access_token: Arc<str>,
     }
@@ -293,11 +303,11 @@ message! {
 
 message! {
     /// OpenTelemetry tracing.
-    pub struct OpenTelemetryProvider {
+    pub struct OpenTelemetryProvider: Relations where [apart(http, grpc)] {
         /// Service, as `[namespace/]host`.
-        pub service: Arc<str>,
+        pub service: Arc<str> where [needed, is service],
         /// Port of the service.
-        pub port: u32,
+        pub port: u32 where [needed, to 65535],
         /// Maximum length of the request path in a tag. 0 means 256.
         pub max_tag_length: u32,
         /// Settings for export over HTTP. If omitted, spans are exported over gRPC.
@@ -350,9 +360,9 @@ message! {
     /// Dynatrace API service.
     pub struct DynatraceApi {
         /// Service, as `[namespace/]host`.
-        pub service: Arc<str>,
+        pub service: Arc<str> where [needed, is service],
         /// Port of the service.
-        pub port: u32,
+        pub port: u32 where [needed, to 65535],
         /// HTTP settings.
         pub http: Option<HttpExporter>,
     }
@@ -364,7 +374,7 @@ message! {
         /// Path of the collector's API.
         pub path: Arc<str>,
         /// Timeout of a request.
-        pub timeout: Option<Duration>,
+        pub timeout: Option<Duration> where [is duration],
         /// Headers of requests.
         pub headers: Vec<ProviderHeader>,
     }
@@ -374,7 +384,7 @@ message! {
     /// Settings for export over gRPC.
     pub struct GrpcExporter {
         /// Timeout of a request.
-        pub timeout: Option<Duration>,
+        pub timeout: Option<Duration> where [is duration],
         /// Metadata of requests.
         pub initial_metadata: Vec<ProviderHeader>,
     }
@@ -382,9 +392,9 @@ message! {
 
 message! {
     /// Header of requests to a provider.
-    pub struct ProviderHeader {
+    pub struct ProviderHeader: Relations {
         /// Name of the header.
-        pub name: Arc<str>,
+        pub name: Arc<str> where [needed, is header_name],
         /// Value of the header.
         pub value: Option<ProviderHeaderValue>,
     }
@@ -394,7 +404,7 @@ oneof! {
     /// Value of a header.
     pub enum ProviderHeaderValue {
         /// Literal value.
-        Value(Arc<str>) = "value",
+        Value(Arc<str>) = "value" where [is header_value],
         /// Name of an environment variable of the control plane.
         EnvName(Arc<str>) = "envName",
     }

@@ -10,7 +10,7 @@ use crate::object::StringMap;
 
 message! {
     /// Proxy settings. `Default` has Istio's defaults; a field that is set replaces only its own default.
-    pub struct ProxyConfig {
+    pub struct ProxyConfig: Relations {
         /// Directory of the generated configuration.
         pub config_path: Arc<str> = "./etc/istio/proxy".into(),
         /// Path of the Envoy binary.
@@ -18,19 +18,19 @@ message! {
         /// Service name of the proxy in traces.
         pub cluster_name: Option<ProxyClusterName> = Some(ProxyClusterName::ServiceCluster("istio-proxy".into())),
         /// Drain duration when a proxy restarts.
-        pub drain_duration: Duration = Duration::from_secs(45),
+        pub drain_duration: Duration where [is seconds] = Duration::from_secs(45),
         /// Address of the control plane.
-        pub discovery_address: Arc<str> = "istiod.istio-system.svc:15012".into(),
+        pub discovery_address: Arc<str> where [is host_port] = "istiod.istio-system.svc:15012".into(),
         /// Deprecated. Has no effect.
         pub discovery_refresh_delay: Option<Duration>,
         /// Deprecated in favor of `tracing`.
         pub zipkin_address: Arc<str>,
         /// UDP address of a statsd server.
-        pub statsd_udp_address: Arc<str>,
+        pub statsd_udp_address: Arc<str> where [is host_port],
         /// Deprecated in favor of `envoyMetricsService`.
-        pub envoy_metrics_service_address: Arc<str>,
+        pub envoy_metrics_service_address: Arc<str> where [is host_port],
         /// Port of Envoy's admin interface.
-        pub proxy_admin_port: i32 = 15000,
+        pub proxy_admin_port: i32 where [from 1, to 65535] = 15000,
         /// Deprecated. Has no effect.
         pub availability_zone: Arc<str>,
         /// Authentication of connections to the control plane.
@@ -50,15 +50,21 @@ message! {
         /// Deprecated. Has no effect.
         pub sds: Option<Sds>,
         /// Access log service (ALS).
-        pub envoy_access_log_service: Option<RemoteService>,
+        pub envoy_access_log_service: Option<RemoteService> where [
+            inform "not-served" "this is for agents, which make it the cluster envoy_accesslog_service of the \
+                 proxy's bootstrap; nothing is served because of it",
+        ],
         /// Metrics service.
-        pub envoy_metrics_service: Option<RemoteService>,
+        pub envoy_metrics_service: Option<RemoteService> where [
+            inform "not-served" "this is for agents, which have the proxy's bootstrap send metrics there; \
+                 nothing is served because of it",
+        ],
         /// Environment variables of the agent, which are also node metadata of the proxy.
         pub proxy_metadata: StringMap,
         /// Values of Envoy's runtime.
         pub runtime_values: StringMap,
         /// Port of the agent's health and metrics endpoint.
-        pub status_port: i32 = 15020,
+        pub status_port: i32 where [from 1, to 65535] = 15020,
         /// Additional tags of statistics.
         pub extra_stat_tags: Vec<Arc<str>>,
         /// Topology in front of gateways.
@@ -74,7 +80,9 @@ message! {
         /// Whether application containers start after the proxy is ready.
         pub hold_application_until_proxy_starts: Option<bool>,
         /// Additional root certificates for connections to the control plane, in PEM format.
-        pub ca_certificates_pem: Vec<Arc<str>>,
+        pub ca_certificates_pem: Vec<Arc<str>> where [
+            inform "not-served" "this is for agents, which trust these roots; nothing is served because of it",
+        ],
         /// Image of the proxy.
         pub image: Option<ProxyImage>,
         /// Provider of private key operations.
@@ -209,7 +217,7 @@ message! {
 
 choice! {
     /// Provider of private key operations.
-    pub enum PrivateKeyProvider {
+    pub enum PrivateKeyProvider where [any(cryptomb, qat)] {
         /// The proxy itself.
         else Proxy,
         /// CryptoMB.
@@ -223,7 +231,7 @@ message! {
     /// Settings of a private key provider.
     pub struct KeyProviderSettings {
         /// Time to wait for a full batch of operations.
-        pub poll_delay: Option<Duration>,
+        pub poll_delay: Option<Duration> where [needed, is delay],
         /// Whether the proxy performs the operations itself if the provider is not available.
         pub fallback: Option<bool>,
     }
@@ -233,7 +241,7 @@ message! {
     /// External service.
     pub struct RemoteService {
         /// Address, as `host:port`.
-        pub address: Arc<str>,
+        pub address: Arc<str> where [is host_port],
         /// TLS settings for connections to the service.
         pub tls_settings: Option<ClientTlsSettings>,
         /// TCP keepalive settings for connections to the service.

@@ -32,6 +32,10 @@ enumeration! {
     }
 }
 
+/// Why root certificates are not served.
+const ROOTS: &str = "this is for the certificate authority and for agents that are told of its roots, which is not there \
+                     yet; clients of the trustDomains beside it are let in where their agents' roots allow it";
+
 message! {
     /// Handling of outbound traffic to unknown destinations.
     pub struct MeshOutboundTrafficPolicy {
@@ -80,7 +84,9 @@ message! {
         /// TLS settings for connections to the source.
         pub tls_settings: Option<ClientTlsSettings>,
         /// Kinds of resources to read from the source.
-        pub subscribed_resources: Vec<SubscribedResource>,
+        pub subscribed_resources: Vec<SubscribedResource> where [
+            warn "not-served" "as with Istio it has no effect: all kinds are read from the source",
+        ],
     }
 }
 
@@ -99,7 +105,7 @@ message! {
         /// Source of the certificates.
         pub data: Option<CertificateSource>,
         /// Certificate signers that the certificates belong to.
-        pub cert_signers: Vec<Arc<str>>,
+        pub cert_signers: Vec<Arc<str>> where [warn "not-served" ROOTS],
         /// Trust domains that the certificates belong to.
         pub trust_domains: Vec<Arc<str>>,
     }
@@ -109,9 +115,9 @@ oneof! {
     /// Source of root certificates.
     pub enum CertificateSource {
         /// Inline certificates in PEM format.
-        Pem(Arc<str>) = "pem",
+        Pem(Arc<str>) = "pem" where [warn "not-served" ROOTS],
         /// URL of a SPIFFE trust bundle.
-        SpiffeBundleUrl(Arc<str>) = "spiffeBundleUrl",
+        SpiffeBundleUrl(Arc<str>) = "spiffeBundleUrl" where [warn "not-served" ROOTS],
     }
 }
 
@@ -131,7 +137,7 @@ message! {
         /// Settings that apply to the services.
         pub settings: Option<ServiceSettingsValues>,
         /// Host names of the services; wildcards are allowed.
-        pub hosts: Vec<Arc<str>>,
+        pub hosts: Vec<Arc<str>> where [is host],
     }
 }
 

@@ -7,7 +7,7 @@ use crate::istio::ClientTlsSettings;
 
 message! {
     /// Tracing settings.
-    pub struct Tracing {
+    pub struct Tracing: Relations {
         /// Tracing backend.
         pub tracer: Option<Tracer>,
         /// Custom tags of spans, by name.
@@ -15,7 +15,7 @@ message! {
         /// Maximum length of the request path in a tag. 0 means 256.
         pub max_path_tag_length: u32,
         /// Percentage of requests to trace. 0 means 1, the default.
-        pub sampling: f64,
+        pub sampling: f64 where [from 0, to 100],
         /// TLS settings for connections to the backend.
         pub tls_settings: Option<ClientTlsSettings>,
         /// Whether spans have Istio's tags. Defaults to true.
@@ -29,13 +29,19 @@ oneof! {
         /// Zipkin.
         Zipkin(TracerAddress) = "zipkin",
         /// Lightstep.
-        Lightstep(Lightstep) = "lightstep",
+        Lightstep(Lightstep) = "lightstep" where [
+            warn "unsupported" "Envoy no longer supports Lightstep: proxies with this setting report no traces; use an opentelemetry provider",
+        ],
         /// Datadog.
         Datadog(TracerAddress) = "datadog",
         /// Stackdriver.
-        Stackdriver(StackdriverTracer) = "stackdriver",
+        Stackdriver(StackdriverTracer) = "stackdriver" where [
+            warn "unsupported" "Envoy no longer supports Stackdriver: proxies with this setting report no traces; use an opentelemetry provider",
+        ],
         /// OpenCensus agent.
-        OpenCensusAgent(OpenCensusAgent) = "openCensusAgent",
+        OpenCensusAgent(OpenCensusAgent) = "openCensusAgent" where [
+            warn "unsupported" "Envoy no longer supports OpenCensus: proxies with this setting report no traces; use an opentelemetry provider",
+        ],
     }
 }
 
@@ -43,7 +49,7 @@ message! {
     /// Address of a tracing backend.
     pub struct TracerAddress {
         /// Address, as `host:port`.
-        pub address: Arc<str>,
+        pub address: Arc<str> where [needed, is host_port],
     }
 }
 
@@ -51,9 +57,9 @@ message! {
     /// Lightstep backend.
     pub struct Lightstep {
         /// Address, as `host:port`.
-        pub address: Arc<str>,
+        pub address: Arc<str> where [needed, is host_port],
         /// Access token.
-        pub access_token: Arc<str>,
+        pub access_token: Arc<str> where [needed],
     }
 }
 

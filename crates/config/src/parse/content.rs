@@ -1,74 +1,33 @@
 //! The location of the content in objects of each kind.
 
+use std::borrow::Cow;
+
 use crate::core::{ConfigMap, EndpointSlice, Ingress, IngressClass, Namespace, Node as KubeNode, Pod, Secret, Service};
 use crate::decode::{Decode, Decoder};
 use crate::diagnostic::Segment;
-use crate::gateway_api;
-use crate::istio;
-use crate::mesh::{MeshConfig, MeshNetworks};
-use crate::multicluster;
+use crate::mesh::MeshConfig;
 use crate::object::Resource;
 use crate::parse::meta::part;
 use crate::yaml::Node;
 
 /// The content of a kind in an object.
-pub(crate) trait Content: Resource {
-    /// Decodes the content. Returns none only after it reported a problem.
-    fn decode(root: &Node, cx: &mut Decoder) -> Option<Self>;
+pub(crate) trait Content: Resource + Decode {
+    /// Decodes the content. Returns none only after it reported a problem. Most kinds have it in `spec`.
+    fn decode(root: &Node, cx: &mut Decoder) -> Option<Self> {
+        cx.within(Segment::Field("spec".into()), |cx| Decode::decode(&spec_of(root), cx))
+    }
 }
 
-macro_rules! in_spec {
-    ($($kind:path),* $(,)?) => { $(
-        impl Content for $kind {
-            fn decode(root: &Node, cx: &mut Decoder) -> Option<$kind> {
-                match root.get("spec").filter(|s| !s.is_null()) {
-                    Some(_) => part(root, "spec", cx),
-                    None => Some(<$kind>::default()),
-                }
-            }
-        }
-    )* };
+/// The content of `spec`. An object without it has an empty one.
+pub(super) fn spec_of(root: &Node) -> Cow<'_, Node> {
+    let spec = root.get("spec").filter(|spec| !spec.is_null());
+    spec.map_or_else(|| Cow::Owned(Node::empty(root.at)), Cow::Borrowed)
 }
-
-in_spec!(
-    istio::ServiceEntry,
-    istio::WorkloadEntry,
-    istio::WorkloadGroup,
-    istio::VirtualService,
-    istio::DestinationRule,
-    istio::Gateway,
-    istio::Sidecar,
-    istio::EnvoyFilter,
-    istio::ProxyConfig,
-    istio::AuthorizationPolicy,
-    istio::PeerAuthentication,
-    istio::RequestAuthentication,
-    istio::Telemetry,
-    istio::WasmPlugin,
-    istio::TrafficExtension,
-    gateway_api::GatewayClass,
-    gateway_api::Gateway,
-    gateway_api::ListenerSet,
-    gateway_api::HttpRoute,
-    gateway_api::GrpcRoute,
-    gateway_api::TlsRoute,
-    gateway_api::TcpRoute,
-    gateway_api::UdpRoute,
-    gateway_api::ReferenceGrant,
-    gateway_api::BackendTlsPolicy,
-    gateway_api::BackendTrafficPolicy,
-    gateway_api::InferencePool,
-    MeshNetworks,
-    multicluster::ServiceExport,
-    multicluster::ServiceImport,
-);
 
 impl Content for MeshConfig {
     fn decode(root: &Node, cx: &mut Decoder) -> Option<MeshConfig> {
-        let mut config: MeshConfig = match root.get("spec").filter(|s| !s.is_null()) {
-            Some(_) => part(root, "spec", cx)?,
-            None => MeshConfig::default(),
-        };
+        let mut config: MeshConfig =
+            cx.within(Segment::Field("spec".into()), |cx| Decode::decode(&spec_of(root), cx))?;
         config.keep_default_providers();
         Some(config)
     }

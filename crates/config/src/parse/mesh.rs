@@ -1,15 +1,14 @@
 //! MeshConfig and MeshNetworks, from objects, from Istio's ConfigMap, or from files.
 
+use std::cmp::Reverse;
 use std::sync::Arc;
 
 use crate::decode::{Decode, Decoder, Problem, Unknown};
 use crate::diagnostic::{Diagnostic, FieldPath};
-use crate::effects;
 use crate::mesh::{MeshConfig, MeshNetworks};
 use crate::object::{Kind, Meta, Object, ObjectKey, Origin, Resource};
 use crate::parse::object::Outcome;
-use crate::parse::{ParseOptions, Parsed, Reader, text_of};
-use crate::validate;
+use crate::parse::{ParseOptions, Parsed, Reader, conform, text_of};
 use crate::yaml::{self, Document, Node, Position, SyntaxError, Value};
 
 impl MeshConfig {
@@ -115,22 +114,16 @@ fn decode_text<S: Setting>(text: &str, first_line: u32, options: &ParseOptions) 
         true => Some(S::default()),
         false => S::decode(&root, &mut cx),
     };
-    let mut problems: Vec<Problem> = duplicates.into_iter().map(problem).chain(cx.into_problems()).collect();
+    let (mut found, report) = cx.finish();
+    let conform = conform::check(&root, root.at, &S::schema(), FieldPath::root(), options.limits.problems);
+    conform::add(conform, &mut found);
+    let mut problems: Vec<Problem> = duplicates.into_iter().map(problem).chain(found).collect();
     let Some(mut config) = config else {
         return (None, problems);
     };
     config.complete();
-    let object = S::into_any(Arc::new(Object::new("", MeshConfig::NAME, config.clone())));
-    problems.extend(
-        validate::findings(&object)
-            .into_iter()
-            .map(|f| f.below_spec().into_problem(&root)),
-    );
-    problems.extend(effects::warnings(S::KIND, &root).into_iter().map(|mut p| {
-        p.path = p.path.without_first();
-        p
-    }));
-    problems.sort_by_key(|p| (p.at.line, p.at.column));
+    problems.extend(report.into_findings().into_iter().map(|f| f.into_problem(&root)));
+    problems.sort_by_key(|p| (p.at.line, p.at.column, Reverse(p.severity)));
     (Some(config), problems)
 }
 

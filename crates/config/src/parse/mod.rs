@@ -8,8 +8,6 @@ mod mesh;
 mod meta;
 mod object;
 #[cfg(test)]
-mod round_trip;
-#[cfg(test)]
 mod tests;
 
 use std::collections::HashMap;

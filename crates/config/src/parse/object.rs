@@ -1,12 +1,14 @@
 //! Reads one object: kind, metadata and content.
 
+use std::borrow::Cow;
+use std::cmp::Reverse;
 use std::sync::Arc;
 
-use crate::decode::{Decoder, Problem, Unknown};
+use crate::decode::{Decoder, Finding, Problem, Unknown};
 use crate::diagnostic::{FieldPath, Severity};
 use crate::effects;
 use crate::object::{AnyObject, Kind, Meta, Object, ObjectKey, WithContent};
-use crate::parse::content::Content;
+use crate::parse::content::{Content, spec_of};
 use crate::parse::{ParseOptions, conform, mesh, meta, problem_at};
 use crate::schema;
 use crate::validate;
@@ -140,31 +142,30 @@ fn read_kind(
     }
     let key = meta.key();
     let object = decode_any(kind, root, meta, &mut cx);
-    problems.extend(cx.into_problems());
-    if keeps_to_schema(kind) {
-        let found = against_schema(kind, root, options.limits.problems);
-        let known = |path: &FieldPath| {
-            problems
-                .iter()
-                .any(|p| p.severity == Severity::Error && p.path.contains(path))
-        };
-        let found: Vec<Problem> = found.into_iter().filter(|f| !known(&f.path)).collect();
-        problems.extend(found);
+    let (mut found, mut report) = cx.finish();
+    // A value that could not be decoded looks absent. Findings about it are misleading.
+    let mut broken: Vec<FieldPath> = errors(&found).map(|p| p.path.clone()).collect();
+    if kind.is_complete() {
+        conform::add(against_schema(kind, root, options.limits.problems), &mut found);
+        let missing = errors(&found).filter(|p| p.code == "missing-field");
+        broken.extend(missing.map(|p| p.path.clone()));
     }
     if let Some(object) = &object {
-        // A value that could not be decoded looks absent. Findings of validation about it are misleading.
-        let broken: Vec<FieldPath> = (problems.iter().filter(|p| p.severity == Severity::Error))
-            .map(|p| p.path.clone())
-            .collect();
-        let mut findings = validate::findings(object);
+        validate::check(object, &mut report);
+        let concerns = |finding: &Finding, broken: &[FieldPath]| broken.iter().any(|b| finding.concerns(b));
+        let mut findings = report.into_findings();
+        findings.retain(|finding| !concerns(finding, &broken));
         if !options.admitted && evaluates_rules(kind) {
-            findings.extend(validate::violations(kind, root, broken.is_empty()));
+            let all: Vec<FieldPath> = errors(&found).map(|p| p.path.clone()).collect();
+            let violations = validate::violations(kind, root, all.is_empty()).into_iter();
+            findings.extend(violations.filter(|finding| !concerns(finding, &all)));
         }
-        let findings = findings.into_iter().filter(|f| !broken.iter().any(|b| f.concerns(b)));
-        problems.extend(findings.take(options.limits.problems).map(|f| f.into_problem(root)));
+        findings.truncate(options.limits.problems);
+        found.extend(findings.into_iter().map(|f| f.into_problem(root)));
     }
-    problems.extend(effects::of_object(kind, root).into_iter().take(options.limits.problems));
-    problems.sort_by_key(|p| (p.at.line, p.at.column));
+    problems.extend(found);
+    problems.extend(effects::of_object(kind, root));
+    problems.sort_by_key(|p| (p.at.line, p.at.column, Reverse(p.severity)));
     Outcome {
         key: Some(key),
         object,
@@ -172,45 +173,35 @@ fn read_kind(
     }
 }
 
-/// Whether objects are checked against the schema of the kind. Core kinds are read in part, and the platform validates
-/// them. Istio's older kinds have their own checks.
-fn keeps_to_schema(kind: Kind) -> bool {
-    let has_own_checks = matches!(
-        kind,
-        Kind::ServiceEntry
-            | Kind::WorkloadEntry
-            | Kind::WorkloadGroup
-            | Kind::VirtualService
-            | Kind::DestinationRule
-            | Kind::Gateway
-            | Kind::Sidecar
-            | Kind::MeshConfig
-            | Kind::MeshNetworks
-    );
-    kind.is_complete() && !has_own_checks
+fn errors(problems: &[Problem]) -> impl Iterator<Item = &Problem> {
+    problems.iter().filter(|p| p.severity == Severity::Error)
 }
 
-/// Whether the CEL rules of the kind are evaluated. Rules of Istio's kinds repeat what the checks of Istio's webhook say.
+/// Whether the CEL rules of the kind are evaluated. Rules of Istio's kinds repeat what other checks report.
 fn evaluates_rules(kind: Kind) -> bool {
-    keeps_to_schema(kind) && !kind.is_istio()
+    kind.is_complete() && !kind.is_istio()
 }
 
 /// Checks an object against the schema of its kind.
 fn against_schema(kind: Kind, root: &Node, most: usize) -> Vec<Problem> {
-    let needed = || {
-        let whole = &schema::find_kind(kind.group(), kind.name())?.schema;
-        whole.fields().filter(|fields| fields.required.contains(&"spec"))
-    };
-    match root.get("spec").filter(|spec| !spec.is_null()) {
-        Some(spec) => conform::check(spec, &kind.spec_schema(), FieldPath::spec(), most),
-        None if needed().is_some() => {
-            let message = "this field is required".to_owned();
-            let problem = problem_at(root.at, Severity::Error, "missing-field", message);
-            let path = FieldPath::spec();
-            vec![Problem { path, ..problem }]
-        }
-        None => Vec::new(),
+    let spec = spec_of(root);
+    let mut problems = conform::check(
+        &spec,
+        root.locate(&FieldPath::spec()),
+        &kind.spec_schema(),
+        FieldPath::spec(),
+        most,
+    );
+    let needed = schema::find_kind(kind.group(), kind.name())
+        .and_then(|definition| definition.schema.fields())
+        .is_some_and(|fields| fields.required.contains(&"spec"));
+    if needed && matches!(spec, Cow::Owned(_)) {
+        let message = "this field is required".to_owned();
+        let problem = problem_at(root.at, Severity::Error, "missing-field", message);
+        let path = FieldPath::spec();
+        problems = vec![Problem { path, ..problem }];
     }
+    problems
 }
 
 /// Decodes an object and reports invalid fields, without validation.

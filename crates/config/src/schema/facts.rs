@@ -1,5 +1,6 @@
 //! Facts in declarations of types: constraints, defaults, keys and rules of fields.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use crate::decode::json_name;
@@ -11,6 +12,11 @@ use crate::schema::{Bounds, Fields, ListKind, Schema, Shape};
 /// string, the number of entries, or the number itself); `pattern "^a"`; `values_of ["A", "B"]`; `default 1` (one token
 /// or JSON in brackets); `key name, key port` for the keys of a list map, and `patch_key name`; `rule "CEL" "message"`;
 /// `items(…)` for the items of a list and `values(…)` for the values of a map.
+///
+/// Checks of the control plane, which CRDs do not contain (see [`crate::schema::Check`]): `needed`; `wanted "code" "message"`;
+/// `inform`, `warn` and `refuse "code" "message"` for fields that have no effect, or should or must not be set; `is FORM` and
+/// `keys(FORM)` (see `form`); `from 0` and `to 100`; `among ["A", "B"]`; `unique "key"`; `apart(a, b)` and `any(a, b)`
+/// for the fields of a message, by their names in JSON.
 macro_rules! facts {
     ($schema:ident; $($facts:tt)*) => {{
         #[allow(unused_mut)]
@@ -73,6 +79,58 @@ macro_rules! facts {
     };
     (@ $s:ident $r:ident; rule $rule:tt $message:tt $(, $($rest:tt)*)?) => {
         $s.rules.push(crate::schema::Rule { rule: $rule, message: $message });
+        facts!(@ $s $r; $($($rest)*)?);
+    };
+    (@ $s:ident $r:ident; needed $(, $($rest:tt)*)?) => {
+        $s.checks.push(crate::schema::Check::Needed);
+        facts!(@ $s $r; $($($rest)*)?);
+    };
+    (@ $s:ident $r:ident; wanted $code:literal $message:literal $(, $($rest:tt)*)?) => {
+        $s.checks.push(crate::schema::Check::Wanted($code, $message));
+        facts!(@ $s $r; $($($rest)*)?);
+    };
+    (@ $s:ident $r:ident; warn $code:literal $message:tt $(, $($rest:tt)*)?) => {
+        $s.checks.push(crate::schema::Check::Unwanted(crate::Severity::Warning, $code, $message));
+        facts!(@ $s $r; $($($rest)*)?);
+    };
+    (@ $s:ident $r:ident; refuse $code:literal $message:tt $(, $($rest:tt)*)?) => {
+        $s.checks.push(crate::schema::Check::Unwanted(crate::Severity::Error, $code, $message));
+        facts!(@ $s $r; $($($rest)*)?);
+    };
+    (@ $s:ident $r:ident; inform $code:literal $message:tt $(, $($rest:tt)*)?) => {
+        $s.checks.push(crate::schema::Check::Unwanted(crate::Severity::Info, $code, $message));
+        facts!(@ $s $r; $($($rest)*)?);
+    };
+    (@ $s:ident $r:ident; is $form:ident $(, $($rest:tt)*)?) => {
+        $s.checks.push(crate::schema::Check::Is(crate::form::$form));
+        facts!(@ $s $r; $($($rest)*)?);
+    };
+    (@ $s:ident $r:ident; keys($form:ident) $(, $($rest:tt)*)?) => {
+        $s.checks.push(crate::schema::Check::Keys(crate::form::$form));
+        facts!(@ $s $r; $($($rest)*)?);
+    };
+    (@ $s:ident $r:ident; from $value:literal $(, $($rest:tt)*)?) => {
+        $s.checks.push(crate::schema::Check::From($value as f64));
+        facts!(@ $s $r; $($($rest)*)?);
+    };
+    (@ $s:ident $r:ident; to $value:literal $(, $($rest:tt)*)?) => {
+        $s.checks.push(crate::schema::Check::To($value as f64));
+        facts!(@ $s $r; $($($rest)*)?);
+    };
+    (@ $s:ident $r:ident; among [$($value:literal),* $(,)?] $(, $($rest:tt)*)?) => {
+        $s.checks.push(crate::schema::Check::Among(&[$($value),*]));
+        facts!(@ $s $r; $($($rest)*)?);
+    };
+    (@ $s:ident $r:ident; unique $key:literal $(, $($rest:tt)*)?) => {
+        $s.checks.push(crate::schema::Check::Unique($key));
+        facts!(@ $s $r; $($($rest)*)?);
+    };
+    (@ $s:ident $r:ident; apart($($name:ident),*) $(, $($rest:tt)*)?) => {
+        $s.checks.push(crate::schema::Check::Apart(&[$(stringify!($name)),*]));
+        facts!(@ $s $r; $($($rest)*)?);
+    };
+    (@ $s:ident $r:ident; any($($name:ident),*) $(, $($rest:tt)*)?) => {
+        $s.checks.push(crate::schema::Check::Any(&[$(stringify!($name)),*]));
         facts!(@ $s $r; $($($rest)*)?);
     };
     (@ $s:ident $r:ident; items($($inner:tt)*) $(, $($rest:tt)*)?) => {
@@ -226,8 +284,8 @@ pub(crate) fn inner(schema: &mut Schema, facts: fn(&mut Schema) -> bool) {
 /// The name in JSON. It is leaked: schemas are made once and live as long as the process.
 fn json(name: &'static str) -> &'static str {
     match json_name(name) {
-        std::borrow::Cow::Borrowed(name) => name,
-        std::borrow::Cow::Owned(name) => Box::leak(name.into_boxed_str()),
+        Cow::Borrowed(name) => name,
+        Cow::Owned(name) => Box::leak(name.into_boxed_str()),
     }
 }
 
@@ -250,21 +308,12 @@ fn description(lines: &[&str]) -> Arc<str> {
 }
 
 /// Converts `snake_case` to `snakeCase`; anything else is unchanged.
-fn camel(word: &str) -> String {
-    let is_snake = word
-        .bytes()
-        .all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_');
-    if !is_snake {
-        return word.to_owned();
+fn camel(word: &str) -> Cow<'_, str> {
+    let is_snake = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_';
+    match word.bytes().all(is_snake) {
+        true => json_name(word),
+        false => word.into(),
     }
-    let mut parts = word.split('_').filter(|p| !p.is_empty());
-    let mut out = parts.next().unwrap_or_default().to_owned();
-    for part in parts {
-        let (first, rest) = part.split_at(1);
-        out.push_str(&first.to_ascii_uppercase());
-        out.push_str(rest);
-    }
-    out
 }
 
 /// Removes `` ([`Rust::item`]) ``, which is for readers of the code only, and brackets around code.

@@ -9,6 +9,7 @@
 
 #[macro_use]
 pub(crate) mod facts;
+mod check;
 mod core;
 mod crd;
 mod definition;
@@ -16,6 +17,7 @@ mod mesh;
 mod meta;
 mod normalize;
 pub mod openapi;
+mod pattern;
 mod print;
 mod reference;
 pub mod wire;
@@ -23,10 +25,12 @@ pub mod wire;
 #[cfg(test)]
 mod tests;
 
+pub(crate) use check::Check;
 pub use crd::crd;
 pub use definition::{Column, Definition, Served, definitions, find, find_kind};
 pub use meta::object_meta;
 pub use normalize::{Normalization, normalize};
+pub use pattern::matches;
 pub use print::to_openapi;
 pub use reference::reference;
 
@@ -35,7 +39,7 @@ use std::sync::{Arc, LazyLock};
 use serde_json::{Map, Value as Json};
 
 /// The schema of a value. It is structural, as Kubernetes defines the term: every level has one type with known fields.
-#[derive(Clone, PartialEq, Debug)]
+#[derive(Clone, Debug)]
 pub struct Schema {
     /// The description.
     pub description: Arc<str>,
@@ -54,6 +58,8 @@ pub struct Schema {
     pub retain_keys: bool,
     /// The named type in OpenAPI documents, if any.
     pub named: Option<Named>,
+    /// Checks of the control plane, which are not part of CRDs.
+    pub(crate) checks: Vec<Check>,
 }
 
 /// A type with a name.
@@ -66,7 +72,7 @@ pub struct Named {
 }
 
 /// The shape of a value.
-#[derive(Clone, PartialEq, Debug)]
+#[derive(Clone, Debug)]
 pub enum Shape {
     /// An object with these fields.
     Object(Fields),
@@ -110,7 +116,7 @@ pub enum Shape {
 }
 
 /// The fields of an object.
-#[derive(Clone, PartialEq, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Fields {
     /// The fields, by their names in JSON, in the order of declaration.
     pub fields: Vec<(&'static str, Arc<Schema>)>,
@@ -179,6 +185,7 @@ impl Schema {
             atomic: false,
             retain_keys: false,
             named: None,
+            checks: Vec::new(),
         }
     }
 

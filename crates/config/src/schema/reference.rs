@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use crate::Kind;
-use crate::effects::{KINDS_NOT_YET, NOT_YET};
+use crate::effects::{KINDS_NOT_YET, fields_not_yet};
 use crate::schema::{Definition, definitions};
 
 /// The text of `docs/reference/kinds.md`.
@@ -16,17 +16,12 @@ pub fn reference() -> String {
     }
     page.push_str(FIELDS);
     for kind in Kind::ALL {
-        let mut fields = NOT_YET.iter().filter(|entry| entry.kind == *kind).peekable();
-        if fields.peek().is_none() {
+        let fields = fields_not_yet(*kind);
+        if fields.is_empty() || KINDS_NOT_YET.contains(kind) {
             continue;
         }
-        let _ = write!(page, "\n### {kind}\n\n");
-        for entry in fields {
-            let _ = match entry.unless {
-                [] => writeln!(page, "- `{}`", entry.path),
-                values => writeln!(page, "- `{}`, unless it is {}", entry.path, list(values, " or ")),
-            };
-        }
+        let fields: String = fields.iter().map(|field| format!("- `{field}`\n")).collect();
+        let _ = write!(page, "\n### {kind}\n\n{fields}");
     }
     page.push_str(VALIDATION);
     page
@@ -163,16 +158,7 @@ fn effect(definition: &Definition) -> &'static str {
         None => "kept",
         Some(Kind::KubeGateway) => "as the gateway of a network, not yet otherwise",
         Some(kind) if KINDS_NOT_YET.contains(&kind) => "none yet",
-        Some(kind) if NOT_YET.iter().any(|entry| entry.kind == kind) => "yes, but for some fields (below)",
+        Some(kind) if !fields_not_yet(kind).is_empty() => "yes, but for some fields (below)",
         Some(_) => "yes",
-    }
-}
-
-fn list(values: &[&str], and: &str) -> String {
-    let quoted: Vec<String> = values.iter().map(|value| format!("`{value}`")).collect();
-    match quoted.split_last() {
-        Some((last, [])) => last.clone(),
-        Some((last, rest)) => format!("{}{and}{last}", rest.join(", ")),
-        None => String::new(),
     }
 }

@@ -2,9 +2,9 @@
 
 use protos::dynamic::{Fault, Problem, Step};
 
+use crate::decode::{Relations, Report};
 use crate::diagnostic::{FieldPath, Segment};
 use crate::istio::envoy_filter::*;
-use crate::validate::{Report, attachment, common, regex};
 
 /// Names of the HTTP connection manager: the current and the deprecated one.
 const HTTP_MANAGERS: [&str; 2] = [
@@ -12,60 +12,41 @@ const HTTP_MANAGERS: [&str; 2] = [
     "envoy.http_connection_manager",
 ];
 
-pub(super) fn check(r: &mut Report, spec: &EnvoyFilter) {
-    let path = FieldPath::spec();
-    r.warning_with(
-        &FieldPath::root(),
-        "unstable",
-        "an EnvoyFilter depends on details of the generated configuration, which can change in any release",
-        "use other kinds where possible, and review the filter at every upgrade",
-    );
-    common::workload_selector(r, &path.field("workloadSelector"), spec.workload_selector.as_ref());
-    if spec.workload_selector.is_some() && !spec.target_refs.is_empty() {
-        let message = "only one of workloadSelector and targetRefs may be set";
-        r.error(&path.field("targetRefs"), "exclusive-fields", message);
-    }
-    attachment::targets(r, &path.field("targetRefs"), &spec.target_refs);
-    for (index, patch) in spec.config_patches.iter().enumerate() {
-        config_patch(r, &path.field("configPatches").index(index), patch);
+impl Relations for EnvoyFilter {
+    fn check(&self, r: &mut Report, _: &FieldPath) {
+        r.warning_with(
+            &FieldPath::root(),
+            "unstable",
+            "an EnvoyFilter depends on details of the generated configuration, which can change in any release",
+            "use other kinds where possible, and review the filter at every upgrade",
+        );
     }
 }
 
-fn config_patch(r: &mut Report, path: &FieldPath, patch: &EnvoyConfigPatch) {
-    let at = path.field("match");
-    let of_waypoint = patch
-        .matches
-        .as_ref()
-        .is_some_and(|m| m.context == PatchContext::Waypoint);
-    let matches_waypoint = matches!(object_of(patch), Some(ObjectMatch::Waypoint(_)));
-    if of_waypoint != matches_waypoint {
-        let message = "waypoint must be set if and only if the context is WAYPOINT";
-        r.error(&at, "exclusive-fields", message);
-    }
-    if let Some(ObjectMatch::Waypoint(WaypointMatch {
-        port_number: Some(number),
-        ..
-    })) = object_of(patch)
-    {
-        common::port(r, &at.field("waypoint").field("portNumber"), *number);
-    }
-    if patch.apply_to == ApplyTo::Invalid {
-        return r.error(&path.field("applyTo"), "missing-field", "applyTo is required");
-    }
-    match &patch.patch {
-        None => return r.error(path, "missing-field", "patch is required"),
-        Some(change) => {
-            operation(r, &path.field("patch"), change);
-            effect(r, path, patch, change);
-            value(r, &path.field("patch").field("value"), patch.apply_to, change);
+impl Relations for EnvoyConfigPatch {
+    fn check(&self, r: &mut Report, path: &FieldPath) {
+        let at = path.field("match");
+        let of_waypoint = self
+            .matches
+            .as_ref()
+            .is_some_and(|m| m.context == PatchContext::Waypoint);
+        let matches_waypoint = matches!(object_of(self), Some(ObjectMatch::Waypoint(_)));
+        if of_waypoint != matches_waypoint {
+            let message = "waypoint must be set if and only if the context is WAYPOINT";
+            r.error(&at, "exclusive-fields", message);
         }
-    }
-    let proxy = patch.matches.as_ref().and_then(|m| m.proxy.as_ref());
-    if let Some(proxy) = proxy.filter(|proxy| !proxy.proxy_version.is_empty()) {
-        regex::check(r, &at.field("proxy").field("proxyVersion"), &proxy.proxy_version);
-    }
-    if !of_waypoint && let Some(object) = object_of(patch) {
-        match_fits(r, &at, patch.apply_to, object);
+        if self.apply_to == ApplyTo::Invalid {
+            return r.error(&path.field("applyTo"), "missing-field", "applyTo is required");
+        }
+        let Some(change) = &self.patch else {
+            return;
+        };
+        operation(r, &path.field("patch"), change);
+        effect(r, path, self, change);
+        value(r, &path.field("patch").field("value"), self.apply_to, change);
+        if !of_waypoint && let Some(object) = object_of(self) {
+            match_fits(r, &at, self.apply_to, object);
+        }
     }
 }
 
@@ -146,10 +127,6 @@ fn effect(r: &mut Report, path: &FieldPath, patch: &EnvoyConfigPatch, change: &E
         );
         r.warning(&at, "no-effect", message);
     }
-    if change.filter_class != FilterClass::Unspecified {
-        let message = "filterClass has no effect; the operation determines the position";
-        r.warning(&path.field("patch").field("filterClass"), "no-effect", message);
-    }
 }
 
 /// Whether a patch of a filter matches the filter by name.
@@ -202,67 +179,14 @@ fn filter_match(r: &mut Report, path: &FieldPath, apply_to: ApplyTo, filter: &Fi
         let message = format!("a filter match has no effect with applyTo {}", apply_to.name());
         r.warning(path, "no-effect", message);
     }
-    if filter.name.is_empty() {
-        return r.error(&path.field("name"), "missing-field", "a filter match requires a name");
-    }
-    old_name(r, &path.field("name"), &filter.name);
-    let Some(sub_filter) = &filter.sub_filter else {
+    if filter.sub_filter.is_none() || filter.name.is_empty() {
         return;
-    };
-    let at = path.field("subFilter");
+    }
     if apply_to != ApplyTo::HttpFilter {
-        r.error(&at, "exclusive-fields", "subFilter requires applyTo HTTP_FILTER");
+        let message = "subFilter requires applyTo HTTP_FILTER";
+        r.error(&path.field("subFilter"), "exclusive-fields", message);
     } else if !HTTP_MANAGERS.contains(&&*filter.name) {
         let message = format!("HTTP filters belong to {}, not to {}", HTTP_MANAGERS[0], filter.name);
         r.error(&path.field("name"), "bad-value", message);
-    } else if sub_filter.name.is_empty() {
-        r.error(&at.field("name"), "missing-field", "a filter match requires a name");
-    } else {
-        old_name(r, &at.field("name"), &sub_filter.name);
-    }
-}
-
-/// Deprecated filter names and their replacements.
-const OLD_NAMES: &[(&str, &str)] = &[
-    ("envoy.buffer", "envoy.filters.http.buffer"),
-    ("envoy.cors", "envoy.filters.http.cors"),
-    ("envoy.csrf", "envoy.filters.http.csrf"),
-    ("envoy.http_dynamo_filter", "envoy.filters.http.dynamo"),
-    ("envoy.ext_authz", "envoy.filters.http.ext_authz"),
-    ("envoy.fault", "envoy.filters.http.fault"),
-    ("envoy.grpc_http1_bridge", "envoy.filters.http.grpc_http1_bridge"),
-    ("envoy.grpc_json_transcoder", "envoy.filters.http.grpc_json_transcoder"),
-    ("envoy.grpc_web", "envoy.filters.http.grpc_web"),
-    ("envoy.gzip", "envoy.filters.http.gzip"),
-    ("envoy.health_check", "envoy.filters.http.health_check"),
-    ("envoy.ip_tagging", "envoy.filters.http.ip_tagging"),
-    ("envoy.lua", "envoy.filters.http.lua"),
-    ("envoy.rate_limit", "envoy.filters.http.ratelimit"),
-    ("envoy.router", "envoy.filters.http.router"),
-    ("envoy.squash", "envoy.filters.http.squash"),
-    ("envoy.listener.http_inspector", "envoy.filters.listener.http_inspector"),
-    ("envoy.listener.original_dst", "envoy.filters.listener.original_dst"),
-    ("envoy.listener.original_src", "envoy.filters.listener.original_src"),
-    ("envoy.listener.proxy_protocol", "envoy.filters.listener.proxy_protocol"),
-    ("envoy.listener.tls_inspector", "envoy.filters.listener.tls_inspector"),
-    ("envoy.client_ssl_auth", "envoy.filters.network.client_ssl_auth"),
-    (
-        "envoy.http_connection_manager",
-        "envoy.filters.network.http_connection_manager",
-    ),
-    ("envoy.mongo_proxy", "envoy.filters.network.mongo_proxy"),
-    ("envoy.ratelimit", "envoy.filters.network.ratelimit"),
-    ("envoy.redis_proxy", "envoy.filters.network.redis_proxy"),
-    ("envoy.tcp_proxy", "envoy.filters.network.tcp_proxy"),
-];
-
-fn old_name(r: &mut Report, path: &FieldPath, name: &str) {
-    if let Some((old, new)) = OLD_NAMES.iter().find(|(old, _)| *old == name) {
-        r.warning_with(
-            path,
-            "deprecated",
-            format!("the filter name {old} is deprecated"),
-            format!("use {new}"),
-        );
     }
 }

@@ -1,261 +1,184 @@
-//! Validation of the HTTP routes of a VirtualService.
+//! HTTP routes of a VirtualService.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use crate::decode::{Relations, Report};
 use crate::diagnostic::FieldPath;
+use crate::form::{self, header};
 use crate::istio::*;
-use crate::validate::virtual_service::weights;
-use crate::validate::{Report, common, headers, hosts, http_policy, regex};
 
-pub(super) fn check(r: &mut Report, path: &FieldPath, route: &HttpRoute, in_delegate: bool) {
-    conflicts(r, path, route, in_delegate);
-    for (index, condition) in route.matches.iter().enumerate() {
-        condition_of(r, &path.field("match").index(index), condition);
-    }
-    headers::operations(r, &path.field("headers"), route.headers.as_ref());
-    for (index, destination) in route.route.iter().enumerate() {
-        let at = path.field("route").index(index);
-        common::destination(r, &at.field("destination"), &destination.destination);
-        headers::operations(r, &at.field("headers"), destination.headers.as_ref());
-    }
-    weights(r, &path.field("route"), route.route.iter().map(|d| d.weight));
-    if let Some(redirect) = &route.redirect {
-        self::redirect(r, &path.field("redirect"), redirect, &route.matches);
-    }
-    if let Some(response) = &route.direct_response {
-        direct_response(r, &path.field("directResponse"), response);
-    }
-    if let Some(rewrite) = &route.rewrite {
-        self::rewrite(r, &path.field("rewrite"), rewrite);
-    }
-    authority(r, path, route);
-    common::duration(r, &path.field("timeout"), route.timeout);
-    http_policy::retries(r, &path.field("retries"), route.retries.as_ref());
-    http_policy::fault(r, &path.field("fault"), route.fault.as_ref());
-    http_policy::mirrors(r, path, route);
-    if let Some(policy) = &route.cors_policy {
-        http_policy::cors(r, &path.field("corsPolicy"), policy);
+impl Relations for HttpRoute {
+    fn check(&self, r: &mut Report, path: &FieldPath) {
+        let answers = [
+            ("redirect", self.redirect.is_some()),
+            ("directResponse", self.direct_response.is_some()),
+        ];
+        if let Some((answer, _)) = answers.into_iter().find(|(_, set)| *set) {
+            let others = [("fault", self.fault.is_some()), ("rewrite", self.rewrite.is_some())];
+            r.none_of(path, &others, "exclusive-fields", |name| {
+                format!("{name} cannot be combined with {answer}")
+            });
+        }
+        weights(r, &path.field("route"), self.route.iter().map(|d| d.weight));
+        let by_prefix = |m: &HttpMatchRequest| matches!(m.uri, None | Some(StringMatch::Prefix(_)));
+        let rewrites = self
+            .redirect
+            .as_ref()
+            .is_some_and(|redirect| !redirect.prefix_rewrite.is_empty());
+        if rewrites && !self.matches.iter().all(by_prefix) {
+            let message = "prefixRewrite requires that all matches of uri are prefix matches";
+            let at = path.field("redirect").field("prefixRewrite");
+            r.error(&at, "exclusive-fields", message);
+        }
+        self.authority(r, &path.field("headers").field("request"));
     }
 }
 
-/// Checks that a rule has exactly one action.
-fn conflicts(r: &mut Report, path: &FieldPath, route: &HttpRoute, in_delegate: bool) {
-    let has = [
-        ("route", !route.route.is_empty()),
-        ("redirect", route.redirect.is_some()),
-        ("directResponse", route.direct_response.is_some()),
-        ("delegate", route.delegate.is_some()),
-    ];
-    let set: Vec<&str> = has.iter().filter(|(_, set)| *set).map(|(name, _)| *name).collect();
-    match set[..] {
-        [] => r.error(
-            path,
-            "missing-field",
-            "one of route, redirect, directResponse and delegate is required",
-        ),
-        [_] => {}
-        [first, second, ..] => {
-            let message = format!("only one of {first} and {second} may be set");
-            r.error(&path.field(second), "exclusive-fields", message);
-        }
-    }
-    if in_delegate && route.delegate.is_some() {
-        r.error(
-            &path.field("delegate"),
-            "exclusive-fields",
-            "a delegate must not delegate to another VirtualService",
-        );
-    }
-    let answers = set.iter().find(|name| matches!(**name, "redirect" | "directResponse"));
-    if let Some(answer) = answers {
-        for (name, set) in [("fault", route.fault.is_some()), ("rewrite", route.rewrite.is_some())] {
-            if set {
-                let message = format!("{name} cannot be combined with {answer}");
-                r.error(&path.field(name), "exclusive-fields", message);
+impl HttpRoute {
+    /// Checks that the authority is set at most once, by a rewrite or by a header.
+    fn authority(&self, r: &mut Report, path: &FieldPath) {
+        let mut known = self
+            .rewrite
+            .as_ref()
+            .is_some_and(|rewrite| !rewrite.authority.is_empty());
+        let request = self.headers.as_ref().and_then(|headers| headers.request.as_ref());
+        for (field, values) in request.iter().flat_map(|r| [("set", &r.set), ("add", &r.add)]) {
+            for name in values.keys().filter(|name| header::is_authority(name)) {
+                if std::mem::replace(&mut known, true) {
+                    let at = path.field(field).key(name.clone());
+                    r.error(&at, "duplicate", "the authority is set more than once");
+                }
             }
         }
     }
 }
 
-fn condition_of(r: &mut Report, path: &FieldPath, condition: &HttpMatchRequest) {
-    if let Some(StringMatch::Regex(text)) = &condition.uri {
-        regex::check(r, &path.field("uri").field("regex"), text);
-    }
-    let texts = [
-        ("scheme", &condition.scheme),
-        ("method", &condition.method),
-        ("authority", &condition.authority),
-    ];
-    for (field, text) in texts {
-        if let Some(text) = text {
-            string_match(r, &path.field(field), text);
-        }
-    }
-    header_matches(r, &path.field("headers"), &condition.headers, |_| false);
-    // Istio treats this invalid regular expression as a presence match.
-    let is_star = |text: &StringMatch| matches!(text, StringMatch::Regex(star) if &**star == "*");
-    header_matches(r, &path.field("withoutHeaders"), &condition.without_headers, is_star);
-    for (name, text) in &condition.query_params {
-        let at = path.field("queryParams").key(name.clone());
-        if name.is_empty() {
-            r.error(&at, "bad-value", "the name of a query parameter must not be empty");
-        }
-        string_match(r, &at, text);
-    }
-    if condition.port != 0 {
-        common::port(r, &path.field("port"), condition.port);
-    }
-    common::labels(r, &path.field("sourceLabels"), &condition.source_labels);
-    hosts::gateway_names(r, &path.field("gateways"), &condition.gateways);
-    let namespace = &condition.source_namespace;
-    if !namespace.is_empty() && !hosts::is_label(namespace) {
-        r.error(
-            &path.field("sourceNamespace"),
-            "bad-value",
-            format!("{namespace:?} is not a valid namespace name"),
-        );
-    }
-    if condition.ignore_uri_case && matches!(condition.uri, None | Some(StringMatch::Regex(_))) {
-        let message = "ignoreUriCase applies only to exact and prefix matches of uri";
-        r.warning(&path.field("ignoreUriCase"), "no-effect", message);
+/// Checks that not all weights are 0.
+pub(super) fn weights(r: &mut Report, path: &FieldPath, weights: impl ExactSizeIterator<Item = i32>) {
+    if weights.len() > 1 && weights.into_iter().all(|weight| weight == 0) {
+        let message = "at least one destination must have a weight greater than 0";
+        r.error(path, "out-of-range", message);
     }
 }
 
-fn header_matches(
-    r: &mut Report,
-    path: &FieldPath,
-    matches: &BTreeMap<Arc<str>, StringMatch>,
-    is_exempt: impl Fn(&StringMatch) -> bool,
-) {
-    for (name, text) in matches {
-        let at = path.key(name.clone());
-        headers::match_name(r, &at, name);
-        if !is_exempt(text) {
-            string_match(r, &at, text);
+impl Relations for Headers {
+    /// Requests can set the authority. Responses have none, and nothing can remove it.
+    fn check(&self, r: &mut Report, path: &FieldPath) {
+        let mut wrong: Vec<(FieldPath, &Arc<str>)> = Vec::new();
+        for (field, changes) in [("request", &self.request), ("response", &self.response)] {
+            let at = path.field(field);
+            let Some(changes) = changes else {
+                continue;
+            };
+            let removed = changes.remove.iter().enumerate();
+            wrong.extend(removed.map(|(index, name)| (at.field("remove").index(index), name)));
+            if field == "response" {
+                for (field, values) in [("set", &changes.set), ("add", &changes.add)] {
+                    wrong.extend(values.keys().map(|name| (at.field(field).key(name.clone()), name)));
+                }
+            }
+        }
+        for (at, name) in wrong.into_iter().filter(|(_, name)| header::is_authority(name)) {
+            let message = format!("the header {name:?} cannot be changed by this operation");
+            r.error(&at, "bad-header", message);
         }
     }
 }
 
-fn string_match(r: &mut Report, path: &FieldPath, text: &StringMatch) {
-    match text {
-        StringMatch::Prefix(prefix) if prefix.is_empty() => {
-            r.error(&path.field("prefix"), "bad-value", "the prefix must not be empty");
+impl Relations for HttpMatchRequest {
+    fn check(&self, r: &mut Report, path: &FieldPath) {
+        if let Some(StringMatch::Regex(text)) = &self.uri {
+            r.form(&path.field("uri").field("regex"), form::regex, text);
         }
-        StringMatch::Regex(text) => regex::check(r, &path.field("regex"), text),
-        _ => {}
-    }
-}
-
-fn redirect(r: &mut Report, path: &FieldPath, redirect: &HttpRedirect, matches: &[HttpMatchRequest]) {
-    if !redirect.uri.is_empty() && !redirect.prefix_rewrite.is_empty() {
-        r.error(
-            &path.field("prefixRewrite"),
-            "exclusive-fields",
-            "only one of uri and prefixRewrite may be set",
-        );
-    }
-    let by_prefix = |m: &HttpMatchRequest| matches!(m.uri, None | Some(StringMatch::Prefix(_)));
-    if !redirect.prefix_rewrite.is_empty() && !matches.iter().all(by_prefix) {
-        let message = "prefixRewrite requires that all matches of uri are prefix matches";
-        r.error(&path.field("prefixRewrite"), "exclusive-fields", message);
-    }
-    let texts = [
-        &redirect.uri,
-        &redirect.prefix_rewrite,
-        &redirect.authority,
-        &redirect.scheme,
-    ];
-    if texts.iter().all(|text| text.is_empty()) && redirect.port.is_none() {
-        r.error(
-            path,
-            "missing-field",
-            "a redirect requires at least one of uri, prefixRewrite, authority, scheme and port",
-        );
-    }
-    if !matches!(redirect.redirect_code, 0 | 301 | 302 | 303 | 307 | 308) {
-        let message = format!(
-            "the status code {} is not one of 301, 302, 303, 307 and 308",
-            redirect.redirect_code
-        );
-        r.error(&path.field("redirectCode"), "out-of-range", message);
-    }
-    if !matches!(&*redirect.scheme, "" | "http" | "https") {
-        r.error(&path.field("scheme"), "bad-value", "the scheme must be http or https");
-    }
-    common::one_line(r, &path.field("uri"), &redirect.uri);
-    common::one_line(r, &path.field("prefixRewrite"), &redirect.prefix_rewrite);
-    common::one_line(r, &path.field("authority"), &redirect.authority);
-    if let Some(RedirectPort::Port(number)) = redirect.port {
-        common::port(r, &path.field("port"), number);
-    }
-}
-
-/// Maximum size of a body, and the size above which a warning is reported, in bytes.
-const MAX_BODY: usize = 1 << 20;
-const LARGE_BODY: usize = 100 << 10;
-
-fn direct_response(r: &mut Report, path: &FieldPath, response: &HttpDirectResponse) {
-    if !(200..600).contains(&response.status) {
-        let message = format!("a status code must be between 200 and 599, not {}", response.status);
-        r.error(&path.field("status"), "out-of-range", message);
-    }
-    let size = match &response.body {
-        Some(HttpBody::Text(text)) => text.len(),
-        Some(HttpBody::Bytes(bytes)) => bytes.len(),
-        _ => 0,
-    };
-    if size > MAX_BODY {
-        r.error(&path.field("body"), "out-of-range", "the body must not exceed 1 MiB");
-    } else if size > LARGE_BODY {
-        r.warning(
-            &path.field("body"),
-            "costly",
-            "a body larger than 100 KiB slows down configuration updates",
-        );
-    }
-}
-
-fn rewrite(r: &mut Report, path: &FieldPath, rewrite: &HttpRewrite) {
-    common::one_line(r, &path.field("uri"), &rewrite.uri);
-    common::one_line(r, &path.field("authority"), &rewrite.authority);
-    if let Some(by_regex) = &rewrite.uri_regex_rewrite {
-        let at = path.field("uriRegexRewrite");
-        if !rewrite.uri.is_empty() {
-            r.error(
-                &at,
-                "exclusive-fields",
-                "only one of uri and uriRegexRewrite may be set",
-            );
+        let texts = [
+            ("scheme", &self.scheme),
+            ("method", &self.method),
+            ("authority", &self.authority),
+        ];
+        let texts = texts
+            .into_iter()
+            .flat_map(|(field, text)| Some((path.field(field), text.as_ref()?)));
+        let maps = [
+            ("headers", &self.headers),
+            ("queryParams", &self.query_params),
+            ("withoutHeaders", &self.without_headers),
+        ];
+        let entries = maps.into_iter().flat_map(|(field, map)| {
+            // Istio treats this invalid regular expression as a presence match.
+            let is_star = |text: &StringMatch| matches!(text, StringMatch::Regex(star) if &**star == "*");
+            let checked = map
+                .iter()
+                .filter(move |(_, text)| field != "withoutHeaders" || !is_star(text));
+            checked.map(move |(name, text)| (path.field(field).key(name.clone()), text))
+        });
+        for (at, text) in texts.chain(entries) {
+            match text {
+                StringMatch::Prefix(prefix) if prefix.is_empty() => {
+                    r.error(&at.field("prefix"), "bad-value", "the prefix must not be empty");
+                }
+                StringMatch::Regex(text) => r.form(&at.field("regex"), form::regex, text),
+                _ => {}
+            }
         }
-        regex::check(r, &at.field("match"), &by_regex.regex);
-        if by_regex.rewrite.is_empty() {
-            r.error(&at.field("rewrite"), "missing-field", "rewrite is required");
+        if self.ignore_uri_case && matches!(self.uri, None | Some(StringMatch::Regex(_))) {
+            let message = "ignoreUriCase applies only to exact and prefix matches of uri";
+            r.warning(&path.field("ignoreUriCase"), "no-effect", message);
         }
-        common::one_line(r, &at.field("rewrite"), &by_regex.rewrite);
-    } else if rewrite.uri.is_empty() && rewrite.authority.is_empty() {
-        r.error(
-            path,
-            "missing-field",
-            "a rewrite requires uri, uriRegexRewrite or authority",
-        );
     }
 }
 
-/// Checks that the authority is set at most once, by a rewrite or by a header.
-fn authority(r: &mut Report, path: &FieldPath, route: &HttpRoute) {
-    let mut known = route
-        .rewrite
-        .as_ref()
-        .is_some_and(|rewrite| !rewrite.authority.is_empty());
-    let Some(request) = route.headers.as_ref().and_then(|headers| headers.request.as_ref()) else {
-        return;
-    };
-    for (field, values) in [("set", &request.set), ("add", &request.add)] {
-        for name in values.keys().filter(|name| headers::is_authority(name)) {
-            if std::mem::replace(&mut known, true) {
-                let at = path.field("headers").field("request").field(field).key(name.clone());
-                r.error(&at, "duplicate", "the authority is set more than once");
+impl Relations for Destination {
+    fn check(&self, r: &mut Report, path: &FieldPath) {
+        let port = self.port.as_ref().map(|port| port.number);
+        if let Some(number) = port.filter(|number| !(1..=65535).contains(number)) {
+            let message = format!("a port must be between 1 and 65535, not {number}");
+            r.error(&path.field("port").field("number"), "out-of-range", message);
+        }
+    }
+}
+
+impl Relations for HttpRetry {
+    fn check(&self, r: &mut Report, path: &FieldPath) {
+        let more =
+            self.per_try_timeout.is_some() || !self.retry_on.is_empty() || self.retry_remote_localities.is_some();
+        if self.attempts == 0 && more {
+            let message = "attempts is 0, which disables retries, so no other retry setting may be set";
+            r.error(path, "exclusive-fields", message);
+        }
+    }
+}
+
+impl Relations for Delay {
+    fn check(&self, r: &mut Report, path: &FieldPath) {
+        resolution(r, path, self.percentage.as_ref());
+    }
+}
+
+impl Relations for Abort {
+    fn check(&self, r: &mut Report, path: &FieldPath) {
+        resolution(r, path, self.percentage.as_ref());
+        if self.kind.is_none() {
+            r.warning(path, "no-effect", "the abort has no status");
+        }
+    }
+}
+
+/// Checks that the percentage of a fault is 0 or at least 0.0001, Envoy's resolution.
+fn resolution(r: &mut Report, path: &FieldPath, percentage: Option<&Percent>) {
+    if percentage.is_some_and(|Percent { value }| *value > 0.0 && *value < 0.0001) {
+        let message = "percentages below 0.0001 are not supported";
+        r.error(&path.field("percentage"), "out-of-range", message);
+    }
+}
+
+impl Relations for CorsPolicy {
+    fn check(&self, r: &mut Report, path: &FieldPath) {
+        for (index, origin) in self.allow_origins.iter().enumerate() {
+            let at = path.field("allowOrigins").index(index);
+            match origin {
+                StringMatch::Regex(text) => r.form(&at.field("regex"), form::regex, text),
+                StringMatch::Exact(text) | StringMatch::Prefix(text) if !text.is_empty() => {}
+                _ => r.error(&at, "missing-field", "an origin requires exact, prefix or regex"),
             }
         }
     }

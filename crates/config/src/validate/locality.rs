@@ -1,10 +1,10 @@
-//! Validation of locality and zone preferences.
+//! Locality and zone preferences.
 
 use std::sync::Arc;
 
+use crate::decode::{Relations, Report};
 use crate::diagnostic::FieldPath;
-use crate::istio::{Failover, LocalityLoadBalancerSetting, ZoneAwareLoadBalancerSetting};
-use crate::validate::Report;
+use crate::istio::{Distribute, Failover, LocalityLoadBalancerSetting, ZoneAwareLoadBalancerSetting};
 
 /// Labels that describe the locality of a node.
 const TOPOLOGY: [&str; 3] = [
@@ -13,91 +13,58 @@ const TOPOLOGY: [&str; 3] = [
     "topology.istio.io/subzone",
 ];
 
-pub(super) fn check(r: &mut Report, path: &FieldPath, setting: &LocalityLoadBalancerSetting, has_outlier: bool) {
-    if !setting.distribute.is_empty() && !setting.failover.is_empty() {
-        r.error(
-            &path.field("failover"),
-            "exclusive-fields",
-            "only one of distribute and failover may be set",
-        );
+impl Relations for LocalityLoadBalancerSetting {
+    fn check(&self, r: &mut Report, path: &FieldPath) {
+        if !self.failover.is_empty() {
+            topology(r, path, &self.failover_priority, |label| {
+                format!("failover cannot be combined with the label {label}")
+            });
+        }
+        let from = self.distribute.iter().enumerate();
+        let from: Vec<(FieldPath, &Arc<str>)> = from
+            .map(|(index, d)| (path.field("distribute").index(index).field("from"), &d.from))
+            .collect();
+        localities(r, &from);
     }
-    if !setting.failover.is_empty() {
-        for (index, label) in setting.failover_priority.iter().enumerate() {
-            if TOPOLOGY.contains(&&**label) {
-                let message = format!("failover cannot be combined with the label {label}");
-                r.error(
-                    &path.field("failoverPriority").index(index),
-                    "exclusive-fields",
-                    message,
-                );
-            }
+}
+
+impl Relations for ZoneAwareLoadBalancerSetting {
+    fn check(&self, r: &mut Report, path: &FieldPath) {
+        topology(r, path, &self.failover_priority, |label| {
+            format!("the label {label} is not allowed: zone-aware routing already considers regions and zones")
+        });
+    }
+}
+
+/// Reports labels of the topology.
+fn topology(r: &mut Report, path: &FieldPath, labels: &[Arc<str>], message: impl Fn(&str) -> String) {
+    for (index, label) in labels.iter().enumerate() {
+        if TOPOLOGY.contains(&&**label) {
+            let at = path.field("failoverPriority").index(index);
+            r.error(&at, "exclusive-fields", message(label));
         }
     }
-    for (index, distribute) in setting.distribute.iter().enumerate() {
-        let at = path.field("distribute").index(index).field("to");
-        for (locality, weight) in &distribute.to {
-            if !(1..=100).contains(weight) {
-                let message = format!("a percentage must be between 1 and 100, not {weight}");
-                r.error(&at.key(locality.clone()), "out-of-range", message);
-            }
-        }
-        let total: u64 = distribute.to.values().map(|weight| u64::from(*weight)).sum();
+}
+
+impl Relations for Distribute {
+    fn check(&self, r: &mut Report, path: &FieldPath) {
+        let at = path.field("to");
+        let total: u64 = self.to.values().map(|weight| u64::from(*weight)).sum();
         if total != 100 {
-            r.error(
-                &at,
-                "out-of-range",
-                format!("the percentages must add up to 100, not {total}"),
-            );
+            let message = format!("the percentages must add up to 100, not {total}");
+            r.error(&at, "out-of-range", message);
         }
-        let mut to: Vec<(FieldPath, &Arc<str>)> =
-            distribute.to.keys().map(|name| (at.key(name.clone()), name)).collect();
+        let mut to: Vec<(FieldPath, &Arc<str>)> = self.to.keys().map(|name| (at.key(name.clone()), name)).collect();
         // A map has no order: sort wildcards last, because they cover the remaining localities.
         to.sort_by_key(|(_, name)| name.contains('*'));
         localities(r, &to);
     }
-    let from = setting.distribute.iter().enumerate();
-    let from: Vec<(FieldPath, &Arc<str>)> = from
-        .map(|(index, d)| (path.field("distribute").index(index).field("from"), &d.from))
-        .collect();
-    localities(r, &from);
-    failover(r, path, &setting.failover, &setting.failover_priority, has_outlier);
 }
 
-pub(super) fn check_zone_aware(
-    r: &mut Report,
-    path: &FieldPath,
-    setting: &ZoneAwareLoadBalancerSetting,
-    has_outlier: bool,
-) {
-    for (index, label) in setting.failover_priority.iter().enumerate() {
-        if TOPOLOGY.contains(&&**label) {
-            let message =
-                format!("the label {label} is not allowed: zone-aware routing already considers regions and zones");
-            r.error(
-                &path.field("failoverPriority").index(index),
-                "exclusive-fields",
-                message,
-            );
-        }
-    }
-    failover(r, path, &setting.failover, &setting.failover_priority, has_outlier);
-}
-
-fn failover(r: &mut Report, path: &FieldPath, failover: &[Failover], priority: &[Arc<str>], has_outlier: bool) {
-    if !has_outlier && (!failover.is_empty() || !priority.is_empty()) {
-        let message = "failover has no effect without outlierDetection, which detects unhealthy endpoints";
-        r.warning(path, "no-effect", message);
-    }
-    for (index, Failover { from, to }) in failover.iter().enumerate() {
-        let at = path.field("failover").index(index);
-        if from == to {
-            r.error(&at, "bad-value", "a region must not fail over to itself");
-        }
-        for (field, region) in [("from", from), ("to", to)] {
-            if region.contains(['/', '*']) {
-                let message = format!("{region:?} is not a valid region; zones and wildcards are not supported");
-                r.error(&at.field(field), "bad-value", message);
-            }
+impl Relations for Failover {
+    fn check(&self, r: &mut Report, path: &FieldPath) {
+        if self.from == self.to {
+            r.error(path, "bad-value", "a region must not fail over to itself");
         }
     }
 }

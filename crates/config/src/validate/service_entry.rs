@@ -1,107 +1,53 @@
-//! Validation of ServiceEntry.
+//! ServiceEntry.
 
 use std::collections::BTreeSet;
 
 use names::Protocol;
 
+use crate::decode::Report;
 use crate::diagnostic::FieldPath;
+use crate::form::host;
 use crate::istio::{Location, Resolution, ServiceEntry};
 use crate::object::Meta;
-use crate::validate::common::{self, ExportScope};
-use crate::validate::{Report, hosts, workload};
+use crate::validate::workload::{self, Addresses};
 
 pub(super) fn check(r: &mut Report, meta: &Meta, spec: &ServiceEntry) {
     let path = FieldPath::spec();
-    common::workload_selector(r, &path.field("workloadSelector"), spec.workload_selector.as_ref());
-    if spec.workload_selector.is_some() && !spec.endpoints.is_empty() {
-        let message = "only one of workloadSelector and endpoints may be set";
-        r.error(&path.field("endpoints"), "exclusive-fields", message);
-    }
     entry_hosts(r, &path.field("hosts"), spec);
-    addresses(r, &path.field("addresses"), spec);
-    ports(r, &path.field("ports"), meta, spec);
+    let ranges_allowed = matches!(spec.resolution, Resolution::None | Resolution::Static);
+    for (index, _) in spec
+        .addresses
+        .iter()
+        .enumerate()
+        .filter(|(_, a)| a.contains('/') && !ranges_allowed)
+    {
+        let message = "CIDR ranges require resolution NONE or STATIC";
+        r.error(&path.field("addresses").index(index), "exclusive-fields", message);
+    }
+    for (index, port) in spec.ports.iter().enumerate() {
+        let plain = matches!(&*port.protocol, "" | "TCP");
+        if plain && spec.addresses.is_empty() && !gets_address(meta, spec) {
+            let message = "without addresses, a TCP port matches all traffic to its port number";
+            r.warning(&path.field("ports").index(index), "ambiguous", message);
+        }
+    }
     match spec.resolution {
         Resolution::None => unresolved(r, &path, spec),
-        Resolution::Static => {
-            let ports = port_names(spec);
-            for (index, endpoint) in spec.endpoints.iter().enumerate() {
-                let at = path.field("endpoints").index(index);
-                workload::endpoint(r, &at, endpoint, &ports, workload::Addresses::IpOrSocket);
-            }
-        }
+        Resolution::Static => endpoints(r, &path, spec, Addresses::IpOrSocket),
         Resolution::Dns | Resolution::DnsRoundRobin => by_dns(r, &path, spec),
         Resolution::DynamicDns => by_dynamic_dns(r, &path, meta, spec),
     }
     several_hosts(r, &path, spec);
-    common::export_to(
-        r,
-        &path.field("exportTo"),
-        &meta.namespace,
-        &spec.export_to,
-        ExportScope::Services,
-    );
 }
 
 fn entry_hosts(r: &mut Report, path: &FieldPath, spec: &ServiceEntry) {
-    if spec.hosts.is_empty() {
-        r.error(path, "missing-field", "a ServiceEntry requires at least one host");
-    }
     for (index, host) in spec.hosts.iter().enumerate() {
         let at = path.index(index);
         if &**host == "*" {
             r.error(&at, "bad-host", "the host of a ServiceEntry must not be *");
-            continue;
-        }
-        hosts::wildcard_host(r, &at, host);
-        if spec.resolution != Resolution::DynamicDns && hosts::is_partial_wildcard(host) {
-            r.warning(
-                &at,
-                "bad-host",
-                format!("{host:?} has a wildcard for only a part of a label"),
-            );
-        }
-    }
-}
-
-fn addresses(r: &mut Report, path: &FieldPath, spec: &ServiceEntry) {
-    let ranges_allowed = matches!(spec.resolution, Resolution::None | Resolution::Static);
-    for (index, address) in spec.addresses.iter().enumerate() {
-        let at = path.index(index);
-        common::subnet(r, &at, address);
-        if address.contains('/') && !ranges_allowed {
-            r.error(&at, "exclusive-fields", "CIDR ranges require resolution NONE or STATIC");
-        }
-    }
-}
-
-fn ports(r: &mut Report, path: &FieldPath, meta: &Meta, spec: &ServiceEntry) {
-    let (mut names, mut numbers) = (BTreeSet::new(), BTreeSet::new());
-    for (index, port) in spec.ports.iter().enumerate() {
-        let at = path.index(index);
-        common::port(r, &at.field("number"), port.number);
-        common::port_name(r, &at.field("name"), &port.name);
-        common::protocol(r, &at.field("protocol"), &port.protocol);
-        if port.target_port != 0 {
-            common::port(r, &at.field("targetPort"), port.target_port);
-        }
-        if !names.insert(&port.name) {
-            r.error(
-                &at.field("name"),
-                "duplicate",
-                format!("duplicate port {:?}", &*port.name),
-            );
-        }
-        if !numbers.insert(port.number) {
-            r.error(
-                &at.field("number"),
-                "duplicate",
-                format!("duplicate port {}", port.number),
-            );
-        }
-        let plain = matches!(&*port.protocol, "" | "TCP");
-        if plain && spec.addresses.is_empty() && !gets_address(meta, spec) {
-            let message = "without addresses, a TCP port matches all traffic to its port number";
-            r.warning(&at, "ambiguous", message);
+        } else if spec.resolution != Resolution::DynamicDns && host::is_partial_wildcard(host) {
+            let message = format!("{host:?} has a wildcard for only a part of a label");
+            r.warning(&at, "bad-host", message);
         }
     }
 }
@@ -114,20 +60,21 @@ fn gets_address(meta: &Meta, spec: &ServiceEntry) -> bool {
     wanted && resolved && plain
 }
 
+fn endpoints(r: &mut Report, path: &FieldPath, spec: &ServiceEntry, addresses: Addresses) {
+    let ports: BTreeSet<&str> = spec.ports.iter().map(|port| &*port.name).collect();
+    for (index, endpoint) in spec.endpoints.iter().enumerate() {
+        workload::endpoint(r, &path.field("endpoints").index(index), endpoint, &ports, addresses);
+    }
+}
+
 fn unresolved(r: &mut Report, path: &FieldPath, spec: &ServiceEntry) {
     if !spec.endpoints.is_empty() {
-        r.error(
-            &path.field("endpoints"),
-            "exclusive-fields",
-            "endpoints must be empty with resolution NONE",
-        );
+        let message = "endpoints must be empty with resolution NONE";
+        r.error(&path.field("endpoints"), "exclusive-fields", message);
     }
     if spec.workload_selector.is_some() {
-        r.warning(
-            &path.field("workloadSelector"),
-            "no-effect",
-            "workloadSelector has no effect with resolution NONE",
-        );
+        let message = "workloadSelector has no effect with resolution NONE";
+        r.warning(&path.field("workloadSelector"), "no-effect", message);
     }
 }
 
@@ -135,7 +82,7 @@ fn by_dns(r: &mut Report, path: &FieldPath, spec: &ServiceEntry) {
     let mode = spec.resolution.name();
     if spec.endpoints.is_empty() {
         for (index, host) in spec.hosts.iter().enumerate() {
-            if let Some(problem) = hosts::fqdn_problem(host) {
+            if let Some(problem) = host::fqdn_problem(host) {
                 let message = format!("{host:?} cannot be resolved with resolution {mode}: {problem}");
                 r.error(&path.field("hosts").index(index), "bad-host", message);
             }
@@ -145,12 +92,8 @@ fn by_dns(r: &mut Report, path: &FieldPath, spec: &ServiceEntry) {
         let message = format!("resolution {mode} allows at most one endpoint");
         r.error(&path.field("endpoints"), "exclusive-fields", message);
     }
-    let ports = port_names(spec);
-    for (index, endpoint) in spec.endpoints.iter().enumerate() {
-        let at = path.field("endpoints").index(index);
-        workload::endpoint(r, &at, endpoint, &ports, workload::Addresses::IpOrName);
-    }
-    let tcp = spec.ports.iter().any(|port| Protocol::parse(&port.protocol).is_tcp());
+    endpoints(r, path, spec, Addresses::IpOrName);
+    let tcp = spec.ports.iter().any(|port| port.kind().is_tcp());
     if !spec.addresses.is_empty() && spec.hosts.len() > 1 && tcp {
         let message = "multiple hosts share the addresses; TCP traffic cannot be attributed to one of them";
         r.warning(&path.field("hosts"), "ambiguous", message);
@@ -162,24 +105,19 @@ fn by_dynamic_dns(r: &mut Report, path: &FieldPath, meta: &Meta, spec: &ServiceE
         let message = format!("resolution DYNAMIC_DNS requires wildcard hosts, and {host:?} is not one");
         r.error(&path.field("hosts").index(index), "bad-host", message);
     }
-    for (field, set) in [
+    let set = [
         ("addresses", !spec.addresses.is_empty()),
         ("endpoints", !spec.endpoints.is_empty()),
-    ] {
-        if set {
-            let message = format!("{field} must be empty with resolution DYNAMIC_DNS");
-            r.error(&path.field(field), "exclusive-fields", message);
-        }
-    }
+    ];
+    r.none_of(path, &set, "exclusive-fields", |field| {
+        format!("{field} must be empty with resolution DYNAMIC_DNS")
+    });
     for (index, port) in spec.ports.iter().enumerate() {
         use Protocol::*;
-        if !matches!(Protocol::parse(&port.protocol), Http | Http2 | Grpc | Tls) {
+        if !matches!(port.kind(), Http | Http2 | Grpc | Tls) {
             let message = "resolution DYNAMIC_DNS requires protocol HTTP, HTTP2, GRPC or TLS";
-            r.error(
-                &path.field("ports").index(index).field("protocol"),
-                "bad-value",
-                message,
-            );
+            let at = path.field("ports").index(index).field("protocol");
+            r.error(&at, "bad-value", message);
         }
     }
     let waypoint = meta
@@ -197,20 +135,9 @@ fn several_hosts(r: &mut Report, path: &FieldPath, spec: &ServiceEntry) {
         return;
     }
     let opaque = |protocol: Protocol| !protocol.is_http() && !protocol.is_tls();
-    let port = spec
-        .ports
-        .iter()
-        .position(|port| opaque(Protocol::parse(&port.protocol)));
-    if let Some(index) = port {
+    if let Some(index) = spec.ports.iter().position(|port| opaque(port.kind())) {
         let message = "all ports must be HTTP or TLS if there is more than one host";
-        r.error(
-            &path.field("ports").index(index).field("protocol"),
-            "exclusive-fields",
-            message,
-        );
+        let at = path.field("ports").index(index).field("protocol");
+        r.error(&at, "exclusive-fields", message);
     }
-}
-
-fn port_names(spec: &ServiceEntry) -> BTreeSet<&str> {
-    spec.ports.iter().map(|port| &*port.name).collect()
 }

@@ -1,83 +1,66 @@
-//! Validation of Telemetry.
+//! Telemetry, and environment variables of Wasm modules.
 
+use crate::decode::{Relations, Report};
 use crate::diagnostic::FieldPath;
 use crate::istio::Telemetry;
-use crate::istio::telemetry::{MetricName, MetricsOverride, TagOperation, Tracing};
-use crate::validate::{Report, attachment, cel, common};
+use crate::istio::extension::{EnvValueSource, EnvVar};
+use crate::istio::telemetry::{MetricName, MetricSelector, MetricsOverride, TagOperation, TagOverride, Tracing};
 
-pub(super) fn check(r: &mut Report, spec: &Telemetry) {
-    let path = FieldPath::spec();
-    attachment::check(r, spec.selector.as_ref(), spec.target_ref.as_ref(), &spec.target_refs);
-    if spec.tracing.len() > 1 {
-        let message = "multiple entries are not supported; only the first is used";
-        r.warning(&path.field("tracing"), "unsupported", message);
-    }
-    for (index, entry) in spec.tracing.iter().enumerate() {
-        tracing(r, &path.field("tracing").index(index), entry);
-    }
-    for (index, entry) in spec.metrics.iter().enumerate() {
-        let at = path.field("metrics").index(index);
-        common::duration(r, &at.field("reportingInterval"), entry.reporting_interval);
-        for (index, change) in entry.overrides.iter().enumerate() {
-            metrics_override(r, &at.field("overrides").index(index), change);
-        }
-    }
-    for (index, entry) in spec.access_logging.iter().enumerate() {
-        if let Some(filter) = &entry.filter {
-            let at = path
-                .field("accessLogging")
-                .index(index)
-                .field("filter")
-                .field("expression");
-            if let Some(problem) = cel::problem(&filter.expression) {
-                r.error(&at, "bad-expression", format!("not a valid CEL expression: {problem}"));
-            }
+impl Relations for EnvVar {
+    fn check(&self, r: &mut Report, path: &FieldPath) {
+        if self.value_from != EnvValueSource::Inline && !self.value.is_empty() {
+            let message = "value requires valueFrom INLINE";
+            r.error(&path.field("value"), "exclusive-fields", message);
         }
     }
 }
 
-fn tracing(r: &mut Report, path: &FieldPath, entry: &Tracing) {
-    if entry.providers.len() > 1 {
-        let message = "multiple providers are not supported; only the first is used";
-        r.warning(&path.field("providers"), "unsupported", message);
-    }
-    for (name, tag) in &entry.custom_tags {
-        let at = path.field("customTags").key(name.clone());
-        if name.is_empty() {
-            r.error(&at, "bad-value", "a tag requires a name");
-        }
-        if tag.source.is_none() {
-            let message = "a tag requires literal, environment, header or formatter";
-            r.error(&at, "missing-field", message);
+impl Relations for Telemetry {
+    fn check(&self, r: &mut Report, path: &FieldPath) {
+        if self.tracing.len() > 1 {
+            let message = "multiple entries are not supported; only the first is used";
+            r.warning(&path.field("tracing"), "unsupported", message);
         }
     }
 }
 
-fn metrics_override(r: &mut Report, path: &FieldPath, change: &MetricsOverride) {
-    for (name, tag) in &change.tag_overrides {
-        let at = path.field("tagOverrides").key(name.clone());
-        if name.is_empty() {
+impl Relations for Tracing {
+    fn check(&self, r: &mut Report, path: &FieldPath) {
+        if self.providers.len() > 1 {
+            let message = "multiple providers are not supported; only the first is used";
+            r.warning(&path.field("providers"), "unsupported", message);
+        }
+    }
+}
+
+impl Relations for MetricsOverride {
+    fn check(&self, r: &mut Report, path: &FieldPath) {
+        if self.tag_overrides.contains_key("") {
+            let at = path.field("tagOverrides").key("");
             r.warning(&at, "bad-value", "a dimension requires a name");
         }
-        match tag.operation {
-            TagOperation::Upsert if tag.value.is_empty() => {
-                r.error(&at, "missing-field", "the operation UPSERT requires a value");
+    }
+}
+
+impl Relations for TagOverride {
+    fn check(&self, r: &mut Report, path: &FieldPath) {
+        match self.operation {
+            TagOperation::Upsert if self.value.is_empty() => {
+                r.error(path, "missing-field", "the operation UPSERT requires a value");
             }
-            TagOperation::Remove if !tag.value.is_empty() => {
-                r.error(
-                    &at.field("value"),
-                    "exclusive-fields",
-                    "the operation REMOVE does not allow a value",
-                );
+            TagOperation::Remove if !self.value.is_empty() => {
+                let message = "the operation REMOVE does not allow a value";
+                r.error(&path.field("value"), "exclusive-fields", message);
             }
             _ => {}
         }
     }
-    let metric = change.matches.as_ref().and_then(|m| m.metric.as_ref());
-    if let Some(MetricName::CustomMetric(name)) = metric
-        && name.is_empty()
-    {
-        let at = path.field("match").field("customMetric");
-        r.error(&at, "missing-field", "a metric requires a name");
+}
+
+impl Relations for MetricSelector {
+    fn check(&self, r: &mut Report, path: &FieldPath) {
+        if matches!(&self.metric, Some(MetricName::CustomMetric(name)) if name.is_empty()) {
+            r.error(&path.field("customMetric"), "missing-field", "a metric requires a name");
+        }
     }
 }

@@ -1,8 +1,8 @@
 //! Detection of VirtualService rules that can never match because earlier rules match all of their traffic.
 
+use crate::decode::Report;
 use crate::diagnostic::FieldPath;
 use crate::istio::{HttpMatchRequest, StringMatch, VirtualService};
-use crate::validate::Report;
 
 pub(super) fn check(r: &mut Report, path: &FieldPath, spec: &VirtualService) {
     let http: Vec<&[HttpMatchRequest]> = spec.http.iter().map(|route| &*route.matches).collect();
@@ -87,23 +87,20 @@ fn is_weaker(first: &HttpMatchRequest, second: &HttpMatchRequest) -> bool {
         (&first.method, &second.method),
         (&first.authority, &second.authority),
     ];
+    let maps = [
+        (&first.headers, &second.headers),
+        (&first.query_params, &second.query_params),
+        (&first.without_headers, &second.without_headers),
+    ];
+    let labels = &second.source_labels;
     texts.iter().all(|(a, b)| a.is_none() || a == b)
-        && first
-            .headers
+        && maps
             .iter()
-            .all(|(name, text)| second.headers.get(name) == Some(text))
-        && first
-            .query_params
-            .iter()
-            .all(|(name, text)| second.query_params.get(name) == Some(text))
-        && first
-            .without_headers
-            .iter()
-            .all(|(name, text)| second.without_headers.get(name) == Some(text))
+            .all(|(a, b)| a.iter().all(|(name, text)| b.get(name) == Some(text)))
         && first
             .source_labels
             .iter()
-            .all(|(name, value)| second.source_labels.get(name) == Some(value))
+            .all(|(name, value)| labels.get(name) == Some(value))
         && (first.port == 0 || first.port == second.port)
         && (first.gateways.is_empty() || first.gateways == second.gateways)
         && (first.source_namespace.is_empty() || first.source_namespace == second.source_namespace)

@@ -1,80 +1,83 @@
-//! Validation of VirtualService.
+//! VirtualService.
 
 use std::collections::BTreeSet;
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use names::Hostname;
 
+use crate::decode::{Relations, Report};
 use crate::diagnostic::FieldPath;
-use crate::istio::{RouteDestination, TcpRoute, TlsMatchAttributes, TlsRoute, VirtualService};
-use crate::object::{Meta, StringMap};
-use crate::validate::common::{self, ExportScope};
-use crate::validate::{Report, headers, hosts, http_route, unreachable};
+use crate::form::{self, header};
+use crate::istio::{HttpRoute, TcpRoute, TlsRoute, VirtualService};
+use crate::validate::http_route::weights;
+use crate::validate::unreachable;
 
-pub(super) fn check(r: &mut Report, meta: &Meta, spec: &VirtualService) {
-    let path = FieldPath::spec();
-    let for_gateways = !spec.applies_to_mesh();
-    hosts::gateway_names(r, &path.field("gateways"), &spec.gateways);
-    if spec.is_delegate() {
-        delegate(r, &path, spec);
-    }
-    virtual_hosts(r, &path.field("hosts"), spec, for_gateways);
-    if spec.http.is_empty() && spec.tcp.is_empty() && spec.tls.is_empty() {
-        r.error(&path, "missing-field", "at least one of http, tls and tcp is required");
-    }
-    for (index, route) in spec.http.iter().enumerate() {
-        let at = path.field("http").index(index);
-        http_route::check(r, &at, route, spec.is_delegate());
-        if !for_gateways {
-            claims(r, &at, route);
+impl Relations for VirtualService {
+    fn check(&self, r: &mut Report, path: &FieldPath) {
+        if self.is_delegate() {
+            delegate(r, path, self);
         }
+        virtual_hosts(r, &path.field("hosts"), self);
+        if self.applies_to_mesh() {
+            for (index, route) in self.http.iter().enumerate() {
+                claims(r, &path.field("http").index(index), route);
+            }
+        }
+        for (index, route) in self.tls.iter().enumerate() {
+            for (number, condition) in route.matches.iter().enumerate() {
+                let at = path.field("tls").index(index).field("match").index(number);
+                for (index, sni) in condition.sni_hosts.iter().enumerate() {
+                    sni_host(r, &at.field("sniHosts").index(index), sni, self);
+                }
+            }
+        }
+        unreachable::check(r, path, self);
     }
-    for (index, route) in spec.tls.iter().enumerate() {
-        tls_route(r, &path.field("tls").index(index), route, spec);
-    }
-    for (index, route) in spec.tcp.iter().enumerate() {
-        tcp_route(r, &path.field("tcp").index(index), route);
-    }
-    common::export_to(
-        r,
-        &path.field("exportTo"),
-        &meta.namespace,
-        &spec.export_to,
-        ExportScope::Routes,
-    );
-    unreachable::check(r, &path, spec);
 }
 
-/// Checks that a VirtualService without hosts has HTTP routes only.
+/// Checks that a VirtualService without hosts has HTTP routes only, which do not delegate.
 fn delegate(r: &mut Report, path: &FieldPath, spec: &VirtualService) {
     let others = [
-        ("gateways", spec.gateways.is_empty()),
-        ("tls", spec.tls.is_empty()),
-        ("tcp", spec.tcp.is_empty()),
+        ("gateways", !spec.gateways.is_empty()),
+        ("tls", !spec.tls.is_empty()),
+        ("tcp", !spec.tcp.is_empty()),
     ];
-    for (field, _) in others.into_iter().filter(|(_, empty)| !empty) {
-        let message = "a VirtualService without hosts is a delegate, which can only have http routes";
-        r.error(&path.field(field), "exclusive-fields", message);
+    r.none_of(path, &others, "exclusive-fields", |_| {
+        "a VirtualService without hosts is a delegate, which can only have http routes".to_owned()
+    });
+    for (index, _) in spec
+        .http
+        .iter()
+        .enumerate()
+        .filter(|(_, route)| route.delegate.is_some())
+    {
+        let message = "a delegate must not delegate to another VirtualService";
+        let at = path.field("http").index(index).field("delegate");
+        r.error(&at, "exclusive-fields", message);
     }
 }
 
-fn virtual_hosts(r: &mut Report, path: &FieldPath, spec: &VirtualService, for_gateways: bool) {
-    let sni = for_gateways
-        && spec
-            .tls
-            .iter()
-            .flat_map(|t| &t.matches)
-            .any(|m| !m.sni_hosts.is_empty());
+/// Checks a host or IP address; wildcards are allowed. With `sni`, cluster names in SNI format (`outbound_.80_._.host`)
+/// are also allowed.
+fn host_or_address(r: &mut Report, path: &FieldPath, host: &str, sni: bool) {
+    let cluster = sni && host.starts_with("outbound_") && names::ClusterName::parse(host).is_ok();
+    if !cluster && host.parse::<IpAddr>().is_err() {
+        r.form(path, form::host, host);
+    }
+}
+
+fn virtual_hosts(r: &mut Report, path: &FieldPath, spec: &VirtualService) {
+    let for_gateways = !spec.applies_to_mesh();
+    let mut conditions = spec.tls.iter().flat_map(|t| &t.matches);
+    let sni = for_gateways && conditions.any(|m| !m.sni_hosts.is_empty());
     let mut known = KnownHosts::default();
     for (index, host) in spec.hosts.iter().enumerate() {
         let at = path.index(index);
-        hosts::host_or_address(r, &at, host, sni);
+        host_or_address(r, &at, host, sni);
         if !for_gateways && &**host == "*" {
-            r.error(
-                &at,
-                "bad-host",
-                "the host * is supported for gateways only, not for the mesh",
-            );
+            let message = "the host * is supported for gateways only, not for the mesh";
+            r.error(&at, "bad-host", message);
         }
         if let Ok(name) = Hostname::parse(host)
             && let Some(other) = known.insert(name)
@@ -113,14 +116,14 @@ impl KnownHosts {
 }
 
 /// Reports matches of JWT claims, which are supported at gateways only.
-fn claims(r: &mut Report, path: &FieldPath, route: &crate::istio::HttpRoute) {
+fn claims(r: &mut Report, path: &FieldPath, route: &HttpRoute) {
     for (index, condition) in route.matches.iter().enumerate() {
         let at = path.field("match").index(index);
         for (field, names) in [
             ("headers", &condition.headers),
             ("withoutHeaders", &condition.without_headers),
         ] {
-            for name in names.keys().filter(|name| headers::is_claim(name)) {
+            for name in names.keys().filter(|name| header::is_claim(name)) {
                 let message = "JWT claims can be matched at gateways only";
                 r.error(&at.field(field).key(name.clone()), "bad-header", message);
             }
@@ -128,38 +131,11 @@ fn claims(r: &mut Report, path: &FieldPath, route: &crate::istio::HttpRoute) {
     }
 }
 
-fn tls_route(r: &mut Report, path: &FieldPath, route: &TlsRoute, spec: &VirtualService) {
-    if route.matches.is_empty() {
-        r.error(path, "missing-field", "a tls route requires a match with sniHosts");
-    }
-    for (index, condition) in route.matches.iter().enumerate() {
-        tls_match(r, &path.field("match").index(index), condition, spec);
-    }
-    destinations(r, path, &route.route);
-}
-
-fn tls_match(r: &mut Report, path: &FieldPath, condition: &TlsMatchAttributes, spec: &VirtualService) {
-    if condition.sni_hosts.is_empty() {
-        r.error(path, "missing-field", "a tls match requires sniHosts");
-    }
-    for (index, sni) in condition.sni_hosts.iter().enumerate() {
-        sni_host(r, &path.field("sniHosts").index(index), sni, spec);
-    }
-    l4(
-        r,
-        path,
-        &condition.destination_subnets,
-        condition.port,
-        &condition.source_labels,
-        &condition.gateways,
-    );
-}
-
 fn sni_host(r: &mut Report, path: &FieldPath, sni: &str, spec: &VirtualService) {
-    if sni.parse::<std::net::IpAddr>().is_ok() {
+    if sni.parse::<IpAddr>().is_ok() {
         return r.warning(path, "no-effect", "clients do not send IP addresses as server names");
     }
-    hosts::host_or_address(r, path, sni, !spec.applies_to_mesh());
+    host_or_address(r, path, sni, !spec.applies_to_mesh());
     let Ok(name) = Hostname::parse(sni) else {
         return;
     };
@@ -173,51 +149,14 @@ fn sni_host(r: &mut Report, path: &FieldPath, sni: &str, spec: &VirtualService) 
     }
 }
 
-fn tcp_route(r: &mut Report, path: &FieldPath, route: &TcpRoute) {
-    for (index, m) in route.matches.iter().enumerate() {
-        let at = path.field("match").index(index);
-        l4(r, &at, &m.destination_subnets, m.port, &m.source_labels, &m.gateways);
-        if !m.source_subnet.is_empty() {
-            r.warning(&at.field("sourceSubnet"), "no-effect", "sourceSubnet has no effect");
-        }
+impl Relations for TlsRoute {
+    fn check(&self, r: &mut Report, path: &FieldPath) {
+        weights(r, &path.field("route"), self.route.iter().map(|route| route.weight));
     }
-    destinations(r, path, &route.route);
 }
 
-/// Checks the fields that TLS and TCP matches share.
-fn l4(r: &mut Report, path: &FieldPath, subnets: &[Arc<str>], port: u32, labels: &StringMap, gateways: &[Arc<str>]) {
-    for (index, subnet) in subnets.iter().enumerate() {
-        common::subnet(r, &path.field("destinationSubnets").index(index), subnet);
-    }
-    if port != 0 {
-        common::port(r, &path.field("port"), port);
-    }
-    common::labels(r, &path.field("sourceLabels"), labels);
-    hosts::gateway_names(r, &path.field("gateways"), gateways);
-}
-
-fn destinations(r: &mut Report, path: &FieldPath, routes: &[RouteDestination]) {
-    let path = path.field("route");
-    if routes.is_empty() {
-        return r.error(&path, "missing-field", "a route requires a destination");
-    }
-    for (index, route) in routes.iter().enumerate() {
-        common::destination(r, &path.index(index).field("destination"), &route.destination);
-    }
-    weights(r, &path, routes.iter().map(|route| route.weight));
-}
-
-/// Checks weights: none may be negative, and not all may be 0.
-pub(super) fn weights(r: &mut Report, path: &FieldPath, weights: impl Iterator<Item = i32>) {
-    let weights: Vec<i32> = weights.collect();
-    for (index, weight) in weights.iter().enumerate() {
-        common::not_negative(r, &path.index(index).field("weight"), *weight);
-    }
-    if weights.len() > 1 && weights.iter().all(|weight| *weight == 0) {
-        r.error(
-            path,
-            "out-of-range",
-            "at least one destination must have a weight greater than 0",
-        );
+impl Relations for TcpRoute {
+    fn check(&self, r: &mut Report, path: &FieldPath) {
+        weights(r, &path.field("route"), self.route.iter().map(|route| route.weight));
     }
 }

@@ -1,11 +1,12 @@
-//! Validation of WorkloadEntry, WorkloadGroup and endpoints of ServiceEntries.
+//! WorkloadEntry and endpoints of ServiceEntries.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
+use crate::decode::{Relations, Report};
 use crate::diagnostic::FieldPath;
-use crate::istio::{HealthCheck, ReadinessProbe, WorkloadEntry, WorkloadGroup};
-use crate::validate::{Report, common, hosts};
+use crate::form::{self, host};
+use crate::istio::WorkloadEntry;
 
 /// Allowed types of workload addresses.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -18,8 +19,17 @@ pub(super) enum Addresses {
     IpOrName,
 }
 
-pub(super) fn check_entry(r: &mut Report, spec: &WorkloadEntry) {
-    workload(r, &FieldPath::spec(), spec, None, Addresses::Any);
+impl Relations for WorkloadEntry {
+    fn check(&self, r: &mut Report, path: &FieldPath) {
+        let Some(socket) = self.address.strip_prefix(form::UNIX) else {
+            return;
+        };
+        r.form(&path.field("address"), form::unix_path, socket);
+        if !self.ports.is_empty() {
+            let message = "ports must be empty for a Unix domain socket";
+            r.error(&path.field("ports"), "exclusive-fields", message);
+        }
+    }
 }
 
 /// Checks an endpoint of a service with the given port names.
@@ -30,34 +40,19 @@ pub(super) fn endpoint(
     ports: &BTreeSet<&str>,
     addresses: Addresses,
 ) {
-    workload(r, path, entry, Some(ports), addresses);
-}
-
-fn workload(
-    r: &mut Report,
-    path: &FieldPath,
-    entry: &WorkloadEntry,
-    ports: Option<&BTreeSet<&str>>,
-    addresses: Addresses,
-) {
-    address(r, path, entry, ports, addresses);
-    for name in entry.ports.keys() {
-        if ports.is_some_and(|ports| !ports.contains(&**name)) {
-            let at = path.field("ports").key(name.clone());
-            r.error(&at, "bad-value", format!("the service has no port {name:?}"));
-        }
+    address(r, path, entry, addresses);
+    if entry.address.starts_with(form::UNIX) && addresses != Addresses::IpOrName && ports.len() != 1 {
+        let message = "a Unix domain socket requires a service with exactly one port";
+        r.error(&path.field("address"), "exclusive-fields", message);
     }
-    self::ports(r, &path.field("ports"), entry);
-    common::labels(r, &path.field("labels"), &entry.labels);
+    for name in entry.ports.keys().filter(|name| !ports.contains(&***name)) {
+        let at = path.field("ports").key(name.clone());
+        r.error(&at, "bad-value", format!("the service has no port {name:?}"));
+    }
 }
 
-fn address(
-    r: &mut Report,
-    path: &FieldPath,
-    entry: &WorkloadEntry,
-    ports: Option<&BTreeSet<&str>>,
-    addresses: Addresses,
-) {
+/// Checks the address of a workload.
+pub(super) fn address(r: &mut Report, path: &FieldPath, entry: &WorkloadEntry, addresses: Addresses) {
     let at = path.field("address");
     let address = &*entry.address;
     if address.is_empty() {
@@ -70,116 +65,13 @@ fn address(
                 r.warning(&at, "ambiguous", message);
             }
         }
-    } else if let Some(socket) = address
-        .strip_prefix(common::UNIX)
-        .filter(|_| addresses != Addresses::IpOrName)
+    } else if address.parse::<IpAddr>().is_ok() || (address.starts_with(form::UNIX) && addresses != Addresses::IpOrName)
     {
-        unix_socket(r, path, entry, socket);
-        if ports.is_some_and(|ports| ports.len() != 1) {
-            r.error(
-                &at,
-                "exclusive-fields",
-                "a Unix domain socket requires a service with exactly one port",
-            );
-        }
-    } else if address.parse::<IpAddr>().is_err() {
-        if addresses == Addresses::IpOrSocket {
-            let message = format!("{address:?} is not an IP address, as required by resolution STATIC");
-            r.error(&at, "bad-value", message);
-        } else if let Some(problem) = hosts::fqdn_problem(address) {
-            let message = format!("{address:?} is neither an IP address nor a DNS name: {problem}");
-            r.error(&at, "bad-value", message);
-        }
-    }
-}
-
-/// Checks an entry whose address is a Unix domain socket.
-fn unix_socket(r: &mut Report, path: &FieldPath, entry: &WorkloadEntry, socket: &str) {
-    common::unix_path(r, &path.field("address"), socket);
-    if !entry.ports.is_empty() {
-        r.error(
-            &path.field("ports"),
-            "exclusive-fields",
-            "ports must be empty for a Unix domain socket",
-        );
-    }
-}
-
-/// Checks port numbers by name.
-fn ports(r: &mut Report, path: &FieldPath, entry: &WorkloadEntry) {
-    for (name, number) in &entry.ports {
-        let at = path.key(name.clone());
-        common::port_name(r, &at, name);
-        common::port(r, &at, *number);
-    }
-}
-
-pub(super) fn check_group(r: &mut Report, spec: &WorkloadGroup) {
-    let path = FieldPath::spec();
-    match &spec.template {
-        None => r.error(&path, "missing-field", "a WorkloadGroup requires a template"),
-        Some(template) => {
-            let at = path.field("template");
-            // The address of the template is usually set by each workload.
-            if let Some(socket) = template.address.strip_prefix(common::UNIX) {
-                unix_socket(r, &at, template, socket);
-            }
-            ports(r, &at.field("ports"), template);
-            common::labels(r, &at.field("labels"), &template.labels);
-        }
-    }
-    if let Some(metadata) = &spec.metadata {
-        common::labels(r, &path.field("metadata").field("labels"), &metadata.labels);
-    }
-    if let Some(probe) = &spec.probe {
-        readiness_probe(r, &path.field("probe"), probe);
-    }
-}
-
-/// Checks a readiness probe of a WorkloadGroup or of a proxy configuration.
-pub(super) fn readiness_probe(r: &mut Report, path: &FieldPath, probe: &ReadinessProbe) {
-    for (field, value) in [
-        ("initialDelaySeconds", probe.initial_delay_seconds),
-        ("timeoutSeconds", probe.timeout_seconds),
-        ("periodSeconds", probe.period_seconds),
-        ("successThreshold", probe.success_threshold),
-        ("failureThreshold", probe.failure_threshold),
-    ] {
-        common::not_negative(r, &path.field(field), value);
-    }
-    match &probe.method {
-        None => r.error(
-            path,
-            "missing-field",
-            "a probe requires httpGet, tcpSocket, exec or grpc",
-        ),
-        Some(HealthCheck::HttpGet(http)) => {
-            let at = path.field("httpGet");
-            common::port(r, &at.field("port"), http.port);
-            if !matches!(&*http.scheme, "" | "HTTP" | "HTTPS") {
-                r.error(&at.field("scheme"), "bad-value", "the scheme must be HTTP or HTTPS");
-            }
-            for (index, header) in http.http_headers.iter().enumerate() {
-                let plain = |b: u8| b.is_ascii_alphanumeric() || b == b'-';
-                if header.name.is_empty() || !header.name.bytes().all(plain) {
-                    let at = at.field("httpHeaders").index(index).field("name");
-                    r.error(
-                        &at,
-                        "bad-header",
-                        format!("{:?} is not a valid header name", &*header.name),
-                    );
-                }
-            }
-        }
-        Some(HealthCheck::TcpSocket(tcp)) => common::port(r, &path.field("tcpSocket").field("port"), tcp.port),
-        Some(HealthCheck::Exec(exec)) if exec.command.is_empty() => {
-            r.error(
-                &path.field("exec").field("command"),
-                "missing-field",
-                "command is required",
-            );
-        }
-        Some(HealthCheck::Exec(_)) => {}
-        Some(HealthCheck::Grpc(grpc)) => common::port(r, &path.field("grpc").field("port"), grpc.port),
+    } else if addresses == Addresses::IpOrSocket {
+        let message = format!("{address:?} is not an IP address, as required by resolution STATIC");
+        r.error(&at, "bad-value", message);
+    } else if let Some(problem) = host::fqdn_problem(address) {
+        let message = format!("{address:?} is neither an IP address nor a DNS name: {problem}");
+        r.error(&at, "bad-value", message);
     }
 }

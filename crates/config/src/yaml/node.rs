@@ -41,6 +41,14 @@ pub(crate) struct Entry {
 }
 
 impl Node {
+    /// An empty map.
+    pub(crate) fn empty(at: Position) -> Node {
+        Node {
+            value: Value::Map(Vec::new()),
+            at,
+        }
+    }
+
     /// The value of a key, if this is a map with the key.
     pub(crate) fn get(&self, key: &str) -> Option<&Node> {
         self.entries().iter().find(|e| &*e.key == key).map(|e| &e.value)
@@ -78,6 +86,22 @@ impl Node {
             Value::Plain(text) if matches!(Scalar::resolve(text), Scalar::Text(_)) => Some(text),
             _ => None,
         }
+    }
+
+    /// The text of a scalar, whatever it means.
+    pub(crate) fn raw_text(&self) -> Option<&Arc<str>> {
+        match &self.value {
+            Value::Plain(text) | Value::Quoted(text) | Value::Literal(text) => Some(text),
+            Value::List(_) | Value::Map(_) => None,
+        }
+    }
+
+    /// The value of a field, whose name can be written as in JSON or as in the proto file.
+    pub(crate) fn field(&self, name: &str) -> Option<&Node> {
+        let mut entries = self.entries().iter();
+        entries
+            .find(|e| crate::decode::is_json_name(&e.key, name))
+            .map(|e| &e.value)
     }
 
     /// Whether it is null.

@@ -1,6 +1,6 @@
 //! Validation by the API's admission: schemas, rules, names and labels, with lines.
 
-use admission::{Admission, FieldValidation, Operation, Reason, Rejection, Review, Subresource};
+use admission::{FieldValidation, Operation, Reason, Rejection, Review, Subresource};
 use config::schema::{Definition, definitions};
 use config::{Diagnostic, FieldPath, ObjectKey, Severity};
 
@@ -12,7 +12,6 @@ const NO_FIELD: &str = "unknown field";
 
 /// Validates objects like a server that creates them.
 pub(super) struct ApiValidator {
-    admission: Admission,
     /// The namespace of objects without one.
     pub(super) namespace: String,
     /// The severity of unknown fields.
@@ -22,7 +21,6 @@ pub(super) struct ApiValidator {
 impl ApiValidator {
     pub(super) fn new(namespace: &str, unknown: Severity) -> ApiValidator {
         ApiValidator {
-            admission: Admission::new(),
             namespace: namespace.to_owned(),
             unknown,
         }
@@ -65,7 +63,7 @@ impl ApiValidator {
             };
             let mut object = manifest.value.clone();
             set_generated_name(&mut object);
-            match self.admission.admit(&review, object.into(), None) {
+            match admission::admit(&review, object.into(), None) {
                 Err(Rejection::BadRequest(message)) => {
                     let unknown = error_location::unknown_and_duplicate_fields(&message);
                     if unknown.is_empty() {

@@ -5,6 +5,8 @@ mod tests;
 
 use kube_cel::cel::parser::Parser;
 
+use crate::form::Fault;
+
 /// Limit of operators, selections and brackets in an expression. The parser recurses into chains of them.
 const MAX_OPERATORS: usize = 200;
 
@@ -14,8 +16,14 @@ const MAX_DEPTH: u16 = 32;
 /// Stack of the thread that parses an expression. Only the part that is used takes memory.
 const STACK_BYTES: usize = 64 << 20;
 
+/// A CEL expression.
+pub(crate) fn cel(text: &str) -> Result<(), Fault> {
+    let problem = problem(text).map(|problem| format!("not a valid CEL expression: {problem}"));
+    problem.map_or(Ok(()), |message| Err(Fault::new("bad-expression", message)))
+}
+
 /// Returns what is wrong with a CEL expression, if anything.
-pub(super) fn problem(text: &str) -> Option<String> {
+fn problem(text: &str) -> Option<String> {
     let is_operator = |byte: &u8| b".+-*/%!&|<>=?:[({,".contains(byte);
     if text.bytes().filter(is_operator).count() > MAX_OPERATORS {
         return Some(format!("more than {MAX_OPERATORS} operators"));

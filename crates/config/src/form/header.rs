@@ -1,8 +1,6 @@
 //! Names and values of HTTP headers.
 
-use crate::diagnostic::FieldPath;
-use crate::istio::{HeaderOperations, Headers};
-use crate::validate::{Report, operators};
+use crate::form::{Fault, operators};
 
 /// Whether a text consists of the characters that RFC 7230 allows in a header name.
 pub fn is_name(name: &str) -> bool {
@@ -10,80 +8,60 @@ pub fn is_name(name: &str) -> bool {
     !name.is_empty() && name.bytes().all(token)
 }
 
-/// Checks the name of a header to match. Pseudo-headers and JWT claims (`@request.auth.claims.…`) are allowed.
-pub(super) fn match_name(r: &mut Report, path: &FieldPath, name: &str) {
-    const PSEUDO: [&str; 5] = [":method", ":scheme", ":authority", ":path", ":status"];
-    if !PSEUDO.contains(&name) && !is_claim(name) && !is_name(name) {
-        r.error(path, "bad-header", format!("{name:?} is not a valid header name"));
+/// The name of a header.
+pub(crate) fn header_name(name: &str) -> Result<(), Fault> {
+    if is_name(name) {
+        return Ok(());
     }
+    Err(Fault::new("bad-header", format!("{name:?} is not a valid header name")))
+}
+
+/// The name of a header or pseudo-header to log.
+pub(crate) fn logged_header(name: &str) -> Result<(), Fault> {
+    header_name(name.trim_start_matches(':'))
+}
+
+/// The name of a header to match. Pseudo-headers and JWT claims (`@request.auth.claims.…`) are allowed.
+pub(crate) fn matched_header(name: &str) -> Result<(), Fault> {
+    const PSEUDO: [&str; 5] = [":method", ":scheme", ":authority", ":path", ":status"];
+    if PSEUDO.contains(&name) || is_claim(name) {
+        return Ok(());
+    }
+    header_name(name)
 }
 
 /// Whether the name of a header refers to a JWT claim.
-pub(super) fn is_claim(name: &str) -> bool {
+pub(crate) fn is_claim(name: &str) -> bool {
     let prefix = name.get(.."@request.auth.claims".len());
     prefix.is_some_and(|p| p.eq_ignore_ascii_case("@request.auth.claims"))
         && name["@request.auth.claims".len()..].starts_with(['.', '['])
 }
 
 /// Whether a header is the authority.
-pub(super) fn is_authority(name: &str) -> bool {
+pub(crate) fn is_authority(name: &str) -> bool {
     name.eq_ignore_ascii_case(":authority") || name.eq_ignore_ascii_case("host")
 }
 
-/// Checks the header changes of a route or of one of its destinations.
-pub(super) fn operations(r: &mut Report, path: &FieldPath, headers: Option<&Headers>) {
-    let Some(headers) = headers else {
-        return;
+/// The name of a header to set, add or remove.
+pub(crate) fn changed_header(name: &str) -> Result<(), Fault> {
+    let message = match name {
+        "" => "the header name must not be empty".to_owned(),
+        name if is_authority(name) => return Ok(()),
+        name if name.starts_with(':') => format!("the header {name:?} cannot be changed"),
+        name => return header_name(name),
     };
-    if let Some(request) = &headers.request {
-        one_direction(r, &path.field("request"), request, true);
-    }
-    if let Some(response) = &headers.response {
-        one_direction(r, &path.field("response"), response, false);
-    }
+    Err(Fault::new("bad-header", message))
 }
 
-fn one_direction(r: &mut Report, path: &FieldPath, operations: &HeaderOperations, authority_allowed: bool) {
-    for (field, values) in [("set", &operations.set), ("add", &operations.add)] {
-        for (name, value) in values {
-            let at = path.field(field).key(name.clone());
-            changed_name(r, &at, name, authority_allowed);
-            if let Some(problem) = value_problem(value) {
-                r.error(
-                    &at,
-                    "bad-header",
-                    format!("{value:?} is not a valid header value: {problem}"),
-                );
-            }
-        }
-    }
-    for (index, name) in operations.remove.iter().enumerate() {
-        changed_name(r, &path.field("remove").index(index), name, false);
-    }
-}
-
-/// Checks the name of a header to change. The authority can be set in requests, but not removed.
-fn changed_name(r: &mut Report, path: &FieldPath, name: &str, authority_allowed: bool) {
-    if name.is_empty() {
-        r.error(path, "bad-header", "the header name must not be empty");
-    } else if is_authority(name) {
-        if !authority_allowed {
-            r.error(
-                path,
-                "bad-header",
-                format!("the header {name:?} cannot be changed by this operation"),
-            );
-        }
-    } else if name.starts_with(':') {
-        r.error(path, "bad-header", format!("the header {name:?} cannot be changed"));
-    } else if !is_name(name) {
-        r.error(path, "bad-header", format!("{name:?} is not a valid header name"));
-    }
+/// The value of a header to set.
+pub(crate) fn header_value(value: &str) -> Result<(), Fault> {
+    let problem = value_problem(value).map(|problem| format!("{value:?} is not a valid header value: {problem}"));
+    problem.map_or(Ok(()), |message| Err(Fault::new("bad-header", message)))
 }
 
 /// Reports why Envoy would reject a header value: control characters, or an invalid command operator (`%OPERATOR%` or
 /// `%OPERATOR(ARGUMENTS)%`).
-pub(super) fn value_problem(value: &str) -> Option<&'static str> {
+fn value_problem(value: &str) -> Option<&'static str> {
     if value.bytes().any(|b| (b < 0x20 && b != b'\t') || b == 0x7f) {
         return Some("it contains control characters");
     }

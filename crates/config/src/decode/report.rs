@@ -1,8 +1,8 @@
-//! Findings of validation, before they are located in a file.
+//! Findings of semantic checks, before they are located in a file.
 
 use crate::decode::Problem;
-use crate::diagnostic::{Diagnostic, FieldPath, Severity};
-use crate::object::AnyObject;
+use crate::diagnostic::{FieldPath, Severity};
+use crate::form::Form;
 use crate::yaml::Node;
 
 /// A problem found by validation.
@@ -20,12 +20,6 @@ impl Finding {
     pub(crate) fn concerns(&self, path: &FieldPath) -> bool {
         let holds = self.path.contains(path) && path.segments().len() - self.path.segments().len() <= 1;
         !path.is_empty() && (path.contains(&self.path) || holds)
-    }
-
-    /// Makes the path relative to `spec`.
-    pub(crate) fn below_spec(mut self) -> Finding {
-        self.path = self.path.without_first();
-        self
     }
 
     /// Adds the position in the document.
@@ -46,33 +40,16 @@ impl Finding {
             hint,
         }
     }
-
-    /// Converts a finding about an object that has no file.
-    pub(crate) fn into_diagnostic(self, object: &AnyObject) -> Diagnostic {
-        let Finding {
-            path,
-            severity,
-            code,
-            message,
-            hint,
-        } = self;
-        let object = Some(object.key());
-        Diagnostic {
-            file: None,
-            line: 0,
-            column: 0,
-            object,
-            path,
-            severity,
-            code,
-            message,
-            hint,
-        }
-    }
 }
 
 /// Maximum number of warnings per object; the maximum with errors is twice as high.
 const MAX_WARNINGS: usize = 1000;
+
+/// The relations between the fields of a message, checked when it is decoded.
+pub(crate) trait Relations {
+    /// Reports violations. `path` is the path of the message.
+    fn check(&self, r: &mut Report, path: &FieldPath);
+}
 
 /// Collects findings.
 #[derive(Default)]
@@ -117,6 +94,45 @@ impl Report {
         hint: impl Into<String>,
     ) {
         self.add(path, Severity::Warning, code, message.into(), Some(hint.into()));
+    }
+
+    /// Reports a text that does not have a format.
+    pub(crate) fn form(&mut self, path: &FieldPath, form: Form, text: &str) {
+        if let Err(fault) = form(text) {
+            self.add(path, fault.severity, fault.code, fault.message, fault.hint);
+        }
+    }
+
+    /// Reports that all but the first of these fields that are set must not be set.
+    pub(crate) fn one_of(&mut self, path: &FieldPath, fields: &[(&'static str, bool)]) {
+        let mut set = fields.iter().filter(|(_, set)| *set).map(|(name, _)| *name);
+        if let (Some(first), Some(second)) = (set.next(), set.next()) {
+            let message = format!("only one of {first} and {second} may be set");
+            self.error(&path.field(second), "exclusive-fields", message);
+        }
+    }
+
+    /// Reports each of these fields that is set.
+    pub(crate) fn none_of(
+        &mut self,
+        path: &FieldPath,
+        fields: &[(&'static str, bool)],
+        code: &'static str,
+        message: impl Fn(&str) -> String,
+    ) {
+        for (field, _) in fields.iter().filter(|(_, set)| *set) {
+            self.error(&path.field(*field), code, message(field));
+        }
+    }
+
+    /// Reports entries of a list that repeat an earlier one.
+    pub(crate) fn unique<T: Ord>(&mut self, entries: impl Iterator<Item = (FieldPath, T, String)>) {
+        let mut seen = std::collections::BTreeSet::new();
+        for (path, key, name) in entries {
+            if !seen.insert(key) {
+                self.error(&path, "duplicate", format!("duplicate {name}"));
+            }
+        }
     }
 
     /// Reports information.

@@ -4,8 +4,7 @@ use std::collections::BTreeSet;
 
 use regex_syntax::ast::{self, AssertionKind, Ast, Flag, FlagsItemKind, LiteralKind, RepetitionKind, RepetitionRange};
 
-use crate::diagnostic::FieldPath;
-use crate::validate::Report;
+use crate::form::Fault;
 
 /// Maximum length of an expression in bytes, as in Istio.
 const MAX_LENGTH: usize = 1024;
@@ -21,11 +20,9 @@ const MAX_SIZE: u32 = 32_000;
 const BY_NUMBER: &str =
     "code points above \\xff are not supported in escapes of regular expressions; write the character itself";
 
-/// Checks a regular expression, which must not be empty.
-pub(super) fn check(r: &mut Report, path: &FieldPath, regex: &str) {
-    if let Some(problem) = problem(regex) {
-        r.error(path, "bad-regex", problem);
-    }
+/// A regular expression, which must not be empty.
+pub(crate) fn regex(text: &str) -> Result<(), Fault> {
+    problem(text).map_or(Ok(()), |problem| Err(Fault::new("bad-regex", problem)))
 }
 
 /// Reports why Envoy would reject a regular expression.

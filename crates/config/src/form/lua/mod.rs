@@ -8,11 +8,19 @@ mod tests;
 
 use lexer::{Lexer, Token};
 
+use crate::form::Fault;
+
 /// How deep blocks and expressions may nest; LuaJIT's bound.
 const MAX_DEPTH: u32 = 200;
 
+/// A Lua script.
+pub(crate) fn lua(script: &str) -> Result<(), Fault> {
+    let problem = problem(script).map(|problem| format!("not a valid Lua script: {problem}"));
+    problem.map_or(Ok(()), |message| Err(Fault::new("bad-script", message)))
+}
+
 /// Why a text is not a script in Lua, with the line.
-pub(super) fn problem(script: &str) -> Option<String> {
+fn problem(script: &str) -> Option<String> {
     let mut parser = Parser {
         lexer: Lexer::new(script),
         token: Token::End,
