@@ -3,7 +3,10 @@
 #[cfg(test)]
 mod tests;
 
+use std::sync::LazyLock;
+
 use kube_cel::cel::parser::Parser;
+use regex::Regex;
 
 use crate::form::Fault;
 
@@ -15,6 +18,27 @@ const MAX_DEPTH: u16 = 32;
 
 /// Stack of the thread that parses an expression. Only the part that is used takes memory.
 const STACK_BYTES: usize = 64 << 20;
+
+/// Words that CEL reserves.
+const RESERVED: &[&str] = &[
+    "as",
+    "break",
+    "const",
+    "continue",
+    "else",
+    "for",
+    "function",
+    "if",
+    "import",
+    "let",
+    "loop",
+    "package",
+    "namespace",
+    "return",
+    "var",
+    "void",
+    "while",
+];
 
 /// A CEL expression.
 pub(crate) fn cel(text: &str) -> Result<(), Fault> {
@@ -37,9 +61,22 @@ fn problem(text: &str) -> Option<String> {
     let Ok(Ok(error)) = error else {
         return Some("the parser failed".to_owned());
     };
-    let error = error?;
+    let Some(error) = error else {
+        return reserved(text).map(|word| format!("{word} is a reserved word"));
+    };
     let message = error.errors.first().map_or("syntax error", |error| error.msg.trim());
     // The rest is a list of all token types of the grammar.
     let short = message.split(" expecting {").next().unwrap_or(message);
     Some(short.replace("'<EOF>'", "end of expression"))
+}
+
+/// The first reserved word that is used as an identifier. The parser accepts them, Envoy does not.
+fn reserved(text: &str) -> Option<&str> {
+    // Strings and quoted names are skipped, and so are names after a dot.
+    static TOKENS: LazyLock<Regex> = LazyLock::new(|| {
+        let strings = r#""(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*'|`[^`]*`"#;
+        Regex::new(&format!(r"(?s){strings}|\.\s*\w+|\w+")).expect("the pattern is valid")
+    });
+    let words = TOKENS.find_iter(text).map(|token| token.as_str());
+    words.into_iter().find(|word| RESERVED.contains(word))
 }

@@ -15,6 +15,7 @@ fn expressions() {
         "r'\\d+' + b\"\\x00\" + '''a\nb''' + '\\u00e9'",
         "a ? b : c ? d : e",
         ".a.`b-c`",
+        "'if' + a.for",
         "- - 1",
     ] {
         assert_eq!(problem(good), None, "{good}");
@@ -29,6 +30,7 @@ fn expressions() {
         "'a",
         "a..b",
         "if",
+        "a == 'x' && for",
         "a.1",
         "1a",
         "f(a,)",
