@@ -13,10 +13,9 @@ pub(super) enum Place {
 
 /// Every crate of the workspace.
 pub(super) const CRATES: &[(&str, Place)] = &[
-    ("stdx", Place::Layer(0, &[])),
-    ("names", Place::Layer(0, &["stdx"])),
-    ("flow", Place::Layer(0, &["stdx"])),
-    ("protos", Place::Layer(0, &["stdx"])),
+    ("names", Place::Layer(0, &[])),
+    ("flow", Place::Layer(0, &[])),
+    ("protos", Place::Layer(0, &[])),
     ("go-template", Place::Layer(0, &[])),
     ("model", Place::Layer(1, &["config"])),
     ("config", Place::Layer(1, &[])),
@@ -78,7 +77,6 @@ pub(super) const PURE_UP_TO: u8 = 3;
 pub(super) const IMPURE_PACKAGES: &[&str] = &[
     "async-std",
     "axum",
-    "chrono",
     "clap",
     "h2",
     "hyper",
