@@ -204,7 +204,10 @@ fn serve_names_the_source_that_it_cannot_use() {
         "{wrong}"
     );
     let tls = with("[{ address: 'xds://a:1', tlsSettings: { mode: MUTUAL } }]");
-    assert!(tls.contains("MeshConfig.configSources[0].tlsSettings.mode"), "{tls}");
+    assert!(
+        tls.contains("configSources[0].tlsSettings.clientCertificate: the mode MUTUAL requires"),
+        "{tls}"
+    );
     let directory = with("[{ address: 'fs:///no/such/directory' }]");
     assert!(
         directory.contains("MeshConfig.configSources[0].address") && directory.contains("No such file"),
