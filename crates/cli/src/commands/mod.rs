@@ -2,6 +2,7 @@
 
 mod apply;
 mod crds;
+mod create;
 mod delete;
 mod describe;
 mod export;
@@ -82,6 +83,8 @@ groups! {
     "Objects" {
         "get": get::command, run;
         "describe": describe::command, run;
+        "create": create::create_command, create;
+        "replace": create::replace_command, replace;
         "apply": apply::command, run;
         "delete": delete::command, run;
         "wait": wait::command, run;
