@@ -5,6 +5,7 @@ mod crds;
 mod create;
 mod delete;
 mod describe;
+mod diff;
 mod export;
 mod get;
 mod grpc_bootstrap;
@@ -86,6 +87,7 @@ groups! {
         "create": create::create_command, create;
         "replace": create::replace_command, replace;
         "apply": apply::command, run;
+        "diff": diff::command, run;
         "delete": delete::command, run;
         "wait": wait::command, run;
     }

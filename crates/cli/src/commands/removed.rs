@@ -8,13 +8,12 @@ use crate::io::Io;
 use crate::server;
 
 /// The verbs of `kubectl` that people are most likely to try.
-const VERBS: [&str; 10] = [
+const VERBS: [&str; 9] = [
     "annotate",
     "api-resources",
     "api-versions",
     "auth",
     "config",
-    "diff",
     "edit",
     "explain",
     "label",
