@@ -19,6 +19,7 @@ pub(crate) mod removed;
 mod validate;
 mod version;
 mod wait;
+mod watch;
 
 use std::pin::Pin;
 
