@@ -17,7 +17,7 @@ pub(crate) fn report(error: &anyhow::Error, manifest: &Manifest, io: &mut Io) ->
     if fields.is_empty() {
         io.eprint(format!("{}: {}", manifest.place(), failure::describe(error)));
         if is_missing_namespace(status_error) {
-            io.eprint("hint: create it with `kubectl create namespace NAME`, or add a Namespace to the files");
+            io.eprint("hint: create it with `rutter create namespace NAME`, or add a Namespace to the files");
         }
         return FAILURE;
     }

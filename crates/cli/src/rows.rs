@@ -18,10 +18,12 @@ pub(crate) struct Show {
     pub(crate) kind: bool,
 }
 
-/// A table of objects of one kind.
+/// A table of objects of one kind. Rows can be added after others were printed.
 pub(crate) struct Rows<'k> {
     kind: &'k Kind,
     show: Show,
+    /// The headings of the selected server columns and their indexes. Only the first event of a watch describes them.
+    columns: Vec<(usize, String)>,
     /// None before the first row.
     table: Option<Table>,
 }
@@ -31,11 +33,12 @@ impl<'k> Rows<'k> {
         Rows {
             kind,
             show,
+            columns: Vec::new(),
             table: None,
         }
     }
 
-    /// The number of rows.
+    /// The number of rows not yet printed.
     pub(crate) fn len(&self) -> usize {
         self.table.as_ref().map_or(0, Table::len)
     }
@@ -51,20 +54,24 @@ impl<'k> Rows<'k> {
         }
     }
 
-    /// The lines of the table.
-    pub(crate) fn lines(&self, headings: bool, color: bool) -> Vec<String> {
+    /// The lines of the rows added since the last call. The first row is preceded by the headings.
+    pub(crate) fn lines(&mut self, headings: bool, color: bool) -> Vec<String> {
         self.table
-            .as_ref()
+            .as_mut()
             .map_or(Vec::new(), |table| table.lines(headings, color))
     }
 
     fn add_table(&mut self, answer: &Json) {
-        let columns = answer["columnDefinitions"].as_array().map(Vec::as_slice);
-        let columns = columns.unwrap_or_default().iter().enumerate();
-        let (shown, names): (Vec<usize>, Vec<&str>) = columns
-            .filter(|(_, column)| self.show.wide || column["priority"].as_i64().unwrap_or(0) == 0)
-            .map(|(index, column)| (index, column["name"].as_str().unwrap_or_default()))
-            .unzip();
+        if let Some(columns) = answer["columnDefinitions"]
+            .as_array()
+            .filter(|columns| !columns.is_empty())
+        {
+            let shown = columns.iter().enumerate();
+            let shown = shown.filter(|(_, column)| self.show.wide || column["priority"].as_i64().unwrap_or(0) == 0);
+            let name = |column: &Json| column["name"].as_str().unwrap_or_default().to_uppercase();
+            self.columns = shown.map(|(index, column)| (index, name(column))).collect();
+        }
+        let (shown, names): (Vec<usize>, Vec<String>) = self.columns.iter().cloned().unzip();
         for row in answer["rows"].as_array().into_iter().flatten() {
             let cells = shown.iter().map(|index| cell(&row["cells"][*index])).collect();
             self.add_row(&names, &row["object"]["metadata"], cells);
@@ -74,18 +81,14 @@ impl<'k> Rows<'k> {
     fn add_plain(&mut self, object: &Json) {
         let text = |field: &str| object["metadata"][field].as_str().unwrap_or_default().to_owned();
         let cells = vec![text("name"), age::since(&text("creationTimestamp"))];
-        self.add_row(&["Name", "Age"], &object["metadata"], cells);
+        self.add_row(&["NAME".to_owned(), "AGE".to_owned()], &object["metadata"], cells);
     }
 
-    fn add_row(&mut self, headings: &[&str], meta: &Json, mut cells: Vec<String>) {
+    fn add_row(&mut self, headings: &[String], meta: &Json, mut cells: Vec<String>) {
         let namespace = self.show.namespace;
         let table = self.table.get_or_insert_with(|| {
             let namespace = namespace.then_some("NAMESPACE".to_owned());
-            Table::new(
-                namespace
-                    .into_iter()
-                    .chain(headings.iter().map(|name| name.to_uppercase())),
-            )
+            Table::new(namespace.into_iter().chain(headings.iter().cloned()))
         });
         if let (true, Some(first)) = (self.show.kind, cells.first_mut()) {
             *first = self.kind.named(first);
@@ -141,6 +144,18 @@ mod tests {
                 "n           virtualservice.networking.istio.io/a   [\"x\"]   <none>"
             ]
         );
+    }
+
+    #[test]
+    fn later_events_of_a_watch_have_no_column_definitions() {
+        let kind = Kind::default();
+        let mut rows = Rows::new(&kind, Show::default());
+        let event =
+            |columns: Json| json!({"kind": "Table", "columnDefinitions": columns, "rows": [{"cells": ["a", 1]}]});
+        rows.add(&event(json!([{"name": "Name"}, {"name": "Data"}])));
+        assert_eq!(rows.lines(true, false), ["NAME   DATA", "a      1"]);
+        rows.add(&event(Json::Null));
+        assert_eq!(rows.lines(true, false), ["a      1"]);
     }
 
     #[test]

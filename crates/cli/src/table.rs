@@ -9,19 +9,21 @@ const GAP: usize = 3;
 /// Maximum width of a column: wider cells do not widen the whole column.
 const WIDEST: usize = 120;
 
-/// Rows of cells under headings.
+/// Rows of cells under headings. Column widths are kept, so that later rows align with earlier ones.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Table {
-    headings: Vec<String>,
+    headings: Option<Vec<String>>,
     rows: Vec<Vec<String>>,
+    widths: Vec<usize>,
 }
 
 impl Table {
     /// A table with these columns.
     pub(crate) fn new<S: Into<String>>(headings: impl IntoIterator<Item = S>) -> Table {
         Table {
-            headings: headings.into_iter().map(Into::into).collect(),
+            headings: Some(headings.into_iter().map(Into::into).collect()),
             rows: Vec::new(),
+            widths: Vec::new(),
         }
     }
 
@@ -31,23 +33,23 @@ impl Table {
         self.rows.push(cells.into_iter().map(clean).collect());
     }
 
-    /// The number of rows.
+    /// The number of rows not yet printed.
     pub(crate) fn len(&self) -> usize {
         self.rows.len()
     }
 
-    /// The lines of the table.
-    pub(crate) fn lines(&self, headings: bool, color: bool) -> Vec<String> {
-        let headings = headings.then_some(&self.headings);
-        let mut widths: Vec<usize> = Vec::new();
-        for row in headings.into_iter().chain(&self.rows) {
+    /// The lines of the rows added since the last call. The first call starts with the headings.
+    pub(crate) fn lines(&mut self, headings: bool, color: bool) -> Vec<String> {
+        let headings = self.headings.take().filter(|_| headings);
+        let (rows, widths) = (std::mem::take(&mut self.rows), &mut self.widths);
+        for row in headings.iter().chain(&rows) {
             widths.resize(widths.len().max(row.len()), 0);
             for (width, cell) in widths.iter_mut().zip(row) {
                 *width = (*width).max(cell.width().min(WIDEST));
             }
         }
-        let bold = headings.map(|headings| Paint::Bold.apply(&line(headings, &widths, |_| None, false), color));
-        let rows = self.rows.iter().map(|row| line(row, &widths, style::of_state, color));
+        let bold = headings.map(|headings| Paint::Bold.apply(&line(&headings, widths, |_| None, false), color));
+        let rows = rows.iter().map(|row| line(row, widths, style::of_state, color));
         bold.into_iter().chain(rows).collect()
     }
 }
@@ -75,16 +77,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn columns_are_aligned() {
+    fn later_rows_align_with_earlier_ones() {
         let mut table = Table::new(["NAME", "AGE"]);
         table.row(["reviews", "5s"]);
         table.row(["日本", "1d"]);
-        table.row(["a"]);
         assert_eq!(
             table.lines(true, false),
-            ["NAME      AGE", "reviews   5s", "日本      1d", "a"]
+            ["NAME      AGE", "reviews   5s", "日本      1d"]
         );
-        assert_eq!(table.lines(false, false).len(), 3);
+        table.row(["a"]);
+        table.row(["b", "2d"]);
+        assert_eq!(table.lines(true, false), ["a", "b         2d"]);
     }
 
     #[test]

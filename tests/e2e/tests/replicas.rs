@@ -104,7 +104,7 @@ async fn either_may_go() -> Result<()> {
     let mut etcd = Cluster::start(&program(&mut |line| eprintln!("{line}"))?, 1, Settings::default()).await?;
     let mut first = Replica::start(&etcd).await?;
     let namespace = "apiVersion: v1\nkind: Namespace\nmetadata: { name: test }\n";
-    first.run(&["apply", "-f", "-"], namespace).await?;
+    first.run(&["create", "-f", "-"], namespace).await?;
     first.apply("one").await?;
     let second = Replica::start(&etcd).await?;
     second.wait_for_object("one.test").await?;

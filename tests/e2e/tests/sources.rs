@@ -24,7 +24,7 @@ impl Home {
         let data = tempfile::tempdir()?;
         let control = Control::start_with_api(rutter_binary(), data.path(), flags).await?;
         let home = Home { control, _data: data };
-        home.run(&["apply", "-f", "-"], NAMESPACE).await?;
+        home.run(&["create", "-f", "-"], NAMESPACE).await?;
         Ok(home)
     }
 

@@ -30,7 +30,7 @@ async fn home() -> Result<Home> {
     let control = Control::start_with_api(rutter_binary(), data.path(), &[]).await?;
     let kubeconfig = control.kubeconfig().ok_or("it has no kubeconfig")?;
     let namespace = "apiVersion: v1\nkind: Namespace\nmetadata: { name: test }\n";
-    done(&kubeconfig, &["apply", "-f", "-"], namespace).await?;
+    done(&kubeconfig, &["create", "-f", "-"], namespace).await?;
     Ok(Home {
         control,
         kubeconfig,

@@ -87,17 +87,19 @@ pub(super) async fn run(matches: &ArgMatches, io: &mut Io) -> Result<u8> {
     if !wait || options.dry != DryRun::No || gone.is_empty() {
         return Ok(code);
     }
-    let timeout = matches
-        .get_one::<Duration>("timeout")
-        .copied()
-        .filter(|timeout| !timeout.is_zero());
-    // Each deletion is already reported.
-    let mut quiet = Io::to(std::io::sink(), std::io::sink());
-    let waited = wait::until(&server, gone, Goal::Deleted, timeout.unwrap_or(FOREVER), &mut quiet).await?;
+    let timeout = matches.get_one::<Duration>("timeout").copied();
+    let waited = until_gone(&server, gone, timeout.filter(|timeout| !timeout.is_zero())).await?;
     Ok(code.max(waited))
 }
 
-async fn one(server: &Server, target: &Target, options: &Options) -> Result<()> {
+/// Waits until objects are gone, without output.
+pub(super) async fn until_gone(server: &Server, targets: Vec<Target>, timeout: Option<Duration>) -> Result<u8> {
+    let mut quiet = Io::to(std::io::sink(), std::io::sink());
+    wait::until(server, targets, Goal::Deleted, timeout.unwrap_or(FOREVER), &mut quiet).await
+}
+
+/// Deletes one object.
+pub(super) async fn one(server: &Server, target: &Target, options: &Options) -> Result<()> {
     if options.dry == DryRun::Client {
         target.get(server).await?;
         return Ok(());

@@ -4,7 +4,7 @@ use anyhow::Result;
 use clap::{ArgMatches, Command};
 use serde_json::Value as Json;
 
-use super::flag;
+use super::{flag, watch};
 use crate::failure::{self, FAILURE, SUCCESS};
 use crate::io::Io;
 use crate::manifests;
@@ -18,8 +18,10 @@ pub(super) fn command() -> Command {
         .about("Print objects")
         .after_help(
             "Examples:\n  rutter get virtualservices\n  rutter get vs,dr -A -o wide\n  rutter get istio-io -l app=web\n  \
-             rutter get vs/reviews -o yaml\n  rutter get vs/reviews -o jsonpath='{.spec.hosts[*]}'",
+             rutter get vs/reviews -o yaml\n  rutter get vs/reviews -o jsonpath='{.spec.hosts[*]}'\n  \
+             rutter get vs -w",
         )
+        .arg(flag("watch", "Print the objects, then each change").short('w'))
         .arg(flag("no-headers", "Omit the headings of tables"))
         .arg(flag("ignore-not-found", "Do not fail if an object does not exist"));
     let command = targets::selectors(targets::words(manifests::arguments(command, false)));
@@ -32,6 +34,9 @@ pub(super) async fn run(matches: &ArgMatches, io: &mut Io) -> Result<u8> {
     let mut wanted = targets::selections(matches, &server, &catalog, io)?;
     // A category may contain kinds that cannot be listed.
     wanted.retain(|one| !one.names.is_empty() || one.kind.can("list"));
+    if matches.get_flag("watch") {
+        return watch::run(matches, &server, &wanted, io).await;
+    }
     match output::of(matches).unwrap_or(Format::Table { wide: false }) {
         Format::Table { .. } => tables(matches, &server, &wanted, io).await,
         format => plain(matches, &server, &wanted, &format, io).await,
@@ -39,15 +44,9 @@ pub(super) async fn run(matches: &ArgMatches, io: &mut Io) -> Result<u8> {
 }
 
 async fn tables(matches: &ArgMatches, server: &Server, wanted: &[Selection], io: &mut Io) -> Result<u8> {
-    let wide = output::of(matches) == Some(Format::Table { wide: true });
     let (mut code, mut printed) = (SUCCESS, 0);
     for one in wanted {
-        let show = Show {
-            wide,
-            namespace: one.namespace.is_none() && one.kind.namespaced,
-            kind: wanted.len() > 1,
-        };
-        let mut rows = Rows::new(&one.kind, show);
+        let mut rows = Rows::new(&one.kind, show(matches, one, wanted.len() > 1));
         for request in requests(matches, one) {
             match server.list(request.in_table()).await {
                 Ok(answer) => rows.add(&answer),
@@ -58,16 +57,25 @@ async fn tables(matches: &ArgMatches, server: &Server, wanted: &[Selection], io:
             if printed > 0 {
                 io.print("")?;
             }
+            printed += rows.len();
             for line in rows.lines(!matches.get_flag("no-headers"), io.terminal.color) {
                 io.print(line)?;
             }
-            printed += rows.len();
         }
     }
     if printed == 0 && code == SUCCESS && !matches.get_flag("ignore-not-found") {
         io.eprint(nothing_found(wanted));
     }
     Ok(code)
+}
+
+/// The columns besides those of the server.
+pub(super) fn show(matches: &ArgMatches, one: &Selection, kind: bool) -> Show {
+    Show {
+        wide: output::of(matches) == Some(Format::Table { wide: true }),
+        namespace: one.namespace.is_none() && one.kind.namespaced,
+        kind,
+    }
 }
 
 /// The message for an empty result.

@@ -2,8 +2,10 @@
 
 mod apply;
 mod crds;
+mod create;
 mod delete;
 mod describe;
+mod diff;
 mod export;
 mod get;
 mod grpc_bootstrap;
@@ -17,6 +19,7 @@ pub(crate) mod removed;
 mod validate;
 mod version;
 mod wait;
+mod watch;
 
 use std::pin::Pin;
 
@@ -82,7 +85,10 @@ groups! {
     "Objects" {
         "get": get::command, run;
         "describe": describe::command, run;
+        "create": create::create_command, create;
+        "replace": create::replace_command, replace;
         "apply": apply::command, run;
+        "diff": diff::command, run;
         "delete": delete::command, run;
         "wait": wait::command, run;
     }

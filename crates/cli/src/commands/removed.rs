@@ -8,19 +8,16 @@ use crate::io::Io;
 use crate::server;
 
 /// The verbs of `kubectl` that people are most likely to try.
-const VERBS: [&str; 12] = [
+const VERBS: [&str; 9] = [
     "annotate",
     "api-resources",
     "api-versions",
     "auth",
     "config",
-    "create",
-    "diff",
     "edit",
     "explain",
     "label",
     "patch",
-    "replace",
 ];
 
 /// A hidden command for each verb, which accepts any arguments.
