@@ -8,6 +8,7 @@ use config::{ParseOptions, parse_documents};
 use flow::{Batch, Engine, Reads, Relation, Rule};
 use model::mtls::{Mode, MtlsModes};
 use model::proxy::Labels;
+use registry::inputs::{MeshDefaults, MeshSettings};
 use registry::objects;
 use security::peers;
 
@@ -50,7 +51,22 @@ fn engine() -> Engine {
     security::register(&mut builder);
     builder.view::<Workloads>();
     builder.view::<Plain>();
-    builder.build()
+    let mut engine = builder.build();
+    let mut batch = Batch::new();
+    batch.put::<MeshDefaults>((), Arc::new(settings()));
+    engine.commit(batch);
+    engine
+}
+
+fn settings() -> MeshSettings {
+    MeshSettings {
+        config: Default::default(),
+        domain: "cluster.local".into(),
+        cluster_id: "Kubernetes".into(),
+        sharing: Default::default(),
+        features: Default::default(),
+        assigned_addresses: true,
+    }
 }
 
 /// Adds `namespace/name: spec`, older ones first.
