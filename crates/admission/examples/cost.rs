@@ -1,4 +1,4 @@
-//! What admitting an object costs: `cargo run --release -p admission --example cost`.
+//! Measures the cost of admitting an object: `cargo run --release -p admission --example cost`.
 #![allow(clippy::print_stdout, clippy::unwrap_used)]
 
 use std::time::Instant;

@@ -13,7 +13,7 @@ use crate::{core, meta, semantic};
 /// Warnings of one request.
 const MAX_WARNINGS: usize = 100;
 
-/// What is done with an object.
+/// The operation of a request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Operation {
     /// There is none of this name.
@@ -32,7 +32,7 @@ pub enum Subresource {
     Status,
 }
 
-/// What happens to unknown and duplicate fields (`?fieldValidation=`).
+/// The treatment of unknown and duplicate fields (`?fieldValidation=`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum FieldValidation {
     /// They are dropped.
@@ -45,7 +45,7 @@ pub enum FieldValidation {
 }
 
 impl FieldValidation {
-    /// Of the value of the parameter; empty is the default. None: there is no such value.
+    /// Parses the value of the parameter; an empty one gives the default, an unknown one `None`.
     pub fn parse(text: &str) -> Option<FieldValidation> {
         match text {
             "" | "Warn" => Some(FieldValidation::Warn),
@@ -56,18 +56,18 @@ impl FieldValidation {
     }
 }
 
-/// What a request says about an object besides the object.
+/// The parameters of a request besides the object.
 #[derive(Clone, Copy, Debug)]
 pub struct Review<'a> {
     /// The kind.
     pub definition: &'a Definition,
     /// The version in the path: `v1`.
     pub version: &'a str,
-    /// What is done.
+    /// The operation.
     pub operation: Operation,
     /// Which part is written.
     pub subresource: Subresource,
-    /// What happens to unknown fields.
+    /// The treatment of unknown fields.
     pub field_validation: FieldValidation,
     /// The namespace in the path.
     pub namespace: Option<&'a str>,
@@ -80,7 +80,7 @@ pub struct Review<'a> {
 pub struct Admitted {
     /// The object, in the preferred version.
     pub object: Json,
-    /// What the client is to be told nevertheless.
+    /// Warnings for the client.
     pub warnings: Vec<String>,
 }
 
@@ -134,7 +134,7 @@ fn judge(review: &Review<'_>, object: &Json, old: Option<&Json>, causes: &mut Ca
     let mut walk = Walk { causes };
     for (name, schema) in definition.schema.fields().into_iter().flat_map(|fields| &fields.fields) {
         let value = object.get(name);
-        // What was stored once is not judged again.
+        // An object that is stored already is not validated again.
         let unchanged = old.is_some_and(|old| old.get(name) == value) && *name != "metadata";
         let path = Path::Root.field(name);
         match value {
@@ -169,7 +169,7 @@ fn judge(review: &Review<'_>, object: &Json, old: Option<&Json>, causes: &mut Ca
     });
     if !status_only {
         core::check(definition, object, old, causes);
-        // What the mesh says about an object that is refused anyway would mostly be the same once more.
+        // For an object that is refused anyway, the mesh would mostly report the same problems again.
         if causes.found.is_empty() {
             semantic::check(definition, object, causes);
         }

@@ -4,7 +4,7 @@ use config::rules::{Outcome, Path, Violation};
 use config::schema::Definition;
 use serde_json::Value as Json;
 
-/// Causes of one refusal; what comes after is not said.
+/// Causes of one refusal; later ones are left out.
 const MAX_CAUSES: usize = 100;
 
 /// Why an object was refused.
@@ -43,9 +43,9 @@ impl Rejection {
 pub struct Cause {
     /// The field: `spec.http[0].route`; `<nil>` for none in particular.
     pub field: String,
-    /// What sort of problem it is.
+    /// The sort of the problem.
     pub reason: Reason,
-    /// What is wrong, beginning with the sort: `Invalid value: 0: must be greater than 0`.
+    /// The message, which begins with the sort: `Invalid value: 0: must be greater than 0`.
     pub message: String,
 }
 

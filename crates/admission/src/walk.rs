@@ -113,7 +113,7 @@ impl Walk<'_> {
         }
         let length = u64::try_from(text.chars().count()).unwrap_or(u64::MAX);
         if let Some(min) = bounds.min.filter(|min| length < *min) {
-            // Of length and pattern the first problem is said.
+            // If both length and pattern are wrong, the first problem is reported.
             let detail = format!("{path} in body should be at least {min} chars long");
             self.causes.invalid(path, value, &detail);
         } else if let Some(max) = bounds.max.filter(|max| length > *max) {

@@ -4,8 +4,8 @@
 //! case: `both` is what the API server and admission say alike, `server` and `rutter` what only one of them does, and `file`
 //! are the errors of the same object in a file, as `rutter validate` finds them. `RUTTER_BLESS=1` rewrites what we say.
 //!
-//! What the API server says was recorded: with `RUTTER_PEER=KUBECONFIG` our CRDs and the cases go to that server (the cases
-//! as a dry run in the namespace `kinds`, by the `kubectl` of `RUTTER_KUBECTL`), and its answers are recorded anew.
+//! The API server's answers are recorded: with `RUTTER_PEER=KUBECONFIG` our CRDs and the cases go to that server (the cases
+//! as a dry run in the namespace `kinds`, by the `kubectl` of `RUTTER_KUBECTL`), and its answers are recorded again.
 #![allow(clippy::unwrap_used)]
 
 mod support;
@@ -24,10 +24,10 @@ use serde_json::{Value as Json, json};
 
 const MARK: &str = "#>";
 
-/// What one side says of an object: nothing, or why it is refused, one reason a line.
+/// One side's verdict on an object: nothing, or the reasons of the refusal, one a line.
 type Verdict = BTreeSet<String>;
 
-/// What became of one case.
+/// The result of one case.
 #[derive(Default)]
 struct Outcome {
     server: Verdict,
@@ -198,7 +198,7 @@ fn admitted(case: &Case) -> Verdict {
     }
 }
 
-/// What is wrong with the warnings of a case: one says that a kind has no effect yet, if it has none.
+/// The problem with the warnings of a case: one says that a kind has no effect yet, if it has none.
 fn silence(case: &Case) -> Option<String> {
     let review = support::review(case.definition, Operation::Create);
     let admitted = admission::admit(&review, Decoded::from(case.object.clone()), None).ok()?;
@@ -294,7 +294,7 @@ fn record(title: &str, outcome: &Outcome) -> String {
     out
 }
 
-/// What the API server said of each case.
+/// The API server's answer to each case.
 fn servers(recorded: &str) -> BTreeMap<String, Verdict> {
     let mut out: BTreeMap<String, Verdict> = BTreeMap::new();
     let mut title = String::new();

@@ -1,4 +1,4 @@
-//! What only the server writes.
+//! Fields that only the server writes.
 #![allow(clippy::unwrap_used)]
 
 use admission::{Stamp, fill_name, mark_deleted, prepare};

@@ -1,4 +1,4 @@
-//! What holds for all bodies and objects.
+//! Properties of all bodies and objects.
 #![allow(clippy::unwrap_used)]
 
 mod support;

@@ -111,8 +111,8 @@ impl ApiError {
 
     /// 422: the object is invalid. `about` has the kind, not the plural name.
     pub fn invalid(about: About<'_>, causes: Vec<Cause>) -> ApiError {
-        let said: Vec<String> = causes.iter().map(|c| format!("{}: {}", c.field, c.message)).collect();
-        let list = match &said[..] {
+        let reasons: Vec<String> = causes.iter().map(|c| format!("{}: {}", c.field, c.message)).collect();
+        let list = match &reasons[..] {
             [one] => one.clone(),
             many => format!("[{}]", many.join(", ")),
         };

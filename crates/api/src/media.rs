@@ -262,10 +262,11 @@ mod tests {
             assert_eq!(object(&headers, true).is_ok(), core, "{media}");
             assert_eq!(object(&headers, false).is_ok(), others, "{media}");
         }
-        let said = object(&headers, true).unwrap_err();
-        assert_eq!(said.code, 415);
+        let error = object(&headers, true).unwrap_err();
+        assert_eq!(error.code, 415);
         assert!(
-            said.message
+            error
+                .message
                 .ends_with("application/yaml, application/vnd.kubernetes.protobuf")
         );
     }

@@ -1,4 +1,4 @@
-//! What clients may use, and what happens to those that want more.
+//! Limits of clients, and the responses to clients that exceed them.
 
 #![allow(clippy::unwrap_used)]
 

@@ -49,7 +49,7 @@ async fn a_slow_watcher_is_dropped_and_costs_nothing() {
     let fixture = Fixture::start(setting).await;
     let small = r#"{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "big"}}"#;
     assert_eq!(fixture.send("POST", MAPS, small).await.status, 201);
-    // What writes cost by themselves is in use before the watcher comes.
+    // The memory that writes use by themselves is allocated before the watcher starts.
     write(&fixture, 100, "before ").await;
     let mut slow = fixture.connect().await;
     let request = format!("GET {MAPS}?watch=true HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");

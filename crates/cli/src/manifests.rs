@@ -388,8 +388,8 @@ mod tests {
             ("- 1", "f:1: expected an object"),
             ("{apiVersion: v1, kind: A, metadata: 7}", "f:1: `metadata`"),
         ] {
-            let said = manifests(text).unwrap_err().to_string();
-            assert!(said.starts_with(expected), "{said}");
+            let error = manifests(text).unwrap_err().to_string();
+            assert!(error.starts_with(expected), "{error}");
         }
         let mut nested = "{apiVersion: v1, kind: A}".to_owned();
         for _ in 0..=MAX_LISTS {

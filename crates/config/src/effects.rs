@@ -97,8 +97,8 @@ mod tests {
             let (version, name) = (kind.api_version(), kind.name());
             let text = format!("{{apiVersion: {version}, kind: {name}, metadata: {{name: a}}, spec: {{}}}}");
             let diagnostics = parse_documents(text.as_bytes(), "f", &ParseOptions::default()).diagnostics;
-            let said = diagnostics.iter().filter(|d| d.code == CODE && d.path.is_empty());
-            assert_eq!(said.count(), 1, "{kind}: {diagnostics:?}");
+            let found = diagnostics.iter().filter(|d| d.code == CODE && d.path.is_empty());
+            assert_eq!(found.count(), 1, "{kind}: {diagnostics:?}");
         }
     }
 

@@ -108,7 +108,7 @@ impl Parent {
 /// An empty resource for a name that has none, so that a client that waits for it does not wait.
 #[derive(Clone, Copy, Debug)]
 pub struct Placeholder {
-    /// Whether this proxy is sent placeholders. Others are told that the resource does not exist.
+    /// Whether this proxy is sent placeholders. Other proxies receive the answer that the resource does not exist.
     pub applies: fn(&Proxy) -> bool,
     /// Encodes the empty resource of a name.
     pub encode: fn(&str) -> Bytes,

@@ -5,7 +5,7 @@
 //!                           SelectedNamespaces ───┴─► table (key): the object in effect
 //! ```
 //!
-//! Of objects with the same key, the one of the lowest rank is in effect, if its namespace is selected
+//! If several objects have the same key, the one of the lowest rank is in effect, if its namespace is selected
 //! (`MeshConfig.discoverySelectors`). A deletion puts the object of the next rank into effect.
 
 use std::collections::BTreeSet;

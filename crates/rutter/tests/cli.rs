@@ -1,6 +1,6 @@
 //! The command line, as a user meets it who has no server.
 
-// What fails here fails a test, which is what unwrapping is for.
+// A failure here must fail the test, so the code may unwrap.
 #![allow(clippy::unwrap_used)]
 
 use std::fs;
@@ -215,7 +215,7 @@ fn serve_names_the_source_that_it_cannot_use() {
     );
 }
 
-/// What `serve` says on free ports with these flags, which it must refuse.
+/// The output of `serve` on free ports with these flags, which it must refuse.
 fn refused(flags: &[&str]) -> String {
     let free = ["grpc", "http", "monitoring", "api"].map(|name| format!("--{name}-addr"));
     let mut all = vec!["serve".to_owned()];

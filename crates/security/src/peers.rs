@@ -146,9 +146,16 @@ pub fn of_workload(cx: &Reads<'_>, root: &Arc<str>, namespace: &Arc<str>, labels
 
 /// The default mode of a namespace's workloads.
 pub fn of_namespace(cx: &Reads<'_>, root: &Arc<str>, namespace: &Arc<str>) -> Mode {
-    let said = |namespace| cx.get::<NamespacePeers>(namespace).and_then(|said| said.mode);
-    let own = said(namespace);
-    let of_mesh = || (!root.is_empty() && root != namespace).then(|| said(root)).flatten();
+    let configured = |namespace| {
+        cx.get::<NamespacePeers>(namespace)
+            .and_then(|configured| configured.mode)
+    };
+    let own = configured(namespace);
+    let of_mesh = || {
+        (!root.is_empty() && root != namespace)
+            .then(|| configured(root))
+            .flatten()
+    };
     own.or_else(of_mesh).unwrap_or_default()
 }
 

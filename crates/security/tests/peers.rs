@@ -12,7 +12,7 @@ use registry::inputs::{MeshDefaults, MeshSettings};
 use registry::objects;
 use security::peers;
 
-/// What one workload takes.
+/// The connections that one workload accepts.
 struct Workloads;
 
 type Workload = (Arc<str>, Labels);

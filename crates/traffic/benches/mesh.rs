@@ -1,4 +1,4 @@
-//! What changes cost in a mesh of services with routes and policies, without encoding and sending.
+//! The cost of changes in a mesh of services with routes and policies, without encoding and sending.
 //!
 //! `cargo bench -p traffic -- SERVICES NAMESPACES`; 1,000 and 20 if not given.
 #![allow(clippy::print_stdout)] // A benchmark's output.

@@ -82,9 +82,9 @@ pub struct Lists<R, S>(std::marker::PhantomData<(R, S)>);
 
 /// The key of a row of the first or of the second relation.
 pub enum Either<K, L> {
-    /// Of the first.
+    /// A key of the first type.
     First(K),
-    /// Of the second.
+    /// A key of the second type.
     Second(L),
 }
 

@@ -183,7 +183,7 @@ fn compare_ways(dice: &mut Dice) {
     check_tables(&world);
 }
 
-/// What Envoy insists on: no domain twice in a table, no name twice, no virtual host without a domain.
+/// Envoy's requirements: no domain twice in a table, no name twice, no virtual host without a domain.
 fn check_tables(world: &World) {
     let mut seen = 0;
     for ((_, name), table) in world.engine.iter::<RouteTables>() {

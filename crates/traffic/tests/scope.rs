@@ -1,4 +1,4 @@
-//! What clients see.
+//! The services that are visible to clients.
 
 mod support;
 

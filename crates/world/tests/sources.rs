@@ -44,7 +44,7 @@ fn mesh(label: Option<u8>) -> AnyObject {
     config::Object::new("", config::MeshConfig::NAME, config.unwrap()).into()
 }
 
-/// What the sources have, without an engine.
+/// The objects of all sources, kept without the engine.
 #[derive(Default)]
 struct Model {
     sidecars: [BTreeMap<(&'static str, &'static str), u8>; RANKS as usize],

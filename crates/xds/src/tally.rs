@@ -185,7 +185,7 @@ impl<'h, O: Origin> Count<'h, O> {
                 return;
             };
             let first = self.objection.as_ref().is_none_or(|first| {
-                // Of one proxy's NACKs, that of the first type in sending order.
+                // If one proxy has several NACKs, the type that is sent first counts.
                 (proxy, ledger.kind) < (&first.proxy, first.kind)
             });
             if first {

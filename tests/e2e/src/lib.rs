@@ -1,6 +1,6 @@
 //! End-to-end tests with real components: the control plane as users start it, real Envoys, real HTTP services.
 //!
-//! Of Rutter's code, only the messages of Envoy's protocol are linked: the tests use the flags and pages of the binary,
+//! The tests link no code of Rutter except the messages of Envoy's protocol: the tests use the flags and pages of the binary,
 //! and the objects that operators write. Most tests must succeed with both variants of the protocol;
 //! [`both_protocols!`] makes two of each.
 

@@ -129,7 +129,7 @@ impl Drop for Namespace {
     }
 }
 
-/// What is missing: root, `ip`, `iptables`, or the permission to create namespaces.
+/// The missing requirement: root, `ip`, `iptables`, or the permission to create namespaces.
 fn missing() -> Option<String> {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     if !status.lines().any(|line| line.starts_with("Uid:\t0\t")) {

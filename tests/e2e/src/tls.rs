@@ -58,7 +58,7 @@ impl Authority {
         self.identity(params)
     }
 
-    /// What a server of these hosts needs.
+    /// The certificate and key of a server of these hosts.
     pub fn server(&self, hosts: &[&str]) -> Result<Arc<ServerConfig>> {
         let (certificate, key) = self.sign_all(hosts)?;
         let config = ServerConfig::builder_with_provider(Arc::new(default_provider()))

@@ -60,7 +60,7 @@ both_protocols! {
         let moved = || async { answered("c.example.com", "two").await.then_some(()) };
         wait_for("the third name at the second server", PATIENCE, moved).await?;
         assert!(answered("a.example.com", "one").await);
-        assert_eq!(behind[0].told()[..2], ["a.example.com", "c.example.com"]);
+        assert_eq!(behind[0].received()[..2], ["a.example.com", "c.example.com"]);
     }
 
     async fn connections_are_tunnelled_and_announced(protocol) {
@@ -90,14 +90,14 @@ both_protocols! {
         let ask = async |port: u16| http::get(([127, 0, 0, 1], port).into(), "/", &[]).await;
         for (port, relay, told) in [(database, &forward, "db.example.com:5432"), (shy, &announced, "v2 127.0.0.1")] {
             assert_eq!(ask(port).await?.header("x-version"), "v1", "{told}");
-            assert_eq!(relay.told(), [told]);
+            assert_eq!(relay.received(), [told]);
         }
         mesh.config.put("tunnel.yaml", &tunnel("other.example.com"))?;
         mesh.config.put("announce.yaml", &announce("V1"))?;
         for (port, relay, told) in [(database, &forward, "other.example.com:5432"), (shy, &announced, "v1 127.0.0.1")] {
             let changed = || async {
                 let answer = ask(port).await.ok()?;
-                (answer.status == 200 && relay.told().last()? == told).then_some(())
+                (answer.status == 200 && relay.received().last()? == told).then_some(())
             };
             wait_for(told, PATIENCE, changed).await?;
         }

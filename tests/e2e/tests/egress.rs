@@ -112,7 +112,7 @@ both_protocols! {
         let ask = async || http::get(address, "/orders", &[("host", HOST)]).await;
         let counts = async || {
             let requests = egress.stat("^http.outbound_.*downstream_rq_completed$").await?;
-            Ok::<_, Error>((secured.told().len(), requests))
+            Ok::<_, Error>((secured.received().len(), requests))
         };
         wait_for_way("the way through the gateway", &ask, &counts, (true, true)).await?;
         let answer = ask().await?.json()?;
@@ -123,7 +123,7 @@ both_protocols! {
         mesh.config.put("rule.yaml", &originate(ports.plain, &roots))?;
         mesh.config.put("outside.yaml", &outside(&ports, [secured.address(), secured.address()]))?;
         wait_for_way("the way straight and secured", &ask, &counts, (true, false)).await?;
-        assert!(secured.told().iter().all(|name| name == HOST), "{:?}", secured.told());
+        assert!(secured.received().iter().all(|name| name == HOST), "{:?}", secured.received());
         // A server whose certificate does not match the name is not used.
         let other = Relay::start(Preamble::Tls(authority.server(&["other.example.com"])?), backend.address()).await?;
         mesh.config.put("outside.yaml", &outside(&ports, [other.address(), other.address()]))?;

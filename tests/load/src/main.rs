@@ -34,7 +34,7 @@ struct Arguments {
     /// Put the mesh into a real Kubernetes, with a pod for every endpoint, and not into files
     #[arg(long)]
     kubernetes: bool,
-    /// What the proxies speak
+    /// The protocol of the proxies
     #[arg(long, value_enum, default_value_t = Mode::Delta)]
     mode: Mode,
     /// The control plane to measure; by default the `rutter` beside this program

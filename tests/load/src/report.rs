@@ -40,7 +40,7 @@ impl Measured {
 /// All figures of one run.
 #[derive(Clone, Debug)]
 pub struct Report {
-    /// What was measured.
+    /// The measured value.
     pub plan: Plan,
     /// One row for each piece of work.
     pub rows: Vec<Measured>,

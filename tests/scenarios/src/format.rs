@@ -49,7 +49,7 @@ pub enum Step {
     Diagnostics,
 }
 
-/// What to show.
+/// The output to show.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Show {
     /// The proxy.

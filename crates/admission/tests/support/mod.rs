@@ -1,4 +1,4 @@
-//! What tests of admission share.
+//! Helpers for the tests of admission.
 #![allow(dead_code)]
 
 use admission::{Admitted, Decoded, FieldValidation, Operation, Rejection, Review, Subresource};

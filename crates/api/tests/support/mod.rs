@@ -26,7 +26,7 @@ pub struct Fixture {
     pub server: Server,
 }
 
-/// What a fixture is made of.
+/// The parts of a fixture.
 #[derive(Default)]
 pub struct Setting {
     pub store: store::Limits,

@@ -17,7 +17,7 @@
 //! ```
 //!
 //! In paths and bodies `\xNN` is a byte. In bodies, `@repeat N TEXT` is the text as often as that, and `@bytes TEXT` a line
-//! without its end. The answer to a watch is a list of its lines. With RUTTER_UPDATE=1 the values behind `=` and the statuses are written anew.
+//! without its end. The answer to a watch is a list of its lines. With RUTTER_UPDATE=1 the values behind `=` and the statuses are rewritten.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;

@@ -82,20 +82,31 @@ async fn changes(
             events => {
                 reachable = true;
                 let mut events = pin!(events?);
-                // A connection that breaks ends the watch.
-                while let Some(Ok(event)) = events.next().await {
+                while let Some(event) = events.next().await {
                     match event {
-                        WatchEvent::Added(object) | WatchEvent::Modified(object) | WatchEvent::Deleted(object) => {
-                            version = version_of(&object);
+                        Ok(WatchEvent::Added(object) | WatchEvent::Modified(object) | WatchEvent::Deleted(object)) => {
+                            keep(&mut version, version_of(&object));
                             view.print(object, io)?;
                         }
-                        WatchEvent::Bookmark(bookmark) => version = bookmark.metadata.resource_version,
-                        WatchEvent::Error(status) => return Err(StatusError { status }.into()),
+                        Ok(WatchEvent::Bookmark(bookmark)) => keep(&mut version, bookmark.metadata.resource_version),
+                        Ok(WatchEvent::Error(status)) => return Err(StatusError { status }.into()),
+                        Err(error) => {
+                            io.warn(format!("the watch ended: {error}\nretrying"));
+                            break;
+                        }
                     }
                 }
             }
         }
         tokio::time::sleep(PAUSE).await;
+    }
+}
+
+/// Replaces the version from which a watch is resumed. An event without a version leaves it as it is: an empty one would
+/// start the watch from the beginning.
+fn keep(version: &mut String, new: String) {
+    if !new.is_empty() {
+        *version = new;
     }
 }
 

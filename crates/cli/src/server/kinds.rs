@@ -288,10 +288,10 @@ mod tests {
 
     #[test]
     fn unknown_kinds_get_a_suggestion() {
-        let said = catalog().one("virtualservise").unwrap_err().to_string();
-        assert!(said.contains("did you mean `virtualservice`"), "{said}");
-        let said = catalog().one("widgets").unwrap_err().to_string();
-        assert!(said.contains("api-resources"), "{said}");
+        let error = catalog().one("virtualservise").unwrap_err().to_string();
+        assert!(error.contains("did you mean `virtualservice`"), "{error}");
+        let error = catalog().one("widgets").unwrap_err().to_string();
+        assert!(error.contains("api-resources"), "{error}");
     }
 
     #[test]

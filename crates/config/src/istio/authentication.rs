@@ -58,7 +58,7 @@ message! {
     /// Defines the JSON Web Tokens (JWTs) that workloads accept. Requests with an invalid token are rejected. Requests
     /// without a token are allowed unless an AuthorizationPolicy requires one.
     pub struct RequestAuthentication where [
-        apart(selector, targetRef, targetRefs),
+        exclusive(selector, targetRef, targetRefs),
         rule "(has(self.selector) ? 1 : 0) + (has(self.targetRef) ? 1 : 0) + (has(self.targetRefs) ? 1 : 0) <= 1" ONE_TARGET,
     ] {
         /// Selects the workloads that the policy applies to. If omitted, the policy applies to all workloads in its
@@ -77,7 +77,7 @@ message! {
 message! {
     /// Validation of the JSON Web Tokens of one issuer.
     pub struct JwtRule where [
-        any(issuer, jwksUri), apart(jwksUri, jwks),
+        any(issuer, jwksUri), exclusive(jwksUri, jwks),
         rule "!(has(self.jwksUri) && has(self.jwks))" "jwks and jwksUri are mutually exclusive",
     ] {
         /// Required value of the token's `iss` claim. If empty, any issuer is accepted, and `jwksUri`

@@ -7,7 +7,7 @@ use crate::istio::selection::{ONE_TARGET, PolicySelector, PolicyTargetReference}
 message! {
     /// Allows, denies, audits or delegates the authorization of requests and connections to workloads.
     pub struct AuthorizationPolicy: Relations where [
-        apart(selector, targetRef, targetRefs),
+        exclusive(selector, targetRef, targetRefs),
         rule "(has(self.selector) ? 1 : 0) + (has(self.targetRef) ? 1 : 0) + (has(self.targetRefs) ? 1 : 0) <= 1" ONE_TARGET,
     ] {
         /// Selects the workloads that the policy applies to. If omitted, the policy applies to all workloads in its

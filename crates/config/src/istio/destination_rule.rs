@@ -42,7 +42,7 @@ message! {
     /// Traffic policy for a destination.
     pub struct TrafficPolicy: Relations where [
         any(loadBalancer, connectionPool, outlierDetection, tls, portLevelSettings, tunnel, proxyProtocol, retryBudget),
-        apart(tunnel, proxyProtocol),
+        exclusive(tunnel, proxyProtocol),
     ] {
         /// Load balancing settings.
         pub load_balancer: Option<LoadBalancerSettings>,

@@ -12,7 +12,7 @@ use crate::object::StringMap;
 message! {
     /// Patches the Envoy configuration that is generated from all other resources.
     pub struct EnvoyFilter: Relations where [
-        apart(workloadSelector, targetRefs),
+        exclusive(workloadSelector, targetRefs),
         rule "(has(self.workloadSelector) ? 1 : 0) + (has(self.targetRefs) ? 1 : 0) <= 1"
             "workloadSelector and targetRefs are mutually exclusive",
     ] {

@@ -12,7 +12,7 @@ const SHA256: &str = "^$|^[a-f0-9]{64}$";
 message! {
     /// Adds a WebAssembly filter to proxies.
     pub struct WasmPlugin where [
-        apart(selector, targetRef, targetRefs),
+        exclusive(selector, targetRef, targetRefs),
         rule "(has(self.selector) ? 1 : 0) + (has(self.targetRef) ? 1 : 0) + (has(self.targetRefs) ? 1 : 0) <= 1" ONE_TARGET,
     ] {
         /// Selects the workloads that the plugin applies to. If omitted, it applies to all workloads in its namespace,
@@ -56,7 +56,7 @@ message! {
 message! {
     /// Adds a WebAssembly or Lua filter to proxies.
     pub struct TrafficExtension where [
-        apart(selector, targetRefs), any(wasm, lua),
+        exclusive(selector, targetRefs), any(wasm, lua),
         rule "(has(self.selector) ? 1 : 0) + (has(self.targetRefs) ? 1 : 0) <= 1" "selector and targetRefs are mutually exclusive",
         rule "has(self.wasm) != has(self.lua)" "exactly one of wasm and lua must be set",
     ] {

@@ -59,7 +59,7 @@ impl Port {
 message! {
     /// TLS settings for client connections.
     pub struct ServerTlsSettings: Relations where [
-        apart(credentialName, credentialNames, tlsCertificates),
+        exclusive(credentialName, credentialNames, tlsCertificates),
         rule "!(has(self.tlsCertificates) && has(self.credentialNames))" "credentialNames and tlsCertificates are mutually exclusive",
         rule "!(has(self.credentialName) && has(self.credentialNames))" "credentialName and credentialNames are mutually exclusive",
         rule "!(has(self.credentialName) && has(self.tlsCertificates))" "credentialName and tlsCertificates are mutually exclusive",

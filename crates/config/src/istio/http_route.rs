@@ -42,7 +42,7 @@ message! {
 message! {
     /// Redirect response.
     pub struct HttpRedirect where [
-        any(uri, authority, port, derivePort, scheme, prefixRewrite), apart(uri, prefixRewrite),
+        any(uri, authority, port, derivePort, scheme, prefixRewrite), exclusive(uri, prefixRewrite),
     ] {
         /// Path of the redirect.
         pub uri: Arc<str> where [is one_line],
@@ -104,7 +104,7 @@ choice! {
 
 message! {
     /// Rewrite of the path and authority of a request.
-    pub struct HttpRewrite where [any(uri, uriRegexRewrite, authority), apart(uri, uriRegexRewrite)] {
+    pub struct HttpRewrite where [any(uri, uriRegexRewrite, authority), exclusive(uri, uriRegexRewrite)] {
         /// Path that replaces the request path, or prefix that replaces the matched prefix.
         pub uri: Arc<str> where [is one_line],
         /// Authority that replaces the request's authority.

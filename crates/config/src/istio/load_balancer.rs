@@ -6,7 +6,7 @@ use std::time::Duration;
 
 message! {
     /// Load balancing settings.
-    pub struct LoadBalancerSettings where [apart(localityLbSetting, zoneAwareLbSetting)] {
+    pub struct LoadBalancerSettings where [exclusive(localityLbSetting, zoneAwareLbSetting)] {
         /// Load balancing algorithm. Defaults to `LEAST_REQUEST`.
         pub policy: Option<LbPolicy>,
         /// Locality preferences. Override those of the mesh configuration.
@@ -53,7 +53,7 @@ enumeration! {
 message! {
     /// Consistent hashing. Requests with the same key are sent to the same endpoint while the set of endpoints is
     /// unchanged.
-    pub struct ConsistentHash where [apart(minimumRingSize, ringHash, maglev)] {
+    pub struct ConsistentHash where [exclusive(minimumRingSize, ringHash, maglev)] {
         /// Source of the hash key.
         pub key: Option<HashKey>,
         /// Hashing algorithm. Defaults to a ring hash.
@@ -143,7 +143,7 @@ message! {
 
 message! {
     /// Locality preferences. At most one of `distribute`, `failover` and `failoverPriority` can be set.
-    pub struct LocalityLoadBalancerSetting: Relations where [apart(distribute, failover)] {
+    pub struct LocalityLoadBalancerSetting: Relations where [exclusive(distribute, failover)] {
         /// Traffic distribution by locality of the client.
         pub distribute: Vec<Distribute>,
         /// Failover regions, used when a region has no healthy endpoints.

@@ -9,7 +9,7 @@ use crate::istio::{WorkloadEntry, WorkloadSelector};
 message! {
     /// Adds services to the service registry of the mesh, one for each host.
     pub struct ServiceEntry where [
-        apart(workloadSelector, endpoints),
+        exclusive(workloadSelector, endpoints),
         rule "!(has(self.workloadSelector) && has(self.endpoints))" "endpoints and workloadSelector are mutually exclusive",
         rule "!has(self.addresses) || !has(self.resolution) || self.resolution in ['NONE', 'STATIC'] || self.addresses.all(a, !a.contains('/'))" "CIDR addresses require the resolution NONE or STATIC",
         rule "!has(self.endpoints) || (has(self.resolution) && self.resolution != 'NONE')" "endpoints must be empty with the resolution NONE",

@@ -9,7 +9,7 @@ use crate::istio::selection::{ONE_TARGET, PolicySelector, PolicyTargetReference}
 message! {
     /// Configures the traces, metrics and access logs that proxies generate.
     pub struct Telemetry: Relations where [
-        apart(selector, targetRef, targetRefs),
+        exclusive(selector, targetRef, targetRefs),
         rule "(has(self.selector) ? 1 : 0) + (has(self.targetRef) ? 1 : 0) + (has(self.targetRefs) ? 1 : 0) <= 1" ONE_TARGET,
     ] {
         /// Selects the workloads that the settings apply to. If omitted, they apply to all workloads in the namespace,

@@ -46,8 +46,8 @@ impl VirtualService {
 message! {
     /// HTTP routing rule: match conditions and an action.
     pub struct HttpRoute: Relations where [
-        any(route, redirect, directResponse, delegate), apart(route, redirect, directResponse, delegate),
-        apart(mirror, mirrors),
+        any(route, redirect, directResponse, delegate), exclusive(route, redirect, directResponse, delegate),
+        exclusive(mirror, mirrors),
     ] {
         /// Name of the route, used in logs and as Envoy's route name.
         pub name: Arc<str>,

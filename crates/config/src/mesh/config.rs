@@ -111,7 +111,7 @@ message! {
         pub verify_certificate_at_client: Option<bool>,
         /// External certificate authority.
         pub ca: Option<CaConfig> where [
-            warn "not-served" "as with Istio it has no effect: the agents are told of another authority by the \
+            warn "not-served" "as with Istio it has no effect: the agents learn of another authority from the \
                  address CA_ADDR in their environment",
         ],
         /// Providers of telemetry and authorization that other resources refer to by name.

@@ -303,7 +303,7 @@ message! {
 
 message! {
     /// OpenTelemetry tracing.
-    pub struct OpenTelemetryProvider: Relations where [apart(http, grpc)] {
+    pub struct OpenTelemetryProvider: Relations where [exclusive(http, grpc)] {
         /// Service, as `[namespace/]host`.
         pub service: Arc<str> where [needed, is service],
         /// Port of the service.

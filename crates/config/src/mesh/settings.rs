@@ -33,7 +33,7 @@ enumeration! {
 }
 
 /// Why root certificates are not served.
-const ROOTS: &str = "this is for the certificate authority and for agents that are told of its roots, which is not there \
+const ROOTS: &str = "this is for the certificate authority and for agents that receive its roots, which is not there \
                      yet; clients of the trustDomains beside it are let in where their agents' roots allow it";
 
 message! {

@@ -159,7 +159,7 @@ impl Walk {
                 }
             }
             Check::Unique(key) => self.differ(node, key),
-            Check::Apart(names) => {
+            Check::Exclusive(names) => {
                 let mut set = names.iter().filter_map(|name| set_field(node, schema, name));
                 if let (Some((first, _)), Some((second, at))) = (set.next(), set.next()) {
                     let message = format!("only one of {first} and {second} may be set");

@@ -26,7 +26,7 @@ pub(crate) enum Check {
     /// The items of the list differ in the value at this path.
     Unique(&'static str),
     /// At most one of these fields is set.
-    Apart(&'static [&'static str]),
+    Exclusive(&'static [&'static str]),
     /// At least one of these fields is set.
     Any(&'static [&'static str]),
 }

@@ -15,7 +15,7 @@ use crate::schema::{Bounds, Fields, ListKind, Schema, Shape};
 ///
 /// Checks of the control plane, which CRDs do not contain (see [`crate::schema::Check`]): `needed`; `wanted "code" "message"`;
 /// `inform`, `warn` and `refuse "code" "message"` for fields that have no effect, or should or must not be set; `is FORM` and
-/// `keys(FORM)` (see `form`); `from 0` and `to 100`; `among ["A", "B"]`; `unique "key"`; `apart(a, b)` and `any(a, b)`
+/// `keys(FORM)` (see `form`); `from 0` and `to 100`; `among ["A", "B"]`; `unique "key"`; `exclusive(a, b)` and `any(a, b)`
 /// for the fields of a message, by their names in JSON.
 macro_rules! facts {
     ($schema:ident; $($facts:tt)*) => {{
@@ -125,8 +125,8 @@ macro_rules! facts {
         $s.checks.push(crate::schema::Check::Unique($key));
         facts!(@ $s $r; $($($rest)*)?);
     };
-    (@ $s:ident $r:ident; apart($($name:ident),*) $(, $($rest:tt)*)?) => {
-        $s.checks.push(crate::schema::Check::Apart(&[$(stringify!($name)),*]));
+    (@ $s:ident $r:ident; exclusive($($name:ident),*) $(, $($rest:tt)*)?) => {
+        $s.checks.push(crate::schema::Check::Exclusive(&[$(stringify!($name)),*]));
         facts!(@ $s $r; $($($rest)*)?);
     };
     (@ $s:ident $r:ident; any($($name:ident),*) $(, $($rest:tt)*)?) => {

@@ -111,10 +111,10 @@ fn what_a_schema_admits_is_decoded() {
                 "metadata": { "name": "a", "namespace": "default" },
                 "spec": full(spec, number),
             });
-            for said in read_object(&object, &options).diagnostics {
-                let of_type = said.code == "bad-value" && said.message.starts_with("expected ");
-                if of_type || OF_TYPES.contains(&said.code) {
-                    found.push(said.to_string());
+            for diagnostic in read_object(&object, &options).diagnostics {
+                let of_type = diagnostic.code == "bad-value" && diagnostic.message.starts_with("expected ");
+                if of_type || OF_TYPES.contains(&diagnostic.code) {
+                    found.push(diagnostic.to_string());
                 }
             }
         }

@@ -92,12 +92,12 @@ impl Publisher {
         Ok(false)
     }
 
-    /// Writes changed counts, or all if `anew` is set, several in one transaction.
-    async fn write(&mut self, changes: Shares, anew: bool) -> Result<(), Error> {
+    /// Writes changed counts, or all counts if `all` is set, several in one transaction.
+    async fn write(&mut self, changes: Shares, all: bool) -> Result<(), Error> {
         let key_of = |object: &ObjectKey| key(&self.identity, stored_name(object));
         let changes = changes.into_iter().map(|(object, share)| (key_of(&object), share));
         self.pending.extend(changes);
-        if anew {
+        if all {
             for stale in of_replica(&*self.store, &self.identity).await? {
                 if &*stale.key.name != ALIVE {
                     self.pending.entry(stale.key).or_insert(None);

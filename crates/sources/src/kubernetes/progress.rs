@@ -135,7 +135,7 @@ pub(crate) fn log(name: &str, error: &RequestError, synced: bool) {
              are needed"
         ),
         RequestError::NotFound => tracing::debug!(kind = name, "the server does not have it"),
-        RequestError::Expired(message) => tracing::info!(kind = name, "it is listed anew: {message}"),
+        RequestError::Expired(message) => tracing::info!(kind = name, "relisting: {message}"),
         error if synced => tracing::warn!(kind = name, "the Kubernetes API fails: {error}; what was there stays"),
         error => tracing::warn!(kind = name, "the Kubernetes API fails: {error}"),
     }

@@ -32,7 +32,7 @@ pub enum Preamble {
 #[derive(Debug)]
 pub struct Relay {
     address: SocketAddr,
-    told: Arc<Mutex<Vec<String>>>,
+    received: Arc<Mutex<Vec<String>>>,
     // Dropping it stops the server.
     _server: JoinSet<()>,
 }
@@ -42,12 +42,12 @@ impl Relay {
     pub async fn start(preamble: Preamble, target: SocketAddr) -> Result<Relay> {
         let listener = TcpListener::bind("127.0.0.1:0").await?;
         let address = listener.local_addr()?;
-        let told = Arc::new(Mutex::new(Vec::new()));
+        let received = Arc::new(Mutex::new(Vec::new()));
         let mut server = JoinSet::new();
-        server.spawn(serve(listener, preamble, target, Arc::clone(&told)));
+        server.spawn(serve(listener, preamble, target, Arc::clone(&received)));
         Ok(Relay {
             address,
-            told,
+            received,
             _server: server,
         })
     }
@@ -58,21 +58,21 @@ impl Relay {
     }
 
     /// The recorded preambles of all connections so far.
-    pub fn told(&self) -> Vec<String> {
-        self.told.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    pub fn received(&self) -> Vec<String> {
+        self.received.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }
 
-async fn serve(listener: TcpListener, preamble: Preamble, target: SocketAddr, told: Arc<Mutex<Vec<String>>>) {
+async fn serve(listener: TcpListener, preamble: Preamble, target: SocketAddr, received: Arc<Mutex<Vec<String>>>) {
     let mut connections = JoinSet::new();
     loop {
         tokio::select! {
             accepted = listener.accept() => {
                 if let Ok((stream, _)) = accepted {
-                    let (preamble, told) = (preamble.clone(), Arc::clone(&told));
+                    let (preamble, received) = (preamble.clone(), Arc::clone(&received));
                     connections.spawn(async move {
                         // A connection with another preamble is closed.
-                        let _ = relay(stream, preamble, target, &told).await;
+                        let _ = relay(stream, preamble, target, &received).await;
                     });
                 }
             }
@@ -81,8 +81,13 @@ async fn serve(listener: TcpListener, preamble: Preamble, target: SocketAddr, to
     }
 }
 
-async fn relay(mut stream: TcpStream, preamble: Preamble, target: SocketAddr, told: &Mutex<Vec<String>>) -> Result<()> {
-    let keep = |what: String| told.lock().unwrap_or_else(PoisonError::into_inner).push(what);
+async fn relay(
+    mut stream: TcpStream,
+    preamble: Preamble,
+    target: SocketAddr,
+    received: &Mutex<Vec<String>>,
+) -> Result<()> {
+    let keep = |what: String| received.lock().unwrap_or_else(PoisonError::into_inner).push(what);
     match preamble {
         Preamble::Connect => {
             keep(connect(&mut stream).await?);

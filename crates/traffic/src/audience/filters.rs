@@ -28,11 +28,11 @@ const MAX_COMPILED: usize = 1 << 20;
 /// The patches for a proxy, by the resources that they change.
 #[derive(Clone, Default, Debug)]
 pub(super) struct Selected {
-    /// Of clusters.
+    /// Filters for clusters.
     pub(super) clusters: Filters,
     /// The audience of listeners and their contents.
     pub(super) listeners: Filters,
-    /// Of route tables.
+    /// Filters for route tables.
     pub(super) routes: Filters,
     /// Extension configurations.
     pub(super) extensions: Filters,

@@ -57,7 +57,7 @@ pub(super) fn never_taken(
             Sort::Tcp => "TCP",
         };
         let message = format!(
-            "VirtualService {}/{} has the host {host}, too, and goes before this one: {words} never take this route, for a \
+            "VirtualService {}/{} has the host {host}, too, and takes precedence: {words} never take this route, for a \
              {sort} route of that one takes all its connections",
             rival.id.namespace, rival.id.name
         );

@@ -74,7 +74,7 @@ fn derive_service_entry_conflicts(cx: &Reads<'_>, key: &ObjectId) -> Option<Conf
         let Some((rival, theirs, place)) = lost else { continue };
         let at = place.map_or_else(|| "all addresses".to_owned(), |ip| ip.to_string());
         let message = format!(
-            "{} (ServiceEntry {}/{}) has the port {} at {at}, too, as {theirs}, and goes before this one: sidecars that see \
+            "{} (ServiceEntry {}/{}) has the port {} at {at}, too, as {theirs}, and takes precedence: sidecars that see \
              both have no listener for this port there",
             rival.key.hostname, rival.object.namespace, rival.object.name, port.number
         );

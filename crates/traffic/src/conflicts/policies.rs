@@ -39,7 +39,7 @@ fn derive_destination_rule_conflicts(cx: &Reads<'_>, key: &ObjectId) -> Option<C
     let mut conflicts = Vec::new();
     let mut say = |path, other: &ObjectId, what: &str| {
         let message = format!(
-            "DestinationRule {}/{} is for the same host and goes before this one: {what}",
+            "DestinationRule {}/{} is for the same host and takes precedence: {what}",
             other.namespace, other.name
         );
         let hint = "keep what concerns a host in one DestinationRule";

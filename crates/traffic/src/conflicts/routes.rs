@@ -78,7 +78,7 @@ fn overruled(own: &Summary, rival: &Summary, host: &Hostname, path: FieldPath) -
     rival.http.iter().find(|guard| is_for_all(guard))?;
     let whom = overruled_in(own, rival)?;
     let message = format!(
-        "VirtualService {}/{} has the host {host}, too, and goes before this one: sidecars of {whom} use its HTTP routes \
+        "VirtualService {}/{} has the host {host}, too, and takes precedence: sidecars of {whom} use its HTTP routes \
          only",
         rival.id.namespace, rival.id.name
     );
@@ -124,8 +124,8 @@ fn unreachable(cx: &Reads<'_>, own: &Summary, rival: &Summary, host: &Hostname) 
     let object = cx.get::<VirtualServices>(&own.id)?;
     let index = unconditional(&object.spec)?;
     let message = format!(
-        "VirtualService {}/{} has a route without a condition for {host} at the gateway {}/{}, too, and goes before this \
-         one: this route is never taken there",
+        "VirtualService {}/{} has a route without a condition for {host} at the gateway {}/{}, too, and takes \
+         precedence: this route is never taken there",
         rival.id.namespace, rival.id.name, shared.namespace, shared.name
     );
     let hint = "give one of the two routes a condition";

@@ -45,7 +45,7 @@ fn not_opened(cx: &Reads<'_>, key: &ObjectId, own: &Sidecar) -> Vec<Diagnostic> 
     let modes = security::peers::of_workload(cx, &mesh.config.root_namespace, &key.namespace, selected);
     let port = |listener: &IngressListener| u16::try_from(listener.port.as_ref()?.number).ok();
     let taken = listeners.filter(|(_, l)| port(l).is_some_and(|port| modes.at(port) != Mode::Disable));
-    let message = "the mesh's mutual TLS is taken at this port and goes before this, but for proxies without an agent";
+    let message = "the mesh's mutual TLS applies at this port and takes precedence over this, except for proxies without an agent";
     let hint = "make a PeerAuthentication for these workloads with the mode DISABLE for the port (portLevelMtls)";
     let path = |index| FieldPath::spec().field("ingress").index(index).field("tls");
     let found = |index| conflict(Kind::Sidecar, key, path(index), message.to_owned(), hint);

@@ -35,7 +35,7 @@ flow::rule! {
 pub struct SharedTable {
     /// Virtual hosts of services, ascending by name.
     pub(super) services: Base<SharedHost>,
-    /// Of hosts without a service; `None` if they may differ between clients.
+    /// The routes of hosts without a service; `None` if they may differ between clients.
     pub(super) others: Option<Vec<Arc<VirtualHostSpec>>>,
     /// The VirtualServices that services use.
     pub(super) in_use: BTreeSet<ObjectId>,

@@ -1,6 +1,6 @@
 //! Visibility: the services of each egress listener of a client, one per hostname.
 //!
-//! Of several services with one hostname the client's own namespace wins, then Kubernetes, then the oldest. A scope
+//! If several services have one hostname, the client's own namespace wins, then Kubernetes, then the oldest. A scope
 //! without a `Sidecar` is open: it sees all services that are exported to its namespace, and [`find`] resolves one host
 //! without reading others.
 

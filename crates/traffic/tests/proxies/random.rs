@@ -181,7 +181,7 @@ fn edits_and_recomputation_agree() {
                 }
             }
         }
-        // Audiences move: their listeners are asked for anew, and those of former ones stay open.
+        // Proxies change their audience: the listeners of the new one are requested, and those of the former one stay open.
         for token in &tokens {
             let listeners = world.listeners(*token);
             assert!(listeners.windows(2).all(|pair| pair[0].name < pair[1].name));

@@ -46,7 +46,7 @@ pub enum Server {
     Rutter,
 }
 
-/// What decides which output is expected.
+/// The conditions that select the expected output.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Against {
     /// Whose API commands talk to.
@@ -56,7 +56,7 @@ pub struct Against {
 }
 
 impl Against {
-    /// What gives the outputs that have no condition.
+    /// The variant whose outputs have no condition.
     pub const RULE: Against = Against {
         server: Server::Kubernetes,
         kubectl: 36,
@@ -76,7 +76,7 @@ pub struct Shell {
 
 /// Seconds after which a command is ended: its step then shows exit status 124.
 const PATIENCE: &str = "20";
-/// What commands may call.
+/// Shell functions that commands may call.
 const PRELUDE: &str = r#"
 watching() {
   rm -f "$HOME/watched"

@@ -4,7 +4,7 @@ use std::sync::LazyLock;
 
 use regex::Regex;
 
-/// What is replaced, in this order, by what.
+/// The replacements, in this order.
 const CHANGING: &[(&str, &str)] = &[
     ("[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}", "<uid>"),
     (r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z", "<time>"),
@@ -22,7 +22,7 @@ const CHANGING: &[(&str, &str)] = &[
     (r#"(" )(force )?deleted from \S+ namespace"#, "$1${2}deleted"),
 ];
 
-/// What the client's libraries tell its developers, now and then.
+/// Occasional log lines of the client's libraries.
 const LOGGED: &str = r"^[IWE]\d{4} \d\d:\d\d:\d\d\.\d+ ";
 
 /// The text without what differs from run to run, without spaces at the ends of lines, and without empty lines, which

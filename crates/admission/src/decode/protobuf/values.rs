@@ -75,15 +75,15 @@ pub(super) fn time(bytes: &[u8], micro: bool) -> Result<Json, Wrong> {
 
 pub(super) fn quantity(bytes: &[u8]) -> Result<Json, Wrong> {
     let mut reader = Reader::new(bytes);
-    let mut said = String::new();
+    let mut value = String::new();
     while let Some((number, wire)) = reader.field()? {
         if number == 1 {
-            said = text(wire)?;
+            value = text(wire)?;
         }
     }
-    Ok(match said.is_empty() {
+    Ok(match value.is_empty() {
         true => "0".into(),
-        false => said.into(),
+        false => value.into(),
     })
 }
 

@@ -7,7 +7,7 @@ use config::{Diagnostic, FieldPath, ObjectKey, Severity};
 use crate::error_location;
 use crate::manifests::Manifest;
 
-/// What is said of a field that a kind does not have.
+/// The message for a field that a kind does not have.
 const NO_FIELD: &str = "unknown field";
 
 /// Validates objects like a server that creates them.

@@ -54,8 +54,8 @@ fn what_does_not_fit_together_is_found() {
     let ((certificate, key), (_, other)) = (signed(&PKCS_ECDSA_P256_SHA256), signed(&PKCS_ECDSA_P256_SHA256));
     let with = |certificate: &str, key: &str| flaw(&[("tls.crt", certificate.as_bytes()), ("tls.key", key.as_bytes())]);
     assert_eq!(with(&certificate, &key), None);
-    let found = |at, text: &str, said: Option<(&'static str, &'static str)>| {
-        let (key, message) = said.unwrap();
+    let found = |at, text: &str, expected: Option<(&'static str, &'static str)>| {
+        let (key, message) = expected.unwrap();
         assert_eq!(key, at);
         assert!(message.contains(text), "{message}");
     };

@@ -19,7 +19,7 @@ impl Parser<'_> {
                     p.advance()?;
                 }
                 p.operand()?;
-                // What binds stronger does not matter to whether it is an expression.
+                // Precedence does not change whether the text is an expression.
                 let operators = [
                     "+", "-", "*", "/", "%", "^", "..", "==", "~=", "<", "<=", ">", ">=", "and", "or",
                 ];

@@ -119,7 +119,7 @@ impl<'t> Lexer<'t> {
             match c {
                 '\n' => break,
                 '\\' => {
-                    // What comes after it is part of the text, a line's end included.
+                    // The text includes everything after it, line ends too.
                     let (_, escaped) = characters.next().ok_or("a text has no end")?;
                     if escaped == 'z' {
                         // The blanks that follow do not count, and may have lines in them.

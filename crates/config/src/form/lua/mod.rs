@@ -35,7 +35,7 @@ fn problem(script: &str) -> Option<String> {
 
 type Parsed<T = ()> = Result<T, String>;
 
-/// What the function around a statement allows in it.
+/// The statements that the enclosing function allows.
 #[derive(Clone, Copy)]
 struct Function {
     /// Whether it takes any number of arguments (`...`).
@@ -53,7 +53,7 @@ impl Function {
     }
 }
 
-/// What an expression that begins a statement comes to.
+/// The kind of the expression that begins a statement.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Ends {
     /// In a name or an element: something can be assigned to it.

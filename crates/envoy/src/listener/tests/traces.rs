@@ -195,11 +195,11 @@ fn open_telemetry() {
             ("randomSampling.value", json!(100.0)),
         ],
     );
-    let apart = of(&format!(
+    let other = of(&format!(
         ", dynatraceSampler: {{tenant: t, clusterId: 5, httpService: {{service: {SINK}, port: 9411, http: {{path: /s}}}}}}"
     ));
     assert_eq!(
-        at(&apart, &path("sampler.typedConfig.httpService.httpUri.uri")),
+        at(&other, &path("sampler.typedConfig.httpService.httpUri.uri")),
         &json!(format!("{SINK}/s"))
     );
     let nowhere = of(", dynatraceSampler: {tenant: t, clusterId: 5}");
