@@ -97,18 +97,13 @@ fn envoy_types(here: &Path) -> Result<PathBuf> {
         cargo_metadata(here, "--locked").map_err(|locked| format!("offline: {offline}\nlocked: {locked}"))
     })?;
     let metadata: serde_json::Value = serde_json::from_slice(&metadata)?;
-    let packages = metadata["packages"]
-        .as_array()
-        .ok_or("cargo metadata lists no packages")?;
+    let packages = metadata["packages"].as_array().ok_or("cargo metadata lists no packages")?;
     let manifest = packages
         .iter()
         .find(|package| package["name"] == "envoy-types")
         .and_then(|package| package["manifest_path"].as_str())
         .ok_or("cargo metadata does not know envoy-types")?;
-    Ok(Path::new(manifest)
-        .parent()
-        .ok_or("envoy-types has no folder")?
-        .to_owned())
+    Ok(Path::new(manifest).parent().ok_or("envoy-types has no folder")?.to_owned())
 }
 
 fn cargo_metadata(here: &Path, mode: &str) -> Result<Vec<u8>> {
@@ -116,11 +111,7 @@ fn cargo_metadata(here: &Path, mode: &str) -> Result<Vec<u8>> {
         .args(["metadata", "--format-version=1", mode, "--manifest-path"])
         .arg(here.join("Cargo.toml"))
         .output()?;
-    if output.status.success() {
-        Ok(output.stdout)
-    } else {
-        Err(String::from_utf8_lossy(&output.stderr).into())
-    }
+    if output.status.success() { Ok(output.stdout) } else { Err(String::from_utf8_lossy(&output.stderr).into()) }
 }
 
 fn env(name: &str) -> Result<String> {
@@ -181,9 +172,7 @@ impl Sources {
     fn file(&self, file: &mut FileDescriptorProto) {
         let package = file.package().to_owned();
         file.extension.iter_mut().for_each(|field| self.field(&package, field));
-        file.message_type
-            .iter_mut()
-            .for_each(|message| self.message(&package, message));
+        file.message_type.iter_mut().for_each(|message| self.message(&package, message));
         for method in file.service.iter_mut().flat_map(|service| &mut service.method) {
             for name in [&mut method.input_type, &mut method.output_type].into_iter().flatten() {
                 *name = self.absolute(&package, name);
@@ -192,15 +181,8 @@ impl Sources {
     }
 
     fn message(&self, package: &str, message: &mut DescriptorProto) {
-        message
-            .nested_type
-            .iter_mut()
-            .for_each(|nested| self.message(package, nested));
-        message
-            .field
-            .iter_mut()
-            .chain(&mut message.extension)
-            .for_each(|field| self.field(package, field));
+        message.nested_type.iter_mut().for_each(|nested| self.message(package, nested));
+        message.field.iter_mut().chain(&mut message.extension).for_each(|field| self.field(package, field));
     }
 
     fn field(&self, package: &str, field: &mut FieldDescriptorProto) {
@@ -212,11 +194,7 @@ impl Sources {
 
 impl FileResolver for Sources {
     fn open_file(&self, name: &str) -> std::result::Result<File, protox::Error> {
-        let found = self
-            .includes
-            .iter()
-            .map(|include| include.join(name))
-            .find(|path| path.is_file());
+        let found = self.includes.iter().map(|include| include.join(name)).find(|path| path.is_file());
         let path = found.ok_or_else(|| protox::Error::file_not_found(name))?;
         let mut file = File::open(name, &path)?.file_descriptor_proto().clone();
         self.file(&mut file);
@@ -231,9 +209,8 @@ fn collect_packages(folder: &Path, packages: &mut BTreeSet<String>) -> Result<()
             collect_packages(&path, packages)?;
         } else if path.extension().is_some_and(|extension| extension == "proto") {
             let text = fs::read_to_string(&path)?;
-            let package = text
-                .lines()
-                .find_map(|line| line.trim().strip_prefix("package ")?.trim_end().strip_suffix(';'));
+            let package =
+                text.lines().find_map(|line| line.trim().strip_prefix("package ")?.trim_end().strip_suffix(';'));
             packages.extend(package.map(|package| package.trim().to_owned()));
         }
     }

@@ -12,25 +12,11 @@ use crate::{layers, size, words};
 pub(crate) fn lint() -> Result<()> {
     run(&mut cargo(&["fmt", "--all", "--check"]))?;
     layers::check()?;
-    run(&mut cargo(&[
-        "clippy",
-        "--workspace",
-        "--all-targets",
-        "--",
-        "--deny",
-        "warnings",
-    ]))?;
+    run(&mut cargo(&["clippy", "--workspace", "--all-targets", "--", "--deny", "warnings"]))?;
     size::check()?;
     words::check(&[])?;
     if works(&mut cargo(&["deny", "--version"])) {
-        run(&mut cargo(&[
-            "deny",
-            "--all-features",
-            "check",
-            "bans",
-            "licenses",
-            "sources",
-        ]))?;
+        run(&mut cargo(&["deny", "--all-features", "check", "bans", "licenses", "sources"]))?;
     } else {
         say("cargo-deny is not installed: licences and sources of dependencies were not checked");
     }

@@ -6,10 +6,7 @@ use std::process::Command;
 use anyhow::{Context, Result, bail};
 
 pub(crate) fn root() -> PathBuf {
-    PathBuf::from(env!("CARGO_MANIFEST_DIR"))
-        .parent()
-        .map(PathBuf::from)
-        .unwrap_or_default()
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).parent().map(PathBuf::from).unwrap_or_default()
 }
 
 /// A cargo command in the root of the workspace, with the cargo that runs this task.
@@ -40,11 +37,7 @@ pub(crate) fn output(command: &mut Command) -> Result<Vec<u8>> {
     let shown = shown(command);
     let output = command.output().with_context(|| format!("cannot run `{shown}`"))?;
     if !output.status.success() {
-        bail!(
-            "`{shown}` failed ({}):\n{}",
-            output.status,
-            String::from_utf8_lossy(&output.stderr)
-        );
+        bail!("`{shown}` failed ({}):\n{}", output.status, String::from_utf8_lossy(&output.stderr));
     }
     Ok(output.stdout)
 }
@@ -56,11 +49,7 @@ pub(crate) fn works(command: &mut Command) -> bool {
 
 fn shown(command: &Command) -> String {
     let program = PathBuf::from(command.get_program());
-    let name = program
-        .file_name()
-        .unwrap_or(program.as_os_str())
-        .to_string_lossy()
-        .into_owned();
+    let name = program.file_name().unwrap_or(program.as_os_str()).to_string_lossy().into_owned();
     let arguments = command.get_args().map(|a| a.to_string_lossy().into_owned());
     std::iter::once(name).chain(arguments).collect::<Vec<_>>().join(" ")
 }

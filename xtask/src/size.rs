@@ -49,10 +49,7 @@ pub(crate) fn check() -> Result<()> {
         "the product has {product} code lines, the limit is {PRODUCT_LINES} (PRODUCT_LINES in xtask/src/size.rs)"
     );
     if let Some((lines, file)) = report.files.first() {
-        ensure!(
-            *lines <= FILE_LINES,
-            "{file} has {lines} code lines, the limit is {FILE_LINES}: split it"
-        );
+        ensure!(*lines <= FILE_LINES, "{file} has {lines} code lines, the limit is {FILE_LINES}: split it");
     }
     let share = long_share(&report.functions);
     ensure!(
@@ -73,19 +70,12 @@ fn read() -> Result<Report> {
         let text = fs::read_to_string(&path).with_context(|| path.display().to_string())?;
         let text = without_tests(&text);
         let (name, lines) = (relative.display().to_string(), code_lines(text));
-        let of_crate = relative
-            .iter()
-            .next()
-            .unwrap_or_default()
-            .to_string_lossy()
-            .into_owned();
+        let of_crate = relative.iter().next().unwrap_or_default().to_string_lossy().into_owned();
         let is_tool = TOOLS.contains(&&*of_crate);
         *report.crates.entry(of_crate).or_default() += lines;
         if !is_tool {
             let functions = functions(text).into_iter();
-            report
-                .functions
-                .extend(functions.map(|(lines, function)| (lines, format!("{name}: {function}"))));
+            report.functions.extend(functions.map(|(lines, function)| (lines, format!("{name}: {function}"))));
             report.files.push((lines, name));
         }
     }
@@ -94,21 +84,11 @@ fn read() -> Result<Report> {
 
 fn print(report: &Report) {
     for (name, lines) in &report.crates {
-        let note = if TOOLS.contains(&&**name) {
-            "  (not product)"
-        } else {
-            ""
-        };
+        let note = if TOOLS.contains(&&**name) { "  (not product)" } else { "" };
         eprintln!("    {lines:7}  {name}{note}");
     }
-    eprintln!(
-        "    {:7}  product; the limit is {PRODUCT_LINES}",
-        product(&report.crates)
-    );
-    for (title, list) in [
-        ("longest files", &report.files),
-        ("longest functions", &report.functions),
-    ] {
+    eprintln!("    {:7}  product; the limit is {PRODUCT_LINES}", product(&report.crates));
+    for (title, list) in [("longest files", &report.files), ("longest functions", &report.functions)] {
         eprintln!("    {title}:");
         for (lines, name) in list.iter().take(LISTED) {
             eprintln!("    {lines:7}  {name}");

@@ -33,10 +33,7 @@ impl Spelling {
     /// The list cannot be read.
     pub(crate) fn read() -> Result<Spelling> {
         let text = fs::read_to_string(list()).context("xtask/src/vocabulary.txt")?;
-        Ok(Spelling {
-            known: text.lines().map(str::to_owned).collect(),
-            ..Spelling::default()
-        })
+        Ok(Spelling { known: text.lines().map(str::to_owned).collect(), ..Spelling::default() })
     }
 
     /// Checks the lines of a Markdown text.
@@ -110,10 +107,7 @@ mod tests {
 
     #[test]
     fn unknown_words_are_named_with_their_place() {
-        let mut spelling = Spelling {
-            known: ["good", "words"].map(str::to_owned).into(),
-            ..Spelling::default()
-        };
+        let mut spelling = Spelling { known: ["good", "words"].map(str::to_owned).into(), ..Spelling::default() };
         let text = "good words\n```\nnot prose\n```\ngood wrods, wrods";
         spelling.check("a.md", text.lines().enumerate());
         let error = spelling.finish(false).unwrap_err().to_string();

@@ -56,17 +56,8 @@ pub(crate) fn test(arguments: &[String]) -> Result<()> {
 
 /// Starts, stops or shows the interactive cluster.
 pub(crate) fn cluster(arguments: &[String]) -> ExitCode {
-    let mut command = cargo(&[
-        "run",
-        "--quiet",
-        "--package",
-        "test-harness",
-        "--features",
-        "run",
-        "--bin",
-        "cluster",
-        "--",
-    ]);
+    let mut command =
+        cargo(&["run", "--quiet", "--package", "test-harness", "--features", "run", "--bin", "cluster", "--"]);
     // The command has reported its error; its exit status is passed on.
     match command.args(arguments).status().map(|status| status.code()) {
         Ok(Some(0)) => ExitCode::SUCCESS,
@@ -108,9 +99,7 @@ fn built(name: &str) -> Result<PathBuf> {
     let metadata = output(&mut cargo(&["metadata", "--no-deps", "--format-version=1"]))?;
     let metadata: serde_json::Value = serde_json::from_slice(&metadata).context("cargo metadata is not JSON")?;
     let target = metadata["target_directory"].as_str();
-    let program = Path::new(target.context("cargo metadata names no target directory")?)
-        .join("debug")
-        .join(name);
+    let program = Path::new(target.context("cargo metadata names no target directory")?).join("debug").join(name);
     ensure!(program.exists(), "{} was not built", program.display());
     Ok(program)
 }
@@ -128,24 +117,8 @@ pub(crate) fn bench(arguments: &[String]) -> Result<()> {
         Some("flow") => run(cargo(&["bench", "--package", "flow"]).args(&arguments[1..])),
         Some(program @ ("load" | "api")) => {
             // The load tools start the release build of `rutter` in their own directory.
-            run(&mut cargo(&[
-                "build",
-                "--release",
-                "--package",
-                "rutter",
-                "--package",
-                "load",
-            ]))?;
-            let mut bench = cargo(&[
-                "run",
-                "--release",
-                "--quiet",
-                "--package",
-                "load",
-                "--bin",
-                program,
-                "--",
-            ]);
+            run(&mut cargo(&["build", "--release", "--package", "rutter", "--package", "load"]))?;
+            let mut bench = cargo(&["run", "--release", "--quiet", "--package", "load", "--bin", program, "--"]);
             run(bench.args(&arguments[1..]))
         }
         _ => bail!("which benchmark? `flow`, `load` or `api`"),

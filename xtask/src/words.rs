@@ -45,20 +45,12 @@ pub(crate) fn check(arguments: &[String]) -> Result<()> {
     }
     for file in rust_files(&root().join("crates"))? {
         let text = fs::read_to_string(&file).with_context(|| file.display().to_string())?;
-        let comments = text
-            .lines()
-            .enumerate()
-            .filter_map(|(at, line)| Some((at, line.strip_prefix("//! ")?)));
+        let comments = text.lines().enumerate().filter_map(|(at, line)| Some((at, line.strip_prefix("//! ")?)));
         collect(&name(&file), comments.clone(), &mut found);
         spelling.check(&name(&file), comments);
     }
     spelling.finish(accept)?;
-    ensure!(
-        found.is_empty(),
-        "{} phrases to replace:\n{}",
-        found.len(),
-        found.join("\n")
-    );
+    ensure!(found.is_empty(), "{} phrases to replace:\n{}", found.len(), found.join("\n"));
     Ok(())
 }
 
@@ -71,10 +63,7 @@ fn collect<'a>(file: &str, lines: impl Iterator<Item = (usize, &'a str)>, found:
         if at == 0
             && let Some(opener) = OPENERS.iter().find(|opener| line.starts_with(**opener))
         {
-            found.push(format!(
-                "    {file}:1: opens with \"{}\": say what it is",
-                opener.trim()
-            ));
+            found.push(format!("    {file}:1: opens with \"{}\": say what it is", opener.trim()));
         }
     }
 }
@@ -117,11 +106,7 @@ mod tests {
     #[test]
     fn openers_count_in_the_first_line_only() {
         let mut found = Vec::new();
-        collect(
-            "a.rs",
-            "Those who serve.\nThose are fine.".lines().enumerate(),
-            &mut found,
-        );
+        collect("a.rs", "Those who serve.\nThose are fine.".lines().enumerate(), &mut found);
         assert_eq!(found, ["    a.rs:1: opens with \"Those\": say what it is"]);
     }
 }

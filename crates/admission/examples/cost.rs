@@ -17,22 +17,14 @@ fn main() {
                 {"destination": {"host": "reviews", "subset": "v2"}, "weight": 10}]})
     };
     let routes: Vec<_> = ["a", "b", "c"].iter().map(|name| route(name)).collect();
-    measure(
-        "networking.istio.io",
-        "virtualservices",
-        &json!({"hosts": ["reviews"], "http": routes}),
-    );
+    measure("networking.istio.io", "virtualservices", &json!({"hosts": ["reviews"], "http": routes}));
     let rule = json!({"matches": [{"path": {"type": "PathPrefix", "value": "/a"}}], "backendRefs": [{"name": "b", "port": 80}]});
     measure(
         "gateway.networking.k8s.io",
         "httproutes",
         &json!({"parentRefs": [{"name": "g"}], "hostnames": ["a.example.com"], "rules": [rule, rule, rule]}),
     );
-    measure(
-        "",
-        "services",
-        &json!({"selector": {"app": "a"}, "ports": [{"name": "http", "port": 80}]}),
-    );
+    measure("", "services", &json!({"selector": {"app": "a"}, "ports": [{"name": "http", "port": 80}]}));
 }
 
 fn measure(group: &str, plural: &str, spec: &serde_json::Value) {

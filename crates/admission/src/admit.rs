@@ -96,10 +96,7 @@ pub struct Admitted {
 pub fn admit(review: &Review<'_>, decoded: Decoded, old: Option<&Json>) -> Result<Admitted, Rejection> {
     let definition = review.definition;
     let mut object = identify(review, decoded.object)?;
-    let mut causes = Causes {
-        secret: definition.group.is_empty() && definition.kind == "Secret",
-        ..Causes::default()
-    };
+    let mut causes = Causes { secret: definition.group.is_empty() && definition.kind == "Secret", ..Causes::default() };
     tidy(review, &mut object, &decoded.duplicates, true, &mut causes)?;
     keep_other_part(review, &mut object, old);
     core::fill(definition, &mut object, old);
@@ -109,10 +106,7 @@ pub fn admit(review: &Review<'_>, decoded: Decoded, old: Option<&Json>) -> Resul
     }
     object["apiVersion"] = definition.api_version().into();
     causes.warnings.truncate(MAX_WARNINGS);
-    Ok(Admitted {
-        object,
-        warnings: causes.warnings,
-    })
+    Ok(Admitted { object, warnings: causes.warnings })
 }
 
 /// Checks the configuration of a server-side apply before it is laid over the stored object: which object it is, and
@@ -150,11 +144,7 @@ fn judge(review: &Review<'_>, object: &Json, old: Option<&Json>, causes: &mut Ca
         return;
     }
     // Kinds of Kubernetes have checks of their own, which need the right shape.
-    let is_blocked = if definition.builtin {
-        !shaped
-    } else {
-        causes.keep_from_rules()
-    };
+    let is_blocked = if definition.builtin { !shaped } else { causes.keep_from_rules() };
     if is_blocked {
         if !rules.is_empty() {
             let text = "some validation rules were not checked because the object was invalid; correct the existing \
@@ -184,10 +174,7 @@ fn tidy(
     defaults: bool,
     causes: &mut Causes,
 ) -> Result<(), Rejection> {
-    let mut found = Normalization {
-        defaults,
-        ..Normalization::default()
-    };
+    let mut found = Normalization { defaults, ..Normalization::default() };
     normalize(object, &review.definition.schema, &mut found);
     found.unknown.sort_unstable();
     let problems = duplicates
@@ -237,10 +224,7 @@ fn keep_other_part(review: &Review<'_>, object: &mut Json, old: Option<&Json>) {
 }
 
 fn is_required(definition: &Definition, name: &str) -> bool {
-    definition
-        .schema
-        .fields()
-        .is_some_and(|fields| fields.required.contains(&name))
+    definition.schema.fields().is_some_and(|fields| fields.required.contains(&name))
 }
 
 /// Whether nothing but metadata differs.
@@ -249,11 +233,6 @@ fn same_content(old: &Json, new: &Json) -> bool {
         return false;
     };
     let content = |name: &str| !["apiVersion", "kind", "metadata"].contains(&name);
-    old.iter()
-        .filter(|(name, _)| content(name))
-        .all(|(name, value)| new.get(name) == Some(value))
-        && new
-            .keys()
-            .filter(|name| content(name))
-            .all(|name| old.contains_key(name))
+    old.iter().filter(|(name, _)| content(name)).all(|(name, value)| new.get(name) == Some(value))
+        && new.keys().filter(|name| content(name)).all(|name| old.contains_key(name))
 }

@@ -27,10 +27,7 @@ impl Rejection {
             "" => definition.kind.to_owned(),
             group => format!("{}.{group}", definition.kind),
         };
-        let texts: Vec<String> = causes
-            .iter()
-            .map(|cause| format!("{}: {}", cause.field, cause.message))
-            .collect();
+        let texts: Vec<String> = causes.iter().map(|cause| format!("{}: {}", cause.field, cause.message)).collect();
         match texts.as_slice() {
             [one] => format!("{kind} {name:?} is invalid: {one}"),
             many => format!("{kind} {name:?} is invalid: [{}]", many.join(", ")),
@@ -102,11 +99,7 @@ pub(crate) struct Causes {
 impl Causes {
     pub(crate) fn add(&mut self, field: &Path<'_>, reason: Reason, message: String) {
         if self.found.len() < MAX_CAUSES {
-            self.found.push(Cause {
-                field: field.to_string(),
-                reason,
-                message,
-            });
+            self.found.push(Cause { field: field.to_string(), reason, message });
         }
     }
 
@@ -157,11 +150,7 @@ impl Causes {
 
     pub(crate) fn not_supported(&mut self, field: &Path<'_>, value: &Json, supported: &[&str]) {
         let supported: Vec<String> = supported.iter().map(|value| format!("{value:?}")).collect();
-        let message = format!(
-            "Unsupported value: {}: supported values: {}",
-            self.show(value),
-            supported.join(", ")
-        );
+        let message = format!("Unsupported value: {}: supported values: {}", self.show(value), supported.join(", "));
         self.add(field, Reason::NotSupported, message);
     }
 
@@ -175,20 +164,12 @@ impl Causes {
     }
 
     pub(crate) fn too_long(&mut self, field: &Path<'_>, max: u64) {
-        self.add(
-            field,
-            Reason::TooLong,
-            format!("Too long: may not be more than {max} bytes"),
-        );
+        self.add(field, Reason::TooLong, format!("Too long: may not be more than {max} bytes"));
     }
 
     pub(crate) fn too_many(&mut self, field: &Path<'_>, count: usize, max: u64) {
         let items = if max == 1 { "item" } else { "items" };
-        self.add(
-            field,
-            Reason::TooMany,
-            format!("Too many: {count}: must have at most {max} {items}"),
-        );
+        self.add(field, Reason::TooMany, format!("Too many: {count}: must have at most {max} {items}"));
     }
 
     pub(crate) fn wrong_type(&mut self, field: &Path<'_>, value: &Json, wanted: &str, shown: Option<&Json>) {

@@ -10,9 +10,7 @@ pub(crate) fn identify(review: &Review<'_>, object: Json) -> Result<Json, Reject
     let (kind, version) = (definition.kind, review.version);
     let refuse = |text: String| Err(Rejection::BadRequest(text));
     let Json::Object(mut fields) = object else {
-        return refuse(format!(
-            "the object provided is unrecognized (must be of type {kind}): it is not an object"
-        ));
+        return refuse(format!("the object provided is unrecognized (must be of type {kind}): it is not an object"));
     };
     let wanted = definition.api_version_of(version);
     match fields.get("apiVersion") {
@@ -29,9 +27,7 @@ pub(crate) fn identify(review: &Review<'_>, object: Json) -> Result<Json, Reject
         None | Some(Json::Null) => {}
         Some(sent) if sent == kind => {}
         Some(Json::String(sent)) => {
-            return refuse(format!(
-                "{sent} in version {version:?} cannot be handled as a {kind}: kind must be {kind}"
-            ));
+            return refuse(format!("{sent} in version {version:?} cannot be handled as a {kind}: kind must be {kind}"));
         }
         Some(_) => return refuse("kind must be a string".into()),
     }
@@ -49,10 +45,7 @@ pub(crate) fn identify(review: &Review<'_>, object: Json) -> Result<Json, Reject
 
 fn same_name(review: &Review<'_>, meta: &mut Map<String, Json>) -> Result<(), Rejection> {
     let given = |meta: &Map<String, Json>, name: &str| {
-        meta.get(name)
-            .and_then(Json::as_str)
-            .filter(|text| !text.is_empty())
-            .map(str::to_owned)
+        meta.get(name).and_then(Json::as_str).filter(|text| !text.is_empty()).map(str::to_owned)
     };
     if let Some(name) = review.name {
         match given(meta, "name") {
@@ -66,10 +59,7 @@ fn same_name(review: &Review<'_>, meta: &mut Map<String, Json>) -> Result<(), Re
             }
         }
     }
-    let namespace = review
-        .namespace
-        .filter(|_| review.definition.namespaced)
-        .unwrap_or_default();
+    let namespace = review.namespace.filter(|_| review.definition.namespaced).unwrap_or_default();
     match given(meta, "namespace") {
         Some(sent) if sent != namespace => {
             let text = "the namespace of the provided object does not match the namespace sent on the request";

@@ -42,11 +42,7 @@ fn name(definition: &Definition, meta: &Map<String, Json>, path: &Path<'_>, caus
             }
         }
     }
-    if let Some(prefix) = meta
-        .get("generateName")
-        .and_then(Json::as_str)
-        .filter(|prefix| !prefix.is_empty())
-    {
+    if let Some(prefix) = meta.get("generateName").and_then(Json::as_str).filter(|prefix| !prefix.is_empty()) {
         // The generated suffix consists of letters and digits.
         if let Some(why) = rule(&format!("{}a", &prefix[..floor(prefix, 62)])) {
             causes.invalid(&path.field("generateName"), &Json::from(prefix), &why);
@@ -56,10 +52,7 @@ fn name(definition: &Definition, meta: &Map<String, Json>, path: &Path<'_>, caus
 
 /// The last character boundary at or before a position.
 fn floor(text: &str, place: usize) -> usize {
-    (0..=place.min(text.len()))
-        .rev()
-        .find(|place| text.is_char_boundary(*place))
-        .unwrap_or(0)
+    (0..=place.min(text.len())).rev().find(|place| text.is_char_boundary(*place)).unwrap_or(0)
 }
 
 fn labels(labels: Option<&Json>, path: &Path<'_>, causes: &mut Causes) {
@@ -125,11 +118,7 @@ fn owners(owners: Option<&Json>, path: &Path<'_>, causes: &mut Causes) {
     for owner in owners.and_then(Json::as_array).into_iter().flatten() {
         for name in ["apiVersion", "kind", "name", "uid"] {
             if owner.get(name).and_then(Json::as_str) == Some("") {
-                let text = if name == "apiVersion" {
-                    "version must not be empty"
-                } else {
-                    "must not be empty"
-                };
+                let text = if name == "apiVersion" { "version must not be empty" } else { "must not be empty" };
                 causes.invalid(&path.field(name), &Json::from(""), text);
             }
         }
@@ -140,11 +129,7 @@ fn owners(owners: Option<&Json>, path: &Path<'_>, causes: &mut Causes) {
     if controllers.len() > 1 {
         let names: Vec<&str> = controllers.into_iter().collect();
         let text = "Only one reference can have Controller set to true. Found \"true\" in references for";
-        causes.add(
-            path,
-            Reason::Invalid,
-            format!("Invalid value: {text} {}", names.join(" and ")),
-        );
+        causes.add(path, Reason::Invalid, format!("Invalid value: {text} {}", names.join(" and ")));
     }
 }
 

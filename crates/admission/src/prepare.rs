@@ -13,16 +13,8 @@ pub struct Stamp<'a> {
 }
 
 /// Core kinds without a generation.
-const WITHOUT_GENERATION: &[&str] = &[
-    "ConfigMap",
-    "Event",
-    "Lease",
-    "Namespace",
-    "Node",
-    "Secret",
-    "Service",
-    "ServiceAccount",
-];
+const WITHOUT_GENERATION: &[&str] =
+    &["ConfigMap", "Event", "Lease", "Namespace", "Node", "Secret", "Service", "ServiceAccount"];
 
 /// Generates a name for an object that has only `metadata.generateName`: the prefix and five characters derived from
 /// `entropy`.
@@ -37,17 +29,10 @@ pub fn fill_name(object: &mut Json, entropy: u64) {
     if meta.get("name").is_some_and(|name| !name.is_null() && name != "") {
         return;
     }
-    let Some(prefix) = meta
-        .get("generateName")
-        .and_then(Json::as_str)
-        .filter(|prefix| !prefix.is_empty())
-    else {
+    let Some(prefix) = meta.get("generateName").and_then(Json::as_str).filter(|prefix| !prefix.is_empty()) else {
         return;
     };
-    let end = (0..=MAX.min(prefix.len()))
-        .rev()
-        .find(|end| prefix.is_char_boundary(*end))
-        .unwrap_or(0);
+    let end = (0..=MAX.min(prefix.len())).rev().find(|end| prefix.is_char_boundary(*end)).unwrap_or(0);
     let mut name = prefix[..end].to_owned();
     let mut rest = entropy;
     let base = ALPHABET.len() as u64;
@@ -74,14 +59,9 @@ pub fn prepare(old: Option<&Json>, object: &mut Json, stamp: &Stamp<'_>) {
     let Some(meta) = meta.as_object_mut() else {
         return;
     };
-    for name in [
-        "uid",
-        "creationTimestamp",
-        "deletionTimestamp",
-        "deletionGracePeriodSeconds",
-        "generation",
-        "selfLink",
-    ] {
+    for name in
+        ["uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "generation", "selfLink"]
+    {
         match kept.and_then(|kept| kept.get(name)).filter(|value| !value.is_null()) {
             Some(value) => meta.insert(name.to_owned(), value.clone()),
             None => meta.remove(name),
@@ -122,11 +102,7 @@ pub fn mark_deleted(object: &mut Json, now: Timestamp, grace: u64) -> bool {
     let Some(meta) = object.get_mut("metadata").and_then(Json::as_object_mut) else {
         return false;
     };
-    if meta
-        .get("finalizers")
-        .and_then(Json::as_array)
-        .is_none_or(Vec::is_empty)
-    {
+    if meta.get("finalizers").and_then(Json::as_array).is_none_or(Vec::is_empty) {
         return false;
     }
     if meta.get("deletionTimestamp").is_some_and(|time| !time.is_null()) {
@@ -158,12 +134,6 @@ fn is_changed(old: &Json, new: &Json) -> bool {
     // As in Kubernetes: annotations of a Deployment are copied to its ReplicaSets.
     let copied = new.get("kind").is_some_and(|kind| kind == "Deployment") && annotations(old) != annotations(new);
     copied
-        || old
-            .iter()
-            .filter(|(name, _)| counts(name))
-            .any(|(name, value)| new.get(name) != Some(value))
-        || new
-            .keys()
-            .filter(|name| counts(name))
-            .any(|name| !old.contains_key(name))
+        || old.iter().filter(|(name, _)| counts(name)).any(|(name, value)| new.get(name) != Some(value))
+        || new.keys().filter(|name| counts(name)).any(|name| !old.contains_key(name))
 }

@@ -11,14 +11,8 @@ pub(crate) fn check(definition: &Definition, object: &Json, causes: &mut Causes)
     if definition.mesh.is_none() {
         return;
     }
-    let namespace = object
-        .get("metadata")
-        .and_then(|meta| meta.get("namespace"))
-        .and_then(Json::as_str);
-    let mut options = ParseOptions {
-        admitted: true,
-        ..ParseOptions::default()
-    };
+    let namespace = object.get("metadata").and_then(|meta| meta.get("namespace")).and_then(Json::as_str);
+    let mut options = ParseOptions { admitted: true, ..ParseOptions::default() };
     if let Some(namespace) = namespace {
         options.default_namespace = namespace.into();
     }
@@ -34,11 +28,7 @@ pub(crate) fn check(definition: &Definition, object: &Json, causes: &mut Causes)
 
 fn warning(diagnostic: &Diagnostic) -> String {
     let text = with_hint(diagnostic);
-    if diagnostic.path.is_empty() {
-        text
-    } else {
-        format!("{}: {text}", diagnostic.path)
-    }
+    if diagnostic.path.is_empty() { text } else { format!("{}: {text}", diagnostic.path) }
 }
 
 fn cause(diagnostic: &Diagnostic, object: &Json, secret: bool) -> Cause {
@@ -57,11 +47,7 @@ fn cause(diagnostic: &Diagnostic, object: &Json, secret: bool) -> Cause {
         (_, Some(value)) if !secret => format!("Invalid value: {value}: {text}"),
         _ => format!("Invalid value: {text}"),
     };
-    let field = if diagnostic.path.is_empty() {
-        "<nil>".to_owned()
-    } else {
-        diagnostic.path.to_string()
-    };
+    let field = if diagnostic.path.is_empty() { "<nil>".to_owned() } else { diagnostic.path.to_string() };
     Cause { field, reason, message }
 }
 
@@ -73,12 +59,8 @@ fn with_hint(diagnostic: &Diagnostic) -> String {
 }
 
 fn value_at<'o>(object: &'o Json, diagnostic: &Diagnostic) -> Option<&'o Json> {
-    diagnostic
-        .path
-        .segments()
-        .iter()
-        .try_fold(object, |value, segment| match segment {
-            Segment::Field(name) | Segment::Key(name) => value.get(&**name),
-            Segment::Index(index) => value.get(*index),
-        })
+    diagnostic.path.segments().iter().try_fold(object, |value, segment| match segment {
+        Segment::Field(name) | Segment::Key(name) => value.get(&**name),
+        Segment::Index(index) => value.get(*index),
+    })
 }

@@ -17,24 +17,18 @@ pub fn check_types(definition: &Definition, version: &str, sent: &Json) -> Resul
         return Ok(());
     }
     let found = if definition.builtin {
-        let at = At {
-            owner: kind,
-            path: String::new(),
-        };
+        let at = At { owner: kind, path: String::new() };
         wrong(sent, &definition.schema, &at)
     } else {
         let meta = object_meta();
-        let at = At {
-            owner: "",
-            path: String::new(),
-        };
+        let at = At { owner: "", path: String::new() };
         sent.get("metadata").and_then(|sent| wrong(sent, &meta, &at))
     };
     match found {
         None => Ok(()),
-        Some(text) => Err(Rejection::BadRequest(format!(
-            "{kind} in version {version:?} cannot be handled as a {kind}: {text}"
-        ))),
+        Some(text) => {
+            Err(Rejection::BadRequest(format!("{kind} in version {version:?} cannot be handled as a {kind}: {text}")))
+        }
     }
 }
 
@@ -52,18 +46,11 @@ fn wrong(value: &Json, schema: &Schema, at: &At) -> Option<String> {
         (_, Json::Null) | (Shape::Any, _) => None,
         (Shape::Object(fields), Json::Object(object)) => {
             let owner = go_name(schema).unwrap_or(at.owner);
-            object
-                .iter()
-                .find_map(|(name, value)| in_field(fields, owner, name, value, at))
+            object.iter().find_map(|(name, value)| in_field(fields, owner, name, value, at))
         }
         (Shape::Map(values, _), Json::Object(object)) => object.values().find_map(|value| wrong(value, values, at)),
         (Shape::List(items, ..), Json::Array(list)) => list.iter().find_map(|value| wrong(value, items, at)),
-        (
-            Shape::Text {
-                format: Some("byte"), ..
-            },
-            Json::String(text),
-        ) => {
+        (Shape::Text { format: Some("byte"), .. }, Json::String(text)) => {
             let bad = text.bytes().filter(|byte| !matches!(byte, b'\r' | b'\n'));
             let bad = bad.clone().position(|byte| !is_base64(byte)).or_else(|| {
                 let length = bad.count();
@@ -101,10 +88,7 @@ fn refuse(what: &str, schema: &Schema, at: &At) -> String {
     let wanted = go_type(schema);
     match at.owner {
         "" => format!("json: cannot unmarshal {what} into Go value of type {wanted}"),
-        owner => format!(
-            "json: cannot unmarshal {what} into Go struct field {owner}.{} of type {wanted}",
-            at.path
-        ),
+        owner => format!("json: cannot unmarshal {what} into Go struct field {owner}.{} of type {wanted}", at.path),
     }
 }
 
@@ -130,9 +114,7 @@ fn go_type(schema: &Schema) -> String {
         Shape::Object(_) => format!("v1.{}", go_name(schema).unwrap_or("Object")),
         Shape::Map(values, _) => format!("map[string]{}", go_type(values)),
         Shape::List(items, ..) => format!("[]{}", go_type(items)),
-        Shape::Text {
-            format: Some("byte"), ..
-        } => "[]uint8".to_owned(),
+        Shape::Text { format: Some("byte"), .. } => "[]uint8".to_owned(),
         Shape::Text { .. } => "string".to_owned(),
         Shape::Integer { format, .. } => (*format).to_owned(),
         Shape::Number { .. } => "float64".to_owned(),

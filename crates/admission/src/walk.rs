@@ -49,11 +49,7 @@ impl Walk<'_> {
                     );
                 }
                 if let Some(max) = max.filter(|max| float > *max) {
-                    self.causes.invalid(
-                        path,
-                        value,
-                        &format!("{path} in body should be less than or equal to {max}"),
-                    );
+                    self.causes.invalid(path, value, &format!("{path} in body should be less than or equal to {max}"));
                 }
             }
             (Shape::IntOrText, Json::Number(number)) if !number.is_f64() => {}
@@ -69,15 +65,10 @@ impl Walk<'_> {
             }
         }
         for group in &fields.exclusive {
-            let set: Vec<&str> = group
-                .iter()
-                .filter(|name| object.contains_key(**name))
-                .copied()
-                .collect();
+            let set: Vec<&str> = group.iter().filter(|name| object.contains_key(**name)).copied().collect();
             if set.len() > 1 {
                 let text = format!("Invalid value: only one of {} may be set", group.join(", "));
-                self.causes
-                    .add(path, Reason::Invalid, format!("{text}, found {}", set.join(", ")));
+                self.causes.add(path, Reason::Invalid, format!("{text}, found {}", set.join(", ")));
             }
         }
         for (name, value) in object {
@@ -99,13 +90,7 @@ impl Walk<'_> {
     }
 
     fn text(&mut self, text: &str, value: &Json, schema: &Schema, path: &Path<'_>) {
-        let Shape::Text {
-            format,
-            pattern,
-            values,
-            bounds,
-        } = &schema.shape
-        else {
+        let Shape::Text { format, pattern, values, bounds } = &schema.shape else {
             return;
         };
         if !values.is_empty() && !values.contains(&text) {
@@ -119,8 +104,7 @@ impl Walk<'_> {
         } else if let Some(max) = bounds.max.filter(|max| length > *max) {
             self.causes.too_long(path, max);
         } else if let Some(pattern) = pattern.filter(|pattern| !matches(pattern, text)) {
-            self.causes
-                .invalid(path, value, &format!("{path} in body should match '{pattern}'"));
+            self.causes.invalid(path, value, &format!("{path} in body should match '{pattern}'"));
         }
         let fits = match *format {
             Some("date-time") => Timestamp::parse(text).is_some(),
@@ -128,8 +112,7 @@ impl Walk<'_> {
             _ => true,
         };
         if !fits {
-            self.causes
-                .wrong_type(path, value, format.unwrap_or_default(), Some(value));
+            self.causes.wrong_type(path, value, format.unwrap_or_default(), Some(value));
         }
     }
 
@@ -143,25 +126,13 @@ impl Walk<'_> {
             );
         };
         if format == "int32" && i32::try_from(number).is_err() {
-            self.causes.invalid(
-                path,
-                value,
-                &format!("{path} in body must be of type integer with format int32"),
-            );
+            self.causes.invalid(path, value, &format!("{path} in body must be of type integer with format int32"));
         }
         if let Some(min) = min.filter(|min| number < *min) {
-            self.causes.invalid(
-                path,
-                value,
-                &format!("{path} in body should be greater than or equal to {min}"),
-            );
+            self.causes.invalid(path, value, &format!("{path} in body should be greater than or equal to {min}"));
         }
         if let Some(max) = max.filter(|max| number > *max) {
-            self.causes.invalid(
-                path,
-                value,
-                &format!("{path} in body should be less than or equal to {max}"),
-            );
+            self.causes.invalid(path, value, &format!("{path} in body should be less than or equal to {max}"));
         }
     }
 
@@ -210,7 +181,5 @@ fn is_base64(text: &str) -> bool {
     let inner = &bytes[..bytes.len() - padding];
     padding <= 2
         && bytes.len().is_multiple_of(4)
-        && inner
-            .iter()
-            .all(|byte| byte.is_ascii_alphanumeric() || b"+/".contains(byte))
+        && inner.iter().all(|byte| byte.is_ascii_alphanumeric() || b"+/".contains(byte))
 }

@@ -7,11 +7,7 @@ use serde_json::json;
 const YAML: Option<&str> = Some("application/yaml");
 
 fn limits() -> Limits {
-    Limits {
-        bytes: 1000,
-        depth: 8,
-        nodes: 50,
-    }
+    Limits { bytes: 1000, depth: 8, nodes: 50 }
 }
 
 fn refused(body: &[u8], content_type: Option<&str>) -> DecodeError {
@@ -24,24 +20,11 @@ fn json_and_yaml_are_one() {
         Decoded::from(json!({"a": [1, -2, 0.5, true, null, "x"], "b": {"c": 18_446_744_073_709_551_615_u64}}));
     let json = br#"{"a": [1, -2, 0.5, true, null, "x"], "b": {"c": 18446744073709551615}}"#;
     let yaml = b"a: [1, -2, 0.5, true, null, x]\nb:\n  c: 18446744073709551615\n";
-    for content_type in [
-        None,
-        Some("application/json"),
-        Some("application/merge-patch+json; charset=UTF-8"),
-        YAML,
-    ] {
-        assert_eq!(
-            decode(json, content_type, &limits()),
-            Ok(expected.clone()),
-            "{content_type:?}"
-        );
+    for content_type in [None, Some("application/json"), Some("application/merge-patch+json; charset=UTF-8"), YAML] {
+        assert_eq!(decode(json, content_type, &limits()), Ok(expected.clone()), "{content_type:?}");
     }
     for content_type in [YAML, Some("application/apply-patch+yaml")] {
-        assert_eq!(
-            decode(yaml, content_type, &limits()),
-            Ok(expected.clone()),
-            "{content_type:?}"
-        );
+        assert_eq!(decode(yaml, content_type, &limits()), Ok(expected.clone()), "{content_type:?}");
     }
 }
 
@@ -59,20 +42,10 @@ fn keys_that_are_there_twice() {
 
 #[test]
 fn content_types() {
-    for unknown in [
-        "application/cbor",
-        "text/plain",
-        "application/json; charset=latin1",
-        "nonsense",
-    ] {
+    for unknown in ["application/cbor", "text/plain", "application/json; charset=latin1", "nonsense"] {
         let error = refused(b"{}", Some(unknown));
         assert!(matches!(error, DecodeError::UnsupportedMediaType(_)), "{unknown}");
-        assert!(
-            error
-                .to_string()
-                .contains("accepted media types include: application/json"),
-            "{error}"
-        );
+        assert!(error.to_string().contains("accepted media types include: application/json"), "{error}");
     }
 }
 

@@ -68,22 +68,12 @@ fn rejections_match_a_kubernetes_api_server() {
                 Some(peer) => ask(peer, &case),
                 None => known.get(&title).cloned().unwrap_or_default(),
             };
-            let outcome = Outcome {
-                server,
-                rutter: admitted(&case),
-                file: in_file(&case),
-            };
+            let outcome = Outcome { server, rutter: admitted(&case), file: in_file(&case) };
             if !outcome.server.is_empty() && (outcome.rutter.is_empty() || outcome.file.is_empty()) {
-                wrong.push(format!(
-                    "{title} is admitted, and the API server says {:?}",
-                    outcome.server
-                ));
+                wrong.push(format!("{title} is admitted, and the API server says {:?}", outcome.server));
             }
             if outcome.rutter.is_empty() != outcome.file.is_empty() {
-                wrong.push(format!(
-                    "{title}: as a request {:?}, in a file {:?}",
-                    outcome.rutter, outcome.file
-                ));
+                wrong.push(format!("{title}: as a request {:?}, in a file {:?}", outcome.rutter, outcome.file));
             }
             answer += &record(&title, &outcome);
             wrong.extend(silence(&case));
@@ -94,11 +84,7 @@ fn rejections_match_a_kubernetes_api_server() {
             wrong.push(format!("{}:\n{}", file.display(), difference(recorded, &answer)));
         }
     }
-    assert!(
-        wrong.is_empty(),
-        "{}\n(RUTTER_BLESS=1 accepts what is said)",
-        wrong.join("\n")
-    );
+    assert!(wrong.is_empty(), "{}\n(RUTTER_BLESS=1 accepts what is said)", wrong.join("\n"));
 }
 
 #[test]
@@ -121,9 +107,7 @@ fn every_rule_is_broken_by_some_case() {
         rules(spec, &mut messages);
         let said = said.get(definition.plural).map_or("", String::as_str);
         // The limit on the total number of matches has a test of its own: a case of 129 matches is not readable.
-        let missing = messages
-            .into_iter()
-            .filter(|message| !said.contains(message) && !message.contains("exceed 128"));
+        let missing = messages.into_iter().filter(|message| !said.contains(message) && !message.contains("exceed 128"));
         left.extend(missing.map(|message| format!("{}: {message}", definition.kind)));
     }
     assert!(left.is_empty(), "no case breaks\n{}", left.join("\n"));
@@ -142,10 +126,7 @@ fn rules(schema: &Schema, messages: &mut BTreeSet<&'static str>) {
 
 fn files() -> Vec<PathBuf> {
     let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/kinds");
-    let mut files: Vec<PathBuf> = fs::read_dir(directory)
-        .unwrap()
-        .map(|entry| entry.unwrap().path())
-        .collect();
+    let mut files: Vec<PathBuf> = fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path()).collect();
     files.sort();
     assert!(files.len() >= 6, "the files are missing");
     files
@@ -159,11 +140,7 @@ fn cases(input: &str) -> Vec<Case> {
             let mut spec = kind["spec"].clone();
             merge(&mut spec, patch);
             let object = support::whole(definition, &json!({ "spec": spec }));
-            out.push(Case {
-                definition,
-                name: name.clone(),
-                object,
-            });
+            out.push(Case { definition, name: name.clone(), object });
         }
     }
     out
@@ -191,10 +168,9 @@ fn admitted(case: &Case) -> Verdict {
     match admission::admit(&review, Decoded::from(case.object.clone()), None) {
         Ok(_) => Verdict::new(),
         Err(Rejection::BadRequest(text)) => Verdict::from([text]),
-        Err(Rejection::Invalid(causes)) => causes
-            .iter()
-            .map(|cause| format!("{}: {}", cause.field, cause.message))
-            .collect(),
+        Err(Rejection::Invalid(causes)) => {
+            causes.iter().map(|cause| format!("{}: {}", cause.field, cause.message)).collect()
+        }
     }
 }
 
@@ -206,13 +182,7 @@ fn silence(case: &Case) -> Option<String> {
     let said = admitted.warnings.iter().filter(of_the_kind).count();
     let is_without_effect = case.definition.mesh.is_some_and(|kind| KINDS_NOT_YET.contains(&kind));
     let expected = usize::from(is_without_effect);
-    (said != expected).then(|| {
-        format!(
-            "{}: {expected} warnings are expected: {:?}",
-            case.title(),
-            admitted.warnings
-        )
-    })
+    (said != expected).then(|| format!("{}: {expected} warnings are expected: {:?}", case.title(), admitted.warnings))
 }
 
 fn in_file(case: &Case) -> Verdict {
@@ -242,10 +212,7 @@ fn ask(kubeconfig: &Path, case: &Case) -> Verdict {
     let Some((_, reasons)) = said.split_once(" is invalid: ") else {
         panic!("{}: {said}", case.title());
     };
-    let one_by_one = reasons
-        .trim()
-        .split('\n')
-        .map(|line| line.trim_start_matches("* ").trim());
+    let one_by_one = reasons.trim().split('\n').map(|line| line.trim_start_matches("* ").trim());
     one_by_one.filter(|line| !line.is_empty()).map(str::to_owned).collect()
 }
 
@@ -261,12 +228,7 @@ fn kubectl(kubeconfig: &Path, arguments: &[&str], object: &Json) -> Result<(), S
         .stderr(Stdio::piped())
         .spawn()
         .expect("kubectl, named by RUTTER_KUBECTL");
-    child
-        .stdin
-        .take()
-        .unwrap()
-        .write_all(object.to_string().as_bytes())
-        .unwrap();
+    child.stdin.take().unwrap().write_all(object.to_string().as_bytes()).unwrap();
     let output = child.wait_with_output().unwrap();
     match output.status.success() {
         true => Ok(()),

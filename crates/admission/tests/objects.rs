@@ -14,11 +14,7 @@ fn objects() {
     for case in support::cases(include_str!("data/objects.yaml")) {
         let definition = support::kind(case["of"].as_str().unwrap());
         let old = case.get("old").map(|old| support::whole(definition, old));
-        let operation = if old.is_some() {
-            Operation::Update
-        } else {
-            Operation::Create
-        };
+        let operation = if old.is_some() { Operation::Update } else { Operation::Create };
         let mut review = support::review(definition, operation);
         if case["strict"] == true {
             review.field_validation = FieldValidation::Strict;
@@ -46,11 +42,7 @@ fn expect(case: &Json, outcome: Result<(Json, Vec<String>), Rejection>) -> Resul
                 return Err(format!("other object: {object}"));
             }
             let expected = case.get("warnings").cloned().unwrap_or_else(|| json!(warnings));
-            if json!(warnings) != expected {
-                Err(format!("other warnings: {warnings:?}"))
-            } else {
-                Ok(())
-            }
+            if json!(warnings) != expected { Err(format!("other warnings: {warnings:?}")) } else { Ok(()) }
         }
         Err(Rejection::BadRequest(message)) => match case["bad"].as_str() {
             Some(expected) if message.contains(expected) => Ok(()),
@@ -74,11 +66,7 @@ fn expect(case: &Json, outcome: Result<(Json, Vec<String>), Rejection>) -> Resul
                 };
                 left.remove(position);
             }
-            if left.is_empty() {
-                Ok(())
-            } else {
-                Err(format!("too many: {left:#?}"))
-            }
+            if left.is_empty() { Ok(()) } else { Err(format!("too many: {left:#?}")) }
         }
     }
 }
@@ -109,18 +97,12 @@ fn messages_name_the_object() {
     let services = support::kind("/services");
     let object = support::whole(services, &json!({"spec": {}}));
     let rejection = support::create(services, object).unwrap_err();
-    assert_eq!(
-        rejection.message(services, "x"),
-        "Service \"x\" is invalid: spec.ports: Required value"
-    );
+    assert_eq!(rejection.message(services, "x"), "Service \"x\" is invalid: spec.ports: Required value");
     let routes = support::kind("networking.istio.io/virtualservices");
     let object = support::whole(routes, &json!({"spec": {"hosts": 1, "gateways": 2}}));
     let rejection = support::create(routes, object).unwrap_err();
     let message = rejection.message(routes, "x");
-    assert!(
-        message.starts_with("VirtualService.networking.istio.io \"x\" is invalid: [spec."),
-        "{message}"
-    );
+    assert!(message.starts_with("VirtualService.networking.istio.io \"x\" is invalid: [spec."), "{message}");
     assert_eq!(Reason::TypeInvalid.name(), "FieldValueTypeInvalid");
 }
 
@@ -134,10 +116,7 @@ fn an_applied_configuration_is_checked_but_not_filled_in() {
     assert_eq!(object["spec"], json!({"ports": [{"port": 80}]}));
     assert_eq!(warnings, ["unknown field \"spec.ports[0].prot\""]);
     review.field_validation = FieldValidation::Strict;
-    let doubled = Decoded {
-        duplicates: vec!["spec.ports".into()],
-        object: sent,
-    };
+    let doubled = Decoded { duplicates: vec!["spec.ports".into()], object: sent };
     let Err(Rejection::BadRequest(message)) = admission::check_apply(&review, doubled) else {
         panic!("not refused");
     };

@@ -6,10 +6,7 @@ use config::Timestamp;
 use serde_json::{Value as Json, json};
 
 fn stamp() -> Stamp<'static> {
-    Stamp {
-        now: Timestamp::from_unix(1_800_000_000),
-        uid: "new-uid",
-    }
+    Stamp { now: Timestamp::from_unix(1_800_000_000), uid: "new-uid" }
 }
 
 const NOW: &str = "2027-01-15T08:00:00Z";
@@ -34,18 +31,8 @@ fn generations_count_what_is_asked_for() {
     let meta = json!({"name": "x", "uid": "u", "generation": 4, "creationTimestamp": "2026-01-01T00:00:00Z"});
     let old = route(&json!({"a": 1}), &meta);
     for (spec, sent, status, generation) in [
-        (
-            json!({"a": 1}),
-            json!({"name": "x", "labels": {"l": "m"}}),
-            json!(null),
-            4,
-        ),
-        (
-            json!({"a": 1}),
-            json!({"name": "x", "generation": 99, "uid": "other"}),
-            json!({"s": 1}),
-            4,
-        ),
+        (json!({"a": 1}), json!({"name": "x", "labels": {"l": "m"}}), json!(null), 4),
+        (json!({"a": 1}), json!({"name": "x", "generation": 99, "uid": "other"}), json!({"s": 1}), 4),
         (json!({"a": 2}), json!({"name": "x"}), json!(null), 5),
         (json!(null), json!({"name": "x", "generation": 1}), json!(null), 5),
     ] {
@@ -75,10 +62,7 @@ fn some_kinds_count_none() {
 fn deletion_waits_for_finalizers() {
     let mut free = route(&json!({}), &json!({"name": "x"}));
     assert!(!mark_deleted(&mut free, stamp().now, 0));
-    let mut held = route(
-        &json!({}),
-        &json!({"name": "x", "generation": 2, "finalizers": ["example.com/f"]}),
-    );
+    let mut held = route(&json!({}), &json!({"name": "x", "generation": 2, "finalizers": ["example.com/f"]}));
     assert!(mark_deleted(&mut held, stamp().now, 30));
     let expected = json!({"name": "x", "generation": 3, "finalizers": ["example.com/f"], "deletionTimestamp": NOW,
         "deletionGracePeriodSeconds": 30});

@@ -78,10 +78,7 @@ fn fitting(schema: &Schema, dice: &mut impl FnMut(u64) -> u64, depth: u32) -> Js
         Shape::Map(values, _) => json!({"key": fitting(values, dice, depth.saturating_sub(1))}),
         Shape::List(items, kind, _) => {
             let count = if *kind == ListKind::Atomic { 1 + dice(2) } else { 1 };
-            (0..count)
-                .map(|_| fitting(items, dice, depth.saturating_sub(1)))
-                .collect::<Vec<_>>()
-                .into()
+            (0..count).map(|_| fitting(items, dice, depth.saturating_sub(1))).collect::<Vec<_>>().into()
         }
         Shape::Text { values, format, .. } => match (values.as_slice(), format) {
             ([], Some("date-time")) => "2026-01-01T00:00:00Z".into(),
@@ -100,9 +97,7 @@ fn fitting(schema: &Schema, dice: &mut impl FnMut(u64) -> u64, depth: u32) -> Js
 fn object_of(definition: &Definition, seed: u64) -> Json {
     let mut state = seed;
     let mut dice = |sides: u64| {
-        state = state
-            .wrapping_mul(6_364_136_223_846_793_005)
-            .wrapping_add(1_442_695_040_888_963_407);
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         (state >> 33) % sides
     };
     let mut object = Map::new();
@@ -174,9 +169,5 @@ fn many_generated_objects_are_admitted() {
         .iter()
         .filter(|definition| (0..50).any(|seed| support::create(definition, object_of(definition, seed)).is_ok()))
         .count();
-    assert!(
-        admitted * 2 > definitions().len(),
-        "{admitted} of {}",
-        definitions().len()
-    );
+    assert!(admitted * 2 > definitions().len(), "{admitted} of {}", definitions().len());
 }

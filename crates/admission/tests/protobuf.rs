@@ -249,32 +249,20 @@ fn errors_name_the_field() {
         read(b"k8s\0"),
         malformed("the protobuf envelope does not name apiVersion and kind of the object in it")
     );
-    assert_eq!(
-        read(b"k8s\0\x0a\x05"),
-        malformed("protobuf: unexpected end of the bytes")
-    );
+    assert_eq!(read(b"k8s\0\x0a\x05"), malformed("protobuf: unexpected end of the bytes"));
     assert_eq!(
         read(b"k8s\0\x22\x10application/json"),
         malformed("protobuf: the envelope holds another content type than protobuf")
     );
-    assert_eq!(
-        read(b"k8s\0\x1a\x04gzip"),
-        malformed("protobuf: content encodings are not supported")
-    );
+    assert_eq!(read(b"k8s\0\x1a\x04gzip"), malformed("protobuf: content encodings are not supported"));
     assert_eq!(
         read(&envelope("networking.istio.io/v1", "Gateway", b"")),
         malformed(
             "no kind \"Gateway\" is registered for version \"networking.istio.io/v1\" in protobuf: send it as JSON"
         )
     );
-    assert_eq!(
-        config_map(b"\x0a\x03\x0a\x01\xff"),
-        malformed("protobuf: metadata.name: is not UTF-8")
-    );
-    assert_eq!(
-        config_map(b"\x08\x01"),
-        malformed("protobuf: metadata: has the invalid wire type 0")
-    );
+    assert_eq!(config_map(b"\x0a\x03\x0a\x01\xff"), malformed("protobuf: metadata.name: is not UTF-8"));
+    assert_eq!(config_map(b"\x08\x01"), malformed("protobuf: metadata: has the invalid wire type 0"));
     assert_eq!(
         read(&envelope("v1", "Pod", b"\x12\x04\x12\x02\x0a\x05")),
         malformed("protobuf: spec.containers[0]: unexpected end of the bytes")
@@ -283,26 +271,16 @@ fn errors_name_the_field() {
 
 #[test]
 fn there_are_limits() {
-    let limits = Limits {
-        bytes: 200,
-        depth: 3,
-        nodes: 10,
-    };
+    let limits = Limits { bytes: 200, depth: 3, nodes: 10 };
     let refused = |body: &[u8]| match decode(body, MEDIA, &limits) {
         Err(DecodeError::TooLarge(text)) => text,
         other => panic!("{other:?}"),
     };
     let mut raw = Vec::new();
     (0..20).for_each(|_| bytes(2, b"", &mut raw));
-    assert_eq!(
-        refused(&envelope("v1", "ConfigMap", &raw)),
-        "the body has too many values"
-    );
+    assert_eq!(refused(&envelope("v1", "ConfigMap", &raw)), "the body has too many values");
     assert_eq!(refused(&[b'k'; 201]), "Request entity too large: limit is 200");
     // spec.template.spec.containers
     let deep = b"\x12\x0a\x1a\x08\x12\x06\x12\x04\x4a\x02\x0a\x00";
-    assert_eq!(
-        refused(&envelope("apps/v1", "Deployment", deep)),
-        "the body is nested too deeply"
-    );
+    assert_eq!(refused(&envelope("apps/v1", "Deployment", deep)), "the body is nested too deeply");
 }

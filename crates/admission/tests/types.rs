@@ -62,16 +62,8 @@ fn type_errors_match_kubernetes() {
             json!({"spec": {"ports": [{"targetPort": true}]}}),
             format!("{field} bool into Go struct field ServicePort.spec.ports.targetPort of type int32"),
         ),
-        (
-            "secrets",
-            json!({"data": {"k": "not base64!"}}),
-            "illegal base64 data at input byte 3".to_owned(),
-        ),
-        (
-            "secrets",
-            json!({"data": {"k": "abc"}}),
-            "illegal base64 data at input byte 3".to_owned(),
-        ),
+        ("secrets", json!({"data": {"k": "not base64!"}}), "illegal base64 data at input byte 3".to_owned()),
+        ("secrets", json!({"data": {"k": "abc"}}), "illegal base64 data at input byte 3".to_owned()),
     ] {
         assert_eq!(said("", plural, sent), Some(text));
     }

@@ -54,13 +54,7 @@ impl Answer {
                 .chars()
                 .take(WARNING_LENGTH)
                 .filter(|c| !c.is_control())
-                .flat_map(|c| {
-                    if matches!(c, '"' | '\\') {
-                        vec!['\\', c]
-                    } else {
-                        vec![c]
-                    }
-                })
+                .flat_map(|c| if matches!(c, '"' | '\\') { vec!['\\', c] } else { vec![c] })
                 .collect();
             if let Ok(value) = HeaderValue::from_bytes(format!("299 - \"{text}\"").as_bytes()) {
                 self.headers.append(WARNING, value);
@@ -78,9 +72,7 @@ impl From<ApiError> for Answer {
             answer.headers.insert(RETRY_AFTER, seconds.into());
         }
         if status == StatusCode::UNAUTHORIZED {
-            answer
-                .headers
-                .insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+            answer.headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
         }
         answer
     }
@@ -88,11 +80,7 @@ impl From<ApiError> for Answer {
 
 /// A value as text with a trailing line break, as in Kubernetes.
 pub(crate) fn text(value: &Value, pretty: bool) -> Bytes {
-    let mut text = if pretty {
-        format!("{value:#}")
-    } else {
-        value.to_string()
-    };
+    let mut text = if pretty { format!("{value:#}") } else { value.to_string() };
     text.push('\n');
     text.into()
 }

@@ -37,13 +37,7 @@ pub struct Limits {
 
 impl Default for Limits {
     fn default() -> Limits {
-        Limits {
-            object: 3 << 19,
-            body: 3 << 20,
-            watches: 10_000,
-            lines: 16 << 20,
-            bookmarks: Duration::from_secs(30),
-        }
+        Limits { object: 3 << 19, body: 3 << 20, watches: 10_000, lines: 16 << 20, bookmarks: Duration::from_secs(30) }
     }
 }
 
@@ -105,11 +99,7 @@ impl Api {
     /// Handles a request. A watch continues as long as its body is read.
     pub async fn call(&self, request: Request) -> Answer {
         let started = Instant::now();
-        let mut series = Series {
-            verb: "other",
-            resource: "",
-            code: 0,
-        };
+        let mut series = Series { verb: "other", resource: "", code: 0 };
         let answer = self.route(&request, &mut series).await.unwrap_or_else(Answer::from);
         series.code = answer.status.as_u16();
         self.0.metrics.answered(series, started.elapsed());
@@ -180,15 +170,7 @@ impl Api {
             now: self.now().unix_seconds(),
         };
         let warnings: Vec<String> = served.deprecated.map(str::to_owned).into_iter().collect();
-        let call = Call {
-            api: self,
-            request,
-            params,
-            target,
-            verb,
-            kind,
-            view,
-        };
+        let call = Call { api: self, request, params, target, verb, kind, view };
         Ok(call.answer().await?.warn(&warnings))
     }
 
@@ -211,10 +193,7 @@ impl Api {
         media::object(&request.headers, true)?;
         let sent = crate::verbs::decode(self, request)?.object;
         if sent["kind"].as_str().is_some_and(|kind| kind != review.kind) {
-            let text = format!(
-                "the object has the kind {}, and {} was expected",
-                sent["kind"], review.kind
-            );
+            let text = format!("the object has the kind {}, and {} was expected", sent["kind"], review.kind);
             return Err(ApiError::bad_request(text));
         }
         let namespace = target.namespace.as_deref();
@@ -261,35 +240,20 @@ fn ask(target: &Target, verb: Verb) -> Ask<'_> {
 }
 
 fn root() -> serde_json::Value {
-    let mut paths: Vec<String> = [
-        "/api",
-        "/api/v1",
-        "/apis",
-        "/healthz",
-        "/livez",
-        "/openapi/v3",
-        "/readyz",
-        "/version",
-    ]
-    .map(str::to_owned)
-    .into();
+    let mut paths: Vec<String> =
+        ["/api", "/api/v1", "/apis", "/healthz", "/livez", "/openapi/v3", "/readyz", "/version"]
+            .map(str::to_owned)
+            .into();
     for group in discovery::groups().iter().filter(|group| !group.name.is_empty()) {
         paths.push(format!("/apis/{}", group.name));
-        paths.extend(
-            group
-                .versions
-                .iter()
-                .map(|version| format!("/apis/{}/{version}", group.name)),
-        );
+        paths.extend(group.versions.iter().map(|version| format!("/apis/{}/{version}", group.name)));
     }
     paths.sort();
     json!({ "paths": paths })
 }
 
 pub(crate) fn timestamp(time: SystemTime) -> Timestamp {
-    let seconds = time
-        .duration_since(SystemTime::UNIX_EPOCH)
-        .map_or(0, |since| since.as_secs());
+    let seconds = time.duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_secs());
     Timestamp::from_unix(i64::try_from(seconds).unwrap_or(i64::MAX))
 }
 

@@ -66,9 +66,7 @@ impl http_body::Body for Body {
                 *left -= joined.as_ref().map_or(0, |piece| piece.len() as u64);
                 Poll::Ready(joined.map(|piece| Ok(Frame::data(piece))))
             }
-            Inner::Stream(pieces) => pieces
-                .poll_next_unpin(cx)
-                .map(|piece| piece.map(|piece| Ok(Frame::data(piece)))),
+            Inner::Stream(pieces) => pieces.poll_next_unpin(cx).map(|piece| piece.map(|piece| Ok(Frame::data(piece)))),
         }
     }
 

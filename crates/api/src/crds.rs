@@ -53,12 +53,5 @@ fn condition(kind: &str, reason: &str, message: &str, since: Timestamp) -> Value
 /// Equal on every replica and after restarts.
 fn uid(name: &str) -> String {
     let hash = hash(name.as_bytes()).to_ascii_lowercase();
-    format!(
-        "{}-{}-8{}-a{}-{}",
-        &hash[..8],
-        &hash[8..12],
-        &hash[12..15],
-        &hash[15..18],
-        &hash[18..30]
-    )
+    format!("{}-{}-8{}-a{}-{}", &hash[..8], &hash[8..12], &hash[12..15], &hash[15..18], &hash[18..30])
 }

@@ -106,12 +106,7 @@ impl Credentials {
             // The CA was generated above if its key did not exist.
             (_, _, None) => return Err(file_error(&ca_key_file, io::ErrorKind::InvalidData.into())),
         };
-        Ok(Credentials {
-            authority,
-            certificate,
-            key,
-            token: token(&directory.join("admin.token"))?,
-        })
+        Ok(Credentials { authority, certificate, key, token: token(&directory.join("admin.token"))? })
     }
 
     /// The TLS material of the server. Clients may use certificates that the CA signed.
@@ -154,11 +149,7 @@ fn authority_names() -> CertificateParams {
     params.distinguished_name = rcgen::DistinguishedName::new();
     params.distinguished_name.push(DnType::CommonName, "rutter-ca");
     params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
-    params.key_usages = vec![
-        KeyUsagePurpose::KeyCertSign,
-        KeyUsagePurpose::CrlSign,
-        KeyUsagePurpose::DigitalSignature,
-    ];
+    params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign, KeyUsagePurpose::DigitalSignature];
     params
 }
 
@@ -189,9 +180,7 @@ fn lasts(pem: &str, reserve: Duration, now: SystemTime) -> bool {
     let Ok((_, certificate)) = X509Certificate::from_der(&der) else {
         return false;
     };
-    let then = (now + reserve)
-        .duration_since(SystemTime::UNIX_EPOCH)
-        .map_or(0, |since| since.as_secs());
+    let then = (now + reserve).duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_secs());
     i64::try_from(then).is_ok_and(|then| certificate.validity().not_after.timestamp() > then)
 }
 
@@ -211,8 +200,7 @@ fn names_of(pem: &str) -> Vec<String> {
             GeneralName::DNSName(name) => Some((*name).to_owned()),
             GeneralName::IPAddress(bytes) => {
                 let four = <[u8; 4]>::try_from(*bytes).map(|b| std::net::IpAddr::from(b).to_string());
-                four.or_else(|_| <[u8; 16]>::try_from(*bytes).map(|b| std::net::IpAddr::from(b).to_string()))
-                    .ok()
+                four.or_else(|_| <[u8; 16]>::try_from(*bytes).map(|b| std::net::IpAddr::from(b).to_string())).ok()
             }
             _ => None,
         })
@@ -223,10 +211,7 @@ fn names_of(pem: &str) -> Vec<String> {
 
 /// Reads the token from a file, or generates it.
 fn token(path: &Path) -> Result<String, CredentialsError> {
-    if let Some(token) = read(path)?
-        .map(|token| token.trim().to_owned())
-        .filter(|token| token.len() >= 32)
-    {
+    if let Some(token) = read(path)?.map(|token| token.trim().to_owned()).filter(|token| token.len() >= 32) {
         return Ok(token);
     }
     // Two random UUIDs: 244 bits.
@@ -253,11 +238,7 @@ fn write(path: &Path, text: &str) -> Result<(), CredentialsError> {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
             _ => {}
         }
-        let mut file = fs::OpenOptions::new()
-            .write(true)
-            .create_new(true)
-            .mode(0o600)
-            .open(&new)?;
+        let mut file = fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&new)?;
         file.write_all(text.as_bytes())?;
         file.sync_all()?;
         fs::rename(&new, path)
@@ -266,10 +247,7 @@ fn write(path: &Path, text: &str) -> Result<(), CredentialsError> {
 }
 
 fn file_error(path: &Path, error: io::Error) -> CredentialsError {
-    CredentialsError::File {
-        path: path.to_owned(),
-        error,
-    }
+    CredentialsError::File { path: path.to_owned(), error }
 }
 
 #[cfg(test)]

@@ -13,27 +13,9 @@ use crate::kinds;
 use crate::media::{self, Discovery};
 
 /// Verbs of stored types, sorted as in Kubernetes.
-const VERBS: [&str; 8] = [
-    "create",
-    "delete",
-    "deletecollection",
-    "get",
-    "list",
-    "patch",
-    "update",
-    "watch",
-];
+const VERBS: [&str; 8] = ["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"];
 /// The same verbs in the order that Kubernetes uses for custom resources.
-const CRD_VERBS: [&str; 8] = [
-    "delete",
-    "deletecollection",
-    "get",
-    "list",
-    "patch",
-    "create",
-    "update",
-    "watch",
-];
+const CRD_VERBS: [&str; 8] = ["delete", "deletecollection", "get", "list", "patch", "create", "update", "watch"];
 const READ_VERBS: [&str; 3] = ["get", "list", "watch"];
 const SUB_VERBS: [&str; 3] = ["get", "patch", "update"];
 
@@ -53,10 +35,7 @@ pub(crate) fn groups() -> Vec<Group> {
         match groups.iter_mut().find(|group| group.name == name) {
             Some(group) if group.versions.contains(&version) => {}
             Some(group) => group.versions.push(version),
-            None => groups.push(Group {
-                name,
-                versions: vec![version],
-            }),
+            None => groups.push(Group { name, versions: vec![version] }),
         }
     }
     for group in &mut groups {
@@ -101,11 +80,7 @@ fn choose(headers: &HeaderMap, legacy: Value, wanted: impl Fn(&Group) -> bool) -
         return tagged(headers, "application/json", &legacy);
     }
     let groups = groups();
-    let items: Vec<Value> = groups
-        .iter()
-        .filter(|group| wanted(group))
-        .map(group_discovery)
-        .collect();
+    let items: Vec<Value> = groups.iter().filter(|group| wanted(group)).map(group_discovery).collect();
     let value = json!({
         "kind": "APIGroupDiscoveryList",
         "apiVersion": "apidiscovery.k8s.io/v2",
@@ -117,9 +92,7 @@ fn choose(headers: &HeaderMap, legacy: Value, wanted: impl Fn(&Group) -> bool) -
 
 /// `/apis/GROUP`.
 pub(crate) fn group(headers: &HeaderMap, name: &str) -> Result<Answer, ApiError> {
-    let group = groups()
-        .into_iter()
-        .find(|group| group.name == name && !name.is_empty());
+    let group = groups().into_iter().find(|group| group.name == name && !name.is_empty());
     let mut value = group_value(&group.ok_or_else(ApiError::no_such_path)?);
     value["kind"] = "APIGroup".into();
     value["apiVersion"] = "v1".into();
@@ -144,9 +117,7 @@ pub(crate) fn resources(headers: &HeaderMap, group: &str, version: &str) -> Resu
 pub(crate) fn tagged(headers: &HeaderMap, media: &'static str, value: &Value) -> Result<Answer, ApiError> {
     let body = value.to_string();
     let tag = format!("\"{}\"", hash(body.as_bytes()));
-    let known = headers
-        .get(IF_NONE_MATCH)
-        .is_some_and(|known| known.as_bytes() == tag.as_bytes());
+    let known = headers.get(IF_NONE_MATCH).is_some_and(|known| known.as_bytes() == tag.as_bytes());
     let mut answer = match known {
         true => Answer::of(media, StatusCode::NOT_MODIFIED, Body::pieces(Vec::new())),
         false => Answer::of(media, StatusCode::OK, Body::whole(body)),
@@ -154,9 +125,7 @@ pub(crate) fn tagged(headers: &HeaderMap, media: &'static str, value: &Value) ->
     let tag = HeaderValue::from_str(&tag).map_err(|error| ApiError::internal(error.to_string()))?;
     answer.headers.insert(ETAG, tag);
     answer.headers.insert(VARY, HeaderValue::from_static("Accept"));
-    answer
-        .headers
-        .insert(http::header::CACHE_CONTROL, HeaderValue::from_static("public"));
+    answer.headers.insert(http::header::CACHE_CONTROL, HeaderValue::from_static("public"));
     Ok(answer)
 }
 
@@ -173,10 +142,7 @@ pub(crate) fn hash(bytes: &[u8]) -> String {
 fn group_discovery(group: &Group) -> Value {
     let version = |version: &&'static str| {
         let resources = resources_of(group.name, version);
-        let resources: Vec<Value> = resources
-            .iter()
-            .map(|resource| resource.aggregated(group.name, version))
-            .collect();
+        let resources: Vec<Value> = resources.iter().map(|resource| resource.aggregated(group.name, version)).collect();
         json!({ "version": version, "resources": resources, "freshness": "Current" })
     };
     let versions: Vec<Value> = group.versions.iter().map(version).collect();
@@ -212,9 +178,7 @@ fn resources_of(group: &str, version: &str) -> Vec<Resource> {
         })
         .collect();
     all.sort_by_key(|resource| resource.plural);
-    let reviews = kinds::REVIEWS
-        .iter()
-        .filter(|review| review.group == group && version == "v1");
+    let reviews = kinds::REVIEWS.iter().filter(|review| review.group == group && version == "v1");
     all.extend(reviews.map(|review| Resource {
         plural: review.plural,
         singular: review.singular,
@@ -305,14 +269,7 @@ fn subresources(kind: &Definition) -> Vec<Subresource> {
     let crd = kinds::is_crd(kind);
     let known = [
         (!crd, "history", "rutter.io", "v1", "History", &SUB_VERBS[..1]),
-        (
-            kind.kind == "Deployment",
-            "scale",
-            "autoscaling",
-            "v1",
-            "Scale",
-            &SUB_VERBS,
-        ),
+        (kind.kind == "Deployment", "scale", "autoscaling", "v1", "Scale", &SUB_VERBS),
         (
             kind.status,
             "status",
@@ -323,13 +280,7 @@ fn subresources(kind: &Definition) -> Vec<Subresource> {
         ),
     ];
     let served = known.into_iter().filter(|(served, ..)| *served);
-    let subresource = |(_, name, group, version, kind, verbs)| Subresource {
-        name,
-        group,
-        version,
-        kind,
-        verbs,
-    };
+    let subresource = |(_, name, group, version, kind, verbs)| Subresource { name, group, version, kind, verbs };
     served.map(subresource).collect()
 }
 
@@ -374,11 +325,7 @@ mod tests {
         let read = async |answer: Answer| serde_json::from_slice::<Value>(&answer.body.bytes().await).unwrap();
         let aggregated = read(all(&accept).unwrap()).await;
         let names = |list: &Value, field: &str| -> Vec<String> {
-            let names = list
-                .as_array()
-                .unwrap()
-                .iter()
-                .map(|entry| entry[field].as_str().unwrap().to_owned());
+            let names = list.as_array().unwrap().iter().map(|entry| entry[field].as_str().unwrap().to_owned());
             names.filter(|name| !name.contains('/')).collect()
         };
         let mut seen = 0;
@@ -387,10 +334,7 @@ mod tests {
             for version in group["versions"].as_array().unwrap() {
                 let plain = resources(&HeaderMap::new(), name, version["version"].as_str().unwrap()).unwrap();
                 let plain = read(plain).await;
-                assert_eq!(
-                    names(&plain["resources"], "name"),
-                    names(&version["resources"], "resource")
-                );
+                assert_eq!(names(&plain["resources"], "name"), names(&version["resources"], "resource"));
                 seen += 1;
             }
         }

@@ -62,13 +62,7 @@ impl About<'_> {
 impl ApiError {
     /// An error with code, reason and message.
     pub fn new(code: u16, reason: &'static str, message: impl Into<String>) -> ApiError {
-        ApiError {
-            code,
-            reason,
-            message: message.into(),
-            details: Map::new(),
-            token: None,
-        }
+        ApiError { code, reason, message: message.into(), details: Map::new(), token: None }
     }
 
     /// 400: the request is invalid.
@@ -95,11 +89,7 @@ impl ApiError {
 
     /// 409: the object has changed or is not the expected one.
     pub fn conflict(about: About<'_>, why: &str) -> ApiError {
-        let message = format!(
-            "Operation cannot be fulfilled on {} {:?}: {why}",
-            about.qualified(),
-            about.name
-        );
+        let message = format!("Operation cannot be fulfilled on {} {:?}: {why}", about.qualified(), about.name);
         ApiError::new(409, "Conflict", message).about(about)
     }
 
@@ -168,9 +158,7 @@ impl ApiError {
             message: "Too large resource version".into(),
             field: String::new(),
         };
-        ApiError::new(504, "Timeout", message)
-            .causes(vec![cause])
-            .retry_after(1)
+        ApiError::new(504, "Timeout", message).causes(vec![cause]).retry_after(1)
     }
 
     /// 429: too many requests.
@@ -186,11 +174,7 @@ impl ApiError {
 
     /// 500: an internal error.
     pub fn internal(message: impl Into<String>) -> ApiError {
-        ApiError::new(
-            500,
-            "InternalError",
-            format!("Internal error occurred: {}", message.into()),
-        )
+        ApiError::new(500, "InternalError", format!("Internal error occurred: {}", message.into()))
     }
 
     /// 503: the store is unavailable.
@@ -216,11 +200,7 @@ impl ApiError {
             .into_iter()
             .map(|cause| {
                 let mut out = Map::new();
-                for (name, text) in [
-                    ("reason", cause.reason),
-                    ("message", cause.message),
-                    ("field", cause.field),
-                ] {
+                for (name, text) in [("reason", cause.reason), ("message", cause.message), ("field", cause.field)] {
                     if !text.is_empty() {
                         out.insert(name.into(), text.into());
                     }
@@ -289,11 +269,7 @@ impl From<store::Error> for ApiError {
 
 /// An error that concerns a stored object.
 pub(crate) fn about_key(key: &store::Key) -> About<'_> {
-    About {
-        group: &key.resource.group,
-        kind: &key.resource.plural,
-        name: &key.name,
-    }
+    About { group: &key.resource.group, kind: &key.resource.plural, name: &key.name }
 }
 
 #[cfg(test)]
@@ -302,16 +278,9 @@ mod tests {
 
     #[test]
     fn statuses_have_the_texts_of_kubernetes() {
-        let about = About {
-            group: "networking.istio.io",
-            kind: "virtualservices",
-            name: "reviews",
-        };
+        let about = About { group: "networking.istio.io", kind: "virtualservices", name: "reviews" };
         let status = ApiError::not_found(about).status();
-        assert_eq!(
-            status["message"],
-            "virtualservices.networking.istio.io \"reviews\" not found"
-        );
+        assert_eq!(status["message"], "virtualservices.networking.istio.io \"reviews\" not found");
         assert_eq!(status["details"]["kind"], "virtualservices");
         assert_eq!(status["code"], 404);
         let cause = |field: &str| Cause {
@@ -319,18 +288,11 @@ mod tests {
             message: "Required value".into(),
             field: field.into(),
         };
-        let kind = About {
-            kind: "Service",
-            group: "",
-            name: "a",
-        };
+        let kind = About { kind: "Service", group: "", name: "a" };
         let one = ApiError::invalid(kind, vec![cause("spec.ports")]);
         assert_eq!(one.message, "Service \"a\" is invalid: spec.ports: Required value");
         let two = ApiError::invalid(kind, vec![cause("a"), cause("b")]);
-        assert_eq!(
-            two.message,
-            "Service \"a\" is invalid: [a: Required value, b: Required value]"
-        );
+        assert_eq!(two.message, "Service \"a\" is invalid: [a: Required value, b: Required value]");
         assert_eq!(two.status()["details"]["causes"][1]["field"], "b");
     }
 }

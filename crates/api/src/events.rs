@@ -31,12 +31,7 @@ struct Kept {
 impl Lines {
     /// A cache of at most this many bytes.
     pub(crate) fn new(limit: usize) -> Lines {
-        Lines(Arc::new(Mutex::new(Kept {
-            lines: HashMap::new(),
-            order: VecDeque::new(),
-            bytes: 0,
-            limit,
-        })))
+        Lines(Arc::new(Mutex::new(Kept { lines: HashMap::new(), order: VecDeque::new(), bytes: 0, limit })))
     }
 
     /// The event for this key, encoded if it is not cached.

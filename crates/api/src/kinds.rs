@@ -18,23 +18,12 @@ pub(crate) struct Review {
 }
 
 const fn review(group: &'static str, plural: &'static str, singular: &'static str, kind: &'static str) -> Review {
-    Review {
-        group,
-        plural,
-        singular,
-        kind,
-        namespaced: false,
-    }
+    Review { group, plural, singular, kind, namespaced: false }
 }
 
 /// All reviews; their version is `v1`.
 pub(crate) static REVIEWS: [Review; 6] = [
-    review(
-        "authentication.k8s.io",
-        "selfsubjectreviews",
-        "selfsubjectreview",
-        "SelfSubjectReview",
-    ),
+    review("authentication.k8s.io", "selfsubjectreviews", "selfsubjectreview", "SelfSubjectReview"),
     review("authentication.k8s.io", "tokenreviews", "tokenreview", "TokenReview"),
     Review {
         namespaced: true,
@@ -45,32 +34,14 @@ pub(crate) static REVIEWS: [Review; 6] = [
             "LocalSubjectAccessReview",
         )
     },
-    review(
-        "authorization.k8s.io",
-        "selfsubjectaccessreviews",
-        "selfsubjectaccessreview",
-        "SelfSubjectAccessReview",
-    ),
-    review(
-        "authorization.k8s.io",
-        "selfsubjectrulesreviews",
-        "selfsubjectrulesreview",
-        "SelfSubjectRulesReview",
-    ),
-    review(
-        "authorization.k8s.io",
-        "subjectaccessreviews",
-        "subjectaccessreview",
-        "SubjectAccessReview",
-    ),
+    review("authorization.k8s.io", "selfsubjectaccessreviews", "selfsubjectaccessreview", "SelfSubjectAccessReview"),
+    review("authorization.k8s.io", "selfsubjectrulesreviews", "selfsubjectrulesreview", "SelfSubjectRulesReview"),
+    review("authorization.k8s.io", "subjectaccessreviews", "subjectaccessreview", "SubjectAccessReview"),
 ];
 
 static CRD: LazyLock<Definition> = LazyLock::new(|| Definition {
     group: CRD_GROUP,
-    versions: &[Served {
-        version: "v1",
-        deprecated: None,
-    }],
+    versions: &[Served { version: "v1", deprecated: None }],
     kind: "CustomResourceDefinition",
     plural: "customresourcedefinitions",
     singular: "customresourcedefinition",
@@ -111,9 +82,7 @@ pub(crate) fn find(group: &str, version: &str, plural: &str) -> Option<(&'static
 
 /// A review by its plural name.
 pub(crate) fn find_review(group: &str, version: &str, plural: &str) -> Option<&'static Review> {
-    REVIEWS
-        .iter()
-        .find(|review| review.group == group && review.plural == plural && version == "v1")
+    REVIEWS.iter().find(|review| review.group == group && review.plural == plural && version == "v1")
 }
 
 /// Whether it is the kind CustomResourceDefinition.

@@ -71,24 +71,16 @@ pub(crate) fn form(headers: &HeaderMap, params: &Params) -> Result<Form, ApiErro
         Some("None") => Include::None,
         Some("Object") => Include::Object,
         Some(other) => {
-            return Err(crate::params::wrong(
-                "includeObject",
-                other,
-                "must be 'Metadata', 'Object', 'None', or empty",
-            ));
+            return Err(crate::params::wrong("includeObject", other, "must be 'Metadata', 'Object', 'None', or empty"));
         }
     };
-    choose(headers, &["application/json"], |clause| {
-        match (clause.get("as"), clause.get("g"), clause.get("v")) {
-            (None, ..) => Some(Form::Whole),
-            (Some("Table"), Some("meta.k8s.io"), Some("v1" | "v1beta1")) => Some(Form::Table(include)),
-            (
-                Some("PartialObjectMetadata" | "PartialObjectMetadataList"),
-                Some("meta.k8s.io"),
-                Some("v1" | "v1beta1"),
-            ) => Some(Form::Partial),
-            _ => None,
+    choose(headers, &["application/json"], |clause| match (clause.get("as"), clause.get("g"), clause.get("v")) {
+        (None, ..) => Some(Form::Whole),
+        (Some("Table"), Some("meta.k8s.io"), Some("v1" | "v1beta1")) => Some(Form::Table(include)),
+        (Some("PartialObjectMetadata" | "PartialObjectMetadataList"), Some("meta.k8s.io"), Some("v1" | "v1beta1")) => {
+            Some(Form::Partial)
         }
+        _ => None,
     })
 }
 
@@ -97,12 +89,10 @@ pub(crate) fn form(headers: &HeaderMap, params: &Params) -> Result<Form, ApiErro
 /// # Errors
 /// The client accepts no available form.
 pub(crate) fn discovery(headers: &HeaderMap) -> Result<Discovery, ApiError> {
-    choose(headers, &["application/json"], |clause| {
-        match (clause.get("as"), clause.get("g"), clause.get("v")) {
-            (None, ..) => Some(Discovery::Plain),
-            (Some("APIGroupDiscoveryList"), Some("apidiscovery.k8s.io"), Some("v2")) => Some(Discovery::Aggregated),
-            _ => None,
-        }
+    choose(headers, &["application/json"], |clause| match (clause.get("as"), clause.get("g"), clause.get("v")) {
+        (None, ..) => Some(Discovery::Plain),
+        (Some("APIGroupDiscoveryList"), Some("apidiscovery.k8s.io"), Some("v2")) => Some(Discovery::Aggregated),
+        _ => None,
     })
 }
 
@@ -111,21 +101,12 @@ pub(crate) fn pretty(headers: &HeaderMap, params: &Params) -> Result<bool, ApiEr
     if params.get("pretty").is_some() {
         return params.flag("pretty");
     }
-    let agent = headers
-        .get(USER_AGENT)
-        .and_then(|agent| agent.to_str().ok())
-        .unwrap_or_default();
-    Ok(["curl/", "Wget/", "Mozilla/5.0"]
-        .iter()
-        .any(|prefix| agent.starts_with(prefix)))
+    let agent = headers.get(USER_AGENT).and_then(|agent| agent.to_str().ok()).unwrap_or_default();
+    Ok(["curl/", "Wget/", "Mozilla/5.0"].iter().any(|prefix| agent.starts_with(prefix)))
 }
 
 /// The media types of objects; the last one only for core kinds.
-const OBJECTS: [&str; 3] = [
-    "application/json",
-    "application/yaml",
-    "application/vnd.kubernetes.protobuf",
-];
+const OBJECTS: [&str; 3] = ["application/json", "application/yaml", "application/vnd.kubernetes.protobuf"];
 
 /// The media types of objects of a kind.
 pub(crate) fn objects(core: bool) -> &'static [&'static str] {
@@ -157,10 +138,7 @@ pub(crate) fn patch(headers: &HeaderMap) -> Result<PatchType, ApiError> {
 }
 
 fn essence(headers: &HeaderMap) -> String {
-    let text = headers
-        .get(CONTENT_TYPE)
-        .and_then(|value| value.to_str().ok())
-        .unwrap_or_default();
+    let text = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
     text.split(';').next().unwrap_or_default().trim().to_ascii_lowercase()
 }
 
@@ -180,10 +158,7 @@ impl<'a> Clause<'a> {
     }
 
     fn get(&self, name: &str) -> Option<&'a str> {
-        self.params
-            .iter()
-            .find(|(n, _)| *n == name)
-            .map(|(_, value)| value.trim_matches('"'))
+        self.params.iter().find(|(n, _)| *n == name).map(|(_, value)| value.trim_matches('"'))
     }
 
     /// The weight in thousandths.
@@ -195,17 +170,9 @@ impl<'a> Clause<'a> {
 }
 
 fn choose<T>(headers: &HeaderMap, possible: &[&str], read: impl Fn(&Clause<'_>) -> Option<T>) -> Result<T, ApiError> {
-    let texts: Vec<&str> = headers
-        .get_all(ACCEPT)
-        .iter()
-        .filter_map(|value| value.to_str().ok())
-        .collect();
+    let texts: Vec<&str> = headers.get_all(ACCEPT).iter().filter_map(|value| value.to_str().ok()).collect();
     let all = texts.join(",");
-    let mut clauses: Vec<Clause<'_>> = all
-        .split(',')
-        .filter(|t| !t.trim().is_empty())
-        .map(Clause::parse)
-        .collect();
+    let mut clauses: Vec<Clause<'_>> = all.split(',').filter(|t| !t.trim().is_empty()).map(Clause::parse).collect();
     if clauses.is_empty() {
         clauses.push(Clause::parse("*/*"));
     }
@@ -232,18 +199,9 @@ mod tests {
         let table = Ok(Form::Table(Include::Metadata));
         let kubectl = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json;as=Table;v=v1beta1;g=meta.k8s.io,application/json";
         assert_eq!(accept(kubectl), table);
-        assert_eq!(
-            accept("application/vnd.kubernetes.protobuf,application/json"),
-            Ok(Form::Whole)
-        );
-        assert_eq!(
-            accept("application/json;q=0.5, application/json;as=Table;g=meta.k8s.io;v=v1"),
-            table
-        );
-        assert_eq!(
-            accept("application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"),
-            Ok(Form::Partial)
-        );
+        assert_eq!(accept("application/vnd.kubernetes.protobuf,application/json"), Ok(Form::Whole));
+        assert_eq!(accept("application/json;q=0.5, application/json;as=Table;g=meta.k8s.io;v=v1"), table);
+        assert_eq!(accept("application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"), Ok(Form::Partial));
         assert_eq!(accept("application/json;as=Other;g=a;v=v1").unwrap_err().code, 406);
         assert_eq!(accept("application/vnd.kubernetes.protobuf").unwrap_err().code, 406);
         assert_eq!(form(&HeaderMap::new(), &Params::default()), Ok(Form::Whole));
@@ -264,20 +222,13 @@ mod tests {
         }
         let error = object(&headers, true).unwrap_err();
         assert_eq!(error.code, 415);
-        assert!(
-            error
-                .message
-                .ends_with("application/yaml, application/vnd.kubernetes.protobuf")
-        );
+        assert!(error.message.ends_with("application/yaml, application/vnd.kubernetes.protobuf"));
     }
 
     #[test]
     fn patches_are_told_apart() {
         let mut headers = HeaderMap::new();
-        headers.insert(
-            CONTENT_TYPE,
-            "application/apply-patch+yaml; charset=utf-8".parse().unwrap(),
-        );
+        headers.insert(CONTENT_TYPE, "application/apply-patch+yaml; charset=utf-8".parse().unwrap());
         assert_eq!(patch(&headers), Ok(PatchType::Apply));
         headers.insert(CONTENT_TYPE, "application/apply-patch+cbor".parse().unwrap());
         assert_eq!(patch(&headers).unwrap_err().code, 415);

@@ -55,10 +55,7 @@ impl Metrics {
     pub fn snapshot(&self) -> Snapshot {
         let requests = self.requests.lock().unwrap_or_else(PoisonError::into_inner);
         Snapshot {
-            requests: requests
-                .iter()
-                .map(|(series, requests)| (series.clone(), *requests))
-                .collect(),
+            requests: requests.iter().map(|(series, requests)| (series.clone(), *requests)).collect(),
             watches: self.watches.load(Ordering::Relaxed),
             events: self.events.load(Ordering::Relaxed),
             watches_dropped: self.dropped.load(Ordering::Relaxed),

@@ -31,13 +31,7 @@ static DOCUMENTS: LazyLock<BTreeMap<String, Document>> = LazyLock::new(|| {
         };
         let text = openapi::document(group, version)?.to_string();
         let hash = hash(text.as_bytes());
-        Some((
-            path,
-            Document {
-                text: text.into(),
-                hash,
-            },
-        ))
+        Some((path, Document { text: text.into(), hash }))
     });
     documents.collect()
 });
@@ -62,9 +56,7 @@ pub(crate) fn v2(headers: &HeaderMap) -> Result<Answer, ApiError> {
     /// swagger: "2.0", info {title: "Rutter", version: "1"}, paths {}.
     const DOCUMENT: &[u8] = b"\x0a\x032.0\x12\x0b\x0a\x06Rutter\x12\x011\x42\x00";
     let accepted = headers.get_all(http::header::ACCEPT).iter();
-    let protobuf = accepted
-        .filter_map(|value| value.to_str().ok())
-        .any(|text| text.contains(PROTOBUF));
+    let protobuf = accepted.filter_map(|value| value.to_str().ok()).any(|text| text.contains(PROTOBUF));
     if protobuf {
         let media = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf";
         return Ok(Answer::of(media, StatusCode::OK, Body::whole(DOCUMENT)));
@@ -78,15 +70,10 @@ pub(crate) fn document(path: &str, params: &Params) -> Result<Answer, ApiError> 
     let document = DOCUMENTS.get(path).ok_or_else(ApiError::no_such_path)?;
     let mut answer = Answer::of("application/json", StatusCode::OK, Body::whole(document.text.clone()));
     let tag = HeaderValue::from_str(&format!("\"{}\"", document.hash));
-    answer
-        .headers
-        .insert(ETAG, tag.map_err(|error| ApiError::internal(error.to_string()))?);
+    answer.headers.insert(ETAG, tag.map_err(|error| ApiError::internal(error.to_string()))?);
     // A document requested by its hash never changes.
     if params.get("hash") == Some(&document.hash) {
-        answer.headers.insert(
-            CACHE_CONTROL,
-            HeaderValue::from_static("public, immutable, max-age=31536000"),
-        );
+        answer.headers.insert(CACHE_CONTROL, HeaderValue::from_static("public, immutable, max-age=31536000"));
     }
     Ok(answer)
 }

@@ -25,9 +25,7 @@ impl Params {
         let mut params = Vec::new();
         for pair in query.split('&').filter(|pair| !pair.is_empty()) {
             if params.len() == COUNT_LIMIT {
-                return Err(ApiError::bad_request(format!(
-                    "the query has more than {COUNT_LIMIT} parameters"
-                )));
+                return Err(ApiError::bad_request(format!("the query has more than {COUNT_LIMIT} parameters")));
             }
             let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
             let decode = |text: &str| {
@@ -48,10 +46,7 @@ impl Params {
 
     /// All values of a parameter.
     pub fn all(&self, name: &str) -> impl Iterator<Item = &str> {
-        self.0
-            .iter()
-            .filter(move |(n, _)| n == name)
-            .map(|(_, value)| value.as_str())
+        self.0.iter().filter(move |(n, _)| n == name).map(|(_, value)| value.as_str())
     }
 
     /// Whether a boolean parameter is set; without a value it is true.
@@ -74,9 +69,7 @@ impl Params {
     /// # Errors
     /// The value is not a number.
     pub fn number(&self, name: &str) -> Result<Option<u64>, ApiError> {
-        self.get(name)
-            .map(|value| value.parse().map_err(|_| wrong(name, value, "is not a whole number")))
-            .transpose()
+        self.get(name).map(|value| value.parse().map_err(|_| wrong(name, value, "is not a whole number"))).transpose()
     }
 }
 

@@ -122,14 +122,8 @@ pub fn parse(method: &Method, path: &str, params: &Params) -> Result<Route, ApiE
         ["api"] => Route::Core,
         ["apis"] => Route::Groups,
         ["apis", group] => Route::Group(group.to_owned()),
-        ["api", version] => Route::Resources {
-            group: String::new(),
-            version: version.to_owned(),
-        },
-        ["apis", group, version] => Route::Resources {
-            group: group.to_owned(),
-            version: version.to_owned(),
-        },
+        ["api", version] => Route::Resources { group: String::new(), version: version.to_owned() },
+        ["apis", group, version] => Route::Resources { group: group.to_owned(), version: version.to_owned() },
         ["api", version, ref rest @ ..] => return objects(method, "", version, rest, params),
         ["apis", group, version, ref rest @ ..] => return objects(method, group, version, rest, params),
         _ => return Err(ApiError::no_such_path()),
@@ -153,10 +147,7 @@ fn segments(path: &str) -> Result<Vec<String>, ApiError> {
     if rest.is_empty() && path.len() <= 1 {
         return Ok(Vec::new());
     }
-    rest.split('/')
-        .enumerate()
-        .map(|(at, segment)| decode_segment(at + 1, segment))
-        .collect()
+    rest.split('/').enumerate().map(|(at, segment)| decode_segment(at + 1, segment)).collect()
 }
 
 fn decode_segment(at: usize, segment: &str) -> Result<String, ApiError> {
@@ -165,10 +156,7 @@ fn decode_segment(at: usize, segment: &str) -> Result<String, ApiError> {
         return Err(refuse("is empty"));
     }
     if segment.len() > SEGMENT_LIMIT {
-        return Err(refuse(&format!(
-            "has {} bytes; at most {SEGMENT_LIMIT} are allowed",
-            segment.len()
-        )));
+        return Err(refuse(&format!("has {} bytes; at most {SEGMENT_LIMIT} are allowed", segment.len())));
     }
     let decoded = percent_decode(segment, false).map_err(refuse)?;
     if decoded == "." || decoded == ".." {
@@ -277,15 +265,9 @@ mod tests {
         let (t, verb) = target("/api/v1/services?watch=true");
         assert_eq!((t.namespace, t.plural.as_str(), verb), (None, "services", Verb::Watch));
         let (t, _) = target("/api/v1/namespaces/default");
-        assert_eq!(
-            (t.namespace, t.plural.as_str(), t.name.as_deref()),
-            (None, "namespaces", Some("default"))
-        );
+        assert_eq!((t.namespace, t.plural.as_str(), t.name.as_deref()), (None, "namespaces", Some("default")));
         let (t, _) = target("/api/v1/namespaces/default/status");
-        assert_eq!(
-            (t.plural.as_str(), t.subresource.as_deref()),
-            ("namespaces", Some("status"))
-        );
+        assert_eq!((t.plural.as_str(), t.subresource.as_deref()), ("namespaces", Some("status")));
         let (t, _) = target("/api/v1/namespaces/a%2Eb/pods");
         assert_eq!(t.namespace.as_deref(), Some("a.b"));
         assert_eq!(get("/api/"), Ok(Route::Core));

@@ -27,19 +27,12 @@ impl Request {
     /// # Errors
     /// The path is not a valid URI.
     pub fn new(method: Method, path: &str) -> Result<Request, http::uri::InvalidUri> {
-        Ok(Request {
-            method,
-            uri: path.parse()?,
-            headers: HeaderMap::new(),
-            body: Bytes::new(),
-            user: User::system(),
-        })
+        Ok(Request { method, uri: path.parse()?, headers: HeaderMap::new(), body: Bytes::new(), user: User::system() })
     }
 
     /// Adds a body of this media type.
     pub fn with(mut self, media: &'static str, body: &Value) -> Request {
-        self.headers
-            .insert(http::header::CONTENT_TYPE, http::HeaderValue::from_static(media));
+        self.headers.insert(http::header::CONTENT_TYPE, http::HeaderValue::from_static(media));
         self.body = body.to_string().into();
         self
     }

@@ -216,10 +216,7 @@ fn included(value: &Value, include: Include) -> Value {
 }
 
 fn partial(value: &Value) -> Value {
-    let metadata = value
-        .get("metadata")
-        .cloned()
-        .unwrap_or_else(|| Value::Object(Map::new()));
+    let metadata = value.get("metadata").cloned().unwrap_or_else(|| Value::Object(Map::new()));
     json!({ "kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": metadata })
 }
 

@@ -28,14 +28,8 @@ async fn objects_have_a_size() {
         let spec = json!({ "selector": { "matchLabels": { "a": "b" } }, "template": template });
         json!({ "apiVersion": "apps/v1", "kind": "Deployment", "metadata": { "name": name }, "spec": spec }).to_string()
     };
-    assert_eq!(
-        fixture.send("POST", path, &deployment("fits", 1_568_000)).await.status,
-        201
-    );
-    let (code, reason, message) = fixture
-        .send("POST", path, &deployment("large", 1_573_000))
-        .await
-        .failure();
+    assert_eq!(fixture.send("POST", path, &deployment("fits", 1_568_000)).await.status, 201);
+    let (code, reason, message) = fixture.send("POST", path, &deployment("large", 1_573_000)).await.failure();
     assert_eq!((code, reason.as_str()), (413, "RequestEntityTooLarge"));
     assert!(message.contains("deployments"), "{message}");
     // A patch that makes it too large, too.
@@ -43,18 +37,13 @@ async fn objects_have_a_size() {
         method: "PATCH".into(),
         path: format!("{path}/fits").into(),
         headers: vec![("Content-Type".into(), "application/merge-patch+json".into())],
-        body: json!({ "metadata": { "annotations": { "a": "x".repeat(10_000) } } })
-            .to_string()
-            .into(),
+        body: json!({ "metadata": { "annotations": { "a": "x".repeat(10_000) } } }).to_string().into(),
     };
     assert_eq!(fixture.raw(&request.bytes()).await.failure().0, 413);
     // ConfigMaps and Secrets have less, and say so.
     let (code, _, message) = fixture.send("POST", MAPS, &map("large", 1_100_000)).await.failure();
     assert_eq!(code, 422);
-    assert!(
-        message.contains("Too long: may not be more than 1048576 bytes"),
-        "{message}"
-    );
+    assert!(message.contains("Too long: may not be more than 1048576 bytes"), "{message}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -62,10 +51,7 @@ async fn bodies_have_a_size() {
     let fixture = Fixture::start(Setting::default()).await;
     let announced = b"POST /api/v1/namespaces HTTP/1.1\r\nHost: localhost\r\nContent-Length: 4000000\r\n\r\n";
     let (code, _, message) = exchange(fixture.connect().await, announced, None).await.failure();
-    assert_eq!(
-        (code, message.as_str()),
-        (413, "Request entity too large: limit is 3145728")
-    );
+    assert_eq!((code, message.as_str()), (413, "Request entity too large: limit is 3145728"));
     let mut chunked =
         b"POST /api/v1/namespaces HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n".to_vec();
     for _ in 0..4 {
@@ -78,14 +64,8 @@ async fn bodies_have_a_size() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn excess_requests_get_retry_after() {
-    let setting = Setting {
-        server: ServerLimits {
-            rate: 0.01,
-            burst: 3.0,
-            ..ServerLimits::default()
-        },
-        ..Setting::default()
-    };
+    let setting =
+        Setting { server: ServerLimits { rate: 0.01, burst: 3.0, ..ServerLimits::default() }, ..Setting::default() };
     let fixture = Fixture::start(setting).await;
     for _ in 0..3 {
         assert_eq!(fixture.send("GET", MAPS, "").await.status, 200);
@@ -120,29 +100,14 @@ async fn there_are_only_so_many_watches() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn invalid_http_ends_only_its_connection() {
     let fixture = Fixture::start(Setting::default()).await;
-    let long = format!(
-        "GET / HTTP/1.1\r\nHost: localhost\r\nX: {}\r\n\r\n",
-        "x".repeat(200_000)
-    );
+    let long = format!("GET / HTTP/1.1\r\nHost: localhost\r\nX: {}\r\n\r\n", "x".repeat(200_000));
     let many = format!("GET / HTTP/1.1\r\nHost: localhost\r\n{}\r\n", "A: b\r\n".repeat(200));
     for (bytes, codes) in [
         (&b"\x00\x01\x02 nonsense\r\n\r\n"[..], &[400, 0][..]),
-        (
-            b"GET /api/v1/namespaces/\xff\xfe HTTP/1.1\r\nHost: localhost\r\n\r\n",
-            &[400],
-        ),
-        (
-            b"GET /api/v1/namespaces?labelSelector=\xff HTTP/1.1\r\nHost: localhost\r\n\r\n",
-            &[400],
-        ),
-        (
-            b"GET /api/v1 HTTP/1.1\r\nHost: localhost\r\nContent-Length: many\r\n\r\n",
-            &[400],
-        ),
-        (
-            b"POST /api/v1 HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
-            &[400, 0],
-        ),
+        (b"GET /api/v1/namespaces/\xff\xfe HTTP/1.1\r\nHost: localhost\r\n\r\n", &[400]),
+        (b"GET /api/v1/namespaces?labelSelector=\xff HTTP/1.1\r\nHost: localhost\r\n\r\n", &[400]),
+        (b"GET /api/v1 HTTP/1.1\r\nHost: localhost\r\nContent-Length: many\r\n\r\n", &[400]),
+        (b"POST /api/v1 HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n", &[400, 0]),
         (b"GET /api/v1 HTTP/9.9\r\n\r\n", &[400, 505, 0]),
         (long.as_bytes(), &[431, 0]),
         (many.as_bytes(), &[431]),
@@ -177,10 +142,7 @@ async fn a_body_that_is_cut_short_writes_nothing() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_body_that_does_not_come_is_not_waited_for() {
     let setting = Setting {
-        server: ServerLimits {
-            body_within: Duration::from_millis(50),
-            ..ServerLimits::default()
-        },
+        server: ServerLimits { body_within: Duration::from_millis(50), ..ServerLimits::default() },
         ..Setting::default()
     };
     let fixture = Fixture::start(setting).await;

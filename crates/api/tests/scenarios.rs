@@ -12,10 +12,7 @@ use support::{Fixture, Setting, scenario};
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn scenarios() {
     let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/scenarios");
-    let mut files: Vec<_> = fs::read_dir(directory)
-        .unwrap()
-        .map(|entry| entry.unwrap().path())
-        .collect();
+    let mut files: Vec<_> = fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path()).collect();
     files.sort();
     assert!(!files.is_empty());
     let only = std::env::var("RUTTER_SCENARIO").unwrap_or_default();

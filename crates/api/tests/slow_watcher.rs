@@ -35,15 +35,8 @@ async fn write(fixture: &Fixture, times: usize, round: &str) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_slow_watcher_is_dropped_and_costs_nothing() {
     let setting = Setting {
-        store: store::Limits {
-            ring_revisions: 8,
-            ring_bytes: 4 << 20,
-            ..store::Limits::default()
-        },
-        api: api::Limits {
-            lines: 1 << 20,
-            ..api::Limits::default()
-        },
+        store: store::Limits { ring_revisions: 8, ring_bytes: 4 << 20, ..store::Limits::default() },
+        api: api::Limits { lines: 1 << 20, ..api::Limits::default() },
         ..Setting::default()
     };
     let fixture = Fixture::start(setting).await;
@@ -59,11 +52,7 @@ async fn a_slow_watcher_is_dropped_and_costs_nothing() {
     let before = resident();
     write(&fixture, WRITES, "").await;
     let grown = resident().saturating_sub(before);
-    assert!(
-        grown < WRITES * BYTES / 3,
-        "{grown} bytes more after {} were written",
-        WRITES * BYTES
-    );
+    assert!(grown < WRITES * BYTES / 3, "{grown} bytes more after {} were written", WRITES * BYTES);
     // It reads what was on its way, and then that it is too late.
     let reply = read(&mut slow, None).await;
     let lines = reply.lines();

@@ -31,10 +31,7 @@ impl Authority {
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         let key = KeyPair::generate().unwrap();
         let pem = params.self_signed(&key).unwrap().pem();
-        Authority {
-            pem,
-            issuer: Issuer::new(params, key),
-        }
+        Authority { pem, issuer: Issuer::new(params, key) }
     }
 
     /// Certificate and key of this name, in these groups.
@@ -59,9 +56,7 @@ impl Client<'_> {
     /// A request by who has this certificate; an answer of status 0 if there is no talking.
     async fn get(&self, path: &str, certificate: Option<&(String, String)>, token: Option<&str>) -> Reply {
         let mut roots = RootCertStore::empty();
-        roots
-            .add(CertificateDer::from_pem_slice(self.roots.as_bytes()).unwrap())
-            .unwrap();
+        roots.add(CertificateDer::from_pem_slice(self.roots.as_bytes()).unwrap()).unwrap();
         let builder = ClientConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()))
             .with_safe_default_protocol_versions()
             .unwrap()
@@ -82,10 +77,7 @@ impl Client<'_> {
         let request = Request {
             method: "GET".into(),
             path: path.into(),
-            headers: token
-                .map(|token| ("Authorization".into(), format!("Bearer {token}")))
-                .into_iter()
-                .collect(),
+            headers: token.map(|token| ("Authorization".into(), format!("Bearer {token}"))).into_iter().collect(),
             body: Vec::new(),
         };
         exchange(stream, &request.bytes(), None).await
@@ -97,54 +89,26 @@ async fn users_are_identified_by_client_certificates() {
     const SECRETS: &str = "/api/v1/secrets";
     let (ours, foreign) = (Authority::new("ours"), Authority::new("foreign"));
     let (certificates, key) = ours.sign("server", &[], ExtendedKeyUsagePurpose::ServerAuth);
-    let tls = Tls {
-        certificates,
-        key,
-        client_roots: Some(ours.pem.clone()),
-    };
-    let options = Options {
-        access: access(),
-        ..Options::default()
-    };
+    let tls = Tls { certificates, key, client_roots: Some(ours.pem.clone()) };
+    let options = Options { access: access(), ..Options::default() };
     let api = Api::new(Arc::new(Memory::default()), options);
-    let listen = ServerOptions {
-        https: Some((([127, 0, 0, 1], 0).into(), tls)),
-        ..ServerOptions::default()
-    };
+    let listen = ServerOptions { https: Some((([127, 0, 0, 1], 0).into(), tls)), ..ServerOptions::default() };
     let server = Server::start(listen, api).await.unwrap();
-    let client = Client {
-        server: &server,
-        roots: &ours.pem,
-    };
+    let client = Client { server: &server, roots: &ours.pem };
     let person = |authority: &Authority, name: &str, groups: &[&str]| {
         authority.sign(name, groups, ExtendedKeyUsagePurpose::ClientAuth)
     };
-    let (master, nobody) = (
-        person(&ours, "ada", &["system:masters"]),
-        person(&ours, "bob", &["readers"]),
-    );
+    let (master, nobody) = (person(&ours, "ada", &["system:masters"]), person(&ours, "bob", &["readers"]));
     assert_eq!(client.get(SECRETS, Some(&master), None).await.status, 200);
     let (code, _, message) = client.get(SECRETS, Some(&nobody), None).await.failure();
     assert_eq!(code, 403);
-    assert!(
-        message.contains("User \"bob\" cannot list resource \"secrets\""),
-        "{message}"
-    );
+    assert!(message.contains("User \"bob\" cannot list resource \"secrets\""), "{message}");
     // A name of a certificate is not a name of a token.
     let named = person(&ours, "system:anonymous", &[]);
     assert_eq!(client.get(SECRETS, Some(&named), None).await.status, 403);
     // A token counts before a certificate.
-    assert_eq!(
-        client
-            .get("/api/v1/namespaces", Some(&nobody), Some("reader-token"))
-            .await
-            .status,
-        200
-    );
-    assert_eq!(
-        client.get(SECRETS, Some(&master), Some("forged")).await.failure().0,
-        401
-    );
+    assert_eq!(client.get("/api/v1/namespaces", Some(&nobody), Some("reader-token")).await.status, 200);
+    assert_eq!(client.get(SECRETS, Some(&master), Some("forged")).await.failure().0, 401);
     assert_eq!(client.get(SECRETS, None, Some("admin-token")).await.status, 200);
     // Nothing shown: nothing but what is public.
     assert_eq!(client.get(SECRETS, None, None).await.failure().0, 401);

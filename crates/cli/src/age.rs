@@ -18,13 +18,8 @@ pub(crate) struct InvalidDuration(String);
 
 /// Parses a duration such as `30s`, `1m30s`, `500ms` or `2h`; a number without a unit is seconds.
 pub(crate) fn parse(text: &str) -> Result<Duration, InvalidDuration> {
-    let seconds = text
-        .parse::<u32>()
-        .ok()
-        .map(|seconds| Duration::from_secs(seconds.into()));
-    seconds
-        .or_else(|| config::parse_duration(text))
-        .ok_or_else(|| InvalidDuration(text.to_owned()))
+    let seconds = text.parse::<u32>().ok().map(|seconds| Duration::from_secs(seconds.into()));
+    seconds.or_else(|| config::parse_duration(text)).ok_or_else(|| InvalidDuration(text.to_owned()))
 }
 
 #[cfg(test)]

@@ -54,9 +54,7 @@ fn fields_of(status_error: &StatusError) -> Vec<(String, String)> {
         field => field.trim_start_matches('.').to_owned(),
     };
     let causes = status_error.causes().iter();
-    let causes: Vec<_> = causes
-        .map(|cause| (tidy(&cause.field), cause.message.clone()))
-        .collect();
+    let causes: Vec<_> = causes.map(|cause| (tidy(&cause.field), cause.message.clone())).collect();
     if causes.iter().any(|(field, _)| !field.is_empty()) {
         return causes;
     }
@@ -109,17 +107,10 @@ mod tests {
         let own = |pairs: &[(&str, &str)]| -> Vec<(String, String)> {
             pairs.iter().map(|(a, b)| ((*a).to_owned(), (*b).to_owned())).collect()
         };
-        assert_eq!(
-            fields_of(&status_error("x", &causes)),
-            own(&[("spec.a", "conflict"), ("", "more")])
-        );
+        assert_eq!(fields_of(&status_error("x", &causes)), own(&[("spec.a", "conflict"), ("", "more")]));
         let strict =
             "strict decoding error: unknown field \"spec.x\", unknown field \"spec.y[0]\", duplicate field \"kind\"";
-        let expected = [
-            ("spec.x", "unknown field"),
-            ("spec.y[0]", "unknown field"),
-            ("kind", "duplicate field"),
-        ];
+        let expected = [("spec.x", "unknown field"), ("spec.y[0]", "unknown field"), ("kind", "duplicate field")];
         assert_eq!(fields_of(&status_error(strict, &json!([]))), own(&expected));
         let typed = "failed to create typed patch object (a/b): errors:\n  .spec.zzz: field not declared in schema";
         let one = "failed to create typed patch object (a/b; v1, Kind=A): .spec.zzz: field not declared in schema";

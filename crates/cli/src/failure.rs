@@ -54,9 +54,7 @@ impl StatusError {
 
     /// Whether an error is a `NotFound` response.
     pub(crate) fn is_not_found(error: &anyhow::Error) -> bool {
-        error
-            .downcast_ref::<StatusError>()
-            .is_some_and(|error| error.status.code == 404)
+        error.downcast_ref::<StatusError>().is_some_and(|error| error.status.code == 404)
     }
 
     /// Advice for the user.
@@ -95,12 +93,7 @@ fn reason_of(code: u16) -> String {
 impl fmt::Display for StatusError {
     /// Several lines if there are causes.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Status {
-            reason,
-            message,
-            details,
-            ..
-        } = &*self.status;
+        let Status { reason, message, details, .. } = &*self.status;
         match details {
             Some(about) if reason == "Invalid" && !about.name.is_empty() && !about.causes.is_empty() => {
                 write!(f, "The {} \"{}\" is invalid:", about.kind, about.name)?;
@@ -150,9 +143,7 @@ pub(crate) fn usage(message: impl Into<String>) -> anyhow::Error {
 /// Prints an error; returns the exit code.
 pub(crate) fn report(error: &anyhow::Error, io: &mut Io) -> u8 {
     let closed = |cause: &(dyn std::error::Error + 'static)| {
-        cause
-            .downcast_ref::<io::Error>()
-            .is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe)
+        cause.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe)
     };
     // A closed pipe is not an error: `rutter get … | head`.
     if error.chain().any(closed) {
@@ -196,11 +187,7 @@ mod tests {
     fn responses_without_a_status_are_shortened() {
         let status_error = StatusError::read(403, b"<html>no</html>");
         assert_eq!(status_error.status.reason, "Forbidden");
-        assert!(
-            status_error
-                .to_string()
-                .starts_with("Error from server (Forbidden): <html>no</html>\nhint: ")
-        );
+        assert!(status_error.to_string().starts_with("Error from server (Forbidden): <html>no</html>\nhint: "));
         assert_eq!(StatusError::read(500, b"").status.message, "HTTP status 500");
     }
 }

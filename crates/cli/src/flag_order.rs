@@ -68,10 +68,7 @@ mod tests {
         };
         assert_eq!(ordered("get vs -n shop"), "get vs -n shop");
         assert_eq!(ordered("-n shop get vs"), "get -n shop vs");
-        assert_eq!(
-            ordered("-nshop --server=https://a get vs"),
-            "get -nshop --server=https://a vs"
-        );
+        assert_eq!(ordered("-nshop --server=https://a get vs"), "get -nshop --server=https://a vs");
         assert_eq!(
             ordered("--insecure-skip-tls-verify --context c apply -f -"),
             "apply --insecure-skip-tls-verify --context c -f -"

@@ -67,12 +67,7 @@ impl Io {
             stdin: Box::new(io::stdin()),
             out: Box::new(io::BufWriter::new(io::stdout())),
             err: Box::new(io::stderr()),
-            terminal: Terminal {
-                out,
-                err,
-                color: out && wanted,
-                color_err: err && wanted,
-            },
+            terminal: Terminal { out, err, color: out && wanted, color_err: err && wanted },
             env: Box::new(|name| std::env::var_os(name)),
             warnings: Warnings::default(),
         }
@@ -132,8 +127,6 @@ impl Io {
 
 impl std::fmt::Debug for Io {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Io")
-            .field("terminal", &self.terminal)
-            .finish_non_exhaustive()
+        f.debug_struct("Io").field("terminal", &self.terminal).finish_non_exhaustive()
     }
 }

@@ -27,10 +27,8 @@ impl Template {
             if !before.is_empty() {
                 pieces.push(Piece::Text(before.to_owned()));
             }
-            let end = end_outside_quotes(after, '}').ok_or_else(|| JsonPathError {
-                text: text.to_owned(),
-                problem: "a brace is not closed",
-            })?;
+            let end = end_outside_quotes(after, '}')
+                .ok_or_else(|| JsonPathError { text: text.to_owned(), problem: "a brace is not closed" })?;
             let inner = after[..end].trim();
             pieces.push(match quoted(inner) {
                 Some(literal) => Piece::Text(unescaped(literal)),
@@ -48,12 +46,7 @@ impl Template {
     pub(crate) fn render(&self, value: &Json) -> String {
         let piece = |piece: &Piece| match piece {
             Piece::Text(text) => text.clone(),
-            Piece::Query(path) => path
-                .find(value)
-                .into_iter()
-                .map(json_text)
-                .collect::<Vec<_>>()
-                .join(" "),
+            Piece::Query(path) => path.find(value).into_iter().map(json_text).collect::<Vec<_>>().join(" "),
         };
         self.0.iter().map(piece).collect()
     }
@@ -108,15 +101,7 @@ mod tests {
 
     #[test]
     fn syntax_errors_are_reported() {
-        for text in [
-            "{.a",
-            "{.a[0}",
-            "{.a[x]}",
-            "{..a}",
-            "{.a[?(@.b>1)]}",
-            "{range .items[*]}",
-            "{.a b}",
-        ] {
+        for text in ["{.a", "{.a[0}", "{.a[x]}", "{..a}", "{.a[?(@.b>1)]}", "{range .items[*]}", "{.a b}"] {
             assert!(Template::parse(text).is_err(), "{text}");
         }
     }

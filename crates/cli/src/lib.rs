@@ -91,10 +91,8 @@ fn execute(name: &str, matches: &ArgMatches, root: fn() -> Command, io: &mut Io)
         return Err(error);
     }
     // One thread is enough: a command waits for one server.
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .context("cannot start a runtime")?;
+    let runtime =
+        tokio::runtime::Builder::new_current_thread().enable_all().build().context("cannot start a runtime")?;
     if let Some(result) = completion::run(name, matches, root, &runtime, io) {
         return result;
     }

@@ -62,9 +62,7 @@ impl Manifest {
     }
 
     pub(crate) fn namespace(&self) -> Option<&str> {
-        self.value["metadata"]["namespace"]
-            .as_str()
-            .filter(|namespace| !namespace.is_empty())
+        self.value["metadata"]["namespace"].as_str().filter(|namespace| !namespace.is_empty())
     }
 
     /// `FILE:LINE`.
@@ -115,12 +113,7 @@ pub(crate) fn arguments(command: Command, required: bool) -> Command {
 /// Reads the objects of all files, in order. Prints all syntax errors and fails if there is one, so that a command never
 /// processes only a part of the files.
 pub(crate) fn read(matches: &ArgMatches, io: &mut Io) -> Result<Vec<Manifest>> {
-    let paths: Vec<PathBuf> = matches
-        .get_many::<PathBuf>("filename")
-        .into_iter()
-        .flatten()
-        .cloned()
-        .collect();
+    let paths: Vec<PathBuf> = matches.get_many::<PathBuf>("filename").into_iter().flatten().cloned().collect();
     let mut found = Vec::new();
     let mut bad = 0;
     for path in files(&paths, matches.get_flag("recursive"))? {
@@ -132,11 +125,7 @@ pub(crate) fn read(matches: &ArgMatches, io: &mut Io) -> Result<Vec<Manifest>> {
         }
         found.extend(parsed.manifests);
     }
-    ensure!(
-        bad == 0,
-        "{bad} {} could not be read; nothing was sent",
-        if bad == 1 { "document" } else { "documents" }
-    );
+    ensure!(bad == 0, "{bad} {} could not be read; nothing was sent", if bad == 1 { "document" } else { "documents" });
     ensure!(!found.is_empty(), "there is no object in {}", list_of(&paths));
     warn_of_duplicates(&found, io);
     Ok(found)
@@ -153,10 +142,7 @@ pub(crate) struct Parsed {
 pub(crate) fn parse(bytes: &[u8], file: &str) -> Result<Parsed> {
     let source = source(bytes, file);
     let read = config::parse_yaml_json(bytes, file, &Limits::default());
-    let mut parsed = Parsed {
-        manifests: Vec::new(),
-        errors: read.errors,
-    };
+    let mut parsed = Parsed { manifests: Vec::new(), errors: read.errors };
     for document in read.documents {
         parsed.errors.extend(document.duplicates);
         let whole = whole(document.value, document.line, &source);
@@ -178,19 +164,11 @@ pub(crate) fn readable(bytes: &[u8], file: &str) -> Vec<Manifest> {
 }
 
 fn source(bytes: &[u8], file: &str) -> Arc<Source> {
-    Arc::new(Source {
-        name: file.to_owned(),
-        bytes: bytes.to_owned(),
-    })
+    Arc::new(Source { name: file.to_owned(), bytes: bytes.to_owned() })
 }
 
 fn whole(value: Json, line: u32, source: &Arc<Source>) -> Manifest {
-    Manifest {
-        value,
-        source: source.clone(),
-        line,
-        prefix: String::new(),
-    }
+    Manifest { value, source: source.clone(), line, prefix: String::new() }
 }
 
 /// Flattens lists and checks that the other documents are objects.
@@ -199,15 +177,9 @@ fn open(manifest: Manifest, depth: usize, out: &mut Vec<Manifest>) -> Result<()>
     if manifest.value.is_null() {
         return Ok(());
     }
-    ensure!(
-        manifest.value.is_object(),
-        "{place}: expected an object with `apiVersion` and `kind`"
-    );
+    ensure!(manifest.value.is_object(), "{place}: expected an object with `apiVersion` and `kind`");
     if manifest.kind().ends_with("List") && manifest.value["items"].is_array() {
-        ensure!(
-            depth < MAX_LISTS,
-            "{place}: lists are nested more than {MAX_LISTS} deep"
-        );
+        ensure!(depth < MAX_LISTS, "{place}: lists are nested more than {MAX_LISTS} deep");
         let Json::Array(items) = manifest.value["items"].clone() else {
             return Ok(());
         };
@@ -239,11 +211,7 @@ pub(crate) fn parse_text(bytes: &[u8]) -> Result<Vec<(Json, u32)>> {
     if let Some(error) = read.errors.iter().chain(duplicates).next() {
         bail!("line {}, column {}: {}", error.line, error.column, error.message);
     }
-    Ok(read
-        .documents
-        .into_iter()
-        .map(|document| (document.value, document.line))
-        .collect())
+    Ok(read.documents.into_iter().map(|document| (document.value, document.line)).collect())
 }
 
 /// Expands paths: a file to itself, a directory to its YAML and JSON files, by name.
@@ -252,9 +220,7 @@ pub(crate) fn files(paths: &[PathBuf], recursive: bool) -> Result<Vec<PathBuf>> 
     for path in paths {
         let text = path.to_string_lossy();
         if text.starts_with("http://") || text.starts_with("https://") {
-            return Err(usage(format!(
-                "{text}: URLs are not supported: use `curl -sfL {text} | rutter … -f -`"
-            )));
+            return Err(usage(format!("{text}: URLs are not supported: use `curl -sfL {text} | rutter … -f -`")));
         }
         if path.is_dir() {
             let before = all.len();
@@ -263,11 +229,7 @@ pub(crate) fn files(paths: &[PathBuf], recursive: bool) -> Result<Vec<PathBuf>> 
                 all.len() > before,
                 "{} contains no .yaml, .yml or .json file{}",
                 path.display(),
-                if recursive {
-                    ""
-                } else {
-                    "; use -R to include subdirectories"
-                }
+                if recursive { "" } else { "; use -R to include subdirectories" }
             );
         } else {
             all.push(path.clone());
@@ -278,19 +240,11 @@ pub(crate) fn files(paths: &[PathBuf], recursive: bool) -> Result<Vec<PathBuf>> 
 }
 
 fn directory(path: &Path, recursive: bool, depth: usize, all: &mut Vec<PathBuf>) -> Result<()> {
-    ensure!(
-        depth <= MAX_DEPTH,
-        "{}: more than {MAX_DEPTH} directories deep",
-        path.display()
-    );
+    ensure!(depth <= MAX_DEPTH, "{}: more than {MAX_DEPTH} directories deep", path.display());
     let mut entries = Vec::new();
     for entry in fs::read_dir(path).with_context(|| path.display().to_string())? {
         entries.push(entry.with_context(|| path.display().to_string())?.path());
-        ensure!(
-            entries.len() <= MAX_FILES,
-            "{}: more than {MAX_FILES} files",
-            path.display()
-        );
+        ensure!(entries.len() <= MAX_FILES, "{}: more than {MAX_FILES} files", path.display());
     }
     entries.sort();
     for entry in entries {
@@ -299,10 +253,7 @@ fn directory(path: &Path, recursive: bool, depth: usize, all: &mut Vec<PathBuf>)
             if recursive && !entry.is_symlink() {
                 directory(&entry, recursive, depth + 1, all)?;
             }
-        } else if entry
-            .extension()
-            .is_some_and(|end| end == "yaml" || end == "yml" || end == "json")
-        {
+        } else if entry.extension().is_some_and(|end| end == "yaml" || end == "yml" || end == "json") {
             all.push(entry);
         }
     }
@@ -323,17 +274,11 @@ pub(crate) fn bytes_of(path: &Path, io: &mut Io) -> Result<Vec<u8>> {
     let mut bytes = Vec::new();
     if path.as_os_str() == "-" {
         let mut input = std::mem::replace(&mut io.stdin, Box::new(std::io::empty()));
-        input
-            .by_ref()
-            .take(limit)
-            .read_to_end(&mut bytes)
-            .context("standard input")?;
+        input.by_ref().take(limit).read_to_end(&mut bytes).context("standard input")?;
         io.stdin = input;
     } else {
         let file = fs::File::open(path).map_err(|error| anyhow!("{}: {error}", path.display()))?;
-        file.take(limit)
-            .read_to_end(&mut bytes)
-            .with_context(|| path.display().to_string())?;
+        file.take(limit).read_to_end(&mut bytes).with_context(|| path.display().to_string())?;
     }
     Ok(bytes)
 }
@@ -407,10 +352,7 @@ mod tests {
         }
         let names = |recursive| -> Vec<String> {
             let found = files(&[dir.path().to_owned()], recursive).unwrap();
-            found
-                .iter()
-                .map(|p| p.strip_prefix(dir.path()).unwrap().display().to_string())
-                .collect()
+            found.iter().map(|p| p.strip_prefix(dir.path()).unwrap().display().to_string()).collect()
         };
         assert_eq!(names(false), ["a.json", "b.yaml"]);
         assert_eq!(names(true), ["a.json", "b.yaml", "sub/d.yml"]);

@@ -83,11 +83,7 @@ pub(crate) fn of(matches: &ArgMatches) -> Option<Format> {
 
 /// Removes `managedFields` unless a flag asks for them.
 pub(crate) fn tidy(object: &mut Json, matches: &ArgMatches) {
-    let all = matches
-        .try_get_one::<bool>("show-managed-fields")
-        .ok()
-        .flatten()
-        .copied();
+    let all = matches.try_get_one::<bool>("show-managed-fields").ok().flatten().copied();
     if all == Some(true) {
         return;
     }
@@ -164,13 +160,7 @@ mod tests {
     fn formats_are_parsed() {
         assert_eq!(Format::parse("wide"), Ok(Format::Table { wide: true }));
         assert!(matches!(Format::parse("jsonpath={.a}"), Ok(Format::JsonPath(_))));
-        for wrong in [
-            "xml",
-            "jsonpath",
-            "jsonpath={.a",
-            "custom-columns=A:.a",
-            "go-template={{.}}",
-        ] {
+        for wrong in ["xml", "jsonpath", "jsonpath={.a", "custom-columns=A:.a", "go-template={{.}}"] {
             assert!(Format::parse(wrong).is_err(), "{wrong}");
         }
     }
@@ -180,9 +170,6 @@ mod tests {
         let object =
             json!({"apiVersion": "networking.istio.io/v1", "kind": "VirtualService", "metadata": {"name": "a"}});
         assert_eq!(plain_name(&object), "virtualservice.networking.istio.io/a");
-        assert_eq!(
-            plain_name(&json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a"}})),
-            "pod/a"
-        );
+        assert_eq!(plain_name(&json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a"}})), "pod/a");
     }
 }

@@ -30,12 +30,7 @@ pub(crate) struct Rows<'k> {
 
 impl<'k> Rows<'k> {
     pub(crate) fn new(kind: &'k Kind, show: Show) -> Rows<'k> {
-        Rows {
-            kind,
-            show,
-            columns: Vec::new(),
-            table: None,
-        }
+        Rows { kind, show, columns: Vec::new(), table: None }
     }
 
     /// The number of rows not yet printed.
@@ -56,16 +51,11 @@ impl<'k> Rows<'k> {
 
     /// The lines of the rows added since the last call. The first row is preceded by the headings.
     pub(crate) fn lines(&mut self, headings: bool, color: bool) -> Vec<String> {
-        self.table
-            .as_mut()
-            .map_or(Vec::new(), |table| table.lines(headings, color))
+        self.table.as_mut().map_or(Vec::new(), |table| table.lines(headings, color))
     }
 
     fn add_table(&mut self, answer: &Json) {
-        if let Some(columns) = answer["columnDefinitions"]
-            .as_array()
-            .filter(|columns| !columns.is_empty())
-        {
+        if let Some(columns) = answer["columnDefinitions"].as_array().filter(|columns| !columns.is_empty()) {
             let shown = columns.iter().enumerate();
             let shown = shown.filter(|(_, column)| self.show.wide || column["priority"].as_i64().unwrap_or(0) == 0);
             let name = |column: &Json| column["name"].as_str().unwrap_or_default().to_uppercase();
@@ -115,11 +105,7 @@ mod tests {
 
     #[test]
     fn server_columns_are_selected_by_priority() {
-        let kind = Kind {
-            kind: "VirtualService".into(),
-            group: "networking.istio.io".into(),
-            ..Kind::default()
-        };
+        let kind = Kind { kind: "VirtualService".into(), group: "networking.istio.io".into(), ..Kind::default() };
         let table = json!({
             "kind": "Table",
             "columnDefinitions": [{"name": "Name"}, {"name": "Hosts"}, {"name": "Extra", "priority": 1}],
@@ -132,11 +118,7 @@ mod tests {
             rows.lines(true, false)
         };
         assert_eq!(lines(Show::default()), ["NAME   HOSTS", "a      [\"x\"]"]);
-        let all = Show {
-            wide: true,
-            namespace: true,
-            kind: true,
-        };
+        let all = Show { wide: true, namespace: true, kind: true };
         assert_eq!(
             lines(all),
             [

@@ -44,26 +44,16 @@ pub(crate) fn render(diagnostic: &Diagnostic, bytes: &[u8], color: bool) -> Stri
             0 => String::new(),
             line => format!(":{line}:{}", diagnostic.column),
         };
-        out.push_str(&format!(
-            "\n{margin}{} {}{place}",
-            Paint::Dim.apply("-->", color),
-            printable(file, false)
-        ));
+        out.push_str(&format!("\n{margin}{} {}{place}", Paint::Dim.apply("-->", color), printable(file, false)));
     }
     if let Some((line, caret)) = line_of(bytes, diagnostic.line, diagnostic.column) {
         let bar = Paint::Dim.apply("|", color);
         let number = Paint::Dim.apply(&number, color);
         let caret = format!("{}{}", " ".repeat(caret), paint.apply("^", color));
-        out.push_str(&format!(
-            "\n{margin} {bar}\n{number} {bar} {line}\n{margin} {bar} {caret}"
-        ));
+        out.push_str(&format!("\n{margin} {bar}\n{number} {bar} {line}\n{margin} {bar} {caret}"));
     }
     if let Some(hint) = &diagnostic.hint {
-        out.push_str(&format!(
-            "\n{margin} {} hint: {}",
-            Paint::Dim.apply("=", color),
-            printable(hint, false)
-        ));
+        out.push_str(&format!("\n{margin} {} hint: {}", Paint::Dim.apply("=", color), printable(hint, false)));
     }
     out
 }
@@ -82,11 +72,7 @@ fn line_of(bytes: &[u8], line: u32, column: u32) -> Option<(String, usize)> {
     let chars: Vec<char> = text.chars().collect();
     let before = before.min(chars.len());
     // Shows the part of a long line around the column.
-    let skip = if text.width() > WIDEST {
-        before.saturating_sub(WIDEST / 2)
-    } else {
-        0
-    };
+    let skip = if text.width() > WIDEST { before.saturating_sub(WIDEST / 2) } else { 0 };
     let mut shown = String::new();
     let mut caret = 0;
     if skip > 0 {

@@ -20,11 +20,7 @@ pub(crate) struct Table {
 impl Table {
     /// A table with these columns.
     pub(crate) fn new<S: Into<String>>(headings: impl IntoIterator<Item = S>) -> Table {
-        Table {
-            headings: Some(headings.into_iter().map(Into::into).collect()),
-            rows: Vec::new(),
-            widths: Vec::new(),
-        }
+        Table { headings: Some(headings.into_iter().map(Into::into).collect()), rows: Vec::new(), widths: Vec::new() }
     }
 
     /// Adds a row; missing cells are empty.
@@ -81,10 +77,7 @@ mod tests {
         let mut table = Table::new(["NAME", "AGE"]);
         table.row(["reviews", "5s"]);
         table.row(["日本", "1d"]);
-        assert_eq!(
-            table.lines(true, false),
-            ["NAME      AGE", "reviews   5s", "日本      1d"]
-        );
+        assert_eq!(table.lines(true, false), ["NAME      AGE", "reviews   5s", "日本      1d"]);
         table.row(["a"]);
         table.row(["b", "2d"]);
         assert_eq!(table.lines(true, false), ["a", "b         2d"]);

@@ -46,21 +46,14 @@ impl Target {
     /// The object of this kind in an item of a list.
     pub(crate) fn of_item(kind: &Kind, item: &Json) -> Target {
         let text = |field: &str| item["metadata"][field].as_str().unwrap_or_default().to_owned();
-        Target {
-            kind: kind.clone(),
-            namespace: text("namespace"),
-            name: text("name"),
-        }
+        Target { kind: kind.clone(), namespace: text("namespace"), name: text("name") }
     }
 }
 
 /// Adds the words, `-f`, `-R`, `-l` and `--all`.
 pub(crate) fn arguments(command: Command) -> Command {
     selectors(words(manifests::arguments(command, false))).arg(
-        Arg::new("all")
-            .long("all")
-            .action(ArgAction::SetTrue)
-            .help("Select all objects of the kind in the namespace"),
+        Arg::new("all").long("all").action(ArgAction::SetTrue).help("Select all objects of the kind in the namespace"),
     )
 }
 
@@ -102,12 +95,7 @@ pub(crate) fn selectors(command: Command) -> Command {
 
 /// The positional arguments.
 pub(crate) fn words_of(matches: &ArgMatches) -> Vec<String> {
-    matches
-        .get_many::<String>("words")
-        .into_iter()
-        .flatten()
-        .cloned()
-        .collect()
+    matches.get_many::<String>("words").into_iter().flatten().cloned().collect()
 }
 
 /// Kinds with the given names; no names select all objects.
@@ -154,11 +142,7 @@ fn warn_if_ambiguous(word: &str, catalog: &Catalog, io: &mut Io) {
     let Ok(kind) = catalog.one(word) else { return };
     // Core kinds always take precedence, as in kubectl.
     if let (false, Some(other)) = (kind.group.is_empty(), catalog.also(word).first()) {
-        io.warn(format!(
-            "`{word}` is ambiguous: using {}, not {}",
-            kind.qualified(),
-            other.qualified()
-        ));
+        io.warn(format!("`{word}` is ambiguous: using {}, not {}", kind.qualified(), other.qualified()));
     }
 }
 
@@ -188,11 +172,7 @@ impl Selection {
             return Ok(items.map(|item| Target::of_item(&self.kind, item)).collect());
         }
         let namespace = self.namespace.filter(|_| self.kind.namespaced).unwrap_or_default();
-        let target = |name| Target {
-            kind: self.kind.clone(),
-            namespace: namespace.clone(),
-            name,
-        };
+        let target = |name| Target { kind: self.kind.clone(), namespace: namespace.clone(), name };
         Ok(self.names.into_iter().map(target).collect())
     }
 }
@@ -209,25 +189,15 @@ pub(crate) fn selections(
         ensure!(words.is_empty(), usage("-f cannot be combined with names"));
         let of_file = |manifest: &Manifest| {
             let target = of_manifest(manifest, server, catalog)?;
-            Ok(Selection {
-                kind: target.kind,
-                namespace: Some(target.namespace),
-                names: vec![target.name],
-            })
+            Ok(Selection { kind: target.kind, namespace: Some(target.namespace), names: vec![target.name] })
         };
         return manifests::read(matches, io)?.iter().map(of_file).collect();
     }
     let everywhere = matches.get_flag("all-namespaces");
     let mut selections = Vec::new();
     for (kind, names) in kinds(&words, catalog, io)? {
-        ensure!(
-            names.is_empty() || !is_selecting(matches),
-            usage("names cannot be combined with a selector")
-        );
-        ensure!(
-            names.is_empty() || !everywhere,
-            usage("names cannot be combined with -A: use -n")
-        );
+        ensure!(names.is_empty() || !is_selecting(matches), usage("names cannot be combined with a selector"));
+        ensure!(names.is_empty() || !everywhere, usage("names cannot be combined with -A: use -n"));
         let namespace = (!everywhere).then(|| server.namespace.clone());
         selections.push(Selection { kind, namespace, names });
     }
@@ -246,10 +216,7 @@ pub(crate) async fn all(matches: &ArgMatches, server: &Server, catalog: &Catalog
     for one in selections(matches, server, catalog, io)? {
         ensure!(
             !one.names.is_empty() || is_selecting(matches),
-            usage(format!(
-                "no {} selected: give names, -l LABELS or --all",
-                one.kind.plural
-            ))
+            usage(format!("no {} selected: give names, -l LABELS or --all", one.kind.plural))
         );
         targets.extend(one.targets(matches, server).await?);
     }
@@ -260,11 +227,7 @@ pub(crate) async fn all(matches: &ArgMatches, server: &Server, catalog: &Catalog
 pub(crate) fn of_name(kind: &Kind, name: String, server: &Server) -> Target {
     Target {
         kind: kind.clone(),
-        namespace: if kind.namespaced {
-            server.namespace.clone()
-        } else {
-            String::new()
-        },
+        namespace: if kind.namespaced { server.namespace.clone() } else { String::new() },
         name,
     }
 }
@@ -272,11 +235,7 @@ pub(crate) fn of_name(kind: &Kind, name: String, server: &Server) -> Target {
 /// The object of a file.
 pub(crate) fn of_manifest(manifest: &Manifest, server: &Server, catalog: &Catalog) -> Result<Target> {
     let kind = kind_of(manifest, catalog)?;
-    Ok(Target {
-        namespace: namespace_of(manifest, &kind, server)?,
-        name: manifest.name().to_owned(),
-        kind,
-    })
+    Ok(Target { namespace: namespace_of(manifest, &kind, server)?, name: manifest.name().to_owned(), kind })
 }
 
 /// The kind of a file's object.
@@ -288,10 +247,7 @@ pub(crate) fn kind_of(manifest: &Manifest, catalog: &Catalog) -> Result<Kind> {
             Some(other) => format!("\nhint: it serves {kind} in {}", other.api_version()),
             None => String::new(),
         };
-        anyhow!(
-            "{}: the server does not serve kind {kind} in {api_version}{hint}",
-            manifest.place()
-        )
+        anyhow!("{}: the server does not serve kind {kind} in {api_version}{hint}", manifest.place())
     })
 }
 
@@ -326,22 +282,13 @@ mod tests {
             namespaced: true,
             ..Kind::default()
         };
-        Catalog {
-            kinds: vec![
-                kind("", "Pod"),
-                kind("a.example", "Gateway"),
-                kind("b.example", "Gateway"),
-            ],
-        }
+        Catalog { kinds: vec![kind("", "Pod"), kind("a.example", "Gateway"), kind("b.example", "Gateway")] }
     }
 
     fn read(words: &str) -> Result<Vec<(String, Vec<String>)>> {
         let words: Vec<String> = words.split_whitespace().map(str::to_owned).collect();
         let found = kinds(&words, &catalog(), &mut Io::to(std::io::sink(), std::io::sink()))?;
-        Ok(found
-            .into_iter()
-            .map(|(kind, names)| (kind.qualified(), names))
-            .collect())
+        Ok(found.into_iter().map(|(kind, names)| (kind.qualified(), names)).collect())
     }
 
     #[test]
@@ -351,10 +298,7 @@ mod tests {
         assert_eq!(read("pod").unwrap(), [(own("pods"), vec![])]);
         assert_eq!(
             read("pod/a gateway.b.example/x pod/b").unwrap(),
-            [
-                (own("pods"), vec![own("a"), own("b")]),
-                (own("gateways.b.example"), vec![own("x")])
-            ]
+            [(own("pods"), vec![own("a"), own("b")]), (own("gateways.b.example"), vec![own("x")])]
         );
         assert_eq!(read("pod,gateway a").unwrap().len(), 2);
         for wrong in ["", "pod/a b", "pod a/b", "pod/", "/a", "pod/a/b", "widget"] {

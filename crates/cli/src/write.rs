@@ -57,9 +57,7 @@ pub(crate) fn field_manager(command: Command) -> Command {
 /// Adds `--dry-run`, `--field-manager` and `--validate`.
 pub(crate) fn arguments(command: Command) -> Command {
     field_manager(command)
-        .arg(dry_run(
-            "Write nothing: with `server`, the server validates the request; with `client`, nothing is sent",
-        ))
+        .arg(dry_run("Write nothing: with `server`, the server validates the request; with `client`, nothing is sent"))
         .arg(
             Arg::new("validate")
                 .long("validate")

@@ -145,10 +145,7 @@ fn may_be_number(text: &str) -> bool {
 
 /// Characters that YAML parsers treat differently.
 fn is_odd(c: char) -> bool {
-    matches!(
-        c,
-        '\u{feff}' | '\u{85}' | '\u{a0}' | '\u{2028}' | '\u{2029}' | '\u{fffe}' | '\u{ffff}'
-    )
+    matches!(c, '\u{feff}' | '\u{85}' | '\u{a0}' | '\u{2028}' | '\u{2029}' | '\u{fffe}' | '\u{ffff}')
 }
 
 /// Writes a double-quoted string with JSON escapes.

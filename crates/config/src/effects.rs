@@ -47,11 +47,7 @@ pub fn fields_not_yet(kind: Kind) -> Vec<String> {
 }
 
 fn collect(schema: &Schema, path: &str, found: &mut Vec<String>) {
-    if schema
-        .checks
-        .iter()
-        .any(|check| matches!(check, Check::Unwanted(_, CODE, _)))
-    {
+    if schema.checks.iter().any(|check| matches!(check, Check::Unwanted(_, CODE, _))) {
         found.push(path.to_owned());
     }
     match &schema.shape {
@@ -104,10 +100,7 @@ mod tests {
 
     #[test]
     fn fields_are_found_in_schemas() {
-        let expected = [
-            "extensionProviders[].envoyExtAuthzHttp",
-            "extensionProviders[].envoyExtAuthzGrpc",
-        ];
+        let expected = ["extensionProviders[].envoyExtAuthzHttp", "extensionProviders[].envoyExtAuthzGrpc"];
         assert_eq!(fields_not_yet(MeshConfig), expected);
     }
 }

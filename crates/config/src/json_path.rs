@@ -37,9 +37,7 @@ impl JsonPath {
     /// The path has a syntax error.
     pub fn parse(whole: &str) -> Result<JsonPath, JsonPathError> {
         let inner = match whole.strip_prefix('{') {
-            Some(rest) => rest
-                .strip_suffix('}')
-                .ok_or_else(|| error(whole, "the brace is not closed"))?,
+            Some(rest) => rest.strip_suffix('}').ok_or_else(|| error(whole, "the brace is not closed"))?,
             None => whole,
         };
         let mut rest = inner.trim_start_matches(['$', '@']);
@@ -70,9 +68,9 @@ impl JsonPath {
 
     /// The values that the path selects.
     pub fn find<'v>(&self, value: &'v Json) -> Vec<&'v Json> {
-        self.0.iter().fold(vec![value], |values, step| {
-            values.into_iter().flat_map(|value| step.select(value)).collect()
-        })
+        self.0
+            .iter()
+            .fold(vec![value], |values, step| values.into_iter().flat_map(|value| step.select(value)).collect())
     }
 }
 
@@ -85,9 +83,7 @@ impl Step {
                 let items = value.as_array().map(Vec::as_slice).unwrap_or_default();
                 let at = match usize::try_from(*index) {
                     Ok(index) => Some(index),
-                    Err(_) => usize::try_from(index.unsigned_abs())
-                        .ok()
-                        .and_then(|back| items.len().checked_sub(back)),
+                    Err(_) => usize::try_from(index.unsigned_abs()).ok().and_then(|back| items.len().checked_sub(back)),
                 };
                 at.and_then(|at| items.get(at)).into_iter().collect()
             }
@@ -130,17 +126,14 @@ fn bracket(inner: &str, whole: &str) -> Result<Step, JsonPathError> {
         let (path, text) = wanted.ok_or_else(|| error(whole, "a filter has the form [?(@.path==\"text\")]"))?;
         return Ok(Step::Where(JsonPath::parse(path)?, text.to_owned()));
     }
-    let index = inner
-        .parse()
-        .map_err(|_| error(whole, "expected an index, a quoted name, `*` or a filter in brackets"))?;
+    let index =
+        inner.parse().map_err(|_| error(whole, "expected an index, a quoted name, `*` or a filter in brackets"))?;
     Ok(Step::Index(index))
 }
 
 /// The text between quotes; none if it is not quoted.
 pub fn quoted(text: &str) -> Option<&str> {
-    ['"', '\'']
-        .into_iter()
-        .find_map(|quote| text.strip_prefix(quote)?.strip_suffix(quote))
+    ['"', '\''].into_iter().find_map(|quote| text.strip_prefix(quote)?.strip_suffix(quote))
 }
 
 /// The position of the first `end` that is not inside quotes.
@@ -173,10 +166,7 @@ fn end_of_name(text: &str) -> usize {
 }
 
 fn error(text: &str, problem: &'static str) -> JsonPathError {
-    JsonPathError {
-        text: text.to_owned(),
-        problem,
-    }
+    JsonPathError { text: text.to_owned(), problem }
 }
 
 #[cfg(test)]

@@ -35,20 +35,12 @@ pub struct ObjectKey {
 impl ObjectKey {
     /// The key of an object in the config cluster.
     pub fn new(kind: Kind, namespace: impl Into<Arc<str>>, name: impl Into<Arc<str>>) -> ObjectKey {
-        ObjectKey {
-            kind,
-            namespace: namespace.into(),
-            name: name.into(),
-            cluster: Arc::default(),
-        }
+        ObjectKey { kind, namespace: namespace.into(), name: name.into(), cluster: Arc::default() }
     }
 
     /// The key of the same object in another cluster.
     pub fn in_cluster(self, cluster: impl Into<Arc<str>>) -> ObjectKey {
-        ObjectKey {
-            cluster: cluster.into(),
-            ..self
-        }
+        ObjectKey { cluster: cluster.into(), ..self }
     }
 }
 
@@ -195,11 +187,7 @@ pub struct Object<S> {
 impl<S: Resource> Object<S> {
     /// An object without an original.
     pub fn new(namespace: impl Into<Arc<str>>, name: impl Into<Arc<str>>, spec: S) -> Object<S> {
-        Object {
-            meta: Meta::new(S::KIND, namespace, name),
-            spec,
-            raw: None,
-        }
+        Object { meta: Meta::new(S::KIND, namespace, name), spec, raw: None }
     }
 }
 
@@ -398,10 +386,7 @@ kinds! {
 impl Kind {
     /// The kind with this group and name.
     pub fn find(group: &str, name: &str) -> Option<Kind> {
-        Kind::ALL
-            .iter()
-            .copied()
-            .find(|k| k.name() == name && k.group() == group)
+        Kind::ALL.iter().copied().find(|k| k.name() == name && k.group() == group)
     }
 
     /// The preferred `apiVersion`: `GROUP/VERSION`, or `VERSION` for the core group.

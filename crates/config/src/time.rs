@@ -27,10 +27,7 @@ impl Timestamp {
         let time = DateTime::parse_from_rfc3339(text).ok()?;
         // A leap second has more than a billion nanoseconds.
         let nanos = time.timestamp_subsec_nanos();
-        Some(Timestamp {
-            seconds: time.timestamp() + i64::from(nanos / 1_000_000_000),
-            nanos: nanos % 1_000_000_000,
-        })
+        Some(Timestamp { seconds: time.timestamp() + i64::from(nanos / 1_000_000_000), nanos: nanos % 1_000_000_000 })
     }
 
     /// The time until `now`, in seconds since 1970, as `kubectl` prints ages: `90s`, `5m30s`, `3h`, `2d1h`, `400d`.
@@ -110,10 +107,7 @@ mod tests {
             let time = Timestamp::parse(text).unwrap();
             assert_eq!((time.unix_seconds(), time.to_string().as_str()), (seconds, text));
         }
-        assert_eq!(
-            Timestamp::parse("2026-08-02T12:00:00+02:00"),
-            Timestamp::parse("2026-08-02T10:00:00Z")
-        );
+        assert_eq!(Timestamp::parse("2026-08-02T12:00:00+02:00"), Timestamp::parse("2026-08-02T10:00:00Z"));
         assert!(Timestamp::parse("2026-08-02T10:00:00.25Z") > Timestamp::parse("2026-08-02T10:00:00.2Z"));
     }
 

@@ -21,110 +21,42 @@ status use the same codes.
 
 /// Code, meaning, remedy.
 const CODES: &[(&str, &str, &str)] = &[
-    (
-        "ambiguous",
-        "The configuration has an effect that is easy to misread",
-        "Write what the hint says",
-    ),
+    ("ambiguous", "The configuration has an effect that is easy to misread", "Write what the hint says"),
     (
         "bad-credential",
         "A Secret or ConfigMap contains an invalid certificate, key or revocation list",
         "Replace the named value; proxies keep the previous one",
     ),
-    (
-        "bad-expression",
-        "A CEL expression does not parse",
-        "Correct the expression",
-    ),
-    (
-        "bad-header",
-        "A header name or value is invalid",
-        "Correct the name, or the variable in the value",
-    ),
+    ("bad-expression", "A CEL expression does not parse", "Correct the expression"),
+    ("bad-header", "A header name or value is invalid", "Correct the name, or the variable in the value"),
     (
         "bad-host",
         "A hostname is invalid, or not allowed here",
         "Use a valid DNS name, with a wildcard only where it is allowed",
     ),
-    (
-        "bad-name",
-        "A name, namespace or label is invalid",
-        "Use a valid Kubernetes name",
-    ),
+    ("bad-name", "A name, namespace or label is invalid", "Use a valid Kubernetes name"),
     (
         "bad-patch",
         "The value of an EnvoyFilter patch does not fit Envoy's message",
         "Correct the field that the message names",
     ),
-    (
-        "bad-regex",
-        "A regular expression is not valid RE2, or too large",
-        "Correct or simplify it",
-    ),
+    ("bad-regex", "A regular expression is not valid RE2, or too large", "Correct or simplify it"),
     ("bad-script", "A Lua script does not parse", "Correct the script"),
-    (
-        "bad-value",
-        "A value has the wrong type or format",
-        "Write the expected type or format",
-    ),
-    (
-        "conflict",
-        "Another object overrides a part of this one",
-        "Merge the objects, or change the hosts or selectors",
-    ),
+    ("bad-value", "A value has the wrong type or format", "Write the expected type or format"),
+    ("conflict", "Another object overrides a part of this one", "Merge the objects, or change the hosts or selectors"),
     ("costly", "The configuration works but is expensive", "Reduce it"),
-    (
-        "defined-in-two-sources",
-        "Two sources define the same object; one of them is used",
-        "Remove one definition",
-    ),
-    (
-        "defined-twice",
-        "Two files define the same object; the first file by name is used",
-        "Remove one definition",
-    ),
-    (
-        "deprecated",
-        "The field is deprecated",
-        "Use the field that the message names",
-    ),
+    ("defined-in-two-sources", "Two sources define the same object; one of them is used", "Remove one definition"),
+    ("defined-twice", "Two files define the same object; the first file by name is used", "Remove one definition"),
+    ("deprecated", "The field is deprecated", "Use the field that the message names"),
     ("duplicate", "A list contains an entry twice", "Remove one"),
     ("duplicate-key", "A map contains a key twice", "Remove one"),
-    (
-        "duplicate-object",
-        "A file defines an object twice",
-        "Remove one definition",
-    ),
-    (
-        "exclusive-fields",
-        "Fields are set that exclude each other",
-        "Keep one of them",
-    ),
-    (
-        "for-agents",
-        "The field is for agents and has no effect on proxies",
-        "Nothing, if this is intended",
-    ),
-    (
-        "forbidden",
-        "The schema of the kind forbids the field here",
-        "Remove it",
-    ),
-    (
-        "ignored-kind",
-        "The mesh does not read this kind",
-        "Remove it from the source, or ignore the message",
-    ),
-    (
-        "insecure",
-        "The configuration reveals a secret",
-        "Replace the secret, and use the public part",
-    ),
-    (
-        "invalid",
-        "A value violates a rule of the kind's schema",
-        "Correct the value as the message says",
-    ),
+    ("duplicate-object", "A file defines an object twice", "Remove one definition"),
+    ("exclusive-fields", "Fields are set that exclude each other", "Keep one of them"),
+    ("for-agents", "The field is for agents and has no effect on proxies", "Nothing, if this is intended"),
+    ("forbidden", "The schema of the kind forbids the field here", "Remove it"),
+    ("ignored-kind", "The mesh does not read this kind", "Remove it from the source, or ignore the message"),
+    ("insecure", "The configuration reveals a secret", "Replace the secret, and use the public part"),
+    ("invalid", "A value violates a rule of the kind's schema", "Correct the value as the message says"),
     ("limit", "The document exceeds a limit of size or depth", "Split it"),
     ("missing-field", "A required field is missing", "Add the field"),
     (
@@ -137,80 +69,32 @@ const CODES: &[(&str, &str, &str)] = &[
         "The field has no effect in this combination",
         "Remove it, or change the fields that the message names",
     ),
-    (
-        "not-an-object",
-        "The document is not an object with `apiVersion` and `kind`",
-        "Correct the document",
-    ),
-    (
-        "not-found",
-        "The namespace or another required object does not exist",
-        "Create it",
-    ),
-    (
-        "not-implemented-yet",
-        "The kind or field is validated but has no effect in this version",
-        "Do not rely on it",
-    ),
-    (
-        "not-served",
-        "The field has no effect over xDS; it is for another component",
-        "Nothing, if this is intended",
-    ),
-    (
-        "not-supported",
-        "A value is not among those that the schema lists",
-        "Use a listed value",
-    ),
-    (
-        "out-of-range",
-        "A number, duration or length is outside its bounds",
-        "Use a value within the bounds",
-    ),
+    ("not-an-object", "The document is not an object with `apiVersion` and `kind`", "Correct the document"),
+    ("not-found", "The namespace or another required object does not exist", "Create it"),
+    ("not-implemented-yet", "The kind or field is validated but has no effect in this version", "Do not rely on it"),
+    ("not-served", "The field has no effect over xDS; it is for another component", "Nothing, if this is intended"),
+    ("not-supported", "A value is not among those that the schema lists", "Use a listed value"),
+    ("out-of-range", "A number, duration or length is outside its bounds", "Use a value within the bounds"),
     ("syntax", "The text is not valid YAML or JSON", "Correct the line"),
     ("too-long", "A value is longer than the schema allows", "Shorten it"),
-    (
-        "too-many",
-        "A list or map has more entries than the schema allows",
-        "Split the object",
-    ),
+    ("too-many", "A list or map has more entries than the schema allows", "Split the object"),
     ("unknown-field", "The kind has no such field", "Correct the spelling"),
     ("unknown-kind", "The kind is unknown", "Correct `apiVersion` or `kind`"),
-    (
-        "unknown-version",
-        "The kind has no such version",
-        "Use a version that the message names",
-    ),
-    (
-        "unreachable",
-        "A route is never used, because an earlier one matches the same requests",
-        "Reorder or remove it",
-    ),
+    ("unknown-version", "The kind has no such version", "Use a version that the message names"),
+    ("unreachable", "A route is never used, because an earlier one matches the same requests", "Reorder or remove it"),
     (
         "unreadable-answer",
         "Another control plane sent an object that cannot be read",
         "Upgrade the older control plane",
     ),
-    (
-        "unreadable-file",
-        "A file cannot be read",
-        "Correct its permissions; its last content stays in effect",
-    ),
+    ("unreadable-file", "A file cannot be read", "Correct its permissions; its last content stays in effect"),
     (
         "unstable",
         "An EnvoyFilter depends on generated configuration that may change",
         "Prefer other kinds; check it at every upgrade",
     ),
-    (
-        "unsupported",
-        "The value is not supported here",
-        "Use a value that the message names",
-    ),
-    (
-        "wrong-type",
-        "A value has another type than the schema says",
-        "Write the expected type",
-    ),
+    ("unsupported", "The value is not supported here", "Use a value that the message names"),
+    ("wrong-type", "A value has another type than the schema says", "Write the expected type"),
 ];
 
 fn root() -> PathBuf {
@@ -245,10 +129,7 @@ fn the_reference_page_of_diagnostics_is_up_to_date() {
         fs::write(&path, reference()).unwrap();
     }
     let page = fs::read_to_string(&path).unwrap_or_default();
-    assert!(
-        page == reference(),
-        "docs/reference/diagnostics.md differs from the table; run `cargo xtask docs`"
-    );
+    assert!(page == reference(), "docs/reference/diagnostics.md differs from the table; run `cargo xtask docs`");
 }
 
 #[test]
@@ -274,9 +155,6 @@ fn every_code_that_test_data_expect_is_listed() {
         };
         // Header names and character classes of regular expressions.
         let is_other = code.starts_with("x-") || code.len() < 5;
-        assert!(
-            !is_code(code) || is_other || listed.contains(code),
-            "{code} is not listed"
-        );
+        assert!(!is_code(code) || is_other || listed.contains(code), "{code} is not listed");
     }
 }

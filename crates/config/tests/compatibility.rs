@@ -42,19 +42,10 @@ fn rows(page: &str) -> Vec<Row> {
                 name => (*Kind::ALL.iter().find(|kind| kind.name() == name).expect(name), ""),
             });
         } else if inside && text.starts_with("| `") {
-            let cells: Vec<String> = text
-                .trim_matches('|')
-                .split(" | ")
-                .map(|c| c.trim().to_owned())
-                .collect();
+            let cells: Vec<String> = text.trim_matches('|').split(" | ").map(|c| c.trim().to_owned()).collect();
             let (kind, below) = table.expect("a table has a heading");
             let cells = cells.try_into().unwrap_or_else(|_| panic!("line {}: {text}", line + 1));
-            rows.push(Row {
-                kind,
-                below,
-                line,
-                cells,
-            });
+            rows.push(Row { kind, below, line, cells });
         }
     }
     rows
@@ -62,9 +53,7 @@ fn rows(page: &str) -> Vec<Row> {
 
 fn spec(kind: Kind) -> Schema {
     let content = kind.content_schema();
-    content
-        .field("spec")
-        .map_or_else(|| (*content).clone(), |spec| (**spec).clone())
+    content.field("spec").map_or_else(|| (*content).clone(), |spec| (**spec).clone())
 }
 
 /// Schema of the field at a path.
@@ -86,11 +75,7 @@ fn at(schema: &Schema, path: &str) -> Option<Schema> {
 /// Paths of all fields whose values are not objects with fields.
 fn leaves(schema: &Schema, path: &str, out: &mut BTreeSet<String>) {
     let join = |name: &str| {
-        if path.is_empty() {
-            name.to_owned()
-        } else {
-            format!("{path}.{name}")
-        }
+        if path.is_empty() { name.to_owned() } else { format!("{path}.{name}") }
     };
     match &schema.shape {
         Shape::Object(fields) if !fields.fields.is_empty() => {
@@ -107,8 +92,7 @@ fn leaves(schema: &Schema, path: &str, out: &mut BTreeSet<String>) {
 
 /// Whether `path` is `above` or a path within it.
 fn is_in(path: &str, above: &str) -> bool {
-    path.strip_prefix(above)
-        .is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
+    path.strip_prefix(above).is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
 }
 
 fn page() -> String {
@@ -122,17 +106,10 @@ fn tables_list_every_field_and_no_others() {
     let mut wrong = Vec::new();
     for row in &rows {
         if at(&spec(row.kind), &row.path()).is_none() {
-            wrong.push(format!(
-                "line {}: {} has no field {}",
-                row.line + 1,
-                row.kind,
-                row.path()
-            ));
+            wrong.push(format!("line {}: {} has no field {}", row.line + 1, row.kind, row.path()));
         }
     }
-    let kinds = Kind::ALL
-        .iter()
-        .filter(|kind| kind.group() == "networking.istio.io" || OTHER_KINDS.contains(kind));
+    let kinds = Kind::ALL.iter().filter(|kind| kind.group() == "networking.istio.io" || OTHER_KINDS.contains(kind));
     for kind in kinds {
         let mut paths = BTreeSet::new();
         leaves(&spec(*kind), "", &mut paths);
@@ -172,9 +149,7 @@ fn fields_page_lists_what_has_no_effect_yet() {
         let path = row.path();
         let whole = effects::KINDS_NOT_YET.contains(&row.kind) || fields.iter().any(|field| is_in(&path, field));
         let part = fields.iter().any(|field| is_in(field, &path));
-        let version = env!("CARGO_PKG_VERSION")
-            .rsplit_once('.')
-            .map_or("", |(version, _)| version);
+        let version = env!("CARGO_PKG_VERSION").rsplit_once('.').map_or("", |(version, _)| version);
         let since = match row.cells[2].as_str() {
             _ if whole => "not yet",
             _ if part => "in part",
@@ -188,8 +163,5 @@ fn fields_page_lists_what_has_no_effect_yet() {
     if std::env::var_os("RUTTER_UPDATE_DOCS").is_some() {
         fs::write(root().join("docs/reference/fields.md"), &new).expect("docs can be written");
     }
-    assert!(
-        page() == new,
-        "docs/reference/fields.md is not as `config::effects` says; run `cargo xtask docs`"
-    );
+    assert!(page() == new, "docs/reference/fields.md is not as `config::effects` says; run `cargo xtask docs`");
 }

@@ -30,24 +30,13 @@ fn parses_files_as_expected() {
             false => failures.push(format!("{}\nexpected:\n{expected}\nfound:\n{answer}", file.display())),
         }
     }
-    assert!(
-        failures.is_empty(),
-        "{}\n(RUTTER_BLESS=1 accepts the new answers)",
-        failures.join("\n")
-    );
+    assert!(failures.is_empty(), "{}\n(RUTTER_BLESS=1 accepts the new answers)", failures.join("\n"));
 }
 
 /// Objects and diagnostics of a file, as comment lines.
 fn answer(input: &str) -> String {
     let strict = input.starts_with("# strict");
-    let parsed = parse_documents(
-        input.as_bytes(),
-        "f",
-        &ParseOptions {
-            strict,
-            ..ParseOptions::default()
-        },
-    );
+    let parsed = parse_documents(input.as_bytes(), "f", &ParseOptions { strict, ..ParseOptions::default() });
     let mut out = String::new();
     for object in &parsed.objects {
         out += &format!("{MARK} {}\n", object.key());

@@ -44,9 +44,7 @@ fn finds_kinds_by_group_and_name() {
 
 #[test]
 fn gateway_api_kinds_have_definitions_with_status() {
-    let kinds = Kind::ALL
-        .iter()
-        .filter(|kind| kind.group().contains(".networking.") && !kind.is_istio());
+    let kinds = Kind::ALL.iter().filter(|kind| kind.group().contains(".networking.") && !kind.is_istio());
     for kind in kinds {
         let definition = schema::find_kind(kind.group(), kind.name()).expect("a definition");
         assert_eq!(definition.mesh, Some(*kind));
@@ -75,10 +73,9 @@ fn explicit_defaults_do_not_change_an_object() {
 
 #[test]
 fn total_number_of_matches_is_limited() {
-    for (kind, one) in [
-        (Kind::HttpRoute, json!({"path": {"value": "/a"}})),
-        (Kind::GrpcRoute, json!({"method": {"service": "a"}})),
-    ] {
+    for (kind, one) in
+        [(Kind::HttpRoute, json!({"path": {"value": "/a"}})), (Kind::GrpcRoute, json!({"method": {"service": "a"}}))]
+    {
         for (last, good) in [(64, true), (63, true), (1, true), (65, false)] {
             let rule = |count: usize| json!({"matches": vec![&one; count]});
             let text = object(kind, &json!({"rules": [rule(64), rule(last)]}));
@@ -87,10 +84,7 @@ fn total_number_of_matches_is_limited() {
         }
         let rules = json!({"rules": vec![json!({"matches": vec![&one; 64]}), json!({"matches": vec![&one; 64]}), json!({"matches": [one]})]});
         let parsed = parse_documents(object(kind, &rules).as_bytes(), "f", &ParseOptions::default());
-        let said = parsed
-            .diagnostics
-            .iter()
-            .any(|d| d.path.to_string() == "spec.rules" && d.code == "validation-rule");
+        let said = parsed.diagnostics.iter().any(|d| d.path.to_string() == "spec.rules" && d.code == "validation-rule");
         assert!(said, "{kind}: {:?}", parsed.diagnostics);
     }
 }
@@ -109,9 +103,7 @@ fn the_reference_page_is_up_to_date() {
     );
     for definition in schema::definitions() {
         let rows = page.matches(&format!("| {} | ", definition.kind)).count();
-        let of_the_name = schema::definitions()
-            .iter()
-            .filter(|other| other.kind == definition.kind);
+        let of_the_name = schema::definitions().iter().filter(|other| other.kind == definition.kind);
         assert_eq!(rows, of_the_name.count(), "{}", definition.kind);
     }
 }

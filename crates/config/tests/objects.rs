@@ -11,9 +11,7 @@ use names::Protocol;
 /// Parses a text with exactly one object.
 fn read<S: Resource>(text: &str) -> Arc<Object<S>> {
     let parsed = config::parse_documents(text.as_bytes(), "dir/a.yaml", &ParseOptions::default());
-    let [object] = &parsed.objects[..] else {
-        panic!("{:?}", parsed.diagnostics)
-    };
+    let [object] = &parsed.objects[..] else { panic!("{:?}", parsed.diagnostics) };
     S::from_any(object).expect("the kind").clone()
 }
 
@@ -28,20 +26,11 @@ fn parses_metadata_and_origin() {
     let meta = &object.meta;
     assert_eq!(meta.key(), ObjectKey::new(Kind::Pod, "shop", "a-1-x"));
     assert_eq!(meta.key().to_string(), "Pod shop/a-1-x");
-    assert_eq!(
-        (meta.label("app"), meta.label("empty"), meta.label("x")),
-        (Some("a"), Some(""), None)
-    );
-    assert_eq!(
-        (meta.annotation("b"), &*meta.uid, &*meta.resource_version),
-        (Some("1"), "u", "7")
-    );
+    assert_eq!((meta.label("app"), meta.label("empty"), meta.label("x")), (Some("a"), Some(""), None));
+    assert_eq!((meta.annotation("b"), &*meta.uid, &*meta.resource_version), (Some("1"), "u", "7"));
     assert_eq!((meta.generation, &*meta.generate_name), (3, "a-1-"));
     assert_eq!(meta.creation_timestamp, Timestamp::parse("2026-08-02T10:00:00Z"));
-    assert_eq!(
-        meta.owner.as_ref().map(|o| (&*o.kind, &*o.name)),
-        Some(("ReplicaSet", "a-1"))
-    );
+    assert_eq!(meta.owner.as_ref().map(|o| (&*o.kind, &*o.name)), Some(("ReplicaSet", "a-1")));
     let origin = meta.origin.as_ref().expect("a file");
     assert_eq!((&*origin.file, origin.line), ("dir/a.yaml", 2));
 }
@@ -52,13 +41,7 @@ fn sorts_by_age_then_name() {
         creation_timestamp: seconds.map(Timestamp::from_unix),
         ..Meta::new(Kind::Sidecar, "ns", name)
     };
-    let mut all = [
-        meta("b", Some(2)),
-        meta("a", Some(2)),
-        meta("z", Some(1)),
-        meta("m", None),
-        meta("c", None),
-    ];
+    let mut all = [meta("b", Some(2)), meta("a", Some(2)), meta("z", Some(1)), meta("m", None), meta("c", None)];
     all.sort_by(Meta::by_age);
     assert_eq!(all.map(|m| m.name.to_string()), ["c", "m", "z", "a", "b"]);
 }
@@ -67,10 +50,7 @@ fn sorts_by_age_then_name() {
 fn position_in_file_does_not_affect_equality() {
     let text =
         "apiVersion: networking.istio.io/v1\nkind: WorkloadEntry\nmetadata: {name: a}\nspec: {address: 10.0.0.1}\n";
-    let (here, there) = (
-        read::<WorkloadEntry>(text),
-        read::<WorkloadEntry>(&format!("\n\n{text}")),
-    );
+    let (here, there) = (read::<WorkloadEntry>(text), read::<WorkloadEntry>(&format!("\n\n{text}")));
     assert_eq!(here, there);
     assert_ne!(here, read::<WorkloadEntry>(&text.replace("10.0.0.1", "10.0.0.2")));
 }
@@ -91,11 +71,7 @@ fn keeps_raw_json_of_istio_kinds() {
     );
     let any = AnyObject::WorkloadEntry(object);
     assert_eq!(any.spec_json(), serde_json::json!({"address": "10.0.0.1"}));
-    assert!(
-        read::<core::Namespace>("{apiVersion: v1, kind: Namespace, metadata: {name: a}}")
-            .raw
-            .is_none()
-    );
+    assert!(read::<core::Namespace>("{apiVersion: v1, kind: Namespace, metadata: {name: a}}").raw.is_none());
 }
 
 #[test]
@@ -111,13 +87,9 @@ fn route_has_one_action() {
     assert_eq!(spec.http[0].matches[0].uri, Some(StringMatch::Exact("/a".into())));
     assert_eq!(spec.http[0].matches[0].headers.get("x"), Some(&StringMatch::Present));
     assert!(matches!(spec.http[0].action(), HttpAction::Redirect(r) if r.port == Some(RedirectPort::Port(8080))));
-    let HttpAction::DirectResponse(response) = spec.http[1].action() else {
-        panic!()
-    };
+    let HttpAction::DirectResponse(response) = spec.http[1].action() else { panic!() };
     assert!(matches!(&response.body, Some(HttpBody::Bytes(bytes)) if **bytes == *b"hi"));
-    let HttpAction::Route([only]) = spec.http[2].action() else {
-        panic!()
-    };
+    let HttpAction::Route([only]) = spec.http[2].action() else { panic!() };
     assert_eq!(only.destination.port, Some(PortSelector { number: 80 }));
     assert_eq!(spec.http[2].timeout, Some(Duration::from_secs(60)));
 }
@@ -130,14 +102,8 @@ fn parses_ports_and_addresses() {
     );
     let kinds: Vec<Protocol> = service.spec.ports.iter().map(core::ServicePort::kind).collect();
     assert_eq!(kinds, [Protocol::Http, Protocol::Tcp, Protocol::Udp]);
-    assert_eq!(
-        service.spec.ports[0].target_port,
-        Some(core::TargetPort::Name("web".into()))
-    );
-    assert_eq!(
-        service.spec.virtual_addresses().map(|a| &**a).collect::<Vec<_>>(),
-        ["10.0.0.1"]
-    );
+    assert_eq!(service.spec.ports[0].target_port, Some(core::TargetPort::Name("web".into())));
+    assert_eq!(service.spec.virtual_addresses().map(|a| &**a).collect::<Vec<_>>(), ["10.0.0.1"]);
     assert!(!service.spec.is_headless());
 
     let headless = read::<core::Service>(
@@ -151,14 +117,8 @@ fn parses_ports_and_addresses() {
          status: {phase: Running, podIP: 10.0.0.1, podIPs: [{ip: 10.0.0.1}, {ip: \"fd00::1\"}], \
          conditions: [{type: Ready, status: \"True\"}]}\n",
     );
-    assert_eq!(
-        (pod.spec.named_port("web"), pod.spec.named_port("dns")),
-        (Some(8080), None)
-    );
-    assert_eq!(
-        pod.spec.addresses().map(|a| &**a).collect::<Vec<_>>(),
-        ["10.0.0.1", "fd00::1"]
-    );
+    assert_eq!((pod.spec.named_port("web"), pod.spec.named_port("dns")), (Some(8080), None));
+    assert_eq!(pod.spec.addresses().map(|a| &**a).collect::<Vec<_>>(), ["10.0.0.1", "fd00::1"]);
     assert_eq!(&*pod.spec.service_account(), "default");
     assert!(pod.spec.is_ready() && !pod.spec.is_terminal());
 
@@ -167,10 +127,7 @@ fn parses_ports_and_addresses() {
          endpoints: [{addresses: [10.0.0.1]}, {addresses: [10.0.0.2], conditions: {ready: false, serving: true}}]}",
     );
     let ready: Vec<bool> = slice.spec.endpoints.iter().map(|e| e.conditions.is_ready()).collect();
-    assert_eq!(
-        (ready, slice.spec.endpoints[1].conditions.is_serving()),
-        (vec![true, false], true)
-    );
+    assert_eq!((ready, slice.spec.endpoints[1].conditions.is_serving()), (vec![true, false], true));
 }
 
 #[test]
@@ -184,67 +141,32 @@ fn service_entry_protocol_ignores_port_name() {
     assert_eq!(port("grpc-web", "a").kind(), Protocol::GrpcWeb);
     assert_eq!(port("", "http").kind(), Protocol::Unsupported);
     assert_eq!(port("", "http").target(), 80);
-    assert_eq!(
-        ServicePort {
-            target_port: 8080,
-            ..port("", "a")
-        }
-        .target(),
-        8080
-    );
+    assert_eq!(ServicePort { target_port: 8080, ..port("", "a") }.target(), 8080);
 }
 
 #[test]
 fn mesh_config_has_istio_defaults() {
     let mesh = MeshConfig::default();
-    assert_eq!(
-        (
-            mesh.proxy_listen_port,
-            mesh.proxy_inbound_listen_port,
-            mesh.proxy_http_port
-        ),
-        (15001, 15006, 0)
-    );
-    assert_eq!(
-        (mesh.connect_timeout, mesh.dns_refresh_rate),
-        (Duration::from_secs(10), Duration::from_secs(60))
-    );
+    assert_eq!((mesh.proxy_listen_port, mesh.proxy_inbound_listen_port, mesh.proxy_http_port), (15001, 15006, 0));
+    assert_eq!((mesh.connect_timeout, mesh.dns_refresh_rate), (Duration::from_secs(10), Duration::from_secs(60)));
     assert!(mesh.protocol_detection_timeout.is_zero() && mesh.enable_auto_mtls && mesh.enable_tracing);
-    assert_eq!(
-        (&*mesh.root_namespace, &*mesh.trust_domain),
-        ("istio-system", "cluster.local")
-    );
+    assert_eq!((&*mesh.root_namespace, &*mesh.trust_domain), ("istio-system", "cluster.local"));
     assert_eq!(mesh.outbound_traffic_policy.mode, OutboundMode::AllowAny);
     assert_eq!(mesh.default_service_export_to, ["*".into()]);
     assert_eq!(mesh.default_config.status_port, 15020);
-    assert_eq!(
-        mesh.default_config.cluster_name,
-        Some(ProxyClusterName::ServiceCluster("istio-proxy".into()))
-    );
+    assert_eq!(mesh.default_config.cluster_name, Some(ProxyClusterName::ServiceCluster("istio-proxy".into())));
 
     let written = read::<MeshConfig>(
         "{apiVersion: mesh.istio.io/v1alpha1, kind: MeshConfig, spec: {outboundTrafficPolicy: {}, defaultConfig: {concurrency: 2}}}",
     );
     assert_eq!(written.meta.key(), MeshConfig::key());
-    assert_eq!(
-        written.spec.outbound_traffic_policy.mode,
-        OutboundMode::RegistryOnly,
-        "a message replaces its default"
-    );
-    assert_eq!(
-        (
-            written.spec.default_config.concurrency,
-            written.spec.default_config.status_port
-        ),
-        (Some(2), 15020)
-    );
+    assert_eq!(written.spec.outbound_traffic_policy.mode, OutboundMode::RegistryOnly, "a message replaces its default");
+    assert_eq!((written.spec.default_config.concurrency, written.spec.default_config.status_port), (Some(2), 15020));
 }
 
 #[test]
 fn matches_label_selectors() {
-    let labels = [("app", "a"), ("tier", "web")]
-        .map(|(k, v)| (Arc::from(k), Arc::from(v)))
-        .into();
+    let labels = [("app", "a"), ("tier", "web")].map(|(k, v)| (Arc::from(k), Arc::from(v))).into();
     let condition = |key: &str, operator: &str, values: &[&str]| LabelSelector {
         match_expressions: vec![LabelSelectorRequirement {
             key: key.into(),
@@ -262,11 +184,7 @@ fn matches_label_selectors() {
         ("none", "DoesNotExist", &[], true),
         ("app", "Resembles", &["a"], false),
     ] {
-        assert_eq!(
-            condition(key, operator, values).matches(&labels),
-            want,
-            "{key} {operator} {values:?}"
-        );
+        assert_eq!(condition(key, operator, values).matches(&labels), want, "{key} {operator} {values:?}");
     }
     assert!(LabelSelector::default().matches(&labels));
 }
@@ -289,9 +207,6 @@ fn parses_mesh_networks_from_text_and_object() {
         "networks: {a: {gateways: [{port: 15443}]}}",
     ] {
         let (networks, said) = config::parse_mesh_networks(bad.as_bytes(), "f", &ParseOptions::default());
-        assert!(
-            networks.is_none() && said[0].path.to_string().starts_with("networks"),
-            "{bad}: {said:?}"
-        );
+        assert!(networks.is_none() && said[0].path.to_string().starts_with("networks"), "{bad}: {said:?}");
     }
 }

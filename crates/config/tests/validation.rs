@@ -32,10 +32,7 @@ fn reports_expected_diagnostics() {
     }
     assert!(failures.is_empty(), "{}\n(RUTTER_BLESS=1 accepts)", failures.join("\n"));
     let (good, bad) = counts.values().fold((0, 0), |(a, b), (c, d)| (a + c, b + d));
-    assert!(
-        good >= 100 && bad >= 250 && good + bad >= 400,
-        "{good} valid and {bad} invalid: {counts:?}"
-    );
+    assert!(good >= 100 && bad >= 250 && good + bad >= 400, "{good} valid and {bad} invalid: {counts:?}");
     assert_eq!(counts.len(), 9, "each networking kind must have cases: {counts:?}");
 }
 
@@ -77,20 +74,9 @@ fn diagnostics(kind: Kind, spec: &str) -> Vec<String> {
         .filter(|one| ![effects::CODE, effects::ELSEWHERE_CODE, "unstable"].contains(&one.code))
     {
         let path = diagnostic.path.to_string();
-        assert!(
-            !diagnostic.message.is_empty() && !diagnostic.message.ends_with('.'),
-            "{}",
-            diagnostic.message
-        );
-        let hint = diagnostic
-            .hint
-            .as_ref()
-            .map(|hint| format!(" ({hint})"))
-            .unwrap_or_default();
-        lines.push(format!(
-            "{} {path}: {} [{}]{hint}",
-            diagnostic.severity, diagnostic.message, diagnostic.code
-        ));
+        assert!(!diagnostic.message.is_empty() && !diagnostic.message.ends_with('.'), "{}", diagnostic.message);
+        let hint = diagnostic.hint.as_ref().map(|hint| format!(" ({hint})")).unwrap_or_default();
+        lines.push(format!("{} {path}: {} [{}]{hint}", diagnostic.severity, diagnostic.message, diagnostic.code));
     }
     if lines.is_empty() {
         lines.push("ok".to_owned());
@@ -100,22 +86,8 @@ fn diagnostics(kind: Kind, spec: &str) -> Vec<String> {
 
 /// The first line that differs, with its case.
 fn difference(file: &Path, old: &str, new: &str) -> String {
-    let pair = old
-        .lines()
-        .zip(new.lines())
-        .position(|(a, b)| a != b)
-        .unwrap_or_default();
-    let case = new
-        .lines()
-        .take(pair + 1)
-        .filter(|line| !line.starts_with("  "))
-        .last()
-        .unwrap_or_default();
+    let pair = old.lines().zip(new.lines()).position(|(a, b)| a != b).unwrap_or_default();
+    let case = new.lines().take(pair + 1).filter(|line| !line.starts_with("  ")).last().unwrap_or_default();
     let at = |text: &str| text.lines().nth(pair).unwrap_or_default().to_owned();
-    format!(
-        "{}: {case}\nexpected: {}\nfound:    {}",
-        file.display(),
-        at(old),
-        at(new)
-    )
+    format!("{}: {case}\nexpected: {}\nfound:    {}", file.display(), at(old), at(new))
 }

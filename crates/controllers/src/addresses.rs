@@ -32,10 +32,7 @@ pub struct Ranges {
 impl Default for Ranges {
     /// `240.240.0.0/16` and `2001:2::/48`.
     fn default() -> Ranges {
-        Ranges {
-            v4: (Ipv4Addr::new(240, 240, 0, 0), 16),
-            v6: (Ipv6Addr::new(0x2001, 2, 0, 0, 0, 0, 0, 0), 48),
-        }
+        Ranges { v4: (Ipv4Addr::new(240, 240, 0, 0), 16), v6: (Ipv6Addr::new(0x2001, 2, 0, 0, 0, 0, 0, 0), 48) }
     }
 }
 
@@ -152,10 +149,7 @@ pub struct Addresses {
 impl Addresses {
     /// Creates a controller that assigns addresses of these ranges.
     pub fn new(ranges: Ranges) -> Addresses {
-        Addresses {
-            ranges,
-            ..Addresses::default()
-        }
+        Addresses { ranges, ..Addresses::default() }
     }
 
     /// Sets the state of an entry; `None` if it was deleted.
@@ -219,10 +213,7 @@ impl Addresses {
     fn may_keep(&self, key: &Key, address: IpAddr) -> bool {
         let rank = self.rank(key);
         let others = self.holders.get(&address).into_iter().flatten();
-        self.ranges.holds(address)
-            && others
-                .filter(|other| *other != key)
-                .all(|other| self.rank(other) > rank)
+        self.ranges.holds(address) && others.filter(|other| *other != key).all(|other| self.rank(other) > rank)
     }
 
     /// The addresses that an entry should have; `None` if it needs no change.
@@ -241,10 +232,7 @@ impl Addresses {
                     Some(kept) => Some(kept.address),
                     None => self.free(key, host, is_v4, &decided),
                 };
-                decided.extend(address.map(|address| Allocation {
-                    host: host.clone(),
-                    address,
-                }));
+                decided.extend(address.map(|address| Allocation { host: host.clone(), address }));
             }
         }
         let mut has = entry.has.clone();
@@ -285,10 +273,7 @@ impl Controller for Addresses {
         }
         let sharing = |key: &Key| -> Vec<Key> {
             let held = self.held(key).into_iter();
-            held.filter_map(|address| self.holders.get(&address))
-                .flatten()
-                .cloned()
-                .collect()
+            held.filter_map(|address| self.holders.get(&address)).flatten().cloned().collect()
         };
         let others: Vec<Key> = dirty.iter().flat_map(sharing).collect();
         dirty.extend(others);
@@ -355,9 +340,7 @@ fn target((namespace, name): &Key) -> Target {
 /// The FNV-1a hash, equal on every replica.
 fn hash(texts: &[&str]) -> u32 {
     let bytes = texts.iter().flat_map(|text| text.bytes().chain([0]));
-    bytes.fold(0x811c_9dc5, |hash, byte| {
-        (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193)
-    })
+    bytes.fold(0x811c_9dc5, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193))
 }
 
 /// Feeds the controller with the objects that it watches.

@@ -51,13 +51,7 @@ pub struct Watched {
 impl Watched {
     /// All objects of a resource.
     pub fn all(resource: Resource) -> Watched {
-        Watched {
-            resource,
-            namespace: None,
-            labels: None,
-            fields: None,
-            origin: Origin::default(),
-        }
+        Watched { resource, namespace: None, labels: None, fields: None, origin: Origin::default() }
     }
 
     /// Sets the API server.
@@ -67,26 +61,17 @@ impl Watched {
 
     /// Limits the watch to a namespace.
     pub fn within(self, namespace: &str) -> Watched {
-        Watched {
-            namespace: Some(namespace.to_owned()),
-            ..self
-        }
+        Watched { namespace: Some(namespace.to_owned()), ..self }
     }
 
     /// Limits the watch to a name.
     pub fn named(self, name: &str) -> Watched {
-        Watched {
-            fields: Some(format!("metadata.name={name}")),
-            ..self
-        }
+        Watched { fields: Some(format!("metadata.name={name}")), ..self }
     }
 
     /// Limits the watch to a label selector.
     pub fn labelled(self, labels: &str) -> Watched {
-        Watched {
-            labels: Some(labels.to_owned()),
-            ..self
-        }
+        Watched { labels: Some(labels.to_owned()), ..self }
     }
 }
 
@@ -98,7 +83,5 @@ pub(crate) fn id(object: &Value) -> (&str, &str) {
 
 pub(crate) fn labels(object: &Value) -> StringMap {
     let labels = object["metadata"]["labels"].as_object().into_iter().flatten();
-    labels
-        .filter_map(|(name, value)| Some((name.as_str().into(), value.as_str()?.into())))
-        .collect()
+    labels.filter_map(|(name, value)| Some((name.as_str().into(), value.as_str()?.into()))).collect()
 }

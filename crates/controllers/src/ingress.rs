@@ -104,10 +104,7 @@ impl IngressStatuses {
             Some(service) => {
                 let given = service.status.load_balancer.ingress.iter();
                 let given = given.map(|one| if one.ip.is_empty() { &one.hostname } else { &one.ip });
-                given
-                    .chain(&service.external_ips)
-                    .map(|point| point.to_string())
-                    .collect()
+                given.chain(&service.external_ips).map(|point| point.to_string()).collect()
             }
             // A missing Service without gateway pods is a mistake, so statuses are left as they are.
             None if !self.mesh.ingress_service.is_empty() && !self.has_gateway() => return None,
@@ -138,9 +135,8 @@ impl IngressStatuses {
             return None;
         }
         let current = seen.spec.load_balancer.ingress.iter();
-        let mut current: Vec<&str> = current
-            .map(|one| if one.ip.is_empty() { &*one.hostname } else { &*one.ip })
-            .collect();
+        let mut current: Vec<&str> =
+            current.map(|one| if one.ip.is_empty() { &*one.hostname } else { &*one.ip }).collect();
         current.sort_unstable();
         if current.iter().eq(points) {
             return None;
@@ -211,10 +207,7 @@ pub struct IngressDriver {
 impl IngressDriver {
     /// A driver without objects. `namespace` contains the gateway and its Service.
     pub fn new(namespace: &Arc<str>) -> IngressDriver {
-        IngressDriver {
-            namespace: namespace.clone(),
-            machine: IngressStatuses::default(),
-        }
+        IngressDriver { namespace: namespace.clone(), machine: IngressStatuses::default() }
     }
 }
 

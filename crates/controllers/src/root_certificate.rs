@@ -39,11 +39,7 @@ pub struct Found {
 /// The Secret that takes precedence is invalid.
 pub fn root_of(read: impl Fn(&str, &str) -> Option<Vec<u8>>) -> Result<Option<Arc<str>>, String> {
     // A self-signed authority is its own root.
-    let places = [
-        ("cacerts", KEY),
-        ("istio-ca-secret", KEY),
-        ("istio-ca-secret", "ca-cert.pem"),
-    ];
+    let places = [("cacerts", KEY), ("istio-ca-secret", KEY), ("istio-ca-secret", "ca-cert.pem")];
     for (secret, key) in places {
         let Some(bytes) = read(secret, key).filter(|bytes| !bytes.is_empty()) else {
             continue;
@@ -263,10 +259,7 @@ fn found(object: &Value) -> Found {
     Found {
         pem: object["data"][KEY].as_str().map(Into::into),
         labelled: object["metadata"]["labels"]["istio.io/config"] == "true",
-        version: object["metadata"]["resourceVersion"]
-            .as_str()
-            .unwrap_or_default()
-            .into(),
+        version: object["metadata"]["resourceVersion"].as_str().unwrap_or_default().into(),
     }
 }
 
@@ -306,28 +299,16 @@ mod tests {
         }});
         driver.see(3, &secret, true);
         assert_eq!(driver.plan().len(), 2);
-        assert!(
-            !format!("{:?}", driver.secrets).contains("ca-key"),
-            "private keys are not kept"
-        );
-        let selector = LabelSelector {
-            match_labels: StringMap::from([("mesh".into(), "on".into())]),
-            ..LabelSelector::default()
-        };
-        driver.mesh(&MeshConfig {
-            discovery_selectors: vec![selector],
-            ..MeshConfig::default()
-        });
+        assert!(!format!("{:?}", driver.secrets).contains("ca-key"), "private keys are not kept");
+        let selector =
+            LabelSelector { match_labels: StringMap::from([("mesh".into(), "on".into())]), ..LabelSelector::default() };
+        driver.mesh(&MeshConfig { discovery_selectors: vec![selector], ..MeshConfig::default() });
         driver.see(0, &namespace("c", "on"), true);
         driver.see(0, &namespace("d", "off"), true);
         let targets: Vec<String> = driver.plan().iter().map(|write| write.target.to_string()).collect();
         assert_eq!(targets, ["ConfigMap c/istio-ca-root-cert"]);
         // An invalid Secret removes nothing.
-        driver.see(
-            3,
-            &json!({"metadata": {"name": "istio-ca-secret"}, "data": {"ca-cert.pem": "AAAA"}}),
-            true,
-        );
+        driver.see(3, &json!({"metadata": {"name": "istio-ca-secret"}, "data": {"ca-cert.pem": "AAAA"}}), true);
         assert!(matches!(driver.logged, Logged::Wrong(_)) && driver.machine.root.is_some());
     }
 }

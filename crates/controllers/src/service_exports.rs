@@ -63,10 +63,7 @@ impl ServiceExports {
         Some(Write {
             target: target(name),
             uid: Arc::default(),
-            body: Body::Create {
-                fields: json!({"metadata": {"ownerReferences": [owner]}}),
-                manager: "rutter",
-            },
+            body: Body::Create { fields: json!({"metadata": {"ownerReferences": [owner]}}), manager: "rutter" },
         })
     }
 }
@@ -136,11 +133,7 @@ fn is_of_mesh(settings: &MeshSettings, namespace: &str, name: &str) -> bool {
 
 impl Driver for ExportDriver {
     fn watched(&self) -> Vec<Watched> {
-        vec![
-            Watched::all(Resource::NAMESPACE),
-            Watched::all(Resource::SERVICE_EXPORT),
-            Watched::all(Resource::SERVICE),
-        ]
+        vec![Watched::all(Resource::NAMESPACE), Watched::all(Resource::SERVICE_EXPORT), Watched::all(Resource::SERVICE)]
     }
 
     fn see(&mut self, place: usize, object: &Value, there: bool) {

@@ -79,10 +79,7 @@ impl Untaint {
         Some(Write {
             target: target(name),
             uid: node.uid.clone(),
-            body: Body::Merge {
-                patch: json!({"spec": {"taints": taints}}),
-                version: node.version.clone(),
-            },
+            body: Body::Merge { patch: json!({"spec": {"taints": taints}}), version: node.version.clone() },
         })
     }
 }
@@ -119,28 +116,20 @@ pub struct UntaintDriver {
 impl UntaintDriver {
     /// A driver that has seen no objects yet.
     pub fn new(namespace: &Arc<str>) -> UntaintDriver {
-        UntaintDriver {
-            namespace: namespace.clone(),
-            machine: Untaint::default(),
-        }
+        UntaintDriver { namespace: namespace.clone(), machine: Untaint::default() }
     }
 }
 
 impl Driver for UntaintDriver {
     fn watched(&self) -> Vec<Watched> {
-        vec![
-            Watched::all(Resource::NODE),
-            Watched::all(Resource::POD).within(&self.namespace).labelled(AGENT),
-        ]
+        vec![Watched::all(Resource::NODE), Watched::all(Resource::POD).within(&self.namespace).labelled(AGENT)]
     }
 
     fn see(&mut self, place: usize, object: &Value, there: bool) {
         let (_, name) = id(object);
         match place {
             0 => self.machine.node(name, there.then(|| node(object))),
-            _ => self
-                .machine
-                .agent(name, node_of(object).filter(|_| there && is_ready(object))),
+            _ => self.machine.agent(name, node_of(object).filter(|_| there && is_ready(object))),
         }
     }
 
@@ -165,10 +154,7 @@ fn node_of(pod: &Value) -> Option<&str> {
 fn is_ready(pod: &Value) -> bool {
     let conditions = pod["status"]["conditions"].as_array().into_iter().flatten();
     let going = pod["metadata"].get("deletionTimestamp").is_some();
-    !going
-        && conditions
-            .into_iter()
-            .any(|one| one["type"] == "Ready" && one["status"] == "True")
+    !going && conditions.into_iter().any(|one| one["type"] == "Ready" && one["status"] == "True")
 }
 
 #[cfg(test)]
@@ -181,11 +167,7 @@ mod tests {
     fn a_node_loses_the_taint_when_its_agent_is_ready() {
         let mut driver = UntaintDriver::new(&"istio-system".into());
         let taints = json!([{"key": "cni.istio.io/not-ready", "effect": "NoSchedule"}]);
-        driver.see(
-            0,
-            &json!({"metadata": {"name": "n", "resourceVersion": "1"}, "spec": {"taints": taints}}),
-            true,
-        );
+        driver.see(0, &json!({"metadata": {"name": "n", "resourceVersion": "1"}, "spec": {"taints": taints}}), true);
         let pod = |ready: &str| {
             json!({
                 "metadata": {"name": "istio-cni-node-x"},

@@ -36,12 +36,7 @@ impl Resource {
 
     /// A resource.
     pub const fn new(group: &'static str, version: &'static str, kind: &'static str, plural: &'static str) -> Resource {
-        Resource {
-            group,
-            version,
-            kind,
-            plural,
-        }
+        Resource { group, version, kind, plural }
     }
 
     /// `apiVersion`.
@@ -69,20 +64,12 @@ pub struct Target {
 impl Target {
     /// An object.
     pub fn new(resource: Resource, namespace: &str, name: &str) -> Target {
-        Target {
-            resource,
-            subresource: "",
-            namespace: namespace.into(),
-            name: name.into(),
-        }
+        Target { resource, subresource: "", namespace: namespace.into(), name: name.into() }
     }
 
     /// The status of an object.
     pub fn status(resource: Resource, namespace: &str, name: &str) -> Target {
-        Target {
-            subresource: "status",
-            ..Target::new(resource, namespace, name)
-        }
+        Target { subresource: "status", ..Target::new(resource, namespace, name) }
     }
 }
 

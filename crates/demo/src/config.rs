@@ -26,13 +26,7 @@ impl Manifest {
         let text = format!(
             "apiVersion: networking.istio.io/v1\nkind: {kind}\nmetadata: {{ name: {name}, namespace: {NAMESPACE} }}\n{spec}"
         );
-        Manifest {
-            file: format!("{singular}-{name}"),
-            plural: Some(plural),
-            singular,
-            name: name.to_owned(),
-            text,
-        }
+        Manifest { file: format!("{singular}-{name}"), plural: Some(plural), singular, name: name.to_owned(), text }
     }
 
     pub(super) fn path(&self) -> String {

@@ -53,41 +53,40 @@ fn main() -> ExitCode {
 
 /// The command line: the flags of the demonstration and, hidden, the programs in its pods and all commands of `rutter`.
 fn command() -> Command {
-    let command = Command::new("rutter-demo")
-        .about("Demonstrates Rutter on this machine: a control plane, real Envoys, real traffic")
-        .version(env!("CARGO_PKG_VERSION"))
-        .arg(
-            Arg::new("once")
-                .long("once")
-                .action(ArgAction::SetTrue)
-                .help("Do not pause between steps; the exit status is 0 if every promise held"),
-        )
-        .arg(
-            Arg::new("envoy")
-                .long("envoy")
-                .value_name("PATH")
-                .value_parser(value_parser!(PathBuf))
-                .help("The Envoy to run; the default is RUTTER_ENVOY, else a pinned release that is downloaded once"),
-        )
-        .arg(
-            Arg::new("sotw")
-                .long("sotw")
-                .action(ArgAction::SetTrue)
-                .help("Use the state-of-the-world variant of xDS instead of delta"),
-        )
-        .arg(
-            Arg::new("kubernetes")
-                .long("kubernetes")
-                .action(ArgAction::SetTrue)
-                .help("Start a Kubernetes cluster with Rutter and sidecars in pods; needs root and containerd"),
-        )
-        .arg(
-            Arg::new("stay")
-                .long("stay")
-                .requires("kubernetes")
-                .action(ArgAction::SetTrue)
-                .help("Keep the cluster running at the end, until Ctrl-C"),
-        );
+    let command =
+        Command::new("rutter-demo")
+            .about("Demonstrates Rutter on this machine: a control plane, real Envoys, real traffic")
+            .version(env!("CARGO_PKG_VERSION"))
+            .arg(
+                Arg::new("once")
+                    .long("once")
+                    .action(ArgAction::SetTrue)
+                    .help("Do not pause between steps; the exit status is 0 if every promise held"),
+            )
+            .arg(
+                Arg::new("envoy").long("envoy").value_name("PATH").value_parser(value_parser!(PathBuf)).help(
+                    "The Envoy to run; the default is RUTTER_ENVOY, else a pinned release that is downloaded once",
+                ),
+            )
+            .arg(
+                Arg::new("sotw")
+                    .long("sotw")
+                    .action(ArgAction::SetTrue)
+                    .help("Use the state-of-the-world variant of xDS instead of delta"),
+            )
+            .arg(
+                Arg::new("kubernetes")
+                    .long("kubernetes")
+                    .action(ArgAction::SetTrue)
+                    .help("Start a Kubernetes cluster with Rutter and sidecars in pods; needs root and containerd"),
+            )
+            .arg(
+                Arg::new("stay")
+                    .long("stay")
+                    .requires("kubernetes")
+                    .action(ArgAction::SetTrue)
+                    .help("Keep the cluster running at the end, until Ctrl-C"),
+            );
     let rutter = rutter::command();
     let own = rutter.get_subcommands().cloned();
     command
@@ -128,11 +127,7 @@ async fn show(matches: &ArgMatches, screen: &mut Screen) -> Result<(bool, Option
         Some(path) => path.clone(),
         None => test_harness::envoy(&mut |line| screen.say(line)).context("the demo needs Envoy")?,
     };
-    let protocol = if matches.get_flag("sotw") {
-        Protocol::Sotw
-    } else {
-        Protocol::Delta
-    };
+    let protocol = if matches.get_flag("sotw") { Protocol::Sotw } else { Protocol::Delta };
     let once = matches.get_flag("once");
     let (result, promises) = if matches.get_flag("kubernetes") {
         let mut promises = Promises::new("the client's sidecar", Duration::from_secs(2));

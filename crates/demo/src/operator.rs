@@ -31,11 +31,7 @@ pub(super) struct Step {
 impl Operator {
     /// Creates an operator with this kubeconfig, who keeps files in this directory.
     pub(super) async fn new(kubeconfig: PathBuf, directory: &Path) -> Result<Operator> {
-        Ok(Operator {
-            client: connect(&kubeconfig).await?,
-            kubeconfig,
-            directory: directory.to_owned(),
-        })
+        Ok(Operator { client: connect(&kubeconfig).await?, kubeconfig, directory: directory.to_owned() })
     }
 
     /// Reconnects after the server was restarted.
@@ -55,12 +51,7 @@ impl Operator {
         std::fs::write(&file, &manifest.text)?;
         let path = format!("{}?fieldManager={MANAGER}&force=true", manifest.path());
         Ok(Step {
-            request: request(
-                Method::PATCH,
-                &path,
-                "application/apply-patch+yaml",
-                manifest.text.clone().into(),
-            )?,
+            request: request(Method::PATCH, &path, "application/apply-patch+yaml", manifest.text.clone().into())?,
             command: format!("apply --server-side -f {}", file.display()),
         })
     }
@@ -70,10 +61,7 @@ impl Operator {
         let path = format!("{}?fieldManager={MANAGER}", manifest.path());
         let body = patch.to_string();
         Ok(Step {
-            command: format!(
-                "-n {NAMESPACE} patch {} {} --type json -p '{body}'",
-                manifest.singular, manifest.name
-            ),
+            command: format!("-n {NAMESPACE} patch {} {} --type json -p '{body}'", manifest.singular, manifest.name),
             request: request(Method::PATCH, &path, "application/json-patch+json", body.into())?,
         })
     }

@@ -17,12 +17,7 @@ pub(super) struct Promises {
 impl Promises {
     /// Creates an empty record for changes to these proxies with this maximum time.
     pub(super) fn new(proxies: &'static str, prompt: Duration) -> Promises {
-        Promises {
-            proxies,
-            prompt,
-            latencies: Vec::new(),
-            held: Vec::new(),
-        }
+        Promises { proxies, prompt, latencies: Vec::new(), held: Vec::new() }
     }
 
     pub(super) fn change_took(&mut self, latency: Duration) {
@@ -53,10 +48,8 @@ impl Promises {
 
     /// Checks all traffic, at the end.
     pub(super) fn traffic(&mut self, through: &str, counts: &Counts) {
-        let mut text = format!(
-            "{} requests through the {through}, {} not answered with 200",
-            counts.requests, counts.errors
-        );
+        let mut text =
+            format!("{} requests through the {through}, {} not answered with 200", counts.requests, counts.errors);
         if let Some(first) = counts.described.first() {
             text += &format!(" (the first: {first})");
         }

@@ -16,10 +16,7 @@ pub(super) struct Screen {
 
 impl Screen {
     pub(super) fn new() -> Screen {
-        Screen {
-            terminal: io::stdout().is_terminal(),
-            live: 0,
-        }
+        Screen { terminal: io::stdout().is_terminal(), live: 0 }
     }
 
     /// Prints a permanent line.

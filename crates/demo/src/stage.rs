@@ -53,16 +53,9 @@ impl Stage {
         for manifest in config::service(service_port, gateway_port) {
             operator.perform(operator.apply(&manifest)?).await?;
         }
-        operator
-            .perform(operator.apply(&config::split(10, service_port))?)
-            .await?;
+        operator.perform(operator.apply(&config::split(10, service_port))?).await?;
         let mut backends = Vec::new();
-        for (version, name) in [
-            ("v1", "shop-v1-a"),
-            ("v1", "shop-v1-b"),
-            ("v2", "shop-v2-a"),
-            ("v2", "shop-v2-b"),
-        ] {
+        for (version, name) in [("v1", "shop-v1-a"), ("v1", "shop-v1-b"), ("v2", "shop-v2-a"), ("v2", "shop-v2-b")] {
             let backend = Backend::start(version, name).await?;
             let manifest = config::instance(name, version, backend.address());
             operator.perform(operator.apply(&manifest)?).await?;
@@ -74,15 +67,10 @@ impl Stage {
         let front = Node::gateway("gateway", config::NAMESPACE, "127.0.0.3", &[("app", "gateway")]);
         let sidecar = Envoy::start(envoy, &client, protocol, control.grpc()).await?;
         let gateway = Envoy::start(envoy, &front, protocol, control.grpc()).await?;
-        let (service, front) = (
-            ([127, 0, 0, 1], service_port).into(),
-            ([127, 0, 0, 1], gateway_port).into(),
-        );
+        let (service, front) = (([127, 0, 0, 1], service_port).into(), ([127, 0, 0, 1], gateway_port).into());
         sidecar.wait_for_listener(service).await?;
         gateway.wait_for_listener(front).await?;
-        screen.say(&format!(
-            "sidecar:       Envoy, the client's outbound traffic on {service}"
-        ));
+        screen.say(&format!("sidecar:       Envoy, the client's outbound traffic on {service}"));
         screen.say(&format!("gateway:       Envoy on {front}"));
         let host = [("host", config::HOST)];
         let through_sidecar = Traffic::start(service, "/", &host, RATE, CONNECTIONS);
@@ -130,8 +118,7 @@ impl Stage {
     pub(super) async fn remove(&mut self, version: &str, name: &str) -> Result<Changed> {
         let address = self.backend(name)?.address();
         let step = self.operator.delete(&config::instance(name, version, address))?;
-        self.change(step, self.wait_for_endpoint(version, &address.to_string(), false))
-            .await
+        self.change(step, self.wait_for_endpoint(version, &address.to_string(), false)).await
     }
 
     /// Kills the control plane, as a crash would, and restarts it over the same data.
@@ -167,11 +154,7 @@ impl Stage {
     }
 
     pub(super) fn backend(&self, name: &str) -> Result<&Backend> {
-        Ok(self
-            .backends
-            .iter()
-            .find(|b| b.instance() == name)
-            .ok_or("there is no such instance")?)
+        Ok(self.backends.iter().find(|b| b.instance() == name).ok_or("there is no such instance")?)
     }
 
     /// The name of a version's cluster.
@@ -195,10 +178,5 @@ impl Stage {
 
 /// The versions of all route configurations of a proxy.
 async fn versions(envoy: &Envoy) -> Result<Vec<String>> {
-    Ok(envoy
-        .routes()
-        .await?
-        .into_values()
-        .map(|(version, _)| version)
-        .collect())
+    Ok(envoy.routes().await?.into_values().map(|(version, _)| version).collect())
 }

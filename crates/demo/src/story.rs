@@ -68,10 +68,7 @@ pub(super) async fn run(mut stage: Stage, screen: &mut Screen, promises: &mut Pr
 fn reached(screen: &mut Screen, promises: &mut Promises, changed: Changed) {
     promises.change_took(changed.took);
     screen.say(&format!("     $ kubectl {}", changed.command));
-    screen.say(&format!(
-        "     in both proxies {:.1} ms after it was sent",
-        changed.took.as_secs_f64() * 1000.0
-    ));
+    screen.say(&format!("     in both proxies {:.1} ms after it was sent", changed.took.as_secs_f64() * 1000.0));
 }
 
 async fn measure_split(
@@ -115,19 +112,11 @@ async fn restart(stage: &mut Stage, screen: &mut Screen, promises: &mut Promises
     stage.restart().await?;
     for envoy in [&stage.sidecar, &stage.gateway] {
         test_harness::run::wait_for("the proxies to come back", Duration::from_secs(20), || async {
-            envoy
-                .stat("^control_plane.connected_state$")
-                .await
-                .ok()
-                .filter(|state| *state == 1)
-                .map(drop)
+            envoy.stat("^control_plane.connected_state$").await.ok().filter(|state| *state == 1).map(drop)
         })
         .await?;
     }
-    screen.say(&format!(
-        "     the proxies are connected again after {} ms",
-        begin.elapsed().as_millis()
-    ));
+    screen.say(&format!("     the proxies are connected again after {} ms", begin.elapsed().as_millis()));
     watch(stage, screen, watched).await?;
     let sent = received(stage).await? - first_sync;
     promises.check(

@@ -6,10 +6,7 @@ use std::process::Command;
 #[test]
 fn help_lists_the_flags_and_an_unknown_flag_is_an_error() {
     let run = |argument: &str| {
-        Command::new(env!("CARGO_BIN_EXE_rutter-demo"))
-            .arg(argument)
-            .output()
-            .expect("rutter-demo starts")
+        Command::new(env!("CARGO_BIN_EXE_rutter-demo")).arg(argument).output().expect("rutter-demo starts")
     };
     let help = run("--help");
     assert!(help.status.success());

@@ -39,9 +39,7 @@ impl PatchedCatalogue {
         let key = |patch: &PatchId| ResourceKey::Added(patch.filter.clone(), patch.index);
         entries.extend(added.iter().map(|(name, patch)| (name.clone(), key(patch))));
         let catalogue = Catalogue::new(entries);
-        let taken = added
-            .into_iter()
-            .filter(|(name, patch)| catalogue.get(name) != Some(&key(patch)));
+        let taken = added.into_iter().filter(|(name, patch)| catalogue.get(name) != Some(&key(patch)));
         PatchedCatalogue {
             taken: taken.map(|(name, patch)| (patch, name)).collect(),
             catalogue: Arc::new(catalogue),
@@ -117,9 +115,7 @@ fn derive_patched_listener_catalogue(cx: &Reads<'_>, audience: &Arc<ListenerAudi
 
 /// Whether one of these patches removes the resource. Adds the patches that do to `removed`.
 fn is_removed(matching: &[&Chosen], is_of: impl Fn(&Chosen) -> bool, removed: &mut BTreeSet<PatchId>) -> bool {
-    let removing = matching
-        .iter()
-        .filter(|patch| patch.operation == PatchOperation::Remove && is_of(patch));
+    let removing = matching.iter().filter(|patch| patch.operation == PatchOperation::Remove && is_of(patch));
     let mut found = false;
     for patch in removing {
         found = true;

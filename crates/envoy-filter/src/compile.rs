@@ -52,15 +52,10 @@ impl CompiledFilter {
     pub fn of(id: &ObjectId, spec: &EnvoyFilter) -> CompiledFilter {
         let patches = spec.config_patches.iter().enumerate();
         let compiled = patches.map(|(index, patch)| {
-            let id = PatchId {
-                filter: id.clone(),
-                index: u16::try_from(index).ok()?,
-            };
+            let id = PatchId { filter: id.clone(), index: u16::try_from(index).ok()? };
             CompiledPatch::of(id, patch)
         });
-        CompiledFilter {
-            patches: compiled.collect(),
-        }
+        CompiledFilter { patches: compiled.collect() }
     }
 }
 
@@ -112,9 +107,7 @@ impl Deref for Chosen {
 
     fn deref(&self) -> &CompiledPatch {
         // `chosen` only returns patches that exist.
-        self.filter.patches[usize::from(self.index)]
-            .as_ref()
-            .expect("chosen patches exist")
+        self.filter.patches[usize::from(self.index)].as_ref().expect("chosen patches exist")
     }
 }
 
@@ -132,10 +125,7 @@ pub(crate) fn chosen(cx: &Reads<'_>, filters: &[FilterRef]) -> Vec<Chosen> {
             continue;
         };
         let usable = |index: &&u16| matches!(filter.patches.get(usize::from(**index)), Some(Some(_)));
-        found.extend(patches.iter().filter(usable).map(|index| Chosen {
-            filter: filter.clone(),
-            index: *index,
-        }));
+        found.extend(patches.iter().filter(usable).map(|index| Chosen { filter: filter.clone(), index: *index }));
     }
     found
 }
@@ -149,9 +139,6 @@ pub(crate) fn refer<'a>(patches: impl Iterator<Item = &'a Chosen>) -> Arc<[Filte
             _ => found.push((patch.id.filter.clone(), vec![patch.id.index])),
         }
     }
-    let found = found.into_iter().map(|(id, patches)| FilterRef {
-        id,
-        patches: patches.into(),
-    });
+    let found = found.into_iter().map(|(id, patches)| FilterRef { id, patches: patches.into() });
     found.collect()
 }

@@ -33,33 +33,16 @@ impl<'a> ClusterFacts<'a> {
         let mut parts = name.splitn(4, separator).skip(1);
         let (port, subset, host) = (parts.next(), parts.next(), parts.next());
         let (Some(port), Some(subset), Some(host)) = (port, subset, host) else {
-            return ClusterFacts {
-                name,
-                port: 0,
-                subset: "",
-                host: "",
-                own: None,
-            };
+            return ClusterFacts { name, port: 0, subset: "", host: "", own: None };
         };
-        ClusterFacts {
-            name,
-            port: port.parse().unwrap_or(0),
-            subset,
-            host,
-            own: None,
-        }
+        ClusterFacts { name, port: port.parse().unwrap_or(0), subset, host, own: None }
     }
 
     pub(crate) fn matches(&self, patch: &CompiledPatch) -> bool {
         let Some(ObjectMatch::Cluster(wanted)) = &patch.object else {
             return patch.object.is_none();
         };
-        let ClusterMatch {
-            port_number,
-            service,
-            subset,
-            name,
-        } = wanted;
+        let ClusterMatch { port_number, service, subset, name } = wanted;
         if !name.is_empty() {
             return **name == *self.name;
         }
@@ -137,13 +120,7 @@ impl<'a> TableFacts<'a> {
         if ports.is_empty() {
             ports.push(port);
         }
-        TableFacts {
-            name,
-            ports,
-            port_name,
-            gateway,
-            of_gateway: true,
-        }
+        TableFacts { name, ports, port_name, gateway, of_gateway: true }
     }
 
     pub(crate) fn matches(&self, patch: &CompiledPatch) -> bool {

@@ -110,18 +110,13 @@ pub struct Patched {
 
 /// The patches of these references.
 pub fn patch_ids(filters: &[FilterRef]) -> impl Iterator<Item = PatchId> + '_ {
-    filters.iter().flat_map(|filter| {
-        filter.patches.iter().map(|index| PatchId {
-            filter: filter.id.clone(),
-            index: *index,
-        })
-    })
+    filters
+        .iter()
+        .flat_map(|filter| filter.patches.iter().map(|index| PatchId { filter: filter.id.clone(), index: *index }))
 }
 
 /// The reason for which Envoy would reject a message by its validation rules; `None` if it is valid.
 pub(crate) fn validation_error(message: &DynamicMessage) -> Option<String> {
     let problems = check(message, Completeness::Whole, &|_| None);
-    problems
-        .first()
-        .map(|problem| format!("the result would not be valid: {problem}"))
+    problems.first().map(|problem| format!("the result would not be valid: {problem}"))
 }

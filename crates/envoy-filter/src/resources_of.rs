@@ -36,10 +36,7 @@ flow::rule! {
 fn derive_patched_listeners(cx: &Reads<'_>, key: &Arc<PatchedListener>) -> Option<Patched> {
     let plain = cx.get::<Listeners>(&key.listener)?;
     let context = context_of(&key.listener);
-    let patches: Vec<Chosen> = chosen(cx, &key.filters)
-        .into_iter()
-        .filter(|p| p.is_for(context))
-        .collect();
+    let patches: Vec<Chosen> = chosen(cx, &key.filters).into_iter().filter(|p| p.is_for(context)).collect();
     Some(patched(&plain, ApplyTo::Listener, &key.filters, |message, outcomes| {
         apply::listener(message, &patches, outcomes);
     }))
@@ -89,8 +86,5 @@ fn patched(
         }
         None => plain.clone(),
     };
-    Patched {
-        resource,
-        left: outcomes.left(patches),
-    }
+    Patched { resource, left: outcomes.left(patches) }
 }

@@ -56,11 +56,7 @@ fn derive_patched_virtual_hosts(cx: &Reads<'_>, key: &Arc<PatchedHost>) -> Optio
     };
     let mut outcomes = Outcomes::default();
     let host = apply::virtual_host(host, &chosen(cx, &key.filters), &mut outcomes)?;
-    Some(HostRow {
-        domains: domains(&host),
-        body: encode_hosts(vec![host]),
-        left: outcomes.left(&key.filters),
-    })
+    Some(HostRow { domains: domains(&host), body: encode_hosts(vec![host]), left: outcomes.left(&key.filters) })
 }
 
 flow::rule! {
@@ -73,9 +69,7 @@ fn derive_patched_route_configs(cx: &Reads<'_>, (audience, name): &(Arc<RouteAud
     let facts = TableFacts::discovered(audience, name);
     let context = outbound(&audience.class);
     let patches = chosen(cx, &audience.filters).into_iter();
-    let patches: Vec<Chosen> = patches
-        .filter(|patch| patch.is_for(context) && facts.matches(patch))
-        .collect();
+    let patches: Vec<Chosen> = patches.filter(|patch| patch.is_for(context) && facts.matches(patch)).collect();
     let mut outcomes = Outcomes::default();
     if patches.is_empty() {
         return Some(Patched {
@@ -109,10 +103,7 @@ fn derive_patched_route_configs(cx: &Reads<'_>, (audience, name): &(Arc<RouteAud
     add(&patches, &table.virtual_hosts, taken, &mut hosts, &mut outcomes);
     let body = envoy::route_configuration(name, hosts.iter().map(|host| &**host), None, TableOptions::of(&table));
     let body = settings(body, &patches, &mut outcomes);
-    Some(Patched {
-        resource: Resource::new(name.clone(), body),
-        left: outcomes.left(&audience.filters),
-    })
+    Some(Patched { resource: Resource::new(name.clone(), body), left: outcomes.left(&audience.filters) })
 }
 
 /// The result for a virtual host.
@@ -131,17 +122,11 @@ fn changed(
     outcomes: &mut Outcomes,
 ) -> Changed {
     let filters = refer(matching.iter().copied());
-    let key = Arc::new(PatchedHost {
-        host: host.clone(),
-        filters,
-    });
+    let key = Arc::new(PatchedHost { host: host.clone(), filters });
     let Some(row) = cx.get::<PatchedVirtualHosts>(&key) else {
         let removes =
             |patch: &&&Chosen| patch.apply_to == ApplyTo::VirtualHost && patch.operation == PatchOperation::Remove;
-        matching
-            .iter()
-            .filter(removes)
-            .for_each(|patch| outcomes.applied(&patch.id));
+        matching.iter().filter(removes).for_each(|patch| outcomes.applied(&patch.id));
         return Changed::Removed;
     };
     let mut found = Outcomes::default();
@@ -152,11 +137,7 @@ fn changed(
         found.discarded(TAKEN);
     }
     outcomes.add(found);
-    if fits {
-        Changed::Replaced(row)
-    } else {
-        Changed::Unchanged
-    }
+    if fits { Changed::Replaced(row) } else { Changed::Unchanged }
 }
 
 /// Adds virtual hosts whose domains are not in the table.
@@ -171,9 +152,7 @@ fn add(
         let domains = domains(value);
         let there = |domain: &String| {
             taken.iter().any(|others| others.contains(domain))
-                || table
-                    .iter()
-                    .any(|host| host.domains.iter().any(|one| **one == **domain))
+                || table.iter().any(|host| host.domains.iter().any(|one| **one == **domain))
         };
         if domains.iter().any(there) {
             outcomes.note(patch, Err(TAKEN.to_owned()));
@@ -192,17 +171,12 @@ fn is_of_host(patch: &Chosen, host: &VirtualHostSpec) -> bool {
         ApplyTo::HttpRoute => true,
         _ => false,
     };
-    changes
-        && matches_host(patch, &host.name, |domain| {
-            host.domains.iter().any(|one| **one == *domain)
-        })
+    changes && matches_host(patch, &host.name, |domain| host.domains.iter().any(|one| **one == *domain))
 }
 
 /// Merges patches into the table itself, without decoding its virtual hosts.
 fn settings(body: Bytes, patches: &[Chosen], outcomes: &mut Outcomes) -> Bytes {
-    let merged = patches
-        .iter()
-        .filter(|patch| patch.apply_to == ApplyTo::RouteConfiguration);
+    let merged = patches.iter().filter(|patch| patch.apply_to == ApplyTo::RouteConfiguration);
     if !merged.into_iter().any(|patch| patch.operation.merges()) {
         return body;
     }
@@ -218,19 +192,12 @@ fn settings(body: Bytes, patches: &[Chosen], outcomes: &mut Outcomes) -> Bytes {
 }
 
 fn same(domains: &[String], host: &VirtualHostSpec) -> bool {
-    domains
-        .iter()
-        .map(String::as_str)
-        .eq(host.domains.iter().map(|domain| &**domain))
+    domains.iter().map(String::as_str).eq(host.domains.iter().map(|domain| &**domain))
 }
 
 /// Whether these domains are unique in the table.
 fn are_free(domains: &[String], host: &Arc<VirtualHostSpec>, table: &[Arc<VirtualHostSpec>]) -> bool {
-    let others = || {
-        table
-            .iter()
-            .filter(|other| !Arc::ptr_eq(other, host) && other.name != host.name)
-    };
+    let others = || table.iter().filter(|other| !Arc::ptr_eq(other, host) && other.name != host.name);
     let free = |(at, domain): (usize, &String)| {
         !domains[..at].contains(domain) && !others().any(|other| other.domains.iter().any(|one| **one == **domain))
     };

@@ -21,10 +21,7 @@ use crate::{
 
 /// Registers the types of this crate.
 pub fn register_types(to: &mut ServedTypes) {
-    to.register::<ClusterType>()
-        .register::<ListenerType>()
-        .register::<RouteType>()
-        .register::<ExtensionType>();
+    to.register::<ClusterType>().register::<ListenerType>().register::<RouteType>().register::<ExtensionType>();
 }
 
 /// An Envoy, which receives all resources of a wildcard type, or a gRPC client, which subscribes by name.

@@ -45,10 +45,7 @@ struct PatchStates<'a> {
 /// The patches of an EnvoyFilter that are left out of some or all of these cells, which are all that it can change if
 /// `complete`.
 pub fn unmade(engine: &Engine, filter: &ObjectId, cells: &[CellId], complete: bool) -> Vec<Unmade> {
-    let mut states = PatchStates {
-        filter,
-        of: BTreeMap::new(),
-    };
+    let mut states = PatchStates { filter, of: BTreeMap::new() };
     for cell in cells {
         states.resource_in::<PatchedClusters>(engine, *cell, |key| &key.filters);
         states.resource_in::<PatchedListeners>(engine, *cell, |key| &key.filters);
@@ -113,8 +110,7 @@ impl PatchStates<'_> {
             let does = added.contains(&patch.index) || row.removed.contains(&patch);
             self.state(&patch).applied |= does;
             if let Some((_, name)) = row.taken.iter().find(|(taken, _)| *taken == patch) {
-                self.state(&patch)
-                    .skip(name, &Arc::from("another resource has this name"));
+                self.state(&patch).skip(name, &Arc::from("another resource has this name"));
             }
         }
     }
@@ -126,12 +122,7 @@ impl PatchStates<'_> {
                 return None;
             }
             let (resource, why) = state.first.unwrap_or_default();
-            Some(Unmade {
-                index,
-                resources: state.count,
-                resource,
-                why,
-            })
+            Some(Unmade { index, resources: state.count, resource, why })
         });
         unmade.collect()
     }
@@ -152,9 +143,7 @@ pub fn changed_patches(delta: &Delta) -> Vec<ObjectKey> {
     add::<PatchedClusters>(delta, &mut found);
     add::<PatchedListeners>(delta, &mut found);
     add::<PatchedRouteConfigs>(delta, &mut found);
-    let keys = found
-        .into_iter()
-        .map(|id| ObjectKey::new(Kind::EnvoyFilter, &*id.namespace, &*id.name));
+    let keys = found.into_iter().map(|id| ObjectKey::new(Kind::EnvoyFilter, &*id.namespace, &*id.name));
     keys.collect()
 }
 

@@ -37,10 +37,8 @@ fn config(cache: &DnsCache) -> DnsCacheConfig {
     };
     let resolver = cache.resolver.map(|at| {
         let address = address::Address::SocketAddress(socket_address(at.ip(), at.port()));
-        let config = CaresDnsResolverConfig {
-            resolvers: vec![Address { address: Some(address) }],
-            ..Default::default()
-        };
+        let config =
+            CaresDnsResolverConfig { resolvers: vec![Address { address: Some(address) }], ..Default::default() };
         extension("envoy.network.dns_resolver.cares", &config)
     });
     DnsCacheConfig {

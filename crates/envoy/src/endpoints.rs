@@ -60,9 +60,7 @@ fn encode(cx: &Reads<'_>, AssignmentKey { cluster: key, view }: &AssignmentKey, 
         port_name: &port.name,
         labels: subset.map(|subset| &subset.labels),
         // Below the panic threshold, Envoy uses all known endpoints, which must not include those that are not ready.
-        unhealthy: policy
-            .outlier_detection
-            .is_none_or(|outlier| outlier.min_health_percent <= 0),
+        unhealthy: policy.outlier_detection.is_none_or(|outlier| outlier.min_health_percent <= 0),
         draining: has_persistent_sessions(&service),
         view: Some(view),
         mutual_tls: plain.as_ref(),
@@ -113,12 +111,8 @@ fn assignment_key(cx: &Reads<'_>, audience: &EndpointsAudience, name: &str) -> O
 /// The instances of the client's own workload. They are only compared with, so no policy applies.
 fn own_instances(cx: &Reads<'_>, own: &OwnWorkload) -> Option<Resource> {
     let service = cx.get::<Services>(&own.service)?;
-    let selection = Selection {
-        port_name: &service.port(own.port)?.name,
-        unhealthy: true,
-        own: Some(own),
-        ..Selection::default()
-    };
+    let selection =
+        Selection { port_name: &service.port(own.port)?.name, unhealthy: true, own: Some(own), ..Selection::default() };
     let endpoints = cx.get::<ServiceEndpoints>(&own.service);
     let endpoints = endpoints.as_ref().map(|row| &row[..]).unwrap_or_default();
     let (body, _) = assignment::encode(LOCAL_CLUSTER, endpoints, selection, None, Preference::Equal);

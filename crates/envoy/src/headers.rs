@@ -10,15 +10,11 @@ use crate::parts::extension;
 /// Whether the mesh preserves the case of header names (`proxyHeaders.preserveHttp1HeaderCase`).
 pub(crate) fn keep_case(mesh: &MeshConfig) -> bool {
     let headers = mesh.default_config.proxy_headers.as_ref();
-    headers
-        .and_then(|headers| headers.preserve_http1_header_case)
-        .unwrap_or(false)
+    headers.and_then(|headers| headers.preserve_http1_header_case).unwrap_or(false)
 }
 
 /// Preserves the received case of names; Envoy's default is lower case.
 pub(crate) fn in_their_case() -> HeaderKeyFormat {
     let formatter = extension("preserve_case", &PreserveCaseFormatterConfig::default());
-    HeaderKeyFormat {
-        header_format: Some(HeaderFormat::StatefulFormatter(formatter)),
-    }
+    HeaderKeyFormat { header_format: Some(HeaderFormat::StatefulFormatter(formatter)) }
 }

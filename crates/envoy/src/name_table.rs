@@ -44,9 +44,8 @@ flow::rule! {
 
 fn derive_name_tables(cx: &Reads<'_>, audience: &Arc<NameAudience>) -> Option<Resource> {
     let services = traffic::name_table::services(cx, &audience.scope).into_iter();
-    let rows: Vec<Arc<Bytes>> = services
-        .filter_map(|service| cx.get::<ServiceNames>(&(service, audience.view.clone())))
-        .collect();
+    let rows: Vec<Arc<Bytes>> =
+        services.filter_map(|service| cx.get::<ServiceNames>(&(service, audience.view.clone()))).collect();
     let mut table = Writer::with_capacity(rows.iter().map(|row| row.len()).sum());
     rows.iter().for_each(|row| table.raw(row));
     Some(Resource::new("", table.finish()))
@@ -69,10 +68,7 @@ impl Names {
         // A name cannot resolve to a range.
         let single = addresses.filter(|net| net.prefix_len() == net.max_prefix_len());
         let addresses = single.map(|net| net.addr()).filter(|ip| !ip.is_unspecified());
-        Names {
-            own: addresses.filter(|ip| written || has_family(view.ip, *ip)).collect(),
-            ..Names::default()
-        }
+        Names { own: addresses.filter(|ip| written || has_family(view.ip, *ip)).collect(), ..Names::default() }
     }
 
     /// The addresses of ready instances, for a service whose clients connect to instances.
@@ -85,10 +81,7 @@ impl Names {
         let mut names = Names::default();
         let mut remote: BTreeMap<Arc<str>, Vec<IpAddr>> = BTreeMap::new();
         let mut seen = BTreeSet::new();
-        for endpoint in endpoints
-            .iter()
-            .filter(|e| e.health == Health::Healthy && reaches(view, e))
-        {
+        for endpoint in endpoints.iter().filter(|e| e.health == Health::Healthy && reaches(view, e)) {
             let EndpointAddress::Ip(first) = endpoint.address else {
                 continue;
             };
@@ -123,23 +116,11 @@ impl Names {
             Registry::ServiceEntry => (EXTERNAL, None),
         };
         let mut out = Writer::default();
-        entry(
-            &mut out,
-            host,
-            &self.own,
-            registry,
-            short.map(|short| (short, namespace)),
-        );
+        entry(&mut out, host, &self.own, registry, short.map(|short| (short, namespace)));
         let label = host.split_once('.').map_or(host, |(label, _)| label);
         for (pod, addresses) in &self.pods {
             let short = format!("{pod}.{label}");
-            entry(
-                &mut out,
-                &format!("{pod}.{host}"),
-                addresses,
-                registry,
-                Some((&short, namespace)),
-            );
+            entry(&mut out, &format!("{pod}.{host}"), addresses, registry, Some((&short, namespace)));
         }
         Some(out.finish())
     }
@@ -164,11 +145,8 @@ fn entry(out: &mut Writer, host: &str, addresses: &[IpAddr], registry: &str, sho
 
 /// The first label of a pod's hostname below the service, if its subdomain is the service.
 fn pod_name(cx: &Reads<'_>, mesh: &MeshSettings, service: &Service, endpoint: &Endpoint) -> Option<Arc<str>> {
-    let key = WorkloadObjectKey {
-        pod: true,
-        cluster: mesh.cluster_of_id(&endpoint.cluster),
-        id: endpoint.workload.clone()?,
-    };
+    let key =
+        WorkloadObjectKey { pod: true, cluster: mesh.cluster_of_id(&endpoint.cluster), id: endpoint.workload.clone()? };
     let name = cx.get::<PodNames>(&key)?;
     let (label, _) = service.key.hostname.as_str().split_once('.')?;
     // A WorkloadEntry may have the same name as a pod.

@@ -53,13 +53,7 @@ const POD_PORTS: usize = 64 << 10;
 /// The default DNS address of Istio's agent.
 const AGENT_DNS: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 15053);
 /// The settings of the proxy that affect its resources. Agents report all other settings too.
-const SETTINGS: [&str; 5] = [
-    "proxyHeaders",
-    "gatewayTopology",
-    "connectionSettings",
-    "tracing",
-    "privateKeyProvider",
-];
+const SETTINGS: [&str; 5] = ["proxyHeaders", "gatewayTopology", "connectionSettings", "tracing", "privateKeyProvider"];
 /// The annotation that names a pod's service in traces.
 const SPAN_NAME: &str = "resource.opentelemetry.io/service.name";
 /// The maximum length of the settings, in bytes.
@@ -103,11 +97,7 @@ pub fn parse_node(node: &Node) -> Result<Proxy, NodeError> {
         "" => id.namespace().ok_or(NodeError::NoNamespace)?,
         namespace => namespace,
     };
-    let domain = if id.domain.is_empty() {
-        format!("{namespace}.svc.cluster.local").into()
-    } else {
-        id.domain.clone()
-    };
+    let domain = if id.domain.is_empty() { format!("{namespace}.svc.cluster.local").into() } else { id.domain.clone() };
     Ok(Proxy {
         kind,
         id: id.id.clone(),
@@ -168,17 +158,10 @@ fn addresses(primary: Option<IpAddr>, metadata: &Metadata<'_>) -> Result<Vec<IpA
             addresses.push(address);
         }
         if addresses.len() > ADDRESSES {
-            return Err(metadata_error(
-                "INSTANCE_IPS",
-                format!("has more than {ADDRESSES} addresses"),
-            ));
+            return Err(metadata_error("INSTANCE_IPS", format!("has more than {ADDRESSES} addresses")));
         }
     }
-    if addresses.is_empty() {
-        Err(NodeError::NoAddress)
-    } else {
-        Ok(addresses)
-    }
+    if addresses.is_empty() { Err(NodeError::NoAddress) } else { Ok(addresses) }
 }
 
 /// The named ports in `POD_PORTS`, a JSON list as text. They are only used to resolve port names, and Istio's agent
@@ -206,9 +189,7 @@ fn resolver(metadata: &Metadata<'_>) -> Result<Option<SocketAddr>, NodeError> {
         return Ok(None);
     }
     let text = metadata.text("DNS_PROXY_ADDR")?;
-    let text = text
-        .strip_prefix("localhost:")
-        .map_or_else(|| text.to_owned(), |port| format!("127.0.0.1:{port}"));
+    let text = text.strip_prefix("localhost:").map_or_else(|| text.to_owned(), |port| format!("127.0.0.1:{port}"));
     Ok(Some(text.parse().unwrap_or(AGENT_DNS)))
 }
 
@@ -219,17 +200,13 @@ fn settings(metadata: &Metadata<'_>) -> Result<Option<Arc<str>>, NodeError> {
         return Ok(None);
     };
     let shaping = all.fields.iter().filter(|(name, _)| SETTINGS.contains(&name.as_str()));
-    let fields: Option<serde_json::Map<_, _>> = shaping
-        .map(|(name, value)| Some((name.clone(), json(value, DEPTH)?)))
-        .collect();
+    let fields: Option<serde_json::Map<_, _>> =
+        shaping.map(|(name, value)| Some((name.clone(), json(value, DEPTH)?))).collect();
     let text =
         serde_json::Value::Object(fields.ok_or_else(|| metadata_error(KEY, "is nested too deeply"))?).to_string();
     match text.len() <= SETTINGS_TEXT {
         true => Ok(Some(text.into())),
-        false => Err(metadata_error(
-            KEY,
-            format!("has more than {SETTINGS_TEXT} bytes of settings"),
-        )),
+        false => Err(metadata_error(KEY, format!("has more than {SETTINGS_TEXT} bytes of settings"))),
     }
 }
 
@@ -246,10 +223,7 @@ fn json(value: &Value, depth: usize) -> Option<serde_json::Value> {
         Some(Kind::StringValue(text)) => Json::from(text.as_str()),
         Some(Kind::ListValue(list)) => Json::Array(list.values.iter().map(|v| json(v, below)).collect::<Option<_>>()?),
         Some(Kind::StructValue(object)) => {
-            let fields = object
-                .fields
-                .iter()
-                .map(|(name, v)| Some((name.clone(), json(v, below)?)));
+            let fields = object.fields.iter().map(|(name, v)| Some((name.clone(), json(v, below)?)));
             Json::Object(fields.collect::<Option<_>>()?)
         }
     })
@@ -269,11 +243,7 @@ fn locality(node: &Node) -> Result<Locality, NodeError> {
         return Ok(Locality::default());
     };
     let part = |text: &str| -> Result<Arc<str>, NodeError> { Ok(bounded("locality", text)?.into()) };
-    Ok(Locality {
-        region: part(&locality.region)?,
-        zone: part(&locality.zone)?,
-        sub_zone: part(&locality.sub_zone)?,
-    })
+    Ok(Locality { region: part(&locality.region)?, zone: part(&locality.zone)?, sub_zone: part(&locality.sub_zone)? })
 }
 
 fn interception(metadata: &Metadata<'_>) -> Result<InterceptionMode, NodeError> {
@@ -283,10 +253,7 @@ fn interception(metadata: &Metadata<'_>) -> Result<InterceptionMode, NodeError> 
         "NONE" => Ok(InterceptionMode::None),
         other => {
             let shown: String = other.chars().take(40).collect();
-            Err(metadata_error(
-                "INTERCEPTION_MODE",
-                format!("is {shown:?}, not REDIRECT, TPROXY or NONE"),
-            ))
+            Err(metadata_error("INTERCEPTION_MODE", format!("is {shown:?}, not REDIRECT, TPROXY or NONE")))
         }
     }
 }
@@ -295,24 +262,16 @@ fn interception(metadata: &Metadata<'_>) -> Result<InterceptionMode, NodeError> 
 fn capabilities(extensions: &[Extension]) -> Capabilities {
     let has = |name: &str, message: &str| {
         let named = |url: &String| url.rsplit('/').next() == Some(message);
-        extensions
-            .iter()
-            .any(|one| !one.disabled && (one.name == name || one.type_urls.iter().any(named)))
+        extensions.iter().any(|one| !one.disabled && (one.name == name || one.type_urls.iter().any(named)))
     };
     Capabilities {
-        istio_alpn: has(
-            "istio.alpn",
-            "istio.envoy.config.filter.http.alpn.v2alpha1.FilterConfig",
-        ),
+        istio_alpn: has("istio.alpn", "istio.envoy.config.filter.http.alpn.v2alpha1.FilterConfig"),
         istio_stats: has("istio.stats", "stats.PluginConfig"),
         cryptomb: has(
             "cryptomb",
             "envoy.extensions.private_key_providers.cryptomb.v3alpha.CryptoMbPrivateKeyMethodConfig",
         ),
-        qat: has(
-            "qat",
-            "envoy.extensions.private_key_providers.qat.v3alpha.QatPrivateKeyMethodConfig",
-        ),
+        qat: has("qat", "envoy.extensions.private_key_providers.qat.v3alpha.QatPrivateKeyMethodConfig"),
     }
 }
 
@@ -400,10 +359,7 @@ fn bounded<'a>(key: &'static str, text: &'a str) -> Result<&'a str, NodeError> {
 }
 
 fn metadata_error(key: &'static str, reason: impl Into<String>) -> NodeError {
-    NodeError::Metadata {
-        key,
-        reason: reason.into(),
-    }
+    NodeError::Metadata { key, reason: reason.into() }
 }
 
 #[cfg(test)]

@@ -24,18 +24,12 @@ pub(crate) fn any<M: Message + Name>(message: &M) -> Any {
 }
 
 pub(crate) fn extension<M: Message + Name>(name: &str, config: &M) -> core::TypedExtensionConfig {
-    core::TypedExtensionConfig {
-        name: name.to_owned(),
-        typed_config: Some(any(config)),
-    }
+    core::TypedExtensionConfig { name: name.to_owned(), typed_config: Some(any(config)) }
 }
 
 pub(crate) fn transport_socket<M: Message + Name>(name: &str, config: &M) -> core::TransportSocket {
     let config = core::transport_socket::ConfigType::TypedConfig(any(config));
-    core::TransportSocket {
-        name: name.to_owned(),
-        config_type: Some(config),
-    }
+    core::TransportSocket { name: name.to_owned(), config_type: Some(config) }
 }
 
 /// ADS on the same stream. Envoy waits without a timeout for the first response, because starting without it would lose
@@ -60,43 +54,29 @@ pub(crate) fn socket_address(address: IpAddr, port: u16) -> core::SocketAddress 
 
 /// A TCP address as an `Address`.
 pub(crate) fn address(ip: IpAddr, port: u16) -> core::Address {
-    core::Address {
-        address: Some(core::address::Address::SocketAddress(socket_address(ip, port))),
-    }
+    core::Address { address: Some(core::address::Address::SocketAddress(socket_address(ip, port))) }
 }
 
 pub(crate) fn udp_address(ip: IpAddr, port: u16) -> core::Address {
-    let socket = core::SocketAddress {
-        protocol: core::socket_address::Protocol::Udp.into(),
-        ..socket_address(ip, port)
-    };
-    core::Address {
-        address: Some(core::address::Address::SocketAddress(socket)),
-    }
+    let socket =
+        core::SocketAddress { protocol: core::socket_address::Protocol::Udp.into(), ..socket_address(ip, port) };
+    core::Address { address: Some(core::address::Address::SocketAddress(socket)) }
 }
 
 /// A Unix domain socket. Istio's prefix `unix://` is removed.
 pub(crate) fn pipe(path: &str) -> core::Address {
     let path = path.strip_prefix("unix://").unwrap_or(path).to_owned();
-    core::Address {
-        address: Some(core::address::Address::Pipe(core::Pipe { path, mode: 0 })),
-    }
+    core::Address { address: Some(core::address::Address::Pipe(core::Pipe { path, mode: 0 })) }
 }
 
 /// A range of addresses.
 pub(crate) fn range(range: &IpNet) -> core::CidrRange {
-    core::CidrRange {
-        address_prefix: range.network().to_string(),
-        prefix_len: Some(u32::from(range.prefix_len())),
-    }
+    core::CidrRange { address_prefix: range.network().to_string(), prefix_len: Some(u32::from(range.prefix_len())) }
 }
 
 /// A file that the proxy reads.
 pub(crate) fn file(path: &str) -> core::DataSource {
-    core::DataSource {
-        specifier: Some(core::data_source::Specifier::Filename(path.to_owned())),
-        ..Default::default()
-    }
+    core::DataSource { specifier: Some(core::data_source::Specifier::Filename(path.to_owned())), ..Default::default() }
 }
 
 pub(crate) fn grpc_service(to: &Backend) -> core::GrpcService {
@@ -122,27 +102,18 @@ pub(crate) fn duration(duration: Duration) -> protos::Duration {
 
 /// A regular expression that must match the whole text.
 pub(crate) fn regex(regex: &str) -> matcher::RegexMatcher {
-    matcher::RegexMatcher {
-        regex: regex.to_owned(),
-        ..Default::default()
-    }
+    matcher::RegexMatcher { regex: regex.to_owned(), ..Default::default() }
 }
 
 pub(crate) fn exact(text: &str) -> matcher::StringMatcher {
     let pattern = matcher::string_matcher::MatchPattern::Exact(text.to_owned());
-    matcher::StringMatcher {
-        match_pattern: Some(pattern),
-        ignore_case: false,
-    }
+    matcher::StringMatcher { match_pattern: Some(pattern), ignore_case: false }
 }
 
 /// A percentage of requests with a precision of 0.0001. Values out of range are clamped to 0 or 100.
 pub(crate) fn millionths(value: f64) -> percent::FractionalPercent {
     let numerator = (value.clamp(0.0, 100.0) * 10_000.0) as u32;
-    percent::FractionalPercent {
-        numerator,
-        denominator: percent::fractional_percent::DenominatorType::Million.into(),
-    }
+    percent::FractionalPercent { numerator, denominator: percent::fractional_percent::DenominatorType::Million.into() }
 }
 
 /// A whole percentage of requests. Values above 100 are clamped.
@@ -155,24 +126,17 @@ pub(crate) fn hundredths(value: u32) -> percent::FractionalPercent {
 
 /// A percentage that has no runtime override.
 pub(crate) fn fraction(value: percent::FractionalPercent) -> core::RuntimeFractionalPercent {
-    core::RuntimeFractionalPercent {
-        default_value: Some(value),
-        runtime_key: String::new(),
-    }
+    core::RuntimeFractionalPercent { default_value: Some(value), runtime_key: String::new() }
 }
 
 /// A string as a dynamic value.
 pub(crate) fn text(value: impl Into<String>) -> Value {
-    Value {
-        kind: Some(Kind::StringValue(value.into())),
-    }
+    Value { kind: Some(Kind::StringValue(value.into())) }
 }
 
 /// A dynamic object.
 pub(crate) fn object(fields: impl IntoIterator<Item = (&'static str, Value)>) -> Struct {
-    Struct {
-        fields: fields.into_iter().map(|(key, value)| (key.to_owned(), value)).collect(),
-    }
+    Struct { fields: fields.into_iter().map(|(key, value)| (key.to_owned(), value)).collect() }
 }
 
 /// Metadata under `istio`, where telemetry and `istioctl` look for it; `None` if there are no fields.
@@ -181,19 +145,13 @@ pub(crate) fn istio_metadata(fields: Vec<(&'static str, Value)>) -> Option<core:
         return None;
     }
     let filter_metadata = [("istio".to_owned(), object(fields))].into();
-    Some(core::Metadata {
-        filter_metadata,
-        ..Default::default()
-    })
+    Some(core::Metadata { filter_metadata, ..Default::default() })
 }
 
 /// The source object of a resource, as metadata `istio.config`: `/apis/networking.istio.io/v1/namespaces/…`. `kind` is
 /// in kebab case.
 pub(crate) fn origin(kind: &str, id: &model::service::ObjectId) -> (&'static str, Value) {
-    let path = format!(
-        "/apis/networking.istio.io/v1/namespaces/{}/{kind}/{}",
-        id.namespace, id.name
-    );
+    let path = format!("/apis/networking.istio.io/v1/namespaces/{}/{kind}/{}", id.namespace, id.name);
     ("config", text(path))
 }
 
@@ -214,9 +172,7 @@ mod tests {
     #[test]
     fn a_socket_path_has_no_scheme() {
         for path in ["unix:///var/run/a", "/var/run/a"] {
-            let Some(core::address::Address::Pipe(pipe)) = pipe(path).address else {
-                panic!("not a pipe")
-            };
+            let Some(core::address::Address::Pipe(pipe)) = pipe(path).address else { panic!("not a pipe") };
             assert_eq!(pipe.path, "/var/run/a");
         }
     }

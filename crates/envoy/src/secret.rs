@@ -29,10 +29,7 @@ fn derive_secrets(cx: &Reads<'_>, key: &SecretKey) -> Option<Resource> {
         let key = CredentialKey {
             config_map: key.config_map,
             cluster: key.cluster.clone(),
-            id: ObjectId {
-                namespace: key.namespace.clone(),
-                name: name.into(),
-            },
+            id: ObjectId { namespace: key.namespace.clone(), name: name.into() },
         };
         cx.get::<Credentials>(&key)
     };
@@ -43,10 +40,7 @@ fn derive_secrets(cx: &Reads<'_>, key: &SecretKey) -> Option<Resource> {
         (Some(stripped), false) => roots(object(&key.object).or_else(|| object(stripped))?.roots()?.ok()?),
         (stripped, true) => roots(object(stripped.unwrap_or(&key.object))?.roots()?.ok()?),
     };
-    let secret = Secret {
-        name: key.name.to_string(),
-        r#type: Some(content),
-    };
+    let secret = Secret { name: key.name.to_string(), r#type: Some(content) };
     Some(Resource::new(key.name.clone(), protos::encode(&secret)))
 }
 
@@ -69,17 +63,11 @@ fn provided(provider: KeyProvider, key: DataSource) -> PrivateKeyProvider {
     let (private_key, poll_delay) = (Some(key), Some(duration(provider.poll_delay)));
     let (name, config) = match provider.sort {
         KeyProviderSort::Cryptomb => {
-            let config = CryptoMbPrivateKeyMethodConfig {
-                private_key,
-                poll_delay,
-            };
+            let config = CryptoMbPrivateKeyMethodConfig { private_key, poll_delay };
             ("cryptomb", protos::any(&config))
         }
         KeyProviderSort::Qat => {
-            let config = QatPrivateKeyMethodConfig {
-                private_key,
-                poll_delay,
-            };
+            let config = QatPrivateKeyMethodConfig { private_key, poll_delay };
             ("qat", protos::any(&config))
         }
     };
@@ -99,8 +87,5 @@ fn roots(roots: Roots) -> Type {
 }
 
 fn inline(value: &Hidden) -> DataSource {
-    DataSource {
-        specifier: Some(Specifier::InlineBytes(Bytes::copy_from_slice(value.bytes()))),
-        ..Default::default()
-    }
+    DataSource { specifier: Some(Specifier::InlineBytes(Bytes::copy_from_slice(value.bytes()))), ..Default::default() }
 }

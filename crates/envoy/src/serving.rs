@@ -16,10 +16,7 @@ use crate::{
 
 /// Registers this crate's resource types.
 pub fn register_types(to: &mut ServedTypes) {
-    to.register::<EndpointsType>()
-        .register::<VirtualHostType>()
-        .register::<SecretType>()
-        .register::<NameTableType>();
+    to.register::<EndpointsType>().register::<VirtualHostType>().register::<SecretType>().register::<NameTableType>();
 }
 
 /// Whether a proxy receives virtual hosts over VHDS. Route tables that EnvoyFilters change are sent whole.

@@ -15,15 +15,9 @@ use serde_json::Value;
 /// The only object of a kind in a document without errors.
 pub(crate) fn object<K: Resource>(yaml: &str) -> Arc<Object<K>> {
     let parsed = config::parse_documents(yaml.as_bytes(), "test.yaml", &ParseOptions::default());
-    assert!(
-        parsed.refused.is_empty() && parsed.unreadable == 0,
-        "{:#?}",
-        parsed.diagnostics
-    );
+    assert!(parsed.refused.is_empty() && parsed.unreadable == 0, "{:#?}", parsed.diagnostics);
     let found: Vec<&AnyObject> = parsed.objects.iter().collect();
-    let [object] = found[..] else {
-        panic!("{} objects", found.len())
-    };
+    let [object] = found[..] else { panic!("{} objects", found.len()) };
     K::from_any(object).expect("an object of this kind").clone()
 }
 
@@ -91,16 +85,8 @@ pub(crate) fn service(protocol: Protocol) -> Service {
             namespace: "shop".into(),
         },
         registry: Registry::Kubernetes,
-        object: ObjectId {
-            namespace: "shop".into(),
-            name: "reviews".into(),
-        },
-        ports: vec![ServicePort {
-            number: 80,
-            name: "http".into(),
-            protocol,
-            target: None,
-        }],
+        object: ObjectId { namespace: "shop".into(), name: "reviews".into() },
+        ports: vec![ServicePort { number: 80, name: "http".into(), protocol, target: None }],
         cluster: "".into(),
         addresses: Vec::new(),
         assigned: Vec::new(),

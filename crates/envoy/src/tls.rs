@@ -85,11 +85,7 @@ pub(crate) fn any_sort<'a>(names: impl IntoIterator<Item = &'a Arc<str>>) -> Vec
 }
 
 pub(crate) fn named(sort: SanType, name: &str) -> SubjectAltNameMatcher {
-    SubjectAltNameMatcher {
-        san_type: sort.into(),
-        matcher: Some(exact(name)),
-        ..Default::default()
-    }
+    SubjectAltNameMatcher { san_type: sort.into(), matcher: Some(exact(name)), ..Default::default() }
 }
 
 /// Adds the mesh's cipher suites and curves to parameters that have none.
@@ -124,10 +120,7 @@ pub(crate) fn server(context: &ServerContext, mesh: &MeshConfig, quic: bool) -> 
         ..Default::default()
     };
     if quic {
-        let quic = QuicDownstreamTransport {
-            downstream_tls_context: Some(downstream),
-            ..Default::default()
-        };
+        let quic = QuicDownstreamTransport { downstream_tls_context: Some(downstream), ..Default::default() };
         return transport_socket("envoy.transport_sockets.quic", &quic);
     }
     transport_socket("envoy.transport_sockets.tls", &downstream)
@@ -268,8 +261,5 @@ fn from_agent(name: &str) -> SdsSecretConfig {
 /// The folder that Envoy watches for new versions of a file.
 fn folder(path: &str) -> Option<WatchedDirectory> {
     let (folder, _) = path.rsplit_once('/').filter(|(folder, _)| !folder.is_empty())?;
-    Some(WatchedDirectory {
-        path: folder.to_owned(),
-        ..Default::default()
-    })
+    Some(WatchedDirectory { path: folder.to_owned(), ..Default::default() })
 }

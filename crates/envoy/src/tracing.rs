@@ -47,22 +47,10 @@ const EXPORT_TIMEOUT: Duration = Duration::from_secs(10);
 const SAMPLING_PATH: &str = "api/v2/samplingConfiguration";
 /// The tags for dry-run authorization policies, and the metadata keys that the RBAC filter writes.
 const DRY_RUN_TAGS: [(&str, &str); 4] = [
-    (
-        "istio.authorization.dry_run.allow_policy.name",
-        "istio_dry_run_allow_shadow_effective_policy_id",
-    ),
-    (
-        "istio.authorization.dry_run.allow_policy.result",
-        "istio_dry_run_allow_shadow_engine_result",
-    ),
-    (
-        "istio.authorization.dry_run.deny_policy.name",
-        "istio_dry_run_deny_shadow_effective_policy_id",
-    ),
-    (
-        "istio.authorization.dry_run.deny_policy.result",
-        "istio_dry_run_deny_shadow_engine_result",
-    ),
+    ("istio.authorization.dry_run.allow_policy.name", "istio_dry_run_allow_shadow_effective_policy_id"),
+    ("istio.authorization.dry_run.allow_policy.result", "istio_dry_run_allow_shadow_engine_result"),
+    ("istio.authorization.dry_run.deny_policy.name", "istio_dry_run_deny_shadow_effective_policy_id"),
+    ("istio.authorization.dry_run.deny_policy.result", "istio_dry_run_deny_shadow_engine_result"),
 ];
 
 /// The tracing of a listener; `None` if it is disabled.
@@ -80,9 +68,7 @@ pub(crate) fn of(telemetry: &Telemetry, spec: &ListenerSpec, mesh: &MeshConfig) 
     let samples = matches!(&telemetry.tracing, Tracing::Provider(tracer) if decides(tracer));
     tracing.client_sampling = Some(Percent { value: ALL });
     tracing.overall_sampling = Some(Percent { value: ALL });
-    tracing.random_sampling = Some(Percent {
-        value: if samples { ALL } else { sampled(options.sampling) },
-    });
+    tracing.random_sampling = Some(Percent { value: if samples { ALL } else { sampled(options.sampling) } });
     if tracing.max_path_tag_length.is_none() && options.max_path_tag_length > 0 {
         tracing.max_path_tag_length = Some(options.max_path_tag_length);
     }
@@ -106,10 +92,7 @@ fn decides(tracer: &Tracer) -> bool {
 fn by(tracer: &Tracer, spec: &ListenerSpec) -> manager::Tracing {
     let service = spec.trace_identity.service.to_string();
     let (provider, longest) = match tracer {
-        Tracer::Zipkin(provider, to) => (
-            named("envoy.tracers.zipkin", &zipkin(provider, to)),
-            provider.max_tag_length,
-        ),
+        Tracer::Zipkin(provider, to) => (named("envoy.tracers.zipkin", &zipkin(provider, to)), provider.max_tag_length),
         Tracer::Datadog(provider, to) => {
             let config = DatadogConfig {
                 collector_cluster: to.cluster(),
@@ -121,10 +104,7 @@ fn by(tracer: &Tracer, spec: &ListenerSpec) -> manager::Tracing {
         }
         Tracer::SkyWalking(provider, to) => (named("envoy.tracers.skywalking", &skywalking(provider, to)), 0),
         Tracer::OpenTelemetry(provider, to, api) => (
-            named(
-                "envoy.tracers.opentelemetry",
-                &open_telemetry(provider, to, api.as_ref(), service),
-            ),
+            named("envoy.tracers.opentelemetry", &open_telemetry(provider, to, api.as_ref(), service)),
             provider.max_tag_length,
         ),
     };
@@ -139,10 +119,7 @@ fn by(tracer: &Tracer, spec: &ListenerSpec) -> manager::Tracing {
 }
 
 fn named<M: Message + Name>(name: &str, config: &M) -> tracing::Http {
-    tracing::Http {
-        name: name.to_owned(),
-        config_type: Some(tracing::http::ConfigType::TypedConfig(any(config))),
-    }
+    tracing::Http { name: name.to_owned(), config_type: Some(tracing::http::ConfigType::TypedConfig(any(config))) }
 }
 
 fn zipkin(provider: &ZipkinProvider, to: &Backend) -> ZipkinConfig {
@@ -262,11 +239,7 @@ fn exporter(http: &HttpExporter, path: &str, to: &Backend) -> HttpService {
 }
 
 fn http_uri(uri: String, to: &Backend, timeout: Duration) -> HttpUri {
-    HttpUri {
-        uri,
-        timeout: Some(duration(timeout)),
-        http_upstream_type: Some(HttpUpstreamType::Cluster(to.cluster())),
-    }
+    HttpUri { uri, timeout: Some(duration(timeout)), http_upstream_type: Some(HttpUpstreamType::Cluster(to.cluster())) }
 }
 
 fn request_headers(headers: &[ProviderHeader]) -> Vec<HeaderValueOption> {
@@ -281,11 +254,9 @@ fn request_headers(headers: &[ProviderHeader]) -> Vec<HeaderValueOption> {
 /// Headers with their values. A value that is missing in the environment is left out.
 fn header_values(headers: &[ProviderHeader]) -> Vec<HeaderValue> {
     let one = |header: &ProviderHeader| match &header.value {
-        Some(ProviderHeaderValue::Value(value)) => Some(HeaderValue {
-            key: header.name.to_string(),
-            value: value.to_string(),
-            ..Default::default()
-        }),
+        Some(ProviderHeaderValue::Value(value)) => {
+            Some(HeaderValue { key: header.name.to_string(), value: value.to_string(), ..Default::default() })
+        }
         _ => None,
     };
     headers.iter().filter_map(one).collect()
@@ -317,30 +288,21 @@ fn tags(own: &[(Arc<str>, Arc<str>)], custom: &BTreeMap<Arc<str>, mesh::CustomTa
         };
         all.insert(tag, source);
     }
-    let one = |(tag, source): (&str, custom_tag::Type)| CustomTag {
-        tag: tag.to_owned(),
-        r#type: Some(source),
-    };
+    let one = |(tag, source): (&str, custom_tag::Type)| CustomTag { tag: tag.to_owned(), r#type: Some(source) };
     all.into_iter().map(one).collect()
 }
 
 fn literal(value: &str) -> custom_tag::Type {
-    custom_tag::Type::Literal(custom_tag::Literal {
-        value: value.to_owned(),
-    })
+    custom_tag::Type::Literal(custom_tag::Literal { value: value.to_owned() })
 }
 
 /// A tag with a value that the RBAC filter wrote to the metadata.
 fn noted(key: &str) -> custom_tag::Type {
     custom_tag::Type::Metadata(custom_tag::Metadata {
-        kind: Some(MetadataKind {
-            kind: Some(metadata_kind::Kind::Request(metadata_kind::Request {})),
-        }),
+        kind: Some(MetadataKind { kind: Some(metadata_kind::Kind::Request(metadata_kind::Request {})) }),
         metadata_key: Some(MetadataKey {
             key: "envoy.filters.http.rbac".to_owned(),
-            path: vec![PathSegment {
-                segment: Some(Segment::Key(key.to_owned())),
-            }],
+            path: vec![PathSegment { segment: Some(Segment::Key(key.to_owned())) }],
         }),
         default_value: String::new(),
     })

@@ -50,18 +50,12 @@ static ENDPOINTS_SPEC: TypeSpec = TypeSpec {
     short_name: "EDS",
     long_name: "endpoint",
     order: 1,
-    parent: Parent::Reference {
-        of: ResourceType::new(&CLUSTER_SPEC),
-        reference: endpoints_name,
-    },
+    parent: Parent::Reference { of: ResourceType::new(&CLUSTER_SPEC), reference: endpoints_name },
     // Envoy does not use a cluster until it receives its endpoints.
     placeholder: Some(Placeholder {
         applies: |_| true,
         encode: |name| {
-            protos::encode(&ClusterLoadAssignment {
-                cluster_name: name.to_owned(),
-                ..ClusterLoadAssignment::default()
-            })
+            protos::encode(&ClusterLoadAssignment { cluster_name: name.to_owned(), ..ClusterLoadAssignment::default() })
         },
     }),
     ..TypeSpec::NAMED
@@ -84,15 +78,10 @@ static ROUTE_SPEC: TypeSpec = TypeSpec {
     long_name: "route",
     order: 3,
     waits_for: &[ResourceType::new(&CLUSTER_SPEC), ResourceType::new(&ENDPOINTS_SPEC)],
-    parent: Parent::Any {
-        of: ResourceType::new(&LISTENER_SPEC),
-    },
+    parent: Parent::Any { of: ResourceType::new(&LISTENER_SPEC) },
     // Envoy does not use a listener until it receives its routes. For a gateway, a missing route table is reported as
     // such, as in istiod: the previous one stays in use.
-    placeholder: Some(Placeholder {
-        applies: |proxy| proxy.kind == ProxyKind::Sidecar,
-        encode: empty_route_table,
-    }),
+    placeholder: Some(Placeholder { applies: |proxy| proxy.kind == ProxyKind::Sidecar, encode: empty_route_table }),
     ..TypeSpec::NAMED
 };
 
@@ -105,9 +94,7 @@ static VIRTUAL_HOST_SPEC: TypeSpec = TypeSpec {
     waits_for: &[ResourceType::new(&CLUSTER_SPEC), ResourceType::new(&ENDPOINTS_SPEC)],
     // A route table that is sent whole replaces the virtual hosts that were discovered for it.
     removed_after: &[ResourceType::new(&ROUTE_SPEC)],
-    parent: Parent::Collections {
-        of: ResourceType::new(&ROUTE_SPEC),
-    },
+    parent: Parent::Collections { of: ResourceType::new(&ROUTE_SPEC) },
     ..TypeSpec::NAMED
 };
 
@@ -183,10 +170,7 @@ mod tests {
     #[test]
     fn the_endpoints_of_a_cluster_are_found_in_its_bytes() {
         let cluster = |kind: DiscoveryType, service: &str| {
-            let eds = EdsClusterConfig {
-                service_name: service.to_owned(),
-                ..EdsClusterConfig::default()
-            };
+            let eds = EdsClusterConfig { service_name: service.to_owned(), ..EdsClusterConfig::default() };
             let cluster = Cluster {
                 name: "c".to_owned(),
                 alt_stat_name: "other".to_owned(),
@@ -206,9 +190,6 @@ mod tests {
     fn inconsistent_types_are_rejected() {
         assert!(ResourceTypes::new([SECRET, EXTENSION]).is_ok());
         assert!(ResourceTypes::new([SECRET, SECRET]).is_err());
-        assert!(
-            ResourceTypes::new([CLUSTER]).is_err(),
-            "clusters are removed after listeners"
-        );
+        assert!(ResourceTypes::new([CLUSTER]).is_err(), "clusters are removed after listeners");
     }
 }

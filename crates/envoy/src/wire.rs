@@ -22,9 +22,7 @@ pub(crate) struct Writer {
 impl Writer {
     /// A writer with room for `capacity` bytes.
     pub(crate) fn with_capacity(capacity: usize) -> Writer {
-        Writer {
-            buffer: Vec::with_capacity(capacity),
-        }
+        Writer { buffer: Vec::with_capacity(capacity) }
     }
 
     /// The bytes written so far.
@@ -216,32 +214,19 @@ mod tests {
 
     #[test]
     fn messages_of_every_length_can_be_decoded() {
-        for length in [
-            0, 1, 100, 124, 125, 126, 127, 128, 129, 130, 16_380, 16_384, 16_390, 70_000, 2_100_000,
-        ] {
+        for length in [0, 1, 100, 124, 125, 126, 127, 128, 129, 130, 16_380, 16_384, 16_390, 70_000, 2_100_000] {
             let region = "r".repeat(length);
             let mut w = Writer::default();
             w.text(1, &region);
             w.text(2, "z");
-            let locality = Locality {
-                region,
-                zone: "z".into(),
-                ..Locality::default()
-            };
+            let locality = Locality { region, zone: "z".into(), ..Locality::default() };
             assert_eq!(w.finish(), locality.encode_to_vec(), "{length}");
         }
     }
 
     #[test]
     fn addresses_equal_their_display_form() {
-        for text in [
-            "0.0.0.0",
-            "10.0.0.1",
-            "127.0.0.1",
-            "192.168.10.100",
-            "255.255.255.255",
-            "1.20.99.101",
-        ] {
+        for text in ["0.0.0.0", "10.0.0.1", "127.0.0.1", "192.168.10.100", "255.255.255.255", "1.20.99.101"] {
             let mut w = Writer::default();
             w.ipv4(2, text.parse().unwrap());
             let bytes = w.finish();
@@ -281,16 +266,9 @@ mod tests {
         let text = "x".repeat(500);
         let mut w = Writer::default();
         w.entry(1, "istio", |w| w.entry(1, "workload", |w| w.display(3, &text)));
-        let value = Value {
-            kind: Some(Kind::StringValue(text.clone())),
-        };
-        let fields = Struct {
-            fields: [("workload".to_owned(), value)].into(),
-        };
-        let metadata = Metadata {
-            filter_metadata: [("istio".to_owned(), fields)].into(),
-            ..Metadata::default()
-        };
+        let value = Value { kind: Some(Kind::StringValue(text.clone())) };
+        let fields = Struct { fields: [("workload".to_owned(), value)].into() };
+        let metadata = Metadata { filter_metadata: [("istio".to_owned(), fields)].into(), ..Metadata::default() };
         assert_eq!(w.finish(), metadata.encode_to_vec());
     }
 }

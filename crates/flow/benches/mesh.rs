@@ -28,18 +28,10 @@ fn main() {
 
 /// Builds a mesh and measures it.
 fn mesh(services: u32, audiences: u32, threads: usize) {
-    println!(
-        "\n{services} services, {} endpoints, {audiences} audiences, {threads} thread(s)",
-        services * ENDPOINTS
-    );
+    println!("\n{services} services, {} endpoints, {audiences} audiences, {threads} thread(s)", services * ENDPOINTS);
     let mut engine = engine(threads);
     let start = resident();
-    let mut steps = Steps {
-        start,
-        before: start,
-        time: Instant::now(),
-        cpu: cpu(),
-    };
+    let mut steps = Steps { start, before: start, time: Instant::now(), cpu: cpu() };
     let batch = inputs(services, ENDPOINTS);
     steps.report("the batch itself", &engine);
     drop(engine.commit(batch));
@@ -115,30 +107,18 @@ fn footprint(engine: &Engine) {
 
 /// Commits that change one input row each.
 fn commits(engine: &mut Engine, services: u32) {
-    println!(
-        "  {:<44} {:>12} {:>12} {:>7}",
-        "a commit of one row (medians)", "all", "but rules", "runs"
-    );
-    measure(engine, "a row that nobody reads", 2_000, |at, batch| {
-        batch.put::<Note>(0, at + 1)
-    });
+    println!("  {:<44} {:>12} {:>12} {:>7}", "a commit of one row (medians)", "all", "but rules", "runs");
+    measure(engine, "a row that nobody reads", 2_000, |at, batch| batch.put::<Note>(0, at + 1));
     measure(engine, "an equal row", 2_000, |_, batch| batch.put::<Note>(1, 1));
-    measure(engine, "a new row that nobody reads", 2_000, |at, batch| {
-        batch.put::<Note>(at + 10, 1)
-    });
+    measure(engine, "a new row that nobody reads", 2_000, |at, batch| batch.put::<Note>(at + 10, 1));
     measure(engine, "an endpoint's weight: no wide reader", 2_000, |at, batch| {
         let of = at.wrapping_mul(7_919) % services;
         batch.put::<Endpoint>((of, 3), endpoint(&name(of), of * ENDPOINTS + 3, at + 2));
     });
-    measure(
-        engine,
-        "an endpoint is added: index, no wide reader",
-        2_000,
-        |at, batch| {
-            let of = at.wrapping_mul(7_919) % services;
-            batch.put::<Endpoint>((of, 100 + at), endpoint(&name(of), at, 1));
-        },
-    );
+    measure(engine, "an endpoint is added: index, no wide reader", 2_000, |at, batch| {
+        let of = at.wrapping_mul(7_919) % services;
+        batch.put::<Endpoint>((of, 100 + at), endpoint(&name(of), at, 1));
+    });
     measure(engine, "a service's port: every audience reads it", 7, |at, batch| {
         batch.put::<Service>(name(at), service(at as u16 + 1));
     });
@@ -157,10 +137,7 @@ fn measure(engine: &mut Engine, what: &str, times: u32, edit: impl Fn(u32, &mut 
         let start = Instant::now();
         let delta = engine.commit(batch);
         let all = start.elapsed();
-        samples.push((
-            all,
-            all.saturating_sub(Duration::from_nanos(IN_RULES.load(Ordering::Relaxed))),
-        ));
+        samples.push((all, all.saturating_sub(Duration::from_nanos(IN_RULES.load(Ordering::Relaxed)))));
         runs = count(&delta);
     }
     let median = |mut values: Vec<Duration>| {
@@ -201,22 +178,13 @@ fn forks(engine: &Engine, services: u32) {
 /// Resident memory in bytes, as reported by the kernel.
 fn resident() -> f64 {
     let pages = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
-    let pages = pages
-        .split_whitespace()
-        .nth(1)
-        .and_then(|pages| pages.parse::<f64>().ok());
+    let pages = pages.split_whitespace().nth(1).and_then(|pages| pages.parse::<f64>().ok());
     pages.unwrap_or_default() * 4_096.0
 }
 
 /// CPU seconds of this process so far, in hundredths.
 fn cpu() -> f64 {
     let line = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
-    let ticks = line
-        .rsplit(')')
-        .next()
-        .unwrap_or_default()
-        .split_whitespace()
-        .skip(11)
-        .take(2);
+    let ticks = line.rsplit(')').next().unwrap_or_default().split_whitespace().skip(11).take(2);
     ticks.filter_map(|ticks| ticks.parse::<f64>().ok()).sum::<f64>() / 100.0
 }

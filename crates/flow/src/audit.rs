@@ -16,16 +16,11 @@ impl Engine {
         }
         let ends: usize = (0..core.schema.relations.len())
             .map(|relation| {
-                let cells = core
-                    .graph
-                    .cells_of(relation)
-                    .map(|cell| core.graph.node(cell).readers.len());
+                let cells = core.graph.cells_of(relation).map(|cell| core.graph.node(cell).readers.len());
                 cells.sum::<usize>() + core.graph.node(relation as u32).readers.len()
             })
             .sum();
-        check(ends == core.edges.iter().sum(), || {
-            format!("{ends} ends of {} edges", core.edges.iter().sum::<usize>())
-        })
+        check(ends == core.edges.iter().sum(), || format!("{ends} ends of {} edges", core.edges.iter().sum::<usize>()))
     }
 
     fn audit_relation(&self, relation: usize) -> Result<(), String> {
@@ -58,33 +53,21 @@ impl Engine {
         let (core, graph) = (&self.core, &self.core.graph);
         let (node, table) = (graph.node(cell), &core.tables[relation]);
         check(table.finds(graph, cell), || "its key leads elsewhere".to_owned())?;
-        check(node.held || !node.readers.is_empty(), || {
-            "nothing keeps it alive".to_owned()
-        })?;
+        check(node.held || !node.readers.is_empty(), || "nothing keeps it alive".to_owned())?;
         let row = table.row(graph, cell).is_some();
         let held = match core.schema.relations[relation].kind {
             Kind::Input | Kind::Index => row,
             Kind::World => node.held,
             Kind::View => node.subscriptions > 0,
         };
-        check(node.held == held, || {
-            "it is held for no reason, or not held for one".to_owned()
-        })?;
+        check(node.held == held, || "it is held for no reason, or not held for one".to_owned())?;
         let derives = core.schema.relations[relation].kind == Kind::View || node.held;
-        check(derives || node.reads.as_slice().is_empty(), || {
-            "an absent key reads".to_owned()
-        })?;
+        check(derives || node.reads.as_slice().is_empty(), || "an absent key reads".to_owned())?;
         let mut seen = FxHashSet::default();
         for read in node.reads.as_slice() {
-            let below = graph
-                .as_key_set(*read)
-                .or_else(|| graph.locate(*read).map(|(relation, _)| relation));
-            check(below.is_some_and(|below| below < relation), || {
-                format!("it reads {read}, which is not below")
-            })?;
-            check(graph.node(*read).readers.contains(cell), || {
-                format!("{read} does not know that it reads it")
-            })?;
+            let below = graph.as_key_set(*read).or_else(|| graph.locate(*read).map(|(relation, _)| relation));
+            check(below.is_some_and(|below| below < relation), || format!("it reads {read}, which is not below"))?;
+            check(graph.node(*read).readers.contains(cell), || format!("{read} does not know that it reads it"))?;
             check(seen.insert(*read), || format!("it reads {read} twice"))?;
         }
         Ok(())

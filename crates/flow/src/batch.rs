@@ -60,10 +60,8 @@ impl Batch {
     }
 
     pub(crate) fn write<T: Relation>(&mut self, key: T::Key, row: Option<Arc<T::Row>>) {
-        let rows = self
-            .inputs
-            .entry(TypeId::of::<T>())
-            .or_insert_with(|| Box::new(TypedRows::<T>(Rows::<T>::default())));
+        let rows =
+            self.inputs.entry(TypeId::of::<T>()).or_insert_with(|| Box::new(TypedRows::<T>(Rows::<T>::default())));
         let rows: &mut dyn Any = &mut **rows;
         if let Some(TypedRows(rows)) = rows.downcast_mut::<TypedRows<T>>() {
             rows.insert(key, row);

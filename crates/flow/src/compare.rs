@@ -63,19 +63,11 @@ impl Engine {
     pub fn agree(&self, other: &Self) -> Result<(), Mismatch> {
         if self.core.schema.ids != other.core.schema.ids {
             let none = String::new;
-            return Err(Mismatch {
-                relation: "the relations themselves",
-                key: none(),
-                left: none(),
-                right: none(),
-            });
+            return Err(Mismatch { relation: "the relations themselves", key: none(), left: none(), right: none() });
         }
         let (left, right) = (Side::new(&self.core), Side::new(&other.core));
         let relations = 0..self.core.schema.relations.len();
-        relations
-            .into_iter()
-            .find_map(|relation| difference(&left, &right, relation))
-            .map_or(Ok(()), Err)
+        relations.into_iter().find_map(|relation| difference(&left, &right, relation)).map_or(Ok(()), Err)
     }
 }
 
@@ -88,10 +80,7 @@ pub(crate) struct Side<'a> {
 
 impl<'a> Side<'a> {
     fn new(core: &'a Core) -> Self {
-        let mut side = Self {
-            core,
-            tainted: FxHashSet::default(),
-        };
+        let mut side = Self { core, tainted: FxHashSet::default() };
         if core.poisoned.iter().any(|count| *count > 0) {
             side.spread_taint();
         }
@@ -103,10 +92,7 @@ impl<'a> Side<'a> {
         let mut bad_relations = vec![false; core.schema.relations.len()];
         for (relation, info) in core.schema.relations.iter().enumerate() {
             for cell in graph.cells_of(relation) {
-                let base = info
-                    .base
-                    .map(|base| (info.base_cell)(core, cell, base))
-                    .unwrap_or_default();
+                let base = info.base.map(|base| (info.base_cell)(core, cell, base)).unwrap_or_default();
                 let mut needed = graph.node(cell).reads.as_slice().iter().chain(&base);
                 let tainted = needed.any(|needed| match graph.as_key_set(*needed) {
                     Some(of) => bad_relations[of],
@@ -182,19 +168,10 @@ fn difference(left: &Side<'_>, right: &Side<'_>, relation: usize) -> Option<Mism
         let a = if order.is_le() { lefts.next() } else { None };
         let b = if order.is_ge() { rights.next() } else { None };
         let (left, right) = (left.state(relation, a), right.state(relation, b));
-        if !same(info.kind == Kind::View, &left, &right, |a, b| {
-            table.same_rows(graph, a, other, b)
-        }) {
-            let key = a
-                .and_then(|cell| table.key(graph, cell))
-                .or(b.and_then(|cell| other.0.key(other.1, cell)));
+        if !same(info.kind == Kind::View, &left, &right, |a, b| table.same_rows(graph, a, other, b)) {
+            let key = a.and_then(|cell| table.key(graph, cell)).or(b.and_then(|cell| other.0.key(other.1, cell)));
             let key = key.map(|key| shown(key, SHOWN)).unwrap_or_default();
-            return Some(Mismatch {
-                relation: info.name,
-                key,
-                left: left.show(),
-                right: right.show(),
-            });
+            return Some(Mismatch { relation: info.name, key, left: left.show(), right: right.show() });
         }
     }
 }
@@ -214,11 +191,7 @@ fn same(view: bool, left: &State<'_>, right: &State<'_>, rows: impl Fn(u32, u32)
 /// Copies all rows of an input into a batch.
 pub(crate) fn copy_rows<T: crate::Input>(core: &Core, relation: usize, batch: &mut Batch) {
     let table = core.table::<T>(relation);
-    for slot in core
-        .graph
-        .cells_of(relation)
-        .filter_map(|cell| table.slot(&core.graph, cell))
-    {
+    for slot in core.graph.cells_of(relation).filter_map(|cell| table.slot(&core.graph, cell)) {
         if slot.row.is_some() {
             batch.write::<T>(slot.key.clone(), slot.row.clone());
         }
@@ -228,10 +201,7 @@ pub(crate) fn copy_rows<T: crate::Input>(core: &Core, relation: usize, batch: &m
 /// Copies the subscriptions, with their counts, to another engine.
 pub(crate) fn copy_subscriptions<V: Rule>(core: &Core, relation: usize, engine: &mut Engine) {
     let table = core.table::<V>(relation);
-    let subscribed = core
-        .graph
-        .cells_of(relation)
-        .map(|cell| (cell, core.graph.node(cell).subscriptions));
+    let subscribed = core.graph.cells_of(relation).map(|cell| (cell, core.graph.node(cell).subscriptions));
     let subscribed: Vec<_> = subscribed.filter(|(_, count)| *count > 0).collect();
     let key = |cell: u32| table.slot(&core.graph, cell).map(|slot| slot.key.clone());
     let keys: Vec<V::Key> = subscribed.iter().filter_map(|(cell, _)| key(*cell)).collect();

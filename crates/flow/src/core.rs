@@ -94,14 +94,8 @@ impl Core {
     /// The keys of a relation that have rows.
     pub(crate) fn keys<R: Relation>(&self, table: &Table<R>, relation: usize) -> Members<R::Key> {
         let collect = || {
-            let slots = self
-                .graph
-                .cells_of(relation)
-                .filter_map(|cell| table.slot(&self.graph, cell));
-            slots
-                .filter(|slot| slot.row.is_some())
-                .map(|slot| slot.key.clone())
-                .collect()
+            let slots = self.graph.cells_of(relation).filter_map(|cell| table.slot(&self.graph, cell));
+            slots.filter(|slot| slot.row.is_some()).map(|slot| slot.key.clone()).collect()
         };
         table.keys.get_or_init(collect).clone()
     }
@@ -127,10 +121,7 @@ impl Core {
 
     /// Marks the readers of a cell dirty.
     pub(crate) fn mark_readers(&self, tx: &mut Tx, cell: u32) {
-        self.graph
-            .node(cell)
-            .readers
-            .for_each(|reader| tx.dirty[self.graph.relation(reader)].push(reader));
+        self.graph.node(cell).readers.for_each(|reader| tx.dirty[self.graph.relation(reader)].push(reader));
     }
 
     /// Sets the reads of a cell.
@@ -191,8 +182,5 @@ impl Core {
 
 #[cold]
 fn wrong_table<R: Relation>() -> ! {
-    panic!(
-        "flow: the table of {} has an unexpected type, which is a bug in the engine",
-        R::NAME
-    )
+    panic!("flow: the table of {} has an unexpected type, which is a bug in the engine", R::NAME)
 }

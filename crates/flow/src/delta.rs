@@ -23,10 +23,7 @@ pub struct Change<R: Relation> {
 impl<R: Relation> fmt::Debug for Change<R> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut show = f.debug_struct(R::NAME);
-        show.field("key", &self.key)
-            .field("before", &self.before)
-            .field("after", &self.after)
-            .finish()
+        show.field("key", &self.key).field("before", &self.before).field("after", &self.after).finish()
     }
 }
 
@@ -87,16 +84,12 @@ impl Delta {
 
     /// The changed cells of a relation: key and current row. Empty if `R` is not registered.
     pub fn changed<R: Relation>(&self) -> impl Iterator<Item = (R::Key, Option<Arc<R::Row>>)> + '_ {
-        self.changes::<R>()
-            .iter()
-            .map(|change| (change.key.clone(), change.after.clone()))
+        self.changes::<R>().iter().map(|change| (change.key.clone(), change.after.clone()))
     }
 
     /// The changed cells of a relation, with their rows before and after.
     pub fn changes<R: Relation>(&self) -> &[Change<R>] {
-        let list = self
-            .relation::<R>()
-            .and_then(|relation| self.changes[relation].as_deref());
+        let list = self.relation::<R>().and_then(|relation| self.changes[relation].as_deref());
         let list = list.and_then(|list| (list as &dyn Any).downcast_ref::<Vec<Change<R>>>());
         list.map(Vec::as_slice).unwrap_or_default()
     }
@@ -104,16 +97,12 @@ impl Delta {
     /// The work done for each relation with any, in the order of registration.
     pub fn runs(&self) -> impl Iterator<Item = (&'static str, Runs)> + '_ {
         let names = self.schema.relations.iter().map(|relation| relation.name);
-        names
-            .zip(self.runs.iter().copied())
-            .filter(|(_, runs)| *runs != Runs::default())
+        names.zip(self.runs.iter().copied()).filter(|(_, runs)| *runs != Runs::default())
     }
 
     /// The work done for one relation.
     pub fn runs_of<R: Relation>(&self) -> Runs {
-        self.relation::<R>()
-            .map(|relation| self.runs[relation])
-            .unwrap_or_default()
+        self.relation::<R>().map(|relation| self.runs[relation]).unwrap_or_default()
     }
 
     /// The contained panics, including those of subscriptions since the previous commit.
@@ -130,10 +119,7 @@ impl fmt::Debug for Delta {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let changes: Vec<&dyn fmt::Debug> = self.changes.iter().flatten().map(|list| list.show()).collect();
         let mut show = f.debug_struct("Delta");
-        show.field("epoch", &self.epoch)
-            .field("changes", &changes)
-            .field("panics", &self.panics)
-            .finish()
+        show.field("epoch", &self.epoch).field("changes", &changes).field("panics", &self.panics).finish()
     }
 }
 

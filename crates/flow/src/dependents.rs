@@ -22,11 +22,7 @@ pub struct Walk {
 impl Walk {
     /// Creates a walk that visits at most this many cells. It finds nothing until a target is added with [`Walk::to`].
     pub fn within(cells: usize) -> Walk {
-        Walk {
-            targets: Vec::new(),
-            closed: Vec::new(),
-            cells,
-        }
+        Walk { targets: Vec::new(), closed: Vec::new(), cells }
     }
 
     /// Adds cells of this relation to the targets.
@@ -58,10 +54,7 @@ impl Engine {
     pub fn dependents<R: Relation>(&self, key: &R::Key, walk: &Walk) -> Dependents {
         let (_, table) = self.table::<R>();
         let (graph, schema) = (&self.core.graph, &self.core.schema);
-        let mut found = Dependents {
-            cells: Vec::new(),
-            complete: true,
-        };
+        let mut found = Dependents { cells: Vec::new(), complete: true };
         let Some(start) = table.find(graph, key) else {
             return found;
         };

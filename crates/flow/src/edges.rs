@@ -155,21 +155,12 @@ impl Entry for u32 {
 pub(crate) fn difference(old: &[u32], new: &[u32], mut added: impl FnMut(u32), mut removed: impl FnMut(u32)) {
     let head = old.iter().zip(new).take_while(|(a, b)| a == b).count();
     let (old, new) = (&old[head..], &new[head..]);
-    let tail = old
-        .iter()
-        .rev()
-        .zip(new.iter().rev())
-        .take_while(|(a, b)| a == b)
-        .count();
+    let tail = old.iter().rev().zip(new.iter().rev()).take_while(|(a, b)| a == b).count();
     let (mut old, mut new) = (old[..old.len() - tail].to_vec(), new[..new.len() - tail].to_vec());
     old.sort_unstable();
     new.sort_unstable();
-    new.iter()
-        .filter(|c| old.binary_search(c).is_err())
-        .for_each(|c| added(*c));
-    old.iter()
-        .filter(|c| new.binary_search(c).is_err())
-        .for_each(|c| removed(*c));
+    new.iter().filter(|c| old.binary_search(c).is_err()).for_each(|c| added(*c));
+    old.iter().filter(|c| new.binary_search(c).is_err()).for_each(|c| removed(*c));
 }
 
 /// Removes duplicates and keeps the first occurrence of each cell.
@@ -229,11 +220,7 @@ mod tests {
         let check = |old: &[u32], new: &[u32], more: &[u32], less: &[u32]| {
             let (mut added, mut removed) = (Vec::new(), Vec::new());
             difference(old, new, |c| added.push(c), |c| removed.push(c));
-            assert_eq!(
-                (added.as_slice(), removed.as_slice()),
-                (more, less),
-                "{old:?} to {new:?}"
-            );
+            assert_eq!((added.as_slice(), removed.as_slice()), (more, less), "{old:?} to {new:?}");
         };
         check(&[], &[1, 2], &[1, 2], &[]);
         check(&[1, 2, 3], &[1, 9, 2, 3], &[9], &[]);

@@ -52,15 +52,8 @@ impl Engine {
     pub fn commit(&mut self, batch: Batch) -> Delta {
         let schema = self.core.schema.clone();
         for (id, rows) in &batch.inputs {
-            let kind = schema
-                .ids
-                .get(id)
-                .map(|relation| schema.relations[usize::from(*relation)].kind);
-            assert!(
-                kind == Some(Kind::Input),
-                "flow: {} is not registered as an input",
-                rows.name()
-            );
+            let kind = schema.ids.get(id).map(|relation| schema.relations[usize::from(*relation)].kind);
+            assert!(kind == Some(Kind::Input), "flow: {} is not registered as an input", rows.name());
         }
         let mut tx = Tx::new(schema.relations.len(), batch.inputs);
         for (relation, info) in schema.relations.iter().enumerate() {
@@ -84,10 +77,7 @@ impl Engine {
     /// order.
     pub fn subscribe_all<V: Rule>(&mut self, keys: &[V::Key]) -> Vec<CellId> {
         let (relation, table) = self.view::<V>();
-        let missing: Vec<&V::Key> = keys
-            .iter()
-            .filter(|key| table.find(&self.core.graph, key).is_none())
-            .collect();
+        let missing: Vec<&V::Key> = keys.iter().filter(|key| table.find(&self.core.graph, key).is_none()).collect();
         self.derive_missing::<V>(relation, &missing);
         keys.iter().map(|key| self.subscribe_to::<V>(key)).collect()
     }
@@ -145,11 +135,7 @@ impl Engine {
     /// The keys that have rows and their rows, in key order. For a view: the live ones.
     pub fn iter<R: Relation>(&self) -> impl Iterator<Item = (&R::Key, &Arc<R::Row>)> {
         let (relation, table) = self.table::<R>();
-        let slots = self
-            .core
-            .graph
-            .cells_of(relation)
-            .filter_map(|cell| table.slot(&self.core.graph, cell));
+        let slots = self.core.graph.cells_of(relation).filter_map(|cell| table.slot(&self.core.graph, cell));
         let mut rows: Vec<_> = slots.filter_map(|slot| Some((&slot.key, slot.row.as_ref()?))).collect();
         order::sort(&mut rows, |a, b| a.0.cmp(b.0));
         rows.into_iter()
@@ -192,10 +178,7 @@ impl Engine {
         core.spread(keys, |key| Some(Reads::new(core, top, &[]).contains::<V>(key)));
         let mut tx = Tx::new(0, Default::default());
         adopt_all(&mut self.core, &mut tx);
-        debug_assert!(
-            keys.iter()
-                .all(|key| self.core.table::<V>(relation).find(&self.core.graph, key).is_some())
-        );
+        debug_assert!(keys.iter().all(|key| self.core.table::<V>(relation).find(&self.core.graph, key).is_some()));
         tx.runs.add_to(&mut self.totals);
         let room = WAITING_PANICS.saturating_sub(self.waiting_panics.len());
         self.waiting_panics.extend(tx.panics.into_iter().take(room));
@@ -205,10 +188,7 @@ impl Engine {
         let schema = self.core.schema.clone();
         let gone = std::mem::take(&mut tx.freed);
         for (relation, changes) in tx.changes.iter_mut().enumerate() {
-            if let Some(changes) = changes
-                .as_mut()
-                .filter(|_| schema.relations[relation].kind == Kind::View)
-            {
+            if let Some(changes) = changes.as_mut().filter(|_| schema.relations[relation].kind == Kind::View) {
                 changes.retain(&|cell| !gone.contains(&cell.0));
             }
         }
@@ -219,12 +199,7 @@ impl Engine {
         panics.append(&mut tx.panics);
         Delta {
             epoch: self.epoch,
-            cells: tx
-                .changes
-                .iter()
-                .flatten()
-                .flat_map(|changes| changes.cells())
-                .collect(),
+            cells: tx.changes.iter().flatten().flat_map(|changes| changes.cells()).collect(),
             changes: tx.changes,
             runs,
             panics,
@@ -244,11 +219,7 @@ impl Engine {
     fn view<V: Rule>(&self) -> (usize, &Table<V>) {
         let (relation, table) = self.table::<V>();
         let kind = self.core.schema.relations[relation].kind;
-        assert!(
-            kind == Kind::View,
-            "flow: {} is not a view, and only views can be subscribed to",
-            V::NAME
-        );
+        assert!(kind == Kind::View, "flow: {} is not a view, and only views can be subscribed to", V::NAME);
         (relation, table)
     }
 

@@ -25,10 +25,7 @@ pub(crate) struct Waiting {
 
 impl Waiting {
     pub(crate) fn new(relations: usize) -> Self {
-        Self {
-            cells: AtomicU32::new(0),
-            relations: (0..relations.div_ceil(64)).map(|_| AtomicU64::new(0)).collect(),
-        }
+        Self { cells: AtomicU32::new(0), relations: (0..relations.div_ceil(64)).map(|_| AtomicU64::new(0)).collect() }
     }
 
     /// Counts a cell of a relation. Returns its stand-in until it has a number.
@@ -73,36 +70,21 @@ pub(crate) struct Fresh<R: Relation> {
 
 impl<R: Relation> Fresh<R> {
     pub(crate) fn new() -> Self {
-        let shard = || {
-            Mutex::new(Shard {
-                places: Slots::new(),
-                cells: Vec::new(),
-            })
-        };
-        Self {
-            shards: std::array::from_fn(|_| shard()),
-        }
+        let shard = || Mutex::new(Shard { places: Slots::new(), cells: Vec::new() });
+        Self { shards: std::array::from_fn(|_| shard()) }
     }
 
     /// Returns the fresh cell of a key, and creates it if there is none.
     pub(crate) fn demand(&self, relation: usize, key: &R::Key, waiting: &Waiting) -> Arc<FreshCell<R>> {
         let tag = tag(key);
         // No rule runs under this lock, so the data of a poisoned lock is consistent.
-        let mut shard = self.shards[tag as usize % SHARDS]
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let mut shard = self.shards[tag as usize % SHARDS].lock().unwrap_or_else(PoisonError::into_inner);
         let Shard { places, cells } = &mut *shard;
         if let Some(known) = places.find(tag, |found| cells[found.cell as usize].0 == *key) {
             return cells[known.cell as usize].1.clone();
         }
-        let cell = Arc::new(FreshCell {
-            stand_in: waiting.add(relation),
-            derived: OnceLock::new(),
-        });
-        places.insert(Found {
-            tag,
-            cell: cells.len() as u32,
-        });
+        let cell = Arc::new(FreshCell { stand_in: waiting.add(relation), derived: OnceLock::new() });
+        places.insert(Found { tag, cell: cells.len() as u32 });
         cells.push((key.clone(), cell.clone()));
         cell
     }

@@ -33,13 +33,8 @@ pub(crate) struct Node {
     pub(crate) poisoned: bool,
 }
 
-const EMPTY: Node = Node {
-    reads: Edges::EMPTY,
-    readers: Readers::EMPTY,
-    subscriptions: 0,
-    held: false,
-    poisoned: false,
-};
+const EMPTY: Node =
+    Node { reads: Edges::EMPTY, readers: Readers::EMPTY, subscriptions: 0, held: false, poisoned: false };
 
 #[derive(Clone)]
 struct Block {
@@ -137,9 +132,7 @@ impl Graph {
             Some(open) => *open,
             None => self.add_block(relation, new_page()),
         };
-        let Some(block) = &mut self.blocks[number as usize] else {
-            missing(number)
-        };
+        let Some(block) = &mut self.blocks[number as usize] else { missing(number) };
         let at = block.used.trailing_ones();
         block.used |= 1 << at;
         if block.used == u64::MAX {
@@ -154,9 +147,7 @@ impl Graph {
     /// `drop_page` is called with its page.
     pub(crate) fn release(&mut self, cell: u32, drop_page: impl FnOnce(usize)) {
         let number = cell / BLOCK as u32;
-        let Some(block) = &mut self.blocks[number as usize] else {
-            missing(cell)
-        };
+        let Some(block) = &mut self.blocks[number as usize] else { missing(cell) };
         Arc::make_mut(&mut block.nodes)[cell as usize % BLOCK] = EMPTY;
         block.used &= !(1 << (cell as usize % BLOCK));
         if block.used == 0 {
@@ -186,12 +177,8 @@ impl Graph {
     }
 
     fn add_block(&mut self, relation: usize, page: usize) -> u32 {
-        let block = Block {
-            relation: relation as u16,
-            page: page as u32,
-            used: 0,
-            nodes: Arc::new([const { EMPTY }; BLOCK]),
-        };
+        let block =
+            Block { relation: relation as u16, page: page as u32, used: 0, nodes: Arc::new([const { EMPTY }; BLOCK]) };
         let number = match self.free_blocks.pop_first() {
             Some(free) => {
                 self.blocks[free as usize] = Some(block);
@@ -239,9 +226,7 @@ mod tests {
         assert_eq!(graph.cells_of(0).collect::<Vec<_>>(), first);
 
         let mut dropped = Vec::new();
-        first
-            .iter()
-            .for_each(|cell| graph.release(*cell, |page| dropped.push(page)));
+        first.iter().for_each(|cell| graph.release(*cell, |page| dropped.push(page)));
         assert_eq!(dropped, [0, 1]);
         assert_eq!(graph.locate(first[0]), None);
         assert_eq!(allocate(&mut graph, 1), second + 1, "an open block is filled first");

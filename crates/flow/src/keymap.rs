@@ -64,14 +64,7 @@ impl Entry for Found {
 
 impl KeyMap {
     pub(crate) fn new() -> Self {
-        Self {
-            directory: vec![0],
-            depth: 0,
-            buckets: vec![Arc::new(Bucket {
-                depth: 0,
-                entries: Slots::new(),
-            })],
-        }
+        Self { directory: vec![0], depth: 0, buckets: vec![Arc::new(Bucket { depth: 0, entries: Slots::new() })] }
     }
 
     /// Finds the cell with this tag for which `is` holds.
@@ -94,19 +87,13 @@ impl KeyMap {
     /// Removes a cell.
     pub(crate) fn remove(&mut self, tag: u32, cell: u32) {
         let at = self.bucket(tag);
-        let removed = Arc::make_mut(&mut self.buckets[at])
-            .entries
-            .remove(tag, |e| e.cell == cell);
+        let removed = Arc::make_mut(&mut self.buckets[at]).entries.remove(tag, |e| e.cell == cell);
         debug_assert!(removed, "a cell is found under its key");
     }
 
     /// The memory size, in bytes.
     pub(crate) fn bytes(&self) -> usize {
-        let buckets = self
-            .buckets
-            .iter()
-            .map(|b| 16 + size_of::<Bucket>() + b.entries.bytes())
-            .sum::<usize>();
+        let buckets = self.buckets.iter().map(|b| 16 + size_of::<Bucket>() + b.entries.bytes()).sum::<usize>();
         buckets + self.directory.capacity() * 4 + self.buckets.capacity() * 8
     }
 
@@ -131,12 +118,7 @@ impl KeyMap {
             halves[(entry.tag >> depth) as usize & 1].insert(entry);
         }
         let next = self.buckets.len() as u32;
-        let [low, high] = halves.map(|entries| {
-            Arc::new(Bucket {
-                depth: depth + 1,
-                entries,
-            })
-        });
+        let [low, high] = halves.map(|entries| Arc::new(Bucket { depth: depth + 1, entries }));
         self.buckets[at] = low;
         self.buckets.push(high);
         for (bits, bucket) in self.directory.iter_mut().enumerate() {

@@ -24,10 +24,7 @@ fn places(len: usize, compare: &dyn Fn(usize, usize) -> Ordering) -> Option<Vec<
     let mut order: Vec<u32> = (0..len as u32).collect();
     order.sort_unstable_by(|a, b| compare(*a as usize, *b as usize));
     let mut places = vec![0; len];
-    order
-        .iter()
-        .zip(0..)
-        .for_each(|(item, place)| places[*item as usize] = place);
+    order.iter().zip(0..).for_each(|(item, place)| places[*item as usize] = place);
     Some(places)
 }
 

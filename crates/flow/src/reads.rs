@@ -40,12 +40,7 @@ pub(crate) enum ReadsNow {
 
 impl<'a> Reads<'a> {
     pub(crate) fn new(core: &'a Core, layer: usize, before: &'a [u32]) -> Self {
-        Self {
-            core,
-            layer,
-            before,
-            log: RefCell::default(),
-        }
+        Self { core, layer, before, log: RefCell::default() }
     }
 
     /// The row of `key`, if it has one. A view without a cell is derived now.
@@ -88,11 +83,7 @@ impl<'a> Reads<'a> {
             return ReadsNow::Same;
         }
         edges::keep_first(&mut cells);
-        if cells == self.before {
-            ReadsNow::Same
-        } else {
-            ReadsNow::New(cells)
-        }
+        if cells == self.before { ReadsNow::Same } else { ReadsNow::New(cells) }
     }
 
     fn resolve<R: Relation, T>(&self, key: &R::Key, f: impl FnOnce(Option<&Arc<R::Row>>) -> T) -> T {
@@ -107,9 +98,7 @@ impl<'a> Reads<'a> {
         }
         let fresh = table.fresh.demand(relation, key, &self.core.waiting);
         if let Some(derive) = table.on_demand {
-            fresh
-                .derived
-                .get_or_init(|| self.core.run(relation, derive, key, &[], None));
+            fresh.derived.get_or_init(|| self.core.run(relation, derive, key, &[], None));
         }
         self.record(fresh.stand_in);
         f(fresh.derived.get().and_then(|derived| derived.row()))
@@ -167,10 +156,6 @@ impl<'a> Reads<'a> {
     }
 
     fn name(&self) -> &'static str {
-        self.core
-            .schema
-            .relations
-            .get(self.layer)
-            .map_or("a subscription", |relation| relation.name)
+        self.core.schema.relations.get(self.layer).map_or("a subscription", |relation| relation.name)
     }
 }

@@ -61,10 +61,7 @@ impl Core {
             Ok((now, false)) => Outcome::Row(now.map(Arc::new)),
             Err(panic) => Outcome::Panicked(message(&*panic)),
         };
-        Derived {
-            reads: cx.finish(),
-            outcome,
-        }
+        Derived { reads: cx.finish(), outcome }
     }
 
     /// Runs a rule for existing cells. The results are in the order of `cells`.
@@ -94,10 +91,7 @@ impl Core {
             let jobs = &jobs[at * size..count.min((at + 1) * size)];
             *lock(&chunks[at]) = jobs.iter().filter_map(&work).collect();
         });
-        chunks
-            .iter()
-            .flat_map(|chunk| std::mem::take(&mut *lock(chunk)))
-            .collect()
+        chunks.iter().flat_map(|chunk| std::mem::take(&mut *lock(chunk))).collect()
     }
 }
 
@@ -112,9 +106,7 @@ fn on_threads(threads: usize, count: usize, work: &(dyn Fn(usize) + Sync)) {
     std::thread::scope(|scope| {
         for _ in 1..threads.min(count) {
             // If a thread cannot be started, the others do its work.
-            let _ = std::thread::Builder::new()
-                .name("flow".into())
-                .spawn_scoped(scope, worker);
+            let _ = std::thread::Builder::new().name("flow".into()).spawn_scoped(scope, worker);
         }
         worker();
     });
@@ -127,9 +119,6 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 /// The message of a panic.
 pub(crate) fn message(panic: &(dyn Any + Send)) -> String {
-    let text = panic
-        .downcast_ref::<&str>()
-        .copied()
-        .or(panic.downcast_ref::<String>().map(String::as_str));
+    let text = panic.downcast_ref::<&str>().copied().or(panic.downcast_ref::<String>().map(String::as_str));
     text.unwrap_or("a panic without a text").to_owned()
 }

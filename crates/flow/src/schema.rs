@@ -65,11 +65,7 @@ pub struct OrderError {
 
 impl fmt::Display for OrderError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "{} reads {}, which is not registered before it",
-            self.reader, self.read
-        )
+        write!(f, "{} reads {}, which is not registered before it", self.reader, self.read)
     }
 }
 
@@ -85,33 +81,20 @@ pub struct Builder {
 
 impl Builder {
     pub(crate) fn new() -> Self {
-        Self {
-            schema: Schema {
-                relations: Vec::new(),
-                ids: FxHashMap::default(),
-                threads: 1,
-                parallel_from: 32,
-            },
-        }
+        Self { schema: Schema { relations: Vec::new(), ids: FxHashMap::default(), threads: 1, parallel_from: 32 } }
     }
 
     /// Registers a table that is committed from outside.
     pub fn input<T: Input>(&mut self) -> &mut Self {
         let settle = input::settle::<T>;
-        self.add::<T>(RelationInfo {
-            copy_rows: compare::copy_rows::<T>,
-            ..info::<T>(Kind::Input, None, settle)
-        })
+        self.add::<T>(RelationInfo { copy_rows: compare::copy_rows::<T>, ..info::<T>(Kind::Input, None, settle) })
     }
 
     /// Registers an index over `I::Of`, which must be an input, an index or a world rule.
     pub fn index<I: Index>(&mut self) -> &mut Self {
         let base = self.enumerable::<I, I::Of>();
         let base_cell = index::member_cells::<I>;
-        self.add::<I>(RelationInfo {
-            base_cell,
-            ..info::<I>(Kind::Index, Some(base), index::settle::<I>)
-        })
+        self.add::<I>(RelationInfo { base_cell, ..info::<I>(Kind::Index, Some(base), index::settle::<I>) })
     }
 
     /// Registers a rule that derives `R` for each key with a row in `Over`, which must be an input, an index or a world
@@ -119,10 +102,7 @@ impl Builder {
     pub fn world<R: Rule, Over: Relation<Key = R::Key>>(&mut self) -> &mut Self {
         let base = self.enumerable::<R, Over>();
         let base_cell = rule::over_cell::<R, Over>;
-        self.add::<R>(RelationInfo {
-            base_cell,
-            ..info::<R>(Kind::World, Some(base), rule::settle_world::<R, Over>)
-        })
+        self.add::<R>(RelationInfo { base_cell, ..info::<R>(Kind::World, Some(base), rule::settle_world::<R, Over>) })
     }
 
     /// Registers a rule that derives `V` for keys that are subscribed to or read by a live cell.
@@ -160,10 +140,7 @@ impl Builder {
             if let Some(at) = position(reader)
                 && position(read).is_none_or(|read| read >= at)
             {
-                return Err(OrderError {
-                    reader: reader.to_owned(),
-                    read: read.to_owned(),
-                });
+                return Err(OrderError { reader: reader.to_owned(), read: read.to_owned() });
             }
         }
         Ok(())
@@ -185,16 +162,9 @@ impl Builder {
 
     fn enumerable<R: Relation, Over: Relation>(&self) -> usize {
         let over = self.schema.ids.get(&TypeId::of::<Over>()).map(|id| usize::from(*id));
-        let Some(over) = over else {
-            panic!("flow: {} is over {}, which is not registered yet", R::NAME, Over::NAME)
-        };
+        let Some(over) = over else { panic!("flow: {} is over {}, which is not registered yet", R::NAME, Over::NAME) };
         let kind = self.schema.relations[over].kind;
-        assert!(
-            kind != Kind::View,
-            "flow: {} is over the view {}, which has no key set",
-            R::NAME,
-            Over::NAME
-        );
+        assert!(kind != Kind::View, "flow: {} is over the view {}, which has no key set", R::NAME, Over::NAME);
         over
     }
 }

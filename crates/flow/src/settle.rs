@@ -57,12 +57,8 @@ pub(crate) fn adopt<R: Relation>(core: &mut Core, tx: &mut Tx, relation: usize) 
 fn finish<R: Relation>(core: &mut Core, tx: &mut Tx, relation: usize) {
     let mut changes = tx.take_changes::<R>(relation);
     order::sort(&mut changes, |a, b| a.key.cmp(&b.key));
-    let came_or_went = changes
-        .iter()
-        .filter(|change| change.before.is_some() != change.after.is_some());
-    let mut edits = came_or_went
-        .map(|change| (&change.key, change.after.is_some()))
-        .peekable();
+    let came_or_went = changes.iter().filter(|change| change.before.is_some() != change.after.is_some());
+    let mut edits = came_or_went.map(|change| (&change.key, change.after.is_some())).peekable();
     if edits.peek().is_some() {
         let key_set = Graph::key_set(relation);
         let read = !core.graph.node(key_set).readers.is_empty();

@@ -4,11 +4,7 @@ use std::fmt::{self, Debug, Write};
 
 /// Formats a value with `Debug` and cuts it after `limit` bytes. Formatting stops at the cut.
 pub(crate) fn shown(value: &dyn Debug, limit: usize) -> String {
-    let mut shown = Bounded {
-        text: String::new(),
-        room: limit,
-        cut: false,
-    };
+    let mut shown = Bounded { text: String::new(), room: limit, cut: false };
     // The only error is that of `Bounded`, which stops the formatting.
     let _ = write!(shown, "{value:?}");
     if shown.cut {

@@ -21,10 +21,7 @@ pub(crate) struct Slots<E> {
 impl<E: Entry> Slots<E> {
     /// Creates an empty table, which allocates nothing.
     pub(crate) fn new() -> Self {
-        Self {
-            slots: Box::new([]),
-            len: 0,
-        }
+        Self { slots: Box::new([]), len: 0 }
     }
 
     /// The number of entries.
@@ -127,11 +124,7 @@ impl<E: Entry> Slots<E> {
     }
 
     fn distance(&self, from: usize, to: usize) -> usize {
-        if to >= from {
-            to - from
-        } else {
-            to + self.slots.len() - from
-        }
+        if to >= from { to - from } else { to + self.slots.len() - from }
     }
 }
 
@@ -171,10 +164,7 @@ mod tests {
                 assert_eq!(slots.remove(entry.hash(), |e| e.0 == value), model.remove(&value));
             }
             assert_eq!(slots.len(), model.len());
-            assert_eq!(
-                slots.find(entry.hash(), |e| e.0 == value).is_some(),
-                model.contains(&value)
-            );
+            assert_eq!(slots.find(entry.hash(), |e| e.0 == value).is_some(), model.contains(&value));
         }
         let mut all: Vec<u32> = slots.iter().map(|e| e.0).collect();
         all.sort_unstable();

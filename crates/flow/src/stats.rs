@@ -100,10 +100,7 @@ impl Engine {
             changed: self.totals[at].changed,
             panics: self.totals[at].panics,
         });
-        Stats {
-            epoch: self.epoch,
-            relations: relations.collect(),
-        }
+        Stats { epoch: self.epoch, relations: relations.collect() }
     }
 
     /// The relations that read each other, as (reader, read), by a pass over all edges. A relation that enumerates the keys
@@ -112,9 +109,7 @@ impl Engine {
         let (graph, relations) = (&self.core.graph, &self.core.schema.relations);
         let mut pairs = BTreeSet::new();
         for (reader, info) in relations.iter().enumerate() {
-            let reads = graph
-                .cells_of(reader)
-                .flat_map(|cell| graph.node(cell).reads.as_slice());
+            let reads = graph.cells_of(reader).flat_map(|cell| graph.node(cell).reads.as_slice());
             let read = reads.map(|cell| graph.as_key_set(*cell).unwrap_or_else(|| graph.relation(*cell)));
             pairs.extend(read.chain(info.base).map(|read| (info.name, relations[read].name)));
         }
@@ -124,10 +119,7 @@ impl Engine {
     /// Counts the bytes that the engine uses, by a pass over all cells. Forks count what they share.
     pub fn footprint(&self) -> Footprint {
         let graph = &self.core.graph;
-        let mut print = Footprint {
-            cell_bytes: graph.bytes(),
-            ..Footprint::default()
-        };
+        let mut print = Footprint { cell_bytes: graph.bytes(), ..Footprint::default() };
         for (relation, table) in self.core.tables.iter().enumerate() {
             let (pages, map) = table.bytes();
             print.cell_bytes += pages;
@@ -137,9 +129,7 @@ impl Engine {
             print.edges += self.core.edges[relation];
             let cells = graph.cells_of(relation).map(|cell| graph.node(cell));
             print.edge_bytes += graph.node(relation as u32).readers.bytes();
-            print.edge_bytes += cells
-                .map(|node| node.reads.bytes() + node.readers.bytes())
-                .sum::<usize>();
+            print.edge_bytes += cells.map(|node| node.reads.bytes() + node.readers.bytes()).sum::<usize>();
         }
         print
     }

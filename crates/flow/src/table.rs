@@ -21,10 +21,7 @@ pub(crate) struct Slot<R: Relation> {
 
 impl<R: Relation> Clone for Slot<R> {
     fn clone(&self) -> Self {
-        Self {
-            key: self.key.clone(),
-            row: self.row.clone(),
-        }
+        Self { key: self.key.clone(), row: self.row.clone() }
     }
 }
 
@@ -61,9 +58,7 @@ impl<R: Relation> Table<R> {
     /// Finds the cell of a key.
     #[inline]
     pub(crate) fn find(&self, graph: &Graph, key: &R::Key) -> Option<u32> {
-        self.map.find(tag(key), |cell| {
-            self.slot(graph, cell).is_some_and(|slot| slot.key == *key)
-        })
+        self.map.find(tag(key), |cell| self.slot(graph, cell).is_some_and(|slot| slot.key == *key))
     }
 
     #[inline]
@@ -167,23 +162,16 @@ impl<R: Relation> AnyTable for Table<R> {
     }
 
     fn finds(&self, graph: &Graph, cell: u32) -> bool {
-        self.slot(graph, cell)
-            .is_some_and(|slot| self.find(graph, &slot.key) == Some(cell))
+        self.slot(graph, cell).is_some_and(|slot| self.find(graph, &slot.key) == Some(cell))
     }
 
     fn compare_keys(&self, graph: &Graph, cell: u32, other: (&dyn AnyTable, &Graph), other_cell: u32) -> Ordering {
-        let other = (other.0 as &dyn Any)
-            .downcast_ref::<Self>()
-            .and_then(|table| table.slot(other.1, other_cell));
-        self.slot(graph, cell)
-            .map(|slot| &slot.key)
-            .cmp(&other.map(|slot| &slot.key))
+        let other = (other.0 as &dyn Any).downcast_ref::<Self>().and_then(|table| table.slot(other.1, other_cell));
+        self.slot(graph, cell).map(|slot| &slot.key).cmp(&other.map(|slot| &slot.key))
     }
 
     fn same_rows(&self, graph: &Graph, cell: u32, other: (&dyn AnyTable, &Graph), other_cell: u32) -> bool {
-        let other = (other.0 as &dyn Any)
-            .downcast_ref::<Self>()
-            .and_then(|table| table.slot(other.1, other_cell));
+        let other = (other.0 as &dyn Any).downcast_ref::<Self>().and_then(|table| table.slot(other.1, other_cell));
         self.slot(graph, cell).map(|slot| &slot.row) == other.map(|slot| &slot.row)
     }
 

@@ -82,12 +82,7 @@ impl Tx {
         let list = self.changes[relation].get_or_insert_with(|| Box::new(Vec::<Change<R>>::new()));
         let list: &mut dyn Any = &mut **list;
         if let Some(list) = list.downcast_mut::<Vec<Change<R>>>() {
-            list.push(Change {
-                cell: CellId(cell),
-                key,
-                before,
-                after,
-            });
+            list.push(Change { cell: CellId(cell), key, before, after });
         }
         self.runs.of(relation).changed += 1;
     }
@@ -98,9 +93,7 @@ impl Tx {
             return Vec::new();
         };
         let list: &mut dyn Any = &mut **list;
-        list.downcast_mut::<Vec<Change<R>>>()
-            .map(std::mem::take)
-            .unwrap_or_default()
+        list.downcast_mut::<Vec<Change<R>>>().map(std::mem::take).unwrap_or_default()
     }
 
     /// Puts back the changes taken by [`Tx::take_changes`].
@@ -111,11 +104,7 @@ impl Tx {
     /// Records a panic of a rule.
     pub(crate) fn panicked(&mut self, relation: usize, rule: &'static str, key: &dyn std::fmt::Debug, message: String) {
         self.runs.of(relation).panics += 1;
-        self.panics.push(Panic {
-            rule,
-            key: shown(key, 200),
-            message,
-        });
+        self.panics.push(Panic { rule, key: shown(key, 200), message });
     }
 
     /// Replaces stand-ins of fresh cells by their numbers.

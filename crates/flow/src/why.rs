@@ -64,10 +64,7 @@ impl Engine {
         }
         let view = self.core.schema.relations[relation].kind == Kind::View;
         let state = if view { WhyState::NotDerived } else { WhyState::Absent };
-        Why {
-            key: shown(key, KEY),
-            ..Why::new(R::NAME, state)
-        }
+        Why { key: shown(key, KEY), ..Why::new(R::NAME, state) }
     }
 
     /// Explains the row of a cell with at most 1,000 nodes; `None` if there is no such cell.
@@ -77,11 +74,7 @@ impl Engine {
 
     /// Builds the tree breadth first, so that a full tree has everything near the root.
     fn tree(&self, root: u32, limit: usize) -> Why {
-        let mut items = vec![Item {
-            node: self.describe(root),
-            cell: root,
-            children: Vec::new(),
-        }];
+        let mut items = vec![Item { node: self.describe(root), cell: root, children: Vec::new() }];
         let mut seen = FxHashSet::from_iter([root]);
         let mut at = 0;
         while at < items.len() {
@@ -95,11 +88,7 @@ impl Engine {
                     node.repeated = !seen.insert(cell);
                     let child = items.len();
                     items[at].children.push(child);
-                    items.push(Item {
-                        node,
-                        cell,
-                        children: Vec::new(),
-                    });
+                    items.push(Item { node, cell, children: Vec::new() });
                 }
             }
             at += 1;
@@ -115,9 +104,7 @@ impl Engine {
         let info = &self.core.schema.relations[relation];
         let node = self.core.graph.node(cell);
         let base = info.base.filter(|_| node.held);
-        let mut needed = base
-            .map(|base| (info.base_cell)(&self.core, cell, base))
-            .unwrap_or_default();
+        let mut needed = base.map(|base| (info.base_cell)(&self.core, cell, base)).unwrap_or_default();
         let first = needed.clone();
         needed.extend(node.reads.as_slice().iter().filter(|read| !first.contains(read)));
         needed
@@ -130,18 +117,10 @@ impl Engine {
         }
         let relation = graph.relation(cell);
         let table = &self.core.tables[relation];
-        let state = if table.row(graph, cell).is_some() {
-            WhyState::Present
-        } else {
-            WhyState::Absent
-        };
+        let state = if table.row(graph, cell).is_some() { WhyState::Present } else { WhyState::Absent };
         let key = table.key(graph, cell).map(|key| shown(key, KEY)).unwrap_or_default();
         let panicked = graph.node(cell).poisoned;
-        Why {
-            key,
-            panicked,
-            ..Why::new(schema.relations[relation].name, state)
-        }
+        Why { key, panicked, ..Why::new(schema.relations[relation].name, state) }
     }
 }
 
@@ -171,15 +150,7 @@ fn assemble(items: Vec<Item>) -> Why {
 impl Why {
     fn new(relation: &'static str, state: WhyState) -> Self {
         let (panicked, repeated, omitted) = (false, false, 0);
-        Self {
-            relation,
-            key: String::new(),
-            state,
-            panicked,
-            repeated,
-            reads: Vec::new(),
-            omitted,
-        }
+        Self { relation, key: String::new(), state, panicked, repeated, reads: Vec::new(), omitted }
     }
 
     /// This node and all nodes below it, parents first.

@@ -8,18 +8,11 @@ use flow::{Engine, Walk};
 input!(Price, "price", &'static str, u32);
 input!(Order, "order", u32, &'static str);
 index!(Orders, "orders by item", &'static str, Order, |_key, row| vec![*row]);
-rule!(Summary, "summary", &'static str, bool, |cx, key| Some(
-    *cx.get::<Price>(key)? > 10
-));
+rule!(Summary, "summary", &'static str, bool, |cx, key| Some(*cx.get::<Price>(key)? > 10));
 rule!(Choice, "choice", (), usize, |cx, _key| Some(
-    cx.keys::<Price>()
-        .iter()
-        .filter(|key| cx.get::<Summary>(key).is_some_and(|dear| *dear))
-        .count()
+    cx.keys::<Price>().iter().filter(|key| cx.get::<Summary>(key).is_some_and(|dear| *dear)).count()
 ));
-rule!(Bill, "bill", u32, u32, |cx, key| Some(
-    *cx.get::<Price>(&*cx.get::<Order>(key)?)?
-));
+rule!(Bill, "bill", u32, u32, |cx, key| Some(*cx.get::<Price>(&*cx.get::<Order>(key)?)?));
 rule!(Page, "page", (), u32, |cx, _key| {
     let all = cx.get::<Choice>(&()).map_or(0, |choice| *choice as u32);
     let one = cx.get::<Bill>(&1).map_or(0, |bill| *bill);
@@ -29,10 +22,7 @@ rule!(Page, "page", (), u32, |cx, _key| {
 fn engine() -> Engine {
     let mut builder = Engine::builder();
     builder.input::<Price>().input::<Order>().index::<Orders>();
-    builder
-        .world::<Summary, Price>()
-        .view::<Choice>()
-        .world::<Bill, Order>();
+    builder.world::<Summary, Price>().view::<Choice>().world::<Bill, Order>();
     builder.view::<Page>();
     let mut engine = builder.build();
     let mut edits = batch::<Price>([("tea", Some(3)), ("pot", Some(20))]);
@@ -54,11 +44,7 @@ fn dependents_are_found_and_choices_can_be_excluded() {
     assert_eq!(names(&engine, "tea", &walk), ["bill"], "the page is not live");
     engine.subscribe::<Page>(());
     assert_eq!(names(&engine, "tea", &walk), ["bill", "page"]);
-    assert_eq!(
-        names(&engine, "pot", &walk),
-        ["bill", "page"],
-        "through the summary, which chose among the prices"
-    );
+    assert_eq!(names(&engine, "pot", &walk), ["bill", "page"], "through the summary, which chose among the prices");
     let walk = walk.not_through::<Summary>();
     assert_eq!(names(&engine, "tea", &walk), ["bill", "page"]);
     assert_eq!(names(&engine, "pot", &walk), ["bill"]);

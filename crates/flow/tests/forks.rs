@@ -7,27 +7,15 @@ use flow::{Engine, Members};
 
 input!(Number, "number", u32, i64);
 index!(Parity, "parity", bool, Number, |_key, row| vec![row % 2 == 0]);
-rule!(Next, "next", u32, i64, |cx, key| cx
-    .get::<Number>(key)
-    .map(|row| *row + 1));
+rule!(Next, "next", u32, i64, |cx, key| cx.get::<Number>(key).map(|row| *row + 1));
 rule!(Sum, "sum", bool, i64, |cx, even| {
     let members: Option<_> = cx.get::<Parity>(even);
-    Some(
-        members?
-            .iter()
-            .filter_map(|key| cx.get::<Next>(key))
-            .map(|row| *row)
-            .sum(),
-    )
+    Some(members?.iter().filter_map(|key| cx.get::<Next>(key)).map(|row| *row).sum())
 });
 
 fn engine() -> Engine {
     let mut builder = Engine::builder();
-    builder
-        .input::<Number>()
-        .index::<Parity>()
-        .world::<Next, Number>()
-        .view::<Sum>();
+    builder.input::<Number>().index::<Parity>().world::<Next, Number>().view::<Sum>();
     let mut engine = builder.build();
     engine.commit(batch::<Number>((0..500).map(|key| (key, Some(i64::from(key))))));
     engine
@@ -82,10 +70,7 @@ fn a_fork_can_be_forked() {
         put::<Number>(&mut next, 600 + step as u32, 1);
         generations.push(next);
     }
-    let sums: Vec<i64> = generations
-        .iter()
-        .map(|engine| engine.row::<Sum>(cell).map_or(0, |row| *row))
-        .collect();
+    let sums: Vec<i64> = generations.iter().map(|engine| engine.row::<Sum>(cell).map_or(0, |row| *row)).collect();
     assert!(sums.windows(2).all(|pair| pair[1] == pair[0] + 2), "{sums:?}");
     generations.iter().for_each(sound);
     generations.truncate(1);

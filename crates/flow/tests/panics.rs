@@ -16,13 +16,7 @@ rule!(Half, "half", u32, i64, |cx, key| {
     Some(row / 2)
 });
 rule!(Total, "total", (), i64, |cx, _key| {
-    Some(
-        cx.keys::<Half>()
-            .iter()
-            .filter_map(|key| cx.get::<Half>(key))
-            .map(|row| *row)
-            .sum(),
-    )
+    Some(cx.keys::<Half>().iter().filter_map(|key| cx.get::<Half>(key)).map(|row| *row).sum())
 });
 rule!(Early, "early", u32, i64, |cx, key| {
     if cx.contains::<Number>(key) {
@@ -34,33 +28,21 @@ rule!(Early, "early", u32, i64, |cx, key| {
 fn engine() -> Engine {
     quiet();
     let mut builder = Engine::builder();
-    builder
-        .input::<Number>()
-        .index::<Thirds>()
-        .world::<Half, Number>()
-        .view::<Total>()
-        .view::<Early>();
+    builder.input::<Number>().index::<Thirds>().world::<Half, Number>().view::<Total>().view::<Early>();
     builder.build()
 }
 
 /// Silences intentional panics.
 fn quiet() {
     std::panic::set_hook(Box::new(|panic| {
-        if panic
-            .location()
-            .is_some_and(|at| at.file().contains("panics.rs") && at.line() > 60)
-        {
+        if panic.location().is_some_and(|at| at.file().contains("panics.rs") && at.line() > 60) {
             eprintln!("{panic}");
         }
     }));
 }
 
 fn panic(rule: &'static str, key: &str, message: &str) -> Panic {
-    Panic {
-        rule,
-        key: key.to_owned(),
-        message: message.to_owned(),
-    }
+    Panic { rule, key: key.to_owned(), message: message.to_owned() }
 }
 
 #[test]
@@ -73,30 +55,16 @@ fn a_panic_keeps_the_last_good_row_until_the_rule_succeeds() {
     assert_eq!(delta.runs_of::<Half>().panics, 1);
     assert_eq!(engine.get::<Half>(&1).as_deref(), Some(&5), "the last good row");
     assert_eq!(engine.row::<Total>(total).as_deref(), Some(&25), "other rules run");
-    assert_eq!(
-        engine.stats().relation("half").map(|half| (half.panics, half.poisoned)),
-        Some((1, 1))
-    );
+    assert_eq!(engine.stats().relation("half").map(|half| (half.panics, half.poisoned)), Some((1, 1)));
     assert!(engine.why::<Half>(&1).panicked);
     sound(&engine);
 
-    assert_eq!(
-        put::<Number>(&mut engine, 1, 13).panics().len(),
-        1,
-        "it runs again when a row that it read changes"
-    );
-    assert_eq!(
-        put::<Number>(&mut engine, 3, 2).panics().len(),
-        0,
-        "it does not run otherwise"
-    );
+    assert_eq!(put::<Number>(&mut engine, 1, 13).panics().len(), 1, "it runs again when a row that it read changes");
+    assert_eq!(put::<Number>(&mut engine, 3, 2).panics().len(), 0, "it does not run otherwise");
     let delta = put::<Number>(&mut engine, 1, 12);
     assert!(delta.panics().is_empty());
     assert_eq!(engine.row::<Total>(total).as_deref(), Some(&27));
-    assert_eq!(
-        engine.stats().relation("half").map(|half| (half.panics, half.poisoned)),
-        Some((2, 0))
-    );
+    assert_eq!(engine.stats().relation("half").map(|half| (half.panics, half.poisoned)), Some((2, 0)));
     sound(&engine);
 }
 
@@ -108,13 +76,7 @@ fn a_new_cell_that_panics_has_no_row() {
     assert_eq!(engine.get::<Half>(&1), None);
     sound(&engine);
     remove::<Number>(&mut engine, 1);
-    assert_eq!(
-        (
-            engine.stats().cells(),
-            engine.stats().relation("half").map(|half| half.poisoned)
-        ),
-        (0, Some(0))
-    );
+    assert_eq!((engine.stats().cells(), engine.stats().relation("half").map(|half| half.poisoned)), (0, Some(0)));
 }
 
 #[test]
@@ -126,11 +88,7 @@ fn panics_of_subscriptions_are_in_the_next_delta() {
     let delta = engine.commit(flow::Batch::new());
     assert_eq!(delta.panics(), [panic("early", "1", "a panic without a text")]);
     assert!(engine.commit(flow::Batch::new()).panics().is_empty());
-    assert_eq!(
-        engine.stats().relation("early").map(|early| early.edges),
-        Some(1),
-        "its reads before the panic"
-    );
+    assert_eq!(engine.stats().relation("early").map(|early| early.edges), Some(1), "its reads before the panic");
     put::<Number>(&mut engine, 1_000, 4);
     remove::<Number>(&mut engine, 1);
     assert_eq!(engine.row::<Early>(cell).as_deref(), Some(&4));
@@ -143,10 +101,7 @@ fn a_row_whose_index_keys_panic_is_not_indexed() {
     let mut engine = engine();
     put::<Number>(&mut engine, 1, 6);
     let delta = put::<Number>(&mut engine, 1, 99);
-    assert_eq!(
-        delta.panics().first(),
-        Some(&panic("thirds", "1", "99 cannot be indexed"))
-    );
+    assert_eq!(delta.panics().first(), Some(&panic("thirds", "1", "99 cannot be indexed")));
     assert_eq!(engine.get::<Thirds>(&0), None);
     put::<Number>(&mut engine, 1, 8);
     assert_eq!(engine.get::<Thirds>(&2).map(|row| row.to_vec()), Some(vec![1]));
@@ -154,9 +109,7 @@ fn a_row_whose_index_keys_panic_is_not_indexed() {
 }
 
 rule!(Above, "above", u32, i64, |cx, key| cx.get::<Below>(key).map(|row| *row));
-rule!(Below, "below", u32, i64, |cx, key| cx
-    .get::<Number>(key)
-    .map(|row| *row));
+rule!(Below, "below", u32, i64, |cx, key| cx.get::<Number>(key).map(|row| *row));
 rule!(Lost, "lost", u32, i64, |cx, key| cx.get::<Half>(key).map(|row| *row));
 
 #[test]
@@ -169,14 +122,8 @@ fn a_read_of_a_later_relation_panics_with_both_names() {
     engine.subscribe::<Lost>(1);
     let delta = engine.commit(flow::Batch::new());
     let messages: Vec<_> = delta.panics().iter().map(|panic| panic.message.as_str()).collect();
-    assert!(
-        messages[0].contains("above reads below, which is registered after it"),
-        "{messages:?}"
-    );
-    assert!(
-        messages[1].contains("lost reads half, which is not registered"),
-        "{messages:?}"
-    );
+    assert!(messages[0].contains("above reads below, which is registered after it"), "{messages:?}");
+    assert!(messages[1].contains("lost reads half, which is not registered"), "{messages:?}");
 }
 
 #[test]

@@ -9,29 +9,17 @@ use std::time::Duration;
 use flow::{Engine, Members};
 
 input!(Word, "word", u32, String);
-index!(ByLength, "by length", usize, Word, |_key, row| vec![
-    row.len(),
-    row.len() / 2
-]);
-rule!(Upper, "upper", u32, String, |cx, key| cx
-    .get::<Word>(key)
-    .map(|word| word.to_uppercase()));
+index!(ByLength, "by length", usize, Word, |_key, row| vec![row.len(), row.len() / 2]);
+rule!(Upper, "upper", u32, String, |cx, key| cx.get::<Word>(key).map(|word| word.to_uppercase()));
 rule!(Encoded, "encoded", (u32, u32), Vec<u8>, |cx, key| {
     let (from, to) = *key;
     let words = (from..to).filter_map(|key| cx.get::<Upper>(&key));
-    Some(
-        words
-            .flat_map(|word| word.bytes().chain([0]).collect::<Vec<_>>())
-            .collect(),
-    )
+    Some(words.flat_map(|word| word.bytes().chain([0]).collect::<Vec<_>>()).collect())
 });
 rule!(Digest, "digest", usize, Vec<u8>, |cx, length| {
     let members: Option<_> = cx.get::<ByLength>(length);
     // Several cells read the same views for the first time.
-    let parts = members
-        .iter()
-        .flat_map(|members| members.iter())
-        .map(|key| (key / 8 * 4, key / 8 * 4 + 9));
+    let parts = members.iter().flat_map(|members| members.iter()).map(|key| (key / 8 * 4, key / 8 * 4 + 9));
     let mut sum = vec![0_u8; 32];
     for bytes in parts.filter_map(|part| cx.get::<Encoded>(&part)) {
         for (at, byte) in bytes.iter().enumerate() {
@@ -44,12 +32,7 @@ rule!(Digest, "digest", usize, Vec<u8>, |cx, length| {
 fn engine(threads: usize) -> Engine {
     let mut builder = Engine::builder();
     builder.threads(threads).parallel_from(4);
-    builder
-        .input::<Word>()
-        .index::<ByLength>()
-        .world::<Upper, Word>()
-        .view::<Encoded>()
-        .world::<Digest, ByLength>();
+    builder.input::<Word>().index::<ByLength>().world::<Upper, Word>().view::<Encoded>().world::<Digest, ByLength>();
     builder.build()
 }
 
@@ -64,9 +47,7 @@ fn serial_and_parallel_runs_are_equal() {
                 (random.below(2_000) as u32, word)
             })
             .collect();
-        let deltas = engines
-            .each_mut()
-            .map(|engine| engine.commit(batch::<Word>(edits.clone())));
+        let deltas = engines.each_mut().map(|engine| engine.commit(batch::<Word>(edits.clone())));
         let [serial, others @ ..] = deltas;
         for other in &others {
             assert_eq!(format!("{serial:?}"), format!("{other:?}"));
@@ -80,10 +61,7 @@ fn serial_and_parallel_runs_are_equal() {
         sound(other);
         assert_eq!(serial.stats(), other.stats());
         let keys: Members<usize> = other.keys::<Digest>();
-        assert!(
-            keys.iter()
-                .all(|key| other.get::<Digest>(key) == serial.get::<Digest>(key))
-        );
+        assert!(keys.iter().all(|key| other.get::<Digest>(key) == serial.get::<Digest>(key)));
     }
 }
 
@@ -96,13 +74,7 @@ fn parallel_subscriptions_equal_serial_ones() {
         engine.subscribe_all::<Encoded>(&keys)
     });
     assert_eq!(serial, parallel);
-    assert_eq!(
-        engines[0]
-            .stats()
-            .relation("encoded")
-            .map(|encoded| (encoded.cells, encoded.runs)),
-        Some((350, 350))
-    );
+    assert_eq!(engines[0].stats().relation("encoded").map(|encoded| (encoded.cells, encoded.runs)), Some((350, 350)));
     assert_eq!(engines[0].stats(), engines[1].stats());
     sound(&engines[1]);
 }
@@ -115,9 +87,7 @@ rule!(Meeting, "meeting", u32, bool, |_cx, _key| {
     let mut waiting = WAITING.lock().ok()?;
     *waiting += 1;
     ARRIVED.notify_all();
-    let (waiting, _) = ARRIVED
-        .wait_timeout_while(waiting, Duration::from_secs(60), |waiting| *waiting < 2)
-        .ok()?;
+    let (waiting, _) = ARRIVED.wait_timeout_while(waiting, Duration::from_secs(60), |waiting| *waiting < 2).ok()?;
     Some(*waiting >= 2)
 });
 
@@ -127,9 +97,5 @@ fn rules_run_concurrently() {
     builder.threads(2).parallel_from(2).view::<Meeting>();
     let mut engine = builder.build();
     let cells = engine.subscribe_all::<Meeting>(&[1, 2]);
-    assert!(
-        cells
-            .iter()
-            .all(|cell| engine.row::<Meeting>(*cell).as_deref() == Some(&true))
-    );
+    assert!(cells.iter().all(|cell| engine.row::<Meeting>(*cell).as_deref() == Some(&true)));
 }

@@ -27,12 +27,7 @@ struct Run {
 impl Run {
     fn new(seed: u64, threads: usize) -> Self {
         let random = Random::new(seed);
-        Self {
-            engine: engine(threads),
-            plain: Plain::default(),
-            subscribed: Vec::new(),
-            random,
-        }
+        Self { engine: engine(threads), plain: Plain::default(), subscribed: Vec::new(), random }
     }
 
     fn epoch(&mut self) {
@@ -53,10 +48,7 @@ impl Run {
         let mut batch = Batch::new();
         for _ in 0..self.random.below(4) {
             if self.random.once_in(3) {
-                let key = (
-                    [3, 4, 6, 8, 9, 10][self.random.below(6)],
-                    self.random.below(PROGRAMS.into()) as u8,
-                );
+                let key = ([3, 4, 6, 8, 9, 10][self.random.below(6)], self.random.below(PROGRAMS.into()) as u8);
                 let program = (!self.random.once_in(8)).then(|| random_program(&mut self.random));
                 match program.clone() {
                     Some(program) => batch.put::<Program>(key, program),
@@ -110,9 +102,7 @@ impl Run {
     }
 
     fn check(&mut self, rows: &Rows) {
-        let world = WORLD
-            .into_iter()
-            .flat_map(|relation| (0..KEYS).map(move |key| (relation, key)));
+        let world = WORLD.into_iter().flat_map(|relation| (0..KEYS).map(move |key| (relation, key)));
         for (relation, key) in world.chain(self.subscribed.iter().map(|(_, relation, key)| (*relation, *key))) {
             let row = rows[relation as usize][key as usize];
             assert_eq!(row, self.plain.get(relation, key), "relation {relation}, key {key}");
@@ -137,11 +127,7 @@ impl Run {
                 let subscribed = self.subscribed.iter().any(|(_, r, k)| (*r, *k) == (relation, key));
                 if WORLD.contains(&relation) || subscribed {
                     let differs = before[relation as usize][key as usize] != after[relation as usize][key as usize];
-                    assert_eq!(
-                        changed.contains(&(relation, key)),
-                        differs,
-                        "relation {relation}, key {key}"
-                    );
+                    assert_eq!(changed.contains(&(relation, key)), differs, "relation {relation}, key {key}");
                 }
             }
         }

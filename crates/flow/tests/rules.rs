@@ -8,17 +8,12 @@ use flow::{Engine, Members};
 input!(Number, "number", u32, i64);
 rule!(Left, "left", u32, i64, |cx, key| Some(*cx.get::<Number>(key)? / 10));
 rule!(Right, "right", u32, i64, |cx, key| Some(*cx.get::<Number>(key)? % 10));
-rule!(Join, "join", u32, i64, |cx, key| Some(
-    *cx.get::<Left>(key)? * 100 + *cx.get::<Right>(key)?
-));
+rule!(Join, "join", u32, i64, |cx, key| Some(*cx.get::<Left>(key)? * 100 + *cx.get::<Right>(key)?));
 rule!(Last, "last", u32, bool, |cx, key| Some(*cx.get::<Join>(key)? > 500));
 
 fn diamond() -> Engine {
     let mut builder = Engine::builder();
-    builder
-        .input::<Number>()
-        .world::<Left, Number>()
-        .world::<Right, Number>();
+    builder.input::<Number>().world::<Left, Number>().world::<Right, Number>();
     builder.world::<Join, Left>().world::<Last, Join>();
     builder.build()
 }
@@ -32,10 +27,7 @@ fn a_cell_with_two_changed_reads_runs_once() {
     assert_eq!(delta.runs_of::<Join>().runs, 1, "both sides changed, it ran once");
     let changes = delta.changes::<Join>();
     assert_eq!(changes.len(), 1);
-    assert_eq!(
-        (changes[0].before.as_deref(), changes[0].after.as_deref()),
-        (Some(&102), Some(&407))
-    );
+    assert_eq!((changes[0].before.as_deref(), changes[0].after.as_deref()), (Some(&102), Some(&407)));
     sound(&engine);
 }
 
@@ -65,10 +57,7 @@ fn the_last_write_of_a_batch_wins_and_unaffected_keys_do_not_run() {
     edits.merge(batch::<Number>([(4, Some(80)), (200, None)]));
     assert_eq!(edits.len(), 3);
     let delta = engine.commit(edits);
-    let rows: Vec<_> = delta
-        .changed::<Number>()
-        .map(|(key, row)| (key, row.map(|row| *row)))
-        .collect();
+    let rows: Vec<_> = delta.changed::<Number>().map(|(key, row)| (key, row.map(|row| *row))).collect();
     assert_eq!(rows, [(3, None), (4, Some(80))]);
     assert_eq!(delta.runs_of::<Left>().runs, 1);
     assert_eq!(delta.epoch(), 2);
@@ -109,10 +98,7 @@ fn a_read_of_an_absent_key_is_a_dependency() {
     let mut engine = aliases();
     put::<Alias>(&mut engine, "a", "x");
     assert_eq!(engine.get::<Resolved>(&"a"), None);
-    assert_eq!(
-        engine.stats().relation("value").map(|value| (value.cells, value.rows)),
-        Some((1, 0))
-    );
+    assert_eq!(engine.stats().relation("value").map(|value| (value.cells, value.rows)), Some((1, 0)));
     let delta = put::<Value>(&mut engine, "x", 5);
     assert_eq!(delta.runs_of::<Resolved>().runs, 1);
     assert_eq!(engine.get::<Resolved>(&"a").as_deref(), Some(&5));
@@ -150,9 +136,7 @@ fn reads_are_updated_even_if_the_row_is_equal() {
 }
 
 index!(ByTens, "by tens", i64, Number, |_key, row| vec![row / 10, row / 10, -1]);
-rule!(Tens, "tens", i64, usize, |cx, key| cx
-    .get::<ByTens>(key)
-    .map(|members| members.len()));
+rule!(Tens, "tens", i64, usize, |cx, key| cx.get::<ByTens>(key).map(|members| members.len()));
 
 #[test]
 fn an_index_is_updated_with_its_members() {
@@ -160,27 +144,16 @@ fn an_index_is_updated_with_its_members() {
     builder.input::<Number>().index::<ByTens>().world::<Tens, ByTens>();
     let mut engine = builder.build();
     let delta = engine.commit(batch::<Number>((0..1_000).map(|key| (key, Some(i64::from(key % 20))))));
-    assert_eq!(
-        delta.runs_of::<ByTens>().runs,
-        3,
-        "each list is rebuilt once, however many members are added"
-    );
+    assert_eq!(delta.runs_of::<ByTens>().runs, 3, "each list is rebuilt once, however many members are added");
     assert_eq!(engine.get::<Tens>(&0).as_deref(), Some(&500));
     assert_eq!(engine.get::<Tens>(&-1).as_deref(), Some(&1_000));
 
     let delta = put::<Number>(&mut engine, 5, 6);
-    assert_eq!(
-        delta.runs_of::<ByTens>().runs,
-        0,
-        "a changed row in the same group does not change the group"
-    );
+    assert_eq!(delta.runs_of::<ByTens>().runs, 0, "a changed row in the same group does not change the group");
     let delta = engine.commit(batch::<Number>([(0, Some(15)), (1, Some(16)), (2, Some(55))]));
     assert_eq!(delta.runs_of::<ByTens>().runs, 3);
     let members: Members<u32> = (3..10).chain(20..30).collect();
-    assert_eq!(
-        engine.get::<ByTens>(&0).map(|row| row[..17].to_vec()),
-        Some(members.to_vec())
-    );
+    assert_eq!(engine.get::<ByTens>(&0).map(|row| row[..17].to_vec()), Some(members.to_vec()));
     assert_eq!(engine.get::<ByTens>(&5).map(|row| row.to_vec()), Some(vec![2]));
     let delta = remove::<Number>(&mut engine, 2);
     assert_eq!(
@@ -204,11 +177,7 @@ fn a_key_set_is_read_like_a_cell() {
     engine.commit(batch::<Number>((0..6).map(|key| (key, Some(1)))));
     let census = engine.subscribe::<Census>(());
     assert_eq!(engine.row::<Census>(census).as_deref(), Some(&vec![0, 2, 4]));
-    assert_eq!(
-        put::<Number>(&mut engine, 2, 88).runs_of::<Census>().runs,
-        0,
-        "rows changed, keys did not"
-    );
+    assert_eq!(put::<Number>(&mut engine, 2, 88).runs_of::<Census>().runs, 0, "rows changed, keys did not");
     let delta = engine.commit(batch::<Number>([(2, None), (9, Some(0)), (8, Some(0))]));
     assert_eq!(delta.runs_of::<Census>().runs, 1);
     assert_eq!(engine.row::<Census>(census).as_deref(), Some(&vec![0, 4, 8]));
@@ -221,12 +190,8 @@ fn a_key_set_is_read_like_a_cell() {
     assert_eq!(engine.keys::<Left>().len(), 9);
 }
 
-rule!(Sum, "sum", u32, i64, |cx, count| (0..*count)
-    .map(|key| cx.get::<Number>(&key).map(|row| *row))
-    .sum());
-rule!(Offset, "offset", u32, i64, |cx, key| Some(
-    *cx.get::<Number>(&0)? + i64::from(*key)
-));
+rule!(Sum, "sum", u32, i64, |cx, count| (0..*count).map(|key| cx.get::<Number>(&key).map(|row| *row)).sum());
+rule!(Offset, "offset", u32, i64, |cx, key| Some(*cx.get::<Number>(&0)? + i64::from(*key)));
 
 #[test]
 fn wide_reads_and_wide_tables_take_linear_time() {
@@ -249,23 +214,14 @@ fn wide_reads_and_wide_tables_take_linear_time() {
     assert!(engine.unsubscribe(wide));
     assert_eq!(engine.stats().edges(), 1);
     put::<Number>(&mut engine, 0, 3);
-    assert_eq!(
-        last.and_then(|cell| engine.row::<Offset>(cell)).as_deref(),
-        Some(&(i64::from(WIDE) + 2))
-    );
+    assert_eq!(last.and_then(|cell| engine.row::<Offset>(cell)).as_deref(), Some(&(i64::from(WIDE) + 2)));
 }
 
 rule!(Shuffled, "shuffled", (), Vec<i64>, |cx, _key| {
     // The order of its reads, including duplicates, depends on the first.
     let first = *cx.get::<Number>(&0)?;
     let order = (0..40).map(|at| ((at * first) % 41).unsigned_abs() as u32);
-    Some(
-        order
-            .chain([0, 1, 1, 0])
-            .filter_map(|key| cx.get::<Number>(&key))
-            .map(|row| *row)
-            .collect(),
-    )
+    Some(order.chain([0, 1, 1, 0]).filter_map(|key| cx.get::<Number>(&key)).map(|row| *row).collect())
 });
 
 #[test]
@@ -318,12 +274,6 @@ fn relations_that_read_each_other_are_reported() {
     let mut engine = diamond();
     put::<Number>(&mut engine, 1, 12);
     let reads: Vec<_> = engine.relation_reads().into_iter().collect();
-    let expected = [
-        ("join", "left"),
-        ("join", "right"),
-        ("last", "join"),
-        ("left", "number"),
-        ("right", "number"),
-    ];
+    let expected = [("join", "left"), ("join", "right"), ("last", "join"), ("left", "number"), ("right", "number")];
     assert_eq!(reads, expected);
 }

@@ -17,11 +17,7 @@ struct Run<'t> {
 }
 
 pub(crate) fn render(templates: &Templates, name: &str, value: &Value, host: &dyn Host) -> Result<String, Error> {
-    let run = Run {
-        templates,
-        host,
-        left: Cell::new(MAX_TEXT),
-    };
+    let run = Run { templates, host, left: Cell::new(MAX_TEXT) };
     run.template(name, value, 0).map_err(|error| match error {
         TemplateError::Own((line, problem)) => Error::new(name, line, problem),
         TemplateError::Included(error) => error,
@@ -42,13 +38,8 @@ impl Run<'_> {
         if depth > MAX_INCLUDES {
             return Err(wrong(format!("more than {MAX_INCLUDES} nested templates")));
         }
-        let mut frame = Frame {
-            run: self,
-            variables: vec![(String::new(), dot.clone())],
-            depth,
-            out: String::new(),
-            nested: None,
-        };
+        let mut frame =
+            Frame { run: self, variables: vec![(String::new(), dot.clone())], depth, out: String::new(), nested: None };
         match frame.nodes(&template.nodes, dot) {
             Ok(()) => Ok(frame.out),
             Err((line, problem)) => {
@@ -159,16 +150,14 @@ impl Frame<'_, '_> {
     }
 
     fn include(&mut self, name: &str, dot: &Value) -> Result<String, Problem> {
-        self.run
-            .template(name, dot, self.depth + 1)
-            .map_err(|failure| match failure {
-                TemplateError::Own((_, problem)) => problem,
-                TemplateError::Included(error) => {
-                    let problem = Problem::from(error.message.clone());
-                    self.nested = Some(error);
-                    problem
-                }
-            })
+        self.run.template(name, dot, self.depth + 1).map_err(|failure| match failure {
+            TemplateError::Own((_, problem)) => problem,
+            TemplateError::Included(error) => {
+                let problem = Problem::from(error.message.clone());
+                self.nested = Some(error);
+                problem
+            }
+        })
     }
 
     fn assign(&mut self, pipeline: &Pipeline, value: Value) -> Result<(), Problem> {
@@ -264,11 +253,7 @@ fn descend(value: &Value, fields: &[String]) -> Result<Value, Problem> {
 fn elements(value: Value) -> Result<Vec<(Value, Value)>, Problem> {
     match value {
         Value::Null => Ok(Vec::new()),
-        Value::Array(items) => Ok(items
-            .into_iter()
-            .enumerate()
-            .map(|(at, item)| (at.into(), item))
-            .collect()),
+        Value::Array(items) => Ok(items.into_iter().enumerate().map(|(at, item)| (at.into(), item)).collect()),
         Value::Object(fields) => {
             let mut fields: Vec<(String, Value)> = fields.into_iter().collect();
             fields.sort_by(|a, b| a.0.cmp(&b.0));

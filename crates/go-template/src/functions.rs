@@ -24,9 +24,7 @@ const FUNCTIONS: &[(&str, usize, Function)] = &[
     ("gt", 2, |a| Ok(order(a)?.is_gt().into())),
     ("ge", 2, |a| Ok(order(a)?.is_ge().into())),
     ("default", 2, |a| Ok(if is_true(&a[1]) { &a[1] } else { &a[0] }.clone())),
-    ("coalesce", 0, |a| {
-        Ok(a.iter().find(|value| is_true(value)).cloned().unwrap_or_default())
-    }),
+    ("coalesce", 0, |a| Ok(a.iter().find(|value| is_true(value)).cloned().unwrap_or_default())),
     ("ternary", 3, |a| Ok(if is_true(&a[2]) { &a[0] } else { &a[1] }.clone())),
     ("required", 2, |a| required(&a[0], &a[1])),
     ("fail", 1, |a| Err(shown(&a[0]).into())),
@@ -37,9 +35,7 @@ const FUNCTIONS: &[(&str, usize, Function)] = &[
     ("printf", 0, printf),
     ("int", 1, |a| Ok(whole(&a[0]).into())),
     ("int64", 1, |a| Ok(whole(&a[0]).into())),
-    ("add", 0, |a| {
-        Ok(a.iter().map(whole).fold(0_i64, i64::wrapping_add).into())
-    }),
+    ("add", 0, |a| Ok(a.iter().map(whole).fold(0_i64, i64::wrapping_add).into())),
     ("sub", 2, |a| Ok(whole(&a[0]).wrapping_sub(whole(&a[1])).into())),
     ("toJson", 1, |a| Ok(a[0].to_string().into())),
     ("kindIs", 2, |a| Ok((shown(&a[0]) == kind_of(&a[1])).into())),
@@ -58,9 +54,7 @@ const FUNCTIONS: &[(&str, usize, Function)] = &[
         Ok(text.strip_prefix(&shown(&a[0])).unwrap_or(&text).into())
     }),
     ("trunc", 2, |a| Ok(truncated(&shown(&a[1]), whole(&a[0])).into())),
-    ("replace", 3, |a| {
-        Ok(shown(&a[2]).replace(&shown(&a[0]), &shown(&a[1])).into())
-    }),
+    ("replace", 3, |a| Ok(shown(&a[2]).replace(&shown(&a[0]), &shown(&a[1])).into())),
     ("contains", 2, |a| Ok(shown(&a[1]).contains(&shown(&a[0])).into())),
     ("hasPrefix", 2, |a| Ok(shown(&a[1]).starts_with(&shown(&a[0])).into())),
     ("hasSuffix", 2, |a| Ok(shown(&a[1]).ends_with(&shown(&a[0])).into())),
@@ -72,9 +66,7 @@ const FUNCTIONS: &[(&str, usize, Function)] = &[
     ("list", 0, |a| Ok(a.to_vec().into())),
     ("dict", 0, dict),
     ("hasKey", 2, |a| Ok(fields(&a[0])?.contains_key(&shown(&a[1])).into())),
-    ("get", 2, |a| {
-        Ok(fields(&a[0])?.get(&shown(&a[1])).cloned().unwrap_or_else(|| "".into()))
-    }),
+    ("get", 2, |a| Ok(fields(&a[0])?.get(&shown(&a[1])).cloned().unwrap_or_else(|| "".into()))),
     ("keys", 1, |a| Ok(sorted(fields(&a[0])?.keys().cloned().collect()))),
     ("append", 2, |a| Ok([items(&a[0])?, &a[1..]].concat().into())),
     ("concat", 0, concat),
@@ -212,9 +204,7 @@ fn printf(arguments: &[Value]) -> FunctionResult {
 /// The integer value of a number or numeric string; else 0.
 fn whole(value: &Value) -> i64 {
     match value {
-        Value::Number(number) => number
-            .as_i64()
-            .unwrap_or_else(|| number.as_f64().unwrap_or_default() as i64),
+        Value::Number(number) => number.as_i64().unwrap_or_else(|| number.as_f64().unwrap_or_default() as i64),
         Value::String(text) => text.parse().unwrap_or_default(),
         Value::Bool(truth) => i64::from(*truth),
         _ => 0,
@@ -256,16 +246,11 @@ fn concat(lists: &[Value]) -> FunctionResult {
 }
 
 fn items(value: &Value) -> Result<&[Value], Problem> {
-    value
-        .as_array()
-        .map(Vec::as_slice)
-        .ok_or_else(|| format!("expected a list, got a {}", kind_of(value)).into())
+    value.as_array().map(Vec::as_slice).ok_or_else(|| format!("expected a list, got a {}", kind_of(value)).into())
 }
 
 fn fields(value: &Value) -> Result<&Map<String, Value>, Problem> {
-    value
-        .as_object()
-        .ok_or_else(|| format!("expected a map, got a {}", kind_of(value)).into())
+    value.as_object().ok_or_else(|| format!("expected a map, got a {}", kind_of(value)).into())
 }
 
 fn dict(arguments: &[Value]) -> FunctionResult {
@@ -307,7 +292,5 @@ fn chosen(arguments: &[Value], named: bool) -> FunctionResult {
     };
     let is_named = |key: &String| names.iter().any(|name| shown(name) == *key);
     let kept = fields(map)?.iter().filter(|(key, _)| is_named(key) == named);
-    Ok(Value::Object(
-        kept.map(|(key, value)| (key.clone(), value.clone())).collect(),
-    ))
+    Ok(Value::Object(kept.map(|(key, value)| (key.clone(), value.clone())).collect()))
 }

@@ -51,10 +51,7 @@ pub(crate) fn pieces(text: &str) -> Result<Vec<Piece>, LineError> {
             return Ok(pieces);
         };
         let line = line + before.matches('\n').count();
-        let inside = match action
-            .strip_prefix('-')
-            .filter(|rest| rest.starts_with(char::is_whitespace))
-        {
+        let inside = match action.strip_prefix('-').filter(|rest| rest.starts_with(char::is_whitespace)) {
             Some(inside) => {
                 plain = plain.trim_end();
                 inside
@@ -123,10 +120,7 @@ fn words(inside: &str) -> Result<Vec<Word>, Problem> {
             '"' | '`' => text_literal(rest)?,
             '.' => {
                 let (fields, after) = fields(rest);
-                (
-                    Word::Dot(fields.clone()),
-                    if fields.is_empty() { &rest[1..] } else { after },
-                )
+                (Word::Dot(fields.clone()), if fields.is_empty() { &rest[1..] } else { after })
             }
             '$' => {
                 let (name, after) = name(&rest[1..]);
@@ -153,9 +147,7 @@ fn words(inside: &str) -> Result<Vec<Word>, Problem> {
 }
 
 fn name(text: &str) -> (&str, &str) {
-    let end = text
-        .find(|c: char| !c.is_alphanumeric() && c != '_')
-        .unwrap_or(text.len());
+    let end = text.find(|c: char| !c.is_alphanumeric() && c != '_').unwrap_or(text.len());
     text.split_at(end)
 }
 

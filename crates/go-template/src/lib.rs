@@ -43,11 +43,7 @@ pub struct Error {
 
 impl Error {
     pub(crate) fn new(template: &str, line: usize, problem: Problem) -> Error {
-        Error {
-            template: template.to_owned(),
-            line,
-            message: problem.0,
-        }
+        Error { template: template.to_owned(), line, message: problem.0 }
     }
 }
 
@@ -103,10 +99,7 @@ impl Templates {
         let at = |(line, problem): lex::LineError| Error::new(name, line, problem);
         let pieces = lex::pieces(text).map_err(at)?;
         let read = parse::read(pieces).map_err(at)?;
-        let template = |nodes| Template {
-            file: name.to_owned(),
-            nodes,
-        };
+        let template = |nodes| Template { file: name.to_owned(), nodes };
         for (defined, nodes) in read.defined {
             self.named.insert(defined, template(nodes));
         }

@@ -55,17 +55,10 @@ pub(crate) struct Read {
 }
 
 pub(crate) fn read(pieces: Vec<Piece>) -> Result<Read, LineError> {
-    let mut parser = Parser {
-        pieces: pieces.into_iter(),
-        defined: Vec::new(),
-        line: 1,
-    };
+    let mut parser = Parser { pieces: pieces.into_iter(), defined: Vec::new(), line: 1 };
     let (nodes, end) = parser.block(0)?;
     match end {
-        End::Text => Ok(Read {
-            nodes,
-            defined: parser.defined,
-        }),
+        End::Text => Ok(Read { nodes, defined: parser.defined }),
         End::Over => Err((parser.line, "`end` without a block".into())),
         End::Else(_) => Err((parser.line, "`else` without `if`, `with` or `range`".into())),
     }

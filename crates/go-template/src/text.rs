@@ -31,10 +31,7 @@ pub(crate) fn shown(value: &Value) -> String {
             format!("[{}]", items.join(" "))
         }
         Value::Object(fields) => {
-            let mut fields: Vec<String> = fields
-                .iter()
-                .map(|(key, value)| format!("{key}:{}", shown(value)))
-                .collect();
+            let mut fields: Vec<String> = fields.iter().map(|(key, value)| format!("{key}:{}", shown(value))).collect();
             fields.sort();
             format!("map[{}]", fields.join(" "))
         }

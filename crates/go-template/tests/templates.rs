@@ -27,27 +27,15 @@ fn output_equals_that_of_go() {
         ("{{ with .deep }}{{ .er }}{{ $.name }}{{ end }}", "1a"),
         ("{{ with .none }}x{{ else }}{{ .name }}{{ end }}", "a"),
         ("{{ $x := 1 }}{{ if true }}{{ $x = 2 }}{{ end }}{{ $x }}", "2"),
-        (
-            "{{ define \"t\" }}<{{ .}}>{{ end }}{{ include \"t\" .name | upper }}{{ template \"t\" 1 }}",
-            "<A><1>",
-        ),
+        ("{{ define \"t\" }}<{{ .}}>{{ end }}{{ include \"t\" .name | upper }}{{ template \"t\" 1 }}", "<A><1>"),
         ("{{ (index .list 1) }}{{ (dict \"a\" .deep).a.er }}", "y1"),
-        (
-            "{{ .missing }}|{{ .missing | default \"d\" }}|{{ or .no .name }}|{{ and .name .no }}",
-            "|d|a|false",
-        ),
+        ("{{ .missing }}|{{ .missing | default \"d\" }}|{{ or .no .name }}|{{ and .name .no }}", "|d|a|false"),
         ("{{ printf \"%s/%d %q\" .name .count \"q\" }}", "a/2 \"q\""),
         ("{{ \"a\\nb\" | nindent 2 }}", "\n  a\n  b"),
         ("{{ quote 1 \"b\" nil }} {{ squote .name }}", "\"1\" \"b\" 'a'"),
-        (
-            "{{ merge (dict \"a\" 1) (dict \"a\" 2 \"b\" 3) | toJson }}",
-            "{\"a\":1,\"b\":3}",
-        ),
+        ("{{ merge (dict \"a\" 1) (dict \"a\" 2 \"b\" 3) | toJson }}", "{\"a\":1,\"b\":3}"),
         ("{{ ternary 1 2 .no }}{{ not .no }}{{ len .list }}", "2true2"),
-        (
-            "{{ `raw }} text` }}{{ trunc 2 \"abc\" }}{{ trimSuffix \"-\" \"x-\" }}",
-            "raw }} textabx",
-        ),
+        ("{{ `raw }} text` }}{{ trunc 2 \"abc\" }}{{ trimSuffix \"-\" \"x-\" }}", "raw }} textabx"),
     ] {
         assert_eq!(filled(text, &value).as_deref(), Ok(expected), "{text}");
     }
@@ -70,21 +58,14 @@ fn errors_have_their_line() {
             "it:1: more than 100 nested templates",
         ),
     ] {
-        assert_eq!(
-            filled(text, &json!({})).as_ref().map_err(String::as_str),
-            Err(expected),
-            "{text}"
-        );
+        assert_eq!(filled(text, &json!({})).as_ref().map_err(String::as_str), Err(expected), "{text}");
     }
 }
 
 #[test]
 fn the_output_size_is_limited() {
     for grow in ["print $x $x", "list $x $x", "dict \"a\" $x \"b\" $x"] {
-        let doubling = format!(
-            "{{{{ $x := \"0123456789\" }}}}{}",
-            format!("{{{{ $x = {grow} }}}}").repeat(90)
-        );
+        let doubling = format!("{{{{ $x := \"0123456789\" }}}}{}", format!("{{{{ $x = {grow} }}}}").repeat(90));
         let error = filled(&doubling, &json!({})).unwrap_err();
         assert!(error.contains("too large"), "{error}");
     }

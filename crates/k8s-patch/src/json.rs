@@ -12,11 +12,7 @@ use crate::{Error, Limits};
 /// The patch is not a list of operations, an operation fails, or a limit is exceeded.
 pub fn json_patch(document: &Json, patch: &Json, limits: &Limits) -> Result<Json, Error> {
     limits.check("the patch", patch)?;
-    if let Some(count) = patch
-        .as_array()
-        .map(Vec::len)
-        .filter(|&count| count > limits.operations)
-    {
+    if let Some(count) = patch.as_array().map(Vec::len).filter(|&count| count > limits.operations) {
         return Err(Error::TooLarge(format!(
             "The allowed maximum operations in a JSON patch is {}, got {count}",
             limits.operations
@@ -39,9 +35,7 @@ pub fn json_patch(document: &Json, patch: &Json, limits: &Limits) -> Result<Json
 
 fn decode(patch: &Json) -> Result<Patch, Error> {
     let Some(operations) = patch.as_array() else {
-        return Err(Error::Malformed(
-            "error decoding patch: expected a list of operations".into(),
-        ));
+        return Err(Error::Malformed("error decoding patch: expected a list of operations".into()));
     };
     let mut decoded = Vec::with_capacity(operations.len());
     for (position, operation) in operations.iter().enumerate() {
@@ -96,9 +90,7 @@ fn check(
             if *sum <= limit {
                 return Ok(());
             }
-            Err(Error::TooLarge(format!(
-                "operations up to {position} copy or move more than {limit} bytes"
-            )))
+            Err(Error::TooLarge(format!("operations up to {position} copy or move more than {limit} bytes")))
         }
     }
 }

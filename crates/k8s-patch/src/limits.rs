@@ -18,11 +18,7 @@ pub struct Limits {
 impl Default for Limits {
     /// 10,000 operations and 3 MiB, as in Kubernetes, and 100 levels.
     fn default() -> Limits {
-        Limits {
-            operations: 10_000,
-            depth: 100,
-            bytes: 3 * 1024 * 1024,
-        }
+        Limits { operations: 10_000, depth: 100, bytes: 3 * 1024 * 1024 }
     }
 }
 
@@ -30,14 +26,10 @@ impl Limits {
     /// Checks nesting and size of a value.
     pub(crate) fn check(&self, what: &str, value: &Json) -> Result<(), Error> {
         match measure(value, self.depth) {
-            None => Err(Error::TooLarge(format!(
-                "{what} is nested deeper than {} levels",
-                self.depth
-            ))),
-            Some(bytes) if bytes > self.bytes => Err(Error::TooLarge(format!(
-                "{what} has {bytes} bytes, the maximum is {}",
-                self.bytes
-            ))),
+            None => Err(Error::TooLarge(format!("{what} is nested deeper than {} levels", self.depth))),
+            Some(bytes) if bytes > self.bytes => {
+                Err(Error::TooLarge(format!("{what} has {bytes} bytes, the maximum is {}", self.bytes)))
+            }
             Some(_) => Ok(()),
         }
     }
@@ -52,15 +44,11 @@ pub(crate) fn measure(value: &Json, depth: usize) -> Option<usize> {
         Json::String(text) => Some(text.len() + 2),
         Json::Array(items) => {
             let depth = depth.checked_sub(1)?;
-            items
-                .iter()
-                .try_fold(2, |sum: usize, item| Some(sum + 1 + measure(item, depth)?))
+            items.iter().try_fold(2, |sum: usize, item| Some(sum + 1 + measure(item, depth)?))
         }
         Json::Object(fields) => {
             let depth = depth.checked_sub(1)?;
-            fields.iter().try_fold(2, |sum: usize, (name, item)| {
-                Some(sum + name.len() + 4 + measure(item, depth)?)
-            })
+            fields.iter().try_fold(2, |sum: usize, (name, item)| Some(sum + name.len() + 4 + measure(item, depth)?))
         }
     }
 }

@@ -14,10 +14,7 @@ fn whole(sent: &Json) -> Json {
         json!({"apiVersion": "test.example.com/v1", "kind": "Thing", "metadata": {"name": "x", "namespace": "n"}});
     for (name, value) in sent.as_object().unwrap() {
         if name == "metadata" {
-            object["metadata"]
-                .as_object_mut()
-                .unwrap()
-                .extend(value.as_object().unwrap().clone());
+            object["metadata"].as_object_mut().unwrap().extend(value.as_object().unwrap().clone());
         } else {
             object[name] = value.clone();
         }
@@ -33,11 +30,7 @@ fn minute(minute: &Json) -> Timestamp {
 fn managers(object: &Json, field: &str) -> Json {
     let mut out = Map::new();
     for entry in object["metadata"]["managedFields"].as_array().into_iter().flatten() {
-        let mut name = format!(
-            "{}/{}",
-            entry["manager"].as_str().unwrap(),
-            entry["operation"].as_str().unwrap()
-        );
+        let mut name = format!("{}/{}", entry["manager"].as_str().unwrap(), entry["operation"].as_str().unwrap());
         if let Some(subresource) = entry["subresource"].as_str() {
             name.push('/');
             name.push_str(subresource);
@@ -91,11 +84,7 @@ fn scenarios() {
                         assert_eq!(managers(&object, "fieldsV1"), expected["owners"], "{place}");
                     }
                     for (manager, time) in expected["times"].as_object().into_iter().flatten() {
-                        assert_eq!(
-                            managers(&object, "time")[manager],
-                            minute(time).to_string(),
-                            "{place}: {manager}"
-                        );
+                        assert_eq!(managers(&object, "time")[manager], minute(time).to_string(), "{place}: {manager}");
                     }
                     live = Some(object);
                 }
@@ -119,14 +108,8 @@ fn the_number_of_update_managers_is_limited() {
     let owners = managers(&live.unwrap(), "fieldsV1");
     assert!(owners.as_object().unwrap().len() <= 10, "{owners}");
     let old = &owners["ancient-changes/Update"]["f:spec"]["f:notes"];
-    assert!(
-        old["f:k0"].is_object() && old["f:k15"].is_object() && old["f:k29"].is_null(),
-        "{owners}"
-    );
-    assert!(
-        owners["m29/Update"]["f:spec"]["f:notes"]["f:k29"].is_object(),
-        "{owners}"
-    );
+    assert!(old["f:k0"].is_object() && old["f:k15"].is_object() && old["f:k29"].is_null(), "{owners}");
+    assert!(owners["m29/Update"]["f:spec"]["f:notes"]["f:k29"].is_object(), "{owners}");
 }
 
 #[test]

@@ -9,17 +9,10 @@ use serde_json::{Value as Json, json};
 fn run(text: &str, patch: impl Fn(&Json, &Json) -> Result<Json, Error>) {
     for case in support::cases(text) {
         let name = &case["name"];
-        match (
-            patch(&case["document"], &case["patch"]),
-            case.get("result"),
-            case.get("error").and_then(Json::as_str),
-        ) {
+        match (patch(&case["document"], &case["patch"]), case.get("result"), case.get("error").and_then(Json::as_str)) {
             (Ok(result), Some(expected), None) => assert_eq!(result, *expected, "{name}"),
             (Err(error), None, Some(expected)) => {
-                assert!(
-                    error.to_string().contains(expected),
-                    "{name}: {error} has no {expected:?}"
-                );
+                assert!(error.to_string().contains(expected), "{name}: {error} has no {expected:?}");
             }
             (outcome, ..) => panic!("{name}: {outcome:?}"),
         }
@@ -28,16 +21,12 @@ fn run(text: &str, patch: impl Fn(&Json, &Json) -> Result<Json, Error>) {
 
 #[test]
 fn json_patches() {
-    run(include_str!("data/json.yaml"), |document, patch| {
-        json_patch(document, patch, &Limits::default())
-    });
+    run(include_str!("data/json.yaml"), |document, patch| json_patch(document, patch, &Limits::default()));
 }
 
 #[test]
 fn merge_patches() {
-    run(include_str!("data/merge.yaml"), |document, patch| {
-        merge_patch(document, patch, &Limits::default())
-    });
+    run(include_str!("data/merge.yaml"), |document, patch| merge_patch(document, patch, &Limits::default()));
 }
 
 #[test]
@@ -51,32 +40,16 @@ fn strategic_merge_patches() {
 
 #[test]
 fn limits_are_enforced() {
-    let limits = Limits {
-        operations: 3,
-        depth: 10,
-        bytes: 1000,
-    };
+    let limits = Limits { operations: 3, depth: 10, bytes: 1000 };
     let too_large = |outcome: Result<Json, Error>| matches!(outcome, Err(Error::TooLarge(_)));
     let add = json!({"op": "add", "path": "/a", "value": 1});
     assert!(json_patch(&json!({}), &json!([add, add, add]), &limits).is_ok());
     let many = json_patch(&json!({}), &json!([add, add, add, add]), &limits);
-    assert_eq!(
-        many.unwrap_err().to_string(),
-        "The allowed maximum operations in a JSON patch is 3, got 4"
-    );
+    assert_eq!(many.unwrap_err().to_string(), "The allowed maximum operations in a JSON patch is 3, got 4");
     // Few copies, each of which contains the previous ones.
-    let limits = Limits {
-        operations: 100,
-        ..limits
-    };
-    let doubling: Vec<Json> = (0..40)
-        .map(|n| json!({"op": "copy", "from": "", "path": format!("/a{n}")}))
-        .collect();
-    assert!(too_large(json_patch(
-        &json!({"a": "0123456789"}),
-        &Json::from(doubling),
-        &limits
-    )));
+    let limits = Limits { operations: 100, ..limits };
+    let doubling: Vec<Json> = (0..40).map(|n| json!({"op": "copy", "from": "", "path": format!("/a{n}")})).collect();
+    assert!(too_large(json_patch(&json!({"a": "0123456789"}), &Json::from(doubling), &limits)));
     // Moves that nest deeper and deeper.
     let deeper: Vec<Json> = (0..40)
         .flat_map(|n| {
@@ -90,18 +63,9 @@ fn limits_are_enforced() {
     assert!(too_large(json_patch(&json!({"a0": {}}), &Json::from(deeper), &limits)));
     let deep = (0..20).fold(json!(1), |inner, _| json!({"a": inner}));
     assert!(too_large(merge_patch(&json!({}), &deep, &limits)));
-    assert!(too_large(strategic_merge_patch(
-        &json!({}),
-        &deep,
-        &support::thing(true).schema,
-        &limits
-    )));
+    assert!(too_large(strategic_merge_patch(&json!({}), &deep, &support::thing(true).schema, &limits)));
     let long = json!({"a": "x".repeat(2000)});
     assert!(too_large(merge_patch(&json!({}), &long, &limits)));
     let path = "/a".repeat(20);
-    assert!(too_large(json_patch(
-        &json!({}),
-        &json!([{"op": "add", "path": path, "value": 1}]),
-        &limits
-    )));
+    assert!(too_large(json_patch(&json!({}), &json!([{"op": "add", "path": path, "value": 1}]), &limits)));
 }

@@ -144,11 +144,9 @@ fn sorted(value: &Json) -> Json {
             items.sort_by_key(Json::to_string);
             Json::Array(items)
         }
-        Json::Object(fields) => fields
-            .iter()
-            .map(|(name, value)| (name.clone(), sorted(value)))
-            .collect::<Map<_, _>>()
-            .into(),
+        Json::Object(fields) => {
+            fields.iter().map(|(name, value)| (name.clone(), sorted(value))).collect::<Map<_, _>>().into()
+        }
         other => other.clone(),
     }
 }

@@ -91,11 +91,7 @@ pub struct ListenerOptions {
 
 impl Default for ListenerOptions {
     fn default() -> ListenerOptions {
-        ListenerOptions {
-            idle_timeout_ms: None,
-            exact_balance: false,
-            static_ports: STATIC_PORTS,
-        }
+        ListenerOptions { idle_timeout_ms: None, exact_balance: false, static_ports: STATIC_PORTS }
     }
 }
 

@@ -56,10 +56,7 @@ impl MtlsModes {
             Mode::Disable | Mode::Permissive => Mode::Disable,
             Mode::Strict => Mode::Strict,
         };
-        MtlsModes::new(
-            left(self.mode),
-            self.ports.iter().map(|(port, mode)| (*port, left(*mode))),
-        )
+        MtlsModes::new(left(self.mode), self.ports.iter().map(|(port, mode)| (*port, left(*mode))))
     }
 
     /// The mode of a port of the workload.

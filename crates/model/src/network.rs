@@ -64,9 +64,7 @@ fn scale(entries: &[NetworkEntry]) -> u32 {
     }
     let counts = of_network.into_values().chain(of_cluster.into_values());
     // With very many gateways weights are approximate.
-    counts.fold(1, |scale, count| {
-        lcm(scale, count).filter(|s| *s <= MOST).unwrap_or(scale)
-    })
+    counts.fold(1, |scale, count| lcm(scale, count).filter(|s| *s <= MOST).unwrap_or(scale))
 }
 
 /// The maximum factor: weights of Envoy's endpoints and their sum have 32 bits.
@@ -95,12 +93,8 @@ mod tests {
 
     #[test]
     fn gateways_of_the_endpoints_cluster_come_first() {
-        let all = NetworkEntries::new(vec![
-            entry("n", "a", 1),
-            entry("n", "b", 2),
-            entry("n", "b", 2),
-            entry("m", "", 3),
-        ]);
+        let all =
+            NetworkEntries::new(vec![entry("n", "a", 1), entry("n", "b", 2), entry("n", "b", 2), entry("m", "", 3)]);
         let at = |network, cluster| -> Vec<u8> {
             let last = |e: &&NetworkEntry| match e.address {
                 IpAddr::V4(ip) => ip.octets()[3],

@@ -43,11 +43,7 @@ pub struct Capabilities {
 impl Capabilities {
     /// The capabilities without providers for private keys, which only secrets depend on.
     pub fn without_key_providers(self) -> Capabilities {
-        Capabilities {
-            cryptomb: false,
-            qat: false,
-            ..self
-        }
+        Capabilities { cryptomb: false, qat: false, ..self }
     }
 }
 
@@ -67,11 +63,7 @@ impl Locality {
     pub fn parse(text: &str) -> Locality {
         let mut parts = text.splitn(3, '/').map(Arc::from);
         let mut next = || parts.next().unwrap_or_else(|| Arc::from(""));
-        Locality {
-            region: next(),
-            zone: next(),
-            sub_zone: next(),
-        }
+        Locality { region: next(), zone: next(), sub_zone: next() }
     }
 
     /// Whether all parts are unknown.

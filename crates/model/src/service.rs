@@ -195,9 +195,7 @@ impl Service {
     pub fn precedence(&self, other: &Service) -> Ordering {
         let order = |s: &Service| (s.registry, !s.cluster.is_empty(), s.created);
         let names = |s: &Service| (s.object.clone(), s.cluster.clone());
-        order(self)
-            .cmp(&order(other))
-            .then_with(|| names(self).cmp(&names(other)))
+        order(self).cmp(&order(other)).then_with(|| names(self).cmp(&names(other)))
     }
 
     /// The virtual addresses for clients of this cluster (by its id; may be empty). Automatically assigned ones only

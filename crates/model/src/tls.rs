@@ -151,10 +151,7 @@ impl Certificate {
     pub fn files(certificate: &str, key: &str, agent: bool) -> Certificate {
         match agent {
             true => Certificate::Agent(format!("file-cert:{certificate}~{key}").into()),
-            false => Certificate::Files {
-                certificate: certificate.into(),
-                key: key.into(),
-            },
+            false => Certificate::Files { certificate: certificate.into(), key: key.into() },
         }
     }
 }
@@ -195,10 +192,7 @@ const SYSTEM_ROOTS: &str = "/etc/ssl/certs/ca-certificates.crt";
 fn secret_name(credential: &str) -> Arc<str> {
     // Istio supports external SDS servers (`sds://`); other names are Secrets.
     let credential = credential.strip_prefix("sds://").unwrap_or(credential);
-    match [SECRET, GATEWAY_SECRET, CONFIG_MAP]
-        .iter()
-        .any(|prefix| credential.starts_with(prefix))
-    {
+    match [SECRET, GATEWAY_SECRET, CONFIG_MAP].iter().any(|prefix| credential.starts_with(prefix)) {
         true => credential.into(),
         false => format!("{SECRET}{credential}").into(),
     }
@@ -221,8 +215,7 @@ pub fn known_cipher_suites<'a>(list: impl IntoIterator<Item = &'a Arc<str>>) -> 
 fn leaves_none(list: &[Arc<str>]) -> bool {
     let members = |of: &str| -> Vec<&'static str> {
         let all = CIPHER_SUITES.iter().copied();
-        all.filter(|name| of == "ALL" || of.split('|').any(|one| one == *name))
-            .collect()
+        all.filter(|name| of == "ALL" || of.split('|').any(|one| one == *name)).collect()
     };
     let (mut left, mut banned) = (BTreeSet::new(), BTreeSet::new());
     for entry in list {
@@ -266,10 +259,7 @@ mod tests {
             (Certificate::Served(name.into()), authorities)
         };
         assert_eq!(named("web"), served("kubernetes://web", "kubernetes://web-cacert"));
-        assert_eq!(
-            named("sds://web"),
-            served("kubernetes://web", "kubernetes://web-cacert")
-        );
+        assert_eq!(named("sds://web"), served("kubernetes://web", "kubernetes://web-cacert"));
         let map = "configmap://shop/roots";
         assert_eq!(named(map), served(map, "configmap://shop/roots-cacert"));
         let other = "kubernetes-gateway://shop/web";
@@ -278,25 +268,14 @@ mod tests {
 
     #[test]
     fn files_are_read_by_the_agent_where_there_is_one() {
-        assert_eq!(
-            Certificate::files("/c", "/k", true),
-            Certificate::Agent("file-cert:/c~/k".into())
-        );
-        assert_eq!(
-            Authorities::file("system", true),
-            Authorities::Agent("file-root:system".into())
-        );
-        assert_eq!(
-            Authorities::file("system", false),
-            Authorities::File(SYSTEM_ROOTS.into())
-        );
+        assert_eq!(Certificate::files("/c", "/k", true), Certificate::Agent("file-cert:/c~/k".into()));
+        assert_eq!(Authorities::file("system", true), Authorities::Agent("file-root:system".into()));
+        assert_eq!(Authorities::file("system", false), Authorities::File(SYSTEM_ROOTS.into()));
     }
 
     #[test]
     fn cipher_suites_that_envoy_lacks_are_left_out() {
-        let list: Vec<Arc<str>> = ["AES128-SHA", "NULL-MD5", "AES256-SHA", "AES128-SHA"]
-            .map(Arc::from)
-            .into();
+        let list: Vec<Arc<str>> = ["AES128-SHA", "NULL-MD5", "AES256-SHA", "AES128-SHA"].map(Arc::from).into();
         let kept = known_cipher_suites(&list);
         assert_eq!(kept, ["AES128-SHA".into(), "AES256-SHA".into()]);
         let count = |list: &[&str]| {

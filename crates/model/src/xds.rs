@@ -307,12 +307,7 @@ impl Resource {
     /// A resource of this name whose protobuf encoding is `body`.
     pub fn new(name: impl Into<Arc<str>>, body: impl Into<Bytes>) -> Resource {
         let body = body.into();
-        Resource(Arc::new(Encoded {
-            name: name.into(),
-            version: Version::of(&body),
-            body,
-            framed: OnceLock::new(),
-        }))
+        Resource(Arc::new(Encoded { name: name.into(), version: Version::of(&body), body, framed: OnceLock::new() }))
     }
 
     /// The name that clients subscribe to.

@@ -43,22 +43,12 @@ pub struct ClusterName {
 impl ClusterName {
     /// `outbound|PORT|SUBSET|HOST`.
     pub fn outbound(port: u16, subset: impl Into<Arc<str>>, host: impl Into<Arc<str>>) -> ClusterName {
-        ClusterName {
-            direction: Direction::Outbound,
-            port,
-            subset: subset.into(),
-            host: host.into(),
-        }
+        ClusterName { direction: Direction::Outbound, port, subset: subset.into(), host: host.into() }
     }
 
     /// `inbound|PORT||`.
     pub fn inbound(port: u16) -> ClusterName {
-        ClusterName {
-            direction: Direction::Inbound,
-            port,
-            subset: "".into(),
-            host: "".into(),
-        }
+        ClusterName { direction: Direction::Inbound, port, subset: "".into(), host: "".into() }
     }
 
     /// Parses both forms: `outbound|80|v1|a.b`, and `outbound_.80_.v1_.a.b`, which gateways with TLS passthrough use as
@@ -77,36 +67,18 @@ impl ClusterName {
             return Err(error());
         };
         let port = port.parse().map_err(|_| error())?;
-        Ok(ClusterName {
-            direction,
-            port,
-            subset: subset.into(),
-            host: host.into(),
-        })
+        Ok(ClusterName { direction, port, subset: subset.into(), host: host.into() })
     }
 
     /// The DNS form, `outbound_.PORT_.SUBSET_.HOST`, which is also the SNI of mutual TLS between sidecars.
     pub fn to_sni(&self) -> String {
-        format!(
-            "{}_.{}_.{}_.{}",
-            self.direction.name(),
-            self.port,
-            self.subset,
-            self.host
-        )
+        format!("{}_.{}_.{}_.{}", self.direction.name(), self.port, self.subset, self.host)
     }
 }
 
 impl fmt::Display for ClusterName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "{}|{}|{}|{}",
-            self.direction.name(),
-            self.port,
-            self.subset,
-            self.host
-        )
+        write!(f, "{}|{}|{}|{}", self.direction.name(), self.port, self.subset, self.host)
     }
 }
 
@@ -127,15 +99,9 @@ mod tests {
 
     #[test]
     fn rejects_malformed_text() {
-        for bad in [
-            "",
-            "outbound",
-            "outbound|80|v1",
-            "outbound|x|v1|h",
-            "outbound|80|v1|h|",
-            "up|80||h",
-            "outbound|99999||h",
-        ] {
+        for bad in
+            ["", "outbound", "outbound|80|v1", "outbound|x|v1|h", "outbound|80|v1|h|", "up|80||h", "outbound|99999||h"]
+        {
             assert!(ClusterName::parse(bad).is_err(), "{bad}");
         }
     }

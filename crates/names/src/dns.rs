@@ -32,10 +32,7 @@ pub fn check_namespace(text: &str) -> Result<(), NameError> {
     if is_label(text) {
         return Ok(());
     }
-    Err(NameError::new(
-        text,
-        "is not a namespace: 1 to 63 lower-case letters, digits and dashes",
-    ))
+    Err(NameError::new(text, "is not a namespace: 1 to 63 lower-case letters, digits and dashes"))
 }
 
 fn ends_are_not(bytes: &[u8], end: u8) -> bool {

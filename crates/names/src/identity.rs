@@ -15,10 +15,7 @@ impl TrustDomain {
         let clean = text.replace('@', ".");
         let good = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'-' | b'_');
         if clean.is_empty() || clean.len() > 255 || !clean.bytes().all(good) {
-            return Err(NameError::new(
-                text,
-                "is not a trust domain: letters, digits, dots, dashes and underscores",
-            ));
+            return Err(NameError::new(text, "is not a trust domain: letters, digits, dots, dashes and underscores"));
         }
         Ok(TrustDomain(clean.into()))
     }
@@ -66,21 +63,13 @@ impl Identity {
             return Err(error());
         }
         let trust_domain = TrustDomain::parse(domain)?;
-        Ok(Identity {
-            trust_domain,
-            namespace: namespace.into(),
-            service_account: account.into(),
-        })
+        Ok(Identity { trust_domain, namespace: namespace.into(), service_account: account.into() })
     }
 }
 
 impl fmt::Display for Identity {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "spiffe://{}/ns/{}/sa/{}",
-            self.trust_domain, self.namespace, self.service_account
-        )
+        write!(f, "spiffe://{}/ns/{}/sa/{}", self.trust_domain, self.namespace, self.service_account)
     }
 }
 

@@ -36,9 +36,6 @@ pub struct NameError {
 impl NameError {
     /// Creates an error. Truncates long texts, so that untrusted input cannot fill a log.
     pub fn new(text: &str, reason: &'static str) -> NameError {
-        NameError {
-            text: text.chars().take(100).collect(),
-            reason,
-        }
+        NameError { text: text.chars().take(100).collect(), reason }
     }
 }

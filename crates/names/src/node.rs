@@ -26,13 +26,8 @@ pub enum NodeType {
 
 impl NodeType {
     /// All types.
-    pub const ALL: [NodeType; 5] = [
-        NodeType::Sidecar,
-        NodeType::Router,
-        NodeType::Waypoint,
-        NodeType::Ztunnel,
-        NodeType::AgentGateway,
-    ];
+    pub const ALL: [NodeType; 5] =
+        [NodeType::Sidecar, NodeType::Router, NodeType::Waypoint, NodeType::Ztunnel, NodeType::AgentGateway];
 
     /// The text in a node id.
     pub const fn name(self) -> &'static str {
@@ -67,19 +62,11 @@ impl NodeId {
         }
         let parts: Vec<&str> = text.splitn(5, '~').collect();
         let [kind, ip, id, domain] = parts[..] else {
-            return Err(NameError::new(
-                text,
-                "is not a node id of four parts, TYPE~IP~ID~DOMAIN",
-            ));
+            return Err(NameError::new(text, "is not a node id of four parts, TYPE~IP~ID~DOMAIN"));
         };
         let kind = NodeType::ALL.into_iter().find(|k| k.name() == kind);
         let kind = kind.ok_or_else(|| NameError::new(text, "is a node id of an unknown type"))?;
-        Ok(NodeId {
-            kind,
-            ip: ip.parse().ok(),
-            id: id.into(),
-            domain: domain.into(),
-        })
+        Ok(NodeId { kind, ip: ip.parse().ok(), id: id.into(), domain: domain.into() })
     }
 
     /// The namespace at the start of the domain, if there is one.
@@ -114,14 +101,7 @@ mod tests {
     #[test]
     fn rejects_malformed_text() {
         let long = format!("sidecar~10.0.0.1~{}~x", "a".repeat(MAX_NODE_ID));
-        for bad in [
-            "",
-            "sidecar",
-            "sidecar~1.2.3.4~a.b",
-            "sidecar~1.2.3.4~a.b~c~d",
-            "car~1.2.3.4~a.b~c",
-            &long,
-        ] {
+        for bad in ["", "sidecar", "sidecar~1.2.3.4~a.b", "sidecar~1.2.3.4~a.b~c~d", "car~1.2.3.4~a.b~c", &long] {
             assert!(NodeId::parse(bad).is_err(), "{bad}");
         }
     }

@@ -59,10 +59,7 @@ impl Protocol {
     /// Parses a protocol of a Gateway, ServiceEntry or Sidecar, ignoring case. Unknown names are `Unsupported`.
     pub fn parse(text: &str) -> Protocol {
         let declared = Protocol::ALL.into_iter().filter(|p| *p != Protocol::Unsupported);
-        declared
-            .into_iter()
-            .find(|p| p.name().eq_ignore_ascii_case(text))
-            .unwrap_or_default()
+        declared.into_iter().find(|p| p.name().eq_ignore_ascii_case(text)).unwrap_or_default()
     }
 
     /// Selects the protocol of a Kubernetes service port: by `appProtocol` if it is set, otherwise by the port name up
@@ -78,10 +75,7 @@ impl Protocol {
             _ => {}
         }
         let declared = app_protocol.unwrap_or(name);
-        if declared
-            .get(..8)
-            .is_some_and(|head| head.eq_ignore_ascii_case("grpc-web"))
-        {
+        if declared.get(..8).is_some_and(|head| head.eq_ignore_ascii_case("grpc-web")) {
             return Protocol::GrpcWeb;
         }
         let head = declared.split('-').next().unwrap_or_default();
@@ -186,11 +180,7 @@ mod tests {
             ("grpc\u{e9}web", None, 80, Protocol::Unsupported),
         ];
         for (name, app, port, want) in cases {
-            assert_eq!(
-                Protocol::select(port, name, "TCP", app),
-                want,
-                "{name:?} {app:?} {port}"
-            );
+            assert_eq!(Protocol::select(port, name, "TCP", app), want, "{name:?} {app:?} {port}");
         }
         assert_eq!(Protocol::select(80, "http", "UDP", Some("http")), Protocol::Udp);
     }
@@ -208,12 +198,7 @@ mod tests {
     #[test]
     fn groups_do_not_overlap() {
         for protocol in Protocol::ALL {
-            let groups = [
-                protocol.is_http(),
-                protocol.is_tcp(),
-                protocol.is_unsupported(),
-                protocol == Protocol::Udp,
-            ];
+            let groups = [protocol.is_http(), protocol.is_tcp(), protocol.is_unsupported(), protocol == Protocol::Udp];
             assert_eq!(groups.into_iter().filter(|g| *g).count(), 1, "{protocol}");
         }
     }

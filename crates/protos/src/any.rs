@@ -35,10 +35,7 @@ impl Any {
 
 /// Packs a message.
 pub fn any<M: Message + Name>(message: &M) -> Any {
-    Any {
-        type_url: M::type_url(),
-        value: encode(message),
-    }
+    Any { type_url: M::type_url(), value: encode(message) }
 }
 
 /// Encodes a message.
@@ -53,10 +50,7 @@ mod tests {
 
     #[test]
     fn packed_messages_have_their_type_and_decode() {
-        let node = Node {
-            id: "a".to_owned(),
-            ..Node::default()
-        };
+        let node = Node { id: "a".to_owned(), ..Node::default() };
         let packed = any(&node);
         assert_eq!(packed.type_url, "type.googleapis.com/envoy.config.core.v3.Node");
         assert_eq!(packed.decode_as::<Node>().unwrap().unwrap(), node);

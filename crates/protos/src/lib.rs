@@ -29,10 +29,7 @@ const MAX_SECONDS: u64 = 9_223_372_035;
 /// Converts a duration to protobuf, limited to the 292 years that Envoy accepts.
 pub fn duration(duration: std::time::Duration) -> Duration {
     let duration = duration.min(std::time::Duration::from_secs(MAX_SECONDS));
-    Duration {
-        seconds: duration.as_secs().cast_signed(),
-        nanos: duration.subsec_nanos().cast_signed(),
-    }
+    Duration { seconds: duration.as_secs().cast_signed(), nanos: duration.subsec_nanos().cast_signed() }
 }
 
 // Generated code has its own style.

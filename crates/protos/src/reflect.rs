@@ -65,9 +65,7 @@ pub fn json(type_url: &str, body: &[u8]) -> Result<serde_json::Value, JsonError>
 /// The type `M` is unknown, or the value is not valid for it.
 pub fn from_json<M: Message + Name + Default>(value: &serde_json::Value) -> Result<M, JsonError> {
     let name = M::full_name();
-    let descriptor = descriptor_pool()
-        .get_message_by_name(&name)
-        .ok_or(JsonError::UnknownType(name))?;
+    let descriptor = descriptor_pool().get_message_by_name(&name).ok_or(JsonError::UnknownType(name))?;
     let message = DynamicMessage::deserialize(descriptor, value).map_err(JsonError::Serialize)?;
     M::decode(message.encode_to_vec().as_slice()).map_err(JsonError::Decode)
 }
@@ -88,23 +86,18 @@ pub fn plain_json(type_url: &str, body: &[u8]) -> Result<serde_json::Value, Json
 /// # Errors
 /// The name is unknown, or the value is not valid.
 pub fn pack_json(name: &str, value: &serde_json::Value) -> Result<Any, JsonError> {
-    let descriptor = descriptor_pool()
-        .get_message_by_name(name)
-        .ok_or_else(|| JsonError::UnknownType(name.to_owned()))?;
+    let descriptor =
+        descriptor_pool().get_message_by_name(name).ok_or_else(|| JsonError::UnknownType(name.to_owned()))?;
     let options = DeserializeOptions::new().deny_unknown_fields(false);
     let message =
         DynamicMessage::deserialize_with_options(descriptor, value, &options).map_err(JsonError::Serialize)?;
-    Ok(Any {
-        type_url: format!("type.googleapis.com/{name}"),
-        value: message.encode_to_vec().into(),
-    })
+    Ok(Any { type_url: format!("type.googleapis.com/{name}"), value: message.encode_to_vec().into() })
 }
 
 fn decode(type_url: &str, body: &[u8]) -> Result<DynamicMessage, JsonError> {
     let name = type_url.rsplit_once('/').map_or(type_url, |(_, name)| name);
-    let descriptor = descriptor_pool()
-        .get_message_by_name(name)
-        .ok_or_else(|| JsonError::UnknownType(name.to_owned()))?;
+    let descriptor =
+        descriptor_pool().get_message_by_name(name).ok_or_else(|| JsonError::UnknownType(name.to_owned()))?;
     DynamicMessage::decode(descriptor, body).map_err(JsonError::Decode)
 }
 
@@ -113,10 +106,7 @@ fn replace_unknown(message: &DynamicMessage) -> Option<DynamicMessage> {
     if message.descriptor().full_name() == "google.protobuf.Any" {
         let packed: Any = message.transcode_to().ok()?;
         let replaced = match decode(&packed.type_url, &packed.value) {
-            Ok(inner) => Any {
-                value: replace_unknown(&inner)?.encode_to_vec().into(),
-                ..packed
-            },
+            Ok(inner) => Any { value: replace_unknown(&inner)?.encode_to_vec().into(), ..packed },
             Err(_) => opaque(&packed),
         };
         let mut result = DynamicMessage::new(message.descriptor());
@@ -139,20 +129,12 @@ fn replace_in_value(value: &Value) -> Option<Value> {
             let replaced: Vec<Option<Value>> = values.iter().map(replace_in_value).collect();
             replaced.iter().any(Option::is_some).then(|| {
                 let old = values.iter().cloned();
-                Value::List(
-                    replaced
-                        .into_iter()
-                        .zip(old)
-                        .map(|(new, old)| new.unwrap_or(old))
-                        .collect(),
-                )
+                Value::List(replaced.into_iter().zip(old).map(|(new, old)| new.unwrap_or(old)).collect())
             })
         }
         Value::Map(entries) => {
-            let replaced: Vec<(&MapKey, Value)> = entries
-                .iter()
-                .filter_map(|(key, value)| Some((key, replace_in_value(value)?)))
-                .collect();
+            let replaced: Vec<(&MapKey, Value)> =
+                entries.iter().filter_map(|(key, value)| Some((key, replace_in_value(value)?))).collect();
             (!replaced.is_empty()).then(|| {
                 let mut entries = entries.clone();
                 entries.extend(replaced.into_iter().map(|(key, value)| (key.clone(), value)));
@@ -164,14 +146,10 @@ fn replace_in_value(value: &Value) -> Option<Value> {
 }
 
 fn opaque(packed: &Any) -> Any {
-    let value = crate::Value {
-        kind: Some(crate::value::Kind::StringValue(STANDARD.encode(&packed.value))),
-    };
+    let value = crate::Value { kind: Some(crate::value::Kind::StringValue(STANDARD.encode(&packed.value))) };
     any(&crate::xds::r#type::v3::TypedStruct {
         type_url: packed.type_url.clone(),
-        value: Some(crate::Struct {
-            fields: [("base64".to_owned(), value)].into(),
-        }),
+        value: Some(crate::Struct { fields: [("base64".to_owned(), value)].into() }),
     })
 }
 
@@ -202,17 +180,11 @@ mod tests {
     fn packed_messages_of_unknown_type_are_shown() {
         let packed = |type_url: &str, value: &'static [u8]| TypedExtensionConfig {
             name: "x".to_owned(),
-            typed_config: Some(Any {
-                type_url: type_url.to_owned(),
-                value: Bytes::from_static(value),
-            }),
+            typed_config: Some(Any { type_url: type_url.to_owned(), value: Bytes::from_static(value) }),
         };
         let known = any(&packed("type.googleapis.com/google.protobuf.Struct", b""));
         let unknown = any(&packed("type.googleapis.com/no.such.Message", b"\x01\x02\x03\x04"));
-        let outer = |inner| TypedExtensionConfig {
-            name: "outer".to_owned(),
-            typed_config: Some(inner),
-        };
+        let outer = |inner| TypedExtensionConfig { name: "outer".to_owned(), typed_config: Some(inner) };
         assert_eq!(
             show(&outer(known))["typedConfig"]["typedConfig"],
             json!({"@type": "type.googleapis.com/google.protobuf.Struct", "value": {}})
@@ -238,14 +210,8 @@ mod tests {
         with_more["noSuchField"] = json!(1);
         let packed = pack_json(name, &with_more).unwrap();
         assert_eq!(plain_json(&packed.type_url, &packed.value).unwrap(), spec);
-        assert!(matches!(
-            pack_json(name, &json!({"host": 1})),
-            Err(JsonError::Serialize(_))
-        ));
-        assert!(matches!(
-            pack_json("no.such.Message", &spec),
-            Err(JsonError::UnknownType(_))
-        ));
+        assert!(matches!(pack_json(name, &json!({"host": 1})), Err(JsonError::Serialize(_))));
+        assert!(matches!(pack_json("no.such.Message", &spec), Err(JsonError::UnknownType(_))));
     }
 
     #[test]

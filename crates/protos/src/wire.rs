@@ -114,9 +114,7 @@ mod tests {
             let mut bytes = vec![8];
             put_varint(&mut bytes, value);
             assert_eq!(bytes.len(), 1 + varint_len(value), "{value}");
-            let Ok(Some((1, Value::Varint(read)))) = Reader::new(&bytes).field() else {
-                panic!("{value}")
-            };
+            let Ok(Some((1, Value::Varint(read)))) = Reader::new(&bytes).field() else { panic!("{value}") };
             assert_eq!(read, value);
         }
     }

@@ -24,11 +24,7 @@ fn derive_service_identities(cx: &Reads<'_>, key: &ServiceKey) -> Option<Identit
     // Most endpoints have the same account as the previous one.
     let mut last = None;
     let others = all.filter(|account| last.replace(*account) != Some(*account));
-    Some(
-        others
-            .map(|(namespace, account)| (namespace.clone(), account.clone()))
-            .collect(),
-    )
+    Some(others.map(|(namespace, account)| (namespace.clone(), account.clone())).collect())
 }
 
 /// The namespace of an endpoint: its workload's, else that of the service.

@@ -96,32 +96,15 @@ mod tests {
     }
 
     fn target<'t>(table: &'t AliasTable, alias: &str) -> Option<&'t str> {
-        table
-            .target(&Hostname::parse(alias).expect("a hostname"))
-            .map(Hostname::as_str)
+        table.target(&Hostname::parse(alias).expect("a hostname")).map(Hostname::as_str)
     }
 
     #[test]
     fn aliases_of_aliases_are_followed_and_circles_stand_for_nothing() {
-        let all = table(&[
-            ("a", "b"),
-            ("b", "c"),
-            ("x", "c"),
-            ("p", "q"),
-            ("q", "p"),
-            ("in", "p"),
-            ("me", "me"),
-        ]);
-        let of_c: Vec<&str> = all
-            .of(&Hostname::parse("c").expect("a hostname"))
-            .iter()
-            .map(Hostname::as_str)
-            .collect();
+        let all = table(&[("a", "b"), ("b", "c"), ("x", "c"), ("p", "q"), ("q", "p"), ("in", "p"), ("me", "me")]);
+        let of_c: Vec<&str> = all.of(&Hostname::parse("c").expect("a hostname")).iter().map(Hostname::as_str).collect();
         assert_eq!(of_c, ["a", "b", "x"]);
-        assert_eq!(
-            [target(&all, "a"), target(&all, "b"), target(&all, "c")],
-            [Some("c"), Some("c"), None]
-        );
+        assert_eq!([target(&all, "a"), target(&all, "b"), target(&all, "c")], [Some("c"), Some("c"), None]);
         assert_eq!(["p", "q", "in", "me"].map(|host| target(&all, host)), [None; 4]);
     }
 }

@@ -16,18 +16,13 @@ pub fn holds(mesh: &MeshSettings, host: &Hostname) -> bool {
     let defaults = defaults(mesh).into_iter().filter(|pattern| !overridden(mesh, pattern));
     let all = written.chain(defaults.map(|pattern| (pattern, true)));
     let of_host = all.filter(|(pattern, _)| matches(pattern, host.as_str()));
-    of_host
-        .max_by_key(|(pattern, _)| specificity(pattern))
-        .is_some_and(|(_, local)| local)
+    of_host.max_by_key(|(pattern, _)| specificity(pattern)).is_some_and(|(_, local)| local)
 }
 
 /// The services that are cluster-local by default.
 fn defaults(mesh: &MeshSettings) -> Vec<String> {
     let domain = &mesh.domain;
-    let mut all = vec![
-        format!("*.kube-system.svc.{domain}"),
-        format!("kubernetes.default.svc.{domain}"),
-    ];
+    let mut all = vec![format!("*.kube-system.svc.{domain}"), format!("kubernetes.default.svc.{domain}")];
     let discovery = &mesh.config.default_config.discovery_address;
     let host = discovery.rsplit_once(':').map_or(&**discovery, |(host, _)| host);
     if host.ends_with(".svc") {
@@ -71,10 +66,7 @@ mod tests {
             hosts: vec![(*host).into()],
         };
         MeshSettings {
-            config: MeshConfig {
-                service_settings: groups.iter().map(group).collect(),
-                ..MeshConfig::default()
-            },
+            config: MeshConfig { service_settings: groups.iter().map(group).collect(), ..MeshConfig::default() },
             domain: "cluster.local".into(),
             cluster_id: "home".into(),
             sharing: Default::default(),
@@ -102,14 +94,8 @@ mod tests {
         assert!(local(&[(true, shop)], web));
         assert!(!local(&[(true, shop), (false, web)], web));
         assert!(local(&[(false, shop), (true, web)], web));
-        assert!(!local(
-            &[(false, "*.kube-system.svc.cluster.local")],
-            "kube-dns.kube-system.svc.cluster.local"
-        ));
-        assert!(!local(
-            &[(false, "kube-dns.kube-system.svc.cluster.local")],
-            "kube-dns.kube-system.svc.cluster.local"
-        ));
+        assert!(!local(&[(false, "*.kube-system.svc.cluster.local")], "kube-dns.kube-system.svc.cluster.local"));
+        assert!(!local(&[(false, "kube-dns.kube-system.svc.cluster.local")], "kube-dns.kube-system.svc.cluster.local"));
         assert!(local(&[(false, "*")], "kubernetes.default.svc.cluster.local"));
     }
 }

@@ -31,10 +31,7 @@ pub(crate) fn gateway_id(ingress: &ObjectId) -> ObjectId {
 /// Name of the VirtualService of a host. It has no namespace, because Ingresses of several namespaces may contribute to
 /// it.
 pub(crate) fn route_id(host: &str) -> ObjectId {
-    ObjectId {
-        namespace: Arc::default(),
-        name: format!("{host}-{GENERATED}").into(),
-    }
+    ObjectId { namespace: Arc::default(), name: format!("{host}-{GENERATED}").into() }
 }
 
 /// The hosts of an Ingress, `*` for all. Hosts may repeat.
@@ -69,10 +66,7 @@ pub(crate) fn gateway(cx: &Reads<'_>, key: &ObjectId, ingress: &Object<Ingress>)
             credential_name: tls.secret_name.clone(),
             ..ServerTlsSettings::default()
         };
-        let name = format!(
-            "https-443-ingress-{}-{}-{index}",
-            ingress.meta.name, ingress.meta.namespace
-        );
+        let name = format!("https-443-ingress-{}-{}-{index}", ingress.meta.name, ingress.meta.namespace);
         servers.push(server(443, "HTTPS", name, hosts, Some(settings)));
     }
     let name = format!("http-80-ingress-{}-{}", ingress.meta.name, ingress.meta.namespace);
@@ -85,12 +79,7 @@ pub(crate) fn gateway(cx: &Reads<'_>, key: &ObjectId, ingress: &Object<Ingress>)
 
 fn server(number: u32, protocol: &str, name: String, hosts: Vec<Arc<str>>, tls: Option<ServerTlsSettings>) -> Server {
     Server {
-        port: Some(Port {
-            number,
-            protocol: protocol.into(),
-            name: name.into(),
-            target_port: 0,
-        }),
+        port: Some(Port { number, protocol: protocol.into(), name: name.into(), target_port: 0 }),
         hosts,
         tls,
         ..Server::default()
@@ -139,10 +128,7 @@ pub(crate) fn routes(
     let others = ingresses.iter().skip(1).filter(|ingress| !ingress.spec.tls.is_empty());
     let spec = VirtualService {
         hosts: vec![host.into()],
-        gateways: std::iter::once(oldest)
-            .chain(others)
-            .map(|ingress| gateway_name(ingress))
-            .collect(),
+        gateways: std::iter::once(oldest).chain(others).map(|ingress| gateway_name(ingress)).collect(),
         http: found.into_iter().map(|(_, _, route)| route).collect(),
         // An Ingress is exported to all namespaces, whatever the mesh's default for VirtualServices.
         export_to: vec!["*".into()],
@@ -155,10 +141,7 @@ pub(crate) fn routes(
 
 /// `NAMESPACE/NAME` of the Gateway of an Ingress.
 fn gateway_name(ingress: &Object<Ingress>) -> Arc<str> {
-    let id = gateway_id(&ObjectId {
-        namespace: ingress.meta.namespace.clone(),
-        name: ingress.meta.name.clone(),
-    });
+    let id = gateway_id(&ObjectId { namespace: ingress.meta.namespace.clone(), name: ingress.meta.name.clone() });
     format!("{}/{}", id.namespace, id.name).into()
 }
 
@@ -166,9 +149,7 @@ fn is_selected(cx: &Reads<'_>, mesh: &MeshSettings, ingress: &Object<Ingress>) -
     let named = ingress.spec.ingress_class_name.as_ref();
     let class = named.and_then(|name| cx.get::<IngressClasses>(name));
     let class = class.as_deref().map(|class| &class.spec);
-    ingress
-        .spec
-        .is_selected(&ingress.meta.annotations, &mesh.config, |_| class)
+    ingress.spec.is_selected(&ingress.meta.annotations, &mesh.config, |_| class)
 }
 
 /// The matches of a path: one, or two for a path and everything below it.
@@ -193,10 +174,7 @@ fn matches(path: &IngressPath) -> Vec<StringMatch> {
 }
 
 fn on_uri(uri: StringMatch) -> HttpMatchRequest {
-    HttpMatchRequest {
-        uri: Some(uri),
-        ..HttpMatchRequest::default()
-    }
+    HttpMatchRequest { uri: Some(uri), ..HttpMatchRequest::default() }
 }
 
 /// The destination of a backend; none if the service has no port of that name.
@@ -215,21 +193,14 @@ fn destination(
         port: Some(PortSelector { number }),
         ..Destination::default()
     };
-    Some(HttpRouteDestination {
-        destination,
-        weight: 100,
-        ..HttpRouteDestination::default()
-    })
+    Some(HttpRouteDestination { destination, weight: 100, ..HttpRouteDestination::default() })
 }
 
 fn named_port(cx: &Reads<'_>, namespace: &Arc<str>, backend: &IngressService) -> Option<u32> {
     let key = ServiceObjectKey {
         registry: Registry::Kubernetes,
         cluster: Arc::default(),
-        id: ObjectId {
-            namespace: namespace.clone(),
-            name: backend.name.clone(),
-        },
+        id: ObjectId { namespace: namespace.clone(), name: backend.name.clone() },
     };
     match cx.get::<ServiceObjects>(&key).as_deref()? {
         ServiceObject::Kubernetes(service) => {
@@ -248,11 +219,7 @@ mod tests {
     #[test]
     fn paths_mean_what_kubernetes_and_istio_say() {
         let shown = |path_type, path: &str| -> Vec<String> {
-            let path = IngressPath {
-                path: path.into(),
-                path_type,
-                ..IngressPath::default()
-            };
+            let path = IngressPath { path: path.into(), path_type, ..IngressPath::default() };
             let show = |one: StringMatch| match one {
                 StringMatch::Exact(text) => format!("={text}"),
                 StringMatch::Prefix(text) => format!("{text}*"),

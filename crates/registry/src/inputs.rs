@@ -81,26 +81,17 @@ pub struct RoutingKey {
 impl RoutingKey {
     /// The key of a Gateway.
     pub fn gateway(id: ObjectId) -> RoutingKey {
-        RoutingKey {
-            kind: RoutingKind::Gateway,
-            id,
-        }
+        RoutingKey { kind: RoutingKind::Gateway, id }
     }
 
     /// The key of a VirtualService.
     pub fn virtual_service(id: ObjectId) -> RoutingKey {
-        RoutingKey {
-            kind: RoutingKind::VirtualService,
-            id,
-        }
+        RoutingKey { kind: RoutingKind::VirtualService, id }
     }
 
     /// The key of an Ingress.
     pub fn ingress(id: ObjectId) -> RoutingKey {
-        RoutingKey {
-            kind: RoutingKind::Ingress,
-            id,
-        }
+        RoutingKey { kind: RoutingKind::Ingress, id }
     }
 }
 
@@ -216,11 +207,7 @@ impl MeshSettings {
 
     /// A cluster as in keys, from its id.
     pub fn cluster_of_id(&self, id: &Arc<str>) -> Arc<str> {
-        if *id == self.cluster_id {
-            Arc::default()
-        } else {
-            id.clone()
-        }
+        if *id == self.cluster_id { Arc::default() } else { id.clone() }
     }
 }
 
@@ -248,11 +235,7 @@ impl TableKey for ServiceObjectKey {
 
 impl TableKey for WorkloadObjectKey {
     fn of(key: &ObjectKey) -> WorkloadObjectKey {
-        WorkloadObjectKey {
-            pod: key.kind == Kind::Pod,
-            cluster: key.cluster.clone(),
-            id: ObjectId::of(key),
-        }
+        WorkloadObjectKey { pod: key.kind == Kind::Pod, cluster: key.cluster.clone(), id: ObjectId::of(key) }
     }
 
     fn namespace(&self) -> Option<ClusterName> {
@@ -262,11 +245,7 @@ impl TableKey for WorkloadObjectKey {
 
 impl TableKey for CredentialKey {
     fn of(key: &ObjectKey) -> CredentialKey {
-        CredentialKey {
-            config_map: key.kind == Kind::ConfigMap,
-            cluster: key.cluster.clone(),
-            id: ObjectId::of(key),
-        }
+        CredentialKey { config_map: key.kind == Kind::ConfigMap, cluster: key.cluster.clone(), id: ObjectId::of(key) }
     }
 
     fn namespace(&self) -> Option<ClusterName> {
@@ -438,10 +417,7 @@ fn derive_mesh(cx: &Reads<'_>, _: &()) -> Option<Arc<MeshSettings>> {
     let Some(object) = cx.get::<MeshConfigs>(&()) else {
         return Some((*defaults).clone());
     };
-    Some(Arc::new(MeshSettings {
-        config: object.spec.clone(),
-        ..(**defaults).clone()
-    }))
+    Some(Arc::new(MeshSettings { config: object.spec.clone(), ..(**defaults).clone() }))
 }
 
 /// Label that every namespace has, with its name.

@@ -31,11 +31,7 @@ pub(crate) fn joined(first: Arc<Service>, later: &[Arc<Service>]) -> Arc<Service
         return first;
     }
     ports.sort_by_key(|p| p.number);
-    Arc::new(Service {
-        ports,
-        addresses,
-        ..(*first).clone()
-    })
+    Arc::new(Service { ports, addresses, ..(*first).clone() })
 }
 
 /// The same addresses in the same order without duplicates.

@@ -36,26 +36,19 @@ pub fn remove_absent(engine: &Engine, batch: &mut Batch, (rank, cluster): (Rank,
 /// The objects that took effect, changed, or ceased to be in effect in a commit.
 pub fn changes(delta: &Delta) -> ChangeSet {
     let mut all = ChangeSet::default();
-    inputs::TABLES
-        .iter()
-        .for_each(|table| (table().changes)(delta, &mut all));
+    inputs::TABLES.iter().for_each(|table| (table().changes)(delta, &mut all));
     all
 }
 
 /// The objects that were overridden by another source in a commit.
 pub fn newly_overridden(engine: &Engine, delta: &Delta) -> Vec<Overridden> {
     let mut all = Vec::new();
-    inputs::TABLES
-        .iter()
-        .for_each(|table| (table().overridden)(engine, delta, &mut all));
+    inputs::TABLES.iter().for_each(|table| (table().overridden)(engine, delta, &mut all));
     all
 }
 
 /// Whether a relation only selects the objects in effect, and derives nothing from them.
 pub fn is_table(relation: &str) -> bool {
     [inputs::SelectedNamespaces::NAME, inputs::Mesh::NAME].contains(&relation)
-        || inputs::TABLES
-            .iter()
-            .map(|table| table())
-            .any(|table| table.name == relation || table.ranks == relation)
+        || inputs::TABLES.iter().map(|table| table()).any(|table| table.name == relation || table.ranks == relation)
 }

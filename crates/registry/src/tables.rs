@@ -201,10 +201,7 @@ impl TableKey for ClusterName {
 
 impl TableKey for ObjectId {
     fn of(key: &ObjectKey) -> ObjectId {
-        ObjectId {
-            namespace: key.namespace.clone(),
-            name: key.name.clone(),
-        }
+        ObjectId { namespace: key.namespace.clone(), name: key.name.clone() }
     }
 
     fn namespace(&self) -> Option<ClusterName> {
@@ -214,10 +211,7 @@ impl TableKey for ObjectId {
 
 impl TableKey for SourceId {
     fn of(key: &ObjectKey) -> SourceId {
-        SourceId {
-            cluster: key.cluster.clone(),
-            id: ObjectId::of(key),
-        }
+        SourceId { cluster: key.cluster.clone(), id: ObjectId::of(key) }
     }
 
     fn namespace(&self) -> Option<ClusterName> {

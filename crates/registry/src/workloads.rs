@@ -19,10 +19,7 @@ const LOCALITY_LABELS: [&str; 2] = ["topology.istio.io/locality", "istio-localit
 /// Label of draining pods and WorkloadEntries, which finish their requests and get no new ones.
 const DRAINING_LABEL: &str = "istio.io/draining";
 /// Node labels with region and zone, deprecated ones last.
-const REGION_LABELS: [&str; 2] = [
-    "topology.kubernetes.io/region",
-    "failure-domain.beta.kubernetes.io/region",
-];
+const REGION_LABELS: [&str; 2] = ["topology.kubernetes.io/region", "failure-domain.beta.kubernetes.io/region"];
 const ZONE_LABELS: [&str; 2] = ["topology.kubernetes.io/zone", "failure-domain.beta.kubernetes.io/zone"];
 const SUB_ZONE_LABELS: [&str; 1] = ["topology.istio.io/subzone"];
 
@@ -55,10 +52,7 @@ flow::index! {
 
 fn workloads_by_selectable_keys(key: &WorkloadObjectKey, row: &Arc<Workload>) -> Vec<Selectable> {
     let namespace = &key.id.namespace;
-    let labels = row
-        .labels
-        .iter()
-        .map(|(k, v)| Selectable::Label(namespace.clone(), k.clone(), v.clone()));
+    let labels = row.labels.iter().map(|(k, v)| Selectable::Label(namespace.clone(), k.clone(), v.clone()));
     labels.chain([Selectable::Namespace(namespace.clone())]).collect()
 }
 
@@ -117,11 +111,7 @@ pub(crate) fn from_entry(
     labels.extend(entry.labels.iter().map(|(k, v)| (k.clone(), v.clone())));
     let address = parse_address(&entry.address);
     let (cluster_id, network) = place_of(cx, cluster, &labels, &address);
-    let network = if entry.network.is_empty() {
-        network
-    } else {
-        entry.network.clone()
-    };
+    let network = if entry.network.is_empty() { network } else { entry.network.clone() };
     Workload {
         id: id.clone(),
         cluster: cluster.clone(),
@@ -134,11 +124,7 @@ pub(crate) fn from_entry(
         locality: locality_of(&entry.locality, &labels),
         labels: Arc::new(labels),
         ports: Arc::new(
-            entry
-                .ports
-                .iter()
-                .filter_map(|(name, port)| Some((name.clone(), u16::try_from(*port).ok()?)))
-                .collect(),
+            entry.ports.iter().filter_map(|(name, port)| Some((name.clone(), u16::try_from(*port).ok()?))).collect(),
         ),
         weight: entry.weight.max(1),
         network,
@@ -153,9 +139,7 @@ fn locality_of(stated: &str, labels: &Labels) -> Locality {
         return Locality::parse(stated);
     }
     let labelled = LOCALITY_LABELS.iter().find_map(|name| labels.get(*name));
-    labelled
-        .map(|text| Locality::parse(&text.replace('.', "/")))
-        .unwrap_or_default()
+    labelled.map(|text| Locality::parse(&text.replace('.', "/"))).unwrap_or_default()
 }
 
 /// The health of a workload with these labels.
@@ -176,11 +160,7 @@ pub(crate) fn locality_of_node(cx: &Reads<'_>, cluster: &Arc<str>, node: &Arc<st
             let found = node.and_then(|node| names.iter().find_map(|name| node.meta.labels.get(*name)));
             found.cloned().unwrap_or_default()
         };
-        Locality {
-            region: label(&REGION_LABELS),
-            zone: label(&ZONE_LABELS),
-            sub_zone: label(&SUB_ZONE_LABELS),
-        }
+        Locality { region: label(&REGION_LABELS), zone: label(&ZONE_LABELS), sub_zone: label(&SUB_ZONE_LABELS) }
     })
 }
 
@@ -196,16 +176,8 @@ fn from_pod(cx: &Reads<'_>, key: &WorkloadObjectKey, pod: &Object<Pod>) -> Optio
     if locality.is_empty() {
         locality = locality_of_node(cx, &key.cluster, &spec.node_name);
     }
-    let ports = spec
-        .containers
-        .iter()
-        .flat_map(|c| &c.ports)
-        .filter(|p| p.is_tcp() && !p.name.is_empty());
-    let ready = if spec.is_ready() {
-        Health::Healthy
-    } else {
-        Health::Unhealthy
-    };
+    let ports = spec.containers.iter().flat_map(|c| &c.ports).filter(|p| p.is_tcp() && !p.name.is_empty());
+    let ready = if spec.is_ready() { Health::Healthy } else { Health::Unhealthy };
     let (cluster_id, network) = place_of(cx, &key.cluster, labels, &address);
     Some(Workload {
         id: key.id.clone(),

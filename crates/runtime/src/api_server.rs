@@ -28,14 +28,7 @@ pub(super) struct ApiServer {
 impl ApiServer {
     pub(super) async fn open(settings: &Settings, store: Arc<dyn Store>) -> Result<ApiServer> {
         let (api, server) = store_backend::serve(settings, Arc::clone(&store)).await?;
-        Ok(ApiServer {
-            api,
-            server,
-            store,
-            follower: None,
-            statuses: None,
-            ack_counts: None,
-        })
+        Ok(ApiServer { api, server, store, follower: None, statuses: None, ack_counts: None })
     }
 
     /// Starts the source that reads the store and follows it.

@@ -56,11 +56,7 @@ fn one(before: &[ConfigSource], index: usize, source: &mesh::ConfigSource) -> Re
         let (field, other) = (field("address"), same.index);
         return Err(format!("{field}: configSources[{other}] names the same place"));
     }
-    Ok(ConfigSource {
-        index,
-        address: source.address.clone(),
-        location,
-    })
+    Ok(ConfigSource { index, address: source.address.clone(), location })
 }
 
 impl ConfigSource {
@@ -111,8 +107,7 @@ impl Running {
             Location::Kubernetes => {
                 let client = kubernetes::client().await.context(field)?;
                 let report = watch::Sender::default();
-                self.tasks
-                    .spawn(kubernetes::follow(kubernetes::Options::new(client), changes, report));
+                self.tasks.spawn(kubernetes::follow(kubernetes::Options::new(client), changes, report));
                 Ok(())
             }
         }
@@ -124,14 +119,9 @@ mod tests {
     use super::*;
 
     fn config(addresses: &[&str]) -> MeshConfig {
-        let source = |address: &&str| mesh::ConfigSource {
-            address: (*address).into(),
-            ..mesh::ConfigSource::default()
-        };
-        MeshConfig {
-            config_sources: addresses.iter().map(source).collect(),
-            ..MeshConfig::default()
-        }
+        let source =
+            |address: &&str| mesh::ConfigSource { address: (*address).into(), ..mesh::ConfigSource::default() };
+        MeshConfig { config_sources: addresses.iter().map(source).collect(), ..MeshConfig::default() }
     }
 
     #[test]
@@ -149,18 +139,12 @@ mod tests {
 
     #[test]
     fn every_invalid_entry_is_reported_with_its_field_path() {
-        let error = read(&config(&["xds://a", "k8s://", "k8s://"]))
-            .err()
-            .unwrap()
-            .to_string();
+        let error = read(&config(&["xds://a", "k8s://", "k8s://"])).err().unwrap().to_string();
         let lines: Vec<&str> = error.lines().collect();
         assert!(
             lines[0].starts_with("MeshConfig.configSources[0].address: \"xds://a\": the port is missing"),
             "{error}"
         );
-        assert_eq!(
-            lines[1],
-            "MeshConfig.configSources[2].address: configSources[1] names the same place"
-        );
+        assert_eq!(lines[1], "MeshConfig.configSources[2].address: configSources[1] names the same place");
     }
 }

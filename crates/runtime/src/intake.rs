@@ -130,12 +130,7 @@ impl Intake {
     }
 
     fn take(&mut self, received: SourceChange) {
-        let SourceChange {
-            rank,
-            mut change,
-            replaces,
-            complete,
-        } = received;
+        let SourceChange { rank, mut change, replaces, complete } = received;
         let name = self.sources[rank].name.clone();
         if complete && self.awaited.remove(&rank) {
             tracing::info!(source = %name, objects = change.upserts.len(), "read");
@@ -182,10 +177,7 @@ impl Intake {
     }
 
     fn awaited(&self) -> Vec<Arc<str>> {
-        self.awaited
-            .iter()
-            .map(|rank| self.sources[*rank].name.clone())
-            .collect()
+        self.awaited.iter().map(|rank| self.sources[*rank].name.clone()).collect()
     }
 }
 
@@ -201,10 +193,7 @@ impl Journal {
         for (file, problems) in reported {
             let key = (rank, file);
             let before = self.reported.get(&key).map_or(&[][..], |before| before);
-            problems
-                .iter()
-                .filter(|problem| !before.contains(problem))
-                .for_each(log_diagnostic);
+            problems.iter().filter(|problem| !before.contains(problem)).for_each(log_diagnostic);
             if !problems.is_empty() {
                 self.reported.insert(key, problems);
             } else if self.reported.remove(&key).is_some() {

@@ -63,10 +63,7 @@ pub fn run(settings: &Settings) -> Result<()> {
         0 => std::thread::available_parallelism().map_or(1, usize::from),
         given => given,
     };
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(threads)
-        .enable_all()
-        .build()?;
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(threads).enable_all().build()?;
     runtime.block_on(serve(settings, threads))
 }
 
@@ -95,18 +92,14 @@ async fn serve(settings: &Settings, threads: usize) -> Result<()> {
     // The sources add the MeshConfig, if there is one.
     let defaults = mesh_settings(settings, MeshConfig::default());
     let pilot = start_world(settings, defaults, threads)?;
-    let server = Server::start_with(options(settings), pilot.clone(), Some(pilot.configuration()))
-        .await
-        .map_err(addressed)?;
+    let server =
+        Server::start_with(options(settings), pilot.clone(), Some(pilot.configuration())).await.map_err(addressed)?;
     let at = server.addresses();
     tracing::info!(grpc = %at.grpc, http = %at.http, monitoring = %at.monitoring, "listening");
     let (stopping, stopped) = watch::channel(false);
     let mut stop = Signals::new()?;
 
-    let intake = intake::Options {
-        pilot: pilot.clone(),
-        patience: settings.source_timeout,
-    };
+    let intake = intake::Options { pilot: pilot.clone(), patience: settings.source_timeout };
     let given = Given {
         // The Kubernetes source follows the file there.
         mesh_file: mesh_file.filter(|_| !in_kubernetes),
@@ -189,10 +182,7 @@ struct Parts {
 /// Starts all sources in order of precedence: the mesh configuration file, the store, the directory, and `configSources`.
 /// Returns once their content is committed.
 async fn begin_sources(settings: &Settings, given: Given, intake: intake::Options, server: &Server) -> Result<Parts> {
-    let known = |name: String| Source {
-        name: name.into(),
-        remote: false,
-    };
+    let known = |name: String| Source { name: name.into(), remote: false };
     let mesh_file = settings.mesh_config.as_deref().filter(|_| given.mesh_file.is_some());
     let mut names: Vec<Source> = Vec::new();
     names.extend(mesh_file.map(|file| known(format!("--mesh-config {}", file.display()))));
@@ -235,10 +225,7 @@ async fn begin_sources(settings: &Settings, given: Given, intake: intake::Option
         let api_server = parts.api_server.insert(ApiServer::open(settings, store).await?);
         tokio::try_join!(api_server.follow(changes), begun(&mut progress, server, None))?;
     } else {
-        let details = parts
-            .cluster
-            .as_ref()
-            .map(|cluster| (cluster.report(), cluster.awaited()));
+        let details = parts.cluster.as_ref().map(|cluster| (cluster.report(), cluster.awaited()));
         begun(&mut progress, server, details).await?;
     }
     Ok(parts)
@@ -257,10 +244,7 @@ async fn begun(
         }
         let mut awaited = now.awaited.join(", ");
         if let Some((report, others)) = &mut details {
-            let reasons = [
-                kubernetes::waiting(&report.borrow_and_update()),
-                others.borrow_and_update().clone(),
-            ];
+            let reasons = [kubernetes::waiting(&report.borrow_and_update()), others.borrow_and_update().clone()];
             let reasons: Vec<String> = reasons.into_iter().filter(|reason| !reason.is_empty()).collect();
             if !reasons.is_empty() {
                 awaited = format!("{awaited} ({})", reasons.join("; "));
@@ -306,20 +290,14 @@ fn mesh_settings(settings: &Settings, config: MeshConfig) -> MeshSettings {
         domain: settings.domain.as_str().into(),
         cluster_id: settings.cluster_id.as_str().into(),
         sharing: sharing(settings),
-        features: Features {
-            http3: settings.http3.0,
-            http10: settings.http10.0,
-        },
+        features: Features { http3: settings.http3.0, http10: settings.http10.0 },
         assigned_addresses: settings.ip_autoallocate.0,
     }
 }
 
 /// The endpoints that clients in other clusters receive. As in istiod, each setting requires the previous ones.
 fn sharing(settings: &Settings) -> Sharing {
-    match (
-        settings.mcs_service_discovery.0,
-        settings.mcs_host.0 && settings.mcs_cluster_local.0,
-    ) {
+    match (settings.mcs_service_discovery.0, settings.mcs_host.0 && settings.mcs_cluster_local.0) {
         (false, _) => Sharing::All,
         (true, false) => Sharing::Exported,
         (true, true) => Sharing::Imported,
@@ -328,11 +306,7 @@ fn sharing(settings: &Settings) -> Sharing {
 
 fn start_world(settings: &Settings, mesh: MeshSettings, threads: usize) -> Result<WorldHandle> {
     let world = World::new(mesh, threads);
-    Ok(WorldHandle::start(
-        world,
-        ::xds::Limits::default(),
-        settings.commit_interval,
-    )?)
+    Ok(WorldHandle::start(world, ::xds::Limits::default(), settings.commit_interval)?)
 }
 
 fn options(settings: &Settings) -> Options {
@@ -381,15 +355,7 @@ fn bindable(address: &Address) -> SocketAddr {
 /// Raises the limit of open files to the hard limit: every proxy uses one.
 fn raise_file_limit() {
     let limit = getrlimit(Resource::Nofile);
-    if setrlimit(
-        Resource::Nofile,
-        Rlimit {
-            current: limit.maximum,
-            maximum: limit.maximum,
-        },
-    )
-    .is_err()
-    {
+    if setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum }).is_err() {
         tracing::warn!(limit = ?limit.current, "cannot raise the limit of open files");
     }
 }
@@ -402,10 +368,7 @@ struct Signals {
 
 impl Signals {
     fn new() -> Result<Signals> {
-        Ok(Signals {
-            terminate: signal(SignalKind::terminate())?,
-            interrupt: signal(SignalKind::interrupt())?,
-        })
+        Ok(Signals { terminate: signal(SignalKind::terminate())?, interrupt: signal(SignalKind::interrupt())? })
     }
 
     /// Waits for the next signal and returns its name.

@@ -28,20 +28,11 @@ impl MeshFile {
     /// # Errors
     /// The file cannot be read or is invalid: there is no last valid version yet.
     pub(super) fn open(path: &Path) -> anyhow::Result<MeshFile> {
-        let mut file = MeshFile {
-            path: path.to_owned(),
-            bytes: Vec::new(),
-            config: MeshConfig::default(),
-        };
-        let bytes = file
-            .read()
-            .map_err(|error| anyhow::anyhow!("--mesh-config {}: {error}", path.display()))?;
+        let mut file = MeshFile { path: path.to_owned(), bytes: Vec::new(), config: MeshConfig::default() };
+        let bytes = file.read().map_err(|error| anyhow::anyhow!("--mesh-config {}: {error}", path.display()))?;
         let config = file.take(bytes);
         file.config = config.ok_or_else(|| {
-            anyhow::anyhow!(
-                "--mesh-config {}: the mesh configuration is invalid; see the log",
-                path.display()
-            )
+            anyhow::anyhow!("--mesh-config {}: the mesh configuration is invalid; see the log", path.display())
         })?;
         Ok(file)
     }

@@ -58,11 +58,11 @@ pub(super) async fn open(settings: &Settings) -> Result<Option<Arc<dyn Store>>> 
     Ok(match chosen(settings) {
         StoreBackend::None | StoreBackend::Kubernetes => None,
         StoreBackend::Memory => Some(Arc::new(store::memory::Memory::new(store::Limits::default()))),
-        StoreBackend::Etcd => {
-            Some(Arc::new(store::etcd::Etcd::open(etcd(settings)?).await.with_context(
-                || format!("--etcd-endpoints {}", settings.etcd_endpoints),
-            )?))
-        }
+        StoreBackend::Etcd => Some(Arc::new(
+            store::etcd::Etcd::open(etcd(settings)?)
+                .await
+                .with_context(|| format!("--etcd-endpoints {}", settings.etcd_endpoints))?,
+        )),
         StoreBackend::Auto | StoreBackend::Embedded => {
             let options = store::embedded::Options {
                 keep_revisions: settings.store_history as u64,
@@ -74,19 +74,13 @@ pub(super) async fn open(settings: &Settings) -> Result<Option<Arc<dyn Store>>> 
                 store::Error::Unavailable(reason) => anyhow!("cannot open the store: {reason}"),
                 error => error.into(),
             });
-            Some(Arc::new(opened.with_context(|| {
-                format!("--data-dir {}", settings.data_dir.display())
-            })?))
+            Some(Arc::new(opened.with_context(|| format!("--data-dir {}", settings.data_dir.display()))?))
         }
     })
 }
 
 fn etcd(settings: &Settings) -> Result<store::etcd::Options> {
-    let endpoints = settings
-        .etcd_endpoints
-        .split(',')
-        .map(str::trim)
-        .filter(|text| !text.is_empty());
+    let endpoints = settings.etcd_endpoints.split(',').map(str::trim).filter(|text| !text.is_empty());
     let mut options = store::etcd::Options::new(endpoints);
     options.prefix = settings.etcd_prefix.clone();
     if !settings.etcd_history.is_zero() {
@@ -102,10 +96,7 @@ fn etcd(settings: &Settings) -> Result<store::etcd::Options> {
         let (user, password) = login
             .filter(|(user, _)| !user.is_empty())
             .with_context(|| format!("--etcd-login {}: expected `USER:PASSWORD` in one line", file.display()))?;
-        options.login = Some(store::etcd::Login {
-            user: user.to_owned(),
-            password: password.to_owned(),
-        });
+        options.login = Some(store::etcd::Login { user: user.to_owned(), password: password.to_owned() });
     }
     let ca = settings.etcd_ca.as_deref().map(read).transpose()?;
     let identity = match (&settings.etcd_cert, &settings.etcd_key) {
@@ -114,11 +105,7 @@ fn etcd(settings: &Settings) -> Result<store::etcd::Options> {
         _ => bail!("--etcd-cert and --etcd-key must be set together"),
     };
     if ca.is_some() || identity.is_some() {
-        options.tls = Some(store::etcd::Tls {
-            ca: ca.map(String::into_bytes),
-            identity,
-            server_name: None,
-        });
+        options.tls = Some(store::etcd::Tls { ca: ca.map(String::into_bytes), identity, server_name: None });
     }
     Ok(options)
 }
@@ -134,13 +121,7 @@ pub(super) async fn serve(settings: &Settings, store: Arc<dyn Store>) -> Result<
     if let Some(file) = &settings.api_tokens {
         tokens.extend(read_tokens(file)?);
     }
-    let options = api::Options {
-        access: Access {
-            tokens,
-            ..Access::default()
-        },
-        ..api::Options::default()
-    };
+    let options = api::Options { access: Access { tokens, ..Access::default() }, ..api::Options::default() };
     let api = Api::new(store, options);
     let Switch(plaintext) = settings.api_plaintext;
     let mut listen = ServerOptions::default();
@@ -160,9 +141,7 @@ pub(super) async fn serve(settings: &Settings, store: Arc<dyn Store>) -> Result<
         }
         listen.https = Some((address, tls));
     }
-    let server = Server::start(listen, api.clone())
-        .await
-        .context("the API (--api-addr)")?;
+    let server = Server::start(listen, api.clone()).await.context("the API (--api-addr)")?;
     let url = match (server.https(), server.http()) {
         (Some(address), _) => format!("https://{}", reachable(address)),
         (_, Some(address)) => format!("http://{}", reachable(address)),
@@ -205,10 +184,7 @@ fn place(settings: &Settings) -> String {
         StoreBackend::Etcd => format!("in etcd, below {} at {}", settings.etcd_prefix, settings.etcd_endpoints),
         StoreBackend::Auto | StoreBackend::Embedded => {
             let directory = settings.data_dir.join("store");
-            format!(
-                "embedded, in {}",
-                std::path::absolute(&directory).unwrap_or(directory).display()
-            )
+            format!("embedded, in {}", std::path::absolute(&directory).unwrap_or(directory).display())
         }
     }
 }
@@ -230,29 +206,18 @@ fn read(path: &Path) -> Result<String> {
     use std::io::Read as _;
     let mut text = String::new();
     let file = std::fs::File::open(path).with_context(|| path.display().to_string())?;
-    file.take(FILE_LIMIT)
-        .read_to_string(&mut text)
-        .with_context(|| path.display().to_string())?;
+    file.take(FILE_LIMIT).read_to_string(&mut text).with_context(|| path.display().to_string())?;
     Ok(text)
 }
 
 /// Reads a file of tokens, one `TOKEN USER ROLE` per line.
 fn read_tokens(path: &Path) -> Result<Vec<Token>> {
     let text = read(path)?;
-    let lines = text
-        .lines()
-        .enumerate()
-        .filter(|(_, line)| !line.trim().is_empty() && !line.starts_with('#'));
+    let lines = text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty() && !line.starts_with('#'));
     lines
         .map(|(number, line)| {
             // The error must not contain the line, which is a secret.
-            let wrong = || {
-                format!(
-                    "--api-tokens {}:{}: expected `TOKEN USER ROLE`",
-                    path.display(),
-                    number + 1
-                )
-            };
+            let wrong = || format!("--api-tokens {}:{}: expected `TOKEN USER ROLE`", path.display(), number + 1);
             let words: Vec<&str> = line.split_whitespace().collect();
             let [token, user, role] = words[..] else { bail!(wrong()) };
             let role = match role.split_once(':') {

@@ -17,17 +17,12 @@ const NAMESPACE: &str = "istio-system";
 const NAME: &str = "rutter-status";
 
 pub(super) fn planning(settings: &Settings) -> status::Settings {
-    status::Settings {
-        interval: settings.status_interval,
-        ..status::Settings::default()
-    }
+    status::Settings { interval: settings.status_interval, ..status::Settings::default() }
 }
 
 /// The definition of an object's kind; `None` if the kind is not served.
 pub(super) fn definition(key: &ObjectKey) -> Option<&'static Definition> {
-    definitions()
-        .iter()
-        .find(|definition| definition.mesh == Some(key.kind))
+    definitions().iter().find(|definition| definition.mesh == Some(key.kind))
 }
 
 /// Writes statuses through the API.
@@ -45,11 +40,7 @@ impl Writer<Intent> for StatusWriter {
             uid: Some(intent.uid.to_string()).filter(|uid| !uid.is_empty()),
             generation: Some(intent.generation),
         };
-        match self
-            .0
-            .write_status(&target, |old| merged(old, intent.status.to_json()))
-            .await
-        {
+        match self.0.write_status(&target, |old| merged(old, intent.status.to_json())).await {
             Ok(StatusOutcome::Written(_) | StatusOutcome::Unchanged) => Outcome::Written,
             Ok(StatusOutcome::Gone) => Outcome::Gone,
             Ok(StatusOutcome::Stale) => Outcome::Stale,
@@ -106,11 +97,7 @@ impl Lock for StoreLock {
         let stored = self.0.get(&Self::key()).await.map_err(|error| error.to_string())?;
         let mut value = stored.map_or_else(fresh, |stored| stored.value());
         value["spec"] = lease.to_json();
-        let put = Operation::Put {
-            key: Self::key(),
-            value,
-            expect,
-        };
+        let put = Operation::Put { key: Self::key(), value, expect };
         match self.0.commit(Transaction::one(put)).await {
             Ok(_) => Ok(true),
             Err(Error::Conflict { .. } | Error::Exists { .. } | Error::NotFound { .. }) => Ok(false),
@@ -153,9 +140,6 @@ mod tests {
             "proxies": {"running": 2},
         });
         assert_eq!(merged, expected);
-        assert_eq!(
-            super::merged(&Value::Null, json!({"proxies": {}})),
-            json!({"proxies": {}})
-        );
+        assert_eq!(super::merged(&Value::Null, json!({"proxies": {}})), json!({"proxies": {}}));
     }
 }

@@ -38,10 +38,7 @@ fn a_lease_is_acquired_renewed_released_and_taken_over() {
     assert!(!b.leads(seconds(39)), "unchanged for only 29 seconds");
     turn(&mut b, &mut lease, seconds(40));
     assert!(b.leads(seconds(40)));
-    assert_eq!(
-        lease.as_ref().map(|l| (l.holder.as_str(), l.transitions)),
-        Some(("b", 1))
-    );
+    assert_eq!(lease.as_ref().map(|l| (l.holder.as_str(), l.transitions)), Some(("b", 1)));
     turn(&mut a, &mut lease, seconds(41));
     assert!(!a.leads(seconds(41)));
 
@@ -63,10 +60,7 @@ fn the_default_revision_takes_the_lease_from_others_and_keeps_it() {
     turn(&mut canary, &mut lease, seconds(0));
     assert!(canary.leads(seconds(0)));
     turn(&mut default, &mut lease, seconds(1));
-    assert!(
-        canary.leads(seconds(1)) && !default.leads(seconds(1)),
-        "the previous holder may still be writing"
-    );
+    assert!(canary.leads(seconds(1)) && !default.leads(seconds(1)), "the previous holder may still be writing");
     turn(&mut canary, &mut lease, seconds(2));
     assert!(!canary.leads(seconds(2)), "it yields at its next read");
     turn(&mut default, &mut lease, seconds(8));

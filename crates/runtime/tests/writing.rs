@@ -16,12 +16,7 @@ use tokio::time::sleep;
 
 fn intent(name: &str, generation: i64) -> Intent {
     let since = Timestamp::from_unix(0);
-    let condition = Condition {
-        truth: Truth::True,
-        reason: String::new(),
-        message: String::new(),
-        since,
-    };
+    let condition = Condition { truth: Truth::True, reason: String::new(), message: String::new(), since };
     let counts = Counts::default();
     Intent {
         key: ObjectKey::new(Kind::Gateway, "default", name),
@@ -34,11 +29,7 @@ fn intent(name: &str, generation: i64) -> Intent {
             conflicted: None,
             patches: None,
             resolved: None,
-            proxies: Proxies {
-                generation,
-                counts,
-                since,
-            },
+            proxies: Proxies { generation, counts, since },
         },
     }
 }
@@ -61,17 +52,12 @@ impl Writer<Intent> for FakeWriter {
         if &*intent.key.name == "gone" {
             return Outcome::Gone;
         }
-        let fails = self
-            .failures
-            .fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1));
+        let fails = self.failures.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1));
         if fails.is_ok() {
             return Outcome::Retry("the store is away".to_owned());
         }
         let mut written = self.written.lock().unwrap();
-        written
-            .entry(intent.key.name.to_string())
-            .or_default()
-            .push(intent.generation);
+        written.entry(intent.key.name.to_string()).or_default().push(intent.generation);
         Outcome::Written
     }
 }
@@ -79,9 +65,7 @@ impl Writer<Intent> for FakeWriter {
 impl FakeWriter {
     fn written(&self) -> String {
         let written = self.written.lock().unwrap();
-        let shown = written
-            .iter()
-            .map(|(name, generations)| format!("{name}{generations:?}"));
+        let shown = written.iter().map(|(name, generations)| format!("{name}{generations:?}"));
         shown.collect::<Vec<_>>().join(" ")
     }
 }
@@ -98,25 +82,10 @@ fn start(name: &str, writer: &FakeWriter, lock: impl Lock) -> Running {
     let (intents, receiver) = mpsc::channel(4);
     let (stop, stopped) = watch::channel(false);
     let stats = Arc::new(Stats::default());
-    let options = Options {
-        concurrency: 3,
-        ..Options::new(name)
-    };
-    let run = runtime::leadership::run(
-        receiver,
-        writer.clone(),
-        lock,
-        options,
-        Arc::clone(&stats),
-        async |_| {},
-        stopped,
-    );
-    Running {
-        intents,
-        stop,
-        stats,
-        task: tokio::spawn(run),
-    }
+    let options = Options { concurrency: 3, ..Options::new(name) };
+    let run =
+        runtime::leadership::run(receiver, writer.clone(), lock, options, Arc::clone(&stats), async |_| {}, stopped);
+    Running { intents, stop, stats, task: tokio::spawn(run) }
 }
 
 #[tokio::test(start_paused = true)]
@@ -124,9 +93,7 @@ async fn all_statuses_are_written_with_bounded_concurrency() {
     let writer = FakeWriter::default();
     let running = start("me", &writer, Always);
     sleep(Duration::from_millis(1)).await;
-    let many = (0..20)
-        .map(|n| intent(&format!("o{n:02}"), 1))
-        .chain([intent("gone", 1)]);
+    let many = (0..20).map(|n| intent(&format!("o{n:02}"), 1)).chain([intent("gone", 1)]);
     running.intents.send(many.collect()).await.unwrap();
     sleep(Duration::from_secs(1)).await;
     assert_eq!(writer.written.lock().unwrap().len(), 20);
@@ -168,9 +135,7 @@ impl Lock for Shared {
             return Err("away".to_owned());
         }
         let lease = self.lease.lock().unwrap();
-        Ok(lease
-            .as_ref()
-            .map(|(lease, version)| (lease.clone(), version.to_string())))
+        Ok(lease.as_ref().map(|(lease, version)| (lease.clone(), version.to_string())))
     }
 
     async fn write(&self, lease: &Lease, version: Option<&str>) -> Result<bool, String> {
@@ -205,11 +170,7 @@ async fn only_the_leader_writes_and_the_next_one_takes_over() {
     first.stop.send(true).unwrap();
     first.task.await.unwrap();
     sleep(Duration::from_secs(10)).await;
-    assert_eq!(
-        second.stats.leading.load(Ordering::Relaxed),
-        1,
-        "a released lease is taken at the next read"
-    );
+    assert_eq!(second.stats.leading.load(Ordering::Relaxed), 1, "a released lease is taken at the next read");
     second.intents.send(vec![intent("b", 2)]).await.unwrap();
     sleep(Duration::from_secs(1)).await;
     assert_eq!(writer.written(), "a[1] b[2]");
@@ -274,23 +235,13 @@ async fn a_write_in_flight_is_cancelled_when_the_lease_is_lost() {
     sleep(Duration::from_secs(1)).await;
     intents.send(vec![intent("a", 1)]).await.unwrap();
     sleep(Duration::from_secs(1)).await;
-    assert_eq!(
-        (stuck.begun.load(Ordering::SeqCst), stuck.ended.load(Ordering::SeqCst)),
-        (1, 0)
-    );
+    assert_eq!((stuck.begun.load(Ordering::SeqCst), stuck.ended.load(Ordering::SeqCst)), (1, 0));
     // Another replica takes the lease, as the default revision does.
     let (lease, version) = lock.lease.lock().unwrap().clone().unwrap();
-    let taken = Lease {
-        holder: "second".to_owned(),
-        ..lease
-    };
+    let taken = Lease { holder: "second".to_owned(), ..lease };
     *lock.lease.lock().unwrap() = Some((taken, version + 1));
     sleep(Duration::from_secs(8)).await;
-    assert_eq!(
-        stuck.ended.load(Ordering::SeqCst),
-        1,
-        "the loss is noticed at the next read"
-    );
+    assert_eq!(stuck.ended.load(Ordering::SeqCst), 1, "the loss is noticed at the next read");
     sleep(Duration::from_secs(20)).await;
     assert_eq!(stuck.begun.load(Ordering::SeqCst), 1, "the write must not be retried");
 }
@@ -329,9 +280,7 @@ impl Writer<Write> for Maps {
 fn planned(namespaces: &[&str]) -> Vec<Write> {
     let mut controller = RootCertificates::default();
     controller.root(Some("-----BEGIN CERTIFICATE-----".into()));
-    namespaces
-        .iter()
-        .for_each(|namespace| controller.namespace(namespace, true));
+    namespaces.iter().for_each(|namespace| controller.namespace(namespace, true));
     controller.plan()
 }
 
@@ -344,10 +293,7 @@ async fn planned_writes_are_retried_unless_refused() {
     let (sender, receiver) = mpsc::channel(4);
     let (stop, stopped) = watch::channel(false);
     let stats = Arc::new(Stats::default());
-    let options = Options {
-        concurrency: 1,
-        ..Options::new("a")
-    };
+    let options = Options { concurrency: 1, ..Options::new("a") };
     let (led, mut leads) = watch::channel(false);
     let task = tokio::spawn(runtime::leadership::run(
         receiver,
@@ -368,10 +314,7 @@ async fn planned_writes_are_retried_unless_refused() {
     sleep(Duration::from_secs(1)).await;
     assert_eq!(*maps.written.lock().unwrap(), ["a", "a", "b", "c"]);
     let count = |counter: &std::sync::atomic::AtomicU64| counter.load(Ordering::Relaxed);
-    assert_eq!(
-        (count(&stats.written), count(&stats.retried), count(&stats.dropped)),
-        (2, 1, 1)
-    );
+    assert_eq!((count(&stats.written), count(&stats.retried), count(&stats.dropped)), (2, 1, 1));
     stop.send_replace(true);
     task.await.unwrap();
 }

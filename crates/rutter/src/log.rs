@@ -15,9 +15,7 @@ pub(crate) fn start(settings: &Settings) -> Result<()> {
         false => ",kube_runtime=error".to_owned(),
     };
     let filter = EnvFilter::try_new(format!("{directives}{quiet}"))?;
-    let lines = tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_writer(io::stderr);
+    let lines = tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr);
     match settings.log_format {
         LogFormat::Text => lines.with_ansi(io::IsTerminal::is_terminal(&io::stderr())).try_init(),
         LogFormat::Json => lines.json().flatten_event(true).try_init(),

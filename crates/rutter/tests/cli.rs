@@ -13,12 +13,7 @@ fn rutter(arguments: &[&str]) -> Output {
     for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("RUTTER_") || name.starts_with("KUBE")) {
         command.env_remove(name);
     }
-    command
-        .env("HOME", empty.path())
-        .current_dir(empty.path())
-        .args(arguments)
-        .output()
-        .unwrap()
+    command.env("HOME", empty.path()).current_dir(empty.path()).args(arguments).output().unwrap()
 }
 
 fn text(bytes: &[u8]) -> String {
@@ -29,16 +24,10 @@ fn text(bytes: &[u8]) -> String {
 fn version_and_completion_print_and_succeed() {
     let version = rutter(&["version"]);
     assert!(version.status.success());
-    assert_eq!(
-        text(&version.stdout).trim(),
-        format!("rutter {}", env!("CARGO_PKG_VERSION"))
-    );
+    assert_eq!(text(&version.stdout).trim(), format!("rutter {}", env!("CARGO_PKG_VERSION")));
     for shell in ["bash", "zsh", "fish"] {
         let script = rutter(&["completion", shell]);
-        assert!(
-            script.status.success() && text(&script.stdout).contains("__complete"),
-            "{shell}"
-        );
+        assert!(script.status.success() && text(&script.stdout).contains("__complete"), "{shell}");
     }
 }
 
@@ -66,10 +55,7 @@ fn without_a_server_it_is_said_how_to_get_one() {
     let get = rutter(&["get", "services"]);
     assert_eq!(get.status.code(), Some(1));
     let said = text(&get.stderr);
-    assert!(
-        said.contains("no server is configured") && said.contains("rutter serve"),
-        "{said}"
-    );
+    assert!(said.contains("no server is configured") && said.contains("rutter serve"), "{said}");
     let flag_first = rutter(&["-n", "shop", "get", "services"]);
     assert_eq!(text(&flag_first.stderr), said);
     let removed = rutter(&["explain", "virtualservice.spec.hosts"]);
@@ -118,32 +104,15 @@ fn validate_says_file_line_and_column_and_fails() {
 
 #[test]
 fn serve_refuses_settings_that_make_no_sense_and_says_why() {
-    let bad = rutter(&[
-        "serve",
-        "--config-dir",
-        "/",
-        "--grpc-addr",
-        "nowhere",
-        "--shutdown-duration",
-        "soon",
-    ]);
+    let bad = rutter(&["serve", "--config-dir", "/", "--grpc-addr", "nowhere", "--shutdown-duration", "soon"]);
     assert!(!bad.status.success());
     let said = text(&bad.stderr);
-    assert!(
-        said.contains("grpc-addr is `nowhere` (from the command line)"),
-        "{said}"
-    );
-    assert!(
-        said.contains("shutdown-duration is `soon`"),
-        "all problems at once: {said}"
-    );
+    assert!(said.contains("grpc-addr is `nowhere` (from the command line)"), "{said}");
+    assert!(said.contains("shutdown-duration is `soon`"), "all problems at once: {said}");
     let none = refused(&["--store", "none"]);
     assert!(none.contains("--config-dir"), "{none}");
     let missing = refused(&["--config-dir", "/no/such/directory"]);
-    assert!(
-        missing.contains("cannot read the directory /no/such/directory: No such file"),
-        "{missing}"
-    );
+    assert!(missing.contains("cannot read the directory /no/such/directory: No such file"), "{missing}");
 }
 
 #[test]
@@ -152,22 +121,12 @@ fn serve_says_where_objects_cannot_be_kept_and_what_would_help() {
     let path = dir.path().to_str().unwrap();
     // Nobody may make a directory there, not even root.
     let read_only = refused(&["--data-dir", "/proc/rutter"]);
-    assert!(
-        read_only.contains("--data-dir /proc/rutter: cannot open the store"),
-        "{read_only}"
-    );
+    assert!(read_only.contains("--data-dir /proc/rutter: cannot open the store"), "{read_only}");
     let file = dir.path().join("file");
     fs::write(&file, "").unwrap();
     let not_a_directory = refused(&["--data-dir", file.to_str().unwrap()]);
     assert!(not_a_directory.contains("Not a directory"), "{not_a_directory}");
-    let etcd = refused(&[
-        "--store",
-        "etcd",
-        "--etcd-endpoints",
-        "http://127.0.0.1:1",
-        "--data-dir",
-        path,
-    ]);
+    let etcd = refused(&["--store", "etcd", "--etcd-endpoints", "http://127.0.0.1:1", "--data-dir", path]);
     assert!(etcd.contains("--etcd-endpoints http://127.0.0.1:1: "), "{etcd}");
     // A directory belongs to one process, here to this one.
     let taken = dir.path().join("taken");
@@ -199,15 +158,9 @@ fn serve_names_the_source_that_it_cannot_use() {
         refused(&["--store", "none", "--mesh-config", mesh.to_str().unwrap()])
     };
     let wrong = with("[{ address: 'xds://a:1' }, { address: 'xds://b' }]");
-    assert!(
-        wrong.contains("MeshConfig.configSources[1].address: \"xds://b\": the port is missing"),
-        "{wrong}"
-    );
+    assert!(wrong.contains("MeshConfig.configSources[1].address: \"xds://b\": the port is missing"), "{wrong}");
     let tls = with("[{ address: 'xds://a:1', tlsSettings: { mode: MUTUAL } }]");
-    assert!(
-        tls.contains("configSources[0].tlsSettings.clientCertificate: the mode MUTUAL requires"),
-        "{tls}"
-    );
+    assert!(tls.contains("configSources[0].tlsSettings.clientCertificate: the mode MUTUAL requires"), "{tls}");
     let directory = with("[{ address: 'fs:///no/such/directory' }]");
     assert!(
         directory.contains("MeshConfig.configSources[0].address") && directory.contains("No such file"),

@@ -87,10 +87,7 @@ struct Selecting {
 
 fn derive_plain_peers(cx: &Reads<'_>, namespace: &Arc<str>) -> Option<Arc<NamespacePlain>> {
     let is_plain = |tls: Option<&MutualTls>| mode_of(tls).map(|mode| mode == Mode::Disable);
-    let mut found = NamespacePlain {
-        whole: None,
-        selecting: Vec::new(),
-    };
+    let mut found = NamespacePlain { whole: None, selecting: Vec::new() };
     let mut whole_seen = false;
     for object in of_age(cx, namespace) {
         let spec = &object.spec;
@@ -146,16 +143,9 @@ pub fn of_workload(cx: &Reads<'_>, root: &Arc<str>, namespace: &Arc<str>, labels
 
 /// The default mode of a namespace's workloads.
 pub fn of_namespace(cx: &Reads<'_>, root: &Arc<str>, namespace: &Arc<str>) -> Mode {
-    let configured = |namespace| {
-        cx.get::<NamespacePeers>(namespace)
-            .and_then(|configured| configured.mode)
-    };
+    let configured = |namespace| cx.get::<NamespacePeers>(namespace).and_then(|configured| configured.mode);
     let own = configured(namespace);
-    let of_mesh = || {
-        (!root.is_empty() && root != namespace)
-            .then(|| configured(root))
-            .flatten()
-    };
+    let of_mesh = || (!root.is_empty() && root != namespace).then(|| configured(root)).flatten();
     own.or_else(of_mesh).unwrap_or_default()
 }
 
@@ -236,9 +226,7 @@ fn selecting(cx: &Reads<'_>, namespace: &Arc<str>, labels: &Labels) -> Option<Ar
 /// Modes by port. Validation reports invalid port numbers.
 fn ports(spec: &PeerAuthentication) -> impl Iterator<Item = (u16, &MutualTls)> {
     let number = |(port, tls): (&Arc<str>, _)| Some((port.parse().ok()?, tls));
-    spec.port_level_mtls
-        .iter()
-        .filter_map(move |(port, tls)| number((port, tls)))
+    spec.port_level_mtls.iter().filter_map(move |(port, tls)| number((port, tls)))
 }
 
 fn mode_of(tls: Option<&MutualTls>) -> Option<Mode> {

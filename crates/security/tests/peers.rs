@@ -119,15 +119,9 @@ fn the_narrowest_counts() {
     };
     assert_eq!(seen(&[]), [only(Mode::Permissive), only(Mode::Permissive)]);
     assert_eq!(seen(&[("root/all", STRICT)]), [only(Mode::Strict), only(Mode::Strict)]);
-    assert_eq!(
-        seen(&[("shop/all", DISABLE)]),
-        [only(Mode::Disable), only(Mode::Disable)]
-    );
+    assert_eq!(seen(&[("shop/all", DISABLE)]), [only(Mode::Disable), only(Mode::Disable)]);
     let web_only = "{selector: {matchLabels: {app: web}}, mtls: {mode: PERMISSIVE}}";
-    assert_eq!(
-        seen(&[("shop/web", web_only)]),
-        [only(Mode::Permissive), only(Mode::Disable)]
-    );
+    assert_eq!(seen(&[("shop/web", web_only)]), [only(Mode::Permissive), only(Mode::Disable)]);
 }
 
 #[test]
@@ -135,10 +129,7 @@ fn what_is_left_open_the_wider_one_says() {
     let mut engine = engine();
     let web = workload("shop", "web");
     let ports = "{selector: {matchLabels: {app: web}}, portLevelMtls: {'80': {mode: DISABLE}, '81': {mode: UNSET}}}";
-    put(
-        &mut engine,
-        &[("root/all", STRICT), ("shop/all", "{}"), ("shop/web", ports)],
-    );
+    put(&mut engine, &[("root/all", STRICT), ("shop/all", "{}"), ("shop/web", ports)]);
     let found = modes(&mut engine, &web);
     assert_eq!(found, MtlsModes::new(Mode::Strict, [(80, Mode::Disable)]));
     assert_eq!(found.at(81), Mode::Strict);
@@ -150,15 +141,7 @@ fn the_oldest_of_a_sort_counts() {
     let web = workload("shop", "web");
     let older = "{selector: {matchLabels: {version: v1}}, mtls: {mode: DISABLE}}";
     let younger = "{selector: {matchLabels: {app: web}}, mtls: {mode: STRICT}}";
-    put(
-        &mut engine,
-        &[
-            ("shop/z", older),
-            ("shop/a", younger),
-            ("shop/b", STRICT),
-            ("shop/c", DISABLE),
-        ],
-    );
+    put(&mut engine, &[("shop/z", older), ("shop/a", younger), ("shop/b", STRICT), ("shop/c", DISABLE)]);
     assert_eq!(modes(&mut engine, &web), only(Mode::Disable));
     assert_eq!(modes(&mut engine, &workload("other", "web")), only(Mode::Permissive));
     let elsewhere = (Arc::from("shop"), Labels::new());
@@ -184,31 +167,16 @@ fn clients_see_the_same() {
     let cases: &[&[(&str, &str)]] = &[
         &[("root/all", DISABLE)],
         &[("root/all", DISABLE), ("shop/all", STRICT)],
-        &[
-            ("shop/all", DISABLE),
-            (
-                "shop/web",
-                "{selector: {matchLabels: {app: web}}, mtls: {mode: STRICT}}",
-            ),
-        ],
+        &[("shop/all", DISABLE), ("shop/web", "{selector: {matchLabels: {app: web}}, mtls: {mode: STRICT}}")],
         &[
             ("shop/all", STRICT),
-            (
-                "shop/web",
-                "{selector: {matchLabels: {app: web}}, portLevelMtls: {'80': {mode: DISABLE}}}",
-            ),
+            ("shop/web", "{selector: {matchLabels: {app: web}}, portLevelMtls: {'80': {mode: DISABLE}}}"),
         ],
         &[
             ("root/all", DISABLE),
-            (
-                "shop/web",
-                "{selector: {matchLabels: {app: web}}, portLevelMtls: {'80': {mode: PERMISSIVE}}}",
-            ),
+            ("shop/web", "{selector: {matchLabels: {app: web}}, portLevelMtls: {'80': {mode: PERMISSIVE}}}"),
         ],
-        &[
-            ("shop/web", "{selector: {matchLabels: {app: web}}}"),
-            ("shop/all", DISABLE),
-        ],
+        &[("shop/web", "{selector: {matchLabels: {app: web}}}"), ("shop/all", DISABLE)],
     ];
     for objects in cases {
         let mut engine = engine();
@@ -234,11 +202,7 @@ fn a_change_reaches_whom_it_concerns() {
     let runs = |engine: &Engine, name| engine.stats().relation(name).unwrap().runs;
     let before = (runs(&engine, Workloads::NAME), runs(&engine, Plain::NAME));
     put(&mut engine, &[("shop/web", &selecting("PERMISSIVE"))]);
-    assert_eq!(
-        runs(&engine, Workloads::NAME),
-        before.0 + 1,
-        "the other one is no reader"
-    );
+    assert_eq!(runs(&engine, Workloads::NAME), before.0 + 1, "the other one is no reader");
     assert_eq!(runs(&engine, Plain::NAME), before.1, "plain text is as it was");
     assert_eq!(modes(&mut engine, &web), only(Mode::Permissive));
 }

@@ -19,12 +19,8 @@ pub(crate) struct Dump {
 /// Collects the resources of the proxy whose ID is, or contains, `id`. `None` if no such proxy is connected.
 pub(crate) fn gather(core: &Core, id: &str) -> Option<Dump> {
     let stream = stream_of(core, id)?;
-    let mut resources: Vec<(ResourceType, Vec<Resource>)> = core
-        .hub
-        .types()
-        .iter()
-        .map(|kind| (kind, core.hub.resources(stream, kind)))
-        .collect();
+    let mut resources: Vec<(ResourceType, Vec<Resource>)> =
+        core.hub.types().iter().map(|kind| (kind, core.hub.resources(stream, kind))).collect();
     let hosts = core.hub.resources(stream, types::VIRTUAL_HOST);
     for (_, tables) in resources.iter_mut().filter(|(kind, _)| *kind == types::ROUTE) {
         tables.iter_mut().for_each(|table| *table = completed(table, &hosts));
@@ -60,16 +56,9 @@ pub(crate) fn proxy_of(core: &Core, id: &str) -> Option<(xds::StreamId, Arc<Prox
 
 /// Adds the virtual hosts of a route table that were sent over VHDS.
 fn completed(table: &Resource, hosts: &[Resource]) -> Resource {
-    let own = hosts
-        .iter()
-        .filter(|host| collection_of(host.name()) == Some(table.name()));
-    let virtual_hosts = own
-        .filter_map(|host| VirtualHost::decode(host.body().clone()).ok())
-        .collect();
-    let hosts = RouteConfiguration {
-        virtual_hosts,
-        ..RouteConfiguration::default()
-    };
+    let own = hosts.iter().filter(|host| collection_of(host.name()) == Some(table.name()));
+    let virtual_hosts = own.filter_map(|host| VirtualHost::decode(host.body().clone()).ok()).collect();
+    let hosts = RouteConfiguration { virtual_hosts, ..RouteConfiguration::default() };
     // Concatenated protobuf messages merge: repeated fields are appended.
     let mut body = table.body().to_vec();
     body.extend(hosts.encode_to_vec());
@@ -88,12 +77,7 @@ impl Dump {
 /// The sections of the dump: the message, its repeated field, and the field of an item that holds the resource.
 const SECTIONS: [(ResourceType, &str, &str, &str); 6] = [
     (types::CLUSTER, "ClustersConfigDump", "dynamicActiveClusters", "cluster"),
-    (
-        types::ENDPOINTS,
-        "EndpointsConfigDump",
-        "dynamicEndpointConfigs",
-        "endpointConfig",
-    ),
+    (types::ENDPOINTS, "EndpointsConfigDump", "dynamicEndpointConfigs", "endpointConfig"),
     (types::LISTENER, "ListenersConfigDump", "dynamicListeners", "listener"),
     (types::ROUTE, "RoutesConfigDump", "dynamicRouteConfigs", "routeConfig"),
     (types::EXTENSION, "EcdsConfigDump", "ecdsFilters", "ecdsFilter"),

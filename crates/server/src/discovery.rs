@@ -46,20 +46,12 @@ impl Discovery {
             SOTW => Variant::Sotw,
             DELTA => Variant::Delta,
             other => {
-                return refuse(&Status::new(
-                    Status::UNIMPLEMENTED,
-                    format!("there is no method {other}"),
-                ));
+                return refuse(&Status::new(Status::UNIMPLEMENTED, format!("there is no method {other}")));
             }
         };
         let (down, receiver) = mpsc::channel(DOWN_QUEUE);
-        let upstream = Upstream {
-            discovery: self.clone(),
-            variant,
-            down,
-            peer,
-            secrets_refused: AtomicBool::new(false),
-        };
+        let upstream =
+            Upstream { discovery: self.clone(), variant, down, peer, secrets_refused: AtomicBool::new(false) };
         let messages = Messages::new(request.into_body(), self.max_request_bytes);
         tokio::spawn(upstream.run(messages));
         stream(receiver)
@@ -146,10 +138,7 @@ impl Upstream {
 
     async fn connect(&self, request: &Request) -> Result<StreamId, Status> {
         let invalid = |text: String| Status::new(Status::INVALID_ARGUMENT, text);
-        let node = request
-            .node
-            .clone()
-            .ok_or_else(|| invalid("missing node information".into()))?;
+        let node = request.node.clone().ok_or_else(|| invalid("missing node information".into()))?;
         let node = Node::decode(node).map_err(|_| invalid("the node is not a valid Node message".into()))?;
         let mut proxy = envoy::parse_node(&node).map_err(|e| invalid(e.to_string()))?;
         // Only delta xDS can remove a single virtual host.
@@ -160,12 +149,8 @@ impl Upstream {
         proxy.trusted = self.peer.check_secret_access(self.discovery.secret_access).is_ok();
         let name = proxy.id.clone();
         let (reply, answer) = oneshot::channel();
-        let connect = Message::Connect {
-            proxy: Box::new(proxy),
-            variant: self.variant,
-            down: self.down.clone(),
-            reply,
-        };
+        let connect =
+            Message::Connect { proxy: Box::new(proxy), variant: self.variant, down: self.down.clone(), reply };
         let closed = || Status::new(Status::UNAVAILABLE, "the control plane is shutting down");
         self.discovery.world.send(connect).await.map_err(|_| closed())?;
         let id = answer.await.map_err(|_| closed())??;

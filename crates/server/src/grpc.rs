@@ -33,10 +33,7 @@ impl Status {
     pub(crate) const UNAVAILABLE: u32 = 14;
 
     pub(crate) fn new(code: u32, message: impl Into<String>) -> Status {
-        Status {
-            code,
-            message: message.into(),
-        }
+        Status { code, message: message.into() }
     }
 
     fn headers(&self) -> HeaderMap {
@@ -71,9 +68,7 @@ fn percent_encode(text: &str) -> String {
 /// A response that consists of a status only.
 pub(crate) fn refuse(status: &Status) -> Response<StreamBody> {
     let mut response = Response::new(StreamBody { down: None });
-    response
-        .headers_mut()
-        .insert(header::CONTENT_TYPE, HeaderValue::from_static("application/grpc"));
+    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/grpc"));
     response.headers_mut().extend(status.headers());
     response
 }
@@ -82,9 +77,7 @@ pub(crate) fn refuse(status: &Status) -> Response<StreamBody> {
 pub(crate) fn stream(down: mpsc::Receiver<Down>) -> Response<StreamBody> {
     let mut response = Response::new(StreamBody { down: Some(down) });
     *response.status_mut() = StatusCode::OK;
-    response
-        .headers_mut()
-        .insert(header::CONTENT_TYPE, HeaderValue::from_static("application/grpc"));
+    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/grpc"));
     response
 }
 
@@ -150,13 +143,7 @@ impl MessageBuf {
         let length = u32::try_from(rope.len()).unwrap_or(u32::MAX);
         prefix[1..].copy_from_slice(&length.to_be_bytes());
         let remaining = rope.len() + PREFIX_BYTES;
-        MessageBuf {
-            prefix,
-            rope,
-            index: 0,
-            offset: 0,
-            remaining,
-        }
+        MessageBuf { prefix, rope, index: 0, offset: 0, remaining }
     }
 
     fn piece(&self, index: usize) -> Option<&[u8]> {
@@ -211,11 +198,7 @@ pub(crate) struct Messages {
 impl Messages {
     /// Creates a reader of messages of at most `limit` bytes.
     pub(crate) fn new(body: Incoming, limit: usize) -> Messages {
-        Messages {
-            body,
-            buffer: BytesMut::new(),
-            limit,
-        }
+        Messages { body, buffer: BytesMut::new(), limit }
     }
 
     /// The next message; `None` if the client has ended the request.
@@ -236,10 +219,7 @@ impl Messages {
                 Some(Err(_)) => return Err(Status::new(Status::UNAVAILABLE, "the connection broke")),
                 None if self.buffer.is_empty() => return Ok(None),
                 None => {
-                    return Err(Status::new(
-                        Status::INVALID_ARGUMENT,
-                        "the request ends within a message",
-                    ));
+                    return Err(Status::new(Status::INVALID_ARGUMENT, "the request ends within a message"));
                 }
             }
         }
@@ -250,10 +230,7 @@ impl Messages {
             return Ok(None);
         };
         if prefix[0] != 0 {
-            return Err(Status::new(
-                Status::UNIMPLEMENTED,
-                "compressed messages are not accepted",
-            ));
+            return Err(Status::new(Status::UNIMPLEMENTED, "compressed messages are not accepted"));
         }
         let length = u32::from_be_bytes([prefix[1], prefix[2], prefix[3], prefix[4]]) as usize;
         if length > self.limit {
@@ -305,9 +282,6 @@ mod tests {
     #[test]
     fn a_status_has_both_headers() {
         let headers = Status::new(Status::INVALID_ARGUMENT, "no node").headers();
-        assert!(
-            headers["grpc-status"] == "3" && headers["grpc-message"] == "no node",
-            "{headers:?}"
-        );
+        assert!(headers["grpc-status"] == "3" && headers["grpc-message"] == "no node", "{headers:?}");
     }
 }

@@ -120,29 +120,14 @@ impl Server {
             max_request_bytes: options.max_request_bytes,
             vhds: options.vhds,
             secret_access: options.secret_access,
-            configuration: configuration.map(|configuration| Service {
-                configuration,
-                stopped: stopped.clone(),
-            }),
+            configuration: configuration.map(|configuration| Service { configuration, stopped: stopped.clone() }),
         };
         let mut tasks = JoinSet::new();
         tasks.spawn(serve_grpc(grpc, discovery, options, stopped.clone(), ready.clone()));
         tasks.spawn(serve_http(http, pages.clone(), stopped.clone()));
         tasks.spawn(serve_http(monitoring, pages, stopped));
-        let addresses = Addresses {
-            grpc: grpc_at,
-            http: http_at,
-            monitoring: monitoring_at,
-        };
-        Ok(Server {
-            world,
-            addresses,
-            ready,
-            awaited,
-            serving_status,
-            stop,
-            tasks,
-        })
+        let addresses = Addresses { grpc: grpc_at, http: http_at, monitoring: monitoring_at };
+        Ok(Server { world, addresses, ready, awaited, serving_status, stop, tasks })
     }
 
     /// The bound addresses.
@@ -188,11 +173,7 @@ async fn serve_grpc(
     mut stopped: watch::Receiver<bool>,
     ready: Arc<AtomicBool>,
 ) {
-    if stopped
-        .wait_for(|stop| *stop || ready.load(Ordering::Acquire))
-        .await
-        .is_err()
-    {
+    if stopped.wait_for(|stop| *stop || ready.load(Ordering::Acquire)).await.is_err() {
         return;
     }
     let mut builder = hyper::server::conn::http2::Builder::new(TokioExecutor::new());
@@ -225,9 +206,7 @@ async fn serve_grpc(
 
 async fn serve_http(listener: TcpListener, pages: Pages, stopped: watch::Receiver<bool>) {
     let mut builder = hyper::server::conn::http1::Builder::new();
-    builder
-        .timer(TokioTimer::new())
-        .header_read_timeout(Duration::from_secs(30));
+    builder.timer(TokioTimer::new()).header_read_timeout(Duration::from_secs(30));
     accept(listener, stopped, move |socket, mut stopped| {
         let pages = pages.clone();
         let answer = move |request| {

@@ -80,11 +80,7 @@ impl Configuration {
         for object in change.upserts.values().filter(own) {
             let held = kinds.entry(object.kind()).or_default();
             held.generation += 1;
-            let item = Item {
-                object: object.clone(),
-                encoded: None,
-                since: held.generation,
-            };
+            let item = Item { object: object.clone(), encoded: None, since: held.generation };
             held.objects.insert(object.key(), item);
             any = true;
         }
@@ -106,9 +102,7 @@ impl Configuration {
 
     /// The number of changes of a type's kind.
     fn generation(&self, type_url: &str) -> u64 {
-        kind_of(type_url)
-            .and_then(|kind| self.kinds().get(&kind).map(|held| held.generation))
-            .unwrap_or(0)
+        kind_of(type_url).and_then(|kind| self.kinds().get(&kind).map(|held| held.generation)).unwrap_or(0)
     }
 
     /// The current content of a type. Encodes objects that are not encoded yet.
@@ -142,10 +136,7 @@ impl Configuration {
                 }
             }
         }
-        Answer::of(
-            items.into_iter().filter_map(|(.., encoded, _)| encoded).collect(),
-            generation,
-        )
+        Answer::of(items.into_iter().filter_map(|(.., encoded, _)| encoded).collect(), generation)
     }
 
     fn kinds(&self) -> MutexGuard<'_, BTreeMap<Kind, Held>> {
@@ -157,11 +148,7 @@ impl Configuration {
 impl Answer {
     fn of(pieces: Vec<Bytes>, generation: u64) -> Answer {
         let resources = Bytes::from(pieces.concat());
-        Answer {
-            version: format!("{:016x}", xxhash_rust::xxh3::xxh3_64(&resources)),
-            resources,
-            generation,
-        }
+        Answer { version: format!("{:016x}", xxhash_rust::xxh3::xxh3_64(&resources)), resources, generation }
     }
 }
 

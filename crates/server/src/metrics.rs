@@ -17,9 +17,8 @@ use crate::status_tracker::TrackerStats;
 use crate::world_handle::Core;
 
 /// The bucket bounds of `pilot_proxy_convergence_time`, in seconds: those of Istio, and finer ones at the low end.
-const CONVERGENCE_BUCKETS: [f64; 14] = [
-    0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 3.0, 5.0, 10.0, 15.0, 20.0, 25.0, 30.0,
-];
+const CONVERGENCE_BUCKETS: [f64; 14] =
+    [0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 3.0, 5.0, 10.0, 15.0, 20.0, 25.0, 30.0];
 
 /// Counters of the world thread.
 #[derive(Debug)]
@@ -34,13 +33,7 @@ pub(crate) struct Counts {
 impl Default for Counts {
     fn default() -> Counts {
         let convergence = Histogram::new(CONVERGENCE_BUCKETS);
-        Counts {
-            commits: 0,
-            commit_seconds: 0.0,
-            rule_panics: 0,
-            panics: 0,
-            convergence,
-        }
+        Counts { commits: 0, commit_seconds: 0.0, rule_panics: 0, panics: 0, convergence }
     }
 }
 
@@ -67,12 +60,7 @@ pub struct Gauge {
 impl Gauge {
     /// A gauge without a label.
     pub fn one(name: &'static str, help: &'static str, value: f64) -> Gauge {
-        Gauge {
-            name,
-            help,
-            label: "",
-            samples: vec![(String::new(), value)],
-        }
+        Gauge { name, help, label: "", samples: vec![(String::new(), value)] }
     }
 }
 
@@ -113,17 +101,10 @@ impl Snapshot {
             hub: core.hub.stats(),
             streams,
             refused_by,
-            sizes: core
-                .hub
-                .sizes()
-                .into_iter()
-                .map(|(n, v)| (n.to_owned(), v as u64))
-                .collect(),
+            sizes: core.hub.sizes().into_iter().map(|(n, v)| (n.to_owned(), v as u64)).collect(),
             counts: (counts.commits, counts.commit_seconds, counts.rule_panics, counts.panics),
             convergence: counts.convergence.clone(),
-            relations: relations
-                .map(|r| (r.name.to_owned(), r.cells as u64, r.edges as u64, r.runs as u64))
-                .collect(),
+            relations: relations.map(|r| (r.name.to_owned(), r.cells as u64, r.edges as u64, r.runs as u64)).collect(),
             services: core.served.0.services() as u64,
             feedback: core.tracker.numbers(),
             more: Vec::new(),
@@ -145,54 +126,23 @@ impl Collector for Snapshot {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {
         let mut out = Writer(&mut encoder);
         let streams: Vec<Sample<'_>> = self.streams.iter().map(|(v, n)| ("version", &**v, *n as f64)).collect();
-        out.gauge(
-            "pilot_xds",
-            "Connected xDS streams, by the version of the proxy",
-            &streams,
-        )?;
-        out.gauge(
-            "pilot_services",
-            "Services known to the control plane",
-            &[("", "", self.services as f64)],
-        )?;
+        out.gauge("pilot_xds", "Connected xDS streams, by the version of the proxy", &streams)?;
+        out.gauge("pilot_services", "Services known to the control plane", &[("", "", self.services as f64)])?;
         let (commits, seconds, rule_panics, panics) = self.counts;
         out.istio("pilot_xds_pushes", "Responses sent", &self.hub, |stats| stats.responses)?;
-        out.by_type(
-            "rutter_xds_response_bytes",
-            "Bytes of responses sent",
-            &self.hub,
-            |stats| stats.bytes,
-        )?;
-        out.by_type(
-            "rutter_xds_resources",
-            "Resources in responses sent",
-            &self.hub,
-            |stats| stats.resources,
-        )?;
+        out.by_type("rutter_xds_response_bytes", "Bytes of responses sent", &self.hub, |stats| stats.bytes)?;
+        out.by_type("rutter_xds_resources", "Resources in responses sent", &self.hub, |stats| stats.resources)?;
         out.by_type(
             "rutter_xds_responses_composed",
             "Responses that were composed for one stream and not shared",
             &self.hub,
             |stats| stats.composed,
         )?;
-        out.by_type(
-            "rutter_xds_acks",
-            "Responses acknowledged by proxies (ACK)",
-            &self.hub,
-            |stats| stats.accepted,
-        )?;
-        out.istio(
-            "pilot_total_xds_rejects",
-            "Responses rejected by proxies (NACK)",
-            &self.hub,
-            |stats| stats.refused,
-        )?;
-        out.istio(
-            "pilot_xds_expired_nonce",
-            "Requests with the nonce of an earlier response",
-            &self.hub,
-            |stats| stats.stale,
-        )?;
+        out.by_type("rutter_xds_acks", "Responses acknowledged by proxies (ACK)", &self.hub, |stats| stats.accepted)?;
+        out.istio("pilot_total_xds_rejects", "Responses rejected by proxies (NACK)", &self.hub, |stats| stats.refused)?;
+        out.istio("pilot_xds_expired_nonce", "Requests with the nonce of an earlier response", &self.hub, |stats| {
+            stats.stale
+        })?;
         out.by_type(
             "rutter_xds_overdue",
             "Responses sent after the wait for resources that they depend on timed out",
@@ -200,21 +150,13 @@ impl Collector for Snapshot {
             |stats| stats.overdue,
         )?;
         for (kind, _) in self.hub.iter() {
-            let refused: Vec<Sample<'_>> = self
-                .refused_by
-                .iter()
-                .filter(|r| r.0 == *kind)
-                .map(|r| ("node", &*r.1, 1.0))
-                .collect();
+            let refused: Vec<Sample<'_>> =
+                self.refused_by.iter().filter(|r| r.0 == *kind).map(|r| ("node", &*r.1, 1.0)).collect();
             let name = format!("pilot_xds_{}_reject", short(*kind));
             out.gauge(&name, "Proxies that rejected the last response of the type", &refused)?;
         }
         out.counter("rutter_commits", "Commits of changes", &[("", "", commits as f64)])?;
-        out.counter(
-            "rutter_commit_seconds",
-            "Seconds spent on commits",
-            &[("", "", seconds)],
-        )?;
+        out.counter("rutter_commit_seconds", "Seconds spent on commits", &[("", "", seconds)])?;
         out.counter(
             "rutter_rule_panics",
             "Panics in rules; the rows derived before stay in effect",
@@ -225,17 +167,10 @@ impl Collector for Snapshot {
             "Panics outside of rules, limited to one stream or page",
             &[("", "", panics as f64)],
         )?;
-        let sizes: Vec<(&str, &str, f64)> = self
-            .sizes
-            .iter()
-            .map(|(n, v)| ("what", n.as_str(), *v as f64))
-            .collect();
+        let sizes: Vec<(&str, &str, f64)> = self.sizes.iter().map(|(n, v)| ("what", n.as_str(), *v as f64)).collect();
         out.gauge("rutter_hub", "Sizes of the xDS hub's tables", &sizes)?;
         let of = |pick: fn(&(String, u64, u64, u64)) -> u64| -> Vec<(&str, &str, f64)> {
-            self.relations
-                .iter()
-                .map(|r| ("relation", r.0.as_str(), pick(r) as f64))
-                .collect()
+            self.relations.iter().map(|r| ("relation", r.0.as_str(), pick(r) as f64)).collect()
         };
         out.gauge("rutter_cells", "Cells in the derivation graph", &of(|r| r.1))?;
         out.gauge("rutter_edges", "Recorded reads in the derivation graph", &of(|r| r.2))?;
@@ -249,29 +184,16 @@ impl Collector for Snapshot {
             &sizes,
         )?;
         for (name, help, value) in [
-            (
-                "rutter_status_planned",
-                "Statuses handed to the writer",
-                feedback.planned,
-            ),
-            (
-                "rutter_status_counted",
-                "Counts of proxies for an object",
-                feedback.counted,
-            ),
-            (
-                "rutter_status_seconds",
-                "Seconds spent counting proxies for statuses",
-                feedback.seconds,
-            ),
+            ("rutter_status_planned", "Statuses handed to the writer", feedback.planned),
+            ("rutter_status_counted", "Counts of proxies for an object", feedback.counted),
+            ("rutter_status_seconds", "Seconds spent counting proxies for statuses", feedback.seconds),
         ] {
             out.counter(name, help, &[("", "", value)])?;
         }
         for gauge in &self.more {
             let samples = gauge.samples.iter();
-            let samples: Vec<Sample<'_>> = samples
-                .map(|(value, number)| (gauge.label, value.as_str(), *number))
-                .collect();
+            let samples: Vec<Sample<'_>> =
+                samples.map(|(value, number)| (gauge.label, value.as_str(), *number)).collect();
             out.gauge(gauge.name, gauge.help, &samples)?;
         }
         let help = "Seconds from a change until it is sent to a proxy";
@@ -287,17 +209,13 @@ type Sample<'a> = (&'a str, &'a str, f64);
 
 impl Writer<'_, '_> {
     fn by_type(&mut self, name: &str, help: &str, stats: &Stats, value: fn(&TypeStats) -> u64) -> std::fmt::Result {
-        self.of_types(name, help, MetricType::Counter, (stats, value), |value, to| {
-            ConstCounter::new(value).encode(to)
-        })
+        self.of_types(name, help, MetricType::Counter, (stats, value), |value, to| ConstCounter::new(value).encode(to))
     }
 
     /// A counter of Istio. Its type is unknown: OpenMetrics requires the suffix `_total` on counters, and dashboards use the
     /// name without it.
     fn istio(&mut self, name: &str, help: &str, stats: &Stats, value: fn(&TypeStats) -> u64) -> std::fmt::Result {
-        self.of_types(name, help, MetricType::Unknown, (stats, value), |value, to| {
-            ConstGauge::new(value).encode(to)
-        })
+        self.of_types(name, help, MetricType::Unknown, (stats, value), |value, to| ConstGauge::new(value).encode(to))
     }
 
     /// One sample for each resource type.
@@ -311,23 +229,16 @@ impl Writer<'_, '_> {
     ) -> std::fmt::Result {
         let labels = stats.iter().map(|(kind, stats)| (short(*kind), value(stats) as f64));
         let labels: Vec<(String, f64)> = labels.collect();
-        let samples: Vec<Sample<'_>> = labels
-            .iter()
-            .map(|(kind, value)| ("type", kind.as_str(), *value))
-            .collect();
+        let samples: Vec<Sample<'_>> = labels.iter().map(|(kind, value)| ("type", kind.as_str(), *value)).collect();
         self.samples(name, help, metric, &samples, encode)
     }
 
     fn counter(&mut self, name: &str, help: &str, samples: &[Sample<'_>]) -> std::fmt::Result {
-        self.samples(name, help, MetricType::Counter, samples, |value, to| {
-            ConstCounter::new(value).encode(to)
-        })
+        self.samples(name, help, MetricType::Counter, samples, |value, to| ConstCounter::new(value).encode(to))
     }
 
     fn gauge(&mut self, name: &str, help: &str, samples: &[Sample<'_>]) -> std::fmt::Result {
-        self.samples(name, help, MetricType::Gauge, samples, |value, to| {
-            ConstGauge::new(value).encode(to)
-        })
+        self.samples(name, help, MetricType::Gauge, samples, |value, to| ConstGauge::new(value).encode(to))
     }
 
     fn samples(

@@ -89,18 +89,12 @@ impl ServingStatus {
 
 /// The debug pages with their descriptions.
 const DEBUG_PAGES: [(&str, &str); 13] = [
-    (
-        "/debug/syncz",
-        "The sync status of each connected proxy: resources sent, ACKs and NACKs",
-    ),
+    ("/debug/syncz", "The sync status of each connected proxy: resources sent, ACKs and NACKs"),
     (
         "/debug/config_dump",
         "The configuration of one proxy, in the form of Envoy's config dump (?proxyID=POD.NAMESPACE)",
     ),
-    (
-        "/debug/ndsz",
-        "The DNS name table of one proxy's agent (?proxyID=POD.NAMESPACE)",
-    ),
+    ("/debug/ndsz", "The DNS name table of one proxy's agent (?proxyID=POD.NAMESPACE)"),
     (
         "/debug/proxyconfigz",
         "The effective ProxyConfig and mTLS mode of one proxy's workload, and ProxyConfigs without effect \
@@ -114,16 +108,10 @@ const DEBUG_PAGES: [(&str, &str); 13] = [
     ),
     ("/debug/registryz", "All services"),
     ("/debug/endpointz", "The endpoints of each service"),
-    (
-        "/debug/clusterz",
-        "The clusters that are read, and whether each is synced",
-    ),
+    ("/debug/clusterz", "The clusters that are read, and whether each is synced"),
     ("/debug/mesh", "The mesh configuration"),
     ("/debug/worldz", "The number of cells, reads and runs of each rule"),
-    (
-        "/debug/recompute",
-        "Recomputes everything and reports whether the result equals the served state",
-    ),
+    ("/debug/recompute", "Recomputes everything and reports whether the result equals the served state"),
 ];
 
 impl Pages {
@@ -142,10 +130,7 @@ impl Pages {
             },
             "/debug" | "/debug/" => html(&index()),
             "/debug/list" => json(&DEBUG_PAGES.iter().map(|(path, _)| Value::from(*path)).collect()),
-            path => {
-                self.debug(path.strip_prefix("/debug/").unwrap_or_default(), query)
-                    .await
-            }
+            path => self.debug(path.strip_prefix("/debug/").unwrap_or_default(), query).await,
         }
     }
 
@@ -174,15 +159,11 @@ impl Pages {
     }
 
     async fn config_dump(&self, query: &str) -> Response<Full<Bytes>> {
-        self.of_proxy(query, config_dump::gather, config_dump::Dump::into_json)
-            .await
+        self.of_proxy(query, config_dump::gather, config_dump::Dump::into_json).await
     }
 
     async fn names(&self, query: &str) -> Response<Full<Bytes>> {
-        self.of_proxy(query, config_dump::names, |table| {
-            config_dump::names_json(table.as_ref())
-        })
-        .await
+        self.of_proxy(query, config_dump::names, |table| config_dump::names_json(table.as_ref())).await
     }
 
     /// A page about one proxy. The world thread only collects the bytes; they are converted to JSON on another thread.
@@ -193,10 +174,7 @@ impl Pages {
         show: fn(T) -> Value,
     ) -> Response<Full<Bytes>> {
         let Some(id) = parameter(query, "proxyID").or_else(|| parameter(query, "proxy_id")) else {
-            return text(
-                StatusCode::BAD_REQUEST,
-                "You must provide a proxyID in the query string\n",
-            );
+            return text(StatusCode::BAD_REQUEST, "You must provide a proxyID in the query string\n");
         };
         let gathered = self.world.inspect(move |core| gather(core, &id)).await;
         match gathered {
@@ -216,9 +194,7 @@ impl Pages {
 /// The value of a query parameter. Proxy IDs need no escaping.
 fn parameter(query: &str, name: &str) -> Option<String> {
     let mut pairs = query.split('&').filter_map(|pair| pair.split_once('='));
-    pairs
-        .find(|(key, value)| *key == name && !value.is_empty())
-        .map(|(_, value)| value.to_owned())
+    pairs.find(|(key, value)| *key == name && !value.is_empty()).map(|(_, value)| value.to_owned())
 }
 
 fn index() -> String {
@@ -249,8 +225,6 @@ fn text(status: StatusCode, body: &str) -> Response<Full<Bytes>> {
 fn typed(status: StatusCode, kind: &'static str, body: String) -> Response<Full<Bytes>> {
     let mut response = Response::new(Full::new(Bytes::from(body)));
     *response.status_mut() = status;
-    response
-        .headers_mut()
-        .insert(header::CONTENT_TYPE, HeaderValue::from_static(kind));
+    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(kind));
     response
 }

@@ -74,11 +74,9 @@ impl Peer {
         ];
         match claims.into_iter().find(|(_, claimed, proven)| claimed != proven) {
             None => Ok(()),
-            Some((field, claimed, _)) => Err(ClaimError {
-                field,
-                claimed: claimed.to_string(),
-                identity: identity.clone(),
-            }),
+            Some((field, claimed, _)) => {
+                Err(ClaimError { field, claimed: claimed.to_string(), identity: identity.clone() })
+            }
         }
     }
 
@@ -146,11 +144,7 @@ mod tests {
     fn only_a_certificate_proves_a_namespace() {
         for peer in [Peer::Local, Peer::Anonymous] {
             assert_eq!((peer.namespace(), peer.service_account()), (None, None));
-            assert_eq!(
-                peer.check_claims(&mut proxy("any", "any")),
-                Ok(()),
-                "claims are all there is"
-            );
+            assert_eq!(peer.check_claims(&mut proxy("any", "any")), Ok(()), "claims are all there is");
         }
         let peer = authenticated();
         assert_eq!((peer.namespace(), peer.service_account()), (Some("shop"), Some("cart")));

@@ -16,11 +16,7 @@ pub(crate) struct ServedWorld(pub(crate) World);
 impl ServedWorld {
     /// Converts the changes of a commit for the hub.
     pub(crate) fn changes(changes: world::Changes) -> xds::Changes<ServedWorld> {
-        xds::Changes {
-            resources: changes.resources,
-            catalogues: changes.catalogues,
-            moved: changes.moved,
-        }
+        xds::Changes { resources: changes.resources, catalogues: changes.catalogues, moved: changes.moved }
     }
 }
 

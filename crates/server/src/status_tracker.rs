@@ -85,10 +85,7 @@ impl StatusTracker {
                 Some(_) => {}
                 None => {
                     self.planner.gone(&key);
-                    self.watched
-                        .remove(&key)
-                        .into_iter()
-                        .for_each(|cell| served.0.close(cell));
+                    self.watched.remove(&key).into_iter().for_each(|cell| served.0.close(cell));
                 }
             }
         }
@@ -123,18 +120,10 @@ impl StatusTracker {
     /// Counts the objects that are due, and hands out changed statuses.
     pub(crate) fn turn(&mut self, served: &ServedWorld, hub: &mut Hub, now: Elapsed) {
         let news = hub.take_news();
-        let activity = ProxyActivity {
-            answered: news.answered,
-            refused: news.refused,
-            members: news.members,
-        };
+        let activity = ProxyActivity { answered: news.answered, refused: news.refused, members: news.members };
         self.planner.proxies_changed(activity, now);
         self.announce();
-        if self
-            .out
-            .as_ref()
-            .is_some_and(|out| !out.is_closed() && out.capacity() == 0)
-        {
+        if self.out.as_ref().is_some_and(|out| !out.is_closed() && out.capacity() == 0) {
             self.blocked = Some(now + TURN);
             return;
         }
@@ -273,14 +262,7 @@ fn counts(tally: xds::Tally, unmade: Vec<SkippedPatch>) -> Counts {
         resource: joined(&objection.resources),
         message: objection.message.to_string(),
     });
-    Counts {
-        total: tally.total,
-        running: tally.running,
-        refused: tally.refused,
-        pending: tally.pending,
-        nack,
-        unmade,
-    }
+    Counts { total: tally.total, running: tally.running, refused: tally.refused, pending: tally.pending, nack, unmade }
 }
 
 /// Logs conflicts of MeshConfig, which has no status.

@@ -23,9 +23,7 @@ struct Clock {
 
 impl Clock {
     fn new(started: Instant) -> Clock {
-        Clock {
-            start: SystemTime::now().checked_sub(started.elapsed()).unwrap_or(UNIX_EPOCH),
-        }
+        Clock { start: SystemTime::now().checked_sub(started.elapsed()).unwrap_or(UNIX_EPOCH) }
     }
 
     fn show(&self, at: Elapsed) -> String {
@@ -48,11 +46,7 @@ fn proxy(status: &StreamStatus, clock: &Clock) -> Value {
     fields.insert("istio_version".into(), facts.version.to_string().into());
     fields.insert("connected_at".into(), clock.show(status.connected).into());
     fields.insert("variant".into(), format!("{:?}", status.variant).to_lowercase().into());
-    let secrets = if facts.trusted {
-        "served"
-    } else {
-        "refused (--secrets-for)"
-    };
+    let secrets = if facts.trusted { "served" } else { "refused (--secrets-for)" };
     fields.insert("secrets".into(), secrets.into());
     let mut resources = Map::new();
     for watch in &status.watches {
@@ -63,10 +57,7 @@ fn proxy(status: &StreamStatus, clock: &Clock) -> Value {
         resources.insert(watch.kind.type_url.into(), resource(watch, clock));
     }
     fields.insert("resources".into(), resources.into());
-    fields.insert(
-        "not_served".into(),
-        status.unserved.iter().map(|t| Value::from(&**t)).collect(),
-    );
+    fields.insert("not_served".into(), status.unserved.iter().map(|t| Value::from(&**t)).collect());
     Value::Object(fields)
 }
 

@@ -125,16 +125,8 @@ impl WorldHandle {
             ending: false,
         };
         // A separate thread, because derivation must not block sockets.
-        std::thread::Builder::new()
-            .name("world".into())
-            .spawn(move || runtime.block_on(run(core, receiver, floor)))?;
-        Ok(WorldHandle {
-            messages: sender,
-            started,
-            names,
-            mesh: mesh_in_effect,
-            configuration,
-        })
+        std::thread::Builder::new().name("world".into()).spawn(move || runtime.block_on(run(core, receiver, floor)))?;
+        Ok(WorldHandle { messages: sender, started, names, mesh: mesh_in_effect, configuration })
     }
 
     /// Commits a batch. Returns when it is queued.
@@ -221,18 +213,13 @@ async fn run(mut core: Core, mut messages: mpsc::Receiver<Message>, floor: Durat
     let mut taken = Vec::new();
     let mut committed: Option<Instant> = None;
     while !core.ending {
-        let deadline = [core.hub.deadline(), core.tracker.deadline()]
-            .into_iter()
-            .flatten()
-            .min();
+        let deadline = [core.hub.deadline(), core.tracker.deadline()].into_iter().flatten().min();
         let deadline = deadline.map(|at| core.started + at);
         tokio::select! {
             count = messages.recv_many(&mut taken, TAKEN_TOGETHER) => if count == 0 { return },
             () = until(deadline) => {}
         }
-        if let Some(wait) = committed
-            .and_then(|at| floor.checked_sub(at.elapsed()))
-            .filter(|w| !w.is_zero())
+        if let Some(wait) = committed.and_then(|at| floor.checked_sub(at.elapsed())).filter(|w| !w.is_zero())
             && taken.iter().any(|m| matches!(m, Message::Commit(..)))
         {
             // A setting for small machines: changes that arrive meanwhile join the same commit.
@@ -278,12 +265,7 @@ impl Core {
         for message in messages {
             match message {
                 Message::Commit(later, more) => gathered.add(later, more),
-                Message::Connect {
-                    proxy,
-                    variant,
-                    down,
-                    reply,
-                } => {
+                Message::Connect { proxy, variant, down, reply } => {
                     let answer = self.connect(*proxy, variant, down);
                     if let Err(Ok(id)) = reply.send(answer) {
                         // The client disconnected before it was admitted.
@@ -352,17 +334,14 @@ impl Core {
         let now = self.now();
         self.tracker.conflict(&changes.conflicts, now);
         self.tracker.patched(&changes.patching, now);
-        let applied = catch_unwind(AssertUnwindSafe(|| {
-            self.hub.apply(&mut self.served, ServedWorld::changes(changes), now)
-        }));
+        let applied =
+            catch_unwind(AssertUnwindSafe(|| self.hub.apply(&mut self.served, ServedWorld::changes(changes), now)));
         self.contain("applying a commit", applied);
     }
 
     fn connect(&mut self, proxy: Proxy, variant: Variant, down: mpsc::Sender<Down>) -> Result<StreamId, Status> {
         let now = self.now();
-        let connected = catch_unwind(AssertUnwindSafe(|| {
-            self.hub.connect(&mut self.served, proxy, variant, now)
-        }));
+        let connected = catch_unwind(AssertUnwindSafe(|| self.hub.connect(&mut self.served, proxy, variant, now)));
         let id = match connected {
             Ok(connected) => connected?,
             Err(panic) => {
@@ -376,9 +355,7 @@ impl Core {
 
     fn request(&mut self, id: StreamId, request: Request) {
         let now = self.now();
-        let fed = catch_unwind(AssertUnwindSafe(|| {
-            self.hub.request(&mut self.served, id, request, now)
-        }));
+        let fed = catch_unwind(AssertUnwindSafe(|| self.hub.request(&mut self.served, id, request, now)));
         match fed {
             Ok(Ok(())) => {}
             Ok(Err(status)) => self.end(id, status.into()),
@@ -398,10 +375,7 @@ impl Core {
                     Ok(Next::Idle) => break,
                     Ok(Next::Send(response)) => {
                         self.counts.note(&response);
-                        let sent = self
-                            .streams
-                            .get(&id)
-                            .map(|down| down.try_send(Down::Message(response.rope)));
+                        let sent = self.streams.get(&id).map(|down| down.try_send(Down::Message(response.rope)));
                         if !matches!(sent, Some(Ok(()))) {
                             // The client has disconnected, or does not read the responses that it requested.
                             self.disconnect(id);
@@ -443,10 +417,7 @@ impl Core {
     fn end_all(&mut self) {
         let ids: Vec<StreamId> = self.streams.keys().copied().collect();
         for id in ids {
-            self.end(
-                id,
-                Status::new(Status::UNAVAILABLE, "the control plane is shutting down"),
-            );
+            self.end(id, Status::new(Status::UNAVAILABLE, "the control plane is shutting down"));
         }
     }
 
@@ -462,9 +433,7 @@ impl Core {
     fn contain<T>(&mut self, what: &str, outcome: std::thread::Result<T>) {
         let Err(panic) = outcome else { return };
         let text = panic.downcast_ref::<&str>().copied().map(str::to_owned);
-        let text = text
-            .or_else(|| panic.downcast_ref::<String>().cloned())
-            .unwrap_or_default();
+        let text = text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_default();
         tracing::error!(what, panic = text, "a panic was contained");
         self.counts.panics += 1;
     }

@@ -98,12 +98,7 @@ impl Plane {
         let statuses = world.feedback(settings).await.unwrap();
         world.lead(true).await.unwrap();
         let waiting = Vec::new();
-        Plane {
-            server,
-            world,
-            statuses,
-            waiting,
-        }
+        Plane { server, world, statuses, waiting }
     }
 
     async fn apply(&self, yaml: &str) {
@@ -150,15 +145,10 @@ impl Plane {
 
     async fn page(&self, path: &str) -> String {
         let socket = TcpStream::connect(self.server.addresses().monitoring).await.unwrap();
-        let (mut send, connection) = hyper::client::conn::http1::handshake(TokioIo::new(socket))
-            .await
-            .unwrap();
+        let (mut send, connection) = hyper::client::conn::http1::handshake(TokioIo::new(socket)).await.unwrap();
         tokio::spawn(connection);
         let request = Request::get(path).header("host", "rutter");
-        let response = send
-            .send_request(request.body(Full::<Bytes>::default()).unwrap())
-            .await
-            .unwrap();
+        let response = send.send_request(request.body(Full::<Bytes>::default()).unwrap()).await.unwrap();
         let body = response.into_body().collect().await.unwrap().to_bytes();
         String::from_utf8(body.to_vec()).unwrap()
     }
@@ -185,9 +175,8 @@ impl Client {
     /// receives them.
     async fn connect(plane: &Plane, pod: &str) -> (Client, DiscoveryResponse) {
         let socket = TcpStream::connect(plane.server.addresses().grpc).await.unwrap();
-        let (mut send, connection) = hyper::client::conn::http2::handshake(TokioExecutor::new(), TokioIo::new(socket))
-            .await
-            .unwrap();
+        let (mut send, connection) =
+            hyper::client::conn::http2::handshake(TokioExecutor::new(), TokioIo::new(socket)).await.unwrap();
         tokio::spawn(connection);
         let (requests, body) = mpsc::channel(4);
         let request = Request::post(format!("http://rutter{SOTW}")).header("content-type", "application/grpc");
@@ -201,12 +190,7 @@ impl Client {
         };
         requests.send(framed(&first)).await.unwrap();
         let response = send.send_request(request.body(Open(body)).unwrap()).await.unwrap();
-        let mut client = Client {
-            requests,
-            response,
-            received: BytesMut::new(),
-            _send: send,
-        };
+        let mut client = Client { requests, response, received: BytesMut::new(), _send: send };
         let clusters = client.next().await;
         client.answer(&clusters, None).await;
         client
@@ -240,21 +224,13 @@ impl Client {
     }
 
     async fn answer(&self, response: &DiscoveryResponse, refusal: Option<&str>) {
-        let names = if response.type_url == RDS {
-            vec!["80".into()]
-        } else {
-            Vec::new()
-        };
+        let names = if response.type_url == RDS { vec!["80".into()] } else { Vec::new() };
         self.say(DiscoveryRequest {
             type_url: response.type_url.clone(),
             version_info: response.version_info.clone(),
             response_nonce: response.nonce.clone(),
             resource_names: names,
-            error_detail: refusal.map(|message| Error {
-                code: 13,
-                message: message.into(),
-                ..Error::default()
-            }),
+            error_detail: refusal.map(|message| Error { code: 13, message: message.into(), ..Error::default() }),
             ..DiscoveryRequest::default()
         })
         .await;
@@ -284,9 +260,7 @@ impl http_body::Body for Open {
         mut self: std::pin::Pin<&mut Self>,
         cx: &mut std::task::Context<'_>,
     ) -> std::task::Poll<Option<Result<http_body::Frame<Bytes>, Self::Error>>> {
-        self.0
-            .poll_recv(cx)
-            .map(|next| next.map(|data| Ok(http_body::Frame::data(data))))
+        self.0.poll_recv(cx).map(|next| next.map(|data| Ok(http_body::Frame::data(data))))
     }
 }
 
@@ -322,10 +296,7 @@ async fn acks_nacks_and_pending_responses_are_counted() {
     let refusal = serde_json::json!({"proxy": "bad.default", "type": "RDS", "resource": "80", "message": words});
     assert_eq!(json["proxies"]["refusal"], refusal);
     assert_eq!(json["conditions"][0]["status"], "True");
-    assert_eq!(
-        json["conditions"][1]["message"],
-        format!("1 of 3 proxies refuses it; bad.default: {words}")
-    );
+    assert_eq!(json["conditions"][1]["message"], format!("1 of 3 proxies refuses it; bad.default: {words}"));
 
     let page = plane.page("/debug/objectz").await;
     assert!(page.contains(words), "{page}");
@@ -367,13 +338,8 @@ async fn invalid_and_deleted_objects_are_reported() {
         message: "has no route".into(),
         hint: None,
     };
-    let subject = Observed {
-        key: key.clone(),
-        uid: "v1".into(),
-        generation: 2,
-        diagnostics: vec![problem],
-        status: None,
-    };
+    let subject =
+        Observed { key: key.clone(), uid: "v1".into(), generation: 2, diagnostics: vec![problem], status: None };
     let seen = [(key.clone(), Some(subject))].into();
     plane.world.commit_observed(Batch::new(), seen).await.unwrap();
     let (_, intent) = plane.until("Invalid 0+0+0 of 1").await;

@@ -85,11 +85,7 @@ fn collect(source: &str, out: &mut BTreeMap<String, (&'static str, String)>) {
             let Some((help, _)) = help else {
                 continue;
             };
-            let name = if kind == "counter" {
-                format!("{plain}_total")
-            } else {
-                plain
-            };
+            let name = if kind == "counter" { format!("{plain}_total") } else { plain };
             out.insert(name, (kind.trim_start_matches("istiod's "), help));
         }
     }
@@ -119,16 +115,8 @@ fn the_reference_page_is_up_to_date() {
         fs::write(&path, reference()).unwrap();
     }
     let page = fs::read_to_string(&path).unwrap_or_default();
-    assert!(
-        page == reference(),
-        "docs/reference/metrics.md differs from the sources; run `cargo xtask docs`"
-    );
-    for name in [
-        "pilot_xds",
-        "pilot_total_xds_rejects",
-        "rutter_commits_total",
-        "pilot_proxy_convergence_time",
-    ] {
+    assert!(page == reference(), "docs/reference/metrics.md differs from the sources; run `cargo xtask docs`");
+    for name in ["pilot_xds", "pilot_total_xds_rejects", "rutter_commits_total", "pilot_proxy_convergence_time"] {
         assert!(page.contains(&format!("| `{name}` | ")), "{name} is missing");
     }
 }

@@ -60,18 +60,14 @@ fn framed(flag: u8, message: &[u8]) -> Bytes {
 }
 
 fn node() -> Node {
-    Node {
-        id: "sidecar~10.0.0.1~a.default~default.svc.cluster.local".into(),
-        ..Default::default()
-    }
+    Node { id: "sidecar~10.0.0.1~a.default~default.svc.cluster.local".into(), ..Default::default() }
 }
 
 /// Sends one complete request. Returns the final status (`None` if the call is still open) and the messages before it.
 async fn call(server: &Server, path: &str, body: Bytes) -> (Option<String>, Vec<Bytes>) {
     let socket = TcpStream::connect(server.addresses().grpc).await.unwrap();
-    let (mut send, connection) = hyper::client::conn::http2::handshake(TokioExecutor::new(), TokioIo::new(socket))
-        .await
-        .unwrap();
+    let (mut send, connection) =
+        hyper::client::conn::http2::handshake(TokioExecutor::new(), TokioIo::new(socket)).await.unwrap();
     tokio::spawn(connection);
     let request = Request::post(format!("http://rutter{path}"))
         .header("content-type", "application/grpc")
@@ -94,14 +90,9 @@ async fn call(server: &Server, path: &str, body: Bytes) -> (Option<String>, Vec<
 
 async fn get(address: std::net::SocketAddr, path: &str) -> (u16, String) {
     let socket = TcpStream::connect(address).await.unwrap();
-    let (mut send, connection) = hyper::client::conn::http1::handshake(TokioIo::new(socket))
-        .await
-        .unwrap();
+    let (mut send, connection) = hyper::client::conn::http1::handshake(TokioIo::new(socket)).await.unwrap();
     tokio::spawn(connection);
-    let request = Request::get(path)
-        .header("host", "rutter")
-        .body(Full::<Bytes>::default())
-        .unwrap();
+    let request = Request::get(path).header("host", "rutter").body(Full::<Bytes>::default()).unwrap();
     let response = send.send_request(request).await.unwrap();
     let status = response.status().as_u16();
     let body = response.into_body().collect().await.unwrap().to_bytes();
@@ -112,21 +103,9 @@ async fn get(address: std::net::SocketAddr, path: &str) -> (u16, String) {
 async fn a_client_that_violates_the_protocol_gets_a_status() {
     let server = start().await;
     server.set_ready();
-    let no_node = DiscoveryRequest {
-        type_url: CDS.into(),
-        ..Default::default()
-    }
-    .encode_to_vec();
-    let odd = Node {
-        id: "sidecar~nowhere".into(),
-        ..Default::default()
-    };
-    let odd = DiscoveryRequest {
-        node: Some(odd),
-        type_url: CDS.into(),
-        ..Default::default()
-    }
-    .encode_to_vec();
+    let no_node = DiscoveryRequest { type_url: CDS.into(), ..Default::default() }.encode_to_vec();
+    let odd = Node { id: "sidecar~nowhere".into(), ..Default::default() };
+    let odd = DiscoveryRequest { node: Some(odd), type_url: CDS.into(), ..Default::default() }.encode_to_vec();
     let cases = [
         ("an unknown method", "/no.Such/Method", framed(0, b""), "12"),
         ("garbage", SOTW, framed(0, b"\xff\xff\xff"), "3"),
@@ -150,9 +129,8 @@ async fn a_stream_is_answered_and_ends_with_the_server() {
     let server = Arc::new(start().await);
     server.set_ready();
     let socket = TcpStream::connect(server.addresses().grpc).await.unwrap();
-    let (mut send, connection) = hyper::client::conn::http2::handshake(TokioExecutor::new(), TokioIo::new(socket))
-        .await
-        .unwrap();
+    let (mut send, connection) =
+        hyper::client::conn::http2::handshake(TokioExecutor::new(), TokioIo::new(socket)).await.unwrap();
     tokio::spawn(connection);
     // The request half stays open as long as the channel.
     let (requests, body) = tokio::sync::mpsc::channel::<Bytes>(4);
@@ -160,11 +138,7 @@ async fn a_stream_is_answered_and_ends_with_the_server() {
         .header("content-type", "application/grpc")
         .body(Open(body))
         .unwrap();
-    let first = DiscoveryRequest {
-        node: Some(node()),
-        type_url: CDS.into(),
-        ..Default::default()
-    };
+    let first = DiscoveryRequest { node: Some(node()), type_url: CDS.into(), ..Default::default() };
     requests.send(framed(0, &first.encode_to_vec())).await.unwrap();
     let mut response = send.send_request(request).await.unwrap();
     let mut received = BytesMut::new();
@@ -198,31 +172,14 @@ async fn a_stream_is_answered_and_ends_with_the_server() {
 async fn the_server_is_not_ready_before_set_ready() {
     let server = start().await;
     assert_eq!(get(server.addresses().http, "/ready").await.0, 503);
-    assert_eq!(
-        get(server.addresses().monitoring, "/version").await,
-        (200, "test\n".to_owned())
-    );
+    assert_eq!(get(server.addresses().monitoring, "/version").await, (200, "test\n".to_owned()));
     assert_eq!(get(server.addresses().monitoring, "/debug/config_dump").await.0, 400);
-    assert_eq!(
-        get(server.addresses().monitoring, "/debug/config_dump?proxyID=nobody")
-            .await
-            .0,
-        404
-    );
+    assert_eq!(get(server.addresses().monitoring, "/debug/config_dump?proxyID=nobody").await.0, 404);
     assert_eq!(get(server.addresses().monitoring, "/debug/nothing").await.0, 404);
-    assert!(
-        get(server.addresses().monitoring, "/debug/recompute")
-            .await
-            .1
-            .contains("\"agrees\": true")
-    );
+    assert!(get(server.addresses().monitoring, "/debug/recompute").await.1.contains("\"agrees\": true"));
     server.set_ready();
     assert_eq!(get(server.addresses().http, "/ready").await.0, 200);
-    let wrong = DeltaDiscoveryRequest {
-        type_url: CDS.into(),
-        ..Default::default()
-    }
-    .encode_to_vec();
+    let wrong = DeltaDiscoveryRequest { type_url: CDS.into(), ..Default::default() }.encode_to_vec();
     assert_eq!(call(&server, DELTA, framed(0, &wrong)).await.0.as_deref(), Some("3"));
     server.shut_down(Duration::from_secs(10)).await;
 }
@@ -238,8 +195,6 @@ impl http_body::Body for Open {
         mut self: std::pin::Pin<&mut Self>,
         cx: &mut std::task::Context<'_>,
     ) -> std::task::Poll<Option<Result<http_body::Frame<Bytes>, Self::Error>>> {
-        self.0
-            .poll_recv(cx)
-            .map(|next| next.map(|data| Ok(http_body::Frame::data(data))))
+        self.0.poll_recv(cx).map(|next| next.map(|data| Ok(http_body::Frame::data(data))))
     }
 }

@@ -92,10 +92,7 @@ impl Given {
     pub fn gather(matches: &ArgMatches, environment: &dyn Fn(&str) -> Option<OsString>) -> Result<Given, Problems> {
         let text = |value: OsString| value.to_string_lossy().into_owned();
         let mut given = Given::default();
-        let named = matches
-            .get_one::<String>(FILE_FLAG)
-            .cloned()
-            .or_else(|| environment(FILE_VARIABLE).map(text));
+        let named = matches.get_one::<String>(FILE_FLAG).cloned().or_else(|| environment(FILE_VARIABLE).map(text));
         if let Some(file) = named.filter(|file| !file.is_empty()) {
             given.add_file(Path::new(&file))?;
         }
@@ -141,12 +138,7 @@ impl Given {
 
     fn add_file(&mut self, file: &Path) -> Result<(), Problems> {
         let shown = file.display().to_string();
-        let failed = |reason: String| {
-            Problems(vec![Problem::File {
-                file: shown.clone(),
-                reason,
-            }])
-        };
+        let failed = |reason: String| Problems(vec![Problem::File { file: shown.clone(), reason }]);
         let bytes = std::fs::read(file).map_err(|e| failed(e.to_string()))?;
         let read = config::parse_yaml_json(&bytes, &shown, &config::Limits::default());
         let mut documents = read.documents.into_iter();
@@ -172,53 +164,32 @@ impl Given {
                 };
                 self.set(&key, value, Source::File(file.to_owned()));
             } else {
-                unknown.push(Problem::Unknown {
-                    file: shown.clone(),
-                    hint: similar(&key),
-                    key,
-                });
+                unknown.push(Problem::Unknown { file: shown.clone(), hint: similar(&key), key });
             }
         }
-        if unknown.is_empty() {
-            Ok(())
-        } else {
-            Err(Problems(unknown))
-        }
+        if unknown.is_empty() { Ok(()) } else { Err(Problems(unknown)) }
     }
 }
 
 /// Adds a flag for each setting and the flag for the settings file.
 pub fn flags(command: Command) -> Command {
-    let file = Arg::new(FILE_FLAG).long(FILE_FLAG).value_name("FILE").help(format!(
-        "YAML file with settings (`name: value`) [env: {FILE_VARIABLE}]"
-    ));
-    TABLE
-        .iter()
-        .fold(command.arg(file), |command, setting| command.arg(flag(setting)))
+    let file = Arg::new(FILE_FLAG)
+        .long(FILE_FLAG)
+        .value_name("FILE")
+        .help(format!("YAML file with settings (`name: value`) [env: {FILE_VARIABLE}]"));
+    TABLE.iter().fold(command.arg(file), |command, setting| command.arg(flag(setting)))
 }
 
 fn flag(setting: &Setting) -> Arg {
-    let default = if setting.default.is_empty() {
-        String::new()
-    } else {
-        format!(" [default: {}]", setting.default)
-    };
+    let default = if setting.default.is_empty() { String::new() } else { format!(" [default: {}]", setting.default) };
     let first_word = setting.form.split([' ', ',']).next().unwrap_or("VALUE");
-    let shown = if first_word.chars().any(|c| c.is_ascii_lowercase()) {
-        "CHOICE"
-    } else {
-        first_word
-    };
+    let shown = if first_word.chars().any(|c| c.is_ascii_lowercase()) { "CHOICE" } else { first_word };
     let mut arg = Arg::new(setting.name())
         .long(setting.name())
         .value_name(shown)
         .allow_hyphen_values(true)
         .help_heading(setting.group)
-        .help(format!(
-            "{}{default} [env: {}]",
-            setting.paragraph(),
-            setting.variable()
-        ));
+        .help(format!("{}{default} [env: {}]", setting.paragraph(), setting.variable()));
     if let Some(alias) = setting.alias {
         arg = arg.alias(alias);
     }

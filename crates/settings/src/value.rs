@@ -48,10 +48,7 @@ pub enum ValueError {
 }
 
 fn invalid(text: &str, expected: &'static str) -> ValueError {
-    ValueError::Invalid {
-        text: text.to_owned(),
-        expected,
-    }
+    ValueError::Invalid { text: text.to_owned(), expected }
 }
 
 /// The value of a word among named choices.
@@ -82,10 +79,7 @@ impl Address {
 
 impl From<SocketAddr> for Address {
     fn from(address: SocketAddr) -> Address {
-        Address {
-            host: Some(address.ip()),
-            port: address.port(),
-        }
+        Address { host: Some(address.ip()), port: address.port() }
     }
 }
 
@@ -248,10 +242,7 @@ impl Value for Ipv6Range {
 }
 
 fn range<A: std::str::FromStr>(text: &str, lengths: std::ops::RangeInclusive<u8>) -> Result<(A, u8), ValueError> {
-    let (address, length) = text
-        .trim()
-        .split_once('/')
-        .ok_or(ValueError::Missing("prefix length"))?;
+    let (address, length) = text.trim().split_once('/').ok_or(ValueError::Missing("prefix length"))?;
     let address = address.parse().map_err(|_| invalid(address, "an IP address"))?;
     let length = length.parse().ok().filter(|length| lengths.contains(length));
     let length = length.ok_or(ValueError::PrefixLength(*lengths.start(), *lengths.end()))?;
@@ -340,11 +331,7 @@ impl Value for String {
     const FORM: &'static str = "NAME";
 
     fn parse(text: &str) -> Result<String, ValueError> {
-        if text.is_empty() {
-            Err(ValueError::Empty)
-        } else {
-            Ok(text.to_owned())
-        }
+        if text.is_empty() { Err(ValueError::Empty) } else { Ok(text.to_owned()) }
     }
 }
 
@@ -352,11 +339,7 @@ impl Value for PathBuf {
     const FORM: &'static str = "PATH";
 
     fn parse(text: &str) -> Result<PathBuf, ValueError> {
-        if text.is_empty() {
-            Err(ValueError::Empty)
-        } else {
-            Ok(PathBuf::from(text))
-        }
+        if text.is_empty() { Err(ValueError::Empty) } else { Ok(PathBuf::from(text)) }
     }
 }
 
@@ -378,10 +361,7 @@ mod tests {
         assert_eq!(parsed("127.0.0.1:15010"), Ok(vec!["127.0.0.1:15010".parse().unwrap()]));
         assert_eq!(parsed("[::1]:80"), Ok(vec!["[::1]:80".parse().unwrap()]));
         assert_eq!(parsed("localhost:80"), Ok(vec!["127.0.0.1:80".parse().unwrap()]));
-        assert_eq!(
-            parsed(":15010"),
-            Ok(vec!["[::]:15010".parse().unwrap(), "0.0.0.0:15010".parse().unwrap()])
-        );
+        assert_eq!(parsed(":15010"), Ok(vec!["[::]:15010".parse().unwrap(), "0.0.0.0:15010".parse().unwrap()]));
         assert_eq!(parsed("15010"), Err(ValueError::Missing("port")));
         assert_eq!(parsed("host:1"), Err(invalid("host", "an IP address")));
         assert_eq!(parsed(":70000"), Err(invalid("70000", "a port")));

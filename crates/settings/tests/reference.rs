@@ -24,19 +24,9 @@ fn reference() -> String {
             group = setting.group;
             let _ = write!(page, "\n## {group}\n");
         }
-        let default = if setting.default.is_empty() {
-            "none".to_owned()
-        } else {
-            format!("`{}`", setting.default)
-        };
-        let alias = setting
-            .alias
-            .map(|alias| format!(" · istiod's name: `--{alias}`"))
-            .unwrap_or_default();
-        let variable = setting
-            .istio_variable
-            .map(|variable| format!(" or istiod's `{variable}`"))
-            .unwrap_or_default();
+        let default = if setting.default.is_empty() { "none".to_owned() } else { format!("`{}`", setting.default) };
+        let alias = setting.alias.map(|alias| format!(" · istiod's name: `--{alias}`")).unwrap_or_default();
+        let variable = setting.istio_variable.map(|variable| format!(" or istiod's `{variable}`")).unwrap_or_default();
         let _ = write!(
             page,
             "\n### `--{}`\n\n{}\n\nType: {} · default: {default} · environment: `{}`{variable}{alias}\n",
@@ -73,8 +63,5 @@ fn the_reference_page_is_up_to_date() {
         std::fs::write(&path, reference()).unwrap();
     }
     let page = std::fs::read_to_string(&path).unwrap_or_default();
-    assert!(
-        page == reference(),
-        "docs/reference/settings.md differs from the table; run `cargo xtask docs`"
-    );
+    assert!(page == reference(), "docs/reference/settings.md differs from the table; run `cargo xtask docs`");
 }

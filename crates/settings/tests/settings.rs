@@ -10,18 +10,10 @@ use settings::{Given, Settings, TABLE};
 
 fn settings(flags: &[&str], environment: &[(&str, &str)]) -> Result<Settings, String> {
     let arguments = std::iter::once("serve").chain(flags.iter().copied());
-    let matches = settings::flags(clap::Command::new("serve"))
-        .try_get_matches_from(arguments)
-        .map_err(|e| e.to_string())?;
-    let look_up = |name: &str| {
-        environment
-            .iter()
-            .find(|(n, _)| *n == name)
-            .map(|(_, v)| OsString::from(v))
-    };
-    Given::gather(&matches, &look_up)
-        .and_then(|given| Settings::from_given(&given))
-        .map_err(|e| e.to_string())
+    let matches =
+        settings::flags(clap::Command::new("serve")).try_get_matches_from(arguments).map_err(|e| e.to_string())?;
+    let look_up = |name: &str| environment.iter().find(|(n, _)| *n == name).map(|(_, v)| OsString::from(v));
+    Given::gather(&matches, &look_up).and_then(|given| Settings::from_given(&given)).map_err(|e| e.to_string())
 }
 
 fn file(text: &str) -> tempfile::NamedTempFile {
@@ -35,10 +27,7 @@ fn default_ports_are_those_of_istiod() {
     let settings = settings(&[], &[]).unwrap();
     let shown = [settings.grpc_addr, settings.http_addr, settings.monitoring_addr].map(|a| a.to_string());
     assert_eq!(shown, [":15010", ":8080", ":15014"]);
-    assert_eq!(
-        (settings.domain.as_str(), settings.cluster_id.as_str()),
-        ("cluster.local", "Kubernetes")
-    );
+    assert_eq!((settings.domain.as_str(), settings.cluster_id.as_str()), ("cluster.local", "Kubernetes"));
     assert_eq!(settings.shutdown_duration, Duration::from_secs(10));
     assert_eq!(settings.config_dir, None);
 }
@@ -47,11 +36,7 @@ fn default_ports_are_those_of_istiod() {
 fn flags_override_environment_file_and_default() {
     let file = file("domain: from-file\ncluster-id: from-file\nthreads: 3\n");
     let path = file.path().to_str().unwrap();
-    let environment = [
-        ("RUTTER_DOMAIN", "from-env"),
-        ("RUTTER_CLUSTER_ID", "from-env"),
-        ("RUTTER_SETTINGS", path),
-    ];
+    let environment = [("RUTTER_DOMAIN", "from-env"), ("RUTTER_CLUSTER_ID", "from-env"), ("RUTTER_SETTINGS", path)];
     let settings = settings(&["--domain", "from-flag"], &environment).unwrap();
     assert_eq!(settings.domain, "from-flag");
     assert_eq!(settings.cluster_id, "from-env");
@@ -73,10 +58,7 @@ fn errors_name_setting_source_and_form() {
     );
     let error = settings(&[], &[("RUTTER_GRPC_ADDR", "15010"), ("RUTTER_LOG_FORMAT", "xml")]).unwrap_err();
     assert_eq!(error.lines().count(), 2, "all problems at once: {error}");
-    assert!(
-        error.contains("from the environment variable RUTTER_LOG_FORMAT"),
-        "{error}"
-    );
+    assert!(error.contains("from the environment variable RUTTER_LOG_FORMAT"), "{error}");
 }
 
 #[test]
@@ -86,34 +68,21 @@ fn settings_files_are_checked() {
         let path = file.path().to_str().unwrap().to_owned();
         settings(&["--settings", &path], &[]).map_err(|e| e.replace(&path, "FILE"))
     };
-    assert_eq!(
-        with("grpcaddr: ':1'").unwrap_err(),
-        "FILE: unknown setting `grpcaddr`; did you mean `grpc-addr`?"
-    );
+    assert_eq!(with("grpcaddr: ':1'").unwrap_err(), "FILE: unknown setting `grpcaddr`; did you mean `grpc-addr`?");
     assert!(with("threads: [1]").unwrap_err().starts_with("FILE: "));
     assert_eq!(
         with("threads: many").unwrap_err().split(';').next().unwrap(),
         "threads is `many` (from FILE): `many` is not a whole number in range"
     );
     assert!(with("").is_ok());
-    assert!(
-        settings(&["--settings", "/no/such/file"], &[])
-            .unwrap_err()
-            .starts_with("/no/such/file: ")
-    );
+    assert!(settings(&["--settings", "/no/such/file"], &[]).unwrap_err().starts_with("/no/such/file: "));
 }
 
 #[test]
 fn every_setting_is_in_the_help_and_its_default_is_accepted() {
-    let help = settings::flags(clap::Command::new("serve"))
-        .render_long_help()
-        .to_string();
+    let help = settings::flags(clap::Command::new("serve")).render_long_help().to_string();
     for setting in TABLE {
-        assert!(
-            help.contains(&format!("--{}", setting.name())),
-            "{} is not in the help",
-            setting.name()
-        );
+        assert!(help.contains(&format!("--{}", setting.name())), "{} is not in the help", setting.name());
         assert!(!setting.paragraph().is_empty());
     }
     settings(&[], &[]).unwrap();

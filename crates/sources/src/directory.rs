@@ -58,15 +58,7 @@ impl Directory {
             objects.insert(key, object);
         }
         keep_last_good(&before, &mut objects, &mut diagnostics);
-        self.replace(
-            name,
-            &before,
-            Some(File {
-                hash,
-                objects,
-                diagnostics,
-            }),
-        );
+        self.replace(name, &before, Some(File { hash, objects, diagnostics }));
     }
 
     /// Reports that a file cannot be read. Its objects stay in effect.
@@ -100,10 +92,7 @@ impl Directory {
         for (key, before) in std::mem::take(&mut self.touched) {
             let files = self.definitions.get(&key).into_iter().flatten();
             self.reporting.extend(files.clone().cloned());
-            let winner = files
-                .clone()
-                .next()
-                .and_then(|name| self.files.get(name)?.objects.get(&key));
+            let winner = files.clone().next().and_then(|name| self.files.get(name)?.objects.get(&key));
             match winner {
                 Some(object) if before.as_ref() == Some(object) => {}
                 Some(object) => change.upsert(object.clone()),
@@ -188,24 +177,13 @@ fn keep_last_good(
 ) {
     // If an error cannot be attributed to an object, any missing object may be the invalid one.
     let unknown = diagnostics.iter().any(|d| d.is_error() && d.object.is_none());
-    let broken: BTreeSet<&ObjectKey> = diagnostics
-        .iter()
-        .filter(|d| d.is_error())
-        .filter_map(|d| d.object.as_ref())
-        .collect();
-    let keep: Vec<ObjectKey> = before
-        .keys()
-        .filter(|key| !objects.contains_key(*key) && (unknown || broken.contains(key)))
-        .cloned()
-        .collect();
+    let broken: BTreeSet<&ObjectKey> =
+        diagnostics.iter().filter(|d| d.is_error()).filter_map(|d| d.object.as_ref()).collect();
+    let keep: Vec<ObjectKey> =
+        before.keys().filter(|key| !objects.contains_key(*key) && (unknown || broken.contains(key))).cloned().collect();
     for key in keep {
-        for diagnostic in diagnostics
-            .iter_mut()
-            .filter(|d| d.is_error() && d.object.as_ref() == Some(&key))
-        {
-            diagnostic
-                .hint
-                .get_or_insert_with(|| "the last valid version stays in effect".into());
+        for diagnostic in diagnostics.iter_mut().filter(|d| d.is_error() && d.object.as_ref() == Some(&key)) {
+            diagnostic.hint.get_or_insert_with(|| "the last valid version stays in effect".into());
         }
         objects.extend(before.get(&key).map(|object| (key.clone(), object.clone())));
     }
@@ -247,20 +225,9 @@ mod tests {
     #[test]
     fn objects_are_added_and_deleted_with_their_file() {
         let mut dir = Directory::default();
-        let change = put(
-            &mut dir,
-            "a.yaml",
-            &(entry("x", "x.com") + "---\n" + &entry("y", "y.com")),
-        );
+        let change = put(&mut dir, "a.yaml", &(entry("x", "x.com") + "---\n" + &entry("y", "y.com")));
         assert_eq!(names(&change), ["x", "y"]);
-        assert!(
-            put(
-                &mut dir,
-                "a.yaml",
-                &(entry("x", "x.com") + "---\n" + &entry("y", "y.com"))
-            )
-            .is_empty()
-        );
+        assert!(put(&mut dir, "a.yaml", &(entry("x", "x.com") + "---\n" + &entry("y", "y.com"))).is_empty());
         let change = put(&mut dir, "a.yaml", &entry("y", "z.com"));
         assert_eq!((names(&change), change.deletes.len()), (vec!["y"], 1));
         dir.remove(&"a.yaml".into());
@@ -270,24 +237,12 @@ mod tests {
     #[test]
     fn an_invalid_document_keeps_its_last_valid_object_and_affects_no_other() {
         let mut dir = Directory::default();
-        put(
-            &mut dir,
-            "a.yaml",
-            &(entry("x", "x.com") + "---\n" + &entry("y", "y.com")),
-        );
-        let change = put(
-            &mut dir,
-            "a.yaml",
-            &(entry("x", "-bad-") + "---\n" + &entry("y", "new.com")),
-        );
+        put(&mut dir, "a.yaml", &(entry("x", "x.com") + "---\n" + &entry("y", "y.com")));
+        let change = put(&mut dir, "a.yaml", &(entry("x", "-bad-") + "---\n" + &entry("y", "new.com")));
         assert_eq!(names(&change), ["y"]);
         assert!(change.deletes.is_empty());
         assert!(change.diagnostics["a.yaml"].iter().any(Diagnostic::is_error));
-        let change = put(
-            &mut dir,
-            "a.yaml",
-            &(entry("x", "good.com") + "---\n" + &entry("y", "new.com")),
-        );
+        let change = put(&mut dir, "a.yaml", &(entry("x", "good.com") + "---\n" + &entry("y", "new.com")));
         assert_eq!(names(&change), ["x"]);
         assert!(change.diagnostics["a.yaml"].is_empty(), "the error is cleared");
     }

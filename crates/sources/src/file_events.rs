@@ -51,9 +51,7 @@ impl FileEvents {
     /// The files that were written less than `grace` ago and not closed since. Removes older ones.
     pub(crate) fn being_written(&self, now: Instant, grace: Duration) -> BTreeSet<PathBuf> {
         let mut state = self.lock();
-        state
-            .writing
-            .retain(|_, since| now.saturating_duration_since(*since) < grace);
+        state.writing.retain(|_, since| now.saturating_duration_since(*since) < grace);
         state.writing.keys().cloned().collect()
     }
 

@@ -77,10 +77,7 @@ pub struct Loaded {
 pub fn load(dir: &Path, options: &ParseOptions) -> Result<Loaded, Error> {
     let mut reader = Reader::new(dir, options.clone());
     let change = scan(&mut reader, &FileEvents::default())?;
-    Ok(Loaded {
-        upserts: change.upserts.into_values().collect(),
-        diagnostics: change.diagnostics,
-    })
+    Ok(Loaded { upserts: change.upserts.into_values().collect(), diagnostics: change.diagnostics })
 }
 
 /// Reads a directory and watches it. `sink` receives the complete initial state, which may be empty, before this
@@ -94,14 +91,8 @@ pub fn watch(
     mut sink: impl FnMut(ChangeSet) + Send + 'static,
 ) -> Result<Watch, Error> {
     let pending = Arc::new(FileEvents::default());
-    let unwatchable = |error| Error::Unwatchable {
-        dir: dir.to_owned(),
-        error,
-    };
-    let unreadable = |error| Error::Unreadable {
-        dir: dir.to_owned(),
-        error,
-    };
+    let unwatchable = |error| Error::Unwatchable { dir: dir.to_owned(), error };
+    let unreadable = |error| Error::Unreadable { dir: dir.to_owned(), error };
     // This error is clearer than the watcher's.
     std::fs::read_dir(dir).map_err(unreadable)?;
     let noted = pending.clone();
@@ -116,10 +107,7 @@ pub fn watch(
         follow(&mut reader, &follower, &mut sink);
     });
     let thread = spawned.map_err(unreadable)?;
-    Ok(Watch {
-        pending,
-        thread: Some(thread),
-    })
+    Ok(Watch { pending, thread: Some(thread) })
 }
 
 /// Records an event.
@@ -162,10 +150,7 @@ fn follow(reader: &mut Reader, pending: &FileEvents, sink: &mut impl FnMut(Chang
 /// Scans the directory once.
 fn scan(reader: &mut Reader, pending: &FileEvents) -> Result<ChangeSet, Error> {
     let writing = pending.being_written(Instant::now(), WRITE_GRACE);
-    let unreadable = |error| Error::Unreadable {
-        dir: reader.dir().to_owned(),
-        error,
-    };
+    let unreadable = |error| Error::Unreadable { dir: reader.dir().to_owned(), error };
     let listed = reader.list().map_err(unreadable)?;
     let mut contents = reader.read(&listed, &writing);
     // A file whose writing started during the scan may have been read partially.

@@ -73,11 +73,7 @@ where
         let answer = answer.unwrap_or_else(|_| Err(io::Error::new(io::ErrorKind::TimedOut, "no answer")));
         (name, answer)
     };
-    stream::iter(names.iter().cloned())
-        .map(one)
-        .buffer_unordered(CONCURRENCY)
-        .collect()
-        .await
+    stream::iter(names.iter().cloned()).map(one).buffer_unordered(CONCURRENCY).collect().await
 }
 
 /// The known addresses.

@@ -49,12 +49,7 @@ pub(crate) type Listed = BTreeMap<Arc<str>, (PathBuf, Stamp)>;
 impl Reader {
     /// A reader that has read nothing yet.
     pub(crate) fn new(dir: &Path, options: ParseOptions) -> Reader {
-        Reader {
-            dir: dir.to_owned(),
-            options,
-            stamps: BTreeMap::new(),
-            directory: Directory::default(),
-        }
+        Reader { dir: dir.to_owned(), options, stamps: BTreeMap::new(), directory: Directory::default() }
     }
 
     /// The path of the directory.
@@ -89,12 +84,7 @@ impl Reader {
 
     /// Updates the directory with the read files, and removes files that are not listed.
     pub(crate) fn apply(&mut self, listed: &Listed, contents: Vec<Content>) -> ChangeSet {
-        let gone: Vec<Arc<str>> = self
-            .directory
-            .names()
-            .filter(|name| !listed.contains_key(*name))
-            .cloned()
-            .collect();
+        let gone: Vec<Arc<str>> = self.directory.names().filter(|name| !listed.contains_key(*name)).cloned().collect();
         for name in gone {
             self.stamps.remove(&name);
             self.directory.remove(&name);
@@ -149,23 +139,14 @@ fn is_config(name: &str) -> bool {
 
 fn stamp_of(metadata: &std::fs::Metadata) -> Stamp {
     use std::os::unix::fs::MetadataExt as _;
-    Stamp {
-        bytes: metadata.len(),
-        modified: metadata.modified().ok(),
-        inode: metadata.ino(),
-    }
+    Stamp { bytes: metadata.len(), modified: metadata.modified().ok(), inode: metadata.ino() }
 }
 
 fn read_file(path: &Path) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
-    std::fs::File::open(path)?
-        .take(MAX_FILE_BYTES + 1)
-        .read_to_end(&mut bytes)?;
+    std::fs::File::open(path)?.take(MAX_FILE_BYTES + 1).read_to_end(&mut bytes)?;
     if bytes.len() as u64 > MAX_FILE_BYTES {
-        return Err(io::Error::other(format!(
-            "larger than {} MiB; split it",
-            MAX_FILE_BYTES >> 20
-        )));
+        return Err(io::Error::other(format!("larger than {} MiB; split it", MAX_FILE_BYTES >> 20)));
     }
     Ok(bytes)
 }

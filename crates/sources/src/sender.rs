@@ -58,10 +58,7 @@ impl ChangeSender {
     /// # Errors
     /// The receiver was dropped.
     pub async fn send_partial(&self, change: ChangeSet) -> Result<(), Closed> {
-        let partial = SourceChange {
-            complete: false,
-            ..self.complete(change)
-        };
+        let partial = SourceChange { complete: false, ..self.complete(change) };
         self.channel.send(partial).await.map_err(|_| Closed)
     }
 
@@ -70,11 +67,7 @@ impl ChangeSender {
     /// # Errors
     /// The receiver was dropped.
     pub async fn replace_cluster(&self, cluster: &Arc<str>, change: ChangeSet) -> Result<(), Closed> {
-        let all = SourceChange {
-            replaces: Some(cluster.clone()),
-            complete: false,
-            ..self.complete(change)
-        };
+        let all = SourceChange { replaces: Some(cluster.clone()), complete: false, ..self.complete(change) };
         self.channel.send(all).await.map_err(|_| Closed)
     }
 
@@ -84,11 +77,6 @@ impl ChangeSender {
     }
 
     fn complete(&self, change: ChangeSet) -> SourceChange {
-        SourceChange {
-            rank: self.rank,
-            change,
-            replaces: None,
-            complete: true,
-        }
+        SourceChange { rank: self.rank, change, replaces: None, complete: true }
     }
 }

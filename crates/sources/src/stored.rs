@@ -52,12 +52,8 @@ impl StoredObjects {
             return;
         };
         let read = (&*keep).deserialize(&mut serde_json::Deserializer::from_slice(json));
-        let mut context = ReadContext {
-            options: &self.options,
-            revision: None,
-            texts: &mut self.texts,
-            cluster: &self.cluster,
-        };
+        let mut context =
+            ReadContext { options: &self.options, revision: None, texts: &mut self.texts, cluster: &self.cluster };
         if let Some(raw) = read.ok().and_then(Raw::of) {
             table.upsert(raw, &mut context);
         }

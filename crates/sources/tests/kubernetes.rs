@@ -113,17 +113,11 @@ async fn the_first_change_set_is_complete() {
         (0..3).for_each(|number| server.put("pods", pod(&format!("p{number}"), "10.0.0.1")));
         let mut listener = Listener::start(&server, |_| {});
         let first = listener.next().await;
-        assert_eq!(
-            (first.upserts.len(), first.observed.len()),
-            (8, 5),
-            "pages only: {pages_only}"
-        );
+        assert_eq!((first.upserts.len(), first.observed.len()), (8, 5), "pages only: {pages_only}");
         // Sidecars are not served, so the source does not wait for them.
         assert!(listener.report.borrow().waiting.is_empty());
         server.put(ENTRIES, entry("late", "b.com"));
-        listener
-            .until("a change", |l| l.host("late").as_deref() == Some("b.com"))
-            .await;
+        listener.until("a change", |l| l.host("late").as_deref() == Some("b.com")).await;
     }
 }
 
@@ -139,10 +133,7 @@ async fn a_denied_kind_delays_nothing_and_is_added_when_permitted() {
     assert_eq!(listener.names(Kind::ServiceEntry).len(), 1);
     assert!(listener.names(Kind::Pod).is_empty());
     let report = listener.report.borrow().clone();
-    assert!(
-        report.synced && report.denied["pods"].contains("no such right"),
-        "{report:?}"
-    );
+    assert!(report.synced && report.denied["pods"].contains("no such right"), "{report:?}");
     server.state().denied.clear();
     listener.until("the pods", |l| l.names(Kind::Pod).len() == 1).await;
     assert!(listener.report.borrow().denied.is_empty());
@@ -162,21 +153,13 @@ async fn changes_during_a_denial_are_emitted_together() {
         server.state().denied.insert("pods".into());
         server.cut();
         let denied = |report: &Report| report.denied.contains_key("pods");
-        timeout(PATIENCE, listener.report.clone().wait_for(denied))
-            .await
-            .unwrap()
-            .unwrap();
+        timeout(PATIENCE, listener.report.clone().wait_for(denied)).await.unwrap().unwrap();
         tokio::time::sleep(Duration::from_secs(denied_for)).await;
         let lists = listener.report.borrow().lists;
         server.put(ENTRIES, entry("e", "new.com"));
         let begun = tokio::time::Instant::now();
-        listener
-            .until("the entry", |l| l.host("e").as_deref() == Some("new.com"))
-            .await;
-        assert!(
-            begun.elapsed() < Duration::from_secs(2),
-            "pods must not delay the entry"
-        );
+        listener.until("the entry", |l| l.host("e").as_deref() == Some("new.com")).await;
+        assert!(begun.elapsed() < Duration::from_secs(2), "pods must not delay the entry");
         assert_eq!(listener.names(Kind::Pod).len(), 4, "existing objects are kept");
         (0..4).for_each(|number| server.put("pods", pod(&format!("p{number}"), "10.0.0.2")));
         server.delete("pods", "x", "p3");
@@ -200,13 +183,7 @@ async fn a_kind_that_fails_for_long_is_skipped_and_added_when_it_recovers() {
     let mut listener = Listener::start(&server, |_| {});
     listener.next().await;
     assert!(begun.elapsed() >= Duration::from_secs(30), "the source waits initially");
-    assert_eq!(
-        (
-            listener.names(Kind::ServiceEntry).len(),
-            listener.names(Kind::Pod).len()
-        ),
-        (0, 1)
-    );
+    assert_eq!((listener.names(Kind::ServiceEntry).len(), listener.names(Kind::Pod).len()), (0, 1));
     let report = listener.report.borrow().clone();
     let without: Vec<&str> = report.without.iter().map(String::as_str).collect();
     assert_eq!(without, ["serviceentries.networking.istio.io"], "{report:?}");
@@ -225,20 +202,12 @@ async fn the_source_waits_for_a_server_that_fails_for_all_kinds() {
     server.state().failing.extend([ENTRIES.into(), "pods".into()]);
     let mut listener = Listener::start(&server, |_| {});
     assert!(
-        timeout(Duration::from_secs(300), listener.changes.recv())
-            .await
-            .is_err(),
+        timeout(Duration::from_secs(300), listener.changes.recv()).await.is_err(),
         "no partial state may be emitted"
     );
     server.state().failing.clear();
     listener.next().await;
-    assert_eq!(
-        (
-            listener.names(Kind::ServiceEntry).len(),
-            listener.names(Kind::Pod).len()
-        ),
-        (1, 1)
-    );
+    assert_eq!((listener.names(Kind::ServiceEntry).len(), listener.names(Kind::Pod).len()), (1, 1));
 }
 
 /// Two kinds change while the server is unavailable. The changes are emitted together when it is back, however long
@@ -260,11 +229,7 @@ async fn changes_during_an_outage_are_emitted_together() {
         server.delete("pods", "x", "p");
         server.state().down = false;
         let change = listener.next().await;
-        assert_eq!(
-            (change.upserts.len(), change.deletes.len()),
-            (5, 1),
-            "away for {away} s: {change:?}"
-        );
+        assert_eq!((change.upserts.len(), change.deletes.len()), (5, 1), "away for {away} s: {change:?}");
     }
 }
 
@@ -280,9 +245,7 @@ async fn a_kind_is_added_and_removed_with_its_definition() {
     listener.until("its end", |l| l.host("e").is_none()).await;
     server.define(GROUP, ENTRIES, &["v1"]);
     server.put(ENTRIES, entry("e", "b.com"));
-    listener
-        .until("the kind again", |l| l.host("e").as_deref() == Some("b.com"))
-        .await;
+    listener.until("the kind again", |l| l.host("e").as_deref() == Some("b.com")).await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -402,11 +365,7 @@ async fn the_state_of_a_restored_server_takes_effect() {
     (0..9).for_each(|number| server.put("pods", pod(&format!("p{number}"), "10.0.0.1")));
     tokio::time::sleep(Duration::from_secs(5)).await;
     server.state().down = false;
-    listener
-        .until("the past", |l| {
-            l.host("old").as_deref() == Some("a.com") && l.host("new").is_none()
-        })
-        .await;
+    listener.until("the past", |l| l.host("old").as_deref() == Some("a.com") && l.host("new").is_none()).await;
     assert_eq!(listener.names(Kind::ServiceEntry), server.names(ENTRIES));
 }
 
@@ -496,11 +455,7 @@ async fn survive(steps: Vec<Step>) {
     }
     server.state().down = false;
     let defined = !server.names("customresourcedefinitions").is_empty();
-    let entries = if defined {
-        server.names(ENTRIES)
-    } else {
-        BTreeSet::new()
-    };
+    let entries = if defined { server.names(ENTRIES) } else { BTreeSet::new() };
     let pods = server.names("pods");
     let state = |l: &Listener| {
         let hosts = entries.iter().all(|name| {
@@ -546,9 +501,7 @@ async fn a_snapshot_is_used_while_the_server_is_unavailable() {
     let mut first = Listener::start(&server, &keep);
     first.next().await;
     server.put(ENTRIES, entry("e1", "b.com"));
-    first
-        .until("a change", |l| l.host("e1").as_deref() == Some("b.com"))
-        .await;
+    first.until("a change", |l| l.host("e1").as_deref() == Some("b.com")).await;
     // Another thread writes the snapshot, for which the paused clock does not wait.
     let written = || {
         let bytes = std::fs::read(directory.path().join("snapshot")).unwrap_or_default();

@@ -19,9 +19,8 @@ const MOST: usize = 2048;
 /// A pod as created by a Deployment, sidecar injection and a network plugin: about 5 KB.
 fn pod(number: usize) -> Value {
     let app = format!("shop-{}", number % 200);
-    let environment: Vec<Value> = (0..15)
-        .map(|at| json!({"name": format!("VARIABLE_{at}"), "value": "a value of some length"}))
-        .collect();
+    let environment: Vec<Value> =
+        (0..15).map(|at| json!({"name": format!("VARIABLE_{at}"), "value": "a value of some length"})).collect();
     let container = |name: &str, port: u16| {
         json!({
             "name": name, "image": format!("registry.example.com/{name}:v1.2.3"), "env": environment,
@@ -77,11 +76,7 @@ async fn a_pod_uses_less_than_two_kibibytes() {
     let before = resident();
     let begun = std::time::Instant::now();
     let (sender, mut changes) = mpsc::channel(1);
-    let task = tokio::spawn(kubernetes::follow(
-        options,
-        ChangeSender::new(0, sender),
-        watch::Sender::default(),
-    ));
+    let task = tokio::spawn(kubernetes::follow(options, ChangeSender::new(0, sender), watch::Sender::default()));
     let first = changes.recv().await.unwrap().change;
     let cost = resident().saturating_sub(before) / PODS;
     println!("{cost} bytes a pod, {:?} a pod", begun.elapsed() / PODS as u32);

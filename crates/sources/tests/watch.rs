@@ -81,8 +81,7 @@ fn a_partially_written_file_is_not_read() {
     let mut file = std::fs::File::create(&path).unwrap();
     file.write_all(entry("a", "new.com").as_bytes()).unwrap();
     file.flush().unwrap();
-    file.write_all(("---\n".to_owned() + &entry("b", "b.com")).as_bytes())
-        .unwrap();
+    file.write_all(("---\n".to_owned() + &entry("b", "b.com")).as_bytes()).unwrap();
     drop(file);
     let change = next(&changes);
     assert_eq!((names(&change), change.deletes.len()), (vec!["a".to_owned()], 0));

@@ -74,9 +74,7 @@ impl Client {
 }
 
 async fn soon<T>(future: impl Future<Output = T>) -> T {
-    tokio::time::timeout(Duration::from_secs(30), future)
-        .await
-        .expect("timed out")
+    tokio::time::timeout(Duration::from_secs(30), future).await.expect("timed out")
 }
 
 /// Passes every stream to the test.
@@ -134,20 +132,13 @@ impl Scene {
             ip: "10.0.0.1".into(),
             revision: "canary".into(),
         };
-        let address = Address {
-            authority: address.to_string().into(),
-            tls,
-        };
+        let address = Address { authority: address.to_string().into(), tls };
         let mut options = Options::new(address, node);
         options.kinds = vec![Kind::ServiceEntry, Kind::Gateway];
         options.wait = (Duration::from_millis(1), Duration::from_millis(10));
         let (sender, changes) = mpsc::channel(10);
         tokio::spawn(follow(options, ChangeSender::new(0, sender)));
-        Scene {
-            clients,
-            changes,
-            connections,
-        }
+        Scene { clients, changes, connections }
     }
 
     async fn client(&mut self) -> Client {
@@ -190,26 +181,17 @@ async fn the_source_subscribes_acknowledges_and_first_emits_a_complete_state() {
     let mut scene = Scene::begin().await;
     let mut client = scene.client().await;
     let subscriptions = client.subscriptions(2).await;
-    let nodes: Vec<_> = subscriptions
-        .values()
-        .filter_map(|request| request.node.clone())
-        .collect();
+    let nodes: Vec<_> = subscriptions.values().filter_map(|request| request.node.clone()).collect();
     assert_eq!(nodes.len(), 1, "the node is sent once");
     let text = |name: &str| match &nodes[0].metadata.as_ref().unwrap().fields[name].kind {
         Some(protos::value::Kind::StringValue(text)) => text.clone(),
         other => panic!("{other:?}"),
     };
-    assert_eq!(
-        (text("GENERATOR"), text("ISTIO_REVISION")),
-        ("api".to_owned(), "canary".to_owned())
-    );
+    assert_eq!((text("GENERATOR"), text("ISTIO_REVISION")), ("api".to_owned(), "canary".to_owned()));
     assert_eq!(nodes[0].id, "sidecar~10.0.0.1~rutter-0.mesh~mesh.svc.cluster.local");
     client.answer(ENTRY, "1", &[("default/a", "a.com")]).await;
     let ack = client.request().await;
-    assert_eq!(
-        (&*ack.version_info, &*ack.response_nonce, ack.error_detail),
-        ("1", "n1", None)
-    );
+    assert_eq!((&*ack.version_info, &*ack.response_nonce, ack.error_detail), ("1", "n1", None));
     assert!(scene.changes.try_recv().is_err(), "no partial state may be emitted");
     client.answer(GATEWAY, "1", &[]).await;
     assert_eq!(names(&scene.change().await), ["a"]);
@@ -233,13 +215,7 @@ async fn an_invalid_response_gets_a_nack_and_changes_nothing() {
     assert!(nack.error_detail.unwrap().message.contains("nameless"));
     let change = scene.change().await;
     assert!(change.upserts.is_empty() && change.deletes.is_empty());
-    assert!(
-        change
-            .diagnostics
-            .values()
-            .flatten()
-            .any(|diagnostic| diagnostic.message.contains("nameless"))
-    );
+    assert!(change.diagnostics.values().flatten().any(|diagnostic| diagnostic.message.contains("nameless")));
 }
 
 #[tokio::test]
@@ -247,9 +223,7 @@ async fn a_reconnect_resumes_and_emits_only_changes() {
     let mut scene = Scene::begin().await;
     let mut client = scene.client().await;
     client.subscriptions(2).await;
-    client
-        .answer(ENTRY, "1", &[("default/a", "a.com"), ("default/b", "b.com")])
-        .await;
+    client.answer(ENTRY, "1", &[("default/a", "a.com"), ("default/b", "b.com")]).await;
     client.answer(GATEWAY, "1", &[]).await;
     scene.change().await;
     drop(client);
@@ -258,9 +232,7 @@ async fn a_reconnect_resumes_and_emits_only_changes() {
     assert_eq!(subscriptions[ENTRY].version_info, "1");
     assert!(scene.changes.try_recv().is_err(), "an outage removes nothing");
     // An unchanged response, then a changed one: only the change is emitted.
-    client
-        .answer(ENTRY, "1", &[("default/a", "a.com"), ("default/b", "b.com")])
-        .await;
+    client.answer(ENTRY, "1", &[("default/a", "a.com"), ("default/b", "b.com")]).await;
     client.answer(ENTRY, "3", &[("default/b", "c.com")]).await;
     let change = scene.change().await;
     assert_eq!((names(&change), change.deletes.len()), (vec!["b"], 1));
@@ -302,18 +274,9 @@ async fn tls_verifies_both_sides() {
 
     let stranger = certificates("rutter.test");
     let bad = [
-        Tls {
-            ca: Some(client_ca.as_str().into()),
-            ..good.clone()
-        },
-        Tls {
-            server_name: Some("other.test".into()),
-            ..good.clone()
-        },
-        Tls {
-            identity: Some((stranger.1.into(), stranger.2.into())),
-            ..good
-        },
+        Tls { ca: Some(client_ca.as_str().into()), ..good.clone() },
+        Tls { server_name: Some("other.test".into()), ..good.clone() },
+        Tls { identity: Some((stranger.1.into(), stranger.2.into())), ..good },
     ];
     for tls in bad {
         let settings = format!("{tls:?}");

@@ -139,11 +139,7 @@ impl Planner {
         match self.objects.get_mut(&key) {
             Some(record) if record.uid == subject.uid => {
                 let counted = subject.generation == 0;
-                let next = if counted {
-                    record.observed + 1
-                } else {
-                    subject.generation
-                };
+                let next = if counted { record.observed + 1 } else { subject.generation };
                 let foreign = stored.is_some() && record.may_be_foreign(now);
                 if foreign || self.leading.is_none() && stored.is_some() {
                     record.stored = stored;
@@ -251,9 +247,7 @@ impl Planner {
 
     /// The statuses to write for the objects that were counted. A returned status counts as written.
     pub fn plan(&mut self, counted: impl IntoIterator<Item = (ObjectKey, Counts)>, now: Now) -> Vec<Intent> {
-        let planned = counted
-            .into_iter()
-            .filter_map(|(key, counts)| self.plan_one(key, counts, now));
+        let planned = counted.into_iter().filter_map(|(key, counts)| self.plan_one(key, counts, now));
         planned.collect()
     }
 
@@ -266,19 +260,12 @@ impl Planner {
 
     /// All objects, by key.
     pub fn reports(&self) -> impl Iterator<Item = Report<'_>> {
-        self.objects.iter().map(|(key, record)| Report {
-            key,
-            status: record.current.as_ref(),
-        })
+        self.objects.iter().map(|(key, record)| Report { key, status: record.current.as_ref() })
     }
 
     /// The number of objects, of those that some proxy has not acknowledged yet, and of those that wait to be counted.
     pub fn sizes(&self) -> [(&'static str, usize); 3] {
-        [
-            ("objects", self.objects.len()),
-            ("unsettled", self.open.len()),
-            ("waiting", self.queue.len()),
-        ]
+        [("objects", self.objects.len()), ("unsettled", self.open.len()), ("waiting", self.queue.len())]
     }
 
     fn take_news(&mut self, now: Elapsed) {
@@ -321,38 +308,21 @@ impl Planner {
             ),
             None => (own, true),
         };
-        let status = Status::of(
-            observed,
-            (&record.verdict, &record.problems),
-            effective,
-            counts,
-            before,
-            now.wall,
-        );
+        let status = Status::of(observed, (&record.verdict, &record.problems), effective, counts, before, now.wall);
         if settled {
             self.open.remove(&key);
         } else {
             self.open.insert(key.clone());
         }
         record.looked = Some(now.elapsed);
-        let later = record
-            .postponed(&status, complete, &self.settings, self.leading)
-            .filter(|at| *at > now.elapsed);
-        let known = record
-            .current
-            .as_ref()
-            .is_some_and(|current| current.says_the_same(&status));
+        let later = record.postponed(&status, complete, &self.settings, self.leading).filter(|at| *at > now.elapsed);
+        let known = record.current.as_ref().is_some_and(|current| current.says_the_same(&status));
         record.patience = match known {
             true => (record.patience * 2).clamp(self.settings.floor, self.settings.calm),
             false => Elapsed::ZERO,
         };
         record.current = Some(status.clone());
-        if self.leading.is_none()
-            || record
-                .stored
-                .as_ref()
-                .is_some_and(|stored| stored.says_the_same(&status))
-        {
+        if self.leading.is_none() || record.stored.as_ref().is_some_and(|stored| stored.says_the_same(&status)) {
             return None;
         }
         if let Some(at) = later {
@@ -361,12 +331,7 @@ impl Planner {
         }
         record.stored = Some(status.clone());
         record.written = Some(now.elapsed);
-        Some(Intent {
-            uid: record.uid.clone(),
-            generation: observed,
-            status,
-            key,
-        })
+        Some(Intent { uid: record.uid.clone(), generation: observed, status, key })
     }
 }
 

@@ -135,11 +135,7 @@ impl Status {
             since: now,
         };
         let programmed = programmed(verdict.accepted, effective, &counts, now);
-        let proxies = Proxies {
-            generation: effective.unwrap_or(0),
-            counts,
-            since: now,
-        };
+        let proxies = Proxies { generation: effective.unwrap_or(0), counts, since: now };
         let mut status = Status {
             observed,
             accepted,
@@ -321,23 +317,13 @@ fn programmed(accepted: bool, effective: Option<i64>, counts: &Counts, now: Time
         }
         (true, ..) => (Truth::True, "Programmed", "all proxies that need it run it".to_owned()),
     };
-    Condition {
-        truth,
-        reason: reason.to_owned(),
-        message: cut(&message),
-        since: now,
-    }
+    Condition { truth, reason: reason.to_owned(), message: cut(&message), since: now }
 }
 
 /// `spec.configPatches[1]: left out of 3 resources (0.0.0.0_80: …); spec.configPatches[2]: …`.
 fn summary(unmade: &[SkippedPatch]) -> String {
     let one = |unmade: &SkippedPatch| {
-        let SkippedPatch {
-            index,
-            resources,
-            resource,
-            why,
-        } = unmade;
+        let SkippedPatch { index, resources, resource, why } = unmade;
         match resources {
             0 => format!(
                 "spec.configPatches[{index}]: nothing that a connected proxy has is what it matches, or has the place that it \
@@ -352,12 +338,7 @@ fn summary(unmade: &[SkippedPatch]) -> String {
 
 /// A condition that is present only if there is a message.
 fn condition(truth: Truth, reason: &str, message: &str, now: Timestamp) -> Option<Condition> {
-    (!message.is_empty()).then(|| Condition {
-        truth,
-        reason: reason.to_owned(),
-        message: cut(message),
-        since: now,
-    })
+    (!message.is_empty()).then(|| Condition { truth, reason: reason.to_owned(), message: cut(message), since: now })
 }
 
 fn text(value: &Value, field: &str) -> String {

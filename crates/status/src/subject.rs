@@ -22,20 +22,14 @@ impl Verdict {
         let of = |severity| diagnostics.iter().filter(move |d| d.severity == severity);
         let errors: Vec<&Diagnostic> = of(Severity::Error).collect();
         if !errors.is_empty() {
-            return Verdict {
-                accepted: false,
-                message: summary(&errors),
-            };
+            return Verdict { accepted: false, message: summary(&errors) };
         }
         let warnings: Vec<&Diagnostic> = of(Severity::Warning).collect();
         let message = match warnings.len() {
             0 => "the object is valid".to_owned(),
             _ => format!("the object is valid, but: {}", summary(&warnings)),
         };
-        Verdict {
-            accepted: true,
-            message,
-        }
+        Verdict { accepted: true, message }
     }
 }
 
@@ -51,26 +45,16 @@ pub(crate) struct Problems {
 impl Problems {
     pub(crate) fn of(conflicts: &[Diagnostic]) -> Problems {
         let those = |wanted: bool| -> Vec<&Diagnostic> {
-            conflicts
-                .iter()
-                .filter(|conflict| (conflict.code == Diagnostic::MISSING_REFERENCE) == wanted)
-                .collect()
+            conflicts.iter().filter(|conflict| (conflict.code == Diagnostic::MISSING_REFERENCE) == wanted).collect()
         };
-        Problems {
-            conflicts: summary(&those(false)),
-            missing: summary(&those(true)),
-        }
+        Problems { conflicts: summary(&those(false)), missing: summary(&those(true)) }
     }
 }
 
 /// `spec.hosts: must not be empty (hint: …); spec.http[0]: …; and 3 more`.
 fn summary(problems: &[&Diagnostic]) -> String {
     let one = |problem: &&Diagnostic| {
-        let place = if problem.path.is_empty() {
-            String::new()
-        } else {
-            format!("{}: ", problem.path)
-        };
+        let place = if problem.path.is_empty() { String::new() } else { format!("{}: ", problem.path) };
         let hint = problem.hint.as_ref().map(|hint| format!(" (hint: {hint})"));
         format!("{place}{}{}", problem.message, hint.unwrap_or_default())
     };

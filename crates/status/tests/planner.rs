@@ -35,14 +35,7 @@ fn counts(running: usize, refused: usize, pending: usize) -> Counts {
         resource: "80".into(),
         message: "no such cluster".into(),
     });
-    Counts {
-        total: running + refused + pending,
-        running,
-        refused,
-        pending,
-        nack,
-        unmade: Vec::new(),
-    }
+    Counts { total: running + refused + pending, running, refused, pending, nack, unmade: Vec::new() }
 }
 
 /// A planner, a clock, and the counts of each object.
@@ -59,13 +52,7 @@ impl Bench {
     fn new(leading: bool) -> Bench {
         let mut planner = Planner::new(Settings::default());
         planner.lead(leading, Elapsed::ZERO);
-        Bench {
-            planner,
-            now: Elapsed::from_secs(100),
-            counts: BTreeMap::new(),
-            written: Vec::new(),
-            requested: 0,
-        }
+        Bench { planner, now: Elapsed::from_secs(100), counts: BTreeMap::new(), written: Vec::new(), requested: 0 }
     }
 
     fn saw(&mut self, subject: Observed) {
@@ -76,11 +63,7 @@ impl Bench {
     fn count(&mut self, name: &str, counts: Counts) {
         let refused = counts.refused > 0;
         self.counts.insert(key(name), counts);
-        let activity = ProxyActivity {
-            answered: !refused,
-            refused,
-            members: false,
-        };
+        let activity = ProxyActivity { answered: !refused, refused, members: false };
         self.planner.proxies_changed(activity, self.now);
         self.flush();
     }
@@ -102,13 +85,9 @@ impl Bench {
             (request.key, counts.cloned().unwrap_or_default())
         });
         let counted: Vec<_> = counted.collect();
-        let now = Now {
-            elapsed: self.now,
-            wall: wall(self.now),
-        };
+        let now = Now { elapsed: self.now, wall: wall(self.now) };
         let intents = self.planner.plan(counted, now);
-        self.written
-            .extend(intents.into_iter().map(|intent| (self.now, intent)));
+        self.written.extend(intents.into_iter().map(|intent| (self.now, intent)));
     }
 
     /// The statuses written since the last call, as `MILLIS ACCEPTED/PROGRAMMED RUNNING/TOTAL of GENERATION`.
@@ -169,10 +148,7 @@ fn a_nack_is_written_at_once_with_its_message() {
     let programmed = &json["conditions"][1];
     assert_eq!(programmed["status"], "False");
     assert_eq!(programmed["reason"], "Refused");
-    assert_eq!(
-        programmed["message"],
-        "1 of 2 proxies refuses it; a.default: no such cluster"
-    );
+    assert_eq!(programmed["message"], "1 of 2 proxies refuses it; a.default: no such cluster");
     let nack = serde_json::json!({
         "proxy": "a.default", "type": "RDS", "resource": "80", "message": "no such cluster"
     });
@@ -217,10 +193,7 @@ fn acks_of_ten_thousand_proxies_cause_few_writes() {
         bench.planner.saw(subject(name, 1), 7, bench.now);
     }
     bench.flush();
-    let answered = ProxyActivity {
-        answered: true,
-        ..ProxyActivity::default()
-    };
+    let answered = ProxyActivity { answered: true, ..ProxyActivity::default() };
     for proxy in 1..=PROXIES {
         for name in &names {
             bench.counts.insert(key(name), counts(proxy, 0, PROXIES - proxy));
@@ -235,11 +208,7 @@ fn acks_of_ten_thousand_proxies_cause_few_writes() {
     assert!(written <= OBJECTS * 7, "{written} writes");
     assert!(requested <= OBJECTS * 5_000 / 50 + OBJECTS, "{requested} times counted");
     for name in &names {
-        let last = bench
-            .written
-            .iter()
-            .rfind(|(_, intent)| intent.key == key(name))
-            .unwrap();
+        let last = bench.written.iter().rfind(|(_, intent)| intent.key == key(name)).unwrap();
         assert_eq!(last.1.status.proxies.counts, counts(PROXIES, 0, 0));
     }
 }
@@ -248,10 +217,7 @@ fn acks_of_ten_thousand_proxies_cause_few_writes() {
 fn an_invalid_object_reports_its_errors_and_the_generation_in_effect() {
     let mut bench = Bench::new(true);
     let path = FieldPath::spec().field("http").index(0);
-    let bad = Observed {
-        diagnostics: vec![error(path, "has no route")],
-        ..subject("a", 1)
-    };
+    let bad = Observed { diagnostics: vec![error(path, "has no route")], ..subject("a", 1) };
     bench.saw(bad.clone());
     let accepted = bench.written[0].1.status.accepted.clone();
     assert_eq!(accepted.message, "spec.http[0]: has no route");
@@ -296,10 +262,7 @@ fn connects_and_disconnects_are_written_rarely() {
     bench.written.clear();
     for number in 2..200 {
         bench.counts.insert(key("a"), counts(number, 0, 0));
-        let members = ProxyActivity {
-            members: true,
-            ..ProxyActivity::default()
-        };
+        let members = ProxyActivity { members: true, ..ProxyActivity::default() };
         bench.planner.proxies_changed(members, bench.now);
         bench.after(100);
     }
@@ -321,10 +284,7 @@ fn only_the_leader_writes_and_a_new_leader_writes_what_differs() {
     let states: Vec<_> = bench.planner.reports().map(|r| r.status.cloned().unwrap()).collect();
     assert_eq!(states.len(), 2);
     // Another leader wrote `a`.
-    bench.saw(Observed {
-        status: Some(states[0].to_json()),
-        ..subject("a", 1)
-    });
+    bench.saw(Observed { status: Some(states[0].to_json()), ..subject("a", 1) });
     bench.planner.lead(true, bench.now);
     bench.after(20_000);
     let keys: Vec<_> = bench.written.iter().map(|(_, intent)| intent.key.clone()).collect();
@@ -341,10 +301,7 @@ fn after_a_restart_proxies_have_time_to_reconnect() {
     };
     let mut bench = Bench::new(false);
     bench.planner.lead(true, bench.now);
-    bench.saw(Observed {
-        status: Some(written.clone()),
-        ..subject("a", 1)
-    });
+    bench.saw(Observed { status: Some(written.clone()), ..subject("a", 1) });
     bench.after(3_000);
     assert_eq!(bench.written(), [""; 0]);
     bench.counts.insert(key("a"), counts(5, 0, 0));
@@ -361,30 +318,17 @@ fn a_status_overwritten_by_another_client_is_restored() {
     bench.written.clear();
     bench.after(30_000);
     json["proxies"]["running"] = 100.into();
-    bench.saw(Observed {
-        status: Some(json),
-        ..subject("a", 1)
-    });
+    bench.saw(Observed { status: Some(json), ..subject("a", 1) });
     bench.after(30_000);
     assert_eq!(bench.written().len(), 1);
 }
 
 #[derive(Clone, Debug)]
 enum Step {
-    Saw {
-        object: usize,
-        bad: bool,
-    },
-    Again {
-        object: usize,
-    },
-    Gone {
-        object: usize,
-    },
-    Count {
-        object: usize,
-        counts: (usize, usize, usize),
-    },
+    Saw { object: usize, bad: bool },
+    Again { object: usize },
+    Gone { object: usize },
+    Count { object: usize, counts: (usize, usize, usize) },
     Lead(bool),
     Wait(u64),
 }
@@ -430,14 +374,8 @@ fn run(steps: &[Step], settings: &Settings) -> (Bench, BTreeMap<ObjectKey, i64>)
                 generations.remove(&key);
                 bench.planner.gone(&key);
             }
-            Step::Count {
-                object,
-                counts: (a, b, c),
-            } => {
-                let members = ProxyActivity {
-                    members: true,
-                    ..ProxyActivity::default()
-                };
+            Step::Count { object, counts: (a, b, c) } => {
+                let members = ProxyActivity { members: true, ..ProxyActivity::default() };
                 bench.planner.proxies_changed(members, bench.now);
                 bench.count(&format!("o{object}"), counts(a, b, c));
             }
@@ -526,23 +464,14 @@ fn conflicts_are_reported_while_they_exist() {
     };
     set_conflicts(
         &mut bench,
-        &[
-            conflict(Diagnostic::CONFLICT, "b goes first"),
-            conflict(Diagnostic::MISSING_REFERENCE, "no c"),
-        ],
+        &[conflict(Diagnostic::CONFLICT, "b goes first"), conflict(Diagnostic::MISSING_REFERENCE, "no c")],
     );
-    let both = [
-        "Conflicted=True: spec.hosts[0]: b goes first",
-        "ResolvedRefs=False: spec.hosts[0]: no c",
-    ];
+    let both = ["Conflicted=True: spec.hosts[0]: b goes first", "ResolvedRefs=False: spec.hosts[0]: no c"];
     assert_eq!(conditions(&bench), both);
     let written = bench.written.len();
     set_conflicts(
         &mut bench,
-        &[
-            conflict(Diagnostic::CONFLICT, "b goes first"),
-            conflict(Diagnostic::MISSING_REFERENCE, "no c"),
-        ],
+        &[conflict(Diagnostic::CONFLICT, "b goes first"), conflict(Diagnostic::MISSING_REFERENCE, "no c")],
     );
     assert_eq!(bench.written.len(), written, "nothing changed");
     set_conflicts(&mut bench, &[conflict(Diagnostic::MISSING_REFERENCE, "no c")]);

@@ -17,11 +17,7 @@ use status::{Counts, Elapsed, Nack, Now, Planner, Proxies, ReplicaCounts, Settin
 use support::{key, subject};
 
 fn running(count: usize) -> Counts {
-    Counts {
-        total: count,
-        running: count,
-        ..Counts::default()
-    }
+    Counts { total: count, running: count, ..Counts::default() }
 }
 
 /// A planner and the current counts of its replica. Statuses are written as soon as allowed.
@@ -35,11 +31,7 @@ impl Replica {
     fn new(name: &str, leading: bool) -> Replica {
         let mut planner = Planner::new(Settings::default());
         planner.lead(leading, Elapsed::ZERO);
-        Replica {
-            planner,
-            counts: BTreeMap::new(),
-            name: name.into(),
-        }
+        Replica { planner, counts: BTreeMap::new(), name: name.into() }
     }
 
     /// Adds an object and counts it.
@@ -55,12 +47,7 @@ impl Replica {
             let requests = self.planner.due(*now);
             let counted: Vec<_> = requests
                 .into_iter()
-                .map(|request| {
-                    (
-                        request.key.clone(),
-                        self.counts.get(&request.key).cloned().unwrap_or_default(),
-                    )
-                })
+                .map(|request| (request.key.clone(), self.counts.get(&request.key).cloned().unwrap_or_default()))
                 .collect();
             let wall = Timestamp::from_unix(1_800_000_000);
             self.planner.plan(counted, Now { elapsed: *now, wall });
@@ -93,11 +80,7 @@ impl Replica {
 }
 
 fn leader_and_peer() -> (Replica, Replica, Elapsed) {
-    (
-        Replica::new("a", true),
-        Replica::new("b", false),
-        Elapsed::from_secs(100),
-    )
+    (Replica::new("a", true), Replica::new("b", false), Elapsed::from_secs(100))
 }
 
 #[test]
@@ -124,11 +107,7 @@ fn a_former_leader_reports_only_its_own_counts() {
     leader.count(subject("x", 2), running(1), &mut now);
     assert_eq!(leader.proxies("x").counts, running(1));
     let shared = leader.planner.shares(true);
-    let share = ReplicaCounts {
-        uid: "u1".into(),
-        generation: 2,
-        counts: running(1),
-    };
+    let share = ReplicaCounts { uid: "u1".into(), generation: 2, counts: running(1) };
     assert_eq!(shared, [(key("x"), Some(share))], "its own, not the sum");
     peer.planner.lead(true, now);
     assert_eq!(peer.planner.shares(true), [], "a leader publishes nothing");
@@ -149,10 +128,7 @@ fn older_generations_count_as_pending_and_other_uids_are_ignored() {
     peer.publish_to(&mut leader, &mut now);
     assert_eq!(leader.proxies("x").counts, running(3));
 
-    let other = Observed {
-        uid: "u2".into(),
-        ..subject("x", 2)
-    };
+    let other = Observed { uid: "u2".into(), ..subject("x", 2) };
     leader.count(other, running(1), &mut now);
     assert_eq!(leader.proxies("x").counts, running(1));
 }
@@ -172,10 +148,7 @@ fn programmed_waits_for_the_counts_of_other_replicas() {
         let counted = planner.due(now).into_iter().map(|request| (request.key, running(1)));
         let counted: Vec<_> = counted.collect();
         let written = planner.plan(counted, Now { elapsed: now, wall });
-        written
-            .into_iter()
-            .map(|intent| intent.status.proxies.counts.running)
-            .collect::<Vec<_>>()
+        written.into_iter().map(|intent| intent.status.proxies.counts.running).collect::<Vec<_>>()
     };
     // The counts arrive in time.
     planner.saw(subject("x", 1), 1, now);
@@ -219,16 +192,8 @@ fn counts_of_other_replicas_respect_the_write_interval() {
     let begun = now;
     let mut written = 0;
     for number in 0..1_000_usize {
-        let counts = Counts {
-            total: number,
-            pending: number,
-            ..Counts::default()
-        };
-        let share = ReplicaCounts {
-            uid: "u1".into(),
-            generation: 1,
-            counts,
-        };
+        let counts = Counts { total: number, pending: number, ..Counts::default() };
+        let share = ReplicaCounts { uid: "u1".into(), generation: 1, counts };
         let shares = vec![(key("x"), Some(share))];
         leader.planner.replica_reported(&"b".into(), shares, now);
         let requests = leader.planner.due(now);
@@ -242,21 +207,12 @@ fn counts_of_other_replicas_respect_the_write_interval() {
 
 #[test]
 fn a_long_nack_is_cut() {
-    let nack = Nack {
-        proxy: "p".repeat(300),
-        kind: "RDS".into(),
-        resource: "r".repeat(20_480),
-        message: "m".repeat(20_480),
-    };
+    let nack =
+        Nack { proxy: "p".repeat(300), kind: "RDS".into(), resource: "r".repeat(20_480), message: "m".repeat(20_480) };
     let share = ReplicaCounts {
         uid: "0d9a7d3c-8f0e-4c43-8a3f-1f6a54f3a001".into(),
         generation: 1,
-        counts: Counts {
-            total: 1,
-            refused: 1,
-            nack: Some(nack),
-            ..Counts::default()
-        },
+        counts: Counts { total: 1, refused: 1, nack: Some(nack), ..Counts::default() },
     };
     let read = ReplicaCounts::from_json(&share.to_json()).unwrap();
     assert_eq!(read.counts.refused, 1);
@@ -273,12 +229,7 @@ enum Reaction {
 }
 
 fn does() -> impl Strategy<Value = Reaction> {
-    prop_oneof![
-        Just(Reaction::Nothing),
-        Just(Reaction::Runs),
-        Just(Reaction::Refuses),
-        Just(Reaction::Waits)
-    ]
+    prop_oneof![Just(Reaction::Nothing), Just(Reaction::Runs), Just(Reaction::Refuses), Just(Reaction::Waits)]
 }
 
 /// The counts of a replica with these proxies. Their indices are their names.
@@ -309,18 +260,8 @@ fn any_json() -> impl Strategy<Value = Value> {
         any::<u64>().prop_map(Value::from),
         prop_oneof![Just("VirtualService"), Just("networking.istio.io"), Just("x")].prop_map(Value::from),
     ];
-    const NAMES: [&str; 10] = [
-        "counts",
-        "total",
-        "proxy",
-        "type",
-        "uid",
-        "generation",
-        "running",
-        "refused",
-        "pending",
-        "refusal",
-    ];
+    const NAMES: [&str; 10] =
+        ["counts", "total", "proxy", "type", "uid", "generation", "running", "refused", "pending", "refusal"];
     leaf.prop_recursive(4, 64, 12, |inner| {
         let name = prop::sample::select(&NAMES[..]);
         prop_oneof![

@@ -46,10 +46,7 @@ async fn main() -> Result<(), Error> {
     store.close().await;
     drop(store);
     let store = Embedded::open(&directory, Options::default()).await?;
-    println!(
-        "closed and opened again at revision {revision}: {:.1?}",
-        began.elapsed()
-    );
+    println!("closed and opened again at revision {revision}: {:.1?}", began.elapsed());
     assert_eq!(store.revision().await?, revision, "all writes were recovered");
     Ok(())
 }
@@ -62,9 +59,7 @@ async fn write(store: &Arc<dyn Store>, time: Duration) -> Result<f64, Error> {
         tokio::spawn(async move {
             let mut count = 0;
             while began.elapsed() < time {
-                store
-                    .commit(Transaction::one(put(writer * 100 + count % 100, count)))
-                    .await?;
+                store.commit(Transaction::one(put(writer * 100 + count % 100, count))).await?;
                 count += 1;
             }
             Ok::<usize, Error>(count)
@@ -83,10 +78,7 @@ async fn write(store: &Arc<dyn Store>, time: Duration) -> Result<f64, Error> {
 /// Runs many watches of one type, with events for all of them.
 #[expect(clippy::print_stdout, reason = "the figures are what it is for")]
 async fn watch(store: &Arc<dyn Store>) -> Result<(), Error> {
-    let scope = Scope {
-        resource: Some(things()),
-        ..Scope::default()
-    };
+    let scope = Scope { resource: Some(things()), ..Scope::default() };
     let start = store.revision().await?;
     let mut readers = Vec::new();
     for _ in 0..WATCHES {

@@ -86,9 +86,7 @@ impl std::fmt::Debug for Tls {
     /// Omits the key.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let mut shown = f.debug_struct("Tls");
-        shown
-            .field("ca", &self.ca.is_some())
-            .field("identity", &self.identity.is_some());
+        shown.field("ca", &self.ca.is_some()).field("identity", &self.identity.is_some());
         shown.field("server_name", &self.server_name).finish()
     }
 }
@@ -105,9 +103,7 @@ pub struct Login {
 impl std::fmt::Debug for Login {
     /// Omits the password.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Login")
-            .field("user", &self.user)
-            .finish_non_exhaustive()
+        f.debug_struct("Login").field("user", &self.user).finish_non_exhaustive()
     }
 }
 
@@ -130,11 +126,7 @@ impl Etcd {
     /// # Errors
     /// [`Error::Invalid`] for invalid addresses and certificates; [`Error::Unavailable`] if no member answers in time.
     pub async fn open(options: Options) -> Result<Etcd, Error> {
-        let shared = Arc::new(Shared {
-            client: Client::new(&options)?,
-            layout: Layout::new(&options.prefix),
-            options,
-        });
+        let shared = Arc::new(Shared { client: Client::new(&options)?, layout: Layout::new(&options.prefix), options });
         shared.revision().await?;
         if let Some(compaction) = shared.options.compaction {
             upkeep::start(&shared, compaction);

@@ -42,14 +42,7 @@ pub struct Follower {
 impl Follower {
     /// Creates a follower of these types. Nothing is read before [`Follower::next`].
     pub fn new(store: Arc<dyn Store>, types: Vec<GroupResource>) -> Follower {
-        Follower {
-            store,
-            types,
-            watch: None,
-            place: None,
-            at: Instant::now(),
-            wait: FIRST_WAIT,
-        }
+        Follower { store, types, watch: None, place: None, at: Instant::now(), wait: FIRST_WAIT }
     }
 
     /// Waits for the next event; the first is a list. `None` when the store was closed. Cancel safe.
@@ -117,10 +110,7 @@ impl Follower {
         let (mut objects, mut at) = (Vec::new(), At::Latest);
         let mut revision = self.store.revision().await?;
         for resource in &self.types {
-            let query = Query {
-                at,
-                ..Query::of(resource.clone())
-            };
+            let query = Query { at, ..Query::of(resource.clone()) };
             let list = self.store.list(&query).await?;
             objects.extend(list.items);
             revision = list.revision;

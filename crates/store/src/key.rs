@@ -17,10 +17,7 @@ pub struct GroupResource {
 impl GroupResource {
     /// Creates a resource type.
     pub fn new(group: impl Into<Arc<str>>, plural: impl Into<Arc<str>>) -> GroupResource {
-        GroupResource {
-            group: group.into(),
-            plural: plural.into(),
-        }
+        GroupResource { group: group.into(), plural: plural.into() }
     }
 }
 
@@ -48,11 +45,7 @@ pub struct Key {
 impl Key {
     /// Creates a key.
     pub fn new(resource: GroupResource, namespace: impl Into<Arc<str>>, name: impl Into<Arc<str>>) -> Key {
-        Key {
-            resource,
-            namespace: namespace.into(),
-            name: name.into(),
-        }
+        Key { resource, namespace: namespace.into(), name: name.into() }
     }
 
     /// The maximum length of each part, in bytes. Kubernetes limits names to 253.
@@ -76,14 +69,10 @@ impl Key {
             }
             if text.len() > Key::PART_LIMIT {
                 let (bytes, limit) = (text.len(), Key::PART_LIMIT);
-                return Err(Error::Invalid(format!(
-                    "the {what} has {bytes} bytes; at most {limit} are allowed"
-                )));
+                return Err(Error::Invalid(format!("the {what} has {bytes} bytes; at most {limit} are allowed")));
             }
             if text.chars().any(char::is_control) {
-                return Err(Error::Invalid(format!(
-                    "the {what} {text:?} contains control characters"
-                )));
+                return Err(Error::Invalid(format!("the {what} {text:?} contains control characters")));
             }
         }
         Ok(())

@@ -19,9 +19,7 @@ pub struct Memory {
 impl Memory {
     /// Creates an empty store.
     pub fn new(limits: Limits) -> Memory {
-        Memory {
-            shared: Arc::new(Shared::new(State::empty(&limits), limits)),
-        }
+        Memory { shared: Arc::new(Shared::new(State::empty(&limits), limits)) }
     }
 }
 

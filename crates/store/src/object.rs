@@ -39,16 +39,9 @@ impl Stored {
     /// [`Error::Damaged`]: the text is not an object.
     pub fn from_json(key: Key, revision: Revision, json: Bytes) -> Result<Stored, Error> {
         match serde_json::from_slice::<Value>(&json) {
-            Ok(value) if value.is_object() => Ok(Stored {
-                key,
-                revision,
-                labels: labels(&value),
-                json,
-            }),
+            Ok(value) if value.is_object() => Ok(Stored { key, revision, labels: labels(&value), json }),
             Ok(_) => Err(Error::Damaged(format!("{key} at revision {revision} is not an object"))),
-            Err(error) => Err(Error::Damaged(format!(
-                "{key} at revision {revision} cannot be read: {error}"
-            ))),
+            Err(error) => Err(Error::Damaged(format!("{key} at revision {revision} cannot be read: {error}"))),
         }
     }
 

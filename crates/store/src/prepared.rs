@@ -24,17 +24,11 @@ impl Prepared {
     pub(crate) fn new(transaction: Transaction) -> Result<Prepared, Error> {
         transaction.check()?;
         let prepared = |operation| match operation {
-            Operation::Put { key, value, expect } => Operation::Put {
-                key,
-                value: Text::new(value),
-                expect,
-            },
+            Operation::Put { key, value, expect } => Operation::Put { key, value: Text::new(value), expect },
             Operation::Delete { key, expect } => Operation::Delete { key, expect },
             Operation::Check { key, expect } => Operation::Check { key, expect },
         };
-        Ok(Prepared {
-            operations: transaction.operations.into_iter().map(prepared).collect(),
-        })
+        Ok(Prepared { operations: transaction.operations.into_iter().map(prepared).collect() })
     }
 }
 
@@ -91,12 +85,7 @@ impl Text {
                 json.freeze()
             }
         };
-        Stored {
-            key,
-            revision,
-            labels: self.labels,
-            json,
-        }
+        Stored { key, revision, labels: self.labels, json }
     }
 }
 

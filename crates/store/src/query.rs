@@ -22,10 +22,7 @@ impl Scope {
     /// Whether an object is in the scope.
     pub fn contains(&self, key: &Key) -> bool {
         self.resource.as_ref().is_none_or(|resource| *resource == key.resource)
-            && self
-                .namespace
-                .as_ref()
-                .is_none_or(|namespace| *namespace == key.namespace)
+            && self.namespace.as_ref().is_none_or(|namespace| *namespace == key.namespace)
             && self.name.as_ref().is_none_or(|name| *name == key.name)
     }
 }
@@ -82,22 +79,14 @@ impl Query {
 
     /// The scope without the selectors.
     pub fn scope(&self) -> Scope {
-        Scope {
-            resource: Some(self.resource.clone()),
-            namespace: self.namespace.clone(),
-            name: None,
-        }
+        Scope { resource: Some(self.resource.clone()), namespace: self.namespace.clone(), name: None }
     }
 
     /// The change as seen by a watch with these selectors: an object that starts to match is added, one that stops
     /// matching is deleted. `None` if the watch does not see it.
     pub fn sees<'a>(&self, change: &'a Change) -> Option<Seen<'a>> {
         let key = &change.key;
-        if key.resource != self.resource
-            || self
-                .namespace
-                .as_ref()
-                .is_some_and(|namespace| *namespace != key.namespace)
+        if key.resource != self.resource || self.namespace.as_ref().is_some_and(|namespace| *namespace != key.namespace)
         {
             return None;
         }

@@ -127,10 +127,7 @@ impl Ring {
             Some(resource) => self.types.get(resource).map_or(0, |log| log.dropped),
         };
         if place < dropped {
-            return Err(Error::Compacted {
-                requested: place,
-                oldest: self.oldest,
-            });
+            return Err(Error::Compacted { requested: place, oldest: self.oldest });
         }
         let (mut changes, mut bytes) = (Vec::new(), 0);
         for batch in self.touching(scope.resource.as_ref(), place) {
@@ -144,10 +141,7 @@ impl Ring {
                 return Ok(Found { changes, upto });
             }
         }
-        Ok(Found {
-            changes,
-            upto: self.newest().max(place),
-        })
+        Ok(Found { changes, upto: self.newest().max(place) })
     }
 
     /// Batches after a revision that changed a type (`None` for all), ascending.

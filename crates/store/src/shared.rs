@@ -80,11 +80,7 @@ impl Shared {
 
     /// Drops the ring up to a revision.
     pub(crate) fn forget(&self, upto: Revision) {
-        self.state
-            .write()
-            .unwrap_or_else(PoisonError::into_inner)
-            .ring
-            .forget(upto);
+        self.state.write().unwrap_or_else(PoisonError::into_inner).ring.forget(upto);
     }
 
     /// Closes the store: ends all watches and rejects reads.

@@ -36,15 +36,9 @@ impl State {
         let mut types = BTreeMap::<GroupResource, Objects>::new();
         for object in objects {
             let name = name_of(&object.key);
-            types
-                .entry(object.key.resource.clone())
-                .or_default()
-                .insert(name, object);
+            types.entry(object.key.resource.clone()).or_default().insert(name, object);
         }
-        State {
-            types,
-            ring: Ring::new(limits, oldest),
-        }
+        State { types, ring: Ring::new(limits, oldest) }
     }
 
     /// The newest revision.
@@ -89,18 +83,13 @@ impl State {
     pub(crate) fn list(&self, query: &Query) -> Result<List, Error> {
         let revision = read_revision(query, self.revision())?;
         if revision < self.ring.oldest() {
-            return Err(Error::Compacted {
-                requested: revision,
-                oldest: self.ring.oldest(),
-            });
+            return Err(Error::Compacted { requested: revision, oldest: self.ring.oldest() });
         }
         let mut page = Page::new(query);
         let empty = Objects::new();
         let now = self.types.get(&query.resource).unwrap_or(&empty);
-        let mut now = now
-            .range((start(query), Bound::Unbounded))
-            .take_while(|(name, _)| in_namespace(query, name))
-            .peekable();
+        let mut now =
+            now.range((start(query), Bound::Unbounded)).take_while(|(name, _)| in_namespace(query, name)).peekable();
         let undone = self.undone(query, revision);
         let mut undone = undone.range((start(query), Bound::Unbounded)).peekable();
         // Both are ordered by name. An entry of `undone` replaces the current object.
@@ -127,10 +116,8 @@ impl State {
 
     /// All current objects of a scope.
     pub(crate) fn snapshot(&self, scope: &Scope) -> List {
-        let types = self
-            .types
-            .iter()
-            .filter(|(resource, _)| scope.resource.as_ref().is_none_or(|wanted| wanted == *resource));
+        let types =
+            self.types.iter().filter(|(resource, _)| scope.resource.as_ref().is_none_or(|wanted| wanted == *resource));
         let objects = types.flat_map(|(_, objects)| objects.values());
         List {
             items: objects.filter(|object| scope.contains(&object.key)).cloned().collect(),
@@ -144,11 +131,7 @@ impl State {
     fn undone(&self, query: &Query, revision: Revision) -> BTreeMap<Name, Option<Stored>> {
         let mut undone = BTreeMap::new();
         for batch in self.ring.touching(Some(&query.resource), revision) {
-            for change in batch
-                .changes
-                .iter()
-                .filter(|change| change.key.resource == query.resource)
-            {
+            for change in batch.changes.iter().filter(|change| change.key.resource == query.resource) {
                 let name = name_of(&change.key);
                 if in_namespace(query, &name) {
                     undone.entry(name).or_insert_with(|| change.before.clone());
@@ -185,11 +168,7 @@ pub(crate) struct Page<'q> {
 
 impl<'q> Page<'q> {
     pub(crate) fn new(query: &'q Query) -> Page<'q> {
-        Page {
-            query,
-            items: Vec::new(),
-            remaining: 0,
-        }
+        Page { query, items: Vec::new(), remaining: 0 }
     }
 
     /// Adds the next object if it matches and there is room. Returns false when no more objects are needed.
@@ -259,9 +238,7 @@ impl Draft {
                 Some(written) => written.clone(),
                 None => state.get(operation.key()).cloned(),
             };
-            operation
-                .expect()
-                .check(operation.key(), before.as_ref().map(|object| object.revision))?;
+            operation.expect().check(operation.key(), before.as_ref().map(|object| object.revision))?;
             match operation {
                 Operation::Put { key, value, .. } => {
                     let after = self.fitting(value.seal(key.clone(), revision))?;
@@ -285,11 +262,7 @@ impl Draft {
         for change in &changes {
             self.written.insert(change.key.clone(), change.after.clone());
         }
-        self.batches.push(Batch {
-            revision,
-            time,
-            changes,
-        });
+        self.batches.push(Batch { revision, time, changes });
         Ok(Committed { revision, objects })
     }
 
@@ -297,11 +270,7 @@ impl Draft {
         if object.json.len() <= self.object_bytes {
             return Ok(object);
         }
-        Err(Error::TooLarge {
-            key: object.key,
-            bytes: object.json.len(),
-            limit: self.object_bytes,
-        })
+        Err(Error::TooLarge { key: object.key, bytes: object.json.len(), limit: self.object_bytes })
     }
 }
 

@@ -76,9 +76,7 @@ pub struct Transaction {
 impl Transaction {
     /// A transaction with one operation.
     pub fn one(operation: Operation) -> Transaction {
-        Transaction {
-            operations: vec![operation],
-        }
+        Transaction { operations: vec![operation] }
     }
 
     /// Validates the transaction: no object occurs twice, keys are valid, and every value is an object whose
@@ -116,11 +114,9 @@ impl Expect {
         match (self, now) {
             (Expect::Absent, Some(_)) => Err(Error::Exists { key: key.clone() }),
             (Expect::Present | Expect::Revision(_), None) => Err(Error::NotFound { key: key.clone() }),
-            (Expect::Revision(expected), Some(actual)) if expected != actual => Err(Error::Conflict {
-                key: key.clone(),
-                expected,
-                actual,
-            }),
+            (Expect::Revision(expected), Some(actual)) if expected != actual => {
+                Err(Error::Conflict { key: key.clone(), expected, actual })
+            }
             _ => Ok(()),
         }
     }

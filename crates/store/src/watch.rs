@@ -23,20 +23,12 @@ pub struct Change {
 impl Change {
     /// Creates a change.
     pub fn new(key: Key, revision: Revision, before: Option<Stored>, after: Option<Stored>) -> Change {
-        Change {
-            key,
-            revision,
-            before,
-            after,
-            gone: OnceLock::new(),
-        }
+        Change { key, revision, before, after, gone: OnceLock::new() }
     }
 
     /// The object for deletion events: the previous version with this revision. `None` if there was none.
     pub fn gone(&self) -> Option<&Stored> {
-        let gone = self
-            .gone
-            .get_or_init(|| self.before.as_ref().map(|before| before.restamped(self.revision)));
+        let gone = self.gone.get_or_init(|| self.before.as_ref().map(|before| before.restamped(self.revision)));
         gone.as_ref()
     }
 

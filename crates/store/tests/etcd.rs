@@ -12,15 +12,7 @@ conformance_tests!(fresh);
 
 async fn fresh() -> Backend {
     let binary = test_harness::etcd::program(&mut |_| {}).expect("an etcd");
-    let cluster = Cluster::start(&binary, 1, Settings::default())
-        .await
-        .expect("etcd starts");
-    let store = Etcd::open(Options::new(cluster.endpoints()))
-        .await
-        .expect("etcd answers");
-    Backend {
-        store: Arc::new(store),
-        keep: Box::new(cluster),
-        history: true,
-    }
+    let cluster = Cluster::start(&binary, 1, Settings::default()).await.expect("etcd starts");
+    let store = Etcd::open(Options::new(cluster.endpoints())).await.expect("etcd answers");
+    Backend { store: Arc::new(store), keep: Box::new(cluster), history: true }
 }

@@ -38,11 +38,7 @@ fn thing(name: &str) -> Key {
 
 fn put(key: &Key, number: u64, expect: Expect) -> Transaction {
     let value = json!({"kind": "Thing", "metadata": {"namespace": &*key.namespace, "name": &*key.name}, "spec": {"number": number}});
-    Transaction::one(Operation::Put {
-        key: key.clone(),
-        value,
-        expect,
-    })
+    Transaction::one(Operation::Put { key: key.clone(), value, expect })
 }
 
 fn number(value: &Value) -> u64 {
@@ -87,10 +83,7 @@ async fn follow(mut watch: Watch, last: Key, count: watch::Sender<usize>) -> Vec
         match watch.next().await.unwrap() {
             WatchEvent::Changes(changes) => all.extend(changes),
             WatchEvent::Bookmark(revision) => {
-                assert!(
-                    all.last().is_none_or(|c: &Arc<Change>| c.revision <= revision),
-                    "a bookmark goes backwards"
-                );
+                assert!(all.last().is_none_or(|c: &Arc<Change>| c.revision <= revision), "a bookmark goes backwards");
             }
         }
         count.send_replace(all.len());
@@ -109,22 +102,14 @@ fn check(changes: &[Arc<Change>], answered: &[(Key, BTreeMap<u64, Revision>)]) {
     for change in changes {
         let after = change.after.as_ref().unwrap();
         let before = change.before.as_ref().map(|b| (b.revision, number(&b.value())));
-        assert_eq!(
-            before,
-            last.get(&change.key).copied(),
-            "a change of {} is missing",
-            change.key
-        );
+        assert_eq!(before, last.get(&change.key).copied(), "a change of {} is missing", change.key);
         last.insert(&change.key, (after.revision, number(&after.value())));
     }
     for (key, writes) in answered {
         assert!(writes.len() > 10, "too few writes of {key}");
         for (number_, revision) in writes {
             let seen = changes.iter().find(|change| change.revision == *revision).unwrap();
-            assert_eq!(
-                (&seen.key, number(&seen.after.as_ref().unwrap().value())),
-                (key, *number_)
-            );
+            assert_eq!((&seen.key, number(&seen.after.as_ref().unwrap().value())), (key, *number_));
         }
     }
 }
@@ -132,10 +117,7 @@ fn check(changes: &[Arc<Change>], answered: &[(Key, BTreeMap<u64, Revision>)]) {
 /// Runs writers and a watch while `trouble` happens. It receives the number of changes so far.
 async fn under_load(store: &Etcd, trouble: impl AsyncFnOnce(watch::Receiver<usize>)) {
     let after = store.revision().await.unwrap();
-    let scope = Scope {
-        resource: Some(kind()),
-        ..Scope::default()
-    };
+    let scope = Scope { resource: Some(kind()), ..Scope::default() };
     let (count, counted) = watch::channel(0);
     let end = thing("the-end");
     let watch = store.watch(&scope, after).await.unwrap();
@@ -154,18 +136,12 @@ async fn under_load(store: &Etcd, trouble: impl AsyncFnOnce(watch::Receiver<usiz
         answered.push((key, writer.await.unwrap()));
     }
     store.commit(put(&end, 0, Expect::Anything)).await.unwrap();
-    let changes = tokio::time::timeout(Duration::from_secs(60), follower)
-        .await
-        .unwrap()
-        .unwrap();
+    let changes = tokio::time::timeout(Duration::from_secs(60), follower).await.unwrap().unwrap();
     check(&changes, &answered);
     for (key, _) in &answered {
         let now = store.get(key).await.unwrap().unwrap();
         let last = changes.iter().rfind(|change| change.key == *key).unwrap();
-        assert_eq!(
-            now.revision, last.revision,
-            "the watch has not seen the last write of {key}"
-        );
+        assert_eq!(now.revision, last.revision, "the watch has not seen the last write of {key}");
     }
 }
 
@@ -234,10 +210,7 @@ async fn a_watch_detects_that_etcd_was_restored() {
         }
     });
     let error = ended.await.unwrap();
-    assert!(
-        matches!(error, Error::Compacted { requested, .. } if requested >= after + 5),
-        "{error}"
-    );
+    assert!(matches!(error, Error::Compacted { requested, .. } if requested >= after + 5), "{error}");
 }
 
 #[tokio::test]
@@ -251,27 +224,18 @@ async fn without_a_majority_calls_time_out_with_the_right_errors() {
     cluster.kill(0).await.unwrap();
     cluster.kill(1).await.unwrap();
     let begun = std::time::Instant::now();
-    let write = store
-        .commit(put(&key, 2, Expect::Revision(first.revision)))
-        .await
-        .unwrap_err();
+    let write = store.commit(put(&key, 2, Expect::Revision(first.revision))).await.unwrap_err();
     assert!(matches!(write, Error::Unknown(_) | Error::Unavailable(_)), "{write}");
     let read = store.get(&key).await.unwrap_err();
     assert!(matches!(read, Error::Unavailable(_)), "{read}");
     assert!(begun.elapsed() < Duration::from_secs(9), "{:?}", begun.elapsed());
     // A read that may be stale needs no majority.
-    let old = Query {
-        at: At::NotOlderThan(first.revision),
-        ..Query::of(kind())
-    };
+    let old = Query { at: At::NotOlderThan(first.revision), ..Query::of(kind()) };
     assert_eq!(store.list(&old).await.unwrap().items.len(), 1);
     cluster.begin(0).await.unwrap();
     let now = store.get(&key).await.unwrap().unwrap();
     let number = number(&now.value());
-    assert!(
-        number == 1 || matches!(write, Error::Unknown(_)),
-        "the outcome of the write was unknown"
-    );
+    assert!(number == 1 || matches!(write, Error::Unknown(_)), "the outcome of the write was unknown");
 }
 
 #[tokio::test]
@@ -280,38 +244,24 @@ async fn unreachable_and_missing_endpoints_are_errors() {
     let mut options = Options::new([format!("http://127.0.0.1:{port}")]);
     options.timeout = Duration::from_millis(500);
     assert!(matches!(Etcd::open(options).await, Err(Error::Unavailable(_))));
-    assert!(matches!(
-        Etcd::open(Options::new(Vec::<String>::new())).await,
-        Err(Error::Invalid(_))
-    ));
-    assert!(matches!(
-        Etcd::open(Options::new(["http://not an address"])).await,
-        Err(Error::Invalid(_))
-    ));
+    assert!(matches!(Etcd::open(Options::new(Vec::<String>::new())).await, Err(Error::Invalid(_))));
+    assert!(matches!(Etcd::open(Options::new(["http://not an address"])).await, Err(Error::Invalid(_))));
 }
 
 #[tokio::test]
 async fn periodic_compaction_removes_old_revisions() {
     let cluster = cluster(1).await;
     let mut options = Options::new(cluster.endpoints());
-    options.compaction = Some(Compaction {
-        every: Duration::from_millis(20),
-        keep: Duration::from_millis(40),
-    });
+    options.compaction = Some(Compaction { every: Duration::from_millis(20), keep: Duration::from_millis(40) });
     let store = Etcd::open(options).await.unwrap();
     let key = thing("a");
     let first = store.commit(put(&key, 1, Expect::Absent)).await.unwrap().revision;
     store.commit(put(&key, 2, Expect::Present)).await.unwrap();
     let compacted = async || {
-        let at = Query {
-            at: At::Exactly(first),
-            ..Query::of(kind())
-        };
+        let at = Query { at: At::Exactly(first), ..Query::of(kind()) };
         matches!(store.list(&at).await, Err(Error::Compacted { .. })).then_some(())
     };
-    test_harness::run::wait_for("the compaction", Duration::from_secs(20), compacted)
-        .await
-        .unwrap();
+    test_harness::run::wait_for("the compaction", Duration::from_secs(20), compacted).await.unwrap();
     assert_eq!(store.history(&key, 9).await.unwrap().len(), 1);
     assert_eq!(number(&store.get(&key).await.unwrap().unwrap().value()), 2);
 }
@@ -323,10 +273,7 @@ async fn tombstones_are_kept_as_long_as_history() {
     let key = thing("a");
     for round in 0..2 {
         store.commit(put(&key, round, Expect::Absent)).await.unwrap();
-        let gone = Operation::Delete {
-            key: key.clone(),
-            expect: Expect::Present,
-        };
+        let gone = Operation::Delete { key: key.clone(), expect: Expect::Present };
         store.commit(Transaction::one(gone)).await.unwrap();
     }
     let history = store.history(&key, 9).await.unwrap();
@@ -348,10 +295,7 @@ async fn users_can_log_in_and_wrong_passwords_are_errors() {
     let endpoint = cluster.endpoints().remove(0);
     enable_auth(&endpoint, "root", "sesame").await;
     let options = |login: Option<(&str, &str)>| Options {
-        login: login.map(|(user, password)| Login {
-            user: user.into(),
-            password: password.into(),
-        }),
+        login: login.map(|(user, password)| Login { user: user.into(), password: password.into() }),
         timeout: Duration::from_secs(3),
         ..Options::new(cluster.endpoints())
     };
@@ -360,10 +304,7 @@ async fn users_can_log_in_and_wrong_passwords_are_errors() {
     let mut watch = store.watch(&Scope::default(), 1).await.unwrap();
     assert!(matches!(watch.next().await.unwrap(), WatchEvent::Changes(_)));
     let wrong = Etcd::open(options(Some(("root", "guess")))).await.err().unwrap();
-    assert!(
-        wrong.to_string().contains("root") && !wrong.to_string().contains("guess"),
-        "{wrong}"
-    );
+    assert!(wrong.to_string().contains("root") && !wrong.to_string().contains("guess"), "{wrong}");
     assert!(Etcd::open(options(None)).await.is_err());
     assert!(!format!("{:?}", options(Some(("root", "sesame")))).contains("sesame"));
 }
@@ -377,12 +318,7 @@ async fn enable_auth(endpoint: &str, user: &str, password: &str) {
         ("enable", json!({})),
     ];
     for (path, body) in calls {
-        let answer = post(
-            endpoint.trim_start_matches("http://"),
-            &format!("/v3/auth/{path}"),
-            &body.to_string(),
-        )
-        .await;
+        let answer = post(endpoint.trim_start_matches("http://"), &format!("/v3/auth/{path}"), &body.to_string()).await;
         assert!(answer.starts_with("HTTP/1.1 200"), "{path}: {answer}");
     }
 }

@@ -38,10 +38,7 @@ async fn the_error_of_a_second_process_names_the_first() {
     command.arg(directory.path());
     let (mut first, mut lines) = start(command);
     assert!(lines.any(|line| line == "go"), "the writer is running");
-    let error = Embedded::open(directory.path(), Options::default())
-        .await
-        .err()
-        .expect("locked");
+    let error = Embedded::open(directory.path(), Options::default()).await.err().expect("locked");
     let text = error.to_string();
     assert!(matches!(error, Error::Locked(_)), "{text}");
     assert!(text.contains(&format!("process {}", first.id())), "{text}");
@@ -53,9 +50,7 @@ async fn the_error_of_a_second_process_names_the_first() {
     assert!(lines.any(|line| line.starts_with("ack")), "the first process continues");
     first.kill().expect("killed");
     first.wait().expect("waited");
-    Embedded::open(directory.path(), Options::default())
-        .await
-        .expect("free again");
+    Embedded::open(directory.path(), Options::default()).await.expect("free again");
 }
 
 #[tokio::test]
@@ -67,22 +62,15 @@ async fn a_file_size_limit_loses_no_writes() {
     let mut command = Command::new("sh");
     command.args(["-c", LIMITED, WRITER]).arg(directory.path());
     let (output, error) = fails(command);
-    assert!(
-        error.contains("store.redb") && error.contains("when there is space again"),
-        "{error}"
-    );
+    assert!(error.contains("store.redb") && error.contains("when there is space again"), "{error}");
     let length = fs::metadata(directory.path().join("store.redb")).expect("a file").len();
     assert!(length <= 4096 * 512, "{length}");
-    let store = Embedded::open(directory.path(), Options::default())
-        .await
-        .expect("opened");
+    let store = Embedded::open(directory.path(), Options::default()).await.expect("opened");
     let mut answered = 0;
     for task in 0..12 {
         let acks = output.iter().filter_map(|line| line.strip_prefix("ack "));
         let numbers = acks.filter_map(|line| line.strip_prefix(&format!("{task} ")));
-        let last = numbers
-            .filter_map(|rest| rest.split(' ').next()?.parse::<u64>().ok())
-            .next_back();
+        let last = numbers.filter_map(|rest| rest.split(' ').next()?.parse::<u64>().ok()).next_back();
         answered += last.unwrap_or(0);
         let resource = GroupResource::new("example.com", "things");
         let mut there = Vec::new();
@@ -93,10 +81,7 @@ async fn a_file_size_limit_loses_no_writes() {
         }
         let last = last.unwrap_or(0);
         assert_eq!(there[0], there[1], "task {task}: half a transaction");
-        assert!(
-            (last..=last + 1).contains(&there[0]),
-            "task {task}: {there:?} after {last}"
-        );
+        assert!((last..=last + 1).contains(&there[0]), "task {task}: {there:?} after {last}");
     }
     assert!(answered > 0, "no write was acknowledged before the limit");
 }
@@ -105,9 +90,7 @@ async fn a_file_size_limit_loses_no_writes() {
 fn contents(directory: &Path) -> Vec<(PathBuf, Vec<u8>)> {
     let entries = fs::read_dir(directory).expect("a directory");
     let paths = entries.map(|entry| entry.expect("an entry").path());
-    let mut all: Vec<_> = paths
-        .map(|path| (path.clone(), fs::read(&path).expect("read")))
-        .collect();
+    let mut all: Vec<_> = paths.map(|path| (path.clone(), fs::read(&path).expect("read"))).collect();
     all.sort();
     all
 }
@@ -144,11 +127,7 @@ async fn a_read_only_directory_is_named_and_not_modified() {
     assert!(contents(&directory).is_empty());
 
     fs::set_permissions(&directory, Permissions::from_mode(0o755)).expect("set");
-    Embedded::open(&directory, Options::default())
-        .await
-        .expect("opened")
-        .close()
-        .await;
+    Embedded::open(&directory, Options::default()).await.expect("opened").close().await;
     let before = contents(&directory);
     for (path, _) in &before {
         fs::set_permissions(path, Permissions::from_mode(0o444)).expect("set");

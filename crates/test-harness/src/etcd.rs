@@ -63,12 +63,5 @@ fn named_by_user() -> Result<Option<PathBuf>, Error> {
     let Some(path) = named.map(PathBuf::from) else {
         return Ok(None);
     };
-    if is_program(&path) {
-        Ok(Some(path))
-    } else {
-        Err(Error::NotAProgram {
-            variable: ETCD_VARIABLE,
-            path,
-        })
-    }
+    if is_program(&path) { Ok(Some(path)) } else { Err(Error::NotAProgram { variable: ETCD_VARIABLE, path }) }
 }

@@ -35,11 +35,8 @@ typing-extensions==4.16.0 \
 /// The name of the Go probe.
 const PROBE: &str = "grpc-probe";
 /// The source files of the Go probe.
-const SOURCES: [&[u8]; 3] = [
-    include_bytes!("../grpc/go/main.go"),
-    include_bytes!("../grpc/go/go.mod"),
-    include_bytes!("../grpc/go/go.sum"),
-];
+const SOURCES: [&[u8]; 3] =
+    [include_bytes!("../grpc/go/main.go"), include_bytes!("../grpc/go/go.mod"), include_bytes!("../grpc/go/go.sum")];
 
 /// A probe: a program, its first arguments and its environment. `grpc/probe.py` describes the protocol.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -86,11 +83,7 @@ pub fn go(say: &mut dyn FnMut(&str)) -> Result<Probe, Error> {
         Some(path) => path,
         None => built(say)?,
     };
-    Ok(Probe {
-        program,
-        arguments: Vec::new(),
-        environment: Vec::new(),
-    })
+    Ok(Probe { program, arguments: Vec::new(), environment: Vec::new() })
 }
 
 fn fetch(library: &Path, say: &mut dyn FnMut(&str)) -> Result<(), Error> {
@@ -98,12 +91,7 @@ fn fetch(library: &Path, say: &mut dyn FnMut(&str)) -> Result<(), Error> {
     if draft.exists() {
         fs::remove_dir_all(&draft).map_err(Error::at(&draft))?;
     }
-    let package = Package {
-        part: "grpc",
-        name: "grpcio",
-        version: VERSION,
-        requirements: REQUIREMENTS,
-    };
+    let package = Package { part: "grpc", name: "grpcio", version: VERSION, requirements: REQUIREMENTS };
     pip::install(&package, &draft, say)?;
     fs::rename(&draft, library).map_err(Error::at(&draft))
 }

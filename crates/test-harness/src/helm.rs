@@ -23,10 +23,7 @@ pub fn helm(say: &mut dyn FnMut(&str)) -> Result<PathBuf, Error> {
     if let Some(path) = named.map(PathBuf::from) {
         return match is_program(&path) {
             true => Ok(path),
-            false => Err(Error::NotAProgram {
-                variable: HELM_VARIABLE,
-                path,
-            }),
+            false => Err(Error::NotAProgram { variable: HELM_VARIABLE, path }),
         };
     }
     let tools = tools_dir();
@@ -42,10 +39,7 @@ pub fn helm(say: &mut dyn FnMut(&str)) -> Result<PathBuf, Error> {
     lock.lock().map_err(Error::at(&lock_path))?;
     if !is_program(&built) {
         let go = go::toolchain(&tools, say)?;
-        say(&format!(
-            "helm {VERSION}: building with {}; this takes some minutes",
-            go.display()
-        ));
+        say(&format!("helm {VERSION}: building with {}; this takes some minutes", go.display()));
         // Built under a temporary name and then renamed, so that an interrupted build is not mistaken for a complete
         // one.
         let draft = place.join(".helm.partial");

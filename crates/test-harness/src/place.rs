@@ -18,28 +18,16 @@ pub fn tools_dir() -> PathBuf {
         return root.join("target/tools");
     }
     let home = || env::home_dir().map(|home| home.join(".cache"));
-    let cache = env::var_os("XDG_CACHE_HOME")
-        .filter(|dir| !dir.is_empty())
-        .map(PathBuf::from);
+    let cache = env::var_os("XDG_CACHE_HOME").filter(|dir| !dir.is_empty()).map(PathBuf::from);
     cache.or_else(home).unwrap_or_else(env::temp_dir).join("rutter/tools")
 }
 
 /// The program that the user selected with an environment variable, if any.
 pub(crate) fn named_by_user() -> Result<Option<PathBuf>, Error> {
-    let Some(path) = env::var_os(ENVOY_VARIABLE)
-        .filter(|path| !path.is_empty())
-        .map(PathBuf::from)
-    else {
+    let Some(path) = env::var_os(ENVOY_VARIABLE).filter(|path| !path.is_empty()).map(PathBuf::from) else {
         return Ok(None);
     };
-    if is_program(&path) {
-        Ok(Some(path))
-    } else {
-        Err(Error::NotAProgram {
-            variable: ENVOY_VARIABLE,
-            path,
-        })
-    }
+    if is_program(&path) { Ok(Some(path)) } else { Err(Error::NotAProgram { variable: ENVOY_VARIABLE, path }) }
 }
 
 /// Whether this is an executable file.
@@ -50,6 +38,5 @@ pub(crate) fn is_program(path: &Path) -> bool {
 /// The root of this project's workspace, if it contains `dir`.
 fn workspace_above(dir: &Path) -> Option<&Path> {
     // The `xtask` folder distinguishes this workspace from another one in which the demo is run.
-    dir.ancestors()
-        .find(|dir| dir.join("Cargo.lock").is_file() && dir.join("crates/rutter").is_dir())
+    dir.ancestors().find(|dir| dir.join("Cargo.lock").is_file() && dir.join("crates/rutter").is_dir())
 }

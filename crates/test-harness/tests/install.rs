@@ -38,31 +38,16 @@ esac
 }
 
 fn part(sha256: String) -> Part {
-    let wheel = Wheel {
-        machine: MACHINE,
-        platform: "any",
-        sha256: sha256.leak(),
-    };
-    Part {
-        name: "tool",
-        package: "tool",
-        version: "1.0",
-        member: "bin/tool",
-        wheels: Box::leak(Box::new([wheel])),
-    }
+    let wheel = Wheel { machine: MACHINE, platform: "any", sha256: sha256.leak() };
+    Part { name: "tool", package: "tool", version: "1.0", member: "bin/tool", wheels: Box::leak(Box::new([wheel])) }
 }
 
 fn right_checksum() -> String {
-    Sha256::digest(b"#!/bin/sh\necho tool 1.0\n")
-        .iter()
-        .map(|b| format!("{b:02x}"))
-        .collect()
+    Sha256::digest(b"#!/bin/sh\necho tool 1.0\n").iter().map(|b| format!("{b:02x}")).collect()
 }
 
 fn install(dir: &Path, python: PathBuf, part: &Part) -> Result<PathBuf, Error> {
-    Installer::for_this_machine(dir.join("tools"))
-        .with(python, MACHINE)
-        .install(part, &mut |_| {})
+    Installer::for_this_machine(dir.join("tools")).with(python, MACHINE).install(part, &mut |_| {})
 }
 
 #[test]
@@ -73,15 +58,8 @@ fn an_installed_part_is_not_fetched_again() {
     let first = install(dir.path(), python.clone(), &part).unwrap();
     assert_eq!(first, dir.path().join("tools/tool-1.0/tool"));
     assert_eq!(install(dir.path(), python, &part).unwrap(), first);
-    assert_eq!(
-        fs::read_to_string(dir.path().join("downloads")).unwrap(),
-        "x\n",
-        "fetched once"
-    );
-    let left: Vec<_> = fs::read_dir(dir.path().join("tools"))
-        .unwrap()
-        .map(|e| e.unwrap().file_name())
-        .collect();
+    assert_eq!(fs::read_to_string(dir.path().join("downloads")).unwrap(), "x\n", "fetched once");
+    let left: Vec<_> = fs::read_dir(dir.path().join("tools")).unwrap().map(|e| e.unwrap().file_name()).collect();
     assert_eq!(left.len(), 2, "the tool and the lock: {left:?}");
 }
 
@@ -103,10 +81,7 @@ fn a_changed_package_is_refused_and_leaves_nothing() {
     let dir = tempfile::tempdir().unwrap();
     let python = interpreter(dir.path(), "exit 0");
     let error = install(dir.path(), python, &part("00".repeat(32))).unwrap_err();
-    assert!(
-        matches!(&error, Error::Checksum { found, .. } if *found == right_checksum()),
-        "{error}"
-    );
+    assert!(matches!(&error, Error::Checksum { found, .. } if *found == right_checksum()), "{error}");
     assert!(error.to_string().contains("nothing was installed"));
     assert!(!dir.path().join("tools/tool-1.0").exists());
 }
@@ -126,12 +101,6 @@ fn missing_python_and_missing_pip_have_different_errors() {
 fn an_unsupported_machine_has_an_error_with_a_remedy() {
     let dir = tempfile::tempdir().unwrap();
     let installer = Installer::for_this_machine(dir.path().into()).with("python3".into(), "sparc-solaris");
-    let error = installer
-        .install(&test_harness::ENVOY, &mut |_| {})
-        .unwrap_err()
-        .to_string();
-    assert!(
-        error.contains("x86_64-linux and aarch64-linux") && error.contains("RUTTER_ENVOY"),
-        "{error}"
-    );
+    let error = installer.install(&test_harness::ENVOY, &mut |_| {}).unwrap_err().to_string();
+    assert!(error.contains("x86_64-linux and aarch64-linux") && error.contains("RUTTER_ENVOY"), "{error}");
 }

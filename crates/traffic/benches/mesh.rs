@@ -23,48 +23,27 @@ fn main() {
     let objects: Vec<String> = (0..services).map(|n| one(n, namespaces, 90)).collect();
     timed("objects", || world.apply(&objects.concat()));
     let tables = ["80", "9000"];
-    timed(
-        &format!(
-            "{namespaces} namespaces subscribe to {} tables and their clusters",
-            tables.len()
-        ),
-        || {
-            for n in 0..namespaces {
-                let scope = scope(&format!("ns{n}"), None);
-                for table in tables {
-                    world
-                        .engine
-                        .subscribe::<RouteTables>((routes_of(&scope, &[]), table.into()));
-                }
-                world
-                    .engine
-                    .subscribe::<ClusterCatalogue>(clusters_of(&scope, ProxyKind::Sidecar));
+    timed(&format!("{namespaces} namespaces subscribe to {} tables and their clusters", tables.len()), || {
+        for n in 0..namespaces {
+            let scope = scope(&format!("ns{n}"), None);
+            for table in tables {
+                world.engine.subscribe::<RouteTables>((routes_of(&scope, &[]), table.into()));
             }
-        },
-    );
+            world.engine.subscribe::<ClusterCatalogue>(clusters_of(&scope, ProxyKind::Sidecar));
+        }
+    });
     let changes: [(&str, String); 6] = [
-        (
-            "endpoint",
-            text(0, namespaces).replace("resolution:", "endpoints: [{address: 10.1.1.1}], resolution:"),
-        ),
+        ("endpoint", text(0, namespaces).replace("resolution:", "endpoints: [{address: 10.1.1.1}], resolution:")),
         ("weight", routes(1, namespaces, 50)),
         ("policy", rule(1, namespaces, 7)),
         ("new service", one(services, namespaces, 90)),
-        (
-            "new virtual service",
-            istio("VirtualService", "ns1", "new", &routed("new.com", 90)),
-        ),
-        (
-            "new subset",
-            rule(2, namespaces, 7).replace("{name: v2}", "{name: v2}, {name: v3}"),
-        ),
+        ("new virtual service", istio("VirtualService", "ns1", "new", &routed("new.com", 90))),
+        ("new subset", rule(2, namespaces, 7).replace("{name: v2}", "{name: v2}, {name: v3}")),
     ];
     for (name, change) in changes {
         // On copies, so that each is measured against the same mesh. Parsing the change is in it.
         let best = (0..3).map(|_| {
-            let mut fork = World {
-                engine: world.engine.fork(),
-            };
+            let mut fork = World { engine: world.engine.fork() };
             let (started, wall) = (cpu_time(), Instant::now());
             let delta = fork.apply(&change);
             let wall = wall.elapsed();
@@ -81,21 +60,11 @@ fn main() {
 }
 
 fn one(n: usize, namespaces: usize, weight: u32) -> String {
-    [
-        text(n, namespaces),
-        routes(n, namespaces, weight),
-        rule(n, namespaces, 5),
-    ]
-    .concat()
+    [text(n, namespaces), routes(n, namespaces, weight), rule(n, namespaces, 5)].concat()
 }
 
 fn text(n: usize, namespaces: usize) -> String {
-    entry(
-        &format!("ns{}", n % namespaces),
-        &format!("s{n}"),
-        &host(n),
-        &["http:80:HTTP", "alt:9000:HTTP"],
-    )
+    entry(&format!("ns{}", n % namespaces), &format!("s{n}"), &host(n), &["http:80:HTTP", "alt:9000:HTTP"])
 }
 
 fn host(n: usize) -> String {
@@ -103,12 +72,7 @@ fn host(n: usize) -> String {
 }
 
 fn routes(n: usize, namespaces: usize, weight: u32) -> String {
-    istio(
-        "VirtualService",
-        &format!("ns{}", n % namespaces),
-        &format!("s{n}"),
-        &routed(&host(n), weight),
-    )
+    istio("VirtualService", &format!("ns{}", n % namespaces), &format!("s{n}"), &routed(&host(n), weight))
 }
 
 fn routed(host: &str, weight: u32) -> String {
@@ -125,19 +89,12 @@ fn rule(n: usize, namespaces: usize, retries: u32) -> String {
          trafficPolicy: {{connectionPool: {{http: {{maxRetries: {retries}}}}}}}}}",
         host(n)
     );
-    istio(
-        "DestinationRule",
-        &format!("ns{}", n % namespaces),
-        &format!("s{n}"),
-        &spec,
-    )
+    istio("DestinationRule", &format!("ns{}", n % namespaces), &format!("s{n}"), &spec)
 }
 
 fn ran(delta: &Delta) -> String {
     let runs = delta.runs().filter(|(_, runs)| runs.runs > 0);
-    runs.map(|(name, runs)| format!("{name} {}", runs.runs))
-        .collect::<Vec<_>>()
-        .join(", ")
+    runs.map(|(name, runs)| format!("{name} {}", runs.runs)).collect::<Vec<_>>().join(", ")
 }
 
 fn timed<T>(what: &str, work: impl FnOnce() -> T) -> T {

@@ -19,11 +19,7 @@ impl Pattern {
     /// The pattern of this host or wildcard.
     pub fn of(host: &Hostname) -> Pattern {
         let whole = !host.is_wildcard() || host.is_everything() || host.as_str().starts_with("*.");
-        if whole {
-            Pattern::Named(host.clone())
-        } else {
-            Pattern::Partial
-        }
+        if whole { Pattern::Named(host.clone()) } else { Pattern::Partial }
     }
 
     /// All patterns that may cover this host, including its own.
@@ -49,9 +45,7 @@ pub(crate) fn suffixes(host: &Hostname) -> impl Iterator<Item = &str> {
     let text = host.as_str();
     // A star matches at least one character; a wildcard covers itself.
     let from = 1;
-    (from..=text.len())
-        .filter(|at| text.is_char_boundary(*at))
-        .map(|at| &text[at..])
+    (from..=text.len()).filter(|at| text.is_char_boundary(*at)).map(|at| &text[at..])
 }
 
 /// The hosts of one egress listener of a `Sidecar`, by the namespace of the defining object.

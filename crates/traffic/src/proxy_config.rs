@@ -76,9 +76,7 @@ fn derive_effective_proxy_configs(cx: &Reads<'_>, target: &ProxyConfigTarget) ->
         Some(Err(problem)) => (None, Some(problem.to_string())),
     };
     let layer = |object: &Option<Arc<Object<ProxyConfig>>>| {
-        object
-            .as_ref()
-            .map(|object| ProxyConfigLayer::from_object(&object.spec))
+        object.as_ref().map(|object| ProxyConfigLayer::from_object(&object.spec))
     };
     let layers = ProxyConfigLayers {
         mesh: layer(&of_mesh),
@@ -96,10 +94,7 @@ fn derive_effective_proxy_configs(cx: &Reads<'_>, target: &ProxyConfigTarget) ->
 
 /// Namespace and name of an object.
 pub fn id_of(object: &Object<ProxyConfig>) -> ObjectId {
-    ObjectId {
-        namespace: object.meta.namespace.clone(),
-        name: object.meta.name.clone(),
-    }
+    ObjectId { namespace: object.meta.namespace.clone(), name: object.meta.name.clone() }
 }
 
 /// Adds this module's rules.

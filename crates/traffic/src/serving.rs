@@ -248,10 +248,7 @@ impl ServedTypes {
     /// # Panics
     /// No registered relation has such a key.
     pub fn open(&self, engine: &mut Engine, key: &ResourceKey) -> Opened {
-        let opened = self
-            .resources
-            .values()
-            .find_map(|relation| (relation.open)(engine, key));
+        let opened = self.resources.values().find_map(|relation| (relation.open)(engine, key));
         opened.unwrap_or_else(|| panic!("no registered relation has the key {key:?}"))
     }
 
@@ -265,25 +262,20 @@ impl ServedTypes {
             (relation.open_all)(engine, keys, &mut opened);
         }
         let each = keys.iter().zip(opened);
-        each.map(|(key, opened)| opened.unwrap_or_else(|| self.open(engine, key)))
-            .collect()
+        each.map(|(key, opened)| opened.unwrap_or_else(|| self.open(engine, key))).collect()
     }
 
     /// The subscribed resources that a commit changed.
     pub fn changed_resources(&self, delta: &Delta) -> Vec<Opened> {
         let mut all = Vec::new();
-        self.resources
-            .values()
-            .for_each(|relation| (relation.changes)(delta, &mut all));
+        self.resources.values().for_each(|relation| (relation.changes)(delta, &mut all));
         all
     }
 
     /// The subscribed catalogues that a commit changed.
     pub fn changed_lists(&self, delta: &Delta) -> Vec<(CellId, Arc<Catalogue>)> {
         let mut all = Vec::new();
-        self.lists
-            .values()
-            .for_each(|relation| (relation.changes)(delta, &mut all));
+        self.lists.values().for_each(|relation| (relation.changes)(delta, &mut all));
         all
     }
 
@@ -297,9 +289,7 @@ impl ServedTypes {
         let resources = self.resources.values().filter(|relation| relation.counted);
         let lists = self.lists.values().filter(|relation| relation.counted);
         let targets = resources.map(|relation| relation.walk_to);
-        targets
-            .chain(lists.map(|relation| relation.walk_to))
-            .fold(walk, |walk, to| to(walk))
+        targets.chain(lists.map(|relation| relation.walk_to)).fold(walk, |walk, to| to(walk))
     }
 
     fn of(&self, kind: ResourceType) -> Option<&TypeOps> {

@@ -70,13 +70,8 @@ fn of_labels(labels: &Labels) -> Option<Session> {
     let cookie = label(COOKIE_LABEL).map(|text| text.split_once(':').unwrap_or((text, "/")));
     let cookie = cookie.filter(|(name, path)| is_token(name) && is_path(path));
     match cookie {
-        Some((name, path)) => Some(Session::Cookie {
-            name: name.into(),
-            path: path.into(),
-        }),
-        None => label(HEADER_LABEL)
-            .filter(|name| is_token(name))
-            .map(|name| Session::Header(name.into())),
+        Some((name, path)) => Some(Session::Cookie { name: name.into(), path: path.into() }),
+        None => label(HEADER_LABEL).filter(|name| is_token(name)).map(|name| Session::Header(name.into())),
     }
 }
 
@@ -101,28 +96,16 @@ mod tests {
             let labels = labels.iter().map(|(k, v)| (Arc::from(*k), Arc::from(*v))).collect();
             of_labels(&labels)
         };
-        let cookie = |name: &str, path: &str| {
-            Some(Session::Cookie {
-                name: name.into(),
-                path: path.into(),
-            })
-        };
+        let cookie = |name: &str, path: &str| Some(Session::Cookie { name: name.into(), path: path.into() });
         let header = |name: &str| Some(Session::Header(name.into()));
         assert_eq!(session(&[]), None);
         assert_eq!(session(&[(COOKIE_LABEL, "c")]), cookie("c", "/"));
-        assert_eq!(
-            session(&[(COOKIE_LABEL, "c:/a"), (HEADER_LABEL, "h")]),
-            cookie("c", "/a")
-        );
+        assert_eq!(session(&[(COOKIE_LABEL, "c:/a"), (HEADER_LABEL, "h")]), cookie("c", "/a"));
         assert_eq!(session(&[(COOKIE_LABEL, "c:")]), cookie("c", ""));
         assert_eq!(session(&[(HEADER_LABEL, "h")]), header("h"));
         for odd in ["", ":/a", "a b", "a;b", "a\r\nb", "a:/x;y", "ä"] {
             assert_eq!(session(&[(COOKIE_LABEL, odd)]), None, "{odd}");
-            assert_eq!(
-                session(&[(COOKIE_LABEL, odd), (HEADER_LABEL, "h")]),
-                header("h"),
-                "{odd}"
-            );
+            assert_eq!(session(&[(COOKIE_LABEL, odd), (HEADER_LABEL, "h")]), header("h"), "{odd}");
         }
         assert_eq!(session(&[(HEADER_LABEL, "a:b")]), None);
     }

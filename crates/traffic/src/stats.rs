@@ -51,9 +51,7 @@ fn filled(
     if pattern.is_empty() {
         return None;
     }
-    cx.with::<Services, _>(key, |service| {
-        Some(prefix(pattern, service?, port, subset, target).into())
-    })
+    cx.with::<Services, _>(key, |service| Some(prefix(pattern, service?, port, subset, target).into()))
 }
 
 /// Expands a pattern for a service's port. `target` is the workload's port, 0 for outbound.
@@ -73,9 +71,7 @@ pub fn prefix(pattern: &str, service: &Service, port: u16, subset: &str, target:
         ("%SERVICE_PORT%", &port.to_string()),
         ("%SERVICE_PORT_NAME%", port_name),
     ];
-    values.into_iter().fold(pattern.to_owned(), |name, (operator, value)| {
-        name.replace(operator, value)
-    })
+    values.into_iter().fold(pattern.to_owned(), |name, (operator, value)| name.replace(operator, value))
 }
 
 /// The short name of a Kubernetes service; the hostname of others.

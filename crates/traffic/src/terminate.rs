@@ -40,9 +40,7 @@ fn own(files: &OwnFiles) -> (Certificate, Authorities) {
     let pair = files.pair.as_ref();
     let roots = files.authorities.as_ref();
     (
-        pair.map_or_else(Certificate::of_workload, |(certificate, key)| {
-            Certificate::files(certificate, key, true)
-        }),
+        pair.map_or_else(Certificate::of_workload, |(certificate, key)| Certificate::files(certificate, key, true)),
         roots.map_or_else(Authorities::of_mesh, |path| Authorities::file(path, true)),
     )
 }
@@ -128,12 +126,8 @@ fn sources(settings: &ServerTlsSettings, agent: bool) -> (Vec<Certificate>, Opti
         there.then(|| Certificate::files(certificate, key, agent))
     };
     let certificates = match &settings.tls_certificates[..] {
-        [] => file(&settings.server_certificate, &settings.private_key)
-            .into_iter()
-            .collect(),
-        several => (several.iter().take(2))
-            .filter_map(|one| file(&one.server_certificate, &one.private_key))
-            .collect(),
+        [] => file(&settings.server_certificate, &settings.private_key).into_iter().collect(),
+        several => (several.iter().take(2)).filter_map(|one| file(&one.server_certificate, &one.private_key)).collect(),
     };
     let roots = Some(&settings.ca_certificates).filter(|path| !path.is_empty());
     (certificates, roots.map(|path| Authorities::file(path, agent)))
@@ -154,11 +148,7 @@ mod tests {
     use super::*;
 
     fn settings(mode: ServerTlsMode) -> ServerTlsSettings {
-        ServerTlsSettings {
-            mode,
-            credential_name: "web".into(),
-            ..Default::default()
-        }
+        ServerTlsSettings { mode, credential_name: "web".into(), ..Default::default() }
     }
 
     #[test]
@@ -173,10 +163,7 @@ mod tests {
         let mesh = Some(Some((true, Authorities::Agent("ROOTCA".into()))));
         assert_eq!(client(ServerTlsMode::IstioMutual), mesh);
         assert_eq!(client(ServerTlsMode::Passthrough), None);
-        assert_eq!(
-            context(&settings(ServerTlsMode::IstioMutual), false, &OwnFiles::default()),
-            None
-        );
+        assert_eq!(context(&settings(ServerTlsMode::IstioMutual), false, &OwnFiles::default()), None);
     }
 
     #[test]
@@ -188,10 +175,7 @@ mod tests {
         };
         let found = context(&both, false, &OwnFiles::default()).unwrap();
         let served = |name: &str| Certificate::Served(name.into());
-        assert_eq!(
-            found.certificates,
-            [served("kubernetes://rsa"), served("kubernetes://ecdsa")]
-        );
+        assert_eq!(found.certificates, [served("kubernetes://rsa"), served("kubernetes://ecdsa")]);
         let roots = Authorities::Served("configmap://shop/roots".into());
         assert_eq!(found.client.unwrap().authorities, roots);
         let files = ServerTlsSettings {
@@ -200,23 +184,13 @@ mod tests {
             private_key: "/k".into(),
             ..Default::default()
         };
-        assert_eq!(
-            context(&files, false, &OwnFiles::default()),
-            None,
-            "nobody could check clients"
-        );
-        let checked = ServerTlsSettings {
-            ca_certificates: "/ca".into(),
-            ..files
-        };
+        assert_eq!(context(&files, false, &OwnFiles::default()), None, "nobody could check clients");
+        let checked = ServerTlsSettings { ca_certificates: "/ca".into(), ..files };
         let found = context(&checked, true, &OwnFiles::default()).unwrap();
         assert_eq!(found.certificates, [Certificate::Agent("file-cert:/c~/k".into())]);
         let roots = Authorities::Agent("file-root:/ca".into());
         assert_eq!(found.client.unwrap().authorities, roots);
-        let nothing = ServerTlsSettings {
-            mode: ServerTlsMode::Simple,
-            ..Default::default()
-        };
+        let nothing = ServerTlsSettings { mode: ServerTlsMode::Simple, ..Default::default() };
         assert_eq!(context(&nothing, true, &OwnFiles::default()), None);
     }
 
@@ -236,10 +210,7 @@ mod tests {
     fn files_beside_a_workload_take_the_place_of_what_its_agent_has() {
         let plain = of_workload(&OwnFiles::default());
         assert_eq!(plain.certificates, [Certificate::Agent("default".into())]);
-        let files = OwnFiles {
-            pair: Some(("/c".into(), "/k".into())),
-            authorities: Some("/ca".into()),
-        };
+        let files = OwnFiles { pair: Some(("/c".into(), "/k".into())), authorities: Some("/ca".into()) };
         let found = of_workload(&files);
         assert_eq!(found.certificates, [Certificate::Agent("file-cert:/c~/k".into())]);
         let authorities = |context: ServerContext| context.client.unwrap().authorities;

@@ -90,14 +90,8 @@ fn rules_of_a_namespace_merge_and_the_closest_namespace_wins() {
     assert_eq!(subsets(&mut world, "c"), ["b1", "b2"]);
     assert_eq!(subsets(&mut world, "istio-system"), ["b1", "b2"]);
     let mut batch = flow::Batch::new();
-    registry::objects::remove(
-        &mut batch,
-        &config::ObjectKey::new(config::Kind::DestinationRule, "b", "one"),
-    );
-    registry::objects::remove(
-        &mut batch,
-        &config::ObjectKey::new(config::Kind::DestinationRule, "b", "two"),
-    );
+    registry::objects::remove(&mut batch, &config::ObjectKey::new(config::Kind::DestinationRule, "b", "one"));
+    registry::objects::remove(&mut batch, &config::ObjectKey::new(config::Kind::DestinationRule, "b", "two"));
     world.engine.commit(batch);
     assert_eq!(subsets(&mut world, "c"), ["root"]);
 }

@@ -50,11 +50,7 @@ fn object(dice: &mut Dice) -> String {
                 "match: [{port: 80}], ",
                 "match: [{sourceLabels: {app: x}}], ",
             ]);
-            let hosts = if host == other {
-                format!("['{host}']")
-            } else {
-                format!("['{host}', '{other}']")
-            };
+            let hosts = if host == other { format!("['{host}']") } else { format!("['{host}', '{other}']") };
             let spec = format!(
                 "{{hosts: {hosts}, exportTo: {export}, http: [{{{condition}route: [{{destination: {{host: {to}}}}}]}}]}}"
             );
@@ -66,20 +62,10 @@ fn object(dice: &mut Dice) -> String {
             istio("DestinationRule", namespace, name, &spec)
         }
         _ => {
-            let hosts = dice.of(&[
-                "'./*'",
-                "'*/*.com'",
-                "'*/x.com', 'b/*'",
-                "'a/s.a.svc.cluster.local'",
-                "'*/*', '~/y.com'",
-            ]);
+            let hosts =
+                dice.of(&["'./*'", "'*/*.com'", "'*/x.com', 'b/*'", "'a/s.a.svc.cluster.local'", "'*/*', '~/y.com'"]);
             let port = dice.of(&["", "port: {number: 80, protocol: HTTP, name: p}, "]);
-            istio(
-                "Sidecar",
-                "a",
-                "sidecar",
-                &format!("{{egress: [{{{port}hosts: [{hosts}]}}]}}"),
-            )
+            istio("Sidecar", "a", "sidecar", &format!("{{egress: [{{{port}hosts: [{hosts}]}}]}}"))
         }
     }
 }
@@ -103,13 +89,9 @@ fn edits_and_recomputation_agree() {
     for (namespace, sidecar) in [("a", None), ("a", Some("sidecar")), ("b", None), ("istio-system", None)] {
         let scope = scope(namespace, sidecar);
         for table in ["80", "8080", "x.com:80", "http_proxy"] {
-            world
-                .engine
-                .subscribe::<RouteTables>((routes_of(&scope, &[]), table.into()));
+            world.engine.subscribe::<RouteTables>((routes_of(&scope, &[]), table.into()));
         }
-        world
-            .engine
-            .subscribe::<ClusterCatalogue>(clusters_of(&scope, ProxyKind::Sidecar));
+        world.engine.subscribe::<ClusterCatalogue>(clusters_of(&scope, ProxyKind::Sidecar));
     }
     for step in 0..250 {
         if dice.below(4) == 0 {
@@ -152,10 +134,7 @@ fn compare_ways(dice: &mut Dice) {
         }
     }
     let mut catalogues = Vec::new();
-    for (namespace, kind) in NAMESPACES
-        .into_iter()
-        .flat_map(|n| [(n, ProxyKind::Sidecar), (n, ProxyKind::Router)])
-    {
+    for (namespace, kind) in NAMESPACES.into_iter().flat_map(|n| [(n, ProxyKind::Sidecar), (n, ProxyKind::Router)]) {
         let mut cell = |sidecar| {
             let audience = clusters_of(&scope(namespace, sidecar), kind);
             world.engine.subscribe::<ClusterCatalogue>(audience)
@@ -169,10 +148,7 @@ fn compare_ways(dice: &mut Dice) {
             world.apply_valid(&object(dice));
         }
         for (namespace, common, long) in &pairs {
-            let (common, long) = (
-                world.engine.row::<RouteTables>(*common),
-                world.engine.row::<RouteTables>(*long),
-            );
+            let (common, long) = (world.engine.row::<RouteTables>(*common), world.engine.row::<RouteTables>(*long));
             assert_eq!(common, long, "step {step}, client in {namespace}");
         }
         for (namespace, common, long) in &catalogues {

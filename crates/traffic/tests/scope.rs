@@ -48,11 +48,7 @@ fn a_sidecar_lets_in_what_it_names() {
         istio("Sidecar", "a", "none", "{egress: [{hosts: ['~/*']}]}"),
     ];
     let mut world = World::new(&objects.concat());
-    let want = [
-        "api.ext.com@c",
-        "own.a.svc.cluster.local@a",
-        "wanted.b.svc.cluster.local@b",
-    ];
+    let want = ["api.ext.com@c", "own.a.svc.cluster.local@a", "wanted.b.svc.cluster.local@b"];
     assert_eq!(world.services(&scope("a", Some("one"))), want);
     assert_eq!(world.services(&scope("a", Some("none"))), [""; 0]);
 }
@@ -88,10 +84,7 @@ fn routes_bring_their_destinations_with_the_ports_in_use() {
         istio("Sidecar", "a", "other", "{egress: [{hosts: ['c/front.com']}]}"),
     ];
     let mut world = World::new(&objects.concat());
-    assert_eq!(
-        world.services(&scope("a", Some("one"))),
-        ["back.com@b [8080]", "front.com@b"]
-    );
+    assert_eq!(world.services(&scope("a", Some("one"))), ["back.com@b [8080]", "front.com@b"]);
     assert_eq!(world.services(&scope("a", Some("other"))), [""; 0]);
 }
 
@@ -100,12 +93,7 @@ fn a_service_elsewhere_is_no_concern_of_a_narrow_scope() {
     let objects = [
         service("a", "own", 1),
         istio("Sidecar", "a", "own", "{egress: [{hosts: ['./*']}]}"),
-        istio(
-            "Sidecar",
-            "a",
-            "exact",
-            "{egress: [{hosts: ['a/own.a.svc.cluster.local', '*/api.com']}]}",
-        ),
+        istio("Sidecar", "a", "exact", "{egress: [{hosts: ['a/own.a.svc.cluster.local', '*/api.com']}]}"),
     ];
     let mut world = World::new(&objects.concat());
     world.visible(&scope("a", Some("own")));
@@ -116,8 +104,5 @@ fn a_service_elsewhere_is_no_concern_of_a_narrow_scope() {
     assert_eq!(delta.runs_of::<traffic::scope::ScopeServices>().runs, 1);
     let delta = world.apply(&entry("c", "api", "api.com", &["http:80:HTTP"]));
     assert_eq!(delta.runs_of::<traffic::scope::ScopeServices>().runs, 1);
-    assert_eq!(
-        world.services(&scope("a", Some("exact"))),
-        ["api.com@c", "own.a.svc.cluster.local@a"]
-    );
+    assert_eq!(world.services(&scope("a", Some("exact"))), ["api.com@c", "own.a.svc.cluster.local@a"]);
 }

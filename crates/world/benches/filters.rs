@@ -25,25 +25,16 @@ fn main() {
     for filters in [0, filters] {
         println!("{services} services, {proxies} proxies in as many namespaces, {filters} EnvoyFilters");
         let mut world = World::new(support::settings(Sharing::All), 1);
-        let objects: String = (0..services)
-            .map(|n| service(n) + &route(n, 90) + &policy(n, 5))
-            .collect();
+        let objects: String = (0..services).map(|n| service(n) + &route(n, 90) + &policy(n, 5)).collect();
         apply(&mut world, &objects);
-        apply(
-            &mut world,
-            &(0..filters).map(|n| filter(n, proxies, 1)).collect::<String>(),
-        );
+        apply(&mut world, &(0..filters).map(|n| filter(n, proxies, 1)).collect::<String>());
         let started = Instant::now();
         let open = (0..proxies).map(|n| subscribe(&mut world, n)).sum::<usize>();
         println!("  first configuration of {open} resources: {:?}", started.elapsed());
         timed("a route changes", |n| route(7, n as u32 + 1), &mut world);
         timed("a cluster's policy changes", |n| policy(7, n + 10), &mut world);
         if filters > 0 {
-            timed(
-                "a filter of a namespace changes",
-                |n| filter(1, proxies, n + 2),
-                &mut world,
-            );
+            timed("a filter of a namespace changes", |n| filter(1, proxies, n + 2), &mut world);
         }
     }
 }
@@ -69,22 +60,14 @@ fn apply(world: &mut World, text: &str) {
 
 fn batch(text: &str) -> Batch {
     let parsed = parse_documents(text.as_bytes(), "bench", &ParseOptions::default());
-    assert!(
-        parsed.diagnostics.iter().all(|d| !d.is_error()),
-        "{:?}",
-        parsed.diagnostics
-    );
+    assert!(parsed.diagnostics.iter().all(|d| !d.is_error()), "{:?}", parsed.diagnostics);
     let mut batch = Batch::new();
     parsed.objects.into_iter().for_each(|object| batch.put(object));
     batch
 }
 
 fn subscribe(world: &mut World, number: usize) -> usize {
-    let token = world.connect(Arc::new(support::proxy(
-        "p",
-        &format!("ns{number}"),
-        ProxyKind::Sidecar,
-    )));
+    let token = world.connect(Arc::new(support::proxy("p", &format!("ns{number}"), ProxyKind::Sidecar)));
     let mut open = 0;
     for kind in [types::CLUSTER, types::LISTENER] {
         let audience = world.audience(token, kind).unwrap();

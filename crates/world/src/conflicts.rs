@@ -31,10 +31,7 @@ impl World {
     }
 
     fn conflicts<R: Rule<Key = ObjectId, Row = Conflicts>>(&mut self, object: &ObjectKey) -> (CellId, Conflicts) {
-        let id = ObjectId {
-            namespace: object.namespace.clone(),
-            name: object.name.clone(),
-        };
+        let id = ObjectId { namespace: object.namespace.clone(), name: object.name.clone() };
         let cell = self.engine.subscribe::<R>(id);
         let row = self.engine.row::<R>(cell);
         (cell, row.map(|row| (*row).clone()).unwrap_or_default())

@@ -50,12 +50,7 @@ impl World {
         all.extend(self.engine.iter::<ProxyConfigs>().map(|(_, o)| written(o)));
         all.extend(self.engine.iter::<PeerAuthentications>().map(|(_, o)| written(o)));
         let order = |v: &Value| {
-            let text = |pointer: &str| {
-                v.pointer(pointer)
-                    .and_then(Value::as_str)
-                    .unwrap_or_default()
-                    .to_owned()
-            };
+            let text = |pointer: &str| v.pointer(pointer).and_then(Value::as_str).unwrap_or_default().to_owned();
             (text("/kind"), text("/metadata/namespace"), text("/metadata/name"))
         };
         all.sort_by_cached_key(order);
@@ -65,10 +60,8 @@ impl World {
     /// All services (`/debug/registryz`), by hostname.
     pub fn registryz(&self) -> Value {
         let services = self.engine.iter::<Services>().map(|(_, s)| {
-            let ports = s
-                .ports
-                .iter()
-                .map(|p| json!({"name": &*p.name, "port": p.number, "protocol": p.protocol.to_string()}));
+            let ports =
+                s.ports.iter().map(|p| json!({"name": &*p.name, "port": p.number, "protocol": p.protocol.to_string()}));
             json!({
                 "hostname": s.key.hostname.as_str(),
                 "namespace": &*s.key.namespace,
@@ -137,14 +130,9 @@ impl World {
     pub fn shadowed_proxy_configs(&self) -> Vec<String> {
         let mut by_namespace: BTreeMap<Arc<str>, Vec<_>> = BTreeMap::new();
         for (id, object) in self.engine.iter::<ProxyConfigs>() {
-            by_namespace
-                .entry(id.namespace.clone())
-                .or_default()
-                .push((**object).clone());
+            by_namespace.entry(id.namespace.clone()).or_default().push((**object).clone());
         }
-        let shadowed = by_namespace
-            .into_values()
-            .flat_map(|all| NamespaceProxyConfigs::of(all).shadowed);
+        let shadowed = by_namespace.into_values().flat_map(|all| NamespaceProxyConfigs::of(all).shadowed);
         shadowed.map(|object| id_of(&object).to_string()).collect()
     }
 
@@ -160,9 +148,7 @@ impl World {
         ProxyConfigTarget {
             namespace: proxy.namespace.clone(),
             labels: pod.map_or(&proxy.labels, |meta| &meta.labels).clone(),
-            annotation: pod
-                .and_then(|meta| meta.annotation(PROXY_CONFIG_ANNOTATION))
-                .map(Arc::from),
+            annotation: pod.and_then(|meta| meta.annotation(PROXY_CONFIG_ANNOTATION)).map(Arc::from),
         }
     }
 
@@ -173,9 +159,7 @@ impl World {
 
     /// The mesh configuration in force (`/debug/mesh`).
     pub fn mesh(&self) -> Value {
-        self.engine
-            .get::<Mesh>(&())
-            .map_or(Value::Null, |mesh| mesh.config.to_json())
+        self.engine.get::<Mesh>(&()).map_or(Value::Null, |mesh| mesh.config.to_json())
     }
 
     /// Cells, edges, runs and panics per relation (`/debug/worldz`).
@@ -191,18 +175,12 @@ impl World {
 /// The mutual TLS modes of a workload.
 fn mutual_tls(modes: &MtlsModes) -> Value {
     let ports = modes.exceptions();
-    let ports: Map<String, Value> = ports
-        .map(|(port, mode)| (port.to_string(), mode.name().into()))
-        .collect();
+    let ports: Map<String, Value> = ports.map(|(port, mode)| (port.to_string(), mode.name().into())).collect();
     json!({ "mode": modes.default_mode().name(), "ports": ports })
 }
 
 fn written<S>(object: &Object<S>) -> Value {
-    object
-        .raw
-        .as_ref()
-        .and_then(|text| serde_json::from_str(text).ok())
-        .unwrap_or(Value::Null)
+    object.raw.as_ref().and_then(|text| serde_json::from_str(text).ok()).unwrap_or(Value::Null)
 }
 
 fn registry_name(registry: Registry) -> &'static str {

@@ -90,13 +90,7 @@ impl World {
         engine.commit(first);
         // Always subscribed, so that commits report changes of the names to resolve.
         engine.subscribe::<GatewayNames>(());
-        World {
-            engine,
-            served: Arc::new(served),
-            types,
-            next_token: 1,
-            pending_conflicts: Vec::new(),
-        }
+        World { engine, served: Arc::new(served), types, next_token: 1, pending_conflicts: Vec::new() }
     }
 
     /// Commits a batch and returns the changes of served resources.
@@ -132,10 +126,7 @@ impl World {
 
     /// The names whose addresses derivation needs ([`Batch::set_addresses`]).
     pub fn wanted_names(&self) -> Arc<BTreeSet<Arc<str>>> {
-        self.engine
-            .get::<GatewayNames>(&())
-            .map(|names| (*names).clone())
-            .unwrap_or_default()
+        self.engine.get::<GatewayNames>(&()).map(|names| (*names).clone()).unwrap_or_default()
     }
 
     /// The mesh-wide settings in effect.

@@ -41,57 +41,32 @@ impl World {
     /// Resources that only depend on the object for a *choice* are not included (a VirtualService for another host is read and
     /// skipped).
     pub fn reach(&self, object: &ObjectKey) -> Reach {
-        let id = ObjectId {
-            namespace: object.namespace.clone(),
-            name: object.name.clone(),
-        };
-        let service = |registry| ServiceObjectKey {
-            registry,
-            cluster: object.cluster.clone(),
-            id: id.clone(),
-        };
-        let workload = |pod| WorkloadObjectKey {
-            pod,
-            cluster: object.cluster.clone(),
-            id: id.clone(),
-        };
+        let id = ObjectId { namespace: object.namespace.clone(), name: object.name.clone() };
+        let service = |registry| ServiceObjectKey { registry, cluster: object.cluster.clone(), id: id.clone() };
+        let workload = |pod| WorkloadObjectKey { pod, cluster: object.cluster.clone(), id: id.clone() };
         match object.kind {
             Kind::VirtualService => self.routed(&RoutingKey::virtual_service(id), &content(&self.served)),
             Kind::Ingress => self.routed(&RoutingKey::ingress(id), &everything(&self.served)),
-            Kind::DestinationRule => self.of(
-                |w| w.engine.dependents::<DestinationRules>(&id, &content(&self.served)),
-                false,
-            ),
+            Kind::DestinationRule => {
+                self.of(|w| w.engine.dependents::<DestinationRules>(&id, &content(&self.served)), false)
+            }
             Kind::ServiceEntry => self.defined_by(&service(Registry::ServiceEntry)),
             Kind::ServiceImport => self.defined_by(&service(Registry::Import)),
             Kind::Service => self.defined_by(&service(Registry::Kubernetes)),
             Kind::WorkloadEntry => self.running(&workload(false)),
             Kind::Pod => self.running(&workload(true)),
             Kind::Gateway => self.routed(&RoutingKey::gateway(id), &everything(&self.served)),
-            Kind::Sidecar => self.of(
-                |w| w.engine.dependents::<Sidecars>(&id, &everything(&self.served)),
-                true,
-            ),
-            Kind::PeerAuthentication => self.of(
-                |w| {
-                    w.engine
-                        .dependents::<PeerAuthentications>(&id, &everything(&self.served))
-                },
-                true,
-            ),
+            Kind::Sidecar => self.of(|w| w.engine.dependents::<Sidecars>(&id, &everything(&self.served)), true),
+            Kind::PeerAuthentication => {
+                self.of(|w| w.engine.dependents::<PeerAuthentications>(&id, &everything(&self.served)), true)
+            }
             Kind::EnvoyFilter => {
-                let mut reach = self.of(
-                    |w| w.engine.dependents::<EnvoyFilters>(&id, &everything(&self.served)),
-                    true,
-                );
+                let mut reach = self.of(|w| w.engine.dependents::<EnvoyFilters>(&id, &everything(&self.served)), true);
                 let cells = [&reach.resources[..], &reach.catalogues[..]].concat();
                 reach.unmade = unmade(&self.engine, &id, &cells, reach.complete);
                 reach
             }
-            _ => Reach {
-                complete: true,
-                ..Reach::default()
-            },
+            _ => Reach { complete: true, ..Reach::default() },
         }
     }
 
@@ -100,25 +75,16 @@ impl World {
     }
 
     fn defined_by(&self, key: &ServiceObjectKey) -> Reach {
-        self.of(
-            |w| w.engine.dependents::<ServiceObjects>(key, &content(&self.served)),
-            false,
-        )
+        self.of(|w| w.engine.dependents::<ServiceObjects>(key, &content(&self.served)), false)
     }
 
     fn running(&self, key: &WorkloadObjectKey) -> Reach {
-        self.of(
-            |w| w.engine.dependents::<WorkloadObjects>(key, &content(&self.served)),
-            false,
-        )
+        self.of(|w| w.engine.dependents::<WorkloadObjects>(key, &content(&self.served)), false)
     }
 
     fn of(&self, walk: impl FnOnce(&World) -> Dependents, certain: bool) -> Reach {
         let found = walk(self);
-        let mut reach = Reach {
-            complete: found.complete,
-            ..Reach::default()
-        };
+        let mut reach = Reach { complete: found.complete, ..Reach::default() };
         for (cell, relation) in found.cells {
             let listed = self.served.is_list(relation);
             match (listed, certain) {

@@ -78,19 +78,13 @@ impl Changes {
             overridden: overridden(engine, delta),
             mesh: delta.changes::<Mesh>().iter().find_map(|c| c.after.as_deref().cloned()),
             names: !delta.changes::<GatewayNames>().is_empty(),
-            panics: panics
-                .map(|p| format!("{}[{}]: {}", p.rule, p.key, p.message))
-                .collect(),
+            panics: panics.map(|p| format!("{}[{}]: {}", p.rule, p.key, p.message)).collect(),
         }
     }
 }
 
 fn overridden(engine: &Engine, delta: &Delta) -> Vec<Diagnostic> {
-    let name = |rank| {
-        engine
-            .get::<Sources>(&rank)
-            .map_or_else(|| "a source".into(), |name| (*name).clone())
-    };
+    let name = |rank| engine.get::<Sources>(&rank).map_or_else(|| "a source".into(), |name| (*name).clone());
     let overridden = objects::newly_overridden(engine, delta).into_iter();
     let diagnostic = |Overridden { object, rank, by }: Overridden| {
         let (source, by) = (name(rank), name(by));

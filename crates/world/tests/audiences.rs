@@ -66,11 +66,7 @@ fn world() -> World {
     settings.config = parsed.0.unwrap();
     let mut world = World::new(settings, 1);
     let mut batch = Batch::new();
-    for (cluster, text) in OBJECTS
-        .split("# cluster ")
-        .skip(1)
-        .map(|part| part.split_once('\n').unwrap())
-    {
+    for (cluster, text) in OBJECTS.split("# cluster ").skip(1).map(|part| part.split_once('\n').unwrap()) {
         let parsed = parse_documents(text.as_bytes(), "audiences.yaml", &ParseOptions::default());
         assert!(parsed.is_whole(), "{:#?}", parsed.diagnostics);
         let cluster: Arc<str> = cluster.trim_matches('"').into();
@@ -118,15 +114,8 @@ enum Type {
     NameTable,
 }
 
-const TYPES: [Type; 7] = [
-    Type::Cluster,
-    Type::Endpoints,
-    Type::Listener,
-    Type::Route,
-    Type::Secret,
-    Type::Extension,
-    Type::NameTable,
-];
+const TYPES: [Type; 7] =
+    [Type::Cluster, Type::Endpoints, Type::Listener, Type::Route, Type::Secret, Type::Extension, Type::NameTable];
 
 /// The audience of a proxy that connects.
 fn audience(world: &mut World, proxy: Proxy, of: Type) -> Audience {
@@ -180,30 +169,24 @@ fn bytes(world: &World, audience: &Audience) -> BTreeMap<Arc<str>, Vec<u8>> {
             true => row::<RouteConfigs>(engine, (a.clone(), name)).map(|row| (*row).clone()),
             false => row::<PatchedRouteConfigs>(engine, (a.clone(), name)).map(|row| row.resource.clone()),
         }),
-        Audience::Endpoints(a) => named(&CLUSTERS, &mut |name| {
-            row::<Endpoints>(engine, (a.clone(), name)).map(|row| (*row).clone())
-        }),
-        Audience::GrpcCluster(scope) => named(&CLUSTERS, &mut |name| {
-            row::<GrpcClusters>(engine, (scope.clone(), name)).map(|row| (*row).clone())
-        }),
-        Audience::GrpcListener(a) => named(&GRPC, &mut |name| {
-            row::<GrpcListeners>(engine, (a.clone(), name)).map(|row| (*row).clone())
-        }),
-        Audience::Secret(a) => named(&SECRETS, &mut |name| {
-            row::<Secrets>(engine, a.resolve(&name)?).map(|row| (*row).clone())
-        }),
-        Audience::Extension(a) => named(&EXTENSIONS, &mut |name| {
-            row::<Extensions>(engine, (a.clone(), name)).map(|row| (*row).clone())
-        }),
-        Audience::NameTable(a) => row::<NameTables>(engine, a.clone())
-            .map(|row| (*row).clone())
-            .into_iter()
-            .collect(),
+        Audience::Endpoints(a) => {
+            named(&CLUSTERS, &mut |name| row::<Endpoints>(engine, (a.clone(), name)).map(|row| (*row).clone()))
+        }
+        Audience::GrpcCluster(scope) => {
+            named(&CLUSTERS, &mut |name| row::<GrpcClusters>(engine, (scope.clone(), name)).map(|row| (*row).clone()))
+        }
+        Audience::GrpcListener(a) => {
+            named(&GRPC, &mut |name| row::<GrpcListeners>(engine, (a.clone(), name)).map(|row| (*row).clone()))
+        }
+        Audience::Secret(a) => {
+            named(&SECRETS, &mut |name| row::<Secrets>(engine, a.resolve(&name)?).map(|row| (*row).clone()))
+        }
+        Audience::Extension(a) => {
+            named(&EXTENSIONS, &mut |name| row::<Extensions>(engine, (a.clone(), name)).map(|row| (*row).clone()))
+        }
+        Audience::NameTable(a) => row::<NameTables>(engine, a.clone()).map(|row| (*row).clone()).into_iter().collect(),
     };
-    found
-        .into_iter()
-        .map(|resource| (resource.name().clone(), resource.body().to_vec()))
-        .collect()
+    found.into_iter().map(|resource| (resource.name().clone(), resource.body().to_vec())).collect()
 }
 
 /// The resources of a catalogue.
@@ -248,21 +231,12 @@ fn proxies_with_equal_audiences_receive_equal_bytes() {
 
 /// A proxy with random facts, most of which are equal among proxies.
 fn random(r: &mut Random) -> Proxy {
-    let kinds = [
-        ProxyKind::Sidecar,
-        ProxyKind::Sidecar,
-        ProxyKind::Router,
-        ProxyKind::Grpc,
-    ];
+    let kinds = [ProxyKind::Sidecar, ProxyKind::Sidecar, ProxyKind::Router, ProxyKind::Grpc];
     let mut proxy = proxy(kinds[r.below(4)]);
     for _ in 0..r.below(3) {
         match r.below(12) {
             0 => proxy.namespace = "other".into(),
-            1 => drop(
-                proxy
-                    .labels
-                    .insert("app".into(), r.one(&["web", "edge", "narrow"]).into()),
-            ),
+            1 => drop(proxy.labels.insert("app".into(), r.one(&["web", "edge", "narrow"]).into())),
             2 => proxy.addresses = vec![r.one(&["10.0.0.7", "10.0.0.8", "::7"]).parse().unwrap()],
             3 => proxy.cluster_id = "west".into(),
             4 => proxy.network = "n2".into(),
@@ -290,14 +264,9 @@ fn every_field_of_an_audience_matters() {
         let before = (case.base)(before);
         let after = (case.change)(before.clone());
         let (name, fields) = fields(&before);
-        known
-            .entry(name)
-            .or_default()
-            .extend(fields.iter().map(|(field, _)| *field));
+        known.entry(name).or_default().extend(fields.iter().map(|(field, _)| *field));
         let fields_after: BTreeMap<&str, String> = self::fields(&after).1.into_iter().collect();
-        let mut differ = fields
-            .iter()
-            .filter(|(field, value)| fields_after.get(field) != Some(value));
+        let mut differ = fields.iter().filter(|(field, value)| fields_after.get(field) != Some(value));
         let changed: Vec<&str> = differ.by_ref().map(|(field, _)| *field).collect();
         let only = changed.iter().all(|field| field.starts_with(case.field)) || case.field == "class";
         if !changed.contains(&case.field) || !only {
@@ -518,10 +487,7 @@ fn apply<T: Clone>(facts: &mut Arc<T>, change: fn(&mut T)) {
 }
 
 fn id(name: &str) -> ObjectId {
-    ObjectId {
-        namespace: "shop".into(),
-        name: name.into(),
-    }
+    ObjectId { namespace: "shop".into(), name: name.into() }
 }
 
 fn service(name: &str) -> ServiceKey {
@@ -554,22 +520,12 @@ fn own() -> OwnWorkload {
 }
 
 fn gateway(name: &str) -> Arc<GatewayFacts> {
-    Arc::new(GatewayFacts {
-        set: GatewaySet {
-            gateways: [id(name)].into(),
-            ports: [].into(),
-        },
-        udp_ports: [].into(),
-    })
+    Arc::new(GatewayFacts { set: GatewaySet { gateways: [id(name)].into(), ports: [].into() }, udp_ports: [].into() })
 }
 
 fn filters(patch: u16) -> Filters {
     let patches = [patch].into();
-    [FilterRef {
-        id: id("patches"),
-        patches,
-    }]
-    .into()
+    [FilterRef { id: id("patches"), patches }].into()
 }
 
 /// Overrides that change listeners, routes and clusters.
@@ -629,22 +585,10 @@ fn fields(audience: &Audience) -> (&'static str, Fields) {
             "listener"
         }
         Audience::Route(a) => {
-            let RouteAudience {
-                scope,
-                class,
-                source,
-                filters,
-                overrides,
-            } = &**a;
+            let RouteAudience { scope, class, source, filters, overrides } = &**a;
             scope_fields(
                 scope,
-                &[
-                    "scope.namespace",
-                    "scope.sidecar",
-                    "scope.selected_rules",
-                    "scope.cluster",
-                    "scope.assigned",
-                ],
+                &["scope.namespace", "scope.sidecar", "scope.selected_rules", "scope.cluster", "scope.assigned"],
                 &mut out,
             );
             class_fields(class, &mut out, |(), _| {}, |facts, out| gateway_fields(facts, out));
@@ -662,28 +606,15 @@ fn fields(audience: &Audience) -> (&'static str, Fields) {
             "grpc cluster"
         }
         Audience::GrpcListener(a) => {
-            let GrpcAudience {
-                scope,
-                domain,
-                inbound,
-                mutual_tls,
-            } = &**a;
-            scope_fields(
-                scope,
-                &["scope.namespace", "scope.sidecar", "", "scope.cluster"],
-                &mut out,
-            );
+            let GrpcAudience { scope, domain, inbound, mutual_tls } = &**a;
+            scope_fields(scope, &["scope.namespace", "scope.sidecar", "", "scope.cluster"], &mut out);
             add(&mut out, "domain", domain);
             add(&mut out, "inbound", inbound);
             add(&mut out, "mutual_tls", mutual_tls);
             "grpc"
         }
         Audience::Secret(a) => {
-            let SecretAudience {
-                namespace,
-                cluster,
-                key_provider,
-            } = &**a;
+            let SecretAudience { namespace, cluster, key_provider } = &**a;
             add(&mut out, "namespace", namespace);
             add(&mut out, "cluster", cluster);
             add(&mut out, "key_provider", key_provider);
@@ -697,12 +628,7 @@ fn fields(audience: &Audience) -> (&'static str, Fields) {
         Audience::NameTable(a) => {
             let NameAudience { scope, view } = &**a;
             scope_fields(scope, &["scope.namespace", "scope.sidecar"], &mut out);
-            let NameView {
-                cluster,
-                network,
-                ip,
-                assigned,
-            } = &**view;
+            let NameView { cluster, network, ip, assigned } = &**view;
             add(&mut out, "view.cluster", cluster);
             add(&mut out, "view.network", network);
             add(&mut out, "view.ip", ip);
@@ -718,20 +644,8 @@ fn add(out: &mut Fields, name: &'static str, value: impl Debug) {
 }
 
 fn cluster_fields(audience: &ClusterAudience, out: &mut Fields) {
-    let ClusterAudience {
-        scope,
-        class,
-        agent,
-        ip,
-        location,
-        filters,
-        overrides,
-    } = audience;
-    scope_fields(
-        scope,
-        &["scope.namespace", "scope.sidecar", "scope.selected_rules"],
-        out,
-    );
+    let ClusterAudience { scope, class, agent, ip, location, filters, overrides } = audience;
+    scope_fields(scope, &["scope.namespace", "scope.sidecar", "scope.selected_rules"], out);
     let sidecar = |facts: &SidecarClusterFacts, out: &mut Fields| {
         let SidecarClusterFacts { inbound, resolver } = facts;
         add(out, "sidecar.inbound", inbound);
@@ -764,23 +678,10 @@ fn listener_fields(audience: &ListenerAudience, out: &mut Fields) {
         overrides,
         trace_identity,
     } = audience;
-    let names = [
-        "scope.namespace",
-        "scope.sidecar",
-        "scope.selected_rules",
-        "scope.cluster",
-        "scope.assigned",
-    ];
+    let names = ["scope.namespace", "scope.sidecar", "scope.selected_rules", "scope.cluster", "scope.assigned"];
     scope_fields(scope, &names, out);
-    class_fields(class, out, sidecar_listener_fields, |facts, out| {
-        gateway_fields(facts, out)
-    });
-    let Capabilities {
-        istio_alpn,
-        istio_stats,
-        cryptomb,
-        qat,
-    } = capabilities;
+    class_fields(class, out, sidecar_listener_fields, |facts, out| gateway_fields(facts, out));
+    let Capabilities { istio_alpn, istio_stats, cryptomb, qat } = capabilities;
     assert!(!cryptomb && !qat, "listeners do not depend on key providers");
     add(out, "capabilities.istio_alpn", istio_alpn);
     add(out, "capabilities.istio_stats", istio_stats);
@@ -791,11 +692,7 @@ fn listener_fields(audience: &ListenerAudience, out: &mut Fields) {
     add(out, "ip", ip);
     add(out, "accepts_http10", accepts_http10);
     add(out, "unprivileged", unprivileged);
-    let ListenerOptions {
-        idle_timeout_ms,
-        exact_balance,
-        static_ports,
-    } = options;
+    let ListenerOptions { idle_timeout_ms, exact_balance, static_ports } = options;
     add(out, "options.idle_timeout_ms", idle_timeout_ms);
     add(out, "options.exact_balance", exact_balance);
     add(out, "options.static_ports", static_ports);
@@ -829,33 +726,12 @@ fn sidecar_listener_fields(facts: &SidecarListenerFacts, out: &mut Fields) {
 
 fn endpoints_fields(audience: &EndpointsAudience, out: &mut Fields) {
     let EndpointsAudience { scope, location, own } = audience;
-    scope_fields(
-        scope,
-        &[
-            "scope.namespace",
-            "scope.sidecar",
-            "scope.selected_rules",
-            "scope.cluster",
-        ],
-        out,
-    );
-    let names = [
-        "location.network",
-        "location.networks",
-        "location.node",
-        "location.locality",
-        "location.labels",
-    ];
+    scope_fields(scope, &["scope.namespace", "scope.sidecar", "scope.selected_rules", "scope.cluster"], out);
+    let names = ["location.network", "location.networks", "location.node", "location.locality", "location.labels"];
     location_fields(location, &names, out);
     add(out, "own", own.is_some());
     if let Some(own) = own {
-        let OwnWorkload {
-            service,
-            port,
-            workload,
-            templates,
-            region,
-        } = &**own;
+        let OwnWorkload { service, port, workload, templates, region } = &**own;
         add(out, "own.service", service);
         add(out, "own.port", port);
         add(out, "own.workload", workload);
@@ -866,13 +742,7 @@ fn endpoints_fields(audience: &EndpointsAudience, out: &mut Fields) {
 
 /// The fields of a scope that an audience uses. The others must have their defaults.
 fn scope_fields(scope: &Scope, names: &[&'static str], out: &mut Fields) {
-    let Scope {
-        namespace,
-        sidecar,
-        selected_rules,
-        cluster,
-        assigned,
-    } = scope;
+    let Scope { namespace, sidecar, selected_rules, cluster, assigned } = scope;
     let values = [
         format!("{namespace:?}"),
         format!("{sidecar:?}"),
@@ -890,13 +760,7 @@ fn scope_fields(scope: &Scope, names: &[&'static str], out: &mut Fields) {
 }
 
 fn location_fields(location: &ClientLocation, names: &[&'static str; 5], out: &mut Fields) {
-    let ClientLocation {
-        network,
-        networks,
-        node,
-        locality,
-        labels,
-    } = location;
+    let ClientLocation { network, networks, node, locality, labels } = location;
     let values = [
         format!("{network:?}"),
         format!("{networks:?}"),
@@ -915,10 +779,7 @@ fn source_fields(source: &Source, names: [&'static str; 2], out: &mut Fields) {
 }
 
 fn gateway_fields(facts: &GatewayFacts, out: &mut Fields) {
-    let GatewayFacts {
-        set: GatewaySet { gateways, ports },
-        udp_ports,
-    } = facts;
+    let GatewayFacts { set: GatewaySet { gateways, ports }, udp_ports } = facts;
     add(out, "gateway.gateways", gateways);
     add(out, "gateway.ports", ports);
     add(out, "gateway.udp_ports", udp_ports);

@@ -77,17 +77,8 @@ fn slice(r: &mut Random, name: &str) -> String {
 
 fn pod_text(r: &mut Random, name: &str) -> String {
     let at = PODS.iter().position(|p| *p == name).unwrap();
-    let label = r.one(&[
-        "x: y",
-        "security.istio.io/tlsMode: istio",
-        "topology.istio.io/network: south",
-        "version: v1",
-    ]);
-    let (app, node, phase) = (
-        r.one(&NAMES),
-        r.one(&["n1", "n2"]),
-        r.one(&["Running", "Running", "Failed"]),
-    );
+    let label = r.one(&["x: y", "security.istio.io/tlsMode: istio", "topology.istio.io/network: south", "version: v1"]);
+    let (app, node, phase) = (r.one(&NAMES), r.one(&["n1", "n2"]), r.one(&["Running", "Running", "Failed"]));
     format!(
         "{{apiVersion: v1, kind: Pod, metadata: {{name: {name}, namespace: shop, labels: {{app: {app}, {label}}}}}, \
          spec: {{nodeName: {node}}}, status: {{podIP: 10.0.0.{at}, phase: {phase}}}}}"
@@ -177,10 +168,8 @@ fn open(world: &mut World, proxies: &[registry::inputs::ProxyToken]) -> Vec<flow
 fn incremental_state_equals_recomputation() {
     for seed in 1..=3u64 {
         let mut r = Random::new(seed);
-        let mut world = World::new(
-            support::settings([Sharing::All, Sharing::Exported, Sharing::Imported][seed as usize % 3]),
-            1,
-        );
+        let mut world =
+            World::new(support::settings([Sharing::All, Sharing::Exported, Sharing::Imported][seed as usize % 3]), 1);
         let proxies = [
             world.connect(proxy("a", ProxyKind::Sidecar, "home", "n1")),
             world.connect(proxy("b", ProxyKind::Sidecar, "west", "n2")),

@@ -42,9 +42,7 @@ fn has_text(world: &mut World, text: &str) -> bool {
     let (_, listed) = world.open_catalogue(&audience, &"".into()).unwrap();
     let keys: Vec<_> = listed.entries.iter().map(|(_, key)| key).collect();
     let opened = world.open_all(&keys);
-    let mut bodies = opened
-        .iter()
-        .filter_map(|(_, resource)| Some(resource.as_ref()?.body()));
+    let mut bodies = opened.iter().filter_map(|(_, resource)| Some(resource.as_ref()?.body()));
     bodies.any(|body| body.windows(text.len()).any(|part| part == text.as_bytes()))
 }
 
@@ -56,10 +54,7 @@ fn environment_values_reach_proxies_and_not_debug_pages() {
         if let config::AnyObject::MeshConfig(config) = &object {
             let names: Vec<Arc<str>> = config.spec.environment().collect();
             assert_eq!(names, ["OTEL_TOKEN".into()]);
-            batch.set_mesh(MeshSettings {
-                config: config.spec.clone(),
-                ..support::settings(Sharing::All)
-            });
+            batch.set_mesh(MeshSettings { config: config.spec.clone(), ..support::settings(Sharing::All) });
             continue;
         }
         batch.put(object);
@@ -67,10 +62,7 @@ fn environment_values_reach_proxies_and_not_debug_pages() {
     let mut world = World::new(support::settings(Sharing::All), 1);
     world.commit(batch);
     assert!(has_text(&mut world, "otel.obs"), "requests are traced");
-    assert!(
-        !has_text(&mut world, "x-collector-token"),
-        "a header without a value is left out"
-    );
+    assert!(!has_text(&mut world, "x-collector-token"), "a header without a value is left out");
 
     let mut batch = Batch::new();
     batch.set_environment("OTEL_TOKEN".into(), Some("s3cret".to_owned()));

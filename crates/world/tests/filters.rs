@@ -68,10 +68,7 @@ fn edit(r: &mut Random) -> Edit {
 }
 
 fn proxy(name: &str, kind: ProxyKind, app: &str) -> Arc<Proxy> {
-    Arc::new(Proxy {
-        labels: [("app".into(), app.into())].into(),
-        ..support::proxy(name, "shop", kind)
-    })
+    Arc::new(Proxy { labels: [("app".into(), app.into())].into(), ..support::proxy(name, "shop", kind) })
 }
 
 /// Subscribes to all resources of the proxies.
@@ -163,9 +160,7 @@ fn patches_that_are_left_out_are_reported_with_reasons() {
     let key = ObjectKey::new(Kind::EnvoyFilter, "shop", "x");
     let report = |world: &World| -> Vec<String> {
         let unmade = world.reach(&key).unmade.into_iter();
-        unmade
-            .map(|one| format!("{} {} {} {}", one.index, one.resources, one.resource, one.why))
-            .collect()
+        unmade.map(|one| format!("{} {} {} {}", one.index, one.resources, one.resource, one.why)).collect()
     };
     let cluster = "outbound|80||a.shop.svc.cluster.local";
     let before = report(&world);
@@ -186,11 +181,7 @@ fn patches_that_are_left_out_are_reported_with_reasons() {
     // Without the virtual host, the new one is added, and the commit reports the EnvoyFilter.
     let changes = apply(&mut world, &service(90));
     assert_eq!(changes.patching, std::slice::from_ref(&key));
-    assert!(
-        !report(&world).iter().any(|line| line.starts_with('6')),
-        "{:#?}",
-        report(&world)
-    );
+    assert!(!report(&world).iter().any(|line| line.starts_with('6')), "{:#?}", report(&world));
     cells.into_iter().for_each(|cell| world.close(cell));
     assert_eq!(report(&world), Vec::<String>::new(), "no resources are subscribed to");
 }

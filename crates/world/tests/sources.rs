@@ -30,15 +30,12 @@ fn sidecar(namespace: &str, name: &str, version: u8) -> AnyObject {
 }
 
 fn namespace(name: &str, label: u8) -> AnyObject {
-    parse(&format!(
-        "{{apiVersion: v1, kind: Namespace, metadata: {{name: {name}, labels: {{in: l{label}}}}}}}"
-    ))
+    parse(&format!("{{apiVersion: v1, kind: Namespace, metadata: {{name: {name}, labels: {{in: l{label}}}}}}}"))
 }
 
 fn mesh(label: Option<u8>) -> AnyObject {
-    let selectors = label.map_or(String::new(), |label| {
-        format!("discoverySelectors: [{{matchLabels: {{in: l{label}}}}}]")
-    });
+    let selectors =
+        label.map_or(String::new(), |label| format!("discoverySelectors: [{{matchLabels: {{in: l{label}}}}}]"));
     let (config, diagnostics) = config::parse_mesh_config(selectors.as_bytes(), "mesh", &ParseOptions::default());
     assert!(diagnostics.is_empty(), "{diagnostics:?}");
     config::Object::new("", config::MeshConfig::NAME, config.unwrap()).into()
@@ -57,9 +54,7 @@ impl Model {
         let mut all = BTreeMap::new();
         for source in self.sidecars.iter().rev() {
             for ((namespace, name), version) in source {
-                let selected = self
-                    .selector
-                    .is_none_or(|wanted| self.namespaces.get(namespace) == Some(&wanted));
+                let selected = self.selector.is_none_or(|wanted| self.namespaces.get(namespace) == Some(&wanted));
                 if selected {
                     all.insert((namespace.to_string(), name.to_string()), format!("v{version}"));
                 }

@@ -3,11 +3,7 @@
 //! `cargo bench -p xds [SERVICES] [STREAMS]`. The world is synthetic and derives nothing, so this measures only the
 //! state machine.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::print_stdout,
-    reason = "a measurement that fails should say so"
-)]
+#![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a measurement that fails should say so")]
 
 #[path = "../tests/machine/world.rs"]
 #[allow(dead_code, reason = "the tests use more of it")]
@@ -39,10 +35,7 @@ fn main() {
     (1..streams).for_each(|_| bench.join());
     let more = (streams - 1).max(1) as f64;
     println!("each further stream   {:>10.1} µs", micros(begun) / more);
-    println!(
-        "each further stream   {:>10.0} bytes resident",
-        resident_bytes().saturating_sub(resident) as f64 / more
-    );
+    println!("each further stream   {:>10.0} bytes resident", resident_bytes().saturating_sub(resident) as f64 / more);
 
     for (what, kind) in [("one endpoint changes", ENDPOINTS), ("one route changes   ", ROUTE)] {
         let name = if kind == ROUTE { "routes" } else { "s1" };
@@ -89,28 +82,15 @@ impl Bench {
         world.put(LISTENER, "a", "listener", plain(1));
         world.put(ROUTE, "a", "routes", plain(1));
         world.commit();
-        Bench {
-            hub: Hub::new(Limits::default(), world::types()),
-            world,
-            names,
-            streams: Vec::new(),
-        }
+        Bench { hub: Hub::new(Limits::default(), world::types()), world, names, streams: Vec::new() }
     }
 
     /// Adds a stream that subscribes to everything and accepts it.
     fn join(&mut self) {
-        let id = self
-            .hub
-            .connect(&mut self.world, proxy(), Variant::Delta, Moment::ZERO)
-            .unwrap();
+        let id = self.hub.connect(&mut self.world, proxy(), Variant::Delta, Moment::ZERO).unwrap();
         let names = std::mem::take(&mut self.names);
         let all: Vec<&str> = names.iter().map(String::as_str).collect();
-        for (kind, names) in [
-            (CLUSTER, &[][..]),
-            (ENDPOINTS, &all),
-            (LISTENER, &[]),
-            (ROUTE, &["routes"]),
-        ] {
+        for (kind, names) in [(CLUSTER, &[][..]), (ENDPOINTS, &all), (LISTENER, &[]), (ROUTE, &["routes"])] {
             self.subscribe(id, kind, names);
             assert_eq!(self.answer(id), 1);
         }
@@ -173,19 +153,8 @@ impl Bench {
 
     fn subscribe(&mut self, id: StreamId, kind: ResourceType, names: &[&str]) {
         let subscribe = names.iter().copied().collect();
-        let body = Body::Delta {
-            subscribe,
-            unsubscribe: Default::default(),
-            initial: Default::default(),
-        };
-        self.request(
-            id,
-            Request {
-                type_url: kind.type_url.to_owned(),
-                body,
-                ..Request::default()
-            },
-        );
+        let body = Body::Delta { subscribe, unsubscribe: Default::default(), initial: Default::default() };
+        self.request(id, Request { type_url: kind.type_url.to_owned(), body, ..Request::default() });
     }
 
     /// Lets all clients receive and accept pending responses. Returns the number of responses.
@@ -203,18 +172,9 @@ impl Bench {
     }
 
     fn reply(&mut self, id: StreamId, kind: ResourceType, nonce: String, error: Option<String>) {
-        let body = Body::Delta {
-            subscribe: Default::default(),
-            unsubscribe: Default::default(),
-            initial: Default::default(),
-        };
-        let request = Request {
-            type_url: kind.type_url.to_owned(),
-            nonce,
-            error,
-            body,
-            ..Request::default()
-        };
+        let body =
+            Body::Delta { subscribe: Default::default(), unsubscribe: Default::default(), initial: Default::default() };
+        let request = Request { type_url: kind.type_url.to_owned(), nonce, error, body, ..Request::default() };
         self.request(id, request);
     }
 
@@ -261,10 +221,5 @@ fn micros(since: Instant) -> f64 {
 /// Memory in use by this process; 0 where the system does not report it.
 fn resident_bytes() -> usize {
     let statm = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
-    statm
-        .split(' ')
-        .nth(1)
-        .and_then(|pages| pages.parse::<usize>().ok())
-        .unwrap_or(0)
-        * 4096
+    statm.split(' ').nth(1).and_then(|pages| pages.parse::<usize>().ok()).unwrap_or(0) * 4096
 }

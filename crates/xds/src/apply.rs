@@ -95,18 +95,13 @@ impl<O: Origin> Hub<O> {
         if ledger.tombs.len() < ledger.prune_at.max(FEW_TOMBS) {
             return;
         }
-        let streams = ledger
-            .selections
-            .iter()
-            .flat_map(|(_, selection)| selection.streams.iter().copied());
+        let streams = ledger.selections.iter().flat_map(|(_, selection)| selection.streams.iter().copied());
         let kind = ledger.kind;
         let sent: Vec<(Epoch, StreamId)> = streams
             .filter_map(|id| {
                 let watch = self.streams.get(&id)?.watch(kind)?;
-                let before = watch
-                    .inflight
-                    .as_ref()
-                    .map_or(watch.removals_sent, |inflight| inflight.removals_sent_before);
+                let before =
+                    watch.inflight.as_ref().map_or(watch.removals_sent, |inflight| inflight.removals_sent_before);
                 Some((watch.removals_sent.min(before), id))
             })
             .collect();

@@ -28,9 +28,7 @@ pub(crate) struct Replaced {
 
 impl<C: Copy + Eq + Hash> Cells<C> {
     pub(crate) fn new() -> Cells<C> {
-        Cells {
-            cells: FxHashMap::default(),
-        }
+        Cells { cells: FxHashMap::default() }
     }
 
     pub(crate) fn get(&self, cell: C) -> Option<&Resource> {
@@ -44,10 +42,7 @@ impl<C: Copy + Eq + Hash> Cells<C> {
 
     /// Records that a ledger uses a cell under a name.
     pub(crate) fn add(&mut self, cell: C, resource: Option<Resource>, ledger: LedgerId, name: Name) {
-        let cell = self.cells.entry(cell).or_insert_with(|| Cell {
-            resource: None,
-            users: Vec::new(),
-        });
+        let cell = self.cells.entry(cell).or_insert_with(|| Cell { resource: None, users: Vec::new() });
         cell.resource = resource;
         cell.users.push((ledger, name));
     }
@@ -55,11 +50,7 @@ impl<C: Copy + Eq + Hash> Cells<C> {
     /// Reverts one [`Cells::add`]. Removes a cell without users.
     pub(crate) fn remove(&mut self, id: C, ledger: LedgerId, name: &str) {
         let Some(cell) = self.cells.get_mut(&id) else { return };
-        if let Some(at) = cell
-            .users
-            .iter()
-            .position(|(user, as_name)| *user == ledger && **as_name == *name)
-        {
+        if let Some(at) = cell.users.iter().position(|(user, as_name)| *user == ledger && **as_name == *name) {
             cell.users.swap_remove(at);
         }
         if cell.users.is_empty() {
@@ -74,10 +65,7 @@ impl<C: Copy + Eq + Hash> Cells<C> {
             return None;
         }
         let old = std::mem::replace(&mut cell.resource, resource);
-        Some(Replaced {
-            old,
-            users: cell.users.clone(),
-        })
+        Some(Replaced { old, users: cell.users.clone() })
     }
 
     pub(crate) fn len(&self) -> usize {

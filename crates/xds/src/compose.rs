@@ -47,11 +47,7 @@ impl Rope {
 
     fn new(head: Vec<u8>, tail: Arc<[Bytes]>) -> Rope {
         let len = head.len() + tail.iter().map(Bytes::len).sum::<usize>();
-        Rope {
-            head: head.into(),
-            tail,
-            len,
-        }
+        Rope { head: head.into(), tail, len }
     }
 }
 
@@ -109,9 +105,7 @@ pub(crate) fn encode(envelope: &Envelope<'_>, content: &Content) -> Rope {
     let mut pieces = Vec::with_capacity(content.resources.len() + 1);
     for (name, resource) in &content.resources {
         let framed = match name == resource.name() {
-            true => resource
-                .framed(|resource| framed(envelope.kind, name, resource))
-                .clone(),
+            true => resource.framed(|resource| framed(envelope.kind, name, resource)).clone(),
             false => framed(envelope.kind, name, resource),
         };
         pieces.push(match envelope.delta {
@@ -143,11 +137,7 @@ fn head(envelope: &Envelope<'_>) -> Vec<u8> {
     put_bytes(&mut head, 4, envelope.kind.type_url.as_bytes());
     put_bytes(&mut head, 5, envelope.nonce.as_bytes());
     // `control_plane`, whose field number differs between the two responses.
-    put_head(
-        &mut head,
-        if envelope.delta { 7 } else { 6 },
-        bytes_len(envelope.identifier.len()),
-    );
+    put_head(&mut head, if envelope.delta { 7 } else { 6 }, bytes_len(envelope.identifier.len()));
     put_bytes(&mut head, 1, envelope.identifier.as_bytes());
     head
 }
@@ -205,13 +195,7 @@ mod tests {
     }
 
     fn envelope(kind: ResourceType, delta: bool) -> Envelope<'static> {
-        Envelope {
-            kind,
-            delta,
-            version: "v",
-            nonce: "n",
-            identifier: "me",
-        }
+        Envelope { kind, delta, version: "v", nonce: "n", identifier: "me" }
     }
 
     fn flat(rope: &Rope) -> Vec<u8> {
@@ -234,23 +218,13 @@ mod tests {
         assert_eq!(read.control_plane.unwrap().identifier, "me");
         assert_eq!(read.removed_resources, ["gone"]);
         for (resource, (name, sent)) in read.resources.iter().zip(&content.resources) {
-            assert_eq!(
-                (&*resource.name, &*resource.version),
-                (&**name, &*sent.version().to_string())
-            );
+            assert_eq!((&*resource.name, &*resource.version), (&**name, &*sent.version().to_string()));
             let any = resource.resource.as_ref().unwrap();
-            assert_eq!(
-                (any.type_url.as_str(), &any.value),
-                (types::CLUSTER.type_url, sent.body())
-            );
+            assert_eq!((any.type_url.as_str(), &any.value), (types::CLUSTER.type_url, sent.body()));
         }
         assert_eq!(read.resources.len(), 4);
         let large = rope.pieces().find(|piece| piece.len() == 5000).unwrap();
-        assert_eq!(
-            large.as_ptr(),
-            content.resources[1].1.body().as_ptr(),
-            "a large body is shared, not copied"
-        );
+        assert_eq!(large.as_ptr(), content.resources[1].1.body().as_ptr(), "a large body is shared, not copied");
         // Other responses share the copy of a small body, too.
         let again = encode(&envelope, &content);
         let places = |rope: &Rope| rope.tail.iter().map(|piece| piece.as_ptr()).take(4).collect::<Vec<_>>();
@@ -259,10 +233,8 @@ mod tests {
 
     #[test]
     fn a_resource_under_another_name_is_encoded_separately() {
-        let content = Content {
-            resources: vec![("other".into(), content().resources[0].1.clone())],
-            removed: Vec::new(),
-        };
+        let content =
+            Content { resources: vec![("other".into(), content().resources[0].1.clone())], removed: Vec::new() };
         let envelope = envelope(types::CLUSTER, true);
         encode(&envelope, &self::content());
         let read = DeltaDiscoveryResponse::decode(flat(&encode(&envelope, &content)).as_slice()).unwrap();
@@ -272,29 +244,13 @@ mod tests {
     #[test]
     fn prost_decodes_sotw_responses_and_the_nonce_can_change() {
         let envelope = envelope(types::ROUTE, false);
-        let content = Content {
-            removed: Vec::new(),
-            ..content()
-        };
+        let content = Content { removed: Vec::new(), ..content() };
         let rope = encode(&envelope, &content);
-        let rope = renamed(
-            &Envelope {
-                nonce: "other",
-                ..envelope
-            },
-            &rope,
-        );
+        let rope = renamed(&Envelope { nonce: "other", ..envelope }, &rope);
         let read = DiscoveryResponse::decode(flat(&rope).as_slice()).unwrap();
         assert_eq!((read.version_info.as_str(), read.nonce.as_str()), ("v", "other"));
         assert_eq!(read.control_plane.unwrap().identifier, "me");
         let bodies: Vec<&Bytes> = read.resources.iter().map(|any| &any.value).collect();
-        assert_eq!(
-            bodies,
-            content
-                .resources
-                .iter()
-                .map(|(_, resource)| resource.body())
-                .collect::<Vec<_>>()
-        );
+        assert_eq!(bodies, content.resources.iter().map(|(_, resource)| resource.body()).collect::<Vec<_>>());
     }
 }

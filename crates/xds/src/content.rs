@@ -38,11 +38,7 @@ impl<O: Origin> Core<O> {
         }
         let ledger = &self.ledgers[watch.ledger];
         let selection = self.selection(watch);
-        let content = if full {
-            self.whole(ledger, selection, plan)
-        } else {
-            self.partial(ledger, selection, plan)
-        };
+        let content = if full { self.whole(ledger, selection, plan) } else { self.partial(ledger, selection, plan) };
         let fresh = match self.types.reference_from(watch.kind) {
             None => Fresh::Some(Arc::default()),
             Some(_) if plan.key.from == 0 => Fresh::All,
@@ -103,10 +99,7 @@ impl<O: Origin> Core<O> {
             resources.sort_by(|(one, _), (other, _)| one.cmp(other));
             resources.dedup_by(|(one, _), (other, _)| one == other);
         }
-        Content {
-            resources,
-            removed: Vec::new(),
-        }
+        Content { resources, removed: Vec::new() }
     }
 
     /// The changes, and the pending resources.
@@ -123,11 +116,7 @@ impl<O: Origin> Core<O> {
             match ledger.resource(&self.cells, &name) {
                 Some(resource) => resources.push((name, resource.clone())),
                 None if ledger.kind.is_listed() && !owed() => {}
-                None => match ledger
-                    .kind
-                    .placeholder
-                    .filter(|_| key.placeholders && (key.from == 0 || owed()))
-                {
+                None => match ledger.kind.placeholder.filter(|_| key.placeholders && (key.from == 0 || owed())) {
                     Some(placeholder) => {
                         let empty = Resource::new(name.clone(), (placeholder.encode)(&name));
                         resources.push((name, empty));
@@ -137,12 +126,7 @@ impl<O: Origin> Core<O> {
             }
         }
         let absent = |name: &&Name| ledger.resource(&self.cells, name).is_none();
-        removed.extend(
-            ledger
-                .removed(selection, key.removals_sent, key.sweep)
-                .map(|(name, _)| name)
-                .cloned(),
-        );
+        removed.extend(ledger.removed(selection, key.removals_sent, key.sweep).map(|(name, _)| name).cloned());
         removed.extend(plan.included.gone.iter().map(|gone| &gone.name).filter(absent).cloned());
         removed.sort_unstable();
         removed.dedup();

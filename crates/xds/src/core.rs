@@ -44,8 +44,7 @@ impl<O: Origin> Core<O> {
         let ledger = entry.insert(Ledger::new(id, kind, key.1.clone(), self.epoch));
         if kind.is_wildcard() {
             ledger.open(origin, &mut self.cells, &Name::default(), self.epoch);
-            self.catalogues
-                .extend(ledger.lists.values().map(|list| (list.cell, id)));
+            self.catalogues.extend(ledger.lists.values().map(|list| (list.cell, id)));
         }
         self.by_audience.insert(key, id);
         id
@@ -54,9 +53,7 @@ impl<O: Origin> Core<O> {
     /// Adds a stream to a watch's selection.
     pub(crate) fn enter(&mut self, watch: &Watch, stream: StreamId) {
         self.news.members = true;
-        self.ledgers[watch.ledger].selections[watch.selection]
-            .streams
-            .insert(stream);
+        self.ledgers[watch.ledger].selections[watch.selection].streams.insert(stream);
     }
 
     /// Removes a stream from a selection, and closes selections and ledgers without streams.

@@ -76,10 +76,7 @@ pub enum Body {
 
 impl Default for Body {
     fn default() -> Body {
-        Body::Sotw {
-            version: String::new(),
-            names: Texts::default(),
-        }
+        Body::Sotw { version: String::new(), names: Texts::default() }
     }
 }
 
@@ -104,9 +101,7 @@ impl Texts {
     /// The texts, in the order of the request.
     pub fn iter(&self) -> impl Iterator<Item = &str> {
         let starts = std::iter::once(0).chain(self.ends.iter().copied());
-        starts
-            .zip(&self.ends)
-            .map(|(start, end)| &self.buffer[start as usize..*end as usize])
+        starts.zip(&self.ends).map(|(start, end)| &self.buffer[start as usize..*end as usize])
     }
 
     /// Whether this text is among them.
@@ -185,20 +180,13 @@ pub fn decode_delta(message: &Bytes, limits: &Limits) -> Result<Request, DecodeE
             _ => {}
         }
     }
-    request.body = Body::Delta {
-        subscribe,
-        unsubscribe,
-        initial,
-    };
+    request.body = Body::Delta { subscribe, unsubscribe, initial };
     Ok(request)
 }
 
 fn start(message: &Bytes) -> Result<Reader<'_>, DecodeError> {
     if message.len() > MAX_REQUEST {
-        return Err(DecodeError::TooLong {
-            what: "message",
-            limit: MAX_REQUEST,
-        });
+        return Err(DecodeError::TooLong { what: "message", limit: MAX_REQUEST });
     }
     Ok(Reader::new(message))
 }
@@ -212,10 +200,7 @@ fn text<'a>(value: &'a [u8], what: &'static str, limit: usize) -> Result<&'a str
 
 fn node(message: &Bytes, value: &[u8], limits: &Limits) -> Result<Bytes, DecodeError> {
     if value.len() > limits.node_bytes {
-        return Err(DecodeError::TooLong {
-            what: "node",
-            limit: limits.node_bytes,
-        });
+        return Err(DecodeError::TooLong { what: "node", limit: limits.node_bytes });
     }
     Ok(share(message, value))
 }

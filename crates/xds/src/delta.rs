@@ -27,12 +27,7 @@ impl<O: Origin> Core<O> {
         request: Request,
         now: Moment,
     ) -> Result<(), Status> {
-        let Body::Delta {
-            subscribe,
-            unsubscribe,
-            initial,
-        } = request.body
-        else {
+        let Body::Delta { subscribe, unsubscribe, initial } = request.body else {
             return Ok(());
         };
         let Some(watch) = stream.watch(kind) else {
@@ -49,9 +44,7 @@ impl<O: Origin> Core<O> {
             return Ok(());
         }
         self.delta_wildcard(origin, stream, kind, &subscribe, &unsubscribe);
-        let all = stream
-            .watch(kind)
-            .is_some_and(|watch| self.selection(watch).names.is_none());
+        let all = stream.watch(kind).is_some_and(|watch| self.selection(watch).names.is_none());
         if all {
             self.delta_beside_wildcard(stream, kind, &subscribe, &unsubscribe)
         } else {
@@ -73,13 +66,7 @@ impl<O: Origin> Core<O> {
         let not_wanted: FxHashSet<&str> = unsubscribe.iter().chain(["*"]).collect();
         // Older clients do not repeat the names that they have as a subscription.
         let had = initial.0.iter().filter(|_| !all);
-        let had = had.filter_map(|name| {
-            if kind.is_collected() {
-                collection_of(name)
-            } else {
-                Some(name)
-            }
-        });
+        let had = had.filter_map(|name| if kind.is_collected() { collection_of(name) } else { Some(name) });
         let wanted = subscribe.iter().chain(had).filter(|name| !not_wanted.contains(name));
         let followed = match kind.parent {
             Parent::Collections { of } if subscribe.is_empty() => Some(of),
@@ -106,15 +93,8 @@ impl<O: Origin> Core<O> {
             let missing: Vec<Name> = names.into_iter().filter(|name| !self.is_live(&watch, name)).collect();
             watch.pending.owe(missing);
         }
-        let missing: Vec<Name> = watch
-            .explicit
-            .iter()
-            .filter(|name| !self.is_live(&watch, name))
-            .cloned()
-            .collect();
-        watch
-            .pending
-            .add_gone(missing.into_iter().map(Gone::unknown), self.epoch);
+        let missing: Vec<Name> = watch.explicit.iter().filter(|name| !self.is_live(&watch, name)).cloned().collect();
+        watch.pending.add_gone(missing.into_iter().map(Gone::unknown), self.epoch);
         stream.claim(kind);
         stream.watches.insert(watch);
         Ok(())
@@ -128,9 +108,7 @@ impl<O: Origin> Core<O> {
         let dropped = |name: &Name| stream.has_dropped(watch.kind, name);
         let mut owed = Vec::new();
         for (name, resource) in ledger.live(&self.cells, selection) {
-            let same = had
-                .get(&**name)
-                .is_some_and(|version| *version == resource.version().to_string());
+            let same = had.get(&**name).is_some_and(|version| *version == resource.version().to_string());
             if !same || dropped(name) || left.contains(name) {
                 owed.push(name.clone());
             }
@@ -202,14 +180,10 @@ impl<O: Origin> Core<O> {
         watch.explicit.sort_unstable();
         watch.explicit.dedup();
         self.check_count(watch.explicit.len())?;
-        let (live, missing): (Vec<Name>, Vec<Name>) = named
-            .into_iter()
-            .chain(dropped)
-            .partition(|name| self.is_live(watch, name));
+        let (live, missing): (Vec<Name>, Vec<Name>) =
+            named.into_iter().chain(dropped).partition(|name| self.is_live(watch, name));
         watch.pending.owe(live);
-        watch
-            .pending
-            .add_gone(missing.into_iter().map(Gone::unknown), self.epoch);
+        watch.pending.add_gone(missing.into_iter().map(Gone::unknown), self.epoch);
         Ok(())
     }
 
@@ -227,9 +201,7 @@ impl<O: Origin> Core<O> {
         };
         let ledger = &self.ledgers[watch.ledger];
         let wanted = subscribe.iter().filter(|name| *name != "*");
-        let wanted: Vec<Name> = wanted
-            .map(|name| ledger.name(name).cloned().unwrap_or_else(|| name.into()))
-            .collect();
+        let wanted: Vec<Name> = wanted.map(|name| ledger.name(name).cloned().unwrap_or_else(|| name.into())).collect();
         let dropped: Vec<&str> = unsubscribe.iter().collect();
         let edit = current.edit(wanted.clone(), &dropped);
         self.check_count(edit.len())?;
@@ -247,11 +219,7 @@ impl<O: Origin> Core<O> {
         if !empty {
             let dropped = &edit.removed;
             let subscribed = |name: &Name| {
-                let name = if kind.is_collected() {
-                    collection_of(name)
-                } else {
-                    Some(&**name)
-                };
+                let name = if kind.is_collected() { collection_of(name) } else { Some(&**name) };
                 name.is_some_and(|name| dropped.binary_search(&name).is_err())
             };
             watch.pending.owed.retain(|name| subscribed(name));
@@ -259,10 +227,7 @@ impl<O: Origin> Core<O> {
         }
         watch.pending.owe(wanted);
         let owed = &watch.pending.owed;
-        watch
-            .pending
-            .gone
-            .retain(|gone| owed.binary_search(&gone.name).is_err());
+        watch.pending.gone.retain(|gone| owed.binary_search(&gone.name).is_err());
         if let Some(child) = self.types.collections_in(kind).filter(|_| !unsubscribe.is_empty())
             && stream.watch(kind).is_some_and(|watch| watch.unanswered.is_empty())
         {
@@ -274,10 +239,7 @@ impl<O: Origin> Core<O> {
     fn check_count(&self, names: usize) -> Result<(), Status> {
         let limit = self.limits.names;
         if names > limit {
-            return Err(Status::new(
-                Code::ResourceExhausted,
-                format!("more than {limit} names are subscribed to"),
-            ));
+            return Err(Status::new(Code::ResourceExhausted, format!("more than {limit} names are subscribed to")));
         }
         Ok(())
     }

@@ -24,10 +24,7 @@ impl<O: Origin> Core<O> {
         }
         let (watch, unsent) = (&*watch, &watch.pending.owed);
         let names = self.selection(watch).names.iter().flat_map(NameSet::iter);
-        names
-            .filter(|name| unsent.binary_search(name).is_err())
-            .cloned()
-            .collect()
+        names.filter(|name| unsent.binary_search(name).is_err()).cloned().collect()
     }
 
     /// Updates the collections after the client has answered for the parent type, or unsubscribed from some of its

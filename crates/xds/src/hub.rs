@@ -136,11 +136,7 @@ impl<O: Origin> Hub<O> {
         let id = StreamId(self.next_stream);
         self.next_stream += 1;
         // The end of the node's previous stream may be noticed later.
-        if let Some(before) = self
-            .by_node
-            .insert(proxy.id.clone(), id)
-            .and_then(|id| self.streams.get(&id))
-        {
+        if let Some(before) = self.by_node.insert(proxy.id.clone(), id).and_then(|id| self.streams.get(&id)) {
             self.core.unanswered.note(&self.core.types, before);
         }
         let stream = Stream::new(id, token, proxy, variant, Rate::new(&self.core.limits, now), now);
@@ -197,10 +193,7 @@ impl<O: Origin> Hub<O> {
             }
             (Some(kind), Body::Sotw { .. }, Variant::Sotw) => self.core.sotw(origin, stream, kind, request, now),
             (Some(kind), Body::Delta { .. }, Variant::Delta) => self.core.delta(origin, stream, kind, request, now),
-            _ => Err(Status::new(
-                Code::InvalidArgument,
-                "a request of the other variant of the protocol",
-            )),
+            _ => Err(Status::new(Code::InvalidArgument, "a request of the other variant of the protocol")),
         }
     }
 
@@ -282,11 +275,7 @@ impl<O: Origin> Hub<O> {
             proxy: stream.proxy.clone(),
             variant: stream.variant,
             connected: stream.connected,
-            watches: stream
-                .watches
-                .iter()
-                .map(|watch| self.core.watch_status(watch))
-                .collect(),
+            watches: stream.watches.iter().map(|watch| self.core.watch_status(watch)).collect(),
             unserved: stream.unserved.clone(),
         })
     }
@@ -297,10 +286,7 @@ impl<O: Origin> Hub<O> {
             return Vec::new();
         };
         let ledger = &self.core.ledgers[watch.ledger];
-        ledger
-            .live(&self.core.cells, self.core.selection(watch))
-            .map(|(_, resource)| resource.clone())
-            .collect()
+        ledger.live(&self.core.cells, self.core.selection(watch)).map(|(_, resource)| resource.clone()).collect()
     }
 
     pub(crate) fn stream_of(&self, token: O::Token) -> Option<StreamId> {

@@ -64,10 +64,7 @@ impl<O: Origin> Ledger<O> {
             lists: BTreeMap::new(),
             entries: BTreeMap::new(),
             tombs: BTreeMap::new(),
-            log: Log {
-                floor: epoch,
-                changes: VecDeque::new(),
-            },
+            log: Log { floor: epoch, changes: VecDeque::new() },
             digest: 0,
             selections: Slab::new(),
             marked: Vec::new(),
@@ -108,10 +105,7 @@ impl<O: Origin> Ledger<O> {
     pub(crate) fn changed_in(&self, epoch: Epoch) -> impl Iterator<Item = &Name> {
         let changes = &self.log.changes;
         let first = changes.partition_point(|(at, _)| *at < epoch);
-        changes
-            .range(first..)
-            .take_while(move |(at, _)| *at == epoch)
-            .map(|(_, name)| name)
+        changes.range(first..).take_while(move |(at, _)| *at == epoch).map(|(_, name)| name)
     }
 
     /// The ledger's own copy of a name, to share its memory.
@@ -121,11 +115,7 @@ impl<O: Origin> Ledger<O> {
 
     /// The version of a selection's content. Equal content has the same version on every replica.
     pub(crate) fn version(&self, selection: &Selection) -> String {
-        let digest = if selection.names.is_some() || self.by_name() {
-            selection.digest
-        } else {
-            self.digest
-        };
+        let digest = if selection.names.is_some() || self.by_name() { selection.digest } else { self.digest };
         format!("{digest:016x}")
     }
 
@@ -138,22 +128,14 @@ impl<O: Origin> Ledger<O> {
         match &selection.names {
             // Names that other streams subscribe to are not a catalogue.
             None if self.by_name() => Box::new(std::iter::empty()),
-            None => Box::new(
-                self.entries
-                    .iter()
-                    .filter_map(|(name, entry)| Some((name, cells.get(entry.cell?)?))),
-            ),
+            None => Box::new(self.entries.iter().filter_map(|(name, entry)| Some((name, cells.get(entry.cell?)?)))),
             Some(names) if self.kind.is_collected() => Box::new(
                 names
                     .iter()
                     .flat_map(|collection| self.members(collection))
                     .filter_map(|(name, entry)| Some((name, cells.get(entry.cell?)?))),
             ),
-            Some(names) => Box::new(
-                names
-                    .iter()
-                    .filter_map(|name| Some((name, self.resource(cells, name)?))),
-            ),
+            Some(names) => Box::new(names.iter().filter_map(|name| Some((name, self.resource(cells, name)?)))),
         }
     }
 
@@ -165,10 +147,7 @@ impl<O: Origin> Ledger<O> {
             epoch > from && epoch <= upto
         };
         if let Some(logged) = self.log.since(from) {
-            let mut names: Vec<Name> = logged
-                .filter(|name| selection.covers(name) && within(name))
-                .cloned()
-                .collect();
+            let mut names: Vec<Name> = logged.filter(|name| selection.covers(name) && within(name)).cloned().collect();
             names.sort_unstable();
             names.dedup();
             return names;
@@ -199,9 +178,7 @@ impl<O: Origin> Ledger<O> {
         upto: Epoch,
     ) -> impl Iterator<Item = (&'a Name, &'a Tomb)> {
         let within = move |tomb: &Tomb| tomb.epoch > from && tomb.epoch <= upto;
-        self.tombs
-            .iter()
-            .filter(move |(name, tomb)| within(tomb) && selection.covers(name))
+        self.tombs.iter().filter(move |(name, tomb)| within(tomb) && selection.covers(name))
     }
 
     /// Records the change of a cell.
@@ -211,12 +188,7 @@ impl<O: Origin> Ledger<O> {
         };
         if !self.kind.is_listed() {
             entry.epoch = epoch;
-            self.mark(
-                name,
-                epoch,
-                false,
-                presence(name, new).wrapping_sub(presence(name, old)),
-            );
+            self.mark(name, epoch, false, presence(name, new).wrapping_sub(presence(name, old)));
             return;
         }
         let shift = contribution(name, new).wrapping_sub(contribution(name, old));
@@ -233,13 +205,7 @@ impl<O: Origin> Ledger<O> {
                 self.mark(name, epoch, false, shift);
             }
             (Some(old), None) => {
-                self.tombs.insert(
-                    name.clone(),
-                    Tomb {
-                        epoch,
-                        last: old.clone(),
-                    },
-                );
+                self.tombs.insert(name.clone(), Tomb { epoch, last: old.clone() });
                 self.mark(name, epoch, true, shift);
             }
             (None, None) => {}

@@ -62,17 +62,11 @@ impl<O: Origin> Core<O> {
                 let gone = &watch.pending.gone[at];
                 gone.last.as_ref().filter(|_| gone.certain)
             };
-            present
-                .or_else(kept)
-                .is_some_and(|had| had.version() == resource.version())
+            present.or_else(kept).is_some_and(|had| had.version() == resource.version())
         };
         let mut pending = Pending::default();
         let wanted = new.live(&self.cells, &new.selections[selection]);
-        pending.owe(
-            wanted
-                .filter(|(name, resource)| !has(name, resource))
-                .map(|(name, _)| name.clone()),
-        );
+        pending.owe(wanted.filter(|(name, resource)| !has(name, resource)).map(|(name, _)| name.clone()));
 
         let absent = |name: &Name| new.resource(&self.cells, name).is_none();
         let mut gone: Vec<Gone> = watch.pending.gone.clone();
@@ -82,14 +76,11 @@ impl<O: Origin> Core<O> {
             last: Some(resource.clone()),
             certain: certain(name),
         }));
-        gone.extend(
-            old.removed(before, watch.removals_sent, Epoch::MAX)
-                .map(|(name, tomb)| Gone {
-                    name: name.clone(),
-                    last: Some(tomb.last.clone()),
-                    certain: false,
-                }),
-        );
+        gone.extend(old.removed(before, watch.removals_sent, Epoch::MAX).map(|(name, tomb)| Gone {
+            name: name.clone(),
+            last: Some(tomb.last.clone()),
+            certain: false,
+        }));
         gone.retain(|gone| absent(&gone.name));
         // Unknown names that have not been answered still need an answer.
         let unanswered = names.into_iter().flat_map(NameSet::iter);

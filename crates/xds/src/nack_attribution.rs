@@ -9,17 +9,8 @@ const WORD: usize = 1024;
 /// Punctuation around names.
 const AROUND: &[char] = &['\'', '"', '`', '(', ')', '<', '>', ',', ';', '.', '!', '?'];
 /// A number is considered a name only after one of these words.
-const BEFORE_NUMBERS: &[&str] = &[
-    "route",
-    "routes",
-    "table",
-    "config",
-    "configuration",
-    "resource",
-    "resources",
-    "for",
-    "expecting",
-];
+const BEFORE_NUMBERS: &[&str] =
+    &["route", "routes", "table", "config", "configuration", "resource", "resources", "for", "expecting"];
 
 /// Words that may be names of resources.
 pub(crate) fn candidates(text: &str) -> impl Iterator<Item = &str> {
@@ -47,14 +38,7 @@ mod tests {
 
     #[test]
     fn names_are_found_in_errors_of_envoy() {
-        let names = [
-            "0.0.0.0_80",
-            "[::]_80",
-            "outbound|80||a.b",
-            "outbound|81|v1|a.b",
-            "80",
-            "a",
-        ];
+        let names = ["0.0.0.0_80", "[::]_80", "outbound|80||a.b", "outbound|81|v1|a.b", "80", "a"];
         let listeners = "Error adding/updating listener(s) 0.0.0.0_80: cannot bind '0.0.0.0:80': in use\n[::]_80: too";
         assert_eq!(found(listeners, &names), ["0.0.0.0_80", "[::]_80"]);
         let clusters = "Error adding/updating cluster(s) outbound|80||a.b: bad, outbound|81|v1|a.b: worse";

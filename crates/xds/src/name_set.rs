@@ -23,10 +23,7 @@ impl NameSet {
         names.sort_unstable();
         names.dedup();
         let digest = NameSet::digest_of(names.iter().map(|name| &**name));
-        NameSet {
-            names: names.into(),
-            digest,
-        }
+        NameSet { names: names.into(), digest }
     }
 
     pub(crate) fn contains(&self, name: &str) -> bool {
@@ -56,20 +53,14 @@ impl NameSet {
         let mut removed: Vec<&str> = removed.iter().copied().filter(|name| self.contains(name)).collect();
         removed.sort_unstable();
         removed.dedup();
-        let mut added: Vec<Name> = added
-            .into_iter()
-            .filter(|name| !self.contains(name) || removed.binary_search(&&**name).is_ok())
-            .collect();
+        let mut added: Vec<Name> =
+            added.into_iter().filter(|name| !self.contains(name) || removed.binary_search(&&**name).is_ok()).collect();
         added.sort_unstable();
         added.dedup();
         // A name that is both removed and added stays.
         removed.retain(|name| added.binary_search_by(|one| (**one).cmp(name)).is_err());
         added.retain(|name| !self.contains(name));
-        Edit {
-            base: self,
-            added,
-            removed,
-        }
+        Edit { base: self, added, removed }
     }
 }
 
@@ -98,38 +89,24 @@ impl Edit<'_> {
     }
 
     pub(crate) fn digest(&self) -> u64 {
-        let added = self
-            .added
-            .iter()
-            .fold(self.base.digest, |sum, name| sum.wrapping_add(hash(name)));
-        self.removed
-            .iter()
-            .fold(added, |sum, name| sum.wrapping_sub(hash(name)))
+        let added = self.added.iter().fold(self.base.digest, |sum, name| sum.wrapping_add(hash(name)));
+        self.removed.iter().fold(added, |sum, name| sum.wrapping_sub(hash(name)))
     }
 
     /// Whether the result would be this set.
     pub(crate) fn yields(&self, set: &NameSet) -> bool {
         set.len() == self.len()
-            && set
-                .iter()
-                .zip(self.names())
-                .all(|(one, other)| Arc::ptr_eq(one, other) || one == other)
+            && set.iter().zip(self.names()).all(|(one, other)| Arc::ptr_eq(one, other) || one == other)
     }
 
     pub(crate) fn build(&self) -> NameSet {
-        NameSet {
-            names: self.names().cloned().collect(),
-            digest: self.digest(),
-        }
+        NameSet { names: self.names().cloned().collect(), digest: self.digest() }
     }
 
     fn names(&self) -> impl Iterator<Item = &Name> {
         let mut removed = self.removed.iter().peekable();
-        let mut kept = self
-            .base
-            .iter()
-            .filter(move |name| removed.next_if(|gone| **gone == &***name).is_none())
-            .peekable();
+        let mut kept =
+            self.base.iter().filter(move |name| removed.next_if(|gone| **gone == &***name).is_none()).peekable();
         let mut added = self.added.iter().peekable();
         std::iter::from_fn(move || match (kept.peek(), added.peek()) {
             (Some(one), Some(other)) if one.cmp(other) == Ordering::Less => kept.next(),

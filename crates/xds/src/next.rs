@@ -157,16 +157,8 @@ impl<O: Origin> Core<O> {
             removals_sent: watch.removals_sent,
             sweep: selection.removed.min(window.sweep).max(watch.removals_sent),
             newest_first: watch.rejected.is_some(),
-            placeholders: watch
-                .kind
-                .placeholder
-                .is_some_and(|placeholder| (placeholder.applies)(&stream.proxy)),
+            placeholders: watch.kind.placeholder.is_some_and(|placeholder| (placeholder.applies)(&stream.proxy)),
         };
-        Some(Plan {
-            key,
-            included,
-            deferred,
-            updates,
-        })
+        Some(Plan { key, included, deferred, updates })
     }
 }

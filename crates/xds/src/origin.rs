@@ -84,10 +84,6 @@ impl<O: Origin + ?Sized> Changes<O> {
 
 impl<O: Origin + ?Sized> Default for Changes<O> {
     fn default() -> Changes<O> {
-        Changes {
-            resources: Vec::new(),
-            catalogues: Vec::new(),
-            moved: Vec::new(),
-        }
+        Changes { resources: Vec::new(), catalogues: Vec::new(), moved: Vec::new() }
     }
 }

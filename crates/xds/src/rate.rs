@@ -14,10 +14,7 @@ const WHOLE: u128 = 1_000_000_000;
 
 impl Rate {
     pub(crate) fn new(limits: &Limits, now: Moment) -> Rate {
-        Rate {
-            tokens: u128::from(limits.request_burst) * WHOLE,
-            last: now,
-        }
+        Rate { tokens: u128::from(limits.request_burst) * WHOLE, last: now }
     }
 
     /// Takes one token; false if there is none.
@@ -41,11 +38,7 @@ mod tests {
 
     #[test]
     fn a_burst_is_allowed_and_then_the_rate_applies() {
-        let limits = Limits {
-            requests_per_second: 10,
-            request_burst: 3,
-            ..Limits::default()
-        };
+        let limits = Limits { requests_per_second: 10, request_burst: 3, ..Limits::default() };
         let at = Moment::from_millis;
         let mut rate = Rate::new(&limits, at(0));
         let taken: Vec<bool> = (0..4).map(|_| rate.take(&limits, at(0))).collect();

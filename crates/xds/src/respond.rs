@@ -53,10 +53,7 @@ impl<O: Origin> Core<O> {
             return Vec::new();
         };
         let (ledger, selection) = (&self.ledgers[watch.ledger], self.selection(watch));
-        let owed = watch
-            .inflight
-            .as_ref()
-            .map_or(&[][..], |inflight| &inflight.pending.owed);
+        let owed = watch.inflight.as_ref().map_or(&[][..], |inflight| &inflight.pending.owed);
         let sent = |name: &Name| ledger.epoch_of(name) > watch.acked || owed.binary_search(name).is_ok();
         let mut names: Vec<Name> = nack_attribution::candidates(error)
             .filter_map(|word| ledger.name(word))
@@ -125,10 +122,7 @@ impl<O: Origin> Core<O> {
     /// The same names, sharing memory with the ledger.
     pub(crate) fn share(&self, ledger: usize, names: Vec<Name>) -> Vec<Name> {
         let ledger = &self.ledgers[ledger];
-        names
-            .into_iter()
-            .map(|name| ledger.name(&name).cloned().unwrap_or(name))
-            .collect()
+        names.into_iter().map(|name| ledger.name(&name).cloned().unwrap_or(name)).collect()
     }
 
     pub(crate) fn select(&mut self, origin: &mut O, ledger: usize, edit: &Edit<'_>) -> usize {
@@ -136,8 +130,7 @@ impl<O: Origin> Core<O> {
         let ledger = &mut self.ledgers[id];
         let selection = ledger.select(origin, &mut self.cells, edit, &mut self.serial, self.epoch);
         if ledger.kind.is_collected() {
-            self.catalogues
-                .extend(ledger.lists.values().map(|list| (list.cell, id)));
+            self.catalogues.extend(ledger.lists.values().map(|list| (list.cell, id)));
         }
         selection
     }

@@ -43,25 +43,12 @@ impl<O: Origin> Core<O> {
         let waited = now.saturating_sub(stream.busy_since.unwrap_or(now));
         let (mut rope, mut nonce) = (composed.rope.clone(), composed.nonce.clone());
         let watch = stream.watches.get_mut(kind);
-        if watch
-            .as_ref()
-            .and_then(|watch| watch.nonce())
-            .is_some_and(|last| *last == nonce)
-        {
+        if watch.as_ref().and_then(|watch| watch.nonce()).is_some_and(|last| *last == nonce) {
             // Two responses must not have the same nonce.
             nonce = format!("{nonce}.{sequence:x}").into();
             let (version, identifier) = (&composed.version, &self.limits.identifier);
             let delta = plan.key.delta;
-            rope = renamed(
-                &Envelope {
-                    kind,
-                    delta,
-                    version,
-                    nonce: &nonce,
-                    identifier,
-                },
-                &rope,
-            );
+            rope = renamed(&Envelope { kind, delta, version, nonce: &nonce, identifier }, &rope);
         }
         if let Some(watch) = watch {
             watch.inflight = Some(Inflight {
@@ -80,24 +67,13 @@ impl<O: Origin> Core<O> {
             watch.must_answer = false;
             watch.responses += 1;
             watch.last = Some((composed.clone(), nonce.clone()));
-            watch.sent_at = Some(Exchange {
-                version: composed.version.clone(),
-                nonce: nonce.clone(),
-                at: now,
-            });
+            watch.sent_at = Some(Exchange { version: composed.version.clone(), nonce: nonce.clone(), at: now });
         }
         let stats = self.stats.of_mut(kind);
         stats.responses += 1;
         stats.resources += composed.resources as u64;
         stats.bytes += rope.len() as u64;
-        Response {
-            kind,
-            rope,
-            nonce,
-            resources: composed.resources,
-            removed: composed.removed,
-            waited,
-        }
+        Response { kind, rope, nonce, resources: composed.resources, removed: composed.removed, waited }
     }
 
     /// Records a response in the types that depend on its type.
@@ -123,9 +99,7 @@ impl<O: Origin> Core<O> {
         from: Epoch,
     ) {
         // Envoy drops the endpoints of a cluster that it is sent, whether they changed or not.
-        let subscribed = stream
-            .watch(child)
-            .map(|watch| self.selection(watch).names.clone().unwrap_or_default());
+        let subscribed = stream.watch(child).map(|watch| self.selection(watch).names.clone().unwrap_or_default());
         let delta = stream.variant == Variant::Delta;
         if let (Some(watch), Some(subscribed)) = (stream.watch_mut(child), &subscribed) {
             let again: Vec<Name> = match fresh {
@@ -152,12 +126,8 @@ impl<O: Origin> Core<O> {
             };
         }
         if let (Fresh::Some(fresh), None, true) = (fresh, &self.selection(watch).names, from > 0) {
-            watch.settling = Some(Settling {
-                fresh: fresh.clone(),
-                before: watch.settled,
-                answered: None,
-                target: None,
-            });
+            watch.settling =
+                Some(Settling { fresh: fresh.clone(), before: watch.settled, answered: None, target: None });
         }
     }
 

@@ -33,11 +33,7 @@ impl<O: Origin> Core<O> {
         };
         let Some(watch) = stream.watch_mut(kind) else {
             // A client that answers a response of this stream has not just reconnected.
-            let version = if request.nonce.is_empty() {
-                version
-            } else {
-                String::new()
-            };
+            let version = if request.nonce.is_empty() { version } else { String::new() };
             self.sotw_first(origin, stream, kind, &version, &names);
             return Ok(());
         };

@@ -31,10 +31,7 @@ pub struct Status {
 impl Status {
     /// A status of this code and text.
     pub fn new(code: Code, message: impl Into<String>) -> Status {
-        Status {
-            code,
-            message: message.into(),
-        }
+        Status { code, message: message.into() }
     }
 }
 

@@ -174,10 +174,7 @@ impl<'h, O: Origin> Count<'h, O> {
         let hub = self.hub;
         let places = &self.places;
         let ledger: &Ledger<O> = &hub.core.ledgers[id];
-        let view = self
-            .views
-            .entry(id)
-            .or_insert_with(|| View::of(ledger, places, |id| hub.watch(id, ledger.kind)));
+        let view = self.views.entry(id).or_insert_with(|| View::of(ledger, places, |id| hub.watch(id, ledger.kind)));
         view.add(&ask, &mut self.total, &mut self.pending, |place| {
             self.refused.insert(place);
             let stream = self.ids[place as usize];
@@ -189,12 +186,8 @@ impl<'h, O: Origin> Count<'h, O> {
                 (proxy, ledger.kind) < (&first.proxy, first.kind)
             });
             if first {
-                self.objection = Some(FirstNack {
-                    proxy: proxy.clone(),
-                    stream,
-                    kind: ledger.kind,
-                    asked: ask.name.cloned(),
-                });
+                self.objection =
+                    Some(FirstNack { proxy: proxy.clone(), stream, kind: ledger.kind, asked: ask.name.cloned() });
             }
         });
     }
@@ -206,12 +199,7 @@ impl<'h, O: Origin> Count<'h, O> {
             Some(named) if !named.is_empty() => named,
             _ => first.asked.into_iter().collect(),
         };
-        Some(Nack {
-            proxy: first.proxy,
-            kind: first.kind,
-            resources,
-            message: watch.error.as_ref()?.message.clone(),
-        })
+        Some(Nack { proxy: first.proxy, kind: first.kind, resources, message: watch.error.as_ref()?.message.clone() })
     }
 }
 

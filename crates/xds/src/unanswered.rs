@@ -50,11 +50,7 @@ impl Names {
             (Names::Some(mut names), Names::Some(more)) => {
                 names.extend(more);
                 let bytes: usize = names.iter().map(|name| name.len()).sum();
-                if names.len() > NAMES || bytes > NAME_BYTES {
-                    Names::All
-                } else {
-                    Names::Some(names)
-                }
+                if names.len() > NAMES || bytes > NAME_BYTES { Names::All } else { Names::Some(names) }
             }
             _ => Names::All,
         };
@@ -114,8 +110,7 @@ impl Unanswered {
             self.order.push_back(node.clone());
         }
         let known = self.nodes.entry(node.clone()).or_default();
-        left.into_iter()
-            .for_each(|(kind, names)| known.entry(kind).or_default().add(names));
+        left.into_iter().for_each(|(kind, names)| known.entry(kind).or_default().add(names));
     }
 
     /// Takes the names that earlier streams of a node left unanswered.

@@ -85,11 +85,7 @@ pub(crate) struct Gone {
 
 impl Gone {
     pub(crate) fn unknown(name: Name) -> Gone {
-        Gone {
-            name,
-            last: None,
-            certain: false,
-        }
+        Gone { name, last: None, certain: false }
     }
 }
 
@@ -200,16 +196,12 @@ impl Watch {
 
     /// Updates after this epoch are a reason to send a response.
     pub(crate) fn news_after(&self) -> Epoch {
-        self.rejected
-            .as_ref()
-            .map_or(self.sent, |rejected| rejected.upto.max(self.sent))
+        self.rejected.as_ref().map_or(self.sent, |rejected| rejected.upto.max(self.sent))
     }
 
     /// Removals after this epoch are a reason to send a response.
     pub(crate) fn sweeps_after(&self) -> Epoch {
-        self.rejected
-            .as_ref()
-            .map_or(self.removals_sent, |rejected| rejected.sweep.max(self.removals_sent))
+        self.rejected.as_ref().map_or(self.removals_sent, |rejected| rejected.sweep.max(self.removals_sent))
     }
 
     /// Whether there are unsent updates.
@@ -226,11 +218,7 @@ impl Watch {
 
     /// The epoch up to which the client uses the selected resources, except for `pending`.
     pub(crate) fn in_force(&self, selection: &Selection) -> Epoch {
-        if self.is_current(selection.changed) {
-            Epoch::MAX
-        } else {
-            self.acked
-        }
+        if self.is_current(selection.changed) { Epoch::MAX } else { self.acked }
     }
 
     /// Whether the client has acknowledged the last change, which was in this epoch.
@@ -250,33 +238,19 @@ impl Watch {
         self.acked = self.acked.max(inflight.upto);
         self.rejection = None;
         self.error = None;
-        self.acked_at = self.sent_at.as_ref().map(|sent| Exchange {
-            at: now,
-            ..sent.clone()
-        });
+        self.acked_at = self.sent_at.as_ref().map(|sent| Exchange { at: now, ..sent.clone() });
     }
 
     /// Handles a NACK of the outstanding response. `names` are the resources that its error names.
     pub(crate) fn reject(&mut self, message: String, names: Vec<Name>, now: Moment) {
         let Some(inflight) = self.inflight.take() else { return };
         self.settled = inflight.upto;
-        self.rejection = Some(Box::new(Rejection {
-            upto: inflight.upto,
-            names,
-            owed: inflight.pending.owed.clone(),
-        }));
+        self.rejection = Some(Box::new(Rejection { upto: inflight.upto, names, owed: inflight.pending.owed.clone() }));
         self.sent = inflight.sent_before;
         self.removals_sent = inflight.removals_sent_before;
-        self.rejected = Some(RejectedResponse {
-            upto: inflight.upto,
-            sweep: inflight.sweep,
-            pending: inflight.pending,
-        });
-        let (version, nonce) = self
-            .last
-            .as_ref()
-            .map(|(c, nonce)| (c.version.clone(), nonce.clone()))
-            .unzip();
+        self.rejected =
+            Some(RejectedResponse { upto: inflight.upto, sweep: inflight.sweep, pending: inflight.pending });
+        let (version, nonce) = self.last.as_ref().map(|(c, nonce)| (c.version.clone(), nonce.clone())).unzip();
         self.error = Some(Refusal {
             message: message.into(),
             version: version.unwrap_or_default(),

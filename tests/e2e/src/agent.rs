@@ -36,10 +36,7 @@ pub struct Agent {
 #[derive(Debug)]
 enum Stream {
     Sotw(mpsc::Sender<DiscoveryRequest>, tonic::Streaming<DiscoveryResponse>),
-    Delta(
-        mpsc::Sender<DeltaDiscoveryRequest>,
-        tonic::Streaming<DeltaDiscoveryResponse>,
-    ),
+    Delta(mpsc::Sender<DeltaDiscoveryRequest>, tonic::Streaming<DeltaDiscoveryResponse>),
 }
 
 impl Agent {
@@ -71,9 +68,7 @@ impl Agent {
 
     /// The next table that arrives.
     pub async fn next(&mut self) -> Result<Table> {
-        let body = tokio::time::timeout(PATIENCE, self.stream.next())
-            .await
-            .map_err(|_| "no name table came")??;
+        let body = tokio::time::timeout(PATIENCE, self.stream.next()).await.map_err(|_| "no name table came")??;
         self.answers += 1;
         let table = NameTable::decode(&*body)?.table.into_iter();
         Ok(table.map(|(host, info)| (host, info.ips)).collect())

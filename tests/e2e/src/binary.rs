@@ -34,14 +34,8 @@ pub fn demo_binary() -> &'static Path {
 fn build(package: &str, program: &str) -> PathBuf {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-    let built = Command::new(cargo)
-        .args(["build", "--quiet", "--package", package])
-        .current_dir(root)
-        .status();
-    assert!(
-        built.is_ok_and(|status| status.success()),
-        "`cargo build --package {package}` failed"
-    );
+    let built = Command::new(cargo).args(["build", "--quiet", "--package", package]).current_dir(root).status();
+    assert!(built.is_ok_and(|status| status.success()), "`cargo build --package {package}` failed");
     // This program is TARGET/debug/deps/NAME.
     let here = std::env::current_exe().unwrap_or_else(|error| panic!("{error}"));
     let target = here.ancestors().nth(2).unwrap_or(Path::new("."));

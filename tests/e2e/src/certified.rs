@@ -58,18 +58,12 @@ impl Agent {
     /// Creates the agent of a service account.
     fn of(authority: &Authority, account: &str) -> Result<Agent> {
         let (certificate, key) = authority.account(account)?;
-        Ok(Agent {
-            certificate,
-            key,
-            roots: authority.pem.clone(),
-        })
+        Ok(Agent { certificate, key, roots: authority.pem.clone() })
     }
 
     fn secret(&self, name: &str) -> Secret {
-        let inline = |text: &str| DataSource {
-            specifier: Some(Specifier::InlineString(text.to_owned())),
-            ..Default::default()
-        };
+        let inline =
+            |text: &str| DataSource { specifier: Some(Specifier::InlineString(text.to_owned())), ..Default::default() };
         let content = match name {
             "ROOTCA" => Type::ValidationContext(CertificateValidationContext {
                 trusted_ca: Some(inline(&self.roots)),
@@ -81,18 +75,12 @@ impl Agent {
                 ..Default::default()
             }),
         };
-        Secret {
-            name: name.to_owned(),
-            r#type: Some(content),
-        }
+        Secret { name: name.to_owned(), r#type: Some(content) }
     }
 
     /// The response to a request for secrets, framed for gRPC.
     fn answer(&self, request: &DiscoveryRequest) -> Result<Bytes> {
-        let secrets = request
-            .resource_names
-            .iter()
-            .map(|name| protos::any(&self.secret(name)));
+        let secrets = request.resource_names.iter().map(|name| protos::any(&self.secret(name)));
         let response = DiscoveryResponse {
             version_info: "1".to_owned(),
             nonce: "1".to_owned(),

@@ -17,9 +17,7 @@ use crate::rutter_binary;
 /// It does not start; the error has the end of a log.
 pub async fn shared() -> Result<&'static ControlPlane> {
     static SHARED: OnceCell<ControlPlane> = OnceCell::const_new();
-    SHARED
-        .get_or_try_init(|| ControlPlane::start(Settings::default()))
-        .await
+    SHARED.get_or_try_init(|| ControlPlane::start(Settings::default())).await
 }
 
 /// As above, with the CRDs that `rutter crds` prints.
@@ -54,10 +52,7 @@ pub async fn shared_with_node() -> Result<Option<&'static WithNode>> {
         return Ok(None);
     }
     let start = || async {
-        let settings = Settings {
-            node: true,
-            ..Settings::default()
-        };
+        let settings = Settings { node: true, ..Settings::default() };
         let plane = ControlPlane::start(settings).await?;
         let node = Node::start(&plane).await?;
         Result::Ok(WithNode { node, plane })
@@ -124,8 +119,7 @@ impl<'a> Namespace<'a> {
     /// # Errors
     /// The API rejects an object.
     pub async fn apply(&self, manifests: &str) -> Result<String> {
-        self.kubectl(&["apply", "--server-side", "--force-conflicts", "-f", "-"], manifests)
-            .await
+        self.kubectl(&["apply", "--server-side", "--force-conflicts", "-f", "-"], manifests).await
     }
 
     /// Runs `kubectl` in it.

@@ -49,9 +49,8 @@ impl Collector {
                 tokio::spawn(async move {
                     let service = service_fn(|request| answer(request, Arc::clone(&keep)));
                     // A proxy that disconnects is not a failure of the test.
-                    let _ = auto::Builder::new(TokioExecutor::new())
-                        .serve_connection(TokioIo::new(stream), service)
-                        .await;
+                    let _ =
+                        auto::Builder::new(TokioExecutor::new()).serve_connection(TokioIo::new(stream), service).await;
                 });
             }
         });
@@ -99,11 +98,7 @@ async fn answer(
     let (path, token) = (request.uri().path().to_owned(), header("x-token"));
     let take = |body: Bytes| {
         if let Ok(mut told) = keep.lock() {
-            told.push(Told {
-                path: path.clone(),
-                token: token.clone(),
-                body,
-            });
+            told.push(Told { path: path.clone(), token: token.clone(), body });
         }
     };
     let (mut body, mut buffer) = (request.into_body(), BytesMut::new());
@@ -116,10 +111,7 @@ async fn answer(
     let mut response = Response::new(Empty::new());
     if grpc {
         let headers = response.headers_mut();
-        headers.insert(
-            "content-type",
-            hyper::header::HeaderValue::from_static("application/grpc"),
-        );
+        headers.insert("content-type", hyper::header::HeaderValue::from_static("application/grpc"));
         headers.insert("grpc-status", hyper::header::HeaderValue::from_static("0"));
     } else {
         take(buffer.freeze());

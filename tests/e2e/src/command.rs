@@ -32,10 +32,6 @@ pub async fn done(kubeconfig: &Path, arguments: &[&str], input: &str) -> Result<
     let printed = String::from_utf8_lossy(&output.stdout).into_owned();
     match output.status.success() {
         true => Ok(printed),
-        false => Err(format!(
-            "rutter {arguments:?}: {printed}{}",
-            String::from_utf8_lossy(&output.stderr)
-        )
-        .into()),
+        false => Err(format!("rutter {arguments:?}: {printed}{}", String::from_utf8_lossy(&output.stderr)).into()),
     }
 }

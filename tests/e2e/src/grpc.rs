@@ -45,18 +45,10 @@ impl Application {
         if let Some(bootstrap) = bootstrap {
             command.env("GRPC_XDS_BOOTSTRAP", bootstrap);
         }
-        let mut child = command
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .kill_on_drop(true)
-            .spawn()?;
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).kill_on_drop(true).spawn()?;
         let input = child.stdin.take().ok_or("no input")?;
         let output = BufReader::new(child.stdout.take().ok_or("no output")?).lines();
-        Ok(Application {
-            _child: child,
-            input,
-            output,
-        })
+        Ok(Application { _child: child, input, output })
     }
 
     /// Starts a server that answers with its name, and returns it with its port.
@@ -76,9 +68,7 @@ impl Application {
     /// The next JSON document that the probe prints.
     pub async fn says(&mut self) -> Result<Value> {
         let line = tokio::time::timeout(PATIENCE, self.output.next_line()).await;
-        let line = line
-            .map_err(|_| "the probe says nothing")??
-            .ok_or("the probe has ended")?;
+        let line = line.map_err(|_| "the probe says nothing")??.ok_or("the probe has ended")?;
         Ok(serde_json::from_str(&line)?)
     }
 

@@ -44,22 +44,8 @@ impl Rutter {
         }
         let (kubeconfig, home) = (kubeconfig.display().to_string(), data.path().display().to_string());
         let flags = [
-            &[
-                "--store",
-                "kubernetes",
-                "--kubeconfig",
-                &kubeconfig,
-                "--namespace",
-                namespace,
-            ][..],
-            &[
-                "--data-dir",
-                &home,
-                "--snapshot-interval",
-                "1s",
-                "--status-interval",
-                "100ms",
-            ],
+            &["--store", "kubernetes", "--kubeconfig", &kubeconfig, "--namespace", namespace][..],
+            &["--data-dir", &home, "--snapshot-interval", "1s", "--status-interval", "100ms"],
             more,
         ];
         let control = Control::idle(rutter_binary(), &flags.concat(), environment)?;
@@ -124,10 +110,7 @@ impl Rutter {
     pub async fn is_as_new(&self, plane: &ControlPlane, namespace: &str) -> Result<()> {
         let fresh = Rutter::start(plane, namespace).await?;
         let same = || async {
-            let (ours, theirs) = (
-                self.configuration(None).await.ok()?,
-                fresh.configuration(None).await.ok()?,
-            );
+            let (ours, theirs) = (self.configuration(None).await.ok()?, fresh.configuration(None).await.ok()?);
             (ours == theirs && !ours.is_empty()).then_some(())
         };
         self.explained(wait_for("the world of a fresh list", PATIENCE, same).await)?;
@@ -140,10 +123,7 @@ impl Rutter {
         let other = Observer::start(fresh.control.grpc(), &client(namespace));
         let only = Some(namespace);
         let same = || async {
-            let (ours, theirs) = (
-                self.configuration(only).await.ok()?,
-                fresh.configuration(only).await.ok()?,
-            );
+            let (ours, theirs) = (self.configuration(only).await.ok()?, fresh.configuration(only).await.ok()?);
             let equal = ours == theirs && !ours.is_empty() && proxy.versions() == other.versions();
             equal.then_some(())
         };

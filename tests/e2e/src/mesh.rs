@@ -61,15 +61,7 @@ impl Mesh {
     pub async fn wait_for_endpoints(&self, envoy: &Envoy, cluster: &str, endpoints: &[String]) -> Result<()> {
         let mut wanted = endpoints.to_vec();
         wanted.sort();
-        let reached = || async {
-            envoy
-                .endpoints(cluster)
-                .await
-                .ok()
-                .flatten()
-                .filter(|now| *now == wanted)
-                .map(drop)
-        };
+        let reached = || async { envoy.endpoints(cluster).await.ok().flatten().filter(|now| *now == wanted).map(drop) };
         let result = wait_for(&format!("{wanted:?} in {cluster}"), PATIENCE, reached).await;
         match result {
             Ok(()) => Ok(()),

@@ -59,10 +59,7 @@ impl Namespace {
     /// The DNS server (port 53 at this address) of programs that are started in the namespace from now on.
     pub fn ask_for_names(&self, server: Ipv4Addr) -> Result<()> {
         std::fs::create_dir_all(self.files())?;
-        Ok(std::fs::write(
-            self.files().join("resolv.conf"),
-            format!("nameserver {server}\n"),
-        )?)
+        Ok(std::fs::write(self.files().join("resolv.conf"), format!("nameserver {server}\n"))?)
     }
 
     /// Another address of this machine that the namespace reaches; at most nine.

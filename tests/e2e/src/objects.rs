@@ -30,10 +30,8 @@ pub fn to(host: &str, port: u16) -> String {
 /// A Kubernetes Service with one port (name, number, and number at the pods) and an EndpointSlice with the addresses of
 /// its pods. The address may be `None`.
 pub fn service(name: &str, address: &str, (port, number, target): (&str, u16, u16), pods: &[IpAddr]) -> String {
-    let endpoints: Vec<String> = pods
-        .iter()
-        .map(|ip| format!("{{ addresses: [{ip}], conditions: {{ ready: true }} }}"))
-        .collect();
+    let endpoints: Vec<String> =
+        pods.iter().map(|ip| format!("{{ addresses: [{ip}], conditions: {{ ready: true }} }}")).collect();
     format!(
         "\
 apiVersion: v1

@@ -51,15 +51,7 @@ impl Secured {
         let client = certified(&mesh, node("client", "127.0.0.2"), protocol, (&authority, "client")).await?;
         server.wait_for_listener(([127, 0, 0, 1], inbound).into()).await?;
         client.wait_for_listener(([127, 0, 0, 1], port).into()).await?;
-        Ok(Secured {
-            mesh,
-            authority,
-            backend,
-            server,
-            client,
-            port,
-            inbound,
-        })
+        Ok(Secured { mesh, authority, backend, server, client, port, inbound })
     }
 
     /// The address at which the client's application calls the server.
@@ -105,15 +97,9 @@ impl Secured {
 
     /// Changes the server's WorkloadEntry: its service account, whether it accepts mutual TLS, and its network.
     pub fn enlist(&self, account: &str, taken: bool, network: &str) -> Result<()> {
-        let mode = if taken {
-            TAKES
-        } else {
-            ", security.istio.io/tlsMode: disabled"
-        };
+        let mode = if taken { TAKES } else { ", security.istio.io/tlsMode: disabled" };
         let labels = format!("{mode}, topology.istio.io/network: '{network}'");
-        self.mesh
-            .config
-            .put("web-1.yaml", &workload(self.inbound, account, &labels))
+        self.mesh.config.put("web-1.yaml", &workload(self.inbound, account, &labels))
     }
 
     /// Adds the logs of both sidecars to the error of a result.

@@ -76,25 +76,11 @@ impl Shop {
             files.push((format!("{name}.yaml"), instance(&name, version, backend.address())));
             instances.push(backend);
         }
-        let files: Vec<(&str, &str)> = files
-            .iter()
-            .map(|(name, text)| (name.as_str(), text.as_str()))
-            .collect();
+        let files: Vec<(&str, &str)> = files.iter().map(|(name, text)| (name.as_str(), text.as_str())).collect();
         let mesh = Mesh::start_with(&files, flags).await?;
-        let client = mesh
-            .envoy(
-                &Node::sidecar("client", "test", "127.0.0.2", &[("app", "client")]),
-                protocol,
-            )
-            .await?;
+        let client = mesh.envoy(&Node::sidecar("client", "test", "127.0.0.2", &[("app", "client")]), protocol).await?;
         client.wait_for_listener(([127, 0, 0, 1], port).into()).await?;
-        Ok(Shop {
-            mesh,
-            client,
-            instances,
-            port,
-            speaks: speaks.to_owned(),
-        })
+        Ok(Shop { mesh, client, instances, port, speaks: speaks.to_owned() })
     }
 
     /// The address to which the client sends requests for the service.
@@ -109,9 +95,7 @@ impl Shop {
 
     /// Replaces the VirtualService's list of HTTP routes, and waits until the client has it.
     pub async fn route(&self, route: &str) -> Result<()> {
-        self.mesh
-            .reroute(&self.client, "route.yaml", &virtual_service("[mesh]", route))
-            .await
+        self.mesh.reroute(&self.client, "route.yaml", &virtual_service("[mesh]", route)).await
     }
 
     /// Replaces the service's traffic policy.
@@ -123,9 +107,7 @@ impl Shop {
     /// Adds or replaces an instance's entry in the configuration.
     pub fn enlist(&self, version: &str, backend: &Backend) -> Result<()> {
         let name = backend.instance();
-        self.mesh
-            .config
-            .put(&format!("{name}.yaml"), &instance(name, version, backend.address()))
+        self.mesh.config.put(&format!("{name}.yaml"), &instance(name, version, backend.address()))
     }
 
     /// Removes an instance's entry.
@@ -155,12 +137,9 @@ pub fn virtual_service(gateways: &str, http: &str) -> String {
 
 /// The objects of the shop except its VirtualService: the service, its policy, and these instances.
 pub fn shop_service(port: u16, policy: &str, instances: &[&Backend]) -> String {
-    let entries = instances.iter().map(|backend| {
-        format!(
-            "---\n{}",
-            instance(backend.instance(), backend.version(), backend.address())
-        )
-    });
+    let entries = instances
+        .iter()
+        .map(|backend| format!("---\n{}", instance(backend.instance(), backend.version(), backend.address())));
     service(port, "HTTP", policy) + &entries.collect::<String>()
 }
 

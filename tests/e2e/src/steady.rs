@@ -33,11 +33,7 @@ impl<'a> Steady<'a> {
     /// # Errors
     /// The API rejects an object.
     pub async fn create(plane: &'a ControlPlane, space: &Namespace<'_>, hosts: usize) -> Result<Steady<'a>> {
-        let steady = Steady {
-            plane,
-            namespace: space.name().to_owned(),
-            hosts,
-        };
+        let steady = Steady { plane, namespace: space.name().to_owned(), hosts };
         steady.make().await?;
         Ok(steady)
     }
@@ -50,15 +46,7 @@ impl<'a> Steady<'a> {
         let objects = (0..self.hosts).flat_map(|host| self.objects(host, 1));
         let items: Vec<Value> = objects.map(|(kind, _, object)| with_kind(kind, object)).collect();
         let list = json!({"apiVersion": "v1", "kind": "List", "items": items});
-        let arguments = [
-            "apply",
-            "--server-side",
-            "--force-conflicts",
-            "-n",
-            &self.namespace,
-            "-f",
-            "-",
-        ];
+        let arguments = ["apply", "--server-side", "--force-conflicts", "-n", &self.namespace, "-f", "-"];
         self.plane.kubectl(&arguments, &list.to_string()).await?;
         Ok(())
     }
@@ -71,10 +59,7 @@ impl<'a> Steady<'a> {
         assert!(GENERATIONS.contains(&generation), "there is no generation {generation}");
         for (_, plural, object) in (0..self.hosts).flat_map(|host| self.objects(host, generation)) {
             let name = object["metadata"]["name"].as_str().unwrap_or_default();
-            let path = format!(
-                "/apis/networking.istio.io/v1/namespaces/{}/{plural}/{name}",
-                self.namespace
-            );
+            let path = format!("/apis/networking.istio.io/v1/namespaces/{}/{plural}/{name}", self.namespace);
             let patch = json!({"spec": object["spec"]});
             let answer = self.plane.request(Method::PATCH, &path, &patch).await?;
             if !answer.status.is_success() {

@@ -34,10 +34,7 @@ impl Authority {
         params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::DigitalSignature];
         let key = KeyPair::generate()?;
         let pem = params.self_signed(&key)?.pem();
-        Ok(Authority {
-            issuer: Issuer::new(params, key),
-            pem,
-        })
+        Ok(Authority { issuer: Issuer::new(params, key), pem })
     }
 
     /// An identity for a host.

@@ -19,13 +19,7 @@ const WARM: u32 = 8;
 fn service(port: u16, endpoints: &[&Backend]) -> String {
     let endpoints: Vec<String> = endpoints
         .iter()
-        .map(|one| {
-            format!(
-                "{{ address: {}, ports: {{ http: {} }} }}",
-                one.address().ip(),
-                one.address().port()
-            )
-        })
+        .map(|one| format!("{{ address: {}, ports: {{ http: {} }} }}", one.address().ip(), one.address().port()))
         .collect();
     let spec = format!(
         "hosts: [web.test], resolution: STATIC, ports: [{{ number: {port}, name: http, protocol: HTTP }}], endpoints: [{}]",
@@ -45,9 +39,7 @@ async fn start(protocol: Protocol, endpoints: &[&Backend], balancer: &str) -> Re
     let port = free_port();
     let (service, rule) = (service(port, endpoints), rule(balancer));
     let mesh = Mesh::start(&[("service.yaml", &service), ("rule.yaml", &rule)]).await?;
-    let envoy = mesh
-        .envoy(&Node::sidecar("client", "test", "127.0.0.2", &[]), protocol)
-        .await?;
+    let envoy = mesh.envoy(&Node::sidecar("client", "test", "127.0.0.2", &[]), protocol).await?;
     let at = ([127, 0, 0, 1], port).into();
     envoy.wait_for_listener(at).await?;
     Ok((mesh, envoy, at))

@@ -48,24 +48,14 @@ async fn captured(protocol: Protocol) -> Result<()> {
     let mut command = pod.namespace.application(APPLICATION);
     let mut application = command.stdout(Stdio::null()).spawn()?;
     let address = (pod.namespace.ip, 8080).into();
-    let answered = wait_for(
-        "the application behind its proxy",
-        std::time::Duration::from_secs(20),
-        || async {
-            http::get(address, "/", &[])
-                .await
-                .ok()
-                .filter(|answer| answer.status == 200)
-        },
-    )
+    let answered = wait_for("the application behind its proxy", std::time::Duration::from_secs(20), || async {
+        http::get(address, "/", &[]).await.ok().filter(|answer| answer.status == 200)
+    })
     .await;
     application.kill()?;
     application.wait()?;
     let answer = answered?;
-    assert_eq!(
-        (answer.header("x-application"), answer.header("server")),
-        ("yes", "istio-envoy")
-    );
+    assert_eq!((answer.header("x-application"), answer.header("server")), ("yes", "istio-envoy"));
     assert!(pod.envoy.stat("^http.inbound_.*downstream_rq_2xx$").await? >= 1);
     Ok(())
 }
@@ -74,8 +64,6 @@ async fn captured(protocol: Protocol) -> Result<()> {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn captured_traffic_passes_the_proxy_in_both_directions() {
     for protocol in [Protocol::Sotw, Protocol::Delta] {
-        captured(protocol)
-            .await
-            .unwrap_or_else(|error| panic!("{protocol:?}: {error}"));
+        captured(protocol).await.unwrap_or_else(|error| panic!("{protocol:?}: {error}"));
     }
 }

@@ -31,10 +31,7 @@ async fn scopes(pod: &Pod, near: &Backend, far: &Backend) -> Result<()> {
     // At an address without a service: the instance's own address.
     let unknown = format!("http://{}/", far.address());
     for page in [&near_page, &far_page] {
-        assert!(
-            pod.fetch(page)?.starts_with("200 "),
-            "without a Sidecar, all services are reachable"
-        );
+        assert!(pod.fetch(page)?.starts_with("200 "), "without a Sidecar, all services are reachable");
     }
     let only_near = "['./near.test.svc.cluster.local']";
     let put = |hosts: &str, mode: &str| pod.mesh.config.put("scope.yaml", &scope(hosts, mode));
@@ -47,37 +44,23 @@ async fn scopes(pod: &Pod, near: &Backend, far: &Backend) -> Result<()> {
     // Passed through as TCP: no proxy adds a header.
     wait_for_page(pod, &unknown, "200 far None").await?;
     assert_eq!(far.requests(), before + 1, "no request arrived while it was excluded");
-    assert!(
-        pod.envoy
-            .stat("^cluster.PassthroughCluster.*upstream_cx_total$")
-            .await?
-            > 0
-    );
+    assert!(pod.envoy.stat("^cluster.PassthroughCluster.*upstream_cx_total$").await? > 0);
     put("['test/*']", "REGISTRY_ONLY")?;
     wait_for_page(pod, &far_page, "200 far envoy").await?;
-    assert_eq!(
-        (pod.fetch(&near_page)?.as_str(), pod.fetch(&unknown)?.as_str()),
-        ("200 near envoy", "nothing")
-    );
+    assert_eq!((pod.fetch(&near_page)?.as_str(), pod.fetch(&unknown)?.as_str()), ("200 near envoy", "nothing"));
     assert!(near.requests() >= 3);
     Ok(())
 }
 
 /// Instances of a headless service: a connection to an address reaches exactly that instance, as a replica set needs.
 async fn databases(pod: &Pod, port: u16, databases: &[Backend; 2]) -> Result<()> {
-    let [one, two] = databases
-        .each_ref()
-        .map(|database| format!("http://{}/", database.address()));
+    let [one, two] = databases.each_ref().map(|database| format!("http://{}/", database.address()));
     for _ in 0..3 {
         assert_eq!(pod.fetch(&one)?, "200 db-0 None");
         assert_eq!(pod.fetch(&two)?, "200 db-1 None");
     }
     let cluster = format!("^cluster.outbound.{port}..databases.*upstream_cx_total$");
-    assert_eq!(
-        pod.envoy.stat(&cluster).await?,
-        6,
-        "as the service, not as an unknown destination"
-    );
+    assert_eq!(pod.envoy.stat(&cluster).await?, 6, "as the service, not as an unknown destination");
     // One instance is removed: its address becomes unknown and is blocked. The other one stays.
     let left = service("databases", "None", ("tcp", port, port), &[databases[0].address().ip()]);
     pod.mesh.config.put("databases.yaml", &left)?;
@@ -102,11 +85,7 @@ async fn names(pod: &Pod, dns: &Dns, named: &[Backend; 2]) -> Result<()> {
     assert_eq!(pod.fetch(&page("a.example.com"))?, "200 one envoy");
     assert_eq!(pod.fetch(&page("b.example.com"))?, "200 two envoy");
     assert_eq!(pod.fetch_as(&dialled, &host("b.example.com"))?, "200 two envoy");
-    assert_eq!(
-        pod.fetch_as(&dialled, &host("c.example.com"))?,
-        "503 None envoy",
-        "the name does not exist"
-    );
+    assert_eq!(pod.fetch_as(&dialled, &host("c.example.com"))?, "503 None envoy", "the name does not exist");
     assert!(dns.asked("c.example.com") > 0);
     // Another name does not match the service and is blocked.
     assert_eq!(pod.fetch_as(&dialled, &host("example.org"))?, "502 None envoy");
@@ -139,12 +118,7 @@ async fn run(protocol: Protocol) -> Result<()> {
         "hosts: ['*.example.com'], resolution: DYNAMIC_DNS, ports: [{{ number: {named_port}, name: http, protocol: HTTP }}]"
     );
     let at = |address: &str, name: &str, backend: &Backend| {
-        service(
-            name,
-            address,
-            ("http", 80, backend.address().port()),
-            &[backend.address().ip()],
-        )
+        service(name, address, ("http", 80, backend.address().port()), &[backend.address().ip()])
     };
     let ips = db.each_ref().map(|database| database.address().ip());
     let pod = Pod::start(
@@ -154,10 +128,7 @@ async fn run(protocol: Protocol) -> Result<()> {
             ("named.yaml", &networking("ServiceEntry", "named", &wildcard)),
             ("near.yaml", &at(NEAR, "near", &near)),
             ("far.yaml", &at(FAR, "far", &far)),
-            (
-                "databases.yaml",
-                &service("databases", "None", ("tcp", port, port), &ips),
-            ),
+            ("databases.yaml", &service("databases", "None", ("tcp", port, port), &ips)),
         ],
     )
     .await?;
@@ -170,8 +141,6 @@ async fn run(protocol: Protocol) -> Result<()> {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn scopes_hold_names_are_looked_up_and_databases_are_reached_one_by_one() {
     for protocol in [Protocol::Sotw, Protocol::Delta] {
-        run(protocol)
-            .await
-            .unwrap_or_else(|error| panic!("{protocol:?}: {error}"));
+        run(protocol).await.unwrap_or_else(|error| panic!("{protocol:?}: {error}"));
     }
 }

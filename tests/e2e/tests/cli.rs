@@ -19,9 +19,7 @@ fn shell(kubeconfig: PathBuf) -> Shell {
 
 /// Plays a script with its own control plane.
 async fn played(name: &str) -> Result<()> {
-    let script = Path::new(env!("CARGO_MANIFEST_DIR"))
-        .join("tests/data/cli")
-        .join(format!("{name}.script"));
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/cli").join(format!("{name}.script"));
     let data = tempfile::tempdir()?;
     let control = Control::start_with_api(rutter_binary(), data.path(), &[]).await?;
     let kubeconfig = control.kubeconfig().ok_or("it has no kubeconfig")?;

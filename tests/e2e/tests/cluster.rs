@@ -44,15 +44,7 @@ async fn endpoints(plane: &ControlPlane, space: &Namespace<'_>) -> Result<Vec<St
 
 async fn endpoints_come(plane: &ControlPlane, space: &Namespace<'_>) -> Result<()> {
     space.apply(SERVICE).await?;
-    let patch = [
-        "patch",
-        "pod",
-        "reviews-1",
-        "--subresource=status",
-        "--type=merge",
-        "-p",
-        RUNNING,
-    ];
+    let patch = ["patch", "pod", "reviews-1", "--subresource=status", "--type=merge", "-p", RUNNING];
     space.kubectl(&patch, "").await?;
     let come = || async { (endpoints(plane, space).await.ok()? == ["10.1.2.3"]).then_some(()) };
     wait_for("the endpoints of the Service", PATIENCE, come).await
@@ -97,22 +89,9 @@ async fn a_user_has_the_granted_permissions() {
         let flag = format!("--kubeconfig={}", file.display());
         let list = [&*flag, "get", "configmaps", "-o", "name"];
         let refused = space.kubectl(&list, "").await.unwrap_err().to_string();
-        assert!(
-            refused.contains(r#"User "reader" cannot list resource "configmaps""#),
-            "{refused}"
-        );
-        space
-            .kubectl(
-                &["create", "role", "reader", "--verb=list", "--resource=configmaps"],
-                "",
-            )
-            .await?;
-        space
-            .kubectl(
-                &["create", "rolebinding", "reader", "--role=reader", "--user=reader"],
-                "",
-            )
-            .await?;
+        assert!(refused.contains(r#"User "reader" cannot list resource "configmaps""#), "{refused}");
+        space.kubectl(&["create", "role", "reader", "--verb=list", "--resource=configmaps"], "").await?;
+        space.kubectl(&["create", "rolebinding", "reader", "--role=reader", "--user=reader"], "").await?;
         let granted = || async { space.kubectl(&list, "").await.ok() };
         let listed = wait_for("the grant", PATIENCE, granted).await?;
         assert_eq!(listed, "configmap/kube-root-ca.crt\n");
@@ -122,9 +101,7 @@ async fn a_user_has_the_granted_permissions() {
 }
 
 async fn names(plane: &ControlPlane) -> Result<String> {
-    plane
-        .kubectl(&["get", "configmaps", "-l", "test", "-o", "name"], "")
-        .await
+    plane.kubectl(&["get", "configmaps", "-l", "test", "-o", "name"], "").await
 }
 
 async fn write(plane: &ControlPlane, name: &str) -> Result<()> {

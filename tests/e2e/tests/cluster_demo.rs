@@ -45,9 +45,7 @@ async fn the_kubernetes_demo_succeeds() {
     assert!(output.status.success(), "{told}");
     assert!(said.contains("Every promise held."), "a promise is broken");
     for promise in PROMISES {
-        let held = said
-            .lines()
-            .any(|line| line.trim_start().starts_with("held") && line.contains(promise));
+        let held = said.lines().any(|line| line.trim_start().starts_with("held") && line.contains(promise));
         assert!(held, "`{promise}` is not among what held");
     }
     // The directory of the cluster is removed last.

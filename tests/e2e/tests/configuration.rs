@@ -43,30 +43,15 @@ async fn start(configuration: Configuration) -> Server {
 }
 
 fn follow(server: &Server) -> mpsc::Receiver<SourceChange> {
-    let address = Address {
-        authority: server.addresses().grpc.to_string().into(),
-        tls: None,
-    };
-    let node = Node {
-        namespace: "mesh".into(),
-        name: "other-0".into(),
-        ip: "10.0.0.9".into(),
-        revision: "".into(),
-    };
+    let address = Address { authority: server.addresses().grpc.to_string().into(), tls: None };
+    let node = Node { namespace: "mesh".into(), name: "other-0".into(), ip: "10.0.0.9".into(), revision: "".into() };
     let (sender, changes) = mpsc::channel(10);
-    tokio::spawn(sources::xds::follow(
-        sources::xds::Options::new(address, node),
-        ChangeSender::new(0, sender),
-    ));
+    tokio::spawn(sources::xds::follow(sources::xds::Options::new(address, node), ChangeSender::new(0, sender)));
     changes
 }
 
 async fn next(changes: &mut mpsc::Receiver<SourceChange>) -> ChangeSet {
-    tokio::time::timeout(Duration::from_secs(30), changes.recv())
-        .await
-        .unwrap()
-        .unwrap()
-        .change
+    tokio::time::timeout(Duration::from_secs(30), changes.recv()).await.unwrap().unwrap().change
 }
 
 /// A change set that adds and deletes these objects.
@@ -90,35 +75,19 @@ async fn every_kind_is_transferred_unchanged() {
     let given = objects(EACH);
     let configuration = Configuration::default();
     configuration.apply(&change(&given, &[]));
-    configuration.set_mesh(MeshConfig {
-        root_namespace: "mesh".into(),
-        ..MeshConfig::default()
-    });
+    configuration.set_mesh(MeshConfig { root_namespace: "mesh".into(), ..MeshConfig::default() });
     let server = start(configuration).await;
     let first = next(&mut follow(&server)).await;
-    let errors: Vec<_> = first
-        .diagnostics
-        .values()
-        .flatten()
-        .filter(|said| said.is_error())
-        .collect();
+    let errors: Vec<_> = first.diagnostics.values().flatten().filter(|said| said.is_error()).collect();
     assert!(errors.is_empty(), "{errors:?}");
     let arrived = |key| first.upserts.get(&key).cloned();
     for object in &given {
         let got = arrived(object.key()).unwrap_or_else(|| panic!("{} did not arrive", object.key()));
         assert_eq!(got.spec_json(), object.spec_json(), "{}", object.key());
-        assert_eq!(
-            (&got.meta().labels, &got.meta().annotations),
-            (&object.meta().labels, &object.meta().annotations)
-        );
+        assert_eq!((&got.meta().labels, &got.meta().annotations), (&object.meta().labels, &object.meta().annotations));
     }
-    let Some(AnyObject::MeshConfig(mesh)) = arrived(MeshConfig::key()) else {
-        panic!("no MeshConfig")
-    };
-    assert_eq!(
-        (&*mesh.spec.root_namespace, mesh.spec.connect_timeout),
-        ("mesh", Duration::from_secs(10))
-    );
+    let Some(AnyObject::MeshConfig(mesh)) = arrived(MeshConfig::key()) else { panic!("no MeshConfig") };
+    assert_eq!((&*mesh.spec.root_namespace, mesh.spec.connect_timeout), ("mesh", Duration::from_secs(10)));
     // MeshNetworks are not transferred, as with Istio.
     let missing: Vec<_> = Kind::ALL
         .iter()
@@ -146,10 +115,7 @@ async fn only_changed_objects_are_sent_to_other_control_planes() {
     let received = next(&mut changes).await;
     assert_eq!((received.upserts.len(), received.deletes), (1, [b[0].key()].into()));
     // A change of a kind that is not transferred sends nothing, and the next change arrives.
-    configuration.apply(&change(
-        &objects("apiVersion: v1\nkind: Namespace\nmetadata: {name: n}\n"),
-        &[],
-    ));
+    configuration.apply(&change(&objects("apiVersion: v1\nkind: Namespace\nmetadata: {name: n}\n"), &[]));
     configuration.apply(&change(&b, &[]));
     assert_eq!(next(&mut changes).await.upserts.len(), 1);
     let stopped = tokio::time::timeout(Duration::from_secs(10), server.shut_down(Duration::from_secs(20))).await;

@@ -72,9 +72,7 @@ async fn controllers_write_with_the_permissions_of_the_chart_under_one_leader() 
 
     let holder = |name: &'static str| move |found: &Value| found.as_str().is_some_and(|text| text.starts_with(name));
     let lease = ["lease", NAMESPACES, "-n", "istio-system"];
-    field(&plane, &lease, "/spec/holderIdentity", holder("one_"))
-        .await
-        .unwrap();
+    field(&plane, &lease, "/spec/holderIdentity", holder("one_")).await.unwrap();
     let second = replica(&kubeconfig, "two").await.unwrap();
     first.wait_for_log("no root certificate found").await.unwrap();
 
@@ -85,13 +83,8 @@ async fn controllers_write_with_the_permissions_of_the_chart_under_one_leader() 
 
     // The first replica stops and releases its Leases; the other one continues.
     assert!(first.stop().await.unwrap(), "it stops gracefully");
-    field(&plane, &lease, "/spec/holderIdentity", holder("two_"))
-        .await
-        .unwrap();
-    plane
-        .kubectl(&["delete", "configmap", "istio-ca-root-cert", "-n", "shop"], "")
-        .await
-        .unwrap();
+    field(&plane, &lease, "/spec/holderIdentity", holder("two_")).await.unwrap();
+    plane.kubectl(&["delete", "configmap", "istio-ca-root-cert", "-n", "shop"], "").await.unwrap();
     root_certificate(&plane, "shop").await.unwrap();
 
     for log in [first.log().unwrap(), second.log().unwrap()] {
@@ -104,46 +97,22 @@ async fn controllers_write_with_the_permissions_of_the_chart_under_one_leader() 
 async fn root_certificate(plane: &ControlPlane, namespace: &str) -> Result<()> {
     let map = ["configmap", "istio-ca-root-cert", "-n", namespace];
     field(plane, &map, "/data/root-cert.pem", |found| found == PEM).await?;
-    field(plane, &map, "/metadata/labels/istio.io~1config", |found| {
-        found == "true"
-    })
-    .await?;
+    field(plane, &map, "/metadata/labels/istio.io~1config", |found| found == "true").await?;
     Ok(())
 }
 
 async fn root_certificates(plane: &ControlPlane) -> Result<()> {
     let literal = format!("--from-literal=root-cert.pem={PEM}");
-    plane
-        .kubectl(
-            &["create", "secret", "generic", "cacerts", "-n", "istio-system", &literal],
-            "",
-        )
-        .await?;
+    plane.kubectl(&["create", "secret", "generic", "cacerts", "-n", "istio-system", &literal], "").await?;
     for namespace in ["default", "kube-system"] {
         root_certificate(plane, namespace).await?;
     }
     plane.kubectl(&["create", "namespace", "shop"], "").await?;
     root_certificate(plane, "shop").await?;
     let patch = r#"{"data":{"root-cert.pem":"other"},"metadata":{"labels":null}}"#;
-    plane
-        .kubectl(
-            &[
-                "patch",
-                "configmap",
-                "istio-ca-root-cert",
-                "-n",
-                "shop",
-                "--type=merge",
-                "-p",
-                patch,
-            ],
-            "",
-        )
-        .await?;
+    plane.kubectl(&["patch", "configmap", "istio-ca-root-cert", "-n", "shop", "--type=merge", "-p", patch], "").await?;
     root_certificate(plane, "shop").await?;
-    let public = plane
-        .kubectl(&["get", "configmap", "-n", "kube-public", "-o", "name"], "")
-        .await?;
+    let public = plane.kubectl(&["get", "configmap", "-n", "kube-public", "-o", "name"], "").await?;
     assert!(!public.contains("istio-ca-root-cert"), "{public}");
     Ok(())
 }
@@ -160,30 +129,16 @@ async fn addresses(plane: &ControlPlane) -> Result<()> {
     let mut seen = Vec::new();
     for name in ["a", "b"] {
         let object = ["serviceentry", name, "-n", "shop"];
-        let given = field(plane, &object, "/status/addresses", |found| {
-            found.as_array().is_some_and(|found| found.len() == 2)
-        })
-        .await?;
-        assert!(
-            given[0]["value"]
-                .as_str()
-                .is_some_and(|text| text.starts_with("240.240.")),
-            "{given}"
-        );
-        assert!(
-            given[1]["value"]
-                .as_str()
-                .is_some_and(|text| text.starts_with("2001:2:")),
-            "{given}"
-        );
+        let given =
+            field(plane, &object, "/status/addresses", |found| found.as_array().is_some_and(|found| found.len() == 2))
+                .await?;
+        assert!(given[0]["value"].as_str().is_some_and(|text| text.starts_with("240.240.")), "{given}");
+        assert!(given[1]["value"].as_str().is_some_and(|text| text.starts_with("2001:2:")), "{given}");
         assert_eq!(given[0]["host"], format!("{name}.example"));
         seen.push(given);
         // Status fields of other writers are kept.
         field(plane, &object, "/status/conditions", Value::is_array).await?;
-        field(plane, &object, "/status/addresses", |found| {
-            *found == seen[seen.len() - 1]
-        })
-        .await?;
+        field(plane, &object, "/status/addresses", |found| *found == seen[seen.len() - 1]).await?;
     }
     assert_ne!(seen[0][0]["value"], seen[1][0]["value"]);
     Ok(())
@@ -210,19 +165,13 @@ spec: {type: LoadBalancer, externalIPs: [192.0.2.7], ports: [{name: http, port: 
 ";
     plane.kubectl(&["apply", "-f", "-"], text).await?;
     let object = ["ingress", "web", "-n", "shop"];
-    field(plane, &object, "/status/loadBalancer/ingress/0/ip", |found| {
-        found == "192.0.2.7"
-    })
-    .await?;
+    field(plane, &object, "/status/loadBalancer/ingress/0/ip", |found| found == "192.0.2.7").await?;
     let status = r#"{"status":{"loadBalancer":{"ingress":[{"hostname":"lb.example"}]}}}"#;
     let service = ["service", "istio-ingressgateway", "-n", "istio-system"];
     let mut patch = vec!["patch", "--subresource=status", "--type=merge", "-p", status];
     patch.extend(service);
     plane.kubectl(&patch, "").await?;
-    field(plane, &object, "/status/loadBalancer/ingress/1/hostname", |found| {
-        found == "lb.example"
-    })
-    .await?;
+    field(plane, &object, "/status/loadBalancer/ingress/1/hostname", |found| found == "lb.example").await?;
     Ok(())
 }
 

@@ -16,18 +16,10 @@ async fn the_demo_succeeds() {
         .await
         .unwrap();
     let said = String::from_utf8_lossy(&output.stdout);
-    assert!(
-        output.status.success(),
-        "{said}{}",
-        String::from_utf8_lossy(&output.stderr)
-    );
+    assert!(output.status.success(), "{said}{}", String::from_utf8_lossy(&output.stderr));
     assert!(said.contains("Every promise held."), "{said}");
     // The demo prints each change as a command.
-    for command in [
-        "patch virtualservice shop",
-        "apply --server-side -f",
-        "delete workloadentry shop-v2-a",
-    ] {
+    for command in ["patch virtualservice shop", "apply --server-side -f", "delete workloadentry shop-v2-a"] {
         assert!(
             said.contains(&format!("$ kubectl -n demo {command}")) || said.contains(&format!("$ kubectl {command}")),
             "{said}"

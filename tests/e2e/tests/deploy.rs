@@ -44,11 +44,7 @@ fn objects(text: &[u8]) -> BTreeMap<String, Value> {
         let object = document.value;
         let name = ["kind", "/metadata/namespace", "/metadata/name"].map(|path| match path.strip_prefix('/') {
             None => object[path].as_str().unwrap_or_default().to_owned(),
-            Some(_) => object
-                .pointer(path)
-                .and_then(Value::as_str)
-                .unwrap_or_default()
-                .to_owned(),
+            Some(_) => object.pointer(path).and_then(Value::as_str).unwrap_or_default().to_owned(),
         });
         assert!(found.insert(name.join(" "), object).is_none(), "{name:?} twice");
     }
@@ -77,16 +73,8 @@ fn helm_and_rutter_manifest_render_the_same_objects() {
     let helm = test_harness::helm(&mut |line| eprintln!("{line}")).unwrap_or_else(|error| panic!("{error}"));
     let sets: [&[&str]; 3] = [
         &[],
-        &[
-            "--set",
-            "env.A_B=x\\,y,tolerations[0].key=k,revisionTags={a,b}",
-            "--set-string",
-            "env.N=1",
-        ],
-        &[
-            "--set",
-            "autoscaleEnabled=false,meshConfig=null,global.istioNamespace=other",
-        ],
+        &["--set", "env.A_B=x\\,y,tolerations[0].key=k,revisionTags={a,b}", "--set-string", "env.N=1"],
+        &["--set", "autoscaleEnabled=false,meshConfig=null,global.istioNamespace=other"],
     ];
     for file in values() {
         for set in sets {
@@ -102,11 +90,7 @@ fn helm_and_rutter_manifest_render_the_same_objects() {
             arguments.extend(set);
             let (ours, theirs) = (manifest(&arguments), objects(&theirs.stdout));
             let (ours, theirs) = (without_manager(ours), without_manager(theirs));
-            assert_eq!(
-                ours.keys().collect::<Vec<_>>(),
-                theirs.keys().collect::<Vec<_>>(),
-                "{file} {set:?}"
-            );
+            assert_eq!(ours.keys().collect::<Vec<_>>(), theirs.keys().collect::<Vec<_>>(), "{file} {set:?}");
             for (name, object) in &ours {
                 assert_eq!(object, &theirs[name], "{file} {set:?}: {name}");
             }
@@ -133,10 +117,7 @@ fn granted(rules: &Value) -> BTreeSet<(String, String, String)> {
         for group in texts(rule, "apiGroups") {
             for resource in texts(rule, "resources") {
                 for verb in texts(rule, "verbs") {
-                    assert!(
-                        !format!("{group}{resource}{verb}").contains('*'),
-                        "a role names what it grants"
-                    );
+                    assert!(!format!("{group}{resource}{verb}").contains('*'), "a role names what it grants");
                     all.insert((group.clone(), resource.clone(), verb));
                 }
             }
@@ -161,11 +142,7 @@ fn needed(untaint: bool, exports: bool, credentials: bool) -> BTreeSet<(String, 
         }
         need(kind.group, kind.plural, &READ);
         if status::has_status(mesh) {
-            need(
-                kind.group,
-                &format!("{}/status", kind.plural),
-                &["get", "patch", "update"],
-            );
+            need(kind.group, &format!("{}/status", kind.plural), &["get", "patch", "update"]);
         }
     }
     need("apiextensions.k8s.io", "customresourcedefinitions", &READ);
@@ -183,17 +160,10 @@ fn needed(untaint: bool, exports: bool, credentials: bool) -> BTreeSet<(String, 
 
 #[test]
 fn the_role_has_exactly_the_needed_permissions() {
-    for (untaint, exports, credentials) in [
-        (false, false, false),
-        (true, false, false),
-        (false, true, false),
-        (false, false, true),
-    ] {
-        let mut set = vec![
-            "--skip-crds".to_owned(),
-            "--set".to_owned(),
-            format!("taint.enabled={untaint}"),
-        ];
+    for (untaint, exports, credentials) in
+        [(false, false, false), (true, false, false), (false, true, false), (false, false, true)]
+    {
+        let mut set = vec!["--skip-crds".to_owned(), "--set".to_owned(), format!("taint.enabled={untaint}")];
         if exports {
             set.extend(["--set-string".to_owned(), "env.ENABLE_MCS_AUTO_EXPORT=true".to_owned()]);
         }
@@ -229,10 +199,7 @@ fn needed_by_others(exports: bool, certificates: bool) -> BTreeSet<(String, Stri
         let one = |verb: &&str| (group.to_owned(), resource.to_owned(), (*verb).to_owned());
         verbs.iter().map(one).collect()
     };
-    let mut all: BTreeSet<_> = read
-        .into_iter()
-        .flat_map(|one| each(one, &["get", "list", "watch"]))
-        .collect();
+    let mut all: BTreeSet<_> = read.into_iter().flat_map(|one| each(one, &["get", "list", "watch"])).collect();
     if exports {
         all.extend(each(("multicluster.x-k8s.io", "serviceexports"), &["create"]));
     }
@@ -245,10 +212,8 @@ fn needed_by_others(exports: bool, certificates: bool) -> BTreeSet<(String, Stri
 #[test]
 fn the_reader_role_has_exactly_the_needed_permissions() {
     for (exports, certificates) in [(false, false), (true, false), (false, true)] {
-        let (exported, remote) = (
-            format!("env.ENABLE_MCS_AUTO_EXPORT={exports}"),
-            format!("istiodRemote.enabled={certificates}"),
-        );
+        let (exported, remote) =
+            (format!("env.ENABLE_MCS_AUTO_EXPORT={exports}"), format!("istiodRemote.enabled={certificates}"));
         let objects = manifest(&["--skip-crds", "--set-string", &exported, "--set", &remote]);
         let role = &objects["ClusterRole  istio-reader-clusterrole-istio-system"];
         assert_eq!(granted(&role["rules"]), needed_by_others(exports, certificates));
@@ -300,10 +265,7 @@ async fn an_api_server_accepts_every_object_of_the_manifest() {
         let made = succeed(Command::new(rutter_binary()).args(["manifest", "--skip-crds", "-f", file]));
         apply(&made.stdout, &["--dry-run=server"]);
         let told = apply(&made.stdout, &[]);
-        assert!(
-            String::from_utf8_lossy(&told.stdout).contains("deployment.apps/istiod"),
-            "{told:?}"
-        );
+        assert!(String::from_utf8_lossy(&told.stdout).contains("deployment.apps/istiod"), "{told:?}");
     }
     let service = succeed(Command::new(kubectl_binary()).env("KUBECONFIG", &kubeconfig).args([
         "get",

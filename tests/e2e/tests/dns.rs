@@ -46,10 +46,7 @@ async fn backends(port: u16) -> Result<[Backend; 2]> {
 
 /// The version that answers for a host.
 async fn version(address: SocketAddr, host: &str) -> Result<String> {
-    Ok(http::get(address, "/", &[("host", host)])
-        .await?
-        .header("x-version")
-        .to_owned())
+    Ok(http::get(address, "/", &[("host", host)]).await?.header("x-version").to_owned())
 }
 
 /// Waits until this many consecutive requests are answered by exactly these versions.

@@ -61,10 +61,7 @@ fn gateway(ports: &Ports) -> [(&'static str, String); 4] {
         ports.plain, ports.secure
     );
     [
-        (
-            "gateway-service.yaml",
-            service("egress", "198.19.0.20", ("http", number, target), &[GATEWAY_IP.into()]),
-        ),
+        ("gateway-service.yaml", service("egress", "198.19.0.20", ("http", number, target), &[GATEWAY_IP.into()])),
         ("gateway-rule.yaml", networking("DestinationRule", "egress", &rule)),
         ("gateway.yaml", networking("Gateway", "egress", &server)),
         ("route.yaml", networking("VirtualService", "outside", &route)),

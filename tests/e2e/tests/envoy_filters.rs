@@ -41,10 +41,7 @@ const DISCOVERED: &str = "{ name: mine, configDiscovery: { configSource: { ads: 
      typeUrls: [type.googleapis.com/envoy.extensions.filters.http.lua.v3.Lua] } }";
 
 fn extension(header: &str) -> String {
-    let patch = format!(
-        "{{ applyTo: EXTENSION_CONFIG, patch: {{ operation: ADD, value: {} }} }}",
-        lua(header)
-    );
+    let patch = format!("{{ applyTo: EXTENSION_CONFIG, patch: {{ operation: ADD, value: {} }} }}", lua(header));
     filter("lua", &format!("{}, {patch}", http("INSERT_BEFORE", DISCOVERED)))
 }
 

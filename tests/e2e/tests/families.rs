@@ -12,23 +12,11 @@ fn route(version: &str, rest: &str) -> String {
 }
 
 async fn faults(shop: &Shop) -> Result<()> {
-    shop.route(&route(
-        "v1",
-        ", fault: { abort: { httpStatus: 418, percentage: { value: 100 } } }",
-    ))
-    .await?;
+    shop.route(&route("v1", ", fault: { abort: { httpStatus: 418, percentage: { value: 100 } } }")).await?;
     let before = shop.instances[0].requests();
     assert_eq!(shop.get("/", &[]).await?.status, 418);
-    assert_eq!(
-        shop.instances[0].requests(),
-        before,
-        "an aborted request reaches nobody"
-    );
-    shop.route(&route(
-        "v1",
-        ", fault: { delay: { fixedDelay: 0.4s, percentage: { value: 100 } } }",
-    ))
-    .await?;
+    assert_eq!(shop.instances[0].requests(), before, "an aborted request reaches nobody");
+    shop.route(&route("v1", ", fault: { delay: { fixedDelay: 0.4s, percentage: { value: 100 } } }")).await?;
     let begin = Instant::now();
     assert_eq!(shop.get("/", &[]).await?.status, 200);
     assert!(begin.elapsed() >= Duration::from_millis(390), "{:?}", begin.elapsed());
@@ -36,18 +24,10 @@ async fn faults(shop: &Shop) -> Result<()> {
 }
 
 async fn mirrors(shop: &Shop) -> Result<()> {
-    shop.route(&route(
-        "v1",
-        &format!(", mirrors: [{{ destination: {{ host: {HOST}, subset: v2 }} }}]"),
-    ))
-    .await?;
+    shop.route(&route("v1", &format!(", mirrors: [{{ destination: {{ host: {HOST}, subset: v2 }} }}]"))).await?;
     let before = shop.instances[1].requests();
     for _ in 0..5 {
-        assert_eq!(
-            shop.get("/", &[]).await?.header("x-version"),
-            "v1",
-            "the mirror's answer is thrown away"
-        );
+        assert_eq!(shop.get("/", &[]).await?.header("x-version"), "v1", "the mirror's answer is thrown away");
     }
     let mirrored = || async { (shop.instances[1].requests() == before + 5).then_some(()) };
     wait_for("five mirrored requests", Duration::from_secs(20), mirrored).await
@@ -58,28 +38,14 @@ async fn cors(shop: &Shop) -> Result<()> {
         allowHeaders: [x-a], maxAge: 60s, allowCredentials: true }";
     shop.route(&route("v1", policy)).await?;
     let before = shop.instances[0].requests();
-    let ask = [
-        ("host", HOST),
-        ("origin", "https://a.example"),
-        ("access-control-request-method", "PUT"),
-    ];
+    let ask = [("host", HOST), ("origin", "https://a.example"), ("access-control-request-method", "PUT")];
     let answer = http::send(shop.address(), http::Method::OPTIONS, "/", &ask).await?;
+    assert_eq!((answer.status.as_u16(), answer.header("access-control-allow-origin")), (200, "https://a.example"));
     assert_eq!(
-        (answer.status.as_u16(), answer.header("access-control-allow-origin")),
-        (200, "https://a.example")
-    );
-    assert_eq!(
-        (
-            answer.header("access-control-allow-methods"),
-            answer.header("access-control-max-age")
-        ),
+        (answer.header("access-control-allow-methods"), answer.header("access-control-max-age")),
         ("GET,PUT", "60")
     );
-    assert_eq!(
-        shop.instances[0].requests(),
-        before,
-        "the proxy answers a preflight request"
-    );
+    assert_eq!(shop.instances[0].requests(), before, "the proxy answers a preflight request");
     let stranger = shop.get("/", &[("origin", "https://b.example")]).await?;
     assert_eq!(stranger.header("access-control-allow-origin"), "");
     Ok(())
@@ -91,11 +57,7 @@ async fn headers(shop: &Shop) -> Result<()> {
     shop.route(&route("v1", changes)).await?;
     let answer = shop.get("/", &[("x-gone", "a"), ("x-set", "b")]).await?;
     let seen = &answer.json()?["headers"];
-    assert_eq!(
-        (seen["x-set"].as_str(), seen["x-gone"].as_str()),
-        (Some("here"), None),
-        "{seen}"
-    );
+    assert_eq!((seen["x-set"].as_str(), seen["x-gone"].as_str()), (Some("here"), None), "{seen}");
     assert_eq!((answer.header("x-added"), answer.header("x-instance")), ("100%", ""));
     Ok(())
 }

@@ -85,14 +85,7 @@ impl Shop {
             .arg(&bootstrap)
             .status()?;
         assert!(written.success());
-        Ok(Shop {
-            mesh,
-            probe,
-            servers,
-            ports,
-            bootstrap,
-            _dir: dir,
-        })
+        Ok(Shop { mesh, probe, servers, ports, bootstrap, _dir: dir })
     }
 
     fn client(&self, target: &str) -> Result<Application> {
@@ -129,9 +122,7 @@ async fn a_service_with_sessions_is_called(probe: Probe) -> Result<()> {
     let service = service.replacen("name: echo, namespace: shop }", labelled, 1);
     assert!(service.contains(labelled));
     shop.mesh.config.put("service.yaml", &service)?;
-    shop.mesh
-        .config
-        .put("route.yaml", &route(&format!("[{{ {} }}]", to("v1"))))?;
+    shop.mesh.config.put("route.yaml", &route(&format!("[{{ {} }}]", to("v1"))))?;
     let mut client = shop.client("xds:///echo:7070")?;
     until(&mut client, &[], |outcome| only(outcome, "v1")).await?;
     // By now the label is in effect. A new client has no earlier listener.
@@ -164,9 +155,7 @@ async fn routes_and_endpoints_change_under_a_channel(probe: Probe) -> Result<()>
     let mut shop = Shop::start(probe, &format!("[{{ {} }}]", to("v1"))).await?;
     let mut client = shop.client("xds:///echo.shop:7070")?;
     assert!(only(&client.calls(20, &[]).await?, "v1"));
-    shop.mesh
-        .config
-        .put("route.yaml", &route(&format!("[{{ {} }}]", to("v2"))))?;
+    shop.mesh.config.put("route.yaml", &route(&format!("[{{ {} }}]", to("v2"))))?;
     until(&mut client, &[], |outcome| only(outcome, "v2")).await?;
     let (server, port) = Application::serve(&shop.probe, "v2-next").await?;
     shop.servers.push(server);
@@ -175,10 +164,7 @@ async fn routes_and_endpoints_change_under_a_channel(probe: Probe) -> Result<()>
     until(&mut client, &[], |outcome| only(outcome, "v2-next")).await?;
     let none = service(&[("v1", shop.ports[0])], ROUND_ROBIN);
     shop.mesh.config.put("service.yaml", &none)?;
-    let outcome = until(&mut client, &[], |outcome| {
-        outcome.errors.get("UNAVAILABLE") == Some(&20)
-    })
-    .await?;
+    let outcome = until(&mut client, &[], |outcome| outcome.errors.get("UNAVAILABLE") == Some(&20)).await?;
     assert!(outcome.answers.is_empty(), "{outcome:?}");
     Ok(())
 }
@@ -189,26 +175,17 @@ async fn faults_are_injected_by_the_client_itself(probe: Probe) -> Result<()> {
         format!("{{ {condition}, fault: {fault}, {} }}", to("v1"))
     };
     let rules = [
-        fault(
-            "abort",
-            "{ abort: { grpcStatus: RESOURCE_EXHAUSTED, percentage: { value: 100 } } }",
-        ),
+        fault("abort", "{ abort: { grpcStatus: RESOURCE_EXHAUSTED, percentage: { value: 100 } } }"),
         fault("delay", "{ delay: { fixedDelay: 0.3s, percentage: { value: 100 } } }"),
         format!("{{ corsPolicy: {{ allowOrigins: [{{ exact: a }}] }}, {} }}", to("v1")),
     ];
     let shop = Shop::start(probe, &format!("[{}]", rules.join(", "))).await?;
     let mut client = shop.client("xds:///echo:7070")?;
-    assert!(
-        only(&client.calls(10, &[]).await?, "v1"),
-        "options of other filters are ignored"
-    );
+    assert!(only(&client.calls(10, &[]).await?, "v1"), "options of other filters are ignored");
     let outcome = client.calls(10, &[("ask", "abort")]).await?;
     assert_eq!(outcome.errors.get("RESOURCE_EXHAUSTED"), Some(&10), "{outcome:?}");
     let outcome = client.calls(3, &[("ask", "delay")]).await?;
-    assert!(
-        only(&outcome, "v1") && outcome.took >= Duration::from_millis(900),
-        "{outcome:?}"
-    );
+    assert!(only(&outcome, "v1") && outcome.took >= Duration::from_millis(900), "{outcome:?}");
     Ok(())
 }
 
@@ -225,17 +202,12 @@ async fn no_policy_is_refused(probe: Probe) -> Result<()> {
     for (round, policy) in policies.into_iter().enumerate() {
         // A new version each time: once it answers, the policy that was written with it is in effect.
         let (server, port) = Application::serve(&shop.probe, &format!("round-{round}")).await?;
-        shop.mesh
-            .config
-            .put("service.yaml", &service(&[("v1", port)], policy))?;
+        shop.mesh.config.put("service.yaml", &service(&[("v1", port)], policy))?;
         let name = format!("round-{round}");
         until(&mut client, &[("x-user", "a")], |outcome| only(outcome, &name)).await?;
         let page: Value = serde_json::from_str(&shop.mesh.control.debug("/debug/syncz").await?.text())?;
         let types = page[0]["resources"].as_object().ok_or("no such client")?;
-        assert!(
-            !types.is_empty() && types.values().all(|t| t["lastError"].is_null()),
-            "{policy}: {page}"
-        );
+        assert!(!types.is_empty() && types.values().all(|t| t["lastError"].is_null()), "{policy}: {page}");
         drop(server);
     }
     Ok(())
@@ -272,9 +244,7 @@ async fn a_grpc_server_gets_its_listener_over_xds() -> Result<()> {
     let shop = Shop::start(go(), &format!("[{{ {} }}]", to("v1"))).await?;
     let mut server = Application::start(&shop.probe, "serve-xds", "mine", Some(&shop.bootstrap))?;
     let port = server.port().await?;
-    shop.mesh
-        .config
-        .put("service.yaml", &service(&[("v1", port)], ROUND_ROBIN))?;
+    shop.mesh.config.put("service.yaml", &service(&[("v1", port)], ROUND_ROBIN))?;
     // Until a service targets its port, the server may report that it does not serve.
     while server.says().await?["serving"] != true {}
     let mut client = shop.client("xds:///echo:7070")?;

@@ -48,25 +48,10 @@ async fn the_traffic_generator_counts_versions_and_failures() -> Result<()> {
 async fn the_test_backend_reports_its_name_and_fails_on_request() -> Result<()> {
     let backend = Backend::start("v2", "two").await?;
     let answer = http::get(backend.address(), "/a?b=c", &[("x-thing", "7")]).await?;
-    assert_eq!(
-        (
-            answer.status.as_u16(),
-            answer.header("x-version"),
-            answer.header("x-instance")
-        ),
-        (200, "v2", "two")
-    );
+    assert_eq!((answer.status.as_u16(), answer.header("x-version"), answer.header("x-instance")), (200, "v2", "two"));
     let body = answer.json()?;
-    assert_eq!(
-        (body["path"].as_str(), body["headers"]["x-thing"].as_str()),
-        (Some("/a?b=c"), Some("7"))
-    );
-    assert_eq!(
-        http::get(backend.address(), "/", &[("x-ask-status", "418")])
-            .await?
-            .status,
-        418
-    );
+    assert_eq!((body["path"].as_str(), body["headers"]["x-thing"].as_str()), (Some("/a?b=c"), Some("7")));
+    assert_eq!(http::get(backend.address(), "/", &[("x-ask-status", "418")]).await?.status, 418);
     backend.delay(Duration::from_millis(80));
     let begin = std::time::Instant::now();
     http::get(backend.address(), "/", &[]).await?;

@@ -32,10 +32,7 @@ fn destination_rules() -> ApiResource {
 }
 
 fn rule(name: &str, host: &str) -> DynamicObject {
-    let meta = ObjectMeta {
-        name: Some(name.to_owned()),
-        ..ObjectMeta::default()
-    };
+    let meta = ObjectMeta { name: Some(name.to_owned()), ..ObjectMeta::default() };
     let mut object = DynamicObject::new(name, &destination_rules()).data(json!({"spec": {"host": host}}));
     object.metadata = meta;
     object
@@ -85,11 +82,7 @@ fn control(api: Api<DynamicObject>) -> Known {
         Ok::<Action, std::convert::Infallible>(Action::await_change())
     };
     let refused = |_: Arc<DynamicObject>, _: &std::convert::Infallible, _: Arc<Known>| Action::await_change();
-    tokio::spawn(
-        controller
-            .run(reconcile, refused, Arc::new(known.clone()))
-            .for_each(|_| async {}),
-    );
+    tokio::spawn(controller.run(reconcile, refused, Arc::new(known.clone())).for_each(|_| async {}));
     known
 }
 
@@ -98,9 +91,7 @@ async fn over_a_restart() -> Result<()> {
     let mut server = Control::start_with_api(rutter_binary(), data.path(), &[]).await?;
     let rules: Api<DynamicObject> = Api::default_namespaced_with(client(&server).await?, &destination_rules());
     for number in 0..20 {
-        rules
-            .create(&PostParams::default(), &rule(&format!("before-{number}"), "one"))
-            .await?;
+        rules.create(&PostParams::default(), &rule(&format!("before-{number}"), "one")).await?;
     }
 
     let watched = watch(rules.clone(), watcher::Config::default());
@@ -110,38 +101,25 @@ async fn over_a_restart() -> Result<()> {
         let writer = reflector::store::Writer::new(destination_rules());
         (writer.as_reader(), writer)
     };
-    let events = reflector(
-        writer,
-        watcher(rules.clone(), watcher::Config::default()).default_backoff(),
-    );
+    let events = reflector(writer, watcher(rules.clone(), watcher::Config::default()).default_backoff());
     tokio::spawn(events.for_each(|_| async {}));
     reflected.wait_until_ready().await?;
 
     for number in 0..10 {
         let patch = Patch::Merge(json!({"spec": {"host": "two"}}));
-        rules
-            .patch(&format!("before-{number}"), &PatchParams::default(), &patch)
-            .await?;
+        rules.patch(&format!("before-{number}"), &PatchParams::default(), &patch).await?;
     }
     server.kill().await?;
     server.begin().await?;
     for number in 0..20 {
-        rules
-            .create(&PostParams::default(), &rule(&format!("after-{number}"), "three"))
-            .await?;
+        rules.create(&PostParams::default(), &rule(&format!("after-{number}"), "three")).await?;
     }
     let apply = PatchParams::apply("test").force();
-    rules
-        .patch("before-0", &apply, &Patch::Apply(rule("before-0", "four")))
-        .await?;
+    rules.patch("before-0", &apply, &Patch::Apply(rule("before-0", "four"))).await?;
     rules.delete("before-1", &DeleteParams::default()).await?;
 
-    let wanted: BTreeMap<String, String> = rules
-        .list(&Default::default())
-        .await?
-        .iter()
-        .map(|object| (object.name_any(), host(object)))
-        .collect();
+    let wanted: BTreeMap<String, String> =
+        rules.list(&Default::default()).await?.iter().map(|object| (object.name_any(), host(object))).collect();
     assert_eq!(wanted.len(), 39);
     assert_eq!(wanted["before-0"], "four");
     for (who, known) in [("watcher", &watched), ("streaming watcher", &streamed)] {
@@ -156,11 +134,8 @@ async fn over_a_restart() -> Result<()> {
     };
     wait_for("controller", PATIENCE, agrees).await?;
     let mirrored = || async {
-        let state: BTreeMap<String, String> = reflected
-            .state()
-            .iter()
-            .map(|object| (object.name_any(), host(object)))
-            .collect();
+        let state: BTreeMap<String, String> =
+            reflected.state().iter().map(|object| (object.name_any(), host(object))).collect();
         (state == wanted).then_some(())
     };
     wait_for("reflector", PATIENCE, mirrored).await?;

@@ -68,9 +68,7 @@ async fn play_one(script: PathBuf, flags: Vec<String>) -> Result<Option<String>>
     let shell = shell(control.kubeconfig().ok_or("it has no kubeconfig")?, Server::Rutter)?;
     let played = tokio::task::spawn_blocking(move || play(&script, &shell)).await?;
     let log = control.log_end()?;
-    Ok(played
-        .err()
-        .map(|different| format!("{different}\nthe log ends:\n{log}\n")))
+    Ok(played.err().map(|different| format!("{different}\nthe log ends:\n{log}\n")))
 }
 
 async fn play_all(flags: impl Fn(usize) -> Vec<String>) -> Result<()> {
@@ -114,21 +112,14 @@ fn every_difference_from_a_kubernetes_api_server_has_a_reason() {
     for script in scripts() {
         for reason in reasons(&script).unwrap() {
             let listed = page.contains(&format!("**{reason}**"));
-            assert!(
-                listed,
-                "{}: `{reason}` is not in docs/reference/api.md",
-                script.display()
-            );
+            assert!(listed, "{}: `{reason}` is not in docs/reference/api.md", script.display());
         }
     }
 }
 
 /// Plays all scripts with a real API server, one after the other. Returns the differences.
 async fn over_kubernetes() -> Result<()> {
-    let settings = test_harness::kubernetes::Settings {
-        controllers: false,
-        ..Default::default()
-    };
+    let settings = test_harness::kubernetes::Settings { controllers: false, ..Default::default() };
     let plane = ControlPlane::start(settings).await?;
     apply_crds(&plane).await?;
     let shell = shell(plane.kubeconfig(), Server::Kubernetes)?;

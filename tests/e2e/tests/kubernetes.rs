@@ -35,9 +35,7 @@ async fn read_and_told() -> Result<()> {
     // kubectl aligns its output.
     let words = text.split_whitespace().collect::<Vec<_>>().join(" ");
     let told = |what: &str| assert!(words.contains(what), "{what}: {text}");
-    ["Reason: Accepted", "Observed Generation: 1", "Running: 0"]
-        .iter()
-        .for_each(|what| told(what));
+    ["Reason: Accepted", "Observed Generation: 1", "Running: 0"].iter().for_each(|what| told(what));
     space.kubectl(&["delete", "serviceentry", "entry"], "").await?;
     rutter.shows("/debug/registryz", "a.example.com", false).await
 }
@@ -69,9 +67,7 @@ async fn settings() -> Result<()> {
     rutter.says("the mesh configuration is invalid", true).await?;
     assert_eq!(rutter.control.metric("rutter_mesh_config_rejected", "").await?, 1.0);
     rutter.shows("/debug/mesh", "\"ours\"", true).await?;
-    plane
-        .kubectl(&["label", "namespace", home.name(), "mesh=yes"], "")
-        .await?;
+    plane.kubectl(&["label", "namespace", home.name(), "mesh=yes"], "").await?;
     rutter.shows("/debug/registryz", "passed.example.com", true).await?;
     home.kubectl(&["delete", "configmap", "istio"], "").await?;
     rutter.shows("/debug/mesh", "\"ours\"", false).await

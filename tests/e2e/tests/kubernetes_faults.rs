@@ -30,10 +30,7 @@ fn entry(name: &str, spec: &str) -> String {
 /// A ServiceEntry that is visible only in its own namespace.
 fn private(name: &str, port: u16) -> String {
     let ports = format!("  exportTo: [.]\n  ports: [{{ number: {port}, name: http, protocol: HTTP }}]\n");
-    entry(
-        name,
-        &format!("{ports}  workloadSelector: {{ labels: {{ app: {name} }} }}\n"),
-    )
+    entry(name, &format!("{ports}  workloadSelector: {{ labels: {{ app: {name} }} }}\n"))
 }
 
 /// Two Envoys that forward requests, and a third proxy that observes.
@@ -88,11 +85,7 @@ impl Proxies {
         self.looking_on.check()?;
         for envoy in &self.envoys {
             assert_eq!(envoy.stat("^control_plane.connected_state$").await?, 1);
-            assert_eq!(
-                envoy.stat("^cluster.xds-grpc.upstream_cx_total$").await?,
-                1,
-                "one connection"
-            );
+            assert_eq!(envoy.stat("^cluster.xds-grpc.upstream_cx_total$").await?, 1, "one connection");
         }
         Ok(())
     }
@@ -170,10 +163,7 @@ async fn undefined(
 ) -> Result<()> {
     space.apply(&private("selecting", 8080)).await?;
     let stop = watch::Sender::new(false);
-    let path = format!(
-        "/apis/networking.istio.io/v1/namespaces/{}/workloadentries",
-        space.name()
-    );
+    let path = format!("/apis/networking.istio.io/v1/namespaces/{}/workloadentries", space.name());
     let write = async |number: u64| {
         let object = json!({
             "apiVersion": "networking.istio.io/v1", "kind": "WorkloadEntry",
@@ -181,10 +171,7 @@ async fn undefined(
             "spec": {"address": format!("10.200.{}.{}", number / 250, number % 250 + 1), "labels": {"app": "selecting"}},
         });
         // Writes fail while there is no definition, which is expected.
-        plane
-            .request(Method::POST, &path, &object)
-            .await
-            .is_ok_and(|answer| answer.status.is_success())
+        plane.request(Method::POST, &path, &object).await.is_ok_and(|answer| answer.status.is_success())
     };
     let load = async {
         let mut number = 0;
@@ -196,9 +183,7 @@ async fn undefined(
     };
     let fault = async {
         rutter.shows("/debug/configz", "10.200.0.3", true).await?;
-        plane
-            .kubectl(&["delete", "crd", "workloadentries.networking.istio.io"], "")
-            .await?;
+        plane.kubectl(&["delete", "crd", "workloadentries.networking.istio.io"], "").await?;
         rutter.shows("/debug/configz", "10.200.", false).await?;
         proxies.looking_on.check()?;
         apply_crds(plane).await?;
@@ -250,11 +235,7 @@ async fn without_server() -> Result<()> {
     let received = proxy.received();
     plane.begin_api_server().await?;
     let read = || async {
-        let still = rutter
-            .control
-            .metric("rutter_kubernetes_from_snapshot", "")
-            .await
-            .ok()?;
+        let still = rutter.control.metric("rutter_kubernetes_from_snapshot", "").await.ok()?;
         (still == 0.0).then_some(())
     };
     rutter.explained(wait_for("the server to be read", PATIENCE, read).await)?;

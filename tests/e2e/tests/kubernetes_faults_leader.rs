@@ -49,14 +49,7 @@ impl<'a> Pair<'a> {
         let two = replica(plane, space.name(), &links[1].kubeconfig(), "two").await?;
         let connect = |rutter: &Rutter| Observer::start(rutter.control.grpc(), &client(space.name()));
         let proxies = [connect(&one), connect(&two)];
-        let pair = Pair {
-            plane,
-            space,
-            steady,
-            links,
-            replicas: [one, two],
-            proxies,
-        };
+        let pair = Pair { plane, space, steady, links, replicas: [one, two], proxies };
         pair.both(1).await?;
         Ok(pair)
     }
@@ -81,9 +74,7 @@ impl<'a> Pair<'a> {
 }
 
 async fn object(plane: &ControlPlane, space: &str, what: &[&str]) -> Option<Value> {
-    let text = plane
-        .kubectl(&[&["get", "-n", space, "-o", "json"], what].concat(), "")
-        .await;
+    let text = plane.kubectl(&[&["get", "-n", space, "-o", "json"], what].concat(), "").await;
     serde_json::from_str(&text.ok()?).ok()
 }
 
@@ -100,9 +91,7 @@ async fn status(plane: &ControlPlane, space: &str, host: usize, generation: u64)
 async fn holder(plane: &ControlPlane, space: &str, name: &str) -> Result<Value> {
     let held = || async {
         let spec = object(plane, space, &["lease", LEASE]).await?["spec"].take();
-        let holds = spec["holderIdentity"]
-            .as_str()
-            .is_some_and(|holder| holder.starts_with(name));
+        let holds = spec["holderIdentity"].as_str().is_some_and(|holder| holder.starts_with(name));
         holds.then_some(spec)
     };
     wait_for(&format!("{name} to lead"), PATIENCE, held).await
@@ -118,11 +107,7 @@ async fn hand_over() -> Result<()> {
     }
     let written = |link: &Link| link.seen().writes;
     assert!(written(&pair.links[0]).iter().any(|line| line.contains("/status?")));
-    assert_eq!(
-        written(&pair.links[1]),
-        Vec::<String>::new(),
-        "who does not lead writes nothing"
-    );
+    assert_eq!(written(&pair.links[1]), Vec::<String>::new(), "who does not lead writes nothing");
 
     pair.replicas[0].control.kill().await?;
     pair.steady.move_to(4).await?;
@@ -155,18 +140,11 @@ async fn cut_off() -> Result<()> {
     pair.told(1).await?;
     let link = &pair.links[0];
     let hold = Some(("PATCH ".to_owned(), "/virtualservices/".to_owned()));
-    link.set(FaultPlan {
-        hold: hold.clone(),
-        ..FaultPlan::default()
-    });
+    link.set(FaultPlan { hold: hold.clone(), ..FaultPlan::default() });
     pair.steady.move_to(2).await?;
     let held = || async { (link.held() > 0).then_some(()) };
     pair.replicas[0].explained(wait_for("a write under way", PATIENCE, held).await)?;
-    link.set(FaultPlan {
-        hold,
-        down: true,
-        ..FaultPlan::default()
-    });
+    link.set(FaultPlan { hold, down: true, ..FaultPlan::default() });
     link.cut();
     holder(pair.plane, pair.space.name(), "two_").await?;
     pair.told(2).await?;
@@ -183,11 +161,7 @@ async fn cut_off() -> Result<()> {
     assert!(codes.iter().all(|code| *code == 409), "{codes:?}");
     let observed =
         |statuses: &[Value]| -> Vec<Value> { statuses.iter().map(|one| one["observedGeneration"].clone()).collect() };
-    assert_eq!(
-        observed(&pair.told(3).await?),
-        observed(&after),
-        "what the new leader wrote stays"
-    );
+    assert_eq!(observed(&pair.told(3).await?), observed(&after), "what the new leader wrote stays");
     // The old leader kept its proxy connected, and is a follower now.
     pair.proxies[0].check()?;
     link.set(FaultPlan::default());
@@ -208,10 +182,7 @@ fn clock(directory: &Path) -> Option<PathBuf> {
     let library = directory.join("clock.so");
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/clock/clock.c");
     let mut compiler = Command::new("cc");
-    let compiler = compiler
-        .args(["-shared", "-fPIC", "-O1", "-o"])
-        .arg(&library)
-        .arg(source);
+    let compiler = compiler.args(["-shared", "-fPIC", "-O1", "-o"]).arg(&library).arg(source);
     match compiler.status() {
         Ok(status) => assert!(status.success(), "cc: {status}"),
         Err(error) => {
@@ -240,10 +211,7 @@ async fn jumps() -> Result<()> {
         file.write_all(&seconds.to_ne_bytes())
     };
     jump(0)?;
-    let environment = [
-        ("LD_PRELOAD", library.as_path()),
-        ("RUTTER_TEST_CLOCK", offset.as_path()),
-    ];
+    let environment = [("LD_PRELOAD", library.as_path()), ("RUTTER_TEST_CLOCK", offset.as_path())];
     let mut leader = Rutter::idle_with(plane, space.name(), None, &["--pod-name", "one"], &environment)?;
     leader.control.begin().await?;
     let first = holder(plane, space.name(), "one_").await?;

@@ -44,14 +44,7 @@ impl<'a> Scene<'a> {
         rutter.says("", true).await?;
         let proxy = Observer::start(rutter.control.grpc(), &client(space.name()));
         rutter.explained(proxy.settled(HOSTS, 1).await)?;
-        Ok(Scene {
-            plane,
-            space,
-            link,
-            rutter,
-            steady,
-            proxy,
-        })
+        Ok(Scene { plane, space, link, rutter, steady, proxy })
     }
 
     /// Waits until the proxy has this generation, and checks that nothing went wrong before.
@@ -59,9 +52,7 @@ impl<'a> Scene<'a> {
         self.link.set(FaultPlan::default());
         self.steady.move_to(generation).await?;
         self.rutter.explained(self.proxy.settled(HOSTS, generation).await)?;
-        self.rutter
-            .is_as_new_to(&self.proxy, self.plane, self.space.name())
-            .await
+        self.rutter.is_as_new_to(&self.proxy, self.plane, self.space.name()).await
     }
 
     /// Changes the population during a fault. Returns the last generation that was started.
@@ -80,8 +71,7 @@ impl<'a> Scene<'a> {
     async fn happens(&self, what: &str, happened: impl Fn(&Passage) -> bool) -> Result<()> {
         let check = || async { happened(&self.link.seen()).then_some(()) };
         let waited = wait_for(what, PATIENCE, check).await;
-        self.rutter
-            .explained(waited.map_err(|error| format!("{error}: {:?}", self.link.seen()).into()))
+        self.rutter.explained(waited.map_err(|error| format!("{error}: {:?}", self.link.seen()).into()))
     }
 }
 
@@ -102,9 +92,7 @@ async fn storm(seed: u64) -> Result<()> {
     let fault = async {
         for round in 1..=3 {
             scene.link.cut();
-            scene
-                .happens("answers that were cut", |seen| seen.cut >= round * 15)
-                .await?;
+            scene.happens("answers that were cut", |seen| seen.cut >= round * 15).await?;
         }
         Ok(())
     };
@@ -118,9 +106,7 @@ async fn storm(seed: u64) -> Result<()> {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn many_connection_failures_break_no_stream() {
     let seed = std::env::var("RUTTER_SEED").ok().and_then(|text| text.parse().ok());
-    storm(seed.unwrap_or(20_261_121))
-        .await
-        .unwrap_or_else(|error| panic!("{error}"));
+    storm(seed.unwrap_or(20_261_121)).await.unwrap_or_else(|error| panic!("{error}"));
 }
 
 /// Changes in a gap that the server has already compacted (410) are applied together, by kind.
@@ -129,25 +115,14 @@ async fn too_old() -> Result<()> {
     for generation in [2, 5, 9] {
         let (since, answered) = (scene.proxy.responses(), scene.link.seen().answered);
         // Nothing passes the link any more; data that the server sends in the meantime is lost.
-        scene.link.set(FaultPlan {
-            silent: true,
-            ..FaultPlan::default()
-        });
+        scene.link.set(FaultPlan { silent: true, ..FaultPlan::default() });
         scene.steady.move_to(generation).await?;
-        let expired = FaultPlan {
-            expired: 1000,
-            ..FaultPlan::default()
-        };
+        let expired = FaultPlan { expired: 1000, ..FaultPlan::default() };
         // Buffered data must not be passed on, and no watch must continue.
-        scene.link.set(FaultPlan {
-            silent: true,
-            ..expired.clone()
-        });
+        scene.link.set(FaultPlan { silent: true, ..expired.clone() });
         scene.link.cut();
         scene.link.set(expired);
-        scene
-            .happens("\"too old\"", |seen| seen.answered >= answered + 3)
-            .await?;
+        scene.happens("\"too old\"", |seen| seen.answered >= answered + 3).await?;
         scene.rutter.explained(scene.proxy.settled(HOSTS, generation).await)?;
         scene.rutter.explained(scene.proxy.never_mixed(since))?;
     }
@@ -164,21 +139,14 @@ async fn slow() -> Result<()> {
     let plane = shared_with_crds().await?;
     let space = Namespace::create(plane, "slow").await?;
     let link = Link::start(plane, 2).await?;
-    link.set(FaultPlan {
-        delay: Duration::from_millis(200),
-        crumb: 10_000,
-        ..FaultPlan::default()
-    });
+    link.set(FaultPlan { delay: Duration::from_millis(200), crumb: 10_000, ..FaultPlan::default() });
     let kubeconfig = link.kubeconfig();
     let scene = Scene::with(plane, space, link, &kubeconfig).await?;
     let lists = scene.rutter.control.metric("rutter_kubernetes_lists", "").await?;
     scene.steady.move_to(2).await?;
     scene.rutter.explained(scene.proxy.settled(HOSTS, 2).await)?;
     // The server is suspended: its connections stay open, and nothing is lost.
-    scene.link.set(FaultPlan {
-        silent: true,
-        ..FaultPlan::default()
-    });
+    scene.link.set(FaultPlan { silent: true, ..FaultPlan::default() });
     scene.steady.move_to(3).await?;
     scene.link.set(FaultPlan::default());
     scene.rutter.explained(scene.proxy.settled(HOSTS, 3).await)?;
@@ -195,10 +163,7 @@ async fn a_slow_api_server_is_waited_for() {
 /// All requests get 429 for a while, during changes.
 async fn busy() -> Result<()> {
     let scene = Scene::start("busy", 3).await?;
-    scene.link.set(FaultPlan {
-        busy: 1000,
-        ..FaultPlan::default()
-    });
+    scene.link.set(FaultPlan { busy: 1000, ..FaultPlan::default() });
     scene.link.cut();
     let fault = scene.happens("refusals", |seen| seen.answered >= 100);
     let last = scene.under_change(1, fault).await?;
@@ -228,17 +193,9 @@ fn roles(space: &str) -> String {
     let groups = "'', discovery.k8s.io, security.istio.io, telemetry.istio.io, extensions.istio.io, gateway.networking.k8s.io, \
                   gateway.networking.x-k8s.io, inference.networking.k8s.io, apiextensions.k8s.io, admissionregistration.k8s.io, \
                   networking.k8s.io, multicluster.x-k8s.io, coordination.k8s.io";
-    let most = format!(
-        "{}, {{ apiGroups: [{groups}], resources: ['*'], verbs: ['*'] }}",
-        rules(others)
-    );
+    let most = format!("{}, {{ apiGroups: [{groups}], resources: ['*'], verbs: ['*'] }}", rules(others));
     let account = "apiVersion: v1\nkind: ServiceAccount\nmetadata: { name: rutter }\n";
-    [
-        account,
-        &role("most", &most),
-        &role("routes", &rules("virtualservices")),
-    ]
-    .concat()
+    [account, &role("most", &most), &role("routes", &rules("virtualservices"))].concat()
 }
 
 /// The permission to read one kind is revoked while it is read, and granted again.
@@ -252,10 +209,7 @@ async fn denied() -> Result<()> {
     let binding = format!("{}-routes", scene.space.name());
     plane.kubectl(&["delete", "clusterrolebinding", &binding], "").await?;
     scene.link.cut();
-    scene
-        .rutter
-        .says("access denied to virtualservices.networking.istio.io", true)
-        .await?;
+    scene.rutter.says("access denied to virtualservices.networking.istio.io", true).await?;
     let since = scene.proxy.responses();
     scene.steady.move_to(2).await?;
     scene.space.apply(&roles(scene.space.name())).await?;

@@ -20,9 +20,7 @@ async fn relax(plane: &ControlPlane, crd: &str) -> Result<()> {
         version["schema"] = lax.clone();
     }
     let patch = json!({"spec": {"versions": versions}}).to_string();
-    plane
-        .kubectl(&["patch", "crd", crd, "--type=merge", "-p", &patch], "")
-        .await?;
+    plane.kubectl(&["patch", "crd", crd, "--type=merge", "-p", &patch], "").await?;
     Ok(())
 }
 
@@ -52,12 +50,7 @@ async fn invalid() -> Result<()> {
     let taken = || async { space.apply(&sidecar("\"everything\"")).await.ok() };
     wait_for("a lax server", PATIENCE, taken).await?;
     let object = ["sidecar.networking.istio.io", "lax"];
-    let never = [
-        "Reason: Invalid",
-        "spec.egress",
-        "Observed Generation: 1",
-        "Type: Accepted",
-    ];
+    let never = ["Reason: Invalid", "spec.egress", "Observed Generation: 1", "Type: Accepted"];
     rutter.explained(described(&space, &object, &never).await)?;
     space.apply(&sidecar("[{ hosts: [\"./*\"] }]")).await?;
     described(&space, &object, &["Reason: Accepted", "Observed Generation: 2"]).await?;
@@ -78,11 +71,7 @@ async fn an_invalid_object_gets_a_status() {
 /// server records the owners of the fields.
 async fn shared(kind: &str, lax: bool) -> Result<()> {
     let plane = shared_with_crds().await?;
-    let plural = if kind == "WorkloadEntry" {
-        "workloadentries"
-    } else {
-        "workloadgroups"
-    };
+    let plural = if kind == "WorkloadEntry" { "workloadentries" } else { "workloadgroups" };
     let resource = format!("{plural}.networking.istio.io");
     if lax {
         relax(plane, &resource).await?;
@@ -101,9 +90,7 @@ async fn shared(kind: &str, lax: bool) -> Result<()> {
     };
     space.apply(&manifest("10.0.0.1")).await?;
     let object = || async {
-        let text = space
-            .kubectl(&["get", &resource, "both", "-o", "json", "--show-managed-fields"], "")
-            .await;
+        let text = space.kubectl(&["get", &resource, "both", "-o", "json", "--show-managed-fields"], "").await;
         let object: Option<Value> = serde_json::from_str(&text.ok()?).ok();
         object
     };
@@ -116,21 +103,11 @@ async fn shared(kind: &str, lax: bool) -> Result<()> {
     };
     let first = || async { accepted(1)(&object().await?) };
     let mut conditions = rutter.explained(wait_for("a status", PATIENCE, first).await)?;
-    conditions.push(
-        json!({"type": "Theirs", "status": "True", "reason": "Told", "message": "by another controller",
-        "lastTransitionTime": "2026-01-01T00:00:00Z"}),
-    );
+    conditions.push(json!({"type": "Theirs", "status": "True", "reason": "Told", "message": "by another controller",
+        "lastTransitionTime": "2026-01-01T00:00:00Z"}));
     let patch = json!({"status": {"conditions": conditions}}).to_string();
-    let theirs = [
-        "patch",
-        &resource,
-        "both",
-        "--subresource=status",
-        "--type=merge",
-        "--field-manager=other",
-        "-p",
-        &patch,
-    ];
+    let theirs =
+        ["patch", &resource, "both", "--subresource=status", "--type=merge", "--field-manager=other", "-p", &patch];
     space.kubectl(&theirs, "").await?;
     space.apply(&manifest("10.0.0.22")).await?;
     let second = || async {
@@ -139,14 +116,8 @@ async fn shared(kind: &str, lax: bool) -> Result<()> {
     };
     let (object, conditions) = rutter.explained(wait_for("a second status", PATIENCE, second).await)?;
     let names: Vec<&str> = conditions.iter().filter_map(|one| one["type"].as_str()).collect();
-    assert!(
-        names.contains(&"Theirs") && names.contains(&"Programmed") && names.len() == 3,
-        "{names:?}"
-    );
-    let managed = object["metadata"]["managedFields"]
-        .as_array()
-        .cloned()
-        .unwrap_or_default();
+    assert!(names.contains(&"Theirs") && names.contains(&"Programmed") && names.len() == 3, "{names:?}");
+    let managed = object["metadata"]["managedFields"].as_array().cloned().unwrap_or_default();
     let ours = managed
         .iter()
         .find(|one| one["manager"] == "rutter" && one["operation"] == "Apply" && one["subresource"] == "status");
@@ -158,14 +129,10 @@ async fn shared(kind: &str, lax: bool) -> Result<()> {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn conditions_of_other_writers_are_kept() {
-    shared("WorkloadEntry", false)
-        .await
-        .unwrap_or_else(|error| panic!("{error}"));
+    shared("WorkloadEntry", false).await.unwrap_or_else(|error| panic!("{error}"));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn conditions_of_other_writers_are_kept_in_atomic_lists() {
-    shared("WorkloadGroup", true)
-        .await
-        .unwrap_or_else(|error| panic!("{error}"));
+    shared("WorkloadGroup", true).await.unwrap_or_else(|error| panic!("{error}"));
 }

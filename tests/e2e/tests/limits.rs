@@ -20,9 +20,7 @@ async fn arrived(instance: &Backend, count: u64) -> Result<()> {
 async fn counted(shop: &Shop, name: &str, value: u64) -> Result<()> {
     let filter = format!("^cluster.outbound.*{name}$");
     let reached = || async { shop.client.stat(&filter).await.ok().filter(|now| *now == value) };
-    wait_for(&format!("{name} to be {value}"), PATIENCE, reached)
-        .await
-        .map(drop)
+    wait_for(&format!("{name} to be {value}"), PATIENCE, reached).await.map(drop)
 }
 
 /// Sends requests on one existing connection, so that one worker of the proxy handles all of them.

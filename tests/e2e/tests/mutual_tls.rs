@@ -65,12 +65,8 @@ both_protocols! {
 }
 
 async fn modes() -> Result<()> {
-    let pair = Secured::start(
-        Protocol::Delta,
-        "HTTP",
-        &[("peers.yaml", &peers("default", "mtls: { mode: STRICT }"))],
-    )
-    .await?;
+    let pair =
+        Secured::start(Protocol::Delta, "HTTP", &[("peers.yaml", &peers("default", "mtls: { mode: STRICT }"))]).await?;
     pair.is_called_by(CLIENT).await?;
     pair.takes_plain_text(false).await?;
     // A workload can be stricter than its namespace, and a port stricter than its workload.
@@ -79,10 +75,7 @@ async fn modes() -> Result<()> {
     pair.takes_plain_text(true).await?;
     pair.is_called_by("").await?;
     let ports = |mode: &str, port: &str| {
-        own(&format!(
-            "mtls: {{ mode: {mode} }}, portLevelMtls: {{ {}: {{ mode: {port} }} }}",
-            pair.inbound
-        ))
+        own(&format!("mtls: {{ mode: {mode} }}, portLevelMtls: {{ {}: {{ mode: {port} }} }}", pair.inbound))
     };
     pair.mesh.config.put("own.yaml", &ports("DISABLE", "STRICT"))?;
     pair.takes_plain_text(false).await?;
@@ -98,9 +91,7 @@ async fn modes() -> Result<()> {
     pair.is_called_by("").await?;
     pair.mesh.config.put("rule.yaml", &rule("mode: ISTIO_MUTUAL"))?;
     pair.is_called_by(CLIENT).await?;
-    pair.mesh
-        .config
-        .put("rule.yaml", &rule("mode: ISTIO_MUTUAL, subjectAltNames: [somebody]"))?;
+    pair.mesh.config.put("rule.yaml", &rule("mode: ISTIO_MUTUAL, subjectAltNames: [somebody]"))?;
     let refused = || async { pair.get().await.ok().filter(|answer| answer.status.as_u16() == 503) };
     wait_for("a refusal", PATIENCE, refused).await?;
     Ok(())
@@ -141,10 +132,7 @@ async fn other_protocols() -> Result<()> {
     };
     let client = wait_for("an answer over gRPC", PATIENCE, called).await?;
     let answer = client.get(WEB, "/", &[]).await?;
-    assert!(
-        said(&answer).is_some_and(|caller| caller.contains(CLIENT)),
-        "{answer:?}"
-    );
+    assert!(said(&answer).is_some_and(|caller| caller.contains(CLIENT)), "{answer:?}");
     assert_eq!(answer.json()?["protocol"], "HTTP/2.0");
     Ok(())
 }
@@ -163,17 +151,10 @@ async fn between_networks() -> Result<()> {
     let server = format!(
         "port: {{ number: {entrance}, name: tls, protocol: TLS }}, tls: {{ mode: AUTO_PASSTHROUGH }}, hosts: ['*.test']"
     );
-    let gateway = networking(
-        "Gateway",
-        "entrance",
-        &format!("selector: {{ app: entrance }}, servers: [{{ {server} }}]"),
-    );
+    let gateway =
+        networking("Gateway", "entrance", &format!("selector: {{ app: entrance }}, servers: [{{ {server} }}]"));
     let strict = peers("default", "mtls: { mode: STRICT }");
-    let files = [
-        ("networks.yaml", networks.as_str()),
-        ("gateway.yaml", &gateway),
-        ("peers.yaml", &strict),
-    ];
+    let files = [("networks.yaml", networks.as_str()), ("gateway.yaml", &gateway), ("peers.yaml", &strict)];
     let pair = Secured::start(Protocol::Delta, "HTTP", &files).await?;
     // The server is in the other network now.
     let mut node = Node::gateway("entrance", "test", "127.0.0.4", &[("app", "entrance")]);

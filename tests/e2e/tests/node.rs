@@ -72,10 +72,7 @@ const ASK: &str =
 
 fn image() -> Result<Image> {
     let envoy = "/usr/bin/envoy";
-    let image = Image::new(IMAGE)
-        .program(envoy_binary(), envoy)?
-        .tool("bash")?
-        .tool("cat")?;
+    let image = Image::new(IMAGE).program(envoy_binary(), envoy)?.tool("bash")?.tool("cat")?;
     let envoy = [envoy, "-c", "/envoy.yaml", "--concurrency", "1", "-l", "warn"];
     Ok(image.file("/envoy.yaml", ENVOY.as_bytes(), 0o644).command(&envoy))
 }
@@ -87,18 +84,13 @@ async fn pods_answer() -> Result<()> {
     cluster.node.import(&image()?).await?;
     let space = Namespace::create(&cluster.plane, "greeter").await?;
     space.apply(MANIFEST).await?;
-    if let Err(error) = space
-        .kubectl(&["rollout", "status", "deployment/greeter", "--timeout=90s"], "")
-        .await
-    {
+    if let Err(error) = space.kubectl(&["rollout", "status", "deployment/greeter", "--timeout=90s"], "").await {
         let pods = space.kubectl(&["describe", "pods"], "").await?;
         return Err(format!("{error}\n{pods}").into());
     }
 
     // From this machine, through the Service's address.
-    let ip = space
-        .kubectl(&["get", "service", "greeter", "-o", "jsonpath={.spec.clusterIP}"], "")
-        .await?;
+    let ip = space.kubectl(&["get", "service", "greeter", "-o", "jsonpath={.spec.clusterIP}"], "").await?;
     let address = SocketAddr::new(ip.parse()?, 80);
     let answers = || async {
         let answer = http::get(address, "/", &[]).await.ok()?;
@@ -108,23 +100,16 @@ async fn pods_answer() -> Result<()> {
 
     // A pod reaches the API at the address of the Service `kubernetes`.
     let api = "exec 3<>/dev/tcp/$KUBERNETES_SERVICE_HOST/$KUBERNETES_SERVICE_PORT && echo open";
-    let said = space
-        .kubectl(&["exec", "deployment/greeter", "--", "bash", "-c", api], "")
-        .await?;
+    let said = space.kubectl(&["exec", "deployment/greeter", "--", "bash", "-c", api], "").await?;
     assert_eq!(said, "open\n");
 
     // From a pod: its own answers and those of the other pod.
-    let names = space
-        .kubectl(&["get", "pods", "-o", "jsonpath={.items[*].metadata.name}"], "")
-        .await?;
+    let names = space.kubectl(&["get", "pods", "-o", "jsonpath={.items[*].metadata.name}"], "").await?;
     let names: Vec<&str> = names.split(' ').collect();
     assert_eq!(names.len(), 2, "{names:?}");
     for other in &names {
         let asked = || async {
-            let said = space
-                .kubectl(&["exec", names[0], "--", "bash", "-c", ASK, &ip], "")
-                .await
-                .ok()?;
+            let said = space.kubectl(&["exec", names[0], "--", "bash", "-c", ASK, &ip], "").await.ok()?;
             said.contains(&format!("\r\n\r\n{other}")).then_some(())
         };
         wait_for(&format!("an answer of {other}"), PATIENCE, asked).await?;
@@ -152,10 +137,7 @@ async fn node_goes() -> Result<()> {
         eprintln!("skipped: {missing}");
         return Ok(());
     }
-    let settings = Settings {
-        node: true,
-        ..Settings::default()
-    };
+    let settings = Settings { node: true, ..Settings::default() };
     let plane = ControlPlane::start(settings).await?;
     let node = Node::start(&plane).await?;
     let (name, pid) = (node.name(), node.pid().unwrap());

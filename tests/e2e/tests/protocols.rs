@@ -13,25 +13,14 @@ fn to(version: &str, rest: &str) -> String {
 
 /// The protocol in which the service is called, when the client uses HTTP/1.1 and HTTP/2.
 async fn spoken(shop: &Shop) -> Result<(String, String)> {
-    let seen = [
-        shop.get("/", &[]).await?,
-        Http2::connect(shop.address()).await?.get(HOST, "/", &[]).await?,
-    ];
-    let [one, two] = seen.map(|answer| {
-        answer
-            .json()
-            .map(|seen| seen["protocol"].as_str().unwrap_or_default().to_owned())
-    });
+    let seen = [shop.get("/", &[]).await?, Http2::connect(shop.address()).await?.get(HOST, "/", &[]).await?];
+    let [one, two] =
+        seen.map(|answer| answer.json().map(|seen| seen["protocol"].as_str().unwrap_or_default().to_owned()));
     Ok((one?, two?))
 }
 
 async fn wait_for_spoken(shop: &Shop, one: &str, two: &str) -> Result<()> {
-    let reached = || async {
-        spoken(shop)
-            .await
-            .ok()
-            .filter(|seen| (&*seen.0, &*seen.1) == (one, two))
-    };
+    let reached = || async { spoken(shop).await.ok().filter(|seen| (&*seen.0, &*seen.1) == (one, two)) };
     wait_for(&format!("{one} and {two}"), PATIENCE, reached).await.map(drop)
 }
 

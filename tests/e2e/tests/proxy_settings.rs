@@ -38,10 +38,7 @@ spec: { selector: { matchLabels: { app: web } }, mtls: { mode: STRICT }, portLev
 ";
 
 async fn settings(mesh: &Mesh, id: &str) -> Result<Value> {
-    mesh.control
-        .debug(&format!("/debug/proxyconfigz?proxyID={id}"))
-        .await?
-        .json()
+    mesh.control.debug(&format!("/debug/proxyconfigz?proxyID={id}")).await?.json()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -58,11 +55,7 @@ async fn settings_of_proxies_come_from_all_that_has_a_say() -> Result<()> {
     let page = settings(&mesh, "web.test").await?;
     let found = &page["settings"];
     assert_eq!(
-        (
-            &found["concurrency"],
-            &found["statusPort"],
-            &found["image"]["imageType"]
-        ),
+        (&found["concurrency"], &found["statusPort"], &found["image"]["imageType"]),
         (&json!(3), &json!(1234), &json!("debug")),
         "{page}"
     );
@@ -73,23 +66,14 @@ async fn settings_of_proxies_come_from_all_that_has_a_say() -> Result<()> {
     assert_eq!(page["mutualTls"], taken);
     // The pod of this proxy is unknown, so the labels in its metadata are used.
     let page = settings(&mesh, "other.test").await?;
-    assert_eq!(
-        (&page["settings"]["image"], &page["settings"]["statusPort"]),
-        (&Value::Null, &json!(15020)),
-        "{page}"
-    );
-    mesh.config
-        .put("all.yaml", &OBJECTS.replace("statusPort: 1234", "statusPort: soon"))?;
+    assert_eq!((&page["settings"]["image"], &page["settings"]["statusPort"]), (&Value::Null, &json!(15020)), "{page}");
+    mesh.config.put("all.yaml", &OBJECTS.replace("statusPort: 1234", "statusPort: soon"))?;
     let refused = || async {
         let page = settings(&mesh, "web.test").await.ok()?;
         page["annotationRefused"].as_str().map(str::to_owned)
     };
-    let why = test_harness::run::wait_for(
-        "the annotation to be refused",
-        std::time::Duration::from_secs(20),
-        refused,
-    )
-    .await?;
+    let why = test_harness::run::wait_for("the annotation to be refused", std::time::Duration::from_secs(20), refused)
+        .await?;
     assert!(why.contains("statusPort"), "{why}");
     Ok(())
 }

@@ -46,9 +46,7 @@ impl Replica {
         self.run(&["apply", "-f", "-"], &rule).await?;
         let path = "jsonpath={.status.conditions[?(@.type==\"Accepted\")].status}";
         let told = || async {
-            let printed = self
-                .run(&["get", "destinationrule", name, "-n", "test", "-o", path], "")
-                .await;
+            let printed = self.run(&["get", "destinationrule", name, "-n", "test", "-o", path], "").await;
             (printed.ok()? == "True").then_some(())
         };
         wait_for(&format!("the status of {name}"), PATIENCE, told).await
@@ -74,10 +72,7 @@ impl Replica {
             field("refusal.message")
         );
         let said = || async {
-            let printed = self
-                .run(&["get", "virtualservice", "shop", "-n", "test", "-o", &path], "")
-                .await
-                .ok()?;
+            let printed = self.run(&["get", "virtualservice", "shop", "-n", "test", "-o", &path], "").await.ok()?;
             printed.contains(wanted).then_some(())
         };
         wait_for(&format!("a status with {wanted:?}"), PATIENCE, said).await
@@ -92,11 +87,7 @@ impl Replica {
     /// A field of the Lease.
     async fn lease(&self, field: &str) -> Result<String> {
         let path = format!("jsonpath={{.{field}}}");
-        self.run(
-            &["get", "lease", "rutter-status", "-n", "istio-system", "-o", &path],
-            "",
-        )
-        .await
+        self.run(&["get", "lease", "rutter-status", "-n", "istio-system", "-o", &path], "").await
     }
 }
 
@@ -111,10 +102,7 @@ async fn either_may_go() -> Result<()> {
     // Written through one replica, watched through the other.
     second.apply("two").await?;
     first.wait_for_object("two.test").await?;
-    let (leader, uid) = (
-        first.lease("spec.holderIdentity").await?,
-        first.lease("metadata.uid").await?,
-    );
+    let (leader, uid) = (first.lease("spec.holderIdentity").await?, first.lease("metadata.uid").await?);
     assert!(leader.contains('_') && uid.len() == 36, "{leader} {uid}");
     assert_eq!(second.lease("spec.holderIdentity").await?, leader);
 

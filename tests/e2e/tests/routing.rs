@@ -7,10 +7,7 @@ use test_harness::run::{Counts, Node, http};
 fn assert_share(counts: &Counts, version: &str, wanted: f64) {
     let allowed = 4.0 * (wanted * (1.0 - wanted) / counts.requests as f64).sqrt();
     let share = counts.share(version);
-    assert!(
-        (share - wanted).abs() <= allowed,
-        "{version} got {share:.3} instead of {wanted} in {counts:?}"
-    );
+    assert!((share - wanted).abs() <= allowed, "{version} got {share:.3} instead of {wanted} in {counts:?}");
     assert_eq!(counts.errors, 0, "{counts:?}");
 }
 

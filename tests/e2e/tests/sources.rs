@@ -41,10 +41,7 @@ impl Home {
 /// A file with a MeshConfig that has these sources.
 fn mesh_file(directory: &Path, addresses: &[&str]) -> Result<String> {
     let file = directory.join("mesh.yaml");
-    let entries: String = addresses
-        .iter()
-        .map(|address| format!("- address: {address}\n"))
-        .collect();
+    let entries: String = addresses.iter().map(|address| format!("- address: {address}\n")).collect();
     std::fs::write(&file, format!("configSources:\n{entries}"))?;
     Ok(file.display().to_string())
 }
@@ -78,9 +75,7 @@ fn to(version: &str) -> String {
 /// Waits until this version answers requests through the proxy.
 async fn wait_for_version(port: u16, version: &str) -> Result<()> {
     let answered = || async {
-        let answer = http::get(([127, 0, 0, 1], port).into(), "/", &[("host", HOST)])
-            .await
-            .ok()?;
+        let answer = http::get(([127, 0, 0, 1], port).into(), "/", &[("host", HOST)]).await.ok()?;
         (answer.header("x-version") == version).then_some(())
     };
     wait_for(&format!("answers of {version}"), PATIENCE, answered).await
@@ -96,10 +91,7 @@ async fn over_xds() -> Result<()> {
     let mut second = Control::idle(rutter_binary(), &flags, &[])?;
     second.begin().await?;
 
-    let (one, two) = (
-        Backend::start("v1", "shop-1").await?,
-        Backend::start("v2", "shop-2").await?,
-    );
+    let (one, two) = (Backend::start("v1", "shop-1").await?, Backend::start("v2", "shop-2").await?);
     let port = free_port();
     let service = shop_service(port, "{ tls: { mode: DISABLE } }", &[&one, &two]);
     first.apply(&format!("{service}---\n{}", to("v1"))).await?;
@@ -124,9 +116,7 @@ async fn over_xds() -> Result<()> {
     first.control.begin().await?;
     first.apply(&to("v1")).await?;
     wait_for_version(port, "v1").await?;
-    first
-        .run(&["delete", "workloadentry", "shop-2", "-n", "test"], "")
-        .await?;
+    first.run(&["delete", "workloadentry", "shop-2", "-n", "test"], "").await?;
     wait_for_object(&second, "shop-2", false).await?;
 
     // A control plane that starts while the first is unavailable serves no proxies. It waits and reports it.
@@ -152,18 +142,13 @@ async fn an_xds_source_survives_a_restart_of_its_server() {
 /// The precedence of sources: the store, then directories and others in the order of the list.
 async fn precedence() -> Result<()> {
     let (scratch, files) = (tempfile::tempdir()?, ConfigDir::new()?);
-    files.put(
-        "rules.yaml",
-        &format!("{}---\n{}", rule("a", "from-files.test"), rule("b", "only-files.test")),
-    )?;
+    files.put("rules.yaml", &format!("{}---\n{}", rule("a", "from-files.test"), rule("b", "only-files.test")))?;
     let fs = format!("fs://{}", files.path().display());
     // No server listens at this address.
     let away = format!("xds://127.0.0.1:{}", free_port());
     let mesh = mesh_file(scratch.path(), &[&fs, &away])?;
     let home = Home::start(&["--mesh-config", &mesh, "--source-timeout", "1s"]).await?;
-    home.control
-        .wait_for_log(&format!("serving without configSources[1] {away}"))
-        .await?;
+    home.control.wait_for_log(&format!("serving without configSources[1] {away}")).await?;
     wait_for_object(&home.control, "from-files.test", true).await?;
     files.put("more.yaml", &rule("c", "more-files.test"))?;
     wait_for_object(&home.control, "more-files.test", true).await?;
@@ -207,14 +192,10 @@ async fn over_kubernetes() -> Result<()> {
     cluster.control.kill().await?;
     assert!(second.debug("/debug/configz").await?.text().contains("second.test"));
     cluster.control.begin().await?;
-    cluster
-        .apply(&format!("{}---\n{}", rule("a", "third.test"), rule("b", "other.test")))
-        .await?;
+    cluster.apply(&format!("{}---\n{}", rule("a", "third.test"), rule("b", "other.test"))).await?;
     wait_for_object(&second, "third.test", true).await?;
     wait_for_object(&second, "other.test", true).await?;
-    cluster
-        .run(&["delete", "destinationrule", "b", "-n", "test"], "")
-        .await?;
+    cluster.run(&["delete", "destinationrule", "b", "-n", "test"], "").await?;
     wait_for_object(&second, "other.test", false).await
 }
 

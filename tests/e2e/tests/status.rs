@@ -31,33 +31,16 @@ async fn home() -> Result<Home> {
     let kubeconfig = control.kubeconfig().ok_or("it has no kubeconfig")?;
     let namespace = "apiVersion: v1\nkind: Namespace\nmetadata: { name: test }\n";
     done(&kubeconfig, &["create", "-f", "-"], namespace).await?;
-    Ok(Home {
-        control,
-        kubeconfig,
-        _data: data,
-    })
+    Ok(Home { control, kubeconfig, _data: data })
 }
 
 /// A field of the VirtualService's status.
 async fn status(kubeconfig: &Path, path: &str) -> Result<String> {
     let path = format!("jsonpath={{.status.{path}}}");
-    done(
-        kubeconfig,
-        &["get", "virtualservice", "shop", "-n", "test", "-o", &path],
-        "",
-    )
-    .await
+    done(kubeconfig, &["get", "virtualservice", "shop", "-n", "test", "-o", &path], "").await
 }
 
-const WAIT: [&str; 7] = [
-    "wait",
-    "virtualservice/shop",
-    "-n",
-    "test",
-    "--for=proxies=100%",
-    "--timeout",
-    "30s",
-];
+const WAIT: [&str; 7] = ["wait", "virtualservice/shop", "-n", "test", "--for=proxies=100%", "--timeout", "30s"];
 
 both_protocols! {
     async fn an_apply_travels_to_envoy_and_back(protocol) {
@@ -120,30 +103,15 @@ async fn overruled() -> Result<()> {
     let kubeconfig = &home.kubeconfig;
     // Objects that were created in the same second are ordered by name.
     let second = to("v2", "").replacen("name: shop", "name: shop-two", 1);
-    done(
-        kubeconfig,
-        &["apply", "-f", "-"],
-        &format!("{}---\n{second}", to("v1", "")),
-    )
-    .await?;
+    done(kubeconfig, &["apply", "-f", "-"], &format!("{}---\n{second}", to("v1", ""))).await?;
     let said = async |name, wanted: &str, text: &str| {
         let there = || async {
             let found = condition(kubeconfig, name, wanted).await.ok()?;
-            (if text.is_empty() {
-                found.is_empty()
-            } else {
-                found.contains(text)
-            })
-            .then_some(())
+            (if text.is_empty() { found.is_empty() } else { found.contains(text) }).then_some(())
         };
         wait_for(&format!("{name}: {wanted} {text:?}"), Duration::from_secs(20), there).await
     };
-    said(
-        "shop-two",
-        "Conflicted",
-        "spec.hosts[0]: VirtualService test/shop has the host",
-    )
-    .await?;
+    said("shop-two", "Conflicted", "spec.hosts[0]: VirtualService test/shop has the host").await?;
     said("shop", "Accepted", "the object is valid").await?;
     assert_eq!(condition(kubeconfig, "shop", "Conflicted").await?, "");
     done(kubeconfig, &["delete", "virtualservice", "shop", "-n", "test"], "").await?;

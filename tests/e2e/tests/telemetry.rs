@@ -61,9 +61,7 @@ async fn shop(protocol: Protocol, speaks: &str, collector: &Collector, settings:
 
 async fn ask(shop: &Shop) -> Result<()> {
     let answer = shop.get("/hello?a=b", &[("x-team", "blue")]).await?;
-    (answer.status == 200)
-        .then_some(())
-        .ok_or_else(|| "no answer yet".into())
+    (answer.status == 200).then_some(()).ok_or_else(|| "no answer yet".into())
 }
 
 fn contains(told: &Told, text: &str) -> bool {
@@ -177,11 +175,7 @@ async fn a_file_gets_lines_of_json() -> Result<()> {
         text.lines().next().map(str::to_owned)
     };
     let line = wait_for("a line in the log", PATIENCE, line).await?;
-    assert_eq!(
-        serde_json::from_str::<Value>(&line)?,
-        serde_json::json!({ "who": "blue", "code": 200 }),
-        "{line}"
-    );
+    assert_eq!(serde_json::from_str::<Value>(&line)?, serde_json::json!({ "who": "blue", "code": 200 }), "{line}");
     Ok(())
 }
 
@@ -196,12 +190,7 @@ async fn older_settings_use_what_the_bootstrap_knows() -> Result<()> {
          spec: { enableEnvoyAccessLogService: true }\n",
     )?;
     let port = free_port();
-    let mut node = Node::sidecar(
-        "other",
-        "test",
-        "127.0.0.3",
-        &[("service.istio.io/canonical-name", "buyer")],
-    );
+    let mut node = Node::sidecar("other", "test", "127.0.0.3", &[("service.istio.io/canonical-name", "buyer")]);
     node.metadata["PROXY_CONFIG"] = serde_json::json!({ "tracing": {
         "zipkin": { "address": collector.address().to_string() }, "sampling": 100,
         "customTags": { "team": { "header": { "name": "x-team", "defaultValue": "none" } } },
@@ -218,15 +207,9 @@ async fn older_settings_use_what_the_bootstrap_knows() -> Result<()> {
         socket["address"] = collector.address().ip().to_string().into();
         socket["port_value"] = collector.address().port().into();
         if !http2 {
-            cluster
-                .as_object_mut()
-                .unwrap()
-                .remove("typed_extension_protocol_options");
+            cluster.as_object_mut().unwrap().remove("typed_extension_protocol_options");
         }
-        bootstrap["static_resources"]["clusters"]
-            .as_array_mut()
-            .unwrap()
-            .push(cluster);
+        bootstrap["static_resources"]["clusters"].as_array_mut().unwrap().push(cluster);
     }
     bootstrap["node"]["cluster"] = "buyer.test".into();
     bootstrap["tracing"] = serde_json::json!({ "http": { "name": "envoy.tracers.zipkin", "typed_config": {
@@ -239,9 +222,7 @@ async fn older_settings_use_what_the_bootstrap_knows() -> Result<()> {
     let authority = format!("{HOST}:{}", shop.port);
     let traffic = async || {
         let answer = http::get(listener, "/hello", &[("host", &authority), ("x-team", "red")]).await?;
-        (answer.status == 200)
-            .then_some(())
-            .ok_or_else(|| "no answer yet".into())
+        (answer.status == 200).then_some(()).ok_or_else(|| "no answer yet".into())
     };
     let span = collector.wait_for("/api/v2/spans", &traffic, client_span).await?;
     assert_eq!(span["localEndpoint"]["serviceName"], "buyer.test", "{span:#}");

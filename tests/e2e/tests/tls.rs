@@ -30,22 +30,13 @@ fn secret(name: &str, values: &[(&str, &str)]) -> String {
 /// Sends requests until the response contains a text.
 async fn wait_for_answer(port: u16, host: &str, roots: &str, own: Option<&Identity>, text: &str) -> Result<()> {
     let what = format!("{text:?} from https://{host}:{port}");
-    let asked = || async {
-        get(port, host, roots, own)
-            .await
-            .ok()
-            .filter(|answer| answer.contains(text))
-    };
+    let asked = || async { get(port, host, roots, own).await.ok().filter(|answer| answer.contains(text)) };
     wait_for(&what, PATIENCE, asked).await.map(drop)
 }
 
 /// Routes of the gateway's hosts to a service.
 fn route(name: &str, hosts: &str, rest: &str) -> String {
-    networking(
-        "VirtualService",
-        name,
-        &format!("hosts: {hosts}, gateways: [front], {rest}"),
-    )
+    networking("VirtualService", name, &format!("hosts: {hosts}, gateways: [front], {rest}"))
 }
 
 fn gateway(servers: &[String]) -> String {

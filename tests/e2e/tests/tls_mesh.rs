@@ -42,11 +42,7 @@ async fn run() -> Result<()> {
     let (inner, outer) = (free_port(), free_port());
     let gateway_object = |name: &str, port: u16, protocol: &str, tls: &str| {
         let server = format!("port: {{ number: {port}, name: p, protocol: {protocol} }}, hosts: ['*']{tls}");
-        networking(
-            "Gateway",
-            name,
-            &format!("selector: {{ app: {name} }}, servers: [{{ {server} }}]"),
-        )
+        networking("Gateway", name, &format!("selector: {{ app: {name} }}, servers: [{{ {server} }}]"))
     };
     let rule = |name: &str| {
         let spec = format!("host: {name}.test, trafficPolicy: {{ tls: {{ mode: ISTIO_MUTUAL }} }}");
@@ -54,10 +50,7 @@ async fn run() -> Result<()> {
     };
     let at: SocketAddr = ([127, 0, 0, 1], inner).into();
     let mesh = Mesh::start(&[
-        (
-            "inner.yaml",
-            &gateway_object("inner", inner, "HTTPS", ", tls: { mode: ISTIO_MUTUAL }"),
-        ),
+        ("inner.yaml", &gateway_object("inner", inner, "HTTPS", ", tls: { mode: ISTIO_MUTUAL }")),
         ("outer.yaml", &gateway_object("outer", outer, "HTTP", "")),
         // An endpoint with a service account would get mutual TLS, and this one has no sidecar.
         ("web.yaml", &service("web", "", backend.address())),
@@ -85,13 +78,7 @@ async fn run() -> Result<()> {
     }
     // The certificate of the same server does not match the identities of the other service's endpoints.
     let before = backend.requests();
-    assert_eq!(
-        http::get(address, "/", &[("host", "other.test")])
-            .await?
-            .status
-            .as_u16(),
-        503
-    );
+    assert_eq!(http::get(address, "/", &[("host", "other.test")]).await?.status.as_u16(), 503);
     assert_eq!(backend.requests(), before);
     // Clients without a certificate of the mesh are rejected, in plaintext, too.
     let plain = http::get(([127, 0, 0, 1], inner).into(), "/", &[("host", "good.test")]).await;

@@ -44,13 +44,7 @@ fn clients(port: u16, zones: usize) -> String {
 fn shop(port: u16, endpoints: &[(SocketAddr, usize)]) -> String {
     let endpoints: Vec<String> = endpoints
         .iter()
-        .map(|(at, zone)| {
-            format!(
-                "{{ address: {}, ports: {{ http: {} }}, locality: r/z{zone} }}",
-                at.ip(),
-                at.port()
-            )
-        })
+        .map(|(at, zone)| format!("{{ address: {}, ports: {{ http: {} }}, locality: r/z{zone} }}", at.ip(), at.port()))
         .collect();
     let spec = format!(
         "hosts: [shop.test], location: MESH_INTERNAL, resolution: STATIC, \
@@ -88,10 +82,7 @@ async fn assert_near(traffic: &Traffic, wanted: f64) -> Result<()> {
     let counts = traffic.next(600).await?;
     let allowed = 4.0 * (wanted * (1.0 - wanted) / counts.requests as f64).sqrt();
     let share = counts.share("z0");
-    assert!(
-        (share - wanted).abs() <= allowed,
-        "{share:.3} instead of {wanted} stay in the zone: {counts:?}"
-    );
+    assert!((share - wanted).abs() <= allowed, "{share:.3} instead of {wanted} stay in the zone: {counts:?}");
     assert_eq!(counts.errors, 0, "{counts:?}");
     Ok(())
 }

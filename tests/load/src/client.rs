@@ -85,32 +85,21 @@ pub async fn run(
         Protocol::Sotw => "StreamAggregatedResources",
         Protocol::Delta => "DeltaAggregatedResources",
     };
-    let request = http::Request::post(format!(
-        "http://{address}/envoy.service.discovery.v3.AggregatedDiscoveryService/{method}"
-    ))
-    .header("content-type", "application/grpc")
-    .header("te", "trailers")
-    .body(())?;
+    let request =
+        http::Request::post(format!("http://{address}/envoy.service.discovery.v3.AggregatedDiscoveryService/{method}"))
+            .header("content-type", "application/grpc")
+            .header("te", "trailers")
+            .body(())?;
     let (response, send) = client.send_request(request, false)?;
-    let mut proxy = Proxy {
-        protocol,
-        node: Some(node),
-        send,
-        types: Default::default(),
-        vhds: false,
-        seen: Arc::clone(&seen),
-    };
+    let mut proxy =
+        Proxy { protocol, node: Some(node), send, types: Default::default(), vhds: false, seen: Arc::clone(&seen) };
     proxy.ask(CLUSTERS, &[], b"")?;
     proxy.ask(LISTENERS, &[], b"")?;
     let response = response.await?;
     if !response.status().is_success() {
         bail!("the server answered {}", response.status());
     }
-    let mut messages = Messages {
-        body: response.into_body(),
-        buffer: BytesMut::new(),
-        seen: Arc::clone(&seen),
-    };
+    let mut messages = Messages { body: response.into_body(), buffer: BytesMut::new(), seen: Arc::clone(&seen) };
     while let Some(message) = messages.next().await? {
         proxy.receive(&message)?;
         seen.response();
@@ -155,10 +144,7 @@ impl Proxy {
     /// Acknowledges a response, and subscribes to what it references.
     fn receive(&mut self, message: &[u8]) -> Result<()> {
         let url = wire::field(message, 4);
-        let kind = TYPES
-            .iter()
-            .position(|t| t.as_bytes() == url)
-            .context("a response of an unknown type")?;
+        let kind = TYPES.iter().position(|t| t.as_bytes() == url).context("a response of an unknown type")?;
         if self.protocol == Protocol::Sotw {
             self.types[kind].version = Bytes::copy_from_slice(wire::field(message, 1));
         }
@@ -185,11 +171,7 @@ impl Proxy {
         for (number, value) in wire::fields(message) {
             match (number, self.protocol) {
                 (2, protocol) => {
-                    let any = if protocol == Protocol::Delta {
-                        wire::field(value, 2)
-                    } else {
-                        value
-                    };
+                    let any = if protocol == Protocol::Delta { wire::field(value, 2) } else { value };
                     let (name, refers) = referred(kind, wire::field(any, 2));
                     self.types[kind].referred.insert(name, refers);
                 }
@@ -238,9 +220,7 @@ impl Proxy {
                 wire::put(&mut out, 5, nonce);
             }
         }
-        self.send
-            .send_data(wire::frame(&out), false)
-            .context("the stream is closed")
+        self.send.send_data(wire::frame(&out), false).context("the stream is closed")
     }
 }
 
@@ -248,9 +228,7 @@ impl Proxy {
 fn discovers_hosts(response: &[u8]) -> bool {
     let resources = wire::fields(response).filter(|(number, _)| *number == 2);
     let tables = resources.map(|(_, resource)| wire::field(wire::field(resource, 2), 2));
-    tables
-        .into_iter()
-        .any(|table| wire::fields(table).any(|(number, _)| number == 9))
+    tables.into_iter().any(|table| wire::fields(table).any(|(number, _)| number == 9))
 }
 
 /// The name of a cluster or listener, and its references.

@@ -45,10 +45,7 @@ impl Cluster {
     /// # Errors
     /// It does not start.
     pub async fn start() -> Result<Cluster> {
-        let settings = Settings {
-            controllers: false,
-            ..Settings::default()
-        };
+        let settings = Settings { controllers: false, ..Settings::default() };
         let plane = ControlPlane::start(settings).await.map_err(anyhow::Error::from_boxed)?;
         let kubeconfig = Kubeconfig::read_from(plane.kubeconfig())?;
         let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
@@ -79,17 +76,13 @@ impl Cluster {
                 let value = STANDARD.encode(object.to_string());
                 anyhow::Ok(json!({"request_put": {"key": STANDARD.encode(key), "value": value}}))
             });
-            puts.collect::<Result<Vec<Value>>>()
-                .map(|puts| json!({"success": puts}))
+            puts.collect::<Result<Vec<Value>>>().map(|puts| json!({"success": puts}))
         });
         let transactions = transactions.collect::<Result<Vec<Value>>>()?;
         stream::iter(transactions)
             .map(|transaction| async move {
                 let request = Request::post("/v3/kv/txn").header("content-type", "application/json");
-                let answer = self
-                    .etcd
-                    .request_text(request.body(transaction.to_string().into_bytes())?)
-                    .await?;
+                let answer = self.etcd.request_text(request.body(transaction.to_string().into_bytes())?).await?;
                 anyhow::ensure!(answer.contains("\"succeeded\":true"), "etcd: {answer}");
                 anyhow::Ok(())
             })
@@ -120,9 +113,7 @@ impl Cluster {
 
     async fn answers(&self, path: &str) -> Result<()> {
         let there = || async { self.send("GET", path, &Value::Null).await.is_ok().then_some(()) };
-        wait_for(&format!("the API server to answer {path}"), PATIENCE, there)
-            .await
-            .map_err(anyhow::Error::from_boxed)
+        wait_for(&format!("the API server to answer {path}"), PATIENCE, there).await.map_err(anyhow::Error::from_boxed)
     }
 
     /// Creates an object.
@@ -145,17 +136,9 @@ impl Cluster {
             "PATCH" => "application/merge-patch+json",
             _ => "application/json",
         };
-        let bytes = if body.is_null() {
-            Vec::new()
-        } else {
-            serde_json::to_vec(body)?
-        };
+        let bytes = if body.is_null() { Vec::new() } else { serde_json::to_vec(body)? };
         let request = Request::builder().method(method).uri(path).header("content-type", kind);
-        let answer = self
-            .client
-            .request_text(request.body(bytes)?)
-            .await
-            .context("the API")?;
+        let answer = self.client.request_text(request.body(bytes)?).await.context("the API")?;
         Ok(serde_json::from_str(&answer)?)
     }
 
@@ -231,10 +214,7 @@ fn stored_at(object: &Value) -> Result<String> {
         "" => String::new(),
         namespace => format!("/{namespace}"),
     };
-    Ok(format!(
-        "/registry/{place}{namespace}/{}",
-        part(object, "/metadata/name")
-    ))
+    Ok(format!("/registry/{place}{namespace}/{}", part(object, "/metadata/name")))
 }
 
 #[cfg(test)]
@@ -250,10 +230,7 @@ mod tests {
         assert_eq!(stored_at(&node)?, "/registry/minions/a");
         let route = json!({"apiVersion": "networking.istio.io/v1", "kind": "VirtualService", "metadata": {"name": "a", "namespace": "n"}});
         assert_eq!(stored_at(&route)?, "/registry/networking.istio.io/virtualservices/n/a");
-        assert_eq!(
-            path_of(&route, false)?,
-            "/apis/networking.istio.io/v1/namespaces/n/virtualservices"
-        );
+        assert_eq!(path_of(&route, false)?, "/apis/networking.istio.io/v1/namespaces/n/virtualservices");
         Ok(())
     }
 }

@@ -67,12 +67,7 @@ fn main() -> Result<()> {
         Mode::Delta => Protocol::Delta,
         Mode::Sotw => Protocol::Sotw,
     };
-    let plan = Plan {
-        size,
-        proxies: arguments.proxies.max(1),
-        protocol,
-        kubernetes: arguments.kubernetes,
-    };
+    let plan = Plan { size, proxies: arguments.proxies.max(1), protocol, kubernetes: arguments.kubernetes };
     let binary = match arguments.rutter {
         Some(path) => path,
         None => std::env::current_exe()?.with_file_name("rutter"),
@@ -80,9 +75,7 @@ fn main() -> Result<()> {
     let flags: Vec<&str> = arguments.flags.iter().map(String::as_str).collect();
     // One thread: the other processors are for the control plane.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let report = runtime
-        .block_on(run(&binary, &flags, plan))
-        .with_context(|| binary.display().to_string())?;
+    let report = runtime.block_on(run(&binary, &flags, plan)).with_context(|| binary.display().to_string())?;
     writeln!(std::io::stdout(), "{}", report.markdown())?;
     if let Some(page) = arguments.write {
         report.write_into(&page)?;

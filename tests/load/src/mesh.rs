@@ -56,19 +56,15 @@ impl Mesh {
         }
         fs::write(config.path().join("route.yaml"), size.split(90))?;
         fs::write(config.path().join("rules.yaml"), size.rules().join("---\n"))?;
-        Ok(Mesh {
-            place: Place::Files(config),
-            size,
-        })
+        Ok(Mesh { place: Place::Files(config), size })
     }
 
     /// Fills a cluster with it, and with the pods and nodes behind it.
     pub async fn fill(size: Size) -> Result<Mesh> {
         let cluster = Cluster::start().await?;
         let named = |kind: &str, name: String| json!({"apiVersion": "v1", "kind": kind, "metadata": {"name": name}});
-        let mut objects: Vec<Value> = (0..size.namespaces)
-            .map(|number| named("Namespace", size.namespace(number)))
-            .collect();
+        let mut objects: Vec<Value> =
+            (0..size.namespaces).map(|number| named("Namespace", size.namespace(number))).collect();
         objects.extend((0..NODES).map(node));
         for service in 0..size.services {
             objects.push(read(&size.service(service))?);
@@ -91,10 +87,7 @@ impl Mesh {
                 "/apis/networking.istio.io/v1/virtualservices",
             ])
             .await?;
-        Ok(Mesh {
-            place: Place::Cluster(Box::new(cluster)),
-            size,
-        })
+        Ok(Mesh { place: Place::Cluster(Box::new(cluster)), size })
     }
 
     /// Adds this many pods that belong to no service.
@@ -102,10 +95,7 @@ impl Mesh {
         let Place::Cluster(cluster) = &self.place else {
             return Ok(());
         };
-        let more = Size {
-            endpoints: count,
-            ..self.size
-        };
+        let more = Size { endpoints: count, ..self.size };
         let pods = (0..count).map(|endpoint| {
             let mut pod = pod(more, self.size.services + 100, endpoint);
             pod["metadata"]["uid"] = format!("00000000-0000-4000-9000-{endpoint:012}").into();
@@ -174,11 +164,7 @@ impl Mesh {
     pub async fn add_service(&self, number: usize) -> Result<()> {
         let (service, slice) = (self.size.service(number), self.size.slice(number, 0));
         match &self.place {
-            Place::Files(config) => put(
-                config,
-                &format!("service-{number}.yaml"),
-                &format!("{service}---\n{slice}"),
-            ),
+            Place::Files(config) => put(config, &format!("service-{number}.yaml"), &format!("{service}---\n{slice}")),
             Place::Cluster(cluster) => {
                 cluster.create(&read(&service)?).await?;
                 cluster.create(&read(&slice)?).await
@@ -215,10 +201,7 @@ fn pod_name(service: usize, endpoint: usize) -> String {
 
 /// A pod as a Deployment makes it and a kubelet runs it.
 fn pod(size: Size, service: usize, endpoint: usize) -> Value {
-    let (app, address) = (
-        format!("svc-{service}"),
-        size.address(service * size.endpoints + endpoint, 10),
-    );
+    let (app, address) = (format!("svc-{service}"), size.address(service * size.endpoints + endpoint, 10));
     let number = service * size.endpoints + endpoint;
     let owner = json!({
         "apiVersion": "apps/v1", "kind": "ReplicaSet", "name": format!("{app}-5d9c7b8f6d"),
@@ -288,12 +271,7 @@ impl Size {
 
     /// The address of the endpoint with this number, in a block.
     fn address(&self, number: usize, block: usize) -> String {
-        format!(
-            "{block}.{}.{}.{}",
-            128 + number / 62_500,
-            number / 250 % 250,
-            number % 250 + 1
-        )
+        format!("{block}.{}.{}.{}", 128 + number / 62_500, number / 250 % 250, number % 250 + 1)
     }
 
     /// A route that keeps this share, in percent, of one service's requests with it.
@@ -323,12 +301,7 @@ impl Size {
             number % 250 + 1
         );
         for port in 0..self.ports {
-            let _ = writeln!(
-                text,
-                "  - {{ name: http-{port}, port: {}, targetPort: {} }}",
-                80 + port,
-                8080 + port
-            );
+            let _ = writeln!(text, "  - {{ name: http-{port}, port: {}, targetPort: {} }}", 80 + port, 8080 + port);
         }
         text
     }

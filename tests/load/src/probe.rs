@@ -29,12 +29,7 @@ impl Usage {
     /// The usage since `earlier`, without threads that have ended in the meantime.
     pub fn since(&self, earlier: &Usage) -> Duration {
         let before = |thread: &String| earlier.0.get(thread).copied().unwrap_or(0);
-        Duration::from_nanos(
-            self.0
-                .iter()
-                .map(|(thread, nanos)| nanos.saturating_sub(before(thread)))
-                .sum(),
-        )
+        Duration::from_nanos(self.0.iter().map(|(thread, nanos)| nanos.saturating_sub(before(thread))).sum())
     }
 }
 
@@ -45,10 +40,7 @@ pub fn memory(pid: u32) -> Result<(u64, u64)> {
         let line = status.lines().find(|line| line.starts_with(name))?;
         line.split_whitespace().nth(1)?.parse::<u64>().ok().map(|kib| kib << 10)
     };
-    Ok((
-        value("VmRSS:").context("no VmRSS")?,
-        value("VmHWM:").context("no VmHWM")?,
-    ))
+    Ok((value("VmRSS:").context("no VmRSS")?, value("VmHWM:").context("no VmHWM")?))
 }
 
 /// Raises the limit of open files to the maximum: each proxy needs one.
@@ -56,11 +48,5 @@ pub fn raise_file_limit() {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let limit = getrlimit(Resource::Nofile);
     // If it cannot be raised, the connections that do not fit will say so.
-    let _ = setrlimit(
-        Resource::Nofile,
-        Rlimit {
-            current: limit.maximum,
-            maximum: limit.maximum,
-        },
-    );
+    let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum });
 }

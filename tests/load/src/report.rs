@@ -59,15 +59,7 @@ pub struct Report {
 impl Report {
     /// An empty one.
     pub fn default_for(plan: Plan) -> Report {
-        Report {
-            plan,
-            rows: Vec::new(),
-            resident_idle: 0,
-            resident: 0,
-            peak: 0,
-            per_proxy: 0,
-            per_pod: None,
-        }
+        Report { plan, rows: Vec::new(), resident_idle: 0, resident: 0, peak: 0, per_proxy: 0, per_pod: None }
     }
 
     /// A heading that describes the mesh.
@@ -81,11 +73,7 @@ impl Report {
             size.namespaces,
             if size.rules { ", with rules" } else { "" },
             self.plan.proxies,
-            if self.plan.protocol == Protocol::Delta {
-                "delta"
-            } else {
-                "state of the world"
-            },
+            if self.plan.protocol == Protocol::Delta { "delta" } else { "state of the world" },
             if self.plan.kubernetes { ", in Kubernetes" } else { "" }
         )
     }
@@ -141,12 +129,7 @@ impl Report {
         let new = match old.split_once(&heading) {
             Some((before, after)) => {
                 let end = after.find("\n#").map_or(after.len(), |at| at + 1);
-                format!(
-                    "{before}{}{}{}",
-                    self.markdown(),
-                    if end < after.len() { "\n" } else { "" },
-                    &after[end..]
-                )
+                format!("{before}{}{}{}", self.markdown(), if end < after.len() { "\n" } else { "" }, &after[end..])
             }
             None => format!("{}\n\n{}", old.trim_end(), self.markdown()),
         };

@@ -15,11 +15,7 @@ pub(crate) fn objects(size: Size) -> Vec<String> {
     let destination_rules = (0..size.services).map(|service| destination_rule(size, service));
     let sidecars = (0..SIDECARS).map(|number| sidecar(size, number));
     let filters = (0..FILTERS).map(|number| envoy_filter(size, number));
-    virtual_services
-        .chain(destination_rules)
-        .chain(sidecars)
-        .chain(filters)
-        .collect()
+    virtual_services.chain(destination_rules).chain(sidecars).chain(filters).collect()
 }
 
 fn virtual_service(size: Size, service: usize) -> String {

@@ -69,12 +69,8 @@ pub async fn run(binary: &Path, flags: &[&str], plan: Plan) -> Result<Report> {
         bytes: 0,
         responses: 0,
     };
-    let mut report = Report {
-        plan,
-        rows: vec![start],
-        resident_idle: probe::memory(pid)?.0,
-        ..Report::default_for(plan)
-    };
+    let mut report =
+        Report { plan, rows: vec![start], resident_idle: probe::memory(pid)?.0, ..Report::default_for(plan) };
     let mut fleet = Fleet {
         address: control.grpc(),
         protocol: plan.protocol,
@@ -86,11 +82,9 @@ pub async fn run(binary: &Path, flags: &[&str], plan: Plan) -> Result<Report> {
 
     eprintln!("connecting {} proxies", plan.proxies);
     let row = fleet
-        .measure(
-            Whom::AllFrom(0),
-            "all proxies get their first configuration",
-            async |fleet| fleet.connect(plan.proxies),
-        )
+        .measure(Whom::AllFrom(0), "all proxies get their first configuration", async |fleet| {
+            fleet.connect(plan.proxies)
+        })
         .await?;
     report.rows.push(row);
     (report.resident, report.peak) = probe::memory(pid)?;
@@ -112,11 +106,7 @@ pub async fn run(binary: &Path, flags: &[&str], plan: Plan) -> Result<Report> {
         eprintln!("{work}");
         let mut rows = Vec::new();
         for round in 0..ROUNDS {
-            rows.push(
-                fleet
-                    .measure(whom, work, async |_| edit.make(&mesh, plan.size, round).await)
-                    .await?,
-            );
+            rows.push(fleet.measure(whom, work, async |_| edit.make(&mesh, plan.size, round).await).await?);
         }
         report.rows.push(Measured::median(rows));
     }
@@ -125,29 +115,15 @@ pub async fn run(binary: &Path, flags: &[&str], plan: Plan) -> Result<Report> {
         let changes = (0..BURST).map(|n| (n % plan.size.services, 20 + n / plan.size.services));
         mesh.change_endpoints(changes).await
     };
-    report.rows.push(
-        fleet
-            .measure(whom, &format!("{BURST} endpoint changes back to back"), burst)
-            .await?,
-    );
+    report.rows.push(fleet.measure(whom, &format!("{BURST} endpoint changes back to back"), burst).await?);
 
     let more = (plan.proxies / 4).max(1);
     eprintln!("connecting {more} more proxies");
     // For the first proxies, whole responses are composed and kept for the next ones of their audience, which is a cost
     // of the audience. The memory that the second group adds is the cost of proxies.
-    fleet
-        .measure(Whom::AllFrom(plan.proxies), "more proxies", async |fleet| {
-            fleet.connect(more)
-        })
-        .await?;
+    fleet.measure(Whom::AllFrom(plan.proxies), "more proxies", async |fleet| fleet.connect(more)).await?;
     let (before, _) = probe::memory(pid)?;
-    fleet
-        .measure(
-            Whom::AllFrom(plan.proxies + more),
-            "still more proxies",
-            async |fleet| fleet.connect(more),
-        )
-        .await?;
+    fleet.measure(Whom::AllFrom(plan.proxies + more), "still more proxies", async |fleet| fleet.connect(more)).await?;
     let (after, _) = probe::memory(pid)?;
     report.per_proxy = after.saturating_sub(before) / more as u64;
     if plan.kubernetes {
@@ -265,16 +241,10 @@ impl Fleet<'_> {
         let door = Arc::new(Semaphore::new(KNOCKING));
         for number in self.seen.len()..self.seen.len() + count {
             let seen = Arc::new(Seen::default());
-            let ip = format!(
-                "10.{}.{}.{}",
-                200 + number / 62_500,
-                number / 250 % 250,
-                number % 250 + 1
-            );
+            let ip = format!("10.{}.{}.{}", 200 + number / 62_500, number / 250 % 250, number % 250 + 1);
             let node = wire::node(&format!("load-{number}"), &self.mesh.namespace(number), &ip);
             self.seen.push(Arc::clone(&seen));
-            self.tasks
-                .spawn(client::run(self.address, node, self.protocol, seen, Arc::clone(&door)));
+            self.tasks.spawn(client::run(self.address, node, self.protocol, seen, Arc::clone(&door)));
         }
         Ok(())
     }
@@ -295,16 +265,10 @@ impl Fleet<'_> {
         self.settle(begin, whom).await?;
         let processor = Usage::of(self.pid)?.since(&used);
         // A proxy has a change when the last response with it has arrived.
-        let mut arrived: Vec<Instant> = self
-            .seen
-            .iter()
-            .filter_map(|seen| seen.times())
-            .map(|(_, last)| last)
-            .collect();
+        let mut arrived: Vec<Instant> =
+            self.seen.iter().filter_map(|seen| seen.times()).map(|(_, last)| last).collect();
         arrived.sort();
-        let (Some(first), Some(last)) = (arrived.first(), arrived.last()) else {
-            bail!("{work}: nobody heard of it")
-        };
+        let (Some(first), Some(last)) = (arrived.first(), arrived.last()) else { bail!("{work}: nobody heard of it") };
         let (bytes_after, responses_after) = self.totals();
         Ok(Measured {
             work: work.to_owned(),
@@ -348,9 +312,6 @@ impl Fleet<'_> {
 
     fn totals(&self) -> (u64, u64) {
         let sum = |value: fn(&Seen) -> u64| self.seen.iter().map(|seen| value(seen)).sum();
-        (
-            sum(|s| s.bytes.load(Ordering::Relaxed)),
-            sum(|s| s.responses.load(Ordering::Relaxed)),
-        )
+        (sum(|s| s.bytes.load(Ordering::Relaxed)), sum(|s| s.responses.load(Ordering::Relaxed)))
     }
 }

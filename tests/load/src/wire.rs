@@ -33,10 +33,7 @@ pub fn fields(mut message: &[u8]) -> impl Iterator<Item = (u64, &[u8])> {
 
 /// The first field with this number; empty if there is none.
 pub fn field(message: &[u8], number: u64) -> &[u8] {
-    fields(message)
-        .find(|(n, _)| *n == number)
-        .map(|(_, value)| value)
-        .unwrap_or_default()
+    fields(message).find(|(n, _)| *n == number).map(|(_, value)| value).unwrap_or_default()
 }
 
 /// Appends a length-delimited field.
@@ -58,11 +55,7 @@ pub fn frame(message: &[u8]) -> Bytes {
 /// A node message of a sidecar with this name, namespace and address.
 pub fn node(name: &str, namespace: &str, ip: &str) -> Bytes {
     let mut metadata = BytesMut::new();
-    for (key, value) in [
-        ("NAMESPACE", namespace),
-        ("CLUSTER_ID", "Kubernetes"),
-        ("ISTIO_VERSION", "1.32.0"),
-    ] {
+    for (key, value) in [("NAMESPACE", namespace), ("CLUSTER_ID", "Kubernetes"), ("ISTIO_VERSION", "1.32.0")] {
         put(&mut metadata, 1, &text_entry(key, value));
     }
     let mut labels = BytesMut::new();
@@ -74,11 +67,7 @@ pub fn node(name: &str, namespace: &str, ip: &str) -> Bytes {
     put(&mut entry, 2, &value);
     put(&mut metadata, 1, &entry);
     let mut node = BytesMut::new();
-    put(
-        &mut node,
-        1,
-        format!("sidecar~{ip}~{name}.{namespace}~{namespace}.svc.cluster.local").as_bytes(),
-    );
+    put(&mut node, 1, format!("sidecar~{ip}~{name}.{namespace}~{namespace}.svc.cluster.local").as_bytes());
     put(&mut node, 2, b"load");
     put(&mut node, 3, &metadata);
     put(&mut node, 6, b"envoy");
@@ -105,24 +94,15 @@ fn text_entry(key: &str, value: &str) -> BytesMut {
 
 /// The names of the route configurations that a listener references.
 pub fn route_names(listener: &[u8]) -> Vec<String> {
-    let chains = fields(listener)
-        .filter(|(n, _)| *n == 3 || *n == 25)
-        .map(|(_, chain)| chain);
+    let chains = fields(listener).filter(|(n, _)| *n == 3 || *n == 25).map(|(_, chain)| chain);
     let filters = chains.flat_map(|chain| fields(chain).filter(|(n, _)| *n == 3).map(|(_, filter)| filter));
     // Filter.typed_config → Any.value → HttpConnectionManager.rds → Rds.route_config_name
     let names = filters.map(|filter| {
         let any = field(filter, 4);
         let is_http = field(any, 1).ends_with(b"HttpConnectionManager");
-        if is_http {
-            field(field(field(any, 2), 3), 2)
-        } else {
-            &[]
-        }
+        if is_http { field(field(field(any, 2), 3), 2) } else { &[] }
     });
-    names
-        .filter(|name| !name.is_empty())
-        .map(|name| String::from_utf8_lossy(name).into_owned())
-        .collect()
+    names.filter(|name| !name.is_empty()).map(|name| String::from_utf8_lossy(name).into_owned()).collect()
 }
 
 /// Whether a cluster's endpoints are discovered: it has an `eds_cluster_config`.
@@ -160,10 +140,7 @@ mod tests {
         let mut message = BytesMut::new();
         put(&mut message, 1, b"one");
         put(&mut message, 300, &[7; 200]);
-        assert_eq!(
-            fields(&message).collect::<Vec<_>>(),
-            [(1, &b"one"[..]), (300, &[7; 200][..])]
-        );
+        assert_eq!(fields(&message).collect::<Vec<_>>(), [(1, &b"one"[..]), (300, &[7; 200][..])]);
     }
 
     #[test]

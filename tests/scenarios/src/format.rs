@@ -65,10 +65,7 @@ pub struct Show {
 impl Step {
     /// Whether the body is an answer that can be rewritten.
     pub fn is_answer(&self) -> bool {
-        matches!(
-            self,
-            Step::Show(_) | Step::Changed | Step::Recomputed | Step::Conflicts | Step::Diagnostics
-        )
+        matches!(self, Step::Show(_) | Step::Changed | Step::Recomputed | Step::Conflicts | Step::Diagnostics)
     }
 
     fn parse(heading: &str) -> Result<Step> {
@@ -101,18 +98,8 @@ impl Show {
         let mut words = head.split_whitespace();
         let proxy = words.next().context("show needs a proxy")?.to_owned();
         let kind = words.next().context("show needs a resource type")?.to_owned();
-        let paths = paths
-            .split(',')
-            .map(str::trim)
-            .filter(|p| !p.is_empty())
-            .map(str::to_owned)
-            .collect();
-        Ok(Show {
-            proxy,
-            kind,
-            name: words.next().map(str::to_owned),
-            paths,
-        })
+        let paths = paths.split(',').map(str::trim).filter(|p| !p.is_empty()).map(str::to_owned).collect();
+        Ok(Show { proxy, kind, name: words.next().map(str::to_owned), paths })
     }
 }
 
@@ -126,12 +113,7 @@ pub fn parse(text: &str) -> Result<Vec<Section>> {
         let number = index + 1;
         if let Some(heading) = line.strip_prefix("=== ") {
             let step = Step::parse(heading.trim()).with_context(|| format!("line {number}"))?;
-            sections.push(Section {
-                step,
-                heading: heading.trim().to_owned(),
-                body: String::new(),
-                line: number,
-            });
+            sections.push(Section { step, heading: heading.trim().to_owned(), body: String::new(), line: number });
         } else if let Some(section) = sections.last_mut() {
             section.body.push_str(line);
             section.body.push('\n');
@@ -144,10 +126,7 @@ pub fn parse(text: &str) -> Result<Vec<Section>> {
 
 /// The text of a file with these sections.
 pub fn print(sections: &[Section]) -> String {
-    sections
-        .iter()
-        .map(|s| format!("=== {}\n{}", s.heading, s.body))
-        .collect()
+    sections.iter().map(|s| format!("=== {}\n{}", s.heading, s.body)).collect()
 }
 
 #[cfg(test)]
@@ -159,9 +138,7 @@ mod tests {
         let text = "=== about\nWords.\n=== show client EDS outbound|80||a | endpoints[].x, y\n- 1\n";
         let sections = parse(text).unwrap();
         assert_eq!(print(&sections), text);
-        let Step::Show(show) = &sections[1].step else {
-            panic!("not a show: {:?}", sections[1])
-        };
+        let Step::Show(show) = &sections[1].step else { panic!("not a show: {:?}", sections[1]) };
         assert_eq!(show.name.as_deref(), Some("outbound|80||a"));
         assert_eq!(show.paths, ["endpoints[].x", "y"]);
     }

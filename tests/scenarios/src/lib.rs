@@ -65,15 +65,7 @@ pub fn all_in(home: &mut dyn homes::Home) -> anyhow::Result<()> {
             }
         }
     }
-    eprintln!(
-        "{}: {played} as expected, {failed} differ, {left_out} left out",
-        home.name()
-    );
-    anyhow::ensure!(
-        failed == 0,
-        "{}: of {} scenarios, {failed} differ",
-        home.name(),
-        files.len()
-    );
+    eprintln!("{}: {played} as expected, {failed} differ, {left_out} left out", home.name());
+    anyhow::ensure!(failed == 0, "{}: of {} scenarios, {failed} differ", home.name(), files.len());
     Ok(())
 }

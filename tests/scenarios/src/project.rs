@@ -15,18 +15,10 @@ pub fn project(value: &Value, paths: &[String]) -> Value {
         let mut found = Vec::new();
         collect(value, &path.split('.').collect::<Vec<_>>(), &mut found);
         let many = path.contains("[]");
-        let shown = if many {
-            Value::Array(found)
-        } else {
-            found.pop().unwrap_or(Value::Null)
-        };
+        let shown = if many { Value::Array(found) } else { found.pop().unwrap_or(Value::Null) };
         out.insert(path.clone(), shown);
     }
-    if out.len() == 1 {
-        out.into_iter().next().map(|(_, v)| v).unwrap_or(Value::Null)
-    } else {
-        Value::Object(out)
-    }
+    if out.len() == 1 { out.into_iter().next().map(|(_, v)| v).unwrap_or(Value::Null) } else { Value::Object(out) }
 }
 
 fn collect(value: &Value, path: &[&str], found: &mut Vec<Value>) {
@@ -55,10 +47,7 @@ mod tests {
         let value = json!({"a": [{"b": 1}, {"b": 2}, {"c": 3}], "d": {"e": "x"}});
         assert_eq!(project(&value, &["a[].b".into()]), json!([1, 2]));
         assert_eq!(project(&value, &["d.e".into()]), json!("x"));
-        assert_eq!(
-            project(&value, &["a[].b".into(), "d.e".into()]),
-            json!({"a[].b": [1, 2], "d.e": "x"})
-        );
+        assert_eq!(project(&value, &["a[].b".into(), "d.e".into()]), json!({"a[].b": [1, 2], "d.e": "x"}));
         assert_eq!(project(&value, &["none".into()]), Value::Null);
     }
 }

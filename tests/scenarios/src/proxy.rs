@@ -19,18 +19,11 @@ pub fn parse(name: &str, yaml: &str) -> Result<Proxy> {
         Value::Array(list) => list.iter().filter_map(|v| v.as_str().map(str::to_owned)).collect(),
         _ => vec![text("ip", "10.1.0.1")],
     };
-    let id = format!(
-        "{}~{}~{name}.{namespace}~{namespace}.svc.cluster.local",
-        text("type", "sidecar"),
-        ips[0]
-    );
+    let id = format!("{}~{}~{name}.{namespace}~{namespace}.svc.cluster.local", text("type", "sidecar"), ips[0]);
     let mut metadata = body["metadata"].as_object().cloned().unwrap_or_else(Map::new);
     metadata.insert("NAMESPACE".into(), namespace.clone().into());
     metadata.insert("INSTANCE_IPS".into(), ips.join(",").into());
-    metadata.insert(
-        "LABELS".into(),
-        body["labels"].clone().as_object().cloned().unwrap_or_default().into(),
-    );
+    metadata.insert("LABELS".into(), body["labels"].clone().as_object().cloned().unwrap_or_default().into());
     let locality = text("locality", "");
     let mut parts = locality.splitn(3, '/');
     let mut part = || parts.next().unwrap_or_default().to_owned();
@@ -68,9 +61,7 @@ pub fn targets(yaml: &str) -> Result<Vec<Arc<str>>> {
         let list = body[key].as_array().into_iter().flatten();
         list.filter_map(|v| v.as_str().map(str::to_owned)).collect()
     };
-    let servers = texts("servers")
-        .into_iter()
-        .map(|bound| format!("xds.istio.io/grpc/lds/inbound/{bound}"));
+    let servers = texts("servers").into_iter().map(|bound| format!("xds.istio.io/grpc/lds/inbound/{bound}"));
     Ok(texts("targets").into_iter().chain(servers).map(Arc::from).collect())
 }
 

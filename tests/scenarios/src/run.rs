@@ -56,11 +56,7 @@ pub fn file_in(home: &mut dyn Home, path: &Path) -> Result<Option<String>> {
     let cleared = home.clear().context("at its end");
     let wrong = wrong?;
     cleared?;
-    if wrong.is_empty() {
-        Ok(None)
-    } else {
-        Err(anyhow!(wrong))
-    }
+    if wrong.is_empty() { Ok(None) } else { Err(anyhow!(wrong)) }
 }
 
 /// Plays the scenario in a file without comparing its answers. Returns all resources that any of its Envoys had after
@@ -165,9 +161,7 @@ impl<'h> Player<'h> {
             Step::Diagnostics if self.home.is_some() => return Ok(None),
             Step::Diagnostics => return Ok(Some(self.diagnostics.clone())),
         }
-        self.world
-            .check()
-            .map_err(|m| anyhow!("incremental and recomputed differ: {m}"))?;
+        self.world.check().map_err(|m| anyhow!("incremental and recomputed differ: {m}"))?;
         self.reads.extend(self.world.engine().relation_reads());
         Ok(None)
     }
@@ -264,9 +258,7 @@ impl<'h> Player<'h> {
         self.changed.clear();
         self.watched.extend(changes.conflicts);
         for (name, client) in &mut self.clients {
-            let held = client
-                .refresh(&mut self.world)
-                .with_context(|| format!("proxy {name}"))?;
+            let held = client.refresh(&mut self.world).with_context(|| format!("proxy {name}"))?;
             describe(name, &held, client.holdings(), &mut self.changed);
         }
         Ok(())
@@ -285,10 +277,7 @@ impl<'h> Player<'h> {
     }
 
     fn show(&self, show: &Show) -> Result<String> {
-        let client = self
-            .clients
-            .get(&show.proxy)
-            .with_context(|| format!("no proxy {}", show.proxy))?;
+        let client = self.clients.get(&show.proxy).with_context(|| format!("no proxy {}", show.proxy))?;
         let kind = self
             .world
             .types()
@@ -341,10 +330,7 @@ impl<'h> Player<'h> {
     }
 
     fn recomputed(&self) -> String {
-        self.runs
-            .iter()
-            .map(|(name, runs)| format!("{name}: {runs}\n"))
-            .collect()
+        self.runs.iter().map(|(name, runs)| format!("{name}: {runs}\n")).collect()
     }
 }
 

@@ -172,9 +172,7 @@ impl Walk<'_> {
     }
 
     fn audience(&self, kind: ResourceType) -> Result<Audience> {
-        self.world
-            .audience(self.token, kind)
-            .context("the proxy has no audience")
+        self.world.audience(self.token, kind).context("the proxy has no audience")
     }
 
     fn wildcard(&mut self, kind: ResourceType, refer: Refer) -> Result<BTreeSet<Arc<str>>> {
@@ -195,9 +193,7 @@ impl Walk<'_> {
         self.open.push(cell);
         let mut names = BTreeSet::new();
         for (name, key) in &catalogue.entries {
-            let resource = self
-                .fetch(kind, key)?
-                .with_context(|| format!("listed but absent: {name}"))?;
+            let resource = self.fetch(kind, key)?.with_context(|| format!("listed but absent: {name}"))?;
             anyhow::ensure!(resource.name() == name, "listed as {name}, named {}", resource.name());
             refer(&json(kind, &resource)?, &mut names);
         }
@@ -209,10 +205,7 @@ impl Walk<'_> {
         let audience = self.audience(kind)?;
         let mut found = Vec::new();
         for name in names {
-            let key = self
-                .world
-                .resolve(&audience, &name)
-                .with_context(|| format!("cannot resolve {name}"))?;
+            let key = self.world.resolve(&audience, &name).with_context(|| format!("cannot resolve {name}"))?;
             found.extend(self.fetch(kind, &key)?);
         }
         Ok(found)
@@ -230,9 +223,7 @@ impl Walk<'_> {
 
 fn endpoint_names(cluster: &Value, names: &mut BTreeSet<Arc<str>>) {
     if cluster["type"] == "EDS" {
-        let name = cluster["edsClusterConfig"]["serviceName"]
-            .as_str()
-            .or(cluster["name"].as_str());
+        let name = cluster["edsClusterConfig"]["serviceName"].as_str().or(cluster["name"].as_str());
         names.extend(name.map(Arc::from));
     }
 }
@@ -240,9 +231,7 @@ fn endpoint_names(cluster: &Value, names: &mut BTreeSet<Arc<str>>) {
 fn secret_names(value: &Value, names: &mut BTreeSet<Arc<str>>) {
     match value {
         Value::Object(fields) => {
-            let served = fields
-                .get("sdsConfig")
-                .is_some_and(|source| source.get("ads").is_some());
+            let served = fields.get("sdsConfig").is_some_and(|source| source.get("ads").is_some());
             let name = fields.get("name").and_then(Value::as_str).filter(|_| served);
             names.extend(name.map(Arc::from));
             fields.values().for_each(|v| secret_names(v, names));
@@ -271,10 +260,7 @@ fn listener_names(listener: &Value, names: &mut BTreeSet<Arc<str>>) {
         Value::Object(fields) => {
             names.extend(fields.get("routeConfigName").and_then(Value::as_str).map(Arc::from));
             let name = fields.get("configDiscovery").and_then(|_| fields.get("name"));
-            names.extend(
-                name.and_then(Value::as_str)
-                    .map(|name| format!("{EXTENSION}{name}").into()),
-            );
+            names.extend(name.and_then(Value::as_str).map(|name| format!("{EXTENSION}{name}").into()));
             fields.values().for_each(|v| listener_names(v, names));
         }
         Value::Array(items) => items.iter().for_each(|v| listener_names(v, names)),

@@ -12,11 +12,6 @@ async fn envoy_accepts_all_resources_of_scenarios() {
     let count = evidence.len();
     let refusals = evidence.judge().await.unwrap();
     let shown: Vec<String> = refusals.iter().map(ToString::to_string).collect();
-    assert!(
-        refusals.is_empty(),
-        "of {count} resources, {} are refused:\n{}",
-        refusals.len(),
-        shown.join("\n\n")
-    );
+    assert!(refusals.is_empty(), "of {count} resources, {} are refused:\n{}", refusals.len(), shown.join("\n\n"));
     eprintln!("{count} resources, all accepted");
 }

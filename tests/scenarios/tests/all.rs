@@ -19,16 +19,10 @@ fn scenarios() {
     assert_eq!(failed, 0, "of {} scenarios, {failed} differ", files.len());
     let known: BTreeSet<_> = world::known_reads().collect();
     if bless {
-        let lines: Vec<String> = reads
-            .iter()
-            .map(|(reader, read)| format!("{reader} <- {read}\n"))
-            .collect();
+        let lines: Vec<String> = reads.iter().map(|(reader, read)| format!("{reader} <- {read}\n")).collect();
         std::fs::write(READS, lines.concat()).expect("the file can be written");
     } else {
         let different: Vec<_> = reads.symmetric_difference(&known).collect();
-        assert!(
-            different.is_empty(),
-            "reads that differ from {READS} (RUTTER_BLESS=1 writes it): {different:?}"
-        );
+        assert!(different.is_empty(), "reads that differ from {READS} (RUTTER_BLESS=1 writes it): {different:?}");
     }
 }

@@ -11,9 +11,7 @@ pub(super) fn faults(metadata: &Value) -> Result<Vec<String>> {
     for package in packages(metadata)? {
         let name = text(package, "name");
         let Some(place) = place(name) else {
-            faults.push(format!(
-                "{name} is not in the table: add it to xtask/src/layers/table.rs and ARCHITECTURE.md"
-            ));
+            faults.push(format!("{name} is not in the table: add it to xtask/src/layers/table.rs and ARCHITECTURE.md"));
             continue;
         };
         for dependency in package["dependencies"].as_array().into_iter().flatten() {
@@ -55,10 +53,7 @@ fn fault(name: &str, from: Place, other: &str, for_tests: bool) -> Option<String
 }
 
 fn place(name: &str) -> Option<Place> {
-    table::CRATES
-        .iter()
-        .find(|(known, _)| *known == name)
-        .map(|(_, place)| *place)
+    table::CRATES.iter().find(|(known, _)| *known == name).map(|(_, place)| *place)
 }
 
 fn shown(place: Place) -> String {
@@ -70,9 +65,7 @@ fn shown(place: Place) -> String {
 }
 
 fn packages(metadata: &Value) -> Result<&Vec<Value>> {
-    metadata["packages"]
-        .as_array()
-        .context("cargo metadata has no list of packages")
+    metadata["packages"].as_array().context("cargo metadata has no list of packages")
 }
 
 fn text<'a>(value: &'a Value, key: &str) -> &'a str {
@@ -91,20 +84,8 @@ mod tests {
 
     #[test]
     fn dependencies_on_lower_layers_are_allowed() {
-        assert!(
-            check(
-                "world",
-                json!([{"name": "flow"}, {"name": "model"}, {"name": "traffic"}])
-            )
-            .is_empty()
-        );
-        assert!(
-            check(
-                "rutter",
-                json!([{"name": "runtime"}, {"name": "cli"}, {"name": "tokio"}])
-            )
-            .is_empty()
-        );
+        assert!(check("world", json!([{"name": "flow"}, {"name": "model"}, {"name": "traffic"}])).is_empty());
+        assert!(check("rutter", json!([{"name": "runtime"}, {"name": "cli"}, {"name": "tokio"}])).is_empty());
         assert!(check("demo", json!([{"name": "rutter"}, {"name": "test-harness"}])).is_empty());
         assert!(check("server", json!([{"name": "xds"}, {"name": "hyper"}])).is_empty());
         assert!(check("e2e", json!([{"name": "rutter"}, {"name": "test-harness"}])).is_empty());
@@ -112,26 +93,14 @@ mod tests {
 
     #[test]
     fn dependencies_on_higher_and_equal_layers_are_refused() {
-        assert_eq!(
-            check("model", json!([{"name": "world"}])),
-            ["model (L1) depends on world (L2)"]
-        );
-        assert_eq!(
-            check("registry", json!([{"name": "traffic"}])),
-            ["registry (L2) depends on traffic (L2)"]
-        );
-        assert_eq!(
-            check("sources", json!([{"name": "server"}])),
-            ["sources (L4) depends on server (L4)"]
-        );
+        assert_eq!(check("model", json!([{"name": "world"}])), ["model (L1) depends on world (L2)"]);
+        assert_eq!(check("registry", json!([{"name": "traffic"}])), ["registry (L2) depends on traffic (L2)"]);
+        assert_eq!(check("sources", json!([{"name": "server"}])), ["sources (L4) depends on server (L4)"]);
         assert_eq!(
             check("server", json!([{"name": "test-harness"}])),
             ["server (L4) depends on test-harness (beside)"]
         );
-        assert_eq!(
-            check("rutter", json!([{"name": "demo"}])),
-            ["rutter (L5) depends on demo (beside)"]
-        );
+        assert_eq!(check("rutter", json!([{"name": "demo"}])), ["rutter (L5) depends on demo (beside)"]);
         assert_eq!(
             check("world", json!([{"name": "scenarios", "kind": "dev"}])),
             ["world (L2) depends on scenarios (tests)"]
@@ -140,19 +109,13 @@ mod tests {
 
     #[test]
     fn xds_may_not_depend_on_the_world() {
-        assert_eq!(
-            check("xds", json!([{"name": "world"}])),
-            ["xds (L3) depends on world (L2)"]
-        );
+        assert_eq!(check("xds", json!([{"name": "world"}])), ["xds (L3) depends on world (L2)"]);
         assert!(check("xds", json!([{"name": "model"}, {"name": "protos"}])).is_empty());
     }
 
     #[test]
     fn pure_layers_may_use_a_runtime_only_in_tests() {
-        assert_eq!(
-            check("xds", json!([{"name": "tokio"}])),
-            ["xds is in a pure layer and uses tokio"]
-        );
+        assert_eq!(check("xds", json!([{"name": "tokio"}])), ["xds is in a pure layer and uses tokio"]);
         assert_eq!(
             check("protos", json!([{"name": "tonic", "kind": "build"}])),
             ["protos is in a pure layer and uses tonic"]

@@ -21,8 +21,6 @@ pub(crate) fn check() -> Result<()> {
     if !faults.is_empty() {
         bail!("layers: {} faults\n  {}", faults.len(), faults.join("\n  "));
     }
-    say(&format!(
-        "layers: {crates} crates, all dependencies point down, and the middle does no I/O"
-    ));
+    say(&format!("layers: {crates} crates, all dependencies point down, and the middle does no I/O"));
     Ok(())
 }

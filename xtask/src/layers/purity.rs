@@ -44,10 +44,7 @@ fn mentions(file: &str, text: &str) -> Vec<String> {
         for (word, what) in table::IMPURE_WORDS {
             let allowed = table::ALLOWED_WORDS.iter().any(|(f, w, _)| *f == file && w == word);
             if has(line, word) && !allowed {
-                found.push(format!(
-                    "{file}:{}: `{word}` brings {what} into a pure layer",
-                    number + 1
-                ));
+                found.push(format!("{file}:{}: `{word}` brings {what} into a pure layer", number + 1));
             }
         }
     }
@@ -60,14 +57,8 @@ mod tests {
 
     #[test]
     fn a_clock_is_reported_with_its_line() {
-        let found = mentions(
-            "crates/xds/src/a.rs",
-            "fn f() {\n    let t = std::time::Instant::now();\n}\n",
-        );
-        assert_eq!(
-            found,
-            ["crates/xds/src/a.rs:2: `Instant::now` brings a clock into a pure layer"]
-        );
+        let found = mentions("crates/xds/src/a.rs", "fn f() {\n    let t = std::time::Instant::now();\n}\n");
+        assert_eq!(found, ["crates/xds/src/a.rs:2: `Instant::now` brings a clock into a pure layer"]);
     }
 
     #[test]

@@ -23,14 +23,8 @@ pub(super) const CRATES: &[(&str, Place)] = &[
     ("security", Place::Layer(2, &["registry"])),
     ("traffic", Place::Layer(2, &["registry", "security"])),
     ("envoy", Place::Layer(2, &["registry", "security", "traffic"])),
-    (
-        "envoy-filter",
-        Place::Layer(2, &["registry", "security", "traffic", "envoy"]),
-    ),
-    (
-        "world",
-        Place::Layer(2, &["registry", "security", "traffic", "envoy", "envoy-filter"]),
-    ),
+    ("envoy-filter", Place::Layer(2, &["registry", "security", "traffic", "envoy"])),
+    ("world", Place::Layer(2, &["registry", "security", "traffic", "envoy", "envoy-filter"])),
     ("xds", Place::Layer(3, &[])),
     ("k8s-patch", Place::Layer(3, &[])),
     ("admission", Place::Layer(3, &[])),
@@ -42,10 +36,7 @@ pub(super) const CRATES: &[(&str, Place)] = &[
     ("settings", Place::Layer(4, &[])),
     ("store", Place::Layer(4, &[])),
     ("api", Place::Layer(4, &["store"])),
-    (
-        "runtime",
-        Place::Layer(4, &["sources", "server", "settings", "store", "api"]),
-    ),
+    ("runtime", Place::Layer(4, &["sources", "server", "settings", "store", "api"])),
     ("cli", Place::Layer(5, &[])),
     ("rutter", Place::Layer(5, &["cli"])),
     ("test-harness", Place::Beside(&[])),

@@ -40,12 +40,7 @@ pub(super) fn check_config_map(object: &Json, old: Option<&Json>, causes: &mut C
     let mut bytes = keys(object, "data", causes, |value| value.as_str().map_or(0, str::len));
     bytes += keys(object, "binaryData", causes, decoded_length);
     let binary = at(object, &["binaryData"]).and_then(Json::as_object);
-    for key in at(object, &["data"])
-        .and_then(Json::as_object)
-        .into_iter()
-        .flatten()
-        .map(|(key, _)| key)
-    {
+    for key in at(object, &["data"]).and_then(Json::as_object).into_iter().flatten().map(|(key, _)| key) {
         if binary.is_some_and(|binary| binary.contains_key(key)) {
             let text = format!("duplicate of key present in data: {key}");
             causes.invalid(&Path::Root.field("binaryData").key(key), &key.as_str().into(), &text);
@@ -72,11 +67,7 @@ pub(super) fn check_secret(object: &Json, old: Option<&Json>, causes: &mut Cause
         }
     }
     if text(object, &["type"]) == "kubernetes.io/service-account-token"
-        && at(
-            object,
-            &["metadata", "annotations", "kubernetes.io/service-account.name"],
-        )
-        .is_none()
+        && at(object, &["metadata", "annotations", "kubernetes.io/service-account.name"]).is_none()
     {
         let meta = Path::Root.field("metadata");
         causes.required(&meta.field("annotations").key("kubernetes.io/service-account.name"), "");
@@ -100,9 +91,7 @@ fn keys(object: &Json, name: &str, causes: &mut Causes, length: fn(&Json) -> usi
 }
 
 fn decoded_length(value: &Json) -> usize {
-    value
-        .as_str()
-        .map_or(0, |text| text.trim_end_matches('=').len() * 3 / 4)
+    value.as_str().map_or(0, |text| text.trim_end_matches('=').len() * 3 / 4)
 }
 
 fn too_long(bytes: u64, path: &Path<'_>, causes: &mut Causes) {

@@ -47,9 +47,7 @@ pub(crate) fn check(definition: &Definition, object: &Json, old: Option<&Json>, 
 
 /// The value at a path of fields; null counts as missing.
 fn at<'o>(object: &'o Json, path: &[&str]) -> Option<&'o Json> {
-    path.iter()
-        .try_fold(object, |value, name| value.get(name))
-        .filter(|value| !value.is_null())
+    path.iter().try_fold(object, |value, name| value.get(name)).filter(|value| !value.is_null())
 }
 
 /// The string at a path of fields, or an empty one.

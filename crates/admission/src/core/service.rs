@@ -24,9 +24,7 @@ pub(super) fn fill(object: &mut Map<String, Json>, old: Option<&Json>) {
     };
     default(spec, "type", || "ClusterIP".into());
     default(spec, "sessionAffinity", || "None".into());
-    if spec
-        .get("sessionAffinity")
-        .is_some_and(|affinity| affinity == "ClientIP")
+    if spec.get("sessionAffinity").is_some_and(|affinity| affinity == "ClientIP")
         && let Some(config) = inner(spec, "sessionAffinityConfig")
         && let Some(client) = inner(config, "clientIP")
     {
@@ -163,10 +161,7 @@ fn external_name(object: &Json, address: &str, spec: &Path<'_>, causes: &mut Cau
         }
     }
     if !address.is_empty() {
-        causes.forbidden(
-            &spec.field("clusterIPs"),
-            "may not be set when `type` is 'ExternalName'",
-        );
+        causes.forbidden(&spec.field("clusterIPs"), "may not be set when `type` is 'ExternalName'");
     }
 }
 
@@ -194,11 +189,7 @@ fn ports(object: &Json, path: &Path<'_>, causes: &mut Causes) {
             }
             let number = port.get(field).and_then(Json::as_i64);
             if let Some(number) = number.filter(|number| !(1..=65_535).contains(number)) {
-                causes.invalid(
-                    &path.field(field),
-                    &number.into(),
-                    "must be between 1 and 65535, inclusive",
-                );
+                causes.invalid(&path.field(field), &number.into(), "must be between 1 and 65535, inclusive");
             }
         }
     }

@@ -67,18 +67,13 @@ pub(super) fn check_lease(object: &Json, causes: &mut Causes) {
         causes.invalid(&spec.field("leaseDurationSeconds"), seconds, "must be greater than 0");
     }
     if let Some(count) = at(object, &["spec", "leaseTransitions"]).filter(|count| count.as_i64() < Some(0)) {
-        causes.invalid(
-            &spec.field("leaseTransitions"),
-            count,
-            "must be greater than or equal to 0",
-        );
+        causes.invalid(&spec.field("leaseTransitions"), count, "must be greater than or equal to 0");
     }
 }
 
 pub(super) fn check_event(object: &Json, causes: &mut Causes) {
-    let about = ["involvedObject", "regarding"]
-        .into_iter()
-        .find_map(|name| at(object, &[name]).map(|value| (name, value)));
+    let about =
+        ["involvedObject", "regarding"].into_iter().find_map(|name| at(object, &[name]).map(|value| (name, value)));
     let Some((name, about)) = about else {
         return;
     };
@@ -87,10 +82,6 @@ pub(super) fn check_event(object: &Json, causes: &mut Causes) {
     let fits = namespace == own || (namespace.is_empty() && own == "default");
     if !fits {
         let path = Path::Root.field(name);
-        causes.invalid(
-            &path.field("namespace"),
-            &namespace.into(),
-            "does not match event.namespace",
-        );
+        causes.invalid(&path.field("namespace"), &namespace.into(), "does not match event.namespace");
     }
 }

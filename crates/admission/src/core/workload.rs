@@ -30,10 +30,7 @@ fn quality(spec: &Json) -> &'static str {
     }
     if all.iter().all(|(asked, limit)| asked.is_none() && limit.is_none()) {
         "BestEffort"
-    } else if all
-        .iter()
-        .all(|(asked, limit)| limit.is_some() && (asked.is_none() || asked == limit))
-    {
+    } else if all.iter().all(|(asked, limit)| limit.is_some() && (asked.is_none() || asked == limit)) {
         "Guaranteed"
     } else {
         "Burstable"
@@ -73,10 +70,7 @@ pub(super) fn fill_deployment(object: &mut Map<String, Json>, old: Option<&Json>
 fn fill_pod_spec(spec: &mut Map<String, Json>) {
     default(spec, "securityContext", || json!({}));
     // Two names of one field; the first one is deprecated.
-    match (
-        spec.get("serviceAccount").cloned(),
-        spec.get("serviceAccountName").cloned(),
-    ) {
+    match (spec.get("serviceAccount").cloned(), spec.get("serviceAccountName").cloned()) {
         (None, Some(name)) => drop(spec.insert("serviceAccount".into(), name)),
         (Some(name), None) => drop(spec.insert("serviceAccountName".into(), name)),
         _ => {}
@@ -119,13 +113,9 @@ pub(super) fn check_pod(object: &Json, old: Option<&Json>, causes: &mut Causes) 
 fn fixed_part(pod: &Json) -> Json {
     let mut spec = pod.get("spec").cloned().unwrap_or_default();
     if let Some(fields) = spec.as_object_mut() {
-        for name in [
-            "activeDeadlineSeconds",
-            "tolerations",
-            "terminationGracePeriodSeconds",
-            "nodeName",
-            "schedulingGates",
-        ] {
+        for name in
+            ["activeDeadlineSeconds", "tolerations", "terminationGracePeriodSeconds", "nodeName", "schedulingGates"]
+        {
             fields.remove(name);
         }
         for list in ["containers", "initContainers"] {
@@ -144,33 +134,19 @@ fn fixed_part(pod: &Json) -> Json {
 pub(super) fn check_deployment(object: &Json, old: Option<&Json>, causes: &mut Causes) {
     let spec = Path::Root.field("spec");
     let template = spec.field("template");
-    check_containers(
-        at(object, &["spec", "template", "spec"]).unwrap_or(&Json::Null),
-        &template.field("spec"),
-        causes,
-    );
+    check_containers(at(object, &["spec", "template", "spec"]).unwrap_or(&Json::Null), &template.field("spec"), causes);
     let selector = at(object, &["spec", "selector", "matchLabels"]).and_then(Json::as_object);
-    let expressions = items(object, &["spec", "selector", "matchExpressions"])
-        .next()
-        .is_some();
+    let expressions = items(object, &["spec", "selector", "matchExpressions"]).next().is_some();
     if selector.is_none_or(Map::is_empty) && !expressions {
         let value = at(object, &["spec", "selector"]).cloned().unwrap_or_default();
-        causes.invalid(
-            &spec.field("selector"),
-            &value,
-            "empty selector is invalid for deployment",
-        );
+        causes.invalid(&spec.field("selector"), &value, "empty selector is invalid for deployment");
     }
     let labels = at(object, &["spec", "template", "metadata", "labels"]);
     let matches = |(key, value): (&String, &Json)| labels.and_then(|labels| labels.get(key)) == Some(value);
     if !selector.into_iter().flatten().all(matches) {
         let meta = template.field("metadata");
         let value = labels.cloned().unwrap_or_else(|| json!({}));
-        causes.invalid(
-            &meta.field("labels"),
-            &value,
-            "`selector` does not match template `labels`",
-        );
+        causes.invalid(&meta.field("labels"), &value, "`selector` does not match template `labels`");
     }
     if let Some(old) = old {
         immutable(object, old, &["spec", "selector"], causes);

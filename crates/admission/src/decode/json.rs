@@ -21,15 +21,10 @@ pub(super) fn read(body: &[u8], limits: &Limits) -> Result<Decoded, DecodeError>
         exceeded: None,
     };
     let mut input = serde_json::Deserializer::from_slice(body);
-    let read = Node(&mut state)
-        .deserialize(&mut input)
-        .and_then(|value| input.end().map(|()| value));
+    let read = Node(&mut state).deserialize(&mut input).and_then(|value| input.end().map(|()| value));
     match (read, state.exceeded) {
         (_, Some(what)) => Err(DecodeError::TooLarge(what)),
-        (Ok(object), None) => Ok(Decoded {
-            object,
-            duplicates: state.duplicates.into_iter().collect(),
-        }),
+        (Ok(object), None) => Ok(Decoded { object, duplicates: state.duplicates.into_iter().collect() }),
         (Err(error), None) => Err(DecodeError::Malformed(format!("json parse error: {error}"))),
     }
 }

@@ -26,9 +26,7 @@ pub(super) fn format(content_type: Option<&str>) -> Result<Format, DecodeError> 
         let (name, value) = parameter.split_once('=').unwrap_or((parameter, ""));
         let value = value.trim().trim_matches('"');
         if name.trim().eq_ignore_ascii_case("charset")
-            && !["utf-8", "utf8", "us-ascii"]
-                .iter()
-                .any(|known| value.eq_ignore_ascii_case(known))
+            && !["utf-8", "utf8", "us-ascii"].iter().any(|known| value.eq_ignore_ascii_case(known))
         {
             return Err(unknown());
         }

@@ -23,11 +23,7 @@ pub struct Limits {
 impl Default for Limits {
     /// 3 MiB, as in Kubernetes; 64 levels; 200,000 values.
     fn default() -> Limits {
-        Limits {
-            bytes: 3 << 20,
-            depth: 64,
-            nodes: 200_000,
-        }
+        Limits { bytes: 3 << 20, depth: 64, nodes: 200_000 }
     }
 }
 
@@ -43,10 +39,7 @@ pub struct Decoded {
 impl From<Json> for Decoded {
     /// Wraps a value that does not come from a body.
     fn from(object: Json) -> Decoded {
-        Decoded {
-            object,
-            duplicates: Vec::new(),
-        }
+        Decoded { object, duplicates: Vec::new() }
     }
 }
 
@@ -54,10 +47,7 @@ impl From<Json> for Decoded {
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum DecodeError {
     /// The content type is not supported (status 415).
-    #[error(
-        "the body of the request was in an unknown format - accepted media types include: {}",
-        media::ACCEPTED
-    )]
+    #[error("the body of the request was in an unknown format - accepted media types include: {}", media::ACCEPTED)]
     UnsupportedMediaType(String),
     /// The body exceeds a limit (status 413).
     #[error("{0}")]
@@ -79,10 +69,7 @@ pub fn decode(body: &[u8], content_type: Option<&str>, limits: &Limits) -> Resul
         return Err(DecodeError::TooLarge(text));
     }
     // JSON is valid YAML but much cheaper to parse as JSON; clients send JSON under both types.
-    let looks_like_json = body
-        .iter()
-        .find(|byte| !byte.is_ascii_whitespace())
-        .is_some_and(|byte| b"{[".contains(byte));
+    let looks_like_json = body.iter().find(|byte| !byte.is_ascii_whitespace()).is_some_and(|byte| b"{[".contains(byte));
     match format {
         Format::Protobuf => protobuf::read(body, limits),
         Format::Json => json::read(body, limits),
@@ -107,10 +94,7 @@ fn yaml(body: &[u8], limits: &Limits) -> Result<Decoded, DecodeError> {
     let read = parse_yaml_json(body, "", &limits);
     if let Some(error) = read.errors.first() {
         let place = format!("line {}, column {}", error.line, error.column);
-        return Err(DecodeError::Malformed(format!(
-            "error converting YAML to JSON: {place}: {}",
-            error.message
-        )));
+        return Err(DecodeError::Malformed(format!("error converting YAML to JSON: {place}: {}", error.message)));
     }
     let mut documents = read.documents.into_iter();
     match (documents.next(), documents.next()) {
@@ -120,10 +104,7 @@ fn yaml(body: &[u8], limits: &Limits) -> Result<Decoded, DecodeError> {
         }),
         (None, _) => Err(DecodeError::Malformed("the body of the request is empty".into())),
         (Some(_), Some(second)) => {
-            let text = format!(
-                "the body has a second document at line {}: send one object a request",
-                second.line
-            );
+            let text = format!("the body has a second document at line {}: send one object a request", second.line);
             Err(DecodeError::Malformed(text))
         }
     }

@@ -27,9 +27,7 @@ pub(crate) fn review(definition: &Definition, operation: Operation) -> Review<'_
 /// A whole object of what a test says about it.
 pub(crate) fn whole(definition: &Definition, sent: &Json) -> Json {
     let mut object = sent.as_object().unwrap().clone();
-    object
-        .entry("apiVersion")
-        .or_insert_with(|| definition.api_version().into());
+    object.entry("apiVersion").or_insert_with(|| definition.api_version().into());
     object.entry("kind").or_insert_with(|| definition.kind.into());
     let meta = object.entry("metadata").or_insert_with(|| Json::Object(Map::new()));
     if let Some(meta) = meta.as_object_mut() {
@@ -49,9 +47,9 @@ pub(crate) fn create(definition: &Definition, object: Json) -> Result<Admitted, 
 /// Whether everything in `part` is in `whole`; lists as long as they are in `part`.
 pub(crate) fn contains(whole: &Json, part: &Json) -> bool {
     match (whole, part) {
-        (Json::Object(whole), Json::Object(part)) => part
-            .iter()
-            .all(|(name, part)| whole.get(name).is_some_and(|whole| contains(whole, part))),
+        (Json::Object(whole), Json::Object(part)) => {
+            part.iter().all(|(name, part)| whole.get(name).is_some_and(|whole| contains(whole, part)))
+        }
         (Json::Array(whole), Json::Array(part)) => {
             whole.len() == part.len() && whole.iter().zip(part).all(|(whole, part)| contains(whole, part))
         }
@@ -63,9 +61,6 @@ pub(crate) fn contains(whole: &Json, part: &Json) -> bool {
 pub(crate) fn cases(text: &str) -> Vec<Json> {
     let read = config::parse_yaml_json(text.as_bytes(), "", &config::Limits::default());
     assert!(read.errors.is_empty(), "{:?}", read.errors);
-    assert!(
-        read.documents.iter().all(|document| document.duplicates.is_empty()),
-        "a key is there twice"
-    );
+    assert!(read.documents.iter().all(|document| document.duplicates.is_empty()), "a key is there twice");
     read.documents.into_iter().map(|document| document.value).collect()
 }

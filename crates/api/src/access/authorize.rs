@@ -48,11 +48,7 @@ impl User {
             "User {:?} cannot {} resource {resource:?} in API group {:?} {place}",
             self.name, ask.verb, ask.group
         );
-        let about = About {
-            group: ask.group,
-            kind: ask.resource,
-            name: ask.name,
-        };
+        let about = About { group: ask.group, kind: ask.resource, name: ask.name };
         Err(ApiError::forbidden(about, &why))
     }
 }
@@ -89,10 +85,8 @@ fn is_about_self(ask: &Ask<'_>) -> bool {
     ask.verb == "create"
         && matches!(
             (ask.group, ask.resource),
-            (
-                "authorization.k8s.io",
-                "selfsubjectaccessreviews" | "selfsubjectrulesreviews"
-            ) | ("authentication.k8s.io", "selfsubjectreviews")
+            ("authorization.k8s.io", "selfsubjectaccessreviews" | "selfsubjectrulesreviews")
+                | ("authentication.k8s.io", "selfsubjectreviews")
         )
 }
 
@@ -107,21 +101,9 @@ mod tests {
             let mut next = || words.next().unwrap_or_default();
             let (verb, resource, namespace, name) = (next(), next(), next(), next());
             let (resource, subresource) = resource.split_once('/').unwrap_or((resource, ""));
-            Ask {
-                verb,
-                group: "",
-                resource,
-                subresource,
-                namespace,
-                name,
-            }
+            Ask { verb, group: "", resource, subresource, namespace, name }
         };
-        let users = [
-            Role::Admin,
-            Role::ReadOnly,
-            Role::Edit("a".into()),
-            Role::View("a".into()),
-        ];
+        let users = [Role::Admin, Role::ReadOnly, Role::Edit("a".into()), Role::View("a".into())];
         for (text, allowed) in [
             ("get services a x", [true, true, true, true]),
             ("list services", [true, true, false, false]),
@@ -146,13 +128,8 @@ mod tests {
     #[test]
     fn the_refusal_says_who_and_what() {
         let user = User::new("ada", [], [Role::View("a".into())]);
-        let ask = Ask {
-            verb: "list",
-            group: "networking.istio.io",
-            resource: "gateways",
-            namespace: "n",
-            ..Ask::default()
-        };
+        let ask =
+            Ask { verb: "list", group: "networking.istio.io", resource: "gateways", namespace: "n", ..Ask::default() };
         let failure = user.authorize(&ask).unwrap_err();
         assert_eq!(
             failure.message,

@@ -52,11 +52,7 @@ impl User {
         if !groups.iter().any(|group| group == AUTHENTICATED) {
             groups.push(AUTHENTICATED.into());
         }
-        User {
-            name: name.into(),
-            groups,
-            roles: roles.into(),
-        }
+        User { name: name.into(), groups, roles: roles.into() }
     }
 
     /// Rutter itself, with all permissions.
@@ -112,11 +108,7 @@ impl Access {
     /// 401 for an unknown token or missing credentials.
     pub fn authenticate(&self, headers: &HeaderMap, peer: &Peer) -> Result<User, ApiError> {
         if let Some(header) = headers.get(AUTHORIZATION) {
-            let token = header
-                .to_str()
-                .ok()
-                .and_then(bearer)
-                .ok_or_else(ApiError::unauthorized)?;
+            let token = header.to_str().ok().and_then(bearer).ok_or_else(ApiError::unauthorized)?;
             return self.token(token).ok_or_else(ApiError::unauthorized);
         }
         if let Some((name, groups)) = &peer.certificate {
@@ -144,17 +136,10 @@ impl Access {
         let Some(name) = headers.get("impersonate-user").map(text) else {
             return match groups.is_empty() && !headers.contains_key("impersonate-uid") {
                 true => Ok(user),
-                false => Err(ApiError::bad_request(
-                    "who is to be impersonated must be named (Impersonate-User)",
-                )),
+                false => Err(ApiError::bad_request("who is to be impersonated must be named (Impersonate-User)")),
             };
         };
-        user.authorize(&Ask {
-            verb: "impersonate",
-            resource: "users",
-            name: &name,
-            ..Ask::default()
-        })?;
+        user.authorize(&Ask { verb: "impersonate", resource: "users", name: &name, ..Ask::default() })?;
         Ok(self.named(&name, &groups))
     }
 
@@ -172,12 +157,7 @@ impl Access {
             Subject::Group(group) => groups.contains(group) || group == AUTHENTICATED,
         });
         let master = groups.iter().any(|group| group == MASTERS).then_some(Role::Admin);
-        let roles: Vec<Role> = roles
-            .iter()
-            .cloned()
-            .chain(named.map(|(_, role)| role.clone()))
-            .chain(master)
-            .collect();
+        let roles: Vec<Role> = roles.iter().cloned().chain(named.map(|(_, role)| role.clone())).chain(master).collect();
         User::new(name, groups.iter().cloned(), roles)
     }
 }
@@ -198,40 +178,16 @@ mod tests {
             roles: vec![(Subject::Group("devs".into()), Role::ReadOnly)],
         };
         let headers = |text: &str| HeaderMap::from_iter([(AUTHORIZATION, text.parse().unwrap())]);
-        let ada = access
-            .authenticate(&headers("bearer s3cret"), &Peer::default())
-            .unwrap();
+        let ada = access.authenticate(&headers("bearer s3cret"), &Peer::default()).unwrap();
         assert_eq!((ada.name.as_str(), ada.roles.len()), ("ada", 2));
         assert_eq!(ada.groups, ["devs", "system:authenticated"]);
-        let trusted = Peer {
-            trusted: true,
-            ..Peer::default()
-        };
+        let trusted = Peer { trusted: true, ..Peer::default() };
         for forged in ["Bearer s3cre", "Bearer ", "Bearer", "Basic s3cret", "Bearer s3cret2"] {
-            assert_eq!(
-                access.authenticate(&headers(forged), &trusted).unwrap_err().code,
-                401,
-                "{forged}"
-            );
+            assert_eq!(access.authenticate(&headers(forged), &trusted).unwrap_err().code, 401, "{forged}");
         }
-        assert_eq!(
-            access
-                .authenticate(&HeaderMap::new(), &Peer::default())
-                .unwrap_err()
-                .code,
-            401
-        );
-        assert_eq!(
-            access.authenticate(&HeaderMap::new(), &trusted).unwrap().name,
-            "system:anonymous"
-        );
-        let certificate = Peer {
-            certificate: Some(("root".into(), vec![MASTERS.into()])),
-            trusted: false,
-        };
-        assert_eq!(
-            *access.authenticate(&HeaderMap::new(), &certificate).unwrap().roles,
-            [Role::Admin]
-        );
+        assert_eq!(access.authenticate(&HeaderMap::new(), &Peer::default()).unwrap_err().code, 401);
+        assert_eq!(access.authenticate(&HeaderMap::new(), &trusted).unwrap().name, "system:anonymous");
+        let certificate = Peer { certificate: Some(("root".into(), vec![MASTERS.into()])), trusted: false };
+        assert_eq!(*access.authenticate(&HeaderMap::new(), &certificate).unwrap().roles, [Role::Admin]);
     }
 }

@@ -26,13 +26,8 @@ pub(crate) fn answer(
                     "spec.resourceAttributes.namespace must match the namespace of the request",
                 ));
             }
-            let groups: Vec<String> = spec["groups"]
-                .as_array()
-                .into_iter()
-                .flatten()
-                .filter_map(Value::as_str)
-                .map(str::to_owned)
-                .collect();
+            let groups: Vec<String> =
+                spec["groups"].as_array().into_iter().flatten().filter_map(Value::as_str).map(str::to_owned).collect();
             access_status(&access.named(text(&spec, "user"), &groups), &spec)?
         }
         "selfsubjectrulesreviews" => rules(user, text(&spec, "namespace")),
@@ -84,11 +79,7 @@ fn user_info(user: &User) -> Value {
 
 fn rules(user: &User, namespace: &str) -> Value {
     let mut resources = vec![
-        rule(
-            &["create"],
-            &["authorization.k8s.io"],
-            &["selfsubjectaccessreviews", "selfsubjectrulesreviews"],
-        ),
+        rule(&["create"], &["authorization.k8s.io"], &["selfsubjectaccessreviews", "selfsubjectrulesreviews"]),
         rule(&["create"], &["authentication.k8s.io"], &["selfsubjectreviews"]),
     ];
     for role in user.roles.iter() {
@@ -127,10 +118,7 @@ fn everything(verbs: &[&str]) -> Vec<Value> {
             None => groups.push((kind.group, vec![kind.plural])),
         }
     }
-    groups
-        .into_iter()
-        .map(|(group, plurals)| rule(verbs, &[group], &plurals))
-        .collect()
+    groups.into_iter().map(|(group, plurals)| rule(verbs, &[group], &plurals)).collect()
 }
 
 fn rule(verbs: &[&str], groups: &[&str], resources: &[&str]) -> Value {

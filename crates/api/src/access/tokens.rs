@@ -46,11 +46,7 @@ pub(super) fn find<'a>(tokens: &'a [Token], token: &str) -> Option<&'a Token> {
     let hash: [u8; 32] = Sha256::digest(token).into();
     let mut found = None;
     for candidate in tokens {
-        let differs = candidate
-            .hash
-            .iter()
-            .zip(&hash)
-            .fold(0, |differs, (a, b)| differs | (a ^ b));
+        let differs = candidate.hash.iter().zip(&hash).fold(0, |differs, (a, b)| differs | (a ^ b));
         if std::hint::black_box(differs) == 0 {
             found = Some(candidate);
         }

@@ -132,7 +132,5 @@ fn kind_of(key: &Key) -> Option<&'static Definition> {
 }
 
 fn has_finalizer(value: &Value, name: &str) -> bool {
-    value["metadata"]["finalizers"]
-        .as_array()
-        .is_some_and(|all| all.iter().any(|finalizer| finalizer == name))
+    value["metadata"]["finalizers"].as_array().is_some_and(|all| all.iter().any(|finalizer| finalizer == name))
 }

@@ -32,11 +32,7 @@ pub(super) async fn make_usual(api: &Api) -> Result<(), ApiError> {
             },
         });
         new_namespace(&mut object);
-        let put = Operation::Put {
-            key: namespace_key(name),
-            value: object,
-            expect: Expect::Absent,
-        };
+        let put = Operation::Put { key: namespace_key(name), value: object, expect: Expect::Absent };
         match api.0.store.commit(Transaction::one(put)).await {
             Ok(_) | Err(Error::Exists { .. }) => {}
             Err(error) => return Err(error.into()),
@@ -47,22 +43,13 @@ pub(super) async fn make_usual(api: &Api) -> Result<(), ApiError> {
 
 /// Deletes the content of a deleted namespace, and then the namespace. Returns whether it is gone.
 pub(super) async fn empty(api: &Api, key: &Key) -> Result<bool, ApiError> {
-    let scope = Scope {
-        namespace: Some(key.name.clone()),
-        ..Scope::default()
-    };
-    let background = Deletion {
-        policy: Some(Policy::Background),
-        ..Deletion::default()
-    };
+    let scope = Scope { namespace: Some(key.name.clone()), ..Scope::default() };
+    let background = Deletion { policy: Some(Policy::Background), ..Deletion::default() };
     let mut held = false;
     for item in api.0.store.snapshot(&scope).await?.items {
         let Some(kind) = kind_of(&item.key) else {
             // Objects of kinds that are no longer served are removed without finalizers.
-            let delete = Operation::Delete {
-                key: item.key,
-                expect: Expect::Anything,
-            };
+            let delete = Operation::Delete { key: item.key, expect: Expect::Anything };
             api.0.store.commit(Transaction::one(delete)).await?;
             continue;
         };
@@ -89,16 +76,10 @@ async fn finish(api: &Api, key: &Key) -> Result<bool, ApiError> {
     if !metadata["deletionTimestamp"].is_string() {
         return Ok(true);
     }
-    if metadata["finalizers"]
-        .as_array()
-        .is_some_and(|finalizers| !finalizers.is_empty())
-    {
+    if metadata["finalizers"].as_array().is_some_and(|finalizers| !finalizers.is_empty()) {
         return Ok(false);
     }
-    let delete = Operation::Delete {
-        key: key.clone(),
-        expect: Expect::Revision(stored.revision),
-    };
+    let delete = Operation::Delete { key: key.clone(), expect: Expect::Revision(stored.revision) };
     match api.0.store.commit(Transaction::one(delete)).await {
         Ok(_) | Err(Error::NotFound { .. }) => Ok(true),
         Err(Error::Conflict { .. }) => Ok(false),

@@ -41,10 +41,8 @@ impl Owners {
         if deleted && (has_finalizer(&value, FOREGROUND) || has_finalizer(&value, ORPHAN)) {
             self.waiting.insert(stored.key.clone());
         }
-        let owners: Vec<String> = references(&value)
-            .filter_map(|owner| owner["uid"].as_str())
-            .map(str::to_owned)
-            .collect();
+        let owners: Vec<String> =
+            references(&value).filter_map(|owner| owner["uid"].as_str()).map(str::to_owned).collect();
         if owners.is_empty() {
             return;
         }
@@ -112,21 +110,15 @@ impl Owners {
             }
             return release(api, &stored, value.clone(), ORPHAN).await;
         }
-        let foreground = Deletion {
-            policy: Some(Policy::Foreground),
-            ..Deletion::default()
-        };
-        let background = Deletion {
-            policy: Some(Policy::Background),
-            ..Deletion::default()
-        };
+        let foreground = Deletion { policy: Some(Policy::Foreground), ..Deletion::default() };
+        let background = Deletion { policy: Some(Policy::Background), ..Deletion::default() };
         for &key in &owned {
             let Some(kind) = kind_of(key) else { continue };
             // Dependents with dependents of their own are deleted in the foreground, too.
             let owner = match api.0.store.get(key).await? {
-                Some(owned) => owned.value()["metadata"]["uid"]
-                    .as_str()
-                    .is_some_and(|uid| self.owned.contains_key(uid)),
+                Some(owned) => {
+                    owned.value()["metadata"]["uid"].as_str().is_some_and(|uid| self.owned.contains_key(uid))
+                }
                 None => false,
             };
             match remove(api, kind, key, if owner { &foreground } else { &background }).await {
@@ -157,11 +149,8 @@ async fn check(api: &Api, key: &Key) -> Result<(), ApiError> {
     let Some(kind) = kind_of(key).filter(|_| references(&value).next().is_some()) else {
         return Ok(());
     };
-    let deletion = Deletion {
-        policy: Some(Policy::Background),
-        revision: Some(stored.revision),
-        ..Deletion::default()
-    };
+    let deletion =
+        Deletion { policy: Some(Policy::Background), revision: Some(stored.revision), ..Deletion::default() };
     match remove(api, kind, key, &deletion).await {
         Ok(_) => Ok(()),
         // A concurrent change triggers another attempt.
@@ -214,19 +203,12 @@ async fn release(api: &Api, stored: &Stored, mut value: Value, finalizer: &str) 
     if left > 0 || super::is_namespace(&stored.key) {
         return rewrite(api, stored, value).await;
     }
-    let delete = Operation::Delete {
-        key: stored.key.clone(),
-        expect: Expect::Revision(stored.revision),
-    };
+    let delete = Operation::Delete { key: stored.key.clone(), expect: Expect::Revision(stored.revision) };
     commit(api, delete).await
 }
 
 async fn rewrite(api: &Api, stored: &Stored, value: Value) -> Result<bool, ApiError> {
-    let put = Operation::Put {
-        key: stored.key.clone(),
-        value,
-        expect: Expect::Revision(stored.revision),
-    };
+    let put = Operation::Put { key: stored.key.clone(), value, expect: Expect::Revision(stored.revision) };
     commit(api, put).await
 }
 

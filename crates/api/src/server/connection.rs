@@ -63,10 +63,7 @@ pub(super) async fn serve(
     stop: watch::Receiver<bool>,
 ) {
     let Some(config) = tls else {
-        let peer = Peer {
-            trusted: address.ip().is_loopback(),
-            certificate: None,
-        };
+        let peer = Peer { trusted: address.ip().is_loopback(), certificate: None };
         return speak(stream, address.ip(), peer, shared, stop).await;
     };
     let handshake = tokio::time::timeout(HANDSHAKE, TlsAcceptor::from(config).accept(stream)).await;
@@ -75,10 +72,7 @@ pub(super) async fn serve(
         Ok(Err(error)) => return tracing::debug!(peer = %address, %error, "TLS handshake failed"),
         Err(_) => return tracing::debug!(peer = %address, "TLS handshake timed out"),
     };
-    let peer = Peer {
-        certificate: subject(stream.get_ref().1),
-        trusted: false,
-    };
+    let peer = Peer { certificate: subject(stream.get_ref().1), trusted: false };
     speak(stream, address.ip(), peer, shared, stop).await;
 }
 
@@ -153,13 +147,7 @@ async fn answer(
         return Err(ApiError::too_many_requests(1));
     };
     let body = read(shared, &head.headers, body).await?;
-    let request = Request {
-        method: head.method,
-        uri: head.uri,
-        headers: head.headers,
-        body,
-        user,
-    };
+    let request = Request { method: head.method, uri: head.uri, headers: head.headers, body, user };
     let api = shared.api.clone();
     // Runs in its own task, so that a started write completes even if the client disconnects, and a panic ends only this
     // request.
@@ -177,11 +165,7 @@ fn check_host(peer: &Peer, headers: &HeaderMap, uri: &http::Uri) -> Result<(), A
         return Ok(());
     }
     let header = headers.get(HOST).and_then(|host| host.to_str().ok());
-    let host = uri
-        .authority()
-        .map(http::uri::Authority::as_str)
-        .or(header)
-        .unwrap_or_default();
+    let host = uri.authority().map(http::uri::Authority::as_str).or(header).unwrap_or_default();
     let name = match host.rsplit_once(':') {
         Some((name, port)) if port.bytes().all(|b| b.is_ascii_digit()) => name,
         _ => host,
@@ -190,20 +174,14 @@ fn check_host(peer: &Peer, headers: &HeaderMap, uri: &http::Uri) -> Result<(), A
     if name.is_empty() || name == "localhost" || ip.is_ok_and(|ip| ip.is_loopback()) {
         return Ok(());
     }
-    Err(ApiError::new(
-        421,
-        "Forbidden",
-        "this port accepts only names and addresses of this machine",
-    ))
+    Err(ApiError::new(421, "Forbidden", "this port accepts only names and addresses of this machine"))
 }
 
 /// Reads the whole body within time and size limits.
 async fn read(shared: &Shared, headers: &HeaderMap, body: Incoming) -> Result<Bytes, ApiError> {
     let limit = shared.api.0.options.limits.body;
     let too_large = || ApiError::too_large(format!("Request entity too large: limit is {limit}"));
-    let announced = headers
-        .get(CONTENT_LENGTH)
-        .and_then(|length| length.to_str().ok()?.parse::<u64>().ok());
+    let announced = headers.get(CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse::<u64>().ok());
     if announced.is_some_and(|length| length > limit as u64) {
         return Err(too_large());
     }

@@ -62,11 +62,7 @@ struct Bucket {
 
 impl Buckets {
     pub(super) fn new(rate: f64, burst: f64) -> Buckets {
-        Buckets {
-            rate,
-            burst,
-            clients: Mutex::default(),
-        }
+        Buckets { rate, burst, clients: Mutex::default() }
     }
 
     /// Takes a token, or returns the number of seconds until one is available.
@@ -76,17 +72,11 @@ impl Buckets {
             // A full bucket needs no tracking.
             clients.retain(|_, bucket| self.filled(bucket, now) < self.burst);
             if clients.len() >= CLIENTS {
-                let oldest = clients
-                    .iter()
-                    .min_by_key(|(_, bucket)| bucket.at)
-                    .map(|(client, _)| client.clone());
+                let oldest = clients.iter().min_by_key(|(_, bucket)| bucket.at).map(|(client, _)| client.clone());
                 oldest.map(|client| clients.remove(&client));
             }
         }
-        let full = Bucket {
-            tokens: self.burst,
-            at: now,
-        };
+        let full = Bucket { tokens: self.burst, at: now };
         let bucket = clients.entry((user.to_owned(), ip)).or_insert(full);
         bucket.tokens = self.filled(bucket, now);
         bucket.at = now;

@@ -75,9 +75,7 @@ impl Server {
     /// # Errors
     /// An address cannot be used, TLS material is invalid, or the store is not writable.
     pub async fn start(options: ServerOptions, api: Api) -> Result<Server, ServerError> {
-        api.prepare()
-            .await
-            .map_err(|failure| ServerError::Prepare(Box::new(failure)))?;
+        api.prepare().await.map_err(|failure| ServerError::Prepare(Box::new(failure)))?;
         let shared = Arc::new(Shared::new(api.clone(), options.limits));
         let stop = watch::Sender::new(false);
         let mut tasks = JoinSet::new();
@@ -101,15 +99,7 @@ impl Server {
         }
         let keeper = api.clone();
         let house = tokio::spawn(async move { keeper.run_housekeeping().await });
-        Ok(Server {
-            api,
-            https,
-            http,
-            config,
-            stop,
-            tasks,
-            house,
-        })
+        Ok(Server { api, https, http, config, stop, tasks, house })
     }
 
     /// The HTTPS address.
@@ -155,9 +145,7 @@ impl Drop for Server {
 }
 
 async fn listen(address: SocketAddr) -> Result<TcpListener, ServerError> {
-    TcpListener::bind(address)
-        .await
-        .map_err(|error| ServerError::Listen { address, error })
+    TcpListener::bind(address).await.map_err(|error| ServerError::Listen { address, error })
 }
 
 /// Accepts connections until shutdown, then waits for them.
@@ -191,9 +179,7 @@ async fn accept(
         };
         // Disables Nagle's algorithm, which delays small responses. Errors are ignored.
         let _ = stream.set_nodelay(true);
-        let config = tls
-            .as_ref()
-            .map(|tls| Arc::clone(&tls.read().unwrap_or_else(PoisonError::into_inner)));
+        let config = tls.as_ref().map(|tls| Arc::clone(&tls.read().unwrap_or_else(PoisonError::into_inner)));
         let (shared, stop) = (Arc::clone(&shared), stop.clone());
         connections.spawn(async move {
             serve(stream, peer, config, shared, stop).await;

@@ -23,9 +23,7 @@ pub struct Tls {
 
 impl fmt::Debug for Tls {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Tls")
-            .field("client_roots", &self.client_roots.is_some())
-            .finish_non_exhaustive()
+        f.debug_struct("Tls").field("client_roots", &self.client_roots.is_some()).finish_non_exhaustive()
     }
 }
 
@@ -38,10 +36,7 @@ pub struct TlsError {
 }
 
 fn error(what: &'static str) -> impl Fn(&dyn fmt::Display) -> TlsError {
-    move |why| TlsError {
-        what,
-        why: why.to_string(),
-    }
+    move |why| TlsError { what, why: why.to_string() }
 }
 
 impl Tls {
@@ -89,9 +84,6 @@ pub(super) fn subject(connection: &ServerConnection) -> Option<(String, Vec<Stri
     let (_, certificate) = X509Certificate::from_der(certificate).ok()?;
     let subject = certificate.subject();
     let name = subject.iter_common_name().next()?.as_str().ok()?.to_owned();
-    let groups = subject
-        .iter_organization()
-        .filter_map(|group| group.as_str().ok())
-        .map(str::to_owned);
+    let groups = subject.iter_organization().filter_map(|group| group.as_str().ok()).map(str::to_owned);
     Some((name, groups.collect()))
 }

@@ -87,10 +87,7 @@ fn node(column: &str, object: &Value) -> Option<String> {
             let labels = object["metadata"]["labels"].as_object().into_iter().flatten();
             let roles = labels.filter_map(|(label, value)| match label.strip_prefix("node-role.kubernetes.io/") {
                 Some(role) if !role.is_empty() => Some(role.to_owned()),
-                _ => value
-                    .as_str()
-                    .filter(|_| label == "kubernetes.io/role")
-                    .map(str::to_owned),
+                _ => value.as_str().filter(|_| label == "kubernetes.io/role").map(str::to_owned),
             });
             or_none(join(roles))
         }
@@ -112,20 +109,12 @@ fn endpoint_slice(column: &str, object: &Value) -> Option<String> {
                 number => number.to_string(),
             });
             let ports: Vec<String> = ports.collect();
-            if ports.is_empty() {
-                UNSET.into()
-            } else {
-                some(&ports, 3)
-            }
+            if ports.is_empty() { UNSET.into() } else { some(&ports, 3) }
         }
         "endpoints" => {
             let addresses = items(&object["endpoints"]).flat_map(|endpoint| items(&endpoint["addresses"]));
             let addresses: Vec<String> = addresses.filter_map(Value::as_str).map(str::to_owned).collect();
-            if addresses.is_empty() {
-                UNSET.into()
-            } else {
-                some(&addresses, 3)
-            }
+            if addresses.is_empty() { UNSET.into() } else { some(&addresses, 3) }
         }
         _ => return None,
     })
@@ -148,12 +137,9 @@ fn deployment(column: &str, object: &Value) -> Option<Value> {
 
 fn event(column: &str, object: &Value, now: i64) -> Option<Value> {
     let involved = &object["involvedObject"];
-    let first = [&object["firstTimestamp"], &object["eventTime"]]
-        .into_iter()
-        .find(|time| time.is_string());
-    let last = [&object["series"]["lastObservedTime"], &object["lastTimestamp"]]
-        .into_iter()
-        .find(|time| time.is_string());
+    let first = [&object["firstTimestamp"], &object["eventTime"]].into_iter().find(|time| time.is_string());
+    let last =
+        [&object["series"]["lastObservedTime"], &object["lastTimestamp"]].into_iter().find(|time| time.is_string());
     let ago = |time: Option<&Value>| since(time.unwrap_or(&Value::Null), now);
     Some(match column {
         "last seen" => ago(last.or(first)).into(),
@@ -164,27 +150,12 @@ fn event(column: &str, object: &Value, now: i64) -> Option<Value> {
         }
         "subobject" => or(&involved["fieldPath"], "").into(),
         "source" => {
-            let (component, host) = (
-                or(&object["source"]["component"], ""),
-                or(&object["source"]["host"], ""),
-            );
-            let component = if component.is_empty() {
-                or(&object["reportingComponent"], "")
-            } else {
-                component
-            };
-            if host.is_empty() {
-                component.into()
-            } else {
-                format!("{component}, {host}").into()
-            }
+            let (component, host) = (or(&object["source"]["component"], ""), or(&object["source"]["host"], ""));
+            let component = if component.is_empty() { or(&object["reportingComponent"], "") } else { component };
+            if host.is_empty() { component.into() } else { format!("{component}, {host}").into() }
         }
         "message" => object["message"].as_str().unwrap_or_default().trim().into(),
-        "count" => object["series"]["count"]
-            .as_i64()
-            .or(object["count"].as_i64())
-            .unwrap_or(1)
-            .into(),
+        "count" => object["series"]["count"].as_i64().or(object["count"].as_i64()).unwrap_or(1).into(),
         _ => return None,
     })
 }
@@ -209,10 +180,7 @@ fn first(value: &Value) -> Option<&Value> {
 }
 
 fn count(value: &Value) -> u64 {
-    let count = value
-        .as_object()
-        .map(serde_json::Map::len)
-        .or(value.as_array().map(Vec::len));
+    let count = value.as_object().map(serde_json::Map::len).or(value.as_array().map(Vec::len));
     count.unwrap_or(0) as u64
 }
 
@@ -235,18 +203,13 @@ fn some(texts: &[String], limit: usize) -> String {
 
 fn selector(labels: &Value) -> String {
     let labels = labels.as_object().into_iter().flatten();
-    or_none(join(labels.map(|(label, value)| {
-        format!("{label}={}", value.as_str().unwrap_or_default())
-    })))
+    or_none(join(labels.map(|(label, value)| format!("{label}={}", value.as_str().unwrap_or_default()))))
 }
 
 /// The cells of these columns, for tests.
 #[cfg(test)]
 pub(super) fn cells(kind: &str, columns: &[&str], object: Value) -> Value {
-    columns
-        .iter()
-        .map(|column| cell(kind, column, &object, 1000).unwrap())
-        .collect()
+    columns.iter().map(|column| cell(kind, column, &object, 1000).unwrap()).collect()
 }
 
 #[cfg(test)]
@@ -276,10 +239,7 @@ mod tests {
         let wanted = json!(["80,all", "1.1.1.1,1.1.1.2,1.1.1.3 + 1 more..."]);
         assert_eq!(cells("EndpointSlice", &["Ports", "Endpoints"], slice), wanted);
         let deployment = json!({ "spec": { "replicas": 3 }, "status": { "readyReplicas": 2, "availableReplicas": 1 } });
-        assert_eq!(
-            cells("Deployment", &["Ready", "Up-to-date", "Available"], deployment),
-            json!(["2/3", 0, 1])
-        );
+        assert_eq!(cells("Deployment", &["Ready", "Up-to-date", "Available"], deployment), json!(["2/3", 0, 1]));
         let node = json!({
             "metadata": { "labels": { "node-role.kubernetes.io/worker": "" } },
             "spec": { "unschedulable": true },
@@ -294,9 +254,6 @@ mod tests {
             cells("Event", &["Last Seen", "Object", "Message", "Count"], event),
             json!(["100s", "pod/a", "m", 1])
         );
-        assert_eq!(
-            cells("ConfigMap", &["Data"], json!({ "data": { "a": "", "b": "" } })),
-            json!([2])
-        );
+        assert_eq!(cells("ConfigMap", &["Data"], json!({ "data": { "a": "", "b": "" } })), json!([2]));
     }
 }

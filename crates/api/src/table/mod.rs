@@ -40,12 +40,7 @@ impl Cell {
 impl Table {
     /// The columns of a kind: name, columns, age, and wide columns. Events have no name column.
     pub(crate) fn of(kind: &'static Definition) -> Table {
-        let with = |wide: bool| {
-            kind.columns
-                .iter()
-                .filter(move |c| (c.priority > 0) == wide)
-                .map(Cell::of)
-        };
+        let with = |wide: bool| kind.columns.iter().filter(move |c| (c.priority > 0) == wide).map(Cell::of);
         let mut cells = Vec::new();
         if !kind.columns.iter().any(|column| column.name == "Name") {
             cells.push(Cell::Name);

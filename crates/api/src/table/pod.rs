@@ -17,11 +17,7 @@ pub(super) fn cell(column: &str, pod: &Value, now: i64) -> Option<Value> {
         }
         "status" => reason(pod).into(),
         "restarts" => restarts(pod, now).into(),
-        "ip" => or(
-            status["podIPs"].get(0).map_or(&status["podIP"], |ip| &ip["ip"]),
-            "<none>",
-        )
-        .into(),
+        "ip" => or(status["podIPs"].get(0).map_or(&status["podIP"], |ip| &ip["ip"]), "<none>").into(),
         "node" => or(&pod["spec"]["nodeName"], "<none>").into(),
         "nominated node" => or(&status["nominatedNodeName"], "<none>").into(),
         "readiness gates" => {
@@ -50,9 +46,7 @@ fn reason(pod: &Value) -> String {
     let stopped = items(&status["containerStatuses"]).find_map(|container| {
         let state = &container["state"];
         let reason = state["waiting"]["reason"].as_str();
-        reason
-            .or(state["terminated"]["reason"].as_str())
-            .filter(|reason| !reason.is_empty())
+        reason.or(state["terminated"]["reason"].as_str()).filter(|reason| !reason.is_empty())
     });
     let phase = or(&status["reason"], &or(&status["phase"], "Unknown"));
     stopped.map_or(phase, str::to_owned)
@@ -60,13 +54,8 @@ fn reason(pod: &Value) -> String {
 
 fn restarts(pod: &Value, now: i64) -> String {
     let all = items(&pod["status"]["containerStatuses"]);
-    let count: i64 = all
-        .clone()
-        .filter_map(|container| container["restartCount"].as_i64())
-        .sum();
-    let last = all
-        .filter_map(|c| c["lastState"]["terminated"]["finishedAt"].as_str())
-        .max();
+    let count: i64 = all.clone().filter_map(|container| container["restartCount"].as_i64()).sum();
+    let last = all.filter_map(|c| c["lastState"]["terminated"]["finishedAt"].as_str()).max();
     match last {
         Some(last) if count > 0 => format!("{count} ({} ago)", since(&last.into(), now)),
         _ => count.to_string(),
@@ -87,10 +76,7 @@ mod tests {
                 { "state": { "waiting": { "reason": "ImagePullBackOff" } } }] } }),
                 "ImagePullBackOff",
             ),
-            (
-                json!({ "metadata": { "deletionTimestamp": "x" }, "status": { "phase": "Running" } }),
-                "Terminating",
-            ),
+            (json!({ "metadata": { "deletionTimestamp": "x" }, "status": { "phase": "Running" } }), "Terminating"),
             (
                 json!({ "status": { "phase": "Succeeded", "containerStatuses": [
                 { "state": { "terminated": { "exitCode": 0, "reason": "Completed" } } }] } }),

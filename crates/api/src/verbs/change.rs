@@ -60,10 +60,7 @@ impl Call<'_> {
             let old = old.ok_or_else(|| ApiError::not_found(self.about()))?;
             let object = self.patched(sort, &self.value_of(&old), &sent.object)?;
             self.check_identity(&object, &old)?;
-            let decoded = Decoded {
-                object,
-                duplicates: sent.duplicates.clone(),
-            };
+            let decoded = Decoded { object, duplicates: sent.duplicates.clone() };
             match self.replace(&old, decoded, &options, true).await {
                 // If the patch names a version, the next attempt reports the conflict.
                 Err(PutError::Store(Error::Conflict { .. } | Error::NotFound { .. })) if attempt < ATTEMPTS => {}
@@ -79,9 +76,7 @@ impl Call<'_> {
         let name = self.target.name.as_deref();
         let typed = |name: &str| decoded.object[name].as_str().unwrap_or_default();
         if typed("apiVersion").is_empty() || typed("kind").is_empty() {
-            let version = Some(typed("apiVersion"))
-                .filter(|version| !version.is_empty())
-                .unwrap_or("/");
+            let version = Some(typed("apiVersion")).filter(|version| !version.is_empty()).unwrap_or("/");
             let text = format!("invalid object type: {version}, Kind={}", typed("kind"));
             return Err(ApiError::bad_request(text));
         }
@@ -118,10 +113,7 @@ impl Call<'_> {
         }
         let writer = self.writer(&options.manager);
         let object = k8s_patch::apply(live.as_ref(), config, &writer, options.force).map_err(|e| self.unpatched(e))?;
-        let decoded = Decoded {
-            object,
-            duplicates: Vec::new(),
-        };
+        let decoded = Decoded { object, duplicates: Vec::new() };
         match old {
             Some(old) => self.replace(&old, decoded, options, false).await,
             None => {
@@ -184,10 +176,7 @@ impl Call<'_> {
         }
         let expect = Expect::Revision(old.revision);
         if self.is_released(&object) {
-            let delete = Operation::Delete {
-                key: key.clone(),
-                expect,
-            };
+            let delete = Operation::Delete { key: key.clone(), expect };
             let committed = self.api.0.store.commit(Transaction::one(delete)).await?;
             return Ok(Stored::new(key.clone(), committed.revision, object));
         }
@@ -197,9 +186,7 @@ impl Call<'_> {
     /// Whether the object is deleted and has no finalizers. Namespaces stay until they are empty.
     fn is_released(&self, object: &Value) -> bool {
         let metadata = &object["metadata"];
-        let held = metadata["finalizers"]
-            .as_array()
-            .is_some_and(|finalizers| !finalizers.is_empty());
+        let held = metadata["finalizers"].as_array().is_some_and(|finalizers| !finalizers.is_empty());
         let namespace = self.kind.builtin && self.kind.kind == "Namespace";
         !metadata["deletionTimestamp"].is_null() && !held && !namespace
     }
@@ -255,7 +242,5 @@ impl Call<'_> {
 
 /// The resource version that was sent; none allows any.
 fn expected(object: &Value) -> Option<&str> {
-    object["metadata"]["resourceVersion"]
-        .as_str()
-        .filter(|version| !matches!(*version, "" | "0"))
+    object["metadata"]["resourceVersion"].as_str().filter(|version| !matches!(*version, "" | "0"))
 }

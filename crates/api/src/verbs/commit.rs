@@ -26,19 +26,13 @@ impl Call<'_> {
         match rejection {
             Rejection::BadRequest(_) => ApiError::bad_request(message),
             Rejection::Invalid(causes) => {
-                let about = About {
-                    group: self.kind.group,
-                    kind: self.kind.kind,
-                    name,
-                };
+                let about = About { group: self.kind.group, kind: self.kind.kind, name };
                 let causes = causes.into_iter().map(|cause| Cause {
                     reason: cause.reason.name().into(),
                     message: cause.message,
                     field: cause.field,
                 });
-                ApiError::new(422, "Invalid", message)
-                    .about(about)
-                    .causes(causes.collect())
+                ApiError::new(422, "Invalid", message).about(about).causes(causes.collect())
             }
         }
     }
@@ -49,10 +43,7 @@ impl Call<'_> {
         match error {
             k8s_patch::Error::Malformed(_) => ApiError::bad_request(message),
             k8s_patch::Error::Unprocessable(_) => {
-                let about = About {
-                    kind: self.kind.kind,
-                    ..self.about()
-                };
+                let about = About { kind: self.kind.kind, ..self.about() };
                 ApiError::new(422, "Invalid", message).about(about)
             }
             k8s_patch::Error::Untyped(_) => ApiError::new(500, "", message),
@@ -87,10 +78,7 @@ impl Call<'_> {
             };
             return Err(ApiError::forbidden(about, &why).causes(vec![cause]));
         }
-        Ok(Some(Operation::Check {
-            key,
-            expect: Expect::Revision(stored.revision),
-        }))
+        Ok(Some(Operation::Check { key, expect: Expect::Revision(stored.revision) }))
     }
 
     /// A sent object, in the version of the request.
@@ -147,11 +135,7 @@ pub(super) async fn put(
             return Err(Error::TooLarge { key, bytes, limit });
         }
     }
-    let put = Operation::Put {
-        key: key.clone(),
-        value,
-        expect,
-    };
+    let put = Operation::Put { key: key.clone(), value, expect };
     let operations = [put].into_iter().chain(check).collect();
     let committed = api.0.store.commit(Transaction { operations }).await?;
     let written = committed.objects.into_iter().next().flatten();
@@ -211,10 +195,9 @@ fn at_most(value: &Value) -> usize {
         Value::Null | Value::Bool(_) | Value::Number(_) => 0,
         Value::String(text) => text.len() * ESCAPED,
         Value::Array(items) => items.iter().map(at_most).sum(),
-        Value::Object(fields) => fields
-            .iter()
-            .map(|(name, value)| name.len() * ESCAPED + AROUND + at_most(value))
-            .sum(),
+        Value::Object(fields) => {
+            fields.iter().map(|(name, value)| name.len() * ESCAPED + AROUND + at_most(value)).sum()
+        }
     };
     inside + AROUND
 }
@@ -272,8 +255,6 @@ mod tests {
         let namespace = |metadata| Stored::new(namespace_key("a"), 1, json!({ "metadata": metadata }));
         assert!(!is_terminating(&namespace(json!({"name": "a"}))));
         assert!(!is_terminating(&namespace(json!({"deletionTimestamp": null}))));
-        assert!(is_terminating(&namespace(
-            json!({"deletionTimestamp": "2026-01-01T00:00:00Z"})
-        )));
+        assert!(is_terminating(&namespace(json!({"deletionTimestamp": "2026-01-01T00:00:00Z"}))));
     }
 }

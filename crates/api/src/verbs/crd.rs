@@ -50,26 +50,13 @@ impl Call<'_> {
 
     fn selected_crds(&self) -> Result<Vec<Stored>, ApiError> {
         let query = self.query()?;
-        Ok(self
-            .api
-            .0
-            .crds
-            .iter()
-            .filter(|crd| query.selects(crd))
-            .cloned()
-            .collect())
+        Ok(self.api.0.crds.iter().filter(|crd| query.selects(crd)).cloned().collect())
     }
 
     async fn list_crds(&self) -> Result<Answer, ApiError> {
         self.list_query()?;
-        let meta = ListMeta {
-            revision: self.api.0.store.revision().await?,
-            ..ListMeta::default()
-        };
-        Ok(Answer::json(
-            StatusCode::OK,
-            self.view.list(&self.selected_crds()?, &meta),
-        ))
+        let meta = ListMeta { revision: self.api.0.store.revision().await?, ..ListMeta::default() };
+        Ok(Answer::json(StatusCode::OK, self.view.list(&self.selected_crds()?, &meta)))
     }
 
     /// CRDs never change: sends the existing ones if requested, then nothing until the timeout.
@@ -83,12 +70,7 @@ impl Call<'_> {
         if initial == Some(true) {
             lines.push(self.view.bookmark(revision, true));
         }
-        let lasts = self
-            .params
-            .number("timeoutSeconds")?
-            .filter(|seconds| *seconds > 0)
-            .unwrap_or(LASTS)
-            .min(LASTS);
+        let lasts = self.params.number("timeoutSeconds")?.filter(|seconds| *seconds > 0).unwrap_or(LASTS).min(LASTS);
         let ends = Instant::now() + std::time::Duration::from_secs(lasts);
         // The final line, if the client requests bookmarks.
         let last = match self.params.flag("allowWatchBookmarks")? {

@@ -57,20 +57,14 @@ impl Call<'_> {
         if !decoded.object.is_object() {
             return Err(ApiError::bad_request("the body of the request must be an object"));
         }
-        if decoded.object["metadata"]["resourceVersion"]
-            .as_str()
-            .is_some_and(|version| !matches!(version, "" | "0"))
-        {
+        if decoded.object["metadata"]["resourceVersion"].as_str().is_some_and(|version| !matches!(version, "" | "0")) {
             // Without a reason and with status 500, as in Kubernetes.
             let text = "resourceVersion should not be set on objects to be created";
             return Err(ApiError::new(500, "", text));
         }
         let (entropy, _) = uuid::Uuid::new_v4().as_u64_pair();
         admission::fill_name(&mut decoded.object, entropy);
-        let name = decoded.object["metadata"]["name"]
-            .as_str()
-            .unwrap_or_default()
-            .to_owned();
+        let name = decoded.object["metadata"]["name"].as_str().unwrap_or_default().to_owned();
         let review = self.review(Writing::Create, options, self.target.name.as_deref());
         let admitted = admission::admit(&review, decoded, None);
         let admitted = admitted.map_err(|rejection| self.rejected(rejection, &name))?;

@@ -58,11 +58,7 @@ impl Call<'_> {
         let removed = remove(self.api, self.kind, &self.key(), &deletion).await?;
         let stored = match removed {
             Removed::Gone(stored) if !ANSWERED_WHOLE.contains(&self.kind.kind) => {
-                return Ok(Answer::value(
-                    StatusCode::OK,
-                    &success(self.kind, &stored),
-                    self.view.pretty,
-                ));
+                return Ok(Answer::value(StatusCode::OK, &success(self.kind, &stored), self.view.pretty));
             }
             Removed::Gone(stored) | Removed::Marked(stored) => stored,
         };
@@ -84,10 +80,7 @@ impl Call<'_> {
                 Err(failure) => return Err(failure),
             }
         }
-        let meta = ListMeta {
-            revision: self.api.0.store.revision().await?,
-            ..ListMeta::default()
-        };
+        let meta = ListMeta { revision: self.api.0.store.revision().await?, ..ListMeta::default() };
         Ok(Answer::json(StatusCode::OK, self.view.list(&removed, &meta)))
     }
 
@@ -102,15 +95,9 @@ impl Call<'_> {
             return Err(ApiError::bad_request("the body of a deletion must be DeleteOptions"));
         }
         let mut check = Check::new("DeleteOptions");
-        let from_body = body["dryRun"]
-            .as_array()
-            .into_iter()
-            .flatten()
-            .filter_map(Value::as_str);
+        let from_body = body["dryRun"].as_array().into_iter().flatten().filter_map(Value::as_str);
         let dry_run = dry_run(from_body.chain(self.params.all("dryRun")), &mut check);
-        let policy = body["propagationPolicy"]
-            .as_str()
-            .or(self.params.get("propagationPolicy"));
+        let policy = body["propagationPolicy"].as_str().or(self.params.get("propagationPolicy"));
         let orphan = match &body["orphanDependents"] {
             Value::Bool(orphan) => Some(*orphan),
             _ if self.params.get("orphanDependents").is_some() => Some(self.params.flag("orphanDependents")?),
@@ -118,10 +105,7 @@ impl Call<'_> {
         };
         let policy = match (policy, orphan) {
             (Some(_), Some(_)) => {
-                check.forbid(
-                    "propagationPolicy",
-                    "orphanDependents and deletionPropagation cannot be both set",
-                );
+                check.forbid("propagationPolicy", "orphanDependents and deletionPropagation cannot be both set");
                 None
             }
             (Some("Background"), _) | (None, Some(false)) => Some(Policy::Background),
@@ -154,12 +138,7 @@ pub(crate) async fn remove(api: &Api, kind: &Definition, key: &Key, deletion: &D
     let mut attempt = 0;
     loop {
         attempt += 1;
-        let stored = api
-            .0
-            .store
-            .get(key)
-            .await?
-            .ok_or_else(|| ApiError::not_found(about_key(key)))?;
+        let stored = api.0.store.get(key).await?.ok_or_else(|| ApiError::not_found(about_key(key)))?;
         let value = stored.value();
         check(kind, &stored, &value, deletion)?;
         let marked = mark(api, kind, &value, deletion.policy);
@@ -174,10 +153,7 @@ pub(crate) async fn remove(api: &Api, kind: &Definition, key: &Key, deletion: &D
             Some(marked) if marked == value => return Ok(Removed::Marked(stored)),
             Some(marked) => put(api, key, marked, expect, None).await.map(Removed::Marked),
             None => {
-                let delete = Operation::Delete {
-                    key: key.clone(),
-                    expect,
-                };
+                let delete = Operation::Delete { key: key.clone(), expect };
                 let committed = api.0.store.commit(Transaction::one(delete)).await;
                 committed.map(|committed| {
                     let was = committed.objects.into_iter().next().flatten();
@@ -199,11 +175,7 @@ fn check(kind: &Definition, stored: &Stored, value: &Value, deletion: &Deletion)
         let why = "this namespace may not be deleted";
         return Err(ApiError::forbidden(about_key(&stored.key), why));
     }
-    let about = About {
-        group: kind.group,
-        kind: kind.kind,
-        name: &stored.key.name,
-    };
+    let about = About { group: kind.group, kind: kind.kind, name: &stored.key.name };
     let uid = value["metadata"]["uid"].as_str().unwrap_or_default();
     if let Some(wanted) = deletion.uid.as_deref().filter(|wanted| *wanted != uid) {
         let why = format!(

@@ -106,20 +106,12 @@ impl Call<'_> {
 
     /// The key of an object with this name in the namespace of the path.
     pub(crate) fn key_of(&self, name: &str) -> Key {
-        Key::new(
-            self.resource(),
-            self.target.namespace.as_deref().unwrap_or_default(),
-            name,
-        )
+        Key::new(self.resource(), self.target.namespace.as_deref().unwrap_or_default(), name)
     }
 
     /// The subject of errors: the object in the path.
     pub(crate) fn about(&self) -> About<'_> {
-        About {
-            group: self.kind.group,
-            kind: self.kind.plural,
-            name: self.target.name.as_deref().unwrap_or_default(),
-        }
+        About { group: self.kind.group, kind: self.kind.plural, name: self.target.name.as_deref().unwrap_or_default() }
     }
 
     /// A response with one object.
@@ -149,10 +141,7 @@ pub(crate) fn resource(kind: &Definition) -> GroupResource {
 /// The body of a request as a JSON value.
 pub(crate) fn decode(api: &Api, request: &Request) -> Result<admission::Decoded, ApiError> {
     let media = request.headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
-    let limits = admission::Limits {
-        bytes: api.0.options.limits.body,
-        ..admission::Limits::default()
-    };
+    let limits = admission::Limits { bytes: api.0.options.limits.body, ..admission::Limits::default() };
     admission::decode(&request.body, media, &limits).map_err(|error| match error {
         admission::DecodeError::UnsupportedMediaType(_) => ApiError::unsupported_media_type(media::objects(true)),
         admission::DecodeError::TooLarge(_) => ApiError::too_large(error.to_string()),

@@ -23,11 +23,7 @@ impl Check {
 
     /// Adds an invalid field.
     pub(super) fn refuse(&mut self, field: &str, reason: &str, message: String) {
-        self.causes.push(Cause {
-            reason: reason.into(),
-            message,
-            field: field.into(),
-        });
+        self.causes.push(Cause { reason: reason.into(), message, field: field.into() });
     }
 
     pub(super) fn forbid(&mut self, field: &str, message: &str) {
@@ -44,11 +40,7 @@ impl Check {
         if self.causes.is_empty() {
             return Ok(());
         }
-        let about = About {
-            group: "meta.k8s.io",
-            kind: self.kind,
-            name: "",
-        };
+        let about = About { group: "meta.k8s.io", kind: self.kind, name: "" };
         Err(ApiError::invalid(about, self.causes))
     }
 }
@@ -91,23 +83,14 @@ impl Call<'_> {
         if !apply && self.params.get("force").is_some() && self.verb == Verb::Patch {
             check.forbid("force", "may not be specified for non-apply patch");
         }
-        let agent = self
-            .request
-            .headers
-            .get(USER_AGENT)
-            .and_then(|agent| agent.to_str().ok());
+        let agent = self.request.headers.get(USER_AGENT).and_then(|agent| agent.to_str().ok());
         let manager = k8s_patch::manager_name(wanted, agent).unwrap_or_else(|error| {
             check.refuse("fieldManager", "FieldValueInvalid", error.to_string());
             String::new()
         });
         let force = self.params.flag("force")?;
         check.done()?;
-        Ok(WriteOptions {
-            dry_run,
-            manager,
-            validation,
-            force,
-        })
+        Ok(WriteOptions { dry_run, manager, validation, force })
     }
 
     /// The query of a list or watch, without resource version.
@@ -129,14 +112,12 @@ impl Call<'_> {
             let known = path == "metadata.name" || path == "metadata.namespace" && self.kind.namespaced;
             if !known && !self.kind.selectable.contains(&path) {
                 let path: String = path.chars().take(100).collect();
-                return Err(ApiError::bad_request(
-                    match self.kind.builtin && self.kind.selectable.is_empty() {
-                        true => format!(
-                            "{path:?} is not a known field selector: only \"metadata.name\", \"metadata.namespace\""
-                        ),
-                        false => format!("field label not supported: {path}"),
-                    },
-                ));
+                return Err(ApiError::bad_request(match self.kind.builtin && self.kind.selectable.is_empty() {
+                    true => format!(
+                        "{path:?} is not a known field selector: only \"metadata.name\", \"metadata.namespace\""
+                    ),
+                    false => format!("field label not supported: {path}"),
+                }));
             }
         }
         Ok(selector)
@@ -194,10 +175,7 @@ impl Call<'_> {
         let mut check = Check::new("ListOptions");
         let wanted = self.params.get(MATCH);
         if wanted.is_some() && version.is_none() {
-            check.forbid(
-                MATCH,
-                "resourceVersionMatch is forbidden unless resourceVersion is provided",
-            );
+            check.forbid(MATCH, "resourceVersionMatch is forbidden unless resourceVersion is provided");
         }
         if wanted.is_some() && self.params.get("continue").is_some() {
             check.forbid(MATCH, "resourceVersionMatch is forbidden when continue is provided");
@@ -205,10 +183,7 @@ impl Call<'_> {
         match wanted {
             None | Some("NotOlderThan") => {}
             Some("Exact") if version == Some(0) => {
-                check.forbid(
-                    MATCH,
-                    "resourceVersionMatch \"exact\" is forbidden for resourceVersion \"0\"",
-                );
+                check.forbid(MATCH, "resourceVersionMatch \"exact\" is forbidden for resourceVersion \"0\"");
             }
             Some("Exact") => {}
             Some(other) => check.unsupported(MATCH, other, "\"Exact\", \"NotOlderThan\", \"\""),
@@ -231,16 +206,10 @@ impl Call<'_> {
         match (initial, self.params.get(MATCH)) {
             (None, None) | (Some(_), Some("NotOlderThan")) => {}
             (None, Some(_)) => {
-                check.forbid(
-                    MATCH,
-                    "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided",
-                );
+                check.forbid(MATCH, "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided");
             }
             (Some(_), _) => {
-                check.forbid(
-                    MATCH,
-                    "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan",
-                );
+                check.forbid(MATCH, "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan");
             }
         }
         check.done()?;
@@ -252,12 +221,7 @@ impl Call<'_> {
 pub(super) fn dry_run<'a>(values: impl Iterator<Item = &'a str>, check: &mut Check) -> bool {
     let values: Vec<&str> = values.filter(|value| !value.is_empty()).collect();
     if values.iter().any(|value| *value != "All") {
-        let sent = Value::from(
-            values
-                .iter()
-                .map(|v| v.chars().take(100).collect::<String>())
-                .collect::<Vec<_>>(),
-        );
+        let sent = Value::from(values.iter().map(|v| v.chars().take(100).collect::<String>()).collect::<Vec<_>>());
         let message = format!("Unsupported value: {sent}: supported values: \"All\"");
         check.refuse("dryRun", "FieldValueNotSupported", message);
     }

@@ -41,11 +41,8 @@ impl Call<'_> {
             Error::Compacted { .. } if goes_on => ApiError::expired(INCONSISTENT),
             error => error.into(),
         })?;
-        let meta = ListMeta {
-            revision: list.revision,
-            token: list.next.map(|next| next.encode()),
-            remaining: list.remaining,
-        };
+        let meta =
+            ListMeta { revision: list.revision, token: list.next.map(|next| next.encode()), remaining: list.remaining };
         Ok(Answer::json(StatusCode::OK, self.view.list(&list.items, &meta)))
     }
 
@@ -53,16 +50,10 @@ impl Call<'_> {
     pub(super) async fn history(&self) -> Result<Answer, ApiError> {
         let limit = self.params.number("limit")?.unwrap_or(HISTORY).clamp(1, HISTORY_LIMIT);
         let limit = usize::try_from(limit).unwrap_or(usize::MAX);
-        let versions = self
-            .api
-            .0
-            .store
-            .history(&self.key(), limit)
-            .await
-            .map_err(|error| match error {
-                Error::Unsupported(_) => ApiError::new(501, "NotImplemented", error.to_string()),
-                error => error.into(),
-            })?;
+        let versions = self.api.0.store.history(&self.key(), limit).await.map_err(|error| match error {
+            Error::Unsupported(_) => ApiError::new(501, "NotImplemented", error.to_string()),
+            error => error.into(),
+        })?;
         if versions.is_empty() {
             return Err(ApiError::not_found(self.about()));
         }

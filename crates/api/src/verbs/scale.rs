@@ -48,9 +48,7 @@ impl Call<'_> {
                 (options, patched.map_err(|error| self.unpatched(error))?)
             }
         };
-        let version = wanted["metadata"]["resourceVersion"]
-            .as_str()
-            .filter(|version| !version.is_empty());
+        let version = wanted["metadata"]["resourceVersion"].as_str().filter(|version| !version.is_empty());
         if version.is_some_and(|version| version != old.revision.to_string()) {
             return Err(ApiError::modified(self.about()).into());
         }
@@ -59,11 +57,7 @@ impl Call<'_> {
             _ if replicas.is_null() => 0,
             Some(replicas) if (0..=i64::from(i32::MAX)).contains(&replicas) => replicas,
             _ => {
-                let about = About {
-                    group: "autoscaling",
-                    kind: "Scale",
-                    ..self.about()
-                };
+                let about = About { group: "autoscaling", kind: "Scale", ..self.about() };
                 let cause = Cause {
                     reason: "FieldValueInvalid".into(),
                     message: format!("Invalid value: {replicas}: must be greater than or equal to 0"),
@@ -90,13 +84,9 @@ impl Call<'_> {
 
 fn scale_of(stored: &Stored) -> Value {
     let value = stored.value();
-    let labels = value["spec"]["selector"]["matchLabels"]
-        .as_object()
-        .into_iter()
-        .flatten();
-    let selector: Vec<String> = labels
-        .map(|(label, value)| format!("{label}={}", value.as_str().unwrap_or_default()))
-        .collect();
+    let labels = value["spec"]["selector"]["matchLabels"].as_object().into_iter().flatten();
+    let selector: Vec<String> =
+        labels.map(|(label, value)| format!("{label}={}", value.as_str().unwrap_or_default())).collect();
     let metadata = &value["metadata"];
     json!({
         "kind": "Scale",

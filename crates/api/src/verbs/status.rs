@@ -89,11 +89,7 @@ impl Api {
 impl StatusTarget {
     /// The reason why the stored object is not the requested one, if so.
     fn misses(&self, metadata: &Value) -> Option<StatusOutcome> {
-        if self
-            .uid
-            .as_deref()
-            .is_some_and(|uid| metadata["uid"].as_str() != Some(uid))
-        {
+        if self.uid.as_deref().is_some_and(|uid| metadata["uid"].as_str() != Some(uid)) {
             return Some(StatusOutcome::Gone);
         }
         let stored = metadata["generation"].as_i64().unwrap_or_default();
@@ -108,9 +104,8 @@ fn set_aside(object: &mut Value) -> Map<String, Value> {
         return Map::new();
     };
     let all = std::mem::take(fields);
-    let (kept, aside) = all
-        .into_iter()
-        .partition(|(name, _)| ["apiVersion", "kind", "metadata", "status"].contains(&name.as_str()));
+    let (kept, aside) =
+        all.into_iter().partition(|(name, _)| ["apiVersion", "kind", "metadata", "status"].contains(&name.as_str()));
     *fields = kept;
     aside
 }
@@ -142,11 +137,7 @@ mod tests {
         store.commit(Transaction::one(put)).await.unwrap();
         let api = Api::new(store, Options::default());
         let write = async |uid: &str, generation: i64, running: u64| {
-            let target = StatusTarget {
-                key: key.clone(),
-                uid: Some(uid.to_owned()),
-                generation: Some(generation),
-            };
+            let target = StatusTarget { key: key.clone(), uid: Some(uid.to_owned()), generation: Some(generation) };
             let change = |_: &Value| json!({"proxies": {"running": running}});
             api.write_status(&target, change).await.unwrap()
         };

@@ -53,9 +53,7 @@ impl Call<'_> {
             Ok(()) => {}
             // The version is not in the history of this store: the client must list again.
             Err(Error::Compacted { requested, oldest }) => {
-                watcher.fail(ApiError::expired(format!(
-                    "too old resource version: {requested} ({oldest})"
-                )));
+                watcher.fail(ApiError::expired(format!("too old resource version: {requested} ({oldest})")));
             }
             Err(Error::Future { requested, newest }) if initial != Some(true) => {
                 let text = format!("too large resource version: {requested}, current: {newest}");
@@ -63,11 +61,7 @@ impl Call<'_> {
             }
             Err(error) => return Err(error.into()),
         }
-        Ok(Answer::of(
-            "application/json",
-            StatusCode::OK,
-            Body::stream(stream::unfold(watcher, Watcher::next)),
-        ))
+        Ok(Answer::of("application/json", StatusCode::OK, Body::stream(stream::unfold(watcher, Watcher::next))))
     }
 
     fn permit(&self) -> Result<OwnedSemaphorePermit, ApiError> {
@@ -232,9 +226,7 @@ impl Watcher {
             }
             Err(Error::Compacted { requested, oldest }) => {
                 self.api.0.metrics.watch_dropped();
-                self.fail(ApiError::expired(format!(
-                    "too old resource version: {requested} ({oldest})"
-                )));
+                self.fail(ApiError::expired(format!("too old resource version: {requested} ({oldest})")));
             }
             Err(error) => self.fail(error.into()),
         }
@@ -253,9 +245,6 @@ impl Watcher {
     }
 
     fn view_now(&self) -> View {
-        View {
-            now: self.api.now().unix_seconds(),
-            ..self.view
-        }
+        View { now: self.api.now().unix_seconds(), ..self.view }
     }
 }

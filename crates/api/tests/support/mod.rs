@@ -56,18 +56,9 @@ pub fn access() -> Access {
 impl Fixture {
     pub async fn start(setting: Setting) -> Fixture {
         let store: Arc<dyn Store> = Arc::new(Memory::new(setting.store));
-        let options = Options {
-            access: access(),
-            limits: setting.api,
-            now,
-            ..Options::default()
-        };
+        let options = Options { access: access(), limits: setting.api, now, ..Options::default() };
         let api = Api::new(Arc::clone(&store), options);
-        let listen = ServerOptions {
-            https: None,
-            http: Some(([127, 0, 0, 1], 0).into()),
-            limits: setting.server,
-        };
+        let listen = ServerOptions { https: None, http: Some(([127, 0, 0, 1], 0).into()), limits: setting.server };
         let server = Server::start(listen, api.clone()).await.unwrap();
         Fixture { api, store, server }
     }
@@ -149,9 +140,7 @@ impl Reply {
     /// The lines of a watch.
     pub fn lines(&self) -> Value {
         let text = self.text();
-        text.lines()
-            .map(|line| serde_json::from_str(line).unwrap_or(Value::Null))
-            .collect()
+        text.lines().map(|line| serde_json::from_str(line).unwrap_or(Value::Null)).collect()
     }
 
     /// Status, reason and message of a failure.
@@ -193,15 +182,9 @@ fn parse(received: &[u8], ended: bool, lines: Option<usize>) -> Option<Reply> {
     let head = String::from_utf8_lossy(&received[..end]);
     let mut rows = head.split("\r\n");
     let status = rows.next()?.split(' ').nth(1)?.parse().ok()?;
-    let headers: Vec<(String, String)> = rows
-        .filter_map(|row| row.split_once(": "))
-        .map(|(name, value)| (name.to_owned(), value.to_owned()))
-        .collect();
-    let mut reply = Reply {
-        status,
-        headers,
-        body: received[end + 4..].to_vec(),
-    };
+    let headers: Vec<(String, String)> =
+        rows.filter_map(|row| row.split_once(": ")).map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
+    let mut reply = Reply { status, headers, body: received[end + 4..].to_vec() };
     let mut whole = ended;
     if reply.header("transfer-encoding") == ["chunked"] {
         let (body, last) = unchunk(&reply.body);

@@ -40,9 +40,7 @@ pub async fn run(fixture: &Fixture, text: &str) -> (Vec<String>, String) {
     for (number, line) in text.lines().enumerate() {
         let mut shown = line.to_owned();
         if let Some(rest) = line.strip_prefix("< ") {
-            let sent = request
-                .take()
-                .unwrap_or_else(|| panic!("line {}: no request", number + 1));
+            let sent = request.take().unwrap_or_else(|| panic!("line {}: no request", number + 1));
             shown = run.exchange(number + 1, sent, rest).await;
         } else if let Some(rest) = line.strip_prefix("> ") {
             run.head(rest, &mut request);
@@ -72,9 +70,7 @@ struct Run<'a> {
 impl Run<'_> {
     /// The text with the values that were kept.
     fn fill(&self, text: &str) -> String {
-        self.kept.iter().fold(text.to_owned(), |text, (name, value)| {
-            text.replace(&format!("${{{name}}}"), value)
-        })
+        self.kept.iter().fold(text.to_owned(), |text, (name, value)| text.replace(&format!("${{{name}}}"), value))
     }
 
     fn head(&self, rest: &str, request: &mut Option<Request>) {
@@ -83,11 +79,7 @@ impl Run<'_> {
             (Some((name, value)), Some(request)) => request.headers.push((name.into(), value.into())),
             (_, request) => {
                 let (method, path) = rest.split_once(' ').expect("method and path");
-                *request = Some(Request {
-                    method: method.into(),
-                    path: unescape(path),
-                    ..Request::default()
-                });
+                *request = Some(Request { method: method.into(), path: unescape(path), ..Request::default() });
             }
         }
     }
@@ -107,10 +99,7 @@ impl Run<'_> {
 
     /// Sends the request; the line with the status that came.
     async fn exchange(&mut self, number: usize, mut request: Request, expected: &str) -> String {
-        let typed = request
-            .headers
-            .iter()
-            .any(|(name, _)| name.eq_ignore_ascii_case("content-type"));
+        let typed = request.headers.iter().any(|(name, _)| name.eq_ignore_ascii_case("content-type"));
         if !typed && !request.body.is_empty() {
             let json = matches!(request.body[0], b'{' | b'[');
             let media = if json { "application/json" } else { "application/yaml" };
@@ -120,17 +109,10 @@ impl Run<'_> {
         let lines: Option<usize> = rest.strip_prefix("lines ").map(|count| count.parse().unwrap());
         let stream = self.fixture.connect().await;
         self.reply = exchange(stream, &request.bytes(), lines).await;
-        self.document = if lines.is_some() {
-            self.reply.lines()
-        } else {
-            self.reply.json()
-        };
+        self.document = if lines.is_some() { self.reply.lines() } else { self.reply.json() };
         if self.reply.status.to_string() != status {
             let text: String = self.reply.text().chars().take(600).collect();
-            self.fault(
-                number,
-                &format!("status {} and not {status}: {text}", self.reply.status),
-            );
+            self.fault(number, &format!("status {} and not {status}: {text}", self.reply.status));
         }
         format!("< {} {rest}", self.reply.status).trim_end().to_owned()
     }

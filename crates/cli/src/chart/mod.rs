@@ -85,10 +85,7 @@ pub(crate) fn objects(release: &Release<'_>, values: &Json) -> Result<Vec<Json>>
         let documents = manifests::parse_text(text.as_bytes())
             .with_context(|| format!("{name} does not render to valid YAML with these values"))?;
         for (object, line) in documents.into_iter().filter(|(object, _)| !object.is_null()) {
-            ensure!(
-                object["kind"].is_string(),
-                "{name} does not render to objects with these values (line {line})"
-            );
+            ensure!(object["kind"].is_string(), "{name} does not render to objects with these values (line {line})");
             objects.push(object);
         }
     }
@@ -98,18 +95,12 @@ pub(crate) fn objects(release: &Release<'_>, values: &Json) -> Result<Vec<Json>>
 
 /// The position of an object in the installation order.
 fn install_order(object: &Json) -> usize {
-    ORDER
-        .iter()
-        .position(|kind| object["kind"] == *kind)
-        .unwrap_or(ORDER.len())
+    ORDER.iter().position(|kind| object["kind"] == *kind).unwrap_or(ORDER.len())
 }
 
 fn one(text: &str) -> Result<Json> {
     let documents = manifests::parse_text(text.as_bytes())?;
-    let (value, _) = documents
-        .into_iter()
-        .next()
-        .ok_or_else(|| anyhow!("the document is empty"))?;
+    let (value, _) = documents.into_iter().next().ok_or_else(|| anyhow!("the document is empty"))?;
     Ok(value)
 }
 
@@ -174,31 +165,19 @@ mod tests {
     #[test]
     fn reference_page_of_definitions_is_up_to_date() {
         let custom = definitions().iter().filter(|definition| !definition.builtin);
-        let expected: String = custom
-            .map(|one| format!("---\n{}", yaml::document(&crd(one))))
-            .collect();
+        let expected: String = custom.map(|one| format!("---\n{}", yaml::document(&crd(one)))).collect();
         let file = chart().join("crds/crds.yaml");
         if std::env::var_os("RUTTER_UPDATE_DOCS").is_some() {
             fs::write(&file, &expected).unwrap();
         }
         let found = fs::read_to_string(&file).unwrap_or_default();
-        assert!(
-            found == expected,
-            "{} is out of date: `cargo xtask docs` writes it",
-            file.display()
-        );
+        assert!(found == expected, "{} is out of date: `cargo xtask docs` writes it", file.display());
     }
 
     #[test]
     fn rendering_errors_name_the_template() {
-        let release = Release {
-            name: "r",
-            namespace: "n",
-        };
+        let release = Release { name: "r", namespace: "n" };
         let error = objects(&release, &json!({})).unwrap_err();
-        assert!(
-            error.to_string().contains(".yaml:") || error.to_string().contains(".tpl:"),
-            "{error}"
-        );
+        assert!(error.to_string().contains(".yaml:") || error.to_string().contains(".tpl:"), "{error}");
     }
 }

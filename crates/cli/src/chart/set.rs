@@ -162,10 +162,7 @@ mod tests {
             ("a[1].b=x", json!({"a": [null, {"b": "x"}]})),
             (r"a\.b/c=x\,y", json!({"a.b/c": "x,y"})),
             ("a=x=y", json!({"a": "x=y"})),
-            (
-                "a=,b=null,c=007,d=1.5",
-                json!({"a": "", "b": null, "c": "007", "d": "1.5"}),
-            ),
+            ("a=,b=null,c=007,d=1.5", json!({"a": "", "b": null, "c": "007", "d": "1.5"})),
         ] {
             assert_eq!(set(text).unwrap(), expected, "{text}");
         }

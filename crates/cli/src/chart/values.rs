@@ -3,12 +3,7 @@
 use serde_json::{Map, Value as Json};
 
 /// Values whose fields are defined by the user.
-const FREE: &[&str] = &[
-    "meshConfig",
-    "resources",
-    "global.defaultResources",
-    "global.meshNetworks",
-];
+const FREE: &[&str] = &["meshConfig", "resources", "global.defaultResources", "global.meshNetworks"];
 
 /// Merges values into others: maps are merged, other values are replaced, null removes a value.
 pub(crate) fn merge(base: &mut Json, over: &Json) {
@@ -46,11 +41,7 @@ fn collect_unknown(known: &Json, given: &Json, path: &str, found: &mut Vec<Strin
         return;
     }
     for (key, value) in given {
-        let path = if path.is_empty() {
-            key.clone()
-        } else {
-            format!("{path}.{key}")
-        };
+        let path = if path.is_empty() { key.clone() } else { format!("{path}.{key}") };
         match known.get(key) {
             Some(known) => collect_unknown(known, value, &path, found),
             None => found.push(path),
@@ -67,14 +58,8 @@ mod tests {
     #[test]
     fn maps_merge_and_null_removes() {
         let mut base = json!({"a": {"b": 1, "c": [1, 2]}, "d": 1, "e": {"f": 1}});
-        merge(
-            &mut base,
-            &json!({"a": {"c": [3], "x": {}}, "d": null, "e": 5, "new": {"y": null}}),
-        );
-        assert_eq!(
-            base,
-            json!({"a": {"b": 1, "c": [3], "x": {}}, "e": 5, "new": {"y": null}})
-        );
+        merge(&mut base, &json!({"a": {"c": [3], "x": {}}, "d": null, "e": 5, "new": {"y": null}}));
+        assert_eq!(base, json!({"a": {"b": 1, "c": [3], "x": {}}, "e": 5, "new": {"y": null}}));
     }
 
     #[test]

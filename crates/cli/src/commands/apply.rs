@@ -95,10 +95,7 @@ pub(super) async fn run(matches: &ArgMatches, io: &mut Io) -> Result<u8> {
         return Ok(SUCCESS);
     }
     let timeout = matches.get_one::<Duration>("timeout").copied().unwrap_or_default();
-    let reported: Vec<Target> = done
-        .into_iter()
-        .filter(|target| wait::is_reported(&target.kind))
-        .collect();
+    let reported: Vec<Target> = done.into_iter().filter(|target| wait::is_reported(&target.kind)).collect();
     wait::until(&applier.server, reported, Goal::Proxies(100.0), timeout, io).await
 }
 
@@ -108,14 +105,8 @@ fn check_prune_flags(matches: &ArgMatches, options: &Options) -> Result<()> {
         ensure!(!selector, usage("-l needs --prune"));
         return Ok(());
     }
-    ensure!(
-        selector || matches.contains_id("applyset"),
-        usage("--prune needs --applyset NAME or -l LABELS")
-    );
-    ensure!(
-        options.dry != DryRun::Client,
-        usage("--prune needs the server: use --dry-run=server")
-    );
+    ensure!(selector || matches.contains_id("applyset"), usage("--prune needs --applyset NAME or -l LABELS"));
+    ensure!(options.dry != DryRun::Client, usage("--prune needs the server: use --dry-run=server"));
     Ok(())
 }
 
@@ -164,36 +155,18 @@ impl Applier {
     /// Applies the object of a file. A client-side dry run sends nothing.
     pub(super) async fn apply(&mut self, manifest: &Manifest) -> Result<Applied> {
         let kind = self.kind_of(manifest).await?;
-        ensure!(
-            !manifest.name().is_empty(),
-            "{}: `metadata.name` is missing",
-            manifest.place()
-        );
+        ensure!(!manifest.name().is_empty(), "{}: `metadata.name` is missing", manifest.place());
         let namespace = targets::namespace_of(manifest, &kind, &self.server)?;
         let object = self.prepared(manifest, &namespace)?;
-        let target = Target {
-            name: manifest.name().to_owned(),
-            namespace,
-            kind,
-        };
+        let target = Target { name: manifest.name().to_owned(), namespace, kind };
         if self.options.dry == DryRun::Client {
-            return Ok(Applied {
-                target,
-                before: None,
-                after: object,
-                sent: false,
-            });
+            return Ok(Applied { target, before: None, after: object, sent: false });
         }
         let before = target.get_if_exists(&self.server).await?;
         let request = Request::patch(target.path(), "application/apply-patch+yaml", object.to_string());
         let request = self.options.on(request).with("force", self.force.to_string());
         let after = self.server.send(request).await?;
-        Ok(Applied {
-            target,
-            before,
-            after,
-            sent: true,
-        })
+        Ok(Applied { target, before, after, sent: true })
     }
 
     async fn prune(&self, matches: &ArgMatches, applied: &[Target], io: &mut Io) -> Result<()> {
@@ -232,11 +205,7 @@ impl Applier {
             if labels.is_null() {
                 *labels = json!({});
             }
-            ensure!(
-                labels.is_object(),
-                "{}: `metadata.labels` is not an object",
-                manifest.place()
-            );
+            ensure!(labels.is_object(), "{}: `metadata.labels` is not an object", manifest.place());
             labels[SET_LABEL] = json!(set);
         }
         Ok(object)

@@ -41,10 +41,7 @@ pub(super) async fn run(matches: &ArgMatches, io: &mut Io) -> Result<u8> {
         }
         Some("name") => {
             for one in chosen {
-                io.print(format!(
-                    "customresourcedefinition.apiextensions.k8s.io/{}.{}",
-                    one.plural, one.group
-                ))?;
+                io.print(format!("customresourcedefinition.apiextensions.k8s.io/{}.{}", one.plural, one.group))?;
             }
         }
         _ => {
@@ -62,24 +59,15 @@ fn chosen(matches: &ArgMatches) -> Result<Vec<&'static Definition>> {
     };
     let mut chosen: Vec<&Definition> = Vec::new();
     for word in words {
-        let mut named = definitions()
-            .iter()
-            .filter(|one| is_named(one, &word.to_lowercase()))
-            .peekable();
-        ensure!(
-            named.peek().is_some(),
-            usage(format!("unknown kind or category `{word}`"))
-        );
+        let mut named = definitions().iter().filter(|one| is_named(one, &word.to_lowercase())).peekable();
+        ensure!(named.peek().is_some(), usage(format!("unknown kind or category `{word}`")));
         for one in named.filter(|one| !one.builtin) {
             if !chosen.iter().any(|known| std::ptr::eq(*known, one)) {
                 chosen.push(one);
             }
         }
     }
-    ensure!(
-        !chosen.is_empty(),
-        usage("these kinds are built into Kubernetes and have no definition")
-    );
+    ensure!(!chosen.is_empty(), usage("these kinds are built into Kubernetes and have no definition"));
     Ok(chosen)
 }
 

@@ -30,9 +30,7 @@ pub(super) fn create_command() -> Command {
                 .required_unless_present("filename")
                 .help("Create a namespace without a file"),
         );
-    server::arguments(output::arguments(write::arguments(manifests::arguments(
-        command, false,
-    ))))
+    server::arguments(output::arguments(write::arguments(manifests::arguments(command, false))))
 }
 
 pub(super) fn replace_command() -> Command {
@@ -121,11 +119,7 @@ async fn one(
     let target = targets::of_manifest(manifest, server, catalog)?;
     let mut object = manifest.value.clone();
     let generated = verb == Verb::Create && object["metadata"]["generateName"].is_string();
-    ensure!(
-        generated || !target.name.is_empty(),
-        "{}: `metadata.name` is missing",
-        manifest.place()
-    );
+    ensure!(generated || !target.name.is_empty(), "{}: `metadata.name` is missing", manifest.place());
     if !target.namespace.is_empty() {
         object["metadata"]["namespace"] = json!(target.namespace);
     }

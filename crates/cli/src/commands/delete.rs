@@ -119,9 +119,5 @@ fn report(matches: &ArgMatches, target: &Target, options: &Options, io: &mut Io)
         "" => String::new(),
         namespace => format!(" from {namespace} namespace"),
     };
-    Ok(io.print(format!(
-        "{kind} \"{}\" deleted{namespace}{}",
-        target.name,
-        options.suffix()
-    ))?)
+    Ok(io.print(format!("{kind} \"{}\" deleted{namespace}{}", target.name, options.suffix()))?)
 }

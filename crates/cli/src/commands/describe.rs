@@ -51,16 +51,10 @@ pub(super) async fn run(matches: &ArgMatches, io: &mut Io) -> Result<u8> {
 
 /// The events about an object; empty if the server has no events.
 async fn events_of(server: &Server, target: &Target, object: &Json) -> Vec<Json> {
-    let namespace = if target.namespace.is_empty() {
-        "default"
-    } else {
-        &target.namespace
-    };
+    let namespace = if target.namespace.is_empty() { "default" } else { &target.namespace };
     let uid = object["metadata"]["uid"].as_str().unwrap_or_default();
-    let request = Request::get(format!("/api/v1/namespaces/{}/events", server::encode(namespace))).with(
-        "fieldSelector",
-        format!("involvedObject.name={},involvedObject.uid={uid}", target.name),
-    );
+    let request = Request::get(format!("/api/v1/namespaces/{}/events", server::encode(namespace)))
+        .with("fieldSelector", format!("involvedObject.name={},involvedObject.uid={uid}", target.name));
     match server.list(request).await {
         Ok(list) => list["items"].as_array().cloned().unwrap_or_default(),
         Err(_) => Vec::new(),
@@ -75,10 +69,7 @@ struct Page {
 
 impl Page {
     fn new(color: bool) -> Page {
-        Page {
-            out: String::new(),
-            color,
-        }
+        Page { out: String::new(), color }
     }
 
     fn write(mut self, object: &Json, events: &[Json]) -> String {
@@ -114,10 +105,7 @@ impl Page {
         self.field("Version", text(&meta["resourceVersion"]));
         if let Some(deleted) = meta["deletionTimestamp"].as_str() {
             let finalizers: Vec<&str> = meta["finalizers"].as_array().into_iter().flatten().map(text).collect();
-            self.field(
-                "Terminating",
-                &format!("since {deleted}; finalizers: {}", finalizers.join(", ")),
-            );
+            self.field("Terminating", &format!("since {deleted}; finalizers: {}", finalizers.join(", ")));
         }
     }
 
@@ -152,10 +140,9 @@ impl Page {
         self.title(&title);
         let hidden = secret && (name == "data" || name == "stringData");
         let body = match value.as_object().filter(|_| hidden) {
-            Some(fields) => fields
-                .iter()
-                .map(|(key, value)| format!("{key}: {} characters\n", text(value).len()))
-                .collect(),
+            Some(fields) => {
+                fields.iter().map(|(key, value)| format!("{key}: {} characters\n", text(value).len())).collect()
+            }
             None => yaml::document(value),
         };
         for line in body.lines() {
@@ -168,16 +155,11 @@ impl Page {
             return;
         };
         self.proxies(&status["proxies"]);
-        if let Some(conditions) = status["conditions"]
-            .as_array()
-            .filter(|conditions| !conditions.is_empty())
-        {
+        if let Some(conditions) = status["conditions"].as_array().filter(|conditions| !conditions.is_empty()) {
             self.title("Conditions");
             let mut table = Table::new(["TYPE", "STATUS", "SINCE", "REASON", "MESSAGE"]);
             for condition in conditions {
-                let since = condition["lastTransitionTime"]
-                    .as_str()
-                    .map_or("<unknown>".to_owned(), age::since);
+                let since = condition["lastTransitionTime"].as_str().map_or("<unknown>".to_owned(), age::since);
                 let word = |field: &str| text(&condition[field]).to_owned();
                 table.row([word("type"), word("status"), since, word("reason"), word("message")]);
             }
@@ -236,24 +218,11 @@ impl Page {
         let mut table = Table::new(["TYPE", "REASON", "AGE", "FROM", "MESSAGE"]);
         for event in events {
             let times = ["lastTimestamp", "eventTime", "firstTimestamp"];
-            let time = times
-                .iter()
-                .find_map(|field| event[*field].as_str())
-                .unwrap_or_default();
+            let time = times.iter().find_map(|field| event[*field].as_str()).unwrap_or_default();
             let from = text(&event["source"]["component"]);
-            let from = if from.is_empty() {
-                text(&event["reportingComponent"])
-            } else {
-                from
-            };
+            let from = if from.is_empty() { text(&event["reportingComponent"]) } else { from };
             let message = text(&event["message"]).trim();
-            table.row([
-                text(&event["type"]),
-                text(&event["reason"]),
-                &age::since(time),
-                from,
-                message,
-            ]);
+            table.row([text(&event["type"]), text(&event["reason"]), &age::since(time), from, message]);
         }
         self.table(&mut table);
     }

@@ -42,10 +42,7 @@ async fn all(matches: &ArgMatches, io: &mut Io) -> Result<u8> {
     let mut files = manifests::read(matches, io)?;
     files.sort_by_key(|manifest| write::creation_order(manifest.kind()));
     let server = Server::connect(matches, io).await?;
-    let options = Options {
-        dry: DryRun::Server,
-        ..Options::of(matches)
-    };
+    let options = Options { dry: DryRun::Server, ..Options::of(matches) };
     let mut applier = Applier::new(server, options, matches).await?;
     let mut code = SUCCESS;
     for manifest in &files {
@@ -82,11 +79,7 @@ async fn one(applier: &mut Applier, manifest: &Manifest, io: &mut Io) -> Result<
         .header(&format!("{label} (server)"), &format!("{label} ({})", manifest.place()))
         .to_string();
     for line in diff.lines() {
-        let line = if io.terminal.out {
-            printable(line, true)
-        } else {
-            line.to_owned()
-        };
+        let line = if io.terminal.out { printable(line, true) } else { line.to_owned() };
         let painted = match line.as_bytes().first() {
             Some(b'+') => Paint::Green.apply(&line, io.terminal.color),
             Some(b'-') => Paint::Red.apply(&line, io.terminal.color),

@@ -53,19 +53,11 @@ pub(super) async fn run(matches: &ArgMatches, io: &mut Io) -> Result<u8> {
         if namespace.is_some() && !kind.namespaced && matches.get_one::<String>("kinds").is_none() {
             continue;
         }
-        let all = Selection {
-            kind: kind.clone(),
-            namespace,
-            names: Vec::new(),
-        };
+        let all = Selection { kind: kind.clone(), namespace, names: Vec::new() };
         match server.list(all.list(matches)).await {
             Ok(list) => objects.extend(get::opened(list, kind).into_iter().map(|object| (kind, object))),
             Err(error) => {
-                io.warn(format!(
-                    "{} were not exported: {}",
-                    kind.plural,
-                    failure::describe(&error)
-                ));
+                io.warn(format!("{} were not exported: {}", kind.plural, failure::describe(&error)));
                 code = FAILURE;
             }
         }
@@ -78,9 +70,7 @@ pub(super) async fn run(matches: &ArgMatches, io: &mut Io) -> Result<u8> {
         }
     }
     objects.sort_by_key(|(kind, _)| write::creation_order(&kind.kind));
-    let json = matches
-        .get_one::<String>("output")
-        .is_some_and(|format| format == "json");
+    let json = matches.get_one::<String>("output").is_some_and(|format| format == "json");
     match matches.get_one::<PathBuf>("to") {
         Some(directory) => to_directory(directory, &objects, json)?,
         None => to_stream(objects.iter().map(|(_, object)| object), json, io)?,
@@ -89,11 +79,7 @@ pub(super) async fn run(matches: &ArgMatches, io: &mut Io) -> Result<u8> {
         let kinds: BTreeSet<String> = objects.iter().map(|(kind, _)| kind.qualified()).collect();
         let (objects, kinds) = (objects.len(), kinds.len());
         let plural = |count: usize| if count == 1 { "" } else { "s" };
-        io.eprint(format!(
-            "{objects} object{} of {kinds} kind{} exported",
-            plural(objects),
-            plural(kinds)
-        ));
+        io.eprint(format!("{objects} object{} of {kinds} kind{} exported", plural(objects), plural(kinds)));
     }
     Ok(code)
 }
@@ -101,20 +87,14 @@ pub(super) async fn run(matches: &ArgMatches, io: &mut Io) -> Result<u8> {
 /// Whether a controller creates the object from others and would create it again.
 fn is_generated(object: &Json) -> bool {
     let meta = &object["metadata"];
-    let owned = meta["ownerReferences"]
-        .as_array()
-        .is_some_and(|owners| !owners.is_empty());
+    let owned = meta["ownerReferences"].as_array().is_some_and(|owners| !owners.is_empty());
     owned || meta["labels"]["endpoints.kubernetes.io/managed-by"] == "endpoint-controller"
 }
 
 /// Removes the cluster IPs of a Service, which each cluster allocates itself.
 fn without_addresses(object: &mut Json) {
     let is_service = object["kind"] == "Service" && object["apiVersion"] == "v1";
-    let Some(spec) = object
-        .get_mut("spec")
-        .and_then(Json::as_object_mut)
-        .filter(|_| is_service)
-    else {
+    let Some(spec) = object.get_mut("spec").and_then(Json::as_object_mut).filter(|_| is_service) else {
         return;
     };
     if spec.get("clusterIP").is_some_and(|address| address != "None") {
@@ -200,11 +180,7 @@ mod tests {
     #[test]
     fn names_cannot_leave_the_directory() {
         let dir = tempfile::tempdir().unwrap();
-        let kind = Kind {
-            plural: "secrets".into(),
-            kind: "Secret".into(),
-            ..Kind::default()
-        };
+        let kind = Kind { plural: "secrets".into(), kind: "Secret".into(), ..Kind::default() };
         let object = |namespace: &str, name: &str| json!({"metadata": {"namespace": namespace, "name": name}});
         let objects = [(&kind, object("..", "../../x")), (&kind, object("", "a"))];
         let inside = dir.path().join("inside");
@@ -215,10 +191,7 @@ mod tests {
         #[cfg(unix)]
         {
             use std::os::unix::fs::PermissionsExt;
-            let mode = fs::metadata(inside.join("_cluster/secrets/a.yaml"))
-                .unwrap()
-                .permissions()
-                .mode();
+            let mode = fs::metadata(inside.join("_cluster/secrets/a.yaml")).unwrap().permissions().mode();
             assert_eq!(mode & 0o077, 0);
         }
     }

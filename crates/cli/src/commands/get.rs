@@ -80,10 +80,7 @@ pub(super) fn show(matches: &ArgMatches, one: &Selection, kind: bool) -> Show {
 
 /// The message for an empty result.
 fn nothing_found(wanted: &[Selection]) -> String {
-    let namespace = wanted
-        .iter()
-        .filter(|one| one.kind.namespaced)
-        .find_map(|one| one.namespace.as_ref());
+    let namespace = wanted.iter().filter(|one| one.kind.namespaced).find_map(|one| one.namespace.as_ref());
     match namespace {
         Some(namespace) => format!("No resources found in {namespace} namespace."),
         None => "No resources found".to_owned(),
@@ -126,11 +123,7 @@ async fn plain(
                     continue;
                 }
             };
-            items.extend(
-                opened(answer, &one.kind)
-                    .into_iter()
-                    .map(|item| (one.kind.clone(), item)),
-            );
+            items.extend(opened(answer, &one.kind).into_iter().map(|item| (one.kind.clone(), item)));
         }
     }
     if matches!(format, Format::Name) {
@@ -144,11 +137,7 @@ async fn plain(
         (true, 1) => objects.remove(0),
         // The error is already reported.
         (true, _) => {
-            return Ok(code.max(if matches.get_flag("ignore-not-found") {
-                SUCCESS
-            } else {
-                FAILURE
-            }));
+            return Ok(code.max(if matches.get_flag("ignore-not-found") { SUCCESS } else { FAILURE }));
         }
         _ => output::list(objects),
     };

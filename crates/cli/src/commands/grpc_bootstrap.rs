@@ -40,57 +40,25 @@ pub(super) fn command() -> Command {
             )
             .default_value(SERVER),
         )
-        .arg(text(
-            "name",
-            "NAME",
-            "Name of the workload [default: $POD_NAME, else grpc]",
-        ))
+        .arg(text("name", "NAME", "Name of the workload [default: $POD_NAME, else grpc]"))
         .arg(
-            text(
-                "namespace",
-                "NAMESPACE",
-                "Namespace of the workload [default: $POD_NAMESPACE, else default]",
-            )
-            .short('n'),
+            text("namespace", "NAMESPACE", "Namespace of the workload [default: $POD_NAMESPACE, else default]")
+                .short('n'),
         )
-        .arg(text(
-            "ip",
-            "ADDRESS",
-            "IP address of the workload [default: $INSTANCE_IP, else 127.0.0.1]",
-        ))
-        .arg(text(
-            "domain",
-            "DOMAIN",
-            "DNS domain for short hostnames [default: NAMESPACE.svc.cluster.local]",
-        ))
-        .arg(text(
-            "service-account",
-            "NAME",
-            "Service account of the workload [default: $SERVICE_ACCOUNT]",
-        ))
-        .arg(text(
-            "locality",
-            "REGION/ZONE/SUBZONE",
-            "Locality of the workload; zone and subzone are optional",
-        ))
+        .arg(text("ip", "ADDRESS", "IP address of the workload [default: $INSTANCE_IP, else 127.0.0.1]"))
+        .arg(text("domain", "DOMAIN", "DNS domain for short hostnames [default: NAMESPACE.svc.cluster.local]"))
+        .arg(text("service-account", "NAME", "Service account of the workload [default: $SERVICE_ACCOUNT]"))
+        .arg(text("locality", "REGION/ZONE/SUBZONE", "Locality of the workload; zone and subzone are optional"))
         .arg(pairs("label", "Label of the workload").short('l'))
         .arg(pairs("metadata", "Node metadata; overrides ISTIO_META_ variables"))
         .arg(
-            text(
-                "cert-dir",
-                "DIR",
-                "Directory with key.pem, cert-chain.pem and root-cert.pem, for mutual TLS",
-            )
-            .value_parser(value_parser!(PathBuf)),
+            text("cert-dir", "DIR", "Directory with key.pem, cert-chain.pem and root-cert.pem, for mutual TLS")
+                .value_parser(value_parser!(PathBuf)),
         )
         .arg(
-            text(
-                "file",
-                "FILE",
-                "File to write, replaced atomically [default: standard output]",
-            )
-            .short('f')
-            .value_parser(value_parser!(PathBuf)),
+            text("file", "FILE", "File to write, replaced atomically [default: standard output]")
+                .short('f')
+                .value_parser(value_parser!(PathBuf)),
         )
 }
 
@@ -106,10 +74,7 @@ pub(super) async fn run(matches: &ArgMatches, io: &mut Io) -> Result<u8> {
 
 /// Replaces the file atomically, so that a starting application reads the old or the new content.
 fn write(file: &Path, text: &str) -> Result<()> {
-    let parent = file
-        .parent()
-        .filter(|p| !p.as_os_str().is_empty())
-        .unwrap_or(Path::new("."));
+    let parent = file.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let mut draft = tempfile::NamedTempFile::new_in(parent)?;
     writeln!(draft, "{text}")?;
     // Applications may run as any user; the file contains no secrets.
@@ -123,8 +88,7 @@ fn write(file: &Path, text: &str) -> Result<()> {
 fn bootstrap(matches: &ArgMatches, io: &Io) -> Result<Json> {
     let given = |flag: &str, variable: &str| {
         let flag = matches.get_one::<String>(flag).cloned();
-        flag.or_else(|| io.var(variable)?.into_string().ok())
-            .filter(|text| !text.is_empty())
+        flag.or_else(|| io.var(variable)?.into_string().ok()).filter(|text| !text.is_empty())
     };
     let namespace = given("namespace", "POD_NAMESPACE").unwrap_or_else(|| "default".to_owned());
     let name = given("name", "POD_NAME").unwrap_or_else(|| "grpc".to_owned());
@@ -133,15 +97,10 @@ fn bootstrap(matches: &ArgMatches, io: &Io) -> Result<Json> {
     for (flag, part) in [("namespace", &namespace), ("name", &name), ("domain", &domain)] {
         ensure!(
             !part.contains('~'),
-            usage(format!(
-                "--{flag}: `~` is not allowed because it separates the parts of a node ID"
-            ))
+            usage(format!("--{flag}: `~` is not allowed because it separates the parts of a node ID"))
         );
     }
-    ensure!(
-        ip.parse::<std::net::IpAddr>().is_ok(),
-        usage(format!("--ip: {ip:?} is not an IP address"))
-    );
+    ensure!(ip.parse::<std::net::IpAddr>().is_ok(), usage(format!("--ip: {ip:?} is not an IP address")));
     let mut metadata = io.metadata();
     metadata.insert("GENERATOR".to_owned(), "grpc".into());
     metadata.insert("NAMESPACE".to_owned(), namespace.clone().into());
@@ -202,18 +161,9 @@ fn pairs(matches: &ArgMatches, flag: &str) -> Result<Map<String, Json>> {
 impl Io {
     /// Node metadata from the environment variables that Istio's agent reads.
     fn metadata(&self) -> Map<String, Json> {
-        const KEYS: [&str; 6] = [
-            "CLUSTER_ID",
-            "NETWORK",
-            "NODE_NAME",
-            "WORKLOAD_NAME",
-            "MESH_ID",
-            "OWNER",
-        ];
+        const KEYS: [&str; 6] = ["CLUSTER_ID", "NETWORK", "NODE_NAME", "WORKLOAD_NAME", "MESH_ID", "OWNER"];
         let value = |key: &&str| self.var(&format!("ISTIO_META_{key}"))?.into_string().ok();
-        let found = KEYS
-            .iter()
-            .filter_map(|key| Some(((*key).to_owned(), value(key)?.into())));
+        let found = KEYS.iter().filter_map(|key| Some(((*key).to_owned(), value(key)?.into())));
         found.collect()
     }
 }
@@ -238,19 +188,13 @@ mod tests {
             ("ISTIO_META_CLUSTER_ID", "east"),
         ];
         let made = made(&["-n", "pay", "-l", "app=client", "--locality", "r/z"], environment).unwrap();
-        assert_eq!(
-            made["node"]["id"],
-            "sidecar~10.0.0.1~client-1.pay~pay.svc.cluster.local"
-        );
+        assert_eq!(made["node"]["id"], "sidecar~10.0.0.1~client-1.pay~pay.svc.cluster.local");
         let metadata = &made["node"]["metadata"];
         assert_eq!(
             *metadata,
             json!({"CLUSTER_ID": "east", "GENERATOR": "grpc", "INSTANCE_IPS": "10.0.0.1", "LABELS": {"app": "client"}, "NAMESPACE": "pay"})
         );
-        assert_eq!(
-            made["node"]["locality"],
-            json!({"region": "r", "zone": "z", "sub_zone": ""})
-        );
+        assert_eq!(made["node"]["locality"], json!({"region": "r", "zone": "z", "sub_zone": ""}));
         assert_eq!(made["xds_servers"][0]["server_uri"], SERVER);
         assert!(made.get("certificate_providers").is_none());
     }
@@ -266,12 +210,7 @@ mod tests {
 
     #[test]
     fn invalid_values_are_rejected() {
-        for arguments in [
-            &["--ip", "here"][..],
-            &["-l", "app"],
-            &["--name", "a~b"],
-            &["--metadata", "=x"],
-        ] {
+        for arguments in [&["--ip", "here"][..], &["-l", "app"], &["--name", "a~b"], &["--metadata", "=x"]] {
             assert!(made(arguments, &[]).is_err(), "{arguments:?}");
         }
     }

@@ -29,17 +29,9 @@ pub(super) fn history_command() -> Command {
              rutter history vs/reviews --all --limit 100",
         )
         .arg(
-            Arg::new("all")
-                .long("all")
-                .action(ArgAction::SetTrue)
-                .help("Include versions that change only the status"),
+            Arg::new("all").long("all").action(ArgAction::SetTrue).help("Include versions that change only the status"),
         )
-        .arg(
-            Arg::new("revision")
-                .long("revision")
-                .value_name("VERSION")
-                .help("Print the object at this version"),
-        )
+        .arg(Arg::new("revision").long("revision").value_name("VERSION").help("Print the object at this version"))
         .arg(
             Arg::new("limit")
                 .long("limit")
@@ -85,11 +77,7 @@ pub(super) async fn history(matches: &ArgMatches, io: &mut Io) -> Result<u8> {
     let limit = usize::try_from(limit).unwrap_or(ALL);
     let all = matches.get_flag("all");
     // One more: each line compares a version with the one before.
-    let wanted = if all {
-        limit.saturating_add(1)
-    } else {
-        CANDIDATES.max(limit)
-    };
+    let wanted = if all { limit.saturating_add(1) } else { CANDIDATES.max(limit) };
     let mut versions = versions(&server, &target, wanted).await?;
     if !all {
         versions = without_status_changes(versions);
@@ -121,10 +109,7 @@ pub(super) async fn rollback(matches: &ArgMatches, io: &mut Io) -> Result<u8> {
     let chosen = match matches.get_one::<String>("to") {
         Some(version) => at(&versions, version, &target)?,
         None => last_different(&versions, current.as_ref()).ok_or_else(|| {
-            anyhow!(
-                "the history of {} has no version that differs from the current one",
-                target.label()
-            )
+            anyhow!("the history of {} has no version that differs from the current one", target.label())
         })?,
     };
     let version = chosen["metadata"]["resourceVersion"].as_str().unwrap_or("?").to_owned();
@@ -179,9 +164,7 @@ async fn versions(server: &Server, target: &Target, limit: usize) -> Result<Vec<
             Err(error) => Err(error),
         },
         Err(error)
-            if error
-                .downcast_ref::<StatusError>()
-                .is_some_and(|error| matches!(error.status.code, 405 | 501)) =>
+            if error.downcast_ref::<StatusError>().is_some_and(|error| matches!(error.status.code, 405 | 501)) =>
         {
             Err(no_history(server))
         }
@@ -190,21 +173,14 @@ async fn versions(server: &Server, target: &Target, limit: usize) -> Result<Vec<
 }
 
 fn no_history(server: &Server) -> anyhow::Error {
-    anyhow!(
-        "{} keeps no history: only Rutter's own server with the embedded or etcd store does",
-        server.url()
-    )
+    anyhow!("{} keeps no history: only Rutter's own server with the embedded or etcd store does", server.url())
 }
 
 /// The object at a version.
 fn at<'v>(versions: &'v [Json], version: &str, target: &Target) -> Result<&'v Json> {
     let found = versions.iter().find(|one| one["resourceVersion"] == version);
-    let found = found.ok_or_else(|| {
-        anyhow!(
-            "{} has no version {version}; `rutter history` lists the versions",
-            target.label()
-        )
-    })?;
+    let found = found
+        .ok_or_else(|| anyhow!("{} has no version {version}; `rutter history` lists the versions", target.label()))?;
     match found.get("object").filter(|object| object.is_object()) {
         Some(object) => Ok(object),
         None => Err(anyhow!("{} was deleted at version {version}", target.label())),
@@ -213,10 +189,7 @@ fn at<'v>(versions: &'v [Json], version: &str, target: &Target) -> Result<&'v Js
 
 /// The newest version whose content differs from the current one.
 fn last_different<'v>(versions: &'v [Json], current: Option<&Json>) -> Option<&'v Json> {
-    let objects = versions
-        .iter()
-        .filter(|one| one["deleted"] != true)
-        .filter_map(|one| one.get("object"));
+    let objects = versions.iter().filter(|one| one["deleted"] != true).filter_map(|one| one.get("object"));
     let different = |object: &&Json| current.is_none_or(|current| !write::same_content(object, current));
     objects.into_iter().find(different)
 }
@@ -241,9 +214,8 @@ fn table(versions: &[Json], before: Option<&Json>) -> Table {
     for (index, version) in versions.iter().enumerate() {
         let object = &version["object"];
         let age = version["time"].as_str().map_or("<unknown>".to_owned(), age::since);
-        let generation = object["metadata"]["generation"]
-            .as_i64()
-            .map_or(String::new(), |generation| generation.to_string());
+        let generation =
+            object["metadata"]["generation"].as_i64().map_or(String::new(), |generation| generation.to_string());
         let earlier = versions.get(index + 1).or(before);
         let change = match (version["deleted"] == true, earlier) {
             (true, _) => "deleted".to_owned(),
@@ -290,11 +262,7 @@ fn differing(from: &Json, to: &Json, path: &str, depth: usize, out: &mut Vec<Str
     if let (Json::Object(old), Json::Object(new), true) = (from, to, depth < 3) {
         let keys: std::collections::BTreeSet<&String> = old.keys().chain(new.keys()).collect();
         for key in keys {
-            let deeper = if path.is_empty() {
-                key.clone()
-            } else {
-                format!("{path}.{key}")
-            };
+            let deeper = if path.is_empty() { key.clone() } else { format!("{path}.{key}") };
             differing(&from[key.as_str()], &to[key.as_str()], &deeper, depth + 1, out);
         }
         return;
@@ -337,10 +305,8 @@ mod tests {
         newest["object"]["metadata"]["resourceVersion"] = json!("10");
         newest["resourceVersion"] = json!("10");
         versions.insert(0, newest);
-        let left: Vec<Json> = without_status_changes(versions)
-            .iter()
-            .map(|one| one["resourceVersion"].clone())
-            .collect();
+        let left: Vec<Json> =
+            without_status_changes(versions).iter().map(|one| one["resourceVersion"].clone()).collect();
         assert_eq!(left, ["9", "7", "5", "4"]);
     }
 

@@ -47,9 +47,7 @@ pub(super) async fn run(matches: &ArgMatches, io: &mut Io) -> Result<u8> {
     // Namespaces and definitions come first. Discovery is repeated because definitions add kinds.
     for rank in 0..=1 {
         let catalog = server.catalog().await?;
-        let mut files = files
-            .iter()
-            .filter(|manifest| write::creation_order(manifest.kind()) == rank);
+        let mut files = files.iter().filter(|manifest| write::creation_order(manifest.kind()) == rank);
         let mut tasks: JoinSet<(Manifest, Result<Outcome>)> = JoinSet::new();
         loop {
             while tasks.len() < IN_FLIGHT
@@ -71,11 +69,7 @@ pub(super) async fn run(matches: &ArgMatches, io: &mut Io) -> Result<u8> {
         }
     }
     let [created, replaced, unchanged, skipped] = counts;
-    let skipped = if skip {
-        format!(", {skipped} skipped")
-    } else {
-        String::new()
-    };
+    let skipped = if skip { format!(", {skipped} skipped") } else { String::new() };
     io.print(format!(
         "{created} created, {replaced} replaced, {unchanged} unchanged{skipped}, {failed} failed{}",
         options.suffix()

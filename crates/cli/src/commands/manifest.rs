@@ -16,11 +16,7 @@ use crate::yaml;
 
 pub(super) fn command() -> Command {
     let values = |name: &'static str, form: &'static str, help: &'static str| {
-        Arg::new(name)
-            .long(name)
-            .value_name(form)
-            .action(ArgAction::Append)
-            .help(help)
+        Arg::new(name).long(name).value_name(form).action(ArgAction::Append).help(help)
     };
     Command::new("manifest")
         .about("Print the objects that install Rutter in a cluster (the rendered Helm chart)")
@@ -90,10 +86,7 @@ pub(super) async fn run(matches: &ArgMatches, io: &mut Io) -> Result<u8> {
         io.warn(format!("unknown value `{path}` has no effect"));
     }
     chart::merge(&mut values, &given);
-    let release = Release {
-        name: text("name"),
-        namespace: text("namespace"),
-    };
+    let release = Release { name: text("name"), namespace: text("namespace") };
     let mut objects = Vec::new();
     if matches.get_flag("create-namespace") {
         objects.push(json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": release.namespace}}));

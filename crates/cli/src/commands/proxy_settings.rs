@@ -72,10 +72,7 @@ pub(super) async fn run(matches: &ArgMatches, io: &mut Io) -> Result<u8> {
         workload: layer(of_workload),
     };
     for object in [root.common.as_ref(), of_namespace, of_workload].into_iter().flatten() {
-        io.eprint(format!(
-            "from ProxyConfig {}/{}",
-            object.meta.namespace, object.meta.name
-        ));
+        io.eprint(format!("from ProxyConfig {}/{}", object.meta.namespace, object.meta.name));
     }
     if layers.annotation.is_some() {
         io.eprint(format!("from the annotation {PROXY_CONFIG_ANNOTATION}"));
@@ -105,18 +102,13 @@ fn workload(matches: &ArgMatches) -> Result<Workload> {
         return Ok(Workload::Pod(pod.clone()));
     }
     let given: Vec<&String> = matches.get_many("label").into_iter().flatten().collect();
-    ensure!(
-        !given.is_empty(),
-        usage("expected a POD, or --label for a workload that does not exist yet")
-    );
+    ensure!(!given.is_empty(), usage("expected a POD, or --label for a workload that does not exist yet"));
     let pair = |text: &&String| {
         let (key, value) = text.split_once('=')?;
         Some((Arc::from(key), Arc::from(value)))
     };
     let labels: Option<StringMap> = given.iter().map(pair).collect();
-    Ok(Workload::Labels(
-        labels.ok_or_else(|| usage("--label: expected KEY=VALUE"))?,
-    ))
+    Ok(Workload::Labels(labels.ok_or_else(|| usage("--label: expected KEY=VALUE"))?))
 }
 
 /// The labels and the annotation of a pod.
@@ -134,9 +126,7 @@ fn annotated(text: &str, io: &mut Io) -> Option<ProxyConfigLayer> {
     match ProxyConfigLayer::parse(text) {
         Ok(layer) => Some(layer),
         Err(problem) => {
-            io.warn(format!(
-                "the annotation {PROXY_CONFIG_ANNOTATION} has no effect: {problem}"
-            ));
+            io.warn(format!("the annotation {PROXY_CONFIG_ANNOTATION} has no effect: {problem}"));
             None
         }
     }
@@ -144,9 +134,7 @@ fn annotated(text: &str, io: &mut Io) -> Option<ProxyConfigLayer> {
 
 /// The mesh configuration; defaults if there is no ConfigMap.
 async fn mesh(server: &Server, matches: &ArgMatches) -> Result<MeshConfig> {
-    let namespace = matches
-        .get_one::<String>("istioNamespace")
-        .map_or("istio-system", String::as_str);
+    let namespace = matches.get_one::<String>("istioNamespace").map_or("istio-system", String::as_str);
     let path = format!("/api/v1/namespaces/{}/configmaps/istio", encode(namespace));
     let found = match server.get(&path).await {
         Ok(found) => found,
@@ -161,21 +149,14 @@ async fn mesh(server: &Server, matches: &ArgMatches) -> Result<MeshConfig> {
 
 /// The ProxyConfigs of a namespace; none if the server does not serve the kind.
 async fn configs(server: &Server, namespace: &str) -> Result<NamespaceProxyConfigs> {
-    let path = format!(
-        "/apis/networking.istio.io/v1beta1/namespaces/{}/proxyconfigs",
-        encode(namespace)
-    );
+    let path = format!("/apis/networking.istio.io/v1beta1/namespaces/{}/proxyconfigs", encode(namespace));
     let mut list = match server.list(Request::get(&path)).await {
         Ok(list) => list,
         Err(error) if StatusError::is_not_found(&error) => return Ok(NamespaceProxyConfigs::default()),
         Err(error) => return Err(error),
     };
-    let items = server::array(&mut list, "items")
-        .map(std::mem::take)
-        .unwrap_or_default();
-    Ok(NamespaceProxyConfigs::of(
-        items.into_iter().filter_map(config).collect(),
-    ))
+    let items = server::array(&mut list, "items").map(std::mem::take).unwrap_or_default();
+    Ok(NamespaceProxyConfigs::of(items.into_iter().filter_map(config).collect()))
 }
 
 fn config(mut item: Json) -> Option<Arc<Object<ProxyConfig>>> {

@@ -26,24 +26,16 @@ impl Selection {
             Some(selector) => format!("{SET_LABEL}={name},{selector}"),
             None => format!("{SET_LABEL}={name}"),
         };
-        Selection {
-            labels,
-            namespaces: None,
-        }
+        Selection { labels, namespaces: None }
     }
 
     /// The objects with these labels in these namespaces.
     pub(super) fn selected(selector: &str, namespaces: BTreeSet<String>) -> Selection {
-        Selection {
-            labels: selector.to_owned(),
-            namespaces: Some(namespaces),
-        }
+        Selection { labels: selector.to_owned(), namespaces: Some(namespaces) }
     }
 
     fn covers(&self, target: &Target) -> bool {
-        self.namespaces
-            .as_ref()
-            .is_none_or(|namespaces| namespaces.contains(&target.namespace))
+        self.namespaces.as_ref().is_none_or(|namespaces| namespaces.contains(&target.namespace))
     }
 }
 
@@ -94,10 +86,7 @@ pub(super) async fn run(
 /// Whether a manager has applied the object. Protects objects of others with the same labels.
 fn is_applied_by(item: &Json, manager: &str) -> bool {
     let entries = item["metadata"]["managedFields"].as_array();
-    entries
-        .into_iter()
-        .flatten()
-        .any(|entry| entry["operation"] == "Apply" && entry["manager"] == manager)
+    entries.into_iter().flatten().any(|entry| entry["operation"] == "Apply" && entry["manager"] == manager)
 }
 
 #[cfg(test)]

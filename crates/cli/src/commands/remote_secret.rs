@@ -57,14 +57,8 @@ pub(super) async fn run(matches: &ArgMatches, io: &mut Io) -> Result<u8> {
         Some(id) => id.to_owned(),
         None => cluster_id(&server).await?,
     };
-    ensure!(
-        is_key(&id),
-        usage("--name: expected at most 253 letters, digits, dots, dashes and underscores")
-    );
-    let url = given("api-server")
-        .unwrap_or(server.url())
-        .trim_end_matches('/')
-        .to_owned();
+    ensure!(is_key(&id), usage("--name: expected at most 253 letters, digits, dots, dashes and underscores"));
+    let url = given("api-server").unwrap_or(server.url()).trim_end_matches('/').to_owned();
     let (certificate, token) = credentials(&server, namespace, account, given("secret-name")).await?;
     let kubeconfig = kubeconfig(&id, &url, &certificate, &token);
     let secret = json!({
@@ -79,13 +73,8 @@ pub(super) async fn run(matches: &ArgMatches, io: &mut Io) -> Result<u8> {
         "stringData": {id: kubeconfig},
     });
     let host = url.split("://").nth(1).unwrap_or(&url);
-    if ["localhost", "127.", "[::1]"]
-        .iter()
-        .any(|local| host.starts_with(local))
-    {
-        io.warn(format!(
-            "{url} is a loopback address: set --api-server to a URL that other clusters can reach"
-        ));
+    if ["localhost", "127.", "[::1]"].iter().any(|local| host.starts_with(local)) {
+        io.warn(format!("{url} is a loopback address: set --api-server to a URL that other clusters can reach"));
     }
     output::print(io, &Format::Yaml, None, &secret)?;
     Ok(SUCCESS)
@@ -140,19 +129,12 @@ async fn credentials(
         // The controller manager adds the token shortly after the Secret is created.
         tokio::time::sleep(pause).await;
     }
-    Err(anyhow!(
-        "Secret {namespace}/{name} has no token: check that the controller manager runs"
-    ))
+    Err(anyhow!("Secret {namespace}/{name} has no token: check that the controller manager runs"))
 }
 
 /// The name of a token Secret of the account. Creates one if there is none.
 async fn token_secret(server: &Server, secrets: &str, account: &str) -> Result<String> {
-    let all = server
-        .get(&format!(
-            "{secrets}?fieldSelector=type%3D{}",
-            TOKEN_TYPE.replace('/', "%2F")
-        ))
-        .await?;
+    let all = server.get(&format!("{secrets}?fieldSelector=type%3D{}", TOKEN_TYPE.replace('/', "%2F"))).await?;
     let of_account = |secret: &&Json| secret["metadata"]["annotations"][ACCOUNT] == account;
     let found = all["items"].as_array().into_iter().flatten().find(of_account);
     if let Some(name) = found.and_then(|found| found["metadata"]["name"].as_str()) {

@@ -8,26 +8,13 @@ use crate::io::Io;
 use crate::server;
 
 /// The verbs of `kubectl` that people are most likely to try.
-const VERBS: [&str; 9] = [
-    "annotate",
-    "api-resources",
-    "api-versions",
-    "auth",
-    "config",
-    "edit",
-    "explain",
-    "label",
-    "patch",
-];
+const VERBS: [&str; 9] =
+    ["annotate", "api-resources", "api-versions", "auth", "config", "edit", "explain", "label", "patch"];
 
 /// A hidden command for each verb, which accepts any arguments.
 pub(crate) fn commands() -> impl Iterator<Item = Command> {
     let arguments = || {
-        Arg::new("arguments")
-            .action(ArgAction::Append)
-            .num_args(0..)
-            .trailing_var_arg(true)
-            .allow_hyphen_values(true)
+        Arg::new("arguments").action(ArgAction::Append).num_args(0..).trailing_var_arg(true).allow_hyphen_values(true)
     };
     let command = move |name| Command::new(name).hide(true).disable_help_flag(true).arg(arguments());
     VERBS.into_iter().map(command)
@@ -39,9 +26,7 @@ pub(crate) fn error(name: &str, matches: &ArgMatches, io: &Io) -> Option<Error> 
     let arguments = matches.get_many::<String>("arguments").into_iter().flatten();
     let arguments: String = arguments.map(|argument| format!(" {}", quoted(argument))).collect();
     let kubeconfig = kubeconfig(io);
-    Some(usage(format!(
-        "rutter has no command `{name}`: use `kubectl{kubeconfig} {name}{arguments}`"
-    )))
+    Some(usage(format!("rutter has no command `{name}`: use `kubectl{kubeconfig} {name}{arguments}`")))
 }
 
 /// The flag by which `kubectl` finds the embedded server's kubeconfig, if it would not find it by itself.
@@ -81,9 +66,6 @@ mod tests {
             message(&["patch", "vs", "a", "-p", "{\"a\": 1}"]),
             "rutter has no command `patch`: use `kubectl patch vs a -p '{\"a\": 1}'`"
         );
-        assert_eq!(
-            message(&["edit", "--help"]),
-            "rutter has no command `edit`: use `kubectl edit --help`"
-        );
+        assert_eq!(message(&["edit", "--help"]), "rutter has no command `edit`: use `kubectl edit --help`");
     }
 }

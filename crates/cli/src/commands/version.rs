@@ -14,10 +14,7 @@ pub(super) fn command() -> Command {
         .about("Print the versions of this program and of the server")
         .after_help("Examples:\n  rutter version\n  rutter version --client -o json")
         .arg(
-            Arg::new("client")
-                .long("client")
-                .action(ArgAction::SetTrue)
-                .help("Print only the version of this program"),
+            Arg::new("client").long("client").action(ArgAction::SetTrue).help("Print only the version of this program"),
         );
     server::arguments(output::arguments(command))
 }

@@ -26,10 +26,7 @@ pub(super) async fn run(matches: &ArgMatches, server: &Server, wanted: &[Selecti
     let [one] = wanted else {
         return Err(usage("-w watches one kind at a time"));
     };
-    ensure!(
-        one.names.len() <= 1,
-        usage("-w watches one object or all objects of a kind")
-    );
+    ensure!(one.names.len() <= 1, usage("-w watches one object or all objects of a kind"));
     let mut request = one.list(matches);
     if let Some(name) = one.names.first() {
         request = request.with("fieldSelector", format!("metadata.name={name}"));
@@ -44,12 +41,7 @@ pub(super) async fn run(matches: &ArgMatches, server: &Server, wanted: &[Selecti
         request = request.in_table();
     }
     let rows = Rows::new(&one.kind, get::show(matches, one, false));
-    let mut view = View {
-        matches,
-        one,
-        rows,
-        format,
-    };
+    let mut view = View { matches, one, rows, format };
     loop {
         let list = server.list(request.clone()).await?;
         let version = version_of(&list);
@@ -113,10 +105,7 @@ fn keep(version: &mut String, new: String) {
 /// The resource version of a list, table or object.
 fn version_of(object: &Json) -> String {
     let of = |object: &Json| object["metadata"]["resourceVersion"].as_str().map(str::to_owned);
-    of(object)
-        .filter(|version| !version.is_empty())
-        .or_else(|| of(&object["rows"][0]["object"]))
-        .unwrap_or_default()
+    of(object).filter(|version| !version.is_empty()).or_else(|| of(&object["rows"][0]["object"])).unwrap_or_default()
 }
 
 struct View<'m> {

@@ -72,10 +72,7 @@ impl<'c> Line<'c> {
 
     fn find_flag(&self, word: &str) -> Option<&'c Arg> {
         let long = word.strip_prefix("--");
-        let short = word
-            .strip_prefix('-')
-            .and_then(|rest| rest.chars().next())
-            .filter(|c| *c != '-');
+        let short = word.strip_prefix('-').and_then(|rest| rest.chars().next()).filter(|c| *c != '-');
         let mut flags = self.command.get_arguments().filter(|flag| !flag.is_positional());
         flags.find(|flag| match (long, short) {
             (Some(long), _) => flag.get_long() == Some(long),
@@ -110,15 +107,7 @@ impl<'c> Line<'c> {
         };
         let fits = |word: &String| word == FILES || word.starts_with(&self.current);
         let found = found.into_iter().filter(fits);
-        found
-            .map(|word| {
-                if word == FILES {
-                    word
-                } else {
-                    format!("{}{word}", self.prefix)
-                }
-            })
-            .collect()
+        found.map(|word| if word == FILES { word } else { format!("{}{word}", self.prefix) }).collect()
     }
 
     fn subcommands(&self) -> Vec<String> {
@@ -173,10 +162,7 @@ impl<'c> Line<'c> {
         }
         match positional.get_id().as_str() {
             "paths" => vec![FILES.to_owned()],
-            "words" | "kinds" => self
-                .kinds_or_names(positional.get_id() == "words", io)
-                .await
-                .unwrap_or_default(),
+            "words" | "kinds" => self.kinds_or_names(positional.get_id() == "words", io).await.unwrap_or_default(),
             _ => Vec::new(),
         }
     }
@@ -212,10 +198,7 @@ impl<'c> Line<'c> {
         let kind = catalog.one(kind).ok()?;
         let request = Request::get(kind.collection(Some(&server.namespace))).with("limit", MAX_NAMES.to_string());
         let list: serde_json::Value = server.send(request.metadata_only()).await.ok()?;
-        let names = list["items"]
-            .as_array()?
-            .iter()
-            .filter_map(|item| item["metadata"]["name"].as_str());
+        let names = list["items"].as_array()?.iter().filter_map(|item| item["metadata"]["name"].as_str());
         Some(names.map(str::to_owned).collect())
     }
 
@@ -228,20 +211,14 @@ impl<'c> Line<'c> {
         let words = std::iter::once("rutter".to_owned()).chain(self.connection.iter().cloned());
         let command = || server::arguments(Command::new("rutter")).ignore_errors(true);
         // Ignores flags that cannot be parsed.
-        command()
-            .try_get_matches_from(words)
-            .unwrap_or_else(|_| command().get_matches_from(["rutter"]))
+        command().try_get_matches_from(words).unwrap_or_else(|_| command().get_matches_from(["rutter"]))
     }
 }
 
 fn contexts(matches: &ArgMatches, io: &Io) -> Vec<String> {
     let files = server::kubeconfig_files(Some(matches), io).unwrap_or_default();
-    let read = files
-        .iter()
-        .filter_map(|file| kube::config::Kubeconfig::read_from(file).ok());
-    read.flat_map(|config| config.contexts)
-        .map(|context| context.name)
-        .collect()
+    let read = files.iter().filter_map(|file| kube::config::Kubeconfig::read_from(file).ok());
+    read.flat_map(|config| config.contexts).map(|context| context.name).collect()
 }
 
 fn takes_value(flag: &Arg) -> bool {
@@ -292,16 +269,10 @@ mod tests {
         let mut root = root();
         root.build();
         let words: Vec<String> = words.iter().map(|word| (*word).to_owned()).collect();
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_all()
-            .build()
-            .unwrap();
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         let io = Io::to(std::io::sink(), std::io::sink());
         let found = runtime.block_on(Line::read(&root, &words).words(&io));
-        found
-            .iter()
-            .map(|word| word.split('\t').next().unwrap_or_default().to_owned())
-            .collect()
+        found.iter().map(|word| word.split('\t').next().unwrap_or_default().to_owned()).collect()
     }
 
     #[test]

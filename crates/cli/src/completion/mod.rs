@@ -35,13 +35,9 @@ pub(crate) fn commands() -> [Command; 2] {
                  rutter completion fish > ~/.config/fish/completions/rutter.fish",
             )
             .arg(shell),
-        Command::new("__complete").hide(true).arg(
-            Arg::new("words")
-                .action(ArgAction::Append)
-                .num_args(0..)
-                .last(true)
-                .allow_hyphen_values(true),
-        ),
+        Command::new("__complete")
+            .hide(true)
+            .arg(Arg::new("words").action(ArgAction::Append).num_args(0..).last(true).allow_hyphen_values(true)),
     ]
 }
 
@@ -56,32 +52,16 @@ pub(crate) fn run(
     match name {
         "completion" => {
             let shell = matches.get_one::<Shell>("shell").copied().unwrap_or(Shell::Bash);
-            Some(
-                io.out
-                    .write_all(&script(shell, root))
-                    .map(|()| SUCCESS)
-                    .map_err(Into::into),
-            )
+            Some(io.out.write_all(&script(shell, root)).map(|()| SUCCESS).map_err(Into::into))
         }
         "__complete" => {
-            let words: Vec<String> = matches
-                .get_many::<String>("words")
-                .into_iter()
-                .flatten()
-                .cloned()
-                .collect();
+            let words: Vec<String> = matches.get_many::<String>("words").into_iter().flatten().cloned().collect();
             let mut root = root();
             root.build();
             let line = Line::read(&root, &words);
             let words = runtime.block_on(async { tokio::time::timeout(TIMEOUT, line.words(io)).await });
             let words = words.unwrap_or_default();
-            Some(
-                words
-                    .iter()
-                    .try_for_each(|word| io.print(word))
-                    .map(|()| SUCCESS)
-                    .map_err(Into::into),
-            )
+            Some(words.iter().try_for_each(|word| io.print(word)).map(|()| SUCCESS).map_err(Into::into))
         }
         _ => None,
     }

@@ -19,11 +19,7 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// Adds the connection flags.
 pub(crate) fn arguments(command: Command) -> Command {
     let text = |name: &'static str, value: &'static str, help: &'static str| {
-        Arg::new(name)
-            .long(name)
-            .value_name(value)
-            .help(help)
-            .help_heading("Connection")
+        Arg::new(name).long(name).value_name(value).help(help).help_heading("Connection")
     };
     command
         .arg(
@@ -36,11 +32,7 @@ pub(crate) fn arguments(command: Command) -> Command {
         )
         .arg(text("context", "NAME", "Context of the kubeconfig"))
         .arg(text("server", "URL", "URL of the server; overrides the kubeconfig").short('s'))
-        .arg(text(
-            "token",
-            "TOKEN",
-            "Bearer token; overrides the credentials of the kubeconfig",
-        ))
+        .arg(text("token", "TOKEN", "Bearer token; overrides the credentials of the kubeconfig"))
         .arg(
             text(
                 "certificate-authority",
@@ -55,13 +47,9 @@ pub(crate) fn arguments(command: Command) -> Command {
                 .num_args(0),
         )
         .arg(
-            text(
-                "request-timeout",
-                "DURATION",
-                "Maximum time of one request, for example 30s; 0 disables the limit",
-            )
-            .value_parser(age::parse)
-            .default_value("0"),
+            text("request-timeout", "DURATION", "Maximum time of one request, for example 30s; 0 disables the limit")
+                .value_parser(age::parse)
+                .default_value("0"),
         )
         .arg(text("namespace", "NAME", "Namespace [default: that of the context]").short('n'))
 }
@@ -101,20 +89,12 @@ pub(crate) fn kubeconfig_files(matches: Option<&ArgMatches>, io: &Io) -> Option<
         return Some(vec![path.clone()]);
     }
     if let Some(paths) = io.var("KUBECONFIG") {
-        let paths: Vec<PathBuf> = std::env::split_paths(&paths)
-            .filter(|path| !path.as_os_str().is_empty())
-            .collect();
+        let paths: Vec<PathBuf> = std::env::split_paths(&paths).filter(|path| !path.as_os_str().is_empty()).collect();
         return Some(paths);
     }
-    let data = io
-        .path_var("RUTTER_DATA_DIR")
-        .unwrap_or_else(|| PathBuf::from("rutter-data"));
+    let data = io.path_var("RUTTER_DATA_DIR").unwrap_or_else(|| PathBuf::from("rutter-data"));
     let home = io.path_var("HOME").map(|home| home.join(".kube").join("config"));
-    [Some(data.join("kubeconfig")), home]
-        .into_iter()
-        .flatten()
-        .find(|path| path.is_file())
-        .map(|path| vec![path])
+    [Some(data.join("kubeconfig")), home].into_iter().flatten().find(|path| path.is_file()).map(|path| vec![path])
 }
 
 /// The configuration without flags, and its source for messages.
@@ -139,25 +119,16 @@ async fn of_files(files: &[PathBuf], context: Option<String>) -> Result<(Config,
     let kubeconfig = read_all(files)?;
     let files: Vec<String> = files.iter().map(|file| file.display().to_string()).collect();
     let files = files.join(":");
-    let name = context
-        .or_else(|| kubeconfig.current_context.clone())
-        .filter(|name| !name.is_empty());
+    let name = context.or_else(|| kubeconfig.current_context.clone()).filter(|name| !name.is_empty());
     let name = name.ok_or_else(|| anyhow!("{files} has no current context: choose one with --context"))?;
     let known: Vec<&str> = kubeconfig.contexts.iter().map(|known| known.name.as_str()).collect();
     ensure!(
         known.contains(&name.as_str()),
         "no context `{name}` in {files}\nhint: available contexts: {}",
-        if known.is_empty() {
-            "none".to_owned()
-        } else {
-            known.join(", ")
-        }
+        if known.is_empty() { "none".to_owned() } else { known.join(", ") }
     );
     let source = format!("context `{name}` of {files}");
-    let options = KubeConfigOptions {
-        context: Some(name),
-        ..KubeConfigOptions::default()
-    };
+    let options = KubeConfigOptions { context: Some(name), ..KubeConfigOptions::default() };
     let config = Config::from_custom_kubeconfig(kubeconfig, &options).await;
     Ok((config.with_context(|| source.clone())?, source))
 }
@@ -180,9 +151,7 @@ fn apply_flags(config: &mut Config, matches: &ArgMatches) -> Result<()> {
             true => url.clone(),
             false => format!("https://{url}"),
         };
-        config.cluster_url = url
-            .parse()
-            .map_err(|error| usage(format!("--server: {url:?}: {error}")))?;
+        config.cluster_url = url.parse().map_err(|error| usage(format!("--server: {url:?}: {error}")))?;
     }
     if let Some(path) = matches.get_one::<PathBuf>("certificate-authority") {
         config.root_cert_file = Some(path.clone());
@@ -217,16 +186,11 @@ fn read_one(file: &Path) -> Result<Kubeconfig> {
 
 fn is_loopback(host: &str) -> bool {
     let host = host.trim_matches(['[', ']']);
-    host == "localhost"
-        || host
-            .parse::<std::net::IpAddr>()
-            .is_ok_and(|address| address.is_loopback())
+    host == "localhost" || host.parse::<std::net::IpAddr>().is_ok_and(|address| address.is_loopback())
 }
 
 fn is_namespace(name: &str) -> bool {
     !name.is_empty()
         && name.len() <= 63
-        && name
-            .bytes()
-            .all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-')
+        && name.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-')
 }

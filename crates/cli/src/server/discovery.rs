@@ -13,9 +13,7 @@ pub(super) async fn catalog(server: &Server) -> Result<Catalog> {
     let ask = |path: &'static str| server.send::<APIGroupDiscoveryList>(Request::get(path).accept(AGGREGATED));
     let (core, groups) = tokio::try_join!(ask("/api"), ask("/apis"))?;
     let groups = core.items.into_iter().chain(groups.items);
-    Ok(Catalog {
-        kinds: groups.flat_map(of_group).collect(),
-    })
+    Ok(Catalog { kinds: groups.flat_map(of_group).collect() })
 }
 
 /// The kinds of a group. The server lists the preferred version first.
@@ -23,10 +21,7 @@ fn of_group(group: APIGroupDiscovery) -> impl Iterator<Item = Kind> {
     let name = group.metadata.and_then(|meta| meta.name).unwrap_or_default();
     let resources = group.versions.into_iter().flat_map(|version| {
         let name = version.version.unwrap_or_default();
-        version
-            .resources
-            .into_iter()
-            .map(move |resource| (name.clone(), resource))
+        version.resources.into_iter().map(move |resource| (name.clone(), resource))
     });
     resources.map(move |(version, resource)| of_resource(name.clone(), version, resource))
 }
@@ -35,10 +30,7 @@ fn of_resource(group: String, version: String, resource: APIResourceDiscovery) -
     Kind {
         group,
         version,
-        kind: resource
-            .response_kind
-            .and_then(|response| response.kind)
-            .unwrap_or_default(),
+        kind: resource.response_kind.and_then(|response| response.kind).unwrap_or_default(),
         plural: resource.resource.unwrap_or_default(),
         singular: resource.singular_resource.unwrap_or_default().to_lowercase(),
         short_names: resource.short_names,

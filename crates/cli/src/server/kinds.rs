@@ -109,9 +109,7 @@ impl Catalog {
     /// The kind of an object with this `apiVersion` and `kind`.
     pub(crate) fn of_object(&self, api_version: &str, kind: &str) -> Option<&Kind> {
         let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
-        self.kinds
-            .iter()
-            .find(|known| known.kind == kind && known.group == group && known.version == version)
+        self.kinds.iter().find(|known| known.kind == kind && known.group == group && known.version == version)
     }
 
     /// The kind that a word names: `vs`, `VirtualService`, `virtualservices.networking.istio.io`,
@@ -171,9 +169,8 @@ impl Catalog {
 
     fn unknown(&self, word: &str) -> anyhow::Error {
         let word = word.to_lowercase();
-        let names = self
-            .preferred()
-            .flat_map(|kind| [&kind.plural, &kind.singular].into_iter().chain(&kind.short_names));
+        let names =
+            self.preferred().flat_map(|kind| [&kind.plural, &kind.singular].into_iter().chain(&kind.short_names));
         let hint = match config::nearest(&word, names) {
             Some(name) => format!("did you mean `{name}`?"),
             None => "`kubectl api-resources` lists the kinds".to_owned(),
@@ -204,22 +201,8 @@ mod tests {
         Catalog {
             kinds: vec![
                 kind("", "v1", "Service", "services", &["svc"], &["all"]),
-                kind(
-                    "networking.istio.io",
-                    "v1",
-                    "VirtualService",
-                    "virtualservices",
-                    &["vs"],
-                    &["istio-io", "all"],
-                ),
-                kind(
-                    "networking.istio.io",
-                    "v1",
-                    "Gateway",
-                    "gateways",
-                    &["gw"],
-                    &["istio-io"],
-                ),
+                kind("networking.istio.io", "v1", "VirtualService", "virtualservices", &["vs"], &["istio-io", "all"]),
+                kind("networking.istio.io", "v1", "Gateway", "gateways", &["gw"], &["istio-io"]),
                 kind(
                     "networking.istio.io",
                     "v1beta1",
@@ -228,14 +211,7 @@ mod tests {
                     &["vs"],
                     &["istio-io", "all"],
                 ),
-                kind(
-                    "gateway.networking.k8s.io",
-                    "v1",
-                    "Gateway",
-                    "gateways",
-                    &["gtw"],
-                    &["gateway-api"],
-                ),
+                kind("gateway.networking.k8s.io", "v1", "Gateway", "gateways", &["gtw"], &["gateway-api"]),
             ],
         }
     }
@@ -252,25 +228,13 @@ mod tests {
             "virtualservices.v1.networking.istio.io",
         ] {
             let kind = all.one(word).unwrap();
-            assert_eq!(
-                (kind.kind.as_str(), kind.version.as_str()),
-                ("VirtualService", "v1"),
-                "{word}"
-            );
+            assert_eq!((kind.kind.as_str(), kind.version.as_str()), ("VirtualService", "v1"), "{word}");
         }
         assert_eq!(all.one("vs.v1beta1.networking.istio.io").unwrap().version, "v1beta1");
         assert_eq!(all.one("gateways").unwrap().group, "networking.istio.io");
         assert_eq!(all.also("gateway").len(), 1);
-        assert_eq!(
-            all.one("gateway.gateway.networking.k8s.io").unwrap().group,
-            "gateway.networking.k8s.io"
-        );
-        assert_eq!(
-            all.of_object("networking.istio.io/v1beta1", "VirtualService")
-                .unwrap()
-                .version,
-            "v1beta1"
-        );
+        assert_eq!(all.one("gateway.gateway.networking.k8s.io").unwrap().group, "gateway.networking.k8s.io");
+        assert_eq!(all.of_object("networking.istio.io/v1beta1", "VirtualService").unwrap().version, "v1beta1");
         assert!(all.of_object("v1", "VirtualService").is_none());
     }
 
@@ -278,10 +242,7 @@ mod tests {
     fn lists_and_categories_are_expanded() {
         let all = catalog();
         let names = |words: &str| -> Vec<String> { all.many(words).unwrap().iter().map(|k| k.qualified()).collect() };
-        assert_eq!(
-            names("istio-io"),
-            ["virtualservices.networking.istio.io", "gateways.networking.istio.io"]
-        );
+        assert_eq!(names("istio-io"), ["virtualservices.networking.istio.io", "gateways.networking.istio.io"]);
         assert_eq!(names("svc,all"), ["services", "virtualservices.networking.istio.io"]);
         assert!(all.many(",").is_err());
     }
@@ -297,10 +258,7 @@ mod tests {
     #[test]
     fn names_are_encoded_in_paths() {
         let kind = &catalog().kinds[1];
-        assert_eq!(
-            kind.object("a", "../x"),
-            "/apis/networking.istio.io/v1/namespaces/a/virtualservices/..%2Fx"
-        );
+        assert_eq!(kind.object("a", "../x"), "/apis/networking.istio.io/v1/namespaces/a/virtualservices/..%2Fx");
         assert_eq!(kind.named("a"), "virtualservice.networking.istio.io/a");
     }
 }

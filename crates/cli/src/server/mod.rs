@@ -93,15 +93,10 @@ pub(crate) fn array<'o>(object: &'o mut Json, field: &str) -> Option<&'o mut Vec
 }
 
 fn continue_of(list: &Json) -> Option<String> {
-    list["metadata"]["continue"]
-        .as_str()
-        .filter(|token| !token.is_empty())
-        .map(str::to_owned)
+    list["metadata"]["continue"].as_str().filter(|token| !token.is_empty()).map(str::to_owned)
 }
 
 /// Whether a resource version or continue token has expired.
 pub(crate) fn is_expired(error: &anyhow::Error) -> bool {
-    error
-        .downcast_ref::<crate::failure::StatusError>()
-        .is_some_and(|error| error.status.code == 410)
+    error.downcast_ref::<crate::failure::StatusError>().is_some_and(|error| error.status.code == 410)
 }

@@ -38,27 +38,17 @@ pub(crate) struct Request {
 impl Request {
     /// GET of a path, optionally with a query.
     pub(crate) fn get(path: impl Into<String>) -> Request {
-        Request {
-            method: http::Method::GET,
-            path: path.into(),
-            query: Vec::new(),
-            accept: JSON,
-            body: None,
-        }
+        Request { method: http::Method::GET, path: path.into(), query: Vec::new(), accept: JSON, body: None }
     }
 
     /// POST of an object.
     pub(crate) fn post(path: impl Into<String>, object: &Json) -> Request {
-        Request::get(path)
-            .method(http::Method::POST)
-            .body(JSON, object.to_string())
+        Request::get(path).method(http::Method::POST).body(JSON, object.to_string())
     }
 
     /// PUT of an object.
     pub(crate) fn put(path: impl Into<String>, object: &Json) -> Request {
-        Request::get(path)
-            .method(http::Method::PUT)
-            .body(JSON, object.to_string())
+        Request::get(path).method(http::Method::PUT).body(JSON, object.to_string())
     }
 
     /// PATCH with a body of this content type.
@@ -68,9 +58,7 @@ impl Request {
 
     /// DELETE with options.
     pub(crate) fn delete(path: impl Into<String>, options: &Json) -> Request {
-        Request::get(path)
-            .method(http::Method::DELETE)
-            .body(JSON, options.to_string())
+        Request::get(path).method(http::Method::DELETE).body(JSON, options.to_string())
     }
 
     /// Adds a query parameter.
@@ -171,11 +159,8 @@ impl Server {
 
     /// Sends a request and checks the status code.
     async fn exchange(&self, request: Request) -> Result<http::Response<Body>> {
-        let response = self
-            .kube
-            .send(request.into_http()?.map(Body::from))
-            .await
-            .map_err(|error| self.unreachable(error))?;
+        let response =
+            self.kube.send(request.into_http()?.map(Body::from)).await.map_err(|error| self.unreachable(error))?;
         for warning in response.headers().get_all(http::header::WARNING) {
             if let Some(text) = warning.to_str().ok().and_then(warning_text) {
                 self.warnings.add(text);
@@ -194,10 +179,7 @@ impl Server {
         while let Some(frame) = body.frame().await {
             let frame = frame.map_err(|error| self.unreachable(error))?;
             let Some(data) = frame.data_ref() else { continue };
-            anyhow::ensure!(
-                bytes.len() + data.len() <= limit,
-                "the response is larger than {limit} bytes"
-            );
+            anyhow::ensure!(bytes.len() + data.len() <= limit, "the response is larger than {limit} bytes");
             bytes.extend_from_slice(data);
         }
         Ok(bytes)
@@ -219,12 +201,7 @@ impl Server {
         let has = |words: &[&str]| words.iter().any(|word| all.contains(word));
         let hint = if refused {
             "check that the server runs (`rutter serve` starts one); --kubeconfig, --context and --server select another"
-        } else if has(&[
-            "UnknownIssuer",
-            "invalid peer certificate",
-            "NotValidForName",
-            "certificate",
-        ]) {
+        } else if has(&["UnknownIssuer", "invalid peer certificate", "NotValidForName", "certificate"]) {
             "the server's certificate is not trusted or is for another host: the server may have been set up again since the \
              kubeconfig was written; --certificate-authority sets the trusted authorities"
         } else if has(&["dns error", "failed to lookup"]) {
@@ -276,9 +253,7 @@ mod tests {
 
     #[test]
     fn parameters_are_encoded() {
-        let request = Request::get("/api/v1/pods")
-            .with("labelSelector", "a in (b,c)")
-            .maybe("x", None::<String>);
+        let request = Request::get("/api/v1/pods").with("labelSelector", "a in (b,c)").maybe("x", None::<String>);
         let uri = request.into_http().unwrap().uri().to_string();
         assert_eq!(uri, "/api/v1/pods?labelSelector=a%20in%20%28b%2Cc%29");
         assert_eq!(encode("a/../b"), "a%2F..%2Fb");
@@ -286,10 +261,7 @@ mod tests {
 
     #[test]
     fn warnings_are_parsed() {
-        assert_eq!(
-            warning_text(r#"299 - "v1 is \"old\"""#).as_deref(),
-            Some("v1 is \"old\"")
-        );
+        assert_eq!(warning_text(r#"299 - "v1 is \"old\"""#).as_deref(), Some("v1 is \"old\""));
         assert_eq!(warning_text(r#"299 - "open"#), None);
         assert_eq!(warning_text("199 - \"x\""), None);
     }

@@ -25,11 +25,7 @@ async fn serving(answer: impl Fn(&str) -> (u16, Json) + Send + Sync + 'static) -
         while let Ok((stream, _)) = listener.accept().await {
             let answer = answer.clone();
             let service = service_fn(move |request: hyper::Request<Incoming>| {
-                let path = request
-                    .uri()
-                    .path_and_query()
-                    .map_or("", |path| path.as_str())
-                    .to_owned();
+                let path = request.uri().path_and_query().map_or("", |path| path.as_str()).to_owned();
                 let (code, body) = answer(&path);
                 async move {
                     let response = hyper::Response::builder()
@@ -61,10 +57,7 @@ fn page(items: &[u32], token: &str) -> (u16, Json) {
 }
 
 fn expired() -> (u16, Json) {
-    (
-        410,
-        json!({"kind": "Status", "code": 410, "reason": "Expired", "message": "too old"}),
-    )
+    (410, json!({"kind": "Status", "code": 410, "reason": "Expired", "message": "too old"}))
 }
 
 #[tokio::test]
@@ -75,15 +68,8 @@ async fn the_pages_of_a_list_are_joined() {
         other => panic!("{other}"),
     })
     .await;
-    let list = connected(&url, &quiet())
-        .await
-        .list(Request::get("/all"))
-        .await
-        .unwrap();
-    assert_eq!(
-        list,
-        json!({"kind": "List", "metadata": {"resourceVersion": "7"}, "items": [1, 2, 3]})
-    );
+    let list = connected(&url, &quiet()).await.list(Request::get("/all")).await.unwrap();
+    assert_eq!(list, json!({"kind": "List", "metadata": {"resourceVersion": "7"}, "items": [1, 2, 3]}));
 }
 
 #[tokio::test]
@@ -95,23 +81,13 @@ async fn an_expired_continue_token_causes_one_full_list() {
         other => panic!("{other}"),
     })
     .await;
-    let list = connected(&url, &quiet())
-        .await
-        .list(Request::get("/all"))
-        .await
-        .unwrap();
+    let list = connected(&url, &quiet()).await.list(Request::get("/all")).await.unwrap();
     assert_eq!(list["items"], json!([1, 2]));
 }
 
 #[tokio::test]
 async fn errors_and_warnings_are_returned() {
-    let url = serving(|_| {
-        (
-            403,
-            json!({"kind": "Status", "code": 403, "reason": "Forbidden", "message": "no"}),
-        )
-    })
-    .await;
+    let url = serving(|_| (403, json!({"kind": "Status", "code": 403, "reason": "Forbidden", "message": "no"}))).await;
     let io = quiet();
     let server = connected(&url, &io).await;
     let error = server.get("/x").await.unwrap_err();

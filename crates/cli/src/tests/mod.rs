@@ -12,12 +12,7 @@ fn commands_are_consistent_and_have_help() {
     for command in root.get_subcommands().filter(|command| !command.is_hide_set()) {
         assert!(command.get_about().is_some(), "{}", command.get_name());
         for argument in command.get_arguments().filter(|argument| !argument.is_positional()) {
-            assert!(
-                argument.get_help().is_some(),
-                "{} --{}",
-                command.get_name(),
-                argument.get_id()
-            );
+            assert!(argument.get_help().is_some(), "{} --{}", command.get_name(), argument.get_id());
         }
     }
 }

@@ -31,11 +31,7 @@ fn section(command: &Command, connection: &Command, page: &mut String) {
     let about = command.get_long_about().or(command.get_about());
     let about = about.map(ToString::to_string).unwrap_or_default();
     page.push_str(&format!("\n### rutter {name}\n\n{}.\n", about.trim_end_matches('.')));
-    let usage = command
-        .clone()
-        .bin_name(format!("rutter {name}"))
-        .render_usage()
-        .to_string();
+    let usage = command.clone().bin_name(format!("rutter {name}")).render_usage().to_string();
     let usage = usage.trim_start_matches("Usage: ");
     page.push_str(&format!("\n```text\n{usage}\n```\n"));
     let is_own = |flag: &Arg| !connection.get_arguments().any(|known| known == flag);
@@ -60,26 +56,13 @@ fn section(command: &Command, connection: &Command, page: &mut String) {
 /// A table of the flags and arguments that a test chooses; nothing if there are none.
 fn table(command: &Command, is_wanted: impl Fn(&Arg) -> bool) -> String {
     let mut rows = String::new();
-    for flag in command
-        .get_arguments()
-        .filter(|flag| !flag.is_hide_set() && is_wanted(flag))
-    {
+    for flag in command.get_arguments().filter(|flag| !flag.is_hide_set() && is_wanted(flag)) {
         let help = flag.get_help().map(ToString::to_string).unwrap_or_default();
         let default = flag.get_default_values().iter().map(|value| value.to_string_lossy());
-        let default: Vec<String> = default
-            .filter(|value| *value != "false")
-            .map(|value| format!("`{value}`"))
-            .collect();
-        let default = if default.is_empty() {
-            String::new()
-        } else {
-            format!(" Default: {}.", default.join(", "))
-        };
-        rows.push_str(&format!(
-            "| {} | {}.{default} |\n",
-            names(flag),
-            escaped(help.trim_end_matches('.'))
-        ));
+        let default: Vec<String> =
+            default.filter(|value| *value != "false").map(|value| format!("`{value}`")).collect();
+        let default = if default.is_empty() { String::new() } else { format!(" Default: {}.", default.join(", ")) };
+        rows.push_str(&format!("| {} | {}.{default} |\n", names(flag), escaped(help.trim_end_matches('.'))));
     }
     match rows.is_empty() {
         true => rows,
@@ -89,17 +72,8 @@ fn table(command: &Command, is_wanted: impl Fn(&Arg) -> bool) -> String {
 
 /// `` `-n`, `--namespace NAME` ``.
 fn names(flag: &Arg) -> String {
-    let values: Vec<&str> = flag
-        .get_value_names()
-        .into_iter()
-        .flatten()
-        .map(|name| name.as_str())
-        .collect();
-    let value = if flag.get_action().takes_values() {
-        values.join(" ")
-    } else {
-        String::new()
-    };
+    let values: Vec<&str> = flag.get_value_names().into_iter().flatten().map(|name| name.as_str()).collect();
+    let value = if flag.get_action().takes_values() { values.join(" ") } else { String::new() };
     let Some(long) = flag.get_long() else {
         return format!("`{}`", escaped(&value));
     };
@@ -120,8 +94,5 @@ fn reference_page_of_commands_is_up_to_date() {
         std::fs::write(&path, &expected).unwrap();
     }
     let found = std::fs::read_to_string(&path).unwrap_or_default();
-    assert!(
-        found == expected,
-        "docs/reference/cli.md is out of date: `cargo xtask docs` writes it"
-    );
+    assert!(found == expected, "docs/reference/cli.md is out of date: `cargo xtask docs` writes it");
 }

@@ -20,11 +20,8 @@ const LONGEST: usize = 1 << 20;
 /// Limit of certificates in one value. The bundles of operating systems have about 150.
 const MOST: usize = 2_000;
 /// The elliptic curves of keys that Envoy accepts.
-const CURVES: [&EcdsaSigningAlgorithm; 3] = [
-    &ECDSA_P256_SHA256_ASN1_SIGNING,
-    &ECDSA_P384_SHA384_ASN1_SIGNING,
-    &ECDSA_P521_SHA512_ASN1_SIGNING,
-];
+const CURVES: [&EcdsaSigningAlgorithm; 3] =
+    [&ECDSA_P256_SHA256_ASN1_SIGNING, &ECDSA_P384_SHA384_ASN1_SIGNING, &ECDSA_P521_SHA512_ASN1_SIGNING];
 
 /// Secret bytes. The debug output contains their length only.
 #[derive(Clone, PartialEq, Eq, Default)]
@@ -88,19 +85,12 @@ pub(crate) trait Values {
 pub(crate) fn pair(values: &impl Values) -> Option<Result<CertificatePair, Flaw>> {
     let names = [("cert", "key", None), ("tls.crt", "tls.key", Some("tls.ocsp-staple"))];
     let found = names.into_iter().find_map(|(certificate, key, staple)| {
-        let values = (
-            values.value(certificate)?,
-            values.value(key)?,
-            staple.and_then(|name| values.value(name)),
-        );
+        let values = (values.value(certificate)?, values.value(key)?, staple.and_then(|name| values.value(name)));
         Some(((certificate, key), values))
     });
     let ((certificate_name, key_name), (certificate, key, staple)) = found?;
     let checked = || {
-        let public = public_key(certificate).map_err(|message| Flaw {
-            key: certificate_name,
-            message,
-        })?;
+        let public = public_key(certificate).map_err(|message| Flaw { key: certificate_name, message })?;
         fits(key, &public).map_err(|message| Flaw { key: key_name, message })?;
         Ok(CertificatePair {
             certificate: certificate.clone(),
@@ -115,26 +105,15 @@ pub(crate) fn pair(values: &impl Values) -> Option<Result<CertificatePair, Flaw>
 pub(crate) fn roots(values: &impl Values) -> Option<Result<Roots, Flaw>> {
     let names = [("cacert", "crl"), ("ca.crt", "ca.crl")];
     let found = names.into_iter().find_map(|(certificates, revoked)| {
-        Some((
-            certificates,
-            values.value(certificates)?,
-            revoked,
-            values.value(revoked),
-        ))
+        Some((certificates, values.value(certificates)?, revoked, values.value(revoked)))
     });
     let (name, certificates, revoked_name, revoked) = found?;
     let checked = || {
         certificates_of(certificates).map_err(|message| Flaw { key: name, message })?;
         if let Some(list) = revoked {
-            check_revoked(list).map_err(|message| Flaw {
-                key: revoked_name,
-                message,
-            })?;
+            check_revoked(list).map_err(|message| Flaw { key: revoked_name, message })?;
         }
-        Ok(Roots {
-            certificates: certificates.clone(),
-            revoked: revoked.cloned(),
-        })
+        Ok(Roots { certificates: certificates.clone(), revoked: revoked.cloned() })
     };
     Some(checked())
 }
@@ -181,9 +160,7 @@ fn fits(pem: &Hidden, public: &[u8]) -> Result<(), &'static str> {
             .map(|pair| pair.public_key().as_ref().to_vec()),
         PrivateKeyDer::Pkcs8(key) => {
             let der = key.secret_pkcs8_der();
-            let curves = CURVES
-                .iter()
-                .find_map(|curve| EcdsaKeyPair::from_pkcs8(curve, der).ok());
+            let curves = CURVES.iter().find_map(|curve| EcdsaKeyPair::from_pkcs8(curve, der).ok());
             let elliptic = curves.map(|pair| pair.public_key().as_ref().to_vec());
             elliptic.or_else(|| rsa_public(rsa::KeyPair::from_pkcs8(der).ok()))
         }
@@ -204,9 +181,7 @@ fn check_revoked(pem: &Hidden) -> Result<(), &'static str> {
     if pem.bytes().len() > LONGEST {
         return Err("the value is longer than 1 MiB");
     }
-    let lists: Result<Vec<_>, _> = CertificateRevocationListDer::pem_slice_iter(pem.bytes())
-        .take(MOST)
-        .collect();
+    let lists: Result<Vec<_>, _> = CertificateRevocationListDer::pem_slice_iter(pem.bytes()).take(MOST).collect();
     let lists = lists.map_err(|_| "the value is not PEM")?;
     let sound = |der: &CertificateRevocationListDer<'_>| {
         CertificateRevocationList::from_der(der).is_ok_and(|(rest, _)| rest.is_empty())

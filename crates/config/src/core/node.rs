@@ -15,10 +15,7 @@ message! {
 impl Node {
     /// Its addresses of a type, such as `InternalIP` or `ExternalIP`.
     pub fn addresses_of(&self, kind: &str) -> impl Iterator<Item = &Arc<str>> {
-        self.addresses
-            .iter()
-            .filter(move |a| &*a.kind == kind)
-            .map(|a| &a.address)
+        self.addresses.iter().filter(move |a| &*a.kind == kind).map(|a| &a.address)
     }
 }
 

@@ -29,20 +29,14 @@ message! {
 impl Pod {
     /// Its service account.
     pub fn service_account(&self) -> Arc<str> {
-        if self.service_account_name.is_empty() {
-            "default".into()
-        } else {
-            self.service_account_name.clone()
-        }
+        if self.service_account_name.is_empty() { "default".into() } else { self.service_account_name.clone() }
     }
 
     /// Its addresses, the primary one first.
     pub fn addresses(&self) -> impl Iterator<Item = &Arc<str>> {
         let others = self.status.pod_ips.iter().map(|p| &p.ip);
         let primary = &self.status.pod_ip;
-        std::iter::once(primary)
-            .chain(others.filter(move |ip| *ip != primary))
-            .filter(|ip| !ip.is_empty())
+        std::iter::once(primary).chain(others.filter(move |ip| *ip != primary)).filter(|ip| !ip.is_empty())
     }
 
     /// Whether it failed or succeeded.
@@ -52,10 +46,7 @@ impl Pod {
 
     /// Whether its `Ready` condition is true.
     pub fn is_ready(&self) -> bool {
-        self.status
-            .conditions
-            .iter()
-            .any(|c| &*c.kind == "Ready" && &*c.status == "True")
+        self.status.conditions.iter().any(|c| &*c.kind == "Ready" && &*c.status == "True")
     }
 
     /// The number of the TCP container port with this name.

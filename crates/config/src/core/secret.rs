@@ -15,17 +15,7 @@ use crate::yaml::Node;
 /// The type of Secrets for certificates.
 const TLS: &str = "kubernetes.io/tls";
 /// The values that are kept.
-const KEPT: [&str; 9] = [
-    "ca.crl",
-    "ca.crt",
-    "cacert",
-    "cert",
-    "crl",
-    "key",
-    "tls.crt",
-    "tls.key",
-    "tls.ocsp-staple",
-];
+const KEPT: [&str; 9] = ["ca.crl", "ca.crt", "cacert", "cert", "crl", "key", "tls.crt", "tls.key", "tls.ocsp-staple"];
 
 message! {
     /// The schema of a Secret.
@@ -92,10 +82,7 @@ impl Secret {
             None if &*self.kind == TLS => {
                 let missing = |key: &&str| self.values.value(key).is_none();
                 let lacks = ["tls.crt", "tls.key"].into_iter().find(missing);
-                lacks.map(|key| Flaw {
-                    key,
-                    message: "the value is missing or empty",
-                })
+                lacks.map(|key| Flaw { key, message: "the value is missing or empty" })
             }
             pair => pair.and_then(Result::err),
         };
@@ -122,15 +109,10 @@ impl Decode for Secret {
             } else if let Some(text) = form.data.get(name) {
                 let packed: Vec<u8> = text.bytes().filter(|byte| !byte.is_ascii_whitespace()).collect();
                 // Invalid base64 is not PEM either, so it is reported there. The value is never shown.
-                values
-                    .0
-                    .insert(name, STANDARD.decode(packed).unwrap_or_else(|_| vec![0]).into());
+                values.0.insert(name, STANDARD.decode(packed).unwrap_or_else(|_| vec![0]).into());
             }
         }
-        Some(Secret {
-            kind: form.kind,
-            values,
-        })
+        Some(Secret { kind: form.kind, values })
     }
 
     /// Writes nothing: the content of Secrets is never shown.

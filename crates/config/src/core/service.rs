@@ -57,11 +57,7 @@ impl Service {
     /// Its virtual addresses; none for headless services.
     pub fn virtual_addresses(&self) -> impl Iterator<Item = &Arc<str>> {
         let single = std::slice::from_ref(&self.cluster_ip);
-        let all = if self.cluster_ips.is_empty() {
-            single
-        } else {
-            &self.cluster_ips
-        };
+        let all = if self.cluster_ips.is_empty() { single } else { &self.cluster_ips };
         all.iter().filter(|ip| !ip.is_empty() && &***ip != "None")
     }
 }

@@ -36,18 +36,12 @@ pub fn parse_duration(text: &str) -> Option<Duration> {
         if whole.is_empty() && fraction.is_empty() {
             return None;
         }
-        let (unit, after) = UNITS
-            .iter()
-            .find_map(|(name, unit)| Some((*unit, after.strip_prefix(name)?)))?;
+        let (unit, after) = UNITS.iter().find_map(|(name, unit)| Some((*unit, after.strip_prefix(name)?)))?;
         let whole: u128 = if whole.is_empty() { 0 } else { whole.parse().ok()? };
-        nanos = nanos
-            .checked_add(whole.checked_mul(unit)?)?
-            .checked_add(fraction_nanos(fraction, unit))?;
+        nanos = nanos.checked_add(whole.checked_mul(unit)?)?.checked_add(fraction_nanos(fraction, unit))?;
         rest = after;
     }
-    let seconds = u64::try_from(nanos / 1_000_000_000)
-        .ok()
-        .filter(|s| u128::from(*s) <= MAX_SECONDS)?;
+    let seconds = u64::try_from(nanos / 1_000_000_000).ok().filter(|s| u128::from(*s) <= MAX_SECONDS)?;
     Some(Duration::new(seconds, u32::try_from(nanos % 1_000_000_000).ok()?))
 }
 
@@ -98,33 +92,14 @@ mod tests {
         ] {
             assert_eq!(parse_duration(text), Some(Duration::from_nanos(nanos)), "{text}");
         }
-        for bad in [
-            "",
-            "1",
-            "s",
-            "-1s",
-            "1 s",
-            "1s ",
-            "1d",
-            ".s",
-            "1..5s",
-            "1e3s",
-            "99999999999999h",
-            "--1s",
-            "1s2",
-        ] {
+        for bad in ["", "1", "s", "-1s", "1 s", "1s ", "1d", ".s", "1..5s", "1e3s", "99999999999999h", "--1s", "1s2"] {
             assert_eq!(parse_duration(bad), None, "{bad}");
         }
     }
 
     #[test]
     fn formats_as_protobuf_does() {
-        for (nanos, text) in [
-            (0, "0s"),
-            (1_500_000_000, "1.5s"),
-            (1, "0.000000001s"),
-            (90_000_000_000, "90s"),
-        ] {
+        for (nanos, text) in [(0, "0s"), (1_500_000_000, "1.5s"), (1, "0.000000001s"), (90_000_000_000, "90s")] {
             let duration = Duration::from_nanos(nanos);
             assert_eq!(format_duration(duration), text);
             assert_eq!(parse_duration(text), Some(duration));

@@ -21,11 +21,7 @@ impl<'n> Fields<'n> {
             cx.mismatch(node, "an object");
             return None;
         }
-        Some(Fields {
-            node,
-            taken: vec![false; node.entries().len()],
-            known: Vec::new(),
-        })
+        Some(Fields { node, taken: vec![false; node.entries().len()], known: Vec::new() })
     }
 
     /// Decodes a field. Its name can be written as in JSON or as in the proto file.
@@ -44,10 +40,8 @@ impl<'n> Fields<'n> {
             }
             self.taken[position] = true;
             if found.is_some() {
-                let message = format!(
-                    "the field {} is set twice, under its JSON name and its proto name",
-                    json_name(name)
-                );
+                let message =
+                    format!("the field {} is set twice, under its JSON name and its proto name", json_name(name));
                 cx.error(entry.at, "duplicate-key", message, None);
             }
             found = Some(&entry.value);
@@ -124,10 +118,7 @@ pub fn nearest<N: AsRef<str>>(text: &str, names: impl IntoIterator<Item = N>) ->
     }
     let allowed = 1 + text.chars().count() / 4;
     let scored = names.into_iter().map(|name| (distance(text, name.as_ref()), name));
-    scored
-        .filter(|(d, _)| *d <= allowed)
-        .min_by_key(|(d, _)| *d)
-        .map(|(_, name)| name)
+    scored.filter(|(d, _)| *d <= allowed).min_by_key(|(d, _)| *d).map(|(_, name)| name)
 }
 
 /// Edit distance between two texts: the number of characters to insert, remove or replace, ignoring case.

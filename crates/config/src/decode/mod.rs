@@ -56,13 +56,7 @@ pub(crate) struct Decoder {
 impl Decoder {
     /// Creates a decoder that keeps at most this many problems.
     pub(crate) fn new(unknown: Unknown, max_problems: usize) -> Decoder {
-        Decoder {
-            unknown,
-            path: FieldPath::root(),
-            problems: Vec::new(),
-            max_problems,
-            report: Report::default(),
-        }
+        Decoder { unknown, path: FieldPath::root(), problems: Vec::new(), max_problems, report: Report::default() }
     }
 
     /// Returns the problems in document order.
@@ -90,12 +84,7 @@ impl Decoder {
 
     /// Reports that a value does not have the type of its field.
     pub(crate) fn mismatch(&mut self, node: &Node, expected: &str) {
-        self.error(
-            node.at,
-            "bad-value",
-            format!("expected {expected}, found {}", node.describe()),
-            None,
-        );
+        self.error(node.at, "bad-value", format!("expected {expected}, found {}", node.describe()), None);
     }
 
     /// Reports an error at the current path.
@@ -119,14 +108,7 @@ impl Decoder {
                 None => return,
             }
         }
-        self.problems.push(Problem {
-            path: self.path.clone(),
-            at,
-            severity,
-            code,
-            message,
-            hint,
-        });
+        self.problems.push(Problem { path: self.path.clone(), at, severity, code, message, hint });
     }
 }
 

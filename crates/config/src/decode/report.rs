@@ -24,21 +24,8 @@ impl Finding {
 
     /// Adds the position in the document.
     pub(crate) fn into_problem(self, root: &Node) -> Problem {
-        let Finding {
-            path,
-            severity,
-            code,
-            message,
-            hint,
-        } = self;
-        Problem {
-            at: root.locate(&path),
-            path,
-            severity,
-            code,
-            message,
-            hint,
-        }
+        let Finding { path, severity, code, message, hint } = self;
+        Problem { at: root.locate(&path), path, severity, code, message, hint }
     }
 }
 
@@ -142,20 +129,10 @@ impl Report {
 
     fn add(&mut self, path: &FieldPath, severity: Severity, code: &'static str, message: String, hint: Option<String>) {
         // Warnings must not displace errors.
-        let max = if severity == Severity::Error {
-            2 * MAX_WARNINGS
-        } else {
-            MAX_WARNINGS
-        };
+        let max = if severity == Severity::Error { 2 * MAX_WARNINGS } else { MAX_WARNINGS };
         if self.findings.len() >= max {
             return;
         }
-        self.findings.push(Finding {
-            path: path.clone(),
-            severity,
-            code,
-            message,
-            hint,
-        });
+        self.findings.push(Finding { path: path.clone(), severity, code, message, hint });
     }
 }

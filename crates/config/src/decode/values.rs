@@ -241,11 +241,7 @@ impl<T: Decode> Decode for BTreeMap<Arc<str>, T> {
     }
 
     fn encode(&self) -> Json {
-        Json::Object(
-            self.iter()
-                .map(|(key, value)| (key.to_string(), value.encode()))
-                .collect(),
-        )
+        Json::Object(self.iter().map(|(key, value)| (key.to_string(), value.encode())).collect())
     }
 
     fn schema() -> Arc<Schema> {
@@ -303,13 +299,9 @@ mod tests {
 
     #[test]
     fn base64() {
-        for (bytes, text) in [
-            (&b""[..], ""),
-            (b"f", "Zg=="),
-            (b"fo", "Zm8="),
-            (b"foo", "Zm9v"),
-            (&[0xff, 0xfe], "//4="),
-        ] {
+        for (bytes, text) in
+            [(&b""[..], ""), (b"f", "Zg=="), (b"fo", "Zm8="), (b"foo", "Zm9v"), (&[0xff, 0xfe], "//4=")]
+        {
             assert_eq!(BASE64.encode(bytes), text);
             assert_eq!(from_base64(text).as_deref(), Some(bytes));
         }

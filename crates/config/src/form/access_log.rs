@@ -27,9 +27,7 @@ pub(crate) fn file(path: &str) -> Result<(), Fault> {
 /// A text with command operators.
 pub(crate) fn format(text: &str) -> Result<(), Fault> {
     let problem = header::format_problem(text);
-    good(problem.is_none(), || {
-        format!("invalid format: {}", problem.unwrap_or_default())
-    })
+    good(problem.is_none(), || format!("invalid format: {}", problem.unwrap_or_default()))
 }
 
 /// A JSON object whose texts have command operators, written as JSON.

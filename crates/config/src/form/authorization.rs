@@ -60,35 +60,27 @@ pub(crate) fn service_account(value: &str) -> Result<(), Fault> {
         return Err(fault.hint("use principals"));
     }
     let parts: Vec<&str> = value.split('/').collect();
-    good(parts.len() <= 2 && !parts.contains(&""), || {
-        format!("{value:?} must have the form NAMESPACE/NAME or NAME")
-    })
+    good(parts.len() <= 2 && !parts.contains(&""), || format!("{value:?} must have the form NAMESPACE/NAME or NAME"))
 }
 
 /// A trust domain, with at most one `*`, at either end.
 pub(crate) fn trust_domain_pattern(value: &str) -> Result<(), Fault> {
     wildcard(value)?;
-    good(!value.contains('/'), || {
-        format!("{value:?} is not a valid trust domain: it contains a slash")
-    })
+    good(!value.contains('/'), || format!("{value:?} is not a valid trust domain: it contains a slash"))
 }
 
 /// A text with at most one `*`, at either end.
 pub(crate) fn wildcard(value: &str) -> Result<(), Fault> {
     text(value)?;
     let inner = value.strip_prefix('*').or(value.strip_suffix('*')).unwrap_or(value);
-    good(!inner.contains('*'), || {
-        format!("{value:?} must contain * only at its start or its end")
-    })
+    good(!inner.contains('*'), || format!("{value:?} must contain * only at its start or its end"))
 }
 
 /// A path. `{*}` matches one segment, `{**}` any number of segments at the end.
 pub(crate) fn path_template(value: &str) -> Result<(), Fault> {
     text(value)?;
     let problem = template_problem(value);
-    good(problem.is_none(), || {
-        format!("{value:?}: {}", problem.unwrap_or_default())
-    })
+    good(problem.is_none(), || format!("{value:?}: {}", problem.unwrap_or_default()))
 }
 
 fn template_problem(value: &str) -> Option<String> {
@@ -129,29 +121,10 @@ mod tests {
 
     #[test]
     fn templates() {
-        for good in [
-            "/a",
-            "/a*",
-            "*/a",
-            "*",
-            "/a/{*}/b",
-            "/a/{**}",
-            "/{**}/a",
-            "/{*}/{**}",
-            "a b",
-        ] {
+        for good in ["/a", "/a*", "*/a", "*", "/a/{*}/b", "/a/{**}", "/{**}/a", "/{*}/{**}", "a b"] {
             assert_eq!(template_problem(good), None, "{good}");
         }
-        for bad in [
-            "/a/{**}/{*}",
-            "/{**}/{**}",
-            "/{a}",
-            "/a{*}",
-            "/{*}/a*",
-            "/{*}//b",
-            "/{*}/a b",
-            "/{",
-        ] {
+        for bad in ["/a/{**}/{*}", "/{**}/{**}", "/{a}", "/a{*}", "/{*}/a*", "/{*}//b", "/{*}/a b", "/{"] {
             assert!(template_problem(bad).is_some(), "{bad}");
         }
     }

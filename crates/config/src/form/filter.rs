@@ -26,10 +26,7 @@ const OLD_NAMES: &[(&str, &str)] = &[
     ("envoy.listener.proxy_protocol", "envoy.filters.listener.proxy_protocol"),
     ("envoy.listener.tls_inspector", "envoy.filters.listener.tls_inspector"),
     ("envoy.client_ssl_auth", "envoy.filters.network.client_ssl_auth"),
-    (
-        "envoy.http_connection_manager",
-        "envoy.filters.network.http_connection_manager",
-    ),
+    ("envoy.http_connection_manager", "envoy.filters.network.http_connection_manager"),
     ("envoy.mongo_proxy", "envoy.filters.network.mongo_proxy"),
     ("envoy.ratelimit", "envoy.filters.network.ratelimit"),
     ("envoy.redis_proxy", "envoy.filters.network.redis_proxy"),

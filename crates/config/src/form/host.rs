@@ -18,26 +18,17 @@ pub(crate) fn is_label(text: &str) -> bool {
 fn is_wildcard_label(text: &str) -> bool {
     let rest = text.strip_prefix('*').unwrap_or(text);
     let starred = rest.len() < text.len();
-    (starred && rest.is_empty())
-        || is_label(if starred {
-            rest.strip_prefix('-').unwrap_or(rest)
-        } else {
-            rest
-        })
+    (starred && rest.is_empty()) || is_label(if starred { rest.strip_prefix('-').unwrap_or(rest) } else { rest })
 }
 
 /// Reports why labels joined by dots are not a DNS name. A trailing dot is allowed.
 fn labels_problem(text: &str) -> Option<String> {
     let text = text.strip_suffix('.').unwrap_or(text);
     if let Some(label) = text.split('.').find(|label| !is_label(label)) {
-        return Some(format!(
-            "the label {label:?} must consist of letters, digits and dashes"
-        ));
+        return Some(format!("the label {label:?} must consist of letters, digits and dashes"));
     }
     let last = text.rsplit('.').next().unwrap_or_default();
-    last.bytes()
-        .all(|b| b.is_ascii_digit())
-        .then(|| format!("the last label {last:?} must not be a number"))
+    last.bytes().all(|b| b.is_ascii_digit()).then(|| format!("the last label {last:?} must not be a number"))
 }
 
 /// Reports why a text is not a host; wildcards are allowed.
@@ -50,9 +41,7 @@ fn wildcard_problem(text: &str) -> Option<String> {
     }
     let (first, rest) = text.split_once('.').unwrap_or((text, ""));
     if !is_wildcard_label(first) {
-        return Some(format!(
-            "the label {first:?} must consist of letters, digits and dashes, or be a wildcard"
-        ));
+        return Some(format!("the label {first:?} must consist of letters, digits and dashes, or be a wildcard"));
     }
     if rest.is_empty() { None } else { labels_problem(rest) }
 }
@@ -117,11 +106,7 @@ pub(crate) fn host_port(text: &str) -> Result<(), Fault> {
     good(!port.is_empty(), || format!("{text:?} must have the form HOST:PORT"))?;
     port_number(port)?;
     let bare = host.strip_prefix('[').and_then(|h| h.strip_suffix(']')).unwrap_or(host);
-    if host == "$(HOST_IP)" {
-        Ok(())
-    } else {
-        name_or_address(bare)
-    }
+    if host == "$(HOST_IP)" { Ok(()) } else { name_or_address(bare) }
 }
 
 /// The host of an Ingress.
@@ -177,18 +162,14 @@ fn namespace_part(namespace: &str, name: &str) -> Result<(), Fault> {
 /// The name of a Gateway: `NAME`, `NAMESPACE/NAME` or `mesh`.
 pub(crate) fn gateway_name(text: &str) -> Result<(), Fault> {
     if let Some((namespace, gateway)) = text.split_once('/') {
-        let bad = [(namespace, "namespace"), (gateway, "gateway")]
-            .into_iter()
-            .find(|(part, _)| !is_label(part));
+        let bad = [(namespace, "namespace"), (gateway, "gateway")].into_iter().find(|(part, _)| !is_label(part));
         return good(bad.is_none(), || {
             let (part, what) = bad.unwrap_or_default();
             format!("{part:?} is not a valid {what} name")
         });
     }
     let problem = fqdn_problem(text);
-    good(problem.is_none(), || {
-        format!("{text:?} is not a valid gateway name: {}", problem.unwrap_or_default())
-    })?;
+    good(problem.is_none(), || format!("{text:?} is not a valid gateway name: {}", problem.unwrap_or_default()))?;
     let Some((gateway, rest)) = text.split_once('.') else {
         return Ok(());
     };

@@ -53,20 +53,12 @@ pub(crate) struct Fault {
 impl Fault {
     /// An error.
     pub(crate) fn new(code: &'static str, message: impl Into<String>) -> Fault {
-        Fault {
-            severity: Severity::Error,
-            code,
-            message: message.into(),
-            hint: None,
-        }
+        Fault { severity: Severity::Error, code, message: message.into(), hint: None }
     }
 
     /// A warning.
     pub(crate) fn warning(code: &'static str, message: impl Into<String>) -> Fault {
-        Fault {
-            severity: Severity::Warning,
-            ..Fault::new(code, message)
-        }
+        Fault { severity: Severity::Warning, ..Fault::new(code, message) }
     }
 
     /// The same with a hint that says what to write instead.
@@ -78,11 +70,7 @@ impl Fault {
 
 /// An error with the code `bad-value` unless the text is good.
 fn good(good: bool, message: impl FnOnce() -> String) -> Result<(), Fault> {
-    if good {
-        Ok(())
-    } else {
-        Err(Fault::new("bad-value", message()))
-    }
+    if good { Ok(()) } else { Err(Fault::new("bad-value", message())) }
 }
 
 /// Some text.
@@ -99,9 +87,7 @@ pub(crate) fn one_line(text: &str) -> Result<(), Fault> {
 
 /// A DNS label: the name of a port, a subset, a namespace or a Service.
 pub(crate) fn label(text: &str) -> Result<(), Fault> {
-    good(host::is_label(text), || {
-        format!("{text:?} is not a valid name; use letters, digits and dashes")
-    })
+    good(host::is_label(text), || format!("{text:?} is not a valid name; use letters, digits and dashes"))
 }
 
 /// A key of Kubernetes labels: a name of at most 63 characters with an optional DNS prefix and `/`.
@@ -132,9 +118,7 @@ pub(crate) fn selector_key(key: &str) -> Result<(), Fault> {
 
 /// A value of the labels of a selector.
 pub(crate) fn selector_value(value: &str) -> Result<(), Fault> {
-    good(!value.contains('*'), || {
-        "wildcards are not supported in selectors".to_owned()
-    })
+    good(!value.contains('*'), || "wildcards are not supported in selectors".to_owned())
 }
 
 /// The name of a protocol.
@@ -142,18 +126,13 @@ pub(crate) fn protocol(name: &str) -> Result<(), Fault> {
     good(!Protocol::parse(name).is_unsupported(), || {
         let known = Protocol::ALL.iter().filter(|p| !p.is_unsupported());
         let known: Vec<&str> = known.map(|p| p.name()).collect();
-        format!(
-            "unknown protocol {name:?}; supported protocols are {}",
-            known.join(", ")
-        )
+        format!("unknown protocol {name:?}; supported protocols are {}", known.join(", "))
     })
 }
 
 /// An IP address.
 pub(crate) fn ip(text: &str) -> Result<(), Fault> {
-    good(text.parse::<IpAddr>().is_ok(), || {
-        format!("{text:?} is not an IP address")
-    })
+    good(text.parse::<IpAddr>().is_ok(), || format!("{text:?} is not an IP address"))
 }
 
 /// An IP address or `None`.
@@ -169,9 +148,7 @@ pub(crate) fn subnet(text: &str) -> Result<(), Fault> {
 
 /// A CIDR range.
 pub(crate) fn cidr(text: &str) -> Result<(), Fault> {
-    good(text.contains('/'), || {
-        format!("{text:?} is not a CIDR range such as 10.0.0.0/8")
-    })?;
+    good(text.contains('/'), || format!("{text:?} is not a CIDR range such as 10.0.0.0/8"))?;
     subnet(text)
 }
 
@@ -181,9 +158,7 @@ pub(crate) const UNIX: &str = "unix://";
 /// The path of a Unix domain socket, or `@name` in the abstract namespace.
 pub(crate) fn unix_path(socket: &str) -> Result<(), Fault> {
     let absolute = socket.starts_with('/') && !socket.ends_with('/');
-    good(absolute || socket.starts_with('@'), || {
-        format!("{socket:?} is not the absolute path of a Unix domain socket")
-    })
+    good(absolute || socket.starts_with('@'), || format!("{socket:?} is not the absolute path of a Unix domain socket"))
 }
 
 /// An address to listen on: a Unix domain socket or an IP address.
@@ -206,9 +181,7 @@ pub(crate) fn local_endpoint(endpoint: &str) -> Result<(), Fault> {
 /// A trust domain.
 pub(crate) fn trust_domain(text: &str) -> Result<(), Fault> {
     let parsed = TrustDomain::parse(text);
-    parsed
-        .map(drop)
-        .map_err(|error| Fault::new("bad-value", error.to_string()))
+    parsed.map(drop).map_err(|error| Fault::new("bad-value", error.to_string()))
 }
 
 /// A region, without zone and wildcard.
@@ -221,10 +194,7 @@ pub(crate) fn region(text: &str) -> Result<(), Fault> {
 /// A TLS server name.
 pub(crate) fn server_name(sni: &str) -> Result<(), Fault> {
     good(sni.len() <= LONGEST_SNI, || {
-        format!(
-            "the server name must not exceed {LONGEST_SNI} bytes, but has {}",
-            sni.len()
-        )
+        format!("the server name must not exceed {LONGEST_SNI} bytes, but has {}", sni.len())
     })
 }
 
@@ -237,9 +207,7 @@ pub(crate) fn certificate_hash(hash: &str) -> Result<(), Fault> {
 
 /// The hash of a public key.
 pub(crate) fn key_hash(hash: &str) -> Result<(), Fault> {
-    good(hash.len() == 44, || {
-        "the hash of a public key must have 44 base64 characters".to_owned()
-    })
+    good(hash.len() == 44, || "the hash of a public key must have 44 base64 characters".to_owned())
 }
 
 /// Cipher suite that Istio accepts but Envoy no longer supports.
@@ -251,10 +219,7 @@ pub(crate) fn cipher(suite: &str) -> Result<(), Fault> {
     if is_expression || suite == "ALL" || suite == OLD_CIPHER || CIPHER_SUITES.contains(&suite) {
         return Ok(());
     }
-    Err(Fault::warning(
-        "no-effect",
-        format!("unknown cipher suite {suite:?} is ignored"),
-    ))
+    Err(Fault::warning("no-effect", format!("unknown cipher suite {suite:?} is ignored")))
 }
 
 /// The name of a gRPC status code.
@@ -268,9 +233,7 @@ pub(crate) fn grpc_status(status: &str) -> Result<(), Fault> {
 
 /// The start of a path.
 pub(crate) fn absolute_path(path: &str) -> Result<(), Fault> {
-    good(path.starts_with('/'), || {
-        "the path prefix must start with a slash".to_owned()
-    })
+    good(path.starts_with('/'), || "the path prefix must start with a slash".to_owned())
 }
 
 /// Maximum size of a body, and the size above which a warning is reported, in bytes.

@@ -60,9 +60,7 @@ pub(crate) fn port_or_zero(text: &str) -> Result<(), Fault> {
 pub(crate) fn redirect_code(text: &str) -> Result<(), Fault> {
     match text {
         "0" | "301" | "302" | "303" | "307" | "308" => Ok(()),
-        text => out_of_range(format!(
-            "the status code {text} is not one of 301, 302, 303, 307 and 308"
-        )),
+        text => out_of_range(format!("the status code {text} is not one of 301, 302, 303, 307 and 308")),
     }
 }
 
@@ -89,9 +87,7 @@ pub(crate) fn prime(text: &str) -> Result<(), Fault> {
 /// An HTTP status code that Envoy can respond with.
 pub(crate) fn status(text: &str) -> Result<(), Fault> {
     let known = |code: u16| is_registered(code) && !matches!(code, 101..=103 | 418 | 425 | 451);
-    good(text.parse().is_ok_and(known), || {
-        format!("{text:?} is not an HTTP status code such as 403 or 503")
-    })
+    good(text.parse().is_ok_and(known), || format!("{text:?} is not an HTTP status code such as 403 or 503"))
 }
 
 /// Whether an HTTP status code is registered.
@@ -124,7 +120,5 @@ const RETRY_ON: [&str; 16] = [
 pub(crate) fn retry_on(text: &str) -> Result<(), Fault> {
     let known = |policy: &str| RETRY_ON.contains(&policy) || policy.parse().is_ok_and(is_registered);
     let unknown: Vec<&str> = text.split(',').filter(|policy| !known(policy)).collect();
-    good(unknown.is_empty(), || {
-        format!("unknown retry condition {:?}", unknown.join(","))
-    })
+    good(unknown.is_empty(), || format!("unknown retry condition {:?}", unknown.join(",")))
 }

@@ -39,12 +39,7 @@ pub(crate) fn problem(regex: &str) -> Option<String> {
         Ok(tree) => tree,
         Err(error) => return Some(format!("not a regular expression in RE2 syntax: {}", error.kind())),
     };
-    let re2 = Re2 {
-        repetitions: Vec::new(),
-        size: 0,
-        classes: BTreeSet::new(),
-        text: &text,
-    };
+    let re2 = Re2 { repetitions: Vec::new(), size: 0, classes: BTreeSet::new(), text: &text };
     ast::visit(&tree, re2).err()
 }
 
@@ -131,14 +126,10 @@ impl Re2<'_> {
             RepetitionKind::Range(RepetitionRange::Bounded(_, most)) => *most,
             _ => 1,
         };
-        let times = times
-            .max(1)
-            .saturating_mul(self.repetitions.last().copied().unwrap_or(1));
+        let times = times.max(1).saturating_mul(self.repetitions.last().copied().unwrap_or(1));
         self.repetitions.push(times);
         if times > MAX_REPEAT {
-            return Err(format!(
-                "a part of the regular expression repeats more than {MAX_REPEAT} times"
-            ));
+            return Err(format!("a part of the regular expression repeats more than {MAX_REPEAT} times"));
         }
         Ok(())
     }
@@ -147,9 +138,7 @@ impl Re2<'_> {
     fn unicode_class(&mut self, span: ast::Span) -> Result<(), String> {
         let name = self.text.get(span.start.offset..span.end.offset).unwrap_or_default();
         if self.classes.insert(name) && regex_syntax::parse(name).is_err() {
-            return Err(format!(
-                "not a regular expression in RE2 syntax: {name} is not a character class"
-            ));
+            return Err(format!("not a regular expression in RE2 syntax: {name} is not a character class"));
         }
         Ok(())
     }
@@ -157,29 +146,19 @@ impl Re2<'_> {
 
 /// Whether a character is written by its code point and is above 0xff. Envoy matches bytes and rejects it.
 fn by_number(literal: &ast::Literal) -> bool {
-    let written = matches!(
-        literal.kind,
-        LiteralKind::HexBrace(_) | LiteralKind::HexFixed(_) | LiteralKind::Octal
-    );
+    let written = matches!(literal.kind, LiteralKind::HexBrace(_) | LiteralKind::HexFixed(_) | LiteralKind::Octal);
     written && literal.c > '\u{ff}'
 }
 
 fn known_flags(flags: &ast::Flags) -> Result<(), String> {
     let known = |flag: &Flag| {
-        matches!(
-            flag,
-            Flag::CaseInsensitive | Flag::MultiLine | Flag::DotMatchesNewLine | Flag::SwapGreed
-        )
+        matches!(flag, Flag::CaseInsensitive | Flag::MultiLine | Flag::DotMatchesNewLine | Flag::SwapGreed)
     };
     let all_known = flags.items.iter().all(|item| match &item.kind {
         FlagsItemKind::Negation => true,
         FlagsItemKind::Flag(flag) => known(flag),
     });
-    if all_known {
-        Ok(())
-    } else {
-        Err("not a regular expression in RE2 syntax: unknown flag".to_owned())
-    }
+    if all_known { Ok(()) } else { Err("not a regular expression in RE2 syntax: unknown flag".to_owned()) }
 }
 
 /// Translates an expression from RE2's syntax to the parser's: within brackets, `[`, `&` and `~` are literal characters
@@ -198,9 +177,7 @@ fn translated(regex: &str) -> String {
             continue;
         }
         // Escapes and named classes such as [:alpha:] are copied as a whole.
-        let named = (class != Class::Outside && rest.starts_with("[:"))
-            .then(|| rest.find(":]"))
-            .flatten();
+        let named = (class != Class::Outside && rest.starts_with("[:")).then(|| rest.find(":]")).flatten();
         let length = match c {
             '\\' => 1 + rest[1..].chars().next().map_or(0, char::len_utf8),
             _ => named.map_or(c.len_utf8(), |end| end + 2),

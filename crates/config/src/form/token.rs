@@ -10,9 +10,7 @@ const SCHEMES: [&str; 4] = ["file", "http", "https", "oci"];
 /// The URL of a WebAssembly module.
 pub(crate) fn module_url(url: &str) -> Result<(), Fault> {
     let problem = module_problem(url);
-    good(problem.is_none(), || {
-        format!("{url:?} is not a valid URL: {}", problem.unwrap_or_default())
-    })
+    good(problem.is_none(), || format!("{url:?} is not a valid URL: {}", problem.unwrap_or_default()))
 }
 
 fn module_problem(url: &str) -> Option<String> {
@@ -39,9 +37,7 @@ fn is_scheme(text: &str) -> bool {
 /// A URL that can be fetched over HTTP.
 pub(crate) fn http_url(url: &str) -> Result<(), Fault> {
     let problem = http_problem(url);
-    good(problem.is_none(), || {
-        format!("{url:?} is not a valid URL: {}", problem.unwrap_or_default())
-    })
+    good(problem.is_none(), || format!("{url:?} is not a valid URL: {}", problem.unwrap_or_default()))
 }
 
 fn http_problem(url: &str) -> Option<String> {
@@ -82,10 +78,7 @@ pub(crate) fn key_set(text: &str) -> Result<(), Fault> {
     if private.is_empty() {
         return Ok(());
     }
-    let message = format!(
-        "private, and readable by everyone who can read the object: {}",
-        private.join(", ")
-    );
+    let message = format!("private, and readable by everyone who can read the object: {}", private.join(", "));
     Err(Fault::warning("insecure", message).hint("use public keys, which are sufficient to verify signatures"))
 }
 
@@ -99,9 +92,7 @@ fn key_problem(key: &Json) -> Option<String> {
         Some(other) => return Some(format!("has the unknown type {other:?}")),
         None => return Some("lacks the field kty".to_owned()),
     };
-    let missing = needed
-        .iter()
-        .find(|name| !key.get(**name).is_some_and(Json::is_string))?;
+    let missing = needed.iter().find(|name| !key.get(**name).is_some_and(Json::is_string))?;
     Some(format!("lacks the field {missing}"))
 }
 
@@ -114,24 +105,11 @@ mod tests {
 
     #[test]
     fn addresses() {
-        for good in [
-            "docker.io/a/b:v1",
-            "oci://h:5000/a@sha256:0",
-            "https://h/a.wasm?x=%20",
-            "file:///a",
-            "a/b:c",
-            "",
-        ] {
+        for good in ["docker.io/a/b:v1", "oci://h:5000/a@sha256:0", "https://h/a.wasm?x=%20", "file:///a", "a/b:c", ""]
+        {
             assert_eq!(module_problem(good), None, "{good}");
         }
-        for bad in [
-            "ftp://h/a",
-            "localhost:5000/a",
-            "https://h/a b",
-            "https://h/%zz",
-            "https://h/%",
-            "a\n",
-        ] {
+        for bad in ["ftp://h/a", "localhost:5000/a", "https://h/a b", "https://h/%zz", "https://h/%", "a\n"] {
             assert!(module_problem(bad).is_some(), "{bad}");
         }
     }

@@ -54,10 +54,7 @@ impl std::fmt::Display for GatewayDuration {
             (seconds % 60, "s"),
             (u64::from(self.0.subsec_millis()), "ms"),
         ];
-        parts
-            .iter()
-            .filter(|(number, _)| *number > 0)
-            .try_for_each(|(number, unit)| write!(f, "{number}{unit}"))
+        parts.iter().filter(|(number, _)| *number > 0).try_for_each(|(number, unit)| write!(f, "{number}{unit}"))
     }
 }
 
@@ -67,9 +64,7 @@ fn matches_pattern(text: &str) -> bool {
     while !rest.is_empty() {
         let digits = rest.bytes().take_while(u8::is_ascii_digit).count();
         let after = &rest[digits..];
-        let unit = ["ms", "h", "m", "s"]
-            .into_iter()
-            .find_map(|unit| after.strip_prefix(unit));
+        let unit = ["ms", "h", "m", "s"].into_iter().find_map(|unit| after.strip_prefix(unit));
         let Some(after) = unit.filter(|_| (1..=5).contains(&digits)) else {
             return false;
         };
@@ -82,10 +77,7 @@ impl Decode for GatewayDuration {
     fn decode(node: &Node, cx: &mut Decoder) -> Option<GatewayDuration> {
         let value = node.text().and_then(|text| GatewayDuration::parse(text));
         if value.is_none() {
-            cx.mismatch(
-                node,
-                "a duration in whole numbers with units h, m, s, ms, such as 1m30s or 250ms",
-            );
+            cx.mismatch(node, "a duration in whole numbers with units h, m, s, ms, such as 1m30s or 250ms");
         }
         value
     }
@@ -117,28 +109,12 @@ mod tests {
             ("99999h59m59s999ms", 359_999_999_999, "99999h59m59s999ms"),
         ] {
             let read = GatewayDuration::parse(text).expect(text);
-            assert_eq!(
-                (read.get().as_millis(), read.to_string()),
-                (millis, again.to_owned()),
-                "{text}"
-            );
+            assert_eq!((read.get().as_millis(), read.to_string()), (millis, again.to_owned()), "{text}");
             assert_eq!(GatewayDuration::parse(again), Some(read));
         }
-        for bad in [
-            "",
-            "0",
-            "1",
-            "1.5s",
-            "-1s",
-            "+1s",
-            "1us",
-            "100000s",
-            "1s1s1s1s1s",
-            "1 s",
-            "s",
-            "99999h60m",
-            "1\u{0661}s",
-        ] {
+        for bad in
+            ["", "0", "1", "1.5s", "-1s", "+1s", "1us", "100000s", "1s1s1s1s1s", "1 s", "s", "99999h60m", "1\u{0661}s"]
+        {
             assert_eq!(GatewayDuration::parse(bad), None, "{bad}");
         }
     }

@@ -345,10 +345,7 @@ impl ApplyTo {
 
     /// Whether a patch can choose a position within a list.
     pub const fn is_ordered(self) -> bool {
-        matches!(
-            self,
-            ApplyTo::NetworkFilter | ApplyTo::HttpFilter | ApplyTo::ListenerFilter | ApplyTo::HttpRoute
-        )
+        matches!(self, ApplyTo::NetworkFilter | ApplyTo::HttpFilter | ApplyTo::ListenerFilter | ApplyTo::HttpRoute)
     }
 }
 

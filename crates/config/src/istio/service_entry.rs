@@ -66,11 +66,7 @@ impl ServicePort {
 
     /// Port number of the endpoints.
     pub fn target(&self) -> u32 {
-        if self.target_port == 0 {
-            self.number
-        } else {
-            self.target_port
-        }
+        if self.target_port == 0 { self.number } else { self.target_port }
     }
 }
 

@@ -104,18 +104,9 @@ impl HttpRoute {
     /// Returns the action of the rule.
     pub fn action(&self) -> HttpAction<'_> {
         match self {
-            HttpRoute {
-                redirect: Some(redirect),
-                ..
-            } => HttpAction::Redirect(redirect),
-            HttpRoute {
-                direct_response: Some(response),
-                ..
-            } => HttpAction::DirectResponse(response),
-            HttpRoute {
-                delegate: Some(delegate),
-                ..
-            } => HttpAction::Delegate(delegate),
+            HttpRoute { redirect: Some(redirect), .. } => HttpAction::Redirect(redirect),
+            HttpRoute { direct_response: Some(response), .. } => HttpAction::DirectResponse(response),
+            HttpRoute { delegate: Some(delegate), .. } => HttpAction::Delegate(delegate),
             _ => HttpAction::Route(&self.route),
         }
     }

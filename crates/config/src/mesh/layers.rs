@@ -20,13 +20,8 @@ const MAX_BYTES: usize = 64 << 10;
 /// Maximum number of problems that an error reports.
 const MAX_PROBLEMS: usize = 5;
 /// Fields of `proxyHeaders` that are inherited if a higher layer does not set them. Other fields are not inherited.
-const INHERITED_HEADERS: [&str; 5] = [
-    "forwardedClientCert",
-    "requestId",
-    "attemptCount",
-    "server",
-    "envoyDebugHeaders",
-];
+const INHERITED_HEADERS: [&str; 5] =
+    ["forwardedClientCert", "requestId", "attemptCount", "server", "envoyDebugHeaders"];
 /// Mutually exclusive fields of a `oneof`.
 const CLUSTER_NAME_FIELDS: [&str; 2] = ["serviceCluster", "tracingServiceName"];
 
@@ -85,9 +80,7 @@ impl ProxyConfigLayer {
         let (Some(_), Value::Object(fields)) = (decoded, root.to_json()) else {
             return Err(ProxyConfigError::NotAnObject);
         };
-        Ok(ProxyConfigLayer {
-            fields: json_names(fields),
-        })
+        Ok(ProxyConfigLayer { fields: json_names(fields) })
     }
 
     /// Merges a higher layer into this one. Its fields replace those of this layer; entries of `proxyMetadata` and some
@@ -101,9 +94,7 @@ impl ProxyConfigLayer {
                 _ => value.clone(),
             };
             if CLUSTER_NAME_FIELDS.contains(&name.as_str()) {
-                CLUSTER_NAME_FIELDS
-                    .iter()
-                    .for_each(|name| drop(self.fields.remove(*name)));
+                CLUSTER_NAME_FIELDS.iter().for_each(|name| drop(self.fields.remove(*name)));
             }
             self.fields.insert(name.clone(), value);
         }
@@ -143,10 +134,7 @@ impl ProxyConfig {
 
     fn from_json(value: &Value) -> Option<ProxyConfig> {
         let text = value.to_string();
-        let document = Document {
-            text: &text,
-            first_line: 1,
-        };
+        let document = Document { text: &text, first_line: 1 };
         let (root, _) = yaml::parse_document(document, &Limits::default()).ok()?;
         ProxyConfig::decode(&root, &mut Decoder::new(Unknown::Ignore, MAX_PROBLEMS))
     }
@@ -175,10 +163,7 @@ pub enum ProxyConfigError {
 }
 
 fn syntax_error(error: yaml::SyntaxError) -> ProxyConfigError {
-    ProxyConfigError::Syntax {
-        line: error.at.line,
-        message: error.message,
-    }
+    ProxyConfigError::Syntax { line: error.at.line, message: error.message }
 }
 
 /// Converts field names to JSON names; a text can also use the names of the proto files.
@@ -191,11 +176,7 @@ fn json_names(fields: Map<String, Value>) -> Map<String, Value> {
         };
         (name, value)
     };
-    fields
-        .into_iter()
-        .filter(|(_, value)| !value.is_null())
-        .map(one)
-        .collect()
+    fields.into_iter().filter(|(_, value)| !value.is_null()).map(one).collect()
 }
 
 fn merge_objects(before: Value, over: Value) -> Value {
@@ -277,11 +258,7 @@ impl NamespaceProxyConfigs {
     pub fn selecting(&self, labels: &crate::StringMap) -> Option<&Arc<crate::Object<istio::ProxyConfig>>> {
         let selects = |object: &&Arc<crate::Object<istio::ProxyConfig>>| {
             let selector = object.spec.selector.as_ref();
-            selector.is_some_and(|s| {
-                s.match_labels
-                    .iter()
-                    .all(|(name, value)| labels.get(name) == Some(value))
-            })
+            selector.is_some_and(|s| s.match_labels.iter().all(|(name, value)| labels.get(name) == Some(value)))
         };
         self.selecting.iter().find(selects)
     }
@@ -304,9 +281,7 @@ mod tests {
         let layers = ProxyConfigLayers {
             mesh: Some(layer("{concurrency: 3, image: {imageType: debug}}")),
             namespace: Some(layer("{proxy_metadata: {B: '2', C: '2'}, tracing: {sampling: 7}}")),
-            annotation: Some(layer(
-                "concurrency: 1\nproxyHeaders: {server: {value: me}}\nunknown: 1\n",
-            )),
+            annotation: Some(layer("concurrency: 1\nproxyHeaders: {server: {value: me}}\nunknown: 1\n")),
             workload: Some(layer("{concurrency: 2}")),
         };
         let found = layers.over(&defaults);
@@ -314,11 +289,7 @@ mod tests {
         let metadata: Vec<(&str, &str)> = found.proxy_metadata.iter().map(|(k, v)| (&**k, &**v)).collect();
         assert_eq!(metadata, [("A", "1"), ("B", "2"), ("C", "2")]);
         let tracing = found.tracing.unwrap();
-        assert_eq!(
-            (tracing.sampling, tracing.max_path_tag_length),
-            (7.0, 0),
-            "messages are replaced"
-        );
+        assert_eq!((tracing.sampling, tracing.max_path_tag_length), (7.0, 0), "messages are replaced");
         let headers = found.proxy_headers.unwrap();
         assert!(headers.request_id.is_some() && headers.server.is_some() && headers.x_forwarded_port.is_none());
         assert_eq!(found.image.unwrap().image_type, "debug".into());
@@ -329,20 +300,14 @@ mod tests {
         let named = ProxyConfig::default().with(&layer("{tracingServiceName: CANONICAL_NAME_ONLY}"));
         assert_eq!(
             named.cluster_name,
-            Some(crate::mesh::ProxyClusterName::Tracing(
-                crate::mesh::TracingServiceName::CanonicalNameOnly
-            ))
+            Some(crate::mesh::ProxyClusterName::Tracing(crate::mesh::TracingServiceName::CanonicalNameOnly))
         );
     }
 
     #[test]
     fn rejects_invalid_text_with_a_reason() {
         let error = |text: &str| ProxyConfigLayer::parse(text).unwrap_err().to_string();
-        assert!(
-            error("concurrency: many").contains("concurrency"),
-            "{}",
-            error("concurrency: many")
-        );
+        assert!(error("concurrency: many").contains("concurrency"), "{}", error("concurrency: many"));
         assert!(error("[1]").contains("object"), "{}", error("[1]"));
         assert!(!error("{a: 1, a: 2}").is_empty() && !error("a: b: c").is_empty());
         assert!(error(&" ".repeat(MAX_BYTES + 1)).contains("larger"));

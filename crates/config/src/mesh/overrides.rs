@@ -38,13 +38,7 @@ impl ProxyConfigOverride {
             "connectionSettings": connections.encode(),
             "tracing": tracing.encode(),
         });
-        ProxyConfigOverride {
-            canonical: canonical.to_string().into(),
-            headers,
-            topology,
-            connections,
-            tracing,
-        }
+        ProxyConfigOverride { canonical: canonical.to_string().into(), headers, topology, connections, tracing }
     }
 
     /// Replaces the overridden fields in the mesh's settings.

@@ -10,14 +10,8 @@ use crate::object::StringMap;
 
 /// Providers that always exist: `prometheus`, `stackdriver` and `envoy` (an access log on standard output).
 pub(crate) fn default_extension_providers() -> Vec<ExtensionProvider> {
-    let log = FileAccessLogProvider {
-        path: "/dev/stdout".into(),
-        ..FileAccessLogProvider::default()
-    };
-    let provider = |name: &str, kind| ExtensionProvider {
-        name: name.into(),
-        provider: Some(kind),
-    };
+    let log = FileAccessLogProvider { path: "/dev/stdout".into(), ..FileAccessLogProvider::default() };
+    let provider = |name: &str, kind| ExtensionProvider { name: name.into(), provider: Some(kind) };
     vec![
         provider("prometheus", Provider::Prometheus(EmptyMessage::default())),
         provider("stackdriver", Provider::Stackdriver(StackdriverProvider::default())),

@@ -211,9 +211,7 @@ message! {
 impl LabelSelector {
     /// Whether labels match all conditions. A condition with an unknown operator never matches.
     pub fn matches(&self, labels: &StringMap) -> bool {
-        self.match_labels
-            .iter()
-            .all(|(key, value)| labels.get(key) == Some(value))
+        self.match_labels.iter().all(|(key, value)| labels.get(key) == Some(value))
             && self.match_expressions.iter().all(|e| e.matches(labels))
     }
 }

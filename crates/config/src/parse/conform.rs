@@ -13,11 +13,7 @@ use crate::yaml::{Entry, Node, Position, Scalar, Value, quote};
 /// Checks a node against its schema and returns at most `most` problems. `at` is the position of its key. Decoding reports wrong types and unknown
 /// fields.
 pub(super) fn check(node: &Node, at: Position, schema: &Schema, path: FieldPath, most: usize) -> Vec<Problem> {
-    let mut walk = Walk {
-        path,
-        most,
-        problems: Vec::new(),
-    };
+    let mut walk = Walk { path, most, problems: Vec::new() };
     walk.value(node, at, schema);
     walk.problems
 }
@@ -66,15 +62,7 @@ impl Walk {
                     self.within(Segment::Index(index), |c| c.value(item, item.at, items));
                 }
             }
-            (
-                Shape::Text {
-                    pattern,
-                    values,
-                    bounds,
-                    ..
-                },
-                _,
-            ) => self.text(node, *pattern, values, *bounds),
+            (Shape::Text { pattern, values, bounds, .. }, _) => self.text(node, *pattern, values, *bounds),
             (Shape::Integer { min, max, .. }, _) => {
                 let bound = |bound: &Option<i64>| bound.map(|bound| bound as f64);
                 self.number(node, node.at, bound(min), bound(max));
@@ -86,9 +74,7 @@ impl Walk {
 
     fn object(&mut self, node: &Node, at: Position, fields: &Fields, entries: &[Entry]) {
         for (name, schema) in &fields.fields {
-            let entry = entries
-                .iter()
-                .find(|e| is_json_name(&e.key, name) && !e.value.is_null());
+            let entry = entries.iter().find(|e| is_json_name(&e.key, name) && !e.value.is_null());
             let set = entry.is_some_and(|entry| is_set(&entry.value, schema));
             let needed = schema.checks.iter().any(|check| matches!(check, Check::Needed));
             let missing = entry.is_none() && fields.required.contains(name);
@@ -188,9 +174,7 @@ impl Walk {
             self.within(Segment::Index(index), |c| c.form(form, item, item.at));
         }
         for entry in node.entries() {
-            self.within(Segment::Key(entry.key.clone()), |c| {
-                c.form(form, &entry.value, entry.at)
-            });
+            self.within(Segment::Key(entry.key.clone()), |c| c.form(form, &entry.value, entry.at));
         }
         let text = node.raw_text().filter(|_| !node.is_null());
         if let Some(Err(fault)) = text.map(|text| form(text)) {
@@ -208,9 +192,7 @@ impl Walk {
             }
             let value = found.filter(|value| value.raw_text().is_some_and(|text| !text.is_empty()));
             if let Some(value) = value.filter(|value| !seen.insert(value.to_json().to_string())) {
-                let path = key
-                    .split('.')
-                    .fold(self.path.index(index), |path, step| path.field(step));
+                let path = key.split('.').fold(self.path.index(index), |path, step| path.field(step));
                 let message = format!("duplicate {} {}", key.replace('.', " "), value.to_json());
                 let outer = std::mem::replace(&mut self.path, path);
                 self.say(value.at, Fault::new("duplicate", message));
@@ -285,9 +267,7 @@ impl Walk {
                     ListKind::Map { keys, .. } => format!("an item before it has the same {}", keys.join(" and ")),
                     _ => "an item before it is the same".to_owned(),
                 };
-                self.within(Segment::Index(index), |c| {
-                    c.say(item.at, Fault::new("duplicate", message))
-                });
+                self.within(Segment::Index(index), |c| c.say(item.at, Fault::new("duplicate", message)));
             }
         }
     }
@@ -326,10 +306,7 @@ fn is_set(node: &Node, schema: &Schema) -> bool {
 
 /// The name and position of a field of a message, if it is set.
 fn set_field<'s>(node: &Node, schema: &'s Schema, name: &'s str) -> Option<(&'s str, Position)> {
-    let entry = node
-        .entries()
-        .iter()
-        .find(|e| is_json_name(&e.key, name) && !e.value.is_null())?;
+    let entry = node.entries().iter().find(|e| is_json_name(&e.key, name) && !e.value.is_null())?;
     is_set(&entry.value, schema.field(name)?).then_some((name, entry.at))
 }
 

@@ -36,20 +36,14 @@ impl Content for MeshConfig {
 impl Content for Service {
     fn decode(root: &Node, cx: &mut Decoder) -> Option<Service> {
         let spec: Service = part(root, "spec", cx).unwrap_or_default();
-        Some(Service {
-            status: part(root, "status", cx).unwrap_or_default(),
-            ..spec
-        })
+        Some(Service { status: part(root, "status", cx).unwrap_or_default(), ..spec })
     }
 }
 
 impl Content for Pod {
     fn decode(root: &Node, cx: &mut Decoder) -> Option<Pod> {
         let spec: Pod = part(root, "spec", cx).unwrap_or_default();
-        Some(Pod {
-            status: part(root, "status", cx).unwrap_or_default(),
-            ..spec
-        })
+        Some(Pod { status: part(root, "status", cx).unwrap_or_default(), ..spec })
     }
 }
 
@@ -59,10 +53,7 @@ impl Content for KubeNode {
         let addresses = root
             .get("status")
             .and_then(|status| cx.within(Segment::Field("status".into()), |cx| part(status, "addresses", cx)));
-        Some(KubeNode {
-            addresses: addresses.unwrap_or_default(),
-            ..spec
-        })
+        Some(KubeNode { addresses: addresses.unwrap_or_default(), ..spec })
     }
 }
 
@@ -72,10 +63,7 @@ impl Content for Ingress {
         let load_balancer = root
             .get("status")
             .and_then(|status| cx.within(Segment::Field("status".into()), |cx| part(status, "loadBalancer", cx)));
-        Some(Ingress {
-            load_balancer: load_balancer.unwrap_or_default(),
-            ..spec
-        })
+        Some(Ingress { load_balancer: load_balancer.unwrap_or_default(), ..spec })
     }
 }
 

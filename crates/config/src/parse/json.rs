@@ -24,20 +24,14 @@ pub fn read_object(json: &Json, options: &ParseOptions) -> Read {
     let Some(root) = node(json, options.limits.depth) else {
         let message = format!("more than {} levels deep", options.limits.depth);
         let problem = problem_at(NOWHERE, Severity::Error, "limit", message);
-        return Read {
-            object: None,
-            diagnostics: vec![diagnostic(None, None, problem)],
-        };
+        return Read { object: None, diagnostics: vec![diagnostic(None, None, problem)] };
     };
     let outcome = object::read(&root, &[], None, options);
     let key = outcome.key;
     let say = |problem| diagnostic(None, key.clone(), problem);
     let diagnostics: Vec<Diagnostic> = outcome.problems.into_iter().map(say).collect();
     let valid = !diagnostics.iter().any(Diagnostic::is_error);
-    Read {
-        object: outcome.object.filter(|_| valid),
-        diagnostics,
-    }
+    Read { object: outcome.object.filter(|_| valid), diagnostics }
 }
 
 /// The documents of a text.
@@ -78,10 +72,7 @@ pub fn parse_yaml_json(bytes: &[u8], file: &str, limits: &Limits) -> YamlJson {
     };
     for (number, document) in yaml::split(text).into_iter().enumerate() {
         let line = document.first_line;
-        match limits
-            .check(number, document)
-            .and_then(|document| yaml::parse_document(document, limits))
-        {
+        match limits.check(number, document).and_then(|document| yaml::parse_document(document, limits)) {
             Ok((root, _)) if root.is_null() => {}
             Ok((root, duplicates)) => out.documents.push(YamlDocument {
                 value: root.to_json(),
@@ -131,11 +122,7 @@ pub(super) fn node(json: &Json, depth: usize) -> Option<Node> {
         Json::Object(entries) => {
             let depth = depth.checked_sub(1)?;
             let entry = |(key, value): (&String, &Json)| {
-                Some(Entry {
-                    key: key.as_str().into(),
-                    at: NOWHERE,
-                    value: node(value, depth)?,
-                })
+                Some(Entry { key: key.as_str().into(), at: NOWHERE, value: node(value, depth)? })
             };
             Value::Map(entries.iter().map(entry).collect::<Option<_>>()?)
         }

@@ -19,9 +19,7 @@ pub fn locate(bytes: &[u8], line: u32, path: &FieldPath, limits: &Limits) -> Opt
     let documents = yaml::split(text).into_iter().enumerate();
     for (number, document) in documents.take_while(|(_, document)| document.first_line <= line) {
         let first = document.first_line;
-        let Ok((root, _)) = limits
-            .check(number, document)
-            .and_then(|document| yaml::parse_document(document, limits))
+        let Ok((root, _)) = limits.check(number, document).and_then(|document| yaml::parse_document(document, limits))
         else {
             continue;
         };

@@ -30,23 +30,13 @@ impl MeshNetworks {
 
 /// Maps all accepted API groups of settings to one.
 pub(super) fn group_of(group: &str) -> &str {
-    if group == "core" || group.is_empty() {
-        Kind::MeshConfig.group()
-    } else {
-        group
-    }
+    if group == "core" || group.is_empty() { Kind::MeshConfig.group() } else { group }
 }
 
 /// The metadata of a settings object, whose name in the file is ignored.
 pub(super) fn meta(kind: Kind, file: Option<&Arc<str>>, line: u32) -> Meta {
-    let origin = file.map(|file| Origin {
-        file: file.clone(),
-        line,
-    });
-    Meta {
-        origin,
-        ..Meta::new(kind, "", MeshConfig::NAME)
-    }
+    let origin = file.map(|file| Origin { file: file.clone(), line });
+    Meta { origin, ..Meta::new(kind, "", MeshConfig::NAME) }
 }
 
 /// Settings that a mesh has once.
@@ -83,12 +73,7 @@ pub fn parse_mesh_networks(
 
 fn parse_setting<S: Setting>(bytes: &[u8], file: &str, options: &ParseOptions) -> (Option<S>, Vec<Diagnostic>) {
     let parsed = Parsed::default();
-    let mut reader = Reader {
-        file: file.into(),
-        options,
-        parsed,
-        seen: std::collections::HashMap::new(),
-    };
+    let mut reader = Reader { file: file.into(), options, parsed, seen: std::collections::HashMap::new() };
     let (config, problems) = match text_of(bytes, &options.limits) {
         Ok(text) => decode_text(text, 1, options),
         Err(error) => (None, vec![problem(error)]),
@@ -153,22 +138,12 @@ pub(super) fn read_config_map(
     let (config, found) = decode_text::<MeshConfig>(&content, 1, options);
     let path = FieldPath::root().field("data").field("mesh");
     problems.extend(found.into_iter().map(|problem| {
-        let path = problem
-            .path
-            .segments()
-            .iter()
-            .cloned()
-            .fold(path.clone(), |path, step| path.then(step));
+        let path = problem.path.segments().iter().cloned().fold(path.clone(), |path, step| path.then(step));
         match place_in_file(text, &content, problem.at) {
             Some(at) => Problem { path, at, ..problem },
             None => {
                 let message = format!("{} (line {} of the text)", problem.message, problem.at.line);
-                Problem {
-                    path,
-                    at: text.at,
-                    message,
-                    ..problem
-                }
+                Problem { path, at: text.at, message, ..problem }
             }
         }
     }));
@@ -180,25 +155,14 @@ pub(super) fn read_config_map(
             "metadata": { "name": MeshConfig::NAME },
             "spec": spec.to_json(),
         });
-        MeshConfig::into_any(Arc::new(Object {
-            meta,
-            spec,
-            raw: Some(raw.to_string().into()),
-        }))
+        MeshConfig::into_any(Arc::new(Object { meta, spec, raw: Some(raw.to_string().into()) }))
     });
-    Outcome {
-        key: Some(MeshConfig::key()),
-        object,
-        problems,
-    }
+    Outcome { key: Some(MeshConfig::key()), object, problems }
 }
 
 /// Converts a position in a text to a position in the file, if the text is a literal block.
 fn place_in_file(node: &Node, text: &str, at: Position) -> Option<Position> {
     // Leading blank lines would shift the positions.
     let literal = matches!(node.value, Value::Literal(_)) && !text.starts_with(['\n', ' ']);
-    literal.then(|| Position {
-        line: node.at.line + at.line - 1,
-        column: node.at.column + at.column - 1,
-    })
+    literal.then(|| Position { line: node.at.line + at.line - 1, column: node.at.column + at.column - 1 })
 }

@@ -25,21 +25,13 @@ pub(super) fn decode(
     let meta = cx.within(Segment::Field("metadata".into()), |cx| fields(root, kind, options, cx));
     cx.unknown = unknown;
     let mut meta = meta?;
-    meta.origin = file.map(|file| Origin {
-        file: file.clone(),
-        line: root.at.line,
-    });
+    meta.origin = file.map(|file| Origin { file: file.clone(), line: root.at.line });
     Some(meta)
 }
 
 fn fields(root: &Node, kind: Kind, options: &ParseOptions, cx: &mut Decoder) -> Option<Meta> {
     let Some(node) = root.get("metadata") else {
-        cx.error(
-            root.at,
-            "missing-field",
-            "an object needs metadata with a name".to_owned(),
-            None,
-        );
+        cx.error(root.at, "missing-field", "an object needs metadata with a name".to_owned(), None);
         return None;
     };
     let mut fields = Fields::of(node, cx)?;
@@ -52,9 +44,7 @@ fn fields(root: &Node, kind: Kind, options: &ParseOptions, cx: &mut Decoder) -> 
     if !valid_name {
         let at = node.get("name").map_or(node.at, |n| n.at);
         let message = format!("{} is not the name of a {kind}: {allowed}", quote(&name));
-        cx.within(Segment::Field("name".into()), |cx| {
-            cx.error(at, "bad-name", message, None)
-        });
+        cx.within(Segment::Field("name".into()), |cx| cx.error(at, "bad-name", message, None));
         return None;
     }
     let namespace = match namespace.filter(|n| !n.is_empty()) {
@@ -66,9 +56,7 @@ fn fields(root: &Node, kind: Kind, options: &ParseOptions, cx: &mut Decoder) -> 
         && let Err(error) = dns::check_namespace(&namespace)
     {
         let at = node.get("namespace").map_or(node.at, |n| n.at);
-        cx.within(Segment::Field("namespace".into()), |cx| {
-            cx.error(at, "bad-name", error.to_string(), None)
-        });
+        cx.within(Segment::Field("namespace".into()), |cx| cx.error(at, "bad-name", error.to_string(), None));
         return None;
     }
     let mut meta = Meta::new(kind, namespace, name);
@@ -80,23 +68,15 @@ fn fields(root: &Node, kind: Kind, options: &ParseOptions, cx: &mut Decoder) -> 
     meta.generation = fields.decode("generation", cx).unwrap_or_default();
     meta.uid = fields.decode("uid", cx).unwrap_or_default();
     meta.generate_name = fields.decode("generateName", cx).unwrap_or_default();
-    meta.owner = fields
-        .find("ownerReferences", cx)
-        .and_then(|(_, owners)| controller(owners));
+    meta.owner = fields.find("ownerReferences", cx).and_then(|(_, owners)| controller(owners));
     Some(meta)
 }
 
 /// The owner reference of the controller.
 fn controller(owners: &Node) -> Option<Owner> {
-    let is_controller = |o: &&Node| {
-        o.get("controller")
-            .is_some_and(|c| c.to_json() == serde_json::Value::Bool(true))
-    };
+    let is_controller = |o: &&Node| o.get("controller").is_some_and(|c| c.to_json() == serde_json::Value::Bool(true));
     let owner = owners.items().iter().find(is_controller)?;
-    Some(Owner {
-        kind: owner.get("kind")?.text()?.clone(),
-        name: owner.get("name")?.text()?.clone(),
-    })
+    Some(Owner { kind: owner.get("kind")?.text()?.clone(), name: owner.get("name")?.text()?.clone() })
 }
 
 /// The addresses in the status of a ServiceEntry. Controllers write them, so invalid ones are skipped without a

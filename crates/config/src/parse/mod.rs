@@ -68,10 +68,7 @@ impl Limits {
         } else {
             return Ok(document);
         };
-        let at = Position {
-            line: document.first_line,
-            column: 1,
-        };
+        let at = Position { line: document.first_line, column: 1 };
         Err(SyntaxError::new(at, "limit", message))
     }
 }
@@ -92,12 +89,7 @@ pub struct ParseOptions {
 impl Default for ParseOptions {
     /// Namespace `default`, not strict, default limits.
     fn default() -> ParseOptions {
-        ParseOptions {
-            default_namespace: "default".into(),
-            strict: false,
-            admitted: false,
-            limits: Limits::default(),
-        }
+        ParseOptions { default_namespace: "default".into(), strict: false, admitted: false, limits: Limits::default() }
     }
 }
 
@@ -126,12 +118,7 @@ impl Parsed {
 /// `file` is the name of the file in origins and diagnostics. Lists (`kind: List`) are expanded. Objects of kinds that
 /// the mesh does not read are skipped with a diagnostic.
 pub fn parse_documents(bytes: &[u8], file: &str, options: &ParseOptions) -> Parsed {
-    let mut reader = Reader {
-        file: file.into(),
-        options,
-        parsed: Parsed::default(),
-        seen: HashMap::new(),
-    };
+    let mut reader = Reader { file: file.into(), options, parsed: Parsed::default(), seen: HashMap::new() };
     match text_of(bytes, &options.limits) {
         Ok(text) => reader.documents(text),
         Err(error) => reader.unreadable(error),
@@ -148,10 +135,7 @@ fn text_of<'b>(bytes: &'b [u8], limits: &Limits) -> Result<&'b str, SyntaxError>
     }
     std::str::from_utf8(bytes).map_err(|error| {
         let line = 1 + bytes[..error.valid_up_to()].iter().filter(|b| **b == b'\n').count();
-        let at = Position {
-            line: u32::try_from(line).unwrap_or(u32::MAX),
-            column: 1,
-        };
+        let at = Position { line: u32::try_from(line).unwrap_or(u32::MAX), column: 1 };
         SyntaxError::new(at, "syntax", "the file is not UTF-8 text")
     })
 }
@@ -217,10 +201,7 @@ impl Reader<'_> {
                 if let Some(earlier) = self.seen.insert(key.clone(), line) {
                     self.seen.insert(key.clone(), earlier);
                     let message = format!("the object is already in line {earlier}, and this one is ignored");
-                    return self.say(
-                        Some(key),
-                        problem_at(root.at, Severity::Warning, "duplicate-object", message),
-                    );
+                    return self.say(Some(key), problem_at(root.at, Severity::Warning, "duplicate-object", message));
                 }
                 match object {
                     Some(object) if !has_errors => self.parsed.objects.push(object),
@@ -253,12 +234,5 @@ fn list_items(root: &Node) -> Option<&[Node]> {
 
 /// A problem with an object or document as a whole.
 fn problem_at(at: Position, severity: Severity, code: &'static str, message: String) -> Problem {
-    Problem {
-        path: FieldPath::root(),
-        at,
-        severity,
-        code,
-        message,
-        hint: None,
-    }
+    Problem { path: FieldPath::root(), at, severity, code, message, hint: None }
 }

@@ -36,11 +36,7 @@ pub(super) fn read(
         Ok(Found::MeshConfigMap(text)) => mesh::read_config_map(root, text, file, options, problems),
         Err(problem) => {
             problems.push(problem);
-            Outcome {
-                key: None,
-                object: None,
-                problems,
-            }
+            Outcome { key: None, object: None, problems }
         }
     }
 }
@@ -55,11 +51,7 @@ enum Found<'n> {
 fn kind_of(root: &Node) -> Result<Found<'_>, Problem> {
     let error = |at: Position, code, message: &str| problem_at(at, Severity::Error, code, message.to_owned());
     if !matches!(root.value, Value::Map(_)) {
-        return Err(error(
-            root.at,
-            "not-an-object",
-            "a document must be an object with apiVersion and kind",
-        ));
+        return Err(error(root.at, "not-an-object", "a document must be an object with apiVersion and kind"));
     }
     let (Some(version), Some(kind)) = (root.get("apiVersion"), root.get("kind")) else {
         return Err(error(root.at, "missing-field", "an object needs apiVersion and kind"));
@@ -68,21 +60,14 @@ fn kind_of(root: &Node) -> Result<Found<'_>, Problem> {
         return Err(error(root.at, "bad-value", "apiVersion and kind must be strings"));
     };
     let (group, version_text) = version_text.rsplit_once('/').unwrap_or(("", version_text));
-    let group = if Kind::find(Kind::MeshConfig.group(), kind).is_some() {
-        mesh::group_of(group)
-    } else {
-        group
-    };
+    let group = if Kind::find(Kind::MeshConfig.group(), kind).is_some() { mesh::group_of(group) } else { group };
     if let Some(text) = mesh::text_of_config_map(root) {
         return Ok(Found::MeshConfigMap(text));
     }
     match Kind::find(group, kind) {
         Some(found) if found.versions().contains(&version_text) => Ok(Found::Kind(found)),
         Some(found) => {
-            let message = format!(
-                "{found} has no version {version_text:?}: {} are read",
-                found.versions().join(", ")
-            );
+            let message = format!("{found} has no version {version_text:?}: {} are read", found.versions().join(", "));
             Err(error(version.at, "unknown-version", &message))
         }
         None => Err(ignored(root, group, kind)),
@@ -93,16 +78,8 @@ fn kind_of(root: &Node) -> Result<Found<'_>, Problem> {
 fn ignored(root: &Node, group: &str, kind: &str) -> Problem {
     let of_mesh = group.ends_with("istio.io") || group.starts_with("gateway.networking.");
     let (severity, code, what) = match of_mesh {
-        true => (
-            Severity::Warning,
-            "not-implemented-yet",
-            "is not implemented yet and has no effect",
-        ),
-        false => (
-            Severity::Info,
-            "ignored-kind",
-            "means nothing to the mesh and is ignored",
-        ),
+        true => (Severity::Warning, "not-implemented-yet", "is not implemented yet and has no effect"),
+        false => (Severity::Info, "ignored-kind", "means nothing to the mesh and is ignored"),
     };
     let kind: String = kind.chars().take(80).collect();
     problem_at(root.at, severity, code, format!("the kind {kind} {what}"))
@@ -127,11 +104,7 @@ fn read_kind(
     };
     let Some(mut meta) = meta else {
         problems.extend(cx.into_problems());
-        return Outcome {
-            key: None,
-            object: None,
-            problems,
-        };
+        return Outcome { key: None, object: None, problems };
     };
     if kind.is_credential() {
         // The last applied configuration of kubectl is an annotation that contains the whole object.
@@ -166,11 +139,7 @@ fn read_kind(
     problems.extend(found);
     problems.extend(effects::of_object(kind, root));
     problems.sort_by_key(|p| (p.at.line, p.at.column, Reverse(p.severity)));
-    Outcome {
-        key: Some(key),
-        object,
-        problems,
-    }
+    Outcome { key: Some(key), object, problems }
 }
 
 fn errors(problems: &[Problem]) -> impl Iterator<Item = &Problem> {
@@ -185,13 +154,8 @@ fn evaluates_rules(kind: Kind) -> bool {
 /// Checks an object against the schema of its kind.
 fn against_schema(kind: Kind, root: &Node, most: usize) -> Vec<Problem> {
     let spec = spec_of(root);
-    let mut problems = conform::check(
-        &spec,
-        root.locate(&FieldPath::spec()),
-        &kind.spec_schema(),
-        FieldPath::spec(),
-        most,
-    );
+    let mut problems =
+        conform::check(&spec, root.locate(&FieldPath::spec()), &kind.spec_schema(), FieldPath::spec(), most);
     let needed = schema::find_kind(kind.group(), kind.name())
         .and_then(|definition| definition.schema.fields())
         .is_some_and(|fields| fields.required.contains(&"spec"));

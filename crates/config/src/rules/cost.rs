@@ -26,11 +26,7 @@ impl Default for Budget {
 impl Budget {
     /// Takes the cost of a rule with this nesting depth of comprehensions; false if the budget does not cover it.
     pub(super) fn spend(&mut self, loops: u32, value: &Json) -> bool {
-        let cost = if loops == 0 {
-            1
-        } else {
-            longest(value).saturating_pow(loops)
-        };
+        let cost = if loops == 0 { 1 } else { longest(value).saturating_pow(loops) };
         match self.left.checked_sub(cost) {
             Some(left) if cost <= SINGLE => {
                 self.left = left;
@@ -61,18 +57,8 @@ pub(super) fn loops(expression: &IdedExpr) -> u32 {
         }
         Expr::Call(call) => most(&mut call.target.iter().map(|target| &**target).chain(&call.args)),
         Expr::List(list) => most(&mut list.elements.iter()),
-        Expr::Map(map) => map
-            .entries
-            .iter()
-            .map(|entry| entry_loops(&entry.expr))
-            .max()
-            .unwrap_or(0),
-        Expr::Struct(structure) => structure
-            .entries
-            .iter()
-            .map(|entry| entry_loops(&entry.expr))
-            .max()
-            .unwrap_or(0),
+        Expr::Map(map) => map.entries.iter().map(|entry| entry_loops(&entry.expr)).max().unwrap_or(0),
+        Expr::Struct(structure) => structure.entries.iter().map(|entry| entry_loops(&entry.expr)).max().unwrap_or(0),
         Expr::Select(select) => loops(&select.operand),
         Expr::Unspecified | Expr::Ident(_) | Expr::Literal(_) => 0,
     }

@@ -85,11 +85,7 @@ impl Rules {
 
     /// A rule that does not compile is not enforced (a test checks that there is none).
     fn compile(root: &Arc<Schema>) -> Rules {
-        let mut rules = Rules {
-            rules: HashMap::new(),
-            marked: HashSet::new(),
-            root: root.clone(),
-        };
+        let mut rules = Rules { rules: HashMap::new(), marked: HashSet::new(), root: root.clone() };
         rules.collect(root);
         rules
     }
@@ -129,12 +125,7 @@ impl Rules {
     /// Evaluates the rules of an object and of all values in it. Defaults must be filled in. `old` is the object before
     /// the update; without it, transition rules are skipped. Stops when `report` returns false.
     pub fn check(&self, object: &Json, old: Option<&Json>, report: &mut dyn FnMut(&Violation<'_>) -> bool) {
-        let mut evaluation = Evaluation {
-            rules: self,
-            budget: Budget::default(),
-            report,
-            stopped: false,
-        };
+        let mut evaluation = Evaluation { rules: self, budget: Budget::default(), report, stopped: false };
         evaluation.check(object, old, &self.root, &Path::Root);
     }
 }
@@ -143,9 +134,7 @@ impl CompiledRule {
     fn new(rule: &Rule) -> CompiledRule {
         let program = Program::compile(rule.rule).ok();
         CompiledRule {
-            transition: program
-                .as_ref()
-                .is_some_and(|program| program.references().has_variable("oldSelf")),
+            transition: program.as_ref().is_some_and(|program| program.references().has_variable("oldSelf")),
             loops: program.as_ref().map_or(0, |program| cost::loops(program.expression())),
             program,
             rule: rule.clone(),
@@ -241,12 +230,7 @@ impl Evaluation<'_> {
                 "" => format!("failed rule: {}", rule.rule.rule.trim()),
                 message => message.to_owned(),
             };
-            self.stopped |= !(self.report)(&Violation {
-                path,
-                value,
-                message,
-                outcome,
-            });
+            self.stopped |= !(self.report)(&Violation { path, value, message, outcome });
         }
     }
 }
@@ -257,7 +241,5 @@ fn same_item<'o>(old: &'o Json, item: &Json, items: &Schema, kind: &ListKind) ->
         return None;
     };
     let wanted = items.identity(item, keys)?;
-    old.as_array()?
-        .iter()
-        .find(|old| items.identity(old, keys).as_ref() == Some(&wanted))
+    old.as_array()?.iter().find(|old| items.identity(old, keys).as_ref() == Some(&wanted))
 }

@@ -72,8 +72,5 @@ fn escape(name: &str) -> String {
     if !name.contains(['.', '-', '/']) && !name.contains("__") {
         return name.to_owned();
     }
-    name.replace("__", "__underscores__")
-        .replace('.', "__dot__")
-        .replace('-', "__dash__")
-        .replace('/', "__slash__")
+    name.replace("__", "__underscores__").replace('.', "__dot__").replace('-', "__dash__").replace('/', "__slash__")
 }

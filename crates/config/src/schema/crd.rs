@@ -76,29 +76,17 @@ fn version(definition: &Definition, served: &Served, storage: bool) -> Json {
         out.insert("deprecated".to_owned(), json!(true));
         out.insert("deprecationWarning".to_owned(), json!(warning));
     }
-    out.insert(
-        "schema".to_owned(),
-        json!({ "openAPIV3Schema": structural(&definition.schema) }),
-    );
+    out.insert("schema".to_owned(), json!({ "openAPIV3Schema": structural(&definition.schema) }));
     if definition.status {
         out.insert("subresources".to_owned(), json!({ "status": {} }));
     }
     // As for core kinds, columns that only `-o wide` shows follow the age.
     let age = json!({ "name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp" });
-    let of = |wide: bool| {
-        definition
-            .columns
-            .iter()
-            .filter(move |c| (c.priority > 0) == wide)
-            .map(column)
-    };
+    let of = |wide: bool| definition.columns.iter().filter(move |c| (c.priority > 0) == wide).map(column);
     let columns: Vec<Json> = of(false).chain([age]).chain(of(true)).collect();
     out.insert("additionalPrinterColumns".to_owned(), Json::Array(columns));
     if !definition.selectable.is_empty() {
-        let fields = definition
-            .selectable
-            .iter()
-            .map(|path| json!({ "jsonPath": format!(".{path}") }));
+        let fields = definition.selectable.iter().map(|path| json!({ "jsonPath": format!(".{path}") }));
         out.insert("selectableFields".to_owned(), fields.collect());
     }
     Json::Object(out)

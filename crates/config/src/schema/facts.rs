@@ -197,10 +197,7 @@ pub(crate) fn keep_unknown(schema: &mut Schema) {
         Shape::Object(fields) => fields.open = true,
         // A protobuf `Struct`.
         _ => {
-            schema.shape = Shape::Object(Fields {
-                open: true,
-                ..Fields::default()
-            });
+            schema.shape = Shape::Object(Fields { open: true, ..Fields::default() });
         }
     }
 }
@@ -258,10 +255,7 @@ pub(crate) fn key(schema: &mut Schema, name: &'static str) {
         match kind {
             ListKind::Map { keys, .. } => keys.push(json(name)),
             _ => {
-                *kind = ListKind::Map {
-                    keys: vec![json(name)],
-                    patch_key: None,
-                };
+                *kind = ListKind::Map { keys: vec![json(name)], patch_key: None };
             }
         }
     }

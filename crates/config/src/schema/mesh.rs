@@ -112,12 +112,7 @@ fn definition(row: Row) -> Definition {
     let required = if row.needs_spec { vec!["spec"] } else { vec![] };
     Definition {
         group,
-        versions: kind
-            .versions()
-            .iter()
-            .map(|version| served(kind, version))
-            .collect::<Vec<_>>()
-            .leak(),
+        versions: kind.versions().iter().map(|version| served(kind, version)).collect::<Vec<_>>().leak(),
         kind: kind.name(),
         plural: row.plural,
         singular: singular(kind.name()),
@@ -138,31 +133,16 @@ fn served(kind: Kind, version: &'static str) -> Served {
     let stable = kind.versions()[0];
     let deprecated = stable == "v1" && version.contains("alpha") && kind.group() == "gateway.networking.k8s.io";
     let warning = || format!("{}/{version} {} is deprecated: use {stable}", kind.group(), kind.name());
-    Served {
-        version,
-        deprecated: deprecated.then(|| &*warning().leak()),
-    }
+    Served { version, deprecated: deprecated.then(|| &*warning().leak()) }
 }
 
 /// The columns for which Rutter writes the status of Istio's kinds.
 fn istio_columns() -> [Column; 3] {
-    let count = |name, path, description| Column {
-        kind: "integer",
-        priority: 1,
-        ..column(name, path, description)
-    };
+    let count = |name, path, description| Column { kind: "integer", priority: 1, ..column(name, path, description) };
     let programmed = ".status.conditions[?(@.type==\"Programmed\")].status";
     [
-        column(
-            "Programmed",
-            programmed,
-            "Whether all proxies that need it acknowledged it",
-        ),
-        count(
-            "Running",
-            ".status.proxies.running",
-            "The number of proxies that acknowledged it",
-        ),
+        column("Programmed", programmed, "Whether all proxies that need it acknowledged it"),
+        count("Running", ".status.proxies.running", "The number of proxies that acknowledged it"),
         count("Proxies", ".status.proxies.total", "The number of proxies that need it"),
     ]
 }
@@ -170,13 +150,7 @@ fn istio_columns() -> [Column; 3] {
 /// A column of texts. A heading in parentheses is shown with `-o wide` only.
 pub(super) fn column(heading: &'static str, path: &'static str, description: &'static str) -> Column {
     let wide = heading.strip_prefix('(').and_then(|heading| heading.strip_suffix(')'));
-    Column {
-        name: wide.unwrap_or(heading),
-        kind: "string",
-        path,
-        priority: u8::from(wide.is_some()),
-        description,
-    }
+    Column { name: wide.unwrap_or(heading), kind: "string", path, priority: u8::from(wide.is_some()), description }
 }
 
 /// The kind in lower case. Allocated once per kind, for the life of the process.
@@ -204,17 +178,11 @@ fn istio_status() -> Schema {
     let mut condition = object(
         "A condition of the object.",
         vec![
-            (
-                "type",
-                text("The type: `Accepted`, `Programmed`, or a type of another controller."),
-            ),
+            ("type", text("The type: `Accepted`, `Programmed`, or a type of another controller.")),
             ("status", text("`True`, `False` or `Unknown`.")),
             ("reason", text("The reason, in one word.")),
             ("message", text("The reason, in a sentence.")),
-            (
-                "observedGeneration",
-                count("The generation of the object that the condition describes."),
-            ),
+            ("observedGeneration", count("The generation of the object that the condition describes.")),
             ("lastTransitionTime", time("The time of the last change of the status.")),
             ("lastProbeTime", time("The time of the last probe.")),
         ],
@@ -224,10 +192,7 @@ fn istio_status() -> Schema {
         "The error of one proxy that rejects the configuration.",
         vec![
             ("proxy", text("The proxy.")),
-            (
-                "type",
-                text("The type of the rejected resource: `CDS`, `EDS`, `LDS` or `RDS`."),
-            ),
+            ("type", text("The type of the rejected resource: `CDS`, `EDS`, `LDS` or `RDS`.")),
             ("resource", text("The resource.")),
             ("message", text("The error message.")),
         ],
@@ -236,10 +201,7 @@ fn istio_status() -> Schema {
     let proxies = object(
         "The number of proxies that acknowledged the object.",
         vec![
-            (
-                "generation",
-                count("The generation of the object that the numbers are about."),
-            ),
+            ("generation", count("The generation of the object that the numbers are about.")),
             ("total", count("Proxies that need it.")),
             ("running", count("Proxies that acknowledged it.")),
             ("refused", count("Proxies that rejected it.")),
@@ -255,14 +217,8 @@ fn istio_status() -> Schema {
     let mut status = object(
         "The status of the object.",
         vec![
-            (
-                "observedGeneration",
-                Schema::new(Shape::IntOrText).describe("The observed generation of the object."),
-            ),
-            (
-                "conditions",
-                list_by(condition, &["type"], Some("type")).describe("The conditions of the object."),
-            ),
+            ("observedGeneration", Schema::new(Shape::IntOrText).describe("The observed generation of the object.")),
+            ("conditions", list_by(condition, &["type"], Some("type")).describe("The conditions of the object.")),
             ("proxies", proxies),
             (
                 "validationMessages",

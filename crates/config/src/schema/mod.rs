@@ -131,10 +131,7 @@ pub struct Fields {
 impl Fields {
     /// The schema of a field.
     pub fn get(&self, name: &str) -> Option<&Arc<Schema>> {
-        self.fields
-            .iter()
-            .find(|(field, _)| *field == name)
-            .map(|(_, schema)| schema)
+        self.fields.iter().find(|(field, _)| *field == name).map(|(_, schema)| schema)
     }
 }
 
@@ -202,21 +199,12 @@ impl Schema {
 
     /// A string of this `format`.
     pub fn text_of(format: Option<&'static str>) -> Schema {
-        Schema::new(Shape::Text {
-            format,
-            pattern: None,
-            values: Vec::new(),
-            bounds: Bounds::default(),
-        })
+        Schema::new(Shape::Text { format, pattern: None, values: Vec::new(), bounds: Bounds::default() })
     }
 
     /// An integer of this `format`.
     pub fn integer(format: &'static str) -> Schema {
-        Schema::new(Shape::Integer {
-            format,
-            min: None,
-            max: None,
-        })
+        Schema::new(Shape::Integer { format, min: None, max: None })
     }
 
     /// An atomic list.

@@ -22,18 +22,12 @@ pub(super) struct Printer {
 impl Printer {
     /// Prints types in place.
     pub(super) fn inline(patches: bool) -> Printer {
-        Printer {
-            components: None,
-            patches,
-        }
+        Printer { components: None, patches }
     }
 
     /// Prints references to named types.
     pub(super) fn with_components() -> Printer {
-        Printer {
-            components: Some(BTreeMap::new()),
-            patches: true,
-        }
+        Printer { components: Some(BTreeMap::new()), patches: true }
     }
 
     /// The referenced types.
@@ -99,10 +93,7 @@ impl Printer {
             out.insert("x-kubernetes-patch-strategy".to_owned(), json!(strategy));
         }
         if !schema.rules.is_empty() {
-            let rules = schema
-                .rules
-                .iter()
-                .map(|r| json!({ "rule": r.rule, "message": r.message }));
+            let rules = schema.rules.iter().map(|r| json!({ "rule": r.rule, "message": r.message }));
             out.insert("x-kubernetes-validations".to_owned(), rules.collect());
         }
         Json::Object(out)
@@ -139,12 +130,7 @@ impl Printer {
                 out.insert("items".to_owned(), self.schema(items));
                 self.list(kind, out);
             }
-            Shape::Text {
-                format,
-                pattern,
-                values,
-                bounds: limits,
-            } => {
+            Shape::Text { format, pattern, values, bounds: limits } => {
                 put("type", json!("string"));
                 format.map(|format| put("format", json!(format)));
                 pattern.map(|pattern| put("pattern", json!(pattern)));

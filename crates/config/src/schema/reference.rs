@@ -29,21 +29,9 @@ pub fn reference() -> String {
 
 /// API groups with a title and an introduction.
 const GROUPS: [(&str, &str, &str); 6] = [
-    (
-        "networking.istio.io",
-        "Istio: networking",
-        "All versions of a kind have the same fields.",
-    ),
-    (
-        "security.istio.io",
-        "Istio: security",
-        "Read and validated; authorization is not implemented yet.",
-    ),
-    (
-        "telemetry.istio.io extensions.istio.io",
-        "Istio: telemetry and extensions",
-        "Read and validated.",
-    ),
+    ("networking.istio.io", "Istio: networking", "All versions of a kind have the same fields."),
+    ("security.istio.io", "Istio: security", "Read and validated; authorization is not implemented yet."),
+    ("telemetry.istio.io extensions.istio.io", "Istio: telemetry and extensions", "Read and validated."),
     (
         "gateway.networking.k8s.io gateway.networking.x-k8s.io inference.networking.k8s.io",
         "Gateway API",
@@ -123,11 +111,7 @@ fn belongs(definition: &Definition, group: &str) -> bool {
 
 fn row(definition: &Definition) -> String {
     let versions: Vec<&str> = definition.versions.iter().map(|served| served.version).collect();
-    let group = if definition.group.is_empty() {
-        "core".to_owned()
-    } else {
-        format!("`{}`", definition.group)
-    };
+    let group = if definition.group.is_empty() { "core".to_owned() } else { format!("`{}`", definition.group) };
     format!(
         "| {} | {group} | {} | {} | {} | {} | {} | {} |\n",
         definition.kind,

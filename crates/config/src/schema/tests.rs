@@ -37,17 +37,12 @@ fn schemas_are_structural() {
             if let Shape::List(items, ListKind::Map { keys, .. }, _) = &schema.shape {
                 let fields = items.fields().unwrap_or_else(|| panic!("{path}: items are no objects"));
                 for key in keys {
-                    let field = fields
-                        .get(key)
-                        .unwrap_or_else(|| panic!("{path}: there is no key {key}"));
+                    let field = fields.get(key).unwrap_or_else(|| panic!("{path}: there is no key {key}"));
                     let is_there = fields.required.contains(key) || field.default.is_some();
                     assert!(is_there || definition.builtin, "{path}: the key {key} may be missing");
                 }
             }
-            if let Shape::Text {
-                pattern: Some(pattern), ..
-            } = &schema.shape
-            {
+            if let Shape::Text { pattern: Some(pattern), .. } = &schema.shape {
                 assert!(regex::Regex::new(pattern).is_ok(), "{path}: {pattern}");
             }
         });
@@ -63,20 +58,14 @@ fn full(schema: &Schema, number: usize) -> Json {
                 group.is_some_and(|group| group[number % group.len()] != name)
             };
             let wanted = fields.fields.iter().filter(|(name, _)| !left_out(name));
-            let values: Map<String, Json> = wanted
-                .map(|(name, field)| ((*name).to_owned(), full(field, number)))
-                .collect();
+            let values: Map<String, Json> =
+                wanted.map(|(name, field)| ((*name).to_owned(), full(field, number))).collect();
             Json::Object(values)
         }
         Shape::Map(values, _) => json!({ "1": full(values, number) }),
         Shape::List(items, ..) => json!([full(items, number)]),
         Shape::Text { values, .. } if !values.is_empty() => json!(values[number % values.len()]),
-        Shape::Text {
-            format,
-            pattern,
-            bounds,
-            ..
-        } => match *format {
+        Shape::Text { format, pattern, bounds, .. } => match *format {
             Some("duration") => json!("1.5s"),
             Some("date-time") => json!("2026-08-02T10:00:00Z"),
             Some("byte") => json!("Zm8="),
@@ -97,10 +86,7 @@ const OF_TYPES: &[&str] = &["unknown-field", "duplicate-key"];
 
 #[test]
 fn what_a_schema_admits_is_decoded() {
-    let options = ParseOptions {
-        strict: true,
-        ..ParseOptions::default()
-    };
+    let options = ParseOptions { strict: true, ..ParseOptions::default() };
     for definition in definitions().iter().filter(|d| !d.builtin) {
         let spec = definition.schema.field("spec").unwrap();
         let mut found = Vec::new();
@@ -141,10 +127,7 @@ fn references_lead_to_components() {
         let text = document.to_string();
         for reference in text.split("\"#/components/schemas/").skip(1) {
             let name = reference.split('"').next().unwrap();
-            assert!(
-                schemas.get(name).is_some_and(Json::is_object),
-                "{group}/{version}: {name}"
-            );
+            assert!(schemas.get(name).is_some_and(Json::is_object), "{group}/{version}: {name}");
         }
     }
     assert!(openapi::document("nobody.example", "v1").is_none());

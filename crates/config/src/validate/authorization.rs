@@ -18,9 +18,7 @@ pub(super) fn dry_run(r: &mut Report, meta: &Meta, spec: &AuthorizationPolicy) {
         return;
     };
     let at = FieldPath::root().field("metadata").field("annotations").key(DRY_RUN);
-    let known = [
-        "1", "t", "T", "TRUE", "true", "True", "0", "f", "F", "FALSE", "false", "False",
-    ];
+    let known = ["1", "t", "T", "TRUE", "true", "True", "0", "f", "F", "FALSE", "false", "False"];
     if !matches!(spec.action, Action::Allow | Action::Deny) {
         let action = spec.action.name();
         let message = format!("dry-run is not supported with the action {action}; it requires ALLOW or DENY");
@@ -163,12 +161,7 @@ fn custom(r: &mut Report, path: &FieldPath, rule: &Rule) {
         }
     }
     for (index, condition) in rule.when.iter().enumerate() {
-        let sender = [
-            "source.namespace",
-            "source.serviceAccount",
-            "source.trustDomain",
-            "source.principal",
-        ];
+        let sender = ["source.namespace", "source.serviceAccount", "source.trustDomain", "source.principal"];
         if sender.contains(&&*condition.key) || condition.key.starts_with("request.auth.") {
             let at = path.field("when").index(index).field("key");
             r.error(&at, "unsupported", message(&condition.key));
@@ -179,12 +172,7 @@ fn custom(r: &mut Report, path: &FieldPath, rule: &Rule) {
 /// Whether a rule has HTTP conditions only. For TCP connections, a `DENY` rule ignores its HTTP conditions, so such a
 /// rule denies all of them.
 fn is_http_only(rule: &Rule) -> bool {
-    const HTTP: [&str; 4] = [
-        "requestPrincipals",
-        "notRequestPrincipals",
-        "trustDomains",
-        "notTrustDomains",
-    ];
+    const HTTP: [&str; 4] = ["requestPrincipals", "notRequestPrincipals", "trustDomains", "notTrustDomains"];
     let mut sources = rule.from.iter().filter_map(|from| from.source.as_ref()).peekable();
     let mut operations = rule.to.iter().filter_map(|to| to.operation.as_ref()).peekable();
     if operations.peek().is_some() {

@@ -41,12 +41,7 @@ fn port(r: &mut Report, path: &FieldPath, number: u16) {
 
 impl Relations for Service {
     fn check(&self, r: &mut Report, path: &FieldPath) {
-        let ports = || {
-            self.ports
-                .iter()
-                .enumerate()
-                .map(|(index, port)| (path.field("ports").index(index), port))
-        };
+        let ports = || self.ports.iter().enumerate().map(|(index, port)| (path.field("ports").index(index), port));
         for (at, _) in ports().filter(|(_, port)| self.ports.len() > 1 && port.name.is_empty()) {
             let message = "a port name is required if there is more than one port";
             r.error(&at, "missing-field", message);
@@ -54,11 +49,7 @@ impl Relations for Service {
         let named = ports().filter(|(_, port)| !port.name.is_empty());
         r.unique(named.map(|(at, port)| (at.field("name"), &port.name, format!("port {:?}", &*port.name))));
         r.unique(ports().map(|(at, port)| {
-            let transport = if port.protocol.is_empty() {
-                "TCP"
-            } else {
-                &port.protocol
-            };
+            let transport = if port.protocol.is_empty() { "TCP" } else { &port.protocol };
             let key = (port.port, transport);
             (at.field("port"), key, format!("{transport} port {}", port.port))
         }));
@@ -123,17 +114,10 @@ impl Relations for EndpointSlice {
                 }
             }
         }
-        let ports = || {
-            self.ports
-                .iter()
-                .enumerate()
-                .map(|(index, port)| (path.field("ports").index(index), port))
-        };
+        let ports = || self.ports.iter().enumerate().map(|(index, port)| (path.field("ports").index(index), port));
         r.unique(ports().map(|(at, port)| (at.field("name"), &port.name, format!("port {:?}", &*port.name))));
         for (at, port) in ports() {
-            port.port
-                .into_iter()
-                .for_each(|number| self::port(r, &at.field("port"), number));
+            port.port.into_iter().for_each(|number| self::port(r, &at.field("port"), number));
         }
     }
 }

@@ -7,10 +7,7 @@ use crate::diagnostic::{FieldPath, Segment};
 use crate::istio::envoy_filter::*;
 
 /// Names of the HTTP connection manager: the current and the deprecated one.
-const HTTP_MANAGERS: [&str; 2] = [
-    "envoy.filters.network.http_connection_manager",
-    "envoy.http_connection_manager",
-];
+const HTTP_MANAGERS: [&str; 2] = ["envoy.filters.network.http_connection_manager", "envoy.http_connection_manager"];
 
 impl Relations for EnvoyFilter {
     fn check(&self, r: &mut Report, _: &FieldPath) {
@@ -26,10 +23,7 @@ impl Relations for EnvoyFilter {
 impl Relations for EnvoyConfigPatch {
     fn check(&self, r: &mut Report, path: &FieldPath) {
         let at = path.field("match");
-        let of_waypoint = self
-            .matches
-            .as_ref()
-            .is_some_and(|m| m.context == PatchContext::Waypoint);
+        let of_waypoint = self.matches.as_ref().is_some_and(|m| m.context == PatchContext::Waypoint);
         let matches_waypoint = matches!(object_of(self), Some(ObjectMatch::Waypoint(_)));
         if of_waypoint != matches_waypoint {
             let message = "waypoint must be set if and only if the context is WAYPOINT";
@@ -112,19 +106,12 @@ fn effect(r: &mut Report, path: &FieldPath, patch: &EnvoyConfigPatch, change: &E
     };
     if !fits {
         let (operation, sort) = (change.operation.name(), patch.apply_to.name());
-        r.warning(
-            &at,
-            "no-effect",
-            format!("{operation} has no effect with applyTo {sort}"),
-        );
+        r.warning(&at, "no-effect", format!("{operation} has no effect with applyTo {sort}"));
     }
     let is_filter = matches!(patch.apply_to, NetworkFilter | HttpFilter | ListenerFilter);
     let by_name = matches!(change.operation, Op::Remove | Op::Replace);
     if is_filter && by_name && !matches_by_name(patch) {
-        let message = format!(
-            "{} requires a match with the name of the filter",
-            change.operation.name()
-        );
+        let message = format!("{} requires a match with the name of the filter", change.operation.name());
         r.warning(&at, "no-effect", message);
     }
 }
@@ -153,19 +140,13 @@ fn match_fits(r: &mut Report, path: &FieldPath, apply_to: ApplyTo, object: &Obje
         ListenerFilter | ExtensionConfig | Bootstrap | Invalid => return,
     };
     let (field, filter) = match object {
-        ObjectMatch::Listener(l) => (
-            "listener",
-            l.filter_chain.as_ref().and_then(|chain| chain.filter.as_ref()),
-        ),
+        ObjectMatch::Listener(l) => ("listener", l.filter_chain.as_ref().and_then(|chain| chain.filter.as_ref())),
         ObjectMatch::RouteConfiguration(_) => ("routeConfiguration", None),
         ObjectMatch::Cluster(_) => ("cluster", None),
         ObjectMatch::Waypoint(_) => ("waypoint", None),
     };
     if field != wanted {
-        let message = format!(
-            "applyTo {} requires a match of {wanted}, not of {field}",
-            apply_to.name()
-        );
+        let message = format!("applyTo {} requires a match of {wanted}, not of {field}", apply_to.name());
         return r.error(&path.field(field), "exclusive-fields", message);
     }
     if let Some(filter) = filter {

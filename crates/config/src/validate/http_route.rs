@@ -9,22 +9,14 @@ use crate::istio::*;
 
 impl Relations for HttpRoute {
     fn check(&self, r: &mut Report, path: &FieldPath) {
-        let answers = [
-            ("redirect", self.redirect.is_some()),
-            ("directResponse", self.direct_response.is_some()),
-        ];
+        let answers = [("redirect", self.redirect.is_some()), ("directResponse", self.direct_response.is_some())];
         if let Some((answer, _)) = answers.into_iter().find(|(_, set)| *set) {
             let others = [("fault", self.fault.is_some()), ("rewrite", self.rewrite.is_some())];
-            r.none_of(path, &others, "exclusive-fields", |name| {
-                format!("{name} cannot be combined with {answer}")
-            });
+            r.none_of(path, &others, "exclusive-fields", |name| format!("{name} cannot be combined with {answer}"));
         }
         weights(r, &path.field("route"), self.route.iter().map(|d| d.weight));
         let by_prefix = |m: &HttpMatchRequest| matches!(m.uri, None | Some(StringMatch::Prefix(_)));
-        let rewrites = self
-            .redirect
-            .as_ref()
-            .is_some_and(|redirect| !redirect.prefix_rewrite.is_empty());
+        let rewrites = self.redirect.as_ref().is_some_and(|redirect| !redirect.prefix_rewrite.is_empty());
         if rewrites && !self.matches.iter().all(by_prefix) {
             let message = "prefixRewrite requires that all matches of uri are prefix matches";
             let at = path.field("redirect").field("prefixRewrite");
@@ -37,10 +29,7 @@ impl Relations for HttpRoute {
 impl HttpRoute {
     /// Checks that the authority is set at most once, by a rewrite or by a header.
     fn authority(&self, r: &mut Report, path: &FieldPath) {
-        let mut known = self
-            .rewrite
-            .as_ref()
-            .is_some_and(|rewrite| !rewrite.authority.is_empty());
+        let mut known = self.rewrite.as_ref().is_some_and(|rewrite| !rewrite.authority.is_empty());
         let request = self.headers.as_ref().and_then(|headers| headers.request.as_ref());
         for (field, values) in request.iter().flat_map(|r| [("set", &r.set), ("add", &r.add)]) {
             for name in values.keys().filter(|name| header::is_authority(name)) {
@@ -90,14 +79,8 @@ impl Relations for HttpMatchRequest {
         if let Some(StringMatch::Regex(text)) = &self.uri {
             r.form(&path.field("uri").field("regex"), form::regex, text);
         }
-        let texts = [
-            ("scheme", &self.scheme),
-            ("method", &self.method),
-            ("authority", &self.authority),
-        ];
-        let texts = texts
-            .into_iter()
-            .flat_map(|(field, text)| Some((path.field(field), text.as_ref()?)));
+        let texts = [("scheme", &self.scheme), ("method", &self.method), ("authority", &self.authority)];
+        let texts = texts.into_iter().flat_map(|(field, text)| Some((path.field(field), text.as_ref()?)));
         let maps = [
             ("headers", &self.headers),
             ("queryParams", &self.query_params),
@@ -106,9 +89,7 @@ impl Relations for HttpMatchRequest {
         let entries = maps.into_iter().flat_map(|(field, map)| {
             // Istio treats this invalid regular expression as a presence match.
             let is_star = |text: &StringMatch| matches!(text, StringMatch::Regex(star) if &**star == "*");
-            let checked = map
-                .iter()
-                .filter(move |(_, text)| field != "withoutHeaders" || !is_star(text));
+            let checked = map.iter().filter(move |(_, text)| field != "withoutHeaders" || !is_star(text));
             checked.map(move |(name, text)| (path.field(field).key(name.clone()), text))
         });
         for (at, text) in texts.chain(entries) {

@@ -7,11 +7,8 @@ use crate::diagnostic::FieldPath;
 use crate::istio::{Distribute, Failover, LocalityLoadBalancerSetting, ZoneAwareLoadBalancerSetting};
 
 /// Labels that describe the locality of a node.
-const TOPOLOGY: [&str; 3] = [
-    "topology.kubernetes.io/region",
-    "topology.kubernetes.io/zone",
-    "topology.istio.io/subzone",
-];
+const TOPOLOGY: [&str; 3] =
+    ["topology.kubernetes.io/region", "topology.kubernetes.io/zone", "topology.istio.io/subzone"];
 
 impl Relations for LocalityLoadBalancerSetting {
     fn check(&self, r: &mut Report, path: &FieldPath) {
@@ -21,9 +18,8 @@ impl Relations for LocalityLoadBalancerSetting {
             });
         }
         let from = self.distribute.iter().enumerate();
-        let from: Vec<(FieldPath, &Arc<str>)> = from
-            .map(|(index, d)| (path.field("distribute").index(index).field("from"), &d.from))
-            .collect();
+        let from: Vec<(FieldPath, &Arc<str>)> =
+            from.map(|(index, d)| (path.field("distribute").index(index).field("from"), &d.from)).collect();
         localities(r, &from);
     }
 }
@@ -76,17 +72,9 @@ fn localities(r: &mut Report, localities: &[(FieldPath, &Arc<str>)]) {
     for (at, locality) in localities {
         let stars = locality.matches('*').count();
         if stars > 1 || (stars == 1 && !locality.ends_with('*')) {
-            r.error(
-                at,
-                "bad-value",
-                format!("{locality:?} may contain only one wildcard, at its end"),
-            );
+            r.error(at, "bad-value", format!("{locality:?} may contain only one wildcard, at its end"));
         } else if locality.splitn(3, '/').any(str::is_empty) {
-            r.error(
-                at,
-                "bad-value",
-                format!("{locality:?} has an empty region, zone or subzone"),
-            );
+            r.error(at, "bad-value", format!("{locality:?} has an empty region, zone or subzone"));
         } else if let Some(other) = seen.iter().find(|other| overlap(other, locality)) {
             r.error(at, "duplicate", format!("{locality:?} overlaps with {other:?}"));
         }
@@ -101,10 +89,7 @@ const MAX_COMPARED: usize = 500;
 
 /// Whether a later locality equals the earlier one, is within it, or contains it without being a wildcard.
 fn overlap(earlier: &str, later: &str) -> bool {
-    let mut differing = earlier
-        .splitn(3, '/')
-        .zip(later.splitn(3, '/'))
-        .skip_while(|(x, y)| x == y);
+    let mut differing = earlier.splitn(3, '/').zip(later.splitn(3, '/')).skip_while(|(x, y)| x == y);
     differing.next().is_none_or(|(x, _)| x == "*")
 }
 
@@ -114,24 +99,10 @@ mod tests {
 
     #[test]
     fn overlapping_localities() {
-        for (a, b) in [
-            ("*", "a"),
-            ("a", "a/b"),
-            ("a/b", "a"),
-            ("a/*", "a/b/c"),
-            ("a/b", "a/b"),
-            ("a/b/*", "a/b/c"),
-        ] {
+        for (a, b) in [("*", "a"), ("a", "a/b"), ("a/b", "a"), ("a/*", "a/b/c"), ("a/b", "a/b"), ("a/b/*", "a/b/c")] {
             assert!(overlap(a, b), "{a} {b}");
         }
-        for (a, b) in [
-            ("a", "b"),
-            ("a", "*"),
-            ("a/b/c", "a/*"),
-            ("a/b", "a/c"),
-            ("a/b/c", "a/b/d"),
-            ("a/*", "b/c"),
-        ] {
+        for (a, b) in [("a", "b"), ("a", "*"), ("a/b/c", "a/*"), ("a/b", "a/c"), ("a/b/c", "a/b/d"), ("a/*", "b/c")] {
             assert!(!overlap(a, b), "{a} {b}");
         }
     }

@@ -51,12 +51,7 @@ fn default_providers(r: &mut Report, path: &FieldPath, mesh: &MeshConfig) {
     all.keep_default_providers();
     type Fits = fn(&Provider) -> bool;
     let lists: [(&str, &[Arc<str>], Fits, &str); 3] = [
-        (
-            "tracing",
-            &defaults.tracing,
-            traces,
-            "opentelemetry, zipkin, skywalking or datadog",
-        ),
+        ("tracing", &defaults.tracing, traces, "opentelemetry, zipkin, skywalking or datadog"),
         ("metrics", &defaults.metrics, counts, "prometheus"),
         (
             "accessLogging",
@@ -110,10 +105,7 @@ fn counts(provider: &Provider) -> bool {
 
 fn logs(provider: &Provider) -> bool {
     use Provider::{EnvoyFileAccessLog, EnvoyHttpAls, EnvoyOtelAls, EnvoyTcpAls};
-    matches!(
-        provider,
-        EnvoyFileAccessLog(_) | EnvoyHttpAls(_) | EnvoyTcpAls(_) | EnvoyOtelAls(_)
-    )
+    matches!(provider, EnvoyFileAccessLog(_) | EnvoyHttpAls(_) | EnvoyTcpAls(_) | EnvoyOtelAls(_))
 }
 
 impl Relations for OpenTelemetryProvider {
@@ -146,9 +138,7 @@ impl Relations for ProxyConfig {
             ("binaryPath", self.binary_path.is_empty()),
             ("discoveryAddress", self.discovery_address.is_empty()),
         ];
-        r.none_of(path, &needed, "missing-field", |field| {
-            format!("{field} must not be empty")
-        });
+        r.none_of(path, &needed, "missing-field", |field| format!("{field} must not be empty"));
         if self.control_plane_auth_policy == AuthenticationPolicy::Inherit {
             let message = "INHERIT is not supported: there is no parent configuration";
             r.error(&path.field("controlPlaneAuthPolicy"), "bad-value", message);

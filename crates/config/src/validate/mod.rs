@@ -73,10 +73,7 @@ pub(crate) fn violations(kind: Kind, root: &Node, complete: bool) -> Vec<Finding
         return Vec::new();
     };
     let mut object = root.to_json();
-    let mut defaults = Normalization {
-        defaults: true,
-        ..Normalization::default()
-    };
+    let mut defaults = Normalization { defaults: true, ..Normalization::default() };
     normalize(&mut object, &definition.schema, &mut defaults);
     Rules::of(&definition.schema).check(&object, None, &mut |violation| {
         let message = match &violation.outcome {
@@ -92,21 +89,14 @@ pub(crate) fn violations(kind: Kind, root: &Node, complete: bool) -> Vec<Finding
 }
 
 /// Annotations reserved for communication between Istio's controllers. Users who could set them would gain privileges.
-const FORBIDDEN: [&str; 3] = [
-    "internal.istio.io/parents",
-    "internal.istio.io/parent-namespace",
-    "internal.istio.io/webhook-always-reject",
-];
+const FORBIDDEN: [&str; 3] =
+    ["internal.istio.io/parents", "internal.istio.io/parent-namespace", "internal.istio.io/webhook-always-reject"];
 
 fn annotations(r: &mut Report, meta: &Meta) {
     let path = FieldPath::root().field("metadata").field("annotations");
     let dry_run = Some(authorization::DRY_RUN).filter(|_| meta.kind != Kind::AuthorizationPolicy);
     let forbidden = FORBIDDEN.into_iter().chain(dry_run);
     for name in forbidden.filter(|name| meta.annotations.contains_key(*name)) {
-        r.error(
-            &path.key(name),
-            "bad-value",
-            "the annotation must not be set on this kind of object",
-        );
+        r.error(&path.key(name), "bad-value", "the annotation must not be set on this kind of object");
     }
 }

@@ -15,12 +15,7 @@ pub(super) fn check(r: &mut Report, meta: &Meta, spec: &ServiceEntry) {
     let path = FieldPath::spec();
     entry_hosts(r, &path.field("hosts"), spec);
     let ranges_allowed = matches!(spec.resolution, Resolution::None | Resolution::Static);
-    for (index, _) in spec
-        .addresses
-        .iter()
-        .enumerate()
-        .filter(|(_, a)| a.contains('/') && !ranges_allowed)
-    {
+    for (index, _) in spec.addresses.iter().enumerate().filter(|(_, a)| a.contains('/') && !ranges_allowed) {
         let message = "CIDR ranges require resolution NONE or STATIC";
         r.error(&path.field("addresses").index(index), "exclusive-fields", message);
     }
@@ -105,13 +100,8 @@ fn by_dynamic_dns(r: &mut Report, path: &FieldPath, meta: &Meta, spec: &ServiceE
         let message = format!("resolution DYNAMIC_DNS requires wildcard hosts, and {host:?} is not one");
         r.error(&path.field("hosts").index(index), "bad-host", message);
     }
-    let set = [
-        ("addresses", !spec.addresses.is_empty()),
-        ("endpoints", !spec.endpoints.is_empty()),
-    ];
-    r.none_of(path, &set, "exclusive-fields", |field| {
-        format!("{field} must be empty with resolution DYNAMIC_DNS")
-    });
+    let set = [("addresses", !spec.addresses.is_empty()), ("endpoints", !spec.endpoints.is_empty())];
+    r.none_of(path, &set, "exclusive-fields", |field| format!("{field} must be empty with resolution DYNAMIC_DNS"));
     for (index, port) in spec.ports.iter().enumerate() {
         use Protocol::*;
         if !matches!(port.kind(), Http | Http2 | Grpc | Tls) {
@@ -120,9 +110,8 @@ fn by_dynamic_dns(r: &mut Report, path: &FieldPath, meta: &Meta, spec: &ServiceE
             r.error(&at, "bad-value", message);
         }
     }
-    let waypoint = meta
-        .label("istio.io/use-waypoint")
-        .is_some_and(|w| !w.is_empty() && !w.eq_ignore_ascii_case("none"));
+    let waypoint =
+        meta.label("istio.io/use-waypoint").is_some_and(|w| !w.is_empty() && !w.eq_ignore_ascii_case("none"));
     if spec.location == Location::MeshInternal && waypoint {
         let message = "MESH_INTERNAL with resolution DYNAMIC_DNS cannot be combined with a waypoint";
         r.error(&path.field("location"), "exclusive-fields", message);

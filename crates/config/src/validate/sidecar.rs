@@ -58,9 +58,7 @@ fn ingress_tls(r: &mut Report, path: &FieldPath, tls: &ServerTlsSettings, port: 
         ("credentialNames", !tls.credential_names.is_empty()),
         ("tlsCertificates", !tls.tls_certificates.is_empty()),
     ];
-    r.none_of(path, &unsupported, "unsupported", |field| {
-        format!("{field} is not supported in ingress listeners")
-    });
+    r.none_of(path, &unsupported, "unsupported", |field| format!("{field} is not supported in ingress listeners"));
     if matches!(tls.mode, ServerTlsMode::IstioMutual | ServerTlsMode::AutoPassthrough) {
         let message = format!("{} is not supported in ingress listeners", tls.mode.name());
         r.error(&path.field("mode"), "unsupported", message);

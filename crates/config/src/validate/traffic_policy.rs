@@ -71,10 +71,7 @@ fn failover(
     let locality = balancer.locality_lb_setting.as_ref();
     let zone = balancer.zone_aware_lb_setting.as_ref();
     let settings = [
-        (
-            "localityLbSetting",
-            locality.map(|s| (&s.failover, &s.failover_priority)),
-        ),
+        ("localityLbSetting", locality.map(|s| (&s.failover, &s.failover_priority))),
         ("zoneAwareLbSetting", zone.map(|s| (&s.failover, &s.failover_priority))),
     ];
     for (field, setting) in settings {

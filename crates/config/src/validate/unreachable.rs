@@ -8,12 +8,7 @@ pub(super) fn check(r: &mut Report, path: &FieldPath, spec: &VirtualService) {
     let http: Vec<&[HttpMatchRequest]> = spec.http.iter().map(|route| &*route.matches).collect();
     // Names do not affect when a match applies.
     let same = |a: &HttpMatchRequest, b: &HttpMatchRequest| {
-        a == b
-            || HttpMatchRequest {
-                name: b.name.clone(),
-                stat_prefix: b.stat_prefix.clone(),
-                ..a.clone()
-            } == *b
+        a == b || HttpMatchRequest { name: b.name.clone(), stat_prefix: b.stat_prefix.clone(), ..a.clone() } == *b
     };
     rules(r, &path.field("http"), &http, same);
     prefixes(r, &path.field("http"), &http);
@@ -50,11 +45,7 @@ fn rules<M>(r: &mut Report, path: &FieldPath, rules: &[&[M]], same: impl Fn(&M, 
             }
         }
         if repeated > 0 && repeated == matches.len() {
-            r.warning(
-                &at,
-                "unreachable",
-                "the rule never matches: earlier rules contain all of its matches",
-            );
+            r.warning(&at, "unreachable", "the rule never matches: earlier rules contain all of its matches");
         }
     }
 }
@@ -82,11 +73,8 @@ fn prefixes(r: &mut Report, path: &FieldPath, rules: &[&[HttpMatchRequest]]) {
 
 /// Whether the second match has all conditions of the first, apart from the path.
 fn is_weaker(first: &HttpMatchRequest, second: &HttpMatchRequest) -> bool {
-    let texts = [
-        (&first.scheme, &second.scheme),
-        (&first.method, &second.method),
-        (&first.authority, &second.authority),
-    ];
+    let texts =
+        [(&first.scheme, &second.scheme), (&first.method, &second.method), (&first.authority, &second.authority)];
     let maps = [
         (&first.headers, &second.headers),
         (&first.query_params, &second.query_params),
@@ -94,13 +82,8 @@ fn is_weaker(first: &HttpMatchRequest, second: &HttpMatchRequest) -> bool {
     ];
     let labels = &second.source_labels;
     texts.iter().all(|(a, b)| a.is_none() || a == b)
-        && maps
-            .iter()
-            .all(|(a, b)| a.iter().all(|(name, text)| b.get(name) == Some(text)))
-        && first
-            .source_labels
-            .iter()
-            .all(|(name, value)| labels.get(name) == Some(value))
+        && maps.iter().all(|(a, b)| a.iter().all(|(name, text)| b.get(name) == Some(text)))
+        && first.source_labels.iter().all(|(name, value)| labels.get(name) == Some(value))
         && (first.port == 0 || first.port == second.port)
         && (first.gateways.is_empty() || first.gateways == second.gateways)
         && (first.source_namespace.is_empty() || first.source_namespace == second.source_namespace)

@@ -38,20 +38,12 @@ impl Relations for VirtualService {
 
 /// Checks that a VirtualService without hosts has HTTP routes only, which do not delegate.
 fn delegate(r: &mut Report, path: &FieldPath, spec: &VirtualService) {
-    let others = [
-        ("gateways", !spec.gateways.is_empty()),
-        ("tls", !spec.tls.is_empty()),
-        ("tcp", !spec.tcp.is_empty()),
-    ];
+    let others =
+        [("gateways", !spec.gateways.is_empty()), ("tls", !spec.tls.is_empty()), ("tcp", !spec.tcp.is_empty())];
     r.none_of(path, &others, "exclusive-fields", |_| {
         "a VirtualService without hosts is a delegate, which can only have http routes".to_owned()
     });
-    for (index, _) in spec
-        .http
-        .iter()
-        .enumerate()
-        .filter(|(_, route)| route.delegate.is_some())
-    {
+    for (index, _) in spec.http.iter().enumerate().filter(|(_, route)| route.delegate.is_some()) {
         let message = "a delegate must not delegate to another VirtualService";
         let at = path.field("http").index(index).field("delegate");
         r.error(&at, "exclusive-fields", message);
@@ -119,10 +111,7 @@ impl KnownHosts {
 fn claims(r: &mut Report, path: &FieldPath, route: &HttpRoute) {
     for (index, condition) in route.matches.iter().enumerate() {
         let at = path.field("match").index(index);
-        for (field, names) in [
-            ("headers", &condition.headers),
-            ("withoutHeaders", &condition.without_headers),
-        ] {
+        for (field, names) in [("headers", &condition.headers), ("withoutHeaders", &condition.without_headers)] {
             for name in names.keys().filter(|name| header::is_claim(name)) {
                 let message = "JWT claims can be matched at gateways only";
                 r.error(&at.field(field).key(name.clone()), "bad-header", message);
@@ -141,11 +130,7 @@ fn sni_host(r: &mut Report, path: &FieldPath, sni: &str, spec: &VirtualService) 
     };
     let within = |host: &Arc<str>| Hostname::parse(host).is_ok_and(|host| name.subset_of(&host));
     if !spec.hosts.iter().any(within) {
-        r.error(
-            path,
-            "bad-host",
-            format!("{sni:?} is not covered by the hosts of the VirtualService"),
-        );
+        r.error(path, "bad-host", format!("{sni:?} is not covered by the hosts of the VirtualService"));
     }
 }
 

@@ -24,12 +24,7 @@ pub(crate) struct SyntaxError {
 impl SyntaxError {
     /// An error about a document as a whole.
     pub(crate) fn new(at: Position, code: &'static str, message: impl Into<String>) -> SyntaxError {
-        SyntaxError {
-            at,
-            code,
-            message: message.into(),
-            path: FieldPath::root(),
-        }
+        SyntaxError { at, code, message: message.into(), path: FieldPath::root() }
     }
 }
 
@@ -58,10 +53,7 @@ pub(crate) fn parse_document(document: Document<'_>, limits: &Limits) -> Result<
         builder.event(event, span)?;
     }
     let at = builder.position(1, 0);
-    let root = builder.root.unwrap_or(Node {
-        value: Value::Plain("".into()),
-        at,
-    });
+    let root = builder.root.unwrap_or(Node { value: Value::Plain("".into()), at });
     Ok((root, builder.duplicates))
 }
 
@@ -85,11 +77,7 @@ struct Open {
 
 enum Body {
     List(Vec<Node>),
-    Map {
-        entries: Entries,
-        key: Option<(Arc<str>, Position)>,
-        merged: Entries,
-    },
+    Map { entries: Entries, key: Option<(Arc<str>, Position)>, merged: Entries },
 }
 
 type Step = Result<(), SyntaxError>;
@@ -99,28 +87,17 @@ impl Builder<'_> {
         let at = self.position(span.start.line(), span.start.col());
         match event {
             Event::Scalar(text, style, anchor, tag) => {
-                let node = Node {
-                    value: self.scalar(&text, style, tag.as_deref(), at)?,
-                    at,
-                };
+                let node = Node { value: self.scalar(&text, style, tag.as_deref(), at)?, at };
                 self.remember(anchor, &node)?;
                 self.place(node, style == ScalarStyle::Plain)
             }
             Event::SequenceStart(_, anchor, tag) => {
                 self.check_tag(tag.as_deref(), "seq", at)?;
-                self.start(Open {
-                    at,
-                    anchor,
-                    body: Body::List(Vec::new()),
-                })
+                self.start(Open { at, anchor, body: Body::List(Vec::new()) })
             }
             Event::MappingStart(_, anchor, tag) => {
                 self.check_tag(tag.as_deref(), "map", at)?;
-                let body = Body::Map {
-                    entries: Entries::default(),
-                    key: None,
-                    merged: Entries::default(),
-                };
+                let body = Body::Map { entries: Entries::default(), key: None, merged: Entries::default() };
                 self.start(Open { at, anchor, body })
             }
             Event::SequenceEnd | Event::MappingEnd => self.end(),
@@ -129,11 +106,7 @@ impl Builder<'_> {
                 let node = node.ok_or_else(|| error(at, "syntax", "an alias refers to a value that contains it"))?;
                 self.count_repeated(size(&node), at)?;
                 if self.open.len() + depth(&node) > self.limits.depth {
-                    return Err(error(
-                        at,
-                        "limit",
-                        format!("more than {} levels deep", self.limits.depth),
-                    ));
+                    return Err(error(at, "limit", format!("more than {} levels deep", self.limits.depth)));
                 }
                 self.place(node, false)
             }
@@ -144,17 +117,9 @@ impl Builder<'_> {
     fn start(&mut self, open: Open) -> Step {
         self.count(1, open.at)?;
         if self.open.len() >= self.limits.depth {
-            return Err(error(
-                open.at,
-                "limit",
-                format!("more than {} levels deep", self.limits.depth),
-            ));
+            return Err(error(open.at, "limit", format!("more than {} levels deep", self.limits.depth)));
         }
-        if let Some(Open {
-            body: Body::Map { key: None, .. },
-            ..
-        }) = self.open.last()
-        {
+        if let Some(Open { body: Body::Map { key: None, .. }, .. }) = self.open.last() {
             return Err(error(open.at, "syntax", "a key must be a string"));
         }
         self.open.push(open);
@@ -167,9 +132,7 @@ impl Builder<'_> {
         };
         let value = match open.body {
             Body::List(items) => Value::List(items),
-            Body::Map {
-                mut entries, merged, ..
-            } => {
+            Body::Map { mut entries, merged, .. } => {
                 for entry in merged.list {
                     if entries.find(&entry.key).is_none() {
                         entries.push(entry);
@@ -203,17 +166,10 @@ impl Builder<'_> {
                 }
                 Some((text, at)) if &*text == MERGE => merge(node, at, merged)?,
                 Some((text, at)) => match entries.find(&text) {
-                    None => entries.push(Entry {
-                        key: text,
-                        at,
-                        value: node,
-                    }),
+                    None => entries.push(Entry { key: text, at, value: node }),
                     Some(first) => {
-                        let message = format!(
-                            "the key {} is here twice, first in line {}",
-                            quote(&text),
-                            first.at.line
-                        );
+                        let message =
+                            format!("the key {} is here twice, first in line {}", quote(&text), first.at.line);
                         let mut twice = error(at, "duplicate-key", message);
                         twice.path = path_of(&self.open).field(text);
                         // Duplicates are assigned to the objects of a list by their places, so all of them must be
@@ -246,21 +202,15 @@ impl Builder<'_> {
             Some((_, Some("bool" | "int" | "float"))) if !matches!(Scalar::resolve(&text), Scalar::Text(_)) => {
                 Ok(Value::Plain(text))
             }
-            Some((tag, _)) => Err(error(
-                at,
-                "syntax",
-                format!("the tag {} does not fit here", tag.original()),
-            )),
+            Some((tag, _)) => Err(error(at, "syntax", format!("the tag {} does not fit here", tag.original()))),
         }
     }
 
     fn check_tag(&self, tag: Option<&Tag>, expected: &str, at: Position) -> Step {
         match tag {
-            Some(tag) if tag.core_suffix() != Some(expected) => Err(error(
-                at,
-                "syntax",
-                format!("the tag {} does not fit here", tag.original()),
-            )),
+            Some(tag) if tag.core_suffix() != Some(expected) => {
+                Err(error(at, "syntax", format!("the tag {} does not fit here", tag.original())))
+            }
             _ => Ok(()),
         }
     }
@@ -277,11 +227,7 @@ impl Builder<'_> {
     fn count(&mut self, nodes: usize, at: Position) -> Step {
         self.nodes += nodes;
         match self.nodes > self.limits.nodes {
-            true => Err(error(
-                at,
-                "limit",
-                format!("more than {} values in a document", self.limits.nodes),
-            )),
+            true => Err(error(at, "limit", format!("more than {} values in a document", self.limits.nodes))),
             false => Ok(()),
         }
     }
@@ -290,11 +236,7 @@ impl Builder<'_> {
     fn count_repeated(&mut self, nodes: usize, at: Position) -> Step {
         self.repeated += nodes;
         if self.repeated > self.limits.repeated {
-            return Err(error(
-                at,
-                "limit",
-                format!("aliases expand to more than {} values", self.limits.repeated),
-            ));
+            return Err(error(at, "limit", format!("aliases expand to more than {} values", self.limits.repeated)));
         }
         self.count(nodes, at)
     }
@@ -303,10 +245,7 @@ impl Builder<'_> {
     fn position(&self, line: usize, column: usize) -> Position {
         let line = u32::try_from(line).unwrap_or(u32::MAX).saturating_sub(1);
         let column = u32::try_from(column).unwrap_or(u32::MAX).saturating_add(1);
-        Position {
-            line: self.first_line.saturating_add(line),
-            column,
-        }
+        Position { line: self.first_line.saturating_add(line), column }
     }
 }
 
@@ -325,11 +264,7 @@ fn merge(node: Node, at: Position, merged: &mut Entries) -> Step {
             items.iter().map(|i| i.entries().to_vec()).collect()
         }
         _ => {
-            return Err(error(
-                at,
-                "syntax",
-                "a merge key (<<) takes an object or a list of objects",
-            ));
+            return Err(error(at, "syntax", "a merge key (<<) takes an object or a list of objects"));
         }
     };
     for entry in maps.into_iter().flatten() {
@@ -345,9 +280,7 @@ fn path_of(open: &[Open]) -> FieldPath {
     let outer = &open[..open.len().saturating_sub(1)];
     outer.iter().fold(FieldPath::root(), |path, open| match &open.body {
         Body::List(items) => path.index(items.len()),
-        Body::Map {
-            key: Some((key, _)), ..
-        } => path.field(key.clone()),
+        Body::Map { key: Some((key, _)), .. } => path.field(key.clone()),
         Body::Map { key: None, .. } => path,
     })
 }

@@ -43,10 +43,7 @@ pub(crate) struct Entry {
 impl Node {
     /// An empty map.
     pub(crate) fn empty(at: Position) -> Node {
-        Node {
-            value: Value::Map(Vec::new()),
-            at,
-        }
+        Node { value: Value::Map(Vec::new()), at }
     }
 
     /// The value of a key, if this is a map with the key.
@@ -99,9 +96,7 @@ impl Node {
     /// The value of a field, whose name can be written as in JSON or as in the proto file.
     pub(crate) fn field(&self, name: &str) -> Option<&Node> {
         let mut entries = self.entries().iter();
-        entries
-            .find(|e| crate::decode::is_json_name(&e.key, name))
-            .map(|e| &e.value)
+        entries.find(|e| crate::decode::is_json_name(&e.key, name)).map(|e| &e.value)
     }
 
     /// Whether it is null.

@@ -57,9 +57,7 @@ pub(crate) fn parse_int(text: &str) -> Option<i128> {
     }
     let mut value: i128 = 0;
     for c in digits.chars().filter(|c| *c != '_') {
-        value = value
-            .checked_mul(i128::from(radix))?
-            .checked_add(i128::from(c.to_digit(radix)?))?;
+        value = value.checked_mul(i128::from(radix))?.checked_add(i128::from(c.to_digit(radix)?))?;
     }
     Some(if negative { -value } else { value })
 }

@@ -19,10 +19,7 @@ pub(crate) fn split(text: &str) -> Vec<Document<'_>> {
     let (mut offset, mut line) = (0, 1);
     for piece in text.split_inclusive('\n') {
         if let Some(marker) = marker(piece) {
-            documents.push(Document {
-                text: &text[start..offset],
-                first_line,
-            });
+            documents.push(Document { text: &text[start..offset], first_line });
             // A `---` line may have content and belongs to the next document. A `...` line is dropped.
             (start, first_line) = match marker {
                 "---" => (offset, line),
@@ -32,10 +29,7 @@ pub(crate) fn split(text: &str) -> Vec<Document<'_>> {
         offset += piece.len();
         line += 1;
     }
-    documents.push(Document {
-        text: &text[start..],
-        first_line,
-    });
+    documents.push(Document { text: &text[start..], first_line });
     documents.retain(|d| has_content(d.text));
     documents
 }
@@ -78,10 +72,7 @@ mod tests {
             [("a: |\n  ---\n  x\r\n", 1), ("---\r\nb: 1\r\n", 4)]
         );
         assert_eq!(lines("----\n"), [("----\n", 1)]);
-        assert_eq!(
-            lines("--- {a: 1}\n--- {b: 1}"),
-            [("--- {a: 1}\n", 1), ("--- {b: 1}", 2)]
-        );
+        assert_eq!(lines("--- {a: 1}\n--- {b: 1}"), [("--- {a: 1}\n", 1), ("--- {b: 1}", 2)]);
         assert!(lines("# nothing\n\n---\n...\n").is_empty());
     }
 }

@@ -20,10 +20,7 @@ fn entry(hosts: &[&str], created: i64) -> Entry {
 
 /// The addresses in a write.
 fn given(write: &Write) -> Vec<Allocation> {
-    let Body::Apply {
-        fields, create: false, ..
-    } = &write.body
-    else {
+    let Body::Apply { fields, create: false, .. } = &write.body else {
         panic!("{write:?}");
     };
     let addresses = fields["status"]["addresses"].as_array().unwrap().iter();
@@ -55,10 +52,7 @@ fn only_eligible_entries_get_addresses() {
     assert!(!fits("hosts: [a.example], resolution: NONE", ""));
     assert!(!fits("hosts: [a.example], resolution: DNS, addresses: [10.0.0.1]", ""));
     let label = "networking.istio.io/enable-autoallocate-ip";
-    assert!(!fits(
-        "hosts: [a.example], resolution: DNS",
-        &format!("{label}: 'false'")
-    ));
+    assert!(!fits("hosts: [a.example], resolution: DNS", &format!("{label}: 'false'")));
     assert!(fits("hosts: [a.example], resolution: DNS", &format!("{label}: 'true'")));
 }
 
@@ -71,10 +65,7 @@ fn each_host_gets_an_address_of_both_families_the_same_on_every_replica() {
         }
         let writes = controller.plan();
         assert!(controller.plan().is_empty(), "the writes are in flight");
-        writes
-            .iter()
-            .map(|write| (write.target.to_string(), given(write)))
-            .collect()
+        writes.iter().map(|write| (write.target.to_string(), given(write))).collect()
     };
     let planned = plan(&["a", "b", "c"]);
     assert_eq!(planned, plan(&["c", "a", "b"]));
@@ -91,43 +82,26 @@ fn each_host_gets_an_address_of_both_families_the_same_on_every_replica() {
 #[test]
 fn the_older_entry_keeps_a_duplicate_address() {
     let mut controller = Addresses::default();
-    let shared = |host: &str| Allocation {
-        host: host.into(),
-        address: "240.240.0.9".parse().unwrap(),
-    };
+    let shared = |host: &str| Allocation { host: host.into(), address: "240.240.0.9".parse().unwrap() };
     let mut old = entry(&["old.example"], 1);
     old.has = vec![shared("old.example")];
     let mut new = entry(&["new.example"], 2);
     new.has = vec![shared("new.example")];
     controller.entry("n", "old", Some(old));
     controller.entry("n", "new", Some(new));
-    let writes: BTreeMap<String, Vec<Allocation>> = controller
-        .plan()
-        .iter()
-        .map(|write| (write.target.name.to_string(), given(write)))
-        .collect();
-    assert!(
-        writes["old"].contains(&shared("old.example")),
-        "the missing family is assigned"
-    );
+    let writes: BTreeMap<String, Vec<Allocation>> =
+        controller.plan().iter().map(|write| (write.target.name.to_string(), given(write))).collect();
+    assert!(writes["old"].contains(&shared("old.example")), "the missing family is assigned");
     assert!(!writes["new"].contains(&shared("new.example")));
 }
 
 #[test]
 fn hosts_beyond_a_full_range_get_no_address() {
-    let mut controller = Addresses::new(Ranges {
-        v4: ("10.0.0.0".parse().unwrap(), 30),
-        ..Ranges::default()
-    });
+    let mut controller = Addresses::new(Ranges { v4: ("10.0.0.0".parse().unwrap(), 30), ..Ranges::default() });
     for name in ["a", "b", "c"] {
         controller.entry("n", name, Some(entry(&[&format!("{name}.example")], 1)));
     }
-    let v4 = controller
-        .plan()
-        .iter()
-        .flat_map(given)
-        .filter(|one| one.address.is_ipv4())
-        .count();
+    let v4 = controller.plan().iter().flat_map(given).filter(|one| one.address.is_ipv4()).count();
     assert_eq!(v4, 2);
 }
 

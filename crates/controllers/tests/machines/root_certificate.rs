@@ -18,21 +18,12 @@ struct Cluster {
 impl Cluster {
     fn put(&mut self, namespace: &str, pem: Option<&str>, labelled: bool) {
         self.version += 1;
-        let found = Found {
-            pem: pem.map(Into::into),
-            labelled,
-            version: self.version.to_string().into(),
-        };
+        let found = Found { pem: pem.map(Into::into), labelled, version: self.version.to_string().into() };
         self.maps.insert(namespace.into(), found);
     }
 
     fn write(&mut self, write: &Write) {
-        let Body::Apply {
-            fields,
-            manager,
-            create,
-        } = &write.body
-        else {
+        let Body::Apply { fields, manager, create } = &write.body else {
             panic!("{write:?}");
         };
         assert_eq!((&*write.target.name, *manager, *create), (CONFIG_MAP, "rutter", true));
@@ -49,27 +40,14 @@ impl Cluster {
 #[test]
 fn each_selected_namespace_gets_one_config_map() {
     let (mut cluster, mut controller) = (Cluster::default(), RootCertificates::default());
-    for namespace in [
-        "shop",
-        "kube-system",
-        "kube-public",
-        "kube-node-lease",
-        "local-path-storage",
-        "going",
-    ] {
+    for namespace in ["shop", "kube-system", "kube-public", "kube-node-lease", "local-path-storage", "going"] {
         controller.namespace(namespace, namespace != "going");
     }
     assert!(controller.plan().is_empty(), "no certificate is known yet");
     controller.root(Some(PEM.into()));
     let writes = controller.plan();
     let targets: Vec<String> = writes.iter().map(|write| write.target.to_string()).collect();
-    assert_eq!(
-        targets,
-        [
-            "ConfigMap kube-system/istio-ca-root-cert",
-            "ConfigMap shop/istio-ca-root-cert"
-        ]
-    );
+    assert_eq!(targets, ["ConfigMap kube-system/istio-ca-root-cert", "ConfigMap shop/istio-ca-root-cert"]);
     assert!(controller.plan().is_empty(), "the write is in flight");
     writes.iter().for_each(|write| cluster.write(write));
     cluster.show(&mut controller, "shop");
@@ -101,11 +79,7 @@ fn a_write_undone_before_it_was_observed_is_repeated() {
     cluster.write(&first[0]);
     cluster.put("shop", Some("old"), true);
     cluster.show(&mut controller, "shop");
-    assert_eq!(
-        controller.plan(),
-        first,
-        "the old content was observed in a newer version"
-    );
+    assert_eq!(controller.plan(), first, "the old content was observed in a newer version");
 }
 
 #[test]
@@ -120,20 +94,11 @@ fn the_operators_secret_takes_precedence() {
     let own = root_of(secrets(&[("istio-ca-secret", "ca-cert.pem", PEM)]));
     assert_eq!(own.unwrap().as_deref(), Some(PEM));
     const OTHER: &str = "-----BEGIN CERTIFICATE-----\nMB==\n-----END CERTIFICATE-----\n";
-    let given = root_of(secrets(&[
-        ("istio-ca-secret", "ca-cert.pem", PEM),
-        ("cacerts", "root-cert.pem", OTHER),
-    ]));
+    let given = root_of(secrets(&[("istio-ca-secret", "ca-cert.pem", PEM), ("cacerts", "root-cert.pem", OTHER)]));
     assert_eq!(given.unwrap().as_deref(), Some(OTHER));
-    for bad in [
-        "nothing",
-        "-----BEGIN CERTIFICATE-----\n-----BEGIN RSA PRIVATE KEY-----\n",
-    ] {
+    for bad in ["nothing", "-----BEGIN CERTIFICATE-----\n-----BEGIN RSA PRIVATE KEY-----\n"] {
         let error = root_of(|_, _| Some(bad.as_bytes().to_vec())).unwrap_err();
-        assert!(
-            error.starts_with("Secret cacerts: root-cert.pem") && !error.contains(bad),
-            "{error}"
-        );
+        assert!(error.starts_with("Secret cacerts: root-cert.pem") && !error.contains(bad), "{error}");
     }
     assert!(root_of(|_, _| Some(vec![0xff])).is_err());
 }

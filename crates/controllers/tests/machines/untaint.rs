@@ -4,11 +4,7 @@ use controllers::{Body, Controller, SeenNode, TAINT, Untaint};
 use serde_json::{Value, json};
 
 fn node(version: &str, taints: Value) -> Option<SeenNode> {
-    Some(SeenNode {
-        uid: "u".into(),
-        version: version.into(),
-        taints: taints.as_array().cloned().unwrap_or_default(),
-    })
+    Some(SeenNode { uid: "u".into(), version: version.into(), taints: taints.as_array().cloned().unwrap_or_default() })
 }
 
 #[test]

@@ -75,9 +75,7 @@ async fn ask(host: &str) -> Result<()> {
 }
 
 fn resolve(host: &str) -> Result<SocketAddr> {
-    let mut found = (host, 80)
-        .to_socket_addrs()
-        .map_err(|error| format!("{host}: {error}"))?;
+    let mut found = (host, 80).to_socket_addrs().map_err(|error| format!("{host}: {error}"))?;
     found.next().ok_or_else(|| format!("{host} has no address").into())
 }
 

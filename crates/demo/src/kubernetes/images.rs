@@ -30,11 +30,11 @@ pub(super) fn rutter() -> Result<Image> {
 
 /// The image with Envoy and the programs that set up capture and drain.
 pub(super) fn proxy(envoy: &Path) -> Result<Image> {
-    Ok(Image::new(PROXY)
-        .program(envoy, "/usr/local/bin/envoy")?
-        .tool("nft")?
-        .tool("bash")?
-        .file("/etc/nsswitch.conf", LOOKUP.as_bytes(), 0o644))
+    Ok(Image::new(PROXY).program(envoy, "/usr/local/bin/envoy")?.tool("nft")?.tool("bash")?.file(
+        "/etc/nsswitch.conf",
+        LOOKUP.as_bytes(),
+        0o644,
+    ))
 }
 
 #[cfg(test)]

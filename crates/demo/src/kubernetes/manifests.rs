@@ -79,9 +79,7 @@ fn deployment(
         ("@RUTTER_IMAGE@", images::RUTTER.to_owned()),
     ];
     let template = include_str!("deployment.yaml").to_owned();
-    fills
-        .iter()
-        .fold(template, |text, (place, value)| text.replace(place, value))
+    fills.iter().fold(template, |text, (place, value)| text.replace(place, value))
 }
 
 /// A merge patch that changes the split and the retry policy; without `retries` the mesh's default applies.

@@ -46,10 +46,7 @@ impl Pod {
             name: text(&pod["metadata"]["name"]),
             ip: pod["status"]["podIP"].as_str().and_then(|ip| ip.parse().ok()),
             ending: pod["metadata"]["deletionTimestamp"].is_string(),
-            containers: all
-                .iter()
-                .map(|status| (text(&status["name"]), container(status)))
-                .collect(),
+            containers: all.iter().map(|status| (text(&status["name"]), container(status))).collect(),
         }
     }
 }

@@ -29,22 +29,12 @@ impl Stage {
     /// Starts everything and waits until all pods are ready.
     pub(super) async fn start(choice: &Choice, screen: &mut Screen) -> Result<Stage> {
         let begin = Instant::now();
-        let settings = Settings {
-            node: true,
-            ..Settings::default()
-        };
+        let settings = Settings { node: true, ..Settings::default() };
         let plane = ControlPlane::start(settings).await?;
         let node = Node::start(&plane).await?;
-        let mut stage = Stage {
-            node,
-            plane,
-            client: IpAddr::from([0, 0, 0, 0]),
-        };
+        let mut stage = Stage { node, plane, client: IpAddr::from([0, 0, 0, 0]) };
         let kubeconfig = stage.plane.kubeconfig();
-        screen.say(&format!(
-            "cluster:       Kubernetes {} with one node",
-            test_harness::kubernetes::VERSION
-        ));
+        screen.say(&format!("cluster:       Kubernetes {} with one node", test_harness::kubernetes::VERSION));
         screen.say(&format!("try it:        export KUBECONFIG={}", kubeconfig.display()));
         let (rutter, proxy) = (images::rutter()?, images::proxy(&choice.envoy)?);
         tokio::try_join!(stage.node.import(&rutter), stage.node.import(&proxy))?;
@@ -67,11 +57,7 @@ impl Stage {
             "rutter:        $ rutter manifest {} {image} | kubectl apply --server-side -f -",
             flags.join(" ")
         ));
-        let rendered = Command::new(std::env::current_exe()?)
-            .arg("manifest")
-            .args(flags)
-            .arg(image)
-            .output()?;
+        let rendered = Command::new(std::env::current_exe()?).arg("manifest").args(flags).arg(image).output()?;
         if !rendered.status.success() {
             return Err(String::from_utf8_lossy(&rendered.stderr).into_owned().into());
         }
@@ -83,10 +69,8 @@ impl Stage {
     async fn furnish(&mut self, protocol: Protocol, screen: &mut Screen) -> Result<()> {
         self.apply(manifests::SERVICES).await?;
         self.apply(&manifests::sidecar(protocol).to_string()).await?;
-        let addresses = Addresses {
-            istiod: self.address(SYSTEM, "istiod").await?,
-            shop: self.address(NAMESPACE, "shop").await?,
-        };
+        let addresses =
+            Addresses { istiod: self.address(SYSTEM, "istiod").await?, shop: self.address(NAMESPACE, "shop").await? };
         self.apply(manifests::SPLIT).await?;
         for version in ["v1", "v2"] {
             self.apply(&manifests::shop(version, 2, addresses)).await?;
@@ -117,9 +101,7 @@ impl Stage {
     /// Changes the VirtualService with a merge patch, and shows the equivalent command. Returns the time from the
     /// request until the client's sidecar has the route.
     pub(super) async fn route(&self, screen: &mut Screen, patch: &Value) -> Result<Duration> {
-        screen.say(&format!(
-            "     $ kubectl -n {NAMESPACE} patch virtualservice shop --type merge -p '{patch}'"
-        ));
+        screen.say(&format!("     $ kubectl -n {NAMESPACE} patch virtualservice shop --type merge -p '{patch}'"));
         let reloads = "^http.*rds.*config_reload$";
         let before = self.figure(reloads).await?;
         let begin = Instant::now();
@@ -131,10 +113,7 @@ impl Stage {
         let reached = || async { self.figure(reloads).await.ok().filter(|now| *now > before).map(drop) };
         wait_for("the new route in the client's sidecar", PATIENCE, reached).await?;
         let took = begin.elapsed();
-        screen.say(&format!(
-            "     in the client's sidecar {:.1} ms after it was sent",
-            took.as_secs_f64() * 1000.0
-        ));
+        screen.say(&format!("     in the client's sidecar {:.1} ms after it was sent", took.as_secs_f64() * 1000.0));
         Ok(took)
     }
 
@@ -155,9 +134,7 @@ impl Stage {
         let filter = filter.replace('|', "%5C%7C").replace('^', "%5E");
         let answer = http::get((pod, FIGURES_PORT).into(), &format!("/stats?filter={filter}"), &[]).await?;
         let text = answer.text();
-        let values = text
-            .lines()
-            .filter_map(|line| line.rsplit_once(": ")?.1.parse::<u64>().ok());
+        let values = text.lines().filter_map(|line| line.rsplit_once(": ")?.1.parse::<u64>().ok());
         Ok(values.sum())
     }
 
@@ -181,20 +158,14 @@ impl Stage {
             Some(pods).filter(|pods| pods.len() == count && pods.iter().all(Pod::is_ready))
         };
         let what = format!("{count} pods ({selector}), all ready");
-        self.explained(namespace, wait_for(&what, PATIENCE, settled).await)
-            .await
+        self.explained(namespace, wait_for(&what, PATIENCE, settled).await).await
     }
 
     /// Waits until the client's sidecar has this many endpoints of a version.
     pub(super) async fn known(&self, version: &str, count: u64) -> Result<()> {
         let filter = format!("^cluster.outbound|80|{version}|shop.*membership_healthy$");
         let known = || async { self.figure(&filter).await.ok().filter(|now| *now == count).map(drop) };
-        wait_for(
-            &format!("{count} instances of {version} in the client's sidecar"),
-            PATIENCE,
-            known,
-        )
-        .await
+        wait_for(&format!("{count} instances of {version} in the client's sidecar"), PATIENCE, known).await
     }
 
     /// Kills a container's program, as a crash would, and waits until it is restarted.
@@ -223,12 +194,9 @@ impl Stage {
             let output = self.quietly(&look).await;
             evidence.push(output.unwrap_or_else(|error| error.to_string()));
         }
-        for name in [
-            "ejections_enforced_total$",
-            "membership_change$",
-            "upstream_cx_connect_fail$",
-            "upstream_rq_timeout$",
-        ] {
+        for name in
+            ["ejections_enforced_total$", "membership_change$", "upstream_cx_connect_fail$", "upstream_rq_timeout$"]
+        {
             let figure = self.figure(&format!("^cluster.outbound|80|v2|shop.*{name}")).await;
             evidence.push(format!("{name} {figure:?}"));
         }
@@ -240,9 +208,7 @@ impl Stage {
         // CRDs are served some time after they are created.
         let applied = || async {
             let output = self.plane.kubectl(&flags, manifests).await;
-            let early = output
-                .as_ref()
-                .is_err_and(|error| error.to_string().contains("ensure CRDs are installed"));
+            let early = output.as_ref().is_err_and(|error| error.to_string().contains("ensure CRDs are installed"));
             (!early).then_some(output)
         };
         wait_for("the kinds to be served", PATIENCE, applied).await??;
@@ -260,9 +226,7 @@ impl Stage {
         let path = format!("/api/v1/namespaces/{namespace}/services/{service}");
         let found = self.plane.request(Method::GET, &path, &Value::Null).await?.json()?;
         let ip = found["spec"]["clusterIP"].as_str();
-        Ok(ip
-            .ok_or_else(|| format!("the Service {service} has no address"))?
-            .parse()?)
+        Ok(ip.ok_or_else(|| format!("the Service {service} has no address"))?.parse()?)
     }
 
     /// Adds the status and logs of a namespace's pods to an error.
@@ -272,20 +236,8 @@ impl Stage {
         let pods = self.plane.kubectl(&["-n", namespace, "describe", "pods"], "").await;
         text += &pods.unwrap_or_else(|error| error.to_string());
         for pod in self.pods(namespace, "").await.unwrap_or_default() {
-            let words = [
-                "-n",
-                namespace,
-                "logs",
-                &pod.name,
-                "--all-containers",
-                "--prefix",
-                "--tail=10",
-            ];
-            text += &self
-                .plane
-                .kubectl(&words, "")
-                .await
-                .unwrap_or_else(|error| error.to_string());
+            let words = ["-n", namespace, "logs", &pod.name, "--all-containers", "--prefix", "--tail=10"];
+            text += &self.plane.kubectl(&words, "").await.unwrap_or_else(|error| error.to_string());
         }
         Err(text.into())
     }

@@ -23,13 +23,7 @@ const LITTLE: u64 = 5;
 /// Runs all steps and records which promises held.
 pub(super) async fn run(stage: &Stage, screen: &mut Screen, promises: &mut Promises, once: bool) -> Result<()> {
     let watched = if once { Duration::ZERO } else { WATCHED };
-    let mut story = Story {
-        stage,
-        screen,
-        promises,
-        watched,
-        step: 0,
-    };
+    let mut story = Story { stage, screen, promises, watched, step: 0 };
     story.captured().await?;
     story.split().await?;
     story.scaled().await?;
@@ -56,25 +50,17 @@ impl Story<'_> {
         self.begin("a client that knows nothing of proxies asks");
         let shop = self.stage.settled(NAMESPACE, "app=shop", 4).await?;
         let client = self.stage.settled(NAMESPACE, "app=client", 1).await?;
-        let sidecars = shop
-            .iter()
-            .chain(&client)
-            .filter(|pod| pod.containers.contains_key("istio-proxy"));
+        let sidecars = shop.iter().chain(&client).filter(|pod| pod.containers.contains_key("istio-proxy"));
         let sidecars = sidecars.count();
-        self.promises
-            .check(sidecars == 5, format!("5 pods are ready, {sidecars} with a sidecar"));
+        self.promises.check(sidecars == 5, format!("5 pods are ready, {sidecars} with a sidecar"));
         let command = format!("-n {NAMESPACE} exec deployment/client -c app -- /usr/local/bin/rutter ask shop");
         let output = self.stage.kubectl(self.screen, &command).await?;
         let response: Value = serde_json::from_str(&output)?;
         let (instance, server) = (response["instance"].as_str().unwrap_or_default(), &response["server"]);
-        self.screen
-            .say(&format!("     answered by {instance} through {server}"));
+        self.screen.say(&format!("     answered by {instance} through {server}"));
         let asked = response["asked"].as_object();
         let added = asked.is_some_and(|headers| headers.contains_key("x-request-id"));
-        let sent = self
-            .stage
-            .figure("^cluster.outbound|80|v.|shop.*upstream_rq_total$")
-            .await?;
+        let sent = self.stage.figure("^cluster.outbound|80|v.|shop.*upstream_rq_total$").await?;
         let mut received = 0;
         for pod in &shop {
             let ip = pod.ip.ok_or("a pod has no address")?;
@@ -152,37 +138,23 @@ impl Story<'_> {
         for name in ["app", "istio-proxy"] {
             let pods = self.stage.settled(NAMESPACE, "app=shop,version=v2", 2).await?;
             let pod = pods.first().ok_or("there is no pod")?;
-            self.screen
-                .say(&format!("     SIGKILL to the container {name} of {}", pod.name));
+            self.screen.say(&format!("     SIGKILL to the container {name} of {}", pod.name));
             self.stage.crash(pod, name).await?;
             self.stage.known("v2", 2).await?;
             self.watch(ENOUGH / 2).await?;
         }
         let again = self.stage.figure(retries).await? - earlier;
-        self.promises.check(
-            again > 0,
-            format!("{again} requests that met a dead end were answered elsewhere"),
-        );
-        self.no_loss(
-            "while a pod was deleted by force, an application and a sidecar killed",
-            before,
-        )
-        .await
+        self.promises.check(again > 0, format!("{again} requests that met a dead end were answered elsewhere"));
+        self.no_loss("while a pod was deleted by force, an application and a sidecar killed", before).await
     }
 
     /// Replaces Rutter's own pod.
     async fn replaced(&mut self) -> Result<()> {
         self.begin("Rutter's own pod is deleted");
-        let (lost, pods) = (
-            self.lost_so_far().await?,
-            self.stage.settled(SYSTEM, "app=istiod", 1).await?,
-        );
+        let (lost, pods) = (self.lost_so_far().await?, self.stage.settled(SYSTEM, "app=istiod", 1).await?);
         let old = pods.first().map(|pod| pod.name.clone()).unwrap_or_default();
         let bytes = "^cluster.xds-grpc.upstream_cx_rx_bytes_total$";
-        let (connections, state) = (
-            "^cluster.xds-grpc.upstream_cx_total$",
-            "^control_plane.connected_state$",
-        );
+        let (connections, state) = ("^cluster.xds-grpc.upstream_cx_total$", "^control_plane.connected_state$");
         let (received, connected) = (self.stage.figure(bytes).await?, self.stage.figure(connections).await?);
         let begin = Instant::now();
         let command = format!("-n {SYSTEM} delete pod {old} --wait=false");
@@ -193,10 +165,8 @@ impl Story<'_> {
         };
         wait_for("the client's sidecar to connect again", PATIENCE, back).await?;
         let away = begin.elapsed();
-        self.screen.say(&format!(
-            "     the client's sidecar is connected to another one after {} ms",
-            away.as_millis()
-        ));
+        self.screen
+            .say(&format!("     the client's sidecar is connected to another one after {} ms", away.as_millis()));
         self.stage.settled(SYSTEM, "app=istiod", 1).await?;
         self.watch(ENOUGH / 2).await?;
         let sent = self.stage.figure(bytes).await? - received;
@@ -216,11 +186,7 @@ impl Story<'_> {
         let pods = self.stage.pods(NAMESPACE, "").await?.len();
         let command = format!("-n {NAMESPACE} describe virtualservice shop");
         self.screen.say(&format!("     $ kubectl {command}"));
-        let wanted = [
-            format!("Running: {pods}"),
-            format!("Total: {pods}"),
-            "Reason: Programmed".to_owned(),
-        ];
+        let wanted = [format!("Running: {pods}"), format!("Total: {pods}"), "Reason: Programmed".to_owned()];
         let squeezed = |line: &str| line.split_whitespace().collect::<Vec<_>>().join(" ");
         let described = || async {
             let output = self.stage.quietly(&command).await.ok()?;
@@ -240,10 +206,7 @@ impl Story<'_> {
                 false
             }
         };
-        self.promises.check(
-            held,
-            format!("kubectl describe tells that all of {pods} proxies run the VirtualService"),
-        );
+        self.promises.check(held, format!("kubectl describe tells that all of {pods} proxies run the VirtualService"));
         Ok(())
     }
 
@@ -286,12 +249,9 @@ impl Story<'_> {
         let lost = self.lost_so_far().await? - before;
         if lost > 0 {
             let evidence = self.stage.evidence().await;
-            evidence
-                .lines()
-                .for_each(|line| self.screen.say(&format!("     ! {line}")));
+            evidence.lines().for_each(|line| self.screen.say(&format!("     ! {line}")));
         }
-        self.promises
-            .check(lost == 0, format!("{lost} requests were lost {when}"));
+        self.promises.check(lost == 0, format!("{lost} requests were lost {when}"));
         Ok(())
     }
 

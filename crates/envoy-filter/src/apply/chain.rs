@@ -35,19 +35,12 @@ pub(super) fn chains<P: Borrow<CompiledPatch>>(
     outcomes: &mut Outcomes,
 ) {
     let mut default = take(listener, "default_filter_chain");
-    let mut chains = match listener
-        .get_field_by_name_mut("filter_chains")
-        .and_then(Value::as_list_mut)
-    {
+    let mut chains = match listener.get_field_by_name_mut("filter_chains").and_then(Value::as_list_mut) {
         Some(chains) => std::mem::take(chains),
         None => return,
     };
     remove(&mut chains, &mut default, facts, patches, outcomes);
-    for chain in chains
-        .iter_mut()
-        .filter_map(Value::as_message_mut)
-        .chain(default.as_mut())
-    {
+    for chain in chains.iter_mut().filter_map(Value::as_message_mut).chain(default.as_mut()) {
         filter_chain(chain, facts, patches, outcomes);
     }
     for patch in of(patches, ApplyTo::FilterChain).filter(|patch| patch.operation == PatchOperation::Add) {
@@ -57,10 +50,7 @@ pub(super) fn chains<P: Borrow<CompiledPatch>>(
         // Envoy rejects a listener with two chains for the same connections.
         let mut there = chains.iter().filter_map(Value::as_message);
         let outcome = match there.find(|there| conditions(there) == conditions(value)) {
-            Some(there) => Err(format!(
-                "the filter chain {:?} takes the same connections",
-                text(there, "name")
-            )),
+            Some(there) => Err(format!("the filter chain {:?} takes the same connections", text(there, "name"))),
             None => {
                 chains.push(Value::Message(value.clone()));
                 Ok(true)
@@ -93,11 +83,8 @@ fn remove<P: Borrow<CompiledPatch>>(
         }
         goes
     };
-    let kept: Vec<Value> = chains
-        .iter()
-        .filter(|chain| !chain.as_message().is_some_and(&mut removed))
-        .cloned()
-        .collect();
+    let kept: Vec<Value> =
+        chains.iter().filter(|chain| !chain.as_message().is_some_and(&mut removed)).cloned().collect();
     let default_goes = default.as_ref().is_some_and(&mut removed);
     if !kept.is_empty() || (default.is_some() && !default_goes) {
         *chains = kept;
@@ -138,9 +125,8 @@ fn network_filters<P: Borrow<CompiledPatch>>(
     patches: &[P],
     outcomes: &mut Outcomes,
 ) {
-    let matching: Vec<&CompiledPatch> = of(patches, ApplyTo::NetworkFilter)
-        .filter(|patch| matches_chain(patch, facts, chain))
-        .collect();
+    let matching: Vec<&CompiledPatch> =
+        of(patches, ApplyTo::NetworkFilter).filter(|patch| matches_chain(patch, facts, chain)).collect();
     let Some(filters) = list(chain, "filters").filter(|_| !matching.is_empty()) else {
         return;
     };
@@ -180,25 +166,11 @@ pub(super) fn matches_chain(patch: &CompiledPatch, facts: &ListenerFacts, chain:
     let Some(wanted) = &wanted.filter_chain else {
         return true;
     };
-    let has = |field: &str, text: &str| {
-        takes
-            .as_ref()
-            .is_some_and(|takes| texts(takes, field).iter().any(|t| t == text))
-    };
-    let FilterChainMatch {
-        name,
-        sni,
-        transport_protocol,
-        application_protocols,
-        destination_port,
-        ..
-    } = wanted;
+    let has =
+        |field: &str, text: &str| takes.as_ref().is_some_and(|takes| texts(takes, field).iter().any(|t| t == text));
+    let FilterChainMatch { name, sni, transport_protocol, application_protocols, destination_port, .. } = wanted;
     let transport = || takes.as_ref().map(|takes| text(takes, "transport_protocol"));
-    let protocols = || {
-        application_protocols
-            .split(',')
-            .all(|one| has("application_protocols", one))
-    };
+    let protocols = || application_protocols.split(',').all(|one| has("application_protocols", one));
     (name.is_empty() || text(chain, "name") == **name)
         && (sni.is_empty() || has("server_names", sni))
         && (transport_protocol.is_empty() || transport().as_deref() == Some(&**transport_protocol))
@@ -220,9 +192,7 @@ fn conditions(chain: &DynamicMessage) -> Option<DynamicMessage> {
 }
 
 fn take_wrapped(message: &DynamicMessage, field: &str) -> Option<u32> {
-    let wrapper = message
-        .get_field_by_name(field)
-        .filter(|_| message.has_field_by_name(field))?;
+    let wrapper = message.get_field_by_name(field).filter(|_| message.has_field_by_name(field))?;
     wrapper.as_message()?.get_field_by_name("value")?.as_u32()
 }
 

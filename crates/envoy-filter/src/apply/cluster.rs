@@ -23,9 +23,7 @@ pub fn cluster<P: Borrow<CompiledPatch>>(cluster: &mut DynamicMessage, patches: 
 /// The transport socket that a patch sets. As in Istio, such a patch has no other effect.
 pub(super) fn socket_of(patch: &CompiledPatch) -> Option<DynamicMessage> {
     let value = patch.value.as_ref()?;
-    let socket = value
-        .has_field_by_name("transport_socket")
-        .then(|| value.get_field_by_name("transport_socket"));
+    let socket = value.has_field_by_name("transport_socket").then(|| value.get_field_by_name("transport_socket"));
     socket??.as_message().cloned()
 }
 
@@ -55,9 +53,7 @@ fn transport_socket(cluster: &mut DynamicMessage, socket: &DynamicMessage) -> Ou
 
 /// Merges the configuration of a transport socket into that of another one with the same name.
 pub(super) fn merge_socket(into: &mut DynamicMessage, from: &DynamicMessage) -> Outcome {
-    let config = from
-        .has_field_by_name("typed_config")
-        .then(|| from.get_field_by_name("typed_config"));
+    let config = from.has_field_by_name("typed_config").then(|| from.get_field_by_name("typed_config"));
     match config.flatten() {
         Some(config) => merge_inner(into, config.as_message()),
         None => Ok(false),

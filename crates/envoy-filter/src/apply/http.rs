@@ -65,9 +65,7 @@ pub(super) fn inline_routes<P: Borrow<CompiledPatch>>(
     const ROUTES: [ApplyTo; 3] = [ApplyTo::RouteConfiguration, ApplyTo::VirtualHost, ApplyTo::HttpRoute];
     let routes = patches.iter().map(Borrow::borrow);
     let routes = routes.filter(|patch: &&CompiledPatch| ROUTES.contains(&patch.apply_to));
-    let routes: Vec<&CompiledPatch> = routes
-        .filter(|patch| patch.is_for(PatchContext::SidecarInbound))
-        .collect();
+    let routes: Vec<&CompiledPatch> = routes.filter(|patch| patch.is_for(PatchContext::SidecarInbound)).collect();
     if routes.is_empty() {
         return;
     }

@@ -35,16 +35,12 @@ pub(super) struct ListenerFacts {
 impl ListenerFacts {
     fn of(listener: &DynamicMessage) -> ListenerFacts {
         let part = |message: &DynamicMessage, field: &str| {
-            let value = message
-                .get_field_by_name(field)
-                .filter(|_| message.has_field_by_name(field));
+            let value = message.get_field_by_name(field).filter(|_| message.has_field_by_name(field));
             value.and_then(|value| value.as_message().cloned())
         };
         let socket = part(listener, "address").and_then(|address| part(&address, "socket_address"));
         let port = socket.and_then(|socket| socket.get_field_by_name("port_value").and_then(|port| port.as_u32()));
-        let direction = listener
-            .get_field_by_name("traffic_direction")
-            .and_then(|d| d.as_enum_number());
+        let direction = listener.get_field_by_name("traffic_direction").and_then(|d| d.as_enum_number());
         ListenerFacts {
             name: text(listener, "name"),
             port: port.unwrap_or(0),

@@ -25,10 +25,7 @@ use config::istio::envoy_filter::{ApplyTo, PatchOperation};
 
 /// The patches that apply to this part of the configuration.
 fn of<P: Borrow<CompiledPatch>>(patches: &[P], sort: ApplyTo) -> impl Iterator<Item = &CompiledPatch> {
-    patches
-        .iter()
-        .map(Borrow::borrow)
-        .filter(move |patch: &&CompiledPatch| patch.apply_to == sort)
+    patches.iter().map(Borrow::borrow).filter(move |patch: &&CompiledPatch| patch.apply_to == sort)
 }
 
 /// Merges the value of a patch into a message, unless the result would be invalid. The name of the message is kept.
@@ -64,21 +61,14 @@ fn merge_inner(into: &mut DynamicMessage, config: Option<&DynamicMessage>) -> Ou
 /// A string field; empty if absent.
 fn text(message: &DynamicMessage, field: &str) -> String {
     let value = message.get_field_by_name(field);
-    value
-        .as_ref()
-        .and_then(|value| value.as_str())
-        .unwrap_or_default()
-        .to_owned()
+    value.as_ref().and_then(|value| value.as_str()).unwrap_or_default().to_owned()
 }
 
 /// The strings of a repeated field.
 fn texts(message: &DynamicMessage, field: &str) -> Vec<String> {
     let values = message.get_field_by_name(field);
     let values = values.as_ref().and_then(|values| values.as_list()).unwrap_or_default();
-    values
-        .iter()
-        .filter_map(|value| value.as_str().map(str::to_owned))
-        .collect()
+    values.iter().filter_map(|value| value.as_str().map(str::to_owned)).collect()
 }
 
 /// A message field, if present.
@@ -98,7 +88,5 @@ fn list<'m>(message: &'m mut DynamicMessage, field: &str) -> Option<&'m mut Vec<
 fn packed_type(filter: &DynamicMessage) -> String {
     let config = filter.get_field_by_name("typed_config");
     let config = config.as_ref().and_then(|config| config.as_message());
-    config
-        .map(|config| protos::dynamic::type_name(&text(config, "type_url")).to_owned())
-        .unwrap_or_default()
+    config.map(|config| protos::dynamic::type_name(&text(config, "type_url")).to_owned()).unwrap_or_default()
 }

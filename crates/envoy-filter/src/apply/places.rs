@@ -14,10 +14,7 @@ pub(super) fn place(
     patch: &CompiledPatch,
     named: Option<&dyn Fn(&DynamicMessage) -> bool>,
 ) -> bool {
-    let meant = |item: &Value| {
-        item.as_message()
-            .is_some_and(|item| named.is_none_or(|named| named(item)))
-    };
+    let meant = |item: &Value| item.as_message().is_some_and(|item| named.is_none_or(|named| named(item)));
     let value = || patch.value.clone().map(Value::Message);
     let first = || items.iter().position(meant);
     let at = match (patch.operation, named) {
@@ -77,10 +74,7 @@ pub(super) fn merge_filter(filter: &mut DynamicMessage, patch: &CompiledPatch) -
     if !filter.has_field_by_name("typed_config") {
         return Ok(false);
     }
-    if let Some(more) = value
-        .get_field_by_name("typed_config")
-        .filter(|_| value.has_field_by_name("typed_config"))
-    {
+    if let Some(more) = value.get_field_by_name("typed_config").filter(|_| value.has_field_by_name("typed_config")) {
         merge_inner(filter, more.as_message())?;
     }
     let name = text(value, "name");
@@ -92,7 +86,5 @@ pub(super) fn merge_filter(filter: &mut DynamicMessage, patch: &CompiledPatch) -
 
 fn in_order(items: &[Value], ends: &dyn Fn(&str) -> bool) -> bool {
     let ending = |item: &Value| item.as_message().is_some_and(|item| ends(&packed_type(item)));
-    items
-        .split_last()
-        .is_some_and(|(last, others)| ending(last) && !others.iter().any(ending))
+    items.split_last().is_some_and(|(last, others)| ending(last) && !others.iter().any(ending))
 }

@@ -121,9 +121,7 @@ pub fn virtual_host<P: Borrow<CompiledPatch>>(
 }
 
 fn routes<P: Borrow<CompiledPatch>>(host: &mut DynamicMessage, patches: &[P], outcomes: &mut Outcomes) {
-    let matching: Vec<&CompiledPatch> = of(patches, ApplyTo::HttpRoute)
-        .filter(|patch| is_for(patch, host))
-        .collect();
+    let matching: Vec<&CompiledPatch> = of(patches, ApplyTo::HttpRoute).filter(|patch| is_for(patch, host)).collect();
     let Some(routes) = list(host, "routes").filter(|_| !matching.is_empty()) else {
         return;
     };
@@ -157,9 +155,7 @@ fn routes<P: Borrow<CompiledPatch>>(host: &mut DynamicMessage, patches: &[P], ou
 
 fn is_for(patch: &CompiledPatch, host: &DynamicMessage) -> bool {
     let domains = domains(host);
-    matches_host(patch, &text(host, "name"), |domain| {
-        domains.iter().any(|one| one == domain)
-    })
+    matches_host(patch, &text(host, "name"), |domain| domains.iter().any(|one| one == domain))
 }
 
 /// The domains of a virtual host.

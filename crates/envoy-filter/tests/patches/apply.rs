@@ -67,24 +67,10 @@ fn messages_merge_like_protobuf() {
     let grown = merged(&one, &other, Lists::Grow);
     assert_eq!(grown["name"], "a");
     assert_eq!(grown["connectTimeout"], "3s", "a duration is one value");
-    assert_eq!(
-        grown["circuitBreakers"]["thresholds"],
-        json!([{"maxRetries": 1}, {"maxRetries": 2}])
-    );
-    assert_eq!(
-        grown["metadata"]["filterMetadata"],
-        json!({"x": {"new": true}, "y": {}}),
-        "entries are replaced"
-    );
-    assert_eq!(
-        grown["commonLbConfig"],
-        json!({"healthyPanicThreshold": {"value": 10.0}, "updateMergeWindow": "1s"})
-    );
-    assert_eq!(
-        grown["ringHashLbConfig"],
-        Json::Null,
-        "a field of a oneof replaces the others"
-    );
+    assert_eq!(grown["circuitBreakers"]["thresholds"], json!([{"maxRetries": 1}, {"maxRetries": 2}]));
+    assert_eq!(grown["metadata"]["filterMetadata"], json!({"x": {"new": true}, "y": {}}), "entries are replaced");
+    assert_eq!(grown["commonLbConfig"], json!({"healthyPanicThreshold": {"value": 10.0}, "updateMergeWindow": "1s"}));
+    assert_eq!(grown["ringHashLbConfig"], Json::Null, "a field of a oneof replaces the others");
     let replaced = merged(&one, &other, Lists::Replace);
     assert_eq!(replaced["circuitBreakers"]["thresholds"], json!([{"maxRetries": 2}]));
 }
@@ -98,10 +84,7 @@ fn a_cluster_keeps_its_name_and_invalid_patches_are_left_out() {
         "{applyTo: CLUSTER, patch: {operation: MERGE, value: {name: b, connectTimeout: 2s}}}, \
          {applyTo: CLUSTER, patch: {operation: MERGE, value: {transportSocketMatches: [{name: x}], altStatName: c}}}",
     );
-    assert_eq!(
-        (&changed["name"], &changed["connectTimeout"]),
-        (&json!("outbound|80||a"), &json!("2s"))
-    );
+    assert_eq!((&changed["name"], &changed["connectTimeout"]), (&json!("outbound|80||a"), &json!("2s")));
     assert_eq!(changed["altStatName"], "c");
 }
 
@@ -118,15 +101,8 @@ fn transport_sockets_of_the_same_name_are_merged() {
     };
     let same = cluster(&json!({"name": "a", "transportSocket": socket("tls")}), &patch);
     let config = &same["transportSocket"]["typedConfig"];
-    assert_eq!(
-        (&config["sni"], &config["allowRenegotiation"]),
-        (&json!("a"), &json!(true))
-    );
-    assert_eq!(
-        same["connectTimeout"],
-        Json::Null,
-        "as in Istio, such a patch has no other effect"
-    );
+    assert_eq!((&config["sni"], &config["allowRenegotiation"]), (&json!("a"), &json!(true)));
+    assert_eq!(same["connectTimeout"], Json::Null, "as in Istio, such a patch has no other effect");
     let other = cluster(&json!({"name": "a", "transportSocket": socket("other")}), &patch);
     assert_eq!(other["transportSocket"]["name"], "tls");
     assert_eq!(other["transportSocket"]["typedConfig"]["sni"], Json::Null);
@@ -134,14 +110,8 @@ fn transport_sockets_of_the_same_name_are_merged() {
         {"name": "x", "transportSocket": socket("other")}, {"name": "y", "transportSocket": socket("tls")}]});
     let matched = cluster(&matches, &patch);
     assert_eq!(matched["transportSocket"], Json::Null);
-    assert_eq!(
-        matched["transportSocketMatches"][1]["transportSocket"]["typedConfig"]["allowRenegotiation"],
-        true
-    );
-    assert_eq!(
-        matched["transportSocketMatches"][0],
-        matches["transportSocketMatches"][0]
-    );
+    assert_eq!(matched["transportSocketMatches"][1]["transportSocket"]["typedConfig"]["allowRenegotiation"], true);
+    assert_eq!(matched["transportSocketMatches"][0], matches["transportSocketMatches"][0]);
 }
 
 fn manager(filters: &[&str]) -> Json {
@@ -181,11 +151,7 @@ fn http_filters_are_inserted_before_the_router() {
         ("INSERT_FIRST", "none", &["new", "x", "y", "x", "router"]),
         ("INSERT_BEFORE", "", &["new", "x", "y", "x", "router"]),
         ("INSERT_BEFORE", "x", &["new", "x", "y", "x", "router"]),
-        (
-            "INSERT_BEFORE",
-            "envoy.filters.http.router",
-            &["x", "y", "x", "new", "router"],
-        ),
+        ("INSERT_BEFORE", "envoy.filters.http.router", &["x", "y", "x", "new", "router"]),
         ("INSERT_AFTER", "x", &["x", "new", "y", "x", "router"]),
         ("INSERT_AFTER", "none", &["x", "y", "x", "router"]),
         ("REPLACE", "x", &["new", "y", "x", "router"]),
@@ -202,16 +168,8 @@ fn http_filters_are_inserted_before_the_router() {
     ] {
         let changed = listener(&plain, &http_patch(operation, sub_filter));
         let filters = &changed["filterChains"][0]["filters"][0]["typedConfig"]["httpFilters"];
-        let wanted: Vec<&str> = wanted
-            .iter()
-            .map(|name| {
-                if *name == "router" {
-                    "envoy.filters.http.router"
-                } else {
-                    name
-                }
-            })
-            .collect();
+        let wanted: Vec<&str> =
+            wanted.iter().map(|name| if *name == "router" { "envoy.filters.http.router" } else { name }).collect();
         assert_eq!(each(filters, "name"), wanted, "{operation} {sub_filter}");
     }
 }
@@ -244,11 +202,7 @@ fn network_filters_are_inserted_before_the_terminal_filter() {
         ("REMOVE", TCP, &["first", TCP]),
     ] {
         let changed = listener(&plain, &patch(operation, filter));
-        assert_eq!(
-            each(&changed["filterChains"][0]["filters"], "name"),
-            wanted,
-            "{operation} {filter}"
-        );
+        assert_eq!(each(&changed["filterChains"][0]["filters"], "name"), wanted, "{operation} {filter}");
     }
 }
 
@@ -304,33 +258,13 @@ fn virtual_hosts_are_changed_added_and_removed() {
     assert_eq!(names(&patch("vhost: {name: a}", "operation: REMOVE")), "b");
     assert_eq!(names(&patch("vhost: {domainName: b}", "operation: REMOVE")), "a");
     assert_eq!(names(&patch("portNumber: 81", "operation: REMOVE")), "a b");
-    assert_eq!(
-        names(&patch("portNumber: 80, name: \"inbound|80||\"", "operation: REMOVE")),
-        ""
-    );
-    assert_eq!(
-        names(&patch(
-            "vhost: {name: a}",
-            "operation: REPLACE, value: {name: c, domains: [c]}"
-        )),
-        "c b"
-    );
-    assert_eq!(
-        names(&patch("", "operation: ADD, value: {name: c, domains: [c]}")),
-        "a b c"
-    );
+    assert_eq!(names(&patch("portNumber: 80, name: \"inbound|80||\"", "operation: REMOVE")), "");
+    assert_eq!(names(&patch("vhost: {name: a}", "operation: REPLACE, value: {name: c, domains: [c]}")), "c b");
+    assert_eq!(names(&patch("", "operation: ADD, value: {name: c, domains: [c]}")), "a b c");
     // Envoy would reject a table with duplicate domains.
-    assert_eq!(
-        names(&patch("", "operation: ADD, value: {name: c, domains: [b]}")),
-        "a b"
-    );
-    let merged = table(
-        &hosts(),
-        &patch(
-            "vhost: {name: b}",
-            "operation: MERGE, value: {domains: [a], requireTls: ALL}",
-        ),
-    );
+    assert_eq!(names(&patch("", "operation: ADD, value: {name: c, domains: [b]}")), "a b");
+    let merged =
+        table(&hosts(), &patch("vhost: {name: b}", "operation: MERGE, value: {domains: [a], requireTls: ALL}"));
     assert_eq!(merged["virtualHosts"], hosts()["virtualHosts"]);
 }
 
@@ -359,20 +293,10 @@ fn routes_are_inserted_by_position() {
         ("MERGE", "r1", &["new", "r2"]),
     ] {
         let changed = table(&hosts(), &patch(operation, route));
-        assert_eq!(
-            each(&changed["virtualHosts"][0]["routes"], "name"),
-            wanted,
-            "{operation} {route}"
-        );
+        assert_eq!(each(&changed["virtualHosts"][0]["routes"], "name"), wanted, "{operation} {route}");
     }
     let by_action = "{applyTo: HTTP_ROUTE, match: {routeConfiguration: {vhost: {route: {action: REDIRECT}}}}, patch: {operation: REMOVE}}";
-    assert_eq!(
-        table(&hosts(), by_action)["virtualHosts"][0]["routes"]
-            .as_array()
-            .unwrap()
-            .len(),
-        2
-    );
+    assert_eq!(table(&hosts(), by_action)["virtualHosts"][0]["routes"].as_array().unwrap().len(), 2);
 }
 
 #[test]
@@ -380,11 +304,7 @@ fn an_invalid_patch_does_not_affect_others() {
     let patch = |value: Json| EnvoyConfigPatch {
         apply_to: ApplyTo::Cluster,
         matches: None,
-        patch: Some(EnvoyPatch {
-            operation: PatchOperation::Merge,
-            value: Some(value),
-            ..EnvoyPatch::default()
-        }),
+        patch: Some(EnvoyPatch { operation: PatchOperation::Merge, value: Some(value), ..EnvoyPatch::default() }),
     };
     let filter = EnvoyFilter {
         config_patches: vec![

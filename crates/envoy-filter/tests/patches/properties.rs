@@ -43,10 +43,7 @@ fn patch(r: &mut Random) -> CompiledPatch {
     let apply_to = SORTS[r.below(SORTS.len())];
     let operation = OPERATIONS[r.below(OPERATIONS.len())];
     CompiledPatch {
-        id: PatchId {
-            filter: filter_id(),
-            index: u16::try_from(r.below(100)).unwrap(),
-        },
+        id: PatchId { filter: filter_id(), index: u16::try_from(r.below(100)).unwrap() },
         apply_to,
         operation,
         context: Default::default(),
@@ -59,29 +56,16 @@ fn object(r: &mut Random, sort: ApplyTo) -> ObjectMatch {
     let mut name = || r.one(&NAMES).into();
     match sort {
         ApplyTo::RouteConfiguration | ApplyTo::VirtualHost | ApplyTo::HttpRoute => {
-            let route = RouteMatch {
-                name: name(),
-                ..RouteMatch::default()
-            };
-            let vhost = VirtualHostMatch {
-                name: name(),
-                route: Some(route),
-                ..VirtualHostMatch::default()
-            };
+            let route = RouteMatch { name: name(), ..RouteMatch::default() };
+            let vhost = VirtualHostMatch { name: name(), route: Some(route), ..VirtualHostMatch::default() };
             ObjectMatch::RouteConfiguration(RouteConfigurationMatch {
                 vhost: Some(vhost),
                 ..RouteConfigurationMatch::default()
             })
         }
         _ => {
-            let filter = FilterMatch {
-                name: name(),
-                sub_filter: Some(SubFilterMatch { name: name() }),
-            };
-            let chain = FilterChainMatch {
-                filter: Some(filter),
-                ..FilterChainMatch::default()
-            };
+            let filter = FilterMatch { name: name(), sub_filter: Some(SubFilterMatch { name: name() }) };
+            let chain = FilterChainMatch { filter: Some(filter), ..FilterChainMatch::default() };
             ObjectMatch::Listener(ListenerMatch {
                 filter_chain: Some(chain),
                 listener_filter: name(),

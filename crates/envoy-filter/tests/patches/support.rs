@@ -24,18 +24,11 @@ pub(crate) fn filter(patches: &str) -> EnvoyFilter {
 
 /// A name for an EnvoyFilter.
 pub(crate) fn filter_id() -> ObjectId {
-    ObjectId {
-        namespace: "shop".into(),
-        name: "a".into(),
-    }
+    ObjectId { namespace: "shop".into(), name: "a".into() }
 }
 
 pub(crate) fn compiled(patches: &str) -> Vec<CompiledPatch> {
-    CompiledFilter::of(&filter_id(), &filter(patches))
-        .patches
-        .into_iter()
-        .flatten()
-        .collect()
+    CompiledFilter::of(&filter_id(), &filter(patches)).patches.into_iter().flatten().collect()
 }
 
 pub(crate) fn message(name: &str, value: &Json) -> DynamicMessage {
@@ -87,9 +80,7 @@ impl Random {
     fn field(&mut self, field: &FieldDescriptor, depth: usize) -> Value {
         let count = self.below(3);
         if field.is_map() {
-            let Kind::Message(entry) = field.kind() else {
-                unreachable!()
-            };
+            let Kind::Message(entry) = field.kind() else { unreachable!() };
             let entries = (0..count).filter_map(|_| {
                 let key: Option<MapKey> = self.value(&entry.map_entry_key_field(), depth).into_map_key();
                 Some((key?, self.value(&entry.map_entry_value_field(), depth)))
@@ -106,10 +97,7 @@ impl Random {
         match field.kind() {
             Kind::Message(of) => Value::Message(self.message(&of, depth.saturating_sub(1))),
             Kind::String if field.name() == "name" => Value::String(self.one(&NAMES).to_owned()),
-            Kind::String => Value::String(
-                self.one(&["", "a", "b", "a.example.com", "/x", "10.0.0.1", "*"])
-                    .to_owned(),
-            ),
+            Kind::String => Value::String(self.one(&["", "a", "b", "a.example.com", "/x", "10.0.0.1", "*"]).to_owned()),
             Kind::Enum(of) => Value::EnumNumber(self.below(of.values().len() + 1) as i32),
             Kind::Bool => Value::Bool(self.below(2) == 0),
             kind => match Value::default_value(&kind) {

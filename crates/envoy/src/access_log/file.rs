@@ -21,10 +21,7 @@ const FIELDS: [(&str, &str); 24] = [
     ("response_flags", "%RESPONSE_FLAGS%"),
     ("response_code_details", "%RESPONSE_CODE_DETAILS%"),
     ("connection_termination_details", "%CONNECTION_TERMINATION_DETAILS%"),
-    (
-        "upstream_transport_failure_reason",
-        "\"%UPSTREAM_TRANSPORT_FAILURE_REASON%\"",
-    ),
+    ("upstream_transport_failure_reason", "\"%UPSTREAM_TRANSPORT_FAILURE_REASON%\""),
     ("bytes_received", "%BYTES_RECEIVED%"),
     ("bytes_sent", "%BYTES_SENT%"),
     ("duration", "%DURATION%"),
@@ -60,10 +57,8 @@ pub(super) fn encode(file: &FileLog) -> AccessLog {
         omit_empty_values: file.omit_empty_values,
         ..Default::default()
     };
-    let config = FileAccessLog {
-        path: file.path.to_string(),
-        access_log_format: Some(AccessLogFormat::LogFormat(format)),
-    };
+    let config =
+        FileAccessLog { path: file.path.to_string(), access_log_format: Some(AccessLogFormat::LogFormat(format)) };
     log("envoy.access_loggers.file", &config)
 }
 
@@ -118,12 +113,12 @@ fn value(json: serde_json::Value) -> Value {
         serde_json::Value::Bool(value) => Kind::BoolValue(value),
         serde_json::Value::Number(number) => Kind::NumberValue(number.as_f64().unwrap_or_default()),
         serde_json::Value::String(text) => Kind::StringValue(text),
-        serde_json::Value::Array(items) => Kind::ListValue(prost_types::ListValue {
-            values: items.into_iter().map(value).collect(),
-        }),
-        serde_json::Value::Object(fields) => Kind::StructValue(Struct {
-            fields: fields.into_iter().map(|(key, item)| (key, value(item))).collect(),
-        }),
+        serde_json::Value::Array(items) => {
+            Kind::ListValue(prost_types::ListValue { values: items.into_iter().map(value).collect() })
+        }
+        serde_json::Value::Object(fields) => {
+            Kind::StructValue(Struct { fields: fields.into_iter().map(|(key, item)| (key, value(item))).collect() })
+        }
     };
     Value { kind: Some(kind) }
 }

@@ -34,12 +34,8 @@ pub(crate) fn of_listener(telemetry: &Telemetry, mesh: &MeshConfig) -> Vec<Acces
     if mesh.disable_envoy_listener_log {
         return Vec::new();
     }
-    let no_route = ResponseFlagFilter {
-        flags: vec!["NR".to_owned()],
-    };
-    let filter = AccessLogFilter {
-        filter_specifier: Some(FilterSpecifier::ResponseFlagFilter(no_route)),
-    };
+    let no_route = ResponseFlagFilter { flags: vec!["NR".to_owned()] };
+    let filter = AccessLogFilter { filter_specifier: Some(FilterSpecifier::ResponseFlagFilter(no_route)) };
     let mut logs = of_traffic(telemetry, Subject::Refused);
     for log in &mut logs {
         log.filter = Some(filter.clone());

@@ -73,9 +73,7 @@ pub(super) fn open_telemetry(provider: &OtelAlsProvider, to: &Backend) -> Access
     };
     let attributes = attributes(format.labels.as_ref());
     let labels = attributes.iter().filter_map(|attribute| match &attribute.value {
-        Some(AnyValue {
-            value: Some(any_value::Value::StringValue(text)),
-        }) => Some(&**text),
+        Some(AnyValue { value: Some(any_value::Value::StringValue(text)) }) => Some(&**text),
         _ => None,
     });
     let formatters = formatters([&*body].into_iter().chain(labels));
@@ -110,19 +108,9 @@ pub(super) fn bootstrap(subject: Subject) -> AccessLog {
         Subject::Connections => TCP_NAME,
         Subject::Refused => LISTENER_NAME,
     };
-    let common = Some(common(
-        name.to_owned(),
-        service,
-        PEERS_WITH_OLD_NAMES.map(str::to_owned).to_vec(),
-    ));
+    let common = Some(common(name.to_owned(), service, PEERS_WITH_OLD_NAMES.map(str::to_owned).to_vec()));
     match subject {
-        Subject::Requests => log(
-            HTTP,
-            &HttpGrpcAccessLogConfig {
-                common_config: common,
-                ..Default::default()
-            },
-        ),
+        Subject::Requests => log(HTTP, &HttpGrpcAccessLogConfig { common_config: common, ..Default::default() }),
         Subject::Connections | Subject::Refused => log(TCP, &TcpGrpcAccessLogConfig { common_config: common }),
     }
 }
@@ -165,7 +153,5 @@ fn attributes(labels: Option<&Json>) -> Vec<KeyValue> {
 }
 
 fn any_text(text: String) -> AnyValue {
-    AnyValue {
-        value: Some(any_value::Value::StringValue(text)),
-    }
+    AnyValue { value: Some(any_value::Value::StringValue(text)) }
 }

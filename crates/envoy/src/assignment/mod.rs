@@ -69,10 +69,7 @@ pub(crate) fn count(groups: &[Group<'_>]) -> usize {
 
 /// Encodes the `ClusterLoadAssignment` of these groups, with all endpoints.
 pub(crate) fn whole(cluster: &str, groups: &[Group<'_>]) -> Bytes {
-    let secure = groups
-        .iter()
-        .flat_map(|group| &group.members)
-        .any(|member| member.mutual_tls);
+    let secure = groups.iter().flat_map(|group| &group.members).any(|member| member.mutual_tls);
     let bytes = match secure {
         true => BYTES_PER_SECURE_ENDPOINT,
         false => BYTES_PER_ENDPOINT,
@@ -115,9 +112,7 @@ fn write_endpoint(w: &mut Writer, endpoint: &Endpoint, port: u16, mutual_tls: bo
         w.message(1, |w| write_address(w, &endpoint.address, port));
         if let Some(also) = endpoint.also {
             // The client uses the address that connects first (Happy Eyeballs).
-            w.message(4, |w| {
-                w.message(1, |w| write_address(w, &EndpointAddress::Ip(also), port))
-            });
+            w.message(4, |w| w.message(1, |w| write_address(w, &EndpointAddress::Ip(also), port)));
         }
     });
     let health = match endpoint.health {
@@ -200,13 +195,7 @@ fn write_workload(w: &mut Writer, endpoint: &Endpoint) {
         None => ("", ""),
     };
     let canonical = labels.name.iter().flatten().next().copied().unwrap_or(name);
-    let revision = labels
-        .revision
-        .iter()
-        .flatten()
-        .next()
-        .copied()
-        .filter(|revision| *revision != "latest");
+    let revision = labels.revision.iter().flatten().next().copied().filter(|revision| *revision != "latest");
     for part in [name, namespace, canonical, revision.unwrap_or_default()] {
         w.raw(part.as_bytes());
         w.raw(b";");
@@ -217,10 +206,7 @@ fn write_workload(w: &mut Writer, endpoint: &Endpoint) {
 /// The name of an endpoint's workload: that of the pod's owner, or else its own.
 fn workload_name(endpoint: &Endpoint) -> &str {
     let template = WellKnown::of(&endpoint.labels).template_hash;
-    endpoint
-        .workload
-        .as_ref()
-        .map_or("", |id| owner_name(&id.name, template))
+    endpoint.workload.as_ref().map_or("", |id| owner_name(&id.name, template))
 }
 
 /// Labels that name a workload. One pass over all labels is cheaper than a lookup for each.

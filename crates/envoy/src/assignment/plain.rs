@@ -15,15 +15,11 @@ pub(crate) struct Plain {
 impl Plain {
     /// Finds the plain-text endpoints among those of the service.
     pub(crate) fn of(cx: &Reads<'_>, service: &ServiceKey, endpoints: &[Endpoint]) -> Plain {
-        Plain {
-            found: plain::of_service(cx, service, endpoints),
-        }
+        Plain { found: plain::of_service(cx, service, endpoints) }
     }
 
     /// Whether an endpoint receives plain text at this port of its workload.
     pub(super) fn has(&self, endpoint: &Endpoint, port: u16) -> bool {
-        self.found
-            .as_ref()
-            .is_some_and(|found| plain::has(found, endpoint, port))
+        self.found.as_ref().is_some_and(|found| plain::has(found, endpoint, port))
     }
 }

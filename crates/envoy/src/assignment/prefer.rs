@@ -103,10 +103,9 @@ fn by_labels<'a>(groups: Vec<Group<'a>>, view: &ClientView, names: Names<'_>) ->
             }
         }
         levels.sort_by_key(|(level, _)| *level);
-        out.extend(levels.into_iter().map(|(priority, members)| Group {
-            priority,
-            ..Group::new(group.locality, members)
-        }));
+        out.extend(
+            levels.into_iter().map(|(priority, members)| Group { priority, ..Group::new(group.locality, members) }),
+        );
     }
     out
 }
@@ -114,10 +113,7 @@ fn by_labels<'a>(groups: Vec<Group<'a>>, view: &ClientView, names: Names<'_>) ->
 /// Sets priorities by distance, below the groups' existing priorities.
 fn by_locality(groups: &mut [Group<'_>], here: &Locality, failover: &[Failover]) {
     // Regions other than the failover region come after it.
-    let next = failover
-        .iter()
-        .find(|rule| rule.from == here.region)
-        .map(|rule| &rule.to);
+    let next = failover.iter().find(|rule| rule.from == here.region).map(|rule| &rule.to);
     for group in groups {
         let distance = distance(here, group.locality);
         let last = distance == 3 && next.is_some_and(|next| *next != group.locality.region);
@@ -127,10 +123,7 @@ fn by_locality(groups: &mut [Group<'_>], here: &Locality, failover: &[Failover])
 
 /// Sets priorities by region only, below the groups' existing priorities: Envoy balances the zones of a region.
 fn by_region(groups: &mut [Group<'_>], here: &Locality, failover: &[Failover]) {
-    let next = failover
-        .iter()
-        .find(|rule| rule.from == here.region)
-        .map(|rule| &rule.to);
+    let next = failover.iter().find(|rule| rule.from == here.region).map(|rule| &rule.to);
     for group in groups {
         let distance = match &group.locality.region {
             region if *region == here.region => 0,
@@ -188,15 +181,6 @@ mod tests {
     fn distances() {
         let here = Locality::parse("eu/west/a");
         let to = |text| distance(&here, &Locality::parse(text));
-        assert_eq!(
-            [
-                to("eu/west/a"),
-                to("eu/west/b"),
-                to("eu/east/a"),
-                to("us/west/a"),
-                to("")
-            ],
-            [0, 1, 2, 3, 3]
-        );
+        assert_eq!([to("eu/west/a"), to("eu/west/b"), to("eu/east/a"), to("us/west/a"), to("")], [0, 1, 2, 3, 3]);
     }
 }

@@ -72,12 +72,7 @@ impl<'a> Group<'a> {
     /// A group of these members, which may be empty.
     pub(super) fn new(locality: &'a Locality, members: Vec<Member<'a>>) -> Group<'a> {
         let weight = members.iter().fold(0u32, |sum, m| sum.saturating_add(m.weight));
-        Group {
-            locality,
-            priority: 0,
-            weight,
-            members,
-        }
+        Group { locality, priority: 0, weight, members }
     }
 }
 
@@ -182,11 +177,7 @@ impl<'a> Horizon<'a> {
             };
             let mutual_tls = selection.speaks_mutual_tls(endpoint, *port);
             if gateways.is_empty() {
-                members.push(Member {
-                    place: Target::Endpoint(endpoint, *port),
-                    mutual_tls,
-                    weight,
-                });
+                members.push(Member { place: Target::Endpoint(endpoint, *port), mutual_tls, weight });
             } else if mutual_tls {
                 // A gateway routes connections by their SNI and forwards them without terminating TLS.
                 let share = (weight / u32::try_from(gateways.len()).unwrap_or(u32::MAX)).max(1);

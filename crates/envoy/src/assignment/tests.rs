@@ -26,10 +26,7 @@ const HTTP: Selection<'_> = Selection {
 };
 
 fn labels(pairs: &[(&str, &str)]) -> Labels {
-    pairs
-        .iter()
-        .map(|(key, value)| ((*key).into(), (*value).into()))
-        .collect()
+    pairs.iter().map(|(key, value)| ((*key).into(), (*value).into())).collect()
 }
 
 fn endpoint(address: &str, locality: &str) -> Endpoint {
@@ -52,10 +49,7 @@ fn endpoint(address: &str, locality: &str) -> Endpoint {
         service_account: "".into(),
         health: Health::Healthy,
         node: "".into(),
-        workload: Some(ObjectId {
-            namespace: "shop".into(),
-            name: "reviews-v1".into(),
-        }),
+        workload: Some(ObjectId { namespace: "shop".into(), name: "reviews-v1".into() }),
     }
 }
 
@@ -66,14 +60,7 @@ fn decode(bytes: Bytes) -> ClusterLoadAssignment {
 fn run(endpoints: &[Endpoint], selection: Selection<'_>) -> ClusterLoadAssignment {
     let (bytes, count) = encode("outbound|80||reviews", endpoints, selection, None, Preference::Equal);
     let assignment = decode(bytes);
-    assert_eq!(
-        count,
-        assignment
-            .endpoints
-            .iter()
-            .map(|group| group.lb_endpoints.len())
-            .sum::<usize>()
-    );
+    assert_eq!(count, assignment.endpoints.iter().map(|group| group.lb_endpoints.len()).sum::<usize>());
     assignment
 }
 
@@ -88,22 +75,12 @@ fn socket(address: &str, port: u32) -> core::Address {
 }
 
 fn want_endpoint(address: core::Address, health: core::HealthStatus, weight: u32, workload: &str) -> LbEndpoint {
-    let text = Value {
-        kind: Some(Kind::StringValue(workload.to_owned())),
-    };
-    let istio = Struct {
-        fields: [("workload".to_owned(), text)].into(),
-    };
+    let text = Value { kind: Some(Kind::StringValue(workload.to_owned())) };
+    let istio = Struct { fields: [("workload".to_owned(), text)].into() };
     LbEndpoint {
-        host_identifier: Some(HostIdentifier::Endpoint(eds::Endpoint {
-            address: Some(address),
-            ..Default::default()
-        })),
+        host_identifier: Some(HostIdentifier::Endpoint(eds::Endpoint { address: Some(address), ..Default::default() })),
         health_status: health.into(),
-        metadata: Some(core::Metadata {
-            filter_metadata: [("istio".to_owned(), istio)].into(),
-            ..Default::default()
-        }),
+        metadata: Some(core::Metadata { filter_metadata: [("istio".to_owned(), istio)].into(), ..Default::default() }),
         load_balancing_weight: Some(weight),
     }
 }
@@ -112,10 +89,7 @@ fn want_endpoint(address: core::Address, health: core::HealthStatus, weight: u32
 fn bytes_equal_those_of_prost() {
     let mut endpoints: Vec<Endpoint> = (0..300u16)
         .map(|n| {
-            endpoint(
-                &format!("10.0.{}.{}", n / 256, n % 256),
-                ["r1/z1/s1", "r1/z2", "r2", ""][usize::from(n % 4)],
-            )
+            endpoint(&format!("10.0.{}.{}", n / 256, n % 256), ["r1/z1/s1", "r1/z2", "r2", ""][usize::from(n % 4)])
         })
         .collect();
     endpoints.push(endpoint("2001:db8::7", "r1/z2"));
@@ -127,10 +101,7 @@ fn bytes_equal_those_of_prost() {
     let (bytes, _) = encode("outbound|80||reviews", &endpoints, HTTP, None, Preference::Equal);
 
     let mut names = ["", "r1/z1/s1", "r1/z2", "r2"].into_iter();
-    let mut want = ClusterLoadAssignment {
-        cluster_name: "outbound|80||reviews".to_owned(),
-        ..Default::default()
-    };
+    let mut want = ClusterLoadAssignment { cluster_name: "outbound|80||reviews".to_owned(), ..Default::default() };
     for locality in names.by_ref().map(Locality::parse) {
         let members = endpoints.iter().filter(|e| e.locality == locality);
         let lb_endpoints: Vec<LbEndpoint> = members
@@ -139,10 +110,7 @@ fn bytes_equal_those_of_prost() {
                     EndpointAddress::Ip(ip) => socket(&ip.to_string(), 8080),
                     EndpointAddress::Hostname(name) => socket(name, 8080),
                     EndpointAddress::Unix(path) => core::Address {
-                        address: Some(core::address::Address::Pipe(core::Pipe {
-                            path: path.to_string(),
-                            mode: 0,
-                        })),
+                        address: Some(core::address::Address::Pipe(core::Pipe { path: path.to_string(), mode: 0 })),
                     },
                 };
                 let health = match e.health {
@@ -150,17 +118,10 @@ fn bytes_equal_those_of_prost() {
                     Health::Unhealthy => core::HealthStatus::Unhealthy,
                     Health::Draining => core::HealthStatus::Draining,
                 };
-                want_endpoint(
-                    address,
-                    health,
-                    e.weight.max(1),
-                    "reviews-v1;shop;reviews;v1;Kubernetes",
-                )
+                want_endpoint(address, health, e.weight.max(1), "reviews-v1;shop;reviews;v1;Kubernetes")
             })
             .collect();
-        let weight = lb_endpoints
-            .iter()
-            .fold(0u32, |sum, e| sum.saturating_add(e.load_balancing_weight.unwrap()));
+        let weight = lb_endpoints.iter().fold(0u32, |sum, e| sum.saturating_add(e.load_balancing_weight.unwrap()));
         want.endpoints.push(LocalityLbEndpoints {
             locality: Some(core::Locality {
                 region: locality.region.to_string(),
@@ -199,90 +160,34 @@ fn only_endpoints_with_the_port_and_the_labels_are_sent() {
     };
     let pairs =
         |list: &[(&str, u32)]| -> Vec<(String, u32)> { list.iter().map(|(a, p)| ((*a).to_owned(), *p)).collect() };
-    assert_eq!(
-        addresses(run(&endpoints, HTTP)),
-        pairs(&[("10.0.0.1", 8080), ("10.0.0.3", 8080)])
-    );
-    let tcp = Selection {
-        port_name: "tcp",
-        ..HTTP
-    };
-    assert_eq!(
-        addresses(run(&endpoints, tcp)),
-        pairs(&[("10.0.0.1", 9000), ("10.0.0.2", 9000), ("10.0.0.3", 9000)])
-    );
+    assert_eq!(addresses(run(&endpoints, HTTP)), pairs(&[("10.0.0.1", 8080), ("10.0.0.3", 8080)]));
+    let tcp = Selection { port_name: "tcp", ..HTTP };
+    assert_eq!(addresses(run(&endpoints, tcp)), pairs(&[("10.0.0.1", 9000), ("10.0.0.2", 9000), ("10.0.0.3", 9000)]));
     let v2 = labels(&[("version", "v2")]);
-    let subset = Selection {
-        labels: Some(&v2),
-        ..HTTP
-    };
+    let subset = Selection { labels: Some(&v2), ..HTTP };
     assert_eq!(addresses(run(&endpoints, subset)), pairs(&[("10.0.0.3", 8080)]));
 }
 
 #[test]
 fn health_decides() {
-    let with = |health| Endpoint {
-        health,
-        ..endpoint("10.0.0.1", "")
-    };
+    let with = |health| Endpoint { health, ..endpoint("10.0.0.1", "") };
     let endpoints = [with(Health::Healthy), with(Health::Unhealthy), with(Health::Draining)];
     let states = |selection| -> Vec<i32> {
-        run(&endpoints, selection)
-            .endpoints
-            .iter()
-            .flat_map(|g| &g.lb_endpoints)
-            .map(|e| e.health_status)
-            .collect()
+        run(&endpoints, selection).endpoints.iter().flat_map(|g| &g.lb_endpoints).map(|e| e.health_status).collect()
     };
     assert_eq!(states(HTTP), [1, 2]);
-    assert_eq!(
-        states(Selection {
-            unhealthy: false,
-            ..HTTP
-        }),
-        [1]
-    );
-    assert_eq!(
-        states(Selection {
-            unhealthy: false,
-            draining: true,
-            ..HTTP
-        }),
-        [1, 3]
-    );
+    assert_eq!(states(Selection { unhealthy: false, ..HTTP }), [1]);
+    assert_eq!(states(Selection { unhealthy: false, draining: true, ..HTTP }), [1, 3]);
 }
 
 #[test]
 fn only_dns_clusters_have_endpoints_with_names() {
-    let endpoints = [
-        endpoint("10.0.0.1", ""),
-        endpoint("a.example.com", ""),
-        endpoint("unix:///a", ""),
-    ];
-    let count = |selection| {
-        run(&endpoints, selection)
-            .endpoints
-            .iter()
-            .map(|g| g.lb_endpoints.len())
-            .sum::<usize>()
-    };
+    let endpoints = [endpoint("10.0.0.1", ""), endpoint("a.example.com", ""), endpoint("unix:///a", "")];
+    let count = |selection| run(&endpoints, selection).endpoints.iter().map(|g| g.lb_endpoints.len()).sum::<usize>();
     assert_eq!(count(HTTP), 2);
     assert_eq!(count(Selection { dns: true, ..HTTP }), 2);
-    assert_eq!(
-        count(Selection {
-            dns: true,
-            single: true,
-            ..HTTP
-        }),
-        1
-    );
-    assert_eq!(
-        count(Selection {
-            port_name: "none",
-            ..HTTP
-        }),
-        0
-    );
+    assert_eq!(count(Selection { dns: true, single: true, ..HTTP }), 1);
+    assert_eq!(count(Selection { port_name: "none", ..HTTP }), 0);
 }
 
 #[test]
@@ -290,54 +195,25 @@ fn workload_metadata_for_telemetry() {
     let text = |endpoint: Endpoint| {
         let mut assignment = run(&[endpoint], HTTP);
         let metadata = assignment.endpoints.remove(0).lb_endpoints.remove(0).metadata.unwrap();
-        match metadata.filter_metadata["istio"].fields["workload"]
-            .kind
-            .clone()
-            .unwrap()
-        {
+        match metadata.filter_metadata["istio"].fields["workload"].kind.clone().unwrap() {
             Kind::StringValue(text) => text,
             other => panic!("{other:?}"),
         }
     };
     let workload = |name: &str, pairs: &[(&str, &str)]| Endpoint {
-        workload: Some(ObjectId {
-            namespace: "shop".into(),
-            name: name.into(),
-        }),
+        workload: Some(ObjectId { namespace: "shop".into(), name: name.into() }),
         labels: Arc::new(labels(pairs)),
         ..endpoint("10.0.0.1", "")
     };
     let cases = [
+        (workload("web-5d8f9-x2x4z", &[("pod-template-hash", "5d8f9")]), "web;shop;web;;Kubernetes"),
+        (workload("web-1", &[("pod-template-hash", "5d8f9")]), "web-1;shop;web-1;;Kubernetes"),
+        (workload("vm", &[("app", "a"), ("version", "latest")]), "vm;shop;a;;Kubernetes"),
         (
-            workload("web-5d8f9-x2x4z", &[("pod-template-hash", "5d8f9")]),
-            "web;shop;web;;Kubernetes",
-        ),
-        (
-            workload("web-1", &[("pod-template-hash", "5d8f9")]),
-            "web-1;shop;web-1;;Kubernetes",
-        ),
-        (
-            workload("vm", &[("app", "a"), ("version", "latest")]),
-            "vm;shop;a;;Kubernetes",
-        ),
-        (
-            workload(
-                "vm",
-                &[
-                    ("app", "a"),
-                    ("service.istio.io/canonical-name", "b"),
-                    ("version", "v3"),
-                ],
-            ),
+            workload("vm", &[("app", "a"), ("service.istio.io/canonical-name", "b"), ("version", "v3")]),
             "vm;shop;b;v3;Kubernetes",
         ),
-        (
-            Endpoint {
-                workload: None,
-                ..workload("", &[])
-            },
-            ";;;;Kubernetes",
-        ),
+        (Endpoint { workload: None, ..workload("", &[]) }, ";;;;Kubernetes"),
     ];
     for (endpoint, want) in cases {
         assert_eq!(text(endpoint), want);

@@ -35,22 +35,12 @@ pub(crate) fn apply(draft: &mut Draft, settings: Option<&LoadBalancerSettings>) 
         SimpleLb::Passthrough => return draft.set_original_destination(),
         SimpleLb::Random => (Algorithm::Random, None),
         SimpleLb::RoundRobin => {
-            let config = |slow| {
-                LbConfig::RoundRobinLbConfig(RoundRobinLbConfig {
-                    slow_start_config: Some(slow),
-                })
-            };
+            let config = |slow| LbConfig::RoundRobinLbConfig(RoundRobinLbConfig { slow_start_config: Some(slow) });
             (Algorithm::RoundRobin, slow_start.map(config))
         }
         SimpleLb::Unspecified | SimpleLb::LeastConn | SimpleLb::LeastRequest => {
-            let config = |slow| LeastRequestLbConfig {
-                slow_start_config: Some(slow),
-                ..Default::default()
-            };
-            (
-                Algorithm::LeastRequest,
-                slow_start.map(config).map(LbConfig::LeastRequestLbConfig),
-            )
+            let config = |slow| LeastRequestLbConfig { slow_start_config: Some(slow), ..Default::default() };
+            (Algorithm::LeastRequest, slow_start.map(config).map(LbConfig::LeastRequestLbConfig))
         }
     };
     draft.cluster.lb_policy = algorithm.into();
@@ -66,10 +56,7 @@ pub(crate) fn sni_passthrough(settings: Option<&LoadBalancerSettings>) -> bool {
 fn apply_hash(draft: &mut Draft, hash: &ConsistentHash) {
     let ring = |size: u64| {
         let minimum_ring_size = Some(size.min(MAX_RING_SIZE));
-        LbConfig::RingHashLbConfig(RingHashLbConfig {
-            minimum_ring_size,
-            ..Default::default()
-        })
+        LbConfig::RingHashLbConfig(RingHashLbConfig { minimum_ring_size, ..Default::default() })
     };
     let (algorithm, config) = match &hash.algorithm {
         Some(HashAlgorithm::Maglev(table)) => {
@@ -77,10 +64,9 @@ fn apply_hash(draft: &mut Draft, hash: &ConsistentHash) {
             let config = |size| LbConfig::MaglevLbConfig(MaglevLbConfig { table_size: Some(size) });
             (Algorithm::Maglev, size.map(config))
         }
-        Some(HashAlgorithm::RingHash(settings)) => (
-            Algorithm::RingHash,
-            Some(settings.minimum_ring_size).filter(|size| *size > 0).map(ring),
-        ),
+        Some(HashAlgorithm::RingHash(settings)) => {
+            (Algorithm::RingHash, Some(settings.minimum_ring_size).filter(|size| *size > 0).map(ring))
+        }
         None if hash.minimum_ring_size > 0 => (Algorithm::RingHash, Some(ring(hash.minimum_ring_size))),
         None => (Algorithm::RingHash, Some(ring(RING_SIZE))),
     };
@@ -94,20 +80,14 @@ fn slow_start(settings: &LoadBalancerSettings) -> Option<SlowStartConfig> {
         let aggression = warmup.aggression.filter(|a| *a > 0.0).unwrap_or(1.0);
         return Some(SlowStartConfig {
             slow_start_window: warmup.duration.map(duration),
-            aggression: Some(RuntimeDouble {
-                default_value: aggression,
-                runtime_key: WARMUP_RUNTIME_KEY.to_owned(),
-            }),
+            aggression: Some(RuntimeDouble { default_value: aggression, runtime_key: WARMUP_RUNTIME_KEY.to_owned() }),
             min_weight_percent: Some(Percent {
                 value: warmup.minimum_percent.unwrap_or(WARMUP_PERCENT).clamp(0.0, 100.0),
             }),
         });
     }
     let window = settings.warmup_duration_secs?;
-    Some(SlowStartConfig {
-        slow_start_window: Some(duration(window)),
-        ..Default::default()
-    })
+    Some(SlowStartConfig { slow_start_window: Some(duration(window)), ..Default::default() })
 }
 
 /// Whether a number is prime: Envoy rejects tables of other sizes.
@@ -121,10 +101,7 @@ mod tests {
 
     #[test]
     fn primes() {
-        assert_eq!(
-            (0..30).filter(|n| is_prime(*n)).collect::<Vec<_>>(),
-            [2, 3, 5, 7, 11, 13, 17, 19, 23, 29]
-        );
+        assert_eq!((0..30).filter(|n| is_prime(*n)).collect::<Vec<_>>(), [2, 3, 5, 7, 11, 13, 17, 19, 23, 29]);
         assert!(is_prime(65_537) && is_prime(5_000_011) && !is_prime(65_536));
     }
 }

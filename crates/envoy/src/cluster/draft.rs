@@ -30,15 +30,8 @@ pub(crate) struct Draft {
 impl Draft {
     /// A cluster with a name and a discovery type.
     pub(crate) fn new(name: &str, discovery: DiscoveryType) -> Draft {
-        let cluster = Cluster {
-            name: name.to_owned(),
-            alt_stat_name: stat_name(name),
-            ..Default::default()
-        };
-        let mut draft = Draft {
-            cluster,
-            ..Default::default()
-        };
+        let cluster = Cluster { name: name.to_owned(), alt_stat_name: stat_name(name), ..Default::default() };
+        let mut draft = Draft { cluster, ..Default::default() };
         draft.set_discovery(discovery);
         draft
     }
@@ -75,20 +68,17 @@ impl Draft {
     /// Uses HTTP/2, unless another protocol was chosen before.
     pub(crate) fn speak_http2(&mut self) {
         let http2 = ProtocolConfig::Http2ProtocolOptions(Http2ProtocolOptions::default());
-        self.http()
-            .upstream_protocol_options
-            .get_or_insert_with(|| explicit(Some(http2)));
+        self.http().upstream_protocol_options.get_or_insert_with(|| explicit(Some(http2)));
     }
 
     /// Uses the protocol of the downstream connection: HTTP/2 or HTTP/1.1.
     pub(crate) fn speak_as_client(&mut self) {
-        self.http().upstream_protocol_options = Some(UpstreamProtocolOptions::UseDownstreamProtocolConfig(
-            UseDownstreamHttpConfig {
+        self.http().upstream_protocol_options =
+            Some(UpstreamProtocolOptions::UseDownstreamProtocolConfig(UseDownstreamHttpConfig {
                 http_protocol_options: Some(Http1ProtocolOptions::default()),
                 http2_protocol_options: Some(Http2ProtocolOptions::default()),
                 ..Default::default()
-            },
-        ));
+            }));
     }
 
     /// Preserves the case of header names in HTTP/1.1 if the mesh settings require it.
@@ -114,18 +104,14 @@ impl Draft {
         if let Some(mut http) = self.http {
             // Envoy requires a choice of protocol if there are options.
             http.upstream_protocol_options.get_or_insert_with(|| {
-                explicit(Some(ProtocolConfig::HttpProtocolOptions(
-                    Http1ProtocolOptions::default(),
-                )))
+                explicit(Some(ProtocolConfig::HttpProtocolOptions(Http1ProtocolOptions::default())))
             });
             if self.keeps_case
                 && let Some(http1) = http.upstream_protocol_options.as_mut().and_then(http1_of)
             {
                 http1.header_key_format = Some(headers::in_their_case());
             }
-            self.cluster
-                .typed_extension_protocol_options
-                .insert(HTTP_OPTIONS.to_owned(), any(&http));
+            self.cluster.typed_extension_protocol_options.insert(HTTP_OPTIONS.to_owned(), any(&http));
         }
         protos::encode(&self.cluster)
     }

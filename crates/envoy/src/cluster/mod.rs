@@ -51,28 +51,17 @@ fn derive_clusters(cx: &Reads<'_>, key: &ClusterKey) -> Option<Resource> {
         ClusterKey::ProxyConfigOverride(_) => None,
         ClusterKey::Outbound(key) => outbound(cx, key, &mesh),
         ClusterKey::Passthrough => resource("PassthroughCluster", special::passthrough(config)),
-        ClusterKey::DynamicForwardProxy(cache) => resource(
-            "AllowAnyDynamicDNSCluster",
-            dns_cache::dynamic_forward_proxy(config, cache),
-        ),
+        ClusterKey::DynamicForwardProxy(cache) => {
+            resource("AllowAnyDynamicDNSCluster", dns_cache::dynamic_forward_proxy(config, cache))
+        }
         ClusterKey::BlackHole => resource("BlackHoleCluster", special::black_hole(config)),
         ClusterKey::InboundPassthrough(ip) => {
             resource("InboundPassthroughCluster", special::inbound_passthrough(config, *ip))
         }
-        ClusterKey::Inbound {
-            port,
-            protocol,
-            endpoint,
-            ip,
-            sidecar,
-            service,
-            policy,
-        } => {
+        ClusterKey::Inbound { port, protocol, endpoint, ip, sidecar, service, policy } => {
             let sidecar = sidecar.as_ref().and_then(|id| cx.get::<Sidecars>(id));
             let pool = sidecar.as_ref().and_then(|sidecar| pool_of(&sidecar.spec, *port));
-            let served = service
-                .as_ref()
-                .and_then(|(key, port)| Some((cx.get::<Services>(key)?, *port)));
+            let served = service.as_ref().and_then(|(key, port)| Some((cx.get::<Services>(key)?, *port)));
             let rule = merged(cx, policy.as_ref().map(|(key, _)| key));
             let body = special::inbound(&special::Inbound {
                 port: *port,
@@ -145,13 +134,8 @@ fn calls_automatically(
 
 /// The connection pool that a `Sidecar` sets for a port of its workload.
 fn pool_of(sidecar: &Sidecar, port: u16) -> Option<&ConnectionPoolSettings> {
-    let listener = sidecar
-        .ingress
-        .iter()
-        .find(|l| l.port.as_ref().is_some_and(|p| p.number == u32::from(port)));
-    listener
-        .and_then(|listener| listener.connection_pool.as_ref())
-        .or(sidecar.inbound_connection_pool.as_ref())
+    let listener = sidecar.ingress.iter().find(|l| l.port.as_ref().is_some_and(|p| p.number == u32::from(port)));
+    listener.and_then(|listener| listener.connection_pool.as_ref()).or(sidecar.inbound_connection_pool.as_ref())
 }
 
 #[cfg(test)]

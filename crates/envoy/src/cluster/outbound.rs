@@ -97,10 +97,7 @@ impl Outbound<'_> {
         }
         if draft.discovery() == DiscoveryType::Eds {
             let eds_config = Some(aggregated_discovery());
-            draft.cluster.eds_cluster_config = Some(EdsClusterConfig {
-                eds_config,
-                service_name: name,
-            });
+            draft.cluster.eds_cluster_config = Some(EdsClusterConfig { eds_config, service_name: name });
         }
         draft.cluster.metadata = istio_metadata(self.metadata());
         draft.finish()
@@ -137,10 +134,7 @@ impl Outbound<'_> {
             None => DnsLookupFamily::V4Preferred,
         };
         cluster.dns_lookup_family = family.into();
-        let resolver = CaresDnsResolverConfig {
-            udp_max_queries: Some(UDP_MAX_QUERIES),
-            ..Default::default()
-        };
+        let resolver = CaresDnsResolverConfig { udp_max_queries: Some(UDP_MAX_QUERIES), ..Default::default() };
         cluster.typed_dns_resolver_config = Some(extension("envoy.network.dns_resolver.cares", &resolver));
         cluster.dns_jitter = Some(duration(std::time::Duration::from_millis(DNS_JITTER_MS)));
         cluster.dns_refresh_rate = Some(duration(self.mesh.config.dns_refresh_rate)).filter(|d| d.seconds > 0);
@@ -179,20 +173,10 @@ impl Outbound<'_> {
         outlier::apply(draft, policy.outlier_detection);
         // Endpoints that are not ready are sent as unhealthy. Without a panic threshold of zero, Envoy would use them
         // if there are many of them.
-        draft
-            .balancing()
-            .healthy_panic_threshold
-            .get_or_insert(Percent { value: 0.0 });
+        draft.balancing().healthy_panic_threshold.get_or_insert(Percent { value: 0.0 });
         if has_persistent_sessions(self.service) {
-            let kept = [
-                HealthStatus::Healthy,
-                HealthStatus::Draining,
-                HealthStatus::Unknown,
-                HealthStatus::Degraded,
-            ];
-            draft.balancing().override_host_status = Some(HealthStatusSet {
-                statuses: kept.map(i32::from).to_vec(),
-            });
+            let kept = [HealthStatus::Healthy, HealthStatus::Draining, HealthStatus::Unknown, HealthStatus::Degraded];
+            draft.balancing().override_host_status = Some(HealthStatusSet { statuses: kept.map(i32::from).to_vec() });
         }
         balancer::apply(draft, policy.load_balancer);
         if draft.discovery() == DiscoveryType::OriginalDst {
@@ -235,9 +219,8 @@ impl Outbound<'_> {
                 ..Default::default()
             }));
         }
-        weighs_localities(&preference(mesh, &self.policy, self.service)).then_some(
-            LocalityConfigSpecifier::LocalityWeightedLbConfig(LocalityWeightedLbConfig {}),
-        )
+        weighs_localities(&preference(mesh, &self.policy, self.service))
+            .then_some(LocalityConfigSpecifier::LocalityWeightedLbConfig(LocalityWeightedLbConfig {}))
     }
 
     /// The metadata that telemetry and `istioctl` read.
@@ -253,12 +236,7 @@ impl Outbound<'_> {
             }
         }
         if self.service.external && self.key.subset.is_empty() {
-            fields.push((
-                "external",
-                Value {
-                    kind: Some(Kind::BoolValue(true)),
-                },
-            ));
+            fields.push(("external", Value { kind: Some(Kind::BoolValue(true)) }));
         }
         fields.push(telemetry::services(self.service));
         fields

@@ -15,9 +15,8 @@ use crate::parts::{duration, exact};
 pub(crate) fn apply(draft: &mut Draft, outlier: Option<&OutlierDetection>) {
     let Some(outlier) = outlier else { return };
     let (errors, gateway_errors) = (outlier.consecutive_5xx_errors, outlier.consecutive_gateway_errors);
-    let local = outlier
-        .consecutive_local_origin_failures
-        .filter(|n| *n > 0 && outlier.split_external_local_origin_errors);
+    let local =
+        outlier.consecutive_local_origin_failures.filter(|n| *n > 0 && outlier.split_external_local_origin_errors);
     let not_zero = |d: &std::time::Duration| !d.is_zero();
     draft.cluster.outlier_detection = Some(Options {
         enforcing_success_rate: Some(0),
@@ -27,10 +26,7 @@ pub(crate) fn apply(draft: &mut Draft, outlier: Option<&OutlierDetection>) {
         enforcing_consecutive_gateway_failure: gateway_errors.map(enforcing),
         interval: outlier.interval.filter(not_zero).map(duration),
         base_ejection_time: outlier.base_ejection_time.filter(not_zero).map(duration),
-        max_ejection_percent: u32::try_from(outlier.max_ejection_percent)
-            .ok()
-            .filter(|n| *n > 0)
-            .map(|n| n.min(100)),
+        max_ejection_percent: u32::try_from(outlier.max_ejection_percent).ok().filter(|n| *n > 0).map(|n| n.min(100)),
         split_external_local_origin_errors: outlier.split_external_local_origin_errors,
         consecutive_local_origin_failure: local,
         enforcing_consecutive_local_origin_failure: local.map(enforcing),
@@ -43,9 +39,8 @@ pub(crate) fn apply(draft: &mut Draft, outlier: Option<&OutlierDetection>) {
         draft.balancing().healthy_panic_threshold = Some(Percent { value });
     }
     if let Some(error_matcher) = status_codes(&outlier.outlier_detection_http_error_codes) {
-        draft.http().outlier_detection = Some(http_protocol_options::OutlierDetection {
-            error_matcher: Some(error_matcher),
-        });
+        draft.http().outlier_detection =
+            Some(http_protocol_options::OutlierDetection { error_matcher: Some(error_matcher) });
     }
 }
 
@@ -62,19 +57,13 @@ fn status_codes(codes: &[u32]) -> Option<MatchPredicate> {
             header_match_specifier: Some(HeaderMatchSpecifier::StringMatch(exact(&code.to_string()))),
             ..Default::default()
         };
-        MatchPredicate {
-            rule: Some(Rule::HttpResponseHeadersMatch(HttpHeadersMatch {
-                headers: vec![header],
-            })),
-        }
+        MatchPredicate { rule: Some(Rule::HttpResponseHeadersMatch(HttpHeadersMatch { headers: vec![header] })) }
     };
     match codes {
         [] => None,
         [code] => Some(status(code)),
-        codes => Some(MatchPredicate {
-            rule: Some(Rule::OrMatch(MatchSet {
-                rules: codes.iter().map(status).collect(),
-            })),
-        }),
+        codes => {
+            Some(MatchPredicate { rule: Some(Rule::OrMatch(MatchSet { rules: codes.iter().map(status).collect() })) })
+        }
     }
 }

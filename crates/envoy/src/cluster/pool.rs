@@ -31,10 +31,7 @@ pub(crate) fn apply(
     let none = ConnectionPoolSettings::default();
     let pool = pool.unwrap_or(&none);
     let (no_tcp, no_http) = (TcpSettings::default(), HttpPoolSettings::default());
-    let (tcp, http) = (
-        pool.tcp.as_ref().unwrap_or(&no_tcp),
-        pool.http.as_ref().unwrap_or(&no_http),
-    );
+    let (tcp, http) = (pool.tcp.as_ref().unwrap_or(&no_tcp), pool.http.as_ref().unwrap_or(&no_http));
 
     apply_connect_timeout(draft, mesh, tcp.connect_timeout);
     apply_keepalive(draft, mesh.tcp_keepalive.as_ref());
@@ -50,10 +47,7 @@ pub(crate) fn apply(
     let settings = mesh.default_config.connection_settings.as_ref();
     let buffer = settings.and_then(|settings| settings.cluster_per_connection_buffer_limit_bytes);
     draft.cluster.per_connection_buffer_limit_bytes = buffer.and_then(|bytes| u32::try_from(bytes).ok());
-    draft.cluster.circuit_breakers = Some(CircuitBreakers {
-        thresholds: vec![thresholds],
-        ..Default::default()
-    });
+    draft.cluster.circuit_breakers = Some(CircuitBreakers { thresholds: vec![thresholds], ..Default::default() });
     apply_http(draft, tcp, http);
 }
 
@@ -122,14 +116,11 @@ fn pings(keepalive: &Http2KeepAlive) -> Option<KeepaliveSettings> {
 /// Sets TCP keepalive. Unset fields keep their values.
 fn apply_keepalive(draft: &mut Draft, keepalive: Option<&TcpKeepalive>) {
     let Some(keepalive) = keepalive else { return };
-    let options = draft
-        .cluster
-        .upstream_connection_options
-        .get_or_insert_with(|| UpstreamConnectionOptions {
-            // An empty message enables keepalive with the system's settings.
-            tcp_keepalive: Some(KeepaliveOptions::default()),
-            ..Default::default()
-        });
+    let options = draft.cluster.upstream_connection_options.get_or_insert_with(|| UpstreamConnectionOptions {
+        // An empty message enables keepalive with the system's settings.
+        tcp_keepalive: Some(KeepaliveOptions::default()),
+        ..Default::default()
+    });
     let probes = options.tcp_keepalive.get_or_insert_default();
     let seconds = |d: Duration| u32::try_from(d.as_secs()).unwrap_or(u32::MAX);
     if keepalive.probes > 0 {
@@ -144,15 +135,9 @@ fn apply_keepalive(draft: &mut Draft, keepalive: Option<&TcpKeepalive>) {
 }
 
 fn retry_budget(budget: &RetryBudget) -> BudgetOptions {
-    let minimum = if budget.min_retry_concurrency > 0 {
-        budget.min_retry_concurrency
-    } else {
-        RETRY_BUDGET_MINIMUM
-    };
+    let minimum = if budget.min_retry_concurrency > 0 { budget.min_retry_concurrency } else { RETRY_BUDGET_MINIMUM };
     BudgetOptions {
-        budget_percent: Some(Percent {
-            value: budget.percent.unwrap_or(RETRY_BUDGET_PERCENT).clamp(0.0, 100.0),
-        }),
+        budget_percent: Some(Percent { value: budget.percent.unwrap_or(RETRY_BUDGET_PERCENT).clamp(0.0, 100.0) }),
         budget_interval: budget.budget_interval.map(duration),
         min_retry_concurrency: Some(minimum),
     }

@@ -73,16 +73,7 @@ pub(crate) struct Inbound<'a> {
 /// The connection pool is that of a `Sidecar`, or else of the service's DestinationRule, because the server's proxy
 /// must accept what clients may send; or else the mesh's default. Other policies of DestinationRules do not apply.
 pub(crate) fn inbound(inbound: &Inbound<'_>) -> Bytes {
-    let Inbound {
-        port,
-        protocol,
-        endpoint,
-        ip,
-        mesh,
-        pool,
-        service,
-        rule,
-    } = *inbound;
+    let Inbound { port, protocol, endpoint, ip, mesh, pool, service, rule } = *inbound;
     let name = format!("inbound|{port}||");
     let fixed = match endpoint {
         Some(DefaultEndpoint::Loopback(port)) => Some(address(ip.loopback(), *port)),
@@ -116,9 +107,7 @@ pub(crate) fn inbound(inbound: &Inbound<'_>) -> Bytes {
 
 /// The metadata that telemetry and `istioctl` read.
 fn metadata(service: Option<&Service>, rule: Option<&DestinationPolicy>) -> Vec<(&'static str, Value)> {
-    let ruled = rule
-        .filter(|rule| rule.policy.is_some())
-        .and_then(|rule| rule.origins.first());
+    let ruled = rule.filter(|rule| rule.policy.is_some()).and_then(|rule| rule.origins.first());
     let mut fields: Vec<(&'static str, Value)> = ruled.map(|id| origin("destination-rule", id)).into_iter().collect();
     fields.extend(service.map(telemetry::services));
     fields
@@ -126,23 +115,11 @@ fn metadata(service: Option<&Service>, rule: Option<&DestinationPolicy>) -> Vec<
 
 fn to_address(name: &str, address: Address) -> Draft {
     let mut draft = Draft::new(name, DiscoveryType::Static);
-    let endpoint = Endpoint {
-        address: Some(address),
-        ..Default::default()
-    };
-    let endpoint = LbEndpoint {
-        host_identifier: Some(HostIdentifier::Endpoint(endpoint)),
-        ..Default::default()
-    };
-    let group = LocalityLbEndpoints {
-        lb_endpoints: vec![endpoint],
-        ..Default::default()
-    };
-    draft.cluster.load_assignment = Some(ClusterLoadAssignment {
-        cluster_name: name.to_owned(),
-        endpoints: vec![group],
-        ..Default::default()
-    });
+    let endpoint = Endpoint { address: Some(address), ..Default::default() };
+    let endpoint = LbEndpoint { host_identifier: Some(HostIdentifier::Endpoint(endpoint)), ..Default::default() };
+    let group = LocalityLbEndpoints { lb_endpoints: vec![endpoint], ..Default::default() };
+    draft.cluster.load_assignment =
+        Some(ClusterLoadAssignment { cluster_name: name.to_owned(), endpoints: vec![group], ..Default::default() });
     draft
 }
 
@@ -154,10 +131,7 @@ fn to_original_destination(name: &str, endpoint: Option<&DefaultEndpoint>, ip: I
     draft.cluster.upstream_bind_config = Some(bind(ip));
     if let Some(DefaultEndpoint::Instance(port)) = endpoint {
         let upstream_port_override = Some(u32::from(*port));
-        let config = OriginalDstLbConfig {
-            upstream_port_override,
-            ..Default::default()
-        };
+        let config = OriginalDstLbConfig { upstream_port_override, ..Default::default() };
         draft.cluster.lb_config = Some(LbConfig::OriginalDstLbConfig(config));
     }
     draft
@@ -174,29 +148,16 @@ fn passthrough_draft(name: &str, mesh: &MeshConfig) -> Draft {
 pub(crate) fn passthrough_options(draft: &mut Draft, mesh: &MeshConfig) {
     draft.speak_as_client();
     draft.keep_case(mesh);
-    draft
-        .http()
-        .common_http_protocol_options
-        .get_or_insert_default()
-        .idle_timeout = Some(seconds(PASSTHROUGH_IDLE));
-    let pool = mesh
-        .default_traffic_policy
-        .as_ref()
-        .and_then(|policy| policy.connection_pool.as_ref());
+    draft.http().common_http_protocol_options.get_or_insert_default().idle_timeout = Some(seconds(PASSTHROUGH_IDLE));
+    let pool = mesh.default_traffic_policy.as_ref().and_then(|policy| policy.connection_pool.as_ref());
     pool::apply(draft, mesh, pool, None);
 }
 
 /// Binds connections to the address that iptables exempts. Envoy selects the right family.
 fn bind(ip: IpFamilies) -> BindConfig {
-    let source: IpAddr = if ip == IpFamilies::V6 {
-        BIND_V6.into()
-    } else {
-        BIND_V4.into()
-    };
-    let extra = (ip == IpFamilies::Dual).then(|| ExtraSourceAddress {
-        address: Some(socket_address(BIND_V6.into(), 0)),
-        ..Default::default()
-    });
+    let source: IpAddr = if ip == IpFamilies::V6 { BIND_V6.into() } else { BIND_V4.into() };
+    let extra = (ip == IpFamilies::Dual)
+        .then(|| ExtraSourceAddress { address: Some(socket_address(BIND_V6.into(), 0)), ..Default::default() });
     BindConfig {
         source_address: Some(socket_address(source, 0)),
         extra_source_addresses: extra.into_iter().collect(),

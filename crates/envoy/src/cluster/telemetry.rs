@@ -13,12 +13,8 @@ pub(super) fn services(service: &Service) -> (&'static str, Value) {
         ("name", text(stats::short_name(service))),
         ("namespace", text(&*service.key.namespace)),
     ]);
-    let about = Value {
-        kind: Some(Kind::StructValue(about)),
-    };
+    let about = Value { kind: Some(Kind::StructValue(about)) };
     let list = prost_types::ListValue { values: vec![about] };
-    let list = Value {
-        kind: Some(Kind::ListValue(list)),
-    };
+    let list = Value { kind: Some(Kind::ListValue(list)) };
     ("services", list)
 }

@@ -130,15 +130,8 @@ fn of_mesh(draft: &mut Draft, towards: Towards<'_>, tls: &ClientTlsSettings) -> 
         [] => matchers(names_of(towards.service, towards.identities, towards.mesh)),
         names => any_sort(names),
     };
-    let check = CertificateValidationContext {
-        match_typed_subject_alt_names: names,
-        ..Default::default()
-    };
-    let alpn: &[&str] = if draft.http2().is_some() {
-        &["istio", "h2"]
-    } else {
-        &["istio"]
-    };
+    let check = CertificateValidationContext { match_typed_subject_alt_names: names, ..Default::default() };
+    let alpn: &[&str] = if draft.http2().is_some() { &["istio", "h2"] } else { &["istio"] };
     let mut context = CommonTlsContext {
         tls_params: Some(versions()),
         alpn_protocols: alpn.iter().map(|name| (*name).to_owned()).collect(),
@@ -154,9 +147,7 @@ fn of_mesh(draft: &mut Draft, towards: Towards<'_>, tls: &ClientTlsSettings) -> 
             String::new()
         }
         "" => {
-            let OutboundKey {
-                port, subset, service, ..
-            } = towards.key;
+            let OutboundKey { port, subset, service, .. } = towards.key;
             format!("outbound_.{port}_.{subset}_.{}", service.hostname)
         }
         sni => sni.to_owned(),
@@ -196,11 +187,7 @@ fn matchers(names: Vec<String>) -> Vec<SubjectAltNameMatcher> {
 /// Sets TLS for servers without a service. The proxy reads the files itself.
 pub(crate) fn apply_to_anything(draft: &mut Draft, mesh: &MeshConfig, tls: &ClientTlsSettings) {
     if is_custom(Some(tls)) && tls.credential_name.is_empty() {
-        let server = Server {
-            names: &[],
-            mesh,
-            agent: false,
-        };
+        let server = Server { names: &[], mesh, agent: false };
         draft.cluster.transport_socket = Some(of_rule(draft, server, tls));
     }
 }
@@ -231,11 +218,7 @@ fn of_rule(draft: &mut Draft, server: Server<'_>, tls: &ClientTlsSettings) -> Tr
     add_defaults(&mut parameters, server.mesh);
     let mut context = CommonTlsContext {
         tls_params: Some(parameters),
-        alpn_protocols: if draft.http2().is_some() {
-            vec!["h2".to_owned()]
-        } else {
-            Vec::new()
-        },
+        alpn_protocols: if draft.http2().is_some() { vec!["h2".to_owned()] } else { Vec::new() },
         ..Default::default()
     };
     let (certificate, authorities) = sources(tls, server.agent);
@@ -264,19 +247,13 @@ fn go_by_requested_name(draft: &mut Draft, tls: &ClientTlsSettings) {
 /// The sources of the client's certificate and of the CA certificates.
 fn sources(tls: &ClientTlsSettings, agent: bool) -> (Certificate, Authorities) {
     if !tls.credential_name.is_empty() {
-        return (
-            Certificate::named(&tls.credential_name),
-            Authorities::named(&tls.credential_name),
-        );
+        return (Certificate::named(&tls.credential_name), Authorities::named(&tls.credential_name));
     }
     let roots = match &*tls.ca_certificates {
         "" => "system",
         path => path,
     };
-    (
-        Certificate::files(&tls.client_certificate, &tls.private_key, agent),
-        Authorities::file(roots, agent),
-    )
+    (Certificate::files(&tls.client_certificate, &tls.private_key, agent), Authorities::file(roots, agent))
 }
 
 fn versions() -> TlsParameters {
@@ -290,11 +267,7 @@ fn versions() -> TlsParameters {
 fn socket(context: CommonTlsContext, sni: String) -> TransportSocket {
     // The name derived from a long host may exceed the limit. It is needed only for routing by SNI.
     let sni = if sni.len() > LONGEST_SNI { String::new() } else { sni };
-    let context = UpstreamTlsContext {
-        common_tls_context: Some(context),
-        sni,
-        ..Default::default()
-    };
+    let context = UpstreamTlsContext { common_tls_context: Some(context), sni, ..Default::default() };
     transport_socket("envoy.transport_sockets.tls", &context)
 }
 
@@ -309,10 +282,7 @@ fn with_proxy_protocol(inner: Option<TransportSocket>, settings: &ProxyProtocol)
     };
     let inner = inner.unwrap_or_else(plain_text);
     let config = ProxyProtocolUpstreamTransport {
-        config: Some(ProxyProtocolConfig {
-            version: version.into(),
-            ..Default::default()
-        }),
+        config: Some(ProxyProtocolConfig { version: version.into(), ..Default::default() }),
         transport_socket: Some(inner),
         ..Default::default()
     };

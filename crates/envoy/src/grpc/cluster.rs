@@ -73,10 +73,8 @@ fn derive_encoded_grpc_clusters(cx: &Reads<'_>, key: &OutboundKey) -> Option<Res
         draft.set_discovery(DiscoveryType::LogicalDns);
         draft.cluster.load_assignment = ClusterLoadAssignment::decode(bytes).ok();
     } else {
-        draft.cluster.eds_cluster_config = Some(EdsClusterConfig {
-            eds_config: Some(aggregated_discovery()),
-            service_name: name.clone(),
-        });
+        draft.cluster.eds_cluster_config =
+            Some(EdsClusterConfig { eds_config: Some(aggregated_discovery()), service_name: name.clone() });
     }
     balance(&mut draft, policy.load_balancer);
     limit_requests(&mut draft, &policy);
@@ -113,9 +111,7 @@ fn balance(draft: &mut Draft, settings: Option<&LoadBalancerSettings>) {
                 policy("envoy.load_balancing_policies.least_request", &LeastRequest::default()),
                 policy("envoy.load_balancing_policies.round_robin", &RoundRobin::default()),
             ]);
-            let by_locality = WrrLocality {
-                endpoint_picking_policy: Some(either),
-            };
+            let by_locality = WrrLocality { endpoint_picking_policy: Some(either) };
             let by_locality = policy("envoy.load_balancing_policies.wrr_locality", &by_locality);
             draft.cluster.load_balancing_policy = Some(policies(vec![by_locality]));
         }
@@ -129,11 +125,7 @@ fn ring_size(hash: &ConsistentHash) -> u64 {
         Some(HashAlgorithm::Maglev(_)) => 0,
         None => hash.minimum_ring_size,
     };
-    if asked == 0 {
-        RING_SIZE
-    } else {
-        asked.min(MAX_RING_SIZE)
-    }
+    if asked == 0 { RING_SIZE } else { asked.min(MAX_RING_SIZE) }
 }
 
 fn policies(policies: Vec<Policy>) -> LoadBalancingPolicy {
@@ -141,9 +133,7 @@ fn policies(policies: Vec<Policy>) -> LoadBalancingPolicy {
 }
 
 fn policy<M: Message + Name>(name: &str, config: &M) -> Policy {
-    Policy {
-        typed_extension_config: Some(extension(name, config)),
-    }
+    Policy { typed_extension_config: Some(extension(name, config)) }
 }
 
 /// Limits concurrent requests, the only limit that gRPC supports.
@@ -151,26 +141,13 @@ fn limit_requests(draft: &mut Draft, policy: &EffectivePolicy<'_>) {
     let http = policy.connection_pool.and_then(|pool| pool.http.as_ref());
     let limit = http.and_then(|http| u32::try_from(http.http2_max_requests).ok());
     if let Some(limit) = limit.filter(|limit| *limit > 0) {
-        let thresholds = Thresholds {
-            max_requests: Some(limit),
-            ..Default::default()
-        };
-        draft.cluster.circuit_breakers = Some(CircuitBreakers {
-            thresholds: vec![thresholds],
-            ..Default::default()
-        });
+        let thresholds = Thresholds { max_requests: Some(limit), ..Default::default() };
+        draft.cluster.circuit_breakers = Some(CircuitBreakers { thresholds: vec![thresholds], ..Default::default() });
     }
 }
 
 /// Keeps draining endpoints for clients with session affinity.
 fn keep_draining(draft: &mut Draft) {
-    let kept = [
-        HealthStatus::Healthy,
-        HealthStatus::Draining,
-        HealthStatus::Unknown,
-        HealthStatus::Degraded,
-    ];
-    draft.balancing().override_host_status = Some(HealthStatusSet {
-        statuses: kept.map(i32::from).to_vec(),
-    });
+    let kept = [HealthStatus::Healthy, HealthStatus::Draining, HealthStatus::Unknown, HealthStatus::Degraded];
+    draft.balancing().override_host_status = Some(HealthStatusSet { statuses: kept.map(i32::from).to_vec() });
 }

@@ -69,9 +69,7 @@ fn client(cx: &Reads<'_>, audience: &GrpcAudience, name: &str) -> Option<Bytes> 
     let listener = Listener {
         name: name.to_owned(),
         address: Some(address(ip, port)),
-        api_listener: Some(ApiListener {
-            api_listener: Some(any(&manager)),
-        }),
+        api_listener: Some(ApiListener { api_listener: Some(any(&manager)) }),
         ..Default::default()
     };
     Some(protos::encode(&listener))
@@ -141,10 +139,7 @@ fn server(audience: &GrpcAudience, name: &str, bound: &str) -> Option<Bytes> {
 /// The session affinity filter. gRPC supports it with cookies only, and not in every language.
 fn session_filter(service: &Service) -> Option<HttpFilter> {
     let session = traffic::sessions::of_service(service)?;
-    let filter = || HttpFilter {
-        is_optional: true,
-        ..http_filter(sessions::FILTER, &sessions::filter(&session))
-    };
+    let filter = || HttpFilter { is_optional: true, ..http_filter(sessions::FILTER, &sessions::filter(&session)) };
     matches!(session, Session::Cookie { .. }).then(filter)
 }
 

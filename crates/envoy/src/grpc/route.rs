@@ -35,11 +35,8 @@ pub(crate) fn route_configuration(cx: &Reads<'_>, name: &str, table: &RouteTable
         let VirtualHostContent::Routes(keys) = &host.content else {
             continue;
         };
-        let routes: Vec<EncodedRoutes> = keys
-            .iter()
-            .filter_map(|key| cx.get::<GrpcRoutes>(key))
-            .map(|row| (*row).clone())
-            .collect();
+        let routes: Vec<EncodedRoutes> =
+            keys.iter().filter_map(|key| cx.get::<GrpcRoutes>(key)).map(|row| (*row).clone()).collect();
         writer.raw(&virtual_host(host, &routes, false));
     }
     writer.finish()
@@ -102,10 +99,8 @@ fn is(header: &HeaderMatcher, value: &str) -> Option<bool> {
 /// Sets the timeout in the field that gRPC uses.
 fn limit_time(action: &mut RouteAction) {
     let limit = action.timeout.take().filter(|time| time.seconds > 0 || time.nanos > 0);
-    action.max_stream_duration = limit.map(|limit| route_action::MaxStreamDuration {
-        max_stream_duration: Some(limit),
-        ..Default::default()
-    });
+    action.max_stream_duration =
+        limit.map(|limit| route_action::MaxStreamDuration { max_stream_duration: Some(limit), ..Default::default() });
 }
 
 #[cfg(test)]

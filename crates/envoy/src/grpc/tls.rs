@@ -21,10 +21,7 @@ const ROOTS: &str = "ROOTCA";
 
 /// TLS to a server with one of these identities, or any identity of the mesh if there are none.
 pub(super) fn to_server(identities: &[String]) -> TransportSocket {
-    let context = UpstreamTlsContext {
-        common_tls_context: Some(common(identities)),
-        ..Default::default()
-    };
+    let context = UpstreamTlsContext { common_tls_context: Some(common(identities)), ..Default::default() };
     transport_socket(TRANSPORT_SOCKET, &context)
 }
 

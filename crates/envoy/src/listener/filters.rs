@@ -22,10 +22,7 @@ use crate::parts::any;
 use crate::route::sessions;
 
 pub(crate) fn network_filter<M: Message + Name>(name: &str, config: &M) -> Filter {
-    Filter {
-        name: name.to_owned(),
-        config_type: Some(filter::ConfigType::TypedConfig(any(config))),
-    }
+    Filter { name: name.to_owned(), config_type: Some(filter::ConfigType::TypedConfig(any(config))) }
 }
 
 /// The HTTP filters of a chain, in order.
@@ -52,10 +49,7 @@ pub(crate) fn http_filters(chain: &HttpChain, debug_headers: bool, metrics: Opti
         filters.push(http_filter(sessions::FILTER, &StatefulSession::default()));
     }
     filters.extend(chain.dns_caches.iter().map(dns_cache::of_requests));
-    let router = Router {
-        suppress_envoy_headers: !debug_headers,
-        ..Default::default()
-    };
+    let router = Router { suppress_envoy_headers: !debug_headers, ..Default::default() };
     filters.push(http_filter("envoy.filters.http.router", &router));
     filters
 }

@@ -35,10 +35,7 @@ pub(crate) fn filter(chain: &HttpChain, spec: &ListenerSpec, mesh: &MeshConfig, 
         stat_prefix: chain.stat_prefix.to_string(),
         route_specifier: Some(routes(chain, mesh)),
         use_remote_address: Some(chain.use_remote_address),
-        upgrade_configs: vec![UpgradeConfig {
-            upgrade_type: "websocket".to_owned(),
-            ..Default::default()
-        }],
+        upgrade_configs: vec![UpgradeConfig { upgrade_type: "websocket".to_owned(), ..Default::default() }],
         // The server answers `Expect: 100-continue`.
         proxy_100_continue: true,
         // No idle timeout for streams.
@@ -47,11 +44,7 @@ pub(crate) fn filter(chain: &HttpChain, spec: &ListenerSpec, mesh: &MeshConfig, 
         tracing: tracing::of(telemetry, spec, mesh),
         http_filters: http_filters(
             chain,
-            !headers
-                .envoy_debug_headers
-                .as_ref()
-                .and_then(|switch| switch.disabled)
-                .unwrap_or(false),
+            !headers.envoy_debug_headers.as_ref().and_then(|switch| switch.disabled).unwrap_or(false),
             stats::of(spec, telemetry),
         ),
         ..Default::default()
@@ -72,10 +65,8 @@ pub(crate) fn filter(chain: &HttpChain, spec: &ListenerSpec, mesh: &MeshConfig, 
     }
     normalize_paths(&mut manager, mesh);
     if let Some(time) = spec.idle_timeout_ms {
-        manager
-            .common_http_protocol_options
-            .get_or_insert_default()
-            .idle_timeout = Some(duration(Duration::from_millis(time)));
+        manager.common_http_protocol_options.get_or_insert_default().idle_timeout =
+            Some(duration(Duration::from_millis(time)));
     }
     if !spec.internal.is_empty() {
         manager.internal_address_config = Some(InternalAddressConfig {
@@ -98,16 +89,9 @@ fn routes(chain: &HttpChain, mesh: &MeshConfig) -> RouteSpecifier {
             route_config_name: name.to_string(),
         }),
         RouteSource::DynamicForwardProxy => RouteSpecifier::RouteConfig(route::dynamic_forward_proxy_table(mesh)),
-        RouteSource::Inbound {
-            cluster,
-            port,
-            operation,
-        } => RouteSpecifier::RouteConfig(route::inbound_table(
-            cluster,
-            *port,
-            operation,
-            chain.protocol.is_grpc(),
-        )),
+        RouteSource::Inbound { cluster, port, operation } => {
+            RouteSpecifier::RouteConfig(route::inbound_table(cluster, *port, operation, chain.protocol.is_grpc()))
+        }
     }
 }
 
@@ -132,19 +116,11 @@ fn apply_headers(manager: &mut HttpConnectionManager, headers: &ProxyHeaders, di
     } else if direction != Direction::Outbound {
         manager.server_name = SERVER_NAME.to_owned();
     }
-    if headers
-        .request_id
-        .as_ref()
-        .and_then(|switch| switch.disabled)
-        .unwrap_or(false)
-    {
+    if headers.request_id.as_ref().and_then(|switch| switch.disabled).unwrap_or(false) {
         manager.generate_request_id = Some(false);
     }
-    manager.append_x_forwarded_port = headers
-        .x_forwarded_port
-        .as_ref()
-        .and_then(|switch| switch.enabled)
-        .unwrap_or(false);
+    manager.append_x_forwarded_port =
+        headers.x_forwarded_port.as_ref().and_then(|switch| switch.enabled).unwrap_or(false);
 }
 
 /// How the client's certificate is forwarded: a sidecar appends it to the request's header, a gateway replaces the
@@ -176,10 +152,7 @@ fn forward_certificates(
             let mode = topology.and_then(|topology| forwarding(topology.forward_client_cert_details));
             let mode = mode.unwrap_or(ForwardClientCertDetails::SanitizeSet);
             manager.forward_client_cert_details = mode.into();
-            let sets = matches!(
-                mode,
-                ForwardClientCertDetails::AppendForward | ForwardClientCertDetails::SanitizeSet
-            );
+            let sets = matches!(mode, ForwardClientCertDetails::AppendForward | ForwardClientCertDetails::SanitizeSet);
             manager.set_current_client_cert_details = sets.then(|| SetCurrentClientCertDetails {
                 subject: Some(true),
                 cert: true,

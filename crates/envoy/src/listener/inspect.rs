@@ -29,27 +29,18 @@ pub(crate) fn filters(spec: &ListenerSpec, mesh: &MeshConfig) -> Vec<ListenerFil
     let topology = mesh.default_config.gateway_topology.as_ref();
     let behind_proxies = topology.is_some_and(|topology| topology.proxy_protocol.is_some());
     if behind_proxies && spec.direction == Direction::Gateway && !spec.quic {
-        filters.push(filter(
-            "envoy.filters.listener.proxy_protocol",
-            &ProxyProtocol::default(),
-        ));
+        filters.push(filter("envoy.filters.listener.proxy_protocol", &ProxyProtocol::default()));
     }
     if spec.original_dst_filter {
         filters.push(filter("envoy.filters.listener.original_dst", &OriginalDst::default()));
     }
     if spec.transparent && spec.direction == Direction::Inbound {
         // The application must see the client's address.
-        let config = OriginalSrc {
-            mark: SOURCE_MARK,
-            ..Default::default()
-        };
+        let config = OriginalSrc { mark: SOURCE_MARK, ..Default::default() };
         filters.push(filter("envoy.filters.listener.original_src", &config));
     }
     if spec.tls_inspector {
-        let config = TlsInspector {
-            initial_read_buffer_size: Some(TLS_READ_BUFFER),
-            ..Default::default()
-        };
+        let config = TlsInspector { initial_read_buffer_size: Some(TLS_READ_BUFFER), ..Default::default() };
         let mut inspector = filter("envoy.filters.listener.tls_inspector", &config);
         inspector.filter_disabled = indifferent_to_tls(spec);
         filters.push(inspector);
@@ -69,11 +60,7 @@ pub(crate) fn timeout(milliseconds: u64) -> protos::Duration {
 
 fn filter<M: Message + Name>(name: &str, config: &M) -> ListenerFilter {
     let config = ConfigType::TypedConfig(any(config));
-    ListenerFilter {
-        name: name.to_owned(),
-        config_type: Some(config),
-        filter_disabled: None,
-    }
+    ListenerFilter { name: name.to_owned(), config_type: Some(config), filter_disabled: None }
 }
 
 /// Matches connections for which TLS makes no difference. They are forwarded uninspected, so that a server that speaks
@@ -93,9 +80,7 @@ fn indifferent_to_tls(spec: &ListenerSpec) -> Option<Predicate> {
     let excepted = any_port(&excepted)?;
     Some(match at_others {
         true => excepted,
-        false => Predicate {
-            rule: Some(Rule::NotMatch(Box::new(excepted))),
-        },
+        false => Predicate { rule: Some(Rule::NotMatch(Box::new(excepted))) },
     })
 }
 
@@ -104,18 +89,12 @@ fn any_port(ports: &[u16]) -> Option<Predicate> {
     let range = |port: &u16| {
         // The end is exclusive.
         let (start, end) = (i32::from(*port), i32::from(*port) + 1);
-        Predicate {
-            rule: Some(Rule::DestinationPortRange(Int32Range { start, end })),
-        }
+        Predicate { rule: Some(Rule::DestinationPortRange(Int32Range { start, end })) }
     };
     match ports {
         [] => None,
         [port] => Some(range(port)),
         // Envoy requires at least two rules in a set.
-        ports => Some(Predicate {
-            rule: Some(Rule::OrMatch(MatchSet {
-                rules: ports.iter().map(range).collect(),
-            })),
-        }),
+        ports => Some(Predicate { rule: Some(Rule::OrMatch(MatchSet { rules: ports.iter().map(range).collect() })) }),
     }
 }

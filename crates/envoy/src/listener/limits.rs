@@ -74,10 +74,7 @@ pub(super) fn apply(manager: &mut HttpConnectionManager, settings: &ConnectionSe
     };
     replace(&mut manager.stream_idle_timeout, settings.http_stream_idle_timeout);
     replace(&mut manager.request_timeout, settings.http_request_timeout);
-    replace(
-        &mut manager.request_headers_timeout,
-        settings.http_request_headers_timeout,
-    );
+    replace(&mut manager.request_headers_timeout, settings.http_request_headers_timeout);
     replace(&mut manager.drain_timeout, settings.http_drain_timeout);
     apply_http2(manager, settings);
     if let Some(merge) = settings.http_merge_slashes {
@@ -120,7 +117,5 @@ fn slashes(action: PathWithEscapedSlashesAction) -> Option<Slashes> {
 
 /// The value, unless it is below Envoy's minimum.
 fn at_least(least: u32, value: Option<i32>) -> Option<u32> {
-    value
-        .and_then(|value| u32::try_from(value).ok())
-        .filter(|value| *value >= least)
+    value.and_then(|value| u32::try_from(value).ok()).filter(|value| *value >= least)
 }

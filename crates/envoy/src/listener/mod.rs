@@ -69,21 +69,10 @@ fn encode(spec: &ListenerSpec, mesh: &MeshConfig, telemetry: &Telemetry) -> Byte
         listener_filters: inspect::filters(spec, mesh),
         listener_filters_timeout: spec.inspection_timeout_ms.map(inspect::timeout),
         continue_on_listener_filters_timeout: spec.inspection_timeout_ms.is_some(),
-        filter_chains: spec
-            .chains
-            .iter()
-            .map(|chain| filter_chain(chain, spec, mesh, telemetry))
-            .collect(),
-        default_filter_chain: spec
-            .default_chain
-            .as_ref()
-            .map(|chain| filter_chain(chain, spec, mesh, telemetry)),
+        filter_chains: spec.chains.iter().map(|chain| filter_chain(chain, spec, mesh, telemetry)).collect(),
+        default_filter_chain: spec.default_chain.as_ref().map(|chain| filter_chain(chain, spec, mesh, telemetry)),
         per_connection_buffer_limit_bytes: limits::buffer(mesh, spec.direction),
-        access_log: if logs_refused(spec) {
-            access_log::of_listener(telemetry, mesh)
-        } else {
-            Vec::new()
-        },
+        access_log: if logs_refused(spec) { access_log::of_listener(telemetry, mesh) } else { Vec::new() },
         ..Default::default()
     };
     protos::encode(&listener)
@@ -99,24 +88,17 @@ fn logs_refused(spec: &ListenerSpec) -> bool {
 
 /// Balances connections exactly between workers, at the cost of a lock.
 fn balanced() -> ConnectionBalanceConfig {
-    ConnectionBalanceConfig {
-        balance_type: Some(BalanceType::ExactBalance(ExactBalance {})),
-    }
+    ConnectionBalanceConfig { balance_type: Some(BalanceType::ExactBalance(ExactBalance {})) }
 }
 
 fn bound_to(bind: &Bind, quic: bool) -> (Address, Vec<AdditionalAddress>) {
     let address = if quic { udp_address } else { address };
     match bind {
         Bind::Unix(path) => (pipe(path), Vec::new()),
-        Bind::Socket {
-            address: first,
-            additional,
-            port,
-        } => {
-            let more = additional.iter().map(|ip| AdditionalAddress {
-                address: Some(address(*ip, *port)),
-                ..Default::default()
-            });
+        Bind::Socket { address: first, additional, port } => {
+            let more = additional
+                .iter()
+                .map(|ip| AdditionalAddress { address: Some(address(*ip, *port)), ..Default::default() });
             (address(*first, *port), more.collect())
         }
     }
@@ -156,11 +138,7 @@ fn matched(matches: &ChainMatch) -> Option<FilterChainMatch> {
         prefix_ranges: ranges.collect(),
         server_names: matches.server_names.iter().map(|name| name.to_string()).collect(),
         transport_protocol: matches.transport_protocol.unwrap_or_default().to_owned(),
-        application_protocols: matches
-            .application_protocols
-            .iter()
-            .map(|name| (*name).to_owned())
-            .collect(),
+        application_protocols: matches.application_protocols.iter().map(|name| (*name).to_owned()).collect(),
         ..Default::default()
     })
 }

@@ -19,20 +19,9 @@ use crate::parts::duration;
 pub(crate) fn filters(chain: &TcpChain, idle_timeout_ms: Option<u64>, telemetry: &Telemetry) -> Vec<Filter> {
     let mongo = || {
         let stat_prefix = chain.stat_prefix.to_string();
-        network_filter(
-            "envoy.filters.network.mongo_proxy",
-            &MongoProxy {
-                stat_prefix,
-                ..Default::default()
-            },
-        )
+        network_filter("envoy.filters.network.mongo_proxy", &MongoProxy { stat_prefix, ..Default::default() })
     };
-    chain
-        .mongo
-        .then(mongo)
-        .into_iter()
-        .chain([proxy(chain, idle_timeout_ms, telemetry)])
-        .collect()
+    chain.mongo.then(mongo).into_iter().chain([proxy(chain, idle_timeout_ms, telemetry)]).collect()
 }
 
 fn proxy(chain: &TcpChain, idle_timeout_ms: Option<u64>, telemetry: &Telemetry) -> Filter {
@@ -41,10 +30,7 @@ fn proxy(chain: &TcpChain, idle_timeout_ms: Option<u64>, telemetry: &Telemetry) 
         stat_prefix: chain.stat_prefix.to_string(),
         cluster_specifier: Some(clusters(chain)),
         idle_timeout: chain.idle_timeout_ms.or(idle_timeout_ms).map(milliseconds),
-        max_downstream_connection_duration: chain
-            .max_connection_duration_ms
-            .filter(|time| *time > 0)
-            .map(milliseconds),
+        max_downstream_connection_duration: chain.max_connection_duration_ms.filter(|time| *time > 0).map(milliseconds),
         tunneling_config: chain.tunnel.as_ref().map(|tunnel| TunnelingConfig {
             hostname: tunnel.target.to_string(),
             use_post: tunnel.post,
@@ -65,18 +51,12 @@ fn clusters(chain: &TcpChain) -> ClusterSpecifier {
             clusters: several
                 .iter()
                 .filter(|(_, weight)| *weight > 0)
-                .map(|(name, weight)| ClusterWeight {
-                    name: name.to_string(),
-                    weight: *weight,
-                    ..Default::default()
-                })
+                .map(|(name, weight)| ClusterWeight { name: name.to_string(), weight: *weight, ..Default::default() })
                 .collect(),
         }),
     }
 }
 
 fn by_source() -> HashPolicy {
-    HashPolicy {
-        policy_specifier: Some(PolicySpecifier::SourceIp(SourceIp {})),
-    }
+    HashPolicy { policy_specifier: Some(PolicySpecifier::SourceIp(SourceIp {})) }
 }

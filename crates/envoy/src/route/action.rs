@@ -43,9 +43,8 @@ pub(crate) fn forward(
             authority = Some(rewrite.authority.to_string());
         }
     }
-    action.host_rewrite_specifier = authority
-        .filter(|host| !host.is_empty())
-        .map(HostRewriteSpecifier::HostRewriteLiteral);
+    action.host_rewrite_specifier =
+        authority.filter(|host| !host.is_empty()).map(HostRewriteSpecifier::HostRewriteLiteral);
     action.request_mirror_policies = mirrors(rule, destinations);
 
     let mut hashed = false;
@@ -57,18 +56,10 @@ pub(crate) fn forward(
                 out.action = Some(Action::DirectResponse(direct_response(NOWHERE, None)));
                 return;
             }
-            let clusters = weighted
-                .iter()
-                .map(|destination| weight(destination, destinations))
-                .collect();
-            action.cluster_specifier = Some(ClusterSpecifier::WeightedClusters(WeightedCluster {
-                clusters,
-                ..Default::default()
-            }));
-            action.hash_policy = weighted
-                .iter()
-                .filter_map(|d| destinations.hash(&d.destination))
-                .collect();
+            let clusters = weighted.iter().map(|destination| weight(destination, destinations)).collect();
+            action.cluster_specifier =
+                Some(ClusterSpecifier::WeightedClusters(WeightedCluster { clusters, ..Default::default() }));
+            action.hash_policy = weighted.iter().filter_map(|d| destinations.hash(&d.destination)).collect();
         }
     }
     let retries = rule.retries.as_ref().or(mesh.default_http_retry_policy.as_ref());
@@ -107,21 +98,14 @@ pub(crate) fn respond(response: &HttpDirectResponse) -> Action {
         Some(HttpBody::Text(text)) => Some(data_source::Specifier::InlineString(text.to_string())),
         Some(HttpBody::Bytes(bytes)) => Some(data_source::Specifier::InlineBytes(Bytes::copy_from_slice(bytes))),
     };
-    let body = specifier.map(|specifier| DataSource {
-        specifier: Some(specifier),
-        ..Default::default()
-    });
+    let body = specifier.map(|specifier| DataSource { specifier: Some(specifier), ..Default::default() });
     Action::DirectResponse(direct_response(response.status, body))
 }
 
 /// A fixed response. An invalid HTTP status becomes 500.
 fn direct_response(status: u32, body: Option<DataSource>) -> DirectResponseAction {
     let status = if (200..600).contains(&status) { status } else { 500 };
-    DirectResponseAction {
-        status,
-        body,
-        ..Default::default()
-    }
+    DirectResponseAction { status, body, ..Default::default() }
 }
 
 /// The port to redirect to; 0 for the default port of the scheme.
@@ -132,11 +116,7 @@ fn redirect_port(redirect: &HttpRedirect, listener: u16) -> u32 {
         Some(RedirectPort::Derive(RedirectPortSelection::FromProtocolDefault)) | None => 0,
     };
     // Listeners do not terminate TLS, so requests come as HTTP.
-    let scheme = if redirect.scheme.is_empty() {
-        "http"
-    } else {
-        &*redirect.scheme
-    };
+    let scheme = if redirect.scheme.is_empty() { "http" } else { &*redirect.scheme };
     match (port, scheme) {
         (80, "http") | (443, "https") => 0,
         (port, _) => port.min(u32::from(u16::MAX)),
@@ -150,9 +130,7 @@ fn forward_to_one(
     destination: &HttpRouteDestination,
     destinations: &Destinations,
 ) -> bool {
-    action.cluster_specifier = Some(ClusterSpecifier::Cluster(
-        destinations.cluster(&destination.destination),
-    ));
+    action.cluster_specifier = Some(ClusterSpecifier::Cluster(destinations.cluster(&destination.destination)));
     let operations = Operations::of(destination.headers.as_ref());
     out.request_headers_to_add.extend(operations.request_add);
     out.request_headers_to_remove.extend(operations.request_remove);
@@ -177,9 +155,7 @@ fn weight(destination: &HttpRouteDestination, destinations: &Destinations) -> Cl
         request_headers_to_remove: operations.request_remove,
         response_headers_to_add: operations.response_add,
         response_headers_to_remove: operations.response_remove,
-        host_rewrite_specifier: operations
-            .authority
-            .map(cluster_weight::HostRewriteSpecifier::HostRewriteLiteral),
+        host_rewrite_specifier: operations.authority.map(cluster_weight::HostRewriteSpecifier::HostRewriteLiteral),
         ..Default::default()
     }
 }
@@ -205,10 +181,7 @@ fn mirrors(rule: &HttpRoute, destinations: &Destinations) -> Vec<RequestMirrorPo
         (destination, share)
     });
     let new = rule.mirrors.iter().map(|mirror| {
-        let share = mirror
-            .percentage
-            .as_ref()
-            .map_or(hundredths(100), |percentage| millionths(percentage.value));
+        let share = mirror.percentage.as_ref().map_or(hundredths(100), |percentage| millionths(percentage.value));
         (&mirror.destination, share)
     });
     let policy = |(destination, share): (&Destination, FractionalPercent)| RequestMirrorPolicy {

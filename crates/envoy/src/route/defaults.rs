@@ -58,10 +58,7 @@ pub(crate) fn allow_any(cluster: &str, mesh: &MeshConfig) -> Route {
     let mut action = to_cluster(cluster.to_owned());
     set_timeout(&mut action, None);
     action.append_x_forwarded_host = appends_forwarded_host(mesh);
-    Route {
-        decorator: None,
-        ..named("allow_any", "", action)
-    }
+    Route { decorator: None, ..named("allow_any", "", action) }
 }
 
 /// Forwards requests for unknown hosts to the addresses of their names.
@@ -69,10 +66,7 @@ pub(crate) fn dynamic_forward_proxy(mesh: &MeshConfig) -> Route {
     let mut action = to_cluster("AllowAnyDynamicDNSCluster".to_owned());
     set_timeout(&mut action, None);
     action.append_x_forwarded_host = appends_forwarded_host(mesh);
-    Route {
-        decorator: None,
-        ..named(ANYWHERE, "", action)
-    }
+    Route { decorator: None, ..named(ANYWHERE, "", action) }
 }
 
 /// The route table of a chain that forwards all requests to the addresses of their hosts.
@@ -96,10 +90,7 @@ pub(crate) fn dynamic_forward_proxy_table(mesh: &MeshConfig) -> RouteConfigurati
 
 /// Rejects requests for unknown hosts.
 pub(crate) fn block_all() -> Route {
-    let response = DirectResponseAction {
-        status: BAD_GATEWAY,
-        ..Default::default()
-    };
+    let response = DirectResponseAction { status: BAD_GATEWAY, ..Default::default() };
     Route {
         name: "block_all".to_owned(),
         r#match: Some(matching::everything()),
@@ -119,39 +110,25 @@ pub(crate) fn set_timeout(action: &mut RouteAction, timeout: Option<std::time::D
 
 /// Whether requests have a header with the number of attempts.
 pub(crate) fn counts_attempts(mesh: &MeshConfig) -> bool {
-    let switch = mesh
-        .default_config
-        .proxy_headers
-        .as_ref()
-        .and_then(|headers| headers.attempt_count.as_ref());
+    let switch = mesh.default_config.proxy_headers.as_ref().and_then(|headers| headers.attempt_count.as_ref());
     !switch.and_then(|switch| switch.disabled).unwrap_or(false)
 }
 
 /// Whether the original host is kept in `x-forwarded-host` after a rewrite.
 pub(crate) fn appends_forwarded_host(mesh: &MeshConfig) -> bool {
-    let switch = mesh
-        .default_config
-        .proxy_headers
-        .as_ref()
-        .and_then(|headers| headers.x_forwarded_host.as_ref());
+    let switch = mesh.default_config.proxy_headers.as_ref().and_then(|headers| headers.x_forwarded_host.as_ref());
     switch.and_then(|switch| switch.enabled).unwrap_or(false)
 }
 
 fn to_cluster(cluster: String) -> RouteAction {
-    RouteAction {
-        cluster_specifier: Some(ClusterSpecifier::Cluster(cluster)),
-        ..Default::default()
-    }
+    RouteAction { cluster_specifier: Some(ClusterSpecifier::Cluster(cluster)), ..Default::default() }
 }
 
 fn named(name: &str, operation: &str, action: RouteAction) -> Route {
     Route {
         name: name.to_owned(),
         r#match: Some(matching::everything()),
-        decorator: Some(Decorator {
-            operation: operation.to_owned(),
-            propagate: None,
-        }),
+        decorator: Some(Decorator { operation: operation.to_owned(), propagate: None }),
         action: Some(Action::Route(action)),
         ..Default::default()
     }

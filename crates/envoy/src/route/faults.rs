@@ -35,16 +35,9 @@ const GRPC_CODES: [&str; 17] = [
 pub(crate) fn filter_options(route: &HttpRoute) -> BTreeMap<String, Any> {
     let mut options = BTreeMap::new();
     if let Some(fault) = &route.fault {
-        let (delay, abort) = (
-            fault.delay.as_ref().and_then(delay),
-            fault.abort.as_ref().and_then(abort),
-        );
+        let (delay, abort) = (fault.delay.as_ref().and_then(delay), fault.abort.as_ref().and_then(abort));
         if delay.is_some() || abort.is_some() {
-            let fault = HttpFault {
-                delay,
-                abort,
-                ..Default::default()
-            };
+            let fault = HttpFault { delay, abort, ..Default::default() };
             options.insert("envoy.filters.http.fault".to_owned(), any(&fault));
         }
     }
@@ -75,28 +68,19 @@ fn delay(delay: &Delay) -> Option<FaultDelay> {
 /// An error for a percentage of requests; none without a percentage, as in Istio.
 fn abort(abort: &Abort) -> Option<FaultAbort> {
     let error = match abort.kind.as_ref()? {
-        AbortType::HttpStatus(status) => ErrorType::HttpStatus(
-            u32::try_from(*status)
-                .ok()
-                .filter(|status| (200..600).contains(status))?,
-        ),
+        AbortType::HttpStatus(status) => {
+            ErrorType::HttpStatus(u32::try_from(*status).ok().filter(|status| (200..600).contains(status))?)
+        }
         AbortType::GrpcStatus(status) => ErrorType::GrpcStatus(grpc_code(status)?),
         AbortType::Http2Error(_) => return None,
     };
     let percentage = abort.percentage.as_ref().map(|percentage| millionths(percentage.value));
-    Some(FaultAbort {
-        percentage,
-        error_type: Some(error),
-        ..Default::default()
-    })
+    Some(FaultAbort { percentage, error_type: Some(error), ..Default::default() })
 }
 
 /// The code of a gRPC status, from its name or number.
 fn grpc_code(text: &str) -> Option<u32> {
-    let number = text
-        .parse()
-        .ok()
-        .or_else(|| GRPC_CODES.iter().position(|name| *name == text))?;
+    let number = text.parse().ok().or_else(|| GRPC_CODES.iter().position(|name| *name == text))?;
     u32::try_from(number).ok().filter(|_| number < GRPC_CODES.len())
 }
 
@@ -125,13 +109,9 @@ mod tests {
 
     #[test]
     fn grpc_codes() {
-        for (text, want) in [
-            ("OK", Some(0)),
-            ("UNAVAILABLE", Some(14)),
-            ("16", Some(16)),
-            ("17", None),
-            ("unavailable", None),
-        ] {
+        for (text, want) in
+            [("OK", Some(0)), ("UNAVAILABLE", Some(14)), ("16", Some(16)), ("17", None), ("unavailable", None)]
+        {
             assert_eq!(grpc_code(text), want, "{text}");
         }
     }

@@ -14,10 +14,9 @@ pub(crate) fn policy(settings: Option<&LoadBalancerSettings>) -> Option<HashPoli
         return None;
     };
     let specifier = match hash.key.as_ref()? {
-        HashKey::HttpHeaderName(name) if !name.is_empty() => PolicySpecifier::Header(Header {
-            header_name: name.to_string(),
-            ..Default::default()
-        }),
+        HashKey::HttpHeaderName(name) if !name.is_empty() => {
+            PolicySpecifier::Header(Header { header_name: name.to_string(), ..Default::default() })
+        }
         HashKey::HttpCookie(cookie) if !cookie.name.is_empty() => PolicySpecifier::Cookie(Cookie {
             name: cookie.name.to_string(),
             path: cookie.path.to_string(),
@@ -33,15 +32,9 @@ pub(crate) fn policy(settings: Option<&LoadBalancerSettings>) -> Option<HashPoli
         // Envoy rejects empty names.
         HashKey::HttpHeaderName(_) | HashKey::HttpCookie(_) | HashKey::HttpQueryParameterName(_) => return None,
     };
-    Some(HashPolicy {
-        policy_specifier: Some(specifier),
-        terminal: false,
-    })
+    Some(HashPolicy { policy_specifier: Some(specifier), terminal: false })
 }
 
 fn attribute(attribute: &config::istio::CookieAttribute) -> CookieAttribute {
-    CookieAttribute {
-        name: attribute.name.to_string(),
-        value: attribute.value.to_string(),
-    }
+    CookieAttribute { name: attribute.name.to_string(), value: attribute.value.to_string() }
 }

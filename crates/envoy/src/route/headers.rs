@@ -38,11 +38,7 @@ impl Operations {
 /// Headers to set, then headers to append, each ordered by name.
 fn additions(operations: &HeaderOperations) -> Vec<HeaderValueOption> {
     let option = |(key, value): (&Arc<str>, &Arc<str>), action: HeaderAppendAction| HeaderValueOption {
-        header: Some(HeaderValue {
-            key: key.to_string(),
-            value: value.to_string(),
-            ..Default::default()
-        }),
+        header: Some(HeaderValue { key: key.to_string(), value: value.to_string(), ..Default::default() }),
         append_action: action.into(),
         ..Default::default()
     };
@@ -55,12 +51,7 @@ fn additions(operations: &HeaderOperations) -> Vec<HeaderValueOption> {
 }
 
 fn removals(operations: &HeaderOperations) -> Vec<String> {
-    operations
-        .remove
-        .iter()
-        .filter(|key| !is_internal(key))
-        .map(|key| key.to_string())
-        .collect()
+    operations.remove.iter().filter(|key| !is_internal(key)).map(|key| key.to_string()).collect()
 }
 
 /// Whether Envoy does not allow changes of this header.
@@ -70,8 +61,5 @@ fn is_internal(key: &str) -> bool {
 
 fn authority_of(headers: &BTreeMap<Arc<str>, Arc<str>>) -> Option<String> {
     let is_authority = |key: &str| key.eq_ignore_ascii_case("host") || key.eq_ignore_ascii_case(":authority");
-    headers
-        .iter()
-        .find(|(key, _)| is_authority(key))
-        .map(|(_, value)| value.to_string())
+    headers.iter().find(|(key, _)| is_authority(key)).map(|(_, value)| value.to_string())
 }

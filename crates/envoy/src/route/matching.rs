@@ -23,10 +23,7 @@ const CLAIM_ROOT: &str = "payload";
 
 /// The condition that every request matches.
 pub(crate) fn everything() -> RouteMatch {
-    RouteMatch {
-        path_specifier: Some(PathSpecifier::Prefix("/".to_owned())),
-        ..Default::default()
-    }
+    RouteMatch { path_specifier: Some(PathSpecifier::Prefix("/".to_owned())), ..Default::default() }
 }
 
 /// Whether every request matches the condition of a route.
@@ -64,21 +61,9 @@ pub(crate) fn translate(condition: &HttpMatchRequest) -> RouteMatch {
         }
     }
     out.headers.sort_by(|a, b| a.name.cmp(&b.name));
-    let pseudo = [
-        (":method", &condition.method),
-        (":authority", &condition.authority),
-        (":scheme", &condition.scheme),
-    ];
-    out.headers.extend(
-        pseudo
-            .into_iter()
-            .filter_map(|(name, text)| Some(header(name, text.as_ref()?))),
-    );
-    out.query_parameters = condition
-        .query_params
-        .iter()
-        .map(|(name, text)| query(name, text))
-        .collect();
+    let pseudo = [(":method", &condition.method), (":authority", &condition.authority), (":scheme", &condition.scheme)];
+    out.headers.extend(pseudo.into_iter().filter_map(|(name, text)| Some(header(name, text.as_ref()?))));
+    out.query_parameters = condition.query_params.iter().map(|(name, text)| query(name, text)).collect();
     out
 }
 
@@ -94,10 +79,7 @@ pub(crate) fn string_matcher(text: &StringMatch) -> Option<StringMatcher> {
         StringMatch::Prefix(prefix) => MatchPattern::Prefix(prefix.to_string()),
         StringMatch::Regex(text) => MatchPattern::SafeRegex(regex(text)),
     };
-    Some(StringMatcher {
-        match_pattern: Some(pattern),
-        ignore_case: false,
-    })
+    Some(StringMatcher { match_pattern: Some(pattern), ignore_case: false })
 }
 
 fn path(uri: Option<&StringMatch>) -> PathSpecifier {
@@ -115,25 +97,14 @@ fn header(name: &str, text: &StringMatch) -> HeaderMatcher {
         Some(matcher) => HeaderMatchSpecifier::StringMatch(matcher),
         None => HeaderMatchSpecifier::PresentMatch(true),
     };
-    HeaderMatcher {
-        name: name.to_owned(),
-        header_match_specifier: Some(specifier),
-        ..Default::default()
-    }
+    HeaderMatcher { name: name.to_owned(), header_match_specifier: Some(specifier), ..Default::default() }
 }
 
 /// A header that must not match. A missing header counts as empty, so that the condition holds without it.
 fn without(name: &str, text: &StringMatch) -> HeaderMatcher {
     let matcher = header(name, text);
-    let present = matches!(
-        matcher.header_match_specifier,
-        Some(HeaderMatchSpecifier::PresentMatch(_))
-    );
-    HeaderMatcher {
-        invert_match: true,
-        treat_missing_header_as_empty: !present,
-        ..matcher
-    }
+    let present = matches!(matcher.header_match_specifier, Some(HeaderMatchSpecifier::PresentMatch(_)));
+    HeaderMatcher { invert_match: true, treat_missing_header_as_empty: !present, ..matcher }
 }
 
 fn query(name: &str, text: &StringMatch) -> QueryParameterMatcher {
@@ -141,50 +112,34 @@ fn query(name: &str, text: &StringMatch) -> QueryParameterMatcher {
         Some(matcher) => QueryParameterMatchSpecifier::StringMatch(matcher),
         None => QueryParameterMatchSpecifier::PresentMatch(true),
     };
-    QueryParameterMatcher {
-        name: name.to_owned(),
-        query_parameter_match_specifier: Some(specifier),
-    }
+    QueryParameterMatcher { name: name.to_owned(), query_parameter_match_specifier: Some(specifier) }
 }
 
 /// The path of the claim that a header represents: `@request.auth.claims.a.b` or `@request.auth.claims[a][b]`.
 fn claims(header: &str) -> Option<Vec<&str>> {
-    let head = header
-        .get(..CLAIM_PREFIX.len())
-        .filter(|head| head.eq_ignore_ascii_case(CLAIM_PREFIX))?;
+    let head = header.get(..CLAIM_PREFIX.len()).filter(|head| head.eq_ignore_ascii_case(CLAIM_PREFIX))?;
     let rest = &header[head.len()..];
     if let Some(path) = rest.strip_prefix('.').filter(|path| !path.is_empty()) {
         return Some(path.split('.').collect());
     }
-    let path = rest
-        .strip_prefix('[')?
-        .strip_suffix(']')
-        .filter(|path| !path.is_empty())?;
+    let path = rest.strip_prefix('[')?.strip_suffix(']').filter(|path| !path.is_empty())?;
     Some(path.split("][").collect())
 }
 
 /// A condition on a claim, which may be a string or a list of strings.
 fn claim(path: &[&str], text: &StringMatch, invert: bool) -> MetadataMatcher {
-    let is = |pattern| ValueMatcher {
-        match_pattern: Some(pattern),
-    };
+    let is = |pattern| ValueMatcher { match_pattern: Some(pattern) };
     let value = match string_matcher(text) {
         None => is(value_matcher::MatchPattern::PresentMatch(true)),
         Some(matcher) => {
             let one = is(value_matcher::MatchPattern::StringMatch(matcher));
             let list = list_matcher::MatchPattern::OneOf(Box::new(one.clone()));
-            let list = Box::new(ListMatcher {
-                match_pattern: Some(list),
-            });
+            let list = Box::new(ListMatcher { match_pattern: Some(list) });
             let either = vec![is(value_matcher::MatchPattern::ListMatch(list)), one];
-            is(value_matcher::MatchPattern::OrMatch(OrMatcher {
-                value_matchers: either,
-            }))
+            is(value_matcher::MatchPattern::OrMatch(OrMatcher { value_matchers: either }))
         }
     };
-    let segment = |key: &&str| PathSegment {
-        segment: Some(Segment::Key((*key).to_owned())),
-    };
+    let segment = |key: &&str| PathSegment { segment: Some(Segment::Key((*key).to_owned())) };
     MetadataMatcher {
         filter: CLAIM_FILTER.to_owned(),
         path: std::iter::once(&CLAIM_ROOT).chain(path).map(segment).collect(),
@@ -218,10 +173,7 @@ mod tests {
             ("@request.auth.claims[]", None),
             ("@request.auth.claims[a", None),
             ("x-claims", None),
-            (
-                "\u{e9}\u{e9}\u{e9}\u{e9}\u{e9}\u{e9}\u{e9}\u{e9}\u{e9}\u{e9}\u{e9}",
-                None,
-            ),
+            ("\u{e9}\u{e9}\u{e9}\u{e9}\u{e9}\u{e9}\u{e9}\u{e9}\u{e9}\u{e9}\u{e9}", None),
         ];
         for (header, want) in cases {
             assert_eq!(claims(header).as_deref(), want, "{header}");

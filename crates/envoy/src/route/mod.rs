@@ -63,10 +63,7 @@ impl EncodedRoutes {
             }
             specific.bytes(3, &bytes);
         }
-        EncodedRoutes {
-            specific: specific.finish(),
-            catch_all: catch_all.finish(),
-        }
+        EncodedRoutes { specific: specific.finish(), catch_all: catch_all.finish() }
     }
 }
 
@@ -89,15 +86,8 @@ pub(crate) fn encoded(cx: &Reads<'_>, key: &RoutesKey, keep: impl Fn(Route) -> O
     };
     let object = cx.get::<EffectiveVirtualServices>(id)?;
     let destinations = Destinations::read(cx, key, Some(&object.spec));
-    let context = Context {
-        id,
-        key,
-        config: &mesh.config,
-        destinations: &destinations,
-    };
-    Some(EncodedRoutes::of(
-        translate::routes(&object.spec, &context).filter_map(keep),
-    ))
+    let context = Context { id, key, config: &mesh.config, destinations: &destinations };
+    Some(EncodedRoutes::of(translate::routes(&object.spec, &context).filter_map(keep)))
 }
 
 flow::rule! {
@@ -108,11 +98,9 @@ flow::rule! {
 fn derive_virtual_hosts(cx: &Reads<'_>, key: &Arc<VirtualHostSpec>) -> Option<Bytes> {
     let mesh = mesh_of(cx, key.overrides.as_ref())?;
     let routes: Vec<EncodedRoutes> = match &key.content {
-        VirtualHostContent::Routes(keys) => keys
-            .iter()
-            .filter_map(|key| cx.get::<HttpRoutes>(key))
-            .map(|row| (*row).clone())
-            .collect(),
+        VirtualHostContent::Routes(keys) => {
+            keys.iter().filter_map(|key| cx.get::<HttpRoutes>(key)).map(|row| (*row).clone()).collect()
+        }
         VirtualHostContent::AllowAny(cluster) => {
             vec![EncodedRoutes::of([defaults::allow_any(cluster, &mesh.config)])]
         }
@@ -136,11 +124,7 @@ fn derive_route_configs(cx: &Reads<'_>, key: &(Arc<RouteAudience>, Arc<str>)) ->
         let body = grpc::route_configuration(cx, &key.1, &table);
         return Some(Resource::new(key.1.clone(), body));
     }
-    let hosts: Vec<Arc<Bytes>> = table
-        .virtual_hosts
-        .iter()
-        .filter_map(|host| cx.get::<VirtualHosts>(host))
-        .collect();
+    let hosts: Vec<Arc<Bytes>> = table.virtual_hosts.iter().filter_map(|host| cx.get::<VirtualHosts>(host)).collect();
     let body = route_configuration(&key.1, hosts.iter().map(|host| &***host), None, Options::of(&table));
     Some(Resource::new(key.1.clone(), body))
 }
@@ -181,10 +165,7 @@ fn vhds_source() -> Vec<u8> {
         resource_api_version: ApiVersion::V3.into(),
         ..ConfigSource::default()
     };
-    Vhds {
-        config_source: Some(source),
-    }
-    .encode_to_vec()
+    Vhds { config_source: Some(source) }.encode_to_vec()
 }
 
 /// One `virtual_hosts` field.
@@ -201,9 +182,7 @@ pub(crate) fn virtual_host(spec: &VirtualHostSpec, routes: &[EncodedRoutes], cou
         w.uint(4, if spec.require_tls { REQUIRE_TLS } else { 0 });
         w.uint(14, count_attempts.into());
         if let Some(session) = &spec.session {
-            w.entry(15, sessions::FILTER, |w| {
-                w.raw(&sessions::options(session).encode_to_vec())
-            });
+            w.entry(15, sessions::FILTER, |w| w.raw(&sessions::options(session).encode_to_vec()));
         }
     });
     writer.finish()
@@ -221,10 +200,7 @@ pub struct Options {
 impl Options {
     /// The options of a table.
     pub fn of(table: &RouteTable) -> Options {
-        Options {
-            ignore_port: table.ignore_port,
-            http3_port: table.http3_port,
-        }
+        Options { ignore_port: table.ignore_port, http3_port: table.http3_port }
     }
 }
 

@@ -42,20 +42,16 @@ pub(crate) fn policy(asked: Option<&HttpRetry>, hashed: bool) -> Option<RetryPol
         policy.retry_host_predicate = if ignore { vec![previous_hosts()] } else { Vec::new() };
     }
     policy.retry_priority = asked.retry_remote_localities.unwrap_or(false).then(previous_priorities);
-    policy.retry_back_off = asked.backoff.filter(|wait| !wait.is_zero()).map(|wait| RetryBackOff {
-        base_interval: Some(duration(wait)),
-        max_interval: None,
-    });
+    policy.retry_back_off = asked
+        .backoff
+        .filter(|wait| !wait.is_zero())
+        .map(|wait| RetryBackOff { base_interval: Some(duration(wait)), max_interval: None });
     Some(policy)
 }
 
 /// The retry policy of a sidecar for its own application.
 pub(crate) fn inbound() -> RetryPolicy {
-    RetryPolicy {
-        num_retries: Some(DEFAULT_RETRIES),
-        retry_on: INBOUND_RETRY_ON.to_owned(),
-        ..Default::default()
-    }
+    RetryPolicy { num_retries: Some(DEFAULT_RETRIES), retry_on: INBOUND_RETRY_ON.to_owned(), ..Default::default() }
 }
 
 /// Splits `retryOn` into Envoy's conditions and status codes.
@@ -85,9 +81,7 @@ fn previous_hosts() -> RetryHostPredicate {
 
 /// Allows retries in other priorities (localities).
 fn previous_priorities() -> RetryPriority {
-    let config = any(&PreviousPrioritiesConfig {
-        update_frequency: PRIORITY_UPDATE_FREQUENCY,
-    });
+    let config = any(&PreviousPrioritiesConfig { update_frequency: PRIORITY_UPDATE_FREQUENCY });
     RetryPriority {
         name: "envoy.retry_priorities.previous_priorities".to_owned(),
         config_type: Some(retry_priority::ConfigType::TypedConfig(config)),
@@ -101,21 +95,14 @@ mod tests {
     use super::*;
 
     fn asked(attempts: i32, retry_on: &str) -> HttpRetry {
-        HttpRetry {
-            attempts,
-            retry_on: retry_on.into(),
-            ..Default::default()
-        }
+        HttpRetry { attempts, retry_on: retry_on.into(), ..Default::default() }
     }
 
     #[test]
     fn default_retries() {
         let default = policy(None, false).unwrap();
         assert_eq!((default.num_retries, &*default.retry_on), (Some(2), DEFAULT_RETRY_ON));
-        assert_eq!(
-            default.retry_host_predicate[0].name,
-            "envoy.retry_host_predicates.previous_hosts"
-        );
+        assert_eq!(default.retry_host_predicate[0].name, "envoy.retry_host_predicates.previous_hosts");
         assert!(default.retriable_status_codes.is_empty());
         assert!(policy(None, true).unwrap().retry_host_predicate.is_empty());
     }
@@ -133,10 +120,7 @@ mod tests {
             (policy.retry_on, policy.retriable_status_codes)
         };
         assert_eq!(of("5xx, reset"), ("5xx,reset".to_owned(), vec![]));
-        assert_eq!(
-            of("503,gateway-error,,429"),
-            ("gateway-error,retriable-status-codes".to_owned(), vec![503, 429])
-        );
+        assert_eq!(of("503,gateway-error,,429"), ("gateway-error,retriable-status-codes".to_owned(), vec![503, 429]));
         assert_eq!(of("retriable-status-codes,503"), (STATUS_CODES.to_owned(), vec![503]));
         assert_eq!(of("9999"), ("9999".to_owned(), vec![]));
     }
@@ -153,18 +137,12 @@ mod tests {
         let policy = policy(Some(&retry), false).unwrap();
         assert_eq!(policy.num_retries, Some(5));
         assert_eq!(policy.retry_on, DEFAULT_RETRY_ON);
-        assert_eq!(
-            policy.per_try_timeout.map(|d| (d.seconds, d.nanos)),
-            Some((1, 500_000_000))
-        );
+        assert_eq!(policy.per_try_timeout.map(|d| (d.seconds, d.nanos)), Some((1, 500_000_000)));
         assert!(policy.retry_host_predicate.is_empty());
         assert_eq!(
             policy.retry_priority.map(|p| p.name),
             Some("envoy.retry_priorities.previous_priorities".to_owned())
         );
-        assert_eq!(
-            policy.retry_back_off.and_then(|b| b.base_interval).map(|d| d.nanos),
-            Some(25_000_000)
-        );
+        assert_eq!(policy.retry_back_off.and_then(|b| b.base_interval).map(|d| d.nanos), Some(25_000_000));
     }
 }

@@ -15,9 +15,7 @@ pub(crate) const FILTER: &str = "envoy.filters.http.stateful_session";
 
 /// The filter's options for a route or a virtual host.
 pub(crate) fn options(session: &Session) -> Any {
-    any(&StatefulSessionPerRoute {
-        r#override: Some(Override::StatefulSession(filter(session))),
-    })
+    any(&StatefulSessionPerRoute { r#override: Some(Override::StatefulSession(filter(session))) })
 }
 
 /// The filter's own configuration. It is not strict: a missing endpoint is replaced by another.
@@ -25,11 +23,7 @@ pub(crate) fn filter(session: &Session) -> StatefulSession {
     let state = match session {
         Session::Cookie { name, path } => {
             // Without a TTL it is a session cookie.
-            let cookie = Cookie {
-                name: name.to_string(),
-                path: path.to_string(),
-                ..Default::default()
-            };
+            let cookie = Cookie { name: name.to_string(), path: path.to_string(), ..Default::default() };
             let cookie = CookieBasedSessionState { cookie: Some(cookie) };
             extension("envoy.http.stateful_session.cookie", &cookie)
         }
@@ -38,8 +32,5 @@ pub(crate) fn filter(session: &Session) -> StatefulSession {
             extension("envoy.http.stateful_session.header", &header)
         }
     };
-    StatefulSession {
-        session_state: Some(state),
-        ..Default::default()
-    }
+    StatefulSession { session_state: Some(state), ..Default::default() }
 }

@@ -75,18 +75,12 @@ impl Destinations {
             let entry = known.entry(destination.host.clone()).or_insert_with(|| Known {
                 hostname: reference.service.as_ref().map(|key| key.hostname.as_arc().clone()),
                 only_port: None,
-                session: reference
-                    .service
-                    .as_ref()
-                    .and_then(|key| traffic::sessions::of(cx, key)),
+                session: reference.service.as_ref().and_then(|key| traffic::sessions::of(cx, key)),
                 policy: merged(cx, reference.policy.as_ref()),
             });
             // The ports of the service matter only in this case.
             if destination.port.is_none() && entry.only_port.is_none() {
-                let service = reference
-                    .service
-                    .as_ref()
-                    .and_then(|service| cx.get::<Services>(service));
+                let service = reference.service.as_ref().and_then(|service| cx.get::<Services>(service));
                 entry.only_port = service.and_then(|service| match &service.ports[..] {
                     [port] => Some(port.number),
                     _ => None,
@@ -94,10 +88,7 @@ impl Destinations {
             }
         }
         if spec.is_none() {
-            let policy = key
-                .destinations
-                .get(&key.host)
-                .and_then(|reference| reference.policy.as_ref());
+            let policy = key.destinations.get(&key.host).and_then(|reference| reference.policy.as_ref());
             known.insert(
                 key.host.as_arc().clone(),
                 Known {
@@ -120,12 +111,7 @@ impl Destinations {
         }
         let known = self.known.get(&destination.host);
         let meant = known.and_then(|known| known.hostname.as_ref());
-        format!(
-            "outbound|{}|{}|{}",
-            self.port_of(destination),
-            destination.subset,
-            meant.unwrap_or(&destination.host)
-        )
+        format!("outbound|{}|{}|{}", self.port_of(destination), destination.subset, meant.unwrap_or(&destination.host))
     }
 
     pub(crate) fn hash(&self, destination: &Destination) -> Option<HashPolicy> {
@@ -160,23 +146,13 @@ impl Destinations {
 impl Destinations {
     /// Creates destinations without any known host.
     pub(crate) fn at(port: u16) -> Destinations {
-        Destinations {
-            port,
-            known: BTreeMap::new(),
-        }
+        Destinations { port, known: BTreeMap::new() }
     }
 
     /// Adds the facts of a host.
     pub(crate) fn know(&mut self, host: &str, only_port: Option<u16>, policy: Option<DestinationPolicy>) {
-        self.known.insert(
-            host.into(),
-            Known {
-                hostname: None,
-                only_port,
-                policy: policy.map(Arc::new),
-                session: None,
-            },
-        );
+        self.known
+            .insert(host.into(), Known { hostname: None, only_port, policy: policy.map(Arc::new), session: None });
     }
 }
 
@@ -187,11 +163,7 @@ fn lookup<'k>(key: &'k RoutesKey, host: &str) -> Option<&'k model::audience::Des
 /// The destinations that a rule names, including mirrors.
 fn all_destinations(rule: &HttpRoute) -> impl Iterator<Item = &Destination> {
     let mirrors = rule.mirrors.iter().map(|mirror| &mirror.destination);
-    rule.route
-        .iter()
-        .map(|route| &route.destination)
-        .chain(&rule.mirror)
-        .chain(mirrors)
+    rule.route.iter().map(|route| &route.destination).chain(&rule.mirror).chain(mirrors)
 }
 
 /// The conditions of a rule that can hold for this client; a rule without any always holds.
@@ -211,9 +183,7 @@ fn route(rule: &HttpRoute, condition: Option<&HttpMatchRequest>, context: &Conte
         name: route_name(rule, condition),
         r#match: Some(condition.map_or_else(matching::everything, matching::translate)),
         metadata: istio_metadata(vec![origin("virtual-service", context.id)]),
-        stat_prefix: condition
-            .map(|condition| condition.stat_prefix.to_string())
-            .unwrap_or_default(),
+        stat_prefix: condition.map(|condition| condition.stat_prefix.to_string()).unwrap_or_default(),
         typed_per_filter_config: faults::filter_options(rule),
         ..Default::default()
     };
@@ -226,23 +196,13 @@ fn route(rule: &HttpRoute, condition: Option<&HttpMatchRequest>, context: &Conte
         HttpAction::Redirect(redirect) => out.action = Some(action::redirect(redirect, context.key.port)),
         HttpAction::DirectResponse(response) => out.action = Some(action::respond(response)),
         HttpAction::Route(_) | HttpAction::Delegate(_) => {
-            action::forward(
-                &mut out,
-                rule,
-                operations.authority,
-                context.destinations,
-                context.config,
-            );
+            action::forward(&mut out, rule, operations.authority, context.destinations, context.config);
             let session = context.destinations.session(rule).map(sessions::options);
-            out.typed_per_filter_config
-                .extend(session.map(|options| (sessions::FILTER.to_owned(), options)));
+            out.typed_per_filter_config.extend(session.map(|options| (sessions::FILTER.to_owned(), options)));
         }
     }
     let operation = operation(&out, context);
-    out.decorator = Some(Decorator {
-        operation,
-        propagate: None,
-    });
+    out.decorator = Some(Decorator { operation, propagate: None });
     out
 }
 
@@ -256,11 +216,7 @@ fn route_name(rule: &HttpRoute, condition: Option<&HttpMatchRequest>) -> String 
 
 /// The name of the route in traces: `HOST:PORT/PATH` for one destination, otherwise `VIRTUAL_SERVICE:PORT/PATH`.
 fn operation(route: &Route, context: &Context<'_>) -> String {
-    let path = route
-        .r#match
-        .as_ref()
-        .map(matching::shown_path)
-        .unwrap_or_else(|| "/*".into());
+    let path = route.r#match.as_ref().map(matching::shown_path).unwrap_or_else(|| "/*".into());
     let cluster = match &route.action {
         Some(Action::Route(action)) => match &action.cluster_specifier {
             Some(ClusterSpecifier::Cluster(cluster)) => names::ClusterName::parse(cluster).ok(),

@@ -134,10 +134,7 @@ pub(crate) fn engine(threads: usize) -> Engine {
     let mut builder = Engine::builder();
     builder.threads(threads);
     builder.input::<Service>().input::<Endpoint>().input::<Note>();
-    builder
-        .index::<EndpointsOf>()
-        .world::<LbEndpoint, Endpoint>()
-        .world::<Row, Service>();
+    builder.index::<EndpointsOf>().world::<LbEndpoint, Endpoint>().world::<Row, Service>();
     add_idle(&mut builder);
     builder.view::<Cluster>().view::<Assignment>().view::<Catalogue>();
     builder.build()
@@ -158,18 +155,11 @@ pub(crate) fn name(service: u32) -> Name {
 }
 
 pub(crate) fn service(version: u16) -> ServiceSpec {
-    ServiceSpec {
-        port: 8_000 + version,
-        protocol: 1,
-    }
+    ServiceSpec { port: 8_000 + version, protocol: 1 }
 }
 
 pub(crate) fn endpoint(service: &Name, at: u32, weight: u32) -> EndpointSpec {
-    EndpointSpec {
-        service: service.clone(),
-        address: at.to_be_bytes(),
-        weight,
-    }
+    EndpointSpec { service: service.clone(), address: at.to_be_bytes(), weight }
 }
 
 /// All services and endpoints.

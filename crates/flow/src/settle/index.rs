@@ -44,10 +44,7 @@ pub(crate) fn settle<I: Index>(core: &mut Core, tx: &mut Tx, relation: usize) {
 fn set_members<I: Index>(core: &mut Core, tx: &mut Tx, relation: usize, key: &I::Key, edits: &[(&KeyOf<I>, bool)]) {
     let cell = core.find_or_add::<I>(relation, key);
     let table = core.table::<I>(relation);
-    let before = table
-        .slot(&core.graph, cell)
-        .and_then(|slot| slot.row.clone())
-        .unwrap_or_default();
+    let before = table.slot(&core.graph, cell).and_then(|slot| slot.row.clone()).unwrap_or_default();
     let after = before.edited(edits.iter().copied());
     tx.runs.of(relation).runs += 1;
     if after == *before {
@@ -73,10 +70,8 @@ fn keys<I: Index>(key: &KeyOf<I>, row: Option<&RowOf<I>>) -> Result<Vec<I::Key>,
 
 /// The cells of the keys that an index row lists.
 pub(crate) fn member_cells<I: Index>(core: &Core, cell: u32, base: usize) -> Vec<u32> {
-    let row: Option<&Arc<Members<KeyOf<I>>>> = core
-        .typed::<I>()
-        .and_then(|(_, table)| table.slot(&core.graph, cell)?.row.as_ref());
+    let row: Option<&Arc<Members<KeyOf<I>>>> =
+        core.typed::<I>().and_then(|(_, table)| table.slot(&core.graph, cell)?.row.as_ref());
     let table = core.table::<I::Of>(base);
-    row.map(|row| row.iter().filter_map(|key| table.find(&core.graph, key)).collect())
-        .unwrap_or_default()
+    row.map(|row| row.iter().filter_map(|key| table.find(&core.graph, key)).collect()).unwrap_or_default()
 }

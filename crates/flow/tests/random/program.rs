@@ -49,17 +49,8 @@ pub(crate) const WORLD: [u8; 7] = [0, 2, 3, 5, 6, 7, 8];
 pub(crate) fn engine(threads: usize) -> Engine {
     let mut builder = Engine::builder();
     builder.threads(threads).parallel_from(2);
-    builder
-        .input::<Value>()
-        .input::<Program>()
-        .index::<ByValue>()
-        .world::<First, Value>()
-        .view::<Early>();
-    builder
-        .index::<ByFirst>()
-        .world::<Second, First>()
-        .index::<BySize>()
-        .world::<Third, BySize>();
+    builder.input::<Value>().input::<Program>().index::<ByValue>().world::<First, Value>().view::<Early>();
+    builder.index::<ByFirst>().world::<Second, First>().index::<BySize>().world::<Third, BySize>();
     builder.view::<Middle>().view::<Late>();
     builder.build()
 }
@@ -70,11 +61,7 @@ fn value_keys(key: u8, row: i64) -> Vec<u8> {
 }
 
 fn first_keys(row: i64) -> Vec<u8> {
-    if row == 1 {
-        Vec::new()
-    } else {
-        vec![row.unsigned_abs() as u8 % KEYS]
-    }
+    if row == 1 { Vec::new() } else { vec![row.unsigned_abs() as u8 % KEYS] }
 }
 
 /// The source of a program's reads: the engine or the evaluator.
@@ -106,9 +93,7 @@ fn interpret(source: &impl Source, rule: u8, key: u8) -> Option<i64> {
 
 /// A number that is unique to the list.
 fn list(members: &[u8]) -> i64 {
-    members
-        .iter()
-        .fold(0, |sum, key| sum * i64::from(KEYS + 1) + i64::from(*key) + 1)
+    members.iter().fold(0, |sum, key| sum * i64::from(KEYS + 1) + i64::from(*key) + 1)
 }
 
 impl Source for Reads<'_> {
@@ -201,13 +186,11 @@ impl Plain {
         let groups = |member: u8| match index {
             2 => self.get(0, member).map(|row| value_keys(member, row)),
             5 => self.get(3, member).map(first_keys),
-            _ => Some(self.members(2, member))
-                .filter(|list| !list.is_empty())
-                .map(|list| vec![list.len() as u8 % KEYS]),
+            _ => {
+                Some(self.members(2, member)).filter(|list| !list.is_empty()).map(|list| vec![list.len() as u8 % KEYS])
+            }
         };
-        (0..KEYS)
-            .filter(|member| groups(*member).is_some_and(|groups| groups.contains(&key)))
-            .collect()
+        (0..KEYS).filter(|member| groups(*member).is_some_and(|groups| groups.contains(&key))).collect()
     }
 }
 

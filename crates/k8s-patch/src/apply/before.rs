@@ -53,10 +53,8 @@ pub(crate) fn note_applied(object: &mut Json, config: &Json, by: &Writer<'_>) {
         return;
     };
     let mut applied = without_managers(config);
-    if let Some(annotations) = applied
-        .get_mut("metadata")
-        .and_then(|meta| meta.get_mut("annotations"))
-        .and_then(Json::as_object_mut)
+    if let Some(annotations) =
+        applied.get_mut("metadata").and_then(|meta| meta.get_mut("annotations")).and_then(Json::as_object_mut)
     {
         annotations.remove(LAST_APPLIED);
     }

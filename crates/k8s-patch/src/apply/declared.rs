@@ -57,9 +57,7 @@ fn walk(schema: &Schema, value: &Json, path: &mut Vec<Element>, faults: &mut Vec
         (Shape::List(inner, ..), Json::Array(list)) => {
             let form = form(Some(schema), value);
             for (index, item) in list.iter().enumerate() {
-                let known = matches!(form, Form::Keyed(..))
-                    .then(|| identity(form, item).ok())
-                    .flatten();
+                let known = matches!(form, Form::Keyed(..)).then(|| identity(form, item).ok()).flatten();
                 path.push(known.unwrap_or(Element::Index(i64::try_from(index).unwrap_or(i64::MAX))));
                 walk(inner, item, path, faults);
                 path.pop();

@@ -39,11 +39,7 @@ impl Id {
         Id {
             manager: by.manager.to_owned(),
             operation,
-            version: if operation == Operation::Apply {
-                String::new()
-            } else {
-                by.api_version()
-            },
+            version: if operation == Operation::Apply { String::new() } else { by.api_version() },
             subresource: by.subresource.unwrap_or_default().to_owned(),
         }
     }
@@ -101,13 +97,9 @@ impl Managers {
     /// Whether the ownership is equal, regardless of timestamps.
     pub(crate) fn same_but_times(&self, other: &Managers) -> bool {
         self.entries.len() == other.entries.len()
-            && self
-                .entries
-                .iter()
-                .zip(&other.entries)
-                .all(|((id, mine), (other_id, theirs))| {
-                    id == other_id && mine.set == theirs.set && mine.version == theirs.version
-                })
+            && self.entries.iter().zip(&other.entries).all(|((id, mine), (other_id, theirs))| {
+                id == other_id && mine.set == theirs.set && mine.version == theirs.version
+            })
     }
 
     /// Removes fields from all managers but one; removes managers without fields.
@@ -122,12 +114,8 @@ impl Managers {
 
     /// Merges the oldest `Update` entries of a version, which limits the length of the list.
     pub(crate) fn cap(&mut self) {
-        let mut updaters: Vec<Id> = self
-            .entries
-            .keys()
-            .filter(|id| id.operation == Operation::Update)
-            .cloned()
-            .collect();
+        let mut updaters: Vec<Id> =
+            self.entries.keys().filter(|id| id.operation == Operation::Update).cloned().collect();
         let Some(excess) = updaters.len().checked_sub(MAX_UPDATERS).filter(|excess| *excess > 0) else {
             return;
         };
@@ -173,25 +161,14 @@ fn decode_entry(entry: &Json) -> Option<(Id, Owned)> {
     let id = Id {
         manager: text("manager"),
         operation,
-        version: if operation == Operation::Apply {
-            String::new()
-        } else {
-            version.clone()
-        },
+        version: if operation == Operation::Apply { String::new() } else { version.clone() },
         subresource: text("subresource"),
     };
     let set = match entry.get("fieldsV1") {
         None | Some(Json::Null) => Set::default(),
         Some(fields) => fields::decode(fields)?,
     };
-    Some((
-        id,
-        Owned {
-            set,
-            version,
-            time: Timestamp::parse(&time),
-        },
-    ))
+    Some((id, Owned { set, version, time: Timestamp::parse(&time) }))
 }
 
 fn encode_entry(id: &Id, owned: &Owned) -> Json {

@@ -67,11 +67,7 @@ pub(crate) fn blank(by: &Writer<'_>) -> Json {
     let mut out = Map::new();
     out.insert("metadata".into(), Json::Object(Map::new()));
     for name in ["spec", "status"] {
-        let declared = by
-            .definition
-            .schema
-            .fields()
-            .is_some_and(|fields| fields.get(name).is_some());
+        let declared = by.definition.schema.fields().is_some_and(|fields| fields.get(name).is_some());
         if by.definition.builtin && declared {
             out.insert(name.into(), Json::Object(Map::new()));
         }

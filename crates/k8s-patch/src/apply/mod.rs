@@ -71,9 +71,7 @@ pub fn manager_name(field_manager: Option<&str>, user_agent: Option<&str>) -> Re
         return refuse("Too long: may not be more than 128 bytes");
     }
     if name.chars().any(char::is_control) {
-        return refuse(&format!(
-            "Invalid value: {name:?}: should only contain printable characters"
-        ));
+        return refuse(&format!("Invalid value: {name:?}: should only contain printable characters"));
     }
     Ok(name.to_owned())
 }
@@ -102,8 +100,5 @@ fn set_managers(object: &mut Json, managers: Option<Json>) {
 
 /// The managers as written in an object.
 fn managers_of(object: &Json) -> Option<&Json> {
-    object
-        .get("metadata")?
-        .get("managedFields")
-        .filter(|list| !list.is_null())
+    object.get("metadata")?.get("managedFields").filter(|list| !list.is_null())
 }

@@ -48,11 +48,7 @@ pub fn apply(live: Option<&Json>, config: &Json, by: &Writer<'_>, force: bool) -
     }
     let merged = overlay(Some(schema), &current, config);
     let id = Id::of(by, Operation::Apply);
-    let owned = Owned {
-        set: ignored::strip(&set),
-        version: by.api_version(),
-        time: Some(by.now),
-    };
+    let owned = Owned { set: ignored::strip(&set), version: by.api_version(), time: Some(by.now) };
     let last = managers.entries.insert(id.clone(), owned);
     let mut object = prune(schema, merged, &managers, last.as_ref());
     take_over(&mut managers, &id, &current, &object, by, force)?;
@@ -72,9 +68,7 @@ fn check(config: &Json) -> Result<(), Error> {
         return Err(Error::Malformed("error decoding patch: expected an object".into()));
     }
     if measure(config, MAX_DEPTH).is_none() {
-        return Err(Error::TooLarge(format!(
-            "the configuration is nested deeper than {MAX_DEPTH} levels"
-        )));
+        return Err(Error::TooLarge(format!("the configuration is nested deeper than {MAX_DEPTH} levels")));
     }
     if managers_of(config).is_some() {
         return Err(Error::Malformed("metadata.managedFields must be nil".into()));
@@ -92,11 +86,7 @@ pub(super) fn untyped(config: &Json, by: &Writer<'_>, why: &str) -> Error {
     let text = |name: &str| meta.get(name).and_then(Json::as_str).unwrap_or_default();
     let version = by.api_version();
     // The core group has no name, but the slash is written.
-    let version = if version.contains('/') {
-        version
-    } else {
-        format!("/{version}")
-    };
+    let version = if version.contains('/') { version } else { format!("/{version}") };
     Error::Untyped(format!(
         "failed to create typed patch object ({}/{}; {}, Kind={}): {}",
         text("namespace"),
@@ -116,11 +106,7 @@ fn take_over(
     by: &Writer<'_>,
     force: bool,
 ) -> Result<(), Error> {
-    let Comparison {
-        mut added,
-        mut removed,
-        mut modified,
-    } = compare(Some(&by.definition.schema), current, object);
+    let Comparison { mut added, mut removed, mut modified } = compare(Some(&by.definition.schema), current, object);
     for set in [&mut added, &mut removed, &mut modified] {
         ignored::reset(set, by);
     }
@@ -140,10 +126,7 @@ fn conflicts(managers: &Managers, me: &Id, written: &Set) -> Vec<Conflict> {
     let mut found = Vec::new();
     for (id, owned) in managers.entries.iter().filter(|(id, _)| *id != me) {
         owned.set.intersection(written).each(&mut Vec::new(), &mut |path| {
-            found.push(Conflict {
-                manager: id.describe(),
-                path: display_path(path),
-            });
+            found.push(Conflict { manager: id.describe(), path: display_path(path) });
         });
     }
     found

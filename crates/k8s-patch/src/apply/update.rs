@@ -54,21 +54,13 @@ pub(crate) fn update(managers: &mut Managers, before: &Json, after: &Json, by: &
     if let Some(owned) = managers.entries.get(&id) {
         set.extend(&owned.set);
     }
-    let owned = Owned {
-        set,
-        version: by.api_version(),
-        time: Some(by.now),
-    };
+    let owned = Owned { set, version: by.api_version(), time: Some(by.now) };
     managers.entries.insert(id, owned);
 }
 
 /// The managers before this write; none if the client removes them.
 fn starting(live: Option<&Json>, new: &Json, by: &Writer<'_>) -> Option<Managers> {
-    let stored = || {
-        live.and_then(managers_of)
-            .and_then(Managers::decode)
-            .unwrap_or_default()
-    };
+    let stored = || live.and_then(managers_of).and_then(Managers::decode).unwrap_or_default();
     if by.subresource.is_some() {
         return Some(stored());
     }

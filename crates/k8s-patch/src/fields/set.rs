@@ -30,10 +30,7 @@ impl Set {
 
     /// The fields below an element.
     pub(crate) fn below(&self, element: &Element) -> Option<&Set> {
-        self.nodes
-            .get(element)
-            .map(|node| &node.children)
-            .filter(|set| !set.is_empty())
+        self.nodes.get(element).map(|node| &node.children).filter(|set| !set.is_empty())
     }
 
     /// Adds a path. The empty path is ignored.
@@ -108,9 +105,7 @@ impl Set {
         for (element, node) in &self.nodes {
             let (child, declared) = match element {
                 Element::Field(name) => {
-                    let declared = schema
-                        .and_then(Schema::fields)
-                        .is_some_and(|fields| fields.get(name).is_some());
+                    let declared = schema.and_then(Schema::fields).is_some_and(|fields| fields.get(name).is_some());
                     (schema.and_then(|schema| schema.field(name)), declared)
                 }
                 _ => (schema.and_then(Schema::items), false),
@@ -118,13 +113,7 @@ impl Set {
             // Declared lists and maps with owned items are owned, too.
             let implied = declared && !node.children.is_empty();
             let children = node.children.with_parents(child.map(|schema| &**schema).filter(known));
-            nodes.insert(
-                element.clone(),
-                Node {
-                    member: node.member || implied,
-                    children,
-                },
-            );
+            nodes.insert(element.clone(), Node { member: node.member || implied, children });
         }
         Set { nodes }
     }
@@ -143,9 +132,7 @@ impl Set {
 
     /// The elements in order, each with its membership and children.
     pub(crate) fn steps(&self) -> impl Iterator<Item = (&Element, bool, &Set)> {
-        self.nodes
-            .iter()
-            .map(|(element, node)| (element, node.member, &node.children))
+        self.nodes.iter().map(|(element, node)| (element, node.member, &node.children))
     }
 
     /// Combines two sets; `alone` determines whether elements that only one set has are kept.

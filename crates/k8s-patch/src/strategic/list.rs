@@ -77,9 +77,7 @@ pub(crate) fn set_order(
     key: Option<&'static str>,
 ) -> Result<(), Error> {
     let Some(order) = order.as_array() else {
-        return Err(Error::Malformed(
-            "invalid patch format of setElementOrder list: expected a list".into(),
-        ));
+        return Err(Error::Malformed("invalid patch format of setElementOrder list: expected a list".into()));
     };
     if let Some(Json::Array(items)) = out.get_mut(list) {
         let before = std::mem::take(items);
@@ -100,9 +98,7 @@ fn merge_by_key(
     let mut objects = Vec::with_capacity(patch.len());
     for item in patch {
         let Some(fields) = item.as_object() else {
-            return Err(Error::Malformed(format!(
-                "the list merges by {key:?}, but an item of the patch is {item}"
-            )));
+            return Err(Error::Malformed(format!("the list merges by {key:?}, but an item of the patch is {item}")));
         };
         let directive = directive(fields)?;
         if directive == Directive::Replace {
@@ -116,10 +112,7 @@ fn merge_by_key(
             if fields.keys().all(|name| name == PATCH) && directive == Directive::Merge {
                 continue;
             }
-            let text = format!(
-                "map: {} does not contain declared merge key: {key}",
-                Json::Object(fields.clone())
-            );
+            let text = format!("map: {} does not contain declared merge key: {key}", Json::Object(fields.clone()));
             return Err(Error::Unprocessable(text));
         };
         let same = |item: &Json| item.get(key) == Some(value);

@@ -121,13 +121,7 @@ fn merge_value(before: Option<Json>, patch: &Json, schema: Option<&Schema>) -> R
 pub(crate) fn merge_key(schema: Option<&Schema>) -> Option<Option<&'static str>> {
     match schema.map(|schema| &schema.shape) {
         Some(Shape::List(_, ListKind::Set, _)) => Some(None),
-        Some(Shape::List(
-            _,
-            ListKind::Map {
-                patch_key: Some(key), ..
-            },
-            _,
-        )) => Some(Some(key)),
+        Some(Shape::List(_, ListKind::Map { patch_key: Some(key), .. }, _)) => Some(Some(key)),
         _ => None,
     }
 }
@@ -136,13 +130,9 @@ fn retain_keys(out: &mut Map<String, Json>, patch: &Map<String, Json>) -> Result
     let Some(directive) = patch.get(RETAIN_KEYS) else {
         return Ok(());
     };
-    let names: Option<Vec<&str>> = directive
-        .as_array()
-        .and_then(|names| names.iter().map(Json::as_str).collect());
+    let names: Option<Vec<&str>> = directive.as_array().and_then(|names| names.iter().map(Json::as_str).collect());
     let Some(names) = names else {
-        return Err(Error::Malformed(
-            "invalid patch format of retainKeys: expected a list of names".into(),
-        ));
+        return Err(Error::Malformed("invalid patch format of retainKeys: expected a list of names".into()));
     };
     let extra = patch
         .iter()
@@ -159,9 +149,7 @@ fn retain_keys(out: &mut Map<String, Json>, patch: &Map<String, Json>) -> Result
 /// Removes values from a list of scalars, except those that the same patch adds.
 fn delete_from(out: &mut Map<String, Json>, list: &str, values: &Json, added: Option<&Json>) -> Result<(), Error> {
     let Some(values) = values.as_array() else {
-        return Err(Error::Malformed(
-            "invalid patch format of primitive list: expected a list of values".into(),
-        ));
+        return Err(Error::Malformed("invalid patch format of primitive list: expected a list of values".into()));
     };
     if let Some(Json::Array(items)) = out.get_mut(list) {
         let added = added.and_then(Json::as_array).map(Vec::as_slice).unwrap_or_default();

@@ -45,10 +45,7 @@ impl Comparison {
 
 /// Compares a value with an earlier one.
 pub(crate) fn compare(schema: Option<&Schema>, old: &Json, new: &Json) -> Comparison {
-    let mut walk = Walk {
-        found: Comparison::default(),
-        path: Vec::new(),
-    };
+    let mut walk = Walk { found: Comparison::default(), path: Vec::new() };
     walk.both(schema, old, new);
     walk.found
 }
@@ -93,11 +90,7 @@ impl Walk {
     /// Adds a part of only one side with everything in it.
     fn one(&mut self, part: Part<'_>, added: bool) {
         self.path.push(part.element);
-        let set = if added {
-            &mut self.found.added
-        } else {
-            &mut self.found.removed
-        };
+        let set = if added { &mut self.found.added } else { &mut self.found.removed };
         set.insert(&self.path);
         self.inner(part.schema, part.value, added);
         self.path.pop();

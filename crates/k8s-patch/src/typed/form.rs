@@ -75,9 +75,7 @@ pub(crate) fn identity(form: Form<'_>, item: &Json) -> Result<Element, NoIdentit
         };
     };
     let Some(fields) = item.as_object() else {
-        return Err(NoIdentity(
-            "associative list with keys may not have non-map elements".to_owned(),
-        ));
+        return Err(NoIdentity("associative list with keys may not have non-map elements".to_owned()));
     };
     let mut found: Vec<(&str, &Json)> = Vec::with_capacity(keys.len());
     for key in keys {
@@ -93,9 +91,7 @@ pub(crate) fn identity(form: Form<'_>, item: &Json) -> Result<Element, NoIdentit
         }
     }
     if found.is_empty() {
-        return Err(NoIdentity(
-            "associative list with keys has an element that omits all key fields".to_owned(),
-        ));
+        return Err(NoIdentity("associative list with keys has an element that omits all key fields".to_owned()));
     }
     Ok(Element::key(&found))
 }
@@ -107,10 +103,7 @@ fn optional(items: &Schema, key: &str) -> bool {
 /// The identities of all items; none if one is missing or duplicate, which makes the list atomic.
 pub(crate) fn identities(form: Form<'_>, items: &[Json]) -> Option<Vec<Element>> {
     let mut seen = BTreeSet::new();
-    let found: Vec<Element> = items
-        .iter()
-        .map(|item| identity(form, item).ok())
-        .collect::<Option<_>>()?;
+    let found: Vec<Element> = items.iter().map(|item| identity(form, item).ok()).collect::<Option<_>>()?;
     found.iter().all(|element| seen.insert(element)).then_some(found)
 }
 
@@ -130,23 +123,13 @@ pub(crate) fn parts<'a>(schema: Option<&'a Schema>, value: &'a Json) -> Option<V
         (Form::Object(schema), Json::Object(fields)) => {
             let part = |(name, value): (&String, &'a Json)| {
                 let (schema, declared) = child(schema, name);
-                Part {
-                    element: Element::field(name),
-                    schema,
-                    value,
-                    member: !declared,
-                }
+                Part { element: Element::field(name), schema, value, member: !declared }
             };
             Some(fields.iter().map(part).collect())
         }
         (Form::Set | Form::Keyed(..), Json::Array(items)) => {
             let schema = item_schema(schema);
-            let part = |(element, value)| Part {
-                element,
-                schema,
-                value,
-                member: true,
-            };
+            let part = |(element, value)| Part { element, schema, value, member: true };
             Some(identities(form, items)?.into_iter().zip(items).map(part).collect())
         }
         _ => None,

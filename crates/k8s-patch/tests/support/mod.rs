@@ -8,14 +8,8 @@ use serde_json::Value as Json;
 
 /// The schema of an object with these fields.
 pub(crate) fn object(fields: Vec<(&'static str, Schema)>) -> Schema {
-    let fields = fields
-        .into_iter()
-        .map(|(name, schema)| (name, Arc::new(schema)))
-        .collect();
-    Schema::new(Shape::Object(Fields {
-        fields,
-        ..Fields::default()
-    }))
+    let fields = fields.into_iter().map(|(name, schema)| (name, Arc::new(schema))).collect();
+    Schema::new(Shape::Object(Fields { fields, ..Fields::default() }))
 }
 
 /// The schema of a list of this kind.
@@ -24,10 +18,7 @@ pub(crate) fn list(items: Schema, kind: ListKind) -> Schema {
 }
 
 fn keyed(keys: &[&'static str], patch_key: Option<&'static str>) -> ListKind {
-    ListKind::Map {
-        keys: keys.to_vec(),
-        patch_key,
-    }
+    ListKind::Map { keys: keys.to_vec(), patch_key }
 }
 
 fn atomic(mut schema: Schema) -> Schema {
@@ -45,11 +36,8 @@ fn with_default(mut schema: Schema, default: Json) -> Schema {
 /// (`inner`), and anything (`free`).
 pub(crate) fn thing(builtin: bool) -> Definition {
     let number = || Schema::integer("int64");
-    let part = object(vec![
-        ("name", Schema::text()),
-        ("size", number()),
-        ("words", Schema::list(Arc::new(Schema::text()))),
-    ]);
+    let part =
+        object(vec![("name", Schema::text()), ("size", number()), ("words", Schema::list(Arc::new(Schema::text())))]);
     let port = object(vec![
         ("port", number()),
         ("protocol", with_default(Schema::text(), "TCP".into())),
@@ -65,14 +53,7 @@ pub(crate) fn thing(builtin: bool) -> Definition {
         ("notes", Schema::map(Arc::new(Schema::text()))),
         ("selector", atomic(Schema::map(Arc::new(Schema::text())))),
         ("whole", atomic(object(vec![("a", number()), ("b", number())]))),
-        (
-            "inner",
-            object(vec![
-                ("a", number()),
-                ("b", number()),
-                ("deep", object(vec![("c", number())])),
-            ]),
-        ),
+        ("inner", object(vec![("a", number()), ("b", number()), ("deep", object(vec![("c", number())]))])),
         ("free", Schema::new(Shape::Any)),
     ]);
     let status = object(vec![("ready", number()), ("word", Schema::text())]);
@@ -86,16 +67,7 @@ pub(crate) fn thing(builtin: bool) -> Definition {
     ]);
     Definition {
         group: "test.example.com",
-        versions: &[
-            Served {
-                version: "v1",
-                deprecated: None,
-            },
-            Served {
-                version: "v1beta1",
-                deprecated: None,
-            },
-        ],
+        versions: &[Served { version: "v1", deprecated: None }, Served { version: "v1beta1", deprecated: None }],
         kind: "Thing",
         plural: "things",
         singular: "thing",
@@ -115,9 +87,6 @@ pub(crate) fn thing(builtin: bool) -> Definition {
 pub(crate) fn cases(text: &str) -> Vec<Json> {
     let read = config::parse_yaml_json(text.as_bytes(), "", &config::Limits::default());
     assert!(read.errors.is_empty(), "{:?}", read.errors);
-    assert!(
-        read.documents.iter().all(|document| document.duplicates.is_empty()),
-        "there are no duplicate keys"
-    );
+    assert!(read.documents.iter().all(|document| document.duplicates.is_empty()), "there are no duplicate keys");
     read.documents.into_iter().map(|document| document.value).collect()
 }

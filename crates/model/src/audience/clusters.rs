@@ -52,10 +52,7 @@ impl ClusterAudience {
     pub fn plain(self: &Arc<Self>) -> Arc<ClusterAudience> {
         match self.filters.is_empty() {
             true => self.clone(),
-            false => Arc::new(ClusterAudience {
-                filters: Filters::default(),
-                ..(**self).clone()
-            }),
+            false => Arc::new(ClusterAudience { filters: Filters::default(), ..(**self).clone() }),
         }
     }
 

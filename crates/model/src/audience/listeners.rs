@@ -79,10 +79,7 @@ impl ListenerAudience {
     pub fn plain(self: &Arc<Self>) -> Arc<ListenerAudience> {
         match self.filters.is_empty() {
             true => self.clone(),
-            false => Arc::new(ListenerAudience {
-                filters: Filters::default(),
-                ..(**self).clone()
-            }),
+            false => Arc::new(ListenerAudience { filters: Filters::default(), ..(**self).clone() }),
         }
     }
 
@@ -91,11 +88,7 @@ impl ListenerAudience {
     pub fn shared(self: &Arc<Self>) -> Arc<ListenerAudience> {
         match self.is_shared() {
             true => self.clone(),
-            false => Arc::new(ListenerAudience {
-                overrides: None,
-                trace_identity: Arc::default(),
-                ..(**self).clone()
-            }),
+            false => Arc::new(ListenerAudience { overrides: None, trace_identity: Arc::default(), ..(**self).clone() }),
         }
     }
 

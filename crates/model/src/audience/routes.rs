@@ -30,10 +30,7 @@ impl RouteAudience {
     pub fn plain(self: &Arc<Self>) -> Arc<RouteAudience> {
         match self.filters.is_empty() {
             true => self.clone(),
-            false => Arc::new(RouteAudience {
-                filters: Filters::default(),
-                ..(**self).clone()
-            }),
+            false => Arc::new(RouteAudience { filters: Filters::default(), ..(**self).clone() }),
         }
     }
 }
@@ -90,19 +87,12 @@ impl VirtualHostSpec {
     pub fn with_overrides(&self, overrides: &Arc<ProxyConfigOverride>) -> VirtualHostSpec {
         let content = match &self.content {
             VirtualHostContent::Routes(keys) => {
-                let with = |key: &Arc<RoutesKey>| RoutesKey {
-                    overrides: Some(overrides.clone()),
-                    ..(**key).clone()
-                };
+                let with = |key: &Arc<RoutesKey>| RoutesKey { overrides: Some(overrides.clone()), ..(**key).clone() };
                 VirtualHostContent::Routes(keys.iter().map(|key| Arc::new(with(key))).collect())
             }
             other => other.clone(),
         };
-        VirtualHostSpec {
-            content,
-            overrides: Some(overrides.clone()),
-            ..self.clone()
-        }
+        VirtualHostSpec { content, overrides: Some(overrides.clone()), ..self.clone() }
     }
 }
 

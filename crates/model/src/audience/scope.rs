@@ -27,10 +27,7 @@ impl Scope {
     pub fn without_assigned(self: &Arc<Self>) -> Arc<Scope> {
         match self.assigned {
             false => self.clone(),
-            true => Arc::new(Scope {
-                assigned: false,
-                ..(**self).clone()
-            }),
+            true => Arc::new(Scope { assigned: false, ..(**self).clone() }),
         }
     }
 
@@ -38,11 +35,7 @@ impl Scope {
     pub fn without_addresses(self: &Arc<Self>) -> Arc<Scope> {
         match self.cluster.is_empty() && !self.assigned {
             true => self.clone(),
-            false => Arc::new(Scope {
-                cluster: Arc::default(),
-                assigned: false,
-                ..(**self).clone()
-            }),
+            false => Arc::new(Scope { cluster: Arc::default(), assigned: false, ..(**self).clone() }),
         }
     }
 

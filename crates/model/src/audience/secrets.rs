@@ -60,9 +60,7 @@ impl SecretAudience {
         if let Some(path) = name.strip_prefix(tls::GATEWAY_SECRET).filter(whole) {
             return key(false, &home, path);
         }
-        name.strip_prefix(tls::CONFIG_MAP)
-            .filter(whole)
-            .and_then(|path| key(true, &home, path))
+        name.strip_prefix(tls::CONFIG_MAP).filter(whole).and_then(|path| key(true, &home, path))
     }
 }
 
@@ -72,31 +70,15 @@ mod tests {
 
     #[test]
     fn secrets_of_other_namespaces_do_not_resolve() {
-        let audience = SecretAudience {
-            namespace: "shop".into(),
-            cluster: "west".into(),
-            key_provider: None,
-        };
+        let audience = SecretAudience { namespace: "shop".into(), cluster: "west".into(), key_provider: None };
         let resolved = |name: &str| {
             let key = audience.resolve(&name.into())?;
-            Some(format!(
-                "{} {}/{}/{}",
-                key.config_map, key.cluster, key.namespace, key.object
-            ))
+            Some(format!("{} {}/{}/{}", key.config_map, key.cluster, key.namespace, key.object))
         };
         assert_eq!(resolved("kubernetes://web").as_deref(), Some("false west/shop/web"));
-        assert_eq!(
-            resolved("kubernetes://shop/web-cacert").as_deref(),
-            Some("false west/shop/web-cacert")
-        );
-        assert_eq!(
-            resolved("kubernetes-gateway://shop/web").as_deref(),
-            Some("false /shop/web")
-        );
-        assert_eq!(
-            resolved("configmap://other/roots-cacert").as_deref(),
-            Some("true /other/roots-cacert")
-        );
+        assert_eq!(resolved("kubernetes://shop/web-cacert").as_deref(), Some("false west/shop/web-cacert"));
+        assert_eq!(resolved("kubernetes-gateway://shop/web").as_deref(), Some("false /shop/web"));
+        assert_eq!(resolved("configmap://other/roots-cacert").as_deref(), Some("true /other/roots-cacert"));
         for name in [
             "kubernetes://other/web",
             "kubernetes-gateway://other/web",

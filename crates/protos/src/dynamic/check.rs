@@ -21,10 +21,7 @@ pub type Extra<'a> = &'a dyn Fn(&DynamicMessage) -> Option<(&'static str, String
 
 /// Returns the problems of a message and of the messages packed in it. Packed messages of unknown type are not checked.
 pub fn check(message: &DynamicMessage, completeness: Completeness, extra: Extra<'_>) -> Vec<Problem> {
-    let mut checker = Checker {
-        trail: Trail::default(),
-        extra,
-    };
+    let mut checker = Checker { trail: Trail::default(), extra };
     checker.message(message, completeness);
     checker.trail.problems
 }
@@ -49,8 +46,7 @@ impl Checker<'_> {
             return;
         }
         if let Some((field, reason)) = (self.extra)(message) {
-            self.trail
-                .at(Step::Field(field.to_owned()), |trail| trail.wrong(reason));
+            self.trail.at(Step::Field(field.to_owned()), |trail| trail.wrong(reason));
         }
         let rules = MessageRules::of(&descriptor);
         let whole = completeness == Completeness::Whole;
@@ -137,12 +133,10 @@ impl Checker<'_> {
 
     fn count(&mut self, count: usize, fewest: usize, most: Option<usize>, what: &str, completeness: Completeness) {
         if completeness == Completeness::Whole && count < fewest {
-            self.trail
-                .wrong(format!("needs {fewest} {what} at least, and has {count}"));
+            self.trail.wrong(format!("needs {fewest} {what} at least, and has {count}"));
         }
         if let Some(most) = most.filter(|most| count > *most) {
-            self.trail
-                .wrong(format!("may have {most} {what} at most, and has {count}"));
+            self.trail.wrong(format!("may have {most} {what} at most, and has {count}"));
         }
     }
 
@@ -204,11 +198,7 @@ fn outside(of: &Number, value: f64) -> Option<String> {
     let high_enough = low.is_none_or(|(n, itself)| value > n || (itself && value == n));
     let low_enough = high.is_none_or(|(n, itself)| value < n || (itself && value == n));
     let reversed = matches!((low, high), (Some((low, _)), Some((high, _))) if low > high);
-    let inside = if reversed {
-        high_enough || low_enough
-    } else {
-        high_enough && low_enough
-    };
+    let inside = if reversed { high_enough || low_enough } else { high_enough && low_enough };
     if inside {
         return None;
     }
@@ -245,61 +235,28 @@ fn text(of: &Text, value: &Value) -> Option<String> {
     let contains = |part: &[u8]| part.is_empty() || raw.windows(part.len()).any(|window| window == part);
     let lossy = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     let fails = |wrong: bool, words: String| wrong.then_some(words);
-    let shortest = of
-        .shortest
-        .filter(|n| characters < *n)
-        .or(of.fewest_bytes.filter(|n| raw.len() < *n));
-    let longest = of
-        .longest
-        .filter(|n| characters > *n)
-        .or(of.most_bytes.filter(|n| raw.len() > *n));
-    let exact = of
-        .length
-        .filter(|n| characters != *n)
-        .or(of.bytes.filter(|n| raw.len() != *n));
+    let shortest = of.shortest.filter(|n| characters < *n).or(of.fewest_bytes.filter(|n| raw.len() < *n));
+    let longest = of.longest.filter(|n| characters > *n).or(of.most_bytes.filter(|n| raw.len() > *n));
+    let exact = of.length.filter(|n| characters != *n).or(of.bytes.filter(|n| raw.len() != *n));
     let as_text = value.as_str().unwrap_or_default();
     [
-        of.exactly
-            .as_ref()
-            .filter(|e| **e != raw)
-            .map(|e| format!("must be {:?}", lossy(e))),
+        of.exactly.as_ref().filter(|e| **e != raw).map(|e| format!("must be {:?}", lossy(e))),
         shortest.map(|n| match n {
             1 => "may not be empty".to_owned(),
             n => format!("must be {n} characters long at least"),
         }),
         longest.map(|n| format!("may be {n} characters long at most")),
         exact.map(|n| format!("must be {n} characters long")),
-        of.prefix
-            .as_ref()
-            .filter(|p| !raw.starts_with(p))
-            .map(|p| format!("must begin with {:?}", lossy(p))),
-        of.suffix
-            .as_ref()
-            .filter(|s| !raw.ends_with(s))
-            .map(|s| format!("must end with {:?}", lossy(s))),
-        of.contains
-            .as_ref()
-            .filter(|c| !contains(c))
-            .map(|c| format!("must contain {:?}", lossy(c))),
-        of.lacks
-            .as_ref()
-            .filter(|c| contains(c))
-            .map(|c| format!("may not contain {:?}", lossy(c))),
-        of.pattern
-            .as_ref()
-            .filter(|p| !p.is_match(as_text))
-            .map(|p| format!("must match {p}")),
+        of.prefix.as_ref().filter(|p| !raw.starts_with(p)).map(|p| format!("must begin with {:?}", lossy(p))),
+        of.suffix.as_ref().filter(|s| !raw.ends_with(s)).map(|s| format!("must end with {:?}", lossy(s))),
+        of.contains.as_ref().filter(|c| !contains(c)).map(|c| format!("must contain {:?}", lossy(c))),
+        of.lacks.as_ref().filter(|c| contains(c)).map(|c| format!("may not contain {:?}", lossy(c))),
+        of.pattern.as_ref().filter(|p| !p.is_match(as_text)).map(|p| format!("must match {p}")),
         fails(
             !of.among.is_empty() && !of.among.iter().any(|one| one == raw),
-            format!(
-                "must be one of {}",
-                of.among.iter().map(|one| lossy(one)).collect::<Vec<_>>().join(", ")
-            ),
+            format!("must be one of {}", of.among.iter().map(|one| lossy(one)).collect::<Vec<_>>().join(", ")),
         ),
-        fails(
-            of.not_among.iter().any(|one| one == raw),
-            format!("may not be {:?}", lossy(raw)),
-        ),
+        fails(of.not_among.iter().any(|one| one == raw), format!("may not be {:?}", lossy(raw))),
         of.form.and_then(|form| not_of_form(form, value)),
     ]
     .into_iter()
@@ -310,28 +267,20 @@ fn text(of: &Text, value: &Value) -> Option<String> {
 fn not_of_form(form: Form, value: &Value) -> Option<String> {
     let text = value.as_str()?;
     let (fits, what) = match form {
-        Form::Email => (
-            text.split_once('@')
-                .is_some_and(|(a, b)| !a.is_empty() && is_hostname(b)),
-            "an e-mail address",
-        ),
+        Form::Email => {
+            (text.split_once('@').is_some_and(|(a, b)| !a.is_empty() && is_hostname(b)), "an e-mail address")
+        }
         Form::Hostname => (is_hostname(text), "a host name"),
         Form::Ip => (text.parse::<IpAddr>().is_ok(), "an IP address"),
         Form::Ipv4 => (text.parse::<Ipv4Addr>().is_ok(), "an IPv4 address"),
         Form::Ipv6 => (text.parse::<Ipv6Addr>().is_ok(), "an IPv6 address"),
-        Form::Address => (
-            text.parse::<IpAddr>().is_ok() || is_hostname(text),
-            "a host name or IP address",
-        ),
+        Form::Address => (text.parse::<IpAddr>().is_ok() || is_hostname(text), "a host name or IP address"),
         Form::Uri => (text.contains(':') && !text.contains(char::is_whitespace), "a URI"),
         Form::Uuid => (is_uuid(text), "a UUID"),
         Form::HeaderName => (is_header_name(text), "the name of a header"),
-        Form::HeaderValue => (
-            !text
-                .chars()
-                .any(|c| matches!(c, '\0'..='\x08' | '\n'..='\x1f' | '\x7f')),
-            "the value of a header",
-        ),
+        Form::HeaderValue => {
+            (!text.chars().any(|c| matches!(c, '\0'..='\x08' | '\n'..='\x1f' | '\x7f')), "the value of a header")
+        }
         Form::LooseHeaderName => (!text.is_empty() && one_line(text), "the name of a header"),
         Form::LooseHeaderValue => (one_line(text), "the value of a header"),
     };

@@ -119,11 +119,7 @@ impl Trail {
 
     fn add(&mut self, fault: Fault, reason: String) {
         if self.problems.len() < MOST {
-            self.problems.push(Problem {
-                path: self.path.clone(),
-                fault,
-                reason,
-            });
+            self.problems.push(Problem { path: self.path.clone(), fault, reason });
         }
     }
 

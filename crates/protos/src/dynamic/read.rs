@@ -34,9 +34,7 @@ fn message(trail: &mut Trail, descriptor: &MessageDescriptor, value: &Json) -> D
     let mut message = empty();
     for (name, value) in fields {
         trail.at(Step::Field(name.clone()), |trail| {
-            let field = descriptor
-                .get_field_by_json_name(name)
-                .or_else(|| descriptor.get_field_by_name(name));
+            let field = descriptor.get_field_by_json_name(name).or_else(|| descriptor.get_field_by_name(name));
             match field {
                 Some(field) => set(trail, &mut message, &field, value),
                 None => trail.add(Fault::Unknown, format!("{} has no such field", descriptor.full_name())),

@@ -134,10 +134,7 @@ impl MessageRules {
     fn read(descriptor: &MessageDescriptor) -> MessageRules {
         let options = descriptor.options();
         if flag_of(&options, "validate.disabled") || flag_of(&options, "validate.ignored") {
-            return MessageRules {
-                needed: Vec::new(),
-                fields: Vec::new(),
-            };
+            return MessageRules { needed: Vec::new(), fields: Vec::new() };
         }
         let needed = descriptor.oneofs();
         let needed = needed.filter(|one| flag_of(&one.options(), "validate.required"));
@@ -147,10 +144,7 @@ impl MessageRules {
             let rules = Rules::read(&field, stated);
             rules.asks_something().then_some(FieldRules { field, rules })
         });
-        MessageRules {
-            needed: needed.collect(),
-            fields: fields.collect(),
-        }
+        MessageRules { needed: needed.collect(), fields: fields.collect() }
     }
 }
 
@@ -275,11 +269,8 @@ impl Text {
             true => (None, size(of, text)),
             false => (size(of, text), size(of, bytes)),
         };
-        let ((length, bytes), (shortest, fewest_bytes), (longest, most_bytes)) = (
-            measure("len", "len_bytes"),
-            measure("min_len", "min_bytes"),
-            measure("max_len", "max_bytes"),
-        );
+        let ((length, bytes), (shortest, fewest_bytes), (longest, most_bytes)) =
+            (measure("len", "len_bytes"), measure("min_len", "min_bytes"), measure("max_len", "max_bytes"));
         Text {
             exactly: one("const"),
             length,

@@ -104,29 +104,16 @@ fn only_the_set_field_of_a_oneof_is_checked() {
     let route = "envoy.config.route.v3.Route";
     let value = json!({"match": {"prefix": "/"}, "directResponse": {"status": 200}});
     assert_eq!(checked(route, &value, Completeness::Whole), [] as [String; 0]);
-    let wrong = checked(
-        route,
-        &json!({"match": {}, "directResponse": {"status": 9}}),
-        Completeness::Whole,
-    );
-    assert!(
-        wrong[0].starts_with("match: one of prefix, path, safeRegex"),
-        "{wrong:?}"
-    );
-    assert_eq!(
-        wrong[1],
-        "directResponse.status: must be at least 200 and below 600, not 9"
-    );
+    let wrong = checked(route, &json!({"match": {}, "directResponse": {"status": 9}}), Completeness::Whole);
+    assert!(wrong[0].starts_with("match: one of prefix, path, safeRegex"), "{wrong:?}");
+    assert_eq!(wrong[1], "directResponse.status: must be at least 200 and below 600, not 9");
 }
 
 #[test]
 fn only_set_fields_of_a_part_are_checked() {
     let part = json!({"outlierDetection": {"maxEjectionPercent": 101}});
     let wrong = checked(CLUSTER, &part, Completeness::Part);
-    assert_eq!(
-        wrong,
-        ["outlierDetection.maxEjectionPercent: must be at most 100, not 101"]
-    );
+    assert_eq!(wrong, ["outlierDetection.maxEjectionPercent: must be at most 100, not 101"]);
     assert_eq!(checked(CLUSTER, &json!({}), Completeness::Part), [] as [String; 0]);
     // Items of lists must be complete.
     let part = json!({"loadAssignment": {"clusterName": "a", "endpoints": [{"lbEndpoints": [{"endpoint": {"address": {}}}]}]}});
@@ -184,11 +171,6 @@ fn the_rules_of_every_message_can_be_read() {
     for message in descriptor_pool().all_messages() {
         let empty = DynamicMessage::new(message.clone());
         check(&empty, Completeness::Whole, &|_| None);
-        assert_eq!(
-            check(&empty, Completeness::Part, &|_| None),
-            [],
-            "{}",
-            message.full_name()
-        );
+        assert_eq!(check(&empty, Completeness::Part, &|_| None), [], "{}", message.full_name());
     }
 }

@@ -74,14 +74,8 @@ fn derive_instance_ports(
     let here = endpoints.iter().filter(|e| e.ips().any(|own| own == *ip));
     // Clusters may reuse addresses.
     let here = here.filter(|e| cluster.is_empty() || e.cluster == *cluster);
-    let mut ports: Vec<(u16, u16)> = here
-        .flat_map(|e| {
-            service
-                .ports
-                .iter()
-                .filter_map(|p| Some((p.number, *e.ports.get(&p.name)?)))
-        })
-        .collect();
+    let mut ports: Vec<(u16, u16)> =
+        here.flat_map(|e| service.ports.iter().filter_map(|p| Some((p.number, *e.ports.get(&p.name)?)))).collect();
     ports.sort_unstable();
     ports.dedup();
     Some(ports)
@@ -169,25 +163,18 @@ fn of_kubernetes(cx: &Reads<'_>, service: &Service, spec: &core::Service) -> Vec
         // ExternalName: the target has the endpoints, if it is in the mesh.
         return Vec::new();
     }
-    let of_service = SourceId {
-        cluster: service.cluster.clone(),
-        id: service.object.clone(),
-    };
+    let of_service = SourceId { cluster: service.cluster.clone(), id: service.object.clone() };
     let slices = cx.get::<SlicesByService>(&of_service);
     let slices = slices.iter().flat_map(|members| members.iter());
-    let mut endpoints: Vec<Endpoint> = slices
-        .filter_map(|id| cx.get::<SliceEndpoints>(id))
-        .flat_map(|row| row.to_vec())
-        .collect();
+    let mut endpoints: Vec<Endpoint> =
+        slices.filter_map(|id| cx.get::<SliceEndpoints>(id)).flat_map(|row| row.to_vec()).collect();
     join_families(&mut endpoints);
     if service.publish_not_ready {
         endpoints.iter_mut().for_each(|e| e.health = Health::Healthy);
     }
     if !spec.selector.is_empty() && service.cluster.is_empty() {
         // Pods are found through EndpointSlices; WorkloadEntries have none. They are in the configuration cluster.
-        let entries = select(cx, &service.key.namespace, &spec.selector)
-            .into_iter()
-            .filter(|w| !w.pod);
+        let entries = select(cx, &service.key.namespace, &spec.selector).into_iter().filter(|w| !w.pod);
         endpoints.extend(entries.map(|w| at_service(&w, service)));
     }
     endpoints
@@ -213,9 +200,8 @@ fn join_families(endpoints: &mut Vec<Endpoint>) {
     if sixes == 0 || sixes == endpoints.len() {
         return;
     }
-    let (mut others, mut kept): (Vec<Endpoint>, Vec<Endpoint>) = std::mem::take(endpoints)
-        .into_iter()
-        .partition(|e| is_v6(e) && e.workload.is_some());
+    let (mut others, mut kept): (Vec<Endpoint>, Vec<Endpoint>) =
+        std::mem::take(endpoints).into_iter().partition(|e| is_v6(e) && e.workload.is_some());
     others.sort_by(|a, b| (&a.workload, &a.cluster).cmp(&(&b.workload, &b.cluster)));
     for e in kept.iter_mut().filter(|e| e.workload.is_some()) {
         let order = |o: &Endpoint| (&o.workload, &o.cluster).cmp(&(&e.workload, &e.cluster));
@@ -238,17 +224,11 @@ fn of_entry(cx: &Reads<'_>, service: &Service, spec: &ServiceEntry) -> Vec<Endpo
     }
     for (number, inline) in spec.endpoints.iter().enumerate() {
         let ObjectId { namespace, name } = service.object.clone();
-        let id = ObjectId {
-            namespace,
-            name: format!("{name}-{number}").into(),
-        };
+        let id = ObjectId { namespace, name: format!("{name}-{number}").into() };
         let workload = from_entry(cx, &service.cluster, &id, inline, &Labels::new());
         endpoints.push(at_service(&workload, service));
     }
-    let by_dns = matches!(
-        service.resolution,
-        Resolution::Dns | Resolution::DnsRace | Resolution::DnsRoundRobin
-    );
+    let by_dns = matches!(service.resolution, Resolution::Dns | Resolution::DnsRace | Resolution::DnsRoundRobin);
     if endpoints.is_empty() && by_dns && !service.key.hostname.is_wildcard() {
         endpoints.push(named(cx, service));
     }
@@ -260,14 +240,8 @@ fn of_entry(cx: &Reads<'_>, service: &Service, spec: &ServiceEntry) -> Vec<Endpo
 
 /// A workload as an endpoint of a service.
 fn at_service(workload: &Workload, service: &Service) -> Endpoint {
-    let ports = service
-        .ports
-        .iter()
-        .filter_map(|p| Some((p.name.clone(), port_at(workload, service, p)?)));
-    Endpoint {
-        ports: Arc::new(ports.collect()),
-        ..of_workload(workload)
-    }
+    let ports = service.ports.iter().filter_map(|p| Some((p.name.clone(), port_at(workload, service, p)?)));
+    Endpoint { ports: Arc::new(ports.collect()), ..of_workload(workload) }
 }
 
 /// The workload's port for a service port: by name in the workload's ports (WorkloadEntry `ports`), else the target

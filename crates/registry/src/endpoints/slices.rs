@@ -27,10 +27,7 @@ fn slices_by_service_keys(key: &SourceId, row: &Arc<Object<EndpointSlice>>) -> V
     let counts = row.spec.address_type != AddressType::Fqdn && !labels.contains_key(IMPORTED_LABEL);
     let service = |name: &Arc<str>| SourceId {
         cluster: key.cluster.clone(),
-        id: ObjectId {
-            namespace: key.id.namespace.clone(),
-            name: name.clone(),
-        },
+        id: ObjectId { namespace: key.id.namespace.clone(), name: name.clone() },
     };
     name.filter(|_| counts).map(service).into_iter().collect()
 }
@@ -88,11 +85,7 @@ fn endpoint(
         Some(Endpoint {
             address,
             ports: ports.clone(),
-            health: if known.health == Health::Draining {
-                Health::Draining
-            } else {
-                health
-            },
+            health: if known.health == Health::Draining { Health::Draining } else { health },
             ..known
         })
     });
@@ -124,21 +117,14 @@ fn pod_of(cx: &Reads<'_>, slice: &SourceId, endpoint: &core::Endpoint, at: &Endp
         let key = WorkloadObjectKey {
             pod: true,
             cluster: slice.cluster.clone(),
-            id: ObjectId {
-                namespace: slice.id.namespace.clone(),
-                name: pod.name.clone(),
-            },
+            id: ObjectId { namespace: slice.id.namespace.clone(), name: pod.name.clone() },
         };
-        return cx
-            .get::<Workloads>(&key)
-            .map_or(Pod::Awaited, |w| Pod::Known((*w).clone()));
+        return cx.get::<Workloads>(&key).map_or(Pod::Awaited, |w| Pod::Known((*w).clone()));
     }
     let EndpointAddress::Ip(ip) = at else { return Pod::None };
     // Addresses are unique within a cluster only. Of several pods with host network the first is used.
     let pods = cx.get::<PodsByAddress>(ip);
     let mut pods = pods.iter().flat_map(|pods| pods.iter());
-    let pod = pods
-        .find(|key| key.cluster == slice.cluster)
-        .and_then(|key| cx.get::<Workloads>(key));
+    let pod = pods.find(|key| key.cluster == slice.cluster).and_then(|key| cx.get::<Workloads>(key));
     pod.map_or(Pod::None, |w| Pod::Known((*w).clone()))
 }

@@ -52,12 +52,7 @@ impl Place {
 
     /// The gateway with a resolved address.
     pub(super) fn at(&self, address: IpAddr) -> NetworkEntry {
-        NetworkEntry {
-            network: self.network.clone(),
-            cluster: self.cluster.clone(),
-            address,
-            port: self.port,
-        }
+        NetworkEntry { network: self.network.clone(), cluster: self.cluster.clone(), address, port: self.port }
     }
 }
 
@@ -82,11 +77,7 @@ pub(super) struct Found<'a> {
 impl<'a> Found<'a> {
     /// An empty collection.
     pub(super) fn new(cx: &'a Reads<'a>, mesh: &'a MeshSettings) -> Found<'a> {
-        Found {
-            cx,
-            mesh,
-            places: BTreeSet::new(),
-        }
+        Found { cx, mesh, places: BTreeSet::new() }
     }
 
     /// All gateways that were added.
@@ -121,15 +112,9 @@ impl<'a> Found<'a> {
         let passes = |listener: &&Listener| {
             let (option, mode) = LISTENER_MODE;
             let asked = |tls: &config::gateway_api::ListenerTls| tls.options.get(option).is_some_and(|m| &**m == mode);
-            listener
-                .tls
-                .as_ref()
-                .is_some_and(|tls| asked(tls) || listener.port == expected)
+            listener.tls.as_ref().is_some_and(|tls| asked(tls) || listener.port == expected)
         };
-        let hosts = spec
-            .addresses
-            .iter()
-            .filter(|a| matches!(&*a.kind, "IPAddress" | "Hostname"));
+        let hosts = spec.addresses.iter().filter(|a| matches!(&*a.kind, "IPAddress" | "Hostname"));
         for host in hosts.filter_map(|a| a.value.as_ref()) {
             let ports = spec.listeners.iter().filter(passes).map(|listener| listener.port);
             let place = |port| self.place(&network, self.mesh.cluster_id_of(cluster), host, port);
@@ -175,10 +160,7 @@ impl<'a> Found<'a> {
         let ServiceObject::Kubernetes(object) = &*object else {
             return;
         };
-        let selector = object
-            .meta
-            .annotation(NODES_ANNOTATION)
-            .filter(|_| object.spec.kind == ServiceType::NodePort);
+        let selector = object.meta.annotation(NODES_ANNOTATION).filter(|_| object.spec.kind == ServiceType::NodePort);
         let (hosts, port) = match selector {
             Some(selector) => {
                 let node_port = object.spec.ports.iter().find(|p| p.port == port).map(|p| p.node_port);
@@ -188,44 +170,26 @@ impl<'a> Found<'a> {
             None => (external(&object.spec), port),
         };
         let cluster = self.mesh.cluster_id_of(&key.cluster);
-        let places: Vec<Place> = hosts
-            .iter()
-            .map(|host| self.place(network, cluster, host, port))
-            .collect();
+        let places: Vec<Place> = hosts.iter().map(|host| self.place(network, cluster, host, port)).collect();
         self.places.extend(places);
     }
 
     fn place(&self, network: &Arc<str>, cluster: &Arc<str>, host: &Arc<str>, port: u16) -> Place {
-        Place {
-            network: network.clone(),
-            cluster: cluster.clone(),
-            host: host.clone(),
-            port,
-        }
+        Place { network: network.clone(), cluster: cluster.clone(), host: host.clone(), port }
     }
 }
 
 /// The Kubernetes services of a hostname, one per cluster.
 fn of_host(cx: &Reads<'_>, mesh: &MeshSettings, host: &str) -> Vec<ServiceObjectKey> {
-    let short = host
-        .strip_suffix(&*mesh.domain)
-        .and_then(|rest| rest.strip_suffix(".svc."));
-    let namespace = short
-        .and_then(|short| short.split_once('.'))
-        .map(|(_, namespace)| namespace);
+    let short = host.strip_suffix(&*mesh.domain).and_then(|rest| rest.strip_suffix(".svc."));
+    let namespace = short.and_then(|short| short.split_once('.')).map(|(_, namespace)| namespace);
     let (Some(namespace), Ok(hostname)) = (namespace, Hostname::parse(host)) else {
         return Vec::new();
     };
-    let key = ServiceKey {
-        hostname,
-        namespace: namespace.into(),
-    };
+    let key = ServiceKey { hostname, namespace: namespace.into() };
     let objects = cx.get::<DefinitionsByService>(&key);
     let objects = objects.iter().flat_map(|objects| objects.iter());
-    objects
-        .filter(|o| o.registry == Registry::Kubernetes)
-        .cloned()
-        .collect()
+    objects.filter(|o| o.registry == Registry::Kubernetes).cloned().collect()
 }
 
 /// The addresses or names of the service's load balancer, and its external IPs.
@@ -244,10 +208,7 @@ fn of_nodes(cx: &Reads<'_>, cluster: &Arc<str>, selector: &str) -> Vec<Arc<str>>
         return Vec::new();
     };
     let keys = cx.keys::<Nodes>();
-    let nodes = keys
-        .iter()
-        .filter(|(of, _)| of == cluster)
-        .filter_map(|key| cx.get::<Nodes>(key));
+    let nodes = keys.iter().filter(|(of, _)| of == cluster).filter_map(|key| cx.get::<Nodes>(key));
     let has = |node: &Object<core::Node>, name: &str, value: &str| node.meta.label(name) == Some(value);
     let nodes = nodes.filter(|node| wanted.iter().all(|(name, value)| has(node, name, value)));
     let address = |node: &Object<core::Node>| {

@@ -42,10 +42,7 @@ fn derive_gateway_places(cx: &Reads<'_>, (): &()) -> Option<Arc<BTreeSet<Place>>
     let mesh = cx.get::<Mesh>(&())?;
     let mut found = Found::new(cx, &mesh);
     let labelled = cx.get::<GatewayServices>(&());
-    labelled
-        .iter()
-        .flat_map(|keys| keys.iter())
-        .for_each(|key| found.labelled(key));
+    labelled.iter().flat_map(|keys| keys.iter()).for_each(|key| found.labelled(key));
     let resources = cx.get::<GatewayResources>(&());
     for id in resources.iter().flat_map(|ids| ids.iter()) {
         if let Some(gateway) = cx.get::<KubeGateways>(id) {

@@ -66,11 +66,7 @@ fn derive_cluster_networks(cx: &Reads<'_>, cluster: &Arc<str>) -> Option<Arc<Clu
     let mut whole = networks.spec.networks.iter();
     let whole = whole.find(|(_, n)| n.endpoints.iter().filter_map(|e| e.members.as_ref()).any(members));
     let whole = whole.map(|(name, _)| name.clone());
-    Some(Arc::new(ClusterNetwork {
-        id,
-        whole,
-        blocks: blocks(&networks.spec),
-    }))
+    Some(Arc::new(ClusterNetwork { id, whole, blocks: blocks(&networks.spec) }))
 }
 
 fn blocks(networks: &MeshNetworks) -> Vec<(IpNet, Arc<str>)> {

@@ -60,9 +60,7 @@ fn distribution(cx: &Reads<'_>, key: &ServiceObjectKey, meta: &Meta, field: &str
     };
     let of_namespace = || {
         let namespace = (key.cluster.clone(), key.id.namespace.clone());
-        cx.with::<Namespaces, _>(&namespace, |n| {
-            n?.meta.annotation(DISTRIBUTION_ANNOTATION).and_then(parse)
-        })
+        cx.with::<Namespaces, _>(&namespace, |n| n?.meta.annotation(DISTRIBUTION_ANNOTATION).and_then(parse))
     };
     parse(field)
         .or_else(|| meta.annotation(DISTRIBUTION_ANNOTATION).and_then(parse))
@@ -80,12 +78,8 @@ fn from_kubernetes(
     let hostname = Hostname::of_service(&key.id.name, &key.id.namespace, &mesh.domain).ok()?;
     let external = spec.kind == core::ServiceType::ExternalName;
     let headless = spec.is_headless();
-    let alias_of = (external && !headless)
-        .then(|| Hostname::parse(&spec.external_name).ok())
-        .flatten();
-    let annotated = meta
-        .annotation(EXPORT_TO_ANNOTATION)
-        .map(|text| text.split(',').map(str::trim).collect());
+    let alias_of = (external && !headless).then(|| Hostname::parse(&spec.external_name).ok()).flatten();
+    let annotated = meta.annotation(EXPORT_TO_ANNOTATION).map(|text| text.split(',').map(str::trim).collect());
     let export: Vec<&str> = annotated.unwrap_or_default();
     let ports = spec.ports.iter().map(|p| ServicePort {
         number: p.port,
@@ -98,20 +92,14 @@ fn from_kubernetes(
     });
     Some(Arc::new(Service {
         cluster_local: cluster_local::holds(mesh, &hostname),
-        key: ServiceKey {
-            hostname,
-            namespace: key.id.namespace.clone(),
-        },
+        key: ServiceKey { hostname, namespace: key.id.namespace.clone() },
         registry: Registry::Kubernetes,
         object: key.id.clone(),
         cluster: key.cluster.clone(),
         assigned: Vec::new(),
         cluster_addresses: Arc::default(),
         ports: sorted_ports(ports),
-        addresses: spec
-            .virtual_addresses()
-            .filter_map(|ip| ip.parse::<IpAddr>().ok().map(IpNet::from))
-            .collect(),
+        addresses: spec.virtual_addresses().filter_map(|ip| ip.parse::<IpAddr>().ok().map(IpNet::from)).collect(),
         resolution: match (&alias_of, headless) {
             (Some(_), _) => Resolution::Alias,
             (None, true) => Resolution::Passthrough,
@@ -142,10 +130,7 @@ fn from_import(key: &ServiceObjectKey, object: &Object<ServiceImport>, mesh: &Me
         target: None,
     });
     Some(Arc::new(Service {
-        key: ServiceKey {
-            hostname,
-            namespace: key.id.namespace.clone(),
-        },
+        key: ServiceKey { hostname, namespace: key.id.namespace.clone() },
         registry: Registry::Kubernetes,
         object: key.id.clone(),
         cluster: key.cluster.clone(),
@@ -153,11 +138,7 @@ fn from_import(key: &ServiceObjectKey, object: &Object<ServiceImport>, mesh: &Me
         addresses: spec.ips.iter().filter_map(|ip| parse_net(ip)).collect(),
         assigned: Vec::new(),
         cluster_addresses: Arc::default(),
-        resolution: if headless {
-            Resolution::Passthrough
-        } else {
-            Resolution::Endpoints
-        },
+        resolution: if headless { Resolution::Passthrough } else { Resolution::Endpoints },
         alias_of: None,
         headless,
         external: false,

@@ -24,12 +24,7 @@ const ASSIGN_LABEL: &str = "networking.istio.io/enable-autoallocate-ip";
 
 /// The maximum visibility of a ServiceEntry (`serviceEntryVisibility`), by the labels of its namespace.
 pub(super) fn visibility(cx: &Reads<'_>, key: &ServiceObjectKey, mesh: &MeshSettings) -> Visibility {
-    let Some(setting) = mesh
-        .config
-        .service_entry_visibility
-        .as_ref()
-        .filter(|s| s.apply_to_sidecars)
-    else {
+    let Some(setting) = mesh.config.service_entry_visibility.as_ref().filter(|s| s.apply_to_sidecars) else {
         return Visibility::Public;
     };
     let namespace = cx.get::<Namespaces>(&(key.cluster.clone(), key.id.namespace.clone()));
@@ -87,10 +82,7 @@ pub(super) fn from_entry(
         resolution: of_host(&hostname),
         assigned: assigned(object, mesh, &hostname),
         cluster_local: cluster_local::holds(mesh, &hostname),
-        key: ServiceKey {
-            hostname,
-            namespace: key.id.namespace.clone(),
-        },
+        key: ServiceKey { hostname, namespace: key.id.namespace.clone() },
         registry: Registry::ServiceEntry,
         object: key.id.clone(),
         cluster: key.cluster.clone(),
@@ -101,11 +93,7 @@ pub(super) fn from_entry(
         headless: false,
         external: spec.location == Location::MeshExternal,
         export_to: narrowed(
-            export_to(
-                &spec.export_to,
-                &mesh.config.default_service_export_to,
-                &key.id.namespace,
-            ),
+            export_to(&spec.export_to, &mesh.config.default_service_export_to, &key.id.namespace),
             visibility,
             &key.id.namespace,
         ),
@@ -125,17 +113,12 @@ fn assigned(object: &Object<ServiceEntry>, mesh: &MeshSettings, host: &Hostname)
     let Some(all) = object.meta.assigned.as_ref().filter(|_| mesh.assigned_addresses) else {
         return Vec::new();
     };
-    let refused = object
-        .meta
-        .label(ASSIGN_LABEL)
-        .is_some_and(|value| value.eq_ignore_ascii_case("false"));
+    let refused = object.meta.label(ASSIGN_LABEL).is_some_and(|value| value.eq_ignore_ascii_case("false"));
     let spec = &object.spec;
     if refused || !spec.addresses.is_empty() || spec.resolution == EntryResolution::None {
         return Vec::new();
     }
-    let own = all
-        .iter()
-        .filter(|(of, _)| Hostname::parse(of).is_ok_and(|of| of == *host));
+    let own = all.iter().filter(|(of, _)| Hostname::parse(of).is_ok_and(|of| of == *host));
     let mut own: Vec<IpNet> = own.map(|(_, address)| IpNet::from(*address)).collect();
     own.sort_unstable();
     own.dedup();
@@ -144,6 +127,5 @@ fn assigned(object: &Object<ServiceEntry>, mesh: &MeshSettings, host: &Hostname)
 
 /// Whether clients connect to all addresses of a name in parallel and use the first connection.
 fn races(meta: &Meta) -> bool {
-    meta.annotation(STRATEGY_ANNOTATION)
-        .is_some_and(|strategy| strategy.eq_ignore_ascii_case("RACE_FIRST_TCP_CONNECT"))
+    meta.annotation(STRATEGY_ANNOTATION).is_some_and(|strategy| strategy.eq_ignore_ascii_case("RACE_FIRST_TCP_CONNECT"))
 }

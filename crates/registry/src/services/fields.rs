@@ -17,11 +17,7 @@ pub fn export_to<S: AsRef<str>>(values: &[S], default: &[Arc<str>], namespace: &
         return ExportTo::All;
     }
     let named = chosen.into_iter().filter(|v| *v != "~");
-    ExportTo::Namespaces(
-        named
-            .map(|v| if v == "." { namespace.clone() } else { Arc::from(v) })
-            .collect(),
-    )
+    ExportTo::Namespaces(named.map(|v| if v == "." { namespace.clone() } else { Arc::from(v) }).collect())
 }
 
 /// The ports ascending by number.
@@ -34,7 +30,5 @@ pub(super) fn sorted_ports(ports: impl Iterator<Item = ServicePort>) -> Vec<Serv
 
 /// An address or a CIDR block.
 pub(super) fn parse_net(text: &str) -> Option<IpNet> {
-    text.parse()
-        .ok()
-        .or_else(|| text.parse::<IpAddr>().ok().map(IpNet::from))
+    text.parse().ok().or_else(|| text.parse::<IpAddr>().ok().map(IpNet::from))
 }

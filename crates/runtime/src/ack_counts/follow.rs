@@ -17,12 +17,7 @@ use super::{ALIVE, Counter, GONE, ReplicaUpdate, key, remove, resource};
 /// Follows the counts of other replicas until the world thread or the store ends.
 pub(super) async fn run(store: &Arc<dyn Store>, identity: &Arc<str>, counter: &impl Counter) {
     let mut events = Follower::new(Arc::clone(store), vec![resource()]);
-    let mut reader = Reader {
-        objects: BTreeMap::new(),
-        identity,
-        seen: BTreeMap::new(),
-        counter,
-    };
+    let mut reader = Reader { objects: BTreeMap::new(), identity, seen: BTreeMap::new(), counter };
     loop {
         let next = reader.seen.values().min().map(|at| *at + GONE);
         let going_on = tokio::select! {
@@ -120,9 +115,8 @@ impl<C: Counter> Reader<'_, C> {
     /// Evicts replicas without a recent heartbeat.
     async fn sweep(&mut self, store: &Arc<dyn Store>) -> bool {
         let now = Instant::now();
-        let over: Vec<Arc<str>> = (self.seen.iter().filter(|(_, at)| now >= **at + GONE))
-            .map(|(replica, _)| replica.clone())
-            .collect();
+        let over: Vec<Arc<str>> =
+            (self.seen.iter().filter(|(_, at)| now >= **at + GONE)).map(|(replica, _)| replica.clone()).collect();
         for replica in over {
             tracing::info!(replica = %replica, "replica sent no heartbeat for {}s; its proxies are not counted any more", GONE.as_secs());
             self.seen.remove(&replica);

@@ -115,11 +115,7 @@ fn key(replica: &Arc<str>, name: impl Into<Arc<str>>) -> Key {
 
 /// All objects of a replica in the store.
 async fn of_replica(store: &dyn Store, replica: &Arc<str>) -> Result<Vec<Stored>, Error> {
-    let scope = Scope {
-        resource: Some(resource()),
-        namespace: Some(replica.clone()),
-        name: None,
-    };
+    let scope = Scope { resource: Some(resource()), namespace: Some(replica.clone()), name: None };
     Ok(store.snapshot(&scope).await?.items)
 }
 
@@ -128,10 +124,7 @@ async fn remove(store: &dyn Store, replica: &Arc<str>) -> Result<(), Error> {
     let there = of_replica(store, replica).await?;
     let operations: Vec<Operation> = there
         .into_iter()
-        .map(|object| Operation::Delete {
-            expect: Expect::Revision(object.revision),
-            key: object.key,
-        })
+        .map(|object| Operation::Delete { expect: Expect::Revision(object.revision), key: object.key })
         .collect();
     if !operations.is_empty() {
         store.commit(Transaction { operations }).await?;

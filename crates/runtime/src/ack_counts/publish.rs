@@ -31,12 +31,7 @@ pub(super) struct Publisher {
 
 impl Publisher {
     pub(super) fn new(store: Arc<dyn Store>, identity: Arc<str>) -> Publisher {
-        Publisher {
-            store,
-            identity,
-            pending: BTreeMap::new(),
-            beats: 0,
-        }
+        Publisher { store, identity, pending: BTreeMap::new(), beats: 0 }
     }
 
     /// Writes changed counts, at most once per `least`, and heartbeats. Ends with the world thread.

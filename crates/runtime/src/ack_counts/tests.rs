@@ -39,11 +39,7 @@ impl Counter for Fake {
 impl Fake {
     fn new() -> (Arc<Fake>, mpsc::UnboundedReceiver<ReplicaUpdate>) {
         let (updates, received) = mpsc::unbounded_channel();
-        let fake = Fake {
-            changed: Arc::default(),
-            counted: Mutex::default(),
-            updates,
-        };
+        let fake = Fake { changed: Arc::default(), counted: Mutex::default(), updates };
         (Arc::new(fake), received)
     }
 
@@ -62,16 +58,8 @@ fn object(name: &str) -> ObjectKey {
 }
 
 fn share(running: usize) -> ReplicaCounts {
-    let counts = Counts {
-        total: running,
-        running,
-        ..Counts::default()
-    };
-    ReplicaCounts {
-        uid: "u1".into(),
-        generation: 1,
-        counts,
-    }
+    let counts = Counts { total: running, running, ..Counts::default() };
+    ReplicaCounts { uid: "u1".into(), generation: 1, counts }
 }
 
 fn memory() -> Arc<dyn Store> {

@@ -7,10 +7,7 @@ use xds::Limits;
 use super::*;
 
 fn source(name: &str, remote: bool) -> Source {
-    Source {
-        name: name.into(),
-        remote,
-    }
+    Source { name: name.into(), remote }
 }
 
 fn begin(sources: &[Source], patience: Duration) -> (Vec<ChangeSender>, watch::Receiver<Progress>) {

@@ -26,12 +26,12 @@ pub(crate) async fn connect(settings: &Settings) -> Result<(Client, String)> {
     let mounted = settings.kubeconfig.clone().or_else(mounted);
     let mut config = match (&mounted, settings.kube_context.as_str()) {
         (None, "") if in_a_pod() => Config::incluster().context("the pod's service account")?,
-        (None, "") => Config::infer()
-            .await
-            .context("no way to the Kubernetes API; --kubeconfig names a file that says it")?,
-        (Some(file), context) => from_file(file, context)
-            .await
-            .with_context(|| format!("--kubeconfig {}", file.display()))?,
+        (None, "") => {
+            Config::infer().await.context("no way to the Kubernetes API; --kubeconfig names a file that says it")?
+        }
+        (Some(file), context) => {
+            from_file(file, context).await.with_context(|| format!("--kubeconfig {}", file.display()))?
+        }
         (None, context) => {
             let kubeconfig = Kubeconfig::read().context("the kubeconfig")?;
             let read = Config::from_custom_kubeconfig(kubeconfig, &in_context(context)).await;
@@ -49,9 +49,7 @@ pub(crate) async fn connect(settings: &Settings) -> Result<(Client, String)> {
 /// The settings require such a client, and its kubeconfig or service account cannot be used.
 pub(super) async fn own(settings: &Settings) -> Result<Option<Client>> {
     let mut config = match &settings.secrets_kubeconfig {
-        Some(file) => from_file(file, "")
-            .await
-            .with_context(|| format!("--secrets-kubeconfig {}", file.display()))?,
+        Some(file) => from_file(file, "").await.with_context(|| format!("--secrets-kubeconfig {}", file.display()))?,
         None if settings.external_istiod.0 && settings.local_cluster_secret_watcher.0 => Config::incluster().context(
             "--local-cluster-secret-watcher: the pod's service account; --secrets-kubeconfig names a file instead",
         )?,

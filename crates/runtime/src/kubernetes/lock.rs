@@ -34,23 +34,13 @@ impl LeaseLock {
 
     /// Sets the revision of this replica; empty for the default one. The default revision takes a lease from others.
     pub(crate) fn of_revision(self, revision: &str) -> LeaseLock {
-        let revision = if revision.is_empty() {
-            DEFAULT_REVISION
-        } else {
-            revision
-        };
-        LeaseLock {
-            revision: revision.to_owned(),
-            ..self
-        }
+        let revision = if revision.is_empty() { DEFAULT_REVISION } else { revision };
+        LeaseLock { revision: revision.to_owned(), ..self }
     }
 
     /// Marks this replica as running in another cluster than the lease: it yields to replicas there.
     pub(crate) fn in_remote_cluster(self) -> LeaseLock {
-        LeaseLock {
-            revision: format!("{REMOTE_PREFIX}{}", self.revision),
-            ..self
-        }
+        LeaseLock { revision: format!("{REMOTE_PREFIX}{}", self.revision), ..self }
     }
 
     fn object(&self, lease: &Lease, version: Option<&str>) -> Result<DynamicObject, String> {

@@ -90,10 +90,8 @@ impl Cluster {
     /// Starts the source that reads the home cluster.
     pub(super) fn follow(&mut self, settings: &Settings, changes: ChangeSender, serving_status: ServingStatus) {
         let options = options(settings, self.clients.home.clone(), &self.address);
-        self.following
-            .spawn(sources::kubernetes::follow(options, changes, self.report.clone()));
-        self.following
-            .spawn(serving_status::show(self.report(), serving_status));
+        self.following.spawn(sources::kubernetes::follow(options, changes, self.report.clone()));
+        self.following.spawn(serving_status::show(self.report(), serving_status));
     }
 
     /// The other clusters that are not synced at the start, as text.
@@ -104,18 +102,9 @@ impl Cluster {
     /// Starts the source that reads the other clusters.
     pub(super) fn follow_others(&mut self, settings: &Settings, changes: ChangeSender, serving_status: ServingStatus) {
         let options = clusters::Options::new(settings, &self.address);
-        let listeners = clusters::Listeners {
-            changes,
-            serving_status,
-            awaited: self.awaited.clone(),
-            ways: self.ways.clone(),
-        };
-        self.following.spawn(clusters::run(
-            self.clients.own.clone(),
-            options,
-            listeners,
-            self.report(),
-        ));
+        let listeners =
+            clusters::Listeners { changes, serving_status, awaited: self.awaited.clone(), ways: self.ways.clone() };
+        self.following.spawn(clusters::run(self.clients.own.clone(), options, listeners, self.report()));
     }
 
     /// Starts the status writer. Only the leader writes.
@@ -129,12 +118,7 @@ impl Cluster {
         let led = async move |leading| drop(pilot.lead(leading).await);
         let options = crate::leadership::Options::new(identity(settings));
         let writer = StatusWriter::new(self.clients.home.clone());
-        let lock = LeaseLock::new(
-            self.clients.home.clone(),
-            &settings.namespace,
-            STATUS_LEASE,
-            self.report(),
-        );
+        let lock = LeaseLock::new(self.clients.home.clone(), &settings.namespace, STATUS_LEASE, self.report());
         let lock = lock.of_revision(settings.revision.as_str());
         self.writing.spawn(async move {
             crate::leadership::run(intents, writer, lock, options, Arc::default(), led, stopped).await
@@ -191,19 +175,12 @@ fn options(settings: &Settings, client: Client, address: &str) -> Options {
 }
 
 fn kinds(settings: &Settings) -> Kinds {
-    let imports = if settings.mcs_host.0 {
-        ""
-    } else {
-        ",serviceimports.multicluster.x-k8s.io"
-    };
+    let imports = if settings.mcs_host.0 { "" } else { ",serviceimports.multicluster.x-k8s.io" };
     let ignored = format!("{}{imports}", settings.ignore_resources.as_str());
     Kinds::new(&ignored, settings.include_resources.as_str())
 }
 
 /// The mesh configuration file, which takes precedence over the ConfigMap if it exists.
 pub(super) fn mesh_file(settings: &Settings) -> PathBuf {
-    settings
-        .mesh_config
-        .clone()
-        .unwrap_or_else(|| Path::new(MOUNTED).to_owned())
+    settings.mesh_config.clone().unwrap_or_else(|| Path::new(MOUNTED).to_owned())
 }

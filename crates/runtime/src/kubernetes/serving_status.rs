@@ -70,16 +70,8 @@ fn gauges(report: &Report) -> Vec<Gauge> {
             "Whether all kinds of the Kubernetes API are synced",
             flag(report.synced),
         ),
-        Gauge::one(
-            "rutter_kubernetes_objects",
-            "Objects read from the Kubernetes API",
-            report.objects as f64,
-        ),
-        Gauge::one(
-            "rutter_kubernetes_lists",
-            "Completed lists of objects",
-            report.lists as f64,
-        ),
+        Gauge::one("rutter_kubernetes_objects", "Objects read from the Kubernetes API", report.objects as f64),
+        Gauge::one("rutter_kubernetes_lists", "Completed lists of objects", report.lists as f64),
         Gauge::one(
             "rutter_kubernetes_from_snapshot",
             "Whether the snapshot of an earlier run is served because the Kubernetes API is not synced",

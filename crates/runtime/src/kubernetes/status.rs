@@ -77,13 +77,7 @@ fn superseded(intent: &Intent, found: &Value) -> Option<Outcome> {
 /// The object's path below the server.
 fn path(definition: &Definition, key: &ObjectKey) -> String {
     let namespace = if definition.namespaced { &*key.namespace } else { "" };
-    object_path(
-        definition.group,
-        &definition.api_version(),
-        namespace,
-        definition.plural,
-        &key.name,
-    )
+    object_path(definition.group, &definition.api_version(), namespace, definition.plural, &key.name)
 }
 
 /// The object to apply, for an object as it was read.
@@ -107,10 +101,8 @@ fn applied(definition: &Definition, found: &Value, mut ours: Value) -> Value {
 /// Whether the server merges conditions by type. Then at least one condition has an owner of its own.
 fn merges_conditions(found: &Value) -> bool {
     let managed = found["metadata"]["managedFields"].as_array();
-    let mut owned = managed
-        .into_iter()
-        .flatten()
-        .filter_map(|one| one["fieldsV1"]["f:status"]["f:conditions"].as_object());
+    let mut owned =
+        managed.into_iter().flatten().filter_map(|one| one["fieldsV1"]["f:status"]["f:conditions"].as_object());
     owned.any(|conditions| conditions.keys().any(|key| key.starts_with("k:")))
 }
 
@@ -131,9 +123,7 @@ fn says(status: &Value, ours: &Value) -> bool {
 fn is_over(there: &Value, ours: &[Value]) -> bool {
     let has = |list: &[Value], name: &str| list.iter().any(|condition| condition["type"] == name);
     let there = there.as_array().map_or(&[][..], |there| there);
-    Status::CONDITIONS
-        .iter()
-        .any(|name| has(there, name) && !has(ours, name))
+    Status::CONDITIONS.iter().any(|name| has(there, name) && !has(ours, name))
 }
 
 #[cfg(test)]
@@ -171,10 +161,7 @@ mod tests {
         });
         assert_eq!(applied(definition, &by_type, ours.clone()), wanted);
         let whole = applied(definition, &found(&json!({})), ours.clone());
-        assert_eq!(
-            whole["status"]["conditions"],
-            json!([own, {"type": "Other", "status": "True"}])
-        );
+        assert_eq!(whole["status"]["conditions"], json!([own, {"type": "Other", "status": "True"}]));
         assert_eq!(whole["status"].get("addresses"), None, "addresses have another writer");
     }
 
@@ -195,10 +182,7 @@ mod tests {
         }
         assert!(!says(&Value::Null, &ours));
         let mut over = status.clone();
-        over["conditions"]
-            .as_array_mut()
-            .unwrap()
-            .push(json!({"type": "Conflicted", "status": "True"}));
+        over["conditions"].as_array_mut().unwrap().push(json!({"type": "Conflicted", "status": "True"}));
         assert!(!says(&over, &ours), "an obsolete condition of ours must be removed");
     }
 }

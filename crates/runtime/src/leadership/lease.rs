@@ -25,11 +25,7 @@ pub struct Terms {
 
 impl Default for Terms {
     fn default() -> Terms {
-        Terms {
-            duration: Duration::from_secs(30),
-            renew: Duration::from_secs(15),
-            retry: Duration::from_millis(7_500),
-        }
+        Terms { duration: Duration::from_secs(30), renew: Duration::from_secs(15), retry: Duration::from_millis(7_500) }
     }
 }
 
@@ -139,18 +135,13 @@ impl Elector {
 
     /// Whether this replica leads now: it renewed the lease in time, and the previous holder must have stopped.
     pub fn leads(&self, now: Duration) -> bool {
-        self.held
-            .is_some_and(|at| self.wait <= now && now < at + self.terms.renew)
+        self.held.is_some_and(|at| self.wait <= now && now < at + self.terms.renew)
     }
 
     /// The time at which [`Elector::leads`] changes if nothing else happens.
     pub fn turns(&self, now: Duration) -> Option<Duration> {
         let held = self.held?;
-        Some(if now < self.wait {
-            self.wait
-        } else {
-            held + self.terms.renew
-        })
+        Some(if now < self.wait { self.wait } else { held + self.terms.renew })
     }
 
     /// The time at which this replica stops leading unless it renews the lease, and the time from which others may lead.
@@ -197,12 +188,7 @@ impl Elector {
     pub fn release(&mut self, wall: SystemTime) -> Option<Lease> {
         self.held.take()?;
         let (seen, _) = self.seen.take()?;
-        Some(Lease {
-            holder: String::new(),
-            seconds: 1,
-            renewed: Some(shown(wall)),
-            ..seen
-        })
+        Some(Lease { holder: String::new(), seconds: 1, renewed: Some(shown(wall)), ..seen })
     }
 
     /// Whether this replica takes precedence over a holder: the default revision over others, and a replica in the cluster

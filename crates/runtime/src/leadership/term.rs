@@ -13,10 +13,7 @@ pub(crate) struct Clock {
 
 impl Clock {
     pub(crate) fn start() -> Clock {
-        Clock {
-            start: Instant::now(),
-            booted: since_boot(),
-        }
+        Clock { start: Instant::now(), booted: since_boot() }
     }
 
     /// The time since the start.

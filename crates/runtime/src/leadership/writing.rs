@@ -76,11 +76,7 @@ struct Waiting<J> {
 impl<J: Job, W: Writer<J>> Work<'_, J, W> {
     /// Adds a job, which replaces a pending one for the same object.
     fn take(&mut self, job: J) {
-        let waiting = Waiting {
-            due: Instant::now(),
-            failures: 0,
-            job,
-        };
+        let waiting = Waiting { due: Instant::now(), failures: 0, job };
         self.waiting.insert(waiting.job.key().clone(), waiting);
     }
 
@@ -100,10 +96,7 @@ impl<J: Job, W: Writer<J>> Work<'_, J, W> {
         let now = Instant::now();
         while self.in_flight.len() < self.options.concurrency {
             let free = |key: &J::Key| !self.in_flight.values().any(|busy| busy.job.key() == key);
-            let ready = self
-                .waiting
-                .iter()
-                .find(|(key, waiting)| waiting.due <= now && free(key));
+            let ready = self.waiting.iter().find(|(key, waiting)| waiting.due <= now && free(key));
             let Some(key) = ready.map(|(key, _)| key.clone()) else {
                 return;
             };
@@ -122,11 +115,7 @@ impl<J: Job, W: Writer<J>> Work<'_, J, W> {
     /// The time at which the next job in backoff may start.
     fn next_due(&self) -> Option<Instant> {
         let now = Instant::now();
-        self.waiting
-            .values()
-            .map(|waiting| waiting.due)
-            .filter(|due| *due > now)
-            .min()
+        self.waiting.values().map(|waiting| waiting.due).filter(|due| *due > now).min()
     }
 
     fn done(&mut self, done: Result<(Id, Outcome), JoinError>) {

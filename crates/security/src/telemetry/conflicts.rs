@@ -26,11 +26,8 @@ fn derive_telemetry_conflicts(cx: &Reads<'_>, key: &ObjectId) -> Option<Arc<[Dia
     };
     // The first tracer is used. Validation reports providers that do not exist.
     for (index, name) in mesh.default_providers.tracing.iter().take(1).enumerate() {
-        let flaw = provider::named(mesh, name).and_then(|found| {
-            provider::tracer(cx, found)
-                .err()
-                .or_else(|| provider::port_flaw(cx, found))
-        });
+        let flaw = provider::named(mesh, name)
+            .and_then(|found| provider::tracer(cx, found).err().or_else(|| provider::port_flaw(cx, found)));
         note("tracing", index, name, flaw);
     }
     for (index, name) in mesh.default_providers.access_logging.iter().enumerate() {

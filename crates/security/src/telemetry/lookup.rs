@@ -50,26 +50,17 @@ pub(super) fn find(cx: &Reads<'_>, name: &str, port: u32) -> Result<(Backend, Pr
     };
     let (key, service) = by_host(cx, namespace, host)?;
     let number = u16::try_from(port).ok();
-    let found = number
-        .and_then(|number| service.port(number))
-        .filter(|found| found.protocol != Protocol::Udp);
+    let found = number.and_then(|number| service.port(number)).filter(|found| found.protocol != Protocol::Udp);
     let Some(found) = found else {
         let numbers: Vec<String> = service.ports.iter().map(|port| port.number.to_string()).collect();
         return Err(Flaw {
             code: Diagnostic::MISSING_REFERENCE,
             field: "port",
-            message: format!(
-                "the service {name} has no TCP port {port}; its ports are {}",
-                numbers.join(", ")
-            ),
+            message: format!("the service {name} has no TCP port {port}; its ports are {}", numbers.join(", ")),
             hint: "name a port of the service, not of its pods",
         });
     };
-    let backend = Backend {
-        authority: key.hostname.as_arc().clone(),
-        service: key,
-        port: found.number,
-    };
+    let backend = Backend { authority: key.hostname.as_arc().clone(), service: key, port: found.number };
     Ok((backend, found.protocol))
 }
 
@@ -85,9 +76,8 @@ fn by_host(cx: &Reads<'_>, namespace: Option<&str>, host: &str) -> Result<(Servi
     for _ in 0..ALIASES {
         let all = cx.get::<ServicesByHost>(&wanted);
         let all = all.iter().flat_map(|all| all.iter());
-        let found: Vec<&ServiceKey> = all
-            .filter(|key| namespace.is_none_or(|wanted| *key.namespace == *wanted))
-            .collect();
+        let found: Vec<&ServiceKey> =
+            all.filter(|key| namespace.is_none_or(|wanted| *key.namespace == *wanted)).collect();
         let key = match found[..] {
             [] => return Err(missing(wanted.as_str())),
             [key] => key.clone(),

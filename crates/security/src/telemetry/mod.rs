@@ -137,11 +137,7 @@ fn mesh_log(mesh: &MeshConfig, path: &Arc<str>) -> FileLog {
                 .unwrap_or_else(|| serde_json::json!({})),
         ),
     };
-    FileLog {
-        path: path.clone(),
-        format,
-        omit_empty_values: false,
-    }
+    FileLog { path: path.clone(), format, omit_empty_values: false }
 }
 
 /// The first default provider; without any, the older settings.
@@ -205,10 +201,8 @@ flow::rule! {
 
 fn derive_telemetry_services(cx: &Reads<'_>, (): &()) -> Option<Arc<[(ServiceKey, u16)]>> {
     let telemetry = cx.get::<EffectiveTelemetry>(&())?;
-    let all: BTreeSet<(ServiceKey, u16)> = telemetry
-        .backends()
-        .map(|backend| (backend.service.clone(), backend.port))
-        .collect();
+    let all: BTreeSet<(ServiceKey, u16)> =
+        telemetry.backends().map(|backend| (backend.service.clone(), backend.port)).collect();
     (!all.is_empty()).then(|| all.into_iter().collect())
 }
 

@@ -35,19 +35,12 @@ pub(super) fn log(cx: &Reads<'_>, mesh: &MeshConfig, provider: &ExtensionProvide
             if plain && &*provider.name == BUILT_IN_LOG {
                 return Ok(Log::File(mesh_log(mesh, &path)));
             }
-            Ok(Log::File(FileLog {
-                path,
-                format,
-                omit_empty_values: file.omit_empty_values,
-            }))
+            Ok(Log::File(FileLog { path, format, omit_empty_values: file.omit_empty_values }))
         }
         Some(Provider::EnvoyHttpAls(als)) => Ok(Log::Http(als.clone(), to(&als.service, als.port)?)),
         Some(Provider::EnvoyTcpAls(als)) => Ok(Log::Tcp(als.clone(), to(&als.service, als.port)?)),
         Some(Provider::EnvoyOtelAls(als)) => Ok(Log::OpenTelemetry(als.clone(), to(&als.service, als.port)?)),
-        _ => Err(unfit(
-            "access logs",
-            "use envoyFileAccessLog, envoyHttpAls, envoyTcpAls or envoyOtelAls",
-        )),
+        _ => Err(unfit("access logs", "use envoyFileAccessLog, envoyHttpAls, envoyTcpAls or envoyOtelAls")),
     }
 }
 
@@ -61,15 +54,12 @@ pub(super) fn tracer(cx: &Reads<'_>, provider: &ExtensionProvider) -> Result<Tra
     match provider.with_environment(found).provider.as_ref() {
         Some(Provider::Zipkin(zipkin)) => Ok(Tracer::Zipkin(zipkin.clone(), to(&zipkin.service, zipkin.port)?)),
         Some(Provider::Datadog(datadog)) => Ok(Tracer::Datadog(datadog.clone(), to(&datadog.service, datadog.port)?)),
-        Some(Provider::Skywalking(skywalking)) => Ok(Tracer::SkyWalking(
-            skywalking.clone(),
-            to(&skywalking.service, skywalking.port)?,
-        )),
-        Some(Provider::Opentelemetry(otel)) => Ok(Tracer::OpenTelemetry(
-            otel.clone(),
-            to(&otel.service, otel.port)?,
-            sampler(cx, otel)?,
-        )),
+        Some(Provider::Skywalking(skywalking)) => {
+            Ok(Tracer::SkyWalking(skywalking.clone(), to(&skywalking.service, skywalking.port)?))
+        }
+        Some(Provider::Opentelemetry(otel)) => {
+            Ok(Tracer::OpenTelemetry(otel.clone(), to(&otel.service, otel.port)?, sampler(cx, otel)?))
+        }
         _ => Err(unfit("traces", "use opentelemetry, zipkin, skywalking or datadog")),
     }
 }
@@ -82,10 +72,7 @@ fn sampler(cx: &Reads<'_>, otel: &OpenTelemetryProvider) -> Result<Option<Backen
     match (&sampler.http_service, &otel.http) {
         (Some(api), _) => match find(cx, &api.service, api.port) {
             Ok((to, _)) => Ok(Some(to)),
-            Err(flaw) => Err(Flaw {
-                field: "dynatraceSampler",
-                ..flaw
-            }),
+            Err(flaw) => Err(Flaw { field: "dynatraceSampler", ..flaw }),
         },
         (None, Some(_)) => Ok(None),
         (None, None) => Err(Flaw {

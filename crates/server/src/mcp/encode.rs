@@ -27,19 +27,15 @@ pub(super) fn resource(object: &AnyObject) -> Any {
         None => packed(STRUCT, &spec),
     };
     let version = match &*meta.resource_version {
-        "" => format!(
-            "{:016x}",
-            xxhash_rust::xxh3::xxh3_64(object.raw().map_or(&*body.value, |raw| raw.as_bytes()))
-        ),
+        "" => format!("{:016x}", xxhash_rust::xxh3::xxh3_64(object.raw().map_or(&*body.value, |raw| raw.as_bytes()))),
         version => version.to_owned(),
     };
     any(&Resource {
         metadata: Some(Metadata {
             name: format!("{}/{}", meta.namespace, meta.name),
-            create_time: meta.creation_timestamp.map(|time| protos::Timestamp {
-                seconds: time.unix_seconds(),
-                nanos: 0,
-            }),
+            create_time: meta
+                .creation_timestamp
+                .map(|time| protos::Timestamp { seconds: time.unix_seconds(), nanos: 0 }),
             version,
             labels: texts(&meta.labels),
             annotations: texts(&meta.annotations),

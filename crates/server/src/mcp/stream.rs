@@ -55,12 +55,7 @@ impl Service {
     /// Serves a stream, whose first message was already read, until it ends.
     pub(crate) async fn serve(mut self, first: Bytes, messages: &mut Messages, down: &mpsc::Sender<Down>) -> Status {
         let mut changes = self.configuration.changes();
-        let mut stream = Stream {
-            configuration: &self.configuration,
-            down,
-            types: BTreeMap::new(),
-            nonces: 0,
-        };
+        let mut stream = Stream { configuration: &self.configuration, down, types: BTreeMap::new(), nonces: 0 };
         let mut next = Some(first);
         let ended = loop {
             let outcome = match next.take() {

@@ -32,9 +32,7 @@ fn entry(name: &str, host: &str) -> AnyObject {
 fn resources_of(answer: &Answer) -> Vec<Resource> {
     let response = DiscoveryResponse::decode(answer.resources.clone()).expect("a response");
     let resources = response.resources.into_iter();
-    resources
-        .map(|any| any.decode_as::<Resource>().expect("a resource").expect("whole"))
-        .collect()
+    resources.map(|any| any.decode_as::<Resource>().expect("a resource").expect("whole")).collect()
 }
 
 #[test]
@@ -44,34 +42,17 @@ fn objects_are_encoded_as_istios_messages() {
     let answer = configuration.answer(ENTRY);
     let all = resources_of(&answer);
     let meta = all[0].metadata.clone().expect("metadata");
-    assert_eq!(
-        (meta.name.as_str(), meta.labels["app"].as_str(), meta.version.is_empty()),
-        ("default/a", "a", false)
-    );
+    assert_eq!((meta.name.as_str(), meta.labels["app"].as_str(), meta.version.is_empty()), ("default/a", "a", false));
     let body = all[0].body.clone().expect("a body");
-    assert_eq!(
-        body.type_url,
-        "type.googleapis.com/istio.networking.v1alpha3.ServiceEntry"
-    );
+    assert_eq!(body.type_url, "type.googleapis.com/istio.networking.v1alpha3.ServiceEntry");
     let spec = plain_json(&body.type_url, &body.value).expect("a spec");
     assert_eq!(
         spec,
         json!({"hosts": ["a.com"], "ports": [{"number": 80, "name": "http", "protocol": "HTTP"}], "resolution": "DNS"})
     );
     // All versions of a kind name it; unknown types are empty.
-    assert_eq!(
-        configuration
-            .answer("networking.istio.io/v1alpha3/ServiceEntry")
-            .version,
-        answer.version
-    );
-    for nothing in [
-        "networking.istio.io/v9/ServiceEntry",
-        "core/v1/Service",
-        "a/b/C",
-        "x",
-        "",
-    ] {
+    assert_eq!(configuration.answer("networking.istio.io/v1alpha3/ServiceEntry").version, answer.version);
+    for nothing in ["networking.istio.io/v9/ServiceEntry", "core/v1/Service", "a/b/C", "x", ""] {
         assert!(configuration.answer(nothing).resources.is_empty(), "{nothing}");
     }
 }
@@ -108,10 +89,7 @@ fn mesh_config_is_sent_as_a_single_message() {
     configuration.set_mesh(MeshConfig::default());
     let answer = configuration.answer("core/v1alpha1/MeshConfig");
     let response = DiscoveryResponse::decode(answer.resources).expect("a response");
-    assert_eq!(
-        response.resources[0].type_url,
-        "type.googleapis.com/istio.mesh.v1alpha1.MeshConfig"
-    );
+    assert_eq!(response.resources[0].type_url, "type.googleapis.com/istio.mesh.v1alpha1.MeshConfig");
     let config = plain_json(&response.resources[0].type_url, &response.resources[0].value).expect("settings");
     assert_eq!(config["proxyListenPort"], 15001);
 }

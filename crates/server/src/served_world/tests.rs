@@ -75,10 +75,7 @@ flow::rule! {
 
 fn derive_greetings(cx: &Reads<'_>, Greeting(namespace, name): &Greeting) -> Option<Resource> {
     let root = &cx.get::<Mesh>(&())?.config.root_namespace;
-    Some(Resource::new(
-        name.clone(),
-        format!("good {name} {namespace} from {root}"),
-    ))
+    Some(Resource::new(name.clone(), format!("good {name} {namespace} from {root}")))
 }
 
 impl ResourceRelation for Greetings {
@@ -96,10 +93,7 @@ impl ResourceRelation for Greetings {
 
 fn settings(root: &str) -> MeshSettings {
     MeshSettings {
-        config: MeshConfig {
-            root_namespace: root.into(),
-            ..MeshConfig::default()
-        },
+        config: MeshConfig { root_namespace: root.into(), ..MeshConfig::default() },
         domain: "cluster.local".into(),
         cluster_id: "home".into(),
         sharing: Sharing::All,
@@ -117,9 +111,7 @@ fn received(hub: &mut Hub<Served>, id: StreamId) -> Vec<String> {
     let message = DeltaDiscoveryResponse::decode(bytes.as_slice()).expect("a delta response");
     assert_eq!(message.type_url, GREETING.type_url);
     let bodies = message.resources.into_iter().filter_map(|resource| resource.resource);
-    bodies
-        .map(|body| String::from_utf8_lossy(&body.value).into_owned())
-        .collect()
+    bodies.map(|body| String::from_utf8_lossy(&body.value).into_owned()).collect()
 }
 
 #[test]
@@ -131,14 +123,9 @@ fn a_registered_type_is_served() {
     });
     let mut hub = Hub::new(Limits::default(), world.types().clone());
     let mut served = Served(world);
-    let node = Node {
-        id: "sidecar~10.0.0.1~web.shop~shop.svc.cluster.local".to_owned(),
-        ..Node::default()
-    };
+    let node = Node { id: "sidecar~10.0.0.1~web.shop~shop.svc.cluster.local".to_owned(), ..Node::default() };
     let proxy = envoy::parse_node(&node).expect("a sidecar");
-    let id = hub
-        .connect(&mut served, proxy, Variant::Delta, Moment::ZERO)
-        .expect("served");
+    let id = hub.connect(&mut served, proxy, Variant::Delta, Moment::ZERO).expect("served");
     let request = |nonce: &str| Request {
         type_url: GREETING.type_url.to_owned(),
         nonce: nonce.to_owned(),
@@ -149,25 +136,17 @@ fn a_registered_type_is_served() {
         },
         ..Request::default()
     };
-    hub.request(&mut served, id, request(""), Moment::ZERO)
-        .expect("accepted");
-    assert_eq!(
-        received(&mut hub, id),
-        ["good evening shop from one", "good morning shop from one"]
-    );
+    hub.request(&mut served, id, request(""), Moment::ZERO).expect("accepted");
+    assert_eq!(received(&mut hub, id), ["good evening shop from one", "good morning shop from one"]);
     let sent = hub.status(id).and_then(|status| status.watches[0].sent.clone());
     let nonce = sent.expect("a response").nonce;
-    hub.request(&mut served, id, request(&nonce), Moment::ZERO)
-        .expect("accepted");
+    hub.request(&mut served, id, request(&nonce), Moment::ZERO).expect("accepted");
 
     let mut batch = Batch::new();
     batch.set_mesh(settings("two"));
     let changes = Served::changes(served.0.commit(batch));
     hub.apply(&mut served, changes, Moment::ZERO);
-    assert_eq!(
-        received(&mut hub, id),
-        ["good evening shop from two", "good morning shop from two"]
-    );
+    assert_eq!(received(&mut hub, id), ["good evening shop from two", "good morning shop from two"]);
 }
 
 #[test]

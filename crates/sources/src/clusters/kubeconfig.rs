@@ -63,18 +63,11 @@ pub struct RejectedKubeconfig {
 
 impl RejectedKubeconfig {
     fn new(path: FieldPath, message: impl Into<String>) -> RejectedKubeconfig {
-        RejectedKubeconfig {
-            path,
-            message: message.into(),
-            hint: None,
-        }
+        RejectedKubeconfig { path, message: message.into(), hint: None }
     }
 
     fn hint(self, hint: &'static str) -> RejectedKubeconfig {
-        RejectedKubeconfig {
-            hint: Some(hint),
-            ..self
-        }
+        RejectedKubeconfig { hint: Some(hint), ..self }
     }
 }
 
@@ -118,11 +111,7 @@ impl Kubeconfig {
 
     /// The name of the current context's cluster.
     pub fn cluster(&self) -> &str {
-        let current = self
-            .0
-            .contexts
-            .iter()
-            .find(|context| Some(&context.name) == self.0.current_context.as_ref());
+        let current = self.0.contexts.iter().find(|context| Some(&context.name) == self.0.current_context.as_ref());
         let context = current.and_then(|context| context.context.as_ref());
         context.map_or("", |context| &context.cluster)
     }
@@ -133,9 +122,8 @@ impl Kubeconfig {
     /// The certificates or keys are unusable.
     pub async fn connect(&self) -> Result<Client, RejectedKubeconfig> {
         let options = KubeConfigOptions::default();
-        let mut config = Config::from_custom_kubeconfig(self.0.clone(), &options)
-            .await
-            .map_err(|error| unusable(&error))?;
+        let mut config =
+            Config::from_custom_kubeconfig(self.0.clone(), &options).await.map_err(|error| unusable(&error))?;
         config.connect_timeout = Some(CONNECT);
         // The callers retry.
         config.default_retry = false;
@@ -181,28 +169,16 @@ fn check_context(config: &kube::config::Kubeconfig) -> Result<(), RejectedKubeco
     };
     let context = config.contexts.iter().find(|context| context.name == current);
     let Some(context) = context.and_then(|context| context.context.as_ref()) else {
-        return Err(RejectedKubeconfig::new(
-            root.field("current-context"),
-            "there is no context of this name",
-        ));
+        return Err(RejectedKubeconfig::new(root.field("current-context"), "there is no context of this name"));
     };
-    let at = config
-        .clusters
-        .iter()
-        .position(|cluster| cluster.name == context.cluster);
+    let at = config.clusters.iter().position(|cluster| cluster.name == context.cluster);
     let cluster = at.and_then(|at| Some((at, config.clusters[at].cluster.as_ref()?)));
     let Some((at, cluster)) = cluster else {
-        return Err(RejectedKubeconfig::new(
-            root.field("contexts"),
-            "the cluster of the current context is not there",
-        ));
+        return Err(RejectedKubeconfig::new(root.field("contexts"), "the cluster of the current context is not there"));
     };
     let user = context.user.as_deref().unwrap_or_default();
     if !user.is_empty() && !config.auth_infos.iter().any(|known| known.name == user) {
-        return Err(RejectedKubeconfig::new(
-            root.field("contexts"),
-            "the user of the current context is not there",
-        ));
+        return Err(RejectedKubeconfig::new(root.field("contexts"), "the user of the current context is not there"));
     }
     let server = root.field("clusters").index(at).field("cluster").field("server");
     match cluster.server.as_deref().unwrap_or_default() {
@@ -219,10 +195,9 @@ fn unusable(error: &KubeconfigError) -> RejectedKubeconfig {
     let (field, message) = match error {
         KubeconfigError::ParseClusterUrl(_) => ("server", "it is no address"),
         KubeconfigError::ParseProxyUrl(_) => ("proxy-url", "it is no address"),
-        KubeconfigError::LoadCertificateAuthority(_) => (
-            "certificate-authority-data",
-            "it is no base64, or its file cannot be read",
-        ),
+        KubeconfigError::LoadCertificateAuthority(_) => {
+            ("certificate-authority-data", "it is no base64, or its file cannot be read")
+        }
         KubeconfigError::ParseCertificates(_) => ("certificate-authority-data", "it holds no certificates"),
         KubeconfigError::LoadClientCertificate(_) => {
             ("client-certificate-data", "it is no base64, or its file cannot be read")

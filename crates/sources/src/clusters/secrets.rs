@@ -102,9 +102,7 @@ impl<W: Clone> Secrets<W> {
     /// Whether a Secret had this kubeconfig for a cluster at its last update.
     pub fn knows(&self, secret: &str, cluster: &str, hash: u128) -> bool {
         let entries = self.ranks.get(secret).and_then(|rank| self.secrets.get(rank));
-        entries
-            .and_then(|entries| entries.get(cluster))
-            .is_some_and(|known| known.hash == hash)
+        entries.and_then(|entries| entries.get(cluster)).is_some_and(|known| known.hash == hash)
     }
 
     /// Updates a Secret: its creation time and its entries.
@@ -112,9 +110,7 @@ impl<W: Clone> Secrets<W> {
         let name: Arc<str> = name.into();
         let rank = (made.is_none(), made, name.clone());
         let before = self.ranks.insert(name, rank.clone());
-        let mut before = before
-            .and_then(|before| self.secrets.remove(&before))
-            .unwrap_or_default();
+        let mut before = before.and_then(|before| self.secrets.remove(&before)).unwrap_or_default();
         let entries = texts.into_iter().filter_map(|text| {
             let known = before.remove(&text.cluster).filter(|known| known.hash == text.hash);
             let entry = match text.read {
@@ -152,10 +148,7 @@ impl<W: Clone> Secrets<W> {
 
     /// Returns the actions and diagnostics after changes.
     pub fn settle(&mut self) -> Settled<W> {
-        let mut settled = Settled {
-            steps: Vec::new(),
-            diagnostics: BTreeMap::new(),
-        };
+        let mut settled = Settled { steps: Vec::new(), diagnostics: BTreeMap::new() };
         let mut reported: BTreeMap<Arc<str>, Vec<Diagnostic>> = BTreeMap::new();
         let named: BTreeSet<Arc<str>> = self.secrets.values().flat_map(BTreeMap::keys).cloned().collect();
         let mut wanted = BTreeMap::new();
@@ -165,19 +158,13 @@ impl<W: Clone> Secrets<W> {
             }
         }
         let over = self.running.keys().filter(|cluster| !wanted.contains_key(*cluster));
-        settled.steps.extend(over.map(|cluster| Step::End {
-            cluster: cluster.clone(),
-        }));
+        settled.steps.extend(over.map(|cluster| Step::End { cluster: cluster.clone() }));
         for (cluster, held) in &wanted {
             if self.running.get(cluster) == Some(held) {
                 continue;
             }
             if let Some(way) = self.way(cluster, held) {
-                settled.steps.push(Step::Start {
-                    cluster: cluster.clone(),
-                    secret: self.file(&held.secret),
-                    way,
-                });
+                settled.steps.push(Step::Start { cluster: cluster.clone(), secret: self.file(&held.secret), way });
             }
         }
         self.running = wanted;
@@ -187,9 +174,7 @@ impl<W: Clone> Secrets<W> {
             }
         }
         let silent = self.reported.keys().filter(|file| !reported.contains_key(*file));
-        settled
-            .diagnostics
-            .extend(silent.map(|file| (file.clone(), Vec::new())));
+        settled.diagnostics.extend(silent.map(|file| (file.clone(), Vec::new())));
         self.reported = reported;
         settled
     }
@@ -226,10 +211,7 @@ impl<W: Clone> Secrets<W> {
             (usable, Some(running)) if running.secret == **first && usable.is_none_or(|(name, _)| name != first) => {
                 running.clone()
             }
-            (Some((name, entry)), _) => Held {
-                secret: (*name).clone(),
-                hash: entry.hash,
-            },
+            (Some((name, entry)), _) => Held { secret: (*name).clone(), hash: entry.hash },
             (None, Some(running)) if naming.iter().any(|(name, _)| **name == running.secret) => running.clone(),
             (None, _) => return None,
         };
@@ -295,10 +277,6 @@ impl<W: Clone> Secrets<W> {
                 config::Segment::Key(key) => about.path.key(key.clone()),
             };
         }
-        Diagnostic {
-            severity: Severity::Error,
-            hint: refusal.hint.map(str::to_owned),
-            ..about
-        }
+        Diagnostic { severity: Severity::Error, hint: refusal.hint.map(str::to_owned), ..about }
     }
 }

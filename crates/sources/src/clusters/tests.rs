@@ -35,11 +35,7 @@ fn put(secrets: &mut Secrets<Kubeconfig>, name: &str, made: u8, data: &[(&str, &
     let texts = data.iter().map(|(cluster, text)| {
         let hash = hash(text.as_bytes());
         let read = || Kubeconfig::read(text.as_bytes(), Allowed::default());
-        Text {
-            cluster: (*cluster).into(),
-            hash,
-            read: (!secrets.knows(name, cluster, hash)).then(read),
-        }
+        Text { cluster: (*cluster).into(), hash, read: (!secrets.knows(name, cluster, hash)).then(read) }
     });
     let texts = texts.collect();
     secrets.put(name, Some(at(made)), texts);
@@ -58,10 +54,7 @@ fn steps(settled: &Settled<Kubeconfig>) -> Vec<String> {
 async fn kubeconfigs_that_run_programs_or_send_files_are_rejected() {
     let cases = [
         ("exec: {command: hush, apiVersion: v1}", "users[0].user.exec"),
-        (
-            "auth-provider: {name: oidc, config: {hush: a}}",
-            "users[0].user.auth-provider",
-        ),
+        ("auth-provider: {name: oidc, config: {hush: a}}", "users[0].user.auth-provider"),
         ("tokenFile: /etc/hush", "users[0].user.tokenFile"),
         ("client-certificate: /etc/hush", "users[0].user.client-certificate"),
         ("client-key: /etc/hush", "users[0].user.client-key"),
@@ -87,14 +80,8 @@ async fn unusable_kubeconfigs_are_rejected() {
     let cases = [
         (String::new(), ""),
         ("hush: [".to_owned(), ""),
-        (
-            good(1).replace("current-context: c", "current-context: \"\""),
-            "current-context",
-        ),
-        (
-            good(1).replace("current-context: c", "current-context: hush"),
-            "current-context",
-        ),
+        (good(1).replace("current-context: c", "current-context: \"\""), "current-context"),
+        (good(1).replace("current-context: c", "current-context: hush"), "current-context"),
         (good(1).replace("{cluster: k,", "{cluster: hush,"), "contexts"),
         (good(1).replace("user: u}", "user: hush}"), "contexts"),
         (good(1).replace("https://127.0.0.1:1", ""), "clusters[0].cluster.server"),
@@ -105,16 +92,8 @@ async fn unusable_kubeconfigs_are_rejected() {
         assert_eq!(refusal(&text, Allowed::default()).path.to_string(), path, "{text:.300}");
     }
     let wrong = [
-        (
-            "server:",
-            "certificate-authority-data: \"%\", server:",
-            "certificate-authority-data",
-        ),
-        (
-            "token:",
-            "client-certificate-data: \"%hush\", client-key-data: \"%\", token:",
-            "",
-        ),
+        ("server:", "certificate-authority-data: \"%\", server:", "certificate-authority-data"),
+        ("token:", "client-certificate-data: \"%hush\", client-key-data: \"%\", token:", ""),
     ];
     for (from, to, path) in wrong {
         let text = good(1).replace(from, to);
@@ -133,20 +112,9 @@ fn the_oldest_secret_takes_precedence_and_the_next_takes_over() {
     put(&mut secrets, "a", 2, &[("east", &two), ("west", &two)]);
     let settled = secrets.settle();
     assert_eq!(steps(&settled), ["+east Secret mesh/b", "+west Secret mesh/a"]);
-    let reported: Vec<String> = settled
-        .diagnostics
-        .values()
-        .flatten()
-        .map(ToString::to_string)
-        .collect();
-    assert!(
-        reported[0].starts_with("Secret mesh/a: warning: data[\"east\"]: Secret mesh/b"),
-        "{reported:?}"
-    );
-    assert!(
-        reported[1].contains("data[\"home\"]: this is the config cluster"),
-        "{reported:?}"
-    );
+    let reported: Vec<String> = settled.diagnostics.values().flatten().map(ToString::to_string).collect();
+    assert!(reported[0].starts_with("Secret mesh/a: warning: data[\"east\"]: Secret mesh/b"), "{reported:?}");
+    assert!(reported[1].contains("data[\"home\"]: this is the config cluster"), "{reported:?}");
     assert!(secrets.settle().steps.is_empty() && secrets.settle().diagnostics.is_empty());
 
     // A rejected text removes nothing, and does not give the cluster to the next Secret.

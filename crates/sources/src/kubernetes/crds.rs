@@ -60,9 +60,7 @@ fn served(crd: &Value) -> Option<Served> {
     Some(Served {
         group: spec["group"].as_str()?.into(),
         plural: spec["names"]["plural"].as_str()?.into(),
-        versions: versions
-            .filter_map(|version| version["name"].as_str().map(str::to_owned))
-            .collect(),
+        versions: versions.filter_map(|version| version["name"].as_str().map(str::to_owned)).collect(),
     })
 }
 
@@ -76,10 +74,7 @@ pub(crate) async fn discover(client: &Client, definitions: Vec<&'static Definiti
         };
         let mut versions = BTreeSet::new();
         for version in &group.versions {
-            let ours = definition
-                .versions
-                .iter()
-                .any(|served| served.version == version.version);
+            let ours = definition.versions.iter().any(|served| served.version == version.version);
             if !ours {
                 continue;
             }
@@ -91,14 +86,7 @@ pub(crate) async fn discover(client: &Client, definitions: Vec<&'static Definiti
         if !versions.is_empty() {
             let (group, plural): (Arc<str>, Arc<str>) = (definition.group.into(), definition.plural.into());
             let name: Arc<str> = format!("{plural}.{group}").into();
-            crds.0.insert(
-                name,
-                Served {
-                    group,
-                    plural,
-                    versions,
-                },
-            );
+            crds.0.insert(name, Served { group, plural, versions });
         }
     }
     Some(crds)
@@ -112,14 +100,10 @@ mod tests {
     use super::*;
 
     fn crd(versions: &[(&str, bool)], conditions: &[(&str, &str)]) -> Value {
-        let versions: Vec<Value> = versions
-            .iter()
-            .map(|(name, served)| json!({"name": name, "served": served}))
-            .collect();
-        let conditions: Vec<Value> = conditions
-            .iter()
-            .map(|(what, status)| json!({"type": what, "status": status}))
-            .collect();
+        let versions: Vec<Value> =
+            versions.iter().map(|(name, served)| json!({"name": name, "served": served})).collect();
+        let conditions: Vec<Value> =
+            conditions.iter().map(|(what, status)| json!({"type": what, "status": status})).collect();
         json!({
             "spec": {"group": "networking.istio.io", "names": {"plural": "sidecars"}, "versions": versions},
             "status": {"conditions": conditions},
@@ -133,25 +117,12 @@ mod tests {
         let mut crds = Crds::default();
         crds.put(&name, &crd(&[("v1", true)], &[]));
         assert_eq!(crds.version(sidecars), None);
-        crds.put(
-            &name,
-            &crd(&[("v1alpha3", true), ("v1", true)], &[("Established", "True")]),
-        );
+        crds.put(&name, &crd(&[("v1alpha3", true), ("v1", true)], &[("Established", "True")]));
         assert_eq!(crds.version(sidecars), Some("v1"));
-        crds.put(
-            &name,
-            &crd(&[("v1alpha3", true), ("v1", false)], &[("Established", "True")]),
-        );
+        crds.put(&name, &crd(&[("v1alpha3", true), ("v1", false)], &[("Established", "True")]));
         assert_eq!(crds.version(sidecars), Some("v1alpha3"));
-        crds.put(
-            &name,
-            &crd(&[("v1", true)], &[("Established", "True"), ("Terminating", "True")]),
-        );
+        crds.put(&name, &crd(&[("v1", true)], &[("Established", "True"), ("Terminating", "True")]));
         assert_eq!(crds.version(sidecars), None);
-        assert_eq!(
-            crds.version(find("", "pods").unwrap()),
-            Some("v1"),
-            "every server serves core kinds"
-        );
+        assert_eq!(crds.version(find("", "pods").unwrap()), Some("v1"), "every server serves core kinds");
     }
 }

@@ -97,11 +97,7 @@ pub(crate) fn page(bytes: &[u8], keep: &Keep) -> Result<Page, serde_json::Error>
     let text = |field: &str| page.metadata[field].as_str().unwrap_or_default().to_owned();
     let items = page.items.into_iter();
     let items = items.map(|item| Raw::of(read(item, keep)?).ok_or_else(nameless));
-    Ok(Page {
-        version: text("resourceVersion"),
-        next: text("continue"),
-        items: items.collect::<Result<_, _>>()?,
-    })
+    Ok(Page { version: text("resourceVersion"), next: text("continue"), items: items.collect::<Result<_, _>>()? })
 }
 
 #[derive(Deserialize)]
@@ -168,10 +164,7 @@ mod tests {
     fn pages_have_continue_tokens() {
         let text = br#"{"kind":"PodList","metadata":{"resourceVersion":"8","continue":"abc"},"items":[{"metadata":{"name":"a"}}]}"#;
         let page = page(text, &Keep::of(Kind::Pod)).unwrap();
-        assert_eq!(
-            (page.version.as_str(), page.next.as_str(), page.items.len()),
-            ("8", "abc", 1)
-        );
+        assert_eq!((page.version.as_str(), page.next.as_str(), page.items.len()), ("8", "abc", 1));
         let empty = super::page(br#"{"metadata":{"resourceVersion":"8"},"items":null}"#, &Keep::All).unwrap();
         assert!(empty.items.is_empty() && empty.next.is_empty());
         assert!(super::page(br#"{"kind":"Status","code":403}"#, &Keep::All).is_err());

@@ -41,11 +41,7 @@ const LOOK: u32 = 4;
 
 /// The resources that define tags: name, group, plural.
 const TAGS: [(&str, &str, &str); 2] = [
-    (
-        "MutatingWebhookConfiguration",
-        "admissionregistration.k8s.io",
-        "mutatingwebhookconfigurations",
-    ),
+    ("MutatingWebhookConfiguration", "admissionregistration.k8s.io", "mutatingwebhookconfigurations"),
     ("Service of a tag", "", "services"),
 ];
 
@@ -104,17 +100,13 @@ impl Follower {
     /// Starts all watches.
     pub(crate) fn new(options: Options, report: watch::Sender<Report>) -> Follower {
         let (sender, receiver) = mpsc::channel(QUEUE);
-        let kinds = definitions()
-            .iter()
-            .filter_map(|definition| Some((definition, definition.mesh?)));
+        let kinds = definitions().iter().filter_map(|definition| Some((definition, definition.mesh?)));
         let wanted = kinds.filter(|(definition, kind)| {
             options.kinds.as_ref().is_none_or(|kinds| kinds.contains(kind))
                 && (options.credentials || !kind.is_credential())
                 && options.filter.reads(definition.plural, definition.group)
         });
-        let slots: Vec<KindWatch> = wanted
-            .map(|(definition, kind)| KindWatch::new(definition, kind))
-            .collect();
+        let slots: Vec<KindWatch> = wanted.map(|(definition, kind)| KindWatch::new(definition, kind)).collect();
         let mut follower = Follower {
             tasks: JoinSet::new(),
             sender,
@@ -153,13 +145,8 @@ impl Follower {
         if self.slots.iter().all(|slot| slot.definition.builtin) {
             self.served = true;
         } else {
-            let crds = Resource::all(
-                client,
-                "apiextensions.k8s.io",
-                "v1",
-                "customresourcedefinitions",
-                Keep::definition(),
-            );
+            let crds =
+                Resource::all(client, "apiextensions.k8s.io", "v1", "customresourcedefinitions", Keep::definition());
             self.spawn(crds, WatchTarget::Crds);
         }
         if self.revision.is_some() {
@@ -173,8 +160,7 @@ impl Follower {
             for (place, name) in mesh.places() {
                 let map = Resource::config_map(client, &options.namespace, &name);
                 self.spawn(map, WatchTarget::Mesh(place));
-                self.mesh_sides
-                    .push((place, format!("ConfigMap {name}"), AuxiliaryWatch::default()));
+                self.mesh_sides.push((place, format!("ConfigMap {name}"), AuxiliaryWatch::default()));
             }
         }
         self.choose_versions();
@@ -267,13 +253,8 @@ impl Follower {
         let Some(version) = slot.version else { return };
         let definition = slot.definition;
         let Some(kind) = definition.mesh else { return };
-        let resource = Resource::all(
-            &self.options.client,
-            definition.group,
-            version,
-            definition.plural,
-            Keep::of(kind),
-        );
+        let resource =
+            Resource::all(&self.options.client, definition.group, version, definition.plural, Keep::of(kind));
         slot.progress.listing = true;
         let place = WatchTarget::Kind(at, slot.epoch);
         self.slots[at].task = Some(self.spawn(resource, place));
@@ -300,10 +281,7 @@ impl Follower {
         let due = self.asked.is_none_or(|asked| asked.elapsed() >= ASK);
         let progress = &self.crds_side.progress;
         if (progress.is_excused() || progress.is_stuck()) && self.asking.is_none() && due {
-            let (client, definitions) = (
-                self.options.client.clone(),
-                self.slots.iter().map(|slot| slot.definition),
-            );
+            let (client, definitions) = (self.options.client.clone(), self.slots.iter().map(|slot| slot.definition));
             let definitions = definitions.collect();
             self.asking = Some(tokio::spawn(async move { crds::discover(&client, definitions).await }));
             self.asked = Some(Instant::now());

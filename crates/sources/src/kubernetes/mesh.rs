@@ -79,10 +79,7 @@ impl Mesh {
     /// The ConfigMaps to watch, with their names.
     pub(crate) fn places(&self) -> Vec<(ConfigMapRole, String)> {
         let shared = self.options.shared.clone().map(|name| (ConfigMapRole::Shared, name));
-        shared
-            .into_iter()
-            .chain([(ConfigMapRole::Own, self.options.name.clone())])
-            .collect()
+        shared.into_iter().chain([(ConfigMapRole::Own, self.options.name.clone())]).collect()
     }
 
     /// The objects in effect.
@@ -118,13 +115,7 @@ impl Mesh {
             let slot = &mut self.texts[place as usize][at];
             if slot.text.as_deref() != text {
                 slot.text = text.map(Into::into);
-                let checked = text.map(|text| {
-                    if at == 0 {
-                        config(text, &file)
-                    } else {
-                        networks(text, &file)
-                    }
-                });
+                let checked = text.map(|text| if at == 0 { config(text, &file) } else { networks(text, &file) });
                 slot.settle(checked, file.into(), out);
             }
         }
@@ -164,11 +155,7 @@ impl Mesh {
             }
             (one, other) => one.as_ref().or(other).map(|(_, object)| object.clone()),
         };
-        let networks = own[1]
-            .good
-            .as_ref()
-            .or(shared[1].good.as_ref())
-            .map(|(_, object)| object.clone());
+        let networks = own[1].good.as_ref().or(shared[1].good.as_ref()).map(|(_, object)| object.clone());
         emit(&mut self.config, config, out);
         emit(&mut self.networks, networks, out);
     }

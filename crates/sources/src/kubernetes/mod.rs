@@ -92,9 +92,7 @@ impl Options {
 /// # Errors
 /// None of them is usable.
 pub async fn client() -> Result<Client, Error> {
-    Client::try_default()
-        .await
-        .map_err(|error| Error::Configuration(error.to_string()))
+    Client::try_default().await.map_err(|error| Error::Configuration(error.to_string()))
 }
 
 /// Reads the objects of a snapshot, for a cluster whose connection is not known. Empty if there is no usable snapshot.
@@ -102,10 +100,7 @@ pub async fn client() -> Result<Client, Error> {
 pub fn recall(options: &SnapshotOptions, cluster: &Arc<str>) -> Vec<AnyObject> {
     let mut texts = trim::Texts::default();
     match snapshot::read(options) {
-        Ok(entries) => entries
-            .into_iter()
-            .map(|(_, object)| texts.trim(object, cluster))
-            .collect(),
+        Ok(entries) => entries.into_iter().map(|(_, object)| texts.trim(object, cluster)).collect(),
         Err(error) => {
             tracing::warn!(file = %options.file.display(), "a snapshot is not usable: {error}");
             Vec::new()

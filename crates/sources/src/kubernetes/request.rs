@@ -82,19 +82,12 @@ impl Resource {
         let selector = |name: &str, text: &str| format!("&{name}={}", escaped(text));
         let labels = labels.map(|text| selector("labelSelector", text)).unwrap_or_default();
         let fields = fields.map(|text| selector("fieldSelector", text)).unwrap_or_default();
-        Resource {
-            selector: labels + &fields,
-            ..Resource::all(client, group, version, &place, Keep::unmanaged())
-        }
+        Resource { selector: labels + &fields, ..Resource::all(client, group, version, &place, Keep::unmanaged()) }
     }
 
     /// All objects of a kind.
     pub(crate) fn all(client: &Client, group: &str, version: &str, plural: &str, keep: Keep) -> Resource {
-        let root = if group.is_empty() {
-            "/api".to_owned()
-        } else {
-            format!("/apis/{group}")
-        };
+        let root = if group.is_empty() { "/api".to_owned() } else { format!("/apis/{group}") };
         Resource {
             client: client.clone(),
             path: format!("{root}/{version}/{plural}"),
@@ -123,11 +116,7 @@ impl Resource {
     /// Requests a page of the list: the first one, or the one after the continue token.
     pub(crate) async fn page(&self, next: &str) -> Result<Page, RequestError> {
         let next = escaped(next);
-        let next = if next.is_empty() {
-            next
-        } else {
-            format!("&continue={next}")
-        };
+        let next = if next.is_empty() { next } else { format!("&continue={next}") };
         let bytes = self.read(&format!("limit={PAGE}{next}")).await?;
         event::page(&bytes, &self.keep).map_err(RequestError::malformed)
     }
@@ -147,15 +136,11 @@ impl Resource {
 
     /// Starts a watch after a resource version.
     pub(crate) async fn watch_from(&self, version: &str, lasts: Duration) -> Result<Lines, RequestError> {
-        self.watch(&format!("resourceVersion={}", escaped(version)), lasts)
-            .await
+        self.watch(&format!("resourceVersion={}", escaped(version)), lasts).await
     }
 
     async fn watch(&self, query: &str, lasts: Duration) -> Result<Lines, RequestError> {
-        let query = format!(
-            "watch=true&allowWatchBookmarks=true&timeoutSeconds={}&{query}",
-            lasts.as_secs()
-        );
+        let query = format!("watch=true&allowWatchBookmarks=true&timeoutSeconds={}&{query}", lasts.as_secs());
         let body = self.ask(&query).await?;
         Ok(Lines::new(body, lasts, Arc::clone(&self.keep)))
     }
@@ -179,9 +164,7 @@ impl Resource {
         }
         let status = response.status();
         let wait = response.headers().get(http::header::RETRY_AFTER);
-        let wait = wait
-            .and_then(|value| value.to_str().ok())
-            .and_then(|text| text.parse().ok());
+        let wait = wait.and_then(|value| value.to_str().ok()).and_then(|text| text.parse().ok());
         let bytes = gather(response.into_body()).await.unwrap_or_default();
         let body: serde_json::Value = serde_json::from_slice(&bytes).unwrap_or_default();
         let message = body["message"].as_str().unwrap_or("no reason given").to_owned();
@@ -240,11 +223,7 @@ mod tests {
         assert!(matches!(of(403), RequestError::Denied(_)) && matches!(of(401), RequestError::Denied(_)));
         assert!(matches!(of(404), RequestError::NotFound) && matches!(of(410), RequestError::Expired(_)));
         assert!(matches!(of(422), RequestError::Invalid(_)) && matches!(of(503), RequestError::ServerError(_)));
-        let ahead = classify(
-            504,
-            "Timeout: Too large resource version: 9, current: 5".to_owned(),
-            None,
-        );
+        let ahead = classify(504, "Timeout: Too large resource version: 9, current: 5".to_owned(), None);
         assert!(matches!(ahead, RequestError::Expired(_)), "{ahead:?}");
     }
 

@@ -59,9 +59,7 @@ impl Revision {
             None => drop(self.defaults.remove(webhook)),
         }
         let tag = labels.filter(|labels| labels[REVISION].as_str() == Some(&*self.name));
-        let tag = tag
-            .and_then(|labels| labels[TAG].as_str())
-            .filter(|tag| !tag.is_empty());
+        let tag = tag.and_then(|labels| labels[TAG].as_str()).filter(|tag| !tag.is_empty());
         let before: Vec<Arc<str>> = self.names();
         match tag {
             Some(tag) => self.tags.insert(webhook.clone(), tag.into()),
@@ -93,10 +91,7 @@ impl Kinds {
             let words = text.split(',').map(str::trim).filter(|word| !word.is_empty());
             words.map(str::to_owned).collect()
         };
-        Kinds {
-            ignored: list(ignored),
-            included: list(included),
-        }
+        Kinds { ignored: list(ignored), included: list(included) }
     }
 
     /// Whether a kind is read.

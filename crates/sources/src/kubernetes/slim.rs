@@ -36,13 +36,7 @@ pub(crate) enum Keep {
 const UNUSED: [(Kind, &[&str]); 2] = [
     (
         Kind::Pod,
-        &[
-            "containers.image",
-            "initContainers.image",
-            "status.containerStatuses",
-            "status.hostIP",
-            "status.startTime",
-        ],
+        &["containers.image", "initContainers.image", "status.containerStatuses", "status.hostIP", "status.startTime"],
     ),
     (Kind::EndpointSlice, &["endpoints.targetRef.uid"]),
 ];
@@ -137,19 +131,10 @@ fn metadata(kind: Kind) -> Keep {
         ]);
     }
     let owner = Keep::Only(["kind", "name", "controller"].map(|name| field(name, Keep::All)).into());
-    let mut fields = vec![
-        field("ownerReferences", Keep::Each(Box::new(owner))),
-        field("annotations", Keep::Keys(is_of_the_mesh)),
-    ];
-    let plain = [
-        "name",
-        "namespace",
-        "labels",
-        "creationTimestamp",
-        "deletionTimestamp",
-        "generateName",
-        "resourceVersion",
-    ];
+    let mut fields =
+        vec![field("ownerReferences", Keep::Each(Box::new(owner))), field("annotations", Keep::Keys(is_of_the_mesh))];
+    let plain =
+        ["name", "namespace", "labels", "creationTimestamp", "deletionTimestamp", "generateName", "resourceVersion"];
     fields.extend(plain.map(|name| field(name, Keep::All)));
     // Other core kinds are numerous, and their identity is not used.
     if matches!(kind, Kind::Service | Kind::Namespace) {
@@ -173,9 +158,7 @@ fn is_of_the_mesh(key: &str) -> bool {
         "sidecar.istio.io/status" => false,
         config::core::ingress::CLASS_ANNOTATION => true,
         _ => {
-            ["istio.io", "gateway.networking.k8s.io", "multicluster.x-k8s.io"]
-                .iter()
-                .any(|suffix| of(suffix))
+            ["istio.io", "gateway.networking.k8s.io", "multicluster.x-k8s.io"].iter().any(|suffix| of(suffix))
                 || matches!(
                     domain,
                     "service.kubernetes.io"
@@ -188,20 +171,11 @@ fn is_of_the_mesh(key: &str) -> bool {
 }
 
 fn of_schema(kind: Kind, schema: &Schema, path: &str) -> Keep {
-    let unused = || {
-        UNUSED
-            .iter()
-            .filter(|(of, _)| *of == kind)
-            .flat_map(|(_, paths)| *paths)
-    };
+    let unused = || UNUSED.iter().filter(|(of, _)| *of == kind).flat_map(|(_, paths)| *paths);
     match &schema.shape {
         Shape::Object(fields) => {
             let kept = fields.fields.iter().filter_map(|(name, schema)| {
-                let path = if path.is_empty() {
-                    (*name).to_owned()
-                } else {
-                    format!("{path}.{name}")
-                };
+                let path = if path.is_empty() { (*name).to_owned() } else { format!("{path}.{name}") };
                 let wanted = !unused().any(|unused| **unused == *path);
                 wanted.then(|| field(name, of_schema(kind, schema, &path)))
             });

@@ -229,10 +229,7 @@ mod tests {
 
     fn entries() -> Vec<Entry> {
         let objects = TEXTS.iter().map(|text| object(text.as_bytes()).unwrap());
-        objects
-            .enumerate()
-            .map(|(number, object)| (number as u128, object))
-            .collect()
+        objects.enumerate().map(|(number, object)| (number as u128, object)).collect()
     }
 
     fn options(directory: &Path) -> SnapshotOptions {
@@ -264,10 +261,7 @@ mod tests {
         let options = options(directory.path());
         assert!(matches!(read(&options), Err(SnapshotError::Io(_))));
         write(&options, &entries()).unwrap();
-        let other = SnapshotOptions {
-            of: "another".into(),
-            ..options.clone()
-        };
+        let other = SnapshotOptions { of: "another".into(), ..options.clone() };
         assert!(matches!(read(&other), Err(SnapshotError::Foreign(_))));
         let mut bytes = fs::read(&options.file).unwrap();
         bytes[100] ^= 1;

@@ -58,14 +58,7 @@ pub(crate) struct Table {
 impl Table {
     /// An empty table.
     pub(crate) fn new(kind: Kind, definition: &'static Definition) -> Table {
-        Table {
-            kind,
-            definition,
-            entries: BTreeMap::new(),
-            round: 0,
-            pending: ChangeSet::default(),
-            labelled: false,
-        }
+        Table { kind, definition, entries: BTreeMap::new(), round: 0, pending: ChangeSet::default(), labelled: false }
     }
 
     /// The number of objects.
@@ -90,21 +83,13 @@ impl Table {
 
     /// The objects in effect, each with the hash of its content on the server.
     pub(crate) fn objects(&self) -> impl Iterator<Item = (u128, &AnyObject)> {
-        self.entries
-            .values()
-            .filter_map(|entry| Some((entry.hash, entry.object.as_ref()?)))
+        self.entries.values().filter_map(|entry| Some((entry.hash, entry.object.as_ref()?)))
     }
 
     /// Adds an object from a snapshot. It stays in effect until the server reports a different one.
     pub(crate) fn seed(&mut self, hash: u128, object: AnyObject) {
         let key = object.key();
-        let entry = Entry {
-            hash,
-            object: Some(object),
-            diagnostics: None,
-            selected: true,
-            round: self.round,
-        };
+        let entry = Entry { hash, object: Some(object), diagnostics: None, selected: true, round: self.round };
         self.entries.insert(key, entry);
     }
 
@@ -178,13 +163,7 @@ impl Table {
     /// Handles an object that another revision selects.
     fn skip(&mut self, key: ObjectKey, hash: u128) {
         self.remove(&key);
-        let entry = Entry {
-            hash,
-            object: None,
-            diagnostics: None,
-            selected: false,
-            round: self.round,
-        };
+        let entry = Entry { hash, object: None, diagnostics: None, selected: false, round: self.round };
         self.entries.insert(key, entry);
     }
 
@@ -245,10 +224,8 @@ impl Table {
             true => fields.remove("status"),
             false => None,
         };
-        let version = fields
-            .get_mut("metadata")
-            .and_then(Value::as_object_mut)
-            .and_then(|meta| meta.remove("resourceVersion"));
+        let version =
+            fields.get_mut("metadata").and_then(Value::as_object_mut).and_then(|meta| meta.remove("resourceVersion"));
         // Items of a list have no type fields.
         fields.insert("apiVersion".into(), self.definition.api_version().into());
         fields.insert("kind".into(), self.definition.kind.into());
@@ -256,10 +233,7 @@ impl Table {
         if self.kind.is_istio()
             && let Some(Value::Object(status)) = &status
         {
-            let mut others = status
-                .iter()
-                .filter(|(field, _)| !STATUS_FIELDS.contains(&field.as_str()))
-                .peekable();
+            let mut others = status.iter().filter(|(field, _)| !STATUS_FIELDS.contains(&field.as_str())).peekable();
             if others.peek().is_some() {
                 others.for_each(|(field, value)| text.push_str(&format!("{field}:{value}")));
             }

@@ -69,16 +69,8 @@ pub(crate) async fn run<P: Clone>(
     events: mpsc::Sender<(P, Vec<Event>)>,
     pulse: RecoverySignal,
 ) {
-    let mut watch = Watch {
-        resource,
-        place,
-        events,
-        version: None,
-        streaming: true,
-        failing: false,
-        trust: Trust::Full,
-        pulse,
-    };
+    let mut watch =
+        Watch { resource, place, events, version: None, streaming: true, failing: false, trust: Trust::Full, pulse };
     let mut failures = 0;
     loop {
         let begun = Instant::now();
@@ -147,7 +139,7 @@ impl<P: Clone> Watch<P> {
             let now = self.resource.version().await.inspect_err(|error| self.doubt(error))?;
             if is_behind(&now, &version) {
                 return Err(
-                    RequestError::Expired(format!("the server is at version {now}, and was at {version}")).into(),
+                    RequestError::Expired(format!("the server is at version {now}, and was at {version}")).into()
                 );
             }
         }

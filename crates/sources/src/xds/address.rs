@@ -41,9 +41,7 @@ impl std::fmt::Debug for Tls {
     /// Omits possible keys.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let mut shown = f.debug_struct("Tls");
-        shown
-            .field("ca", &self.ca.is_some())
-            .field("identity", &self.identity.is_some());
+        shown.field("ca", &self.ca.is_some()).field("identity", &self.identity.is_some());
         shown.field("server_name", &self.server_name).finish()
     }
 }
@@ -72,17 +70,13 @@ pub fn locate(source: &ConfigSource) -> Result<Location, AddressError> {
     };
     let wrong = |reason: String| wrong_at("address", reason);
     let Some((scheme, rest)) = source.address.split_once("://") else {
-        return Err(wrong(
-            "it has no scheme; write xds://HOST:PORT, fs:///PATH or k8s://".into(),
-        ));
+        return Err(wrong("it has no scheme; write xds://HOST:PORT, fs:///PATH or k8s://".into()));
     };
     match scheme {
         "fs" => match rest {
             "" | "/" => Err(wrong("it names no directory; write fs:///PATH".into())),
             path if path.starts_with('/') => Ok(Location::Directory(path.into())),
-            _ => Err(wrong(
-                "a host cannot be named; write fs:///PATH with three slashes".into(),
-            )),
+            _ => Err(wrong("a host cannot be named; write fs:///PATH with three slashes".into())),
         },
         "k8s" => match rest {
             "" | "/" => Ok(Location::Kubernetes),
@@ -92,14 +86,9 @@ pub fn locate(source: &ConfigSource) -> Result<Location, AddressError> {
             let authority = authority(rest).map_err(wrong)?;
             let tls = source.tls_settings.as_ref().map(tls).transpose();
             let tls = tls.map_err(|(field, reason)| wrong_at(&format!("tlsSettings.{field}"), reason))?;
-            Ok(Location::Xds(Address {
-                authority,
-                tls: tls.flatten(),
-            }))
+            Ok(Location::Xds(Address { authority, tls: tls.flatten() }))
         }
-        other => Err(wrong(format!(
-            "the scheme {other} is not known; it may be xds, fs or k8s"
-        ))),
+        other => Err(wrong(format!("the scheme {other} is not known; it may be xds, fs or k8s"))),
     }
 }
 
@@ -117,9 +106,7 @@ fn authority(rest: &str) -> Result<Arc<str>, String> {
         None => !host.is_empty() && host.bytes().all(|b| b.is_ascii_alphanumeric() || b"-._".contains(&b)),
     };
     if !known {
-        return Err(format!(
-            "{host:?} is no host name or address; IPv6 addresses stand in brackets"
-        ));
+        return Err(format!("{host:?} is no host name or address; IPv6 addresses stand in brackets"));
     }
     match port.parse::<u16>() {
         Ok(1..) => Ok(rest.into()),
@@ -139,21 +126,9 @@ fn tls(settings: &ClientTlsSettings) -> Result<Option<Tls>, (&'static str, Strin
         }
     }
     let unsupported = [
-        (
-            "credentialName",
-            !settings.credential_name.is_empty(),
-            "name files, or give the PEM text",
-        ),
-        (
-            "insecureSkipVerify",
-            settings.insecure_skip_verify == Some(true),
-            "name the CA in caCertificates",
-        ),
-        (
-            "subjectAltNames",
-            !settings.subject_alt_names.is_empty(),
-            "give the name that the certificate has as sni",
-        ),
+        ("credentialName", !settings.credential_name.is_empty(), "name files, or give the PEM text"),
+        ("insecureSkipVerify", settings.insecure_skip_verify == Some(true), "name the CA in caCertificates"),
+        ("subjectAltNames", !settings.subject_alt_names.is_empty(), "give the name that the certificate has as sni"),
         ("caCrl", !settings.ca_crl.is_empty(), "leave it out"),
     ];
     if let Some((field, _, instead)) = unsupported.into_iter().find(|(_, set, _)| *set) {
@@ -168,11 +143,7 @@ fn tls(settings: &ClientTlsSettings) -> Result<Option<Tls>, (&'static str, Strin
         (true, Some(certificate), Some(key)) => Some((certificate, key)),
         (true, ..) => return Err(("mode", "MUTUAL needs clientCertificate and privateKey".into())),
     };
-    Ok(Some(Tls {
-        ca: given(&settings.ca_certificates),
-        identity,
-        server_name: given(&settings.sni),
-    }))
+    Ok(Some(Tls { ca: given(&settings.ca_certificates), identity, server_name: given(&settings.sni) }))
 }
 
 #[cfg(test)]
@@ -180,29 +151,15 @@ mod tests {
     use super::*;
 
     fn source(address: &str) -> ConfigSource {
-        ConfigSource {
-            address: address.into(),
-            ..ConfigSource::default()
-        }
+        ConfigSource { address: address.into(), ..ConfigSource::default() }
     }
 
     #[test]
     fn addresses_are_parsed() {
-        let xds = |authority: &str| {
-            Location::Xds(Address {
-                authority: authority.into(),
-                tls: None,
-            })
-        };
-        assert_eq!(
-            locate(&source("xds://istiod.istio-system:15010")),
-            Ok(xds("istiod.istio-system:15010"))
-        );
+        let xds = |authority: &str| Location::Xds(Address { authority: authority.into(), tls: None });
+        assert_eq!(locate(&source("xds://istiod.istio-system:15010")), Ok(xds("istiod.istio-system:15010")));
         assert_eq!(locate(&source("xds://[::1]:15010/")), Ok(xds("[::1]:15010")));
-        assert_eq!(
-            locate(&source("fs:///etc/mesh")),
-            Ok(Location::Directory("/etc/mesh".into()))
-        );
+        assert_eq!(locate(&source("fs:///etc/mesh")), Ok(Location::Directory("/etc/mesh".into())));
         assert_eq!(locate(&source("k8s://")), Ok(Location::Kubernetes));
     }
 
@@ -234,33 +191,19 @@ mod tests {
     fn supported_tls_settings_are_accepted() {
         let with = |settings: ClientTlsSettings| {
             let tls_settings = Some(settings);
-            locate(&ConfigSource {
-                tls_settings,
-                ..source("xds://a:15012")
-            })
+            locate(&ConfigSource { tls_settings, ..source("xds://a:15012") })
         };
         let simple = ClientTlsSettings {
             mode: ClientTlsMode::Simple,
             ca_certificates: "/ca.pem".into(),
             ..ClientTlsSettings::default()
         };
-        let Ok(Location::Xds(address)) = with(simple.clone()) else {
-            panic!("an address")
-        };
+        let Ok(Location::Xds(address)) = with(simple.clone()) else { panic!("an address") };
         assert_eq!(address.tls.and_then(|tls| tls.ca).as_deref(), Some("/ca.pem"));
-        let mutual = ClientTlsSettings {
-            mode: ClientTlsMode::Mutual,
-            ..simple.clone()
-        };
+        let mutual = ClientTlsSettings { mode: ClientTlsMode::Mutual, ..simple.clone() };
         let error = with(mutual).unwrap_err();
-        assert!(
-            error.field == "tlsSettings.mode" && error.reason.contains("privateKey"),
-            "{error}"
-        );
-        let unchecked = ClientTlsSettings {
-            insecure_skip_verify: Some(true),
-            ..simple
-        };
+        assert!(error.field == "tlsSettings.mode" && error.reason.contains("privateKey"), "{error}");
+        let unchecked = ClientTlsSettings { insecure_skip_verify: Some(true), ..simple };
         assert_eq!(with(unchecked).unwrap_err().field, "tlsSettings.insecureSkipVerify");
     }
 }

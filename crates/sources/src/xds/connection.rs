@@ -69,11 +69,7 @@ impl Options {
         Options {
             address,
             node,
-            kinds: Kind::ALL
-                .iter()
-                .copied()
-                .filter(|kind| kind.is_complete() && *kind != Kind::MeshNetworks)
-                .collect(),
+            kinds: Kind::ALL.iter().copied().filter(|kind| kind.is_complete() && *kind != Kind::MeshNetworks).collect(),
             parse: ParseOptions::default(),
             wait: (Duration::from_millis(500), Duration::from_secs(30)),
         }
@@ -172,11 +168,8 @@ impl Follower {
         let mut grpc = tonic::client::Grpc::new(channel).max_decoding_message_size(ANSWER_BYTES);
         grpc.ready().await?;
         let codec = ProstCodec::<DiscoveryRequest, DiscoveryResponse>::default();
-        let call = grpc.streaming(
-            Request::new(ReceiverStream::new(outgoing)),
-            PathAndQuery::from_static(STREAM),
-            codec,
-        );
+        let call =
+            grpc.streaming(Request::new(ReceiverStream::new(outgoing)), PathAndQuery::from_static(STREAM), codec);
         let answers = timeout(PATIENCE, call).await.map_err(|_| ConnectionError::NoAnswer)?;
         let answers = answers.map_err(|status| ConnectionError::Status(Box::new(status)))?;
         self.read(answers.into_inner(), &requests).await
@@ -196,11 +189,7 @@ impl Follower {
             self.responded = true;
             let (change, outcome) = self.state.take(&response);
             if let Err(reason) = &outcome {
-                tracing::warn!(
-                    kind = response.type_url,
-                    reason,
-                    "rejecting a response of the other control plane"
-                );
+                tracing::warn!(kind = response.type_url, reason, "rejecting a response of the other control plane");
             }
             let acknowledgement = DiscoveryRequest {
                 version_info: self.state.version(&response.type_url).to_owned(),
@@ -217,10 +206,7 @@ impl Follower {
                 return Ok(());
             }
             // Acknowledged after it was handled, so a slow receiver slows the other side down.
-            requests
-                .send(acknowledgement)
-                .await
-                .map_err(|_| ConnectionError::Ended)?;
+            requests.send(acknowledgement).await.map_err(|_| ConnectionError::Ended)?;
         }
     }
 
@@ -234,11 +220,7 @@ impl Follower {
                     self.first = Some(first);
                     return true;
                 }
-                first.upserts = self
-                    .state
-                    .objects()
-                    .map(|object| (object.key(), object.clone()))
-                    .collect();
+                first.upserts = self.state.objects().map(|object| (object.key(), object.clone())).collect();
                 return self.changes.send(first).await.is_ok();
             }
         };
@@ -246,30 +228,16 @@ impl Follower {
     }
 
     fn node(&self) -> v3::Node {
-        let Node {
-            namespace,
-            name,
-            ip,
-            revision,
-        } = &self.options.node;
-        let mut metadata = vec![
-            ("GENERATOR", "api"),
-            ("ISTIO_VERSION", VERSION),
-            ("NAMESPACE", &**namespace),
-        ];
+        let Node { namespace, name, ip, revision } = &self.options.node;
+        let mut metadata = vec![("GENERATOR", "api"), ("ISTIO_VERSION", VERSION), ("NAMESPACE", &**namespace)];
         if !revision.is_empty() {
             metadata.push(("ISTIO_REVISION", &**revision));
         }
-        let text = |text: &str| Value {
-            kind: Some(value::Kind::StringValue(text.to_owned())),
-        };
+        let text = |text: &str| Value { kind: Some(value::Kind::StringValue(text.to_owned())) };
         v3::Node {
             id: format!("sidecar~{ip}~{name}.{namespace}~{namespace}.svc.cluster.local"),
             metadata: Some(Struct {
-                fields: metadata
-                    .into_iter()
-                    .map(|(name, value)| (name.to_owned(), text(value)))
-                    .collect(),
+                fields: metadata.into_iter().map(|(name, value)| (name.to_owned(), text(value))).collect(),
             }),
             ..v3::Node::default()
         }
@@ -313,8 +281,5 @@ async fn pem(text: &str) -> Result<Vec<u8>, ConnectionError> {
     let path = text.to_owned();
     let read = tokio::task::spawn_blocking(move || std::fs::read(path)).await;
     let read = read.unwrap_or_else(|stopped| Err(std::io::Error::other(stopped)));
-    read.map_err(|error| ConnectionError::File {
-        path: text.to_owned(),
-        error,
-    })
+    read.map_err(|error| ConnectionError::File { path: text.to_owned(), error })
 }

@@ -53,11 +53,7 @@ pub(super) fn read(kind: Kind, packed: &Any, options: &ParseOptions) -> Result<R
         None => json!({}),
     };
     let read = config::read_object(&document(kind, namespace, name, &meta, spec), options);
-    Ok(Read {
-        key,
-        object: read.object,
-        diagnostics: read.diagnostics,
-    })
+    Ok(Read { key, object: read.object, diagnostics: read.diagnostics })
 }
 
 fn document(kind: Kind, namespace: &str, name: &str, meta: &Metadata, spec: Value) -> Value {
@@ -70,10 +66,7 @@ fn document(kind: Kind, namespace: &str, name: &str, meta: &Metadata, spec: Valu
         metadata.insert("resourceVersion".into(), meta.version.as_str().into());
     }
     if let Some(time) = &meta.create_time {
-        metadata.insert(
-            "creationTimestamp".into(),
-            Timestamp::from_unix(time.seconds).to_string().into(),
-        );
+        metadata.insert("creationTimestamp".into(), Timestamp::from_unix(time.seconds).to_string().into());
     }
     for (field, entries) in [("labels", &meta.labels), ("annotations", &meta.annotations)] {
         if !entries.is_empty() {
@@ -101,9 +94,7 @@ fn whole_numbers(value: &mut Value) {
         Value::Array(items) => items.iter_mut().for_each(whole_numbers),
         Value::Object(fields) => fields.values_mut().for_each(whole_numbers),
         Value::Number(number) => {
-            let float = number
-                .as_f64()
-                .filter(|float| number.is_f64() && float.fract() == 0.0 && float.abs() < 9e15);
+            let float = number.as_f64().filter(|float| number.is_f64() && float.fract() == 0.0 && float.abs() < 9e15);
             if let Some(float) = float {
                 *value = (float as i64).into();
             }
@@ -115,10 +106,7 @@ fn whole_numbers(value: &mut Value) {
 fn mesh_config(packed: &Any, options: &ParseOptions) -> Result<Read, String> {
     // Istio sends the message itself; wrapped in a resource it is accepted, too.
     let config = match packed.decode_as::<Resource>() {
-        Some(resource) => spec(
-            Kind::MeshConfig,
-            &resource.map_err(|e| e.to_string())?.body.unwrap_or_default(),
-        )?,
+        Some(resource) => spec(Kind::MeshConfig, &resource.map_err(|e| e.to_string())?.body.unwrap_or_default())?,
         None => spec(Kind::MeshConfig, packed)?,
     };
     let (config, diagnostics) = config::parse_mesh_config(config.to_string().as_bytes(), "MeshConfig", options);

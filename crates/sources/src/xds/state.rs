@@ -40,25 +40,17 @@ impl State {
             objects: BTreeMap::new(),
             reported: Vec::new(),
         };
-        State {
-            name,
-            options,
-            kinds: kinds.iter().map(|kind| (type_url(*kind), subscription(kind))).collect(),
-        }
+        State { name, options, kinds: kinds.iter().map(|kind| (type_url(*kind), subscription(kind))).collect() }
     }
 
     /// The type and accepted version of each subscription.
     pub(super) fn subscriptions(&self) -> impl Iterator<Item = (&str, &str)> {
-        self.kinds
-            .iter()
-            .map(|(kind, subscription)| (&**kind, &*subscription.version))
+        self.kinds.iter().map(|(kind, subscription)| (&**kind, &*subscription.version))
     }
 
     /// The accepted version of a type.
     pub(super) fn version(&self, type_url: &str) -> &str {
-        self.kinds
-            .get(type_url)
-            .map_or("", |subscription| &subscription.version)
+        self.kinds.get(type_url).map_or("", |subscription| &subscription.version)
     }
 
     /// Whether every subscription was answered once.
@@ -68,9 +60,7 @@ impl State {
 
     /// All objects.
     pub(super) fn objects(&self) -> impl Iterator<Item = &AnyObject> {
-        self.kinds
-            .values()
-            .flat_map(|subscription| subscription.objects.values())
+        self.kinds.values().flat_map(|subscription| subscription.objects.values())
     }
 
     /// Handles a response. Returns the changes and, if it is rejected, the reason. A rejected response changes no
@@ -78,10 +68,7 @@ impl State {
     pub(super) fn take(&mut self, response: &DiscoveryResponse) -> (ChangeSet, Result<(), String>) {
         let file: Arc<str> = format!("{}/{}", self.name, response.type_url).into();
         let Some(subscription) = self.kinds.get_mut(&response.type_url) else {
-            return (
-                ChangeSet::default(),
-                Err(format!("{:?} was not subscribed to", response.type_url)),
-            );
+            return (ChangeSet::default(), Err(format!("{:?} was not subscribed to", response.type_url)));
         };
         let (mut change, reported, outcome) = match subscription.read(response, &self.options) {
             Ok((change, reported)) => {
@@ -94,13 +81,8 @@ impl State {
                 (ChangeSet::default(), vec![refused(&file, reason.clone())], Err(reason))
             }
         };
-        let reported: Vec<Diagnostic> = reported
-            .into_iter()
-            .map(|reported| Diagnostic {
-                file: Some(file.clone()),
-                ..reported
-            })
-            .collect();
+        let reported: Vec<Diagnostic> =
+            reported.into_iter().map(|reported| Diagnostic { file: Some(file.clone()), ..reported }).collect();
         if reported != subscription.reported {
             change.diagnostics.insert(file, reported.clone());
             subscription.reported = reported;
@@ -117,9 +99,7 @@ impl Subscription {
     ) -> Result<(ChangeSet, Vec<Diagnostic>), String> {
         let count = response.resources.len();
         if count > RESOURCES {
-            return Err(format!(
-                "{count} resources in one answer; at most {RESOURCES} are taken"
-            ));
+            return Err(format!("{count} resources in one answer; at most {RESOURCES} are taken"));
         }
         let mut read = Vec::with_capacity(count);
         let mut named = BTreeSet::new();
@@ -133,9 +113,7 @@ impl Subscription {
         }
         // The response is accepted from here on.
         let (mut change, mut reported) = (ChangeSet::default(), Vec::new());
-        change
-            .deletes
-            .extend(self.objects.keys().filter(|key| !named.contains(*key)).cloned());
+        change.deletes.extend(self.objects.keys().filter(|key| !named.contains(*key)).cloned());
         for key in &change.deletes {
             self.objects.remove(key);
         }
@@ -143,9 +121,7 @@ impl Subscription {
             let kept = one.object.is_none() && self.objects.contains_key(&one.key);
             reported.extend(one.diagnostics.into_iter().map(|mut diagnostic| {
                 if kept && diagnostic.is_error() {
-                    diagnostic
-                        .hint
-                        .get_or_insert_with(|| "the last valid version stays in effect".into());
+                    diagnostic.hint.get_or_insert_with(|| "the last valid version stays in effect".into());
                 }
                 diagnostic
             }));
@@ -199,11 +175,7 @@ mod tests {
     }
 
     fn state() -> State {
-        State::new(
-            "xds://test:1".into(),
-            &[Kind::ServiceEntry, Kind::MeshConfig],
-            ParseOptions::default(),
-        )
+        State::new("xds://test:1".into(), &[Kind::ServiceEntry, Kind::MeshConfig], ParseOptions::default())
     }
 
     fn names(change: &ChangeSet) -> Vec<&str> {
@@ -234,23 +206,15 @@ mod tests {
         let response = DiscoveryResponse {
             type_url: "core/v1alpha1/MeshConfig".into(),
             resources: vec![
-                pack_json(
-                    "istio.mesh.v1alpha1.MeshConfig",
-                    &json!({"rootNamespace": "mesh", "connectTimeout": "3s"}),
-                )
-                .expect("a body"),
+                pack_json("istio.mesh.v1alpha1.MeshConfig", &json!({"rootNamespace": "mesh", "connectTimeout": "3s"}))
+                    .expect("a body"),
             ],
             ..DiscoveryResponse::default()
         };
         let (change, outcome) = state.take(&response);
         assert_eq!(outcome, Ok(()));
-        let Some(AnyObject::MeshConfig(config)) = change.upserts.values().next() else {
-            panic!("{change:?}")
-        };
-        assert_eq!(
-            (&*config.spec.root_namespace, config.spec.connect_timeout.as_secs()),
-            ("mesh", 3)
-        );
+        let Some(AnyObject::MeshConfig(config)) = change.upserts.values().next() else { panic!("{change:?}") };
+        assert_eq!((&*config.spec.root_namespace, config.spec.connect_timeout.as_secs()), ("mesh", 3));
     }
 
     #[test]
@@ -282,21 +246,10 @@ mod tests {
         let good = || resource("default/b", "1", MESSAGE, &spec("b.com"));
         let cases = [
             (vec![good(), good()], "twice"),
+            (vec![good(), resource("nameless", "1", MESSAGE, &spec("b.com"))], "resource 1: the name"),
+            (vec![resource("/a", "1", MESSAGE, &spec("b.com"))], "not that of a ServiceEntry"),
             (
-                vec![good(), resource("nameless", "1", MESSAGE, &spec("b.com"))],
-                "resource 1: the name",
-            ),
-            (
-                vec![resource("/a", "1", MESSAGE, &spec("b.com"))],
-                "not that of a ServiceEntry",
-            ),
-            (
-                vec![resource(
-                    "default/a",
-                    "1",
-                    "istio.networking.v1alpha3.Sidecar",
-                    &json!({}),
-                )],
+                vec![resource("default/a", "1", "istio.networking.v1alpha3.Sidecar", &json!({}))],
                 "no spec of a ServiceEntry",
             ),
             (vec![any(&Metadata::default())], "is not istio.mcp.v1alpha1.Resource"),
@@ -315,10 +268,7 @@ mod tests {
             assert!(change.upserts.is_empty() && change.deletes.is_empty());
             assert_eq!(state.version(ENTRY), "v1");
         }
-        let unasked = DiscoveryResponse {
-            type_url: "a/b/C".into(),
-            ..DiscoveryResponse::default()
-        };
+        let unasked = DiscoveryResponse { type_url: "a/b/C".into(), ..DiscoveryResponse::default() };
         assert!(state.take(&unasked).1.is_err());
     }
 

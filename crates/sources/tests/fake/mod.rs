@@ -98,10 +98,7 @@ impl Fake {
 
     /// Creates the established definition of a kind.
     pub(crate) fn define(&self, group: &str, plural: &str, versions: &[&str]) {
-        let versions: Vec<Value> = versions
-            .iter()
-            .map(|name| json!({"name": name, "served": true}))
-            .collect();
+        let versions: Vec<Value> = versions.iter().map(|name| json!({"name": name, "served": true})).collect();
         self.put(
             "customresourcedefinitions",
             json!({
@@ -178,8 +175,7 @@ impl State {
     }
 
     fn notify(&mut self, plural: &str, what: &'static str, object: Value) {
-        self.history
-            .push((self.version, plural.to_owned(), what, object.clone()));
+        self.history.push((self.version, plural.to_owned(), what, object.clone()));
         let event = json!({"type": what, "object": object});
         let name = event["object"]["metadata"]["name"].as_str().unwrap_or_default();
         self.watches.retain(|(of, only, watch)| {
@@ -192,10 +188,7 @@ impl State {
         let plural = path.rsplit('/').next().unwrap_or_default().to_owned();
         let parameter = |name: &str| {
             let pairs = query.split('&').filter_map(|pair| pair.split_once('='));
-            pairs
-                .filter(|(key, _)| *key == name)
-                .map(|(_, value)| value.to_owned())
-                .next()
+            pairs.filter(|(key, _)| *key == name).map(|(_, value)| value.to_owned()).next()
         };
         self.asked.push(plural.clone());
         if self.busy > 0 {
@@ -229,11 +222,7 @@ impl State {
                 );
             }
             if self.no_progress {
-                return status(
-                    500,
-                    "the required storage feature RequestWatchProgress is disabled",
-                    None,
-                );
+                return status(500, "the required storage feature RequestWatchProgress is disabled", None);
             }
             for object in objects {
                 let _ = sender.send(Ok(line(&json!({"type": "ADDED", "object": object}))));
@@ -243,9 +232,7 @@ impl State {
             }}});
             let _ = sender.send(Ok(line(&end)));
         } else {
-            let from: u64 = parameter("resourceVersion")
-                .and_then(|text| text.parse().ok())
-                .unwrap_or_default();
+            let from: u64 = parameter("resourceVersion").and_then(|text| text.parse().ok()).unwrap_or_default();
             let oldest = self.history.first().map_or(self.version, |event| event.0 - 1);
             if from < oldest {
                 let gone = json!({"type": "ERROR", "object": {"kind": "Status", "code": 410, "message": "too old resource version"}});
@@ -264,11 +251,7 @@ impl State {
 
     fn list(&self, objects: &[&Value], limit: Option<String>, next: Option<String>) -> Response<StreamBody<Stream>> {
         let start: usize = next.and_then(|text| text.parse().ok()).unwrap_or_default();
-        let most = if self.page > 0 {
-            self.page
-        } else {
-            limit.and_then(|text| text.parse().ok()).unwrap_or(500)
-        };
+        let most = if self.page > 0 { self.page } else { limit.and_then(|text| text.parse().ok()).unwrap_or(500) };
         let end = (start + most).min(objects.len());
         let mut meta = json!({"resourceVersion": self.version.to_string()});
         if end < objects.len() {
@@ -312,10 +295,7 @@ impl Service<Request<Body>> for Fake {
     fn call(&mut self, request: Request<Body>) -> Self::Future {
         let mut state = self.state();
         ready(match state.down {
-            true => Err(std::io::Error::new(
-                std::io::ErrorKind::ConnectionRefused,
-                "connection refused",
-            )),
+            true => Err(std::io::Error::new(std::io::ErrorKind::ConnectionRefused, "connection refused")),
             false => Ok(state.answer(request.uri().path(), request.uri().query().unwrap_or_default())),
         })
     }

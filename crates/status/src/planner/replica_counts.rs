@@ -54,11 +54,8 @@ impl Record {
     /// Sets the counts of this replica. Returns true if they changed.
     pub(super) fn counted(&mut self, own: &Counts) -> bool {
         let effect = self.effect.filter(|_| own.total > 0);
-        let share = effect.map(|(generation, _)| ReplicaCounts {
-            uid: self.uid.clone(),
-            generation,
-            counts: own.clone(),
-        });
+        let share =
+            effect.map(|(generation, _)| ReplicaCounts { uid: self.uid.clone(), generation, counts: own.clone() });
         let changed = share != self.share;
         self.share = share;
         changed

@@ -32,11 +32,7 @@ pub(super) struct Backend {
 
 impl Backend {
     pub(super) fn new(file: File, fault: Option<Fault>) -> Backend {
-        Backend {
-            file,
-            fault,
-            retired: Arc::default(),
-        }
+        Backend { file, fault, retired: Arc::default() }
     }
 
     /// A flag that stops all writes when set.
@@ -80,8 +76,6 @@ impl StorageBackend for Backend {
 
 impl fmt::Debug for Backend {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Backend")
-            .field("file", &self.file)
-            .finish_non_exhaustive()
+        f.debug_struct("Backend").field("file", &self.file).finish_non_exhaustive()
     }
 }

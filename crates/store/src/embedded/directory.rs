@@ -28,19 +28,10 @@ impl Directory {
     /// [`Error::Locked`]; or it cannot be written.
     pub(super) fn take(path: &Path) -> Result<Directory, Error> {
         let failed = |error: io::Error| explain(&error, path);
-        DirBuilder::new()
-            .recursive(true)
-            .mode(0o700)
-            .create(path)
-            .map_err(failed)?;
+        DirBuilder::new().recursive(true).mode(0o700).create(path).map_err(failed)?;
         warn_if_open_to_others(path);
         let lock_path = path.join(LOCK);
-        let lock = private()
-            .read(true)
-            .write(true)
-            .create(true)
-            .truncate(false)
-            .open(&lock_path);
+        let lock = private().read(true).write(true).create(true).truncate(false).open(&lock_path);
         let mut lock = lock.map_err(|error| explain(&error, &lock_path))?;
         match lock.try_lock() {
             Ok(()) => {}
@@ -51,12 +42,7 @@ impl Directory {
         // Only for the error message of other processes. A full disk must not prevent opening.
         let _ = lock.set_len(0).and_then(|()| lock.write_all_at(holder.as_bytes(), 0));
         let newest_path = path.join(NEWEST);
-        let newest = private()
-            .read(true)
-            .write(true)
-            .create(true)
-            .truncate(false)
-            .open(&newest_path);
+        let newest = private().read(true).write(true).create(true).truncate(false).open(&newest_path);
         Ok(Directory {
             path: path.to_owned(),
             newest: newest.map_err(|error| explain(&error, &newest_path))?,
@@ -136,9 +122,9 @@ pub(super) fn explain(error: &io::Error, path: &Path) -> Error {
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded | io::ErrorKind::FileTooLarge => {
             Error::Full(format!("{text}; writing goes on when there is space again"))
         }
-        io::ErrorKind::ReadOnlyFilesystem | io::ErrorKind::PermissionDenied => Error::ReadOnly(format!(
-            "{text}; the directory and its files must be writable by this user"
-        )),
+        io::ErrorKind::ReadOnlyFilesystem | io::ErrorKind::PermissionDenied => {
+            Error::ReadOnly(format!("{text}; the directory and its files must be writable by this user"))
+        }
         io::ErrorKind::UnexpectedEof | io::ErrorKind::InvalidData => damaged(path, &error.to_string()),
         _ => Error::Unavailable(text),
     }
@@ -167,10 +153,7 @@ fn locked(path: &Path, lock: &mut File) -> Error {
         Ok(pid) => format!("process {pid}"),
         Err(_) => "another process".to_owned(),
     };
-    Error::Locked(format!(
-        "{} is in use by {holder}; end it, or take another directory",
-        path.display()
-    ))
+    Error::Locked(format!("{} is in use by {holder}; end it, or take another directory", path.display()))
 }
 
 fn warn_if_open_to_others(path: &Path) {

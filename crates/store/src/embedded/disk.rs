@@ -105,9 +105,7 @@ impl Disk {
             let compacted = self.number(META_COMPACTED)?;
             let reader = self.database.begin_read()?;
             if reader.open_table(LOG)?.len()? != newest.wrapping_sub(compacted) {
-                return Err(Failure::Damaged(format!(
-                    "revisions between {compacted} and {newest} are missing"
-                )));
+                return Err(Failure::Damaged(format!("revisions between {compacted} and {newest} are missing")));
             }
             let ring = u64::try_from(limits.ring_revisions).unwrap_or(u64::MAX);
             let mut past = Past::new(compacted.max(newest.saturating_sub(ring)), limits.ring_bytes);
@@ -125,9 +123,7 @@ impl Disk {
                     }
                     None => None,
                 };
-                let after = entry
-                    .object(&key, revision)
-                    .map_err(|error| Failure::Damaged(error.to_string()))?;
+                let after = entry.object(&key, revision).map_err(|error| Failure::Damaged(error.to_string()))?;
                 last = Some((encoded.to_vec(), after.clone()));
                 past.add(Change::new(key, revision, before, after), entry.time);
             }
@@ -216,11 +212,7 @@ impl Disk {
             builder.create_with_backend(backend).map_err(Failure::from)
         }));
         match opened {
-            Ok(Ok(database)) => Ok(Disk {
-                database,
-                path,
-                retired,
-            }),
+            Ok(Ok(database)) => Ok(Disk { database, path, retired }),
             Ok(Err(failure)) => Err(failure.explain(&path)),
             Err(_) => Err(damaged(&path, "reading it failed")),
         }
@@ -321,12 +313,7 @@ struct Past {
 
 impl Past {
     fn new(oldest: Revision, max_bytes: usize) -> Past {
-        Past {
-            batches: BTreeMap::new(),
-            bytes: 0,
-            max_bytes,
-            oldest,
-        }
+        Past { batches: BTreeMap::new(), bytes: 0, max_bytes, oldest }
     }
 
     fn add(&mut self, change: Change, time: SystemTime) {
@@ -334,10 +321,7 @@ impl Past {
             return;
         }
         self.bytes += change.bytes();
-        let (_, changes) = self
-            .batches
-            .entry(change.revision)
-            .or_insert_with(|| (time, Vec::new()));
+        let (_, changes) = self.batches.entry(change.revision).or_insert_with(|| (time, Vec::new()));
         changes.push(Arc::new(change));
         while self.bytes > self.max_bytes
             && let Some((revision, (_, changes))) = self.batches.pop_first()
@@ -351,16 +335,9 @@ impl Past {
         let mut state = State::of(limits, self.oldest, objects);
         for (revision, (time, changes)) in self.batches {
             if revision != state.revision() + 1 {
-                return Err(Failure::Damaged(format!(
-                    "revision {} is missing",
-                    state.revision() + 1
-                )));
+                return Err(Failure::Damaged(format!("revision {} is missing", state.revision() + 1)));
             }
-            state.ring.push(Batch {
-                revision,
-                time,
-                changes,
-            });
+            state.ring.push(Batch { revision, time, changes });
         }
         if state.revision() != newest {
             return Err(Failure::Damaged(format!("revision {newest} is missing")));

@@ -119,16 +119,11 @@ impl Entry<'_> {
 
     pub(super) fn object(&self, key: &Key, revision: Revision) -> Result<Option<Stored>, crate::Error> {
         let json = self.json.map(Bytes::copy_from_slice);
-        json.map(|json| Stored::from_json(key.clone(), revision, json))
-            .transpose()
+        json.map(|json| Stored::from_json(key.clone(), revision, json)).transpose()
     }
 
     pub(super) fn version(&self, key: &Key, revision: Revision) -> Result<Version, crate::Error> {
-        Ok(Version {
-            revision,
-            time: Some(self.time),
-            object: self.object(key, revision)?,
-        })
+        Ok(Version { revision, time: Some(self.time), object: self.object(key, revision)? })
     }
 }
 
@@ -213,15 +208,9 @@ mod tests {
         let object = Stored::new(key.clone(), 7, json!({"metadata": {"labels": {"app": "x"}}}));
         let time = UNIX_EPOCH + Duration::from_secs(5);
         let value = encode_version(time, Some(&object));
-        let version = Entry::decode(&value)
-            .expect("an entry")
-            .version(&key, 7)
-            .expect("a version");
+        let version = Entry::decode(&value).expect("an entry").version(&key, 7).expect("a version");
         let read = version.object.expect("an object");
-        assert_eq!(
-            (version.time, read.json, read.labels),
-            (Some(time), object.json, object.labels)
-        );
+        assert_eq!((version.time, read.json, read.labels), (Some(time), object.json, object.labels));
         let value = encode_version(time, None);
         assert!(Entry::decode(&value).expect("an entry").json.is_none());
     }

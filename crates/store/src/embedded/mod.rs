@@ -104,14 +104,9 @@ impl Embedded {
             compacted,
         };
         let failed = |error: std::io::Error| Error::Unavailable(format!("the store's thread cannot start: {error}"));
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_time()
-            .build()
-            .map_err(failed)?;
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().map_err(failed)?;
         let thread = std::thread::Builder::new().name("store-writer".to_owned());
-        thread
-            .spawn(move || runtime.block_on(writer.run(receiver)))
-            .map_err(failed)?;
+        thread.spawn(move || runtime.block_on(writer.run(receiver))).map_err(failed)?;
         Ok(Embedded { shared, slot, commands })
     }
 
@@ -124,9 +119,7 @@ impl Embedded {
         let reading =
             tokio::task::spawn_blocking(move || match &*slot.read().unwrap_or_else(PoisonError::into_inner) {
                 Some(disk) => read(disk),
-                None => Err(Error::Unavailable(
-                    "the database could not be opened again after an error".to_owned(),
-                )),
+                None => Err(Error::Unavailable("the database could not be opened again after an error".to_owned())),
             });
         match reading.await {
             Ok(result) => result,
@@ -139,9 +132,7 @@ impl Embedded {
         let (answer, answered) = oneshot::channel();
         self.commands.send(command(answer)).await.map_err(|_| Error::Closed)?;
         // The thread ended before it answered.
-        answered
-            .await
-            .map_err(|_| Error::Unknown("the store was closed before it answered".to_owned()))
+        answered.await.map_err(|_| Error::Unknown("the store was closed before it answered".to_owned()))
     }
 }
 
@@ -188,8 +179,7 @@ impl Store for Embedded {
     async fn history(&self, key: &Key, limit: usize) -> Result<Vec<Version>, Error> {
         let newest = self.shared.open()?.revision();
         let key = key.clone();
-        self.on_disk(move |disk| reader::history(disk, &key, newest, limit))
-            .await
+        self.on_disk(move |disk| reader::history(disk, &key, newest, limit)).await
     }
 
     async fn compact(&self, upto: Revision) -> Result<(), Error> {

@@ -16,11 +16,7 @@ use crate::{Error, Key, List, Query, Revision, Version};
 pub(super) fn list(disk: &Disk, query: &Query, revision: Revision) -> Result<List, Error> {
     disk.guarded(|| {
         let reader = disk.database.begin_read()?;
-        let oldest = reader
-            .open_table(META)?
-            .get(META_COMPACTED)?
-            .ok_or_else(unreadable)?
-            .value();
+        let oldest = reader.open_table(META)?.get(META_COMPACTED)?.ok_or_else(unreadable)?.value();
         if revision < oldest {
             let requested = revision;
             return Err(Failure::Store(Error::Compacted { requested, oldest }));
@@ -46,11 +42,7 @@ pub(super) fn list(disk: &Disk, query: &Query, revision: Revision) -> Result<Lis
                 return Ok(page.finish(revision));
             }
             if written <= revision {
-                current = Some(Scanned {
-                    encoded: encoded.to_vec(),
-                    written,
-                    value: value.value().to_vec(),
-                });
+                current = Some(Scanned { encoded: encoded.to_vec(), written, value: value.value().to_vec() });
             }
         }
         if let Some(passed) = current {

@@ -32,20 +32,12 @@ async fn write(store: &Embedded, number: u64) -> Result<Committed, Error> {
 async fn everything(store: &Embedded) -> BTreeMap<String, u64> {
     let all = store.snapshot(&Scope::default()).await.expect("a snapshot");
     let number = |object: &Stored| object.value()["spec"]["number"].as_u64().expect("a number");
-    all.items
-        .iter()
-        .map(|object| (object.key.name.to_string(), number(object)))
-        .collect()
+    all.items.iter().map(|object| (object.key.name.to_string(), number(object))).collect()
 }
 
 /// The expected objects after these acknowledged writes.
 fn expected(answered: impl IntoIterator<Item = u64>) -> BTreeMap<String, u64> {
-    let parts = |number: u64| {
-        [
-            (format!("a{}", number % 7), number),
-            (format!("b{}", number % 7), number),
-        ]
-    };
+    let parts = |number: u64| [(format!("a{}", number % 7), number), (format!("b{}", number % 7), number)];
     answered.into_iter().flat_map(parts).collect()
 }
 
@@ -65,11 +57,7 @@ async fn a_full_disk_is_reported_and_writes_resume_later() {
                 Access::Write(offset, data) => offset + data.len() as u64,
                 Access::Read | Access::Sync => 0,
             };
-            if end > room.load(Ordering::SeqCst) {
-                Err(io::ErrorKind::StorageFull.into())
-            } else {
-                Ok(())
-            }
+            if end > room.load(Ordering::SeqCst) { Err(io::ErrorKind::StorageFull.into()) } else { Ok(()) }
         })
     };
     let store = open(&directory, Some(fault)).await.expect("opened");
@@ -121,13 +109,7 @@ async fn no_failed_access_loses_or_tears_writes() {
         let left = Arc::new(AtomicI64::new(i64::MAX));
         let fault: Fault = {
             let left = left.clone();
-            Arc::new(move |_| {
-                if left.fetch_sub(1, Ordering::SeqCst) == 0 {
-                    Err(kind.into())
-                } else {
-                    Ok(())
-                }
-            })
+            Arc::new(move |_| if left.fetch_sub(1, Ordering::SeqCst) == 0 { Err(kind.into()) } else { Ok(()) })
         };
         let store = open(&directory, Some(fault)).await.expect("opened");
         write(&store, 0).await.expect("written");
@@ -170,16 +152,9 @@ async fn a_write_with_unknown_outcome_is_resolved_later() {
         broken.store(if fails_from_sync { 1 } else { 2 }, Ordering::SeqCst);
         let error = write(&store, 1).await.expect_err("broken");
         assert!(matches!(error, Error::Unknown(_)), "{error}");
-        assert!(
-            matches!(write(&store, 2).await, Err(Error::Unavailable(_))),
-            "no write is attempted"
-        );
+        assert!(matches!(write(&store, 2).await, Err(Error::Unavailable(_))), "no write is attempted");
         assert!(matches!(store.history(&key("a0"), 1).await, Err(Error::Unavailable(_))));
-        assert_eq!(
-            everything(&store).await,
-            expected([0]),
-            "reads of current objects continue"
-        );
+        assert_eq!(everything(&store).await, expected([0]), "reads of current objects continue");
         broken.store(0, Ordering::SeqCst);
         write(&store, 3).await.expect("written again");
         let there = everything(&store).await;
@@ -240,9 +215,7 @@ async fn a_power_loss_keeps_all_acknowledged_writes() {
         let image = image(&journal.done[..cut], &mut next);
         let directory = TempDir::new().expect("a directory");
         fs::write(directory.path().join("store.redb"), image).expect("written");
-        let store = open(&directory, None)
-            .await
-            .unwrap_or_else(|error| panic!("cut {cut}: {error}"));
+        let store = open(&directory, None).await.unwrap_or_else(|error| panic!("cut {cut}: {error}"));
         let least = journal.answered.iter().filter(|answered| **answered <= cut).count() as u64;
         let there = everything(&store).await;
         let whole = there == expected(0..least) || there == expected(0..=least);
@@ -334,16 +307,10 @@ async fn an_older_copy_is_detected() {
     store.close().await;
     fs::copy(&copy, &path).expect("copied");
     let error = open(&directory, None).await.err().expect("detected");
-    assert!(
-        matches!(&error, Error::Damaged(text) if text.contains("revision 2, but revision 3")),
-        "{error}"
-    );
+    assert!(matches!(&error, Error::Damaged(text) if text.contains("revision 2, but revision 3")), "{error}");
     fs::remove_file(&path).expect("removed");
     let error = open(&directory, None).await.err().expect("detected");
-    assert!(
-        matches!(&error, Error::Damaged(text) if text.contains("is missing")),
-        "{error}"
-    );
+    assert!(matches!(&error, Error::Damaged(text) if text.contains("is missing")), "{error}");
     fs::copy(&copy, &path).expect("copied");
     fs::remove_file(directory.path().join("store.newest")).expect("removed");
     let store = open(&directory, None).await.expect("opened");
@@ -358,11 +325,7 @@ async fn a_file_of_another_format_is_not_modified() {
     let path = directory.path().join("store.redb");
     let database = redb::Database::open(&path).expect("a database");
     let transaction = database.begin_write().expect("begun");
-    transaction
-        .open_table(format::META)
-        .expect("a table")
-        .insert(format::META_FORMAT, 7)
-        .expect("inserted");
+    transaction.open_table(format::META).expect("a table").insert(format::META_FORMAT, 7).expect("inserted");
     transaction.commit().expect("committed");
     drop(database);
     let error = open(&directory, None).await.err().expect("refused");
@@ -375,8 +338,5 @@ async fn a_file_of_another_format_is_not_modified() {
     assert!(matches!(&error, Error::Damaged(_)), "{error}");
     fs::write(&path, "").expect("written");
     let error = open(&directory, None).await.err().expect("refused");
-    assert!(
-        matches!(&error, Error::Damaged(text) if text.contains("it is empty")),
-        "{error}"
-    );
+    assert!(matches!(&error, Error::Damaged(text) if text.contains("it is empty")), "{error}");
 }

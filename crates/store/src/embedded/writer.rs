@@ -150,9 +150,7 @@ impl Writer {
             Ok(()) => Err(error),
             Err(second) => {
                 tracing::error!(error = %second, "the database cannot be opened; only current objects can be read");
-                Err(Error::Unknown(format!(
-                    "{error}; and opening the database again failed: {second}"
-                )))
+                Err(Error::Unknown(format!("{error}; and opening the database again failed: {second}")))
             }
         }
     }

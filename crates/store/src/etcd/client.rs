@@ -106,10 +106,7 @@ impl Client {
     pub(super) fn new(options: &Options) -> Result<Client, Error> {
         let mut members = Vec::new();
         for endpoint in &options.endpoints {
-            members.push(Member {
-                endpoint: endpoint.clone(),
-                channel: channel(endpoint, options)?,
-            });
+            members.push(Member { endpoint: endpoint.clone(), channel: channel(endpoint, options)? });
         }
         if members.is_empty() {
             return Err(Error::Invalid("no etcd address is configured".into()));
@@ -250,9 +247,7 @@ impl Client {
             let requests = tonic::codegen::tokio_stream::wrappers::ReceiverStream::new(requests);
             let mut request = self.request(index, requests, until).await?;
             // A member that lost its quorum must end the stream instead of staying silent.
-            request
-                .metadata_mut()
-                .insert("hasleader", MetadataValue::from_static("true"));
+            request.metadata_mut().insert("hasleader", MetadataValue::from_static("true"));
             let (codec, path) = (ProstCodec::<Q, A>::default(), PathAndQuery::from_static(path));
             let call = |mut grpc: Grpc<Channel>| async move { grpc.streaming(request, path, codec).await };
             self.with_member(index, until, call).await
@@ -271,18 +266,14 @@ impl Client {
     /// Queries the status of a member.
     pub(super) async fn status(&self, index: usize) -> Result<pb::StatusResponse, Error> {
         let until = Instant::now() + self.timeout / 3;
-        let status = self
-            .attempt(index, "/etcdserverpb.Maintenance/Status", pb::StatusRequest {}, until)
-            .await;
+        let status = self.attempt(index, "/etcdserverpb.Maintenance/Status", pb::StatusRequest {}, until).await;
         status.map_err(|attempt| Failure::from(attempt).into())
     }
 
     /// Switches to another member, if this one is still the current one.
     pub(super) fn avoid(&self, index: usize) {
         let next = (index + 1) % self.members.len();
-        let _ = self
-            .current
-            .compare_exchange(index, next, Ordering::Relaxed, Ordering::Relaxed);
+        let _ = self.current.compare_exchange(index, next, Ordering::Relaxed, Ordering::Relaxed);
     }
 
     /// Records the revision of an answer and returns it.
@@ -330,13 +321,8 @@ impl Client {
         login: &super::Login,
         until: Instant,
     ) -> Result<MetadataValue<Ascii>, Attempt> {
-        let request = pb::AuthenticateRequest {
-            name: login.user.clone(),
-            password: login.password.clone(),
-        };
-        let answer = self
-            .unary(index, "/etcdserverpb.Auth/Authenticate", Request::new(request), until)
-            .await;
+        let request = pb::AuthenticateRequest { name: login.user.clone(), password: login.password.clone() };
+        let answer = self.unary(index, "/etcdserverpb.Auth/Authenticate", Request::new(request), until).await;
         let answer: pb::AuthenticateResponse = answer.map_err(|attempt| match attempt {
             Attempt::Failed(failure) => {
                 let text = format!("login as {}: {}", login.user, Error::from(failure));
@@ -353,10 +339,7 @@ impl Client {
     }
 
     fn token(&self) -> Option<MetadataValue<Ascii>> {
-        self.token
-            .read()
-            .unwrap_or_else(std::sync::PoisonError::into_inner)
-            .clone()
+        self.token.read().unwrap_or_else(std::sync::PoisonError::into_inner).clone()
     }
 
     fn set_token(&self, token: Option<MetadataValue<Ascii>>) {

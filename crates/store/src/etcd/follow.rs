@@ -28,10 +28,7 @@ pub(super) async fn watch(shared: Arc<Shared>, scope: &Scope, after: Revision) -
     if after > shared.client.newest() {
         let newest = shared.revision().await?;
         if after > newest {
-            return Err(Error::Future {
-                requested: after,
-                newest,
-            });
+            return Err(Error::Future { requested: after, newest });
         }
     }
     shared.check_kept(after).await?;
@@ -150,10 +147,7 @@ impl Follow {
             let newest = shared.revision().await?;
             if newest < seen {
                 // etcd was restored from a backup: revisions yielded since are gone.
-                return Err(Error::Compacted {
-                    requested: seen,
-                    oldest: newest,
-                });
+                return Err(Error::Compacted { requested: seen, oldest: newest });
             }
             stream.caught_up = newest == seen;
             Ok(stream)
@@ -190,10 +184,7 @@ impl Follow {
         let header = self.shared.client.note(response.header.as_ref());
         if response.canceled {
             if response.compact_revision > 0 {
-                return Err(Error::Compacted {
-                    requested: self.seen,
-                    oldest: revision(response.compact_revision),
-                });
+                return Err(Error::Compacted { requested: self.seen, oldest: revision(response.compact_revision) });
             }
             self.lost(&response.cancel_reason);
             return Ok(None);
@@ -237,10 +228,7 @@ impl Follow {
             };
             if event.prev_kv.is_none() && (deleted || kv.version > 1) {
                 // The previous version is already compacted.
-                return Err(Error::Compacted {
-                    requested: self.seen,
-                    oldest: at,
-                });
+                return Err(Error::Compacted { requested: self.seen, oldest: at });
             }
             let before = event.prev_kv.map(|kv| stored(key.clone(), &kv)).transpose()?;
             let after = if deleted { None } else { Some(stored(key.clone(), &kv)?) };
@@ -265,15 +253,9 @@ impl Stream {
         };
         // etcd sends response headers only after the first request, and the call waits for them.
         let create = request(pb::watch_request::RequestUnion::CreateRequest(create));
-        requests
-            .try_send(create)
-            .map_err(|e| Error::Unavailable(e.to_string()))?;
+        requests.try_send(create).map_err(|e| Error::Unavailable(e.to_string()))?;
         let (member, responses) = shared.client.stream(WATCH, outgoing).await?;
-        let asks = shared
-            .client
-            .status(member)
-            .await
-            .is_ok_and(|status| answers_progress(&status.version));
+        let asks = shared.client.status(member).await.is_ok_and(|status| answers_progress(&status.version));
         Ok(Stream {
             requests,
             responses,
@@ -311,10 +293,7 @@ impl Shared {
         };
         match self.range(request).await {
             Ok(_) => Ok(()),
-            Err(Failure::Compacted) => Err(Error::Compacted {
-                requested: after,
-                oldest: self.oldest(after).await,
-            }),
+            Err(Failure::Compacted) => Err(Error::Compacted { requested: after, oldest: self.oldest(after).await }),
             Err(failure) => Err(failure.into()),
         }
     }
@@ -322,10 +301,7 @@ impl Shared {
     /// The oldest available revision, given a compacted one. etcd reports it only to watches.
     pub(super) async fn oldest(&self, compacted: Revision) -> Revision {
         let known = async {
-            let unused = Range {
-                from: self.layout.unused(),
-                end: Default::default(),
-            };
+            let unused = Range { from: self.layout.unused(), end: Default::default() };
             let mut stream = Stream::open(self, &unused, 1).await.ok()?;
             while let Ok(Some(response)) = stream.responses.message().await {
                 if response.compact_revision > 0 {
@@ -340,9 +316,7 @@ impl Shared {
 }
 
 fn request(union: pb::watch_request::RequestUnion) -> pb::WatchRequest {
-    pb::WatchRequest {
-        request_union: Some(union),
-    }
+    pb::WatchRequest { request_union: Some(union) }
 }
 
 async fn until(at: Option<Instant>) {

@@ -35,9 +35,7 @@ pub(super) struct Range {
 impl Layout {
     /// Keys below this prefix. Trailing slashes are ignored.
     pub(super) fn new(prefix: &str) -> Layout {
-        Layout {
-            prefix: prefix.trim_end_matches('/').into(),
-        }
+        Layout { prefix: prefix.trim_end_matches('/').into() }
     }
 
     /// The key of an object.
@@ -87,11 +85,7 @@ impl Layout {
         if group.starts_with('.') || plural.is_empty() || name.is_empty() {
             return None;
         }
-        let group = if group == CORE_GROUP {
-            String::new()
-        } else {
-            plain(group)?
-        };
+        let group = if group == CORE_GROUP { String::new() } else { plain(group)? };
         let resource = GroupResource::new(group, plain(plural)?);
         Some(Key::new(resource, unescaped(namespace)?, unescaped(name)?))
     }
@@ -109,20 +103,14 @@ impl Range {
         if let Some(last) = end.last_mut() {
             *last += 1;
         }
-        Range {
-            from: prefix.into(),
-            end: end.into(),
-        }
+        Range { from: prefix.into(), end: end.into() }
     }
 
     /// The part of the range after a key.
     pub(super) fn after(&self, key: &[u8]) -> Range {
         let mut from = key.to_vec();
         from.push(0);
-        Range {
-            from: from.into(),
-            end: self.end.clone(),
-        }
+        Range { from: from.into(), end: self.end.clone() }
     }
 }
 
@@ -211,19 +199,10 @@ mod tests {
     fn keys_are_readable() {
         let layout = Layout::new("/rutter/");
         let reviews = key("networking.istio.io", "virtualservices", "default", "reviews");
-        assert_eq!(
-            layout.key(&reviews),
-            "/rutter/networking.istio.io/virtualservices/default!reviews"
-        );
-        assert_eq!(
-            layout.key(&key("", "namespaces", "", "default")),
-            "/rutter/core/namespaces/!default"
-        );
+        assert_eq!(layout.key(&reviews), "/rutter/networking.istio.io/virtualservices/default!reviews");
+        assert_eq!(layout.key(&key("", "namespaces", "", "default")), "/rutter/core/namespaces/!default");
         let tombstone = layout.tombstone(&reviews);
-        assert_eq!(
-            tombstone,
-            "/rutter/.deleted/networking.istio.io/virtualservices/default!reviews"
-        );
+        assert_eq!(tombstone, "/rutter/.deleted/networking.istio.io/virtualservices/default!reviews");
         assert_eq!(layout.parse(&tombstone), None);
         assert_eq!(layout.parse(&layout.unused()), None);
         assert_eq!(layout.parse(b"/other/core/pods/a!b"), None);

@@ -21,25 +21,13 @@ const PAGE_BYTES: usize = 8 << 20;
 
 impl Shared {
     pub(super) async fn get(&self, key: &Key) -> Result<Option<Stored>, Error> {
-        let request = pb::RangeRequest {
-            key: self.layout.key(key),
-            ..Default::default()
-        };
+        let request = pb::RangeRequest { key: self.layout.key(key), ..Default::default() };
         let answer = self.range(request).await?;
-        answer
-            .kvs
-            .into_iter()
-            .next()
-            .map(|kv| stored(key.clone(), &kv))
-            .transpose()
+        answer.kvs.into_iter().next().map(|kv| stored(key.clone(), &kv)).transpose()
     }
 
     pub(super) async fn revision(&self) -> Result<Revision, Error> {
-        let request = pb::RangeRequest {
-            key: self.layout.unused(),
-            count_only: true,
-            ..Default::default()
-        };
+        let request = pb::RangeRequest { key: self.layout.unused(), count_only: true, ..Default::default() };
         let answer = self.range(request).await?;
         Ok(self.client.note(answer.header.as_ref()))
     }
@@ -84,12 +72,7 @@ impl Shared {
             namespace: last.key.namespace.clone(),
             name: last.key.name.clone(),
         });
-        Ok(List {
-            items,
-            revision,
-            next,
-            remaining: rest.filter(|_| !selecting),
-        })
+        Ok(List { items, revision, next, remaining: rest.filter(|_| !selecting) })
     }
 
     pub(super) async fn snapshot(&self, scope: &Scope) -> Result<List, Error> {
@@ -104,12 +87,7 @@ impl Shared {
         }
         // etcd orders types by their encoded form.
         items.sort_by(|a: &Stored, b: &Stored| a.key.cmp(&b.key));
-        Ok(List {
-            items,
-            revision: pages.revision,
-            next: None,
-            remaining: None,
-        })
+        Ok(List { items, revision: pages.revision, next: None, remaining: None })
     }
 
     /// Walks back from the current version: reads the object at the revision before each version. Where no object
@@ -122,16 +100,12 @@ impl Shared {
                 break;
             };
             let version = match (object, tombstone) {
-                (Some(kv), _) => Version {
-                    revision: revision(kv.mod_revision),
-                    time: None,
-                    object: Some(stored(key.clone(), &kv)?),
-                },
-                (None, Some(tombstone)) => Version {
-                    revision: revision(tombstone.mod_revision),
-                    time: time(&tombstone.value),
-                    object: None,
-                },
+                (Some(kv), _) => {
+                    Version { revision: revision(kv.mod_revision), time: None, object: Some(stored(key.clone(), &kv)?) }
+                }
+                (None, Some(tombstone)) => {
+                    Version { revision: revision(tombstone.mod_revision), time: time(&tombstone.value), object: None }
+                }
                 (None, None) => break,
             };
             at = version.revision.saturating_sub(1);
@@ -200,23 +174,14 @@ struct Pages {
 
 impl Pages {
     fn new(range: Range, limit: usize) -> Pages {
-        Pages {
-            range: Some(range),
-            limit,
-            size: FIRST_PAGE,
-            revision: 0,
-        }
+        Pages { range: Some(range), limit, size: FIRST_PAGE, revision: 0 }
     }
 
     async fn next(&mut self, shared: &Shared, at: At) -> Result<Option<Page>, Error> {
         let Some(range) = self.range.take() else {
             return Ok(None);
         };
-        let size = if self.limit > 0 {
-            self.size.min(self.limit)
-        } else {
-            self.size
-        };
+        let size = if self.limit > 0 { self.size.min(self.limit) } else { self.size };
         let request = pb::RangeRequest {
             key: range.from.clone(),
             range_end: range.end.clone(),
@@ -254,10 +219,7 @@ async fn first(shared: &Shared, request: pb::RangeRequest, at: At) -> Result<pb:
         At::Exactly(revision) => exactly(shared, request, revision).await,
         At::Latest => Ok(shared.range(request).await?),
         At::NotOlderThan(wanted) => {
-            let near = pb::RangeRequest {
-                serializable: true,
-                ..request.clone()
-            };
+            let near = pb::RangeRequest { serializable: true, ..request.clone() };
             let answer = shared.range(near).await?;
             if revision_of(&answer) >= wanted {
                 return Ok(answer);
@@ -266,10 +228,7 @@ async fn first(shared: &Shared, request: pb::RangeRequest, at: At) -> Result<pb:
             let answer = shared.range(request).await?;
             match revision_of(&answer) {
                 newest if newest >= wanted => Ok(answer),
-                newest => Err(Error::Future {
-                    requested: wanted,
-                    newest,
-                }),
+                newest => Err(Error::Future { requested: wanted, newest }),
             }
         }
     }
@@ -283,14 +242,8 @@ async fn exactly(shared: &Shared, request: pb::RangeRequest, revision: Revision)
     };
     match shared.range(request).await {
         Ok(answer) => Ok(answer),
-        Err(Failure::Compacted) => Err(Error::Compacted {
-            requested: revision,
-            oldest: shared.oldest(revision).await,
-        }),
-        Err(Failure::Future) => Err(Error::Future {
-            requested: revision,
-            newest: shared.revision().await?,
-        }),
+        Err(Failure::Compacted) => Err(Error::Compacted { requested: revision, oldest: shared.oldest(revision).await }),
+        Err(Failure::Future) => Err(Error::Future { requested: revision, newest: shared.revision().await? }),
         Err(failure) => Err(failure.into()),
     }
 }
@@ -303,12 +256,8 @@ fn revision_of(answer: &pb::RangeResponse) -> Revision {
 pub(super) fn stored(key: Key, kv: &pb::KeyValue) -> Result<Stored, Error> {
     match serde_json::from_slice::<serde_json::Value>(&kv.value) {
         Ok(value) if value.is_object() => Ok(Stored::new(key, revision(kv.mod_revision), value)),
-        Ok(_) => Err(Error::Damaged(format!(
-            "the value of {key} in etcd is not a JSON object"
-        ))),
-        Err(error) => Err(Error::Damaged(format!(
-            "the value of {key} in etcd is not JSON: {error}"
-        ))),
+        Ok(_) => Err(Error::Damaged(format!("the value of {key} in etcd is not a JSON object"))),
+        Err(error) => Err(Error::Damaged(format!("the value of {key} in etcd is not JSON: {error}"))),
     }
 }
 

@@ -78,16 +78,10 @@ impl Shared {
         }
         let newest = self.revision().await?;
         if upto > newest {
-            return Err(Error::Future {
-                requested: upto,
-                newest,
-            });
+            return Err(Error::Future { requested: upto, newest });
         }
         self.clear_tombstones(upto).await?;
-        let request = pb::CompactionRequest {
-            revision: number(upto),
-            physical: false,
-        };
+        let request = pb::CompactionRequest { revision: number(upto), physical: false };
         let done = self
             .client
             .call::<_, pb::CompactionResponse>("/etcdserverpb.KV/Compact", request, Effect::Repeatable)
@@ -122,10 +116,7 @@ impl Shared {
                 request.success.push(delete(kv.key));
             }
             // If a tombstone was rewritten or removed meanwhile, the next read shows the remaining ones.
-            let _: pb::TxnResponse = self
-                .client
-                .call("/etcdserverpb.KV/Txn", request, Effect::Repeatable)
-                .await?;
+            let _: pb::TxnResponse = self.client.call("/etcdserverpb.KV/Txn", request, Effect::Repeatable).await?;
         }
     }
 }

@@ -78,11 +78,7 @@ impl Shared {
             value.to_string()
         };
         if text.len() > limit {
-            return Err(Error::TooLarge {
-                key: key.clone(),
-                bytes: text.len(),
-                limit,
-            });
+            return Err(Error::TooLarge { key: key.clone(), bytes: text.len(), limit });
         }
         Ok(text)
     }
@@ -96,10 +92,9 @@ fn compares(at: &Bytes, expect: Expect) -> Vec<pb::Compare> {
         Expect::Absent => vec![there(Is::Equal)],
         Expect::Present => vec![there(Is::Greater)],
         // A missing key has the modification revision 0.
-        Expect::Revision(revision) => vec![
-            there(Is::Greater),
-            compare(at, Is::Equal, Target::ModRevision(number(revision))),
-        ],
+        Expect::Revision(revision) => {
+            vec![there(Is::Greater), compare(at, Is::Equal, Target::ModRevision(number(revision)))]
+        }
     }
 }
 
@@ -113,20 +108,11 @@ pub(super) fn compare(at: &Bytes, result: pb::compare::Result, union: pb::compar
         TargetUnion::Value(_) => Target::Value,
         TargetUnion::Lease(_) => Target::Lease,
     };
-    pb::Compare {
-        result: result.into(),
-        target: target.into(),
-        key: at.clone(),
-        target_union: Some(union),
-    }
+    pb::Compare { result: result.into(), target: target.into(), key: at.clone(), target_union: Some(union) }
 }
 
 pub(super) fn put(key: Bytes, value: Bytes) -> pb::RequestOp {
-    operation(pb::request_op::Request::RequestPut(pb::PutRequest {
-        key,
-        value,
-        ..Default::default()
-    }))
+    operation(pb::request_op::Request::RequestPut(pb::PutRequest { key, value, ..Default::default() }))
 }
 
 pub(super) fn delete(key: Bytes) -> pb::RequestOp {
@@ -138,11 +124,7 @@ pub(super) fn delete(key: Bytes) -> pb::RequestOp {
 }
 
 fn read(key: Bytes, keys_only: bool) -> pb::RequestOp {
-    operation(pb::request_op::Request::RequestRange(pb::RangeRequest {
-        key,
-        keys_only,
-        ..Default::default()
-    }))
+    operation(pb::request_op::Request::RequestRange(pb::RangeRequest { key, keys_only, ..Default::default() }))
 }
 
 /// Deletes a key and writes its tombstone. Does nothing, and creates no revision, if the key does not exist.
@@ -172,9 +154,7 @@ fn found(done: pb::ResponseOp) -> Option<pb::KeyValue> {
 
 /// Finds the precondition that failed.
 fn failed_precondition(operations: &[Operation], answer: pb::TxnResponse) -> Error {
-    let asked = operations
-        .iter()
-        .filter(|operation| operation.expect() != Expect::Anything);
+    let asked = operations.iter().filter(|operation| operation.expect() != Expect::Anything);
     for (operation, read) in asked.zip(answer.responses) {
         let now = found(read).map(|kv| revision(kv.mod_revision));
         if let Err(error) = operation.expect().check(operation.key(), now) {
@@ -187,11 +167,7 @@ fn failed_precondition(operations: &[Operation], answer: pb::TxnResponse) -> Err
 
 fn too_large(largest: Option<(usize, &Key)>, limit: usize) -> Error {
     match largest {
-        Some((bytes, key)) => Error::TooLarge {
-            key: key.clone(),
-            bytes,
-            limit,
-        },
+        Some((bytes, key)) => Error::TooLarge { key: key.clone(), bytes, limit },
         None => Error::Invalid("the transaction exceeds etcd's size limit".into()),
     }
 }

@@ -18,28 +18,13 @@ fn key(name: &str) -> Key {
 
 async fn put(store: &dyn Store, key: Key, number: u64) -> Revision {
     let value = json!({"spec": {"number": number}});
-    let operation = Operation::Put {
-        key,
-        value,
-        expect: Expect::Anything,
-    };
-    store
-        .commit(Transaction::one(operation))
-        .await
-        .expect("committed")
-        .revision
+    let operation = Operation::Put { key, value, expect: Expect::Anything };
+    store.commit(Transaction::one(operation)).await.expect("committed").revision
 }
 
 async fn delete(store: &dyn Store, key: Key) -> Revision {
-    let operation = Operation::Delete {
-        key,
-        expect: Expect::Present,
-    };
-    store
-        .commit(Transaction::one(operation))
-        .await
-        .expect("committed")
-        .revision
+    let operation = Operation::Delete { key, expect: Expect::Present };
+    store.commit(Transaction::one(operation)).await.expect("committed").revision
 }
 
 fn number(object: &Stored) -> u64 {
@@ -77,11 +62,7 @@ struct Switch {
 
 impl Switch {
     fn now(&self) -> Result<Memory, Error> {
-        self.store
-            .lock()
-            .expect("a lock")
-            .clone()
-            .ok_or_else(|| Error::Unavailable("away".to_owned()))
+        self.store.lock().expect("a lock").clone().ok_or_else(|| Error::Unavailable("away".to_owned()))
     }
 
     /// Puts another store in, or none; what watched the old one is cut off.
@@ -168,10 +149,7 @@ async fn after_a_gap_everything_is_listed() {
 
 #[tokio::test(start_paused = true)]
 async fn what_was_compacted_meanwhile_is_listed() {
-    let limits = Limits {
-        ring_revisions: 2,
-        ..Limits::default()
-    };
+    let limits = Limits { ring_revisions: 2, ..Limits::default() };
     let store = Arc::new(Memory::new(limits));
     let mut follower = Follower::new(store.clone(), vec![pods()]);
     assert!(next(&mut follower).await.is_empty());
@@ -193,11 +171,7 @@ async fn a_store_that_is_away_for_a_while_loses_nothing() {
     *switch.store.lock().expect("a lock") = None;
     follower.watch = None;
     put(&store, key("a"), 2).await;
-    assert!(
-        tokio::time::timeout(Duration::from_secs(60), follower.next())
-            .await
-            .is_err()
-    );
+    assert!(tokio::time::timeout(Duration::from_secs(60), follower.next()).await.is_err());
     *switch.store.lock().expect("a lock") = Some(store);
     assert_eq!(next(&mut follower).await, ["~a=1>2"]);
 }

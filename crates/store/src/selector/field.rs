@@ -41,13 +41,7 @@ impl FieldSelector {
 
     /// Requires that a field has a value.
     pub fn equal(path: &str, value: &str) -> FieldSelector {
-        FieldSelector {
-            requirements: vec![Requirement {
-                path: path.into(),
-                value: value.into(),
-                equal: true,
-            }],
-        }
+        FieldSelector { requirements: vec![Requirement { path: path.into(), value: value.into(), equal: true }] }
     }
 
     /// Adds the requirements of another selector.
@@ -60,30 +54,24 @@ impl FieldSelector {
     /// Whether an object matches. A missing field has the value "".
     pub fn matches(&self, object: &Stored) -> bool {
         let mut parsed = None;
-        self.requirements.iter().all(
-            |Requirement {
-                 path,
-                 value: wanted,
-                 equal,
-             }| {
-                let holds = match &**path {
-                    "metadata.name" => object.key.name == *wanted,
-                    "metadata.namespace" => object.key.namespace == *wanted,
-                    path => {
-                        let value = parsed.get_or_insert_with(|| object.value());
-                        match path.split('.').try_fold(&*value, |value, name| value.get(name)) {
-                            Some(Value::String(text)) => **text == **wanted,
-                            Some(Value::Null) | None => wanted.is_empty(),
-                            Some(other) => {
-                                let text = other.to_string();
-                                *text == **wanted
-                            }
+        self.requirements.iter().all(|Requirement { path, value: wanted, equal }| {
+            let holds = match &**path {
+                "metadata.name" => object.key.name == *wanted,
+                "metadata.namespace" => object.key.namespace == *wanted,
+                path => {
+                    let value = parsed.get_or_insert_with(|| object.value());
+                    match path.split('.').try_fold(&*value, |value, name| value.get(name)) {
+                        Some(Value::String(text)) => **text == **wanted,
+                        Some(Value::Null) | None => wanted.is_empty(),
+                        Some(other) => {
+                            let text = other.to_string();
+                            *text == **wanted
                         }
                     }
-                };
-                holds == *equal
-            },
-        )
+                }
+            };
+            holds == *equal
+        })
     }
 
     /// Whether it selects everything.
@@ -98,10 +86,7 @@ impl FieldSelector {
 
     /// The required value of a field, if any. A requirement on `metadata.name` turns a list into a lookup.
     pub fn exact(&self, path: &str) -> Option<&str> {
-        let found = self
-            .requirements
-            .iter()
-            .find(|requirement| requirement.equal && &*requirement.path == path);
+        let found = self.requirements.iter().find(|requirement| requirement.equal && &*requirement.path == path);
         found.map(|requirement| &*requirement.value)
     }
 }
@@ -155,11 +140,7 @@ fn requirement(text: &str, term: &str) -> Result<Requirement, SelectorError> {
     if path.is_empty() || path.contains('\\') {
         return Err(error(format!("{term:?} does not begin with the path of a field")));
     }
-    Ok(Requirement {
-        path: path.into(),
-        value: unescaped(value).map_err(error)?.into(),
-        equal,
-    })
+    Ok(Requirement { path: path.into(), value: unescaped(value).map_err(error)?.into(), equal })
 }
 
 /// Removes the escapes of a value.
@@ -171,9 +152,7 @@ fn unescaped(value: &str) -> Result<String, String> {
             '\\' => match chars.next() {
                 Some(c @ ('\\' | ',' | '=')) => plain.push(c),
                 Some(c) => {
-                    return Err(format!(
-                        "value {value:?} has \"\\{c}\"; a backslash may stand before \\ , = only"
-                    ));
+                    return Err(format!("value {value:?} has \"\\{c}\"; a backslash may stand before \\ , = only"));
                 }
                 None => return Err(format!("value {value:?} ends with a backslash")),
             },

@@ -64,9 +64,7 @@ impl LabelSelector {
     /// # Errors
     /// The label or a value is invalid, or there are no values.
     pub fn one_of<'a>(label: &str, values: impl IntoIterator<Item = &'a str>) -> Result<LabelSelector, SelectorError> {
-        Ok(LabelSelector {
-            requirements: vec![Requirement::In(checked_label(label)?, checked_values(label, values)?)],
-        })
+        Ok(LabelSelector { requirements: vec![Requirement::In(checked_label(label)?, checked_values(label, values)?)] })
     }
 
     /// Requires that a label exists.
@@ -74,9 +72,7 @@ impl LabelSelector {
     /// # Errors
     /// The label is invalid.
     pub fn exists(label: &str) -> Result<LabelSelector, SelectorError> {
-        Ok(LabelSelector {
-            requirements: vec![Requirement::Exists(checked_label(label)?)],
-        })
+        Ok(LabelSelector { requirements: vec![Requirement::Exists(checked_label(label)?)] })
     }
 
     /// Adds the requirements of another selector.
@@ -163,9 +159,7 @@ fn requirement(lexer: &mut Lexer<'_>) -> Result<Requirement, SelectorError> {
         Some(Token::Less) => Ok(Requirement::Less(label, number(lexer)?)),
         other => {
             let found = Token::describe(other);
-            Err(lexer.error(&format!(
-                "an operator (=, ==, !=, in, notin, >, <) was expected, not {found}"
-            )))
+            Err(lexer.error(&format!("an operator (=, ==, !=, in, notin, >, <) was expected, not {found}")))
         }
     }
 }
@@ -185,9 +179,7 @@ fn value(lexer: &mut Lexer<'_>, label: &str) -> Result<Arc<str>, SelectorError> 
 fn number(lexer: &mut Lexer<'_>) -> Result<i64, SelectorError> {
     let token = lexer.next();
     match token {
-        Some(Token::Word(word)) => word
-            .parse()
-            .map_err(|_| lexer.error(&format!("{word:?} is not a whole number"))),
+        Some(Token::Word(word)) => word.parse().map_err(|_| lexer.error(&format!("{word:?} is not a whole number"))),
         other => Err(lexer.error(&format!("a whole number was expected, not {}", Token::describe(other)))),
     }
 }
@@ -225,10 +217,8 @@ fn set(lexer: &mut Lexer<'_>, label: &str) -> Result<Vec<Arc<str>>, SelectorErro
 }
 
 fn checked_values<'a>(label: &str, values: impl IntoIterator<Item = &'a str>) -> Result<Vec<Arc<str>>, SelectorError> {
-    let values: Vec<Arc<str>> = values
-        .into_iter()
-        .map(|value| checked_value(label, value))
-        .collect::<Result<_, _>>()?;
+    let values: Vec<Arc<str>> =
+        values.into_iter().map(|value| checked_value(label, value)).collect::<Result<_, _>>()?;
     if values.is_empty() {
         return Err(SelectorError(format!("the set of values for {label} is empty")));
     }
@@ -257,9 +247,7 @@ fn checked_label(label: &str) -> Result<Arc<str>, SelectorError> {
             })
     });
     if !prefix_holds {
-        return Err(SelectorError(format!(
-            "{label:?} is no label: what is before \"/\" must be a DNS name"
-        )));
+        return Err(SelectorError(format!("{label:?} is no label: what is before \"/\" must be a DNS name")));
     }
     if name.is_empty() || !is_plain(name) {
         return Err(SelectorError(format!(

@@ -27,8 +27,6 @@ impl SelectorError {
 fn check_length(text: &str) -> Result<(), SelectorError> {
     match text.len() {
         0..=TEXT_LIMIT => Ok(()),
-        bytes => Err(SelectorError(format!(
-            "the selector has {bytes} bytes; at most {TEXT_LIMIT} are allowed"
-        ))),
+        bytes => Err(SelectorError(format!("the selector has {bytes} bytes; at most {TEXT_LIMIT} are allowed"))),
     }
 }

@@ -9,21 +9,12 @@ use serde_json::json;
 use crate::{Continue, FieldSelector, GroupResource, Key, LabelSelector, Stored};
 
 fn labels(pairs: &[(&str, &str)]) -> BTreeMap<Arc<str>, Arc<str>> {
-    pairs
-        .iter()
-        .map(|(name, value)| (Arc::from(*name), Arc::from(*value)))
-        .collect()
+    pairs.iter().map(|(name, value)| (Arc::from(*name), Arc::from(*value))).collect()
 }
 
 #[test]
 fn label_selectors_select() {
-    let object = labels(&[
-        ("app", "reviews"),
-        ("version", "v2"),
-        ("weight", "10"),
-        ("empty", ""),
-        ("in", "x"),
-    ]);
+    let object = labels(&[("app", "reviews"), ("version", "v2"), ("weight", "10"), ("empty", ""), ("in", "x")]);
     let cases = [
         ("", true),
         ("  ", true),
@@ -87,12 +78,7 @@ fn label_selector_errors_describe_the_problem() {
     assert!(LabelSelector::parse(&long).is_err());
     assert!(LabelSelector::equal("a", &long).is_err());
     assert!(LabelSelector::one_of("a", []).is_err());
-    assert!(
-        LabelSelector::parse(&"a,".repeat(10_000))
-            .expect_err("too long")
-            .0
-            .contains("at most")
-    );
+    assert!(LabelSelector::parse(&"a,".repeat(10_000)).expect_err("too long").0.contains("at most"));
 }
 
 #[test]
@@ -119,10 +105,7 @@ fn field_selectors_select() {
         assert_eq!(selector.matches(&object), expected, "{text}");
         assert_eq!(FieldSelector::parse(&selector.to_string()), Ok(selector), "{text}");
     }
-    assert_eq!(
-        FieldSelector::equal("metadata.name", "web").exact("metadata.name"),
-        Some("web")
-    );
+    assert_eq!(FieldSelector::equal("metadata.name", "web").exact("metadata.name"), Some("web"));
     assert_eq!(FieldSelector::parse("a!=b").expect("valid").exact("a"), None);
 }
 

@@ -133,28 +133,17 @@ pub async fn listed(store: &Arc<dyn Store>, query: &Query) -> Vec<(String, Strin
 }
 
 pub fn rows(items: &[Stored]) -> Vec<(String, String, u64)> {
-    let row = |object: &Stored| {
-        (
-            object.key.namespace.to_string(),
-            object.key.name.to_string(),
-            number(object),
-        )
-    };
+    let row = |object: &Stored| (object.key.namespace.to_string(), object.key.name.to_string(), number(object));
     items.iter().map(row).collect()
 }
 
 pub fn scope_of(resource: GroupResource) -> Scope {
-    Scope {
-        resource: Some(resource),
-        ..Scope::default()
-    }
+    Scope { resource: Some(resource), ..Scope::default() }
 }
 
 /// The next event, with a timeout.
 pub async fn event(watch: &mut Watch) -> Result<WatchEvent, Error> {
-    tokio::time::timeout(PATIENCE, watch.next())
-        .await
-        .expect("an event in time")
+    tokio::time::timeout(PATIENCE, watch.next()).await.expect("an event in time")
 }
 
 /// The next changes, without bookmarks. A bookmark must not be older than yielded changes.
@@ -172,10 +161,7 @@ pub async fn changes(watch: &mut Watch, count: usize) -> Vec<Arc<Change>> {
                         change.key,
                         change.revision
                     );
-                    assert!(
-                        seen.last().is_none_or(|last| last.revision <= change.revision),
-                        "out of order"
-                    );
+                    assert!(seen.last().is_none_or(|last| last.revision <= change.revision), "out of order");
                     seen.push(change);
                 }
             }
@@ -198,9 +184,5 @@ pub async fn bookmark(watch: &mut Watch) -> Revision {
 
 /// A change as a row: name, number before, number after.
 pub fn summary(change: &Change) -> (String, Option<u64>, Option<u64>) {
-    (
-        change.key.name.to_string(),
-        change.before.as_ref().map(number),
-        change.after.as_ref().map(number),
-    )
+    (change.key.name.to_string(), change.before.as_ref().map(number), change.after.as_ref().map(number))
 }

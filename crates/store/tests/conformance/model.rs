@@ -12,12 +12,7 @@ use super::*;
 #[derive(Clone, Debug)]
 pub enum Step {
     Commit(Vec<(Verb, u8, Wanted)>),
-    List {
-        namespace: Option<u8>,
-        label: Option<u8>,
-        limit: usize,
-        back: usize,
-    },
+    List { namespace: Option<u8>, label: Option<u8>, limit: usize, back: usize },
     Get(u8),
     Compact(usize),
     Restart,
@@ -66,25 +61,15 @@ where
     Fut: Future<Output = Backend>,
     Again: Future<Output = Backend>,
 {
-    let config = Config {
-        cases,
-        failure_persistence: None,
-        ..Config::default()
-    };
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(1)
-        .enable_all()
-        .build()
-        .expect("a runtime");
+    let config = Config { cases, failure_persistence: None, ..Config::default() };
+    let runtime =
+        tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().expect("a runtime");
     let mut runner = TestRunner::new(config);
     let result = runner.run(&prop::collection::vec(step, 1..40), |steps| {
         runtime.block_on(async {
             let mut backend = fresh().await;
             let start = backend.store.revision().await.expect("a revision");
-            let mut model = Model {
-                past: vec![(start, Objects::new())],
-                compacted: 0,
-            };
+            let mut model = Model { past: vec![(start, Objects::new())], compacted: 0 };
             for step in &steps {
                 if matches!(step, Step::Restart) {
                     backend.store.close().await;
@@ -109,23 +94,9 @@ fn step(restarts: bool) -> BoxedStrategy<Step> {
     ];
     let verb = prop_oneof![4 => any::<u8>().prop_map(Verb::Put), 2 => Just(Verb::Delete), 1 => Just(Verb::Check)];
     let commit = prop::collection::btree_map(0u8..6, (verb, wanted), 1..4);
-    let commit = commit.prop_map(|map| {
-        map.into_iter()
-            .map(|(key, (verb, wanted))| (verb, key, wanted))
-            .collect()
-    });
-    let list = (
-        prop::option::of(0u8..2),
-        prop::option::of(0u8..2),
-        0usize..4,
-        0usize..12,
-    )
-        .prop_map(|(namespace, label, limit, back)| Step::List {
-            namespace,
-            label,
-            limit,
-            back,
-        });
+    let commit = commit.prop_map(|map| map.into_iter().map(|(key, (verb, wanted))| (verb, key, wanted)).collect());
+    let list = (prop::option::of(0u8..2), prop::option::of(0u8..2), 0usize..4, 0usize..12)
+        .prop_map(|(namespace, label, limit, back)| Step::List { namespace, label, limit, back });
     prop_oneof![
         8 => commit.prop_map(Step::Commit),
         4 => list,
@@ -157,19 +128,10 @@ impl Model {
     async fn step(&mut self, store: &Arc<dyn Store>, step: &Step) {
         match step {
             Step::Commit(writes) => self.commit(store, writes).await,
-            Step::List {
-                namespace,
-                label,
-                limit,
-                back,
-            } => self.list(store, *namespace, *label, *limit, *back).await,
+            Step::List { namespace, label, limit, back } => self.list(store, *namespace, *label, *limit, *back).await,
             Step::Get(id) => {
                 let object = store.get(&key_of(*id)).await.expect("read");
-                let expected = self
-                    .now()
-                    .1
-                    .get(id)
-                    .map(|(number, revision)| (u64::from(*number), *revision));
+                let expected = self.now().1.get(id).map(|(number, revision)| (u64::from(*number), *revision));
                 assert_eq!(object.map(|object| (number(&object), object.revision)), expected);
             }
             Step::Compact(back) => {
@@ -227,9 +189,7 @@ impl Model {
         let app = label.map(|label| ["a", "b"][usize::from(label)]);
         let mut query = Query {
             namespace: namespace.map(|namespace| ["one", "two"][usize::from(namespace)].into()),
-            labels: app
-                .map(|app| LabelSelector::equal("app", app).expect("valid"))
-                .unwrap_or_default(),
+            labels: app.map(|app| LabelSelector::equal("app", app).expect("valid")).unwrap_or_default(),
             limit,
             at: if back == 0 { At::Latest } else { At::Exactly(*revision) },
             ..Query::of(services())
@@ -251,11 +211,7 @@ impl Model {
         loop {
             let list = store.list(&query).await.expect("a list");
             assert!(limit == 0 || list.items.len() <= limit);
-            seen.extend(
-                list.items
-                    .iter()
-                    .map(|object| (object.key.clone(), number(object), object.revision)),
-            );
+            seen.extend(list.items.iter().map(|object| (object.key.clone(), number(object), object.revision)));
             if let Some(remaining) = list.remaining {
                 assert_eq!(remaining, (expected.len() - seen.len()) as u64);
             }
@@ -272,10 +228,7 @@ impl Model {
         let Some((start, objects)) = self.past.iter().find(|(revision, _)| *revision >= self.compacted) else {
             return;
         };
-        let mut rebuilt: BTreeMap<Key, u64> = objects
-            .iter()
-            .map(|(id, (n, _))| (key_of(*id), u64::from(*n)))
-            .collect();
+        let mut rebuilt: BTreeMap<Key, u64> = objects.iter().map(|(id, (n, _))| (key_of(*id), u64::from(*n))).collect();
         let mut watch = store.watch(&scope_of(services()), *start).await.expect("a watch");
         let mut last = *start;
         while last < self.now().0 {
@@ -294,12 +247,8 @@ impl Model {
                 }
             }
         }
-        let expected: BTreeMap<Key, u64> = self
-            .now()
-            .1
-            .iter()
-            .map(|(id, (n, _))| (key_of(*id), u64::from(*n)))
-            .collect();
+        let expected: BTreeMap<Key, u64> =
+            self.now().1.iter().map(|(id, (n, _))| (key_of(*id), u64::from(*n))).collect();
         assert_eq!(rebuilt, expected);
     }
 }

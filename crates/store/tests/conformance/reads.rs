@@ -12,64 +12,28 @@ async fn filled(store: &Arc<dyn Store>, count: u64) -> Revision {
         put(key(namespace, &format!("{app}{n:03}")), object(app, n), Expect::Absent)
     };
     let operations = (0..count).map(object).collect();
-    store
-        .commit(Transaction { operations })
-        .await
-        .expect("committed")
-        .revision
+    store.commit(Transaction { operations }).await.expect("committed").revision
 }
 
 pub async fn lists_are_sorted_and_scoped(backend: Backend) {
     let store = backend.store;
     assert!(listed(&store, &Query::of(services())).await.is_empty());
-    let resources = [
-        services(),
-        pods(),
-        GroupResource::new("", "pod"),
-        GroupResource::new("", "podsx"),
-    ];
+    let resources = [services(), pods(), GroupResource::new("", "pod"), GroupResource::new("", "podsx")];
     for (n, resource) in resources.into_iter().enumerate() {
-        for (namespace, name) in [
-            ("b", "a"),
-            ("a", "z"),
-            ("a", "b-c"),
-            ("a", "b.c"),
-            ("ab", "a"),
-            ("", "cluster"),
-        ] {
+        for (namespace, name) in [("b", "a"), ("a", "z"), ("a", "b-c"), ("a", "b.c"), ("ab", "a"), ("", "cluster")] {
             let key = Key::new(resource.clone(), namespace, name);
             done(&store, put(key, object("a", n as u64), Expect::Absent)).await;
         }
     }
     let row = |namespace: &str, name: &str, number| (namespace.to_owned(), name.to_owned(), number);
     let all = listed(&store, &Query::of(pods())).await;
-    let expected = [
-        ("", "cluster"),
-        ("a", "b-c"),
-        ("a", "b.c"),
-        ("a", "z"),
-        ("ab", "a"),
-        ("b", "a"),
-    ];
+    let expected = [("", "cluster"), ("a", "b-c"), ("a", "b.c"), ("a", "z"), ("ab", "a"), ("b", "a")];
     assert_eq!(all, expected.map(|(namespace, name)| row(namespace, name, 1)));
-    let query = Query {
-        namespace: Some("a".into()),
-        ..Query::of(services())
-    };
-    assert_eq!(
-        listed(&store, &query).await,
-        [row("a", "b-c", 0), row("a", "b.c", 0), row("a", "z", 0)]
-    );
-    let query = Query {
-        namespace: Some("none".into()),
-        ..Query::of(services())
-    };
+    let query = Query { namespace: Some("a".into()), ..Query::of(services()) };
+    assert_eq!(listed(&store, &query).await, [row("a", "b-c", 0), row("a", "b.c", 0), row("a", "z", 0)]);
+    let query = Query { namespace: Some("none".into()), ..Query::of(services()) };
     assert!(listed(&store, &query).await.is_empty());
-    assert!(
-        listed(&store, &Query::of(GroupResource::new("x", "none")))
-            .await
-            .is_empty()
-    );
+    assert!(listed(&store, &Query::of(GroupResource::new("x", "none"))).await.is_empty());
 }
 
 pub async fn lists_select(backend: Backend) {
@@ -77,42 +41,19 @@ pub async fn lists_select(backend: Backend) {
     filled(&store, 12).await;
     let labels = |text: &str| LabelSelector::parse(text).expect("a selector");
     let fields = |text: &str| FieldSelector::parse(text).expect("a selector");
-    let query = Query {
-        labels: labels("app=b"),
-        ..Query::of(services())
-    };
+    let query = Query { labels: labels("app=b"), ..Query::of(services()) };
     let numbers: Vec<u64> = listed(&store, &query).await.into_iter().map(|row| row.2).collect();
     assert_eq!(numbers, [1, 3, 7, 9, 5, 11]);
-    let query = Query {
-        labels: labels("app!=b"),
-        fields: fields("spec.number=4"),
-        ..Query::of(services())
-    };
+    let query = Query { labels: labels("app!=b"), fields: fields("spec.number=4"), ..Query::of(services()) };
     assert_eq!(listed(&store, &query).await.len(), 1);
-    let query = Query {
-        fields: fields("metadata.name=a002,metadata.namespace=two"),
-        ..Query::of(services())
-    };
+    let query = Query { fields: fields("metadata.name=a002,metadata.namespace=two"), ..Query::of(services()) };
     assert_eq!(listed(&store, &query).await.len(), 1);
     // Pages with selectors are full, and the last one has no token.
-    let query = Query {
-        labels: labels("app=b"),
-        limit: 3,
-        ..Query::of(services())
-    };
+    let query = Query { labels: labels("app=b"), limit: 3, ..Query::of(services()) };
     let first = store.list(&query).await.expect("a list");
     assert_eq!((first.items.len(), first.remaining), (3, None));
-    let second = store
-        .list(&Query {
-            after: first.next,
-            ..query
-        })
-        .await
-        .expect("a list");
-    assert_eq!(
-        rows(&second.items).into_iter().map(|row| row.2).collect::<Vec<_>>(),
-        [9, 5, 11]
-    );
+    let second = store.list(&Query { after: first.next, ..query }).await.expect("a list");
+    assert_eq!(rows(&second.items).into_iter().map(|row| row.2).collect::<Vec<_>>(), [9, 5, 11]);
     assert!(second.next.is_none());
 }
 
@@ -133,10 +74,7 @@ pub async fn pages_of_a_list_have_one_revision(backend: Backend) {
     let store = backend.store;
     let revision = filled(&store, 10).await;
     let expected = listed(&store, &Query::of(services())).await;
-    let mut query = Query {
-        limit: 4,
-        ..Query::of(services())
-    };
+    let mut query = Query { limit: 4, ..Query::of(services()) };
     let first = store.list(&query).await.expect("a list");
     assert_eq!((first.items.len(), first.remaining), (4, Some(6)));
     assert!(first.revision >= revision);
@@ -149,26 +87,15 @@ pub async fn pages_of_a_list_have_one_revision(backend: Backend) {
     query.after = first.next.clone();
     let rest = pages(&store, query).await;
     assert_eq!(
-        rest.iter()
-            .map(|page| (page.items.len(), page.remaining))
-            .collect::<Vec<_>>(),
+        rest.iter().map(|page| (page.items.len(), page.remaining)).collect::<Vec<_>>(),
         [(4, Some(2)), (2, None)]
     );
     assert!(rest.iter().all(|page| page.revision == first.revision));
     let items: Vec<Stored> = [first].into_iter().chain(rest).flat_map(|page| page.items).collect();
     assert_eq!(rows(&items), expected);
     for limit in [1, 3, 5, 10, 11] {
-        let query = Query {
-            limit,
-            namespace: Some("one".into()),
-            at: At::Exactly(revision),
-            ..Query::of(services())
-        };
-        let items: Vec<Stored> = pages(&store, query)
-            .await
-            .into_iter()
-            .flat_map(|page| page.items)
-            .collect();
+        let query = Query { limit, namespace: Some("one".into()), at: At::Exactly(revision), ..Query::of(services()) };
+        let items: Vec<Stored> = pages(&store, query).await.into_iter().flat_map(|page| page.items).collect();
         let wanted: Vec<_> = expected.iter().filter(|row| row.0 == "one").cloned().collect();
         assert_eq!(rows(&items), wanted, "limit {limit}");
     }
@@ -188,27 +115,15 @@ pub async fn lists_show_the_requested_revision(backend: Backend) {
     }
     let newest = store.revision().await.expect("a revision");
     for (revision, rows) in &expected {
-        let query = Query {
-            at: At::Exactly(*revision),
-            ..Query::of(services())
-        };
+        let query = Query { at: At::Exactly(*revision), ..Query::of(services()) };
         let list = store.list(&query).await.expect("a list");
         assert_eq!((list.revision, &super::rows(&list.items)), (*revision, rows));
-        let query = Query {
-            at: At::NotOlderThan(*revision),
-            ..query
-        };
+        let query = Query { at: At::NotOlderThan(*revision), ..query };
         let list = store.list(&query).await.expect("a list");
         assert!(list.revision >= *revision);
     }
     for at in [At::Exactly(newest + 1000), At::NotOlderThan(newest + 1000)] {
-        let error = store
-            .list(&Query {
-                at,
-                ..Query::of(services())
-            })
-            .await
-            .expect_err("refused");
+        let error = store.list(&Query { at, ..Query::of(services()) }).await.expect_err("refused");
         assert!(
             matches!(error, Error::Future { requested, newest: n } if requested == newest + 1000 && n >= newest),
             "{error}"
@@ -220,21 +135,13 @@ pub async fn snapshots_hold_all_types(backend: Backend) {
     let store = backend.store;
     filled(&store, 3).await;
     let pod = Key::new(pods(), "one", "pod");
-    let revision = done(&store, put(pod.clone(), object("a", 9), Expect::Absent))
-        .await
-        .revision;
+    let revision = done(&store, put(pod.clone(), object("a", 9), Expect::Absent)).await.revision;
     let all = store.snapshot(&Scope::default()).await.expect("a snapshot");
     assert!(all.revision >= revision && all.next.is_none());
     assert_eq!(all.items.len(), 4);
     assert!(all.items.is_sorted_by(|a, b| a.key < b.key), "ascending by key");
     let of_type = store.snapshot(&scope_of(pods())).await.expect("a snapshot");
-    assert_eq!(
-        of_type.items.iter().map(|object| &object.key).collect::<Vec<_>>(),
-        [&pod]
-    );
-    let scope = Scope {
-        namespace: Some("two".into()),
-        ..Scope::default()
-    };
+    assert_eq!(of_type.items.iter().map(|object| &object.key).collect::<Vec<_>>(), [&pod]);
+    let scope = Scope { namespace: Some("two".into()), ..Scope::default() };
     assert_eq!(store.snapshot(&scope).await.expect("a snapshot").items.len(), 1);
 }

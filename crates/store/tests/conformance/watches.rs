@@ -8,19 +8,12 @@ pub async fn watches_start_after_the_given_revision(backend: Backend) {
     let store = backend.store;
     let mut revisions = Vec::new();
     for n in 0..6 {
-        revisions.push(
-            done(&store, put(key("default", "a"), object("a", n), Expect::Anything))
-                .await
-                .revision,
-        );
+        revisions.push(done(&store, put(key("default", "a"), object("a", n), Expect::Anything)).await.revision);
     }
     for (index, revision) in revisions.iter().enumerate() {
         let mut watch = store.watch(&scope_of(services()), *revision).await.expect("a watch");
         let seen = changes(&mut watch, 5 - index).await;
-        let numbers: Vec<_> = seen
-            .iter()
-            .filter_map(|change| change.after.as_ref().map(number))
-            .collect();
+        let numbers: Vec<_> = seen.iter().filter_map(|change| change.after.as_ref().map(number)).collect();
         assert_eq!(numbers, (index as u64 + 1..6).collect::<Vec<_>>());
         assert!(bookmark(&mut watch).await >= revisions[5], "caught up");
     }
@@ -36,11 +29,8 @@ pub async fn watches_yield_everything_once_in_order(backend: Backend) {
             let mut written = Vec::new();
             for n in 0..60 {
                 let key = key("default", &format!("n{}", n % 7));
-                let operation = if n % 5 == 4 {
-                    delete(key, Expect::Anything)
-                } else {
-                    put(key, object("a", n), Expect::Anything)
-                };
+                let operation =
+                    if n % 5 == 4 { delete(key, Expect::Anything) } else { put(key, object("a", n), Expect::Anything) };
                 let committed = done(&store, operation.clone()).await;
                 if matches!(operation, Operation::Put { .. }) || committed.objects[0].is_some() {
                     written.push((committed.revision, operation.key().clone()));
@@ -61,17 +51,8 @@ pub async fn watches_yield_everything_once_in_order(backend: Backend) {
     let mut now = std::collections::HashMap::new();
     for change in &all {
         let before = change.before.as_ref().map(|object| object.json.clone());
-        assert_eq!(
-            now.insert(change.key.clone(), change.after.as_ref().map(|o| o.json.clone()))
-                .flatten(),
-            before
-        );
-        assert!(
-            change
-                .after
-                .as_ref()
-                .is_none_or(|object| object.revision == change.revision)
-        );
+        assert_eq!(now.insert(change.key.clone(), change.after.as_ref().map(|o| o.json.clone())).flatten(), before);
+        assert!(change.after.as_ref().is_none_or(|object| object.revision == change.revision));
     }
 }
 
@@ -86,12 +67,7 @@ pub async fn watches_keep_transactions_whole(backend: Backend) {
             for round in 0..8 {
                 let operations =
                     (0..SIZE).map(|n| put(key("default", &format!("n{n}")), object("a", round), Expect::Anything));
-                store
-                    .commit(Transaction {
-                        operations: operations.collect(),
-                    })
-                    .await
-                    .expect("committed");
+                store.commit(Transaction { operations: operations.collect() }).await.expect("committed");
             }
         })
     };
@@ -131,10 +107,7 @@ pub async fn watches_see_their_scope_only(backend: Backend) {
     for (scope, expected) in cases {
         let mut watch = store.watch(&scope, start).await.expect("a watch");
         let seen = changes(&mut watch, expected.len()).await;
-        let numbers: Vec<_> = seen
-            .iter()
-            .filter_map(|change| change.after.as_ref().map(number))
-            .collect();
+        let numbers: Vec<_> = seen.iter().filter_map(|change| change.after.as_ref().map(number)).collect();
         assert_eq!(numbers, expected, "{scope:?}");
         bookmark(&mut watch).await;
     }
@@ -142,14 +115,10 @@ pub async fn watches_see_their_scope_only(backend: Backend) {
 
 pub async fn quiet_watches_get_bookmarks(backend: Backend) {
     let store = backend.store;
-    let start = done(&store, put(key("default", "a"), object("a", 1), Expect::Absent))
-        .await
-        .revision;
+    let start = done(&store, put(key("default", "a"), object("a", 1), Expect::Absent)).await.revision;
     let mut watch = store.watch(&scope_of(pods()), start).await.expect("a watch");
     assert!(bookmark(&mut watch).await >= start, "at once: caught up");
-    let newest = done(&store, put(key("default", "a"), object("a", 2), Expect::Present))
-        .await
-        .revision;
+    let newest = done(&store, put(key("default", "a"), object("a", 2), Expect::Present)).await.revision;
     while bookmark(&mut watch).await < newest {}
 }
 
@@ -174,25 +143,15 @@ pub async fn watches_are_cancel_safe(backend: Backend) {
             Some(Ok(WatchEvent::Bookmark(_))) => {}
             Some(Err(error)) => panic!("{error}"),
             None if written < 40 => {
-                done(
-                    &store,
-                    put(
-                        key("default", &format!("n{}", written % 3)),
-                        object("a", written),
-                        Expect::Anything,
-                    ),
-                )
-                .await;
+                done(&store, put(key("default", &format!("n{}", written % 3)), object("a", written), Expect::Anything))
+                    .await;
                 written += 1;
             }
             // All writes are done: wait for the remaining events.
             None => seen.extend(changes(&mut watch, 1).await),
         }
     }
-    let numbers: Vec<_> = seen
-        .iter()
-        .filter_map(|change| change.after.as_ref().map(number))
-        .collect();
+    let numbers: Vec<_> = seen.iter().filter_map(|change| change.after.as_ref().map(number)).collect();
     assert_eq!(numbers, (0..40).collect::<Vec<_>>());
 }
 
@@ -203,10 +162,7 @@ pub async fn watches_of_future_revisions_are_rejected(backend: Backend) {
         Err(error) => error,
         Ok(_) => panic!("a watch of the future"),
     };
-    assert!(
-        matches!(error, Error::Future { requested, .. } if requested == newest + 1000),
-        "{error}"
-    );
+    assert!(matches!(error, Error::Future { requested, .. } if requested == newest + 1000), "{error}");
 }
 
 pub async fn many_watches_see_every_event(backend: Backend) {
@@ -219,17 +175,11 @@ pub async fn many_watches_see_every_event(backend: Backend) {
         let mut watch = store.watch(&scope_of(services()), start).await.expect("a watch");
         readers.push(tokio::spawn(async move {
             let seen = changes(&mut watch, WRITES as usize).await;
-            seen.iter()
-                .filter_map(|change| change.after.as_ref().map(number))
-                .collect::<Vec<_>>()
+            seen.iter().filter_map(|change| change.after.as_ref().map(number)).collect::<Vec<_>>()
         }));
     }
     for n in 0..WRITES {
-        done(
-            &store,
-            put(key("default", &format!("n{n}")), object("a", n), Expect::Absent),
-        )
-        .await;
+        done(&store, put(key("default", &format!("n{n}")), object("a", n), Expect::Absent)).await;
     }
     for reader in readers {
         assert_eq!(reader.await.expect("done"), (0..WRITES).collect::<Vec<_>>());
@@ -275,21 +225,11 @@ pub async fn watches_with_selectors_see_objects_start_and_stop_matching(backend:
                 Seen::Deleted(object) => ("deleted", object),
             };
             assert_eq!(object.revision, change.revision, "{kind}");
-            assert_eq!(
-                object.value()["metadata"]["resourceVersion"],
-                json!(change.revision.to_string())
-            );
+            assert_eq!(object.value()["metadata"]["resourceVersion"], json!(change.revision.to_string()));
             Some((kind, number(object)))
         })
         .collect();
-    let expected = [
-        ("added", 1),
-        ("modified", 2),
-        ("deleted", 2),
-        ("added", 5),
-        ("deleted", 5),
-        ("added", 6),
-        ("deleted", 6),
-    ];
+    let expected =
+        [("added", 1), ("modified", 2), ("deleted", 2), ("added", 5), ("deleted", 5), ("added", 6), ("deleted", 6)];
     assert_eq!(seen, expected);
 }

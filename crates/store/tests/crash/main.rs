@@ -18,10 +18,7 @@ struct Answered {
 
 #[test]
 fn acknowledged_writes_survive_crashes() {
-    let kills: u64 = std::env::var("STORE_CRASH_KILLS")
-        .ok()
-        .and_then(|text| text.parse().ok())
-        .unwrap_or(500);
+    let kills: u64 = std::env::var("STORE_CRASH_KILLS").ok().and_then(|text| text.parse().ok()).unwrap_or(500);
     let directory = tempfile::TempDir::new().expect("a directory");
     let mut answered = Answered::default();
     let (mut while_opening, mut random) = (0, 0x2545_f491_4f6c_dd1d_u64);
@@ -39,9 +36,7 @@ fn acknowledged_writes_survive_crashes() {
         let went = lines.iter().any(|line| line == "go");
         while_opening += u64::from(!went);
         for line in &lines {
-            answered
-                .take(line)
-                .unwrap_or_else(|what| panic!("life {life}: {what}: {line}"));
+            answered.take(line).unwrap_or_else(|what| panic!("life {life}: {what}: {line}"));
         }
     }
     let text = format!(
@@ -50,30 +45,21 @@ fn acknowledged_writes_survive_crashes() {
         answered.count
     );
     println!("{text}");
-    assert!(
-        while_opening < kills / 2 && answered.count > 2 * kills,
-        "too few were killed while writing: {text}"
-    );
+    assert!(while_opening < kills / 2 && answered.count > 2 * kills, "too few were killed while writing: {text}");
     let (mut child, lines) = start(directory.path());
     let last: Vec<String> = lines.iter().take_while(|line| line != "go").collect();
     child.kill().expect("killed");
     child.wait().expect("waited");
     assert_eq!(last.len(), 1 + answered.tasks.len());
     for line in last {
-        answered
-            .take(&line)
-            .unwrap_or_else(|what| panic!("at the end: {what}: {line}"));
+        answered.take(&line).unwrap_or_else(|what| panic!("at the end: {what}: {line}"));
     }
 }
 
 /// Starts the writer. Its output lines are sent through the channel until it exits.
 fn start(directory: &Path) -> (Child, Receiver<String>) {
     let program = env!("CARGO_BIN_EXE_store-crash-writer");
-    let mut child = Command::new(program)
-        .arg(directory)
-        .stdout(Stdio::piped())
-        .spawn()
-        .expect("started");
+    let mut child = Command::new(program).arg(directory).stdout(Stdio::piped()).spawn().expect("started");
     let out = BufReader::new(child.stdout.take().expect("a pipe"));
     let (sender, lines) = channel();
     std::thread::spawn(move || {
@@ -142,11 +128,7 @@ impl Answered {
                 self.count += 1;
                 let before = self.tasks.insert(number(1)?, (number(2)?, revision));
                 let follows = before.is_none_or(|(_, last)| last < revision);
-                if follows {
-                    Ok(())
-                } else {
-                    Err("revisions do not ascend")
-                }
+                if follows { Ok(()) } else { Err("revisions do not ascend") }
             }
             "state" => self.compare(number(1)?, &words[2..]),
             _ => Err("not a line that was expected"),
@@ -165,11 +147,7 @@ impl Answered {
             let nothing = *a == "-" && *c == "-" && !self.tasks.contains_key(&task);
             return if nothing { Ok(()) } else { Err("it is not there") };
         };
-        let third = if number % 2 == 1 {
-            (*c, *c_revision) == (*a, *a_revision)
-        } else {
-            *c == "-"
-        };
+        let third = if number % 2 == 1 { (*c, *c_revision) == (*a, *a_revision) } else { *c == "-" };
         if !third {
             return Err("half a transaction: c does not fit");
         }
@@ -179,10 +157,6 @@ impl Answered {
         let next = number == last + 1 && revision > last_revision;
         self.tasks.insert(task, (number, revision));
         self.newest = self.newest.max(revision);
-        if same || next {
-            Ok(())
-        } else {
-            Err("it is not what was answered")
-        }
+        if same || next { Ok(()) } else { Err("it is not what was answered") }
     }
 }

@@ -33,15 +33,8 @@ async fn main() -> ExitCode {
 }
 
 async fn run(directory: &str, keep_revisions: u64) -> Result<(), Error> {
-    let limits = Limits {
-        ring_revisions: 50,
-        ..Limits::default()
-    };
-    let options = Options {
-        limits,
-        keep_revisions,
-        ..Options::default()
-    };
+    let limits = Limits { ring_revisions: 50, ..Limits::default() };
+    let options = Options { limits, keep_revisions, ..Options::default() };
     let store: Arc<dyn Store> = Arc::new(Embedded::open(directory, options).await?);
     say(&format!("open {}", store.revision().await?));
     let mut tasks = Vec::new();
@@ -82,10 +75,7 @@ async fn write(store: Arc<dyn Store>, task: u64, mut next: u64, mut last: Option
         };
         let third = match next % 2 {
             1 => put("c", Expect::Absent),
-            _ => Operation::Delete {
-                key: key(task, "c"),
-                expect: Expect::Present,
-            },
+            _ => Operation::Delete { key: key(task, "c"), expect: Expect::Present },
         };
         let operations = vec![put("a", expect), third, put("b", Expect::Anything)];
         let committed = store.commit(Transaction { operations }).await?;
@@ -96,11 +86,7 @@ async fn write(store: Arc<dyn Store>, task: u64, mut next: u64, mut last: Option
 }
 
 fn key(task: u64, part: &str) -> Key {
-    Key::new(
-        GroupResource::new("example.com", "things"),
-        format!("task-{task}"),
-        part,
-    )
+    Key::new(GroupResource::new("example.com", "things"), format!("task-{task}"), part)
 }
 
 fn number(object: &Stored) -> u64 {

@@ -81,12 +81,7 @@ fn table(kept: &Kept, logs: &Path) -> String {
     for program in &kept.programs {
         let state = if program.running { "running" } else { "ended" };
         let log: PathBuf = logs.join(format!("{}.log", program.name));
-        lines.push(format!(
-            "{:<24} {:>8} {state:<8} {}",
-            program.name,
-            program.pid,
-            log.display()
-        ));
+        lines.push(format!("{:<24} {:>8} {state:<8} {}", program.name, program.pid, log.display()));
     }
     lines.join("\n")
 }

@@ -27,11 +27,7 @@ pub struct Settings {
 impl Default for Settings {
     /// Settings for tests: no fsync, progress every 200 ms.
     fn default() -> Settings {
-        Settings {
-            fsync: false,
-            progress: Duration::from_millis(200),
-            flags: Vec::new(),
-        }
+        Settings { fsync: false, progress: Duration::from_millis(200), flags: Vec::new() }
     }
 }
 
@@ -59,11 +55,7 @@ impl Cluster {
     /// A member does not start; the error contains the end of its log.
     pub async fn start(binary: &Path, members: usize, settings: Settings) -> Result<Cluster> {
         let address = || SocketAddr::from((Ipv4Addr::LOCALHOST, free_port()));
-        let member = |_| Member {
-            client: address(),
-            peer: address(),
-            child: None,
-        };
+        let member = |_| Member { client: address(), peer: address(), child: None };
         let mut cluster = Cluster {
             binary: binary.to_owned(),
             dir: tempfile::Builder::new().prefix("rutter-etcd-").tempdir()?,
@@ -110,10 +102,7 @@ impl Cluster {
             return Ok(());
         };
         if let Some(id) = child.id() {
-            Command::new("sh")
-                .args(["-c", &format!("kill -TERM {id}")])
-                .status()
-                .await?;
+            Command::new("sh").args(["-c", &format!("kill -TERM {id}")]).status().await?;
         }
         let ended = tokio::time::timeout(PATIENCE, child.wait()).await;
         ended.map_err(|_| "it did not end in time")??;
@@ -146,44 +135,22 @@ impl Cluster {
 
     fn spawn(&mut self, index: usize) -> Result<()> {
         let name = |index: usize| format!("m{index}");
-        let peers: Vec<String> = self
-            .members
-            .iter()
-            .enumerate()
-            .map(|(i, m)| format!("{}=http://{}", name(i), m.peer))
-            .collect();
+        let peers: Vec<String> =
+            self.members.iter().enumerate().map(|(i, m)| format!("{}=http://{}", name(i), m.peer)).collect();
         let member = &mut self.members[index];
         let (client, peer) = (format!("http://{}", member.client), format!("http://{}", member.peer));
-        let log = OpenOptions::new()
-            .create(true)
-            .append(true)
-            .open(self.dir.path().join(name(index) + ".log"))?;
+        let log = OpenOptions::new().create(true).append(true).open(self.dir.path().join(name(index) + ".log"))?;
         let mut command = Command::new(&self.binary);
         command
-            .args([
-                "--name",
-                &name(index),
-                "--initial-cluster-state",
-                "new",
-                "--log-level",
-                "warn",
-            ])
+            .args(["--name", &name(index), "--initial-cluster-state", "new", "--log-level", "warn"])
             .arg("--data-dir")
             .arg(self.dir.path().join(name(index)))
             .args(["--listen-client-urls", &client, "--advertise-client-urls", &client])
             .args(["--listen-peer-urls", &peer, "--initial-advertise-peer-urls", &peer])
-            .args([
-                "--initial-cluster",
-                &peers.join(","),
-                "--initial-cluster-token",
-                "rutter",
-            ])
+            .args(["--initial-cluster", &peers.join(","), "--initial-cluster-token", "rutter"])
             // Elections are short, but the timeout is long enough not to trigger them on a busy machine.
             .args(["--heartbeat-interval", "50", "--election-timeout", "500"])
-            .arg(format!(
-                "--experimental-watch-progress-notify-interval={}ms",
-                self.settings.progress.as_millis()
-            ))
+            .arg(format!("--experimental-watch-progress-notify-interval={}ms", self.settings.progress.as_millis()))
             .args(&self.settings.flags);
         if !self.settings.fsync {
             command.arg("--unsafe-no-fsync");
@@ -201,21 +168,13 @@ impl Cluster {
 
     async fn ready(&mut self, index: usize) -> Result<()> {
         let address = self.members[index].client;
-        let healthy = || async {
-            http::get(address, "/health", &[])
-                .await
-                .ok()
-                .filter(|a| a.status.is_success())
-                .map(drop)
-        };
+        let healthy =
+            || async { http::get(address, "/health", &[]).await.ok().filter(|a| a.status.is_success()).map(drop) };
         let waited = wait_for(&format!("member {index} of etcd to be healthy"), PATIENCE, healthy).await;
         match waited {
             Ok(()) => Ok(()),
             Err(error) => {
-                let ended = self.members[index]
-                    .child
-                    .as_mut()
-                    .and_then(|child| child.try_wait().ok().flatten());
+                let ended = self.members[index].child.as_mut().and_then(|child| child.try_wait().ok().flatten());
                 Err(format!("{error} ({ended:?}); its log ends:\n{}", self.log_end(index)?).into())
             }
         }

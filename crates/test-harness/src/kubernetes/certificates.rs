@@ -29,10 +29,7 @@ impl Authority {
         params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::DigitalSignature];
         let key = KeyPair::generate()?;
         let certificate = params.self_signed(&key)?.pem();
-        Ok(Authority {
-            issuer: Issuer::new(params, key),
-            certificate,
-        })
+        Ok(Authority { issuer: Issuer::new(params, key), certificate })
     }
 
     /// The CA certificate, in PEM.
@@ -59,10 +56,7 @@ impl Authority {
         params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
         params.use_authority_key_identifier_extension = true;
         let key = KeyPair::generate()?;
-        Ok(Identity {
-            certificate: params.signed_by(&key, &self.issuer)?.pem(),
-            key: key.serialize_pem(),
-        })
+        Ok(Identity { certificate: params.signed_by(&key, &self.issuer)?.pem(), key: key.serialize_pem() })
     }
 }
 

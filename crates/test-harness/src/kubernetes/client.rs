@@ -34,9 +34,7 @@ pub(super) struct Client {
 
 impl fmt::Debug for Client {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Client")
-            .field("address", &self.address)
-            .finish_non_exhaustive()
+        f.debug_struct("Client").field("address", &self.address).finish_non_exhaustive()
     }
 }
 
@@ -49,11 +47,7 @@ impl Client {
             .with_safe_default_protocol_versions()?
             .with_root_certificates(roots)
             .with_no_client_auth();
-        Ok(Client {
-            address,
-            token: token.to_owned(),
-            tls: TlsConnector::from(Arc::new(config)),
-        })
+        Ok(Client { address, token: token.to_owned(), tls: TlsConnector::from(Arc::new(config)) })
     }
 
     /// Opens a connection to the server.

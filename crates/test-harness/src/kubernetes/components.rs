@@ -74,11 +74,7 @@ pub(super) fn api_server(
 pub(super) fn controller_manager(program: &Path, settings: &Settings, dir: &Path) -> Process {
     let file = |name: &str| dir.join(name).display().to_string();
     // Without nodes nothing reports their status, and the controller would evict pods that a test created.
-    let without = if settings.node {
-        ""
-    } else {
-        ",-node-lifecycle-controller,-pod-garbage-collector-controller"
-    };
+    let without = if settings.node { "" } else { ",-node-lifecycle-controller,-pod-garbage-collector-controller" };
     let mut arguments = vec![
         "kube-controller-manager".to_owned(),
         format!("--kubeconfig={}", file("kubeconfig")),

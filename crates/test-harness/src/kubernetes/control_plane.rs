@@ -94,9 +94,7 @@ impl ControlPlane {
             client: Client::new(address, authority.certificate(), &token)?,
             etcd: etcd(&program, etcd_address, dir.path()),
             api: api_server(&program, address, etcd_address, network.as_ref(), settings, dir.path()),
-            controllers: settings
-                .controllers
-                .then(|| controller_manager(&program, settings, dir.path())),
+            controllers: settings.controllers.then(|| controller_manager(&program, settings, dir.path())),
             // Without nodes there is nothing to schedule.
             scheduler: settings.node.then(|| scheduler(&program, dir.path())),
             program,
@@ -157,9 +155,7 @@ impl ControlPlane {
     /// # Errors
     /// The service account does not exist.
     pub async fn service_account(&self, namespace: &str, name: &str) -> Result<String> {
-        let token = self
-            .kubectl(&["create", "token", name, "--namespace", namespace], "")
-            .await?;
+        let token = self.kubectl(&["create", "token", name, "--namespace", namespace], "").await?;
         let proof = Proof::Token(token.trim());
         Ok(kubeconfig(&self.url(), self.authority.certificate(), name, &proof))
     }
@@ -211,9 +207,7 @@ impl ControlPlane {
         let (client, path) = (self.client.clone(), path.to_owned());
         let delete = async move {
             // There is no caller to report a failure to.
-            let _ = client
-                .send(Method::DELETE, &path, "application/json", Bytes::new())
-                .await;
+            let _ = client.send(Method::DELETE, &path, "application/json", Bytes::new()).await;
         };
         let thread = std::thread::spawn(move || {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
@@ -314,24 +308,10 @@ impl ControlPlane {
         let dir = self.dir.path();
         let network = self.network.as_ref();
         let mut names = vec![self.address.ip().to_string(), "127.0.0.1".to_owned()];
-        names.extend(
-            [
-                "localhost",
-                "kubernetes",
-                "kubernetes.default",
-                "kubernetes.default.svc",
-            ]
-            .map(str::to_owned),
-        );
-        names.push(
-            network
-                .map_or(IpAddr::from([10, 96, 0, 1]), Network::first_service)
-                .to_string(),
-        );
+        names.extend(["localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc"].map(str::to_owned));
+        names.push(network.map_or(IpAddr::from([10, 96, 0, 1]), Network::first_service).to_string());
         let serving = self.authority.server(&names)?;
-        let to_nodes = self
-            .authority
-            .user("kube-apiserver-kubelet-client", Some("system:masters"))?;
+        let to_nodes = self.authority.user("kube-apiserver-kubelet-client", Some("system:masters"))?;
         let (accounts, public) = signing_key()?;
         for (name, text) in [
             ("ca.crt", self.authority.certificate()),

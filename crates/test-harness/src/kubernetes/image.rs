@@ -75,9 +75,7 @@ impl Image {
     pub fn program(self, source: &Path, at: &str) -> Result<Image> {
         let libraries = libraries(source)?;
         let image = self.copy(source, at)?;
-        libraries
-            .iter()
-            .try_fold(image, |image, (source, at)| image.copy(source, at))
+        libraries.iter().try_fold(image, |image, (source, at)| image.copy(source, at))
     }
 
     /// Adds a program of the search path at `/usr/bin/NAME`, with its libraries.
@@ -150,17 +148,12 @@ impl Image {
         layer.rewind()?;
         archive.add("layer.tar", 0o644, Kind::File(size), &mut layer)?;
         archive.end()?;
-        Ok(Written {
-            id: digest(Sha256::digest(&config).as_slice()),
-        })
+        Ok(Written { id: digest(Sha256::digest(&config).as_slice()) })
     }
 
     /// Writes the files into an archive, and returns it with its digest.
     fn layer(&self) -> Result<(File, String)> {
-        let out = Hashed {
-            out: BufWriter::new(tempfile::tempfile()?),
-            hash: Sha256::new(),
-        };
+        let out = Hashed { out: BufWriter::new(tempfile::tempfile()?), hash: Sha256::new() };
         let mut archive = Archive::new(out);
         for (name, entry) in &self.entries {
             match entry {
@@ -231,29 +224,15 @@ fn libraries(program: &Path) -> Result<Vec<(PathBuf, String)>> {
     if magic != *b"\x7fELF" {
         return Ok(Vec::new());
     }
-    let output = Command::new("ldd")
-        .arg(program)
-        .output()
-        .map_err(|error| format!("ldd: {error}"))?;
+    let output = Command::new("ldd").arg(program).output().map_err(|error| format!("ldd: {error}"))?;
     // `ldd` fails for a static program.
-    let listed = if output.status.success() {
-        output.stdout
-    } else {
-        Vec::new()
-    };
+    let listed = if output.status.success() { output.stdout } else { Vec::new() };
     let listed = String::from_utf8_lossy(&listed).into_owned();
     if let Some(line) = listed.lines().find(|line| line.contains("not found")) {
-        return Err(format!(
-            "{} needs a library that is not there: {}",
-            program.display(),
-            line.trim()
-        )
-        .into());
+        return Err(format!("{} needs a library that is not there: {}", program.display(), line.trim()).into());
     }
     // Lines are `NAME => PATH (ADDRESS)`, or `PATH (ADDRESS)` for the loader.
-    let paths = listed
-        .lines()
-        .filter_map(|line| line.split_whitespace().find(|word| word.starts_with('/')));
+    let paths = listed.lines().filter_map(|line| line.split_whitespace().find(|word| word.starts_with('/')));
     Ok(paths.map(|path| (PathBuf::from(path), path.to_owned())).collect())
 }
 
@@ -265,11 +244,7 @@ mod tests {
     #[test]
     fn equal_images_have_equal_digests() {
         let dir = tempfile::tempdir().unwrap();
-        let image = |text: &str| {
-            Image::new("localhost/a:1")
-                .file("/a", text.as_bytes(), 0o644)
-                .command(&["/a"])
-        };
+        let image = |text: &str| Image::new("localhost/a:1").file("/a", text.as_bytes(), 0o644).command(&["/a"]);
         let write = |name: &str, text: &str| image(text).write(&dir.path().join(name)).unwrap();
         assert_eq!(write("one", "a"), write("two", "a"));
         assert_ne!(write("one", "a"), write("three", "b"));

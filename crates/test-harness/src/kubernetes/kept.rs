@@ -61,10 +61,7 @@ pub async fn up(dir: &Path, node: bool, say: &mut dyn FnMut(&str)) -> Result<Kep
         end(dir)?;
     }
     say("starting etcd, kube-apiserver and kube-controller-manager");
-    let settings = Settings {
-        node,
-        ..Settings::default()
-    };
+    let settings = Settings { node, ..Settings::default() };
     let started = start(dir, &settings, say).await;
     if started.is_err() && dir.exists() {
         end(dir)?;

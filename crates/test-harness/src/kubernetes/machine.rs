@@ -8,13 +8,7 @@ use crate::Error;
 use crate::place::is_program;
 
 /// The Debian packages.
-pub const PACKAGES: &[&str] = &[
-    "containerd",
-    "runc",
-    "containernetworking-plugins",
-    "nftables",
-    "iproute2",
-];
+pub const PACKAGES: &[&str] = &["containerd", "runc", "containernetworking-plugins", "nftables", "iproute2"];
 /// The programs and their packages.
 const PROGRAMS: &[(&str, &str)] = &[
     ("containerd", "containerd"),
@@ -42,10 +36,7 @@ pub fn missing() -> Option<String> {
         return missing_rights();
     }
     packages.dedup();
-    Some(format!(
-        "a node needs packages that are not installed: apt-get install {}",
-        packages.join(" ")
-    ))
+    Some(format!("a node needs packages that are not installed: apt-get install {}", packages.join(" ")))
 }
 
 /// Installs the missing packages of a node with `apt-get`. Reports progress to `say`.
@@ -60,10 +51,7 @@ pub fn install_packages(say: &mut dyn FnMut(&str)) -> Result<(), Error> {
     }
     let command = format!("apt-get install --yes --no-install-recommends {}", packages.join(" "));
     if !is_root() || program("apt-get").is_none() {
-        return Err(Error::Packages {
-            command,
-            output: "only root can do it, on a machine with apt-get".to_owned(),
-        });
+        return Err(Error::Packages { command, output: "only root can do it, on a machine with apt-get".to_owned() });
     }
     // The package lists may be missing, as in fresh images, or outdated.
     for command in ["apt-get update".to_owned(), command] {
@@ -115,10 +103,7 @@ fn missing_rights() -> Option<String> {
     let probe = format!("rutter-probe-{}", std::process::id());
     let tried = [
         ("namespaces", "unshare --mount --pid --net --fork true".to_owned()),
-        (
-            "named network namespaces",
-            format!("ip netns add {probe} && ip netns del {probe}"),
-        ),
+        ("named network namespaces", format!("ip netns add {probe} && ip netns del {probe}")),
         (
             "groups of processes",
             format!(

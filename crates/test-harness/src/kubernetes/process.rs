@@ -32,13 +32,7 @@ impl Process {
     /// Creates a process without starting it. The arguments must contain a path in `dir`, by which a process is
     /// recognized as ours before it is killed by its ID.
     pub(super) fn new(name: &'static str, program: &Path, arguments: Vec<String>, dir: &Path) -> Process {
-        Process {
-            name,
-            program: program.to_owned(),
-            arguments,
-            dir: dir.to_owned(),
-            child: Mutex::new(None),
-        }
+        Process { name, program: program.to_owned(), arguments, dir: dir.to_owned(), child: Mutex::new(None) }
     }
 
     /// Starts the program unless it is running.
@@ -64,9 +58,7 @@ impl Process {
 
     /// Whether the program is running.
     pub(super) fn is_running(&self) -> bool {
-        self.lock()
-            .as_mut()
-            .is_some_and(|child| matches!(child.try_wait(), Ok(None)))
+        self.lock().as_mut().is_some_and(|child| matches!(child.try_wait(), Ok(None)))
     }
 
     /// The process ID; `None` if it is not running.
@@ -96,14 +88,8 @@ impl Process {
         let Some(id) = self.id() else {
             return Err(format!("{} does not run", self.name).into());
         };
-        let sent = Command::new("sh")
-            .args(["-c", &format!("kill -{signal} {id}")])
-            .status()?;
-        if sent.success() {
-            Ok(())
-        } else {
-            Err(format!("{} cannot be sent the signal {signal}", self.name).into())
-        }
+        let sent = Command::new("sh").args(["-c", &format!("kill -{signal} {id}")]).status()?;
+        if sent.success() { Ok(()) } else { Err(format!("{} cannot be sent the signal {signal}", self.name).into()) }
     }
 
     /// Fails if the program has exited, with its status and the end of its log.
@@ -149,9 +135,6 @@ impl Drop for Process {
 
 impl fmt::Debug for Process {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Process")
-            .field("name", &self.name)
-            .field("id", &self.id())
-            .finish()
+        f.debug_struct("Process").field("name", &self.name).field("id", &self.id()).finish()
     }
 }

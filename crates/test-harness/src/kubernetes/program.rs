@@ -82,10 +82,7 @@ pub fn kubectl(say: &mut dyn FnMut(&str)) -> Result<PathBuf, Error> {
 
 /// The minor version of this `kubectl`, such as 36 for 1.36.3; `None` if it cannot be determined.
 pub fn kubectl_minor(program: &Path) -> Option<u32> {
-    let output = Command::new(program)
-        .args(["version", "--client", "--output=json"])
-        .output()
-        .ok()?;
+    let output = Command::new(program).args(["version", "--client", "--output=json"]).output().ok()?;
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     // `"gitVersion": "v1.36.3"`.
     text.split("\"v1.").nth(1)?.split('.').next()?.parse().ok()
@@ -94,9 +91,7 @@ pub fn kubectl_minor(program: &Path) -> Option<u32> {
 /// Finds a recent `kubectl` in the search path.
 fn on_search_path() -> Option<PathBuf> {
     let path = std::env::var_os("PATH")?;
-    let found = std::env::split_paths(&path)
-        .map(|dir| dir.join("kubectl"))
-        .find(|path| is_program(path))?;
+    let found = std::env::split_paths(&path).map(|dir| dir.join("kubectl")).find(|path| is_program(path))?;
     let minor = kubectl_minor(&found)?;
     (minor >= OLDEST).then_some(found)
 }
@@ -121,10 +116,7 @@ fn folder() -> String {
 
 fn build(tools: &Path, say: &mut dyn FnMut(&str)) -> Result<PathBuf, Error> {
     let go = go::toolchain(tools, say)?;
-    say(&format!(
-        "kubernetes {VERSION}: building with {}; this takes some minutes",
-        go.display()
-    ));
+    say(&format!("kubernetes {VERSION}: building with {}; this takes some minutes", go.display()));
     let stamp = "-X k8s.io/component-base/version.";
     let stamp = format!("-s -w {stamp}gitVersion=v{VERSION} {stamp}gitMajor=1 {stamp}gitMinor=36");
     // Built in a temporary folder and then renamed, so that an interrupted build is not mistaken for a complete one.
@@ -143,11 +135,7 @@ fn build(tools: &Path, say: &mut dyn FnMut(&str)) -> Result<PathBuf, Error> {
         .map_err(Error::at(&go))?;
     if !output.status.success() {
         let output = String::from_utf8_lossy(&output.stderr).into_owned();
-        return Err(Error::Build {
-            part: NAMES.0,
-            output,
-            variable: KUBERNETES_VARIABLE,
-        });
+        return Err(Error::Build { part: NAMES.0, output, variable: KUBERNETES_VARIABLE });
     }
     let link = draft.join(NAMES.1);
     symlink(NAMES.0, &link).map_err(Error::at(&link))?;

@@ -99,19 +99,12 @@ mod tests {
         let mut archive = Archive::new(Vec::new());
         let long = format!("{}/{}", "a".repeat(90), "b".repeat(90));
         archive.add("d", 0o755, Kind::Directory, &mut io::empty()).unwrap();
-        archive
-            .add("d/f", 0o640, Kind::File(700), &mut io::repeat(b'x'))
-            .unwrap();
+        archive.add("d/f", 0o640, Kind::File(700), &mut io::repeat(b'x')).unwrap();
         archive.add(&long, 0o600, Kind::File(1), &mut io::repeat(b'y')).unwrap();
         archive.add("l", 0o777, Kind::Link("d/f"), &mut io::empty()).unwrap();
         let file = dir.path().join("a.tar");
         std::fs::write(&file, archive.end().unwrap()).unwrap();
-        let status = Command::new("tar")
-            .arg("-xf")
-            .arg(&file)
-            .arg("-C")
-            .arg(dir.path())
-            .status();
+        let status = Command::new("tar").arg("-xf").arg(&file).arg("-C").arg(dir.path()).status();
         assert!(status.unwrap().success());
         assert_eq!(std::fs::read_to_string(dir.path().join("l")).unwrap(), "x".repeat(700));
         assert_eq!(std::fs::read_to_string(dir.path().join(long)).unwrap(), "y");

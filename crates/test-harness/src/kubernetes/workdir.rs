@@ -34,10 +34,7 @@ impl WorkDir {
             .stderr(Stdio::null())
             .spawn()
             .map_err(|error| format!("sh: {error}"))?;
-        Ok(WorkDir {
-            path,
-            watcher: Some(watcher),
-        })
+        Ok(WorkDir { path, watcher: Some(watcher) })
     }
 
     /// Creates a directory that exists until [`end`].

@@ -84,12 +84,7 @@ impl Backend {
         });
         let (stop, stopped) = watch::channel(false);
         let server = tokio::spawn(serve(listener, Arc::clone(&state), stopped));
-        Ok(Backend {
-            address,
-            state,
-            stop,
-            server,
-        })
+        Ok(Backend { address, state, stop, server })
     }
 
     /// The address that the instance listens on.
@@ -124,9 +119,7 @@ impl Backend {
 
     /// Sets the delay of all following responses.
     pub fn delay(&self, delay: Duration) {
-        self.state
-            .delay_millis
-            .store(delay.as_millis() as u64, Ordering::Relaxed);
+        self.state.delay_millis.store(delay.as_millis() as u64, Ordering::Relaxed);
     }
 
     /// Counts and holds all following requests until they are released.

@@ -56,10 +56,7 @@ impl Control {
     pub fn idle(binary: &Path, flags: &[&str], environment: &[(&str, &Path)]) -> Result<Control> {
         let flags = flags.iter().map(|flag| (*flag).to_owned()).collect();
         let mut control = Control::new([127, 0, 0, 1].into(), binary, None, flags)?;
-        control.environment = environment
-            .iter()
-            .map(|(name, file)| ((*name).to_owned(), (*file).to_owned()))
-            .collect();
+        control.environment = environment.iter().map(|(name, file)| ((*name).to_owned(), (*file).to_owned())).collect();
         Ok(control)
     }
 
@@ -115,11 +112,9 @@ impl Control {
         while !self.readiness().await.is_ok_and(|answer| answer.status.is_success()) {
             let ended = self.child.as_mut().and_then(|child| child.try_wait().ok().flatten());
             if ended.is_some() || tokio::time::Instant::now() > end {
-                return Err(format!(
-                    "the control plane did not become ready; its log ends:\n{}",
-                    self.log_end()?
-                )
-                .into());
+                return Err(
+                    format!("the control plane did not become ready; its log ends:\n{}", self.log_end()?).into()
+                );
             }
             tokio::time::sleep(Duration::from_millis(2)).await;
         }
@@ -145,14 +140,9 @@ impl Control {
             return Ok(true);
         };
         if let Some(id) = child.id() {
-            Command::new("sh")
-                .args(["-c", &format!("kill -TERM {id}")])
-                .status()
-                .await?;
+            Command::new("sh").args(["-c", &format!("kill -TERM {id}")]).status().await?;
         }
-        let status = tokio::time::timeout(PATIENCE, child.wait())
-            .await
-            .map_err(|_| "it did not stop in time")??;
+        let status = tokio::time::timeout(PATIENCE, child.wait()).await.map_err(|_| "it did not stop in time")??;
         Ok(status.success())
     }
 
@@ -181,16 +171,10 @@ impl Control {
     pub async fn metric(&self, name: &str, labels: &str) -> Result<f64> {
         let text = self.debug("/metrics").await?.text();
         let of_metric = |line: &&str| {
-            let rest = line
-                .strip_prefix(name)
-                .map(|rest| rest.strip_prefix("_total").unwrap_or(rest));
+            let rest = line.strip_prefix(name).map(|rest| rest.strip_prefix("_total").unwrap_or(rest));
             rest.is_some_and(|rest| rest.starts_with(['{', ' '])) && line.contains(labels)
         };
-        Ok(text
-            .lines()
-            .filter(of_metric)
-            .filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok())
-            .sum())
+        Ok(text.lines().filter(of_metric).filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok()).sum())
     }
 
     /// The log so far.

@@ -31,9 +31,7 @@ pub async fn publish(address: SocketAddr, counts: impl Fn() -> Counts) -> Result
             async move { Ok::<_, std::convert::Infallible>(Response::new(Full::new(Bytes::from(body)))) }
         };
         // Serves one connection at a time, because there is one reader. Connection errors are ignored.
-        let served = http1::Builder::new()
-            .keep_alive(false)
-            .serve_connection(TokioIo::new(stream), service_fn(answer));
+        let served = http1::Builder::new().keep_alive(false).serve_connection(TokioIo::new(stream), service_fn(answer));
         let _ = tokio::time::timeout(Duration::from_secs(2), served).await;
     }
 }
@@ -61,17 +59,13 @@ fn to_json(counts: &Counts) -> Value {
 fn from_json(value: &Value) -> Option<Counts> {
     let map = |field: &str| -> Option<BTreeMap<String, u64>> {
         let entries = value[field].as_object()?.iter();
-        entries
-            .map(|(name, count)| Some((name.clone(), count.as_u64()?)))
-            .collect()
+        entries.map(|(name, count)| Some((name.clone(), count.as_u64()?))).collect()
     };
     let described = value["described"].as_array()?.iter();
     Some(Counts {
         requests: value["requests"].as_u64()?,
         errors: value["errors"].as_u64()?,
-        described: described
-            .map(|text| text.as_str().map(str::to_owned))
-            .collect::<Option<_>>()?,
+        described: described.map(|text| text.as_str().map(str::to_owned)).collect::<Option<_>>()?,
         by_version: map("byVersion")?,
         by_instance: map("byInstance")?,
         slowest: Duration::from_micros(value["slowestMicros"].as_u64()?),
@@ -97,9 +91,7 @@ mod tests {
         let published = counts.clone();
         let publisher = tokio::spawn(publish(address, move || published.clone()));
         let read = || async { read_counts(address).await.ok() };
-        let read = super::super::wait_for("the counts", Duration::from_secs(20), read)
-            .await
-            .unwrap();
+        let read = super::super::wait_for("the counts", Duration::from_secs(20), read).await.unwrap();
         assert_eq!(format!("{read:?}"), format!("{counts:?}"));
         assert!(from_json(&json!({"requests": 1})).is_none());
         publisher.abort();

@@ -148,14 +148,8 @@ mod tests {
     }
 
     fn zone() -> Zone {
-        let names = [(
-            "a.example.com".to_owned(),
-            vec![[127, 0, 1, 1].into(), [127, 0, 1, 2].into()],
-        )];
-        Zone {
-            names: names.into(),
-            ..Zone::default()
-        }
+        let names = [("a.example.com".to_owned(), vec![[127, 0, 1, 1].into(), [127, 0, 1, 2].into()])];
+        Zone { names: names.into(), ..Zone::default() }
     }
 
     #[test]
@@ -165,11 +159,7 @@ mod tests {
         assert_eq!(known[..8], [7, 9, 0x84, 0, 0, 1, 0, 2]);
         assert!(known.ends_with(&[0xc0, 12, 0, 1, 0, 1, 0, 0, 0, 1, 0, 4, 127, 0, 1, 2]));
         let other_family = answer(&asking("a.example.com", 28), &mut zone).unwrap();
-        assert_eq!(
-            other_family[2..8],
-            [0x84, 0, 0, 1, 0, 0],
-            "the name exists without such records"
-        );
+        assert_eq!(other_family[2..8], [0x84, 0, 0, 1, 0, 0], "the name exists without such records");
         let unknown = answer(&asking("b.example.com", 1), &mut zone).unwrap();
         assert_eq!(unknown[2..8], [0x84, 3, 0, 1, 0, 0]);
         assert_eq!(zone.asked["a.example.com"], 1);

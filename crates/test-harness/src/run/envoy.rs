@@ -121,13 +121,7 @@ impl Envoy {
             .arg(&config)
             .arg("--admin-address-path")
             .arg(&admin_file)
-            .args([
-                "--disable-hot-restart",
-                "--concurrency",
-                &WORKERS.to_string(),
-                "--log-level",
-                "warning",
-            ])
+            .args(["--disable-hot-restart", "--concurrency", &WORKERS.to_string(), "--log-level", "warning"])
             // Limits how long removed listeners drain.
             .args(["--drain-time-s", "2", "--drain-strategy", "immediate"])
             .stdin(Stdio::null())
@@ -182,11 +176,7 @@ impl Envoy {
     pub async fn dump(&self, resource: &str) -> Result<Vec<Value>> {
         let answer = self.admin(&format!("/config_dump?resource={resource}")).await?;
         // Envoy answers 404 for a list that is still empty.
-        let dump = if answer.status.is_success() {
-            answer.json()?
-        } else {
-            Value::Null
-        };
+        let dump = if answer.status.is_success() { answer.json()? } else { Value::Null };
         Ok(dump["configs"].as_array().cloned().unwrap_or_default())
     }
 
@@ -194,20 +184,14 @@ impl Envoy {
     pub async fn listeners(&self) -> Result<BTreeMap<String, Value>> {
         let listeners = self.dump("dynamic_listeners").await?.into_iter();
         let active = listeners.filter(|l| l["active_state"]["listener"].is_object());
-        Ok(active
-            .map(|l| (text(&l["name"]), l["active_state"]["listener"].clone()))
-            .collect())
+        Ok(active.map(|l| (text(&l["name"]), l["active_state"]["listener"].clone())).collect())
     }
 
     /// The route configurations, by name, with their versions.
     pub async fn routes(&self) -> Result<BTreeMap<String, (String, Value)>> {
         let routes = self.dump("dynamic_route_configs").await?.into_iter();
-        let named = |mut r: Value| {
-            (
-                text(&r["route_config"]["name"]),
-                (text(&r["version_info"]), r["route_config"].take()),
-            )
-        };
+        let named =
+            |mut r: Value| (text(&r["route_config"]["name"]), (text(&r["version_info"]), r["route_config"].take()));
         Ok(routes.map(named).collect())
     }
 
@@ -223,13 +207,7 @@ impl Envoy {
             .into_iter()
             .flatten()
             .map(|host| &host["address"]["socket_address"])
-            .map(|address| {
-                format!(
-                    "{}:{}",
-                    address["address"].as_str().unwrap_or_default(),
-                    address["port_value"]
-                )
-            })
+            .map(|address| format!("{}:{}", address["address"].as_str().unwrap_or_default(), address["port_value"]))
             .collect();
         endpoints.sort();
         Ok(Some(endpoints))

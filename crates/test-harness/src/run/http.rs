@@ -42,20 +42,12 @@ impl Response {
         let (head, body) = response.into_parts();
         let body = Limited::new(body, limit).collect().await?;
         let trailers = body.trailers().cloned().unwrap_or_default();
-        Ok(Response {
-            status: head.status,
-            headers: head.headers,
-            body: body.to_bytes(),
-            trailers,
-        })
+        Ok(Response { status: head.status, headers: head.headers, body: body.to_bytes(), trailers })
     }
 
     /// A header as text; empty if it is missing.
     pub fn header(&self, name: &str) -> &str {
-        self.headers
-            .get(name)
-            .and_then(|value| value.to_str().ok())
-            .unwrap_or_default()
+        self.headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default()
     }
 
     /// The body as text.
@@ -75,9 +67,7 @@ pub async fn send(address: SocketAddr, method: Method, path: &str, headers: &[(&
         let stream = TcpStream::connect(address).await?;
         ask(stream, request(address, method, path, headers)?, BODY_LIMIT).await
     };
-    tokio::time::timeout(PATIENCE, exchange)
-        .await
-        .map_err(|_| format!("{address}{path} did not answer"))?
+    tokio::time::timeout(PATIENCE, exchange).await.map_err(|_| format!("{address}{path} did not answer"))?
 }
 
 /// Sends a request on an existing connection and reads a response of at most `limit` bytes.

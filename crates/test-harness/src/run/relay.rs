@@ -45,11 +45,7 @@ impl Relay {
         let received = Arc::new(Mutex::new(Vec::new()));
         let mut server = JoinSet::new();
         server.spawn(serve(listener, preamble, target, Arc::clone(&received)));
-        Ok(Relay {
-            address,
-            received,
-            _server: server,
-        })
+        Ok(Relay { address, received, _server: server })
     }
 
     /// The address that the relay listens on.

@@ -49,10 +49,7 @@ impl Counts {
     /// The difference to the earlier counts.
     pub fn since(&self, earlier: &Counts) -> Counts {
         let less = |now: &BTreeMap<String, u64>, then: &BTreeMap<String, u64>| {
-            now.iter()
-                .map(|(k, n)| (k.clone(), n - then.get(k).unwrap_or(&0)))
-                .filter(|(_, n)| *n > 0)
-                .collect()
+            now.iter().map(|(k, n)| (k.clone(), n - then.get(k).unwrap_or(&0))).filter(|(_, n)| *n > 0).collect()
         };
         Counts {
             requests: self.requests - earlier.requests,
@@ -146,23 +143,12 @@ impl Worker {
         counts.slowest = counts.slowest.max(took);
         let fault = match result {
             Ok(response) if response.status.is_success() => {
-                *counts
-                    .by_version
-                    .entry(response.header("x-version").to_owned())
-                    .or_default() += 1;
-                *counts
-                    .by_instance
-                    .entry(response.header("x-instance").to_owned())
-                    .or_default() += 1;
+                *counts.by_version.entry(response.header("x-version").to_owned()).or_default() += 1;
+                *counts.by_instance.entry(response.header("x-instance").to_owned()).or_default() += 1;
                 return;
             }
             Ok(response) => {
-                format!(
-                    "{} {} {}",
-                    response.status,
-                    response.header("x-instance"),
-                    response.text()
-                )
+                format!("{} {} {}", response.status, response.header("x-instance"), response.text())
             }
             Err(error) => {
                 self.connection = None;

@@ -101,10 +101,7 @@ impl<'a> Facts<'a> {
             return GatewayFacts::default();
         }
         GatewayFacts {
-            set: GatewaySet {
-                gateways: gateways.into(),
-                ports: inbound::translated(self),
-            },
+            set: GatewaySet { gateways: gateways.into(), ports: inbound::translated(self) },
             udp_ports: match self.mesh.features.http3 {
                 true => inbound::udp(self),
                 false => Arc::default(),
@@ -114,10 +111,7 @@ impl<'a> Facts<'a> {
 
     /// The client with these labels, for match conditions.
     pub(super) fn source(&self, labels: Labels) -> Arc<Source> {
-        Arc::new(Source {
-            namespace: self.proxy.namespace.clone(),
-            labels,
-        })
+        Arc::new(Source { namespace: self.proxy.namespace.clone(), labels })
     }
 
     /// The mesh's root namespace.
@@ -132,10 +126,7 @@ pub fn pod_key(proxy: &Proxy, mesh: &MeshSettings) -> Option<WorkloadObjectKey> 
     (!pod.is_empty()).then(|| WorkloadObjectKey {
         pod: true,
         cluster: mesh.cluster_of_id(&proxy.cluster_id),
-        id: ObjectId {
-            namespace: proxy.namespace.clone(),
-            name: pod.into(),
-        },
+        id: ObjectId { namespace: proxy.namespace.clone(), name: pod.into() },
     })
 }
 
@@ -143,10 +134,7 @@ pub fn pod_key(proxy: &Proxy, mesh: &MeshSettings) -> Option<WorkloadObjectKey> 
 pub(super) fn pod_of(cx: &Reads<'_>, proxy: &Proxy, mesh: &MeshSettings) -> Option<Arc<Workload>> {
     let workload = cx.get::<Workloads>(&pod_key(proxy, mesh)?)?;
     // The proxy chooses its id, so the address must agree.
-    workload
-        .ips()
-        .any(|ip| proxy.addresses.contains(&ip))
-        .then(|| (*workload).clone())
+    workload.ips().any(|ip| proxy.addresses.contains(&ip)).then(|| (*workload).clone())
 }
 
 fn families(addresses: &[IpAddr]) -> IpFamilies {

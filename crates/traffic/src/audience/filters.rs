@@ -86,10 +86,7 @@ struct Age {
 
 impl Age {
     fn of(meta: &Meta) -> Age {
-        Age {
-            created: meta.creation_timestamp,
-            name: format!("{}.{}", meta.name, meta.namespace),
-        }
+        Age { created: meta.creation_timestamp, name: format!("{}.{}", meta.name, meta.namespace) }
     }
 }
 
@@ -142,13 +139,8 @@ impl PatchScope {
 
     /// Whether the patch is for this proxy.
     fn is_for(&self, proxy: &Proxy) -> bool {
-        self.version
-            .as_ref()
-            .is_none_or(|version| version.matches(&proxy.version))
-            && self
-                .metadata
-                .iter()
-                .all(|(key, value)| proxy.metadata.get(key) == Some(value))
+        self.version.as_ref().is_none_or(|version| version.matches(&proxy.version))
+            && self.metadata.iter().all(|(key, value)| proxy.metadata.get(key) == Some(value))
     }
 
     /// Whether the patch changes listeners of such a proxy, and whether it changes other resources.
@@ -187,16 +179,8 @@ impl PartialEq for Version {
 
 impl Version {
     fn of(expression: &Arc<str>) -> Version {
-        let compile = || {
-            regex::RegexBuilder::new(expression)
-                .size_limit(MAX_COMPILED)
-                .build()
-                .ok()
-        };
-        Version {
-            expression: expression.clone(),
-            compiled: (expression.len() <= MAX_VERSION).then(compile).flatten(),
-        }
+        let compile = || regex::RegexBuilder::new(expression).size_limit(MAX_COMPILED).build().ok();
+        Version { expression: expression.clone(), compiled: (expression.len() <= MAX_VERSION).then(compile).flatten() }
     }
 
     fn matches(&self, version: &str) -> bool {
@@ -218,11 +202,7 @@ pub(super) fn selected(facts: &Facts<'_>) -> Selected {
         let ids = cx.get::<FiltersByNamespace>(namespace);
         for id in ids.iter().flat_map(|members| members.iter()) {
             let scope = cx.get::<FilterScopes>(id);
-            found.extend(
-                scope
-                    .filter(|s| s.selects(proxy, labels, namespace))
-                    .map(|s| (id.clone(), s)),
-            );
+            found.extend(scope.filter(|s| s.selects(proxy, labels, namespace)).map(|s| (id.clone(), s)));
         }
     }
     let rank = |(id, scope): &(ObjectId, Arc<FilterScope>)| (scope.priority, id.namespace != *root, scope.meta.clone());
@@ -261,10 +241,7 @@ impl FilterScope {
     /// A reference to the matching patches; none without any.
     fn refer(&self, id: &ObjectId, wanted: &dyn Fn(&PatchScope) -> bool) -> Option<FilterRef> {
         let patches: Arc<[u16]> = self.patches.iter().filter(|p| wanted(p)).map(|p| p.index).collect();
-        (!patches.is_empty()).then(|| FilterRef {
-            id: id.clone(),
-            patches,
-        })
+        (!patches.is_empty()).then(|| FilterRef { id: id.clone(), patches })
     }
 }
 

@@ -27,10 +27,7 @@ pub(super) fn ports(facts: &Facts<'_>) -> Arc<[InboundPort]> {
         ports.entry(port.port).or_insert(port);
     };
     match facts.sidecar.as_ref().map(|sidecar| &sidecar.spec.ingress[..]) {
-        Some(ingress @ [_, ..]) => ingress
-            .iter()
-            .filter_map(|l| declared(proxy, facts.ip, mesh, l))
-            .for_each(&mut add),
+        Some(ingress @ [_, ..]) => ingress.iter().filter_map(|l| declared(proxy, facts.ip, mesh, l)).for_each(&mut add),
         _ if proxy.interception == InterceptionMode::None => {}
         _ => targets(facts)
             .into_iter()
@@ -111,10 +108,7 @@ fn targets(facts: &Facts<'_>) -> Vec<Target> {
     let mut found: Vec<(Arc<Service>, IpAddr)> = Vec::new();
     for ip in &proxy.addresses {
         let keys = cx.get::<ServicesByAddress>(ip);
-        let own = keys
-            .iter()
-            .flat_map(|members| members.iter())
-            .filter(|k| k.namespace == proxy.namespace);
+        let own = keys.iter().flat_map(|members| members.iter()).filter(|k| k.namespace == proxy.namespace);
         found.extend(own.filter_map(|k: &ServiceKey| Some(((*cx.get::<Services>(k)?).clone(), *ip))));
     }
     if found.is_empty() {
@@ -124,11 +118,7 @@ fn targets(facts: &Facts<'_>) -> Vec<Target> {
     let ports = |(service, ip): (Arc<Service>, IpAddr)| {
         let ports = cx.get::<InstancePorts>(&(ip, facts.scope.cluster.clone(), service.key.clone()));
         let ports = ports.map(|p| p.to_vec()).unwrap_or_default().into_iter();
-        ports.map(move |(service_port, workload_port)| Target {
-            service: service.clone(),
-            service_port,
-            workload_port,
-        })
+        ports.map(move |(service_port, workload_port)| Target { service: service.clone(), service_port, workload_port })
     };
     found.into_iter().flat_map(ports).collect()
 }
@@ -212,15 +202,7 @@ fn declared(proxy: &Proxy, ip: IpFamilies, mesh: &MeshConfig, listener: &Ingress
         _ => Some(listener.bind.clone()),
     };
     let endpoint = default_endpoint(&listener.default_endpoint);
-    Some(InboundPort {
-        port,
-        protocol,
-        endpoint,
-        service: None,
-        bind,
-        captured,
-        tls: listener.tls.is_some(),
-    })
+    Some(InboundPort { port, protocol, endpoint, service: None, bind, captured, tls: listener.tls.is_some() })
 }
 
 /// The default bind address of an ingress listener: the first address that others can reach, so that the application can use

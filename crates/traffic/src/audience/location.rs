@@ -52,17 +52,9 @@ fn rules_by_facet_keys(_: &ObjectId, row: &Arc<Object<DestinationRule>>) -> Vec<
     let mut facets = BTreeSet::new();
     let subsets = row.spec.subsets.iter().filter_map(|s| s.traffic_policy.as_ref());
     for policy in row.spec.traffic_policy.iter().chain(subsets) {
-        add(
-            &mut facets,
-            policy.outlier_detection.as_ref(),
-            policy.load_balancer.as_ref(),
-        );
+        add(&mut facets, policy.outlier_detection.as_ref(), policy.load_balancer.as_ref());
         for port in &policy.port_level_settings {
-            add(
-                &mut facets,
-                port.outlier_detection.as_ref(),
-                port.load_balancer.as_ref(),
-            );
+            add(&mut facets, port.outlier_detection.as_ref(), port.load_balancer.as_ref());
         }
     }
     facets.into_iter().collect()
@@ -99,10 +91,7 @@ flow::index! {
 
 fn clusters_of_services_keys(key: &ServiceObjectKey, _: &ServiceObject) -> Vec<Arc<str>> {
     // The configuration cluster does not count.
-    Some(key.cluster.clone())
-        .filter(|c| !c.is_empty())
-        .into_iter()
-        .collect()
+    Some(key.cluster.clone()).filter(|c| !c.is_empty()).into_iter().collect()
 }
 
 /// Adds this module's rules.
@@ -130,11 +119,7 @@ pub(super) fn of_clusters(cx: &Reads<'_>, location: &ClientLocation) -> ClientLo
     if cx.keys::<ServicesByDns>().is_empty() {
         return ClientLocation::default();
     }
-    ClientLocation {
-        locality: location.locality.clone(),
-        labels: location.labels.clone(),
-        ..ClientLocation::default()
-    }
+    ClientLocation { locality: location.locality.clone(), labels: location.labels.clone(), ..ClientLocation::default() }
 }
 
 /// The instances of a proxy's own workload for `local_cluster`, if the proxy requests it.
@@ -159,13 +144,8 @@ pub(super) fn own_workload(
 /// The location of a proxy. Facts of its pod override those that the proxy reports.
 pub(super) fn of(cx: &Reads<'_>, proxy: &Proxy, pod: Option<&Workload>, mesh: &MeshSettings) -> ClientLocation {
     let facets = facets_of_mesh(cx, mesh);
-    let networks = cx
-        .get::<NetworkGateways>(&())
-        .is_some_and(|gateways| !gateways.is_empty());
-    let mut location = ClientLocation {
-        networks: proxy.network_view.clone(),
-        ..ClientLocation::default()
-    };
+    let networks = cx.get::<NetworkGateways>(&()).is_some_and(|gateways| !gateways.is_empty());
+    let mut location = ClientLocation { networks: proxy.network_view.clone(), ..ClientLocation::default() };
     if networks || facets.contains(&Facet::Locality) {
         location.network = proxy.network.clone();
     }
@@ -181,9 +161,7 @@ pub(super) fn of(cx: &Reads<'_>, proxy: &Proxy, pod: Option<&Workload>, mesh: &M
         Facet::Label(name) => labels.get_key_value(name),
         _ => None,
     });
-    location.labels = named
-        .map(|(name, value)| (name.clone(), value.clone()))
-        .collect::<Labels>();
+    location.labels = named.map(|(name, value)| (name.clone(), value.clone())).collect::<Labels>();
     location
 }
 
@@ -198,10 +176,7 @@ fn facets_of_mesh(cx: &Reads<'_>, mesh: &MeshSettings) -> BTreeSet<Facet> {
     let mut facets: BTreeSet<Facet> = cx.keys::<ServicesByFacet>().iter().cloned().collect();
     facets.extend(cx.keys::<RulesByFacet>().iter().cloned());
     let config = &mesh.config;
-    let outlier = config
-        .default_traffic_policy
-        .as_ref()
-        .and_then(|p| p.outlier_detection.as_ref());
+    let outlier = config.default_traffic_policy.as_ref().and_then(|p| p.outlier_detection.as_ref());
     add(&mut facets, outlier, None);
     if let Some(setting) = &config.locality_lb_setting {
         add_setting(&mut facets, setting);

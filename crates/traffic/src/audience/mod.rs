@@ -67,10 +67,7 @@ impl ProxyAudiences {
             ip: self.listener.ip,
             assigned: self.resolves_assigned,
         };
-        NameAudience {
-            scope: scope.visibility(),
-            view: Arc::new(view),
-        }
+        NameAudience { scope: scope.visibility(), view: Arc::new(view) }
     }
 }
 
@@ -95,9 +92,7 @@ fn derive_audiences(cx: &Reads<'_>, token: &ProxyToken) -> Option<ProxyAudiences
         vhds: proxy.vhds,
         secrets: secrets::audience(&facts, &overrides).map(Arc::new),
         grpc: grpc::audience(&facts).map(Arc::new),
-        extension: Arc::new(ExtensionAudience {
-            filters: filters.extensions,
-        }),
+        extension: Arc::new(ExtensionAudience { filters: filters.extensions }),
         resolves_assigned: facts.resolves_assigned,
     })
 }

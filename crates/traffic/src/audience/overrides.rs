@@ -71,21 +71,13 @@ fn of_listeners(settings: &ProxyConfig, kind: ProxyKind, tracer: TracerUse) -> P
 /// The tracing settings that decide listeners: whether the bootstrap has a tracer, but not its address.
 fn of_tracing(tracing: Option<&Tracing>, uses: TracerUse) -> Option<Tracing> {
     let tracing = tracing?;
-    let any_address = || {
-        Tracer::Zipkin(TracerAddress {
-            address: "bootstrap".into(),
-        })
-    };
+    let any_address = || Tracer::Zipkin(TracerAddress { address: "bootstrap".into() });
     let tracer = match uses {
         TracerUse::Off => return None,
         TracerUse::Provider => None,
         TracerUse::Bootstrap => Some(tracing.tracer.as_ref().map(|_| any_address())?),
     };
-    let relevant = Tracing {
-        tracer,
-        tls_settings: None,
-        ..tracing.clone()
-    };
+    let relevant = Tracing { tracer, tls_settings: None, ..tracing.clone() };
     (relevant != Tracing::default()).then_some(relevant)
 }
 
@@ -95,18 +87,11 @@ fn of_routes(settings: &ProxyConfig) -> ProxyConfig {
     let count = headers.and_then(|headers| headers.attempt_count.as_ref()?.disabled);
     let host = headers.and_then(|headers| headers.x_forwarded_host.as_ref()?.enabled);
     let headers = ProxyHeaders {
-        attempt_count: Some(HeaderSwitch {
-            disabled: Some(count.unwrap_or(false)),
-        }),
-        x_forwarded_host: Some(EnabledSwitch {
-            enabled: Some(host.unwrap_or(false)),
-        }),
+        attempt_count: Some(HeaderSwitch { disabled: Some(count.unwrap_or(false)) }),
+        x_forwarded_host: Some(EnabledSwitch { enabled: Some(host.unwrap_or(false)) }),
         ..ProxyHeaders::default()
     };
-    ProxyConfig {
-        proxy_headers: Some(headers),
-        ..ProxyConfig::default()
-    }
+    ProxyConfig { proxy_headers: Some(headers), ..ProxyConfig::default() }
 }
 
 /// The settings that decide clusters: the case of headers and the size of a buffer.

@@ -25,9 +25,5 @@ fn key_provider(settings: &ProxyConfig, build: Capabilities) -> Option<KeyProvid
         PrivateKeyProvider::Qat(settings) if build.qat => (KeyProviderSort::Qat, settings),
         _ => return None,
     };
-    Some(KeyProvider {
-        sort,
-        poll_delay: settings.poll_delay?,
-        fallback: settings.fallback.unwrap_or_default(),
-    })
+    Some(KeyProvider { sort, poll_delay: settings.poll_delay?, fallback: settings.fallback.unwrap_or_default() })
 }

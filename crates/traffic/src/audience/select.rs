@@ -25,11 +25,7 @@ flow::index! {
 }
 
 fn rules_with_selector_keys(key: &ObjectId, row: &Arc<Object<DestinationRule>>) -> Vec<Arc<str>> {
-    row.spec
-        .workload_selector
-        .iter()
-        .map(|_| key.namespace.clone())
-        .collect()
+    row.spec.workload_selector.iter().map(|_| key.namespace.clone()).collect()
 }
 
 flow::index! {
@@ -48,12 +44,7 @@ flow::index! {
 }
 
 fn http_source_labels_keys(_: &ObjectId, row: &Arc<Object<VirtualService>>) -> Vec<Arc<str>> {
-    row.spec
-        .http
-        .iter()
-        .flat_map(|r| &r.matches)
-        .flat_map(|m| m.source_labels.keys().cloned())
-        .collect()
+    row.spec.http.iter().flat_map(|r| &r.matches).flat_map(|m| m.source_labels.keys().cloned()).collect()
 }
 
 flow::index! {
@@ -62,18 +53,8 @@ flow::index! {
 }
 
 fn tcp_source_labels_keys(_: &ObjectId, row: &Arc<Object<VirtualService>>) -> Vec<Arc<str>> {
-    let tls = row
-        .spec
-        .tls
-        .iter()
-        .flat_map(|r| &r.matches)
-        .flat_map(|m| m.source_labels.keys());
-    let tcp = row
-        .spec
-        .tcp
-        .iter()
-        .flat_map(|r| &r.matches)
-        .flat_map(|m| m.source_labels.keys());
+    let tls = row.spec.tls.iter().flat_map(|r| &r.matches).flat_map(|m| m.source_labels.keys());
+    let tcp = row.spec.tcp.iter().flat_map(|r| &r.matches).flat_map(|m| m.source_labels.keys());
     tls.chain(tcp).cloned().collect()
 }
 
@@ -101,16 +82,9 @@ pub(super) fn sidecar(
     };
     let whole = |o: &&Arc<Object<Sidecar>>| o.spec.workload_selector.is_none();
     let found = own.iter().find(selecting).or_else(|| own.iter().find(whole)).cloned();
-    let found = found.or_else(|| {
-        (namespace != root)
-            .then(|| sidecars(cx, root).iter().find(whole).cloned())
-            .flatten()
-    });
+    let found = found.or_else(|| (namespace != root).then(|| sidecars(cx, root).iter().find(whole).cloned()).flatten());
     found.map(|object| {
-        let id = ObjectId {
-            namespace: object.meta.namespace.clone(),
-            name: object.meta.name.clone(),
-        };
+        let id = ObjectId { namespace: object.meta.namespace.clone(), name: object.meta.name.clone() };
         (id, object)
     })
 }
@@ -148,27 +122,21 @@ pub(super) fn has_auto_passthrough(cx: &Reads<'_>, gateways: &[ObjectId]) -> boo
         let mut settings = gateway.servers.iter().filter_map(|server| server.tls.as_ref());
         settings.any(|tls| tls.mode == ServerTlsMode::AutoPassthrough)
     };
-    gateways
-        .iter()
-        .any(|id| cx.with::<Gateways, _>(id, |gateway| gateway.is_some_and(|g| modes(&g.spec))))
+    gateways.iter().any(|id| cx.with::<Gateways, _>(id, |gateway| gateway.is_some_and(|g| modes(&g.spec))))
 }
 
 /// The labels whose keys a relation has: those that some VirtualService names.
 pub(super) fn named<R: Relation<Key = Arc<str>>>(cx: &Reads<'_>, labels: &Labels) -> Labels {
     let keys = cx.keys::<R>();
-    keys.iter()
-        .filter_map(|key| labels.get_key_value(key))
-        .map(|(k, v)| (k.clone(), v.clone()))
-        .collect()
+    keys.iter().filter_map(|key| labels.get_key_value(key)).map(|(k, v)| (k.clone(), v.clone())).collect()
 }
 
 /// `Sidecar` objects of a namespace, the oldest first.
 pub(crate) fn sidecars(cx: &Reads<'_>, namespace: &Arc<str>) -> Vec<Arc<Object<Sidecar>>> {
     let ids = cx.get::<SidecarsByNamespace>(namespace);
     let ids = ids.iter().flat_map(|members| members.iter());
-    let mut objects: Vec<Arc<Object<Sidecar>>> = ids
-        .filter_map(|id| cx.get::<Sidecars>(id).map(|o| (*o).clone()))
-        .collect();
+    let mut objects: Vec<Arc<Object<Sidecar>>> =
+        ids.filter_map(|id| cx.get::<Sidecars>(id).map(|o| (*o).clone())).collect();
     objects.sort_by(|a, b| a.meta.by_age(&b.meta));
     objects
 }

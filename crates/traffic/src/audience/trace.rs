@@ -65,14 +65,8 @@ fn tags(proxy: &Proxy, labels: &Labels) -> Vec<(Arc<str>, Arc<str>)> {
     };
     let mesh = proxy.metadata.get("MESH_ID").cloned().unwrap_or_default();
     [
-        (
-            "istio.canonical_revision",
-            label("service.istio.io/canonical-revision", "latest"),
-        ),
-        (
-            "istio.canonical_service",
-            label("service.istio.io/canonical-name", UNKNOWN),
-        ),
+        ("istio.canonical_revision", label("service.istio.io/canonical-revision", "latest")),
+        ("istio.canonical_service", label("service.istio.io/canonical-name", UNKNOWN)),
         ("istio.cluster_id", known(&proxy.cluster_id, UNKNOWN)),
         ("istio.mesh_id", known(&mesh, UNKNOWN)),
         ("istio.namespace", known(&proxy.namespace, "default")),

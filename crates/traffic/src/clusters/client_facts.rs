@@ -100,8 +100,5 @@ fn label(location: &ClientLocation, cluster: &Arc<str>, name: &str) -> Option<Ar
         "kubernetes.io/hostname" => &location.node,
         _ => return location.labels.get(name).cloned(),
     };
-    Some(known)
-        .filter(|value| !value.is_empty())
-        .or(location.labels.get(name))
-        .cloned()
+    Some(known).filter(|value| !value.is_empty()).or(location.labels.get(name)).cloned()
 }

@@ -101,21 +101,16 @@ fn client_facts(
     automatic: bool,
 ) -> ClientFacts {
     let Some(tls) = effective(policy, subset, port).tls else {
-        return ClientFacts {
-            agent: automatic,
-            gateway: false,
-        };
+        return ClientFacts { agent: automatic, gateway: false };
     };
     match tls.mode {
         ClientTlsMode::Disable => ClientFacts::default(),
-        ClientTlsMode::Simple | ClientTlsMode::Mutual if !tls.credential_name.is_empty() => ClientFacts {
-            agent: false,
-            gateway: key.gateway,
-        },
-        ClientTlsMode::Simple | ClientTlsMode::Mutual | ClientTlsMode::IstioMutual => ClientFacts {
-            agent: key.agent,
-            gateway: false,
-        },
+        ClientTlsMode::Simple | ClientTlsMode::Mutual if !tls.credential_name.is_empty() => {
+            ClientFacts { agent: false, gateway: key.gateway }
+        }
+        ClientTlsMode::Simple | ClientTlsMode::Mutual | ClientTlsMode::IstioMutual => {
+            ClientFacts { agent: key.agent, gateway: false }
+        }
     }
 }
 
@@ -131,10 +126,7 @@ fn derive_cluster_catalogue(cx: &Reads<'_>, audience: &Arc<ClusterAudience>) -> 
         // gRPC clients subscribe by name.
         ProxyClass::Grpc | ProxyClass::Waypoint | ProxyClass::Ztunnel => return None,
     };
-    let client = ClientFacts {
-        agent: audience.agent,
-        gateway: gateway.is_some(),
-    };
+    let client = ClientFacts { agent: audience.agent, gateway: gateway.is_some() };
     let mut entries = match scope::is_open(cx, &audience.scope) {
         true => shared::seen_by(cx, &audience.scope, client),
         false => restricted(cx, &audience.scope, client)?,
@@ -165,11 +157,7 @@ fn add_sidecar_clusters(
 ) {
     entries.push(entry(PASSTHROUGH, ClusterKey::Passthrough));
     if scope::outbound_policy(cx, &audience.scope) == OutboundPolicy::ByName {
-        let cache = DnsCache {
-            host: None,
-            families: audience.ip,
-            resolver: facts.resolver,
-        };
+        let cache = DnsCache { host: None, families: audience.ip, resolver: facts.resolver };
         entries.push(entry(DYNAMIC_FORWARD_PROXY, ClusterKey::DynamicForwardProxy(cache)));
     }
     entries.push(entry(INBOUND_PASSTHROUGH, ClusterKey::InboundPassthrough(audience.ip)));
@@ -177,19 +165,13 @@ fn add_sidecar_clusters(
 }
 
 fn by_dns(resolution: Resolution) -> bool {
-    matches!(
-        resolution,
-        Resolution::Dns | Resolution::DnsRace | Resolution::DnsRoundRobin | Resolution::DynamicDns
-    )
+    matches!(resolution, Resolution::Dns | Resolution::DnsRace | Resolution::DnsRoundRobin | Resolution::DynamicDns)
 }
 
 /// Whether a port of this protocol has clusters. Dynamic resolution needs a protocol that names the host.
 fn has_cluster(protocol: Protocol, by_name: bool) -> bool {
     match by_name {
-        true => matches!(
-            protocol,
-            Protocol::Http | Protocol::Http2 | Protocol::Grpc | Protocol::Tls
-        ),
+        true => matches!(protocol, Protocol::Http | Protocol::Http2 | Protocol::Grpc | Protocol::Tls),
         false => protocol != Protocol::Udp,
     }
 }
@@ -244,11 +226,7 @@ fn sni_passthrough(cx: &Reads<'_>, (_, key): &Entry) -> Option<Entry> {
     if cx.with::<Services, _>(&key.service, |s| s.is_none_or(|s| s.external)) {
         return None;
     }
-    let key = OutboundKey {
-        sni_passthrough: true,
-        client: ClientFacts::default(),
-        ..key.clone()
-    };
+    let key = OutboundKey { sni_passthrough: true, client: ClientFacts::default(), ..key.clone() };
     Some(entry(key.cluster_name(), ClusterKey::Outbound(key)))
 }
 
@@ -268,17 +246,9 @@ fn restricted(cx: &Reads<'_>, scope: &Arc<Scope>, client: ClientFacts) -> Option
 /// Adds the clusters of a service for the clients of a scope.
 fn add_service(cx: &Reads<'_>, scope: &Scope, service: &VisibleService, client: ClientFacts, entries: &mut Vec<Entry>) {
     let policy = policy_for(cx, scope, &service.key);
-    let key = ServiceClustersKey {
-        service: service.key.clone(),
-        policy,
-        gateway: client.gateway,
-        agent: client.agent,
-    };
+    let key = ServiceClustersKey { service: service.key.clone(), policy, gateway: client.gateway, agent: client.agent };
     cx.with::<ServiceClusters, _>(&key, |clusters| {
-        let seen = clusters
-            .into_iter()
-            .flatten()
-            .filter(|(_, key)| service.ports.include(key.port));
+        let seen = clusters.into_iter().flatten().filter(|(_, key)| service.ports.include(key.port));
         entries.extend(seen.map(|(name, key)| entry(name.clone(), ClusterKey::Outbound(key.clone()))));
     });
 }
@@ -292,10 +262,7 @@ fn inbound(cx: &Reads<'_>, audience: &ClusterAudience, port: &InboundPort) -> En
     let pools = |id: &&model::service::ObjectId| {
         cx.with::<Sidecars, _>(id, |sidecar| {
             let spec = sidecar.map(|s| &s.spec);
-            let own = spec
-                .into_iter()
-                .flat_map(|s| &s.ingress)
-                .any(|l| l.connection_pool.is_some());
+            let own = spec.into_iter().flat_map(|s| &s.ingress).any(|l| l.connection_pool.is_some());
             own || spec.is_some_and(|s| s.inbound_connection_pool.is_some())
         })
     };
@@ -315,15 +282,10 @@ fn inbound(cx: &Reads<'_>, audience: &ClusterAudience, port: &InboundPort) -> En
 /// servers.
 fn limits(cx: &Reads<'_>, audience: &ClusterAudience, port: &InboundPort) -> Option<(PolicyKey, u16)> {
     let (service, number) = port.service.as_ref()?;
-    let scope = Scope {
-        selected_rules: Vec::new(),
-        ..(*audience.scope).clone()
-    };
+    let scope = Scope { selected_rules: Vec::new(), ..(*audience.scope).clone() };
     let key = policy_for(cx, &scope, service)?;
     let limited = cx.with::<DestinationPolicies, _>(&key, |rule| {
-        effective(rule.map(|rule| &**rule), "", *number)
-            .connection_pool
-            .is_some()
+        effective(rule.map(|rule| &**rule), "", *number).connection_pool.is_some()
     });
     limited.then_some((key, *number))
 }
@@ -336,20 +298,11 @@ pub fn resolve(cx: &Reads<'_>, scope: &Arc<Scope>, name: &str) -> Option<Outboun
     let visible = scope::find(cx, scope, &host).filter(|seen| seen.ports.include(name.port));
     let visible = visible.or_else(|| telemetry::find(cx, &host, name.port))?;
     let policy = policy_for(cx, scope, &visible.key);
-    let clusters = ServiceClustersKey {
-        service: visible.key.clone(),
-        policy,
-        gateway: false,
-        agent: false,
-    };
+    let clusters = ServiceClustersKey { service: visible.key.clone(), policy, gateway: false, agent: false };
     cx.with::<ServiceClusters, _>(&clusters, |clusters| {
         let mut clusters = clusters.into_iter().flatten().map(|(_, key)| key);
         let found = clusters.find(|key| key.port == name.port && key.subset == name.subset);
-        found.map(|key| OutboundKey {
-            sni_passthrough,
-            client: ClientFacts::default(),
-            ..key.clone()
-        })
+        found.map(|key| OutboundKey { sni_passthrough, client: ClientFacts::default(), ..key.clone() })
     })
 }
 

@@ -31,23 +31,14 @@ pub struct SharedClusterList {
 }
 
 fn derive_shared_clusters(cx: &Reads<'_>, client: &ClientFacts) -> Option<Arc<SharedClusterList>> {
-    let scope = Scope {
-        namespace: "".into(),
-        sidecar: None,
-        selected_rules: Vec::new(),
-        cluster: "".into(),
-        assigned: false,
-    };
+    let scope =
+        Scope { namespace: "".into(), sidecar: None, selected_rules: Vec::new(), cluster: "".into(), assigned: false };
     let mut out = SharedClusterList::default();
     let mut entries = Vec::new();
     for (at, service) in scope::all_seen(cx, &scope).iter().enumerate() {
         let mut differs = BTreeSet::new();
         particular_to(cx, &service.key.hostname, &mut differs);
-        out.services.0.push(Shared {
-            host: service.key.hostname.clone(),
-            differs: Differs::For(differs),
-            value: (),
-        });
+        out.services.0.push(Shared { host: service.key.hostname.clone(), differs: Differs::For(differs), value: () });
         add_service(cx, &scope, service, *client, &mut entries);
         out.entries.extend(entries.drain(..).map(|entry| (at, entry)));
     }
@@ -66,9 +57,7 @@ pub(super) fn seen_by(cx: &Reads<'_>, scope: &Arc<Scope>, client: ClientFacts) -
     let kept = base.entries.iter().filter(|(at, _)| !overlay.replaced[*at]);
     let mut out: Vec<Entry> = kept.map(|(_, entry)| entry.clone()).collect();
     let services = base.services.0.iter().zip(&overlay.replaced);
-    let replaced = services
-        .filter(|(_, replaced)| **replaced)
-        .map(|(shared, _)| &shared.host);
+    let replaced = services.filter(|(_, replaced)| **replaced).map(|(shared, _)| &shared.host);
     for host in replaced.chain(overlay.added.iter().copied()) {
         if let Some(service) = scope::find(cx, scope, host) {
             add_service(cx, scope, &service, client, &mut out);

@@ -27,15 +27,10 @@ pub(super) fn add(cx: &Reads<'_>, scope: &Scope, client: ClientFacts, entries: &
 /// The telemetry service of this host and port, for clients that do not see it otherwise.
 pub(super) fn find(cx: &Reads<'_>, host: &Hostname, port: u16) -> Option<VisibleService> {
     let services = cx.get::<TelemetryServices>(&())?;
-    let (service, port) = services
-        .iter()
-        .find(|(service, number)| service.hostname == *host && *number == port)?;
+    let (service, port) = services.iter().find(|(service, number)| service.hostname == *host && *number == port)?;
     Some(only(service, *port))
 }
 
 fn only(service: &model::service::ServiceKey, port: u16) -> VisibleService {
-    VisibleService {
-        key: service.clone(),
-        ports: Ports::Only(Arc::from([port])),
-    }
+    VisibleService { key: service.clone(), ports: Ports::Only(Arc::from([port])) }
 }

@@ -71,11 +71,8 @@ fn rules(cx: &Reads<'_>, id: &ObjectId) -> Vec<Own> {
     let Some(object) = cx.get::<EffectiveVirtualServices>(id) else {
         return Vec::new();
     };
-    let own = |field: &str, index, sort, matches| Own {
-        path: FieldPath::spec().field(field).index(index),
-        sort,
-        matches,
-    };
+    let own =
+        |field: &str, index, sort, matches| Own { path: FieldPath::spec().field(field).index(index), sort, matches };
     let tls = object.spec.tls.iter().enumerate();
     let tls = tls.map(|(index, rule)| own("tls", index, Sort::Tls, tls_rule(rule).matches));
     let tcp = object.spec.tcp.iter().enumerate();
@@ -107,28 +104,12 @@ fn places(own: &Summary, rival: &Summary) -> Vec<(Option<ObjectId>, String)> {
 
 /// Whether the rival's rules cover a rule there.
 fn taken(rule: &Own, theirs: &Rules, place: Option<&ObjectId>) -> bool {
-    let always = [L4Match {
-        guard: Guard::default(),
-        sni: Vec::new(),
-        subnets: Vec::new(),
-    }];
+    let always = [L4Match { guard: Guard::default(), sni: Vec::new(), subnets: Vec::new() }];
     let (rivals, own): (Vec<&[L4Match]>, &[L4Match]) = match rule.sort {
         Sort::Tls => (theirs.tls.iter().map(|rule| &rule.matches[..]).collect(), &rule.matches),
         Sort::Tcp => (
-            (theirs.tcp.iter())
-                .map(|rule| {
-                    if rule.matches.is_empty() {
-                        &always
-                    } else {
-                        &rule.matches[..]
-                    }
-                })
-                .collect(),
-            if rule.matches.is_empty() {
-                &always
-            } else {
-                &rule.matches
-            },
+            (theirs.tcp.iter()).map(|rule| if rule.matches.is_empty() { &always } else { &rule.matches[..] }).collect(),
+            if rule.matches.is_empty() { &always } else { &rule.matches },
         ),
     };
     let here = |one: &&L4Match| one.guard.gateways.is_empty() || one.guard.gateways.iter().any(|g| g.is(place));

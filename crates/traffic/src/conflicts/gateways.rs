@@ -28,10 +28,7 @@ fn derive_gateway_conflicts(cx: &Reads<'_>, key: &ObjectId) -> Option<Conflicts>
     let mut sets: Vec<GatewaySet> = sets.iter().filter(|set| set.gateways.contains(key)).cloned().collect();
     if sets.is_empty() {
         // The gateways of a workload with exactly these labels.
-        sets.push(GatewaySet {
-            gateways: gateways_for(cx, &own.spec.selector).into(),
-            ports: [].into(),
-        });
+        sets.push(GatewaySet { gateways: gateways_for(cx, &own.spec.selector).into(), ports: [].into() });
     }
     let mut found: BTreeMap<usize, Diagnostic> = BTreeMap::new();
     for set in sets {
@@ -73,17 +70,13 @@ fn explanation(reason: UnservedReason, rival: Option<&Server>) -> (String, &'sta
         || "an older server".to_owned(),
         |rival| {
             let ObjectId { namespace, name } = &rival.gateway;
-            format!(
-                "an older server (spec.servers[{}] of Gateway {namespace}/{name})",
-                rival.index
-            )
+            format!("an older server (spec.servers[{}] of Gateway {namespace}/{name})", rival.index)
         },
     );
     match reason {
-        UnservedReason::NoPort => (
-            "the server has no port and is not served".to_owned(),
-            "give it a port from 1 to 65535",
-        ),
+        UnservedReason::NoPort => {
+            ("the server has no port and is not served".to_owned(), "give it a port from 1 to 65535")
+        }
         UnservedReason::Conflict => (
             format!("{older} has the same address and port, and the two cannot share it: this server is not served"),
             "servers share a port if all speak plain-text HTTP, or all speak TLS for different hosts",

@@ -24,13 +24,8 @@ fn derive_destination_rule_conflicts(cx: &Reads<'_>, key: &ObjectId) -> Option<C
     if rivals.len() < 2 {
         return None;
     }
-    let summaries = rivals
-        .into_iter()
-        .filter_map(|id| cx.get::<DestinationRuleSummaries>(id));
-    let rules = summaries
-        .filter(|s| s.host == summary.host)
-        .map(|s| (*s).clone())
-        .collect();
+    let summaries = rivals.into_iter().filter_map(|id| cx.get::<DestinationRuleSummaries>(id));
+    let rules = summaries.filter(|s| s.host == summary.host).map(|s| (*s).clone()).collect();
     let before: Vec<(ObjectId, Arc<Object<DestinationRule>>)> = merged_before(rules, key)
         .into_iter()
         .filter_map(|id| Some((id.clone(), (*cx.get::<DestinationRules>(&id)?).clone())))
@@ -47,11 +42,7 @@ fn derive_destination_rule_conflicts(cx: &Reads<'_>, key: &ObjectId) -> Option<C
     };
     let with_policy = before.iter().find(|(_, rule)| rule.spec.traffic_policy.is_some());
     if let Some((other, _)) = with_policy.filter(|_| own.spec.traffic_policy.is_some()) {
-        say(
-            FieldPath::spec().field("trafficPolicy"),
-            other,
-            "its trafficPolicy is used",
-        );
+        say(FieldPath::spec().field("trafficPolicy"), other, "its trafficPolicy is used");
     }
     for (index, subset) in own.spec.subsets.iter().enumerate() {
         let has = |rule: &DestinationRule| rule.subsets.iter().any(|other| other.name == subset.name);

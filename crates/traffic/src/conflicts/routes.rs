@@ -35,22 +35,14 @@ fn derive_virtual_service_conflicts(cx: &Reads<'_>, key: &ObjectId) -> Option<Co
     let mut conflicts = Vec::new();
     for (index, host) in own.hosts.iter().enumerate() {
         // Most hosts are in one VirtualService.
-        let Some(members) = cx
-            .get::<VirtualServicesByHost>(host)
-            .filter(|members| members.len() > 1)
-        else {
+        let Some(members) = cx.get::<VirtualServicesByHost>(host).filter(|members| members.len() > 1) else {
             continue;
         };
         let others = members.iter().filter(|id| *id != key);
-        let rivals: Vec<Arc<Summary>> = others
-            .filter_map(|id| cx.get::<VirtualServiceSummaries>(id).map(|s| (*s).clone()))
-            .collect();
+        let rivals: Vec<Arc<Summary>> =
+            others.filter_map(|id| cx.get::<VirtualServiceSummaries>(id).map(|s| (*s).clone())).collect();
         let path = FieldPath::spec().field("hosts").index(index);
-        conflicts.extend(
-            rivals
-                .iter()
-                .find_map(|rival| overruled(&own, rival, host, path.clone())),
-        );
+        conflicts.extend(rivals.iter().find_map(|rival| overruled(&own, rival, host, path.clone())));
         conflicts.extend(rivals.iter().find_map(|rival| unreachable(cx, &own, rival, host)));
         connections::never_taken(cx, &own, &rivals, host, &mut conflicts);
     }
@@ -135,9 +127,7 @@ fn unreachable(cx: &Reads<'_>, own: &Summary, rival: &Summary, host: &Hostname) 
 
 /// Its first route without conditions.
 fn unconditional(spec: &VirtualService) -> Option<usize> {
-    spec.http
-        .iter()
-        .position(|route| route.matches.is_empty() && route.delegate.is_none())
+    spec.http.iter().position(|route| route.matches.is_empty() && route.delegate.is_none())
 }
 
 /// Adds this module's rules.

@@ -25,20 +25,12 @@ fn derive_sidecar_conflicts(cx: &Reads<'_>, key: &ObjectId) -> Option<Conflicts>
 
 /// TLS of ports that accept the mesh's mutual TLS.
 fn not_opened(cx: &Reads<'_>, key: &ObjectId, own: &Sidecar) -> Vec<Diagnostic> {
-    let mut listeners = own
-        .ingress
-        .iter()
-        .enumerate()
-        .filter(|(_, l)| l.tls.is_some())
-        .peekable();
+    let mut listeners = own.ingress.iter().enumerate().filter(|(_, l)| l.tls.is_some()).peekable();
     if listeners.peek().is_none() {
         return Vec::new();
     }
     let everybody = Labels::new();
-    let selected = own
-        .workload_selector
-        .as_ref()
-        .map_or(&everybody, |selector| &selector.labels);
+    let selected = own.workload_selector.as_ref().map_or(&everybody, |selector| &selector.labels);
     let Some(mesh) = cx.get::<Mesh>(&()) else {
         return Vec::new();
     };

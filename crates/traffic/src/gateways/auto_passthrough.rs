@@ -19,13 +19,7 @@ use crate::{scope, stats};
 
 /// ALPN that only sidecars offer, for mutual TLS. The gateway does not decrypt connections; this condition, and
 /// clusters with mutual TLS endpoints only, ensure that clients are authenticated.
-const MESH_ALPN: &[&str] = &[
-    "istio",
-    "istio-peer-exchange",
-    "istio-http/1.0",
-    "istio-http/1.1",
-    "istio-h2",
-];
+const MESH_ALPN: &[&str] = &["istio", "istio-peer-exchange", "istio-http/1.0", "istio-http/1.1", "istio-h2"];
 
 /// A filter chain for each cluster of the mesh's services that the servers' hosts admit.
 pub(super) fn chains(cx: &Reads<'_>, scope: &Arc<Scope>, servers: &[Server]) -> Vec<Chain> {
@@ -44,12 +38,8 @@ pub(super) fn chains(cx: &Reads<'_>, scope: &Arc<Scope>, servers: &[Server]) -> 
             continue;
         }
         let policy = policy_for(cx, scope, &service.key);
-        let key = ServiceClustersKey {
-            service: service.key.clone(),
-            policy: policy.clone(),
-            gateway: true,
-            agent: false,
-        };
+        let key =
+            ServiceClustersKey { service: service.key.clone(), policy: policy.clone(), gateway: true, agent: false };
         let clusters = cx.get::<ServiceClusters>(&key);
         for (_, cluster) in clusters.iter().flat_map(|clusters| clusters.iter()) {
             let mut cluster = cluster.clone();
@@ -65,11 +55,7 @@ pub(super) fn chains(cx: &Reads<'_>, scope: &Arc<Scope>, servers: &[Server]) -> 
                     tunnel: None,
                     ..all
                 };
-                chains.push(Chain {
-                    sni: vec![name],
-                    alpn: MESH_ALPN,
-                    ..Chain::any(ChainKind::Tcp(tcp))
-                });
+                chains.push(Chain { sni: vec![name], alpn: MESH_ALPN, ..Chain::any(ChainKind::Tcp(tcp)) });
             }
         }
     }

@@ -31,23 +31,9 @@ flow::rule! {
 fn derive_gateway_listeners(cx: &Reads<'_>, audience: &Arc<ListenerAudience>) -> Option<Vec<Arc<ListenerSpec>>> {
     let facts = audience.class.gateway()?;
     let merged = cx.get::<MergedGateways>(&facts.set)?;
-    let build = Build {
-        cx,
-        audience,
-        facts,
-        router: Router {
-            cx,
-            scope: &audience.scope,
-        },
-    };
+    let build = Build { cx, audience, facts, router: Router { cx, scope: &audience.scope } };
     Some(
-        merged
-            .ports
-            .iter()
-            .flat_map(|port| [build.listener(port), build.quic(port)])
-            .flatten()
-            .map(Arc::new)
-            .collect(),
+        merged.ports.iter().flat_map(|port| [build.listener(port), build.quic(port)]).flatten().map(Arc::new).collect(),
     )
 }
 
@@ -86,9 +72,8 @@ impl Build<'_> {
             PortKind::Http => vec![self.http(port, &name)?],
             PortKind::Opaque => port.servers.iter().filter_map(|s| self.opaque(s)).collect(),
             PortKind::Tls => {
-                let mut chains: Vec<Chain> = (port.servers.iter())
-                    .filter_map(|server| self.terminated(server, &name))
-                    .collect();
+                let mut chains: Vec<Chain> =
+                    (port.servers.iter()).filter_map(|server| self.terminated(server, &name)).collect();
                 chains.extend(self.sni_passthrough(&port.servers));
                 let mut chains = with_unique_names(chains);
                 // Their server names and ALPN differ from those of all other chains.
@@ -97,15 +82,8 @@ impl Build<'_> {
             }
         };
         let tls_inspector = chains.iter().any(|c: &Chain| !c.sni.is_empty() || c.tls.is_some());
-        let bind = Bind::Socket {
-            address,
-            additional,
-            port: port.number,
-        };
-        Some(ListenerSpec {
-            tls_inspector,
-            ..self.with_chains(name, bind, chains)?
-        })
+        let bind = Bind::Socket { address, additional, port: port.number };
+        Some(ListenerSpec { tls_inspector, ..self.with_chains(name, bind, chains)? })
     }
 
     /// The HTTP/3 listener of a port, with the servers that support it.
@@ -113,15 +91,9 @@ impl Build<'_> {
         let served = port.servers.iter().filter(|s| s.speaks_http3(&self.facts.udp_ports));
         let (address, additional) = self.place(port)?;
         let name = format!("udp_{address}_{}", port.number);
-        let chains = served
-            .filter_map(|server| self.terminated(server, &name))
-            .map(over_quic);
+        let chains = served.filter_map(|server| self.terminated(server, &name)).map(over_quic);
         let chains = with_unique_names(chains.collect());
-        let bind = Bind::Socket {
-            address,
-            additional,
-            port: port.number,
-        };
+        let bind = Bind::Socket { address, additional, port: port.number };
         Some(ListenerSpec {
             quic: true,
             // The kernel distributes packets.
@@ -222,10 +194,7 @@ impl Build<'_> {
         let services = self.services(server);
         let (summary, rule) = services.iter().find_map(|(summary, rules)| {
             let holds = |m: &L4Match| admits(m, server);
-            let rule = rules
-                .tcp
-                .iter()
-                .find(|r| r.matches.is_empty() || r.matches.iter().any(holds))?;
+            let rule = rules.tcp.iter().find(|r| r.matches.is_empty() || r.matches.iter().any(holds))?;
             Some((summary, rule))
         })?;
         self.router
@@ -239,10 +208,8 @@ impl Build<'_> {
         let mut chains = Vec::new();
         for server in servers.iter().filter(|s| s.tls == ServerTls::Passthrough) {
             for (summary, rules) in self.services(server) {
-                for (condition, targets) in rules
-                    .tls
-                    .iter()
-                    .flat_map(|r| r.matches.iter().map(move |m| (m, &r.targets)))
+                for (condition, targets) in
+                    rules.tls.iter().flat_map(|r| r.matches.iter().map(move |m| (m, &r.targets)))
                 {
                     let taken = condition.sni.iter().any(|name| known.contains(name));
                     if taken || condition.sni.is_empty() || !admits(condition, server) {
@@ -252,10 +219,7 @@ impl Build<'_> {
                         continue;
                     };
                     known.extend(condition.sni.iter().cloned());
-                    chains.push(Chain {
-                        sni: condition.sni.clone(),
-                        ..Chain::any(ChainKind::Tcp(tcp))
-                    });
+                    chains.push(Chain { sni: condition.sni.clone(), ..Chain::any(ChainKind::Tcp(tcp)) });
                 }
             }
         }
@@ -266,9 +230,7 @@ impl Build<'_> {
     fn services(&self, server: &Server) -> Vec<(Arc<Summary>, Arc<Rules>)> {
         let gateway: &ObjectId = &server.gateway;
         let overlaps = |s: &Arc<Summary>| {
-            server
-                .hosts_for(&s.id.namespace)
-                .any(|mine| s.hosts.iter().any(|theirs| mine.matches(theirs)))
+            server.hosts_for(&s.id.namespace).any(|mine| s.hosts.iter().any(|theirs| mine.matches(theirs)))
         };
         for_gateway(self.cx, gateway, &self.audience.scope.namespace)
             .into_iter()
@@ -280,19 +242,12 @@ impl Build<'_> {
 
 /// The CIDR blocks of the mesh's networks.
 fn own_addresses(cx: &Reads<'_>) -> Arc<[IpNet]> {
-    cx.get::<OwnAddresses>(&())
-        .map(|row| (*row).clone())
-        .unwrap_or_default()
+    cx.get::<OwnAddresses>(&()).map(|row| (*row).clone()).unwrap_or_default()
 }
 
 /// A filter chain that terminates TLS, over QUIC: only ALPN differs.
 fn over_quic(chain: Chain) -> Chain {
-    let tls = chain.tls.map(|context| {
-        Arc::new(ServerContext {
-            alpn: HTTP3,
-            ..(*context).clone()
-        })
-    });
+    let tls = chain.tls.map(|context| Arc::new(ServerContext { alpn: HTTP3, ..(*context).clone() }));
     Chain { tls, ..chain }
 }
 

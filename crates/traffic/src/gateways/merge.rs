@@ -160,10 +160,7 @@ impl Server {
 
     /// The server's hosts that VirtualServices of this namespace may serve.
     pub fn hosts_for<'a>(&'a self, namespace: &'a str) -> impl Iterator<Item = &'a Hostname> {
-        self.hosts
-            .iter()
-            .filter(move |h| h.namespace.as_deref().is_none_or(|n| n == namespace))
-            .map(|h| &h.host)
+        self.hosts.iter().filter(move |h| h.namespace.as_deref().is_none_or(|n| n == namespace)).map(|h| &h.host)
     }
 }
 
@@ -173,18 +170,11 @@ fn derive_merged_gateways(cx: &Reads<'_>, set: &GatewaySet) -> Option<Arc<Merged
         let Some(object) = cx.get::<Gateways>(id) else { continue };
         for (index, server) in object.spec.servers.iter().enumerate() {
             if let Err(reason) = merge.add(set, id, index, server) {
-                merge.unserved.push(Unserved {
-                    gateway: id.clone(),
-                    server: index,
-                    reason,
-                });
+                merge.unserved.push(Unserved { gateway: id.clone(), server: index, reason });
             }
         }
     }
-    Some(Arc::new(MergedGateway {
-        ports: merge.ports,
-        unserved: merge.unserved,
-    }))
+    Some(Arc::new(MergedGateway { ports: merge.ports, unserved: merge.unserved }))
 }
 
 #[derive(Default)]
@@ -204,18 +194,11 @@ impl Merge {
         server: &istio::Server,
     ) -> Result<(), UnservedReason> {
         let port = server.port.as_ref().ok_or(UnservedReason::NoPort)?;
-        let written = u16::try_from(port.number)
-            .ok()
-            .filter(|p| *p != 0)
-            .ok_or(UnservedReason::NoPort)?;
+        let written = u16::try_from(port.number).ok().filter(|p| *p != 0).ok_or(UnservedReason::NoPort)?;
         let number = translated(&set.ports, written);
         let bind = (!server.bind.is_empty()).then(|| server.bind.clone());
         let protocol = port.kind();
-        let hosts: Vec<ServerHost> = server
-            .hosts
-            .iter()
-            .filter_map(|h| host(h, &gateway.namespace))
-            .collect();
+        let hosts: Vec<ServerHost> = server.hosts.iter().filter_map(|h| host(h, &gateway.namespace)).collect();
         if server.tls.is_some() {
             let known = self.tls_hosts.entry((bind.clone(), number)).or_default();
             if hosts.iter().any(|h| known.contains(h)) {
@@ -249,12 +232,7 @@ impl Merge {
             // Connections of two opaque servers cannot be distinguished.
             Some(port) if port.kind != kind || kind == PortKind::Opaque => return Err(UnservedReason::Conflict),
             Some(port) => port.servers.push(server),
-            None => self.ports.push(MergedPort {
-                number,
-                bind,
-                kind,
-                servers: vec![server],
-            }),
+            None => self.ports.push(MergedPort { number, bind, kind, servers: vec![server] }),
         }
         Ok(())
     }
@@ -281,9 +259,7 @@ fn tls(protocol: Protocol, settings: Option<&ServerTlsSettings>) -> ServerTls {
 
 /// The target port at the workload, if a service of the gateway maps the port.
 fn translated(ports: &[(u16, u16)], number: u16) -> u16 {
-    ports
-        .binary_search_by_key(&number, |(from, _)| *from)
-        .map_or(number, |at| ports[at].1)
+    ports.binary_search_by_key(&number, |(from, _)| *from).map_or(number, |at| ports[at].1)
 }
 
 /// Parses `host`, `namespace/host`, `./host` or `*/host`.
@@ -293,10 +269,7 @@ fn host(text: &str, own: &Arc<str>) -> Option<ServerHost> {
         Some((".", host)) => (Some(own.clone()), host),
         Some((namespace, host)) => (Some(namespace.into()), host),
     };
-    Some(ServerHost {
-        namespace,
-        host: Hostname::parse(host).ok()?,
-    })
+    Some(ServerHost { namespace, host: Hostname::parse(host).ok()? })
 }
 
 #[cfg(test)]
@@ -304,43 +277,20 @@ mod tests {
     use super::*;
 
     fn id(name: &str) -> ObjectId {
-        ObjectId {
-            namespace: "gw".into(),
-            name: name.into(),
-        }
+        ObjectId { namespace: "gw".into(), name: name.into() }
     }
 
     fn server(port: u32, protocol: &str, hosts: &[&str], tls: Option<ServerTlsMode>) -> istio::Server {
-        let port = istio::Port {
-            number: port,
-            protocol: protocol.into(),
-            ..Default::default()
-        };
-        let tls = tls.map(|mode| ServerTlsSettings {
-            mode,
-            https_redirect: true,
-            ..Default::default()
-        });
+        let port = istio::Port { number: port, protocol: protocol.into(), ..Default::default() };
+        let tls = tls.map(|mode| ServerTlsSettings { mode, https_redirect: true, ..Default::default() });
         let hosts = hosts.iter().map(|h| (*h).into()).collect();
-        istio::Server {
-            port: Some(port),
-            hosts,
-            tls,
-            ..Default::default()
-        }
+        istio::Server { port: Some(port), hosts, tls, ..Default::default() }
     }
 
     fn merged(servers: &[istio::Server]) -> (Merge, Vec<Result<(), UnservedReason>>) {
-        let set = GatewaySet {
-            gateways: [].into(),
-            ports: [(80, 8080)].into(),
-        };
+        let set = GatewaySet { gateways: [].into(), ports: [(80, 8080)].into() };
         let mut merge = Merge::default();
-        let results = servers
-            .iter()
-            .enumerate()
-            .map(|(i, s)| merge.add(&set, &id("g"), i, s))
-            .collect();
+        let results = servers.iter().enumerate().map(|(i, s)| merge.add(&set, &id("g"), i, s)).collect();
         (merge, results)
     }
 
@@ -352,15 +302,7 @@ mod tests {
             server(80, "TCP", &["*"], None),
             server(80, "TLS", &["*"], Some(ServerTlsMode::Passthrough)),
         ]);
-        assert_eq!(
-            results,
-            [
-                Ok(()),
-                Ok(()),
-                Err(UnservedReason::Conflict),
-                Err(UnservedReason::Conflict)
-            ]
-        );
+        assert_eq!(results, [Ok(()), Ok(()), Err(UnservedReason::Conflict), Err(UnservedReason::Conflict)]);
         let [port] = &merge.ports[..] else { panic!("one port") };
         assert_eq!((port.number, port.kind, port.servers.len()), (8080, PortKind::Http, 2));
         assert_eq!(port.route_table(), "http.8080");

@@ -20,10 +20,7 @@ pub fn gateway_table(cx: &Reads<'_>, audience: &Arc<RouteAudience>, name: &str) 
     let servers = merged.ports.iter().find_map(|port| match port.kind {
         PortKind::Http => (port.route_table() == name).then_some(&port.servers[..]),
         PortKind::Tls => {
-            let own = port
-                .servers
-                .iter()
-                .find(|s| s.route_table().is_some_and(|own| own == name));
+            let own = port.servers.iter().find(|s| s.route_table().is_some_and(|own| own == name));
             own.map(std::slice::from_ref)
         }
         PortKind::Opaque => None,
@@ -33,11 +30,7 @@ pub fn gateway_table(cx: &Reads<'_>, audience: &Arc<RouteAudience>, name: &str) 
         Some(servers) => virtual_hosts(cx, audience, servers)?,
         None => Vec::new(),
     };
-    Some(RouteTable {
-        virtual_hosts,
-        ignore_port: true,
-        http3_port: http3.map(|server| server.port),
-    })
+    Some(RouteTable { virtual_hosts, ignore_port: true, http3_port: http3.map(|server| server.port) })
 }
 
 /// A virtual host under construction.
@@ -67,10 +60,7 @@ fn virtual_hosts(cx: &Reads<'_>, audience: &RouteAudience, servers: &[Server]) -
         }
         // Hosts without routes are redirected, too.
         for host in server.hosts.iter().filter(|_| redirect) {
-            hosts
-                .entry(host.host.clone())
-                .or_insert_with(|| Host::new(server))
-                .require_tls = true;
+            hosts.entry(host.host.clone()).or_insert_with(|| Host::new(server)).require_tls = true;
         }
     }
     if hosts.is_empty() {
@@ -89,11 +79,7 @@ fn virtual_hosts(cx: &Reads<'_>, audience: &RouteAudience, servers: &[Server]) -
 
 impl Host {
     fn new(server: &Server) -> Host {
-        Host {
-            port: server.port,
-            routes: Vec::new(),
-            require_tls: false,
-        }
+        Host { port: server.port, routes: Vec::new(), require_tls: false }
     }
 
     fn content(&self) -> VirtualHostContent {
@@ -119,14 +105,7 @@ fn bound(
     // once.
     let host = summary.hosts.iter().min()?;
     let at = (host, server.port, Some(&server.gateway));
-    Some(routes::bind(
-        cx,
-        &audience.scope,
-        visible,
-        summary,
-        at,
-        &audience.source,
-    ))
+    Some(routes::bind(cx, &audience.scope, visible, summary, at, &audience.source))
 }
 
 /// The hosts that a server and a VirtualService share; of a host and a wildcard that covers it, the host.

@@ -38,14 +38,7 @@ pub(crate) struct Chain {
 impl Chain {
     /// A filter chain that matches every connection.
     pub(crate) fn any(kind: ChainKind) -> Chain {
-        Chain {
-            sni: Vec::new(),
-            subnets: Vec::new(),
-            inspected: false,
-            alpn: &[],
-            tls: None,
-            kind,
-        }
+        Chain { sni: Vec::new(), subnets: Vec::new(), inspected: false, alpn: &[], tls: None, kind }
     }
 
     /// Whether it matches every connection.
@@ -93,12 +86,7 @@ impl Chain {
                 _ => self.alpn.to_vec(),
             },
         };
-        ChainSpec {
-            name: "".into(),
-            matches,
-            tls: self.tls,
-            kind: self.kind,
-        }
+        ChainSpec { name: "".into(), matches, tls: self.tls, kind: self.kind }
     }
 
     fn any_sni(&self) -> bool {
@@ -113,11 +101,7 @@ impl Chain {
 
     /// Networks without host bits; an unspecified address matches everything.
     fn networks(&self) -> BTreeSet<IpNet> {
-        self.subnets
-            .iter()
-            .filter(|net| !net.addr().is_unspecified())
-            .map(IpNet::trunc)
-            .collect()
+        self.subnets.iter().filter(|net| !net.addr().is_unspecified()).map(IpNet::trunc).collect()
     }
 }
 
@@ -159,11 +143,7 @@ mod tests {
 
     fn chain(sni: &[&str], subnets: &[&str]) -> Chain {
         let sni = sni.iter().map(|s| Arc::from(*s)).collect();
-        Chain {
-            sni,
-            subnets: subnets.iter().map(|s| s.parse().unwrap()).collect(),
-            ..Chain::any(to_cluster("c"))
-        }
+        Chain { sni, subnets: subnets.iter().map(|s| s.parse().unwrap()).collect(), ..Chain::any(to_cluster("c")) }
     }
 
     fn left(later: &Chain, earlier: &Chain) -> Option<(Vec<String>, Vec<String>)> {
@@ -181,20 +161,14 @@ mod tests {
         assert_eq!(left(&chain(&["a"], &[]), &chain(&["b"], &[])), names(&["a"]));
         assert_eq!(left(&chain(&["a"], &[]), &chain(&[], &[])), names(&["a"]));
         assert_eq!(left(&chain(&[], &["1.2.3.4/8"]), &chain(&[], &["1.5.6.7/8"])), None);
-        assert_eq!(
-            left(&chain(&[], &["1.2.3.4/8"]), &chain(&[], &["1.5.6.7/16"])),
-            networks(&["1.0.0.0/8"])
-        );
+        assert_eq!(left(&chain(&[], &["1.2.3.4/8"]), &chain(&[], &["1.5.6.7/16"])), networks(&["1.0.0.0/8"]));
         assert_eq!(
             left(&chain(&[], &["1.0.0.0/8", "2.0.0.0/8"]), &chain(&[], &["1.0.0.0/8"])),
             networks(&["2.0.0.0/8"])
         );
         assert_eq!(left(&chain(&[], &["0.0.0.0/0"]), &chain(&[], &[])), None);
         assert_eq!(left(&chain(&["*", "a"], &[]), &chain(&[], &[])), None);
-        let inspected = Chain {
-            inspected: true,
-            ..chain(&[], &[])
-        };
+        let inspected = Chain { inspected: true, ..chain(&[], &[]) };
         assert_eq!(left(&inspected, &chain(&[], &[])), names(&[]));
     }
 

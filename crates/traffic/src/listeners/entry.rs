@@ -41,19 +41,12 @@ impl Bound {
     /// Bound to the first of these addresses, and additionally to the others.
     pub(crate) fn to(mut addresses: impl Iterator<Item = IpAddr>) -> Option<Bound> {
         let primary = Primary::Ip(addresses.next()?);
-        Some(Bound {
-            primary,
-            additional: addresses.collect(),
-        })
+        Some(Bound { primary, additional: addresses.collect() })
     }
 
     fn bind(self, port: u16) -> Bind {
         match self.primary {
-            Primary::Ip(address) => Bind::Socket {
-                address,
-                additional: self.additional,
-                port,
-            },
+            Primary::Ip(address) => Bind::Socket { address, additional: self.additional, port },
             Primary::Unix(bind) => Bind::Unix(bind.strip_prefix("unix://").unwrap_or(&bind).into()),
         }
     }
@@ -160,11 +153,7 @@ impl Entry {
             tls_inspector,
             http_inspector,
             server_first_ports: Vec::new(),
-            inspection_timeout_ms: Some(if http_inspector {
-                settings.detection_timeout_ms
-            } else {
-                0
-            }),
+            inspection_timeout_ms: Some(if http_inspector { settings.detection_timeout_ms } else { 0 }),
             chains,
             default_chain,
             idle_timeout_ms: settings.idle_timeout_ms,
@@ -197,10 +186,7 @@ mod tests {
 
     fn entry(protocol: Protocol) -> Entry {
         Entry {
-            bound: Bound {
-                primary: Primary::Ip([0, 0, 0, 0].into()),
-                additional: Vec::new(),
-            },
+            bound: Bound { primary: Primary::Ip([0, 0, 0, 0].into()), additional: Vec::new() },
             bind_to_port: false,
             port: 80,
             protocol,
@@ -255,10 +241,7 @@ mod tests {
         assert_eq!((alone.http_inspector, alone.inspection_timeout_ms), (false, Some(0)));
 
         let mut both = entry(Protocol::Unsupported);
-        both.merge(vec![Chain {
-            inspected: true,
-            ..Chain::any(to_cluster("http"))
-        }]);
+        both.merge(vec![Chain { inspected: true, ..Chain::any(to_cluster("http")) }]);
         let both = both.finish("l".into(), &fallback, settings);
         assert_eq!(both.chains.len(), 1);
         assert_eq!(both.default_chain, Some(Chain::any(to_cluster("first")).into_spec()));

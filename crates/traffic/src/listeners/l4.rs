@@ -79,20 +79,8 @@ pub struct Target {
 
 fn derive_l4_rules(cx: &Reads<'_>, key: &ObjectId) -> Option<Arc<Rules>> {
     let object = cx.get::<EffectiveVirtualServices>(key)?;
-    let tls = object
-        .spec
-        .tls
-        .iter()
-        .map(tls_rule)
-        .filter(|r| !r.targets.is_empty())
-        .collect();
-    let tcp = object
-        .spec
-        .tcp
-        .iter()
-        .filter_map(tcp_rule)
-        .filter(|r| !r.targets.is_empty())
-        .collect();
+    let tls = object.spec.tls.iter().map(tls_rule).filter(|r| !r.targets.is_empty()).collect();
+    let tcp = object.spec.tcp.iter().filter_map(tcp_rule).filter(|r| !r.targets.is_empty()).collect();
     let rules = Rules { tls, tcp };
     (rules != Rules::default()).then(|| Arc::new(rules))
 }
@@ -103,11 +91,7 @@ flow::index! {
 }
 
 fn l4_virtual_services_keys(_: &ObjectId, row: &Arc<Summary>) -> Vec<()> {
-    if row.applies_to_mesh() && (row.has_tcp || row.has_tls) {
-        vec![()]
-    } else {
-        Vec::new()
-    }
+    if row.applies_to_mesh() && (row.has_tcp || row.has_tls) { vec![()] } else { Vec::new() }
 }
 
 flow::rule! {
@@ -131,11 +115,7 @@ pub struct TcpPolicy {
 
 fn derive_tcp_policies(cx: &Reads<'_>, key: &PolicyKey) -> Option<TcpPolicy> {
     let merged = cx.get::<DestinationPolicies>(key)?;
-    let tcp = merged
-        .policy
-        .as_ref()
-        .and_then(|p| p.connection_pool.as_ref())
-        .and_then(|c| c.tcp.as_ref());
+    let tcp = merged.policy.as_ref().and_then(|p| p.connection_pool.as_ref()).and_then(|c| c.tcp.as_ref());
     let subsets = merged.subsets.iter();
     let policy = TcpPolicy {
         idle_timeout_ms: tcp.and_then(|t| t.idle_timeout).map(millis),
@@ -179,14 +159,9 @@ impl Router<'_> {
             return Some(self.single(&cluster, first.as_ref().map(|(service, _)| &service.key)));
         }
         let weighted = targets.iter().filter(|t| t.weight > 0);
-        let clusters: Vec<(Arc<str>, u32)> = weighted
-            .map(|t| (self.cluster(t, listener_port).to_string().into(), t.weight))
-            .collect();
-        let policy = tcp_policy(
-            self.cx,
-            self.policy_key(first.as_ref().map(|(service, _)| &service.key))
-                .as_ref(),
-        );
+        let clusters: Vec<(Arc<str>, u32)> =
+            weighted.map(|t| (self.cluster(t, listener_port).to_string().into(), t.weight)).collect();
+        let policy = tcp_policy(self.cx, self.policy_key(first.as_ref().map(|(service, _)| &service.key)).as_ref());
         (!clusters.is_empty()).then(|| TcpChain {
             stat_prefix: format!("{}.{}", id.name, id.namespace).into(),
             clusters,
@@ -203,10 +178,7 @@ impl Router<'_> {
         let policy = self.policy_key(service);
         let all = to_cluster(self.cx, &cluster.to_string(), policy.as_ref(), &cluster.subset);
         let named = service.and_then(|key| stats::outbound(self.cx, key, cluster.port, &cluster.subset));
-        TcpChain {
-            stat_prefix: named.unwrap_or(all.stat_prefix),
-            ..all
-        }
+        TcpChain { stat_prefix: named.unwrap_or(all.stat_prefix), ..all }
     }
 
     /// The policy that applies to a service for the client.
@@ -263,8 +235,7 @@ fn tcp_policy(cx: &Reads<'_>, key: Option<&PolicyKey>) -> TcpPolicy {
 
 /// How long inspectors wait for the first bytes of a connection, in milliseconds; 0 for no limit.
 pub(crate) fn detection_timeout_ms(cx: &Reads<'_>) -> u64 {
-    cx.get::<Mesh>(&())
-        .map_or(0, |mesh| millis(mesh.config.protocol_detection_timeout))
+    cx.get::<Mesh>(&()).map_or(0, |mesh| millis(mesh.config.protocol_detection_timeout))
 }
 
 /// The only port of a service, if the client sees a single one.
@@ -280,9 +251,7 @@ pub(crate) fn single_port(seen: &Ports, service: &Service) -> Option<u16> {
 pub(crate) fn tls_rule(rule: &TlsRoute) -> TlsRule {
     let matches = rule.matches.iter();
     TlsRule {
-        matches: matches
-            .filter_map(|m| condition(Guard::of_tls(m), &m.sni_hosts, &m.destination_subnets))
-            .collect(),
+        matches: matches.filter_map(|m| condition(Guard::of_tls(m), &m.sni_hosts, &m.destination_subnets)).collect(),
         targets: targets(&rule.route),
     }
 }
@@ -290,31 +259,19 @@ pub(crate) fn tls_rule(rule: &TlsRoute) -> TlsRule {
 /// The rule of a TCP route; none if it never matches.
 pub(crate) fn tcp_rule(rule: &TcpRoute) -> Option<TcpRule> {
     let matches = rule.matches.iter();
-    let matches: Vec<L4Match> = matches
-        .filter_map(|m| condition(Guard::of_tcp(m), &[], &m.destination_subnets))
-        .collect();
+    let matches: Vec<L4Match> =
+        matches.filter_map(|m| condition(Guard::of_tcp(m), &[], &m.destination_subnets)).collect();
     // No conditions match always; conditions that are all impossible match never.
     let never = matches.is_empty() && !rule.matches.is_empty();
-    (!never).then(|| TcpRule {
-        matches,
-        targets: targets(&rule.route),
-    })
+    (!never).then(|| TcpRule { matches, targets: targets(&rule.route) })
 }
 
 /// A condition; none if its addresses are invalid, so that it never matches.
 fn condition(guard: Guard, sni: &[Arc<str>], written: &[Arc<str>]) -> Option<L4Match> {
-    let net = |text: &Arc<str>| {
-        text.parse()
-            .ok()
-            .or_else(|| text.parse::<IpAddr>().ok().map(IpNet::from))
-    };
+    let net = |text: &Arc<str>| text.parse().ok().or_else(|| text.parse::<IpAddr>().ok().map(IpNet::from));
     let subnets: Vec<IpNet> = written.iter().filter_map(net).collect();
     let never = subnets.is_empty() && !written.is_empty();
-    (!never).then(|| L4Match {
-        guard,
-        sni: sni.to_vec(),
-        subnets,
-    })
+    (!never).then(|| L4Match { guard, sni: sni.to_vec(), subnets })
 }
 
 fn targets(routes: &[RouteDestination]) -> Vec<Target> {
@@ -323,11 +280,7 @@ fn targets(routes: &[RouteDestination]) -> Vec<Target> {
         Some(Target {
             host: Hostname::parse(&destination.host).ok()?,
             subset: destination.subset.clone(),
-            port: destination
-                .port
-                .as_ref()
-                .and_then(|p| u16::try_from(p.number).ok())
-                .filter(|p| *p != 0),
+            port: destination.port.as_ref().and_then(|p| u16::try_from(p.number).ok()).filter(|p| *p != 0),
             weight: u32::try_from(route.weight).unwrap_or(0),
         })
     };

@@ -28,10 +28,9 @@ fn derive_listener_catalogue(cx: &Reads<'_>, audience: &Arc<ListenerAudience>) -
         // gRPC clients subscribe by name.
         ProxyClass::Grpc | ProxyClass::Waypoint | ProxyClass::Ztunnel => return None,
         ProxyClass::Gateway(_) => vec![cx.get::<GatewayListeners>(&shared)?],
-        ProxyClass::Sidecar(facts) => vec![
-            cx.get::<OutboundListeners>(&outbound_only(&shared, facts))?,
-            cx.get::<InboundListeners>(&shared)?,
-        ],
+        ProxyClass::Sidecar(facts) => {
+            vec![cx.get::<OutboundListeners>(&outbound_only(&shared, facts))?, cx.get::<InboundListeners>(&shared)?]
+        }
     };
     let own = |spec: &Arc<ListenerSpec>| match audience.is_shared() {
         true => spec.clone(),
@@ -42,9 +41,7 @@ fn derive_listener_catalogue(cx: &Reads<'_>, audience: &Arc<ListenerAudience>) -
         }),
     };
     let entry = |spec: &Arc<ListenerSpec>| (spec.name.clone(), ResourceKey::Listener(own(spec)));
-    Some(Catalogue::new(
-        listeners.iter().flat_map(|list| list.iter()).map(entry).collect(),
-    ))
+    Some(Catalogue::new(listeners.iter().flat_map(|list| list.iter()).map(entry).collect()))
 }
 
 /// The audience without the facts that decide inbound listeners only, so that workloads that serve different ports share

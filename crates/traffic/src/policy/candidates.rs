@@ -60,10 +60,7 @@ fn derive_policy_candidates(cx: &Reads<'_>, key: &Hostname) -> Option<Arc<Candid
         groups: grouped(rules).iter().map(group_ref).collect(),
     };
     let hosts = by_host.into_iter().map(policies).collect();
-    Some(Arc::new(Candidates {
-        root: mesh.config.root_namespace.clone(),
-        hosts,
-    }))
+    Some(Arc::new(Candidates { root: mesh.config.root_namespace.clone(), hosts }))
 }
 
 /// A host or wildcard, and the namespace of its rules.
@@ -78,9 +75,7 @@ fn rules_covering(cx: &Reads<'_>, host: &Hostname) -> BTreeMap<Owner, Vec<Arc<Ru
         };
         let summaries = members.iter().filter_map(|id| cx.get::<DestinationRuleSummaries>(id));
         for rule in summaries.filter(|rule| host.subset_of(&rule.host)) {
-            out.entry((rule.host.clone(), rule.id.namespace.clone()))
-                .or_default()
-                .push((*rule).clone());
+            out.entry((rule.host.clone(), rule.id.namespace.clone())).or_default().push((*rule).clone());
         }
     }
     out
@@ -117,9 +112,7 @@ pub(crate) fn particular_to(cx: &Reads<'_>, host: &Hostname, names: &mut BTreeSe
 
 /// The policy that applies to a service for the clients of a scope, if any.
 pub fn policy_for(cx: &Reads<'_>, scope: &Scope, service: &ServiceKey) -> Option<PolicyKey> {
-    cx.with::<PolicyCandidates, _>(&service.hostname, |candidates| {
-        candidates?.choose(scope, &service.namespace)
-    })
+    cx.with::<PolicyCandidates, _>(&service.hostname, |candidates| candidates?.choose(scope, &service.namespace))
 }
 
 impl Candidates {
@@ -161,19 +154,9 @@ impl Candidates {
 
 /// The policy of one host: one that selects the client, else the last of those for all clients, as in Istio.
 fn pick(host: &HostPolicies, scope: &Scope, eligible: impl Fn(&GroupRef) -> bool) -> Option<PolicyKey> {
-    let seen = || {
-        host.groups
-            .iter()
-            .filter(|g| eligible(g) && g.export_to.includes(&scope.namespace))
-    };
-    let selects = |g: &&GroupRef| {
-        g.selected
-            .as_ref()
-            .is_some_and(|rule| scope.selected_rules.contains(rule))
-    };
-    let chosen = seen()
-        .find(selects)
-        .or_else(|| seen().rfind(|g| g.selected.is_none()))?;
+    let seen = || host.groups.iter().filter(|g| eligible(g) && g.export_to.includes(&scope.namespace));
+    let selects = |g: &&GroupRef| g.selected.as_ref().is_some_and(|rule| scope.selected_rules.contains(rule));
+    let chosen = seen().find(selects).or_else(|| seen().rfind(|g| g.selected.is_none()))?;
     Some(chosen.key.clone())
 }
 
@@ -184,42 +167,21 @@ mod tests {
     fn candidates(list: &[(&str, &str, &[&str], bool)]) -> Candidates {
         let host = |(host, namespace, export, selected): &(&str, &str, &[&str], bool)| {
             let names = export.iter().map(|n| Arc::from(*n)).collect();
-            let export_to = if *export == ["*"] {
-                ExportTo::All
-            } else {
-                ExportTo::Namespaces(names)
-            };
-            let id = ObjectId {
-                namespace: (*namespace).into(),
-                name: "rule".into(),
-            };
+            let export_to = if *export == ["*"] { ExportTo::All } else { ExportTo::Namespaces(names) };
+            let id = ObjectId { namespace: (*namespace).into(), name: "rule".into() };
             let key = PolicyKey {
                 namespace: (*namespace).into(),
                 host: Hostname::parse(host).unwrap(),
                 selected: selected.then(|| "rule".into()),
             };
-            let group = GroupRef {
-                key,
-                selected: selected.then_some(id),
-                export_to,
-                private: *export == [*namespace],
-            };
-            HostPolicies {
-                namespace: (*namespace).into(),
-                groups: vec![group],
-            }
+            let group = GroupRef { key, selected: selected.then_some(id), export_to, private: *export == [*namespace] };
+            HostPolicies { namespace: (*namespace).into(), groups: vec![group] }
         };
-        Candidates {
-            root: "root".into(),
-            hosts: list.iter().map(host).collect(),
-        }
+        Candidates { root: "root".into(), hosts: list.iter().map(host).collect() }
     }
 
     fn scope(namespace: &str, selected: &[&str]) -> Scope {
-        let rule = |n: &&str| ObjectId {
-            namespace: (*n).into(),
-            name: "rule".into(),
-        };
+        let rule = |n: &&str| ObjectId { namespace: (*n).into(), name: "rule".into() };
         Scope {
             namespace: namespace.into(),
             sidecar: None,
@@ -236,10 +198,7 @@ mod tests {
             ("*.b", "client", &["client"], false),
             ("*.b", "root", &["*"], false),
         ]);
-        let namespace = |client: &str| {
-            c.choose(&scope(client, &[]), &"svc".into())
-                .map(|k| k.namespace.to_string())
-        };
+        let namespace = |client: &str| c.choose(&scope(client, &[]), &"svc".into()).map(|k| k.namespace.to_string());
         assert_eq!(namespace("client").as_deref(), Some("client"));
         assert_eq!(namespace("other").as_deref(), Some("svc"));
         assert_eq!(namespace("root").as_deref(), Some("svc"));

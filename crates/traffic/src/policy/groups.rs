@@ -55,13 +55,7 @@ pub(super) fn grouped(mut rules: Vec<Arc<RuleSummary>>) -> Vec<Group> {
         // The common case needs no name: all rules without a selector are one policy.
         selected: (head.selector.is_some() || unselected > 1).then(|| head.id.name.clone()),
     };
-    groups
-        .into_iter()
-        .map(|rules| Group {
-            key: key(&rules[0]),
-            rules,
-        })
-        .collect()
+    groups.into_iter().map(|rules| Group { key: key(&rules[0]), rules }).collect()
 }
 
 /// The rules that have precedence over a rule in each group that contains it, in order of precedence. `rules` are all
@@ -100,10 +94,7 @@ mod tests {
     fn rule(name: &str, created: i64, export: &[&str], selector: Option<&str>) -> Arc<RuleSummary> {
         let label = |app: &str| Labels::from([("app".into(), app.into())]);
         Arc::new(RuleSummary {
-            id: ObjectId {
-                namespace: "n".into(),
-                name: name.into(),
-            },
+            id: ObjectId { namespace: "n".into(), name: name.into() },
             created: Some(Timestamp::from_unix(created)),
             host: Hostname::parse("a.b").unwrap(),
             export_to: match export {

@@ -44,15 +44,10 @@ impl DestinationPolicy {
 fn derive_destination_policies(cx: &Reads<'_>, key: &PolicyKey) -> Option<Arc<DestinationPolicy>> {
     let members = cx.get::<DestinationRulesByHost>(&Pattern::of(&key.host))?;
     let own = members.iter().filter(|id| id.namespace == key.namespace);
-    let summaries = own
-        .filter_map(|id| cx.get::<DestinationRuleSummaries>(id))
-        .map(|s| (*s).clone());
+    let summaries = own.filter_map(|id| cx.get::<DestinationRuleSummaries>(id)).map(|s| (*s).clone());
     let rules = summaries.filter(|s| s.host == key.host).collect();
     let group = grouped(rules).into_iter().find(|g| g.key == *key)?;
-    let mut out = DestinationPolicy {
-        selected: group.head().selector.is_some(),
-        ..Default::default()
-    };
+    let mut out = DestinationPolicy { selected: group.head().selector.is_some(), ..Default::default() };
     for rule in &group.rules {
         let Some(object) = cx.get::<DestinationRules>(&rule.id) else {
             continue;
@@ -169,10 +164,7 @@ pub fn effective_in<'a>(
 /// A policy's settings for a port, and whether they are port-level settings.
 fn level(policy: &TrafficPolicy, port: u16) -> (EffectivePolicy<'_>, bool) {
     let is_port = |number: u32| number == u32::from(port);
-    let own = policy
-        .port_level_settings
-        .iter()
-        .find(|p| p.port.as_ref().is_some_and(|p| is_port(p.number)));
+    let own = policy.port_level_settings.iter().find(|p| p.port.as_ref().is_some_and(|p| is_port(p.number)));
     if let Some(own) = own {
         let settings = EffectivePolicy {
             load_balancer: own.load_balancer.as_ref(),
@@ -202,19 +194,12 @@ mod tests {
     use super::*;
 
     fn retries(most: i32) -> OutlierDetection {
-        OutlierDetection {
-            max_ejection_percent: most,
-            ..Default::default()
-        }
+        OutlierDetection { max_ejection_percent: most, ..Default::default() }
     }
 
     fn port(number: u32, outlier: Option<i32>) -> PortTrafficPolicy {
         let port = Some(PortSelector { number });
-        PortTrafficPolicy {
-            port,
-            outlier_detection: outlier.map(retries),
-            ..Default::default()
-        }
+        PortTrafficPolicy { port, outlier_detection: outlier.map(retries), ..Default::default() }
     }
 
     fn policy() -> DestinationPolicy {
@@ -230,11 +215,7 @@ mod tests {
             port_level_settings: vec![port(90, None)],
             ..Default::default()
         };
-        let subset = |name: &str, policy| Subset {
-            name: name.into(),
-            traffic_policy: policy,
-            ..Default::default()
-        };
+        let subset = |name: &str, policy| Subset { name: name.into(), traffic_policy: policy, ..Default::default() };
         DestinationPolicy {
             policy: Some(top),
             subsets: vec![subset("v1", Some(v1)), subset("v2", None)],
@@ -245,11 +226,8 @@ mod tests {
     #[test]
     fn ports_replace_and_subsets_overlay() {
         let policy = policy();
-        let ejection = |subset, port| {
-            effective(Some(&policy), subset, port)
-                .outlier_detection
-                .map(|o| o.max_ejection_percent)
-        };
+        let ejection =
+            |subset, port| effective(Some(&policy), subset, port).outlier_detection.map(|o| o.max_ejection_percent);
         let pool = |subset, port| effective(Some(&policy), subset, port).connection_pool.is_some();
         assert_eq!((ejection("", 70), pool("", 70)), (Some(1), true));
         assert_eq!((ejection("", 80), pool("", 80)), (Some(2), false));

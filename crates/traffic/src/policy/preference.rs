@@ -13,11 +13,8 @@ use model::service::{Distribution, Service};
 use super::EffectivePolicy;
 
 /// The labels that `PreferClose` and `PreferSameZone` compare.
-const SAME_ZONE: [&str; 3] = [
-    "topology.istio.io/network",
-    "topology.kubernetes.io/region",
-    "topology.kubernetes.io/zone",
-];
+const SAME_ZONE: [&str; 3] =
+    ["topology.istio.io/network", "topology.kubernetes.io/region", "topology.kubernetes.io/zone"];
 /// The labels that `PreferSameNode` compares.
 const SAME_NODE: [&str; 5] = [
     "topology.istio.io/network",

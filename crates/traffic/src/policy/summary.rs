@@ -41,14 +41,7 @@ impl RuleSummary {
 
     /// The order of merging: rules with a selector first, then the oldest.
     pub fn precedence(&self, other: &RuleSummary) -> Ordering {
-        let key = |r: &RuleSummary| {
-            (
-                r.selector.is_none(),
-                r.created,
-                r.id.name.clone(),
-                r.id.namespace.clone(),
-            )
-        };
+        let key = |r: &RuleSummary| (r.selector.is_none(), r.created, r.id.name.clone(), r.id.namespace.clone());
         key(self).cmp(&key(other))
     }
 }

@@ -56,10 +56,7 @@ pub(super) fn bind_with(
 
 /// The default route of a service, to the service itself.
 pub(super) fn default(service: &ServiceKey, port: u16, policy: Option<PolicyKey>) -> Arc<RoutesKey> {
-    let meant = DestinationRef {
-        service: Some(service.clone()),
-        policy,
-    };
+    let meant = DestinationRef { service: Some(service.clone()), policy };
     Arc::new(RoutesKey {
         virtual_service: None,
         overrides: None,
@@ -73,8 +70,5 @@ pub(super) fn default(service: &ServiceKey, port: u16, policy: Option<PolicyKey>
 
 /// The client of routes without conditions on the client.
 pub(super) fn unconditional() -> Source {
-    Source {
-        namespace: "".into(),
-        labels: Labels::new(),
-    }
+    Source { namespace: "".into(), labels: Labels::new() }
 }

@@ -73,18 +73,14 @@ fn domains(service: &Service, mesh_domain: &str, key: &ServiceHostKey, port: Opt
     let own = (&service.key.hostname, key.local);
     let aliases = key.aliases.iter().map(|(alias, local)| (alias, *local));
     let all = std::iter::once(own).chain(aliases);
-    let mut names: Vec<String> = all
-        .flat_map(|(host, local)| forms(host.as_str(), mesh_domain, local))
-        .collect();
+    let mut names: Vec<String> = all.flat_map(|(host, local)| forms(host.as_str(), mesh_domain, local)).collect();
     if service.resolution == Resolution::Passthrough && service.registry == Registry::Kubernetes {
         // Pods of a headless service have names below the service's name.
         let pods: Vec<String> = names.iter().map(|name| format!("*.{name}")).collect();
         names.extend(pods);
     }
-    let single = service
-        .addresses_in(&key.cluster, key.assigned)
-        .iter()
-        .filter(|net| net.prefix_len() == net.max_prefix_len());
+    let single =
+        service.addresses_in(&key.cluster, key.assigned).iter().filter(|net| net.prefix_len() == net.max_prefix_len());
     let addresses = single.map(|net| net.addr()).filter(|ip| !ip.is_unspecified());
     names.extend(addresses.map(|ip| bracketed(&ip.to_string())));
     with_port(names, port)
@@ -112,10 +108,7 @@ pub(super) fn with_port(names: Vec<String>, port: Option<u16>) -> Vec<Arc<str>> 
 
 /// The short forms of `NAME.NAMESPACE.svc.DOMAIN`; none for other hosts.
 pub(crate) fn short_forms(host: &str, mesh_domain: &str, local: bool) -> Vec<String> {
-    let Some(short) = host
-        .strip_suffix(mesh_domain)
-        .and_then(|rest| rest.strip_suffix(".svc."))
-    else {
+    let Some(short) = host.strip_suffix(mesh_domain).and_then(|rest| rest.strip_suffix(".svc.")) else {
         return Vec::new();
     };
     let Some((name, _)) = short.split_once('.') else {

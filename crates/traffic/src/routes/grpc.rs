@@ -30,11 +30,7 @@ pub(super) fn table(cx: &Reads<'_>, audience: &RouteAudience, name: &str) -> Opt
         // Session affinity is part of the listener.
         session: None,
     };
-    Some(RouteTable {
-        virtual_hosts: vec![Arc::new(spec)],
-        ignore_port: true,
-        http3_port: None,
-    })
+    Some(RouteTable { virtual_hosts: vec![Arc::new(spec)], ignore_port: true, http3_port: None })
 }
 
 fn content(

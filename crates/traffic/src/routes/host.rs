@@ -117,10 +117,7 @@ impl<'a> Client<'a> {
             return Vec::new();
         }
         let mut out: BTreeMap<&Hostname, Arc<VirtualHostSpec>> = BTreeMap::new();
-        let entries = self
-            .lookup
-            .all(self.egress)
-            .filter(|e| port == 80 || in_use.contains(&e.id));
+        let entries = self.lookup.all(self.egress).filter(|e| port == 80 || in_use.contains(&e.id));
         for entry in entries {
             let unknown = entry.hosts.iter().filter(|h| !out.contains_key(h) && !is_served(h));
             let unknown: Vec<&Hostname> = unknown.collect();
@@ -158,12 +155,5 @@ fn spec(
     session: Option<Session>,
 ) -> Arc<VirtualHostSpec> {
     let content = VirtualHostContent::Routes(vec![routes]);
-    Arc::new(VirtualHostSpec {
-        name,
-        overrides: None,
-        domains,
-        content,
-        require_tls: false,
-        session,
-    })
+    Arc::new(VirtualHostSpec { name, overrides: None, domains, content, require_tls: false, session })
 }

@@ -66,11 +66,7 @@ struct Overlay<'a> {
 
 impl<'a> Overlay<'a> {
     fn new(base: &'a SharedTable, private: Option<&'a Members<ServiceKey>>) -> Overlay<'a> {
-        let private = private
-            .into_iter()
-            .flat_map(|keys| keys.iter())
-            .map(|key| (&key.hostname, key))
-            .collect();
+        let private = private.into_iter().flat_map(|keys| keys.iter()).map(|key| (&key.hostname, key)).collect();
         let shared = Vec::with_capacity(base.services.0.len() + 8);
         Overlay {
             base,
@@ -97,9 +93,7 @@ impl<'a> Overlay<'a> {
                 self.shared.extend(value.spec.clone());
             } else if let Some(key) = (client.find)(host) {
                 self.replaced = true;
-                let served = client
-                    .cx
-                    .with::<ServicesByPort, _>(&port, |m| m.is_some_and(|m| m.contains(&key)));
+                let served = client.cx.with::<ServicesByPort, _>(&port, |m| m.is_some_and(|m| m.contains(&key)));
                 self.moved |= served != value.served;
                 self.add_own(client, port, &key, Some(at));
             }
@@ -115,8 +109,7 @@ impl<'a> Overlay<'a> {
 
     fn leads_to_private(&self, host: &SharedHost) -> bool {
         let keys = host.spec.iter().flat_map(|spec| routes(spec));
-        keys.into_iter()
-            .any(|key| key.destinations.keys().any(|host| self.private.contains_key(host)))
+        keys.into_iter().any(|key| key.destinations.keys().any(|host| self.private.contains_key(host)))
     }
 
     fn add_own(&mut self, client: &Client<'a>, port: u16, key: &ServiceKey, at: Option<usize>) {

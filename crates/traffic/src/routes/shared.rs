@@ -93,10 +93,7 @@ fn derive_shared_hosts(cx: &Reads<'_>, (cluster, assigned, port): &(Arc<str>, bo
         all_ports: false,
     };
     let mut table = SharedTable::default();
-    let keys = cx
-        .get::<PublicServicesByPort>(port)
-        .map(|m| (*m).clone())
-        .unwrap_or_default();
+    let keys = cx.get::<PublicServicesByPort>(port).map(|m| (*m).clone()).unwrap_or_default();
     let mut served = Vec::with_capacity(keys.len());
     for definitions in keys.chunk_by(|a, b| a.hostname == b.hostname) {
         served.extend(table.add(&client, *port, definitions));
@@ -135,14 +132,7 @@ impl SharedTable {
             spec
         });
         let differs = if by_label { Differs::ForAll } else { Differs::For(names) };
-        self.services.0.push(Shared {
-            host: host.clone(),
-            differs,
-            value: SharedHost {
-                served: key.is_some(),
-                spec,
-            },
-        });
+        self.services.0.push(Shared { host: host.clone(), differs, value: SharedHost { served: key.is_some(), spec } });
         key
     }
 
@@ -151,19 +141,14 @@ impl SharedTable {
         let uses = |id: &ObjectId| port == 80 || self.in_use.contains(id);
         let entries = client.lookup.all(client.egress).filter(|e| uses(&e.id));
         let open = entries.filter(|e| e.hosts.iter().any(|h| !is_served(h)));
-        let summaries: Vec<_> = open
-            .filter_map(|e| client.cx.get::<VirtualServiceSummaries>(&e.id))
-            .collect();
+        let summaries: Vec<_> = open.filter_map(|e| client.cx.get::<VirtualServiceSummaries>(&e.id)).collect();
         let mut names = BTreeSet::new();
         for summary in &summaries {
             let Some(more) = summary.particular_namespaces(port) else {
                 return;
             };
             names.extend(more);
-            summary
-                .http_destinations
-                .iter()
-                .for_each(|d| particular_to(client.cx, d, &mut names));
+            summary.http_destinations.iter().for_each(|d| particular_to(client.cx, d, &mut names));
         }
         if names.is_empty() {
             let in_use = self.in_use.iter().collect();
@@ -174,16 +159,9 @@ impl SharedTable {
     fn finish(&mut self) {
         let name = |host: &Shared<SharedHost>| host.value.spec.as_ref().map(|spec| spec.name.clone());
         self.services.0.sort_by_cached_key(name);
-        let services = self
-            .services
-            .0
-            .iter()
-            .enumerate()
-            .filter_map(|(at, h)| Some((at, h.value.spec.as_ref()?)));
+        let services = self.services.0.iter().enumerate().filter_map(|(at, h)| Some((at, h.value.spec.as_ref()?)));
         let others = self.others.iter().flatten().map(|spec| (OTHERS, spec));
-        let domains = services
-            .chain(others)
-            .flat_map(|(at, spec)| spec.domains.iter().map(move |d| (d.clone(), at)));
+        let domains = services.chain(others).flat_map(|(at, spec)| spec.domains.iter().map(move |d| (d.clone(), at)));
         let mut count = 0;
         self.owners = domains.inspect(|_| count += 1).collect();
         self.unique = self.owners.len() == count;

@@ -17,11 +17,7 @@ use crate::virtual_service::MeshLookup;
 
 /// The route table of this name; empty for unknown names.
 pub(super) fn table(cx: &Reads<'_>, audience: &RouteAudience, name: &str) -> RouteTable {
-    let empty = RouteTable {
-        virtual_hosts: Vec::new(),
-        ignore_port: true,
-        http3_port: None,
-    };
+    let empty = RouteTable { virtual_hosts: Vec::new(), ignore_port: true, http3_port: None };
     let Some(named) = TableName::parse(name) else {
         return empty;
     };
@@ -29,10 +25,7 @@ pub(super) fn table(cx: &Reads<'_>, audience: &RouteAudience, name: &str) -> Rou
         && scope::is_open(cx, &audience.scope)
     {
         let hosts = overlay::seen_by(cx, audience, port);
-        return RouteTable {
-            virtual_hosts: closed(cx, &audience.scope, hosts),
-            ..empty
-        };
+        return RouteTable { virtual_hosts: closed(cx, &audience.scope, hosts), ..empty };
     }
     let Some(visible) = scope::visible(cx, &audience.scope) else {
         return empty;
@@ -40,10 +33,7 @@ pub(super) fn table(cx: &Reads<'_>, audience: &RouteAudience, name: &str) -> Rou
     let Some(listener) = visible.listener(named.port(), name) else {
         return empty;
     };
-    let proxy = listener
-        .port
-        .as_ref()
-        .is_some_and(|p| p.protocol == Protocol::HttpProxy);
+    let proxy = listener.port.as_ref().is_some_and(|p| p.protocol == Protocol::HttpProxy);
     let all_ports = proxy || named == TableName::Any;
     let lookup = MeshLookup::new(cx, &audience.scope.namespace);
     let aliases = registry::aliases::aliases(cx);
@@ -59,16 +49,10 @@ pub(super) fn table(cx: &Reads<'_>, audience: &RouteAudience, name: &str) -> Rou
         all_ports,
     };
     match named {
-        TableName::Service(host, port) => RouteTable {
-            virtual_hosts: only(&client, listener, host, port),
-            ..empty
-        },
+        TableName::Service(host, port) => RouteTable { virtual_hosts: only(&client, listener, host, port), ..empty },
         TableName::Port(port) if !all_ports => {
             let hosts = of_port(&client, port, &imported_with(cx, listener, port));
-            RouteTable {
-                virtual_hosts: closed(cx, &audience.scope, sorted(hosts)),
-                ..empty
-            }
+            RouteTable { virtual_hosts: closed(cx, &audience.scope, sorted(hosts)), ..empty }
         }
         TableName::Port(_) | TableName::Any => {
             let hosts = of_all_ports(&client, listener);
@@ -91,10 +75,7 @@ pub(super) fn sorted(hosts: Vec<Arc<VirtualHostSpec>>) -> Vec<Arc<VirtualHostSpe
 /// Adds the catch-all, unless a host has the domain `*`.
 fn closed(cx: &Reads<'_>, scope: &Arc<Scope>, mut hosts: Vec<Arc<VirtualHostSpec>>) -> Vec<Arc<VirtualHostSpec>> {
     // A host's own name is its first domain.
-    if !hosts
-        .iter()
-        .any(|host| host.domains.first().is_some_and(|d| &**d == "*"))
-    {
+    if !hosts.iter().any(|host| host.domains.first().is_some_and(|d| &**d == "*")) {
         hosts.push(catch_all::virtual_host(cx, scope));
     }
     hosts
@@ -103,13 +84,8 @@ fn closed(cx: &Reads<'_>, scope: &Arc<Scope>, mut hosts: Vec<Arc<VirtualHostSpec
 /// The virtual host of one service, for any domain.
 fn only(client: &Client<'_>, listener: &EgressListener, host: &str, port: u16) -> Vec<Arc<VirtualHostSpec>> {
     let service = Hostname::parse(host).ok().and_then(|host| listener.find(&host));
-    let host = service
-        .filter(|s| s.ports.include(port))
-        .and_then(|s| client.service(&s.key, port));
-    let anything = |host: Arc<VirtualHostSpec>| VirtualHostSpec {
-        domains: vec!["*".into()],
-        ..(*host).clone()
-    };
+    let host = service.filter(|s| s.ports.include(port)).and_then(|s| client.service(&s.key, port));
+    let anything = |host: Arc<VirtualHostSpec>| VirtualHostSpec { domains: vec!["*".into()], ..(*host).clone() };
     host.map(|(spec, _)| Arc::new(anything(spec))).into_iter().collect()
 }
 
@@ -124,10 +100,7 @@ fn of_all_ports(client: &Client<'_>, listener: &EgressListener) -> Vec<Arc<Virtu
             by_port.entry(port.number).or_default().push(service);
         }
     }
-    by_port
-        .iter()
-        .flat_map(|(port, services)| of_port(client, *port, services))
-        .collect()
+    by_port.iter().flat_map(|(port, services)| of_port(client, *port, services)).collect()
 }
 
 /// The virtual hosts of one port: hosts that only VirtualServices define, then services.
@@ -150,11 +123,7 @@ pub(super) fn of_port(client: &Client<'_>, port: u16, services: &[&VisibleServic
 /// so that other services do not affect its clients.
 fn imported_with<'l>(cx: &Reads<'_>, listener: &'l EgressListener, port: u16) -> Vec<&'l VisibleService> {
     let has_port = |key| cx.with::<Services, _>(key, |s| s.is_some_and(|s| s.port(port).is_some()));
-    listener
-        .services
-        .iter()
-        .filter(|s| s.ports.include(port) && has_port(&s.key))
-        .collect()
+    listener.services.iter().filter(|s| s.ports.include(port) && has_port(&s.key)).collect()
 }
 
 /// The services with this port, of any protocol, ascending.
@@ -168,10 +137,7 @@ pub(super) fn services_with<'s>(cx: &Reads<'_>, services: &'s [VisibleService], 
         while rest.next_if(|other| *other < key).is_some() {}
         rest.peek().is_some_and(|other| *other == key)
     };
-    services
-        .iter()
-        .filter(|s| has_port(&s.key) && s.ports.include(port))
-        .collect()
+    services.iter().filter(|s| has_port(&s.key) && s.ports.include(port)).collect()
 }
 
 /// Whether a service has this host or, for a wildcard, an overlapping one.

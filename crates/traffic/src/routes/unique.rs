@@ -26,16 +26,8 @@ pub(crate) fn unique(hosts: Vec<Arc<VirtualHostSpec>>) -> Vec<Arc<VirtualHostSpe
         if keeps.iter().all(|keep| *keep) {
             out.push(host.clone());
         } else if keeps.contains(&true) {
-            let kept = host
-                .domains
-                .iter()
-                .zip(keeps)
-                .filter(|(_, keep)| *keep)
-                .map(|(d, _)| d.clone());
-            out.push(Arc::new(VirtualHostSpec {
-                domains: kept.collect(),
-                ..(**host).clone()
-            }));
+            let kept = host.domains.iter().zip(keeps).filter(|(_, keep)| *keep).map(|(d, _)| d.clone());
+            out.push(Arc::new(VirtualHostSpec { domains: kept.collect(), ..(**host).clone() }));
         }
     }
     out
@@ -68,9 +60,6 @@ mod tests {
         ];
         let out = unique(hosts);
         let domains: Vec<Vec<&str>> = out.iter().map(|h| h.domains.iter().map(|d| &**d).collect()).collect();
-        assert_eq!(
-            domains,
-            [vec!["foo.com.svc", "10.0.0.1"], vec!["foo.com"], vec!["foo.com."]]
-        );
+        assert_eq!(domains, [vec!["foo.com.svc", "10.0.0.1"], vec!["foo.com"], vec!["foo.com."]]);
     }
 }

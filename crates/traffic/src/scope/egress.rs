@@ -22,13 +22,7 @@ pub(super) fn listener(cx: &Reads<'_>, scope: &Scope, written: &config::istio::E
         name: port.name.clone(),
     });
     let bind = (!written.bind.is_empty()).then(|| written.bind.clone());
-    let mut out = EgressListener {
-        port,
-        bind,
-        capture: written.capture_mode,
-        hosts,
-        services: Arc::from([]),
-    };
+    let mut out = EgressListener { port, bind, capture: written.capture_mode, hosts, services: Arc::from([]) };
     let mut keys = candidates(cx, scope, &out.hosts);
     keys.retain(|key| out.hosts.admits_service(&key.namespace, &key.hostname));
     let only = out.service_port();
@@ -38,10 +32,7 @@ pub(super) fn listener(cx: &Reads<'_>, scope: &Scope, written: &config::istio::E
     out.services = visible::one_per_host(cx, &scope.namespace, keys);
     if let Some(port) = only {
         let one: Arc<[u16]> = Arc::from([port]);
-        let cut = |s: &VisibleService| VisibleService {
-            key: s.key.clone(),
-            ports: Ports::Only(one.clone()),
-        };
+        let cut = |s: &VisibleService| VisibleService { key: s.key.clone(), ports: Ports::Only(one.clone()) };
         out.services = out.services.iter().map(cut).collect();
     }
     out
@@ -54,10 +45,7 @@ fn retain_with_port(cx: &Reads<'_>, hosts: &EgressHosts, port: u16, keys: &mut V
         keys.retain(|key| cx.with::<Services, _>(key, |s| s.is_some_and(|s| s.port(port).is_some())));
         return;
     }
-    let with_port = cx
-        .get::<ServicesByPort>(&port)
-        .map(|m| (*m).clone())
-        .unwrap_or_default();
+    let with_port = cx.get::<ServicesByPort>(&port).map(|m| (*m).clone()).unwrap_or_default();
     keys.retain(|key| with_port.contains(key));
 }
 
@@ -78,20 +66,14 @@ fn candidates(cx: &Reads<'_>, scope: &Scope, hosts: &EgressHosts) -> Vec<Service
             continue;
         }
         for host in &set.exact {
-            out.extend(
-                by_host(cx, client, host)
-                    .into_iter()
-                    .filter(|key| key.namespace == *namespace),
-            );
+            out.extend(by_host(cx, client, host).into_iter().filter(|key| key.namespace == *namespace));
         }
     }
     out
 }
 
 fn by_host(cx: &Reads<'_>, client: &str, host: &Hostname) -> Vec<ServiceKey> {
-    cx.get::<ServicesByHost>(host)
-        .map(|keys| visible::visible_of(cx, client, &keys))
-        .unwrap_or_default()
+    cx.get::<ServicesByHost>(host).map(|keys| visible::visible_of(cx, client, &keys)).unwrap_or_default()
 }
 
 /// The services of all listeners, and further destinations of their VirtualServices, one per hostname, ascending.
@@ -163,17 +145,8 @@ fn inferred(
         None if ports.contains(&None) => return Some(VisibleService { key, ports: Ports::All }),
         None => ports.iter().flatten().copied().collect(),
     };
-    let has: Vec<u16> = service
-        .ports
-        .iter()
-        .map(|p| p.number)
-        .filter(|p| wanted.contains(p))
-        .collect();
-    let ports = if has.len() == service.ports.len() {
-        Ports::All
-    } else {
-        Ports::Only(has.into())
-    };
+    let has: Vec<u16> = service.ports.iter().map(|p| p.number).filter(|p| wanted.contains(p)).collect();
+    let ports = if has.len() == service.ports.len() { Ports::All } else { Ports::Only(has.into()) };
     let none = matches!(&ports, Ports::Only(list) if list.is_empty());
     (!none).then_some(VisibleService { key, ports })
 }

@@ -46,10 +46,7 @@ flow::index! {
 }
 
 fn services_by_namespace_keys(key: &ServiceKey, row: &Arc<Service>) -> Vec<(Arc<str>, Exported)> {
-    registry::ServicesByExport::keys(key, row)
-        .into_iter()
-        .map(|e| (key.namespace.clone(), e))
-        .collect()
+    registry::ServicesByExport::keys(key, row).into_iter().map(|e| (key.namespace.clone(), e)).collect()
 }
 
 flow::rule! {
@@ -98,11 +95,9 @@ impl Ports {
     /// The union of both.
     pub fn union(&self, other: &Ports) -> Ports {
         match (self, other) {
-            (Ports::Only(a), Ports::Only(b)) => Ports::Only(
-                Members::new(a.iter().chain(b.iter()).copied().collect())
-                    .to_vec()
-                    .into(),
-            ),
+            (Ports::Only(a), Ports::Only(b)) => {
+                Ports::Only(Members::new(a.iter().chain(b.iter()).copied().collect()).to_vec().into())
+            }
             _ => Ports::All,
         }
     }
@@ -196,28 +191,18 @@ fn derive_scope_services(cx: &Reads<'_>, scope: &Arc<Scope>) -> Option<Arc<Visib
             hosts: EgressHosts::everything(),
             services: services.clone(),
         };
-        return Some(Arc::new(Visible {
-            listeners: vec![listener],
-            services,
-            outbound,
-        }));
+        return Some(Arc::new(Visible { listeners: vec![listener], services, outbound }));
     }
     let listeners: Vec<EgressListener> = written.iter().map(|l| egress::listener(cx, scope, l)).collect();
     let services = egress::union(cx, scope, &listeners);
-    Some(Arc::new(Visible {
-        listeners,
-        services,
-        outbound,
-    }))
+    Some(Arc::new(Visible { listeners, services, outbound }))
 }
 
 fn outbound(mode: OutboundMode, egress_proxy: Option<&Destination>) -> OutboundPolicy {
     match mode {
         OutboundMode::RegistryOnly => OutboundPolicy::RegistryOnly,
         OutboundMode::AllowAnyDynamicDns => OutboundPolicy::ByName,
-        OutboundMode::AllowAny => OutboundPolicy::AllowAny {
-            egress_proxy: egress_proxy.cloned(),
-        },
+        OutboundMode::AllowAny => OutboundPolicy::AllowAny { egress_proxy: egress_proxy.cloned() },
     }
 }
 
@@ -249,10 +234,7 @@ pub fn outbound_policy(cx: &Reads<'_>, scope: &Scope) -> OutboundPolicy {
         return outbound(policy.mode, policy.egress_proxy.as_ref());
     }
     let mesh = cx.get::<Mesh>(&());
-    outbound(
-        mesh.map_or(OutboundMode::AllowAny, |mesh| mesh.config.outbound_traffic_policy.mode),
-        None,
-    )
+    outbound(mesh.map_or(OutboundMode::AllowAny, |mesh| mesh.config.outbound_traffic_policy.mode), None)
 }
 
 /// The service of a hostname that a scope sees, as [`Visible::find`], but with narrow reads, for rules that resolve few
@@ -262,11 +244,7 @@ pub fn find(cx: &Reads<'_>, scope: &Arc<Scope>, host: &Hostname) -> Option<Visib
         return visible(cx, scope)?.find(host).cloned();
     }
     let candidates = cx.get::<registry::ServicesByHost>(host)?;
-    let key = visible::preferred(
-        cx,
-        &scope.namespace,
-        visible::visible_of(cx, &scope.namespace, &candidates),
-    )?;
+    let key = visible::preferred(cx, &scope.namespace, visible::visible_of(cx, &scope.namespace, &candidates))?;
     Some(VisibleService { key, ports: Ports::All })
 }
 

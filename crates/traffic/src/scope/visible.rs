@@ -42,10 +42,7 @@ pub(super) fn one_per_host(cx: &Reads<'_>, namespace: &Arc<str>, mut keys: Vec<S
         return keys.into_iter().map(visible).collect();
     }
     let groups = keys.chunk_by(|a, b| a.hostname == b.hostname);
-    groups
-        .filter_map(|group| preferred(cx, namespace, group.to_vec()))
-        .map(visible)
-        .collect()
+    groups.filter_map(|group| preferred(cx, namespace, group.to_vec())).map(visible).collect()
 }
 
 /// The preferred of several services with one hostname: the client's own namespace, then Kubernetes, then the oldest.

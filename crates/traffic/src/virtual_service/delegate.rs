@@ -8,11 +8,7 @@ use config::istio::{HttpMatchRequest, HttpRoute, StringMatch};
 /// The delegate's routes as part of `root`. Routes with contradictory conditions and routes that delegate again are
 /// omitted.
 pub(super) fn merge(root: &HttpRoute, routes: Vec<HttpRoute>) -> Vec<HttpRoute> {
-    routes
-        .into_iter()
-        .filter(|r| r.delegate.is_none())
-        .filter_map(|r| merge_route(root, r))
-        .collect()
+    routes.into_iter().filter(|r| r.delegate.is_none()).filter_map(|r| merge_route(root, r)).collect()
 }
 
 /// The root's settings apply where the delegate sets none.
@@ -31,11 +27,7 @@ fn merge_route(root: &HttpRoute, route: HttpRoute) -> Option<HttpRoute> {
         retries: route.retries.or(root.retries),
         fault: route.fault.or(root.fault),
         mirror: route.mirror.or(root.mirror),
-        mirrors: if route.mirrors.is_empty() {
-            root.mirrors
-        } else {
-            route.mirrors
-        },
+        mirrors: if route.mirrors.is_empty() { root.mirrors } else { route.mirrors },
         mirror_percent: route.mirror_percent.or(root.mirror_percent),
         mirror_percentage: route.mirror_percentage.or(root.mirror_percentage),
         cors_policy: route.cors_policy.or(root.cors_policy),
@@ -55,11 +47,7 @@ fn merge_matches(root: &[HttpMatchRequest], leaf: &[HttpMatchRequest]) -> Option
     let mut out = Vec::new();
     for condition in leaf {
         let before = out.len();
-        out.extend(
-            root.iter()
-                .filter(|r| !conflict(r, condition))
-                .map(|r| merge_match(r, condition)),
-        );
+        out.extend(root.iter().filter(|r| !conflict(r, condition)).map(|r| merge_match(r, condition)));
         if out.len() == before {
             return None;
         }
@@ -78,11 +66,7 @@ fn merge_match(root: &HttpMatchRequest, leaf: &HttpMatchRequest) -> HttpMatchReq
         headers: overlaid(&root.headers, &leaf.headers),
         port: if leaf.port == 0 { root.port } else { leaf.port },
         source_labels: overlaid(&root.source_labels, &leaf.source_labels),
-        gateways: if leaf.gateways.is_empty() {
-            root.gateways.clone()
-        } else {
-            leaf.gateways.clone()
-        },
+        gateways: if leaf.gateways.is_empty() { root.gateways.clone() } else { leaf.gateways.clone() },
         query_params: overlaid(&root.query_params, &leaf.query_params),
         ignore_uri_case: leaf.ignore_uri_case,
         without_headers: overlaid(&root.without_headers, &leaf.without_headers),
@@ -92,12 +76,7 @@ fn merge_match(root: &HttpMatchRequest, leaf: &HttpMatchRequest) -> HttpMatchReq
             &leaf.source_namespace
         }
         .clone(),
-        stat_prefix: if leaf.stat_prefix.is_empty() {
-            &root.stat_prefix
-        } else {
-            &leaf.stat_prefix
-        }
-        .clone(),
+        stat_prefix: if leaf.stat_prefix.is_empty() { &root.stat_prefix } else { &leaf.stat_prefix }.clone(),
     }
 }
 
@@ -116,16 +95,11 @@ fn conflict(root: &HttpMatchRequest, leaf: &HttpMatchRequest) -> bool {
     ];
     let labels = &root.source_labels;
     texts.into_iter().any(|(r, l)| text_conflict(r.as_ref(), l.as_ref()))
-        || maps
-            .into_iter()
-            .any(|(r, l)| l.iter().any(|(key, value)| text_conflict(r.get(key), Some(value))))
+        || maps.into_iter().any(|(r, l)| l.iter().any(|(key, value)| text_conflict(r.get(key), Some(value))))
         || root.ignore_uri_case != leaf.ignore_uri_case
         || root.port > 0 && leaf.port > 0 && root.port != leaf.port
         || !root.source_namespace.is_empty() && root.source_namespace != leaf.source_namespace
-        || leaf
-            .source_labels
-            .iter()
-            .any(|(key, value)| labels.get(key).is_some_and(|v| v != value))
+        || leaf.source_labels.iter().any(|(key, value)| labels.get(key).is_some_and(|v| v != value))
         || !root.gateways.is_empty() && leaf.gateways.iter().any(|g| !root.gateways.contains(g))
 }
 
@@ -159,18 +133,11 @@ mod tests {
     use super::*;
 
     fn prefix(text: &str) -> HttpMatchRequest {
-        HttpMatchRequest {
-            uri: Some(StringMatch::Prefix(text.into())),
-            ..Default::default()
-        }
+        HttpMatchRequest { uri: Some(StringMatch::Prefix(text.into())), ..Default::default() }
     }
 
     fn route(name: &str, matches: Vec<HttpMatchRequest>) -> HttpRoute {
-        HttpRoute {
-            name: name.into(),
-            matches,
-            ..Default::default()
-        }
+        HttpRoute { name: name.into(), matches, ..Default::default() }
     }
 
     #[test]
@@ -191,19 +158,10 @@ mod tests {
 
     #[test]
     fn conditions_add_up() {
-        let mut header = HttpMatchRequest {
-            port: 80,
-            ..Default::default()
-        };
+        let mut header = HttpMatchRequest { port: 80, ..Default::default() };
         header.headers.insert("x".into(), StringMatch::Exact("1".into()));
         let merged = merge(&route("", vec![prefix("/a")]), vec![route("", vec![header.clone()])]);
-        assert_eq!(
-            merged[0].matches,
-            [HttpMatchRequest {
-                uri: prefix("/a").uri,
-                ..header
-            }]
-        );
+        assert_eq!(merged[0].matches, [HttpMatchRequest { uri: prefix("/a").uri, ..header }]);
     }
 
     #[test]

@@ -28,21 +28,13 @@ fn derive_effective_virtual_services(cx: &Reads<'_>, key: &ObjectId) -> Option<A
     let mesh = cx.get::<Mesh>(&())?;
     let mut spec = resolved(&object.spec, &key.namespace, &mesh);
     if spec.http.iter().any(|route| route.delegate.is_some()) {
-        spec.http = spec
-            .http
-            .into_iter()
-            .flat_map(|route| delegated(cx, &mesh, key, route))
-            .collect();
+        spec.http = spec.http.into_iter().flat_map(|route| delegated(cx, &mesh, key, route)).collect();
     }
     if spec == object.spec {
         // Most names are full already: share one copy.
         return Some((*object).clone());
     }
-    Some(Arc::new(Object {
-        meta: object.meta.clone(),
-        spec,
-        raw: object.raw.clone(),
-    }))
+    Some(Arc::new(Object { meta: object.meta.clone(), spec, raw: object.raw.clone() }))
 }
 
 /// The route itself, or the routes of its delegate.
@@ -67,10 +59,7 @@ fn found(
         true => &root.namespace,
         false => &delegate.namespace,
     };
-    let id = ObjectId {
-        namespace: namespace.clone(),
-        name: delegate.name.clone(),
-    };
+    let id = ObjectId { namespace: namespace.clone(), name: delegate.name.clone() };
     let named = format!("VirtualService {}/{}", id.namespace, id.name);
     let Some(object) = cx.get::<VirtualServices>(&id) else {
         return Err(format!("there is no {named}"));
@@ -93,9 +82,7 @@ pub(crate) fn missing_delegates(cx: &Reads<'_>, key: &ObjectId) -> Vec<(usize, S
     };
     let routes = object.spec.http.iter().enumerate();
     let delegates = routes.filter_map(|(index, route)| Some((index, route.delegate.as_ref()?)));
-    delegates
-        .filter_map(|(index, delegate)| Some((index, found(cx, &mesh, key, delegate).err()?)))
-        .collect()
+    delegates.filter_map(|(index, delegate)| Some((index, found(cx, &mesh, key, delegate).err()?))).collect()
 }
 
 /// The specification with full names, for an object of this namespace.

@@ -46,10 +46,7 @@ pub fn for_gateway(cx: &Reads<'_>, gateway: &ObjectId, namespace: &str) -> Vec<A
         return Vec::new();
     };
     let summaries = members.iter().filter_map(|id| cx.get::<VirtualServiceSummaries>(id));
-    let mut out: Vec<_> = summaries
-        .filter(|s| s.export_to.includes(namespace))
-        .map(|s| (*s).clone())
-        .collect();
+    let mut out: Vec<_> = summaries.filter(|s| s.export_to.includes(namespace)).map(|s| (*s).clone()).collect();
     out.sort_by(|a, b| precedence(a, b, namespace));
     out
 }
@@ -77,15 +74,9 @@ fn derive_mesh_hosts(cx: &Reads<'_>, key: &Exported) -> Option<Arc<MeshHostTable
         Exported::All => "",
         Exported::Namespace(name) => name,
     };
-    let mut summaries: Vec<_> = members
-        .iter()
-        .filter_map(|id| cx.get::<VirtualServiceSummaries>(id))
-        .collect();
+    let mut summaries: Vec<_> = members.iter().filter_map(|id| cx.get::<VirtualServiceSummaries>(id)).collect();
     summaries.sort_by(|a, b| precedence(a, b, namespace));
-    let entries = summaries.iter().map(|s| MeshEntry {
-        id: s.id.clone(),
-        hosts: s.hosts.clone(),
-    });
+    let entries = summaries.iter().map(|s| MeshEntry { id: s.id.clone(), hosts: s.hosts.clone() });
     Some(Arc::new(MeshHostTable::new(entries.collect())))
 }
 
@@ -164,9 +155,7 @@ impl MeshLookup {
     /// Reads the VirtualServices that a namespace sees: two rows, whatever is looked up.
     pub fn new(cx: &Reads<'_>, namespace: &Arc<str>) -> MeshLookup {
         let table = |key| cx.get::<MeshHosts>(&key).map(|t| (*t).clone()).unwrap_or_default();
-        MeshLookup {
-            tables: [table(Exported::Namespace(namespace.clone())), table(Exported::All)],
-        }
+        MeshLookup { tables: [table(Exported::Namespace(namespace.clone())), table(Exported::All)] }
     }
 
     /// Whether VirtualServices are exported to the namespace explicitly.
@@ -204,10 +193,7 @@ impl MeshLookup {
     /// All VirtualServices with this host or an overlapping wildcard, in order of precedence.
     pub fn matching<'a>(&'a self, listener: &'a EgressHosts, host: &Hostname) -> Vec<&'a MeshEntry> {
         if host.is_wildcard() {
-            return self
-                .all(listener)
-                .filter(|e| e.hosts.iter().any(|h| h.matches(host)))
-                .collect();
+            return self.all(listener).filter(|e| e.hosts.iter().any(|h| h.matches(host))).collect();
         }
         let mut out = Vec::new();
         for table in &self.tables {
@@ -228,13 +214,8 @@ impl MeshLookup {
         listener: &EgressHosts,
         list: impl Fn(&'a MeshHostTable) -> &'a [usize],
     ) -> Vec<&'a MeshEntry> {
-        let found = self
-            .tables
-            .iter()
-            .flat_map(|t| list(t).iter().map(|at| &t.entries[*at]));
-        found
-            .filter(|e| listener.admits_routes(&e.id.namespace, &e.hosts))
-            .collect()
+        let found = self.tables.iter().flat_map(|t| list(t).iter().map(|at| &t.entries[*at]));
+        found.filter(|e| listener.admits_routes(&e.id.namespace, &e.hosts)).collect()
     }
 }
 
@@ -248,10 +229,7 @@ mod tests {
 
     fn table(entries: &[(&str, &[&str])]) -> Arc<MeshHostTable> {
         let entry = |(name, hosts): &(&str, &[&str])| MeshEntry {
-            id: ObjectId {
-                namespace: "n".into(),
-                name: (*name).into(),
-            },
+            id: ObjectId { namespace: "n".into(), name: (*name).into() },
             hosts: hosts.iter().map(|h| host(h)).collect(),
         };
         Arc::new(MeshHostTable::new(entries.iter().map(entry).collect()))
@@ -270,19 +248,14 @@ mod tests {
             ("later", &["a.b.c"]),
             ("part", &["*x.b.c"]),
         ]);
-        let lookup = MeshLookup {
-            tables: [private, public],
-        };
+        let lookup = MeshLookup { tables: [private, public] };
         let all = EgressHosts::everything();
         assert_eq!(names(lookup.chosen(&all, &host("a.b.c"))), ["exact", "later"]);
         assert_eq!(names(lookup.chosen(&all, &host("y.b.c"))), ["p", "wide"]);
         assert_eq!(names(lookup.chosen(&all, &host("yx.b.c"))), ["part"]);
         assert_eq!(names(lookup.chosen(&all, &host("q.c"))), ["wide"]);
         assert!(lookup.chosen(&all, &host("c")).is_empty());
-        assert_eq!(
-            names(lookup.matching(&all, &host("a.b.c"))),
-            ["p", "wide", "exact", "later"]
-        );
+        assert_eq!(names(lookup.matching(&all, &host("a.b.c"))), ["p", "wide", "exact", "later"]);
         assert_eq!(names(lookup.matching(&all, &host("*.z"))), ["exact"]);
         let narrow = EgressHosts::parse(&["n/z.z"], "n");
         assert_eq!(names(lookup.chosen(&narrow, &host("a.b.c"))), ["exact"]);

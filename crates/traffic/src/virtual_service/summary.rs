@@ -68,10 +68,7 @@ impl Binding {
             return Some(Binding::Mesh);
         }
         let (namespace, name) = text.split_once('/')?;
-        Some(Binding::Gateway(ObjectId {
-            namespace: namespace.into(),
-            name: name.into(),
-        }))
+        Some(Binding::Gateway(ObjectId { namespace: namespace.into(), name: name.into() }))
     }
 
     /// Whether it is this gateway; none means `mesh`.
@@ -115,11 +112,7 @@ impl Guard {
         Guard {
             port: port(condition.port),
             gateways,
-            source_labels: if client {
-                condition.source_labels.clone()
-            } else {
-                Labels::new()
-            },
+            source_labels: if client { condition.source_labels.clone() } else { Labels::new() },
             source_namespace: namespace(&condition.source_namespace).filter(|_| client),
         }
     }
@@ -168,11 +161,7 @@ impl Summary {
         let l4_uses = tcp.chain(tls).filter_map(|r| used(&r.destination, &BTreeSet::new()));
         let http_destinations = http_uses.iter().map(|u| u.host.clone()).collect();
         let destinations: BTreeSet<DestinationUse> = l4_uses.chain(http_uses).collect();
-        let gateways = if spec.gateways.is_empty() {
-            vec![Binding::Mesh]
-        } else {
-            bindings(&spec.gateways)
-        };
+        let gateways = if spec.gateways.is_empty() { vec![Binding::Mesh] } else { bindings(&spec.gateways) };
         Summary {
             id,
             created: object.meta.creation_timestamp,
@@ -211,16 +200,8 @@ impl Summary {
         let by_namespace = asked().any(|guard| guard.source_namespace.is_some());
         let keys: BTreeSet<&Arc<str>> = asked().flat_map(|guard| guard.source_labels.keys()).collect();
         Source {
-            namespace: if by_namespace {
-                source.namespace.clone()
-            } else {
-                "".into()
-            },
-            labels: keys
-                .into_iter()
-                .filter_map(|key| source.labels.get_key_value(key))
-                .map(cloned)
-                .collect(),
+            namespace: if by_namespace { source.namespace.clone() } else { "".into() },
+            labels: keys.into_iter().filter_map(|key| source.labels.get_key_value(key)).map(cloned).collect(),
         }
     }
 }
@@ -250,11 +231,7 @@ fn http_uses(route: &HttpRoute) -> Vec<DestinationUse> {
 fn used(destination: &Destination, namespaces: &BTreeSet<Arc<str>>) -> Option<DestinationUse> {
     let host = Hostname::parse(&destination.host).ok()?;
     let port = destination.port.as_ref().and_then(|p| port(p.number));
-    Some(DestinationUse {
-        host,
-        port,
-        namespaces: namespaces.clone(),
-    })
+    Some(DestinationUse { host, port, namespaces: namespaces.clone() })
 }
 
 fn bindings(gateways: &[Arc<str>]) -> Vec<Binding> {
@@ -276,40 +253,24 @@ mod tests {
 
     fn source(namespace: &str, labels: &[(&str, &str)]) -> Source {
         let labels = labels.iter().map(|(k, v)| (Arc::from(*k), Arc::from(*v))).collect();
-        Source {
-            namespace: namespace.into(),
-            labels,
-        }
+        Source { namespace: namespace.into(), labels }
     }
 
     fn summary(matches: Vec<HttpMatchRequest>) -> Summary {
         let spec = VirtualService {
             hosts: vec!["a.b".into()],
-            http: vec![HttpRoute {
-                matches,
-                ..Default::default()
-            }],
+            http: vec![HttpRoute { matches, ..Default::default() }],
             ..Default::default()
         };
-        let id = ObjectId {
-            namespace: "ns".into(),
-            name: "vs".into(),
-        };
+        let id = ObjectId { namespace: "ns".into(), name: "vs".into() };
         Summary::of(id, &Object::new("ns", "vs", spec), ExportTo::All)
     }
 
     #[test]
     fn a_client_is_cut_down_to_what_is_asked() {
-        let mut by_label = HttpMatchRequest {
-            port: 80,
-            ..Default::default()
-        };
+        let mut by_label = HttpMatchRequest { port: 80, ..Default::default() };
         by_label.source_labels.insert("app".into(), "x".into());
-        let by_namespace = HttpMatchRequest {
-            port: 90,
-            source_namespace: "n".into(),
-            ..Default::default()
-        };
+        let by_namespace = HttpMatchRequest { port: 90, source_namespace: "n".into(), ..Default::default() };
         let summary = summary(vec![by_label, by_namespace]);
         let client = source("n", &[("app", "x"), ("v", "1")]);
         assert_eq!(summary.cut(80, None, &client), source("", &[("app", "x")]));
@@ -323,20 +284,11 @@ mod tests {
 
     #[test]
     fn a_condition_that_names_gateways_asks_nothing_of_the_client() {
-        let mut condition = HttpMatchRequest {
-            gateways: vec!["mesh".into(), "ns/gw".into()],
-            ..Default::default()
-        };
+        let mut condition = HttpMatchRequest { gateways: vec!["mesh".into(), "ns/gw".into()], ..Default::default() };
         condition.source_labels.insert("app".into(), "x".into());
         let summary = summary(vec![condition]);
-        let gateway = ObjectId {
-            namespace: "ns".into(),
-            name: "gw".into(),
-        };
-        let other = ObjectId {
-            namespace: "ns".into(),
-            name: "other".into(),
-        };
+        let gateway = ObjectId { namespace: "ns".into(), name: "gw".into() };
+        let other = ObjectId { namespace: "ns".into(), name: "other".into() };
         assert!(summary.routes(80, None, &source("n", &[])));
         assert!(summary.routes(80, Some(&gateway), &source("n", &[])));
         assert!(!summary.routes(80, Some(&other), &source("n", &[])));

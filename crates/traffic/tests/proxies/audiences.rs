@@ -32,11 +32,8 @@ fn what_nobody_asks_for_sets_nobody_apart() {
 fn labels_count_where_routes_of_that_kind_ask_for_them() {
     let http = "{hosts: [web], http: [{match: [{sourceLabels: {app: x}}], route: [{destination: {host: web}}]}]}";
     let tcp = "{hosts: [web], tcp: [{match: [{sourceLabels: {zone: x}}], route: [{destination: {host: web}}]}]}";
-    let objects = [
-        service("web", 1, &["http:80"]),
-        istio("VirtualService", "h", http),
-        istio("VirtualService", "t", tcp),
-    ];
+    let objects =
+        [service("web", 1, &["http:80"]), istio("VirtualService", "h", http), istio("VirtualService", "t", tcp)];
     let mut world = World::new(&objects.concat());
     let labels = [("app", "a"), ("zone", "z"), ("pod", "1")];
     let token = world.connect(labelled(sidecar("10.1.0.1"), &labels));
@@ -65,21 +62,11 @@ fn what_a_workload_serves_is_no_part_of_what_it_calls() {
 
 #[test]
 fn ports_of_the_workload_follow_its_own_endpoints_only() {
-    let mut world = World::new(
-        &[
-            service("web", 1, &["http:80", "udp:53"]),
-            slice("web", &["http:8080"], &["10.1.0.1"]),
-        ]
-        .concat(),
-    );
+    let mut world =
+        World::new(&[service("web", 1, &["http:80", "udp:53"]), slice("web", &["http:8080"], &["10.1.0.1"])].concat());
     let token = world.connect(sidecar("10.1.0.1"));
-    let ports = |world: &World| -> Vec<u16> {
-        sidecar_facts(&world.audiences(token))
-            .inbound
-            .iter()
-            .map(|p| p.port)
-            .collect()
-    };
+    let ports =
+        |world: &World| -> Vec<u16> { sidecar_facts(&world.audiences(token)).inbound.iter().map(|p| p.port).collect() };
     assert_eq!(ports(&world), [8080]);
     let delta = world.apply(&slice("web", &["http:8080"], &["10.1.0.1", "10.1.0.2", "10.1.0.3"]));
     assert_eq!(runs::<Audiences>(&delta), 0);
@@ -99,50 +86,22 @@ fn ingress_listeners() {
         {port: {number: 7005, protocol: TCP, name: e}, defaultEndpoint: '[::1]:17005'}]}";
     let mut world = World::new(&istio("Sidecar", "mine", spec));
     let captured = world.connect(sidecar("10.1.0.1"));
-    let bound = world.connect(Proxy {
-        interception: InterceptionMode::None,
-        ..sidecar("10.1.0.2")
-    });
+    let bound = world.connect(Proxy { interception: InterceptionMode::None, ..sidecar("10.1.0.2") });
     let show = |world: &World, token| -> Vec<String> {
         let audiences = world.audiences(token);
         let ports = sidecar_facts(&audiences).inbound.iter();
-        ports
-            .map(|p| format!("{} {} {}", p.port, p.bind.as_deref().unwrap_or("-"), p.captured))
-            .collect()
+        ports.map(|p| format!("{} {} {}", p.port, p.bind.as_deref().unwrap_or("-"), p.captured)).collect()
     };
-    let want = [
-        "7001 - true",
-        "7002 10.1.0.1 false",
-        "7003 192.0.2.1 true",
-        "7004 - true",
-        "7005 - true",
-    ];
+    let want = ["7001 - true", "7002 10.1.0.1 false", "7003 192.0.2.1 true", "7004 - true", "7005 - true"];
     assert_eq!(show(&world, captured), want);
-    let want = [
-        "7001 10.1.0.2 false",
-        "7002 10.1.0.2 false",
-        "7003 192.0.2.1 false",
-        "7004 - true",
-        "7005 10.1.0.2 false",
-    ];
+    let want =
+        ["7001 10.1.0.2 false", "7002 10.1.0.2 false", "7003 192.0.2.1 false", "7004 - true", "7005 10.1.0.2 false"];
     assert_eq!(show(&world, bound), want);
-    let endpoints: Vec<_> = sidecar_facts(&world.audiences(captured))
-        .inbound
-        .iter()
-        .map(|p| p.endpoint.clone())
-        .collect();
+    let endpoints: Vec<_> =
+        sidecar_facts(&world.audiences(captured)).inbound.iter().map(|p| p.endpoint.clone()).collect();
     let unix = Some(DefaultEndpoint::Unix("/run/c".into()));
     let loopback = |port| Some(DefaultEndpoint::Loopback(port));
-    assert_eq!(
-        endpoints,
-        [
-            loopback(17001),
-            Some(DefaultEndpoint::Instance(17002)),
-            unix,
-            None,
-            loopback(17005)
-        ]
-    );
+    assert_eq!(endpoints, [loopback(17001), Some(DefaultEndpoint::Instance(17002)), unix, None, loopback(17005)]);
 }
 
 #[test]
@@ -150,17 +109,11 @@ fn a_loopback_address_is_nobodys_own() {
     let spec = "{ingress: [{port: {number: 7001, protocol: HTTP, name: a}, captureMode: NONE}]}";
     let mut world = World::new(&istio("Sidecar", "mine", spec));
     let local = world.connect(sidecar("127.0.0.1"));
-    assert_eq!(
-        sidecar_facts(&world.audiences(local)).inbound[0].bind.as_deref(),
-        Some(ALL_ADDRESSES)
-    );
+    assert_eq!(sidecar_facts(&world.audiences(local)).inbound[0].bind.as_deref(), Some(ALL_ADDRESSES));
     let mut six = sidecar("::1");
     six.addresses.push("fe80::1".parse().unwrap());
     let six = world.connect(six);
-    assert_eq!(
-        sidecar_facts(&world.audiences(six)).inbound[0].bind.as_deref(),
-        Some(ALL_ADDRESSES)
-    );
+    assert_eq!(sidecar_facts(&world.audiences(six)).inbound[0].bind.as_deref(), Some(ALL_ADDRESSES));
     assert_eq!(world.audiences(six).listener.ip, IpFamilies::V6);
 }
 
@@ -174,10 +127,7 @@ fn gateways_in_order_of_age_and_ports_where_services_lead() {
                 "{{selector: {selector}, servers: [{{port: {{number: 80, protocol: HTTP, name: h}}, hosts: ['*']}}]}}"
             ),
         );
-        text.replace(
-            "namespace: default}",
-            &format!("namespace: default, creationTimestamp: '{created}'}}"),
-        )
+        text.replace("namespace: default}", &format!("namespace: default, creationTimestamp: '{created}'}}"))
     };
     let objects = [
         gw("young", "{istio: gw}", "2026-03-01T00:00:00Z"),

@@ -32,10 +32,7 @@ fn table(world: &mut World, token: ProxyToken, name: &str) -> Vec<String> {
     let describe = |host: &Arc<model::audience::VirtualHostSpec>| {
         let content = match &host.content {
             VirtualHostContent::Routes(keys) => {
-                let names = keys
-                    .iter()
-                    .filter_map(|k| k.virtual_service.as_ref())
-                    .map(|id| id.name.to_string());
+                let names = keys.iter().filter_map(|k| k.virtual_service.as_ref()).map(|id| id.name.to_string());
                 names.collect::<Vec<_>>().join("+")
             }
             other => format!("{other:?}"),
@@ -69,11 +66,7 @@ fn virtual_hosts_of_several_gateways() {
 
 #[test]
 fn a_changed_route_runs_no_table_again() {
-    let objects = [
-        service("web", 1, &["http:80"]),
-        http("gw", "'*'"),
-        routed("vs", "a.com", "gw", 1),
-    ];
+    let objects = [service("web", 1, &["http:80"]), http("gw", "'*'"), routed("vs", "a.com", "gw", 1)];
     let mut world = World::new(&objects.concat());
     let token = world.connect(gateway());
     table(&mut world, token, "http.80");
@@ -111,15 +104,8 @@ fn a_server_that_cannot_be_served_says_why() {
 fn redirects_reach_hosts_without_routes() {
     let spec = "{selector: {istio: gw}, servers: [{port: {number: 80, protocol: HTTP, name: h}, \
         hosts: [a.com, ./b.com], tls: {httpsRedirect: true}}]}";
-    let objects = [
-        service("web", 1, &["http:80"]),
-        istio("Gateway", "gw", spec),
-        routed("vs", "a.com", "gw", 1),
-    ];
+    let objects = [service("web", 1, &["http:80"]), istio("Gateway", "gw", spec), routed("vs", "a.com", "gw", 1)];
     let mut world = World::new(&objects.concat());
     let token = world.connect(gateway());
-    assert_eq!(
-        table(&mut world, token, "http.80"),
-        ["a.com:80 [a.com] vs tls", "b.com:80 [b.com] NotFound tls"]
-    );
+    assert_eq!(table(&mut world, token, "http.80"), ["a.com:80 [a.com] vs tls", "b.com:80 [b.com] NotFound tls"]);
 }

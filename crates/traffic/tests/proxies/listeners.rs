@@ -18,12 +18,7 @@ fn chains(listener: &ListenerSpec) -> Vec<String> {
             RouteSource::Inbound { cluster, .. } => format!("http {cluster}"),
             RouteSource::DynamicForwardProxy => "anywhere".to_owned(),
         },
-        ChainKind::Tcp(tcp) => tcp
-            .clusters
-            .iter()
-            .map(|(c, w)| format!("{c}*{w}"))
-            .collect::<Vec<_>>()
-            .join("+"),
+        ChainKind::Tcp(tcp) => tcp.clusters.iter().map(|(c, w)| format!("{c}*{w}")).collect::<Vec<_>>().join("+"),
     };
     let condition = |m: &model::listener::ChainMatch| {
         let mut parts: Vec<String> = m.destination_port.iter().map(|p| format!(":{p}")).collect();
@@ -33,10 +28,7 @@ fn chains(listener: &ListenerSpec) -> Vec<String> {
         parts.join(" ")
     };
     let chain = |c: &model::listener::ChainSpec| format!("{} -> {}", condition(&c.matches), target(&c.kind));
-    let default = listener
-        .default_chain
-        .iter()
-        .map(|c| format!("* -> {}", target(&c.kind)));
+    let default = listener.default_chain.iter().map(|c| format!("* -> {}", target(&c.kind)));
     listener.chains.iter().map(chain).chain(default).collect()
 }
 
@@ -54,29 +46,14 @@ fn an_endpoint_runs_no_listener_again() {
 
 #[test]
 fn instances_of_headless_services_do() {
-    let mut world = World::new(
-        &[
-            service("db", 0, &["tcp:5432"]),
-            slice("db", &["tcp:5432"], &["10.1.0.5"]),
-        ]
-        .concat(),
-    );
+    let mut world = World::new(&[service("db", 0, &["tcp:5432"]), slice("db", &["tcp:5432"], &["10.1.0.5"])].concat());
     let token = world.connect(sidecar("10.1.0.1"));
     let delta = world.apply(&slice("db", &["tcp:5432"], &["10.1.0.5", "10.1.0.6"]));
-    assert_eq!(
-        (runs::<InstanceAddresses>(&delta), runs::<OutboundListeners>(&delta)),
-        (1, 1)
-    );
-    assert_eq!(
-        world.names(token),
-        ["10.1.0.5_5432", "10.1.0.6_5432", "virtualInbound", "virtualOutbound"]
-    );
+    assert_eq!((runs::<InstanceAddresses>(&delta), runs::<OutboundListeners>(&delta)), (1, 1));
+    assert_eq!(world.names(token), ["10.1.0.5_5432", "10.1.0.6_5432", "virtualInbound", "virtualOutbound"]);
     // A service of another kind of port at the same pods has listeners of its own.
     let delta = world.apply(&slice("db", &["tcp:5432", "http:80"], &["10.1.0.5", "10.1.0.6"]));
-    assert_eq!(
-        (runs::<InstanceAddresses>(&delta), runs::<OutboundListeners>(&delta)),
-        (1, 0)
-    );
+    assert_eq!((runs::<InstanceAddresses>(&delta), runs::<OutboundListeners>(&delta)), (1, 0));
 }
 
 #[test]
@@ -103,19 +80,13 @@ fn routes_and_policies_for_http_run_no_listener_again() {
     let delta = world.apply(&vs(2, "b"));
     assert_eq!(runs::<OutboundListeners>(&delta), 1);
     let listener = world.listener(token, "10.96.0.1_5432");
-    assert_eq!(
-        chains(&listener),
-        [" -> outbound|5432|b|db.default.svc.cluster.local*1"]
-    );
+    assert_eq!(chains(&listener), [" -> outbound|5432|b|db.default.svc.cluster.local*1"]);
 }
 
 #[test]
 fn a_listener_of_its_own_is_bound_only_without_capture() {
     let mut world = World::new(&service("web", 1, &["http:8080", "tcp:9000"]));
-    let bound = world.connect(Proxy {
-        interception: InterceptionMode::None,
-        ..sidecar("10.1.0.1")
-    });
+    let bound = world.connect(Proxy { interception: InterceptionMode::None, ..sidecar("10.1.0.1") });
     assert_eq!(world.names(bound), ["127.0.0.1_8080", "127.0.0.1_9000"]);
     assert!(world.listeners(bound).iter().all(|l| l.bind_to_port));
     let captured = world.connect(sidecar("10.1.0.1"));
@@ -159,13 +130,7 @@ fn declared_listeners_keep_others_out() {
     let token = world.connect(sidecar("10.1.0.1"));
     assert_eq!(
         world.names(token),
-        [
-            "0.0.0.0_9080",
-            "10.96.0.3_9080",
-            "unix:///run/u_0",
-            "virtualInbound",
-            "virtualOutbound"
-        ]
+        ["0.0.0.0_9080", "10.96.0.3_9080", "unix:///run/u_0", "virtualInbound", "virtualOutbound"]
     );
     let unix = world.listener(token, "unix:///run/u_0");
     assert_eq!(unix.bind, Bind::Unix("/run/u".into()));
@@ -178,16 +143,10 @@ fn a_listener_is_made_once_for_all_who_see_its_service() {
     let mut world = World::new(&service("db", 1, &["tcp:5432", "any:7000"]));
     let mut tokens = Vec::new();
     for namespace in ["a", "b", "c"] {
-        tokens.push(world.connect(Proxy {
-            namespace: namespace.into(),
-            ..sidecar("10.1.0.1")
-        }));
+        tokens.push(world.connect(Proxy { namespace: namespace.into(), ..sidecar("10.1.0.1") }));
     }
     let delta = world.apply(&service("more", 2, &["tcp:5432"]));
-    assert_eq!(
-        (runs::<PlainListeners>(&delta), runs::<OutboundListeners>(&delta)),
-        (1, 3)
-    );
+    assert_eq!((runs::<PlainListeners>(&delta), runs::<OutboundListeners>(&delta)), (1, 3));
     let mut listener = |at: usize| world.listener(tokens[at], "10.96.0.1_7000");
     let (one, two) = (listener(0), listener(1));
     assert!(std::sync::Arc::ptr_eq(&one, &two));

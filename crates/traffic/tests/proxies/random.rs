@@ -39,10 +39,7 @@ fn object(dice: &mut Dice) -> String {
         0 => service(name, dice.below(5) as u8, &[dice.of(&PORTS)]),
         1 => slice(name, &[dice.of(&PORTS)], &[dice.of(&IPS), dice.of(&IPS)]),
         2 => {
-            let (port, address) = (
-                dice.of(&["http", "tcp", "tls", "any"]),
-                dice.of(&["", "10.9.0.0/16", "240.0.0.1"]),
-            );
+            let (port, address) = (dice.of(&["http", "tcp", "tls", "any"]), dice.of(&["", "10.9.0.0/16", "240.0.0.1"]));
             let spec = format!(
                 "{{hosts: [{name}.com], resolution: NONE, addresses: [{address}], \
                  ports: [{{name: p, number: 80, protocol: '{port}'}}]}}"
@@ -61,21 +58,11 @@ fn object(dice: &mut Dice) -> String {
         5 => {
             let number = dice.of(&["80", "443", "81"]);
             let protocol = dice.of(&["HTTP", "TCP", "TLS"]);
-            let tls = if protocol == "TLS" {
-                ", tls: {mode: PASSTHROUGH}"
-            } else {
-                ""
-            };
-            let (selector, host) = (
-                dice.of(&["{}", "{istio: gw}", "{istio: x}"]),
-                dice.of(&["'*'", "one.com", "'*.com'"]),
-            );
+            let tls = if protocol == "TLS" { ", tls: {mode: PASSTHROUGH}" } else { "" };
+            let (selector, host) =
+                (dice.of(&["{}", "{istio: gw}", "{istio: x}"]), dice.of(&["'*'", "one.com", "'*.com'"]));
             let server = format!("{{port: {{number: {number}, protocol: {protocol}, name: p}}, hosts: [{host}]{tls}}}");
-            istio(
-                "Gateway",
-                name,
-                &format!("{{selector: {selector}, servers: [{server}]}}"),
-            )
+            istio("Gateway", name, &format!("{{selector: {selector}, servers: [{server}]}}"))
         }
         _ => {
             let selector = dice.of(&["", "workloadSelector: {labels: {app: a}}, "]);
@@ -89,26 +76,16 @@ fn object(dice: &mut Dice) -> String {
 }
 
 fn virtual_service(dice: &mut Dice, name: &str) -> String {
-    let (host, gateways) = (
-        dice.of(&["one", "one.com", "'*.com'", "'*'"]),
-        dice.of(&["mesh", "one", "'mesh', two"]),
-    );
+    let (host, gateways) = (dice.of(&["one", "one.com", "'*.com'", "'*'"]), dice.of(&["mesh", "one", "'mesh', two"]));
     let labels = dice.of(&["", "sourceLabels: {app: a}, "]);
-    let to = format!(
-        "route: [{{destination: {{host: {}, subset: s{}}}}}]",
-        dice.of(&["two", "two.com"]),
-        dice.below(2)
-    );
+    let to =
+        format!("route: [{{destination: {{host: {}, subset: s{}}}}}]", dice.of(&["two", "two.com"]), dice.below(2));
     let rules = match dice.below(3) {
         0 => format!("http: [{{match: [{{{labels}port: 80}}], {to}}}]"),
         1 => format!("tcp: [{{match: [{{{labels}port: 80}}], {to}}}]"),
         _ => format!("tls: [{{match: [{{{labels}sniHosts: [{host}]}}], {to}}}]"),
     };
-    istio(
-        "VirtualService",
-        name,
-        &format!("{{hosts: [{host}], gateways: [{gateways}], {rules}}}"),
-    )
+    istio("VirtualService", name, &format!("{{hosts: [{host}], gateways: [{gateways}], {rules}}}"))
 }
 
 fn removal(dice: &mut Dice, world: &mut World) {
@@ -132,22 +109,12 @@ fn no_condition_twice(listener: &ListenerSpec) {
     let mut seen = BTreeSet::new();
     for chain in &listener.chains {
         let m = &chain.matches;
-        let names = if m.server_names.is_empty() {
-            vec![Arc::from("")]
-        } else {
-            m.server_names.clone()
-        };
+        let names = if m.server_names.is_empty() { vec![Arc::from("")] } else { m.server_names.clone() };
         let any = m.prefix_ranges.is_empty().then_some(None);
         let networks: Vec<_> = m.prefix_ranges.iter().map(Some).chain(any).collect();
         for name in &names {
             for network in &networks {
-                let key = (
-                    m.destination_port,
-                    name.clone(),
-                    *network,
-                    m.transport_protocol,
-                    &m.application_protocols,
-                );
+                let key = (m.destination_port, name.clone(), *network, m.transport_protocol, &m.application_protocols);
                 assert!(seen.insert(key), "{} has {m:?} twice", listener.name);
             }
         }
@@ -161,14 +128,8 @@ fn edits_and_recomputation_agree() {
     let proxies = [
         labelled(sidecar("10.1.0.1"), &[("app", "a")]),
         labelled(sidecar("10.1.0.2"), &[("app", "b")]),
-        Proxy {
-            interception: InterceptionMode::None,
-            ..sidecar("10.1.0.1")
-        },
-        Proxy {
-            kind: ProxyKind::Router,
-            ..gateway()
-        },
+        Proxy { interception: InterceptionMode::None, ..sidecar("10.1.0.1") },
+        Proxy { kind: ProxyKind::Router, ..gateway() },
     ];
     let tokens: Vec<ProxyToken> = proxies.into_iter().map(|p| world.connect(p)).collect();
     for round in 0..120 {

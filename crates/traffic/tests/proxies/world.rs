@@ -23,10 +23,7 @@ impl World {
         registry::register(&mut builder);
         security::register(&mut builder);
         traffic::register(&mut builder);
-        let mut world = World {
-            engine: builder.build(),
-            next: 0,
-        };
+        let mut world = World { engine: builder.build(), next: 0 };
         let mut batch = Batch::new();
         batch.put::<MeshDefaults>((), mesh(MeshConfig::default()));
         world.engine.commit(batch);
@@ -38,10 +35,7 @@ impl World {
     pub(crate) fn apply(&mut self, yaml: &str) -> Delta {
         let parsed = parse_documents(yaml.as_bytes(), "test.yaml", &ParseOptions::default());
         let mut batch = Batch::new();
-        parsed
-            .objects
-            .into_iter()
-            .for_each(|object| objects::put(&mut batch, object));
+        parsed.objects.into_iter().for_each(|object| objects::put(&mut batch, object));
         self.commit(batch)
     }
 
@@ -64,20 +58,13 @@ impl World {
     }
 
     pub(crate) fn audiences(&self, token: ProxyToken) -> Arc<ProxyAudiences> {
-        self.engine
-            .get::<Audiences>(&token)
-            .expect("a connected proxy has audiences")
+        self.engine.get::<Audiences>(&token).expect("a connected proxy has audiences")
     }
 
     /// The listeners of a proxy, by name.
     pub(crate) fn listeners(&mut self, token: ProxyToken) -> Vec<Arc<ListenerSpec>> {
-        let cell = self
-            .engine
-            .subscribe::<ListenerCatalogue>(self.audiences(token).listener.clone());
-        let catalogue = self
-            .engine
-            .row::<ListenerCatalogue>(cell)
-            .expect("every audience has a catalogue");
+        let cell = self.engine.subscribe::<ListenerCatalogue>(self.audiences(token).listener.clone());
+        let catalogue = self.engine.row::<ListenerCatalogue>(cell).expect("every audience has a catalogue");
         let spec = |(name, key): &(Arc<str>, ResourceKey)| match key {
             ResourceKey::Listener(spec) if spec.name == *name => spec.clone(),
             other => panic!("{name} is {other:?}"),
@@ -137,22 +124,12 @@ pub(crate) fn labelled(mut proxy: Proxy, labels: &[(&str, &str)]) -> Proxy {
 }
 
 pub(crate) fn gateway() -> Proxy {
-    labelled(
-        Proxy {
-            kind: ProxyKind::Router,
-            ..sidecar("10.1.0.100")
-        },
-        &[("istio", "gw")],
-    )
+    labelled(Proxy { kind: ProxyKind::Router, ..sidecar("10.1.0.100") }, &[("istio", "gw")])
 }
 
 /// A core `Service` with these ports (`NAME:NUMBER`); headless where `ip` is 0.
 pub(crate) fn service(name: &str, ip: u8, ports: &[&str]) -> String {
-    let address = if ip == 0 {
-        "None".to_owned()
-    } else {
-        format!("10.96.0.{ip}")
-    };
+    let address = if ip == 0 { "None".to_owned() } else { format!("10.96.0.{ip}") };
     let port = |text: &&str| {
         let (name, number) = text.split_once(':').expect("NAME:NUMBER");
         format!("{{name: {name}, port: {number}}}")

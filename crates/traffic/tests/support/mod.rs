@@ -29,9 +29,7 @@ impl World {
         registry::register(&mut builder);
         security::register(&mut builder);
         traffic::register(&mut builder);
-        let mut world = World {
-            engine: builder.build(),
-        };
+        let mut world = World { engine: builder.build() };
         let mut batch = Batch::new();
         batch.put::<MeshDefaults>((), mesh(MeshConfig::default()));
         world.engine.commit(batch);
@@ -44,10 +42,7 @@ impl World {
         let parsed = parse_documents(yaml.as_bytes(), "test.yaml", &ParseOptions::default());
         assert!(parsed.is_whole(), "{:#?}", parsed.diagnostics);
         let mut batch = Batch::new();
-        parsed
-            .objects
-            .into_iter()
-            .for_each(|object| objects::put(&mut batch, object));
+        parsed.objects.into_iter().for_each(|object| objects::put(&mut batch, object));
         let delta = self.engine.commit(batch);
         assert_eq!(delta.panics(), []);
         delta
@@ -57,10 +52,7 @@ impl World {
     pub(crate) fn apply_valid(&mut self, yaml: &str) {
         let parsed = parse_documents(yaml.as_bytes(), "test.yaml", &ParseOptions::default());
         let mut batch = Batch::new();
-        parsed
-            .objects
-            .into_iter()
-            .for_each(|object| objects::put(&mut batch, object));
+        parsed.objects.into_iter().for_each(|object| objects::put(&mut batch, object));
         assert_eq!(self.engine.commit(batch).panics(), []);
     }
 
@@ -73,11 +65,7 @@ impl World {
 
     pub(crate) fn visible(&mut self, scope: &Arc<Scope>) -> Arc<Visible> {
         let cell = self.engine.subscribe::<ScopeServices>(scope.clone());
-        (*self
-            .engine
-            .row::<ScopeServices>(cell)
-            .expect("every scope sees something"))
-        .clone()
+        (*self.engine.row::<ScopeServices>(cell).expect("every scope sees something")).clone()
     }
 
     /// The services that a scope sees: `host@namespace`, with ports where not all are seen.
@@ -100,10 +88,7 @@ impl World {
     /// The names of the clusters of an audience.
     pub(crate) fn clusters(&mut self, audience: &Arc<ClusterAudience>) -> Vec<String> {
         let cell = self.engine.subscribe::<ClusterCatalogue>(audience.clone());
-        let catalogue = self
-            .engine
-            .row::<ClusterCatalogue>(cell)
-            .expect("every audience has clusters");
+        let catalogue = self.engine.row::<ClusterCatalogue>(cell).expect("every audience has clusters");
         catalogue.entries.iter().map(|(name, _)| name.to_string()).collect()
     }
 }
@@ -120,10 +105,7 @@ fn mesh(config: MeshConfig) -> Arc<MeshSettings> {
 }
 
 pub(crate) fn id(namespace: &str, name: &str) -> ObjectId {
-    ObjectId {
-        namespace: namespace.into(),
-        name: name.into(),
-    }
+    ObjectId { namespace: namespace.into(), name: name.into() }
 }
 
 pub(crate) fn scope(namespace: &str, sidecar: Option<&str>) -> Arc<Scope> {
@@ -139,10 +121,7 @@ pub(crate) fn scope(namespace: &str, sidecar: Option<&str>) -> Arc<Scope> {
 
 pub(crate) fn routes_of(scope: &Arc<Scope>, labels: &[(&str, &str)]) -> Arc<RouteAudience> {
     let labels: Labels = labels.iter().map(|(k, v)| (Arc::from(*k), Arc::from(*v))).collect();
-    let source = Arc::new(Source {
-        namespace: scope.namespace.clone(),
-        labels,
-    });
+    let source = Arc::new(Source { namespace: scope.namespace.clone(), labels });
     Arc::new(RouteAudience {
         scope: scope.clone(),
         class: ProxyClass::Sidecar(()),
@@ -154,10 +133,7 @@ pub(crate) fn routes_of(scope: &Arc<Scope>, labels: &[(&str, &str)]) -> Arc<Rout
 
 pub(crate) fn clusters_of(scope: &Arc<Scope>, kind: ProxyKind) -> Arc<ClusterAudience> {
     let class = match kind {
-        ProxyKind::Sidecar => ProxyClass::Sidecar(SidecarClusterFacts {
-            inbound: Arc::from([]),
-            resolver: None,
-        }),
+        ProxyKind::Sidecar => ProxyClass::Sidecar(SidecarClusterFacts { inbound: Arc::from([]), resolver: None }),
         ProxyKind::Router => ProxyClass::Gateway(GatewayClusterFacts { sni_passthrough: false }),
         ProxyKind::Grpc => ProxyClass::Grpc,
     };
@@ -211,10 +187,7 @@ fn describe(host: &VirtualHostSpec) -> String {
 }
 
 fn routes(key: &RoutesKey) -> String {
-    let mut out = key
-        .virtual_service
-        .as_ref()
-        .map_or("default".to_owned(), ToString::to_string);
+    let mut out = key.virtual_service.as_ref().map_or("default".to_owned(), ToString::to_string);
     if !key.source.namespace.is_empty() || !key.source.labels.is_empty() {
         out += &format!(" for {}{:?}", key.source.namespace, key.source.labels);
     }
@@ -222,10 +195,7 @@ fn routes(key: &RoutesKey) -> String {
         out += &format!(" -> {host}@{}", meant.service.as_ref().map_or("?", |s| &s.namespace));
     }
     for meant in key.destinations.values() {
-        out += &meant
-            .policy
-            .as_ref()
-            .map_or(String::new(), |policy| format!(" by {policy:?}"));
+        out += &meant.policy.as_ref().map_or(String::new(), |policy| format!(" by {policy:?}"));
     }
     out
 }

@@ -130,9 +130,7 @@ pub fn step_by_step(
         let changes = world.commit(batch(r, at_most, edit));
         assert!(changes.panics.is_empty(), "{:?}", changes.panics);
         let now = open(world);
-        std::mem::replace(&mut cells, now)
-            .into_iter()
-            .for_each(|cell| world.close(cell));
+        std::mem::replace(&mut cells, now).into_iter().for_each(|cell| world.close(cell));
         world.check().unwrap_or_else(|m| panic!("step {step}: {m}"));
     }
 }

@@ -38,11 +38,7 @@ impl<O: Origin> Ledger<O> {
                 self.log.push(epoch, name.clone());
             }
         }
-        let list = List {
-            cell,
-            catalogue,
-            users: 1,
-        };
+        let list = List { cell, catalogue, users: 1 };
         self.lists.insert(collection.clone(), list);
     }
 
@@ -132,14 +128,7 @@ impl<O: Origin> Ledger<O> {
         epoch: Epoch,
     ) -> Option<Resource> {
         cells.add(cell, resource.clone(), self.id, name.clone());
-        self.entries.insert(
-            name.clone(),
-            Entry {
-                cell: Some(cell),
-                epoch,
-                users: 0,
-            },
-        );
+        self.entries.insert(name.clone(), Entry { cell: Some(cell), epoch, users: 0 });
         resource
     }
 

@@ -9,11 +9,7 @@ use crate::{Epoch, Origin};
 impl<O: Origin> Ledger<O> {
     /// The selection of all names.
     pub(crate) fn select_all(&mut self, cells: &Cells<O::Cell>, serial: &mut u64, epoch: Epoch) -> SelectionId {
-        let found = self
-            .selections
-            .iter()
-            .find(|(_, selection)| selection.names.is_none())
-            .map(|(id, _)| id);
+        let found = self.selections.iter().find(|(_, selection)| selection.names.is_none()).map(|(id, _)| id);
         found.unwrap_or_else(|| self.add_selection(cells, None, serial, epoch))
     }
 
@@ -28,10 +24,7 @@ impl<O: Origin> Ledger<O> {
     ) -> SelectionId {
         let digest = edit.digest();
         let found = self.selections.iter().find(|(_, selection)| {
-            selection
-                .names
-                .as_ref()
-                .is_some_and(|names| names.digest() == digest && edit.yields(names))
+            selection.names.as_ref().is_some_and(|names| names.digest() == digest && edit.yields(names))
         });
         if let Some((id, _)) = found {
             return id;
@@ -93,10 +86,7 @@ impl<O: Origin> Ledger<O> {
         let tombs = self.tombs.iter().filter(|(name, _)| selection.covers(name));
         selection.removed = tombs.map(|(_, tomb)| tomb.epoch).max().unwrap_or_default();
         let digest: u64 = match self.kind.is_collected() {
-            true => wrapping(
-                self.live(cells, &selection)
-                    .map(|(name, held)| contribution(name, Some(held))),
-            ),
+            true => wrapping(self.live(cells, &selection).map(|(name, held)| contribution(name, Some(held)))),
             false => wrapping(selection.named().map(|name| presence(name, self.resource(cells, name)))),
         };
         selection.digest = digest;

@@ -132,11 +132,7 @@ impl<'h> Part<'h> {
         let accepted = watch.in_force(selection);
         match &watch.rejection {
             Some(rejection) if accepted < Epoch::MAX => {
-                self.nacked.push(Nacked {
-                    place,
-                    accepted,
-                    rejection,
-                });
+                self.nacked.push(Nacked { place, accepted, rejection });
             }
             _ if accepted < Epoch::MAX => self.behind.push((accepted, place)),
             _ => {}

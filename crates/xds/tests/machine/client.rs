@@ -25,23 +25,15 @@ impl Client {
 
     pub(crate) fn of(h: &mut Harness, kind: ProxyKind, variant: Variant) -> Client {
         let id = h.connect_as(kind, variant);
-        Client {
-            id,
-            variant,
-            last: Default::default(),
-            names: Default::default(),
-        }
+        Client { id, variant, last: Default::default(), names: Default::default() }
     }
 
     /// A client that has subscribed to, and accepted, everything in [`Harness::small`].
     pub(crate) fn settled(h: &mut Harness, variant: Variant) -> Client {
         let mut client = Client::new(h, variant);
-        for (kind, names) in [
-            (types::CLUSTER, &[][..]),
-            (types::ENDPOINTS, &["a", "b"]),
-            (types::LISTENER, &[]),
-            (types::ROUTE, &["r"]),
-        ] {
+        for (kind, names) in
+            [(types::CLUSTER, &[][..]), (types::ENDPOINTS, &["a", "b"]), (types::LISTENER, &[]), (types::ROUTE, &["r"])]
+        {
             client.subscribe(h, kind, names);
             assert_eq!(client.take(h).len(), 1, "{kind:?}");
             client.ack(h, kind);
@@ -78,10 +70,7 @@ impl Client {
     }
 
     pub(crate) fn nack(&mut self, h: &mut Harness, kind: ResourceType, error: &str) {
-        let request = Request {
-            error: Some(error.to_owned()),
-            ..self.answer(kind)
-        };
+        let request = Request { error: Some(error.to_owned()), ..self.answer(kind) };
         h.request(self.id, request).unwrap();
     }
 
@@ -103,10 +92,8 @@ impl Client {
             if texts.is_empty() {
                 return all;
             }
-            let kinds: Vec<ResourceType> = types()
-                .iter()
-                .filter(|k| texts.iter().any(|t| t.starts_with(k.short_name)))
-                .collect();
+            let kinds: Vec<ResourceType> =
+                types().iter().filter(|k| texts.iter().any(|t| t.starts_with(k.short_name))).collect();
             kinds.into_iter().for_each(|kind| self.ack(h, kind));
             all.extend(texts);
         }
@@ -119,10 +106,7 @@ impl Client {
     fn answer(&self, kind: ResourceType) -> Request {
         match self.variant {
             Variant::Sotw => self.again(kind),
-            Variant::Delta => Request {
-                nonce: self.last(kind).nonce.clone(),
-                ..delta(kind)
-            },
+            Variant::Delta => Request { nonce: self.last(kind).nonce.clone(), ..delta(kind) },
         }
     }
 
@@ -146,17 +130,8 @@ pub(crate) fn borrow(had: &[(String, String)]) -> Vec<(&str, &str)> {
 
 /// The first delta request of a client that has resources.
 pub(crate) fn resume(kind: ResourceType, names: &[&str], had: &[(&str, &str)]) -> Request {
-    let initial: (Texts, Texts) = (
-        had.iter().map(|(name, _)| *name).collect(),
-        had.iter().map(|(_, version)| *version).collect(),
-    );
+    let initial: (Texts, Texts) =
+        (had.iter().map(|(name, _)| *name).collect(), had.iter().map(|(_, version)| *version).collect());
     let subscribe = names.iter().copied().collect();
-    Request {
-        body: Body::Delta {
-            subscribe,
-            unsubscribe: Texts::default(),
-            initial,
-        },
-        ..delta(kind)
-    }
+    Request { body: Body::Delta { subscribe, unsubscribe: Texts::default(), initial }, ..delta(kind) }
 }

@@ -67,11 +67,7 @@ fn collections_can_be_added_and_removed() {
     assert_eq!(client.take(&mut h), ["VHDS 81/a=2"]);
     client.ack(&mut h, VHDS);
     client.subscribe(&mut h, VHDS, &["80"]);
-    assert_eq!(
-        client.take(&mut h),
-        ["VHDS 80/a=2 80/b=1"],
-        "the client may have dropped it"
-    );
+    assert_eq!(client.take(&mut h), ["VHDS 80/a=2 80/b=1"], "the client may have dropped it");
 }
 
 #[test]
@@ -182,8 +178,7 @@ fn virtual_hosts_are_sent_again_if_the_stream_broke_after_their_table() {
         h.disconnect(client.id);
         for brought in ["VHDS 80/a=1 80/b=1", "VHDS"] {
             let mut client = Client::new(&mut h, Delta);
-            h.request(client.id, resume(RDS, &["80", "r"], &borrow(&routes)))
-                .unwrap();
+            h.request(client.id, resume(RDS, &["80", "r"], &borrow(&routes))).unwrap();
             h.request(client.id, resume(VHDS, &[], &borrow(&hosts))).unwrap();
             assert_eq!(client.drain(&mut h), ["RDS", brought], "{answered}");
             h.disconnect(client.id);
@@ -198,8 +193,7 @@ fn a_reconnecting_client_without_names_is_sent_the_difference() {
     h.change(&[(VHDS, "80/b", 0), (VHDS, "80/c", 1)]);
     let mut again = Client::new(&mut h, Delta);
     h.request(again.id, resume(LDS, &[], &[])).unwrap();
-    h.request(again.id, resume(RDS, &["80", "r"], &borrow(&routes)))
-        .unwrap();
+    h.request(again.id, resume(RDS, &["80", "r"], &borrow(&routes))).unwrap();
     h.request(again.id, resume(VHDS, &[], &borrow(&hosts))).unwrap();
     let answer = again.drain(&mut h);
     let expected = ["RDS", "VHDS 80/c=1", "VHDS -80/b"];
@@ -287,11 +281,7 @@ impl Holder {
             has: before.map(|b| b.has.clone()).unwrap_or_default(),
         };
         let names: Vec<&str> = holder.subscribed.iter().copied().collect();
-        let had: Vec<(&str, &str)> = holder
-            .has
-            .iter()
-            .map(|(name, (version, _))| (&**name, &**version))
-            .collect();
+        let had: Vec<(&str, &str)> = holder.has.iter().map(|(name, (version, _))| (&**name, &**version)).collect();
         // A client without names and resources would not subscribe.
         if names.is_empty() {
             holder.subscribed.insert(TABLES[0]);
@@ -327,8 +317,7 @@ impl Holder {
     }
 
     fn wants(&self, name: &str) -> bool {
-        name.split_once('/')
-            .is_some_and(|(table, _)| self.subscribed.contains(table))
+        name.split_once('/').is_some_and(|(table, _)| self.subscribed.contains(table))
     }
 }
 
@@ -338,12 +327,7 @@ fn run(steps: Vec<Step>) {
     let mut clients = [Holder::connect(&mut h, None), Holder::connect(&mut h, None)];
     for step in steps {
         match step {
-            Step::Host {
-                audience,
-                table,
-                host,
-                number,
-            } => {
+            Step::Host { audience, table, host, number } => {
                 let name = format!("{}/{}", TABLES[table], HOSTS[host]);
                 match number {
                     0 => h.world.remove(VHDS, AUDIENCES[audience], &name),
@@ -363,9 +347,7 @@ fn run(steps: Vec<Step>) {
                 let client = &mut clients[client];
                 client.subscribed.remove(TABLES[table]);
                 let subscribed = client.subscribed.clone();
-                client
-                    .has
-                    .retain(|name, _| name.split_once('/').is_some_and(|(t, _)| subscribed.contains(t)));
+                client.has.retain(|name, _| name.split_once('/').is_some_and(|(t, _)| subscribed.contains(t)));
                 h.request(client.id, subscribe(VHDS, &[], &[TABLES[table]])).unwrap();
             }
             Step::Move { client, audience } => h.world.relocate(clients[client].token, AUDIENCES[audience]),
@@ -389,18 +371,10 @@ fn run(steps: Vec<Step>) {
     for client in &mut clients {
         while client.read(&mut h, false) {}
         let audience = h.world.audience_of(client.token);
-        let there: BTreeMap<String, u32> = h
-            .world
-            .table(VHDS, audience)
-            .iter()
-            .map(|(n, c)| (n.clone(), c.number))
-            .collect();
+        let there: BTreeMap<String, u32> =
+            h.world.table(VHDS, audience).iter().map(|(n, c)| (n.clone(), c.number)).collect();
         let there: BTreeMap<String, u32> = there.into_iter().filter(|(name, _)| client.wants(name)).collect();
-        let has: BTreeMap<String, u32> = client
-            .has
-            .iter()
-            .map(|(name, (_, number))| (name.clone(), *number))
-            .collect();
+        let has: BTreeMap<String, u32> = client.has.iter().map(|(name, (_, number))| (name.clone(), *number)).collect();
         assert_eq!(has, there);
     }
 }
@@ -433,11 +407,7 @@ fn virtual_hosts_are_removed_after_the_table_that_includes_them() {
     let token = h.world.last_token();
     h.world.relocate(token, "b");
     h.commit();
-    assert_eq!(
-        client.take(&mut h),
-        [""; 0],
-        "the client has not answered for the table"
-    );
+    assert_eq!(client.take(&mut h), [""; 0], "the client has not answered for the table");
     client.ack(&mut h, RDS);
     assert_eq!(client.take(&mut h), ["RDS 80=5 r=5"]);
     client.ack(&mut h, RDS);

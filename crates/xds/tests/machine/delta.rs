@@ -69,10 +69,7 @@ fn a_request_with_a_stale_nonce_still_subscribes() {
     h.change(&[(EDS, "a", 2)]);
     client.take(&mut h);
     h.change(&[(EDS, "b", 2)]);
-    let late = xds::Request {
-        nonce: "of another time".to_owned(),
-        ..subscribe(EDS, &["c"], &[])
-    };
+    let late = xds::Request { nonce: "of another time".to_owned(), ..subscribe(EDS, &["c"], &[]) };
     h.request(client.id, late).unwrap();
     assert_eq!(client.take(&mut h), [""; 0]);
     assert_eq!(h.hub.stats().of(EDS).stale, 1);
@@ -91,11 +88,7 @@ fn names_in_addition_to_a_wildcard_are_answered() {
     assert_eq!(client.take(&mut h), ["CDS b=1 -y"]);
     client.ack(&mut h, CDS);
     client.unsubscribe(&mut h, CDS, &["a", "x"]);
-    assert_eq!(
-        client.take(&mut h),
-        ["CDS a=1 -x"],
-        "still part of the wildcard, or removed"
-    );
+    assert_eq!(client.take(&mut h), ["CDS a=1 -x"], "still part of the wildcard, or removed");
     client.ack(&mut h, CDS);
     client.unsubscribe(&mut h, CDS, &["*"]);
     h.change(&[(CDS, "a", 2), (CDS, "b", 2)]);
@@ -168,11 +161,7 @@ fn streams_at_the_same_place_share_responses() {
         assert_eq!(client.take(&mut h), ["EDS z=0"]);
         client.ack(&mut h, EDS);
     }
-    assert_eq!(
-        composed(&h),
-        [2, 2 + 5, 1, 1],
-        "an answer to one stream is composed only for it"
-    );
+    assert_eq!(composed(&h), [2, 2 + 5, 1, 1], "an answer to one stream is composed only for it");
     assert_eq!(h.hub.sizes()[1], ("selections", 4));
     // A client that lags behind gets all changes since; the other gets the last one.
     h.change(&[(EDS, "a", 9)]);

@@ -88,18 +88,12 @@ impl Envoy {
         answer: Option<Option<String>>,
     ) {
         let nonce = self.nonces[at(kind)].clone();
-        let base = Request {
-            error: answer.clone().flatten(),
-            ..delta(kind)
-        };
+        let base = Request { error: answer.clone().flatten(), ..delta(kind) };
         let texts = |names: &BTreeSet<String>| names.iter().map(String::as_str).collect();
         let request = match self.variant {
             Variant::Sotw => Request {
                 nonce,
-                body: Body::Sotw {
-                    version: self.versions[at(kind)].clone(),
-                    names: texts(&self.subscribed[at(kind)]),
-                },
+                body: Body::Sotw { version: self.versions[at(kind)].clone(), names: texts(&self.subscribed[at(kind)]) },
                 ..base
             },
             Variant::Delta => {
@@ -108,16 +102,8 @@ impl Envoy {
                     had.clone().map(|(name, _)| name.as_str()).collect(),
                     had.map(|(_, (version, _))| version.as_str()).collect(),
                 );
-                let body = Body::Delta {
-                    subscribe: texts(more),
-                    unsubscribe: texts(less),
-                    initial,
-                };
-                Request {
-                    nonce: if answer.is_some() { nonce } else { String::new() },
-                    body,
-                    ..base
-                }
+                let body = Body::Delta { subscribe: texts(more), unsubscribe: texts(less), initial };
+                Request { nonce: if answer.is_some() { nonce } else { String::new() }, body, ..base }
             }
         };
         self.outbox.push_back(request);
@@ -148,13 +134,7 @@ impl Envoy {
         self.nonces[at(kind)] = response.nonce.clone();
         if refuse {
             self.refused[at(kind)] = true;
-            self.send(
-                kind,
-                &BTreeSet::new(),
-                &BTreeSet::new(),
-                false,
-                Some(Some("no".to_owned())),
-            );
+            self.send(kind, &BTreeSet::new(), &BTreeSet::new(), false, Some(Some("no".to_owned())));
             return;
         }
         self.versions[at(kind)] = response.version.clone();
@@ -197,10 +177,7 @@ impl Envoy {
                 || self.exempt(CDS)
                 || self.resumed
                 || self.moved;
-            assert!(
-                !same || reason || self.variant == Variant::Sotw,
-                "{name}={number} was sent again for no reason"
-            );
+            assert!(!same || reason || self.variant == Variant::Sotw, "{name}={number} was sent again for no reason");
             if self.subscribed[at(EDS)].contains(name) {
                 self.has[at(EDS)].insert(name.clone(), (version.clone(), number));
                 self.cold.remove(name);
@@ -225,10 +202,7 @@ impl Envoy {
             let clusters: Vec<String> = route.virtual_hosts.into_iter().map(|host| host.name).collect();
             if !self.exempt(CDS) && !self.exempt(EDS) {
                 for cluster in &clusters {
-                    assert!(
-                        self.warm.contains(cluster),
-                        "{name} uses {cluster}, which is not in place"
-                    );
+                    assert!(self.warm.contains(cluster), "{name} uses {cluster}, which is not in place");
                 }
             }
             if self.subscribed[at(RDS)].contains(name) {
@@ -259,10 +233,7 @@ impl Envoy {
         for (name, version, body) in &response.resources {
             let number = number_of(kind, body);
             let same = old.get(name).is_some_and(|(_, had)| *had == number);
-            assert!(
-                !same || exempt || self.variant == Variant::Sotw,
-                "{name}={number} was sent again"
-            );
+            assert!(!same || exempt || self.variant == Variant::Sotw, "{name}={number} was sent again");
             has.insert(name.clone(), (version.clone(), number));
             if !same {
                 changed.push(name.clone());

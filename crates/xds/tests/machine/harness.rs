@@ -78,11 +78,7 @@ impl Harness {
     }
 
     pub(crate) fn with(limits: Limits) -> Harness {
-        Harness {
-            hub: Hub::new(limits, types()),
-            world: World::default(),
-            now: Moment::ZERO,
-        }
+        Harness { hub: Hub::new(limits, types()), world: World::default(), now: Moment::ZERO }
     }
 
     /// A world in which audience `a` has clusters `a`, `b`, and listener and route `r`, all with number 1; the route
@@ -100,9 +96,7 @@ impl Harness {
     }
 
     pub(crate) fn connect_as(&mut self, kind: ProxyKind, variant: Variant) -> StreamId {
-        self.hub
-            .connect(&mut self.world, proxy(kind), variant, self.now)
-            .unwrap()
+        self.hub.connect(&mut self.world, proxy(kind), variant, self.now).unwrap()
     }
 
     pub(crate) fn request(&mut self, id: StreamId, request: Request) -> Result<(), Status> {
@@ -161,10 +155,7 @@ fn read(response: &Response) -> Received {
     // Both messages use the same field numbers. They differ in that the resources of a delta response have names.
     let delta = DeltaDiscoveryResponse::decode(bytes.as_slice()).ok().filter(|delta| {
         delta.resources.iter().all(|resource| resource.resource.is_some())
-            && delta
-                .control_plane
-                .as_ref()
-                .is_some_and(|plane| plane.identifier == "rutter")
+            && delta.control_plane.as_ref().is_some_and(|plane| plane.identifier == "rutter")
     });
     let received = match delta {
         Some(delta) => {
@@ -192,10 +183,7 @@ fn read(response: &Response) -> Received {
         }
     };
     assert_eq!((received.kind, &*received.nonce), (response.kind, &*response.nonce));
-    assert_eq!(
-        (received.resources.len(), received.removed.len()),
-        (response.resources, response.removed)
-    );
+    assert_eq!((received.resources.len(), received.removed.len()), (response.resources, response.removed));
     received
 }
 
@@ -204,11 +192,7 @@ fn name_of(kind: ResourceType, body: &Bytes) -> String {
     use protos::envoy::config as c;
     match kind.short_name {
         "CDS" => c::cluster::v3::Cluster::decode(body.clone()).unwrap().name,
-        "EDS" => {
-            c::endpoint::v3::ClusterLoadAssignment::decode(body.clone())
-                .unwrap()
-                .cluster_name
-        }
+        "EDS" => c::endpoint::v3::ClusterLoadAssignment::decode(body.clone()).unwrap().cluster_name,
         "LDS" => c::listener::v3::Listener::decode(body.clone()).unwrap().name,
         "RDS" => c::route::v3::RouteConfiguration::decode(body.clone()).unwrap().name,
         "ECDS" => c::core::v3::TypedExtensionConfig::decode(body.clone()).unwrap().name,
@@ -224,9 +208,7 @@ pub(crate) fn number_of(kind: ResourceType, body: &Bytes) -> u32 {
     match kind.short_name {
         "CDS" => text(&c::cluster::v3::Cluster::decode(body.clone()).unwrap().alt_stat_name),
         "EDS" => {
-            let endpoints = c::endpoint::v3::ClusterLoadAssignment::decode(body.clone())
-                .unwrap()
-                .endpoints;
+            let endpoints = c::endpoint::v3::ClusterLoadAssignment::decode(body.clone()).unwrap().endpoints;
             endpoints.first().map_or(0, |endpoints| endpoints.priority)
         }
         "LDS" => text(&c::listener::v3::Listener::decode(body.clone()).unwrap().stat_prefix),
@@ -269,24 +251,14 @@ pub(crate) fn delta(kind: ResourceType) -> Request {
 
 pub(crate) fn subscribe(kind: ResourceType, names: &[&str], without: &[&str]) -> Request {
     let (subscribe, unsubscribe) = (names.iter().copied().collect(), without.iter().copied().collect());
-    Request {
-        body: Body::Delta {
-            subscribe,
-            unsubscribe,
-            initial: Default::default(),
-        },
-        ..delta(kind)
-    }
+    Request { body: Body::Delta { subscribe, unsubscribe, initial: Default::default() }, ..delta(kind) }
 }
 
 pub(crate) fn sotw(kind: ResourceType, names: &[&str], version: &str, nonce: &str) -> Request {
     Request {
         type_url: kind.type_url.to_owned(),
         nonce: nonce.to_owned(),
-        body: Body::Sotw {
-            version: version.to_owned(),
-            names: names.iter().copied().collect(),
-        },
+        body: Body::Sotw { version: version.to_owned(), names: names.iter().copied().collect() },
         ..Request::default()
     }
 }

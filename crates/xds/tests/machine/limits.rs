@@ -11,40 +11,21 @@ use crate::harness::*;
 
 #[test]
 fn requests_encoded_by_prost_are_decoded() {
-    let limits = Limits {
-        error_bytes: 4,
-        ..Limits::default()
-    };
-    let error = Some(Status {
-        code: 13,
-        message: "too long a story".into(),
-        ..Status::default()
-    });
+    let limits = Limits { error_bytes: 4, ..Limits::default() };
+    let error = Some(Status { code: 13, message: "too long a story".into(), ..Status::default() });
     let sotw = DiscoveryRequest {
         version_info: "v".into(),
         resource_names: vec!["a".into(), "b".into()],
         type_url: "t".into(),
         response_nonce: "n".into(),
         error_detail: error.clone(),
-        node: Some(protos::envoy::config::core::v3::Node {
-            id: "id".into(),
-            ..Default::default()
-        }),
+        node: Some(protos::envoy::config::core::v3::Node { id: "id".into(), ..Default::default() }),
         ..DiscoveryRequest::default()
     };
     let read = decode_sotw(&protos::encode(&sotw), &limits).unwrap();
-    assert_eq!(
-        (&*read.type_url, &*read.nonce, read.error.as_deref()),
-        ("t", "n", Some("too "))
-    );
+    assert_eq!((&*read.type_url, &*read.nonce, read.error.as_deref()), ("t", "n", Some("too ")));
     assert_eq!(read.node, Some(Bytes::from_static(b"\x0a\x02id")));
-    assert_eq!(
-        read.body,
-        Body::Sotw {
-            version: "v".into(),
-            names: ["a", "b"].into_iter().collect()
-        }
-    );
+    assert_eq!(read.body, Body::Sotw { version: "v".into(), names: ["a", "b"].into_iter().collect() });
 
     let delta = DeltaDiscoveryRequest {
         type_url: "t".into(),
@@ -56,102 +37,50 @@ fn requests_encoded_by_prost_are_decoded() {
         ..DeltaDiscoveryRequest::default()
     };
     let read = decode_delta(&protos::encode(&delta), &limits).unwrap();
-    assert_eq!(
-        (&*read.type_url, &*read.nonce, read.error.as_deref()),
-        ("t", "n", Some("too "))
-    );
+    assert_eq!((&*read.type_url, &*read.nonce, read.error.as_deref()), ("t", "n", Some("too ")));
     let (subscribe, unsubscribe) = (["a"].into_iter().collect(), ["b"].into_iter().collect());
     let initial = (["c", "d"].into_iter().collect(), ["1", ""].into_iter().collect());
-    assert_eq!(
-        read.body,
-        Body::Delta {
-            subscribe,
-            unsubscribe,
-            initial
-        }
-    );
+    assert_eq!(read.body, Body::Delta { subscribe, unsubscribe, initial });
 }
 
 #[test]
 fn requests_beyond_a_limit_are_rejected() {
-    let limits = Limits {
-        names: 2,
-        name_bytes: 4,
-        node_bytes: 8,
-        ..Limits::default()
-    };
+    let limits = Limits { names: 2, name_bytes: 4, node_bytes: 8, ..Limits::default() };
     let refused = |request: DiscoveryRequest| decode_sotw(&protos::encode(&request), &limits).unwrap_err();
     let names = |names: &[&str]| DiscoveryRequest {
         resource_names: names.iter().map(|name| (*name).to_owned()).collect(),
         ..DiscoveryRequest::default()
     };
     assert_eq!(refused(names(&["a", "b", "c"])), DecodeError::TooMany(2));
-    assert_eq!(
-        refused(names(&["12345"])),
-        DecodeError::TooLong {
-            what: "resource name",
-            limit: 4
-        }
-    );
+    assert_eq!(refused(names(&["12345"])), DecodeError::TooLong { what: "resource name", limit: 4 });
     assert_eq!(refused(names(&[""])), DecodeError::EmptyName);
-    let node = protos::envoy::config::core::v3::Node {
-        id: "123456789".into(),
-        ..Default::default()
-    };
-    let request = DiscoveryRequest {
-        node: Some(node),
-        ..DiscoveryRequest::default()
-    };
+    let node = protos::envoy::config::core::v3::Node { id: "123456789".into(), ..Default::default() };
+    let request = DiscoveryRequest { node: Some(node), ..DiscoveryRequest::default() };
     assert_eq!(refused(request), DecodeError::TooLong { what: "node", limit: 8 });
     let initial = [("a", ""), ("b", ""), ("c", "")].map(|(name, version)| (name.to_owned(), version.to_owned()));
-    let request = DeltaDiscoveryRequest {
-        initial_resource_versions: initial.into(),
-        ..Default::default()
-    };
-    assert_eq!(
-        decode_delta(&protos::encode(&request), &limits).unwrap_err(),
-        DecodeError::TooMany(2)
-    );
+    let request = DeltaDiscoveryRequest { initial_resource_versions: initial.into(), ..Default::default() };
+    assert_eq!(decode_delta(&protos::encode(&request), &limits).unwrap_err(), DecodeError::TooMany(2));
     let large = Bytes::from(vec![0; MAX_REQUEST + 1]);
-    assert!(matches!(
-        decode_delta(&large, &limits),
-        Err(DecodeError::TooLong { what: "message", .. })
-    ));
-    assert_eq!(
-        decode_sotw(&Bytes::from_static(b"\x1a\x02\xff\xff"), &limits),
-        Err(DecodeError::Text("resource name"))
-    );
-    assert_eq!(
-        decode_sotw(&Bytes::from_static(b"\x1a\x7f"), &limits),
-        Err(DecodeError::Malformed)
-    );
+    assert!(matches!(decode_delta(&large, &limits), Err(DecodeError::TooLong { what: "message", .. })));
+    assert_eq!(decode_sotw(&Bytes::from_static(b"\x1a\x02\xff\xff"), &limits), Err(DecodeError::Text("resource name")));
+    assert_eq!(decode_sotw(&Bytes::from_static(b"\x1a\x7f"), &limits), Err(DecodeError::Malformed));
 }
 
 #[test]
 fn subscriptions_are_bounded_over_many_requests() {
-    let mut h = Harness::with(Limits {
-        names: 3,
-        ..Limits::default()
-    });
+    let mut h = Harness::with(Limits { names: 3, ..Limits::default() });
     let mut client = Client::new(&mut h, Variant::Delta);
     client.subscribe(&mut h, EDS, &["a", "b"]);
     let error = h.request(client.id, subscribe(EDS, &["c", "d"], &[])).unwrap_err();
     assert_eq!(error.code, Code::ResourceExhausted);
     assert_eq!(h.request(client.id, subscribe(EDS, &["c", "d"], &["a"])), Ok(()));
     client.subscribe(&mut h, CDS, &["*"]);
-    assert!(
-        h.request(client.id, subscribe(CDS, &["a", "b", "c", "d"], &[]))
-            .is_err()
-    );
+    assert!(h.request(client.id, subscribe(CDS, &["a", "b", "c", "d"], &[])).is_err());
 }
 
 #[test]
 fn request_floods_end_the_stream_and_answers_do_not_count() {
-    let mut h = Harness::with(Limits {
-        request_burst: 10,
-        requests_per_second: 1,
-        ..Limits::default()
-    });
+    let mut h = Harness::with(Limits { request_burst: 10, requests_per_second: 1, ..Limits::default() });
     h.change(&[(EDS, "a", 1)]);
     let mut client = Client::new(&mut h, Variant::Delta);
     client.subscribe(&mut h, EDS, &["a"]);
@@ -167,20 +96,10 @@ fn request_floods_end_the_stream_and_answers_do_not_count() {
 
 #[test]
 fn unserved_types_are_recorded_and_not_answered() {
-    let mut h = Harness::with(Limits {
-        unserved_types: 2,
-        ..Limits::default()
-    });
+    let mut h = Harness::with(Limits { unserved_types: 2, ..Limits::default() });
     let mut client = Client::new(&mut h, Variant::Sotw);
     for name in ["one", "two", "one", "three"] {
-        h.request(
-            client.id,
-            Request {
-                type_url: name.to_owned(),
-                ..sotw(CDS, &["x"], "", "")
-            },
-        )
-        .unwrap();
+        h.request(client.id, Request { type_url: name.to_owned(), ..sotw(CDS, &["x"], "", "") }).unwrap();
     }
     assert_eq!(client.take(&mut h), [""; 0]);
     let unserved = h.hub.status(client.id).unwrap().unserved;
@@ -191,10 +110,7 @@ fn unserved_types_are_recorded_and_not_answered() {
 fn a_request_of_the_other_variant_ends_the_stream() {
     let mut h = Harness::small();
     let client = Client::new(&mut h, Variant::Sotw);
-    assert_eq!(
-        h.request(client.id, delta(CDS)).unwrap_err().code,
-        Code::InvalidArgument
-    );
+    assert_eq!(h.request(client.id, delta(CDS)).unwrap_err().code, Code::InvalidArgument);
 }
 
 #[test]
@@ -208,10 +124,7 @@ fn a_rejected_proxy_receives_the_reason() {
 
 #[test]
 fn a_stream_that_lags_too_far_behind_is_ended() {
-    let mut h = Harness::with(Limits {
-        removed_names: 100,
-        ..Limits::default()
-    });
+    let mut h = Harness::with(Limits { removed_names: 100, ..Limits::default() });
     let mut stuck = Client::new(&mut h, Variant::Delta);
     stuck.subscribe(&mut h, CDS, &[]);
     assert_eq!(stuck.take(&mut h), ["CDS"]);
@@ -225,9 +138,7 @@ fn a_stream_that_lags_too_far_behind_is_ended() {
         h.change(&[(CDS, &name, 0)]);
         good.drain(&mut h);
     }
-    let Next::End(status) = h.hub.next(stuck.id, h.now) else {
-        panic!("the stream is not ended")
-    };
+    let Next::End(status) = h.hub.next(stuck.id, h.now) else { panic!("the stream is not ended") };
     assert_eq!(status.code, Code::Unavailable);
     h.disconnect(stuck.id);
     h.change(&[(CDS, "x", 1)]);

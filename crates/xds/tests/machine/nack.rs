@@ -18,10 +18,7 @@ fn a_nack_is_reported_and_not_answered_until_a_change() {
         let status = h.hub.status(client.id).unwrap();
         let watch = status.watches.iter().find(|watch| watch.kind == RDS).unwrap();
         let error = watch.error.as_ref().unwrap();
-        assert_eq!(
-            (&*error.message, &*error.nonce),
-            ("no such filter", &*client.last(RDS).nonce)
-        );
+        assert_eq!((&*error.message, &*error.nonce), ("no such filter", &*client.last(RDS).nonce));
         assert!(!watch.synced);
         assert_ne!(watch.acked.as_ref().unwrap().nonce, watch.sent.as_ref().unwrap().nonce);
 
@@ -31,10 +28,7 @@ fn a_nack_is_reported_and_not_answered_until_a_change() {
         let status = h.hub.status(client.id).unwrap();
         let watch = status.watches.iter().find(|watch| watch.kind == RDS).unwrap();
         assert!(watch.error.is_none() && watch.synced);
-        assert_eq!(
-            [CDS, EDS, LDS, RDS].map(|kind| h.hub.stats().of(kind).refused),
-            [0, 0, 0, 1]
-        );
+        assert_eq!([CDS, EDS, LDS, RDS].map(|kind| h.hub.stats().of(kind).refused), [0, 0, 0, 1]);
     }
 }
 
@@ -46,11 +40,7 @@ fn resources_rejected_together_are_sent_again_with_changes_first() {
     assert_eq!(client.take(&mut h), ["EDS a=2 b=2"]);
     client.nack(&mut h, EDS, "b is bad");
     h.change(&[(EDS, "b", 3)]);
-    assert_eq!(
-        client.take(&mut h),
-        ["EDS b=3 a=2"],
-        "the client may not have accepted a"
-    );
+    assert_eq!(client.take(&mut h), ["EDS b=3 a=2"], "the client may not have accepted a");
     client.ack(&mut h, EDS);
     h.change(&[(EDS, "b", 4)]);
     assert_eq!(client.take(&mut h), ["EDS b=4"]);

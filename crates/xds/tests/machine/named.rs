@@ -76,11 +76,7 @@ fn a_subscription_by_name_can_change() {
     h.commit();
     assert_eq!(client.drain(&mut h), [""; 0]);
     client.subscribe(&mut h, CDS, &["a"]);
-    assert_eq!(
-        client.drain(&mut h),
-        ["CDS a=1"],
-        "a new subscription is answered in full"
-    );
+    assert_eq!(client.drain(&mut h), ["CDS a=1"], "a new subscription is answered in full");
     h.disconnect(client.id);
     assert_eq!(h.world.open_cells(), 0);
 }
@@ -112,11 +108,7 @@ fn an_empty_list_of_names_is_not_a_wildcard() {
     named.drain(&mut h);
     let mut all = Client::of(&mut h, ProxyKind::Grpc, Sotw);
     all.subscribe(&mut h, CDS, &[]);
-    assert_eq!(
-        all.drain(&mut h),
-        ["CDS"],
-        "the names of other clients are not a catalogue"
-    );
+    assert_eq!(all.drain(&mut h), ["CDS"], "the names of other clients are not a catalogue");
     set(&mut h, "a", 2);
     h.commit();
     assert_eq!(all.drain(&mut h), [""; 0]);
@@ -131,11 +123,7 @@ fn an_unknown_route_is_not_answered_with_an_empty_table() {
     client.subscribe(&mut h, RDS, &["a", "missing"]);
     assert_eq!(client.drain(&mut h), ["RDS a=1"]);
     client.subscribe(&mut h, EDS, &["a", "missing"]);
-    assert_eq!(
-        client.drain(&mut h),
-        ["EDS a=1 missing=0"],
-        "without endpoints, calls fail at once"
-    );
+    assert_eq!(client.drain(&mut h), ["EDS a=1 missing=0"], "without endpoints, calls fail at once");
 }
 
 #[test]

@@ -47,15 +47,7 @@ fn endpoints_may_be_subscribed_to_after_the_clusters_were_accepted() {
 fn clusters_without_discovered_endpoints_are_in_place_when_accepted() {
     let mut h = Harness::small();
     let mut client = Client::settled(&mut h, Delta);
-    h.world.put(
-        CDS,
-        "a",
-        "static",
-        Content {
-            discovers: false,
-            ..plain(1)
-        },
-    );
+    h.world.put(CDS, "a", "static", Content { discovers: false, ..plain(1) });
     h.change(&[(RDS, "r", 2)]);
     assert_eq!(client.take(&mut h), ["CDS static=1"]);
     client.ack(&mut h, CDS);
@@ -74,11 +66,7 @@ fn types_without_subscription_are_not_waited_for() {
     client.subscribe(&mut h, LDS, &[]);
     assert_eq!(client.take(&mut h), ["CDS a=1 b=1"]);
     client.ack(&mut h, CDS);
-    assert_eq!(
-        client.take(&mut h),
-        ["LDS r=1"],
-        "without a subscription to endpoints, none are waited for"
-    );
+    assert_eq!(client.take(&mut h), ["LDS r=1"], "without a subscription to endpoints, none are waited for");
 }
 
 #[test]
@@ -130,11 +118,7 @@ fn an_older_route_does_not_wait_for_a_newer_cluster() {
     // Meanwhile, another cluster and another route are added.
     h.change(&[(CDS, "d", 1), (RDS, "s", 2)]);
     client.ack(&mut h, EDS);
-    assert_eq!(
-        client.take(&mut h),
-        ["CDS d=1", "RDS r=2"],
-        "the epoch of r is in place, that of s is not"
-    );
+    assert_eq!(client.take(&mut h), ["CDS d=1", "RDS r=2"], "the epoch of r is in place, that of s is not");
     client.ack(&mut h, RDS);
     assert_eq!(client.take(&mut h), [""; 0]);
     client.subscribe(&mut h, EDS, &["d"]);
@@ -177,11 +161,7 @@ fn extension_configurations_wait_for_nothing() {
         assert_eq!(client.take(&mut h), [clusters, "ECDS x=1"]);
         client.ack(&mut h, ECDS);
         h.change(&[(ECDS, "x", 2)]);
-        assert_eq!(
-            client.take(&mut h),
-            ["ECDS x=2"],
-            "the clusters have not been answered yet"
-        );
+        assert_eq!(client.take(&mut h), ["ECDS x=2"], "the clusters have not been answered yet");
     }
 }
 
@@ -205,18 +185,12 @@ fn constant_changes_do_not_starve_routes() {
         // Every round changes clusters and routes while the client is one answer behind.
         h.change(&[(CDS, "b", round), (RDS, "r", round), (EDS, "a", round)]);
         for text in client.take(&mut h) {
-            let kind = [CDS, EDS, LDS, RDS]
-                .into_iter()
-                .find(|kind| text.starts_with(kind.short_name))
-                .unwrap();
+            let kind = [CDS, EDS, LDS, RDS].into_iter().find(|kind| text.starts_with(kind.short_name)).unwrap();
             newest = if kind == RDS { round } else { newest };
             client.ack(&mut h, kind);
         }
         for text in client.take(&mut h) {
-            let kind = [CDS, EDS, LDS, RDS]
-                .into_iter()
-                .find(|kind| text.starts_with(kind.short_name))
-                .unwrap();
+            let kind = [CDS, EDS, LDS, RDS].into_iter().find(|kind| text.starts_with(kind.short_name)).unwrap();
             newest = if kind == RDS { round } else { newest };
             client.ack(&mut h, kind);
         }
@@ -228,15 +202,10 @@ fn constant_changes_do_not_starve_routes() {
 fn a_reconnecting_client_keeps_old_clusters_until_its_routes_are_current() {
     let mut h = Harness::small();
     let mut client = Client::new(&mut h, Delta);
-    h.request(client.id, resume(CDS, &[], &[("a", "0"), ("old", "0")]))
-        .unwrap();
+    h.request(client.id, resume(CDS, &[], &[("a", "0"), ("old", "0")])).unwrap();
     assert_eq!(client.take(&mut h), ["CDS a=1 b=1"]);
     client.ack(&mut h, CDS);
-    assert_eq!(
-        client.take(&mut h),
-        [""; 0],
-        "the client has not subscribed to listeners and routes yet"
-    );
+    assert_eq!(client.take(&mut h), [""; 0], "the client has not subscribed to listeners and routes yet");
     h.request(client.id, resume(LDS, &[], &[("r", "0")])).unwrap();
     h.request(client.id, resume(RDS, &["r"], &[("r", "0")])).unwrap();
     assert_eq!(client.take(&mut h), ["LDS r=1", "RDS r=1"]);

@@ -93,21 +93,12 @@ impl Run {
             Envoy::connect(&mut h, Variant::Sotw, true, None),
             Envoy::connect(&mut h, Variant::Sotw, false, None),
         ];
-        Run {
-            h,
-            clients,
-            number: 0,
-            log: Vec::new(),
-        }
+        Run { h, clients, number: 0, log: Vec::new() }
     }
 
     fn content(&mut self, clusters: Vec<String>) -> Content {
         self.number += 1;
-        Content {
-            number: self.number,
-            clusters,
-            discovers: true,
-        }
+        Content { number: self.number, clusters, discovers: true }
     }
 
     fn step(&mut self, step: &Step) {
@@ -116,12 +107,7 @@ impl Run {
             Step::Cluster { audience, cluster, how } => {
                 self.change_cluster(AUDIENCES[audience], CLUSTERS[cluster], how)
             }
-            Step::Route {
-                audience,
-                listener,
-                clusters,
-                gone,
-            } => {
+            Step::Route { audience, listener, clusters, gone } => {
                 self.change_route(AUDIENCES[audience], LISTENERS[listener], clusters, gone);
             }
             Step::Commit => self.h.commit(),
@@ -165,10 +151,7 @@ impl Run {
                 held.is_some_and(|(_, held)| held == number) || envoy.dropped.iter().any(dropped)
             };
             let having = self.clients.iter().filter(has).count();
-            assert!(
-                tally.running <= having,
-                "{key:?} {number}: {tally:?}, but {having} have it"
-            );
+            assert!(tally.running <= having, "{key:?} {number}: {tally:?}, but {having} have it");
             assert_eq!(tally.total, tally.running + tally.refused + tally.pending);
             assert!(!quiet || tally.running == tally.total, "{key:?}: {tally:?}");
             assert_eq!(tally.objection.is_some(), tally.refused > 0);
@@ -178,9 +161,7 @@ impl Run {
     fn change_cluster(&mut self, audience: Audience, name: &str, how: u8) {
         // The cluster of a route must exist.
         let routes = self.h.world.table(RDS, audience);
-        let used = routes
-            .values()
-            .any(|route| route.clusters.iter().any(|cluster| cluster == name));
+        let used = routes.values().any(|route| route.clusters.iter().any(|cluster| cluster == name));
         let there = self.h.world.get(CDS, audience, name).is_some();
         if how == 0 && !used {
             self.h.world.remove(CDS, audience, name);
@@ -203,12 +184,7 @@ impl Run {
             return;
         }
         let there: Vec<String> = self.h.world.table(CDS, audience).keys().cloned().collect();
-        let chosen = there
-            .into_iter()
-            .enumerate()
-            .filter(|(n, _)| clusters >> n & 1 == 1)
-            .map(|(_, c)| c)
-            .collect();
+        let chosen = there.into_iter().enumerate().filter(|(n, _)| clusters >> n & 1 == 1).map(|(_, c)| c).collect();
         let route = self.content(chosen);
         if self.h.world.get(LDS, audience, name).is_none() || clusters & 0x40 != 0 {
             let listener = self.content(Vec::new());
@@ -222,12 +198,8 @@ impl Run {
         if let Some(request) = envoy.outbox.pop_front() {
             let kind = types().find(&request.type_url).unwrap().short_name;
             let (nonce, error, body) = (&request.nonce, &request.error, &request.body);
-            self.log
-                .push(format!("<- {client} {kind} {nonce:?} {error:?} {body:?}"));
-            self.h
-                .hub
-                .request(&mut self.h.world, envoy.id, request, self.h.now)
-                .unwrap();
+            self.log.push(format!("<- {client} {kind} {nonce:?} {error:?} {body:?}"));
+            self.h.hub.request(&mut self.h.world, envoy.id, request, self.h.now).unwrap();
             if envoy.outbox.is_empty() {
                 envoy.dropped.clear();
             }
@@ -247,11 +219,7 @@ impl Run {
         self.h.now += xds::Moment::from_millis(1);
         for id in self.h.hub.take_woken() {
             let received = self.h.poll(id);
-            self.log.extend(
-                received
-                    .iter()
-                    .map(|one| format!("-> {id:?} {} {}", show(one), one.nonce)),
-            );
+            self.log.extend(received.iter().map(|one| format!("-> {id:?} {} {}", show(one), one.nonce)));
             if let Some(envoy) = self.clients.iter_mut().find(|envoy| envoy.id == id) {
                 envoy.inbox.extend(received);
             }
@@ -262,10 +230,7 @@ impl Run {
     fn settle(&mut self) {
         for _ in 0..400 {
             self.collect();
-            let busy = self
-                .clients
-                .iter()
-                .any(|envoy| !envoy.inbox.is_empty() || !envoy.outbox.is_empty());
+            let busy = self.clients.iter().any(|envoy| !envoy.inbox.is_empty() || !envoy.outbox.is_empty());
             if !busy {
                 return;
             }
@@ -282,9 +247,7 @@ impl Run {
             let audience = self.h.world.audience_of(envoy.token);
             let status = self.h.hub.status(envoy.id).unwrap();
             for kind in [CDS, EDS, LDS, RDS] {
-                let has = envoy.has[at(kind)]
-                    .iter()
-                    .map(|(name, (_, number))| (name.as_str(), *number));
+                let has = envoy.has[at(kind)].iter().map(|(name, (_, number))| (name.as_str(), *number));
                 let has: BTreeMap<&str, u32> = has.filter(|(_, number)| *number > 0).collect();
                 let mut there: BTreeMap<&str, u32> = BTreeMap::new();
                 for name in CLUSTERS.into_iter().chain(LISTENERS) {
@@ -294,12 +257,7 @@ impl Run {
                 }
                 assert_eq!(has, there, "{:?} {kind:?}\n{status:#?}", envoy.variant);
             }
-            assert!(
-                envoy.cold.is_empty(),
-                "{:?}: {:?} are waiting for endpoints",
-                envoy.variant,
-                envoy.cold
-            );
+            assert!(envoy.cold.is_empty(), "{:?}: {:?} are waiting for endpoints", envoy.variant, envoy.cold);
             assert!(status.watches.iter().all(|watch| watch.synced), "{status:#?}");
         }
         let overdue: u64 = self.h.hub.stats().iter().map(|(_, stats)| stats.overdue).sum();
@@ -340,11 +298,7 @@ fn run(steps: &[Step]) {
     run.check_tally(true);
     let ids: Vec<StreamId> = run.clients.iter().map(|envoy| envoy.id).collect();
     ids.into_iter().for_each(|id| run.h.disconnect(id));
-    assert!(
-        run.h.hub.sizes().iter().all(|(_, size)| *size == 0),
-        "{:?}",
-        run.h.hub.sizes()
-    );
+    assert!(run.h.hub.sizes().iter().all(|(_, size)| *size == 0), "{:?}", run.h.hub.sizes());
     assert_eq!(run.h.world.open_cells(), 0);
 }
 
@@ -352,21 +306,10 @@ fn run(steps: &[Step]) {
 /// arrives.
 #[test]
 fn dropped_resources_count_until_the_request_arrives() {
-    let (client, read) = (
-        1,
-        Step::Read {
-            client: 1,
-            refuse: false,
-        },
-    );
+    let (client, read) = (1, Step::Read { client: 1, refuse: false });
     let deliver = || Step::Deliver { client };
     let to = |audience| Step::Move { client, audience };
-    let route = Step::Route {
-        audience: 0,
-        listener: 0,
-        clusters: 0,
-        gone: false,
-    };
+    let route = Step::Route { audience: 0, listener: 0, clusters: 0, gone: false };
     run(&[
         deliver(),
         route,

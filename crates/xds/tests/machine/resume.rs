@@ -20,14 +20,7 @@ fn unchanged_resources_are_not_sent_again() {
     }
     let all = client.drain(&mut h);
     assert_eq!(all, ["CDS", "EDS", "LDS", "RDS"], "empty responses");
-    assert!(
-        h.hub
-            .status(client.id)
-            .unwrap()
-            .watches
-            .iter()
-            .all(|watch| watch.synced)
-    );
+    assert!(h.hub.status(client.id).unwrap().watches.iter().all(|watch| watch.synced));
     h.change(&[(EDS, "b", 2), (LDS, "r", 2)]);
     assert_eq!(client.drain(&mut h), ["EDS b=2", "LDS r=2"]);
 }
@@ -46,13 +39,8 @@ fn changes_and_removals_since_the_last_stream_are_sent() {
     h.request(client.id, resume(CDS, &[], &borrow(&clusters))).unwrap();
     assert_eq!(client.take(&mut h), ["CDS a=2 c=1 -b"]);
     client.ack(&mut h, CDS);
-    h.request(client.id, resume(EDS, &["a", "b", "c"], &borrow(&endpoints)))
-        .unwrap();
-    assert_eq!(
-        client.take(&mut h),
-        ["EDS a=1 c=0 -b"],
-        "a is unchanged, but its cluster was sent again"
-    );
+    h.request(client.id, resume(EDS, &["a", "b", "c"], &borrow(&endpoints))).unwrap();
+    assert_eq!(client.take(&mut h), ["EDS a=1 c=0 -b"], "a is unchanged, but its cluster was sent again");
 }
 
 #[test]
@@ -86,32 +74,22 @@ fn the_version_of_the_whole_subscription_is_recognised_in_sotw() {
     let mut old = Client::settled(&mut h, Sotw);
     h.change(&[(EDS, "b", 2)]);
     assert_eq!(old.drain(&mut h), ["EDS b=2"]);
-    let versions: BTreeMap<ResourceType, String> = [CDS, EDS, LDS, RDS]
-        .map(|kind| (kind, old.last(kind).version.clone()))
-        .into();
+    let versions: BTreeMap<ResourceType, String> =
+        [CDS, EDS, LDS, RDS].map(|kind| (kind, old.last(kind).version.clone())).into();
     h.disconnect(old.id);
     let mut client = Client::new(&mut h, Sotw);
     for (kind, names) in [(CDS, &[][..]), (EDS, &["a", "b"]), (LDS, &[]), (RDS, &["r"])] {
         h.request(client.id, sotw(kind, names, &versions[&kind], "")).unwrap();
     }
     assert_eq!(client.take(&mut h), [""; 0]);
-    assert!(
-        h.hub
-            .status(client.id)
-            .unwrap()
-            .watches
-            .iter()
-            .all(|watch| watch.synced)
-    );
+    assert!(h.hub.status(client.id).unwrap().watches.iter().all(|watch| watch.synced));
     h.change(&[(EDS, "b", 3), (RDS, "r", 2)]);
     assert_eq!(client.take(&mut h), ["EDS b=3"]);
 
     let mut other = Client::new(&mut h, Sotw);
-    h.request(other.id, sotw(EDS, &["a", "b", "new"], &versions[&EDS], ""))
-        .unwrap();
+    h.request(other.id, sotw(EDS, &["a", "b", "new"], &versions[&EDS], "")).unwrap();
     assert_eq!(other.take(&mut h), ["EDS a=1 b=3 new=0"]);
-    h.request(other.id, sotw(RDS, &["r", "new"], &versions[&RDS], ""))
-        .unwrap();
+    h.request(other.id, sotw(RDS, &["r", "new"], &versions[&RDS], "")).unwrap();
     other.ack(&mut h, EDS);
     assert_eq!(
         other.take(&mut h),
@@ -139,11 +117,7 @@ fn the_version_of_an_incomplete_response_is_not_recognised() {
     let mut old = Client::settled(&mut h, Sotw);
     h.change(&[(RDS, "r", 2), (CDS, "b", 0)]);
     h.change(&[(CDS, "a", 2)]);
-    assert_eq!(
-        old.take(&mut h),
-        ["CDS a=2 b=1"],
-        "b is removed when the route is in place"
-    );
+    assert_eq!(old.take(&mut h), ["CDS a=2 b=1"], "b is removed when the route is in place");
     let with_b = old.last(CDS).version.clone();
     let mut client = Client::new(&mut h, Sotw);
     h.request(client.id, sotw(CDS, &[], &with_b, "")).unwrap();
@@ -187,11 +161,7 @@ fn an_unanswered_assignment_is_sent_again_on_the_next_stream() {
             assert_eq!(old.take(&mut h), ["EDS b=2"]);
         }
         h.change(&[(CDS, "a", 2)]);
-        let sent: &[&str] = if outstanding {
-            &["CDS a=2"]
-        } else {
-            &["CDS a=2", "EDS a=1"]
-        };
+        let sent: &[&str] = if outstanding { &["CDS a=2"] } else { &["CDS a=2", "EDS a=1"] };
         assert_eq!(old.take(&mut h), sent);
         let [clusters, endpoints] = [CDS, EDS].map(|kind| versions(&h, old.id, kind));
         h.disconnect(old.id);
@@ -202,8 +172,7 @@ fn an_unanswered_assignment_is_sent_again_on_the_next_stream() {
         for again in ["EDS a=1", "EDS"] {
             let mut client = Client::new(&mut h, Delta);
             h.request(client.id, resume(CDS, &[], &borrow(&clusters))).unwrap();
-            h.request(client.id, resume(EDS, &["a", "b"], &borrow(&endpoints)))
-                .unwrap();
+            h.request(client.id, resume(EDS, &["a", "b"], &borrow(&endpoints))).unwrap();
             assert_eq!(client.drain(&mut h), ["CDS", again], "{outstanding}");
             h.disconnect(client.id);
         }
@@ -217,8 +186,7 @@ fn an_unanswered_assignment_is_sent_again_while_the_old_stream_is_open() {
     let mut client = Client::new(&mut h, Delta);
     h.disconnect(old.id);
     h.request(client.id, resume(CDS, &[], &borrow(&clusters))).unwrap();
-    h.request(client.id, resume(EDS, &["a", "b"], &borrow(&endpoints)))
-        .unwrap();
+    h.request(client.id, resume(EDS, &["a", "b"], &borrow(&endpoints))).unwrap();
     assert_eq!(client.drain(&mut h), ["CDS", "EDS a=1"]);
 }
 

@@ -52,8 +52,7 @@ fn an_answer_to_an_older_response_is_ignored() {
     h.change(&[(EDS, "a", 2)]);
     client.take(&mut h);
     h.change(&[(EDS, "a", 3)]);
-    h.request(client.id, sotw(EDS, &["a", "b", "c"], &old.version, &old.nonce))
-        .unwrap();
+    h.request(client.id, sotw(EDS, &["a", "b", "c"], &old.version, &old.nonce)).unwrap();
     assert_eq!(client.take(&mut h), [""; 0], "it neither answers nor changes names");
     assert_eq!(h.hub.stats().of(EDS).stale, 1);
     client.ack(&mut h, EDS);
@@ -76,11 +75,7 @@ fn added_names_are_answered_and_removed_names_are_dropped() {
     h.change(&[(EDS, "a", 8)]);
     assert_eq!(client.take(&mut h), [""; 0]);
     client.subscribe(&mut h, EDS, &["a"]);
-    assert_eq!(
-        client.take(&mut h),
-        ["EDS a=8"],
-        "a new subscription is answered in full"
-    );
+    assert_eq!(client.take(&mut h), ["EDS a=8"], "a new subscription is answered in full");
 }
 
 #[test]
@@ -152,11 +147,7 @@ fn endpoints_are_sent_again_when_the_client_repeats_its_subscription() {
     h.change(&[(CDS, "b", 2)]);
     assert_eq!(client.take(&mut h), ["CDS a=1 b=2"]);
     client.repeat(&mut h, EDS);
-    assert_eq!(
-        client.take(&mut h),
-        ["EDS b=1"],
-        "unchanged, but the cluster has dropped them"
-    );
+    assert_eq!(client.take(&mut h), ["EDS b=1"], "unchanged, but the cluster has dropped them");
     client.ack(&mut h, EDS);
     client.repeat(&mut h, EDS);
     client.ack(&mut h, CDS);

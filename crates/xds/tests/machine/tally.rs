@@ -14,12 +14,8 @@ fn count(h: &Harness, names: &[(ResourceType, &str)], since: u64) -> Tally {
         let found = resources.iter().find(|(_, key, _)| key.0 == *kind && &*key.2 == *name);
         found.unwrap_or_else(|| panic!("{name} is not open")).0
     };
-    let question = Question {
-        resources: names.iter().map(cell).collect(),
-        catalogues: Vec::new(),
-        maybe: Vec::new(),
-        since,
-    };
+    let question =
+        Question { resources: names.iter().map(cell).collect(), catalogues: Vec::new(), maybe: Vec::new(), since };
     h.hub.tally(&[question]).remove(0)
 }
 
@@ -42,20 +38,14 @@ fn show(tally: &Tally) -> String {
 #[test]
 fn acks_nacks_and_missing_answers_are_counted() {
     let mut h = Harness::small();
-    let mut clients: Vec<Client> = [Delta, Sotw, Delta]
-        .map(|variant| Client::settled(&mut h, variant))
-        .into();
+    let mut clients: Vec<Client> = [Delta, Sotw, Delta].map(|variant| Client::settled(&mut h, variant)).into();
     assert_eq!(show(&count(&h, &[(RDS, "r")], h.hub.epoch())), "3/3");
     h.hub.take_news();
 
     h.change(&[(RDS, "r", 2)]);
     let since = h.hub.epoch();
     assert_eq!(show(&count(&h, &[(RDS, "r")], since)), "0/3 pending 3");
-    assert_eq!(
-        show(&count(&h, &[(RDS, "r")], since - 1)),
-        "3/3",
-        "the previous version is still in use"
-    );
+    assert_eq!(show(&count(&h, &[(RDS, "r")], since - 1)), "3/3", "the previous version is still in use");
     for client in &mut clients {
         assert_eq!(client.take(&mut h), ["RDS r=2"]);
     }
@@ -64,10 +54,7 @@ fn acks_nacks_and_missing_answers_are_counted() {
     assert!(h.hub.take_news().answered);
     clients[1].nack(&mut h, RDS, "bad route 'r'");
     assert!(h.hub.take_news().refused);
-    assert_eq!(
-        show(&count(&h, &[(RDS, "r")], since)),
-        "1/3 refused 1 pending 1 (RDS r: bad route 'r')"
-    );
+    assert_eq!(show(&count(&h, &[(RDS, "r")], since)), "1/3 refused 1 pending 1 (RDS r: bad route 'r')");
     assert_eq!(show(&count(&h, &[(RDS, "r"), (CDS, "a")], since - 1)), "3/3");
 
     // A later version can be accepted. Until then, the NACK stands.
@@ -75,10 +62,7 @@ fn acks_nacks_and_missing_answers_are_counted() {
     for client in &mut clients[..2] {
         assert_eq!(client.take(&mut h), ["RDS r=3"]);
     }
-    assert_eq!(
-        show(&count(&h, &[(RDS, "r")], since)),
-        "1/3 refused 1 pending 1 (RDS r: bad route 'r')"
-    );
+    assert_eq!(show(&count(&h, &[(RDS, "r")], since)), "1/3 refused 1 pending 1 (RDS r: bad route 'r')");
     clients[1].ack(&mut h, RDS);
     assert_eq!(show(&count(&h, &[(RDS, "r")], since)), "2/3 pending 1");
     assert_eq!(show(&count(&h, &[(RDS, "r")], h.hub.epoch())), "1/3 pending 2");
@@ -100,23 +84,13 @@ fn only_the_resources_that_a_nack_names_count_as_rejected() {
             show(&count(&h, &[(CDS, "b")], since)),
             "0/1 refused 1 (CDS b: Error adding/updating cluster(s) b: no such filter)"
         );
-        assert_eq!(
-            show(&count(&h, &[(CDS, "a")], since)),
-            "1/1",
-            "Envoy accepts the others"
-        );
+        assert_eq!(show(&count(&h, &[(CDS, "a")], since)), "1/1", "Envoy accepts the others");
         h.change(&[(CDS, "a", 3)]);
         client.take(&mut h);
         assert_eq!(show(&count(&h, &[(CDS, "a")], h.hub.epoch())), "0/1 pending 1");
         client.nack(&mut h, CDS, "I will not say why");
-        assert_eq!(
-            show(&count(&h, &[(CDS, "a")], h.hub.epoch())),
-            "0/1 refused 1 (CDS a: I will not say why)"
-        );
-        assert_eq!(
-            show(&count(&h, &[(CDS, "b")], since)),
-            "0/1 refused 1 (CDS b: I will not say why)"
-        );
+        assert_eq!(show(&count(&h, &[(CDS, "a")], h.hub.epoch())), "0/1 refused 1 (CDS a: I will not say why)");
+        assert_eq!(show(&count(&h, &[(CDS, "b")], since)), "0/1 refused 1 (CDS b: I will not say why)");
     }
 }
 
@@ -130,11 +104,7 @@ fn new_subscribers_are_pending_and_others_do_not_count() {
     assert_eq!(show(&count(&h, &[(CDS, "a"), (EDS, "a")], since)), "1/2 pending 1");
     second.take(&mut h);
     second.ack(&mut h, CDS);
-    assert_eq!(
-        show(&count(&h, &[(CDS, "a"), (EDS, "a")], since)),
-        "2/2",
-        "no subscription to endpoints"
-    );
+    assert_eq!(show(&count(&h, &[(CDS, "a"), (EDS, "a")], since)), "2/2", "no subscription to endpoints");
     second.subscribe(&mut h, EDS, &["b"]);
     assert_eq!(show(&count(&h, &[(EDS, "b")], since)), "1/2 pending 1");
     assert_eq!(show(&count(&h, &[(EDS, "a")], since)), "1/1");
@@ -171,17 +141,8 @@ fn catalogues_count_for_all_clients_or_for_resources_changed_in_the_epoch() {
     let mut client = Client::settled(&mut h, Sotw);
     let listeners = h.world.catalogue_cell(LDS, "a").unwrap();
     let tally = |h: &Harness, certain: bool, since| {
-        let (catalogues, maybe) = if certain {
-            (vec![listeners], Vec::new())
-        } else {
-            (Vec::new(), vec![listeners])
-        };
-        let question = Question {
-            resources: Vec::new(),
-            catalogues,
-            maybe,
-            since,
-        };
+        let (catalogues, maybe) = if certain { (vec![listeners], Vec::new()) } else { (Vec::new(), vec![listeners]) };
+        let question = Question { resources: Vec::new(), catalogues, maybe, since };
         show(&h.hub.tally(&[question])[0])
     };
     h.change(&[(CDS, "a", 2)]);

@@ -40,19 +40,12 @@ pub(crate) struct Content {
 }
 
 pub(crate) fn plain(number: u32) -> Content {
-    Content {
-        number,
-        clusters: Vec::new(),
-        discovers: true,
-    }
+    Content { number, clusters: Vec::new(), discovers: true }
 }
 
 /// A route to a cluster.
 pub(crate) fn leading_to(cluster: &str, number: u32) -> Content {
-    Content {
-        clusters: vec![cluster.to_owned()],
-        ..plain(number)
-    }
+    Content { clusters: vec![cluster.to_owned()], ..plain(number) }
 }
 
 #[derive(Default)]
@@ -81,10 +74,7 @@ enum Cell {
 
 impl World {
     pub(crate) fn put(&mut self, kind: ResourceType, audience: Audience, name: &str, content: Content) {
-        self.tables
-            .entry((kind, audience))
-            .or_default()
-            .insert(name.to_owned(), content);
+        self.tables.entry((kind, audience)).or_default().insert(name.to_owned(), content);
     }
 
     pub(crate) fn remove(&mut self, kind: ResourceType, audience: Audience, name: &str) {
@@ -215,9 +205,7 @@ impl Origin for World {
         let (kind, audience) = (kind, *audience);
         let same = |cell: &Cell| matches!(cell, Cell::Catalogue(k, a, c, _) if (*k, *a, c) == (kind, audience, of));
         let id = self.open_cell(same, Cell::Catalogue(kind, audience, of.clone(), Vec::new()));
-        let Cell::Catalogue(.., names) = &self.open[&id].0 else {
-            unreachable!()
-        };
+        let Cell::Catalogue(.., names) = &self.open[&id].0 else { unreachable!() };
         Some((id, rows(kind, audience, names)))
     }
 
@@ -232,9 +220,7 @@ impl Origin for World {
     fn open(&mut self, key: &Key) -> (u32, Option<Resource>) {
         let same = |cell: &Cell| matches!(cell, Cell::Resource(open, _) if open == key);
         let id = self.open_cell(same, Cell::Resource(key.clone(), None));
-        let Cell::Resource(_, content) = &self.open[&id].0 else {
-            unreachable!()
-        };
+        let Cell::Resource(_, content) = &self.open[&id].0 else { unreachable!() };
         (id, resource(key, content.as_ref()))
     }
 
@@ -248,12 +234,7 @@ impl Origin for World {
 }
 
 fn rows(kind: ResourceType, audience: Audience, names: &[String]) -> Catalogue {
-    Arc::new(
-        names
-            .iter()
-            .map(|name| (Arc::from(&**name), (kind, audience, Arc::from(&**name))))
-            .collect(),
-    )
+    Arc::new(names.iter().map(|name| (Arc::from(&**name), (kind, audience, Arc::from(&**name)))).collect())
 }
 
 fn resource(key: &Key, content: Option<&Content>) -> Option<Resource> {
@@ -269,54 +250,32 @@ pub(crate) fn body(kind: ResourceType, name: &str, content: &Content) -> Bytes {
             name,
             alt_stat_name: number,
             cluster_discovery_type: Some(ClusterDiscoveryType::Type(
-                if content.discovers {
-                    DiscoveryType::Eds
-                } else {
-                    DiscoveryType::Static
-                }
-                .into(),
+                if content.discovers { DiscoveryType::Eds } else { DiscoveryType::Static }.into(),
             )),
             eds_cluster_config: content.discovers.then(EdsClusterConfig::default),
             ..Cluster::default()
         }),
         "EDS" => protos::encode(&ClusterLoadAssignment {
             cluster_name: name,
-            endpoints: vec![LocalityLbEndpoints {
-                priority: content.number,
-                ..LocalityLbEndpoints::default()
-            }],
+            endpoints: vec![LocalityLbEndpoints { priority: content.number, ..LocalityLbEndpoints::default() }],
             ..ClusterLoadAssignment::default()
         }),
-        "LDS" => protos::encode(&Listener {
-            name,
-            stat_prefix: number,
-            ..Listener::default()
-        }),
+        "LDS" => protos::encode(&Listener { name, stat_prefix: number, ..Listener::default() }),
         "RDS" => protos::encode(&RouteConfiguration {
             name,
             internal_only_headers: vec![number],
             virtual_hosts: content
                 .clusters
                 .iter()
-                .map(|cluster| VirtualHost {
-                    name: cluster.clone(),
-                    ..VirtualHost::default()
-                })
+                .map(|cluster| VirtualHost { name: cluster.clone(), ..VirtualHost::default() })
                 .collect(),
             ..RouteConfiguration::default()
         }),
         "ECDS" => protos::encode(&TypedExtensionConfig {
             name,
-            typed_config: Some(protos::Any {
-                type_url: number,
-                ..protos::Any::default()
-            }),
+            typed_config: Some(protos::Any { type_url: number, ..protos::Any::default() }),
         }),
-        "VHDS" => protos::encode(&VirtualHost {
-            name,
-            domains: vec![number],
-            ..VirtualHost::default()
-        }),
+        "VHDS" => protos::encode(&VirtualHost { name, domains: vec![number], ..VirtualHost::default() }),
         other => panic!("the synthetic mesh has no {other:?}"),
     }
 }

@@ -82,10 +82,7 @@ impl Observer {
     /// Connects to the discovery service at this address, to observe the population of its namespace.
     pub fn start(address: SocketAddr, node: &Node) -> Observer {
         let namespace = node.metadata["NAMESPACE"].as_str().unwrap_or_default();
-        let seen = Arc::new(Mutex::new(Seen {
-            suffix: suffix(namespace),
-            ..Seen::default()
-        }));
+        let seen = Arc::new(Mutex::new(Seen { suffix: suffix(namespace), ..Seen::default() }));
         let (shared, node) = (Arc::clone(&seen), node.clone());
         let task = tokio::spawn(async move {
             let take = |told: Told<'_>| match told {
@@ -221,8 +218,7 @@ impl Seen {
             let told = match read.unwrap_or_else(|| Err("it is empty".to_owned())) {
                 Ok(told) => told,
                 Err(problem) => {
-                    self.wrong
-                        .push(format!("{:?} {}: {problem}", TYPES[kind].0, resource.name));
+                    self.wrong.push(format!("{:?} {}: {problem}", TYPES[kind].0, resource.name));
                     continue;
                 }
             };
@@ -253,9 +249,8 @@ impl Seen {
     /// The number of hosts in a type, and their generations.
     fn told(&self, kind: Kind) -> (usize, BTreeSet<u64>) {
         let of = self.held.iter().filter(|((at, _), _)| TYPES[*at].0 == kind);
-        let told: BTreeMap<&String, u64> = of
-            .flat_map(|(_, held)| held.told.iter().map(|(host, told)| (host, *told)))
-            .collect();
+        let told: BTreeMap<&String, u64> =
+            of.flat_map(|(_, held)| held.told.iter().map(|(host, told)| (host, *told))).collect();
         (told.len(), told.values().copied().collect())
     }
 }

@@ -15,15 +15,9 @@ use super::Kind;
 /// The types, in the order of subscription.
 pub(super) const TYPES: [(Kind, &str); 4] = [
     (Kind::Cluster, "type.googleapis.com/envoy.config.cluster.v3.Cluster"),
-    (
-        Kind::Endpoints,
-        "type.googleapis.com/envoy.config.endpoint.v3.ClusterLoadAssignment",
-    ),
+    (Kind::Endpoints, "type.googleapis.com/envoy.config.endpoint.v3.ClusterLoadAssignment"),
     (Kind::Listener, "type.googleapis.com/envoy.config.listener.v3.Listener"),
-    (
-        Kind::Route,
-        "type.googleapis.com/envoy.config.route.v3.RouteConfiguration",
-    ),
+    (Kind::Route, "type.googleapis.com/envoy.config.route.v3.RouteConfiguration"),
 ];
 
 /// The generation of each host with this suffix.
@@ -40,9 +34,7 @@ pub(super) fn read(kind: Kind, bytes: &[u8], suffix: &str) -> Result<BTreeMap<St
     };
     let whole = |(host, told): (String, Vec<u64>)| match told[..] {
         [one, other] if one == other => Ok((host, one)),
-        _ => Err(format!(
-            "{host} is of the generations {told:?}, where there should be two equal ones"
-        )),
+        _ => Err(format!("{host} is of the generations {told:?}, where there should be two equal ones")),
     };
     hosts.into_iter().map(whole).collect()
 }
@@ -60,10 +52,7 @@ fn cluster(cluster: Cluster, suffix: &str) -> Vec<(String, Vec<u64>)> {
     };
     let timeout = cluster.connect_timeout.map(|timeout| timeout.seconds.cast_unsigned());
     let thresholds = cluster.circuit_breakers.map(|breakers| breakers.thresholds);
-    let most = thresholds
-        .unwrap_or_default()
-        .first()
-        .and_then(|one| one.max_connections);
+    let most = thresholds.unwrap_or_default().first().and_then(|one| one.max_connections);
     vec![(host, timeout.into_iter().chain(most.map(u64::from)).collect())]
 }
 

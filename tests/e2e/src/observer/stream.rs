@@ -48,9 +48,7 @@ pub(super) async fn follow(address: SocketAddr, node: &Node, mut take: impl FnMu
     requests.send(request(LISTENERS)).await?;
     let codec = tonic_prost::ProstCodec::<DeltaDiscoveryRequest, DeltaDiscoveryResponse>::default();
     let outgoing = tonic::Request::new(ReceiverStream::new(outgoing));
-    let answers = grpc
-        .streaming(outgoing, PathAndQuery::from_static(METHOD), codec)
-        .await?;
+    let answers = grpc.streaming(outgoing, PathAndQuery::from_static(METHOD), codec).await?;
     let mut answers = answers.into_inner();
     let mut wants = Wants::default();
     while let Some(response) = answers.message().await? {
@@ -75,10 +73,7 @@ fn place(response: &DeltaDiscoveryResponse) -> Result<usize> {
 }
 
 fn request(kind: usize) -> DeltaDiscoveryRequest {
-    DeltaDiscoveryRequest {
-        type_url: TYPES[kind].1.to_owned(),
-        ..DeltaDiscoveryRequest::default()
-    }
+    DeltaDiscoveryRequest { type_url: TYPES[kind].1.to_owned(), ..DeltaDiscoveryRequest::default() }
 }
 
 /// The references of clusters and listeners, and the subscriptions.
@@ -167,11 +162,7 @@ pub(crate) fn identity(node: &Node) -> Identity {
         Some(value::Kind::StructValue(metadata)) => Some(metadata),
         _ => None,
     };
-    Identity {
-        id: node.id.clone(),
-        metadata,
-        ..Identity::default()
-    }
+    Identity { id: node.id.clone(), metadata, ..Identity::default() }
 }
 
 fn structure(json: &serde_json::Value) -> Value {
@@ -184,10 +175,7 @@ fn structure(json: &serde_json::Value) -> Value {
         // The node metadata of these tests contains no lists.
         Json::Array(list) => value::Kind::StringValue(format!("{list:?}")),
         Json::Object(fields) => value::Kind::StructValue(Struct {
-            fields: fields
-                .iter()
-                .map(|(name, field)| (name.clone(), structure(field)))
-                .collect(),
+            fields: fields.iter().map(|(name, field)| (name.clone(), structure(field))).collect(),
         }),
     };
     Value { kind: Some(kind) }

@@ -57,10 +57,7 @@ pub struct Against {
 
 impl Against {
     /// The variant whose outputs have no condition.
-    pub const RULE: Against = Against {
-        server: Server::Kubernetes,
-        kubectl: 36,
-    };
+    pub const RULE: Against = Against { server: Server::Kubernetes, kubectl: 36 };
 }
 
 /// Where commands run.
@@ -117,20 +114,12 @@ pub fn play(script: &Path, shell: &Shell) -> Result<(), String> {
         let expected = step.expected(shell.against);
         let command = &step.command;
         if expected.text != *printed {
-            let _ = writeln!(
-                wrong,
-                "$ {command}\n--- expected\n{}--- printed\n{printed}",
-                expected.text
-            );
+            let _ = writeln!(wrong, "$ {command}\n--- expected\n{}--- printed\n{printed}", expected.text);
         } else if expected.reason == UNEXPLAINED {
             let _ = writeln!(wrong, "$ {command}\n--- nobody has explained this output\n{printed}");
         }
     }
-    if wrong.is_empty() {
-        Ok(())
-    } else {
-        Err(failed(&format!("\n{wrong}")))
-    }
+    if wrong.is_empty() { Ok(()) } else { Err(failed(&format!("\n{wrong}"))) }
 }
 
 /// The reasons that a script gives for outputs which are not the rule.
@@ -194,11 +183,7 @@ mod tests {
     const TEXT: &str = "$ cat\n< a\na\n\n$ exit 3\n[exit 3]\n\n$ watching yes; lines 2; unwatch\ny\ny\n";
 
     fn shell() -> Shell {
-        Shell {
-            kubeconfig: "/dev/null".into(),
-            programs: Vec::new(),
-            against: Against::RULE,
-        }
+        Shell { kubeconfig: "/dev/null".into(), programs: Vec::new(), against: Against::RULE }
     }
 
     #[test]
@@ -207,25 +192,15 @@ mod tests {
         std::fs::write(file.path(), TEXT).unwrap();
         assert_eq!(play(file.path(), &shell()), Ok(()));
         std::fs::write(file.path(), TEXT.replace("exit 3]", "exit 4]")).unwrap();
-        assert!(
-            play(file.path(), &shell())
-                .unwrap_err()
-                .contains("--- printed\n[exit 3]")
-        );
+        assert!(play(file.path(), &shell()).unwrap_err().contains("--- printed\n[exit 3]"));
     }
 
     #[test]
     fn unexplained_outputs_fail() {
         let file = tempfile::NamedTempFile::new().unwrap();
         std::fs::write(file.path(), "$ echo a\nb\n@ rutter: unexplained\na\n").unwrap();
-        let rutter = Against {
-            server: Server::Rutter,
-            ..Against::RULE
-        };
-        let shell = Shell {
-            against: rutter,
-            ..shell()
-        };
+        let rutter = Against { server: Server::Rutter, ..Against::RULE };
+        let shell = Shell { against: rutter, ..shell() };
         assert!(play(file.path(), &shell).unwrap_err().contains("nobody has explained"));
         assert_eq!(reasons(file.path()), Ok(vec!["unexplained".to_owned()]));
     }

@@ -12,10 +12,7 @@ const CHANGING: &[(&str, &str)] = &[
     (r"(current: )\d+", "$1<rv>"),
     // A column of ages is as wide as its widest value, which moves the columns after it.
     (r"(?m)\s{2,}(\d+s|\d+m\d*s?)(\s+|$)", "   <age>   "),
-    (
-        r"(Created:|CreationTimestamp:|Creation Timestamp:|Deletion Timestamp:|Renew Time:|Time:)(\s+)\S.*",
-        "$1$2<time>",
-    ),
+    (r"(Created:|CreationTimestamp:|Creation Timestamp:|Deletion Timestamp:|Renew Time:|Time:)(\s+)\S.*", "$1$2<time>"),
     (r"(127\.0\.0\.1|localhost):\d{4,5}", "<address>"),
     (r"/tmp/[A-Za-z.]+[-A-Za-z0-9]*", "<temporary>"),
     // Newer programs print the namespace: `"a" deleted from shop namespace`.
@@ -62,14 +59,8 @@ mod tests {
     fn variable_parts_are_replaced() {
         let text =
             "a   5s   x\n\nuid: 0e6f0bd2-1c2b-4b56-8f1c-5a5b6e8d2a10\nresourceVersion: \"12\"\n2026-01-02T03:04:05Z\n";
-        assert_eq!(
-            settled(text),
-            "a   <age>   x\nuid: <uid>\nresourceVersion: <rv>\n<time>\n"
-        );
-        assert_eq!(
-            settled("a\nI1121 16:29:48.194956   24506 reflector.go:664] \"x\"\nb"),
-            "a\nb\n"
-        );
+        assert_eq!(settled(text), "a   <age>   x\nuid: <uid>\nresourceVersion: <rv>\n<time>\n");
+        assert_eq!(settled("a\nI1121 16:29:48.194956   24506 reflector.go:664] \"x\"\nb"), "a\nb\n");
         assert_eq!(settled("pod \"a\" deleted from shop namespace"), "pod \"a\" deleted\n");
         assert_eq!(settled("{\"resourceVersion\":\"7\"}"), "{\"resourceVersion\":<rv>}\n");
     }

@@ -40,13 +40,8 @@ impl Output {
 
     /// Reads `rutter kubectl<1.34: reason`.
     fn read(line: &str) -> Result<Output, String> {
-        let (condition, reason) = line
-            .split_once(": ")
-            .ok_or_else(|| format!("no reason in `@ {line}`"))?;
-        let mut output = Output {
-            reason: reason.to_owned(),
-            ..Output::default()
-        };
+        let (condition, reason) = line.split_once(": ").ok_or_else(|| format!("no reason in `@ {line}`"))?;
+        let mut output = Output { reason: reason.to_owned(), ..Output::default() };
         for word in condition.split(' ') {
             match word.strip_prefix("kubectl<1.").map(str::parse) {
                 Some(Ok(minor)) => output.before = Some(minor),
@@ -70,12 +65,7 @@ impl Output {
 
 impl Step {
     fn new(command: &str, conflicts: Vec<String>) -> Step {
-        Step {
-            conflicts,
-            command: command.to_owned(),
-            input: String::new(),
-            outputs: vec![Output::default()],
-        }
+        Step { conflicts, command: command.to_owned(), input: String::new(), outputs: vec![Output::default()] }
     }
 
     /// The expected output: the last one whose condition holds.
@@ -89,14 +79,9 @@ impl Step {
     pub(super) fn record(&mut self, against: Against, printed: &str) {
         let rule = self.outputs[0].text == printed;
         if rule && against.server == Server::Rutter {
-            self.outputs
-                .retain(|output| output.is_the_rule() || !output.holds(against));
+            self.outputs.retain(|output| output.is_the_rule() || !output.holds(against));
         }
-        let at = self
-            .outputs
-            .iter()
-            .rposition(|output| output.holds(against))
-            .unwrap_or(0);
+        let at = self.outputs.iter().rposition(|output| output.holds(against)).unwrap_or(0);
         if self.outputs[at].text == printed {
             return;
         }
@@ -175,10 +160,7 @@ mod tests {
     use super::*;
 
     const TEXT: &str = "# First.\n$ cat\n< a\n<\n< b\na\nb\n@ rutter: It is so.\nc\n@ kubectl<1.34: It was so.\n\n$ exit 3\n[exit 3]\n";
-    const RUTTER: Against = Against {
-        server: Server::Rutter,
-        kubectl: 36,
-    };
+    const RUTTER: Against = Against { server: Server::Rutter, kubectl: 36 };
 
     #[test]
     fn scripts_are_parsed_and_printed() {
@@ -207,17 +189,8 @@ mod tests {
         assert_eq!(step.expected(RUTTER).text, "c\n");
         assert_eq!(step.expected(RUTTER).reason, UNEXPLAINED);
         step.record(RUTTER, "d\n");
-        step.record(
-            Against {
-                kubectl: 32,
-                ..Against::RULE
-            },
-            "e\n",
-        );
-        assert_eq!(
-            write(&[step.clone()]),
-            "$ a\nb\n@ rutter: unexplained\nd\n@ kubectl<1.33: unexplained\ne\n"
-        );
+        step.record(Against { kubectl: 32, ..Against::RULE }, "e\n");
+        assert_eq!(write(&[step.clone()]), "$ a\nb\n@ rutter: unexplained\nd\n@ kubectl<1.33: unexplained\ne\n");
         step.record(Against::RULE, "d\n");
         step.record(RUTTER, "d\n");
         assert_eq!(write(&[step]), "$ a\nd\n@ kubectl<1.33: unexplained\ne\n");

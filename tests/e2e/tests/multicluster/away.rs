@@ -16,12 +16,7 @@ async fn away() -> Result<()> {
     let mut rutter = Rutter::idle(&home, MESH, None, &[HOME, &["--remote-cluster-timeout", "2s"]].concat())?;
     rutter.control.begin().await?;
     has(&rutter, &["home 10.1.0.1"]).await?;
-    rutter
-        .says(
-            "cluster east (Secret mesh/east) was not read yet: its API does not answer",
-            true,
-        )
-        .await?;
+    rutter.says("cluster east (Secret mesh/east) was not read yet: its API does not answer", true).await?;
     stands(&rutter, "east", Some("timeout")).await?;
     rutter.control.wait_for_log("the others are served without it").await?;
     east.begin_api_server().await?;
@@ -40,19 +35,12 @@ async fn away() -> Result<()> {
     east.kill_api_server()?;
     rutter.control.begin().await?;
     has(&rutter, &both).await?;
-    rutter
-        .says(
-            "cluster east (Secret mesh/east): serving the snapshot of an earlier run",
-            true,
-        )
-        .await?;
+    rutter.says("cluster east (Secret mesh/east): serving the snapshot of an earlier run", true).await?;
     rutter.control.stop().await?;
     home.kill_api_server()?;
     rutter.control.begin().await?;
     has(&rutter, &both).await?;
-    rutter
-        .says("serving snapshots of an earlier run of the clusters east", true)
-        .await?;
+    rutter.says("serving snapshots of an earlier run of the clusters east", true).await?;
     home.begin_api_server().await?;
     east.begin_api_server().await?;
     cart(&east, "10.2.0.2").await?;

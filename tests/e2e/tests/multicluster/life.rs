@@ -57,13 +57,7 @@ async fn life() -> Result<()> {
     home.kubectl(&["delete", "secret", "east", "-n", MESH], "").await?;
     has(&rutter, &["home 10.1.0.1", "west 10.3.0.2"]).await?;
     stands(&rutter, "east", None).await?;
-    assert_eq!(
-        rutter
-            .control
-            .metric("istiod_managed_clusters", "cluster_type=\"remote\"")
-            .await?,
-        1.0
-    );
+    assert_eq!(rutter.control.metric("istiod_managed_clusters", "cluster_type=\"remote\"").await?, 1.0);
     is_as_new(&rutter, &home).await
 }
 
@@ -79,12 +73,7 @@ async fn refused(rutter: &Rutter, home: &ControlPlane, east: &ControlPlane) -> R
     };
     let exec = with("exec: { apiVersion: client.authentication.k8s.io/v1, command: hush-hush }");
     let file = with("tokenFile: /hush-hush");
-    let bad = [
-        ("east", exec.as_str()),
-        ("other", file.as_str()),
-        ("none", "hush-hush: ["),
-        ("home", &good),
-    ];
+    let bad = [("east", exec.as_str()), ("other", file.as_str()), ("none", "hush-hush: ["), ("home", &good)];
     secret(home, "east", &bad).await?;
     for text in [
         "Secret mesh/east: error: data[\"east\"].users[0].user.exec: a program is not allowed",
@@ -97,10 +86,7 @@ async fn refused(rutter: &Rutter, home: &ControlPlane, east: &ControlPlane) -> R
     has(rutter, &["east 10.2.0.2", "home 10.1.0.1", "west 10.3.0.1"]).await?;
     stands(rutter, "other", None).await?;
     for page in ["/debug/clusterz", "/debug/configz", "/metrics"] {
-        assert!(
-            !rutter.control.debug(page).await?.text().contains("hush-hush"),
-            "{page}"
-        );
+        assert!(!rutter.control.debug(page).await?.text().contains("hush-hush"), "{page}");
     }
     assert!(!rutter.control.readiness().await?.text().contains("hush-hush"));
     assert!(!rutter.control.log()?.contains("hush-hush"));
@@ -119,10 +105,7 @@ async fn changed(rutter: &Rutter, home: &ControlPlane, east: &ControlPlane, west
     let nowhere = good.replace(&east.url(), &format!("https://127.0.0.1:{}", free_port()));
     secret(home, "east", &[("east", &nowhere)]).await?;
     rutter
-        .says(
-            "cluster east was not read by the new kubeconfig of Secret mesh/east yet: what it had stays",
-            true,
-        )
+        .says("cluster east was not read by the new kubeconfig of Secret mesh/east yet: what it had stays", true)
         .await?;
     has(rutter, &all).await?;
     // The previous connection is used until the new one has read everything.
@@ -139,12 +122,7 @@ async fn changed(rutter: &Rutter, home: &ControlPlane, east: &ControlPlane, west
 
     // A second Secret with the same id is used after the first is deleted.
     secret(home, "second", &[("east", &admin(west)?)]).await?;
-    rutter
-        .says(
-            "Secret mesh/second: warning: data[\"east\"]: Secret mesh/east names this cluster, too",
-            true,
-        )
-        .await?;
+    rutter.says("Secret mesh/second: warning: data[\"east\"]: Secret mesh/east names this cluster, too", true).await?;
     home.kubectl(&["delete", "secret", "east", "-n", MESH], "").await?;
     has(rutter, &["east 10.3.0.1", "home 10.1.0.1", "west 10.3.0.1"]).await?;
     home.kubectl(&["delete", "secret", "second", "-n", MESH], "").await?;
@@ -172,13 +150,9 @@ async fn files() -> Result<()> {
     std::fs::write(directory.path().join("east.yaml"), admin(&east)?)?;
     has(&rutter, &["cluster 10.2.0.1", "home 10.1.0.1"]).await?;
     std::fs::write(directory.path().join("other.yaml"), "hush-hush: [")?;
-    rutter
-        .says("other.yaml: error: data[\"other.yaml\"]: it is no kubeconfig", true)
-        .await?;
+    rutter.says("other.yaml: error: data[\"other.yaml\"]: it is no kubeconfig", true).await?;
     std::fs::write(directory.path().join("east.yaml"), "hush-hush: [")?;
-    rutter
-        .says("east.yaml: error: data[\"cluster\"]: it is no kubeconfig", true)
-        .await?;
+    rutter.says("east.yaml: error: data[\"cluster\"]: it is no kubeconfig", true).await?;
     cart(&east, "10.2.0.2").await?;
     has(&rutter, &["cluster 10.2.0.2", "home 10.1.0.1"]).await?;
     std::fs::remove_file(directory.path().join("east.yaml"))?;

@@ -43,10 +43,8 @@ pub(super) async fn endpoint(plane: &ControlPlane, name: &str, ip: &str, port: u
 
 /// A Secret of the home cluster with these cluster ids and texts.
 pub(super) async fn secret(home: &ControlPlane, name: &str, texts: &[(&str, &str)]) -> Result<()> {
-    let data: serde_json::Map<String, Value> = texts
-        .iter()
-        .map(|(id, text)| ((*id).to_owned(), (*text).into()))
-        .collect();
+    let data: serde_json::Map<String, Value> =
+        texts.iter().map(|(id, text)| ((*id).to_owned(), (*text).into())).collect();
     let secret = serde_json::json!({
         "apiVersion": "v1",
         "kind": "Secret",
@@ -67,9 +65,7 @@ pub(super) async fn endpoints(rutter: &Rutter, service: &str) -> Result<Vec<Stri
     let of_service = services.filter(|one| one["service"] == format!("{service}.shop.svc.cluster.local"));
     let each = of_service.flat_map(|one| one["endpoints"].as_array().unwrap());
     let text = |one: &Value, field: &str| one[field].as_str().unwrap().to_owned();
-    let mut all: Vec<String> = each
-        .map(|one| format!("{} {}", text(one, "cluster"), text(one, "address")))
-        .collect();
+    let mut all: Vec<String> = each.map(|one| format!("{} {}", text(one, "cluster"), text(one, "address"))).collect();
     all.sort();
     Ok(all)
 }
@@ -122,11 +118,7 @@ pub(super) async fn installed(set: &[&str]) -> Result<ControlPlane> {
         command.args(["--set-string", set]);
     }
     let manifest = command.output()?;
-    assert!(
-        manifest.status.success(),
-        "{}",
-        String::from_utf8_lossy(&manifest.stderr)
-    );
+    assert!(manifest.status.success(), "{}", String::from_utf8_lossy(&manifest.stderr));
     apply(&plane, &String::from_utf8(manifest.stdout)?).await?;
     let established = ["wait", "--for=condition=established", "crd", "--all", "--timeout=60s"];
     plane.kubectl(&established, "").await?;
@@ -146,9 +138,7 @@ pub(super) async fn join(home: &ControlPlane, other: &ControlPlane, name: &str) 
 /// The output of `kubectl get` for an object; null if it does not exist.
 pub(super) async fn found(plane: &ControlPlane, object: &[&str]) -> Value {
     let text = plane.kubectl(&[&["get", "-o", "json"], object].concat(), "").await;
-    text.ok()
-        .and_then(|text| serde_json::from_str(&text).ok())
-        .unwrap_or_default()
+    text.ok().and_then(|text| serde_json::from_str(&text).ok()).unwrap_or_default()
 }
 
 /// Waits until an object fulfills a condition.

@@ -93,17 +93,7 @@ async fn networks() -> Result<()> {
                    n1, containers: [{ name: a, image: a }], tolerations: [{ operator: Exists }] }\n";
     apply(&east, gateway).await?;
     let status = r#"{"status":{"phase":"Running","podIP":"10.2.0.1","podIPs":[{"ip":"10.2.0.1"}],"conditions":[{"type":"Ready","status":"True"}]}}"#;
-    let patch = [
-        "patch",
-        "pod",
-        "cart-1",
-        "-n",
-        "shop",
-        "--subresource=status",
-        "--type=merge",
-        "-p",
-        status,
-    ];
+    let patch = ["patch", "pod", "cart-1", "-n", "shop", "--subresource=status", "--type=merge", "-p", status];
     east.kubectl(&patch, "").await?;
     secret(&home, "east", &[("east", &admin(&east)?)]).await?;
     let mut rutter = Rutter::idle(&home, MESH, None, HOME)?;
@@ -130,11 +120,7 @@ async fn networks() -> Result<()> {
     // The network of the home cluster has no gateway: it is reached directly.
     sees("far", "east", &["10.1.0.1:8080", "10.2.0.1:8080"]).await?;
     let away = r#"{"spec":{"externalIPs":["192.0.2.51"]}}"#;
-    east.kubectl(
-        &["patch", "service", "eastwest", "-n", MESH, "--type=merge", "-p", away],
-        "",
-    )
-    .await?;
+    east.kubectl(&["patch", "service", "eastwest", "-n", MESH, "--type=merge", "-p", away], "").await?;
     sees("near", "home", &["10.1.0.1:8080", "192.0.2.51:15443"]).await?;
     is_as_new(&rutter, &home).await
 }
@@ -173,8 +159,7 @@ async fn shared() -> Result<()> {
         "apiVersion: multicluster.x-k8s.io/v1alpha1\nkind: ServiceExport\nmetadata: { name: cart, namespace: shop }\n";
     apply(&east, export).await?;
     sees(&["10.1.0.1:8080", "10.2.0.1:8080"]).await?;
-    east.kubectl(&["delete", "serviceexport", "cart", "-n", "shop"], "")
-        .await?;
+    east.kubectl(&["delete", "serviceexport", "cart", "-n", "shop"], "").await?;
     sees(&["10.1.0.1:8080"]).await?;
     is_as_new(&rutter, &home).await
 }

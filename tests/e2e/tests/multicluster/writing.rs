@@ -29,22 +29,15 @@ async fn exported() -> Result<()> {
         let owned = |export: &Value| export.pointer("/metadata/ownerReferences/0/uid") == Some(&uid);
         rutter.explained(fits(plane, &export, owned).await)?;
         assert!(
-            found(plane, &["serviceexport", "kubernetes", "-n", "default"])
-                .await
-                .is_null(),
+            found(plane, &["serviceexport", "kubernetes", "-n", "default"]).await.is_null(),
             "it is local to its cluster"
         );
     }
     let mine = found(&east, &["serviceexport", "mine", "-n", "shop"]).await;
-    assert!(
-        mine.pointer("/metadata/ownerReferences").is_none(),
-        "existing objects are not changed: {mine}"
-    );
+    assert!(mine.pointer("/metadata/ownerReferences").is_none(), "existing objects are not changed: {mine}");
     let lease = ["lease", "istio-serviceexport-controller-election", "-n", "istio-system"];
-    fits(&east, &lease, |lease| {
-        lease.pointer("/metadata/annotations/istio.io~1rev") == Some(&"^default".into())
-    })
-    .await?;
+    fits(&east, &lease, |lease| lease.pointer("/metadata/annotations/istio.io~1rev") == Some(&"^default".into()))
+        .await?;
 
     let import = "apiVersion: multicluster.x-k8s.io/v1alpha1\nkind: ServiceImport\nmetadata: { name: cart, namespace: shop }\nspec: { \
                   type: ClusterSetIP, ips: [10.96.9.9], ports: [{ name: http, port: 80 }] }\n";
@@ -56,8 +49,7 @@ async fn exported() -> Result<()> {
         (of_set["endpoints"].as_array()?.len() == 2).then_some(())
     };
     rutter.explained(wait_for("the endpoints of all clusters for the import", PATIENCE, both).await)?;
-    east.kubectl(&["delete", "serviceexport", "cart", "-n", "shop"], "")
-        .await?;
+    east.kubectl(&["delete", "serviceexport", "cart", "-n", "shop"], "").await?;
     rutter.explained(fits(&east, &export, |export| !export.is_null()).await)?;
     east.kubectl(&["delete", "service", "cart", "-n", "shop"], "").await?;
     rutter.explained(fits(&east, &export, Value::is_null).await)?;
@@ -81,8 +73,7 @@ async fn external() -> Result<()> {
     cart(&home, "10.1.0.1").await?;
     cart(&east, "10.2.0.1").await?;
     let literal = format!("--from-literal=root-cert.pem={PEM}");
-    own.kubectl(&["create", "secret", "generic", "cacerts", "-n", MESH, &literal], "")
-        .await?;
+    own.kubectl(&["create", "secret", "generic", "cacerts", "-n", MESH, &literal], "").await?;
     secret(&own, "east", &[("east", &admin(&east)?)]).await?;
     let directory = tempfile::tempdir()?;
     let secrets = directory.path().join("own");
@@ -96,27 +87,13 @@ async fn external() -> Result<()> {
     let written = |map: &Value| map.pointer("/data/root-cert.pem") == Some(&PEM.into());
     rutter.explained(fits(&home, &map, written).await)?;
     assert!(found(&east, &map).await.is_null(), "the cluster has no annotation");
-    east.kubectl(
-        &[
-            "annotate",
-            "namespace",
-            MESH,
-            "topology.istio.io/controlPlaneClusters=other,home",
-        ],
-        "",
-    )
-    .await?;
+    east.kubectl(&["annotate", "namespace", MESH, "topology.istio.io/controlPlaneClusters=other,home"], "").await?;
     rutter.explained(fits(&east, &map, written).await)?;
     assert!(found(&own, &map).await.is_null(), "it serves no workloads");
     assert!(rutter.control.stop().await?, "it stops gracefully");
     let lease = ["lease", "istio-namespace-controller-election", "-n", MESH];
-    let free = |lease: &Value| {
-        lease
-            .pointer("/spec/holderIdentity")
-            .and_then(Value::as_str)
-            .unwrap_or_default()
-            .is_empty()
-    };
+    let free =
+        |lease: &Value| lease.pointer("/spec/holderIdentity").and_then(Value::as_str).unwrap_or_default().is_empty();
     fits(&east, &lease, |lease| !lease.is_null() && free(lease)).await
 }
 

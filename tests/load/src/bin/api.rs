@@ -49,10 +49,7 @@ struct Arguments {
 fn main() -> Result<()> {
     let arguments = Arguments::parse();
     probe::raise_file_limit();
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(2)
-        .enable_all()
-        .build()?;
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     runtime.block_on(measure(arguments))
 }
 
@@ -67,9 +64,7 @@ impl Bench {
     /// A client with connections of its own.
     async fn client(&self) -> Result<Client> {
         let options = KubeConfigOptions::default();
-        Ok(Client::try_from(
-            Config::from_custom_kubeconfig(self.kubeconfig.clone(), &options).await?,
-        )?)
+        Ok(Client::try_from(Config::from_custom_kubeconfig(self.kubeconfig.clone(), &options).await?)?)
     }
 
     /// Runs a piece of work and prints a row of the table.
@@ -98,18 +93,13 @@ async fn measure(arguments: Arguments) -> Result<()> {
     let data = tempfile::tempdir()?;
     let mut flags: Vec<&str> = vec!["--api-requests-per-second", "1000000"];
     flags.extend(arguments.flags.iter().map(String::as_str));
-    let server = Control::start_with_api(&binary, data.path(), &flags)
-        .await
-        .map_err(anyhow::Error::from_boxed)?;
+    let server = Control::start_with_api(&binary, data.path(), &flags).await.map_err(anyhow::Error::from_boxed)?;
     let bench = Bench {
         kubeconfig: Kubeconfig::read_from(server.kubeconfig().context("it has no kubeconfig")?)?,
         pid: server.pid().context("the control plane has ended")?,
         server,
     };
-    writeln!(
-        std::io::stdout(),
-        "| work | time | server | resident | |\n|---|---|---|---|---|"
-    )?;
+    writeln!(std::io::stdout(), "| work | time | server | resident | |\n|---|---|---|---|---|")?;
     let (objects, writers) = (arguments.objects, arguments.writers);
     bench
         .row(
@@ -117,9 +107,7 @@ async fn measure(arguments: Arguments) -> Result<()> {
             write_all(&bench, writers, objects, Method::POST),
         )
         .await?;
-    bench
-        .row(&format!("list of {objects} objects, ten times"), list(&bench, objects))
-        .await?;
+    bench.row(&format!("list of {objects} objects, ten times"), list(&bench, objects)).await?;
     let changes = arguments.changes;
     let what = format!("{changes} updates seen by {} watchers", arguments.watchers);
     let watching = watch(&bench, arguments.watchers, changes).await?;
@@ -158,14 +146,9 @@ async fn write_all(bench: &Bench, writers: usize, objects: usize, method: Method
                     Method::POST => (PATH.to_owned(), "application/json", 0),
                     _ => (format!("{PATH}/rule-{number}"), "application/merge-patch+json", 1),
                 };
-                let request = Request::builder()
-                    .method(method.clone())
-                    .uri(path)
-                    .header("content-type", content);
+                let request = Request::builder().method(method.clone()).uri(path).header("content-type", content);
                 let begin = Instant::now();
-                client
-                    .request_text(request.body(object(number, round).into_bytes())?)
-                    .await?;
+                client.request_text(request.body(object(number, round).into_bytes())?).await?;
                 took.push(begin.elapsed());
             }
         });
@@ -216,13 +199,8 @@ struct Watching {
 
 async fn watch(bench: &Bench, watchers: usize, changes: usize) -> Result<Watching> {
     let client = bench.client().await?;
-    let text = client
-        .request_text(Request::get(format!("{PATH}?limit=1")).body(Vec::new())?)
-        .await?;
-    let version = text
-        .split("\"resourceVersion\":\"")
-        .nth(1)
-        .and_then(|rest| rest.split('"').next());
+    let text = client.request_text(Request::get(format!("{PATH}?limit=1")).body(Vec::new())?).await?;
+    let version = text.split("\"resourceVersion\":\"").nth(1).and_then(|rest| rest.split('"').next());
     let version = version.context("the list has no resourceVersion")?.to_owned();
     let seen = Arc::new(AtomicUsize::new(0));
     let mut tasks = JoinSet::new();
@@ -236,20 +214,13 @@ async fn watch(bench: &Bench, watchers: usize, changes: usize) -> Result<Watchin
         tasks.spawn(async move {
             while let Some(frame) = body.frame().await {
                 // One event per line.
-                let lines = frame?
-                    .into_data()
-                    .map_or(0, |data| data.iter().filter(|byte| **byte == b'\n').count());
+                let lines = frame?.into_data().map_or(0, |data| data.iter().filter(|byte| **byte == b'\n').count());
                 seen.fetch_add(lines, Ordering::Relaxed);
             }
             anyhow::Ok(())
         });
     }
-    Ok(Watching {
-        seen,
-        wanted: watchers * changes,
-        changes,
-        tasks,
-    })
+    Ok(Watching { seen, wanted: watchers * changes, changes, tasks })
 }
 
 impl Watching {

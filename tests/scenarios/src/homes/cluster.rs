@@ -201,11 +201,7 @@ impl Cluster {
             json["apiVersion"] = kind.api_version().into();
             json["kind"] = kind.name().into();
             json["metadata"] = json!({"name": MARKER});
-            let document = Document {
-                key: key.clone(),
-                text: String::new(),
-                json,
-            };
+            let document = Document { key: key.clone(), text: String::new(), json };
             self.writer.put(&document).await?;
             self.standing.insert(kind);
         }

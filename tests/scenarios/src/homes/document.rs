@@ -22,13 +22,8 @@ impl Document {
     /// A text that is not YAML, or a kind that the mesh does not read.
     pub fn read(yaml: &str, cluster: &str) -> Result<Vec<Document>> {
         let lines: Vec<&str> = yaml.lines().collect();
-        let texts = lines
-            .split(|line| line.trim_end() == "---")
-            .map(|lines| lines.join("\n"));
-        texts
-            .filter(|text| !text.trim().is_empty())
-            .map(|text| Document::parse(text, cluster))
-            .collect()
+        let texts = lines.split(|line| line.trim_end() == "---").map(|lines| lines.join("\n"));
+        texts.filter(|text| !text.trim().is_empty()).map(|text| Document::parse(text, cluster)).collect()
     }
 
     fn parse(text: String, cluster: &str) -> Result<Document> {

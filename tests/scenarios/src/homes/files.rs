@@ -37,12 +37,7 @@ impl Files {
             // The test may have ended.
             let _ = sender.send(change);
         })?;
-        Ok(Files {
-            said,
-            turn: 0,
-            _watch: watch,
-            dir,
-        })
+        Ok(Files { said, turn: 0, _watch: watch, dir })
     }
 
     fn path(&self, key: &ObjectKey) -> PathBuf {
@@ -94,10 +89,7 @@ impl Home for Files {
 
     fn edit(&mut self, puts: Vec<Document>, gone: Vec<ObjectKey>) -> Result<ChangeSet> {
         let clusters = puts.iter().map(|put| &put.key).chain(&gone);
-        ensure!(
-            clusters.clone().all(|key| key.cluster.is_empty()),
-            "files are of no cluster"
-        );
+        ensure!(clusters.clone().all(|key| key.cluster.is_empty()), "files are of no cluster");
         for key in &gone {
             fs::remove_file(self.path(key)).with_context(|| key.to_string())?;
         }

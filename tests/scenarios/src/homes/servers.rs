@@ -84,17 +84,8 @@ impl Servers {
     }
 
     fn start(kind: Which) -> Result<Servers> {
-        let runtime = tokio::runtime::Builder::new_multi_thread()
-            .worker_threads(2)
-            .enable_all()
-            .build()?;
-        let mut servers = Servers {
-            kind,
-            clusters: BTreeMap::new(),
-            embedded: Vec::new(),
-            _real: None,
-            runtime,
-        };
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+        let mut servers = Servers { kind, clusters: BTreeMap::new(), embedded: Vec::new(), _real: None, runtime };
         servers.open("")?;
         Ok(servers)
     }
@@ -179,28 +170,19 @@ async fn local(id: &str, as_store: bool) -> Result<(Local, Cluster)> {
     let dir = tempfile::tempdir()?;
     let store: Arc<dyn Store> = Arc::new(Embedded::open(dir.path(), store::embedded::Options::default()).await?);
     let api = api::Api::new(Arc::clone(&store), api::Options::default());
-    let options = ServerOptions {
-        http: Some(SocketAddr::from((Ipv4Addr::LOCALHOST, 0))),
-        ..ServerOptions::default()
-    };
+    let options = ServerOptions { http: Some(SocketAddr::from((Ipv4Addr::LOCALHOST, 0))), ..ServerOptions::default() };
     let server = Server::start(options, api).await?;
     let address = server.http().context("it listens")?;
     let client = Client::try_from(Config::new(format!("http://{address}").parse()?))?;
     let (follower, inbox) = if as_store {
         let (sender, receiver) = mpsc::channel(QUEUE);
-        let follower = Follower::start(store, ChangeSender::new(0, sender))
-            .await
-            .context("the store ended")?;
+        let follower = Follower::start(store, ChangeSender::new(0, sender)).await.context("the store ended")?;
         (Some(follower), Inbox::new(receiver, None))
     } else {
         (None, follow(id, client.clone()))
     };
     let cluster = Cluster::start(id, client, inbox).await?;
-    let local = Local {
-        _follower: follower,
-        _server: server,
-        _dir: dir,
-    };
+    let local = Local { _follower: follower, _server: server, _dir: dir };
     Ok((local, cluster))
 }
 
@@ -239,13 +221,9 @@ async fn real() -> Result<(ControlPlane, Cluster)> {
             let established = |c: &Value| c["type"] == "Established" && c["status"] == "True";
             conditions.iter().any(established).then_some(())
         };
-        test_harness::run::wait_for(
-            "a definition to be established",
-            std::time::Duration::from_secs(60),
-            established,
-        )
-        .await
-        .map_err(anyhow::Error::from_boxed)?;
+        test_harness::run::wait_for("a definition to be established", std::time::Duration::from_secs(60), established)
+            .await
+            .map_err(anyhow::Error::from_boxed)?;
     }
     let inbox = follow("", client.clone());
     let cluster = Cluster::start("", client, inbox).await?;
@@ -267,10 +245,6 @@ fn follow(id: &str, client: Client) -> Inbox {
         }),
         ..Options::new(client)
     };
-    tokio::spawn(sources::kubernetes::follow(
-        options,
-        ChangeSender::new(0, sender),
-        report,
-    ));
+    tokio::spawn(sources::kubernetes::follow(options, ChangeSender::new(0, sender), report));
     Inbox::new(receiver, Some(reports))
 }

@@ -23,10 +23,7 @@ type Answer = (u16, Value);
 
 impl Writer {
     pub(super) fn new(client: Client) -> Writer {
-        Writer {
-            client,
-            there: BTreeMap::new(),
-        }
+        Writer { client, there: BTreeMap::new() }
     }
 
     /// The written objects that exist.
@@ -36,9 +33,7 @@ impl Writer {
 
     /// Creates or replaces an object, with its status.
     pub(super) async fn put(&mut self, document: &Document) -> Result<()> {
-        self.put_json(&document.key, &document.json)
-            .await
-            .with_context(|| document.key.to_string())
+        self.put_json(&document.key, &document.json).await.with_context(|| document.key.to_string())
     }
 
     async fn put_json(&mut self, key: &ObjectKey, json: &Value) -> Result<()> {
@@ -65,14 +60,8 @@ impl Writer {
         version: &str,
         body: &Value,
     ) -> Result<Value> {
-        let (all, one) = (
-            path(key, definition, version, false),
-            path(key, definition, version, true),
-        );
-        let known = self
-            .there
-            .get(key)
-            .map(|there| there["metadata"]["resourceVersion"].clone());
+        let (all, one) = (path(key, definition, version, false), path(key, definition, version, true));
+        let known = self.there.get(key).map(|there| there["metadata"]["resourceVersion"].clone());
         let revision = match known {
             Some(revision) => revision,
             None => match self.send(Method::POST, &all, body).await? {
@@ -102,10 +91,7 @@ impl Writer {
 
     /// Deletes an object that was written.
     pub(super) async fn delete(&mut self, key: &ObjectKey) -> Result<()> {
-        let there = self
-            .there
-            .remove(key)
-            .with_context(|| format!("{key} was not written"))?;
+        let there = self.there.remove(key).with_context(|| format!("{key} was not written"))?;
         let (definition, version) = served(key.kind, &there)?;
         let path = path(key, definition, version, true);
         done(self.send(Method::DELETE, &at_once(&path), &Value::Null).await?).with_context(|| key.to_string())?;
@@ -121,20 +107,12 @@ impl Writer {
 
     /// Sends one request. Error responses are returned, too.
     pub(super) async fn send(&self, method: Method, path: &str, body: &Value) -> Result<Answer> {
-        let bytes = if body.is_null() {
-            Vec::new()
-        } else {
-            serde_json::to_vec(body)?
-        };
+        let bytes = if body.is_null() { Vec::new() } else { serde_json::to_vec(body)? };
         let kind = match method {
             Method::PATCH => "application/merge-patch+json",
             _ => "application/json",
         };
-        let request = Request::builder()
-            .method(method)
-            .uri(path)
-            .header("content-type", kind)
-            .body(bytes)?;
+        let request = Request::builder().method(method).uri(path).header("content-type", kind).body(bytes)?;
         match self.client.request_text(request).await {
             Ok(text) => Ok((200, serde_json::from_str(&text)?)),
             Err(kube::Error::Api(status)) => Ok((status.code, Value::from(status.message.clone()))),
@@ -156,10 +134,7 @@ fn served(kind: Kind, json: &Value) -> Result<(&'static Definition, &str)> {
     let definition = definitions().iter().find(|definition| definition.mesh == Some(kind));
     let definition = definition.with_context(|| format!("{kind} is no kind of an API"))?;
     let version = json["apiVersion"].as_str().unwrap_or(definition.versions[0].version);
-    Ok((
-        definition,
-        version.split_once('/').map_or(version, |(_, version)| version),
-    ))
+    Ok((definition, version.split_once('/').map_or(version, |(_, version)| version)))
 }
 
 fn path(key: &ObjectKey, definition: &Definition, version: &str, one: bool) -> String {

@@ -49,10 +49,7 @@ pub(super) async fn refused(
         match (&pieces[..], found.is_empty()) {
             ([(index, _)], true) => {
                 let rule = words.rfind(RULE).unwrap_or_default();
-                refused.insert(
-                    *index,
-                    words[rule..].lines().next().unwrap_or_default().trim().to_owned(),
-                );
+                refused.insert(*index, words[rule..].lines().next().unwrap_or_default().trim().to_owned());
             }
             // Envoy does not name the resource, so the halves are checked separately.
             (_, true) => {
@@ -95,10 +92,8 @@ async fn ask(
 ) -> test_harness::run::Result<Answer> {
     let dir = tempfile::tempdir()?;
     let file = dir.path().join("resources.pb");
-    let resources = pieces.iter().map(|(_, bytes)| Any {
-        type_url: kind.type_url.to_owned(),
-        value: bytes.clone().into(),
-    });
+    let resources =
+        pieces.iter().map(|(_, bytes)| Any { type_url: kind.type_url.to_owned(), value: bytes.clone().into() });
     let response = DiscoveryResponse {
         version_info: "1".to_owned(),
         type_url: kind.type_url.to_owned(),
@@ -138,14 +133,9 @@ async fn ask(
 fn read(words: &str) -> BTreeMap<usize, String> {
     static NAME: LazyLock<Regex> = LazyLock::new(|| Regex::new(r"judged-(\d{6})").expect("a regular expression"));
     let mut found: BTreeMap<usize, String> = BTreeMap::new();
-    let names: Vec<_> = NAME
-        .captures_iter(words)
-        .filter_map(|c| Some((c.get(0)?, c[1].parse().ok()?)))
-        .collect();
+    let names: Vec<_> = NAME.captures_iter(words).filter_map(|c| Some((c.get(0)?, c[1].parse().ok()?))).collect();
     if is_about_the_first(words) {
-        let first = names
-            .first()
-            .map(|(_, index)| (*index, words.trim().chars().take(2000).collect()));
+        let first = names.first().map(|(_, index)| (*index, words.trim().chars().take(2000).collect()));
         return first.into_iter().collect();
     }
     for (position, (name, index)) in names.iter().enumerate() {

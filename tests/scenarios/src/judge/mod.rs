@@ -61,15 +61,12 @@ impl Evidence {
     /// Adds the resources of a proxy; `istio`: it reports Istio's extensions.
     pub fn add(&mut self, origin: &str, istio: bool, holdings: &Holdings) {
         for ((kind, _), resource) in holdings {
-            let exhibit = self
-                .exhibits
-                .entry((*kind, resource.version()))
-                .or_insert_with(|| Exhibit {
-                    kind: *kind,
-                    resource: resource.clone(),
-                    origin: origin.to_owned(),
-                    istio,
-                });
+            let exhibit = self.exhibits.entry((*kind, resource.version())).or_insert_with(|| Exhibit {
+                kind: *kind,
+                resource: resource.clone(),
+                origin: origin.to_owned(),
+                istio,
+            });
             if exhibit.istio && !istio {
                 (exhibit.istio, exhibit.origin) = (false, origin.to_owned());
             }
@@ -114,10 +111,8 @@ impl Evidence {
             }
         }
         let binary = test_harness::envoy(&mut |line| eprintln!("{line}"))?;
-        let wanted: std::collections::BTreeSet<String> = listeners
-            .iter()
-            .flat_map(|(_, _, wants)| wants.iter().cloned())
-            .collect();
+        let wanted: std::collections::BTreeSet<String> =
+            listeners.iter().flat_map(|(_, _, wants)| wants.iter().cloned()).collect();
         let listeners: Vec<_> = listeners.into_iter().map(|(index, bytes, _)| (index, bytes)).collect();
         let none = std::collections::BTreeSet::new();
         let (of_clusters, of_listeners) = tokio::join!(
@@ -127,12 +122,6 @@ impl Evidence {
         refusals.extend(of_clusters?);
         refusals.extend(of_listeners?);
         refusals.sort();
-        Ok(refusals
-            .into_iter()
-            .map(|(index, message)| Refusal {
-                exhibit: exhibits[index].clone(),
-                message,
-            })
-            .collect())
+        Ok(refusals.into_iter().map(|(index, message)| Refusal { exhibit: exhibits[index].clone(), message }).collect())
     }
 }

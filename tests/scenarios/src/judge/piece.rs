@@ -80,13 +80,9 @@ fn tell_caches_apart(value: &mut Value) -> bool {
                 cache["name"] = format!("cache-{settings}").into();
                 found = true;
             }
-            fields
-                .values_mut()
-                .fold(found, |found, inner| tell_caches_apart(inner) | found)
+            fields.values_mut().fold(found, |found, inner| tell_caches_apart(inner) | found)
         }
-        Value::Array(items) => items
-            .iter_mut()
-            .fold(false, |found, item| tell_caches_apart(item) | found),
+        Value::Array(items) => items.iter_mut().fold(false, |found, item| tell_caches_apart(item) | found),
         _ => false,
     }
 }
@@ -98,10 +94,7 @@ fn merged(mut body: Vec<u8>, over: &impl Message) -> Vec<u8> {
 }
 
 fn cluster(body: Vec<u8>, index: usize) -> Vec<u8> {
-    let over = Cluster {
-        name: name(index),
-        ..Cluster::default()
-    };
+    let over = Cluster { name: name(index), ..Cluster::default() };
     merged(body, &over)
 }
 
@@ -156,14 +149,8 @@ fn routes(mut body: Vec<u8>, index: usize) -> Vec<u8> {
             value: value.into(),
         })),
     };
-    let chain = FilterChain {
-        filters: vec![filter],
-        ..FilterChain::default()
-    };
-    let around = Listener {
-        filter_chains: vec![chain],
-        ..elsewhere(index)
-    };
+    let chain = FilterChain { filters: vec![filter], ..FilterChain::default() };
+    let around = Listener { filter_chains: vec![chain], ..elsewhere(index) };
     unbound(around.encode_to_vec())
 }
 
@@ -185,9 +172,7 @@ fn elsewhere(index: usize) -> Listener {
     };
     Listener {
         name: name(index),
-        address: Some(Address {
-            address: Some(Kind::SocketAddress(socket)),
-        }),
+        address: Some(Address { address: Some(Kind::SocketAddress(socket)) }),
         ..Listener::default()
     }
 }
@@ -231,9 +216,7 @@ fn is_of_istio(config: &Value) -> bool {
     let texts = [&config["@type"], &config["typeUrl"]];
     texts.into_iter().filter_map(Value::as_str).any(|url| {
         let name = url.rsplit('/').next().unwrap_or_default();
-        ["istio.", "io.istio.", "stats.", "envoy.tcp.metadataexchange."]
-            .iter()
-            .any(|prefix| name.starts_with(prefix))
+        ["istio.", "io.istio.", "stats.", "envoy.tcp.metadataexchange."].iter().any(|prefix| name.starts_with(prefix))
     })
 }
 

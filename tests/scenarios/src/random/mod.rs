@@ -45,9 +45,7 @@ const BASE: &str = include_str!("base.yaml");
 pub fn objects(seed: u64) -> Vec<Value> {
     let mut dice = Dice::new(seed);
     let kinds = KINDS.iter().enumerate();
-    kinds
-        .map(|(number, kind)| object::valid(&mut dice, *kind, number))
-        .collect()
+    kinds.map(|(number, kind)| object::valid(&mut dice, *kind, number)).collect()
 }
 
 /// The resources of the proxies of the mesh with this seed.
@@ -80,38 +78,18 @@ pub fn evidence(seed: u64) -> Result<Evidence> {
         client.refresh(&mut world).with_context(|| format!("proxy {name}"))?;
         evidence.add(&format!("seed {seed}: proxy {name}"), false, client.holdings());
     }
-    world
-        .check()
-        .map_err(|m| anyhow!("incremental and recomputed differ: {m}"))?;
+    world.check().map_err(|m| anyhow!("incremental and recomputed differ: {m}"))?;
     Ok(evidence)
 }
 
 /// The proxies of a mesh.
 const PROXIES: [(&str, &str); 6] = [
-    (
-        "client",
-        "{namespace: test, labels: {app: client, version: v1}, locality: r1/z1/s1}",
-    ),
-    (
-        "shop",
-        "{namespace: test, ip: 10.1.0.9, labels: {app: shop, version: v1}, locality: r1/z2}",
-    ),
-    (
-        "agent",
-        "{namespace: test, ip: 10.1.0.9, labels: {app: shop, version: v1}, metadata: {ISTIO_VERSION: 1.28.0}}",
-    ),
-    (
-        "none",
-        "{namespace: other, ip: 10.1.0.7, labels: {app: client}, metadata: {INTERCEPTION_MODE: NONE}}",
-    ),
-    (
-        "six",
-        "{namespace: test, ips: ['fd00::7', 10.1.0.6], labels: {app: six}, metadata: {HTTP10: '1'}}",
-    ),
-    (
-        "edge",
-        "{type: router, namespace: test, ip: 10.1.0.8, labels: {app: gw}, metadata: {UNPRIVILEGED_POD: 'true'}}",
-    ),
+    ("client", "{namespace: test, labels: {app: client, version: v1}, locality: r1/z1/s1}"),
+    ("shop", "{namespace: test, ip: 10.1.0.9, labels: {app: shop, version: v1}, locality: r1/z2}"),
+    ("agent", "{namespace: test, ip: 10.1.0.9, labels: {app: shop, version: v1}, metadata: {ISTIO_VERSION: 1.28.0}}"),
+    ("none", "{namespace: other, ip: 10.1.0.7, labels: {app: client}, metadata: {INTERCEPTION_MODE: NONE}}"),
+    ("six", "{namespace: test, ips: ['fd00::7', 10.1.0.6], labels: {app: six}, metadata: {HTTP10: '1'}}"),
+    ("edge", "{type: router, namespace: test, ip: 10.1.0.8, labels: {app: gw}, metadata: {UNPRIVILEGED_POD: 'true'}}"),
 ];
 
 #[cfg(test)]

@@ -54,11 +54,7 @@ fn direct(dice: &mut Dice, kind: Kind, number: usize, spec: &mut Map<String, Val
             let old = spec.get("hosts").and_then(|hosts| hosts.get(0)).cloned();
             let hosts: Vec<Value> = [Some(json!(host)), old].into_iter().flatten().collect();
             spec.insert("hosts".to_owned(), json!(hosts));
-            let gateways = [
-                json!(["mesh"]),
-                json!(["test/r2", "mesh"]),
-                json!(["test/r2", "test/r10"]),
-            ];
+            let gateways = [json!(["mesh"]), json!(["test/r2", "mesh"]), json!(["test/r2", "test/r10"])];
             spec.insert("gateways".to_owned(), gateways[dice.below(3)].clone());
             spec.remove("exportTo");
         }
@@ -75,10 +71,7 @@ fn direct(dice: &mut Dice, kind: Kind, number: usize, spec: &mut Map<String, Val
             spec.remove("exportTo");
         }
         Kind::Sidecar => {
-            spec.insert(
-                "workloadSelector".to_owned(),
-                json!({"labels": {"app": dice.one(&["shop", "six"])}}),
-            );
+            spec.insert("workloadSelector".to_owned(), json!({"labels": {"app": dice.one(&["shop", "six"])}}));
         }
         Kind::PeerAuthentication => {
             let mut mode = || json!({"mode": dice.one(&["DISABLE", "PERMISSIVE", "STRICT"])});
@@ -124,11 +117,7 @@ fn field(dice: &mut Dice, schema: &Schema, path: &mut Vec<String>) -> Value {
         Shape::Object(fields) => {
             let mut object = Map::new();
             let wanted: usize = if path.len() < 4 { 45 } else { 30 };
-            let chosen: Vec<_> = fields
-                .exclusive
-                .iter()
-                .map(|group| group[dice.below(group.len())])
-                .collect();
+            let chosen: Vec<_> = fields.exclusive.iter().map(|group| group[dice.below(group.len())]).collect();
             for (name, inner) in &fields.fields {
                 let group = fields.exclusive.iter().position(|group| group.contains(name));
                 let required = fields.required.contains(name);

@@ -47,15 +47,9 @@ pub(super) fn text(dice: &mut Dice, path: &[String]) -> String {
         ("rewrite", "uri") | ("redirect", "uri" | "prefixRewrite") => PATHS,
         (_, "prefix" | "exact") => PATHS,
         (_, "rewrite") => &["/\\1", "\\2", "\\0", "\\", "%", "/x", "\\9", "$1", "é", ""],
-        ("rewrite" | "redirect", "authority") => &[
-            "a.example.com",
-            "a.example.com:8443",
-            "[::1]:80",
-            "a b",
-            "é",
-            "UPPER",
-            "%2f",
-        ],
+        ("rewrite" | "redirect", "authority") => {
+            &["a.example.com", "a.example.com:8443", "[::1]:80", "a b", "é", "UPPER", "%2f"]
+        }
         (_, "scheme") => &["http", "https", "ftp", "HTTPS", ""],
         (_, "hosts" | "host" | "targetHost" | "sniHosts") => HOSTS,
         (_, "subset") => &["v1", "v2", "none", "V-1", ""],
@@ -75,14 +69,9 @@ pub(super) fn text(dice: &mut Dice, path: &[String]) -> String {
             "",
         ],
         (_, "allowMethods" | "method") => &["GET", "POST", "*", "get", "A B", "", "é"],
-        (_, "cipherSuites") => &[
-            "ECDHE-ECDSA-AES128-GCM-SHA256",
-            "AES256-SHA",
-            "NONE",
-            "ECDHE-RSA-AES256-GCM-SHA384",
-            "-ALL",
-            "[A|B]",
-        ],
+        (_, "cipherSuites") => {
+            &["ECDHE-ECDSA-AES128-GCM-SHA256", "AES256-SHA", "NONE", "ECDHE-RSA-AES256-GCM-SHA384", "-ALL", "[A|B]"]
+        }
         (_, "credentialName" | "credentialNames" | "caCertCredentialName") => {
             &["cred", "ns/cred", "kubernetes://a", "é", ""]
         }
@@ -127,21 +116,7 @@ pub(super) fn integer(dice: &mut Dice, path: &[String]) -> i64 {
 
 /// A number.
 pub(super) fn number(dice: &mut Dice) -> f64 {
-    let pool = [
-        0.0,
-        1.0,
-        50.0,
-        100.0,
-        99.9999,
-        0.0001,
-        1e-7,
-        1e-300,
-        1.5,
-        33.333_333_333,
-        1e30,
-        -1.0,
-        12.345_67,
-    ];
+    let pool = [0.0, 1.0, 50.0, 100.0, 99.9999, 0.0001, 1e-7, 1e-300, 1.5, 33.333_333_333, 1e30, -1.0, 12.345_67];
     pool[dice.below(pool.len())]
 }
 
@@ -439,17 +414,5 @@ const DURATIONS: &[&str] = &[
     "16777216s",
 ];
 
-const EXTREME: &[i64] = &[
-    -1,
-    0,
-    1,
-    255,
-    256,
-    65_536,
-    2_147_483_647,
-    2_147_483_648,
-    4_294_967_295,
-    4_294_967_296,
-    i64::MAX,
-    i64::MIN,
-];
+const EXTREME: &[i64] =
+    &[-1, 0, 1, 255, 256, 65_536, 2_147_483_647, 2_147_483_648, 4_294_967_295, 4_294_967_296, i64::MAX, i64::MIN];

@@ -42,13 +42,8 @@ pub(super) fn read(body: &[u8], limits: &Limits) -> Result<Decoded, DecodeError>
     let mut object = Map::new();
     object.insert("apiVersion".into(), api_version.as_str().into());
     object.insert("kind".into(), kind.as_str().into());
-    let mut state = State {
-        limits: *limits,
-        left: limits.nodes,
-    };
-    state
-        .message(envelope.raw, &table, &mut object, 1)
-        .map_err(|wrong| wrong.error())?;
+    let mut state = State { limits: *limits, left: limits.nodes };
+    state.message(envelope.raw, &table, &mut object, 1).map_err(|wrong| wrong.error())?;
     Ok(Json::Object(object).into())
 }
 
@@ -120,8 +115,7 @@ impl State {
                 None => {}
                 Some(Entry::Inline(inner)) => self.message(bytes_of(wire)?, inner, object, depth + 1)?,
                 Some(Entry::Field(field)) => {
-                    self.field(wire, field, object, depth)
-                        .map_err(|wrong| wrong.at(field.name))?;
+                    self.field(wire, field, object, depth).map_err(|wrong| wrong.at(field.name))?;
                 }
             }
         }
@@ -200,12 +194,7 @@ impl State {
         while let Some((number, wire)) = reader.field()? {
             match number {
                 1 => key = text(wire)?,
-                2 => {
-                    value = Some(
-                        self.value(wire, form, depth + 1)
-                            .map_err(|wrong| wrong.at(key.clone()))?,
-                    )
-                }
+                2 => value = Some(self.value(wire, form, depth + 1).map_err(|wrong| wrong.at(key.clone()))?),
                 _ => {}
             }
         }
@@ -252,10 +241,7 @@ impl State {
         if raw.is_empty() {
             return Ok(Json::Null);
         }
-        let limits = Limits {
-            nodes: self.left,
-            ..self.limits
-        };
+        let limits = Limits { nodes: self.left, ..self.limits };
         match json::read(raw, &limits) {
             Ok(decoded) => {
                 self.left = self.left.saturating_sub(nodes(&decoded.object));

@@ -101,8 +101,6 @@ pub(super) fn int_or_text(bytes: &[u8]) -> Result<Json, Wrong> {
     match sort {
         0 => Ok(number_said.into()),
         1 => Ok(text_said.into()),
-        other => Err(Wrong::new(format!(
-            "is neither a number nor a string, but has type {other}"
-        ))),
+        other => Err(Wrong::new(format!("is neither a number nor a string, but has type {other}"))),
     }
 }

@@ -20,29 +20,20 @@ pub(super) struct ApiValidator {
 
 impl ApiValidator {
     pub(super) fn new(namespace: &str, unknown: Severity) -> ApiValidator {
-        ApiValidator {
-            namespace: namespace.to_owned(),
-            unknown,
-        }
+        ApiValidator { namespace: namespace.to_owned(), unknown }
     }
 
     /// The errors with which a server would reject the object. Kinds that this build does not know are not validated.
     pub(super) fn validate(&self, manifest: &Manifest) -> Vec<Diagnostic> {
-        let (group, version) = manifest
-            .api_version()
-            .split_once('/')
-            .unwrap_or(("", manifest.api_version()));
+        let (group, version) = manifest.api_version().split_once('/').unwrap_or(("", manifest.api_version()));
         let found = config::schema::find_kind(group, manifest.kind());
         let Some(definition) = found else {
             return unknown_kind(group, manifest).into_iter().collect();
         };
         if definition.served(version).is_none() {
             let all: Vec<&str> = definition.versions.iter().map(|served| served.version).collect();
-            let message = format!(
-                "kind {} has no version {version:?}; its versions: {}",
-                definition.kind,
-                all.join(", ")
-            );
+            let message =
+                format!("kind {} has no version {version:?}; its versions: {}", definition.kind, all.join(", "));
             return vec![self.diagnostic(manifest, definition, "apiVersion", "unknown-version", message)];
         }
         self.review(manifest, definition, version)
@@ -77,9 +68,8 @@ impl ApiValidator {
                 // The second validation reports these, too.
                 Err(_) if field_validation == FieldValidation::Strict => {}
                 Err(Rejection::Invalid(causes)) => {
-                    let causes = causes
-                        .into_iter()
-                        .filter(|cause| !is_skipped_rules_note(&cause.field, &cause.message));
+                    let causes =
+                        causes.into_iter().filter(|cause| !is_skipped_rules_note(&cause.field, &cause.message));
                     found.extend(causes.map(|cause| {
                         self.diagnostic(manifest, definition, &cause.field, code(cause.reason), cause.message)
                     }));
@@ -102,23 +92,13 @@ impl ApiValidator {
         code: &'static str,
         message: String,
     ) -> Diagnostic {
-        let namespace = if definition.namespaced {
-            self.namespace_of(manifest)
-        } else {
-            ""
-        };
-        let object = definition
-            .mesh
-            .map(|kind| ObjectKey::new(kind, namespace, manifest.name()));
+        let namespace = if definition.namespaced { self.namespace_of(manifest) } else { "" };
+        let object = definition.mesh.map(|kind| ObjectKey::new(kind, namespace, manifest.name()));
         let path = match field {
             "<nil>" => FieldPath::root(),
             field => FieldPath::parse(field),
         };
-        Diagnostic {
-            object,
-            path,
-            ..at(manifest, field, code, message)
-        }
+        Diagnostic { object, path, ..at(manifest, field, code, message) }
     }
 }
 

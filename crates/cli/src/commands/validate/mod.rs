@@ -21,11 +21,7 @@ use crate::manifests::{self, Manifest};
 use crate::snippet;
 
 pub(super) fn command() -> Command {
-    let paths = |name: &'static str| {
-        Arg::new(name)
-            .value_parser(value_parser!(PathBuf))
-            .action(ArgAction::Append)
-    };
+    let paths = |name: &'static str| Arg::new(name).value_parser(value_parser!(PathBuf)).action(ArgAction::Append);
     Command::new("validate")
         .about("Check files of objects without a server")
         .after_help(
@@ -70,11 +66,7 @@ pub(super) async fn run(matches: &ArgMatches, io: &mut Io) -> Result<u8> {
     let paths: Vec<&PathBuf> = given("paths").chain(given("file")).collect();
     ensure!(!paths.is_empty(), usage("expected files: `rutter validate FILE…`"));
     let mut results = Results {
-        options: ParseOptions {
-            strict: !lenient,
-            default_namespace: namespace.into(),
-            ..ParseOptions::default()
-        },
+        options: ParseOptions { strict: !lenient, default_namespace: namespace.into(), ..ParseOptions::default() },
         api: ApiValidator::new(namespace, unknown),
         objects: 0,
         diagnostics: Vec::new(),
@@ -86,16 +78,9 @@ pub(super) async fn run(matches: &ArgMatches, io: &mut Io) -> Result<u8> {
             false => results.file(path, io)?,
         }
     }
-    let worst = if matches.get_flag("strict") {
-        Severity::Warning
-    } else {
-        Severity::Error
-    };
+    let worst = if matches.get_flag("strict") { Severity::Warning } else { Severity::Error };
     results.report(matches.get_one::<String>("output").map_or("text", String::as_str), io)?;
-    let bad = results
-        .diagnostics
-        .iter()
-        .any(|diagnostic| diagnostic.severity >= worst);
+    let bad = results.diagnostics.iter().any(|diagnostic| diagnostic.severity >= worst);
     Ok(if bad { FAILURE } else { SUCCESS })
 }
 

@@ -43,31 +43,19 @@ impl Goal {
             "create" => Ok(Goal::Created),
             "condition" if !rest.is_empty() => {
                 let (kind, status) = rest.split_once('=').unwrap_or((rest, "True"));
-                Ok(Goal::Condition {
-                    kind: kind.to_owned(),
-                    status: status.to_owned(),
-                })
+                Ok(Goal::Condition { kind: kind.to_owned(), status: status.to_owned() })
             }
             "proxies" => {
-                let share = if rest.is_empty() {
-                    "100"
-                } else {
-                    rest.trim_end_matches('%')
-                };
+                let share = if rest.is_empty() { "100" } else { rest.trim_end_matches('%') };
                 match share.parse() {
                     Ok(share) if (0.0..=100.0).contains(&share) => Ok(Goal::Proxies(share)),
                     _ => Err(GoalError::Percentage(rest.to_owned())),
                 }
             }
             "jsonpath" if !rest.is_empty() => {
-                let end = rest
-                    .rfind('}')
-                    .map_or_else(|| rest.find('=').unwrap_or(rest.len()), |at| at + 1);
+                let end = rest.rfind('}').map_or_else(|| rest.find('=').unwrap_or(rest.len()), |at| at + 1);
                 let (path, value) = rest.split_at(end);
-                Ok(Goal::Field {
-                    path: JsonPath::parse(path)?,
-                    value: value.strip_prefix('=').map(str::to_owned),
-                })
+                Ok(Goal::Field { path: JsonPath::parse(path)?, value: value.strip_prefix('=').map(str::to_owned) })
             }
             _ => Err(GoalError::Unknown(text.to_owned())),
         }
@@ -145,11 +133,7 @@ fn condition(object: &Json, kind: &str, status: &str) -> State {
 
 fn find_condition<'o>(object: &'o Json, kind: &str) -> Option<&'o Json> {
     let mut conditions = object["status"]["conditions"].as_array()?.iter();
-    conditions.find(|condition| {
-        condition["type"]
-            .as_str()
-            .is_some_and(|name| name.eq_ignore_ascii_case(kind))
-    })
+    conditions.find(|condition| condition["type"].as_str().is_some_and(|name| name.eq_ignore_ascii_case(kind)))
 }
 
 /// Whether a status is for the current generation. A status without a generation counts as current.
@@ -208,10 +192,7 @@ mod tests {
 
     fn counted(total: u64, running: u64, refused: u64) -> Json {
         let refusal = json!({"proxy": "web-1", "type": "RDS", "resource": "80", "message": "no such cluster"});
-        object(
-            2,
-            json!({"generation": 2, "total": total, "running": running, "refused": refused, "refusal": refusal}),
-        )
+        object(2, json!({"generation": 2, "total": total, "running": running, "refused": refused, "refusal": refusal}))
     }
 
     #[test]
@@ -219,29 +200,13 @@ mod tests {
         assert_eq!(Goal::parse("proxies=90%"), Ok(Goal::Proxies(90.0)));
         assert_eq!(Goal::parse("proxies"), Ok(Goal::Proxies(100.0)));
         assert_eq!(Goal::parse("delete"), Ok(Goal::Deleted));
-        let ready = Goal::Condition {
-            kind: "Ready".into(),
-            status: "False".into(),
-        };
+        let ready = Goal::Condition { kind: "Ready".into(), status: "False".into() };
         assert_eq!(Goal::parse("condition=Ready=False"), Ok(ready));
         let path = || JsonPath::parse("{.a[?(@.b==\"c\")]}").unwrap();
-        let field = |value: Option<&str>| {
-            Ok(Goal::Field {
-                path: path(),
-                value: value.map(str::to_owned),
-            })
-        };
+        let field = |value: Option<&str>| Ok(Goal::Field { path: path(), value: value.map(str::to_owned) });
         assert_eq!(Goal::parse("jsonpath={.a[?(@.b==\"c\")]}=x=y"), field(Some("x=y")));
         assert_eq!(Goal::parse("jsonpath={.a[?(@.b==\"c\")]}"), field(None));
-        for wrong in [
-            "",
-            "condition",
-            "proxies=101%",
-            "proxies=x",
-            "jsonpath",
-            "jsonpath={",
-            "ready",
-        ] {
+        for wrong in ["", "condition", "proxies=101%", "proxies=x", "jsonpath", "jsonpath={", "ready"] {
             assert!(Goal::parse(wrong).is_err(), "{wrong}");
         }
     }
@@ -252,18 +217,10 @@ mod tests {
         assert!(matches!(judged(100.0, &counted(10, 10, 0)), State::Met(_)));
         assert!(matches!(judged(100.0, &counted(0, 0, 0)), State::Met(_)));
         assert!(matches!(judged(90.0, &counted(10, 9, 1)), State::Met(_)));
-        assert_eq!(
-            judged(100.0, &counted(10, 4, 0)),
-            State::Pending("4 of 10 proxies run generation 2".into())
-        );
-        let State::Failed(why) = judged(100.0, &counted(10, 4, 1)) else {
-            panic!("one refuses")
-        };
+        assert_eq!(judged(100.0, &counted(10, 4, 0)), State::Pending("4 of 10 proxies run generation 2".into()));
+        let State::Failed(why) = judged(100.0, &counted(10, 4, 1)) else { panic!("one refuses") };
         assert!(why.contains("web-1 rejects RDS 80: no such cluster"), "{why}");
-        assert!(
-            matches!(judged(80.0, &counted(10, 4, 2)), State::Pending(_)),
-            "eight may still run it"
-        );
+        assert!(matches!(judged(80.0, &counted(10, 4, 2)), State::Pending(_)), "eight may still run it");
         assert!(matches!(judged(80.0, &counted(10, 4, 3)), State::Failed(_)));
     }
 
@@ -276,10 +233,7 @@ mod tests {
             {"type": "Accepted", "status": "False", "reason": "Invalid", "message": "no hosts", "observedGeneration": 3}]}});
         let programmed = Goal::parse("condition=programmed").unwrap();
         assert!(matches!(judge(&programmed, &conditions), State::Pending(_)));
-        assert_eq!(
-            judge(&Goal::Proxies(100.0), &conditions),
-            State::Failed("not accepted: no hosts".into())
-        );
+        assert_eq!(judge(&Goal::Proxies(100.0), &conditions), State::Failed("not accepted: no hosts".into()));
         conditions["status"]["conditions"][0]["observedGeneration"] = json!(3);
         assert!(matches!(judge(&programmed, &conditions), State::Met(_)));
     }

@@ -69,10 +69,7 @@ pub(super) async fn run(matches: &ArgMatches, io: &mut Io) -> Result<u8> {
             other.kind.kind
         )));
     }
-    ensure!(
-        !targets.is_empty() || goal == Goal::Deleted,
-        "no matching resources found"
-    );
+    ensure!(!targets.is_empty() || goal == Goal::Deleted, "no matching resources found");
     until(&server, targets, goal, timeout, io).await
 }
 
@@ -211,10 +208,7 @@ impl ObjectWatch {
                 return Ok(());
             }
             let version = list["metadata"]["resourceVersion"].as_str().unwrap_or_default();
-            match self
-                .changes(index, one.clone().with("resourceVersion", version), sender)
-                .await
-            {
+            match self.changes(index, one.clone().with("resourceVersion", version), sender).await {
                 Ok(true) => return Ok(()),
                 Ok(false) => tokio::time::sleep(PAUSE).await,
                 Err(error) if is_expired(&error) || error.is::<Unreachable>() => {}
@@ -280,7 +274,5 @@ impl ObjectWatch {
 
 fn not_found(target: &Target) -> StatusError {
     let message = format!("{} \"{}\" not found", target.kind.qualified(), target.name);
-    StatusError {
-        status: Status::failure(&message, "NotFound").with_code(404).boxed(),
-    }
+    StatusError { status: Status::failure(&message, "NotFound").with_code(404).boxed() }
 }

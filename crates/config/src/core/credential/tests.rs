@@ -19,10 +19,7 @@ impl Values for Map {
 }
 
 fn map(values: &[(&'static str, &[u8])]) -> Map {
-    Map(values
-        .iter()
-        .map(|(key, value)| (*key, value.to_vec().into()))
-        .collect())
+    Map(values.iter().map(|(key, value)| (*key, value.to_vec().into())).collect())
 }
 
 fn signed(algorithm: &'static SignatureAlgorithm) -> (String, String) {
@@ -95,10 +92,7 @@ fn secret(key: &str, value: &str) -> AnyObject {
     });
     let parsed = parse_documents(text.to_string().as_bytes(), "f", &ParseOptions::default());
     for diagnostic in &parsed.diagnostics {
-        assert!(
-            !diagnostic.is_error() && !diagnostic.to_string().contains(value),
-            "{diagnostic}"
-        );
+        assert!(!diagnostic.is_error() && !diagnostic.to_string().contains(value), "{diagnostic}");
     }
     parsed.objects.into_iter().next().unwrap()
 }

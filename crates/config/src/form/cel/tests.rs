@@ -49,9 +49,7 @@ fn expressions() {
 
 #[test]
 fn deep_expressions_do_not_overflow_the_stack() {
-    for chain in [
-        "(", "[", "!", "- ", "a.", "a[", "a ? b : ", "1 + ", "a && ", "a || ", "a(", "{1: ",
-    ] {
+    for chain in ["(", "[", "!", "- ", "a.", "a[", "a ? b : ", "1 + ", "a && ", "a || ", "a(", "{1: "] {
         for count in [50, 190, 100_000] {
             problem(&format!("{}a", chain.repeat(count)));
         }

@@ -20,9 +20,7 @@ impl Parser<'_> {
                 }
                 p.operand()?;
                 // Precedence does not change whether the text is an expression.
-                let operators = [
-                    "+", "-", "*", "/", "%", "^", "..", "==", "~=", "<", "<=", ">", ">=", "and", "or",
-                ];
+                let operators = ["+", "-", "*", "/", "%", "^", "..", "==", "~=", "<", "<=", ">", ">=", "and", "or"];
                 match p.token {
                     Token::Word(word) if operators.contains(&word) => p.advance()?,
                     _ => return Ok(()),

@@ -59,11 +59,7 @@ impl<'t> Lexer<'t> {
         if is_word(first) {
             let word = self.take(rest.find(|c| !is_word(c)).unwrap_or(rest.len()));
             let is_keyword = KEYWORDS.contains(&word);
-            return Ok(if is_keyword {
-                Token::Word(word)
-            } else {
-                Token::Name(word)
-            });
+            return Ok(if is_keyword { Token::Word(word) } else { Token::Name(word) });
         }
         if first == '"' || first == '\'' {
             return self.text(first);
@@ -157,10 +153,7 @@ impl<'t> Lexer<'t> {
         if is_number(text) {
             Ok(Token::Number)
         } else {
-            Err(format!(
-                "{:?} is not a number",
-                text.chars().take(40).collect::<String>()
-            ))
+            Err(format!("{:?} is not a number", text.chars().take(40).collect::<String>()))
         }
     }
 }
@@ -175,10 +168,7 @@ fn long_bracket(text: &str) -> Option<usize> {
 /// Lua's numbers, and those that LuaJIT adds: 64-bit integers and imaginary numbers.
 fn is_number(text: &str) -> bool {
     let lower = text.to_ascii_lowercase();
-    let body = ["ull", "ll", "i"]
-        .iter()
-        .find_map(|suffix| lower.strip_suffix(suffix))
-        .unwrap_or(&lower);
+    let body = ["ull", "ll", "i"].iter().find_map(|suffix| lower.strip_suffix(suffix)).unwrap_or(&lower);
     let (body, exponent, is_digit): (&str, char, fn(char) -> bool) = match body.strip_prefix("0x") {
         Some(body) => (body, 'p', |c| c.is_ascii_hexdigit()),
         None => (body, 'e', |c| c.is_ascii_digit()),

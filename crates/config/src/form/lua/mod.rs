@@ -21,16 +21,10 @@ pub(crate) fn lua(script: &str) -> Result<(), Fault> {
 
 /// Why a text is not a script in Lua, with the line.
 fn problem(script: &str) -> Option<String> {
-    let mut parser = Parser {
-        lexer: Lexer::new(script),
-        token: Token::End,
-        depth: 0,
-        function: Function::whole_script(),
-    };
+    let mut parser =
+        Parser { lexer: Lexer::new(script), token: Token::End, depth: 0, function: Function::whole_script() };
     let parsed = parser.advance().and_then(|()| parser.script());
-    parsed
-        .err()
-        .map(|problem| format!("line {}: {problem}", parser.lexer.line()))
+    parsed.err().map(|problem| format!("line {}: {problem}", parser.lexer.line()))
 }
 
 type Parsed<T = ()> = Result<T, String>;
@@ -46,10 +40,7 @@ struct Function {
 
 impl Function {
     fn whole_script() -> Function {
-        Function {
-            variadic: true,
-            loops: 0,
-        }
+        Function { variadic: true, loops: 0 }
     }
 }
 
@@ -155,10 +146,7 @@ impl<'t> Parser<'t> {
     /// `return`, after which the block ends.
     fn returned(&mut self) -> Parsed {
         self.expect("return")?;
-        let at_end = matches!(
-            self.token,
-            Token::End | Token::Word("end" | "else" | "elseif" | "until" | ";")
-        );
+        let at_end = matches!(self.token, Token::End | Token::Word("end" | "else" | "elseif" | "until" | ";"));
         if !at_end {
             self.expressions()?;
         }

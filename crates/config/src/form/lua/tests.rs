@@ -32,24 +32,15 @@ fn scripts() {
     }
     for (bad, why) in [
         ("function (", "line 1: a name is expected, and ( found"),
-        (
-            "function f()\n  return 1",
-            "line 2: end is expected, and the end of the script found",
-        ),
+        ("function f()\n  return 1", "line 2: end is expected, and the end of the script found"),
         ("x = ", "line 1: the end of the script is not expected here"),
         ("x", "line 1: = is expected, and the end of the script found"),
         ("f() = 1", "line 1: = is not expected here"),
         ("(f) = 1", "line 1: nothing can be assigned to a call or a value"),
         ("a, f() = 1", "line 1: nothing can be assigned to a call or a value"),
         ("break", "line 1: break is not in a loop"),
-        (
-            "while a do f = function() break end end",
-            "line 1: break is not in a loop",
-        ),
-        (
-            "function f() return ... end",
-            "line 1: ... is not in a function that takes any number of arguments",
-        ),
+        ("while a do f = function() break end end", "line 1: break is not in a loop"),
+        ("function f() return ... end", "line 1: ... is not in a function that takes any number of arguments"),
         ("return 1 x = 2", "line 1: x is not expected here"),
         ("end", "line 1: end is not expected here"),
         ("x = 'a\nb'", "line 1: a text has no end in its line"),
@@ -67,10 +58,7 @@ fn scripts() {
         ("for i = 1 do end", "line 1: , is expected, and do found"),
         ("f(1", "line 1: ) is expected, and the end of the script found"),
         ("local 1 = 2", "line 1: a name is expected, and a number found"),
-        (
-            "if a then else b() elseif c then end",
-            "line 1: end is expected, and elseif found",
-        ),
+        ("if a then else b() elseif c then end", "line 1: end is expected, and elseif found"),
     ] {
         assert_eq!(problem(bad).as_deref(), Some(why), "{bad}");
     }
@@ -78,13 +66,7 @@ fn scripts() {
 
 #[test]
 fn depth_has_a_bound() {
-    for (open, close) in [
-        ("(", ")"),
-        ("{", "}"),
-        ("f(", ")"),
-        ("a[", "]"),
-        ("function() return ", " end"),
-    ] {
+    for (open, close) in [("(", ")"), ("{", "}"), ("f(", ")"), ("a[", "]"), ("function() return ", " end")] {
         let script = format!("x = {}1{}", open.repeat(50_000), close.repeat(50_000));
         assert!(problem(&script).is_some_and(|p| p.contains("deep")), "{open}");
     }

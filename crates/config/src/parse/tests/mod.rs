@@ -17,12 +17,7 @@ fn samples() -> Vec<String> {
     let mut texts = Vec::new();
     for entry in std::fs::read_dir(dir).unwrap() {
         let text = std::fs::read_to_string(entry.unwrap().path()).unwrap();
-        texts.push(
-            text.lines()
-                .filter(|l| !l.starts_with("#>"))
-                .collect::<Vec<_>>()
-                .join("\n"),
-        );
+        texts.push(text.lines().filter(|l| !l.starts_with("#>")).collect::<Vec<_>>().join("\n"));
     }
     texts.sort();
     texts
@@ -47,9 +42,7 @@ fn written_values_read_back() {
             "spec": object.spec_json(),
         });
         let again = parse(&document.to_string());
-        let [again] = &again.objects[..] else {
-            panic!("{key}: {:?}", again.diagnostics)
-        };
+        let [again] = &again.objects[..] else { panic!("{key}: {:?}", again.diagnostics) };
         assert_eq!(again.spec_json(), object.spec_json(), "{key}");
         assert!(same_spec(again, &object), "{key}");
         count += 1;
@@ -151,18 +144,13 @@ fn limits_hold() {
     let head = "apiVersion: networking.istio.io/v1\nkind: WorkloadEntry\nmetadata: {name: a}\nspec:\n";
     let parsed = parse_documents(format!("{head}{fields}  weight: many\n").as_bytes(), "f", &options);
     assert!(parsed.diagnostics.len() <= 6, "{:?}", parsed.diagnostics);
-    assert!(
-        parsed.diagnostics.iter().any(|d| d.path.to_string() == "spec.weight"),
-        "errors stay"
-    );
+    assert!(parsed.diagnostics.iter().any(|d| d.path.to_string() == "spec.weight"), "errors stay");
 }
 
 #[test]
 fn a_large_map_with_equal_keys_is_read_in_linear_time() {
     let keys: String = (0..50_000).map(|i| format!("  k{}: v\n", i % 49_999)).collect();
-    let parsed = parse(&format!(
-        "apiVersion: v1\nkind: Pod\nmetadata:\n name: a\n labels:\n{keys}"
-    ));
+    let parsed = parse(&format!("apiVersion: v1\nkind: Pod\nmetadata:\n name: a\n labels:\n{keys}"));
     assert_eq!((parsed.refused.len(), parsed.diagnostics.len()), (1, 1));
     assert_eq!(parsed.diagnostics[0].code, "duplicate-key");
 }
@@ -180,9 +168,8 @@ fn too_many_equal_keys_make_a_document_unreadable() {
 fn many_hosts_and_rules_are_checked_in_reasonable_time() {
     // Pairwise comparison would take minutes.
     let hosts: String = (0..20_000).map(|i| format!("  - h{i}.example.com\n")).collect();
-    let rules: String = (0..5_000)
-        .map(|i| format!("  - {{match: [{{port: {}}}], redirect: {{uri: /}}}}\n", i + 1))
-        .collect();
+    let rules: String =
+        (0..5_000).map(|i| format!("  - {{match: [{{port: {}}}], redirect: {{uri: /}}}}\n", i + 1)).collect();
     let head = "apiVersion: networking.istio.io/v1\nkind: VirtualService\nmetadata: {name: a}\nspec:\n";
     let parsed = parse(&format!("{head}  hosts:\n{hosts}  http:\n{rules}"));
     assert_eq!((parsed.objects.len(), parsed.diagnostics.len()), (1, 0));
@@ -201,22 +188,14 @@ fn a_bare_mesh_config_is_a_file_of_its_own() {
          (hint: did you mean accessLogFile?)"
     );
     let (config, diagnostics) = parse_mesh_config(b"proxyListenPort: 0\n", "mesh.yaml", &options);
-    assert_eq!(
-        (config, diagnostics[0].path.to_string().as_str()),
-        (None, "proxyListenPort")
-    );
+    assert_eq!((config, diagnostics[0].path.to_string().as_str()), (None, "proxyListenPort"));
 }
 
 #[test]
 fn providers_are_merged_by_name() {
     let text = b"extensionProviders: [{name: envoy, envoyFileAccessLog: {path: /a}}, {name: z, zipkin: {service: z, port: 9411}}]";
     let (config, _) = parse_mesh_config(text, "f", &ParseOptions::default());
-    let names: Vec<_> = config
-        .unwrap()
-        .extension_providers
-        .iter()
-        .map(|p| p.name.to_string())
-        .collect();
+    let names: Vec<_> = config.unwrap().extension_providers.iter().map(|p| p.name.to_string()).collect();
     assert_eq!(names, ["prometheus", "stackdriver", "envoy", "z"]);
 }
 
@@ -224,14 +203,10 @@ fn providers_are_merged_by_name() {
 fn keys_that_are_there_twice_are_told_by_their_paths() {
     let text = "a: 1\n---\nspec:\n  list:\n  - x: 1\n    x: 2\n--- {\n---\n";
     let read = crate::parse_yaml_json(text.as_bytes(), "f", &crate::Limits::default());
-    let [first, second] = &read.documents[..] else {
-        panic!("{read:?}")
-    };
+    let [first, second] = &read.documents[..] else { panic!("{read:?}") };
     assert_eq!((first.line, &first.value), (1, &serde_json::json!({"a": 1})));
     assert_eq!(second.value, serde_json::json!({"spec": {"list": [{"x": 1}]}}));
-    let [twice] = &second.duplicates[..] else {
-        panic!("{second:?}")
-    };
+    let [twice] = &second.duplicates[..] else { panic!("{second:?}") };
     assert_eq!((twice.path.to_string().as_str(), twice.line), ("spec.list[0].x", 6));
     assert_eq!(read.errors.len(), 1, "{:?}", read.errors);
 }
@@ -245,17 +220,9 @@ fn objects_in_json_are_read_without_a_file() {
         "spec": { "hosts": ["a.example"], "ports": [{ "number": 80, "name": "http" }], "resolution": "DNS" },
     });
     let read = crate::read_object(&object, &ParseOptions::default());
-    assert!(
-        read.object.is_some_and(|o| o.meta().origin.is_none()),
-        "{:?}",
-        read.diagnostics
-    );
+    assert!(read.object.is_some_and(|o| o.meta().origin.is_none()), "{:?}", read.diagnostics);
     object["spec"]["hosts"] = serde_json::json!(7);
     let read = crate::read_object(&object, &ParseOptions::default());
     assert!(read.object.is_none());
-    assert!(
-        read.diagnostics
-            .iter()
-            .any(|d| d.is_error() && d.path.to_string() == "spec.hosts")
-    );
+    assert!(read.diagnostics.iter().any(|d| d.is_error() && d.path.to_string() == "spec.hosts"));
 }

@@ -69,20 +69,11 @@ impl Choices<'_> {
             }
             Shape::List(items, _, bounds) => (0..self.count(*bounds)).map(|_| self.value(items)).collect(),
             Shape::Text { values, .. } if !values.is_empty() => json!(values[self.below(values.len())]),
-            Shape::Text {
-                format,
-                pattern,
-                bounds,
-                ..
-            } => self.text(*format, *pattern, *bounds),
+            Shape::Text { format, pattern, bounds, .. } => self.text(*format, *pattern, *bounds),
             Shape::Integer { min, max, .. } => {
                 let (min, max) = (min.unwrap_or(-3), max.unwrap_or(1 << 31));
                 let near = i64::try_from(self.below(5)).unwrap();
-                json!(if self.below(2) == 0 {
-                    min + near.min(max - min)
-                } else {
-                    max - near.min(max - min)
-                })
+                json!(if self.below(2) == 0 { min + near.min(max - min) } else { max - near.min(max - min) })
             }
             Shape::Number { min, max } => {
                 let step = [0.0, 0.5, 0.1][self.below(3)];
@@ -102,13 +93,7 @@ impl Choices<'_> {
         let mut left_out: Vec<&str> = Vec::new();
         for group in &fields.exclusive {
             let kept = self.below(group.len());
-            left_out.extend(
-                group
-                    .iter()
-                    .enumerate()
-                    .filter(|(n, _)| *n != kept)
-                    .map(|(_, name)| *name),
-            );
+            left_out.extend(group.iter().enumerate().filter(|(n, _)| *n != kept).map(|(_, name)| *name));
         }
         for (name, schema) in &fields.fields {
             let wanted = fields.required.contains(name) || (self.below(3) == 1 && !left_out.contains(name));
@@ -139,10 +124,7 @@ impl Choices<'_> {
                 && pattern.is_none_or(|pattern| matches(pattern, text))
         };
         let fitting: Vec<&&str> = formed.iter().filter(fits).collect();
-        assert!(
-            !fitting.is_empty(),
-            "none of the texts has the form {format:?}, {pattern:?}, {bounds:?}"
-        );
+        assert!(!fitting.is_empty(), "none of the texts has the form {format:?}, {pattern:?}, {bounds:?}");
         json!(fitting[self.below(fitting.len())])
     }
 }
@@ -152,9 +134,7 @@ fn matches(pattern: &'static str, text: &str) -> bool {
     static COMPILED: Mutex<BTreeMap<&str, Regex>> = Mutex::new(BTreeMap::new());
     let mut compiled = COMPILED.lock().expect("no panic while it was locked");
     let regex = compiled.entry(pattern);
-    regex
-        .or_insert_with(|| Regex::new(pattern).expect("a pattern"))
-        .is_match(text)
+    regex.or_insert_with(|| Regex::new(pattern).expect("a pattern")).is_match(text)
 }
 
 /// The tree of an object of the kind.
@@ -179,11 +159,7 @@ fn plain(schema: &Schema) -> Schema {
     let inner = |schema: &Arc<Schema>| Arc::new(plain(schema));
     let shape = match &schema.shape {
         Shape::Object(fields) => Shape::Object(Fields {
-            fields: fields
-                .fields
-                .iter()
-                .map(|(name, schema)| (*name, inner(schema)))
-                .collect(),
+            fields: fields.fields.iter().map(|(name, schema)| (*name, inner(schema))).collect(),
             ..fields.clone()
         }),
         Shape::Map(values, bounds) => Shape::Map(inner(values), *bounds),
@@ -191,11 +167,7 @@ fn plain(schema: &Schema) -> Schema {
         shape => shape.clone(),
     };
     let checks = Vec::new();
-    Schema {
-        shape,
-        checks,
-        ..schema.clone()
-    }
+    Schema { shape, checks, ..schema.clone() }
 }
 
 /// Whether the object conforms to its schema.
@@ -213,11 +185,7 @@ fn there_and_back(kind: Kind, bytes: &[u8]) -> Result<bool, TestCaseError> {
     let (again, problems) = read(kind, &root_again);
     prop_assert!(problems.is_empty(), "{kind}: {spec} becomes {written}: {problems:?}");
     let again = again.expect("an object without problems");
-    prop_assert!(
-        same_spec(&again, &object),
-        "{kind}: {spec} becomes {written}, which is {:?}",
-        again
-    );
+    prop_assert!(same_spec(&again, &object), "{kind}: {spec} becomes {written}, which is {:?}", again);
     prop_assert_eq!(&again.spec_json(), &written);
     let good = against_schema(kind, &root).is_empty();
     if good {
@@ -242,9 +210,8 @@ proptest! {
 fn most_objects_of_every_kind_are_good() {
     for kind in Kind::ALL.iter().copied().filter(|kind| kind.is_complete()) {
         let tries = (0..40u8).map(|seed| {
-            let bytes: Vec<u8> = (0..400u16)
-                .map(|n| (n as u8).wrapping_mul(37).rotate_left(3) ^ seed.wrapping_mul(91))
-                .collect();
+            let bytes: Vec<u8> =
+                (0..400u16).map(|n| (n as u8).wrapping_mul(37).rotate_left(3) ^ seed.wrapping_mul(91)).collect();
             there_and_back(kind, &bytes).unwrap()
         });
         let good = tries.filter(|good| *good).count();

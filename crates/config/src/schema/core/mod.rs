@@ -199,22 +199,14 @@ fn definition(row: Row, table: &mut Table) -> Definition {
     let named = table.named(row.block);
     let fields = table.fields(row.block);
     let required = fields.required.clone();
-    let own = fields
-        .fields
-        .into_iter()
-        .map(|(name, schema)| (name, (*schema).clone()));
+    let own = fields.fields.into_iter().map(|(name, schema)| (name, (*schema).clone()));
     let description = named.as_ref().map(|n| n.description.clone()).unwrap_or_default();
     let mut schema = meta::whole_object(&description, own.collect(), required);
     schema.named = named;
     let status = matches!(&schema.shape, Shape::Object(fields) if fields.get("status").is_some());
     Definition {
         group: row.group,
-        versions: const {
-            &[Served {
-                version: "v1",
-                deprecated: None,
-            }]
-        },
+        versions: const { &[Served { version: "v1", deprecated: None }] },
         kind: row.kind,
         plural: row.plural,
         singular: mesh::singular(row.kind),

@@ -37,11 +37,7 @@ struct Block {
 impl Table {
     /// Parses a table.
     pub(super) fn read(texts: &[&'static str]) -> Table {
-        let mut table = Table {
-            blocks: BTreeMap::new(),
-            types: BTreeMap::new(),
-            faults: Vec::new(),
-        };
+        let mut table = Table { blocks: BTreeMap::new(), types: BTreeMap::new(), faults: Vec::new() };
         for text in texts {
             let mut current = None;
             for line in text.lines().filter(|l| !l.is_empty() && !l.starts_with('#')) {
@@ -75,10 +71,7 @@ impl Table {
 
     /// The full name of a type and its description.
     pub(super) fn named(&self, name: &str) -> Option<Named> {
-        self.blocks.get(name).map(|block| Named {
-            name: block.full_name,
-            description: block.description.into(),
-        })
+        self.blocks.get(name).map(|block| Named { name: block.full_name, description: block.description.into() })
     }
 
     /// The lines of a type's fields.
@@ -180,9 +173,7 @@ impl Line {
     }
 
     fn facts(&self) -> impl Iterator<Item = &'static str> {
-        self.words
-            .split(' ')
-            .filter(|word| !word.is_empty() && !word.starts_with('#'))
+        self.words.split(' ').filter(|word| !word.is_empty() && !word.starts_with('#'))
     }
 
     /// Whether it has this fact.
@@ -254,10 +245,7 @@ fn apply(schema: &mut Schema, word: &'static str) -> bool {
             let Shape::List(_, kind, _) = &mut schema.shape else {
                 return false;
             };
-            *kind = ListKind::Map {
-                keys: vec![value],
-                patch_key: Some(value),
-            };
+            *kind = ListKind::Map { keys: vec![value], patch_key: Some(value) };
         }
         _ => return false,
     }
@@ -266,10 +254,7 @@ fn apply(schema: &mut Schema, word: &'static str) -> bool {
 
 /// The name of a type in the OpenAPI documents of Kubernetes. Leaked: it is made once.
 fn full_name(package: &str, name: &str) -> &'static str {
-    let is_whole = package
-        .rsplit('.')
-        .next()
-        .is_some_and(|last| last.starts_with(char::is_uppercase));
+    let is_whole = package.rsplit('.').next().is_some_and(|last| last.starts_with(char::is_uppercase));
     let name = match package {
         "meta.v1" => format!("io.k8s.apimachinery.pkg.apis.meta.v1.{name}"),
         whole if is_whole => format!("io.k8s.api.{whole}"),

@@ -29,12 +29,7 @@ fn keys_of_lists() {
     for (schema, path, keys, patch_key) in [
         (service, "spec.ports", &["port", "protocol"][..], Some("port")),
         (pod, "spec.containers", &["name"], Some("name")),
-        (
-            pod,
-            "spec.containers.[].ports",
-            &["containerPort", "protocol"],
-            Some("containerPort"),
-        ),
+        (pod, "spec.containers.[].ports", &["containerPort", "protocol"], Some("containerPort")),
         (pod, "spec.containers.[].resources.claims", &["name"], None),
         (deployment, "spec.template.spec.volumes", &["name"], Some("name")),
         (deployment, "status.conditions", &["type"], Some("type")),
@@ -61,16 +56,8 @@ fn defaults() {
         (service, "spec.type", serde_json::json!("ClusterIP")),
         (service, "spec.ports.[].protocol", serde_json::json!("TCP")),
         (pod, "spec.terminationGracePeriodSeconds", serde_json::json!(30)),
-        (
-            pod,
-            "spec.containers.[].livenessProbe.periodSeconds",
-            serde_json::json!(10),
-        ),
-        (
-            deployment,
-            "spec.template.spec.restartPolicy",
-            serde_json::json!("Always"),
-        ),
+        (pod, "spec.containers.[].livenessProbe.periodSeconds", serde_json::json!(10)),
+        (deployment, "spec.template.spec.restartPolicy", serde_json::json!("Always")),
         (deployment, "spec.replicas", serde_json::json!(1)),
     ] {
         assert_eq!(at(schema, path).default.as_ref(), Some(&value), "{path}");

@@ -21,11 +21,7 @@ const OTHERS: [(&str, &str); 8] = [
 
 /// The messages of all kinds, by group and kind, and the errors in the tables.
 pub(in crate::schema) fn messages() -> (Messages, Vec<String>) {
-    let mut builder = Builder {
-        table: read(),
-        made: BTreeMap::new(),
-        faults: Vec::new(),
-    };
+    let mut builder = Builder { table: read(), made: BTreeMap::new(), faults: Vec::new() };
     let mut all = BTreeMap::new();
     for row in rows() {
         let mut message = (*builder.message(row.block)).clone();
@@ -41,12 +37,7 @@ pub(in crate::schema) fn messages() -> (Messages, Vec<String>) {
 }
 
 fn field(name: &'static str, form: Form) -> Field {
-    Field {
-        name,
-        form,
-        keeps_zero: false,
-        nullable: false,
-    }
+    Field { name, form, keeps_zero: false, nullable: false }
 }
 
 struct Builder {
@@ -167,22 +158,12 @@ mod tests {
         };
         let expected = [(1, "metadata"), (2, "spec"), (3, "status")].map(|(n, name)| (n, name.to_owned()));
         assert_eq!(names(pod), expected);
-        let Some(Entry::Field(spec)) = pod.get(2) else {
-            panic!("no spec")
-        };
-        let Form::Message(spec) = &spec.form else {
-            panic!("spec is no message")
-        };
-        let Some(Entry::Field(volumes)) = spec.get(1) else {
-            panic!("no volumes")
-        };
+        let Some(Entry::Field(spec)) = pod.get(2) else { panic!("no spec") };
+        let Form::Message(spec) = &spec.form else { panic!("spec is no message") };
+        let Some(Entry::Field(volumes)) = spec.get(1) else { panic!("no volumes") };
         assert_eq!(volumes.name, "volumes");
-        let Form::List(volume) = &volumes.form else {
-            panic!("volumes are no list")
-        };
-        let Form::Message(volume) = &**volume else {
-            panic!("a volume is no message")
-        };
+        let Form::List(volume) = &volumes.form else { panic!("volumes are no list") };
+        let Form::Message(volume) = &**volume else { panic!("a volume is no message") };
         assert_eq!(volume.get(1).map(|_| ()), Some(()));
         assert!(matches!(volume.get(2), Some(Entry::Inline(source)) if source.get(2).is_some()));
     }

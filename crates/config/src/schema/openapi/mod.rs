@@ -120,10 +120,7 @@ fn special(schemas: &mut Map<String, Json>) {
         "io.k8s.apimachinery.pkg.util.intstr.IntOrString",
         json!({ "format": "int-or-string", "oneOf": one_of("integer", "string") }),
     );
-    replace(
-        "io.k8s.apimachinery.pkg.api.resource.Quantity",
-        json!({ "oneOf": one_of("string", "number") }),
-    );
+    replace("io.k8s.apimachinery.pkg.api.resource.Quantity", json!({ "oneOf": one_of("string", "number") }));
     replace(&format!("{META}.FieldsV1"), json!({ "type": "object" }));
 }
 

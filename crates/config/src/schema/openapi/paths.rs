@@ -7,21 +7,14 @@ use crate::schema::openapi::{META, has_strategic_patches};
 
 /// Adds the paths of a kind.
 pub(super) fn add(definition: &Definition, version: &str, component: &str, paths: &mut Map<String, Json>) {
-    let kind = Kind {
-        definition,
-        version,
-        component,
-    };
+    let kind = Kind { definition, version, component };
     let root = match definition.group {
         "" => format!("/api/{version}"),
         group => format!("/apis/{group}/{version}"),
     };
     let plural = definition.plural;
     let collection = if definition.namespaced {
-        paths.insert(
-            format!("{root}/{plural}"),
-            json!({ "get": kind.list("ForAllNamespaces"), "parameters": [] }),
-        );
+        paths.insert(format!("{root}/{plural}"), json!({ "get": kind.list("ForAllNamespaces"), "parameters": [] }));
         format!("{root}/namespaces/{{namespace}}/{plural}")
     } else {
         format!("{root}/{plural}")
@@ -57,13 +50,8 @@ impl Kind<'_> {
     }
 
     fn item(&self) -> Json {
-        let mut delete = self.operation(
-            "delete",
-            "delete",
-            "",
-            &["dryRun", "gracePeriodSeconds", "propagationPolicy"],
-            None,
-        );
+        let mut delete =
+            self.operation("delete", "delete", "", &["dryRun", "gracePeriodSeconds", "propagationPolicy"], None);
         delete["requestBody"] = delete_options();
         json!({
             "get": self.operation("read", "get", "", &[], None),
@@ -101,10 +89,7 @@ impl Kind<'_> {
             content.insert(format!("application/{media}"), json!({ "schema": schema }));
         }
         if has_strategic_patches(self.definition) {
-            content.insert(
-                "application/strategic-merge-patch+json".to_owned(),
-                json!({ "schema": schema }),
-            );
+            content.insert("application/strategic-merge-patch+json".to_owned(), json!({ "schema": schema }));
         }
         out["requestBody"] = json!({ "required": true, "content": content });
         out
@@ -193,33 +178,18 @@ const LIST: &[&str] = &[
 fn query(name: &str) -> Json {
     let (of_type, what) = match name {
         "dryRun" => ("string", "`All`: validate the request without persisting changes"),
-        "fieldManager" => (
-            "string",
-            "The name of the field manager; required for server-side apply",
-        ),
-        "fieldValidation" => (
-            "string",
-            "Handling of unknown and duplicate fields: `Ignore`, `Warn` or `Strict`",
-        ),
-        "force" => (
-            "boolean",
-            "Take over fields of other managers; only for server-side apply",
-        ),
+        "fieldManager" => ("string", "The name of the field manager; required for server-side apply"),
+        "fieldValidation" => ("string", "Handling of unknown and duplicate fields: `Ignore`, `Warn` or `Strict`"),
+        "force" => ("boolean", "Take over fields of other managers; only for server-side apply"),
         "gracePeriodSeconds" => ("integer", "Seconds before the object is deleted"),
-        "propagationPolicy" => (
-            "string",
-            "Handling of dependents: `Orphan`, `Background` or `Foreground`",
-        ),
+        "propagationPolicy" => ("string", "Handling of dependents: `Orphan`, `Background` or `Foreground`"),
         "allowWatchBookmarks" => ("boolean", "Whether a watch sends bookmarks"),
         "continue" => ("string", "The token to continue a list"),
         "fieldSelector" => ("string", "Restricts the list to objects with these fields"),
         "labelSelector" => ("string", "Restricts the list to objects with these labels"),
         "limit" => ("integer", "The maximum number of objects in a response"),
         "resourceVersion" => ("string", "The requested resource version"),
-        "resourceVersionMatch" => (
-            "string",
-            "How the resource version is applied: `Exact` or `NotOlderThan`",
-        ),
+        "resourceVersionMatch" => ("string", "How the resource version is applied: `Exact` or `NotOlderThan`"),
         "sendInitialEvents" => ("boolean", "Whether a watch starts with the existing objects"),
         "timeoutSeconds" => ("integer", "The timeout of the request"),
         "watch" => ("boolean", "Watch for changes instead of listing"),

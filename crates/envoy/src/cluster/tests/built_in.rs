@@ -26,14 +26,8 @@ fn inbound_passthrough_connects_to_the_original_destination() {
             ("type", json!("ORIGINAL_DST")),
             ("lbPolicy", json!("CLUSTER_PROVIDED")),
             ("cleanupInterval", json!("9223372035s")),
-            (
-                "upstreamBindConfig.sourceAddress",
-                json!({"address": "127.0.0.6", "portValue": 0}),
-            ),
-            (
-                "upstreamBindConfig.extraSourceAddresses[0].address",
-                json!({"address": "::6", "portValue": 0}),
-            ),
+            ("upstreamBindConfig.sourceAddress", json!({"address": "127.0.0.6", "portValue": 0})),
+            ("upstreamBindConfig.extraSourceAddresses[0].address", json!({"address": "::6", "portValue": 0})),
             ("circuitBreakers.thresholds[0].maxConnections", json!(u32::MAX)),
             ("typedExtensionProtocolOptions", Value::Null),
         ],
@@ -52,10 +46,7 @@ fn inbound_clusters_connect_to_the_applications_port() {
         &case(Some(DefaultEndpoint::Loopback(9090)), ""),
         &[
             ("type", json!("STATIC")),
-            (
-                address,
-                json!({"socketAddress": {"address": "127.0.0.1", "portValue": 9090}}),
-            ),
+            (address, json!({"socketAddress": {"address": "127.0.0.1", "portValue": 9090}})),
             ("upstreamBindConfig", Value::Null),
         ],
     );
@@ -65,17 +56,11 @@ fn inbound_clusters_connect_to_the_applications_port() {
     );
     check(
         &case(Some(DefaultEndpoint::Instance(9090)), ""),
-        &[
-            ("type", json!("ORIGINAL_DST")),
-            ("originalDstLbConfig", json!({"upstreamPortOverride": 9090})),
-        ],
+        &[("type", json!("ORIGINAL_DST")), ("originalDstLbConfig", json!({"upstreamPortOverride": 9090}))],
     );
     check(
         &case(None, "inboundTrafficPolicy: {mode: LOCALHOST}"),
-        &[(
-            address,
-            json!({"socketAddress": {"address": "127.0.0.1", "portValue": 8080}}),
-        )],
+        &[(address, json!({"socketAddress": {"address": "127.0.0.1", "portValue": 8080}}))],
     );
 }
 

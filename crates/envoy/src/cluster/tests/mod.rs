@@ -48,10 +48,7 @@ impl Case {
     }
 
     fn rule(rule: &'static str) -> Case {
-        Case {
-            rule: Some(rule),
-            ..Case::of(Protocol::Http)
-        }
+        Case { rule: Some(rule), ..Case::of(Protocol::Http) }
     }
 
     fn run(&self) -> Value {
@@ -86,10 +83,7 @@ impl Case {
             port: &self.service.ports[0],
             mesh: &mesh,
             policy: effective_in(&mesh.config, rule.as_ref(), &key.subset, key.port),
-            labels: rule
-                .as_ref()
-                .and_then(|rule| rule.subset(self.subset))
-                .map(|subset| &subset.labels),
+            labels: rule.as_ref().and_then(|rule| rule.subset(self.subset)).map(|subset| &subset.labels),
             origin: rule.as_ref().and_then(|rule| rule.origins.first()),
             endpoints: &self.endpoints,
             plain: Some(&crate::assignment::Plain::default()),
@@ -159,10 +153,7 @@ fn protocols_become_http_options() {
     let detected = Case::of(Protocol::Unsupported).run();
     let both = json!({"httpProtocolOptions": {}, "http2ProtocolOptions": {}});
     assert_eq!(http(&detected)["useDownstreamProtocolConfig"], both);
-    let gateway = Case {
-        from_gateway: true,
-        ..Case::of(Protocol::Unsupported)
-    };
+    let gateway = Case { from_gateway: true, ..Case::of(Protocol::Unsupported) };
     assert_eq!(http(&gateway.run()), &Value::Null);
     assert_eq!(http(&Case::of(Protocol::Tcp).run()), &Value::Null);
 }
@@ -174,28 +165,12 @@ fn upgrades_to_http2() {
     let not_by_rule = "  trafficPolicy: {connectionPool: {http: {h2UpgradePolicy: DO_NOT_UPGRADE}}}\n";
     let mesh = "h2UpgradePolicy: UPGRADE";
     assert!(upgraded(Case::rule(by_rule)));
-    assert!(upgraded(Case {
-        mesh,
-        ..Case::of(Protocol::Http)
-    }));
-    assert!(!upgraded(Case {
-        mesh,
-        ..Case::of(Protocol::Tcp)
-    }));
-    assert!(!upgraded(Case {
-        mesh,
-        ..Case::of(Protocol::Unsupported)
-    }));
-    assert!(!upgraded(Case {
-        mesh,
-        ..Case::rule(not_by_rule)
-    }));
+    assert!(upgraded(Case { mesh, ..Case::of(Protocol::Http) }));
+    assert!(!upgraded(Case { mesh, ..Case::of(Protocol::Tcp) }));
+    assert!(!upgraded(Case { mesh, ..Case::of(Protocol::Unsupported) }));
+    assert!(!upgraded(Case { mesh, ..Case::rule(not_by_rule) }));
     let client = "  trafficPolicy: {connectionPool: {http: {useClientProtocol: true}}}\n";
-    let cluster = Case {
-        mesh,
-        ..Case::rule(client)
-    }
-    .run();
+    let cluster = Case { mesh, ..Case::rule(client) }.run();
     assert!(http(&cluster)["useDownstreamProtocolConfig"].is_object());
 }
 
@@ -212,13 +187,8 @@ fn dns_services_become_dns_clusters() {
         mesh: "dnsRefreshRate: 30s",
         ..Case::of(Protocol::Http)
     };
-    let names = || {
-        vec![
-            testing::endpoint("10.0.0.1"),
-            testing::endpoint("a.example.com"),
-            testing::endpoint("b.example.com"),
-        ]
-    };
+    let names =
+        || vec![testing::endpoint("10.0.0.1"), testing::endpoint("a.example.com"), testing::endpoint("b.example.com")];
     let cluster = case(Resolution::Dns, names()).run();
     check(
         &cluster,
@@ -230,39 +200,21 @@ fn dns_services_become_dns_clusters() {
             ("typedDnsResolverConfig.typedConfig.udpMaxQueries", json!(100)),
             ("edsClusterConfig", Value::Null),
             ("metadata.filterMetadata.istio.external", json!(true)),
-            (
-                "metadata.filterMetadata.istio.services[0].name",
-                json!("reviews.shop.svc.cluster.local"),
-            ),
+            ("metadata.filterMetadata.istio.services[0].name", json!("reviews.shop.svc.cluster.local")),
         ],
     );
     let addresses = |cluster: &Value| -> Vec<Value> {
-        let endpoints = at(cluster, "loadAssignment.endpoints[0].lbEndpoints")
-            .as_array()
-            .unwrap();
-        endpoints
-            .iter()
-            .map(|e| at(e, "endpoint.address.socketAddress").clone())
-            .collect()
+        let endpoints = at(cluster, "loadAssignment.endpoints[0].lbEndpoints").as_array().unwrap();
+        endpoints.iter().map(|e| at(e, "endpoint.address.socketAddress").clone()).collect()
     };
     let address = |text: &str| json!({"address": text, "portValue": 8080});
-    assert_eq!(
-        addresses(&cluster),
-        [address("10.0.0.1"), address("a.example.com"), address("b.example.com")]
-    );
+    assert_eq!(addresses(&cluster), [address("10.0.0.1"), address("a.example.com"), address("b.example.com")]);
     let logical = case(Resolution::DnsRoundRobin, names()).run();
     assert_eq!(logical["type"], "LOGICAL_DNS");
     assert_eq!(addresses(&logical), [address("10.0.0.1")]);
     case(Resolution::DnsRoundRobin, Vec::new()).check(&[("type", json!("STATIC")), ("loadAssignment", Value::Null)]);
-    for (family, want) in [
-        (IpFamilies::V4, "V4_ONLY"),
-        (IpFamilies::V6, "V6_ONLY"),
-        (IpFamilies::Dual, "ALL"),
-    ] {
-        let case = Case {
-            lookup: Some(family),
-            ..case(Resolution::Dns, names())
-        };
+    for (family, want) in [(IpFamilies::V4, "V4_ONLY"), (IpFamilies::V6, "V6_ONLY"), (IpFamilies::Dual, "ALL")] {
+        let case = Case { lookup: Some(family), ..case(Resolution::Dns, names()) };
         case.check(&[("dnsLookupFamily", json!(want))]);
     }
 }
@@ -270,10 +222,7 @@ fn dns_services_become_dns_clusters() {
 #[test]
 fn subsets_of_dns_services_become_dns_clusters() {
     let case = |subset| Case {
-        service: Service {
-            resolution: Resolution::Dns,
-            ..testing::service(Protocol::Http)
-        },
+        service: Service { resolution: Resolution::Dns, ..testing::service(Protocol::Http) },
         endpoints: vec![testing::endpoint("a.example.com")],
         subset,
         ..Case::rule("  subsets: [{name: v1, labels: {version: v1}}, {name: v2, labels: {version: v2}}]\n")
@@ -285,11 +234,7 @@ fn subsets_of_dns_services_become_dns_clusters() {
 #[test]
 fn headless_services() {
     let case = |from_endpoints| Case {
-        service: Service {
-            resolution: Resolution::Passthrough,
-            headless: true,
-            ..testing::service(Protocol::Tcp)
-        },
+        service: Service { resolution: Resolution::Passthrough, headless: true, ..testing::service(Protocol::Tcp) },
         from_endpoints,
         ..Case::of(Protocol::Tcp)
     };
@@ -300,27 +245,15 @@ fn headless_services() {
 #[test]
 fn statistics_names_follow_the_meshs_pattern() {
     let mesh = "outboundClusterStatName: \"%SERVICE%|%SERVICE_PORT%|%SERVICE_PORT_NAME%|%SERVICE_FQDN%|%SUBSET_NAME%\"";
-    Case {
-        mesh,
-        ..Case::of(Protocol::Http)
-    }
-    .check(&[(
-        "altStatName",
-        json!("reviews.shop|80|http|reviews.shop.svc.cluster.local|;"),
-    )]);
+    Case { mesh, ..Case::of(Protocol::Http) }
+        .check(&[("altStatName", json!("reviews.shop|80|http|reviews.shop.svc.cluster.local|;"))]);
 }
 
 #[test]
 fn persistent_sessions_keep_draining_endpoints() {
     let mut service = testing::service(Protocol::Http);
-    service
-        .labels
-        .insert("istio.io/persistent-session".into(), "cookie".into());
-    Case {
-        service,
-        ..Case::of(Protocol::Http)
-    }
-    .check(&[(
+    service.labels.insert("istio.io/persistent-session".into(), "cookie".into());
+    Case { service, ..Case::of(Protocol::Http) }.check(&[(
         "commonLbConfig.overrideHostStatus.statuses",
         json!(["HEALTHY", "DRAINING", "UNKNOWN", "DEGRADED"]),
     )]);

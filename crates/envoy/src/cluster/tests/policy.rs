@@ -86,10 +86,7 @@ fn outliers_by_status_code() {
         at(http(&cluster), "outlierDetection.errorMatcher").clone()
     };
     let status = |code: &str| json!({"httpResponseHeadersMatch": {"headers": [{"name": ":status", "stringMatch": {"exact": code}}]}});
-    assert_eq!(
-        codes("  trafficPolicy: {outlierDetection: {outlierDetectionHttpErrorCodes: [429]}}\n"),
-        status("429")
-    );
+    assert_eq!(codes("  trafficPolicy: {outlierDetection: {outlierDetectionHttpErrorCodes: [429]}}\n"), status("429"));
     assert_eq!(
         codes("  trafficPolicy: {outlierDetection: {outlierDetectionHttpErrorCodes: [429, 500]}}\n"),
         json!({"orMatch": {"rules": [status("429"), status("500")]}})
@@ -103,26 +100,14 @@ fn algorithms() {
         ("simple: RANDOM", "RANDOM", Value::Null),
         ("simple: LEAST_CONN", "LEAST_REQUEST", Value::Null),
         ("simple: UNSPECIFIED", "LEAST_REQUEST", Value::Null),
-        (
-            "consistentHash: {useSourceIp: true}",
-            "RING_HASH",
-            json!({"minimumRingSize": "1024"}),
-        ),
-        (
-            "consistentHash: {useSourceIp: true, minimumRingSize: 4096}",
-            "RING_HASH",
-            json!({"minimumRingSize": "4096"}),
-        ),
+        ("consistentHash: {useSourceIp: true}", "RING_HASH", json!({"minimumRingSize": "1024"})),
+        ("consistentHash: {useSourceIp: true, minimumRingSize: 4096}", "RING_HASH", json!({"minimumRingSize": "4096"})),
         (
             "consistentHash: {httpHeaderName: x, ringHash: {minimumRingSize: 64}}",
             "RING_HASH",
             json!({"minimumRingSize": "64"}),
         ),
-        (
-            "consistentHash: {httpHeaderName: x, maglev: {tableSize: 101}}",
-            "MAGLEV",
-            json!({"tableSize": "101"}),
-        ),
+        ("consistentHash: {httpHeaderName: x, maglev: {tableSize: 101}}", "MAGLEV", json!({"tableSize": "101"})),
     ];
     for (settings, policy, config) in cases {
         let rule: &'static str = format!("  trafficPolicy: {{loadBalancer: {{{settings}}}}}\n").leak();
@@ -131,11 +116,7 @@ fn algorithms() {
         let got = cluster["lbPolicy"].as_str().unwrap_or("ROUND_ROBIN");
         assert_eq!(got, policy, "{settings}");
         let found = ["ringHashLbConfig", "maglevLbConfig", "leastRequestLbConfig"].map(|name| &cluster[name]);
-        assert_eq!(
-            found.into_iter().find(|v| !v.is_null()).unwrap_or(&Value::Null),
-            &config,
-            "{settings}"
-        );
+        assert_eq!(found.into_iter().find(|v| !v.is_null()).unwrap_or(&Value::Null), &config, "{settings}");
     }
 }
 
@@ -144,20 +125,14 @@ fn passthrough_as_algorithm() {
     let cluster = Case::rule("  trafficPolicy: {loadBalancer: {simple: PASSTHROUGH}}\n").run();
     check(
         &cluster,
-        &[
-            ("type", json!("ORIGINAL_DST")),
-            ("lbPolicy", json!("CLUSTER_PROVIDED")),
-            ("edsClusterConfig", Value::Null),
-        ],
+        &[("type", json!("ORIGINAL_DST")), ("lbPolicy", json!("CLUSTER_PROVIDED")), ("edsClusterConfig", Value::Null)],
     );
 }
 
 #[test]
 fn warm_up() {
-    Case::rule("  trafficPolicy: {loadBalancer: {simple: ROUND_ROBIN, warmupDurationSecs: 60s}}\n").check(&[(
-        "roundRobinLbConfig",
-        json!({"slowStartConfig": {"slowStartWindow": "60s"}}),
-    )]);
+    Case::rule("  trafficPolicy: {loadBalancer: {simple: ROUND_ROBIN, warmupDurationSecs: 60s}}\n")
+        .check(&[("roundRobinLbConfig", json!({"slowStartConfig": {"slowStartWindow": "60s"}}))]);
     Case::rule("  trafficPolicy: {loadBalancer: {warmup: {duration: 60s, aggression: 2}}}\n").check(&[(
         "leastRequestLbConfig.slowStartConfig",
         json!({
@@ -184,11 +159,7 @@ fn subsets_and_ports() {
         ),
         ("metadata.filterMetadata.istio.subset", Value::Null),
     ]);
-    Case {
-        subset: "v1",
-        ..Case::rule(rule)
-    }
-    .check(&[
+    Case { subset: "v1", ..Case::rule(rule) }.check(&[
         ("name", json!("outbound|80|v1|reviews.shop.svc.cluster.local")),
         ("lbPolicy", Value::Null),
         ("circuitBreakers.thresholds[0].maxConnections", json!(5)),
@@ -199,20 +170,12 @@ fn subsets_and_ports() {
 #[test]
 fn rules_inherit_the_meshs_policy() {
     let mesh = "defaultTrafficPolicy: {connectionPool: {tcp: {maxConnections: 3}}, outlierDetection: {maxEjectionPercent: 50}}";
-    Case {
-        mesh,
-        ..Case::of(Protocol::Http)
-    }
-    .check(&[
+    Case { mesh, ..Case::of(Protocol::Http) }.check(&[
         ("circuitBreakers.thresholds[0].maxConnections", json!(3)),
         ("outlierDetection.maxEjectionPercent", json!(50)),
     ]);
     let rule = "  trafficPolicy: {outlierDetection: {maxEjectionPercent: 10}}\n";
-    Case {
-        mesh,
-        ..Case::rule(rule)
-    }
-    .check(&[
+    Case { mesh, ..Case::rule(rule) }.check(&[
         ("circuitBreakers.thresholds[0].maxConnections", json!(3)),
         ("outlierDetection.maxEjectionPercent", json!(10)),
     ]);

@@ -9,10 +9,7 @@ use crate::parts::{duration, regex};
 use crate::route::everything;
 
 fn header(name: &str, pattern: MatchPattern, invert_match: bool) -> HeaderMatcher {
-    let matcher = StringMatcher {
-        match_pattern: Some(pattern),
-        ignore_case: false,
-    };
+    let matcher = StringMatcher { match_pattern: Some(pattern), ignore_case: false };
     HeaderMatcher {
         name: name.to_owned(),
         header_match_specifier: Some(HeaderMatchSpecifier::StringMatch(matcher)),
@@ -22,13 +19,7 @@ fn header(name: &str, pattern: MatchPattern, invert_match: bool) -> HeaderMatche
 }
 
 fn with_headers(headers: Vec<HeaderMatcher>) -> Route {
-    Route {
-        r#match: Some(RouteMatch {
-            headers,
-            ..everything()
-        }),
-        ..Default::default()
-    }
+    Route { r#match: Some(RouteMatch { headers, ..everything() }), ..Default::default() }
 }
 
 /// The number of header conditions that remain of a condition on the method; `None` if the route is left out.
@@ -69,17 +60,11 @@ fn options_of_other_filters_are_left_out() {
 #[test]
 fn a_timeout_becomes_the_maximum_stream_duration() {
     let timed = |time: Duration| {
-        let mut action = RouteAction {
-            timeout: Some(duration(time)),
-            ..Default::default()
-        };
+        let mut action = RouteAction { timeout: Some(duration(time)), ..Default::default() };
         limit_time(&mut action);
         assert_eq!(action.timeout, None);
         action.max_stream_duration.and_then(|d| d.max_stream_duration)
     };
-    assert_eq!(
-        timed(Duration::from_millis(1500)),
-        Some(duration(Duration::from_millis(1500)))
-    );
+    assert_eq!(timed(Duration::from_millis(1500)), Some(duration(Duration::from_millis(1500))));
     assert_eq!(timed(Duration::ZERO), None);
 }

@@ -11,14 +11,8 @@ fn access_logs() {
         &[
             ("accessLog[0].name", json!("envoy.access_loggers.file")),
             ("accessLog[0].filter", json!({"responseFlagFilter": {"flags": ["NR"]}})),
-            (
-                "filterChains[0].filters[0].typedConfig.accessLog[0].filter",
-                Value::Null,
-            ),
-            (
-                "filterChains[0].filters[0].typedConfig.accessLog[0].typedConfig.path",
-                json!("/dev/stdout"),
-            ),
+            ("filterChains[0].filters[0].typedConfig.accessLog[0].filter", Value::Null),
+            ("filterChains[0].filters[0].typedConfig.accessLog[0].typedConfig.path", json!("/dev/stdout")),
         ],
     );
     let format = |mesh: &str| {
@@ -51,18 +45,12 @@ fn access_logs() {
         ),
         json!({"jsonFormat": {"m": "%DURATION%", "n": [1.0, true]}})
     );
-    let silent = run(
-        &listener(Vec::new()),
-        "{accessLogFile: /a, disableEnvoyListenerLog: true}",
-    );
+    let silent = run(&listener(Vec::new()), "{accessLogFile: /a, disableEnvoyListenerLog: true}");
     assert_eq!(silent["accessLog"], Value::Null);
 }
 
 fn inbound() -> ListenerSpec {
-    ListenerSpec {
-        direction: Direction::Inbound,
-        ..listener(vec![chain(ChainKind::Tcp(tcp(&[("a", 0)])))])
-    }
+    ListenerSpec { direction: Direction::Inbound, ..listener(vec![chain(ChainKind::Tcp(tcp(&[("a", 0)])))]) }
 }
 
 #[test]
@@ -107,12 +95,7 @@ fn logs_go_to_the_default_providers() {
     );
     let mesh = providers(&list, "accessLogging: [z, A, f, o, unknown, f]");
     let value = run_with(&inbound(), &mesh, &[collector()]);
-    let names: Vec<&Value> = value["accessLog"]
-        .as_array()
-        .unwrap()
-        .iter()
-        .map(|log| &log["name"])
-        .collect();
+    let names: Vec<&Value> = value["accessLog"].as_array().unwrap().iter().map(|log| &log["name"]).collect();
     assert_eq!(
         names,
         [
@@ -134,16 +117,10 @@ fn logs_go_to_the_default_providers() {
             ("0.typedConfig.additionalRequestHeadersToLog", json!(["x-a"])),
             ("1.typedConfig.path", json!("/dev/stdout")),
             ("1.typedConfig.logFormat.omitEmptyValues", json!(true)),
-            (
-                "1.typedConfig.logFormat.formatters[0].name",
-                json!("envoy.formatter.req_without_query"),
-            ),
+            ("1.typedConfig.logFormat.formatters[0].name", json!("envoy.formatter.req_without_query")),
             ("2.typedConfig.commonConfig.logName", json!("otel_envoy_accesslog")),
             ("2.typedConfig.attributes.values[0].key", json!("a")),
-            (
-                "2.typedConfig.attributes.values[0].value.stringValue",
-                json!("%PROTOCOL%"),
-            ),
+            ("2.typedConfig.attributes.values[0].value.stringValue", json!("%PROTOCOL%")),
             ("2.typedConfig.disableBuiltinLabels", json!(true)),
             ("3.typedConfig.commonConfig.logName", json!("tcp_envoy_accesslog")),
             ("3.typedConfig.commonConfig.transportApiVersion", json!("V3")),
@@ -160,18 +137,13 @@ fn mesh_settings_configure_the_built_in_provider() {
     let mesh = "{accessLogFormat: '%DURATION%', accessLogFile: /other, defaultProviders: {accessLogging: [envoy]}}";
     check(
         &format(mesh),
-        &[
-            ("path", json!("/dev/stdout")),
-            ("logFormat.textFormatSource.inlineString", json!("%DURATION%\n")),
-        ],
+        &[("path", json!("/dev/stdout")), ("logFormat.textFormatSource.inlineString", json!("%DURATION%\n"))],
     );
     // Providers without effect leave the older settings in force.
     let mesh = "{accessLogFile: /other, defaultProviders: {accessLogging: [unknown]}}";
     assert_eq!(format(mesh)["path"], "/other");
-    let lost = providers(
-        "{name: a, envoyTcpAls: {service: gone.obs.svc.cluster.local, port: 1}}",
-        "accessLogging: [a]",
-    );
+    let lost =
+        providers("{name: a, envoyTcpAls: {service: gone.obs.svc.cluster.local, port: 1}}", "accessLogging: [a]");
     assert_eq!(format(&lost), Value::Null);
 }
 

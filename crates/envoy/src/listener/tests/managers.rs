@@ -3,12 +3,7 @@
 use super::*;
 
 fn filter_names(manager: &Value) -> Vec<&Value> {
-    manager["httpFilters"]
-        .as_array()
-        .unwrap()
-        .iter()
-        .map(|filter| &filter["name"])
-        .collect()
+    manager["httpFilters"].as_array().unwrap().iter().map(|filter| &filter["name"]).collect()
 }
 
 #[test]
@@ -45,11 +40,7 @@ fn an_outbound_connection_manager() {
 fn an_inbound_connection_manager() {
     let routes = |protocol| HttpChain {
         protocol,
-        ..http(RouteSource::Inbound {
-            cluster: "inbound|8080||".into(),
-            port: 80,
-            operation: "a:80/*".into(),
-        })
+        ..http(RouteSource::Inbound { cluster: "inbound|8080||".into(), port: 80, operation: "a:80/*".into() })
     };
     let value = manager(routes(Protocol::Http), Direction::Inbound, "");
     check(
@@ -57,10 +48,7 @@ fn an_inbound_connection_manager() {
         &[
             ("serverName", json!("istio-envoy")),
             ("forwardClientCertDetails", json!("APPEND_FORWARD")),
-            (
-                "setCurrentClientCertDetails",
-                json!({"subject": true, "dns": true, "uri": true}),
-            ),
+            ("setCurrentClientCertDetails", json!({"subject": true, "dns": true, "uri": true})),
             ("http2ProtocolOptions", Value::Null),
             ("routeConfig.name", json!("inbound|8080||")),
             ("routeConfig.validateClusters", json!(false)),
@@ -94,11 +82,7 @@ fn an_inbound_connection_manager() {
 
 #[test]
 fn the_connection_manager_of_a_gateway() {
-    let gateway = HttpChain {
-        use_remote_address: true,
-        accepts_http10: true,
-        ..discovered()
-    };
+    let gateway = HttpChain { use_remote_address: true, accepts_http10: true, ..discovered() };
     let mesh = "defaultConfig: {gatewayTopology: {numTrustedProxies: 2, forwardClientCertDetails: FORWARD_ONLY}}";
     check(
         &manager(gateway.clone(), Direction::Gateway, ""),
@@ -107,10 +91,7 @@ fn the_connection_manager_of_a_gateway() {
             ("serverName", json!("istio-envoy")),
             ("xffNumTrustedHops", Value::Null),
             ("forwardClientCertDetails", json!("SANITIZE_SET")),
-            (
-                "setCurrentClientCertDetails",
-                json!({"subject": true, "cert": true, "dns": true, "uri": true}),
-            ),
+            ("setCurrentClientCertDetails", json!({"subject": true, "cert": true, "dns": true, "uri": true})),
             ("httpProtocolOptions", json!({"acceptHttp10": true})),
         ],
     );
@@ -126,14 +107,7 @@ fn the_connection_manager_of_a_gateway() {
 
 #[test]
 fn filters_that_the_key_asks_for() {
-    let alpn = manager(
-        HttpChain {
-            alpn_filter: true,
-            ..discovered()
-        },
-        Direction::Outbound,
-        "",
-    );
+    let alpn = manager(HttpChain { alpn_filter: true, ..discovered() }, Direction::Outbound, "");
     assert_eq!(filter_names(&alpn)[1], "istio.alpn");
     check(
         &alpn,
@@ -142,23 +116,9 @@ fn filters_that_the_key_asks_for() {
             json!({"upstreamProtocol": "HTTP2", "alpnOverride": ["istio-h2", "istio", "h2"]}),
         )],
     );
-    let web = manager(
-        HttpChain {
-            protocol: Protocol::GrpcWeb,
-            ..discovered()
-        },
-        Direction::Outbound,
-        "",
-    );
+    let web = manager(HttpChain { protocol: Protocol::GrpcWeb, ..discovered() }, Direction::Outbound, "");
     assert_eq!(filter_names(&web)[0], "envoy.filters.http.grpc_web");
-    let proxy = manager(
-        HttpChain {
-            protocol: Protocol::HttpProxy,
-            ..discovered()
-        },
-        Direction::Outbound,
-        "",
-    );
+    let proxy = manager(HttpChain { protocol: Protocol::HttpProxy, ..discovered() }, Direction::Outbound, "");
     check(&proxy, &[("httpProtocolOptions", json!({"allowAbsoluteUrl": true}))]);
 }
 
@@ -170,11 +130,8 @@ fn path_normalization() {
         ("MERGE_SLASHES", true, true, "KEEP_UNCHANGED"),
         ("DECODE_AND_MERGE_SLASHES", true, true, "UNESCAPE_AND_FORWARD"),
     ] {
-        let value = manager(
-            discovered(),
-            Direction::Outbound,
-            &format!("pathNormalization: {{normalization: {name}}}"),
-        );
+        let value =
+            manager(discovered(), Direction::Outbound, &format!("pathNormalization: {{normalization: {name}}}"));
         assert_eq!(value["normalizePath"], normalize, "{name}");
         assert_eq!(value["mergeSlashes"].as_bool().unwrap_or(false), merge, "{name}");
         assert_eq!(value["pathWithEscapedSlashesAction"], slashes, "{name}");
@@ -193,23 +150,10 @@ fn headers_of_proxies() {
             ("generateRequestId", json!(false)),
             ("appendXForwardedPort", json!(true)),
             ("forwardClientCertDetails", Value::Null),
-            (
-                "setCurrentClientCertDetails",
-                json!({"subject": false, "cert": true, "dns": true, "uri": true}),
-            ),
+            ("setCurrentClientCertDetails", json!({"subject": false, "cert": true, "dns": true, "uri": true})),
             ("httpFilters[3].typedConfig.suppressEnvoyHeaders", json!(true)),
         ],
     );
-    let off = manager(
-        discovered(),
-        Direction::Inbound,
-        "defaultConfig: {proxyHeaders: {server: {disabled: true}}}",
-    );
-    check(
-        &off,
-        &[
-            ("serverName", Value::Null),
-            ("serverHeaderTransformation", json!("PASS_THROUGH")),
-        ],
-    );
+    let off = manager(discovered(), Direction::Inbound, "defaultConfig: {proxyHeaders: {server: {disabled: true}}}");
+    check(&off, &[("serverName", Value::Null), ("serverHeaderTransformation", json!("PASS_THROUGH"))]);
 }

@@ -16,11 +16,7 @@ use crate::testing::{self, at, check};
 fn listener(chains: Vec<ChainSpec>) -> ListenerSpec {
     ListenerSpec {
         name: "0.0.0.0_80".into(),
-        bind: Bind::Socket {
-            address: [0, 0, 0, 0].into(),
-            additional: Vec::new(),
-            port: 80,
-        },
+        bind: Bind::Socket { address: [0, 0, 0, 0].into(), additional: Vec::new(), port: 80 },
         bind_to_port: false,
         quic: false,
         direction: Direction::Outbound,
@@ -62,10 +58,7 @@ fn discovered() -> HttpChain {
 fn tcp(clusters: &[(&str, u32)]) -> TcpChain {
     TcpChain {
         stat_prefix: "outbound|9000||a".into(),
-        clusters: clusters
-            .iter()
-            .map(|(name, weight)| ((*name).into(), *weight))
-            .collect(),
+        clusters: clusters.iter().map(|(name, weight)| ((*name).into(), *weight)).collect(),
         idle_timeout_ms: None,
         max_connection_duration_ms: None,
         hash_source_ip: false,
@@ -76,12 +69,7 @@ fn tcp(clusters: &[(&str, u32)]) -> TcpChain {
 }
 
 fn chain(kind: ChainKind) -> ChainSpec {
-    ChainSpec {
-        name: "".into(),
-        matches: ChainMatch::default(),
-        tls: None,
-        kind,
-    }
+    ChainSpec { name: "".into(), matches: ChainMatch::default(), tls: None, kind }
 }
 
 fn run(spec: &ListenerSpec, mesh: &str) -> Value {
@@ -96,25 +84,16 @@ fn run_with(spec: &ListenerSpec, mesh: &str, services: &[Arc<Object<config::core
 
 /// The connection manager of a listener with one chain.
 fn manager(http: HttpChain, direction: Direction, mesh: &str) -> Value {
-    let spec = ListenerSpec {
-        direction,
-        ..listener(vec![chain(ChainKind::Http(http))])
-    };
+    let spec = ListenerSpec { direction, ..listener(vec![chain(ChainKind::Http(http))]) };
     let value = run(&spec, mesh);
-    assert_eq!(
-        at(&value, "filterChains[0].filters[0].name"),
-        "envoy.filters.network.http_connection_manager"
-    );
+    assert_eq!(at(&value, "filterChains[0].filters[0].name"), "envoy.filters.network.http_connection_manager");
     at(&value, "filterChains[0].filters[0].typedConfig").clone()
 }
 
 /// The TCP proxy of a listener with one chain.
 fn proxy(tcp: TcpChain, mesh: &str) -> Value {
     let value = run(&listener(vec![chain(ChainKind::Tcp(tcp))]), mesh);
-    assert_eq!(
-        at(&value, "filterChains[0].filters[0].name"),
-        "envoy.filters.network.tcp_proxy"
-    );
+    assert_eq!(at(&value, "filterChains[0].filters[0].name"), "envoy.filters.network.tcp_proxy");
     at(&value, "filterChains[0].filters[0].typedConfig").clone()
 }
 
@@ -125,10 +104,7 @@ fn an_outbound_listener() {
         &value,
         &[
             ("name", json!("0.0.0.0_80")),
-            (
-                "address",
-                json!({"socketAddress": {"address": "0.0.0.0", "portValue": 80}}),
-            ),
+            ("address", json!({"socketAddress": {"address": "0.0.0.0", "portValue": 80}})),
             ("trafficDirection", json!("OUTBOUND")),
             ("bindToPort", json!(false)),
             ("listenerFilters", Value::Null),
@@ -147,11 +123,7 @@ fn an_outbound_listener() {
 fn the_listener_of_captured_traffic() {
     let spec = ListenerSpec {
         name: "virtualOutbound".into(),
-        bind: Bind::Socket {
-            address: [0, 0, 0, 0].into(),
-            additional: vec![[0u16; 8].into()],
-            port: 15001,
-        },
+        bind: Bind::Socket { address: [0, 0, 0, 0].into(), additional: vec![[0u16; 8].into()], port: 15001 },
         bind_to_port: true,
         use_original_dst: true,
         inspection_timeout_ms: None,
@@ -160,10 +132,7 @@ fn the_listener_of_captured_traffic() {
             ..chain(ChainKind::Tcp(tcp(&[("PassthroughCluster", 0)])))
         }),
         ..listener(vec![ChainSpec {
-            matches: ChainMatch {
-                destination_port: Some(15001),
-                ..Default::default()
-            },
+            matches: ChainMatch { destination_port: Some(15001), ..Default::default() },
             name: "virtualOutbound-blackhole".into(),
             ..chain(ChainKind::Tcp(tcp(&[("BlackHoleCluster", 0)])))
         }])
@@ -171,10 +140,7 @@ fn the_listener_of_captured_traffic() {
     check(
         &run(&spec, ""),
         &[
-            (
-                "additionalAddresses[0].address.socketAddress",
-                json!({"address": "::", "portValue": 15001}),
-            ),
+            ("additionalAddresses[0].address.socketAddress", json!({"address": "::", "portValue": 15001})),
             ("bindToPort", Value::Null),
             ("maxConnectionsToAcceptPerSocketEvent", json!(1)),
             ("useOriginalDst", json!(true)),
@@ -183,10 +149,7 @@ fn the_listener_of_captured_traffic() {
             ("filterChains[0].name", json!("virtualOutbound-blackhole")),
             ("filterChains[0].filterChainMatch", json!({"destinationPort": 15001})),
             ("defaultFilterChain.name", json!("PassthroughFilterChain")),
-            (
-                "defaultFilterChain.filters[0].typedConfig.cluster",
-                json!("PassthroughCluster"),
-            ),
+            ("defaultFilterChain.filters[0].typedConfig.cluster", json!("PassthroughCluster")),
         ],
     );
 }
@@ -200,13 +163,7 @@ fn chain_matches() {
         transport_protocol: Some("tls"),
         application_protocols: vec!["http/1.1", "h2c"],
     };
-    let value = run(
-        &listener(vec![ChainSpec {
-            matches,
-            ..chain(ChainKind::Http(discovered()))
-        }]),
-        "",
-    );
+    let value = run(&listener(vec![ChainSpec { matches, ..chain(ChainKind::Http(discovered())) }]), "");
     assert_eq!(
         at(&value, "filterChains[0].filterChainMatch"),
         &json!({
@@ -234,54 +191,31 @@ fn inspectors() {
     };
     let value = inspected(&[]);
     let filters = value["listenerFilters"].as_array().unwrap();
-    let names: Vec<&str> = filters
-        .iter()
-        .map(|f| {
-            f["name"]
-                .as_str()
-                .unwrap()
-                .strip_prefix("envoy.filters.listener.")
-                .unwrap()
-        })
-        .collect();
-    assert_eq!(
-        names,
-        ["original_dst", "original_src", "tls_inspector", "http_inspector"]
-    );
+    let names: Vec<&str> =
+        filters.iter().map(|f| f["name"].as_str().unwrap().strip_prefix("envoy.filters.listener.").unwrap()).collect();
+    assert_eq!(names, ["original_dst", "original_src", "tls_inspector", "http_inspector"]);
     assert_eq!(value["transparent"], true);
     assert_eq!(filters[1]["typedConfig"]["mark"], 1337);
     assert_eq!(filters[2]["typedConfig"]["initialReadBufferSize"], 512);
     assert_eq!(filters[3]["filterDisabled"], Value::Null);
     let range = |port: u16| json!({"destinationPortRange": {"start": port, "end": u32::from(port) + 1}});
-    assert_eq!(
-        at(&inspected(&[3306]), "listenerFilters[3].filterDisabled"),
-        &range(3306)
-    );
+    assert_eq!(at(&inspected(&[3306]), "listenerFilters[3].filterDisabled"), &range(3306));
     let both = json!({"orMatch": {"rules": [range(25), range(65535)]}});
     assert_eq!(at(&inspected(&[25, 65535]), "listenerFilters[3].filterDisabled"), &both);
 }
 
 #[test]
 fn sockets() {
-    let spec = ListenerSpec {
-        bind: Bind::Unix("unix:///var/run/a.sock".into()),
-        ..listener(Vec::new())
-    };
+    let spec = ListenerSpec { bind: Bind::Unix("unix:///var/run/a.sock".into()), ..listener(Vec::new()) };
     assert_eq!(run(&spec, "")["address"], json!({"pipe": {"path": "/var/run/a.sock"}}));
 }
 
 #[test]
 fn gateways() {
-    let spec = ListenerSpec {
-        direction: Direction::Gateway,
-        ..listener(vec![chain(ChainKind::Http(discovered()))])
-    };
+    let spec = ListenerSpec { direction: Direction::Gateway, ..listener(vec![chain(ChainKind::Http(discovered()))]) };
     check(
         &run(&spec, ""),
-        &[
-            ("trafficDirection", json!("OUTBOUND")),
-            ("filterChains[0].transportSocketConnectTimeout", json!("15s")),
-        ],
+        &[("trafficDirection", json!("OUTBOUND")), ("filterChains[0].transportSocketConnectTimeout", json!("15s"))],
     );
 }
 
@@ -304,17 +238,8 @@ fn tcp_proxies() {
             "hashPolicy": [{"sourceIp": {}}],
         })
     );
-    let tunnel = |post| TcpChain {
-        tunnel: Some(Tunnel {
-            target: "[::1]:443".into(),
-            post,
-        }),
-        ..tcp(&[("a", 0)])
-    };
-    assert_eq!(
-        proxy(tunnel(false), "")["tunnelingConfig"],
-        json!({"hostname": "[::1]:443"})
-    );
+    let tunnel = |post| TcpChain { tunnel: Some(Tunnel { target: "[::1]:443".into(), post }), ..tcp(&[("a", 0)]) };
+    assert_eq!(proxy(tunnel(false), "")["tunnelingConfig"], json!({"hostname": "[::1]:443"}));
     assert_eq!(proxy(tunnel(true), "")["tunnelingConfig"]["usePost"], json!(true));
     let several = proxy(tcp(&[("a", 90), ("b", 10), ("c", 0)]), "");
     let want = json!({"clusters": [{"name": "a", "weight": 90}, {"name": "b", "weight": 10}]});

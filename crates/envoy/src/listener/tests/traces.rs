@@ -16,10 +16,7 @@ fn tracing(direction: Direction, identity: TraceIdentity, mesh: &str) -> Value {
 
 fn identity(tags: &[(&str, &str)], service: &str) -> TraceIdentity {
     TraceIdentity {
-        tags: tags
-            .iter()
-            .map(|(name, value)| ((*name).into(), (*value).into()))
-            .collect(),
+        tags: tags.iter().map(|(name, value)| ((*name).into(), (*value).into())).collect(),
         service: service.into(),
     }
 }
@@ -31,12 +28,7 @@ fn the_bootstraps_tracer() {
     let of = |mesh: &str| tracing(Direction::Outbound, TraceIdentity::default(), mesh);
     assert_eq!(of("{}"), Value::Null, "no tracer is configured");
     let zipkin = "zipkin: {address: 'zipkin:9411'}";
-    assert_eq!(
-        of(&format!(
-            "{{enableTracing: false, defaultConfig: {{tracing: {{{zipkin}}}}}}}"
-        )),
-        Value::Null
-    );
+    assert_eq!(of(&format!("{{enableTracing: false, defaultConfig: {{tracing: {{{zipkin}}}}}}}")), Value::Null);
     let value = of(&format!("{{defaultConfig: {{tracing: {{{zipkin}}}}}}}"));
     assert_eq!(
         value,
@@ -49,12 +41,8 @@ fn the_bootstraps_tracer() {
     let options = format!("{{defaultConfig: {{tracing: {{{zipkin}, sampling: 12.5, maxPathTagLength: 64, {tags}}}}}}}");
     let own = identity(&[("b", "own"), ("istio.namespace", "shop")], "");
     let value = tracing(Direction::Inbound, own, &options);
-    let names: Vec<&str> = value["customTags"]
-        .as_array()
-        .unwrap()
-        .iter()
-        .map(|tag| tag["tag"].as_str().unwrap())
-        .collect();
+    let names: Vec<&str> =
+        value["customTags"].as_array().unwrap().iter().map(|tag| tag["tag"].as_str().unwrap()).collect();
     assert_eq!(
         names,
         [
@@ -73,17 +61,11 @@ fn the_bootstraps_tracer() {
         &[
             ("randomSampling.value", json!(12.5)),
             ("maxPathTagLength", json!(64)),
-            (
-                "customTags[0].requestHeader",
-                json!({"name": "x-a", "defaultValue": "y"}),
-            ),
+            ("customTags[0].requestHeader", json!({"name": "x-a", "defaultValue": "y"})),
             ("customTags[1].literal.value", json!("x")),
             ("customTags[2].environment.name", json!("C")),
             ("customTags[7].literal.value", json!("shop")),
-            (
-                "customTags[3].metadata.metadataKey.path[0].key",
-                json!("istio_dry_run_allow_shadow_effective_policy_id"),
-            ),
+            ("customTags[3].metadata.metadataKey.path[0].key", json!("istio_dry_run_allow_shadow_effective_policy_id")),
             ("provider", Value::Null),
         ],
     );
@@ -100,10 +82,7 @@ fn zipkin() {
         &plain,
         &[
             ("provider.name", json!("envoy.tracers.zipkin")),
-            (
-                "provider.typedConfig.collectorCluster",
-                json!(format!("outbound|9411||{SINK}")),
-            ),
+            ("provider.typedConfig.collectorCluster", json!(format!("outbound|9411||{SINK}"))),
             ("provider.typedConfig.collectorEndpoint", json!("/api/v2/spans")),
             ("provider.typedConfig.collectorHostname", json!(SINK)),
             ("provider.typedConfig.collectorEndpointVersion", json!("HTTP_JSON")),
@@ -125,10 +104,7 @@ fn zipkin() {
             ("maxPathTagLength", json!(7)),
             ("spawnUpstreamSpan", json!(true)),
             ("provider.typedConfig.traceId128bit", Value::Null),
-            (
-                "provider.typedConfig.traceContextOption",
-                json!("USE_B3_WITH_W3C_PROPAGATION"),
-            ),
+            ("provider.typedConfig.traceContextOption", json!("USE_B3_WITH_W3C_PROPAGATION")),
             (
                 "provider.typedConfig.collectorService.httpUri",
                 json!({"uri": format!("http://{SINK}/spans"), "cluster": format!("outbound|9411||{SINK}"), "timeout": "5s"}),
@@ -145,11 +121,7 @@ fn zipkin() {
 fn open_telemetry() {
     let of = |more: &str| {
         let list = format!("{{name: o, opentelemetry: {{service: {SINK}, port: 4317{more}}}}}");
-        tracing(
-            Direction::Outbound,
-            identity(&[], "web.shop"),
-            &providers(&list, "tracing: [o]"),
-        )
+        tracing(Direction::Outbound, identity(&[], "web.shop"), &providers(&list, "tracing: [o]"))
     };
     let grpc = of(", grpc: {timeout: 3s, initialMetadata: [{name: k, value: v}]}, resourceDetectors: {dynatrace: {}}");
     let prefix = "provider.typedConfig";
@@ -159,19 +131,10 @@ fn open_telemetry() {
         &[
             ("provider.name", json!("envoy.tracers.opentelemetry")),
             (&path("serviceName"), json!("web.shop")),
-            (
-                &path("grpcService.envoyGrpc.clusterName"),
-                json!(format!("outbound|4317||{SINK}")),
-            ),
+            (&path("grpcService.envoyGrpc.clusterName"), json!(format!("outbound|4317||{SINK}"))),
             (&path("grpcService.timeout"), json!("3s")),
-            (
-                &path("grpcService.initialMetadata"),
-                json!([{"key": "k", "value": "v"}]),
-            ),
-            (
-                &path("resourceDetectors[0].name"),
-                json!("envoy.tracers.opentelemetry.resource_detectors.dynatrace"),
-            ),
+            (&path("grpcService.initialMetadata"), json!([{"key": "k", "value": "v"}])),
+            (&path("resourceDetectors[0].name"), json!("envoy.tracers.opentelemetry.resource_detectors.dynatrace")),
             (&path("httpService"), Value::Null),
         ],
     );
@@ -183,10 +146,7 @@ fn open_telemetry() {
             (&path("httpService.httpUri.uri"), json!(format!("{SINK}/v1/traces"))),
             (&path("httpService.httpUri.timeout"), json!("10s")),
             (&path("grpcService"), Value::Null),
-            (
-                &path("resourceDetectors[0].name"),
-                json!("envoy.tracers.opentelemetry.resource_detectors.environment"),
-            ),
+            (&path("resourceDetectors[0].name"), json!("envoy.tracers.opentelemetry.resource_detectors.environment")),
             (&path("sampler.typedConfig.tenant"), json!("t")),
             (
                 &path("sampler.typedConfig.httpService.httpUri.uri"),
@@ -198,10 +158,7 @@ fn open_telemetry() {
     let other = of(&format!(
         ", dynatraceSampler: {{tenant: t, clusterId: 5, httpService: {{service: {SINK}, port: 9411, http: {{path: /s}}}}}}"
     ));
-    assert_eq!(
-        at(&other, &path("sampler.typedConfig.httpService.httpUri.uri")),
-        &json!(format!("{SINK}/s"))
-    );
+    assert_eq!(at(&other, &path("sampler.typedConfig.httpService.httpUri.uri")), &json!(format!("{SINK}/s")));
     let nowhere = of(", dynatraceSampler: {tenant: t, clusterId: 5}");
     assert_eq!(nowhere, Value::Null, "the sampler's service does not exist");
 }
@@ -221,9 +178,7 @@ fn other_tracers() {
             ("maxPathTagLength", json!(3)),
         ],
     );
-    let sky = of(&format!(
-        "skywalking: {{service: {SINK}, port: 4317, accessToken: secret}}"
-    ));
+    let sky = of(&format!("skywalking: {{service: {SINK}, port: 4317, accessToken: secret}}"));
     check(
         &sky,
         &[
@@ -250,28 +205,16 @@ fn metrics_need_istios_build() {
     let names = |capable: bool, direction, mesh: &str| {
         let spec = ListenerSpec {
             direction,
-            capabilities: Capabilities {
-                istio_stats: capable,
-                ..Default::default()
-            },
-            ..listener(vec![
-                chain(ChainKind::Http(discovered())),
-                chain(ChainKind::Tcp(tcp(&[("a", 0)]))),
-            ])
+            capabilities: Capabilities { istio_stats: capable, ..Default::default() },
+            ..listener(vec![chain(ChainKind::Http(discovered())), chain(ChainKind::Tcp(tcp(&[("a", 0)])))])
         };
         run(&spec, mesh)
     };
     let mesh = "{defaultProviders: {metrics: [prometheus]}}";
     let filters = |value: &Value| {
-        let http = at(value, "filterChains[0].filters[0].typedConfig.httpFilters")
-            .as_array()
-            .unwrap()
-            .iter();
+        let http = at(value, "filterChains[0].filters[0].typedConfig.httpFilters").as_array().unwrap().iter();
         let tcp = at(value, "filterChains[1].filters").as_array().unwrap().iter();
-        http.chain(tcp)
-            .filter(|filter| filter["name"] == "istio.stats")
-            .cloned()
-            .collect::<Vec<_>>()
+        http.chain(tcp).filter(|filter| filter["name"] == "istio.stats").cloned().collect::<Vec<_>>()
     };
     assert!(filters(&names(false, Direction::Inbound, mesh)).is_empty());
     assert!(filters(&names(true, Direction::Inbound, "{}")).is_empty());

@@ -6,35 +6,17 @@ use super::*;
 fn conditions() {
     let cases = [
         ("uri: {exact: /a}", json!({"path": "/a", "caseSensitive": true})),
-        (
-            "uri: {prefix: /a}, ignoreUriCase: true",
-            json!({"prefix": "/a", "caseSensitive": false}),
-        ),
-        (
-            "uri: {regex: '/a.*'}",
-            json!({"safeRegex": {"regex": "/a.*"}, "caseSensitive": true}),
-        ),
-        (
-            "method: {exact: GET}",
-            json!([{"name": ":method", "stringMatch": {"exact": "GET"}}]),
-        ),
-        (
-            "scheme: {exact: https}",
-            json!([{"name": ":scheme", "stringMatch": {"exact": "https"}}]),
-        ),
-        (
-            "authority: {prefix: a.}",
-            json!([{"name": ":authority", "stringMatch": {"prefix": "a."}}]),
-        ),
+        ("uri: {prefix: /a}, ignoreUriCase: true", json!({"prefix": "/a", "caseSensitive": false})),
+        ("uri: {regex: '/a.*'}", json!({"safeRegex": {"regex": "/a.*"}, "caseSensitive": true})),
+        ("method: {exact: GET}", json!([{"name": ":method", "stringMatch": {"exact": "GET"}}])),
+        ("scheme: {exact: https}", json!([{"name": ":scheme", "stringMatch": {"exact": "https"}}])),
+        ("authority: {prefix: a.}", json!([{"name": ":authority", "stringMatch": {"prefix": "a."}}])),
         (
             "headers: {x-a: {regex: 'v[12]'}}",
             json!([{"name": "x-a", "stringMatch": {"safeRegex": {"regex": "v[12]"}}}]),
         ),
         ("headers: {x-a: {}}", json!([{"name": "x-a", "presentMatch": true}])),
-        (
-            "withoutHeaders: {x-a: {}}",
-            json!([{"name": "x-a", "presentMatch": true, "invertMatch": true}]),
-        ),
+        ("withoutHeaders: {x-a: {}}", json!([{"name": "x-a", "presentMatch": true, "invertMatch": true}])),
         (
             "withoutHeaders: {x-a: {exact: b}}",
             json!([
@@ -53,16 +35,10 @@ fn conditions() {
     ];
     for (condition, want) in cases {
         let route = route(&format!("  - match: [{{{condition}}}]\n    {TO_A}\n"));
-        let got = if want.is_array() {
-            &route["match"]["headers"]
-        } else {
-            &route["match"]
-        };
+        let got = if want.is_array() { &route["match"]["headers"] } else { &route["match"] };
         assert_eq!(got, &want, "{condition}");
     }
-    let query = route(&format!(
-        "  - match: [{{queryParams: {{a: {{exact: b}}, c: {{}}}}}}]\n    {TO_A}\n"
-    ));
+    let query = route(&format!("  - match: [{{queryParams: {{a: {{exact: b}}, c: {{}}}}}}]\n    {TO_A}\n"));
     let want = json!([{"name": "a", "stringMatch": {"exact": "b"}}, {"name": "c", "presentMatch": true}]);
     assert_eq!(query["match"]["queryParameters"], want);
 }
@@ -107,9 +83,6 @@ fn routes_after_a_catch_all_are_left_out() {
     let http = format!(
         "  - match: [{{uri: {{prefix: /a}}}}, {{uri: {{prefix: /}}}}, {{uri: {{prefix: /b}}}}]\n    {TO_A}\n  - {TO_A}\n"
     );
-    let paths: Vec<Value> = routes(&http)
-        .iter()
-        .map(|route| at(route, "match.prefix").clone())
-        .collect();
+    let paths: Vec<Value> = routes(&http).iter().map(|route| at(route, "match.prefix").clone()).collect();
     assert_eq!(paths, [json!("/a"), json!("/")]);
 }

@@ -21,31 +21,16 @@ use crate::testing::{self, at, check, object};
 fn key(gateway: Option<&str>) -> RoutesKey {
     let host = |name: &str| Hostname::parse(name).unwrap();
     let reference = |name: &str| {
-        let service = ServiceKey {
-            hostname: host(name),
-            namespace: "shop".into(),
-        };
-        (
-            host(name),
-            DestinationRef {
-                service: Some(service),
-                policy: None,
-            },
-        )
+        let service = ServiceKey { hostname: host(name), namespace: "shop".into() };
+        (host(name), DestinationRef { service: Some(service), policy: None })
     };
     RoutesKey {
         virtual_service: None,
         overrides: None,
         host: host("reviews.shop.svc.cluster.local"),
         port: 80,
-        gateway: gateway.map(|name| ObjectId {
-            namespace: "shop".into(),
-            name: name.into(),
-        }),
-        source: Arc::new(Source {
-            namespace: "shop".into(),
-            labels: [("app".into(), "web".into())].into(),
-        }),
+        gateway: gateway.map(|name| ObjectId { namespace: "shop".into(), name: name.into() }),
+        source: Arc::new(Source { namespace: "shop".into(), labels: [("app".into(), "web".into())].into() }),
         destinations: Arc::new(BTreeMap::from([reference("a.example.com"), reference("b.example.com")])),
     }
 }
@@ -57,17 +42,9 @@ fn routes_with(http: &str, destinations: &Destinations, mesh: &str, gateway: Opt
         "apiVersion: networking.istio.io/v1\nkind: VirtualService\nmetadata: {{name: vs, namespace: shop}}\nspec:\n  hosts: [reviews.example.com]\n  gateways: [{bound}]\n  http:\n{http}"
     );
     let rule = object::<VirtualService>(&text);
-    let id = ObjectId {
-        namespace: "shop".into(),
-        name: "vs".into(),
-    };
+    let id = ObjectId { namespace: "shop".into(), name: "vs".into() };
     let (key, config) = (key(gateway), testing::mesh(mesh));
-    let context = Context {
-        id: &id,
-        key: &key,
-        config: &config,
-        destinations,
-    };
+    let context = Context { id: &id, key: &key, config: &config, destinations };
     let encoded = EncodedRoutes::of(translate::routes(&rule.spec, &context));
     let bytes = [&encoded.specific[..], &encoded.catch_all[..]].concat();
     let host = testing::json::<VirtualHost>(&bytes);
@@ -81,9 +58,7 @@ fn routes(http: &str) -> Vec<Value> {
 /// The only route.
 #[track_caller]
 fn route(http: &str) -> Value {
-    let [route] = &routes(http)[..] else {
-        panic!("not one route")
-    };
+    let [route] = &routes(http)[..] else { panic!("not one route") };
     route.clone()
 }
 
@@ -123,9 +98,7 @@ fn a_route_without_conditions() {
 #[test]
 fn names() {
     let named = |name: &str, matches: &str| {
-        route(&format!(
-            "  - name: {name}\n    match: [{{uri: {{exact: /a}}{matches}}}]\n    {TO_A}\n"
-        ))
+        route(&format!("  - name: {name}\n    match: [{{uri: {{exact: /a}}{matches}}}]\n    {TO_A}\n"))
     };
     assert_eq!(named("rule", "")["name"], "rule");
     assert_eq!(named("rule", ", name: cond, statPrefix: s")["name"], "rule.cond");

@@ -5,24 +5,16 @@ use super::*;
 #[test]
 fn rewrites() {
     let of = |rewrite: &str| {
-        route(&format!(
-            "  - match: [{{uri: {{prefix: /a}}}}]\n    rewrite: {{{rewrite}}}\n    {TO_A}\n"
-        ))
+        route(&format!("  - match: [{{uri: {{prefix: /a}}}}]\n    rewrite: {{{rewrite}}}\n    {TO_A}\n"))
     };
     check(
         &of("uri: /b, authority: c.example.com"),
-        &[
-            ("route.prefixRewrite", json!("/b")),
-            ("route.hostRewriteLiteral", json!("c.example.com")),
-        ],
+        &[("route.prefixRewrite", json!("/b")), ("route.hostRewriteLiteral", json!("c.example.com"))],
     );
     check(
         &of(r"uriRegexRewrite: {match: '^/a/(.*)$', rewrite: '/\1'}"),
         &[
-            (
-                "route.regexRewrite",
-                json!({"pattern": {"regex": "^/a/(.*)$"}, "substitution": "/\\1"}),
-            ),
+            ("route.regexRewrite", json!({"pattern": {"regex": "^/a/(.*)$"}, "substitution": "/\\1"})),
             ("route.prefixRewrite", Value::Null),
         ],
     );
@@ -40,47 +32,29 @@ fn timeouts_and_retries() {
             ("route.maxGrpcTimeout", json!("5s")),
             ("route.retryPolicy.numRetries", json!(3)),
             ("route.retryPolicy.perTryTimeout", json!("2s")),
-            (
-                "route.retryPolicy.retryOn",
-                json!("gateway-error,retriable-status-codes"),
-            ),
+            ("route.retryPolicy.retryOn", json!("gateway-error,retriable-status-codes")),
             ("route.retryPolicy.retriableStatusCodes", json!([503])),
         ],
     );
     let mesh = "defaultHttpRetryPolicy: {attempts: 0}";
     let http = format!("  - {TO_A}\n");
-    assert_eq!(
-        at(
-            &routes_with(&http, &Destinations::at(80), mesh, None)[0],
-            "route.retryPolicy"
-        ),
-        &Value::Null
-    );
+    assert_eq!(at(&routes_with(&http, &Destinations::at(80), mesh, None)[0], "route.retryPolicy"), &Value::Null);
 }
 
 #[test]
 fn redirects() {
     let of = |redirect: &str| route(&format!("  - redirect: {{{redirect}}}\n"))["redirect"].clone();
-    assert_eq!(
-        of("uri: /b, authority: b.example.com"),
-        json!({"hostRedirect": "b.example.com", "pathRedirect": "/b"})
-    );
+    assert_eq!(of("uri: /b, authority: b.example.com"), json!({"hostRedirect": "b.example.com", "pathRedirect": "/b"}));
     assert_eq!(
         of("scheme: https, redirectCode: 308, port: 8443"),
         json!({"schemeRedirect": "https", "portRedirect": 8443, "responseCode": "PERMANENT_REDIRECT"})
     );
-    assert_eq!(
-        of("scheme: https, derivePort: FROM_PROTOCOL_DEFAULT"),
-        json!({"schemeRedirect": "https"})
-    );
+    assert_eq!(of("scheme: https, derivePort: FROM_PROTOCOL_DEFAULT"), json!({"schemeRedirect": "https"}));
     assert_eq!(
         of("scheme: https, derivePort: FROM_REQUEST_PORT"),
         json!({"schemeRedirect": "https", "portRedirect": 80})
     );
-    assert_eq!(
-        of("uri: /a, derivePort: FROM_REQUEST_PORT"),
-        json!({"pathRedirect": "/a"})
-    );
+    assert_eq!(of("uri: /a, derivePort: FROM_REQUEST_PORT"), json!({"pathRedirect": "/a"}));
     for (code, name) in [(302, "FOUND"), (303, "SEE_OTHER"), (307, "TEMPORARY_REDIRECT")] {
         assert_eq!(of(&format!("uri: /b, redirectCode: {code}"))["responseCode"], name);
     }
@@ -92,17 +66,11 @@ fn fixed_responses() {
     check(
         &of("status: 503, body: {string: down}"),
         &[
-            (
-                "directResponse",
-                json!({"status": 503, "body": {"inlineString": "down"}}),
-            ),
+            ("directResponse", json!({"status": 503, "body": {"inlineString": "down"}})),
             ("decorator.operation", json!("vs:80/*")),
         ],
     );
-    check(
-        &of("status: 200, body: {bytes: Zm9v}"),
-        &[("directResponse.body", json!({"inlineBytes": "Zm9v"}))],
-    );
+    check(&of("status: 200, body: {bytes: Zm9v}"), &[("directResponse.body", json!({"inlineBytes": "Zm9v"}))]);
     check(&of("status: 404"), &[("directResponse", json!({"status": 404}))]);
 }
 
@@ -166,10 +134,7 @@ fn mirrored_requests() {
     ));
     let policies = at(&several[0], "route.requestMirrorPolicies").as_array().unwrap();
     assert_eq!(policies.len(), 1);
-    assert_eq!(
-        at(&policies[0], "runtimeFraction"),
-        &json!({"defaultValue": {"numerator": 100}})
-    );
+    assert_eq!(at(&policies[0], "runtimeFraction"), &json!({"defaultValue": {"numerator": 100}}));
 }
 
 #[test]
@@ -179,10 +144,7 @@ fn hash_policies() {
             "apiVersion: networking.istio.io/v1\nkind: DestinationRule\nmetadata: {{name: r, namespace: shop}}\nspec: {{host: a.example.com, trafficPolicy: {{loadBalancer: {{consistentHash: {{{balancer}}}}}}}}}"
         );
         let rule = object::<config::istio::DestinationRule>(&text);
-        let policy = DestinationPolicy {
-            policy: rule.spec.traffic_policy.clone(),
-            ..Default::default()
-        };
+        let policy = DestinationPolicy { policy: rule.spec.traffic_policy.clone(), ..Default::default() };
         let mut destinations = Destinations::at(80);
         destinations.know("a.example.com", None, Some(policy));
         let route = routes_with(&format!("  - {TO_A}\n"), &destinations, "", None).remove(0);
@@ -190,20 +152,11 @@ fn hash_policies() {
         assert_eq!(at(&route, "route.retryPolicy.retryHostPredicate"), &Value::Null);
         at(&route, "route.hashPolicy").clone()
     };
-    assert_eq!(
-        of("httpHeaderName: x-user"),
-        json!([{"header": {"headerName": "x-user"}}])
-    );
+    assert_eq!(of("httpHeaderName: x-user"), json!([{"header": {"headerName": "x-user"}}]));
     assert_eq!(
         of("httpCookie: {name: user, path: /, ttl: 0s, attributes: [{name: SameSite, value: Lax}]}"),
         json!([{"cookie": {"name": "user", "path": "/", "ttl": "0s", "attributes": [{"name": "SameSite", "value": "Lax"}]}}])
     );
-    assert_eq!(
-        of("useSourceIp: true"),
-        json!([{"connectionProperties": {"sourceIp": true}}])
-    );
-    assert_eq!(
-        of("httpQueryParameterName: q"),
-        json!([{"queryParameter": {"name": "q"}}])
-    );
+    assert_eq!(of("useSourceIp: true"), json!([{"connectionProperties": {"sourceIp": true}}]));
+    assert_eq!(of("httpQueryParameterName: q"), json!([{"queryParameter": {"name": "q"}}]));
 }

@@ -45,15 +45,9 @@ fn tables_are_concatenated_from_bytes() {
         EncodedRoutes::of([specific, defaults::outbound(cluster, 80, None, &mesh)])
     };
     let first = virtual_host(&host("a", false), &[encoded("a"), encoded("b")], true);
-    let sticky = VirtualHostSpec {
-        session: Some(Session::Header("x-s".into())),
-        ..host("b", true)
-    };
+    let sticky = VirtualHostSpec { session: Some(Session::Header("x-s".into())), ..host("b", true) };
     let second = virtual_host(&sticky, &[], false);
-    let options = Options {
-        ignore_port: true,
-        http3_port: Some(443),
-    };
+    let options = Options { ignore_port: true, http3_port: Some(443) };
     let bytes = route_configuration("80", [&first[..], &second[..]].into_iter(), None, options);
     let table = RouteConfiguration::decode(bytes.clone()).unwrap();
     // The concatenation must equal prost's encoding.
@@ -63,10 +57,7 @@ fn tables_are_concatenated_from_bytes() {
         &value,
         &[
             ("name", json!("80")),
-            (
-                "responseHeadersToAdd",
-                json!([{"header": {"key": "alt-svc", "value": "h3=\":443\"; ma=86400"}}]),
-            ),
+            ("responseHeadersToAdd", json!([{"header": {"key": "alt-svc", "value": "h3=\":443\"; ma=86400"}}])),
             ("validateClusters", json!(false)),
             ("maxDirectResponseBodySizeBytes", json!(1_048_576)),
             ("ignorePortInHostMatching", json!(true)),
@@ -99,10 +90,7 @@ fn tables_are_concatenated_from_bytes() {
         .iter()
         .map(|route| at(route, "route.cluster"))
         .collect();
-    assert_eq!(
-        clusters,
-        ["outbound|80||a", "outbound|80||b", "outbound|80||a", "outbound|80||b"]
-    );
+    assert_eq!(clusters, ["outbound|80||a", "outbound|80||b", "outbound|80||a", "outbound|80||b"]);
 }
 
 #[test]
@@ -121,8 +109,5 @@ fn unknown_hosts() {
         })
     );
     let none = testing::json::<Route>(&defaults::block_all().encode_to_vec());
-    assert_eq!(
-        none,
-        json!({"name": "block_all", "match": {"prefix": "/"}, "directResponse": {"status": 502}})
-    );
+    assert_eq!(none, json!({"name": "block_all", "match": {"prefix": "/"}, "directResponse": {"status": 502}}));
 }

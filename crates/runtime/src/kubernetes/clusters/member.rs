@@ -51,35 +51,19 @@ impl Running {
         tasks.spawn(kubernetes::follow(options, ChangeSender::new(0, sender), report).instrument(span));
         tasks.spawn(async move {
             while let Some(received) = changes.recv().await {
-                if events
-                    .send(Event::Change(cluster.clone(), generation, received.change))
-                    .await
-                    .is_err()
-                {
+                if events.send(Event::Change(cluster.clone(), generation, received.change)).await.is_err() {
                     return;
                 }
             }
         });
-        Running {
-            generation,
-            report: reported,
-            synced: false,
-            late: false,
-            since: Instant::now(),
-            _tasks: tasks,
-        }
+        Running { generation, report: reported, synced: false, late: false, since: Instant::now(), _tasks: tasks }
     }
 }
 
 impl Member {
     /// Adds a cluster.
     pub(super) fn new(secret: Arc<str>, running: Running) -> Member {
-        Member {
-            secret,
-            running,
-            before: None,
-            files: BTreeSet::new(),
-        }
+        Member { secret, running, before: None, files: BTreeSet::new() }
     }
 
     /// Replaces the kubeconfig of a cluster. A synced follower is kept until the new one is synced.
@@ -110,9 +94,7 @@ impl Member {
             // The complete state replaces all earlier diagnostics.
             let over = self.files.iter().filter(|file| !change.diagnostics.contains_key(*file));
             let over: Vec<Arc<str>> = over.cloned().collect();
-            change
-                .diagnostics
-                .extend(over.into_iter().map(|file| (file, Vec::new())));
+            change.diagnostics.extend(over.into_iter().map(|file| (file, Vec::new())));
         }
         for (file, diagnostics) in &change.diagnostics {
             match diagnostics.is_empty() {

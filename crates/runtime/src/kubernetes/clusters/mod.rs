@@ -102,9 +102,7 @@ pub(super) async fn run(client: Client, options: Options, listeners: Listeners, 
 
 /// Watches the Secrets that name clusters.
 fn watch_secrets(client: Client, namespace: &str, events: &mpsc::Sender<Event>, tasks: &mut JoinSet<()>) {
-    let secrets = Watched::all(Resource::SECRET)
-        .within(namespace)
-        .labelled(&format!("{LABEL}=true"));
+    let secrets = Watched::all(Resource::SECRET).within(namespace).labelled(&format!("{LABEL}=true"));
     tasks.spawn(controllers::follow(client, secrets, events.clone(), Event::Secret));
 }
 
@@ -170,8 +168,7 @@ impl Fleet {
                 Ok(())
             }
             Event::Secret(Seen::Deleted(object)) => {
-                self.secrets
-                    .remove(object["metadata"]["name"].as_str().unwrap_or_default());
+                self.secrets.remove(object["metadata"]["name"].as_str().unwrap_or_default());
                 self.settle().await
             }
             Event::Secret(Seen::Synced) => {
@@ -207,16 +204,12 @@ impl Fleet {
             for (file, diagnostics) in &settled.diagnostics {
                 match diagnostics.is_empty() {
                     true => drop(self.refused.remove(file)),
-                    false => drop(
-                        self.refused
-                            .insert(file.clone(), diagnostics.iter().map(ToString::to_string).collect()),
-                    ),
+                    false => {
+                        drop(self.refused.insert(file.clone(), diagnostics.iter().map(ToString::to_string).collect()))
+                    }
                 }
             }
-            let change = ChangeSet {
-                diagnostics: settled.diagnostics,
-                ..ChangeSet::default()
-            };
+            let change = ChangeSet { diagnostics: settled.diagnostics, ..ChangeSet::default() };
             self.listeners.changes.send_partial(change).await?;
         }
         for step in settled.steps {
@@ -234,18 +227,9 @@ impl Fleet {
         let knows =
             had.is_some_and(Member::knows) || self.remembered.as_ref().is_some_and(|known| known.contains(&cluster));
         tracing::info!(cluster = %cluster, secret = %secret, again = had.is_some(), "a cluster is followed");
-        let running = Running::start(
-            self.options.source(&cluster, &way, knows),
-            self.generation,
-            self.events.clone(),
-        );
-        let way = Way {
-            number: self.generation,
-            client: way,
-        };
-        self.listeners
-            .ways
-            .send_modify(|ways| drop(ways.insert(cluster.clone(), way)));
+        let running = Running::start(self.options.source(&cluster, &way, knows), self.generation, self.events.clone());
+        let way = Way { number: self.generation, client: way };
+        self.listeners.ways.send_modify(|ways| drop(ways.insert(cluster.clone(), way)));
         match self.members.remove(&cluster) {
             Some(member) => drop(self.members.insert(cluster, member.replaced(secret, running))),
             None => drop(self.members.insert(cluster, Member::new(secret, running))),

@@ -30,33 +30,21 @@ pub(super) async fn secret(secrets: &mut Secrets<Client>, object: &Value, allowe
             true => None,
             false => Some(connection(bytes, allowed).await),
         };
-        texts.push(Text {
-            cluster: cluster.as_str().into(),
-            hash,
-            read,
-        });
+        texts.push(Text { cluster: cluster.as_str().into(), hash, read });
     }
     secrets.put(name, made, texts);
 }
 
 /// Parses the kubeconfigs of a directory. The current context names the cluster.
 pub(super) async fn files(secrets: &mut Secrets<Client>, files: Files, allowed: Allowed) {
-    let gone: Vec<String> = secrets
-        .names()
-        .filter(|name| !files.contains_key(*name))
-        .map(str::to_owned)
-        .collect();
+    let gone: Vec<String> = secrets.names().filter(|name| !files.contains_key(*name)).map(str::to_owned).collect();
     gone.iter().for_each(|name| secrets.remove(name));
     for (name, bytes) in files {
         let hash = hash(&bytes);
         // An invalid kubeconfig keeps its previous cluster id, or has the file's name as id.
         let cluster = match Kubeconfig::read(&bytes, allowed) {
             Ok(read) => read.cluster().into(),
-            Err(_) => secrets
-                .named_by(&name)
-                .next()
-                .cloned()
-                .unwrap_or_else(|| name.as_str().into()),
+            Err(_) => secrets.named_by(&name).next().cloned().unwrap_or_else(|| name.as_str().into()),
         };
         let read = match secrets.knows(&name, &cluster, hash) {
             true => None,
@@ -68,11 +56,8 @@ pub(super) async fn files(secrets: &mut Secrets<Client>, files: Files, allowed: 
 }
 
 async fn connection(bytes: Vec<u8>, allowed: Allowed) -> Result<Client, RejectedKubeconfig> {
-    let failed = |message: &str| RejectedKubeconfig {
-        path: FieldPath::root(),
-        message: message.to_owned(),
-        hint: None,
-    };
+    let failed =
+        |message: &str| RejectedKubeconfig { path: FieldPath::root(), message: message.to_owned(), hint: None };
     let here = tokio::runtime::Handle::current();
     // This may read files and, if allowed, run programs.
     let made = tokio::task::spawn_blocking(move || {

@@ -15,9 +15,7 @@ impl Fleet {
     /// Publishes the status.
     pub(super) fn show(&self) {
         let listeners = &self.listeners;
-        listeners
-            .serving_status
-            .set("clusters", self.conflicts(), self.gauges());
+        listeners.serving_status.set("clusters", self.conflicts(), self.gauges());
         listeners.serving_status.set_clusters(self.page());
         let awaited = self.awaited();
         listeners.awaited.send_if_modified(|before| {
@@ -33,11 +31,7 @@ impl Fleet {
             return String::new();
         }
         if !self.listed {
-            let why = self
-                .trouble
-                .as_ref()
-                .map(|trouble| format!(": {trouble}"))
-                .unwrap_or_default();
+            let why = self.trouble.as_ref().map(|trouble| format!(": {trouble}")).unwrap_or_default();
             return format!("the kubeconfigs of other clusters{why}");
         }
         let slow = self.members.iter().filter(|(_, member)| !member.is_settled());
@@ -58,10 +52,7 @@ impl Fleet {
         let remembered = self.remembered.iter().flatten().map(|cluster| &**cluster);
         let remembered = listed(remembered).filter(|_| !self.listed);
         lines.extend(remembered.map(|names| format!("serving snapshots of an earlier run of the clusters {names}")));
-        let wrong = self
-            .members
-            .iter()
-            .filter_map(|(cluster, member)| conflict(cluster, member));
+        let wrong = self.members.iter().filter_map(|(cluster, member)| conflict(cluster, member));
         lines.extend(wrong.take(LISTED));
         lines.extend(self.refused.values().flatten().take(LISTED).cloned());
         lines
@@ -69,44 +60,30 @@ impl Fleet {
 
     fn gauges(&self) -> Vec<Gauge> {
         let each = |number: &dyn Fn(&Member) -> f64| -> Vec<(String, f64)> {
-            let samples = self
-                .members
-                .iter()
-                .map(|(cluster, member)| (cluster.to_string(), number(member)));
+            let samples = self.members.iter().map(|(cluster, member)| (cluster.to_string(), number(member)));
             samples.collect()
         };
-        let by_cluster = |name, help, number: &dyn Fn(&Member) -> f64| Gauge {
-            name,
-            help,
-            label: "cluster",
-            samples: each(number),
-        };
+        let by_cluster =
+            |name, help, number: &dyn Fn(&Member) -> f64| Gauge { name, help, label: "cluster", samples: each(number) };
         let flag = |yes: bool| if yes { 1.0 } else { 0.0 };
         vec![
             Gauge {
                 name: "istiod_managed_clusters",
                 help: "Clusters that are read",
                 label: "cluster_type",
-                samples: vec![
-                    ("local".to_owned(), 1.0),
-                    ("remote".to_owned(), self.members.len() as f64),
-                ],
+                samples: vec![("local".to_owned(), 1.0), ("remote".to_owned(), self.members.len() as f64)],
             },
-            by_cluster(
-                "rutter_cluster_synced",
-                "Whether all kinds of a remote cluster have been read",
-                &|member| flag(member.report().synced),
-            ),
+            by_cluster("rutter_cluster_synced", "Whether all kinds of a remote cluster have been read", &|member| {
+                flag(member.report().synced)
+            }),
             by_cluster(
                 "rutter_cluster_late",
                 "Whether a remote cluster did not respond in time at startup",
                 &|member| flag(member.status() == "timeout"),
             ),
-            by_cluster(
-                "rutter_cluster_objects",
-                "Objects read from a remote cluster",
-                &|member| member.report().objects as f64,
-            ),
+            by_cluster("rutter_cluster_objects", "Objects read from a remote cluster", &|member| {
+                member.report().objects as f64
+            }),
             by_cluster(
                 "rutter_cluster_failing",
                 "Kinds of a remote cluster that cannot be read at the moment",
@@ -144,9 +121,9 @@ fn conflict(cluster: &str, member: &Member) -> Option<String> {
     let because = why.as_ref().map(|why| format!(": {why}")).unwrap_or_default();
     match (report.synced, report.from_snapshot, member.knows()) {
         (true, ..) => why.map(|why| format!("cluster {cluster}: {why}; what it had stays")),
-        (false, true, _) => Some(format!(
-            "cluster {cluster} ({secret}): serving the snapshot of an earlier run{because}"
-        )),
+        (false, true, _) => {
+            Some(format!("cluster {cluster} ({secret}): serving the snapshot of an earlier run{because}"))
+        }
         (false, false, true) => Some(format!(
             "cluster {cluster} was not read by the new kubeconfig of {secret} yet: what it had stays{because}"
         )),

@@ -93,10 +93,7 @@ impl Fleet {
         others.retain(|cluster| !self.members.contains_key(cluster));
         for cluster in others {
             self.options.forget(&cluster).await;
-            self.listeners
-                .changes
-                .replace_cluster(&cluster, ChangeSet::default())
-                .await?;
+            self.listeners.changes.replace_cluster(&cluster, ChangeSet::default()).await?;
         }
         Ok(())
     }

@@ -53,14 +53,8 @@ pub(super) fn start(
     running.spawn(context.clone().run(NAMESPACES, move || RootDriver::new(&own)));
     if settings.ip_autoallocate.0 {
         let ranges = Ranges {
-            v4: (
-                settings.ip_autoallocate_ipv4_prefix.address,
-                settings.ip_autoallocate_ipv4_prefix.length,
-            ),
-            v6: (
-                settings.ip_autoallocate_ipv6_prefix.address,
-                settings.ip_autoallocate_ipv6_prefix.length,
-            ),
+            v4: (settings.ip_autoallocate_ipv4_prefix.address, settings.ip_autoallocate_ipv4_prefix.length),
+            v6: (settings.ip_autoallocate_ipv6_prefix.address, settings.ip_autoallocate_ipv6_prefix.length),
         };
         let make = move || AddressDriver::new(ranges.clone());
         running.spawn(context.clone().run("istio-ip-autoallocate", make));
@@ -71,11 +65,7 @@ pub(super) fn start(
         running.spawn(context.clone().run("istio-node-untaint", make));
     }
     let gateways = or(settings.ingress_namespace.as_str(), &namespace);
-    running.spawn(
-        context
-            .clone()
-            .run("istio-leader", move || IngressDriver::new(&gateways)),
-    );
+    running.spawn(context.clone().run("istio-leader", move || IngressDriver::new(&gateways)));
     if context.exports {
         let domain = context.domain.clone();
         running.spawn(context.clone().run(SERVICE_EXPORTS, move || ExportDriver::new(&domain)));
@@ -136,12 +126,7 @@ impl Context {
     }
 
     fn for_remote_cluster(&self, client: &Client, stopped: watch::Receiver<bool>) -> Context {
-        Context {
-            client: client.clone(),
-            remote: true,
-            stopped,
-            ..self.clone()
-        }
+        Context { client: client.clone(), remote: true, stopped, ..self.clone() }
     }
 
     /// Competes for this lease and runs the controller while it is held.

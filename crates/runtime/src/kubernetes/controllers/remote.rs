@@ -73,11 +73,7 @@ impl RemoteCluster {
         if context.external {
             tasks.spawn(certificates(context, cluster.clone(), stopped));
         }
-        RemoteCluster {
-            way: way.number,
-            stop,
-            tasks,
-        }
+        RemoteCluster { way: way.number, stop, tasks }
     }
 
     /// Stops the controllers gracefully, which releases their leases.

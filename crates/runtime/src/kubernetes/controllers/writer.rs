@@ -113,20 +113,12 @@ fn request(write: &Write, version: Option<&str>) -> http::Result<Request<Bytes>>
                 object["metadata"]["resourceVersion"] = version.into();
             }
             // Another control plane, such as istiod, may own these fields.
-            (
-                format!("fieldManager={manager}&force=true"),
-                "application/apply-patch+yaml",
-                with_uid(object, write),
-            )
+            (format!("fieldManager={manager}&force=true"), "application/apply-patch+yaml", with_uid(object, write))
         }
         Body::Merge { patch, version } => {
             let mut patch = patch.clone();
             patch["metadata"]["resourceVersion"] = (**version).into();
-            (
-                "fieldManager=rutter".to_owned(),
-                "application/merge-patch+json",
-                with_uid(patch, write),
-            )
+            ("fieldManager=rutter".to_owned(), "application/merge-patch+json", with_uid(patch, write))
         }
     };
     Request::patch(format!("{path}?{query}"))
@@ -161,22 +153,14 @@ mod tests {
 
     fn write(body: Body, uid: &str) -> Write {
         Write {
-            target: Target::status(
-                Resource::new("networking.k8s.io", "v1", "Ingress", "ingresses"),
-                "shop",
-                "web",
-            ),
+            target: Target::status(Resource::new("networking.k8s.io", "v1", "Ingress", "ingresses"), "shop", "web"),
             uid: uid.into(),
             body,
         }
     }
 
     fn apply(uid: &str) -> Write {
-        let body = Body::Apply {
-            fields: json!({"status": {}}),
-            manager: "rutter",
-            create: false,
-        };
+        let body = Body::Apply { fields: json!({"status": {}}), manager: "rutter", create: false };
         write(body, uid)
     }
 
@@ -201,22 +185,13 @@ mod tests {
 
     #[test]
     fn error_responses_map_to_outcomes() {
-        let merge = write(
-            Body::Merge {
-                patch: json!({}),
-                version: "1".into(),
-            },
-            "u",
-        );
+        let merge = write(Body::Merge { patch: json!({}), version: "1".into() }, "u");
         let mapped =
             |write: &Write, status: u16, message: &str| outcome(write, StatusCode::from_u16(status).unwrap(), message);
         assert_eq!(mapped(&merge, 409, ""), Outcome::Stale);
         assert!(matches!(mapped(&apply("u"), 409, ""), Outcome::Retry(_)));
         assert_eq!(mapped(&apply(""), 404, ""), Outcome::Gone);
-        assert_eq!(
-            mapped(&apply(""), 403, "namespace a is being terminated"),
-            Outcome::Gone
-        );
+        assert_eq!(mapped(&apply(""), 403, "namespace a is being terminated"), Outcome::Gone);
         assert!(matches!(mapped(&apply(""), 403, "you may not"), Outcome::Retry(_)));
         assert!(matches!(mapped(&apply(""), 422, ""), Outcome::Refused(_)));
         assert!(matches!(mapped(&apply(""), 503, ""), Outcome::Retry(_)));

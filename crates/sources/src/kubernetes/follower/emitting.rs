@@ -28,11 +28,7 @@ impl Follower {
         let answers = synced * 2 > all.len();
         // A server that denies everything gives no information about its objects.
         let any = synced > 0 || all.is_empty();
-        self.served
-            && any
-            && all
-                .iter()
-                .all(|progress| progress.is_settled() || (answers && progress.is_stuck()))
+        self.served && any && all.iter().all(|progress| progress.is_settled() || (answers && progress.is_stuck()))
     }
 
     /// Returns the changes that may be emitted now.

@@ -71,10 +71,9 @@ impl Follower {
     }
 
     pub(super) fn take_mesh(&mut self, place: mesh::ConfigMapRole, event: Event) {
-        let (Some(mesh), Some((_, name, side))) = (
-            &mut self.mesh,
-            self.mesh_sides.iter_mut().find(|(of, _, _)| *of == place),
-        ) else {
+        let (Some(mesh), Some((_, name, side))) =
+            (&mut self.mesh, self.mesh_sides.iter_mut().find(|(of, _, _)| *of == place))
+        else {
             return;
         };
         let listed = matches!(event, Event::Listed);

@@ -16,18 +16,13 @@ impl Follower {
         let options = self.options.snapshot.clone()?;
         let progresses = self.slots.iter().map(|slot| &slot.progress);
         let sides = self.mesh_sides.iter().map(|(_, _, side)| &side.progress);
-        let away = progresses
-            .chain(sides)
-            .chain([&self.crds_side.progress])
-            .any(Progress::is_away);
+        let away = progresses.chain(sides).chain([&self.crds_side.progress]).any(Progress::is_away);
         if self.complete || self.recalled.0 || !away || self.begun.elapsed() < options.patience {
             return None;
         }
         self.recalled.0 = true;
         let file = options.file.clone();
-        let read = tokio::task::spawn_blocking(move || snapshot::read(&options))
-            .await
-            .ok()?;
+        let read = tokio::task::spawn_blocking(move || snapshot::read(&options)).await.ok()?;
         let entries = match read {
             Ok(entries) => entries,
             Err(error) => {

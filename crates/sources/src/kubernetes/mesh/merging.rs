@@ -3,14 +3,7 @@
 use serde_json::{Map, Value};
 
 /// The alternatives of `defaultConfig.tracing`. A different alternative replaces the other.
-const TRACERS: [&str; 6] = [
-    "zipkin",
-    "lightstep",
-    "datadog",
-    "stackdriver",
-    "openCensusAgent",
-    "opentelemetry",
-];
+const TRACERS: [&str; 6] = ["zipkin", "lightstep", "datadog", "stackdriver", "openCensusAgent", "opentelemetry"];
 
 /// Merges `over` onto `base`. Fields of `over` take precedence.
 pub(super) fn merged(base: Value, over: Value) -> Value {
@@ -76,10 +69,8 @@ fn by_name(base: Value, over: Value) -> Value {
     let (Value::Array(base), Value::Array(mut over)) = (base, over.clone()) else {
         return over;
     };
-    let kept: Vec<Value> = base
-        .into_iter()
-        .filter(|one| !over.iter().any(|other| other["name"] == one["name"]))
-        .collect();
+    let kept: Vec<Value> =
+        base.into_iter().filter(|one| !over.iter().any(|other| other["name"] == one["name"])).collect();
     over.extend(kept);
     Value::Array(over)
 }

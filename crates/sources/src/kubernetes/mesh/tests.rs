@@ -27,17 +27,11 @@ fn domain(mesh: &Mesh) -> Option<String> {
 #[test]
 fn the_own_text_overrides_the_shared_one_and_an_invalid_one_changes_nothing() {
     let (mut mesh, mut out) = (mesh(), ChangeSet::default());
-    mesh.take(
-        ConfigMapRole::Shared,
-        Some(&map("trustDomain: shared\nrootNamespace: roots")),
-        &mut out,
-    );
+    mesh.take(ConfigMapRole::Shared, Some(&map("trustDomain: shared\nrootNamespace: roots")), &mut out);
     assert_eq!(domain(&mesh).as_deref(), Some("shared"));
     mesh.take(ConfigMapRole::Own, Some(&map("trustDomain: own")), &mut out);
     assert_eq!(domain(&mesh).as_deref(), Some("own"));
-    let Some(AnyObject::MeshConfig(config)) = &mesh.config else {
-        panic!("no settings")
-    };
+    let Some(AnyObject::MeshConfig(config)) = &mesh.config else { panic!("no settings") };
     assert_eq!(&*config.spec.root_namespace, "roots");
     assert!(!mesh.is_rejected());
     mesh.take(ConfigMapRole::Own, Some(&map("trustDomain: [")), &mut out);
@@ -53,10 +47,7 @@ fn the_own_text_overrides_the_shared_one_and_an_invalid_one_changes_nothing() {
 fn a_file_replaces_the_own_text() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("mesh");
-    let options = MeshOptions {
-        file: Some(path.clone()),
-        ..mesh().options
-    };
+    let options = MeshOptions { file: Some(path.clone()), ..mesh().options };
     let (mut mesh, mut out) = (Mesh::new(options), ChangeSet::default());
     mesh.look(&mut out);
     mesh.take(ConfigMapRole::Own, Some(&map("trustDomain: own")), &mut out);

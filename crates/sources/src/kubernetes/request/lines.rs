@@ -64,14 +64,7 @@ pub(crate) struct Lines {
 impl Lines {
     /// The lines of a response that lasts this long.
     pub(super) fn new(body: Body, lasts: Duration, keep: Arc<Keep>) -> Lines {
-        Lines {
-            body: Box::pin(body),
-            buffer: Vec::new(),
-            scanned: 0,
-            bookmarks: false,
-            lasts,
-            keep,
-        }
+        Lines { body: Box::pin(body), buffer: Vec::new(), scanned: 0, bookmarks: false, lasts, keep }
     }
 
     /// Waits for the next lines and returns all that are available. `None` when the watch ended. `listing`: an initial
@@ -121,9 +114,7 @@ impl Lines {
         self.buffer.drain(..start);
         self.scanned = self.buffer.len();
         match self.buffer.len() > LARGEST {
-            true => Err(RequestError::Malformed(format!(
-                "an event of more than {LARGEST} bytes"
-            ))),
+            true => Err(RequestError::Malformed(format!("an event of more than {LARGEST} bytes"))),
             false => Ok(()),
         }
     }

@@ -6,9 +6,7 @@ use super::*;
 
 fn slim(kind: Kind, value: &Value) -> Value {
     let text = value.to_string();
-    Keep::of(kind)
-        .deserialize(&mut serde_json::Deserializer::from_str(&text))
-        .unwrap()
+    Keep::of(kind).deserialize(&mut serde_json::Deserializer::from_str(&text)).unwrap()
 }
 
 #[test]
@@ -52,10 +50,7 @@ fn other_core_kinds_keep_the_fields_of_their_types() {
         "status": {"addresses": [{"type": "InternalIP", "address": "1.1.1.1"}], "images": [{"names": ["i"]}]},
     });
     let kept = slim(Kind::Node, &node);
-    assert_eq!(
-        kept["status"],
-        json!({"addresses": [{"type": "InternalIP", "address": "1.1.1.1"}]})
-    );
+    assert_eq!(kept["status"], json!({"addresses": [{"type": "InternalIP", "address": "1.1.1.1"}]}));
     let slice = json!({
         "metadata": {"name": "s", "namespace": "x", "labels": {"kubernetes.io/service-name": "s"}},
         "addressType": "IPv4",
@@ -63,10 +58,7 @@ fn other_core_kinds_keep_the_fields_of_their_types() {
         "ports": [{"port": 80}],
     });
     let kept = slim(Kind::EndpointSlice, &slice);
-    assert_eq!(
-        (&kept["addressType"], &kept["ports"]),
-        (&slice["addressType"], &slice["ports"])
-    );
+    assert_eq!((&kept["addressType"], &kept["ports"]), (&slice["addressType"], &slice["ports"]));
     assert_eq!(kept["endpoints"][0]["addresses"], json!(["1.1.1.1"]));
     let namespace =
         json!({"metadata": {"name": "n"}, "spec": {"finalizers": ["kubernetes"]}, "status": {"phase": "Active"}});

@@ -33,10 +33,7 @@ struct Bench {
 impl Bench {
     fn new() -> Bench {
         Bench {
-            table: Table::new(
-                Kind::ServiceEntry,
-                find("networking.istio.io", "serviceentries").unwrap(),
-            ),
+            table: Table::new(Kind::ServiceEntry, find("networking.istio.io", "serviceentries").unwrap()),
             texts: Texts::default(),
             revision: Revision::new(""),
         }

@@ -118,9 +118,7 @@ impl Dice {
         }
         let cut = self.happens(faults.cut);
         let at = self.roll(faults.cut_within as u64);
-        Fate::Carried {
-            cut: cut.then_some(usize::try_from(at).unwrap_or(0)),
-        }
+        Fate::Carried { cut: cut.then_some(usize::try_from(at).unwrap_or(0)) }
     }
 }
 
@@ -151,14 +149,8 @@ mod tests {
 
     #[test]
     fn equal_seeds_give_equal_faults() {
-        let faults = FaultPlan {
-            busy: 100,
-            failing: 100,
-            expired: 500,
-            cut: 500,
-            cut_within: 1000,
-            ..FaultPlan::default()
-        };
+        let faults =
+            FaultPlan { busy: 100, failing: 100, expired: 500, cut: 500, cut_within: 1000, ..FaultPlan::default() };
         let fates = |seed| {
             let mut dice = Dice::new(seed);
             let fates: Vec<Fate> = (0..50).map(|_| dice.fate(&faults, "GET /pods?watch=true")).collect();
@@ -166,17 +158,9 @@ mod tests {
         };
         assert_eq!(fates(7), fates(7));
         assert_ne!(fates(7), fates(8));
-        assert!(
-            fates(7)
-                .iter()
-                .any(|fate| matches!(fate, Fate::Carried { cut: Some(_) }))
-        );
+        assert!(fates(7).iter().any(|fate| matches!(fate, Fate::Carried { cut: Some(_) })));
         let mut dice = Dice::new(7);
-        let concerned = FaultPlan {
-            only: "/services?".to_owned(),
-            denied: 1000,
-            ..FaultPlan::default()
-        };
+        let concerned = FaultPlan { only: "/services?".to_owned(), denied: 1000, ..FaultPlan::default() };
         assert_eq!(dice.fate(&concerned, "GET /pods?"), Fate::Carried { cut: None });
         assert!(matches!(dice.fate(&concerned, "GET /services?"), Fate::Answered(_)));
     }

@@ -45,17 +45,11 @@ impl Node {
         if let Some(missing) = missing() {
             return Err(missing.into());
         }
-        let network = plane
-            .network
-            .ok_or("the control plane was not started for a node: set `Settings::node`")?;
+        let network = plane.network.ok_or("the control plane was not started for a node: set `Settings::node`")?;
         let (dir, name) = (plane.dir(), network.name());
         files::write(dir, network, &name, snapshotter(dir)?)?;
         for (file, user, group) in [
-            (
-                "kubelet.kubeconfig",
-                format!("system:node:{name}"),
-                Some("system:nodes"),
-            ),
+            ("kubelet.kubeconfig", format!("system:node:{name}"), Some("system:nodes")),
             ("kube-proxy.kubeconfig", "system:kube-proxy".to_owned(), None),
         ] {
             let identity = plane.authority.user(&user, group)?;
@@ -67,11 +61,7 @@ impl Node {
         pause.write(&dir.join("pause.tar"))?;
         fs::write(dir.join("boot.sh"), include_str!("boot.sh"))?;
         make_group(dir, &name)?;
-        let node = Node {
-            process: first_process(&plane.program, network, dir),
-            network,
-            dir: dir.to_owned(),
-        };
+        let node = Node { process: first_process(&plane.program, network, dir), network, dir: dir.to_owned() };
         node.process.start()?;
         node.ready(plane).await?;
         Ok(node)
@@ -92,14 +82,10 @@ impl Node {
     /// # Errors
     /// A file of the image cannot be read, or the runtime rejects it.
     pub async fn import(&self, image: &Image) -> Result<()> {
-        let file = tempfile::Builder::new()
-            .prefix("image-")
-            .suffix(".tar")
-            .tempfile_in(&self.dir)?;
+        let file = tempfile::Builder::new().prefix("image-").suffix(".tar").tempfile_in(&self.dir)?;
         let (wanted, path) = (image.clone(), file.path().to_owned());
         let written = tokio::task::spawn_blocking(move || wanted.write(&path)).await??;
-        self.ctr(&["images", "import", &file.path().display().to_string()])
-            .await?;
+        self.ctr(&["images", "import", &file.path().display().to_string()]).await?;
         // The kubelet notices the image only after the import.
         let known = || async {
             let listed = self.ctr(&["images", "list", "--quiet"]).await.ok()?;
@@ -232,8 +218,6 @@ mod tests {
         assert!(is_ready(&node));
         node["spec"] = json!({"taints": [{"key": "node.kubernetes.io/not-ready"}]});
         assert!(!is_ready(&node));
-        assert!(!is_ready(
-            &json!({"status": {"conditions": [{"type": "Ready", "status": "False"}]}})
-        ));
+        assert!(!is_ready(&json!({"status": {"conditions": [{"type": "Ready", "status": "False"}]}})));
     }
 }

@@ -41,10 +41,7 @@ pub(super) async fn answer(
     if state.reset.load(Ordering::Relaxed) {
         return Err(std::io::ErrorKind::ConnectionReset.into());
     }
-    let failing = state
-        .failures
-        .try_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1))
-        .is_ok();
+    let failing = state.failures.try_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1)).is_ok();
     if text(request.headers(), "content-type").starts_with("application/grpc") {
         let status = if failing { Some(UNAVAILABLE) } else { grpc_status };
         return grpc(request, &state, status.unwrap_or(0)).await;
@@ -66,12 +63,7 @@ fn described(request: &Request<Incoming>, state: &State, status: u16) -> Answer 
     let headers: serde_json::Map<String, serde_json::Value> = request
         .headers()
         .iter()
-        .map(|(name, value)| {
-            (
-                name.as_str().to_owned(),
-                String::from_utf8_lossy(value.as_bytes()).into(),
-            )
-        })
+        .map(|(name, value)| (name.as_str().to_owned(), String::from_utf8_lossy(value.as_bytes()).into()))
         .collect();
     let body = json!({
         "version": state.version,
@@ -113,13 +105,7 @@ async fn grpc(request: Request<Incoming>, state: &State, status: u64) -> std::io
 fn upgraded(request: Request<Incoming>, state: &State, mut stopped: watch::Receiver<bool>) -> Answer {
     let mut response = signed(state, StatusCode::SWITCHING_PROTOCOLS, Empty::new().boxed());
     let headers = response.headers_mut();
-    headers.extend(
-        request
-            .headers()
-            .get("upgrade")
-            .cloned()
-            .map(|to| (hyper::header::UPGRADE, to)),
-    );
+    headers.extend(request.headers().get("upgrade").cloned().map(|to| (hyper::header::UPGRADE, to)));
     headers.insert("connection", hyper::header::HeaderValue::from_static("upgrade"));
     tokio::spawn(async move {
         let Ok(connection) = hyper::upgrade::on(request).await else {
@@ -146,8 +132,5 @@ fn signed(state: &State, status: StatusCode, body: BoxBody<Bytes, Infallible>) -
 }
 
 fn text<'a>(headers: &'a HeaderMap, name: &str) -> &'a str {
-    headers
-        .get(name)
-        .and_then(|value| value.to_str().ok())
-        .unwrap_or_default()
+    headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default()
 }

@@ -13,13 +13,7 @@ const MESH_HTTP: [&str; 3] = ["istio-http/1.0", "istio-http/1.1", "istio-h2"];
 /// ALPN of sidecars for TCP.
 const MESH_BYTES: [&str; 2] = ["istio-peer-exchange", "istio"];
 /// All ALPN of sidecars. TLS without any of them is the application's.
-const MESH: [&str; 5] = [
-    "istio",
-    "istio-peer-exchange",
-    "istio-http/1.0",
-    "istio-http/1.1",
-    "istio-h2",
-];
+const MESH: [&str; 5] = ["istio", "istio-peer-exchange", "istio-http/1.0", "istio-http/1.1", "istio-h2"];
 
 /// Accepted connections of a port.
 pub(super) enum Opening {
@@ -84,16 +78,8 @@ impl Port {
 
     /// A port that accepts nothing needs a filter chain, or connections would match the chains of undeclared ports.
     fn closed(&self) -> Option<ChainSpec> {
-        let matches = ChainMatch {
-            destination_port: Some(self.destination?),
-            ..ChainMatch::default()
-        };
-        Some(ChainSpec {
-            name: self.names[1].clone(),
-            matches,
-            tls: None,
-            kind: to_cluster(BLACK_HOLE),
-        })
+        let matches = ChainMatch { destination_port: Some(self.destination?), ..ChainMatch::default() };
+        Some(ChainSpec { name: self.names[1].clone(), matches, tls: None, kind: to_cluster(BLACK_HOLE) })
     }
 
     fn sorts(&self) -> Vec<Sort> {
@@ -142,12 +128,7 @@ impl Port {
             true => (http_name, ChainKind::Http(self.http())),
             false => (tcp_name, ChainKind::Tcp(self.tcp())),
         };
-        ChainSpec {
-            name: name.clone(),
-            matches,
-            tls: context.filter(|_| sort.transport == Transport::Opened),
-            kind,
-        }
+        ChainSpec { name: name.clone(), matches, tls: context.filter(|_| sort.transport == Transport::Opened), kind }
     }
 
     fn http(&self) -> HttpChain {
@@ -169,20 +150,13 @@ impl Port {
 
     fn tcp(&self) -> TcpChain {
         let all = all_to_cluster(&self.cluster).speaking(self.protocol);
-        TcpChain {
-            stat_prefix: self.tcp_name.clone().unwrap_or(all.stat_prefix),
-            ..all
-        }
+        TcpChain { stat_prefix: self.tcp_name.clone().unwrap_or(all.stat_prefix), ..all }
     }
 }
 
 impl Sort {
     fn new(http: bool, transport: Transport, protocols: &[&'static str]) -> Sort {
-        Sort {
-            http,
-            transport,
-            protocols: protocols.to_vec(),
-        }
+        Sort { http, transport, protocols: protocols.to_vec() }
     }
 }
 
@@ -205,11 +179,7 @@ mod tests {
             accepts_http10: false,
         };
         let text = |chain: ChainSpec| {
-            let ChainMatch {
-                transport_protocol,
-                application_protocols,
-                ..
-            } = &chain.matches;
+            let ChainMatch { transport_protocol, application_protocols, .. } = &chain.matches;
             let opened = if chain.tls.is_some() { "opened " } else { "" };
             let transport = transport_protocol.unwrap_or("any");
             format!("{} {opened}{transport} {}", chain.name, application_protocols.join(","))
@@ -223,13 +193,7 @@ mod tests {
 
     #[test]
     fn no_two_chains_of_a_port_take_the_same_connection() {
-        for protocol in [
-            Protocol::Unsupported,
-            Protocol::Http,
-            Protocol::Grpc,
-            Protocol::Tcp,
-            Protocol::Https,
-        ] {
+        for protocol in [Protocol::Unsupported, Protocol::Http, Protocol::Grpc, Protocol::Tcp, Protocol::Https] {
             let openings = [
                 Opening::Plain,
                 Opening::Both(context()),
@@ -255,10 +219,7 @@ mod tests {
     fn who_may_speak_both_is_told_apart() {
         assert_eq!(
             chains(Protocol::Http, Opening::Both(context())),
-            [
-                "http opened tls istio,istio-peer-exchange,istio-http/1.0,istio-http/1.1,istio-h2",
-                "http raw_buffer "
-            ]
+            ["http opened tls istio,istio-peer-exchange,istio-http/1.0,istio-http/1.1,istio-h2", "http raw_buffer "]
         );
         assert_eq!(
             chains(Protocol::Unsupported, Opening::Both(context())),

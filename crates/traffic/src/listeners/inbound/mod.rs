@@ -41,19 +41,8 @@ fn derive_inbound_listeners(cx: &Reads<'_>, audience: &Arc<ListenerAudience>) ->
         tls: terminated(cx, audience, &facts.inbound),
         detection_timeout_ms: l4::detection_timeout_ms(cx),
     };
-    let bound = facts
-        .inbound
-        .iter()
-        .filter(|p| !p.captured)
-        .filter_map(|p| inbound.bound(p));
-    Some(
-        inbound
-            .captured(&mesh.config)
-            .into_iter()
-            .chain(bound)
-            .map(Arc::new)
-            .collect(),
-    )
+    let bound = facts.inbound.iter().filter(|p| !p.captured).filter_map(|p| inbound.bound(p));
+    Some(inbound.captured(&mesh.config).into_iter().chain(bound).map(Arc::new).collect())
 }
 
 /// Adds this module's rules.
@@ -111,22 +100,14 @@ impl Inbound<'_> {
         let captured = self.facts.inbound.iter().filter(|p| p.captured);
         chains.extend(captured.flat_map(|p| self.declared(p).chains()));
         let spec = self.listener(VIRTUAL_INBOUND.into(), self.everywhere(port), chains);
-        Some(ListenerSpec {
-            original_dst_filter: true,
-            transparent: interception == InterceptionMode::Tproxy,
-            ..spec
-        })
+        Some(ListenerSpec { original_dst_filter: true, transparent: interception == InterceptionMode::Tproxy, ..spec })
     }
 
     /// The listener of an explicitly bound port; none if it accepts nothing.
     fn bound(&self, port: &InboundPort) -> Option<ListenerSpec> {
         let bind = match &**port.bind.as_ref()? {
             ALL_ADDRESSES => self.everywhere(port.port),
-            address => Bind::Socket {
-                address: address.parse().ok()?,
-                additional: Vec::new(),
-                port: port.port,
-            },
+            address => Bind::Socket { address: address.parse().ok()?, additional: Vec::new(), port: port.port },
         };
         let declared = self.declared(port);
         let closed = matches!(declared.opening, Opening::Closed);
@@ -214,10 +195,7 @@ impl Inbound<'_> {
                 None => self.opening(mode),
             },
             stat_prefix: format!("inbound_{name};").into(),
-            tcp_name: port
-                .service
-                .as_ref()
-                .and_then(|(key, number)| stats::inbound(self.cx, key, *number, port.port)),
+            tcp_name: port.service.as_ref().and_then(|(key, number)| stats::inbound(self.cx, key, *number, port.port)),
             service_port,
             host,
             accepts_http10: self.audience.accepts_http10,
@@ -244,10 +222,7 @@ impl Inbound<'_> {
     fn sidecar_host(&self) -> Arc<str> {
         let scope = &self.audience.scope;
         // A Sidecar of the root namespace counts as one of the workload's namespace.
-        scope
-            .sidecar
-            .as_ref()
-            .map_or_else(|| "".into(), |s| format!("{}.{}", s.name, scope.namespace).into())
+        scope.sidecar.as_ref().map_or_else(|| "".into(), |s| format!("{}.{}", s.name, scope.namespace).into())
     }
 }
 
@@ -255,10 +230,7 @@ impl Inbound<'_> {
 fn blackhole(port: u16) -> ChainSpec {
     ChainSpec {
         name: format!("{VIRTUAL_INBOUND}-blackhole").into(),
-        matches: ChainMatch {
-            destination_port: Some(port),
-            ..ChainMatch::default()
-        },
+        matches: ChainMatch { destination_port: Some(port), ..ChainMatch::default() },
         tls: None,
         kind: to_cluster(BLACK_HOLE),
     }
@@ -272,10 +244,6 @@ fn declared_ports(chains: &[ChainSpec]) -> Option<Vec<u16>> {
         let looks = chain.matches.transport_protocol != Some(TLS) && !chain.matches.application_protocols.is_empty();
         *detected.entry(chain.matches.destination_port).or_default() |= looks;
     }
-    let declared = detected
-        .iter()
-        .filter(|(_, detected)| !**detected)
-        .filter_map(|(port, _)| *port)
-        .collect();
+    let declared = detected.iter().filter(|(_, detected)| !**detected).filter_map(|(port, _)| *port).collect();
     detected.values().any(|detected| *detected).then_some(declared)
 }

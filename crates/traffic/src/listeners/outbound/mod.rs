@@ -149,18 +149,12 @@ impl<'a> Build<'a> {
         mesh: &'a MeshSettings,
         client: Arc<Client>,
     ) -> Build<'a> {
-        let places = Places {
-            audience,
-            mesh: &mesh.config,
-        };
+        let places = Places { audience, mesh: &mesh.config };
         Build {
             cx,
             audience,
             facts,
-            router: Router {
-                cx,
-                scope: &audience.scope,
-            },
+            router: Router { cx, scope: &audience.scope },
             wildcard: places.wildcard(),
             places,
             client,
@@ -187,12 +181,8 @@ impl<'a> Build<'a> {
             None => None,
         };
         let hosts = &listener.hosts;
-        let routes: Vec<L4Service> = self
-            .l4
-            .iter()
-            .filter(|(s, _)| hosts.admits_routes(&s.id.namespace, &s.hosts))
-            .cloned()
-            .collect();
+        let routes: Vec<L4Service> =
+            self.l4.iter().filter(|(s, _)| hosts.admits_routes(&s.id.namespace, &s.hosts)).cloned().collect();
         let services = self.by_precedence(listener);
         match &listener.port {
             Some(port) => self.declared(port, &services, bound.as_ref(), bind_to_port, (hosts, &routes)),
@@ -288,11 +278,9 @@ impl<'a> Build<'a> {
         let fallback = special::fallback(&self.client.unknown_cluster);
         let finish = |((primary, port), slot): ((Primary, u16), Slot)| match slot.pending {
             Pending::Plain(plain) => self.cx.get::<PlainListeners>(&plain).map(|row| (*row).clone()),
-            Pending::Entry(entry) => Some(Arc::new(entry.finish(
-                primary.listener(port),
-                &fallback,
-                self.client.settings,
-            ))),
+            Pending::Entry(entry) => {
+                Some(Arc::new(entry.finish(primary.listener(port), &fallback, self.client.settings)))
+            }
         };
         // Read in a fixed order: reads are compared with those of the previous run.
         let mut slots: Vec<((Primary, u16), Slot)> = self.slots.into_iter().collect();

@@ -32,15 +32,8 @@ impl Places<'_> {
     /// All addresses of the proxy.
     pub(super) fn wildcard(&self) -> Bound {
         let v6 = IpAddr::from([0u16; 8]);
-        let additional = if self.audience.ip == IpFamilies::Dual {
-            vec![v6]
-        } else {
-            Vec::new()
-        };
-        Bound {
-            primary: Primary::Ip(self.audience.ip.wildcard()),
-            additional,
-        }
+        let additional = if self.audience.ip == IpFamilies::Dual { vec![v6] } else { Vec::new() };
+        Bound { primary: Primary::Ip(self.audience.ip.wildcard()), additional }
     }
 
     /// Whether the listener is shared by all services of its port.
@@ -88,11 +81,7 @@ impl Places<'_> {
             }
             (all @ [first, ..], Registry::Kubernetes | Registry::Import) => {
                 let usable = usable(all);
-                vec![hosts(if usable.is_empty() {
-                    std::slice::from_ref(first)
-                } else {
-                    &usable
-                })]
+                vec![hosts(if usable.is_empty() { std::slice::from_ref(first) } else { &usable })]
             }
             (all, Registry::ServiceEntry) => all
                 .iter()
@@ -123,9 +112,6 @@ impl Bound {
             Err(_) if text.starts_with("unix://") => Primary::Unix(text.clone()),
             Err(_) => return None,
         };
-        Some(Bound {
-            primary,
-            additional: Vec::new(),
-        })
+        Some(Bound { primary, additional: Vec::new() })
     }
 }

@@ -57,11 +57,7 @@ pub struct Client {
 
 fn derive_plain_listeners(cx: &Reads<'_>, key: &Plain) -> Option<Arc<ListenerSpec>> {
     let fallback = special::fallback(&key.client.unknown_cluster);
-    Some(Arc::new(key.entry(cx).finish(
-        key.name(),
-        &fallback,
-        key.client.settings,
-    )))
+    Some(Arc::new(key.entry(cx).finish(key.name(), &fallback, key.client.settings)))
 }
 
 impl Plain {
@@ -73,11 +69,7 @@ impl Plain {
     /// The listener's protocol; a detected protocol is not declared.
     pub(super) fn listener_protocol(&self) -> Protocol {
         let inspected = self.protocol.is_http() && self.inspects();
-        if inspected {
-            Protocol::Unsupported
-        } else {
-            self.protocol
-        }
+        if inspected { Protocol::Unsupported } else { self.protocol }
     }
 
     /// The listener, ready for more filter chains.
@@ -113,10 +105,7 @@ impl Plain {
             by_server_name: self.dns_cache().map(|cache| (cache, self.service_port)),
             ..all
         };
-        Chain {
-            sni: self.names.to_vec(),
-            ..Chain::any(ChainKind::Tcp(tcp))
-        }
+        Chain { sni: self.names.to_vec(), ..Chain::any(ChainKind::Tcp(tcp)) }
     }
 
     /// HTTP with a route table.
@@ -128,25 +117,13 @@ impl Plain {
             _ if detected && !self.shared => format!("{}:{}", self.service.hostname, self.port).into(),
             _ => self.port.to_string().into(),
         };
-        let mut http = http(
-            &self.client,
-            &self.name(),
-            self.protocol,
-            RouteSource::Discovered(table),
-        );
+        let mut http = http(&self.client, &self.name(), self.protocol, RouteSource::Discovered(table));
         http.dns_caches.extend(self.dns_cache());
-        Chain {
-            inspected: self.inspects(),
-            ..Chain::any(ChainKind::Http(http))
-        }
+        Chain { inspected: self.inspects(), ..Chain::any(ChainKind::Http(http)) }
     }
 
     fn dns_cache(&self) -> Option<DnsCache> {
-        Some(DnsCache {
-            host: Some(self.service.hostname.as_arc().clone()),
-            families: self.dns?,
-            resolver: None,
-        })
+        Some(DnsCache { host: Some(self.service.hostname.as_arc().clone()), families: self.dns?, resolver: None })
     }
 
     /// Whether HTTP is detected; at a shared listener even if it is declared.

@@ -68,17 +68,8 @@ impl Build<'_> {
             if !self.places.has_family(*address) {
                 continue;
             }
-            let bound = Bound {
-                primary: Primary::Ip(*address),
-                additional: Vec::new(),
-            };
-            self.add(
-                Wanted {
-                    bound: Some(&bound),
-                    ..wanted
-                },
-                &Address::Unspecified,
-            );
+            let bound = Bound { primary: Primary::Ip(*address), additional: Vec::new() };
+            self.add(Wanted { bound: Some(&bound), ..wanted }, &Address::Unspecified);
         }
     }
 
@@ -167,13 +158,7 @@ impl Build<'_> {
         if meeting == Meeting::Sniffed {
             entry.protocol = Protocol::Unsupported;
         }
-        self.slots.insert(
-            key,
-            Slot {
-                locked: false,
-                pending: Pending::Entry(entry),
-            },
-        );
+        self.slots.insert(key, Slot { locked: false, pending: Pending::Entry(entry) });
     }
 
     fn place<'w>(&self, wanted: Wanted<'w>, address: &Address) -> Option<Placed<'w>> {
@@ -194,17 +179,10 @@ impl Build<'_> {
             // The address does not tell which of the names is meant.
             Address::Hosts(_) => wanted.service.resolution == Resolution::DynamicDns,
         };
-        let Wanted {
-            service,
-            port,
-            protocol,
-            ..
-        } = wanted;
+        let Wanted { service, port, protocol, .. } = wanted;
         let opaque = !protocol.is_http();
-        let routes = wanted
-            .routes
-            .iter()
-            .filter(|(s, _)| opaque && s.hosts.iter().any(|h| h.matches(&service.key.hostname)));
+        let routes =
+            wanted.routes.iter().filter(|(s, _)| opaque && s.hosts.iter().any(|h| h.matches(&service.key.hostname)));
         let plain = Plain {
             service: service.key.clone(),
             port,
@@ -218,18 +196,10 @@ impl Build<'_> {
                 false => Arc::from([]),
             },
             dns: (service.resolution == Resolution::DynamicDns).then_some(self.audience.ip),
-            policy: if opaque {
-                self.router.policy_key(Some(&service.key))
-            } else {
-                None
-            },
+            policy: if opaque { self.router.policy_key(Some(&service.key)) } else { None },
             client: self.client.clone(),
         };
-        Some(Placed {
-            plain,
-            subnets,
-            routes: routes.collect(),
-        })
+        Some(Placed { plain, subnets, routes: routes.collect() })
     }
 
     /// The SNI of a service where its address does not identify it: its hostname and aliases in all forms.
@@ -258,11 +228,7 @@ impl Build<'_> {
     }
 
     fn tcp_chains(&self, placed: &Placed<'_>) -> Vec<Chain> {
-        if placed.plain.protocol.is_tls() {
-            self.tls_routes(placed)
-        } else {
-            self.tcp_routes(placed)
-        }
+        if placed.plain.protocol.is_tls() { self.tls_routes(placed) } else { self.tcp_routes(placed) }
     }
 
     /// Filter chains of the TLS routes for the service's host; without any, of the service.
@@ -270,11 +236,7 @@ impl Build<'_> {
         let port = placed.plain.port;
         let mut chains = Vec::new();
         for (summary, rules) in &placed.routes {
-            for (condition, targets) in rules
-                .tls
-                .iter()
-                .flat_map(|r| r.matches.iter().map(move |m| (m, &r.targets)))
-            {
+            for (condition, targets) in rules.tls.iter().flat_map(|r| r.matches.iter().map(move |m| (m, &r.targets))) {
                 if !self.holds(condition, port) {
                     continue;
                 }
@@ -282,11 +244,7 @@ impl Build<'_> {
                 let subnets = if own { &condition.subnets } else { &placed.subnets };
                 let sni = condition.sni.clone();
                 let kind = self.routed(&summary.id, targets, &placed.plain);
-                chains.extend(kind.map(|kind| Chain {
-                    sni,
-                    subnets: subnets.clone(),
-                    ..Chain::any(kind)
-                }));
+                chains.extend(kind.map(|kind| Chain { sni, subnets: subnets.clone(), ..Chain::any(kind) }));
             }
         }
         if chains.is_empty() {
@@ -311,17 +269,11 @@ impl Build<'_> {
                     continue;
                 };
                 if any {
-                    chains.push(Chain {
-                        subnets: placed.subnets.clone(),
-                        ..Chain::any(kind)
-                    });
+                    chains.push(Chain { subnets: placed.subnets.clone(), ..Chain::any(kind) });
                     return chains;
                 }
                 let subnets = held.iter().flat_map(|m| m.subnets.iter().copied()).collect();
-                chains.push(Chain {
-                    subnets,
-                    ..Chain::any(kind)
-                });
+                chains.push(Chain { subnets, ..Chain::any(kind) });
             }
         }
         chains.push(self.to_service(placed));
@@ -338,9 +290,6 @@ impl Build<'_> {
     }
 
     fn to_service(&self, placed: &Placed<'_>) -> Chain {
-        Chain {
-            subnets: placed.subnets.clone(),
-            ..placed.plain.tcp(self.cx)
-        }
+        Chain { subnets: placed.subnets.clone(), ..placed.plain.tcp(self.cx) }
     }
 }

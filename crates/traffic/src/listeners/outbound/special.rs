@@ -28,9 +28,7 @@ pub(super) fn unknown_cluster(policy: &OutboundPolicy) -> Arc<str> {
         OutboundPolicy::AllowAny { egress_proxy: None } | OutboundPolicy::ByName => PASSTHROUGH.into(),
         OutboundPolicy::AllowAny { egress_proxy: Some(to) } => {
             let port = to.port.as_ref().and_then(|p| u16::try_from(p.number).ok()).unwrap_or(0);
-            ClusterName::outbound(port, to.subset.clone(), to.host.clone())
-                .to_string()
-                .into()
+            ClusterName::outbound(port, to.subset.clone(), to.host.clone()).to_string().into()
         }
     }
 }
@@ -38,12 +36,7 @@ pub(super) fn unknown_cluster(policy: &OutboundPolicy) -> Arc<str> {
 /// The default filter chain of services' listeners.
 pub(super) fn fallback(unknown_cluster: &str) -> ChainSpec {
     let name = "PassthroughFilterChain".into();
-    ChainSpec {
-        name,
-        matches: ChainMatch::default(),
-        tls: None,
-        kind: to_cluster(unknown_cluster),
-    }
+    ChainSpec { name, matches: ChainMatch::default(), tls: None, kind: to_cluster(unknown_cluster) }
 }
 
 /// The virtual outbound listener. It passes captured connections to the listener of their original destination and
@@ -60,10 +53,7 @@ pub(super) fn virtual_outbound(
     let port = u16::try_from(mesh.proxy_listen_port).ok().filter(|p| *p != 0)?;
     let chain = |name: &str, destination_port, cluster: &str| ChainSpec {
         name: format!("{VIRTUAL_OUTBOUND}-{name}").into(),
-        matches: ChainMatch {
-            destination_port,
-            ..ChainMatch::default()
-        },
+        matches: ChainMatch { destination_port, ..ChainMatch::default() },
         tls: None,
         kind: to_cluster(cluster),
     };
@@ -103,17 +93,9 @@ fn by_name(client: &Client) -> ChainSpec {
     let name = format!("{VIRTUAL_OUTBOUND}_allow_any_dynamic_dns");
     ChainSpec {
         name: format!("{VIRTUAL_OUTBOUND}-catchall-tcp-http").into(),
-        matches: ChainMatch {
-            application_protocols: plaintext_http(client.accepts_http10),
-            ..ChainMatch::default()
-        },
+        matches: ChainMatch { application_protocols: plaintext_http(client.accepts_http10), ..ChainMatch::default() },
         tls: None,
-        kind: ChainKind::Http(plain::http(
-            client,
-            &name,
-            Protocol::Http,
-            RouteSource::DynamicForwardProxy,
-        )),
+        kind: ChainKind::Http(plain::http(client, &name, Protocol::Http, RouteSource::DynamicForwardProxy)),
     }
 }
 
@@ -129,25 +111,11 @@ pub(super) fn http_proxy(
     let name = bound.primary.listener(port);
     let routes = RouteSource::Discovered(HTTP_PROXY_ROUTES.into());
     let chain = Chain::any(ChainKind::Http(plain::http(client, &name, Protocol::HttpProxy, routes)));
-    let entry = Entry {
-        bound,
-        bind_to_port: true,
-        port,
-        protocol: Protocol::HttpProxy,
-        chains: vec![chain],
-    };
+    let entry = Entry { bound, bind_to_port: true, port, protocol: Protocol::HttpProxy, chains: vec![chain] };
     Some(entry.finish(name, &fallback(PASSTHROUGH), client.settings))
 }
 
 fn everywhere(ip: IpFamilies, port: u16) -> Bind {
-    let additional = if ip == IpFamilies::Dual {
-        vec![[0u16; 8].into()]
-    } else {
-        Vec::new()
-    };
-    Bind::Socket {
-        address: ip.wildcard(),
-        additional,
-        port,
-    }
+    let additional = if ip == IpFamilies::Dual { vec![[0u16; 8].into()] } else { Vec::new() };
+    Bind::Socket { address: ip.wildcard(), additional, port }
 }
