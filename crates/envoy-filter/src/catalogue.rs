@@ -7,6 +7,7 @@ use config::istio::envoy_filter::{ApplyTo, PatchContext, PatchOperation};
 use flow::Reads;
 use model::audience::{
     ClusterAudience, ClusterKey, ListenerAudience, PatchedCluster, PatchedListener, ProxyClass, ResourceKey,
+    Section,
 };
 use model::listener::{Bind, ChainKind, ListenerSpec};
 use traffic::Catalogue;
@@ -54,7 +55,7 @@ flow::rule! {
 }
 
 fn derive_patched_cluster_catalogue(cx: &Reads<'_>, audience: &Arc<ClusterAudience>) -> Option<PatchedCatalogue> {
-    let plain = cx.get::<ClusterCatalogue>(&audience.plain())?;
+    let plain = cx.get::<ClusterCatalogue>(&(Section::All, audience.plain()))?;
     let patches = chosen(cx, &audience.filters);
     let mut removed = BTreeSet::new();
     let mut entries = Vec::with_capacity(plain.entries.len());
@@ -87,7 +88,7 @@ flow::rule! {
 }
 
 fn derive_patched_listener_catalogue(cx: &Reads<'_>, audience: &Arc<ListenerAudience>) -> Option<PatchedCatalogue> {
-    let plain = cx.get::<ListenerCatalogue>(&audience.plain())?;
+    let plain = cx.get::<ListenerCatalogue>(&(Section::All, audience.plain()))?;
     let patches = chosen(cx, &audience.filters);
     let mut removed = BTreeSet::new();
     let mut entries = Vec::with_capacity(plain.entries.len());

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use envoy::{Clusters, GrpcClusters, GrpcListeners, Listeners, RouteConfigs, RouteShells, types, uses_vhds};
 use model::audience::{
-    ClusterAudience, ExtensionAudience, GrpcAudience, ListenerAudience, ResourceKey, RouteAudience, Scope,
+    ClusterAudience, ExtensionAudience, GrpcAudience, ListenerAudience, ResourceKey, RouteAudience, Scope, Section,
 };
 use model::service::ObjectId;
 use model::xds::{Resource, ResourceType};
@@ -24,11 +24,12 @@ pub fn register_types(to: &mut ServedTypes) {
     to.register::<ClusterType>().register::<ListenerType>().register::<RouteType>().register::<ExtensionType>();
 }
 
-/// An Envoy, which receives all resources of a wildcard type, or a gRPC client, which subscribes by name.
+/// An Envoy, which receives all resources of one or two sections of a wildcard type, or a gRPC client, which subscribes by
+/// name.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Client<E, G> {
     /// An Envoy.
-    Envoy(E),
+    Envoy(Section, E),
     /// A gRPC client.
     Grpc(G),
 }
@@ -44,21 +45,34 @@ impl ServedType for ClusterType {
     fn audience(proxy: &ProxyAudiences) -> Option<Self::Audience> {
         Some(match &proxy.grpc {
             Some(grpc) => Client::Grpc(grpc.scope.without_addresses()),
-            None => Client::Envoy(proxy.cluster.clone()),
+            None => match &proxy.shared_cluster {
+                Some(shared) => Client::Envoy(Section::Shared, shared.clone()),
+                None => Client::Envoy(Section::All, proxy.cluster.clone()),
+            },
         })
     }
 
-    fn list(audience: &Self::Audience, _: &Arc<str>) -> Option<Either<Arc<ClusterAudience>, Arc<ClusterAudience>>> {
+    fn own_audience(proxy: &ProxyAudiences) -> Option<Self::Audience> {
+        let shares = proxy.grpc.is_none() && proxy.shared_cluster.is_some();
+        shares.then(|| Client::Envoy(Section::Own, proxy.cluster.clone()))
+    }
+
+    fn list(
+        audience: &Self::Audience,
+        _: &Arc<str>,
+    ) -> Option<Either<(Section, Arc<ClusterAudience>), Arc<ClusterAudience>>> {
         match audience {
-            Client::Envoy(audience) if audience.filters.is_empty() => Some(Either::First(audience.clone())),
-            Client::Envoy(audience) => Some(Either::Second(audience.clone())),
+            Client::Envoy(section, audience) if audience.filters.is_empty() => {
+                Some(Either::First((*section, audience.clone())))
+            }
+            Client::Envoy(_, audience) => Some(Either::Second(audience.clone())),
             Client::Grpc(_) => None,
         }
     }
 
     fn resolve(audience: &Self::Audience, name: &Arc<str>) -> Option<ResourceKey> {
         match audience {
-            Client::Envoy(_) => None,
+            Client::Envoy(..) => None,
             Client::Grpc(scope) => Some(ResourceKey::GrpcCluster(scope.clone(), name.clone())),
         }
     }
@@ -75,21 +89,34 @@ impl ServedType for ListenerType {
     fn audience(proxy: &ProxyAudiences) -> Option<Self::Audience> {
         Some(match &proxy.grpc {
             Some(grpc) => Client::Grpc(grpc.clone()),
-            None => Client::Envoy(proxy.listener.clone()),
+            None => match &proxy.shared_listener {
+                Some(shared) => Client::Envoy(Section::Shared, shared.clone()),
+                None => Client::Envoy(Section::All, proxy.listener.clone()),
+            },
         })
     }
 
-    fn list(audience: &Self::Audience, _: &Arc<str>) -> Option<Either<Arc<ListenerAudience>, Arc<ListenerAudience>>> {
+    fn own_audience(proxy: &ProxyAudiences) -> Option<Self::Audience> {
+        let shares = proxy.grpc.is_none() && proxy.shared_listener.is_some();
+        shares.then(|| Client::Envoy(Section::Own, proxy.listener.clone()))
+    }
+
+    fn list(
+        audience: &Self::Audience,
+        _: &Arc<str>,
+    ) -> Option<Either<(Section, Arc<ListenerAudience>), Arc<ListenerAudience>>> {
         match audience {
-            Client::Envoy(audience) if audience.filters.is_empty() => Some(Either::First(audience.clone())),
-            Client::Envoy(audience) => Some(Either::Second(audience.clone())),
+            Client::Envoy(section, audience) if audience.filters.is_empty() => {
+                Some(Either::First((*section, audience.clone())))
+            }
+            Client::Envoy(_, audience) => Some(Either::Second(audience.clone())),
             Client::Grpc(_) => None,
         }
     }
 
     fn resolve(audience: &Self::Audience, name: &Arc<str>) -> Option<ResourceKey> {
         match audience {
-            Client::Envoy(_) => None,
+            Client::Envoy(..) => None,
             Client::Grpc(audience) => Some(ResourceKey::GrpcListener(audience.clone(), name.clone())),
         }
     }

@@ -40,6 +40,10 @@ impl Origin for ServedWorld {
         self.0.audience(token, kind)
     }
 
+    fn own_audience(&self, token: ProxyToken, kind: ResourceType) -> Option<Option<Audience>> {
+        self.0.own_audience(token, kind).map(Some)
+    }
+
     fn open_catalogue(
         &mut self,
         _: ResourceType,

@@ -10,6 +10,7 @@ use std::sync::LazyLock;
 use std::time::{Duration, Instant};
 
 use flow::Delta;
+use model::audience::Section;
 use model::proxy::ProxyKind;
 use support::*;
 use traffic::clusters::ClusterCatalogue;
@@ -29,7 +30,7 @@ fn main() {
             for table in tables {
                 world.engine.subscribe::<RouteTables>((routes_of(&scope, &[]), table.into()));
             }
-            world.engine.subscribe::<ClusterCatalogue>(clusters_of(&scope, ProxyKind::Sidecar));
+            world.engine.subscribe::<ClusterCatalogue>((Section::All, clusters_of(&scope, ProxyKind::Sidecar)));
         }
     });
     let changes: [(&str, String); 6] = [

@@ -37,6 +37,12 @@ pub trait ServedType: 'static {
     /// The audience of a proxy; `None` if it gets nothing of this type.
     fn audience(proxy: &ProxyAudiences) -> Option<Self::Audience>;
 
+    /// The audience of the resources of a wildcard type that the proxy is sent in addition to those of
+    /// [`ServedType::audience`], if any. The two catalogues have no name in common, or the other one's resource counts.
+    fn own_audience(_proxy: &ProxyAudiences) -> Option<Self::Audience> {
+        None
+    }
+
     /// The catalogue of an audience: of a wildcard type (with an empty `collection`) or of a collection.
     fn list(_audience: &Self::Audience, _collection: &Arc<str>) -> Option<<Self::Lists as ListKeys>::Key> {
         None
@@ -173,6 +179,7 @@ pub struct ServedTypes {
 struct TypeOps {
     kind: ResourceType,
     audience: fn(&ProxyAudiences) -> Option<OpenKey>,
+    own_audience: fn(&ProxyAudiences) -> Option<OpenKey>,
     list: fn(&mut Engine, &OpenKey, &Arc<str>) -> Option<(CellId, Arc<Catalogue>)>,
     resolve: fn(&OpenKey, &Arc<str>) -> Option<ResourceKey>,
 }
@@ -199,6 +206,7 @@ impl ServedTypes {
         self.types.push(TypeOps {
             kind: T::TYPE,
             audience: |proxy| T::audience(proxy).map(OpenKey::new),
+            own_audience: |proxy| T::own_audience(proxy).map(OpenKey::new),
             list: |engine, audience, collection| {
                 let key = T::list(audience.get()?, collection)?;
                 Some(T::Lists::open(engine, key))
@@ -226,6 +234,11 @@ impl ServedTypes {
     /// The audience of a proxy for a type.
     pub fn audience(&self, proxy: &ProxyAudiences, kind: ResourceType) -> Option<OpenKey> {
         (self.of(kind)?.audience)(proxy)
+    }
+
+    /// The audience of a proxy for its own resources of a type ([`ServedType::own_audience`]).
+    pub fn own_audience(&self, proxy: &ProxyAudiences, kind: ResourceType) -> Option<OpenKey> {
+        (self.of(kind)?.own_audience)(proxy)
     }
 
     /// Subscribes to a catalogue of an audience.

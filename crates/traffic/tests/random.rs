@@ -4,6 +4,7 @@ mod support;
 
 use config::{Kind, ObjectKey};
 use flow::Batch;
+use model::audience::Section;
 use model::proxy::ProxyKind;
 use registry::objects;
 use support::*;
@@ -91,7 +92,7 @@ fn edits_and_recomputation_agree() {
         for table in ["80", "8080", "x.com:80", "http_proxy"] {
             world.engine.subscribe::<RouteTables>((routes_of(&scope, &[]), table.into()));
         }
-        world.engine.subscribe::<ClusterCatalogue>(clusters_of(&scope, ProxyKind::Sidecar));
+        world.engine.subscribe::<ClusterCatalogue>((Section::All, clusters_of(&scope, ProxyKind::Sidecar)));
     }
     for step in 0..250 {
         if dice.below(4) == 0 {
@@ -137,7 +138,7 @@ fn compare_ways(dice: &mut Dice) {
     for (namespace, kind) in NAMESPACES.into_iter().flat_map(|n| [(n, ProxyKind::Sidecar), (n, ProxyKind::Router)]) {
         let mut cell = |sidecar| {
             let audience = clusters_of(&scope(namespace, sidecar), kind);
-            world.engine.subscribe::<ClusterCatalogue>(audience)
+            world.engine.subscribe::<ClusterCatalogue>((Section::All, audience))
         };
         catalogues.push((namespace, cell(None), cell(Some("wide"))));
     }

@@ -117,6 +117,14 @@ impl World {
         Some(Audience { kind, key })
     }
 
+    /// The audience of a connected proxy for its own resources of a wildcard type, which it is sent in addition. `None` if
+    /// it has none.
+    pub fn own_audience(&self, token: ProxyToken, kind: ResourceType) -> Option<Audience> {
+        let audiences = self.engine.get::<Audiences>(&token)?;
+        let key = self.served.own_audience(&audiences, kind)?;
+        Some(Audience { kind, key })
+    }
+
     /// Subscribes to the catalogue of a wildcard type (with an empty `collection`) or of a collection (a route table's
     /// virtual hosts). `None` if the audience has none, as for named types and for gRPC clients, which subscribe by
     /// name.

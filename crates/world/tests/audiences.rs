@@ -144,6 +144,15 @@ fn row<R: Rule>(engine: &mut Engine, key: R::Key) -> Option<Arc<R::Row>> {
     engine.row::<R>(cell)
 }
 
+/// A catalogue has what its two sections have together.
+fn assert_sections(all: Option<&Catalogue>, sections: Option<(Option<Arc<Catalogue>>, Option<Arc<Catalogue>>)>) {
+    let (Some(all), Some((shared, own))) = (all, sections) else { return };
+    let lists = [shared, own].into_iter().flatten();
+    let together: Vec<_> = lists.flat_map(|list| list.entries.clone()).collect();
+    assert_eq!(together.len(), all.entries.len(), "no name is on both lists");
+    assert_eq!(Catalogue::new(together), *all);
+}
+
 /// The resources of an audience, by name.
 fn bytes(world: &World, audience: &Audience) -> BTreeMap<Arc<str>, Vec<u8>> {
     let engine = &mut world.engine().fork();
@@ -153,16 +162,24 @@ fn bytes(world: &World, audience: &Audience) -> BTreeMap<Arc<str>, Vec<u8>> {
     let found: Vec<Resource> = match audience {
         Audience::Cluster(a) => {
             let catalogue = match a.filters.is_empty() {
-                true => row::<ClusterCatalogue>(engine, a.clone()),
+                true => row::<ClusterCatalogue>(engine, (Section::All, a.clone())),
                 false => row::<PatchedClusterCatalogue>(engine, a.clone()).map(|row| row.catalogue.clone()),
             };
+            let shared = a.shared().map(Arc::new);
+            let shared = shared.map(|shared| row::<ClusterCatalogue>(engine, (Section::Shared, shared)));
+            let own = row::<ClusterCatalogue>(engine, (Section::Own, a.clone()));
+            assert_sections(catalogue.as_deref(), shared.map(|shared| (shared, own)));
             listed(engine, catalogue)
         }
         Audience::Listener(a) => {
             let catalogue = match a.filters.is_empty() {
-                true => row::<ListenerCatalogue>(engine, a.clone()),
+                true => row::<ListenerCatalogue>(engine, (Section::All, a.clone())),
                 false => row::<PatchedListenerCatalogue>(engine, a.clone()).map(|row| row.catalogue.clone()),
             };
+            let shared = a.shared().map(Arc::new);
+            let shared = shared.map(|shared| row::<ListenerCatalogue>(engine, (Section::Shared, shared)));
+            let own = row::<ListenerCatalogue>(engine, (Section::Own, a.clone()));
+            assert_sections(catalogue.as_deref(), shared.map(|shared| (shared, own)));
             listed(engine, catalogue)
         }
         Audience::Route(a) => named(&TABLES, &mut |name| match a.filters.is_empty() {

@@ -60,13 +60,12 @@ impl<O: Origin> Hub<O> {
         }
     }
 
-    /// Records that a client uses the state before this change until it acknowledges the change. `before` is the epoch of the
-    /// previous change.
-    fn note_in_force(&mut self, id: StreamId, kind: ResourceType, before: Option<Epoch>) {
+    /// Records that a client uses the state before this change until it acknowledges the change.
+    fn note_in_force(&mut self, id: StreamId, kind: ResourceType) {
         let epoch = self.core.epoch;
         let watch = self.streams.get_mut(&id).and_then(|stream| stream.watch_mut(kind));
         if let Some(watch) = watch
-            && before.is_some_and(|before| watch.is_current(before))
+            && watch.is_current(self.core.subscription(watch).changed_before(epoch))
         {
             watch.acked = watch.acked.max(epoch - 1);
         }
@@ -77,10 +76,12 @@ impl<O: Origin> Hub<O> {
         for selection in self.core.ledgers[ledger].take_marked() {
             let kind = self.core.ledgers[ledger].kind;
             let selection = &self.core.ledgers[ledger].selections[selection];
-            let before = (selection.changed == epoch).then_some(selection.changed_before);
+            let changed = selection.changed == epoch;
             let streams: Vec<StreamId> = selection.streams.iter().copied().collect();
             for id in streams {
-                self.note_in_force(id, kind, before);
+                if changed {
+                    self.note_in_force(id, kind);
+                }
                 self.wake(id, now);
             }
         }

@@ -12,26 +12,31 @@ use protos::wire::{bytes_len, put_bytes, put_head};
 #[derive(Clone, Debug)]
 pub struct Rope {
     head: Bytes,
-    tail: Arc<[Bytes]>,
+    tail: Pieces,
+    /// Pieces after those of `tail`; of most ropes, there are none.
+    end: Pieces,
     len: usize,
 }
+
+/// Pieces that ropes share.
+type Pieces = Arc<[Bytes]>;
 
 impl Rope {
     /// The pieces in order.
     pub fn pieces(&self) -> impl Iterator<Item = &Bytes> {
-        std::iter::once(&self.head).chain(self.tail.iter())
+        std::iter::once(&self.head).chain(self.tail.iter()).chain(self.end.iter())
     }
 
     /// A rope of these pieces.
     pub fn from_pieces(pieces: Vec<Bytes>) -> Rope {
-        Rope::new(Vec::new(), pieces.into())
+        Rope::new(Vec::new(), pieces.into(), Pieces::default())
     }
 
     /// The piece with this index.
     pub fn piece(&self, index: usize) -> Option<&Bytes> {
         match index.checked_sub(1) {
             None => Some(&self.head),
-            Some(index) => self.tail.get(index),
+            Some(index) => self.tail.get(index).or_else(|| self.end.get(index - self.tail.len())),
         }
     }
 
@@ -45,9 +50,9 @@ impl Rope {
         self.len == 0
     }
 
-    fn new(head: Vec<u8>, tail: Arc<[Bytes]>) -> Rope {
-        let len = head.len() + tail.iter().map(Bytes::len).sum::<usize>();
-        Rope { head: head.into(), tail, len }
+    fn new(head: Vec<u8>, tail: Pieces, end: Pieces) -> Rope {
+        let len = head.len() + tail.iter().chain(end.iter()).map(Bytes::len).sum::<usize>();
+        Rope { head: head.into(), tail, end, len }
     }
 }
 
@@ -65,6 +70,21 @@ pub(crate) struct Composed {
     pub(crate) fresh: Fresh,
 }
 
+impl Composed {
+    /// A response with the resources and removals of two, which it shares.
+    pub(crate) fn joined(envelope: &Envelope<'_>, first: &Composed, second: &Composed) -> Composed {
+        Composed {
+            rope: Rope::new(head(envelope), first.rope.tail.clone(), second.rope.tail.clone()),
+            version: envelope.version.into(),
+            nonce: envelope.nonce.into(),
+            resources: first.resources + second.resources,
+            removed: first.removed + second.removed,
+            names: first.names.iter().chain(&second.names).cloned().collect(),
+            fresh: first.fresh.and(&second.fresh),
+        }
+    }
+}
+
 /// The references of the resources in a response.
 #[derive(Clone, Debug)]
 pub(crate) enum Fresh {
@@ -72,6 +92,15 @@ pub(crate) enum Fresh {
     All,
     /// These.
     Some(Arc<[Reference]>),
+}
+
+impl Fresh {
+    fn and(&self, other: &Fresh) -> Fresh {
+        match (self, other) {
+            (Fresh::Some(some), Fresh::Some(more)) => Fresh::Some(some.iter().chain(more.iter()).cloned().collect()),
+            _ => Fresh::All,
+        }
+    }
 }
 
 /// A resource, and the name that it refers to.
@@ -123,12 +152,12 @@ pub(crate) fn encode(envelope: &Envelope<'_>, content: &Content) -> Rope {
     if !removed.is_empty() {
         pieces.push(removed.into());
     }
-    Rope::new(head(envelope), pieces.into())
+    Rope::new(head(envelope), pieces.into(), Pieces::default())
 }
 
 /// Returns the same response with another nonce.
 pub(crate) fn renamed(envelope: &Envelope<'_>, rope: &Rope) -> Rope {
-    Rope::new(head(envelope), rope.tail.clone())
+    Rope::new(head(envelope), rope.tail.clone(), rope.end.clone())
 }
 
 fn head(envelope: &Envelope<'_>) -> Vec<u8> {

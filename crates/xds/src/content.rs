@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
-use model::xds::Resource;
+use model::xds::{Resource, ResourceType};
 
 use crate::compose::{Composed, Content, Envelope, Fresh, encode};
 use crate::core::Core;
-use crate::ledger::Ledger;
-use crate::selection::{Key, Selection};
+use crate::selection::Key;
 use crate::stream::Stream;
+use crate::subscription::{Place, Subscription};
 use crate::watch::{Pending, Watch};
 use crate::{Epoch, Name, Origin};
 
@@ -24,7 +24,7 @@ pub(crate) struct Plan {
 }
 
 impl<O: Origin> Core<O> {
-    /// The response of a plan. Uses a cached one if it does not depend on the stream.
+    /// The response of a plan. Uses cached parts if it does not depend on the stream.
     pub(crate) fn composed(
         &mut self,
         stream: &Stream<O::Token>,
@@ -32,65 +32,98 @@ impl<O: Origin> Core<O> {
         plan: &Plan,
         full: bool,
     ) -> Arc<Composed> {
-        let shared = plan.included.is_empty() && plan.deferred.is_empty();
-        if shared && let Some(composed) = self.ledgers[watch.ledger].selections[watch.selection].cached(&plan.key) {
+        if plan.included.is_empty() && plan.deferred.is_empty() {
+            return self.shared(watch, plan.key, full);
+        }
+        let subscription = self.subscription(watch);
+        let nonce = format!("{}.{:x}", nonce(&[subscription.serial()], &plan.key), stream.sequence);
+        let composed = Arc::new(self.compose(watch.kind, subscription, plan, full, nonce));
+        self.stats.of_mut(watch.kind).composed += 1;
+        composed
+    }
+
+    /// A response that does not depend on the stream: that of the audience, with the proxy's own resources if they are part
+    /// of it.
+    fn shared(&mut self, watch: &Watch, key: Key, full: bool) -> Arc<Composed> {
+        let shared = self.cached(watch.kind, watch.shared, key, full);
+        let Some(place) = watch.own else {
+            return shared;
+        };
+        let own = self.cached(watch.kind, place, key, full);
+        if own.resources + own.removed == 0 {
+            return shared;
+        }
+        let subscription = self.subscription(watch);
+        let latest = subscription.latest();
+        let version = version(subscription, key.upto < latest.changed || key.sweep < latest.removed, &key);
+        let serials = [self.part(watch.shared).selection.serial, self.part(place).selection.serial];
+        let nonce = nonce(&serials, &key);
+        let envelope = self.envelope(watch.kind, &key, (&version, &nonce));
+        Arc::new(Composed::joined(&envelope, &shared, &own))
+    }
+
+    /// The response with the resources of one ledger.
+    fn cached(&mut self, kind: ResourceType, place: Place, key: Key, full: bool) -> Arc<Composed> {
+        let selection = &mut self.ledgers[place.ledger].selections[place.selection];
+        let key = key.within(selection);
+        if let Some(composed) = selection.cached(&key) {
             return composed;
         }
-        let ledger = &self.ledgers[watch.ledger];
-        let selection = self.selection(watch);
-        let content = if full { self.whole(ledger, selection, plan) } else { self.partial(ledger, selection, plan) };
-        let fresh = match self.types.reference_from(watch.kind) {
+        let nonce = nonce(&[selection.serial], &key);
+        let plan = Plan { key, included: Pending::default(), deferred: Pending::default(), updates: true };
+        let composed = Arc::new(self.compose(kind, Subscription::of(self.part(place)), &plan, full, nonce));
+        self.stats.of_mut(kind).composed += 1;
+        self.ledgers[place.ledger].selections[place.selection].cache(key, composed.clone());
+        composed
+    }
+
+    fn compose(
+        &self,
+        kind: ResourceType,
+        subscription: Subscription<'_, O>,
+        plan: &Plan,
+        full: bool,
+        nonce: String,
+    ) -> Composed {
+        let content = if full { self.whole(subscription, plan) } else { self.partial(kind, subscription, plan) };
+        let fresh = match self.types.reference_from(kind) {
             None => Fresh::Some(Arc::default()),
             Some(_) if plan.key.from == 0 => Fresh::All,
-            Some((_, reference)) => Fresh::Some(self.references(ledger, &unsent(ledger, selection, plan), reference)),
+            Some((_, reference)) => Fresh::Some(self.references(subscription, &unsent(subscription, plan), reference)),
         };
-        let Key { from, upto, sweep, .. } = plan.key;
-        let mut version = ledger.version(selection);
-        // A client that reconnects with a version must have exactly the state of that version.
-        if upto < selection.changed || sweep < selection.removed || !plan.deferred.is_empty() {
-            version = format!("{version}.{upto:x}.{sweep:x}");
-        }
-        let mut nonce = format!("{:x}.{from:x}.{upto:x}.{sweep:x}", selection.serial);
-        if !shared {
-            nonce = format!("{nonce}.{:x}", stream.sequence);
-        }
-        let envelope = Envelope {
-            kind: watch.kind,
-            delta: plan.key.delta,
-            version: &version,
-            nonce: &nonce,
-            identifier: &self.limits.identifier,
-        };
-        let composed = Arc::new(Composed {
+        let (key, latest) = (&plan.key, subscription.latest());
+        let partial = key.upto < latest.changed || key.sweep < latest.removed || !plan.deferred.is_empty();
+        let version = version(subscription, partial, key);
+        let envelope = self.envelope(kind, key, (&version, &nonce));
+        Composed {
             rope: encode(&envelope, &content),
             version: version.as_str().into(),
             nonce: nonce.as_str().into(),
             resources: content.resources.len(),
             removed: content.removed.len(),
-            names: match self.types.collections_in(watch.kind) {
+            names: match self.types.collections_in(kind) {
                 Some(_) => content.resources.iter().map(|(name, _)| name.clone()).collect(),
                 None => Vec::new(),
             },
             fresh,
-        });
-        self.stats.of_mut(watch.kind).composed += 1;
-        if shared {
-            self.ledgers[watch.ledger].selections[watch.selection].cache(plan.key, composed.clone());
         }
-        composed
+    }
+
+    fn envelope<'a>(&'a self, kind: ResourceType, key: &Key, (version, nonce): (&'a str, &'a str)) -> Envelope<'a> {
+        Envelope { kind, delta: key.delta, version, nonce, identifier: &self.limits.identifier }
     }
 
     /// The whole state, including resources whose removal is deferred.
-    fn whole(&self, ledger: &Ledger<O>, selection: &Selection, plan: &Plan) -> Content {
-        let live = ledger.live(&self.cells, selection);
+    fn whole(&self, subscription: Subscription<'_, O>, plan: &Plan) -> Content {
+        let live = subscription.live(&self.cells);
         let mut resources: Vec<(Name, Resource)> =
             live.map(|(name, resource)| (name.clone(), resource.clone())).collect();
         let live = resources.len();
-        for (name, tomb) in ledger.removed(selection, plan.key.sweep, Epoch::MAX) {
+        for (name, tomb) in subscription.removed(plan.key.sweep, Epoch::MAX) {
             resources.push((name.clone(), tomb.last.clone()));
         }
         for gone in &plan.deferred.gone {
-            let there = ledger.resource(&self.cells, &gone.name).is_some();
+            let there = subscription.resource(&self.cells, &gone.name).is_some();
             if let Some(last) = gone.last.as_ref().filter(|_| !there) {
                 resources.push((gone.name.clone(), last.clone()));
             }
@@ -103,20 +136,20 @@ impl<O: Origin> Core<O> {
     }
 
     /// The changes, and the pending resources.
-    fn partial(&self, ledger: &Ledger<O>, selection: &Selection, plan: &Plan) -> Content {
+    fn partial(&self, kind: ResourceType, subscription: Subscription<'_, O>, plan: &Plan) -> Content {
         let key = plan.key;
-        let mut names = unsent(ledger, selection, plan);
+        let mut names = unsent(subscription, plan);
         if key.newest_first {
             // The resource that the client rejected may still be in the response: changes must come before it.
-            names.sort_by_key(|name| std::cmp::Reverse(ledger.epoch_of(name)));
+            names.sort_by_key(|name| std::cmp::Reverse(subscription.epoch_of(name)));
         }
         let (mut resources, mut removed) = (Vec::with_capacity(names.len()), Vec::new());
         for name in names {
             let owed = || plan.included.owed.binary_search(&name).is_ok();
-            match ledger.resource(&self.cells, &name) {
+            match subscription.resource(&self.cells, &name) {
                 Some(resource) => resources.push((name, resource.clone())),
-                None if ledger.kind.is_listed() && !owed() => {}
-                None => match ledger.kind.placeholder.filter(|_| key.placeholders && (key.from == 0 || owed())) {
+                None if kind.is_listed() && !owed() => {}
+                None => match kind.placeholder.filter(|_| key.placeholders && (key.from == 0 || owed())) {
                     Some(placeholder) => {
                         let empty = Resource::new(name.clone(), (placeholder.encode)(&name));
                         resources.push((name, empty));
@@ -125,8 +158,8 @@ impl<O: Origin> Core<O> {
                 },
             }
         }
-        let absent = |name: &&Name| ledger.resource(&self.cells, name).is_none();
-        removed.extend(ledger.removed(selection, key.removals_sent, key.sweep).map(|(name, _)| name).cloned());
+        let absent = |name: &&Name| subscription.resource(&self.cells, name).is_none();
+        removed.extend(subscription.removed(key.removals_sent, key.sweep).map(|(name, _)| name).cloned());
         removed.extend(plan.included.gone.iter().map(|gone| &gone.name).filter(absent).cloned());
         removed.sort_unstable();
         removed.dedup();
@@ -138,10 +171,25 @@ impl<O: Origin> Core<O> {
 }
 
 /// Names whose current resource the client has not been sent.
-fn unsent<O: Origin>(ledger: &Ledger<O>, selection: &Selection, plan: &Plan) -> Vec<Name> {
-    let mut names = ledger.changed(selection, plan.key.from, plan.key.upto);
+fn unsent<O: Origin>(subscription: Subscription<'_, O>, plan: &Plan) -> Vec<Name> {
+    let mut names = subscription.changed(plan.key.from, plan.key.upto);
     names.extend(plan.included.owed.iter().cloned());
     names.sort_unstable();
     names.dedup();
     names
+}
+
+/// The version of a response. A client that reconnects with a version must have exactly the state of that version, so a
+/// `partial` response has another one.
+fn version<O: Origin>(subscription: Subscription<'_, O>, partial: bool, key: &Key) -> String {
+    let version = subscription.version();
+    match partial {
+        true => format!("{version}.{:x}.{:x}", key.upto, key.sweep),
+        false => version,
+    }
+}
+
+fn nonce(serials: &[u64], Key { from, upto, sweep, .. }: &Key) -> String {
+    let serials: Vec<String> = serials.iter().map(|serial| format!("{serial:x}")).collect();
+    format!("{}.{from:x}.{upto:x}.{sweep:x}", serials.join("."))
 }

@@ -6,8 +6,9 @@ use slab::Slab;
 
 use crate::cells::{Cells, LedgerId};
 use crate::ledger::Ledger;
-use crate::selection::Selection;
+use crate::name_set::NameSet;
 use crate::stream::Stream;
+use crate::subscription::{Latest, Part, Place, Subscription};
 use crate::tally::News;
 use crate::unanswered::Unanswered;
 use crate::watch::Watch;
@@ -29,8 +30,23 @@ pub(crate) struct Core<O: Origin> {
 }
 
 impl<O: Origin> Core<O> {
-    pub(crate) fn selection(&self, watch: &Watch) -> &Selection {
-        &self.ledgers[watch.ledger].selections[watch.selection]
+    /// The resources that a watch subscribes to.
+    pub(crate) fn subscription(&self, watch: &Watch) -> Subscription<'_, O> {
+        Subscription::new(self.part(watch.shared), watch.own.map(|place| self.part(place)))
+    }
+
+    pub(crate) fn latest(&self, watch: &Watch) -> Latest {
+        self.subscription(watch).latest()
+    }
+
+    /// The names that a watch subscribes to; `None` for all.
+    pub(crate) fn names(&self, watch: &Watch) -> Option<&NameSet> {
+        self.part(watch.shared).selection.names.as_ref()
+    }
+
+    pub(crate) fn part(&self, place: Place) -> Part<'_, O> {
+        let ledger = &self.ledgers[place.ledger];
+        Part { ledger, selection: &ledger.selections[place.selection] }
     }
 
     /// The ledger of a type and audience. Opens it if there is none.
@@ -50,15 +66,18 @@ impl<O: Origin> Core<O> {
         id
     }
 
-    /// Adds a stream to a watch's selection.
+    /// Adds a stream to a watch's selections.
     pub(crate) fn enter(&mut self, watch: &Watch, stream: StreamId) {
         self.news.members = true;
-        self.ledgers[watch.ledger].selections[watch.selection].streams.insert(stream);
+        for Place { ledger, selection } in watch.places() {
+            self.ledgers[ledger].selections[selection].streams.insert(stream);
+        }
     }
 
     /// Removes a stream from a selection, and closes selections and ledgers without streams.
-    pub(crate) fn leave(&mut self, origin: &mut O, (ledger_id, selection): (LedgerId, usize), stream: StreamId) {
+    pub(crate) fn leave(&mut self, origin: &mut O, place: Place, stream: StreamId) {
         self.news.members = true;
+        let Place { ledger: ledger_id, selection } = place;
         let ledger = &mut self.ledgers[ledger_id];
         ledger.selections[selection].streams.remove(&stream);
         let before: Vec<O::Cell> = ledger.lists.values().map(|list| list.cell).collect();
@@ -80,7 +99,7 @@ impl<O: Origin> Core<O> {
     /// Ends a stream's watch of a type.
     pub(crate) fn unwatch(&mut self, origin: &mut O, stream: &mut Stream<O::Token>, kind: ResourceType) {
         if let Some(watch) = stream.watches.remove(kind) {
-            self.leave(origin, (watch.ledger, watch.selection), stream.id);
+            watch.places().for_each(|place| self.leave(origin, place, stream.id));
         }
     }
 
@@ -92,14 +111,13 @@ impl<O: Origin> Core<O> {
     }
 
     pub(crate) fn watch_status(&self, watch: &Watch) -> WatchStatus {
-        let selection = self.selection(watch);
         WatchStatus {
             kind: watch.kind,
-            names: selection.names.as_ref().map(crate::name_set::NameSet::len),
+            names: self.names(watch).map(NameSet::len),
             sent: watch.sent_at.clone(),
             acked: watch.acked_at.clone(),
             error: watch.error.clone(),
-            synced: watch.inflight.is_none() && !watch.has_updates(selection) && watch.error.is_none(),
+            synced: watch.inflight.is_none() && !watch.has_updates(self.latest(watch)) && watch.error.is_none(),
         }
     }
 }

@@ -44,7 +44,7 @@ impl<O: Origin> Core<O> {
             return Ok(());
         }
         self.delta_wildcard(origin, stream, kind, &subscribe, &unsubscribe);
-        let all = stream.watch(kind).is_some_and(|watch| self.selection(watch).names.is_none());
+        let all = stream.watch(kind).is_some_and(|watch| self.names(watch).is_none());
         if all {
             self.delta_beside_wildcard(stream, kind, &subscribe, &unsubscribe)
         } else {
@@ -103,11 +103,10 @@ impl<O: Origin> Core<O> {
     /// Compares the resources that a reconnecting client has with the current ones.
     fn resume(&self, stream: &Stream<O::Token>, watch: &mut Watch, (names, versions): &(Texts, Texts), left: &Names) {
         let had: FxHashMap<&str, &str> = names.iter().zip(versions.iter()).collect();
-        let ledger = &self.ledgers[watch.ledger];
-        let selection = self.selection(watch);
+        let subscription = self.subscription(watch);
         let dropped = |name: &Name| stream.has_dropped(watch.kind, name);
         let mut owed = Vec::new();
-        for (name, resource) in ledger.live(&self.cells, selection) {
+        for (name, resource) in subscription.live(&self.cells) {
             let same = had.get(&**name).is_some_and(|version| *version == resource.version().to_string());
             if !same || dropped(name) || left.contains(name) {
                 owed.push(name.clone());
@@ -115,12 +114,12 @@ impl<O: Origin> Core<O> {
         }
         let mut gone = Vec::new();
         for name in had.keys() {
-            if selection.covers(name) && ledger.resource(&self.cells, name).is_none() {
+            if subscription.covers(name) && subscription.resource(&self.cells, name).is_none() {
                 gone.push(Gone::unknown(Name::from(*name)));
             }
         }
-        for name in selection.named() {
-            if !had.contains_key(&**name) && ledger.resource(&self.cells, name).is_none() {
+        for name in self.part(watch.shared).selection.named() {
+            if !had.contains_key(&**name) && subscription.resource(&self.cells, name).is_none() {
                 owed.push(name.clone());
             }
         }
@@ -143,7 +142,7 @@ impl<O: Origin> Core<O> {
             return;
         }
         let Some(watch) = stream.watch(kind) else { return };
-        let current = self.selection(watch).names.clone();
+        let current = self.names(watch).cloned();
         if subscribe.contains("*") {
             self.reselect(origin, stream, kind, None);
             if let Some(watch) = stream.watch_mut(kind) {
@@ -196,12 +195,12 @@ impl<O: Origin> Core<O> {
         unsubscribe: &Texts,
     ) -> Result<(), Status> {
         let Some(watch) = stream.watch(kind) else { return Ok(()) };
-        let Some(current) = self.selection(watch).names.clone() else {
+        let Some(current) = self.names(watch).cloned() else {
             return Ok(());
         };
-        let ledger = &self.ledgers[watch.ledger];
+        let subscription = self.subscription(watch);
         let wanted = subscribe.iter().filter(|name| *name != "*");
-        let wanted: Vec<Name> = wanted.map(|name| ledger.name(name).cloned().unwrap_or_else(|| name.into())).collect();
+        let wanted: Vec<Name> = wanted.map(|name| subscription.name(name).cloned().unwrap_or_else(|| name.into())).collect();
         let dropped: Vec<&str> = unsubscribe.iter().collect();
         let edit = current.edit(wanted.clone(), &dropped);
         self.check_count(edit.len())?;
@@ -213,7 +212,7 @@ impl<O: Origin> Core<O> {
             return Ok(());
         };
         let wanted = match kind.is_collected() {
-            true => self.ledgers[watch.ledger].in_collections(&wanted),
+            true => self.ledgers[watch.shared.ledger].in_collections(&wanted),
             false => wanted,
         };
         if !empty {
@@ -245,6 +244,6 @@ impl<O: Origin> Core<O> {
     }
 
     fn is_live(&self, watch: &Watch, name: &str) -> bool {
-        self.ledgers[watch.ledger].resource(&self.cells, name).is_some()
+        self.subscription(watch).resource(&self.cells, name).is_some()
     }
 }

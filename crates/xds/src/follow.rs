@@ -23,7 +23,7 @@ impl<O: Origin> Core<O> {
             return Vec::new();
         }
         let (watch, unsent) = (&*watch, &watch.pending.owed);
-        let names = self.selection(watch).names.iter().flat_map(NameSet::iter);
+        let names = self.names(watch).into_iter().flat_map(NameSet::iter);
         names.filter(|name| unsent.binary_search(name).is_err()).cloned().collect()
     }
 
@@ -38,14 +38,14 @@ impl<O: Origin> Core<O> {
         let (answered, wanted) = match stream.watch_mut(parent) {
             Some(watch) => {
                 let answered = std::mem::take(&mut watch.unanswered);
-                (answered, self.selection(watch).names.clone().unwrap_or_default())
+                (answered, self.names(watch).cloned().unwrap_or_default())
             }
             None => Default::default(),
         };
         let Some(watch) = stream.watch(child).filter(|watch| watch.follows) else {
             return;
         };
-        let Some(current) = self.selection(watch).names.clone() else {
+        let Some(current) = self.names(watch).cloned() else {
             return;
         };
         let dropped: Vec<Name> = current.iter().filter(|name| !wanted.contains(name)).cloned().collect();
@@ -61,6 +61,6 @@ impl<O: Origin> Core<O> {
         let is_kept = |name: &Name| !dropped.iter().any(|dropped| collection_of(name) == Some(dropped));
         watch.pending.owed.retain(is_kept);
         watch.pending.gone.retain(|gone| is_kept(&gone.name));
-        watch.pending.owe(self.ledgers[watch.ledger].in_collections(&answered));
+        watch.pending.owe(self.ledgers[watch.shared.ledger].in_collections(&answered));
     }
 }

@@ -66,7 +66,7 @@ impl<O: Origin> Core<O> {
         });
         let mut starts: Vec<Moment> = stream.hold.iter().map(|(_, since)| *since).collect();
         for watch in stream.watches.iter_mut() {
-            let waits = !watch.kind.removed_after.is_empty() && watch.has_removals(self.selection(watch));
+            let waits = !watch.kind.removed_after.is_empty() && watch.has_removals(self.latest(watch));
             watch.removal_hold = waits.then(|| match watch.removal_hold {
                 Some((epoch, since)) if watch.removals_sent < epoch => (epoch, since),
                 _ => (self.epoch, now),
@@ -106,10 +106,10 @@ impl<O: Origin> Core<O> {
         let Some(watch) = stream.watch(kind) else {
             return self.epoch;
         };
-        let selection = self.selection(watch);
+        let latest = self.latest(watch);
         let inflight = watch.inflight.as_ref();
         let waiting = inflight.is_some_and(|inflight| inflight.updates || removals);
-        let pending = watch.has_updates(selection) || removals && watch.has_removals(selection);
+        let pending = watch.has_updates(latest) || removals && watch.has_removals(latest);
         if waiting || pending { watch.settled } else { self.epoch }
     }
 
@@ -117,7 +117,7 @@ impl<O: Origin> Core<O> {
     fn is_held(&self, stream: &Stream<O::Token>) -> bool {
         let waits = |watch: &Watch| {
             !watch.kind.waits_for.is_empty()
-                && watch.has_updates(self.selection(watch))
+                && watch.has_updates(self.latest(watch))
                 && self.in_place_for(stream, watch.kind) < self.epoch
         };
         stream.watches.iter().any(waits)
@@ -126,6 +126,6 @@ impl<O: Origin> Core<O> {
     /// Whether the changes that waited at `epoch` have been sent.
     fn sent_since(&self, stream: &Stream<O::Token>, epoch: Epoch) -> bool {
         let mut waiting = stream.watches.iter().filter(|watch| !watch.kind.waits_for.is_empty());
-        waiting.all(|watch| watch.sent >= epoch || !watch.has_updates(self.selection(watch)))
+        waiting.all(|watch| watch.sent >= epoch || !watch.has_updates(self.latest(watch)))
     }
 }

@@ -285,8 +285,8 @@ impl<O: Origin> Hub<O> {
         let Some(watch) = self.streams.get(&id).and_then(|stream| stream.watch(kind)) else {
             return Vec::new();
         };
-        let ledger = &self.core.ledgers[watch.ledger];
-        ledger.live(&self.core.cells, self.core.selection(watch)).map(|(_, resource)| resource.clone()).collect()
+        let live = self.core.subscription(watch).live(&self.core.cells);
+        live.map(|(_, resource)| resource.clone()).collect()
     }
 
     pub(crate) fn stream_of(&self, token: O::Token) -> Option<StreamId> {

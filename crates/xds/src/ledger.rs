@@ -113,10 +113,9 @@ impl<O: Origin> Ledger<O> {
         self.entries.get_key_value(name).map(|(name, _)| name)
     }
 
-    /// The version of a selection's content. Equal content has the same version on every replica.
-    pub(crate) fn version(&self, selection: &Selection) -> String {
-        let digest = if selection.names.is_some() || self.by_name() { selection.digest } else { self.digest };
-        format!("{digest:016x}")
+    /// A digest of a selection's content. Equal content has the same digest on every replica.
+    pub(crate) fn digest(&self, selection: &Selection) -> u64 {
+        if selection.names.is_some() || self.by_name() { selection.digest } else { self.digest }
     }
 
     /// The names and resources of a selection, ascending.

@@ -16,8 +16,7 @@
 //!   between two states of a selection and shared by all streams that make it, unless it depends on one stream.
 //! - A stream has at most one unanswered response per type. Changes merge into the next one.
 //! - Make before break: see [`gate`].
-//! - A stream stores positions in ledgers. It stores names only while they are pending.
-//! - A stream stores cursors into ledgers. It stores names only while they are pending.
+//! - A stream stores its place in ledgers. It stores names only while they are pending.
 
 mod apply;
 mod cells;
@@ -44,6 +43,7 @@ mod settling;
 mod sotw;
 mod status;
 mod stream;
+mod subscription;
 mod tally;
 mod unanswered;
 mod watch;

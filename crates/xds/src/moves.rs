@@ -1,23 +1,24 @@
-//! Moves a watch to the ledger of another audience. The client keeps equal resources and is sent the difference.
+//! Moves a watch to the ledgers of other audiences. The client keeps equal resources and is sent the difference.
 
 use model::xds::{Resource, ResourceType};
 
 use crate::core::Core;
 use crate::name_set::NameSet;
 use crate::stream::Stream;
+use crate::subscription::{Place, Subscription};
 use crate::watch::{Gone, Pending, Watch};
 use crate::{Epoch, Name, Origin};
 
 impl<O: Origin> Core<O> {
-    /// Moves a watch to the ledger of its current audience, if that has changed. While a response is outstanding, the state of
-    /// the client is unknown; the move waits for the answer.
+    /// Moves a watch to the ledgers of its current audiences, if those have changed. While a response is outstanding, the
+    /// state of the client is unknown; the move waits for the answer.
     pub(crate) fn relocate(&mut self, origin: &mut O, stream: &mut Stream<O::Token>, kind: ResourceType) {
-        let id = stream.id;
         let Some(watch) = stream.watches.get_mut(kind) else {
             return;
         };
-        let audience = origin.audience(stream.token, kind);
-        if self.ledgers[watch.ledger].audience == audience {
+        let (audience, own) = (origin.audience(stream.token, kind), origin.own_audience(stream.token, kind));
+        let audience_of = |place: Place| &self.ledgers[place.ledger].audience;
+        if *audience_of(watch.shared) == audience && watch.own.map(audience_of) == own.as_ref() {
             watch.moving = false;
             return;
         }
@@ -25,33 +26,39 @@ impl<O: Origin> Core<O> {
         if watch.moving {
             return;
         }
-        let old = (watch.ledger, watch.selection);
-        let names = self.selection(watch).names.clone();
+        let names = self.names(watch).cloned();
         let ledger = self.ledger(origin, kind, audience);
-        let selection = match &names {
-            None => self.ledgers[ledger].select_all(&self.cells, &mut self.serial, self.epoch),
-            Some(names) => self.select(origin, ledger, &names.edit(Vec::new(), &[])),
-        };
+        let shared = self.place(origin, ledger, names.as_ref());
+        let own = own.map(|own| {
+            let ledger = self.ledger(origin, kind, own);
+            self.place(origin, ledger, names.as_ref())
+        });
         if watch.sent > 0 {
             // The client does not have rejected resources, and may still have rejected removals.
             if let Some(rejected) = watch.rejected.take() {
                 watch.pending.add(rejected.pending);
             }
-            let pending = self.difference(watch, names.as_ref(), ledger, selection);
+            let pending = self.difference(watch, names.as_ref(), (shared, own));
             watch.pending = pending;
             watch.sent = self.epoch;
             watch.removals_sent = self.epoch;
             watch.rejection = None;
             watch.acked = self.epoch;
         }
-        (watch.ledger, watch.selection, watch.joined) = (ledger, selection, self.epoch);
-        self.enter(watch, id);
-        self.leave(origin, old, id);
+        watch.joined = self.epoch;
+        self.switch(origin, stream, kind, (shared, own));
     }
 
-    /// The changes that take a client from its place in one ledger to the content of another.
-    fn difference(&self, watch: &Watch, names: Option<&NameSet>, ledger: usize, selection: usize) -> Pending {
-        let (old, new) = (&self.ledgers[watch.ledger], &self.ledgers[ledger]);
+    /// The changes that take a client from its place in some ledgers to the content of others. A ledger that stays
+    /// contributes its changes since that place, and not its content.
+    fn difference(&self, watch: &Watch, names: Option<&NameSet>, (shared, own): (Place, Option<Place>)) -> Pending {
+        let old = self.subscription(watch);
+        let new = Subscription::new(self.part(shared), own.map(|own| self.part(own)));
+        let stays = |place: &Place| watch.places().any(|old| old == *place) && (shared == *place || own == Some(*place));
+        let left: Vec<Place> = watch.places().filter(|place| !stays(place)).collect();
+        let entered: Vec<Place> = std::iter::once(shared).chain(own).filter(|place| !stays(place)).collect();
+        let kept: Vec<Place> = watch.places().filter(stays).collect();
+
         let owed_before = |name: &Name| watch.pending.owed.binary_search(name).is_ok();
         let certain = |name: &Name| old.epoch_of(name) <= watch.sent && !owed_before(name);
         let has = |name: &Name, resource: &Resource| {
@@ -65,18 +72,27 @@ impl<O: Origin> Core<O> {
             present.or_else(kept).is_some_and(|had| had.version() == resource.version())
         };
         let mut pending = Pending::default();
-        let wanted = new.live(&self.cells, &new.selections[selection]);
-        pending.owe(wanted.filter(|(name, resource)| !has(name, resource)).map(|(name, _)| name.clone()));
-
+        for place in &entered {
+            let wanted = Subscription::of(self.part(*place)).live(&self.cells);
+            pending.owe(wanted.filter(|(name, resource)| !has(name, resource)).map(|(name, _)| name.clone()));
+        }
         let absent = |name: &Name| new.resource(&self.cells, name).is_none();
+        for place in &kept {
+            pending.owe(Subscription::of(self.part(*place)).changed(watch.sent, Epoch::MAX));
+        }
+        if !kept.is_empty() {
+            pending.owe(watch.pending.owed.iter().filter(|name| !absent(name)).cloned());
+        }
+
         let mut gone: Vec<Gone> = watch.pending.gone.clone();
-        let before = &old.selections[watch.selection];
-        gone.extend(old.live(&self.cells, before).map(|(name, resource)| Gone {
-            name: name.clone(),
-            last: Some(resource.clone()),
-            certain: certain(name),
-        }));
-        gone.extend(old.removed(before, watch.removals_sent, Epoch::MAX).map(|(name, tomb)| Gone {
+        for place in &left {
+            gone.extend(Subscription::of(self.part(*place)).live(&self.cells).map(|(name, resource)| Gone {
+                name: name.clone(),
+                last: Some(resource.clone()),
+                certain: certain(name),
+            }));
+        }
+        gone.extend(old.removed(watch.removals_sent, Epoch::MAX).map(|(name, tomb)| Gone {
             name: name.clone(),
             last: Some(tomb.last.clone()),
             certain: false,

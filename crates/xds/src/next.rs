@@ -119,21 +119,21 @@ impl<O: Origin> Core<O> {
 
     /// The response that may be sent; `None` if there is nothing to send.
     fn plan(&self, stream: &Stream<O::Token>, watch: &Watch, window: Window, full: bool) -> Option<Plan> {
-        let ledger = &self.ledgers[watch.ledger];
-        let selection = self.selection(watch);
-        if window.upto < watch.joined || full && selection.changed > window.upto {
+        let subscription = self.subscription(watch);
+        let latest = subscription.latest();
+        if window.upto < watch.joined || full && latest.changed > window.upto {
             return None;
         }
-        let sendable = |name: &Name| ledger.epoch_of(name) <= window.upto;
-        let changed = |after: Epoch| match selection.changed {
+        let sendable = |name: &Name| subscription.epoch_of(name) <= window.upto;
+        let changed = |after: Epoch| match latest.changed {
             at if at <= after => false,
-            at => at <= window.upto || !ledger.changed(selection, after, window.upto).is_empty(),
+            at => at <= window.upto || !subscription.changed(after, window.upto).is_empty(),
         };
         let updates = watch.must_answer || watch.pending.owed.iter().any(sendable) || changed(watch.news_after());
         let may_sweep = |at: Epoch| !watch.kind.is_listed() || at <= window.sweep;
         let gone = !watch.pending.gone.is_empty() && may_sweep(watch.pending.gone_at);
         let after = watch.sweeps_after();
-        let tombs = selection.removed > after && ledger.removed(selection, after, window.sweep).next().is_some();
+        let tombs = latest.removed > after && subscription.removed(after, window.sweep).next().is_some();
         if !updates && !gone && !tombs {
             return None;
         }
@@ -144,7 +144,7 @@ impl<O: Origin> Core<O> {
         deferred.owe(later);
         let target = if gone { &mut included } else { &mut deferred };
         // Names that exist again are part of the updates.
-        let back = |name: &Name| sendable(name) && ledger.resource(&self.cells, name).is_some();
+        let back = |name: &Name| sendable(name) && subscription.resource(&self.cells, name).is_some();
         let gone_for_good = watch.pending.gone.iter().filter(|gone| !back(&gone.name));
         target.add_gone(gone_for_good.cloned(), watch.pending.gone_at);
         if let Some(rejected) = &watch.rejected {
@@ -153,9 +153,9 @@ impl<O: Origin> Core<O> {
         let key = Key {
             delta: stream.variant == Variant::Delta,
             from: watch.sent,
-            upto: selection.changed.min(window.upto).max(watch.sent),
+            upto: latest.changed.min(window.upto).max(watch.sent),
             removals_sent: watch.removals_sent,
-            sweep: selection.removed.min(window.sweep).max(watch.removals_sent),
+            sweep: latest.removed.min(window.sweep).max(watch.removals_sent),
             newest_first: watch.rejected.is_some(),
             placeholders: watch.kind.placeholder.is_some_and(|placeholder| (placeholder.applies)(&stream.proxy)),
         };

@@ -37,6 +37,12 @@ pub trait Origin {
     /// The audience of a proxy for a type.
     fn audience(&self, token: Self::Token, kind: ResourceType) -> Self::Audience;
 
+    /// The audience of the proxy's own resources of a wildcard type, which it is sent in addition to those of
+    /// [`Origin::audience`]. `None` if it has none. It has a catalogue, which shares no name with the other one.
+    fn own_audience(&self, _token: Self::Token, _kind: ResourceType) -> Option<Self::Audience> {
+        None
+    }
+
     /// Opens the catalogue of an audience: of a wildcard type (with an empty `collection`), or of a collection, with full
     /// names. `None`: the audience has no catalogue and never will.
     fn open_catalogue(

@@ -2,10 +2,12 @@
 
 use model::xds::ResourceType;
 
+use crate::cells::LedgerId;
 use crate::core::Core;
 use crate::nack_attribution;
 use crate::name_set::{Edit, NameSet};
 use crate::stream::Stream;
+use crate::subscription::Place;
 use crate::watch::Watch;
 use crate::{Moment, Name, Origin};
 
@@ -52,12 +54,12 @@ impl<O: Origin> Core<O> {
         let Some(watch) = stream.watch(kind) else {
             return Vec::new();
         };
-        let (ledger, selection) = (&self.ledgers[watch.ledger], self.selection(watch));
+        let subscription = self.subscription(watch);
         let owed = watch.inflight.as_ref().map_or(&[][..], |inflight| &inflight.pending.owed);
-        let sent = |name: &Name| ledger.epoch_of(name) > watch.acked || owed.binary_search(name).is_ok();
+        let sent = |name: &Name| subscription.epoch_of(name) > watch.acked || owed.binary_search(name).is_ok();
         let mut names: Vec<Name> = nack_attribution::candidates(error)
-            .filter_map(|word| ledger.name(word))
-            .filter(|name| selection.covers(name) && sent(name))
+            .filter_map(|word| subscription.name(word))
+            .filter(|name| subscription.covers(name) && sent(name))
             .cloned()
             .collect();
         names.sort_unstable();
@@ -65,7 +67,7 @@ impl<O: Origin> Core<O> {
         names
     }
 
-    /// A new watch of these names, or of all. Adds the stream to its selection.
+    /// A new watch of these names, or of all. Adds the stream to its selections.
     pub(crate) fn watch(
         &mut self,
         origin: &mut O,
@@ -75,16 +77,25 @@ impl<O: Origin> Core<O> {
     ) -> Watch {
         let audience = origin.audience(stream.token, kind);
         let ledger = self.ledger(origin, kind, audience);
-        let selection = match names {
-            None => self.ledgers[ledger].select_all(&self.cells, &mut self.serial, self.epoch),
-            Some(names) => {
-                let names = NameSet::new(self.share(ledger, names));
-                self.select(origin, ledger, &names.edit(Vec::new(), &[]))
-            }
-        };
-        let watch = Watch::new(kind, ledger, selection, self.epoch);
+        let names = names.map(|names| NameSet::new(self.share(ledger, names)));
+        let shared = self.place(origin, ledger, names.as_ref());
+        let own = origin.own_audience(stream.token, kind);
+        let own = own.map(|own| {
+            let ledger = self.ledger(origin, kind, own);
+            self.place(origin, ledger, names.as_ref())
+        });
+        let watch = Watch::new(kind, shared, own, self.epoch);
         self.enter(&watch, stream.id);
         watch
+    }
+
+    /// The selection of these names of a ledger, or of all.
+    pub(crate) fn place(&mut self, origin: &mut O, ledger: LedgerId, names: Option<&NameSet>) -> Place {
+        let selection = match names {
+            None => self.ledgers[ledger].select_all(&self.cells, &mut self.serial, self.epoch),
+            Some(names) => self.select(origin, ledger, &names.edit(Vec::new(), &[])),
+        };
+        Place { ledger, selection }
     }
 
     /// Changes a watch to these names, or to all.
@@ -95,15 +106,11 @@ impl<O: Origin> Core<O> {
         kind: ResourceType,
         names: Option<&NameSet>,
     ) {
-        match names {
-            Some(names) => self.reselect_edit(origin, stream, kind, &names.edit(Vec::new(), &[])),
-            None => {
-                let Some(watch) = stream.watch(kind) else { return };
-                let ledger = watch.ledger;
-                let selection = self.ledgers[ledger].select_all(&self.cells, &mut self.serial, self.epoch);
-                self.switch(origin, stream, kind, selection);
-            }
-        }
+        let Some(watch) = stream.watch(kind) else { return };
+        let (shared, own) = (watch.shared, watch.own);
+        let shared = self.place(origin, shared.ledger, names);
+        let own = own.map(|own| self.place(origin, own.ledger, names));
+        self.switch(origin, stream, kind, (shared, own));
     }
 
     /// Changes a watch to the result of an edit.
@@ -115,8 +122,9 @@ impl<O: Origin> Core<O> {
         edit: &Edit<'_>,
     ) {
         let Some(watch) = stream.watch(kind) else { return };
-        let selection = self.select(origin, watch.ledger, edit);
-        self.switch(origin, stream, kind, selection);
+        let mut place = |Place { ledger, .. }| Place { ledger, selection: self.select(origin, ledger, edit) };
+        let places = (place(watch.shared), watch.own.map(place));
+        self.switch(origin, stream, kind, places);
     }
 
     /// The same names, sharing memory with the ledger.
@@ -135,15 +143,21 @@ impl<O: Origin> Core<O> {
         selection
     }
 
-    fn switch(&mut self, origin: &mut O, stream: &mut Stream<O::Token>, kind: ResourceType, selection: usize) {
+    /// Moves a watch to these places. Leaves its former ones.
+    pub(crate) fn switch(
+        &mut self,
+        origin: &mut O,
+        stream: &mut Stream<O::Token>,
+        kind: ResourceType,
+        (shared, own): (Place, Option<Place>),
+    ) {
         let id = stream.id;
         let Some(watch) = stream.watch_mut(kind) else { return };
-        let old = std::mem::replace(&mut watch.selection, selection);
-        if old != selection {
-            self.enter(watch, id);
-            let left = (watch.ledger, old);
-            self.leave(origin, left, id);
-        }
+        let old: Vec<Place> = watch.places().collect();
+        (watch.shared, watch.own) = (shared, own);
+        self.enter(watch, id);
+        let left = old.into_iter().filter(|old| !watch.places().any(|new| new == *old));
+        left.for_each(|place| self.leave(origin, place, id));
     }
 }
 

@@ -50,6 +50,26 @@ pub(crate) struct Key {
     pub(crate) placeholders: bool,
 }
 
+impl Key {
+    /// The key of the part of a response that comes from one selection. Keys between the same two changes of the selection
+    /// become equal, so that streams share the part wherever they are in other ledgers.
+    pub(crate) fn within(self, selection: &Selection) -> Key {
+        let from = match self.from {
+            from if from >= selection.changed => selection.changed,
+            from if from >= selection.changed_before => selection.changed_before,
+            from => from,
+        };
+        let removals_sent = self.removals_sent.min(selection.removed);
+        Key {
+            from,
+            upto: self.upto.min(selection.changed).max(from),
+            removals_sent,
+            sweep: self.sweep.min(selection.removed).max(removals_sent),
+            ..self
+        }
+    }
+}
+
 /// A response, and whether a stream was sent it since the last call of [`Selection::forget_idle`].
 struct Cached {
     key: Key,

@@ -1,7 +1,5 @@
 //! Records a response that is sent: in its watch, and in the types that depend on its type.
 
-use std::sync::Arc;
-
 use model::xds::{Parent, ResourceType};
 
 use crate::compose::{Composed, Envelope, Fresh, renamed};
@@ -27,7 +25,7 @@ impl<O: Origin> Core<O> {
         kind: ResourceType,
         window: Window,
         plan: Plan,
-        composed: &Arc<Composed>,
+        composed: &Composed,
         now: Moment,
     ) -> Response {
         self.count_overdue(stream, kind, window);
@@ -66,7 +64,7 @@ impl<O: Origin> Core<O> {
             watch.rejected = None;
             watch.must_answer = false;
             watch.responses += 1;
-            watch.last = Some((composed.clone(), nonce.clone()));
+            watch.last = Some((composed.version.clone(), nonce.clone()));
             watch.sent_at = Some(Exchange { version: composed.version.clone(), nonce: nonce.clone(), at: now });
         }
         let stats = self.stats.of_mut(kind);
@@ -99,7 +97,7 @@ impl<O: Origin> Core<O> {
         from: Epoch,
     ) {
         // Envoy drops the endpoints of a cluster that it is sent, whether they changed or not.
-        let subscribed = stream.watch(child).map(|watch| self.selection(watch).names.clone().unwrap_or_default());
+        let subscribed = stream.watch(child).map(|watch| self.names(watch).cloned().unwrap_or_default());
         let delta = stream.variant == Variant::Delta;
         if let (Some(watch), Some(subscribed)) = (stream.watch_mut(child), &subscribed) {
             let again: Vec<Name> = match fresh {
@@ -125,7 +123,7 @@ impl<O: Origin> Core<O> {
                 _ => Names::All,
             };
         }
-        if let (Fresh::Some(fresh), None, true) = (fresh, &self.selection(watch).names, from > 0) {
+        if let (Fresh::Some(fresh), None, true) = (fresh, self.names(watch), from > 0) {
             watch.settling =
                 Some(Settling { fresh: fresh.clone(), before: watch.settled, answered: None, target: None });
         }

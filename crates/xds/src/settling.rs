@@ -9,9 +9,8 @@ use model::xds::{Parent, ReadReference, ResourceType};
 
 use crate::compose::Reference;
 use crate::core::Core;
-use crate::ledger::Ledger;
-use crate::selection::Selection;
 use crate::stream::Stream;
+use crate::subscription::Subscription;
 use crate::unanswered::Names;
 use crate::{Epoch, Moment, Name, Origin};
 
@@ -49,9 +48,9 @@ impl<O: Origin> Core<O> {
         let done = match stream.watch(child) {
             None => true,
             Some(watch) => {
-                let selection = self.selection(watch);
-                let pending = watch.has_updates(selection);
-                if target.is_none() && self.subscribed(stream, kind, selection, &settling.fresh) {
+                let children = self.subscription(watch);
+                let pending = watch.has_updates(children.latest());
+                if target.is_none() && self.subscribed(stream, kind, children, &settling.fresh) {
                     target = Some(watch.responses + u64::from(pending));
                 }
                 target.is_some_and(|target| watch.has_answered(target, pending))
@@ -68,9 +67,14 @@ impl<O: Origin> Core<O> {
     }
 
     /// The references of these resources.
-    pub(crate) fn references(&self, ledger: &Ledger<O>, names: &[Name], reference: ReadReference) -> Arc<[Reference]> {
+    pub(crate) fn references(
+        &self,
+        parents: Subscription<'_, O>,
+        names: &[Name],
+        reference: ReadReference,
+    ) -> Arc<[Reference]> {
         let one = |parent: &Name| {
-            let child = reference(parent, ledger.resource(&self.cells, parent)?.body())?;
+            let child = reference(parent, parents.resource(&self.cells, parent)?.body())?;
             let parent = parent.clone();
             Some(Reference { parent, child })
         };
@@ -82,15 +86,15 @@ impl<O: Origin> Core<O> {
         &self,
         stream: &Stream<O::Token>,
         parent: ResourceType,
-        selection: &Selection,
+        children: Subscription<'_, O>,
         fresh: &[Reference],
     ) -> bool {
         let Some(parent) = stream.watch(parent) else {
             return true;
         };
-        let ledger = &self.ledgers[parent.ledger];
-        let exists = |fresh: &&Reference| ledger.resource(&self.cells, &fresh.parent).is_some();
-        fresh.iter().filter(exists).all(|fresh| selection.covers(&fresh.child))
+        let parents = self.subscription(parent);
+        let exists = |fresh: &&Reference| parents.resource(&self.cells, &fresh.parent).is_some();
+        fresh.iter().filter(exists).all(|fresh| children.covers(&fresh.child))
     }
 }
 

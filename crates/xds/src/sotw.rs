@@ -64,14 +64,14 @@ impl<O: Origin> Core<O> {
         if names.is_empty() && !all {
             return;
         }
-        let names_or_all = (!all).then(|| self.names(names));
+        let names_or_all = (!all).then(|| names_of(names));
         let mut watch = self.watch(origin, stream, kind, names_or_all);
         watch.named_once = !names.is_empty();
         stream.resumed |= !version.is_empty();
         // Parents that were sent on this stream, or on the previous one, may have made the client drop its resources.
         let left = self.unanswered.take(&stream.proxy.id, kind);
         let kept = left.is_empty() && !stream.may_have_dropped(kind);
-        if kept && version == self.ledgers[watch.ledger].version(self.selection(&watch)) {
+        if kept && version == self.subscription(&watch).version() {
             watch.sent = self.epoch;
             watch.settled = self.epoch;
             watch.acked = self.epoch;
@@ -95,7 +95,7 @@ impl<O: Origin> Core<O> {
         }
         let rewarm = std::mem::take(&mut watch.rewarm);
         watch.pending.owe(rewarm);
-        let current = self.selection(watch).names.clone();
+        let current = self.names(watch).cloned();
         match current {
             None if all => {}
             Some(current) if !all => {
@@ -104,7 +104,7 @@ impl<O: Origin> Core<O> {
                 }
             }
             _ => {
-                let names = (!all).then(|| self.names(texts));
+                let names = (!all).then(|| names_of(texts));
                 self.reselect(origin, stream, kind, names.map(NameSet::new).as_ref());
                 if let Some(watch) = stream.watch_mut(kind) {
                     watch.start_over();
@@ -121,10 +121,10 @@ impl<O: Origin> Core<O> {
         current: &NameSet,
         texts: &Texts,
     ) {
-        let Some(ledger) = stream.watch(kind).map(|watch| watch.ledger) else {
+        let Some(ledger) = stream.watch(kind).map(|watch| watch.shared.ledger) else {
             return;
         };
-        let wanted = NameSet::new(self.share(ledger, self.names(texts)));
+        let wanted = NameSet::new(self.share(ledger, names_of(texts)));
         let added: Vec<Name> = wanted.iter().filter(|name| !current.contains(name)).cloned().collect();
         let changed = !added.is_empty() || wanted.len() != current.len();
         self.reselect(origin, stream, kind, Some(&wanted));
@@ -138,9 +138,10 @@ impl<O: Origin> Core<O> {
         }
     }
 
-    fn names(&self, texts: &Texts) -> Vec<Name> {
-        texts.iter().map(Name::from).collect()
-    }
+}
+
+fn names_of(texts: &Texts) -> Vec<Name> {
+    texts.iter().map(Name::from).collect()
 }
 
 impl Watch {

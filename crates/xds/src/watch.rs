@@ -4,19 +4,19 @@ use std::sync::Arc;
 
 use model::xds::{Resource, ResourceType};
 
-use crate::cells::LedgerId;
-use crate::compose::Composed;
-use crate::selection::{Selection, SelectionId};
 use crate::settling::Settling;
 use crate::status::{Exchange, Refusal};
+use crate::subscription::{Latest, Place};
 use crate::unanswered::Names;
 use crate::{Epoch, Moment, Name};
 
 pub(crate) struct Watch {
     pub(crate) kind: ResourceType,
-    pub(crate) ledger: LedgerId,
-    pub(crate) selection: SelectionId,
-    /// The epoch at which the stream entered this ledger.
+    /// The ledger of the audience.
+    pub(crate) shared: Place,
+    /// The ledger of the proxy's own resources, if it has any. It has a selection of the same names.
+    pub(crate) own: Option<Place>,
+    /// The epoch at which the stream entered these ledgers.
     pub(crate) joined: Epoch,
     /// Names that the client subscribed to in addition to a wildcard.
     pub(crate) explicit: Vec<Name>,
@@ -55,8 +55,8 @@ pub(crate) struct Watch {
     /// Whether the audience of the proxy differs from that of the ledger. The watch moves when the outstanding response
     /// is answered.
     pub(crate) moving: bool,
-    /// The last response and its nonce.
-    pub(crate) last: Option<(Arc<Composed>, Arc<str>)>,
+    /// The version and the nonce of the last response.
+    pub(crate) last: Option<(Arc<str>, Arc<str>)>,
     pub(crate) sent_at: Option<Exchange>,
     pub(crate) acked_at: Option<Exchange>,
     pub(crate) error: Option<Refusal>,
@@ -157,11 +157,11 @@ impl Rejection {
 
 impl Watch {
     /// A watch that has not been sent anything. Removals before `joined` do not concern it.
-    pub(crate) fn new(kind: ResourceType, ledger: LedgerId, selection: SelectionId, joined: Epoch) -> Watch {
+    pub(crate) fn new(kind: ResourceType, shared: Place, own: Option<Place>, joined: Epoch) -> Watch {
         Watch {
             kind,
-            ledger,
-            selection,
+            shared,
+            own,
             joined,
             explicit: Vec::new(),
             named_once: false,
@@ -189,6 +189,11 @@ impl Watch {
         }
     }
 
+    /// Its selections in ledgers.
+    pub(crate) fn places(&self) -> impl Iterator<Item = Place> + use<> {
+        std::iter::once(self.shared).chain(self.own)
+    }
+
     /// The nonce of the last response; `None` before the first.
     pub(crate) fn nonce(&self) -> Option<&Arc<str>> {
         self.last.as_ref().map(|(_, nonce)| nonce)
@@ -205,8 +210,8 @@ impl Watch {
     }
 
     /// Whether there are unsent updates.
-    pub(crate) fn has_updates(&self, selection: &Selection) -> bool {
-        self.must_answer || self.moving || !self.pending.owed.is_empty() || selection.changed > self.news_after()
+    pub(crate) fn has_updates(&self, latest: Latest) -> bool {
+        self.must_answer || self.moving || !self.pending.owed.is_empty() || latest.changed > self.news_after()
     }
 
     /// Whether the client has answered so many responses, or has nothing to answer. `pending`: whether there are unsent
@@ -216,9 +221,10 @@ impl Watch {
         answered >= responses || !pending && self.inflight.is_none()
     }
 
-    /// The epoch up to which the client uses the selected resources, except for `pending`.
-    pub(crate) fn in_force(&self, selection: &Selection) -> Epoch {
-        if self.is_current(selection.changed) { Epoch::MAX } else { self.acked }
+    /// The epoch up to which the client uses the resources of a selection that last changed in the epoch `changed`, except
+    /// for `pending`.
+    pub(crate) fn in_force(&self, changed: Epoch) -> Epoch {
+        if self.is_current(changed) { Epoch::MAX } else { self.acked }
     }
 
     /// Whether the client has acknowledged the last change, which was in this epoch.
@@ -227,8 +233,8 @@ impl Watch {
     }
 
     /// Whether there are unsent removals.
-    pub(crate) fn has_removals(&self, selection: &Selection) -> bool {
-        !self.pending.gone.is_empty() || selection.removed > self.sweeps_after()
+    pub(crate) fn has_removals(&self, latest: Latest) -> bool {
+        !self.pending.gone.is_empty() || latest.removed > self.sweeps_after()
     }
 
     /// Handles an ACK of the outstanding response.
@@ -250,7 +256,7 @@ impl Watch {
         self.removals_sent = inflight.removals_sent_before;
         self.rejected =
             Some(RejectedResponse { upto: inflight.upto, sweep: inflight.sweep, pending: inflight.pending });
-        let (version, nonce) = self.last.as_ref().map(|(c, nonce)| (c.version.clone(), nonce.clone())).unzip();
+        let (version, nonce) = self.last.clone().unzip();
         self.error = Some(Refusal {
             message: message.into(),
             version: version.unwrap_or_default(),

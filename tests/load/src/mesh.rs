@@ -11,8 +11,9 @@ use test_harness::run::ConfigDir;
 
 use crate::cluster::Cluster;
 use crate::rules;
+use crate::wire::Workload;
 
-/// The number of nodes of a cluster, among which its pods are spread.
+/// The number of nodes, among which endpoints are spread.
 const NODES: usize = 50;
 /// The creation time of all objects in a cluster.
 const BEGIN: &str = "2026-01-01T00:00:00Z";
@@ -129,9 +130,20 @@ impl Mesh {
         }
     }
 
-    /// The namespace of a service or proxy.
-    pub fn namespace(&self, number: usize) -> String {
-        self.size.namespace(number)
+    /// The sidecar of an endpoint: of the second endpoint of each service in turn, then of the third, and so on. The
+    /// first endpoint of a service is the one that changes. Sidecars beyond the number of endpoints share their pods.
+    pub fn workload(&self, number: usize) -> Workload {
+        let size = self.size;
+        let (service, round) = (number % size.services, number / size.services);
+        let endpoint = (1 + round % (size.endpoints - 1).max(1)) % size.endpoints;
+        let instance = service * size.endpoints + endpoint;
+        Workload {
+            name: format!("load-{number}"),
+            namespace: size.namespace(service),
+            app: format!("svc-{service}"),
+            ip: size.address(instance, 10),
+            node: node_name(instance),
+        }
     }
 
     /// Gives one endpoint of each of these services another address; `generation` says which.
@@ -181,6 +193,11 @@ fn read(text: &str) -> Result<Value> {
     serde_saphyr::from_str(text).context("our own text")
 }
 
+/// The node of an endpoint.
+fn node_name(endpoint: usize) -> String {
+    format!("node-{}", endpoint % NODES)
+}
+
 fn node(number: usize) -> Value {
     let zone = format!("zone-{}", number % 3);
     json!({
@@ -227,7 +244,7 @@ fn pod(size: Size, service: usize, endpoint: usize) -> Value {
             "ownerReferences": [owner],
         },
         "spec": {
-            "nodeName": format!("node-{}", number % NODES),
+            "nodeName": node_name(number),
             "serviceAccountName": app,
             "containers": [
                 {"name": "app", "image": "example.com/app:v1", "ports": ports,
@@ -253,7 +270,6 @@ fn cluster_slice(size: Size, service: usize, generation: usize) -> Result<Value>
     let endpoints = slice["endpoints"].as_array_mut().context("a list")?;
     for (endpoint, value) in endpoints.iter_mut().enumerate() {
         let (name, namespace) = (pod_name(service, endpoint), size.namespace(service));
-        value["nodeName"] = format!("node-{}", (service * size.endpoints + endpoint) % NODES).into();
         value["targetRef"] = json!({"kind": "Pod", "name": name, "namespace": namespace});
     }
     Ok(slice)
@@ -321,7 +337,8 @@ impl Size {
             // Addresses of another block where an endpoint was replaced.
             let block = if endpoint == 0 { 10 + generation % 40 } else { 10 };
             let address = self.address(number, block);
-            let _ = writeln!(text, "- {{ addresses: [{address}], conditions: {{ ready: true }} }}");
+            let node = node_name(number);
+            let _ = writeln!(text, "- {{ addresses: [{address}], conditions: {{ ready: true }}, nodeName: {node} }}");
         }
         text
     }

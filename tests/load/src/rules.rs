@@ -46,7 +46,7 @@ fn sidecar(size: Size, number: usize) -> String {
     let (own, next) = (size.namespace(number), size.namespace(number + 1));
     format!(
         "apiVersion: networking.istio.io/v1\nkind: Sidecar\nmetadata: {{ name: load-{number}, namespace: {own} }}\n\
-         spec:\n  workloadSelector: {{ labels: {{ app: load-{number} }} }}\n  egress:\n  - hosts: [./*, {next}/*]\n"
+         spec:\n  workloadSelector: {{ labels: {{ app: svc-{number} }} }}\n  egress:\n  - hosts: [./*, {next}/*]\n"
     )
 }
 
@@ -64,7 +64,7 @@ fn envoy_filter(size: Size, number: usize) -> String {
         );
     }
     format!(
-        "{head}  workloadSelector: {{ labels: {{ app: load-{number} }} }}\n  configPatches:\n  - applyTo: HTTP_FILTER\n\
+        "{head}  workloadSelector: {{ labels: {{ app: svc-{number} }} }}\n  configPatches:\n  - applyTo: HTTP_FILTER\n\
          \x20   match: {{ context: SIDECAR_OUTBOUND, listener: {{ filterChain: {{ filter: {{ \
          name: envoy.filters.network.http_connection_manager, subFilter: {{ name: envoy.filters.http.router }} }} }} }} }}\n\
          \x20   patch:\n      operation: INSERT_BEFORE\n      value:\n        name: load.lua\n        typed_config:\n\

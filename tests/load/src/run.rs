@@ -241,8 +241,7 @@ impl Fleet<'_> {
         let door = Arc::new(Semaphore::new(KNOCKING));
         for number in self.seen.len()..self.seen.len() + count {
             let seen = Arc::new(Seen::default());
-            let ip = format!("10.{}.{}.{}", 200 + number / 62_500, number / 250 % 250, number % 250 + 1);
-            let node = wire::node(&format!("load-{number}"), &self.mesh.namespace(number), &ip);
+            let node = wire::node(&self.mesh.workload(number));
             self.seen.push(Arc::clone(&seen));
             self.tasks.spawn(client::run(self.address, node, self.protocol, seen, Arc::clone(&door)));
         }

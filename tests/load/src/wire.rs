@@ -52,14 +52,30 @@ pub fn frame(message: &[u8]) -> Bytes {
     out.freeze()
 }
 
-/// A node message of a sidecar with this name, namespace and address.
-pub fn node(name: &str, namespace: &str, ip: &str) -> Bytes {
+/// A sidecar.
+pub struct Workload {
+    /// Its name, unique in the mesh.
+    pub name: String,
+    /// Its namespace.
+    pub namespace: String,
+    /// Its label `app`.
+    pub app: String,
+    /// Its address.
+    pub ip: String,
+    /// The name of its node.
+    pub node: String,
+}
+
+/// The node message of a sidecar.
+pub fn node(Workload { name, namespace, app, ip, node }: &Workload) -> Bytes {
     let mut metadata = BytesMut::new();
-    for (key, value) in [("NAMESPACE", namespace), ("CLUSTER_ID", "Kubernetes"), ("ISTIO_VERSION", "1.32.0")] {
+    let texts =
+        [("NAMESPACE", &**namespace), ("CLUSTER_ID", "Kubernetes"), ("ISTIO_VERSION", "1.32.0"), ("NODE_NAME", node)];
+    for (key, value) in texts {
         put(&mut metadata, 1, &text_entry(key, value));
     }
     let mut labels = BytesMut::new();
-    put(&mut labels, 1, &text_entry("app", name));
+    put(&mut labels, 1, &text_entry("app", app));
     let mut value = BytesMut::new();
     put(&mut value, 5, &labels);
     let mut entry = BytesMut::new();

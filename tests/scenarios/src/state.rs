@@ -177,7 +177,11 @@ impl Walk<'_> {
 
     fn wildcard(&mut self, kind: ResourceType, refer: Refer) -> Result<BTreeSet<Arc<str>>> {
         let audience = self.audience(kind)?;
-        self.listed(kind, &audience, &Arc::default(), refer)
+        let mut names = self.listed(kind, &audience, &Arc::default(), refer)?;
+        if let Some(own) = self.world.own_audience(self.token, kind) {
+            names.extend(self.listed(kind, &own, &Arc::default(), refer)?);
+        }
+        Ok(names)
     }
 
     /// All resources on a list: of a wildcard type (with an empty name) or of a collection.

@@ -56,6 +56,14 @@ impl ClusterAudience {
         }
     }
 
+    /// The audience of the clusters that do not depend on the ports of the workload ([`Section::Shared`](super::Section::Shared)). `None` if there
+    /// is none: only sidecars without patches share clusters.
+    pub fn shared(&self) -> Option<ClusterAudience> {
+        let facts = self.class.sidecar().filter(|_| self.filters.is_empty())?;
+        let class = ProxyClass::Sidecar(SidecarClusterFacts { inbound: Arc::default(), ..facts.clone() });
+        Some(ClusterAudience { class, ..self.clone() })
+    }
+
     /// The inbound ports of a sidecar; none for other classes.
     pub fn inbound(&self) -> &[InboundPort] {
         self.class.sidecar().map_or(&[], |facts| &facts.inbound)

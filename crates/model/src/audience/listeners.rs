@@ -83,17 +83,34 @@ impl ListenerAudience {
         }
     }
 
+    /// The audience of the listeners that do not depend on the ports of the workload ([`Section::Shared`](super::Section::Shared)). `None` if there
+    /// is none: only sidecars without patches share listeners.
+    pub fn shared(&self) -> Option<ListenerAudience> {
+        self.filters.is_empty().then(|| self.without_inbound()).flatten()
+    }
+
+    /// The audience without the facts that decide inbound listeners only; `None` for other classes than sidecars.
+    pub fn without_inbound(&self) -> Option<ListenerAudience> {
+        let facts = SidecarListenerFacts {
+            inbound: Arc::default(),
+            mtls: Arc::default(),
+            exact_balance_inbound: false,
+            ..self.class.sidecar()?.clone()
+        };
+        Some(ListenerAudience { class: ProxyClass::Sidecar(facts), ..self.clone() })
+    }
+
     /// The audience without overrides and trace identity, which decide how listeners are encoded but not which listeners
     /// there are.
-    pub fn shared(self: &Arc<Self>) -> Arc<ListenerAudience> {
-        match self.is_shared() {
+    pub fn unspecific(self: &Arc<Self>) -> Arc<ListenerAudience> {
+        match self.is_unspecific() {
             true => self.clone(),
             false => Arc::new(ListenerAudience { overrides: None, trace_identity: Arc::default(), ..(**self).clone() }),
         }
     }
 
     /// Whether listeners have neither overrides nor a trace identity.
-    pub fn is_shared(&self) -> bool {
+    pub fn is_unspecific(&self) -> bool {
         self.overrides.is_none() && *self.trace_identity == TraceIdentity::default()
     }
 }

@@ -13,6 +13,7 @@ mod resource;
 mod routes;
 mod scope;
 mod secrets;
+mod section;
 
 pub use class::{GatewayFacts, GatewaySet, ProxyClass};
 pub use clusters::{
@@ -26,3 +27,4 @@ pub use resource::ResourceKey;
 pub use routes::{DestinationRef, RouteAudience, RouteTable, RoutesKey, VirtualHostContent, VirtualHostSpec};
 pub use scope::{IpFamilies, NameAudience, NameView, Scope, Source};
 pub use secrets::{SecretAudience, SecretKey};
+pub use section::Section;

@@ -41,8 +41,12 @@ pub struct ProxyAudiences {
     pub endpoints: Arc<EndpointsAudience>,
     /// Decides its clusters.
     pub cluster: Arc<ClusterAudience>,
+    /// Decides the clusters that it shares with sidecars that serve other ports; none if it shares none.
+    pub shared_cluster: Option<Arc<ClusterAudience>>,
     /// Decides its listeners.
     pub listener: Arc<ListenerAudience>,
+    /// Decides the listeners that it shares with sidecars that serve other ports; none if it shares none.
+    pub shared_listener: Option<Arc<ListenerAudience>>,
     /// Decides its route tables.
     pub route: Arc<RouteAudience>,
     /// It supports VHDS.
@@ -84,10 +88,14 @@ fn derive_audiences(cx: &Reads<'_>, token: &ProxyToken) -> Option<ProxyAudiences
     let class = facts.class();
     let overrides = overrides::of(&facts);
     let filters = filters::selected(&facts);
+    let cluster = clusters::audience(&facts, &class, &filters, &overrides);
+    let listener = listeners::audience(&facts, &class, &filters, &overrides);
     Some(ProxyAudiences {
         endpoints: Arc::new(endpoints::audience(&facts)),
-        cluster: Arc::new(clusters::audience(&facts, &class, &filters, &overrides)),
-        listener: Arc::new(listeners::audience(&facts, &class, &filters, &overrides)),
+        shared_cluster: cluster.shared().map(Arc::new),
+        cluster: Arc::new(cluster),
+        shared_listener: listener.shared().map(Arc::new),
+        listener: Arc::new(listener),
         route: Arc::new(routes::audience(&facts, &class, &filters, &overrides)),
         vhds: proxy.vhds,
         secrets: secrets::audience(&facts, &overrides).map(Arc::new),

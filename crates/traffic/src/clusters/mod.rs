@@ -11,7 +11,7 @@ use config::mesh::ProxyConfigOverride;
 use flow::Reads;
 use model::audience::{
     ClientLocation, ClusterAudience, ClusterKey, InboundPort, IpFamilies, OutboundKey, OverriddenCluster, PolicyKey,
-    ProxyClass, ResourceKey, Scope, SidecarClusterFacts,
+    ProxyClass, ResourceKey, Scope, Section, SidecarClusterFacts,
 };
 use model::listener::DnsCache;
 use model::service::{Resolution, ServiceKey};
@@ -115,11 +115,27 @@ fn client_facts(
 }
 
 flow::rule! {
-    /// The catalogue of clusters of an audience.
-    pub ClusterCatalogue: Arc<ClusterAudience> => Catalogue = "cluster catalogue", derive_cluster_catalogue;
+    /// The clusters of an audience, or a section of them. The audience of [`Section::Shared`] has no inbound ports.
+    pub ClusterCatalogue: (Section, Arc<ClusterAudience>) => Catalogue = "cluster catalogue", derive_cluster_catalogue;
 }
 
-fn derive_cluster_catalogue(cx: &Reads<'_>, audience: &Arc<ClusterAudience>) -> Option<Catalogue> {
+fn derive_cluster_catalogue(
+    cx: &Reads<'_>,
+    (section, audience): &(Section, Arc<ClusterAudience>),
+) -> Option<Catalogue> {
+    let mut entries = match section {
+        Section::All | Section::Shared => outbound_clusters(cx, audience)?,
+        Section::Own => Vec::new(),
+    };
+    entries.extend(audience.inbound().iter().map(|port| inbound(cx, audience, port)));
+    if let Some(overrides) = &audience.overrides {
+        override_all(overrides, &mut entries);
+    }
+    Some(Catalogue::new(entries))
+}
+
+/// All clusters but those of the workload's ports.
+fn outbound_clusters(cx: &Reads<'_>, audience: &ClusterAudience) -> Option<Vec<Entry>> {
     let gateway = match &audience.class {
         ProxyClass::Sidecar(_) => None,
         ProxyClass::Gateway(facts) => Some(facts),
@@ -142,13 +158,10 @@ fn derive_cluster_catalogue(cx: &Reads<'_>, audience: &Arc<ClusterAudience>) -> 
     }
     for_location(cx, &audience.location, &mut entries);
     for_families(audience.ip, &mut entries);
-    if let Some(overrides) = &audience.overrides {
-        override_all(overrides, &mut entries);
-    }
-    Some(Catalogue::new(entries))
+    Some(entries)
 }
 
-/// Adds the clusters that only sidecars have: passthrough and inbound.
+/// Adds the clusters that only sidecars have, but those of the workload's ports.
 fn add_sidecar_clusters(
     cx: &Reads<'_>,
     audience: &ClusterAudience,
@@ -161,7 +174,6 @@ fn add_sidecar_clusters(
         entries.push(entry(DYNAMIC_FORWARD_PROXY, ClusterKey::DynamicForwardProxy(cache)));
     }
     entries.push(entry(INBOUND_PASSTHROUGH, ClusterKey::InboundPassthrough(audience.ip)));
-    entries.extend(facts.inbound.iter().map(|port| inbound(cx, audience, port)));
 }
 
 fn by_dns(resolution: Resolution) -> bool {

@@ -9,30 +9,42 @@ pub mod outbound;
 use std::sync::Arc;
 
 use flow::Reads;
-use model::audience::{ListenerAudience, ProxyClass, ResourceKey, SidecarListenerFacts};
+use model::audience::{ListenerAudience, ProxyClass, ResourceKey, Section};
 use model::listener::ListenerSpec;
 
 use crate::Catalogue;
 use crate::gateways::GatewayListeners;
-use inbound::InboundListeners;
+use inbound::{InboundListeners, VIRTUAL_INBOUND};
 use outbound::OutboundListeners;
 
 flow::rule! {
-    /// The catalogue of listeners of an audience.
-    pub ListenerCatalogue: Arc<ListenerAudience> => Catalogue = "listener catalogue", derive_listener_catalogue;
+    /// The listeners of an audience, or a section of them. The audience of [`Section::Shared`] has no inbound facts.
+    pub ListenerCatalogue: (Section, Arc<ListenerAudience>) => Catalogue = "listener catalogue", derive_listener_catalogue;
 }
 
-fn derive_listener_catalogue(cx: &Reads<'_>, audience: &Arc<ListenerAudience>) -> Option<Catalogue> {
-    let shared = audience.shared();
-    let listeners = match &shared.class {
+fn derive_listener_catalogue(
+    cx: &Reads<'_>,
+    (section, audience): &(Section, Arc<ListenerAudience>),
+) -> Option<Catalogue> {
+    let plain = audience.unspecific();
+    let outbound = || cx.get::<OutboundListeners>(&Arc::new(plain.without_inbound()?));
+    let listeners = match (&plain.class, section) {
         // gRPC clients subscribe by name.
-        ProxyClass::Grpc | ProxyClass::Waypoint | ProxyClass::Ztunnel => return None,
-        ProxyClass::Gateway(_) => vec![cx.get::<GatewayListeners>(&shared)?],
-        ProxyClass::Sidecar(facts) => {
-            vec![cx.get::<OutboundListeners>(&outbound_only(&shared, facts))?, cx.get::<InboundListeners>(&shared)?]
-        }
+        (ProxyClass::Grpc | ProxyClass::Waypoint | ProxyClass::Ztunnel, _) => return None,
+        (ProxyClass::Gateway(_), _) => vec![cx.get::<GatewayListeners>(&plain)?],
+        (ProxyClass::Sidecar(_), Section::All) => vec![outbound()?, cx.get::<InboundListeners>(&plain)?],
+        (ProxyClass::Sidecar(_), Section::Shared) => vec![outbound()?],
+        (ProxyClass::Sidecar(_), Section::Own) => vec![cx.get::<InboundListeners>(&plain)?],
     };
-    let own = |spec: &Arc<ListenerSpec>| match audience.is_shared() {
+    let taken = match section {
+        // An outbound listener may have the name of an inbound one that a `Sidecar` binds.
+        Section::Own if listeners.iter().flat_map(|list| list.iter()).any(|spec| &*spec.name != VIRTUAL_INBOUND) => {
+            Some(outbound()?)
+        }
+        _ => None,
+    };
+    let is_taken = |spec: &&Arc<ListenerSpec>| taken.iter().any(|list| list.iter().any(|other| other.name == spec.name));
+    let own = |spec: &Arc<ListenerSpec>| match audience.is_unspecific() {
         true => spec.clone(),
         false => Arc::new(ListenerSpec {
             overrides: audience.overrides.clone(),
@@ -41,21 +53,7 @@ fn derive_listener_catalogue(cx: &Reads<'_>, audience: &Arc<ListenerAudience>) -
         }),
     };
     let entry = |spec: &Arc<ListenerSpec>| (spec.name.clone(), ResourceKey::Listener(own(spec)));
-    Some(Catalogue::new(listeners.iter().flat_map(|list| list.iter()).map(entry).collect()))
-}
-
-/// The audience without the facts that decide inbound listeners only, so that workloads that serve different ports share
-/// their outbound listeners.
-fn outbound_only(audience: &ListenerAudience, facts: &SidecarListenerFacts) -> Arc<ListenerAudience> {
-    Arc::new(ListenerAudience {
-        class: ProxyClass::Sidecar(SidecarListenerFacts {
-            inbound: Arc::default(),
-            mtls: Arc::default(),
-            exact_balance_inbound: false,
-            ..facts.clone()
-        }),
-        ..audience.clone()
-    })
+    Some(Catalogue::new(listeners.iter().flat_map(|list| list.iter()).filter(|spec| !is_taken(spec)).map(entry).collect()))
 }
 
 /// Adds this module's rules.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use config::{MeshConfig, ParseOptions, parse_documents};
 use flow::{Batch, Delta, Engine, Relation};
-use model::audience::ResourceKey;
+use model::audience::{ResourceKey, Section};
 use model::listener::ListenerSpec;
 use model::proxy::{Capabilities, InterceptionMode, Proxy, ProxyKind};
 use registry::inputs::*;
@@ -53,7 +53,7 @@ impl World {
         batch.put::<Proxies>(token, Arc::new(proxy));
         self.commit(batch);
         let audience = self.audiences(token).listener.clone();
-        self.engine.subscribe::<ListenerCatalogue>(audience);
+        self.engine.subscribe::<ListenerCatalogue>((Section::All, audience));
         token
     }
 
@@ -63,7 +63,7 @@ impl World {
 
     /// The listeners of a proxy, by name.
     pub(crate) fn listeners(&mut self, token: ProxyToken) -> Vec<Arc<ListenerSpec>> {
-        let cell = self.engine.subscribe::<ListenerCatalogue>(self.audiences(token).listener.clone());
+        let cell = self.engine.subscribe::<ListenerCatalogue>((Section::All, self.audiences(token).listener.clone()));
         let catalogue = self.engine.row::<ListenerCatalogue>(cell).expect("every audience has a catalogue");
         let spec = |(name, key): &(Arc<str>, ResourceKey)| match key {
             ResourceKey::Listener(spec) if spec.name == *name => spec.clone(),

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use config::{Kind, MeshConfig, ObjectKey, ParseOptions, parse_documents};
 use flow::{Batch, Delta, Engine};
 use model::audience::{
-    ClusterAudience, GatewayClusterFacts, IpFamilies, ProxyClass, RouteAudience, RoutesKey, Scope, SidecarClusterFacts,
+    ClusterAudience, GatewayClusterFacts, IpFamilies, ProxyClass, RouteAudience, RoutesKey, Scope, Section, SidecarClusterFacts,
     Source, VirtualHostContent, VirtualHostSpec,
 };
 use model::proxy::{Labels, ProxyKind};
@@ -87,7 +87,7 @@ impl World {
 
     /// The names of the clusters of an audience.
     pub(crate) fn clusters(&mut self, audience: &Arc<ClusterAudience>) -> Vec<String> {
-        let cell = self.engine.subscribe::<ClusterCatalogue>(audience.clone());
+        let cell = self.engine.subscribe::<ClusterCatalogue>((Section::All, audience.clone()));
         let catalogue = self.engine.row::<ClusterCatalogue>(cell).expect("every audience has clusters");
         catalogue.entries.iter().map(|(name, _)| name.to_string()).collect()
     }

@@ -129,7 +129,7 @@ impl<'h> Part<'h> {
 
     /// Records the resources that a stream has not acknowledged.
     fn note(&mut self, place: u32, watch: &'h Watch, selection: &Selection) {
-        let accepted = watch.in_force(selection);
+        let accepted = watch.in_force(selection.changed);
         match &watch.rejection {
             Some(rejection) if accepted < Epoch::MAX => {
                 self.nacked.push(Nacked { place, accepted, rejection });

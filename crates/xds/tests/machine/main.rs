@@ -13,6 +13,7 @@ mod moves;
 mod nack;
 mod named;
 mod order;
+mod own;
 mod property;
 mod resume;
 mod sotw;

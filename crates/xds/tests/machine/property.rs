@@ -8,10 +8,13 @@ use xds::{Question, StreamId, Variant};
 
 use crate::envoy::Envoy;
 use crate::harness::*;
-use crate::world::{Audience, Content, types};
+use crate::world::{Audience, Content, plain, types};
 
 const CLUSTERS: [&str; 6] = ["c0", "c1", "c2", "c3", "c4", "c5"];
 const LISTENERS: [&str; 3] = ["l0", "l1", "l2"];
+/// The names of own clusters, and the audiences that have them.
+const OWN_CLUSTERS: [&str; 2] = ["o0", "o1"];
+const OWN: [Audience; 2] = ["x", "y"];
 const AUDIENCES: [Audience; 2] = ["a", "b"];
 
 #[derive(Clone, Debug)]
@@ -47,6 +50,17 @@ enum Step {
         client: usize,
         audience: usize,
     },
+    /// Gives a client clusters of its own: none, or those of an audience.
+    Give {
+        client: usize,
+        own: usize,
+    },
+    /// Changes or removes an own cluster of an audience.
+    Own {
+        audience: usize,
+        cluster: usize,
+        gone: bool,
+    },
     /// The client subscribes to a name that it is subscribed to (delta).
     Ask {
         client: usize,
@@ -65,6 +79,9 @@ fn step() -> impl Strategy<Value = Step> {
         10 => client.clone().prop_map(|client| Step::Deliver { client }),
         1 => (client.clone(), any::<bool>()).prop_map(|(client, empty)| Step::Reconnect { client, empty }),
         1 => (client.clone(), audience).prop_map(|(client, audience)| Step::Move { client, audience }),
+        1 => (client.clone(), 0..3usize).prop_map(|(client, own)| Step::Give { client, own }),
+        2 => (0..2usize, 0..2usize, prop::bool::weighted(0.3))
+            .prop_map(|(audience, cluster, gone)| Step::Own { audience, cluster, gone }),
         1 => (client, 0..6usize).prop_map(|(client, cluster)| Step::Ask { client, cluster }),
     ]
 }
@@ -88,6 +105,10 @@ impl Drop for Run {
 impl Run {
     fn new() -> Run {
         let mut h = Harness::new();
+        for (audience, name) in AUDIENCES.into_iter().flat_map(|audience| OWN_CLUSTERS.map(|name| (audience, name))) {
+            h.world.put(EDS, audience, name, plain(1));
+        }
+        h.commit();
         let clients = vec![
             Envoy::connect(&mut h, Variant::Delta, false, None),
             Envoy::connect(&mut h, Variant::Sotw, true, None),
@@ -117,6 +138,17 @@ impl Run {
             Step::Move { client, audience } => {
                 self.h.world.relocate(self.clients[client].token, AUDIENCES[audience]);
                 self.clients[client].moved = true;
+            }
+            Step::Give { client, own } => {
+                self.h.world.give(self.clients[client].token, OWN.get(own).copied());
+                self.clients[client].moved = true;
+            }
+            Step::Own { audience, cluster, gone: true } => {
+                self.h.world.remove(CDS, OWN[audience], OWN_CLUSTERS[cluster]);
+            }
+            Step::Own { audience, cluster, gone: false } => {
+                let content = self.content(Vec::new());
+                self.h.world.put(CDS, OWN[audience], OWN_CLUSTERS[cluster], content);
             }
             Step::Ask { client, cluster } => {
                 let envoy = &mut self.clients[client];
@@ -255,6 +287,16 @@ impl Run {
                         there.insert(name, content.number);
                     }
                 }
+                let own = self.h.world.own_of(envoy.token).unwrap_or_default();
+                for name in OWN_CLUSTERS {
+                    let cluster = self.h.world.get(CDS, own, name);
+                    let resource = match kind.short_name {
+                        "CDS" => cluster,
+                        "EDS" => cluster.and_then(|_| self.h.world.get(EDS, audience, name)),
+                        _ => None,
+                    };
+                    there.extend(resource.map(|content| (name, content.number)));
+                }
                 assert_eq!(has, there, "{:?} {kind:?}\n{status:#?}", envoy.variant);
             }
             assert!(envoy.cold.is_empty(), "{:?}: {:?} are waiting for endpoints", envoy.variant, envoy.cold);
@@ -272,6 +314,14 @@ impl Run {
                 for name in names {
                     self.number += 1;
                     self.h.world.table(kind, audience).get_mut(&name).unwrap().number = self.number;
+                }
+            }
+            for name in OWN_CLUSTERS {
+                for own in OWN {
+                    if self.h.world.get(CDS, own, name).is_some() {
+                        let content = self.content(Vec::new());
+                        self.h.world.put(CDS, own, name, content);
+                    }
                 }
             }
             let (cluster, endpoints) = (self.content(Vec::new()), self.content(Vec::new()));

@@ -57,11 +57,16 @@ pub(crate) struct World {
     audiences: BTreeMap<u64, Audience>,
     next_token: u64,
     moves: BTreeMap<u64, Audience>,
+    /// The audiences of the proxies' own clusters, and their changes.
+    own: BTreeMap<u64, Audience>,
+    own_moves: BTreeMap<u64, Option<Audience>>,
     /// Open cells, by number, and how often each is open.
     open: BTreeMap<u32, (Cell, usize)>,
     next_cell: u32,
     /// The audience of proxies that connect from now on.
     pub(crate) newcomers: Option<Audience>,
+    /// The audience of their own clusters.
+    pub(crate) own_of_newcomers: Option<Audience>,
     pub(crate) refuse: bool,
 }
 
@@ -101,6 +106,16 @@ impl World {
         self.moves.insert(token, audience);
     }
 
+    /// Gives a proxy clusters of its own.
+    pub(crate) fn give(&mut self, token: u64, audience: Option<Audience>) {
+        self.own_moves.insert(token, audience);
+    }
+
+    /// The audience of a proxy's own clusters.
+    pub(crate) fn own_of(&self, token: u64) -> Option<Audience> {
+        self.own.get(&token).copied()
+    }
+
     /// Open resources: cell, key, and the number of what it holds.
     pub(crate) fn open_resources(&self) -> Vec<(u32, Key, Option<u32>)> {
         let resources = self.open.iter().filter_map(|(id, (cell, _))| match cell {
@@ -126,6 +141,15 @@ impl World {
         let mut changes = Changes::default();
         for (token, audience) in std::mem::take(&mut self.moves) {
             if self.audiences.insert(token, audience) != Some(audience) {
+                changes.moved.push(token);
+            }
+        }
+        for (token, audience) in std::mem::take(&mut self.own_moves) {
+            let before = match audience {
+                Some(audience) => self.own.insert(token, audience),
+                None => self.own.remove(&token),
+            };
+            if before != audience && !changes.moved.contains(&token) {
                 changes.moved.push(token);
             }
         }
@@ -186,16 +210,25 @@ impl Origin for World {
         }
         self.next_token += 1;
         self.audiences.insert(self.next_token, self.newcomers.unwrap_or("a"));
+        if let Some(own) = self.own_of_newcomers {
+            self.own.insert(self.next_token, own);
+        }
         Ok(self.next_token)
     }
 
     fn disconnect(&mut self, token: u64) {
         self.audiences.remove(&token);
         self.moves.remove(&token);
+        self.own.remove(&token);
+        self.own_moves.remove(&token);
     }
 
     fn audience(&self, token: u64, _: ResourceType) -> Audience {
         self.audiences[&token]
+    }
+
+    fn own_audience(&self, token: u64, kind: ResourceType) -> Option<Audience> {
+        self.own_of(token).filter(|_| kind == CLUSTER)
     }
 
     fn open_catalogue(&mut self, kind: ResourceType, audience: &Audience, of: &Arc<str>) -> Option<(u32, Catalogue)> {

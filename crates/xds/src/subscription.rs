@@ -1,0 +1,177 @@
+//! The resources that a watch subscribes to, in one or two ledgers.
+//!
+//! A ledger of an audience has the resources that its proxies share. A proxy may also have resources of its own (inbound
+//! listeners and clusters), in a second ledger that it shares only with its equals. Epochs count for all ledgers, so that
+//! a stream has one place in both. Names are in one of the two; if a name is in both, the shared resource counts.
+
+use std::iter::Peekable;
+
+use model::xds::Resource;
+
+use crate::cells::{Cells, LedgerId};
+use crate::ledger::{Ledger, Tomb};
+use crate::selection::{Selection, SelectionId};
+use crate::{Epoch, Name, Origin};
+
+/// A selection of a ledger.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Place {
+    pub(crate) ledger: LedgerId,
+    pub(crate) selection: SelectionId,
+}
+
+/// The epochs of the last changes of a subscription.
+#[derive(Clone, Copy)]
+pub(crate) struct Latest {
+    /// The last addition or change.
+    pub(crate) changed: Epoch,
+    /// The last removal. Listed types only.
+    pub(crate) removed: Epoch,
+}
+
+/// A ledger and the selected part of it.
+pub(crate) struct Part<'a, O: Origin> {
+    pub(crate) ledger: &'a Ledger<O>,
+    pub(crate) selection: &'a Selection,
+}
+
+impl<O: Origin> Clone for Part<'_, O> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<O: Origin> Copy for Part<'_, O> {}
+
+/// The resources that a watch subscribes to.
+pub(crate) struct Subscription<'a, O: Origin> {
+    shared: Part<'a, O>,
+    own: Option<Part<'a, O>>,
+}
+
+impl<O: Origin> Clone for Subscription<'_, O> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<O: Origin> Copy for Subscription<'_, O> {}
+
+impl<'a, O: Origin> Subscription<'a, O> {
+    pub(crate) fn new(shared: Part<'a, O>, own: Option<Part<'a, O>>) -> Subscription<'a, O> {
+        Subscription { shared, own }
+    }
+
+    /// The subscription without the other ledger.
+    pub(crate) fn of(part: Part<'a, O>) -> Subscription<'a, O> {
+        Subscription { shared: part, own: None }
+    }
+
+    /// The ledgers with the selected parts, the shared one first.
+    pub(crate) fn parts(self) -> impl Iterator<Item = Part<'a, O>> + Clone {
+        std::iter::once(self.shared).chain(self.own)
+    }
+
+    pub(crate) fn latest(self) -> Latest {
+        let (shared, own) = (self.shared.selection, self.own.map(|part| part.selection));
+        Latest {
+            changed: own.map_or(0, |own| own.changed).max(shared.changed),
+            removed: own.map_or(0, |own| own.removed).max(shared.removed),
+        }
+    }
+
+    /// The epoch of the last addition or change before `epoch`, in which there was one.
+    pub(crate) fn changed_before(self, epoch: Epoch) -> Epoch {
+        let before = |one: &Selection| if one.changed == epoch { one.changed_before } else { one.changed };
+        self.parts().map(|part| before(part.selection)).max().unwrap_or_default()
+    }
+
+    /// The serial of the shared selection.
+    pub(crate) fn serial(self) -> u64 {
+        self.shared.selection.serial
+    }
+
+    /// Whether the resource of this name is selected.
+    pub(crate) fn covers(self, name: &str) -> bool {
+        self.shared.selection.covers(name)
+    }
+
+    /// The resource of this name.
+    pub(crate) fn resource<'c>(self, cells: &'c Cells<O::Cell>, name: &str) -> Option<&'c Resource>
+    where
+        'a: 'c,
+    {
+        self.parts().find_map(|part| part.ledger.resource(cells, name))
+    }
+
+    /// See [`Ledger::epoch_of`].
+    pub(crate) fn epoch_of(self, name: &str) -> Epoch {
+        self.parts().map(|part| part.ledger.epoch_of(name)).max().unwrap_or_default()
+    }
+
+    /// The ledger's copy of a name, to share its memory.
+    pub(crate) fn name(self, name: &str) -> Option<&'a Name> {
+        self.parts().find_map(|part| part.ledger.name(name))
+    }
+
+    /// See [`Ledger::version`]. The version does not depend on which ledger has which resource.
+    pub(crate) fn version(self) -> String {
+        let digest = self.parts().map(|part| part.ledger.digest(part.selection)).fold(0, u64::wrapping_add);
+        format!("{digest:016x}")
+    }
+
+    /// The names and resources, ascending.
+    pub(crate) fn live(self, cells: &'a Cells<O::Cell>) -> Box<dyn Iterator<Item = (&'a Name, &'a Resource)> + 'a> {
+        let shared = self.shared.ledger.live(cells, self.shared.selection);
+        match self.own {
+            None => shared,
+            Some(own) => Box::new(Merged {
+                first: shared.peekable(),
+                second: own.ledger.live(cells, own.selection).peekable(),
+            }),
+        }
+    }
+
+    /// See [`Ledger::changed`].
+    pub(crate) fn changed(self, from: Epoch, upto: Epoch) -> Vec<Name> {
+        let mut names: Vec<Name> =
+            self.parts().flat_map(|part| part.ledger.changed(part.selection, from, upto)).collect();
+        if self.own.is_some() {
+            names.sort_unstable();
+            names.dedup();
+        }
+        names
+    }
+
+    /// See [`Ledger::removed`].
+    pub(crate) fn removed(self, from: Epoch, upto: Epoch) -> impl Iterator<Item = (&'a Name, &'a Tomb)> {
+        self.parts().flat_map(move |part| part.ledger.removed(part.selection, from, upto))
+    }
+}
+
+/// Two ascending sequences as one. If both have a name, the first one's resource counts.
+struct Merged<A: Iterator, B: Iterator> {
+    first: Peekable<A>,
+    second: Peekable<B>,
+}
+
+impl<'a, A, B> Iterator for Merged<A, B>
+where
+    A: Iterator<Item = (&'a Name, &'a Resource)>,
+    B: Iterator<Item = (&'a Name, &'a Resource)>,
+{
+    type Item = (&'a Name, &'a Resource);
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let (Some((first, _)), Some((second, _))) = (self.first.peek(), self.second.peek()) else {
+            return self.first.next().or_else(|| self.second.next());
+        };
+        if second < first {
+            return self.second.next();
+        }
+        if first == second {
+            self.second.next();
+        }
+        self.first.next()
+    }
+}
