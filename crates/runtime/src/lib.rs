@@ -36,7 +36,7 @@ use anyhow::{Context, Result};
 use config::MeshConfig;
 use registry::inputs::{Features, MeshSettings, Sharing};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use server::{Options, Server, WorldHandle};
+use server::{Options, Pace, Server, WorldHandle};
 use settings::{Address, Settings, StoreBackend};
 use sources::kubernetes::Report;
 use sources::xds;
@@ -306,7 +306,8 @@ fn sharing(settings: &Settings) -> Sharing {
 
 fn start_world(settings: &Settings, mesh: MeshSettings, threads: usize) -> Result<WorldHandle> {
     let world = World::new(mesh, threads);
-    Ok(WorldHandle::start(world, ::xds::Limits::default(), settings.commit_interval)?)
+    let pace = Pace { interval: settings.commit_interval, share: settings.push_share.0 };
+    Ok(WorldHandle::start(world, ::xds::Limits::default(), pace)?)
 }
 
 fn options(settings: &Settings) -> Options {

@@ -1,11 +1,11 @@
 //! The thread that owns the world and the hub.
 //!
 //! All accesses are messages of a bounded channel. Messages that arrive while the thread works are processed together,
-//! and the batches among them become one commit. A storm of changes thus costs few commits, and an idle system waits
-//! for no timer.
+//! and the batches among them become one commit. Under a storm of changes, commits are paced ([`Pace`]); an idle system
+//! waits for no timer.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use config::{Diagnostic, MeshConfig, Severity};
 use model::proxy::Proxy;
@@ -19,6 +19,7 @@ use xds::{Limits, Next, Request, StreamId, Variant};
 use crate::grpc::{Down, Status};
 use crate::mcp::Configuration;
 use crate::metrics::Counts;
+use crate::pace::{LastCommit, Pace};
 use crate::served_world::ServedWorld;
 use crate::status_tracker::{Observations, StatusTracker};
 
@@ -80,6 +81,10 @@ pub(crate) struct Core {
     configuration: Configuration,
     started: Instant,
     ending: bool,
+    /// Changes that wait for the next commit.
+    gathered: Gathered,
+    pace: Pace,
+    committed: Option<LastCommit>,
 }
 
 /// Merged batches with the observations that came with them.
@@ -90,6 +95,10 @@ struct Gathered {
 }
 
 impl Gathered {
+    fn is_empty(&self) -> bool {
+        self.batch.is_none() && self.observed.is_empty()
+    }
+
     fn add(&mut self, later: Batch, observed: Observations) {
         self.observed.extend(observed);
         match &mut self.batch {
@@ -100,11 +109,11 @@ impl Gathered {
 }
 
 impl WorldHandle {
-    /// Starts the thread. `floor` is the minimum time between two commits; zero commits at once.
+    /// Starts the thread.
     ///
     /// # Errors
     /// The thread cannot be started.
-    pub fn start(world: World, limits: Limits, floor: Duration) -> std::io::Result<WorldHandle> {
+    pub fn start(world: World, limits: Limits, pace: Pace) -> std::io::Result<WorldHandle> {
         let (sender, receiver) = mpsc::channel(QUEUE);
         let started = Instant::now();
         let (wanted, names) = watch::channel(world.wanted_names());
@@ -123,9 +132,12 @@ impl WorldHandle {
             configuration: configuration.clone(),
             started,
             ending: false,
+            gathered: Gathered::default(),
+            pace,
+            committed: None,
         };
         // A separate thread, because derivation must not block sockets.
-        std::thread::Builder::new().name("world".into()).spawn(move || runtime.block_on(run(core, receiver, floor)))?;
+        std::thread::Builder::new().name("world".into()).spawn(move || runtime.block_on(run(core, receiver)))?;
         Ok(WorldHandle { messages: sender, started, names, mesh: mesh_in_effect, configuration })
     }
 
@@ -209,30 +221,21 @@ impl WorldHandle {
     }
 }
 
-async fn run(mut core: Core, mut messages: mpsc::Receiver<Message>, floor: Duration) {
+async fn run(mut core: Core, mut messages: mpsc::Receiver<Message>) {
     let mut taken = Vec::new();
-    let mut committed: Option<Instant> = None;
     while !core.ending {
         let deadline = [core.hub.deadline(), core.tracker.deadline()].into_iter().flatten().min();
-        let deadline = deadline.map(|at| core.started + at);
+        let deadline = deadline.map(|at| core.started + at).into_iter().chain(core.commit_due()).min();
         tokio::select! {
             count = messages.recv_many(&mut taken, TAKEN_TOGETHER) => if count == 0 { return },
             () = until(deadline) => {}
-        }
-        if let Some(wait) = committed.and_then(|at| floor.checked_sub(at.elapsed())).filter(|w| !w.is_zero())
-            && taken.iter().any(|m| matches!(m, Message::Commit(..)))
-        {
-            // A setting for small machines: changes that arrive meanwhile join the same commit.
-            tokio::time::sleep(wait).await;
         }
         while taken.len() < TAKEN_TOGETHER
             && let Ok(message) = messages.try_recv()
         {
             taken.push(message);
         }
-        if core.work(taken.drain(..)) {
-            committed = Some(Instant::now());
-        }
+        core.work(taken.drain(..));
     }
 }
 
@@ -257,14 +260,20 @@ impl Core {
         self.started.elapsed()
     }
 
-    /// Processes messages in order, except that batches are merged into one commit, made at the end or before an
-    /// inspection. Returns whether there was a commit.
-    fn work(&mut self, messages: impl Iterator<Item = Message>) -> bool {
-        let mut gathered = Gathered::default();
-        let mut committed = false;
+    /// The time at which the waiting changes are committed; `None` if none are waiting.
+    fn commit_due(&self) -> Option<Instant> {
+        if self.gathered.is_empty() {
+            return None;
+        }
+        Some(self.committed.map_or_else(Instant::now, |last| last.next(&self.pace)))
+    }
+
+    /// Processes messages in order, except that batches are merged into one commit, which is made when it is due or before
+    /// an inspection.
+    fn work(&mut self, messages: impl Iterator<Item = Message>) {
         for message in messages {
             match message {
-                Message::Commit(later, more) => gathered.add(later, more),
+                Message::Commit(later, more) => self.gathered.add(later, more),
                 Message::Connect { proxy, variant, down, reply } => {
                     let answer = self.connect(*proxy, variant, down);
                     if let Err(Ok(id)) = reply.send(answer) {
@@ -275,33 +284,37 @@ impl Core {
                 Message::Request(id, request) => self.request(id, *request),
                 Message::Disconnect(id) => self.disconnect(id),
                 Message::Inspect(look) => {
-                    committed |= self.take_in(std::mem::take(&mut gathered));
+                    self.take_in();
                     let looked = catch_unwind(AssertUnwindSafe(|| look(self)));
                     self.contain("a debug page", looked);
                 }
                 Message::End => self.ending = true,
             }
         }
-        committed |= self.take_in(gathered);
+        if self.commit_due().is_some_and(|due| due <= Instant::now()) {
+            self.take_in();
+        }
         self.hub.tick(self.now());
         self.push();
         self.track();
         if self.ending {
             self.end_all();
         }
-        committed
     }
 
-    /// Commits the merged batch and applies the observations. Returns whether there was a batch.
-    fn take_in(&mut self, gathered: Gathered) -> bool {
-        let committed = gathered.batch.is_some();
+    /// Commits the waiting changes and applies the observations.
+    fn take_in(&mut self) {
+        let gathered = std::mem::take(&mut self.gathered);
+        if gathered.is_empty() {
+            return;
+        }
         if let Some(batch) = gathered.batch.filter(|batch| !batch.is_empty()) {
+            self.committed = Some(LastCommit::now());
             self.commit(batch);
         }
         let now = self.now();
         let epoch = self.hub.epoch();
         self.tracker.observe(gathered.observed, &mut self.served, epoch, now);
-        committed
     }
 
     fn commit(&mut self, batch: Batch) {

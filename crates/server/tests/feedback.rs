@@ -16,7 +16,7 @@ use protos::envoy::config::core::v3::Node;
 use protos::envoy::service::discovery::v3::{DiscoveryRequest, DiscoveryResponse};
 use protos::google::rpc::Status as Error;
 use registry::inputs::MeshSettings;
-use server::{Observations, Options, SecretAccess, Server, WorldHandle};
+use server::{Observations, Options, Pace, SecretAccess, Server, WorldHandle};
 use status::{Intent, Settings};
 use tokio::net::TcpStream;
 use tokio::sync::mpsc;
@@ -72,7 +72,7 @@ impl Plane {
             features: Default::default(),
             assigned_addresses: true,
         };
-        let world = WorldHandle::start(World::new(mesh, 1), Limits::default(), Duration::ZERO).unwrap();
+        let world = WorldHandle::start(World::new(mesh, 1), Limits::default(), Pace::UNLIMITED).unwrap();
         let any = "127.0.0.1:0".parse().unwrap();
         let options = Options {
             grpc: any,

@@ -15,7 +15,7 @@ use protos::Message as _;
 use protos::envoy::config::core::v3::Node;
 use protos::envoy::service::discovery::v3::{DeltaDiscoveryRequest, DiscoveryRequest, DiscoveryResponse};
 use registry::inputs::MeshSettings;
-use server::{Options, SecretAccess, Server, WorldHandle};
+use server::{Options, Pace, SecretAccess, Server, WorldHandle};
 use tokio::net::TcpStream;
 use world::World;
 use xds::Limits;
@@ -35,7 +35,7 @@ async fn start() -> Server {
         features: Default::default(),
         assigned_addresses: true,
     };
-    let world = WorldHandle::start(World::new(mesh, 1), Limits::default(), Duration::ZERO).unwrap();
+    let world = WorldHandle::start(World::new(mesh, 1), Limits::default(), Pace::UNLIMITED).unwrap();
     let any = "127.0.0.1:0".parse().unwrap();
     let options = Options {
         grpc: any,

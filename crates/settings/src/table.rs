@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::resolve::{Given, Problems};
 use crate::value::{
-    Address, ByteSize, Ipv4Range, Ipv6Range, LogFilter, LogFormat, OptionalName, SecretsFor, StoreBackend, Switch,
+    Address, ByteSize, Ipv4Range, Ipv6Range, LogFilter, LogFormat, OptionalName, Percent, SecretsFor, StoreBackend, Switch,
     Value,
 };
 
@@ -267,8 +267,11 @@ settings! {
     "Process" {
         /// Number of threads. 0 uses one per processor.
         threads: usize = "0";
-        /// Minimum time between the starts of two commits. 0 commits each change at once; changes that arrive during a commit
-        /// are merged into the next one. Increase it to limit the load under frequent changes.
+        /// Share of one processor that a stream of configuration changes may use. A single change is always sent at once. After
+        /// it, the next change waits until the processor time used is below this share, at most 100ms; changes that
+        /// arrive meanwhile are sent together. 100 sends each change at once.
+        push_share: Percent = "10";
+        /// Minimum time between the starts of two commits, in addition to `push-share`.
         commit_interval: Duration = "0s";
         /// Maximum time for open streams and requests to finish after a termination signal.
         shutdown_duration as "shutdownDuration": Duration = "10s";

@@ -110,6 +110,20 @@ impl Value for Address {
     }
 }
 
+/// A share from 1 to 100.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Percent(pub u32);
+
+impl Value for Percent {
+    const FORM: &'static str = "PERCENT, from 1 to 100";
+
+    fn parse(text: &str) -> Result<Percent, ValueError> {
+        let number = text.strip_suffix('%').unwrap_or(text).parse().ok();
+        let number = number.filter(|number| (1..=100).contains(number));
+        number.map(Percent).ok_or_else(|| invalid(text, "a number from 1 to 100"))
+    }
+}
+
 /// A number of bytes.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct ByteSize(pub usize);

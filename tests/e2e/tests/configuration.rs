@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use config::{AnyObject, ChangeSet, Kind, MeshConfig, ObjectKey, ParseOptions};
 use registry::inputs::MeshSettings;
-use server::{Configuration, Options, Server, WorldHandle};
+use server::{Configuration, Options, Pace, Server, WorldHandle};
 use sources::xds::{Address, Node};
 use sources::{ChangeSender, SourceChange};
 use tokio::sync::mpsc;
@@ -23,7 +23,7 @@ async fn start(configuration: Configuration) -> Server {
         features: Default::default(),
         assigned_addresses: true,
     };
-    let pilot = WorldHandle::start(World::new(mesh, 1), Limits::default(), Duration::ZERO).unwrap();
+    let pilot = WorldHandle::start(World::new(mesh, 1), Limits::default(), Pace::UNLIMITED).unwrap();
     let any = "127.0.0.1:0".parse().unwrap();
     let options = Options {
         grpc: any,

@@ -29,6 +29,8 @@ const ROUNDS: usize = 5;
 const KNOCKING: usize = 50;
 /// The number of endpoints that change in the burst.
 const BURST: usize = 500;
+/// The time within which as many endpoints change one after the other.
+const STREAM: Duration = Duration::from_millis(4500);
 /// The number of pods that are added to measure the memory of one.
 const PODS: usize = 20_000;
 
@@ -116,6 +118,17 @@ pub async fn run(binary: &Path, flags: &[&str], plan: Plan) -> Result<Report> {
         mesh.change_endpoints(changes).await
     };
     report.rows.push(fleet.measure(whom, &format!("{BURST} endpoint changes back to back"), burst).await?);
+    eprintln!("{BURST} endpoints change, one after the other");
+    let stream = async |_: &mut Fleet<'_>| {
+        let mut ticks = tokio::time::interval(STREAM / BURST as u32);
+        for n in 0..BURST {
+            ticks.tick().await;
+            mesh.change_endpoints(std::iter::once((n % plan.size.services, 65 + n / plan.size.services))).await?;
+        }
+        Ok(())
+    };
+    let work = format!("{BURST} endpoint changes within {STREAM:?}");
+    report.rows.push(fleet.measure(whom, &work, stream).await?);
 
     let more = (plan.proxies / 4).max(1);
     eprintln!("connecting {more} more proxies");
@@ -126,6 +139,8 @@ pub async fn run(binary: &Path, flags: &[&str], plan: Plan) -> Result<Report> {
     fleet.measure(Whom::AllFrom(plan.proxies + more), "still more proxies", async |fleet| fleet.connect(more)).await?;
     let (after, _) = probe::memory(pid)?;
     report.per_proxy = after.saturating_sub(before) / more as u64;
+    eprintln!("disconnecting all proxies");
+    report.rows.push(fleet.leave().await?);
     if plan.kubernetes {
         // In a process that had no proxies yet, so that no freed memory is reused.
         drop((fleet, control));
@@ -246,6 +261,22 @@ impl Fleet<'_> {
             self.tasks.spawn(client::run(self.address, node, self.protocol, seen, Arc::clone(&door)));
         }
         Ok(())
+    }
+
+    /// Disconnects all proxies at the same time, and waits until the control plane is idle.
+    async fn leave(&mut self) -> Result<Measured> {
+        let (begin, used) = (Instant::now(), Usage::of(self.pid)?);
+        self.tasks.shutdown().await;
+        let took = idle(self.pid).await?.saturating_duration_since(begin);
+        Ok(Measured {
+            work: "all proxies disconnect".into(),
+            told: None,
+            first: took,
+            last: took,
+            processor: Usage::of(self.pid)?.since(&used),
+            bytes: 0,
+            responses: 0,
+        })
     }
 
     /// Makes `change`, waits until no response arrives any more, and reports the cost.

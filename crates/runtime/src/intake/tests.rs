@@ -1,6 +1,7 @@
 //! The conditions for the first commit.
 
 use registry::inputs::MeshSettings;
+use server::Pace;
 use world::World;
 use xds::Limits;
 
@@ -19,7 +20,7 @@ fn begin(sources: &[Source], patience: Duration) -> (Vec<ChangeSender>, watch::R
         features: Default::default(),
         assigned_addresses: true,
     };
-    let pilot = WorldHandle::start(World::new(defaults, 1), Limits::default(), Duration::ZERO).unwrap();
+    let pilot = WorldHandle::start(World::new(defaults, 1), Limits::default(), Pace::UNLIMITED).unwrap();
     let options = Options { pilot, patience };
     start(sources.to_vec(), options)
 }

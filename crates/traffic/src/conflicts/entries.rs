@@ -1,6 +1,7 @@
 //! Ports of ServiceEntries without a sidecar listener, because another one's port has the same address and connections
 //! cannot be distinguished.
 
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -85,36 +86,87 @@ fn derive_service_entry_conflicts(cx: &Reads<'_>, key: &ObjectId) -> Option<Conf
     row(conflicts)
 }
 
-/// The first service that covers a port of this one, with its protocol and address.
-fn rival(cx: &Reads<'_>, own: &Service, port: &ServicePort) -> Option<(Arc<Service>, Protocol, Option<IpAddr>)> {
-    places(own, port).into_iter().find_map(|place| {
-        // Most addresses have one service.
-        let members = cx.get::<EntriesByPlace>(&place).filter(|members| members.len() > 1)?;
-        let others = members.iter().filter_map(|key| cx.get::<Services>(key));
-        let mut before: Vec<Arc<Service>> = others
-            .map(|other| (*other).clone())
-            .filter(|other| precedence(other) < precedence(own) && meet(own, other))
-            .collect();
-        before.sort_by(|a, b| precedence(a).cmp(&precedence(b)));
-        before.into_iter().find_map(|other| {
-            let theirs = other.port(place.1)?.protocol;
-            takes_all(theirs, port.protocol, place.0).then(|| (other.clone(), theirs, place.0))
-        })
-    })
+flow::rule! {
+    /// The services of a listener address that may take ports from others: a change of any other service at the address
+    /// stops here, so that thousands of services can share a port.
+    Leaders: Place => PlaceLeaders = "leading service entries by place", derive_leaders;
 }
 
-/// Services that are exported explicitly have precedence, then the oldest.
-fn precedence(service: &Service) -> (bool, Option<i64>, &ServiceKey) {
-    (service.export_to == ExportTo::All, service.created, &service.key)
+/// The first services of a listener address by precedence, each once for the protocols of its port.
+#[derive(Clone, PartialEq, Debug, Default)]
+struct PlaceLeaders {
+    /// Among the services that are exported to all namespaces.
+    public: ByProtocol,
+    /// Among those that are exported to some namespaces.
+    explicit: ByProtocol,
+    /// Among those that are exported to this namespace explicitly.
+    to_namespace: BTreeMap<Arc<str>, ByProtocol>,
 }
 
-/// Whether some clients may see both.
-fn meet(own: &Service, other: &Service) -> bool {
-    match (&own.export_to, &other.export_to) {
-        (ExportTo::All, ExportTo::All) => true,
-        (ExportTo::All, ExportTo::Namespaces(some)) | (ExportTo::Namespaces(some), ExportTo::All) => !some.is_empty(),
-        (ExportTo::Namespaces(own), ExportTo::Namespaces(theirs)) => !own.is_disjoint(theirs),
+type ByProtocol = BTreeMap<Protocol, Leader>;
+
+/// A service, with what its precedence depends on.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+struct Leader {
+    public: bool,
+    created: Option<i64>,
+    key: ServiceKey,
+    object: ObjectId,
+}
+
+impl Leader {
+    /// Ascending by precedence: services that are exported explicitly come first, then the oldest.
+    fn of(service: &Service) -> Leader {
+        Leader {
+            public: service.export_to == ExportTo::All,
+            created: service.created,
+            key: service.key.clone(),
+            object: service.object.clone(),
+        }
     }
+}
+
+fn derive_leaders(cx: &Reads<'_>, place: &Place) -> Option<PlaceLeaders> {
+    // Most addresses have one service.
+    let members = cx.get::<EntriesByPlace>(place).filter(|members| members.len() > 1)?;
+    let mut leaders = PlaceLeaders::default();
+    for service in members.iter().filter_map(|key| cx.get::<Services>(key)) {
+        let Some(port) = service.port(place.1) else { continue };
+        let leader = Leader::of(&service);
+        let note = |list: &mut ByProtocol| {
+            let first = list.entry(port.protocol).or_insert_with(|| leader.clone());
+            if leader < *first {
+                *first = leader.clone();
+            }
+        };
+        match &service.export_to {
+            ExportTo::All => note(&mut leaders.public),
+            ExportTo::Namespaces(names) => {
+                if !names.is_empty() {
+                    note(&mut leaders.explicit);
+                }
+                names.iter().for_each(|name| note(leaders.to_namespace.entry(name.clone()).or_default()));
+            }
+        }
+    }
+    Some(leaders)
+}
+
+/// The first service that covers a port of this one for clients that may see both, with its protocol and address.
+fn rival(cx: &Reads<'_>, own: &Service, port: &ServicePort) -> Option<(Leader, Protocol, Option<IpAddr>)> {
+    let first = Leader::of(own);
+    places(own, port).into_iter().find_map(|place| {
+        let leaders = cx.get::<Leaders>(&place)?;
+        let lists: Vec<&ByProtocol> = match &own.export_to {
+            ExportTo::All => vec![&leaders.public, &leaders.explicit],
+            // A service that is exported to all namespaces never precedes this one.
+            ExportTo::Namespaces(names) => names.iter().filter_map(|name| leaders.to_namespace.get(name)).collect(),
+        };
+        let others = lists.into_iter().flatten();
+        let covering = others.filter(|(theirs, other)| **other < first && takes_all(**theirs, port.protocol, place.0));
+        let (theirs, other) = covering.min_by_key(|(_, other)| *other)?;
+        Some((other.clone(), *theirs, place.0))
+    })
 }
 
 /// Whether the listener of existing services covers another one. SNI distinguishes TLS where the address does not.
@@ -130,5 +182,6 @@ fn takes_all(there: Protocol, other: Protocol, address: Option<IpAddr>) -> bool 
 /// Adds this module's rules.
 pub(super) fn register(b: &mut flow::Builder) {
     b.index::<EntriesByPlace>();
+    b.view::<Leaders>();
     b.view::<ServiceEntryConflicts>();
 }
