@@ -6,8 +6,7 @@ use std::sync::Arc;
 use config::istio::envoy_filter::{ApplyTo, PatchContext, PatchOperation};
 use flow::Reads;
 use model::audience::{
-    ClusterAudience, ClusterKey, ListenerAudience, PatchedCluster, PatchedListener, ProxyClass, ResourceKey,
-    Section,
+    ClusterAudience, ClusterKey, ListenerAudience, PatchedCluster, PatchedListener, ProxyClass, ResourceKey, Section,
 };
 use model::listener::{Bind, ChainKind, ListenerSpec};
 use traffic::Catalogue;

@@ -45,6 +45,11 @@ pub struct AliasTable {
 }
 
 impl AliasTable {
+    /// Whether there are no aliases.
+    pub fn is_empty(&self) -> bool {
+        self.targets.is_empty()
+    }
+
     /// Follows aliases of aliases. Aliases in a cycle have no target, as in DNS.
     fn new(named: BTreeMap<Hostname, Hostname>) -> AliasTable {
         let mut table = AliasTable::default();

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use crate::resolve::{Given, Problems};
 use crate::value::{
-    Address, ByteSize, Ipv4Range, Ipv6Range, LogFilter, LogFormat, OptionalName, Percent, SecretsFor, StoreBackend, Switch,
-    Value,
+    Address, ByteSize, Ipv4Range, Ipv6Range, LogFilter, LogFormat, OptionalName, Percent, SecretsFor, StoreBackend,
+    Switch, Value,
 };
 
 /// A row of the table.

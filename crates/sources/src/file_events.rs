@@ -74,6 +74,12 @@ impl FileEvents {
         !state.stopped
     }
 
+    /// Waits for this time. Events are recorded meanwhile. Returns at once when stopped.
+    pub(crate) fn rest(&self, time: Duration) {
+        let stopped = |state: &mut State| !state.stopped;
+        drop(self.changed.wait_timeout_while(self.lock(), time, stopped));
+    }
+
     fn lock(&self) -> MutexGuard<'_, State> {
         // A panic leaves a consistent state: each change is one assignment.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)

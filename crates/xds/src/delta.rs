@@ -200,7 +200,8 @@ impl<O: Origin> Core<O> {
         };
         let subscription = self.subscription(watch);
         let wanted = subscribe.iter().filter(|name| *name != "*");
-        let wanted: Vec<Name> = wanted.map(|name| subscription.name(name).cloned().unwrap_or_else(|| name.into())).collect();
+        let wanted: Vec<Name> =
+            wanted.map(|name| subscription.name(name).cloned().unwrap_or_else(|| name.into())).collect();
         let dropped: Vec<&str> = unsubscribe.iter().collect();
         let edit = current.edit(wanted.clone(), &dropped);
         self.check_count(edit.len())?;

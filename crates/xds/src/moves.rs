@@ -54,7 +54,8 @@ impl<O: Origin> Core<O> {
     fn difference(&self, watch: &Watch, names: Option<&NameSet>, (shared, own): (Place, Option<Place>)) -> Pending {
         let old = self.subscription(watch);
         let new = Subscription::new(self.part(shared), own.map(|own| self.part(own)));
-        let stays = |place: &Place| watch.places().any(|old| old == *place) && (shared == *place || own == Some(*place));
+        let stays =
+            |place: &Place| watch.places().any(|old| old == *place) && (shared == *place || own == Some(*place));
         let left: Vec<Place> = watch.places().filter(|place| !stays(place)).collect();
         let entered: Vec<Place> = std::iter::once(shared).chain(own).filter(|place| !stays(place)).collect();
         let kept: Vec<Place> = watch.places().filter(stays).collect();

@@ -137,7 +137,6 @@ impl<O: Origin> Core<O> {
             watch.pending.owe(added);
         }
     }
-
 }
 
 fn names_of(texts: &Texts) -> Vec<Name> {

@@ -125,10 +125,9 @@ impl<'a, O: Origin> Subscription<'a, O> {
         let shared = self.shared.ledger.live(cells, self.shared.selection);
         match self.own {
             None => shared,
-            Some(own) => Box::new(Merged {
-                first: shared.peekable(),
-                second: own.ledger.live(cells, own.selection).peekable(),
-            }),
+            Some(own) => {
+                Box::new(Merged { first: shared.peekable(), second: own.ledger.live(cells, own.selection).peekable() })
+            }
         }
     }
 

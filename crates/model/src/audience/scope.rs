@@ -77,7 +77,7 @@ pub struct NameView {
 }
 
 /// Client facts that a VirtualService's match can test (`sourceLabels`, `sourceNamespace`).
-#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Default)]
 pub struct Source {
     /// The client's namespace.
     pub namespace: Arc<str>,

@@ -2,12 +2,20 @@
 
 use std::sync::Arc;
 
+use flow::Reads;
 use model::audience::{ClusterAudience, GatewayClusterFacts, ProxyClass, SidecarClusterFacts};
 
 use super::facts::{Class, Facts};
 use super::filters::Selected;
 use super::overrides::Overrides;
 use super::{location, select};
+use crate::scope::particular;
+
+/// The audience of the clusters that the proxy shares with sidecars that serve other ports, or are in other namespaces.
+pub(super) fn shared(cx: &Reads<'_>, audience: &ClusterAudience) -> Option<ClusterAudience> {
+    let shared = audience.shared()?;
+    Some(ClusterAudience { scope: particular::shared(cx, &shared.scope), ..shared })
+}
 
 pub(super) fn audience(facts: &Facts<'_>, class: &Class, filters: &Selected, overrides: &Overrides) -> ClusterAudience {
     ClusterAudience {

@@ -1,5 +1,8 @@
 //! Builds the audience of listeners.
 
+use std::sync::Arc;
+
+use flow::Reads;
 use model::audience::{ListenerAudience, ProxyClass, SidecarListenerFacts};
 use model::listener::ListenerOptions;
 use model::proxy::Proxy;
@@ -8,6 +11,19 @@ use super::facts::{Class, Facts, SidecarFacts};
 use super::filters::Selected;
 use super::overrides::Overrides;
 use super::{TcpSourceLabels, mtls, select, trace};
+use crate::scope::particular;
+
+/// The audience of the listeners that the proxy shares with sidecars that serve other ports, or are in other namespaces.
+pub(super) fn shared(cx: &Reads<'_>, audience: &ListenerAudience) -> Option<ListenerAudience> {
+    let mut shared = audience.shared()?;
+    if particular::listeners_are_shared(cx) {
+        shared.scope = particular::shared(cx, &shared.scope);
+        if let (true, ProxyClass::Sidecar(facts)) = (shared.scope.namespace.is_empty(), &mut shared.class) {
+            facts.source = Arc::default();
+        }
+    }
+    Some(shared)
+}
 
 pub(super) fn audience(
     facts: &Facts<'_>,

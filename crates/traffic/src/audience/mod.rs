@@ -92,9 +92,9 @@ fn derive_audiences(cx: &Reads<'_>, token: &ProxyToken) -> Option<ProxyAudiences
     let listener = listeners::audience(&facts, &class, &filters, &overrides);
     Some(ProxyAudiences {
         endpoints: Arc::new(endpoints::audience(&facts)),
-        shared_cluster: cluster.shared().map(Arc::new),
+        shared_cluster: clusters::shared(cx, &cluster).map(Arc::new),
         cluster: Arc::new(cluster),
-        shared_listener: listener.shared().map(Arc::new),
+        shared_listener: listeners::shared(cx, &listener).map(Arc::new),
         listener: Arc::new(listener),
         route: Arc::new(routes::audience(&facts, &class, &filters, &overrides)),
         vhds: proxy.vhds,

@@ -18,7 +18,7 @@ use registry::inputs::Mesh;
 use crate::policy::{DestinationPolicies, policy_for};
 use crate::scope::{self, Ports};
 use crate::stats;
-use crate::virtual_service::{EffectiveVirtualServices, Guard, Summary, VirtualServiceSummaries};
+use crate::virtual_service::{EffectiveVirtualServices, Guard};
 
 flow::rule! {
     /// The TCP and TLS routes of a VirtualService; no row without any. Listeners read this, so that changes of HTTP routes
@@ -85,15 +85,6 @@ fn derive_l4_rules(cx: &Reads<'_>, key: &ObjectId) -> Option<Arc<Rules>> {
     (rules != Rules::default()).then(|| Arc::new(rules))
 }
 
-flow::index! {
-    /// VirtualServices of sidecars with TCP or TLS routes. Most meshes have few or none.
-    pub L4VirtualServices: () => members of VirtualServiceSummaries = "virtual services with tcp or tls routes", l4_virtual_services_keys;
-}
-
-fn l4_virtual_services_keys(_: &ObjectId, row: &Arc<Summary>) -> Vec<()> {
-    if row.applies_to_mesh() && (row.has_tcp || row.has_tls) { vec![()] } else { Vec::new() }
-}
-
 flow::rule! {
     /// The part of a DestinationRule that TCP proxies depend on.
     pub TcpPolicies: PolicyKey => TcpPolicy = "tcp policies", derive_tcp_policies;
@@ -137,7 +128,6 @@ fn derive_tcp_policies(cx: &Reads<'_>, key: &PolicyKey) -> Option<TcpPolicy> {
 /// Adds this module's rules.
 pub(super) fn register(b: &mut flow::Builder) {
     b.view::<L4Rules>();
-    b.index::<L4VirtualServices>();
     b.view::<TcpPolicies>();
 }
 

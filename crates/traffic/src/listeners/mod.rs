@@ -43,7 +43,8 @@ fn derive_listener_catalogue(
         }
         _ => None,
     };
-    let is_taken = |spec: &&Arc<ListenerSpec>| taken.iter().any(|list| list.iter().any(|other| other.name == spec.name));
+    let is_taken =
+        |spec: &&Arc<ListenerSpec>| taken.iter().any(|list| list.iter().any(|other| other.name == spec.name));
     let own = |spec: &Arc<ListenerSpec>| match audience.is_unspecific() {
         true => spec.clone(),
         false => Arc::new(ListenerSpec {
@@ -53,7 +54,9 @@ fn derive_listener_catalogue(
         }),
     };
     let entry = |spec: &Arc<ListenerSpec>| (spec.name.clone(), ResourceKey::Listener(own(spec)));
-    Some(Catalogue::new(listeners.iter().flat_map(|list| list.iter()).filter(|spec| !is_taken(spec)).map(entry).collect()))
+    Some(Catalogue::new(
+        listeners.iter().flat_map(|list| list.iter()).filter(|spec| !is_taken(spec)).map(entry).collect(),
+    ))
 }
 
 /// Adds this module's rules.

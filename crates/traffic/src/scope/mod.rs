@@ -5,6 +5,7 @@
 //! without reading others.
 
 mod egress;
+pub(crate) mod particular;
 mod visible;
 
 use std::sync::Arc;
@@ -285,4 +286,5 @@ pub(crate) fn register(b: &mut flow::Builder) {
     b.index::<PublicServicesByPort>();
     b.index::<ServicesByNamespace>();
     b.view::<ScopeServices>();
+    particular::register(b);
 }

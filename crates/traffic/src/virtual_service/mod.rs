@@ -15,7 +15,7 @@ pub(crate) use lookup::precedence;
 pub use lookup::{
     MeshEntry, MeshHostTable, MeshHosts, MeshLookup, MeshVirtualServicesByExport, VirtualServicesByGateway, for_gateway,
 };
-pub use summary::{Binding, DestinationUse, Guard, Summary, VirtualServiceSummaries};
+pub use summary::{Binding, DestinationUse, Guard, L4VirtualServices, Summary, VirtualServiceSummaries};
 
 use registry::VirtualServices;
 
@@ -23,6 +23,7 @@ use registry::VirtualServices;
 pub(crate) fn register(b: &mut flow::Builder) {
     b.world::<EffectiveVirtualServices, VirtualServices>();
     b.world::<VirtualServiceSummaries, EffectiveVirtualServices>();
+    b.index::<L4VirtualServices>();
     b.index::<MeshVirtualServicesByExport>();
     b.index::<VirtualServicesByGateway>();
     b.view::<MeshHosts>();

@@ -19,6 +19,15 @@ flow::rule! {
     pub VirtualServiceSummaries: ObjectId => Arc<Summary> = "virtual service summaries", derive_virtual_service_summaries;
 }
 
+flow::index! {
+    /// VirtualServices of sidecars with TCP or TLS routes. Most meshes have few or none.
+    pub L4VirtualServices: () => members of VirtualServiceSummaries = "virtual services with tcp or tls routes", l4_virtual_services_keys;
+}
+
+fn l4_virtual_services_keys(_: &ObjectId, row: &Arc<Summary>) -> Vec<()> {
+    if row.applies_to_mesh() && (row.has_tcp || row.has_tls) { vec![()] } else { Vec::new() }
+}
+
 fn derive_virtual_service_summaries(cx: &Reads<'_>, key: &ObjectId) -> Option<Arc<Summary>> {
     let object = cx.get::<EffectiveVirtualServices>(key)?;
     let mesh = cx.get::<Mesh>(&())?;

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use config::{Kind, MeshConfig, ObjectKey, ParseOptions, parse_documents};
 use flow::{Batch, Delta, Engine};
 use model::audience::{
-    ClusterAudience, GatewayClusterFacts, IpFamilies, ProxyClass, RouteAudience, RoutesKey, Scope, Section, SidecarClusterFacts,
-    Source, VirtualHostContent, VirtualHostSpec,
+    ClusterAudience, GatewayClusterFacts, IpFamilies, ProxyClass, RouteAudience, RoutesKey, Scope, Section,
+    SidecarClusterFacts, Source, VirtualHostContent, VirtualHostSpec,
 };
 use model::proxy::{Labels, ProxyKind};
 use model::service::ObjectId;

@@ -23,11 +23,11 @@ use rustc_hash::FxHashMap;
 
 use super::entry;
 use super::entry::{Bound, Entry, Meeting, Primary, Settings};
-use super::l4::{self, L4Rules, L4VirtualServices, Router, Rules};
+use super::l4::{self, L4Rules, Router, Rules};
 use crate::hosts::EgressHosts;
 use crate::scope::{self, EgressListener, EgressPort, OutboundPolicy, Ports};
 use crate::sessions;
-use crate::virtual_service::{Summary, VirtualServiceSummaries};
+use crate::virtual_service::{L4VirtualServices, Summary, VirtualServiceSummaries};
 use place::Places;
 use service::Wanted;
 
