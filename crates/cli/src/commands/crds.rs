@@ -6,8 +6,7 @@ use config::schema::{Definition, crd, definitions};
 
 use crate::failure::{SUCCESS, usage};
 use crate::io::Io;
-use crate::output;
-use crate::yaml;
+use crate::{flags, output, yaml};
 
 pub(super) fn command() -> Command {
     Command::new("crds")
@@ -22,13 +21,9 @@ pub(super) fn command() -> Command {
                 .help("Kinds or categories [default: all]"),
         )
         .arg(
-            Arg::new("output")
-                .short('o')
-                .long("output")
-                .value_name("FORMAT")
+            flags::format("Output format: yaml, json or name")
                 .value_parser(["yaml", "json", "name"])
-                .default_value("yaml")
-                .help("Output format: yaml, json or name"),
+                .default_value("yaml"),
         )
 }
 

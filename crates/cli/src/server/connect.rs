@@ -4,13 +4,14 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, ensure};
-use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
+use clap::{ArgAction, ArgMatches, Command, value_parser};
 use kube::config::{Config, KubeConfigOptions, Kubeconfig};
 use serde_json::json;
 
 use super::Server;
 use crate::age;
 use crate::failure::{Unreachable, usage};
+use crate::flags::option;
 use crate::io::Io;
 
 /// Maximum time to establish a connection.
@@ -19,7 +20,7 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// Adds the connection flags.
 pub(crate) fn arguments(command: Command) -> Command {
     let text = |name: &'static str, value: &'static str, help: &'static str| {
-        Arg::new(name).long(name).value_name(value).help(help).help_heading("Connection")
+        option(name, value, help).help_heading("Connection")
     };
     command
         .arg(

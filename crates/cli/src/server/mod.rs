@@ -87,6 +87,22 @@ impl Server {
     }
 }
 
+/// The items of a list with their kind, or the object itself.
+pub(crate) fn opened(mut answer: Json, kind: &Kind) -> Vec<Json> {
+    let Some(items) = array(&mut answer, "items") else {
+        return vec![answer];
+    };
+    let mut items = std::mem::take(items);
+    for item in &mut items {
+        // Items of a typed list have neither apiVersion nor kind.
+        if let Some(fields) = item.as_object_mut() {
+            fields.entry("apiVersion").or_insert_with(|| kind.api_version().into());
+            fields.entry("kind").or_insert_with(|| kind.kind.clone().into());
+        }
+    }
+    items
+}
+
 /// A list field of an object, without creating it.
 pub(crate) fn array<'o>(object: &'o mut Json, field: &str) -> Option<&'o mut Vec<Json>> {
     object.get_mut(field).and_then(Json::as_array_mut)
