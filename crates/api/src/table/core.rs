@@ -2,28 +2,25 @@
 
 use serde_json::Value;
 
-use super::pod;
 use super::since;
 
-/// The computed cell of a column; none if the column has a JSON path.
+/// The computed cell of a column (in lower case); none if the column has a JSON path.
 pub(super) fn cell(kind: &str, column: &str, object: &Value, now: i64) -> Option<Value> {
-    let column = column.to_ascii_lowercase();
     let text = match kind {
-        "Pod" => return pod::cell(&column, object, now),
-        "Service" => service(&column, object)?,
-        "Node" => node(&column, object)?,
+        "Service" => service(column, object)?,
+        "Node" => node(column, object)?,
         "Namespace" if column == "status" => or(&object["status"]["phase"], "Active"),
         "ConfigMap" if column == "data" => return Some((count(&object["data"]) + count(&object["binaryData"])).into()),
-        "Secret" => match column.as_str() {
+        "Secret" => match column {
             "type" => or(&object["type"], "Opaque"),
             "data" => return Some(count(&object["data"]).into()),
             _ => return None,
         },
         "ServiceAccount" if column == "secrets" => return Some(count(&object["secrets"]).into()),
         "Lease" if column == "holder" => or(&object["spec"]["holderIdentity"], ""),
-        "EndpointSlice" => endpoint_slice(&column, object)?,
-        "Deployment" => return deployment(&column, object),
-        "Event" => return event(&column, object, now),
+        "EndpointSlice" => endpoint_slice(column, object)?,
+        "Deployment" => return deployment(column, object),
+        "Event" => return event(column, object, now),
         _ => return None,
     };
     Some(text.into())
@@ -206,15 +203,9 @@ fn selector(labels: &Value) -> String {
     or_none(join(labels.map(|(label, value)| format!("{label}={}", value.as_str().unwrap_or_default()))))
 }
 
-/// The cells of these columns, for tests.
-#[cfg(test)]
-pub(super) fn cells(kind: &str, columns: &[&str], object: Value) -> Value {
-    columns.iter().map(|column| cell(kind, column, &object, 1000).unwrap()).collect()
-}
-
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use super::super::computed_cells as cells;
     use serde_json::json;
 
     #[test]
