@@ -106,12 +106,12 @@ fn endpoint_slice(column: &str, object: &Value) -> Option<String> {
                 number => number.to_string(),
             });
             let ports: Vec<String> = ports.collect();
-            if ports.is_empty() { UNSET.into() } else { some(&ports, 3) }
+            if ports.is_empty() { UNSET.into() } else { some(&ports) }
         }
         "endpoints" => {
             let addresses = items(&object["endpoints"]).flat_map(|endpoint| items(&endpoint["addresses"]));
             let addresses: Vec<String> = addresses.filter_map(Value::as_str).map(str::to_owned).collect();
-            if addresses.is_empty() { UNSET.into() } else { some(&addresses, 3) }
+            if addresses.is_empty() { UNSET.into() } else { some(&addresses) }
         }
         _ => return None,
     })
@@ -189,10 +189,11 @@ fn join(texts: impl Iterator<Item = String>) -> String {
     texts.filter(|text| !text.is_empty()).collect::<Vec<_>>().join(",")
 }
 
-/// At most `limit` items, and the number of further ones.
-fn some(texts: &[String], limit: usize) -> String {
-    let shown = texts[..texts.len().min(limit)].join(",");
-    match texts.len().saturating_sub(limit) {
+/// The first items, and the number of further ones.
+fn some(texts: &[String]) -> String {
+    const LIMIT: usize = 3;
+    let shown = texts[..texts.len().min(LIMIT)].join(",");
+    match texts.len().saturating_sub(LIMIT) {
         0 => shown,
         more => format!("{shown} + {more} more..."),
     }

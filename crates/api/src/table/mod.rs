@@ -124,13 +124,13 @@ fn heading(name: &str, kind: &str, format: &str, description: &str, priority: u8
 }
 
 /// The headings of a `Scale`.
-pub(crate) fn scale_columns() -> Value {
-    json!([
+pub(crate) fn scale_columns() -> Vec<Value> {
+    vec![
         heading("Name", "string", "name", NAME, 0),
         heading("Desired", "integer", "", "Desired number of replicas.", 0),
         heading("Available", "integer", "", "Current number of replicas.", 0),
         heading("Age", "date", "", AGE, 0),
-    ])
+    ]
 }
 
 /// The cells of a `Scale`.
