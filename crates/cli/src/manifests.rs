@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use clap::{ArgAction, ArgMatches, Command, value_parser};
-use config::{Diagnostic, FieldPath, Limits};
+use config::{Diagnostic, FieldPath, Limits, Severity};
 use serde_json::Value as Json;
 
 use crate::failure::usage;
@@ -76,6 +76,22 @@ impl Manifest {
         let path = FieldPath::parse(&format!("{}{field}", self.prefix));
         let found = config::locate(&self.source.bytes, self.line, &path, &Limits::default());
         found.unwrap_or((self.line, 1))
+    }
+
+    /// An error at a field.
+    pub(crate) fn error(&self, field: &str, code: &'static str, message: String) -> Diagnostic {
+        let (line, column) = self.locate(field);
+        Diagnostic {
+            file: Some(self.source.name.as_str().into()),
+            line,
+            column,
+            object: None,
+            path: FieldPath::root(),
+            severity: Severity::Error,
+            code,
+            message,
+            hint: None,
+        }
     }
 
     /// `KIND NAMESPACE/NAME`, for messages.

@@ -110,6 +110,14 @@ pub(crate) fn print(io: &mut Io, format: &Format, kind: Option<&Kind>, object: &
     Ok(())
 }
 
+/// Prints objects as YAML documents, each after a separator.
+pub(crate) fn documents<'o>(objects: impl IntoIterator<Item = &'o Json>, io: &mut Io) -> Result<()> {
+    for object in objects {
+        write!(io.out, "---\n{}", yaml::document(object))?;
+    }
+    Ok(())
+}
+
 /// Removes control characters if standard output is a terminal.
 fn safe(text: String, io: &Io) -> String {
     match io.terminal.out {

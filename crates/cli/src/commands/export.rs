@@ -14,7 +14,7 @@ use crate::flags::{flag, option, yaml_or_json};
 use crate::io::Io;
 use crate::server::{self, Catalog, Kind, Server};
 use crate::targets::{self, Selection};
-use crate::{write, yaml};
+use crate::{output, write, yaml};
 
 /// Kinds whose objects are not configuration.
 const TRANSIENT: [&str; 4] = ["Event", "Lease", "Node", "ComponentStatus"];
@@ -108,14 +108,11 @@ fn all_kinds(catalog: &Catalog) -> Vec<Kind> {
 
 fn to_stream<'o>(objects: impl Iterator<Item = &'o Json>, json: bool, io: &mut Io) -> Result<()> {
     if json {
-        let list = crate::output::list(objects.cloned().collect());
+        let list = output::list(objects.cloned().collect());
         writeln!(io.out, "{}", serde_json::to_string_pretty(&list)?)?;
         return Ok(());
     }
-    for object in objects {
-        write!(io.out, "---\n{}", yaml::document(object))?;
-    }
-    Ok(())
+    output::documents(objects, io)
 }
 
 fn to_directory(directory: &Path, objects: &[(&Kind, Json)], json: bool) -> Result<()> {

@@ -2,6 +2,7 @@
 
 use anyhow::{Result, anyhow, ensure};
 use clap::{ArgMatches, Command, value_parser};
+use config::json_path::json_text;
 use serde_json::{Value as Json, json};
 
 use crate::failure::{SUCCESS, StatusError, usage};
@@ -224,7 +225,7 @@ fn table(versions: &[Json], before: Option<&Json>) -> Table {
                 _ => String::new(),
             },
         };
-        table.row([text(&version["resourceVersion"]), age, generation, change]);
+        table.row([json_text(&version["resourceVersion"]), age, generation, change]);
     }
     table
 }
@@ -265,10 +266,6 @@ fn differing(from: &Json, to: &Json, path: &str, depth: usize, out: &mut Vec<Str
         return;
     }
     out.push(path.to_owned());
-}
-
-fn text(value: &Json) -> String {
-    config::json_path::json_text(value)
 }
 
 #[cfg(test)]

@@ -12,7 +12,7 @@ use crate::failure::{SUCCESS, usage};
 use crate::flags::{flag, option, yaml_or_json};
 use crate::io::Io;
 use crate::manifests::{bytes_of, name_of};
-use crate::yaml;
+use crate::output;
 
 pub(super) fn command() -> Command {
     let values =
@@ -108,8 +108,5 @@ fn print(objects: &[Json], format: &str, io: &mut Io) -> Result<()> {
         writeln!(io.out, "{}", serde_json::to_string_pretty(&list)?)?;
         return Ok(());
     }
-    for object in objects {
-        write!(io.out, "---\n{}", yaml::document(object))?;
-    }
-    Ok(())
+    output::documents(objects, io)
 }

@@ -14,13 +14,16 @@ use crate::failure::{Unreachable, usage};
 use crate::flags::option;
 use crate::io::Io;
 
+/// The heading of connection flags in the help.
+pub(crate) const CONNECTION: &str = "Connection";
+
 /// Maximum time to establish a connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Adds the connection flags.
 pub(crate) fn arguments(command: Command) -> Command {
     let text = |name: &'static str, value: &'static str, help: &'static str| {
-        option(name, value, help).help_heading("Connection")
+        option(name, value, help).help_heading(CONNECTION)
     };
     command
         .arg(

@@ -7,7 +7,7 @@ mod request;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use connect::{arguments, kubeconfig_files};
+pub(crate) use connect::{CONNECTION, arguments, kubeconfig_files};
 pub(crate) use kinds::{Catalog, Kind};
 pub(crate) use request::{Request, encode};
 

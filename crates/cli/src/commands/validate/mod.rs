@@ -97,7 +97,7 @@ impl Results {
     /// Checks all files of a directory together, so that duplicates are found.
     fn directory(&mut self, path: &Path, io: &mut Io) -> Result<()> {
         let change = sources::files::load(path, &self.options)?;
-        let valid: BTreeSet<ObjectKey> = change.upserts.iter().map(AnyObject::key).collect();
+        let valid: BTreeSet<ObjectKey> = change.upserts.into_keys().collect();
         let mut by_file: HashMap<PathBuf, Vec<Diagnostic>> = HashMap::new();
         for diagnostic in change.diagnostics.into_values().flatten() {
             let file = diagnostic.file.as_deref().unwrap_or_default();
