@@ -189,8 +189,7 @@ impl Causes {
         }
         let mut text = value.to_string();
         if text.len() > MAX {
-            let end = (0..=MAX).rev().find(|end| text.is_char_boundary(*end)).unwrap_or(0);
-            text.truncate(end);
+            text.truncate(text.floor_char_boundary(MAX));
             text.push('…');
         }
         text

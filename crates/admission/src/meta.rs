@@ -44,15 +44,10 @@ fn name(definition: &Definition, meta: &Map<String, Json>, path: &Path<'_>, caus
     }
     if let Some(prefix) = meta.get("generateName").and_then(Json::as_str).filter(|prefix| !prefix.is_empty()) {
         // The generated suffix consists of letters and digits.
-        if let Some(why) = rule(&format!("{}a", &prefix[..floor(prefix, 62)])) {
+        if let Some(why) = rule(&format!("{}a", &prefix[..prefix.floor_char_boundary(62)])) {
             causes.invalid(&path.field("generateName"), &Json::from(prefix), &why);
         }
     }
-}
-
-/// The last character boundary at or before a position.
-fn floor(text: &str, place: usize) -> usize {
-    (0..=place.min(text.len())).rev().find(|place| text.is_char_boundary(*place)).unwrap_or(0)
 }
 
 fn labels(labels: Option<&Json>, path: &Path<'_>, causes: &mut Causes) {

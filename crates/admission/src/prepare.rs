@@ -32,8 +32,7 @@ pub fn fill_name(object: &mut Json, entropy: u64) {
     let Some(prefix) = meta.get("generateName").and_then(Json::as_str).filter(|prefix| !prefix.is_empty()) else {
         return;
     };
-    let end = (0..=MAX.min(prefix.len())).rev().find(|end| prefix.is_char_boundary(*end)).unwrap_or(0);
-    let mut name = prefix[..end].to_owned();
+    let mut name = prefix[..prefix.floor_char_boundary(MAX)].to_owned();
     let mut rest = entropy;
     let base = ALPHABET.len() as u64;
     for _ in 0..SUFFIX {

@@ -1,6 +1,7 @@
 //! Types, bounds, patterns, keys: what a schema says without rules.
 
 use std::collections::HashSet;
+use std::fmt::Display;
 
 use config::Timestamp;
 use config::rules::Path;
@@ -40,17 +41,7 @@ impl Walk<'_> {
                 self.integer(value, format, *min, *max, path);
             }
             (Shape::Number { min, max }, Json::Number(number)) => {
-                let float = number.as_f64().unwrap_or(f64::NAN);
-                if let Some(min) = min.filter(|min| float < *min) {
-                    self.causes.invalid(
-                        path,
-                        value,
-                        &format!("{path} in body should be greater than or equal to {min}"),
-                    );
-                }
-                if let Some(max) = max.filter(|max| float > *max) {
-                    self.causes.invalid(path, value, &format!("{path} in body should be less than or equal to {max}"));
-                }
+                self.range(value, number.as_f64().unwrap_or(f64::NAN), *min, *max, path);
             }
             (Shape::IntOrText, Json::Number(number)) if !number.is_f64() => {}
             (Shape::Boolean, Json::Bool(_)) | (Shape::IntOrText, Json::String(_)) | (Shape::Any, _) => {}
@@ -128,6 +119,13 @@ impl Walk<'_> {
         if format == "int32" && i32::try_from(number).is_err() {
             self.causes.invalid(path, value, &format!("{path} in body must be of type integer with format int32"));
         }
+        self.range(value, number, min, max, path);
+    }
+
+    fn range<N>(&mut self, value: &Json, number: N, min: Option<N>, max: Option<N>, path: &Path<'_>)
+    where
+        N: PartialOrd + Display,
+    {
         if let Some(min) = min.filter(|min| number < *min) {
             self.causes.invalid(path, value, &format!("{path} in body should be greater than or equal to {min}"));
         }

@@ -1,24 +1,16 @@
-//! The API as a function from requests to responses, without sockets.
+//! The state of an API: its store, options, caches and counters.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, SystemTime};
 
 use config::Timestamp;
-use http::StatusCode;
-use serde_json::json;
 use store::{Store, Stored};
 use tokio::sync::{Semaphore, watch};
 
-use crate::access::{Access, Ask, reviews};
-use crate::answer::Answer;
-use crate::error::ApiError;
+use crate::access::Access;
+use crate::crds;
 use crate::events::Lines;
-use crate::metrics::{Metrics, Series, Snapshot};
-use crate::params::Params;
-use crate::path::{self, Route, Target, Verb};
-use crate::request::Request;
-use crate::verbs::Call;
-use crate::{crds, discovery, kinds, media, openapi};
+use crate::metrics::{Metrics, Snapshot};
 
 /// Limits of an [`Api`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -96,16 +88,6 @@ impl Api {
         }))
     }
 
-    /// Handles a request. A watch continues as long as its body is read.
-    pub async fn call(&self, request: Request) -> Answer {
-        let started = Instant::now();
-        let mut series = Series { verb: "other", resource: "", code: 0 };
-        let answer = self.route(&request, &mut series).await.unwrap_or_else(Answer::from);
-        series.code = answer.status.as_u16();
-        self.0.metrics.answered(series, started.elapsed());
-        answer
-    }
-
     /// The request counters.
     pub fn metrics(&self) -> Snapshot {
         self.0.metrics.snapshot()
@@ -124,132 +106,6 @@ impl Api {
     pub(crate) fn now(&self) -> Timestamp {
         timestamp((self.0.options.now)())
     }
-
-    async fn route(&self, request: &Request, series: &mut Series) -> Result<Answer, ApiError> {
-        let headers = &request.headers;
-        let params = Params::parse(request.uri.query().unwrap_or_default())?;
-        match path::parse(&request.method, request.uri.path(), &params)? {
-            Route::Root => Ok(Answer::value(StatusCode::OK, &root(), true)),
-            Route::Health => Ok(self.health().await),
-            Route::Version => Ok(Answer::value(StatusCode::OK, &self.version(), true)),
-            Route::Core => discovery::core(headers),
-            Route::Groups => discovery::all(headers),
-            Route::Group(group) => discovery::group(headers, &group),
-            Route::Resources { group, version } => discovery::resources(headers, &group, &version),
-            Route::OpenApiIndex => openapi::index(headers),
-            Route::OpenApiV2 => openapi::v2(headers),
-            Route::OpenApi(path) => openapi::document(&path, &params),
-            Route::Objects(target, verb) => {
-                series.verb = verb.name();
-                self.objects(request, params, target, verb, series).await
-            }
-        }
-    }
-
-    async fn objects(
-        &self,
-        request: &Request,
-        params: Params,
-        target: Target,
-        verb: Verb,
-        series: &mut Series,
-    ) -> Result<Answer, ApiError> {
-        if let Some(review) = kinds::find_review(&target.group, &target.version, &target.plural) {
-            series.resource = review.plural;
-            return self.review(request, &params, &target, verb, review);
-        }
-        let found = kinds::find(&target.group, &target.version, &target.plural);
-        let (kind, served) = found.ok_or_else(ApiError::no_such_path)?;
-        series.resource = kind.plural;
-        request.user.authorize(&ask(&target, verb))?;
-        let view = crate::view::View {
-            kind,
-            version: served.version,
-            form: media::form(&request.headers, &params)?,
-            pretty: media::pretty(&request.headers, &params)?,
-            now: self.now().unix_seconds(),
-        };
-        let warnings: Vec<String> = served.deprecated.map(str::to_owned).into_iter().collect();
-        let call = Call { api: self, request, params, target, verb, kind, view };
-        Ok(call.answer().await?.warn(&warnings))
-    }
-
-    fn review(
-        &self,
-        request: &Request,
-        params: &Params,
-        target: &Target,
-        verb: Verb,
-        review: &kinds::Review,
-    ) -> Result<Answer, ApiError> {
-        let place = review.namespaced == target.namespace.is_some();
-        if target.name.is_some() || !place {
-            return Err(ApiError::no_such_path());
-        }
-        if verb != Verb::Create {
-            return Err(ApiError::method_not_allowed());
-        }
-        request.user.authorize(&ask(target, verb))?;
-        media::object(&request.headers, true)?;
-        let sent = crate::verbs::decode(self, request)?.object;
-        if sent["kind"].as_str().is_some_and(|kind| kind != review.kind) {
-            let text = format!("the object has the kind {}, and {} was expected", sent["kind"], review.kind);
-            return Err(ApiError::bad_request(text));
-        }
-        let namespace = target.namespace.as_deref();
-        let mut answer = reviews::answer(&self.0.options.access, &request.user, review.plural, namespace, sent)?;
-        answer["kind"] = review.kind.into();
-        answer["apiVersion"] = format!("{}/{}", target.group, target.version).into();
-        let pretty = media::pretty(&request.headers, params)?;
-        Ok(Answer::value(StatusCode::CREATED, &answer, pretty))
-    }
-
-    async fn health(&self) -> Answer {
-        match self.0.store.revision().await {
-            Ok(_) => Answer::plain("ok"),
-            Err(error) => ApiError::from(error).into(),
-        }
-    }
-
-    fn version(&self) -> serde_json::Value {
-        json!({
-            "major": "1",
-            "minor": "36",
-            "gitVersion": format!("v1.36.0+rutter.{}", self.0.options.version),
-            "gitCommit": "",
-            "gitTreeState": "clean",
-            "buildDate": "1970-01-01T00:00:00Z",
-            "goVersion": "",
-            "compiler": "rustc",
-            "platform": format!("{}/{}", std::env::consts::OS, std::env::consts::ARCH),
-        })
-    }
-}
-
-fn ask(target: &Target, verb: Verb) -> Ask<'_> {
-    let itself = target.group.is_empty() && target.plural == "namespaces";
-    let namespace = if itself { &target.name } else { &target.namespace };
-    Ask {
-        verb: verb.name(),
-        group: &target.group,
-        resource: &target.plural,
-        subresource: target.subresource.as_deref().unwrap_or_default(),
-        namespace: namespace.as_deref().unwrap_or_default(),
-        name: target.name.as_deref().unwrap_or_default(),
-    }
-}
-
-fn root() -> serde_json::Value {
-    let mut paths: Vec<String> =
-        ["/api", "/api/v1", "/apis", "/healthz", "/livez", "/openapi/v3", "/readyz", "/version"]
-            .map(str::to_owned)
-            .into();
-    for group in discovery::groups().iter().filter(|group| !group.name.is_empty()) {
-        paths.push(format!("/apis/{}", group.name));
-        paths.extend(group.versions.iter().map(|version| format!("/apis/{}/{version}", group.name)));
-    }
-    paths.sort();
-    json!({ "paths": paths })
 }
 
 pub(crate) fn timestamp(time: SystemTime) -> Timestamp {

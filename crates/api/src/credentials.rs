@@ -174,24 +174,24 @@ fn server(names: &[String], now: SystemTime) -> Result<CertificateParams, rcgen:
 
 /// Whether a certificate is valid for longer than this.
 fn lasts(pem: &str, reserve: Duration, now: SystemTime) -> bool {
-    let Ok(der) = CertificateDer::from_pem_slice(pem.as_bytes()) else {
-        return false;
-    };
-    let Ok((_, certificate)) = X509Certificate::from_der(&der) else {
-        return false;
-    };
     let then = (now + reserve).duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_secs());
-    i64::try_from(then).is_ok_and(|then| certificate.validity().not_after.timestamp() > then)
+    let end = certificate(pem, |certificate| certificate.validity().not_after.timestamp());
+    i64::try_from(then).is_ok_and(|then| end.is_some_and(|end| end > then))
+}
+
+/// Reads a certificate; `None` if it is invalid.
+fn certificate<T>(pem: &str, read: impl FnOnce(&X509Certificate<'_>) -> T) -> Option<T> {
+    let der = CertificateDer::from_pem_slice(pem.as_bytes()).ok()?;
+    let (_, certificate) = X509Certificate::from_der(&der).ok()?;
+    Some(read(&certificate))
 }
 
 /// The subject alternative names of a certificate, sorted.
 fn names_of(pem: &str) -> Vec<String> {
-    let Ok(der) = CertificateDer::from_pem_slice(pem.as_bytes()) else {
-        return Vec::new();
-    };
-    let Ok((_, certificate)) = X509Certificate::from_der(&der) else {
-        return Vec::new();
-    };
+    certificate(pem, alternative_names).unwrap_or_default()
+}
+
+fn alternative_names(certificate: &X509Certificate<'_>) -> Vec<String> {
     let extension = certificate.subject_alternative_name().ok().flatten();
     let mut names: Vec<String> = extension
         .iter()

@@ -10,7 +10,7 @@ use crate::answer::Answer;
 use crate::body::Body;
 use crate::error::ApiError;
 use crate::kinds;
-use crate::media::{self, Discovery};
+use crate::media;
 
 /// Verbs of stored types, sorted as in Kubernetes.
 const VERBS: [&str; 8] = ["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"];
@@ -76,7 +76,7 @@ pub(crate) fn all(headers: &HeaderMap) -> Result<Answer, ApiError> {
 
 /// Answers with the legacy document, or with the aggregated one of the wanted groups.
 fn choose(headers: &HeaderMap, legacy: Value, wanted: impl Fn(&Group) -> bool) -> Result<Answer, ApiError> {
-    if media::discovery(headers)? == Discovery::Plain {
+    if !media::prefers_aggregated(headers)? {
         return tagged(headers, "application/json", &legacy);
     }
     let groups = groups();

@@ -14,7 +14,8 @@ pub struct Cause {
 }
 
 /// An error response.
-#[derive(Clone, PartialEq, Debug)]
+#[derive(Clone, PartialEq, Debug, thiserror::Error)]
+#[error("{message}")]
 pub struct ApiError {
     /// The HTTP status code.
     pub code: u16,
@@ -24,8 +25,6 @@ pub struct ApiError {
     pub message: String,
     /// `details` of the status: name, group, kind, uid, causes.
     details: Map<String, Value>,
-    /// `metadata.continue`, with which an expired list can continue.
-    pub token: Option<String>,
 }
 
 /// The object or type that an error concerns.
@@ -62,7 +61,7 @@ impl About<'_> {
 impl ApiError {
     /// An error with code, reason and message.
     pub fn new(code: u16, reason: &'static str, message: impl Into<String>) -> ApiError {
-        ApiError { code, reason, message: message.into(), details: Map::new(), token: None }
+        ApiError { code, reason, message: message.into(), details: Map::new() }
     }
 
     /// 400: the request is invalid.
@@ -130,10 +129,9 @@ impl ApiError {
         ApiError::new(405, "MethodNotAllowed", text)
     }
 
-    /// 406: no acceptable media type is available.
-    pub fn not_acceptable(possible: &[&str]) -> ApiError {
-        let message = format!("only the following media types are accepted: {}", possible.join(", "));
-        ApiError::new(406, "NotAcceptable", message)
+    /// 406: the client does not accept JSON.
+    pub fn not_acceptable() -> ApiError {
+        ApiError::new(406, "NotAcceptable", "only the following media types are accepted: application/json")
     }
 
     /// 415: the body's media type is not supported.
@@ -223,14 +221,10 @@ impl ApiError {
 
     /// The `Status` object.
     pub fn status(&self) -> Value {
-        let mut metadata = Map::new();
-        if let Some(token) = &self.token {
-            metadata.insert("continue".into(), token.as_str().into());
-        }
         let mut status = json!({
             "kind": "Status",
             "apiVersion": "v1",
-            "metadata": metadata,
+            "metadata": {},
             "status": "Failure",
             "message": self.message,
             "code": self.code,

@@ -34,6 +34,7 @@ mod openapi;
 pub mod params;
 pub mod path;
 mod request;
+mod route;
 pub mod server;
 mod table;
 mod verbs;

@@ -28,15 +28,6 @@ pub(crate) enum Include {
     Object,
 }
 
-/// The form of a discovery response.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub(crate) enum Discovery {
-    /// `APIGroupList` and `APIResourceList`.
-    Plain,
-    /// `APIGroupDiscoveryList`.
-    Aggregated,
-}
-
 /// The media type of aggregated discovery.
 pub(crate) const AGGREGATED: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
 
@@ -74,7 +65,7 @@ pub(crate) fn form(headers: &HeaderMap, params: &Params) -> Result<Form, ApiErro
             return Err(crate::params::wrong("includeObject", other, "must be 'Metadata', 'Object', 'None', or empty"));
         }
     };
-    choose(headers, &["application/json"], |clause| match (clause.get("as"), clause.get("g"), clause.get("v")) {
+    choose(headers, |clause| match (clause.get("as"), clause.get("g"), clause.get("v")) {
         (None, ..) => Some(Form::Whole),
         (Some("Table"), Some("meta.k8s.io"), Some("v1" | "v1beta1")) => Some(Form::Table(include)),
         (Some("PartialObjectMetadata" | "PartialObjectMetadataList"), Some("meta.k8s.io"), Some("v1" | "v1beta1")) => {
@@ -84,14 +75,14 @@ pub(crate) fn form(headers: &HeaderMap, params: &Params) -> Result<Form, ApiErro
     })
 }
 
-/// The form of discovery that a client prefers.
+/// Whether a client prefers aggregated discovery.
 ///
 /// # Errors
 /// The client accepts no available form.
-pub(crate) fn discovery(headers: &HeaderMap) -> Result<Discovery, ApiError> {
-    choose(headers, &["application/json"], |clause| match (clause.get("as"), clause.get("g"), clause.get("v")) {
-        (None, ..) => Some(Discovery::Plain),
-        (Some("APIGroupDiscoveryList"), Some("apidiscovery.k8s.io"), Some("v2")) => Some(Discovery::Aggregated),
+pub(crate) fn prefers_aggregated(headers: &HeaderMap) -> Result<bool, ApiError> {
+    choose(headers, |clause| match (clause.get("as"), clause.get("g"), clause.get("v")) {
+        (None, ..) => Some(false),
+        (Some("APIGroupDiscoveryList"), Some("apidiscovery.k8s.io"), Some("v2")) => Some(true),
         _ => None,
     })
 }
@@ -169,7 +160,8 @@ impl<'a> Clause<'a> {
     }
 }
 
-fn choose<T>(headers: &HeaderMap, possible: &[&str], read: impl Fn(&Clause<'_>) -> Option<T>) -> Result<T, ApiError> {
+/// The first representation, by weight, that is available.
+fn choose<T>(headers: &HeaderMap, read: impl Fn(&Clause<'_>) -> Option<T>) -> Result<T, ApiError> {
     let texts: Vec<&str> = headers.get_all(ACCEPT).iter().filter_map(|value| value.to_str().ok()).collect();
     let all = texts.join(",");
     let mut clauses: Vec<Clause<'_>> = all.split(',').filter(|t| !t.trim().is_empty()).map(Clause::parse).collect();
@@ -181,7 +173,7 @@ fn choose<T>(headers: &HeaderMap, possible: &[&str], read: impl Fn(&Clause<'_>) 
         .iter()
         .filter(|clause| matches!(clause.media, "application/json" | "*/*" | "application/*") && clause.weight() > 0)
         .find_map(read)
-        .ok_or_else(|| ApiError::not_acceptable(possible))
+        .ok_or_else(ApiError::not_acceptable)
 }
 
 #[cfg(test)]

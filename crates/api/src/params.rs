@@ -1,7 +1,6 @@
 //! Query parameters.
 
 use crate::error::ApiError;
-use crate::path::percent_decode;
 
 /// Maximum length of a query, in bytes.
 const QUERY_LIMIT: usize = 16 * 1024;
@@ -71,6 +70,27 @@ impl Params {
     pub fn number(&self, name: &str) -> Result<Option<u64>, ApiError> {
         self.get(name).map(|value| value.parse().map_err(|_| wrong(name, value, "is not a whole number"))).transpose()
     }
+}
+
+/// Decodes `%XX` (and `+` as a space, in queries).
+pub(crate) fn percent_decode(text: &str, plus: bool) -> Result<String, &'static str> {
+    let mut out = Vec::with_capacity(text.len());
+    let mut bytes = text.bytes();
+    while let Some(byte) = bytes.next() {
+        match byte {
+            b'%' => {
+                let mut digit = || bytes.next().and_then(|b| char::from(b).to_digit(16));
+                let (Some(high), Some(low)) = (digit(), digit()) else {
+                    return Err("has a percent sign that two hexadecimal digits do not follow");
+                };
+                // Both digits are less than 16.
+                out.push((high * 16 + low) as u8);
+            }
+            b'+' if plus => out.push(b' '),
+            byte => out.push(byte),
+        }
+    }
+    String::from_utf8(out).map_err(|_| "is not UTF-8")
 }
 
 /// The error for an invalid value. Long values are shortened.

@@ -6,7 +6,7 @@
 use http::Method;
 
 use crate::error::ApiError;
-use crate::params::Params;
+use crate::params::{Params, percent_decode};
 
 /// Maximum length of a path, in bytes.
 pub const PATH_LIMIT: usize = 4096;
@@ -169,27 +169,6 @@ fn decode_segment(at: usize, segment: &str) -> Result<String, ApiError> {
         return Err(refuse("may not contain control characters"));
     }
     Ok(decoded)
-}
-
-/// Decodes `%XX` (and `+` as a space, in queries).
-pub(crate) fn percent_decode(text: &str, plus: bool) -> Result<String, &'static str> {
-    let mut out = Vec::with_capacity(text.len());
-    let mut bytes = text.bytes();
-    while let Some(byte) = bytes.next() {
-        match byte {
-            b'%' => {
-                let mut digit = || bytes.next().and_then(|b| char::from(b).to_digit(16));
-                let (Some(high), Some(low)) = (digit(), digit()) else {
-                    return Err("has a percent sign that two hexadecimal digits do not follow");
-                };
-                // Both digits are less than 16.
-                out.push((high * 16 + low) as u8);
-            }
-            b'+' if plus => out.push(b' '),
-            byte => out.push(byte),
-        }
-    }
-    String::from_utf8(out).map_err(|_| "is not UTF-8")
 }
 
 /// Parses the path after the version: `[namespaces/NS/]PLURAL[/NAME[/SUBRESOURCE]]`.

@@ -134,7 +134,7 @@ impl View {
             let table = Table::of(self.kind);
             let row = json!({ "cells": table.cells(&object, self.now), "object": included(&object, include) });
             let metadata = json!({ "resourceVersion": revision.to_string() });
-            object = table_of(&table, metadata, vec![row]);
+            object = table_of(table.columns(), metadata, row);
         }
         let mut line = json!({ "type": "BOOKMARK", "object": object }).to_string();
         line.push('\n');
@@ -151,8 +151,7 @@ impl View {
             Form::Table(include) => {
                 let table = Table::of(self.kind);
                 let metadata = json!({ "resourceVersion": stored.revision.to_string() });
-                let row = self.row_of(&table, &value, include);
-                table_of(&table, metadata, vec![row])
+                table_of(table.columns(), metadata, self.row_of(&table, &value, include))
             }
         }
     }
@@ -163,13 +162,8 @@ impl View {
             return None;
         };
         let row = json!({ "cells": table::scale_cells(scale, self.now), "object": included(scale, include) });
-        Some(json!({
-            "kind": "Table",
-            "apiVersion": "meta.k8s.io/v1",
-            "metadata": { "resourceVersion": scale["metadata"]["resourceVersion"] },
-            "columnDefinitions": table::scale_columns(),
-            "rows": [row],
-        }))
+        let metadata = json!({ "resourceVersion": scale["metadata"]["resourceVersion"] });
+        Some(table_of(table::scale_columns(), metadata, row))
     }
 
     fn row(&self, table: &Table, stored: &Stored, include: Include) -> Value {
@@ -197,13 +191,13 @@ fn list_meta(meta: &ListMeta) -> String {
     out
 }
 
-fn table_of(table: &Table, metadata: Value, rows: Vec<Value>) -> Value {
+fn table_of(columns: Vec<Value>, metadata: Value, row: Value) -> Value {
     json!({
         "kind": "Table",
         "apiVersion": "meta.k8s.io/v1",
         "metadata": metadata,
-        "columnDefinitions": table.columns(),
-        "rows": rows,
+        "columnDefinitions": columns,
+        "rows": [row],
     })
 }
 

@@ -1,6 +1,6 @@
 //! Locates errors of the server in files: field, line and column.
 
-use config::{Diagnostic, FieldPath, Severity};
+use config::Diagnostic;
 
 use crate::failure::{self, FAILURE, StatusError};
 use crate::io::Io;
@@ -32,19 +32,8 @@ pub(crate) fn report(error: &anyhow::Error, manifest: &Manifest, io: &mut Io) ->
 }
 
 fn diagnostic(manifest: &Manifest, path: &str, message: &str) -> Diagnostic {
-    let (line, column) = manifest.locate(path);
     let colon = if path.is_empty() { "" } else { ": " };
-    Diagnostic {
-        file: Some(manifest.source.name.as_str().into()),
-        line,
-        column,
-        object: None,
-        path: FieldPath::root(),
-        severity: Severity::Error,
-        code: "",
-        message: format!("{}: {path}{colon}{message}", manifest.label()),
-        hint: None,
-    }
+    manifest.error(path, "", format!("{}: {path}{colon}{message}", manifest.label()))
 }
 
 /// The fields that the error names, with a message for each; empty if it names none.

@@ -23,6 +23,7 @@ mod completion;
 mod error_location;
 mod failure;
 mod flag_order;
+mod flags;
 mod help;
 mod io;
 mod jsonpath;

@@ -8,11 +8,12 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
-use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
-use config::{Diagnostic, FieldPath, Limits};
+use clap::{ArgAction, ArgMatches, Command, value_parser};
+use config::{Diagnostic, FieldPath, Limits, Severity};
 use serde_json::Value as Json;
 
 use crate::failure::usage;
+use crate::flags::{flag, option};
 use crate::io::Io;
 use crate::snippet;
 
@@ -77,6 +78,22 @@ impl Manifest {
         found.unwrap_or((self.line, 1))
     }
 
+    /// An error at a field.
+    pub(crate) fn error(&self, field: &str, code: &'static str, message: String) -> Diagnostic {
+        let (line, column) = self.locate(field);
+        Diagnostic {
+            file: Some(self.source.name.as_str().into()),
+            line,
+            column,
+            object: None,
+            path: FieldPath::root(),
+            severity: Severity::Error,
+            code,
+            message,
+            hint: None,
+        }
+    }
+
     /// `KIND NAMESPACE/NAME`, for messages.
     pub(crate) fn label(&self) -> String {
         match self.namespace() {
@@ -90,24 +107,14 @@ impl Manifest {
 pub(crate) fn arguments(command: Command, required: bool) -> Command {
     command
         .arg(
-            Arg::new("filename")
+            option("filename", "FILE", "Files or directories with objects; `-` reads standard input")
                 .short('f')
-                .long("filename")
-                .value_name("FILE")
                 .value_parser(value_parser!(PathBuf))
                 .action(ArgAction::Append)
                 .value_delimiter(',')
-                .required(required)
-                .help("Files or directories with objects; `-` reads standard input"),
+                .required(required),
         )
-        .arg(
-            Arg::new("recursive")
-                .short('R')
-                .long("recursive")
-                .action(ArgAction::SetTrue)
-                .requires("filename")
-                .help("Read directories recursively"),
-        )
+        .arg(flag("recursive", "Read directories recursively").short('R').requires("filename"))
 }
 
 /// Reads the objects of all files, in order. Prints all syntax errors and fails if there is one, so that a command never

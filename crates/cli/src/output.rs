@@ -1,10 +1,11 @@
 //! The output formats of `-o`.
 
 use anyhow::Result;
-use clap::{Arg, ArgAction, ArgMatches, Command};
+use clap::{ArgMatches, Command};
 use config::json_path::JsonPathError;
 use serde_json::{Value as Json, json};
 
+use crate::flags::{self, flag};
 use crate::io::Io;
 use crate::jsonpath::Template;
 use crate::server::Kind;
@@ -60,20 +61,8 @@ impl Format {
 /// Adds `-o` and `--show-managed-fields`.
 pub(crate) fn arguments(command: Command) -> Command {
     command
-        .arg(
-            Arg::new("output")
-                .short('o')
-                .long("output")
-                .value_name("FORMAT")
-                .value_parser(Format::parse)
-                .help("Output format: wide, yaml, json, name or jsonpath='{.a.b}'"),
-        )
-        .arg(
-            Arg::new("show-managed-fields")
-                .long("show-managed-fields")
-                .action(ArgAction::SetTrue)
-                .help("Include metadata.managedFields"),
-        )
+        .arg(flags::format("Output format: wide, yaml, json, name or jsonpath='{.a.b}'").value_parser(Format::parse))
+        .arg(flag("show-managed-fields", "Include metadata.managedFields"))
 }
 
 /// The value of `-o`.
@@ -117,6 +106,14 @@ pub(crate) fn print(io: &mut Io, format: &Format, kind: Option<&Kind>, object: &
             }
         }
         Format::JsonPath(template) => write!(io.out, "{}", safe(template.render(object), io))?,
+    }
+    Ok(())
+}
+
+/// Prints objects as YAML documents, each after a separator.
+pub(crate) fn documents<'o>(objects: impl IntoIterator<Item = &'o Json>, io: &mut Io) -> Result<()> {
+    for object in objects {
+        write!(io.out, "---\n{}", yaml::document(object))?;
     }
     Ok(())
 }

@@ -1,11 +1,14 @@
 //! Tables of objects with the server's columns, or with name and age if the server sends no `Table`.
 
+use clap::ArgMatches;
 use config::json_path::json_text;
 use serde_json::Value as Json;
 
 use crate::age;
+use crate::output::{self, Format};
 use crate::server::Kind;
 use crate::table::Table;
+use crate::targets::Selection;
 
 /// The columns of a table besides those of the server.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -16,6 +19,17 @@ pub(crate) struct Show {
     pub(crate) namespace: bool,
     /// The kind, as a prefix of the name.
     pub(crate) kind: bool,
+}
+
+impl Show {
+    /// The columns for objects that the command line selects.
+    pub(crate) fn of(matches: &ArgMatches, one: &Selection, kind: bool) -> Show {
+        Show {
+            wide: output::of(matches) == Some(Format::Table { wide: true }),
+            namespace: one.namespace.is_none() && one.kind.namespaced,
+            kind,
+        }
+    }
 }
 
 /// A table of objects of one kind. Rows can be added after others were printed.

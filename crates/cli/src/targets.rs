@@ -5,6 +5,7 @@ use clap::{Arg, ArgAction, ArgMatches, Command};
 use serde_json::Value as Json;
 
 use crate::failure::{StatusError, usage};
+use crate::flags::{flag, option};
 use crate::io::Io;
 use crate::manifests::{self, Manifest};
 use crate::server::{Catalog, Kind, Request, Server};
@@ -52,9 +53,8 @@ impl Target {
 
 /// Adds the words, `-f`, `-R`, `-l` and `--all`.
 pub(crate) fn arguments(command: Command) -> Command {
-    selectors(words(manifests::arguments(command, false))).arg(
-        Arg::new("all").long("all").action(ArgAction::SetTrue).help("Select all objects of the kind in the namespace"),
-    )
+    selectors(words(manifests::arguments(command, false)))
+        .arg(flag("all", "Select all objects of the kind in the namespace"))
 }
 
 /// Adds `KIND NAME…`.
@@ -68,29 +68,12 @@ pub(crate) fn words(command: Command) -> Command {
     )
 }
 
-/// Adds `-l` and `--field-selector`.
+/// Adds `-l`, `--field-selector` and `-A`.
 pub(crate) fn selectors(command: Command) -> Command {
     command
-        .arg(
-            Arg::new("selector")
-                .short('l')
-                .long("selector")
-                .value_name("LABELS")
-                .help("Select by labels: `a=b,c!=d,e in (f,g),h,!i`"),
-        )
-        .arg(
-            Arg::new("field-selector")
-                .long("field-selector")
-                .value_name("FIELDS")
-                .help("Select by fields: `metadata.name=a`"),
-        )
-        .arg(
-            Arg::new("all-namespaces")
-                .short('A')
-                .long("all-namespaces")
-                .action(ArgAction::SetTrue)
-                .help("Select in all namespaces"),
-        )
+        .arg(option("selector", "LABELS", "Select by labels: `a=b,c!=d,e in (f,g),h,!i`").short('l'))
+        .arg(option("field-selector", "FIELDS", "Select by fields: `metadata.name=a`"))
+        .arg(flag("all-namespaces", "Select in all namespaces").short('A'))
 }
 
 /// The positional arguments.
@@ -238,8 +221,16 @@ pub(crate) fn of_manifest(manifest: &Manifest, server: &Server, catalog: &Catalo
     Ok(Target { namespace: namespace_of(manifest, &kind, server)?, name: manifest.name().to_owned(), kind })
 }
 
+/// Discovers the kinds again if that of a file's object is unknown: an earlier object among the files may have defined it.
+pub(crate) async fn discover(manifest: &Manifest, server: &Server, catalog: &mut Catalog) -> Result<()> {
+    if kind_of(manifest, catalog).is_err() {
+        *catalog = server.catalog().await?;
+    }
+    Ok(())
+}
+
 /// The kind of a file's object.
-pub(crate) fn kind_of(manifest: &Manifest, catalog: &Catalog) -> Result<Kind> {
+fn kind_of(manifest: &Manifest, catalog: &Catalog) -> Result<Kind> {
     let (api_version, kind) = (manifest.api_version(), manifest.kind());
     catalog.of_object(api_version, kind).cloned().ok_or_else(|| {
         let other = catalog.kinds.iter().find(|known| known.kind == kind);
@@ -252,7 +243,7 @@ pub(crate) fn kind_of(manifest: &Manifest, catalog: &Catalog) -> Result<Kind> {
 }
 
 /// The namespace of a file's object: its own, or that of the command line.
-pub(crate) fn namespace_of(manifest: &Manifest, kind: &Kind, server: &Server) -> Result<String> {
+fn namespace_of(manifest: &Manifest, kind: &Kind, server: &Server) -> Result<String> {
     match manifest.namespace() {
         _ if !kind.namespaced => Ok(String::new()),
         Some(own) => {

@@ -4,6 +4,7 @@ use anyhow::Result;
 use clap::{Arg, ArgMatches, Command};
 use serde_json::Value as Json;
 
+use crate::flags::option;
 use crate::io::Io;
 use crate::output::{self, Format};
 use crate::server::{Kind, Request};
@@ -32,26 +33,18 @@ pub(crate) struct Options {
 
 /// `--dry-run` with the help of a command.
 pub(crate) fn dry_run(help: &'static str) -> Arg {
-    Arg::new("dry-run")
-        .long("dry-run")
-        .value_name("WHERE")
+    option("dry-run", "WHERE", help)
         .value_parser(["none", "client", "server"])
         .num_args(0..=1)
         .require_equals(true)
         .default_value("none")
         .default_missing_value("client")
-        .help(help)
 }
 
 /// Adds `--field-manager`.
 pub(crate) fn field_manager(command: Command) -> Command {
-    command.arg(
-        Arg::new("field-manager")
-            .long("field-manager")
-            .value_name("NAME")
-            .default_value(MANAGER)
-            .help("Owner recorded for the fields that are written"),
-    )
+    command
+        .arg(option("field-manager", "NAME", "Owner recorded for the fields that are written").default_value(MANAGER))
 }
 
 /// Adds `--dry-run`, `--field-manager` and `--validate`.
@@ -59,15 +52,16 @@ pub(crate) fn arguments(command: Command) -> Command {
     field_manager(command)
         .arg(dry_run("Write nothing: with `server`, the server validates the request; with `client`, nothing is sent"))
         .arg(
-            Arg::new("validate")
-                .long("validate")
-                .value_name("HOW")
-                .value_parser(["strict", "warn", "ignore", "true", "false"])
-                .num_args(0..=1)
-                .require_equals(true)
-                .default_value("strict")
-                .default_missing_value("strict")
-                .help("Handling of unknown fields: reject (`strict`), drop with a warning (`warn`) or drop (`ignore`)"),
+            option(
+                "validate",
+                "HOW",
+                "Handling of unknown fields: reject (`strict`), drop with a warning (`warn`) or drop (`ignore`)",
+            )
+            .value_parser(["strict", "warn", "ignore", "true", "false"])
+            .num_args(0..=1)
+            .require_equals(true)
+            .default_value("strict")
+            .default_missing_value("strict"),
         )
 }
 

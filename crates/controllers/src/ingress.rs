@@ -10,7 +10,7 @@ use config::mesh::MeshConfig;
 use config::{AnyObject, ParseOptions, StringMap, read_object};
 use serde_json::{Value, json};
 
-use crate::{Body, Controller, Driver, Ledger, Resource, Target, Watched, Write, id, labels};
+use crate::{Body, Controller, Driver, Ledger, Resource, Target, Watched, Write, id, labels, put};
 
 /// The label of gateway pods.
 const LABEL: &str = "istio";
@@ -57,10 +57,7 @@ impl IngressStatuses {
     /// Sets the state of an Ingress; `None` if it was deleted.
     pub fn ingress(&mut self, namespace: &str, name: &str, seen: Option<SeenIngress>) {
         let key: Key = (namespace.into(), name.into());
-        let before = match &seen {
-            Some(seen) => self.ingresses.insert(key.clone(), seen.clone()),
-            None => self.ingresses.remove(&key),
-        };
+        let before = put(&mut self.ingresses, key.clone(), seen.clone());
         let reached = |seen: &Option<SeenIngress>| seen.as_ref().map(|seen| seen.spec.load_balancer.clone());
         if reached(&before) != reached(&seen) {
             self.ledger.forget(&target(&key));
@@ -162,13 +159,6 @@ impl IngressStatuses {
 fn outside(node: &Node) -> Option<String> {
     let first = |kind: &str| node.addresses_of(kind).next().map(|address| address.to_string());
     first("ExternalIP").or_else(|| first("InternalIP"))
-}
-
-fn put<V>(map: &mut BTreeMap<Arc<str>, V>, name: &str, value: Option<V>) {
-    match value {
-        Some(value) => drop(map.insert(name.into(), value)),
-        None => drop(map.remove(name)),
-    }
 }
 
 impl Controller for IngressStatuses {

@@ -30,10 +30,20 @@ pub use driver::{Driver, Origin, Watched};
 pub(crate) use driver::{id, labels};
 pub use ingress::{IngressDriver, IngressStatuses, SeenIngress};
 pub use ledger::Ledger;
-pub use root_certificate::{CONFIG_MAP, Found, KEY, RootCertificates, RootDriver, root_of};
+pub use root_certificate::{CONFIG_MAP, Found, InvalidRoot, KEY, RootCertificates, RootDriver, root_of};
 pub use service_exports::{ExportDriver, ServiceExports};
 pub use untaint::{SeenNode, TAINT, Untaint, UntaintDriver};
 pub use write::{Body, Resource, Target, Write};
+
+use std::collections::BTreeMap;
+
+/// Sets or removes an entry; returns the one before.
+fn put<K: Ord, V>(map: &mut BTreeMap<K, V>, key: impl Into<K>, value: Option<V>) -> Option<V> {
+    match value {
+        Some(value) => map.insert(key.into(), value),
+        None => map.remove(&key.into()),
+    }
+}
 
 /// The state machine of a controller.
 pub trait Controller {

@@ -7,7 +7,7 @@ use config::StringMap;
 use config::mesh::LabelSelector;
 use serde_json::Value;
 
-use crate::{id, labels};
+use crate::{id, labels, put};
 
 /// The observed namespaces.
 #[derive(Default)]
@@ -23,10 +23,7 @@ impl Namespaces {
     pub(crate) fn see(&mut self, object: &Value, there: bool) {
         let name = id(object).1;
         let stays = object["metadata"].get("deletionTimestamp").is_none();
-        match there {
-            true => drop(self.known.insert(name.into(), (labels(object), stays))),
-            false => drop(self.known.remove(name)),
-        }
+        put(&mut self.known, name, there.then(|| (labels(object), stays)));
     }
 
     pub(crate) fn select_by(&mut self, selectors: &[LabelSelector]) {

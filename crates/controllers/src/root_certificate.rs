@@ -9,7 +9,7 @@ use config::MeshConfig;
 use serde_json::{Value, json};
 
 use crate::namespaces::Namespaces;
-use crate::{Body, Controller, Driver, Ledger, Origin, Resource, Target, Watched, Write, id};
+use crate::{Body, Controller, Driver, Ledger, Origin, Resource, Target, Watched, Write, id, put};
 
 /// The name of the ConfigMaps.
 pub const CONFIG_MAP: &str = "istio-ca-root-cert";
@@ -32,28 +32,50 @@ pub struct Found {
     pub version: Arc<str>,
 }
 
+/// A Secret of the certificate authority without usable root certificates.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("Secret {secret}: {key} {problem}")]
+pub struct InvalidRoot {
+    secret: &'static str,
+    key: &'static str,
+    problem: RootProblem,
+}
+
+/// The reason why root certificates are not usable.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+enum RootProblem {
+    #[error("is longer than {} bytes", LIMIT)]
+    TooLong,
+    #[error("is not text")]
+    NotText,
+    #[error("holds no certificate")]
+    NoCertificate,
+    #[error("holds a private key, which must not be published")]
+    PrivateKey,
+}
+
 /// Reads the root certificates of the mesh from the Secrets of its certificate authority: `cacerts`, which an operator creates,
 /// takes precedence over `istio-ca-secret`, which a control plane creates. `read` returns the value of a key of a Secret.
 ///
 /// # Errors
 /// The Secret that takes precedence is invalid.
-pub fn root_of(read: impl Fn(&str, &str) -> Option<Vec<u8>>) -> Result<Option<Arc<str>>, String> {
+pub fn root_of(read: impl Fn(&str, &str) -> Option<Vec<u8>>) -> Result<Option<Arc<str>>, InvalidRoot> {
     // A self-signed authority is its own root.
     let places = [("cacerts", KEY), ("istio-ca-secret", KEY), ("istio-ca-secret", "ca-cert.pem")];
     for (secret, key) in places {
         let Some(bytes) = read(secret, key).filter(|bytes| !bytes.is_empty()) else {
             continue;
         };
-        let wrong = |what: &str| format!("Secret {secret}: {key} {what}");
+        let wrong = |problem| InvalidRoot { secret, key, problem };
         if bytes.len() > LIMIT {
-            return Err(wrong(&format!("is longer than {LIMIT} bytes")));
+            return Err(wrong(RootProblem::TooLong));
         }
-        let text = String::from_utf8(bytes).map_err(|_| wrong("is not text"))?;
+        let text = String::from_utf8(bytes).map_err(|_| wrong(RootProblem::NotText))?;
         if !text.contains("-----BEGIN CERTIFICATE-----") {
-            return Err(wrong("holds no certificate"));
+            return Err(wrong(RootProblem::NoCertificate));
         }
         if text.contains("PRIVATE KEY") {
-            return Err(wrong("holds a private key, which must not be published"));
+            return Err(wrong(RootProblem::PrivateKey));
         }
         return Ok(Some(text.into()));
     }
@@ -92,10 +114,7 @@ impl RootCertificates {
 
     /// Sets the observed ConfigMap of a namespace; `None` if there is none.
     pub fn config_map(&mut self, namespace: &str, found: Option<Found>) {
-        let before = match &found {
-            Some(found) => self.found.insert(namespace.into(), found.clone()),
-            None => self.found.remove(namespace),
-        };
+        let before = put(&mut self.found, namespace, found.clone());
         if before != found {
             self.ledger.forget(&target(namespace));
             self.dirty.insert(namespace.into());
@@ -150,7 +169,7 @@ enum Logged {
     Nothing,
     Found,
     Missing,
-    Wrong(String),
+    Wrong(InvalidRoot),
 }
 
 /// Feeds the controller with the objects that it watches.
@@ -198,7 +217,7 @@ impl RootDriver {
                     SECRETS[0],
                     SECRETS[1],
                 ),
-                Logged::Wrong(error) => tracing::error!(error, "the root certificate is invalid"),
+                Logged::Wrong(error) => tracing::error!(error = error.to_string(), "the root certificate is invalid"),
                 Logged::Found if self.logged != Logged::Nothing => tracing::info!("found a root certificate"),
                 Logged::Found | Logged::Nothing => {}
             }
@@ -228,10 +247,7 @@ impl Driver for RootDriver {
             }
             1 => self.machine.config_map(namespace, there.then(|| found(object))),
             _ => {
-                match there {
-                    true => drop(self.secrets.insert(name.to_owned(), certificates(object))),
-                    false => drop(self.secrets.remove(name)),
-                }
+                put(&mut self.secrets, name, there.then(|| certificates(object)));
                 self.root();
             }
         }

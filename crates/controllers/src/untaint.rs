@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use crate::{Body, Controller, Driver, Ledger, Resource, Target, Watched, Write, id};
+use crate::{Body, Controller, Driver, Ledger, Resource, Target, Watched, Write, id, put};
 
 /// The taint that keeps pods off a new node until the CNI agent is ready.
 pub const TAINT: &str = "cni.istio.io/not-ready";
@@ -44,10 +44,7 @@ pub struct Untaint {
 impl Untaint {
     /// Sets the state of a node; `None` if it was deleted.
     pub fn node(&mut self, name: &str, node: Option<SeenNode>) {
-        let before = match &node {
-            Some(node) => self.nodes.insert(name.into(), node.clone()),
-            None => self.nodes.remove(name),
-        };
+        let before = put(&mut self.nodes, name, node.clone());
         if before != node {
             self.ledger.forget(&target(name));
             self.dirty.insert(name.into());

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use model::proxy::ProxyKind;
-use model::xds::{Parent, Placeholder, ResourceType, Subscription, TypeSpec};
+use model::xds::{Dump, DumpItem, Parent, Placeholder, ResourceType, Subscription, TypeSpec};
 use protos::envoy::config::endpoint::v3::ClusterLoadAssignment;
 use protos::envoy::config::route::v3::RouteConfiguration;
 use protos::wire::{Reader, Value};
@@ -42,6 +42,11 @@ static CLUSTER_SPEC: TypeSpec = TypeSpec {
         ResourceType::new(&VIRTUAL_HOST_SPEC),
     ],
     partial_nack: true,
+    dump: Dump::Section {
+        message: "ClustersConfigDump",
+        list: "dynamicActiveClusters",
+        item: DumpItem::Resource("cluster"),
+    },
     ..TypeSpec::NAMED
 };
 
@@ -58,6 +63,11 @@ static ENDPOINTS_SPEC: TypeSpec = TypeSpec {
             protos::encode(&ClusterLoadAssignment { cluster_name: name.to_owned(), ..ClusterLoadAssignment::default() })
         },
     }),
+    dump: Dump::Section {
+        message: "EndpointsConfigDump",
+        list: "dynamicEndpointConfigs",
+        item: DumpItem::Resource("endpointConfig"),
+    },
     ..TypeSpec::NAMED
 };
 
@@ -69,6 +79,7 @@ static LISTENER_SPEC: TypeSpec = TypeSpec {
     subscription: Subscription::Wildcard,
     waits_for: &[ResourceType::new(&CLUSTER_SPEC), ResourceType::new(&ENDPOINTS_SPEC)],
     partial_nack: true,
+    dump: Dump::Section { message: "ListenersConfigDump", list: "dynamicListeners", item: DumpItem::State("listener") },
     ..TypeSpec::NAMED
 };
 
@@ -82,6 +93,11 @@ static ROUTE_SPEC: TypeSpec = TypeSpec {
     // Envoy does not use a listener until it receives its routes. For a gateway, a missing route table is reported as
     // such, as in istiod: the previous one stays in use.
     placeholder: Some(Placeholder { applies: |proxy| proxy.kind == ProxyKind::Sidecar, encode: empty_route_table }),
+    dump: Dump::Section {
+        message: "RoutesConfigDump",
+        list: "dynamicRouteConfigs",
+        item: DumpItem::Resource("routeConfig"),
+    },
     ..TypeSpec::NAMED
 };
 
@@ -95,6 +111,7 @@ static VIRTUAL_HOST_SPEC: TypeSpec = TypeSpec {
     // A route table that is sent whole replaces the virtual hosts that were discovered for it.
     removed_after: &[ResourceType::new(&ROUTE_SPEC)],
     parent: Parent::Collections { of: ResourceType::new(&ROUTE_SPEC) },
+    dump: Dump::Hidden,
     ..TypeSpec::NAMED
 };
 
@@ -103,6 +120,7 @@ static SECRET_SPEC: TypeSpec = TypeSpec {
     short_name: "SDS",
     long_name: "secret",
     order: 5,
+    dump: Dump::Section { message: "SecretsConfigDump", list: "dynamicActiveSecrets", item: DumpItem::Name },
     ..TypeSpec::NAMED
 };
 
@@ -111,6 +129,7 @@ static EXTENSION_SPEC: TypeSpec = TypeSpec {
     short_name: "ECDS",
     long_name: "extension",
     order: 6,
+    dump: Dump::Section { message: "EcdsConfigDump", list: "ecdsFilters", item: DumpItem::Resource("ecdsFilter") },
     ..TypeSpec::NAMED
 };
 
@@ -121,6 +140,7 @@ static NAME_TABLE_SPEC: TypeSpec = TypeSpec {
     order: 7,
     subscription: Subscription::Wildcard,
     partial_nack: true,
+    dump: Dump::Hidden,
     ..TypeSpec::NAMED
 };
 

@@ -37,6 +37,8 @@ pub struct TypeSpec {
     pub placeholder: Option<Placeholder>,
     /// Whether a client that rejects a response has still accepted the resources that its error does not name.
     pub partial_nack: bool,
+    /// How `/debug/config_dump` shows resources of this type.
+    pub dump: Dump,
 }
 
 impl TypeSpec {
@@ -52,7 +54,37 @@ impl TypeSpec {
         parent: Parent::None,
         placeholder: None,
         partial_nack: false,
+        dump: Dump::Generic,
     };
+}
+
+/// How a config dump shows the resources of a type.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Dump {
+    /// Not at all: another type's resources contain them, or Envoy does not read them.
+    Hidden,
+    /// As Envoy's client status service shows types that have no section in a config dump.
+    Generic,
+    /// In a section of Envoy's config dump.
+    Section {
+        /// The section's message in `envoy.admin.v3`.
+        message: &'static str,
+        /// Its repeated field.
+        list: &'static str,
+        /// The form of an item.
+        item: DumpItem,
+    },
+}
+
+/// An item of a section of Envoy's config dump.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum DumpItem {
+    /// The version, and the resource in this field.
+    Resource(&'static str),
+    /// The name, and a state with the version and with the resource in this field.
+    State(&'static str),
+    /// The name and the version only, because the resource is secret.
+    Name,
 }
 
 /// How clients subscribe to a type.

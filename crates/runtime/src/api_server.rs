@@ -13,7 +13,7 @@ use store::Store;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-use super::{ack_counts, store_backend, store_status};
+use super::{ack_counts, backend, replica, store_backend, store_status};
 
 /// A store that is served over the API.
 pub(super) struct ApiServer {
@@ -54,10 +54,10 @@ impl ApiServer {
                 leads.send_replace(leading);
             }
         };
-        let identity = identity(&hostname());
+        let identity = replica::identity(&replica::hostname());
         let (options, stats) = (crate::leadership::Options::new(identity.as_str()), Arc::default());
         let writer = store_status::StatusWriter(self.api.clone());
-        self.statuses = Some(match store_backend::chosen(settings) {
+        self.statuses = Some(match backend::chosen(settings) {
             StoreBackend::Etcd => {
                 let lock = store_status::StoreLock(Arc::clone(&self.store));
                 let ack_counts = ack_counts::AckCounts {
@@ -79,21 +79,11 @@ impl ApiServer {
 
     /// Stops gracefully, after `stopped` became true.
     pub(super) async fn end(self, grace: Duration) {
-        store_backend::end(self.server, grace).await;
+        self.server.shutdown(grace).await;
         drop(self.follower);
         for task in [self.statuses, self.ack_counts].into_iter().flatten() {
             let _ = task.await;
         }
         self.store.close().await;
     }
-}
-
-/// The identity of this process in the lease: a name and a UUID. A process ID would not be unique, since two containers
-/// may share it, and a restarted process must not mistake the lease of its predecessor for its own.
-pub(super) fn identity(name: &str) -> String {
-    format!("{name}_{}", uuid::Uuid::new_v4())
-}
-
-pub(super) fn hostname() -> String {
-    rustix::system::uname().nodename().to_string_lossy().into_owned()
 }

@@ -4,14 +4,11 @@ use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::{Context, Result, bail};
-use config::mesh;
-use config::{Kind, MeshConfig, ParseOptions};
+use config::{Kind, MeshConfig, ParseOptions, mesh};
 use sources::xds::{self, Location, Node};
-use sources::{files, kubernetes};
+use sources::{ChangeSender, files, kubernetes};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
-
-use sources::ChangeSender;
 
 use super::intake::Source;
 
@@ -29,6 +26,15 @@ pub(super) struct Running {
     tasks: JoinSet<()>,
 }
 
+/// An invalid entry of `configSources`.
+#[derive(Debug, thiserror::Error)]
+enum InvalidSource {
+    #[error("MeshConfig.configSources[{index}].{}: {:?}: {}", error.field, error.address, error.reason)]
+    Address { index: usize, error: xds::AddressError },
+    #[error("MeshConfig.configSources[{index}].address: configSources[{other}] names the same place")]
+    Repeated { index: usize, other: usize },
+}
+
 /// Reads the entries of `MeshConfig.configSources`.
 ///
 /// # Errors
@@ -39,7 +45,7 @@ pub(super) fn read(config: &MeshConfig) -> Result<Vec<ConfigSource>> {
     for (index, source) in config.config_sources.iter().enumerate() {
         match one(&places, index, source) {
             Ok(place) => places.push(place),
-            Err(reason) => wrong.push(reason),
+            Err(error) => wrong.push(error.to_string()),
         }
     }
     if !wrong.is_empty() {
@@ -48,15 +54,12 @@ pub(super) fn read(config: &MeshConfig) -> Result<Vec<ConfigSource>> {
     Ok(places)
 }
 
-fn one(before: &[ConfigSource], index: usize, source: &mesh::ConfigSource) -> Result<ConfigSource, String> {
-    let field = |field: &str| format!("MeshConfig.configSources[{index}].{field}");
-    let location = xds::locate(source)
-        .map_err(|error| format!("{}: {:?}: {}", field(&error.field), error.address, error.reason))?;
-    if let Some(same) = before.iter().find(|other| other.location == location) {
-        let (field, other) = (field("address"), same.index);
-        return Err(format!("{field}: configSources[{other}] names the same place"));
+fn one(before: &[ConfigSource], index: usize, source: &mesh::ConfigSource) -> Result<ConfigSource, InvalidSource> {
+    let location = xds::locate(source).map_err(|error| InvalidSource::Address { index, error })?;
+    match before.iter().find(|other| other.location == location) {
+        Some(same) => Err(InvalidSource::Repeated { index, other: same.index }),
+        None => Ok(ConfigSource { index, address: source.address.clone(), location }),
     }
-    Ok(ConfigSource { index, address: source.address.clone(), location })
 }
 
 impl ConfigSource {

@@ -18,6 +18,7 @@
 
 mod ack_counts;
 mod api_server;
+mod backend;
 mod config_sources;
 mod intake;
 mod kubernetes;
@@ -25,6 +26,7 @@ pub mod leadership;
 mod mesh_file;
 mod names;
 pub mod objects;
+mod replica;
 mod store_backend;
 mod store_status;
 
@@ -69,7 +71,7 @@ pub fn run(settings: &Settings) -> Result<()> {
 
 async fn serve(settings: &Settings, threads: usize) -> Result<()> {
     let begin = Instant::now();
-    let in_kubernetes = store_backend::chosen(settings) == StoreBackend::Kubernetes;
+    let in_kubernetes = backend::chosen(settings) == StoreBackend::Kubernetes;
     // In Kubernetes the file is one of several sources of the mesh configuration and may be missing.
     let mesh_path = match in_kubernetes {
         true => Some(kubernetes::mesh_file(settings)).filter(|path| path.exists()),
@@ -79,9 +81,7 @@ async fn serve(settings: &Settings, threads: usize) -> Result<()> {
     let mesh = mesh_file.as_ref().map(|file| file.config().clone()).unwrap_or_default();
     let config_sources = config_sources::read(&mesh)?;
     anyhow::ensure!(
-        settings.config_dir.is_some()
-            || store_backend::chosen(settings) != StoreBackend::None
-            || !config_sources.is_empty(),
+        settings.config_dir.is_some() || backend::chosen(settings) != StoreBackend::None || !config_sources.is_empty(),
         "no configuration source: set --config-dir, --store, or configSources in --mesh-config"
     );
     let store = store_backend::open(settings).await?;
@@ -186,7 +186,7 @@ async fn begin_sources(settings: &Settings, given: Given, intake: intake::Option
     let mesh_file = settings.mesh_config.as_deref().filter(|_| given.mesh_file.is_some());
     let mut names: Vec<Source> = Vec::new();
     names.extend(mesh_file.map(|file| known(format!("--mesh-config {}", file.display()))));
-    names.extend((given.store.is_some() || given.cluster.is_some()).then(|| known(store_backend::name(settings))));
+    names.extend((given.store.is_some() || given.cluster.is_some()).then(|| known(backend::name(settings))));
     names.extend(given.cluster.is_some().then(|| known("other clusters".to_owned())));
     let directory = settings.config_dir.as_deref();
     names.extend(directory.map(|directory| known(format!("--config-dir {}", directory.display()))));
@@ -278,7 +278,7 @@ fn node(mesh: &MeshConfig, grpc: SocketAddr) -> xds::Node {
     };
     xds::Node {
         namespace: mesh.root_namespace.clone(),
-        name: api_server::hostname().into(),
+        name: replica::hostname().into(),
         ip: ip.to_string().into(),
         revision: "".into(),
     }
@@ -319,7 +319,7 @@ fn options(settings: &Settings) -> Options {
         keepalive_timeout: settings.keepalive_timeout,
         max_request_bytes: settings.max_request_bytes.0,
         vhds: settings.vhds.0,
-        secret_access: store_backend::secret_access(settings),
+        secret_access: backend::secret_access(settings),
         limits: ::xds::Limits::default(),
         version: format!("rutter {}", env!("CARGO_PKG_VERSION")),
     }

@@ -10,48 +10,16 @@ use api::access::Token;
 use api::credentials::Credentials;
 use api::server::ServerOptions;
 use api::{Access, Api, Role, Server};
-use server::SecretAccess;
-use settings::{SecretsFor, Settings, StoreBackend, Switch};
+use settings::{Settings, StoreBackend, Switch};
 use store::Store;
 
-use super::{bindable, kubernetes};
+use super::backend::chosen;
+use super::bindable;
 
 /// The maximum size of a file with tokens or certificates, in bytes.
 const FILE_LIMIT: u64 = 1 << 20;
 /// The interval of etcd compactions.
 const COMPACT_EVERY: Duration = Duration::from_secs(300);
-
-/// The store backend, with `auto` resolved.
-pub(super) fn chosen(settings: &Settings) -> StoreBackend {
-    match settings.store {
-        StoreBackend::Auto if kubernetes::in_a_pod() => StoreBackend::Kubernetes,
-        StoreBackend::Auto if settings.config_dir.is_some() => StoreBackend::None,
-        StoreBackend::Auto => StoreBackend::Embedded,
-        home => home,
-    }
-}
-
-/// The clients that may read secrets.
-pub(super) fn secret_access(settings: &Settings) -> SecretAccess {
-    match settings.secrets_for {
-        SecretsFor::Nobody => SecretAccess::None,
-        SecretsFor::Local => SecretAccess::Local,
-        SecretsFor::Auto if chosen(settings) == StoreBackend::Kubernetes => SecretAccess::None,
-        SecretsFor::Auto => SecretAccess::Local,
-    }
-}
-
-/// The name of the store among the sources.
-pub(super) fn name(settings: &Settings) -> String {
-    let home = match chosen(settings) {
-        StoreBackend::Kubernetes => return "the Kubernetes API".to_owned(),
-        StoreBackend::Memory => "memory",
-        StoreBackend::Etcd => "etcd",
-        StoreBackend::None => "no",
-        StoreBackend::Auto | StoreBackend::Embedded => "embedded",
-    };
-    format!("the {home} store")
-}
 
 /// Opens the store; `None` if the settings need none.
 pub(super) async fn open(settings: &Settings) -> Result<Option<Arc<dyn Store>>> {
@@ -195,11 +163,6 @@ fn reachable(mut address: std::net::SocketAddr) -> std::net::SocketAddr {
         address.set_ip([127, 0, 0, 1].into());
     }
     address
-}
-
-/// Stops the API gracefully.
-pub(super) async fn end(server: Server, grace: Duration) {
-    server.shutdown(grace).await;
 }
 
 fn read(path: &Path) -> Result<String> {

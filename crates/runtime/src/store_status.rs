@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use crate::leadership::{Lease, Lock, Outcome, Writer};
+use crate::leadership::{Lease, Lock, LockError, Outcome, Writer};
 use api::{Api, StatusOutcome, StatusTarget};
 use config::schema::{Definition, definitions};
 use config::{ObjectKey, Timestamp};
@@ -80,28 +80,28 @@ impl StoreLock {
 }
 
 impl Lock for StoreLock {
-    async fn read(&self) -> Result<Option<(Lease, String)>, String> {
-        let stored = self.0.get(&Self::key()).await.map_err(|error| error.to_string())?;
+    async fn read(&self) -> Result<Option<(Lease, String)>, LockError> {
+        let stored = self.0.get(&Self::key()).await?;
         Ok(stored.map(|stored| {
             let lease = Lease::from_json(&stored.value()["spec"]);
             (lease, stored.revision.to_string())
         }))
     }
 
-    async fn write(&self, lease: &Lease, version: Option<&str>) -> Result<bool, String> {
+    async fn write(&self, lease: &Lease, version: Option<&str>) -> Result<bool, LockError> {
         let expect = match version.map(str::parse) {
             None => Expect::Absent,
             Some(Ok(revision)) => Expect::Revision(revision),
             Some(Err(_)) => return Ok(false),
         };
-        let stored = self.0.get(&Self::key()).await.map_err(|error| error.to_string())?;
+        let stored = self.0.get(&Self::key()).await?;
         let mut value = stored.map_or_else(fresh, |stored| stored.value());
         value["spec"] = lease.to_json();
         let put = Operation::Put { key: Self::key(), value, expect };
         match self.0.commit(Transaction::one(put)).await {
             Ok(_) => Ok(true),
             Err(Error::Conflict { .. } | Error::Exists { .. } | Error::NotFound { .. }) => Ok(false),
-            Err(error) => Err(error.to_string()),
+            Err(error) => Err(error.into()),
         }
     }
 }

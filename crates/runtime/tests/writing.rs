@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use config::{Kind, ObjectKey, Timestamp};
 use controllers::{Controller as _, RootCertificates, Write};
-use runtime::leadership::{Always, Lease, Lock, Options, Outcome, Stats, Writer};
+use runtime::leadership::{Always, Lease, Lock, LockError, Options, Outcome, Stats, Writer};
 use status::{Condition, Counts, Intent, Proxies, Status, Truth};
 use tokio::sync::{mpsc, watch};
 use tokio::time::sleep;
@@ -130,17 +130,17 @@ struct Shared {
 }
 
 impl Lock for Shared {
-    async fn read(&self) -> Result<Option<(Lease, String)>, String> {
+    async fn read(&self) -> Result<Option<(Lease, String)>, LockError> {
         if self.away.load(Ordering::SeqCst) {
-            return Err("away".to_owned());
+            return Err(LockError::TimedOut);
         }
         let lease = self.lease.lock().unwrap();
         Ok(lease.as_ref().map(|(lease, version)| (lease.clone(), version.to_string())))
     }
 
-    async fn write(&self, lease: &Lease, version: Option<&str>) -> Result<bool, String> {
+    async fn write(&self, lease: &Lease, version: Option<&str>) -> Result<bool, LockError> {
         if self.away.load(Ordering::SeqCst) {
-            return Err("away".to_owned());
+            return Err(LockError::TimedOut);
         }
         let mut held = self.lease.lock().unwrap();
         let current = held.as_ref().map(|(_, version)| version.to_string());

@@ -17,7 +17,9 @@
 //! `status` plans the statuses. Other control planes read the configuration of the sources ([`Configuration`]) on the
 //! xDS port.
 
+mod clock;
 mod config_dump;
+mod counters;
 mod debug;
 mod discovery;
 mod grpc;

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::server::graceful::GracefulConnection;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
@@ -182,7 +183,7 @@ async fn serve_grpc(
         .keep_alive_interval(Some(options.keepalive_interval))
         .keep_alive_timeout(options.keepalive_timeout)
         .max_concurrent_streams(MAX_STREAMS_PER_CONNECTION);
-    accept(listener, stopped, move |socket, mut stopped| {
+    accept(listener, stopped, move |socket, stopped| {
         let discovery = discovery.clone();
         // A connection that was closed already has no address.
         let peer = socket.peer_addr().map_or(Peer::Anonymous, Peer::plaintext);
@@ -190,16 +191,7 @@ async fn serve_grpc(
             let response = discovery.call(request, peer.clone());
             async move { Ok::<_, std::convert::Infallible>(response) }
         };
-        let connection = builder.serve_connection(TokioIo::new(socket), service_fn(service));
-        async move {
-            tokio::pin!(connection);
-            tokio::select! {
-                _ = connection.as_mut() => return,
-                _ = stopped.wait_for(|stop| *stop) => {}
-            }
-            connection.as_mut().graceful_shutdown();
-            let _ = connection.await;
-        }
+        serve(builder.serve_connection(TokioIo::new(socket), service_fn(service)), stopped)
     })
     .await;
 }
@@ -207,24 +199,26 @@ async fn serve_grpc(
 async fn serve_http(listener: TcpListener, pages: Pages, stopped: watch::Receiver<bool>) {
     let mut builder = hyper::server::conn::http1::Builder::new();
     builder.timer(TokioTimer::new()).header_read_timeout(Duration::from_secs(30));
-    accept(listener, stopped, move |socket, mut stopped| {
+    accept(listener, stopped, move |socket, stopped| {
         let pages = pages.clone();
         let answer = move |request| {
             let pages = pages.clone();
             async move { Ok::<_, std::convert::Infallible>(pages.answer(&request).await) }
         };
-        let connection = builder.serve_connection(TokioIo::new(socket), service_fn(answer));
-        async move {
-            tokio::pin!(connection);
-            tokio::select! {
-                _ = connection.as_mut() => return,
-                _ = stopped.wait_for(|stop| *stop) => {}
-            }
-            connection.as_mut().graceful_shutdown();
-            let _ = connection.await;
-        }
+        serve(builder.serve_connection(TokioIo::new(socket), service_fn(answer)), stopped)
     })
     .await;
+}
+
+/// Serves a connection until it ends, or until `stopped` is true and its open requests end.
+async fn serve(connection: impl GracefulConnection, mut stopped: watch::Receiver<bool>) {
+    tokio::pin!(connection);
+    tokio::select! {
+        _ = connection.as_mut() => return,
+        _ = stopped.wait_for(|stop| *stop) => {}
+    }
+    connection.as_mut().graceful_shutdown();
+    let _ = connection.await;
 }
 
 /// Accepts connections until `stopped` is true, then waits for the open ones.

@@ -3,46 +3,19 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use flow::RelationStats;
 use model::xds::ResourceType;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
-use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
-use xds::{Response, Stats, TypeStats};
+use xds::{Stats, TypeStats};
 
+use crate::counters::Counters;
 use crate::status_tracker::TrackerStats;
 use crate::world_handle::Core;
-
-/// The bucket bounds of `pilot_proxy_convergence_time`, in seconds: those of Istio, and finer ones at the low end.
-const CONVERGENCE_BUCKETS: [f64; 14] =
-    [0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 3.0, 5.0, 10.0, 15.0, 20.0, 25.0, 30.0];
-
-/// Counters of the world thread.
-#[derive(Debug)]
-pub(crate) struct Counts {
-    pub(crate) commits: u64,
-    pub(crate) commit_seconds: f64,
-    pub(crate) rule_panics: u64,
-    pub(crate) panics: u64,
-    convergence: Histogram,
-}
-
-impl Default for Counts {
-    fn default() -> Counts {
-        let convergence = Histogram::new(CONVERGENCE_BUCKETS);
-        Counts { commits: 0, commit_seconds: 0.0, rule_panics: 0, panics: 0, convergence }
-    }
-}
-
-impl Counts {
-    /// Records a response that is sent.
-    pub(crate) fn note(&self, response: &Response) {
-        self.convergence.observe(response.waited.as_secs_f64());
-    }
-}
 
 /// A gauge that another part of the program provides, with one sample or one for each value of a label.
 #[derive(Clone, PartialEq, Debug)]
@@ -72,11 +45,10 @@ pub(crate) struct Snapshot {
     streams: BTreeMap<Arc<str>, usize>,
     /// Type and proxy of each current NACK.
     refused_by: Vec<(ResourceType, Arc<str>)>,
-    sizes: Vec<(String, u64)>,
-    counts: (u64, f64, u64, u64),
-    convergence: Histogram,
-    relations: Vec<(String, u64, u64, u64)>,
-    services: u64,
+    sizes: [(&'static str, usize); 6],
+    counters: Counters,
+    relations: Vec<RelationStats>,
+    services: usize,
     feedback: TrackerStats,
     more: Vec<Gauge>,
 }
@@ -88,24 +60,20 @@ impl Snapshot {
     }
 
     pub(crate) fn of(core: &Core) -> Snapshot {
-        let counts = &core.counts;
         let (mut streams, mut refused_by) = (BTreeMap::new(), Vec::new());
         for status in core.hub.statuses() {
             *streams.entry(status.proxy.version.clone()).or_default() += 1;
             let refused = status.watches.iter().filter(|watch| watch.error.is_some());
             refused_by.extend(refused.map(|watch| (watch.kind, status.proxy.id.clone())));
         }
-        let stats = core.served.0.engine().stats();
-        let relations = stats.relations.iter();
         Snapshot {
             hub: core.hub.stats(),
             streams,
             refused_by,
-            sizes: core.hub.sizes().into_iter().map(|(n, v)| (n.to_owned(), v as u64)).collect(),
-            counts: (counts.commits, counts.commit_seconds, counts.rule_panics, counts.panics),
-            convergence: counts.convergence.clone(),
-            relations: relations.map(|r| (r.name.to_owned(), r.cells as u64, r.edges as u64, r.runs as u64)).collect(),
-            services: core.served.0.services() as u64,
+            sizes: core.hub.sizes(),
+            counters: core.counters.clone(),
+            relations: core.served.0.engine().stats().relations,
+            services: core.served.0.services(),
             feedback: core.tracker.numbers(),
             more: Vec::new(),
         }
@@ -128,7 +96,7 @@ impl Collector for Snapshot {
         let streams: Vec<Sample<'_>> = self.streams.iter().map(|(v, n)| ("version", &**v, *n as f64)).collect();
         out.gauge("pilot_xds", "Connected xDS streams, by the version of the proxy", &streams)?;
         out.gauge("pilot_services", "Services known to the control plane", &[("", "", self.services as f64)])?;
-        let (commits, seconds, rule_panics, panics) = self.counts;
+        let counters = &self.counters;
         out.istio("pilot_xds_pushes", "Responses sent", &self.hub, |stats| stats.responses)?;
         out.by_type("rutter_xds_response_bytes", "Bytes of responses sent", &self.hub, |stats| stats.bytes)?;
         out.by_type("rutter_xds_resources", "Resources in responses sent", &self.hub, |stats| stats.resources)?;
@@ -155,26 +123,26 @@ impl Collector for Snapshot {
             let name = format!("pilot_xds_{}_reject", short(*kind));
             out.gauge(&name, "Proxies that rejected the last response of the type", &refused)?;
         }
-        out.counter("rutter_commits", "Commits of changes", &[("", "", commits as f64)])?;
-        out.counter("rutter_commit_seconds", "Seconds spent on commits", &[("", "", seconds)])?;
+        out.counter("rutter_commits", "Commits of changes", &[("", "", counters.commits as f64)])?;
+        out.counter("rutter_commit_seconds", "Seconds spent on commits", &[("", "", counters.commit_seconds)])?;
         out.counter(
             "rutter_rule_panics",
             "Panics in rules; the rows derived before stay in effect",
-            &[("", "", rule_panics as f64)],
+            &[("", "", counters.rule_panics as f64)],
         )?;
         out.counter(
             "rutter_panics",
             "Panics outside of rules, limited to one stream or page",
-            &[("", "", panics as f64)],
+            &[("", "", counters.panics as f64)],
         )?;
-        let sizes: Vec<(&str, &str, f64)> = self.sizes.iter().map(|(n, v)| ("what", n.as_str(), *v as f64)).collect();
+        let sizes: Vec<(&str, &str, f64)> = self.sizes.iter().map(|(n, v)| ("what", *n, *v as f64)).collect();
         out.gauge("rutter_hub", "Sizes of the xDS hub's tables", &sizes)?;
-        let of = |pick: fn(&(String, u64, u64, u64)) -> u64| -> Vec<(&str, &str, f64)> {
-            self.relations.iter().map(|r| ("relation", r.0.as_str(), pick(r) as f64)).collect()
+        let of = |pick: fn(&RelationStats) -> f64| -> Vec<Sample<'_>> {
+            self.relations.iter().map(|relation| ("relation", relation.name, pick(relation))).collect()
         };
-        out.gauge("rutter_cells", "Cells in the derivation graph", &of(|r| r.1))?;
-        out.gauge("rutter_edges", "Recorded reads in the derivation graph", &of(|r| r.2))?;
-        out.counter("rutter_rule_runs", "Executions of rules", &of(|r| r.3))?;
+        out.gauge("rutter_cells", "Cells in the derivation graph", &of(|relation| relation.cells as f64))?;
+        out.gauge("rutter_edges", "Recorded reads in the derivation graph", &of(|relation| relation.edges as f64))?;
+        out.counter("rutter_rule_runs", "Executions of rules", &of(|relation| relation.runs as f64))?;
         let feedback = &self.feedback;
         let sizes: Vec<Sample<'_>> = feedback.sizes.iter().map(|(n, v)| ("state", *n, *v)).collect();
         out.gauge(
@@ -198,7 +166,7 @@ impl Collector for Snapshot {
         }
         let help = "Seconds from a change until it is sent to a proxy";
         let metric = encoder.encode_descriptor("pilot_proxy_convergence_time", help, None, MetricType::Histogram)?;
-        self.convergence.encode(metric)
+        counters.convergence.encode(metric)
     }
 }
 

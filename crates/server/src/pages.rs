@@ -147,8 +147,12 @@ impl Pages {
             "worldz" => self.world.inspect(|core| core.served.0.worldz()).await,
             "recompute" => self.world.inspect(|core| debug::recompute(core)).await,
             "clusterz" => return json(&self.serving_status.clusters()),
-            "config_dump" => return self.config_dump(query).await,
-            "ndsz" => return self.names(query).await,
+            "config_dump" => {
+                return self.of_proxy(query, config_dump::gather, config_dump::ProxyDump::into_json).await;
+            }
+            "ndsz" => {
+                return self.of_proxy(query, config_dump::names, |table| config_dump::names_json(table.as_ref())).await;
+            }
             "proxyconfigz" => return self.of_proxy(query, debug::proxy_config, |page| page).await,
             _ => return text(StatusCode::NOT_FOUND, "no such page; see /debug for a list\n"),
         };
@@ -156,14 +160,6 @@ impl Pages {
             Ok(value) => json(&value),
             Err(closed) => text(StatusCode::SERVICE_UNAVAILABLE, &format!("{closed}\n")),
         }
-    }
-
-    async fn config_dump(&self, query: &str) -> Response<Full<Bytes>> {
-        self.of_proxy(query, config_dump::gather, config_dump::Dump::into_json).await
-    }
-
-    async fn names(&self, query: &str) -> Response<Full<Bytes>> {
-        self.of_proxy(query, config_dump::names, |table| config_dump::names_json(table.as_ref())).await
     }
 
     /// A page about one proxy. The world thread only collects the bytes; they are converted to JSON on another thread.

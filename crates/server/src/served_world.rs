@@ -13,6 +13,9 @@ use xds::{Origin, Status};
 /// The world as the source of the hub's resources.
 pub(crate) struct ServedWorld(pub(crate) World);
 
+/// The hub of streams over the world.
+pub(crate) type Hub = xds::Hub<ServedWorld>;
+
 impl ServedWorld {
     /// Converts the changes of a commit for the hub.
     pub(crate) fn changes(changes: world::Changes) -> xds::Changes<ServedWorld> {

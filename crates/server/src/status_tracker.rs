@@ -7,9 +7,9 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
-use config::{Kind, ObjectKey, Observed, Timestamp};
+use config::{Kind, ObjectKey, Observed};
 use flow::CellId;
 use serde_json::{Map, Value};
 use status::{CountRequest, Counts, Elapsed, Intent, Nack, Now, Planner, ProxyActivity, Settings, SkippedPatch};
@@ -17,8 +17,8 @@ use tokio::sync::{Notify, mpsc};
 use world::Conflicts;
 use xds::Question;
 
-use crate::served_world::ServedWorld;
-use crate::world_handle::Hub;
+use crate::clock::Clock;
+use crate::served_world::{Hub, ServedWorld};
 
 /// The capacity of the channel to the status writer, in batches.
 const QUEUE: usize = 4;
@@ -36,8 +36,7 @@ pub(crate) struct StatusTracker {
     /// Notified when there are counts to publish.
     pub(crate) unpublished: Arc<Notify>,
     out: Option<mpsc::Sender<Vec<Intent>>>,
-    /// The wall-clock time that [`Elapsed`] counts from.
-    start: SystemTime,
+    clock: Clock,
     /// The time before which nothing is sent, because the channel was full.
     blocked: Option<Elapsed>,
     /// Totals: seconds spent, statuses handed out, objects counted.
@@ -53,7 +52,7 @@ impl StatusTracker {
             watched: BTreeMap::new(),
             unpublished: Arc::default(),
             out: None,
-            start: SystemTime::now().checked_sub(started.elapsed()).unwrap_or(UNIX_EPOCH),
+            clock: Clock::new(started),
             blocked: None,
             seconds: 0.0,
             planned: 0,
@@ -133,9 +132,8 @@ impl StatusTracker {
         if asks.is_empty() {
             return;
         }
-        let wall = Timestamp::from_unix(self.wall(now));
         let counted = self.count(asks.into(), served, hub, now, begun);
-        let intents = self.planner.plan(counted, Now { elapsed: now, wall });
+        let intents = self.planner.plan(counted, Now { elapsed: now, wall: self.clock.at(now) });
         self.seconds += begun.elapsed().as_secs_f64();
         self.planned += intents.len() as u64;
         self.announce();
@@ -228,12 +226,6 @@ impl StatusTracker {
         let tallies = tallies.map(|(tally, unmade)| counts(tally, unmade));
         counted.extend(keys.into_iter().zip(tallies));
         counted
-    }
-
-    /// Unix time in seconds.
-    fn wall(&self, now: Elapsed) -> i64 {
-        let since = (self.start + now).duration_since(UNIX_EPOCH).unwrap_or_default();
-        i64::try_from(since.as_secs()).unwrap_or(i64::MAX)
     }
 }
 

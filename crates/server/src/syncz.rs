@@ -1,35 +1,18 @@
 //! `/debug/syncz`: what was sent to each connected proxy, and what it acknowledged or rejected.
 
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use std::time::Instant;
 
-use config::Timestamp;
 use model::proxy::ProxyKind;
 use serde_json::{Map, Value, json};
-use status::Elapsed;
 use xds::{StreamStatus, WatchStatus};
 
+use crate::clock::Clock;
 use crate::world_handle::Core;
 
 /// The page in Istio's form (`SyncStatus`), with the error messages of NACKs.
 pub(crate) fn page(core: &Core, started: Instant) -> Value {
     let clock = Clock::new(started);
     Value::Array(core.hub.statuses().iter().map(|status| proxy(status, &clock)).collect())
-}
-
-/// Converts [`Elapsed`] to wall-clock time.
-struct Clock {
-    start: SystemTime,
-}
-
-impl Clock {
-    fn new(started: Instant) -> Clock {
-        Clock { start: SystemTime::now().checked_sub(started.elapsed()).unwrap_or(UNIX_EPOCH) }
-    }
-
-    fn show(&self, at: Elapsed) -> String {
-        let since = (self.start + at).duration_since(UNIX_EPOCH).unwrap_or_default();
-        Timestamp::from_unix(i64::try_from(since.as_secs()).unwrap_or(i64::MAX)).to_string()
-    }
 }
 
 fn proxy(status: &StreamStatus, clock: &Clock) -> Value {
@@ -44,7 +27,7 @@ fn proxy(status: &StreamStatus, clock: &Clock) -> Value {
     };
     fields.insert("proxy_type".into(), kind.into());
     fields.insert("istio_version".into(), facts.version.to_string().into());
-    fields.insert("connected_at".into(), clock.show(status.connected).into());
+    fields.insert("connected_at".into(), clock.at(status.connected).to_string().into());
     fields.insert("variant".into(), format!("{:?}", status.variant).to_lowercase().into());
     let secrets = if facts.trusted { "served" } else { "refused (--secrets-for)" };
     fields.insert("secrets".into(), secrets.into());
@@ -72,11 +55,11 @@ fn resource(watch: &WatchStatus, clock: &Clock) -> Value {
         "status": state,
         "sent": watch.sent.as_ref().map(|e| &*e.nonce),
         "acked": watch.acked.as_ref().map(|e| &*e.nonce),
-        "sentTime": watch.sent.as_ref().map(|e| clock.show(e.at)),
+        "sentTime": watch.sent.as_ref().map(|e| clock.at(e.at).to_string()),
         "version": watch.acked.as_ref().map(|e| &*e.version),
         "names": watch.names,
         "lastError": watch.error.as_ref().map(|e| &*e.message),
-        "lastErrorTime": watch.error.as_ref().map(|e| clock.show(e.at)),
+        "lastErrorTime": watch.error.as_ref().map(|e| clock.at(e.at).to_string()),
         "refusedVersion": watch.error.as_ref().map(|e| &*e.version),
     })
 }

@@ -16,11 +16,11 @@ use tokio::sync::{mpsc, oneshot, watch};
 use world::{Batch, World};
 use xds::{Limits, Next, Request, StreamId, Variant};
 
+use crate::counters::Counters;
 use crate::grpc::{Down, Status};
 use crate::mcp::Configuration;
-use crate::metrics::Counts;
 use crate::pace::{LastCommit, Pace};
-use crate::served_world::ServedWorld;
+use crate::served_world::{Hub, ServedWorld};
 use crate::status_tracker::{Observations, StatusTracker};
 
 /// The number of queued messages; senders wait when the queue is full.
@@ -33,9 +33,6 @@ pub(crate) const DOWN_QUEUE: usize = 8;
 
 /// Hostnames.
 pub type Names = Arc<BTreeSet<Arc<str>>>;
-
-/// The hub of streams over the world.
-pub(crate) type Hub = xds::Hub<ServedWorld>;
 
 /// The thread has ended.
 #[derive(Debug, thiserror::Error)]
@@ -70,7 +67,7 @@ pub(crate) enum Message {
 pub(crate) struct Core {
     pub(crate) served: ServedWorld,
     pub(crate) hub: Hub,
-    pub(crate) counts: Counts,
+    pub(crate) counters: Counters,
     pub(crate) tracker: StatusTracker,
     streams: HashMap<StreamId, mpsc::Sender<Down>>,
     /// The hostnames that the world needs resolved.
@@ -124,7 +121,7 @@ impl WorldHandle {
         let core = Core {
             hub: xds::Hub::new(limits, world.types().clone()),
             served: ServedWorld(world),
-            counts: Counts::default(),
+            counters: Counters::default(),
             tracker: StatusTracker::new(started),
             streams: HashMap::new(),
             names: wanted,
@@ -323,9 +320,9 @@ impl Core {
         for panic in &changes.panics {
             tracing::error!(%panic, "a rule panicked; what it derived before stays");
         }
-        self.counts.rule_panics += changes.panics.len() as u64;
-        self.counts.commits += 1;
-        self.counts.commit_seconds += start.elapsed().as_secs_f64();
+        self.counters.rule_panics += changes.panics.len() as u64;
+        self.counters.commits += 1;
+        self.counters.commit_seconds += start.elapsed().as_secs_f64();
         changes.overridden.iter().for_each(log_diagnostic);
         self.configuration.apply(&changes.objects);
         if changes.objects.deletes.contains(&MeshConfig::key()) {
@@ -387,7 +384,7 @@ impl Core {
                 match catch_unwind(AssertUnwindSafe(|| self.hub.next(id, now))) {
                     Ok(Next::Idle) => break,
                     Ok(Next::Send(response)) => {
-                        self.counts.note(&response);
+                        self.counters.note(&response);
                         let sent = self.streams.get(&id).map(|down| down.try_send(Down::Message(response.rope)));
                         if !matches!(sent, Some(Ok(()))) {
                             // The client has disconnected, or does not read the responses that it requested.
@@ -448,6 +445,6 @@ impl Core {
         let text = panic.downcast_ref::<&str>().copied().map(str::to_owned);
         let text = text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_default();
         tracing::error!(what, panic = text, "a panic was contained");
-        self.counts.panics += 1;
+        self.counters.panics += 1;
     }
 }

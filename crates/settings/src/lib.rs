@@ -10,11 +10,13 @@
 //! Precedence: flag, `RUTTER_` variable, variable of istiod, file, default. [`Problems`] contains all errors, not only the
 //! first.
 
+mod given;
 mod resolve;
 mod table;
 mod value;
 
-pub use resolve::{Given, Problem, Problems, Source, flags};
+pub use given::{Given, Problem, Problems, Source};
+pub use resolve::flags;
 pub use table::{Setting, Settings, TABLE};
 pub use value::{
     Address, ByteSize, Ipv4Range, Ipv6Range, LogFilter, LogFormat, OptionalName, SecretsFor, StoreBackend, Switch,

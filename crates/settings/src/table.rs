@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::resolve::{Given, Problems};
+use crate::given::{Given, Problems};
 use crate::value::{
     Address, ByteSize, Ipv4Range, Ipv6Range, LogFilter, LogFormat, OptionalName, Percent, SecretsFor, StoreBackend,
     Switch, Value,

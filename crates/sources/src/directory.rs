@@ -5,9 +5,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use config::{AnyObject, Diagnostic, FieldPath, ObjectKey, ParseOptions, Severity};
-
-use config::ChangeSet;
+use config::{AnyObject, ChangeSet, Diagnostic, FieldPath, ObjectKey, ParseOptions, Severity};
 
 /// The files of a directory by name, with their objects.
 #[derive(Default)]

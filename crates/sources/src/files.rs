@@ -7,13 +7,13 @@
 //! Events are only hints: after each one the directory is listed, and files whose size or time changed are read and
 //! compared by hash. So renames, replaced links and lost events need no special handling.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use config::{AnyObject, ChangeSet, Diagnostic, ParseOptions};
+use config::{ChangeSet, ParseOptions};
 use notify::event::{AccessKind, AccessMode, EventKind, ModifyKind};
 use notify::{RecursiveMode, Watcher};
 
@@ -63,23 +63,13 @@ impl Drop for Watch {
     }
 }
 
-/// The content of a directory.
-#[derive(Debug, Default, PartialEq)]
-pub struct Loaded {
-    /// The objects in effect, ordered by key.
-    pub upserts: Vec<AnyObject>,
-    /// The diagnostics of each file that has any.
-    pub diagnostics: BTreeMap<Arc<str>, Vec<Diagnostic>>,
-}
-
 /// Reads a directory once.
 ///
 /// # Errors
 /// The directory cannot be listed. Unreadable files are reported as diagnostics.
-pub fn load(dir: &Path, options: &ParseOptions) -> Result<Loaded, Error> {
+pub fn load(dir: &Path, options: &ParseOptions) -> Result<ChangeSet, Error> {
     let mut reader = Reader::new(dir, options.clone());
-    let change = scan(&mut reader, &FileEvents::default())?;
-    Ok(Loaded { upserts: change.upserts.into_values().collect(), diagnostics: change.diagnostics })
+    scan(&mut reader, &FileEvents::default())
 }
 
 /// Reads a directory and watches it. `sink` receives the complete initial state, which may be empty, before this

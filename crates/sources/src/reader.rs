@@ -6,10 +6,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use config::ParseOptions;
+use config::{ChangeSet, ParseOptions};
 
 use crate::directory::Directory;
-use config::ChangeSet;
 
 /// The maximum file size, in bytes.
 const MAX_FILE_BYTES: u64 = 64 << 20;

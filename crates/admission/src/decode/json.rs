@@ -43,10 +43,6 @@ struct State {
 }
 
 impl State {
-    fn enter(&mut self, step: Step) {
-        self.path.push(step);
-    }
-
     fn duplicate(&mut self, name: &str) {
         if self.duplicates.len() >= MAX_DUPLICATES {
             return;
@@ -133,7 +129,7 @@ impl<'de> Visitor<'de> for Node<'_> {
     fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Json, A::Error> {
         let mut out = Vec::new();
         loop {
-            self.0.enter(Step::Index(out.len()));
+            self.0.path.push(Step::Index(out.len()));
             let item = items.next_element_seed(Node(&mut *self.0))?;
             self.0.path.pop();
             match item {
@@ -149,7 +145,7 @@ impl<'de> Visitor<'de> for Node<'_> {
             if out.contains_key(&name) {
                 self.0.duplicate(&name);
             }
-            self.0.enter(Step::Field(name));
+            self.0.path.push(Step::Field(name));
             let value = fields.next_value_seed(Node(&mut *self.0))?;
             if let Some(Step::Field(name)) = self.0.path.pop() {
                 out.insert(name, value);

@@ -52,7 +52,7 @@ pub enum ServerError {
     #[error(transparent)]
     Tls(#[from] TlsError),
     /// The store is not writable.
-    #[error("cannot create the default namespaces: {}", .0.message)]
+    #[error("cannot create the default namespaces: {0}")]
     Prepare(Box<ApiError>),
 }
 

@@ -2,28 +2,25 @@
 
 use serde_json::Value;
 
-use super::pod;
 use super::since;
 
-/// The computed cell of a column; none if the column has a JSON path.
+/// The computed cell of a column (in lower case); none if the column has a JSON path.
 pub(super) fn cell(kind: &str, column: &str, object: &Value, now: i64) -> Option<Value> {
-    let column = column.to_ascii_lowercase();
     let text = match kind {
-        "Pod" => return pod::cell(&column, object, now),
-        "Service" => service(&column, object)?,
-        "Node" => node(&column, object)?,
+        "Service" => service(column, object)?,
+        "Node" => node(column, object)?,
         "Namespace" if column == "status" => or(&object["status"]["phase"], "Active"),
         "ConfigMap" if column == "data" => return Some((count(&object["data"]) + count(&object["binaryData"])).into()),
-        "Secret" => match column.as_str() {
+        "Secret" => match column {
             "type" => or(&object["type"], "Opaque"),
             "data" => return Some(count(&object["data"]).into()),
             _ => return None,
         },
         "ServiceAccount" if column == "secrets" => return Some(count(&object["secrets"]).into()),
         "Lease" if column == "holder" => or(&object["spec"]["holderIdentity"], ""),
-        "EndpointSlice" => endpoint_slice(&column, object)?,
-        "Deployment" => return deployment(&column, object),
-        "Event" => return event(&column, object, now),
+        "EndpointSlice" => endpoint_slice(column, object)?,
+        "Deployment" => return deployment(column, object),
+        "Event" => return event(column, object, now),
         _ => return None,
     };
     Some(text.into())
@@ -109,12 +106,12 @@ fn endpoint_slice(column: &str, object: &Value) -> Option<String> {
                 number => number.to_string(),
             });
             let ports: Vec<String> = ports.collect();
-            if ports.is_empty() { UNSET.into() } else { some(&ports, 3) }
+            if ports.is_empty() { UNSET.into() } else { some(&ports) }
         }
         "endpoints" => {
             let addresses = items(&object["endpoints"]).flat_map(|endpoint| items(&endpoint["addresses"]));
             let addresses: Vec<String> = addresses.filter_map(Value::as_str).map(str::to_owned).collect();
-            if addresses.is_empty() { UNSET.into() } else { some(&addresses, 3) }
+            if addresses.is_empty() { UNSET.into() } else { some(&addresses) }
         }
         _ => return None,
     })
@@ -192,10 +189,11 @@ fn join(texts: impl Iterator<Item = String>) -> String {
     texts.filter(|text| !text.is_empty()).collect::<Vec<_>>().join(",")
 }
 
-/// At most `limit` items, and the number of further ones.
-fn some(texts: &[String], limit: usize) -> String {
-    let shown = texts[..texts.len().min(limit)].join(",");
-    match texts.len().saturating_sub(limit) {
+/// The first items, and the number of further ones.
+fn some(texts: &[String]) -> String {
+    const LIMIT: usize = 3;
+    let shown = texts[..texts.len().min(LIMIT)].join(",");
+    match texts.len().saturating_sub(LIMIT) {
         0 => shown,
         more => format!("{shown} + {more} more..."),
     }
@@ -206,15 +204,9 @@ fn selector(labels: &Value) -> String {
     or_none(join(labels.map(|(label, value)| format!("{label}={}", value.as_str().unwrap_or_default()))))
 }
 
-/// The cells of these columns, for tests.
-#[cfg(test)]
-pub(super) fn cells(kind: &str, columns: &[&str], object: Value) -> Value {
-    columns.iter().map(|column| cell(kind, column, &object, 1000).unwrap()).collect()
-}
-
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use super::super::computed_cells as cells;
     use serde_json::json;
 
     #[test]

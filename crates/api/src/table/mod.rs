@@ -60,13 +60,12 @@ impl Table {
 
     /// The headings.
     pub(crate) fn columns(&self) -> Vec<Value> {
-        let column = |name: &str, kind: &str, format: &str, description: &str, priority: u8| json!({ "name": name, "type": kind, "format": format, "description": description, "priority": priority });
         self.cells
             .iter()
             .map(|cell| match cell {
-                Cell::Name => column("Name", "string", "name", NAME, 0),
-                Cell::Age => column("Age", "date", "", AGE, 0),
-                Cell::Of(c, _) => column(c.name, c.kind, "", c.description, c.priority),
+                Cell::Name => heading("Name", "string", "name", NAME, 0),
+                Cell::Age => heading("Age", "date", "", AGE, 0),
+                Cell::Of(c, _) => heading(c.name, c.kind, "", c.description, c.priority),
             })
             .collect()
     }
@@ -85,7 +84,7 @@ impl Table {
 
     fn cell(&self, column: &Column, path: Option<&JsonPath>, object: &Value, now: i64) -> Value {
         if self.kind.builtin
-            && let Some(cell) = core::cell(self.kind.kind, column.name, object, now)
+            && let Some(cell) = computed(self.kind.kind, column.name, object, now)
         {
             return cell;
         }
@@ -105,15 +104,33 @@ impl Table {
     }
 }
 
+/// The computed cell of a column of a core kind; none if the column has a JSON path.
+fn computed(kind: &str, column: &str, object: &Value, now: i64) -> Option<Value> {
+    let column = column.to_ascii_lowercase();
+    match kind {
+        "Pod" => pod::cell(&column, object, now),
+        kind => core::cell(kind, &column, object, now),
+    }
+}
+
+/// The computed cells of these columns, for tests.
+#[cfg(test)]
+fn computed_cells(kind: &str, columns: &[&str], object: Value) -> Value {
+    columns.iter().map(|column| computed(kind, column, &object, 1000).unwrap()).collect()
+}
+
+fn heading(name: &str, kind: &str, format: &str, description: &str, priority: u8) -> Value {
+    json!({ "name": name, "type": kind, "format": format, "description": description, "priority": priority })
+}
+
 /// The headings of a `Scale`.
-pub(crate) fn scale_columns() -> Value {
-    let column = |name: &str, kind: &str, format: &str, description: &str| json!({ "name": name, "type": kind, "format": format, "description": description, "priority": 0 });
-    json!([
-        column("Name", "string", "name", NAME),
-        column("Desired", "integer", "", "Desired number of replicas."),
-        column("Available", "integer", "", "Current number of replicas."),
-        column("Age", "date", "", AGE),
-    ])
+pub(crate) fn scale_columns() -> Vec<Value> {
+    vec![
+        heading("Name", "string", "name", NAME, 0),
+        heading("Desired", "integer", "", "Desired number of replicas.", 0),
+        heading("Available", "integer", "", "Current number of replicas.", 0),
+        heading("Age", "date", "", AGE, 0),
+    ]
 }
 
 /// The cells of a `Scale`.

@@ -64,7 +64,7 @@ fn restarts(pod: &Value, now: i64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::core::cells;
+    use super::super::computed_cells as cells;
     use serde_json::json;
 
     #[test]

@@ -5,7 +5,7 @@ use http::StatusCode;
 use serde_json::Value;
 use store::{Error, Expect, Operation, Stored, Transaction};
 
-use super::commit::{ATTEMPTS, PutError, created, differ, imagined, put};
+use super::commit::{ATTEMPTS, PutError, differ, imagined, put};
 use super::options::WriteOptions;
 use super::{Call, decode};
 use crate::answer::Answer;
@@ -119,7 +119,7 @@ impl Call<'_> {
             None => {
                 let (object, warnings) = self.admit_new(decoded, options)?;
                 let stored = self.put_new(object, options.dry_run).await?;
-                Ok(self.show(created(true), &stored, &warnings))
+                Ok(self.show(StatusCode::CREATED, &stored, &warnings))
             }
         }
     }

@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use admission::Rejection;
-use http::StatusCode;
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 use serde_json::Value;
@@ -90,24 +89,14 @@ impl Call<'_> {
 }
 
 /// The error of a write attempt.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub(super) enum PutError {
     /// The store rejected the write; a retry may succeed.
-    Store(Error),
+    #[error(transparent)]
+    Store(#[from] Error),
     /// The request is rejected.
-    Refused(ApiError),
-}
-
-impl From<Error> for PutError {
-    fn from(error: Error) -> PutError {
-        PutError::Store(error)
-    }
-}
-
-impl From<ApiError> for PutError {
-    fn from(failure: ApiError) -> PutError {
-        PutError::Refused(failure)
-    }
+    #[error(transparent)]
+    Refused(#[from] ApiError),
 }
 
 impl From<PutError> for ApiError {
@@ -178,11 +167,6 @@ fn is_terminating(stored: &Stored) -> bool {
 /// The key of a namespace.
 pub(crate) fn namespace_key(name: &str) -> Key {
     Key::new(store::GroupResource::new("", "namespaces"), "", Arc::<str>::from(name))
-}
-
-/// 201 for created objects.
-pub(super) fn created(new: bool) -> StatusCode {
-    if new { StatusCode::CREATED } else { StatusCode::OK }
 }
 
 /// An upper bound of the length of a value's compact JSON, cheap to compute.

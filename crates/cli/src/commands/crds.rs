@@ -5,9 +5,9 @@ use clap::{Arg, ArgAction, ArgMatches, Command};
 use config::schema::{Definition, crd, definitions};
 
 use crate::failure::{SUCCESS, usage};
+use crate::flags;
 use crate::io::Io;
-use crate::output;
-use crate::yaml;
+use crate::output::{self, Format};
 
 pub(super) fn command() -> Command {
     Command::new("crds")
@@ -22,33 +22,23 @@ pub(super) fn command() -> Command {
                 .help("Kinds or categories [default: all]"),
         )
         .arg(
-            Arg::new("output")
-                .short('o')
-                .long("output")
-                .value_name("FORMAT")
+            flags::format("Output format: yaml, json or name")
                 .value_parser(["yaml", "json", "name"])
-                .default_value("yaml")
-                .help("Output format: yaml, json or name"),
+                .default_value("yaml"),
         )
 }
 
 pub(super) async fn run(matches: &ArgMatches, io: &mut Io) -> Result<u8> {
     let chosen = chosen(matches)?;
+    let objects = chosen.iter().map(|one| crd(one));
     match matches.get_one::<String>("output").map(String::as_str) {
-        Some("json") => {
-            let list = output::list(chosen.iter().map(|one| crd(one)).collect());
-            writeln!(io.out, "{}", serde_json::to_string_pretty(&list)?)?;
-        }
+        Some("json") => output::print(io, &Format::Json, None, &output::list(objects.collect()))?,
         Some("name") => {
             for one in chosen {
                 io.print(format!("customresourcedefinition.apiextensions.k8s.io/{}.{}", one.plural, one.group))?;
             }
         }
-        _ => {
-            for one in chosen {
-                write!(io.out, "---\n{}", yaml::document(&crd(one)))?;
-            }
-        }
+        _ => output::documents(&objects.collect::<Vec<_>>(), io)?,
     }
     Ok(SUCCESS)
 }

@@ -4,9 +4,10 @@ use anyhow::{Result, ensure};
 use clap::{Arg, ArgMatches, Command};
 use serde_json::{Value as Json, json};
 
-use super::{delete, flag};
+use super::delete;
 use crate::error_location;
 use crate::failure::{SUCCESS, StatusError, usage};
+use crate::flags::flag;
 use crate::io::Io;
 use crate::manifests::{self, Manifest};
 use crate::output;
@@ -75,10 +76,7 @@ async fn run(matches: &ArgMatches, io: &mut Io, verb: Verb) -> Result<u8> {
     let mut report = Report::new(matches, &options);
     let mut code = SUCCESS;
     for manifest in &files {
-        if targets::kind_of(manifest, &catalog).is_err() {
-            // An earlier object among the files may have defined the kind.
-            catalog = server.catalog().await?;
-        }
+        targets::discover(manifest, &server, &mut catalog).await?;
         match one(&server, &catalog, &options, manifest, verb).await {
             Ok((target, object)) => {
                 let effect = if verb == Verb::Create { "created" } else { "replaced" };

@@ -3,12 +3,12 @@
 use std::time::Duration;
 
 use anyhow::Result;
-use clap::{Arg, ArgAction, ArgMatches, Command};
+use clap::{ArgMatches, Command};
 use serde_json::{Value as Json, json};
 
 use super::wait::{self, Goal};
-use crate::age;
 use crate::failure::{self, FAILURE, SUCCESS, StatusError};
+use crate::flags::{self, flag, option};
 use crate::io::Io;
 use crate::server::{self, Request, Server};
 use crate::targets::{self, Target};
@@ -25,38 +25,16 @@ pub(super) fn command() -> Command {
              rutter delete vs --all -n shop --wait=false",
         )
         .arg(
-            Arg::new("wait")
-                .long("wait")
-                .value_name("BOOL")
+            option("wait", "BOOL", "Wait until the objects are gone, including their finalizers")
                 .value_parser(clap::value_parser!(bool))
                 .num_args(0..=1)
                 .require_equals(true)
                 .default_value("true")
-                .default_missing_value("true")
-                .help("Wait until the objects are gone, including their finalizers"),
+                .default_missing_value("true"),
         )
-        .arg(
-            Arg::new("timeout")
-                .long("timeout")
-                .value_name("DURATION")
-                .value_parser(age::parse)
-                .default_value("0")
-                .help("Maximum time to wait; 0 waits without limit"),
-        )
-        .arg(
-            Arg::new("ignore-not-found")
-                .long("ignore-not-found")
-                .action(ArgAction::SetTrue)
-                .help("Do not fail if an object does not exist"),
-        )
-        .arg(
-            Arg::new("output")
-                .short('o')
-                .long("output")
-                .value_name("FORMAT")
-                .value_parser(["name"])
-                .help("Output format: name"),
-        )
+        .arg(flags::timeout().default_value("0").help("Maximum time to wait; 0 waits without limit"))
+        .arg(flag("ignore-not-found", "Do not fail if an object does not exist"))
+        .arg(flags::format("Output format: name").value_parser(["name"]))
         .arg(write::dry_run("Delete nothing; with `server`, the server validates the request"));
     server::arguments(targets::arguments(command))
 }

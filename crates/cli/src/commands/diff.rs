@@ -5,8 +5,8 @@ use clap::{ArgMatches, Command};
 use similar::TextDiff;
 
 use super::apply::Applier;
-use super::flag;
 use crate::failure::{FAILURE, SUCCESS, USAGE};
+use crate::flags::flag;
 use crate::io::Io;
 use crate::manifests::{self, Manifest};
 use crate::server::{self, Server};

@@ -9,12 +9,12 @@ use anyhow::{Context, Result};
 use clap::{Arg, ArgMatches, Command, value_parser};
 use serde_json::Value as Json;
 
-use super::{flag, get, output};
 use crate::failure::{self, FAILURE, SUCCESS};
+use crate::flags::{flag, option, yaml_or_json};
 use crate::io::Io;
 use crate::server::{self, Catalog, Kind, Server};
 use crate::targets::{self, Selection};
-use crate::{write, yaml};
+use crate::{output, write, yaml};
 
 /// Kinds whose objects are not configuration.
 const TRANSIENT: [&str; 4] = ["Event", "Lease", "Node", "ComponentStatus"];
@@ -28,14 +28,11 @@ pub(super) fn command() -> Command {
         )
         .arg(Arg::new("kinds").value_name("KINDS").help("Kinds or categories, separated by commas"))
         .arg(
-            Arg::new("to")
-                .long("to")
-                .value_name("DIRECTORY")
-                .value_parser(value_parser!(PathBuf))
-                .help("Write a file for each object: NAMESPACE/KIND/NAME.yaml"),
+            option("to", "DIRECTORY", "Write a file for each object: NAMESPACE/KIND/NAME.yaml")
+                .value_parser(value_parser!(PathBuf)),
         )
         .arg(flag("full", "Include the status, server-set fields and objects with an owner"))
-        .arg(output());
+        .arg(yaml_or_json());
     server::arguments(targets::selectors(command))
 }
 
@@ -55,7 +52,7 @@ pub(super) async fn run(matches: &ArgMatches, io: &mut Io) -> Result<u8> {
         }
         let all = Selection { kind: kind.clone(), namespace, names: Vec::new() };
         match server.list(all.list(matches)).await {
-            Ok(list) => objects.extend(get::opened(list, kind).into_iter().map(|object| (kind, object))),
+            Ok(list) => objects.extend(server::opened(list, kind).into_iter().map(|object| (kind, object))),
             Err(error) => {
                 io.warn(format!("{} were not exported: {}", kind.plural, failure::describe(&error)));
                 code = FAILURE;
@@ -111,14 +108,11 @@ fn all_kinds(catalog: &Catalog) -> Vec<Kind> {
 
 fn to_stream<'o>(objects: impl Iterator<Item = &'o Json>, json: bool, io: &mut Io) -> Result<()> {
     if json {
-        let list = crate::output::list(objects.cloned().collect());
+        let list = output::list(objects.cloned().collect());
         writeln!(io.out, "{}", serde_json::to_string_pretty(&list)?)?;
         return Ok(());
     }
-    for object in objects {
-        write!(io.out, "---\n{}", yaml::document(object))?;
-    }
-    Ok(())
+    output::documents(objects, io)
 }
 
 fn to_directory(directory: &Path, objects: &[(&Kind, Json)], json: bool) -> Result<()> {

@@ -4,8 +4,9 @@ use anyhow::Result;
 use clap::{ArgMatches, Command};
 use serde_json::Value as Json;
 
-use super::{flag, watch};
+use super::watch;
 use crate::failure::{self, FAILURE, SUCCESS};
+use crate::flags::flag;
 use crate::io::Io;
 use crate::manifests;
 use crate::output::{self, Format};
@@ -46,7 +47,7 @@ pub(super) async fn run(matches: &ArgMatches, io: &mut Io) -> Result<u8> {
 async fn tables(matches: &ArgMatches, server: &Server, wanted: &[Selection], io: &mut Io) -> Result<u8> {
     let (mut code, mut printed) = (SUCCESS, 0);
     for one in wanted {
-        let mut rows = Rows::new(&one.kind, show(matches, one, wanted.len() > 1));
+        let mut rows = Rows::new(&one.kind, Show::of(matches, one, wanted.len() > 1));
         for request in requests(matches, one) {
             match server.list(request.in_table()).await {
                 Ok(answer) => rows.add(&answer),
@@ -67,15 +68,6 @@ async fn tables(matches: &ArgMatches, server: &Server, wanted: &[Selection], io:
         io.eprint(nothing_found(wanted));
     }
     Ok(code)
-}
-
-/// The columns besides those of the server.
-pub(super) fn show(matches: &ArgMatches, one: &Selection, kind: bool) -> Show {
-    Show {
-        wide: output::of(matches) == Some(Format::Table { wide: true }),
-        namespace: one.namespace.is_none() && one.kind.namespaced,
-        kind,
-    }
 }
 
 /// The message for an empty result.
@@ -123,7 +115,7 @@ async fn plain(
                     continue;
                 }
             };
-            items.extend(opened(answer, &one.kind).into_iter().map(|item| (one.kind.clone(), item)));
+            items.extend(server::opened(answer, &one.kind).into_iter().map(|item| (one.kind.clone(), item)));
         }
     }
     if matches!(format, Format::Name) {
@@ -144,20 +136,4 @@ async fn plain(
     output::tidy(&mut whole, matches);
     output::print(io, format, None, &whole)?;
     Ok(code)
-}
-
-/// The items of a list with their kind, or the object itself.
-pub(super) fn opened(mut answer: Json, kind: &Kind) -> Vec<Json> {
-    let Some(items) = server::array(&mut answer, "items") else {
-        return vec![answer];
-    };
-    let mut items = std::mem::take(items);
-    for item in &mut items {
-        // Items of a typed list have neither apiVersion nor kind.
-        if let Some(fields) = item.as_object_mut() {
-            fields.entry("apiVersion").or_insert_with(|| kind.api_version().into());
-            fields.entry("kind").or_insert_with(|| kind.kind.clone().into());
-        }
-    }
-    items
 }

@@ -6,10 +6,11 @@ use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
-use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
+use clap::{ArgAction, ArgMatches, Command, value_parser};
 use serde_json::{Map, Value as Json, json};
 
 use crate::failure::{SUCCESS, usage};
+use crate::flags::option;
 use crate::io::Io;
 
 /// The name of a server listener: gRPC replaces `%s` by the address.
@@ -20,10 +21,7 @@ const SERVER: &str = "istiod.istio-system.svc:15010";
 const REFRESH: &str = "900s";
 
 pub(super) fn command() -> Command {
-    let text = |name: &'static str, value: &'static str, help: &'static str| {
-        Arg::new(name).long(name).value_name(value).help(help)
-    };
-    let pairs = |name: &'static str, help: &'static str| text(name, "KEY=VALUE", help).action(ArgAction::Append);
+    let pairs = |name: &'static str, help: &'static str| option(name, "KEY=VALUE", help).action(ArgAction::Append);
     Command::new("grpc-bootstrap")
         .about("Print the xDS bootstrap of a proxyless gRPC application")
         .after_help(
@@ -33,30 +31,30 @@ pub(super) fn command() -> Command {
              rutter grpc-bootstrap --server unix:///etc/istio/proxy/XDS --cert-dir /var/lib/istio/data",
         )
         .arg(
-            text(
+            option(
                 "server",
                 "ADDRESS",
                 "Address of the control plane's plaintext port (HOST:PORT) or of an agent (unix:///PATH)",
             )
             .default_value(SERVER),
         )
-        .arg(text("name", "NAME", "Name of the workload [default: $POD_NAME, else grpc]"))
+        .arg(option("name", "NAME", "Name of the workload [default: $POD_NAME, else grpc]"))
         .arg(
-            text("namespace", "NAMESPACE", "Namespace of the workload [default: $POD_NAMESPACE, else default]")
+            option("namespace", "NAMESPACE", "Namespace of the workload [default: $POD_NAMESPACE, else default]")
                 .short('n'),
         )
-        .arg(text("ip", "ADDRESS", "IP address of the workload [default: $INSTANCE_IP, else 127.0.0.1]"))
-        .arg(text("domain", "DOMAIN", "DNS domain for short hostnames [default: NAMESPACE.svc.cluster.local]"))
-        .arg(text("service-account", "NAME", "Service account of the workload [default: $SERVICE_ACCOUNT]"))
-        .arg(text("locality", "REGION/ZONE/SUBZONE", "Locality of the workload; zone and subzone are optional"))
+        .arg(option("ip", "ADDRESS", "IP address of the workload [default: $INSTANCE_IP, else 127.0.0.1]"))
+        .arg(option("domain", "DOMAIN", "DNS domain for short hostnames [default: NAMESPACE.svc.cluster.local]"))
+        .arg(option("service-account", "NAME", "Service account of the workload [default: $SERVICE_ACCOUNT]"))
+        .arg(option("locality", "REGION/ZONE/SUBZONE", "Locality of the workload; zone and subzone are optional"))
         .arg(pairs("label", "Label of the workload").short('l'))
         .arg(pairs("metadata", "Node metadata; overrides ISTIO_META_ variables"))
         .arg(
-            text("cert-dir", "DIR", "Directory with key.pem, cert-chain.pem and root-cert.pem, for mutual TLS")
+            option("cert-dir", "DIR", "Directory with key.pem, cert-chain.pem and root-cert.pem, for mutual TLS")
                 .value_parser(value_parser!(PathBuf)),
         )
         .arg(
-            text("file", "FILE", "File to write, replaced atomically [default: standard output]")
+            option("file", "FILE", "File to write, replaced atomically [default: standard output]")
                 .short('f')
                 .value_parser(value_parser!(PathBuf)),
         )

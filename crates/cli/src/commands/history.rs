@@ -1,10 +1,12 @@
 //! `rutter history` and `rutter rollback`: earlier versions of objects in Rutter's own store.
 
 use anyhow::{Result, anyhow, ensure};
-use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
+use clap::{ArgMatches, Command, value_parser};
+use config::json_path::json_text;
 use serde_json::{Value as Json, json};
 
 use crate::failure::{SUCCESS, StatusError, usage};
+use crate::flags::{flag, option};
 use crate::io::Io;
 use crate::output::{self, Format};
 use crate::server::{self, Request, Server};
@@ -28,17 +30,12 @@ pub(super) fn history_command() -> Command {
              Examples:\n  rutter history vs/reviews\n  rutter history vs/reviews --revision 42 -o yaml\n  \
              rutter history vs/reviews --all --limit 100",
         )
+        .arg(flag("all", "Include versions that change only the status"))
+        .arg(option("revision", "VERSION", "Print the object at this version"))
         .arg(
-            Arg::new("all").long("all").action(ArgAction::SetTrue).help("Include versions that change only the status"),
-        )
-        .arg(Arg::new("revision").long("revision").value_name("VERSION").help("Print the object at this version"))
-        .arg(
-            Arg::new("limit")
-                .long("limit")
-                .value_name("COUNT")
+            option("limit", "COUNT", "Maximum number of versions, newest first")
                 .value_parser(value_parser!(u32).range(1..))
-                .default_value("20")
-                .help("Maximum number of versions, newest first"),
+                .default_value("20"),
         );
     server::arguments(output::arguments(targets::words(command)))
 }
@@ -52,11 +49,12 @@ pub(super) fn rollback_command() -> Command {
              rutter rollback vs/reviews --to-revision 42 --dry-run=server -o yaml",
         )
         .arg(
-            Arg::new("to")
-                .long("to-revision")
-                .alias("to")
-                .value_name("VERSION")
-                .help("Version to restore [default: the newest that differs from the current one]"),
+            option(
+                "to-revision",
+                "VERSION",
+                "Version to restore [default: the newest that differs from the current one]",
+            )
+            .alias("to"),
         );
     server::arguments(output::arguments(write::arguments(targets::words(command))))
 }
@@ -106,7 +104,7 @@ pub(super) async fn rollback(matches: &ArgMatches, io: &mut Io) -> Result<u8> {
     let (server, target) = single(matches, io).await?;
     let versions = versions(&server, &target, ALL).await?;
     let current = target.get_if_exists(&server).await?;
-    let chosen = match matches.get_one::<String>("to") {
+    let chosen = match matches.get_one::<String>("to-revision") {
         Some(version) => at(&versions, version, &target)?,
         None => last_different(&versions, current.as_ref()).ok_or_else(|| {
             anyhow!("the history of {} has no version that differs from the current one", target.label())
@@ -227,7 +225,7 @@ fn table(versions: &[Json], before: Option<&Json>) -> Table {
                 _ => String::new(),
             },
         };
-        table.row([text(&version["resourceVersion"]), age, generation, change]);
+        table.row([json_text(&version["resourceVersion"]), age, generation, change]);
     }
     table
 }
@@ -268,10 +266,6 @@ fn differing(from: &Json, to: &Json, path: &str, depth: usize, out: &mut Vec<Str
         return;
     }
     out.push(path.to_owned());
-}
-
-fn text(value: &Json) -> String {
-    config::json_path::json_text(value)
 }
 
 #[cfg(test)]

@@ -1,12 +1,13 @@
 //! `rutter import`: creates or replaces all objects of files.
 
 use anyhow::{Context, Result};
-use clap::{Arg, ArgAction, ArgMatches, Command};
+use clap::{ArgMatches, Command};
 use serde_json::{Value as Json, json};
 use tokio::task::JoinSet;
 
 use crate::error_location;
 use crate::failure::{FAILURE, SUCCESS};
+use crate::flags::flag;
 use crate::io::Io;
 use crate::manifests::{self, Manifest};
 use crate::server::{self, Catalog, Request, Server};
@@ -20,12 +21,7 @@ pub(super) fn command() -> Command {
     let command = Command::new("import")
         .about("Create or replace all objects of files")
         .after_help("Examples:\n  rutter import -R -f backup/\n  rutter import -f all.yaml --dry-run=server\n  rutter import -f all.yaml --skip-existing")
-        .arg(
-            Arg::new("skip-existing")
-                .long("skip-existing")
-                .action(ArgAction::SetTrue)
-                .help("Do not change existing objects"),
-        );
+        .arg(flag("skip-existing", "Do not change existing objects"));
     server::arguments(write::arguments(manifests::arguments(command, true)))
 }
 

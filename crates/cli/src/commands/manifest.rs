@@ -3,21 +3,20 @@
 use std::path::PathBuf;
 
 use anyhow::{Context, Result};
-use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
+use clap::{ArgAction, ArgMatches, Command, value_parser};
 use config::schema::{crd, definitions};
 use serde_json::{Value as Json, json};
 
-use super::{flag, output};
 use crate::chart::{self, Release};
 use crate::failure::{SUCCESS, usage};
+use crate::flags::{flag, option, yaml_or_json};
 use crate::io::Io;
 use crate::manifests::{bytes_of, name_of};
-use crate::yaml;
+use crate::output;
 
 pub(super) fn command() -> Command {
-    let values = |name: &'static str, form: &'static str, help: &'static str| {
-        Arg::new(name).long(name).value_name(form).action(ArgAction::Append).help(help)
-    };
+    let values =
+        |name: &'static str, form: &'static str, help: &'static str| option(name, form, help).action(ArgAction::Append);
     Command::new("manifest")
         .about("Print the objects that install Rutter in a cluster (the rendered Helm chart)")
         .after_help(
@@ -34,44 +33,15 @@ pub(super) fn command() -> Command {
             .short('f')
             .value_parser(value_parser!(PathBuf)),
         )
-        .arg(values(
-            "set",
-            "PATH=VALUE",
-            "Values that override those of files: a.b=1,c[0]=x,d={1,2}",
-        ))
-        .arg(values(
-            "set-string",
-            "PATH=VALUE",
-            "Like --set, but every value is a string",
-        ))
-        .arg(
-            Arg::new("namespace")
-                .short('n')
-                .long("namespace")
-                .value_name("NAMESPACE")
-                .default_value("istio-system")
-                .help("Namespace to install in"),
-        )
-        .arg(
-            Arg::new("revision")
-                .long("revision")
-                .value_name("REVISION")
-                .help("Revision of the control plane; overrides the value `revision`"),
-        )
-        .arg(
-            Arg::new("name")
-                .long("name")
-                .value_name("NAME")
-                .default_value("rutter")
-                .help("Name of the installation (Helm release)"),
-        )
+        .arg(values("set", "PATH=VALUE", "Values that override those of files: a.b=1,c[0]=x,d={1,2}"))
+        .arg(values("set-string", "PATH=VALUE", "Like --set, but every value is a string"))
+        .arg(option("namespace", "NAMESPACE", "Namespace to install in").short('n').default_value("istio-system"))
+        .arg(option("revision", "REVISION", "Revision of the control plane; overrides the value `revision`"))
+        .arg(option("name", "NAME", "Name of the installation (Helm release)").default_value("rutter"))
         .arg(flag("skip-crds", "Omit the CustomResourceDefinitions"))
         .arg(flag("create-namespace", "Include the namespace"))
-        .arg(flag(
-            "show-values",
-            "Print only the default values with their descriptions",
-        ))
-        .arg(output())
+        .arg(flag("show-values", "Print only the default values with their descriptions"))
+        .arg(yaml_or_json())
 }
 
 pub(super) async fn run(matches: &ArgMatches, io: &mut Io) -> Result<u8> {
@@ -138,8 +108,5 @@ fn print(objects: &[Json], format: &str, io: &mut Io) -> Result<()> {
         writeln!(io.out, "{}", serde_json::to_string_pretty(&list)?)?;
         return Ok(());
     }
-    for object in objects {
-        write!(io.out, "---\n{}", yaml::document(object))?;
-    }
-    Ok(())
+    output::documents(objects, io)
 }

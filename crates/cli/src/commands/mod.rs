@@ -13,7 +13,6 @@ mod history;
 mod import;
 mod manifest;
 mod proxy_settings;
-mod prune;
 mod remote_secret;
 pub(crate) mod removed;
 mod validate;
@@ -24,25 +23,9 @@ mod watch;
 use std::pin::Pin;
 
 use anyhow::Result;
-use clap::{Arg, ArgAction, ArgMatches, Command};
+use clap::{ArgMatches, Command};
 
 use crate::io::Io;
-
-/// A flag without a value.
-fn flag(name: &'static str, help: &'static str) -> Arg {
-    Arg::new(name).long(name).action(ArgAction::SetTrue).help(help)
-}
-
-/// `-o` of commands that print whole objects.
-fn output() -> Arg {
-    Arg::new("output")
-        .short('o')
-        .long("output")
-        .value_name("FORMAT")
-        .value_parser(["yaml", "json"])
-        .default_value("yaml")
-        .help("Output format: yaml or json")
-}
 
 /// A running command.
 type Work<'w> = Pin<Box<dyn Future<Output = Result<u8>> + 'w>>;

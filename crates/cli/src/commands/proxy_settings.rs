@@ -10,6 +10,7 @@ use config::{AnyObject, Object, ParseOptions, StringMap, read_object};
 use serde_json::Value as Json;
 
 use crate::failure::{SUCCESS, StatusError, usage};
+use crate::flags::{option, yaml_or_json};
 use crate::io::Io;
 use crate::output::{self, Format};
 use crate::server::{self, Request, Server, encode};
@@ -27,24 +28,18 @@ pub(super) fn command() -> Command {
         )
         .arg(Arg::new("pod").value_name("POD").help("Name of a pod"))
         .arg(
-            Arg::new("label")
+            option("label", "KEY=VALUE", "Label of a workload that does not exist yet")
                 .short('l')
-                .long("label")
-                .value_name("KEY=VALUE")
                 .value_delimiter(',')
                 .action(ArgAction::Append)
-                .conflicts_with("pod")
-                .help("Label of a workload that does not exist yet"),
+                .conflicts_with("pod"),
         )
         .arg(
-            Arg::new("istioNamespace")
+            option("istioNamespace", "NAME", "Namespace of the ConfigMap with the mesh configuration")
                 .short('i')
-                .long("istioNamespace")
-                .value_name("NAME")
-                .default_value("istio-system")
-                .help("Namespace of the ConfigMap with the mesh configuration"),
+                .default_value("istio-system"),
         )
-        .arg(super::output());
+        .arg(yaml_or_json());
     server::arguments(command)
 }
 

@@ -6,10 +6,11 @@ use std::time::Duration;
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use clap::{Arg, ArgMatches, Command};
+use clap::{ArgMatches, Command};
 use serde_json::{Value as Json, json};
 
 use crate::failure::{SUCCESS, StatusError, usage};
+use crate::flags::option;
 use crate::io::Io;
 use crate::output::{self, Format};
 use crate::server::{self, Request, Server};
@@ -26,9 +27,6 @@ const ACCOUNT: &str = "kubernetes.io/service-account.name";
 const TRIES: (u32, Duration) = (60, Duration::from_millis(250));
 
 pub(super) fn command() -> Command {
-    let text = |name: &'static str, value: &'static str, help: &'static str| {
-        Arg::new(name).long(name).value_name(value).help(help)
-    };
     let command = Command::new("create-remote-secret")
         .about("Print a Secret that gives control planes of other clusters read access to this cluster")
         .after_help(
@@ -36,15 +34,15 @@ pub(super) fn command() -> Command {
              Examples:\n  rutter create-remote-secret --context east --name east | kubectl --context west apply -f -\n  \
              rutter create-remote-secret --context east --name east --api-server https://east.example:6443",
         )
-        .arg(text("name", "ID", "Cluster ID, as in --cluster-id of the cluster's control plane [default: the UID of the namespace kube-system]"))
+        .arg(option("name", "ID", "Cluster ID, as in --cluster-id of the cluster's control plane [default: the UID of the namespace kube-system]"))
         .arg(
-            text("istioNamespace", "NAME", "Namespace of the control plane in both clusters")
+            option("istioNamespace", "NAME", "Namespace of the control plane in both clusters")
                 .short('i')
                 .default_value("istio-system"),
         )
-        .arg(text("service-account", "NAME", "Service account whose token is used").default_value(READER))
-        .arg(text("secret-name", "NAME", "Secret with the token [default: a token Secret of the account, created if there is none]"))
-        .arg(text("api-server", "URL", "URL of this cluster's API server for other clusters [default: the URL of this connection]"));
+        .arg(option("service-account", "NAME", "Service account whose token is used").default_value(READER))
+        .arg(option("secret-name", "NAME", "Secret with the token [default: a token Secret of the account, created if there is none]"))
+        .arg(option("api-server", "URL", "URL of this cluster's API server for other clusters [default: the URL of this connection]"));
     server::arguments(command)
 }
 

@@ -1,10 +1,11 @@
 //! `rutter version`: prints the versions of client and server.
 
 use anyhow::Result;
-use clap::{Arg, ArgAction, ArgMatches, Command};
+use clap::{ArgMatches, Command};
 use serde_json::{Value as Json, json};
 
 use crate::failure::{self, SUCCESS, Unreachable};
+use crate::flags::flag;
 use crate::io::Io;
 use crate::output::{self, Format};
 use crate::server::{self, Server};
@@ -13,9 +14,7 @@ pub(super) fn command() -> Command {
     let command = Command::new("version")
         .about("Print the versions of this program and of the server")
         .after_help("Examples:\n  rutter version\n  rutter version --client -o json")
-        .arg(
-            Arg::new("client").long("client").action(ArgAction::SetTrue).help("Print only the version of this program"),
-        );
+        .arg(flag("client", "Print only the version of this program"));
     server::arguments(output::arguments(command))
 }
 

@@ -10,12 +10,11 @@ use futures::StreamExt;
 use kube::core::WatchEvent;
 use serde_json::Value as Json;
 
-use super::get;
 use crate::failure::{StatusError, Unreachable, usage};
 use crate::io::Io;
 use crate::output::{self, Format};
-use crate::rows::Rows;
-use crate::server::{Request, Server, is_expired};
+use crate::rows::{Rows, Show};
+use crate::server::{Request, Server, is_expired, opened};
 use crate::targets::Selection;
 
 /// The delay before a watch that ended is opened again.
@@ -40,7 +39,7 @@ pub(super) async fn run(matches: &ArgMatches, server: &Server, wanted: &[Selecti
     if format.is_table() {
         request = request.in_table();
     }
-    let rows = Rows::new(&one.kind, get::show(matches, one, false));
+    let rows = Rows::new(&one.kind, Show::of(matches, one, false));
     let mut view = View { matches, one, rows, format };
     loop {
         let list = server.list(request.clone()).await?;
@@ -125,7 +124,7 @@ impl View<'_> {
             }
             return Ok(io.out.flush()?);
         }
-        for mut object in get::opened(answer, &self.one.kind) {
+        for mut object in opened(answer, &self.one.kind) {
             output::tidy(&mut object, self.matches);
             if self.format == Format::Yaml {
                 io.print("---")?;

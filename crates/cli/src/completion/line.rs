@@ -82,16 +82,7 @@ impl<'c> Line<'c> {
     }
 
     fn note(&mut self, flag: &Arg, word: &str, next: Option<&String>) {
-        let known = [
-            "kubeconfig",
-            "context",
-            "server",
-            "token",
-            "certificate-authority",
-            "namespace",
-            "insecure-skip-tls-verify",
-        ];
-        if known.contains(&flag.get_id().as_str()) {
+        if flag.get_help_heading() == Some(server::CONNECTION) {
             self.connection.push(word.to_owned());
             self.connection.extend(next.cloned());
         }
@@ -136,18 +127,11 @@ impl<'c> Line<'c> {
             "context" => contexts(&self.connected(), io),
             "output" => own(&["wide", "yaml", "json", "name", "jsonpath="]),
             "for" => own(&["proxies=100%", "condition=", "delete", "create", "jsonpath="]),
-            "filename" | "file" | "kubeconfig" | "certificate-authority" | "to" => {
-                vec![FILES.to_owned()]
+            _ => {
+                let mut forms = flag.get_value_names().into_iter().flatten();
+                let is_file = forms.any(|form| matches!(form.as_str(), "FILE" | "DIR" | "PATH" | "DIRECTORY"));
+                if is_file { vec![FILES.to_owned()] } else { Vec::new() }
             }
-            _ if flag
-                .get_value_names()
-                .into_iter()
-                .flatten()
-                .any(|name| matches!(name.as_str(), "FILE" | "DIR" | "PATH" | "DIRECTORY")) =>
-            {
-                vec![FILES.to_owned()]
-            }
-            _ => Vec::new(),
         }
     }
 

@@ -4,14 +4,18 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, ensure};
-use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
+use clap::{ArgAction, ArgMatches, Command, value_parser};
 use kube::config::{Config, KubeConfigOptions, Kubeconfig};
 use serde_json::json;
 
 use super::Server;
 use crate::age;
 use crate::failure::{Unreachable, usage};
+use crate::flags::option;
 use crate::io::Io;
+
+/// The heading of connection flags in the help.
+pub(crate) const CONNECTION: &str = "Connection";
 
 /// Maximum time to establish a connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
@@ -19,7 +23,7 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// Adds the connection flags.
 pub(crate) fn arguments(command: Command) -> Command {
     let text = |name: &'static str, value: &'static str, help: &'static str| {
-        Arg::new(name).long(name).value_name(value).help(help).help_heading("Connection")
+        option(name, value, help).help_heading(CONNECTION)
     };
     command
         .arg(

@@ -7,7 +7,7 @@ mod request;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use connect::{arguments, kubeconfig_files};
+pub(crate) use connect::{CONNECTION, arguments, kubeconfig_files};
 pub(crate) use kinds::{Catalog, Kind};
 pub(crate) use request::{Request, encode};
 
@@ -85,6 +85,22 @@ impl Server {
         }
         Ok(list)
     }
+}
+
+/// The items of a list with their kind, or the object itself.
+pub(crate) fn opened(mut answer: Json, kind: &Kind) -> Vec<Json> {
+    let Some(items) = array(&mut answer, "items") else {
+        return vec![answer];
+    };
+    let mut items = std::mem::take(items);
+    for item in &mut items {
+        // Items of a typed list have neither apiVersion nor kind.
+        if let Some(fields) = item.as_object_mut() {
+            fields.entry("apiVersion").or_insert_with(|| kind.api_version().into());
+            fields.entry("kind").or_insert_with(|| kind.kind.clone().into());
+        }
+    }
+    items
 }
 
 /// A list field of an object, without creating it.

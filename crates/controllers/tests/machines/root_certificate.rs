@@ -97,7 +97,7 @@ fn the_operators_secret_takes_precedence() {
     let given = root_of(secrets(&[("istio-ca-secret", "ca-cert.pem", PEM), ("cacerts", "root-cert.pem", OTHER)]));
     assert_eq!(given.unwrap().as_deref(), Some(OTHER));
     for bad in ["nothing", "-----BEGIN CERTIFICATE-----\n-----BEGIN RSA PRIVATE KEY-----\n"] {
-        let error = root_of(|_, _| Some(bad.as_bytes().to_vec())).unwrap_err();
+        let error = root_of(|_, _| Some(bad.as_bytes().to_vec())).unwrap_err().to_string();
         assert!(error.starts_with("Secret cacerts: root-cert.pem") && !error.contains(bad), "{error}");
     }
     assert!(root_of(|_, _| Some(vec![0xff])).is_err());

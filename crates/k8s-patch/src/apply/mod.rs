@@ -89,13 +89,9 @@ fn set_managers(object: &mut Json, managers: Option<Json>) {
         return;
     };
     match managers {
-        Some(managers) => {
-            meta.insert("managedFields".into(), managers);
-        }
-        None => {
-            meta.remove("managedFields");
-        }
-    }
+        Some(managers) => meta.insert("managedFields".into(), managers),
+        None => meta.remove("managedFields"),
+    };
 }
 
 /// The managers as written in an object.

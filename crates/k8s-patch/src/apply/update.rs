@@ -46,7 +46,7 @@ pub(crate) fn update(managers: &mut Managers, before: &Json, after: &Json, by: &
     if !managers.entries.is_empty() {
         managers.take(&comparison.touched(), None);
     }
-    let mut set = ignored::strip(&comparison.into_written());
+    let mut set = ignored::strip(&comparison.written());
     if set.is_empty() {
         return;
     }

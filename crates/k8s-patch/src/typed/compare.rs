@@ -28,13 +28,6 @@ impl Comparison {
         set
     }
 
-    /// Like `written`, but consumes the comparison.
-    pub(crate) fn into_written(self) -> Set {
-        let mut set = self.added;
-        set.extend(&self.modified);
-        set
-    }
-
     /// All fields that differ.
     pub(crate) fn touched(&self) -> Set {
         let mut set = self.written();

@@ -10,9 +10,10 @@ use config::ObjectKey;
 use status::{ReplicaCounts, Shares, read_name};
 use store::follow::{Event, Follower};
 use store::{Key, Store, Stored};
-use tokio::time::{Instant, sleep_until};
+use tokio::time::Instant;
 
 use super::{ALIVE, Counter, GONE, ReplicaUpdate, key, remove, resource};
+use crate::leadership::until;
 
 /// Follows the counts of other replicas until the world thread or the store ends.
 pub(super) async fn run(store: &Arc<dyn Store>, identity: &Arc<str>, counter: &impl Counter) {
@@ -140,11 +141,4 @@ impl<C: Counter> Reader<'_, C> {
 fn share(key: &Key, object: Option<&Stored>) -> Option<(ObjectKey, Option<ReplicaCounts>)> {
     let counts = object.map(|object| ReplicaCounts::from_json(&object.value()));
     Some((read_name(&key.name)?, counts.flatten()))
-}
-
-async fn until(at: Option<Instant>) {
-    match at {
-        Some(at) => sleep_until(at).await,
-        None => std::future::pending().await,
-    }
 }

@@ -8,14 +8,9 @@ use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
 use settings::Settings;
 
-/// The path of the token of a pod's service account.
-const TOKEN: &str = "/var/run/secrets/kubernetes.io/serviceaccount/token";
-const CONNECT: Duration = Duration::from_secs(10);
+use crate::backend::in_a_pod;
 
-/// Whether this process runs in a pod with access to the Kubernetes API.
-pub(crate) fn in_a_pod() -> bool {
-    std::env::var_os("KUBERNETES_SERVICE_HOST").is_some_and(|host| !host.is_empty()) && Path::new(TOKEN).exists()
-}
+const CONNECT: Duration = Duration::from_secs(10);
 
 /// Creates a client by the settings, and returns it with the server's address. Sends no request: the API may be
 /// unavailable.

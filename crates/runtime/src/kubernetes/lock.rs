@@ -1,7 +1,7 @@
 //! A lease for leader election, stored as a Kubernetes `Lease`.
 
 use crate::leadership::lease::{REMOTE_PREFIX, REVISION};
-use crate::leadership::{Lease, Lock};
+use crate::leadership::{Lease, Lock, LockError};
 use kube::Client;
 use kube::api::{Api, DynamicObject, PostParams};
 use kube::core::{ApiResource, GroupVersionKind};
@@ -23,9 +23,8 @@ const DEFAULT_REVISION: &str = "default";
 impl LeaseLock {
     /// The lease with this name. The report names the default revision.
     pub(crate) fn new(client: Client, namespace: &str, name: &str, report: watch::Receiver<Report>) -> LeaseLock {
-        let kind = ApiResource::from_gvk(&GroupVersionKind::gvk("coordination.k8s.io", "v1", "Lease"));
         LeaseLock {
-            leases: Api::namespaced_with(client, namespace, &kind),
+            leases: Api::namespaced_with(client, namespace, &kind()),
             name: name.to_owned(),
             revision: DEFAULT_REVISION.to_owned(),
             report,
@@ -43,18 +42,16 @@ impl LeaseLock {
         LeaseLock { revision: format!("{REMOTE_PREFIX}{}", self.revision), ..self }
     }
 
-    fn object(&self, lease: &Lease, version: Option<&str>) -> Result<DynamicObject, String> {
-        let mut object = json!({
-            "apiVersion": "coordination.k8s.io/v1",
-            "kind": "Lease",
-            "metadata": { "name": self.name, "annotations": { REVISION: lease.revision } },
-            "spec": lease.to_json(),
-        });
-        if let Some(version) = version {
-            object["metadata"]["resourceVersion"] = version.into();
-        }
-        serde_json::from_value(object).map_err(|error| error.to_string())
+    fn object(&self, lease: &Lease, version: Option<&str>) -> DynamicObject {
+        let mut object = DynamicObject::new(&self.name, &kind()).data(json!({ "spec": lease.to_json() }));
+        object.metadata.annotations = Some([(REVISION.to_owned(), lease.revision.clone())].into());
+        object.metadata.resource_version = version.map(str::to_owned);
+        object
     }
+}
+
+fn kind() -> ApiResource {
+    ApiResource::from_gvk(&GroupVersionKind::gvk("coordination.k8s.io", "v1", "Lease"))
 }
 
 impl Lock for LeaseLock {
@@ -72,8 +69,8 @@ impl Lock for LeaseLock {
             == self.revision.trim_start_matches(REMOTE_PREFIX)
     }
 
-    async fn read(&self) -> Result<Option<(Lease, String)>, String> {
-        let found = self.leases.get_opt(&self.name).await.map_err(message)?;
+    async fn read(&self) -> Result<Option<(Lease, String)>, LockError> {
+        let found = self.leases.get_opt(&self.name).await?;
         Ok(found.map(|found| {
             let version = found.metadata.resource_version.clone().unwrap_or_default();
             let annotations = found.metadata.annotations.unwrap_or_default();
@@ -83,8 +80,8 @@ impl Lock for LeaseLock {
         }))
     }
 
-    async fn write(&self, lease: &Lease, version: Option<&str>) -> Result<bool, String> {
-        let object = self.object(lease, version)?;
+    async fn write(&self, lease: &Lease, version: Option<&str>) -> Result<bool, LockError> {
+        let object = self.object(lease, version);
         let written = match version {
             None => self.leases.create(&PostParams::default(), &object).await,
             Some(_) => self.leases.replace(&self.name, &PostParams::default(), &object).await,
@@ -96,15 +93,7 @@ impl Lock for LeaseLock {
             Err(kube::Error::Api(status)) if status.code == 409 || (status.code == 404 && version.is_some()) => {
                 Ok(false)
             }
-            Err(error) => Err(message(error)),
+            Err(error) => Err(error.into()),
         }
-    }
-}
-
-/// The server's error message, or else the client's.
-fn message(error: kube::Error) -> String {
-    match error {
-        kube::Error::Api(status) => status.message.clone(),
-        error => error.to_string(),
     }
 }

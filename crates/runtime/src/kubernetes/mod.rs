@@ -8,6 +8,7 @@ mod controllers;
 mod lock;
 mod serving_status;
 mod status;
+mod watched;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -22,13 +23,13 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use super::store_status::planning;
+use super::{backend, replica};
 use lock::LeaseLock;
 use sources::ChangeSender;
 use status::StatusWriter;
 
 use client::connect;
 
-pub(super) use client::in_a_pod;
 pub(super) use serving_status::waiting;
 
 /// The lease of the status writer, with istiod's name.
@@ -143,8 +144,8 @@ impl Cluster {
 /// The identity of this replica in leases: the pod name and a suffix that is unique to the process.
 fn identity(settings: &Settings) -> String {
     match settings.pod_name.as_str() {
-        "" => super::api_server::identity(&super::api_server::hostname()),
-        name => super::api_server::identity(name),
+        "" => replica::identity(&replica::hostname()),
+        name => replica::identity(name),
     }
 }
 
@@ -156,7 +157,7 @@ fn options(settings: &Settings, client: Client, address: &str) -> Options {
     };
     Options {
         filter: kinds(settings),
-        credentials: super::store_backend::secret_access(settings) != SecretAccess::None,
+        credentials: backend::secret_access(settings) != SecretAccess::None,
         revision: Some(revision.to_owned()),
         mesh: Some(MeshOptions {
             namespace: settings.namespace.clone(),

@@ -8,7 +8,7 @@ use tokio::time::{sleep_until, timeout};
 
 use super::lease::{Elector, Lease, Step};
 use super::term::{Clock, Term};
-use super::{Lock, Options, Stats, stopped};
+use super::{Lock, LockError, Options, Stats, stopped};
 
 /// The lock of a single replica, which always leads.
 #[derive(Clone, Copy, Debug, Default)]
@@ -19,11 +19,11 @@ impl Lock for Always {
         false
     }
 
-    async fn read(&self) -> Result<Option<(Lease, String)>, String> {
+    async fn read(&self) -> Result<Option<(Lease, String)>, LockError> {
         Ok(None)
     }
 
-    async fn write(&self, _: &Lease, _: Option<&str>) -> Result<bool, String> {
+    async fn write(&self, _: &Lease, _: Option<&str>) -> Result<bool, LockError> {
         Ok(true)
     }
 }
@@ -53,7 +53,7 @@ pub(crate) async fn run<L: Lock>(
             tried = timeout(options.lease.retry, attempt(lock, &mut elector, clock)) => tried,
             () = stopped(&mut stop) => break,
         };
-        match tried.unwrap_or_else(|_| Err("timed out".to_owned())) {
+        match tried.unwrap_or_else(|_| Err(LockError::TimedOut)) {
             Ok(()) => failing = false,
             Err(error) if !failing => {
                 failing = true;
@@ -87,7 +87,7 @@ fn term(elector: &Elector, now: Duration) -> Option<Term> {
     Some(Term { ends, over })
 }
 
-async fn attempt<L: Lock>(lock: &L, elector: &mut Elector, clock: Clock) -> Result<(), String> {
+async fn attempt<L: Lock>(lock: &L, elector: &mut Elector, clock: Clock) -> Result<(), LockError> {
     let asked = clock.elapsed();
     let found = lock.read().await?;
     let (lease, version) = found.unzip();

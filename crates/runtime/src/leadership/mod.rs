@@ -15,6 +15,7 @@ mod writing;
 
 pub use election::Always;
 pub use lease::{Elector, Lease, Step};
+pub(crate) use writing::until;
 
 use std::fmt::Display;
 use std::future::Future;
@@ -77,6 +78,28 @@ pub trait Writer<J: Job>: Send + Sync + 'static {
     fn write(&self, job: &J) -> impl Future<Output = Outcome> + Send;
 }
 
+/// The lease cannot be read or written.
+#[derive(Debug, thiserror::Error)]
+pub enum LockError {
+    /// There was no answer in time.
+    #[error("timed out")]
+    TimedOut,
+    /// The store failed.
+    #[error(transparent)]
+    Store(#[from] store::Error),
+    /// The Kubernetes API failed.
+    #[error("{}", message(.0))]
+    Kubernetes(#[from] kube::Error),
+}
+
+/// The server's error message, or else the client's.
+fn message(error: &kube::Error) -> String {
+    match error {
+        kube::Error::Api(status) => status.message.clone(),
+        error => error.to_string(),
+    }
+}
+
 /// A lease that all replicas share.
 pub trait Lock: Send + Sync + 'static {
     /// The name of the lease, for the log.
@@ -104,13 +127,13 @@ pub trait Lock: Send + Sync + 'static {
     ///
     /// # Errors
     /// The lease cannot be read.
-    fn read(&self) -> impl Future<Output = Result<Option<(Lease, String)>, String>> + Send;
+    fn read(&self) -> impl Future<Output = Result<Option<(Lease, String)>, LockError>> + Send;
 
     /// Writes the lease if it has this resource version (`None`: if it does not exist). Returns false on a conflict.
     ///
     /// # Errors
     /// The lease cannot be written.
-    fn write(&self, lease: &Lease, version: Option<&str>) -> impl Future<Output = Result<bool, String>> + Send;
+    fn write(&self, lease: &Lease, version: Option<&str>) -> impl Future<Output = Result<bool, LockError>> + Send;
 }
 
 /// Settings of the writer.

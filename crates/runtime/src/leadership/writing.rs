@@ -163,7 +163,8 @@ fn backoff(options: &Options, failures: u32) -> Duration {
     doubled.map_or(options.backoff_limit, |doubled| doubled.min(options.backoff_limit))
 }
 
-async fn until(due: Option<Instant>) {
+/// Waits until a time; forever if there is none.
+pub(crate) async fn until(due: Option<Instant>) {
     match due {
         Some(at) => sleep_until(at).await,
         None => std::future::pending().await,

@@ -59,21 +59,30 @@ struct Failing {
 }
 
 impl Progress {
-    /// Records an error. Returns whether its kind is new.
-    pub(crate) fn failed(&mut self, error: RequestError) -> bool {
+    /// Records the end of a list.
+    pub(crate) fn listed(&mut self, name: &str) {
+        self.listing = false;
+        self.synced = true;
+        self.recovered(name);
+    }
+
+    /// Records an error, and logs it if its kind is new.
+    pub(crate) fn failed(&mut self, name: &str, error: RequestError) {
         let same = |before: &Failing| std::mem::discriminant(&before.error) == std::mem::discriminant(&error);
         if self.failing.as_ref().is_some_and(same) {
-            return false;
+            return;
         }
+        log(name, &error, self.synced);
         let since = Instant::now();
         let begun = self.failing.as_ref().map_or(since, |before| before.begun);
         self.failing = Some(Failing { error, since, begun });
-        true
     }
 
-    /// Records success. Returns whether there was an error before.
-    pub(crate) fn well(&mut self) -> bool {
-        self.failing.take().is_some()
+    /// Records success.
+    pub(crate) fn recovered(&mut self, name: &str) {
+        if self.failing.take().is_some() {
+            tracing::info!(kind = name, "the Kubernetes API is available again");
+        }
     }
 
     /// Whether others stop waiting for it, because access has been denied for long enough.
@@ -127,7 +136,7 @@ impl Progress {
 }
 
 /// Logs an error.
-pub(crate) fn log(name: &str, error: &RequestError, synced: bool) {
+fn log(name: &str, error: &RequestError, synced: bool) {
     match error {
         RequestError::Denied(message) => tracing::error!(
             kind = name,

@@ -13,6 +13,8 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep};
 
+use crate::Closed;
+
 use super::event::{Line, Raw};
 use super::request::{Lines, RequestError, Resource, classify};
 pub(crate) use backoff::RecoverySignal;
@@ -40,26 +42,14 @@ pub(crate) enum Event {
     Recovered,
 }
 
-/// The receiver was dropped.
-#[derive(Debug)]
-struct Closed;
-
 /// Why a watch ended.
+#[derive(Debug, thiserror::Error)]
 enum End {
-    RequestError(RequestError),
-    Closed,
-}
-
-impl From<RequestError> for End {
-    fn from(error: RequestError) -> End {
-        End::RequestError(error)
-    }
-}
-
-impl From<Closed> for End {
-    fn from(_: Closed) -> End {
-        End::Closed
-    }
+    #[error(transparent)]
+    RequestError(#[from] RequestError),
+    /// The receiver was dropped.
+    #[error(transparent)]
+    Closed(#[from] Closed),
 }
 
 /// Lists and watches a resource until the receiver is dropped. Events are tagged with `place`.
@@ -80,7 +70,7 @@ pub(crate) async fn run<P: Clone>(
         }
         let error = match ended {
             Ok(()) => continue,
-            Err(End::Closed) => return,
+            Err(End::Closed(_)) => return,
             Err(End::RequestError(error)) => error,
         };
         let wait = wait(&error, failures);

@@ -83,22 +83,22 @@ pub fn locate(source: &ConfigSource) -> Result<Location, AddressError> {
             _ => Err(wrong("only the local cluster is supported; write k8s://".into())),
         },
         "xds" => {
-            let authority = authority(rest).map_err(wrong)?;
-            let tls = source.tls_settings.as_ref().map(tls).transpose();
-            let tls = tls.map_err(|(field, reason)| wrong_at(&format!("tlsSettings.{field}"), reason))?;
+            let authority = authority(rest, wrong)?;
+            let wrong = |field: &str, reason: &str| wrong_at(&format!("tlsSettings.{field}"), reason.to_owned());
+            let tls = source.tls_settings.as_ref().map(|settings| tls(settings, wrong)).transpose()?;
             Ok(Location::Xds(Address { authority, tls: tls.flatten() }))
         }
         other => Err(wrong(format!("the scheme {other} is not known; it may be xds, fs or k8s"))),
     }
 }
 
-fn authority(rest: &str) -> Result<Arc<str>, String> {
+fn authority(rest: &str, wrong: impl Fn(String) -> AddressError) -> Result<Arc<str>, AddressError> {
     let rest = rest.strip_suffix('/').unwrap_or(rest);
     if rest.contains(['/', '?', '#', '@']) {
-        return Err("there is more than a host and a port; write xds://HOST:PORT".into());
+        return Err(wrong("there is more than a host and a port; write xds://HOST:PORT".into()));
     }
     let Some((host, port)) = rest.rsplit_once(':') else {
-        return Err("the port is missing; write xds://HOST:PORT".into());
+        return Err(wrong("the port is missing; write xds://HOST:PORT".into()));
     };
     let bracketed = host.strip_prefix('[').and_then(|host| host.strip_suffix(']'));
     let known = match bracketed {
@@ -106,23 +106,23 @@ fn authority(rest: &str) -> Result<Arc<str>, String> {
         None => !host.is_empty() && host.bytes().all(|b| b.is_ascii_alphanumeric() || b"-._".contains(&b)),
     };
     if !known {
-        return Err(format!("{host:?} is no host name or address; IPv6 addresses stand in brackets"));
+        return Err(wrong(format!("{host:?} is no host name or address; IPv6 addresses stand in brackets")));
     }
     match port.parse::<u16>() {
         Ok(1..) => Ok(rest.into()),
-        _ => Err(format!("{port:?} is no port")),
+        _ => Err(wrong(format!("{port:?} is no port"))),
     }
 }
 
-/// `None` for plain text. An error is the field and the reason.
-fn tls(settings: &ClientTlsSettings) -> Result<Option<Tls>, (&'static str, String)> {
+/// `None` for plain text. `wrong` makes an error from a field and a reason.
+fn tls(settings: &ClientTlsSettings, wrong: impl Fn(&str, &str) -> AddressError) -> Result<Option<Tls>, AddressError> {
     let given = |text: &Arc<str>| Some(text.clone()).filter(|text| !text.is_empty());
     match settings.mode {
         ClientTlsMode::Disable => return Ok(None),
         ClientTlsMode::Simple | ClientTlsMode::Mutual => {}
         ClientTlsMode::IstioMutual => {
             let instead = "ISTIO_MUTUAL is not supported; use MUTUAL with certificates of your own";
-            return Err(("mode", instead.into()));
+            return Err(wrong("mode", instead));
         }
     }
     let unsupported = [
@@ -132,7 +132,7 @@ fn tls(settings: &ClientTlsSettings) -> Result<Option<Tls>, (&'static str, Strin
         ("caCrl", !settings.ca_crl.is_empty(), "leave it out"),
     ];
     if let Some((field, _, instead)) = unsupported.into_iter().find(|(_, set, _)| *set) {
-        return Err((field, format!("it is not supported; {instead}")));
+        return Err(wrong(field, &format!("it is not supported; {instead}")));
     }
     let identity = match (
         settings.mode == ClientTlsMode::Mutual,
@@ -141,7 +141,7 @@ fn tls(settings: &ClientTlsSettings) -> Result<Option<Tls>, (&'static str, Strin
     ) {
         (false, ..) => None,
         (true, Some(certificate), Some(key)) => Some((certificate, key)),
-        (true, ..) => return Err(("mode", "MUTUAL needs clientCertificate and privateKey".into())),
+        (true, ..) => return Err(wrong("mode", "MUTUAL needs clientCertificate and privateKey")),
     };
     Ok(Some(Tls { ca: given(&settings.ca_certificates), identity, server_name: given(&settings.sni) }))
 }

@@ -188,18 +188,15 @@ impl Follower {
             };
             self.responded = true;
             let (change, outcome) = self.state.take(&response);
-            if let Err(reason) = &outcome {
+            let rejected = outcome.err().map(|rejection| rejection.detail());
+            if let Some(reason) = &rejected {
                 tracing::warn!(kind = response.type_url, reason, "rejecting a response of the other control plane");
             }
             let acknowledgement = DiscoveryRequest {
                 version_info: self.state.version(&response.type_url).to_owned(),
                 type_url: response.type_url,
                 response_nonce: response.nonce,
-                error_detail: outcome.err().map(|message| rpc::Status {
-                    code: INVALID,
-                    message,
-                    ..rpc::Status::default()
-                }),
+                error_detail: rejected.map(|message| rpc::Status { code: INVALID, message, ..rpc::Status::default() }),
                 ..DiscoveryRequest::default()
             };
             if !self.pass_on(change).await {

@@ -3,8 +3,8 @@
 use config::{
     AnyObject, Diagnostic, FieldPath, Kind, MeshConfig, Object, ObjectKey, ParseOptions, Severity, Timestamp,
 };
-use protos::Any;
 use protos::istio::mcp::v1alpha1::{Metadata, Resource};
+use protos::{Any, DecodeError, JsonError};
 use serde_json::{Map, Value, json};
 
 /// A message of any shape.
@@ -15,6 +15,34 @@ pub(super) struct Read {
     pub(super) key: ObjectKey,
     pub(super) object: Option<AnyObject>,
     pub(super) diagnostics: Vec<Diagnostic>,
+}
+
+/// A resource that does not have the form of its type. The message is sent to the other side.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Malformed {
+    #[error(transparent)]
+    Resource(#[from] DecodeError),
+    #[error("{0} is not istio.mcp.v1alpha1.Resource")]
+    OtherMessage(String),
+    #[error("it has no metadata")]
+    NoMetadata,
+    #[error("the name {0:?} is not NAMESPACE/NAME")]
+    Name(String),
+    #[error("the name {name:?} is not that of a {kind}")]
+    NameOfKind { name: String, kind: Kind },
+    #[error("{name}: {reason}")]
+    Spec { name: String, reason: MalformedSpec },
+    #[error(transparent)]
+    MeshConfig(#[from] MalformedSpec),
+}
+
+/// A body that is not the spec of its kind.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum MalformedSpec {
+    #[error("a body of the type {type_url:?} is no spec of a {kind}")]
+    Type { type_url: String, kind: Kind },
+    #[error(transparent)]
+    Body(#[from] JsonError),
 }
 
 pub(super) fn type_url(kind: Kind) -> String {
@@ -30,26 +58,22 @@ pub(super) fn type_url(kind: Kind) -> String {
 /// Decodes a resource of a kind.
 ///
 /// # Errors
-/// The content does not match its type; the message is sent to the other side.
-pub(super) fn read(kind: Kind, packed: &Any, options: &ParseOptions) -> Result<Read, String> {
+/// The content does not match its type.
+pub(super) fn read(kind: Kind, packed: &Any, options: &ParseOptions) -> Result<Read, Malformed> {
     if kind == Kind::MeshConfig {
         return mesh_config(packed, options);
     }
-    let resource = match packed.decode_as::<Resource>() {
-        Some(Ok(resource)) => resource,
-        Some(Err(error)) => return Err(error.to_string()),
-        None => return Err(format!("{} is not istio.mcp.v1alpha1.Resource", packed.type_url)),
-    };
-    let meta = resource.metadata.ok_or("it has no metadata")?;
+    let resource = packed.decode_as::<Resource>().ok_or_else(|| Malformed::OtherMessage(packed.type_url.clone()))??;
+    let meta = resource.metadata.ok_or(Malformed::NoMetadata)?;
     let Some((namespace, name)) = meta.name.split_once('/') else {
-        return Err(format!("the name {:?} is not NAMESPACE/NAME", meta.name));
+        return Err(Malformed::Name(meta.name));
     };
     if name.is_empty() || name.contains('/') || namespace.is_empty() == kind.is_namespaced() {
-        return Err(format!("the name {:?} is not that of a {kind}", meta.name));
+        return Err(Malformed::NameOfKind { name: meta.name, kind });
     }
     let key = ObjectKey::new(kind, namespace, name);
     let spec = match resource.body {
-        Some(body) => spec(kind, &body).map_err(|error| format!("{}: {error}", meta.name))?,
+        Some(body) => spec(kind, &body).map_err(|reason| Malformed::Spec { name: meta.name.clone(), reason })?,
         None => json!({}),
     };
     let read = config::read_object(&document(kind, namespace, name, &meta, spec), options);
@@ -77,12 +101,12 @@ fn document(kind: Kind, namespace: &str, name: &str, meta: &Metadata, spec: Valu
 }
 
 /// The JSON of a body: Istio's message of the kind, or a Struct.
-fn spec(kind: Kind, body: &Any) -> Result<Value, String> {
+fn spec(kind: Kind, body: &Any) -> Result<Value, MalformedSpec> {
     let name = body.type_url.rsplit(['/', '.']).next().unwrap_or_default();
     if body.type_url != STRUCT && (name != kind.name() || !body.type_url.starts_with("type.googleapis.com/istio.")) {
-        return Err(format!("a body of the type {:?} is no spec of a {kind}", body.type_url));
+        return Err(MalformedSpec::Type { type_url: body.type_url.clone(), kind });
     }
-    let mut spec = protos::plain_json(&body.type_url, &body.value).map_err(|error| error.to_string())?;
+    let mut spec = protos::plain_json(&body.type_url, &body.value)?;
     whole_numbers(&mut spec);
     Ok(spec)
 }
@@ -103,10 +127,10 @@ fn whole_numbers(value: &mut Value) {
     }
 }
 
-fn mesh_config(packed: &Any, options: &ParseOptions) -> Result<Read, String> {
+fn mesh_config(packed: &Any, options: &ParseOptions) -> Result<Read, Malformed> {
     // Istio sends the message itself; wrapped in a resource it is accepted, too.
     let config = match packed.decode_as::<Resource>() {
-        Some(resource) => spec(Kind::MeshConfig, &resource.map_err(|e| e.to_string())?.body.unwrap_or_default())?,
+        Some(resource) => spec(Kind::MeshConfig, &resource?.body.unwrap_or_default())?,
         None => spec(Kind::MeshConfig, packed)?,
     };
     let (config, diagnostics) = config::parse_mesh_config(config.to_string().as_bytes(), "MeshConfig", options);

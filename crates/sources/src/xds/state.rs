@@ -3,16 +3,35 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use config::{AnyObject, Diagnostic, Kind, ObjectKey, ParseOptions};
+use config::{AnyObject, ChangeSet, Diagnostic, Kind, ObjectKey, ParseOptions};
 use protos::envoy::service::discovery::v3::DiscoveryResponse;
 
-use super::object::{self, refused, type_url};
-use config::ChangeSet;
+use super::object::{self, Malformed, refused, type_url};
 
 /// The maximum number of resources per response.
 const RESOURCES: usize = 200_000;
 /// The maximum length of an error detail, in characters.
 const REASON: usize = 1000;
+
+/// The reason for which a response is rejected.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Rejection {
+    #[error("{0:?} was not subscribed to")]
+    NotSubscribed(String),
+    #[error("{count} resources in one answer; at most {} are taken", RESOURCES)]
+    TooMany { count: usize },
+    #[error("resource {index}: {reason}")]
+    Malformed { index: usize, reason: Malformed },
+    #[error("resource {index}: {key} came twice")]
+    Repeated { index: usize, key: ObjectKey },
+}
+
+impl Rejection {
+    /// The error detail, shortened.
+    pub(super) fn detail(&self) -> String {
+        self.to_string().chars().take(REASON).collect()
+    }
+}
 
 /// All subscriptions.
 pub(super) struct State {
@@ -65,10 +84,10 @@ impl State {
 
     /// Handles a response. Returns the changes and, if it is rejected, the reason. A rejected response changes no
     /// object.
-    pub(super) fn take(&mut self, response: &DiscoveryResponse) -> (ChangeSet, Result<(), String>) {
+    pub(super) fn take(&mut self, response: &DiscoveryResponse) -> (ChangeSet, Result<(), Rejection>) {
         let file: Arc<str> = format!("{}/{}", self.name, response.type_url).into();
         let Some(subscription) = self.kinds.get_mut(&response.type_url) else {
-            return (ChangeSet::default(), Err(format!("{:?} was not subscribed to", response.type_url)));
+            return (ChangeSet::default(), Err(Rejection::NotSubscribed(response.type_url.clone())));
         };
         let (mut change, reported, outcome) = match subscription.read(response, &self.options) {
             Ok((change, reported)) => {
@@ -76,10 +95,7 @@ impl State {
                 subscription.answered = true;
                 (change, reported, Ok(()))
             }
-            Err(reason) => {
-                let reason: String = reason.chars().take(REASON).collect();
-                (ChangeSet::default(), vec![refused(&file, reason.clone())], Err(reason))
-            }
+            Err(rejection) => (ChangeSet::default(), vec![refused(&file, rejection.detail())], Err(rejection)),
         };
         let reported: Vec<Diagnostic> =
             reported.into_iter().map(|reported| Diagnostic { file: Some(file.clone()), ..reported }).collect();
@@ -96,18 +112,18 @@ impl Subscription {
         &mut self,
         response: &DiscoveryResponse,
         options: &ParseOptions,
-    ) -> Result<(ChangeSet, Vec<Diagnostic>), String> {
+    ) -> Result<(ChangeSet, Vec<Diagnostic>), Rejection> {
         let count = response.resources.len();
         if count > RESOURCES {
-            return Err(format!("{count} resources in one answer; at most {RESOURCES} are taken"));
+            return Err(Rejection::TooMany { count });
         }
         let mut read = Vec::with_capacity(count);
         let mut named = BTreeSet::new();
         for (index, resource) in response.resources.iter().enumerate() {
             let one =
-                object::read(self.kind, resource, options).map_err(|reason| format!("resource {index}: {reason}"))?;
+                object::read(self.kind, resource, options).map_err(|reason| Rejection::Malformed { index, reason })?;
             if !named.insert(one.key.clone()) {
-                return Err(format!("resource {index}: {} came twice", one.key));
+                return Err(Rejection::Repeated { index, key: one.key });
             }
             read.push(one);
         }
@@ -190,7 +206,7 @@ mod tests {
             resource("default/b", "1", STRUCT, &spec("b.com")),
         ];
         let (change, outcome) = state.take(&answer("v1", both.clone()));
-        assert_eq!((outcome, names(&change)), (Ok(()), vec!["a", "b"]));
+        assert_eq!((outcome.is_ok(), names(&change)), (true, vec!["a", "b"]));
         assert_eq!(change.upserts.values().next().unwrap().meta().label("app"), Some("a"));
         assert!(!state.is_synced(), "the other kind is missing");
         let (change, _) = state.take(&answer("v2", both));
@@ -212,7 +228,7 @@ mod tests {
             ..DiscoveryResponse::default()
         };
         let (change, outcome) = state.take(&response);
-        assert_eq!(outcome, Ok(()));
+        assert!(outcome.is_ok());
         let Some(AnyObject::MeshConfig(config)) = change.upserts.values().next() else { panic!("{change:?}") };
         assert_eq!((&*config.spec.root_namespace, config.spec.connect_timeout.as_secs()), ("mesh", 3));
     }
@@ -221,13 +237,13 @@ mod tests {
     fn an_invalid_object_keeps_its_last_valid_version_and_affects_no_other() {
         let mut state = state();
         let (_, outcome) = state.take(&answer("v1", vec![resource("default/a", "1", MESSAGE, &spec("a.com"))]));
-        assert_eq!(outcome, Ok(()));
+        assert!(outcome.is_ok());
         let bad = vec![
             resource("default/a", "2", MESSAGE, &spec("-bad-")),
             resource("default/b", "1", MESSAGE, &spec("b.com")),
         ];
         let (change, outcome) = state.take(&answer("v2", bad));
-        assert_eq!((outcome, names(&change), change.deletes.len()), (Ok(()), vec!["b"], 0));
+        assert_eq!((outcome.is_ok(), names(&change), change.deletes.len()), (true, vec!["b"], 0));
         let reported = change.diagnostics.values().next().expect("the error is reported");
         assert!(reported[0].is_error() && reported[0].hint.is_some());
         let good = vec![
@@ -242,7 +258,7 @@ mod tests {
     fn a_malformed_response_is_rejected_and_changes_nothing() {
         let mut state = state();
         let (_, outcome) = state.take(&answer("v1", vec![resource("default/a", "1", MESSAGE, &spec("a.com"))]));
-        assert_eq!(outcome, Ok(()));
+        assert!(outcome.is_ok());
         let good = || resource("default/b", "1", MESSAGE, &spec("b.com"));
         let cases = [
             (vec![good(), good()], "twice"),
@@ -263,7 +279,7 @@ mod tests {
         ];
         for (resources, reason) in cases {
             let (change, outcome) = state.take(&answer("v2", resources));
-            let error = outcome.expect_err(reason);
+            let error = outcome.expect_err(reason).to_string();
             assert!(error.contains(reason), "{error}");
             assert!(change.upserts.is_empty() && change.deletes.is_empty());
             assert_eq!(state.version(ENTRY), "v1");

@@ -140,11 +140,11 @@ fn requirement(text: &str, term: &str) -> Result<Requirement, SelectorError> {
     if path.is_empty() || path.contains('\\') {
         return Err(error(format!("{term:?} does not begin with the path of a field")));
     }
-    Ok(Requirement { path: path.into(), value: unescaped(value).map_err(error)?.into(), equal })
+    Ok(Requirement { path: path.into(), value: unescaped(value, error)?.into(), equal })
 }
 
 /// Removes the escapes of a value.
-fn unescaped(value: &str) -> Result<String, String> {
+fn unescaped(value: &str, error: impl Fn(String) -> SelectorError) -> Result<String, SelectorError> {
     let mut plain = String::with_capacity(value.len());
     let mut chars = value.chars();
     while let Some(c) = chars.next() {
@@ -152,11 +152,12 @@ fn unescaped(value: &str) -> Result<String, String> {
             '\\' => match chars.next() {
                 Some(c @ ('\\' | ',' | '=')) => plain.push(c),
                 Some(c) => {
-                    return Err(format!("value {value:?} has \"\\{c}\"; a backslash may stand before \\ , = only"));
+                    let text = format!("value {value:?} has \"\\{c}\"; a backslash may stand before \\ , = only");
+                    return Err(error(text));
                 }
-                None => return Err(format!("value {value:?} ends with a backslash")),
+                None => return Err(error(format!("value {value:?} ends with a backslash"))),
             },
-            '=' => return Err(format!("value {value:?} has \"=\" without a backslash before it")),
+            '=' => return Err(error(format!("value {value:?} has \"=\" without a backslash before it"))),
             c => plain.push(c),
         }
     }

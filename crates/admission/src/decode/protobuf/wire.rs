@@ -1,7 +1,5 @@
 //! The protobuf wire format: iterates over the fields of a message without copying.
 
-use std::fmt;
-
 /// Maximum nesting of (deprecated) groups.
 const GROUPS: usize = 32;
 
@@ -26,30 +24,19 @@ impl Wire<'_> {
 }
 
 /// The error of invalid wire data.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub(super) enum Broken {
-    /// The data ends within a field.
+    #[error("unexpected end of the bytes")]
     End,
-    /// A varint exceeds 64 bits.
+    #[error("a number has more than 64 bits")]
     Varint,
-    /// A field number is 0 or too large.
+    #[error("invalid field number")]
     Number,
-    /// A wire type is unknown.
+    #[error("a field has the unknown wire type {0}")]
     Type(u8),
     /// A group end has no start, or groups are nested too deeply.
+    #[error("groups do not match")]
     Group,
-}
-
-impl fmt::Display for Broken {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Broken::End => f.write_str("unexpected end of the bytes"),
-            Broken::Varint => f.write_str("a number has more than 64 bits"),
-            Broken::Number => f.write_str("invalid field number"),
-            Broken::Type(number) => write!(f, "a field has the unknown wire type {number}"),
-            Broken::Group => f.write_str("groups do not match"),
-        }
-    }
 }
 
 /// Iterates over the fields of a message.

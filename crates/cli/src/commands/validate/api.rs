@@ -98,23 +98,7 @@ impl ApiValidator {
             "<nil>" => FieldPath::root(),
             field => FieldPath::parse(field),
         };
-        Diagnostic { object, path, ..at(manifest, field, code, message) }
-    }
-}
-
-/// An error at a field of an object.
-fn at(manifest: &Manifest, field: &str, code: &'static str, message: String) -> Diagnostic {
-    let (line, column) = manifest.locate(field);
-    Diagnostic {
-        file: Some(manifest.source.name.as_str().into()),
-        line,
-        column,
-        object: None,
-        path: FieldPath::root(),
-        severity: Severity::Error,
-        code,
-        message,
-        hint: None,
+        Diagnostic { object, path, ..manifest.error(field, code, message) }
     }
 }
 
@@ -128,7 +112,7 @@ fn unknown_kind(group: &str, manifest: &Manifest) -> Option<Diagnostic> {
     let near = config::nearest(manifest.kind(), of_group().map(|definition| definition.kind));
     Some(Diagnostic {
         hint: near.map(|kind| format!("did you mean {kind}?")),
-        ..at(manifest, "kind", "unknown-kind", message)
+        ..manifest.error("kind", "unknown-kind", message)
     })
 }
 

@@ -14,8 +14,8 @@ use serde_json::{Value as Json, json};
 
 use api::ApiValidator;
 
-use super::flag;
 use crate::failure::{FAILURE, SUCCESS, usage};
+use crate::flags::{self, flag, option};
 use crate::io::Io;
 use crate::manifests::{self, Manifest};
 use crate::snippet;
@@ -39,22 +39,11 @@ pub(super) fn command() -> Command {
         .arg(flag("recursive", "Accepted for compatibility with apply: directories are always read recursively").short('R').hide(true))
         .arg(flag("lenient", "Report unknown fields as warnings, not as errors"))
         .arg(flag("strict", "Fail on warnings").conflicts_with("lenient"))
+        .arg(option("namespace", "NAME", "Namespace of objects without one").short('n').default_value("default"))
         .arg(
-            Arg::new("namespace")
-                .short('n')
-                .long("namespace")
-                .value_name("NAME")
-                .default_value("default")
-                .help("Namespace of objects without one"),
-        )
-        .arg(
-            Arg::new("output")
-                .short('o')
-                .long("output")
-                .value_name("FORMAT")
+            flags::format("Output format: text (with source lines), short (a line for each problem) or json")
                 .value_parser(["text", "short", "json"])
-                .default_value("text")
-                .help("Output format: text (with source lines), short (a line for each problem) or json"),
+                .default_value("text"),
         )
 }
 
@@ -108,7 +97,7 @@ impl Results {
     /// Checks all files of a directory together, so that duplicates are found.
     fn directory(&mut self, path: &Path, io: &mut Io) -> Result<()> {
         let change = sources::files::load(path, &self.options)?;
-        let valid: BTreeSet<ObjectKey> = change.upserts.iter().map(AnyObject::key).collect();
+        let valid: BTreeSet<ObjectKey> = change.upserts.into_keys().collect();
         let mut by_file: HashMap<PathBuf, Vec<Diagnostic>> = HashMap::new();
         for diagnostic in change.diagnostics.into_values().flatten() {
             let file = diagnostic.file.as_deref().unwrap_or_default();

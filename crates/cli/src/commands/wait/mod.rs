@@ -9,7 +9,7 @@ use std::pin::pin;
 use std::time::Duration;
 
 use anyhow::{Result, anyhow, ensure};
-use clap::{Arg, ArgMatches, Command};
+use clap::{ArgMatches, Command};
 use futures::StreamExt;
 use kube::core::{Status, WatchEvent};
 use serde_json::Value as Json;
@@ -20,10 +20,11 @@ pub(crate) use goal::Goal;
 use goal::{State, judge, pending};
 
 use crate::failure::{FAILURE, SUCCESS, StatusError, TimedOut, Unreachable, usage};
+use crate::flags::{self, option};
 use crate::io::Io;
 use crate::server::{self, Kind, Request, Server, is_expired};
+use crate::style;
 use crate::targets::{self, Target};
-use crate::{age, style};
 
 /// The delay before a watch that ended is opened again.
 const PAUSE: Duration = Duration::from_millis(500);
@@ -38,21 +39,15 @@ pub(super) fn command() -> Command {
              rutter wait gateway/a --for=jsonpath='{.status.addresses[0].value}'",
         )
         .arg(
-            Arg::new("for")
-                .long("for")
-                .value_name("GOAL")
-                .value_parser(Goal::parse)
-                .default_value("proxies=100%")
-                .help("Goal: proxies=N%, condition=NAME[=STATUS], jsonpath='{.a.b}'[=VALUE], delete or create"),
+            option(
+                "for",
+                "GOAL",
+                "Goal: proxies=N%, condition=NAME[=STATUS], jsonpath='{.a.b}'[=VALUE], delete or create",
+            )
+            .value_parser(Goal::parse)
+            .default_value("proxies=100%"),
         )
-        .arg(
-            Arg::new("timeout")
-                .long("timeout")
-                .value_name("DURATION")
-                .value_parser(age::parse)
-                .default_value("60s")
-                .help("Maximum time to wait"),
-        );
+        .arg(flags::timeout());
     server::arguments(targets::arguments(command))
 }
 

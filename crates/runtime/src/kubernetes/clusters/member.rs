@@ -4,8 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use config::ChangeSet;
-use config::Diagnostic;
+use config::{ChangeSet, Diagnostic};
 use sources::ChangeSender;
 use sources::kubernetes::{self, Options, Report};
 use tokio::sync::{mpsc, watch};

@@ -15,20 +15,19 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use ::controllers::{Resource, Watched};
 use config::ChangeSet;
+use controllers::{Resource, Watched};
 use kube::Client;
 use server::ServingStatus;
-use sources::Closed;
 use sources::clusters::{LABEL, Secrets, Step};
 use sources::kubernetes::{Report, Seen};
+use sources::{ChangeSender, Closed};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use super::controllers;
+use super::watched;
 use member::{Member, Running};
-use sources::ChangeSender;
 
 pub(super) use options::Options;
 
@@ -103,7 +102,7 @@ pub(super) async fn run(client: Client, options: Options, listeners: Listeners, 
 /// Watches the Secrets that name clusters.
 fn watch_secrets(client: Client, namespace: &str, events: &mpsc::Sender<Event>, tasks: &mut JoinSet<()>) {
     let secrets = Watched::all(Resource::SECRET).within(namespace).labelled(&format!("{LABEL}=true"));
-    tasks.spawn(controllers::follow(client, secrets, events.clone(), Event::Secret));
+    tasks.spawn(watched::follow(client, secrets, events.clone(), Event::Secret));
 }
 
 /// The remote clusters.
@@ -171,18 +170,10 @@ impl Fleet {
                 self.secrets.remove(object["metadata"]["name"].as_str().unwrap_or_default());
                 self.settle().await
             }
-            Event::Secret(Seen::Synced) => {
-                self.listed = true;
-                self.trouble = None;
-                self.settle().await?;
-                self.forget_others().await
-            }
+            Event::Secret(Seen::Synced) => self.all_known().await,
             Event::Files(files) => {
                 reading::files(&mut self.secrets, files, self.options.allowed).await;
-                self.listed = true;
-                self.trouble = None;
-                self.settle().await?;
-                self.forget_others().await
+                self.all_known().await
             }
             Event::Failing(why) => {
                 self.trouble = Some(why);
@@ -197,17 +188,24 @@ impl Fleet {
         }
     }
 
+    /// Handles that all Secrets, or all files, are known.
+    async fn all_known(&mut self) -> Result<(), Closed> {
+        self.listed = true;
+        self.trouble = None;
+        self.settle().await?;
+        self.forget_others().await
+    }
+
     /// Starts and stops followers as the Secrets require.
     async fn settle(&mut self) -> Result<(), Closed> {
         let settled = self.secrets.settle();
         if !settled.diagnostics.is_empty() {
             for (file, diagnostics) in &settled.diagnostics {
+                let lines = diagnostics.iter().map(ToString::to_string).collect();
                 match diagnostics.is_empty() {
-                    true => drop(self.refused.remove(file)),
-                    false => {
-                        drop(self.refused.insert(file.clone(), diagnostics.iter().map(ToString::to_string).collect()))
-                    }
-                }
+                    true => self.refused.remove(file),
+                    false => self.refused.insert(file.clone(), lines),
+                };
             }
             let change = ChangeSet { diagnostics: settled.diagnostics, ..ChangeSet::default() };
             self.listeners.changes.send_partial(change).await?;
@@ -230,10 +228,11 @@ impl Fleet {
         let running = Running::start(self.options.source(&cluster, &way, knows), self.generation, self.events.clone());
         let way = Way { number: self.generation, client: way };
         self.listeners.ways.send_modify(|ways| drop(ways.insert(cluster.clone(), way)));
-        match self.members.remove(&cluster) {
-            Some(member) => drop(self.members.insert(cluster, member.replaced(secret, running))),
-            None => drop(self.members.insert(cluster, Member::new(secret, running))),
-        }
+        let member = match self.members.remove(&cluster) {
+            Some(member) => member.replaced(secret, running),
+            None => Member::new(secret, running),
+        };
+        self.members.insert(cluster, member);
     }
 
     /// Removes a cluster and its objects.

@@ -5,8 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use config::ChangeSet;
-use config::{AnyObject, Kind};
+use config::{AnyObject, ChangeSet, Kind};
 use kube::Client;
 use sources::Closed;
 use sources::kubernetes::{self, SnapshotOptions};

@@ -13,16 +13,17 @@ use std::sync::Arc;
 
 use config::MeshConfig;
 use controllers::{
-    AddressDriver, Driver, ExportDriver, IngressDriver, Origin, Ranges, RootDriver, UntaintDriver, Watched, Write,
+    AddressDriver, Driver, ExportDriver, IngressDriver, Origin, Ranges, RootDriver, UntaintDriver, Write,
 };
 use kube::Client;
 use settings::Settings;
-use sources::kubernetes::{self, Report, Resource, Seen};
+use sources::kubernetes::{Report, Seen};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 
 use super::clusters::Ways;
 use super::lock::LeaseLock;
+use super::watched::follow;
 use super::{Clients, identity};
 use writer::ObjectWriter;
 
@@ -232,17 +233,4 @@ async fn term<D: Driver>(
             return;
         }
     }
-}
-
-/// Follows the objects of a watch until the receiver is dropped.
-pub(super) async fn follow<E>(client: Client, watched: Watched, events: mpsc::Sender<E>, wrap: impl Fn(Seen) -> E) {
-    let of = watched.resource;
-    let resource = Resource::selected(
-        &client,
-        (of.group, of.version, of.plural),
-        watched.namespace.as_deref(),
-        watched.labels.as_deref(),
-        watched.fields.as_deref(),
-    );
-    kubernetes::objects(resource, (&of.api_version(), of.kind), events, wrap).await;
 }

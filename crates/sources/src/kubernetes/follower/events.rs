@@ -34,8 +34,8 @@ impl Follower {
                 }
                 self.lists += 1;
             }
-            Event::Failed(error) => slot.progress.fails(&slot.name, error),
-            Event::Recovered => slot.progress.goes_well(&slot.name),
+            Event::Failed(error) => slot.progress.failed(&slot.name, error),
+            Event::Recovered => slot.progress.recovered(&slot.name),
         }
     }
 

@@ -8,8 +8,7 @@ use serde_json::Value;
 use tokio::task::AbortHandle;
 
 use crate::kubernetes::objects::{Item, Known};
-use crate::kubernetes::progress::{self, Progress};
-use crate::kubernetes::request::RequestError;
+use crate::kubernetes::progress::Progress;
 use crate::kubernetes::table::Table;
 use crate::kubernetes::watch::Event;
 
@@ -66,31 +65,10 @@ impl AuxiliaryWatch {
                 Item::Applied(raw) => found.push((raw.name, Some(raw.value))),
                 Item::Deleted(_, name) => found.push((name, None)),
                 Item::Listed => self.progress.listed(name),
-                Item::Failed(error) => self.progress.fails(name, error),
-                Item::Recovered => self.progress.goes_well(name),
+                Item::Failed(error) => self.progress.failed(name, error),
+                Item::Recovered => self.progress.recovered(name),
             }
         }
         found
-    }
-}
-
-impl Progress {
-    pub(super) fn listed(&mut self, name: &str) {
-        self.listing = false;
-        self.synced = true;
-        self.goes_well(name);
-    }
-
-    pub(super) fn fails(&mut self, name: &str, error: RequestError) {
-        let (synced, logged) = (self.synced, error.clone());
-        if self.failed(error) {
-            progress::log(name, &logged, synced);
-        }
-    }
-
-    pub(super) fn goes_well(&mut self, name: &str) {
-        if self.well() {
-            tracing::info!(kind = name, "the Kubernetes API is available again");
-        }
     }
 }
