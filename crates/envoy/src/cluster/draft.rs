@@ -4,7 +4,7 @@ use bytes::Bytes;
 use config::MeshConfig;
 use protos::envoy::config::cluster::v3::cluster::{ClusterDiscoveryType, DiscoveryType, LbPolicy};
 use protos::envoy::config::cluster::v3::{Cluster, cluster};
-use protos::envoy::config::core::v3::{Http1ProtocolOptions, Http2ProtocolOptions};
+use protos::envoy::config::core::v3::{HealthStatus, HealthStatusSet, Http1ProtocolOptions, Http2ProtocolOptions};
 use protos::envoy::extensions::upstreams::http::v3::HttpProtocolOptions;
 use protos::envoy::extensions::upstreams::http::v3::http_protocol_options::explicit_http_config::ProtocolConfig;
 use protos::envoy::extensions::upstreams::http::v3::http_protocol_options::{
@@ -63,6 +63,12 @@ impl Draft {
     /// The common load balancing options, for modification.
     pub(crate) fn balancing(&mut self) -> &mut cluster::CommonLbConfig {
         self.cluster.common_lb_config.get_or_insert_default()
+    }
+
+    /// Keeps draining endpoints for clients with session affinity.
+    pub(crate) fn keep_draining(&mut self) {
+        let kept = [HealthStatus::Healthy, HealthStatus::Draining, HealthStatus::Unknown, HealthStatus::Degraded];
+        self.balancing().override_host_status = Some(HealthStatusSet { statuses: kept.map(i32::from).to_vec() });
     }
 
     /// Uses HTTP/2, unless another protocol was chosen before.
