@@ -74,7 +74,7 @@ impl Draft {
     /// Uses HTTP/2, unless another protocol was chosen before.
     pub(crate) fn speak_http2(&mut self) {
         let http2 = ProtocolConfig::Http2ProtocolOptions(Http2ProtocolOptions::default());
-        self.http().upstream_protocol_options.get_or_insert_with(|| explicit(Some(http2)));
+        self.http().upstream_protocol_options.get_or_insert_with(|| explicit(http2));
     }
 
     /// Uses the protocol of the downstream connection: HTTP/2 or HTTP/1.1.
@@ -109,9 +109,8 @@ impl Draft {
         }
         if let Some(mut http) = self.http {
             // Envoy requires a choice of protocol if there are options.
-            http.upstream_protocol_options.get_or_insert_with(|| {
-                explicit(Some(ProtocolConfig::HttpProtocolOptions(Http1ProtocolOptions::default())))
-            });
+            http.upstream_protocol_options
+                .get_or_insert_with(|| explicit(ProtocolConfig::HttpProtocolOptions(Http1ProtocolOptions::default())));
             if self.keeps_case
                 && let Some(http1) = http.upstream_protocol_options.as_mut().and_then(http1_of)
             {
@@ -123,8 +122,8 @@ impl Draft {
     }
 }
 
-fn explicit(protocol_config: Option<ProtocolConfig>) -> UpstreamProtocolOptions {
-    UpstreamProtocolOptions::ExplicitHttpConfig(ExplicitHttpConfig { protocol_config })
+fn explicit(protocol: ProtocolConfig) -> UpstreamProtocolOptions {
+    UpstreamProtocolOptions::ExplicitHttpConfig(ExplicitHttpConfig { protocol_config: Some(protocol) })
 }
 
 /// The HTTP/1 options, if HTTP/1 may be used.
