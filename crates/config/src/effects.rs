@@ -6,8 +6,8 @@
 use Kind::*;
 
 use crate::decode::Problem;
-use crate::diagnostic::{FieldPath, Severity};
 use crate::object::Kind;
+use crate::problem::{FieldPath, Severity};
 use crate::schema::{Check, Schema, Shape};
 use crate::yaml::Node;
 
@@ -42,7 +42,7 @@ pub const KINDS_NOT_YET: &[Kind] = &[
 /// list.
 pub fn fields_not_yet(kind: Kind) -> Vec<String> {
     let mut found = Vec::new();
-    collect(&kind.spec_schema(), "", &mut found);
+    collect(&kind.content_schema(), "", &mut found);
     found
 }
 

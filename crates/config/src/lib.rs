@@ -45,6 +45,7 @@ pub mod mesh;
 pub mod multicluster;
 mod object;
 mod parse;
+mod problem;
 pub mod rules;
 mod time;
 mod validate;
@@ -52,7 +53,7 @@ mod yaml;
 
 pub use change_set::{ChangeSet, Observed};
 pub use decode::{nearest, parse_duration};
-pub use diagnostic::{Diagnostic, FieldPath, Segment, Severity};
+pub use diagnostic::Diagnostic;
 pub use form::is_header_name;
 pub use mesh::{MeshConfig, MeshNetworks};
 pub use object::{AnyObject, AssignedAddresses, Kind, Meta, Object, ObjectKey, Origin, Owner, Resource, StringMap};
@@ -60,4 +61,5 @@ pub use parse::{
     Limits, ParseOptions, Parsed, Read, YamlDocument, YamlJson, locate, parse_documents, parse_mesh_config,
     parse_mesh_networks, parse_yaml_json, read_object,
 };
+pub use problem::{FieldPath, Segment, Severity};
 pub use time::Timestamp;

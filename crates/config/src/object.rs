@@ -1,15 +1,17 @@
 //! Objects: metadata, keys, and the enumeration of all kinds.
 
+use std::borrow::Cow;
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use crate::decode::Decode;
-use crate::parse::Content;
+use crate::decode::{Decode, Decoder};
+use crate::problem::Segment;
 use crate::schema::Schema;
 use crate::time::Timestamp;
+use crate::yaml::Node;
 use crate::{core, gateway_api, istio, mesh, multicluster};
 
 /// Labels or annotations, ordered.
@@ -210,6 +212,20 @@ pub trait Resource: Clone + PartialEq + fmt::Debug + Send + Sync + Sized + 'stat
     fn into_any(object: Arc<Object<Self>>) -> AnyObject;
 }
 
+/// The content of a kind in an object.
+pub(crate) trait Content: Resource + Decode {
+    /// Decodes the content. Returns none only after it reported a problem. Most kinds have it in `spec`.
+    fn decode(root: &Node, cx: &mut Decoder) -> Option<Self> {
+        cx.within(Segment::Field("spec".into()), |cx| Decode::decode(&spec_of(root), cx))
+    }
+}
+
+/// The content of `spec`. An object without it has an empty one.
+pub(crate) fn spec_of(root: &Node) -> Cow<'_, Node> {
+    let spec = root.get("spec").filter(|spec| !spec.is_null());
+    spec.map_or_else(|| Cow::Owned(Node::empty(root.at)), Cow::Borrowed)
+}
+
 /// One row per kind: variant, name, content type, API group, versions, scope, the type of the status if the kind has its
 /// own, and `in parts` if its content is not just `spec` (see [`Content`]).
 macro_rules! kinds {
@@ -238,14 +254,9 @@ macro_rules! kinds {
                 match self { $(Kind::$kind => &[$($version,)+],)* }
             }
 
-            /// The schema of the content.
-            pub(crate) fn spec_schema(self) -> Arc<Schema> {
-                match self { $(Kind::$kind => <$content as Decode>::schema(),)* }
-            }
-
             /// The schema of the content. For core kinds it has only the fields that the mesh reads.
             pub fn content_schema(self) -> Arc<Schema> {
-                self.spec_schema()
+                match self { $(Kind::$kind => <$content as Decode>::schema(),)* }
             }
 
             /// The schema of the status, if the kind has its own.

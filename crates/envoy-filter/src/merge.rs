@@ -2,7 +2,7 @@
 
 use protos::dynamic::{DynamicMessage, ReflectMessage, Value, pack, unpack};
 
-use crate::outcome::validation_error;
+use crate::outcome::{PatchError, validate};
 
 /// How lists are merged.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -44,22 +44,19 @@ pub fn merge(into: &mut DynamicMessage, from: &DynamicMessage, lists: Lists) {
 ///
 /// # Errors
 /// The types differ or are unknown, or the result would be invalid. `into` is unchanged.
-pub(crate) fn merge_packed(into: &mut DynamicMessage, from: &DynamicMessage) -> Result<(), String> {
+pub(crate) fn merge_packed(into: &mut DynamicMessage, from: &DynamicMessage) -> Result<(), PatchError> {
     let (Some(Ok(mut inner)), Some(Ok(more))) = (unpack(into), unpack(from)) else {
-        return Err("the configuration is of a type that is not known, or cannot be read".to_owned());
+        return Err(PatchError::UnknownConfig);
     };
     if inner.descriptor() != more.descriptor() {
-        return Err(format!(
-            "the value's typed_config is a {}, and what is there is a {}",
-            more.descriptor().full_name(),
-            inner.descriptor().full_name()
-        ));
+        return Err(PatchError::OtherConfig {
+            value: more.descriptor().full_name().to_owned(),
+            existing: inner.descriptor().full_name().to_owned(),
+        });
     }
     merge(&mut inner, &more, Lists::Grow);
-    if let Some(why) = validation_error(&inner) {
-        return Err(why);
-    }
-    into.transcode_from(&pack(&inner)).map_err(|error| error.to_string())
+    validate(&inner)?;
+    Ok(into.transcode_from(&pack(&inner))?)
 }
 
 fn is_one_value(message: &DynamicMessage) -> bool {

@@ -6,9 +6,8 @@ use std::sync::Arc;
 use model::audience::FilterRef;
 use model::service::ObjectId;
 use model::xds::Resource;
+use protos::DecodeError;
 use protos::dynamic::{Completeness, DynamicMessage, check};
-
-use crate::compile::CompiledPatch;
 
 /// Identifies a patch.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
@@ -19,8 +18,31 @@ pub struct PatchId {
     pub index: u16,
 }
 
+/// The reason why a patch was left out.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum PatchError {
+    #[error("the result would not be valid: {0}")]
+    Invalid(String),
+    #[error("the configuration is of a type that is not known, or cannot be read")]
+    UnknownConfig,
+    #[error("the value's typed_config is a {value}, and what is there is a {existing}")]
+    OtherConfig { value: String, existing: String },
+    #[error(transparent)]
+    Decode(#[from] DecodeError),
+    #[error("the filter chain {0:?} takes the same connections")]
+    SameConnections(String),
+    #[error("the listener would be left without filter chains")]
+    NoChainLeft,
+    #[error("of the filters that end a chain there must be one, and it must be the last")]
+    TerminalFilter,
+    #[error("the cluster's transport_socket_matches have no socket {0}")]
+    NoSocket(String),
+    #[error("one of the domains is another virtual host's, and the table would be refused")]
+    DomainTaken,
+}
+
 /// Whether a patch matched anything, or the reason why it was left out.
-pub(crate) type Outcome = Result<bool, String>;
+pub(crate) type Outcome = Result<bool, PatchError>;
 
 /// The outcome of patches in one resource.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -32,11 +54,11 @@ pub struct Outcomes {
 
 impl Outcomes {
     /// Records the outcome of a patch at one place.
-    pub(crate) fn note(&mut self, patch: &CompiledPatch, outcome: Outcome) {
+    pub(crate) fn note(&mut self, patch: &PatchId, outcome: Outcome) {
         match outcome {
             Ok(false) => {}
-            Ok(true) => self.applied(&patch.id),
-            Err(why) => self.skip(&patch.id, || why.into()),
+            Ok(true) => self.applied(patch),
+            Err(why) => self.skip(patch, || why.to_string().into()),
         }
     }
 
@@ -55,9 +77,9 @@ impl Outcomes {
     }
 
     /// Records that the changes of a part were discarded.
-    pub(crate) fn discarded(&mut self, why: &str) {
+    pub(crate) fn discarded(&mut self, why: &PatchError) {
         for patch in std::mem::take(&mut self.applied) {
-            self.skip(&patch, || why.into());
+            self.skip(&patch, || why.to_string().into());
         }
     }
 
@@ -115,8 +137,10 @@ pub fn patch_ids(filters: &[FilterRef]) -> impl Iterator<Item = PatchId> + '_ {
         .flat_map(|filter| filter.patches.iter().map(|index| PatchId { filter: filter.id.clone(), index: *index }))
 }
 
-/// The reason for which Envoy would reject a message by its validation rules; `None` if it is valid.
-pub(crate) fn validation_error(message: &DynamicMessage) -> Option<String> {
-    let problems = check(message, Completeness::Whole, &|_| None);
-    problems.first().map(|problem| format!("the result would not be valid: {problem}"))
+/// Checks a changed message against Envoy's validation rules.
+pub(crate) fn validate(message: &DynamicMessage) -> Result<(), PatchError> {
+    match check(message, Completeness::Whole, &|_| None).first() {
+        Some(problem) => Err(PatchError::Invalid(problem.to_string())),
+        None => Ok(()),
+    }
 }

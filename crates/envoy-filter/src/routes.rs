@@ -14,10 +14,10 @@ use model::xds::Resource;
 use protos::dynamic::{DynamicMessage, Value, descriptor, encode_dynamic};
 use traffic::routes::RouteTables;
 
-use crate::apply::{self, TAKEN, domains};
+use crate::apply::{self, domains};
 use crate::compile::{Chosen, chosen, refer};
 use crate::matching::{TableFacts, matches_host, outbound};
-use crate::outcome::{Left, Outcomes, Patched};
+use crate::outcome::{Left, Outcomes, PatchError, Patched};
 
 flow::rule! {
     /// Patched virtual hosts, each encoded as the `virtual_hosts` field of a table; absent if a patch removes it.
@@ -134,7 +134,7 @@ fn changed(
     // Envoy rejects a table with duplicate domains.
     let fits = same(&row.domains, host) || are_free(&row.domains, host, table);
     if !fits {
-        found.discarded(TAKEN);
+        found.discarded(&PatchError::DomainTaken);
     }
     outcomes.add(found);
     if fits { Changed::Replaced(row) } else { Changed::Unchanged }
@@ -155,11 +155,11 @@ fn add(
                 || table.iter().any(|host| host.domains.iter().any(|one| **one == **domain))
         };
         if domains.iter().any(there) {
-            outcomes.note(patch, Err(TAKEN.to_owned()));
+            outcomes.note(&patch.id, Err(PatchError::DomainTaken));
         } else {
             taken.push(domains);
             hosts.push(encode_hosts(vec![value.clone()]));
-            outcomes.note(patch, Ok(true));
+            outcomes.note(&patch.id, Ok(true));
         }
     }
 }

@@ -6,7 +6,6 @@ use envoy::{Clusters, GrpcClusters, GrpcListeners, Listeners, RouteConfigs, Rout
 use model::audience::{
     ClusterAudience, ExtensionAudience, GrpcAudience, ListenerAudience, ResourceKey, RouteAudience, Scope, Section,
 };
-use model::service::ObjectId;
 use model::xds::{Resource, ResourceType};
 use traffic::Catalogue;
 use traffic::audience::ProxyAudiences;
@@ -15,8 +14,8 @@ use traffic::listeners::ListenerCatalogue;
 use traffic::serving::{Either, ListRelation, Lists, NoList, ResourceRelation, ServedType, ServedTypes};
 
 use crate::{
-    AddedResources, Extensions, Patched, PatchedCatalogue, PatchedClusterCatalogue, PatchedClusters,
-    PatchedListenerCatalogue, PatchedListeners, PatchedRouteConfigs,
+    AddedResources, Extensions, PatchedCatalogue, PatchedClusterCatalogue, PatchedClusters, PatchedListenerCatalogue,
+    PatchedListeners, PatchedRouteConfigs,
 };
 
 /// Registers the types of this crate.
@@ -32,6 +31,27 @@ pub enum Client<E, G> {
     Envoy(Section, E),
     /// A gRPC client.
     Grpc(G),
+}
+
+/// The key of a plain catalogue, or of a patched one.
+type ListKey<A> = Either<(Section, Arc<A>), Arc<A>>;
+
+impl<E, G> Client<Arc<E>, G> {
+    /// The catalogue of an Envoy: the plain one, or the patched one. A gRPC client has none.
+    fn list(&self, is_plain: impl Fn(&E) -> bool) -> Option<ListKey<E>> {
+        match self {
+            Client::Envoy(section, audience) if is_plain(audience) => Some(Either::First((*section, audience.clone()))),
+            Client::Envoy(_, audience) => Some(Either::Second(audience.clone())),
+            Client::Grpc(_) => None,
+        }
+    }
+
+    fn grpc(&self) -> Option<&G> {
+        match self {
+            Client::Envoy(..) => None,
+            Client::Grpc(audience) => Some(audience),
+        }
+    }
 }
 
 struct ClusterType;
@@ -57,24 +77,12 @@ impl ServedType for ClusterType {
         shares.then(|| Client::Envoy(Section::Own, proxy.cluster.clone()))
     }
 
-    fn list(
-        audience: &Self::Audience,
-        _: &Arc<str>,
-    ) -> Option<Either<(Section, Arc<ClusterAudience>), Arc<ClusterAudience>>> {
-        match audience {
-            Client::Envoy(section, audience) if audience.filters.is_empty() => {
-                Some(Either::First((*section, audience.clone())))
-            }
-            Client::Envoy(_, audience) => Some(Either::Second(audience.clone())),
-            Client::Grpc(_) => None,
-        }
+    fn list(audience: &Self::Audience, _: &Arc<str>) -> Option<ListKey<ClusterAudience>> {
+        audience.list(|audience| audience.filters.is_empty())
     }
 
     fn resolve(audience: &Self::Audience, name: &Arc<str>) -> Option<ResourceKey> {
-        match audience {
-            Client::Envoy(..) => None,
-            Client::Grpc(scope) => Some(ResourceKey::GrpcCluster(scope.clone(), name.clone())),
-        }
+        audience.grpc().map(|scope| ResourceKey::GrpcCluster(scope.clone(), name.clone()))
     }
 }
 
@@ -101,24 +109,12 @@ impl ServedType for ListenerType {
         shares.then(|| Client::Envoy(Section::Own, proxy.listener.clone()))
     }
 
-    fn list(
-        audience: &Self::Audience,
-        _: &Arc<str>,
-    ) -> Option<Either<(Section, Arc<ListenerAudience>), Arc<ListenerAudience>>> {
-        match audience {
-            Client::Envoy(section, audience) if audience.filters.is_empty() => {
-                Some(Either::First((*section, audience.clone())))
-            }
-            Client::Envoy(_, audience) => Some(Either::Second(audience.clone())),
-            Client::Grpc(_) => None,
-        }
+    fn list(audience: &Self::Audience, _: &Arc<str>) -> Option<ListKey<ListenerAudience>> {
+        audience.list(|audience| audience.filters.is_empty())
     }
 
     fn resolve(audience: &Self::Audience, name: &Arc<str>) -> Option<ResourceKey> {
-        match audience {
-            Client::Envoy(..) => None,
-            Client::Grpc(audience) => Some(ResourceKey::GrpcListener(audience.clone(), name.clone())),
-        }
+        audience.grpc().map(|audience| ResourceKey::GrpcListener(audience.clone(), name.clone()))
     }
 }
 
@@ -182,69 +178,11 @@ impl ListRelation for PatchedListenerCatalogue {
     }
 }
 
-impl ResourceRelation for PatchedClusters {
-    fn key(key: &ResourceKey) -> Option<Self::Key> {
-        match key {
-            ResourceKey::PatchedCluster(key) => Some(key.clone()),
-            _ => None,
-        }
-    }
-
-    fn resource(row: &Patched) -> &Resource {
-        &row.resource
-    }
-}
-
-impl ResourceRelation for PatchedListeners {
-    fn key(key: &ResourceKey) -> Option<Self::Key> {
-        match key {
-            ResourceKey::PatchedListener(key) => Some(key.clone()),
-            _ => None,
-        }
-    }
-
-    fn resource(row: &Patched) -> &Resource {
-        &row.resource
-    }
-}
-
-impl ResourceRelation for PatchedRouteConfigs {
-    fn key(key: &ResourceKey) -> Option<Self::Key> {
-        match key {
-            ResourceKey::Route(audience, name) if !audience.filters.is_empty() => {
-                Some((audience.clone(), name.clone()))
-            }
-            _ => None,
-        }
-    }
-
-    fn resource(row: &Patched) -> &Resource {
-        &row.resource
-    }
-}
-
-impl ResourceRelation for AddedResources {
-    fn key(key: &ResourceKey) -> Option<(ObjectId, u16)> {
-        match key {
-            ResourceKey::Added(id, patch) => Some((id.clone(), *patch)),
-            _ => None,
-        }
-    }
-
-    fn resource(row: &Resource) -> &Resource {
-        row
-    }
-}
-
-impl ResourceRelation for Extensions {
-    fn key(key: &ResourceKey) -> Option<Self::Key> {
-        match key {
-            ResourceKey::Extension(audience, name) => Some((audience.clone(), name.clone())),
-            _ => None,
-        }
-    }
-
-    fn resource(row: &Resource) -> &Resource {
-        row
-    }
+envoy::resource_relations! {
+    PatchedClusters, in resource, counted: true, ResourceKey::PatchedCluster(key) => Some(key.clone());
+    PatchedListeners, in resource, counted: true, ResourceKey::PatchedListener(key) => Some(key.clone());
+    PatchedRouteConfigs, in resource, counted: true, ResourceKey::Route(audience, name)
+        if !audience.filters.is_empty() => Some((audience.clone(), name.clone()));
+    AddedResources, counted: true, ResourceKey::Added(id, patch) => Some((id.clone(), *patch));
+    Extensions, counted: true, ResourceKey::Extension(audience, name) => Some((audience.clone(), name.clone()));
 }

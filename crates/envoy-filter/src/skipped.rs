@@ -47,35 +47,26 @@ struct PatchStates<'a> {
 pub fn unmade(engine: &Engine, filter: &ObjectId, cells: &[CellId], complete: bool) -> Vec<Unmade> {
     let mut states = PatchStates { filter, of: BTreeMap::new() };
     for cell in cells {
-        states.resource_in::<PatchedClusters>(engine, *cell, |key| &key.filters);
-        states.resource_in::<PatchedListeners>(engine, *cell, |key| &key.filters);
-        states.resource_in::<PatchedRouteConfigs>(engine, *cell, |(audience, _)| &audience.filters);
-        states.catalogue_in::<PatchedClusterCatalogue>(engine, *cell, |audience| &audience.filters);
-        states.catalogue_in::<PatchedListenerCatalogue>(engine, *cell, |audience| &audience.filters);
+        states.add::<PatchedClusters>(engine, *cell, |key| &key.filters, PatchStates::resource);
+        states.add::<PatchedListeners>(engine, *cell, |key| &key.filters, PatchStates::resource);
+        states.add::<PatchedRouteConfigs>(engine, *cell, |(audience, _)| &audience.filters, PatchStates::resource);
+        states.add::<PatchedClusterCatalogue>(engine, *cell, |audience| &audience.filters, PatchStates::catalogue);
+        states.add::<PatchedListenerCatalogue>(engine, *cell, |audience| &audience.filters, PatchStates::catalogue);
     }
     states.into_report(complete)
 }
 
 impl PatchStates<'_> {
-    fn resource_in<R: Rule<Row = Patched>>(
+    /// Adds the outcome of patches in a cell, if it is one of this relation.
+    fn add<R: Rule>(
         &mut self,
         engine: &Engine,
         cell: CellId,
         filters: impl Fn(&R::Key) -> &[FilterRef],
+        add: impl Fn(&mut Self, &[FilterRef], &R::Row),
     ) {
         if let (Some(key), Some(row)) = (engine.key::<R>(cell), engine.row::<R>(cell)) {
-            self.resource(filters(&key), &row);
-        }
-    }
-
-    fn catalogue_in<R: Rule<Row = PatchedCatalogue>>(
-        &mut self,
-        engine: &Engine,
-        cell: CellId,
-        filters: impl Fn(&R::Key) -> &[FilterRef],
-    ) {
-        if let (Some(key), Some(row)) = (engine.key::<R>(cell), engine.row::<R>(cell)) {
-            self.catalogue(filters(&key), &row);
+            add(self, filters(&key), &row);
         }
     }
 

@@ -3,16 +3,14 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use config::istio::ClientTlsMode;
 use flow::Reads;
 use model::audience::{ClientView, EndpointsAudience, OutboundKey, OwnWorkload};
-use model::service::{Endpoint, ServiceKey};
 use model::xds::Resource;
 use registry::inputs::Mesh;
 use registry::{NetworkGateways, ServiceEndpoints, Services};
 use traffic::clusters::RelevantClientFacts;
+use traffic::policy::ClusterRules;
 use traffic::policy::preference::{Preference, preference};
-use traffic::policy::{ClusterRules, EffectivePolicy};
 
 use crate::assignment::{self, Horizon, Plain, Selection};
 use crate::cluster::{discovery, has_persistent_sessions, is_dns};
@@ -53,7 +51,7 @@ fn encode(cx: &Reads<'_>, AssignmentKey { cluster: key, view }: &AssignmentKey, 
     let (subset, policy) = (rules.subset(), rules.effective(&mesh.config));
     let endpoints = cx.get::<ServiceEndpoints>(&key.service);
     let endpoints = endpoints.as_ref().map(|row| &row[..]).unwrap_or_default();
-    let plain = plain_at(cx, &key.service, &policy, endpoints);
+    let plain = Plain::of(cx, &key.service, &policy, endpoints);
     // Gateways are read only if networks matter for this view.
     let gateways = view.network.as_ref().and_then(|_| cx.get::<NetworkGateways>(&()));
     let selection = Selection {
@@ -71,21 +69,6 @@ fn encode(cx: &Reads<'_>, AssignmentKey { cluster: key, view }: &AssignmentKey, 
     let horizon = horizon.map(|(gateways, network)| Horizon { gateways, network });
     let preference = preference(&mesh.config, &policy, &service);
     Some(assignment::encode(name, endpoints, selection, horizon, preference).0)
-}
-
-/// The endpoints that receive plain text although they support the mesh's mutual TLS. `None`: all of them, because a
-/// rule sets another TLS mode. `ISTIO_MUTUAL` in a rule overrides PeerAuthentications.
-pub(crate) fn plain_at(
-    cx: &Reads<'_>,
-    service: &ServiceKey,
-    policy: &EffectivePolicy<'_>,
-    endpoints: &[Endpoint],
-) -> Option<Plain> {
-    match policy.tls.map(|tls| tls.mode) {
-        None => Some(Plain::of(cx, service, endpoints)),
-        Some(ClientTlsMode::IstioMutual) => Some(Plain::default()),
-        Some(_) => None,
-    }
 }
 
 flow::rule! {

@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use ipnet::IpNet;
 use protos::envoy::config::core::v3 as core;
+use protos::envoy::config::listener::v3::{Filter, filter};
+use protos::envoy::extensions::filters::network::http_connection_manager::v3::{HttpFilter, http_filter};
 use protos::envoy::r#type::matcher::v3 as matcher;
 use protos::envoy::r#type::v3 as percent;
 use protos::{Any, Message, Name, Struct, Value, value::Kind};
@@ -30,6 +32,18 @@ pub(crate) fn extension<M: Message + Name>(name: &str, config: &M) -> core::Type
 pub(crate) fn transport_socket<M: Message + Name>(name: &str, config: &M) -> core::TransportSocket {
     let config = core::transport_socket::ConfigType::TypedConfig(any(config));
     core::TransportSocket { name: name.to_owned(), config_type: Some(config) }
+}
+
+pub(crate) fn network_filter<M: Message + Name>(name: &str, config: &M) -> Filter {
+    Filter { name: name.to_owned(), config_type: Some(filter::ConfigType::TypedConfig(any(config))) }
+}
+
+pub(crate) fn http_filter<M: Message + Name>(name: &str, config: &M) -> HttpFilter {
+    HttpFilter {
+        name: name.to_owned(),
+        config_type: Some(http_filter::ConfigType::TypedConfig(any(config))),
+        ..Default::default()
+    }
 }
 
 /// ADS on the same stream. Envoy waits without a timeout for the first response, because starting without it would lose
@@ -80,9 +94,14 @@ pub(crate) fn file(path: &str) -> core::DataSource {
 }
 
 pub(crate) fn grpc_service(to: &Backend) -> core::GrpcService {
+    envoy_grpc(to.cluster(), &to.authority)
+}
+
+/// A gRPC service by its cluster; an empty authority means the name of the cluster.
+pub(crate) fn envoy_grpc(cluster: impl Into<String>, authority: &str) -> core::GrpcService {
     let target = core::grpc_service::EnvoyGrpc {
-        cluster_name: to.cluster(),
-        authority: to.authority.to_string(),
+        cluster_name: cluster.into(),
+        authority: authority.to_owned(),
         ..Default::default()
     };
     core::GrpcService {

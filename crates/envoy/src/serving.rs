@@ -92,9 +92,11 @@ impl ServedType for NameTableType {
     }
 }
 
-/// Relations whose rows are resources: the keys that they hold, and whether their ACKs count in the status of objects.
+/// Relations whose rows are resources or have one `in` a field: the keys that they hold, and whether their ACKs count in
+/// the status of objects.
+#[macro_export]
 macro_rules! resource_relations {
-    ($($relation:ty, counted: $counted:literal, $pattern:pat $(if $guard:expr)? => $key:expr;)+) => {
+    ($($relation:ty $(, in $field:ident)?, counted: $counted:literal, $pattern:pat $(if $guard:expr)? => $key:expr;)+) => {
         $(impl ResourceRelation for $relation {
             const COUNTED: bool = $counted;
 
@@ -105,8 +107,8 @@ macro_rules! resource_relations {
                 }
             }
 
-            fn resource(row: &Resource) -> &Resource {
-                row
+            fn resource(row: &Self::Row) -> &Resource {
+                &row$(.$field)?
             }
         })+
     };

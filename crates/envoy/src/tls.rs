@@ -7,9 +7,8 @@ use config::MeshConfig;
 use config::mesh::{MeshTlsProtocol, TlsConfig};
 use model::tls::{Authorities, Certificate, ClientCheck, ServerContext, TlsDefaults, Version};
 use protos::envoy::config::core::v3::config_source::ConfigSourceSpecifier;
-use protos::envoy::config::core::v3::grpc_service::{EnvoyGrpc, TargetSpecifier};
 use protos::envoy::config::core::v3::{
-    ApiConfigSource, ApiVersion, ConfigSource, GrpcService, TransportSocket, WatchedDirectory, api_config_source,
+    ApiConfigSource, ApiVersion, ConfigSource, TransportSocket, WatchedDirectory, api_config_source,
 };
 use protos::envoy::extensions::transport_sockets::quic::v3::QuicDownstreamTransport;
 use protos::envoy::extensions::transport_sockets::tls::v3::certificate_validation_context::TrustChainVerification;
@@ -25,7 +24,7 @@ use protos::envoy::extensions::transport_sockets::tls::v3::{
 use protos::envoy::r#type::matcher::v3::StringMatcher;
 use protos::envoy::r#type::matcher::v3::string_matcher::MatchPattern;
 
-use crate::parts::{exact, file, seconds, transport_socket};
+use crate::parts::{aggregated_discovery, envoy_grpc, exact, file, seconds, transport_socket};
 
 /// The static cluster of the agent beside a proxy.
 const AGENT_CLUSTER: &str = "sds-grpc";
@@ -223,27 +222,16 @@ fn protocol(version: Version) -> TlsProtocol {
 fn served(name: &str) -> SdsSecretConfig {
     SdsSecretConfig {
         name: name.to_owned(),
-        sds_config: Some(ConfigSource {
-            config_source_specifier: Some(ConfigSourceSpecifier::Ads(Default::default())),
-            resource_api_version: ApiVersion::V3.into(),
-            ..Default::default()
-        }),
+        sds_config: Some(ConfigSource { initial_fetch_timeout: None, ..aggregated_discovery() }),
     }
 }
 
 /// A secret served by the agent beside the proxy.
 fn from_agent(name: &str) -> SdsSecretConfig {
-    let service = GrpcService {
-        target_specifier: Some(TargetSpecifier::EnvoyGrpc(EnvoyGrpc {
-            cluster_name: AGENT_CLUSTER.to_owned(),
-            ..Default::default()
-        })),
-        ..Default::default()
-    };
     let source = ApiConfigSource {
         api_type: api_config_source::ApiType::Grpc.into(),
         transport_api_version: ApiVersion::V3.into(),
-        grpc_services: vec![service],
+        grpc_services: vec![envoy_grpc(AGENT_CLUSTER, "")],
         set_node_on_first_message_only: true,
         ..Default::default()
     };

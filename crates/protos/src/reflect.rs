@@ -6,7 +6,8 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use prost::{Message, Name};
 use prost_reflect::{
-    DescriptorPool, DeserializeOptions, DynamicMessage, MapKey, ReflectMessage, SerializeOptions, Value,
+    DescriptorPool, DeserializeOptions, DynamicMessage, MapKey, MessageDescriptor, ReflectMessage, SerializeOptions,
+    Value,
 };
 
 use crate::{Any, any};
@@ -21,27 +22,18 @@ pub fn descriptor_pool() -> &'static DescriptorPool {
 }
 
 /// The reason why a message cannot be converted to or from JSON.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum JsonError {
     /// The message type is unknown.
+    #[error("no message {0} is known")]
     UnknownType(String),
     /// The bytes are not this message.
-    Decode(prost::DecodeError),
+    #[error(transparent)]
+    Decode(#[from] prost::DecodeError),
     /// The message has a value that JSON cannot express, such as a duration out of range.
-    Serialize(serde_json::Error),
+    #[error(transparent)]
+    Serialize(#[from] serde_json::Error),
 }
-
-impl std::fmt::Display for JsonError {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            JsonError::UnknownType(name) => write!(f, "no message {name} is known"),
-            JsonError::Decode(error) => error.fmt(f),
-            JsonError::Serialize(error) => error.fmt(f),
-        }
-    }
-}
-
-impl std::error::Error for JsonError {}
 
 /// Converts an encoded message to canonical JSON (lowerCamelCase names, without default values).
 ///
@@ -54,9 +46,7 @@ pub fn json(type_url: &str, body: &[u8]) -> Result<serde_json::Value, JsonError>
     if let Some(plain) = replace_unknown(&message) {
         message = plain;
     }
-    message
-        .serialize_with_options(serde_json::value::Serializer, &SerializeOptions::new())
-        .map_err(JsonError::Serialize)
+    Ok(message.serialize_with_options(serde_json::value::Serializer, &SerializeOptions::new())?)
 }
 
 /// Converts canonical JSON to a message.
@@ -64,10 +54,8 @@ pub fn json(type_url: &str, body: &[u8]) -> Result<serde_json::Value, JsonError>
 /// # Errors
 /// The type `M` is unknown, or the value is not valid for it.
 pub fn from_json<M: Message + Name + Default>(value: &serde_json::Value) -> Result<M, JsonError> {
-    let name = M::full_name();
-    let descriptor = descriptor_pool().get_message_by_name(&name).ok_or(JsonError::UnknownType(name))?;
-    let message = DynamicMessage::deserialize(descriptor, value).map_err(JsonError::Serialize)?;
-    M::decode(message.encode_to_vec().as_slice()).map_err(JsonError::Decode)
+    let message = DynamicMessage::deserialize(descriptor(&M::full_name())?, value)?;
+    Ok(M::decode(message.encode_to_vec().as_slice())?)
 }
 
 /// Converts an encoded message to JSON as in configuration: like [`json`], but 64-bit integers are numbers.
@@ -76,9 +64,7 @@ pub fn from_json<M: Message + Name + Default>(value: &serde_json::Value) -> Resu
 /// The type is unknown, or the bytes are not of that type.
 pub fn plain_json(type_url: &str, body: &[u8]) -> Result<serde_json::Value, JsonError> {
     let options = SerializeOptions::new().stringify_64_bit_integers(false);
-    decode(type_url, body)?
-        .serialize_with_options(serde_json::value::Serializer, &options)
-        .map_err(JsonError::Serialize)
+    Ok(decode(type_url, body)?.serialize_with_options(serde_json::value::Serializer, &options)?)
 }
 
 /// Converts JSON to a packed message of this full name. Unknown fields are ignored.
@@ -86,19 +72,18 @@ pub fn plain_json(type_url: &str, body: &[u8]) -> Result<serde_json::Value, Json
 /// # Errors
 /// The name is unknown, or the value is not valid.
 pub fn pack_json(name: &str, value: &serde_json::Value) -> Result<Any, JsonError> {
-    let descriptor =
-        descriptor_pool().get_message_by_name(name).ok_or_else(|| JsonError::UnknownType(name.to_owned()))?;
     let options = DeserializeOptions::new().deny_unknown_fields(false);
-    let message =
-        DynamicMessage::deserialize_with_options(descriptor, value, &options).map_err(JsonError::Serialize)?;
+    let message = DynamicMessage::deserialize_with_options(descriptor(name)?, value, &options)?;
     Ok(Any { type_url: format!("type.googleapis.com/{name}"), value: message.encode_to_vec().into() })
 }
 
 fn decode(type_url: &str, body: &[u8]) -> Result<DynamicMessage, JsonError> {
     let name = type_url.rsplit_once('/').map_or(type_url, |(_, name)| name);
-    let descriptor =
-        descriptor_pool().get_message_by_name(name).ok_or_else(|| JsonError::UnknownType(name.to_owned()))?;
-    DynamicMessage::decode(descriptor, body).map_err(JsonError::Decode)
+    Ok(DynamicMessage::decode(descriptor(name)?, body)?)
+}
+
+fn descriptor(name: &str) -> Result<MessageDescriptor, JsonError> {
+    descriptor_pool().get_message_by_name(name).ok_or_else(|| JsonError::UnknownType(name.to_owned()))
 }
 
 /// Replaces packed messages of unknown type; `None` if there are none.

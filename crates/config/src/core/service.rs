@@ -85,11 +85,6 @@ impl ServicePort {
     pub fn kind(&self) -> Protocol {
         Protocol::select(self.port, &self.name, &self.protocol, self.app_protocol.as_deref())
     }
-
-    /// Whether it carries TCP.
-    pub fn is_tcp_transport(&self) -> bool {
-        self.protocol.is_empty() || &*self.protocol == "TCP"
-    }
 }
 
 /// A port of a Pod, by number or by name.

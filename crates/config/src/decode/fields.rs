@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use crate::decode::{Decode, Decoder, Unknown};
-use crate::diagnostic::{Segment, Severity};
+use crate::problem::{Segment, Severity};
 use crate::yaml::{Node, Value};
 
 /// Entries of a map; tracks which of them have been decoded.

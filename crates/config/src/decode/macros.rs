@@ -164,7 +164,7 @@ macro_rules! oneof {
                 let mut out: Option<(&'static str, $name)> = None;
                 $(
                     let alternative = fields.find($json, cx).and_then(|(name, node)| {
-                        let segment = crate::diagnostic::Segment::Field(name.into());
+                        let segment = crate::problem::Segment::Field(name.into());
                         cx.within(segment, |cx| {
                             if let Some((first, _)) = &out {
                                 let message = format!("only one of {first} and {} may be set", $json);

@@ -18,7 +18,7 @@ pub(crate) use values::Bytes;
 
 use std::sync::Arc;
 
-use crate::diagnostic::{FieldPath, Segment, Severity};
+use crate::problem::{FieldPath, Segment, Severity};
 use crate::schema::{self, Schema};
 use crate::yaml::{Node, Position};
 

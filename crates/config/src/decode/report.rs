@@ -1,8 +1,8 @@
 //! Findings of semantic checks, before they are located in a file.
 
 use crate::decode::Problem;
-use crate::diagnostic::{FieldPath, Severity};
 use crate::form::Form;
+use crate::problem::{FieldPath, Severity};
 use crate::yaml::Node;
 
 /// A problem found by validation.

@@ -11,7 +11,7 @@ use base64::alphabet::STANDARD;
 use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
 
 use crate::decode::{Decode, Decoder, format_duration, parse_duration};
-use crate::diagnostic::Segment;
+use crate::problem::Segment;
 use crate::schema::{Schema, Shape};
 use crate::time::Timestamp;
 use crate::yaml::{Node, Scalar, Value, parse_int};

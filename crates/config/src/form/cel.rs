@@ -20,7 +20,7 @@ const MAX_DEPTH: u16 = 32;
 const STACK_BYTES: usize = 64 << 20;
 
 /// Words that CEL reserves.
-const RESERVED: &[&str] = &[
+pub(crate) const RESERVED: &[&str] = &[
     "as",
     "break",
     "const",

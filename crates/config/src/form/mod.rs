@@ -15,7 +15,7 @@ mod token;
 
 pub(crate) use access_log::{fields as log_fields, file as log_file, format as log_format};
 pub(crate) use authorization::{attribute, path_template, service_account, trust_domain_pattern, wildcard};
-pub(crate) use cel::cel;
+pub(crate) use cel::{RESERVED as CEL_RESERVED, cel};
 pub(crate) use filter::filter_name;
 pub use header::is_name as is_header_name;
 pub(crate) use header::{changed_header, header_name, header_value, logged_header, matched_header};
@@ -28,7 +28,7 @@ pub(crate) use number::{
     delay, duration, duration_or_zero, port_number, port_or_zero, positive, prime, redirect_code, retry_on, seconds,
     status,
 };
-pub(crate) use regex::{problem as regex_problem, regex};
+pub(crate) use regex::{check_regex, regex};
 pub(crate) use token::{http_url, key_set, module_url};
 
 use std::net::IpAddr;
@@ -36,7 +36,7 @@ use std::net::IpAddr;
 use names::cluster::LONGEST_SNI;
 use names::{CIPHER_SUITES, Protocol, TrustDomain};
 
-use crate::diagnostic::Severity;
+use crate::problem::Severity;
 
 /// A format. Returns why a text does not have it.
 pub(crate) type Form = fn(&str) -> Result<(), Fault>;

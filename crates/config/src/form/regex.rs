@@ -16,31 +16,50 @@ const MAX_REPEAT: u32 = 1000;
 /// and each character needs at least one.
 const MAX_SIZE: u32 = 32_000;
 
-/// Message about a character that is written by its code point.
-const BY_NUMBER: &str =
-    "code points above \\xff are not supported in escapes of regular expressions; write the character itself";
+/// The reason why Envoy would reject a regular expression.
+#[derive(Debug, PartialEq, thiserror::Error)]
+pub(crate) enum RegexError {
+    #[error("the regular expression is empty")]
+    Empty,
+    #[error("the regular expression is longer than {} characters", MAX_LENGTH)]
+    TooLong,
+    #[error("the regular expression is too large: its repetitions expand to more than {} characters", MAX_SIZE)]
+    TooLarge,
+    #[error("a part of the regular expression repeats more than {} times", MAX_REPEAT)]
+    TooManyRepetitions,
+    #[error("not a regular expression in RE2 syntax: {0}")]
+    Syntax(ast::ErrorKind),
+    #[error("not a regular expression in RE2 syntax: a repetition operator must not be repeated; use parentheses")]
+    RepeatedOperator,
+    #[error("not a regular expression in RE2 syntax: unknown assertion")]
+    UnknownAssertion,
+    #[error("not a regular expression in RE2 syntax: unknown flag")]
+    UnknownFlag,
+    #[error("not a regular expression in RE2 syntax: {0} is not a character class")]
+    UnknownClass(String),
+    #[error("code points above \\xff are not supported in escapes of regular expressions; write the character itself")]
+    CodePoint,
+}
 
 /// A regular expression, which must not be empty.
 pub(crate) fn regex(text: &str) -> Result<(), Fault> {
-    problem(text).map_or(Ok(()), |problem| Err(Fault::new("bad-regex", problem)))
+    check_regex(text).map_err(|error| Fault::new("bad-regex", error.to_string()))
 }
 
 /// Reports why Envoy would reject a regular expression.
-pub(crate) fn problem(regex: &str) -> Option<String> {
+pub(crate) fn check_regex(regex: &str) -> Result<(), RegexError> {
     if regex.is_empty() {
-        return Some("the regular expression is empty".to_owned());
+        return Err(RegexError::Empty);
     }
     if regex.len() > MAX_LENGTH {
-        return Some(format!("the regular expression is longer than {MAX_LENGTH} characters"));
+        return Err(RegexError::TooLong);
     }
     // Check the syntax only: building the automaton of a hostile expression would take too long.
     let text = translated(regex);
-    let tree = match ast::parse::ParserBuilder::new().octal(true).build().parse(&text) {
-        Ok(tree) => tree,
-        Err(error) => return Some(format!("not a regular expression in RE2 syntax: {}", error.kind())),
-    };
+    let parsed = ast::parse::ParserBuilder::new().octal(true).build().parse(&text);
+    let tree = parsed.map_err(|error| RegexError::Syntax(error.kind().clone()))?;
     let re2 = Re2 { repetitions: Vec::new(), size: 0, classes: BTreeSet::new(), text: &text };
-    ast::visit(&tree, re2).err()
+    ast::visit(&tree, re2)
 }
 
 /// Visitor that finds syntax that the parser accepts and RE2 does not.
@@ -56,20 +75,19 @@ struct Re2<'t> {
 
 impl ast::Visitor for Re2<'_> {
     type Output = ();
-    type Err = String;
+    type Err = RegexError;
 
-    fn finish(self) -> Result<(), String> {
+    fn finish(self) -> Result<(), RegexError> {
         Ok(())
     }
 
-    fn visit_pre(&mut self, tree: &Ast) -> Result<(), String> {
+    fn visit_pre(&mut self, tree: &Ast) -> Result<(), RegexError> {
         match tree {
-            Ast::Repetition(repetition) if matches!(*repetition.ast, Ast::Repetition(_)) => Err(
-                "not a regular expression in RE2 syntax: a repetition operator must not be repeated; use parentheses"
-                    .to_owned(),
-            ),
+            Ast::Repetition(repetition) if matches!(*repetition.ast, Ast::Repetition(_)) => {
+                Err(RegexError::RepeatedOperator)
+            }
             Ast::Repetition(repetition) => self.repeat(&repetition.op.kind),
-            Ast::Literal(literal) if by_number(literal) => Err(BY_NUMBER.to_owned()),
+            Ast::Literal(literal) if by_number(literal) => Err(RegexError::CodePoint),
             Ast::Literal(_) | Ast::ClassPerl(_) | Ast::ClassBracketed(_) => self.grow(1),
             Ast::Dot(_) => self.grow(2),
             Ast::Flags(flags) => known_flags(&flags.flags),
@@ -82,25 +100,25 @@ impl ast::Visitor for Re2<'_> {
                 | AssertionKind::EndText
                 | AssertionKind::WordBoundary
                 | AssertionKind::NotWordBoundary => Ok(()),
-                _ => Err("not a regular expression in RE2 syntax: unknown assertion".to_owned()),
+                _ => Err(RegexError::UnknownAssertion),
             },
             _ => Ok(()),
         }
     }
 
-    fn visit_post(&mut self, tree: &Ast) -> Result<(), String> {
+    fn visit_post(&mut self, tree: &Ast) -> Result<(), RegexError> {
         if matches!(tree, Ast::Repetition(_)) {
             self.repetitions.pop();
         }
         Ok(())
     }
 
-    fn visit_class_set_item_pre(&mut self, item: &ast::ClassSetItem) -> Result<(), String> {
+    fn visit_class_set_item_pre(&mut self, item: &ast::ClassSetItem) -> Result<(), RegexError> {
         match item {
             ast::ClassSetItem::Unicode(class) => self.unicode_class(class.span),
-            ast::ClassSetItem::Literal(literal) if by_number(literal) => Err(BY_NUMBER.to_owned()),
+            ast::ClassSetItem::Literal(literal) if by_number(literal) => Err(RegexError::CodePoint),
             ast::ClassSetItem::Range(range) if by_number(&range.start) || by_number(&range.end) => {
-                Err(BY_NUMBER.to_owned())
+                Err(RegexError::CodePoint)
             }
             _ => Ok(()),
         }
@@ -109,18 +127,16 @@ impl ast::Visitor for Re2<'_> {
 
 impl Re2<'_> {
     /// Adds a character or class that compiles to this many instructions.
-    fn grow(&mut self, instructions: u32) -> Result<(), String> {
+    fn grow(&mut self, instructions: u32) -> Result<(), RegexError> {
         let times = self.repetitions.last().copied().unwrap_or(1);
         self.size = self.size.saturating_add(times.saturating_mul(instructions));
         match self.size {
             ..=MAX_SIZE => Ok(()),
-            _ => Err(format!(
-                "the regular expression is too large: its repetitions expand to more than {MAX_SIZE} characters"
-            )),
+            _ => Err(RegexError::TooLarge),
         }
     }
 
-    fn repeat(&mut self, kind: &RepetitionKind) -> Result<(), String> {
+    fn repeat(&mut self, kind: &RepetitionKind) -> Result<(), RegexError> {
         let times = match kind {
             RepetitionKind::Range(RepetitionRange::Exactly(n) | RepetitionRange::AtLeast(n)) => *n,
             RepetitionKind::Range(RepetitionRange::Bounded(_, most)) => *most,
@@ -129,16 +145,16 @@ impl Re2<'_> {
         let times = times.max(1).saturating_mul(self.repetitions.last().copied().unwrap_or(1));
         self.repetitions.push(times);
         if times > MAX_REPEAT {
-            return Err(format!("a part of the regular expression repeats more than {MAX_REPEAT} times"));
+            return Err(RegexError::TooManyRepetitions);
         }
         Ok(())
     }
 
     /// Checks a class such as `\pL` by name.
-    fn unicode_class(&mut self, span: ast::Span) -> Result<(), String> {
+    fn unicode_class(&mut self, span: ast::Span) -> Result<(), RegexError> {
         let name = self.text.get(span.start.offset..span.end.offset).unwrap_or_default();
         if self.classes.insert(name) && regex_syntax::parse(name).is_err() {
-            return Err(format!("not a regular expression in RE2 syntax: {name} is not a character class"));
+            return Err(RegexError::UnknownClass(name.to_owned()));
         }
         Ok(())
     }
@@ -150,7 +166,7 @@ fn by_number(literal: &ast::Literal) -> bool {
     written && literal.c > '\u{ff}'
 }
 
-fn known_flags(flags: &ast::Flags) -> Result<(), String> {
+fn known_flags(flags: &ast::Flags) -> Result<(), RegexError> {
     let known = |flag: &Flag| {
         matches!(flag, Flag::CaseInsensitive | Flag::MultiLine | Flag::DotMatchesNewLine | Flag::SwapGreed)
     };
@@ -158,7 +174,7 @@ fn known_flags(flags: &ast::Flags) -> Result<(), String> {
         FlagsItemKind::Negation => true,
         FlagsItemKind::Flag(flag) => known(flag),
     });
-    if all_known { Ok(()) } else { Err("not a regular expression in RE2 syntax: unknown flag".to_owned()) }
+    if all_known { Ok(()) } else { Err(RegexError::UnknownFlag) }
 }
 
 /// Translates an expression from RE2's syntax to the parser's: within brackets, `[`, `&` and `~` are literal characters
@@ -243,7 +259,7 @@ mod tests {
             "a{2}?",
             "x{1000}x{1000}",
         ] {
-            assert_eq!(problem(regex), None, "{regex}");
+            assert_eq!(check_regex(regex), Ok(()), "{regex}");
         }
     }
 
@@ -270,7 +286,7 @@ mod tests {
             &"x{1000}".repeat(33),
             &long,
         ] {
-            assert!(problem(regex).is_some(), "{regex}");
+            assert!(check_regex(regex).is_err(), "{regex}");
         }
     }
 }

@@ -99,6 +99,7 @@ fn key_problem(key: &Json) -> Option<String> {
 fn is_private(key: &Json) -> bool {
     key.get("d").is_some() || key.get("kty").is_some_and(|kty| kty == "oct")
 }
+
 #[cfg(test)]
 mod tests {
     use super::module_problem;

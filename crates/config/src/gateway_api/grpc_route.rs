@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::gateway_api::filter::GrpcRouteFilter;
 use crate::gateway_api::http_route::*;
-use crate::gateway_api::reference::ParentReference;
+use crate::gateway_api::reference::*;
 use crate::gateway_api::session::SessionPersistence;
 use crate::gateway_api::text::*;
 
@@ -16,15 +16,9 @@ const FILTERS_RULE: &str =
 /// Message of [`FILTERS_RULE`].
 const FILTERS_MESSAGE: &str = "a filter of this type must not be repeated";
 
-message! {
+route! {
     /// Routes gRPC requests that arrive at a Gateway's listener, or that are sent to a Service in the mesh.
     pub struct GrpcRoute {
-        /// Gateways, ListenerSets or Services that the route attaches to.
-        pub parent_refs: Vec<ParentReference> where [
-            max 32, rule PARENTS_RULE PARENTS_MESSAGE, rule DISTINCT_PARENTS_RULE DISTINCT_PARENTS_MESSAGE,
-        ],
-        /// Whether the route also attaches to default gateways.
-        pub use_default_gateways: Option<DefaultGateways>,
         /// Host names of the requests, optionally with the prefix `*.`. If empty, the host names of the listener apply.
         pub hostnames: Vec<Arc<str>> where [max 16, items(min 1, max 253, pattern HOSTNAME)],
         /// Routing rules. The rule with the most specific match applies.
@@ -50,22 +44,9 @@ message! {
     }
 }
 
-message! {
+backend! {
     /// Backend of a rule, with a weight and filters.
-    pub struct GrpcBackendRef where [
-        rule "(size(self.group) == 0 && self.kind == 'Service') ? has(self.port) : true" "port is required for a Service",
-    ] {
-        /// API group of the referenced object. Empty means the core group.
-        pub group: Arc<str> where [max 253, pattern GROUP, default ""],
-        /// Kind of the referenced object.
-        pub kind: Arc<str> where [min 1, max 63, pattern KIND, default "Service"] = "Service".into(),
-        /// Name of the referenced object.
-        pub name: Arc<str> where [required, min 1, max 253],
-        /// Namespace of the referenced object. Defaults to the same namespace. A reference to another namespace requires a
-        /// ReferenceGrant there.
-        pub namespace: Option<Arc<str>> where [min 1, max 63, pattern LABEL],
-        /// Port of the backend. Required for a Service.
-        pub port: Option<u16> where [min 1, max 65535],
+    pub struct GrpcBackendRef {
         /// Proportion of requests: the weight divided by the sum of all weights. 0 means no requests.
         pub weight: u32 where [min 0, max 1000000, default 1] = 1,
         /// Filters for requests to this backend, applied after those of the rule.

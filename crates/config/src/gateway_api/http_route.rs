@@ -4,18 +4,10 @@ use std::sync::Arc;
 
 use crate::gateway_api::GatewayDuration;
 use crate::gateway_api::filter::HttpRouteFilter;
-use crate::gateway_api::reference::ParentReference;
+use crate::gateway_api::reference::*;
 use crate::gateway_api::session::SessionPersistence;
 use crate::gateway_api::text::*;
 
-/// CEL rule: references to the same parent must differ in section or port.
-pub(crate) const PARENTS_RULE: &str = "self.all(p1, self.all(p2, p1.group == p2.group && p1.kind == p2.kind && p1.name == p2.name && (((!has(p1.__namespace__) || p1.__namespace__ == '') && (!has(p2.__namespace__) || p2.__namespace__ == '')) || (has(p1.__namespace__) && has(p2.__namespace__) && p1.__namespace__ == p2.__namespace__)) ? ((!has(p1.sectionName) || p1.sectionName == '') == (!has(p2.sectionName) || p2.sectionName == '') && (!has(p1.port) || p1.port == 0) == (!has(p2.port) || p2.port == 0)) : true))";
-/// Message of [`PARENTS_RULE`].
-pub(crate) const PARENTS_MESSAGE: &str = "sectionName or port is required if a parent is listed more than once";
-/// CEL rule: parent references must be unique.
-pub(crate) const DISTINCT_PARENTS_RULE: &str = "self.all(p1, self.exists_one(p2, p1.group == p2.group && p1.kind == p2.kind && p1.name == p2.name && (((!has(p1.__namespace__) || p1.__namespace__ == '') && (!has(p2.__namespace__) || p2.__namespace__ == '')) || (has(p1.__namespace__) && has(p2.__namespace__) && p1.__namespace__ == p2.__namespace__)) && (((!has(p1.sectionName) || p1.sectionName == '') && (!has(p2.sectionName) || p2.sectionName == '')) || (has(p1.sectionName) && has(p2.sectionName) && p1.sectionName == p2.sectionName)) && (((!has(p1.port) || p1.port == 0) && (!has(p2.port) || p2.port == 0)) || (has(p1.port) && has(p2.port) && p1.port == p2.port))))";
-/// Message of [`DISTINCT_PARENTS_RULE`].
-pub(crate) const DISTINCT_PARENTS_MESSAGE: &str = "the combination of parent, sectionName and port must be unique";
 /// CEL rule: names of rules must be unique.
 pub(crate) const RULE_NAMES_RULE: &str =
     "self.all(l1, !has(l1.name) || self.exists_one(l2, has(l2.name) && l1.name == l2.name))";
@@ -31,15 +23,9 @@ const FILTERS_RULE: &str = "!(self.exists(f, f.type == 'RequestRedirect') && sel
 const FILTERS_MESSAGE: &str =
     "a filter of this type must not be repeated, and RequestRedirect and URLRewrite are mutually exclusive";
 
-message! {
+route! {
     /// Routes HTTP requests that arrive at a Gateway's listener, or that are sent to a Service in the mesh.
     pub struct HttpRoute {
-        /// Gateways, ListenerSets or Services that the route attaches to.
-        pub parent_refs: Vec<ParentReference> where [
-            max 32, rule PARENTS_RULE PARENTS_MESSAGE, rule DISTINCT_PARENTS_RULE DISTINCT_PARENTS_MESSAGE,
-        ],
-        /// Whether the route also attaches to default gateways.
-        pub use_default_gateways: Option<DefaultGateways>,
         /// Host names of the requests, optionally with the prefix `*.`. If empty, the host names of the listener apply.
         pub hostnames: Vec<Arc<str>> where [max 16, items(min 1, max 253, pattern HOSTNAME)],
         /// Routing rules. The rule with the most specific match applies.
@@ -90,22 +76,9 @@ message! {
     }
 }
 
-message! {
+backend! {
     /// Backend of a rule, with a weight and filters.
-    pub struct HttpBackendRef where [
-        rule "(size(self.group) == 0 && self.kind == 'Service') ? has(self.port) : true" "port is required for a Service",
-    ] {
-        /// API group of the referenced object. Empty means the core group.
-        pub group: Arc<str> where [max 253, pattern GROUP, default ""],
-        /// Kind of the referenced object.
-        pub kind: Arc<str> where [min 1, max 63, pattern KIND, default "Service"] = "Service".into(),
-        /// Name of the referenced object.
-        pub name: Arc<str> where [required, min 1, max 253],
-        /// Namespace of the referenced object. Defaults to the same namespace. A reference to another namespace requires a
-        /// ReferenceGrant there.
-        pub namespace: Option<Arc<str>> where [min 1, max 63, pattern LABEL],
-        /// Port of the backend. Required for a Service.
-        pub port: Option<u16> where [min 1, max 65535],
+    pub struct HttpBackendRef {
         /// Proportion of requests: the weight divided by the sum of all weights. 0 means no requests.
         pub weight: u32 where [min 0, max 1000000, default 1] = 1,
         /// Filters for requests to this backend, applied after those of the rule.

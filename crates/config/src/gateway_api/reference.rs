@@ -5,9 +5,61 @@ use std::sync::Arc;
 use crate::gateway_api::text::{DNS_NAME, GATEWAY_GROUP, GROUP, KIND, LABEL};
 
 /// CEL rule: a reference to a Service requires a port.
-const PORT_RULE: &str = "(size(self.group) == 0 && self.kind == 'Service') ? has(self.port) : true";
+pub(crate) const PORT_RULE: &str = "(size(self.group) == 0 && self.kind == 'Service') ? has(self.port) : true";
 /// Message of [`PORT_RULE`].
-const PORT_MESSAGE: &str = "port is required for a Service";
+pub(crate) const PORT_MESSAGE: &str = "port is required for a Service";
+
+/// CEL rule: references to the same parent must differ in section or port.
+pub(crate) const PARENTS_RULE: &str = "self.all(p1, self.all(p2, p1.group == p2.group && p1.kind == p2.kind && p1.name == p2.name && (((!has(p1.__namespace__) || p1.__namespace__ == '') && (!has(p2.__namespace__) || p2.__namespace__ == '')) || (has(p1.__namespace__) && has(p2.__namespace__) && p1.__namespace__ == p2.__namespace__)) ? ((!has(p1.sectionName) || p1.sectionName == '') == (!has(p2.sectionName) || p2.sectionName == '') && (!has(p1.port) || p1.port == 0) == (!has(p2.port) || p2.port == 0)) : true))";
+/// Message of [`PARENTS_RULE`].
+pub(crate) const PARENTS_MESSAGE: &str = "sectionName or port is required if a parent is listed more than once";
+/// CEL rule: parent references must be unique.
+pub(crate) const DISTINCT_PARENTS_RULE: &str = "self.all(p1, self.exists_one(p2, p1.group == p2.group && p1.kind == p2.kind && p1.name == p2.name && (((!has(p1.__namespace__) || p1.__namespace__ == '') && (!has(p2.__namespace__) || p2.__namespace__ == '')) || (has(p1.__namespace__) && has(p2.__namespace__) && p1.__namespace__ == p2.__namespace__)) && (((!has(p1.sectionName) || p1.sectionName == '') && (!has(p2.sectionName) || p2.sectionName == '')) || (has(p1.sectionName) && has(p2.sectionName) && p1.sectionName == p2.sectionName)) && (((!has(p1.port) || p1.port == 0) && (!has(p2.port) || p2.port == 0)) || (has(p1.port) && has(p2.port) && p1.port == p2.port))))";
+/// Message of [`DISTINCT_PARENTS_RULE`].
+pub(crate) const DISTINCT_PARENTS_MESSAGE: &str = "the combination of parent, sectionName and port must be unique";
+
+/// Declares a route: its parents, and these fields.
+macro_rules! route {
+    ($(#[doc = $doc:literal])* pub struct $name:ident { $($fields:tt)* }) => {
+        message! {
+            $(#[doc = $doc])*
+            pub struct $name {
+                /// Gateways, ListenerSets or Services that the route attaches to.
+                pub parent_refs: Vec<ParentReference> where [
+                    max 32, rule PARENTS_RULE PARENTS_MESSAGE, rule DISTINCT_PARENTS_RULE DISTINCT_PARENTS_MESSAGE,
+                ],
+                /// Whether the route also attaches to default gateways.
+                pub use_default_gateways: Option<DefaultGateways>,
+                $($fields)*
+            }
+        }
+    };
+}
+pub(crate) use route;
+
+/// Declares a reference to a backend, with these additional fields.
+macro_rules! backend {
+    ($(#[doc = $doc:literal])* pub struct $name:ident { $($fields:tt)* }) => {
+        message! {
+            $(#[doc = $doc])*
+            pub struct $name where [rule PORT_RULE PORT_MESSAGE] {
+                /// API group of the referenced object. Empty means the core group.
+                pub group: Arc<str> where [max 253, pattern GROUP, default ""],
+                /// Kind of the referenced object.
+                pub kind: Arc<str> where [min 1, max 63, pattern KIND, default "Service"] = "Service".into(),
+                /// Name of the referenced object.
+                pub name: Arc<str> where [required, min 1, max 253],
+                /// Namespace of the referenced object. Defaults to the same namespace. A reference to another namespace
+                /// requires a ReferenceGrant there.
+                pub namespace: Option<Arc<str>> where [min 1, max 63, pattern LABEL],
+                /// Port of the backend. Required for a Service.
+                pub port: Option<u16> where [min 1, max 65535],
+                $($fields)*
+            }
+        }
+    };
+}
+pub(crate) use backend;
 
 message! {
     /// Object that a route attaches to: a Gateway, one of its listeners, or a Service in the mesh.
@@ -28,40 +80,17 @@ message! {
     }
 }
 
-message! {
+backend! {
     /// Backend with a weight.
-    pub struct BackendRef where [rule PORT_RULE PORT_MESSAGE] {
-        /// API group of the referenced object. Empty means the core group.
-        pub group: Arc<str> where [max 253, pattern GROUP, default ""],
-        /// Kind of the referenced object.
-        pub kind: Arc<str> where [min 1, max 63, pattern KIND, default "Service"] = "Service".into(),
-        /// Name of the referenced object.
-        pub name: Arc<str> where [required, min 1, max 253],
-        /// Namespace of the referenced object. Defaults to the same namespace. A reference to another namespace requires a
-        /// ReferenceGrant there.
-        pub namespace: Option<Arc<str>> where [min 1, max 63, pattern LABEL],
-        /// Port of the backend. Required for a Service.
-        pub port: Option<u16> where [min 1, max 65535],
+    pub struct BackendRef {
         /// Proportion of traffic: the weight divided by the sum of all weights. 0 means no traffic.
         pub weight: u32 where [min 0, max 1000000, default 1] = 1,
     }
 }
 
-message! {
+backend! {
     /// Backend that traffic is sent to.
-    pub struct BackendObjectReference where [rule PORT_RULE PORT_MESSAGE] {
-        /// API group of the referenced object. Empty means the core group.
-        pub group: Arc<str> where [max 253, pattern GROUP, default ""],
-        /// Kind of the referenced object.
-        pub kind: Arc<str> where [min 1, max 63, pattern KIND, default "Service"] = "Service".into(),
-        /// Name of the referenced object.
-        pub name: Arc<str> where [required, min 1, max 253],
-        /// Namespace of the referenced object. Defaults to the same namespace. A reference to another namespace requires a
-        /// ReferenceGrant there.
-        pub namespace: Option<Arc<str>> where [min 1, max 63, pattern LABEL],
-        /// Port of the backend. Required for a Service.
-        pub port: Option<u16> where [min 1, max 65535],
-    }
+    pub struct BackendObjectReference {}
 }
 
 message! {

@@ -103,20 +103,20 @@ message! {
         /// Service accounts from the client certificate, as `NAMESPACE/NAME`, or as `NAME` in the policy's namespace.
         /// Wildcards are not supported.
         pub service_accounts: Vec<Arc<str>> where [max 16, items(max 320), is service_account],
-        /// Source IP addresses of the connection, as addresses or CIDR ranges.
+        /// Service accounts that must not match.
         pub not_service_accounts: Vec<Arc<str>> where [max 16, items(max 320), is service_account],
-        /// Source IP addresses or CIDR ranges that must not match.
+        /// Source IP addresses of the connection, as addresses or CIDR ranges.
         pub ip_blocks: Vec<Arc<str>> where [is subnet],
+        /// Source IP addresses or CIDR ranges that must not match.
+        pub not_ip_blocks: Vec<Arc<str>> where [is subnet],
         /// IP addresses of the original client, from `X-Forwarded-For` or the PROXY protocol, as addresses or CIDR
         /// ranges.
-        pub not_ip_blocks: Vec<Arc<str>> where [is subnet],
-        /// Original client addresses or CIDR ranges that must not match.
         pub remote_ip_blocks: Vec<Arc<str>> where [is subnet],
-        /// Trust domains from the client certificate.
+        /// Original client addresses or CIDR ranges that must not match.
         pub not_remote_ip_blocks: Vec<Arc<str>> where [is subnet],
-        /// Trust domains that must not match.
+        /// Trust domains from the client certificate.
         pub trust_domains: Vec<Arc<str>> where [is trust_domain_pattern],
-        /// Trust domains that the client must not be of.
+        /// Trust domains that must not match.
         pub not_trust_domains: Vec<Arc<str>> where [is trust_domain_pattern],
     }
 }

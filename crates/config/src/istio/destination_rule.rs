@@ -4,9 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::istio::connection::{ClientTlsSettings, ConnectionPoolSettings, OutlierDetection};
+use crate::istio::destination::PortSelector;
 use crate::istio::load_balancer::LoadBalancerSettings;
 use crate::istio::selection::PolicySelector;
-use crate::istio::virtual_service::PortSelector;
 use crate::object::StringMap;
 
 message! {

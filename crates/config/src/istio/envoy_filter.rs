@@ -382,5 +382,5 @@ fn unbounded(message: &DynamicMessage) -> Option<(&'static str, String)> {
     }
     let regex = message.get_field_by_name("regex")?;
     let regex = regex.as_str().filter(|regex| !regex.is_empty())?;
-    crate::form::regex_problem(regex).map(|problem| ("regex", problem))
+    crate::form::check_regex(regex).err().map(|error| ("regex", error.to_string()))
 }

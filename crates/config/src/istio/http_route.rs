@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::decode::Bytes;
-use crate::istio::virtual_service::{Destination, StringMatch};
+use crate::istio::destination::{Destination, StringMatch};
 use crate::object::StringMap;
 
 message! {

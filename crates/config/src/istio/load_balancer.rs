@@ -100,7 +100,7 @@ message! {
 message! {
     /// Maglev settings.
     pub struct MagLev {
-        /// Size of the table, a prime number below 5000011. 0 means 65537.
+        /// Size of the table, a prime number below 5000011. There is no default.
         pub table_size: u64 where [needed, is prime],
     }
 }

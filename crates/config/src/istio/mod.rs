@@ -7,6 +7,7 @@
 pub mod authentication;
 pub mod authorization_policy;
 pub mod connection;
+pub mod destination;
 pub mod destination_rule;
 pub mod envoy_filter;
 pub mod extension;
@@ -27,6 +28,7 @@ pub use connection::{
     ClientTlsMode, ClientTlsSettings, ConnectionPoolSettings, H2UpgradePolicy, Http2KeepAlive, HttpPoolSettings,
     OutlierDetection, TcpKeepalive, TcpSettings,
 };
+pub use destination::{Destination, PortSelector, StringMatch};
 pub use destination_rule::{
     DestinationRule, PortTrafficPolicy, ProxyProtocol, ProxyProtocolVersion, RetryBudget, Subset, TrafficPolicy,
     TunnelSettings,
@@ -52,8 +54,8 @@ pub use sidecar::{
 };
 pub use telemetry::Telemetry;
 pub use virtual_service::{
-    Destination, HttpAction, HttpMatchRequest, HttpRoute, HttpRouteDestination, L4MatchAttributes, PortSelector,
-    RouteDestination, StringMatch, TcpRoute, TlsMatchAttributes, TlsRoute, VirtualService,
+    HttpAction, HttpMatchRequest, HttpRoute, HttpRouteDestination, L4MatchAttributes, RouteDestination, TcpRoute,
+    TlsMatchAttributes, TlsRoute, VirtualService,
 };
 pub use workload::{
     ExecCheck, GrpcCheck, HealthCheck, HttpCheck, HttpCheckHeader, ReadinessProbe, TcpCheck, WorkloadEntry,

@@ -6,10 +6,10 @@ use std::sync::Arc;
 use serde_json::{Map, Value, json};
 
 use crate::decode::{Decode, Decoder, Unknown, json_name};
-use crate::diagnostic::Severity;
 use crate::istio;
 use crate::mesh::ProxyConfig;
 use crate::parse::Limits;
+use crate::problem::Severity;
 use crate::yaml::{self, Document};
 
 /// Pod annotation that contains proxy settings as YAML.

@@ -4,9 +4,9 @@
 use std::collections::HashSet;
 
 use crate::decode::{Problem, is_json_name};
-use crate::diagnostic::{FieldPath, Segment, Severity};
 use crate::form::{Fault, Form};
 use crate::gateway_api::text::meaning;
+use crate::problem::{FieldPath, Segment, Severity};
 use crate::schema::{Bounds, Check, Fields, ListKind, Schema, Shape, matches};
 use crate::yaml::{Entry, Node, Position, Scalar, Value, quote};
 

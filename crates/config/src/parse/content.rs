@@ -1,28 +1,12 @@
 //! The location of the content in objects of each kind.
 
-use std::borrow::Cow;
-
 use crate::core::{ConfigMap, EndpointSlice, Ingress, IngressClass, Namespace, Node as KubeNode, Pod, Secret, Service};
 use crate::decode::{Decode, Decoder};
-use crate::diagnostic::Segment;
 use crate::mesh::MeshConfig;
-use crate::object::Resource;
+use crate::object::{Content, spec_of};
 use crate::parse::meta::part;
+use crate::problem::Segment;
 use crate::yaml::Node;
-
-/// The content of a kind in an object.
-pub(crate) trait Content: Resource + Decode {
-    /// Decodes the content. Returns none only after it reported a problem. Most kinds have it in `spec`.
-    fn decode(root: &Node, cx: &mut Decoder) -> Option<Self> {
-        cx.within(Segment::Field("spec".into()), |cx| Decode::decode(&spec_of(root), cx))
-    }
-}
-
-/// The content of `spec`. An object without it has an empty one.
-pub(super) fn spec_of(root: &Node) -> Cow<'_, Node> {
-    let spec = root.get("spec").filter(|spec| !spec.is_null());
-    spec.map_or_else(|| Cow::Owned(Node::empty(root.at)), Cow::Borrowed)
-}
 
 impl Content for MeshConfig {
     fn decode(root: &Node, cx: &mut Decoder) -> Option<MeshConfig> {

@@ -5,10 +5,11 @@ use std::sync::Arc;
 use serde_json::Value as Json;
 
 use crate::decode::Problem;
-use crate::diagnostic::{Diagnostic, Severity};
+use crate::diagnostic::Diagnostic;
 use crate::object::{AnyObject, ObjectKey};
-use crate::parse::{Limits, ParseOptions, object, problem_at, text_of};
-use crate::yaml::{self, Entry, Node, Position, SyntaxError, Value};
+use crate::parse::{Limits, ParseOptions, object, problem_at, syntax_problem, text_of, trees};
+use crate::problem::Severity;
+use crate::yaml::{Entry, Node, Position, SyntaxError, Value};
 
 /// The result of reading an object.
 #[derive(Clone, PartialEq, Debug, Default)]
@@ -59,8 +60,7 @@ pub fn parse_yaml_json(bytes: &[u8], file: &str, limits: &Limits) -> YamlJson {
     let file: Option<Arc<str>> = (!file.is_empty()).then(|| file.into());
     let say = |error: SyntaxError| {
         let path = error.path.clone();
-        let problem = problem_at(error.at, Severity::Error, error.code, error.message);
-        diagnostic(file.clone(), None, Problem { path, ..problem })
+        diagnostic(file.clone(), None, Problem { path, ..syntax_problem(error) })
     };
     let mut out = YamlJson::default();
     let text = match text_of(bytes, limits) {
@@ -70,21 +70,15 @@ pub fn parse_yaml_json(bytes: &[u8], file: &str, limits: &Limits) -> YamlJson {
             return out;
         }
     };
-    for (number, document) in yaml::split(text).into_iter().enumerate() {
-        let line = document.first_line;
-        match limits.check(number, document).and_then(|document| yaml::parse_document(document, limits)) {
-            Ok((root, _)) if root.is_null() => {}
-            Ok((root, duplicates)) => out.documents.push(YamlDocument {
+    for tree in trees(text, limits) {
+        match tree {
+            Ok((_, root, _)) if root.is_null() => {}
+            Ok((line, root, duplicates)) => out.documents.push(YamlDocument {
                 value: root.to_json(),
                 line: root.at.line.max(line),
                 duplicates: duplicates.into_iter().map(say).collect(),
             }),
-            Err(error) => {
-                out.errors.push(say(error));
-                if number >= limits.documents {
-                    break;
-                }
-            }
+            Err(error) => out.errors.push(say(error)),
         }
     }
     out

@@ -3,8 +3,8 @@
 use std::iter::Peekable;
 use std::str::Chars;
 
-use crate::diagnostic::FieldPath;
 use crate::parse::{Limits, text_of};
+use crate::problem::FieldPath;
 use crate::yaml;
 
 /// Limit of path segments; the rest is ignored.

@@ -4,12 +4,13 @@ use std::cmp::Reverse;
 use std::sync::Arc;
 
 use crate::decode::{Decode, Decoder, Problem, Unknown};
-use crate::diagnostic::{Diagnostic, FieldPath};
+use crate::diagnostic::Diagnostic;
 use crate::mesh::{MeshConfig, MeshNetworks};
 use crate::object::{Kind, Meta, Object, ObjectKey, Origin, Resource};
 use crate::parse::object::Outcome;
-use crate::parse::{ParseOptions, Parsed, Reader, conform, text_of};
-use crate::yaml::{self, Document, Node, Position, SyntaxError, Value};
+use crate::parse::{ParseOptions, Parsed, Reader, conform, syntax_problem, text_of};
+use crate::problem::FieldPath;
+use crate::yaml::{self, Document, Node, Position, Value};
 
 impl MeshConfig {
     /// The name of the MeshConfig object, wherever it is from.
@@ -76,7 +77,7 @@ fn parse_setting<S: Setting>(bytes: &[u8], file: &str, options: &ParseOptions) -
     let mut reader = Reader { file: file.into(), options, parsed, seen: std::collections::HashMap::new() };
     let (config, problems) = match text_of(bytes, &options.limits) {
         Ok(text) => decode_text(text, 1, options),
-        Err(error) => (None, vec![problem(error)]),
+        Err(error) => (None, vec![syntax_problem(error)]),
     };
     for problem in problems {
         reader.say(Some(ObjectKey::new(S::KIND, "", MeshConfig::NAME)), problem);
@@ -90,7 +91,7 @@ fn parse_setting<S: Setting>(bytes: &[u8], file: &str, options: &ParseOptions) -
 fn decode_text<S: Setting>(text: &str, first_line: u32, options: &ParseOptions) -> (Option<S>, Vec<Problem>) {
     let (root, duplicates) = match yaml::parse_document(Document { text, first_line }, &options.limits) {
         Ok(parsed) => parsed,
-        Err(error) => return (None, vec![problem(error)]),
+        Err(error) => return (None, vec![syntax_problem(error)]),
     };
     let unknown = if options.strict { Unknown::Refuse } else { Unknown::Warn };
     let mut cx = Decoder::new(unknown, options.limits.problems);
@@ -102,7 +103,7 @@ fn decode_text<S: Setting>(text: &str, first_line: u32, options: &ParseOptions) 
     let (mut found, report) = cx.finish();
     let conform = conform::check(&root, root.at, &S::schema(), FieldPath::root(), options.limits.problems);
     conform::add(conform, &mut found);
-    let mut problems: Vec<Problem> = duplicates.into_iter().map(problem).chain(found).collect();
+    let mut problems: Vec<Problem> = duplicates.into_iter().map(syntax_problem).chain(found).collect();
     let Some(mut config) = config else {
         return (None, problems);
     };
@@ -110,10 +111,6 @@ fn decode_text<S: Setting>(text: &str, first_line: u32, options: &ParseOptions) 
     problems.extend(report.into_findings().into_iter().map(|f| f.into_problem(&root)));
     problems.sort_by_key(|p| (p.at.line, p.at.column, Reverse(p.severity)));
     (Some(config), problems)
-}
-
-fn problem(error: SyntaxError) -> Problem {
-    crate::parse::problem_at(error.at, crate::Severity::Error, error.code, error.message)
 }
 
 /// The text of MeshConfig, if the object is the ConfigMap `istio` with the key `mesh`.

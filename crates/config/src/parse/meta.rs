@@ -5,9 +5,9 @@ use std::sync::Arc;
 use names::dns;
 
 use crate::decode::{Decode, Decoder, Fields, Unknown};
-use crate::diagnostic::Segment;
 use crate::object::{AssignedAddresses, Kind, Meta, Origin, Owner};
 use crate::parse::ParseOptions;
+use crate::problem::Segment;
 use crate::yaml::{Node, quote};
 
 /// Limit of addresses from a status: two families for the maximum number of hosts of an entry.

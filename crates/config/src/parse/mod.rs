@@ -14,11 +14,11 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use crate::decode::Problem;
-use crate::diagnostic::{Diagnostic, FieldPath, Severity};
+use crate::diagnostic::Diagnostic;
 use crate::object::{AnyObject, ObjectKey};
+use crate::problem::{FieldPath, Severity};
 use crate::yaml::{self, Document, Node, Position, SyntaxError};
 
-pub(crate) use content::Content;
 pub use json::{Read, YamlDocument, YamlJson, parse_yaml_json, read_object};
 pub use locate::locate;
 pub use mesh::{parse_mesh_config, parse_mesh_networks};
@@ -140,6 +140,16 @@ fn text_of<'b>(bytes: &'b [u8], limits: &Limits) -> Result<&'b str, SyntaxError>
     })
 }
 
+/// The documents of a text: first line, tree and duplicate keys. Ends with an error if there are too many documents.
+fn trees(text: &str, limits: &Limits) -> impl Iterator<Item = Result<(u32, Node, Vec<SyntaxError>), SyntaxError>> {
+    let documents = yaml::split(text).into_iter().enumerate().take(limits.documents.saturating_add(1));
+    documents.map(move |(number, document)| {
+        let line = document.first_line;
+        let (root, duplicates) = yaml::parse_document(limits.check(number, document)?, limits)?;
+        Ok((line, root, duplicates))
+    })
+}
+
 /// The state of a parse.
 struct Reader<'o> {
     file: Arc<str>,
@@ -151,19 +161,9 @@ struct Reader<'o> {
 
 impl Reader<'_> {
     fn documents(&mut self, text: &str) {
-        for (number, document) in yaml::split(text).into_iter().enumerate() {
-            let document = match self.options.limits.check(number, document) {
-                Ok(document) => document,
-                Err(error) => {
-                    self.unreadable(error);
-                    match number >= self.options.limits.documents {
-                        true => return,
-                        false => continue,
-                    }
-                }
-            };
-            match yaml::parse_document(document, &self.options.limits) {
-                Ok((root, duplicates)) => self.document(&root, duplicates),
+        for tree in trees(text, &self.options.limits) {
+            match tree {
+                Ok((_, root, duplicates)) => self.document(&root, duplicates),
                 Err(error) => self.unreadable(error),
             }
         }
@@ -215,7 +215,7 @@ impl Reader<'_> {
 
     fn unreadable(&mut self, error: SyntaxError) {
         self.parsed.unreadable += 1;
-        self.say(None, problem_at(error.at, Severity::Error, error.code, error.message));
+        self.say(None, syntax_problem(error));
     }
 
     fn say(&mut self, object: Option<ObjectKey>, problem: Problem) {
@@ -230,6 +230,10 @@ fn list_items(root: &Node) -> Option<&[Node]> {
     let items = root.get("items")?;
     let is_list = kind.ends_with("List") && matches!(items.value, yaml::Value::List(_));
     is_list.then_some(items.items())
+}
+
+fn syntax_problem(error: SyntaxError) -> Problem {
+    problem_at(error.at, Severity::Error, error.code, error.message)
 }
 
 /// A problem with an object or document as a whole.

@@ -5,11 +5,10 @@ use std::cmp::Reverse;
 use std::sync::Arc;
 
 use crate::decode::{Decoder, Finding, Problem, Unknown};
-use crate::diagnostic::{FieldPath, Severity};
 use crate::effects;
-use crate::object::{AnyObject, Kind, Meta, Object, ObjectKey, WithContent};
-use crate::parse::content::{Content, spec_of};
+use crate::object::{AnyObject, Content, Kind, Meta, Object, ObjectKey, WithContent, spec_of};
 use crate::parse::{ParseOptions, conform, mesh, meta, problem_at};
+use crate::problem::{FieldPath, Severity};
 use crate::schema;
 use crate::validate;
 use crate::yaml::{Node, Position, SyntaxError, Value};
@@ -155,7 +154,7 @@ fn evaluates_rules(kind: Kind) -> bool {
 fn against_schema(kind: Kind, root: &Node, most: usize) -> Vec<Problem> {
     let spec = spec_of(root);
     let mut problems =
-        conform::check(&spec, root.locate(&FieldPath::spec()), &kind.spec_schema(), FieldPath::spec(), most);
+        conform::check(&spec, root.locate(&FieldPath::spec()), &kind.content_schema(), FieldPath::spec(), most);
     let needed = schema::find_kind(kind.group(), kind.name())
         .and_then(|definition| definition.schema.fields())
         .is_some_and(|fields| fields.required.contains(&"spec"));

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::diagnostic::{FieldPath, Segment};
+use crate::problem::{FieldPath, Segment};
 
 /// The path to a field.
 #[derive(Clone, Copy, Debug)]

@@ -7,6 +7,7 @@ use kube_cel::cel::Value;
 use kube_cel::cel::objects::{Key, Map};
 use serde_json::Value as Json;
 
+use crate::form::CEL_RESERVED;
 use crate::schema::{Schema, Shape};
 
 /// Converts a value. The schema decides the type of numbers. Names of fields that are not CEL identifiers are escaped
@@ -43,30 +44,7 @@ pub(super) fn convert(value: &Json, schema: Option<&Schema>) -> Value {
 
 /// Escapes the name of a field as the Kubernetes documentation of CRD validation rules defines it.
 fn escape(name: &str) -> String {
-    const RESERVED: &[&str] = &[
-        "true",
-        "false",
-        "null",
-        "in",
-        "as",
-        "break",
-        "const",
-        "continue",
-        "else",
-        "for",
-        "function",
-        "if",
-        "import",
-        "let",
-        "loop",
-        "package",
-        "namespace",
-        "return",
-        "var",
-        "void",
-        "while",
-    ];
-    if RESERVED.contains(&name) {
+    if matches!(name, "true" | "false" | "null" | "in") || CEL_RESERVED.contains(&name) {
         return format!("__{name}__");
     }
     if !name.contains(['.', '-', '/']) && !name.contains("__") {

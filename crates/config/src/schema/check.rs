@@ -1,8 +1,8 @@
 //! Checks of values that the control plane makes in addition to a schema, as Istio's webhook does. CRDs do not contain
 //! them.
 
-use crate::diagnostic::Severity;
 use crate::form::Form;
+use crate::problem::Severity;
 
 /// A check. A field is set if it is present and neither empty nor zero.
 #[derive(Clone, Debug)]

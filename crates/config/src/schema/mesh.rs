@@ -107,7 +107,7 @@ fn definition(row: Row) -> Definition {
         None => None,
     };
     let has_status = status.is_some();
-    let mut fields = vec![("spec", (*kind.spec_schema()).clone())];
+    let mut fields = vec![("spec", (*kind.content_schema()).clone())];
     fields.extend(status.map(|status| ("status", status)));
     let required = if row.needs_spec { vec!["spec"] } else { vec![] };
     Definition {

@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use crate::decode::{Relations, Report};
-use crate::diagnostic::FieldPath;
 use crate::form::{self, Form};
 use crate::istio::authorization_policy::{AuthorizationAction as Action, Condition, Operation, Rule, Source};
 use crate::istio::{AuthorizationPolicy, PeerAuthentication, PolicyTargetReference};
 use crate::object::Meta;
+use crate::problem::FieldPath;
 
 /// Annotation that enables dry-run mode.
 pub(super) const DRY_RUN: &str = "istio.io/dry-run";

@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use crate::decode::Report;
-use crate::diagnostic::FieldPath;
 use crate::form::host;
+use crate::problem::FieldPath;
 
 /// Values that `exportTo` can have.
 #[derive(Clone, Copy, PartialEq, Eq)]

@@ -9,9 +9,9 @@ use crate::core::{
     PodStatus, Service, ServicePort, ServiceType, TargetPort,
 };
 use crate::decode::{Relations, Report};
-use crate::diagnostic::FieldPath;
 use crate::form::{self, Form, host};
 use crate::multicluster::{ServiceImport, ServiceImportPort};
+use crate::problem::FieldPath;
 
 /// Reports certificates and keys that cannot be used. Their contents are never included.
 pub(super) fn credential(r: &mut Report, flaws: impl IntoIterator<Item = Flaw>) {

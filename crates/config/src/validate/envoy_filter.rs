@@ -3,8 +3,8 @@
 use protos::dynamic::{Fault, Problem, Step};
 
 use crate::decode::{Relations, Report};
-use crate::diagnostic::{FieldPath, Segment};
 use crate::istio::envoy_filter::*;
+use crate::problem::{FieldPath, Segment};
 
 /// Names of the HTTP connection manager: the current and the deprecated one.
 const HTTP_MANAGERS: [&str; 2] = ["envoy.filters.network.http_connection_manager", "envoy.http_connection_manager"];

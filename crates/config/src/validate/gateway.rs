@@ -5,9 +5,9 @@ use std::collections::BTreeSet;
 use names::Protocol;
 
 use crate::decode::{Relations, Report};
-use crate::diagnostic::FieldPath;
 use crate::form;
 use crate::istio::{Server, ServerTlsMode, ServerTlsSettings, TlsProtocol};
+use crate::problem::FieldPath;
 
 impl Relations for Server {
     fn check(&self, r: &mut Report, path: &FieldPath) {

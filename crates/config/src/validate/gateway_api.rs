@@ -1,7 +1,6 @@
 //! Warnings about Gateway API objects. Errors come from the schemas and their CEL rules.
 
 use crate::decode::{Relations, Report};
-use crate::diagnostic::FieldPath;
 use crate::form;
 use crate::gateway_api::gateway::{FromListenerNamespaces, ListenerNamespaces};
 use crate::gateway_api::grpc_route::{GrpcHeaderMatch, GrpcMethodMatch};
@@ -9,6 +8,7 @@ use crate::gateway_api::http_route::{
     HttpHeaderMatch, HttpPathMatch, HttpQueryParamMatch, PathMatchType, TextMatchType,
 };
 use crate::gateway_api::listener::{FromNamespaces, Listener, RouteNamespaces};
+use crate::problem::FieldPath;
 
 /// Protocols that the API defines.
 const PROTOCOLS: [&str; 5] = ["HTTP", "HTTPS", "TLS", "TCP", "UDP"];
@@ -94,7 +94,7 @@ fn typed(r: &mut Report, path: &FieldPath, kind: TextMatchType, text: &str) {
 
 /// Warns about a regular expression that Envoy rejects. The API does not check them.
 fn regular_expression(r: &mut Report, path: &FieldPath, text: &str) {
-    if let Some(problem) = form::regex_problem(text) {
+    if let Err(problem) = form::check_regex(text) {
         r.warning(path, "bad-regex", format!("{problem}; the route cannot be used"));
     }
 }

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use crate::decode::{Relations, Report};
-use crate::diagnostic::FieldPath;
 use crate::form::{self, header};
 use crate::istio::*;
+use crate::problem::FieldPath;
 
 impl Relations for HttpRoute {
     fn check(&self, r: &mut Report, path: &FieldPath) {

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use crate::decode::{Relations, Report};
-use crate::diagnostic::FieldPath;
 use crate::istio::{Distribute, Failover, LocalityLoadBalancerSetting, ZoneAwareLoadBalancerSetting};
+use crate::problem::FieldPath;
 
 /// Labels that describe the locality of a node.
 const TOPOLOGY: [&str; 3] =

@@ -4,12 +4,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::decode::{Relations, Report};
-use crate::diagnostic::{Diagnostic, FieldPath};
+use crate::diagnostic::Diagnostic;
 use crate::form;
 use crate::mesh::{
     AccessLogEncoding, AuthenticationPolicy, CustomTag, ExtensionProvider, MeshConfig, NetworkEndpoints,
     NetworkMembers, OpenTelemetryProvider, Provider, ProviderHeader, ProxyConfig, Sampler, Tracing,
 };
+use crate::problem::FieldPath;
 use crate::validate::common::{self, ExportScope};
 use crate::validate::traffic_policy;
 

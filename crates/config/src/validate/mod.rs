@@ -20,9 +20,9 @@ mod virtual_service;
 mod workload;
 
 use crate::decode::{Finding, Report};
-use crate::diagnostic::FieldPath;
 use crate::form::host;
 use crate::object::{AnyObject, Kind, Meta};
+use crate::problem::FieldPath;
 use crate::rules::{Outcome, Rules};
 use crate::schema::{Normalization, find_kind, normalize};
 use crate::yaml::Node;

@@ -5,10 +5,10 @@ use std::collections::BTreeSet;
 use names::Protocol;
 
 use crate::decode::Report;
-use crate::diagnostic::FieldPath;
 use crate::form::host;
 use crate::istio::{Location, Resolution, ServiceEntry};
 use crate::object::Meta;
+use crate::problem::FieldPath;
 use crate::validate::workload::{self, Addresses};
 
 pub(super) fn check(r: &mut Report, meta: &Meta, spec: &ServiceEntry) {

@@ -3,10 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::decode::{Relations, Report};
-use crate::diagnostic::FieldPath;
 use crate::form;
 use crate::istio::*;
 use crate::object::Meta;
+use crate::problem::FieldPath;
 
 impl Relations for Sidecar {
     fn check(&self, r: &mut Report, path: &FieldPath) {

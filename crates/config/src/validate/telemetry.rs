@@ -1,10 +1,10 @@
 //! Telemetry, and environment variables of Wasm modules.
 
 use crate::decode::{Relations, Report};
-use crate::diagnostic::FieldPath;
 use crate::istio::Telemetry;
 use crate::istio::extension::{EnvValueSource, EnvVar};
 use crate::istio::telemetry::{MetricName, MetricSelector, MetricsOverride, TagOperation, TagOverride, Tracing};
+use crate::problem::FieldPath;
 
 impl Relations for EnvVar {
     fn check(&self, r: &mut Report, path: &FieldPath) {

@@ -1,9 +1,9 @@
 //! Traffic policies: of DestinationRules, their subsets and ports, and of the mesh configuration.
 
 use crate::decode::{Relations, Report};
-use crate::diagnostic::FieldPath;
 use crate::istio::*;
 use crate::object::Meta;
+use crate::problem::FieldPath;
 
 /// Checks references to ConfigMaps in the policies of a DestinationRule.
 pub(super) fn config_maps(r: &mut Report, meta: &Meta, spec: &DestinationRule) {

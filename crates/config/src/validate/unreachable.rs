@@ -1,8 +1,8 @@
 //! Detection of VirtualService rules that can never match because earlier rules match all of their traffic.
 
 use crate::decode::Report;
-use crate::diagnostic::FieldPath;
 use crate::istio::{HttpMatchRequest, StringMatch, VirtualService};
+use crate::problem::FieldPath;
 
 pub(super) fn check(r: &mut Report, path: &FieldPath, spec: &VirtualService) {
     let http: Vec<&[HttpMatchRequest]> = spec.http.iter().map(|route| &*route.matches).collect();

@@ -7,9 +7,9 @@ use std::sync::Arc;
 use names::Hostname;
 
 use crate::decode::{Relations, Report};
-use crate::diagnostic::FieldPath;
 use crate::form::{self, header};
 use crate::istio::{HttpRoute, TcpRoute, TlsRoute, VirtualService};
+use crate::problem::FieldPath;
 use crate::validate::http_route::weights;
 use crate::validate::unreachable;
 

@@ -4,9 +4,9 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 use crate::decode::{Relations, Report};
-use crate::diagnostic::FieldPath;
 use crate::form::{self, host};
 use crate::istio::WorkloadEntry;
+use crate::problem::FieldPath;
 
 /// Allowed types of workload addresses.
 #[derive(Clone, Copy, PartialEq, Eq)]

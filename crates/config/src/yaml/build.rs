@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use granit_parser::{Event, Parser, ScalarStyle, Span, Tag};
 
-use crate::diagnostic::FieldPath;
 use crate::parse::Limits;
+use crate::problem::FieldPath;
 use crate::yaml::entries::Entries;
 use crate::yaml::node::{Entry, quote};
 use crate::yaml::{Document, Node, Position, Scalar, Value};

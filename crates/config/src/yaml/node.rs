@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::diagnostic::{FieldPath, Segment};
+use crate::problem::{FieldPath, Segment};
 use crate::yaml::Scalar;
 
 /// A position in a file; line and column are 1-based.

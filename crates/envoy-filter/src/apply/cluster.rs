@@ -5,9 +5,9 @@ use std::borrow::Borrow;
 use config::istio::envoy_filter::ApplyTo;
 use protos::dynamic::{DynamicMessage, Value};
 
-use super::{inner, list, merge_inner, merge_value, of, text};
+use super::{inner, list, merge_inner, merge_value, of, part, text};
 use crate::compile::CompiledPatch;
-use crate::outcome::{Outcome, Outcomes, validation_error};
+use crate::outcome::{Outcome, Outcomes, PatchError, validate};
 
 /// Merges patches into a cluster that they match.
 pub fn cluster<P: Borrow<CompiledPatch>>(cluster: &mut DynamicMessage, patches: &[P], outcomes: &mut Outcomes) {
@@ -16,15 +16,13 @@ pub fn cluster<P: Borrow<CompiledPatch>>(cluster: &mut DynamicMessage, patches: 
             Some(socket) => transport_socket(cluster, &socket),
             None => merge_value(cluster, patch, true),
         };
-        outcomes.note(patch, outcome);
+        outcomes.note(&patch.id, outcome);
     }
 }
 
 /// The transport socket that a patch sets. As in Istio, such a patch has no other effect.
 pub(super) fn socket_of(patch: &CompiledPatch) -> Option<DynamicMessage> {
-    let value = patch.value.as_ref()?;
-    let socket = value.has_field_by_name("transport_socket").then(|| value.get_field_by_name("transport_socket"));
-    socket??.as_message().cloned()
+    part(patch.value.as_ref()?, "transport_socket")
 }
 
 /// Merges into the transport socket of the same name, or replaces another one.
@@ -35,27 +33,16 @@ fn transport_socket(cluster: &mut DynamicMessage, socket: &DynamicMessage) -> Ou
         let sockets = matches.iter_mut().filter_map(Value::as_message_mut);
         let mut sockets = sockets.filter_map(|one| inner(one, "transport_socket"));
         return match sockets.find(|there| text(there, "name") == name) {
-            Some(there) => merge_socket(there, socket),
-            None => Err(format!("the cluster's transport_socket_matches have no socket {name}")),
+            Some(there) => merge_inner(there, socket),
+            None => Err(PatchError::NoSocket(name)),
         };
     }
     match inner(cluster, "transport_socket") {
-        Some(there) if text(there, "name") == name => merge_socket(there, socket),
-        _ => match validation_error(socket) {
-            None => {
-                cluster.set_field_by_name("transport_socket", Value::Message(socket.clone()));
-                Ok(true)
-            }
-            Some(why) => Err(why),
-        },
-    }
-}
-
-/// Merges the configuration of a transport socket into that of another one with the same name.
-pub(super) fn merge_socket(into: &mut DynamicMessage, from: &DynamicMessage) -> Outcome {
-    let config = from.has_field_by_name("typed_config").then(|| from.get_field_by_name("typed_config"));
-    match config.flatten() {
-        Some(config) => merge_inner(into, config.as_message()),
-        None => Ok(false),
+        Some(there) if text(there, "name") == name => merge_inner(there, socket),
+        _ => {
+            validate(socket)?;
+            cluster.set_field_by_name("transport_socket", Value::Message(socket.clone()));
+            Ok(true)
+        }
     }
 }

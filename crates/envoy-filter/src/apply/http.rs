@@ -2,12 +2,11 @@
 
 use std::borrow::Borrow;
 
-use config::istio::envoy_filter::{ApplyTo, PatchContext, PatchOperation};
+use config::istio::envoy_filter::{ApplyTo, PatchContext};
 use protos::dynamic::{DynamicMessage, Value, pack, unpack};
 
-use super::chain::{filter_match, matches_chain};
-use super::listener::ListenerFacts;
-use super::places::{merge_filter, place_filter};
+use super::facts::{ListenerFacts, filter_match};
+use super::places::change_filters;
 use super::{inner, list, of, route_configuration, text};
 use crate::compile::CompiledPatch;
 use crate::outcome::Outcomes;
@@ -25,7 +24,7 @@ pub(super) fn filters<P: Borrow<CompiledPatch>>(
     outcomes: &mut Outcomes,
 ) {
     let matching: Vec<&CompiledPatch> = of(patches, ApplyTo::HttpFilter)
-        .filter(|patch| matches_chain(patch, facts, chain))
+        .filter(|patch| facts.matches_chain(patch, chain))
         .filter(|patch| filter_match(patch).is_none_or(|wanted| *wanted.name == *MANAGER))
         .collect();
     if matching.is_empty() {
@@ -35,24 +34,14 @@ pub(super) fn filters<P: Borrow<CompiledPatch>>(
         let Some(filters) = list(manager, "http_filters") else {
             return;
         };
-        for patch in &matching {
-            let wanted = filter_match(patch).and_then(|wanted| wanted.sub_filter.as_ref());
-            let meant = |filter: &DynamicMessage| wanted.is_some_and(|wanted| text(filter, "name") == *wanted.name);
-            let ends = |name: &str| name == ROUTER;
-            let outcome = match patch.operation {
-                PatchOperation::InsertFirst => place_filter(filters, patch, None, &ends),
-                _ => place_filter(filters, patch, wanted.is_some().then_some(&meant), &ends),
-            };
-            outcomes.note(patch, outcome);
-        }
-        for filter in filters.iter_mut().filter_map(Value::as_message_mut) {
-            for patch in &matching {
-                let wanted = filter_match(patch).and_then(|wanted| wanted.sub_filter.as_ref());
-                if wanted.is_none_or(|wanted| text(filter, "name") == *wanted.name) {
-                    outcomes.note(patch, merge_filter(filter, patch));
-                }
-            }
-        }
+        let ends = |kind: &str| kind == ROUTER;
+        change_filters(
+            filters,
+            &matching,
+            |patch| Some(&*filter_match(patch)?.sub_filter.as_ref()?.name),
+            &ends,
+            outcomes,
+        );
     });
 }
 

@@ -2,13 +2,14 @@
 
 use std::borrow::Borrow;
 
-use config::istio::envoy_filter::{ApplyTo, ListenerMatch, PatchOperation};
+use config::istio::envoy_filter::{ApplyTo, PatchOperation};
 use protos::dynamic::{DynamicMessage, Value};
 
+use super::facts::ListenerFacts;
 use super::places::{merge_filter, place};
 use super::{chain, list, merge_value, of, text};
 use crate::compile::CompiledPatch;
-use crate::matching::{is_virtual, listener_match};
+use crate::matching::listener_match;
 use crate::outcome::Outcomes;
 
 /// Changes a listener and its parts. Patches that remove the listener are handled by the catalogue.
@@ -17,52 +18,11 @@ pub fn listener<P: Borrow<CompiledPatch>>(listener: &mut DynamicMessage, patches
     for patch in of(patches, ApplyTo::Listener).filter(|patch| patch.operation.merges()) {
         if facts.matches(patch) {
             let outcome = merge_value(listener, patch, true);
-            outcomes.note(patch, outcome);
+            outcomes.note(&patch.id, outcome);
         }
     }
     listener_filters(listener, &facts, patches, outcomes);
     chain::chains(listener, &facts, patches, outcomes);
-}
-
-/// The facts of a listener that patches can match.
-pub(super) struct ListenerFacts {
-    pub(super) name: String,
-    pub(super) port: u32,
-    /// Whether it is an inbound listener.
-    pub(super) inbound: bool,
-}
-
-impl ListenerFacts {
-    fn of(listener: &DynamicMessage) -> ListenerFacts {
-        let part = |message: &DynamicMessage, field: &str| {
-            let value = message.get_field_by_name(field).filter(|_| message.has_field_by_name(field));
-            value.and_then(|value| value.as_message().cloned())
-        };
-        let socket = part(listener, "address").and_then(|address| part(&address, "socket_address"));
-        let port = socket.and_then(|socket| socket.get_field_by_name("port_value").and_then(|port| port.as_u32()));
-        let direction = listener.get_field_by_name("traffic_direction").and_then(|d| d.as_enum_number());
-        ListenerFacts {
-            name: text(listener, "name"),
-            port: port.unwrap_or(0),
-            inbound: direction == Some(protos::envoy::config::core::v3::TrafficDirection::Inbound as i32),
-        }
-    }
-
-    pub(super) fn is_virtual(&self) -> bool {
-        is_virtual(&self.name)
-    }
-
-    pub(super) fn matches(&self, patch: &CompiledPatch) -> bool {
-        let wanted = match listener_match(patch) {
-            None => return false,
-            Some(None) => return true,
-            Some(Some(wanted)) => wanted,
-        };
-        let ListenerMatch { name, port_number, .. } = wanted;
-        // In a virtual listener, the port is a condition on filter chains.
-        let any_port = *port_number == 0 || (patch.apply_to != ApplyTo::Listener && self.is_virtual());
-        (name.is_empty() || **name == *self.name) && (any_port || *port_number == self.port)
-    }
 }
 
 fn listener_filters<P: Borrow<CompiledPatch>>(
@@ -82,12 +42,12 @@ fn listener_filters<P: Borrow<CompiledPatch>>(
             (PatchOperation::Merge, Some(_)) => {
                 let filters = filters.iter_mut().filter_map(Value::as_message_mut);
                 for filter in filters.filter(|filter| meant(filter)) {
-                    outcomes.note(patch, merge_filter(filter, patch));
+                    outcomes.note(&patch.id, merge_filter(filter, patch));
                 }
             }
             // Without a filter name it is inserted first.
-            (PatchOperation::InsertFirst, _) | (_, None) => outcomes.note(patch, Ok(place(filters, patch, None))),
-            (_, Some(_)) => outcomes.note(patch, Ok(place(filters, patch, Some(&meant)))),
+            (PatchOperation::InsertFirst, _) | (_, None) => outcomes.note(&patch.id, Ok(place(filters, patch, None))),
+            (_, Some(_)) => outcomes.note(&patch.id, Ok(place(filters, patch, Some(&meant)))),
         }
     }
 }

@@ -4,6 +4,7 @@
 
 mod chain;
 mod cluster;
+mod facts;
 mod http;
 mod listener;
 mod places;
@@ -15,12 +16,12 @@ use protos::dynamic::{DynamicMessage, Value};
 
 pub use cluster::cluster;
 pub use listener::listener;
-pub(crate) use route::{TAKEN, added_hosts, domains, table_settings};
+pub(crate) use route::{added_hosts, domains, table_settings};
 pub use route::{route_configuration, virtual_host};
 
 use crate::compile::CompiledPatch;
 use crate::merge::{Lists, merge, merge_packed};
-use crate::outcome::{Outcome, validation_error};
+use crate::outcome::{Outcome, validate};
 use config::istio::envoy_filter::{ApplyTo, PatchOperation};
 
 /// The patches that apply to this part of the configuration.
@@ -42,7 +43,7 @@ fn merge_value(message: &mut DynamicMessage, patch: &CompiledPatch, keeps_name: 
     }
     // A message that was invalid before does not keep a patch from being applied.
     if *message != before
-        && let Some(why) = validation_error(message)
+        && let Err(why) = validate(message)
     {
         *message = before;
         return Err(why);
@@ -50,10 +51,10 @@ fn merge_value(message: &mut DynamicMessage, patch: &CompiledPatch, keeps_name: 
     Ok(true)
 }
 
-/// Merges a configuration into the `typed_config` of a filter or socket.
-fn merge_inner(into: &mut DynamicMessage, config: Option<&DynamicMessage>) -> Outcome {
-    match (inner(into, "typed_config"), config) {
-        (Some(there), Some(config)) => merge_packed(there, config).map(|()| true),
+/// Merges the `typed_config` of a filter or socket into that of another one.
+fn merge_inner(into: &mut DynamicMessage, from: &DynamicMessage) -> Outcome {
+    match (inner(into, "typed_config"), part(from, "typed_config")) {
+        (Some(there), Some(config)) => merge_packed(there, &config).map(|()| true),
         _ => Ok(false),
     }
 }
@@ -69,6 +70,12 @@ fn texts(message: &DynamicMessage, field: &str) -> Vec<String> {
     let values = message.get_field_by_name(field);
     let values = values.as_ref().and_then(|values| values.as_list()).unwrap_or_default();
     values.iter().filter_map(|value| value.as_str().map(str::to_owned)).collect()
+}
+
+/// A copy of a message field, if present.
+fn part(message: &DynamicMessage, field: &str) -> Option<DynamicMessage> {
+    let value = message.get_field_by_name(field).filter(|_| message.has_field_by_name(field))?;
+    value.as_message().cloned()
 }
 
 /// A message field, if present.

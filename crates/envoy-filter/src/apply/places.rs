@@ -5,7 +5,7 @@ use protos::dynamic::{DynamicMessage, Value};
 
 use super::{merge_inner, packed_type, text};
 use crate::compile::CompiledPatch;
-use crate::outcome::Outcome;
+use crate::outcome::{Outcome, Outcomes, PatchError};
 
 /// Adds, removes or replaces entries of a list. `named` is the condition on entries, if the patch has one. Returns whether
 /// the list changed.
@@ -48,9 +48,33 @@ pub(super) fn place(
     }
 }
 
-/// The same for filters, of which exactly the last must be a terminal filter (`ends`). Changes that would violate this are
-/// left out.
-pub(super) fn place_filter(
+/// Changes a list of filters. `name` returns the filter that a patch names.
+pub(super) fn change_filters(
+    filters: &mut Vec<Value>,
+    patches: &[&CompiledPatch],
+    name: impl Fn(&CompiledPatch) -> Option<&str>,
+    ends: &dyn Fn(&str) -> bool,
+    outcomes: &mut Outcomes,
+) {
+    for patch in patches {
+        // INSERT_FIRST does not depend on the other filters.
+        let wanted = name(patch).filter(|_| patch.operation != PatchOperation::InsertFirst);
+        let meant = |filter: &DynamicMessage| wanted.is_some_and(|wanted| text(filter, "name") == wanted);
+        let named: Option<&dyn Fn(&DynamicMessage) -> bool> = if wanted.is_some() { Some(&meant) } else { None };
+        outcomes.note(&patch.id, place_filter(filters, patch, named, ends));
+    }
+    for filter in filters.iter_mut().filter_map(Value::as_message_mut) {
+        for patch in patches {
+            if name(patch).is_none_or(|wanted| text(filter, "name") == wanted) {
+                outcomes.note(&patch.id, merge_filter(filter, patch));
+            }
+        }
+    }
+}
+
+/// Places a filter as [`place`] does. Exactly the last filter must be a terminal one (`ends`). Changes that would violate
+/// this are left out.
+fn place_filter(
     items: &mut Vec<Value>,
     patch: &CompiledPatch,
     named: Option<&dyn Fn(&DynamicMessage) -> bool>,
@@ -60,7 +84,7 @@ pub(super) fn place_filter(
     let placed = place(items, patch, named);
     if placed && in_order(&before, ends) && !in_order(items, ends) {
         *items = before;
-        return Err("of the filters that end a chain there must be one, and it must be the last".to_owned());
+        return Err(PatchError::TerminalFilter);
     }
     Ok(placed)
 }
@@ -74,9 +98,7 @@ pub(super) fn merge_filter(filter: &mut DynamicMessage, patch: &CompiledPatch) -
     if !filter.has_field_by_name("typed_config") {
         return Ok(false);
     }
-    if let Some(more) = value.get_field_by_name("typed_config").filter(|_| value.has_field_by_name("typed_config")) {
-        merge_inner(filter, more.as_message())?;
-    }
+    merge_inner(filter, value)?;
     let name = text(value, "name");
     if !name.is_empty() {
         filter.set_field_by_name("name", Value::String(name));

@@ -10,10 +10,7 @@ use super::places::place;
 use super::{list, merge_value, of, text, texts};
 use crate::compile::CompiledPatch;
 use crate::matching::{TableFacts, host_match, matches_host};
-use crate::outcome::Outcomes;
-
-/// The reason for which a virtual host is not added or changed.
-pub(crate) const TAKEN: &str = "one of the domains is another virtual host's, and the table would be refused";
+use crate::outcome::{Outcomes, PatchError};
 
 /// Changes a route table of an inbound listener and its parts.
 pub fn route_configuration<P: Borrow<CompiledPatch>>(
@@ -38,7 +35,7 @@ pub fn route_configuration<P: Borrow<CompiledPatch>>(
         if let Some(changed) = changed {
             let fits = taken.take(&changed);
             if !fits {
-                found.discarded(TAKEN);
+                found.discarded(&PatchError::DomainTaken);
             }
             if fits || taken.take(&plain) {
                 hosts.push(Value::Message(if fits { changed } else { plain }));
@@ -51,7 +48,7 @@ pub fn route_configuration<P: Borrow<CompiledPatch>>(
         if fits {
             hosts.push(Value::Message(value.clone()));
         }
-        outcomes.note(patch, if fits { Ok(true) } else { Err(TAKEN.to_owned()) });
+        outcomes.note(&patch.id, if fits { Ok(true) } else { Err(PatchError::DomainTaken) });
     }
 }
 
@@ -63,7 +60,7 @@ pub(crate) fn table_settings<P: Borrow<CompiledPatch>>(
 ) {
     for patch in of(patches, ApplyTo::RouteConfiguration).filter(|patch| patch.operation.merges()) {
         let outcome = merge_value(table, patch, true);
-        outcomes.note(patch, outcome);
+        outcomes.note(&patch.id, outcome);
     }
 }
 
@@ -114,7 +111,7 @@ pub fn virtual_host<P: Borrow<CompiledPatch>>(
             operation if operation.merges() => merge_value(&mut host, patch, false),
             _ => Ok(false),
         };
-        outcomes.note(patch, outcome);
+        outcomes.note(&patch.id, outcome);
     }
     routes(&mut host, patches, outcomes);
     Some(host)
@@ -139,7 +136,7 @@ fn routes<P: Borrow<CompiledPatch>>(host: &mut DynamicMessage, patches: &[P], ou
                 operation if meant && operation.merges() => merge_value(route, patch, false),
                 _ => Ok(false),
             };
-            outcomes.note(patch, outcome);
+            outcomes.note(&patch.id, outcome);
         }
         true
     });
@@ -148,7 +145,7 @@ fn routes<P: Borrow<CompiledPatch>>(host: &mut DynamicMessage, patches: &[P], ou
         let meant = |route: &DynamicMessage| wanted.is_some_and(|wanted| matches_route(wanted, route));
         if !matches!(patch.operation, PatchOperation::Remove | PatchOperation::Replace) {
             let placed = place(routes, patch, wanted.is_some().then_some(&meant));
-            outcomes.note(patch, Ok(placed));
+            outcomes.note(&patch.id, Ok(placed));
         }
     }
 }

@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use config::mesh::{HttpAlsProvider, OtelAlsProvider, TcpAlsProvider};
 use protos::envoy::config::accesslog::v3::AccessLog;
-use protos::envoy::config::core::v3::grpc_service::{EnvoyGrpc, TargetSpecifier};
 use protos::envoy::config::core::v3::{ApiVersion, GrpcService};
 use protos::envoy::extensions::access_loggers::grpc::v3::{
     CommonGrpcAccessLogConfig, HttpGrpcAccessLogConfig, TcpGrpcAccessLogConfig,
@@ -15,7 +14,7 @@ use security::telemetry::Backend;
 use serde_json::Value as Json;
 
 use super::{Subject, file, formatters, log};
-use crate::parts::grpc_service;
+use crate::parts::{envoy_grpc, grpc_service};
 
 /// The bootstrap cluster that receives logs by default.
 const BOOTSTRAP: &str = "envoy_accesslog_service";
@@ -96,13 +95,7 @@ pub(super) fn open_telemetry(provider: &OtelAlsProvider, to: &Backend) -> Access
 
 /// A log for the service that the bootstrap defines.
 pub(super) fn bootstrap(subject: Subject) -> AccessLog {
-    let service = GrpcService {
-        target_specifier: Some(TargetSpecifier::EnvoyGrpc(EnvoyGrpc {
-            cluster_name: BOOTSTRAP.to_owned(),
-            ..Default::default()
-        })),
-        ..Default::default()
-    };
+    let service = envoy_grpc(BOOTSTRAP, "");
     let name = match subject {
         Subject::Requests => HTTP_NAME,
         Subject::Connections => TCP_NAME,

@@ -2,9 +2,11 @@
 
 use std::sync::Arc;
 
+use config::istio::ClientTlsMode;
 use flow::Reads;
 use model::service::{Endpoint, ServiceKey};
 use security::plain::{self, Places};
+use traffic::policy::EffectivePolicy;
 
 /// The endpoints of a service for which PeerAuthentications disable mutual TLS. Usually there are none.
 #[derive(Default)]
@@ -13,9 +15,19 @@ pub(crate) struct Plain {
 }
 
 impl Plain {
-    /// Finds the plain-text endpoints among those of the service.
-    pub(crate) fn of(cx: &Reads<'_>, service: &ServiceKey, endpoints: &[Endpoint]) -> Plain {
-        Plain { found: plain::of_service(cx, service, endpoints) }
+    /// Finds the plain-text endpoints among those of the service. `None`: all of them, because a rule sets another TLS
+    /// mode. `ISTIO_MUTUAL` in a rule overrides PeerAuthentications.
+    pub(crate) fn of(
+        cx: &Reads<'_>,
+        service: &ServiceKey,
+        policy: &EffectivePolicy<'_>,
+        endpoints: &[Endpoint],
+    ) -> Option<Plain> {
+        match policy.tls.map(|tls| tls.mode) {
+            None => Some(Plain { found: plain::of_service(cx, service, endpoints) }),
+            Some(ClientTlsMode::IstioMutual) => Some(Plain::default()),
+            Some(_) => None,
+        }
     }
 
     /// Whether an endpoint receives plain text at this port of its workload.

@@ -4,7 +4,7 @@ use bytes::Bytes;
 use config::MeshConfig;
 use protos::envoy::config::cluster::v3::cluster::{ClusterDiscoveryType, DiscoveryType, LbPolicy};
 use protos::envoy::config::cluster::v3::{Cluster, cluster};
-use protos::envoy::config::core::v3::{Http1ProtocolOptions, Http2ProtocolOptions};
+use protos::envoy::config::core::v3::{HealthStatus, HealthStatusSet, Http1ProtocolOptions, Http2ProtocolOptions};
 use protos::envoy::extensions::upstreams::http::v3::HttpProtocolOptions;
 use protos::envoy::extensions::upstreams::http::v3::http_protocol_options::explicit_http_config::ProtocolConfig;
 use protos::envoy::extensions::upstreams::http::v3::http_protocol_options::{
@@ -65,10 +65,16 @@ impl Draft {
         self.cluster.common_lb_config.get_or_insert_default()
     }
 
+    /// Keeps draining endpoints for clients with session affinity.
+    pub(crate) fn keep_draining(&mut self) {
+        let kept = [HealthStatus::Healthy, HealthStatus::Draining, HealthStatus::Unknown, HealthStatus::Degraded];
+        self.balancing().override_host_status = Some(HealthStatusSet { statuses: kept.map(i32::from).to_vec() });
+    }
+
     /// Uses HTTP/2, unless another protocol was chosen before.
     pub(crate) fn speak_http2(&mut self) {
         let http2 = ProtocolConfig::Http2ProtocolOptions(Http2ProtocolOptions::default());
-        self.http().upstream_protocol_options.get_or_insert_with(|| explicit(Some(http2)));
+        self.http().upstream_protocol_options.get_or_insert_with(|| explicit(http2));
     }
 
     /// Uses the protocol of the downstream connection: HTTP/2 or HTTP/1.1.
@@ -103,9 +109,8 @@ impl Draft {
         }
         if let Some(mut http) = self.http {
             // Envoy requires a choice of protocol if there are options.
-            http.upstream_protocol_options.get_or_insert_with(|| {
-                explicit(Some(ProtocolConfig::HttpProtocolOptions(Http1ProtocolOptions::default())))
-            });
+            http.upstream_protocol_options
+                .get_or_insert_with(|| explicit(ProtocolConfig::HttpProtocolOptions(Http1ProtocolOptions::default())));
             if self.keeps_case
                 && let Some(http1) = http.upstream_protocol_options.as_mut().and_then(http1_of)
             {
@@ -117,8 +122,8 @@ impl Draft {
     }
 }
 
-fn explicit(protocol_config: Option<ProtocolConfig>) -> UpstreamProtocolOptions {
-    UpstreamProtocolOptions::ExplicitHttpConfig(ExplicitHttpConfig { protocol_config })
+fn explicit(protocol: ProtocolConfig) -> UpstreamProtocolOptions {
+    UpstreamProtocolOptions::ExplicitHttpConfig(ExplicitHttpConfig { protocol_config: Some(protocol) })
 }
 
 /// The HTTP/1 options, if HTTP/1 may be used.

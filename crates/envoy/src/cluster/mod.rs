@@ -2,6 +2,7 @@
 
 mod balancer;
 mod draft;
+mod forward_proxy;
 mod outbound;
 mod outlier;
 mod pool;
@@ -27,11 +28,9 @@ use traffic::policy::{ClusterRules, EffectivePolicy, merged};
 pub(crate) use draft::Draft;
 use outbound::Outbound;
 pub(crate) use outbound::{discovery, has_persistent_sessions, is_dns};
-pub(crate) use special::passthrough_options;
-pub(crate) use tls::{apply_to_anything as apply_tls, names_of};
+pub(crate) use tls::names_of;
 
-use crate::dns_cache;
-use crate::endpoints::plain_at;
+use crate::assignment::Plain;
 
 flow::rule! {
     /// Encoded clusters.
@@ -52,7 +51,7 @@ fn derive_clusters(cx: &Reads<'_>, key: &ClusterKey) -> Option<Resource> {
         ClusterKey::Outbound(key) => outbound(cx, key, &mesh),
         ClusterKey::Passthrough => resource("PassthroughCluster", special::passthrough(config)),
         ClusterKey::DynamicForwardProxy(cache) => {
-            resource("AllowAnyDynamicDNSCluster", dns_cache::dynamic_forward_proxy(config, cache))
+            resource("AllowAnyDynamicDNSCluster", forward_proxy::dynamic_forward_proxy(config, cache))
         }
         ClusterKey::BlackHole => resource("BlackHoleCluster", special::black_hole(config)),
         ClusterKey::InboundPassthrough(ip) => {
@@ -95,7 +94,7 @@ fn outbound(cx: &Reads<'_>, key: &OutboundKey, mesh: &MeshSettings) -> Option<Re
         false => None,
     };
     let endpoints = endpoints.as_deref().unwrap_or_default();
-    let plain = plain_at(cx, &key.service, &policy, endpoints);
+    let plain = Plain::of(cx, &key.service, &policy, endpoints);
     let cluster = Outbound {
         key,
         service: &service,

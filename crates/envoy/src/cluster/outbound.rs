@@ -11,7 +11,6 @@ use protos::envoy::config::cluster::v3::cluster::common_lb_config::{
 use protos::envoy::config::cluster::v3::cluster::{
     DiscoveryType, DnsLookupFamily, EdsClusterConfig, LbConfig, LbPolicy, OriginalDstLbConfig,
 };
-use protos::envoy::config::core::v3::{HealthStatus, HealthStatusSet};
 use protos::envoy::config::endpoint::v3::ClusterLoadAssignment;
 use protos::envoy::extensions::network::dns_resolver::cares::v3::CaresDnsResolverConfig;
 use protos::envoy::r#type::v3::Percent;
@@ -23,9 +22,9 @@ use traffic::policy::preference::{Preference, preference, zone_aware};
 use traffic::stats;
 
 use super::draft::Draft;
-use super::{balancer, outlier, pool, telemetry, tls};
+use super::{balancer, forward_proxy, outlier, pool, telemetry, tls};
 use crate::assignment::{self, Plain, Selection};
-use crate::dns_cache;
+use crate::dns_cache::lookup_family;
 use crate::parts::{aggregated_discovery, duration, extension, istio_metadata, origin, stat_name, text};
 
 /// The number of queries per UDP socket before the resolver opens another.
@@ -127,9 +126,7 @@ impl Outbound<'_> {
         cluster.load_assignment = Some(ClusterLoadAssignment::decode(bytes).ok()?);
         let family = match self.key.lookup {
             _ if self.service.resolution == Resolution::DnsRace => DnsLookupFamily::All,
-            Some(IpFamilies::V4) => DnsLookupFamily::V4Only,
-            Some(IpFamilies::V6) => DnsLookupFamily::V6Only,
-            Some(IpFamilies::Dual) => DnsLookupFamily::All,
+            Some(families) => lookup_family(families),
             // Shared by clients of all families, so it uses the family that most of them can reach.
             None => DnsLookupFamily::V4Preferred,
         };
@@ -149,7 +146,7 @@ impl Outbound<'_> {
             families: self.key.lookup.unwrap_or(IpFamilies::V4),
             resolver: None,
         };
-        dns_cache::go_by(draft, &cache);
+        forward_proxy::go_by(draft, &cache);
     }
 
     fn choose_protocol(&self, draft: &mut Draft) {
@@ -175,8 +172,7 @@ impl Outbound<'_> {
         // if there are many of them.
         draft.balancing().healthy_panic_threshold.get_or_insert(Percent { value: 0.0 });
         if has_persistent_sessions(self.service) {
-            let kept = [HealthStatus::Healthy, HealthStatus::Draining, HealthStatus::Unknown, HealthStatus::Degraded];
-            draft.balancing().override_host_status = Some(HealthStatusSet { statuses: kept.map(i32::from).to_vec() });
+            draft.keep_draining();
         }
         balancer::apply(draft, policy.load_balancer);
         if draft.discovery() == DiscoveryType::OriginalDst {

@@ -8,8 +8,8 @@ use config::istio::{ClientTlsMode, ClientTlsSettings, ProxyProtocol, ProxyProtoc
 use model::audience::OutboundKey;
 use model::service::{Registry, Resolution, Service};
 use model::tls::{Authorities, CONFIG_MAP, Certificate};
-use names::Identity;
 use names::cluster::LONGEST_SNI;
+use names::{ClusterName, Identity};
 use protos::envoy::config::cluster::v3::cluster::{DiscoveryType, TransportSocketMatch};
 use protos::envoy::config::core::v3::proxy_protocol_config::Version;
 use protos::envoy::config::core::v3::{ProxyProtocolConfig, TransportSocket};
@@ -148,7 +148,7 @@ fn of_mesh(draft: &mut Draft, towards: Towards<'_>, tls: &ClientTlsSettings) -> 
         }
         "" => {
             let OutboundKey { port, subset, service, .. } = towards.key;
-            format!("outbound_.{port}_.{subset}_.{}", service.hostname)
+            ClusterName::outbound(*port, subset.clone(), service.hostname.as_arc().clone()).to_sni()
         }
         sni => sni.to_owned(),
     };

@@ -13,7 +13,6 @@ use protos::envoy::config::cluster::v3::cluster::{
 };
 use protos::envoy::config::cluster::v3::load_balancing_policy::Policy;
 use protos::envoy::config::cluster::v3::{CircuitBreakers, LoadBalancingPolicy};
-use protos::envoy::config::core::v3::{HealthStatus, HealthStatusSet};
 use protos::envoy::config::endpoint::v3::ClusterLoadAssignment;
 use protos::envoy::extensions::load_balancing_policies::least_request::v3::LeastRequest;
 use protos::envoy::extensions::load_balancing_policies::round_robin::v3::RoundRobin;
@@ -79,7 +78,7 @@ fn derive_encoded_grpc_clusters(cx: &Reads<'_>, key: &OutboundKey) -> Option<Res
     balance(&mut draft, policy.load_balancer);
     limit_requests(&mut draft, &policy);
     if has_persistent_sessions(&service) {
-        keep_draining(&mut draft);
+        draft.keep_draining();
     }
     if policy.tls.is_some_and(|tls| tls.mode == ClientTlsMode::IstioMutual) {
         let identities = cx.get::<ServiceIdentities>(&key.service);
@@ -144,10 +143,4 @@ fn limit_requests(draft: &mut Draft, policy: &EffectivePolicy<'_>) {
         let thresholds = Thresholds { max_requests: Some(limit), ..Default::default() };
         draft.cluster.circuit_breakers = Some(CircuitBreakers { thresholds: vec![thresholds], ..Default::default() });
     }
-}
-
-/// Keeps draining endpoints for clients with session affinity.
-fn keep_draining(draft: &mut Draft) {
-    let kept = [HealthStatus::Healthy, HealthStatus::Draining, HealthStatus::Unknown, HealthStatus::Degraded];
-    draft.balancing().override_host_status = Some(HealthStatusSet { statuses: kept.map(i32::from).to_vec() });
 }

@@ -22,8 +22,7 @@ use protos::envoy::extensions::filters::network::http_connection_manager::v3::{
 use registry::Services;
 
 use super::tls;
-use crate::listener::{http_filter, network_filter};
-use crate::parts::{address, aggregated_discovery, any};
+use crate::parts::{address, aggregated_discovery, any, http_filter, network_filter};
 use crate::route::{everything, sessions};
 
 /// The prefix of a server's address in the name of its listener (`server_listener_resource_name_template`).

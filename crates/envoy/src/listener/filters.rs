@@ -1,7 +1,6 @@
 //! Filters by name.
 
 use model::listener::HttpChain;
-use protos::envoy::config::listener::v3::{Filter, filter};
 use protos::envoy::extensions::filters::http::cors::v3::Cors;
 use protos::envoy::extensions::filters::http::fault::v3::HttpFault;
 use protos::envoy::extensions::filters::http::grpc_stats::v3::{
@@ -10,20 +9,15 @@ use protos::envoy::extensions::filters::http::grpc_stats::v3::{
 use protos::envoy::extensions::filters::http::grpc_web::v3::GrpcWeb;
 use protos::envoy::extensions::filters::http::router::v3::Router;
 use protos::envoy::extensions::filters::http::stateful_session::v3::StatefulSession;
-use protos::envoy::extensions::filters::network::http_connection_manager::v3::{HttpFilter, http_filter};
+use protos::envoy::extensions::filters::network::http_connection_manager::v3::HttpFilter;
 use protos::istio::envoy::config::filter::http::alpn::v2alpha1::FilterConfig as Alpn;
 use protos::istio::envoy::config::filter::http::alpn::v2alpha1::filter_config::{AlpnOverride, Protocol};
 use protos::stats::PluginConfig;
-use protos::{Message, Name};
 
 use super::stats;
 use crate::dns_cache;
-use crate::parts::any;
+use crate::parts::http_filter;
 use crate::route::sessions;
-
-pub(crate) fn network_filter<M: Message + Name>(name: &str, config: &M) -> Filter {
-    Filter { name: name.to_owned(), config_type: Some(filter::ConfigType::TypedConfig(any(config))) }
-}
 
 /// The HTTP filters of a chain, in order.
 ///
@@ -52,14 +46,6 @@ pub(crate) fn http_filters(chain: &HttpChain, debug_headers: bool, metrics: Opti
     let router = Router { suppress_envoy_headers: !debug_headers, ..Default::default() };
     filters.push(http_filter("envoy.filters.http.router", &router));
     filters
-}
-
-pub(crate) fn http_filter<M: Message + Name>(name: &str, config: &M) -> HttpFilter {
-    HttpFilter {
-        name: name.to_owned(),
-        config_type: Some(http_filter::ConfigType::TypedConfig(any(config))),
-        ..Default::default()
-    }
 }
 
 /// The ALPN protocols that a sidecar offers to another sidecar, by upstream protocol.

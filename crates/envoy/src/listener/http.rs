@@ -14,11 +14,11 @@ use protos::envoy::extensions::filters::network::http_connection_manager::v3::ht
 use protos::envoy::extensions::filters::network::http_connection_manager::v3::{HttpConnectionManager, Rds};
 use security::telemetry::Telemetry;
 
-use super::filters::{http_filters, network_filter};
+use super::filters::http_filters;
 use super::{limits, stats};
 use crate::access_log::{self, Subject};
 use crate::headers::{in_their_case, keep_case};
-use crate::parts::{aggregated_discovery, duration, range, seconds};
+use crate::parts::{aggregated_discovery, duration, network_filter, range, seconds};
 use crate::{route, tracing};
 
 /// The `server` header of proxies. Sidecars set it on inbound listeners only.

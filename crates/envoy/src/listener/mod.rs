@@ -23,10 +23,8 @@ use protos::envoy::config::listener::v3::{
 use registry::proxy_settings::mesh_of;
 use security::telemetry::{EffectiveTelemetry, Telemetry};
 
-use crate::parts::{address, pipe, range, seconds, udp_address};
+use crate::parts::{address, network_filter, pipe, range, seconds, udp_address};
 use crate::{access_log, dns_cache, tls};
-
-pub(crate) use filters::{http_filter, network_filter};
 
 /// The timeout of a TLS handshake, in seconds.
 const HANDSHAKE: i64 = 15;

@@ -11,9 +11,8 @@ use protos::envoy::r#type::v3::HashPolicy;
 use protos::envoy::r#type::v3::hash_policy::{PolicySpecifier, SourceIp};
 use security::telemetry::Telemetry;
 
-use super::filters::network_filter;
 use crate::access_log::{self, Subject};
-use crate::parts::duration;
+use crate::parts::{duration, network_filter};
 
 /// The filters of a TCP chain. `idle_timeout_ms` is the default idle timeout.
 pub(crate) fn filters(chain: &TcpChain, idle_timeout_ms: Option<u64>, telemetry: &Telemetry) -> Vec<Filter> {

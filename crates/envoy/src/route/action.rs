@@ -17,8 +17,8 @@ use protos::envoy::config::route::v3::{DirectResponseAction, RedirectAction, Rou
 use protos::envoy::r#type::matcher::v3::RegexMatchAndSubstitute;
 use protos::envoy::r#type::v3::FractionalPercent;
 
+use super::destinations::Destinations;
 use super::headers::Operations;
-use super::translate::Destinations;
 use super::{defaults, retry};
 use crate::parts::{fraction, hundredths, millionths, regex};
 
@@ -131,13 +131,9 @@ fn forward_to_one(
     destinations: &Destinations,
 ) -> bool {
     action.cluster_specifier = Some(ClusterSpecifier::Cluster(destinations.cluster(&destination.destination)));
-    let operations = Operations::of(destination.headers.as_ref());
-    out.request_headers_to_add.extend(operations.request_add);
-    out.request_headers_to_remove.extend(operations.request_remove);
-    out.response_headers_to_add.extend(operations.response_add);
-    out.response_headers_to_remove.extend(operations.response_remove);
+    let authority = Operations::of(destination.headers.as_ref()).add_to(out);
     // The authority of the rule overrides that of the destination.
-    if let (None, Some(authority)) = (&action.host_rewrite_specifier, operations.authority) {
+    if let (None, Some(authority)) = (&action.host_rewrite_specifier, authority) {
         action.host_rewrite_specifier = Some(HostRewriteSpecifier::HostRewriteLiteral(authority));
     }
     let hash = destinations.hash(&destination.destination);

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use config::istio::{HeaderOperations, Headers};
 use protos::envoy::config::core::v3::header_value_option::HeaderAppendAction;
 use protos::envoy::config::core::v3::{HeaderValue, HeaderValueOption};
+use protos::envoy::config::route::v3::Route;
 
 /// Header operations in Envoy's terms.
 #[derive(Default)]
@@ -32,6 +33,15 @@ impl Operations {
             response_remove: removals(response),
             authority,
         }
+    }
+
+    /// Adds the operations to a route. Returns the new authority.
+    pub(crate) fn add_to(self, route: &mut Route) -> Option<String> {
+        route.request_headers_to_add.extend(self.request_add);
+        route.request_headers_to_remove.extend(self.request_remove);
+        route.response_headers_to_add.extend(self.response_add);
+        route.response_headers_to_remove.extend(self.response_remove);
+        self.authority
     }
 }
 

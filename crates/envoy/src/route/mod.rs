@@ -5,6 +5,7 @@
 
 mod action;
 pub(crate) mod defaults;
+mod destinations;
 mod faults;
 mod hash;
 mod headers;
@@ -20,18 +21,18 @@ use flow::Reads;
 use model::audience::{ProxyClass, RouteAudience, RouteTable, RoutesKey, VirtualHostContent, VirtualHostSpec};
 use model::xds::Resource;
 use protos::Message;
-use protos::envoy::config::core::v3::config_source::ConfigSourceSpecifier;
-use protos::envoy::config::core::v3::{AggregatedConfigSource, ApiVersion, ConfigSource};
 use protos::envoy::config::route::v3::{Route, Vhds};
 use registry::proxy_settings::mesh_of;
 use traffic::routes::{RouteTables, virtual_host_name};
 use traffic::virtual_service::EffectiveVirtualServices;
 
 pub(crate) use defaults::{dynamic_forward_proxy_table, inbound_table};
+pub(crate) use destinations::Destinations;
 pub(crate) use matching::everything;
-pub(crate) use translate::{Context, Destinations};
+pub(crate) use translate::Context;
 
 use crate::grpc;
+use crate::parts::aggregated_discovery;
 use crate::wire::{Writer, enter_field, skip_field};
 
 /// The largest body of a fixed response, in bytes.
@@ -159,13 +160,7 @@ fn derive_virtual_host_resources(cx: &Reads<'_>, (table, host): &(Arc<str>, Arc<
 
 /// The `Vhds` message: discovery over the same stream.
 fn vhds_source() -> Vec<u8> {
-    let source = ConfigSource {
-        config_source_specifier: Some(ConfigSourceSpecifier::Ads(AggregatedConfigSource {})),
-        initial_fetch_timeout: Some(protos::Duration::default()),
-        resource_api_version: ApiVersion::V3.into(),
-        ..ConfigSource::default()
-    };
-    Vhds { config_source: Some(source) }.encode_to_vec()
+    Vhds { config_source: Some(aggregated_discovery()) }.encode_to_vec()
 }
 
 /// One `virtual_hosts` field.

@@ -96,7 +96,7 @@ impl Checker<'_> {
         if rules.unless_empty && items.is_empty() {
             return;
         }
-        self.count(items.len(), rules.fewest, rules.most, "entries", completeness);
+        self.count(items.len(), rules.fewest, rules.most, completeness);
         let twice = |(at, item): (usize, &Value)| items[..at].contains(item);
         if rules.unique && items.len() <= 1000 && items.iter().enumerate().any(twice) {
             self.trail.wrong("has an entry twice");
@@ -118,7 +118,7 @@ impl Checker<'_> {
         if rules.unless_empty && entries.is_empty() {
             return;
         }
-        self.count(entries.len(), rules.fewest, rules.most, "entries", completeness);
+        self.count(entries.len(), rules.fewest, rules.most, completeness);
         let mut sorted: Vec<_> = entries.iter().collect();
         sorted.sort_by_key(|(key, _)| *key);
         for (key, value) in sorted {
@@ -131,12 +131,12 @@ impl Checker<'_> {
         }
     }
 
-    fn count(&mut self, count: usize, fewest: usize, most: Option<usize>, what: &str, completeness: Completeness) {
+    fn count(&mut self, count: usize, fewest: usize, most: Option<usize>, completeness: Completeness) {
         if completeness == Completeness::Whole && count < fewest {
-            self.trail.wrong(format!("needs {fewest} {what} at least, and has {count}"));
+            self.trail.wrong(format!("needs {fewest} entries at least, and has {count}"));
         }
         if let Some(most) = most.filter(|most| count > *most) {
-            self.trail.wrong(format!("may have {most} {what} at most, and has {count}"));
+            self.trail.wrong(format!("may have {most} entries at most, and has {count}"));
         }
     }
 
@@ -234,7 +234,6 @@ fn text(of: &Text, value: &Value) -> Option<String> {
     let characters = value.as_str().map_or(raw.len(), |text| text.chars().count());
     let contains = |part: &[u8]| part.is_empty() || raw.windows(part.len()).any(|window| window == part);
     let lossy = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    let fails = |wrong: bool, words: String| wrong.then_some(words);
     let shortest = of.shortest.filter(|n| characters < *n).or(of.fewest_bytes.filter(|n| raw.len() < *n));
     let longest = of.longest.filter(|n| characters > *n).or(of.most_bytes.filter(|n| raw.len() > *n));
     let exact = of.length.filter(|n| characters != *n).or(of.bytes.filter(|n| raw.len() != *n));
@@ -252,11 +251,10 @@ fn text(of: &Text, value: &Value) -> Option<String> {
         of.contains.as_ref().filter(|c| !contains(c)).map(|c| format!("must contain {:?}", lossy(c))),
         of.lacks.as_ref().filter(|c| contains(c)).map(|c| format!("may not contain {:?}", lossy(c))),
         of.pattern.as_ref().filter(|p| !p.is_match(as_text)).map(|p| format!("must match {p}")),
-        fails(
-            !of.among.is_empty() && !of.among.iter().any(|one| one == raw),
-            format!("must be one of {}", of.among.iter().map(|one| lossy(one)).collect::<Vec<_>>().join(", ")),
-        ),
-        fails(of.not_among.iter().any(|one| one == raw), format!("may not be {:?}", lossy(raw))),
+        (!of.among.is_empty() && !of.among.iter().any(|one| one == raw)).then(|| {
+            format!("must be one of {}", of.among.iter().map(|one| lossy(one)).collect::<Vec<_>>().join(", "))
+        }),
+        of.not_among.iter().any(|one| one == raw).then(|| format!("may not be {:?}", lossy(raw))),
         of.form.and_then(|form| not_of_form(form, value)),
     ]
     .into_iter()

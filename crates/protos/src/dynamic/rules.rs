@@ -207,7 +207,8 @@ impl Rules {
                 "enum" => rules.choice = Some(Choice::read(of)),
                 "any" => {
                     rules.required |= flag(of, "required");
-                    rules.types = Some((texts(of, "in"), texts(of, "not_in")));
+                    let urls = |name| list_in(of, name, |url| url.as_str().map(str::to_owned));
+                    rules.types = Some((urls("in"), urls("not_in")));
                 }
                 _ => {
                     rules.required |= flag(of, "required");
@@ -238,10 +239,7 @@ impl Rules {
 impl Number {
     fn read(of: &DynamicMessage) -> Number {
         let one = |name| value_in(of, name).and_then(|value| number(&value));
-        let many = |name| match of.get_field_by_name(name).as_deref() {
-            Some(Value::List(items)) => items.iter().filter_map(number).collect(),
-            _ => Vec::new(),
-        };
+        let many = |name| list_in(of, name, number);
         Number {
             exactly: one("const"),
             below: one("lt"),
@@ -258,10 +256,7 @@ impl Number {
 impl Text {
     fn read(of: &DynamicMessage) -> Text {
         let one = |name| value_in(of, name).and_then(|value| raw(&value).map(<[u8]>::to_vec));
-        let many = |name| match of.get_field_by_name(name).as_deref() {
-            Some(Value::List(items)) => items.iter().filter_map(|v| raw(v).map(<[u8]>::to_vec)).collect(),
-            _ => Vec::new(),
-        };
+        let many = |name| list_in(of, name, |value| raw(value).map(<[u8]>::to_vec));
         let pattern = value_in(of, "pattern").and_then(|value| value.as_str().map(str::to_owned));
         // Lengths of `bytes` fields are in bytes.
         let of_bytes = of.descriptor().name() == "BytesRules";
@@ -321,10 +316,7 @@ impl Form {
 
 impl Choice {
     fn read(of: &DynamicMessage) -> Choice {
-        let many = |name| match of.get_field_by_name(name).as_deref() {
-            Some(Value::List(items)) => items.iter().filter_map(Value::as_i32).collect(),
-            _ => Vec::new(),
-        };
+        let many = |name| list_in(of, name, Value::as_i32);
         Choice {
             exactly: value_in(of, "const").and_then(|value| value.as_i32()),
             known_only: flag(of, "defined_only"),
@@ -382,9 +374,10 @@ fn size(message: &DynamicMessage, name: &str) -> Option<usize> {
     value_in(message, name)?.as_u64().and_then(|n| usize::try_from(n).ok())
 }
 
-fn texts(message: &DynamicMessage, name: &str) -> Vec<String> {
+/// The converted items of a repeated field.
+fn list_in<T>(message: &DynamicMessage, name: &str, item: impl Fn(&Value) -> Option<T>) -> Vec<T> {
     match value_in(message, name) {
-        Some(Value::List(items)) => items.iter().filter_map(|v| v.as_str().map(str::to_owned)).collect(),
+        Some(Value::List(items)) => items.iter().filter_map(item).collect(),
         _ => Vec::new(),
     }
 }

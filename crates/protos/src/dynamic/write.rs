@@ -1,8 +1,9 @@
 //! Deterministic encoding: map entries are sorted by key.
 
-use bytes::BufMut;
 use prost::Message;
 use prost_reflect::{DynamicMessage, FieldDescriptor, Kind, MapKey, Value};
+
+use crate::wire::put_varint;
 
 /// Encodes a message. Equal messages have equal bytes, which a plain encoding does not guarantee because maps are
 /// unordered.
@@ -48,15 +49,7 @@ fn map<'a>(field: &FieldDescriptor, entries: impl Iterator<Item = (&'a MapKey, &
 fn nested(field: &FieldDescriptor, inner: &DynamicMessage, out: &mut Vec<u8>) {
     const LENGTH_DELIMITED: u64 = 2;
     let body = encode_dynamic(inner);
-    varint(u64::from(field.number()) << 3 | LENGTH_DELIMITED, out);
-    varint(body.len() as u64, out);
-    out.put_slice(&body);
-}
-
-fn varint(mut value: u64, out: &mut Vec<u8>) {
-    while value >= 0x80 {
-        out.push(value as u8 | 0x80);
-        value >>= 7;
-    }
-    out.push(value as u8);
+    put_varint(out, u64::from(field.number()) << 3 | LENGTH_DELIMITED);
+    put_varint(out, body.len() as u64);
+    out.extend_from_slice(&body);
 }

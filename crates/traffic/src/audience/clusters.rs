@@ -5,7 +5,8 @@ use std::sync::Arc;
 use flow::Reads;
 use model::audience::{ClusterAudience, GatewayClusterFacts, ProxyClass, SidecarClusterFacts};
 
-use super::facts::{Class, Facts};
+use super::class::Class;
+use super::facts::Facts;
 use super::filters::Selected;
 use super::overrides::Overrides;
 use super::{location, select};

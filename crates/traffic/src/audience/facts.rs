@@ -1,18 +1,18 @@
 //! Facts about a proxy that several audiences use.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use config::Object;
-use config::istio::{OutboundMode, Sidecar};
+use config::istio::Sidecar;
 use flow::Reads;
-use model::audience::{ClientLocation, GatewayFacts, GatewaySet, InboundPort, IpFamilies, ProxyClass, Scope, Source};
+use model::audience::{ClientLocation, IpFamilies, Scope, Source};
 use model::proxy::{Labels, Proxy, ProxyKind};
 use model::service::{ObjectId, Workload};
 use registry::Workloads;
 use registry::inputs::{MeshSettings, WorkloadObjectKey};
 
-use super::{ServicesWithAssigned, inbound, location, select};
+use super::{ServicesWithAssigned, location, select};
 
 /// A proxy and the facts that several audiences use.
 pub(super) struct Facts<'a> {
@@ -31,17 +31,6 @@ pub(super) struct Facts<'a> {
     /// The agent may resolve names to automatically assigned addresses.
     pub(super) resolves_assigned: bool,
 }
-
-/// Facts that matter to several audiences of sidecars.
-pub(super) struct SidecarFacts {
-    /// Ports of the workload that accept traffic.
-    pub(super) inbound: Arc<[InboundPort]>,
-    /// The agent's DNS resolver; only if the mesh resolves names of unknown destinations.
-    pub(super) resolver: Option<SocketAddr>,
-}
-
-/// The class of a proxy with its facts.
-pub(super) type Class = ProxyClass<SidecarFacts, Arc<GatewayFacts>>;
 
 impl<'a> Facts<'a> {
     pub(super) fn new(
@@ -77,35 +66,6 @@ impl<'a> Facts<'a> {
             ip: families(&proxy.addresses),
             location: Arc::new(location::of(cx, proxy, pod, mesh)),
             resolves_assigned,
-        }
-    }
-
-    /// The class of the proxy.
-    pub(super) fn class(&self) -> Class {
-        match self.proxy.kind {
-            ProxyKind::Sidecar => {
-                let by_name = self.mesh.config.outbound_traffic_policy.mode == OutboundMode::AllowAnyDynamicDns;
-                ProxyClass::Sidecar(SidecarFacts {
-                    inbound: inbound::ports(self),
-                    resolver: self.proxy.resolver.filter(|_| by_name),
-                })
-            }
-            ProxyKind::Router => ProxyClass::Gateway(Arc::new(self.gateway())),
-            ProxyKind::Grpc => ProxyClass::Grpc,
-        }
-    }
-
-    fn gateway(&self) -> GatewayFacts {
-        let gateways = select::gateways(self.cx, self.labels);
-        if gateways.is_empty() {
-            return GatewayFacts::default();
-        }
-        GatewayFacts {
-            set: GatewaySet { gateways: gateways.into(), ports: inbound::translated(self) },
-            udp_ports: match self.mesh.features.http3 {
-                true => inbound::udp(self),
-                false => Arc::default(),
-            },
         }
     }
 

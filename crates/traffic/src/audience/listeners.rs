@@ -7,7 +7,8 @@ use model::audience::{ListenerAudience, ProxyClass, SidecarListenerFacts};
 use model::listener::ListenerOptions;
 use model::proxy::Proxy;
 
-use super::facts::{Class, Facts, SidecarFacts};
+use super::class::{Class, SidecarFacts};
+use super::facts::Facts;
 use super::filters::Selected;
 use super::overrides::Overrides;
 use super::{TcpSourceLabels, mtls, select, trace};

@@ -4,6 +4,7 @@
 //! unchanged stops here. Each audience has a builder in a file of its own ([`clusters`], [`endpoints`], [`listeners`],
 //! [`routes`], [`grpc`], [`secrets`]), which reads a proxy through [`facts::Facts`].
 
+mod class;
 mod clusters;
 mod endpoints;
 mod facts;

@@ -7,12 +7,13 @@ use config::mesh::{
     ConnectionSettings, EnabledSwitch, HeaderSwitch, ProxyConfig, ProxyConfigOverride, ProxyHeaders, Tracer,
     TracerAddress, Tracing,
 };
+use flow::Reads;
 use model::proxy::ProxyKind;
 use registry::inputs::MeshSettings;
 use registry::proxy_settings::ReportedSettings;
+use security::telemetry::{SpanSource, Spans};
 
 use super::facts::Facts;
-use super::trace::{self, TracerUse};
 
 /// The overrides of a proxy by the resources that they decide; none where the settings equal the mesh's.
 #[derive(Default)]
@@ -43,7 +44,7 @@ pub(super) fn of(facts: &Facts<'_>) -> Overrides {
     if own.connection_settings.is_none() {
         own.connection_settings = default.connection_settings.clone();
     }
-    let tracer = trace::tracer_use(facts.cx);
+    let tracer = tracer_use(facts.cx);
     let different = |part: &dyn Fn(&ProxyConfig) -> ProxyConfig| {
         let mine = part(&own);
         (mine != part(default)).then(|| Arc::new(ProxyConfigOverride::new(mine)))
@@ -65,6 +66,26 @@ fn of_listeners(settings: &ProxyConfig, kind: ProxyKind, tracer: TracerUse) -> P
         gateway_topology: topology.filter(|_| kind == ProxyKind::Router).cloned(),
         tracing: of_tracing(settings.tracing.as_ref(), tracer),
         ..ProxyConfig::default()
+    }
+}
+
+/// The part of a proxy's tracing settings that is used.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum TracerUse {
+    /// None: tracing is off.
+    Off,
+    /// All, with the tracer of the bootstrap.
+    Bootstrap,
+    /// All but the tracer, which a provider of the mesh defines.
+    Provider,
+}
+
+/// The part of proxies' tracing settings that the mesh uses.
+fn tracer_use(cx: &Reads<'_>) -> TracerUse {
+    match cx.get::<Spans>(&()).as_deref() {
+        None => TracerUse::Off,
+        Some(SpanSource::Bootstrap) => TracerUse::Bootstrap,
+        Some(SpanSource::Provider(_)) => TracerUse::Provider,
     }
 }
 

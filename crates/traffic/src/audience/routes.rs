@@ -2,7 +2,8 @@
 
 use model::audience::{ProxyClass, RouteAudience};
 
-use super::facts::{Class, Facts};
+use super::class::Class;
+use super::facts::Facts;
 use super::filters::Selected;
 use super::overrides::Overrides;
 use super::{HttpSourceLabels, select};

@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use flow::Reads;
 use model::listener::TraceIdentity;
 use model::proxy::{Labels, Proxy, ProxyKind};
 use security::telemetry::{SpanName, SpanSource, Spans};
@@ -14,26 +13,6 @@ use super::overrides::Overrides;
 const UNKNOWN: &str = "unknown";
 /// OpenTelemetry's name of a service without a name.
 const UNKNOWN_SERVICE: &str = "unknown_service";
-
-/// The part of a proxy's tracing settings that is used.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum TracerUse {
-    /// None: tracing is off.
-    Off,
-    /// All, with the tracer of the bootstrap.
-    Bootstrap,
-    /// All but the tracer, which a provider of the mesh defines.
-    Provider,
-}
-
-/// The part of proxies' tracing settings that the mesh uses.
-pub(super) fn tracer_use(cx: &Reads<'_>) -> TracerUse {
-    match cx.get::<Spans>(&()).as_deref() {
-        None => TracerUse::Off,
-        Some(SpanSource::Bootstrap) => TracerUse::Bootstrap,
-        Some(SpanSource::Provider(_)) => TracerUse::Provider,
-    }
-}
 
 /// The identity of a proxy in traces; empty while tracing is off.
 pub(super) fn identity(facts: &Facts<'_>, overrides: &Overrides) -> Arc<TraceIdentity> {

@@ -9,8 +9,7 @@ use model::proxy::selects;
 use model::service::ObjectId;
 use names::Hostname;
 
-use super::conflict;
-use super::routes::overruled_in;
+use super::{conflict, overruled_in};
 use crate::listeners::l4::{L4Match, L4Rules, Rules, tcp_rule, tls_rule};
 use crate::virtual_service::{Binding, EffectiveVirtualServices, Guard, Summary, precedence};
 

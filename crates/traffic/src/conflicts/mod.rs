@@ -20,10 +20,13 @@ pub use proxy_configs::ProxyConfigConflicts;
 pub use routes::{VirtualServiceConflicts, VirtualServicesByHost};
 pub use scopes::SidecarConflicts;
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use config::{Diagnostic, FieldPath, Kind, Object, ObjectKey};
-use model::service::ObjectId;
+use model::service::{ExportTo, ObjectId};
+
+use crate::virtual_service::{Summary, precedence};
 
 /// The conflicts of one object, in the order of its fields; never empty.
 pub type Conflicts = Arc<[Diagnostic]>;
@@ -53,6 +56,23 @@ fn older<T>(
     all.into_iter()
         .filter(|other| other.meta.by_age(&own.meta).is_lt() && covers(&other.spec, &own.spec))
         .min_by(|a, b| a.meta.by_age(&b.meta))
+}
+
+/// The namespaces that see both and give the rival precedence, as text.
+fn overruled_in(own: &Summary, rival: &Summary) -> Option<String> {
+    let first = |namespace: &str| precedence(rival, own, namespace).is_lt();
+    let those: BTreeSet<&Arc<str>> = match (&own.export_to, &rival.export_to) {
+        (ExportTo::All, ExportTo::All) => return first("").then(|| "all namespaces".to_owned()),
+        (ExportTo::Namespaces(_), ExportTo::All) => return None,
+        (ExportTo::All, ExportTo::Namespaces(theirs)) => theirs.iter().collect(),
+        (ExportTo::Namespaces(own), ExportTo::Namespaces(theirs)) => own.intersection(theirs).collect(),
+    };
+    let those: Vec<&str> = those.into_iter().map(|n| &**n).filter(|n| first(n)).collect();
+    match those[..] {
+        [] => None,
+        [one] => Some(format!("the namespace {one}")),
+        _ => Some(format!("the namespaces {}", those.join(", "))),
+    }
 }
 
 fn diagnostic(

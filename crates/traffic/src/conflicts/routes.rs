@@ -6,11 +6,11 @@ use std::sync::Arc;
 use config::istio::VirtualService;
 use config::{Diagnostic, FieldPath, Kind};
 use flow::Reads;
-use model::service::{ExportTo, ObjectId};
+use model::service::ObjectId;
 use names::Hostname;
 use registry::VirtualServices;
 
-use super::{Conflicts, conflict, connections, diagnostic, row};
+use super::{Conflicts, conflict, connections, diagnostic, overruled_in, row};
 use crate::virtual_service::{
     Binding, EffectiveVirtualServices, Guard, Summary, VirtualServiceSummaries, missing_delegates, precedence,
 };
@@ -81,23 +81,6 @@ fn overruled(own: &Summary, rival: &Summary, host: &Hostname, path: FieldPath) -
 fn is_for_all(guard: &Guard) -> bool {
     let of_mesh = guard.gateways.is_empty() || guard.gateways.iter().any(|gateway| gateway.is(None));
     of_mesh && guard.port.is_none() && guard.source_labels.is_empty() && guard.source_namespace.is_none()
-}
-
-/// The namespaces that see both and give the rival precedence, as text.
-pub(super) fn overruled_in(own: &Summary, rival: &Summary) -> Option<String> {
-    let first = |namespace: &str| precedence(rival, own, namespace).is_lt();
-    let those: BTreeSet<&Arc<str>> = match (&own.export_to, &rival.export_to) {
-        (ExportTo::All, ExportTo::All) => return first("").then(|| "all namespaces".to_owned()),
-        (ExportTo::Namespaces(_), ExportTo::All) => return None,
-        (ExportTo::All, ExportTo::Namespaces(theirs)) => theirs.iter().collect(),
-        (ExportTo::Namespaces(own), ExportTo::Namespaces(theirs)) => own.intersection(theirs).collect(),
-    };
-    let those: Vec<&str> = those.into_iter().map(|n| &**n).filter(|n| first(n)).collect();
-    match those[..] {
-        [] => None,
-        [one] => Some(format!("the namespace {one}")),
-        _ => Some(format!("the namespaces {}", those.join(", "))),
-    }
 }
 
 /// A route without conditions after another one without conditions: gateways use all VirtualServices of a host, those

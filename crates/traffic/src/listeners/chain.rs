@@ -122,6 +122,12 @@ pub(crate) fn to_cluster(cluster: &str) -> ChainKind {
     ChainKind::Tcp(all_to_cluster(cluster))
 }
 
+/// The default filter chain of services' listeners.
+pub(crate) fn fallback(unknown_cluster: &str) -> ChainSpec {
+    let name = "PassthroughFilterChain".into();
+    ChainSpec { name, matches: ChainMatch::default(), tls: None, kind: to_cluster(unknown_cluster) }
+}
+
 /// See [`to_cluster`].
 pub(crate) fn all_to_cluster(cluster: &str) -> TcpChain {
     let cluster: Arc<str> = cluster.into();

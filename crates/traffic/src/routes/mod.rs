@@ -11,6 +11,7 @@ pub(crate) mod domains;
 mod grpc;
 mod host;
 mod overlay;
+mod served;
 mod shared;
 mod sidecar;
 mod table_name;
@@ -27,8 +28,6 @@ pub use host::{DefaultHostKey, DefaultHosts};
 pub use shared::{SharedHosts, SharedTable};
 
 use crate::{Catalogue, gateways};
-
-pub(crate) use unique::unique;
 
 flow::rule! {
     /// The route table of a name for an audience.

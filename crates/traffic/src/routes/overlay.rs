@@ -12,8 +12,9 @@ use registry::{Exported, ServicesByExport};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::host::Client;
+use super::served::{is_served, services_with};
 use super::shared::{OTHERS, SharedHost, SharedHosts, SharedTable};
-use super::sidecar;
+use super::unique::sorted;
 use crate::hosts::EgressHosts;
 use crate::layered::Shared;
 use crate::scope::{self, ServicesByPort};
@@ -130,8 +131,8 @@ impl<'a> Overlay<'a> {
             Some(others) if same_use && nothing_own => self.others = others.clone(),
             _ => {
                 let seen = scope::all_seen(client.cx, client.scope);
-                let services = sidecar::services_with(client.cx, &seen, port);
-                let is_served = |host: &Hostname| sidecar::is_served(&services, host);
+                let services = services_with(client.cx, &seen, port);
+                let is_served = |host: &Hostname| is_served(&services, host);
                 let used: Vec<ObjectId> = self.shared.iter().flat_map(|s| routes(s)).filter_map(used).collect();
                 let in_use = used.iter().chain(self.in_use.iter().copied()).collect();
                 self.others = client.other_hosts(port, &in_use, &is_served);
@@ -147,7 +148,7 @@ impl<'a> Overlay<'a> {
         if conflict {
             // Which host keeps a domain must not depend on how the table was derived: sort by the hosts' own names.
             out.sort_by(|a, b| a.domains.first().cmp(&b.domains.first()));
-            return sidecar::sorted(self.others.into_iter().chain(out).collect());
+            return sorted(self.others.into_iter().chain(out).collect());
         }
         out.extend(self.others);
         out.sort_by(|a, b| a.name.cmp(&b.name));

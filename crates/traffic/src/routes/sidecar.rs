@@ -5,14 +5,16 @@ use std::sync::Arc;
 
 use flow::Reads;
 use model::audience::{RouteAudience, RouteTable, Scope, VirtualHostSpec};
-use model::service::{ObjectId, ServiceKey};
+use model::service::ObjectId;
 use names::{Hostname, Protocol};
 use registry::Services;
 
 use super::host::Client;
+use super::served::is_served;
 use super::table_name::TableName;
-use super::{catch_all, overlay, unique};
-use crate::scope::{self, EgressListener, ServicesByPort, VisibleService};
+use super::unique::sorted;
+use super::{catch_all, overlay};
+use crate::scope::{self, EgressListener, VisibleService};
 use crate::virtual_service::MeshLookup;
 
 /// The route table of this name; empty for unknown names.
@@ -65,13 +67,6 @@ pub(super) fn table(cx: &Reads<'_>, audience: &RouteAudience, name: &str) -> Rou
     }
 }
 
-/// The virtual hosts in order, with unique names and domains.
-pub(super) fn sorted(hosts: Vec<Arc<VirtualHostSpec>>) -> Vec<Arc<VirtualHostSpec>> {
-    let mut out = unique(hosts);
-    out.sort_by(|a, b| a.name.cmp(&b.name));
-    out
-}
-
 /// Adds the catch-all, unless a host has the domain `*`.
 fn closed(cx: &Reads<'_>, scope: &Arc<Scope>, mut hosts: Vec<Arc<VirtualHostSpec>>) -> Vec<Arc<VirtualHostSpec>> {
     // A host's own name is its first domain.
@@ -104,7 +99,7 @@ fn of_all_ports(client: &Client<'_>, listener: &EgressListener) -> Vec<Arc<Virtu
 }
 
 /// The virtual hosts of one port: hosts that only VirtualServices define, then services.
-pub(super) fn of_port(client: &Client<'_>, port: u16, services: &[&VisibleService]) -> Vec<Arc<VirtualHostSpec>> {
+fn of_port(client: &Client<'_>, port: u16, services: &[&VisibleService]) -> Vec<Arc<VirtualHostSpec>> {
     let mut of_services = Vec::with_capacity(services.len() + 1);
     let mut in_use: BTreeSet<&ObjectId> = BTreeSet::new();
     for service in services {
@@ -124,26 +119,4 @@ pub(super) fn of_port(client: &Client<'_>, port: u16, services: &[&VisibleServic
 fn imported_with<'l>(cx: &Reads<'_>, listener: &'l EgressListener, port: u16) -> Vec<&'l VisibleService> {
     let has_port = |key| cx.with::<Services, _>(key, |s| s.is_some_and(|s| s.port(port).is_some()));
     listener.services.iter().filter(|s| s.ports.include(port) && has_port(&s.key)).collect()
-}
-
-/// The services with this port, of any protocol, ascending.
-pub(super) fn services_with<'s>(cx: &Reads<'_>, services: &'s [VisibleService], port: u16) -> Vec<&'s VisibleService> {
-    let Some(with_port) = cx.get::<ServicesByPort>(&port) else {
-        return Vec::new();
-    };
-    // Both are ordered by hostname and namespace.
-    let mut rest = with_port.iter().peekable();
-    let mut has_port = |key: &ServiceKey| {
-        while rest.next_if(|other| *other < key).is_some() {}
-        rest.peek().is_some_and(|other| *other == key)
-    };
-    services.iter().filter(|s| has_port(&s.key) && s.ports.include(port)).collect()
-}
-
-/// Whether a service has this host or, for a wildcard, an overlapping one.
-pub(super) fn is_served(services: &[&VisibleService], host: &Hostname) -> bool {
-    if host.is_wildcard() {
-        return services.iter().any(|s| s.key.hostname.matches(host));
-    }
-    services.binary_search_by(|s| s.key.hostname.cmp(host)).is_ok()
 }

@@ -9,7 +9,7 @@ use rustc_hash::FxHashSet;
 ///
 /// A host's first domain is its own name. Other domains give way to a host whose own name they are: `foo.com`, the
 /// short form of `foo.com.svc.cluster.local`, belongs to the service `foo.com`.
-pub(crate) fn unique(hosts: Vec<Arc<VirtualHostSpec>>) -> Vec<Arc<VirtualHostSpec>> {
+fn unique(hosts: Vec<Arc<VirtualHostSpec>>) -> Vec<Arc<VirtualHostSpec>> {
     let own: FxHashSet<&str> = hosts.iter().filter_map(|h| h.domains.first()).map(|d| &**d).collect();
     let mut names: FxHashSet<&str> = FxHashSet::default();
     let mut domains: FxHashSet<&str> = FxHashSet::default();
@@ -30,6 +30,13 @@ pub(crate) fn unique(hosts: Vec<Arc<VirtualHostSpec>>) -> Vec<Arc<VirtualHostSpe
             out.push(Arc::new(VirtualHostSpec { domains: kept.collect(), ..(**host).clone() }));
         }
     }
+    out
+}
+
+/// The virtual hosts in order, with unique names and domains.
+pub(super) fn sorted(hosts: Vec<Arc<VirtualHostSpec>>) -> Vec<Arc<VirtualHostSpec>> {
+    let mut out = unique(hosts);
+    out.sort_by(|a, b| a.name.cmp(&b.name));
     out
 }
 

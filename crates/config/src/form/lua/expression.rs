@@ -1,7 +1,7 @@
 //! Expressions, elements and calls.
 
 use super::lexer::Token;
-use super::{Ends, Parsed, Parser};
+use super::{Ends, LuaError, Parsed, Parser};
 
 impl Parser<'_> {
     pub(super) fn expressions(&mut self) -> Parsed {
@@ -32,9 +32,7 @@ impl Parser<'_> {
     fn operand(&mut self) -> Parsed {
         match self.token {
             Token::Number | Token::Text | Token::Word("nil" | "true" | "false") => self.advance(),
-            Token::Word("...") if !self.function.variadic => {
-                Err("... is not in a function that takes any number of arguments".to_owned())
-            }
+            Token::Word("...") if !self.function.variadic => Err(LuaError::NotVariadic),
             Token::Word("...") => self.advance(),
             Token::Word("{") => self.table(),
             Token::Word("function") => {

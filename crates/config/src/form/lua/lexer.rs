@@ -1,5 +1,7 @@
 //! Lua's tokens.
 
+use super::LuaError;
+
 /// A token; names and signs are slices of the script.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Token<'t> {
@@ -45,7 +47,7 @@ impl<'t> Lexer<'t> {
     }
 
     /// The next token, or what is wrong with it.
-    pub(super) fn next(&mut self) -> Result<Token<'t>, String> {
+    pub(super) fn next(&mut self) -> Result<Token<'t>, LuaError> {
         self.skip_blanks()?;
         let rest = self.rest();
         let Some(first) = rest.chars().next() else {
@@ -69,7 +71,7 @@ impl<'t> Lexer<'t> {
         }
         match SIGNS.iter().find(|sign| rest.starts_with(**sign)) {
             Some(sign) => Ok(Token::Word(self.take(sign.len()))),
-            None => Err(format!("the character {first:?} is not expected")),
+            None => Err(LuaError::UnexpectedCharacter(first)),
         }
     }
 
@@ -84,7 +86,7 @@ impl<'t> Lexer<'t> {
     }
 
     /// Blanks and comments.
-    fn skip_blanks(&mut self) -> Result<(), String> {
+    fn skip_blanks(&mut self) -> Result<(), LuaError> {
         loop {
             let rest = self.rest();
             let blanks = rest.len() - rest.trim_start_matches([' ', '\t', '\r', '\n', '\u{b}', '\u{c}']).len();
@@ -101,22 +103,22 @@ impl<'t> Lexer<'t> {
     }
 
     /// A text or comment between brackets with this many `=`.
-    fn long(&mut self, level: usize) -> Result<(), String> {
+    fn long(&mut self, level: usize) -> Result<(), LuaError> {
         let end = format!("]{}]", "=".repeat(level));
         let inside = &self.rest()[level + 2..];
-        let length = inside.find(&end).ok_or_else(|| format!("{end} is missing"))?;
+        let length = inside.find(&end).ok_or(LuaError::Unclosed(level))?;
         self.at += level + 2 + length + end.len();
         Ok(())
     }
 
-    fn text(&mut self, quote: char) -> Result<Token<'t>, String> {
+    fn text(&mut self, quote: char) -> Result<Token<'t>, LuaError> {
         let mut characters = self.rest().char_indices().skip(1);
         while let Some((at, c)) = characters.next() {
             match c {
                 '\n' => break,
                 '\\' => {
                     // The text includes everything after it, line ends too.
-                    let (_, escaped) = characters.next().ok_or("a text has no end")?;
+                    let (_, escaped) = characters.next().ok_or(LuaError::EndlessText)?;
                     if escaped == 'z' {
                         // The blanks that follow do not count, and may have lines in them.
                         let blank = |c: char| c.is_ascii_whitespace();
@@ -126,7 +128,7 @@ impl<'t> Lexer<'t> {
                             characters.next();
                         }
                     } else if !(escaped.is_ascii_digit() || "abfnrtvxu\\\"'\n\r".contains(escaped)) {
-                        return Err(format!("\\{escaped} is not an escape"));
+                        return Err(LuaError::UnknownEscape(escaped));
                     }
                 }
                 c if c == quote => {
@@ -136,10 +138,10 @@ impl<'t> Lexer<'t> {
                 _ => {}
             }
         }
-        Err("a text has no end in its line".to_owned())
+        Err(LuaError::EndlessLine)
     }
 
-    fn number(&mut self) -> Result<Token<'t>, String> {
+    fn number(&mut self) -> Result<Token<'t>, LuaError> {
         let rest = self.rest();
         let mut before = ' ';
         let is_part = |c: char| {
@@ -150,11 +152,7 @@ impl<'t> Lexer<'t> {
         };
         let length = rest.len() - rest.trim_start_matches(is_part).len();
         let text = self.take(length);
-        if is_number(text) {
-            Ok(Token::Number)
-        } else {
-            Err(format!("{:?} is not a number", text.chars().take(40).collect::<String>()))
-        }
+        if is_number(text) { Ok(Token::Number) } else { Err(LuaError::NotANumber(text.chars().take(40).collect())) }
     }
 }
 

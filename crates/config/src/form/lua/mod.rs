@@ -15,19 +15,49 @@ const MAX_DEPTH: u32 = 200;
 
 /// A Lua script.
 pub(crate) fn lua(script: &str) -> Result<(), Fault> {
-    let problem = problem(script).map(|problem| format!("not a valid Lua script: {problem}"));
-    problem.map_or(Ok(()), |message| Err(Fault::new("bad-script", message)))
+    let message = |(line, error)| format!("not a valid Lua script: line {line}: {error}");
+    check(script).map_err(|error| Fault::new("bad-script", message(error)))
 }
 
-/// Why a text is not a script in Lua, with the line.
-fn problem(script: &str) -> Option<String> {
+/// Checks the syntax of a script. An error has the number of the line.
+fn check(script: &str) -> Result<(), (usize, LuaError)> {
     let mut parser =
         Parser { lexer: Lexer::new(script), token: Token::End, depth: 0, function: Function::whole_script() };
     let parsed = parser.advance().and_then(|()| parser.script());
-    parsed.err().map(|problem| format!("line {}: {problem}", parser.lexer.line()))
+    parsed.map_err(|error| (parser.lexer.line(), error))
 }
 
-type Parsed<T = ()> = Result<T, String>;
+/// The reason why a text is not a script in Lua.
+#[derive(Debug, PartialEq, thiserror::Error)]
+enum LuaError {
+    #[error("the character {0:?} is not expected")]
+    UnexpectedCharacter(char),
+    /// A text or comment between brackets with this many `=`.
+    #[error("]{}] is missing", "=".repeat(*.0))]
+    Unclosed(usize),
+    #[error("a text has no end")]
+    EndlessText,
+    #[error("a text has no end in its line")]
+    EndlessLine,
+    #[error("\\{0} is not an escape")]
+    UnknownEscape(char),
+    #[error("{0:?} is not a number")]
+    NotANumber(String),
+    #[error("{wanted} is expected, and {found} found")]
+    Expected { wanted: String, found: String },
+    #[error("{0} is not expected here")]
+    Unexpected(String),
+    #[error("more than {} levels deep", MAX_DEPTH)]
+    TooDeep,
+    #[error("break is not in a loop")]
+    BreakOutsideLoop,
+    #[error("nothing can be assigned to a call or a value")]
+    NotAPlace,
+    #[error("... is not in a function that takes any number of arguments")]
+    NotVariadic,
+}
+
+type Parsed<T = ()> = Result<T, LuaError>;
 
 /// The statements that the enclosing function allows.
 #[derive(Clone, Copy)]
@@ -92,7 +122,7 @@ impl<'t> Parser<'t> {
     fn expect(&mut self, word: &str) -> Parsed {
         match self.take(word)? {
             true => Ok(()),
-            false => Err(format!("{word} is expected, and {} found", self.found())),
+            false => Err(self.expected(word)),
         }
     }
 
@@ -102,12 +132,16 @@ impl<'t> Parser<'t> {
                 self.advance()?;
                 Ok(name)
             }
-            _ => Err(format!("a name is expected, and {} found", self.found())),
+            _ => Err(self.expected("a name")),
         }
     }
 
+    fn expected(&self, wanted: &str) -> LuaError {
+        LuaError::Expected { wanted: wanted.to_owned(), found: self.found() }
+    }
+
     fn unexpected<T>(&self) -> Parsed<T> {
-        Err(format!("{} is not expected here", self.found()))
+        Err(LuaError::Unexpected(self.found()))
     }
 
     fn found(&self) -> String {
@@ -122,7 +156,7 @@ impl<'t> Parser<'t> {
     /// Runs one level deeper.
     fn deeper<T>(&mut self, run: impl FnOnce(&mut Self) -> Parsed<T>) -> Parsed<T> {
         if self.depth == MAX_DEPTH {
-            return Err(format!("more than {MAX_DEPTH} levels deep"));
+            return Err(LuaError::TooDeep);
         }
         self.depth += 1;
         let out = run(self);
@@ -159,7 +193,7 @@ impl<'t> Parser<'t> {
         };
         match word {
             "(" => return self.assignment_or_call(),
-            "break" if self.function.loops == 0 => return Err("break is not in a loop".to_owned()),
+            "break" if self.function.loops == 0 => return Err(LuaError::BreakOutsideLoop),
             ";" | "do" | "while" | "repeat" | "if" | "for" | "function" | "local" | "break" | "::" => self.advance()?,
             _ => return self.unexpected(),
         }
@@ -311,7 +345,7 @@ impl<'t> Parser<'t> {
             ends = self.suffixed()?;
         }
         if ends != Ends::Place {
-            return Err("nothing can be assigned to a call or a value".to_owned());
+            return Err(LuaError::NotAPlace);
         }
         self.expect("=")?;
         self.expressions()

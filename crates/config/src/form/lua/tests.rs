@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 
-use super::problem;
+use super::{LuaError, check};
 
 #[test]
 fn scripts() {
@@ -28,7 +28,7 @@ fn scripts() {
         "do do do end end end",
         "x = function() while true do break end end",
     ] {
-        assert_eq!(problem(good), None, "{good}");
+        assert_eq!(check(good), Ok(()), "{good}");
     }
     for (bad, why) in [
         ("function (", "line 1: a name is expected, and ( found"),
@@ -60,7 +60,8 @@ fn scripts() {
         ("local 1 = 2", "line 1: a name is expected, and a number found"),
         ("if a then else b() elseif c then end", "line 1: end is expected, and elseif found"),
     ] {
-        assert_eq!(problem(bad).as_deref(), Some(why), "{bad}");
+        let (line, error) = check(bad).unwrap_err();
+        assert_eq!(format!("line {line}: {error}"), why, "{bad}");
     }
 }
 
@@ -68,18 +69,18 @@ fn scripts() {
 fn depth_has_a_bound() {
     for (open, close) in [("(", ")"), ("{", "}"), ("f(", ")"), ("a[", "]"), ("function() return ", " end")] {
         let script = format!("x = {}1{}", open.repeat(50_000), close.repeat(50_000));
-        assert!(problem(&script).is_some_and(|p| p.contains("deep")), "{open}");
+        assert!(matches!(check(&script), Err((_, LuaError::TooDeep))), "{open}");
     }
     let blocks = format!("{}{}", "do ".repeat(50_000), "end ".repeat(50_000));
-    assert!(problem(&blocks).is_some_and(|p| p.contains("deep")));
-    assert_eq!(problem(&format!("x = {}1", "not ".repeat(50_000))), None);
-    assert_eq!(problem(&format!("x = 1{}", " + 1".repeat(50_000))), None);
+    assert!(matches!(check(&blocks), Err((_, LuaError::TooDeep))));
+    assert_eq!(check(&format!("x = {}1", "not ".repeat(50_000))), Ok(()));
+    assert_eq!(check(&format!("x = 1{}", " + 1".repeat(50_000))), Ok(()));
 }
 
 proptest! {
     #[test]
     fn any_text_is_answered(text in "[-a-f0-9xz.(){}\\[\\]'\"\\\\:;=<~#,*%+ \n\u{e9}]{0,60}") {
-        problem(&text);
+        let _ = check(&text);
     }
 
     #[test]
@@ -87,6 +88,6 @@ proptest! {
         "function", "end", "if", "then", "else", "elseif", "for", "in", "do", "while", "repeat", "until", "local", "return",
         "break", "goto", "::", "a", "b", "(", ")", "{", "}", "[", "]", "=", ",", ".", ":", "...", "..", "1", "'x'", "nil", "-",
     ]), 0..40)) {
-        problem(&words.join(" "));
+        let _ = check(&words.join(" "));
     }
 }

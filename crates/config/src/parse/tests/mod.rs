@@ -7,8 +7,7 @@ use std::time::Duration;
 use proptest::prelude::*;
 
 use crate::decode::{format_duration, parse_duration};
-use crate::object::WithContent;
-use crate::parse::Content;
+use crate::object::{Content, WithContent};
 use crate::{AnyObject, Diagnostic, ParseOptions, Parsed, parse_documents, parse_mesh_config};
 
 /// The documents of the data files, without the expected answers.

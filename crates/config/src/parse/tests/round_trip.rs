@@ -10,9 +10,9 @@ use serde_json::{Map, Value as Json, json};
 
 use super::same_spec;
 use crate::decode::{Decoder, Problem, Unknown};
-use crate::diagnostic::FieldPath;
 use crate::object::Meta;
 use crate::parse::{conform, json, object};
+use crate::problem::FieldPath;
 use crate::schema::{Bounds, Fields, Schema, Shape};
 use crate::yaml::Node;
 use crate::{AnyObject, Kind};
@@ -151,7 +151,7 @@ fn read(kind: Kind, root: &Node) -> (Option<AnyObject>, Vec<Problem>) {
 
 fn against_schema(kind: Kind, root: &Node) -> Vec<Problem> {
     let spec = root.get("spec").expect("a spec");
-    conform::check(spec, spec.at, &plain(&kind.spec_schema()), FieldPath::spec(), 100)
+    conform::check(spec, spec.at, &plain(&kind.content_schema()), FieldPath::spec(), 100)
 }
 
 /// The schema without the checks of the control plane, whose formats the generated texts do not have.
@@ -172,7 +172,7 @@ fn plain(schema: &Schema) -> Schema {
 
 /// Whether the object conforms to its schema.
 fn there_and_back(kind: Kind, bytes: &[u8]) -> Result<bool, TestCaseError> {
-    let schema: Arc<Schema> = kind.spec_schema();
+    let schema: Arc<Schema> = kind.content_schema();
     let spec = Choices(bytes.iter()).value(&schema);
     let root = tree(kind, &spec);
     let (object, problems) = read(kind, &root);

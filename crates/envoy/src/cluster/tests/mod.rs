@@ -86,7 +86,7 @@ impl Case {
             labels: rule.as_ref().and_then(|rule| rule.subset(self.subset)).map(|subset| &subset.labels),
             origin: rule.as_ref().and_then(|rule| rule.origins.first()),
             endpoints: &self.endpoints,
-            plain: Some(&crate::assignment::Plain::default()),
+            plain: Some(&Plain::default()),
             automatic: self.automatic,
             identities: Some(&self.identities),
         };

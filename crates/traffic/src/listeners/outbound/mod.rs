@@ -21,8 +21,8 @@ use registry::inputs::{Mesh, MeshSettings};
 use registry::{AliasTable, Services};
 use rustc_hash::FxHashMap;
 
-use super::entry;
-use super::entry::{Bound, Entry, Meeting, Primary, Settings};
+use super::chain::fallback;
+use super::entry::{self, Bound, Entry, Meeting, Primary, Settings};
 use super::l4::{self, L4Rules, Router, Rules};
 use crate::hosts::EgressHosts;
 use crate::scope::{self, EgressListener, EgressPort, OutboundPolicy, Ports};
@@ -275,7 +275,7 @@ impl<'a> Build<'a> {
 
     fn finish(mut self) -> Vec<Arc<ListenerSpec>> {
         self.add_dns_caches();
-        let fallback = special::fallback(&self.client.unknown_cluster);
+        let fallback = fallback(&self.client.unknown_cluster);
         let finish = |((primary, port), slot): ((Primary, u16), Slot)| match slot.pending {
             Pending::Plain(plain) => self.cx.get::<PlainListeners>(&plain).map(|row| (*row).clone()),
             Pending::Entry(entry) => {

@@ -9,8 +9,7 @@ use model::listener::{ChainKind, DnsCache, HttpChain, ListenerSpec, RouteSource,
 use model::service::ServiceKey;
 use names::{ClusterName, Protocol};
 
-use super::special;
-use crate::listeners::chain::Chain;
+use crate::listeners::chain::{Chain, fallback};
 use crate::listeners::entry::{Bound, Entry, Primary, Settings};
 use crate::listeners::l4;
 use crate::stats;
@@ -56,7 +55,7 @@ pub struct Client {
 }
 
 fn derive_plain_listeners(cx: &Reads<'_>, key: &Plain) -> Option<Arc<ListenerSpec>> {
-    let fallback = special::fallback(&key.client.unknown_cluster);
+    let fallback = fallback(&key.client.unknown_cluster);
     Some(Arc::new(key.entry(cx).finish(key.name(), &fallback, key.client.settings)))
 }
 

@@ -11,7 +11,7 @@ use names::{ClusterName, Protocol};
 
 use super::place::Places;
 use super::plain::{self, Client};
-use crate::listeners::chain::{BLACK_HOLE, Chain, PASSTHROUGH, plaintext_http, to_cluster};
+use crate::listeners::chain::{BLACK_HOLE, Chain, PASSTHROUGH, fallback, plaintext_http, to_cluster};
 use crate::listeners::entry::Entry;
 use crate::scope::OutboundPolicy;
 
@@ -31,12 +31,6 @@ pub(super) fn unknown_cluster(policy: &OutboundPolicy) -> Arc<str> {
             ClusterName::outbound(port, to.subset.clone(), to.host.clone()).to_string().into()
         }
     }
-}
-
-/// The default filter chain of services' listeners.
-pub(super) fn fallback(unknown_cluster: &str) -> ChainSpec {
-    let name = "PassthroughFilterChain".into();
-    ChainSpec { name, matches: ChainMatch::default(), tls: None, kind: to_cluster(unknown_cluster) }
 }
 
 /// The virtual outbound listener. It passes captured connections to the listener of their original destination and
