@@ -9,7 +9,7 @@ pub use tls::{Tls, TlsError};
 
 use std::io;
 use std::net::SocketAddr;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::Arc;
 use std::time::Duration;
 
 use rustls::ServerConfig;
@@ -63,7 +63,6 @@ pub struct Server {
     https: Option<SocketAddr>,
     /// The plaintext address.
     http: Option<SocketAddr>,
-    config: Option<Arc<RwLock<Arc<ServerConfig>>>>,
     stop: watch::Sender<bool>,
     tasks: JoinSet<()>,
     house: tokio::task::JoinHandle<()>,
@@ -79,14 +78,12 @@ impl Server {
         let shared = Arc::new(Shared::new(api.clone(), options.limits));
         let stop = watch::Sender::new(false);
         let mut tasks = JoinSet::new();
-        let mut config = None;
         let mut https = None;
         if let Some((address, tls)) = options.https {
-            let current = Arc::new(RwLock::new(Arc::new(tls.config()?)));
+            let config = Arc::new(tls.config()?);
             let listener = listen(address).await?;
             https = listener.local_addr().ok();
-            config = Some(Arc::clone(&current));
-            tasks.spawn(accept(listener, Some(current), Arc::clone(&shared), stop.subscribe()));
+            tasks.spawn(accept(listener, Some(config), Arc::clone(&shared), stop.subscribe()));
         }
         let mut http = None;
         if let Some(address) = options.http {
@@ -99,7 +96,7 @@ impl Server {
         }
         let keeper = api.clone();
         let house = tokio::spawn(async move { keeper.run_housekeeping().await });
-        Ok(Server { api, https, http, config, stop, tasks, house })
+        Ok(Server { api, https, http, stop, tasks, house })
     }
 
     /// The HTTPS address.
@@ -110,19 +107,6 @@ impl Server {
     /// The plaintext address.
     pub fn http(&self) -> Option<SocketAddr> {
         self.http
-    }
-
-    /// Replaces the certificates for new connections.
-    ///
-    /// # Errors
-    /// The certificates are invalid; the previous ones stay in use.
-    pub fn renew(&self, tls: &Tls) -> Result<(), TlsError> {
-        let Some(current) = &self.config else {
-            return Ok(());
-        };
-        let config = Arc::new(tls.config()?);
-        *current.write().unwrap_or_else(PoisonError::into_inner) = config;
-        Ok(())
     }
 
     /// Stops accepting connections, ends watches, and waits at most this long for open requests.
@@ -151,7 +135,7 @@ async fn listen(address: SocketAddr) -> Result<TcpListener, ServerError> {
 /// Accepts connections until shutdown, then waits for them.
 async fn accept(
     listener: TcpListener,
-    tls: Option<Arc<RwLock<Arc<ServerConfig>>>>,
+    tls: Option<Arc<ServerConfig>>,
     shared: Arc<Shared>,
     mut stop: watch::Receiver<bool>,
 ) {
@@ -179,10 +163,9 @@ async fn accept(
         };
         // Disables Nagle's algorithm, which delays small responses. Errors are ignored.
         let _ = stream.set_nodelay(true);
-        let config = tls.as_ref().map(|tls| Arc::clone(&tls.read().unwrap_or_else(PoisonError::into_inner)));
-        let (shared, stop) = (Arc::clone(&shared), stop.clone());
+        let (tls, shared, stop) = (tls.clone(), Arc::clone(&shared), stop.clone());
         connections.spawn(async move {
-            serve(stream, peer, config, shared, stop).await;
+            serve(stream, peer, tls, shared, stop).await;
             drop(place);
         });
     }
