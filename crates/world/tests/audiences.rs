@@ -144,13 +144,96 @@ fn row<R: Rule>(engine: &mut Engine, key: R::Key) -> Option<Arc<R::Row>> {
     engine.row::<R>(cell)
 }
 
-/// A catalogue has what its two sections have together.
-fn assert_sections(all: Option<&Catalogue>, sections: Option<(Option<Arc<Catalogue>>, Option<Arc<Catalogue>>)>) {
-    let (Some(all), Some((shared, own))) = (all, sections) else { return };
-    let lists = [shared, own].into_iter().flatten();
+/// The resources that a proxy shares with others are those that it would have for itself: the two sections of its clusters
+/// and listeners are all of them, and its endpoints do not depend on its namespace if their audience does not name it.
+fn assert_sharing(world: &World, token: ProxyToken) {
+    let engine = &mut world.engine().fork();
+    let all = engine.get::<Audiences>(&token).unwrap();
+    if let Some(shared) = &all.shared_cluster {
+        let [all, shared, own] =
+            [(Section::All, &all.cluster), (Section::Shared, shared), (Section::Own, &all.cluster)]
+                .map(|(section, audience)| row::<ClusterCatalogue>(engine, (section, audience.clone())));
+        assert_sections(all, [shared, own]);
+    }
+    if let Some(shared) = &all.shared_listener {
+        let [all, shared, own] =
+            [(Section::All, &all.listener), (Section::Shared, shared), (Section::Own, &all.listener)]
+                .map(|(section, audience)| row::<ListenerCatalogue>(engine, (section, audience.clone())));
+        assert_sections(all, [shared, own]);
+    }
+    let scope = Scope { namespace: all.cluster.scope.namespace.clone(), ..(*all.endpoints.scope).clone() };
+    let named = Arc::new(EndpointsAudience { scope: Arc::new(scope), ..(*all.endpoints).clone() });
+    let clusters = row::<ClusterCatalogue>(engine, (Section::All, all.cluster.clone()));
+    for (name, _) in clusters.iter().flat_map(|catalogue| &catalogue.entries) {
+        let shared = row::<Endpoints>(engine, (all.endpoints.clone(), name.clone()));
+        assert_eq!(shared, row::<Endpoints>(engine, (named.clone(), name.clone())), "{name}");
+    }
+}
+
+fn assert_sections(all: Option<Arc<Catalogue>>, sections: [Option<Arc<Catalogue>>; 2]) {
+    let lists = sections.into_iter().flatten();
     let together: Vec<_> = lists.flat_map(|list| list.entries.clone()).collect();
-    assert_eq!(together.len(), all.entries.len(), "no name is on both lists");
+    let all = all.unwrap_or_default();
+    assert_eq!(together.len(), all.entries.len(), "no name is in both sections");
     assert_eq!(Catalogue::new(together), *all);
+}
+
+/// Namespaces share what their clients see alike. Those with something of their own do not.
+#[test]
+fn namespaces_share_what_they_see_alike() {
+    let service = |name: &str, namespace: &str, more: &str| {
+        format!(
+            "apiVersion: networking.istio.io/v1\nkind: ServiceEntry\n\
+             metadata: {{ name: {name}, namespace: {namespace} }}\n\
+             spec: {{ hosts: [{name}.{namespace}.test], resolution: STATIC, ports: [{{ number: 80, name: http, protocol: HTTP }}], \
+             endpoints: [{{ address: 192.0.2.1 }}]{more} }}\n---\n"
+        )
+    };
+    let rule = |namespace: &str, host: &str, more: &str| {
+        format!(
+            "apiVersion: networking.istio.io/v1\nkind: DestinationRule\n\
+             metadata: {{ name: rule, namespace: {namespace} }}\n\
+             spec: {{ host: {host}, trafficPolicy: {{ loadBalancer: {{ simple: RANDOM }} }}{more} }}\n---\n"
+        )
+    };
+    let twice = "apiVersion: networking.istio.io/v1\nkind: ServiceEntry\nmetadata: { name: twice, namespace: twice }\n\
+        spec: { hosts: [web.plain.test], resolution: STATIC, ports: [{ number: 80, name: http, protocol: HTTP }], \
+        endpoints: [{ address: 192.0.2.9 }] }\n---\n";
+    let text = [
+        service("web", "plain", ""),
+        // The rule of a service's own namespace is for all clients.
+        service("api", "with-rule", ""),
+        rule("with-rule", "api.with-rule.test", ""),
+        service("hidden", "private", ", exportTo: [.]"),
+        rule("of-others", "api.with-rule.test", ""),
+        service("db", "wildcard", ""),
+        rule("wildcard", "'*.wildcard.test'", ""),
+        service("cache", "exporting", ""),
+        rule("exporting", "cache.exporting.test", ", exportTo: [importing]"),
+        rule("istio-system", "'*.test'", ""),
+        twice.to_owned(),
+    ]
+    .concat();
+    let mut world = World::new(support::settings(Sharing::All), 1);
+    let parsed = parse_documents(text.as_bytes(), "mesh.yaml", &ParseOptions::default());
+    assert!(parsed.is_whole(), "{:#?}", parsed.diagnostics);
+    let mut batch = Batch::new();
+    parsed.objects.into_iter().for_each(|object| batch.put(object));
+    world.commit(batch);
+    let alike = ["empty", "with-rule", "istio-system", "exporting"];
+    let different = ["plain", "private", "of-others", "wildcard", "importing", "twice"];
+    let mut shared = BTreeSet::new();
+    for namespace in alike.into_iter().chain(different) {
+        let token = world.connect(Arc::new(support::proxy("client", namespace, ProxyKind::Sidecar)));
+        assert_sharing(&world, token);
+        let all = world.engine().get::<Audiences>(&token).unwrap();
+        let (cluster, listener) = (all.shared_cluster.clone().unwrap(), all.shared_listener.clone().unwrap());
+        let names = [&cluster.scope, &listener.scope, &all.endpoints.scope].map(|scope| scope.namespace.to_string());
+        let expected = if alike.contains(&namespace) { "" } else { namespace };
+        assert_eq!(names, [expected; 3]);
+        shared.insert((cluster, listener, all.endpoints.clone()));
+    }
+    assert_eq!(shared.len(), 1 + different.len());
 }
 
 /// The resources of an audience, by name.
@@ -165,10 +248,6 @@ fn bytes(world: &World, audience: &Audience) -> BTreeMap<Arc<str>, Vec<u8>> {
                 true => row::<ClusterCatalogue>(engine, (Section::All, a.clone())),
                 false => row::<PatchedClusterCatalogue>(engine, a.clone()).map(|row| row.catalogue.clone()),
             };
-            let shared = a.shared().map(Arc::new);
-            let shared = shared.map(|shared| row::<ClusterCatalogue>(engine, (Section::Shared, shared)));
-            let own = row::<ClusterCatalogue>(engine, (Section::Own, a.clone()));
-            assert_sections(catalogue.as_deref(), shared.map(|shared| (shared, own)));
             listed(engine, catalogue)
         }
         Audience::Listener(a) => {
@@ -176,10 +255,6 @@ fn bytes(world: &World, audience: &Audience) -> BTreeMap<Arc<str>, Vec<u8>> {
                 true => row::<ListenerCatalogue>(engine, (Section::All, a.clone())),
                 false => row::<PatchedListenerCatalogue>(engine, a.clone()).map(|row| row.catalogue.clone()),
             };
-            let shared = a.shared().map(Arc::new);
-            let shared = shared.map(|shared| row::<ListenerCatalogue>(engine, (Section::Shared, shared)));
-            let own = row::<ListenerCatalogue>(engine, (Section::Own, a.clone()));
-            assert_sections(catalogue.as_deref(), shared.map(|shared| (shared, own)));
             listed(engine, catalogue)
         }
         Audience::Route(a) => named(&TABLES, &mut |name| match a.filters.is_empty() {
@@ -232,6 +307,7 @@ fn proxies_with_equal_audiences_receive_equal_bytes() {
         // Worlds do not share rows that are derived for a proxy, so that each derives its answer itself.
         let mut own = world.fork();
         let token = own.connect(Arc::new(random(&mut r)));
+        assert_sharing(&own, token);
         for kind in TYPES {
             let Some(audience) = audience_of(&own, token, kind) else {
                 continue;
