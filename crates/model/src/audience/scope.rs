@@ -9,7 +9,7 @@ use crate::service::ObjectId;
 /// Decides which services and rules a client sees.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct Scope {
-    /// The client's namespace.
+    /// The client's namespace; empty in audiences that namespaces share because their clients see the same.
     pub namespace: Arc<str>,
     /// The `Sidecar` that applies; none for gateways and for the default (everything is visible).
     pub sidecar: Option<ObjectId>,

@@ -38,7 +38,7 @@ impl ServedType for GreetingType {
     type Resources = (Greetings,);
 
     fn audience(proxy: &ProxyAudiences) -> Option<Arc<str>> {
-        Some(proxy.endpoints.scope.namespace.clone())
+        Some(proxy.route.scope.namespace.clone())
     }
 
     fn list(namespace: &Arc<str>, _: &Arc<str>) -> Option<Arc<str>> {
