@@ -143,7 +143,7 @@ fn functions(text: &str) -> Vec<Sized> {
             line.starts_with(indent) && line.ends_with(';') && line.trim_start().len() + indent.len() == line.len()
         };
         let declared = ends(line) || line.ends_with('}');
-        if !declared && let Some(length) = lines[start..].iter().position(|line| closes(line)) {
+        if !declared && let Some(length) = lines[start..].iter().position(closes) {
             functions.push((length + 1, name.to_owned()));
         }
     }

@@ -11,9 +11,9 @@
 //! Invariants:
 //!
 //! - Routes come from the definitions in `config::schema`. A path is parsed once ([`path`]); later code does not compare
-//! path strings.
+//!   path strings.
 //! - Stored bytes are sent as they are: lists and watches are ropes of stored bytes, and a watch event is encoded once
-//! for all watchers.
+//!   for all watchers.
 //! - Every error response is a `Status` object with the reason and message of Kubernetes ([`error`]).
 //! - This crate does not interpret objects for the mesh; `admission` validates them.
 

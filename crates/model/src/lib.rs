@@ -7,7 +7,7 @@
 //! ```
 //!
 //! - [`proxy`]: a connected proxy as it described itself. [`service`], [`network`]: services, endpoints, workloads,
-//! gateways.
+//!   gateways.
 //! - [`audience`]: the facts that proxies must share to receive equal bytes, and the keys of single resources.
 //! - [`listener`], [`tls`], [`mtls`], [`session`]: parts of keys, complete so that encoding makes no decisions.
 //! - [`xds`]: resource types, encoded resources and versions.

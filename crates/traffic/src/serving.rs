@@ -99,7 +99,7 @@ pub trait ListKeys {
     /// The key of a row of one of them.
     type Key;
     /// Subscribes to a catalogue.
-    fn open(engine: &mut Engine, key: Self::Key) -> (CellId, Arc<Catalogue>);
+    fn open(engine: &mut Engine, key: Self::Key) -> OpenedList;
     /// Adds the relations.
     fn add(to: &mut ServedTypes);
 }
@@ -107,7 +107,7 @@ pub trait ListKeys {
 impl ListKeys for NoList {
     type Key = Infallible;
 
-    fn open(_: &mut Engine, key: Infallible) -> (CellId, Arc<Catalogue>) {
+    fn open(_: &mut Engine, key: Infallible) -> OpenedList {
         match key {}
     }
 
@@ -117,7 +117,7 @@ impl ListKeys for NoList {
 impl<R: ListRelation> ListKeys for List<R> {
     type Key = R::Key;
 
-    fn open(engine: &mut Engine, key: R::Key) -> (CellId, Arc<Catalogue>) {
+    fn open(engine: &mut Engine, key: R::Key) -> OpenedList {
         let cell = engine.subscribe::<R>(key);
         (cell, engine.row::<R>(cell).map(R::catalogue).unwrap_or_default())
     }
@@ -130,7 +130,7 @@ impl<R: ListRelation> ListKeys for List<R> {
 impl<R: ListRelation, S: ListRelation> ListKeys for Lists<R, S> {
     type Key = Either<R::Key, S::Key>;
 
-    fn open(engine: &mut Engine, key: Either<R::Key, S::Key>) -> (CellId, Arc<Catalogue>) {
+    fn open(engine: &mut Engine, key: Either<R::Key, S::Key>) -> OpenedList {
         match key {
             Either::First(key) => List::<R>::open(engine, key),
             Either::Second(key) => List::<S>::open(engine, key),
@@ -167,6 +167,9 @@ resource_relations!(A, B, C, D);
 /// A subscription: its cell, and the resource if there is one.
 pub type Opened = (CellId, Option<Resource>);
 
+/// A subscription to a catalogue: its cell and the catalogue.
+pub type OpenedList = (CellId, Arc<Catalogue>);
+
 /// The registered types and their relations.
 #[derive(Default)]
 pub struct ServedTypes {
@@ -180,7 +183,7 @@ struct TypeOps {
     kind: ResourceType,
     audience: fn(&ProxyAudiences) -> Option<OpenKey>,
     own_audience: fn(&ProxyAudiences) -> Option<OpenKey>,
-    list: fn(&mut Engine, &OpenKey, &Arc<str>) -> Option<(CellId, Arc<Catalogue>)>,
+    list: fn(&mut Engine, &OpenKey, &Arc<str>) -> Option<OpenedList>,
     resolve: fn(&OpenKey, &Arc<str>) -> Option<ResourceKey>,
 }
 
@@ -196,7 +199,7 @@ struct ResourceOps {
 /// A catalogue relation.
 struct ListOps {
     counted: bool,
-    changes: fn(&Delta, &mut Vec<(CellId, Arc<Catalogue>)>),
+    changes: fn(&Delta, &mut Vec<OpenedList>),
     walk_to: fn(Walk) -> Walk,
 }
 
@@ -247,7 +250,7 @@ impl ServedTypes {
         engine: &mut Engine,
         (kind, audience): (ResourceType, &OpenKey),
         collection: &Arc<str>,
-    ) -> Option<(CellId, Arc<Catalogue>)> {
+    ) -> Option<OpenedList> {
         (self.of(kind)?.list)(engine, audience, collection)
     }
 
@@ -286,7 +289,7 @@ impl ServedTypes {
     }
 
     /// The subscribed catalogues that a commit changed.
-    pub fn changed_lists(&self, delta: &Delta) -> Vec<(CellId, Arc<Catalogue>)> {
+    pub fn changed_lists(&self, delta: &Delta) -> Vec<OpenedList> {
         let mut all = Vec::new();
         self.lists.values().for_each(|relation| (relation.changes)(delta, &mut all));
         all

@@ -67,7 +67,7 @@ impl<O: Origin> Core<O> {
         let mut starts: Vec<Moment> = stream.hold.iter().map(|(_, since)| *since).collect();
         for watch in stream.watches.iter_mut() {
             let waits = !watch.kind.removed_after.is_empty() && watch.has_removals(self.latest(watch));
-            watch.removal_hold = waits.then(|| match watch.removal_hold {
+            watch.removal_hold = waits.then_some(match watch.removal_hold {
                 Some((epoch, since)) if watch.removals_sent < epoch => (epoch, since),
                 _ => (self.epoch, now),
             });

@@ -169,9 +169,9 @@ fn vhds_support_depends_on_the_envoy_version() {
         .unwrap();
         proxy.vhds
     };
-    assert_eq!(taken("envoy", (1, 36)), false);
-    assert_eq!(taken("envoy", (1, 37)), true);
-    assert_eq!(taken("envoy", (1, 38)), true);
-    assert_eq!(taken("envoy", (2, 0)), true);
-    assert_eq!(taken("gRPC Go", (1, 79)), false);
+    assert!(!taken("envoy", (1, 36)));
+    assert!(taken("envoy", (1, 37)));
+    assert!(taken("envoy", (1, 38)));
+    assert!(taken("envoy", (2, 0)));
+    assert!(!taken("gRPC Go", (1, 79)));
 }

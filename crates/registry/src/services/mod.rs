@@ -23,7 +23,7 @@ flow::index! {
     pub DefinitionsByService: ServiceKey => members of Definitions = "service definitions by service", definitions_by_service_keys;
 }
 
-fn definitions_by_service_keys(_: &ServiceObjectKey, row: &Vec<Arc<Service>>) -> Vec<ServiceKey> {
+fn definitions_by_service_keys(_: &ServiceObjectKey, row: &[Arc<Service>]) -> Vec<ServiceKey> {
     row.iter().map(|s| s.key.clone()).collect()
 }
 
