@@ -37,6 +37,20 @@ pub enum Client<E, G> {
 type ListKey<A> = Either<(Section, Arc<A>), Arc<A>>;
 
 impl<E, G> Client<Arc<E>, G> {
+    /// A client with these facts of a gRPC client, or with an Envoy's audience of all or of the shared resources.
+    fn of(grpc: Option<G>, all: &Arc<E>, shared: Option<&Arc<E>>) -> Self {
+        match (grpc, shared) {
+            (Some(grpc), _) => Client::Grpc(grpc),
+            (None, Some(shared)) => Client::Envoy(Section::Shared, shared.clone()),
+            (None, None) => Client::Envoy(Section::All, all.clone()),
+        }
+    }
+
+    /// The audience of the own resources of a client that shares the others.
+    fn own(proxy: &ProxyAudiences, all: &Arc<E>, shared: Option<&Arc<E>>) -> Option<Self> {
+        shared.filter(|_| proxy.grpc.is_none()).map(|_| Client::Envoy(Section::Own, all.clone()))
+    }
+
     /// The catalogue of an Envoy: the plain one, or the patched one. A gRPC client has none.
     fn list(&self, is_plain: impl Fn(&E) -> bool) -> Option<ListKey<E>> {
         match self {
@@ -63,18 +77,12 @@ impl ServedType for ClusterType {
     type Resources = (Clusters, GrpcClusters, PatchedClusters, AddedResources);
 
     fn audience(proxy: &ProxyAudiences) -> Option<Self::Audience> {
-        Some(match &proxy.grpc {
-            Some(grpc) => Client::Grpc(grpc.scope.without_addresses()),
-            None => match &proxy.shared_cluster {
-                Some(shared) => Client::Envoy(Section::Shared, shared.clone()),
-                None => Client::Envoy(Section::All, proxy.cluster.clone()),
-            },
-        })
+        let grpc = proxy.grpc.as_ref().map(|grpc| grpc.scope.without_addresses());
+        Some(Client::of(grpc, &proxy.cluster, proxy.shared_cluster.as_ref()))
     }
 
     fn own_audience(proxy: &ProxyAudiences) -> Option<Self::Audience> {
-        let shares = proxy.grpc.is_none() && proxy.shared_cluster.is_some();
-        shares.then(|| Client::Envoy(Section::Own, proxy.cluster.clone()))
+        Client::own(proxy, &proxy.cluster, proxy.shared_cluster.as_ref())
     }
 
     fn list(audience: &Self::Audience, _: &Arc<str>) -> Option<ListKey<ClusterAudience>> {
@@ -95,18 +103,11 @@ impl ServedType for ListenerType {
     type Resources = (Listeners, GrpcListeners, PatchedListeners, AddedResources);
 
     fn audience(proxy: &ProxyAudiences) -> Option<Self::Audience> {
-        Some(match &proxy.grpc {
-            Some(grpc) => Client::Grpc(grpc.clone()),
-            None => match &proxy.shared_listener {
-                Some(shared) => Client::Envoy(Section::Shared, shared.clone()),
-                None => Client::Envoy(Section::All, proxy.listener.clone()),
-            },
-        })
+        Some(Client::of(proxy.grpc.clone(), &proxy.listener, proxy.shared_listener.as_ref()))
     }
 
     fn own_audience(proxy: &ProxyAudiences) -> Option<Self::Audience> {
-        let shares = proxy.grpc.is_none() && proxy.shared_listener.is_some();
-        shares.then(|| Client::Envoy(Section::Own, proxy.listener.clone()))
+        Client::own(proxy, &proxy.listener, proxy.shared_listener.as_ref())
     }
 
     fn list(audience: &Self::Audience, _: &Arc<str>) -> Option<ListKey<ListenerAudience>> {

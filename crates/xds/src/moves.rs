@@ -27,12 +27,8 @@ impl<O: Origin> Core<O> {
             return;
         }
         let names = self.names(watch).cloned();
-        let ledger = self.ledger(origin, kind, audience);
-        let shared = self.place(origin, ledger, names.as_ref());
-        let own = own.map(|own| {
-            let ledger = self.ledger(origin, kind, own);
-            self.place(origin, ledger, names.as_ref())
-        });
+        let shared = self.place_of(origin, kind, audience, names.as_ref());
+        let own = own.map(|own| self.place_of(origin, kind, own, names.as_ref()));
         if watch.sent > 0 {
             // The client does not have rejected resources, and may still have rejected removals.
             if let Some(rejected) = watch.rejected.take() {

@@ -80,17 +80,26 @@ impl<O: Origin> Core<O> {
         let names = names.map(|names| NameSet::new(self.share(ledger, names)));
         let shared = self.place(origin, ledger, names.as_ref());
         let own = origin.own_audience(stream.token, kind);
-        let own = own.map(|own| {
-            let ledger = self.ledger(origin, kind, own);
-            self.place(origin, ledger, names.as_ref())
-        });
+        let own = own.map(|own| self.place_of(origin, kind, own, names.as_ref()));
         let watch = Watch::new(kind, shared, own, self.epoch);
         self.enter(&watch, stream.id);
         watch
     }
 
+    /// The selection of these names, or of all, in the ledger of an audience.
+    pub(crate) fn place_of(
+        &mut self,
+        origin: &mut O,
+        kind: ResourceType,
+        audience: O::Audience,
+        names: Option<&NameSet>,
+    ) -> Place {
+        let ledger = self.ledger(origin, kind, audience);
+        self.place(origin, ledger, names)
+    }
+
     /// The selection of these names of a ledger, or of all.
-    pub(crate) fn place(&mut self, origin: &mut O, ledger: LedgerId, names: Option<&NameSet>) -> Place {
+    fn place(&mut self, origin: &mut O, ledger: LedgerId, names: Option<&NameSet>) -> Place {
         let selection = match names {
             None => self.ledgers[ledger].select_all(&self.cells, &mut self.serial, self.epoch),
             Some(names) => self.select(origin, ledger, &names.edit(Vec::new(), &[])),

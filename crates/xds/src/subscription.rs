@@ -73,10 +73,10 @@ impl<'a, O: Origin> Subscription<'a, O> {
     }
 
     pub(crate) fn latest(self) -> Latest {
-        let (shared, own) = (self.shared.selection, self.own.map(|part| part.selection));
+        let latest = |epoch: fn(&Selection) -> Epoch| self.parts().map(|part| epoch(part.selection)).max();
         Latest {
-            changed: own.map_or(0, |own| own.changed).max(shared.changed),
-            removed: own.map_or(0, |own| own.removed).max(shared.removed),
+            changed: latest(|selection| selection.changed).unwrap_or_default(),
+            removed: latest(|selection| selection.removed).unwrap_or_default(),
         }
     }
 
@@ -114,7 +114,7 @@ impl<'a, O: Origin> Subscription<'a, O> {
         self.parts().find_map(|part| part.ledger.name(name))
     }
 
-    /// See [`Ledger::version`]. The version does not depend on which ledger has which resource.
+    /// The version of the content: see [`Ledger::digest`]. It does not depend on which ledger has which resource.
     pub(crate) fn version(self) -> String {
         let digest = self.parts().map(|part| part.ledger.digest(part.selection)).fold(0, u64::wrapping_add);
         format!("{digest:016x}")
