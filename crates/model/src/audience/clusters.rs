@@ -56,8 +56,9 @@ impl ClusterAudience {
         }
     }
 
-    /// The audience of the clusters that do not depend on the ports of the workload ([`Section::Shared`](super::Section::Shared)). `None` if there
-    /// is none: only sidecars without patches share clusters.
+    /// The audience of the clusters that do not depend on the ports of the workload
+    /// ([`Section::Shared`](super::Section::Shared)). `None` if there is none: only sidecars without patches share
+    /// clusters.
     pub fn shared(&self) -> Option<ClusterAudience> {
         let facts = self.class.sidecar().filter(|_| self.filters.is_empty())?;
         let class = ProxyClass::Sidecar(SidecarClusterFacts { inbound: Arc::default(), ..facts.clone() });

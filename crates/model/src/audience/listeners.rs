@@ -83,8 +83,9 @@ impl ListenerAudience {
         }
     }
 
-    /// The audience of the listeners that do not depend on the ports of the workload ([`Section::Shared`](super::Section::Shared)). `None` if there
-    /// is none: only sidecars without patches share listeners.
+    /// The audience of the listeners that do not depend on the ports of the workload
+    /// ([`Section::Shared`](super::Section::Shared)). `None` if there is none: only sidecars without patches share
+    /// listeners.
     pub fn shared(&self) -> Option<ListenerAudience> {
         self.filters.is_empty().then(|| self.without_inbound()).flatten()
     }
