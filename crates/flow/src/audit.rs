@@ -30,11 +30,11 @@ impl Engine {
             let node = core.graph.node(cell);
             cells += 1;
             edges += node.reads.as_slice().len();
-            rows += usize::from(core.tables[relation].row(&core.graph, cell).is_some());
+            rows += usize::from(core.row(relation, cell).is_some());
             poisoned += usize::from(node.poisoned);
             subscriptions += node.subscriptions as usize;
             self.audit_cell(relation, cell).map_err(|fault| {
-                let key = core.tables[relation].key(&core.graph, cell);
+                let key = core.key(relation, cell);
                 format!("cell {cell} {key:?}: {fault}")
             })?;
         }
@@ -42,7 +42,7 @@ impl Engine {
         let kept = (
             core.cells[relation],
             core.edges[relation],
-            core.tables[relation].present(),
+            core.tables[relation].present,
             core.poisoned[relation],
             self.subscriptions[relation],
         );
@@ -51,10 +51,11 @@ impl Engine {
 
     fn audit_cell(&self, relation: usize, cell: u32) -> Result<(), String> {
         let (core, graph) = (&self.core, &self.core.graph);
-        let (node, table) = (graph.node(cell), &core.tables[relation]);
-        check(table.finds(graph, cell), || "its key leads elsewhere".to_owned())?;
+        let node = graph.node(cell);
+        let found = core.key(relation, cell).and_then(|key| core.find(relation, key));
+        check(found == Some(cell), || "its key leads elsewhere".to_owned())?;
         check(node.held || !node.readers.is_empty(), || "nothing keeps it alive".to_owned())?;
-        let row = table.row(graph, cell).is_some();
+        let row = core.row(relation, cell).is_some();
         let held = match core.schema.relations[relation].kind {
             Kind::Input | Kind::Index => row,
             Kind::World => node.held,

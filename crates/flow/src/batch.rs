@@ -1,20 +1,20 @@
 //! Input changes that are committed together.
 
-use std::any::{Any, TypeId};
+use std::any::TypeId;
 use std::sync::Arc;
 
 use rustc_hash::FxHashMap;
 
-use crate::{Input, Relation};
+use crate::Input;
+use crate::erased::{AnyKey, SharedRow};
+use crate::keymap::Found;
+use crate::slots::Slots;
 
 /// Input changes. The last write to a key wins.
 #[derive(Default)]
 pub struct Batch {
-    pub(crate) inputs: FxHashMap<TypeId, Box<dyn AnyRows>>,
+    pub(crate) inputs: FxHashMap<TypeId, Writes>,
 }
-
-/// The writes to one input.
-pub(crate) type Rows<T> = FxHashMap<<T as Relation>::Key, Option<Arc<<T as Relation>::Row>>>;
 
 impl Batch {
     /// A batch that changes nothing.
@@ -29,29 +29,26 @@ impl Batch {
 
     /// Sets the row of `key` without copying it.
     pub fn put_shared<T: Input>(&mut self, key: T::Key, row: Arc<T::Row>) {
-        self.write::<T>(key, Some(row));
+        self.write(TypeId::of::<T>(), T::NAME, Box::new(key), Some(row));
     }
 
     /// Removes the row of `key`, if it has one.
     pub fn remove<T: Input>(&mut self, key: T::Key) {
-        self.write::<T>(key, None);
+        self.write(TypeId::of::<T>(), T::NAME, Box::new(key), None);
     }
 
     /// Appends another batch, whose writes override those of this one.
     pub fn merge(&mut self, later: Self) {
-        for (input, rows) in later.inputs {
-            match self.inputs.get_mut(&input) {
-                Some(mine) => mine.extend(rows),
-                None => {
-                    self.inputs.insert(input, rows);
-                }
+        for (input, writes) in later.inputs {
+            for (key, row) in writes.rows {
+                self.write(input, writes.name, key, row);
             }
         }
     }
 
     /// The number of keys written.
     pub fn len(&self) -> usize {
-        self.inputs.values().map(|rows| rows.len()).sum()
+        self.inputs.values().map(|writes| writes.rows.len()).sum()
     }
 
     /// Whether the batch writes nothing.
@@ -59,42 +56,33 @@ impl Batch {
         self.len() == 0
     }
 
-    pub(crate) fn write<T: Relation>(&mut self, key: T::Key, row: Option<Arc<T::Row>>) {
-        let rows =
-            self.inputs.entry(TypeId::of::<T>()).or_insert_with(|| Box::new(TypedRows::<T>(Rows::<T>::default())));
-        let rows: &mut dyn Any = &mut **rows;
-        if let Some(TypedRows(rows)) = rows.downcast_mut::<TypedRows<T>>() {
-            rows.insert(key, row);
+    pub(crate) fn write(&mut self, input: TypeId, name: &'static str, key: Box<dyn AnyKey>, row: Option<SharedRow>) {
+        let empty = || Writes { name, places: Slots::new(), rows: Vec::new() };
+        let Writes { places, rows, .. } = self.inputs.entry(input).or_insert_with(empty);
+        let tag = key.tag();
+        match places.find(tag, |found| rows[found.cell as usize].0.is(&*key)) {
+            Some(known) => rows[known.cell as usize].1 = row,
+            None => {
+                places.insert(Found { tag, cell: rows.len() as u32 });
+                rows.push((key, row));
+            }
         }
     }
 }
 
-/// The writes to one input, without its type.
-pub(crate) trait AnyRows: Any + Send + Sync {
+/// The writes to one input.
+pub(crate) struct Writes {
     /// The input's name.
-    fn name(&self) -> &'static str;
-    /// The number of keys written.
-    fn len(&self) -> usize;
-    /// Adds later writes to the same input.
-    fn extend(&mut self, later: Box<dyn AnyRows>);
+    pub(crate) name: &'static str,
+    /// From the hash of a key to its index in `rows`.
+    places: Slots<Found>,
+    rows: Vec<(Box<dyn AnyKey>, Option<SharedRow>)>,
 }
 
-/// The writes to `T`.
-pub(crate) struct TypedRows<T: Relation>(pub(crate) Rows<T>);
-
-impl<T: Relation> AnyRows for TypedRows<T> {
-    fn name(&self) -> &'static str {
-        T::NAME
-    }
-
-    fn len(&self) -> usize {
-        self.0.len()
-    }
-
-    fn extend(&mut self, later: Box<dyn AnyRows>) {
-        let later: Box<dyn Any> = later;
-        if let Ok(later) = later.downcast::<Self>() {
-            self.0.extend(later.0);
-        }
+impl Writes {
+    /// The keys and rows, by key.
+    pub(crate) fn sorted(mut self) -> Vec<(Box<dyn AnyKey>, Option<SharedRow>)> {
+        self.rows.sort_unstable_by(|a, b| a.0.order(&*b.0));
+        self.rows
     }
 }

@@ -1,17 +1,16 @@
 //! The oracle: a recomputation from the inputs must equal the result of incremental commits.
 
 use std::cmp::Ordering;
-use std::fmt::{self, Debug};
+use std::fmt;
 
 use rustc_hash::FxHashSet;
 
+use crate::Batch;
 use crate::core::Core;
 use crate::engine::Engine;
-use crate::graph::Graph;
+use crate::erased::SharedRow;
 use crate::schema::Kind;
 use crate::show::shown;
-use crate::table::AnyTable;
-use crate::{Batch, Rule};
 
 /// The maximum length of a displayed row, in bytes.
 const SHOWN: usize = 2_000;
@@ -43,14 +42,30 @@ impl Engine {
         let schema = &self.core.schema;
         let mut fresh = Self::empty(schema.clone());
         let mut batch = Batch::new();
-        for (relation, info) in schema.relations.iter().enumerate() {
-            (info.copy_rows)(&self.core, relation, &mut batch);
+        let core = &self.core;
+        for (relation, info) in schema.relations.iter().enumerate().filter(|(_, info)| info.kind == Kind::Input) {
+            for cell in core.graph.cells_of(relation) {
+                if let (Some(key), Some(row)) = (core.key(relation, cell), core.row(relation, cell)) {
+                    batch.write(info.id, info.name, key.boxed(), Some(row.clone()));
+                }
+            }
         }
         drop(fresh.commit(batch));
-        for (relation, info) in schema.relations.iter().enumerate() {
-            (info.copy_subscriptions)(&self.core, relation, &mut fresh);
-        }
+        (0..schema.relations.len()).for_each(|relation| self.copy_subscriptions(relation, &mut fresh));
         fresh
+    }
+
+    /// Copies the subscriptions of a relation, with their counts, to another engine.
+    fn copy_subscriptions(&self, relation: usize, engine: &mut Self) {
+        let core = &self.core;
+        let cells = core.graph.cells_of(relation);
+        let subscribed =
+            cells.filter_map(|cell| Some((core.key(relation, cell)?, core.graph.node(cell).subscriptions)));
+        let (keys, counts): (Vec<_>, Vec<u32>) = subscribed.filter(|(_, count)| *count > 0).unzip();
+        for (cell, count) in engine.subscribe_to_all(relation, &keys).into_iter().zip(counts) {
+            engine.core.graph.node_mut(cell.0).subscriptions = count;
+            engine.subscriptions[relation] += count as usize - 1;
+        }
     }
 
     /// Compares the rows of another engine with the same relations: all inputs, indexes and world rules, and subscribed
@@ -90,9 +105,9 @@ impl<'a> Side<'a> {
     fn spread_taint(&mut self) {
         let (core, graph) = (self.core, &self.core.graph);
         let mut bad_relations = vec![false; core.schema.relations.len()];
-        for (relation, info) in core.schema.relations.iter().enumerate() {
+        for relation in 0..core.schema.relations.len() {
             for cell in graph.cells_of(relation) {
-                let base = info.base.map(|base| (info.base_cell)(core, cell, base)).unwrap_or_default();
+                let base = core.base_cells(relation, cell);
                 let mut needed = graph.node(cell).reads.as_slice().iter().chain(&base);
                 let tainted = needed.any(|needed| match graph.as_key_set(*needed) {
                     Some(of) => bad_relations[of],
@@ -116,17 +131,12 @@ impl<'a> Side<'a> {
         cells
     }
 
-    fn table(&self, relation: usize) -> (&'a dyn AnyTable, &'a Graph) {
-        (&*self.core.tables[relation], &self.core.graph)
-    }
-
     fn state(&self, relation: usize, cell: Option<u32>) -> State<'a> {
         let Some(cell) = cell else { return State::Missing };
-        let (table, graph) = self.table(relation);
-        match table.row(graph, cell) {
+        match self.core.row(relation, cell) {
             _ if self.tainted.contains(&cell) => State::Tainted,
-            _ if graph.node(cell).poisoned => State::Panicked,
-            Some(row) => State::Row(cell, row),
+            _ if self.core.graph.node(cell).poisoned => State::Panicked,
+            Some(row) => State::Row(row),
             None => State::Absent,
         }
     }
@@ -137,7 +147,7 @@ enum State<'a> {
     Tainted,
     Panicked,
     Absent,
-    Row(u32, &'a dyn Debug),
+    Row(&'a SharedRow),
 }
 
 impl State<'_> {
@@ -147,7 +157,7 @@ impl State<'_> {
             Self::Tainted => "a cell that depends on a panic".to_owned(),
             Self::Panicked => "a panic".to_owned(),
             Self::Absent => "no row".to_owned(),
-            Self::Row(_, row) => shown(row, SHOWN),
+            Self::Row(row) => shown(row, SHOWN),
         }
     }
 }
@@ -157,20 +167,21 @@ fn difference(left: &Side<'_>, right: &Side<'_>, relation: usize) -> Option<Mism
     let (lefts, rights) = (left.cells(relation), right.cells(relation));
     let (mut lefts, mut rights) = (lefts.into_iter().peekable(), rights.into_iter().peekable());
     let info = &left.core.schema.relations[relation];
-    let ((table, graph), other) = (left.table(relation), right.table(relation));
     loop {
-        let order = match (lefts.peek(), rights.peek()) {
-            (Some(a), Some(b)) => table.compare_keys(graph, *a, other, *b),
-            (Some(_), None) => Ordering::Less,
-            (None, Some(_)) => Ordering::Greater,
-            (None, None) => return None,
+        let keys = [(left, lefts.peek()), (right, rights.peek())]
+            .map(|(side, cell)| cell.and_then(|cell| side.core.key(relation, *cell)));
+        let order = match keys {
+            [Some(a), Some(b)] => a.order(b),
+            [Some(_), None] => Ordering::Less,
+            [None, Some(_)] => Ordering::Greater,
+            [None, None] => return None,
         };
         let a = if order.is_le() { lefts.next() } else { None };
         let b = if order.is_ge() { rights.next() } else { None };
         let (left, right) = (left.state(relation, a), right.state(relation, b));
-        if !same(info.kind == Kind::View, &left, &right, |a, b| table.same_rows(graph, a, other, b)) {
-            let key = a.and_then(|cell| table.key(graph, cell)).or(b.and_then(|cell| other.0.key(other.1, cell)));
-            let key = key.map(|key| shown(key, SHOWN)).unwrap_or_default();
+        if !same(info.kind == Kind::View, &left, &right) {
+            let [key, other] = keys;
+            let key = key.filter(|_| a.is_some()).or(other).map(|key| shown(&key, SHOWN)).unwrap_or_default();
             return Some(Mismatch { relation: info.name, key, left: left.show(), right: right.show() });
         }
     }
@@ -178,36 +189,12 @@ fn difference(left: &Side<'_>, right: &Side<'_>, relation: usize) -> Option<Mism
 
 /// Whether two states agree. A view is subscribed to in both engines or in neither; in other relations, an absent row
 /// may or may not have a cell.
-fn same(view: bool, left: &State<'_>, right: &State<'_>, rows: impl Fn(u32, u32) -> bool) -> bool {
+fn same(view: bool, left: &State<'_>, right: &State<'_>) -> bool {
     match (left, right) {
         (State::Missing, State::Absent) | (State::Absent, State::Missing) => !view,
         (State::Tainted, other) | (other, State::Tainted) => !(view && matches!(other, State::Missing)),
-        (State::Row(a, _), State::Row(b, _)) => rows(*a, *b),
+        (State::Row(a), State::Row(b)) => a.is(&***b),
         (State::Absent, State::Absent) | (State::Panicked, State::Panicked) => true,
         _ => false,
-    }
-}
-
-/// Copies all rows of an input into a batch.
-pub(crate) fn copy_rows<T: crate::Input>(core: &Core, relation: usize, batch: &mut Batch) {
-    let table = core.table::<T>(relation);
-    for slot in core.graph.cells_of(relation).filter_map(|cell| table.slot(&core.graph, cell)) {
-        if slot.row.is_some() {
-            batch.write::<T>(slot.key.clone(), slot.row.clone());
-        }
-    }
-}
-
-/// Copies the subscriptions, with their counts, to another engine.
-pub(crate) fn copy_subscriptions<V: Rule>(core: &Core, relation: usize, engine: &mut Engine) {
-    let table = core.table::<V>(relation);
-    let subscribed = core.graph.cells_of(relation).map(|cell| (cell, core.graph.node(cell).subscriptions));
-    let subscribed: Vec<_> = subscribed.filter(|(_, count)| *count > 0).collect();
-    let key = |cell: u32| table.slot(&core.graph, cell).map(|slot| slot.key.clone());
-    let keys: Vec<V::Key> = subscribed.iter().filter_map(|(cell, _)| key(*cell)).collect();
-    let cells = engine.subscribe_all::<V>(&keys);
-    for (cell, (_, count)) in cells.into_iter().zip(subscribed) {
-        engine.core.graph.node_mut(cell.0).subscriptions = count;
-        engine.subscriptions[relation] += count as usize - 1;
     }
 }

@@ -1,22 +1,21 @@
 //! The state of an engine: tables and graph, and the operations that change both.
 
-use std::any::{Any, TypeId};
 use std::sync::Arc;
 
 use crate::edges::{self, Edges};
-use crate::fresh::Waiting;
+use crate::erased::{self, AnyKey, SharedRow};
+use crate::fresh::Fresh;
 use crate::graph::Graph;
-use crate::order;
 use crate::reads::ReadsNow;
 use crate::schema::Schema;
-use crate::table::{AnyTable, Table};
+use crate::table::Table;
 use crate::tx::Tx;
-use crate::{Members, Relation};
+use crate::{Key, Members};
 
 /// Tables and graph.
 pub(crate) struct Core {
     pub(crate) schema: Arc<Schema>,
-    pub(crate) tables: Vec<Box<dyn AnyTable>>,
+    pub(crate) tables: Vec<Table>,
     pub(crate) graph: Graph,
     /// The number of edges from the cells of each relation.
     pub(crate) edges: Vec<usize>,
@@ -24,20 +23,20 @@ pub(crate) struct Core {
     pub(crate) cells: Vec<usize>,
     /// The number of cells of each relation whose last run panicked.
     pub(crate) poisoned: Vec<usize>,
-    /// Fresh cells that wait for a number.
-    pub(crate) waiting: Waiting,
+    /// Cells that wait for a number.
+    pub(crate) fresh: Fresh,
 }
 
 impl Core {
     pub(crate) fn new(schema: Arc<Schema>) -> Self {
         let relations = schema.relations.len();
         Self {
-            tables: schema.relations.iter().map(|relation| (relation.new_table)()).collect(),
+            tables: schema.relations.iter().map(|relation| Table::new((relation.pages)())).collect(),
             graph: Graph::new(relations),
             edges: vec![0; relations],
             cells: vec![0; relations],
             poisoned: vec![0; relations],
-            waiting: Waiting::new(relations),
+            fresh: Fresh::default(),
             schema,
         }
     }
@@ -45,77 +44,78 @@ impl Core {
     pub(crate) fn fork(&self) -> Self {
         Self {
             schema: self.schema.clone(),
-            tables: self.tables.iter().map(|table| table.fork()).collect(),
+            tables: self.tables.iter().map(Table::fork).collect(),
             graph: self.graph.clone(),
             edges: self.edges.clone(),
             cells: self.cells.clone(),
             poisoned: self.poisoned.clone(),
-            waiting: Waiting::new(self.tables.len()),
+            fresh: Fresh::default(),
         }
     }
 
-    /// The number and the table of a relation, if it is registered.
-    #[inline]
-    pub(crate) fn typed<R: Relation>(&self) -> Option<(usize, &Table<R>)> {
-        let relation = usize::from(*self.schema.ids.get(&TypeId::of::<R>())?);
-        Some((relation, self.table(relation)))
+    /// The cell of a key of a relation.
+    pub(crate) fn find(&self, relation: usize, key: &dyn AnyKey) -> Option<u32> {
+        self.tables[relation].find(&self.graph, key)
     }
 
-    /// The table of a relation, by its number.
-    #[inline]
-    pub(crate) fn table<R: Relation>(&self, relation: usize) -> &Table<R> {
-        let table: &dyn Any = &*self.tables[relation];
-        match table.downcast_ref() {
-            Some(table) => table,
-            None => wrong_table::<R>(),
-        }
+    /// A cell's key.
+    pub(crate) fn key(&self, relation: usize, cell: u32) -> Option<&dyn AnyKey> {
+        self.tables[relation].key(&self.graph, cell)
     }
 
-    /// The table of a relation, by its number, and the graph, both mutable.
-    pub(crate) fn table_mut<R: Relation>(&mut self, relation: usize) -> (&mut Table<R>, &mut Graph) {
-        let table: &mut dyn Any = &mut *self.tables[relation];
-        match table.downcast_mut() {
-            Some(table) => (table, &mut self.graph),
-            None => wrong_table::<R>(),
-        }
+    /// A cell's row.
+    pub(crate) fn row(&self, relation: usize, cell: u32) -> Option<&SharedRow> {
+        self.tables[relation].row(&self.graph, cell)
     }
 
     /// The cell of a key, added if there is none.
-    pub(crate) fn find_or_add<R: Relation>(&mut self, relation: usize, key: &R::Key) -> u32 {
-        if let Some(cell) = self.table::<R>(relation).find(&self.graph, key) {
+    pub(crate) fn find_or_add(&mut self, relation: usize, key: &dyn AnyKey) -> u32 {
+        if let Some(cell) = self.find(relation, key) {
             return cell;
         }
-        let (table, graph) = self.table_mut::<R>(relation);
-        let cell = table.add(graph, relation, key.clone());
         self.cells[relation] += 1;
-        cell
+        self.tables[relation].add(&mut self.graph, relation, key)
     }
 
     /// The keys of a relation that have rows.
-    pub(crate) fn keys<R: Relation>(&self, table: &Table<R>, relation: usize) -> Members<R::Key> {
-        let collect = || {
-            let slots = self.graph.cells_of(relation).filter_map(|cell| table.slot(&self.graph, cell));
-            slots.filter(|slot| slot.row.is_some()).map(|slot| slot.key.clone()).collect()
+    pub(crate) fn keys<K: Key>(&self, relation: usize) -> Members<K> {
+        let keys = self.tables[relation].keys.get_or_init(|| self.key_set(relation));
+        keys.as_ref().map(|keys| erased::row::<Members<K>>(&**keys).clone()).unwrap_or_default()
+    }
+
+    fn key_set(&self, relation: usize) -> Option<SharedRow> {
+        let mut cells: Vec<u32> = self.graph.cells_of(relation).collect();
+        cells.retain(|cell| self.row(relation, *cell).is_some());
+        self.sort_cells(relation, &mut cells);
+        let keys: Vec<_> = cells.iter().filter_map(|cell| Some((self.key(relation, *cell)?, true))).collect();
+        self.tables[relation].edited(None, &keys)
+    }
+
+    /// The cells of the base relation that a cell exists for: those that an index row lists, or the cell of a world
+    /// rule's key.
+    pub(crate) fn base_cells(&self, relation: usize, cell: u32) -> Vec<u32> {
+        let info = &self.schema.relations[relation];
+        let Some(base) = info.base else { return Vec::new() };
+        let keys = match (info.keys, self.row(relation, cell)) {
+            (Some(_), row) => row.map(|row| self.tables[base].members(row)).unwrap_or_default(),
+            (None, _) => self.key(relation, cell).into_iter().collect(),
         };
-        table.keys.get_or_init(collect).clone()
+        keys.into_iter().filter_map(|key| self.find(base, key)).collect()
     }
 
     /// Sorts cells of one relation by key.
     pub(crate) fn sort_cells(&self, relation: usize, cells: &mut [u32]) {
-        let (table, graph) = (&*self.tables[relation], &self.graph);
-        order::sort(cells, |a, b| table.compare_keys(graph, *a, (table, graph), *b));
+        cells.sort_unstable_by(|a, b| match (self.key(relation, *a), self.key(relation, *b)) {
+            (Some(a), Some(b)) => a.order(b),
+            (a, b) => a.is_some().cmp(&b.is_some()),
+        });
     }
 
     /// Sets the row of a cell, records the change, and marks its readers dirty.
-    pub(crate) fn set_row<R: Relation>(&mut self, tx: &mut Tx, relation: usize, cell: u32, row: Option<Arc<R::Row>>) {
-        let (table, graph) = self.table_mut::<R>(relation);
-        let Some(slot) = table.slot_mut(graph, cell) else {
-            return;
-        };
-        let before = std::mem::replace(&mut slot.row, row.clone());
-        let key = slot.key.clone();
-        table.present = table.present + usize::from(row.is_some()) - usize::from(before.is_some());
-        tx.changed::<R>(relation, cell, key, before, row);
+    pub(crate) fn set_row(&mut self, tx: &mut Tx, relation: usize, cell: u32, row: Option<SharedRow>) {
+        let Some(key) = self.key(relation, cell).map(AnyKey::boxed) else { return };
+        let before = self.tables[relation].replace(&self.graph, cell, row.clone());
+        tx.changed(relation, cell, key, before, row);
         self.mark_readers(tx, cell);
     }
 
@@ -178,9 +178,4 @@ impl Core {
             tx.orphans.push(target);
         }
     }
-}
-
-#[cold]
-fn wrong_table<R: Relation>() -> ! {
-    panic!("flow: the table of {} has an unexpected type, which is a bug in the engine", R::NAME)
 }

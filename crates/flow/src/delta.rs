@@ -1,30 +1,39 @@
 //! The changes made by a commit.
 
-use std::any::{Any, TypeId};
 use std::fmt;
 use std::sync::Arc;
 
 use crate::Relation;
+use crate::erased::{self, AnyKey, SharedRow};
 use crate::graph::CellId;
 use crate::schema::Schema;
 
 /// A cell whose row changed.
-pub struct Change<R: Relation> {
+pub struct Change<'a, R: Relation> {
     /// The cell. If it was removed, its number may be reused from the next commit or subscription on.
     pub cell: CellId,
     /// Its key.
-    pub key: R::Key,
+    pub key: &'a R::Key,
     /// The row before the commit.
     pub before: Option<Arc<R::Row>>,
     /// The row after the commit.
     pub after: Option<Arc<R::Row>>,
 }
 
-impl<R: Relation> fmt::Debug for Change<R> {
+impl<R: Relation> fmt::Debug for Change<'_, R> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut show = f.debug_struct(R::NAME);
-        show.field("key", &self.key).field("before", &self.before).field("after", &self.after).finish()
+        show.field("key", self.key).field("before", &self.before).field("after", &self.after).finish()
     }
+}
+
+/// A cell whose row changed, without its types.
+#[derive(Debug)]
+pub(crate) struct Changed {
+    pub(crate) cell: CellId,
+    pub(crate) key: Box<dyn AnyKey>,
+    pub(crate) before: Option<SharedRow>,
+    pub(crate) after: Option<SharedRow>,
 }
 
 /// A contained panic. The cell keeps its last good row, and its rule runs again when a row that it read before the
@@ -61,7 +70,7 @@ pub struct Delta {
     pub(crate) schema: Arc<Schema>,
     pub(crate) epoch: u64,
     pub(crate) cells: Vec<CellId>,
-    pub(crate) changes: Vec<Option<Box<dyn AnyChanges>>>,
+    pub(crate) changes: Vec<Vec<Changed>>,
     pub(crate) runs: Vec<Runs>,
     pub(crate) panics: Vec<Panic>,
 }
@@ -84,14 +93,18 @@ impl Delta {
 
     /// The changed cells of a relation: key and current row. Empty if `R` is not registered.
     pub fn changed<R: Relation>(&self) -> impl Iterator<Item = (R::Key, Option<Arc<R::Row>>)> + '_ {
-        self.changes::<R>().iter().map(|change| (change.key.clone(), change.after.clone()))
+        self.changes::<R>().map(|change| (change.key.clone(), change.after))
     }
 
     /// The changed cells of a relation, with their rows before and after.
-    pub fn changes<R: Relation>(&self) -> &[Change<R>] {
-        let list = self.relation::<R>().and_then(|relation| self.changes[relation].as_deref());
-        let list = list.and_then(|list| (list as &dyn Any).downcast_ref::<Vec<Change<R>>>());
-        list.map(Vec::as_slice).unwrap_or_default()
+    pub fn changes<R: Relation>(&self) -> impl Iterator<Item = Change<'_, R>> {
+        let changes = self.relation::<R>().map(|relation| self.changes[relation].as_slice());
+        changes.unwrap_or_default().iter().map(|change| Change {
+            cell: change.cell,
+            key: erased::key(&*change.key),
+            before: change.before.as_ref().map(erased::shared),
+            after: change.after.as_ref().map(erased::shared),
+        })
     }
 
     /// The work done for each relation with any, in the order of registration.
@@ -111,38 +124,15 @@ impl Delta {
     }
 
     fn relation<R: Relation>(&self) -> Option<usize> {
-        self.schema.ids.get(&TypeId::of::<R>()).map(|id| usize::from(*id))
+        self.schema.relation::<R>()
     }
 }
 
 impl fmt::Debug for Delta {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let changes: Vec<&dyn fmt::Debug> = self.changes.iter().flatten().map(|list| list.show()).collect();
+        let names = self.schema.relations.iter().map(|relation| relation.name);
+        let changes: Vec<_> = names.zip(&self.changes).filter(|(_, changes)| !changes.is_empty()).collect();
         let mut show = f.debug_struct("Delta");
         show.field("epoch", &self.epoch).field("changes", &changes).field("panics", &self.panics).finish()
-    }
-}
-
-/// The changes of one relation, without its type.
-pub(crate) trait AnyChanges: Any + Send + Sync {
-    /// The cells.
-    fn cells(&self) -> Vec<CellId>;
-    /// Keeps only the cells for which `keep` holds.
-    fn retain(&mut self, keep: &dyn Fn(CellId) -> bool);
-    /// The changes, for display.
-    fn show(&self) -> &dyn fmt::Debug;
-}
-
-impl<R: Relation> AnyChanges for Vec<Change<R>> {
-    fn cells(&self) -> Vec<CellId> {
-        self.iter().map(|change| change.cell).collect()
-    }
-
-    fn retain(&mut self, keep: &dyn Fn(CellId) -> bool) {
-        Vec::retain(self, |change| keep(change.cell));
-    }
-
-    fn show(&self) -> &dyn fmt::Debug {
-        self
     }
 }

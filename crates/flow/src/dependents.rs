@@ -52,10 +52,9 @@ impl Engine {
     /// Finds the target cells that were derived from the row of `key`, directly or indirectly, as of the last commit. A
     /// key that is not read has none.
     pub fn dependents<R: Relation>(&self, key: &R::Key, walk: &Walk) -> Dependents {
-        let (_, table) = self.table::<R>();
         let (graph, schema) = (&self.core.graph, &self.core.schema);
         let mut found = Dependents { cells: Vec::new(), complete: true };
-        let Some(start) = table.find(graph, key) else {
+        let Some(start) = self.core.find(self.registered::<R>(), key) else {
             return found;
         };
         let mark = |ids: &[TypeId]| {

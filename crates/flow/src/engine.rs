@@ -1,15 +1,13 @@
 //! The engine: commits, subscriptions, forks and queries.
 
-use std::any::TypeId;
 use std::sync::Arc;
 
 use crate::core::Core;
 use crate::delta::{Panic, Runs};
+use crate::erased::{self, AnyKey};
 use crate::graph::CellId;
-use crate::order;
-use crate::schema::{Kind, Schema};
-use crate::settle::adopt_all;
-use crate::table::{Slot, Table};
+use crate::schema::{Kind, RelationInfo, Schema};
+use crate::settle::{adopt_all, index, input, rule};
 use crate::tx::Tx;
 use crate::{Batch, Builder, Delta, Members, Reads, Relation, Rule};
 
@@ -53,14 +51,11 @@ impl Engine {
         let schema = self.core.schema.clone();
         for (id, rows) in &batch.inputs {
             let kind = schema.ids.get(id).map(|relation| schema.relations[usize::from(*relation)].kind);
-            assert!(kind == Some(Kind::Input), "flow: {} is not registered as an input", rows.name());
+            assert!(kind == Some(Kind::Input), "flow: {} is not registered as an input", rows.name);
         }
         let mut tx = Tx::new(schema.relations.len(), batch.inputs);
         for (relation, info) in schema.relations.iter().enumerate() {
-            let base_changed = info.base.is_some_and(|base| tx.changes[base].is_some());
-            if base_changed || info.kind == Kind::Input || !tx.dirty[relation].is_empty() {
-                (info.settle)(&mut self.core, &mut tx, relation);
-            }
+            settle(&mut self.core, &mut tx, relation, info);
         }
         self.core.collect(&mut tx);
         self.epoch += 1;
@@ -70,16 +65,14 @@ impl Engine {
     /// Subscribes to a view: its cell is derived now and updated by every commit. Subscriptions are counted;
     /// [`Engine::unsubscribe`] ends one. Panics if `V` is not registered as a view.
     pub fn subscribe<V: Rule>(&mut self, key: V::Key) -> CellId {
-        self.subscribe_to::<V>(&key)
+        self.subscribe_to(self.view::<V>(), &key)
     }
 
     /// Subscribes to many cells of a view, deriving them on several threads if that pays. Returns one cell per key, in
     /// order.
     pub fn subscribe_all<V: Rule>(&mut self, keys: &[V::Key]) -> Vec<CellId> {
-        let (relation, table) = self.view::<V>();
-        let missing: Vec<&V::Key> = keys.iter().filter(|key| table.find(&self.core.graph, key).is_none()).collect();
-        self.derive_missing::<V>(relation, &missing);
-        keys.iter().map(|key| self.subscribe_to::<V>(key)).collect()
+        let keys: Vec<&dyn AnyKey> = keys.iter().map(|key| key as &dyn AnyKey).collect();
+        self.subscribe_to_all(self.view::<V>(), &keys)
     }
 
     /// Ends a subscription. After the last one the cell is dropped, unless another cell reads it, and with it the views
@@ -103,12 +96,12 @@ impl Engine {
 
     /// The row of a cell of `R`; `None` if it has no row or is not a cell of `R`.
     pub fn row<R: Relation>(&self, cell: CellId) -> Option<Arc<R::Row>> {
-        self.slot_of::<R>(cell)?.row.clone()
+        self.core.row(self.relation_of::<R>(cell)?, cell.0).map(erased::shared)
     }
 
     /// The key of a cell of `R`; `None` if it is not a cell of `R`.
     pub fn key<R: Relation>(&self, cell: CellId) -> Option<R::Key> {
-        self.slot_of::<R>(cell).map(|slot| slot.key.clone())
+        self.core.key(self.relation_of::<R>(cell)?, cell.0).map(|key| erased::key::<R::Key>(key).clone())
     }
 
     /// The name of a cell's relation.
@@ -119,26 +112,27 @@ impl Engine {
 
     /// The row of a key. `None` for a view that is not live.
     pub fn get<R: Relation>(&self, key: &R::Key) -> Option<Arc<R::Row>> {
-        let (_, table) = self.table::<R>();
-        let cell = table.find(&self.core.graph, key)?;
-        table.slot(&self.core.graph, cell)?.row.clone()
+        let relation = self.registered::<R>();
+        self.core.row(relation, self.core.find(relation, key)?).map(erased::shared)
     }
 
     /// The keys of `R` that have rows, in order. Panics if `R` is a view.
     pub fn keys<R: Relation>(&self) -> Members<R::Key> {
-        let (relation, table) = self.table::<R>();
+        let relation = self.registered::<R>();
         let kind = self.core.schema.relations[relation].kind;
         assert!(kind != Kind::View, "flow: the view {} has no key set", R::NAME);
-        self.core.keys(table, relation)
+        self.core.keys(relation)
     }
 
     /// The keys that have rows and their rows, in key order. For a view: the live ones.
-    pub fn iter<R: Relation>(&self) -> impl Iterator<Item = (&R::Key, &Arc<R::Row>)> {
-        let (relation, table) = self.table::<R>();
-        let slots = self.core.graph.cells_of(relation).filter_map(|cell| table.slot(&self.core.graph, cell));
-        let mut rows: Vec<_> = slots.filter_map(|slot| Some((&slot.key, slot.row.as_ref()?))).collect();
-        order::sort(&mut rows, |a, b| a.0.cmp(b.0));
-        rows.into_iter()
+    pub fn iter<R: Relation>(&self) -> impl Iterator<Item = (&R::Key, &R::Row)> {
+        let relation = self.registered::<R>();
+        let mut cells: Vec<u32> = self.core.graph.cells_of(relation).collect();
+        self.core.sort_cells(relation, &mut cells);
+        cells.into_iter().filter_map(move |cell| {
+            let (key, row) = (self.core.key(relation, cell)?, self.core.row(relation, cell)?);
+            Some((erased::key(key), erased::row(&**row)))
+        })
     }
 
     /// The number of commits.
@@ -158,12 +152,17 @@ impl Engine {
         }
     }
 
-    pub(crate) fn subscribe_to<V: Rule>(&mut self, key: &V::Key) -> CellId {
-        let (relation, table) = self.view::<V>();
-        if table.find(&self.core.graph, key).is_none() {
-            self.derive_missing::<V>(relation, &[key]);
+    pub(crate) fn subscribe_to_all(&mut self, relation: usize, keys: &[&dyn AnyKey]) -> Vec<CellId> {
+        let missing: Vec<_> = keys.iter().copied().filter(|key| self.core.find(relation, *key).is_none()).collect();
+        self.derive_missing(relation, &missing);
+        keys.iter().map(|key| self.subscribe_to(relation, *key)).collect()
+    }
+
+    fn subscribe_to(&mut self, relation: usize, key: &dyn AnyKey) -> CellId {
+        if self.core.find(relation, key).is_none() {
+            self.derive_missing(relation, &[key]);
         }
-        let cell = self.core.find_or_add::<V>(relation, key);
+        let cell = self.core.find_or_add(relation, key);
         let node = self.core.graph.node_mut(cell);
         node.subscriptions += 1;
         node.held = true;
@@ -171,14 +170,14 @@ impl Engine {
         CellId(cell)
     }
 
-    fn derive_missing<V: Rule>(&mut self, relation: usize, keys: &[&V::Key]) {
+    fn derive_missing(&mut self, relation: usize, keys: &[&dyn AnyKey]) {
         let core = &self.core;
         let top = core.schema.relations.len();
         // Reading a view without a cell derives it.
-        core.spread(keys, |key| Some(Reads::new(core, top, &[]).contains::<V>(key)));
+        core.spread(keys, |key| Some(Reads::new(core, top, &[]).demand(relation, *key)));
         let mut tx = Tx::new(0, Default::default());
         adopt_all(&mut self.core, &mut tx);
-        debug_assert!(keys.iter().all(|key| self.core.table::<V>(relation).find(&self.core.graph, key).is_some()));
+        debug_assert!(keys.iter().all(|key| self.core.find(relation, *key).is_some()));
         tx.runs.add_to(&mut self.totals);
         let room = WAITING_PANICS.saturating_sub(self.waiting_panics.len());
         self.waiting_panics.extend(tx.panics.into_iter().take(room));
@@ -187,10 +186,8 @@ impl Engine {
     fn delta(&mut self, mut tx: Tx) -> Delta {
         let schema = self.core.schema.clone();
         let gone = std::mem::take(&mut tx.freed);
-        for (relation, changes) in tx.changes.iter_mut().enumerate() {
-            if let Some(changes) = changes.as_mut().filter(|_| schema.relations[relation].kind == Kind::View) {
-                changes.retain(&|cell| !gone.contains(&cell.0));
-            }
+        for (changes, info) in tx.changes.iter_mut().zip(&schema.relations) {
+            changes.retain(|change| info.kind != Kind::View || !gone.contains(&change.cell.0));
         }
         tx.runs.add_to(&mut self.totals);
         let mut runs = vec![Runs::default(); schema.relations.len()];
@@ -199,7 +196,7 @@ impl Engine {
         panics.append(&mut tx.panics);
         Delta {
             epoch: self.epoch,
-            cells: tx.changes.iter().flatten().flat_map(|changes| changes.cells()).collect(),
+            cells: tx.changes.iter().flatten().map(|change| change.cell).collect(),
             changes: tx.changes,
             runs,
             panics,
@@ -207,26 +204,38 @@ impl Engine {
         }
     }
 
-    fn slot_of<R: Relation>(&self, cell: CellId) -> Option<&Slot<R>> {
-        let (relation, page) = self.core.graph.locate(cell.0)?;
-        let expected = self.core.schema.ids.get(&TypeId::of::<R>())?;
-        if usize::from(*expected) != relation {
-            return None;
-        }
-        self.core.table::<R>(relation).slot_at(page, cell.0)
+    /// The number of `R`, if it is the cell's relation.
+    fn relation_of<R: Relation>(&self, cell: CellId) -> Option<usize> {
+        let (relation, _) = self.core.graph.locate(cell.0)?;
+        self.core.schema.relation::<R>().filter(|expected| *expected == relation)
     }
 
-    fn view<V: Rule>(&self) -> (usize, &Table<V>) {
-        let (relation, table) = self.table::<V>();
+    fn view<V: Rule>(&self) -> usize {
+        let relation = self.registered::<V>();
         let kind = self.core.schema.relations[relation].kind;
         assert!(kind == Kind::View, "flow: {} is not a view, and only views can be subscribed to", V::NAME);
-        (relation, table)
+        relation
     }
 
-    pub(crate) fn table<R: Relation>(&self) -> (usize, &Table<R>) {
-        match self.core.typed::<R>() {
-            Some(found) => found,
+    pub(crate) fn registered<R: Relation>(&self) -> usize {
+        match self.core.schema.relation::<R>() {
+            Some(relation) => relation,
             None => panic!("flow: {} is not registered", R::NAME),
+        }
+    }
+}
+
+/// Settles a relation, if what it is derived from changed.
+fn settle(core: &mut Core, tx: &mut Tx, relation: usize, info: &RelationInfo) {
+    let base = info.base.filter(|base| !tx.changes[*base].is_empty());
+    match (info.keys, info.derive, base) {
+        (Some(keys), _, Some(base)) => index::settle(core, tx, relation, base, keys),
+        (_, Some(derive), Some(base)) => rule::settle_world(core, tx, relation, base, derive),
+        (_, Some(derive), None) if !tx.dirty[relation].is_empty() => rule::settle(core, tx, relation, derive),
+        _ => {
+            if let Some(writes) = tx.inputs.remove(&info.id) {
+                input::settle(core, tx, relation, writes);
+            }
         }
     }
 }

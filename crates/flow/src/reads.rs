@@ -5,10 +5,13 @@ use std::sync::Arc;
 
 use crate::core::Core;
 use crate::edges;
+use crate::erased::{self, AnyKey, SharedRow};
+use crate::fresh::FreshCell;
 use crate::graph::Graph;
+use crate::run::Derived;
 use crate::schema::Kind;
-use crate::table::Table;
-use crate::{Members, Relation};
+use crate::table::Typed;
+use crate::{Key, Members, Relation};
 
 /// The reads of one run of a rule.
 ///
@@ -47,25 +50,25 @@ impl<'a> Reads<'a> {
     ///
     /// A cell whose rule panicked has its last good row, if there was one.
     pub fn get<R: Relation>(&self, key: &R::Key) -> Option<Arc<R::Row>> {
-        self.resolve::<R, _>(key, |row| row.cloned())
+        self.resolve(self.relation::<R>(), key).row().map(erased::shared)
     }
 
     /// Whether `key` has a row. This counts as a read of the row.
     pub fn contains<R: Relation>(&self, key: &R::Key) -> bool {
-        self.resolve::<R, _>(key, |row| row.is_some())
+        self.resolve(self.relation::<R>(), key).row().is_some()
     }
 
     /// Calls `f` with the row of `key`. Unlike [`Reads::get`], it does not touch the row's reference count; for rules
     /// that read thousands of rows.
     pub fn with<R: Relation, T>(&self, key: &R::Key, f: impl FnOnce(Option<&R::Row>) -> T) -> T {
-        self.resolve::<R, _>(key, |row| f(row.map(|row| &**row)))
+        f(self.resolve(self.relation::<R>(), key).row().map(|row| erased::row(&**row)))
     }
 
     /// The keys of an input, index or world rule that have rows, in order.
     ///
     /// This is a wide read: the rule runs again whenever a key comes or goes, and the engine keeps a list of all keys.
     pub fn keys<R: Relation>(&self) -> Members<R::Key> {
-        let (relation, table) = self.table::<R>();
+        let relation = self.relation::<R>();
         assert!(
             self.core.schema.relations[relation].kind != Kind::View,
             "flow: {} reads the keys of the view {}, which has no key set",
@@ -73,7 +76,7 @@ impl<'a> Reads<'a> {
             R::NAME
         );
         self.record(Graph::key_set(relation));
-        self.core.keys(table, relation)
+        self.core.keys(relation)
     }
 
     /// Ends the run and returns its reads.
@@ -86,33 +89,34 @@ impl<'a> Reads<'a> {
         if cells == self.before { ReadsNow::Same } else { ReadsNow::New(cells) }
     }
 
-    fn resolve<R: Relation, T>(&self, key: &R::Key, f: impl FnOnce(Option<&Arc<R::Row>>) -> T) -> T {
-        let (relation, table) = self.table::<R>();
-        if let Some(row) = self.expected(relation, table, key) {
-            return f(row);
+    fn resolve<K: Key>(&self, relation: usize, key: &K) -> Resolved<'a> {
+        let table = self.core.tables[relation].typed::<K>();
+        if let Some(row) = self.expected(relation, &table, key) {
+            return Resolved::Known(row);
         }
         let graph = &self.core.graph;
         if let Some(cell) = table.find(graph, key) {
             self.record(cell);
-            return f(table.slot(graph, cell).and_then(|slot| slot.row.as_ref()));
+            return Resolved::Known(table.slot(graph.page(cell), cell).and_then(|(_, row)| row));
         }
-        let fresh = table.fresh.demand(relation, key, &self.core.waiting);
-        if let Some(derive) = table.on_demand {
+        Resolved::Fresh(self.demand(relation, key))
+    }
+
+    /// Reads a key that has no cell. A view is derived now.
+    pub(crate) fn demand(&self, relation: usize, key: &dyn AnyKey) -> Arc<FreshCell> {
+        let fresh = self.core.fresh.demand(relation, key);
+        let info = &self.core.schema.relations[relation];
+        if let Some(derive) = info.derive.filter(|_| info.kind == Kind::View) {
             fresh.derived.get_or_init(|| self.core.run(relation, derive, key, &[], None));
         }
         self.record(fresh.stand_in);
-        f(fresh.derived.get().and_then(|derived| derived.row()))
+        fresh
     }
 
     /// The row of `key`, if the previous run read it at this position or the next. Most runs repeat the reads of the
     /// previous one, and comparing a key is cheaper than looking it up.
     #[inline]
-    fn expected<R: Relation>(
-        &self,
-        relation: usize,
-        table: &'a Table<R>,
-        key: &R::Key,
-    ) -> Option<Option<&'a Arc<R::Row>>> {
+    fn expected<K: Key>(&self, relation: usize, table: &Typed<'a, K>, key: &K) -> Option<Option<&'a SharedRow>> {
         let mut log = self.log.borrow_mut();
         for ahead in 0..2 {
             let cell = *self.before.get(log.expected + ahead)?;
@@ -122,10 +126,10 @@ impl<'a> Reads<'a> {
             if of != relation {
                 continue;
             }
-            if let Some(slot) = table.slot_at(page, cell).filter(|slot| slot.key == *key) {
+            if let Some((_, row)) = table.slot(page, cell).filter(|(other, _)| **other == *key) {
                 log.expected += ahead + 1;
                 log.cells.push(cell);
-                return Some(slot.row.as_ref());
+                return Some(row);
             }
         }
         None
@@ -141,21 +145,42 @@ impl<'a> Reads<'a> {
         }
     }
 
+    /// The number of a relation that may be read.
     #[inline]
-    fn table<R: Relation>(&self) -> (usize, &'a Table<R>) {
-        let Some((relation, table)) = self.core.typed::<R>() else {
-            panic!("flow: {} reads {}, which is not registered", self.name(), R::NAME)
-        };
-        assert!(
-            relation < self.layer,
-            "flow: {} reads {}, which is registered after it; a relation may read only those before it",
-            self.name(),
-            R::NAME
-        );
-        (relation, table)
+    fn relation<R: Relation>(&self) -> usize {
+        match self.core.schema.relation::<R>() {
+            Some(relation) if relation < self.layer => relation,
+            found => self.refuse(R::NAME, found.is_some()),
+        }
+    }
+
+    #[cold]
+    fn refuse(&self, read: &str, registered: bool) -> ! {
+        let reader = self.name();
+        match registered {
+            true => panic!(
+                "flow: {reader} reads {read}, which is registered after it; a relation may read only those before it"
+            ),
+            false => panic!("flow: {reader} reads {read}, which is not registered"),
+        }
     }
 
     fn name(&self) -> &'static str {
         self.core.schema.relations.get(self.layer).map_or("a subscription", |relation| relation.name)
+    }
+}
+
+/// The row of a key that was read.
+enum Resolved<'a> {
+    Known(Option<&'a SharedRow>),
+    Fresh(Arc<FreshCell>),
+}
+
+impl Resolved<'_> {
+    fn row(&self) -> Option<&SharedRow> {
+        match self {
+            Self::Known(row) => *row,
+            Self::Fresh(fresh) => fresh.derived.get().and_then(Derived::row),
+        }
     }
 }

@@ -6,31 +6,32 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::core::Core;
+use crate::erased::{self, AnyKey, SharedRow};
 use crate::reads::ReadsNow;
-use crate::table::Derive;
-use crate::{Reads, Relation};
+use crate::schema::Derive;
+use crate::{Reads, Rule};
 
 /// The maximum number of jobs that a thread takes at once. It takes fewer if other threads would be idle.
 const CHUNK: usize = 64;
 
 /// The result of a run.
-pub(crate) struct Derived<R: Relation> {
+pub(crate) struct Derived {
     pub(crate) reads: ReadsNow,
-    pub(crate) outcome: Outcome<R>,
+    pub(crate) outcome: Outcome,
 }
 
-pub(crate) enum Outcome<R: Relation> {
+pub(crate) enum Outcome {
     /// The row is equal to the previous one.
     Same,
     /// The row differs.
-    Row(Option<Arc<R::Row>>),
+    Row(Option<SharedRow>),
     /// The rule panicked with this message.
     Panicked(String),
 }
 
-impl<R: Relation> Derived<R> {
+impl Derived {
     /// The row, for a cell without a previous row.
-    pub(crate) fn row(&self) -> Option<&Arc<R::Row>> {
+    pub(crate) fn row(&self) -> Option<&SharedRow> {
         match &self.outcome {
             Outcome::Row(row) => row.as_ref(),
             Outcome::Same | Outcome::Panicked(_) => None,
@@ -38,44 +39,39 @@ impl<R: Relation> Derived<R> {
     }
 }
 
+/// Derives a row and compares it with the previous one.
+pub(crate) fn derive<R: Rule>(cx: &Reads<'_>, key: &dyn AnyKey, before: Option<&SharedRow>) -> Outcome {
+    let now = R::derive(cx, erased::key(key));
+    if now.as_ref() == before.map(|row| erased::row(&**row)) {
+        return Outcome::Same;
+    }
+    Outcome::Row(now.map(|row| Arc::new(row) as SharedRow))
+}
+
 impl Core {
     /// Runs a rule for one cell, given its previous reads and row.
-    pub(crate) fn run<R: Relation>(
+    pub(crate) fn run(
         &self,
         relation: usize,
-        derive: Derive<R>,
-        key: &R::Key,
+        derive: Derive,
+        key: &dyn AnyKey,
         before: &[u32],
-        row: Option<&Arc<R::Row>>,
-    ) -> Derived<R> {
+        row: Option<&SharedRow>,
+    ) -> Derived {
         let cx = Reads::new(self, relation, before);
         // Rules see the engine through shared references, and the list of reads that an unwound run leaves behind is
         // always consistent.
-        let result = catch_unwind(AssertUnwindSafe(|| {
-            let now = derive(&cx, key);
-            let same = now.as_ref() == row.map(|row| &**row);
-            (now, same)
-        }));
-        let outcome = match result {
-            Ok((_, true)) => Outcome::Same,
-            Ok((now, false)) => Outcome::Row(now.map(Arc::new)),
-            Err(panic) => Outcome::Panicked(message(&*panic)),
-        };
+        let outcome = catch_unwind(AssertUnwindSafe(|| derive(&cx, key, row)));
+        let outcome = outcome.unwrap_or_else(|panic| Outcome::Panicked(message(&*panic)));
         Derived { reads: cx.finish(), outcome }
     }
 
     /// Runs a rule for existing cells. The results are in the order of `cells`.
-    pub(crate) fn run_all<R: Relation>(
-        &self,
-        relation: usize,
-        derive: Derive<R>,
-        cells: &[u32],
-    ) -> Vec<(u32, Derived<R>)> {
-        let table = self.table::<R>(relation);
+    pub(crate) fn run_all(&self, relation: usize, derive: Derive, cells: &[u32]) -> Vec<(u32, Derived)> {
         self.spread(cells, |cell| {
-            let slot = table.slot(&self.graph, *cell)?;
+            let key = self.key(relation, *cell)?;
             let before = self.graph.node(*cell).reads.as_slice();
-            Some((*cell, self.run(relation, derive, &slot.key, before, slot.row.as_ref())))
+            Some((*cell, self.run(relation, derive, key, before, self.row(relation, *cell))))
         })
     }
 

@@ -6,13 +6,11 @@ use std::sync::Arc;
 
 use rustc_hash::FxHashMap;
 
-use crate::compare;
-use crate::core::Core;
 use crate::engine::Engine;
-use crate::settle::{adopt, index, input, rule};
-use crate::table::{AnyTable, Table};
-use crate::tx::Tx;
-use crate::{Batch, Index, Input, Relation, Rule};
+use crate::erased::{self, AnyKey, AnyRow, SharedRow};
+use crate::run::{self, Outcome};
+use crate::table::{AnyPages, Pages};
+use crate::{Index, Input, Reads, Relation, Rule};
 
 /// How the rows of a relation are produced.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -27,23 +25,25 @@ pub enum Kind {
     View,
 }
 
+/// Derives a row and compares it with the previous one: [`run::derive`] for a rule.
+pub(crate) type Derive = fn(&Reads<'_>, &dyn AnyKey, Option<&SharedRow>) -> Outcome;
+
+/// The index keys of a row, see [`Index::keys`].
+pub(crate) type IndexKeys = fn(&dyn AnyKey, &dyn AnyRow) -> Vec<Box<dyn AnyKey>>;
+
 /// The description of a relation, without its types.
 pub(crate) struct RelationInfo {
+    pub(crate) id: TypeId,
     pub(crate) name: &'static str,
     pub(crate) kind: Kind,
     /// The relation that an index groups, or whose keys a world rule follows.
     pub(crate) base: Option<usize>,
-    pub(crate) new_table: fn() -> Box<dyn AnyTable>,
-    /// Settles the relation in a commit.
-    pub(crate) settle: fn(&mut Core, &mut Tx, usize),
-    /// Assigns numbers to its fresh cells.
-    pub(crate) adopt: fn(&mut Core, &mut Tx, usize),
-    /// The cells of the base relation that a cell exists for: indexes and world rules.
-    pub(crate) base_cell: fn(&Core, u32, usize) -> Vec<u32>,
-    /// Copies all rows of an input into a batch.
-    pub(crate) copy_rows: fn(&Core, usize, &mut Batch),
-    /// Copies the subscriptions to another engine: views.
-    pub(crate) copy_subscriptions: fn(&Core, usize, &mut Engine),
+    /// Creates the pages of its table.
+    pub(crate) pages: fn() -> Box<dyn AnyPages>,
+    /// The rule of a world rule or a view.
+    pub(crate) derive: Option<Derive>,
+    /// The keys of an index.
+    pub(crate) keys: Option<IndexKeys>,
 }
 
 /// The relations of an engine.
@@ -52,6 +52,14 @@ pub(crate) struct Schema {
     pub(crate) ids: FxHashMap<TypeId, u16>,
     pub(crate) threads: usize,
     pub(crate) parallel_from: usize,
+}
+
+impl Schema {
+    /// The number of a relation, if it is registered.
+    #[inline]
+    pub(crate) fn relation<R: Relation>(&self) -> Option<usize> {
+        self.ids.get(&TypeId::of::<R>()).map(|id| usize::from(*id))
+    }
 }
 
 /// A relation reads another one that is not registered before it.
@@ -86,32 +94,25 @@ impl Builder {
 
     /// Registers a table that is committed from outside.
     pub fn input<T: Input>(&mut self) -> &mut Self {
-        let settle = input::settle::<T>;
-        self.add::<T>(RelationInfo { copy_rows: compare::copy_rows::<T>, ..info::<T>(Kind::Input, None, settle) })
+        self.add(info::<T>(Kind::Input, None))
     }
 
     /// Registers an index over `I::Of`, which must be an input, an index or a world rule.
     pub fn index<I: Index>(&mut self) -> &mut Self {
         let base = self.enumerable::<I, I::Of>();
-        let base_cell = index::member_cells::<I>;
-        self.add::<I>(RelationInfo { base_cell, ..info::<I>(Kind::Index, Some(base), index::settle::<I>) })
+        self.add(RelationInfo { keys: Some(index_keys::<I>), ..info::<I>(Kind::Index, Some(base)) })
     }
 
     /// Registers a rule that derives `R` for each key with a row in `Over`, which must be an input, an index or a world
     /// rule.
     pub fn world<R: Rule, Over: Relation<Key = R::Key>>(&mut self) -> &mut Self {
         let base = self.enumerable::<R, Over>();
-        let base_cell = rule::over_cell::<R, Over>;
-        self.add::<R>(RelationInfo { base_cell, ..info::<R>(Kind::World, Some(base), rule::settle_world::<R, Over>) })
+        self.add(RelationInfo { derive: Some(run::derive::<R>), ..info::<R>(Kind::World, Some(base)) })
     }
 
     /// Registers a rule that derives `V` for keys that are subscribed to or read by a live cell.
     pub fn view<V: Rule>(&mut self) -> &mut Self {
-        self.add::<V>(RelationInfo {
-            new_table: || Box::new(Table::<V>::new(Some(V::derive))),
-            copy_subscriptions: compare::copy_subscriptions::<V>,
-            ..info::<V>(Kind::View, None, rule::settle_view::<V>)
-        })
+        self.add(RelationInfo { derive: Some(run::derive::<V>), ..info::<V>(Kind::View, None) })
     }
 
     /// Sets the maximum number of threads that run rules, including the caller's; 1 by default. It does not affect
@@ -151,18 +152,19 @@ impl Builder {
         Engine::empty(Arc::new(self.schema))
     }
 
-    fn add<R: Relation>(&mut self, info: RelationInfo) -> &mut Self {
+    fn add(&mut self, info: RelationInfo) -> &mut Self {
         let id = self.schema.relations.len() as u16;
         assert!(id < u16::MAX, "flow: too many relations");
-        let before = self.schema.ids.insert(TypeId::of::<R>(), id);
-        assert!(before.is_none(), "flow: {} is registered twice", R::NAME);
+        let before = self.schema.ids.insert(info.id, id);
+        assert!(before.is_none(), "flow: {} is registered twice", info.name);
         self.schema.relations.push(info);
         self
     }
 
     fn enumerable<R: Relation, Over: Relation>(&self) -> usize {
-        let over = self.schema.ids.get(&TypeId::of::<Over>()).map(|id| usize::from(*id));
-        let Some(over) = over else { panic!("flow: {} is over {}, which is not registered yet", R::NAME, Over::NAME) };
+        let Some(over) = self.schema.relation::<Over>() else {
+            panic!("flow: {} is over {}, which is not registered yet", R::NAME, Over::NAME)
+        };
         let kind = self.schema.relations[over].kind;
         assert!(kind != Kind::View, "flow: {} is over the view {}, which has no key set", R::NAME, Over::NAME);
         over
@@ -170,16 +172,12 @@ impl Builder {
 }
 
 /// The description that all kinds start from.
-fn info<R: Relation>(kind: Kind, base: Option<usize>, settle: fn(&mut Core, &mut Tx, usize)) -> RelationInfo {
-    RelationInfo {
-        name: R::NAME,
-        kind,
-        base,
-        new_table: || Box::new(Table::<R>::new(None)),
-        settle,
-        adopt: adopt::<R>,
-        base_cell: |_, _, _| Vec::new(),
-        copy_rows: |_, _, _| {},
-        copy_subscriptions: |_, _, _| {},
-    }
+fn info<R: Relation>(kind: Kind, base: Option<usize>) -> RelationInfo {
+    let (id, pages) = (TypeId::of::<R>(), Pages::<R::Key>::boxed as fn() -> _);
+    RelationInfo { id, name: R::NAME, kind, base, pages, derive: None, keys: None }
+}
+
+fn index_keys<I: Index>(key: &dyn AnyKey, row: &dyn AnyRow) -> Vec<Box<dyn AnyKey>> {
+    let keys = I::keys(erased::key(key), erased::row(row));
+    keys.into_iter().map(|key| Box::new(key) as Box<dyn AnyKey>).collect()
 }

@@ -18,6 +18,12 @@ pub(crate) struct Slots<E> {
     len: usize,
 }
 
+impl<E: Entry> Default for Slots<E> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
 impl<E: Entry> Slots<E> {
     /// Creates an empty table, which allocates nothing.
     pub(crate) fn new() -> Self {

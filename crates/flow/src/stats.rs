@@ -91,7 +91,7 @@ impl Engine {
             name: info.name,
             kind: info.kind,
             cells: self.core.cells[at],
-            rows: self.core.tables[at].present(),
+            rows: self.core.tables[at].present,
             edges: self.core.edges[at],
             subscriptions: self.subscriptions[at],
             poisoned: self.core.poisoned[at],
@@ -124,7 +124,8 @@ impl Engine {
             let (pages, map) = table.bytes();
             print.cell_bytes += pages;
             print.map_bytes += map;
-            print.row_bytes += table.row_bytes();
+            let rows = graph.cells_of(relation).filter_map(|cell| table.row(graph, cell));
+            print.row_bytes += rows.map(|row| 16 + size_of_val(&**row)).sum::<usize>();
             print.cells += self.core.cells[relation];
             print.edges += self.core.edges[relation];
             let cells = graph.cells_of(relation).map(|cell| graph.node(cell));

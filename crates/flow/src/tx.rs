@@ -1,13 +1,12 @@
 //! The state of a running commit.
 
-use std::any::{Any, TypeId};
-use std::sync::Arc;
+use std::any::TypeId;
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use crate::Relation;
-use crate::batch::AnyRows;
-use crate::delta::{AnyChanges, Change, Panic, Runs};
+use crate::batch::Writes;
+use crate::delta::{Changed, Panic, Runs};
+use crate::erased::{AnyKey, SharedRow};
 use crate::graph::{CellId, FRESH};
 use crate::show::shown;
 
@@ -41,11 +40,11 @@ impl Work {
 /// A running commit or subscription.
 pub(crate) struct Tx {
     /// The writes to inputs.
-    pub(crate) inputs: FxHashMap<TypeId, Box<dyn AnyRows>>,
+    pub(crate) inputs: FxHashMap<TypeId, Writes>,
     /// The dirty cells of each relation; may contain duplicates.
     pub(crate) dirty: Vec<Vec<u32>>,
-    /// The changes of each relation.
-    pub(crate) changes: Vec<Option<Box<dyn AnyChanges>>>,
+    /// The changes of each relation, by key once it is settled.
+    pub(crate) changes: Vec<Vec<Changed>>,
     pub(crate) runs: Work,
     pub(crate) panics: Vec<Panic>,
     /// Cells that may have lost the last thing that kept them alive.
@@ -57,11 +56,11 @@ pub(crate) struct Tx {
 }
 
 impl Tx {
-    pub(crate) fn new(relations: usize, inputs: FxHashMap<TypeId, Box<dyn AnyRows>>) -> Self {
+    pub(crate) fn new(relations: usize, inputs: FxHashMap<TypeId, Writes>) -> Self {
         Self {
             inputs,
             dirty: vec![Vec::new(); relations],
-            changes: (0..relations).map(|_| None).collect(),
+            changes: (0..relations).map(|_| Vec::new()).collect(),
             runs: Work::default(),
             panics: Vec::new(),
             orphans: Vec::new(),
@@ -71,40 +70,22 @@ impl Tx {
     }
 
     /// Records a changed row.
-    pub(crate) fn changed<R: Relation>(
+    pub(crate) fn changed(
         &mut self,
         relation: usize,
         cell: u32,
-        key: R::Key,
-        before: Option<Arc<R::Row>>,
-        after: Option<Arc<R::Row>>,
+        key: Box<dyn AnyKey>,
+        before: Option<SharedRow>,
+        after: Option<SharedRow>,
     ) {
-        let list = self.changes[relation].get_or_insert_with(|| Box::new(Vec::<Change<R>>::new()));
-        let list: &mut dyn Any = &mut **list;
-        if let Some(list) = list.downcast_mut::<Vec<Change<R>>>() {
-            list.push(Change { cell: CellId(cell), key, before, after });
-        }
+        self.changes[relation].push(Changed { cell: CellId(cell), key, before, after });
         self.runs.of(relation).changed += 1;
     }
 
-    /// Sorts the changes of a relation by key and returns them. Follow with [`Tx::return_changes`].
-    pub(crate) fn take_changes<R: Relation>(&mut self, relation: usize) -> Vec<Change<R>> {
-        let Some(list) = &mut self.changes[relation] else {
-            return Vec::new();
-        };
-        let list: &mut dyn Any = &mut **list;
-        list.downcast_mut::<Vec<Change<R>>>().map(std::mem::take).unwrap_or_default()
-    }
-
-    /// Puts back the changes taken by [`Tx::take_changes`].
-    pub(crate) fn return_changes<R: Relation>(&mut self, relation: usize, changes: Vec<Change<R>>) {
-        self.changes[relation] = (!changes.is_empty()).then(|| Box::new(changes) as Box<dyn AnyChanges>);
-    }
-
     /// Records a panic of a rule.
-    pub(crate) fn panicked(&mut self, relation: usize, rule: &'static str, key: &dyn std::fmt::Debug, message: String) {
+    pub(crate) fn panicked(&mut self, relation: usize, rule: &'static str, key: &dyn AnyKey, message: String) {
         self.runs.of(relation).panics += 1;
-        self.panics.push(Panic { rule, key: shown(key, 200), message });
+        self.panics.push(Panic { rule, key: shown(&key, 200), message });
     }
 
     /// Replaces stand-ins of fresh cells by their numbers.

@@ -58,8 +58,8 @@ impl Engine {
 
     /// Explains the row of `key` with at most `nodes` nodes. Nodes near the root take precedence.
     pub fn why_within<R: Relation>(&self, key: &R::Key, nodes: usize) -> Why {
-        let (relation, table) = self.table::<R>();
-        if let Some(cell) = table.find(&self.core.graph, key) {
+        let relation = self.registered::<R>();
+        if let Some(cell) = self.core.find(relation, key) {
             return self.tree(cell, nodes);
         }
         let view = self.core.schema.relations[relation].kind == Kind::View;
@@ -101,10 +101,8 @@ impl Engine {
         let Some((relation, _)) = self.core.graph.locate(cell) else {
             return Vec::new();
         };
-        let info = &self.core.schema.relations[relation];
         let node = self.core.graph.node(cell);
-        let base = info.base.filter(|_| node.held);
-        let mut needed = base.map(|base| (info.base_cell)(&self.core, cell, base)).unwrap_or_default();
+        let mut needed = if node.held { self.core.base_cells(relation, cell) } else { Vec::new() };
         let first = needed.clone();
         needed.extend(node.reads.as_slice().iter().filter(|read| !first.contains(read)));
         needed
@@ -116,9 +114,8 @@ impl Engine {
             return Why::new(schema.relations[relation].name, WhyState::KeySet);
         }
         let relation = graph.relation(cell);
-        let table = &self.core.tables[relation];
-        let state = if table.row(graph, cell).is_some() { WhyState::Present } else { WhyState::Absent };
-        let key = table.key(graph, cell).map(|key| shown(key, KEY)).unwrap_or_default();
+        let state = if self.core.row(relation, cell).is_some() { WhyState::Present } else { WhyState::Absent };
+        let key = self.core.key(relation, cell).map(|key| shown(&key, KEY)).unwrap_or_default();
         let panicked = graph.node(cell).poisoned;
         Why { key, panicked, ..Why::new(schema.relations[relation].name, state) }
     }

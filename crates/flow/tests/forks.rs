@@ -52,7 +52,7 @@ fn a_fork_predicts_the_delta_of_a_change() {
     let mut engine = engine();
     engine.subscribe::<Sum>(true);
     let edit = || batch::<Number>([(3, Some(30)), (4, Some(4))]);
-    let changes = |delta: &flow::Delta| format!("{:?}", delta.changes::<Sum>());
+    let changes = |delta: &flow::Delta| format!("{:?}", delta.changes::<Sum>().collect::<Vec<_>>());
     let planned = engine.fork().commit(edit());
     let done = engine.commit(edit());
     assert_eq!(changes(&planned), changes(&done));

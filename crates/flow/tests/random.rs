@@ -121,7 +121,7 @@ impl Run {
     /// live before and after the commit. That cannot be observed, so such views are not checked.
     fn check_delta(&self, delta: &Delta, before: &Rows, after: &Rows) {
         let changed = changed_keys(delta);
-        assert_eq!(changed.len() + delta.changes::<Program>().len(), delta.cells().len());
+        assert_eq!(changed.len() + delta.changes::<Program>().count(), delta.cells().len());
         for relation in 0..RELATIONS {
             for key in 0..KEYS {
                 let subscribed = self.subscribed.iter().any(|(_, r, k)| (*r, *k) == (relation, key));

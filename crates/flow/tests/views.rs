@@ -133,6 +133,6 @@ fn a_subscription_without_a_row_reports_the_row_when_it_appears() {
     let delta = put::<Number>(&mut engine, 77, 7);
     assert_eq!(delta.cells().last(), Some(&cell));
     assert_eq!(engine.row::<Double>(cell).as_deref(), Some(&14));
-    let rows: Vec<_> = engine.iter::<Double>().map(|(key, row)| (*key, **row)).collect();
+    let rows: Vec<_> = engine.iter::<Double>().map(|(key, row)| (*key, *row)).collect();
     assert_eq!(rows, [(77, 14)]);
 }

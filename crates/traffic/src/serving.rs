@@ -349,7 +349,7 @@ impl ListOps {
         ListOps {
             counted: R::COUNTED,
             changes: |delta, to| {
-                let changes = delta.changes::<R>().iter();
+                let changes = delta.changes::<R>();
                 let after = |row: &Option<Arc<R::Row>>| row.clone().map(R::catalogue).unwrap_or_default();
                 to.extend(changes.map(|change| (change.cell, after(&change.after))));
             },

@@ -53,7 +53,7 @@ pub(crate) fn of(delta: &Delta) -> Vec<(ObjectKey, Conflicts)> {
 }
 
 fn add<R: Relation<Key = ObjectId, Row = Conflicts>>(kind: Kind, delta: &Delta, to: &mut Vec<(ObjectKey, Conflicts)>) {
-    to.extend(delta.changes::<R>().iter().map(|change| {
+    to.extend(delta.changes::<R>().map(|change| {
         let key = ObjectKey::new(kind, &*change.key.namespace, &*change.key.name);
         let row: Option<&Arc<Conflicts>> = change.after.as_ref();
         (key, row.map(|row| (**row).clone()).unwrap_or_default())

@@ -26,18 +26,18 @@ impl World {
     pub fn configz(&self) -> Value {
         let mut all = Vec::new();
         for (_, object) in self.engine.iter::<ServiceObjects>() {
-            if let ServiceObject::Entry(o) = &**object {
+            if let ServiceObject::Entry(o) = object {
                 all.push(written(o));
             }
         }
         for (_, object) in self.engine.iter::<WorkloadObjects>() {
-            if let WorkloadObject::Entry(o) = &**object {
+            if let WorkloadObject::Entry(o) = object {
                 all.push(written(o));
             }
         }
         all.extend(self.engine.iter::<WorkloadGroups>().map(|(_, o)| written(o)));
         for (_, object) in self.engine.iter::<RoutingObjects>() {
-            match &**object {
+            match object {
                 RoutingObject::VirtualService(o) => all.push(written(o)),
                 RoutingObject::Gateway(o) => all.push(written(o)),
                 // An Ingress is not an Istio object.
@@ -130,7 +130,7 @@ impl World {
     pub fn shadowed_proxy_configs(&self) -> Vec<String> {
         let mut by_namespace: BTreeMap<Arc<str>, Vec<_>> = BTreeMap::new();
         for (id, object) in self.engine.iter::<ProxyConfigs>() {
-            by_namespace.entry(id.namespace.clone()).or_default().push((**object).clone());
+            by_namespace.entry(id.namespace.clone()).or_default().push(object.clone());
         }
         let shadowed = by_namespace.into_values().flat_map(|all| NamespaceProxyConfigs::of(all).shadowed);
         shadowed.map(|object| id_of(&object).to_string()).collect()

@@ -71,13 +71,13 @@ impl Changes {
             epoch: delta.epoch(),
             resources: types.changed_resources(delta),
             catalogues: types.changed_lists(delta),
-            moved: delta.changes::<Audiences>().iter().map(|c| c.key).collect(),
+            moved: delta.changes::<Audiences>().map(|c| *c.key).collect(),
             conflicts: conflicts::of(delta),
             patching: envoy_filter::changed_patches(delta),
             objects: objects::changes(delta),
             overridden: overridden(engine, delta),
-            mesh: delta.changes::<Mesh>().iter().find_map(|c| c.after.as_deref().cloned()),
-            names: !delta.changes::<GatewayNames>().is_empty(),
+            mesh: delta.changes::<Mesh>().find_map(|c| c.after.as_deref().cloned()),
+            names: delta.changes::<GatewayNames>().next().is_some(),
             panics: panics.map(|p| format!("{}[{}]: {}", p.rule, p.key, p.message)).collect(),
         }
     }

@@ -1,77 +1,71 @@
 //! Settles indexes: updates lists of keys by the changes of the indexed relation.
 
-use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
 
 use crate::core::Core;
+use crate::erased::{self, AnyKey, SharedRow};
 use crate::run::message;
+use crate::schema::IndexKeys;
 use crate::settle::finish;
 use crate::tx::Tx;
-use crate::{Index, Members, Relation};
 
-type KeyOf<I> = <<I as Index>::Of as Relation>::Key;
-type RowOf<I> = <<I as Index>::Of as Relation>::Row;
+/// An edit of a list: the list's cell, the key, and whether it is added.
+type Edit<'a> = (u32, &'a dyn AnyKey, bool);
 
 /// Moves changed keys between lists. Each list is rebuilt at most once, however many of its keys change.
-pub(crate) fn settle<I: Index>(core: &mut Core, tx: &mut Tx, relation: usize) {
-    let Some(base) = core.schema.relations[relation].base else {
-        return;
-    };
-    let changes = tx.take_changes::<I::Of>(base);
-    let mut edits: BTreeMap<I::Key, Vec<(&KeyOf<I>, bool)>> = BTreeMap::new();
+pub(crate) fn settle(core: &mut Core, tx: &mut Tx, relation: usize, base: usize, index: IndexKeys) {
+    let changes = std::mem::take(&mut tx.changes[base]);
+    let name = core.schema.relations[relation].name;
+    let mut edits: Vec<Edit<'_>> = Vec::new();
     for change in &changes {
+        let key = &*change.key;
         // A row that panics here panicked when it was added, too, and that panic has been reported.
-        let before = keys::<I>(&change.key, change.before.as_deref()).unwrap_or_default();
-        let after = keys::<I>(&change.key, change.after.as_deref()).unwrap_or_else(|text| {
-            tx.panicked(relation, I::NAME, &change.key, text);
+        let before = keys(index, key, change.before.as_ref()).unwrap_or_default();
+        let after = keys(index, key, change.after.as_ref()).unwrap_or_else(|text| {
+            tx.panicked(relation, name, key, text);
             Vec::new()
         });
-        for key in before.iter().filter(|key| after.binary_search(key).is_err()) {
-            edits.entry(key.clone()).or_default().push((&change.key, false));
-        }
-        for key in after.into_iter().filter(|key| before.binary_search(key).is_err()) {
-            edits.entry(key).or_default().push((&change.key, true));
-        }
+        let mut edit = |list: &dyn AnyKey, add| edits.push((core.find_or_add(relation, list), key, add));
+        before.iter().filter(|list| !contains(&after, &***list)).for_each(|list| edit(&**list, false));
+        after.iter().filter(|list| !contains(&before, &***list)).for_each(|list| edit(&**list, true));
     }
-    for (key, edits) in edits {
-        set_members::<I>(core, tx, relation, &key, &edits);
+    // Stable: the edits of each list remain in the order of the changes, which is that of their keys.
+    edits.sort_by_key(|(cell, _, _)| *cell);
+    for list in edits.chunk_by(|a, b| a.0 == b.0) {
+        set_members(core, tx, relation, base, list);
     }
-    tx.return_changes(base, changes);
-    finish::<I>(core, tx, relation);
+    tx.changes[base] = changes;
+    finish(core, tx, relation);
 }
 
-fn set_members<I: Index>(core: &mut Core, tx: &mut Tx, relation: usize, key: &I::Key, edits: &[(&KeyOf<I>, bool)]) {
-    let cell = core.find_or_add::<I>(relation, key);
-    let table = core.table::<I>(relation);
-    let before = table.slot(&core.graph, cell).and_then(|slot| slot.row.clone()).unwrap_or_default();
-    let after = before.edited(edits.iter().copied());
+fn set_members(core: &mut Core, tx: &mut Tx, relation: usize, base: usize, edits: &[Edit<'_>]) {
+    let cell = edits[0].0;
+    let edits: Vec<_> = edits.iter().map(|(_, key, add)| (*key, *add)).collect();
+    let before = core.row(relation, cell);
+    let after = core.tables[base].edited(before, &edits);
     tx.runs.of(relation).runs += 1;
-    if after == *before {
+    if erased::same(before, after.as_ref()) {
         tx.runs.of(relation).cut_offs += 1;
         return;
     }
-    core.graph.node_mut(cell).held = !after.is_empty();
-    if after.is_empty() {
+    core.graph.node_mut(cell).held = after.is_some();
+    if after.is_none() {
         tx.orphans.push(cell);
     }
-    core.set_row::<I>(tx, relation, cell, (!after.is_empty()).then(|| Arc::new(after)));
+    core.set_row(tx, relation, cell, after);
 }
 
 /// The index keys of a row, sorted and unique, or the message of a panic.
-fn keys<I: Index>(key: &KeyOf<I>, row: Option<&RowOf<I>>) -> Result<Vec<I::Key>, String> {
+fn keys(index: IndexKeys, key: &dyn AnyKey, row: Option<&SharedRow>) -> Result<Vec<Box<dyn AnyKey>>, String> {
     let Some(row) = row else { return Ok(Vec::new()) };
     // The function sees only its arguments, so unwinding cannot leave inconsistent state.
-    let mut keys = catch_unwind(AssertUnwindSafe(|| I::keys(key, row))).map_err(|panic| message(&*panic))?;
-    keys.sort_unstable();
-    keys.dedup();
+    let keys = catch_unwind(AssertUnwindSafe(|| index(key, &**row)));
+    let mut keys = keys.map_err(|panic| message(&*panic))?;
+    keys.sort_unstable_by(|a, b| a.order(&**b));
+    keys.dedup_by(|a, b| a.is(&**b));
     Ok(keys)
 }
 
-/// The cells of the keys that an index row lists.
-pub(crate) fn member_cells<I: Index>(core: &Core, cell: u32, base: usize) -> Vec<u32> {
-    let row: Option<&Arc<Members<KeyOf<I>>>> =
-        core.typed::<I>().and_then(|(_, table)| table.slot(&core.graph, cell)?.row.as_ref());
-    let table = core.table::<I::Of>(base);
-    row.map(|row| row.iter().filter_map(|key| table.find(&core.graph, key)).collect()).unwrap_or_default()
+fn contains(keys: &[Box<dyn AnyKey>], key: &dyn AnyKey) -> bool {
+    keys.binary_search_by(|other| other.order(key)).is_ok()
 }
