@@ -5,6 +5,39 @@ use std::path::PathBuf;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+/// The maximum number of files that a scan looks at one by one. With more, the directory is listed.
+const FEW_FILES: usize = 256;
+
+/// The part of the directory that a scan looks at.
+#[derive(PartialEq, Eq, Debug)]
+pub(crate) enum Scope {
+    /// These files: nothing happened but that they were written.
+    Files(BTreeSet<PathBuf>),
+    /// Everything.
+    All,
+}
+
+impl Default for Scope {
+    fn default() -> Scope {
+        Scope::Files(BTreeSet::new())
+    }
+}
+
+impl Scope {
+    fn is_empty(&self) -> bool {
+        matches!(self, Scope::Files(files) if files.is_empty())
+    }
+
+    fn add(&mut self, paths: &[PathBuf]) {
+        if let Scope::Files(files) = self {
+            files.extend(paths.iter().cloned());
+            if files.len() > FEW_FILES {
+                *self = Scope::All;
+            }
+        }
+    }
+}
+
 /// File events, shared by the thread that receives them and the one that scans. Bounded: it stores the files that are
 /// open for writing, not the events.
 #[derive(Default)]
@@ -15,15 +48,16 @@ pub(crate) struct FileEvents {
 
 #[derive(Default)]
 struct State {
-    poked: bool,
+    /// What the next scan looks at; if nothing, no scan is requested.
+    scope: Scope,
     stopped: bool,
     writing: BTreeMap<PathBuf, Instant>,
 }
 
 impl FileEvents {
-    /// Requests a scan.
+    /// Requests a scan of everything.
     pub(crate) fn poke(&self) {
-        self.lock().poked = true;
+        self.lock().scope = Scope::All;
         self.changed.notify_all();
     }
 
@@ -34,11 +68,11 @@ impl FileEvents {
         self.changed.notify_all();
     }
 
-    /// Marks files as complete and requests a scan.
+    /// Marks files as complete and requests a scan of them.
     pub(crate) fn closed(&self, paths: &[PathBuf]) {
         let mut state = self.lock();
         state.writing.retain(|path, _| !paths.contains(path));
-        state.poked = true;
+        state.scope.add(paths);
         self.changed.notify_all();
     }
 
@@ -56,22 +90,23 @@ impl FileEvents {
     }
 
     /// Waits until a scan is requested, `rescan` has passed, or a file that was not closed has not been written for
-    /// `grace`. Returns false when stopped.
-    pub(crate) fn wait(&self, rescan: Duration, grace: Duration) -> bool {
+    /// `grace`. Returns what to scan, or `None` when stopped.
+    pub(crate) fn wait(&self, rescan: Duration, grace: Duration) -> Option<Scope> {
         let deadline = Instant::now() + rescan;
         let mut state = self.lock();
-        while !state.poked && !state.stopped {
+        while state.scope.is_empty() && !state.stopped {
             let settles = state.writing.values().min().map(|since| *since + grace);
             let until = settles.map_or(deadline, |at| at.min(deadline));
             let now = Instant::now();
             if until <= now {
+                state.scope = Scope::All;
                 break;
             }
             let waited = self.changed.wait_timeout(state, until - now);
             state = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
-        state.poked = false;
-        !state.stopped
+        let scope = std::mem::take(&mut state.scope);
+        (!state.stopped).then_some(scope)
     }
 
     /// Waits for this time. Events are recorded meanwhile. Returns at once when stopped.
@@ -83,5 +118,33 @@ impl FileEvents {
     fn lock(&self) -> MutexGuard<'_, State> {
         // A panic leaves a consistent state: each change is one assignment.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn next(events: &FileEvents) -> Option<Scope> {
+        let long = Duration::from_secs(3600);
+        events.wait(long, long)
+    }
+
+    #[test]
+    fn a_scan_looks_only_at_written_files_until_anything_else_happens() {
+        let events = FileEvents::default();
+        let [a, b] = ["a.yaml", "b.yaml"].map(PathBuf::from);
+        events.closed(std::slice::from_ref(&a));
+        events.closed(std::slice::from_ref(&b));
+        assert_eq!(next(&events), Some(Scope::Files(BTreeSet::from([a.clone(), b]))));
+        events.closed(std::slice::from_ref(&a));
+        events.poke();
+        events.closed(&[a]);
+        assert_eq!(next(&events), Some(Scope::All));
+        events.closed(&(0..=FEW_FILES).map(|n| n.to_string().into()).collect::<Vec<_>>());
+        assert_eq!(next(&events), Some(Scope::All));
+        assert_eq!(events.wait(Duration::ZERO, Duration::ZERO), Some(Scope::All), "time has passed");
+        events.stop();
+        assert_eq!(next(&events), None);
     }
 }

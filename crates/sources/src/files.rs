@@ -5,7 +5,8 @@
 //! files there (the visible names are symbolic links, which are followed).
 //!
 //! Events are only hints: after each one the directory is listed, and files whose size or time changed are read and
-//! compared by hash. So renames, replaced links and lost events need no special handling.
+//! compared by hash. So renames, replaced links and lost events need no special handling. Only if known files were written
+//! and nothing else happened, these files are checked without listing the others.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -17,7 +18,7 @@ use config::{ChangeSet, ParseOptions};
 use notify::event::{AccessKind, AccessMode, EventKind, ModifyKind};
 use notify::{RecursiveMode, Watcher};
 
-use crate::file_events::FileEvents;
+use crate::file_events::{FileEvents, Scope};
 use crate::reader::Reader;
 
 /// The interval of scans without events. Some file systems, such as network mounts, send none.
@@ -69,7 +70,7 @@ impl Drop for Watch {
 /// The directory cannot be listed. Unreadable files are reported as diagnostics.
 pub fn load(dir: &Path, options: &ParseOptions) -> Result<ChangeSet, Error> {
     let mut reader = Reader::new(dir, options.clone());
-    scan(&mut reader, &FileEvents::default())
+    scan(&mut reader, &FileEvents::default(), &Scope::All)
 }
 
 /// Reads a directory and watches it. `sink` receives the complete initial state, which may be empty, before this
@@ -92,7 +93,7 @@ pub fn watch(
     watcher.watch(dir, RecursiveMode::Recursive).map_err(unwatchable)?;
     // The watch starts before the first scan, so no change in between is lost.
     let mut reader = Reader::new(dir, options.clone());
-    sink(scan(&mut reader, &pending)?);
+    sink(scan(&mut reader, &pending, &Scope::All)?);
     let follower = pending.clone();
     let spawned = std::thread::Builder::new().name("files".into()).spawn(move || {
         let _watcher = watcher;
@@ -121,9 +122,9 @@ fn note(pending: &FileEvents, event: notify::Result<notify::Event>) {
 
 fn follow(reader: &mut Reader, pending: &FileEvents, sink: &mut impl FnMut(ChangeSet)) {
     let mut failing = false;
-    while pending.wait(RESCAN, WRITE_GRACE) {
+    while let Some(scope) = pending.wait(RESCAN, WRITE_GRACE) {
         let begin = Instant::now();
-        match scan(reader, pending) {
+        match scan(reader, pending, &scope) {
             Ok(change) => {
                 failing = false;
                 if !change.is_empty() {
@@ -142,11 +143,10 @@ fn follow(reader: &mut Reader, pending: &FileEvents, sink: &mut impl FnMut(Chang
     }
 }
 
-/// Scans the directory once.
-fn scan(reader: &mut Reader, pending: &FileEvents) -> Result<ChangeSet, Error> {
+/// Scans the directory, or a part of it, once.
+fn scan(reader: &mut Reader, pending: &FileEvents, scope: &Scope) -> Result<ChangeSet, Error> {
     let writing = pending.being_written(Instant::now(), WRITE_GRACE);
-    let unreadable = |error| Error::Unreadable { dir: reader.dir().to_owned(), error };
-    let listed = reader.list().map_err(unreadable)?;
+    let listed = reader.list(scope).map_err(|error| Error::Unreadable { dir: reader.dir().to_owned(), error })?;
     let mut contents = reader.read(&listed, &writing);
     // A file whose writing started during the scan may have been read partially.
     let writing: BTreeSet<PathBuf> = pending.being_written(Instant::now(), WRITE_GRACE);

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Read};
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -9,6 +10,7 @@ use std::time::SystemTime;
 use config::{ChangeSet, ParseOptions};
 
 use crate::directory::Directory;
+use crate::file_events::Scope;
 
 /// The maximum file size, in bytes.
 const MAX_FILE_BYTES: u64 = 64 << 20;
@@ -40,15 +42,24 @@ pub(crate) struct Reader {
     options: ParseOptions,
     stamps: BTreeMap<Arc<str>, Stamp>,
     directory: Directory,
+    /// Whether a file may have several names: then an event of one name may be of another one, too.
+    linked: bool,
 }
 
-/// The files of a directory: relative name, path, stamp.
-pub(crate) type Listed = BTreeMap<Arc<str>, (PathBuf, Stamp)>;
+/// Files of a directory.
+#[derive(Default)]
+pub(crate) struct Listed {
+    /// Relative name, path and stamp.
+    files: BTreeMap<Arc<str>, (PathBuf, Stamp)>,
+    /// Whether these are all files.
+    complete: bool,
+    linked: bool,
+}
 
 impl Reader {
     /// A reader that has read nothing yet.
     pub(crate) fn new(dir: &Path, options: ParseOptions) -> Reader {
-        Reader { dir: dir.to_owned(), options, stamps: BTreeMap::new(), directory: Directory::default() }
+        Reader { dir: dir.to_owned(), options, stamps: BTreeMap::new(), directory: Directory::default(), linked: true }
     }
 
     /// The path of the directory.
@@ -56,19 +67,38 @@ impl Reader {
         &self.dir
     }
 
-    /// Lists the current files.
+    /// Lists the current files, or only the written ones if nothing else can have changed.
     ///
     /// # Errors
     /// The directory itself cannot be read. Unreadable subdirectories are skipped.
-    pub(crate) fn list(&self) -> io::Result<Listed> {
-        let mut listed = Listed::new();
+    pub(crate) fn list(&mut self, scope: &Scope) -> io::Result<Listed> {
+        if let Scope::Files(paths) = scope
+            && let Some(written) = self.list_written(paths)
+        {
+            return Ok(written);
+        }
+        let mut listed = Listed { complete: true, ..Listed::default() };
         list_into(&self.dir, "", MAX_DEPTH, &mut listed)?;
+        self.linked = listed.linked;
         Ok(listed)
+    }
+
+    /// The written files. `None` if one of them was not known, or if files may have several names.
+    fn list_written(&self, paths: &BTreeSet<PathBuf>) -> Option<Listed> {
+        let mut listed = Listed::default();
+        for path in paths.iter().filter(|_| !self.linked) {
+            let name = path.strip_prefix(&self.dir).ok()?.to_str()?;
+            let (name, _) = self.stamps.get_key_value(name)?;
+            let metadata = std::fs::symlink_metadata(path).ok().filter(std::fs::Metadata::is_file)?;
+            listed.files.insert(name.clone(), (path.clone(), stamp_of(&metadata)));
+        }
+        (!self.linked).then_some(listed)
     }
 
     /// Reads the files that changed, except those that are being written.
     pub(crate) fn read(&self, listed: &Listed, writing: &BTreeSet<PathBuf>) -> Vec<Content> {
         let differ = listed
+            .files
             .iter()
             .filter(|(name, (path, stamp))| self.stamps.get(*name) != Some(stamp) && !writing.contains(path));
         differ
@@ -81,9 +111,10 @@ impl Reader {
             .collect()
     }
 
-    /// Updates the directory with the read files, and removes files that are not listed.
+    /// Updates the directory with the read files, and removes files that no longer exist.
     pub(crate) fn apply(&mut self, listed: &Listed, contents: Vec<Content>) -> ChangeSet {
-        let gone: Vec<Arc<str>> = self.directory.names().filter(|name| !listed.contains_key(*name)).cloned().collect();
+        let known = self.directory.names().filter(|_| listed.complete);
+        let gone: Vec<Arc<str>> = known.filter(|name| !listed.files.contains_key(*name)).cloned().collect();
         for name in gone {
             self.stamps.remove(&name);
             self.directory.remove(&name);
@@ -115,6 +146,7 @@ fn list_into(dir: &Path, prefix: &str, depth: usize, listed: &mut Listed) -> io:
             continue;
         };
         let name = format!("{prefix}{name}");
+        listed.linked |= entry.file_type().is_ok_and(|kind| kind.is_symlink());
         if metadata.is_dir() {
             if depth > 0 {
                 // An unreadable subdirectory must not remove the others.
@@ -123,10 +155,11 @@ fn list_into(dir: &Path, prefix: &str, depth: usize, listed: &mut Listed) -> io:
                 }
             }
         } else if is_config(&name) {
-            if listed.len() >= MAX_FILES {
+            if listed.files.len() >= MAX_FILES {
                 return Err(io::Error::other(format!("more than {MAX_FILES} files")));
             }
-            listed.insert(name.into(), (path, stamp_of(&metadata)));
+            listed.linked |= metadata.nlink() > 1;
+            listed.files.insert(name.into(), (path, stamp_of(&metadata)));
         }
     }
     Ok(())
@@ -137,7 +170,6 @@ fn is_config(name: &str) -> bool {
 }
 
 fn stamp_of(metadata: &std::fs::Metadata) -> Stamp {
-    use std::os::unix::fs::MetadataExt as _;
     Stamp { bytes: metadata.len(), modified: metadata.modified().ok(), inode: metadata.ino() }
 }
 
@@ -148,4 +180,39 @@ fn read_file(path: &Path) -> io::Result<Vec<u8>> {
         return Err(io::Error::other(format!("larger than {} MiB; split it", MAX_FILE_BYTES >> 20)));
     }
     Ok(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Lists after these files were written, and reads: the number of files, and whether they are all.
+    fn scan(reader: &mut Reader, scope: &Scope) -> (usize, bool) {
+        let listed = reader.list(scope).expect("the directory is listed");
+        let contents = reader.read(&listed, &BTreeSet::new());
+        reader.apply(&listed, contents);
+        (listed.files.len(), listed.complete)
+    }
+
+    #[test]
+    fn only_a_known_file_with_one_name_is_read_without_listing_the_others() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let at = |name: &str| dir.path().join(name);
+        let written = |name: &str| Scope::Files(BTreeSet::from([at(name)]));
+        let write = |name: &str| std::fs::write(at(name), name).expect("a file");
+        ["a.yaml", "b.yaml"].iter().for_each(|name| write(name));
+        let mut reader = Reader::new(dir.path(), ParseOptions::default());
+        assert_eq!(scan(&mut reader, &written("a.yaml")), (2, true), "nothing is known yet");
+        assert_eq!(scan(&mut reader, &written("a.yaml")), (1, false));
+        write("c.yaml");
+        assert_eq!(scan(&mut reader, &written("c.yaml")), (3, true), "it was not known");
+        assert_eq!(scan(&mut reader, &written("c.yaml")), (1, false));
+        std::fs::hard_link(at("a.yaml"), at("d.yaml")).expect("a link");
+        assert_eq!(scan(&mut reader, &Scope::All), (4, true));
+        assert_eq!(scan(&mut reader, &written("d.yaml")), (4, true), "a.yaml changed, too");
+        std::fs::remove_file(at("d.yaml")).expect("the link is removed");
+        assert_eq!(scan(&mut reader, &Scope::All), (3, true));
+        std::fs::remove_file(at("b.yaml")).expect("the file is removed");
+        assert_eq!(scan(&mut reader, &written("b.yaml")), (2, true), "it is gone");
+    }
 }
