@@ -10,29 +10,29 @@ const FEW_FILES: usize = 256;
 
 /// The part of the directory that a scan looks at.
 #[derive(PartialEq, Eq, Debug)]
-pub(crate) enum Scope {
+pub(crate) enum ScanScope {
     /// These files: nothing happened but that they were written.
     Files(BTreeSet<PathBuf>),
     /// Everything.
     All,
 }
 
-impl Default for Scope {
-    fn default() -> Scope {
-        Scope::Files(BTreeSet::new())
+impl Default for ScanScope {
+    fn default() -> ScanScope {
+        ScanScope::Files(BTreeSet::new())
     }
 }
 
-impl Scope {
+impl ScanScope {
     fn is_empty(&self) -> bool {
-        matches!(self, Scope::Files(files) if files.is_empty())
+        matches!(self, ScanScope::Files(files) if files.is_empty())
     }
 
     fn add(&mut self, paths: &[PathBuf]) {
-        if let Scope::Files(files) = self {
+        if let ScanScope::Files(files) = self {
             files.extend(paths.iter().cloned());
             if files.len() > FEW_FILES {
-                *self = Scope::All;
+                *self = ScanScope::All;
             }
         }
     }
@@ -49,7 +49,7 @@ pub(crate) struct FileEvents {
 #[derive(Default)]
 struct State {
     /// What the next scan looks at; if nothing, no scan is requested.
-    scope: Scope,
+    scope: ScanScope,
     stopped: bool,
     writing: BTreeMap<PathBuf, Instant>,
 }
@@ -57,7 +57,7 @@ struct State {
 impl FileEvents {
     /// Requests a scan of everything.
     pub(crate) fn poke(&self) {
-        self.lock().scope = Scope::All;
+        self.lock().scope = ScanScope::All;
         self.changed.notify_all();
     }
 
@@ -91,7 +91,7 @@ impl FileEvents {
 
     /// Waits until a scan is requested, `rescan` has passed, or a file that was not closed has not been written for
     /// `grace`. Returns what to scan, or `None` when stopped.
-    pub(crate) fn wait(&self, rescan: Duration, grace: Duration) -> Option<Scope> {
+    pub(crate) fn wait(&self, rescan: Duration, grace: Duration) -> Option<ScanScope> {
         let deadline = Instant::now() + rescan;
         let mut state = self.lock();
         while state.scope.is_empty() && !state.stopped {
@@ -99,7 +99,7 @@ impl FileEvents {
             let until = settles.map_or(deadline, |at| at.min(deadline));
             let now = Instant::now();
             if until <= now {
-                state.scope = Scope::All;
+                state.scope = ScanScope::All;
                 break;
             }
             let waited = self.changed.wait_timeout(state, until - now);
@@ -125,7 +125,7 @@ impl FileEvents {
 mod tests {
     use super::*;
 
-    fn next(events: &FileEvents) -> Option<Scope> {
+    fn next(events: &FileEvents) -> Option<ScanScope> {
         let long = Duration::from_secs(3600);
         events.wait(long, long)
     }
@@ -136,14 +136,14 @@ mod tests {
         let [a, b] = ["a.yaml", "b.yaml"].map(PathBuf::from);
         events.closed(std::slice::from_ref(&a));
         events.closed(std::slice::from_ref(&b));
-        assert_eq!(next(&events), Some(Scope::Files(BTreeSet::from([a.clone(), b]))));
+        assert_eq!(next(&events), Some(ScanScope::Files(BTreeSet::from([a.clone(), b]))));
         events.closed(std::slice::from_ref(&a));
         events.poke();
         events.closed(&[a]);
-        assert_eq!(next(&events), Some(Scope::All));
+        assert_eq!(next(&events), Some(ScanScope::All));
         events.closed(&(0..=FEW_FILES).map(|n| n.to_string().into()).collect::<Vec<_>>());
-        assert_eq!(next(&events), Some(Scope::All));
-        assert_eq!(events.wait(Duration::ZERO, Duration::ZERO), Some(Scope::All), "time has passed");
+        assert_eq!(next(&events), Some(ScanScope::All));
+        assert_eq!(events.wait(Duration::ZERO, Duration::ZERO), Some(ScanScope::All), "time has passed");
         events.stop();
         assert_eq!(next(&events), None);
     }

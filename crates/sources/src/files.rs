@@ -18,7 +18,7 @@ use config::{ChangeSet, ParseOptions};
 use notify::event::{AccessKind, AccessMode, EventKind, ModifyKind};
 use notify::{RecursiveMode, Watcher};
 
-use crate::file_events::{FileEvents, Scope};
+use crate::file_events::{FileEvents, ScanScope};
 use crate::reader::Reader;
 
 /// The interval of scans without events. Some file systems, such as network mounts, send none.
@@ -70,7 +70,7 @@ impl Drop for Watch {
 /// The directory cannot be listed. Unreadable files are reported as diagnostics.
 pub fn load(dir: &Path, options: &ParseOptions) -> Result<ChangeSet, Error> {
     let mut reader = Reader::new(dir, options.clone());
-    scan(&mut reader, &FileEvents::default(), &Scope::All)
+    scan(&mut reader, &FileEvents::default(), &ScanScope::All)
 }
 
 /// Reads a directory and watches it. `sink` receives the complete initial state, which may be empty, before this
@@ -93,7 +93,7 @@ pub fn watch(
     watcher.watch(dir, RecursiveMode::Recursive).map_err(unwatchable)?;
     // The watch starts before the first scan, so no change in between is lost.
     let mut reader = Reader::new(dir, options.clone());
-    sink(scan(&mut reader, &pending, &Scope::All)?);
+    sink(scan(&mut reader, &pending, &ScanScope::All)?);
     let follower = pending.clone();
     let spawned = std::thread::Builder::new().name("files".into()).spawn(move || {
         let _watcher = watcher;
@@ -144,7 +144,7 @@ fn follow(reader: &mut Reader, pending: &FileEvents, sink: &mut impl FnMut(Chang
 }
 
 /// Scans the directory, or a part of it, once.
-fn scan(reader: &mut Reader, pending: &FileEvents, scope: &Scope) -> Result<ChangeSet, Error> {
+fn scan(reader: &mut Reader, pending: &FileEvents, scope: &ScanScope) -> Result<ChangeSet, Error> {
     let writing = pending.being_written(Instant::now(), WRITE_GRACE);
     let listed = reader.list(scope).map_err(|error| Error::Unreadable { dir: reader.dir().to_owned(), error })?;
     let mut contents = reader.read(&listed, &writing);

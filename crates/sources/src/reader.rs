@@ -10,7 +10,7 @@ use std::time::SystemTime;
 use config::{ChangeSet, ParseOptions};
 
 use crate::directory::Directory;
-use crate::file_events::Scope;
+use crate::file_events::ScanScope;
 
 /// The maximum file size, in bytes.
 const MAX_FILE_BYTES: u64 = 64 << 20;
@@ -71,8 +71,8 @@ impl Reader {
     ///
     /// # Errors
     /// The directory itself cannot be read. Unreadable subdirectories are skipped.
-    pub(crate) fn list(&mut self, scope: &Scope) -> io::Result<Listed> {
-        if let Scope::Files(paths) = scope
+    pub(crate) fn list(&mut self, scope: &ScanScope) -> io::Result<Listed> {
+        if let ScanScope::Files(paths) = scope
             && let Some(written) = self.list_written(paths)
         {
             return Ok(written);
@@ -85,14 +85,17 @@ impl Reader {
 
     /// The written files. `None` if one of them was not known, or if files may have several names.
     fn list_written(&self, paths: &BTreeSet<PathBuf>) -> Option<Listed> {
+        if self.linked {
+            return None;
+        }
         let mut listed = Listed::default();
-        for path in paths.iter().filter(|_| !self.linked) {
+        for path in paths {
             let name = path.strip_prefix(&self.dir).ok()?.to_str()?;
             let (name, _) = self.stamps.get_key_value(name)?;
             let metadata = std::fs::symlink_metadata(path).ok().filter(std::fs::Metadata::is_file)?;
             listed.files.insert(name.clone(), (path.clone(), stamp_of(&metadata)));
         }
-        (!self.linked).then_some(listed)
+        Some(listed)
     }
 
     /// Reads the files that changed, except those that are being written.
@@ -187,7 +190,7 @@ mod tests {
     use super::*;
 
     /// Lists after these files were written, and reads: the number of files, and whether they are all.
-    fn scan(reader: &mut Reader, scope: &Scope) -> (usize, bool) {
+    fn scan(reader: &mut Reader, scope: &ScanScope) -> (usize, bool) {
         let listed = reader.list(scope).expect("the directory is listed");
         let contents = reader.read(&listed, &BTreeSet::new());
         reader.apply(&listed, contents);
@@ -198,7 +201,7 @@ mod tests {
     fn only_a_known_file_with_one_name_is_read_without_listing_the_others() {
         let dir = tempfile::tempdir().expect("a directory");
         let at = |name: &str| dir.path().join(name);
-        let written = |name: &str| Scope::Files(BTreeSet::from([at(name)]));
+        let written = |name: &str| ScanScope::Files(BTreeSet::from([at(name)]));
         let write = |name: &str| std::fs::write(at(name), name).expect("a file");
         ["a.yaml", "b.yaml"].iter().for_each(|name| write(name));
         let mut reader = Reader::new(dir.path(), ParseOptions::default());
@@ -208,10 +211,10 @@ mod tests {
         assert_eq!(scan(&mut reader, &written("c.yaml")), (3, true), "it was not known");
         assert_eq!(scan(&mut reader, &written("c.yaml")), (1, false));
         std::fs::hard_link(at("a.yaml"), at("d.yaml")).expect("a link");
-        assert_eq!(scan(&mut reader, &Scope::All), (4, true));
+        assert_eq!(scan(&mut reader, &ScanScope::All), (4, true));
         assert_eq!(scan(&mut reader, &written("d.yaml")), (4, true), "a.yaml changed, too");
         std::fs::remove_file(at("d.yaml")).expect("the link is removed");
-        assert_eq!(scan(&mut reader, &Scope::All), (3, true));
+        assert_eq!(scan(&mut reader, &ScanScope::All), (3, true));
         std::fs::remove_file(at("b.yaml")).expect("the file is removed");
         assert_eq!(scan(&mut reader, &written("b.yaml")), (2, true), "it is gone");
     }

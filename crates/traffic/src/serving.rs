@@ -349,9 +349,8 @@ impl ListOps {
         ListOps {
             counted: R::COUNTED,
             changes: |delta, to| {
-                let changes = delta.changes::<R>();
-                let after = |row: &Option<Arc<R::Row>>| row.clone().map(R::catalogue).unwrap_or_default();
-                to.extend(changes.map(|change| (change.cell, after(&change.after))));
+                let catalogue = |row: Option<Arc<R::Row>>| row.map(R::catalogue).unwrap_or_default();
+                to.extend(delta.changes::<R>().map(|change| (change.cell, catalogue(change.after))));
             },
             walk_to: Walk::to::<R>,
         }
