@@ -77,7 +77,7 @@ fn patched(
     change: impl FnOnce(&mut DynamicMessage, &mut Outcomes),
 ) -> Patched {
     let descriptor = sort.message().and_then(descriptor);
-    let decoded = descriptor.and_then(|of| DynamicMessage::decode(of, plain.body().clone()).ok());
+    let decoded = descriptor.and_then(|of| DynamicMessage::decode(of, plain.body()).ok());
     let mut outcomes = Outcomes::default();
     let resource = match decoded {
         Some(mut message) => {

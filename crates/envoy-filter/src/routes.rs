@@ -79,12 +79,13 @@ fn derive_patched_route_configs(cx: &Reads<'_>, (audience, name): &(Arc<RouteAud
     }
     let table = cx.get::<RouteTables>(&plain)?;
     let mut taken: Vec<Vec<String>> = Vec::new();
-    let mut hosts: Vec<Bytes> = Vec::with_capacity(table.virtual_hosts.len());
-    for host in &table.virtual_hosts {
+    let plain: Vec<Arc<VirtualHostSpec>> = table.virtual_hosts.iter().cloned().collect();
+    let mut hosts: Vec<Bytes> = Vec::with_capacity(plain.len());
+    for host in &plain {
         let matching: Vec<&Chosen> = patches.iter().filter(|patch| is_of_host(patch, host)).collect();
         let row = match matching.is_empty() {
             true => None,
-            false => match changed(cx, host, &table.virtual_hosts, &matching, &mut outcomes) {
+            false => match changed(cx, host, &plain, &matching, &mut outcomes) {
                 Changed::Removed => continue,
                 Changed::Replaced(row) => Some(row),
                 Changed::Unchanged => None,
@@ -100,8 +101,9 @@ fn derive_patched_route_configs(cx: &Reads<'_>, (audience, name): &(Arc<RouteAud
             None => hosts.extend(cx.get::<VirtualHosts>(host).map(|row| (*row).clone())),
         }
     }
-    add(&patches, &table.virtual_hosts, taken, &mut hosts, &mut outcomes);
-    let body = envoy::route_configuration(name, hosts.iter().map(|host| &**host), None, TableOptions::of(&table));
+    add(&patches, &plain, taken, &mut hosts, &mut outcomes);
+    let (before, behind) = envoy::route_configuration(name, None, TableOptions::of(&table));
+    let body = [&[before], &hosts[..], &[behind]].concat().concat().into();
     let body = settings(body, &patches, &mut outcomes);
     Some(Patched { resource: Resource::new(name.clone(), body), left: outcomes.left(&audience.filters) })
 }

@@ -42,8 +42,8 @@ pub use listener::Listeners;
 pub use name_table::{NameTables, ServiceNames};
 pub use node::{NodeError, decode_node, parse_node};
 pub use route::{
-    EncodedRoutes, HttpRoutes, Options as TableOptions, RouteConfigs, RouteShells, VirtualHostResources, VirtualHosts,
-    route_configuration,
+    EncodedRoutes, HttpRoutes, Options as TableOptions, RouteConfigs, RouteShells, SharedVirtualHosts,
+    VirtualHostResources, VirtualHosts, route_configuration,
 };
 pub use secret::Secrets;
 pub use serving::{register_types, uses_vhds};
@@ -55,6 +55,7 @@ pub fn register(b: &mut flow::Builder) {
     b.view::<Endpoints>();
     b.view::<HttpRoutes>();
     b.view::<VirtualHosts>();
+    b.view::<SharedVirtualHosts>();
     b.view::<GrpcRoutes>();
     b.view::<RouteConfigs>();
     b.view::<RouteShells>();

@@ -10,6 +10,7 @@ use std::ops::Deref;
 use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
+use xxhash_rust::xxh3::{Xxh3, xxh3_64};
 
 use crate::proxy::Proxy;
 
@@ -308,7 +309,19 @@ pub struct Version(pub u64);
 impl Version {
     /// The version of these bytes.
     pub fn of(bytes: &[u8]) -> Version {
-        Version(xxhash_rust::xxh3::xxh3_64(bytes))
+        Version(xxh3_64(bytes))
+    }
+
+    /// The version of the concatenation of these pieces.
+    fn of_pieces(pieces: &[Bytes]) -> Version {
+        match pieces {
+            [bytes] => Version::of(bytes),
+            _ => {
+                let mut hasher = Xxh3::new();
+                pieces.iter().for_each(|piece| hasher.update(piece));
+                Version(hasher.digest())
+            }
+        }
     }
 }
 
@@ -331,15 +344,26 @@ pub struct Resource(Arc<Encoded>);
 struct Encoded {
     name: Arc<str>,
     version: Version,
-    body: Bytes,
+    /// The body in order. Resources may share pieces.
+    pieces: Box<[Bytes]>,
     framed: OnceLock<Bytes>,
 }
 
 impl Resource {
     /// A resource of this name whose protobuf encoding is `body`.
     pub fn new(name: impl Into<Arc<str>>, body: impl Into<Bytes>) -> Resource {
-        let body = body.into();
-        Resource(Arc::new(Encoded { name: name.into(), version: Version::of(&body), body, framed: OnceLock::new() }))
+        Resource::in_pieces(name, [body.into()])
+    }
+
+    /// A resource of this name whose protobuf encoding is the concatenation of these pieces.
+    pub fn in_pieces(name: impl Into<Arc<str>>, pieces: impl Into<Box<[Bytes]>>) -> Resource {
+        let pieces = pieces.into();
+        Resource(Arc::new(Encoded {
+            name: name.into(),
+            version: Version::of_pieces(&pieces),
+            pieces,
+            framed: OnceLock::new(),
+        }))
     }
 
     /// The name that clients subscribe to.
@@ -352,9 +376,27 @@ impl Resource {
         self.0.version
     }
 
-    /// The encoded message.
-    pub fn body(&self) -> &Bytes {
-        &self.0.body
+    /// The encoded message. Copied if it is in several pieces.
+    pub fn body(&self) -> Bytes {
+        match &*self.0.pieces {
+            [body] => body.clone(),
+            pieces => pieces.concat().into(),
+        }
+    }
+
+    /// The encoded message in pieces.
+    pub fn pieces(&self) -> &[Bytes] {
+        &self.0.pieces
+    }
+
+    /// The length of the encoded message in bytes.
+    pub fn len(&self) -> usize {
+        self.0.pieces.iter().map(Bytes::len).sum()
+    }
+
+    /// Whether the encoded message is empty.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
     }
 
     /// The form of this resource in responses. `frame` encodes it once for all streams that share the resource, and must
@@ -368,14 +410,20 @@ impl PartialEq for Resource {
     fn eq(&self, other: &Resource) -> bool {
         // The bytes decide; the hash makes the common "different" answer cheap.
         let (one, other) = (&self.0, &other.0);
-        Arc::ptr_eq(one, other) || one.version == other.version && one.name == other.name && one.body == other.body
+        Arc::ptr_eq(one, other)
+            || one.version == other.version && one.name == other.name && equal(&one.pieces, &other.pieces)
     }
 }
 
 impl Eq for Resource {}
 
+/// Whether the concatenations of two lists of pieces are equal.
+fn equal(one: &[Bytes], other: &[Bytes]) -> bool {
+    one == other || one.concat() == other.concat()
+}
+
 impl fmt::Debug for Resource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}@{} ({} bytes)", self.name(), self.version(), self.body().len())
+        write!(f, "{}@{} ({} bytes)", self.name(), self.version(), self.len())
     }
 }

@@ -37,7 +37,7 @@ pub(crate) fn names(core: &Core, id: &str) -> Option<Option<Resource>> {
 
 /// A name table as JSON.
 pub(crate) fn names_json(table: Option<&Resource>) -> Value {
-    let decoded = table.map(|table| protos::json(types::NAME_TABLE.type_url, table.body()));
+    let decoded = table.map(|table| protos::json(types::NAME_TABLE.type_url, &table.body()));
     decoded.and_then(Result::ok).unwrap_or_else(|| json!({}))
 }
 
@@ -53,7 +53,7 @@ pub(crate) fn proxy_of(core: &Core, id: &str) -> Option<(xds::StreamId, Arc<Prox
 /// Adds the virtual hosts of a route table that were sent over VHDS.
 fn completed(table: &Resource, hosts: &[Resource]) -> Resource {
     let own = hosts.iter().filter(|host| collection_of(host.name()) == Some(table.name()));
-    let virtual_hosts = own.filter_map(|host| VirtualHost::decode(host.body().clone()).ok()).collect();
+    let virtual_hosts = own.filter_map(|host| VirtualHost::decode(host.body()).ok()).collect();
     let hosts = RouteConfiguration { virtual_hosts, ..RouteConfiguration::default() };
     // Concatenated protobuf messages merge: repeated fields are appended.
     let mut body = table.body().to_vec();
@@ -96,7 +96,7 @@ fn item(kind: ResourceType, resource: &Resource) -> Value {
 
 /// The resource as JSON, with its type.
 fn body(kind: ResourceType, resource: &Resource) -> Value {
-    match protos::json(kind.type_url, resource.body()) {
+    match protos::json(kind.type_url, &resource.body()) {
         Ok(Value::Object(mut fields)) => {
             fields.insert("@type".into(), kind.type_url.into());
             Value::Object(fields)

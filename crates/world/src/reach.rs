@@ -1,8 +1,12 @@
 //! Finds the served resources that depend on an object.
 
+use std::sync::Arc;
+
 use config::{Kind, ObjectKey};
+use envoy::{RouteConfigs, VirtualHosts};
 use envoy_filter::unmade;
-use flow::{CellId, Dependents, Walk};
+use flow::{CellId, Dependents, Relation, Walk};
+use model::audience::VirtualHostSpec;
 use model::service::{ObjectId, Registry};
 use registry::inputs::{
     DestinationRules, EnvoyFilters, PeerAuthentications, RoutingKey, RoutingObjects, ServiceObjectKey, ServiceObjects,
@@ -85,7 +89,11 @@ impl World {
     fn of(&self, walk: impl FnOnce(&World) -> Dependents, certain: bool) -> Reach {
         let found = walk(self);
         let mut reach = Reach { complete: found.complete, ..Reach::default() };
+        let hosts: Vec<_> = found.cells.iter().filter_map(|(cell, _)| self.engine.key::<VirtualHosts>(*cell)).collect();
         for (cell, relation) in found.cells {
+            if relation == VirtualHosts::NAME || self.lacks(cell, &hosts) {
+                continue;
+            }
             let listed = self.served.is_list(relation);
             match (listed, certain) {
                 (false, _) => reach.resources.push(cell),
@@ -97,9 +105,21 @@ impl World {
     }
 }
 
+impl World {
+    /// Whether a cell is a route table that was found by the virtual hosts that tables share, and has none of `hosts`
+    /// because it replaces them.
+    fn lacks(&self, cell: CellId, hosts: &[Arc<VirtualHostSpec>]) -> bool {
+        let key = self.engine.key::<RouteConfigs>(cell).filter(|_| !hosts.is_empty());
+        let table = key.and_then(|key| self.engine.get::<RouteTables>(&key));
+        let lists = table.map(|table| table.virtual_hosts.clone()).filter(|list| list.shares());
+        lists.is_some_and(|list| !hosts.iter().any(|host| list.contains(host)))
+    }
+}
+
 /// A walk to the resources that are derived from an object, without those that only chose by it.
 fn content(types: &ServedTypes) -> Walk {
     everything(types)
+        .to::<VirtualHosts>()
         .not_through::<SharedHosts>()
         .not_through::<SharedClusters>()
         .not_through::<RouteTables>()

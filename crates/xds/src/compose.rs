@@ -141,8 +141,8 @@ pub(crate) fn encode(envelope: &Envelope<'_>, content: &Content) -> Rope {
             true => framed,
             false => framed.slice(framed.len() - any_field_len(envelope.kind, resource)..),
         });
-        if resource.body().len() >= COPIED {
-            pieces.push(resource.body().clone());
+        if resource.len() >= COPIED {
+            pieces.extend_from_slice(resource.pieces());
         }
     }
     let mut removed = Vec::new();
@@ -175,32 +175,32 @@ fn head(envelope: &Envelope<'_>) -> Vec<u8> {
 /// copied. The body is the last field, with the number that resources have in a SotW response, so that such a response
 /// can use the end of this.
 fn framed(kind: ResourceType, name: &str, resource: &Resource) -> Bytes {
-    let (version, body) = (resource.version().to_string(), resource.body());
-    let copied = Some(body).filter(|body| body.len() < COPIED);
+    let (version, len) = (resource.version().to_string(), resource.len());
+    let copied = if len < COPIED { resource.pieces() } else { &[] };
     let names = bytes_len(name.len()) + bytes_len(version.len());
-    let any_len = any_len(kind, body);
+    let any_len = any_len(kind, len);
     let length = names + bytes_len(any_len);
-    let mut out = Vec::with_capacity(bytes_len(length) - body.len() + copied.map_or(0, Bytes::len));
+    let mut out = Vec::with_capacity(bytes_len(length) - if copied.is_empty() { len } else { 0 });
     put_head(&mut out, 2, length);
     put_bytes(&mut out, 3, name.as_bytes());
     put_bytes(&mut out, 1, version.as_bytes());
     put_head(&mut out, 2, any_len);
     put_bytes(&mut out, 1, kind.type_url.as_bytes());
-    put_head(&mut out, 2, body.len());
-    copied.into_iter().for_each(|body| out.extend_from_slice(body));
+    put_head(&mut out, 2, len);
+    copied.iter().for_each(|piece| out.extend_from_slice(piece));
     out.into()
 }
 
 /// `google.protobuf.Any`, without key and length.
-fn any_len(kind: ResourceType, body: &Bytes) -> usize {
-    bytes_len(kind.type_url.len()) + bytes_len(body.len())
+fn any_len(kind: ResourceType, body: usize) -> usize {
+    bytes_len(kind.type_url.len()) + bytes_len(body)
 }
 
 /// The length of the `Any` field within [`framed`].
 fn any_field_len(kind: ResourceType, resource: &Resource) -> usize {
-    let body = resource.body();
-    let elsewhere = if body.len() < COPIED { 0 } else { body.len() };
-    bytes_len(any_len(kind, body)) - elsewhere
+    let len = resource.len();
+    let elsewhere = if len < COPIED { 0 } else { len };
+    bytes_len(any_len(kind, len)) - elsewhere
 }
 
 #[cfg(test)]
@@ -218,6 +218,8 @@ mod tests {
                 resource("large", vec![2; 5000]),
                 resource("empty", vec![]),
                 resource("edge", vec![3; COPIED]),
+                ("pieces".into(), Resource::in_pieces("pieces", [vec![4; 9].into(), vec![5; COPIED].into()])),
+                ("crumbs".into(), Resource::in_pieces("crumbs", [vec![6; 9].into(), vec![7; 9].into()])),
             ],
             removed: vec!["gone".into()],
         }
@@ -249,9 +251,9 @@ mod tests {
         for (resource, (name, sent)) in read.resources.iter().zip(&content.resources) {
             assert_eq!((&*resource.name, &*resource.version), (&**name, &*sent.version().to_string()));
             let any = resource.resource.as_ref().unwrap();
-            assert_eq!((any.type_url.as_str(), &any.value), (types::CLUSTER.type_url, sent.body()));
+            assert_eq!((any.type_url.as_str(), &any.value), (types::CLUSTER.type_url, &sent.body()));
         }
-        assert_eq!(read.resources.len(), 4);
+        assert_eq!(read.resources.len(), 6);
         let large = rope.pieces().find(|piece| piece.len() == 5000).unwrap();
         assert_eq!(large.as_ptr(), content.resources[1].1.body().as_ptr(), "a large body is shared, not copied");
         // Other responses share the copy of a small body, too.
@@ -279,7 +281,7 @@ mod tests {
         let read = DiscoveryResponse::decode(flat(&rope).as_slice()).unwrap();
         assert_eq!((read.version_info.as_str(), read.nonce.as_str()), ("v", "other"));
         assert_eq!(read.control_plane.unwrap().identifier, "me");
-        let bodies: Vec<&Bytes> = read.resources.iter().map(|any| &any.value).collect();
+        let bodies: Vec<Bytes> = read.resources.iter().map(|any| any.value.clone()).collect();
         assert_eq!(bodies, content.resources.iter().map(|(_, resource)| resource.body()).collect::<Vec<_>>());
     }
 }

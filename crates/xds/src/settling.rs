@@ -74,7 +74,7 @@ impl<O: Origin> Core<O> {
         reference: ReadReference,
     ) -> Arc<[Reference]> {
         let one = |parent: &Name| {
-            let child = reference(parent, parents.resource(&self.cells, parent)?.body())?;
+            let child = reference(parent, &parents.resource(&self.cells, parent)?.body())?;
             let parent = parent.clone();
             Some(Reference { parent, child })
         };

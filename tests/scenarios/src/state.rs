@@ -81,7 +81,7 @@ impl Client {
 /// # Errors
 /// The bytes are not a message of the type.
 pub fn json(kind: ResourceType, resource: &Resource) -> Result<Value> {
-    protos::json(kind.type_url, resource.body()).with_context(|| format!("{} {}", kind.short_name, resource.name()))
+    protos::json(kind.type_url, &resource.body()).with_context(|| format!("{} {}", kind.short_name, resource.name()))
 }
 
 /// Collects the names that a resource references.

@@ -31,7 +31,7 @@ fn derive_grpc_routes(cx: &Reads<'_>, key: &Arc<RoutesKey>) -> Option<EncodedRou
 pub(crate) fn route_configuration(cx: &Reads<'_>, name: &str, table: &RouteTable) -> Bytes {
     let mut writer = Writer::default();
     writer.text(1, name);
-    for host in &table.virtual_hosts {
+    for host in table.virtual_hosts.iter() {
         let VirtualHostContent::Routes(keys) = &host.content else {
             continue;
         };

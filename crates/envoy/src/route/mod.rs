@@ -10,25 +10,30 @@ mod faults;
 mod hash;
 mod headers;
 mod matching;
+mod pieces;
 mod retry;
 pub(crate) mod sessions;
 pub(crate) mod translate;
 
+use std::ops::Range;
 use std::sync::Arc;
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use flow::Reads;
-use model::audience::{ProxyClass, RouteAudience, RouteTable, RoutesKey, VirtualHostContent, VirtualHostSpec};
+use model::audience::{
+    HostRun, ProxyClass, RouteAudience, RouteTable, RoutesKey, SharedHostsKey, VirtualHostContent, VirtualHostSpec,
+};
 use model::xds::Resource;
 use protos::Message;
 use protos::envoy::config::route::v3::{Route, Vhds};
 use registry::proxy_settings::mesh_of;
-use traffic::routes::{RouteTables, virtual_host_name};
+use traffic::routes::{RouteTables, SharedHosts, virtual_host_name};
 use traffic::virtual_service::EffectiveVirtualServices;
 
 pub(crate) use defaults::{dynamic_forward_proxy_table, inbound_table};
 pub(crate) use destinations::Destinations;
 pub(crate) use matching::everything;
+use pieces::Pieces;
 pub(crate) use translate::Context;
 
 use crate::grpc;
@@ -115,6 +120,37 @@ fn derive_virtual_hosts(cx: &Reads<'_>, key: &Arc<VirtualHostSpec>) -> Option<By
 }
 
 flow::rule! {
+    /// The encoded virtual hosts of a list that tables share.
+    pub SharedVirtualHosts: SharedHostsKey => EncodedHosts = "shared virtual hosts", derive_shared_virtual_hosts;
+}
+
+/// Encoded virtual hosts, one after the other.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct EncodedHosts {
+    bytes: Bytes,
+    /// The end of each virtual host in `bytes`.
+    ends: Vec<usize>,
+}
+
+impl EncodedHosts {
+    /// The virtual hosts with these indices.
+    fn slice(&self, hosts: &Range<usize>) -> Bytes {
+        let end_of = |count: usize| count.checked_sub(1).and_then(|last| self.ends.get(last)).copied().unwrap_or(0);
+        self.bytes.slice(end_of(hosts.start)..end_of(hosts.end))
+    }
+}
+
+fn derive_shared_virtual_hosts(cx: &Reads<'_>, key: &SharedHostsKey) -> Option<EncodedHosts> {
+    let table = cx.get::<SharedHosts>(key)?;
+    let (mut bytes, mut ends) = (BytesMut::new(), Vec::with_capacity(table.list().hosts.len()));
+    for host in &table.list().hosts {
+        cx.with::<VirtualHosts, _>(host, |row| bytes.extend_from_slice(row.map_or(&[], |row| row)));
+        ends.push(bytes.len());
+    }
+    Some(EncodedHosts { bytes: bytes.freeze(), ends })
+}
+
+flow::rule! {
     /// Encoded route tables. For sidecars, an unknown name has an empty table, so that Envoy does not wait for it.
     pub RouteConfigs: (Arc<RouteAudience>, Arc<str>) => Resource = "route configurations", derive_route_configs;
 }
@@ -125,9 +161,19 @@ fn derive_route_configs(cx: &Reads<'_>, key: &(Arc<RouteAudience>, Arc<str>)) ->
         let body = grpc::route_configuration(cx, &key.1, &table);
         return Some(Resource::new(key.1.clone(), body));
     }
-    let hosts: Vec<Arc<Bytes>> = table.virtual_hosts.iter().filter_map(|host| cx.get::<VirtualHosts>(host)).collect();
-    let body = route_configuration(&key.1, hosts.iter().map(|host| &***host), None, Options::of(&table));
-    Some(Resource::new(key.1.clone(), body))
+    let (before, behind) = route_configuration(&key.1, None, Options::of(&table));
+    let mut body = Pieces::default();
+    body.copy(&before);
+    for run in table.virtual_hosts.runs() {
+        match run {
+            HostRun::Shared(list, range) => {
+                cx.with::<SharedVirtualHosts, _>(&list.key, |shared| shared.map(|s| body.share(s.slice(range))));
+            }
+            HostRun::Own(host) => drop(cx.with::<VirtualHosts, _>(host, |row| row.map(|row| body.copy(row)))),
+        }
+    }
+    body.copy(&behind);
+    Some(Resource::in_pieces(key.1.clone(), body.finish()))
 }
 
 flow::rule! {
@@ -139,8 +185,8 @@ flow::rule! {
 fn derive_route_shells(cx: &Reads<'_>, key: &(Arc<RouteAudience>, Arc<str>)) -> Option<Resource> {
     let table = cx.get::<RouteTables>(key)?;
     let discovery = (!table.virtual_hosts.is_empty()).then(vhds_source);
-    let body = route_configuration(&key.1, [].into_iter(), discovery.as_deref(), Options::of(&table));
-    Some(Resource::new(key.1.clone(), body))
+    let (before, behind) = route_configuration(&key.1, discovery.as_deref(), Options::of(&table));
+    Some(Resource::new(key.1.clone(), [before, behind].concat()))
 }
 
 flow::rule! {
@@ -199,33 +245,27 @@ impl Options {
     }
 }
 
-/// Encodes a `RouteConfiguration` from encoded virtual hosts and the source of further ones (`Vhds`). Unknown clusters
-/// are accepted: requests get 503 until they exist.
-pub fn route_configuration<'a>(
-    name: &str,
-    virtual_hosts: impl Iterator<Item = &'a [u8]> + Clone,
-    discovery: Option<&[u8]>,
-    options: Options,
-) -> Bytes {
-    let size: usize = virtual_hosts.clone().map(<[u8]>::len).sum();
-    let mut writer = Writer::with_capacity(size + name.len() + 32);
-    writer.text(1, name);
-    virtual_hosts.for_each(|host| writer.raw(host));
+/// Encodes a `RouteConfiguration` with a source of further virtual hosts (`Vhds`): the fields before its virtual hosts, and
+/// those behind them. Unknown clusters are accepted: requests get 503 until they exist.
+pub fn route_configuration(name: &str, discovery: Option<&[u8]>, options: Options) -> (Bytes, Bytes) {
+    let mut before = Writer::with_capacity(name.len() + 8);
+    before.text(1, name);
+    let mut behind = Writer::with_capacity(64);
     if let Some(port) = options.http3_port {
-        writer.message(4, |w| {
+        behind.message(4, |w| {
             w.message(1, |w| {
                 w.text(1, "alt-svc");
                 w.text(2, &format!("h3=\":{port}\"; ma={ADVERTISED_FOR}"));
             });
         });
     }
-    writer.wrapped(7, 0);
+    behind.wrapped(7, 0);
     if let Some(discovery) = discovery {
-        writer.bytes(9, discovery);
+        behind.bytes(9, discovery);
     }
-    writer.wrapped(11, MAX_DIRECT_RESPONSE);
-    writer.uint(14, options.ignore_port.into());
-    writer.finish()
+    behind.wrapped(11, MAX_DIRECT_RESPONSE);
+    behind.uint(14, options.ignore_port.into());
+    (before.finish(), behind.finish())
 }
 
 #[cfg(test)]

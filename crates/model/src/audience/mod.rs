@@ -8,6 +8,7 @@ mod class;
 mod clusters;
 mod endpoints;
 mod filters;
+mod host_list;
 mod listeners;
 mod resource;
 mod routes;
@@ -22,6 +23,7 @@ pub use clusters::{
 };
 pub use endpoints::{ClientLocation, ClientView, EndpointsAudience, OwnWorkload, TEMPLATE_LABELS};
 pub use filters::{ExtensionAudience, FilterRef, Filters, PatchedCluster, PatchedListener};
+pub use host_list::{HostList, HostRun, SharedHostList, SharedHostsKey};
 pub use listeners::{GrpcAudience, ListenerAudience, SidecarListenerFacts};
 pub use resource::ResourceKey;
 pub use routes::{DestinationRef, RouteAudience, RouteTable, RoutesKey, VirtualHostContent, VirtualHostSpec};

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use config::mesh::ProxyConfigOverride;
 use names::Hostname;
 
-use super::{Filters, GatewayFacts, PolicyKey, ProxyClass, Scope, Source};
+use super::{Filters, GatewayFacts, HostList, PolicyKey, ProxyClass, Scope, Source};
 use crate::service::{ObjectId, ServiceKey};
 use crate::session::Session;
 
@@ -83,6 +83,11 @@ pub struct VirtualHostSpec {
 }
 
 impl VirtualHostSpec {
+    /// Whether it serves any domain. A host's own name is its first domain.
+    pub fn serves_any(&self) -> bool {
+        self.domains.first().is_some_and(|domain| &**domain == "*")
+    }
+
     /// The virtual host with these overrides, in its routes, too.
     pub fn with_overrides(&self, overrides: &Arc<ProxyConfigOverride>) -> VirtualHostSpec {
         let content = match &self.content {
@@ -115,7 +120,7 @@ pub enum VirtualHostContent {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct RouteTable {
     /// The virtual hosts, in order.
-    pub virtual_hosts: Vec<Arc<VirtualHostSpec>>,
+    pub virtual_hosts: HostList,
     /// A port in the `Host` header is ignored when hosts are matched.
     pub ignore_port: bool,
     /// The port that `alt-svc` advertises for HTTP/3.

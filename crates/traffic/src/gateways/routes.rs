@@ -30,6 +30,7 @@ pub fn gateway_table(cx: &Reads<'_>, audience: &Arc<RouteAudience>, name: &str) 
         Some(servers) => virtual_hosts(cx, audience, servers)?,
         None => Vec::new(),
     };
+    let virtual_hosts = virtual_hosts.into_iter().collect();
     Some(RouteTable { virtual_hosts, ignore_port: true, http3_port: http3.map(|server| server.port) })
 }
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use flow::Reads;
-use model::audience::{RouteAudience, RouteTable, VirtualHostContent, VirtualHostSpec};
+use model::audience::{HostList, RouteAudience, RouteTable, VirtualHostContent, VirtualHostSpec};
 use names::{ClusterName, Direction, Hostname};
 use registry::Services;
 
@@ -30,7 +30,7 @@ pub(super) fn table(cx: &Reads<'_>, audience: &RouteAudience, name: &str) -> Opt
         // Session affinity is part of the listener.
         session: None,
     };
-    Some(RouteTable { virtual_hosts: vec![Arc::new(spec)], ignore_port: true, http3_port: None })
+    Some(RouteTable { virtual_hosts: HostList::from_iter([Arc::new(spec)]), ignore_port: true, http3_port: None })
 }
 
 fn content(

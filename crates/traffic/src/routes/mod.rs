@@ -20,7 +20,7 @@ mod unique;
 use std::sync::Arc;
 
 use flow::Reads;
-use model::audience::{ProxyClass, ResourceKey, RouteAudience, RouteTable, VirtualHostSpec};
+use model::audience::{HostRun, ProxyClass, ResourceKey, RouteAudience, RouteTable, VirtualHostSpec};
 
 pub use bind::bind;
 pub use domains::{ServiceHost, ServiceHostKey, ServiceHosts};
@@ -45,8 +45,8 @@ fn derive_route_tables(cx: &Reads<'_>, (audience, name): &(Arc<RouteAudience>, A
         ProxyClass::Gateway(_) => gateways::gateway_table(cx, audience, name)?,
     };
     if let Some(overrides) = &audience.overrides {
-        let own = |host: &mut Arc<VirtualHostSpec>| *host = Arc::new(host.with_overrides(overrides));
-        table.virtual_hosts.iter_mut().for_each(own);
+        let own = |host: &Arc<VirtualHostSpec>| Arc::new(host.with_overrides(overrides));
+        table.virtual_hosts = table.virtual_hosts.iter().map(own).collect();
     }
     Some(Arc::new(table))
 }
@@ -58,12 +58,21 @@ flow::rule! {
 
 fn derive_virtual_host_catalogue(cx: &Reads<'_>, key: &(Arc<RouteAudience>, Arc<str>)) -> Option<Catalogue> {
     let table = cx.get::<RouteTables>(key)?;
-    let name = &key.1;
-    let entry = |host: &Arc<VirtualHostSpec>| {
-        let resource = ResourceKey::VirtualHost(name.clone(), host.clone());
-        (virtual_host_name(name, &host.name), resource)
-    };
-    Some(Catalogue::new(table.virtual_hosts.iter().map(entry).collect()))
+    let table_name = &key.1;
+    let mut rows = Vec::with_capacity(table.virtual_hosts.len());
+    for run in table.virtual_hosts.runs() {
+        let mut add = |name, host: &Arc<VirtualHostSpec>| {
+            rows.push((name, ResourceKey::VirtualHost(table_name.clone(), host.clone())));
+        };
+        match run {
+            HostRun::Shared(list, range) => {
+                let names = list.resource_names[range.clone()].iter().cloned();
+                names.zip(run.hosts()).for_each(|(name, host)| add(name, host));
+            }
+            HostRun::Own(host) => add(virtual_host_name(table_name, &host.name), host),
+        }
+    }
+    Some(Catalogue::new(rows))
 }
 
 /// The VHDS name of a virtual host.

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use flow::{Members, Reads};
-use model::audience::{RouteAudience, RoutesKey, VirtualHostContent, VirtualHostSpec};
+use model::audience::{HostList, RouteAudience, RoutesKey, SharedHostsKey, VirtualHostContent, VirtualHostSpec};
 use model::service::{ObjectId, ServiceKey};
 use names::Hostname;
 use registry::{Exported, ServicesByExport};
@@ -21,10 +21,11 @@ use crate::scope::{self, ServicesByPort};
 use crate::virtual_service::MeshLookup;
 
 /// The virtual hosts of a port for a client with unrestricted visibility, in order.
-pub(super) fn seen_by(cx: &Reads<'_>, audience: &RouteAudience, port: u16) -> Vec<Arc<VirtualHostSpec>> {
+pub(super) fn seen_by(cx: &Reads<'_>, audience: &RouteAudience, port: u16) -> HostList {
     let scope = &audience.scope;
-    let Some(base) = cx.get::<SharedHosts>(&(scope.cluster.clone(), scope.assigned, port)) else {
-        return Vec::new();
+    let key = SharedHostsKey { cluster: scope.cluster.clone(), assigned: scope.assigned, port };
+    let Some(base) = cx.get::<SharedHosts>(&key) else {
+        return HostList::default();
     };
     let lookup = MeshLookup::new(cx, &scope.namespace);
     let aliases = registry::aliases::aliases(cx);
@@ -49,57 +50,57 @@ struct Overlay<'a> {
     base: &'a SharedTable,
     /// Services that are exported to the client's namespace explicitly.
     private: FxHashMap<&'a Hostname, &'a ServiceKey>,
-    /// Shared virtual hosts of services.
-    shared: Vec<Arc<VirtualHostSpec>>,
+    /// The indices of shared hosts of services that the client does not use.
+    replaced: BTreeSet<usize>,
     /// The client's own virtual hosts of services, with the index of the shared one that each replaces.
     own: Vec<(Option<usize>, Arc<VirtualHostSpec>)>,
-    /// Virtual hosts of hosts without a service.
-    others: Vec<Arc<VirtualHostSpec>>,
-    /// `others` are the client's own.
-    own_others: bool,
+    /// The client's own virtual hosts of hosts without a service; `None` if it uses the shared ones.
+    own_others: Option<Vec<Arc<VirtualHostSpec>>>,
     /// The VirtualServices of the client's own virtual hosts.
     in_use: BTreeSet<&'a ObjectId>,
-    /// A shared host was replaced.
-    replaced: bool,
-    /// For a replaced host, the client's service and the shared one differ in having the port.
+    /// The client has another service for a shared host, or the same one with other names or routes.
+    differs: bool,
+    /// For such a host, the client's service and the shared one differ in having the port.
     moved: bool,
 }
 
 impl<'a> Overlay<'a> {
     fn new(base: &'a SharedTable, private: Option<&'a Members<ServiceKey>>) -> Overlay<'a> {
         let private = private.into_iter().flat_map(|keys| keys.iter()).map(|key| (&key.hostname, key)).collect();
-        let shared = Vec::with_capacity(base.services.0.len() + 8);
         Overlay {
             base,
             private,
-            shared,
+            replaced: BTreeSet::new(),
             own: Vec::new(),
-            others: Vec::new(),
-            own_others: false,
+            own_others: None,
             in_use: BTreeSet::new(),
-            replaced: false,
+            differs: false,
             moved: false,
         }
     }
 
-    fn hosts(mut self, client: &Client<'a>, port: u16) -> Vec<Arc<VirtualHostSpec>> {
-        let services = &self.base.services;
-        let is_own = |host: &Hostname, shared: &SharedHost| {
-            client.lookup.is_particular_about(host) || !self.private.is_empty() && self.leads_to_private(shared)
-        };
-        let private = self.private.keys().copied();
-        let overlay = services.overlay(&client.scope.namespace, private, is_own);
-        for (at, Shared { host, value, .. }) in services.0.iter().enumerate() {
-            if !overlay.replaced[at] {
-                self.shared.extend(value.spec.clone());
-            } else if let Some(key) = (client.find)(host) {
-                self.replaced = true;
+    fn hosts(mut self, client: &Client<'a>, port: u16) -> HostList {
+        let base = self.base;
+        let mut added: BTreeSet<&Hostname> = self.private.keys().copied().collect();
+        self.replaced
+            .extend(base.for_all.iter().chain(base.by_client.get(&client.scope.namespace).into_iter().flatten()));
+        if !self.private.is_empty() || client.lookup.is_particular() {
+            for (at, Shared { host, value, .. }) in base.services.0.iter().enumerate() {
+                if added.remove(host) || client.lookup.is_particular_about(host) || self.leads_to_private(value) {
+                    self.replaced.insert(at);
+                }
+            }
+        }
+        for at in self.replaced.clone() {
+            let Shared { host, value, .. } = &base.services.0[at];
+            if let Some(key) = (client.find)(host) {
+                self.differs = true;
                 let served = client.cx.with::<ServicesByPort, _>(&port, |m| m.is_some_and(|m| m.contains(&key)));
                 self.moved |= served != value.served;
                 self.add_own(client, port, &key, Some(at));
             }
         }
-        for host in overlay.added {
+        for host in added {
             if let Some(key) = (client.find)(host) {
                 self.add_own(client, port, &key, None);
             }
@@ -120,51 +121,61 @@ impl<'a> Overlay<'a> {
         }
     }
 
-    /// Adds hosts without a service. The shared ones are used if nothing can have changed them.
+    /// Derives the client's own hosts without a service, unless nothing can have changed the shared ones.
     fn add_others(&mut self, client: &Client<'a>, port: u16) {
-        let same_use = !self.replaced
+        let base = self.base;
+        let same_use = !self.differs
             || port == 80
-            || self.base.others.as_ref().is_some_and(Vec::is_empty)
-                && self.in_use.iter().all(|id| self.base.in_use.contains(*id));
+            || base.others.as_ref().is_some_and(Vec::is_empty)
+                && self.in_use.iter().all(|id| base.in_use.contains(*id));
         let nothing_own = self.private.is_empty() && !client.lookup.is_particular() && !self.moved;
-        match &self.base.others {
-            Some(others) if same_use && nothing_own => self.others = others.clone(),
-            _ => {
-                let seen = scope::all_seen(client.cx, client.scope);
-                let services = services_with(client.cx, &seen, port);
-                let is_served = |host: &Hostname| is_served(&services, host);
-                let used: Vec<ObjectId> = self.shared.iter().flat_map(|s| routes(s)).filter_map(used).collect();
-                let in_use = used.iter().chain(self.in_use.iter().copied()).collect();
-                self.others = client.other_hosts(port, &in_use, &is_served);
-                self.own_others = true;
-            }
+        if base.others.is_some() && same_use && nothing_own {
+            return;
         }
+        let seen = scope::all_seen(client.cx, client.scope);
+        let services = services_with(client.cx, &seen, port);
+        let is_served = |host: &Hostname| is_served(&services, host);
+        let used: Vec<ObjectId> = self.shared().flat_map(|spec| routes(spec)).filter_map(used).collect();
+        let in_use = used.iter().chain(self.in_use.iter().copied()).collect();
+        self.own_others = Some(client.other_hosts(port, &in_use, &is_served));
     }
 
-    fn finished(self) -> Vec<Arc<VirtualHostSpec>> {
-        let conflict = !self.base.unique || self.conflicts();
-        let mut out = self.shared;
-        out.extend(self.own.into_iter().map(|(_, spec)| spec));
-        if conflict {
+    /// The shared virtual hosts of services that the client uses.
+    fn shared(&self) -> impl Iterator<Item = &'a Arc<VirtualHostSpec>> {
+        let services = self.base.services.0.iter().enumerate().filter(|(at, _)| !self.replaced.contains(at));
+        services.filter_map(|(_, host)| host.value.spec.as_ref())
+    }
+
+    fn finished(self) -> HostList {
+        let base = self.base;
+        if !base.unique || self.conflicts() {
+            let mut out: Vec<_> = self.shared().chain(self.own.iter().map(|(_, spec)| spec)).cloned().collect();
             // Which host keeps a domain must not depend on how the table was derived: sort by the hosts' own names.
             out.sort_by(|a, b| a.domains.first().cmp(&b.domains.first()));
-            return sorted(self.others.into_iter().chain(out).collect());
+            let others = self.own_others.or_else(|| base.others.clone()).unwrap_or_default();
+            return sorted(others.into_iter().chain(out).collect()).into_iter().collect();
         }
-        out.extend(self.others);
-        out.sort_by(|a, b| a.name.cmp(&b.name));
-        out
+        let mut without: Vec<usize> = self.replaced.iter().filter_map(|at| base.places[*at]).collect();
+        let mut own: Vec<_> = self.own.into_iter().map(|(_, spec)| spec).collect();
+        if let Some(others) = self.own_others {
+            without.extend(&base.other_places);
+            own.extend(others);
+        }
+        without.sort_unstable();
+        own.sort_by(|a, b| a.name.cmp(&b.name));
+        HostList::overlay(&base.list, &without, own)
     }
 
     /// Whether a domain of the client's own virtual hosts exists already.
     fn conflicts(&self) -> bool {
-        let others = self.others.iter().filter(|_| self.own_others).map(|spec| (None, spec));
+        let others = self.own_others.iter().flatten().map(|spec| (None, spec));
         let mine = self.own.iter().map(|(at, spec)| (*at, spec)).chain(others);
         let mut seen: FxHashSet<&str> = FxHashSet::default();
         let mut domains = mine.flat_map(|(at, spec)| spec.domains.iter().map(move |domain| (at, domain)));
         domains.any(|(at, domain)| {
             let owner = self.base.owners.get(domain).copied();
             // Shared hosts without a service are dropped where the client has its own.
-            let taken = owner.is_some_and(|owner| Some(owner) != at && !(self.own_others && owner == OTHERS));
+            let taken = owner.is_some_and(|owner| Some(owner) != at && !(self.own_others.is_some() && owner == OTHERS));
             taken || !seen.insert(domain)
         })
     }

@@ -10,12 +10,13 @@ use std::fmt;
 use std::sync::Arc;
 
 use flow::Reads;
-use model::audience::{Scope, VirtualHostSpec};
+use model::audience::{Scope, SharedHostList, SharedHostsKey, VirtualHostSpec};
 use model::service::{ObjectId, ServiceKey};
 use names::Hostname;
 use rustc_hash::FxHashMap;
 
 use super::host::Client;
+use super::virtual_host_name;
 use super::{bind, domains};
 use crate::hosts::EgressHosts;
 use crate::layered::{Base, Differs, Shared};
@@ -26,15 +27,23 @@ use crate::virtual_service::{MeshLookup, VirtualServiceSummaries};
 flow::rule! {
     /// The shared virtual hosts of a port.
     ///
-    /// Key: the clients' cluster and whether they call automatically assigned addresses, as in [`Scope`], and the port.
-    pub SharedHosts: (Arc<str>, bool, u16) => Arc<SharedTable> = "shared hosts", derive_shared_hosts;
+    pub SharedHosts: SharedHostsKey => Arc<SharedTable> = "shared hosts", derive_shared_hosts;
 }
 
 /// The shared virtual hosts of a port.
-#[derive(Default)]
 pub struct SharedTable {
     /// Virtual hosts of services, ascending by name.
     pub(super) services: Base<SharedHost>,
+    /// The virtual hosts of `services` and `others`. Tables that differ in few of them refer to it.
+    pub(super) list: Arc<SharedHostList>,
+    /// The index in `list` of each service's virtual host.
+    pub(super) places: Vec<Option<usize>>,
+    /// The indices in `list` of `others`.
+    pub(super) other_places: Vec<usize>,
+    /// Indices in `services` by the namespaces whose clients may have another host.
+    pub(super) by_client: FxHashMap<Arc<str>, Vec<usize>>,
+    /// Indices in `services` of hosts that depend on the client's labels.
+    pub(super) for_all: Vec<usize>,
     /// The routes of hosts without a service; `None` if they may differ between clients.
     pub(super) others: Option<Vec<Arc<VirtualHostSpec>>>,
     /// The VirtualServices that services use.
@@ -70,7 +79,8 @@ impl fmt::Debug for SharedTable {
     }
 }
 
-fn derive_shared_hosts(cx: &Reads<'_>, (cluster, assigned, port): &(Arc<str>, bool, u16)) -> Option<Arc<SharedTable>> {
+fn derive_shared_hosts(cx: &Reads<'_>, key: &SharedHostsKey) -> Option<Arc<SharedTable>> {
+    let SharedHostsKey { cluster, assigned, port } = key;
     let scope = Arc::new(Scope {
         namespace: "".into(),
         sidecar: None,
@@ -92,7 +102,7 @@ fn derive_shared_hosts(cx: &Reads<'_>, (cluster, assigned, port): &(Arc<str>, bo
         aliases: &aliases,
         all_ports: false,
     };
-    let mut table = SharedTable::default();
+    let mut table = SharedTable::of(key.clone());
     let keys = cx.get::<PublicServicesByPort>(port).map(|m| (*m).clone()).unwrap_or_default();
     let mut served = Vec::with_capacity(keys.len());
     for definitions in keys.chunk_by(|a, b| a.hostname == b.hostname) {
@@ -104,6 +114,26 @@ fn derive_shared_hosts(cx: &Reads<'_>, (cluster, assigned, port): &(Arc<str>, bo
 }
 
 impl SharedTable {
+    /// The virtual hosts.
+    pub fn list(&self) -> &SharedHostList {
+        &self.list
+    }
+
+    fn of(key: SharedHostsKey) -> SharedTable {
+        SharedTable {
+            services: Base::default(),
+            list: Arc::new(SharedHostList { key, hosts: Vec::new(), resource_names: Vec::new(), serves_any: false }),
+            places: Vec::new(),
+            other_places: Vec::new(),
+            by_client: FxHashMap::default(),
+            for_all: Vec::new(),
+            others: None,
+            in_use: BTreeSet::new(),
+            owners: FxHashMap::default(),
+            unique: true,
+        }
+    }
+
     /// Adds the host of these services, which are all with this hostname and port. Returns the one that the host
     /// resolves to, if it is among them.
     fn add(&mut self, client: &Client<'_>, port: u16, definitions: &[ServiceKey]) -> Option<ServiceKey> {
@@ -161,10 +191,33 @@ impl SharedTable {
         self.services.0.sort_by_cached_key(name);
         let services = self.services.0.iter().enumerate().filter_map(|(at, h)| Some((at, h.value.spec.as_ref()?)));
         let others = self.others.iter().flatten().map(|spec| (OTHERS, spec));
-        let domains = services.chain(others).flat_map(|(at, spec)| spec.domains.iter().map(move |d| (d.clone(), at)));
+        let mut all: Vec<(usize, &Arc<VirtualHostSpec>)> = services.chain(others).collect();
         let mut count = 0;
+        let domains = all.iter().flat_map(|(at, spec)| spec.domains.iter().map(|d| (d.clone(), *at)));
         self.owners = domains.inspect(|_| count += 1).collect();
         self.unique = self.owners.len() == count;
+        all.sort_by(|a, b| a.1.name.cmp(&b.1.name));
+        self.places = vec![None; self.services.0.len()];
+        for (place, (at, _)) in all.iter().enumerate() {
+            match self.places.get_mut(*at) {
+                Some(of_service) => *of_service = Some(place),
+                None => self.other_places.push(place),
+            }
+        }
+        let hosts: Vec<_> = all.into_iter().map(|(_, spec)| spec.clone()).collect();
+        let key = self.list.key.clone();
+        let table = key.port.to_string();
+        let resource_names = hosts.iter().map(|host| virtual_host_name(&table, &host.name)).collect();
+        let serves_any = hosts.iter().any(|host| host.serves_any());
+        self.list = Arc::new(SharedHostList { key, hosts, resource_names, serves_any });
+        for (at, host) in self.services.0.iter().enumerate() {
+            match &host.differs {
+                Differs::ForAll => self.for_all.push(at),
+                Differs::For(names) => {
+                    names.iter().for_each(|name| self.by_client.entry(name.clone()).or_default().push(at))
+                }
+            }
+        }
     }
 }
 

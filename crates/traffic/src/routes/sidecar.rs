@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use flow::Reads;
-use model::audience::{RouteAudience, RouteTable, Scope, VirtualHostSpec};
+use model::audience::{HostList, RouteAudience, RouteTable, Scope, VirtualHostSpec};
 use model::service::ObjectId;
 use names::{Hostname, Protocol};
 use registry::Services;
@@ -19,7 +19,7 @@ use crate::virtual_service::MeshLookup;
 
 /// The route table of this name; empty for unknown names.
 pub(super) fn table(cx: &Reads<'_>, audience: &RouteAudience, name: &str) -> RouteTable {
-    let empty = RouteTable { virtual_hosts: Vec::new(), ignore_port: true, http3_port: None };
+    let empty = RouteTable { virtual_hosts: HostList::default(), ignore_port: true, http3_port: None };
     let Some(named) = TableName::parse(name) else {
         return empty;
     };
@@ -51,15 +51,17 @@ pub(super) fn table(cx: &Reads<'_>, audience: &RouteAudience, name: &str) -> Rou
         all_ports,
     };
     match named {
-        TableName::Service(host, port) => RouteTable { virtual_hosts: only(&client, listener, host, port), ..empty },
+        TableName::Service(host, port) => {
+            RouteTable { virtual_hosts: only(&client, listener, host, port).into_iter().collect(), ..empty }
+        }
         TableName::Port(port) if !all_ports => {
             let hosts = of_port(&client, port, &imported_with(cx, listener, port));
-            RouteTable { virtual_hosts: closed(cx, &audience.scope, sorted(hosts)), ..empty }
+            RouteTable { virtual_hosts: closed(cx, &audience.scope, sorted(hosts).into_iter().collect()), ..empty }
         }
         TableName::Port(_) | TableName::Any => {
             let hosts = of_all_ports(&client, listener);
             RouteTable {
-                virtual_hosts: closed(cx, &audience.scope, sorted(hosts)),
+                virtual_hosts: closed(cx, &audience.scope, sorted(hosts).into_iter().collect()),
                 ignore_port: false,
                 http3_port: None,
             }
@@ -68,20 +70,19 @@ pub(super) fn table(cx: &Reads<'_>, audience: &RouteAudience, name: &str) -> Rou
 }
 
 /// Adds the catch-all, unless a host has the domain `*`.
-fn closed(cx: &Reads<'_>, scope: &Arc<Scope>, mut hosts: Vec<Arc<VirtualHostSpec>>) -> Vec<Arc<VirtualHostSpec>> {
-    // A host's own name is its first domain.
-    if !hosts.iter().any(|host| host.domains.first().is_some_and(|d| &**d == "*")) {
+fn closed(cx: &Reads<'_>, scope: &Arc<Scope>, mut hosts: HostList) -> HostList {
+    if !hosts.serves_any() {
         hosts.push(catch_all::virtual_host(cx, scope));
     }
     hosts
 }
 
 /// The virtual host of one service, for any domain.
-fn only(client: &Client<'_>, listener: &EgressListener, host: &str, port: u16) -> Vec<Arc<VirtualHostSpec>> {
+fn only(client: &Client<'_>, listener: &EgressListener, host: &str, port: u16) -> Option<Arc<VirtualHostSpec>> {
     let service = Hostname::parse(host).ok().and_then(|host| listener.find(&host));
     let host = service.filter(|s| s.ports.include(port)).and_then(|s| client.service(&s.key, port));
     let anything = |host: Arc<VirtualHostSpec>| VirtualHostSpec { domains: vec!["*".into()], ..(*host).clone() };
-    host.map(|(spec, _)| Arc::new(anything(spec))).into_iter().collect()
+    host.map(|(spec, _)| Arc::new(anything(spec)))
 }
 
 /// The virtual hosts of all ports.

@@ -1,0 +1,65 @@
+//! The resources that depend on an object.
+#![allow(clippy::unwrap_used)]
+
+mod support;
+
+use std::sync::Arc;
+
+use config::{Kind, ObjectKey, ParseOptions, parse_documents};
+use envoy::types;
+use model::proxy::ProxyKind;
+use registry::inputs::Sharing;
+use world::{Batch, World};
+
+const OBJECTS: &str = "
+apiVersion: v1
+kind: Service
+metadata: {name: x, namespace: shop}
+spec: {clusterIP: 10.96.0.1, ports: [{name: http, port: 80}]}
+---
+apiVersion: v1
+kind: Service
+metadata: {name: y, namespace: shop}
+spec: {clusterIP: 10.96.0.2, ports: [{name: http, port: 80}]}
+---
+apiVersion: networking.istio.io/v1
+kind: VirtualService
+metadata: {name: for-all, namespace: shop}
+spec:
+  hosts: [x.shop.svc.cluster.local]
+  http: [{route: [{destination: {host: x.shop.svc.cluster.local}}], timeout: 1s}]
+---
+apiVersion: networking.istio.io/v1
+kind: VirtualService
+metadata: {name: own, namespace: other}
+spec:
+  exportTo: [.]
+  hosts: [x.shop.svc.cluster.local]
+  http: [{route: [{destination: {host: x.shop.svc.cluster.local}}], timeout: 2s}]
+";
+
+/// A route table refers to the virtual hosts that tables share. An object that only those depend on which a table replaces is
+/// not counted for it.
+#[test]
+fn a_replaced_virtual_host_does_not_count() {
+    let mut world = World::new(support::settings(Sharing::All), 1);
+    let mut batch = Batch::new();
+    for object in parse_documents(OBJECTS.as_bytes(), "f", &ParseOptions::default()).objects {
+        batch.put(object);
+    }
+    world.commit(batch);
+    let mut table = |namespace: &str| {
+        let token = world.connect(Arc::new(support::proxy("app", namespace, ProxyKind::Sidecar)));
+        let audience = world.audience(token, types::ROUTE).unwrap();
+        let key = world.resolve(&audience, &"80".into()).unwrap();
+        world.open(&key).0
+    };
+    let (other, third) = (table("other"), table("third"));
+    let reached = |name: &str, namespace: &str| {
+        let reach = world.reach(&ObjectKey::new(Kind::VirtualService, namespace, name));
+        assert!(reach.complete);
+        reach.resources
+    };
+    assert_eq!(reached("for-all", "shop"), [third]);
+    assert_eq!(reached("own", "other"), [other]);
+}
