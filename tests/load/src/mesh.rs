@@ -172,9 +172,22 @@ impl Mesh {
         }
     }
 
-    /// Adds a service with endpoints; `number` is beyond those that there are.
-    pub async fn add_service(&self, number: usize) -> Result<()> {
-        let (service, slice) = (self.size.service(number), self.size.slice(number, 0));
+    /// Adds an EnvoyFilter that changes one cluster of all sidecars.
+    pub async fn add_filter(&self) -> Result<()> {
+        let text = rules::filter_of_all(self.size);
+        match &self.place {
+            Place::Files(config) => put(config, "filter.yaml", &text),
+            Place::Cluster(cluster) => cluster.create(&read(&text)?).await,
+        }
+    }
+
+    /// Adds a service with endpoints; `number` is beyond those that there are. Clients of a node-local service only call
+    /// endpoints on their own node.
+    pub async fn add_service(&self, number: usize, node_local: bool) -> Result<()> {
+        let (mut service, slice) = (self.size.service(number), self.size.slice(number, 0));
+        if node_local {
+            service = service.replacen("spec:\n", "spec:\n  internalTrafficPolicy: Local\n", 1);
+        }
         match &self.place {
             Place::Files(config) => put(config, &format!("service-{number}.yaml"), &format!("{service}---\n{slice}")),
             Place::Cluster(cluster) => {

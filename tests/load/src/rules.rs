@@ -50,6 +50,17 @@ fn sidecar(size: Size, number: usize) -> String {
     )
 }
 
+/// Changes the cluster of one service in all sidecars of the mesh.
+pub(crate) fn filter_of_all(size: Size) -> String {
+    format!(
+        "apiVersion: networking.istio.io/v1alpha3\nkind: EnvoyFilter\n\
+         metadata: {{ name: for-all, namespace: istio-system }}\nspec:\n  configPatches:\n  - applyTo: CLUSTER\n\
+         \x20   match: {{ context: SIDECAR_OUTBOUND, cluster: {{ service: {} }} }}\n\
+         \x20   patch: {{ operation: MERGE, value: {{ connect_timeout: 4s }} }}\n",
+        size.host(1)
+    )
+}
+
 /// Half of them change a cluster for a whole namespace, half insert a filter at one proxy.
 fn envoy_filter(size: Size, number: usize) -> String {
     let (namespace, host) = (size.namespace(number), size.host(number));

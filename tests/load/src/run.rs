@@ -59,11 +59,11 @@ pub async fn run(binary: &Path, flags: &[&str], plan: Plan) -> Result<Report> {
     let reads = mesh.flags(data.path());
     let all: Vec<&str> = reads.iter().map(String::as_str).chain(flags.iter().copied()).collect();
     let begin = Instant::now();
-    let control = started(binary, &all).await?;
+    let mut control = started(binary, &all).await?;
     let began = begin.elapsed();
     let pid = control.pid().context("the control plane has ended")?;
     let start = Measured {
-        work: "the control plane starts and reads the mesh".into(),
+        work: "start and read the mesh".into(),
         told: None,
         first: began,
         last: began,
@@ -84,9 +84,7 @@ pub async fn run(binary: &Path, flags: &[&str], plan: Plan) -> Result<Report> {
 
     eprintln!("connecting {} proxies", plan.proxies);
     let row = fleet
-        .measure(Whom::AllFrom(0), "all proxies get their first configuration", async |fleet| {
-            fleet.connect(plan.proxies)
-        })
+        .measure(Whom::AllFrom(0), "first configuration of all proxies", async |fleet| fleet.connect(plan.proxies))
         .await?;
     report.rows.push(row);
     (report.resident, report.peak) = probe::memory(pid)?;
@@ -139,6 +137,14 @@ pub async fn run(binary: &Path, flags: &[&str], plan: Plan) -> Result<Report> {
     fleet.measure(Whom::AllFrom(plan.proxies + more), "still more proxies", async |fleet| fleet.connect(more)).await?;
     let (after, _) = probe::memory(pid)?;
     report.per_proxy = after.saturating_sub(before) / more as u64;
+    for (work, edit) in
+        [("one node-local service is added", Edit::NodeLocal), ("one EnvoyFilter is added", Edit::Filter)]
+    {
+        eprintln!("{work}");
+        report.rows.push(fleet.measure(whom, work, async |_| edit.make(&mesh, plan.size, ROUNDS).await).await?);
+    }
+    eprintln!("restarting the control plane");
+    report.rows.push(fleet.return_to(&mut control).await?);
     eprintln!("disconnecting all proxies");
     report.rows.push(fleet.leave().await?);
     if plan.kubernetes {
@@ -154,6 +160,12 @@ pub async fn run(binary: &Path, flags: &[&str], plan: Plan) -> Result<Report> {
 /// Starts a control plane and waits until it is ready.
 async fn started(binary: &Path, flags: &[&str]) -> Result<Control> {
     let mut control = Control::idle(binary, flags, &[]).map_err(anyhow::Error::from_boxed)?;
+    launch(&mut control).await?;
+    Ok(control)
+}
+
+/// Starts the process of a control plane and waits until it is ready.
+async fn launch(control: &mut Control) -> Result<()> {
     control.launch().map_err(anyhow::Error::from_boxed)?;
     let begin = Instant::now();
     while !control.readiness().await.is_ok_and(|answer| answer.status.is_success()) {
@@ -163,7 +175,7 @@ async fn started(binary: &Path, flags: &[&str]) -> Result<Control> {
         }
         tokio::time::sleep(Duration::from_millis(2)).await;
     }
-    Ok(control)
+    Ok(())
 }
 
 /// The resident memory that one more pod adds.
@@ -217,6 +229,8 @@ enum Edit {
     Endpoint,
     Route,
     Service,
+    NodeLocal,
+    Filter,
 }
 
 impl Edit {
@@ -227,7 +241,9 @@ impl Edit {
                 mesh.change_endpoints(std::iter::once(change)).await
             }
             Edit::Route => mesh.route(80 - round).await,
-            Edit::Service => mesh.add_service(size.services + round).await,
+            Edit::Service => mesh.add_service(size.services + round, false).await,
+            Edit::NodeLocal => mesh.add_service(size.services + round, true).await,
+            Edit::Filter => mesh.add_filter().await,
         }
     }
 }
@@ -263,6 +279,20 @@ impl Fleet<'_> {
         Ok(())
     }
 
+    /// Restarts the control plane, and waits until all proxies have reconnected. The processor time is that of the new
+    /// process, which reads the mesh first.
+    async fn return_to(&mut self, control: &mut Control) -> Result<Measured> {
+        self.seen.iter().for_each(|seen| seen.reconnect());
+        control.kill().await.map_err(anyhow::Error::from_boxed)?;
+        let (bytes, responses) = self.totals();
+        self.seen.iter().for_each(|seen| seen.forget());
+        let begin = Instant::now();
+        launch(control).await?;
+        self.pid = control.pid().context("the control plane has ended")?;
+        self.settle(begin, Whom::AllFrom(0)).await?;
+        self.measured("all proxies reconnect after a restart", (bytes, responses), begin, Duration::ZERO)
+    }
+
     /// Disconnects all proxies at the same time, and waits until the control plane is idle.
     async fn leave(&mut self) -> Result<Measured> {
         let (begin, used) = (Instant::now(), Usage::of(self.pid)?);
@@ -287,13 +317,18 @@ impl Fleet<'_> {
         change: impl AsyncFnOnce(&mut Self) -> Result<()>,
     ) -> Result<Measured> {
         let (bytes, responses) = self.totals();
-        let used = Usage::of(self.pid)?;
+        let used = Usage::of(self.pid)?.since(&Usage::default());
         self.seen.iter().for_each(|seen| seen.forget());
         self.mesh.told();
         let begin = Instant::now();
         change(self).await?;
         self.settle(begin, whom).await?;
-        let processor = Usage::of(self.pid)?.since(&used);
+        self.measured(work, (bytes, responses), begin, used)
+    }
+
+    /// The cost since `begin`, when the totals and the processor time of the control plane were these.
+    fn measured(&self, work: &str, (bytes, responses): (u64, u64), begin: Instant, used: Duration) -> Result<Measured> {
+        let processor = Usage::of(self.pid)?.since(&Usage::default()).saturating_sub(used);
         // A proxy has a change when the last response with it has arrived.
         let mut arrived: Vec<Instant> =
             self.seen.iter().filter_map(|seen| seen.times()).map(|(_, last)| last).collect();
