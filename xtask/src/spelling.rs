@@ -75,18 +75,18 @@ impl Spelling {
     }
 }
 
-/// The words of a line in lower case, without code, addresses and names: words with digits, underscores, slashes, dots
-/// inside, or capital letters after the first.
+/// The words of a line in lower case, without code, addresses and names: anchors, and words with digits, underscores,
+/// slashes, dots inside, or capital letters after the first.
 fn words(line: &str) -> Vec<String> {
     let mut prose = String::new();
     for (at, part) in line.split('`').enumerate() {
         prose.push_str(if at % 2 == 0 { part } else { " " });
     }
-    let part_of_word = |c: char| c.is_alphanumeric() || "'_/.:@-".contains(c);
+    let part_of_word = |c: char| c.is_alphanumeric() || "'_/.:@#-".contains(c);
     prose
         .split(|c: char| !part_of_word(c))
-        .map(|word| word.trim_matches(|c: char| !c.is_alphanumeric()))
-        .filter(|word| !word.contains(['_', '/', '.', ':', '@']))
+        .map(|word| word.trim_matches(|c: char| !c.is_alphanumeric() && c != '#'))
+        .filter(|word| !word.contains(['_', '/', '.', ':', '@', '#']))
         .flat_map(|word| word.split('-'))
         .map(|word| word.strip_suffix("'s").unwrap_or(word).trim_matches('\''))
         .filter(|word| word.len() > 2 && word.chars().skip(1).all(|c| c.is_lowercase() || c == '\''))
@@ -100,9 +100,8 @@ mod tests {
 
     #[test]
     fn only_prose_is_checked() {
-        let line =
-            "The [proxy's](docs/page.md) `codeword` and kubectl's well-known VirtualServices at a.example, v2 URLs.";
-        assert_eq!(words(line), ["the", "proxy", "and", "kubectl", "well", "known"]);
+        let line = "The [proxy's](docs/page.md) [codec](#codecs) `codeword` and kubectl's well-known VirtualServices at a.example, v2 URLs.";
+        assert_eq!(words(line), ["the", "proxy", "codec", "and", "kubectl", "well", "known"]);
     }
 
     #[test]

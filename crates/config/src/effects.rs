@@ -8,7 +8,6 @@ use Kind::*;
 use crate::decode::Problem;
 use crate::object::Kind;
 use crate::problem::{FieldPath, Severity};
-use crate::schema::{Check, Schema, Shape};
 use crate::yaml::Node;
 
 /// The code of the warnings.
@@ -37,31 +36,6 @@ pub const KINDS_NOT_YET: &[Kind] = &[
     BackendTrafficPolicy,
     InferencePool,
 ];
-
-/// The fields of a kind that are not implemented yet, by their paths from `spec`: `http[].fault`. `[]` means every item of a
-/// list.
-pub fn fields_not_yet(kind: Kind) -> Vec<String> {
-    let mut found = Vec::new();
-    collect(&kind.content_schema(), "", &mut found);
-    found
-}
-
-fn collect(schema: &Schema, path: &str, found: &mut Vec<String>) {
-    if schema.checks.iter().any(|check| matches!(check, Check::Unwanted(_, CODE, _))) {
-        found.push(path.to_owned());
-    }
-    match &schema.shape {
-        Shape::Object(fields) => {
-            for (name, field) in &fields.fields {
-                let path = format!("{path}.{name}");
-                collect(field, path.trim_start_matches('.'), found);
-            }
-        }
-        Shape::List(items, ..) => collect(items, &format!("{path}[]"), found),
-        Shape::Map(values, _) => collect(values, &format!("{path}[]"), found),
-        _ => {}
-    }
-}
 
 /// The diagnostic for an object of a kind without effect.
 pub(crate) fn of_object(kind: Kind, root: &Node) -> Option<Problem> {
@@ -96,11 +70,5 @@ mod tests {
             let found = diagnostics.iter().filter(|d| d.code == CODE && d.path.is_empty());
             assert_eq!(found.count(), 1, "{kind}: {diagnostics:?}");
         }
-    }
-
-    #[test]
-    fn fields_are_found_in_schemas() {
-        let expected = ["extensionProviders[].envoyExtAuthzHttp", "extensionProviders[].envoyExtAuthzGrpc"];
-        assert_eq!(fields_not_yet(MeshConfig), expected);
     }
 }

@@ -53,7 +53,7 @@ macro_rules! message {
                 static SCHEMA: std::sync::LazyLock<std::sync::Arc<crate::schema::Schema>> =
                     std::sync::LazyLock::new(|| {
                         #[allow(unused_mut)]
-                        let mut fields = crate::schema::Fields::default();
+                        let mut fields = crate::schema::Fields::of_message(stringify!($name));
                         $( <$type as crate::decode::Field>::describe(
                             message!(@name $field $($json)?),
                             &[$($field_doc),*],
@@ -261,7 +261,7 @@ macro_rules! choice {
             fn schema() -> std::sync::Arc<crate::schema::Schema> {
                 static SCHEMA: std::sync::LazyLock<std::sync::Arc<crate::schema::Schema>> =
                     std::sync::LazyLock::new(|| {
-                        let mut fields = crate::schema::Fields::default();
+                        let mut fields = crate::schema::Fields::of_message(stringify!($name));
                         $( crate::schema::facts::field(
                             $json,
                             <$type as crate::decode::Decode>::schema(),

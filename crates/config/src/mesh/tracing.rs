@@ -112,9 +112,9 @@ choice! {
         /// Literal text.
         Literal(LiteralTag) = "literal",
         /// Environment variable of the proxy.
-        Environment(NamedTag) = "environment",
+        Environment(TracingTag) = "environment",
         /// Request header.
-        Header(NamedTag) = "header",
+        Header(TracingTag) = "header",
     }
 }
 
@@ -128,7 +128,7 @@ message! {
 
 message! {
     /// Environment variable or header that provides the value of a custom tag.
-    pub struct NamedTag {
+    pub struct TracingTag {
         /// Name of the environment variable or header.
         pub name: Arc<str>,
         /// Value to use if there is none.

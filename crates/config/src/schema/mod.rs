@@ -19,7 +19,6 @@ mod normalize;
 pub mod openapi;
 mod pattern;
 mod print;
-mod reference;
 pub mod wire;
 
 #[cfg(test)]
@@ -32,7 +31,6 @@ pub use meta::object_meta;
 pub use normalize::{Normalization, normalize};
 pub use pattern::matches;
 pub use print::to_openapi;
-pub use reference::reference;
 
 use std::sync::{Arc, LazyLock};
 
@@ -118,6 +116,8 @@ pub enum Shape {
 /// The fields of an object.
 #[derive(Clone, Debug, Default)]
 pub struct Fields {
+    /// The name of the Rust type that declares the fields; empty if a table declares them.
+    pub message: &'static str,
     /// The fields, by their names in JSON, in the order of declaration.
     pub fields: Vec<(&'static str, Arc<Schema>)>,
     /// Required fields.
@@ -129,6 +129,11 @@ pub struct Fields {
 }
 
 impl Fields {
+    /// No fields yet, of the message with this name.
+    pub(crate) fn of_message(message: &'static str) -> Fields {
+        Fields { message, ..Fields::default() }
+    }
+
     /// The schema of a field.
     pub fn get(&self, name: &str) -> Option<&Arc<Schema>> {
         self.fields.iter().find(|(field, _)| *field == name).map(|(_, schema)| schema)

@@ -5,6 +5,10 @@ use serde_json::{Map, Value as Json, json};
 use crate::schema::{ListKind, Schema, Shape, crd, definitions, openapi};
 use crate::{ParseOptions, read_object};
 
+mod fields;
+mod kinds;
+mod page;
+
 /// Calls `look` with every schema inside a schema, and with its path.
 fn walk(schema: &Schema, path: &str, look: &mut dyn FnMut(&Schema, &str)) {
     look(schema, path);
