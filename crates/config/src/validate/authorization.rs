@@ -172,7 +172,8 @@ fn custom(r: &mut Report, path: &FieldPath, rule: &Rule) {
 /// Whether a rule has HTTP conditions only. For TCP connections, a `DENY` rule ignores its HTTP conditions, so such a
 /// rule denies all of them.
 fn is_http_only(rule: &Rule) -> bool {
-    const HTTP: [&str; 4] = ["requestPrincipals", "notRequestPrincipals", "trustDomains", "notTrustDomains"];
+    // The trust domain is that of the client's certificate, so TCP connections have it, too.
+    const HTTP: [&str; 2] = ["requestPrincipals", "notRequestPrincipals"];
     let mut sources = rule.from.iter().filter_map(|from| from.source.as_ref()).peekable();
     let mut operations = rule.to.iter().filter_map(|to| to.operation.as_ref()).peekable();
     if operations.peek().is_some() {
