@@ -33,7 +33,7 @@ pub(crate) fn of_state(word: &str) -> Option<Paint> {
         "True" | "Ready" | "Running" | "Active" | "Bound" | "Accepted" | "Programmed" | "Completed" => {
             Some(Paint::Green)
         }
-        "False" | "Error" | "Failed" | "Refused" | "Invalid" | "CrashLoopBackOff" => Some(Paint::Red),
+        "False" | "Error" | "Failed" | "Rejected" | "Invalid" | "CrashLoopBackOff" => Some(Paint::Red),
         "Unknown" | "Pending" | "Terminating" | "Warning" => Some(Paint::Yellow),
         "<none>" | "<unknown>" => Some(Paint::Dim),
         _ => None,

@@ -126,11 +126,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn fields_of_others_are_preserved_and_obsolete_refusals_removed() {
+    fn fields_of_others_are_preserved_and_obsolete_rejections_removed() {
         let old = json!({
             "addresses": [{"value": "240.240.0.1"}],
             "conditions": [{"type": "Accepted", "status": "False"}, {"type": "Theirs", "status": "True"}],
-            "proxies": {"running": 1, "refusal": {"proxy": "a"}},
+            "proxies": {"running": 1, "rejection": {"proxy": "a"}},
         });
         let ours = json!({"conditions": [{"type": "Accepted", "status": "True"}], "proxies": {"running": 2}});
         let merged = merged(&old, ours);

@@ -119,7 +119,7 @@ impl StatusTracker {
     /// Counts the objects that are due, and hands out changed statuses.
     pub(crate) fn turn(&mut self, served: &ServedWorld, hub: &mut Hub, now: Elapsed) {
         let news = hub.take_news();
-        let activity = ProxyActivity { answered: news.answered, refused: news.refused, members: news.members };
+        let activity = ProxyActivity { answered: news.answered, rejected: news.refused, members: news.members };
         self.planner.proxies_changed(activity, now);
         self.announce();
         if self.out.as_ref().is_some_and(|out| !out.is_closed() && out.capacity() == 0) {
@@ -176,12 +176,12 @@ impl StatusTracker {
 
     /// The numbers for metrics.
     pub(crate) fn numbers(&self) -> TrackerStats {
-        let mut refused = 0;
+        let mut rejected = 0;
         for report in self.planner.reports() {
-            refused += usize::from(report.status.is_some_and(|s| s.proxies.counts.refused > 0));
+            rejected += usize::from(report.status.is_some_and(|s| s.proxies.counts.rejected > 0));
         }
         let mut sizes = self.planner.sizes().to_vec();
-        sizes.push(("refused", refused));
+        sizes.push(("rejected", rejected));
         TrackerStats {
             sizes: sizes.into_iter().map(|(name, size)| (name, size as f64)).collect(),
             planned: self.planned as f64,
@@ -254,7 +254,7 @@ fn counts(tally: xds::Tally, unmade: Vec<SkippedPatch>) -> Counts {
         resource: joined(&objection.resources),
         message: objection.message.to_string(),
     });
-    Counts { total: tally.total, running: tally.running, refused: tally.refused, pending: tally.pending, nack, unmade }
+    Counts { total: tally.total, running: tally.running, rejected: tally.refused, pending: tally.pending, nack, unmade }
 }
 
 /// Logs conflicts of MeshConfig, which has no status.

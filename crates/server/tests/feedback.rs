@@ -158,8 +158,8 @@ fn shown(intent: &Intent) -> String {
     let proxies = &intent.status.proxies;
     let counts = &proxies.counts;
     let (reason, generation) = (&intent.status.programmed.reason, proxies.generation);
-    let (running, refused, pending) = (counts.running, counts.refused, counts.pending);
-    format!("{reason} {running}+{refused}+{pending} of {generation}")
+    let (running, rejected, pending) = (counts.running, counts.rejected, counts.pending);
+    format!("{reason} {running}+{rejected}+{pending} of {generation}")
 }
 
 /// A client with one stream, which sends ACKs and NACKs when the test calls for them.
@@ -223,14 +223,14 @@ impl Client {
         DiscoveryResponse::decode(self.received.split_to(length).freeze()).unwrap()
     }
 
-    async fn answer(&self, response: &DiscoveryResponse, refusal: Option<&str>) {
+    async fn answer(&self, response: &DiscoveryResponse, rejection: Option<&str>) {
         let names = if response.type_url == RDS { vec!["80".into()] } else { Vec::new() };
         self.say(DiscoveryRequest {
             type_url: response.type_url.clone(),
             version_info: response.version_info.clone(),
             response_nonce: response.nonce.clone(),
             resource_names: names,
-            error_detail: refusal.map(|message| Error { code: 13, message: message.into(), ..Error::default() }),
+            error_detail: rejection.map(|message| Error { code: 13, message: message.into(), ..Error::default() }),
             ..DiscoveryRequest::default()
         })
         .await;
@@ -288,20 +288,20 @@ async fn acks_nacks_and_pending_responses_are_counted() {
     assert_eq!(seen.len(), 1);
 
     let words = "route 80: no such filter";
-    let refused = bad.next().await;
-    bad.answer(&refused, Some(words)).await;
-    let (seen, intent) = plane.until("Refused 1+1+1 of 2").await;
+    let rejected = bad.next().await;
+    bad.answer(&rejected, Some(words)).await;
+    let (seen, intent) = plane.until("Rejected 1+1+1 of 2").await;
     assert_eq!(seen.len(), 1);
     let json = intent.status.to_json();
-    let refusal = serde_json::json!({"proxy": "bad.default", "type": "RDS", "resource": "80", "message": words});
-    assert_eq!(json["proxies"]["refusal"], refusal);
+    let rejection = serde_json::json!({"proxy": "bad.default", "type": "RDS", "resource": "80", "message": words});
+    assert_eq!(json["proxies"]["rejection"], rejection);
     assert_eq!(json["conditions"][0]["status"], "True");
-    assert_eq!(json["conditions"][1]["message"], format!("1 of 3 proxies refuses it; bad.default: {words}"));
+    assert_eq!(json["conditions"][1]["message"], format!("1 of 3 proxies rejects it; bad.default: {words}"));
 
     let page = plane.page("/debug/objectz").await;
     assert!(page.contains(words), "{page}");
     let metrics = plane.page("/metrics").await;
-    assert!(metrics.contains("rutter_objects{state=\"refused\"} 1"), "{metrics}");
+    assert!(metrics.contains("rutter_objects{state=\"rejected\"} 1"), "{metrics}");
 
     // A valid version fixes the NACK, and a disconnected proxy is no longer counted.
     plane.apply(&route(3, "/c")).await;
@@ -316,7 +316,7 @@ async fn acks_nacks_and_pending_responses_are_counted() {
     assert_ne!(late.nonce, latest.nonce);
     silent.answer(&latest, None).await;
     let (_, intent) = plane.until("Programmed 3+0+0 of 3").await;
-    assert!(intent.status.to_json()["proxies"].get("refusal").is_none());
+    assert!(intent.status.to_json()["proxies"].get("rejection").is_none());
     drop((good, bad, silent));
     plane.server.shut_down(Duration::from_secs(10)).await;
 }

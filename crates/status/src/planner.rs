@@ -32,7 +32,7 @@ pub struct ProxyActivity {
     /// A proxy sent an ACK.
     pub answered: bool,
     /// A proxy sent a NACK.
-    pub refused: bool,
+    pub rejected: bool,
     /// A proxy connected, disconnected or changed its subscriptions.
     pub members: bool,
 }
@@ -186,7 +186,7 @@ impl Planner {
     /// Records activity of proxies, which may change counts.
     pub fn proxies_changed(&mut self, news: ProxyActivity, now: Elapsed) {
         self.news.answered |= news.answered && !self.open.is_empty();
-        self.news.refused |= news.refused && !self.open.is_empty();
+        self.news.rejected |= news.rejected && !self.open.is_empty();
         if news.members && self.sweep.is_none() && !self.objects.is_empty() {
             let calm = self.swept.map_or(now, |at| at + self.settings.calm);
             // A proxy that just connected has not subscribed to everything yet.
@@ -253,7 +253,7 @@ impl Planner {
 
     /// The next time at which [`Planner::due`] returns objects, if any.
     pub fn deadline(&self) -> Option<Elapsed> {
-        let at_once = (self.news.answered || self.news.refused).then_some(Elapsed::ZERO);
+        let at_once = (self.news.answered || self.news.rejected).then_some(Elapsed::ZERO);
         let next = [at_once, self.queue.next(), self.sweep].into_iter().flatten().min()?;
         Some(self.flushed.map_or(next, |at| next.max(at + self.settings.floor)))
     }
@@ -270,7 +270,7 @@ impl Planner {
 
     fn take_news(&mut self, now: Elapsed) {
         let news = std::mem::take(&mut self.news);
-        if !news.answered && !news.refused {
+        if !news.answered && !news.rejected {
             return;
         }
         let keys: Vec<ObjectKey> = self.open.iter().cloned().collect();
@@ -278,7 +278,7 @@ impl Planner {
             let Some(record) = self.objects.get_mut(&key) else {
                 continue;
             };
-            if news.refused {
+            if news.rejected {
                 record.patience = Elapsed::ZERO;
             }
             let at = record.looked.map_or(now, |looked| now.max(looked + record.patience));
@@ -378,7 +378,7 @@ impl Record {
     ) -> Option<Elapsed> {
         let stored = self.stored.as_ref();
         let known = stored.is_some_and(|s| s.observed == status.observed && s.accepted.truth == status.accepted.truth);
-        if self.written.is_none() && known && status.proxies.counts.refused == 0 {
+        if self.written.is_none() && known && status.proxies.counts.rejected == 0 {
             // Another replica wrote this status, and its proxies have yet to reconnect to this one.
             return leading.map(|since| since + settings.calm);
         }

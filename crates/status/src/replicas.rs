@@ -89,7 +89,7 @@ impl Counts {
             return;
         }
         self.running = self.running.saturating_add(other.running);
-        self.refused = self.refused.saturating_add(other.refused);
+        self.rejected = self.rejected.saturating_add(other.rejected);
         self.pending = self.pending.saturating_add(other.pending);
         // The NACK of the first proxy by name, so that the result does not depend on the replica.
         let all = [self.nack.take(), other.nack.clone()];

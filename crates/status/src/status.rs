@@ -21,11 +21,11 @@ pub struct Counts {
     /// Proxies that acknowledged it.
     pub running: usize,
     /// Proxies that rejected it (NACK).
-    pub refused: usize,
+    pub rejected: usize,
     /// Proxies that have not answered.
     pub pending: usize,
     /// One of the NACKs.
-    #[serde(rename = "refusal", skip_serializing_if = "Option::is_none")]
+    #[serde(rename = "rejection", skip_serializing_if = "Option::is_none")]
     pub nack: Option<Nack>,
     /// The patches of an EnvoyFilter that were not applied everywhere, in order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -302,12 +302,12 @@ fn programmed(accepted: bool, effective: Option<i64>, counts: &Counts, now: Time
             let message = format!("generation {generation} is still in effect");
             (Truth::False, "Invalid", message)
         }
-        (true, ..) if counts.refused > 0 => {
+        (true, ..) if counts.rejected > 0 => {
             let words = counts.nack.as_ref();
             let words = words.map_or(String::new(), |one| format!("; {}: {}", one.proxy, one.message));
-            let verb = if counts.refused == 1 { "refuses" } else { "refuse" };
-            let message = format!("{} {verb} it{words}", proxies(counts.refused));
-            (Truth::False, "Refused", message)
+            let verb = if counts.rejected == 1 { "rejects" } else { "reject" };
+            let message = format!("{} {verb} it{words}", proxies(counts.rejected));
+            (Truth::False, "Rejected", message)
         }
         (true, ..) if counts.total == 0 => (Truth::True, "NoProxies", "no connected proxy needs it".to_owned()),
         (true, ..) if counts.pending > 0 => {

@@ -29,7 +29,7 @@ impl ReplicaCounts {
     pub fn from_json(value: &Value) -> Option<ReplicaCounts> {
         let mut read: ReplicaCounts = serde_json::from_value(value.clone()).ok()?;
         let counts = &mut read.counts;
-        counts.total = counts.running.checked_add(counts.refused)?.checked_add(counts.pending)?;
+        counts.total = counts.running.checked_add(counts.rejected)?.checked_add(counts.pending)?;
         read.counts = read.counts.bounded();
         Some(read)
     }

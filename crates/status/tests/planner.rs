@@ -28,14 +28,14 @@ fn error(path: FieldPath, message: &str) -> Diagnostic {
     }
 }
 
-fn counts(running: usize, refused: usize, pending: usize) -> Counts {
-    let nack = (refused > 0).then(|| Nack {
+fn counts(running: usize, rejected: usize, pending: usize) -> Counts {
+    let nack = (rejected > 0).then(|| Nack {
         proxy: "a.default".into(),
         kind: "RDS".into(),
         resource: "80".into(),
         message: "no such cluster".into(),
     });
-    Counts { total: running + refused + pending, running, refused, pending, nack, unmade: Vec::new() }
+    Counts { total: running + rejected + pending, running, rejected, pending, nack, unmade: Vec::new() }
 }
 
 /// A planner, a clock, and the counts of each object.
@@ -61,9 +61,9 @@ impl Bench {
     }
 
     fn count(&mut self, name: &str, counts: Counts) {
-        let refused = counts.refused > 0;
+        let rejected = counts.rejected > 0;
         self.counts.insert(key(name), counts);
-        let activity = ProxyActivity { answered: !refused, refused, members: false };
+        let activity = ProxyActivity { answered: !rejected, rejected, members: false };
         self.planner.proxies_changed(activity, self.now);
         self.flush();
     }
@@ -147,12 +147,12 @@ fn a_nack_is_written_at_once_with_its_message() {
     assert_eq!(json["observedGeneration"], 4);
     let programmed = &json["conditions"][1];
     assert_eq!(programmed["status"], "False");
-    assert_eq!(programmed["reason"], "Refused");
-    assert_eq!(programmed["message"], "1 of 2 proxies refuses it; a.default: no such cluster");
+    assert_eq!(programmed["reason"], "Rejected");
+    assert_eq!(programmed["message"], "1 of 2 proxies rejects it; a.default: no such cluster");
     let nack = serde_json::json!({
         "proxy": "a.default", "type": "RDS", "resource": "80", "message": "no such cluster"
     });
-    assert_eq!(json["proxies"]["refusal"], nack);
+    assert_eq!(json["proxies"]["rejection"], nack);
     assert_eq!(Status::from_json(&json), Some(intent.status));
 }
 
@@ -175,7 +175,7 @@ fn a_nack_is_written_within_an_interval() {
         bench.after(2_000);
         let written = bench.written();
         let last = written.last().unwrap();
-        assert_eq!(*last, format!("{expected} Accepted/Refused 1/2 of 4"), "{written:?}");
+        assert_eq!(*last, format!("{expected} Accepted/Rejected 1/2 of 4"), "{written:?}");
         assert!(expected - after <= 1_000);
     }
 }
@@ -426,9 +426,9 @@ proptest! {
     }
 
     #[test]
-    fn a_status_survives_a_round_trip(running in 0..9usize, refused in 0..9usize, pending in 0..9usize, words in ".*") {
+    fn a_status_survives_a_round_trip(running in 0..9usize, rejected in 0..9usize, pending in 0..9usize, words in ".*") {
         let mut bench = Bench::new(true);
-        let mut counts = counts(running, refused, pending);
+        let mut counts = counts(running, rejected, pending);
         if let Some(nack) = &mut counts.nack {
             nack.message = words;
         }

@@ -212,10 +212,10 @@ fn a_long_nack_is_cut() {
     let share = ReplicaCounts {
         uid: "0d9a7d3c-8f0e-4c43-8a3f-1f6a54f3a001".into(),
         generation: 1,
-        counts: Counts { total: 1, refused: 1, nack: Some(nack), ..Counts::default() },
+        counts: Counts { total: 1, rejected: 1, nack: Some(nack), ..Counts::default() },
     };
     let read = ReplicaCounts::from_json(&share.to_json()).unwrap();
-    assert_eq!(read.counts.refused, 1);
+    assert_eq!(read.counts.rejected, 1);
     assert!(read.to_json().to_string().len() < 5_000);
 }
 
@@ -224,12 +224,12 @@ fn a_long_nack_is_cut() {
 enum Reaction {
     Nothing,
     Runs,
-    Refuses,
+    Rejects,
     Waits,
 }
 
 fn does() -> impl Strategy<Value = Reaction> {
-    prop_oneof![Just(Reaction::Nothing), Just(Reaction::Runs), Just(Reaction::Refuses), Just(Reaction::Waits)]
+    prop_oneof![Just(Reaction::Nothing), Just(Reaction::Runs), Just(Reaction::Rejects), Just(Reaction::Waits)]
 }
 
 /// The counts of a replica with these proxies. Their indices are their names.
@@ -239,8 +239,8 @@ fn counted<'a>(proxies: impl Iterator<Item = (usize, &'a (usize, Reaction))>) ->
         counts.total += usize::from(*does != Reaction::Nothing);
         counts.running += usize::from(*does == Reaction::Runs);
         counts.pending += usize::from(*does == Reaction::Waits);
-        if *does == Reaction::Refuses {
-            counts.refused += 1;
+        if *does == Reaction::Rejects {
+            counts.rejected += 1;
             counts.nack.get_or_insert_with(|| Nack {
                 proxy: format!("proxy-{name:03}"),
                 kind: "RDS".into(),
@@ -261,7 +261,7 @@ fn any_json() -> impl Strategy<Value = Value> {
         prop_oneof![Just("VirtualService"), Just("networking.istio.io"), Just("x")].prop_map(Value::from),
     ];
     const NAMES: [&str; 10] =
-        ["counts", "total", "proxy", "type", "uid", "generation", "running", "refused", "pending", "refusal"];
+        ["counts", "total", "proxy", "type", "uid", "generation", "running", "rejected", "pending", "rejection"];
     leaf.prop_recursive(4, 64, 12, |inner| {
         let name = prop::sample::select(&NAMES[..]);
         prop_oneof![
@@ -298,7 +298,7 @@ proptest! {
         let share = json!({"uid": "u", "generation": 1, "counts": value.clone()});
         for share in [ReplicaCounts::from_json(&value), ReplicaCounts::from_json(&share)].into_iter().flatten() {
             let counts = share.counts;
-            prop_assert_eq!(counts.total, counts.running + counts.refused + counts.pending);
+            prop_assert_eq!(counts.total, counts.running + counts.rejected + counts.pending);
         }
     }
 }

@@ -60,7 +60,7 @@ impl Replica {
         wait_for(text, PATIENCE, reached).await
     }
 
-    /// Waits until the proxies in the status of the route are `GENERATION: RUNNING of TOTAL, REFUSED: MESSAGE`.
+    /// Waits until the proxies in the status of the route are `GENERATION: RUNNING of TOTAL, REJECTED: MESSAGE`.
     async fn wait_for_proxies(&self, wanted: &str) -> Result<()> {
         let field = |name: &str| format!("{{.status.proxies.{name}}}");
         let path = format!(
@@ -68,8 +68,8 @@ impl Replica {
             field("generation"),
             field("running"),
             field("total"),
-            field("refused"),
-            field("refusal.message")
+            field("rejected"),
+            field("rejection.message")
         );
         let said = || async {
             let printed = self.run(&["get", "virtualservice", "shop", "-n", "test", "-o", &path], "").await.ok()?;

@@ -68,13 +68,13 @@ both_protocols! {
         let said = String::from_utf8_lossy(&refused.stderr).into_owned() + &String::from_utf8_lossy(&refused.stdout);
         assert_eq!(refused.status.code(), Some(1), "{said}");
         assert!(said.contains(WORDS) && said.contains("client"), "{said}");
-        assert_eq!(status(kubeconfig, "proxies.refused").await?, "1");
-        assert_eq!(status(kubeconfig, "conditions[?(@.type==\"Programmed\")].reason").await?, "Refused");
+        assert_eq!(status(kubeconfig, "proxies.rejected").await?, "1");
+        assert_eq!(status(kubeconfig, "conditions[?(@.type==\"Programmed\")].reason").await?, "Rejected");
 
         done(kubeconfig, &["apply", "-f", "-"], &to("v1", "")).await?;
         done(kubeconfig, &WAIT, "").await?;
-        assert_eq!(status(kubeconfig, "proxies.refused").await?, "0");
-        assert_eq!(status(kubeconfig, "proxies.refusal").await?, "");
+        assert_eq!(status(kubeconfig, "proxies.rejected").await?, "0");
+        assert_eq!(status(kubeconfig, "proxies.rejection").await?, "");
 
         // Rolls back to the previous version in the store's history.
         let history = done(kubeconfig, &["history", "virtualservice/shop", "-n", "test"], "").await?;

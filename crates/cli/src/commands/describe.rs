@@ -189,7 +189,7 @@ impl Page {
             total => format!(
                 "  {total} need generation {generation}: {} acknowledged, {} rejected, {} pending",
                 count("running"),
-                count("refused"),
+                count("rejected"),
                 count("pending")
             ),
         };
@@ -197,14 +197,14 @@ impl Page {
         if let Some(changed) = proxies["lastChanged"].as_str() {
             self.line(&format!("  last change {} ago", age::since(changed)));
         }
-        let refusal = &proxies["refusal"];
-        if refusal.is_object() {
+        let rejection = &proxies["rejection"];
+        if rejection.is_object() {
             let line = format!(
                 "{} rejects {} {}: {}",
-                text(&refusal["proxy"]),
-                text(&refusal["type"]),
-                text(&refusal["resource"]),
-                text(&refusal["message"])
+                text(&rejection["proxy"]),
+                text(&rejection["type"]),
+                text(&rejection["resource"]),
+                text(&rejection["message"])
             );
             self.line(&format!("  {}", Paint::Red.apply(&printable(&line, false), self.color)));
         }
@@ -273,9 +273,9 @@ mod tests {
             "metadata": {"name": "a", "namespace": "n", "generation": 2, "resourceVersion": "7", "labels": {"x": "y", "z": "1"}},
             "spec": {"hosts": ["a"]},
             "status": {
-                "conditions": [{"type": "Programmed", "status": "False", "reason": "Refused", "message": "web-1: bad"}],
-                "proxies": {"generation": 2, "total": 3, "running": 1, "refused": 1, "pending": 1,
-                    "refusal": {"proxy": "web-1", "type": "RDS", "resource": "80", "message": "bad"}}
+                "conditions": [{"type": "Programmed", "status": "False", "reason": "Rejected", "message": "web-1: bad"}],
+                "proxies": {"generation": 2, "total": 3, "running": 1, "rejected": 1, "pending": 1,
+                    "rejection": {"proxy": "web-1", "type": "RDS", "resource": "80", "message": "bad"}}
             }
         });
         let expected = "\
@@ -295,8 +295,8 @@ Proxies:
   3 need generation 2: 1 acknowledged, 1 rejected, 1 pending
   web-1 rejects RDS 80: bad
 Conditions:
-  TYPE         STATUS   SINCE       REASON    MESSAGE
-  Programmed   False    <unknown>   Refused   web-1: bad
+  TYPE         STATUS   SINCE       REASON     MESSAGE
+  Programmed   False    <unknown>   Rejected   web-1: bad
 ";
         assert_eq!(Page::new(false).write(&object, &[]), expected);
         let colored = Page::new(true).write(&object, &[]);

@@ -188,7 +188,7 @@ fn istio_status() -> Schema {
         ],
         vec!["type"],
     );
-    let refusal = object(
+    let rejection = object(
         "The error of one proxy that rejects the configuration.",
         vec![
             ("proxy", text("The proxy.")),
@@ -204,10 +204,10 @@ fn istio_status() -> Schema {
             ("generation", count("The generation of the object that the numbers are about.")),
             ("total", count("Proxies that need it.")),
             ("running", count("Proxies that acknowledged it.")),
-            ("refused", count("Proxies that rejected it.")),
+            ("rejected", count("Proxies that rejected it.")),
             ("pending", count("Proxies that have not responded.")),
             ("lastChanged", time("The time of the last change of the numbers.")),
-            ("refusal", refusal),
+            ("rejection", rejection),
         ],
         vec![],
     );

@@ -141,7 +141,7 @@ mod tests {
             },
             "status": {
                 "conditions": [theirs, {"type": "Accepted", "status": "False"}],
-                "proxies": {"running": 1, "refused": 1},
+                "proxies": {"running": 1, "rejected": 1},
                 "addresses": [{"value": "240.0.0.1"}],
             },
         })
@@ -169,7 +169,7 @@ mod tests {
     fn an_unchanged_status_is_not_written() {
         let status = &found(&json!({}))["status"];
         let ours =
-            json!({"conditions": [{"type": "Accepted", "status": "False"}], "proxies": {"running": 1, "refused": 1}});
+            json!({"conditions": [{"type": "Accepted", "status": "False"}], "proxies": {"running": 1, "rejected": 1}});
         assert!(says(status, &ours));
         for (field, value) in [
             ("conditions", json!([{"type": "Accepted", "status": "True"}])),

@@ -121,11 +121,11 @@ fn condition(object: &Json, kind: &str, status: &str) -> State {
     }
     let message = found["message"].as_str().unwrap_or_default();
     // These conditions stay false until the object changes.
-    let refused = matches!(
+    let rejected = matches!(
         (kind.to_lowercase().as_str(), found["reason"].as_str()),
-        ("programmed", Some("Refused")) | ("accepted", Some("Invalid"))
+        ("programmed", Some("Rejected")) | ("accepted", Some("Invalid"))
     );
-    match refused && status.eq_ignore_ascii_case("True") {
+    match rejected && status.eq_ignore_ascii_case("True") {
         true => State::Failed(message.to_owned()),
         false => pending(format!("{kind} is {now}")),
     }
@@ -156,7 +156,7 @@ fn proxies(object: &Json, share: f64) -> State {
         return pending(format!("no proxy has reported generation {generation} yet"));
     }
     let count = |field: &str| proxies[field].as_u64().unwrap_or_default();
-    let (total, running, refused) = (count("total"), count("running"), count("refused"));
+    let (total, running, rejected) = (count("total"), count("running"), count("rejected"));
     if total == 0 {
         return State::Met("no proxy needs it".to_owned());
     }
@@ -166,11 +166,11 @@ fn proxies(object: &Json, share: f64) -> State {
     if running as f64 >= needed {
         return State::Met(what);
     }
-    if (total.saturating_sub(refused) as f64) < needed {
-        let refusal = &proxies["refusal"];
-        let text = |field: &str| refusal[field].as_str().unwrap_or("?");
+    if (total.saturating_sub(rejected) as f64) < needed {
+        let rejection = &proxies["rejection"];
+        let text = |field: &str| rejection[field].as_str().unwrap_or("?");
         return State::Failed(format!(
-            "{refused} of {total} proxies reject generation {generation}; {} rejects {} {}: {}",
+            "{rejected} of {total} proxies reject generation {generation}; {} rejects {} {}: {}",
             text("proxy"),
             text("type"),
             text("resource"),
@@ -190,9 +190,12 @@ mod tests {
         json!({"metadata": {"generation": generation}, "status": {"proxies": proxies}})
     }
 
-    fn counted(total: u64, running: u64, refused: u64) -> Json {
-        let refusal = json!({"proxy": "web-1", "type": "RDS", "resource": "80", "message": "no such cluster"});
-        object(2, json!({"generation": 2, "total": total, "running": running, "refused": refused, "refusal": refusal}))
+    fn counted(total: u64, running: u64, rejected: u64) -> Json {
+        let rejection = json!({"proxy": "web-1", "type": "RDS", "resource": "80", "message": "no such cluster"});
+        object(
+            2,
+            json!({"generation": 2, "total": total, "running": running, "rejected": rejected, "rejection": rejection}),
+        )
     }
 
     #[test]
@@ -218,7 +221,7 @@ mod tests {
         assert!(matches!(judged(100.0, &counted(0, 0, 0)), State::Met(_)));
         assert!(matches!(judged(90.0, &counted(10, 9, 1)), State::Met(_)));
         assert_eq!(judged(100.0, &counted(10, 4, 0)), State::Pending("4 of 10 proxies run generation 2".into()));
-        let State::Failed(why) = judged(100.0, &counted(10, 4, 1)) else { panic!("one refuses") };
+        let State::Failed(why) = judged(100.0, &counted(10, 4, 1)) else { panic!("one rejects") };
         assert!(why.contains("web-1 rejects RDS 80: no such cluster"), "{why}");
         assert!(matches!(judged(80.0, &counted(10, 4, 2)), State::Pending(_)), "eight may still run it");
         assert!(matches!(judged(80.0, &counted(10, 4, 3)), State::Failed(_)));
