@@ -202,17 +202,20 @@ fn join_families(endpoints: &mut Vec<Endpoint>) {
     }
     let (mut others, mut kept): (Vec<Endpoint>, Vec<Endpoint>) =
         std::mem::take(endpoints).into_iter().partition(|e| is_v6(e) && e.workload.is_some());
-    others.sort_by(|a, b| (&a.workload, &a.cluster).cmp(&(&b.workload, &b.cluster)));
+    let order = |a: &Endpoint, b: &Endpoint| {
+        (&a.workload, &a.cluster, &a.ports, a.health).cmp(&(&b.workload, &b.cluster, &b.ports, b.health))
+    };
+    kept.sort_by(order);
+    others.sort_by(order);
+    let mut others = others.into_iter().peekable();
+    let mut alone = Vec::new();
     for e in kept.iter_mut().filter(|e| e.workload.is_some()) {
-        let order = |o: &Endpoint| (&o.workload, &o.cluster).cmp(&(&e.workload, &e.cluster));
-        if let Ok(at) = others.binary_search_by(order)
-            && others[at].ports == e.ports
-            && others[at].health == e.health
-        {
-            e.also = others.remove(at).ips().next();
-        }
+        alone.extend(std::iter::from_fn(|| others.next_if(|other| order(other, e).is_lt())));
+        let other = others.next_if(|other| order(other, e).is_eq());
+        e.also = other.and_then(|other| other.ips().next());
     }
-    kept.append(&mut others);
+    kept.extend(alone);
+    kept.extend(others);
     *endpoints = kept;
 }
 
@@ -270,5 +273,86 @@ fn named(cx: &Reads<'_>, service: &Service) -> Endpoint {
         ports: Arc::new(ports.collect()),
         workload,
         ..bare(cx, &service.cluster, parse_address(service.key.hostname.as_str()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{Ipv4Addr, Ipv6Addr};
+
+    use super::*;
+
+    fn endpoint(address: IpAddr, workload: u32, cluster: &str, health: Health) -> Endpoint {
+        Endpoint {
+            address: EndpointAddress::Ip(address),
+            also: None,
+            ports: Arc::default(),
+            cluster: cluster.into(),
+            labels: Arc::default(),
+            locality: Locality::default(),
+            weight: 1,
+            network: Arc::default(),
+            service_account: Arc::default(),
+            health,
+            node: Arc::default(),
+            workload: Some(ObjectId { namespace: "shop".into(), name: format!("pod-{workload}").into() }),
+            mutual_tls: false,
+            own_cluster: false,
+        }
+    }
+
+    fn v4(number: u32) -> IpAddr {
+        Ipv4Addr::from_bits(0x0a00_0000 + number).into()
+    }
+
+    fn v6(number: u32) -> IpAddr {
+        Ipv6Addr::from_bits((0xfd00 << 112) + u128::from(number)).into()
+    }
+
+    #[test]
+    fn ten_thousand_dual_stack_workloads_have_one_endpoint_each() {
+        const WORKLOADS: u32 = 10_000;
+        let healthy = |address, workload| endpoint(address, workload, "a", Health::Healthy);
+        let mut endpoints: Vec<Endpoint> = (0..WORKLOADS).map(|n| healthy(v4(n), n)).collect();
+        // In another order than the others.
+        endpoints.extend((0..WORKLOADS).map(|n| (n * 7 + 3) % WORKLOADS).map(|n| healthy(v6(n), n)));
+        join_families(&mut endpoints);
+        assert_eq!(endpoints.len(), WORKLOADS as usize);
+        for joined in &endpoints {
+            let EndpointAddress::Ip(IpAddr::V4(address)) = joined.address else {
+                panic!("{:?} is the first address", joined.address);
+            };
+            assert_eq!(joined.also, Some(v6(address.to_bits() - 0x0a00_0000)));
+        }
+    }
+
+    #[test]
+    fn only_equal_endpoints_of_one_workload_are_joined() {
+        let (up, down) = (Health::Healthy, Health::Unhealthy);
+        let no_workload = |address| Endpoint { workload: None, ..endpoint(address, 0, "a", up) };
+        let mut endpoints = vec![
+            endpoint(v4(1), 1, "a", up),
+            endpoint(v6(1), 1, "a", up),
+            // In another cluster.
+            endpoint(v4(2), 2, "a", up),
+            endpoint(v6(2), 2, "b", up),
+            // With another health.
+            endpoint(v4(3), 3, "a", up),
+            endpoint(v6(3), 3, "a", down),
+            // With one family.
+            endpoint(v4(4), 4, "a", up),
+            endpoint(v6(5), 5, "a", up),
+            no_workload(v4(6)),
+            no_workload(v6(6)),
+        ];
+        let sorted = |mut endpoints: Vec<Endpoint>| {
+            endpoints.sort();
+            endpoints
+        };
+        let mut want = endpoints.clone();
+        want.remove(1);
+        want[0].also = Some(v6(1));
+        join_families(&mut endpoints);
+        assert_eq!(sorted(endpoints), sorted(want));
     }
 }
