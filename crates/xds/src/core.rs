@@ -40,8 +40,10 @@ impl<O: Origin> Core<O> {
     }
 
     /// The names that a watch subscribes to; `None` for all.
-    pub(crate) fn names(&self, watch: &Watch) -> Option<&NameSet> {
-        self.part(watch.shared).selection.names.as_ref()
+    pub(crate) fn names(&self, watch: &Watch) -> Option<NameSet> {
+        let shared = self.part(watch.shared).selection.names.as_ref()?;
+        let own = watch.own.and_then(|place| self.part(place).selection.names.as_ref());
+        Some(own.map_or_else(|| shared.clone(), |own| shared.union(own)))
     }
 
     pub(crate) fn part(&self, place: Place) -> Part<'_, O> {
@@ -113,7 +115,7 @@ impl<O: Origin> Core<O> {
     pub(crate) fn watch_status(&self, watch: &Watch) -> WatchStatus {
         WatchStatus {
             kind: watch.kind,
-            names: self.names(watch).map(NameSet::len),
+            names: self.names(watch).as_ref().map(NameSet::len),
             sent: watch.sent_at.clone(),
             acked: watch.acked_at.clone(),
             error: watch.error.clone(),

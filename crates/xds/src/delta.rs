@@ -118,7 +118,7 @@ impl<O: Origin> Core<O> {
                 gone.push(Gone::unknown(Name::from(*name)));
             }
         }
-        for name in self.part(watch.shared).selection.named() {
+        for name in subscription.parts().flat_map(|part| part.selection.named()) {
             if !had.contains_key(&**name) && subscription.resource(&self.cells, name).is_none() {
                 owed.push(name.clone());
             }
@@ -142,7 +142,7 @@ impl<O: Origin> Core<O> {
             return;
         }
         let Some(watch) = stream.watch(kind) else { return };
-        let current = self.names(watch).cloned();
+        let current = self.names(watch);
         if subscribe.contains("*") {
             self.reselect(origin, stream, kind, None);
             if let Some(watch) = stream.watch_mut(kind) {
@@ -195,7 +195,7 @@ impl<O: Origin> Core<O> {
         unsubscribe: &Texts,
     ) -> Result<(), Status> {
         let Some(watch) = stream.watch(kind) else { return Ok(()) };
-        let Some(current) = self.names(watch).cloned() else {
+        let Some(current) = self.names(watch) else {
             return Ok(());
         };
         let subscription = self.subscription(watch);

@@ -23,7 +23,8 @@ impl<O: Origin> Core<O> {
             return Vec::new();
         }
         let (watch, unsent) = (&*watch, &watch.pending.owed);
-        let names = self.names(watch).into_iter().flat_map(NameSet::iter);
+        let names = self.names(watch);
+        let names = names.iter().flat_map(NameSet::iter);
         names.filter(|name| unsent.binary_search(name).is_err()).cloned().collect()
     }
 
@@ -38,14 +39,14 @@ impl<O: Origin> Core<O> {
         let (answered, wanted) = match stream.watch_mut(parent) {
             Some(watch) => {
                 let answered = std::mem::take(&mut watch.unanswered);
-                (answered, self.names(watch).cloned().unwrap_or_default())
+                (answered, self.names(watch).unwrap_or_default())
             }
             None => Default::default(),
         };
         let Some(watch) = stream.watch(child).filter(|watch| watch.follows) else {
             return;
         };
-        let Some(current) = self.names(watch).cloned() else {
+        let Some(current) = self.names(watch) else {
             return;
         };
         let dropped: Vec<Name> = current.iter().filter(|name| !wanted.contains(name)).cloned().collect();

@@ -26,9 +26,10 @@ impl<O: Origin> Core<O> {
         if watch.moving {
             return;
         }
-        let names = self.names(watch).cloned();
-        let shared = self.place_of(origin, kind, audience, names.as_ref());
-        let own = own.map(|own| self.place_of(origin, kind, own, names.as_ref()));
+        let names = self.names(watch);
+        let shared = self.ledger(origin, kind, audience);
+        let own = own.map(|own| self.ledger(origin, kind, own));
+        let (shared, own) = self.places(origin, (shared, own), names.as_ref());
         if watch.sent > 0 {
             // The client does not have rejected resources, and may still have rejected removals.
             if let Some(rejected) = watch.rejected.take() {

@@ -48,6 +48,27 @@ impl NameSet {
         self.digest
     }
 
+    /// The names of both sets.
+    pub(crate) fn union(&self, other: &NameSet) -> NameSet {
+        match (self.len(), other.len()) {
+            (_, 0) => self.clone(),
+            (0, _) => other.clone(),
+            _ if self == other => self.clone(),
+            _ => self.edit(other.iter().cloned().collect(), &[]).build(),
+        }
+    }
+
+    /// The names for which this is true, and the others.
+    pub(crate) fn partition(&self, is_first: impl Fn(&Name) -> bool) -> (NameSet, NameSet) {
+        let first: Vec<Name> = self.iter().filter(|name| is_first(name)).cloned().collect();
+        if first.is_empty() {
+            return (NameSet::default(), self.clone());
+        }
+        let removed: Vec<&str> = first.iter().map(|name| &**name).collect();
+        let others = self.edit(Vec::new(), &removed).build();
+        (NameSet::new(first), others)
+    }
+
     /// The set without `removed` and with `added`.
     pub(crate) fn edit<'a>(&'a self, added: Vec<Name>, removed: &[&'a str]) -> Edit<'a> {
         let mut removed: Vec<&str> = removed.iter().copied().filter(|name| self.contains(name)).collect();

@@ -37,8 +37,9 @@ pub trait Origin {
     /// The audience of a proxy for a type.
     fn audience(&self, token: Self::Token, kind: ResourceType) -> Self::Audience;
 
-    /// The audience of the proxy's own resources of a wildcard type, which it is sent in addition to those of
-    /// [`Origin::audience`]. `None` if it has none. It has a catalogue, which shares no name with the other one.
+    /// The audience of the proxy's own resources, which it is sent in addition to those of [`Origin::audience`]. `None` if it
+    /// has none. Of a wildcard type, it has a catalogue, which shares no name with the other one. Of a named type, it has
+    /// the names that it resolves, and the other one all others.
     fn own_audience(&self, _token: Self::Token, _kind: ResourceType) -> Option<Self::Audience> {
         None
     }

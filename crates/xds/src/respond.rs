@@ -75,27 +75,42 @@ impl<O: Origin> Core<O> {
         kind: ResourceType,
         names: Option<Vec<Name>>,
     ) -> Watch {
-        let audience = origin.audience(stream.token, kind);
-        let ledger = self.ledger(origin, kind, audience);
-        let names = names.map(|names| NameSet::new(self.share(ledger, names)));
-        let shared = self.place(origin, ledger, names.as_ref());
-        let own = origin.own_audience(stream.token, kind);
-        let own = own.map(|own| self.place_of(origin, kind, own, names.as_ref()));
+        let shared = origin.audience(stream.token, kind);
+        let shared = self.ledger(origin, kind, shared);
+        let own = origin.own_audience(stream.token, kind).map(|own| self.ledger(origin, kind, own));
+        let names = names.map(|names| NameSet::new(self.share(shared, names)));
+        let (shared, own) = self.places(origin, (shared, own), names.as_ref());
         let watch = Watch::new(kind, shared, own, self.epoch);
         self.enter(&watch, stream.id);
         watch
     }
 
-    /// The selection of these names, or of all, in the ledger of an audience.
-    pub(crate) fn place_of(
+    /// The selections of these names, or of all, in a shared ledger and a proxy's own one.
+    pub(crate) fn places(
         &mut self,
         origin: &mut O,
-        kind: ResourceType,
-        audience: O::Audience,
+        (shared, own): (LedgerId, Option<LedgerId>),
         names: Option<&NameSet>,
-    ) -> Place {
-        let ledger = self.ledger(origin, kind, audience);
-        self.place(origin, ledger, names)
+    ) -> (Place, Option<Place>) {
+        let (Some(own), Some(names)) = (own, names) else {
+            return (self.place(origin, shared, names), own.map(|own| self.place(origin, own, names)));
+        };
+        let (theirs, others) = match self.divides(own) {
+            true => names.partition(|name| self.is_own(origin, own, name)),
+            false => (names.clone(), names.clone()),
+        };
+        (self.place(origin, shared, Some(&others)), Some(self.place(origin, own, Some(&theirs))))
+    }
+
+    /// Whether a name is either in this own ledger or in the shared one.
+    fn divides(&self, own: LedgerId) -> bool {
+        !self.ledgers[own].kind.is_listed()
+    }
+
+    /// Whether a name of a named type is in this own ledger.
+    fn is_own(&self, origin: &O, own: LedgerId, name: &Name) -> bool {
+        let ledger = &self.ledgers[own];
+        origin.resolve(ledger.kind, &ledger.audience, name).is_some()
     }
 
     /// The selection of these names of a ledger, or of all.
@@ -116,10 +131,9 @@ impl<O: Origin> Core<O> {
         names: Option<&NameSet>,
     ) {
         let Some(watch) = stream.watch(kind) else { return };
-        let (shared, own) = (watch.shared, watch.own);
-        let shared = self.place(origin, shared.ledger, names);
-        let own = own.map(|own| self.place(origin, own.ledger, names));
-        self.switch(origin, stream, kind, (shared, own));
+        let ledgers = (watch.shared.ledger, watch.own.map(|own| own.ledger));
+        let places = self.places(origin, ledgers, names);
+        self.switch(origin, stream, kind, places);
     }
 
     /// Changes a watch to the result of an edit.
@@ -131,9 +145,26 @@ impl<O: Origin> Core<O> {
         edit: &Edit<'_>,
     ) {
         let Some(watch) = stream.watch(kind) else { return };
-        let mut place = |Place { ledger, .. }| Place { ledger, selection: self.select(origin, ledger, edit) };
-        let places = (place(watch.shared), watch.own.map(place));
+        let (shared, own) = (watch.shared, watch.own);
+        let places = match own.filter(|own| self.divides(own.ledger)) {
+            None => {
+                let mut place = |Place { ledger, .. }| Place { ledger, selection: self.select(origin, ledger, edit) };
+                (place(shared), own.map(place))
+            }
+            Some(own) => {
+                let (theirs, others): (Vec<Name>, Vec<Name>) =
+                    edit.added.iter().cloned().partition(|name| self.is_own(origin, own.ledger, name));
+                (self.edited(origin, shared, others, edit), Some(self.edited(origin, own, theirs, edit)))
+            }
+        };
         self.switch(origin, stream, kind, places);
+    }
+
+    /// The selection at a place with these names, and without those that an edit removes.
+    fn edited(&mut self, origin: &mut O, place: Place, added: Vec<Name>, edit: &Edit<'_>) -> Place {
+        let names = self.part(place).selection.names.clone().unwrap_or_default();
+        let selection = self.select(origin, place.ledger, &names.edit(added, &edit.removed));
+        Place { ledger: place.ledger, selection }
     }
 
     /// The same names, sharing memory with the ledger.

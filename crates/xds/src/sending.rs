@@ -97,7 +97,7 @@ impl<O: Origin> Core<O> {
         from: Epoch,
     ) {
         // Envoy drops the endpoints of a cluster that it is sent, whether they changed or not.
-        let subscribed = stream.watch(child).map(|watch| self.names(watch).cloned().unwrap_or_default());
+        let subscribed = stream.watch(child).map(|watch| self.names(watch).unwrap_or_default());
         let delta = stream.variant == Variant::Delta;
         if let (Some(watch), Some(subscribed)) = (stream.watch_mut(child), &subscribed) {
             let again: Vec<Name> = match fresh {

@@ -95,7 +95,7 @@ impl<O: Origin> Core<O> {
         }
         let rewarm = std::mem::take(&mut watch.rewarm);
         watch.pending.owe(rewarm);
-        let current = self.names(watch).cloned();
+        let current = self.names(watch);
         match current {
             None if all => {}
             Some(current) if !all => {

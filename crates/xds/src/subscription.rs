@@ -1,8 +1,9 @@
 //! The resources that a watch subscribes to, in one or two ledgers.
 //!
 //! A ledger of an audience has the resources that its proxies share. A proxy may also have resources of its own (inbound
-//! listeners and clusters), in a second ledger that it shares only with its equals. Epochs count for all ledgers, so that
-//! a stream has one place in both. Names are in one of the two; if a name is in both, the shared resource counts.
+//! listeners and clusters, endpoints on its node), in a second ledger that it shares only with its equals. Epochs count for
+//! all ledgers, so that a stream has one place in both. Names are in one of the two; if a name of a wildcard type is in
+//! both, the shared resource counts. Of a named type, each selection has the names that are in its ledger.
 
 use std::iter::Peekable;
 
@@ -72,6 +73,13 @@ impl<'a, O: Origin> Subscription<'a, O> {
         std::iter::once(self.shared).chain(self.own)
     }
 
+    /// The ledgers that may have the resource of this name. Of a named type, other streams may subscribe to it in the other
+    /// ledger.
+    fn parts_with(self, name: &str) -> impl Iterator<Item = Part<'a, O>> {
+        let divided = self.own.is_some();
+        self.parts().filter(move |part| !divided || part.selection.covers(name))
+    }
+
     pub(crate) fn latest(self) -> Latest {
         let latest = |epoch: fn(&Selection) -> Epoch| self.parts().map(|part| epoch(part.selection)).max();
         Latest {
@@ -93,7 +101,7 @@ impl<'a, O: Origin> Subscription<'a, O> {
 
     /// Whether the resource of this name is selected.
     pub(crate) fn covers(self, name: &str) -> bool {
-        self.shared.selection.covers(name)
+        self.parts().any(|part| part.selection.covers(name))
     }
 
     /// The resource of this name.
@@ -101,12 +109,12 @@ impl<'a, O: Origin> Subscription<'a, O> {
     where
         'a: 'c,
     {
-        self.parts().find_map(|part| part.ledger.resource(cells, name))
+        self.parts_with(name).find_map(|part| part.ledger.resource(cells, name))
     }
 
     /// See [`Ledger::epoch_of`].
     pub(crate) fn epoch_of(self, name: &str) -> Epoch {
-        self.parts().map(|part| part.ledger.epoch_of(name)).max().unwrap_or_default()
+        self.parts_with(name).map(|part| part.ledger.epoch_of(name)).max().unwrap_or_default()
     }
 
     /// The ledger's copy of a name, to share its memory.

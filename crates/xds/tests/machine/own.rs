@@ -1,10 +1,10 @@
-//! Proxies with clusters of their own beside those of their audience.
+//! Proxies with clusters and endpoints of their own beside those of their audience.
 
 use xds::Variant::{Delta, Sotw};
 
 use crate::client::{Client, borrow, resume, versions};
 use crate::harness::*;
-use crate::world::plain;
+use crate::world::{Audience, plain};
 
 /// [`Harness::small`], in which proxies that connect have their own cluster `own` of audience `x`. Audience `y` has
 /// another one.
@@ -130,4 +130,83 @@ fn ledgers_close_with_their_last_client() {
     assert_eq!(h.hub.sizes()[0], ("ledgers", 2));
     h.disconnect(two.id);
     assert!(h.hub.sizes().iter().all(|(_, size)| *size == 0));
+}
+
+/// [`Harness::small`], in which clients have own endpoints of the cluster `o0`.
+fn with_own_endpoints() -> Harness {
+    let mut h = Harness::small();
+    for (own, number) in [("x", 7), ("y", 8)] {
+        h.world.put(EDS, own, "o0", plain(number));
+    }
+    // Nobody is sent the endpoints that the shared audience has for the cluster.
+    h.world.put(EDS, "a", "o0", plain(99));
+    h.commit();
+    h
+}
+
+/// A client with these own endpoints that has all endpoints.
+fn with_endpoints(h: &mut Harness, own: Audience, variant: xds::Variant) -> Client {
+    h.world.own_of_newcomers = Some(own);
+    let mut client = Client::new(h, variant);
+    client.subscribe(h, EDS, &["a", "b", "o0"]);
+    let number = if own == "x" { 7 } else { 8 };
+    assert_eq!(client.drain(h), [format!("EDS a=1 b=1 o0={number}")]);
+    client
+}
+
+#[test]
+fn own_names_of_a_named_type_come_from_the_own_audience() {
+    for variant in [Delta, Sotw] {
+        let mut h = with_own_endpoints();
+        let mut client = with_endpoints(&mut h, "x", variant);
+        h.world.put(EDS, "x", "o0", plain(10));
+        h.change(&[(EDS, "o0", 100)]);
+        assert_eq!(client.drain(&mut h), ["EDS o0=10"]);
+        h.world.put(EDS, "x", "o0", plain(11));
+        h.change(&[(EDS, "b", 2)]);
+        assert_eq!(client.drain(&mut h), ["EDS b=2 o0=11"]);
+        client.subscribe(&mut h, EDS, &["b", "o1"]);
+        h.world.put(EDS, "x", "o1", plain(12));
+        h.commit();
+        assert!(client.drain(&mut h).iter().any(|response| response.contains("o1=12")));
+    }
+}
+
+#[test]
+fn a_change_of_shared_endpoints_is_composed_once_for_clients_with_other_own_ones() {
+    let mut h = with_own_endpoints();
+    let mut clients = ["x", "y", "x", "y"].map(|own| with_endpoints(&mut h, own, Delta));
+    // One shared ledger and one of each own audience, which have three names: the cells of the others are shared.
+    let sizes = h.hub.sizes();
+    assert_eq!((sizes[0], sizes[2], sizes[4]), (("ledgers", 3), ("names", 4), ("cells", 4)));
+    let before = h.hub.stats().of(EDS).composed;
+    h.change(&[(EDS, "a", 3)]);
+    for client in &mut clients {
+        assert_eq!(client.drain(&mut h), ["EDS a=3"]);
+    }
+    // One shared part, and for each of the two own audiences the knowledge that it contributes nothing.
+    assert!(h.hub.stats().of(EDS).composed - before <= 3);
+}
+
+#[test]
+fn endpoints_that_become_own_ones_are_sent_only_if_they_differ() {
+    let mut h = with_own_endpoints();
+    h.world.put(EDS, "y", "c5", plain(1));
+    h.change(&[(EDS, "c5", 1)]);
+    h.world.own_of_newcomers = Some("x");
+    let mut client = Client::new(&mut h, Delta);
+    client.subscribe(&mut h, EDS, &["a", "c5", "o0"]);
+    assert_eq!(client.drain(&mut h), ["EDS a=1 c5=1 o0=7"]);
+    // A pending change of a shared resource survives the move.
+    h.change(&[(EDS, "a", 2)]);
+    let token = h.world.last_token();
+    h.world.give(token, Some("y"));
+    h.commit();
+    assert_eq!(client.drain(&mut h), ["EDS a=2 o0=8"]);
+    h.world.put(EDS, "y", "c5", plain(4));
+    h.commit();
+    assert_eq!(client.drain(&mut h), ["EDS c5=4"]);
+    h.world.give(token, None);
+    h.commit();
+    assert_eq!(client.drain(&mut h), ["EDS c5=1 o0=99"]);
 }

@@ -8,7 +8,7 @@ use xds::{Question, StreamId, Variant};
 
 use crate::envoy::Envoy;
 use crate::harness::*;
-use crate::world::{Audience, Content, plain, types};
+use crate::world::{Audience, Content, has_own_endpoints, plain, types};
 
 const CLUSTERS: [&str; 6] = ["c0", "c1", "c2", "c3", "c4", "c5"];
 const LISTENERS: [&str; 3] = ["l0", "l1", "l2"];
@@ -55,7 +55,7 @@ enum Step {
         client: usize,
         own: usize,
     },
-    /// Changes or removes an own cluster of an audience.
+    /// Changes or removes an own cluster of an audience; changes own endpoints, too.
     Own {
         audience: usize,
         cluster: usize,
@@ -108,6 +108,12 @@ impl Run {
         for (audience, name) in AUDIENCES.into_iter().flat_map(|audience| OWN_CLUSTERS.map(|name| (audience, name))) {
             h.world.put(EDS, audience, name, plain(1));
         }
+        // Endpoints of an own cluster, and of a shared one.
+        for (own, name) in OWN.into_iter().flat_map(|own| ["o0", "o1", "c5"].map(|name| (own, name))) {
+            if has_own_endpoints(own, name) == Some(true) {
+                h.world.put(EDS, own, name, plain(2));
+            }
+        }
         h.commit();
         let clients = vec![
             Envoy::connect(&mut h, Variant::Delta, false, None),
@@ -149,6 +155,7 @@ impl Run {
             Step::Own { audience, cluster, gone: false } => {
                 let content = self.content(Vec::new());
                 self.h.world.put(CDS, OWN[audience], OWN_CLUSTERS[cluster], content);
+                self.touch_own_endpoints(OWN[audience]);
             }
             Step::Ask { client, cluster } => {
                 let envoy = &mut self.clients[client];
@@ -207,6 +214,13 @@ impl Run {
             let content = self.content(Vec::new());
             self.h.world.put(EDS, audience, name, content);
         }
+    }
+
+    /// Changes the endpoints that an audience of own resources has.
+    fn touch_own_endpoints(&mut self, own: Audience) {
+        self.number += 1;
+        let number = self.number;
+        self.h.world.table(EDS, own).values_mut().for_each(|content| content.number = number);
     }
 
     fn change_route(&mut self, audience: Audience, name: &str, clusters: u8, gone: bool) {
@@ -282,17 +296,22 @@ impl Run {
                 let has = envoy.has[at(kind)].iter().map(|(name, (_, number))| (name.as_str(), *number));
                 let has: BTreeMap<&str, u32> = has.filter(|(_, number)| *number > 0).collect();
                 let mut there: BTreeMap<&str, u32> = BTreeMap::new();
-                for name in CLUSTERS.into_iter().chain(LISTENERS) {
-                    if let Some(content) = self.h.world.get(kind, audience, name) {
-                        there.insert(name, content.number);
-                    }
-                }
                 let own = self.h.world.own_of(envoy.token).unwrap_or_default();
+                let endpoints = |name: &str| match has_own_endpoints(own, name) {
+                    Some(true) => self.h.world.get(EDS, own, name),
+                    _ => self.h.world.get(EDS, audience, name),
+                };
+                for name in CLUSTERS.into_iter().chain(LISTENERS) {
+                    // A client subscribes to the endpoints of its clusters.
+                    let exists = self.h.world.get(kind, audience, name);
+                    let resource = if kind == EDS { exists.and_then(|_| endpoints(name)) } else { exists };
+                    there.extend(resource.map(|content| (name, content.number)));
+                }
                 for name in OWN_CLUSTERS {
                     let cluster = self.h.world.get(CDS, own, name);
                     let resource = match kind.short_name {
                         "CDS" => cluster,
-                        "EDS" => cluster.and_then(|_| self.h.world.get(EDS, audience, name)),
+                        "EDS" => cluster.and_then(|_| endpoints(name)),
                         _ => None,
                     };
                     there.extend(resource.map(|content| (name, content.number)));
@@ -329,6 +348,7 @@ impl Run {
             self.h.world.put(EDS, audience, "c0", endpoints);
             self.change_route(audience, "l0", 0xff, false);
         }
+        OWN.into_iter().for_each(|own| self.touch_own_endpoints(own));
         self.h.commit();
     }
 }

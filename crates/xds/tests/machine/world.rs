@@ -23,6 +23,15 @@ pub(crate) type Catalogue = Arc<Vec<(Arc<str>, Key)>>;
 /// An audience without catalogues, which subscribes to everything by name.
 pub(crate) const BY_NAME: Audience = "by name";
 
+/// Whether an audience of own resources has the endpoints of a cluster; `None` for other audiences.
+pub(crate) fn has_own_endpoints(audience: Audience, cluster: &str) -> Option<bool> {
+    match audience {
+        "x" => Some(cluster.starts_with('o')),
+        "y" => Some(["o0", "c5"].contains(&cluster)),
+        _ => None,
+    }
+}
+
 /// The resource types of the tests.
 pub(crate) fn types() -> ResourceTypes {
     ResourceTypes::new([CLUSTER, ENDPOINTS, LISTENER, ROUTE, VIRTUAL_HOST, EXTENSION]).unwrap()
@@ -57,7 +66,7 @@ pub(crate) struct World {
     audiences: BTreeMap<u64, Audience>,
     next_token: u64,
     moves: BTreeMap<u64, Audience>,
-    /// The audiences of the proxies' own clusters, and their changes.
+    /// The audiences of the proxies' own clusters and endpoints, and their changes.
     own: BTreeMap<u64, Audience>,
     own_moves: BTreeMap<u64, Option<Audience>>,
     /// Open cells, by number, and how often each is open.
@@ -228,7 +237,7 @@ impl Origin for World {
     }
 
     fn own_audience(&self, token: u64, kind: ResourceType) -> Option<Audience> {
-        self.own_of(token).filter(|_| kind == CLUSTER)
+        self.own_of(token).filter(|_| [CLUSTER, ENDPOINTS].contains(&kind))
     }
 
     fn open_catalogue(&mut self, kind: ResourceType, audience: &Audience, of: &Arc<str>) -> Option<(u32, Catalogue)> {
@@ -247,7 +256,8 @@ impl Origin for World {
     }
 
     fn resolve(&self, kind: ResourceType, audience: &Audience, name: &Arc<str>) -> Option<Key> {
-        (!name.starts_with("never")).then(|| (kind, *audience, name.clone()))
+        let never = name.starts_with("never") || kind == ENDPOINTS && has_own_endpoints(audience, name) == Some(false);
+        (!never).then(|| (kind, *audience, name.clone()))
     }
 
     fn open(&mut self, key: &Key) -> (u32, Option<Resource>) {
