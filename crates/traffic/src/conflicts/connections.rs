@@ -35,7 +35,7 @@ pub(super) fn never_taken(
     conflicts: &mut Vec<Diagnostic>,
 ) {
     let has_any = |summary: &Summary| summary.has_tcp || summary.has_tls;
-    let rivals: Vec<&Arc<Summary>> = rivals.iter().filter(|rival| has_any(rival)).collect();
+    let rivals: Vec<&Arc<Summary>> = rivals.iter().filter(|rival| rival.id != own.id).collect();
     if !has_any(own) || rivals.is_empty() {
         return;
     }

@@ -1,21 +1,23 @@
 //! Rejected servers of `Gateway`s.
 //!
 //! Connected proxies decide which `Gateway`s are merged. Without a connected proxy, a workload is assumed that the
-//! `Gateway` exactly selects.
+//! `Gateway` exactly selects. The rejected servers of all `Gateway`s of a workload are found together, because a server can
+//! conflict with any of the others.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
-use config::istio;
-use config::{Diagnostic, FieldPath, Kind};
+use config::{FieldPath, Kind};
 use flow::Reads;
 use model::audience::GatewaySet;
+use model::proxy::Labels;
 use model::service::ObjectId;
 use registry::Gateways;
 use registry::inputs::ProxyToken;
 
 use super::{Conflicts, conflict, row};
 use crate::audience::{Audiences, ProxyAudiences, gateways_for};
-use crate::gateways::{MergedGateway, MergedGateways, Server, UnservedReason};
+use crate::gateways::{MergedGateways, Server, UnservedReason};
 
 flow::rule! {
     /// The conflicts of each `Gateway` with others that select the same workloads.
@@ -23,28 +25,13 @@ flow::rule! {
 }
 
 fn derive_gateway_conflicts(cx: &Reads<'_>, key: &ObjectId) -> Option<Conflicts> {
-    let own = cx.get::<Gateways>(key)?;
-    let sets = cx.keys::<ProxiesByGateways>();
-    let mut sets: Vec<GatewaySet> = sets.iter().filter(|set| set.gateways.contains(key)).cloned().collect();
-    if sets.is_empty() {
-        // The gateways of a workload with exactly these labels.
-        sets.push(GatewaySet { gateways: gateways_for(cx, &own.spec.selector).into(), ports: [].into() });
-    }
-    let mut found: BTreeMap<usize, Diagnostic> = BTreeMap::new();
-    for set in sets {
-        let Some(merged) = cx.get::<MergedGateways>(&set) else {
-            continue;
-        };
-        for one in merged.unserved.iter().filter(|one| one.gateway == *key) {
-            let tell = || {
-                let path = FieldPath::spec().field("servers").index(one.server);
-                let (message, hint) = explanation(one.reason, rival(&merged, &own.spec.servers[one.server]));
-                conflict(Kind::Gateway, key, path, message, hint)
-            };
-            found.entry(one.server).or_insert_with(tell);
-        }
-    }
-    row(found.into_values().collect())
+    let rejected = cx.get::<RejectedServers>(key)?;
+    let each = rejected.iter().map(|(server, rejected)| {
+        let path = FieldPath::spec().field("servers").index(*server);
+        let (message, hint) = explanation(rejected);
+        conflict(Kind::Gateway, key, path, message, hint)
+    });
+    row(each.collect())
 }
 
 flow::index! {
@@ -57,20 +44,77 @@ fn proxies_by_gateways_keys(_: &ProxyToken, row: &ProxyAudiences) -> Vec<Gateway
     sets.into_iter().filter(|set| !set.gateways.is_empty()).collect()
 }
 
-/// The first served server at the port of a rejected one.
-fn rival<'m>(merged: &'m MergedGateway, server: &istio::Server) -> Option<&'m Server> {
-    let number = server.port.as_ref().map(|port| port.number)?;
-    let mut there = merged.ports.iter().flat_map(|port| &port.servers);
-    there.find(|other| u32::from(other.port) == number)
+/// A rejected server.
+#[derive(Clone, PartialEq, Debug)]
+struct Rejected {
+    reason: UnservedReason,
+    /// The first served server at its port: its `Gateway` and index.
+    rival: Option<(ObjectId, usize)>,
+}
+
+/// The rejected servers of a `Gateway`, by index.
+type ByServer = BTreeMap<usize, Rejected>;
+
+/// The rejected servers of each `Gateway` of some sets.
+type ByGateway = Arc<BTreeMap<ObjectId, ByServer>>;
+
+flow::rule! {
+    /// The rejected servers of a `Gateway`. A relation of its own, so that a change of other `Gateway`s stops here.
+    RejectedServers: ObjectId => ByServer = "rejected servers", derive_rejected_servers;
+    /// The rejected servers of the `Gateway`s of connected proxies.
+    ConnectedGateways: () => ByGateway = "rejected servers of connected gateways", derive_connected_gateways;
+    /// The rejected servers of the `Gateway`s of a workload with these labels.
+    AssumedGateways: Labels => ByGateway = "rejected servers of a workload", derive_assumed_gateways;
+}
+
+fn derive_rejected_servers(cx: &Reads<'_>, key: &ObjectId) -> Option<ByServer> {
+    let connected = cx.with::<ConnectedGateways, _>(&(), |all| all.and_then(|all| all.get(key).cloned()));
+    connected.or_else(|| {
+        let selector = cx.with::<Gateways, _>(key, |own| own.map(|own| own.spec.selector.clone()))?;
+        cx.with::<AssumedGateways, _>(&selector, |all| all.and_then(|all| all.get(key).cloned()))
+    })
+}
+
+fn derive_connected_gateways(cx: &Reads<'_>, (): &()) -> Option<ByGateway> {
+    let mut found = BTreeMap::new();
+    cx.keys::<ProxiesByGateways>().iter().for_each(|set| add(cx, set, &mut found));
+    Some(Arc::new(found))
+}
+
+fn derive_assumed_gateways(cx: &Reads<'_>, labels: &Labels) -> Option<ByGateway> {
+    let mut found = BTreeMap::new();
+    add(cx, &GatewaySet { gateways: gateways_for(cx, labels).into(), ports: [].into() }, &mut found);
+    Some(Arc::new(found))
+}
+
+/// Adds the `Gateway`s of a set, with their rejected servers. What is known of a server stays.
+fn add(cx: &Reads<'_>, set: &GatewaySet, found: &mut BTreeMap<ObjectId, ByServer>) {
+    for gateway in set.gateways.iter() {
+        found.entry(gateway.clone()).or_default();
+    }
+    let Some(merged) = cx.get::<MergedGateways>(set).filter(|merged| !merged.unserved.is_empty()) else {
+        return;
+    };
+    let mut first: BTreeMap<u32, &Server> = BTreeMap::new();
+    for server in merged.ports.iter().flat_map(|port| &port.servers) {
+        first.entry(u32::from(server.port)).or_insert(server);
+    }
+    for one in &merged.unserved {
+        let port = cx.with::<Gateways, _>(&one.gateway, |gateway| {
+            gateway?.spec.servers.get(one.server)?.port.as_ref().map(|port| port.number)
+        });
+        let rival = port.and_then(|port| first.get(&port)).map(|rival| (rival.gateway.clone(), rival.index));
+        let servers = found.entry(one.gateway.clone()).or_default();
+        servers.entry(one.server).or_insert(Rejected { reason: one.reason, rival });
+    }
 }
 
 /// The message and the hint.
-fn explanation(reason: UnservedReason, rival: Option<&Server>) -> (String, &'static str) {
-    let older = rival.map_or_else(
+fn explanation(Rejected { reason, rival }: &Rejected) -> (String, &'static str) {
+    let older = rival.as_ref().map_or_else(
         || "an older server".to_owned(),
-        |rival| {
-            let ObjectId { namespace, name } = &rival.gateway;
-            format!("an older server (spec.servers[{}] of Gateway {namespace}/{name})", rival.index)
+        |(ObjectId { namespace, name }, index)| {
+            format!("an older server (spec.servers[{index}] of Gateway {namespace}/{name})")
         },
     );
     match reason {
@@ -95,5 +139,8 @@ fn explanation(reason: UnservedReason, rival: Option<&Server>) -> (String, &'sta
 /// Adds this module's rules.
 pub(super) fn register(b: &mut flow::Builder) {
     b.index::<ProxiesByGateways>();
+    b.view::<ConnectedGateways>();
+    b.view::<AssumedGateways>();
+    b.view::<RejectedServers>();
     b.view::<GatewayConflicts>();
 }

@@ -6,11 +6,13 @@
 mod connections;
 mod entries;
 mod gateways;
+mod leaders;
 mod peer_authentication;
 mod policies;
 mod proxy_configs;
 mod routes;
 mod scopes;
+mod selectors;
 
 pub use entries::ServiceEntryConflicts;
 pub use gateways::GatewayConflicts;
@@ -23,7 +25,7 @@ pub use scopes::SidecarConflicts;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use config::{Diagnostic, FieldPath, Kind, Object, ObjectKey};
+use config::{Diagnostic, FieldPath, Kind, ObjectKey};
 use model::service::{ExportTo, ObjectId};
 
 use crate::virtual_service::{Summary, precedence};
@@ -33,6 +35,7 @@ pub type Conflicts = Arc<[Diagnostic]>;
 
 /// Adds this module's rules.
 pub(crate) fn register(b: &mut flow::Builder) {
+    selectors::register(b);
     routes::register(b);
     policies::register(b);
     gateways::register(b);
@@ -45,17 +48,6 @@ pub(crate) fn register(b: &mut flow::Builder) {
 /// A row of these conflicts; none without any.
 fn row(conflicts: Vec<Diagnostic>) -> Option<Conflicts> {
     (!conflicts.is_empty()).then(|| conflicts.into())
-}
-
-/// The oldest of these objects that is older than an object and covers it.
-fn older<T>(
-    own: &Object<T>,
-    all: impl IntoIterator<Item = Arc<Object<T>>>,
-    covers: impl Fn(&T, &T) -> bool,
-) -> Option<Arc<Object<T>>> {
-    all.into_iter()
-        .filter(|other| other.meta.by_age(&own.meta).is_lt() && covers(&other.spec, &own.spec))
-        .min_by(|a, b| a.meta.by_age(&b.meta))
 }
 
 /// The namespaces that see both and give the rival precedence, as text.

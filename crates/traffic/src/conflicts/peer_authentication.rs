@@ -1,16 +1,13 @@
 //! Conflicts of PeerAuthentications: others for the same workloads, and selectors in the root namespace.
 
-use std::sync::Arc;
-
 use config::istio::PeerAuthentication;
 use config::{Diagnostic, FieldPath, Kind, Object};
 use flow::Reads;
-use model::proxy::selects;
 use model::service::ObjectId;
 use registry::inputs::{Mesh, PeerAuthentications};
 use security::peers;
 
-use super::{Conflicts, conflict, older, row};
+use super::{Conflicts, conflict, row, selectors};
 
 flow::rule! {
     /// The conflicts of each PeerAuthentication.
@@ -40,23 +37,14 @@ fn in_vain(key: &ObjectId) -> Diagnostic {
     conflict(Kind::PeerAuthentication, key, path, message, hint)
 }
 
-fn overshadowed(cx: &Reads<'_>, key: &ObjectId, own: &Arc<Object<PeerAuthentication>>) -> Option<Diagnostic> {
-    let before = older(own, peers::of_age(cx, &key.namespace), covers)?;
-    let (namespace, name) = (&before.meta.namespace, &before.meta.name);
-    let (path, what) = match peers::selector(&own.spec) {
+fn overshadowed(cx: &Reads<'_>, key: &ObjectId, own: &Object<PeerAuthentication>) -> Option<Diagnostic> {
+    let labels = peers::selector(&own.spec);
+    let ObjectId { namespace, name } = selectors::covering(cx, Kind::PeerAuthentication, &own.meta, labels)?;
+    let (path, what) = match labels {
         None => (FieldPath::spec(), "has no selector either"),
         Some(_) => (FieldPath::spec().field("selector"), "selects the same workloads"),
     };
     let message = format!("PeerAuthentication {namespace}/{name} {what} and is older: this one has no effect");
     let hint = "of those of a namespace one without a selector and one that selects a workload count: join them";
     Some(conflict(Kind::PeerAuthentication, key, path, message, hint))
-}
-
-/// Whether a PeerAuthentication covers all workloads of another one of its kind.
-fn covers(one: &PeerAuthentication, other: &PeerAuthentication) -> bool {
-    match (peers::selector(one), peers::selector(other)) {
-        (None, None) => true,
-        (Some(one), Some(other)) => selects(one, other),
-        _ => false,
-    }
 }

@@ -1,14 +1,11 @@
 //! Conflicts of ProxyConfigs: others for the same workloads.
 
-use config::istio::ProxyConfig;
 use config::{FieldPath, Kind};
 use flow::Reads;
-use model::proxy::selects;
 use model::service::ObjectId;
 use registry::inputs::ProxyConfigs;
 
-use super::{Conflicts, conflict, older, row};
-use crate::proxy_config::ProxyConfigsByNamespace;
+use super::{Conflicts, conflict, row, selectors};
 
 flow::rule! {
     /// The conflicts of each ProxyConfig.
@@ -17,10 +14,8 @@ flow::rule! {
 
 fn derive_proxy_config_conflicts(cx: &Reads<'_>, key: &ObjectId) -> Option<Conflicts> {
     let own = cx.get::<ProxyConfigs>(key)?;
-    let members = cx.get::<ProxyConfigsByNamespace>(&key.namespace)?;
-    let all = members.iter().filter_map(|id| cx.get::<ProxyConfigs>(id));
-    let before = older(&own, all.map(|object| (*object).clone()), covers)?;
-    let (namespace, name) = (&before.meta.namespace, &before.meta.name);
+    let labels = own.spec.selector.as_ref().map(|selector| &selector.match_labels);
+    let ObjectId { namespace, name } = selectors::covering(cx, Kind::ProxyConfig, &own.meta, labels)?;
     let (path, message) = match own.spec.selector {
         None => (
             FieldPath::spec(),
@@ -33,17 +28,6 @@ fn derive_proxy_config_conflicts(cx: &Reads<'_>, key: &ObjectId) -> Option<Confl
     };
     let hint = "of those of a namespace one without a selector and one that selects a workload count: join them";
     row(vec![conflict(Kind::ProxyConfig, key, path, message, hint)])
-}
-
-/// Whether a ProxyConfig covers all workloads of another one of its kind.
-fn covers(one: &ProxyConfig, other: &ProxyConfig) -> bool {
-    match (&one.selector, &other.selector) {
-        (None, None) => true,
-        // Without labels it selects nothing.
-        (Some(one), Some(_)) if one.match_labels.is_empty() => false,
-        (Some(one), Some(other)) => selects(&one.match_labels, &other.match_labels),
-        _ => false,
-    }
 }
 
 /// Adds this module's rules.

@@ -10,10 +10,9 @@ use model::service::ObjectId;
 use names::Hostname;
 use registry::VirtualServices;
 
-use super::{Conflicts, conflict, connections, diagnostic, overruled_in, row};
-use crate::virtual_service::{
-    Binding, EffectiveVirtualServices, Guard, Summary, VirtualServiceSummaries, missing_delegates, precedence,
-};
+use super::leaders::{HostLeaders, Leaders};
+use super::{Conflicts, conflict, connections, diagnostic, leaders, overruled_in, row};
+use crate::virtual_service::{Guard, Summary, VirtualServiceSummaries, missing_delegates};
 
 flow::index! {
     /// VirtualServices by each of their hosts.
@@ -34,17 +33,11 @@ fn derive_virtual_service_conflicts(cx: &Reads<'_>, key: &ObjectId) -> Option<Co
     let own = cx.get::<VirtualServiceSummaries>(key)?;
     let mut conflicts = Vec::new();
     for (index, host) in own.hosts.iter().enumerate() {
-        // Most hosts are in one VirtualService.
-        let Some(members) = cx.get::<VirtualServicesByHost>(host).filter(|members| members.len() > 1) else {
-            continue;
-        };
-        let others = members.iter().filter(|id| *id != key);
-        let rivals: Vec<Arc<Summary>> =
-            others.filter_map(|id| cx.get::<VirtualServiceSummaries>(id).map(|s| (*s).clone())).collect();
+        let Some(leaders) = cx.get::<HostLeaders>(host) else { continue };
         let path = FieldPath::spec().field("hosts").index(index);
-        conflicts.extend(rivals.iter().find_map(|rival| overruled(&own, rival, host, path.clone())));
-        conflicts.extend(rivals.iter().find_map(|rival| unreachable(cx, &own, rival, host)));
-        connections::never_taken(cx, &own, &rivals, host, &mut conflicts);
+        conflicts.extend(overruled(&own, &leaders, host, path));
+        conflicts.extend(unreachable(cx, &own, &leaders, host));
+        connections::never_taken(cx, &own, &leaders.connections, host, &mut conflicts);
     }
     conflicts.extend(missing_delegates(cx, key).into_iter().map(|(index, what)| {
         let path = FieldPath::spec().field("http").index(index).field("delegate");
@@ -62,13 +55,12 @@ fn derive_virtual_service_conflicts(cx: &Reads<'_>, key: &ObjectId) -> Option<Co
 }
 
 /// Where sidecars use another one for a host: they use the first of several.
-fn overruled(own: &Summary, rival: &Summary, host: &Hostname, path: FieldPath) -> Option<Diagnostic> {
-    if own.http.is_empty() || !own.applies_to_mesh() || !rival.applies_to_mesh() {
+fn overruled(own: &Summary, leaders: &Leaders, host: &Hostname, path: FieldPath) -> Option<Diagnostic> {
+    if own.http.is_empty() || !own.applies_to_mesh() {
         return None;
     }
-    // A VirtualService for some clients or ports leaves others to the next.
-    rival.http.iter().find(|guard| is_for_all(guard))?;
-    let whom = overruled_in(own, rival)?;
+    let mut rivals = leaders.for_sidecars(own).into_iter();
+    let (rival, whom) = rivals.find_map(|rival| Some((rival, overruled_in(own, rival)?)))?;
     let message = format!(
         "VirtualService {}/{} has the host {host}, too, and takes precedence: sidecars of {whom} use its HTTP routes \
          only",
@@ -78,24 +70,16 @@ fn overruled(own: &Summary, rival: &Summary, host: &Hostname, path: FieldPath) -
     Some(conflict(Kind::VirtualService, &own.id, path, message, hint))
 }
 
-fn is_for_all(guard: &Guard) -> bool {
+/// Whether a route is for all sidecars. A VirtualService for some clients or ports leaves others to the next.
+pub(super) fn is_for_all(guard: &Guard) -> bool {
     let of_mesh = guard.gateways.is_empty() || guard.gateways.iter().any(|gateway| gateway.is(None));
     of_mesh && guard.port.is_none() && guard.source_labels.is_empty() && guard.source_namespace.is_none()
 }
 
 /// A route without conditions after another one without conditions: gateways use all VirtualServices of a host, those
 /// with conditions first.
-fn unreachable(cx: &Reads<'_>, own: &Summary, rival: &Summary, host: &Hostname) -> Option<Diagnostic> {
-    let shared = own.gateways.iter().find_map(|binding| match binding {
-        Binding::Gateway(id) if rival.gateways.contains(binding) => Some(id),
-        _ => None,
-    })?;
-    let seen = own.export_to.includes(&shared.namespace) && rival.export_to.includes(&shared.namespace);
-    if !seen || precedence(rival, own, &shared.namespace).is_gt() {
-        return None;
-    }
-    let theirs = cx.get::<EffectiveVirtualServices>(&rival.id)?;
-    unconditional(&theirs.spec)?;
+fn unreachable(cx: &Reads<'_>, own: &Summary, leaders: &Leaders, host: &Hostname) -> Option<Diagnostic> {
+    let (shared, rival) = leaders.at_gateway(own)?;
     let object = cx.get::<VirtualServices>(&own.id)?;
     let index = unconditional(&object.spec)?;
     let message = format!(
@@ -109,12 +93,13 @@ fn unreachable(cx: &Reads<'_>, own: &Summary, rival: &Summary, host: &Hostname) 
 }
 
 /// Its first route without conditions.
-fn unconditional(spec: &VirtualService) -> Option<usize> {
+pub(super) fn unconditional(spec: &VirtualService) -> Option<usize> {
     spec.http.iter().position(|route| route.matches.is_empty() && route.delegate.is_none())
 }
 
 /// Adds this module's rules.
 pub(super) fn register(b: &mut flow::Builder) {
     b.index::<VirtualServicesByHost>();
+    leaders::register(b);
     b.view::<VirtualServiceConflicts>();
 }

@@ -4,12 +4,11 @@ use config::istio::{IngressListener, Sidecar};
 use config::{Diagnostic, FieldPath, Kind, Object};
 use flow::Reads;
 use model::mtls::Mode;
-use model::proxy::{Labels, selects};
+use model::proxy::Labels;
 use model::service::ObjectId;
 use registry::inputs::{Mesh, Sidecars};
 
-use super::{Conflicts, conflict, older, row};
-use crate::audience::sidecars;
+use super::{Conflicts, conflict, row, selectors};
 
 flow::rule! {
     /// The conflicts of each `Sidecar`.
@@ -46,16 +45,15 @@ fn not_opened(cx: &Reads<'_>, key: &ObjectId, own: &Sidecar) -> Vec<Diagnostic> 
 
 /// Another one covers all its workloads.
 fn covered(cx: &Reads<'_>, key: &ObjectId, own: &Object<Sidecar>) -> Option<Diagnostic> {
-    let before = older(own, sidecars(cx, &key.namespace), covers)?;
+    let labels = own.spec.workload_selector.as_ref().map(|selector| &selector.labels);
+    let ObjectId { namespace, name } = selectors::covering(cx, Kind::Sidecar, &own.meta, labels)?;
     let message = match own.spec.workload_selector {
-        None => format!(
-            "Sidecar {}/{} has no workloadSelector either and is older: this one has no effect",
-            before.meta.namespace, before.meta.name
-        ),
-        Some(_) => format!(
-            "Sidecar {}/{} selects the same workloads and is older: this one has no effect",
-            before.meta.namespace, before.meta.name
-        ),
+        None => {
+            format!("Sidecar {namespace}/{name} has no workloadSelector either and is older: this one has no effect")
+        }
+        Some(_) => {
+            format!("Sidecar {namespace}/{name} selects the same workloads and is older: this one has no effect")
+        }
     };
     let path = match own.spec.workload_selector {
         None => FieldPath::spec(),
@@ -63,16 +61,6 @@ fn covered(cx: &Reads<'_>, key: &ObjectId, own: &Object<Sidecar>) -> Option<Diag
     };
     let hint = "a workload has one Sidecar: remove one of them, or select other workloads";
     Some(conflict(Kind::Sidecar, key, path, message, hint))
-}
-
-/// Whether a `Sidecar` covers all workloads of another one of its kind.
-fn covers(one: &Sidecar, other: &Sidecar) -> bool {
-    match (&one.workload_selector, &other.workload_selector) {
-        (None, None) => true,
-        (Some(one), Some(other)) => selects(&one.labels, &other.labels),
-        // One with a selector has precedence over one without.
-        _ => false,
-    }
 }
 
 /// Adds this module's rules.

@@ -177,12 +177,19 @@ fn derive_merged_gateways(cx: &Reads<'_>, set: &GatewaySet) -> Option<Arc<Merged
     Some(Arc::new(MergedGateway { ports: merge.ports, unserved: merge.unserved }))
 }
 
+/// A bind address (none for all) and a port.
+type Place = (Option<Arc<str>>, u16);
+
 #[derive(Default)]
 struct Merge {
     ports: Vec<MergedPort>,
     unserved: Vec<Unserved>,
+    /// The index in `ports` of each address and port.
+    places: BTreeMap<Place, usize>,
     /// The hosts of the TLS servers of each address and port. Envoy rejects duplicate SNI matches.
-    tls_hosts: BTreeMap<(Option<Arc<str>>, u16), BTreeSet<ServerHost>>,
+    tls_hosts: BTreeMap<Place, BTreeSet<ServerHost>>,
+    /// The route tables of HTTPS servers.
+    tables: BTreeSet<String>,
 }
 
 impl Merge {
@@ -224,16 +231,19 @@ impl Merge {
             tls,
         };
         let table = server.route_table();
-        let same_table = |port: &MergedPort| port.servers.iter().any(|s| s.route_table() == table);
-        if table.is_some() && self.ports.iter().any(same_table) {
+        if table.as_ref().is_some_and(|table| self.tables.contains(table)) {
             return Err(UnservedReason::DuplicateName);
         }
-        match self.ports.iter_mut().find(|p| p.number == number && p.bind == bind) {
+        match self.places.get(&(bind.clone(), number)).map(|at| &mut self.ports[*at]) {
             // Connections of two opaque servers cannot be distinguished.
             Some(port) if port.kind != kind || kind == PortKind::Opaque => return Err(UnservedReason::Conflict),
             Some(port) => port.servers.push(server),
-            None => self.ports.push(MergedPort { number, bind, kind, servers: vec![server] }),
+            None => {
+                self.places.insert((bind.clone(), number), self.ports.len());
+                self.ports.push(MergedPort { number, bind, kind, servers: vec![server] });
+            }
         }
+        self.tables.extend(table);
         Ok(())
     }
 }

@@ -1,0 +1,127 @@
+//! The VirtualServices of a host that take routes from others.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use flow::Reads;
+use model::service::{ExportTo, ObjectId};
+use names::Hostname;
+
+use super::routes::{VirtualServicesByHost, is_for_all, unconditional};
+use crate::virtual_service::{Binding, EffectiveVirtualServices, Summary, VirtualServiceSummaries, precedence};
+
+/// The maximum number of VirtualServices of a host with whose TCP and TLS routes those of others are compared: the first
+/// by precedence. Routes differ in conditions, so that none stands for all.
+const CONNECTIONS: usize = 64;
+
+flow::rule! {
+    /// The VirtualServices of a host that may take routes from others: a change of any other one stops here, so that
+    /// thousands of VirtualServices can share a host. No row for a host of one VirtualService.
+    pub(super) HostLeaders: Hostname => Leaders = "leading virtual services by host", derive_leaders;
+}
+
+/// The first VirtualServices of a host by precedence.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub(super) struct Leaders {
+    /// Among those with an HTTP route for all sidecars that are exported to all namespaces.
+    public: Option<Arc<Summary>>,
+    /// Among those that are exported to some namespaces.
+    explicit: Option<Arc<Summary>>,
+    /// Among those that are exported to this namespace explicitly.
+    to_namespace: BTreeMap<Arc<str>, Arc<Summary>>,
+    /// Among those with a route without conditions at this gateway.
+    at_gateway: BTreeMap<ObjectId, Arc<Summary>>,
+    /// Those with TCP or TLS routes, by name; at most [`CONNECTIONS`].
+    pub(super) connections: Vec<Arc<Summary>>,
+}
+
+fn derive_leaders(cx: &Reads<'_>, host: &Hostname) -> Option<Leaders> {
+    // Most hosts are in one VirtualService.
+    let members = cx.get::<VirtualServicesByHost>(host).filter(|members| members.len() > 1)?;
+    let mut leaders = Leaders::default();
+    for summary in members.iter().filter_map(|id| cx.get::<VirtualServiceSummaries>(id)) {
+        if summary.applies_to_mesh() && summary.http.iter().any(is_for_all) {
+            leaders.add_for_sidecars(&summary);
+        }
+        leaders.add_at_gateways(cx, &summary);
+        if summary.has_tcp || summary.has_tls {
+            leaders.connections.push((*summary).clone());
+        }
+    }
+    let first = |one: &Arc<Summary>| (one.export_to == ExportTo::All, one.created, one.id.clone());
+    leaders.connections.sort_by_key(first);
+    leaders.connections.truncate(CONNECTIONS);
+    leaders.connections.sort_by(|a, b| a.id.cmp(&b.id));
+    Some(leaders)
+}
+
+impl Leaders {
+    fn add_for_sidecars(&mut self, summary: &Arc<Summary>) {
+        match &summary.export_to {
+            ExportTo::All => lead(&mut self.public, summary, ""),
+            ExportTo::Namespaces(names) if names.is_empty() => {}
+            ExportTo::Namespaces(names) => {
+                lead(&mut self.explicit, summary, "");
+                for name in names {
+                    let first = self.to_namespace.entry(name.clone()).or_insert_with(|| summary.clone());
+                    replace(first, summary, name);
+                }
+            }
+        }
+    }
+
+    fn add_at_gateways(&mut self, cx: &Reads<'_>, summary: &Arc<Summary>) {
+        let gateways = summary.gateways.iter().filter_map(|binding| match binding {
+            Binding::Gateway(id) if summary.export_to.includes(&id.namespace) => Some(id),
+            _ => None,
+        });
+        let mut gateways = gateways.peekable();
+        let takes_all = |object: Option<&_>| object.is_some_and(|object| unconditional(object).is_some());
+        if gateways.peek().is_none()
+            || !cx.with::<EffectiveVirtualServices, _>(&summary.id, |object| takes_all(object.map(|o| &o.spec)))
+        {
+            return;
+        }
+        for id in gateways {
+            let first = self.at_gateway.entry(id.clone()).or_insert_with(|| summary.clone());
+            replace(first, summary, &id.namespace);
+        }
+    }
+
+    /// Those that may have precedence over a VirtualService for some sidecars.
+    pub(super) fn for_sidecars<'a>(&'a self, own: &'a Summary) -> Vec<&'a Arc<Summary>> {
+        let rivals: Vec<&Arc<Summary>> = match &own.export_to {
+            ExportTo::All => self.public.iter().chain(&self.explicit).collect(),
+            // One that is exported to all namespaces never precedes this one.
+            ExportTo::Namespaces(names) => names.iter().filter_map(|name| self.to_namespace.get(name)).collect(),
+        };
+        rivals.into_iter().filter(|rival| rival.id != own.id).collect()
+    }
+
+    /// The first gateway of a VirtualService at which another one with a route without conditions precedes it, and that
+    /// one.
+    pub(super) fn at_gateway<'a>(&'a self, own: &'a Summary) -> Option<(&'a ObjectId, &'a Arc<Summary>)> {
+        own.gateways.iter().find_map(|binding| {
+            let Binding::Gateway(id) = binding else { return None };
+            let rival = self.at_gateway.get(id).filter(|rival| rival.id != own.id)?;
+            let precedes = own.export_to.includes(&id.namespace) && precedence(rival, own, &id.namespace).is_lt();
+            precedes.then_some((id, rival))
+        })
+    }
+}
+
+/// Replaces the first one by another one that precedes it in a namespace.
+fn replace(first: &mut Arc<Summary>, other: &Arc<Summary>, namespace: &str) {
+    if precedence(other, first, namespace).is_lt() {
+        *first = other.clone();
+    }
+}
+
+fn lead(first: &mut Option<Arc<Summary>>, other: &Arc<Summary>, namespace: &str) {
+    replace(first.get_or_insert_with(|| other.clone()), other, namespace);
+}
+
+/// Adds this module's rules.
+pub(super) fn register(b: &mut flow::Builder) {
+    b.view::<HostLeaders>();
+}
