@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use flow::Reads;
-use model::audience::{ClientView, EndpointsAudience, OutboundKey, OwnWorkload};
+use model::audience::{ClientView, EndpointsAudience, LOCAL_CLUSTER, OutboundKey, OwnWorkload};
 use model::xds::Resource;
 use registry::inputs::Mesh;
 use registry::{NetworkGateways, ServiceEndpoints, Services};
@@ -14,9 +14,6 @@ use traffic::policy::preference::{Preference, preference};
 
 use crate::assignment::{self, Horizon, Plain, Selection};
 use crate::cluster::{discovery, has_persistent_sessions, is_dns};
-
-/// The bootstrap cluster that represents the client's own workload.
-const LOCAL_CLUSTER: &str = "local_cluster";
 
 flow::rule! {
     /// Encoded endpoints of outbound clusters, shared by all clients with an equal key.
@@ -77,9 +74,6 @@ flow::rule! {
 }
 
 fn derive_endpoints(cx: &Reads<'_>, (audience, name): &(Arc<EndpointsAudience>, Arc<str>)) -> Option<Resource> {
-    if &**name == LOCAL_CLUSTER {
-        return own_instances(cx, audience.own.as_deref()?);
-    }
     let key = assignment_key(cx, audience, name)?;
     cx.get::<LoadAssignments>(&key).map(|row| (*row).clone())
 }
@@ -91,8 +85,12 @@ fn assignment_key(cx: &Reads<'_>, audience: &EndpointsAudience, name: &str) -> O
     Some(AssignmentKey { cluster, view })
 }
 
-/// The instances of the client's own workload. They are only compared with, so no policy applies.
-fn own_instances(cx: &Reads<'_>, own: &OwnWorkload) -> Option<Resource> {
+flow::rule! {
+    /// The instances of a client's own workload ([`LOCAL_CLUSTER`]). They are only compared with, so no policy applies.
+    pub OwnInstances: Arc<OwnWorkload> => Resource = "own instances", derive_own_instances;
+}
+
+fn derive_own_instances(cx: &Reads<'_>, own: &Arc<OwnWorkload>) -> Option<Resource> {
     let service = cx.get::<Services>(&own.service)?;
     let selection =
         Selection { port_name: &service.port(own.port)?.name, unhealthy: true, own: Some(own), ..Selection::default() };

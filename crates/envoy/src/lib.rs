@@ -36,7 +36,7 @@ pub mod types;
 mod wire;
 
 pub use cluster::Clusters;
-pub use endpoints::{Endpoints, LoadAssignments};
+pub use endpoints::{Endpoints, LoadAssignments, OwnInstances};
 pub use grpc::{EncodedGrpcClusters, GrpcClusters, GrpcListeners, GrpcRoutes};
 pub use listener::Listeners;
 pub use name_table::{NameTables, ServiceNames};
@@ -53,6 +53,7 @@ pub fn register(b: &mut flow::Builder) {
     b.view::<Clusters>();
     b.view::<LoadAssignments>();
     b.view::<Endpoints>();
+    b.view::<OwnInstances>();
     b.view::<HttpRoutes>();
     b.view::<VirtualHosts>();
     b.view::<SharedVirtualHosts>();

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use model::audience::{EndpointsAudience, NameAudience, ResourceKey, RouteAudience, SecretAudience};
+use model::audience::{EndpointsSection, NameAudience, ResourceKey, RouteAudience, SecretAudience};
 use model::xds::{Resource, ResourceType};
 use traffic::audience::ProxyAudiences;
 use traffic::name_table::NameTableCatalogue;
@@ -10,8 +10,8 @@ use traffic::routes::VirtualHostCatalogue;
 use traffic::serving::{List, NoList, ResourceRelation, ServedType, ServedTypes};
 
 use crate::{
-    Clusters, Endpoints, GrpcClusters, GrpcListeners, Listeners, NameTables, RouteConfigs, RouteShells, Secrets,
-    VirtualHostResources, types,
+    Clusters, Endpoints, GrpcClusters, GrpcListeners, Listeners, NameTables, OwnInstances, RouteConfigs, RouteShells,
+    Secrets, VirtualHostResources, types,
 };
 
 /// Registers this crate's resource types.
@@ -28,16 +28,20 @@ struct EndpointsType;
 
 impl ServedType for EndpointsType {
     const TYPE: ResourceType = types::ENDPOINTS;
-    type Audience = Arc<EndpointsAudience>;
+    type Audience = EndpointsSection;
     type Lists = NoList;
-    type Resources = (Endpoints,);
+    type Resources = (Endpoints, OwnInstances);
 
-    fn audience(proxy: &ProxyAudiences) -> Option<Arc<EndpointsAudience>> {
-        Some(proxy.endpoints.clone())
+    fn audience(proxy: &ProxyAudiences) -> Option<EndpointsSection> {
+        Some(EndpointsSection::Shared(proxy.endpoints.clone()))
     }
 
-    fn resolve(audience: &Arc<EndpointsAudience>, name: &Arc<str>) -> Option<ResourceKey> {
-        Some(ResourceKey::Endpoints(audience.clone(), name.clone()))
+    fn own_audience(proxy: &ProxyAudiences) -> Option<EndpointsSection> {
+        proxy.own_endpoints.clone().map(EndpointsSection::Own)
+    }
+
+    fn resolve(audience: &EndpointsSection, name: &Arc<str>) -> Option<ResourceKey> {
+        audience.resolve(name)
     }
 }
 
@@ -118,6 +122,7 @@ resource_relations! {
     Clusters, counted: true, ResourceKey::Cluster(key) => Some(key.clone());
     GrpcClusters, counted: true, ResourceKey::GrpcCluster(scope, name) => Some((scope.clone(), name.clone()));
     Endpoints, counted: true, ResourceKey::Endpoints(audience, name) => Some((audience.clone(), name.clone()));
+    OwnInstances, counted: true, ResourceKey::OwnInstances(own) => Some(own.clone());
     // A listener is derived from its key alone.
     Listeners, counted: false, ResourceKey::Listener(spec) => Some(spec.clone());
     GrpcListeners, counted: true, ResourceKey::GrpcListener(audience, name) => Some((audience.clone(), name.clone()));

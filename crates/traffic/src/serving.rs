@@ -37,8 +37,9 @@ pub trait ServedType: 'static {
     /// The audience of a proxy; `None` if it gets nothing of this type.
     fn audience(proxy: &ProxyAudiences) -> Option<Self::Audience>;
 
-    /// The audience of the resources of a wildcard type that the proxy is sent in addition to those of
-    /// [`ServedType::audience`], if any. The two catalogues have no name in common, or the other one's resource counts.
+    /// The audience of the resources that the proxy is sent in addition to those of [`ServedType::audience`], if any. For a
+    /// wildcard type, the two catalogues have no name in common, or the other one's resource counts. For a named type, this
+    /// audience has the names that it resolves, and the other one all others.
     fn own_audience(_proxy: &ProxyAudiences) -> Option<Self::Audience> {
         None
     }

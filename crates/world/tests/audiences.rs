@@ -11,7 +11,9 @@ use std::time::Duration;
 
 use config::mesh::{ConnectionSettings, ProxyConfig, ProxyConfigOverride, ProxyHeaders};
 use config::{ParseOptions, parse_documents, parse_mesh_config};
-use envoy::{Clusters, Endpoints, GrpcClusters, GrpcListeners, Listeners, NameTables, RouteConfigs, Secrets};
+use envoy::{
+    Clusters, Endpoints, GrpcClusters, GrpcListeners, Listeners, NameTables, OwnInstances, RouteConfigs, Secrets,
+};
 use envoy_filter::{
     AddedResources, Extensions, PatchedClusterCatalogue, PatchedClusters, PatchedListenerCatalogue, PatchedListeners,
     PatchedRouteConfigs,
@@ -27,7 +29,7 @@ use model::xds::Resource;
 use names::{Hostname, Protocol};
 use registry::inputs::{ProxyToken, Sharing};
 use support::Random;
-use traffic::audience::Audiences;
+use traffic::audience::{Audiences, ProxyAudiences};
 use traffic::clusters::ClusterCatalogue;
 use traffic::listeners::ListenerCatalogue;
 use world::{Batch, Catalogue, World};
@@ -92,7 +94,7 @@ fn proxy(kind: ProxyKind) -> Proxy {
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 enum Audience {
     Cluster(Arc<ClusterAudience>),
-    Endpoints(Arc<EndpointsAudience>),
+    Endpoints(Arc<AllEndpoints>),
     Listener(Arc<ListenerAudience>),
     Route(Arc<RouteAudience>),
     GrpcCluster(Arc<Scope>),
@@ -100,6 +102,14 @@ enum Audience {
     Secret(Arc<SecretAudience>),
     Extension(Arc<ExtensionAudience>),
     NameTable(Arc<NameAudience>),
+}
+
+/// The facts of a proxy's two audiences of endpoints.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+struct AllEndpoints {
+    scope: Arc<Scope>,
+    location: Arc<ClientLocation>,
+    own: Option<Arc<OwnWorkload>>,
 }
 
 /// The resource types of Envoy proxies and gRPC clients.
@@ -131,12 +141,18 @@ fn audience_of(world: &World, token: ProxyToken, of: Type) -> Option<Audience> {
         (Type::Cluster, None) => Audience::Cluster(all.cluster.clone()),
         (Type::Listener, Some(grpc)) => Audience::GrpcListener(grpc.clone()),
         (Type::Listener, None) => Audience::Listener(all.listener.clone()),
-        (Type::Endpoints, _) => Audience::Endpoints(all.endpoints.clone()),
+        (Type::Endpoints, _) => Audience::Endpoints(Arc::new(all_endpoints(&all))),
         (Type::Route, _) => Audience::Route(all.route.clone()),
         (Type::Secret, _) => Audience::Secret(all.secrets.clone()?),
         (Type::Extension, _) => Audience::Extension(all.extension.clone()),
         (Type::NameTable, _) => Audience::NameTable(Arc::new(all.names())),
     })
+}
+
+fn all_endpoints(all: &ProxyAudiences) -> AllEndpoints {
+    let own = all.own_endpoints.as_ref();
+    let EndpointsAudience { scope, location } = (**own.map_or(&all.endpoints, |own| &own.audience)).clone();
+    AllEndpoints { scope, location, own: own.and_then(|own| own.workload.clone()) }
 }
 
 fn row<R: Rule>(engine: &mut Engine, key: R::Key) -> Option<Arc<R::Row>> {
@@ -145,7 +161,8 @@ fn row<R: Rule>(engine: &mut Engine, key: R::Key) -> Option<Arc<R::Row>> {
 }
 
 /// The resources that a proxy shares with others are those that it would have for itself: the two sections of its clusters
-/// and listeners are all of them, and its endpoints do not depend on its namespace if their audience does not name it.
+/// and listeners are all of them, and its endpoints do not depend on its namespace, nor on its location, if their audience
+/// does not name it.
 fn assert_sharing(world: &World, token: ProxyToken) {
     let engine = &mut world.engine().fork();
     let all = engine.get::<Audiences>(&token).unwrap();
@@ -162,10 +179,17 @@ fn assert_sharing(world: &World, token: ProxyToken) {
         assert_sections(all, [shared, own]);
     }
     let scope = Scope { namespace: all.cluster.scope.namespace.clone(), ..(*all.endpoints.scope).clone() };
-    let named = Arc::new(EndpointsAudience { scope: Arc::new(scope), ..(*all.endpoints).clone() });
+    let AllEndpoints { location, .. } = all_endpoints(&all);
+    let named = Arc::new(EndpointsAudience { scope: Arc::new(scope), location });
+    let own = all.own_endpoints.clone().map(EndpointsSection::Own);
     let clusters = row::<ClusterCatalogue>(engine, (Section::All, all.cluster.clone()));
     for (name, _) in clusters.iter().flat_map(|catalogue| &catalogue.entries) {
-        let shared = row::<Endpoints>(engine, (all.endpoints.clone(), name.clone()));
+        let audience = match own.as_ref().and_then(|own| own.resolve(name)) {
+            Some(ResourceKey::Endpoints(audience, _)) => audience,
+            Some(other) => panic!("{other:?}"),
+            None => all.endpoints.clone(),
+        };
+        let shared = row::<Endpoints>(engine, (audience, name.clone()));
         assert_eq!(shared, row::<Endpoints>(engine, (named.clone(), name.clone())), "{name}");
     }
 }
@@ -262,7 +286,12 @@ fn bytes(world: &World, audience: &Audience) -> BTreeMap<Arc<str>, Vec<u8>> {
             false => row::<PatchedRouteConfigs>(engine, (a.clone(), name)).map(|row| row.resource.clone()),
         }),
         Audience::Endpoints(a) => {
-            named(&CLUSTERS, &mut |name| row::<Endpoints>(engine, (a.clone(), name)).map(|row| (*row).clone()))
+            let AllEndpoints { scope, location, own } = &**a;
+            let audience = Arc::new(EndpointsAudience { scope: scope.clone(), location: location.clone() });
+            named(&CLUSTERS, &mut |name| match &*name == LOCAL_CLUSTER {
+                true => row::<OwnInstances>(engine, own.clone()?).map(|row| (*row).clone()),
+                false => row::<Endpoints>(engine, (audience.clone(), name)).map(|row| (*row).clone()),
+            })
         }
         Audience::GrpcCluster(scope) => {
             named(&CLUSTERS, &mut |name| row::<GrpcClusters>(engine, (scope.clone(), name)).map(|row| (*row).clone()))
@@ -817,8 +846,8 @@ fn sidecar_listener_fields(facts: &SidecarListenerFacts, out: &mut Fields) {
     add(out, "sidecar.resolver", resolver);
 }
 
-fn endpoints_fields(audience: &EndpointsAudience, out: &mut Fields) {
-    let EndpointsAudience { scope, location, own } = audience;
+fn endpoints_fields(audience: &AllEndpoints, out: &mut Fields) {
+    let AllEndpoints { scope, location, own } = audience;
     scope_fields(scope, &["scope.namespace", "scope.sidecar", "scope.selected_rules", "scope.cluster"], out);
     let names = ["location.network", "location.networks", "location.node", "location.locality", "location.labels"];
     location_fields(location, &names, out);

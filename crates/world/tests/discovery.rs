@@ -154,10 +154,12 @@ fn open(world: &mut World, proxies: &[registry::inputs::ProxyToken]) -> Vec<flow
     let mut cells = Vec::new();
     for token in proxies {
         let endpoints = world.audience(*token, types::ENDPOINTS).unwrap();
+        let own = world.own_audience(*token, types::ENDPOINTS);
         let (listed, clusters) = support::open_listed(world, *token);
         cells.extend(listed);
         for name in clusters {
-            let key = world.resolve(&endpoints, &name).unwrap();
+            let key = own.as_ref().and_then(|own| world.resolve(own, &name));
+            let key = key.unwrap_or_else(|| world.resolve(&endpoints, &name).unwrap());
             cells.push(world.open(&key).0);
         }
     }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use anyhow::{Context, Result};
 use envoy_filter::Client as ClientOf;
 use flow::CellId;
-use model::audience::{EndpointsAudience, GrpcAudience, ListenerAudience, ResourceKey};
+use model::audience::{EndpointsSection, GrpcAudience, LOCAL_CLUSTER, ListenerAudience, ResourceKey};
 use model::xds::{Resource, ResourceType};
 use registry::inputs::ProxyToken;
 use serde_json::Value;
@@ -103,11 +103,12 @@ impl Walk<'_> {
             return self.by_name();
         }
         let mut endpoints = self.wildcard(types::CLUSTER, endpoint_names)?;
-        let endpoints_audience = self.audience(types::ENDPOINTS)?;
-        let own = endpoints_audience.get::<Arc<EndpointsAudience>>();
-        if own.is_some_and(|audience| audience.own.is_some()) {
+        let own = self.world.own_audience(self.token, types::ENDPOINTS);
+        if let Some(EndpointsSection::Own(own)) = own.as_ref().and_then(Audience::get)
+            && own.workload.is_some()
+        {
             // A cluster of the proxy's bootstrap.
-            endpoints.insert("local_cluster".into());
+            endpoints.insert(LOCAL_CLUSTER.into());
         }
         self.named(types::ENDPOINTS, endpoints)?;
         let mut routes = self.wildcard(types::LISTENER, listener_names)?;
@@ -207,9 +208,11 @@ impl Walk<'_> {
     /// The existing resources with these names.
     fn named(&mut self, kind: ResourceType, names: BTreeSet<Arc<str>>) -> Result<Vec<Resource>> {
         let audience = self.audience(kind)?;
+        let own = self.world.own_audience(self.token, kind);
         let mut found = Vec::new();
         for name in names {
-            let key = self.world.resolve(&audience, &name).with_context(|| format!("cannot resolve {name}"))?;
+            let key = own.as_ref().and_then(|own| self.world.resolve(own, &name));
+            let key = key.or_else(|| self.world.resolve(&audience, &name)).with_context(|| format!("cannot resolve {name}"))?;
             found.extend(self.fetch(kind, &key)?);
         }
         Ok(found)

@@ -1,10 +1,14 @@
 //! Audiences and keys of endpoints.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use super::Scope;
+use super::{ResourceKey, Scope};
 use crate::proxy::{Labels, Locality};
 use crate::service::ServiceKey;
+
+/// The bootstrap cluster that represents the client's own workload.
+pub const LOCAL_CLUSTER: &str = "local_cluster";
 
 /// Decides the endpoints that a proxy gets.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
@@ -13,8 +17,50 @@ pub struct EndpointsAudience {
     pub scope: Arc<Scope>,
     /// The client's location.
     pub location: Arc<ClientLocation>,
-    /// The endpoints of `local_cluster`; none for proxies that do not request it (`ENABLE_SELF_DISCOVERY`).
-    pub own: Option<Arc<OwnWorkload>>,
+}
+
+/// Decides the endpoints of a few clusters that depend on more facts of the client than those of the others do, so that
+/// the others are shared with clients for which these facts differ.
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub struct OwnEndpoints {
+    /// Decides the endpoints of the clusters of these hosts.
+    pub audience: Arc<EndpointsAudience>,
+    /// The hosts.
+    pub hosts: Arc<BTreeSet<Arc<str>>>,
+    /// The endpoints of [`LOCAL_CLUSTER`]; none for proxies that do not request it (`ENABLE_SELF_DISCOVERY`).
+    pub workload: Option<Arc<OwnWorkload>>,
+}
+
+/// The audiences of endpoints: a proxy has a shared one, and may have its own for some clusters.
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub enum EndpointsSection {
+    /// All clusters but those of the proxy's own audience.
+    Shared(Arc<EndpointsAudience>),
+    /// A few clusters.
+    Own(Arc<OwnEndpoints>),
+}
+
+impl EndpointsSection {
+    /// The key of the endpoints of a cluster; `None` for a cluster that an own audience does not have.
+    pub fn resolve(&self, name: &Arc<str>) -> Option<ResourceKey> {
+        match self {
+            EndpointsSection::Shared(audience) => Some(ResourceKey::Endpoints(audience.clone(), name.clone())),
+            EndpointsSection::Own(own) if **name == *LOCAL_CLUSTER => {
+                own.workload.clone().map(ResourceKey::OwnInstances)
+            }
+            EndpointsSection::Own(own) => {
+                let of_host = host_of(name).is_some_and(|host| own.hosts.contains(host));
+                of_host.then(|| ResourceKey::Endpoints(own.audience.clone(), name.clone()))
+            }
+        }
+    }
+}
+
+/// The host of an outbound cluster's name: its last part, in both forms (`|` and `_.`).
+fn host_of(cluster: &str) -> Option<&str> {
+    let rest = cluster.strip_prefix("outbound")?;
+    let separator = if rest.starts_with('|') { "|" } else { "_." };
+    rest.rsplit_once(separator).map(|(_, host)| host)
 }
 
 /// The instances of a client's own workload in its region, which Envoy compares with the instances of called services
@@ -36,14 +82,14 @@ pub struct OwnWorkload {
 /// Labels that differ between the versions of a workload.
 pub const TEMPLATE_LABELS: [&str; 2] = ["pod-template-hash", "rollouts-pod-template-hash"];
 
-/// Location of a client, reduced to the facts that some service, rule or network of the mesh depends on.
+/// Location of a client, reduced to the facts that the endpoints of the audience's clusters depend on.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Default)]
 pub struct ClientLocation {
     /// Its network; empty if unknown, or while no network has a gateway.
     pub network: Arc<str>,
     /// The only networks whose endpoints it requests (`REQUESTED_NETWORK_VIEW`); empty for all.
     pub networks: Vec<Arc<str>>,
-    /// Its node; empty while no service prefers or requires endpoints of the client's node.
+    /// Its node; empty while none of the services prefers or requires endpoints of the client's node.
     pub node: Arc<str>,
     /// Its locality; empty while locality load balancing is not used.
     pub locality: Locality,

@@ -21,7 +21,10 @@ pub use clusters::{
     ALL_ADDRESSES, ClusterAudience, ClusterKey, DefaultEndpoint, GatewayClusterFacts, InboundPort, OutboundKey,
     OverriddenCluster, PolicyKey, SidecarClusterFacts,
 };
-pub use endpoints::{ClientLocation, ClientView, EndpointsAudience, OwnWorkload, TEMPLATE_LABELS};
+pub use endpoints::{
+    ClientLocation, ClientView, EndpointsAudience, EndpointsSection, LOCAL_CLUSTER, OwnEndpoints, OwnWorkload,
+    TEMPLATE_LABELS,
+};
 pub use filters::{ExtensionAudience, FilterRef, Filters, PatchedCluster, PatchedListener};
 pub use host_list::{HostList, HostRun, SharedHostList, SharedHostsKey};
 pub use listeners::{GrpcAudience, ListenerAudience, SidecarListenerFacts};

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use super::{
-    ClusterKey, EndpointsAudience, ExtensionAudience, GrpcAudience, NameAudience, PatchedCluster, PatchedListener,
-    RouteAudience, Scope, SecretKey, VirtualHostSpec,
+    ClusterKey, EndpointsAudience, ExtensionAudience, GrpcAudience, NameAudience, OwnWorkload, PatchedCluster,
+    PatchedListener, RouteAudience, Scope, SecretKey, VirtualHostSpec,
 };
 use crate::listener::ListenerSpec;
 use crate::open_key::OpenKey;
@@ -17,6 +17,8 @@ pub enum ResourceKey {
     Cluster(ClusterKey),
     /// The endpoints of the cluster of this name.
     Endpoints(Arc<EndpointsAudience>, Arc<str>),
+    /// The instances of the client's own workload.
+    OwnInstances(Arc<OwnWorkload>),
     /// A listener.
     Listener(Arc<ListenerSpec>),
     /// The listener that a gRPC client or server requests by this name.

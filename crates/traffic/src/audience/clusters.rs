@@ -1,7 +1,5 @@
 //! Builds the audience of clusters.
 
-use std::sync::Arc;
-
 use flow::Reads;
 use model::audience::{ClusterAudience, GatewayClusterFacts, ProxyClass, SidecarClusterFacts};
 
@@ -9,7 +7,7 @@ use super::class::Class;
 use super::facts::Facts;
 use super::filters::Selected;
 use super::overrides::Overrides;
-use super::{location, select};
+use super::select;
 use crate::scope::particular;
 
 /// The audience of the clusters that the proxy shares with sidecars that serve other ports, or are in other namespaces.
@@ -35,7 +33,7 @@ pub(super) fn audience(facts: &Facts<'_>, class: &Class, filters: &Selected, ove
         },
         agent: facts.proxy.has_agent(),
         ip: facts.ip,
-        location: Arc::new(location::of_clusters(facts.cx, &facts.location)),
+        location: facts.location.clusters.clone(),
         filters: filters.clusters.clone(),
         overrides: overrides.clusters.clone(),
     }

@@ -1,18 +1,28 @@
-//! Builds the audience of endpoints.
+//! Builds the audiences of endpoints.
 
 use std::sync::Arc;
 
-use model::audience::EndpointsAudience;
+use model::audience::{EndpointsAudience, OwnEndpoints};
 
 use super::facts::Facts;
 use super::{inbound, location};
 use crate::scope::particular;
 
 pub(super) fn audience(facts: &Facts<'_>) -> EndpointsAudience {
-    let own = location::own_workload(facts.proxy, facts.pod, || inbound::first_service(facts));
     EndpointsAudience {
         scope: particular::shared(facts.cx, &facts.scope.without_assigned()),
-        location: facts.location.clone(),
-        own: own.map(Arc::new),
+        location: facts.location.shared.clone(),
     }
+}
+
+/// The audience of the clusters that the proxy shares with fewer others than those of `shared`.
+pub(super) fn own(facts: &Facts<'_>, shared: &EndpointsAudience) -> Option<OwnEndpoints> {
+    let workload = location::own_workload(facts.proxy, facts.pod, || inbound::first_service(facts));
+    let own = facts.location.own.clone();
+    if own.is_none() && workload.is_none() {
+        return None;
+    }
+    let (location, hosts) = own.unwrap_or_else(|| (shared.location.clone(), Arc::default()));
+    let audience = EndpointsAudience { scope: shared.scope.clone(), location };
+    Some(OwnEndpoints { audience: Arc::new(audience), hosts, workload: workload.map(Arc::new) })
 }

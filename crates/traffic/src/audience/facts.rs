@@ -6,12 +6,13 @@ use std::sync::Arc;
 use config::Object;
 use config::istio::Sidecar;
 use flow::Reads;
-use model::audience::{ClientLocation, IpFamilies, Scope, Source};
+use model::audience::{IpFamilies, Scope, Source};
 use model::proxy::{Labels, Proxy, ProxyKind};
 use model::service::{ObjectId, Workload};
 use registry::Workloads;
 use registry::inputs::{MeshSettings, WorkloadObjectKey};
 
+use super::location::Locations;
 use super::{ServicesWithAssigned, location, select};
 
 /// A proxy and the facts that several audiences use.
@@ -27,7 +28,7 @@ pub(super) struct Facts<'a> {
     /// The `Sidecar` that applies.
     pub(super) sidecar: Option<Arc<Object<Sidecar>>>,
     pub(super) ip: IpFamilies,
-    pub(super) location: Arc<ClientLocation>,
+    pub(super) location: Locations,
     /// The agent may resolve names to automatically assigned addresses.
     pub(super) resolves_assigned: bool,
 }
@@ -64,7 +65,7 @@ impl<'a> Facts<'a> {
             scope: Arc::new(scope),
             sidecar: sidecar.map(|(_, object)| object),
             ip: families(&proxy.addresses),
-            location: Arc::new(location::of(cx, proxy, pod, mesh)),
+            location: location::of(cx, proxy, pod),
             resolves_assigned,
         }
     }

@@ -63,7 +63,7 @@ fn sidecar(facts: &Facts<'_>, sidecar: &SidecarFacts) -> SidecarListenerFacts {
         exact_balance_inbound: is_true(proxy, "INBOUND_LISTENER_EXACT_BALANCE"),
         source: facts.source(select::named::<TcpSourceLabels>(facts.cx, facts.labels)),
         interception: proxy.interception,
-        network: facts.location.network.clone(),
+        network: facts.location.shared.network.clone(),
         http_proxy_port: text(proxy, "HTTP_PROXY_PORT").and_then(|text| text.parse().ok()),
         resolver: sidecar.resolver,
     }

@@ -1,5 +1,9 @@
-//! Location of a proxy, reduced to the facts that some service, rule or network of the mesh depends on: without such a
-//! dependency proxies of all nodes and zones share their endpoints.
+//! Location of a proxy, reduced to the facts that endpoints depend on: without such a dependency, proxies of all nodes and
+//! zones share their endpoints.
+//!
+//! A fact that only a few services need is no part of the location by which the proxies of the mesh share the endpoints of
+//! all others ([`Locations`]). One service with endpoints on the client's node costs one resource per node, whatever the
+//! number of services.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -10,10 +14,15 @@ use flow::Reads;
 use model::audience::{ClientLocation, OwnWorkload, TEMPLATE_LABELS};
 use model::proxy::{Labels, Locality, Proxy};
 use model::service::{Distribution, ObjectId, Resolution, Service, ServiceKey, Workload};
-use registry::inputs::{DestinationRules, MeshSettings, ServiceObject, ServiceObjectKey, ServiceObjects};
-use registry::{NetworkGateways, Services};
+use names::Hostname;
+use registry::inputs::{DestinationRules, Mesh, MeshSettings, ServiceObject, ServiceObjectKey, ServiceObjects};
+use registry::{NetworkGateways, Services, ServicesByHost};
 
+use crate::policy::DestinationRuleSummaries;
 use crate::policy::preference::{is_known, label_of};
+
+/// The maximum number of hosts that need a fact for which it is not part of the location of all endpoints.
+const FEW: usize = 32;
 
 /// A client fact by which endpoints may be selected or prioritized.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
@@ -94,6 +103,48 @@ fn clusters_of_services_keys(key: &ServiceObjectKey, _: &ServiceObject) -> Vec<A
     Some(key.cluster.clone()).filter(|c| !c.is_empty()).into_iter().collect()
 }
 
+flow::rule! {
+    /// The client facts that endpoints of the mesh depend on.
+    ClientFacets: () => Facets = "client facets", derive_client_facets;
+}
+
+/// Client facts that endpoints depend on.
+#[derive(Clone, PartialEq, Debug, Default)]
+struct Facets {
+    /// Those that the endpoints of many services depend on.
+    many: BTreeSet<Facet>,
+    /// Other facts, that only the endpoints of these hosts depend on.
+    few: BTreeSet<Facet>,
+    hosts: Arc<BTreeSet<Arc<str>>>,
+    /// Whether Envoy resolves one of these hosts by DNS.
+    few_by_dns: bool,
+}
+
+fn derive_client_facets(cx: &Reads<'_>, (): &()) -> Option<Facets> {
+    let mesh = cx.get::<Mesh>(&())?;
+    let mut facets = Facets { many: facets_of_settings(&mesh), ..Facets::default() };
+    let mut hosts: BTreeSet<Hostname> = BTreeSet::new();
+    for facet in cx.keys::<ServicesByFacet>().iter().chain(cx.keys::<RulesByFacet>().iter()) {
+        if facets.many.contains(facet) || facets.few.contains(facet) {
+            continue;
+        }
+        match hosts_of(cx, facet) {
+            None => facets.many.insert(facet.clone()),
+            Some(own) => {
+                hosts.extend(own);
+                facets.few.insert(facet.clone())
+            }
+        };
+    }
+    let by_dns = |key: &ServiceKey| {
+        cx.with::<Services, _>(key, |service| service.is_some_and(|service| service.resolution == Resolution::Dns))
+    };
+    facets.few_by_dns =
+        hosts.iter().filter_map(|host| cx.get::<ServicesByHost>(host)).any(|services| services.iter().any(by_dns));
+    facets.hosts = Arc::new(hosts.iter().map(|host| host.as_arc().clone()).collect());
+    Some(facets)
+}
+
 /// Adds this module's rules.
 pub(super) fn register(b: &mut flow::Builder) {
     b.index::<ServicesByFacet>();
@@ -101,6 +152,7 @@ pub(super) fn register(b: &mut flow::Builder) {
     b.index::<ServicesWithAssigned>();
     b.index::<RulesByFacet>();
     b.index::<ClustersOfServices>();
+    b.view::<ClientFacets>();
 }
 
 /// The id of a proxy's cluster; empty while all services are in one cluster.
@@ -112,14 +164,6 @@ pub(super) fn cluster(cx: &Reads<'_>, proxy: &Proxy, mesh: &MeshSettings) -> Arc
         true => mesh.cluster_id.clone(),
         false => proxy.cluster_id.clone(),
     }
-}
-
-/// The part of a proxy's location that its clusters depend on; empty unless some clusters contain endpoints.
-pub(super) fn of_clusters(cx: &Reads<'_>, location: &ClientLocation) -> ClientLocation {
-    if cx.keys::<ServicesByDns>().is_empty() {
-        return ClientLocation::default();
-    }
-    ClientLocation { locality: location.locality.clone(), labels: location.labels.clone(), ..ClientLocation::default() }
 }
 
 /// The instances of a proxy's own workload for `local_cluster`, if the proxy requests it.
@@ -141,9 +185,42 @@ pub(super) fn own_workload(
     })
 }
 
+/// The location of a proxy, for the endpoints of different clusters.
+pub(super) struct Locations {
+    /// For most endpoints: the facts that many services depend on.
+    pub(super) shared: Arc<ClientLocation>,
+    /// For the endpoints of these hosts, which depend on more facts. None if the proxy has no more facts.
+    pub(super) own: Option<(Arc<ClientLocation>, Arc<BTreeSet<Arc<str>>>)>,
+    /// For clusters that contain their endpoints; empty unless there are some.
+    pub(super) clusters: Arc<ClientLocation>,
+}
+
 /// The location of a proxy. Facts of its pod override those that the proxy reports.
-pub(super) fn of(cx: &Reads<'_>, proxy: &Proxy, pod: Option<&Workload>, mesh: &MeshSettings) -> ClientLocation {
-    let facets = facets_of_mesh(cx, mesh);
+pub(super) fn of(cx: &Reads<'_>, proxy: &Proxy, pod: Option<&Workload>) -> Locations {
+    let facets = cx.get::<ClientFacets>(&()).map(|row| (*row).clone()).unwrap_or_default();
+    let shared = located(cx, proxy, pod, &facets.many);
+    let all: BTreeSet<Facet> = facets.many.union(&facets.few).cloned().collect();
+    let own = located(cx, proxy, pod, &all);
+    let dns = !cx.keys::<ServicesByDns>().is_empty();
+    let clusters = match (dns, facets.few_by_dns) {
+        (false, _) => ClientLocation::default(),
+        (true, false) => in_cluster(&shared),
+        (true, true) => in_cluster(&own),
+    };
+    Locations {
+        own: (own != shared).then(|| (Arc::new(own), facets.hosts)),
+        shared: Arc::new(shared),
+        clusters: Arc::new(clusters),
+    }
+}
+
+/// The part of a location that clusters with their endpoints depend on.
+fn in_cluster(location: &ClientLocation) -> ClientLocation {
+    ClientLocation { locality: location.locality.clone(), labels: location.labels.clone(), ..ClientLocation::default() }
+}
+
+/// The location of a proxy with these facts.
+fn located(cx: &Reads<'_>, proxy: &Proxy, pod: Option<&Workload>, facets: &BTreeSet<Facet>) -> ClientLocation {
     let networks = cx.get::<NetworkGateways>(&()).is_some_and(|gateways| !gateways.is_empty());
     let mut location = ClientLocation { networks: proxy.network_view.clone(), ..ClientLocation::default() };
     if networks || facets.contains(&Facet::Locality) {
@@ -171,10 +248,9 @@ fn locality<'a>(proxy: &'a Proxy, pod: Option<&'a Workload>) -> &'a Locality {
     known.unwrap_or(&proxy.locality)
 }
 
-/// All client facts that endpoints of the mesh depend on.
-fn facets_of_mesh(cx: &Reads<'_>, mesh: &MeshSettings) -> BTreeSet<Facet> {
-    let mut facets: BTreeSet<Facet> = cx.keys::<ServicesByFacet>().iter().cloned().collect();
-    facets.extend(cx.keys::<RulesByFacet>().iter().cloned());
+/// The client facts of the mesh's settings, on which all endpoints depend.
+fn facets_of_settings(mesh: &MeshSettings) -> BTreeSet<Facet> {
+    let mut facets = BTreeSet::new();
     let config = &mesh.config;
     let outlier = config.default_traffic_policy.as_ref().and_then(|p| p.outlier_detection.as_ref());
     add(&mut facets, outlier, None);
@@ -185,6 +261,20 @@ fn facets_of_mesh(cx: &Reads<'_>, mesh: &MeshSettings) -> BTreeSet<Facet> {
         add_zone_aware(&mut facets, setting);
     }
     facets
+}
+
+/// The hosts whose endpoints depend on a fact; `None` if there are many.
+fn hosts_of(cx: &Reads<'_>, facet: &Facet) -> Option<BTreeSet<Hostname>> {
+    let services = cx.get::<ServicesByFacet>(facet);
+    let rules = cx.get::<RulesByFacet>(facet);
+    if services.as_ref().map_or(0, |row| row.len()) + rules.as_ref().map_or(0, |row| row.len()) > FEW {
+        return None;
+    }
+    let services = services.iter().flat_map(|row| row.iter()).map(|key| key.hostname.clone());
+    let summaries = rules.iter().flat_map(|row| row.iter()).filter_map(|id| cx.get::<DestinationRuleSummaries>(id));
+    let hosts: BTreeSet<Hostname> = services.chain(summaries.map(|rule| rule.host.clone())).collect();
+    // A rule for a wildcard is for many hosts.
+    hosts.iter().all(|host| !host.is_wildcard()).then_some(hosts)
 }
 
 fn add(facets: &mut BTreeSet<Facet>, outlier: Option<&OutlierDetection>, lb: Option<&LoadBalancerSettings>) {

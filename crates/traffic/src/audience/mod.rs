@@ -25,7 +25,7 @@ use std::sync::Arc;
 use flow::Reads;
 use model::audience::{
     ClusterAudience, EndpointsAudience, ExtensionAudience, GrpcAudience, ListenerAudience, NameAudience, NameView,
-    RouteAudience, SecretAudience,
+    OwnEndpoints, RouteAudience, SecretAudience,
 };
 use registry::inputs::{Mesh, Proxies, ProxyToken};
 
@@ -33,13 +33,15 @@ pub use facts::pod_key;
 pub use filters::{FilterScopes, FiltersByNamespace};
 pub use location::{ClustersOfServices, RulesByFacet, ServicesByDns, ServicesByFacet, ServicesWithAssigned};
 pub use select::{GatewaysBySelector, HttpSourceLabels, RulesWithSelector, SidecarsByNamespace, TcpSourceLabels};
-pub(crate) use select::{gateways as gateways_for, sidecars};
+pub(crate) use select::gateways as gateways_for;
 
 /// The audiences of a proxy.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct ProxyAudiences {
-    /// Decides its endpoints.
+    /// Decides its endpoints, but those of `own_endpoints`.
     pub endpoints: Arc<EndpointsAudience>,
+    /// Decides the endpoints of clusters that depend on more facts of the proxy; none if there are no such clusters.
+    pub own_endpoints: Option<Arc<OwnEndpoints>>,
     /// Decides its clusters.
     pub cluster: Arc<ClusterAudience>,
     /// Decides the clusters that it shares with sidecars that serve other ports; none if it shares none.
@@ -65,7 +67,7 @@ pub struct ProxyAudiences {
 impl ProxyAudiences {
     /// The audience of the agent's name table, which is made on demand because few agents subscribe to it.
     pub fn names(&self) -> NameAudience {
-        let EndpointsAudience { scope, location, .. } = &*self.endpoints;
+        let EndpointsAudience { scope, location } = &*self.endpoints;
         let view = NameView {
             cluster: scope.cluster.clone(),
             network: location.network.clone(),
@@ -91,8 +93,10 @@ fn derive_audiences(cx: &Reads<'_>, token: &ProxyToken) -> Option<ProxyAudiences
     let filters = filters::selected(&facts);
     let cluster = clusters::audience(&facts, &class, &filters, &overrides);
     let listener = listeners::audience(&facts, &class, &filters, &overrides);
+    let endpoints = endpoints::audience(&facts);
     Some(ProxyAudiences {
-        endpoints: Arc::new(endpoints::audience(&facts)),
+        own_endpoints: endpoints::own(&facts, &endpoints).map(Arc::new),
+        endpoints: Arc::new(endpoints),
         shared_cluster: clusters::shared(cx, &cluster).map(Arc::new),
         cluster: Arc::new(cluster),
         shared_listener: listeners::shared(cx, &listener).map(Arc::new),

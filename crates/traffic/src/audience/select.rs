@@ -132,7 +132,7 @@ pub(super) fn named<R: Relation<Key = Arc<str>>>(cx: &Reads<'_>, labels: &Labels
 }
 
 /// `Sidecar` objects of a namespace, the oldest first.
-pub(crate) fn sidecars(cx: &Reads<'_>, namespace: &Arc<str>) -> Vec<Arc<Object<Sidecar>>> {
+fn sidecars(cx: &Reads<'_>, namespace: &Arc<str>) -> Vec<Arc<Object<Sidecar>>> {
     let ids = cx.get::<SidecarsByNamespace>(namespace);
     let ids = ids.iter().flat_map(|members| members.iter());
     let mut objects: Vec<Arc<Object<Sidecar>>> =

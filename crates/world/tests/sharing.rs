@@ -1,0 +1,121 @@
+//! Endpoints that depend on a client's node are the only ones that the nodes do not share.
+#![allow(clippy::unwrap_used)]
+
+mod support;
+
+use std::collections::BTreeSet;
+use std::fmt::Write;
+use std::sync::Arc;
+
+use config::{ParseOptions, parse_documents};
+use envoy::{Endpoints, LoadAssignments, types};
+use model::audience::ResourceKey;
+use model::proxy::{Locality, Proxy, ProxyKind};
+use registry::inputs::{ProxyToken, Sharing};
+use world::{Batch, World};
+
+const NODES: usize = 97;
+const PROXIES: usize = 200;
+const SERVICES: usize = 100;
+
+fn service(name: &str, more: &str) -> String {
+    format!(
+        "apiVersion: v1\nkind: Service\nmetadata: {{name: {name}, namespace: shop}}\n\
+         spec: {{clusterIP: 10.96.0.1, ports: [{{name: http, port: 80}}]{more}}}\n---\n{}",
+        slice(name, "10.0.0.1")
+    )
+}
+
+fn slice(name: &str, address: &str) -> String {
+    format!(
+        "apiVersion: discovery.k8s.io/v1\nkind: EndpointSlice\n\
+         metadata: {{name: {name}-1, namespace: shop, labels: {{kubernetes.io/service-name: {name}}}}}\n\
+         addressType: IPv4\nports: [{{name: http, port: 8080}}]\n\
+         endpoints: [{{addresses: [{address}], nodeName: n1}}, {{addresses: [10.0.0.9], nodeName: n2}}]\n---\n"
+    )
+}
+
+fn commit(world: &mut World, text: &str) -> world::Changes {
+    let parsed = parse_documents(text.as_bytes(), "mesh.yaml", &ParseOptions::default());
+    assert!(parsed.is_whole(), "{:#?}", parsed.diagnostics);
+    let mut batch = Batch::new();
+    parsed.objects.into_iter().for_each(|object| batch.put(object));
+    world.commit(batch)
+}
+
+/// A mesh of ordinary services, and proxies on all nodes, which are in three zones.
+fn mesh() -> (World, Vec<ProxyToken>) {
+    let mut world = World::new(support::settings(Sharing::All), 1);
+    let mut text = String::new();
+    for number in 0..SERVICES {
+        write!(text, "{}", service(&format!("s{number}"), "")).unwrap();
+    }
+    commit(&mut world, &text);
+    let proxy = |number: usize| Proxy {
+        node: format!("n{}", number % NODES).into(),
+        locality: Locality::parse(["eu/1", "eu/2", "eu/3"][number % NODES % 3]),
+        ..support::proxy(&format!("p{number}"), "shop", ProxyKind::Sidecar)
+    };
+    let tokens = (0..PROXIES).map(|number| world.connect(Arc::new(proxy(number)))).collect();
+    (world, tokens)
+}
+
+/// Subscribes each proxy to the endpoints of all clusters. Returns the keys of the resources.
+fn subscribe(world: &mut World, tokens: &[ProxyToken], hosts: &[String]) -> BTreeSet<ResourceKey> {
+    let names: Vec<Arc<str>> =
+        hosts.iter().map(|host| format!("outbound|80||{host}.shop.svc.cluster.local").into()).collect();
+    let mut keys = BTreeSet::new();
+    for token in tokens {
+        let shared = world.audience(*token, types::ENDPOINTS).unwrap();
+        let own = world.own_audience(*token, types::ENDPOINTS);
+        for name in &names {
+            let key = own.as_ref().and_then(|own| world.resolve(own, name));
+            keys.insert(key.unwrap_or_else(|| world.resolve(&shared, name).unwrap()));
+        }
+    }
+    for key in &keys {
+        assert!(world.open(key).1.is_some(), "{key:?}");
+    }
+    keys
+}
+
+fn hosts(more: &[&str]) -> Vec<String> {
+    (0..SERVICES).map(|number| format!("s{number}")).chain(more.iter().map(|name| (*name).to_owned())).collect()
+}
+
+/// The number of runs of a rule since the world began.
+fn runs<R: flow::Relation>(world: &World) -> usize {
+    world.engine().stats().relation(R::NAME).unwrap().runs
+}
+
+#[test]
+fn only_node_local_endpoints_are_held_for_each_node() {
+    let (mut world, tokens) = mesh();
+    let shared = subscribe(&mut world, &tokens, &hosts(&[]));
+    assert_eq!(shared.len(), SERVICES);
+
+    let before = runs::<Endpoints>(&world);
+    commit(&mut world, &service("agent", ", internalTrafficPolicy: Local"));
+    assert_eq!(runs::<Endpoints>(&world), before, "other endpoints are not derived again");
+    let keys = subscribe(&mut world, &tokens, &hosts(&["agent"]));
+    assert_eq!(keys.len(), SERVICES + NODES);
+    assert!(shared.is_subset(&keys), "the others are the same resources");
+
+    let before = (runs::<LoadAssignments>(&world), runs::<Endpoints>(&world));
+    let changes = commit(&mut world, &slice("s7", "10.0.0.2"));
+    assert_eq!(changes.resources.len(), 1);
+    assert_eq!((runs::<LoadAssignments>(&world), runs::<Endpoints>(&world)), (before.0 + 1, before.1 + 1));
+}
+
+#[test]
+fn a_fact_that_many_services_need_separates_all_endpoints_by_this_fact_only() {
+    let (mut world, tokens) = mesh();
+    let mut text = service("agent", ", internalTrafficPolicy: Local");
+    for number in 0..SERVICES / 2 {
+        text += &service(&format!("s{number}"), ", trafficDistribution: PreferClose");
+    }
+    commit(&mut world, &text);
+    let keys = subscribe(&mut world, &tokens, &hosts(&["agent"]));
+    // Each zone has its own, and the node-local service has one for each node.
+    assert_eq!(keys.len(), 3 * SERVICES + NODES);
+}
