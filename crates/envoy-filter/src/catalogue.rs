@@ -49,12 +49,15 @@ impl PatchedCatalogue {
 }
 
 flow::rule! {
-    /// All clusters of an audience with patches.
-    pub PatchedClusterCatalogue: Arc<ClusterAudience> => PatchedCatalogue = "patched cluster catalogue", derive_patched_cluster_catalogue;
+    /// The clusters of an audience with patches, or a section of them.
+    pub PatchedClusterCatalogue: (Section, Arc<ClusterAudience>) => PatchedCatalogue = "patched cluster catalogue", derive_patched_cluster_catalogue;
 }
 
-fn derive_patched_cluster_catalogue(cx: &Reads<'_>, audience: &Arc<ClusterAudience>) -> Option<PatchedCatalogue> {
-    let plain = cx.get::<ClusterCatalogue>(&(Section::All, audience.plain()))?;
+fn derive_patched_cluster_catalogue(
+    cx: &Reads<'_>,
+    (section, audience): &(Section, Arc<ClusterAudience>),
+) -> Option<PatchedCatalogue> {
+    let plain = cx.get::<ClusterCatalogue>(&(*section, audience.plain()))?;
     let patches = chosen(cx, &audience.filters);
     let mut removed = BTreeSet::new();
     let mut entries = Vec::with_capacity(plain.entries.len());
@@ -82,12 +85,15 @@ fn derive_patched_cluster_catalogue(cx: &Reads<'_>, audience: &Arc<ClusterAudien
 }
 
 flow::rule! {
-    /// All listeners of an audience with patches.
-    pub PatchedListenerCatalogue: Arc<ListenerAudience> => PatchedCatalogue = "patched listener catalogue", derive_patched_listener_catalogue;
+    /// The listeners of an audience with patches, or a section of them.
+    pub PatchedListenerCatalogue: (Section, Arc<ListenerAudience>) => PatchedCatalogue = "patched listener catalogue", derive_patched_listener_catalogue;
 }
 
-fn derive_patched_listener_catalogue(cx: &Reads<'_>, audience: &Arc<ListenerAudience>) -> Option<PatchedCatalogue> {
-    let plain = cx.get::<ListenerCatalogue>(&(Section::All, audience.plain()))?;
+fn derive_patched_listener_catalogue(
+    cx: &Reads<'_>,
+    (section, audience): &(Section, Arc<ListenerAudience>),
+) -> Option<PatchedCatalogue> {
+    let plain = cx.get::<ListenerCatalogue>(&(*section, audience.plain()))?;
     let patches = chosen(cx, &audience.filters);
     let mut removed = BTreeSet::new();
     let mut entries = Vec::with_capacity(plain.entries.len());

@@ -34,7 +34,7 @@ pub enum Client<E, G> {
 }
 
 /// The key of a plain catalogue, or of a patched one.
-type ListKey<A> = Either<(Section, Arc<A>), Arc<A>>;
+type ListKey<A> = Either<(Section, Arc<A>), (Section, Arc<A>)>;
 
 impl<E, G> Client<Arc<E>, G> {
     /// A client with these facts of a gRPC client, or with an Envoy's audience of all or of the shared resources.
@@ -55,7 +55,7 @@ impl<E, G> Client<Arc<E>, G> {
     fn list(&self, is_plain: impl Fn(&E) -> bool) -> Option<ListKey<E>> {
         match self {
             Client::Envoy(section, audience) if is_plain(audience) => Some(Either::First((*section, audience.clone()))),
-            Client::Envoy(_, audience) => Some(Either::Second(audience.clone())),
+            Client::Envoy(section, audience) => Some(Either::Second((*section, audience.clone()))),
             Client::Grpc(_) => None,
         }
     }

@@ -50,8 +50,13 @@ pub fn unmade(engine: &Engine, filter: &ObjectId, cells: &[CellId], complete: bo
         states.add::<PatchedClusters>(engine, *cell, |key| &key.filters, PatchStates::resource);
         states.add::<PatchedListeners>(engine, *cell, |key| &key.filters, PatchStates::resource);
         states.add::<PatchedRouteConfigs>(engine, *cell, |(audience, _)| &audience.filters, PatchStates::resource);
-        states.add::<PatchedClusterCatalogue>(engine, *cell, |audience| &audience.filters, PatchStates::catalogue);
-        states.add::<PatchedListenerCatalogue>(engine, *cell, |audience| &audience.filters, PatchStates::catalogue);
+        states.add::<PatchedClusterCatalogue>(engine, *cell, |(_, audience)| &audience.filters, PatchStates::catalogue);
+        states.add::<PatchedListenerCatalogue>(
+            engine,
+            *cell,
+            |(_, audience)| &audience.filters,
+            PatchStates::catalogue,
+        );
     }
     states.into_report(complete)
 }

@@ -37,6 +37,31 @@ fn main() {
             timed("a filter of a namespace changes", |n| filter(1, proxies, n + 2), &mut world);
         }
     }
+    large_patch(services);
+}
+
+/// A patch of 116 KiB that is merged into all clusters of two sidecars.
+fn large_patch(services: usize) {
+    println!("{services} services, 2 sidecars, a CLUSTER merge of 116 KiB");
+    let mut world = World::new(support::settings(Sharing::All), 1);
+    apply(&mut world, &(0..services).map(|n| service(n) + &policy(n, 5)).collect::<String>());
+    apply(&mut world, &large(1));
+    let started = Instant::now();
+    let open = (0..2).map(|_| subscribe(&mut world, 0)).sum::<usize>();
+    println!("  first configuration of {open} resources: {:?}", started.elapsed());
+    timed("a cluster's policy changes", |n| policy(7, n + 10), &mut world);
+    timed("the patch changes", |n| large(n + 2), &mut world);
+}
+
+/// A filter with a large value.
+fn large(value: usize) -> String {
+    let entries: Vec<String> = (0..1_000).map(|n| format!("key-{n}: {{text: '{value}{}'}}", "x".repeat(95))).collect();
+    format!(
+        "---\napiVersion: networking.istio.io/v1alpha3\nkind: EnvoyFilter\nmetadata: {{name: large, namespace: ns0}}\n\
+         spec: {{configPatches: [{{applyTo: CLUSTER, patch: {{operation: MERGE, value: \
+         {{metadata: {{filterMetadata: {{large: {{{}}}}}}}}}}}}}]}}\n",
+        entries.join(", ")
+    )
 }
 
 /// Repeats a change, and prints the median time and the number of changed resources.

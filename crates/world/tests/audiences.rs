@@ -270,14 +270,18 @@ fn bytes(world: &World, audience: &Audience) -> BTreeMap<Arc<str>, Vec<u8>> {
         Audience::Cluster(a) => {
             let catalogue = match a.filters.is_empty() {
                 true => row::<ClusterCatalogue>(engine, (Section::All, a.clone())),
-                false => row::<PatchedClusterCatalogue>(engine, a.clone()).map(|row| row.catalogue.clone()),
+                false => {
+                    row::<PatchedClusterCatalogue>(engine, (Section::All, a.clone())).map(|row| row.catalogue.clone())
+                }
             };
             listed(engine, catalogue)
         }
         Audience::Listener(a) => {
             let catalogue = match a.filters.is_empty() {
                 true => row::<ListenerCatalogue>(engine, (Section::All, a.clone())),
-                false => row::<PatchedListenerCatalogue>(engine, a.clone()).map(|row| row.catalogue.clone()),
+                false => {
+                    row::<PatchedListenerCatalogue>(engine, (Section::All, a.clone())).map(|row| row.catalogue.clone())
+                }
             };
             listed(engine, catalogue)
         }

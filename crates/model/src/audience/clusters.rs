@@ -57,12 +57,12 @@ impl ClusterAudience {
     }
 
     /// The audience of the clusters that do not depend on the ports of the workload
-    /// ([`Section::Shared`](super::Section::Shared)). `None` if there is none: only sidecars without patches share
+    /// ([`Section::Shared`](super::Section::Shared)), with these patches. `None` if there is none: only sidecars share
     /// clusters.
-    pub fn shared(&self) -> Option<ClusterAudience> {
-        let facts = self.class.sidecar().filter(|_| self.filters.is_empty())?;
+    pub fn shared(&self, filters: &Filters) -> Option<ClusterAudience> {
+        let facts = self.class.sidecar()?;
         let class = ProxyClass::Sidecar(SidecarClusterFacts { inbound: Arc::default(), ..facts.clone() });
-        Some(ClusterAudience { class, ..self.clone() })
+        Some(ClusterAudience { class, filters: filters.clone(), ..self.clone() })
     }
 
     /// The inbound ports of a sidecar; none for other classes.

@@ -83,13 +83,6 @@ impl ListenerAudience {
         }
     }
 
-    /// The audience of the listeners that do not depend on the ports of the workload
-    /// ([`Section::Shared`](super::Section::Shared)). `None` if there is none: only sidecars without patches share
-    /// listeners.
-    pub fn shared(&self) -> Option<ListenerAudience> {
-        self.filters.is_empty().then(|| self.without_inbound()).flatten()
-    }
-
     /// The audience without the facts that decide inbound listeners only; `None` for other classes than sidecars.
     pub fn without_inbound(&self) -> Option<ListenerAudience> {
         let facts = SidecarListenerFacts {

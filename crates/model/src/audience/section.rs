@@ -6,9 +6,9 @@
 /// whose size depends on the mesh and whose audience has no inbound facts, and a small [`Section::Own`] one.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub enum Section {
-    /// All resources: of gateways, and of sidecars with EnvoyFilters, which may change any of them.
+    /// All resources: of gateways, and of the few sidecars that share nothing.
     All,
-    /// The resources that do not depend on the ports of the workload.
+    /// The resources for outbound traffic, which do not depend on the ports of the workload.
     Shared,
     /// The resources for inbound traffic.
     Own,

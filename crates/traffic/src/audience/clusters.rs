@@ -11,8 +11,8 @@ use super::select;
 use crate::scope::particular;
 
 /// The audience of the clusters that the proxy shares with sidecars that serve other ports, or are in other namespaces.
-pub(super) fn shared(cx: &Reads<'_>, audience: &ClusterAudience) -> Option<ClusterAudience> {
-    let shared = audience.shared()?;
+pub(super) fn shared(cx: &Reads<'_>, audience: &ClusterAudience, filters: &Selected) -> Option<ClusterAudience> {
+    let shared = audience.shared(&filters.clusters.shared)?;
     Some(ClusterAudience { scope: particular::shared(cx, &shared.scope), ..shared })
 }
 
@@ -34,7 +34,10 @@ pub(super) fn audience(facts: &Facts<'_>, class: &Class, filters: &Selected, ove
         agent: facts.proxy.has_agent(),
         ip: facts.ip,
         location: facts.location.clusters.clone(),
-        filters: filters.clusters.clone(),
+        filters: match class {
+            ProxyClass::Sidecar(_) => filters.clusters.own.clone(),
+            _ => filters.clusters.all.clone(),
+        },
         overrides: overrides.clusters.clone(),
     }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use config::istio::EnvoyFilter;
 use config::istio::PolicyTargetReference;
-use config::istio::envoy_filter::{ApplyTo, EnvoyConfigPatch, PatchContext};
+use config::istio::envoy_filter::{ApplyTo, EnvoyConfigPatch, ObjectMatch, PatchContext, PatchOperation};
 use config::{Meta, Object, StringMap};
 use flow::Reads;
 use model::audience::{FilterRef, Filters};
@@ -15,6 +15,8 @@ use regex::Regex;
 use registry::inputs::EnvoyFilters;
 
 use super::facts::Facts;
+use crate::clusters::INBOUND_PASSTHROUGH;
+use crate::listeners::inbound::VIRTUAL_INBOUND;
 
 /// Label of the proxies of a Gateway API Gateway.
 const GATEWAY_NAME: &str = "gateway.networking.k8s.io/gateway-name";
@@ -29,13 +31,24 @@ const MAX_COMPILED: usize = 1 << 20;
 #[derive(Clone, Default, Debug)]
 pub(super) struct Selected {
     /// Filters for clusters.
-    pub(super) clusters: Filters,
-    /// The audience of listeners and their contents.
-    pub(super) listeners: Filters,
+    pub(super) clusters: BySection,
+    /// Filters for listeners and their contents.
+    pub(super) listeners: BySection,
     /// Filters for route tables.
     pub(super) routes: Filters,
     /// Extension configurations.
     pub(super) extensions: Filters,
+}
+
+/// The patches of resources that sidecars have in two catalogues.
+#[derive(Clone, Default, Debug)]
+pub(super) struct BySection {
+    /// All patches.
+    pub(super) all: Filters,
+    /// Those that may change [`Section::Shared`](model::audience::Section::Shared).
+    pub(super) shared: Filters,
+    /// Those that may change [`Section::Own`](model::audience::Section::Own).
+    pub(super) own: Filters,
 }
 
 flow::index! {
@@ -96,6 +109,8 @@ struct PatchScope {
     index: u16,
     sort: Sort,
     context: PatchContext,
+    /// The traffic of a sidecar whose resources it may change: outbound, and inbound.
+    directions: (bool, bool),
     version: Option<Version>,
     metadata: StringMap,
 }
@@ -132,6 +147,7 @@ impl PatchScope {
             index,
             sort,
             context: matches.map(|m| m.context).unwrap_or_default(),
+            directions: directions(patch),
             version: version.map(Version::of),
             metadata: proxy.map(|p| p.metadata.clone()).unwrap_or_default(),
         })
@@ -161,6 +177,33 @@ impl PatchScope {
             Sort::Extensions => (false, true),
         }
     }
+}
+
+/// Whether a patch may change a sidecar's resources for outbound traffic, and for inbound traffic. A resource that it adds
+/// is in the catalogue of resources with similar names, because a name that exists there is not added.
+fn directions(patch: &EnvoyConfigPatch) -> (bool, bool) {
+    let matches = patch.matches.as_ref();
+    let change = patch.patch.as_ref();
+    let value = change.and_then(|change| change.value.as_ref());
+    let adds = matches!(patch.apply_to, ApplyTo::Cluster | ApplyTo::Listener)
+        && change.is_some_and(|change| !change.operation.merges() && change.operation != PatchOperation::Remove);
+    let name = match matches.and_then(|m| m.object.as_ref()) {
+        _ if adds => value.and_then(|value| value.get("name")?.as_str()),
+        Some(ObjectMatch::Cluster(cluster)) => Some(&*cluster.name),
+        Some(ObjectMatch::Listener(listener)) => Some(&*listener.name),
+        _ => None,
+    };
+    let inbound = name.filter(|name| !name.is_empty()).map(is_inbound);
+    match (inbound, matches.map(|m| m.context).unwrap_or_default()) {
+        (Some(inbound), context) if adds || context == PatchContext::Any => (!inbound, inbound),
+        (_, PatchContext::Any) => (true, true),
+        (_, context) => (context != PatchContext::SidecarInbound, context == PatchContext::SidecarInbound),
+    }
+}
+
+/// Whether a cluster or listener of this name is for inbound traffic.
+fn is_inbound(name: &str) -> bool {
+    name.starts_with("inbound|") || name == INBOUND_PASSTHROUGH || name == VIRTUAL_INBOUND
 }
 
 /// A regular expression for versions.
@@ -207,19 +250,20 @@ pub(super) fn selected(facts: &Facts<'_>) -> Selected {
     }
     let rank = |(id, scope): &(ObjectId, Arc<FilterScope>)| (scope.priority, id.namespace != *root, scope.meta.clone());
     found.sort_by_cached_key(rank);
-    let (mut clusters, mut listeners, mut routes, mut extensions) = (vec![], vec![], vec![], vec![]);
-    for (id, scope) in found {
-        let of = |wanted: &dyn Fn(&PatchScope) -> bool| scope.refer(&id, &|patch| patch.is_for(proxy) && wanted(patch));
-        clusters.extend(of(&|p| p.sort == Sort::Clusters && p.targets(proxy.kind).1));
-        listeners.extend(of(&|p| p.targets(proxy.kind).0));
-        routes.extend(of(&|p| p.sort == Sort::Routes && p.targets(proxy.kind).1));
-        extensions.extend(of(&|p| p.sort == Sort::Extensions));
-    }
+    let refer = |wanted: &dyn Fn(&PatchScope) -> bool| -> Filters {
+        let wanted = |patch: &PatchScope| wanted(patch) && patch.is_for(proxy);
+        found.iter().filter_map(|(id, scope)| scope.refer(id, &wanted)).collect()
+    };
+    let by_section = |wanted: &dyn Fn(&PatchScope) -> bool| BySection {
+        all: refer(wanted),
+        shared: refer(&|patch| patch.directions.0 && wanted(patch)),
+        own: refer(&|patch| patch.directions.1 && wanted(patch)),
+    };
     Selected {
-        clusters: clusters.into(),
-        listeners: listeners.into(),
-        routes: routes.into(),
-        extensions: extensions.into(),
+        clusters: by_section(&|patch| patch.sort == Sort::Clusters && patch.targets(proxy.kind).1),
+        listeners: by_section(&|patch| patch.targets(proxy.kind).0),
+        routes: refer(&|patch| patch.sort == Sort::Routes && patch.targets(proxy.kind).1),
+        extensions: refer(&|patch| patch.sort == Sort::Extensions),
     }
 }
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use flow::Reads;
-use model::audience::{ListenerAudience, ProxyClass, SidecarListenerFacts};
+use model::audience::{InboundPort, ListenerAudience, ProxyClass, SidecarListenerFacts};
 use model::listener::ListenerOptions;
 use model::proxy::Proxy;
 
@@ -15,8 +15,12 @@ use super::{TcpSourceLabels, mtls, select, trace};
 use crate::scope::particular;
 
 /// The audience of the listeners that the proxy shares with sidecars that serve other ports, or are in other namespaces.
-pub(super) fn shared(cx: &Reads<'_>, audience: &ListenerAudience) -> Option<ListenerAudience> {
-    let mut shared = audience.shared()?;
+pub(super) fn shared(cx: &Reads<'_>, audience: &ListenerAudience, filters: &Selected) -> Option<ListenerAudience> {
+    if !shares(&audience.class.sidecar()?.inbound, filters) {
+        return None;
+    }
+    let mut shared = audience.without_inbound()?;
+    shared.filters = filters.listeners.shared.clone();
     if particular::listeners_are_shared(cx) {
         shared.scope = particular::shared(cx, &shared.scope);
         if let (true, ProxyClass::Sidecar(facts)) = (shared.scope.namespace.is_empty(), &mut shared.class) {
@@ -24,6 +28,12 @@ pub(super) fn shared(cx: &Reads<'_>, audience: &ListenerAudience) -> Option<List
         }
     }
     Some(shared)
+}
+
+/// Whether a sidecar with these ports shares listeners. Ports that are not captured have listeners of their own with any
+/// name, and so have patches that add a listener. Which of two with the same name counts is decided in one catalogue.
+fn shares(inbound: &[InboundPort], filters: &Selected) -> bool {
+    filters.listeners.all.is_empty() || inbound.iter().all(|port| port.captured)
 }
 
 pub(super) fn audience(
@@ -49,7 +59,10 @@ pub(super) fn audience(
         accepts_http10: proxy.accepts_http10 || facts.mesh.features.http10,
         unprivileged: proxy.unprivileged,
         options: options(proxy),
-        filters: filters.listeners.clone(),
+        filters: match class {
+            ProxyClass::Sidecar(sidecar) if shares(&sidecar.inbound, filters) => filters.listeners.own.clone(),
+            _ => filters.listeners.all.clone(),
+        },
         overrides: overrides.listeners.clone(),
         trace_identity: trace::identity(facts, overrides),
     }

@@ -97,9 +97,9 @@ fn derive_audiences(cx: &Reads<'_>, token: &ProxyToken) -> Option<ProxyAudiences
     Some(ProxyAudiences {
         own_endpoints: endpoints::own(&facts, &endpoints).map(Arc::new),
         endpoints: Arc::new(endpoints),
-        shared_cluster: clusters::shared(cx, &cluster).map(Arc::new),
+        shared_cluster: clusters::shared(cx, &cluster, &filters).map(Arc::new),
         cluster: Arc::new(cluster),
-        shared_listener: listeners::shared(cx, &listener).map(Arc::new),
+        shared_listener: listeners::shared(cx, &listener, &filters).map(Arc::new),
         listener: Arc::new(listener),
         route: Arc::new(routes::audience(&facts, &class, &filters, &overrides)),
         vhds: proxy.vhds,

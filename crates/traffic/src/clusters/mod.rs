@@ -31,7 +31,7 @@ pub use shared::{SharedClusterList, SharedClusters};
 const PASSTHROUGH: &str = "PassthroughCluster";
 const DYNAMIC_FORWARD_PROXY: &str = "AllowAnyDynamicDNSCluster";
 const BLACK_HOLE: &str = "BlackHoleCluster";
-const INBOUND_PASSTHROUGH: &str = "InboundPassthroughCluster";
+pub(crate) const INBOUND_PASSTHROUGH: &str = "InboundPassthroughCluster";
 
 flow::rule! {
     /// The clusters of a service under a policy: for each TCP port one for the service and one for each subset.
@@ -127,14 +127,17 @@ fn derive_cluster_catalogue(
         Section::All | Section::Shared => outbound_clusters(cx, audience)?,
         Section::Own => Vec::new(),
     };
-    entries.extend(audience.inbound().iter().map(|port| inbound(cx, audience, port)));
+    if *section != Section::Shared && audience.class.sidecar().is_some() {
+        entries.push(entry(INBOUND_PASSTHROUGH, ClusterKey::InboundPassthrough(audience.ip)));
+        entries.extend(audience.inbound().iter().map(|port| inbound(cx, audience, port)));
+    }
     if let Some(overrides) = &audience.overrides {
         override_all(overrides, &mut entries);
     }
     Some(Catalogue::new(entries))
 }
 
-/// All clusters but those of the workload's ports.
+/// All clusters but those for inbound traffic.
 fn outbound_clusters(cx: &Reads<'_>, audience: &ClusterAudience) -> Option<Vec<Entry>> {
     let gateway = match &audience.class {
         ProxyClass::Sidecar(_) => None,
@@ -161,7 +164,7 @@ fn outbound_clusters(cx: &Reads<'_>, audience: &ClusterAudience) -> Option<Vec<E
     Some(entries)
 }
 
-/// Adds the clusters that only sidecars have, but those of the workload's ports.
+/// Adds the outbound clusters that only sidecars have.
 fn add_sidecar_clusters(
     cx: &Reads<'_>,
     audience: &ClusterAudience,
@@ -173,7 +176,6 @@ fn add_sidecar_clusters(
         let cache = DnsCache { host: None, families: audience.ip, resolver: facts.resolver };
         entries.push(entry(DYNAMIC_FORWARD_PROXY, ClusterKey::DynamicForwardProxy(cache)));
     }
-    entries.push(entry(INBOUND_PASSTHROUGH, ClusterKey::InboundPassthrough(audience.ip)));
 }
 
 fn by_dns(resolution: Resolution) -> bool {

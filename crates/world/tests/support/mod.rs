@@ -2,6 +2,7 @@
 #![allow(dead_code, unreachable_pub, clippy::unwrap_used)] // Not every user needs everything.
 
 use envoy::types;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use config::{MeshConfig, ObjectKey, ParseOptions, parse_documents};
@@ -104,15 +105,18 @@ pub fn batch(r: &mut Random, at_most: usize, edit: fn(&mut Random) -> Edit) -> B
 pub fn open_listed(world: &mut World, token: ProxyToken) -> (Vec<CellId>, Vec<Arc<str>>) {
     let (mut cells, mut clusters) = (Vec::new(), Vec::new());
     for kind in [types::CLUSTER, types::LISTENER] {
-        let audience = world.audience(token, kind).unwrap();
-        let (cell, catalogue) = world.open_catalogue(&audience, &Arc::default()).unwrap();
-        cells.push(cell);
-        for (name, key) in &catalogue.entries {
-            let (cell, resource) = world.open(key);
-            let found = resource.map(|resource| resource.name().clone());
-            assert_eq!(found.as_ref(), Some(name), "listed under its name");
+        let mut names = BTreeSet::new();
+        for audience in world.audience(token, kind).into_iter().chain(world.own_audience(token, kind)) {
+            let (cell, catalogue) = world.open_catalogue(&audience, &Arc::default()).unwrap();
             cells.push(cell);
-            clusters.extend((kind == types::CLUSTER).then(|| name.clone()));
+            for (name, key) in &catalogue.entries {
+                let (cell, resource) = world.open(key);
+                let found = resource.map(|resource| resource.name().clone());
+                assert_eq!(found.as_ref(), Some(name), "listed under its name");
+                assert!(names.insert(name.clone()), "{name} is listed once");
+                cells.push(cell);
+                clusters.extend((kind == types::CLUSTER).then(|| name.clone()));
+            }
         }
     }
     (cells, clusters)

@@ -22,7 +22,7 @@ use crate::{stats, terminate};
 use chains::{Opening, Port};
 
 /// Name of the virtual inbound listener and of its filter chain for undeclared ports.
-pub(super) const VIRTUAL_INBOUND: &str = "virtualInbound";
+pub(crate) const VIRTUAL_INBOUND: &str = "virtualInbound";
 
 flow::rule! {
     /// The inbound listeners of sidecars.
