@@ -70,7 +70,8 @@ const CASES: [Case; 7] = [
         kind: Kind::Gateway,
         api: "networking.istio.io/v1",
         spec: |_| {
-            "{selector: {app: edge}, servers: [{port: {number: 9000, name: tcp, protocol: TCP}, hosts: ['*']}]}".to_owned()
+            "{selector: {app: edge}, servers: [{port: {number: 9000, name: tcp, protocol: TCP}, hosts: ['*']}]}"
+                .to_owned()
         },
         relation: GatewayConflicts::NAME,
     },

@@ -1,11 +1,10 @@
 //! A simulated proxy: subscribes in Envoy's order, over its own connection.
 
-use std::cell::RefCell;
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use anyhow::{Context, Result, bail};
 use bytes::{Bytes, BytesMut};
@@ -31,9 +30,6 @@ const LISTENERS: usize = 2;
 const ROUTES: usize = 3;
 const VIRTUAL_HOSTS: usize = 4;
 
-/// The time after which a proxy reconnects.
-const AGAIN: Duration = Duration::from_millis(20);
-
 /// The counters of a proxy, read while it runs.
 #[derive(Debug, Default)]
 pub struct Seen {
@@ -43,8 +39,6 @@ pub struct Seen {
     pub responses: AtomicU64,
     /// The types, one bit each, that were subscribed to and not answered yet.
     pending: AtomicU64,
-    /// Whether the proxy reconnects when its stream ends.
-    reconnects: AtomicBool,
     times: Mutex<(Option<Instant>, Option<Instant>)>,
 }
 
@@ -60,11 +54,6 @@ impl Seen {
         self.pending.load(Ordering::Relaxed) == 0
     }
 
-    /// From now on, the proxy reconnects when its stream ends.
-    pub fn reconnect(&self) {
-        self.reconnects.store(true, Ordering::Relaxed);
-    }
-
     /// Resets the times.
     pub fn forget(&self) {
         *self.times.lock().unwrap_or_else(PoisonError::into_inner) = (None, None);
@@ -78,7 +67,7 @@ impl Seen {
     }
 }
 
-/// Runs one proxy until its stream ends, which is an error unless the proxy [reconnects](Seen::reconnect).
+/// Runs one proxy until its stream ends, which is an error.
 ///
 /// `door` limits the number of proxies that connect at the same time, because the system refuses connections beyond its
 /// queue.
@@ -88,26 +77,6 @@ pub async fn run(
     protocol: Protocol,
     seen: Arc<Seen>,
     door: Arc<Semaphore>,
-) -> Result<()> {
-    let mut types = Default::default();
-    loop {
-        let ended = stream(address, node.clone(), protocol, &seen, &door, &mut types).await;
-        if !seen.reconnects.load(Ordering::Relaxed) {
-            return ended;
-        }
-        seen.pending.store(0, Ordering::Relaxed);
-        tokio::time::sleep(AGAIN).await;
-    }
-}
-
-/// Runs one stream of a proxy, with what the proxy has from earlier streams.
-async fn stream(
-    address: SocketAddr,
-    node: Bytes,
-    protocol: Protocol,
-    seen: &Arc<Seen>,
-    door: &Semaphore,
-    types: &mut [Subscription; 5],
 ) -> Result<()> {
     let permit = door.acquire().await?;
     let mut client = connect(address).await?;
@@ -122,13 +91,15 @@ async fn stream(
             .header("te", "trailers")
             .body(())?;
     let (response, send) = client.send_request(request, false)?;
-    let mut proxy = Proxy { protocol, node: Some(node), send, types, seen: Arc::clone(seen) };
-    proxy.subscribe()?;
+    let mut proxy =
+        Proxy { protocol, node: Some(node), send, types: Default::default(), vhds: false, seen: Arc::clone(&seen) };
+    proxy.ask(CLUSTERS, &[], b"")?;
+    proxy.ask(LISTENERS, &[], b"")?;
     let response = response.await?;
     if !response.status().is_success() {
         bail!("the server answered {}", response.status());
     }
-    let mut messages = Messages { body: response.into_body(), buffer: BytesMut::new(), seen: Arc::clone(seen) };
+    let mut messages = Messages { body: response.into_body(), buffer: BytesMut::new(), seen: Arc::clone(&seen) };
     while let Some(message) = messages.next().await? {
         proxy.receive(&message)?;
         seen.response();
@@ -150,59 +121,26 @@ async fn connect(address: SocketAddr) -> Result<SendRequest<Bytes>> {
     Ok(client.ready().await?)
 }
 
-struct Proxy<'t> {
+struct Proxy {
     protocol: Protocol,
     /// Sent with the first request only.
     node: Option<Bytes>,
     send: SendStream<Bytes>,
-    types: &'t mut [Subscription; 5],
+    types: [Subscription; 5],
+    /// Whether it has subscribed to virtual hosts.
+    vhds: bool,
     seen: Arc<Seen>,
 }
 
 #[derive(Default)]
 struct Subscription {
-    /// Whether it has subscribed.
-    begun: bool,
     /// The subscribed names; for CDS and LDS, the references of each resource.
     names: BTreeSet<String>,
     referred: BTreeMap<String, Vec<String>>,
-    /// State of the world: the last version.
     version: Bytes,
-    /// Delta: the version of each resource that it has.
-    held: HashMap<Arc<str>, Arc<str>>,
 }
 
-thread_local! {
-    /// Names and versions, which proxies have in common.
-    static TEXTS: RefCell<HashSet<Arc<str>>> = RefCell::default();
-}
-
-/// The shared copy of a name or version.
-fn shared(text: &[u8]) -> Arc<str> {
-    let text = String::from_utf8_lossy(text);
-    TEXTS.with_borrow_mut(|texts| {
-        if let Some(known) = texts.get(&*text) {
-            return Arc::clone(known);
-        }
-        let new: Arc<str> = text.into();
-        texts.insert(Arc::clone(&new));
-        new
-    })
-}
-
-impl Proxy<'_> {
-    /// Begins a stream: subscribes to clusters and listeners and, if the proxy had a stream before, to all that it
-    /// subscribed to there.
-    fn subscribe(&mut self) -> Result<()> {
-        for kind in 0..TYPES.len() {
-            if self.types[kind].begun || kind == CLUSTERS || kind == LISTENERS {
-                let names: Vec<String> = self.types[kind].names.iter().cloned().collect();
-                self.request(kind, &names, b"", true)?;
-            }
-        }
-        Ok(())
-    }
-
+impl Proxy {
     /// Acknowledges a response, and subscribes to what it references.
     fn receive(&mut self, message: &[u8]) -> Result<()> {
         let url = wire::field(message, 4);
@@ -213,11 +151,8 @@ impl Proxy<'_> {
         self.seen.pending.fetch_and(!(1 << kind), Ordering::Relaxed);
         let nonce = wire::field(message, 5).to_vec();
         // As Envoy does: when it reads the first table with VHDS, before it accepts the table.
-        let is_delta = self.protocol == Protocol::Delta;
-        if is_delta {
-            self.hold(kind, message);
-        }
-        if kind == ROUTES && !self.types[VIRTUAL_HOSTS].begun && is_delta && discovers_hosts(message) {
+        if kind == ROUTES && !self.vhds && self.protocol == Protocol::Delta && discovers_hosts(message) {
+            self.vhds = true;
             self.ask(VIRTUAL_HOSTS, &[], b"")?;
         }
         self.ask(kind, &[], &nonce)?;
@@ -225,18 +160,6 @@ impl Proxy<'_> {
             CLUSTERS => self.follow(kind, ENDPOINTS, message),
             LISTENERS => self.follow(kind, ROUTES, message),
             _ => Ok(()),
-        }
-    }
-
-    /// Records the versions of a delta response.
-    fn hold(&mut self, kind: usize, message: &[u8]) {
-        let held = &mut self.types[kind].held;
-        for (number, value) in wire::fields(message) {
-            match number {
-                2 => drop(held.insert(shared(wire::field(value, 3)), shared(wire::field(value, 1)))),
-                6 => drop(held.remove(&*String::from_utf8_lossy(value))),
-                _ => {}
-            }
         }
     }
 
@@ -271,12 +194,6 @@ impl Proxy<'_> {
         if nonce.is_empty() && (is_wildcard || !new.is_empty()) {
             self.seen.pending.fetch_or(1 << kind, Ordering::Relaxed);
         }
-        self.request(kind, new, nonce, false)
-    }
-
-    /// Sends a request. The first one of a stream lists the versions that the proxy has.
-    fn request(&mut self, kind: usize, new: &[String], nonce: &[u8], first: bool) -> Result<()> {
-        self.types[kind].begun = true;
         let mut out = BytesMut::new();
         let node = self.node.take().unwrap_or_default();
         match self.protocol {
@@ -286,12 +203,6 @@ impl Proxy<'_> {
                 }
                 wire::put(&mut out, 2, TYPES[kind].as_bytes());
                 new.iter().for_each(|name| wire::put(&mut out, 3, name.as_bytes()));
-                for (name, version) in self.types[kind].held.iter().filter(|_| first) {
-                    let mut entry = BytesMut::new();
-                    wire::put(&mut entry, 1, name.as_bytes());
-                    wire::put(&mut entry, 2, version.as_bytes());
-                    wire::put(&mut out, 5, &entry);
-                }
                 wire::put(&mut out, 6, nonce);
             }
             Protocol::Sotw => {

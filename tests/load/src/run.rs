@@ -59,7 +59,7 @@ pub async fn run(binary: &Path, flags: &[&str], plan: Plan) -> Result<Report> {
     let reads = mesh.flags(data.path());
     let all: Vec<&str> = reads.iter().map(String::as_str).chain(flags.iter().copied()).collect();
     let begin = Instant::now();
-    let mut control = started(binary, &all).await?;
+    let control = started(binary, &all).await?;
     let began = begin.elapsed();
     let pid = control.pid().context("the control plane has ended")?;
     let start = Measured {
@@ -143,8 +143,6 @@ pub async fn run(binary: &Path, flags: &[&str], plan: Plan) -> Result<Report> {
         eprintln!("{work}");
         report.rows.push(fleet.measure(whom, work, async |_| edit.make(&mesh, plan.size, ROUNDS).await).await?);
     }
-    eprintln!("restarting the control plane");
-    report.rows.push(fleet.return_to(&mut control).await?);
     eprintln!("disconnecting all proxies");
     report.rows.push(fleet.leave().await?);
     if plan.kubernetes {
@@ -160,12 +158,6 @@ pub async fn run(binary: &Path, flags: &[&str], plan: Plan) -> Result<Report> {
 /// Starts a control plane and waits until it is ready.
 async fn started(binary: &Path, flags: &[&str]) -> Result<Control> {
     let mut control = Control::idle(binary, flags, &[]).map_err(anyhow::Error::from_boxed)?;
-    launch(&mut control).await?;
-    Ok(control)
-}
-
-/// Starts the process of a control plane and waits until it is ready.
-async fn launch(control: &mut Control) -> Result<()> {
     control.launch().map_err(anyhow::Error::from_boxed)?;
     let begin = Instant::now();
     while !control.readiness().await.is_ok_and(|answer| answer.status.is_success()) {
@@ -175,7 +167,7 @@ async fn launch(control: &mut Control) -> Result<()> {
         }
         tokio::time::sleep(Duration::from_millis(2)).await;
     }
-    Ok(())
+    Ok(control)
 }
 
 /// The resident memory that one more pod adds.
@@ -214,7 +206,7 @@ async fn written_back(pid: u32) -> Result<Measured> {
     tokio::time::sleep(CALM).await;
     let took = idle(pid).await? - begin;
     Ok(Measured {
-        work: "who runs each object is counted, and written".into(),
+        work: "statuses counted and written".into(),
         told: None,
         first: took,
         last: took,
@@ -279,20 +271,6 @@ impl Fleet<'_> {
         Ok(())
     }
 
-    /// Restarts the control plane, and waits until all proxies have reconnected. The processor time is that of the new
-    /// process, which reads the mesh first.
-    async fn return_to(&mut self, control: &mut Control) -> Result<Measured> {
-        self.seen.iter().for_each(|seen| seen.reconnect());
-        control.kill().await.map_err(anyhow::Error::from_boxed)?;
-        let (bytes, responses) = self.totals();
-        self.seen.iter().for_each(|seen| seen.forget());
-        let begin = Instant::now();
-        launch(control).await?;
-        self.pid = control.pid().context("the control plane has ended")?;
-        self.settle(begin, Whom::AllFrom(0)).await?;
-        self.measured("all proxies reconnect after a restart", (bytes, responses), begin, Duration::ZERO)
-    }
-
     /// Disconnects all proxies at the same time, and waits until the control plane is idle.
     async fn leave(&mut self) -> Result<Measured> {
         let (begin, used) = (Instant::now(), Usage::of(self.pid)?);
@@ -317,18 +295,13 @@ impl Fleet<'_> {
         change: impl AsyncFnOnce(&mut Self) -> Result<()>,
     ) -> Result<Measured> {
         let (bytes, responses) = self.totals();
-        let used = Usage::of(self.pid)?.since(&Usage::default());
+        let used = Usage::of(self.pid)?;
         self.seen.iter().for_each(|seen| seen.forget());
         self.mesh.told();
         let begin = Instant::now();
         change(self).await?;
         self.settle(begin, whom).await?;
-        self.measured(work, (bytes, responses), begin, used)
-    }
-
-    /// The cost since `begin`, when the totals and the processor time of the control plane were these.
-    fn measured(&self, work: &str, (bytes, responses): (u64, u64), begin: Instant, used: Duration) -> Result<Measured> {
-        let processor = Usage::of(self.pid)?.since(&Usage::default()).saturating_sub(used);
+        let processor = Usage::of(self.pid)?.since(&used);
         // A proxy has a change when the last response with it has arrived.
         let mut arrived: Vec<Instant> =
             self.seen.iter().filter_map(|seen| seen.times()).map(|(_, last)| last).collect();

@@ -212,7 +212,9 @@ impl Walk<'_> {
         let mut found = Vec::new();
         for name in names {
             let key = own.as_ref().and_then(|own| self.world.resolve(own, &name));
-            let key = key.or_else(|| self.world.resolve(&audience, &name)).with_context(|| format!("cannot resolve {name}"))?;
+            let key = key
+                .or_else(|| self.world.resolve(&audience, &name))
+                .with_context(|| format!("cannot resolve {name}"))?;
             found.extend(self.fetch(kind, &key)?);
         }
         Ok(found)

@@ -32,8 +32,8 @@ use registry::inputs::{Mesh, Proxies, ProxyToken};
 pub use facts::pod_key;
 pub use filters::{FilterScopes, FiltersByNamespace};
 pub use location::{ClustersOfServices, RulesByFacet, ServicesByDns, ServicesByFacet, ServicesWithAssigned};
-pub use select::{GatewaysBySelector, HttpSourceLabels, RulesWithSelector, SidecarsByNamespace, TcpSourceLabels};
 pub(crate) use select::gateways as gateways_for;
+pub use select::{GatewaysBySelector, HttpSourceLabels, RulesWithSelector, SidecarsByNamespace, TcpSourceLabels};
 
 /// The audiences of a proxy.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
