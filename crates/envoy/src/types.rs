@@ -155,10 +155,10 @@ fn empty_route_table(name: &str) -> Bytes {
 /// The name by which a cluster subscribes to its endpoints: its service name, or else its own. `None` if it does not
 /// use EDS.
 fn endpoints_name(name: &Arc<str>, cluster: &[u8]) -> Option<Arc<str>> {
-    const TYPE: u64 = 2;
-    const EDS_CONFIG: u64 = 3;
+    const TYPE: u32 = 2;
+    const EDS_CONFIG: u32 = 3;
     const EDS: u64 = 3;
-    const SERVICE_NAME: u64 = 2;
+    const SERVICE_NAME: u32 = 2;
     let (mut discovers, mut service) = (false, None);
     let mut reader = Reader::new(cluster);
     while let Ok(Some((field, value))) = reader.field() {

@@ -7,6 +7,7 @@ use std::fmt::{self, Write};
 use std::net::Ipv4Addr;
 
 use bytes::Bytes;
+use protos::wire::{Reader, Value};
 
 /// Wire type of integers.
 const VARINT: u32 = 0;
@@ -143,32 +144,17 @@ impl Write for Writer {
 
 /// The content of the first field, a message or string.
 pub(crate) fn enter_field(fields: &[u8]) -> Option<&[u8]> {
-    let (length, rest) = length_of_first(fields)?;
-    rest.get(..length)
+    match Reader::new(fields).field() {
+        Ok(Some((_, Value::Bytes(content)))) => Some(content),
+        _ => None,
+    }
 }
 
-/// The bytes after the first field, a message or string.
+/// The bytes after the first field.
 pub(crate) fn skip_field(fields: &[u8]) -> Option<&[u8]> {
-    let (length, rest) = length_of_first(fields)?;
-    rest.get(length..)
-}
-
-/// The length of the first field, and the bytes from its content on. Supports only small field numbers.
-fn length_of_first(fields: &[u8]) -> Option<(usize, &[u8])> {
-    let (key, mut rest) = fields.split_first()?;
-    if u32::from(key & 7) != LENGTH_DELIMITED || *key >= 0x80 {
-        return None;
-    }
-    let (mut length, mut shift) = (0usize, 0);
-    loop {
-        let (byte, behind) = rest.split_first()?;
-        rest = behind;
-        length |= usize::from(byte & 0x7f).checked_shl(shift)?;
-        shift += 7;
-        if *byte < 0x80 {
-            return Some((length, rest));
-        }
-    }
+    let mut reader = Reader::new(fields);
+    reader.field().ok()??;
+    Some(reader.rest())
 }
 
 /// The base-128 digits of an integer, and their number.

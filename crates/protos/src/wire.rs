@@ -3,6 +3,7 @@
 use bytes::Bytes;
 
 /// The value of a field.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Value<'a> {
     /// Wire type 0.
     Varint(u64),
@@ -13,7 +14,8 @@ pub enum Value<'a> {
 }
 
 /// The bytes are not a protobuf message.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("a field is truncated or invalid")]
 pub struct Malformed;
 
 /// Reads a message field by field. Rejects groups, which are deprecated.
@@ -31,11 +33,12 @@ impl<'a> Reader<'a> {
     ///
     /// # Errors
     /// The bytes are not a protobuf message.
-    pub fn field(&mut self) -> Result<Option<(u64, Value<'a>)>, Malformed> {
+    pub fn field(&mut self) -> Result<Option<(u32, Value<'a>)>, Malformed> {
         if self.rest.is_empty() {
             return Ok(None);
         }
         let key = self.varint()?;
+        let number = u32::try_from(key >> 3).map_err(|_| Malformed)?;
         let value = match key & 7 {
             0 => Value::Varint(self.varint()?),
             1 => self.take(8).map(|_| Value::Fixed)?,
@@ -46,13 +49,27 @@ impl<'a> Reader<'a> {
             5 => self.take(4).map(|_| Value::Fixed)?,
             _ => return Err(Malformed),
         };
-        Ok(Some((key >> 3, value)))
+        Ok(Some((number, value)))
     }
 
-    fn varint(&mut self) -> Result<u64, Malformed> {
+    /// The bytes that have not been read yet.
+    pub fn rest(&self) -> &'a [u8] {
+        self.rest
+    }
+
+    /// Reads a number without a key, of a packed list.
+    ///
+    /// # Errors
+    /// The bytes end, or the number has more than 64 bits.
+    pub fn varint(&mut self) -> Result<u64, Malformed> {
         let mut value = 0u64;
         for (index, byte) in self.rest.iter().take(10).enumerate() {
-            value |= u64::from(byte & 0x7f) << (7 * index);
+            let bits = u64::from(byte & 0x7f);
+            // The tenth byte has one bit.
+            if index == 9 && bits > 1 {
+                break;
+            }
+            value |= bits << (7 * index);
             if byte & 0x80 == 0 {
                 self.rest = &self.rest[index + 1..];
                 return Ok(value);
@@ -121,7 +138,8 @@ mod tests {
 
     #[test]
     fn truncated_fields_and_unknown_wire_types_are_rejected() {
-        for bytes in [&[8][..], &[8, 0x80], &[10, 5, 1], &[9, 0], &[11], &[0xff; 12]] {
+        const OVERFLOW: [u8; 11] = [8, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 2];
+        for bytes in [&[8][..], &[8, 0x80], &[10, 5, 1], &[9, 0], &[11], &[0xff; 12], &OVERFLOW] {
             assert!(Reader::new(bytes).field().is_err(), "{bytes:?}");
         }
     }

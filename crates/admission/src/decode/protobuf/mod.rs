@@ -4,18 +4,17 @@
 //! absent; these are dropped, as in JSON.
 
 mod values;
-mod wire;
 mod wrong;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use config::schema::wire::{Entry, Field, Form, Message, message};
+use protos::wire::{Reader, Value};
 use serde_json::{Map, Value as Json};
 
 use crate::decode::{DecodeError, Decoded, Limits, json};
 
 use values::{bytes_of, int_or_text, is_zero, quantity, text, time, varint, zero};
-use wire::{Reader, Wire};
 use wrong::Wrong;
 
 /// The magic number of every body.
@@ -124,7 +123,7 @@ impl State {
 
     fn field(
         &mut self,
-        wire: Wire<'_>,
+        wire: Value<'_>,
         field: &Field,
         object: &mut Map<String, Json>,
         depth: usize,
@@ -168,13 +167,13 @@ impl State {
     }
 
     /// A list item; for numbers possibly several packed ones.
-    fn items(&mut self, wire: Wire<'_>, form: &Form, items: &mut Vec<Json>, depth: usize) -> Result<(), Wrong> {
+    fn items(&mut self, wire: Value<'_>, form: &Form, items: &mut Vec<Json>, depth: usize) -> Result<(), Wrong> {
         let packed = matches!(form, Form::Int32 | Form::Int64 | Form::Boolean);
         match wire {
-            Wire::Bytes(bytes) if packed => {
+            Value::Bytes(bytes) if packed => {
                 let mut reader = Reader::new(bytes);
-                while !reader.is_empty() {
-                    let item = self.value(Wire::Varint(reader.varint()?), form, depth)?;
+                while !reader.rest().is_empty() {
+                    let item = self.value(Value::Varint(reader.varint()?), form, depth)?;
                     items.push(item);
                 }
             }
@@ -188,7 +187,7 @@ impl State {
     }
 
     /// A map entry.
-    fn entry(&mut self, wire: Wire<'_>, form: &Form, depth: usize) -> Result<(String, Json), Wrong> {
+    fn entry(&mut self, wire: Value<'_>, form: &Form, depth: usize) -> Result<(String, Json), Wrong> {
         let mut reader = Reader::new(bytes_of(wire)?);
         let (mut key, mut value) = (String::new(), None);
         while let Some((number, wire)) = reader.field()? {
@@ -206,7 +205,7 @@ impl State {
         Ok((key, value))
     }
 
-    fn value(&mut self, wire: Wire<'_>, form: &Form, depth: usize) -> Result<Json, Wrong> {
+    fn value(&mut self, wire: Value<'_>, form: &Form, depth: usize) -> Result<Json, Wrong> {
         self.count()?;
         match form {
             Form::Text => text(wire).map(Json::from),

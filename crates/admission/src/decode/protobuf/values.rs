@@ -2,9 +2,9 @@
 
 use config::Timestamp;
 use config::schema::wire::Form;
+use protos::wire::{Reader, Value};
 use serde_json::Value as Json;
 
-use super::wire::{Reader, Wire};
 use super::wrong::Wrong;
 
 /// Whether a value is a zero value that may be absent.
@@ -18,32 +18,28 @@ pub(super) fn is_zero(value: &Json) -> bool {
 }
 
 /// The value of an absent map value.
-pub(super) fn zero(form: &Form) -> Wire<'static> {
+pub(super) fn zero(form: &Form) -> Value<'static> {
     match form {
-        Form::Int32 | Form::Int64 | Form::Boolean => Wire::Varint(0),
-        _ => Wire::Bytes(b""),
+        Form::Int32 | Form::Int64 | Form::Boolean => Value::Varint(0),
+        _ => Value::Bytes(b""),
     }
 }
 
-fn wrong_type(wire: Wire<'_>) -> Wrong {
-    Wrong::new(format!("has the invalid wire type {}", wire.number()))
-}
-
-pub(super) fn varint(wire: Wire<'_>) -> Result<u64, Wrong> {
+pub(super) fn varint(wire: Value<'_>) -> Result<u64, Wrong> {
     match wire {
-        Wire::Varint(value) => Ok(value),
-        other => Err(wrong_type(other)),
+        Value::Varint(value) => Ok(value),
+        _ => Err(Wrong::new("has an invalid wire type")),
     }
 }
 
-pub(super) fn bytes_of(wire: Wire<'_>) -> Result<&[u8], Wrong> {
+pub(super) fn bytes_of(wire: Value<'_>) -> Result<&[u8], Wrong> {
     match wire {
-        Wire::Bytes(bytes) => Ok(bytes),
-        other => Err(wrong_type(other)),
+        Value::Bytes(bytes) => Ok(bytes),
+        _ => Err(Wrong::new("has an invalid wire type")),
     }
 }
 
-pub(super) fn text(wire: Wire<'_>) -> Result<String, Wrong> {
+pub(super) fn text(wire: Value<'_>) -> Result<String, Wrong> {
     let text = std::str::from_utf8(bytes_of(wire)?).map_err(|_| Wrong::new("is not UTF-8"))?;
     Ok(text.to_owned())
 }

@@ -1,6 +1,7 @@
 //! Errors of protobuf decoding, with field paths.
 
-use super::wire::Broken;
+use protos::wire::Malformed;
+
 use crate::decode::DecodeError;
 
 /// An error with its path: names and indexes, innermost first.
@@ -44,8 +45,8 @@ impl Wrong {
     }
 }
 
-impl From<Broken> for Wrong {
-    fn from(broken: Broken) -> Wrong {
-        Wrong::new(broken.to_string())
+impl From<Malformed> for Wrong {
+    fn from(malformed: Malformed) -> Wrong {
+        Wrong::new(malformed.to_string())
     }
 }
