@@ -21,126 +21,62 @@ macro_rules! facts {
     ($schema:ident; $($facts:tt)*) => {{
         #[allow(unused_mut)]
         let mut required = false;
-        facts!(@ $schema required; $($facts)*);
+        facts!(@split $schema required []; $($facts)*);
         required
     }};
-    (@ $s:ident $r:ident;) => {};
-    (@ $s:ident $r:ident; required $(, $($rest:tt)*)?) => {
-        $r |= true;
-        facts!(@ $s $r; $($($rest)*)?);
+    // Collects one fact, up to the comma behind it.
+    (@split $s:ident $r:ident [];) => {};
+    (@split $s:ident $r:ident [$($fact:tt)+];) => { facts!(@one $s $r; $($fact)+) };
+    (@split $s:ident $r:ident [$($fact:tt)+]; , $($rest:tt)*) => {
+        facts!(@one $s $r; $($fact)+);
+        facts!(@split $s $r []; $($rest)*);
     };
-    (@ $s:ident $r:ident; nullable $(, $($rest:tt)*)?) => {
-        $s.nullable = true;
-        facts!(@ $s $r; $($($rest)*)?);
+    (@split $s:ident $r:ident [$($fact:tt)*]; $next:tt $($rest:tt)*) => {
+        facts!(@split $s $r [$($fact)* $next]; $($rest)*)
     };
-    (@ $s:ident $r:ident; atomic $(, $($rest:tt)*)?) => {
-        crate::schema::facts::atomic($s);
-        facts!(@ $s $r; $($($rest)*)?);
+    (@one $s:ident $r:ident; required) => { $r |= true };
+    (@one $s:ident $r:ident; nullable) => { $s.nullable = true };
+    (@one $s:ident $r:ident; atomic) => { crate::schema::facts::atomic($s) };
+    (@one $s:ident $r:ident; set) => { crate::schema::facts::set($s) };
+    (@one $s:ident $r:ident; keep_unknown) => { crate::schema::facts::keep_unknown($s) };
+    (@one $s:ident $r:ident; min $value:literal) => { crate::schema::facts::min($s, $value as f64) };
+    (@one $s:ident $r:ident; max $value:literal) => { crate::schema::facts::max($s, $value as f64) };
+    (@one $s:ident $r:ident; pattern $value:expr) => { crate::schema::facts::pattern($s, $value) };
+    (@one $s:ident $r:ident; values_of $values:expr) => { crate::schema::facts::values_of($s, &$values) };
+    (@one $s:ident $r:ident; default $value:tt) => { $s.default = Some(serde_json::json!($value)) };
+    (@one $s:ident $r:ident; key $value:ident) => { crate::schema::facts::key($s, stringify!($value)) };
+    (@one $s:ident $r:ident; key $value:literal) => { crate::schema::facts::key($s, $value) };
+    (@one $s:ident $r:ident; patch_key $value:ident) => { crate::schema::facts::patch_key($s, stringify!($value)) };
+    (@one $s:ident $r:ident; rule $rule:tt $message:tt) => {
+        $s.rules.push(crate::schema::Rule { rule: $rule, message: $message })
     };
-    (@ $s:ident $r:ident; set $(, $($rest:tt)*)?) => {
-        crate::schema::facts::set($s);
-        facts!(@ $s $r; $($($rest)*)?);
+    (@one $s:ident $r:ident; items $inner:tt) => {
+        crate::schema::facts::inner($s, |_schema| facts!(@inner _schema; $inner))
     };
-    (@ $s:ident $r:ident; keep_unknown $(, $($rest:tt)*)?) => {
-        crate::schema::facts::keep_unknown($s);
-        facts!(@ $s $r; $($($rest)*)?);
+    (@one $s:ident $r:ident; values $inner:tt) => {
+        crate::schema::facts::inner($s, |_schema| facts!(@inner _schema; $inner))
     };
-    (@ $s:ident $r:ident; min $value:literal $(, $($rest:tt)*)?) => {
-        crate::schema::facts::min($s, $value as f64);
-        facts!(@ $s $r; $($($rest)*)?);
+    (@inner $s:ident; ($($inner:tt)*)) => { facts!($s; $($inner)*) };
+    (@one $s:ident $r:ident; $($check:tt)+) => { $s.checks.push(facts!(@check $($check)+)) };
+    (@check needed) => { crate::schema::Check::Needed };
+    (@check wanted $code:literal $message:literal) => { crate::schema::Check::Wanted($code, $message) };
+    (@check warn $code:literal $message:tt) => {
+        crate::schema::Check::Unwanted(crate::Severity::Warning, $code, $message)
     };
-    (@ $s:ident $r:ident; max $value:literal $(, $($rest:tt)*)?) => {
-        crate::schema::facts::max($s, $value as f64);
-        facts!(@ $s $r; $($($rest)*)?);
+    (@check refuse $code:literal $message:tt) => {
+        crate::schema::Check::Unwanted(crate::Severity::Error, $code, $message)
     };
-    (@ $s:ident $r:ident; pattern $value:expr $(, $($rest:tt)*)?) => {
-        crate::schema::facts::pattern($s, $value);
-        facts!(@ $s $r; $($($rest)*)?);
+    (@check inform $code:literal $message:tt) => {
+        crate::schema::Check::Unwanted(crate::Severity::Info, $code, $message)
     };
-    (@ $s:ident $r:ident; values_of [$($value:expr),* $(,)?] $(, $($rest:tt)*)?) => {
-        crate::schema::facts::values_of($s, &[$($value),*]);
-        facts!(@ $s $r; $($($rest)*)?);
-    };
-    (@ $s:ident $r:ident; default $value:tt $(, $($rest:tt)*)?) => {
-        $s.default = Some(serde_json::json!($value));
-        facts!(@ $s $r; $($($rest)*)?);
-    };
-    (@ $s:ident $r:ident; key $value:ident $(, $($rest:tt)*)?) => {
-        crate::schema::facts::key($s, stringify!($value));
-        facts!(@ $s $r; $($($rest)*)?);
-    };
-    (@ $s:ident $r:ident; key $value:literal $(, $($rest:tt)*)?) => {
-        crate::schema::facts::key($s, $value);
-        facts!(@ $s $r; $($($rest)*)?);
-    };
-    (@ $s:ident $r:ident; patch_key $value:ident $(, $($rest:tt)*)?) => {
-        crate::schema::facts::patch_key($s, stringify!($value));
-        facts!(@ $s $r; $($($rest)*)?);
-    };
-    (@ $s:ident $r:ident; rule $rule:tt $message:tt $(, $($rest:tt)*)?) => {
-        $s.rules.push(crate::schema::Rule { rule: $rule, message: $message });
-        facts!(@ $s $r; $($($rest)*)?);
-    };
-    (@ $s:ident $r:ident; needed $(, $($rest:tt)*)?) => {
-        $s.checks.push(crate::schema::Check::Needed);
-        facts!(@ $s $r; $($($rest)*)?);
-    };
-    (@ $s:ident $r:ident; wanted $code:literal $message:literal $(, $($rest:tt)*)?) => {
-        $s.checks.push(crate::schema::Check::Wanted($code, $message));
-        facts!(@ $s $r; $($($rest)*)?);
-    };
-    (@ $s:ident $r:ident; warn $code:literal $message:tt $(, $($rest:tt)*)?) => {
-        $s.checks.push(crate::schema::Check::Unwanted(crate::Severity::Warning, $code, $message));
-        facts!(@ $s $r; $($($rest)*)?);
-    };
-    (@ $s:ident $r:ident; refuse $code:literal $message:tt $(, $($rest:tt)*)?) => {
-        $s.checks.push(crate::schema::Check::Unwanted(crate::Severity::Error, $code, $message));
-        facts!(@ $s $r; $($($rest)*)?);
-    };
-    (@ $s:ident $r:ident; inform $code:literal $message:tt $(, $($rest:tt)*)?) => {
-        $s.checks.push(crate::schema::Check::Unwanted(crate::Severity::Info, $code, $message));
-        facts!(@ $s $r; $($($rest)*)?);
-    };
-    (@ $s:ident $r:ident; is $form:ident $(, $($rest:tt)*)?) => {
-        $s.checks.push(crate::schema::Check::Is(crate::form::$form));
-        facts!(@ $s $r; $($($rest)*)?);
-    };
-    (@ $s:ident $r:ident; keys($form:ident) $(, $($rest:tt)*)?) => {
-        $s.checks.push(crate::schema::Check::Keys(crate::form::$form));
-        facts!(@ $s $r; $($($rest)*)?);
-    };
-    (@ $s:ident $r:ident; from $value:literal $(, $($rest:tt)*)?) => {
-        $s.checks.push(crate::schema::Check::From($value as f64));
-        facts!(@ $s $r; $($($rest)*)?);
-    };
-    (@ $s:ident $r:ident; to $value:literal $(, $($rest:tt)*)?) => {
-        $s.checks.push(crate::schema::Check::To($value as f64));
-        facts!(@ $s $r; $($($rest)*)?);
-    };
-    (@ $s:ident $r:ident; among [$($value:literal),* $(,)?] $(, $($rest:tt)*)?) => {
-        $s.checks.push(crate::schema::Check::Among(&[$($value),*]));
-        facts!(@ $s $r; $($($rest)*)?);
-    };
-    (@ $s:ident $r:ident; unique $key:literal $(, $($rest:tt)*)?) => {
-        $s.checks.push(crate::schema::Check::Unique($key));
-        facts!(@ $s $r; $($($rest)*)?);
-    };
-    (@ $s:ident $r:ident; exclusive($($name:ident),*) $(, $($rest:tt)*)?) => {
-        $s.checks.push(crate::schema::Check::Exclusive(&[$(stringify!($name)),*]));
-        facts!(@ $s $r; $($($rest)*)?);
-    };
-    (@ $s:ident $r:ident; any($($name:ident),*) $(, $($rest:tt)*)?) => {
-        $s.checks.push(crate::schema::Check::Any(&[$(stringify!($name)),*]));
-        facts!(@ $s $r; $($($rest)*)?);
-    };
-    (@ $s:ident $r:ident; items($($inner:tt)*) $(, $($rest:tt)*)?) => {
-        crate::schema::facts::inner($s, |_schema| facts!(_schema; $($inner)*));
-        facts!(@ $s $r; $($($rest)*)?);
-    };
-    (@ $s:ident $r:ident; values($($inner:tt)*) $(, $($rest:tt)*)?) => {
-        crate::schema::facts::inner($s, |_schema| facts!(_schema; $($inner)*));
-        facts!(@ $s $r; $($($rest)*)?);
-    };
+    (@check is $form:ident) => { crate::schema::Check::Is(crate::form::$form) };
+    (@check keys($form:ident)) => { crate::schema::Check::Keys(crate::form::$form) };
+    (@check from $value:literal) => { crate::schema::Check::From($value as f64) };
+    (@check to $value:literal) => { crate::schema::Check::To($value as f64) };
+    (@check among $values:expr) => { crate::schema::Check::Among(&$values) };
+    (@check unique $key:literal) => { crate::schema::Check::Unique($key) };
+    (@check exclusive($($name:ident),*)) => { crate::schema::Check::Exclusive(&[$(stringify!($name)),*]) };
+    (@check any($($name:ident),*)) => { crate::schema::Check::Any(&[$(stringify!($name)),*]) };
 }
 
 /// Adds a field to a message's schema.
