@@ -150,19 +150,12 @@ fn is_odd(c: char) -> bool {
 
 /// Writes a double-quoted string with JSON escapes.
 fn quoted(text: &str, out: &mut String) {
-    out.push('"');
-    for c in text.chars() {
-        match c {
-            '"' => out.push_str("\\\""),
-            '\\' => out.push_str("\\\\"),
-            '\n' => out.push_str("\\n"),
-            '\t' => out.push_str("\\t"),
-            '\r' => out.push_str("\\r"),
-            c if c.is_control() || is_odd(c) => out.push_str(&format!("\\u{:04x}", u32::from(c))),
-            c => out.push(c),
+    for c in Json::from(text).to_string().chars() {
+        match c.is_control() || is_odd(c) {
+            true => out.push_str(&format!("\\u{:04x}", u32::from(c))),
+            false => out.push(c),
         }
     }
-    out.push('"');
 }
 
 fn spaces(count: usize, out: &mut String) {

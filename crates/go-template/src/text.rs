@@ -49,20 +49,7 @@ pub(crate) fn weight(value: &Value) -> usize {
     inner + size_of::<Value>()
 }
 
-/// The text in double quotes.
+/// The text in double quotes, with JSON's escapes.
 pub(crate) fn quoted(text: &str) -> String {
-    let mut out = String::from("\"");
-    for c in text.chars() {
-        match c {
-            '"' => out.push_str("\\\""),
-            '\\' => out.push_str("\\\\"),
-            '\n' => out.push_str("\\n"),
-            '\t' => out.push_str("\\t"),
-            '\r' => out.push_str("\\r"),
-            c if c.is_control() => out.push_str(&format!("\\u{:04x}", u32::from(c))),
-            c => out.push(c),
-        }
-    }
-    out.push('"');
-    out
+    Value::from(text).to_string()
 }
