@@ -23,7 +23,7 @@ pub(crate) fn connections(core: &Core) -> Value {
 /// The effective ProxyConfig of a proxy's workload; `None` if the proxy is not connected.
 pub(crate) fn proxy_config(core: &Core, id: &str) -> Option<Value> {
     let (_, proxy) = proxy_of(core, id)?;
-    let world = &core.served.0;
+    let world = &core.served.world;
     let mut page = world.proxy_config(world.proxy_config_target(&proxy));
     page["shadowed"] = world.shadowed_proxy_configs().into();
     Some(page)
@@ -31,7 +31,7 @@ pub(crate) fn proxy_config(core: &Core, id: &str) -> Option<Value> {
 
 /// Recomputes all derived rows and compares them with the served ones.
 pub(crate) fn recompute(core: &Core) -> Value {
-    match core.served.0.check() {
+    match core.served.world.check() {
         Ok(()) => json!({"agrees": true}),
         Err(mismatch) => json!({"agrees": false, "mismatch": mismatch.to_string()}),
     }

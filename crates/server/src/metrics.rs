@@ -72,8 +72,8 @@ impl Snapshot {
             refused_by,
             sizes: core.hub.sizes(),
             counters: core.counters.clone(),
-            relations: core.served.0.engine().stats().relations,
-            services: core.served.0.services(),
+            relations: core.served.world.engine().stats().relations,
+            services: core.served.world.services(),
             feedback: core.tracker.numbers(),
             more: Vec::new(),
         }

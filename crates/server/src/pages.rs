@@ -139,12 +139,12 @@ impl Pages {
         let looked = match page {
             "syncz" => self.world.inspect(move |core| syncz::page(core, started)).await,
             "connections" => self.world.inspect(|core| debug::connections(core)).await,
-            "configz" => self.world.inspect(|core| core.served.0.configz()).await,
+            "configz" => self.world.inspect(|core| core.served.world.configz()).await,
             "objectz" => self.world.inspect(|core| core.tracker.page()).await,
-            "registryz" => self.world.inspect(|core| core.served.0.registryz()).await,
-            "endpointz" => self.world.inspect(|core| core.served.0.endpointz()).await,
-            "mesh" => self.world.inspect(|core| core.served.0.mesh()).await,
-            "worldz" => self.world.inspect(|core| core.served.0.worldz()).await,
+            "registryz" => self.world.inspect(|core| core.served.world.registryz()).await,
+            "endpointz" => self.world.inspect(|core| core.served.world.endpointz()).await,
+            "mesh" => self.world.inspect(|core| core.served.world.mesh()).await,
+            "worldz" => self.world.inspect(|core| core.served.world.worldz()).await,
             "recompute" => self.world.inspect(|core| debug::recompute(core)).await,
             "clusterz" => return json(&self.serving_status.clusters()),
             "config_dump" => {

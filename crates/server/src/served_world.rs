@@ -2,16 +2,21 @@
 
 use std::sync::Arc;
 
+use config::ObjectKey;
 use flow::CellId;
 use model::audience::ResourceKey;
 use model::proxy::Proxy;
 use model::xds::{Resource, ResourceType};
 use registry::inputs::ProxyToken;
-use world::{Audience, Catalogue, World};
+use world::{Audience, Catalogue, Conflicts, World};
 use xds::{Origin, Status};
 
 /// The world as the source of the hub's resources.
-pub(crate) struct ServedWorld(pub(crate) World);
+pub(crate) struct ServedWorld {
+    pub(crate) world: World,
+    /// The conflicts that changed since the last turn because proxies connected or disconnected.
+    pub(crate) conflicts: Vec<(ObjectKey, Conflicts)>,
+}
 
 /// The hub of streams over the world.
 pub(crate) type Hub = xds::Hub<ServedWorld>;
@@ -32,19 +37,21 @@ impl Origin for ServedWorld {
     type Catalogue = Arc<Catalogue>;
 
     fn connect(&mut self, proxy: &Arc<Proxy>) -> Result<ProxyToken, Status> {
-        Ok(self.0.connect(proxy.clone()))
+        let (token, conflicts) = self.world.connect(proxy.clone());
+        self.conflicts.extend(conflicts);
+        Ok(token)
     }
 
     fn disconnect(&mut self, token: ProxyToken) {
-        self.0.disconnect(token);
+        self.conflicts.extend(self.world.disconnect(token));
     }
 
     fn audience(&self, token: ProxyToken, kind: ResourceType) -> Option<Audience> {
-        self.0.audience(token, kind)
+        self.world.audience(token, kind)
     }
 
     fn own_audience(&self, token: ProxyToken, kind: ResourceType) -> Option<Option<Audience>> {
-        self.0.own_audience(token, kind).map(Some)
+        self.world.own_audience(token, kind).map(Some)
     }
 
     fn open_catalogue(
@@ -53,7 +60,7 @@ impl Origin for ServedWorld {
         audience: &Option<Audience>,
         collection: &Arc<str>,
     ) -> Option<(CellId, Arc<Catalogue>)> {
-        self.0.open_catalogue(audience.as_ref()?, collection)
+        self.world.open_catalogue(audience.as_ref()?, collection)
     }
 
     fn rows(catalogue: &Arc<Catalogue>) -> &[(Arc<str>, ResourceKey)] {
@@ -61,19 +68,19 @@ impl Origin for ServedWorld {
     }
 
     fn resolve(&self, _: ResourceType, audience: &Option<Audience>, name: &Arc<str>) -> Option<ResourceKey> {
-        self.0.resolve(audience.as_ref()?, name)
+        self.world.resolve(audience.as_ref()?, name)
     }
 
     fn open(&mut self, key: &ResourceKey) -> (CellId, Option<Resource>) {
-        self.0.open(key)
+        self.world.open(key)
     }
 
     fn open_all(&mut self, keys: &[&ResourceKey]) -> Vec<(CellId, Option<Resource>)> {
-        self.0.open_all(keys)
+        self.world.open_all(keys)
     }
 
     fn close(&mut self, cell: CellId) {
-        self.0.close(cell);
+        self.world.close(cell);
     }
 }
 

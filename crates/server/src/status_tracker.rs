@@ -84,7 +84,7 @@ impl StatusTracker {
                 Some(_) => {}
                 None => {
                     self.planner.gone(&key);
-                    self.watched.remove(&key).into_iter().for_each(|cell| served.0.close(cell));
+                    self.watched.remove(&key).into_iter().for_each(|cell| served.world.close(cell));
                 }
             }
         }
@@ -105,13 +105,13 @@ impl StatusTracker {
 
     /// Watches the conflicts of an object. A recreated object replaces the earlier watch.
     fn watch(&mut self, key: ObjectKey, served: &mut ServedWorld, now: Elapsed) {
-        if let Some((cell, conflicts)) = served.0.watch(&key) {
+        if let Some((cell, conflicts)) = served.world.watch(&key) {
             if !self.watched.contains_key(&key) {
                 log_mesh_conflicts(&key, &conflicts);
             }
             self.planner.conflicted(&key, &conflicts, now);
             if let Some(before) = self.watched.insert(key, cell) {
-                served.0.close(before);
+                served.world.close(before);
             }
         }
     }
@@ -207,7 +207,7 @@ impl StatusTracker {
                 counted.push((ask.key, Counts::default()));
                 continue;
             };
-            let reach = served.0.reach(&ask.key);
+            let reach = served.world.reach(&ask.key);
             unmade.push(reach.unmade.into_iter().map(skipped_patch).collect());
             questions.push(Question {
                 resources: reach.resources,

@@ -120,7 +120,7 @@ impl WorldHandle {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build()?;
         let core = Core {
             hub: xds::Hub::new(limits, world.types().clone()),
-            served: ServedWorld(world),
+            served: ServedWorld { world, conflicts: Vec::new() },
             counters: Counters::default(),
             tracker: StatusTracker::new(started),
             streams: HashMap::new(),
@@ -316,7 +316,7 @@ impl Core {
 
     fn commit(&mut self, batch: Batch) {
         let start = Instant::now();
-        let changes = self.served.0.commit(batch);
+        let changes = self.served.world.commit(batch);
         for panic in &changes.panics {
             tracing::error!(%panic, "a rule panicked; what it derived before stays");
         }
@@ -332,7 +332,7 @@ impl Core {
             self.mesh.send_replace(Arc::new(mesh.config.clone()));
         }
         if changes.names {
-            self.names.send_replace(self.served.0.wanted_names());
+            self.names.send_replace(self.served.world.wanted_names());
         }
         tracing::debug!(
             epoch = changes.epoch,
@@ -409,8 +409,7 @@ impl Core {
     /// Counts due objects and sends changed statuses.
     fn track(&mut self) {
         let now = self.now();
-        let conflicts = self.served.0.take_conflicts();
-        self.tracker.conflict(&conflicts, now);
+        self.tracker.conflict(&std::mem::take(&mut self.served.conflicts), now);
         let tracked = catch_unwind(AssertUnwindSafe(|| {
             self.tracker.turn(&self.served, &mut self.hub, now);
         }));

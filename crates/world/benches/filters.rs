@@ -92,7 +92,7 @@ fn batch(text: &str) -> Batch {
 }
 
 fn subscribe(world: &mut World, number: usize) -> usize {
-    let token = world.connect(Arc::new(support::proxy("p", &format!("ns{number}"), ProxyKind::Sidecar)));
+    let (token, _) = world.connect(Arc::new(support::proxy("p", &format!("ns{number}"), ProxyKind::Sidecar)));
     let mut open = 0;
     for kind in [types::CLUSTER, types::LISTENER] {
         let audience = world.audience(token, kind).unwrap();

@@ -50,8 +50,6 @@ pub struct World {
     served: Arc<ServedTypes>,
     types: ResourceTypes,
     next_token: u64,
-    /// Conflicts of watched objects that changed because proxies connected or disconnected.
-    pending_conflicts: Vec<(ObjectKey, Conflicts)>,
 }
 
 impl World {
@@ -90,7 +88,7 @@ impl World {
         engine.commit(first);
         // Always subscribed, so that commits report changes of the names to resolve.
         engine.subscribe::<GatewayNames>(());
-        World { engine, served: Arc::new(served), types, next_token: 1, pending_conflicts: Vec::new() }
+        World { engine, served: Arc::new(served), types, next_token: 1 }
     }
 
     /// Commits a batch and returns the changes of served resources.
@@ -100,28 +98,21 @@ impl World {
         Changes::of(&self.served, &self.engine, &delta)
     }
 
-    /// Adds a connected proxy. Its audiences are known when this returns.
-    pub fn connect(&mut self, proxy: Arc<Proxy>) -> ProxyToken {
+    /// Adds a connected proxy. Its audiences are known when this returns. Also returns the conflicts that changed, as in
+    /// [`Changes::conflicts`].
+    pub fn connect(&mut self, proxy: Arc<Proxy>) -> (ProxyToken, Vec<(ObjectKey, Conflicts)>) {
         let token = ProxyToken(self.next_token);
         self.next_token += 1;
         let mut batch = flow::Batch::new();
         batch.put::<Proxies>(token, proxy);
-        let delta = self.engine.commit(batch);
-        self.pending_conflicts.extend(conflicts::of(&delta));
-        token
+        (token, conflicts::of(&self.engine.commit(batch)))
     }
 
-    /// Removes a proxy.
-    pub fn disconnect(&mut self, token: ProxyToken) {
+    /// Removes a proxy. Returns the conflicts that changed.
+    pub fn disconnect(&mut self, token: ProxyToken) -> Vec<(ObjectKey, Conflicts)> {
         let mut batch = flow::Batch::new();
         batch.remove::<Proxies>(token);
-        let delta = self.engine.commit(batch);
-        self.pending_conflicts.extend(conflicts::of(&delta));
-    }
-
-    /// The conflicts that changed because proxies connected or disconnected, as in [`Changes::conflicts`].
-    pub fn take_conflicts(&mut self) -> Vec<(ObjectKey, Conflicts)> {
-        std::mem::take(&mut self.pending_conflicts)
+        conflicts::of(&self.engine.commit(batch))
     }
 
     /// The names whose addresses derivation needs ([`Batch::set_addresses`]).
@@ -155,7 +146,6 @@ impl World {
             served: self.served.clone(),
             types: self.types.clone(),
             next_token: self.next_token,
-            pending_conflicts: Vec::new(),
         }
     }
 }

@@ -129,7 +129,7 @@ const TYPES: [Type; 7] =
 
 /// The audience of a proxy that connects.
 fn audience(world: &mut World, proxy: Proxy, of: Type) -> Audience {
-    let token = world.connect(Arc::new(proxy));
+    let (token, _) = world.connect(Arc::new(proxy));
     audience_of(world, token, of).unwrap()
 }
 
@@ -248,7 +248,7 @@ fn namespaces_share_what_they_see_alike() {
     let different = ["plain", "private", "of-others", "wildcard", "importing", "twice"];
     let mut shared = BTreeSet::new();
     for namespace in alike.into_iter().chain(different) {
-        let token = world.connect(Arc::new(support::proxy("client", namespace, ProxyKind::Sidecar)));
+        let (token, _) = world.connect(Arc::new(support::proxy("client", namespace, ProxyKind::Sidecar)));
         assert_sharing(&world, token);
         let all = world.engine().get::<Audiences>(&token).unwrap();
         let (cluster, listener) = (all.shared_cluster.clone().unwrap(), all.shared_listener.clone().unwrap());
@@ -339,7 +339,7 @@ fn proxies_with_equal_audiences_receive_equal_bytes() {
     for step in 0..150 {
         // Worlds do not share rows that are derived for a proxy, so that each derives its answer itself.
         let mut own = world.fork();
-        let token = own.connect(Arc::new(random(&mut r)));
+        let (token, _) = own.connect(Arc::new(random(&mut r)));
         assert_sharing(&own, token);
         for kind in TYPES {
             let Some(audience) = audience_of(&own, token, kind) else {

@@ -173,9 +173,9 @@ fn incremental_state_equals_recomputation() {
         let mut world =
             World::new(support::settings([Sharing::All, Sharing::Exported, Sharing::Imported][seed as usize % 3]), 1);
         let proxies = [
-            world.connect(proxy("a", ProxyKind::Sidecar, "home", "n1")),
-            world.connect(proxy("b", ProxyKind::Sidecar, "west", "n2")),
-            world.connect(proxy("gw", ProxyKind::Router, "", "")),
+            world.connect(proxy("a", ProxyKind::Sidecar, "home", "n1")).0,
+            world.connect(proxy("b", ProxyKind::Sidecar, "west", "n2")).0,
+            world.connect(proxy("gw", ProxyKind::Router, "", "")).0,
         ];
         support::step_by_step(&mut world, &mut r, (3, edit), |world| open(world, &proxies));
     }

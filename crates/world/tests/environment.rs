@@ -37,7 +37,7 @@ spec: {clusterIP: 10.96.0.1, ports: [{name: http, port: 80}]}
 
 /// Whether a listener of a sidecar contains this text.
 fn has_text(world: &mut World, text: &str) -> bool {
-    let token = world.connect(Arc::new(support::proxy("web", "shop", ProxyKind::Sidecar)));
+    let (token, _) = world.connect(Arc::new(support::proxy("web", "shop", ProxyKind::Sidecar)));
     let audience = world.audience(token, types::LISTENER).unwrap();
     let (_, listed) = world.open_catalogue(&audience, &"".into()).unwrap();
     let keys: Vec<_> = listed.entries.iter().map(|(_, key)| key).collect();

@@ -91,9 +91,9 @@ fn incremental_state_equals_recomputation() {
         let mut r = Random::new(seed);
         let mut world = World::new(support::settings(Sharing::All), 1);
         let proxies = [
-            world.connect(proxy("a", ProxyKind::Sidecar, "a")),
-            world.connect(proxy("b", ProxyKind::Sidecar, "b")),
-            world.connect(proxy("gw", ProxyKind::Router, "a")),
+            world.connect(proxy("a", ProxyKind::Sidecar, "a")).0,
+            world.connect(proxy("b", ProxyKind::Sidecar, "b")).0,
+            world.connect(proxy("gw", ProxyKind::Router, "a")).0,
         ];
         support::step_by_step(&mut world, &mut r, (2, edit), |world| open(world, &proxies));
     }
@@ -111,7 +111,7 @@ fn apply(world: &mut World, text: &str) -> world::Changes {
 #[test]
 fn patches_that_are_left_out_are_reported_with_reasons() {
     let mut world = World::new(support::settings(Sharing::All), 1);
-    let proxies = [world.connect(proxy("a", ProxyKind::Sidecar, "a"))];
+    let proxies = [world.connect(proxy("a", ProxyKind::Sidecar, "a")).0];
     let service = |port: u16| {
         format!(
             "{{apiVersion: v1, kind: Service, metadata: {{name: a, namespace: shop}}, spec: {{clusterIP: 10.96.0.1, \

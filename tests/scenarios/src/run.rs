@@ -149,7 +149,7 @@ impl<'h> Player<'h> {
                 let client = self.clients.remove(name).with_context(|| format!("no proxy {name}"))?;
                 let token = client.token;
                 client.close(&mut self.world);
-                self.world.disconnect(token);
+                self.watched.extend(self.world.disconnect(token));
             }
             Step::Delete(one) => self.delete(one.as_deref().unwrap_or(&section.body))?,
             Step::Show(show) => return self.show(show).map(Some),
@@ -267,7 +267,9 @@ impl<'h> Player<'h> {
     fn connect(&mut self, name: &str, yaml: &str) -> Result<()> {
         let proxy = crate::proxy::parse(name, yaml)?;
         let (has, resolves) = (proxy.capabilities, proxy.resolver.is_some());
-        let mut client = Client::new(self.world.connect(Arc::new(proxy)));
+        let (token, conflicts) = self.world.connect(Arc::new(proxy));
+        self.watched.extend(conflicts);
+        let mut client = Client::new(token);
         client.targets = crate::proxy::targets(yaml)?;
         client.istio = has != Default::default();
         client.resolves = resolves;
@@ -312,8 +314,7 @@ impl<'h> Player<'h> {
         Ok(())
     }
 
-    fn conflicts(&mut self) -> String {
-        self.watched.extend(self.world.take_conflicts());
+    fn conflicts(&self) -> String {
         let all = self.watched.values().flat_map(|conflicts| conflicts.iter());
         all.map(|conflict| format!("{conflict}\n")).collect()
     }

@@ -122,7 +122,7 @@ fn a_registered_type_is_served() {
         types.register::<GreetingType>();
     });
     let mut hub = Hub::new(Limits::default(), world.types().clone());
-    let mut served = Served(world);
+    let mut served = Served { world, conflicts: Vec::new() };
     let node = Node { id: "sidecar~10.0.0.1~web.shop~shop.svc.cluster.local".to_owned(), ..Node::default() };
     let proxy = envoy::parse_node(&node).expect("a sidecar");
     let id = hub.connect(&mut served, proxy, Variant::Delta, Moment::ZERO).expect("served");
@@ -144,7 +144,7 @@ fn a_registered_type_is_served() {
 
     let mut batch = Batch::new();
     batch.set_mesh(settings("two"));
-    let changes = Served::changes(served.0.commit(batch));
+    let changes = Served::changes(served.world.commit(batch));
     hub.apply(&mut served, changes, Moment::ZERO);
     assert_eq!(received(&mut hub, id), ["good evening shop from two", "good morning shop from two"]);
 }

@@ -74,7 +74,7 @@ pub fn evidence(seed: u64) -> Result<Evidence> {
     }
     let mut evidence = Evidence::default();
     for (name, yaml) in PROXIES {
-        let mut client = Client::new(world.connect(Arc::new(crate::proxy::parse(name, yaml)?)));
+        let mut client = Client::new(world.connect(Arc::new(crate::proxy::parse(name, yaml)?)).0);
         client.refresh(&mut world).with_context(|| format!("proxy {name}"))?;
         evidence.add(&format!("seed {seed}: proxy {name}"), false, client.holdings());
     }
