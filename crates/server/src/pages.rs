@@ -87,32 +87,78 @@ impl ServingStatus {
     }
 }
 
-/// The debug pages with their descriptions.
-const DEBUG_PAGES: [(&str, &str); 13] = [
-    ("/debug/syncz", "The sync status of each connected proxy: resources sent, ACKs and NACKs"),
-    (
-        "/debug/config_dump",
-        "The configuration of one proxy, in the form of Envoy's config dump (?proxyID=POD.NAMESPACE)",
+/// A page below `/debug/`.
+struct DebugPage {
+    name: &'static str,
+    description: &'static str,
+    content: Content,
+}
+
+/// The content of a debug page.
+enum Content {
+    World(fn(&Core) -> Value),
+    /// For the proxy in the query; none if it is not connected. The world thread only collects the bytes; they are
+    /// converted to JSON on another thread.
+    Proxy(fn(&Core, &str) -> Option<Conversion>),
+    Clusters,
+}
+
+type Conversion = Box<dyn FnOnce() -> Value + Send>;
+
+const DEBUG_PAGES: [DebugPage; 13] = [
+    page(
+        "syncz",
+        "The sync status of each connected proxy: resources sent, ACKs and NACKs",
+        Content::World(syncz::page),
     ),
-    ("/debug/ndsz", "The DNS name table of one proxy's agent (?proxyID=POD.NAMESPACE)"),
-    (
-        "/debug/proxyconfigz",
+    page(
+        "config_dump",
+        "The configuration of one proxy, in the form of Envoy's config dump (?proxyID=POD.NAMESPACE)",
+        Content::Proxy(|core, id| convert(config_dump::gather(core, id)?, config_dump::ProxyDump::into_json)),
+    ),
+    page(
+        "ndsz",
+        "The DNS name table of one proxy's agent (?proxyID=POD.NAMESPACE)",
+        Content::Proxy(|core, id| {
+            convert(config_dump::names(core, id)?, |table| config_dump::names_json(table.as_ref()))
+        }),
+    ),
+    page(
+        "proxyconfigz",
         "The effective ProxyConfig and mTLS mode of one proxy's workload, and ProxyConfigs without effect \
          (?proxyID=POD.NAMESPACE)",
+        Content::Proxy(|core, id| convert(debug::proxy_config(core, id)?, |page| page)),
     ),
-    ("/debug/connections", "Connected proxies"),
-    ("/debug/configz", "All configuration objects"),
-    (
-        "/debug/objectz",
+    page("connections", "Connected proxies", Content::World(debug::connections)),
+    page("configz", "All configuration objects", Content::World(|core| core.served.world.configz())),
+    page(
+        "objectz",
         "The status of each configuration object: whether it is accepted, and how many proxies acknowledged it",
+        Content::World(|core| core.tracker.page()),
     ),
-    ("/debug/registryz", "All services"),
-    ("/debug/endpointz", "The endpoints of each service"),
-    ("/debug/clusterz", "The clusters that are read, and whether each is synced"),
-    ("/debug/mesh", "The mesh configuration"),
-    ("/debug/worldz", "The number of cells, reads and runs of each rule"),
-    ("/debug/recompute", "Recomputes everything and reports whether the result equals the served state"),
+    page("registryz", "All services", Content::World(|core| core.served.world.registryz())),
+    page("endpointz", "The endpoints of each service", Content::World(|core| core.served.world.endpointz())),
+    page("clusterz", "The clusters that are read, and whether each is synced", Content::Clusters),
+    page("mesh", "The mesh configuration", Content::World(|core| core.served.world.mesh())),
+    page(
+        "worldz",
+        "The number of cells, reads and runs of each rule",
+        Content::World(|core| core.served.world.worldz()),
+    ),
+    page(
+        "recompute",
+        "Recomputes everything and reports whether the result equals the served state",
+        Content::World(debug::recompute),
+    ),
 ];
+
+const fn page(name: &'static str, description: &'static str, content: Content) -> DebugPage {
+    DebugPage { name, description, content }
+}
+
+fn convert<T: Send + 'static>(gathered: T, to_json: fn(T) -> Value) -> Option<Conversion> {
+    Some(Box::new(move || to_json(gathered)))
+}
 
 impl Pages {
     pub(crate) async fn answer<B>(&self, request: &Request<B>) -> Response<Full<Bytes>> {
@@ -129,52 +175,30 @@ impl Pages {
                 Err(closed) => text(StatusCode::SERVICE_UNAVAILABLE, &format!("{closed}\n")),
             },
             "/debug" | "/debug/" => html(&index()),
-            "/debug/list" => json(&DEBUG_PAGES.iter().map(|(path, _)| Value::from(*path)).collect()),
+            "/debug/list" => json(&DEBUG_PAGES.iter().map(|page| format!("/debug/{}", page.name)).collect()),
             path => self.debug(path.strip_prefix("/debug/").unwrap_or_default(), query).await,
         }
     }
 
-    async fn debug(&self, page: &str, query: &str) -> Response<Full<Bytes>> {
-        let started = self.world.started();
-        let looked = match page {
-            "syncz" => self.world.inspect(move |core| syncz::page(core, started)).await,
-            "connections" => self.world.inspect(|core| debug::connections(core)).await,
-            "configz" => self.world.inspect(|core| core.served.world.configz()).await,
-            "objectz" => self.world.inspect(|core| core.tracker.page()).await,
-            "registryz" => self.world.inspect(|core| core.served.world.registryz()).await,
-            "endpointz" => self.world.inspect(|core| core.served.world.endpointz()).await,
-            "mesh" => self.world.inspect(|core| core.served.world.mesh()).await,
-            "worldz" => self.world.inspect(|core| core.served.world.worldz()).await,
-            "recompute" => self.world.inspect(|core| debug::recompute(core)).await,
-            "clusterz" => return json(&self.serving_status.clusters()),
-            "config_dump" => {
-                return self.of_proxy(query, config_dump::gather, config_dump::ProxyDump::into_json).await;
-            }
-            "ndsz" => {
-                return self.of_proxy(query, config_dump::names, |table| config_dump::names_json(table.as_ref())).await;
-            }
-            "proxyconfigz" => return self.of_proxy(query, debug::proxy_config, |page| page).await,
-            _ => return text(StatusCode::NOT_FOUND, "no such page; see /debug for a list\n"),
+    async fn debug(&self, name: &str, query: &str) -> Response<Full<Bytes>> {
+        let content = match DEBUG_PAGES.into_iter().find(|page| page.name == name).map(|page| page.content) {
+            Some(Content::World(look)) => self.world.inspect(move |core| look(core)).await,
+            Some(Content::Clusters) => Ok(self.serving_status.clusters()),
+            Some(Content::Proxy(gather)) => return self.of_proxy(query, gather).await,
+            None => return text(StatusCode::NOT_FOUND, "no such page; see /debug for a list\n"),
         };
-        match looked {
+        match content {
             Ok(value) => json(&value),
             Err(closed) => text(StatusCode::SERVICE_UNAVAILABLE, &format!("{closed}\n")),
         }
     }
 
-    /// A page about one proxy. The world thread only collects the bytes; they are converted to JSON on another thread.
-    async fn of_proxy<T: Send + 'static>(
-        &self,
-        query: &str,
-        gather: fn(&Core, &str) -> Option<T>,
-        show: fn(T) -> Value,
-    ) -> Response<Full<Bytes>> {
+    async fn of_proxy(&self, query: &str, gather: fn(&Core, &str) -> Option<Conversion>) -> Response<Full<Bytes>> {
         let Some(id) = parameter(query, "proxyID").or_else(|| parameter(query, "proxy_id")) else {
             return text(StatusCode::BAD_REQUEST, "You must provide a proxyID in the query string\n");
         };
-        let gathered = self.world.inspect(move |core| gather(core, &id)).await;
-        match gathered {
-            Ok(Some(found)) => match tokio::task::spawn_blocking(move || show(found)).await {
+        match self.world.inspect(move |core| gather(core, &id)).await {
+            Ok(Some(convert)) => match tokio::task::spawn_blocking(convert).await {
                 Ok(value) => json(&value),
                 Err(_) => text(StatusCode::INTERNAL_SERVER_ERROR, "the dump failed; see the log\n"),
             },
@@ -194,7 +218,9 @@ fn parameter(query: &str, name: &str) -> Option<String> {
 }
 
 fn index() -> String {
-    let row = |(path, text): &(&str, &str)| format!("<tr><td><a href=\"{path}\">{path}</a></td><td>{text}</td></tr>\n");
+    let row = |DebugPage { name, description, .. }: &DebugPage| {
+        format!("<tr><td><a href=\"/debug/{name}\">/debug/{name}</a></td><td>{description}</td></tr>\n")
+    };
     let rows: String = DEBUG_PAGES.iter().map(row).collect();
     format!(
         "<!doctype html><html lang=\"en\"><title>Rutter: debug</title><h1>Debug</h1>\n<table>\n{rows}</table></html>\n"

@@ -1,7 +1,5 @@
 //! `/debug/syncz`: what was sent to each connected proxy, and what it acknowledged or rejected.
 
-use std::time::Instant;
-
 use model::proxy::ProxyKind;
 use serde_json::{Map, Value, json};
 use xds::{StreamStatus, WatchStatus};
@@ -10,8 +8,8 @@ use crate::clock::Clock;
 use crate::world_handle::Core;
 
 /// The page in Istio's form (`SyncStatus`), with the error messages of NACKs.
-pub(crate) fn page(core: &Core, started: Instant) -> Value {
-    let clock = Clock::new(started);
+pub(crate) fn page(core: &Core) -> Value {
+    let clock = Clock::new(core.started);
     Value::Array(core.hub.statuses().iter().map(|status| proxy(status, &clock)).collect())
 }
 

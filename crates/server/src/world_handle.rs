@@ -43,7 +43,6 @@ pub struct Closed;
 #[derive(Clone)]
 pub struct WorldHandle {
     messages: mpsc::Sender<Message>,
-    started: Instant,
     names: watch::Receiver<Names>,
     mesh: watch::Receiver<Arc<MeshConfig>>,
     configuration: Configuration,
@@ -76,7 +75,8 @@ pub(crate) struct Core {
     mesh: watch::Sender<Arc<MeshConfig>>,
     /// The objects in effect, for other control planes.
     configuration: Configuration,
-    started: Instant,
+    /// The time from which [`Elapsed`] counts.
+    pub(crate) started: Instant,
     ending: bool,
     /// Changes that wait for the next commit.
     gathered: Gathered,
@@ -135,7 +135,7 @@ impl WorldHandle {
         };
         // A separate thread, because derivation must not block sockets.
         std::thread::Builder::new().name("world".into()).spawn(move || runtime.block_on(run(core, receiver)))?;
-        Ok(WorldHandle { messages: sender, started, names, mesh: mesh_in_effect, configuration })
+        Ok(WorldHandle { messages: sender, names, mesh: mesh_in_effect, configuration })
     }
 
     /// Commits a batch. Returns when it is queued.
@@ -210,11 +210,6 @@ impl WorldHandle {
         let look = Box::new(move |core: &mut Core| drop(reply.send(look(core))));
         self.send(Message::Inspect(look)).await?;
         answer.await.map_err(|_| Closed)
-    }
-
-    /// The time at which the thread started, from which [`Elapsed`] counts.
-    pub(crate) fn started(&self) -> Instant {
-        self.started
     }
 }
 
