@@ -11,8 +11,9 @@ use crate::run::root;
 
 /// The most code lines that the product may have: all crates without [`TOOLS`], tests and benchmarks.
 ///
-/// A feature that needs more raises the limit in the same commit; the ceiling is 100,000.
-const PRODUCT_LINES: usize = 75_700;
+/// A feature that needs more raises the limit in the same commit; the ceiling is 100,000. Of these lines, 350 are free for the
+/// work on scale that is under way.
+const PRODUCT_LINES: usize = 75_650;
 /// The most code lines that a file may have.
 const FILE_LINES: usize = 500;
 /// A function with more lines than this is long.
