@@ -1,16 +1,17 @@
 //! Unused parts of DestinationRules, because others for the same host have precedence.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use config::istio::DestinationRule;
-use config::{FieldPath, Kind, Object};
+use config::{FieldPath, Kind};
 use flow::Reads;
 use model::service::ObjectId;
+use names::Hostname;
 use registry::inputs::DestinationRules;
 
 use super::{Conflicts, conflict, row};
 use crate::hosts::Pattern;
-use crate::policy::{DestinationRuleSummaries, DestinationRulesByHost, merged_before};
+use crate::policy::{DestinationRuleSummaries, DestinationRulesByHost, merged_together};
 
 flow::rule! {
     /// The conflicts of each DestinationRule.
@@ -18,18 +19,7 @@ flow::rule! {
 }
 
 fn derive_destination_rule_conflicts(cx: &Reads<'_>, key: &ObjectId) -> Option<Conflicts> {
-    let summary = cx.get::<DestinationRuleSummaries>(key)?;
-    let members = cx.get::<DestinationRulesByHost>(&Pattern::of(&summary.host))?;
-    let rivals: Vec<&ObjectId> = members.iter().filter(|id| id.namespace == key.namespace).collect();
-    if rivals.len() < 2 {
-        return None;
-    }
-    let summaries = rivals.into_iter().filter_map(|id| cx.get::<DestinationRuleSummaries>(id));
-    let rules = summaries.filter(|s| s.host == summary.host).map(|s| (*s).clone()).collect();
-    let before: Vec<(ObjectId, Arc<Object<DestinationRule>>)> = merged_before(rules, key)
-        .into_iter()
-        .filter_map(|id| Some((id.clone(), (*cx.get::<DestinationRules>(&id)?).clone())))
-        .collect();
+    let before = cx.get::<OverriddenRules>(key)?;
     let own = cx.get::<DestinationRules>(key)?;
     let mut conflicts = Vec::new();
     let mut say = |path, other: &ObjectId, what: &str| {
@@ -40,13 +30,11 @@ fn derive_destination_rule_conflicts(cx: &Reads<'_>, key: &ObjectId) -> Option<C
         let hint = "keep what concerns a host in one DestinationRule";
         conflicts.push(conflict(Kind::DestinationRule, key, path, message, hint));
     };
-    let with_policy = before.iter().find(|(_, rule)| rule.spec.traffic_policy.is_some());
-    if let Some((other, _)) = with_policy.filter(|_| own.spec.traffic_policy.is_some()) {
+    if let Some(other) = &before.policy {
         say(FieldPath::spec().field("trafficPolicy"), other, "its trafficPolicy is used");
     }
     for (index, subset) in own.spec.subsets.iter().enumerate() {
-        let has = |rule: &DestinationRule| rule.subsets.iter().any(|other| other.name == subset.name);
-        if let Some((other, _)) = before.iter().find(|(_, rule)| has(&rule.spec)) {
+        if let Some(other) = before.subsets.get(&subset.name) {
             let path = FieldPath::spec().field("subsets").index(index);
             say(path, other, &format!("its subset {} is used", subset.name));
         }
@@ -54,7 +42,66 @@ fn derive_destination_rule_conflicts(cx: &Reads<'_>, key: &ObjectId) -> Option<C
     row(conflicts)
 }
 
+/// The rules whose parts are used instead of those of another one.
+#[derive(Clone, PartialEq, Debug, Default)]
+struct Instead {
+    policy: Option<ObjectId>,
+    /// By subset.
+    subsets: BTreeMap<Arc<str>, ObjectId>,
+}
+
+flow::rule! {
+    /// The overridden parts of a DestinationRule. A relation of its own, so that a change of other rules stops here.
+    OverriddenRules: ObjectId => Instead = "overridden destination rules", derive_overridden;
+    /// The overridden DestinationRules of a namespace for a host. They are found together, because each can override any
+    /// other.
+    OverriddenByHost: (Arc<str>, Hostname) => Arc<BTreeMap<ObjectId, Instead>> = "overridden destination rules by host", derive_overridden_by_host;
+}
+
+fn derive_overridden(cx: &Reads<'_>, key: &ObjectId) -> Option<Instead> {
+    let host = cx.with::<DestinationRuleSummaries, _>(key, |summary| summary.map(|summary| summary.host.clone()))?;
+    cx.with::<OverriddenByHost, _>(&(key.namespace.clone(), host), |rules| rules?.get(key).cloned())
+}
+
+fn derive_overridden_by_host(
+    cx: &Reads<'_>,
+    (namespace, host): &(Arc<str>, Hostname),
+) -> Option<Arc<BTreeMap<ObjectId, Instead>>> {
+    let members = cx.get::<DestinationRulesByHost>(&Pattern::of(host))?;
+    // Members are sorted by namespace.
+    let first = members.partition_point(|id| id.namespace < *namespace);
+    let own = members[first..].iter().take_while(|id| id.namespace == *namespace);
+    let summaries = own.filter_map(|id| cx.get::<DestinationRuleSummaries>(id));
+    let rules: Vec<_> = summaries.filter(|summary| summary.host == *host).map(|summary| (*summary).clone()).collect();
+    if rules.len() < 2 {
+        return None;
+    }
+    let mut overridden: BTreeMap<ObjectId, Instead> = BTreeMap::new();
+    for group in merged_together(rules) {
+        let mut first = Instead::default();
+        for id in group.iter().map(|summary| &summary.id) {
+            let Some(rule) = cx.get::<DestinationRules>(id) else { continue };
+            if rule.spec.traffic_policy.is_some() {
+                let other = first.policy.get_or_insert_with(|| id.clone());
+                if other != id {
+                    overridden.entry(id.clone()).or_default().policy.get_or_insert_with(|| other.clone());
+                }
+            }
+            for subset in &rule.spec.subsets {
+                let other = first.subsets.entry(subset.name.clone()).or_insert_with(|| id.clone());
+                if other != id {
+                    let instead = overridden.entry(id.clone()).or_default();
+                    instead.subsets.entry(subset.name.clone()).or_insert_with(|| other.clone());
+                }
+            }
+        }
+    }
+    Some(Arc::new(overridden))
+}
+
 /// Adds this module's rules.
 pub(super) fn register(b: &mut flow::Builder) {
+    b.view::<OverriddenByHost>();
+    b.view::<OverriddenRules>();
     b.view::<DestinationRuleConflicts>();
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use model::audience::PolicyKey;
-use model::service::{ExportTo, ObjectId};
+use model::service::ExportTo;
 
 use super::RuleSummary;
 
@@ -58,21 +58,9 @@ pub(super) fn grouped(mut rules: Vec<Arc<RuleSummary>>) -> Vec<Group> {
     groups.into_iter().map(|rules| Group { key: key(&rules[0]), rules }).collect()
 }
 
-/// The rules that have precedence over a rule in each group that contains it, in order of precedence. `rules` are all
-/// of one namespace and host.
-pub(crate) fn merged_before(rules: Vec<Arc<RuleSummary>>, id: &ObjectId) -> Vec<ObjectId> {
-    let mut before: Vec<ObjectId> = Vec::new();
-    for group in grouped(rules) {
-        let Some(at) = group.rules.iter().position(|rule| rule.id == *id) else {
-            continue;
-        };
-        for rule in &group.rules[..at] {
-            if !before.contains(&rule.id) {
-                before.push(rule.id.clone());
-            }
-        }
-    }
-    before
+/// The rules of each group, in order of precedence. `rules` are all of one namespace and host.
+pub(crate) fn merged_together(rules: Vec<Arc<RuleSummary>>) -> impl Iterator<Item = Vec<Arc<RuleSummary>>> {
+    grouped(rules).into_iter().map(|group| group.rules)
 }
 
 /// Whether `rule` is exported explicitly to more namespaces than `head`.
@@ -87,6 +75,7 @@ fn wider(rule: &ExportTo, head: &ExportTo) -> bool {
 mod tests {
     use config::Timestamp;
     use model::proxy::Labels;
+    use model::service::ObjectId;
     use names::Hostname;
 
     use super::*;
