@@ -1,4 +1,11 @@
 //! Identity of a proxy in traces.
+//!
+//! It is part of every HTTP listener, inbound and outbound, because the client's span has these tags, too: Istio writes the
+//! same values into them. Envoy has no other source for them on which Rutter can rely. Custom tags read request headers,
+//! metadata of requests, routes, clusters and hosts, but not of the node, and environment variables, which depend on how the
+//! proxy was started and on the version of its injection template. Workloads that differ in these values do not share
+//! encoded listeners while tracing is on. They share the plans of the listeners
+//! ([`ListenerAudience::unspecific`](model::audience::ListenerAudience::unspecific)).
 
 use std::sync::Arc;
 
