@@ -6,6 +6,7 @@ mod support;
 use std::collections::BTreeSet;
 use std::fmt::Write;
 use std::sync::Arc;
+use std::time::Instant;
 
 use config::{ParseOptions, parse_documents};
 use envoy::{Endpoints, LoadAssignments, types};
@@ -44,10 +45,10 @@ fn commit(world: &mut World, text: &str) -> world::Changes {
 }
 
 /// A mesh of ordinary services, and proxies on all nodes, which are in three zones.
-fn mesh() -> (World, Vec<ProxyToken>) {
+fn mesh(services: usize, proxies: usize) -> (World, Vec<ProxyToken>) {
     let mut world = World::new(support::settings(Sharing::All), 1);
     let mut text = String::new();
-    for number in 0..SERVICES {
+    for number in 0..services {
         write!(text, "{}", service(&format!("s{number}"), "")).unwrap();
     }
     commit(&mut world, &text);
@@ -56,7 +57,7 @@ fn mesh() -> (World, Vec<ProxyToken>) {
         locality: Locality::parse(["eu/1", "eu/2", "eu/3"][number % NODES % 3]),
         ..support::proxy(&format!("p{number}"), "shop", ProxyKind::Sidecar)
     };
-    let tokens = (0..PROXIES).map(|number| world.connect(Arc::new(proxy(number)))).collect();
+    let tokens = (0..proxies).map(|number| world.connect(Arc::new(proxy(number)))).collect();
     (world, tokens)
 }
 
@@ -79,8 +80,8 @@ fn subscribe(world: &mut World, tokens: &[ProxyToken], hosts: &[String]) -> BTre
     keys
 }
 
-fn hosts(more: &[&str]) -> Vec<String> {
-    (0..SERVICES).map(|number| format!("s{number}")).chain(more.iter().map(|name| (*name).to_owned())).collect()
+fn hosts(services: usize, more: &[&str]) -> Vec<String> {
+    (0..services).map(|number| format!("s{number}")).chain(more.iter().map(|name| (*name).to_owned())).collect()
 }
 
 /// The number of runs of a rule since the world began.
@@ -90,14 +91,14 @@ fn runs<R: flow::Relation>(world: &World) -> usize {
 
 #[test]
 fn only_node_local_endpoints_are_held_for_each_node() {
-    let (mut world, tokens) = mesh();
-    let shared = subscribe(&mut world, &tokens, &hosts(&[]));
+    let (mut world, tokens) = mesh(SERVICES, PROXIES);
+    let shared = subscribe(&mut world, &tokens, &hosts(SERVICES, &[]));
     assert_eq!(shared.len(), SERVICES);
 
     let before = runs::<Endpoints>(&world);
     commit(&mut world, &service("agent", ", internalTrafficPolicy: Local"));
     assert_eq!(runs::<Endpoints>(&world), before, "other endpoints are not derived again");
-    let keys = subscribe(&mut world, &tokens, &hosts(&["agent"]));
+    let keys = subscribe(&mut world, &tokens, &hosts(SERVICES, &["agent"]));
     assert_eq!(keys.len(), SERVICES + NODES);
     assert!(shared.is_subset(&keys), "the others are the same resources");
 
@@ -109,13 +110,47 @@ fn only_node_local_endpoints_are_held_for_each_node() {
 
 #[test]
 fn a_fact_that_many_services_need_separates_all_endpoints_by_this_fact_only() {
-    let (mut world, tokens) = mesh();
+    let (mut world, tokens) = mesh(SERVICES, PROXIES);
     let mut text = service("agent", ", internalTrafficPolicy: Local");
     for number in 0..SERVICES / 2 {
         text += &service(&format!("s{number}"), ", trafficDistribution: PreferClose");
     }
     commit(&mut world, &text);
-    let keys = subscribe(&mut world, &tokens, &hosts(&["agent"]));
+    let keys = subscribe(&mut world, &tokens, &hosts(SERVICES, &["agent"]));
     // Each zone has its own, and the node-local service has one for each node.
     assert_eq!(keys.len(), 3 * SERVICES + NODES);
+}
+
+/// The cost of a node-local service, and the cost if all endpoints were held for each node because of it:
+/// `cargo test -p world --test sharing -- --ignored --nocapture`.
+#[test]
+#[ignore = "a measurement"]
+fn cost_of_a_node_local_service() {
+    let (services, proxies) = (1000, 1000);
+    let (mut world, tokens) = mesh(services, proxies);
+    let show = |world: &World, start: Instant, what: &str| {
+        let (cells, edges) = (world.engine().stats().cells(), world.engine().stats().edges());
+        println!("{what}: {:.2?}, {cells} cells, {edges} edges", start.elapsed());
+    };
+    let start = Instant::now();
+    subscribe(&mut world, &tokens, &hosts(services, &[]));
+    show(&world, start, "endpoints of all services");
+    let start = Instant::now();
+    commit(&mut world, &service("agent", ", internalTrafficPolicy: Local"));
+    show(&world, start, "the commit of a node-local service");
+    let start = Instant::now();
+    let keys = subscribe(&mut world, &tokens, &hosts(services, &["agent"]));
+    show(&world, start, "endpoints of all services for all nodes");
+    let of_nodes = keys.iter().filter_map(|key| match key {
+        ResourceKey::Endpoints(audience, _) if !audience.location.node.is_empty() => Some(audience.clone()),
+        _ => None,
+    });
+    let start = Instant::now();
+    for audience in of_nodes.collect::<BTreeSet<_>>() {
+        for host in hosts(services, &[]) {
+            let name = format!("outbound|80||{host}.shop.svc.cluster.local");
+            world.open(&ResourceKey::Endpoints(audience.clone(), name.into()));
+        }
+    }
+    show(&world, start, "endpoints of all services, held for each node");
 }

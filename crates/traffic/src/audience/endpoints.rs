@@ -5,6 +5,7 @@ use std::sync::Arc;
 use model::audience::{EndpointsAudience, OwnEndpoints};
 
 use super::facts::Facts;
+use super::location::OwnLocation;
 use super::{inbound, location};
 use crate::scope::particular;
 
@@ -18,11 +19,11 @@ pub(super) fn audience(facts: &Facts<'_>) -> EndpointsAudience {
 /// The audience of the clusters that the proxy shares with fewer others than those of `shared`.
 pub(super) fn own(facts: &Facts<'_>, shared: &EndpointsAudience) -> Option<OwnEndpoints> {
     let workload = location::own_workload(facts.proxy, facts.pod, || inbound::first_service(facts));
-    let own = facts.location.own.clone();
-    if own.is_none() && workload.is_none() {
+    if facts.location.own.is_none() && workload.is_none() {
         return None;
     }
-    let (location, hosts) = own.unwrap_or_else(|| (shared.location.clone(), Arc::default()));
+    let none = || OwnLocation { location: shared.location.clone(), hosts: Arc::default() };
+    let OwnLocation { location, hosts } = facts.location.own.clone().unwrap_or_else(none);
     let audience = EndpointsAudience { scope: shared.scope.clone(), location };
     Some(OwnEndpoints { audience: Arc::new(audience), hosts, workload: workload.map(Arc::new) })
 }

@@ -113,8 +113,9 @@ flow::rule! {
 struct Facets {
     /// Those that the endpoints of many services depend on.
     many: BTreeSet<Facet>,
-    /// Other facts, that only the endpoints of these hosts depend on.
-    few: BTreeSet<Facet>,
+    /// All.
+    all: BTreeSet<Facet>,
+    /// The hosts whose endpoints depend on others than those of many services.
     hosts: Arc<BTreeSet<Arc<str>>>,
     /// Whether Envoy resolves one of these hosts by DNS.
     few_by_dns: bool,
@@ -122,19 +123,17 @@ struct Facets {
 
 fn derive_client_facets(cx: &Reads<'_>, (): &()) -> Option<Facets> {
     let mesh = cx.get::<Mesh>(&())?;
-    let mut facets = Facets { many: facets_of_settings(&mesh), ..Facets::default() };
+    let many = facets_of_settings(&mesh);
+    let mut facets = Facets { all: many.clone(), many, ..Facets::default() };
     let mut hosts: BTreeSet<Hostname> = BTreeSet::new();
     for facet in cx.keys::<ServicesByFacet>().iter().chain(cx.keys::<RulesByFacet>().iter()) {
-        if facets.many.contains(facet) || facets.few.contains(facet) {
+        if !facets.all.insert(facet.clone()) {
             continue;
         }
         match hosts_of(cx, facet) {
-            None => facets.many.insert(facet.clone()),
-            Some(own) => {
-                hosts.extend(own);
-                facets.few.insert(facet.clone())
-            }
-        };
+            None => drop(facets.many.insert(facet.clone())),
+            Some(own) => hosts.extend(own),
+        }
     }
     let by_dns = |key: &ServiceKey| {
         cx.with::<Services, _>(key, |service| service.is_some_and(|service| service.resolution == Resolution::Dns))
@@ -189,18 +188,26 @@ pub(super) fn own_workload(
 pub(super) struct Locations {
     /// For most endpoints: the facts that many services depend on.
     pub(super) shared: Arc<ClientLocation>,
-    /// For the endpoints of these hosts, which depend on more facts. None if the proxy has no more facts.
-    pub(super) own: Option<(Arc<ClientLocation>, Arc<BTreeSet<Arc<str>>>)>,
+    /// For the endpoints of a few hosts, which depend on more facts. None if the proxy has no more facts.
+    pub(super) own: Option<OwnLocation>,
     /// For clusters that contain their endpoints; empty unless there are some.
     pub(super) clusters: Arc<ClientLocation>,
 }
 
+/// The location of a proxy for the endpoints of a few hosts.
+#[derive(Clone)]
+pub(super) struct OwnLocation {
+    pub(super) location: Arc<ClientLocation>,
+    pub(super) hosts: Arc<BTreeSet<Arc<str>>>,
+}
+
 /// The location of a proxy. Facts of its pod override those that the proxy reports.
 pub(super) fn of(cx: &Reads<'_>, proxy: &Proxy, pod: Option<&Workload>) -> Locations {
-    let facets = cx.get::<ClientFacets>(&()).map(|row| (*row).clone()).unwrap_or_default();
+    let row = cx.get::<ClientFacets>(&());
+    let none = Facets::default();
+    let facets = row.as_deref().unwrap_or(&none);
     let shared = located(cx, proxy, pod, &facets.many);
-    let all: BTreeSet<Facet> = facets.many.union(&facets.few).cloned().collect();
-    let own = located(cx, proxy, pod, &all);
+    let own = located(cx, proxy, pod, &facets.all);
     let dns = !cx.keys::<ServicesByDns>().is_empty();
     let clusters = match (dns, facets.few_by_dns) {
         (false, _) => ClientLocation::default(),
@@ -208,7 +215,7 @@ pub(super) fn of(cx: &Reads<'_>, proxy: &Proxy, pod: Option<&Workload>) -> Locat
         (true, true) => in_cluster(&own),
     };
     Locations {
-        own: (own != shared).then(|| (Arc::new(own), facets.hosts)),
+        own: (own != shared).then(|| OwnLocation { location: Arc::new(own), hosts: facets.hosts.clone() }),
         shared: Arc::new(shared),
         clusters: Arc::new(clusters),
     }
