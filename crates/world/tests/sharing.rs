@@ -5,6 +5,7 @@ mod support;
 
 use std::collections::BTreeSet;
 use std::fmt::Write;
+use std::net::Ipv4Addr;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -53,6 +54,8 @@ fn mesh(services: usize, proxies: usize) -> (World, Vec<ProxyToken>) {
     }
     commit(&mut world, &text);
     let proxy = |number: usize| Proxy {
+        // They serve none of the services.
+        addresses: vec![Ipv4Addr::from_bits(0x0b00_0000 + u32::try_from(number).unwrap()).into()],
         node: format!("n{}", number % NODES).into(),
         locality: Locality::parse(["eu/1", "eu/2", "eu/3"][number % NODES % 3]),
         ..support::proxy(&format!("p{number}"), "shop", ProxyKind::Sidecar)
