@@ -1,6 +1,6 @@
 //! The catalogues of clusters and listeners for audiences with patches.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use config::istio::envoy_filter::{ApplyTo, PatchContext, PatchOperation};
@@ -13,6 +13,7 @@ use traffic::Catalogue;
 use traffic::clusters::ClusterCatalogue;
 use traffic::listeners::ListenerCatalogue;
 
+use crate::budget::Budget;
 use crate::compile::{Chosen, chosen, refer};
 use crate::matching::{ClusterFacts, is_virtual, listener_match, outbound};
 use crate::outcome::PatchId;
@@ -27,13 +28,19 @@ pub struct PatchedCatalogue {
     pub removed: Box<[PatchId]>,
     /// The patches that would add a resource with a name that already exists, with the name.
     pub taken: Box<[(PatchId, Arc<str>)]>,
+    /// The patches that were left out of resources because the EnvoyFilter would add too much.
+    pub(crate) excessive: Excessive,
 }
+
+/// Patches that were left out of resources: their number, and the first by name.
+pub(crate) type Excessive = BTreeMap<PatchId, (usize, Arc<str>)>;
 
 impl PatchedCatalogue {
     fn new(
         mut entries: Vec<(Arc<str>, ResourceKey)>,
         added: impl Iterator<Item = (Arc<str>, PatchId)>,
         removed: BTreeSet<PatchId>,
+        spending: Spending,
     ) -> PatchedCatalogue {
         let added: Vec<(Arc<str>, PatchId)> = added.collect();
         let key = |patch: &PatchId| ResourceKey::Added(patch.filter.clone(), patch.index);
@@ -44,7 +51,32 @@ impl PatchedCatalogue {
             taken: taken.map(|(name, patch)| (patch, name)).collect(),
             catalogue: Arc::new(catalogue),
             removed: removed.into_iter().collect(),
+            excessive: spending.excessive,
         }
+    }
+}
+
+/// What patches add to the resources of a catalogue. These are in the order of their names.
+struct Spending {
+    budget: Budget,
+    excessive: Excessive,
+}
+
+impl Spending {
+    fn new() -> Spending {
+        Spending { budget: Budget::of_many(), excessive: Excessive::new() }
+    }
+
+    /// The patches that may be applied to the resource of this name.
+    fn admitted<'p>(&mut self, name: &Arc<str>, patches: Vec<&'p Chosen>) -> Vec<&'p Chosen> {
+        let admitted = patches.into_iter().filter(|patch| {
+            let covered = self.budget.admit(patch);
+            if !covered {
+                self.excessive.entry(patch.id.clone()).or_insert_with(|| (0, name.clone())).0 += 1;
+            }
+            covered
+        });
+        admitted.collect()
     }
 }
 
@@ -59,7 +91,7 @@ fn derive_patched_cluster_catalogue(
 ) -> Option<PatchedCatalogue> {
     let plain = cx.get::<ClusterCatalogue>(&(*section, audience.plain()))?;
     let patches = chosen(cx, &audience.filters);
-    let mut removed = BTreeSet::new();
+    let (mut removed, mut spending) = (BTreeSet::new(), Spending::new());
     let mut entries = Vec::with_capacity(plain.entries.len());
     for (name, key) in &plain.entries {
         let ResourceKey::Cluster(cluster) = key else {
@@ -70,7 +102,8 @@ fn derive_patched_cluster_catalogue(
         if is_removed(&matching, |_| true, &mut removed) {
             continue;
         }
-        let merged: Vec<&Chosen> = matching.into_iter().filter(|patch| patch.operation.merges()).collect();
+        let merged = matching.into_iter().filter(|patch| patch.operation.merges()).collect();
+        let merged = spending.admitted(name, merged);
         let key = match merged.is_empty() {
             true => key.clone(),
             false => ResourceKey::PatchedCluster(Arc::new(PatchedCluster {
@@ -81,7 +114,7 @@ fn derive_patched_cluster_catalogue(
         entries.push((name.clone(), key));
     }
     let added = added(&audience.class, ApplyTo::Cluster, &patches);
-    Some(PatchedCatalogue::new(entries, added, removed))
+    Some(PatchedCatalogue::new(entries, added, removed, spending))
 }
 
 flow::rule! {
@@ -95,7 +128,7 @@ fn derive_patched_listener_catalogue(
 ) -> Option<PatchedCatalogue> {
     let plain = cx.get::<ListenerCatalogue>(&(*section, audience.plain()))?;
     let patches = chosen(cx, &audience.filters);
-    let mut removed = BTreeSet::new();
+    let (mut removed, mut spending) = (BTreeSet::new(), Spending::new());
     let mut entries = Vec::with_capacity(plain.entries.len());
     for (name, key) in &plain.entries {
         let ResourceKey::Listener(listener) = key else {
@@ -106,6 +139,7 @@ fn derive_patched_listener_catalogue(
         if is_removed(&matching, |patch| patch.apply_to == ApplyTo::Listener, &mut removed) {
             continue;
         }
+        let matching = spending.admitted(name, matching);
         let key = match matching.is_empty() {
             true => key.clone(),
             false => ResourceKey::PatchedListener(Arc::new(PatchedListener {
@@ -116,7 +150,7 @@ fn derive_patched_listener_catalogue(
         entries.push((name.clone(), key));
     }
     let added = added(&audience.class, ApplyTo::Listener, &patches);
-    Some(PatchedCatalogue::new(entries, added, removed))
+    Some(PatchedCatalogue::new(entries, added, removed, spending))
 }
 
 /// Whether one of these patches removes the resource. Adds the patches that do to `removed`.

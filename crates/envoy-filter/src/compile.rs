@@ -8,10 +8,13 @@ use config::istio::envoy_filter::{ApplyTo, EnvoyConfigPatch, ObjectMatch, PatchC
 use flow::Reads;
 use model::audience::FilterRef;
 use model::service::ObjectId;
+use protos::Message;
 use protos::dynamic::{DynamicMessage, Fault};
 use registry::inputs::EnvoyFilters;
 
+use crate::merge::Lists;
 use crate::outcome::PatchId;
+use crate::overlay::Overlay;
 
 flow::rule! {
     /// Compiled EnvoyFilters.
@@ -45,6 +48,10 @@ pub struct CompiledPatch {
     pub object: Option<ObjectMatch>,
     /// The value; `None` for operations without one.
     pub value: Option<DynamicMessage>,
+    /// The encoded size of the value, in bytes.
+    pub size: usize,
+    /// The value of a merge, if encoded resources can be merged with it.
+    pub overlay: Option<Overlay>,
 }
 
 impl CompiledFilter {
@@ -79,14 +86,25 @@ impl CompiledPatch {
         if value.is_none() && operation != PatchOperation::Remove {
             return None;
         }
-        Some(CompiledPatch {
-            id,
-            apply_to: patch.apply_to,
-            operation,
-            context: patch.matches.as_ref().map(|m| m.context).unwrap_or_default(),
-            object: patch.matches.as_ref().and_then(|m| m.object.clone()),
-            value,
-        })
+        let context = patch.matches.as_ref().map(|m| m.context).unwrap_or_default();
+        let object = patch.matches.as_ref().and_then(|m| m.object.clone());
+        Some(CompiledPatch::new(id, (patch.apply_to, operation), (context, object), value))
+    }
+
+    /// A patch with this value, which fits the part of the configuration that it applies to.
+    pub fn new(
+        id: PatchId,
+        (apply_to, operation): (ApplyTo, PatchOperation),
+        (context, object): (PatchContext, Option<ObjectMatch>),
+        value: Option<DynamicMessage>,
+    ) -> CompiledPatch {
+        let size = value.as_ref().map_or(0, Message::encoded_len);
+        // Patches that set a transport socket have rules of their own.
+        let merged = value.as_ref().filter(|value| {
+            apply_to == ApplyTo::Cluster && operation.merges() && !value.has_field_by_name("transport_socket")
+        });
+        let overlay = merged.and_then(|value| Overlay::of(value, Lists::of(operation), true));
+        CompiledPatch { id, apply_to, operation, context, object, value, size, overlay }
     }
 
     /// Whether the patch applies to this context.

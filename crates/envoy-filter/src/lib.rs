@@ -8,18 +8,23 @@
 //!
 //! An EnvoyFilter is compiled once ([`CompiledFilters`]): its values become Envoy messages. The audience selects the patches
 //! for a proxy; they are part of the keys here. A resource that no patch matches keeps its key and is shared with proxies
-//! without EnvoyFilters. A resource that a patch matches is decoded once, changed and encoded again.
+//! without EnvoyFilters. A value that is merged into clusters is encoded once, and merged with their bytes ([`overlay`]). Other
+//! resources that a patch matches are decoded, changed and encoded again.
+//!
+//! What an EnvoyFilter may add to one resource, and to all resources of a proxy, is limited in bytes.
 //!
 //! Invariant: no patch makes Envoy reject a resource. A patch that cannot be decoded, does not apply, or would violate one of
 //! Envoy's rules is left out and reported ([`unmade`]); the others are applied.
 
 pub mod apply;
+mod budget;
 mod catalogue;
 mod compile;
 mod extensions;
 mod matching;
 pub mod merge;
 mod outcome;
+pub mod overlay;
 mod resources_of;
 mod routes;
 mod serving;

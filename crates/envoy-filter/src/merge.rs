@@ -1,5 +1,6 @@
 //! Merges protobuf messages.
 
+use config::istio::envoy_filter::PatchOperation;
 use protos::dynamic::{DynamicMessage, ReflectMessage, Value, pack, unpack};
 
 use crate::outcome::{PatchError, validate};
@@ -11,6 +12,16 @@ pub enum Lists {
     Grow,
     /// Items of the second replace those of the first.
     Replace,
+}
+
+impl Lists {
+    /// How an operation that merges does it.
+    pub const fn of(operation: PatchOperation) -> Lists {
+        match operation {
+            PatchOperation::MergeAndReplaceList => Lists::Replace,
+            _ => Lists::Grow,
+        }
+    }
 }
 
 /// Merges `from` into `into`, which must be of the same type: fields of `from` are set, messages are merged, map entries are
@@ -59,6 +70,7 @@ pub(crate) fn merge_packed(into: &mut DynamicMessage, from: &DynamicMessage) -> 
     Ok(into.transcode_from(&pack(&inner))?)
 }
 
-fn is_one_value(message: &DynamicMessage) -> bool {
+/// Whether a message is replaced as a whole.
+pub(crate) fn is_one_value(message: &DynamicMessage) -> bool {
     message.descriptor().full_name() == "google.protobuf.Duration"
 }

@@ -9,6 +9,9 @@ use model::xds::Resource;
 use protos::DecodeError;
 use protos::dynamic::{Completeness, DynamicMessage, check};
 
+use crate::budget::Budget;
+use crate::compile::CompiledPatch;
+
 /// Identifies a patch.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct PatchId {
@@ -39,22 +42,56 @@ pub(crate) enum PatchError {
     NoSocket(String),
     #[error("one of the domains is another virtual host's, and the table would be refused")]
     DomainTaken,
+    #[error(
+        "the patches of the EnvoyFilter would add too much to one resource; match fewer parts of it, or shorten the values"
+    )]
+    TooMuchForOne,
+    #[error(
+        "the patches of the EnvoyFilter would add too much to the resources of a proxy; match fewer, or shorten the values"
+    )]
+    TooMuchForMany,
 }
 
 /// Whether a patch matched anything, or the reason why it was left out.
 pub(crate) type Outcome = Result<bool, PatchError>;
 
 /// The outcome of patches in one resource.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Outcomes {
     applied: BTreeSet<PatchId>,
     /// The patches that were left out, with the first reason.
     skipped: BTreeMap<PatchId, Arc<str>>,
+    /// What they added.
+    budget: Budget,
+}
+
+impl Default for Outcomes {
+    fn default() -> Outcomes {
+        Outcomes { applied: BTreeSet::new(), skipped: BTreeMap::new(), budget: Budget::of_one() }
+    }
 }
 
 impl Outcomes {
+    /// The outcome in a part of the resource, to be added or discarded as a whole.
+    pub(crate) fn part(&self) -> Outcomes {
+        Outcomes { budget: self.budget.clone(), ..Outcomes::default() }
+    }
+
+    /// Applies a patch at one place, unless it has added too much, and records the outcome.
+    pub(crate) fn attempt(&mut self, patch: &CompiledPatch, change: impl FnOnce() -> Outcome) {
+        let outcome = match self.budget.covers(patch) {
+            true => change(),
+            false => Err(PatchError::TooMuchForOne),
+        };
+        // An attempt that fails costs as much.
+        if !matches!(outcome, Ok(false) | Err(PatchError::TooMuchForOne)) {
+            self.budget.spend(patch);
+        }
+        self.note(&patch.id, outcome);
+    }
+
     /// Records the outcome of a patch at one place.
-    pub(crate) fn note(&mut self, patch: &PatchId, outcome: Outcome) {
+    fn note(&mut self, patch: &PatchId, outcome: Outcome) {
         match outcome {
             Ok(false) => {}
             Ok(true) => self.applied(patch),
@@ -85,6 +122,7 @@ impl Outcomes {
 
     /// Adds the outcome of patches in a part of the resource.
     pub(crate) fn add(&mut self, part: Outcomes) {
+        self.budget = part.budget;
         self.applied.extend(part.applied);
         for (patch, why) in part.skipped {
             self.skip(&patch, || why);

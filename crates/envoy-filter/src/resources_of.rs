@@ -23,9 +23,9 @@ flow::rule! {
 fn derive_patched_clusters(cx: &Reads<'_>, key: &Arc<PatchedCluster>) -> Option<Patched> {
     let plain = cx.get::<Clusters>(&key.cluster)?;
     let patches = chosen(cx, &key.filters);
-    Some(patched(&plain, ApplyTo::Cluster, &key.filters, |message, outcomes| {
-        apply::cluster(message, &patches, outcomes);
-    }))
+    let mut outcomes = Outcomes::default();
+    let body = apply::encoded_cluster(plain.body(), &patches, &mut outcomes);
+    Some(Patched { resource: Resource::new(plain.name().clone(), body), left: outcomes.left(&key.filters) })
 }
 
 flow::rule! {

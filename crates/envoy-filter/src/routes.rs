@@ -15,6 +15,7 @@ use protos::dynamic::{DynamicMessage, Value, descriptor, encode_dynamic};
 use traffic::routes::RouteTables;
 
 use crate::apply::{self, domains};
+use crate::budget::Budget;
 use crate::compile::{Chosen, chosen, refer};
 use crate::matching::{TableFacts, matches_host, outbound};
 use crate::outcome::{Left, Outcomes, PatchError, Patched};
@@ -78,11 +79,19 @@ fn derive_patched_route_configs(cx: &Reads<'_>, (audience, name): &(Arc<RouteAud
         });
     }
     let table = cx.get::<RouteTables>(&plain)?;
+    let mut budget = Budget::of_many();
     let mut taken: Vec<Vec<String>> = Vec::new();
     let plain: Vec<Arc<VirtualHostSpec>> = table.virtual_hosts.iter().cloned().collect();
     let mut hosts: Vec<Bytes> = Vec::with_capacity(plain.len());
     for host in &plain {
-        let matching: Vec<&Chosen> = patches.iter().filter(|patch| is_of_host(patch, host)).collect();
+        let mut matching: Vec<&Chosen> = patches.iter().filter(|patch| is_of_host(patch, host)).collect();
+        matching.retain(|patch| {
+            let covered = budget.admit(patch);
+            if !covered {
+                outcomes.skip(&patch.id, || PatchError::TooMuchForMany.to_string().into());
+            }
+            covered
+        });
         let row = match matching.is_empty() {
             true => None,
             false => match changed(cx, host, &plain, &matching, &mut outcomes) {
@@ -157,11 +166,13 @@ fn add(
                 || table.iter().any(|host| host.domains.iter().any(|one| **one == **domain))
         };
         if domains.iter().any(there) {
-            outcomes.note(&patch.id, Err(PatchError::DomainTaken));
+            outcomes.attempt(patch, || Err(PatchError::DomainTaken));
         } else {
-            taken.push(domains);
-            hosts.push(encode_hosts(vec![value.clone()]));
-            outcomes.note(&patch.id, Ok(true));
+            outcomes.attempt(patch, || {
+                taken.push(domains);
+                hosts.push(encode_hosts(vec![value.clone()]));
+                Ok(true)
+            });
         }
     }
 }

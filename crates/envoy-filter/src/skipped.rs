@@ -8,6 +8,7 @@ use flow::{CellId, Delta, Engine, Relation, Rule};
 use model::audience::{FilterRef, ResourceKey};
 use model::service::ObjectId;
 
+use crate::outcome::PatchError;
 use crate::{
     Left, PatchId, Patched, PatchedCatalogue, PatchedClusterCatalogue, PatchedClusters, PatchedListenerCatalogue,
     PatchedListeners, PatchedRouteConfigs, patch_ids,
@@ -88,7 +89,7 @@ impl PatchStates<'_> {
         for patch in self.own(filters) {
             match row.left.iter().find(|left| left.patch == patch) {
                 None => self.state(&patch).applied = true,
-                Some(Left { why: Some(why), .. }) => self.state(&patch).skip(row.resource.name(), why),
+                Some(Left { why: Some(why), .. }) => self.state(&patch).skip(1, row.resource.name(), why),
                 Some(Left { why: None, .. }) => drop(self.state(&patch)),
             }
         }
@@ -106,7 +107,10 @@ impl PatchStates<'_> {
             let does = added.contains(&patch.index) || row.removed.contains(&patch);
             self.state(&patch).applied |= does;
             if let Some((_, name)) = row.taken.iter().find(|(taken, _)| *taken == patch) {
-                self.state(&patch).skip(name, &Arc::from("another resource has this name"));
+                self.state(&patch).skip(1, name, &Arc::from("another resource has this name"));
+            }
+            if let Some((count, name)) = row.excessive.get(&patch) {
+                self.state(&patch).skip(*count, name, &PatchError::TooMuchForMany.to_string().into());
             }
         }
     }
@@ -125,8 +129,9 @@ impl PatchStates<'_> {
 }
 
 impl PatchState {
-    fn skip(&mut self, resource: &Arc<str>, why: &Arc<str>) {
-        self.count += 1;
+    /// Adds resources that the patch was left out of: their number, and the first by name.
+    fn skip(&mut self, count: usize, resource: &Arc<str>, why: &Arc<str>) {
+        self.count += count;
         if self.first.as_ref().is_none_or(|(name, _)| resource < name) {
             self.first = Some((resource.clone(), why.clone()));
         }
@@ -139,6 +144,8 @@ pub fn changed_patches(delta: &Delta) -> Vec<ObjectKey> {
     add::<PatchedClusters>(delta, &mut found);
     add::<PatchedListeners>(delta, &mut found);
     add::<PatchedRouteConfigs>(delta, &mut found);
+    add_listed::<PatchedClusterCatalogue>(delta, &mut found);
+    add_listed::<PatchedListenerCatalogue>(delta, &mut found);
     let keys = found.into_iter().map(|id| ObjectKey::new(Kind::EnvoyFilter, &*id.namespace, &*id.name));
     keys.collect()
 }
@@ -149,6 +156,17 @@ fn add<R: Relation<Row = Patched>>(delta: &Delta, to: &mut BTreeSet<ObjectId>) {
         let (before, after) = (left(&change.before), left(&change.after));
         if before != after {
             to.extend(before.iter().chain(&after).map(|left| left.patch.filter.clone()));
+        }
+    }
+}
+
+fn add_listed<R: Relation<Row = PatchedCatalogue>>(delta: &Delta, to: &mut BTreeSet<ObjectId>) {
+    for change in delta.changes::<R>() {
+        let excessive = |row: &Option<Arc<PatchedCatalogue>>| row.as_ref().map(|row| row.excessive.clone());
+        let (before, after) =
+            (excessive(&change.before).unwrap_or_default(), excessive(&change.after).unwrap_or_default());
+        if before != after {
+            to.extend(before.keys().chain(after.keys()).map(|patch| patch.filter.clone()));
         }
     }
 }

@@ -109,6 +109,40 @@ fn apply(world: &mut World, text: &str) -> world::Changes {
 }
 
 #[test]
+fn an_envoy_filter_that_adds_too_much_is_left_out_of_the_rest() {
+    let mut world = World::new(support::settings(Sharing::All), 1);
+    let proxies = [world.connect(proxy("a", ProxyKind::Sidecar, "a"))];
+    let service = |n: usize| {
+        format!(
+            "---\n{{apiVersion: v1, kind: Service, metadata: {{name: s{n:03}, namespace: shop}}, spec: {{clusterIP: 10.96.0.{n}, \
+             ports: [{{name: http, port: 80}}]}}}}\n"
+        )
+    };
+    apply(&mut world, &(1..=140).map(service).collect::<String>());
+    let filter = |kib: usize| {
+        format!(
+            "{{apiVersion: networking.istio.io/v1alpha3, kind: EnvoyFilter, metadata: {{name: x, namespace: shop}}, spec: \
+             {{configPatches: [{{applyTo: CLUSTER, match: {{context: SIDECAR_OUTBOUND, cluster: {{portNumber: 80}}}}, patch: \
+             {{operation: MERGE, value: {{altStatName: {}}}}}}}]}}}}",
+            "x".repeat(kib << 10)
+        )
+    };
+    // 128 MiB are enough for 127 clusters.
+    apply(&mut world, &filter(1024));
+    let cells = open(&mut world, &proxies);
+    let key = ObjectKey::new(Kind::EnvoyFilter, "shop", "x");
+    let report = |world: &World| -> Vec<(usize, Arc<str>)> {
+        world.reach(&key).unmade.into_iter().map(|one| (one.resources, one.resource)).collect()
+    };
+    let expected = (13, Arc::from("outbound|80||s128.shop.svc.cluster.local"));
+    assert_eq!(report(&world), [expected]);
+    let changes = apply(&mut world, &filter(512));
+    assert_eq!(changes.patching, [key.clone()]);
+    assert_eq!(report(&world), []);
+    cells.into_iter().for_each(|cell| world.close(cell));
+}
+
+#[test]
 fn patches_that_are_left_out_are_reported_with_reasons() {
     let mut world = World::new(support::settings(Sharing::All), 1);
     let proxies = [world.connect(proxy("a", ProxyKind::Sidecar, "a")).0];

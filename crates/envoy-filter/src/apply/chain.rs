@@ -46,16 +46,15 @@ pub(super) fn chains<P: Borrow<CompiledPatch>>(
         let Some(value) = patch.value.as_ref().filter(|_| facts.matches(patch)) else {
             continue;
         };
-        // Envoy rejects a listener with two chains for the same connections.
-        let mut there = chains.iter().filter_map(Value::as_message);
-        let outcome = match there.find(|there| conditions(there) == conditions(value)) {
-            Some(there) => Err(PatchError::SameConnections(text(there, "name"))),
-            None => {
-                chains.push(Value::Message(value.clone()));
-                Ok(true)
+        outcomes.attempt(patch, || {
+            // Envoy rejects a listener with two chains for the same connections.
+            let mut there = chains.iter().filter_map(Value::as_message);
+            if let Some(there) = there.find(|there| conditions(there) == conditions(value)) {
+                return Err(PatchError::SameConnections(text(there, "name")));
             }
-        };
-        outcomes.note(&patch.id, outcome);
+            chains.push(Value::Message(value.clone()));
+            Ok(true)
+        });
     }
     listener.set_field_by_name("filter_chains", Value::List(chains));
     if let Some(default) = default {
@@ -71,7 +70,7 @@ fn remove<P: Borrow<CompiledPatch>>(
     patches: &[P],
     outcomes: &mut Outcomes,
 ) {
-    let mut found = Outcomes::default();
+    let mut found = outcomes.part();
     let mut removed = |chain: &DynamicMessage| {
         let mut goes = false;
         for patch in of(patches, ApplyTo::FilterChain).filter(|patch| patch.operation == PatchOperation::Remove) {
@@ -105,11 +104,10 @@ fn filter_chain<P: Borrow<CompiledPatch>>(
             continue;
         }
         let socket = socket_of(patch);
-        let outcome = match (socket, inner(chain, "transport_socket")) {
+        outcomes.attempt(patch, || match (socket, inner(chain, "transport_socket")) {
             (Some(socket), Some(there)) if text(&socket, "name") == text(there, "name") => merge_inner(there, &socket),
             _ => merge_value(chain, patch, false),
-        };
-        outcomes.note(&patch.id, outcome);
+        });
     }
     if facts.inbound {
         http::inline_routes(chain, patches, outcomes);

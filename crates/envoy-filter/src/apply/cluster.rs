@@ -2,21 +2,55 @@
 
 use std::borrow::Borrow;
 
+use bytes::Bytes;
 use config::istio::envoy_filter::ApplyTo;
-use protos::dynamic::{DynamicMessage, Value};
+use protos::dynamic::{DynamicMessage, Value, descriptor, encode_dynamic};
 
 use super::{inner, list, merge_inner, merge_value, of, part, text};
 use crate::compile::CompiledPatch;
 use crate::outcome::{Outcome, Outcomes, PatchError, validate};
+use crate::overlay::NotMerged;
 
 /// Merges patches into a cluster that they match.
 pub fn cluster<P: Borrow<CompiledPatch>>(cluster: &mut DynamicMessage, patches: &[P], outcomes: &mut Outcomes) {
     for patch in of(patches, ApplyTo::Cluster).filter(|patch| patch.operation.merges()) {
-        let outcome = match socket_of(patch) {
-            Some(socket) => transport_socket(cluster, &socket),
-            None => merge_value(cluster, patch, true),
-        };
-        outcomes.note(&patch.id, outcome);
+        outcomes.attempt(patch, || merge_cluster(cluster, patch));
+    }
+}
+
+/// Merges patches into an encoded cluster that they match. Returns the changed cluster.
+pub fn encoded_cluster<P: Borrow<CompiledPatch>>(cluster: &Bytes, patches: &[P], outcomes: &mut Outcomes) -> Bytes {
+    let mut cluster = cluster.clone();
+    for patch in of(patches, ApplyTo::Cluster).filter(|patch| patch.operation.merges()) {
+        outcomes.attempt(patch, || match patch.overlay.as_ref().map(|overlay| overlay.onto(&cluster)) {
+            Some(Ok(merged)) => {
+                cluster = merged.into();
+                Ok(true)
+            }
+            Some(Err(NotMerged::Invalid(reason))) => Err(PatchError::Invalid(reason)),
+            Some(Err(NotMerged::Unsupported)) | None => merge_decoded(&mut cluster, patch),
+        });
+    }
+    cluster
+}
+
+/// Decodes a cluster to merge a patch into it.
+fn merge_decoded(cluster: &mut Bytes, patch: &CompiledPatch) -> Outcome {
+    let Some(of) = ApplyTo::Cluster.message().and_then(descriptor) else {
+        return Ok(false);
+    };
+    let mut decoded = DynamicMessage::decode(of, cluster.clone()).map_err(|_| PatchError::UnknownConfig)?;
+    let changed = merge_cluster(&mut decoded, patch)?;
+    if changed {
+        *cluster = encode_dynamic(&decoded).into();
+    }
+    Ok(changed)
+}
+
+fn merge_cluster(cluster: &mut DynamicMessage, patch: &CompiledPatch) -> Outcome {
+    match socket_of(patch) {
+        Some(socket) => transport_socket(cluster, &socket),
+        None => merge_value(cluster, patch, true),
     }
 }
 

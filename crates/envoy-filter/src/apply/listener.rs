@@ -17,8 +17,7 @@ pub fn listener<P: Borrow<CompiledPatch>>(listener: &mut DynamicMessage, patches
     let facts = ListenerFacts::of(listener);
     for patch in of(patches, ApplyTo::Listener).filter(|patch| patch.operation.merges()) {
         if facts.matches(patch) {
-            let outcome = merge_value(listener, patch, true);
-            outcomes.note(&patch.id, outcome);
+            outcomes.attempt(patch, || merge_value(listener, patch, true));
         }
     }
     listener_filters(listener, &facts, patches, outcomes);
@@ -42,12 +41,12 @@ fn listener_filters<P: Borrow<CompiledPatch>>(
             (PatchOperation::Merge, Some(_)) => {
                 let filters = filters.iter_mut().filter_map(Value::as_message_mut);
                 for filter in filters.filter(|filter| meant(filter)) {
-                    outcomes.note(&patch.id, merge_filter(filter, patch));
+                    outcomes.attempt(patch, || merge_filter(filter, patch));
                 }
             }
             // Without a filter name it is inserted first.
-            (PatchOperation::InsertFirst, _) | (_, None) => outcomes.note(&patch.id, Ok(place(filters, patch, None))),
-            (_, Some(_)) => outcomes.note(&patch.id, Ok(place(filters, patch, Some(&meant)))),
+            (PatchOperation::InsertFirst, _) | (_, None) => outcomes.attempt(patch, || Ok(place(filters, patch, None))),
+            (_, Some(_)) => outcomes.attempt(patch, || Ok(place(filters, patch, Some(&meant)))),
         }
     }
 }

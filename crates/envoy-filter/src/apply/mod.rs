@@ -14,7 +14,7 @@ use std::borrow::Borrow;
 
 use protos::dynamic::{DynamicMessage, Value};
 
-pub use cluster::cluster;
+pub use cluster::{cluster, encoded_cluster};
 pub use listener::listener;
 pub(crate) use route::{added_hosts, domains, table_settings};
 pub use route::{route_configuration, virtual_host};
@@ -22,7 +22,7 @@ pub use route::{route_configuration, virtual_host};
 use crate::compile::CompiledPatch;
 use crate::merge::{Lists, merge, merge_packed};
 use crate::outcome::{Outcome, validate};
-use config::istio::envoy_filter::{ApplyTo, PatchOperation};
+use config::istio::envoy_filter::ApplyTo;
 
 /// The patches that apply to this part of the configuration.
 fn of<P: Borrow<CompiledPatch>>(patches: &[P], sort: ApplyTo) -> impl Iterator<Item = &CompiledPatch> {
@@ -33,11 +33,7 @@ fn of<P: Borrow<CompiledPatch>>(patches: &[P], sort: ApplyTo) -> impl Iterator<I
 fn merge_value(message: &mut DynamicMessage, patch: &CompiledPatch, keeps_name: bool) -> Outcome {
     let Some(value) = &patch.value else { return Ok(false) };
     let before = message.clone();
-    let lists = match patch.operation {
-        PatchOperation::MergeAndReplaceList => Lists::Replace,
-        _ => Lists::Grow,
-    };
-    merge(message, value, lists);
+    merge(message, value, Lists::of(patch.operation));
     if keeps_name && let Some(name) = before.get_field_by_name("name") {
         message.set_field_by_name("name", name.into_owned());
     }

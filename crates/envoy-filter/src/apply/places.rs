@@ -61,12 +61,12 @@ pub(super) fn change_filters(
         let wanted = name(patch).filter(|_| patch.operation != PatchOperation::InsertFirst);
         let meant = |filter: &DynamicMessage| wanted.is_some_and(|wanted| text(filter, "name") == wanted);
         let named: Option<&dyn Fn(&DynamicMessage) -> bool> = if wanted.is_some() { Some(&meant) } else { None };
-        outcomes.note(&patch.id, place_filter(filters, patch, named, ends));
+        outcomes.attempt(patch, || place_filter(filters, patch, named, ends));
     }
     for filter in filters.iter_mut().filter_map(Value::as_message_mut) {
         for patch in patches {
             if name(patch).is_none_or(|wanted| text(filter, "name") == wanted) {
-                outcomes.note(&patch.id, merge_filter(filter, patch));
+                outcomes.attempt(patch, || merge_filter(filter, patch));
             }
         }
     }

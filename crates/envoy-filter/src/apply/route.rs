@@ -30,7 +30,7 @@ pub fn route_configuration<P: Borrow<CompiledPatch>>(
     let mut taken = Domains::default();
     for host in before {
         let Value::Message(plain) = host else { continue };
-        let mut found = Outcomes::default();
+        let mut found = outcomes.part();
         let changed = virtual_host(plain.clone(), &matching, &mut found);
         if let Some(changed) = changed {
             let fits = taken.take(&changed);
@@ -44,11 +44,13 @@ pub fn route_configuration<P: Borrow<CompiledPatch>>(
         outcomes.add(found);
     }
     for (patch, value) in added_hosts(&matching) {
-        let fits = taken.take(value);
-        if fits {
+        outcomes.attempt(patch, || {
+            if !taken.take(value) {
+                return Err(PatchError::DomainTaken);
+            }
             hosts.push(Value::Message(value.clone()));
-        }
-        outcomes.note(&patch.id, if fits { Ok(true) } else { Err(PatchError::DomainTaken) });
+            Ok(true)
+        });
     }
 }
 
@@ -59,8 +61,7 @@ pub(crate) fn table_settings<P: Borrow<CompiledPatch>>(
     outcomes: &mut Outcomes,
 ) {
     for patch in of(patches, ApplyTo::RouteConfiguration).filter(|patch| patch.operation.merges()) {
-        let outcome = merge_value(table, patch, true);
-        outcomes.note(&patch.id, outcome);
+        outcomes.attempt(patch, || merge_value(table, patch, true));
     }
 }
 
@@ -99,19 +100,18 @@ pub fn virtual_host<P: Borrow<CompiledPatch>>(
         if !is_for(patch, &host) {
             continue;
         }
-        let outcome = match patch.operation {
-            PatchOperation::Remove => {
-                outcomes.applied(&patch.id);
-                return None;
-            }
-            PatchOperation::Replace => {
-                host = patch.value.clone().unwrap_or(host);
+        if patch.operation == PatchOperation::Remove {
+            outcomes.applied(&patch.id);
+            return None;
+        }
+        outcomes.attempt(patch, || match (patch.operation, &patch.value) {
+            (PatchOperation::Replace, Some(value)) => {
+                host = value.clone();
                 Ok(true)
             }
-            operation if operation.merges() => merge_value(&mut host, patch, false),
+            (operation, _) if operation.merges() => merge_value(&mut host, patch, false),
             _ => Ok(false),
-        };
-        outcomes.note(&patch.id, outcome);
+        });
     }
     routes(&mut host, patches, outcomes);
     Some(host)
@@ -128,15 +128,13 @@ fn routes<P: Borrow<CompiledPatch>>(host: &mut DynamicMessage, patches: &[P], ou
         };
         for patch in &matching {
             let meant = route_match(patch).is_none_or(|wanted| matches_route(wanted, route));
-            let outcome = match patch.operation {
-                PatchOperation::Remove if meant => {
-                    outcomes.applied(&patch.id);
-                    return false;
-                }
-                operation if meant && operation.merges() => merge_value(route, patch, false),
-                _ => Ok(false),
-            };
-            outcomes.note(&patch.id, outcome);
+            if meant && patch.operation == PatchOperation::Remove {
+                outcomes.applied(&patch.id);
+                return false;
+            }
+            if meant && patch.operation.merges() {
+                outcomes.attempt(patch, || merge_value(route, patch, false));
+            }
         }
         true
     });
@@ -144,8 +142,7 @@ fn routes<P: Borrow<CompiledPatch>>(host: &mut DynamicMessage, patches: &[P], ou
         let wanted = route_match(patch);
         let meant = |route: &DynamicMessage| wanted.is_some_and(|wanted| matches_route(wanted, route));
         if !matches!(patch.operation, PatchOperation::Remove | PatchOperation::Replace) {
-            let placed = place(routes, patch, wanted.is_some().then_some(&meant));
-            outcomes.note(&patch.id, Ok(placed));
+            outcomes.attempt(patch, || Ok(place(routes, patch, wanted.is_some().then_some(&meant))));
         }
     }
 }

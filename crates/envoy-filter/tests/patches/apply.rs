@@ -5,8 +5,9 @@ use config::istio::EnvoyFilter;
 use config::istio::envoy_filter::{ApplyTo, EnvoyConfigPatch, EnvoyPatch, PatchOperation};
 use envoy_filter::apply;
 use envoy_filter::merge::{Lists, merge};
-use envoy_filter::{CompiledFilter, Outcomes};
-use protos::dynamic::DynamicMessage;
+use envoy_filter::{CompiledFilter, CompiledPatch, Outcomes, PatchId};
+use model::audience::FilterRef;
+use protos::dynamic::{DynamicMessage, encode_dynamic};
 use serde_json::{Value as Json, json};
 
 const CLUSTER: &str = "envoy.config.cluster.v3.Cluster";
@@ -324,4 +325,23 @@ fn an_invalid_patch_does_not_affect_others() {
     let mut cluster: DynamicMessage = message(CLUSTER, &json!({"name": "a"}));
     apply::cluster(&mut cluster, &patches, &mut Outcomes::default());
     assert_eq!(json(&cluster)["connectTimeout"], "5s");
+}
+
+#[test]
+fn a_resource_does_not_grow_without_limit() {
+    let patch = format!(
+        "{{applyTo: CLUSTER, patch: {{operation: MERGE, value: {{transportSocketMatches: [{{name: {}}}]}}}}}}",
+        "x".repeat(1 << 20)
+    );
+    let patch = compiled(&patch).remove(0);
+    let id = |index| PatchId { index, ..patch.id.clone() };
+    let patches: Vec<CompiledPatch> = (0..20).map(|index| CompiledPatch { id: id(index), ..patch.clone() }).collect();
+    let cluster = message(CLUSTER, &json!({"name": "a"}));
+    let mut outcomes = Outcomes::default();
+    let changed = apply::encoded_cluster(&encode_dynamic(&cluster).into(), &patches, &mut outcomes);
+    assert!(changed.len() > 15 << 20 && changed.len() < 16 << 20, "{}", changed.len());
+    let indexes: Vec<u16> = (0..20).collect();
+    let left = outcomes.left(&[FilterRef { id: filter_id(), patches: indexes.into() }]);
+    let left: Vec<u16> = left.iter().filter(|left| left.why.is_some()).map(|left| left.patch.index).collect();
+    assert_eq!(left, [15, 16, 17, 18, 19]);
 }

@@ -8,6 +8,7 @@ use config::istio::envoy_filter::{
 };
 use envoy_filter::apply;
 use envoy_filter::merge::{Lists, merge};
+use envoy_filter::overlay::{NotMerged, Overlay};
 use envoy_filter::{CompiledFilter, CompiledPatch, Outcomes, PatchId};
 use proptest::prelude::*;
 use protos::dynamic::{Completeness, DynamicMessage, check, descriptor, encode_dynamic};
@@ -42,14 +43,10 @@ fn random(sort: ApplyTo, r: &mut Random) -> DynamicMessage {
 fn patch(r: &mut Random) -> CompiledPatch {
     let apply_to = SORTS[r.below(SORTS.len())];
     let operation = OPERATIONS[r.below(OPERATIONS.len())];
-    CompiledPatch {
-        id: PatchId { filter: filter_id(), index: u16::try_from(r.below(100)).unwrap() },
-        apply_to,
-        operation,
-        context: Default::default(),
-        object: (r.below(2) == 0).then(|| object(r, apply_to)),
-        value: (operation != PatchOperation::Remove).then(|| random(apply_to, r)),
-    }
+    let id = PatchId { filter: filter_id(), index: u16::try_from(r.below(100)).unwrap() };
+    let object = (r.below(2) == 0).then(|| object(r, apply_to));
+    let value = (operation != PatchOperation::Remove).then(|| random(apply_to, r));
+    CompiledPatch::new(id, (apply_to, operation), (Default::default(), object), value)
 }
 
 fn object(r: &mut Random, sort: ApplyTo) -> ObjectMatch {
@@ -122,6 +119,28 @@ proptest! {
         if is_valid(&listener) {
             apply::listener(&mut listener, &patches, &mut Outcomes::default());
             prop_assert!(is_valid(&listener), "{:#}", json(&listener));
+        }
+    }
+
+    #[test]
+    fn overlays_merge_like_decoded_messages(seed in 1u64..) {
+        let r = &mut Random(seed);
+        for sort in SORTS {
+            let (plain, value) = (random(sort, r), random(sort, r));
+            let fits = check(&value, Completeness::Part, &|_| None).is_empty();
+            for lists in [Lists::Grow, Lists::Replace] {
+                let Some(overlay) = Overlay::of(&value, lists, false) else { continue };
+                let mut merged = plain.clone();
+                merge(&mut merged, &value, lists);
+                match overlay.onto(&encode_dynamic(&plain)) {
+                    Ok(bytes) => {
+                        prop_assert_eq!(bytes, encode_dynamic(&merged));
+                        prop_assert!(!fits || !is_valid(&plain) || is_valid(&merged), "{:#}", json(&merged));
+                    }
+                    Err(NotMerged::Invalid(reason)) => prop_assert!(!is_valid(&merged), "{reason}: {:#}", json(&merged)),
+                    Err(NotMerged::Unsupported) => prop_assert!(false, "an unusual encoding"),
+                }
+            }
         }
     }
 

@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use prost_reflect::{DynamicMessage, FieldDescriptor, Kind, ReflectMessage, Value};
 
-use super::rules::{Choice, Form, List, MessageRules, Number, Pairs, Rules, Text, number, raw};
+use super::rules::{Choice, FieldRules, Form, List, MessageRules, Number, Pairs, Rules, Text, number, raw};
 use super::{Problem, Step, Trail, is_any, is_wrapper, unpack};
 
 /// How a message is used.
@@ -24,6 +24,38 @@ pub fn check(message: &DynamicMessage, completeness: Completeness, extra: Extra<
     let mut checker = Checker { trail: Trail::default(), extra };
     checker.message(message, completeness);
     checker.trail.problems
+}
+
+/// The rules of a field that concern it as a whole.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Limits {
+    /// The fields of its message are checked, too.
+    pub opened: bool,
+    /// The items of the list must differ.
+    pub unique: bool,
+    fewest: usize,
+    most: Option<usize>,
+}
+
+impl Limits {
+    /// The rules of a field.
+    pub fn of(field: &FieldDescriptor) -> Limits {
+        let rules = MessageRules::of(field.parent_message());
+        let Some(FieldRules { rules, .. }) = rules.fields.iter().find(|of| of.field == *field) else {
+            return Limits::default();
+        };
+        let (fewest, most) = match (&rules.list, &rules.map) {
+            (Some(list), _) => (list.fewest, list.most),
+            (_, Some(map)) => (map.fewest, map.most),
+            _ => (0, None),
+        };
+        Limits { opened: rules.opened, unique: rules.list.as_ref().is_some_and(|list| list.unique), fewest, most }
+    }
+
+    /// The reason why a list or map may not have this many entries, at least one.
+    pub fn violated(&self, count: usize) -> Option<String> {
+        miscounted(count, self.fewest, self.most)
+    }
 }
 
 struct Checker<'a> {
@@ -132,11 +164,9 @@ impl Checker<'_> {
     }
 
     fn count(&mut self, count: usize, fewest: usize, most: Option<usize>, completeness: Completeness) {
-        if completeness == Completeness::Whole && count < fewest {
-            self.trail.wrong(format!("needs {fewest} entries at least, and has {count}"));
-        }
-        if let Some(most) = most.filter(|most| count > *most) {
-            self.trail.wrong(format!("may have {most} entries at most, and has {count}"));
+        let fewest = if completeness == Completeness::Whole { fewest } else { 0 };
+        if let Some(reason) = miscounted(count, fewest, most) {
+            self.trail.wrong(reason);
         }
     }
 
@@ -179,6 +209,14 @@ impl Checker<'_> {
         if let Some(wrong) = wrong {
             self.trail.wrong(wrong);
         }
+    }
+}
+
+fn miscounted(count: usize, fewest: usize, most: Option<usize>) -> Option<String> {
+    match most {
+        _ if count < fewest => Some(format!("needs {fewest} entries at least, and has {count}")),
+        Some(most) if count > most => Some(format!("may have {most} entries at most, and has {count}")),
+        _ => None,
     }
 }
 

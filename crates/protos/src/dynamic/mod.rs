@@ -16,10 +16,10 @@ mod write;
 
 use std::fmt;
 
-pub use check::{Completeness, Extra, check};
+pub use check::{Completeness, Extra, Limits, check};
 pub use prost_reflect::{DynamicMessage, FieldDescriptor, Kind, MapKey, MessageDescriptor, ReflectMessage, Value};
 pub use read::read_json;
-pub use write::encode_dynamic;
+pub use write::{encode_dynamic, encode_field};
 
 use crate::{Any, descriptor_pool};
 
@@ -161,6 +161,7 @@ fn is_wrapper(descriptor: &MessageDescriptor) -> bool {
         && descriptor.name().ends_with("Value")
 }
 
-fn is_any(descriptor: &MessageDescriptor) -> bool {
+/// Whether a message packs another one (`google.protobuf.Any`).
+pub fn is_any(descriptor: &MessageDescriptor) -> bool {
     descriptor.full_name() == "google.protobuf.Any"
 }
