@@ -9,6 +9,9 @@ use crate::istio::selection::PolicyTargetReference;
 use crate::istio::workload::WorkloadSelector;
 use crate::object::StringMap;
 
+/// The number of different `proxyVersion` expressions of an EnvoyFilter that are used.
+pub const MOST_VERSIONS: usize = 16;
+
 message! {
     /// Patches the Envoy configuration that is generated from all other resources.
     pub struct EnvoyFilter: Relations where [

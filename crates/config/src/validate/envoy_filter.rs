@@ -1,5 +1,8 @@
 //! Validation of EnvoyFilter: targets, matches and patch values.
 
+use std::collections::BTreeSet;
+
+use protos::Message;
 use protos::dynamic::{Fault, Problem, Step};
 
 use crate::decode::{Relations, Report};
@@ -9,14 +12,33 @@ use crate::problem::{FieldPath, Segment};
 /// Names of the HTTP connection manager: the current and the deprecated one.
 const HTTP_MANAGERS: [&str; 2] = ["envoy.filters.network.http_connection_manager", "envoy.http_connection_manager"];
 
+/// The encoded size of a value from which on merging it into many resources is costly, in bytes.
+const LARGE: usize = 64 << 10;
+
 impl Relations for EnvoyFilter {
-    fn check(&self, r: &mut Report, _: &FieldPath) {
+    fn check(&self, r: &mut Report, path: &FieldPath) {
         r.warning_with(
             &FieldPath::root(),
             "unstable",
             "an EnvoyFilter depends on details of the generated configuration, which can change in any release",
             "use other kinds where possible, and review the filter at every upgrade",
         );
+        let mut versions = BTreeSet::new();
+        for (index, patch) in self.config_patches.iter().enumerate() {
+            let proxy = patch.matches.as_ref().and_then(|m| m.proxy.as_ref());
+            let Some(version) = proxy.map(|proxy| &proxy.proxy_version).filter(|version| !version.is_empty()) else {
+                continue;
+            };
+            if versions.len() < MOST_VERSIONS {
+                versions.insert(version);
+            } else if !versions.contains(version) {
+                let message = format!(
+                    "an EnvoyFilter may have {MOST_VERSIONS} different expressions for versions; this one matches no proxy"
+                );
+                let at = path.field("configPatches").index(index).field("match").field("proxy").field("proxyVersion");
+                r.warning_with(&at, "no-effect", message, "combine expressions, or split the object");
+            }
+        }
     }
 }
 
@@ -65,13 +87,28 @@ fn operation(r: &mut Report, path: &FieldPath, patch: &EnvoyPatch) {
 
 /// Checks the value against Envoy's message, so that proxies do not reject it.
 fn value(r: &mut Report, path: &FieldPath, apply_to: ApplyTo, patch: &EnvoyPatch) {
-    let (_, problems) = patch_value(apply_to, patch);
+    let (message, problems) = patch_value(apply_to, patch);
+    let size = message.map_or(0, |message| message.encoded_len());
+    if size > LARGE && is_copied(apply_to, patch.operation) {
+        let message = format!("the value, of {} KiB, is copied into each resource that the patch matches", size >> 10);
+        let hint = "match few resources, or shorten the value; an EnvoyFilter that adds too much is not applied to all";
+        r.warning_with(path, "costly", message, hint);
+    }
     for problem in problems {
         let at = place(path, &problem);
         match problem.fault {
             Fault::Wrong => r.error(&at, "bad-patch", problem.reason),
             Fault::Unknown => r.warning(&at, "unknown-field", format!("{}; it is ignored", problem.reason)),
         }
+    }
+}
+
+/// Whether the value of a patch becomes a part of many resources. Others become a resource.
+fn is_copied(apply_to: ApplyTo, operation: PatchOperation) -> bool {
+    match apply_to {
+        ApplyTo::Cluster | ApplyTo::Listener | ApplyTo::RouteConfiguration => operation.merges(),
+        ApplyTo::ExtensionConfig | ApplyTo::Bootstrap | ApplyTo::Invalid => false,
+        _ => true,
     }
 }
 

@@ -1,11 +1,14 @@
 //! Selects the EnvoyFilters and patches for a proxy, by its class, version, metadata and labels. Conditions on clusters,
 //! listeners and routes are evaluated where patches are applied.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use config::istio::EnvoyFilter;
 use config::istio::PolicyTargetReference;
-use config::istio::envoy_filter::{ApplyTo, EnvoyConfigPatch, ObjectMatch, PatchContext, PatchOperation};
+use config::istio::envoy_filter::{
+    ApplyTo, EnvoyConfigPatch, MOST_VERSIONS, ObjectMatch, PatchContext, PatchOperation,
+};
 use config::{Meta, Object, StringMap};
 use flow::Reads;
 use model::audience::{FilterRef, Filters};
@@ -24,8 +27,8 @@ const GATEWAY_NAME: &str = "gateway.networking.k8s.io/gateway-name";
 const GATEWAY_GROUP: &str = "gateway.networking.k8s.io";
 /// Maximum length of a version expression in bytes.
 const MAX_VERSION: usize = 1024;
-/// Maximum size of a compiled version expression in bytes.
-const MAX_COMPILED: usize = 1 << 20;
+/// Maximum size of a compiled version expression in bytes, and of the states that it keeps while matching.
+const MAX_COMPILED: usize = 1 << 18;
 
 /// The patches for a proxy, by the resources that they change.
 #[derive(Clone, Default, Debug)]
@@ -68,8 +71,9 @@ flow::rule! {
 fn derive_filter_scopes(cx: &Reads<'_>, id: &ObjectId) -> Option<FilterScope> {
     let object = cx.get::<EnvoyFilters>(id)?;
     let spec = &object.spec;
+    let mut versions = Versions::default();
     let patches = spec.config_patches.iter().enumerate();
-    let patches = patches.filter_map(|(index, patch)| PatchScope::of(u16::try_from(index).ok()?, patch));
+    let patches = patches.filter_map(|(index, patch)| PatchScope::of(u16::try_from(index).ok()?, patch, &mut versions));
     Some(FilterScope {
         meta: Age::of(&object.meta),
         priority: spec.priority,
@@ -126,7 +130,7 @@ enum Sort {
 }
 
 impl PatchScope {
-    fn of(index: u16, patch: &EnvoyConfigPatch) -> Option<PatchScope> {
+    fn of(index: u16, patch: &EnvoyConfigPatch, versions: &mut Versions) -> Option<PatchScope> {
         let sort = match patch.apply_to {
             ApplyTo::Cluster => Sort::Clusters,
             ApplyTo::RouteConfiguration | ApplyTo::VirtualHost | ApplyTo::HttpRoute => Sort::Routes,
@@ -148,7 +152,7 @@ impl PatchScope {
             sort,
             context: matches.map(|m| m.context).unwrap_or_default(),
             directions: directions(patch),
-            version: version.map(Version::of),
+            version: version.map(|version| versions.get(version)),
             metadata: proxy.map(|p| p.metadata.clone()).unwrap_or_default(),
         })
     }
@@ -211,7 +215,26 @@ fn is_inbound(name: &str) -> bool {
 struct Version {
     expression: Arc<str>,
     /// None if it is invalid or too large: it matches no proxy.
-    compiled: Option<Regex>,
+    compiled: Option<Arc<Regex>>,
+}
+
+/// The expressions of an EnvoyFilter, each compiled once.
+#[derive(Default)]
+struct Versions(BTreeMap<Arc<str>, Version>);
+
+impl Versions {
+    /// The compiled expression. One too many matches no proxy.
+    fn get(&mut self, expression: &Arc<str>) -> Version {
+        if let Some(known) = self.0.get(expression) {
+            return known.clone();
+        }
+        if self.0.len() >= MOST_VERSIONS {
+            return Version { expression: expression.clone(), compiled: None };
+        }
+        let version = Version::of(expression);
+        self.0.insert(expression.clone(), version.clone());
+        version
+    }
 }
 
 impl PartialEq for Version {
@@ -222,7 +245,8 @@ impl PartialEq for Version {
 
 impl Version {
     fn of(expression: &Arc<str>) -> Version {
-        let compile = || regex::RegexBuilder::new(expression).size_limit(MAX_COMPILED).build().ok();
+        let mut builder = regex::RegexBuilder::new(expression);
+        let compile = || builder.size_limit(MAX_COMPILED).dfa_size_limit(MAX_COMPILED).build().ok().map(Arc::new);
         Version { expression: expression.clone(), compiled: (expression.len() <= MAX_VERSION).then(compile).flatten() }
     }
 
