@@ -170,9 +170,9 @@ impl Part {
     /// Writes the merged field. `there` are the fields of its number in the message.
     fn write(&self, there: &[Field<'_>], out: &mut Vec<u8>) -> Result<(), NotMerged> {
         match &self.kind {
-            PartKind::Value(unfit) => self.write_alone(unfit.as_ref(), out),
+            PartKind::Value(unfit) => self.write_alone(unfit.as_deref(), out),
             PartKind::Message(overlay, unfit) => match there {
-                [] => self.write_alone(unfit.as_ref(), out),
+                [] => self.write_alone(unfit.as_deref(), out),
                 [there] => {
                     let mut inner = Vec::with_capacity(there.value()?.len() + self.encoded.len());
                     overlay.write(there.value()?, &mut inner)?;
@@ -207,9 +207,9 @@ impl Part {
         }
     }
 
-    fn write_alone(&self, unfit: Option<&Box<str>>, out: &mut Vec<u8>) -> Result<(), NotMerged> {
+    fn write_alone(&self, unfit: Option<&str>, out: &mut Vec<u8>) -> Result<(), NotMerged> {
         match unfit {
-            Some(unfit) => Err(NotMerged::Invalid(unfit.to_string())),
+            Some(unfit) => Err(NotMerged::Invalid(unfit.to_owned())),
             None => {
                 out.extend_from_slice(&self.encoded);
                 Ok(())

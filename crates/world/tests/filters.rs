@@ -137,7 +137,7 @@ fn an_envoy_filter_that_adds_too_much_is_left_out_of_the_rest() {
     let expected = (13, Arc::from("outbound|80||s128.shop.svc.cluster.local"));
     assert_eq!(report(&world), [expected]);
     let changes = apply(&mut world, &filter(512));
-    assert_eq!(changes.patching, [key.clone()]);
+    assert_eq!(changes.patching, std::slice::from_ref(&key));
     assert_eq!(report(&world), []);
     cells.into_iter().for_each(|cell| world.close(cell));
 }
