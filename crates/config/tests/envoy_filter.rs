@@ -1,4 +1,4 @@
-//! Warnings about EnvoyFilters that cost much.
+//! Warnings about costly EnvoyFilters.
 
 use config::{ParseOptions, parse_documents};
 

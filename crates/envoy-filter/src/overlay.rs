@@ -7,8 +7,8 @@
 //!
 //! An [`Overlay`] has the fields of a value as they are encoded, and the violations of Envoy's validation rules that they
 //! would cause. Merging copies bytes: neither the message nor the value is decoded, and only messages that both have are
-//! opened. The result means the same as that of [`merge`](crate::merge::merge), and so does the decision whether the result
-//! is valid, provided that the message was valid before.
+//! opened. The result is the encoded result of [`merge`](crate::merge::merge). If the message was valid before, the result
+//! is refused exactly if that one is invalid.
 
 use std::collections::BTreeMap;
 
