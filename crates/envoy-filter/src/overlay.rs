@@ -256,9 +256,9 @@ fn fields_of(message: &[u8]) -> Result<Vec<Field<'_>>, Malformed> {
     let mut fields = Vec::new();
     let mut reader = Reader::new(message);
     loop {
-        let start = message.len() - reader.remaining();
+        let start = message.len() - reader.rest().len();
         let Some((number, value)) = reader.field()? else { break };
-        let whole = &message[start..message.len() - reader.remaining()];
+        let whole = &message[start..message.len() - reader.rest().len()];
         let value = match value {
             wire::Value::Bytes(value) => Some(value),
             _ => None,
