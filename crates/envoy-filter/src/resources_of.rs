@@ -24,7 +24,7 @@ fn derive_patched_clusters(cx: &Reads<'_>, key: &Arc<PatchedCluster>) -> Option<
     let plain = cx.get::<Clusters>(&key.cluster)?;
     let patches = chosen(cx, &key.filters);
     let mut outcomes = Outcomes::default();
-    let body = apply::encoded_cluster(plain.body(), &patches, &mut outcomes);
+    let body = apply::encoded_cluster(&plain.body(), &patches, &mut outcomes);
     Some(Patched { resource: Resource::new(plain.name().clone(), body), left: outcomes.left(&key.filters) })
 }
 

@@ -60,7 +60,7 @@ fn mesh(services: usize, proxies: usize) -> (World, Vec<ProxyToken>) {
         locality: Locality::parse(["eu/1", "eu/2", "eu/3"][number % NODES % 3]),
         ..support::proxy(&format!("p{number}"), "shop", ProxyKind::Sidecar)
     };
-    let tokens = (0..proxies).map(|number| world.connect(Arc::new(proxy(number)))).collect();
+    let tokens = (0..proxies).map(|number| world.connect(Arc::new(proxy(number))).0).collect();
     (world, tokens)
 }
 
