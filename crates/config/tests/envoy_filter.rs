@@ -1,4 +1,4 @@
-//! Warnings about costly EnvoyFilters.
+//! Warnings about expensive EnvoyFilters.
 
 use config::{ParseOptions, parse_documents};
 
