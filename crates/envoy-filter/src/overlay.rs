@@ -263,7 +263,7 @@ fn fields_of(message: &[u8]) -> Result<Vec<Field<'_>>, Malformed> {
             wire::Value::Bytes(value) => Some(value),
             _ => None,
         };
-        fields.push(Field { number: u32::try_from(number).map_err(|_| Malformed)?, whole, value });
+        fields.push(Field { number, whole, value });
     }
     if !fields.is_sorted_by_key(|field| field.number) {
         fields.sort_by_key(|field| field.number);

@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 
-use model::audience::{EndpointsSection, NameAudience, ResourceKey, RouteAudience, SecretAudience};
+use model::audience::{EndpointsSection, LOCAL_CLUSTER, NameAudience, ResourceKey, RouteAudience, SecretAudience};
 use model::xds::{Resource, ResourceType};
 use traffic::audience::ProxyAudiences;
+use traffic::clusters;
 use traffic::name_table::NameTableCatalogue;
 use traffic::routes::VirtualHostCatalogue;
 use traffic::serving::{List, NoList, ResourceRelation, ServedType, ServedTypes};
@@ -41,7 +42,12 @@ impl ServedType for EndpointsType {
     }
 
     fn resolve(audience: &EndpointsSection, name: &Arc<str>) -> Option<ResourceKey> {
-        audience.resolve(name)
+        let may_exist = clusters::is_outbound(name) || &**name == LOCAL_CLUSTER;
+        may_exist.then(|| audience.resolve(name)).flatten()
+    }
+
+    fn required_host(name: &str) -> Option<&str> {
+        clusters::hostname_in(name)
     }
 }
 

@@ -9,7 +9,7 @@ use protos::Message as _;
 use protos::envoy::config::route::v3::{RouteConfiguration, VirtualHost};
 use serde_json::{Value, json};
 
-use crate::world_handle::Core;
+use crate::core::Core;
 
 /// A proxy's resources, still encoded.
 pub(crate) struct ProxyDump {

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::config_dump::proxy_of;
-use crate::world_handle::Core;
+use crate::core::Core;
 
 /// The connected proxies with their namespaces, addresses and labels.
 pub(crate) fn connections(core: &Core) -> Value {

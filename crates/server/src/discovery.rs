@@ -9,7 +9,7 @@ use hyper::body::Incoming;
 use hyper::{Method, Response};
 use protos::Message as _;
 use protos::envoy::config::core::v3::Node;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{Semaphore, mpsc, oneshot};
 use xds::{Limits, Request, StreamId, Variant, decode_delta, decode_sotw};
 
 use crate::grpc::{Down, Messages, Status, StreamBody, refuse, stream};
@@ -21,6 +21,9 @@ use crate::world_handle::{DOWN_QUEUE, Message, WorldHandle};
 const SOTW: &str = "/envoy.service.discovery.v3.AggregatedDiscoveryService/StreamAggregatedResources";
 /// Incremental.
 const DELTA: &str = "/envoy.service.discovery.v3.AggregatedDiscoveryService/DeltaAggregatedResources";
+
+/// The number of a stream's requests that wait to be handled. When it is reached, the stream is not read.
+const UNHANDLED: usize = 16;
 
 /// The settings and handles that a stream uses.
 #[derive(Clone)]
@@ -50,8 +53,14 @@ impl Discovery {
             }
         };
         let (down, receiver) = mpsc::channel(DOWN_QUEUE);
-        let upstream =
-            Upstream { discovery: self.clone(), variant, down, peer, secrets_refused: AtomicBool::new(false) };
+        let upstream = Upstream {
+            discovery: self.clone(),
+            variant,
+            down,
+            peer,
+            secrets_refused: AtomicBool::new(false),
+            places: Arc::new(Semaphore::new(UNHANDLED)),
+        };
         let messages = Messages::new(request.into_body(), self.max_request_bytes);
         tokio::spawn(upstream.run(messages));
         stream(receiver)
@@ -66,6 +75,8 @@ struct Upstream {
     peer: Peer,
     /// Whether the refusal of secrets was logged.
     secrets_refused: AtomicBool,
+    /// Limits the requests that are not handled yet.
+    places: Arc<Semaphore>,
 }
 
 impl Upstream {
@@ -132,8 +143,13 @@ impl Upstream {
             None => *id.insert(self.connect(&request).await?),
         };
         self.log_refused_secrets(&request, id);
-        let sent = self.discovery.world.send(Message::Request(id, Box::new(request))).await;
-        sent.map_err(|closed| Status::new(Status::UNAVAILABLE, closed.to_string()))
+        let unavailable = |reason: &dyn std::fmt::Display| Status::new(Status::UNAVAILABLE, reason.to_string());
+        let place = tokio::select! {
+            place = self.places.clone().acquire_owned() => place.map_err(|closed| unavailable(&closed))?,
+            () = self.down.closed() => return Err(unavailable(&"the client disconnected")),
+        };
+        let sent = self.discovery.world.send(Message::Request(id, (Box::new(request), place))).await;
+        sent.map_err(|closed| unavailable(&closed))
     }
 
     async fn connect(&self, request: &Request) -> Result<StreamId, Status> {

@@ -19,6 +19,7 @@
 
 mod clock;
 mod config_dump;
+mod core;
 mod counters;
 mod debug;
 mod discovery;
@@ -31,6 +32,7 @@ mod pages;
 mod peer;
 mod replica_counts;
 mod served_world;
+mod stalls;
 mod status_tracker;
 mod syncz;
 mod world_handle;

@@ -13,9 +13,9 @@ use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::Registry;
 use xds::{Stats, TypeStats};
 
+use crate::core::Core;
 use crate::counters::Counters;
 use crate::status_tracker::TrackerStats;
-use crate::world_handle::Core;
 
 /// A gauge that another part of the program provides, with one sample or one for each value of a label.
 #[derive(Clone, PartialEq, Debug)]
@@ -163,6 +163,11 @@ impl Collector for Snapshot {
             let samples: Vec<Sample<'_>> =
                 samples.map(|(value, number)| (gauge.label, value.as_str(), *number)).collect();
             out.gauge(gauge.name, gauge.help, &samples)?;
+        }
+        let help = "Seconds for which the thread that owns the world held up all other work, by kind of step";
+        let mut metric = encoder.encode_descriptor("rutter_world_step_seconds", help, None, MetricType::Histogram)?;
+        for (step, durations) in counters.stalls.iter() {
+            durations.encode(metric.encode_family(&[("step", step.name())])?)?;
         }
         let help = "Seconds from a change until it is sent to a proxy";
         let metric = encoder.encode_descriptor("pilot_proxy_convergence_time", help, None, MetricType::Histogram)?;

@@ -9,8 +9,9 @@ use http::{HeaderValue, Request, Response, StatusCode, header};
 use http_body_util::Full;
 use serde_json::Value;
 
+use crate::core::Core;
 use crate::metrics::{Gauge, Snapshot};
-use crate::world_handle::{Core, WorldHandle};
+use crate::world_handle::WorldHandle;
 use crate::{config_dump, debug, syncz};
 
 /// The data of the pages.

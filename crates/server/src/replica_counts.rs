@@ -5,7 +5,8 @@ use std::sync::Arc;
 use status::Shares;
 use tokio::sync::Notify;
 
-use crate::world_handle::{Closed, Core, WorldHandle};
+use crate::core::Core;
+use crate::world_handle::{Closed, WorldHandle};
 
 impl WorldHandle {
     /// The counts of this replica that changed since the last call (`None`: no proxy needs the object any more), or all of

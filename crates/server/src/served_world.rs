@@ -24,7 +24,12 @@ pub(crate) type Hub = xds::Hub<ServedWorld>;
 impl ServedWorld {
     /// Converts the changes of a commit for the hub.
     pub(crate) fn changes(changes: world::Changes) -> xds::Changes<ServedWorld> {
-        xds::Changes { resources: changes.resources, catalogues: changes.catalogues, moved: changes.moved }
+        xds::Changes {
+            resources: changes.resources,
+            catalogues: changes.catalogues,
+            moved: changes.moved,
+            appeared: changes.hosts.iter().map(|host| host.as_str().into()).collect(),
+        }
     }
 }
 
@@ -69,6 +74,14 @@ impl Origin for ServedWorld {
 
     fn resolve(&self, _: ResourceType, audience: &Option<Audience>, name: &Arc<str>) -> Option<ResourceKey> {
         self.world.resolve(audience.as_ref()?, name)
+    }
+
+    fn requires<'n>(&self, kind: ResourceType, name: &'n str) -> Option<&'n str> {
+        self.world.required_host(kind, name)
+    }
+
+    fn has(&self, host: &str) -> bool {
+        self.world.has_host(host)
     }
 
     fn open(&mut self, key: &ResourceKey) -> (CellId, Option<Resource>) {

@@ -5,7 +5,7 @@ use serde_json::{Map, Value, json};
 use xds::{StreamStatus, WatchStatus};
 
 use crate::clock::Clock;
-use crate::world_handle::Core;
+use crate::core::Core;
 
 /// The page in Istio's form (`SyncStatus`), with the error messages of NACKs.
 pub(crate) fn page(core: &Core) -> Value {

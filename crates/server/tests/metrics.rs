@@ -116,7 +116,13 @@ fn the_reference_page_is_up_to_date() {
     }
     let page = fs::read_to_string(&path).unwrap_or_default();
     assert!(page == reference(), "docs/reference/metrics.md differs from the sources; run `cargo xtask docs`");
-    for name in ["pilot_xds", "pilot_total_xds_rejects", "rutter_commits_total", "pilot_proxy_convergence_time"] {
+    for name in [
+        "pilot_xds",
+        "pilot_total_xds_rejects",
+        "rutter_commits_total",
+        "pilot_proxy_convergence_time",
+        "rutter_world_step_seconds",
+    ] {
         assert!(page.contains(&format!("| `{name}` | ")), "{name} is missing");
     }
 }

@@ -54,6 +54,12 @@ pub trait ServedType: 'static {
     fn resolve(_audience: &Self::Audience, _name: &Arc<str>) -> Option<ResourceKey> {
         None
     }
+
+    /// The hostname of the service without which no audience has a resource of this name, if there is such a service. The
+    /// name is not subscribed to until there is a service with the hostname.
+    fn required_host(_name: &str) -> Option<&str> {
+        None
+    }
 }
 
 /// A relation whose rows are, or contain, served resources.
@@ -186,6 +192,7 @@ struct TypeOps {
     own_audience: fn(&ProxyAudiences) -> Option<OpenKey>,
     list: fn(&mut Engine, &OpenKey, &Arc<str>) -> Option<OpenedList>,
     resolve: fn(&OpenKey, &Arc<str>) -> Option<ResourceKey>,
+    required_host: fn(&str) -> Option<&str>,
 }
 
 /// A resource relation.
@@ -216,6 +223,7 @@ impl ServedTypes {
                 Some(T::Lists::open(engine, key))
             },
             resolve: |audience, name| T::resolve(audience.get()?, name),
+            required_host: T::required_host,
         });
         T::Lists::add(self);
         T::Resources::add(self);
@@ -258,6 +266,11 @@ impl ServedTypes {
     /// The resource of this name for an audience.
     pub fn resolve(&self, kind: ResourceType, audience: &OpenKey, name: &Arc<str>) -> Option<ResourceKey> {
         (self.of(kind)?.resolve)(audience, name)
+    }
+
+    /// The hostname that a name requires ([`ServedType::required_host`]).
+    pub fn required_host<'n>(&self, kind: ResourceType, name: &'n str) -> Option<&'n str> {
+        (self.of(kind)?.required_host)(name)
     }
 
     /// Subscribes to a resource.

@@ -27,7 +27,7 @@ pub use serve::{Audience, Changes};
 pub use traffic::Catalogue;
 pub use traffic::conflicts::Conflicts;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
 
 use config::ObjectKey;
@@ -50,6 +50,8 @@ pub struct World {
     served: Arc<ServedTypes>,
     types: ResourceTypes,
     next_token: u64,
+    /// The hostnames of all services, for lookups by text.
+    hosts: Arc<HashSet<Arc<str>>>,
 }
 
 impl World {
@@ -88,13 +90,14 @@ impl World {
         engine.commit(first);
         // Always subscribed, so that commits report changes of the names to resolve.
         engine.subscribe::<GatewayNames>(());
-        World { engine, served: Arc::new(served), types, next_token: 1 }
+        World { engine, served: Arc::new(served), types, next_token: 1, hosts: Arc::default() }
     }
 
     /// Commits a batch and returns the changes of served resources.
     pub fn commit(&mut self, batch: Batch) -> Changes {
         let inputs = batch.into_inputs(&self.engine);
         let delta = self.engine.commit(inputs);
+        self.note_hosts(&delta);
         Changes::of(&self.served, &self.engine, &delta)
     }
 
@@ -146,6 +149,7 @@ impl World {
             served: self.served.clone(),
             types: self.types.clone(),
             next_token: self.next_token,
+            hosts: self.hosts.clone(),
         }
     }
 }

@@ -7,10 +7,11 @@ use flow::{CellId, Delta, Engine};
 use model::audience::ResourceKey;
 use model::open_key::OpenKey;
 use model::xds::{Resource, ResourceType, ResourceTypes};
-use registry::GatewayNames;
+use names::Hostname;
 use registry::inputs::{Mesh, MeshSettings, ProxyToken, Sources};
 use registry::objects;
 use registry::tables::Overridden;
+use registry::{GatewayNames, ServicesByHost};
 use traffic::Catalogue;
 use traffic::audience::Audiences;
 use traffic::conflicts::Conflicts;
@@ -43,6 +44,8 @@ pub struct Changes {
     pub catalogues: Vec<(CellId, Arc<Catalogue>)>,
     /// Proxies whose audiences changed.
     pub moved: Vec<ProxyToken>,
+    /// Hostnames of services that did not exist before.
+    pub hosts: Vec<Hostname>,
     /// Watched objects whose conflicts changed; empty if there are none any more.
     pub conflicts: Vec<(ObjectKey, Conflicts)>,
     /// EnvoyFilters whose left-out patches changed ([`crate::Reach::unmade`]).
@@ -72,6 +75,7 @@ impl Changes {
             resources: types.changed_resources(delta),
             catalogues: types.changed_lists(delta),
             moved: delta.changes::<Audiences>().map(|c| *c.key).collect(),
+            hosts: delta.changes::<ServicesByHost>().filter(|c| c.before.is_none()).map(|c| c.key.clone()).collect(),
             conflicts: conflicts::of(delta),
             patching: envoy_filter::changed_patches(delta),
             objects: objects::changes(delta),
@@ -136,6 +140,26 @@ impl World {
     /// The resource of this name for an audience that subscribes by name.
     pub fn resolve(&self, audience: &Audience, name: &Arc<str>) -> Option<ResourceKey> {
         self.served.resolve(audience.kind, &audience.key, name)
+    }
+
+    /// The hostname of the service without which no audience has a resource of this name, if there is such a service.
+    pub fn required_host<'n>(&self, kind: ResourceType, name: &'n str) -> Option<&'n str> {
+        self.served.required_host(kind, name)
+    }
+
+    /// Whether there is a service with this hostname.
+    pub fn has_host(&self, host: &str) -> bool {
+        self.hosts.contains(host)
+    }
+
+    pub(crate) fn note_hosts(&mut self, delta: &Delta) {
+        for change in delta.changes::<ServicesByHost>() {
+            let hosts = Arc::make_mut(&mut self.hosts);
+            match change.after {
+                Some(_) => drop(hosts.insert(change.key.as_str().into())),
+                None => drop(hosts.remove(change.key.as_str())),
+            }
+        }
     }
 
     /// Subscribes to a resource: from now on commits report its changes.

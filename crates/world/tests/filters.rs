@@ -111,7 +111,7 @@ fn apply(world: &mut World, text: &str) -> world::Changes {
 #[test]
 fn an_envoy_filter_that_adds_too_much_is_left_out_of_the_rest() {
     let mut world = World::new(support::settings(Sharing::All), 1);
-    let proxies = [world.connect(proxy("a", ProxyKind::Sidecar, "a"))];
+    let proxies = [world.connect(proxy("a", ProxyKind::Sidecar, "a")).0];
     let service = |n: usize| {
         format!(
             "---\n{{apiVersion: v1, kind: Service, metadata: {{name: s{n:03}, namespace: shop}}, spec: {{clusterIP: 10.96.0.{n}, \

@@ -49,7 +49,7 @@ fn a_replaced_virtual_host_does_not_count() {
     }
     world.commit(batch);
     let mut table = |namespace: &str| {
-        let token = world.connect(Arc::new(support::proxy("app", namespace, ProxyKind::Sidecar)));
+        let (token, _) = world.connect(Arc::new(support::proxy("app", namespace, ProxyKind::Sidecar)));
         let audience = world.audience(token, types::ROUTE).unwrap();
         let key = world.resolve(&audience, &"80".into()).unwrap();
         world.open(&key).0

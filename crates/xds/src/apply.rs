@@ -35,6 +35,12 @@ impl<O: Origin> Hub<O> {
             self.core.ledgers[ledger].on_catalogue(origin, &mut self.core.cells, (cell, catalogue), epoch);
             touched.insert(ledger);
         }
+        if !changes.appeared.is_empty() {
+            for (id, ledger) in &mut self.core.ledgers {
+                ledger.on_appeared(origin, &mut self.core.cells, &changes.appeared, epoch);
+                touched.insert(id);
+            }
+        }
         for ledger in &touched {
             self.wake_marked(*ledger, now);
         }

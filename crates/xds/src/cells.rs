@@ -13,6 +13,8 @@ pub(crate) type LedgerId = usize;
 /// The open resources, each once, even if several ledgers use it.
 pub(crate) struct Cells<C> {
     cells: FxHashMap<C, Cell>,
+    /// Cells that are no longer used. The origin is told later, a few at a time: dropping what it derived takes time.
+    unused: Vec<C>,
 }
 
 struct Cell {
@@ -28,7 +30,7 @@ pub(crate) struct Replaced {
 
 impl<C: Copy + Eq + Hash> Cells<C> {
     pub(crate) fn new() -> Cells<C> {
-        Cells { cells: FxHashMap::default() }
+        Cells { cells: FxHashMap::default(), unused: Vec::new() }
     }
 
     pub(crate) fn get(&self, cell: C) -> Option<&Resource> {
@@ -66,6 +68,27 @@ impl<C: Copy + Eq + Hash> Cells<C> {
         }
         let old = std::mem::replace(&mut cell.resource, resource);
         Some(Replaced { old, users: cell.users.clone() })
+    }
+
+    /// Records that a cell must be closed once.
+    pub(crate) fn close(&mut self, cell: C) {
+        self.unused.push(cell);
+    }
+
+    /// Records that these cells must be closed once each.
+    pub(crate) fn close_all(&mut self, cells: Vec<C>) {
+        self.unused.extend(cells);
+    }
+
+    /// Takes up to `count` of the cells to be closed.
+    pub(crate) fn take_unused(&mut self, count: usize) -> impl Iterator<Item = C> + '_ {
+        let keep = self.unused.len().saturating_sub(count);
+        self.unused.drain(keep..)
+    }
+
+    /// Whether cells are to be closed.
+    pub(crate) fn has_unused(&self) -> bool {
+        !self.unused.is_empty()
     }
 
     pub(crate) fn len(&self) -> usize {

@@ -77,13 +77,13 @@ impl<O: Origin> Core<O> {
     }
 
     /// Removes a stream from a selection, and closes selections and ledgers without streams.
-    pub(crate) fn leave(&mut self, origin: &mut O, place: Place, stream: StreamId) {
+    pub(crate) fn leave(&mut self, place: Place, stream: StreamId) {
         self.news.members = true;
         let Place { ledger: ledger_id, selection } = place;
         let ledger = &mut self.ledgers[ledger_id];
         ledger.selections[selection].streams.remove(&stream);
         let before: Vec<O::Cell> = ledger.lists.values().map(|list| list.cell).collect();
-        ledger.drop_if_unused(origin, &mut self.cells, selection);
+        ledger.drop_if_unused(&mut self.cells, selection);
         let is_open = |cell: &O::Cell| ledger.lists.values().any(|list| list.cell == *cell);
         for cell in before.iter().filter(|cell| !is_open(cell)) {
             self.catalogues.remove(cell);
@@ -94,14 +94,14 @@ impl<O: Origin> Core<O> {
                 self.catalogues.remove(&list.cell);
             }
             self.by_audience.remove(&(ledger.kind, ledger.audience.clone()));
-            ledger.close(origin, &mut self.cells);
+            ledger.close(&mut self.cells);
         }
     }
 
     /// Ends a stream's watch of a type.
-    pub(crate) fn unwatch(&mut self, origin: &mut O, stream: &mut Stream<O::Token>, kind: ResourceType) {
+    pub(crate) fn unwatch(&mut self, stream: &mut Stream<O::Token>, kind: ResourceType) {
         if let Some(watch) = stream.watches.remove(kind) {
-            watch.places().for_each(|place| self.leave(origin, place, stream.id));
+            watch.places().for_each(|place| self.leave(place, stream.id));
         }
     }
 

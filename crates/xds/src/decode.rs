@@ -1,6 +1,7 @@
 //! Decodes requests within limits.
 //!
 //! A SotW ACK repeats the client's whole subscription, so that names are read into one buffer and not into a string each.
+//! They are sorted here, before the request waits for the thread that owns the hub.
 
 use bytes::Bytes;
 
@@ -109,6 +110,16 @@ impl Texts {
         self.iter().any(|one| one == text)
     }
 
+    /// Sorts the texts.
+    fn sort(&mut self) {
+        if self.iter().is_sorted() {
+            return;
+        }
+        let mut texts: Vec<&str> = self.iter().collect();
+        texts.sort_unstable();
+        *self = texts.into_iter().collect();
+    }
+
     fn push(&mut self, text: &str) {
         self.buffer.push_str(text);
         self.ends.push(u32::try_from(self.buffer.len()).unwrap_or(u32::MAX));
@@ -151,6 +162,7 @@ pub fn decode_sotw(message: &Bytes, limits: &Limits) -> Result<Request, DecodeEr
             _ => {}
         }
     }
+    names.sort();
     request.body = Body::Sotw { version, names };
     Ok(request)
 }
@@ -180,6 +192,7 @@ pub fn decode_delta(message: &Bytes, limits: &Limits) -> Result<Request, DecodeE
             _ => {}
         }
     }
+    subscribe.sort();
     request.body = Body::Delta { subscribe, unsubscribe, initial };
     Ok(request)
 }

@@ -7,7 +7,7 @@
 //! - An unknown name is answered with a placeholder if the type has one, and as removed otherwise.
 //! - The first request of a type is always answered, if need be with an empty response.
 
-use model::xds::{Parent, ResourceType, collection_of};
+use model::xds::{Parent, ResourceType, Version, collection_of};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::core::Core;
@@ -107,7 +107,7 @@ impl<O: Origin> Core<O> {
         let dropped = |name: &Name| stream.has_dropped(watch.kind, name);
         let mut owed = Vec::new();
         for (name, resource) in subscription.live(&self.cells) {
-            let same = had.get(&**name).is_some_and(|version| *version == resource.version().to_string());
+            let same = had.get(&**name).is_some_and(|version| is_version(version, resource.version()));
             if !same || dropped(name) || left.contains(name) {
                 owed.push(name.clone());
             }
@@ -247,4 +247,9 @@ impl<O: Origin> Core<O> {
     fn is_live(&self, watch: &Watch, name: &str) -> bool {
         self.subscription(watch).resource(&self.cells, name).is_some()
     }
+}
+
+/// Whether this is the text of a version.
+fn is_version(text: &str, version: Version) -> bool {
+    text.len() == 16 && u64::from_str_radix(text, 16) == Ok(version.0)
 }

@@ -12,7 +12,7 @@ use crate::cells::Cells;
 use crate::core::Core;
 use crate::decode::Body;
 use crate::ledger::Ledger;
-use crate::rate::Rate;
+use crate::opening::Opening;
 use crate::stream::Stream;
 use crate::tally::News;
 use crate::unanswered::Unanswered;
@@ -29,6 +29,15 @@ pub enum Variant {
     Sotw,
     /// Requests and responses have changes only.
     Delta,
+}
+
+/// Whether a request was handled.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Progress {
+    /// It was.
+    Done,
+    /// Call [`Hub::proceed`].
+    More,
 }
 
 /// Counters of one type since the hub was made.
@@ -93,6 +102,10 @@ pub struct Hub<O: Origin> {
     /// The newest stream of each node.
     by_node: FxHashMap<Arc<str>, StreamId>,
     pub(crate) woken: BTreeSet<StreamId>,
+    /// The woken streams are taken in turn, from this one on.
+    turn: StreamId,
+    /// Requests that wait for cells to be opened.
+    openings: FxHashMap<StreamId, (Opening<O>, Request)>,
     pub(crate) timers: BTreeSet<(Moment, StreamId)>,
     /// When unused cached responses are dropped, if there are any.
     pub(crate) forget_at: Option<Moment>,
@@ -120,6 +133,8 @@ impl<O: Origin> Hub<O> {
             by_token: FxHashMap::default(),
             by_node: FxHashMap::default(),
             woken: BTreeSet::new(),
+            turn: StreamId(0),
+            openings: FxHashMap::default(),
             timers: BTreeSet::new(),
             forget_at: None,
             next_stream: 1,
@@ -139,7 +154,7 @@ impl<O: Origin> Hub<O> {
         if let Some(before) = self.by_node.insert(proxy.id.clone(), id).and_then(|id| self.streams.get(&id)) {
             self.core.unanswered.note(&self.core.types, before);
         }
-        let stream = Stream::new(id, token, proxy, variant, Rate::new(&self.core.limits, now), now);
+        let stream = Stream::new(id, token, proxy, variant, &self.core.limits, now);
         self.streams.insert(id, stream);
         self.by_token.insert(token, id);
         Ok(id)
@@ -156,11 +171,14 @@ impl<O: Origin> Hub<O> {
             self.core.unanswered.note(&self.core.types, &stream);
         }
         self.woken.remove(&id);
+        if let Some((opening, _)) = self.openings.remove(&id) {
+            self.core.cells.close_all(opening.cells);
+        }
         if let Some(timer) = stream.timer {
             self.timers.remove(&(timer, id));
         }
         for kind in self.core.types.clone().iter() {
-            self.core.unwatch(origin, &mut stream, kind);
+            self.core.unwatch(&mut stream, kind);
         }
         if self.streams.is_empty() {
             self.forget_at = None;
@@ -168,33 +186,107 @@ impl<O: Origin> Hub<O> {
         origin.disconnect(stream.token);
     }
 
-    /// Handles a request of a stream's client.
+    /// Handles a request of a stream's client. If it needs much that was not derived yet, it is only handled by later calls
+    /// of [`Hub::proceed`]. Another request of the stream completes it first.
     ///
     /// # Errors
     /// The client violated the protocol or a limit: end the stream with this status, and call [`Hub::disconnect`].
-    pub fn request(&mut self, origin: &mut O, id: StreamId, request: Request, now: Moment) -> Result<(), Status> {
+    pub fn request(&mut self, origin: &mut O, id: StreamId, request: Request, now: Moment) -> Result<Progress, Status> {
+        while self.proceed(origin, id, now)? == Progress::More {}
         let Some(stream) = self.streams.get_mut(&id) else {
-            return Ok(());
+            return Ok(Progress::Done);
         };
         self.woken.insert(id);
         stream.busy_since.get_or_insert(now);
+        let limits = &self.core.limits;
         let kind = self.core.types.find(&request.type_url);
         let answers = |kind: ResourceType| {
             let inflight = stream.watch(kind).and_then(|watch| watch.inflight.as_ref());
             inflight.is_some_and(|inflight| *inflight.nonce == *request.nonce)
         };
-        if !kind.is_some_and(answers) && !stream.rate.take(&self.core.limits, now) {
+        let counted = (limits.requests_per_second, limits.request_burst);
+        if !kind.is_some_and(answers) && !stream.requests.take(1, counted, now) {
             return Err(Status::new(Code::ResourceExhausted, "too many requests"));
         }
-        match (kind, &request.body, stream.variant) {
-            (None, ..) => {
-                stream.note_unserved(&request.type_url, self.core.limits.unserved_types);
-                Ok(())
-            }
-            (Some(kind), Body::Sotw { .. }, Variant::Sotw) => self.core.sotw(origin, stream, kind, request, now),
-            (Some(kind), Body::Delta { .. }, Variant::Delta) => self.core.delta(origin, stream, kind, request, now),
-            _ => Err(Status::new(Code::InvalidArgument, "a request of the other variant of the protocol")),
+        let Some(kind) = kind else {
+            stream.note_unserved(&request.type_url, limits.unserved_types);
+            return Ok(Progress::Done);
+        };
+        let names = self.core.counted_names(stream, kind, &request.body);
+        if !stream.names.take(names, (limits.names_per_second, limits.name_burst), now) {
+            return Err(Status::new(Code::ResourceExhausted, "too many names in requests"));
         }
+        match self.core.opening(origin, stream, (kind, names), &request) {
+            Some(opening) => {
+                self.openings.insert(id, (opening, request));
+                Ok(Progress::More)
+            }
+            None => self.handle(origin, id, (kind, request), now),
+        }
+    }
+
+    /// Continues the stream's request, if there is an incomplete one. A call opens at most [`Limits::opened_together`] cells;
+    /// the one that opens the last of them handles the request.
+    ///
+    /// # Errors
+    /// Those of [`Hub::request`].
+    pub fn proceed(&mut self, origin: &mut O, id: StreamId, now: Moment) -> Result<Progress, Status> {
+        let Some((opening, request)) = self.openings.get_mut(&id) else {
+            return Ok(Progress::Done);
+        };
+        if !self.core.open_some(origin, opening, request) {
+            return Ok(Progress::More);
+        }
+        let Some((Opening { kind, cells, .. }, request)) = self.openings.remove(&id) else {
+            return Ok(Progress::Done);
+        };
+        // They are closed after the request was handled.
+        self.core.cells.close_all(cells);
+        self.handle(origin, id, (kind, request), now)
+    }
+
+    fn handle(
+        &mut self,
+        origin: &mut O,
+        id: StreamId,
+        (kind, request): (ResourceType, Request),
+        now: Moment,
+    ) -> Result<Progress, Status> {
+        let Some(stream) = self.streams.get_mut(&id) else {
+            return Ok(Progress::Done);
+        };
+        self.woken.insert(id);
+        match (&request.body, stream.variant) {
+            (Body::Sotw { .. }, Variant::Sotw) => self.core.sotw(origin, stream, kind, request, now)?,
+            (Body::Delta { .. }, Variant::Delta) => self.core.delta(origin, stream, kind, request, now)?,
+            _ => return Err(Status::new(Code::InvalidArgument, "a request of the other variant of the protocol")),
+        }
+        Ok(Progress::Done)
+    }
+
+    /// Closes up to `count` cells that are not used any more. Returns whether others remain. Dropping what is derived takes
+    /// time, so that it is not part of other operations.
+    pub fn close_unused(&mut self, origin: &mut O, count: usize) -> bool {
+        self.core.cells.take_unused(count).for_each(|cell| origin.close(cell));
+        self.core.cells.has_unused()
+    }
+
+    /// Whether there are cells to be closed.
+    pub fn has_unused(&self) -> bool {
+        self.core.cells.has_unused()
+    }
+
+    /// Takes a stream that was woken. All are taken in turn.
+    pub fn pop_woken(&mut self) -> Option<StreamId> {
+        let next = self.woken.range(self.turn..).next().or_else(|| self.woken.first()).copied()?;
+        self.woken.remove(&next);
+        self.turn = StreamId(next.0 + 1);
+        Some(next)
+    }
+
+    /// Whether streams were woken that were not taken since.
+    pub fn has_woken(&self) -> bool {
+        !self.woken.is_empty()
     }
 
     /// The streams that were woken since the last call.
@@ -265,6 +357,11 @@ impl<O: Origin> Hub<O> {
         let mut ids: Vec<StreamId> = self.streams.keys().copied().collect();
         ids.sort_unstable();
         ids.into_iter().filter_map(|id| self.status(id)).collect()
+    }
+
+    /// The proxy of a stream.
+    pub fn proxy(&self, id: StreamId) -> Option<&Arc<Proxy>> {
+        self.streams.get(&id).map(|stream| &stream.proxy)
     }
 
     /// One stream.

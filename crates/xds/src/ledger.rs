@@ -82,12 +82,12 @@ impl<O: Origin> Ledger<O> {
     }
 
     /// Closes all cells. No stream may be subscribed any more.
-    pub(crate) fn close(mut self, origin: &mut O, cells: &mut Cells<O::Cell>) {
+    pub(crate) fn close(mut self, cells: &mut Cells<O::Cell>) {
         for (name, entry) in std::mem::take(&mut self.entries) {
-            self.close_cell(origin, cells, &name, entry.cell);
+            self.close_cell(cells, &name, entry.cell);
         }
         for list in self.lists.into_values() {
-            origin.close(list.cell);
+            cells.close(list.cell);
         }
     }
 
@@ -141,9 +141,10 @@ impl<O: Origin> Ledger<O> {
     /// Names of a selection whose last addition, change or (named types) removal was after `from` and not after `upto`;
     /// ascending.
     pub(crate) fn changed(&self, selection: &Selection, from: Epoch, upto: Epoch) -> Vec<Name> {
-        let within = |name: &Name| {
-            let epoch = self.epoch_of(name);
-            epoch > from && epoch <= upto
+        let within = |name: &Name| match self.entries.get(name) {
+            Some(entry) => entry.epoch > from && entry.epoch <= upto,
+            // A name that cannot exist yet is answered once.
+            None => from == 0 && self.by_name(),
         };
         if let Some(logged) = self.log.since(from) {
             let mut names: Vec<Name> = logged.filter(|name| selection.covers(name) && within(name)).cloned().collect();
@@ -216,10 +217,10 @@ impl<O: Origin> Ledger<O> {
         std::mem::take(&mut self.marked)
     }
 
-    fn close_cell(&self, origin: &mut O, cells: &mut Cells<O::Cell>, name: &str, cell: Option<O::Cell>) {
+    fn close_cell(&self, cells: &mut Cells<O::Cell>, name: &str, cell: Option<O::Cell>) {
         if let Some(cell) = cell {
             cells.remove(cell, self.id, name);
-            origin.close(cell);
+            cells.close(cell);
         }
     }
 

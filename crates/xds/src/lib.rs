@@ -1,9 +1,9 @@
 //! The xDS protocol (ADS, SotW and delta) as a state machine: subscriptions, nonces, ordering.
 //!
 //! ```text
-//! request ─► decode ─► sotw, delta ─► Watch (a stream's state of one type) ─┐
-//!                                                                          ├─► next ─► compose ─► response
-//! commit ──► apply ──► Ledger (resources of one type for one audience) ─────┘     (gate: make before break)
+//! request ─► decode ─► opening ─► sotw, delta ─► Watch (a stream's state of one type) ─┐
+//!                                                                                     ├─► next ─► compose ─► response
+//! commit ──► apply ──► Ledger (resources of one type for one audience) ────────────────┘     (gate: make before break)
 //! ```
 //!
 //! [`Hub`] has a ledger for each type and audience, which an [`Origin`] feeds, and the streams. Requests and commits go in,
@@ -16,6 +16,9 @@
 //!   between two states of a selection and shared by all streams that make it, unless it depends on one stream.
 //! - A stream has at most one unanswered response per type. Changes merge into the next one.
 //! - Make before break: see [`gate`].
+//! - The work of one call is bounded where it can be large: a request opens a limited number of cells in each step
+//!   ([`Hub::proceed`]), and cells without users are closed later ([`Hub::close_unused`]).
+//! - A name that cannot exist for any audience yet ([`Origin::requires`]) costs nothing but its place in a set of names.
 //! - A stream stores its place in ledgers. It stores names only while they are pending.
 
 mod apply;
@@ -34,6 +37,7 @@ mod moves;
 mod nack_attribution;
 mod name_set;
 mod next;
+mod opening;
 mod origin;
 mod rate;
 mod respond;
@@ -51,7 +55,7 @@ mod watch;
 pub use bytes::Bytes;
 pub use compose::Rope;
 pub use decode::{DecodeError, Request, decode_delta, decode_sotw};
-pub use hub::{Hub, Stats, StreamId, TypeStats, Variant};
+pub use hub::{Hub, Progress, Stats, StreamId, TypeStats, Variant};
 pub use limits::Limits;
 pub use next::{Next, Response};
 pub use origin::{Changes, Origin};

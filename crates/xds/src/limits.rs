@@ -21,6 +21,12 @@ pub struct Limits {
     pub requests_per_second: u32,
     /// The burst of such requests.
     pub request_burst: u32,
+    /// Names per second that a client may subscribe to, unsubscribe from or report to have, in all types together.
+    pub names_per_second: u32,
+    /// The burst of such names: what a client with all types may send when it reconnects.
+    pub name_burst: u32,
+    /// Cells that are opened in one step of a request ([`Hub::proceed`](crate::Hub::proceed)).
+    pub opened_together: usize,
     /// The longest time for which changes wait for the types that they need (routes for clusters), and removals for the types
     /// that may use them.
     pub hold: Moment,
@@ -43,6 +49,9 @@ impl Default for Limits {
             unserved_types: 32,
             requests_per_second: 100,
             request_burst: 1000,
+            names_per_second: 10_000,
+            name_burst: 400_000,
+            opened_together: 256,
             hold: Moment::from_secs(5),
             removed_names: 4096,
             idle_responses: Moment::from_secs(5),

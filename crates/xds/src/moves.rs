@@ -43,7 +43,7 @@ impl<O: Origin> Core<O> {
             watch.acked = self.epoch;
         }
         watch.joined = self.epoch;
-        self.switch(origin, stream, kind, (shared, own));
+        self.switch(stream, kind, (shared, own));
     }
 
     /// The changes that take a client from its place in some ledgers to the content of others. A ledger that stays

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::Name;
+use crate::decode::Texts;
 
 /// Names, ascending, each once.
 #[derive(Clone, Debug, Default)]
@@ -41,6 +42,11 @@ impl NameSet {
     /// The digest of the set of these names, each of which occurs once.
     pub(crate) fn digest_of<'a>(names: impl Iterator<Item = &'a str>) -> u64 {
         names.fold(0, |sum, name| sum.wrapping_add(hash(name)))
+    }
+
+    /// Whether these names, of which none occurs twice, are the set.
+    pub(crate) fn is_set_of(&self, names: &Texts) -> bool {
+        self.len() == names.len() && self.digest == NameSet::digest_of(names.iter())
     }
 
     /// A hash that does not depend on the order, so that edits can update it.
@@ -121,7 +127,10 @@ impl Edit<'_> {
     }
 
     pub(crate) fn build(&self) -> NameSet {
-        NameSet { names: self.names().cloned().collect(), digest: self.digest() }
+        match self.is_empty() {
+            true => self.base.clone(),
+            false => NameSet { names: self.names().cloned().collect(), digest: self.digest() },
+        }
     }
 
     fn names(&self) -> impl Iterator<Item = &Name> {

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use model::proxy::Proxy;
 use model::xds::{Resource, ResourceType};
+use rustc_hash::FxHashSet;
 
 use crate::{Name, Status};
 
@@ -60,6 +61,22 @@ pub trait Origin {
     /// whose resource is absent now. `None`: the name can never exist.
     fn resolve(&self, kind: ResourceType, audience: &Self::Audience, name: &Name) -> Option<Self::Key>;
 
+    /// The part of a name without which it cannot exist for any audience, such as a hostname. It is called for each name of a
+    /// subscription, so that it must be cheap.
+    fn requires<'n>(&self, _kind: ResourceType, _name: &'n str) -> Option<&'n str> {
+        None
+    }
+
+    /// Whether something that a name requires is there. Otherwise the name is not opened until [`Changes::appeared`] has it.
+    fn has(&self, _required: &str) -> bool {
+        true
+    }
+
+    /// Whether a name may exist now: what it requires holds.
+    fn may_exist(&self, kind: ResourceType, name: &str) -> bool {
+        self.requires(kind, name).is_none_or(|required| self.has(required))
+    }
+
     /// Opens a resource.
     fn open(&mut self, key: &Self::Key) -> (Self::Cell, Option<Resource>);
 
@@ -80,17 +97,19 @@ pub struct Changes<O: Origin + ?Sized> {
     pub catalogues: Vec<(O::Cell, O::Catalogue)>,
     /// Proxies of which an audience changed.
     pub moved: Vec<O::Token>,
+    /// What names require ([`Origin::requires`]) and was not there before.
+    pub appeared: FxHashSet<Name>,
 }
 
 impl<O: Origin + ?Sized> Changes<O> {
     /// Whether there are no changes.
     pub fn is_empty(&self) -> bool {
-        self.resources.is_empty() && self.catalogues.is_empty() && self.moved.is_empty()
+        self.resources.is_empty() && self.catalogues.is_empty() && self.moved.is_empty() && self.appeared.is_empty()
     }
 }
 
 impl<O: Origin + ?Sized> Default for Changes<O> {
     fn default() -> Changes<O> {
-        Changes { resources: Vec::new(), catalogues: Vec::new(), moved: Vec::new() }
+        Changes { resources: Vec::new(), catalogues: Vec::new(), moved: Vec::new(), appeared: FxHashSet::default() }
     }
 }

@@ -1,8 +1,8 @@
 //! A token bucket whose clock is an argument.
 
-use crate::{Limits, Moment};
+use crate::Moment;
 
-/// Counts requests against a rate and a burst.
+/// Counts something against a rate and a burst.
 #[derive(Debug)]
 pub(crate) struct Rate {
     /// Tokens, in billionths, so that time turns into tokens without rounding.
@@ -13,16 +13,16 @@ pub(crate) struct Rate {
 const WHOLE: u128 = 1_000_000_000;
 
 impl Rate {
-    pub(crate) fn new(limits: &Limits, now: Moment) -> Rate {
-        Rate { tokens: u128::from(limits.request_burst) * WHOLE, last: now }
+    pub(crate) fn new(burst: u32, now: Moment) -> Rate {
+        Rate { tokens: u128::from(burst) * WHOLE, last: now }
     }
 
-    /// Takes one token; false if there is none.
-    pub(crate) fn take(&mut self, limits: &Limits, now: Moment) -> bool {
-        let earned = now.saturating_sub(self.last).as_nanos() * u128::from(limits.requests_per_second);
-        self.tokens = (self.tokens + earned).min(u128::from(limits.request_burst) * WHOLE);
+    /// Takes so many tokens; false if there are fewer, of which none is taken.
+    pub(crate) fn take(&mut self, count: usize, (per_second, burst): (u32, u32), now: Moment) -> bool {
+        let earned = now.saturating_sub(self.last).as_nanos() * u128::from(per_second);
+        self.tokens = (self.tokens + earned).min(u128::from(burst) * WHOLE);
         self.last = self.last.max(now);
-        match self.tokens.checked_sub(WHOLE) {
+        match self.tokens.checked_sub(count as u128 * WHOLE) {
             Some(left) => {
                 self.tokens = left;
                 true
@@ -38,16 +38,20 @@ mod tests {
 
     #[test]
     fn a_burst_is_allowed_and_then_the_rate_applies() {
-        let limits = Limits { requests_per_second: 10, request_burst: 3, ..Limits::default() };
         let at = Moment::from_millis;
-        let mut rate = Rate::new(&limits, at(0));
-        let taken: Vec<bool> = (0..4).map(|_| rate.take(&limits, at(0))).collect();
+        let mut rate = Rate::new(3, at(0));
+        let mut take = |count, now| rate.take(count, (10, 3), at(now));
+        let taken: Vec<bool> = (0..4).map(|_| take(1, 0)).collect();
         assert_eq!(taken, [true, true, true, false]);
-        assert!(!rate.take(&limits, at(99)));
-        assert!(rate.take(&limits, at(100)));
-        assert!(!rate.take(&limits, at(50)), "time that runs backwards earns nothing");
+        assert!(!take(1, 99));
+        assert!(take(1, 100));
+        assert!(!take(1, 50), "time that runs backwards earns nothing");
         // A long pause earns a burst and no more.
-        let taken = (0..9).filter(|_| rate.take(&limits, at(1_000_000))).count();
+        let taken = (0..9).filter(|_| take(1, 1_000_000)).count();
         assert_eq!(taken, 3);
+        // Many at once are taken as a whole.
+        assert!(!take(4, 2_000_000));
+        assert!(take(3, 2_000_000));
+        assert!(take(0, 2_000_000) && !take(1, 2_000_000));
     }
 }

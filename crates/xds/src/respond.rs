@@ -133,7 +133,7 @@ impl<O: Origin> Core<O> {
         let Some(watch) = stream.watch(kind) else { return };
         let ledgers = (watch.shared.ledger, watch.own.map(|own| own.ledger));
         let places = self.places(origin, ledgers, names);
-        self.switch(origin, stream, kind, places);
+        self.switch(stream, kind, places);
     }
 
     /// Changes a watch to the result of an edit.
@@ -157,7 +157,7 @@ impl<O: Origin> Core<O> {
                 (self.edited(origin, shared, others, edit), Some(self.edited(origin, own, theirs, edit)))
             }
         };
-        self.switch(origin, stream, kind, places);
+        self.switch(stream, kind, places);
     }
 
     /// The selection at a place with these names, and without those that an edit removes.
@@ -186,7 +186,6 @@ impl<O: Origin> Core<O> {
     /// Moves a watch to these places. Leaves its former ones.
     pub(crate) fn switch(
         &mut self,
-        origin: &mut O,
         stream: &mut Stream<O::Token>,
         kind: ResourceType,
         (shared, own): (Place, Option<Place>),
@@ -197,7 +196,7 @@ impl<O: Origin> Core<O> {
         (watch.shared, watch.own) = (shared, own);
         self.enter(watch, id);
         let left = old.into_iter().filter(|old| !watch.places().any(|new| new == *old));
-        left.for_each(|place| self.leave(origin, place, id));
+        left.for_each(|place| self.leave(place, id));
     }
 }
 

@@ -16,6 +16,8 @@ pub(crate) type SelectionId = usize;
 pub(crate) struct Selection {
     /// `None`: all names of the ledger. For a type with collections, the names of collections.
     pub(crate) names: Option<NameSet>,
+    /// The number of names that cannot exist yet, for which the ledger has no entry.
+    pub(crate) absent: usize,
     collected: bool,
     /// The ledger has no catalogue, so that a wildcard selects nothing.
     by_name: bool,
@@ -90,6 +92,7 @@ impl Selection {
     ) -> Selection {
         Selection {
             names,
+            absent: 0,
             collected: kind.is_collected(),
             by_name,
             changed,

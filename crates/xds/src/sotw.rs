@@ -90,7 +90,7 @@ impl<O: Origin> Core<O> {
         watch.named_once |= !texts.is_empty();
         let all = kind.is_wildcard() && (texts.contains("*") || !watch.named_once);
         if texts.is_empty() && !all {
-            self.unwatch(origin, stream, kind);
+            self.unwatch(stream, kind);
             return;
         }
         let rewarm = std::mem::take(&mut watch.rewarm);
@@ -99,7 +99,7 @@ impl<O: Origin> Core<O> {
         match current {
             None if all => {}
             Some(current) if !all => {
-                if current.len() != texts.len() || current.digest() != NameSet::digest_of(texts.iter()) {
+                if !current.is_set_of(texts) {
                     self.sotw_edit(origin, stream, kind, &current, texts);
                 }
             }

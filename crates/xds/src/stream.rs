@@ -7,7 +7,7 @@ use model::xds::ResourceType;
 
 use crate::rate::Rate;
 use crate::watch::Watch;
-use crate::{Epoch, Moment, Status, StreamId, Variant};
+use crate::{Epoch, Limits, Moment, Status, StreamId, Variant};
 
 /// One connected stream.
 pub(crate) struct Stream<T> {
@@ -16,7 +16,10 @@ pub(crate) struct Stream<T> {
     pub(crate) proxy: Arc<Proxy>,
     pub(crate) variant: Variant,
     pub(crate) connected: Moment,
-    pub(crate) rate: Rate,
+    /// Counts requests.
+    pub(crate) requests: Rate,
+    /// Counts names in requests.
+    pub(crate) names: Rate,
     pub(crate) watches: Watches,
     pub(crate) unserved: Vec<Arc<str>>,
     /// Whether the client had resources from an earlier stream.
@@ -76,7 +79,7 @@ impl<T> Stream<T> {
         token: T,
         proxy: Arc<Proxy>,
         variant: Variant,
-        rate: Rate,
+        limits: &Limits,
         now: Moment,
     ) -> Stream<T> {
         Stream {
@@ -85,7 +88,8 @@ impl<T> Stream<T> {
             proxy,
             variant,
             connected: now,
-            rate,
+            requests: Rate::new(limits.request_burst, now),
+            names: Rate::new(limits.name_burst, now),
             watches: Watches::default(),
             unserved: Vec::new(),
             resumed: false,

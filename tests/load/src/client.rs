@@ -37,6 +37,10 @@ pub struct Seen {
     pub bytes: AtomicU64,
     /// The number of responses.
     pub responses: AtomicU64,
+    /// The number of resources in them.
+    pub resources: AtomicU64,
+    /// What the proxy had when its stream ended, for the next stream.
+    kept: Mutex<Option<Kept>>,
     /// The types, one bit each, that were subscribed to and not answered yet.
     pending: AtomicU64,
     times: Mutex<(Option<Instant>, Option<Instant>)>,
@@ -59,6 +63,14 @@ impl Seen {
         *self.times.lock().unwrap_or_else(PoisonError::into_inner) = (None, None);
     }
 
+    fn keep(&self, kept: Kept) {
+        *self.kept.lock().unwrap_or_else(PoisonError::into_inner) = Some(kept);
+    }
+
+    fn take_kept(&self) -> Option<Kept> {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+
     fn response(&self) {
         let now = Instant::now();
         let mut times = self.times.lock().unwrap_or_else(PoisonError::into_inner);
@@ -67,7 +79,7 @@ impl Seen {
     }
 }
 
-/// Runs one proxy until its stream ends, which is an error.
+/// Runs one proxy until its stream ends, which is an error. If it has had a stream before, it reports what it has.
 ///
 /// `door` limits the number of proxies that connect at the same time, because the system refuses connections beyond its
 /// queue.
@@ -91,10 +103,16 @@ pub async fn run(
             .header("te", "trailers")
             .body(())?;
     let (response, send) = client.send_request(request, false)?;
-    let mut proxy =
-        Proxy { protocol, node: Some(node), send, types: Default::default(), vhds: false, seen: Arc::clone(&seen) };
-    proxy.ask(CLUSTERS, &[], b"")?;
-    proxy.ask(LISTENERS, &[], b"")?;
+    let (kept, seen_before) = (seen.take_kept(), Arc::clone(&seen));
+    let resumes = kept.is_some();
+    let mut proxy = Proxy { protocol, node: Some(node), send, kept: kept.unwrap_or_default(), seen: seen_before };
+    match resumes {
+        true => proxy.resume()?,
+        false => {
+            proxy.ask(CLUSTERS, &[], b"")?;
+            proxy.ask(LISTENERS, &[], b"")?;
+        }
+    }
     let response = response.await?;
     if !response.status().is_success() {
         bail!("the server answered {}", response.status());
@@ -126,14 +144,28 @@ struct Proxy {
     /// Sent with the first request only.
     node: Option<Bytes>,
     send: SendStream<Bytes>,
-    types: [Subscription; 5],
-    /// Whether it has subscribed to virtual hosts.
-    vhds: bool,
+    kept: Kept,
     seen: Arc<Seen>,
 }
 
-#[derive(Default)]
+impl Drop for Proxy {
+    fn drop(&mut self) {
+        self.seen.keep(std::mem::take(&mut self.kept));
+    }
+}
+
+/// The state of a proxy that outlives its streams.
+#[derive(Debug, Default)]
+struct Kept {
+    types: [Subscription; 5],
+    /// Whether it has subscribed to virtual hosts.
+    vhds: bool,
+}
+
+#[derive(Debug, Default)]
 struct Subscription {
+    /// The names and versions of the resources that it has (delta).
+    had: BTreeMap<Arc<str>, Arc<str>>,
     /// The subscribed names; for CDS and LDS, the references of each resource.
     names: BTreeSet<String>,
     referred: BTreeMap<String, Vec<String>>,
@@ -146,13 +178,14 @@ impl Proxy {
         let url = wire::field(message, 4);
         let kind = TYPES.iter().position(|t| t.as_bytes() == url).context("a response of an unknown type")?;
         if self.protocol == Protocol::Sotw {
-            self.types[kind].version = Bytes::copy_from_slice(wire::field(message, 1));
+            self.kept.types[kind].version = Bytes::copy_from_slice(wire::field(message, 1));
         }
         self.seen.pending.fetch_and(!(1 << kind), Ordering::Relaxed);
         let nonce = wire::field(message, 5).to_vec();
+        self.keep(kind, message);
         // As Envoy does: when it reads the first table with VHDS, before it accepts the table.
-        if kind == ROUTES && !self.vhds && self.protocol == Protocol::Delta && discovers_hosts(message) {
-            self.vhds = true;
+        if kind == ROUTES && !self.kept.vhds && self.protocol == Protocol::Delta && discovers_hosts(message) {
+            self.kept.vhds = true;
             self.ask(VIRTUAL_HOSTS, &[], b"")?;
         }
         self.ask(kind, &[], &nonce)?;
@@ -163,33 +196,71 @@ impl Proxy {
         }
     }
 
+    /// Records the resources of a response.
+    fn keep(&mut self, kind: usize, message: &[u8]) {
+        let had = &mut self.kept.types[kind].had;
+        for (number, value) in wire::fields(message) {
+            match (number, self.protocol) {
+                (2, protocol) => {
+                    self.seen.resources.fetch_add(1, Ordering::Relaxed);
+                    if protocol == Protocol::Delta {
+                        had.insert(shared(wire::field(value, 3)), shared(wire::field(value, 1)));
+                    }
+                }
+                (6, Protocol::Delta) => drop(had.remove(&*String::from_utf8_lossy(value))),
+                _ => {}
+            }
+        }
+    }
+
+    /// The first requests of a stream that is not the first: all types at once, with what the proxy has (delta).
+    fn resume(&mut self) -> Result<()> {
+        for kind in [CLUSTERS, ENDPOINTS, LISTENERS, ROUTES, VIRTUAL_HOSTS] {
+            let names: Vec<String> = self.kept.types[kind].names.iter().cloned().collect();
+            let is_wanted = match kind {
+                CLUSTERS | LISTENERS => true,
+                VIRTUAL_HOSTS => self.kept.vhds,
+                _ => !names.is_empty(),
+            };
+            if is_wanted {
+                self.ask_with(kind, &names, b"", true)?;
+            }
+        }
+        Ok(())
+    }
+
     /// Records the references of the resources, and subscribes to new ones.
     fn follow(&mut self, kind: usize, next: usize, message: &[u8]) -> Result<()> {
         if self.protocol == Protocol::Sotw {
-            self.types[kind].referred.clear();
+            self.kept.types[kind].referred.clear();
         }
         for (number, value) in wire::fields(message) {
             match (number, self.protocol) {
                 (2, protocol) => {
                     let any = if protocol == Protocol::Delta { wire::field(value, 2) } else { value };
                     let (name, refers) = referred(kind, wire::field(any, 2));
-                    self.types[kind].referred.insert(name, refers);
+                    self.kept.types[kind].referred.insert(name, refers);
                 }
                 (6, Protocol::Delta) => {
-                    self.types[kind].referred.remove(&*String::from_utf8_lossy(value));
+                    self.kept.types[kind].referred.remove(&*String::from_utf8_lossy(value));
                 }
                 _ => {}
             }
         }
-        let wanted: BTreeSet<String> = self.types[kind].referred.values().flatten().cloned().collect();
-        let new: Vec<String> = wanted.difference(&self.types[next].names).cloned().collect();
-        let changed = wanted != self.types[next].names;
-        self.types[next].names = wanted;
+        let wanted: BTreeSet<String> = self.kept.types[kind].referred.values().flatten().cloned().collect();
+        let new: Vec<String> = wanted.difference(&self.kept.types[next].names).cloned().collect();
+        let changed = wanted != self.kept.types[next].names;
+        self.kept.types[next].names = wanted;
         if changed { self.ask(next, &new, b"") } else { Ok(()) }
     }
 
     /// Sends a request: an acknowledgement if there is a nonce, otherwise a subscription.
     fn ask(&mut self, kind: usize, new: &[String], nonce: &[u8]) -> Result<()> {
+        self.ask_with(kind, new, nonce, false)
+    }
+
+    /// Sends a request, with the versions of the resources that the proxy has if it is the first one of a stream (delta).
+    fn ask_with(&mut self, kind: usize, new: &[String], nonce: &[u8], versions: bool) -> Result<()> {
         let is_wildcard = kind != ENDPOINTS && kind != ROUTES;
         if nonce.is_empty() && (is_wildcard || !new.is_empty()) {
             self.seen.pending.fetch_or(1 << kind, Ordering::Relaxed);
@@ -203,10 +274,16 @@ impl Proxy {
                 }
                 wire::put(&mut out, 2, TYPES[kind].as_bytes());
                 new.iter().for_each(|name| wire::put(&mut out, 3, name.as_bytes()));
+                for (name, version) in self.kept.types[kind].had.iter().filter(|_| versions) {
+                    let mut entry = BytesMut::new();
+                    wire::put(&mut entry, 1, name.as_bytes());
+                    wire::put(&mut entry, 2, version.as_bytes());
+                    wire::put(&mut out, 5, &entry);
+                }
                 wire::put(&mut out, 6, nonce);
             }
             Protocol::Sotw => {
-                let subscription = &mut self.types[kind];
+                let subscription = &mut self.kept.types[kind];
                 wire::put(&mut out, 1, &subscription.version);
                 if !node.is_empty() {
                     wire::put(&mut out, 2, &node);
@@ -221,6 +298,21 @@ impl Proxy {
             }
         }
         self.send.send_data(wire::frame(&out), false).context("the stream is closed")
+    }
+}
+
+/// A text that all proxies share: they have the same names and versions.
+fn shared(text: &[u8]) -> Arc<str> {
+    static TEXTS: Mutex<BTreeSet<Arc<str>>> = Mutex::new(BTreeSet::new());
+    let text = String::from_utf8_lossy(text);
+    let mut texts = TEXTS.lock().unwrap_or_else(PoisonError::into_inner);
+    match texts.get(&*text) {
+        Some(known) => Arc::clone(known),
+        None => {
+            let text: Arc<str> = text.into();
+            texts.insert(Arc::clone(&text));
+            text
+        }
     }
 }
 

@@ -37,6 +37,59 @@ impl Measured {
     }
 }
 
+/// How long one kind of work held up all others.
+#[derive(Clone, Debug, Default)]
+pub struct Stall {
+    /// The kind of work.
+    pub step: String,
+    /// How often it was done.
+    pub count: u64,
+    /// How often it took more than 50 ms.
+    pub long: u64,
+    /// The upper bound, in seconds, of the longest one: that of its bucket in the histogram.
+    pub longest: f64,
+}
+
+impl Stall {
+    /// The stalls in a page of metrics, by the kind of work.
+    pub fn read(metrics: &str) -> Vec<Stall> {
+        let mut stalls: Vec<Stall> = Vec::new();
+        for line in metrics.lines() {
+            let Some(rest) = line.strip_prefix("rutter_world_step_seconds_bucket{") else { continue };
+            let label = |name: &str| rest.split_once(&format!("{name}=\""))?.1.split_once('"').map(|(value, _)| value);
+            let (Some(step), Some(bound)) = (label("step"), label("le")) else { continue };
+            let count = rest.rsplit(' ').next().and_then(|number| number.parse().ok()).unwrap_or(0);
+            let bound = bound.parse().unwrap_or(f64::INFINITY);
+            if stalls.last().is_none_or(|last| last.step != step) {
+                stalls.push(Stall { step: step.to_owned(), ..Stall::default() });
+            }
+            if let Some(stall) = stalls.last_mut()
+                && count > stall.count
+            {
+                // Buckets are cumulative.
+                stall.long += if bound > 0.05 { count - stall.count } else { 0 };
+                (stall.count, stall.longest) = (count, bound);
+            }
+        }
+        stalls.retain(|stall| stall.count > 0);
+        stalls
+    }
+
+    /// Adds the stalls of another process.
+    pub fn merge(all: &mut Vec<Stall>, more: Vec<Stall>) {
+        for stall in more {
+            match all.iter_mut().find(|one| one.step == stall.step) {
+                Some(one) => {
+                    one.count += stall.count;
+                    one.long += stall.long;
+                    one.longest = one.longest.max(stall.longest);
+                }
+                None => all.push(stall),
+            }
+        }
+    }
+}
+
 /// All figures of one run.
 #[derive(Clone, Debug)]
 pub struct Report {
@@ -54,12 +107,23 @@ pub struct Report {
     pub per_proxy: u64,
     /// Resident memory that one more pod of a cluster adds, in bytes.
     pub per_pod: Option<u64>,
+    /// How long each kind of work held up all others.
+    pub stalls: Vec<Stall>,
 }
 
 impl Report {
     /// An empty one.
     pub fn default_for(plan: Plan) -> Report {
-        Report { plan, rows: Vec::new(), resident_idle: 0, resident: 0, peak: 0, per_proxy: 0, per_pod: None }
+        Report {
+            plan,
+            rows: Vec::new(),
+            resident_idle: 0,
+            resident: 0,
+            peak: 0,
+            per_proxy: 0,
+            per_pod: None,
+            stalls: Vec::new(),
+        }
     }
 
     /// A heading that describes the mesh.
@@ -116,6 +180,12 @@ impl Report {
             size(self.peak),
             size(self.per_proxy)
         );
+        let longest = |stall: &Stall| {
+            let long = if stall.long > 0 { format!(" ({} above 50 ms)", stall.long) } else { String::new() };
+            format!("{} {} ms{long}", stall.step, stall.longest * 1000.0)
+        };
+        let longest: Vec<String> = self.stalls.iter().map(longest).collect();
+        let _ = writeln!(text, "All other work was held up by at most: {}.", longest.join(", "));
         if let Some(pod) = self.per_pod {
             let _ = writeln!(text, "One more pod: {pod} bytes.");
         }
@@ -151,5 +221,29 @@ fn size(bytes: u64) -> String {
         b if b >= 10 << 20 => format!("{} MiB", b >> 20),
         b if b >= 1 << 20 => format!("{:.1} MiB", b as f64 / f64::from(1 << 20)),
         b => format!("{} KiB", b.div_ceil(1 << 10)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn stalls_are_read_from_a_histogram() {
+        let line = |step: &str, bound: &str, count: u32| {
+            format!("rutter_world_step_seconds_bucket{{le=\"{bound}\",step=\"{step}\"}} {count}\n")
+        };
+        let page = ["# EOF\n".to_owned()].into_iter().chain([
+            line("push", "0.01", 3),
+            line("push", "0.05", 4),
+            line("push", "0.1", 6),
+            line("push", "+Inf", 6),
+            line("count", "0.01", 0),
+            line("commit", "0.01", 1),
+        ]);
+        let stalls = Stall::read(&page.collect::<String>());
+        let shown: Vec<String> =
+            stalls.iter().map(|s| format!("{} {} {} {}", s.step, s.count, s.long, s.longest)).collect();
+        assert_eq!(shown, ["push 6 2 0.1", "commit 1 0 0.01"]);
     }
 }

@@ -14,7 +14,7 @@ use tokio::task::JoinSet;
 use crate::client::{self, Seen};
 use crate::mesh::{Mesh, Size};
 use crate::probe::{self, Usage};
-use crate::report::{Measured, Report};
+use crate::report::{Measured, Report, Stall};
 use crate::wire;
 
 /// If nothing arrives for this time, a change has arrived at all proxies.
@@ -59,7 +59,7 @@ pub async fn run(binary: &Path, flags: &[&str], plan: Plan) -> Result<Report> {
     let reads = mesh.flags(data.path());
     let all: Vec<&str> = reads.iter().map(String::as_str).chain(flags.iter().copied()).collect();
     let begin = Instant::now();
-    let control = started(binary, &all).await?;
+    let mut control = started(binary, &all).await?;
     let began = begin.elapsed();
     let pid = control.pid().context("the control plane has ended")?;
     let start = Measured {
@@ -143,8 +143,18 @@ pub async fn run(binary: &Path, flags: &[&str], plan: Plan) -> Result<Report> {
         eprintln!("{work}");
         report.rows.push(fleet.measure(whom, work, async |_| edit.make(&mesh, plan.size, ROUNDS).await).await?);
     }
+    Stall::merge(&mut report.stalls, stalls(&control).await?);
+    if plan.protocol == Protocol::Delta {
+        eprintln!("restarting the control plane");
+        fleet.tasks.shutdown().await;
+        control.kill().await.map_err(anyhow::Error::from_boxed)?;
+        launched(&mut control).await?;
+        fleet.pid = control.pid().context("the control plane has ended")?;
+        report.rows.push(fleet.reconnect().await?);
+    }
     eprintln!("disconnecting all proxies");
     report.rows.push(fleet.leave().await?);
+    Stall::merge(&mut report.stalls, stalls(&control).await?);
     if plan.kubernetes {
         // In a process that had no proxies yet, so that no freed memory is reused.
         drop((fleet, control));
@@ -158,6 +168,17 @@ pub async fn run(binary: &Path, flags: &[&str], plan: Plan) -> Result<Report> {
 /// Starts a control plane and waits until it is ready.
 async fn started(binary: &Path, flags: &[&str]) -> Result<Control> {
     let mut control = Control::idle(binary, flags, &[]).map_err(anyhow::Error::from_boxed)?;
+    launched(&mut control).await?;
+    Ok(control)
+}
+
+/// How long work held up other work since the control plane started.
+async fn stalls(control: &Control) -> Result<Vec<Stall>> {
+    let metrics = control.debug("/metrics").await.map_err(anyhow::Error::from_boxed)?;
+    Ok(Stall::read(&metrics.text()))
+}
+
+async fn launched(control: &mut Control) -> Result<()> {
     control.launch().map_err(anyhow::Error::from_boxed)?;
     let begin = Instant::now();
     while !control.readiness().await.is_ok_and(|answer| answer.status.is_success()) {
@@ -167,7 +188,7 @@ async fn started(binary: &Path, flags: &[&str]) -> Result<Control> {
         }
         tokio::time::sleep(Duration::from_millis(2)).await;
     }
-    Ok(control)
+    Ok(())
 }
 
 /// The resident memory that one more pod adds.
@@ -261,14 +282,33 @@ struct Fleet<'m> {
 
 impl Fleet<'_> {
     fn connect(&mut self, count: usize) -> Result<()> {
-        let door = Arc::new(Semaphore::new(KNOCKING));
-        for number in self.seen.len()..self.seen.len() + count {
-            let seen = Arc::new(Seen::default());
-            let node = wire::node(&self.mesh.workload(number));
-            self.seen.push(Arc::clone(&seen));
-            self.tasks.spawn(client::run(self.address, node, self.protocol, seen, Arc::clone(&door)));
-        }
+        let from = self.seen.len();
+        self.seen.extend((0..count).map(|_| Arc::new(Seen::default())));
+        self.open_streams(from);
         Ok(())
+    }
+
+    fn open_streams(&mut self, from: usize) {
+        let door = Arc::new(Semaphore::new(KNOCKING));
+        for (number, seen) in self.seen.iter().enumerate().skip(from) {
+            let node = wire::node(&self.mesh.workload(number));
+            self.tasks.spawn(client::run(self.address, node, self.protocol, Arc::clone(seen), Arc::clone(&door)));
+        }
+    }
+
+    /// Opens a new stream for each proxy, which reports the resources that it has.
+    async fn reconnect(&mut self) -> Result<Measured> {
+        let resources =
+            |fleet: &Self| fleet.seen.iter().map(|seen| seen.resources.load(Ordering::Relaxed)).sum::<u64>();
+        let before = resources(self);
+        let row = self
+            .measure(Whom::AllFrom(0), "", async |fleet| {
+                fleet.open_streams(0);
+                Ok(())
+            })
+            .await?;
+        let work = format!("all proxies reconnect after a restart ({} resources sent)", resources(self) - before);
+        Ok(Measured { work, ..row })
     }
 
     /// Disconnects all proxies at the same time, and waits until the control plane is idle.

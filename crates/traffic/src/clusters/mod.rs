@@ -320,6 +320,19 @@ pub fn resolve(cx: &Reads<'_>, scope: &Arc<Scope>, name: &str) -> Option<Outboun
     })
 }
 
+/// The hostname in an outbound cluster's name. The rest of the name is not checked. `None` for another form of name or of
+/// hostname than those that Rutter writes.
+pub fn hostname_in(name: &str) -> Option<&str> {
+    let (_, host) = name.strip_prefix("outbound|")?.rsplit_once('|')?;
+    let is_other = host.ends_with('.') || host.bytes().any(|byte| byte.is_ascii_uppercase());
+    (!is_other).then_some(host)
+}
+
+/// Whether this can be the name of an outbound cluster.
+pub fn is_outbound(name: &str) -> bool {
+    parse(name).is_some()
+}
+
 /// Parses an outbound cluster's name; true for SNI passthrough clusters.
 fn parse(name: &str) -> Option<(ClusterName, bool)> {
     let passthrough = name.strip_prefix("outbound_.").and_then(|rest| {

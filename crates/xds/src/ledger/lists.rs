@@ -43,7 +43,7 @@ impl<O: Origin> Ledger<O> {
     }
 
     /// Removes a user of a collection. Closes the collection with the last one.
-    pub(super) fn release(&mut self, origin: &mut O, cells: &mut Cells<O::Cell>, collection: &Name) {
+    pub(super) fn release(&mut self, cells: &mut Cells<O::Cell>, collection: &Name) {
         let Some(list) = self.lists.get_mut(collection) else {
             return;
         };
@@ -58,10 +58,10 @@ impl<O: Origin> Ledger<O> {
             let held = contribution(name, self.resource(cells, name));
             self.digest = self.digest.wrapping_sub(held);
             if let Some(entry) = self.entries.remove(name) {
-                self.close_cell(origin, cells, name, entry.cell);
+                self.close_cell(cells, name, entry.cell);
             }
         }
-        origin.close(list.cell);
+        cells.close(list.cell);
     }
 
     /// Applies a changed catalogue: opens new resources and closes those that are no longer listed.
@@ -88,7 +88,7 @@ impl<O: Origin> Ledger<O> {
                     after.next();
                 }
                 (Some((name, _)), other) if other.is_none_or(|(other, _)| name < other) => {
-                    self.remove(origin, cells, name, epoch);
+                    self.remove(cells, name, epoch);
                     before.next();
                 }
                 (_, Some((name, key))) => {
@@ -132,11 +132,11 @@ impl<O: Origin> Ledger<O> {
         resource
     }
 
-    fn remove(&mut self, origin: &mut O, cells: &mut Cells<O::Cell>, name: &Name, epoch: Epoch) {
+    fn remove(&mut self, cells: &mut Cells<O::Cell>, name: &Name, epoch: Epoch) {
         let old = self.resource(cells, name).cloned();
         self.on_resource(name, old.as_ref(), None, epoch);
         if let Some(entry) = self.entries.remove(name) {
-            self.close_cell(origin, cells, name, entry.cell);
+            self.close_cell(cells, name, entry.cell);
         }
     }
 
@@ -150,7 +150,7 @@ impl<O: Origin> Ledger<O> {
             return;
         };
         let closed = entry.cell.replace(cell);
-        self.close_cell(origin, cells, name, closed);
+        self.close_cell(cells, name, closed);
         if old != new {
             self.on_resource(name, old.as_ref(), new.as_ref(), epoch);
         }

@@ -1,10 +1,15 @@
 //! Creation and removal of a ledger's selections.
 
+use std::collections::BTreeMap;
+
+use rustc_hash::FxHashSet;
+
 use crate::cells::Cells;
+use crate::decode::Texts;
 use crate::ledger::{Entry, Ledger, contribution, presence};
 use crate::name_set::{Edit, NameSet};
 use crate::selection::{Selection, SelectionId};
-use crate::{Epoch, Origin};
+use crate::{Epoch, Name, Origin};
 
 impl<O: Origin> Ledger<O> {
     /// The selection of all names.
@@ -30,16 +35,61 @@ impl<O: Origin> Ledger<O> {
             return id;
         }
         let names = edit.build();
+        let mut absent = 0;
         if self.kind.is_collected() {
             names.iter().for_each(|name| self.open(origin, cells, name, epoch));
         } else if self.by_name() {
-            self.retain(origin, cells, &names, epoch);
+            absent = self.retain(origin, cells, &names, epoch);
         }
-        self.add_selection(cells, Some(names), serial, epoch)
+        let id = self.add_selection(cells, Some(names), serial, epoch);
+        self.selections[id].absent = absent;
+        id
+    }
+
+    /// Opens the names that may exist now, because what they require appeared.
+    pub(crate) fn on_appeared(
+        &mut self,
+        origin: &mut O,
+        cells: &mut Cells<O::Cell>,
+        appeared: &FxHashSet<Name>,
+        epoch: Epoch,
+    ) {
+        let kind = self.kind;
+        let concerns = |name: &Name| origin.requires(kind, name).is_some_and(|required| appeared.contains(required));
+        let mut found: BTreeMap<Name, Vec<SelectionId>> = BTreeMap::new();
+        for (id, selection) in self.selections.iter().filter(|(_, selection)| selection.absent > 0) {
+            for name in selection.named().filter(|name| concerns(name) && !self.entries.contains_key(*name)) {
+                found.entry(name.clone()).or_default().push(id);
+            }
+        }
+        for (name, selections) in found {
+            for id in &selections {
+                self.selections[*id].absent -= 1;
+            }
+            let users = u32::try_from(selections.len()).unwrap_or(u32::MAX);
+            self.entries.insert(name.clone(), Entry { cell: None, epoch: FIRST, users });
+            let Some(key) = origin.resolve(kind, &self.audience, &name) else { continue };
+            let (cell, resource) = origin.open(&key);
+            cells.add(cell, resource.clone(), self.id, name.clone());
+            if let Some(entry) = self.entries.get_mut(&name) {
+                entry.cell = Some(cell);
+            }
+            if resource.is_some() {
+                self.on_resource(&name, None, resource.as_ref(), epoch);
+            }
+        }
+    }
+
+    /// Whether there is a selection of exactly these names.
+    pub(crate) fn selects(&self, names: &Texts) -> bool {
+        let sets = self.selections.iter().filter_map(|(_, selection)| selection.names.as_ref());
+        let mut alike = sets.filter(|set| set.len() == names.len()).peekable();
+        let digest = alike.peek().map(|_| NameSet::digest_of(names.iter()));
+        alike.any(|set| Some(set.digest()) == digest)
     }
 
     /// Removes a selection without streams.
-    pub(crate) fn drop_if_unused(&mut self, origin: &mut O, cells: &mut Cells<O::Cell>, id: SelectionId) {
+    pub(crate) fn drop_if_unused(&mut self, cells: &mut Cells<O::Cell>, id: SelectionId) {
         if !self.selections[id].streams.is_empty() {
             return;
         }
@@ -50,7 +100,7 @@ impl<O: Origin> Ledger<O> {
         }
         for name in selection.names.iter().flat_map(NameSet::iter) {
             if self.kind.is_collected() {
-                self.release(origin, cells, name);
+                self.release(cells, name);
                 continue;
             }
             let Some(entry) = self.entries.get_mut(name) else {
@@ -60,7 +110,7 @@ impl<O: Origin> Ledger<O> {
             if entry.users == 0 {
                 let cell = entry.cell;
                 self.entries.remove(name);
-                self.close_cell(origin, cells, name, cell);
+                self.close_cell(cells, name, cell);
             }
         }
     }
@@ -93,12 +143,16 @@ impl<O: Origin> Ledger<O> {
         self.selections.insert(selection)
     }
 
-    /// Counts a user for each of these names. Resolves and opens new names.
-    fn retain(&mut self, origin: &mut O, cells: &mut Cells<O::Cell>, names: &NameSet, epoch: Epoch) {
-        let (mut named, mut keys) = (Vec::new(), Vec::new());
+    /// Counts a user for each of these names. Resolves and opens new names. Returns the number of names that cannot exist yet.
+    fn retain(&mut self, origin: &mut O, cells: &mut Cells<O::Cell>, names: &NameSet, epoch: Epoch) -> usize {
+        let (mut named, mut keys, mut absent) = (Vec::new(), Vec::new(), 0);
         for name in names.iter() {
             if let Some(entry) = self.entries.get_mut(name) {
                 entry.users += 1;
+                continue;
+            }
+            if !origin.may_exist(self.kind, name) {
+                absent += 1;
                 continue;
             }
             if let Some(key) = origin.resolve(self.kind, &self.audience, name) {
@@ -121,8 +175,12 @@ impl<O: Origin> Ledger<O> {
                 entry.cell = Some(cell);
             }
         }
+        absent
     }
 }
+
+/// Not after any place of a stream that has been sent something.
+const FIRST: Epoch = 1;
 
 fn wrapping(parts: impl Iterator<Item = u64>) -> u64 {
     parts.fold(0, u64::wrapping_add)

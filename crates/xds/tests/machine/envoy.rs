@@ -18,6 +18,8 @@ pub(crate) struct Envoy {
     pub(crate) resubscribes: bool,
     pub(crate) inbox: VecDeque<Received>,
     pub(crate) outbox: VecDeque<Request>,
+    /// Whether the server has not handled a request completely that has left the outbox.
+    pub(crate) incomplete: bool,
     pub(crate) has: [BTreeMap<String, (String, u32)>; TYPES],
     /// Resources that it dropped while the request is still in the outbox, so that the server cannot know.
     pub(crate) dropped: Vec<(ResourceType, String, u32)>,
@@ -47,6 +49,7 @@ impl Envoy {
             resubscribes,
             inbox: VecDeque::new(),
             outbox: VecDeque::new(),
+            incomplete: false,
             has: Default::default(),
             dropped: Vec::new(),
             leads: BTreeMap::new(),

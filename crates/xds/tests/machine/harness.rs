@@ -8,7 +8,7 @@ use model::xds::ResourceType;
 use protos::Message;
 use protos::envoy::service::discovery::v3::{DeltaDiscoveryResponse, DiscoveryResponse};
 use xds::decode::{Body, Texts};
-use xds::{Hub, Limits, Moment, Next, Request, Response, Status, StreamId, Variant};
+use xds::{Hub, Limits, Moment, Next, Progress, Request, Response, Status, StreamId, Variant};
 
 use crate::world::{World, leading_to, plain, types};
 
@@ -99,8 +99,14 @@ impl Harness {
         self.hub.connect(&mut self.world, proxy(kind), variant, self.now).unwrap()
     }
 
+    /// Handles a request completely.
     pub(crate) fn request(&mut self, id: StreamId, request: Request) -> Result<(), Status> {
-        self.hub.request(&mut self.world, id, request, self.now)
+        let mut progress = self.hub.request(&mut self.world, id, request, self.now)?;
+        while progress == Progress::More {
+            progress = self.hub.proceed(&mut self.world, id, self.now)?;
+        }
+        while self.hub.close_unused(&mut self.world, 3) {}
+        Ok(())
     }
 
     /// Sets resources to numbers and commits: `(CDS, "a", 2)` changes, a number of 0 removes.
@@ -145,6 +151,7 @@ impl Harness {
 
     pub(crate) fn disconnect(&mut self, id: StreamId) {
         self.hub.disconnect(&mut self.world, id);
+        while self.hub.close_unused(&mut self.world, 3) {}
     }
 }
 

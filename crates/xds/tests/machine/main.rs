@@ -12,6 +12,7 @@ mod limits;
 mod moves;
 mod nack;
 mod named;
+mod opening;
 mod order;
 mod own;
 mod property;

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use proptest::prelude::*;
-use xds::{Question, StreamId, Variant};
+use xds::{Limits, Progress, Question, StreamId, Variant};
 
 use crate::envoy::Envoy;
 use crate::harness::*;
@@ -103,8 +103,9 @@ impl Drop for Run {
 }
 
 impl Run {
-    fn new() -> Run {
-        let mut h = Harness::new();
+    /// Requests are handled in steps of so many cells.
+    fn new(opened_together: usize) -> Run {
+        let mut h = Harness::with(Limits { opened_together, ..Limits::default() });
         for (audience, name) in AUDIENCES.into_iter().flat_map(|audience| OWN_CLUSTERS.map(|name| (audience, name))) {
             h.world.put(EDS, audience, name, plain(1));
         }
@@ -241,15 +242,22 @@ impl Run {
 
     fn deliver(&mut self, client: usize) {
         let envoy = &mut self.clients[client];
-        if let Some(request) = envoy.outbox.pop_front() {
+        let (hub, world, now) = (&mut self.h.hub, &mut self.h.world, self.h.now);
+        if envoy.incomplete {
+            self.log.push(format!("<- {client} continues"));
+            envoy.incomplete = hub.proceed(world, envoy.id, now).unwrap() == Progress::More;
+        } else if let Some(request) = envoy.outbox.pop_front() {
             let kind = types().find(&request.type_url).unwrap().short_name;
             let (nonce, error, body) = (&request.nonce, &request.error, &request.body);
             self.log.push(format!("<- {client} {kind} {nonce:?} {error:?} {body:?}"));
-            self.h.hub.request(&mut self.h.world, envoy.id, request, self.h.now).unwrap();
-            if envoy.outbox.is_empty() {
-                envoy.dropped.clear();
-            }
+            envoy.incomplete = hub.request(world, envoy.id, request, now).unwrap() == Progress::More;
+        } else {
+            return;
         }
+        if envoy.outbox.is_empty() && !envoy.incomplete {
+            envoy.dropped.clear();
+        }
+        hub.close_unused(world, 1);
     }
 
     fn reconnect(&mut self, client: usize, empty: bool) {
@@ -276,7 +284,8 @@ impl Run {
     fn settle(&mut self) {
         for _ in 0..400 {
             self.collect();
-            let busy = self.clients.iter().any(|envoy| !envoy.inbox.is_empty() || !envoy.outbox.is_empty());
+            let waits = |envoy: &Envoy| !envoy.inbox.is_empty() || !envoy.outbox.is_empty() || envoy.incomplete;
+            let busy = self.clients.iter().any(waits);
             if !busy {
                 return;
             }
@@ -353,8 +362,8 @@ impl Run {
     }
 }
 
-fn run(steps: &[Step]) {
-    let mut run = Run::new();
+fn run(steps: &[Step], opened_together: usize) {
+    let mut run = Run::new(opened_together);
     for step in steps {
         run.step(step);
     }
@@ -380,7 +389,7 @@ fn dropped_resources_count_until_the_request_arrives() {
     let deliver = || Step::Deliver { client };
     let to = |audience| Step::Move { client, audience };
     let route = Step::Route { audience: 0, listener: 0, clusters: 0, gone: false };
-    run(&[
+    let steps = [
         deliver(),
         route,
         Step::Commit,
@@ -397,7 +406,8 @@ fn dropped_resources_count_until_the_request_arrives() {
         Step::Commit,
         deliver(),
         read,
-    ]);
+    ];
+    run(&steps, usize::MAX);
 }
 
 proptest! {
@@ -405,7 +415,10 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn clients_converge_in_a_safe_order(steps in prop::collection::vec(step(), 1..150)) {
-        run(&steps);
+    fn clients_converge_in_a_safe_order(
+        steps in prop::collection::vec(step(), 1..150),
+        opened_together in prop_oneof![Just(1), Just(2), Just(3), Just(usize::MAX)],
+    ) {
+        run(&steps, opened_together);
     }
 }

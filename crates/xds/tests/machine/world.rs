@@ -1,7 +1,7 @@
 //! A synthetic world: for each audience and type, names with a number that stands for the content.
 
 use envoy::types::{CLUSTER, ENDPOINTS, EXTENSION, LISTENER, ROUTE, VIRTUAL_HOST};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -71,6 +71,8 @@ pub(crate) struct World {
     own_moves: BTreeMap<u64, Option<Audience>>,
     /// Open cells, by number, and how often each is open.
     open: BTreeMap<u32, (Cell, usize)>,
+    /// The numbers of the open cells: of catalogues (true) and resources.
+    numbers: BTreeMap<(bool, Key), u32>,
     next_cell: u32,
     /// The audience of proxies that connect from now on.
     pub(crate) newcomers: Option<Audience>,
@@ -146,8 +148,11 @@ impl World {
 
     /// Reports the differences from the last reported state of open cells.
     pub(crate) fn commit(&mut self) -> Changes<World> {
+        let before = endpoint_names(&self.committed);
         self.committed = self.tables.clone();
-        let mut changes = Changes::default();
+        let now = endpoint_names(&self.committed);
+        let appeared = now.difference(&before).map(|name| name.as_str().into()).collect();
+        let mut changes = Changes { appeared, ..Changes::default() };
         for (token, audience) in std::mem::take(&mut self.moves) {
             if self.audiences.insert(token, audience) != Some(audience) {
                 changes.moved.push(token);
@@ -194,15 +199,18 @@ impl World {
         }
     }
 
-    fn open_cell(&mut self, same: impl Fn(&Cell) -> bool, cell: Cell) -> u32 {
-        if let Some((id, (_, count))) = self.open.iter_mut().find(|(_, (open, _))| same(open)) {
+    fn open_cell(&mut self, cell: Cell) -> u32 {
+        let number = *self.numbers.entry(cell.key()).or_insert_with(|| {
+            self.next_cell += 1;
+            self.next_cell
+        });
+        if let Some((_, count)) = self.open.get_mut(&number) {
             *count += 1;
-            return *id;
+        } else {
+            let cell = self.present(&cell);
+            self.open.insert(number, (cell, 1));
         }
-        self.next_cell += 1;
-        let cell = self.present(&cell);
-        self.open.insert(self.next_cell, (cell, 1));
-        self.next_cell
+        number
     }
 }
 
@@ -244,9 +252,7 @@ impl Origin for World {
         if *audience == BY_NAME {
             return None;
         }
-        let (kind, audience) = (kind, *audience);
-        let same = |cell: &Cell| matches!(cell, Cell::Catalogue(k, a, c, _) if (*k, *a, c) == (kind, audience, of));
-        let id = self.open_cell(same, Cell::Catalogue(kind, audience, of.clone(), Vec::new()));
+        let id = self.open_cell(Cell::Catalogue(kind, audience, of.clone(), Vec::new()));
         let Cell::Catalogue(.., names) = &self.open[&id].0 else { unreachable!() };
         Some((id, rows(kind, audience, names)))
     }
@@ -260,9 +266,18 @@ impl Origin for World {
         (!never).then(|| (kind, *audience, name.clone()))
     }
 
+    /// Endpoints exist only for names that have some in any audience.
+    fn requires<'n>(&self, kind: ResourceType, name: &'n str) -> Option<&'n str> {
+        (kind == ENDPOINTS).then_some(name)
+    }
+
+    fn has(&self, name: &str) -> bool {
+        let tables = self.committed.iter().filter(|((kind, _), _)| *kind == ENDPOINTS);
+        tables.into_iter().any(|(_, table)| table.contains_key(name))
+    }
+
     fn open(&mut self, key: &Key) -> (u32, Option<Resource>) {
-        let same = |cell: &Cell| matches!(cell, Cell::Resource(open, _) if open == key);
-        let id = self.open_cell(same, Cell::Resource(key.clone(), None));
+        let id = self.open_cell(Cell::Resource(key.clone(), None));
         let Cell::Resource(_, content) = &self.open[&id].0 else { unreachable!() };
         (id, resource(key, content.as_ref()))
     }
@@ -270,10 +285,27 @@ impl Origin for World {
     fn close(&mut self, cell: u32) {
         let (_, count) = self.open.get_mut(&cell).expect("closed more often than opened");
         *count -= 1;
-        if *count == 0 {
-            self.open.remove(&cell);
+        if *count == 0
+            && let Some((gone, _)) = self.open.remove(&cell)
+        {
+            self.numbers.remove(&gone.key());
         }
     }
+}
+
+impl Cell {
+    fn key(&self) -> (bool, Key) {
+        match self {
+            Cell::Catalogue(kind, audience, of, _) => (true, (*kind, *audience, of.clone())),
+            Cell::Resource(key, _) => (false, key.clone()),
+        }
+    }
+}
+
+/// The names that have endpoints in any audience.
+fn endpoint_names(tables: &Tables) -> BTreeSet<String> {
+    let tables = tables.iter().filter(|((kind, _), _)| *kind == ENDPOINTS);
+    tables.flat_map(|(_, table)| table.keys().cloned()).collect()
 }
 
 fn rows(kind: ResourceType, audience: Audience, names: &[String]) -> Catalogue {

@@ -1,0 +1,117 @@
+//! How long the world's thread holds up other work.
+
+use std::time::{Duration, Instant};
+
+use prometheus_client::metrics::histogram::Histogram;
+
+/// The bucket bounds, in seconds. No step should take more than 50 ms.
+const BUCKETS: [f64; 12] = [0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 3.0, 10.0];
+/// A step that takes longer is logged.
+const LONG: Duration = Duration::from_secs(1);
+/// The minimum time between two such lines.
+const QUIET: Duration = Duration::from_secs(10);
+
+/// A kind of work that is not interrupted.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Step {
+    /// A proxy connects.
+    Connect,
+    /// A request, or a part of it.
+    Request,
+    /// A commit, and its application to the hub.
+    Commit,
+    /// Responses to several streams.
+    Push,
+    /// A stream is removed.
+    Disconnect,
+    /// Unused cells are closed.
+    Close,
+    /// Objects' acknowledgements are counted.
+    Count,
+    /// A page or another query.
+    Inspect,
+}
+
+impl Step {
+    const ALL: [Step; 8] = [
+        Step::Connect,
+        Step::Request,
+        Step::Commit,
+        Step::Push,
+        Step::Disconnect,
+        Step::Close,
+        Step::Count,
+        Step::Inspect,
+    ];
+
+    /// The value of the label.
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Step::Connect => "connect",
+            Step::Request => "request",
+            Step::Commit => "commit",
+            Step::Push => "push",
+            Step::Disconnect => "disconnect",
+            Step::Close => "close",
+            Step::Count => "count",
+            Step::Inspect => "inspect",
+        }
+    }
+}
+
+/// The durations of steps.
+#[derive(Clone, Debug)]
+pub(crate) struct Stalls {
+    durations: [Histogram; Step::ALL.len()],
+    logged: Option<Instant>,
+}
+
+impl Default for Stalls {
+    fn default() -> Stalls {
+        Stalls { durations: Step::ALL.map(|_| Histogram::new(BUCKETS)), logged: None }
+    }
+}
+
+impl Stalls {
+    /// Records a step that has ended now. `what` says what it was about, for the log.
+    pub(crate) fn note(&mut self, step: Step, begun: Instant, what: impl FnOnce() -> String) {
+        let now = Instant::now();
+        let took = now.saturating_duration_since(begun);
+        if self.record(step, took, now) {
+            let (step, what, millis) = (step.name(), what(), took.as_millis());
+            tracing::warn!(step, what, millis, "all other work was held up by one step");
+        }
+    }
+
+    /// The durations of each kind of step.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (Step, &Histogram)> {
+        Step::ALL.into_iter().zip(&self.durations)
+    }
+
+    /// Records a step. Returns whether it is to be logged.
+    fn record(&mut self, step: Step, took: Duration, now: Instant) -> bool {
+        self.durations[step as usize].observe(took.as_secs_f64());
+        let logs = took > LONG && self.logged.is_none_or(|last| now.saturating_duration_since(last) >= QUIET);
+        if logs {
+            self.logged = Some(now);
+        }
+        logs
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn long_steps_are_logged_once_in_a_while() {
+        let mut stalls = Stalls::default();
+        let (begin, ms) = (Instant::now(), Duration::from_millis);
+        assert!(!stalls.record(Step::Commit, LONG, begin));
+        assert!(stalls.record(Step::Commit, LONG + ms(1), begin));
+        assert!(!stalls.record(Step::Push, 2 * LONG, begin + QUIET - ms(1)));
+        assert!(stalls.record(Step::Push, 2 * LONG, begin + QUIET));
+        let names: Vec<&str> = stalls.iter().map(|(step, _)| step.name()).collect();
+        assert_eq!(names.iter().collect::<std::collections::BTreeSet<_>>().len(), names.len());
+    }
+}

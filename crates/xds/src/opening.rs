@@ -1,0 +1,206 @@
+//! Opens what a large request needs, a few cells at a time.
+//!
+//! The most expensive part of a request is to derive resources that no client has asked for yet. Before a request that needs
+//! many is handled, their cells are opened in steps, between which the caller does other work. They stay open until the
+//! request has been handled. That happens in one step, so that the state of a stream does not depend on the steps.
+
+use model::xds::{Parent, ResourceType};
+
+use crate::core::Core;
+use crate::decode::{Body, Texts};
+use crate::name_set::NameSet;
+use crate::stream::Stream;
+use crate::{Name, Origin, Request};
+
+/// The number of names that are looked up for each cell that a step may open.
+const LOOKUPS: usize = 8;
+/// A SotW request with other names than before counts as one name for each so many, because it repeats those that stay.
+const REPEATED: usize = 8;
+
+/// The cells that a request waits for.
+pub(crate) struct Opening<O: Origin> {
+    pub(crate) kind: ResourceType,
+    sources: Vec<Source<O>>,
+    /// Opened so far. Each must be closed once.
+    pub(crate) cells: Vec<O::Cell>,
+}
+
+/// Cells to be opened.
+enum Source<O: Origin> {
+    /// The names of the request from this index on, for an audience.
+    Names(O::Audience, usize),
+    /// The rows of a catalogue from this index on.
+    Rows(O::Catalogue, usize),
+}
+
+impl<O: Origin> Core<O> {
+    /// The cells that a request needs, if they are so many that they must be opened in steps.
+    pub(crate) fn opening(
+        &mut self,
+        origin: &mut O,
+        stream: &Stream<O::Token>,
+        (kind, names): (ResourceType, usize),
+        request: &Request,
+    ) -> Option<Opening<O>> {
+        let mut opening = Opening { kind, sources: Vec::new(), cells: Vec::new() };
+        if names > 0 || stream.watch(kind).is_none() {
+            let audiences = std::iter::once(origin.audience(stream.token, kind));
+            for audience in audiences.chain(origin.own_audience(stream.token, kind)) {
+                self.add_sources(origin, stream, (&mut opening, request), audience);
+            }
+        }
+        self.add_followed(origin, stream, &mut opening);
+        let count = opening.sources.iter().map(|source| source.len(request)).sum::<usize>();
+        if count > self.limits.opened_together {
+            return Some(opening);
+        }
+        self.cells.close_all(opening.cells);
+        None
+    }
+
+    /// The number of names of a request that count against the limit of a client; 0 if it does not change what the stream
+    /// subscribes to.
+    pub(crate) fn counted_names(&self, stream: &Stream<O::Token>, kind: ResourceType, body: &Body) -> usize {
+        match body {
+            Body::Delta { subscribe, unsubscribe, initial } => subscribe.len() + unsubscribe.len() + initial.0.len(),
+            Body::Sotw { names, .. } => match stream.watch(kind).map(|watch| self.names(watch)) {
+                None => names.len(),
+                Some(Some(current)) if current.is_set_of(names) => 0,
+                // The request repeats the names that stay.
+                Some(_) => names.len().div_ceil(REPEATED),
+            },
+        }
+    }
+
+    fn add_sources(
+        &mut self,
+        origin: &mut O,
+        stream: &Stream<O::Token>,
+        (opening, request): (&mut Opening<O>, &Request),
+        audience: O::Audience,
+    ) {
+        let kind = opening.kind;
+        if kind.is_collected() {
+            let names: Vec<Name> = match (kind.parent, requested(request).next()) {
+                (Parent::Collections { of }, None) => {
+                    let parent = stream.watch(of).and_then(|watch| self.names(watch));
+                    parent.iter().flat_map(NameSet::iter).cloned().collect()
+                }
+                _ => requested(request).flat_map(Texts::iter).map(Name::from).collect(),
+            };
+            for name in &names {
+                self.add_list(origin, opening, kind, &audience, name);
+            }
+            return;
+        }
+        let ledger = self.by_audience.get(&(kind, audience.clone())).map(|id| &self.ledgers[*id]);
+        let is_needed = match ledger {
+            // Proxies of one kind subscribe to the same names, which are open then.
+            Some(ledger) => ledger.by_name() && !requested(request).all(|names| ledger.selects(names)),
+            None if kind.is_wildcard() => !self.add_list(origin, opening, kind, &audience, &Name::default()),
+            None => true,
+        };
+        if is_needed {
+            opening.sources.push(Source::Names(audience, 0));
+        }
+    }
+
+    /// Adds the collections that a client will follow when it has answered for the parent type.
+    fn add_followed(&mut self, origin: &mut O, stream: &Stream<O::Token>, opening: &mut Opening<O>) {
+        let Some(child) = self.types.collections_in(opening.kind) else { return };
+        let (Some(parent), Some(watch)) = (stream.watch(opening.kind), stream.watch(child)) else { return };
+        if !watch.follows || parent.unanswered.is_empty() {
+            return;
+        }
+        let audience = self.ledgers[watch.shared.ledger].audience.clone();
+        for name in &parent.unanswered {
+            self.add_list(origin, opening, child, &audience, name);
+        }
+    }
+
+    /// Adds a catalogue that is not open yet. Returns whether there is one.
+    fn add_list(
+        &mut self,
+        origin: &mut O,
+        opening: &mut Opening<O>,
+        kind: ResourceType,
+        audience: &O::Audience,
+        collection: &Name,
+    ) -> bool {
+        let ledger = self.by_audience.get(&(kind, audience.clone())).map(|id| &self.ledgers[*id]);
+        if ledger.is_some_and(|ledger| ledger.lists.contains_key(collection)) {
+            return true;
+        }
+        let opened = origin.open_catalogue(kind, audience, collection);
+        let found = opened.is_some();
+        if let Some((cell, catalogue)) = opened {
+            opening.cells.push(cell);
+            opening.sources.push(Source::Rows(catalogue, 0));
+        }
+        found
+    }
+
+    /// Opens some cells. Returns whether all are open.
+    pub(crate) fn open_some(&self, origin: &mut O, opening: &mut Opening<O>, request: &Request) -> bool {
+        let mut left = self.limits.opened_together.max(1);
+        while left > 0
+            && let Some(source) = opening.sources.last_mut()
+        {
+            let mut keys: Vec<O::Key> = Vec::new();
+            let exhausted = match source {
+                Source::Rows(catalogue, at) => {
+                    let rows = &O::rows(catalogue)[*at..];
+                    keys.extend(rows.iter().take(left).map(|(_, key)| key.clone()));
+                    *at += keys.len();
+                    keys.len() == rows.len()
+                }
+                Source::Names(audience, at) => {
+                    let ledger = self.by_audience.get(&(opening.kind, audience.clone())).map(|id| &self.ledgers[*id]);
+                    let names = requested(request).flat_map(Texts::iter).skip(*at).take(left * LOOKUPS);
+                    let mut seen = 0;
+                    for name in names {
+                        seen += 1;
+                        if ledger.is_none_or(|ledger| ledger.name(name).is_none())
+                            && origin.may_exist(opening.kind, name)
+                        {
+                            keys.extend(origin.resolve(opening.kind, audience, &Name::from(name)));
+                        }
+                        if keys.len() == left {
+                            break;
+                        }
+                    }
+                    *at += seen;
+                    left = left.saturating_sub(seen / LOOKUPS);
+                    seen == 0
+                }
+            };
+            if exhausted {
+                opening.sources.pop();
+            }
+            left = left.saturating_sub(keys.len());
+            let keys: Vec<&O::Key> = keys.iter().collect();
+            opening.cells.extend(origin.open_all(&keys).into_iter().map(|(cell, _)| cell));
+        }
+        opening.sources.is_empty()
+    }
+}
+
+impl<O: Origin> Source<O> {
+    fn len(&self, request: &Request) -> usize {
+        match self {
+            Source::Names(..) => requested(request).map(Texts::len).sum(),
+            Source::Rows(catalogue, _) => O::rows(catalogue).len(),
+        }
+    }
+}
+
+/// The names that a request subscribes to, in lists.
+fn requested(request: &Request) -> impl Iterator<Item = &Texts> {
+    let names = match &request.body {
+        Body::Sotw { names, .. } => names,
+        // Older clients do not repeat the names that they have as a subscription.
+        Body::Delta { subscribe, initial, .. } if subscribe.is_empty() => &initial.0,
+        Body::Delta { subscribe, .. } => subscribe,
+    };
+    Some(names).into_iter().filter(|names| !names.is_empty())
+}
