@@ -14,9 +14,9 @@ use traffic::clusters::ClusterCatalogue;
 use traffic::listeners::ListenerCatalogue;
 
 use crate::budget::Budget;
+use crate::compile::PatchId;
 use crate::compile::{Chosen, chosen, refer};
 use crate::matching::{ClusterFacts, is_virtual, listener_match, outbound};
-use crate::outcome::PatchId;
 use crate::resources_of::{context_of, name_of};
 
 /// The catalogue of an audience with patches.

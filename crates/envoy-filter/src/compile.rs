@@ -13,8 +13,16 @@ use protos::dynamic::{DynamicMessage, Fault};
 use registry::inputs::EnvoyFilters;
 
 use crate::merge::Lists;
-use crate::outcome::PatchId;
 use crate::overlay::Overlay;
+
+/// Identifies a patch.
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub struct PatchId {
+    /// The EnvoyFilter.
+    pub filter: ObjectId,
+    /// The index of the patch in it.
+    pub index: u16,
+}
 
 flow::rule! {
     /// Compiled EnvoyFilters.

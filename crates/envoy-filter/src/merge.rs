@@ -3,7 +3,7 @@
 use config::istio::envoy_filter::PatchOperation;
 use protos::dynamic::{DynamicMessage, ReflectMessage, Value, pack, unpack};
 
-use crate::outcome::{PatchError, validate};
+use crate::error::{PatchError, validate};
 
 /// How lists are merged.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -4,53 +4,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use model::audience::FilterRef;
-use model::service::ObjectId;
 use model::xds::Resource;
-use protos::DecodeError;
-use protos::dynamic::{Completeness, DynamicMessage, check};
 
 use crate::budget::Budget;
-use crate::compile::CompiledPatch;
-
-/// Identifies a patch.
-#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
-pub struct PatchId {
-    /// The EnvoyFilter.
-    pub filter: ObjectId,
-    /// The index of the patch in it.
-    pub index: u16,
-}
-
-/// The reason why a patch was left out.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum PatchError {
-    #[error("the result would not be valid: {0}")]
-    Invalid(String),
-    #[error("the configuration is of a type that is not known, or cannot be read")]
-    UnknownConfig,
-    #[error("the value's typed_config is a {value}, and what is there is a {existing}")]
-    OtherConfig { value: String, existing: String },
-    #[error(transparent)]
-    Decode(#[from] DecodeError),
-    #[error("the filter chain {0:?} takes the same connections")]
-    SameConnections(String),
-    #[error("the listener would be left without filter chains")]
-    NoChainLeft,
-    #[error("of the filters that end a chain there must be one, and it must be the last")]
-    TerminalFilter,
-    #[error("the cluster's transport_socket_matches have no socket {0}")]
-    NoSocket(String),
-    #[error("one of the domains is another virtual host's, and the table would be refused")]
-    DomainTaken,
-    #[error(
-        "the patches of the EnvoyFilter would add too much to one resource; match fewer parts of it, or shorten the values"
-    )]
-    TooMuchForOne,
-    #[error(
-        "the patches of the EnvoyFilter would add too much to the resources of a proxy; match fewer, or shorten the values"
-    )]
-    TooMuchForMany,
-}
+use crate::compile::{CompiledPatch, PatchId};
+use crate::error::PatchError;
 
 /// Whether a patch matched anything, or the reason why it was left out.
 pub(crate) type Outcome = Result<bool, PatchError>;
@@ -173,12 +131,4 @@ pub fn patch_ids(filters: &[FilterRef]) -> impl Iterator<Item = PatchId> + '_ {
     filters
         .iter()
         .flat_map(|filter| filter.patches.iter().map(|index| PatchId { filter: filter.id.clone(), index: *index }))
-}
-
-/// Checks a changed message against Envoy's validation rules.
-pub(crate) fn validate(message: &DynamicMessage) -> Result<(), PatchError> {
-    match check(message, Completeness::Whole, &|_| None).first() {
-        Some(problem) => Err(PatchError::Invalid(problem.to_string())),
-        None => Ok(()),
-    }
 }

@@ -17,8 +17,9 @@ use traffic::routes::RouteTables;
 use crate::apply::{self, domains};
 use crate::budget::Budget;
 use crate::compile::{Chosen, chosen, refer};
+use crate::error::PatchError;
 use crate::matching::{TableFacts, matches_host, outbound};
-use crate::outcome::{Left, Outcomes, PatchError, Patched};
+use crate::outcome::{Left, Outcomes, Patched};
 
 flow::rule! {
     /// Patched virtual hosts, each encoded as the `virtual_hosts` field of a table; absent if a patch removes it.

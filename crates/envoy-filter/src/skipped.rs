@@ -8,7 +8,7 @@ use flow::{CellId, Delta, Engine, Relation, Rule};
 use model::audience::{FilterRef, ResourceKey};
 use model::service::ObjectId;
 
-use crate::outcome::PatchError;
+use crate::error::PatchError;
 use crate::{
     Left, PatchId, Patched, PatchedCatalogue, PatchedClusterCatalogue, PatchedClusters, PatchedListenerCatalogue,
     PatchedListeners, PatchedRouteConfigs, patch_ids,

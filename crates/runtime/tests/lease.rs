@@ -145,7 +145,7 @@ proptest! {
         }
         // The lease as each replica read it. The replica writes later, if nobody wrote meanwhile.
         let mut read: [Option<(Option<Lease>, u64, Duration)>; 3] = [None, None, None];
-        // The replicas that have seen the lease: others cannot know that it was deleted.
+        // The replicas that have seen the lease since it was created: others cannot know that it was deleted.
         let mut knows = [false; 3];
         let (mut lease, mut version, mut now) = (None::<Lease>, 0u64, Duration::ZERO);
         for (who, millis, reads, lost, jump) in steps {
@@ -163,7 +163,9 @@ proptest! {
                 if let Step::Write(wanted) = step
                     && at == version
                 {
-                    lease = Some(wanted.clone());
+                    if lease.replace(wanted.clone()).is_none() {
+                        knows = [false; 3];
+                    }
                     version += 1;
                     // The answer may get lost; the write happened.
                     if !lost {

@@ -4,17 +4,17 @@
 //! woken, requests that are handled in parts, and what streams leave behind when they end. What does not fit waits for
 //! the next turn, so that the work of one client, or of thousands that leave, does not hold up that of others.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use config::MeshConfig;
+use config::{Diagnostic, MeshConfig, Severity};
 use model::proxy::Proxy;
 use status::Elapsed;
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot, watch};
 use world::{Batch, World};
-use xds::{Limits, Next, Progress, StreamId, Variant};
+use xds::{Limits, Next, Progress, Request, StreamId, Variant};
 
 use crate::counters::Counters;
 use crate::grpc::{Down, Status};
@@ -23,12 +23,41 @@ use crate::pace::{LastCommit, Pace};
 use crate::served_world::{Hub, ServedWorld};
 use crate::stalls::Step;
 use crate::status_tracker::{Observations, StatusTracker};
-use crate::world_handle::{Message, Names, QueuedRequest, log_diagnostic};
 
 /// The time that one kind of work gets in a turn. A step that has begun is completed.
 const SHARE: Duration = Duration::from_millis(10);
 /// The number of unused cells that are closed in one step.
 const CLOSED_TOGETHER: usize = 32;
+
+/// Hostnames.
+pub type Names = Arc<BTreeSet<Arc<str>>>;
+
+/// A request, and its place among the stream's requests that are not handled yet.
+pub(crate) type QueuedRequest = (Box<Request>, OwnedSemaphorePermit);
+
+/// A message to the thread.
+pub(crate) enum Message {
+    Commit(Batch, Observations),
+    Connect {
+        proxy: Box<Proxy>,
+        variant: Variant,
+        down: mpsc::Sender<Down>,
+        reply: oneshot::Sender<Result<StreamId, Status>>,
+    },
+    Request(StreamId, QueuedRequest),
+    Disconnect(StreamId),
+    Inspect(Box<dyn FnOnce(&mut Core) + Send>),
+    End,
+}
+
+/// Logs a diagnostic at the level of its severity.
+pub fn log_diagnostic(diagnostic: &Diagnostic) {
+    match diagnostic.severity {
+        Severity::Error => tracing::error!(code = diagnostic.code, "{diagnostic}"),
+        Severity::Warning => tracing::warn!(code = diagnostic.code, "{diagnostic}"),
+        Severity::Info => tracing::info!(code = diagnostic.code, "{diagnostic}"),
+    }
+}
 
 /// What other threads watch: the hostnames that the world needs resolved, the mesh configuration in effect, and the
 /// objects in effect, for other control planes.

@@ -12,10 +12,11 @@ use protos::envoy::config::core::v3::Node;
 use tokio::sync::{Semaphore, mpsc, oneshot};
 use xds::{Limits, Request, StreamId, Variant, decode_delta, decode_sotw};
 
+use crate::core::Message;
 use crate::grpc::{Down, Messages, Status, StreamBody, refuse, stream};
 use crate::mcp;
 use crate::peer::{Peer, SecretAccess};
-use crate::world_handle::{DOWN_QUEUE, Message, WorldHandle};
+use crate::world_handle::{DOWN_QUEUE, WorldHandle};
 
 /// State of the world.
 const SOTW: &str = "/envoy.service.discovery.v3.AggregatedDiscoveryService/StreamAggregatedResources";

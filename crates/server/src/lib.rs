@@ -37,6 +37,7 @@ mod status_tracker;
 mod syncz;
 mod world_handle;
 
+pub use self::core::{Names, log_diagnostic};
 pub use listen::{Addresses, Options, Server};
 pub use mcp::Configuration;
 pub use metrics::Gauge;
@@ -44,4 +45,4 @@ pub use pace::Pace;
 pub use pages::ServingStatus;
 pub use peer::{ClaimError, Peer, SecretAccess};
 pub use status_tracker::Observations;
-pub use world_handle::{Closed, Names, WorldHandle, log_diagnostic};
+pub use world_handle::{Closed, WorldHandle};

@@ -4,18 +4,16 @@
 //! and the batches among them become one commit. Under a storm of changes, commits are paced ([`Pace`]); an idle system
 //! waits for no timer.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Instant;
 
-use config::{Diagnostic, MeshConfig, Severity};
-use model::proxy::Proxy;
-use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot, watch};
+use config::MeshConfig;
+use tokio::sync::{mpsc, oneshot, watch};
 use world::{Batch, World};
-use xds::{Limits, Request, StreamId, Variant};
+use xds::Limits;
 
-use crate::core::Core;
-use crate::grpc::{Down, Status};
+use crate::core::{Core, Message, Names};
 use crate::mcp::Configuration;
 use crate::pace::Pace;
 use crate::status_tracker::Observations;
@@ -27,9 +25,6 @@ const TAKEN_TOGETHER: usize = 1024;
 /// The number of queued responses of one stream. At most one per type is outstanding, followed by the end of the
 /// stream.
 pub(crate) const DOWN_QUEUE: usize = 8;
-
-/// Hostnames.
-pub type Names = Arc<BTreeSet<Arc<str>>>;
 
 /// The thread has ended.
 #[derive(Debug, thiserror::Error)]
@@ -43,23 +38,6 @@ pub struct WorldHandle {
     names: watch::Receiver<Names>,
     mesh: watch::Receiver<Arc<MeshConfig>>,
     configuration: Configuration,
-}
-
-/// A request, and its place among the stream's requests that are not handled yet.
-pub(crate) type QueuedRequest = (Box<Request>, OwnedSemaphorePermit);
-
-pub(crate) enum Message {
-    Commit(Batch, Observations),
-    Connect {
-        proxy: Box<Proxy>,
-        variant: Variant,
-        down: mpsc::Sender<Down>,
-        reply: oneshot::Sender<Result<StreamId, Status>>,
-    },
-    Request(StreamId, QueuedRequest),
-    Disconnect(StreamId),
-    Inspect(Box<dyn FnOnce(&mut Core) + Send>),
-    End,
 }
 
 impl WorldHandle {
@@ -172,15 +150,6 @@ async fn run(mut core: Core, mut messages: mpsc::Receiver<Message>) {
         }
         queued.extend(taken.drain(..));
         core.turn(&mut queued);
-    }
-}
-
-/// Logs a diagnostic at the level of its severity.
-pub fn log_diagnostic(diagnostic: &Diagnostic) {
-    match diagnostic.severity {
-        Severity::Error => tracing::error!(code = diagnostic.code, "{diagnostic}"),
-        Severity::Warning => tracing::warn!(code = diagnostic.code, "{diagnostic}"),
-        Severity::Info => tracing::info!(code = diagnostic.code, "{diagnostic}"),
     }
 }
 

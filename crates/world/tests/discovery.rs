@@ -159,8 +159,10 @@ fn open(world: &mut World, proxies: &[registry::inputs::ProxyToken]) -> Vec<flow
         cells.extend(listed);
         for name in clusters {
             let key = own.as_ref().and_then(|own| world.resolve(own, &name));
-            let key = key.unwrap_or_else(|| world.resolve(&endpoints, &name).unwrap());
-            cells.push(world.open(&key).0);
+            // Only outbound clusters have discovered endpoints.
+            if let Some(key) = key.or_else(|| world.resolve(&endpoints, &name)) {
+                cells.push(world.open(&key).0);
+            }
         }
     }
     cells

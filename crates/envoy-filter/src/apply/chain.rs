@@ -10,7 +10,8 @@ use super::facts::{ListenerFacts, conditions, filter_match};
 use super::places::change_filters;
 use super::{http, inner, list, merge_inner, merge_value, of, text};
 use crate::compile::CompiledPatch;
-use crate::outcome::{Outcomes, PatchError};
+use crate::error::PatchError;
+use crate::outcome::Outcomes;
 
 /// Network filters that end a chain.
 const ENDS: [&str; 10] = [

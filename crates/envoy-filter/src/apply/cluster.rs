@@ -8,7 +8,8 @@ use protos::dynamic::{DynamicMessage, Value, descriptor, encode_dynamic};
 
 use super::{inner, list, merge_inner, merge_value, of, part, text};
 use crate::compile::CompiledPatch;
-use crate::outcome::{Outcome, Outcomes, PatchError, validate};
+use crate::error::{PatchError, validate};
+use crate::outcome::{Outcome, Outcomes};
 use crate::overlay::NotMerged;
 
 /// Merges patches into a cluster that they match.

@@ -20,8 +20,9 @@ pub(crate) use route::{added_hosts, domains, table_settings};
 pub use route::{route_configuration, virtual_host};
 
 use crate::compile::CompiledPatch;
+use crate::error::validate;
 use crate::merge::{Lists, merge, merge_packed};
-use crate::outcome::{Outcome, validate};
+use crate::outcome::Outcome;
 use config::istio::envoy_filter::ApplyTo;
 
 /// The patches that apply to this part of the configuration.

@@ -5,7 +5,8 @@ use protos::dynamic::{DynamicMessage, Value};
 
 use super::{merge_inner, packed_type, text};
 use crate::compile::CompiledPatch;
-use crate::outcome::{Outcome, Outcomes, PatchError};
+use crate::error::PatchError;
+use crate::outcome::{Outcome, Outcomes};
 
 /// Adds, removes or replaces entries of a list. `named` is the condition on entries, if the patch has one. Returns whether
 /// the list changed.

@@ -9,8 +9,9 @@ use protos::dynamic::{DynamicMessage, Value};
 use super::places::place;
 use super::{list, merge_value, of, text, texts};
 use crate::compile::CompiledPatch;
+use crate::error::PatchError;
 use crate::matching::{TableFacts, host_match, matches_host};
-use crate::outcome::{Outcomes, PatchError};
+use crate::outcome::Outcomes;
 
 /// Changes a route table of an inbound listener and its parts.
 pub fn route_configuration<P: Borrow<CompiledPatch>>(

@@ -1,18 +1,28 @@
 //! The VirtualServices of a host that take routes from others.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use config::istio::VirtualService;
 use flow::Reads;
 use model::service::{ExportTo, ObjectId};
 use names::Hostname;
 
-use super::routes::{VirtualServicesByHost, is_for_all, unconditional};
-use crate::virtual_service::{Binding, EffectiveVirtualServices, Summary, VirtualServiceSummaries, precedence};
+use crate::virtual_service::{Binding, EffectiveVirtualServices, Guard, Summary, VirtualServiceSummaries, precedence};
 
 /// The maximum number of VirtualServices of a host with whose TCP and TLS routes those of others are compared: the first
 /// by precedence. Routes differ in conditions, so that none stands for all.
 const CONNECTIONS: usize = 64;
+
+flow::index! {
+    /// VirtualServices by each of their hosts.
+    pub VirtualServicesByHost: Hostname => members of VirtualServiceSummaries = "virtual services by host", virtual_services_by_host_keys;
+}
+
+fn virtual_services_by_host_keys(_: &ObjectId, row: &Arc<Summary>) -> Vec<Hostname> {
+    let hosts: BTreeSet<&Hostname> = row.hosts.iter().collect();
+    hosts.into_iter().cloned().collect()
+}
 
 flow::rule! {
     /// The VirtualServices of a host that may take routes from others: a change of any other one stops here, so that
@@ -124,4 +134,15 @@ fn lead(first: &mut Option<Arc<Summary>>, other: &Arc<Summary>, namespace: &str)
 /// Adds this module's rules.
 pub(super) fn register(b: &mut flow::Builder) {
     b.view::<HostLeaders>();
+}
+
+/// Whether a route is for all sidecars. A VirtualService for some clients or ports leaves others to the next.
+fn is_for_all(guard: &Guard) -> bool {
+    let of_mesh = guard.gateways.is_empty() || guard.gateways.iter().any(|gateway| gateway.is(None));
+    of_mesh && guard.port.is_none() && guard.source_labels.is_empty() && guard.source_namespace.is_none()
+}
+
+/// Its first route without conditions.
+pub(super) fn unconditional(spec: &VirtualService) -> Option<usize> {
+    spec.http.iter().position(|route| route.matches.is_empty() && route.delegate.is_none())
 }

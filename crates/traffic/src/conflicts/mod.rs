@@ -16,10 +16,11 @@ mod selectors;
 
 pub use entries::ServiceEntryConflicts;
 pub use gateways::GatewayConflicts;
+pub use leaders::VirtualServicesByHost;
 pub use peer_authentication::PeerAuthenticationConflicts;
 pub use policies::DestinationRuleConflicts;
 pub use proxy_configs::ProxyConfigConflicts;
-pub use routes::{VirtualServiceConflicts, VirtualServicesByHost};
+pub use routes::VirtualServiceConflicts;
 pub use scopes::SidecarConflicts;
 
 use std::collections::BTreeSet;

@@ -1,28 +1,14 @@
 //! Conflicts of VirtualServices: hosts that others have, and delegates that do not exist.
 
-use std::collections::BTreeSet;
-use std::sync::Arc;
-
-use config::istio::VirtualService;
 use config::{Diagnostic, FieldPath, Kind};
 use flow::Reads;
 use model::service::ObjectId;
 use names::Hostname;
 use registry::VirtualServices;
 
-use super::leaders::{HostLeaders, Leaders};
+use super::leaders::{HostLeaders, Leaders, VirtualServicesByHost, unconditional};
 use super::{Conflicts, conflict, connections, diagnostic, leaders, overruled_in, row};
-use crate::virtual_service::{Guard, Summary, VirtualServiceSummaries, missing_delegates};
-
-flow::index! {
-    /// VirtualServices by each of their hosts.
-    pub VirtualServicesByHost: Hostname => members of VirtualServiceSummaries = "virtual services by host", virtual_services_by_host_keys;
-}
-
-fn virtual_services_by_host_keys(_: &ObjectId, row: &Arc<Summary>) -> Vec<Hostname> {
-    let hosts: BTreeSet<&Hostname> = row.hosts.iter().collect();
-    hosts.into_iter().cloned().collect()
-}
+use crate::virtual_service::{Summary, VirtualServiceSummaries, missing_delegates};
 
 flow::rule! {
     /// The conflicts of each VirtualService.
@@ -70,12 +56,6 @@ fn overruled(own: &Summary, leaders: &Leaders, host: &Hostname, path: FieldPath)
     Some(conflict(Kind::VirtualService, &own.id, path, message, hint))
 }
 
-/// Whether a route is for all sidecars. A VirtualService for some clients or ports leaves others to the next.
-pub(super) fn is_for_all(guard: &Guard) -> bool {
-    let of_mesh = guard.gateways.is_empty() || guard.gateways.iter().any(|gateway| gateway.is(None));
-    of_mesh && guard.port.is_none() && guard.source_labels.is_empty() && guard.source_namespace.is_none()
-}
-
 /// A route without conditions after another one without conditions: gateways use all VirtualServices of a host, those
 /// with conditions first.
 fn unreachable(cx: &Reads<'_>, own: &Summary, leaders: &Leaders, host: &Hostname) -> Option<Diagnostic> {
@@ -90,11 +70,6 @@ fn unreachable(cx: &Reads<'_>, own: &Summary, leaders: &Leaders, host: &Hostname
     let hint = "give one of the two routes a condition";
     let path = FieldPath::spec().field("http").index(index);
     Some(conflict(Kind::VirtualService, &own.id, path, message, hint))
-}
-
-/// Its first route without conditions.
-pub(super) fn unconditional(spec: &VirtualService) -> Option<usize> {
-    spec.http.iter().position(|route| route.matches.is_empty() && route.delegate.is_none())
 }
 
 /// Adds this module's rules.
