@@ -44,7 +44,7 @@ pub(crate) struct Snapshot {
     /// Connected streams by the version that their proxies state.
     streams: BTreeMap<Arc<str>, usize>,
     /// Type and proxy of each current NACK.
-    refused_by: Vec<(ResourceType, Arc<str>)>,
+    rejected_by: Vec<(ResourceType, Arc<str>)>,
     sizes: [(&'static str, usize); 6],
     counters: Counters,
     relations: Vec<RelationStats>,
@@ -60,16 +60,16 @@ impl Snapshot {
     }
 
     pub(crate) fn of(core: &Core) -> Snapshot {
-        let (mut streams, mut refused_by) = (BTreeMap::new(), Vec::new());
+        let (mut streams, mut rejected_by) = (BTreeMap::new(), Vec::new());
         for status in core.hub.statuses() {
             *streams.entry(status.proxy.version.clone()).or_default() += 1;
-            let refused = status.watches.iter().filter(|watch| watch.error.is_some());
-            refused_by.extend(refused.map(|watch| (watch.kind, status.proxy.id.clone())));
+            let rejected = status.watches.iter().filter(|watch| watch.error.is_some());
+            rejected_by.extend(rejected.map(|watch| (watch.kind, status.proxy.id.clone())));
         }
         Snapshot {
             hub: core.hub.stats(),
             streams,
-            refused_by,
+            rejected_by,
             sizes: core.hub.sizes(),
             counters: core.counters.clone(),
             relations: core.served.world.engine().stats().relations,
@@ -107,7 +107,9 @@ impl Collector for Snapshot {
             |stats| stats.composed,
         )?;
         out.by_type("rutter_xds_acks", "Responses acknowledged by proxies (ACK)", &self.hub, |stats| stats.accepted)?;
-        out.istio("pilot_total_xds_rejects", "Responses rejected by proxies (NACK)", &self.hub, |stats| stats.refused)?;
+        out.istio("pilot_total_xds_rejects", "Responses rejected by proxies (NACK)", &self.hub, |stats| {
+            stats.rejected
+        })?;
         out.istio("pilot_xds_expired_nonce", "Requests with the nonce of an earlier response", &self.hub, |stats| {
             stats.stale
         })?;
@@ -118,10 +120,10 @@ impl Collector for Snapshot {
             |stats| stats.overdue,
         )?;
         for (kind, _) in self.hub.iter() {
-            let refused: Vec<Sample<'_>> =
-                self.refused_by.iter().filter(|r| r.0 == *kind).map(|r| ("node", &*r.1, 1.0)).collect();
+            let rejected: Vec<Sample<'_>> =
+                self.rejected_by.iter().filter(|r| r.0 == *kind).map(|r| ("node", &*r.1, 1.0)).collect();
             let name = format!("pilot_xds_{}_reject", short(*kind));
-            out.gauge(&name, "Proxies that rejected the last response of the type", &refused)?;
+            out.gauge(&name, "Proxies that rejected the last response of the type", &rejected)?;
         }
         out.counter("rutter_commits", "Commits of changes", &[("", "", counters.commits as f64)])?;
         out.counter("rutter_commit_seconds", "Seconds spent on commits", &[("", "", counters.commit_seconds)])?;

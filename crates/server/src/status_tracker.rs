@@ -119,7 +119,7 @@ impl StatusTracker {
     /// Counts the objects that are due, and hands out changed statuses.
     pub(crate) fn turn(&mut self, served: &ServedWorld, hub: &mut Hub, now: Elapsed) {
         let news = hub.take_news();
-        let activity = ProxyActivity { answered: news.answered, rejected: news.refused, members: news.members };
+        let activity = ProxyActivity { answered: news.answered, rejected: news.rejected, members: news.members };
         self.planner.proxies_changed(activity, now);
         self.announce();
         if self.out.as_ref().is_some_and(|out| !out.is_closed() && out.capacity() == 0) {
@@ -248,13 +248,20 @@ fn skipped_patch(unmade: world::Unmade) -> SkippedPatch {
 }
 
 fn counts(tally: xds::Tally, unmade: Vec<SkippedPatch>) -> Counts {
-    let nack = tally.objection.map(|objection| Nack {
-        proxy: objection.proxy.to_string(),
-        kind: objection.kind.short_name.to_owned(),
-        resource: joined(&objection.resources),
-        message: objection.message.to_string(),
+    let nack = tally.nack.map(|nack| Nack {
+        proxy: nack.proxy.to_string(),
+        kind: nack.kind.short_name.to_owned(),
+        resource: joined(&nack.resources),
+        message: nack.message.to_string(),
     });
-    Counts { total: tally.total, running: tally.running, rejected: tally.refused, pending: tally.pending, nack, unmade }
+    Counts {
+        total: tally.total,
+        running: tally.running,
+        rejected: tally.rejected,
+        pending: tally.pending,
+        nack,
+        unmade,
+    }
 }
 
 /// Logs conflicts of MeshConfig, which has no status.

@@ -58,6 +58,6 @@ fn resource(watch: &WatchStatus, clock: &Clock) -> Value {
         "names": watch.names,
         "lastError": watch.error.as_ref().map(|e| &*e.message),
         "lastErrorTime": watch.error.as_ref().map(|e| clock.at(e.at).to_string()),
-        "refusedVersion": watch.error.as_ref().map(|e| &*e.version),
+        "rejectedVersion": watch.error.as_ref().map(|e| &*e.version),
     })
 }

@@ -144,10 +144,10 @@ impl Bench {
         let tallies = self.hub.tally(&questions);
         let took = micros(begun);
         let sum = |pick: fn(&xds::Tally) -> usize| tallies.iter().map(pick).sum::<usize>();
-        let (running, refused, pending) = (sum(|t| t.running), sum(|t| t.refused), sum(|t| t.pending));
+        let (running, rejected, pending) = (sum(|t| t.running), sum(|t| t.rejected), sum(|t| t.pending));
         let objects = questions.len();
         println!(
-            "counting, {what} {took:>10.1} µs for {objects} objects ({running} running, {refused} refused, {pending} pending)"
+            "counting, {what} {took:>10.1} µs for {objects} objects ({running} running, {rejected} rejected, {pending} pending)"
         );
     }
 

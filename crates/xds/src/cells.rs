@@ -19,13 +19,25 @@ pub(crate) struct Cells<C> {
 
 struct Cell {
     resource: Option<Resource>,
-    users: Vec<(LedgerId, Name)>,
+    /// The ledgers that use it, by name. A cell has few names, and may be in thousands of ledgers.
+    users: Vec<(Name, Vec<u32>)>,
+}
+
+impl Cell {
+    fn users(&self) -> impl Iterator<Item = (LedgerId, &Name)> {
+        self.users.iter().flat_map(|(name, ledgers)| ledgers.iter().map(move |ledger| (*ledger as LedgerId, name)))
+    }
 }
 
 /// The previous resource of a cell, and the ledgers and names that use it.
 pub(crate) struct Replaced {
     pub(crate) old: Option<Resource>,
     pub(crate) users: Vec<(LedgerId, Name)>,
+}
+
+/// The index of a ledger in half the memory. There are not so many ledgers.
+fn compact(ledger: LedgerId) -> u32 {
+    u32::try_from(ledger).unwrap_or(u32::MAX)
 }
 
 impl<C: Copy + Eq + Hash> Cells<C> {
@@ -38,22 +50,32 @@ impl<C: Copy + Eq + Hash> Cells<C> {
     }
 
     /// The ledgers and names that use a cell.
-    pub(crate) fn users(&self, cell: C) -> &[(LedgerId, Name)] {
-        self.cells.get(&cell).map_or(&[], |cell| &cell.users)
+    pub(crate) fn users(&self, cell: C) -> impl Iterator<Item = (LedgerId, &Name)> {
+        self.cells.get(&cell).into_iter().flat_map(Cell::users)
     }
 
     /// Records that a ledger uses a cell under a name.
     pub(crate) fn add(&mut self, cell: C, resource: Option<Resource>, ledger: LedgerId, name: Name) {
         let cell = self.cells.entry(cell).or_insert_with(|| Cell { resource: None, users: Vec::new() });
         cell.resource = resource;
-        cell.users.push((ledger, name));
+        let ledger = compact(ledger);
+        match cell.users.iter_mut().find(|(known, _)| *known == name) {
+            Some((_, ledgers)) => ledgers.push(ledger),
+            None => cell.users.push((name, vec![ledger])),
+        }
     }
 
     /// Reverts one [`Cells::add`]. Removes a cell without users.
     pub(crate) fn remove(&mut self, id: C, ledger: LedgerId, name: &str) {
         let Some(cell) = self.cells.get_mut(&id) else { return };
-        if let Some(at) = cell.users.iter().position(|(user, as_name)| *user == ledger && **as_name == *name) {
-            cell.users.swap_remove(at);
+        if let Some(at) = cell.users.iter().position(|(known, _)| **known == *name) {
+            let (_, ledgers) = &mut cell.users[at];
+            if let Some(at) = ledgers.iter().position(|user| *user == compact(ledger)) {
+                ledgers.swap_remove(at);
+            }
+            if ledgers.is_empty() {
+                cell.users.swap_remove(at);
+            }
         }
         if cell.users.is_empty() {
             self.cells.remove(&id);
@@ -67,7 +89,7 @@ impl<C: Copy + Eq + Hash> Cells<C> {
             return None;
         }
         let old = std::mem::replace(&mut cell.resource, resource);
-        Some(Replaced { old, users: cell.users.clone() })
+        Some(Replaced { old, users: cell.users().map(|(ledger, name)| (ledger, name.clone())).collect() })
     }
 
     /// Records that a cell must be closed once.

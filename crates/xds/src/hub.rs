@@ -54,7 +54,7 @@ pub struct TypeStats {
     /// Responses that were acknowledged (ACK).
     pub accepted: u64,
     /// Responses that were rejected (NACK).
-    pub refused: u64,
+    pub rejected: u64,
     /// Requests that answered an older response than the last.
     pub stale: u64,
     /// Responses that were sent before the types that they wait for were in place, because the wait was too long.

@@ -59,7 +59,7 @@ pub use hub::{Hub, Progress, Stats, StreamId, TypeStats, Variant};
 pub use limits::Limits;
 pub use next::{Next, Response};
 pub use origin::{Changes, Origin};
-pub use status::{Code, Exchange, Refusal, Status, StreamStatus, WatchStatus};
+pub use status::{Code, Exchange, LastNack, Status, StreamStatus, WatchStatus};
 pub use tally::{Nack, News, Question, Tally};
 
 /// A point in time, as the duration since a start that the caller chooses.

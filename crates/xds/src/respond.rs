@@ -36,8 +36,8 @@ impl<O: Origin> Core<O> {
             }
             Some(message) => {
                 watch.reject(message, named.unwrap_or_default(), now);
-                self.stats.of_mut(kind).refused += 1;
-                self.news.refused = true;
+                self.stats.of_mut(kind).rejected += 1;
+                self.news.rejected = true;
             }
         }
         if let Some((child, _)) = self.types.reference_from(kind) {

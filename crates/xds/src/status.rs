@@ -48,7 +48,7 @@ pub struct Exchange {
 
 /// A response that was rejected (NACK).
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Refusal {
+pub struct LastNack {
     /// The client's error message, truncated.
     pub message: Arc<str>,
     /// The response's version.
@@ -88,7 +88,7 @@ pub struct WatchStatus {
     /// The last response that was acknowledged (ACK).
     pub acked: Option<Exchange>,
     /// The last response, if it was rejected (NACK).
-    pub error: Option<Refusal>,
+    pub error: Option<LastNack>,
     /// Whether the client has acknowledged the current state.
     pub synced: bool,
 }

@@ -25,7 +25,7 @@ pub struct News {
     /// A client acknowledged a response.
     pub answered: bool,
     /// A client rejected a response.
-    pub refused: bool,
+    pub rejected: bool,
     /// Clients connected, disconnected or changed their subscriptions.
     pub members: bool,
 }
@@ -53,11 +53,11 @@ pub struct Tally {
     /// Clients that have acknowledged all resources that they are sent.
     pub running: usize,
     /// Clients that rejected a resource and have not accepted it since.
-    pub refused: usize,
+    pub rejected: usize,
     /// Clients that have not answered yet.
     pub pending: usize,
     /// One of the NACKs: that of the first client by name.
-    pub objection: Option<Nack>,
+    pub nack: Option<Nack>,
 }
 
 /// A client's NACK.
@@ -95,8 +95,8 @@ impl<O: Origin> Hub<O> {
             views: FxHashMap::default(),
             total: Bits::new(ids.len()),
             pending: Bits::new(ids.len()),
-            refused: Bits::new(ids.len()),
-            objection: None,
+            rejected: Bits::new(ids.len()),
+            nack: None,
             ids,
         };
         questions.iter().map(|question| count.answer(question)).collect()
@@ -120,8 +120,8 @@ struct Count<'h, O: Origin> {
     /// For the current query.
     total: Bits,
     pending: Bits,
-    refused: Bits,
-    objection: Option<FirstNack>,
+    rejected: Bits,
+    nack: Option<FirstNack>,
 }
 
 /// The stream whose NACK is reported.
@@ -136,13 +136,13 @@ impl<'h, O: Origin> Count<'h, O> {
     fn answer(&mut self, question: &Question<O::Cell>) -> Tally {
         self.total.clear();
         self.pending.clear();
-        self.refused.clear();
-        self.objection = None;
+        self.rejected.clear();
+        self.nack = None;
         let hub = self.hub;
         for cell in &question.resources {
             for (ledger, name) in hub.core.cells.users(*cell) {
-                let due = hub.core.ledgers[*ledger].epoch_of(name).min(question.since);
-                self.ask(*ledger, Ask { name: Some(name), due });
+                let due = hub.core.ledgers[ledger].epoch_of(name).min(question.since);
+                self.ask(ledger, Ask { name: Some(name), due });
             }
         }
         for (cell, certain) in tagged(&question.catalogues, true).chain(tagged(&question.maybe, false)) {
@@ -159,14 +159,14 @@ impl<'h, O: Origin> Count<'h, O> {
                 self.ask(id, Ask { name: Some(name), due });
             }
         }
-        self.pending.subtract(&self.refused);
-        let (total, pending, refused) = (self.total.count(), self.pending.count(), self.refused.count());
+        self.pending.subtract(&self.rejected);
+        let (total, pending, rejected) = (self.total.count(), self.pending.count(), self.rejected.count());
         Tally {
             total,
-            running: total - pending - refused,
-            refused,
+            running: total - pending - rejected,
+            rejected,
             pending,
-            objection: self.objection.take().and_then(|first| self.nack_of(first)),
+            nack: self.nack.take().and_then(|first| self.nack_of(first)),
         }
     }
 
@@ -176,17 +176,17 @@ impl<'h, O: Origin> Count<'h, O> {
         let ledger: &Ledger<O> = &hub.core.ledgers[id];
         let view = self.views.entry(id).or_insert_with(|| View::of(ledger, places, |id| hub.watch(id, ledger.kind)));
         view.add(&ask, &mut self.total, &mut self.pending, |place| {
-            self.refused.insert(place);
+            self.rejected.insert(place);
             let stream = self.ids[place as usize];
             let Some(proxy) = hub.streams.get(&stream).map(|stream| &stream.proxy.id) else {
                 return;
             };
-            let first = self.objection.as_ref().is_none_or(|first| {
+            let first = self.nack.as_ref().is_none_or(|first| {
                 // If one proxy has several NACKs, the type that is sent first counts.
                 (proxy, ledger.kind) < (&first.proxy, first.kind)
             });
             if first {
-                self.objection =
+                self.nack =
                     Some(FirstNack { proxy: proxy.clone(), stream, kind: ledger.kind, asked: ask.name.cloned() });
             }
         });

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use model::xds::{Resource, ResourceType};
 
 use crate::settling::Settling;
-use crate::status::{Exchange, Refusal};
+use crate::status::{Exchange, LastNack};
 use crate::subscription::{Latest, Place};
 use crate::unanswered::Names;
 use crate::{Epoch, Moment, Name};
@@ -59,7 +59,7 @@ pub(crate) struct Watch {
     pub(crate) last: Option<(Arc<str>, Arc<str>)>,
     pub(crate) sent_at: Option<Exchange>,
     pub(crate) acked_at: Option<Exchange>,
-    pub(crate) error: Option<Refusal>,
+    pub(crate) error: Option<LastNack>,
 }
 
 /// Changes to be sent to a client that do not follow from the stream's place in the ledger.
@@ -257,7 +257,7 @@ impl Watch {
         self.rejected =
             Some(RejectedResponse { upto: inflight.upto, sweep: inflight.sweep, pending: inflight.pending });
         let (version, nonce) = self.last.clone().unzip();
-        self.error = Some(Refusal {
+        self.error = Some(LastNack {
             message: message.into(),
             version: version.unwrap_or_default(),
             nonce: nonce.unwrap_or_default(),

@@ -29,13 +29,20 @@ impl<O: Origin> Ledger<O> {
         };
         let rows = O::rows(&catalogue);
         let keys: Vec<&O::Key> = rows.iter().map(|(_, key)| key).collect();
+        // A stream that was at an earlier epoch compares all names, so that a ledger's first names need not be logged.
+        let is_logged = !self.log.changes.is_empty();
+        if !is_logged {
+            self.log.floor = epoch;
+        }
         for ((name, _), opened) in rows.iter().zip(origin.open_all(&keys)) {
             let resource = self.insert(cells, name, opened, epoch);
             self.digest = self.digest.wrapping_add(contribution(name, resource.as_ref()));
             if self.kind.is_collected() {
                 // The name may have been removed before. A stream that is behind this epoch may subscribe to it later.
                 self.tombs.remove(name);
-                self.log.push(epoch, name.clone());
+                if is_logged {
+                    self.log.push(epoch, name.clone());
+                }
             }
         }
         let list = List { cell, catalogue, users: 1 };

@@ -70,8 +70,8 @@ impl<'h> View<'h> {
         }
     }
 
-    /// Adds the streams of a query, and those that have not acknowledged it. Calls `refused` for streams that rejected it.
-    pub(super) fn add(&mut self, ask: &Ask<'_>, total: &mut Bits, pending: &mut Bits, mut refused: impl FnMut(u32)) {
+    /// Adds the streams of a query, and those that have not acknowledged it. Calls `rejected` for streams that rejected it.
+    pub(super) fn add(&mut self, ask: &Ask<'_>, total: &mut Bits, pending: &mut Bits, mut rejected: impl FnMut(u32)) {
         let (kind, bound) = (self.kind, self.bound);
         let covers = |part: &&mut Part<'_>| ask.name.is_none_or(|name| part.selection.covers(name));
         for part in self.parts.iter_mut().filter(covers) {
@@ -79,19 +79,19 @@ impl<'h> View<'h> {
             part.add_behind(ask.due, bound, pending);
             for one in part.nacked.iter().filter(|one| one.accepted < ask.due) {
                 match one.answer(ask, kind) {
-                    Answer::Refused => refused(one.place),
+                    Answer::Rejected => rejected(one.place),
                     Answer::Pending => pending.insert(one.place),
                     Answer::Accepted => {}
                 }
             }
-            part.add_owed(ask.name, pending, &mut refused);
+            part.add_owed(ask.name, pending, &mut rejected);
         }
     }
 }
 
 enum Answer {
     Accepted,
-    Refused,
+    Rejected,
     Pending,
 }
 
@@ -109,7 +109,7 @@ impl Nacked<'_> {
                     Answer::Pending
                 }
             }
-            _ => Answer::Refused,
+            _ => Answer::Rejected,
         }
     }
 }
@@ -168,13 +168,13 @@ impl<'h> Part<'h> {
         set.add_to(pending);
     }
 
-    fn add_owed(&self, name: Option<&Name>, pending: &mut Bits, refused: &mut impl FnMut(u32)) {
+    fn add_owed(&self, name: Option<&Name>, pending: &mut Bits, rejected: &mut impl FnMut(u32)) {
         self.owed_everything.iter().for_each(|place| pending.insert(*place));
         let Some(name) = name else { return };
         for place in self.owed.get(name).into_iter().flatten() {
             let nacked = self.nacked.iter().find(|one| one.place == *place);
             match nacked.map(|one| one.rejection) {
-                Some(rejection) if rejection.owed.contains(name) && rejection.concerns(name) => refused(*place),
+                Some(rejection) if rejection.owed.contains(name) && rejection.concerns(name) => rejected(*place),
                 _ => pending.insert(*place),
             }
         }

@@ -32,7 +32,7 @@ pub(crate) struct Envoy {
     pub(crate) nonces: [String; TYPES],
     pub(crate) versions: [String; TYPES],
     /// Types with a rejected resource since everything was last settled.
-    pub(crate) refused: [bool; TYPES],
+    pub(crate) rejected: [bool; TYPES],
     /// Names that were subscribed to again.
     pub(crate) asked: BTreeSet<String>,
     pub(crate) moved: bool,
@@ -58,7 +58,7 @@ impl Envoy {
             subscribed: Default::default(),
             nonces: Default::default(),
             versions: Default::default(),
-            refused: [false; TYPES],
+            rejected: [false; TYPES],
             asked: BTreeSet::new(),
             moved: false,
             resumed: false,
@@ -136,7 +136,7 @@ impl Envoy {
         let kind = response.kind;
         self.nonces[at(kind)] = response.nonce.clone();
         if refuse {
-            self.refused[at(kind)] = true;
+            self.rejected[at(kind)] = true;
             self.send(kind, &BTreeSet::new(), &BTreeSet::new(), false, Some(Some("no".to_owned())));
             return;
         }
@@ -159,7 +159,7 @@ impl Envoy {
         let has = &self.has[at(CDS)];
         self.warm.retain(|name| has.contains_key(name));
         self.cold.retain(|name| has.contains_key(name));
-        if !self.refused.contains(&true) && !self.moved && !self.resumed {
+        if !self.rejected.contains(&true) && !self.moved && !self.resumed {
             for (route, clusters) in &self.leads {
                 for cluster in clusters {
                     assert!(has.contains_key(cluster), "{cluster} was removed, but {route} uses it");
@@ -219,7 +219,7 @@ impl Envoy {
     }
 
     pub(crate) fn exempt(&self, kind: ResourceType) -> bool {
-        self.refused[at(kind)]
+        self.rejected[at(kind)]
     }
 
     /// Applies a response of a root type. Returns new and changed names.

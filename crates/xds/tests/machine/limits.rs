@@ -46,17 +46,17 @@ fn requests_encoded_by_prost_are_decoded() {
 #[test]
 fn requests_beyond_a_limit_are_rejected() {
     let limits = Limits { names: 2, name_bytes: 4, node_bytes: 8, ..Limits::default() };
-    let refused = |request: DiscoveryRequest| decode_sotw(&protos::encode(&request), &limits).unwrap_err();
+    let rejected = |request: DiscoveryRequest| decode_sotw(&protos::encode(&request), &limits).unwrap_err();
     let names = |names: &[&str]| DiscoveryRequest {
         resource_names: names.iter().map(|name| (*name).to_owned()).collect(),
         ..DiscoveryRequest::default()
     };
-    assert_eq!(refused(names(&["a", "b", "c"])), DecodeError::TooMany(2));
-    assert_eq!(refused(names(&["12345"])), DecodeError::TooLong { what: "resource name", limit: 4 });
-    assert_eq!(refused(names(&[""])), DecodeError::EmptyName);
+    assert_eq!(rejected(names(&["a", "b", "c"])), DecodeError::TooMany(2));
+    assert_eq!(rejected(names(&["12345"])), DecodeError::TooLong { what: "resource name", limit: 4 });
+    assert_eq!(rejected(names(&[""])), DecodeError::EmptyName);
     let node = protos::envoy::config::core::v3::Node { id: "123456789".into(), ..Default::default() };
     let request = DiscoveryRequest { node: Some(node), ..DiscoveryRequest::default() };
-    assert_eq!(refused(request), DecodeError::TooLong { what: "node", limit: 8 });
+    assert_eq!(rejected(request), DecodeError::TooLong { what: "node", limit: 8 });
     let initial = [("a", ""), ("b", ""), ("c", "")].map(|(name, version)| (name.to_owned(), version.to_owned()));
     let request = DeltaDiscoveryRequest { initial_resource_versions: initial.into(), ..Default::default() };
     assert_eq!(decode_delta(&protos::encode(&request), &limits).unwrap_err(), DecodeError::TooMany(2));

@@ -28,7 +28,7 @@ fn a_nack_is_reported_and_not_answered_until_a_change() {
         let status = h.hub.status(client.id).unwrap();
         let watch = status.watches.iter().find(|watch| watch.kind == RDS).unwrap();
         assert!(watch.error.is_none() && watch.synced);
-        assert_eq!([CDS, EDS, LDS, RDS].map(|kind| h.hub.stats().of(kind).refused), [0, 0, 0, 1]);
+        assert_eq!([CDS, EDS, LDS, RDS].map(|kind| h.hub.stats().of(kind).rejected), [0, 0, 0, 1]);
     }
 }
 

@@ -192,9 +192,9 @@ impl Run {
             };
             let having = self.clients.iter().filter(has).count();
             assert!(tally.running <= having, "{key:?} {number}: {tally:?}, but {having} have it");
-            assert_eq!(tally.total, tally.running + tally.refused + tally.pending);
+            assert_eq!(tally.total, tally.running + tally.rejected + tally.pending);
             assert!(!quiet || tally.running == tally.total, "{key:?}: {tally:?}");
-            assert_eq!(tally.objection.is_some(), tally.refused > 0);
+            assert_eq!(tally.nack.is_some(), tally.rejected > 0);
         }
     }
 
@@ -369,7 +369,7 @@ fn run(steps: &[Step], opened_together: usize) {
     }
     run.h.commit();
     run.settle();
-    if run.clients.iter().any(|envoy| envoy.refused.contains(&true)) {
+    if run.clients.iter().any(|envoy| envoy.rejected.contains(&true)) {
         run.touch();
         run.settle();
     }

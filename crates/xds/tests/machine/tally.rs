@@ -22,15 +22,15 @@ fn count(h: &Harness, names: &[(ResourceType, &str)], since: u64) -> Tally {
 /// `running/total`, then the other counts that are not zero.
 fn show(tally: &Tally) -> String {
     let mut text = format!("{}/{}", tally.running, tally.total);
-    if tally.refused > 0 {
-        text += &format!(" refused {}", tally.refused);
+    if tally.rejected > 0 {
+        text += &format!(" rejected {}", tally.rejected);
     }
     if tally.pending > 0 {
         text += &format!(" pending {}", tally.pending);
     }
-    if let Some(objection) = &tally.objection {
-        let (kind, names) = (objection.kind.short_name, objection.resources.join(","));
-        text += &format!(" ({kind} {names}: {})", objection.message);
+    if let Some(nack) = &tally.nack {
+        let (kind, names) = (nack.kind.short_name, nack.resources.join(","));
+        text += &format!(" ({kind} {names}: {})", nack.message);
     }
     text
 }
@@ -53,8 +53,8 @@ fn acks_nacks_and_missing_answers_are_counted() {
     clients[0].ack(&mut h, RDS);
     assert!(h.hub.take_news().answered);
     clients[1].nack(&mut h, RDS, "bad route 'r'");
-    assert!(h.hub.take_news().refused);
-    assert_eq!(show(&count(&h, &[(RDS, "r")], since)), "1/3 refused 1 pending 1 (RDS r: bad route 'r')");
+    assert!(h.hub.take_news().rejected);
+    assert_eq!(show(&count(&h, &[(RDS, "r")], since)), "1/3 rejected 1 pending 1 (RDS r: bad route 'r')");
     assert_eq!(show(&count(&h, &[(RDS, "r"), (CDS, "a")], since - 1)), "3/3");
 
     // A later version can be accepted. Until then, the NACK stands.
@@ -62,7 +62,7 @@ fn acks_nacks_and_missing_answers_are_counted() {
     for client in &mut clients[..2] {
         assert_eq!(client.take(&mut h), ["RDS r=3"]);
     }
-    assert_eq!(show(&count(&h, &[(RDS, "r")], since)), "1/3 refused 1 pending 1 (RDS r: bad route 'r')");
+    assert_eq!(show(&count(&h, &[(RDS, "r")], since)), "1/3 rejected 1 pending 1 (RDS r: bad route 'r')");
     clients[1].ack(&mut h, RDS);
     assert_eq!(show(&count(&h, &[(RDS, "r")], since)), "2/3 pending 1");
     assert_eq!(show(&count(&h, &[(RDS, "r")], h.hub.epoch())), "1/3 pending 2");
@@ -82,15 +82,15 @@ fn only_the_resources_that_a_nack_names_count_as_rejected() {
         client.nack(&mut h, CDS, "Error adding/updating cluster(s) b: no such filter");
         assert_eq!(
             show(&count(&h, &[(CDS, "b")], since)),
-            "0/1 refused 1 (CDS b: Error adding/updating cluster(s) b: no such filter)"
+            "0/1 rejected 1 (CDS b: Error adding/updating cluster(s) b: no such filter)"
         );
         assert_eq!(show(&count(&h, &[(CDS, "a")], since)), "1/1", "Envoy accepts the others");
         h.change(&[(CDS, "a", 3)]);
         client.take(&mut h);
         assert_eq!(show(&count(&h, &[(CDS, "a")], h.hub.epoch())), "0/1 pending 1");
         client.nack(&mut h, CDS, "I will not say why");
-        assert_eq!(show(&count(&h, &[(CDS, "a")], h.hub.epoch())), "0/1 refused 1 (CDS a: I will not say why)");
-        assert_eq!(show(&count(&h, &[(CDS, "b")], since)), "0/1 refused 1 (CDS b: I will not say why)");
+        assert_eq!(show(&count(&h, &[(CDS, "a")], h.hub.epoch())), "0/1 rejected 1 (CDS a: I will not say why)");
+        assert_eq!(show(&count(&h, &[(CDS, "b")], since)), "0/1 rejected 1 (CDS b: I will not say why)");
     }
 }
 
@@ -116,7 +116,7 @@ fn new_subscribers_are_pending_and_others_do_not_count() {
     assert_eq!(show(&count(&h, &[(EDS, "b")], since)), "2/2");
     second.take(&mut h);
     second.nack(&mut h, EDS, "no");
-    assert_eq!(show(&count(&h, &[(EDS, "a")], since)), "1/2 refused 1 (EDS a: no)");
+    assert_eq!(show(&count(&h, &[(EDS, "a")], since)), "1/2 rejected 1 (EDS a: no)");
     assert_eq!(show(&count(&h, &[(EDS, "b")], since)), "2/2");
 }
 
@@ -157,7 +157,7 @@ fn catalogues_count_for_all_clients_or_for_resources_changed_in_the_epoch() {
     assert_eq!(tally(&h, true, quiet), "1/1");
     client.take(&mut h);
     client.nack(&mut h, LDS, "Error adding/updating listener(s) 0.0.0.0_81: in use");
-    let refused = "0/1 refused 1 (LDS 0.0.0.0_81: Error adding/updating listener(s) 0.0.0.0_81: in use)";
-    assert_eq!(tally(&h, false, since), refused);
+    let rejected = "0/1 rejected 1 (LDS 0.0.0.0_81: Error adding/updating listener(s) 0.0.0.0_81: in use)";
+    assert_eq!(tally(&h, false, since), rejected);
     assert_eq!(tally(&h, true, quiet), "1/1");
 }
