@@ -27,6 +27,8 @@ pub struct Limits {
     pub name_burst: u32,
     /// Cells that are opened in one step of a request ([`Hub::proceed`](crate::Hub::proceed)).
     pub opened_together: usize,
+    /// The cells up to which a request is handled in one piece. Handling it in parts takes more processor time in all.
+    pub opened_at_once: usize,
     /// The longest time for which changes wait for the types that they need (routes for clusters), and removals for the types
     /// that may use them.
     pub hold: Moment,
@@ -52,6 +54,7 @@ impl Default for Limits {
             names_per_second: 10_000,
             name_burst: 400_000,
             opened_together: 256,
+            opened_at_once: 4096,
             hold: Moment::from_secs(5),
             removed_names: 4096,
             idle_responses: Moment::from_secs(5),

@@ -51,7 +51,7 @@ impl<O: Origin> Core<O> {
         }
         self.add_followed(origin, stream, &mut opening);
         let count = opening.sources.iter().map(|source| source.len(request)).sum::<usize>();
-        if count > self.limits.opened_together {
+        if count > self.limits.opened_at_once {
             return Some(opening);
         }
         self.cells.close_all(opening.cells);

@@ -10,7 +10,7 @@ use crate::world::plain;
 
 /// Endpoints of these names, all with number 1, and requests that are handled in steps of so many cells.
 fn world(names: &[String], opened_together: usize) -> Harness {
-    let mut h = Harness::with(Limits { opened_together, ..Limits::default() });
+    let mut h = Harness::with(Limits { opened_together, opened_at_once: opened_together, ..Limits::default() });
     names.iter().for_each(|name| h.world.put(EDS, "a", name, plain(1)));
     h.commit();
     h
