@@ -56,7 +56,7 @@ impl PatchedCatalogue {
     }
 }
 
-/// What patches add to the resources of a catalogue. These are in the order of their names.
+/// The bytes that patches add to the resources of a catalogue, in the order of the names.
 struct Spending {
     budget: Budget,
     excessive: Excessive,

@@ -11,7 +11,7 @@
 //! without EnvoyFilters. A value that is merged into clusters is encoded once, and merged with their bytes ([`overlay`]). Other
 //! resources that a patch matches are decoded, changed and encoded again.
 //!
-//! What an EnvoyFilter may add to one resource, and to all resources of a proxy, is limited in bytes.
+//! The bytes that an EnvoyFilter may add to one resource, and to all resources of a proxy, are limited.
 //!
 //! Invariant: no patch makes Envoy reject a resource. A patch that cannot be decoded, does not apply, or would violate one of
 //! Envoy's rules is left out and reported ([`unmade`]); the others are applied.

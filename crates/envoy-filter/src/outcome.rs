@@ -19,7 +19,7 @@ pub struct Outcomes {
     applied: BTreeSet<PatchId>,
     /// The patches that were left out, with the first reason.
     skipped: BTreeMap<PatchId, Arc<str>>,
-    /// What they added.
+    /// The bytes that they added.
     budget: Budget,
 }
 

@@ -241,7 +241,7 @@ struct Field<'a> {
     number: u32,
     /// With its key.
     whole: &'a [u8],
-    /// Of a length-delimited field.
+    /// The content of a length-delimited field.
     value: Option<&'a [u8]>,
 }
 

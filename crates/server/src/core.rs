@@ -59,7 +59,7 @@ pub fn log_diagnostic(diagnostic: &Diagnostic) {
     }
 }
 
-/// What other threads watch: the hostnames that the world needs resolved, the mesh configuration in effect, and the
+/// The values that other threads watch: the hostnames that the world needs resolved, the mesh configuration in effect, and the
 /// objects in effect, for other control planes.
 type Watched = (watch::Sender<Names>, watch::Sender<Arc<MeshConfig>>, Configuration);
 
@@ -140,7 +140,7 @@ impl Core {
         }
     }
 
-    /// Whether the thread was told to end.
+    /// Whether the thread must end.
     pub(crate) fn has_ended(&self) -> bool {
         self.ending
     }
@@ -375,7 +375,7 @@ impl Core {
         }
     }
 
-    /// Removes streams that have ended from the hub, and closes cells that nobody uses any more.
+    /// Removes streams that have ended from the hub, and closes unused cells.
     fn clean_up(&mut self) {
         let begun = Instant::now();
         while begun.elapsed() < SHARE

@@ -53,18 +53,13 @@ pub(crate) struct Overlay<'a> {
 }
 
 impl<T> Base<T> {
-    /// The overlay of a client in this namespace, which has the `private` hosts itself and those for which `is_own` holds.
-    pub(crate) fn overlay<'a>(
-        &self,
-        namespace: &str,
-        private: impl IntoIterator<Item = &'a Hostname>,
-        is_own: impl Fn(&Hostname, &T) -> bool,
-    ) -> Overlay<'a> {
+    /// The overlay of a client in this namespace, which has the `private` hosts itself.
+    pub(crate) fn overlay<'a>(&self, namespace: &str, private: impl IntoIterator<Item = &'a Hostname>) -> Overlay<'a> {
         let mut added: BTreeSet<&Hostname> = private.into_iter().collect();
         let mut replaced = Vec::with_capacity(self.0.len());
-        for Shared { host, differs, value } in &self.0 {
+        for Shared { host, differs, .. } in &self.0 {
             let is_private = !added.is_empty() && added.remove(host);
-            replaced.push(is_private || differs.concerns(namespace) || is_own(host, value));
+            replaced.push(is_private || differs.concerns(namespace));
         }
         Overlay { replaced, added }
     }

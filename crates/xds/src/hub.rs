@@ -229,7 +229,7 @@ impl<O: Origin> Hub<O> {
     /// the one that opens the last of them handles the request.
     ///
     /// # Errors
-    /// Those of [`Hub::request`].
+    /// The same as [`Hub::request`].
     pub fn proceed(&mut self, origin: &mut O, id: StreamId, now: Moment) -> Result<Progress, Status> {
         let Some((opening, request)) = self.openings.get_mut(&id) else {
             return Ok(Progress::Done);

@@ -97,7 +97,7 @@ pub struct Changes<O: Origin + ?Sized> {
     pub catalogues: Vec<(O::Cell, O::Catalogue)>,
     /// Proxies of which an audience changed.
     pub moved: Vec<O::Token>,
-    /// What names require ([`Origin::requires`]) and was not there before.
+    /// New values of [`Origin::requires`]: names that require them may exist now.
     pub appeared: FxHashSet<Name>,
 }
 

@@ -48,9 +48,9 @@ pub(super) struct Selected {
 pub(super) struct BySection {
     /// All patches.
     pub(super) all: Filters,
-    /// Those that may change [`Section::Shared`](model::audience::Section::Shared).
+    /// Filters that may change [`Section::Shared`](model::audience::Section::Shared).
     pub(super) shared: Filters,
-    /// Those that may change [`Section::Own`](model::audience::Section::Own).
+    /// Filters that may change [`Section::Own`](model::audience::Section::Own).
     pub(super) own: Filters,
 }
 

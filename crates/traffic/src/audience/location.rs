@@ -111,7 +111,7 @@ flow::rule! {
 /// Client facts that endpoints depend on.
 #[derive(Clone, PartialEq, Debug, Default)]
 struct Facets {
-    /// Those that the endpoints of many services depend on.
+    /// Facts that the endpoints of many services depend on.
     many: BTreeSet<Facet>,
     /// All.
     all: BTreeSet<Facet>,

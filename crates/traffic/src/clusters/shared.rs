@@ -53,7 +53,7 @@ pub(super) fn seen_by(cx: &Reads<'_>, scope: &Arc<Scope>, client: ClientFacts) -
     };
     let private = cx.get::<ServicesByExport>(&Exported::Namespace(scope.namespace.clone()));
     let private = private.iter().flat_map(|keys| keys.iter()).map(|key| &key.hostname);
-    let overlay = base.services.overlay(&scope.namespace, private, |_, ()| false);
+    let overlay = base.services.overlay(&scope.namespace, private);
     let kept = base.entries.iter().filter(|(at, _)| !overlay.replaced[*at]);
     let mut out: Vec<Entry> = kept.map(|(_, entry)| entry.clone()).collect();
     let services = base.services.0.iter().zip(&overlay.replaced);

@@ -41,7 +41,7 @@ pub(super) struct Leaders {
     to_namespace: BTreeMap<Arc<str>, Arc<Summary>>,
     /// Among those with a route without conditions at this gateway.
     at_gateway: BTreeMap<ObjectId, Arc<Summary>>,
-    /// Those with TCP or TLS routes, by name; at most [`CONNECTIONS`].
+    /// VirtualServices with TCP or TLS routes, by name; at most [`CONNECTIONS`].
     pub(super) connections: Vec<Arc<Summary>>,
 }
 
@@ -98,7 +98,7 @@ impl Leaders {
         }
     }
 
-    /// Those that may have precedence over a VirtualService for some sidecars.
+    /// The VirtualServices that may have precedence over a VirtualService for some sidecars.
     pub(super) fn for_sidecars<'a>(&'a self, own: &'a Summary) -> Vec<&'a Arc<Summary>> {
         let rivals: Vec<&Arc<Summary>> = match &own.export_to {
             ExportTo::All => self.public.iter().chain(&self.explicit).collect(),

@@ -134,7 +134,7 @@ impl<'a> Overlay<'a> {
         }
         let seen = scope::all_seen(client.cx, client.scope);
         let services = services_with(client.cx, &seen, port);
-        let is_served = |host: &Hostname| is_served(&services, host);
+        let is_served = |host: &Hostname| is_served(&services, |service| &service.key, host);
         let used: Vec<ObjectId> = self.shared().flat_map(|spec| routes(spec)).filter_map(used).collect();
         let in_use = used.iter().chain(self.in_use.iter().copied()).collect();
         self.own_others = Some(client.other_hosts(port, &in_use, &is_served));

@@ -20,10 +20,10 @@ pub(super) fn services_with<'s>(cx: &Reads<'_>, services: &'s [VisibleService], 
     services.iter().filter(|s| has_port(&s.key) && s.ports.include(port)).collect()
 }
 
-/// Whether a service has this host or, for a wildcard, an overlapping one.
-pub(super) fn is_served(services: &[&VisibleService], host: &Hostname) -> bool {
+/// Whether one of these services, ascending, has this host or, for a wildcard, an overlapping one.
+pub(super) fn is_served<'s, S>(services: &'s [S], key: impl Fn(&'s S) -> &'s ServiceKey, host: &Hostname) -> bool {
     if host.is_wildcard() {
-        return services.iter().any(|s| s.key.hostname.matches(host));
+        return services.iter().any(|service| key(service).hostname.matches(host));
     }
-    services.binary_search_by(|s| s.key.hostname.cmp(host)).is_ok()
+    services.binary_search_by(|service| key(service).hostname.cmp(host)).is_ok()
 }

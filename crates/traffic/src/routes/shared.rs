@@ -16,6 +16,7 @@ use names::Hostname;
 use rustc_hash::FxHashMap;
 
 use super::host::Client;
+use super::served::is_served;
 use super::virtual_host_name;
 use super::{bind, domains};
 use crate::hosts::EgressHosts;
@@ -167,7 +168,7 @@ impl SharedTable {
     }
 
     fn add_others(&mut self, client: &Client<'_>, port: u16, keys: &[ServiceKey]) {
-        let is_served = |host: &Hostname| is_served(keys, host);
+        let is_served = |host: &Hostname| is_served(keys, |key| key, host);
         let uses = |id: &ObjectId| port == 80 || self.in_use.contains(id);
         let entries = client.lookup.all(client.egress).filter(|e| uses(&e.id));
         let open = entries.filter(|e| e.hosts.iter().any(|h| !is_served(h)));
@@ -219,11 +220,4 @@ impl SharedTable {
             }
         }
     }
-}
-
-fn is_served(keys: &[ServiceKey], host: &Hostname) -> bool {
-    if host.is_wildcard() {
-        return keys.iter().any(|key| key.hostname.matches(host));
-    }
-    keys.binary_search_by(|key| key.hostname.cmp(host)).is_ok()
 }

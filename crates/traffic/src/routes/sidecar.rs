@@ -109,7 +109,7 @@ fn of_port(client: &Client<'_>, port: u16, services: &[&VisibleService]) -> Vec<
             in_use.extend(routes);
         }
     }
-    let is_served = |host: &Hostname| is_served(services, host);
+    let is_served = |host: &Hostname| is_served(services, |service| &service.key, host);
     let mut out = client.other_hosts(port, &in_use, &is_served);
     out.append(&mut of_services);
     out

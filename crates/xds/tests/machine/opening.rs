@@ -80,7 +80,7 @@ fn a_stream_that_ends_within_a_request_leaves_nothing() {
         h.hub.proceed(&mut h.world, client.id, h.now).unwrap();
         assert!(h.world.open_cells() > 1);
         h.hub.disconnect(&mut h.world, client.id);
-        // What nobody uses is closed in parts, too.
+        // Unused cells are closed in parts, too.
         let before = h.world.open_cells();
         assert!(h.hub.close_unused(&mut h.world, 1));
         assert!(h.world.open_cells() >= before - 1);
@@ -134,7 +134,7 @@ fn a_flood_of_names_ends_the_stream_and_a_reconnect_does_not() {
     let mut h = Harness::with(limits);
     let names = numbered(30);
     let client = Client::new(&mut h, Delta);
-    // What a client sends when it reconnects: the names that it has, and that it subscribes to.
+    // A client that reconnects sends the names that it has, and that it subscribes to.
     let had: Vec<(&str, &str)> = names.iter().map(|name| (name.as_str(), "1")).collect();
     h.request(client.id, crate::client::resume(EDS, &refs(&names), &had)).unwrap();
     h.request(client.id, subscribe(EDS, &refs(&names), &[])).unwrap();
