@@ -1,6 +1,8 @@
 //! Objects of sources into and out of the tables of all kinds.
 
-use config::{AnyObject, ChangeSet, ObjectKey};
+use std::collections::BTreeMap;
+
+use config::{AnyObject, ChangeSet, Kind, ObjectKey};
 use flow::{Batch, Delta, Engine, Relation as _};
 
 use crate::inputs;
@@ -33,11 +35,12 @@ pub fn remove_absent(engine: &Engine, batch: &mut Batch, (rank, cluster): (Rank,
     }
 }
 
-/// The objects that took effect, changed, or ceased to be in effect in a commit.
-pub fn changes(delta: &Delta) -> ChangeSet {
-    let mut all = ChangeSet::default();
-    inputs::TABLES.iter().for_each(|table| (table().changes)(delta, &mut all));
-    all
+/// The objects that took effect, changed, or ceased to be in effect in a commit, and how many of each kind were not in
+/// effect before.
+pub fn changes(delta: &Delta) -> (ChangeSet, BTreeMap<Kind, u64>) {
+    let (mut all, mut added) = (ChangeSet::default(), BTreeMap::new());
+    inputs::TABLES.iter().for_each(|table| (table().changes)(delta, &mut all, &mut added));
+    (all, added)
 }
 
 /// The objects that were overridden by another source in a commit.

@@ -8,11 +8,11 @@
 //! If several objects have the same key, the one of the lowest rank is in effect, if its namespace is selected
 //! (`MeshConfig.discoverySelectors`). A deletion puts the object of the next rank into effect.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::marker::PhantomData;
 use std::sync::Arc;
 
-use config::{AnyObject, ChangeSet, ObjectKey};
+use config::{AnyObject, ChangeSet, Kind, ObjectKey};
 use flow::{Batch, Builder, Delta, Engine, Index, Input, Members, Reads, Relation, Rule};
 use model::service::{ObjectId, SourceId};
 
@@ -115,7 +115,7 @@ pub(crate) struct Operations {
     pub(crate) put: fn(&mut Batch, Rank, AnyObject),
     pub(crate) remove: fn(&mut Batch, Rank, &ObjectKey),
     pub(crate) remove_others: fn(&Engine, &mut Batch, (Rank, &str), &ChangeSet),
-    pub(crate) changes: fn(&Delta, &mut ChangeSet),
+    pub(crate) changes: fn(&Delta, &mut ChangeSet, &mut BTreeMap<Kind, u64>),
     pub(crate) overridden: fn(&Engine, &Delta, &mut Vec<Overridden>),
 }
 
@@ -132,10 +132,16 @@ impl Operations {
             },
             remove: |batch, rank, key| batch.remove::<BySource<T>>((T::Key::of(key), rank)),
             remove_others: remove_others::<T>,
-            changes: |delta, to| {
+            changes: |delta, to, added| {
                 for change in delta.changes::<T>() {
                     match (&change.before, &change.after) {
-                        (_, Some(row)) => to.upsert(T::object(row)),
+                        (before, Some(row)) => {
+                            let object = T::object(row);
+                            if before.is_none() {
+                                *added.entry(object.kind()).or_default() += 1;
+                            }
+                            to.upsert(object);
+                        }
                         (Some(row), None) => to.delete(T::object(row).key()),
                         (None, None) => {}
                     }

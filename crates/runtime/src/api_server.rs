@@ -6,14 +6,14 @@ use std::time::Duration;
 use crate::objects::Follower;
 use anyhow::{Context, Result};
 use api::Api;
-use server::WorldHandle;
+use server::{Metric, WorldHandle};
 use settings::{Settings, StoreBackend};
 use sources::ChangeSender;
 use store::Store;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-use super::{ack_counts, backend, replica, store_backend, store_status};
+use super::{ack_counts, api_metrics, backend, replica, store_backend, store_status};
 
 /// A store that is served over the API.
 pub(super) struct ApiServer {
@@ -29,6 +29,12 @@ impl ApiServer {
     pub(super) async fn open(settings: &Settings, store: Arc<dyn Store>) -> Result<ApiServer> {
         let (api, server) = store_backend::serve(settings, Arc::clone(&store)).await?;
         Ok(ApiServer { api, server, store, follower: None, statuses: None, ack_counts: None })
+    }
+
+    /// Returns the API's metrics.
+    pub(super) fn metrics(&self) -> impl Fn() -> Vec<Metric> + Send + Sync + 'static {
+        let api = self.api.clone();
+        move || api_metrics::of(&api.metrics())
     }
 
     /// Starts the source that reads the store and follows it.

@@ -17,6 +17,7 @@
 //! - A shutdown is graceful until a second signal.
 
 mod ack_counts;
+mod api_metrics;
 mod api_server;
 mod backend;
 mod config_sources;
@@ -223,6 +224,7 @@ async fn begin_sources(settings: &Settings, given: Given, intake: intake::Option
     // The API starts last, after everything that may fail.
     if let Some((store, changes)) = store {
         let api_server = parts.api_server.insert(ApiServer::open(settings, store).await?);
+        server.serving_status().provide(api_server.metrics());
         tokio::try_join!(api_server.follow(changes), begun(&mut progress, server, None))?;
     } else {
         let details = parts.cluster.as_ref().map(|cluster| (cluster.report(), cluster.awaited()));
@@ -322,6 +324,7 @@ fn options(settings: &Settings) -> Options {
         secret_access: backend::secret_access(settings),
         limits: ::xds::Limits::default(),
         version: format!("rutter {}", env!("CARGO_PKG_VERSION")),
+        instance: replica::hostname(),
     }
 }
 

@@ -63,9 +63,12 @@ fn completed(table: &Resource, hosts: &[Resource]) -> Resource {
 
 impl ProxyDump {
     pub(crate) fn into_json(self) -> Value {
-        let sections: Vec<Value> =
-            self.resources.iter().filter_map(|(kind, resources)| section(*kind, resources)).collect();
-        json!({"configs": sections})
+        json!({"configs": self.into_sections()})
+    }
+
+    /// The sections of the dump, each with its type.
+    pub(crate) fn into_sections(self) -> Vec<Value> {
+        self.resources.iter().filter_map(|(kind, resources)| section(*kind, resources)).collect()
     }
 }
 

@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use config::{Diagnostic, MeshConfig, Severity};
 use model::proxy::Proxy;
 use status::Elapsed;
+use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot, watch};
 use world::{Batch, World};
 use xds::{Limits, Next, Progress, Request, StreamId, Variant};
@@ -96,6 +97,8 @@ pub(crate) struct Core {
 struct Gathered {
     batch: Option<Batch>,
     observed: Observations,
+    /// When the first batch arrived.
+    since: Option<Instant>,
 }
 
 impl Gathered {
@@ -105,6 +108,7 @@ impl Gathered {
 
     fn add(&mut self, later: Batch, observed: Observations) {
         self.observed.extend(observed);
+        self.since.get_or_insert_with(Instant::now);
         match &mut self.batch {
             Some(batch) => batch.merge(later),
             None => self.batch = Some(later),
@@ -225,6 +229,7 @@ impl Core {
         }
         if let Some(batch) = gathered.batch.filter(|batch| !batch.is_empty()) {
             self.committed = Some(LastCommit::now());
+            gathered.since.iter().for_each(|since| self.counters.debounce.observe(since.elapsed().as_secs_f64()));
             self.commit(batch);
         }
         let now = self.now();
@@ -241,6 +246,7 @@ impl Core {
         self.counters.rule_panics += changes.panics.len() as u64;
         self.counters.commits += 1;
         self.counters.commit_seconds += start.elapsed().as_secs_f64();
+        self.counters.events.note(&changes);
         changes.overridden.iter().for_each(log_diagnostic);
         self.configuration.apply(&changes.objects);
         if changes.objects.deletes.contains(&MeshConfig::key()) {
@@ -356,13 +362,15 @@ impl Core {
 
     fn push_to(&mut self, id: StreamId, now: Elapsed) {
         loop {
+            let begun = Instant::now();
             match catch_unwind(AssertUnwindSafe(|| self.hub.next(id, now))) {
                 Ok(Next::Idle) => return,
                 Ok(Next::Send(response)) => {
-                    self.counters.note(&response);
+                    self.counters.note(&response, begun.elapsed());
                     let sent = self.streams.get(&id).map(|down| down.try_send(Down::Message(response.rope)));
                     if !matches!(sent, Some(Ok(()))) {
                         // The client has disconnected, or does not read the responses that it requested.
+                        self.counters.unread += u64::from(matches!(sent, Some(Err(TrySendError::Full(_)))));
                         return self.disconnect(id);
                     }
                 }

@@ -13,6 +13,7 @@ use tokio::sync::{Semaphore, mpsc, oneshot};
 use xds::{Limits, Request, StreamId, Variant, decode_delta, decode_sotw};
 
 use crate::core::Message;
+use crate::debug_service::{self, DebugService};
 use crate::grpc::{Down, Messages, Status, StreamBody, refuse, stream};
 use crate::mcp;
 use crate::peer::{Peer, SecretAccess};
@@ -37,6 +38,8 @@ pub(crate) struct Discovery {
     pub(crate) secret_access: SecretAccess,
     /// Serves configuration to other control planes; `None` treats them as proxies.
     pub(crate) configuration: Option<mcp::Service>,
+    /// Serves debug pages to `istioctl`.
+    pub(crate) debug: DebugService,
 }
 
 impl Discovery {
@@ -114,6 +117,10 @@ impl Upstream {
                 Ok(Some(message)) => {
                     if let Some(service) = self.configuration_service(&message, *id) {
                         return service.serve(message, messages, &self.down).await;
+                    }
+                    if id.is_none() && matches!(self.variant, Variant::Sotw) && debug_service::wants(&message) {
+                        let service = self.discovery.debug.clone();
+                        return service.serve(message, &self.peer, messages, &self.down).await;
                     }
                     self.take(message, id).await
                 }

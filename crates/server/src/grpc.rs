@@ -30,11 +30,13 @@ pub(crate) struct Status {
 impl Status {
     pub(crate) const OK: u32 = 0;
     pub(crate) const INVALID_ARGUMENT: u32 = 3;
+    pub(crate) const NOT_FOUND: u32 = 5;
     pub(crate) const PERMISSION_DENIED: u32 = 7;
     pub(crate) const RESOURCE_EXHAUSTED: u32 = 8;
     pub(crate) const UNIMPLEMENTED: u32 = 12;
     pub(crate) const INTERNAL: u32 = 13;
     pub(crate) const UNAVAILABLE: u32 = 14;
+    pub(crate) const UNAUTHENTICATED: u32 = 16;
 
     pub(crate) fn new(code: u32, message: impl Into<String>) -> Status {
         Status { code, message: message.into() }

@@ -13,6 +13,7 @@ use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
 use xds::Limits;
 
+use crate::debug_service::{self, DebugService};
 use crate::discovery::Discovery;
 use crate::mcp::{Configuration, Service};
 use crate::pages::{Awaited, Pages, ServingStatus};
@@ -49,6 +50,8 @@ pub struct Options {
     pub limits: Limits,
     /// The text of `/version`.
     pub version: String,
+    /// The name of this replica, for `istioctl proxy-status`.
+    pub instance: String,
 }
 
 /// The addresses that the server is bound to. Port 0 in [`Options`] is replaced by the assigned port.
@@ -122,6 +125,10 @@ impl Server {
             vhds: options.vhds,
             secret_access: options.secret_access,
             configuration: configuration.map(|configuration| Service { configuration, stopped: stopped.clone() }),
+            debug: DebugService {
+                pages: pages.clone(),
+                identifier: debug_service::identifier(&options.instance, &options.version),
+            },
         };
         let mut tasks = JoinSet::new();
         tasks.spawn(serve_grpc(grpc, discovery, options, stopped.clone(), ready.clone()));

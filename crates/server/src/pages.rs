@@ -10,7 +10,7 @@ use http_body_util::Full;
 use serde_json::Value;
 
 use crate::core::Core;
-use crate::metrics::{Gauge, Snapshot};
+use crate::metrics::{Metric, Snapshot};
 use crate::world_handle::WorldHandle;
 use crate::{config_dump, debug, syncz};
 
@@ -44,20 +44,30 @@ impl Awaited {
 
 /// The status of the configuration sources, shown by `/ready`, `/metrics` and `/debug/clusterz`. Cheap to clone; each part of
 /// the program sets its own.
-#[derive(Clone, Default, Debug)]
+#[derive(Clone, Default)]
 pub struct ServingStatus(Arc<Mutex<StatusParts>>);
 
-#[derive(Default, Debug)]
+#[derive(Default)]
 struct StatusParts {
-    /// Messages and gauges, by part.
-    parts: BTreeMap<&'static str, (Vec<String>, Vec<Gauge>)>,
+    /// Messages and metrics, by part.
+    parts: BTreeMap<&'static str, (Vec<String>, Vec<Metric>)>,
     clusters: Vec<Value>,
+    providers: Vec<Provider>,
 }
 
+/// Returns the metrics of a part of the program as they are now.
+type Provider = Arc<dyn Fn() -> Vec<Metric> + Send + Sync>;
+
 impl ServingStatus {
-    /// Sets the status of one part: messages for `/ready`, and gauges for `/metrics`.
-    pub fn set(&self, part: &'static str, conflicts: Vec<String>, gauges: Vec<Gauge>) {
-        self.lock().parts.insert(part, (conflicts, gauges));
+    /// Sets the status of one part: messages for `/ready`, and metrics for `/metrics`.
+    pub fn set(&self, part: &'static str, conflicts: Vec<String>, metrics: Vec<Metric>) {
+        self.lock().parts.insert(part, (conflicts, metrics));
+    }
+
+    /// Adds a function that returns the metrics of a part of the program. It is called for each scrape and must not
+    /// block.
+    pub fn provide(&self, metrics: impl Fn() -> Vec<Metric> + Send + Sync + 'static) {
+        self.lock().providers.push(Arc::new(metrics));
     }
 
     /// Sets the list of `/debug/clusterz`.
@@ -73,9 +83,13 @@ impl ServingStatus {
         lines.map(|line| format!("{line}\n")).collect()
     }
 
-    fn gauges(&self) -> Vec<Gauge> {
+    fn metrics(&self) -> Vec<Metric> {
         let parts = self.lock();
-        parts.parts.values().flat_map(|(_, gauges)| gauges).cloned().collect()
+        let mut metrics: Vec<Metric> = parts.parts.values().flat_map(|(_, metrics)| metrics).cloned().collect();
+        let providers = parts.providers.clone();
+        drop(parts);
+        metrics.extend(providers.iter().flat_map(|metrics| metrics()));
+        metrics
     }
 
     fn clusters(&self) -> Value {
@@ -172,7 +186,7 @@ impl Pages {
             "/ready" => text(StatusCode::SERVICE_UNAVAILABLE, &self.awaited.page()),
             "/version" => text(StatusCode::OK, &format!("{}\n", self.version)),
             "/metrics" => match self.world.inspect(|core| Snapshot::of(core)).await {
-                Ok(snapshot) => metrics(snapshot.with(self.serving_status.gauges())),
+                Ok(snapshot) => metrics(snapshot.text(&self.version, &self.serving_status.metrics())),
                 Err(closed) => text(StatusCode::SERVICE_UNAVAILABLE, &format!("{closed}\n")),
             },
             "/debug" | "/debug/" => html(&index()),
@@ -228,9 +242,8 @@ fn index() -> String {
     )
 }
 
-fn metrics(snapshot: Snapshot) -> Response<Full<Bytes>> {
-    let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
-    typed(StatusCode::OK, kind, snapshot.text())
+fn metrics(text: String) -> Response<Full<Bytes>> {
+    typed(StatusCode::OK, "text/plain; version=0.0.4; charset=utf-8", text)
 }
 
 fn json(value: &Value) -> Response<Full<Bytes>> {

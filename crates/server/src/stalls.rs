@@ -2,7 +2,9 @@
 
 use std::time::{Duration, Instant};
 
-use prometheus_client::metrics::histogram::Histogram;
+use prometheus::Histogram;
+
+use crate::metrics::histogram;
 
 /// The bucket bounds, in seconds. No step should take more than 50 ms.
 const BUCKETS: [f64; 12] = [0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 3.0, 10.0];
@@ -68,7 +70,7 @@ pub(crate) struct Stalls {
 
 impl Default for Stalls {
     fn default() -> Stalls {
-        Stalls { durations: Step::ALL.map(|_| Histogram::new(BUCKETS)), logged: None }
+        Stalls { durations: Step::ALL.map(|_| histogram(&BUCKETS)), logged: None }
     }
 }
 

@@ -13,6 +13,50 @@ pub(crate) fn page(core: &Core) -> Value {
     Value::Array(core.hub.statuses().iter().map(|status| proxy(status, &clock)).collect())
 }
 
+/// The connected proxies as Envoy's `ClientConfig`s, each with its type: the form that `istioctl proxy-status` reads.
+pub(crate) fn clients(core: &Core) -> Vec<Value> {
+    let clock = Clock::new(core.started);
+    core.hub.statuses().iter().map(|status| client(status, &clock)).collect()
+}
+
+fn client(status: &StreamStatus, clock: &Clock) -> Value {
+    let facts = &status.proxy;
+    let mut watches: Vec<&WatchStatus> = status.watches.iter().collect();
+    watches.sort_unstable_by_key(|watch| watch.kind.type_url);
+    let configs = watches.into_iter().map(|watch| {
+        let mut config = json!({"typeUrl": watch.kind.type_url, "configStatus": state(watch)});
+        if let Some(at) = watch.acked.as_ref().or(watch.sent.as_ref()) {
+            config["lastUpdated"] = clock.at(at.at).to_string().into();
+        }
+        if let Some(error) = &watch.error {
+            config["errorState"] = json!({"details": &*error.message});
+        }
+        config
+    });
+    json!({
+        "@type": "type.googleapis.com/envoy.service.status.v3.ClientConfig",
+        "node": {
+            "id": &*facts.id,
+            "metadata": {
+                "CLUSTER_ID": &*facts.cluster_id,
+                "NAMESPACE": &*facts.namespace,
+                "ISTIO_VERSION": &*facts.version,
+            },
+        },
+        "genericXdsConfigs": configs.collect::<Vec<_>>(),
+    })
+}
+
+/// The state of a subscription, as in Envoy's `ConfigStatus`.
+fn state(watch: &WatchStatus) -> &'static str {
+    match (&watch.error, watch.synced, &watch.sent) {
+        (Some(_), ..) => "ERROR",
+        (None, true, _) => "SYNCED",
+        (None, false, None) => "NOT_SENT",
+        (None, false, Some(_)) => "STALE",
+    }
+}
+
 fn proxy(status: &StreamStatus, clock: &Clock) -> Value {
     let facts = &status.proxy;
     let mut fields = Map::new();
@@ -43,14 +87,8 @@ fn proxy(status: &StreamStatus, clock: &Clock) -> Value {
 }
 
 fn resource(watch: &WatchStatus, clock: &Clock) -> Value {
-    let state = match (&watch.error, watch.synced, &watch.sent) {
-        (Some(_), ..) => "ERROR",
-        (None, true, _) => "SYNCED",
-        (None, false, None) => "NOT_SENT",
-        (None, false, Some(_)) => "STALE",
-    };
     json!({
-        "status": state,
+        "status": state(watch),
         "sent": watch.sent.as_ref().map(|e| &*e.nonce),
         "acked": watch.acked.as_ref().map(|e| &*e.nonce),
         "sentTime": watch.sent.as_ref().map(|e| clock.at(e.at).to_string()),

@@ -85,6 +85,7 @@ impl Plane {
             secret_access: SecretAccess::None,
             limits: Limits::default(),
             version: "test".into(),
+            instance: "test".into(),
         };
         let server = Server::start(options, world.clone()).await.unwrap();
         server.set_ready();

@@ -10,24 +10,29 @@ const INTRODUCTION: &str = "\
 
 <!-- Generated from the sources by `cargo xtask docs`; do not edit. -->
 
-Rutter serves these metrics in the Prometheus text format at `/metrics` on the monitoring port (15014). Counters end in `_total`,
-except those with istiod's names. [Monitoring](../operations/monitoring.md) says which to watch.
+Rutter serves these metrics in the Prometheus text format at `/metrics` on the monitoring port (15014). A metric that means the same
+in istiod has istiod's name. The metrics of the process (`process_cpu_seconds_total`, `process_resident_memory_bytes`,
+`process_open_fds` and others) have the names that Prometheus' client libraries use. There are no metrics of a Go runtime (`go_*`).
+[Monitoring](../operations/monitoring.md) says which to watch.
 
 | Metric | Type | Meaning |
 |---|---|---|
 ";
 
-/// The text before a metric's name in the sources, and the type that it implies.
+/// The code before a metric's name in the sources, and the type that it implies.
 const TYPES: [(&str, &str); 8] = [
     ("counter(", "counter"),
-    ("by_type(", "counter"),
-    ("istio(", "istiod's counter"),
+    ("counter_by(", "counter"),
+    ("by_type(out,", "counter"),
     ("gauge(", "gauge"),
-    ("Gauge::one(", "gauge"),
+    ("gauge_by(", "gauge"),
     ("by_cluster(", "gauge"),
-    ("name: ", "gauge"),
+    ("histogram(", "histogram"),
     ("format!(", "gauge"),
 ];
+
+/// What the names of metrics begin with.
+const PREFIXES: [&str; 6] = ["pilot_", "rutter_", "istiod_", "istio_build", "galley_", "sidecar_injection_"];
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
@@ -56,37 +61,31 @@ fn literal(text: &str) -> Option<(String, &str)> {
 /// The type of a metric, by the code before its name. Counters of a table have nothing before them but a parenthesis.
 fn kind(before: &str) -> &'static str {
     let before = before.trim_end();
-    let found = TYPES.iter().find(|(call, _)| before.ends_with(call.trim_end()));
-    match found {
-        Some((_, kind)) => kind,
-        None if before.ends_with("encode_descriptor(") => "histogram",
-        None => "counter",
-    }
+    TYPES.iter().find(|(call, _)| before.ends_with(call)).map_or("counter", |(_, kind)| kind)
 }
 
 fn collect(source: &str, out: &mut BTreeMap<String, (&'static str, String)>) {
-    for prefix in ["\"pilot_", "\"rutter_", "\"istiod_"] {
-        for (at, _) in source.match_indices(prefix) {
+    for prefix in PREFIXES {
+        for (at, _) in source.match_indices(&format!("\"{prefix}")) {
             let Some((name, rest)) = literal(&source[at..]) else {
                 continue;
             };
-            let plain = name.replace("{}", "TYPE");
+            let name = name.replace("{}", "TYPE");
             let is_name = |c: char| c.is_ascii_lowercase() || c == '_' || c.is_ascii_digit();
-            if !plain.replace("TYPE", "").chars().all(is_name) {
+            if !name.replace("TYPE", "").chars().all(is_name) {
                 continue;
             }
             let before = &source[..at];
-            let kind = kind(before);
-            let help = match kind {
-                // The help of the histogram is a variable that is declared just before.
-                "histogram" => before.rfind("let help").and_then(|from| literal(&before[from..])),
-                _ => literal(rest),
+            // The help follows the name, unless it is a variable that is declared just before.
+            let help = match rest.trim_start_matches(',').trim_start().starts_with("help,")
+                || before.trim_end().ends_with("format!(")
+            {
+                true => before.rfind("let help").and_then(|from| literal(&before[from..])),
+                false => literal(rest),
             };
-            let Some((help, _)) = help else {
-                continue;
-            };
-            let name = if kind == "counter" { format!("{plain}_total") } else { plain };
-            out.insert(name, (kind.trim_start_matches("istiod's "), help));
+            if let Some((help, _)) = help {
+                out.insert(name, (kind(before), help));
+            }
         }
     }
 }
@@ -122,6 +121,9 @@ fn the_reference_page_is_up_to_date() {
         "rutter_commits_total",
         "pilot_proxy_convergence_time",
         "rutter_world_step_seconds",
+        "pilot_k8s_cfg_events",
+        "rutter_api_requests_total",
+        "galley_validation_failed",
     ] {
         assert!(page.contains(&format!("| `{name}` | ")), "{name} is missing");
     }

@@ -48,6 +48,7 @@ async fn start() -> Server {
         secret_access: SecretAccess::None,
         limits: Limits::default(),
         version: "test".into(),
+        instance: "test".into(),
     };
     Server::start(options, world).await.unwrap()
 }
@@ -124,6 +125,48 @@ async fn a_client_that_violates_the_protocol_gets_a_status() {
     server.shut_down(Duration::from_secs(10)).await;
 }
 
+/// Requests a debug type over xDS. Returns the final status and the response.
+async fn debug(server: &Server, kind: &str, names: &[&str]) -> (Option<String>, Option<DiscoveryResponse>) {
+    let request = DiscoveryRequest {
+        type_url: kind.into(),
+        resource_names: names.iter().map(|name| (*name).to_owned()).collect(),
+        ..Default::default()
+    };
+    let (status, messages) = call(server, SOTW, framed(0, &request.encode_to_vec())).await;
+    let response = messages.concat().get(5..).map(|message| DiscoveryResponse::decode(message).unwrap());
+    (status, response)
+}
+
+#[tokio::test]
+async fn istioctl_reads_debug_pages_over_xds() {
+    let server = start().await;
+    server.set_ready();
+    let (status, response) = debug(&server, "istio.io/debug", &["mesh"]).await;
+    let response = response.unwrap();
+    assert_eq!(status.as_deref(), Some("0"));
+    let identifier = response.control_plane.unwrap().identifier;
+    assert_eq!(identifier, r#"{"Component":"istiod","ID":"test","Info":{"version":"test"}}"#);
+    let page: serde_json::Value = serde_json::from_slice(&response.resources[0].value).unwrap();
+    assert!(page.is_object(), "{page}");
+    assert_eq!(response.resources[0].type_url, "istio.io/debug");
+    let (_, unknown) = debug(&server, "istio.io/debug", &["config_dump?proxyID=nobody.here"]).await;
+    let text = String::from_utf8(unknown.unwrap().resources[0].value.to_vec()).unwrap();
+    // istioctl asks the next instance if it finds this text.
+    assert!(text.starts_with("Proxy not connected to this Pilot instance"), "{text}");
+
+    let (status, response) = debug(&server, "istio.io/debug/syncz", &[]).await;
+    assert_eq!((status.as_deref(), response.unwrap().resources.len()), (Some("0"), 0));
+    for (kind, names, expected) in [
+        ("istio.io/debug", &[][..], "3"),
+        ("istio.io/debug/nothing", &[], "3"),
+        ("istio.io/debug/config_dump", &["nobody.here"], "5"),
+    ] {
+        let (status, response) = debug(&server, kind, names).await;
+        assert_eq!((status.as_deref(), response), (Some(expected), None), "{kind} {names:?}");
+    }
+    server.shut_down(Duration::from_secs(10)).await;
+}
+
 #[tokio::test]
 async fn a_stream_is_answered_and_ends_with_the_server() {
     let server = Arc::new(start().await);
@@ -152,7 +195,27 @@ async fn a_stream_is_answered_and_ends_with_the_server() {
     assert_eq!(status, 200);
     assert!(page.contains("\"a.default\""), "{page}");
     let (_, metrics) = get(server.addresses().monitoring, "/metrics").await;
-    assert!(metrics.contains("pilot_xds_pushes{type=\"cds\"} 1"), "{metrics}");
+    for line in [
+        "# TYPE pilot_xds_pushes counter",
+        "pilot_xds_pushes{type=\"cds\"} 1",
+        "pilot_xds_push_time_count{type=\"cds\"} 1",
+        "pilot_xds_config_size_bytes_count{type=\"cds\"} 1",
+        "istio_build{component=\"pilot\",tag=\"test\"} 1",
+        "process_resident_memory_bytes ",
+    ] {
+        assert!(metrics.lines().any(|found| found.starts_with(line)), "{line} is not in:\n{metrics}");
+    }
+    // The syncz page over xDS, in Envoy's form.
+    let (_, response) = debug(&server, "istio.io/debug/syncz", &[]).await;
+    let client =
+        protos::json("type.googleapis.com/envoy.service.status.v3.ClientConfig", &response.unwrap().resources[0].value)
+            .unwrap();
+    assert_eq!(client["node"]["id"], "a.default");
+    assert_eq!(client["genericXdsConfigs"][0]["typeUrl"], CDS);
+    assert_eq!(client["genericXdsConfigs"][0]["configStatus"], "STALE");
+    let (_, dump) = debug(&server, "istio.io/debug/config_dump", &["a.default"]).await;
+    let kinds: Vec<String> = dump.unwrap().resources.into_iter().map(|section| section.type_url).collect();
+    assert!(kinds.contains(&"type.googleapis.com/envoy.admin.v3.ClustersConfigDump".to_owned()), "{kinds:?}");
     let http = server.addresses().http;
     assert_eq!(get(http, "/ready").await.0, 200);
     let server = Arc::into_inner(server).unwrap();

@@ -1,8 +1,9 @@
 //! The world as the source of served resources: audiences, catalogues and resources, and their changes.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use config::{ChangeSet, Diagnostic, FieldPath, ObjectKey, Severity};
+use config::{ChangeSet, Diagnostic, FieldPath, Kind, ObjectKey, Severity};
 use flow::{CellId, Delta, Engine};
 use model::audience::ResourceKey;
 use model::open_key::OpenKey;
@@ -52,6 +53,8 @@ pub struct Changes {
     pub patching: Vec<ObjectKey>,
     /// The objects that took effect, changed, or ceased to be in effect.
     pub objects: ChangeSet,
+    /// The number of objects among them that were not in effect before, by kind.
+    pub added: BTreeMap<Kind, u64>,
     /// Objects that a source with a lower rank overrides now.
     pub overridden: Vec<Diagnostic>,
     /// The mesh-wide settings, if they changed.
@@ -70,6 +73,7 @@ impl Changes {
 
     pub(crate) fn of(types: &ServedTypes, engine: &Engine, delta: &Delta) -> Changes {
         let panics = delta.panics().iter();
+        let (objects, added) = objects::changes(delta);
         Changes {
             epoch: delta.epoch(),
             resources: types.changed_resources(delta),
@@ -78,7 +82,8 @@ impl Changes {
             hosts: delta.changes::<ServicesByHost>().filter(|c| c.before.is_none()).map(|c| c.key.clone()).collect(),
             conflicts: conflicts::of(delta),
             patching: envoy_filter::changed_patches(delta),
-            objects: objects::changes(delta),
+            objects,
+            added,
             overridden: overridden(engine, delta),
             mesh: delta.changes::<Mesh>().find_map(|c| c.after.as_deref().cloned()),
             names: delta.changes::<GatewayNames>().next().is_some(),

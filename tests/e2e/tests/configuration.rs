@@ -36,6 +36,7 @@ async fn start(configuration: Configuration) -> Server {
         secret_access: server::SecretAccess::None,
         limits: Limits::default(),
         version: "test".into(),
+        instance: "test".into(),
     };
     let server = Server::start_with(options, pilot, Some(configuration)).await.unwrap();
     server.set_ready();

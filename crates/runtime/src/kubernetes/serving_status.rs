@@ -1,6 +1,6 @@
 //! The status of the Kubernetes source on `/ready` and `/metrics`.
 
-use server::{Gauge, ServingStatus};
+use server::{Metric, ServingStatus};
 use sources::kubernetes::Report;
 use tokio::sync::watch;
 
@@ -12,7 +12,7 @@ pub(super) async fn show(mut report: watch::Receiver<Report>, serving_status: Se
     loop {
         {
             let now = report.borrow_and_update();
-            serving_status.set("kubernetes", conflicts(&now), gauges(&now));
+            serving_status.set("kubernetes", conflicts(&now), metrics(&now));
         }
         if report.changed().await.is_err() {
             return;
@@ -61,45 +61,46 @@ pub(super) fn listed<'a>(names: impl Iterator<Item = &'a str>) -> Option<String>
     }
 }
 
-fn gauges(report: &Report) -> Vec<Gauge> {
+fn metrics(report: &Report) -> Vec<Metric> {
     let flag = |yes: bool| if yes { 1.0 } else { 0.0 };
-    let by_kind = |kinds: Vec<&String>| kinds.into_iter().map(|kind| (kind.clone(), 1.0)).collect();
+    let by_kind =
+        |kinds: Vec<&String>| -> Vec<(String, f64)> { kinds.into_iter().map(|kind| (kind.clone(), 1.0)).collect() };
     vec![
-        Gauge::one(
+        Metric::gauge(
             "rutter_kubernetes_synced",
             "Whether all kinds of the Kubernetes API are synced",
             flag(report.synced),
         ),
-        Gauge::one("rutter_kubernetes_objects", "Objects read from the Kubernetes API", report.objects as f64),
-        Gauge::one("rutter_kubernetes_lists", "Completed lists of objects", report.lists as f64),
-        Gauge::one(
+        Metric::gauge("rutter_kubernetes_objects", "Objects read from the Kubernetes API", report.objects as f64),
+        Metric::gauge("rutter_kubernetes_lists", "Completed lists of objects", report.lists as f64),
+        Metric::gauge(
             "rutter_kubernetes_from_snapshot",
             "Whether the snapshot of an earlier run is served because the Kubernetes API is not synced",
             flag(report.from_snapshot),
         ),
-        Gauge::one(
+        Metric::gauge(
             "rutter_mesh_config_rejected",
             "Whether the mesh configuration is invalid and its last valid version is in effect",
             flag(report.mesh_rejected),
         ),
-        Gauge {
-            name: "rutter_kubernetes_denied",
-            help: "Kinds that the Kubernetes API denies access to",
-            label: "kind",
-            samples: by_kind(report.denied.keys().collect()),
-        },
-        Gauge {
-            name: "rutter_kubernetes_without",
-            help: "Kinds that were never synced and that Rutter serves without",
-            label: "kind",
-            samples: by_kind(report.without.iter().collect()),
-        },
-        Gauge {
-            name: "rutter_kubernetes_failing",
-            help: "Kinds that cannot be read at the moment",
-            label: "kind",
-            samples: by_kind(report.failing.keys().collect()),
-        },
+        Metric::gauge_by(
+            "rutter_kubernetes_denied",
+            "Kinds that the Kubernetes API denies access to",
+            &["kind"],
+            by_kind(report.denied.keys().collect()),
+        ),
+        Metric::gauge_by(
+            "rutter_kubernetes_without",
+            "Kinds that were never synced and that Rutter serves without",
+            &["kind"],
+            by_kind(report.without.iter().collect()),
+        ),
+        Metric::gauge_by(
+            "rutter_kubernetes_failing",
+            "Kinds that cannot be read at the moment",
+            &["kind"],
+            by_kind(report.failing.keys().collect()),
+        ),
     ]
 }
 

@@ -1,7 +1,7 @@
 //! The status of the other clusters on `/ready`, `/metrics` and `/debug/clusterz`.
 
 use serde_json::{Value, json};
-use server::Gauge;
+use server::Metric;
 use sources::kubernetes::Report;
 
 use super::super::serving_status::listed;
@@ -15,7 +15,7 @@ impl Fleet {
     /// Publishes the status.
     pub(super) fn show(&self) {
         let listeners = &self.listeners;
-        listeners.serving_status.set("clusters", self.conflicts(), self.gauges());
+        listeners.serving_status.set("clusters", self.conflicts(), self.metrics());
         listeners.serving_status.set_clusters(self.page());
         let awaited = self.awaited();
         listeners.awaited.send_if_modified(|before| {
@@ -58,21 +58,21 @@ impl Fleet {
         lines
     }
 
-    fn gauges(&self) -> Vec<Gauge> {
+    fn metrics(&self) -> Vec<Metric> {
         let each = |number: &dyn Fn(&Member) -> f64| -> Vec<(String, f64)> {
             let samples = self.members.iter().map(|(cluster, member)| (cluster.to_string(), number(member)));
             samples.collect()
         };
         let by_cluster =
-            |name, help, number: &dyn Fn(&Member) -> f64| Gauge { name, help, label: "cluster", samples: each(number) };
+            |name, help, number: &dyn Fn(&Member) -> f64| Metric::gauge_by(name, help, &["cluster"], each(number));
         let flag = |yes: bool| if yes { 1.0 } else { 0.0 };
         vec![
-            Gauge {
-                name: "istiod_managed_clusters",
-                help: "Clusters that are read",
-                label: "cluster_type",
-                samples: vec![("local".to_owned(), 1.0), ("remote".to_owned(), self.members.len() as f64)],
-            },
+            Metric::gauge_by(
+                "istiod_managed_clusters",
+                "Clusters that are read",
+                &["cluster_type"],
+                vec![("local".to_owned(), 1.0), ("remote".to_owned(), self.members.len() as f64)],
+            ),
             by_cluster("rutter_cluster_synced", "Whether all kinds of a remote cluster have been read", &|member| {
                 flag(member.report().synced)
             }),
@@ -92,7 +92,7 @@ impl Fleet {
                     (report.failing.len() + report.denied.len()) as f64
                 },
             ),
-            Gauge::one(
+            Metric::gauge(
                 "rutter_cluster_secrets_wrong",
                 "Secrets for remote clusters with errors",
                 self.refused.len() as f64,
