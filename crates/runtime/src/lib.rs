@@ -39,6 +39,7 @@ use anyhow::{Context, Result};
 use config::MeshConfig;
 use registry::inputs::{Features, MeshSettings, Sharing};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+pub use server::LogLevels;
 use server::{Options, Pace, Server, WorldHandle};
 use settings::{Address, Settings, StoreBackend};
 use sources::kubernetes::Report;
@@ -60,17 +61,17 @@ use sources::ChangeSender;
 ///
 /// # Errors
 /// A setting cannot be used, an address is taken, or a source fails before everything was read.
-pub fn run(settings: &Settings) -> Result<()> {
+pub fn run(settings: &Settings, levels: LogLevels) -> Result<()> {
     raise_file_limit();
     let threads = match settings.threads {
         0 => std::thread::available_parallelism().map_or(1, usize::from),
         given => given,
     };
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(threads).enable_all().build()?;
-    runtime.block_on(serve(settings, threads))
+    runtime.block_on(serve(settings, levels, threads))
 }
 
-async fn serve(settings: &Settings, threads: usize) -> Result<()> {
+async fn serve(settings: &Settings, levels: LogLevels, threads: usize) -> Result<()> {
     let begin = Instant::now();
     let in_kubernetes = backend::chosen(settings) == StoreBackend::Kubernetes;
     // In Kubernetes the file is one of several sources of the mesh configuration and may be missing.
@@ -93,8 +94,11 @@ async fn serve(settings: &Settings, threads: usize) -> Result<()> {
     // The sources add the MeshConfig, if there is one.
     let defaults = mesh_settings(settings, MeshConfig::default());
     let pilot = start_world(settings, defaults, threads)?;
-    let server =
+    let mut server =
         Server::start_with(options(settings), pilot.clone(), Some(pilot.configuration())).await.map_err(addressed)?;
+    if let Ok(port @ 1..) = u16::try_from(settings.ctrlz_port) {
+        server.serve_log_levels(port, levels).await.context("--ctrlz-port")?;
+    }
     let at = server.addresses();
     tracing::info!(grpc = %at.grpc, http = %at.http, monitoring = %at.monitoring, "listening");
     let (stopping, stopped) = watch::channel(false);

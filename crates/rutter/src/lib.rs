@@ -51,6 +51,6 @@ pub fn run(matches: &ArgMatches) -> ExitCode {
 fn serve(matches: &ArgMatches) -> Result<()> {
     let given = Given::gather(matches, &|name| std::env::var_os(name))?;
     let settings = Settings::from_given(&given)?;
-    log::start(&settings)?;
-    runtime::run(&settings)
+    let levels = log::start(&settings)?;
+    runtime::run(&settings, levels)
 }

@@ -82,7 +82,7 @@ impl Pushes {
     pub(crate) fn write(&self, out: &mut Families) {
         let kinds: Vec<String> = self.0.iter().map(|(kind, ..)| short(*kind)).collect();
         let seconds = kinds.iter().zip(&self.0).map(|(kind, (_, seconds, _))| (vec![("type", kind.as_str())], seconds));
-        out.histogram("pilot_xds_push_time", "Seconds to compose a response and queue it, by type", seconds);
+        out.histogram("pilot_xds_push_time", "Seconds in which a response was composed and queued, by type", seconds);
         let bytes = kinds.iter().zip(&self.0).map(|(kind, (.., bytes))| (vec![("type", kind.as_str())], bytes));
         out.histogram("pilot_xds_config_size_bytes", "Bytes of responses, by type", bytes);
     }

@@ -21,6 +21,7 @@ mod clock;
 mod config_dump;
 mod core;
 mod counters;
+mod ctrlz;
 mod debug;
 mod debug_service;
 mod discovery;
@@ -39,6 +40,7 @@ mod syncz;
 mod world_handle;
 
 pub use self::core::{Names, log_diagnostic};
+pub use ctrlz::{Apply, LogLevels};
 pub use listen::{Addresses, Options, Server};
 pub use mcp::Configuration;
 pub use metrics::Metric;

@@ -1,6 +1,6 @@
 //! Listening sockets, and the life cycle of the server: start, ready, drain, end.
 
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -13,6 +13,7 @@ use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
 use xds::Limits;
 
+use crate::ctrlz::LogLevels;
 use crate::debug_service::{self, DebugService};
 use crate::discovery::Discovery;
 use crate::mcp::{Configuration, Service};
@@ -138,6 +139,21 @@ impl Server {
         Ok(Server { world, addresses, ready, awaited, serving_status, stop, tasks })
     }
 
+    /// Serves the levels of log lines on a port of the loopback address. Port 0 is replaced by the returned one.
+    ///
+    /// # Errors
+    /// The port cannot be bound; the error names it.
+    pub async fn serve_log_levels(&mut self, port: u16, levels: LogLevels) -> std::io::Result<SocketAddr> {
+        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+        let named = |e: std::io::Error| {
+            std::io::Error::new(e.kind(), format!("cannot listen for log levels on {address}: {e}"))
+        };
+        let listener = TcpListener::bind(address).await.map_err(named)?;
+        let address = listener.local_addr()?;
+        self.tasks.spawn(serve_levels(listener, address, levels, self.stop.subscribe()));
+        Ok(address)
+    }
+
     /// The bound addresses.
     pub fn addresses(&self) -> Addresses {
         self.addresses
@@ -211,6 +227,20 @@ async fn serve_http(listener: TcpListener, pages: Pages, stopped: watch::Receive
         let answer = move |request| {
             let pages = pages.clone();
             async move { Ok::<_, std::convert::Infallible>(pages.answer(&request).await) }
+        };
+        serve(builder.serve_connection(TokioIo::new(socket), service_fn(answer)), stopped)
+    })
+    .await;
+}
+
+async fn serve_levels(listener: TcpListener, address: SocketAddr, levels: LogLevels, stopped: watch::Receiver<bool>) {
+    let mut builder = hyper::server::conn::http1::Builder::new();
+    builder.timer(TokioTimer::new()).header_read_timeout(Duration::from_secs(30));
+    accept(listener, stopped, move |socket, stopped| {
+        let levels = levels.clone();
+        let answer = move |request| {
+            let levels = levels.clone();
+            async move { Ok::<_, std::convert::Infallible>(levels.answer(request, address).await) }
         };
         serve(builder.serve_connection(TokioIo::new(socket), service_fn(answer)), stopped)
     })

@@ -206,9 +206,9 @@ async fn a_stream_is_answered_and_ends_with_the_server() {
         assert!(metrics.lines().any(|found| found.starts_with(line)), "{line} is not in:\n{metrics}");
     }
     // The syncz page over xDS, in Envoy's form.
-    let (_, response) = debug(&server, "istio.io/debug/syncz", &[]).await;
+    let (_, synced) = debug(&server, "istio.io/debug/syncz", &[]).await;
     let client =
-        protos::json("type.googleapis.com/envoy.service.status.v3.ClientConfig", &response.unwrap().resources[0].value)
+        protos::json("type.googleapis.com/envoy.service.status.v3.ClientConfig", &synced.unwrap().resources[0].value)
             .unwrap();
     assert_eq!(client["node"]["id"], "a.default");
     assert_eq!(client["genericXdsConfigs"][0]["typeUrl"], CDS);

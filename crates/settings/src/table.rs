@@ -242,6 +242,9 @@ settings! {
         /// Address of `/metrics`, `/version` and the debug pages `/debug`. The debug pages show configuration to every client
         /// that can connect.
         monitoring_addr as "monitoringAddr": Address = ":15014";
+        /// Port on 127.0.0.1 at which the levels of log lines can be read and changed while Rutter runs, as `istioctl admin
+        /// log` does (istiod uses 9876); 0 disables it.
+        ctrlz_port as "ctrlz_port": usize = "0";
     }
     "Discovery" {
         /// Interval of keepalive probes on idle connections.

@@ -1,4 +1,4 @@
-//! Counts of changed objects and of what caused pushes, under istiod's names.
+//! Counts of changed objects and of the reasons for responses, under istiod's names.
 
 use std::collections::{BTreeMap, BTreeSet};
 
