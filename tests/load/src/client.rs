@@ -58,6 +58,11 @@ impl Seen {
         self.pending.load(Ordering::Relaxed) == 0
     }
 
+    /// The bytes and the number of all responses so far.
+    pub fn totals(&self) -> (u64, u64) {
+        (self.bytes.load(Ordering::Relaxed), self.responses.load(Ordering::Relaxed))
+    }
+
     /// Resets the times.
     pub fn forget(&self) {
         *self.times.lock().unwrap_or_else(PoisonError::into_inner) = (None, None);

@@ -7,36 +7,31 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use anyhow::{Context, Result, bail};
+use anyhow::Result;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use config::schema::{crd, definitions, find_kind};
+use config::schema::{crd, definitions};
 use futures::{StreamExt as _, TryStreamExt as _, stream};
 use http::Request;
-use http_body_util::BodyExt as _;
-use kube::client::Body;
-use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
 use serde_json::{Value, json};
 use test_harness::kubernetes::{ControlPlane, Settings};
 use test_harness::run::wait_for;
 
+use crate::api::{Api, kind_of, part, path_of};
+
 /// The number of objects in one transaction of etcd; the limit is 128.
 const TOGETHER: usize = 100;
-/// The number of concurrent requests to the API.
-const WRITERS: usize = 16;
 /// The maximum time until the API server serves all objects.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 /// A real API server with a mesh.
 pub struct Cluster {
     plane: ControlPlane,
-    client: Client,
+    api: Api,
     etcd: Client,
-    witnesses: Arc<Mutex<BTreeMap<&'static str, Option<Instant>>>>,
 }
 
 impl Cluster {
@@ -47,17 +42,11 @@ impl Cluster {
     pub async fn start() -> Result<Cluster> {
         let settings = Settings { controllers: false, ..Settings::default() };
         let plane = ControlPlane::start(settings).await.map_err(anyhow::Error::from_boxed)?;
-        let kubeconfig = Kubeconfig::read_from(plane.kubeconfig())?;
-        let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
-        let cluster = Cluster {
-            etcd: Client::try_from(Config::new(plane.etcd_endpoint().parse()?))?,
-            client: Client::try_from(config)?,
-            plane,
-            witnesses: Arc::default(),
-        };
+        let api = Api::new(&plane.kubeconfig()).await?;
+        let cluster = Cluster { etcd: Client::try_from(Config::new(plane.etcd_endpoint().parse()?))?, api, plane };
         let path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
         for definition in definitions().iter().filter(|definition| !definition.builtin) {
-            cluster.send("POST", path, &crd(definition)).await?;
+            cluster.api.send("POST", path, &crd(definition)).await?;
         }
         cluster.is_warm().await?;
         Ok(cluster)
@@ -66,6 +55,11 @@ impl Cluster {
     /// The kubeconfig of its administrator.
     pub fn kubeconfig(&self) -> PathBuf {
         self.plane.kubeconfig()
+    }
+
+    /// A client of its API.
+    pub fn api(&self) -> &Api {
+        &self.api
     }
 
     /// Writes objects into etcd, and waits until the API server has the last of each kind.
@@ -112,93 +106,9 @@ impl Cluster {
     }
 
     async fn answers(&self, path: &str) -> Result<()> {
-        let there = || async { self.send("GET", path, &Value::Null).await.is_ok().then_some(()) };
+        let there = || async { self.api.send("GET", path, &Value::Null).await.is_ok().then_some(()) };
         wait_for(&format!("the API server to answer {path}"), PATIENCE, there).await.map_err(anyhow::Error::from_boxed)
     }
-
-    /// Creates an object.
-    pub async fn create(&self, object: &Value) -> Result<()> {
-        self.send("POST", &path_of(object, false)?, object).await.map(drop)
-    }
-
-    /// Updates objects to these, several concurrently.
-    pub async fn change(&self, objects: Vec<Value>) -> Result<()> {
-        stream::iter(objects)
-            .map(|object| async move { self.send("PATCH", &path_of(&object, true)?, &object).await })
-            .buffer_unordered(WRITERS)
-            .try_collect::<Vec<Value>>()
-            .await
-            .map(drop)
-    }
-
-    async fn send(&self, method: &str, path: &str, body: &Value) -> Result<Value> {
-        let kind = match method {
-            "PATCH" => "application/merge-patch+json",
-            _ => "application/json",
-        };
-        let bytes = if body.is_null() { Vec::new() } else { serde_json::to_vec(body)? };
-        let request = Request::builder().method(method).uri(path).header("content-type", kind);
-        let answer = self.client.request_text(request.body(bytes)?).await.context("the API")?;
-        Ok(serde_json::from_str(&answer)?)
-    }
-
-    /// Watches these kinds as any client of the API does, to measure when the API server reports a change.
-    pub async fn witness(&self, paths: &[&'static str]) -> Result<()> {
-        for path in paths {
-            let list: Value = self.send("GET", &format!("{path}?limit=1"), &Value::Null).await?;
-            let revision = list["metadata"]["resourceVersion"].as_str().context("no revision")?;
-            let watch = format!("{path}?watch=true&resourceVersion={revision}");
-            let response = self.client.send(Request::get(watch).body(Body::empty())?).await?;
-            if !response.status().is_success() {
-                bail!("the API does not let {path} be watched: {}", response.status());
-            }
-            let (witnesses, path) = (Arc::clone(&self.witnesses), *path);
-            tokio::spawn(async move {
-                let mut body = response.into_body();
-                while let Some(Ok(_)) = body.frame().await {
-                    let mut witnesses = witnesses.lock().unwrap_or_else(PoisonError::into_inner);
-                    witnesses.insert(path, Some(Instant::now()));
-                }
-            });
-        }
-        Ok(())
-    }
-
-    /// The time of the last event of a watched kind since the previous call.
-    pub fn told(&self) -> Option<Instant> {
-        let mut witnesses = self.witnesses.lock().unwrap_or_else(PoisonError::into_inner);
-        std::mem::take(&mut *witnesses).into_values().flatten().max()
-    }
-}
-
-fn part<'a>(object: &'a Value, path: &str) -> &'a str {
-    object.pointer(path).and_then(Value::as_str).unwrap_or_default()
-}
-
-/// The group, version and plural of an object.
-fn kind_of(object: &Value) -> Result<(&str, &str, &'static str)> {
-    let version = part(object, "/apiVersion");
-    let (group, version) = version.split_once('/').unwrap_or(("", version));
-    let definition = find_kind(group, part(object, "/kind")).context("an unknown kind")?;
-    Ok((group, version, definition.plural))
-}
-
-/// The path of an object in the API, or of its kind and namespace.
-fn path_of(object: &Value, one: bool) -> Result<String> {
-    let (group, version, plural) = kind_of(object)?;
-    let root = match group {
-        "" => format!("/api/{version}"),
-        group => format!("/apis/{group}/{version}"),
-    };
-    let namespace = match part(object, "/metadata/namespace") {
-        "" => String::new(),
-        namespace => format!("/namespaces/{namespace}"),
-    };
-    let name = match one {
-        true => format!("/{}", part(object, "/metadata/name")),
-        false => String::new(),
-    };
-    Ok(format!("{root}{namespace}/{plural}{name}"))
 }
 
 /// The key under which an API server stores an object.

@@ -3,11 +3,17 @@
 //! The proxies are as cheap as possible, so that the figures are those of the control plane. Each uses HTTP/2 directly,
 //! reads only the names and the nonce of a response, acknowledges it and drops it.
 
+pub mod api;
+mod churn;
 pub mod client;
 pub mod cluster;
+pub mod fleet;
 pub mod mesh;
+pub mod objects;
 pub mod probe;
+pub mod process;
 pub mod report;
 mod rules;
 pub mod run;
+pub mod soak;
 pub mod wire;

@@ -2,11 +2,15 @@
 
 use std::io::Write;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use anyhow::{Context, Result};
 use clap::{Parser, ValueEnum};
-use load::mesh::Size;
+use load::mesh::Location;
+use load::objects::Size;
+use load::report::Report;
 use load::run::{Plan, run};
+use load::soak::soak;
 use test_harness::run::Protocol;
 
 /// Measures a control plane: a mesh in files or in a real Kubernetes, and simulated proxies over real streams.
@@ -31,9 +35,12 @@ struct Arguments {
     /// A VirtualService and a DestinationRule for each service, 100 Sidecars and 50 EnvoyFilters
     #[arg(long)]
     rules: bool,
-    /// Put the mesh into a real Kubernetes, with a pod for every endpoint, and not into files
-    #[arg(long)]
-    kubernetes: bool,
+    /// Where the mesh is
+    #[arg(long = "in", value_enum, default_value_t = Location::Files)]
+    location: Location,
+    /// Change the mesh steadily for this many minutes instead, and fail if the memory grows
+    #[arg(long, value_name = "MINUTES")]
+    soak: Option<u64>,
     /// The protocol of the proxies
     #[arg(long, value_enum, default_value_t = Mode::Delta)]
     mode: Mode,
@@ -62,12 +69,13 @@ fn main() -> Result<()> {
         endpoints: arguments.endpoints.max(1),
         namespaces: arguments.namespaces.max(1),
         rules: arguments.rules,
+        cluster_ips: true,
     };
     let protocol = match arguments.mode {
         Mode::Delta => Protocol::Delta,
         Mode::Sotw => Protocol::Sotw,
     };
-    let plan = Plan { size, proxies: arguments.proxies.max(1), protocol, kubernetes: arguments.kubernetes };
+    let plan = Plan { size, proxies: arguments.proxies.max(1), protocol, location: arguments.location };
     let binary = match arguments.rutter {
         Some(path) => path,
         None => std::env::current_exe()?.with_file_name("rutter"),
@@ -75,8 +83,16 @@ fn main() -> Result<()> {
     let flags: Vec<&str> = arguments.flags.iter().map(String::as_str).collect();
     // One thread: the other processors are for the control plane.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let report = runtime.block_on(run(&binary, &flags, plan)).with_context(|| binary.display().to_string())?;
+    let named = || binary.display().to_string();
+    if let Some(minutes) = arguments.soak {
+        let time = Duration::from_secs(60 * minutes);
+        return runtime.block_on(soak(&binary, &flags, plan, time)).with_context(named);
+    }
+    let mut report = Report::default_for(plan);
+    let result = runtime.block_on(run(&binary, &flags, &mut report));
+    // Also after an error: with what was measured until then.
     writeln!(std::io::stdout(), "{}", report.markdown())?;
+    result.with_context(named)?;
     if let Some(page) = arguments.write {
         report.write_into(&page)?;
     }

@@ -1,36 +1,31 @@
-//! The mesh: Kubernetes Services with EndpointSlices, as files or in a cluster, and the edits that are measured.
+//! The mesh, as files, in Rutter's own store or in a real Kubernetes, and the edits that are measured.
 
-use std::fmt::Write;
 use std::fs;
+use std::net::SocketAddr;
 use std::path::Path;
 use std::time::Instant;
 
 use anyhow::{Context, Result};
-use serde_json::{Value, json};
-use test_harness::run::ConfigDir;
+use clap::ValueEnum;
+use serde_json::Value;
+use test_harness::run::{ConfigDir, free_port};
 
+use crate::api::Api;
 use crate::cluster::Cluster;
+use crate::objects::{BEGIN, NODES, Size, cluster_slice, namespace, node, node_name, pod, read};
 use crate::rules;
 use crate::wire::Workload;
 
-/// The number of nodes, among which endpoints are spread.
-const NODES: usize = 50;
-/// The creation time of all objects in a cluster.
-const BEGIN: &str = "2026-01-01T00:00:00Z";
-
-/// The size of the mesh.
-#[derive(Clone, Copy, Debug)]
-pub struct Size {
-    /// Services in all.
-    pub services: usize,
-    /// Ports of each.
-    pub ports: usize,
-    /// Endpoints of each.
-    pub endpoints: usize,
-    /// Namespaces, among which services and proxies are spread.
-    pub namespaces: usize,
-    /// Whether each service has its rules, and there are Sidecars and EnvoyFilters.
-    pub rules: bool,
+/// Where the objects of a mesh are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum Location {
+    /// In a directory
+    #[default]
+    Files,
+    /// In the embedded store; Services have no cluster IP, as users write them
+    Embedded,
+    /// In a real Kubernetes, with a pod for every endpoint
+    Kubernetes,
 }
 
 /// A mesh and its location.
@@ -42,13 +37,28 @@ pub struct Mesh {
 enum Place {
     /// A directory: a file per service, one per service's endpoints, and one with a route.
     Files(ConfigDir),
+    /// The control plane's own store, behind its API at this address.
+    Embedded { address: SocketAddr, api: Option<Api> },
     /// A real API server, with a pod for every endpoint.
     Cluster(Box<Cluster>),
 }
 
 impl Mesh {
+    /// A mesh in this location. One in the embedded store is empty until the control plane runs ([`Mesh::fill`]).
+    pub async fn at(location: Location, size: Size) -> Result<Mesh> {
+        match location {
+            Location::Files => Mesh::write(size),
+            Location::Embedded => {
+                let address = SocketAddr::from(([127, 0, 0, 1], free_port()));
+                let size = Size { cluster_ips: false, ..size };
+                Ok(Mesh { place: Place::Embedded { address, api: None }, size })
+            }
+            Location::Kubernetes => Mesh::in_cluster(size).await,
+        }
+    }
+
     /// Writes it into a directory.
-    pub fn write(size: Size) -> Result<Mesh> {
+    fn write(size: Size) -> Result<Mesh> {
         let config = ConfigDir::new().map_err(anyhow::Error::from_boxed)?;
         for service in 0..size.services {
             let file = |name: String| config.path().join(name);
@@ -61,11 +71,9 @@ impl Mesh {
     }
 
     /// Fills a cluster with it, and with the pods and nodes behind it.
-    pub async fn fill(size: Size) -> Result<Mesh> {
+    async fn in_cluster(size: Size) -> Result<Mesh> {
         let cluster = Cluster::start().await?;
-        let named = |kind: &str, name: String| json!({"apiVersion": "v1", "kind": kind, "metadata": {"name": name}});
-        let mut objects: Vec<Value> =
-            (0..size.namespaces).map(|number| named("Namespace", size.namespace(number))).collect();
+        let mut objects: Vec<Value> = (0..size.namespaces).map(|number| namespace(&size.namespace(number))).collect();
         objects.extend((0..NODES).map(node));
         for service in 0..size.services {
             objects.push(read(&size.service(service))?);
@@ -82,6 +90,7 @@ impl Mesh {
         });
         cluster.fill(&objects).await?;
         cluster
+            .api()
             .witness(&[
                 "/api/v1/services",
                 "/apis/discovery.k8s.io/v1/endpointslices",
@@ -89,6 +98,23 @@ impl Mesh {
             ])
             .await?;
         Ok(Mesh { place: Place::Cluster(Box::new(cluster)), size })
+    }
+
+    /// Fills the embedded store of a control plane that runs with this data directory. A mesh in another location is
+    /// complete already.
+    pub async fn fill(&mut self, data: &Path) -> Result<()> {
+        let Place::Embedded { api, .. } = &mut self.place else {
+            return Ok(());
+        };
+        let api = &*api.insert(Api::new(&data.join("kubeconfig")).await?);
+        let size = self.size;
+        let services = (0..size.services).flat_map(|number| [size.service(number), size.slice(number, 0)]);
+        let rules = std::iter::once(size.split(90)).chain(size.rules());
+        let mut objects = services.chain(rules).map(|text| read(&text)).collect::<Result<Vec<Value>>>()?;
+        objects.extend((0..NODES).map(node));
+        let namespaces = (0..size.namespaces).map(|number| namespace(&size.namespace(number)));
+        api.create(namespaces.collect()).await?;
+        api.create(objects).await
     }
 
     /// Adds this many pods that belong to no service.
@@ -109,24 +135,28 @@ impl Mesh {
     /// The flags with which `rutter serve` reads it.
     pub fn flags(&self, data: &Path) -> Vec<String> {
         let text = |path: &Path| path.display().to_string();
-        match &self.place {
-            Place::Files(config) => vec!["--config-dir".to_owned(), text(config.path())],
-            Place::Cluster(cluster) => vec![
-                "--store".to_owned(),
-                "kubernetes".to_owned(),
-                "--kubeconfig".to_owned(),
-                text(&cluster.kubeconfig()),
-                "--data-dir".to_owned(),
-                text(data),
-            ],
-        }
+        let (flag, value, more) = match &self.place {
+            Place::Files(config) => return vec!["--config-dir".to_owned(), text(config.path())],
+            Place::Embedded { address, .. } => {
+                let fast = ["--api-requests-per-second".to_owned(), "1000000".to_owned()];
+                (
+                    "--api-addr",
+                    address.to_string(),
+                    [&["--store".to_owned(), "embedded".to_owned()], &fast[..]].concat(),
+                )
+            }
+            Place::Cluster(cluster) => {
+                ("--kubeconfig", text(&cluster.kubeconfig()), vec!["--store".to_owned(), "kubernetes".to_owned()])
+            }
+        };
+        [vec![flag.to_owned(), value, "--data-dir".to_owned(), text(data)], more].concat()
     }
 
     /// The time of the API server's last event, if there is one, since the previous call.
     pub fn told(&self) -> Option<Instant> {
         match &self.place {
-            Place::Files(_) => None,
-            Place::Cluster(cluster) => cluster.told(),
+            Place::Cluster(cluster) => cluster.api().told(),
+            Place::Files(_) | Place::Embedded { .. } => None,
         }
     }
 
@@ -149,36 +179,28 @@ impl Mesh {
     /// Gives one endpoint of each of these services another address; `generation` says which.
     pub async fn change_endpoints(&self, changes: impl Iterator<Item = (usize, usize)>) -> Result<()> {
         match &self.place {
-            Place::Files(config) => {
-                for (service, generation) in changes {
-                    let text = self.size.slice(service, generation);
-                    put(config, &format!("endpoints-{service}.yaml"), &text)?;
-                }
-                Ok(())
-            }
             Place::Cluster(cluster) => {
                 let slices = changes.map(|(service, generation)| cluster_slice(self.size, service, generation));
-                cluster.change(slices.collect::<Result<Vec<Value>>>()?).await
+                cluster.api().change(slices.collect::<Result<Vec<Value>>>()?).await
+            }
+            _ => {
+                for (service, generation) in changes {
+                    let text = self.size.slice(service, generation);
+                    self.change(&format!("endpoints-{service}"), &[text]).await?;
+                }
+                Ok(())
             }
         }
     }
 
     /// Sets the share, in percent, of one service's requests that stay with it; the others go to the next service.
     pub async fn route(&self, share: usize) -> Result<()> {
-        let text = self.size.split(share);
-        match &self.place {
-            Place::Files(config) => put(config, "route.yaml", &text),
-            Place::Cluster(cluster) => cluster.change(vec![read(&text)?]).await,
-        }
+        self.change("route", &[self.size.split(share)]).await
     }
 
     /// Adds an EnvoyFilter that changes one cluster of all sidecars.
     pub async fn add_filter(&self) -> Result<()> {
-        let text = rules::filter_of_all(self.size);
-        match &self.place {
-            Place::Files(config) => put(config, "filter.yaml", &text),
-            Place::Cluster(cluster) => cluster.create(&read(&text)?).await,
-        }
+        self.create("filter", &[rules::filter_of_all(self.size)]).await
     }
 
     /// Adds a service with endpoints; `number` is beyond those that there are. Clients of a node-local service only call
@@ -188,171 +210,55 @@ impl Mesh {
         if node_local {
             service = service.replacen("spec:\n", "spec:\n  internalTrafficPolicy: Local\n", 1);
         }
-        match &self.place {
-            Place::Files(config) => put(config, &format!("service-{number}.yaml"), &format!("{service}---\n{slice}")),
-            Place::Cluster(cluster) => {
-                cluster.create(&read(&service)?).await?;
-                cluster.create(&read(&slice)?).await
+        self.create(&format!("service-{number}"), &[service, slice]).await
+    }
+
+    /// Creates objects; as files, in one with this name.
+    pub async fn create(&self, name: &str, texts: &[String]) -> Result<()> {
+        match self.api()? {
+            None => self.put(name, texts),
+            // One after the other: a service before its endpoints.
+            Some(api) => {
+                for text in texts {
+                    api.create(vec![read(text)?]).await?;
+                }
+                Ok(())
             }
         }
     }
-}
 
-fn put(config: &ConfigDir, name: &str, text: &str) -> Result<()> {
-    config.put(name, text).map_err(anyhow::Error::from_boxed)
-}
-
-fn read(text: &str) -> Result<Value> {
-    serde_saphyr::from_str(text).context("our own text")
-}
-
-/// The node of an endpoint.
-fn node_name(endpoint: usize) -> String {
-    format!("node-{}", endpoint % NODES)
-}
-
-fn node(number: usize) -> Value {
-    let zone = format!("zone-{}", number % 3);
-    json!({
-        "apiVersion": "v1",
-        "kind": "Node",
-        "metadata": {
-            "name": format!("node-{number}"),
-            "labels": {"topology.kubernetes.io/region": "region", "topology.kubernetes.io/zone": zone},
-        },
-        "spec": {},
-        "status": {"conditions": [{"type": "Ready", "status": "True"}]},
-    })
-}
-
-fn pod_name(service: usize, endpoint: usize) -> String {
-    format!("svc-{service}-5d9c7b8f6d-{endpoint:05}")
-}
-
-/// A pod as a Deployment makes it and a kubelet runs it.
-fn pod(size: Size, service: usize, endpoint: usize) -> Value {
-    let (app, address) = (format!("svc-{service}"), size.address(service * size.endpoints + endpoint, 10));
-    let number = service * size.endpoints + endpoint;
-    let owner = json!({
-        "apiVersion": "apps/v1", "kind": "ReplicaSet", "name": format!("{app}-5d9c7b8f6d"),
-        "uid": format!("00000000-0000-4000-a000-{service:012}"), "controller": true, "blockOwnerDeletion": true,
-    });
-    let condition = |kind: &str| json!({"type": kind, "status": "True", "lastTransitionTime": BEGIN});
-    let ports: Vec<Value> = (0..size.ports)
-        .map(|port| json!({"name": format!("http-{port}"), "containerPort": 8080 + port, "protocol": "TCP"}))
-        .collect();
-    json!({
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {
-            "name": pod_name(service, endpoint),
-            "generateName": format!("{app}-5d9c7b8f6d-"),
-            "namespace": size.namespace(service),
-            "labels": {
-                "app": app, "version": "v1", "pod-template-hash": "5d9c7b8f6d",
-                "security.istio.io/tlsMode": "istio", "service.istio.io/canonical-name": app,
-                "service.istio.io/canonical-revision": "v1",
-            },
-            "annotations": {"kubectl.kubernetes.io/default-container": "app", "prometheus.io/scrape": "true"},
-            "ownerReferences": [owner],
-        },
-        "spec": {
-            "nodeName": node_name(number),
-            "serviceAccountName": app,
-            "containers": [
-                {"name": "app", "image": "example.com/app:v1", "ports": ports,
-                 "resources": {"requests": {"cpu": "100m", "memory": "128Mi"}}},
-                {"name": "istio-proxy", "image": "example.com/proxy:v1",
-                 "ports": [{"name": "http-envoy-prom", "containerPort": 15090, "protocol": "TCP"}]},
-            ],
-            "restartPolicy": "Always", "dnsPolicy": "ClusterFirst", "schedulerName": "default-scheduler",
-        },
-        "status": {
-            "phase": "Running", "podIP": address, "podIPs": [{"ip": address}], "hostIP": "192.0.2.1",
-            "startTime": BEGIN,
-            "conditions": [
-                condition("Initialized"), condition("Ready"), condition("ContainersReady"), condition("PodScheduled"),
-            ],
-        },
-    })
-}
-
-/// A slice whose endpoints name their pods.
-fn cluster_slice(size: Size, service: usize, generation: usize) -> Result<Value> {
-    let mut slice = read(&size.slice(service, generation))?;
-    let endpoints = slice["endpoints"].as_array_mut().context("a list")?;
-    for (endpoint, value) in endpoints.iter_mut().enumerate() {
-        let (name, namespace) = (pod_name(service, endpoint), size.namespace(service));
-        value["targetRef"] = json!({"kind": "Pod", "name": name, "namespace": namespace});
-    }
-    Ok(slice)
-}
-
-impl Size {
-    fn rules(self) -> Vec<String> {
-        if self.rules { rules::objects(self) } else { Vec::new() }
-    }
-
-    /// The namespace of a service or proxy.
-    pub(crate) fn namespace(&self, number: usize) -> String {
-        format!("ns-{}", number % self.namespaces)
-    }
-
-    /// The address of the endpoint with this number, in a block.
-    fn address(&self, number: usize, block: usize) -> String {
-        format!("{block}.{}.{}.{}", 128 + number / 62_500, number / 250 % 250, number % 250 + 1)
-    }
-
-    /// A route that keeps this share, in percent, of one service's requests with it.
-    fn split(&self, share: usize) -> String {
-        let (own, other) = (self.host(0), self.host(1));
-        format!(
-            "apiVersion: networking.istio.io/v1\nkind: VirtualService\nmetadata: {{ name: split, namespace: {} }}\n\
-             spec:\n  hosts: [{own}]\n  http:\n  - route:\n\
-             \x20   - {{ destination: {{ host: {own}, port: {{ number: 80 }} }}, weight: {share} }}\n\
-             \x20   - {{ destination: {{ host: {other}, port: {{ number: 80 }} }}, weight: {} }}\n",
-            self.namespace(0),
-            100 - share
-        )
-    }
-
-    pub(crate) fn host(&self, service: usize) -> String {
-        format!("svc-{service}.{}.svc.cluster.local", self.namespace(service))
-    }
-
-    fn service(&self, number: usize) -> String {
-        let mut text = format!(
-            "apiVersion: v1\nkind: Service\nmetadata: {{ name: svc-{number}, namespace: {} }}\nspec:\n  \
-             clusterIP: 10.{}.{}.{}\n  selector: {{ app: svc-{number} }}\n  ports:\n",
-            self.namespace(number),
-            96 + number / 62_500,
-            number / 250 % 250,
-            number % 250 + 1
-        );
-        for port in 0..self.ports {
-            let _ = writeln!(text, "  - {{ name: http-{port}, port: {}, targetPort: {} }}", 80 + port, 8080 + port);
+    /// Changes objects; as files, those in the one with this name.
+    pub async fn change(&self, name: &str, texts: &[String]) -> Result<()> {
+        match self.api()? {
+            None => self.put(name, texts),
+            Some(api) => api.change(texts.iter().map(|text| read(text)).collect::<Result<Vec<Value>>>()?).await,
         }
-        text
     }
 
-    fn slice(&self, service: usize, generation: usize) -> String {
-        let mut text = format!(
-            "apiVersion: discovery.k8s.io/v1\nkind: EndpointSlice\naddressType: IPv4\nmetadata:\n  \
-             name: svc-{service}-a\n  namespace: {}\n  labels: {{ kubernetes.io/service-name: svc-{service} }}\nports:\n",
-            self.namespace(service)
-        );
-        for port in 0..self.ports {
-            let _ = writeln!(text, "- {{ name: http-{port}, port: {}, protocol: TCP }}", 8080 + port);
+    /// Removes objects; as files, the one with this name.
+    pub async fn remove(&self, name: &str, texts: &[String]) -> Result<()> {
+        match (&self.place, self.api()?) {
+            (_, Some(api)) => api.remove(texts.iter().map(|text| read(text)).collect::<Result<Vec<Value>>>()?).await,
+            (Place::Files(config), _) => config.remove(&format!("{name}.yaml")).map_err(anyhow::Error::from_boxed),
+            _ => Ok(()),
         }
-        text.push_str("endpoints:\n");
-        for endpoint in 0..self.endpoints {
-            let number = service * self.endpoints + endpoint;
-            // Addresses of another block where an endpoint was replaced.
-            let block = if endpoint == 0 { 10 + generation % 40 } else { 10 };
-            let address = self.address(number, block);
-            let node = node_name(number);
-            let _ = writeln!(text, "- {{ addresses: [{address}], conditions: {{ ready: true }}, nodeName: {node} }}");
+    }
+
+    /// The API that serves it; `None` for files.
+    fn api(&self) -> Result<Option<&Api>> {
+        match &self.place {
+            Place::Files(_) => Ok(None),
+            Place::Embedded { api, .. } => api.as_ref().context("the store is not filled yet").map(Some),
+            Place::Cluster(cluster) => Ok(Some(cluster.api())),
         }
-        text
+    }
+
+    fn put(&self, name: &str, texts: &[String]) -> Result<()> {
+        match &self.place {
+            Place::Files(config) => {
+                config.put(&format!("{name}.yaml"), &texts.join("---\n")).map_err(anyhow::Error::from_boxed)
+            }
+            _ => Ok(()),
+        }
     }
 }

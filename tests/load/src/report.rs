@@ -8,6 +8,7 @@ use std::time::Duration;
 use anyhow::Result;
 use test_harness::run::Protocol;
 
+use crate::mesh::Location;
 use crate::run::Plan;
 
 /// The cost of one piece of work.
@@ -30,11 +31,27 @@ pub struct Measured {
 }
 
 impl Measured {
+    /// Work that no proxy receives anything of.
+    pub fn quiet(work: &str, took: Duration, processor: Duration) -> Measured {
+        Measured { work: work.to_owned(), told: None, first: took, last: took, processor, bytes: 0, responses: 0 }
+    }
+
     /// The median by the time of the last proxy; `None` for an empty list.
     pub fn median(mut rows: Vec<Measured>) -> Measured {
         rows.sort_by_key(|row| row.last);
         rows.swap_remove(rows.len() / 2)
     }
+}
+
+/// The resident memory of a process in which the mesh was filled, and of one that started with the same mesh, in bytes.
+#[derive(Clone, Copy, Debug)]
+pub struct Filled {
+    /// Filled while it ran, with all proxies.
+    pub running: u64,
+    /// From a start, with all proxies.
+    pub from_start: u64,
+    /// From a start, before the first proxy.
+    pub from_start_idle: u64,
 }
 
 /// How long one kind of work held up all others.
@@ -93,7 +110,7 @@ impl Stall {
 /// All figures of one run.
 #[derive(Clone, Debug)]
 pub struct Report {
-    /// The measured value.
+    /// What was measured.
     pub plan: Plan,
     /// One row for each piece of work.
     pub rows: Vec<Measured>,
@@ -107,6 +124,8 @@ pub struct Report {
     pub per_proxy: u64,
     /// Resident memory that one more pod of a cluster adds, in bytes.
     pub per_pod: Option<u64>,
+    /// How much the way in which the mesh was filled matters.
+    pub filled: Option<Filled>,
     /// How long each kind of work held up all others.
     pub stalls: Vec<Stall>,
 }
@@ -122,6 +141,7 @@ impl Report {
             peak: 0,
             per_proxy: 0,
             per_pod: None,
+            filled: None,
             stalls: Vec::new(),
         }
     }
@@ -138,7 +158,11 @@ impl Report {
             if size.rules { ", with rules" } else { "" },
             self.plan.proxies,
             if self.plan.protocol == Protocol::Delta { "delta" } else { "state of the world" },
-            if self.plan.kubernetes { ", in Kubernetes" } else { "" }
+            match self.plan.location {
+                Location::Files => "",
+                Location::Embedded => ", embedded store",
+                Location::Kubernetes => ", in Kubernetes",
+            }
         )
     }
 
@@ -146,17 +170,15 @@ impl Report {
     pub fn markdown(&self) -> String {
         let mut text = format!("### {}\n\n", self.title());
         // The API server has a column only if there is one.
-        let (name, line) = match self.plan.kubernetes {
-            true => (" API server |", "---:|"),
-            false => ("", ""),
-        };
+        let has_server = self.plan.location == Location::Kubernetes;
+        let (name, line) = if has_server { (" API server |", "---:|") } else { ("", "") };
         let _ = writeln!(
             text,
             "| work |{name} first proxy | last proxy | control plane | sent | responses |\n\
              |---|{line}---:|---:|---:|---:|---:|"
         );
         for row in &self.rows {
-            let told = match (self.plan.kubernetes, row.told) {
+            let told = match (has_server, row.told) {
                 (false, _) => String::new(),
                 (true, None) => " |".to_owned(),
                 (true, Some(told)) => format!(" {} |", shown(told)),
@@ -180,6 +202,16 @@ impl Report {
             size(self.peak),
             size(self.per_proxy)
         );
+        if let Some(Filled { running, from_start, from_start_idle }) = self.filled {
+            let _ = writeln!(
+                text,
+                "With all proxies: {} in the process in which the mesh was filled, {} in one that started with the same \
+                 mesh ({} before the first proxy).",
+                size(running),
+                size(from_start),
+                size(from_start_idle)
+            );
+        }
         let longest = |stall: &Stall| {
             let long = if stall.long > 0 { format!(" ({} above 50 ms)", stall.long) } else { String::new() };
             format!("{} {} ms{long}", stall.step, stall.longest * 1000.0)
@@ -207,7 +239,7 @@ impl Report {
     }
 }
 
-fn shown(time: Duration) -> String {
+pub(crate) fn shown(time: Duration) -> String {
     let millis = time.as_secs_f64() * 1000.0;
     match millis {
         m if m >= 10_000.0 => format!("{:.1} s", m / 1000.0),
@@ -216,7 +248,7 @@ fn shown(time: Duration) -> String {
     }
 }
 
-fn size(bytes: u64) -> String {
+pub(crate) fn size(bytes: u64) -> String {
     match bytes {
         b if b >= 10 << 20 => format!("{} MiB", b >> 20),
         b if b >= 1 << 20 => format!("{:.1} MiB", b as f64 / f64::from(1 << 20)),

@@ -1,7 +1,7 @@
 //! The rules of a mesh with many teams: a VirtualService and a DestinationRule for each service, Sidecars and
 //! EnvoyFilters.
 
-use crate::mesh::Size;
+use crate::objects::Size;
 
 /// The number of Sidecars in a mesh with rules; each selects one proxy.
 const SIDECARS: usize = 100;

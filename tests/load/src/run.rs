@@ -1,32 +1,22 @@
 //! The measurements, one after the other.
 
-use std::net::SocketAddr;
 use std::path::Path;
-use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail};
+use anyhow::Result;
 use test_harness::run::{Control, Protocol};
-use tokio::sync::Semaphore;
-use tokio::task::JoinSet;
 
-use crate::client::{self, Seen};
-use crate::mesh::{Mesh, Size};
+use crate::fleet::{Fleet, Whom};
+use crate::mesh::{Location, Mesh};
+use crate::objects::Size;
 use crate::probe::{self, Usage};
-use crate::report::{Measured, Report, Stall};
-use crate::wire;
+use crate::process::{idle, launched, pid_of, stalls, started, with_log};
+use crate::report::{Filled, Measured, Report, Stall};
 
-/// If nothing arrives for this time, a change has arrived at all proxies.
-const QUIET: Duration = Duration::from_millis(700);
-/// The maximum time of a measurement.
-const PATIENCE: Duration = Duration::from_secs(300);
 /// Counts are written when nothing has changed for ten seconds.
 const CALM: Duration = Duration::from_secs(11);
 /// The number of measurements of a single change; the median is reported.
 const ROUNDS: usize = 5;
-/// The number of proxies that connect at the same time.
-const KNOCKING: usize = 50;
 /// The number of endpoints that change in the burst.
 const BURST: usize = 500;
 /// The time within which as many endpoints change one after the other.
@@ -43,60 +33,113 @@ pub struct Plan {
     pub proxies: usize,
     /// The protocol variant.
     pub protocol: Protocol,
-    /// Whether the mesh is in a real Kubernetes instead of files.
-    pub kubernetes: bool,
+    /// Where the mesh is.
+    pub location: Location,
 }
 
-/// Runs all measurements with this `rutter`.
-pub async fn run(binary: &Path, flags: &[&str], plan: Plan) -> Result<Report> {
+/// Runs all measurements with this `rutter`. After an error, the report has the rows that were measured until then.
+pub async fn run(binary: &Path, flags: &[&str], report: &mut Report) -> Result<()> {
     probe::raise_file_limit();
+    let plan = report.plan;
     eprintln!("writing {} services", plan.size.services);
-    let mesh = match plan.kubernetes {
-        true => Mesh::fill(plan.size).await?,
-        false => Mesh::write(plan.size)?,
-    };
+    let mut mesh = Mesh::at(plan.location, plan.size).await?;
     let data = tempfile::tempdir()?;
     let reads = mesh.flags(data.path());
     let all: Vec<&str> = reads.iter().map(String::as_str).chain(flags.iter().copied()).collect();
     let begin = Instant::now();
     let mut control = started(binary, &all).await?;
-    let began = begin.elapsed();
-    let pid = control.pid().context("the control plane has ended")?;
-    let start = Measured {
-        work: "start and read the mesh".into(),
-        told: None,
-        first: began,
-        last: began,
-        processor: Usage::of(pid)?.since(&Usage::default()),
-        bytes: 0,
-        responses: 0,
-    };
-    let mut report =
-        Report { plan, rows: vec![start], resident_idle: probe::memory(pid)?.0, ..Report::default_for(plan) };
-    let mut fleet = Fleet {
-        address: control.grpc(),
-        protocol: plan.protocol,
-        pid,
-        mesh: &mesh,
-        seen: Vec::new(),
-        tasks: JoinSet::new(),
-    };
+    report.rows.push(start(&control, "start and read the mesh", begin)?);
+    if plan.location == Location::Embedded {
+        eprintln!("filling the store");
+        let begin = Instant::now();
+        mesh.fill(data.path()).await?;
+        idle(pid_of(&control)?).await?;
+        report.rows.push(start(&control, "start, and fill the mesh while it runs", begin)?);
+    }
+    let measured = measure(&mut control, &mesh, report).await;
+    with_log(&control, measured)?;
+    if plan.location == Location::Kubernetes {
+        // In a process that had no proxies yet, so that no freed memory is reused.
+        drop(control);
+        let control = started(binary, &all).await?;
+        let pid = pid_of(&control)?;
+        report.per_pod = Some(per_pod(&mesh, pid).await?);
+    }
+    Ok(())
+}
 
+/// The cost of what a new process did since `begin`.
+fn start(control: &Control, work: &str, begin: Instant) -> Result<Measured> {
+    let took = begin.elapsed();
+    let pid = pid_of(control)?;
+    Ok(Measured::quiet(work, took, Usage::of(pid)?.since(&Usage::default())))
+}
+
+/// Measures a control plane that has read its mesh.
+async fn measure(control: &mut Control, mesh: &Mesh, report: &mut Report) -> Result<()> {
+    let plan = report.plan;
+    let pid = pid_of(control)?;
+    report.resident_idle = probe::memory(pid)?.0;
+    let mut fleet = Fleet::new(mesh, control.grpc(), plan.protocol, pid);
     eprintln!("connecting {} proxies", plan.proxies);
     let row = fleet
         .measure(Whom::AllFrom(0), "first configuration of all proxies", async |fleet| fleet.connect(plan.proxies))
         .await?;
     report.rows.push(row);
     (report.resident, report.peak) = probe::memory(pid)?;
-    if plan.kubernetes {
+    if plan.location != Location::Files {
         eprintln!("waiting for what is written back");
         report.rows.push(written_back(pid).await?);
     }
+    if plan.location == Location::Embedded {
+        report.filled = Some(filled(control, &mut fleet, report).await?);
+    }
+    changes(&mut fleet, report).await?;
+    more_proxies(&mut fleet, report).await?;
+    Stall::merge(&mut report.stalls, stalls(control).await?);
+    if plan.protocol == Protocol::Delta {
+        eprintln!("restarting the control plane");
+        fleet.hang_up().await;
+        control.kill().await.map_err(anyhow::Error::from_boxed)?;
+        let begin = Instant::now();
+        launched(control).await?;
+        report.rows.push(start(control, "restart", begin)?);
+        fleet.pid = pid_of(control)?;
+        report.rows.push(fleet.reconnect().await?);
+    }
+    eprintln!("disconnecting all proxies");
+    report.rows.push(fleet.leave().await?);
+    Stall::merge(&mut report.stalls, stalls(control).await?);
+    Ok(())
+}
 
-    let whom = match plan.size.rules {
-        true => Whom::Some,
-        false => Whom::AllFrom(0),
-    };
+/// Compares the memory of a process in which the mesh was filled with that of one that started with the same mesh. The
+/// same proxies connect to the second one, as new ones. It runs from then on.
+async fn filled(control: &mut Control, fleet: &mut Fleet<'_>, report: &mut Report) -> Result<Filled> {
+    let running = probe::memory(fleet.pid)?.0;
+    eprintln!("restarting the control plane with the same mesh");
+    fleet.hang_up().await;
+    control.kill().await.map_err(anyhow::Error::from_boxed)?;
+    let begin = Instant::now();
+    launched(control).await?;
+    report.rows.push(start(control, "start with the same mesh", begin)?);
+    fleet.pid = pid_of(control)?;
+    let from_start_idle = probe::memory(fleet.pid)?.0;
+    let proxies = report.plan.proxies;
+    fleet.forget();
+    let row = fleet
+        .measure(Whom::AllFrom(0), "first configuration of all proxies again", async |fleet| fleet.connect(proxies))
+        .await?;
+    report.rows.push(row);
+    tokio::time::sleep(CALM).await;
+    idle(fleet.pid).await?;
+    Ok(Filled { running, from_start: probe::memory(fleet.pid)?.0, from_start_idle })
+}
+
+/// Measures single changes, a burst and a stream of changes.
+async fn changes(fleet: &mut Fleet<'_>, report: &mut Report) -> Result<()> {
+    let (mesh, size) = (fleet.mesh, report.plan.size);
+    let whom = Whom::of(size);
     let single = [
         ("one endpoint changes", Edit::Endpoint),
         ("one route changes", Edit::Route),
@@ -106,13 +149,13 @@ pub async fn run(binary: &Path, flags: &[&str], plan: Plan) -> Result<Report> {
         eprintln!("{work}");
         let mut rows = Vec::new();
         for round in 0..ROUNDS {
-            rows.push(fleet.measure(whom, work, async |_| edit.make(&mesh, plan.size, round).await).await?);
+            rows.push(fleet.measure(whom, work, async |_| edit.make(mesh, size, round).await).await?);
         }
         report.rows.push(Measured::median(rows));
     }
     eprintln!("{BURST} endpoints change");
     let burst = async |_: &mut Fleet<'_>| {
-        let changes = (0..BURST).map(|n| (n % plan.size.services, 20 + n / plan.size.services));
+        let changes = (0..BURST).map(|n| (n % size.services, 20 + n / size.services));
         mesh.change_endpoints(changes).await
     };
     report.rows.push(fleet.measure(whom, &format!("{BURST} endpoint changes back to back"), burst).await?);
@@ -121,72 +164,33 @@ pub async fn run(binary: &Path, flags: &[&str], plan: Plan) -> Result<Report> {
         let mut ticks = tokio::time::interval(STREAM / BURST as u32);
         for n in 0..BURST {
             ticks.tick().await;
-            mesh.change_endpoints(std::iter::once((n % plan.size.services, 65 + n / plan.size.services))).await?;
+            mesh.change_endpoints(std::iter::once((n % size.services, 65 + n / size.services))).await?;
         }
         Ok(())
     };
     let work = format!("{BURST} endpoint changes within {STREAM:?}");
     report.rows.push(fleet.measure(whom, &work, stream).await?);
+    Ok(())
+}
 
-    let more = (plan.proxies / 4).max(1);
+/// Measures the memory of one more proxy, and the changes that depend on where proxies are and what patches them.
+async fn more_proxies(fleet: &mut Fleet<'_>, report: &mut Report) -> Result<()> {
+    let (mesh, size, proxies) = (fleet.mesh, report.plan.size, report.plan.proxies);
+    let more = (proxies / 4).max(1);
     eprintln!("connecting {more} more proxies");
     // For the first proxies, whole responses are composed and kept for the next ones of their audience, which is a cost
     // of the audience. The memory that the second group adds is the cost of proxies.
-    fleet.measure(Whom::AllFrom(plan.proxies), "more proxies", async |fleet| fleet.connect(more)).await?;
-    let (before, _) = probe::memory(pid)?;
-    fleet.measure(Whom::AllFrom(plan.proxies + more), "still more proxies", async |fleet| fleet.connect(more)).await?;
-    let (after, _) = probe::memory(pid)?;
+    fleet.measure(Whom::AllFrom(proxies), "more proxies", async |fleet| fleet.connect(more)).await?;
+    let (before, _) = probe::memory(fleet.pid)?;
+    fleet.measure(Whom::AllFrom(proxies + more), "still more proxies", async |fleet| fleet.connect(more)).await?;
+    let (after, _) = probe::memory(fleet.pid)?;
     report.per_proxy = after.saturating_sub(before) / more as u64;
     for (work, edit) in
         [("one node-local service is added", Edit::NodeLocal), ("one EnvoyFilter is added", Edit::Filter)]
     {
         eprintln!("{work}");
-        report.rows.push(fleet.measure(whom, work, async |_| edit.make(&mesh, plan.size, ROUNDS).await).await?);
-    }
-    Stall::merge(&mut report.stalls, stalls(&control).await?);
-    if plan.protocol == Protocol::Delta {
-        eprintln!("restarting the control plane");
-        fleet.tasks.shutdown().await;
-        control.kill().await.map_err(anyhow::Error::from_boxed)?;
-        launched(&mut control).await?;
-        fleet.pid = control.pid().context("the control plane has ended")?;
-        report.rows.push(fleet.reconnect().await?);
-    }
-    eprintln!("disconnecting all proxies");
-    report.rows.push(fleet.leave().await?);
-    Stall::merge(&mut report.stalls, stalls(&control).await?);
-    if plan.kubernetes {
-        // In a process that had no proxies yet, so that no freed memory is reused.
-        drop((fleet, control));
-        let control = started(binary, &all).await?;
-        let pid = control.pid().context("the control plane has ended")?;
-        report.per_pod = Some(per_pod(&mesh, pid).await?);
-    }
-    Ok(report)
-}
-
-/// Starts a control plane and waits until it is ready.
-async fn started(binary: &Path, flags: &[&str]) -> Result<Control> {
-    let mut control = Control::idle(binary, flags, &[]).map_err(anyhow::Error::from_boxed)?;
-    launched(&mut control).await?;
-    Ok(control)
-}
-
-/// How long work held up other work since the control plane started.
-async fn stalls(control: &Control) -> Result<Vec<Stall>> {
-    let metrics = control.debug("/metrics").await.map_err(anyhow::Error::from_boxed)?;
-    Ok(Stall::read(&metrics.text()))
-}
-
-async fn launched(control: &mut Control) -> Result<()> {
-    control.launch().map_err(anyhow::Error::from_boxed)?;
-    let begin = Instant::now();
-    while !control.readiness().await.is_ok_and(|answer| answer.status.is_success()) {
-        if begin.elapsed() > PATIENCE || control.pid().is_none() {
-            let log = control.log_end().map_err(anyhow::Error::from_boxed)?;
-            bail!("the control plane did not become ready; its log ends:\n{log}");
-        }
-        tokio::time::sleep(Duration::from_millis(2)).await;
+        let whom = Whom::of(size);
+        report.rows.push(fleet.measure(whom, work, async |_| edit.make(mesh, size, ROUNDS).await).await?);
     }
     Ok(())
 }
@@ -202,39 +206,13 @@ async fn per_pod(mesh: &Mesh, pid: u32) -> Result<u64> {
     Ok(after.saturating_sub(before) / PODS as u64)
 }
 
-/// Waits until the control plane is idle. Returns since when.
-async fn idle(pid: u32) -> Result<Instant> {
-    let begin = Instant::now();
-    let (mut used, mut since) = (Usage::of(pid)?, begin);
-    while since.elapsed() < 3 * QUIET {
-        if begin.elapsed() > PATIENCE {
-            bail!("the control plane still works after {PATIENCE:?}");
-        }
-        tokio::time::sleep(Duration::from_millis(50)).await;
-        let now = Usage::of(pid)?;
-        if now.since(&used) > Duration::from_millis(5) {
-            since = Instant::now();
-        }
-        used = now;
-    }
-    Ok(since)
-}
-
 /// After all proxies have their first configuration, acknowledgements are counted, and statuses are written and read
 /// back. This must not count as the cost of the first change.
 async fn written_back(pid: u32) -> Result<Measured> {
     let (begin, used) = (Instant::now(), Usage::of(pid)?);
     tokio::time::sleep(CALM).await;
     let took = idle(pid).await? - begin;
-    Ok(Measured {
-        work: "statuses counted and written".into(),
-        told: None,
-        first: took,
-        last: took,
-        processor: Usage::of(pid)?.since(&used),
-        bytes: 0,
-        responses: 0,
-    })
+    Ok(Measured::quiet("statuses counted and written", took, Usage::of(pid)?.since(&used)))
 }
 
 #[derive(Clone, Copy)]
@@ -258,138 +236,5 @@ impl Edit {
             Edit::NodeLocal => mesh.add_service(size.services + round, true).await,
             Edit::Filter => mesh.add_filter().await,
         }
-    }
-}
-
-/// The proxies that a change affects.
-#[derive(Clone, Copy)]
-enum Whom {
-    /// Every proxy from this number on.
-    AllFrom(usize),
-    /// Some proxies; the number is not known in advance, because Sidecars limit what they see.
-    Some,
-}
-
-/// The proxies, and their control plane.
-struct Fleet<'m> {
-    mesh: &'m Mesh,
-    address: SocketAddr,
-    protocol: Protocol,
-    pid: u32,
-    seen: Vec<Arc<Seen>>,
-    tasks: JoinSet<Result<()>>,
-}
-
-impl Fleet<'_> {
-    fn connect(&mut self, count: usize) -> Result<()> {
-        let from = self.seen.len();
-        self.seen.extend((0..count).map(|_| Arc::new(Seen::default())));
-        self.open_streams(from);
-        Ok(())
-    }
-
-    fn open_streams(&mut self, from: usize) {
-        let door = Arc::new(Semaphore::new(KNOCKING));
-        for (number, seen) in self.seen.iter().enumerate().skip(from) {
-            let node = wire::node(&self.mesh.workload(number));
-            self.tasks.spawn(client::run(self.address, node, self.protocol, Arc::clone(seen), Arc::clone(&door)));
-        }
-    }
-
-    /// Opens a new stream for each proxy, which reports the resources that it has.
-    async fn reconnect(&mut self) -> Result<Measured> {
-        let resources =
-            |fleet: &Self| fleet.seen.iter().map(|seen| seen.resources.load(Ordering::Relaxed)).sum::<u64>();
-        let before = resources(self);
-        let row = self
-            .measure(Whom::AllFrom(0), "", async |fleet| {
-                fleet.open_streams(0);
-                Ok(())
-            })
-            .await?;
-        let work = format!("all proxies reconnect after a restart ({} resources sent)", resources(self) - before);
-        Ok(Measured { work, ..row })
-    }
-
-    /// Disconnects all proxies at the same time, and waits until the control plane is idle.
-    async fn leave(&mut self) -> Result<Measured> {
-        let (begin, used) = (Instant::now(), Usage::of(self.pid)?);
-        self.tasks.shutdown().await;
-        let took = idle(self.pid).await?.saturating_duration_since(begin);
-        Ok(Measured {
-            work: "all proxies disconnect".into(),
-            told: None,
-            first: took,
-            last: took,
-            processor: Usage::of(self.pid)?.since(&used),
-            bytes: 0,
-            responses: 0,
-        })
-    }
-
-    /// Makes `change`, waits until no response arrives any more, and reports the cost.
-    async fn measure(
-        &mut self,
-        whom: Whom,
-        work: &str,
-        change: impl AsyncFnOnce(&mut Self) -> Result<()>,
-    ) -> Result<Measured> {
-        let (bytes, responses) = self.totals();
-        let used = Usage::of(self.pid)?;
-        self.seen.iter().for_each(|seen| seen.forget());
-        self.mesh.told();
-        let begin = Instant::now();
-        change(self).await?;
-        self.settle(begin, whom).await?;
-        let processor = Usage::of(self.pid)?.since(&used);
-        // A proxy has a change when the last response with it has arrived.
-        let mut arrived: Vec<Instant> =
-            self.seen.iter().filter_map(|seen| seen.times()).map(|(_, last)| last).collect();
-        arrived.sort();
-        let (Some(first), Some(last)) = (arrived.first(), arrived.last()) else { bail!("{work}: nobody heard of it") };
-        let (bytes_after, responses_after) = self.totals();
-        Ok(Measured {
-            work: work.to_owned(),
-            told: self.mesh.told().map(|told| told - begin),
-            first: *first - begin,
-            last: *last - begin,
-            processor,
-            bytes: bytes_after - bytes,
-            responses: responses_after - responses,
-        })
-    }
-
-    /// Waits until the affected proxies have got a response, and then until no proxy gets one for a while.
-    async fn settle(&mut self, begin: Instant, whom: Whom) -> Result<()> {
-        let mut before = self.totals();
-        let mut since = Instant::now();
-        loop {
-            tokio::time::sleep(Duration::from_millis(20)).await;
-            if let Some(ended) = self.tasks.try_join_next() {
-                ended??;
-            }
-            let now = self.totals();
-            if now != before {
-                (before, since) = (now, Instant::now());
-            }
-            let (from, least) = match whom {
-                Whom::AllFrom(from) => (from, self.seen.len() - from),
-                Whom::Some => (0, 1),
-            };
-            let concerned = &self.seen[from..];
-            let heard = concerned.iter().filter(|seen| seen.times().is_some()).count();
-            let settled = self.seen.iter().all(|seen| seen.is_settled());
-            if heard >= least && settled && since.elapsed() > QUIET {
-                return Ok(());
-            }
-            if begin.elapsed() > PATIENCE {
-                bail!("{heard} of {} proxies heard of it in {PATIENCE:?}", concerned.len());
-            }
-        }
-    }
-
-    fn totals(&self) -> (u64, u64) {
-        let sum = |value: fn(&Seen) -> u64| self.seen.iter().map(|seen| value(seen)).sum();
-        (sum(|s| s.bytes.load(Ordering::Relaxed)), sum(|s| s.responses.load(Ordering::Relaxed)))
     }
 }

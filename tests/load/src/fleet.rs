@@ -1,0 +1,214 @@
+//! The simulated proxies of a run, and how the cost of a change for them is measured.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, bail};
+use test_harness::run::Protocol;
+use tokio::sync::Semaphore;
+use tokio::task::{AbortHandle, JoinSet};
+
+use crate::client::{self, Seen};
+use crate::mesh::Mesh;
+use crate::objects::Size;
+use crate::probe::Usage;
+use crate::process::{PATIENCE, QUIET, idle};
+use crate::report::Measured;
+use crate::wire;
+
+/// The number of proxies that connect at the same time.
+const KNOCKING: usize = 50;
+
+/// The proxies that a change affects.
+#[derive(Clone, Copy)]
+pub(crate) enum Whom {
+    /// Every proxy from this number on.
+    AllFrom(usize),
+    /// Some proxies; the number is not known in advance, because Sidecars limit what they see.
+    Some,
+}
+
+impl Whom {
+    /// The proxies that see every change.
+    pub(crate) fn of(size: Size) -> Whom {
+        if size.rules { Whom::Some } else { Whom::AllFrom(0) }
+    }
+}
+
+/// The proxies, and their control plane.
+pub(crate) struct Fleet<'m> {
+    pub(crate) mesh: &'m Mesh,
+    pub(crate) pid: u32,
+    address: SocketAddr,
+    protocol: Protocol,
+    proxies: Vec<Member>,
+    tasks: JoinSet<Result<()>>,
+    door: Arc<Semaphore>,
+    /// The bytes and responses of proxies that were replaced.
+    gone: (u64, u64),
+}
+
+/// One proxy.
+struct Member {
+    /// The number of its workload.
+    number: usize,
+    seen: Arc<Seen>,
+    task: Option<AbortHandle>,
+}
+
+impl<'m> Fleet<'m> {
+    /// No proxies yet, of the control plane with this address and process ID.
+    pub(crate) fn new(mesh: &'m Mesh, address: SocketAddr, protocol: Protocol, pid: u32) -> Fleet<'m> {
+        let door = Arc::new(Semaphore::new(KNOCKING));
+        Fleet { mesh, pid, address, protocol, proxies: Vec::new(), tasks: JoinSet::new(), door, gone: (0, 0) }
+    }
+
+    /// Connects this many more proxies.
+    pub(crate) fn connect(&mut self, count: usize) -> Result<()> {
+        let from = self.proxies.len();
+        self.proxies.extend((from..from + count).map(|number| Member { number, seen: Arc::default(), task: None }));
+        self.open_streams(from);
+        Ok(())
+    }
+
+    /// Disconnects one proxy and connects another, of the workload with this number.
+    pub(crate) fn replace(&mut self, at: usize, number: usize) {
+        let member = &mut self.proxies[at];
+        if let Some(task) = member.task.take() {
+            task.abort();
+        }
+        let (bytes, responses) = member.seen.totals();
+        self.gone = (self.gone.0 + bytes, self.gone.1 + responses);
+        *member = Member { number, seen: Arc::default(), task: None };
+        self.open_stream(at);
+    }
+
+    /// The number of proxies.
+    pub(crate) fn len(&self) -> usize {
+        self.proxies.len()
+    }
+
+    fn open_streams(&mut self, from: usize) {
+        for at in from..self.proxies.len() {
+            self.open_stream(at);
+        }
+    }
+
+    fn open_stream(&mut self, at: usize) {
+        let member = &mut self.proxies[at];
+        let node = wire::node(&self.mesh.workload(member.number));
+        let (seen, door) = (Arc::clone(&member.seen), Arc::clone(&self.door));
+        member.task = Some(self.tasks.spawn(client::run(self.address, node, self.protocol, seen, door)));
+    }
+
+    /// Ends all streams. The proxies keep what they have.
+    pub(crate) async fn hang_up(&mut self) {
+        self.tasks.shutdown().await;
+    }
+
+    /// Removes all proxies, which must be disconnected.
+    pub(crate) fn forget(&mut self) {
+        self.gone = self.totals();
+        self.proxies.clear();
+    }
+
+    /// Fails if a stream has ended that was not aborted.
+    pub(crate) fn check(&mut self) -> Result<()> {
+        while let Some(ended) = self.tasks.try_join_next() {
+            match ended {
+                Err(error) if error.is_cancelled() => {}
+                ended => ended??,
+            }
+        }
+        Ok(())
+    }
+
+    /// Opens a new stream for each proxy, which reports the resources that it has.
+    pub(crate) async fn reconnect(&mut self) -> Result<Measured> {
+        let resources =
+            |fleet: &Self| fleet.proxies.iter().map(|p| p.seen.resources.load(Ordering::Relaxed)).sum::<u64>();
+        let before = resources(self);
+        let row = self
+            .measure(Whom::AllFrom(0), "", async |fleet| {
+                fleet.open_streams(0);
+                Ok(())
+            })
+            .await?;
+        let work = format!("all proxies reconnect after a restart ({} resources sent)", resources(self) - before);
+        Ok(Measured { work, ..row })
+    }
+
+    /// Disconnects all proxies at the same time, and waits until the control plane is idle.
+    pub(crate) async fn leave(&mut self) -> Result<Measured> {
+        let (begin, used) = (Instant::now(), Usage::of(self.pid)?);
+        self.hang_up().await;
+        let took = idle(self.pid).await?.saturating_duration_since(begin);
+        Ok(Measured::quiet("all proxies disconnect", took, Usage::of(self.pid)?.since(&used)))
+    }
+
+    /// Makes `change`, waits until no response arrives any more, and reports the cost.
+    pub(crate) async fn measure(
+        &mut self,
+        whom: Whom,
+        work: &str,
+        change: impl AsyncFnOnce(&mut Self) -> Result<()>,
+    ) -> Result<Measured> {
+        let (bytes, responses) = self.totals();
+        let used = Usage::of(self.pid)?;
+        self.proxies.iter().for_each(|proxy| proxy.seen.forget());
+        self.mesh.told();
+        let begin = Instant::now();
+        change(self).await?;
+        self.settle(begin, whom).await?;
+        let processor = Usage::of(self.pid)?.since(&used);
+        // A proxy has a change when the last response with it has arrived.
+        let mut arrived: Vec<Instant> =
+            self.proxies.iter().filter_map(|proxy| proxy.seen.times()).map(|(_, last)| last).collect();
+        arrived.sort();
+        let (Some(first), Some(last)) = (arrived.first(), arrived.last()) else { bail!("{work}: nobody heard of it") };
+        let (bytes_after, responses_after) = self.totals();
+        Ok(Measured {
+            work: work.to_owned(),
+            told: self.mesh.told().map(|told| told - begin),
+            first: *first - begin,
+            last: *last - begin,
+            processor,
+            bytes: bytes_after - bytes,
+            responses: responses_after - responses,
+        })
+    }
+
+    /// Waits until the affected proxies have got a response, and then until no proxy gets one for a while.
+    async fn settle(&mut self, begin: Instant, whom: Whom) -> Result<()> {
+        let mut before = self.totals();
+        let mut since = Instant::now();
+        loop {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+            self.check()?;
+            let now = self.totals();
+            if now != before {
+                (before, since) = (now, Instant::now());
+            }
+            let (from, least) = match whom {
+                Whom::AllFrom(from) => (from, self.proxies.len() - from),
+                Whom::Some => (0, 1),
+            };
+            let concerned = &self.proxies[from..];
+            let heard = concerned.iter().filter(|proxy| proxy.seen.times().is_some()).count();
+            let settled = self.proxies.iter().all(|proxy| proxy.seen.is_settled());
+            if heard >= least && settled && since.elapsed() > QUIET {
+                return Ok(());
+            }
+            if begin.elapsed() > PATIENCE {
+                bail!("{heard} of {} proxies heard of it in {PATIENCE:?}", concerned.len());
+            }
+        }
+    }
+
+    /// The bytes and responses that all proxies have received.
+    pub(crate) fn totals(&self) -> (u64, u64) {
+        self.proxies.iter().map(|proxy| proxy.seen.totals()).fold(self.gone, |all, one| (all.0 + one.0, all.1 + one.1))
+    }
+}

@@ -1,0 +1,72 @@
+//! The control plane as a process: its start, and when it is idle.
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, anyhow, bail};
+use test_harness::run::Control;
+
+use crate::probe::Usage;
+use crate::report::Stall;
+
+/// The maximum time of a start, and of any measurement.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(600);
+/// If nothing happens for this time, a change has arrived everywhere.
+pub(crate) const QUIET: Duration = Duration::from_millis(700);
+
+/// Starts a control plane and waits until it is ready.
+pub(crate) async fn started(binary: &Path, flags: &[&str]) -> Result<Control> {
+    let mut control = Control::idle(binary, flags, &[]).map_err(anyhow::Error::from_boxed)?;
+    launched(&mut control).await?;
+    Ok(control)
+}
+
+/// How long work held up other work since the control plane started.
+pub(crate) async fn stalls(control: &Control) -> Result<Vec<Stall>> {
+    let metrics = control.debug("/metrics").await.map_err(anyhow::Error::from_boxed)?;
+    Ok(Stall::read(&metrics.text()))
+}
+
+/// Starts it again, and waits until it is ready.
+pub(crate) async fn launched(control: &mut Control) -> Result<()> {
+    control.launch().map_err(anyhow::Error::from_boxed)?;
+    let begin = Instant::now();
+    while !control.readiness().await.is_ok_and(|answer| answer.status.is_success()) {
+        if begin.elapsed() > PATIENCE || control.pid().is_none() {
+            return with_log(control, Err(anyhow!("the control plane did not become ready")));
+        }
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    }
+    Ok(())
+}
+
+/// Waits until the control plane is idle. Returns since when.
+pub(crate) async fn idle(pid: u32) -> Result<Instant> {
+    let begin = Instant::now();
+    let (mut used, mut since) = (Usage::of(pid)?, begin);
+    while since.elapsed() < 3 * QUIET {
+        if begin.elapsed() > PATIENCE {
+            bail!("the control plane still works after {PATIENCE:?}");
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        let now = Usage::of(pid)?;
+        if now.since(&used) > Duration::from_millis(5) {
+            since = Instant::now();
+        }
+        used = now;
+    }
+    Ok(since)
+}
+
+/// The process ID of a control plane.
+pub(crate) fn pid_of(control: &Control) -> Result<u32> {
+    control.pid().context("the control plane has ended")
+}
+
+/// Adds the end of the control plane's log to an error.
+pub(crate) fn with_log<T>(control: &Control, result: Result<T>) -> Result<T> {
+    result.map_err(|error| match control.log_end() {
+        Ok(log) => error.context(format!("the control plane's log ends:\n{log}")),
+        Err(_) => error,
+    })
+}
