@@ -8,6 +8,7 @@ use store::{Store, Stored};
 use tokio::sync::{Semaphore, watch};
 
 use crate::access::Access;
+use crate::cluster_ips::ServiceRange;
 use crate::crds;
 use crate::events::Lines;
 use crate::metrics::{Metrics, Snapshot};
@@ -44,6 +45,9 @@ pub struct Options {
     pub now: fn() -> SystemTime,
     /// Version of the program, for example `0.1.0`.
     pub version: &'static str,
+    /// The ranges from which Services get cluster IPs, at most one of each family. If there is none, Services get no
+    /// addresses.
+    pub service_ranges: Vec<ServiceRange>,
 }
 
 impl Default for Options {
@@ -53,6 +57,7 @@ impl Default for Options {
             limits: Limits::default(),
             now: SystemTime::now,
             version: env!("CARGO_PKG_VERSION"),
+            service_ranges: Vec::new(),
         }
     }
 }

@@ -7,7 +7,19 @@ mod support;
 use std::fs;
 use std::path::Path;
 
+use api::ServiceRange;
 use support::{Fixture, Setting, scenario};
+
+/// Services get cluster IPs in the scenarios about them: one of six IPv4 addresses, and IPv6 addresses.
+fn setting(name: &str) -> Setting {
+    let ranges: &[(&str, u8)] = match name {
+        "cluster_ips.http" => &[("10.96.0.0", 29)],
+        "cluster_ips_dual.http" => &[("fd00::", 112), ("10.96.0.0", 16)],
+        _ => &[],
+    };
+    let ranges = ranges.iter().map(|(first, length)| ServiceRange { first: first.parse().unwrap(), length: *length });
+    Setting { ranges: ranges.collect(), ..Setting::default() }
+}
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn scenarios() {
@@ -23,7 +35,7 @@ async fn scenarios() {
             continue;
         }
         let text = fs::read_to_string(&file).unwrap();
-        let fixture = Fixture::start(Setting::default()).await;
+        let fixture = Fixture::start(setting(&name)).await;
         let (found, is) = scenario::run(&fixture, &text).await;
         if std::env::var_os("RUTTER_UPDATE").is_some() && is != text {
             fs::write(&file, is).unwrap();

@@ -9,7 +9,7 @@ use anyhow::{Context, Result, anyhow, bail};
 use api::access::Token;
 use api::credentials::Credentials;
 use api::server::ServerOptions;
-use api::{Access, Api, Role, Server};
+use api::{Access, Api, Role, Server, ServiceRange};
 use settings::{Settings, StoreBackend, Switch};
 use store::Store;
 
@@ -89,7 +89,12 @@ pub(super) async fn serve(settings: &Settings, store: Arc<dyn Store>) -> Result<
     if let Some(file) = &settings.api_tokens {
         tokens.extend(read_tokens(file)?);
     }
-    let options = api::Options { access: Access { tokens, ..Access::default() }, ..api::Options::default() };
+    let ranges = settings.service_cluster_ip_range.0.iter();
+    let options = api::Options {
+        access: Access { tokens, ..Access::default() },
+        service_ranges: ranges.map(|(first, length)| ServiceRange { first: *first, length: *length }).collect(),
+        ..api::Options::default()
+    };
     let api = Api::new(store, options);
     let Switch(plaintext) = settings.api_plaintext;
     let mut listen = ServerOptions::default();

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use crate::given::{Given, Problems};
 use crate::value::{
-    Address, ByteSize, Ipv4Range, Ipv6Range, LogFilter, LogFormat, OptionalName, Percent, SecretsFor, StoreBackend,
-    Switch, Value,
+    Address, ByteSize, Ipv4Range, Ipv6Range, LogFilter, LogFormat, OptionalName, Percent, SecretsFor, ServiceRanges,
+    StoreBackend, Switch, Value,
 };
 
 /// A row of the table.
@@ -227,6 +227,10 @@ settings! {
         /// File with bearer tokens, one per line: `TOKEN USER ROLE`, where the role is `admin`, `view`, `NAMESPACE:edit` or
         /// `NAMESPACE:view`. In addition, an admin token is always generated in the data directory.
         api_tokens: Option<PathBuf> = "";
+        /// Range from which Services in a store of Rutter get cluster IPs, or an IPv4 and an IPv6 range, comma-separated;
+        /// the first one has the default family. Set it if the addresses are in use in your network. If it is empty,
+        /// Services get no cluster IPs. The store `kubernetes` has its own.
+        service_cluster_ip_range: ServiceRanges = "10.96.0.0/12";
         /// Maximum average number of API requests per second and client.
         api_requests_per_second: usize = "1000";
     }

@@ -255,6 +255,28 @@ impl Value for Ipv6Range {
     }
 }
 
+/// An IPv4 range, an IPv6 range, both or none, in the order in which they were given.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ServiceRanges(pub Vec<(IpAddr, u8)>);
+
+impl Value for ServiceRanges {
+    const FORM: &'static str = "ADDRESS/LENGTH, two of them with a comma, or empty";
+
+    fn parse(text: &str) -> Result<ServiceRanges, ValueError> {
+        let parts = text.split(',').map(str::trim).filter(|part| !part.is_empty());
+        let ranges = parts.map(|part| match part.contains(':') {
+            true => Ipv6Range::parse(part).map(|range| (IpAddr::V6(range.address), range.length)),
+            false => Ipv4Range::parse(part).map(|range| (IpAddr::V4(range.address), range.length)),
+        });
+        let ranges = ranges.collect::<Result<Vec<_>, ValueError>>()?;
+        let four = ranges.iter().filter(|(address, _)| address.is_ipv4()).count();
+        match four > 1 || ranges.len() - four > 1 {
+            true => Err(invalid(text, "at most one range of each family")),
+            false => Ok(ServiceRanges(ranges)),
+        }
+    }
+}
+
 fn range<A: std::str::FromStr>(text: &str, lengths: std::ops::RangeInclusive<u8>) -> Result<(A, u8), ValueError> {
     let (address, length) = text.trim().split_once('/').ok_or(ValueError::Missing("prefix length"))?;
     let address = address.parse().map_err(|_| invalid(address, "an IP address"))?;

@@ -24,12 +24,13 @@ use owners::Owners;
 const PAUSE: Duration = Duration::from_secs(1);
 
 impl Api {
-    /// Creates the default namespaces. Must be called once before requests are served.
+    /// Creates the default namespaces, and claims the cluster IPs in use. Must be called once before requests are served.
     ///
     /// # Errors
     /// The store is not writable.
     pub async fn prepare(&self) -> Result<(), ApiError> {
-        namespaces::make_usual(self).await
+        namespaces::make_usual(self).await?;
+        self.claim_cluster_ips().await
     }
 
     /// Empties deleted namespaces and deletes orphaned dependents. Never returns.

@@ -9,6 +9,7 @@ use super::commit::{ATTEMPTS, PutError, differ, imagined, put};
 use super::options::WriteOptions;
 use super::{Call, decode};
 use crate::answer::Answer;
+use crate::cluster_ips::is_service;
 use crate::error::{ApiError, Cause};
 use crate::media::{self, PatchType};
 
@@ -38,8 +39,7 @@ impl Call<'_> {
                 self.check_unconditional()?;
             }
             match self.replace(&old, decoded, &options, true).await {
-                Err(PutError::Store(Error::Conflict { .. } | Error::NotFound { .. }))
-                    if attempt < ATTEMPTS && unconditional => {}
+                Err(error) if error.is_race() && attempt < ATTEMPTS && unconditional => {}
                 answer => return Ok(answer?),
             }
             decoded = decode(self.api, self.request)?;
@@ -63,7 +63,7 @@ impl Call<'_> {
             let decoded = Decoded { object, duplicates: sent.duplicates.clone() };
             match self.replace(&old, decoded, &options, true).await {
                 // If the patch names a version, the next attempt reports the conflict.
-                Err(PutError::Store(Error::Conflict { .. } | Error::NotFound { .. })) if attempt < ATTEMPTS => {}
+                Err(error) if error.is_race() && attempt < ATTEMPTS => {}
                 answer => return Ok(answer?),
             }
         }
@@ -164,23 +164,28 @@ impl Call<'_> {
         &self,
         old: &Stored,
         before: &Value,
-        object: Value,
+        mut object: Value,
         dry_run: bool,
     ) -> Result<Stored, PutError> {
+        let key = &old.key;
+        let more = match is_service(key) {
+            true => self.api.assign_cluster_ips(key, Some(before), &mut object).await?,
+            false => Vec::new(),
+        };
         if !differ(before, &object) {
             return Ok(old.clone());
         }
-        let key = &old.key;
         if dry_run {
             return Ok(imagined(key, object, Some(old)));
         }
         let expect = Expect::Revision(old.revision);
         if self.is_released(&object) {
-            let delete = Operation::Delete { key: key.clone(), expect };
-            let committed = self.api.0.store.commit(Transaction::one(delete)).await?;
+            let mut operations = vec![Operation::Delete { key: key.clone(), expect }];
+            operations.extend(self.api.release_cluster_ips(key, before));
+            let committed = self.api.0.store.commit(Transaction { operations }).await?;
             return Ok(Stored::new(key.clone(), committed.revision, object));
         }
-        Ok(put(self.api, key, object, expect, None).await?)
+        Ok(put(self.api, key, object, expect, more).await?)
     }
 
     /// Whether the object is deleted and has no finalizers. Namespaces stay until they are empty.

@@ -10,6 +10,7 @@ use store::{Error, Expect, Key, Operation, Stored, Transaction};
 
 use super::Call;
 use crate::api::Api;
+use crate::cluster_ips::lost_race;
 use crate::error::{About, ApiError, Cause, about_key};
 
 /// The field manager of Rutter's own writes.
@@ -99,22 +100,37 @@ pub(super) enum PutError {
     Refused(#[from] ApiError),
 }
 
+impl PutError {
+    /// Whether another object was written at the same time, so that another attempt may succeed.
+    pub(super) fn is_race(&self) -> bool {
+        match self {
+            PutError::Store(Error::Conflict { .. } | Error::NotFound { .. }) => true,
+            PutError::Store(error) => lost_race(error),
+            PutError::Refused(_) => false,
+        }
+    }
+}
+
 impl From<PutError> for ApiError {
     fn from(error: PutError) -> ApiError {
         match error {
+            PutError::Store(error) if lost_race(&error) => {
+                ApiError::unavailable("other Services claimed the same cluster IPs at the same time: try again")
+            }
             PutError::Store(error) => error.into(),
             PutError::Refused(failure) => failure,
         }
     }
 }
 
-/// Writes one object with a precondition. Returns the store's error so that callers can retry.
+/// Writes one object with a precondition, together with more operations. Returns the store's error so that callers can
+/// retry.
 pub(super) async fn put(
     api: &Api,
     key: &Key,
     value: Value,
     expect: Expect,
-    check: Option<Operation>,
+    more: impl IntoIterator<Item = Operation>,
 ) -> Result<Stored, Error> {
     let limit = api.0.options.limits.object;
     if at_most(&value) > limit {
@@ -125,7 +141,7 @@ pub(super) async fn put(
         }
     }
     let put = Operation::Put { key: key.clone(), value, expect };
-    let operations = [put].into_iter().chain(check).collect();
+    let operations = [put].into_iter().chain(more).collect();
     let committed = api.0.store.commit(Transaction { operations }).await?;
     let written = committed.objects.into_iter().next().flatten();
     written.ok_or_else(|| Error::Damaged("a write yielded nothing".into()))

@@ -4,12 +4,13 @@ use admission::{Decoded, Operation as Writing, Review, Stamp, Subresource};
 use http::StatusCode;
 use k8s_patch::Writer;
 use serde_json::Value;
-use store::{Error, Expect};
+use store::{Error, Expect, Operation};
 
 use super::commit::{ATTEMPTS, PutError, imagined, put};
 use super::options::WriteOptions;
 use super::{Call, decode};
 use crate::answer::Answer;
+use crate::cluster_ips::is_service;
 use crate::error::ApiError;
 use crate::housekeeping::new_namespace;
 use crate::media;
@@ -35,7 +36,7 @@ impl Call<'_> {
                 Ok(stored) => return Ok(self.show(StatusCode::CREATED, &stored, &warnings)),
                 // A generated name is generated again if it is taken; a changed namespace is checked again.
                 Err(PutError::Store(Error::Exists { .. })) if generated && attempt < ATTEMPTS => {}
-                Err(PutError::Store(Error::Conflict { .. } | Error::NotFound { .. })) if attempt < ATTEMPTS => {}
+                Err(error) if error.is_race() && attempt < ATTEMPTS => {}
                 Err(error) => return Err(error.into()),
             }
             // Retries are rare: parsing again is cheaper than copying each time.
@@ -65,6 +66,9 @@ impl Call<'_> {
         let (entropy, _) = uuid::Uuid::new_v4().as_u64_pair();
         admission::fill_name(&mut decoded.object, entropy);
         let name = decoded.object["metadata"]["name"].as_str().unwrap_or_default().to_owned();
+        if is_service(&self.key()) {
+            self.api.fill_family(&mut decoded.object);
+        }
         let review = self.review(Writing::Create, options, self.target.name.as_deref());
         let admitted = admission::admit(&review, decoded, None);
         let admitted = admitted.map_err(|rejection| self.rejected(rejection, &name))?;
@@ -79,17 +83,19 @@ impl Call<'_> {
     }
 
     /// Writes an object that must not exist.
-    pub(super) async fn put_new(&self, object: Value, dry_run: bool) -> Result<store::Stored, PutError> {
-        let name = object["metadata"]["name"].as_str().unwrap_or_default();
-        let key = self.key_of(name);
-        let check = self.namespace_check(name).await?;
+    pub(super) async fn put_new(&self, mut object: Value, dry_run: bool) -> Result<store::Stored, PutError> {
+        let key = self.key_of(object["metadata"]["name"].as_str().unwrap_or_default());
+        let mut more: Vec<Operation> = self.namespace_check(&key.name).await?.into_iter().collect();
+        if is_service(&key) {
+            more.extend(self.api.assign_cluster_ips(&key, None, &mut object).await?);
+        }
         if dry_run {
             if self.api.0.store.get(&key).await?.is_some() {
                 return Err(Error::Exists { key }.into());
             }
             return Ok(imagined(&key, object, None));
         }
-        Ok(put(self.api, &key, object, Expect::Absent, check).await?)
+        Ok(put(self.api, &key, object, Expect::Absent, more).await?)
     }
 
     pub(super) fn review<'b>(

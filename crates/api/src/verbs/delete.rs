@@ -153,8 +153,9 @@ pub(crate) async fn remove(api: &Api, kind: &Definition, key: &Key, deletion: &D
             Some(marked) if marked == value => return Ok(Removed::Marked(stored)),
             Some(marked) => put(api, key, marked, expect, None).await.map(Removed::Marked),
             None => {
-                let delete = Operation::Delete { key: key.clone(), expect };
-                let committed = api.0.store.commit(Transaction::one(delete)).await;
+                let mut operations = vec![Operation::Delete { key: key.clone(), expect }];
+                operations.extend(api.release_cluster_ips(key, &value));
+                let committed = api.0.store.commit(Transaction { operations }).await;
                 committed.map(|committed| {
                     let was = committed.objects.into_iter().next().flatten();
                     Removed::Gone(was.unwrap_or(stored))

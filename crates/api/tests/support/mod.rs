@@ -9,7 +9,7 @@ use std::time::{Duration, SystemTime};
 
 use api::access::Token;
 use api::server::{ServerLimits, ServerOptions};
-use api::{Access, Api, Limits, Options, Role, Server};
+use api::{Access, Api, Limits, Options, Role, Server, ServiceRange};
 use serde_json::Value;
 use store::Store;
 use store::memory::Memory;
@@ -32,6 +32,8 @@ pub struct Setting {
     pub store: store::Limits,
     pub api: Limits,
     pub server: ServerLimits,
+    /// The ranges of cluster IPs.
+    pub ranges: Vec<ServiceRange>,
 }
 
 /// 2026-01-02T03:04:05Z, always.
@@ -56,7 +58,13 @@ pub fn access() -> Access {
 impl Fixture {
     pub async fn start(setting: Setting) -> Fixture {
         let store: Arc<dyn Store> = Arc::new(Memory::new(setting.store));
-        let options = Options { access: access(), limits: setting.api, now, ..Options::default() };
+        let options = Options {
+            access: access(),
+            limits: setting.api,
+            now,
+            service_ranges: setting.ranges,
+            ..Options::default()
+        };
         let api = Api::new(Arc::clone(&store), options);
         let listen = ServerOptions { https: None, http: Some(([127, 0, 0, 1], 0).into()), limits: setting.server };
         let server = Server::start(listen, api.clone()).await.unwrap();
