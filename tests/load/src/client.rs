@@ -44,6 +44,8 @@ pub struct Seen {
     /// The types, one bit each, that were subscribed to and not answered yet.
     pending: AtomicU64,
     times: Mutex<(Option<Instant>, Option<Instant>)>,
+    /// The name of the expected endpoints, and when they arrived.
+    expected: Mutex<Option<(String, Option<Instant>)>>,
 }
 
 impl Seen {
@@ -66,6 +68,25 @@ impl Seen {
     /// Resets the times.
     pub fn forget(&self) {
         *self.times.lock().unwrap_or_else(PoisonError::into_inner) = (None, None);
+    }
+
+    /// Records from now on when the endpoints of this name arrive.
+    pub fn expect(&self, name: &str) {
+        *self.expected.lock().unwrap_or_else(PoisonError::into_inner) = Some((name.to_owned(), None));
+    }
+
+    /// The time when the expected endpoints arrived.
+    pub fn expected(&self) -> Option<Instant> {
+        self.expected.lock().unwrap_or_else(PoisonError::into_inner).as_ref()?.1
+    }
+
+    /// Compares the name of endpoints that arrived.
+    fn arrived(&self, name: &[u8]) {
+        if let Some((expected, time)) = &mut *self.expected.lock().unwrap_or_else(PoisonError::into_inner)
+            && expected.as_bytes() == name
+        {
+            time.get_or_insert_with(Instant::now);
+        }
     }
 
     fn keep(&self, kept: Kept) {
@@ -209,6 +230,9 @@ impl Proxy {
                 (2, protocol) => {
                     self.seen.resources.fetch_add(1, Ordering::Relaxed);
                     if protocol == Protocol::Delta {
+                        if kind == ENDPOINTS {
+                            self.seen.arrived(wire::field(value, 3));
+                        }
                         had.insert(shared(wire::field(value, 3)), shared(wire::field(value, 1)));
                     }
                 }

@@ -20,6 +20,8 @@ use crate::wire;
 
 /// The number of proxies that connect at the same time.
 const KNOCKING: usize = 50;
+/// The number of the gateway.
+const GATEWAY: usize = usize::MAX;
 
 /// The proxies that a change affects.
 #[derive(Clone, Copy)]
@@ -73,6 +75,34 @@ impl<'m> Fleet<'m> {
         Ok(())
     }
 
+    /// Connects the gateway of all Gateways.
+    pub(crate) fn connect_gateway(&mut self) {
+        self.proxies.push(Member { number: GATEWAY, seen: Arc::default(), task: None });
+        self.open_streams(self.proxies.len() - 1);
+    }
+
+    /// Records from now on when proxies receive this cluster's endpoints.
+    pub(crate) fn expect(&self, cluster: &str) {
+        self.proxies.iter().for_each(|proxy| proxy.seen.expect(cluster));
+    }
+
+    /// Waits until all sidecars have received what is expected. Returns when the last one did.
+    pub(crate) async fn expected(&mut self) -> Result<Option<Instant>> {
+        let begin = Instant::now();
+        loop {
+            let sidecars = self.proxies.iter().filter(|proxy| proxy.number != GATEWAY);
+            let times: Option<Vec<Instant>> = sidecars.map(|proxy| proxy.seen.expected()).collect();
+            if let Some(times) = times {
+                return Ok(times.into_iter().max());
+            }
+            self.check()?;
+            if begin.elapsed() > PATIENCE {
+                bail!("a change did not arrive in {PATIENCE:?}");
+            }
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+    }
+
     /// Disconnects one proxy and connects another, of the workload with this number.
     pub(crate) fn replace(&mut self, at: usize, number: usize) {
         let member = &mut self.proxies[at];
@@ -98,7 +128,10 @@ impl<'m> Fleet<'m> {
 
     fn open_stream(&mut self, at: usize) {
         let member = &mut self.proxies[at];
-        let node = wire::node(&self.mesh.workload(member.number));
+        let node = match member.number {
+            GATEWAY => wire::gateway(),
+            number => wire::node(&self.mesh.workload(number)),
+        };
         let (seen, door) = (Arc::clone(&member.seen), Arc::clone(&self.door));
         member.task = Some(self.tasks.spawn(client::run(self.address, node, self.protocol, seen, door)));
     }

@@ -8,6 +8,7 @@ mod churn;
 pub mod client;
 pub mod cluster;
 pub mod fleet;
+pub mod many;
 pub mod mesh;
 pub mod objects;
 pub mod probe;

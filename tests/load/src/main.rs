@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use clap::{Parser, ValueEnum};
+use load::many::{Kind, many};
 use load::mesh::Location;
 use load::objects::Size;
 use load::report::Report;
@@ -41,6 +42,12 @@ struct Arguments {
     /// Change the mesh steadily for this many minutes instead, and fail if the memory grows
     #[arg(long, value_name = "MINUTES")]
     soak: Option<u64>,
+    /// Measure many objects of this kind instead (again for more kinds), beside a small mesh, and a tenth of the number
+    #[arg(long, value_enum, value_name = "KIND")]
+    many: Vec<Kind>,
+    /// The number of objects for --many; by default that of a large installation
+    #[arg(long, value_name = "NUMBER", requires = "many")]
+    count: Option<usize>,
     /// The protocol of the proxies
     #[arg(long, value_enum, default_value_t = Mode::Delta)]
     mode: Mode,
@@ -87,6 +94,9 @@ fn main() -> Result<()> {
     if let Some(minutes) = arguments.soak {
         let time = Duration::from_secs(60 * minutes);
         return runtime.block_on(soak(&binary, &flags, plan, time)).with_context(named);
+    }
+    if !arguments.many.is_empty() {
+        return runtime.block_on(many(&binary, &flags, &arguments.many, arguments.count)).with_context(named);
     }
     let mut report = Report::default_for(plan);
     let result = runtime.block_on(run(&binary, &flags, &mut report));

@@ -68,14 +68,18 @@ pub struct Workload {
 
 /// The node message of a sidecar.
 pub fn node(Workload { name, namespace, app, ip, node }: &Workload) -> Bytes {
+    message("sidecar", ip, name, namespace, node, ("app", app))
+}
+
+fn message(kind: &str, ip: &str, name: &str, namespace: &str, node: &str, label: (&str, &str)) -> Bytes {
     let mut metadata = BytesMut::new();
     let texts =
-        [("NAMESPACE", &**namespace), ("CLUSTER_ID", "Kubernetes"), ("ISTIO_VERSION", "1.32.0"), ("NODE_NAME", node)];
+        [("NAMESPACE", namespace), ("CLUSTER_ID", "Kubernetes"), ("ISTIO_VERSION", "1.32.0"), ("NODE_NAME", node)];
     for (key, value) in texts {
         put(&mut metadata, 1, &text_entry(key, value));
     }
     let mut labels = BytesMut::new();
-    put(&mut labels, 1, &text_entry("app", app));
+    put(&mut labels, 1, &text_entry(label.0, label.1));
     let mut value = BytesMut::new();
     put(&mut value, 5, &labels);
     let mut entry = BytesMut::new();
@@ -83,7 +87,7 @@ pub fn node(Workload { name, namespace, app, ip, node }: &Workload) -> Bytes {
     put(&mut entry, 2, &value);
     put(&mut metadata, 1, &entry);
     let mut node = BytesMut::new();
-    put(&mut node, 1, format!("sidecar~{ip}~{name}.{namespace}~{namespace}.svc.cluster.local").as_bytes());
+    put(&mut node, 1, format!("{kind}~{ip}~{name}.{namespace}~{namespace}.svc.cluster.local").as_bytes());
     put(&mut node, 2, b"load");
     put(&mut node, 3, &metadata);
     put(&mut node, 6, b"envoy");
@@ -96,6 +100,12 @@ pub fn node(Workload { name, namespace, app, ip, node }: &Workload) -> Bytes {
     put(&mut build, 1, &version);
     put(&mut node, 8, &build);
     node.freeze()
+}
+
+/// The node message of a gateway with the label `istio: ingressgateway`.
+pub fn gateway() -> Bytes {
+    let [ip, name, namespace] = ["192.0.2.200", "load-gateway", "istio-system"];
+    message("router", ip, name, namespace, "node-0", ("istio", "ingressgateway"))
 }
 
 /// A string entry of a `google.protobuf.Struct`.
