@@ -22,8 +22,8 @@ impl Default for Limits {
     fn default() -> Limits {
         Limits {
             object_bytes: 3 * 512 * 1024,
-            ring_revisions: 20_000,
-            ring_bytes: 64 * 1024 * 1024,
+            ring_revisions: 10_000,
+            ring_bytes: 16 * 1024 * 1024,
             bookmark_revisions: 1_000,
             bookmark_interval: Duration::from_secs(10),
         }

@@ -142,7 +142,9 @@ fn service(number: usize, namespace: &str, ports: usize, generation: usize) -> S
         address(number)
     );
     for port in 0..ports {
-        let _ = writeln!(text, "  - {{ name: http-{port}, port: {}, targetPort: {} }}", 80 + port, 8080 + generation);
+        // A port that changes its number is another cluster.
+        let number = if generation == 0 { 80 + port } else { 8000 + 10 * generation + port };
+        let _ = writeln!(text, "  - {{ name: http-{port}, port: {number}, targetPort: 8080 }}");
     }
     text
 }
@@ -231,16 +233,17 @@ async fn run(control: &Control, mesh: &Mesh, kind: Kind) -> Result<Row> {
         fleet.connect_gateway();
     }
     eprintln!("connecting {PROXIES} proxies");
-    let connect = async |fleet: &mut Fleet<'_>| fleet.connect(PROXIES - fleet.len());
-    let first = cost(&mut fleet, Whom::AllFrom(0), connect).await?;
+    let more = PROXIES - fleet.len();
+    let connect = fleet.measure(Whom::AllFrom(0), "first configuration", async |fleet| fleet.connect(more));
+    let first = cost(pid, async { connect.await.map(drop) }).await?;
     let resident = probe::memory(pid)?.0;
     let mut rounds = (Vec::new(), Vec::new(), Vec::new());
     for round in 0..ROUNDS {
         eprintln!("changes, round {}", round + 1);
-        let change = async |_: &mut Fleet<'_>| mesh.change("one", &[kind.text(0, 2 * round + 1)]).await;
-        rounds.0.push(cost(&mut fleet, Whom::Some, change).await?);
-        let other = async |_: &mut Fleet<'_>| mesh.change_endpoints(std::iter::once((UNRELATED, 2 * round + 1))).await;
-        rounds.1.push(cost(&mut fleet, Whom::Some, other).await?);
+        let changed = [kind.text(0, 2 * round + 1)];
+        rounds.0.push(cost(pid, mesh.change("one", &changed)).await?);
+        let other = mesh.change_endpoints(std::iter::once((UNRELATED, 2 * round + 1)));
+        rounds.1.push(cost(pid, other).await?);
         mesh.change("one", &[kind.text(0, 2 * round + 2)]).await?;
         // While the control plane works on the change.
         tokio::time::sleep(Duration::from_millis(5)).await;
@@ -268,15 +271,11 @@ async fn run(control: &Control, mesh: &Mesh, kind: Kind) -> Result<Row> {
 }
 
 /// The CPU time of the control plane for a change, with all that follows from it.
-async fn cost(
-    fleet: &mut Fleet<'_>,
-    whom: Whom,
-    change: impl AsyncFnOnce(&mut Fleet<'_>) -> Result<()>,
-) -> Result<Duration> {
-    let used = Usage::of(fleet.pid)?;
-    fleet.measure(whom, "a change", change).await?;
-    idle(fleet.pid).await?;
-    Ok(Usage::of(fleet.pid)?.since(&used))
+async fn cost(pid: u32, change: impl Future<Output = Result<()>>) -> Result<Duration> {
+    let used = Usage::of(pid)?;
+    change.await?;
+    idle(pid).await?;
+    Ok(Usage::of(pid)?.since(&used))
 }
 
 impl Row {
