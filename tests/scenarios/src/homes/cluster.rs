@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
-use config::{AnyObject, ChangeSet, Kind, ObjectKey, Timestamp};
+use config::{AnyObject, ChangeSet, Kind, ObjectKey, ParseOptions, Timestamp};
 use http::Method;
 use kube::Client;
 use serde_json::json;
@@ -14,7 +14,7 @@ use sources::kubernetes::Report;
 use tokio::sync::{mpsc, watch};
 
 use super::Document;
-use super::markers::{self, MARKER};
+use super::markers::{self, Awaited, MARKER, TURN};
 use super::writer::{Writer, done};
 
 /// The maximum time until the source has reported an edit.
@@ -60,16 +60,6 @@ pub(super) struct Cluster {
     settings: BTreeMap<&'static str, String>,
     /// The number of markers that were written.
     turn: u64,
-    standing: BTreeSet<Kind>,
-}
-
-/// The change to wait for.
-#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Awaited {
-    /// An object that was written, or deleted.
-    Object(ObjectKey, bool),
-    /// Any change of a kind with only one object.
-    Kind(Kind),
 }
 
 impl Cluster {
@@ -88,7 +78,6 @@ impl Cluster {
             written: BTreeMap::new(),
             settings: BTreeMap::new(),
             turn: 0,
-            standing: BTreeSet::new(),
         };
         cluster.need_namespace(MARKER).await?;
         Ok(cluster)
@@ -96,22 +85,26 @@ impl Cluster {
 
     /// Makes an edit. Returns the changes that the source reports.
     pub(super) async fn edit(&mut self, puts: &[Document], gone: &[ObjectKey]) -> Result<ChangeSet> {
-        let mut awaited = BTreeSet::new();
+        let mut awaited = Awaited::default();
         let keys = puts.iter().map(|put| &put.key).chain(gone);
         let mut kinds: BTreeSet<Kind> = keys.map(|key| key.kind).collect();
         for key in gone {
             match setting(key.kind) {
-                Some(name) => drop(self.settings.remove(name)),
+                Some(name) => {
+                    self.settings.remove(name);
+                    awaited.setting(key.kind, None);
+                }
                 None => self.writer.delete(key).await?,
             }
             if key.kind == Kind::Namespace {
                 self.namespaces.remove(&key.name);
-                awaited.insert(Awaited::Object(key.clone(), false));
+                awaited.deletion(key.clone());
             }
         }
         for put in puts {
             if let Some(name) = setting(put.key.kind) {
                 self.settings.insert(name, put.json["spec"].to_string());
+                awaited.setting(put.key.kind, setting_of(put));
                 continue;
             }
             if !put.key.namespace.is_empty() {
@@ -123,16 +116,12 @@ impl Cluster {
             self.written.insert(put.key.clone(), put.age());
             self.writer.put(put).await?;
         }
-        for kind in [Kind::MeshConfig, Kind::MeshNetworks] {
-            if kinds.remove(&kind) {
-                awaited.insert(Awaited::Kind(kind));
-            }
-        }
-        if awaited.iter().any(|awaited| matches!(awaited, Awaited::Kind(_))) {
+        if kinds.extract_if(.., |kind| setting(*kind).is_some()).count() > 0 {
             self.write_settings().await?;
         }
         for kind in kinds {
-            awaited.insert(self.mark(kind).await?);
+            let (key, turn) = self.mark(kind).await?;
+            awaited.marker(key, turn);
         }
         let change = self.settle(awaited).await?;
         Ok(self.projected(change))
@@ -181,48 +170,38 @@ impl Cluster {
         }
     }
 
-    /// Creates or deletes the marker of a kind.
-    async fn mark(&mut self, kind: Kind) -> Result<Awaited> {
-        let content = markers::content(kind).with_context(|| format!("there is no marker of the kind {kind}"))?;
+    /// Changes the marker of a kind. Returns its key and the new value of its label.
+    async fn mark(&mut self, kind: Kind) -> Result<(ObjectKey, String)> {
+        let mut json = markers::content(kind).with_context(|| format!("there is no marker of the kind {kind}"))?;
         let namespace = if kind.is_namespaced() { MARKER } else { "" };
         let key = ObjectKey::new(kind, namespace, MARKER).in_cluster(self.id.clone());
         self.turn += 1;
+        let turn = self.turn.to_string();
+        let labels = json!({TURN: turn});
         if kind == Kind::Namespace {
-            let patch = json!({"metadata": {"labels": {"turn": self.turn.to_string()}}});
             let path = format!("/api/v1/namespaces/{MARKER}");
+            let patch = json!({"metadata": {"labels": labels}});
             done(self.writer.send(Method::PATCH, &path, &patch).await?)?;
-            return Ok(Awaited::Object(key, true));
+            return Ok((key, turn));
         }
-        let stood = self.standing.remove(&kind);
-        if stood {
-            self.writer.delete(&key).await?;
-        } else {
-            let mut json = content;
-            json["apiVersion"] = kind.api_version().into();
-            json["kind"] = kind.name().into();
-            json["metadata"] = json!({"name": MARKER});
-            let document = Document { key: key.clone(), text: String::new(), json };
-            self.writer.put(&document).await?;
-            self.standing.insert(kind);
-        }
-        Ok(Awaited::Object(key, !stood))
+        json["apiVersion"] = kind.api_version().into();
+        json["kind"] = kind.name().into();
+        json["metadata"] = json!({"name": MARKER, "labels": labels});
+        self.writer.put(&Document { key: key.clone(), text: String::new(), json }).await?;
+        Ok((key, turn))
     }
 
-    /// The changes of the source up to this one.
-    async fn settle(&mut self, mut awaited: BTreeSet<Awaited>) -> Result<ChangeSet> {
+    /// The changes of the source up to these.
+    async fn settle(&mut self, mut awaited: Awaited) -> Result<ChangeSet> {
         let mut sum = ChangeSet::default();
         let end = tokio::time::sleep(PATIENCE);
         tokio::pin!(end);
-        while !awaited.is_empty() {
+        while !awaited.is_complete() {
             let change = tokio::select! {
                 change = self.inbox.next() => change.context("the source ended")?,
-                () = &mut end => bail!("the source does not say {awaited:?}{}", self.inbox.details()),
+                () = &mut end => bail!("the source does not report {awaited:?}{}", self.inbox.details()),
             };
-            let there = change.upserts.keys().map(|key| (key.clone(), true));
-            for (key, there) in there.chain(change.deletes.iter().map(|key| (key.clone(), false))) {
-                awaited.remove(&Awaited::Kind(key.kind));
-                awaited.remove(&Awaited::Object(key, there));
-            }
+            awaited.take(&change);
             sum.merge(change);
         }
         Ok(sum)
@@ -252,6 +231,12 @@ fn setting(kind: Kind) -> Option<&'static str> {
         Kind::MeshNetworks => Some("meshNetworks"),
         _ => None,
     }
+}
+
+/// The content of a setting as the source reports it.
+fn setting_of(document: &Document) -> Option<serde_json::Value> {
+    let read = config::parse_documents(document.text.as_bytes(), "mesh", &ParseOptions::default());
+    read.objects.first().map(AnyObject::spec_json)
 }
 
 /// The same object with another creation time.
