@@ -9,6 +9,7 @@ use ipnet::IpNet;
 
 use crate::audience::IpFamilies;
 use crate::proxy::{Capabilities, STATIC_PORTS};
+use crate::service::ObjectId;
 use crate::tls::ServerContext;
 
 /// Direction of traffic, seen from the workload.
@@ -228,6 +229,8 @@ pub struct TcpChain {
     pub tunnel: Option<Tunnel>,
     /// The SNI is resolved in this cache, and connections go to this port.
     pub by_server_name: Option<(DnsCache, u16)>,
+    /// The VirtualService whose route it is, for the metadata of a sidecar's filter chain.
+    pub origin: Option<ObjectId>,
 }
 
 impl TcpChain {

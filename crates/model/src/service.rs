@@ -215,10 +215,18 @@ impl Service {
 pub enum EndpointAddress {
     /// An IP address, with the endpoint's port.
     Ip(IpAddr),
-    /// A DNS name, for services that are resolved by DNS.
+    /// A DNS name, for services that are resolved by DNS. Empty if the address is unknown: the endpoint can only be
+    /// reached through a gateway of its network.
     Hostname(Arc<str>),
     /// The path of a Unix domain socket, without port.
     Unix(Arc<str>),
+}
+
+impl EndpointAddress {
+    /// Whether there is no address.
+    pub fn is_unknown(&self) -> bool {
+        matches!(self, EndpointAddress::Hostname(name) if name.is_empty())
+    }
 }
 
 /// Health of an endpoint.

@@ -629,6 +629,7 @@ fn port(port: u16) -> InboundPort {
         protocol: Protocol::Http,
         endpoint: None,
         service: Some((service("web"), 80)),
+        by_sidecar: false,
         bind: None,
         captured: true,
         tls: false,

@@ -94,7 +94,8 @@ pub(super) fn groups<'a>(
     selection: Selection<'_>,
     horizon: Option<Horizon<'a>>,
 ) -> Vec<Group<'a>> {
-    let mut chosen: Vec<(&Endpoint, u16)> = endpoints.iter().filter_map(|e| Some((e, selection.port(e)?))).collect();
+    let port = |endpoint: &Endpoint| selection.port(endpoint, horizon.is_some());
+    let mut chosen: Vec<(&Endpoint, u16)> = endpoints.iter().filter_map(|e| Some((e, port(e)?))).collect();
     if selection.single {
         chosen.truncate(1);
     }
@@ -117,10 +118,12 @@ pub(super) fn groups<'a>(
 }
 
 impl Selection<'_> {
-    /// The port of an endpoint that belongs to the cluster.
-    fn port(&self, endpoint: &Endpoint) -> Option<u16> {
+    /// The port of an endpoint that belongs to the cluster. Endpoints without an address belong to it if there may be a
+    /// gateway before them.
+    fn port(&self, endpoint: &Endpoint, behind_gateways: bool) -> Option<u16> {
         let address_fits = match &endpoint.address {
             EndpointAddress::Ip(_) => true,
+            EndpointAddress::Hostname(_) if endpoint.address.is_unknown() => behind_gateways,
             EndpointAddress::Hostname(_) => self.dns,
             EndpointAddress::Unix(_) => !self.dns,
         };
@@ -177,7 +180,9 @@ impl<'a> Horizon<'a> {
             };
             let mutual_tls = selection.speaks_mutual_tls(endpoint, *port);
             if gateways.is_empty() {
-                members.push(Member { place: Target::Endpoint(endpoint, *port), mutual_tls, weight });
+                if !endpoint.address.is_unknown() {
+                    members.push(Member { place: Target::Endpoint(endpoint, *port), mutual_tls, weight });
+                }
             } else if mutual_tls {
                 // A gateway routes connections by their SNI and forwards them without terminating TLS.
                 let share = (weight / u32::try_from(gateways.len()).unwrap_or(u32::MAX)).max(1);

@@ -89,7 +89,8 @@ fn outbound(cx: &Reads<'_>, key: &OutboundKey, mesh: &MeshSettings) -> Option<Re
     };
     let policy = rules.effective(&mesh.config);
     let automatic = calls_automatically(cx, key, (&service, port), &policy);
-    let identities = match !key.sni_passthrough && (automatic || tls::asks_for_identities(policy.tls)) {
+    let identities = match !key.sni_passthrough && (automatic || tls::asks_for_identities(policy.tls, service.registry))
+    {
         true => cx.get::<ServiceIdentities>(&key.service),
         false => None,
     };

@@ -1,5 +1,7 @@
 //! Clusters of services: `outbound|PORT|SUBSET|HOST`.
 
+use std::time::Duration;
+
 use bytes::Bytes;
 use config::MeshConfig;
 use model::audience::{IpFamilies, OutboundKey};
@@ -29,6 +31,8 @@ use crate::parts::{aggregated_discovery, duration, extension, istio_metadata, or
 
 /// The number of queries per UDP socket before the resolver opens another.
 const UDP_MAX_QUERIES: u32 = 100;
+/// Envoy rejects refresh rates up to this one.
+const LEAST_REFRESH_RATE: Duration = Duration::from_millis(1);
 /// The jitter of DNS refreshes, in milliseconds.
 const DNS_JITTER_MS: u64 = 100;
 
@@ -133,8 +137,9 @@ impl Outbound<'_> {
         cluster.dns_lookup_family = family.into();
         let resolver = CaresDnsResolverConfig { udp_max_queries: Some(UDP_MAX_QUERIES), ..Default::default() };
         cluster.typed_dns_resolver_config = Some(extension("envoy.network.dns_resolver.cares", &resolver));
-        cluster.dns_jitter = Some(duration(std::time::Duration::from_millis(DNS_JITTER_MS)));
-        cluster.dns_refresh_rate = Some(duration(self.mesh.config.dns_refresh_rate)).filter(|d| d.seconds > 0);
+        cluster.dns_jitter = Some(duration(Duration::from_millis(DNS_JITTER_MS)));
+        let rate = Some(self.mesh.config.dns_refresh_rate).filter(|rate| *rate > LEAST_REFRESH_RATE);
+        cluster.dns_refresh_rate = rate.map(duration);
         cluster.respect_dns_ttl = true;
         Some(())
     }

@@ -76,7 +76,10 @@ pub(crate) fn inbound(inbound: &Inbound<'_>) -> Bytes {
     let Inbound { port, protocol, endpoint, ip, mesh, pool, service, rule } = *inbound;
     let name = format!("inbound|{port}||");
     let fixed = match endpoint {
-        Some(DefaultEndpoint::Loopback(port)) => Some(address(ip.loopback(), *port)),
+        Some(DefaultEndpoint::Loopback { port, v6: true }) if ip == IpFamilies::Dual => {
+            Some(address(Ipv6Addr::LOCALHOST.into(), *port))
+        }
+        Some(DefaultEndpoint::Loopback { port, .. }) => Some(address(ip.loopback(), *port)),
         Some(DefaultEndpoint::Unix(path)) => Some(pipe(path)),
         Some(DefaultEndpoint::Instance(_)) => None,
         None if mesh.inbound_traffic_policy.mode == InboundMode::Localhost => Some(address(ip.loopback(), port)),

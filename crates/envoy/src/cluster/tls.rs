@@ -1,7 +1,6 @@
 //! Upstream TLS, and the PROXY protocol.
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
 
 use config::MeshConfig;
 use config::istio::{ClientTlsMode, ClientTlsSettings, ProxyProtocol, ProxyProtocolVersion};
@@ -36,7 +35,7 @@ pub(crate) struct Towards<'a> {
     pub(crate) mesh: &'a MeshConfig,
     /// Whether endpoints that support the mesh's mutual TLS use it without a rule (auto mTLS).
     pub(crate) automatic: bool,
-    /// The identities of the endpoints; only for `ISTIO_MUTUAL`.
+    /// The identities of the endpoints, if [`asks_for_identities`] or `automatic`.
     pub(crate) identities: Option<&'a Identities>,
 }
 
@@ -45,9 +44,14 @@ pub(crate) fn is_custom(tls: Option<&ClientTlsSettings>) -> bool {
     tls.is_some_and(|tls| matches!(tls.mode, ClientTlsMode::Simple | ClientTlsMode::Mutual))
 }
 
-/// Whether the identities of the endpoints are needed.
-pub(crate) fn asks_for_identities(tls: Option<&ClientTlsSettings>) -> bool {
-    tls.is_some_and(|tls| tls.mode == ClientTlsMode::IstioMutual && tls.subject_alt_names.is_empty())
+/// Whether the identities of the endpoints are needed: the rule does not say which names the certificate may have, and
+/// the service does.
+pub(crate) fn asks_for_identities(tls: Option<&ClientTlsSettings>, registry: Registry) -> bool {
+    tls.filter(|tls| tls.subject_alt_names.is_empty()).is_some_and(|tls| match tls.mode {
+        ClientTlsMode::Disable => false,
+        ClientTlsMode::IstioMutual => true,
+        ClientTlsMode::Simple | ClientTlsMode::Mutual => registry == Registry::ServiceEntry,
+    })
 }
 
 /// Sets the transport socket.
@@ -68,8 +72,8 @@ pub(crate) fn apply(
         Some((ClientTlsMode::Simple | ClientTlsMode::Mutual, tls)) if may_use_credential(towards.key, tls) => {
             let server = Server {
                 names: match towards.service.registry {
-                    Registry::ServiceEntry => &towards.service.subject_alt_names,
-                    _ => &[],
+                    Registry::ServiceEntry => names_of(towards.service, towards.identities, towards.mesh),
+                    _ => Vec::new(),
                 },
                 mesh: towards.mesh,
                 agent: towards.key.client.agent,
@@ -187,16 +191,15 @@ fn matchers(names: Vec<String>) -> Vec<SubjectAltNameMatcher> {
 /// Sets TLS for servers without a service. The proxy reads the files itself.
 pub(crate) fn apply_to_anything(draft: &mut Draft, mesh: &MeshConfig, tls: &ClientTlsSettings) {
     if is_custom(Some(tls)) && tls.credential_name.is_empty() {
-        let server = Server { names: &[], mesh, agent: false };
+        let server = Server { names: Vec::new(), mesh, agent: false };
         draft.cluster.transport_socket = Some(of_rule(draft, server, tls));
     }
 }
 
 /// Further facts that decide the TLS of a rule.
-#[derive(Clone, Copy)]
 struct Server<'a> {
     /// The names that the certificate may have, if the rule has none.
-    names: &'a [Arc<str>],
+    names: Vec<String>,
     mesh: &'a MeshConfig,
     /// Whether an agent runs beside the client.
     agent: bool,
@@ -211,8 +214,8 @@ fn of_rule(draft: &mut Draft, server: Server<'_>, tls: &ClientTlsSettings) -> Tr
         go_by_requested_name(draft, tls);
     }
     let names = match &tls.subject_alt_names[..] {
-        [] => server.names,
-        names => names,
+        [] => matchers(server.names),
+        names => any_sort(names),
     };
     let mut parameters = versions();
     add_defaults(&mut parameters, server.mesh);
@@ -226,7 +229,7 @@ fn of_rule(draft: &mut Draft, server: Server<'_>, tls: &ClientTlsSettings) -> Tr
         set_certificates(&mut context, &[certificate]);
     }
     let check = CertificateValidationContext {
-        match_typed_subject_alt_names: any_sort(names),
+        match_typed_subject_alt_names: names,
         crl: Some(&tls.ca_crl).filter(|path| !path.is_empty()).map(|path| file(path)),
         ..Default::default()
     };

@@ -23,7 +23,7 @@ use protos::envoy::config::listener::v3::{
 use registry::proxy_settings::mesh_of;
 use security::telemetry::{EffectiveTelemetry, Telemetry};
 
-use crate::parts::{address, network_filter, pipe, range, seconds, udp_address};
+use crate::parts::{address, istio_metadata, network_filter, origin, pipe, range, seconds, udp_address};
 use crate::{access_log, dns_cache, tls};
 
 /// The timeout of a TLS handshake, in seconds.
@@ -113,6 +113,10 @@ fn filter_chain(chain: &ChainSpec, spec: &ListenerSpec, mesh: &MeshConfig, telem
             metrics.into_iter().chain(lookup).chain(own).collect()
         }
     };
+    let route = match &chain.kind {
+        ChainKind::Tcp(tcp) => tcp.origin.as_ref(),
+        ChainKind::Http(_) => None,
+    };
     // Limits slow handshakes of external clients. Inbound peers belong to the mesh.
     let limited = spec.direction != Direction::Inbound && !spec.use_original_dst;
     FilterChain {
@@ -121,6 +125,7 @@ fn filter_chain(chain: &ChainSpec, spec: &ListenerSpec, mesh: &MeshConfig, telem
         filters,
         transport_socket: chain.tls.as_ref().map(|context| tls::server(context, mesh, spec.quic)),
         transport_socket_connect_timeout: limited.then(|| seconds(HANDSHAKE)),
+        metadata: route.and_then(|id| istio_metadata(vec![origin("virtual-service", id)])),
         ..Default::default()
     }
 }

@@ -83,9 +83,11 @@ pub struct InboundPort {
     pub protocol: names::Protocol,
     /// Address of the application if not `port` of the pod's address (`Sidecar` ingress `defaultEndpoint`).
     pub endpoint: Option<DefaultEndpoint>,
-    /// The service that leads here and its port, for names in statistics. The first of several by precedence; none for
-    /// ports that only a `Sidecar` declares.
+    /// The service that leads here and its port, for metadata, limits and names in statistics. The first of several by
+    /// precedence; none for ports that only a `Sidecar` declares.
     pub service: Option<(ServiceKey, u16)>,
+    /// A `Sidecar` declares the port: its listener is named by the `Sidecar` and not by the service.
+    pub by_sidecar: bool,
     /// Bind address of a `Sidecar` ingress listener, or [`ALL_ADDRESSES`]. Always set if the port is not captured.
     pub bind: Option<Arc<str>>,
     /// Connections arrive through the virtual inbound listener; else the port has a listener of its own.
@@ -98,7 +100,12 @@ pub struct InboundPort {
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub enum DefaultEndpoint {
     /// A port of the loopback address.
-    Loopback(u16),
+    Loopback {
+        /// The port.
+        port: u16,
+        /// In a dual-stack workload, `::1`.
+        v6: bool,
+    },
     /// A port of the address that the client connected to (`0.0.0.0:PORT`).
     Instance(u16),
     /// A Unix domain socket.

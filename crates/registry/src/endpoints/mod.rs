@@ -40,12 +40,23 @@ fn derive_service_endpoints(cx: &Reads<'_>, key: &ServiceKey) -> Option<Arc<[End
         }
     }
     endpoints.sort();
-    endpoints.dedup_by(|a, b| a.address == b.address && a.ports == b.ports && a.cluster == b.cluster);
+    endpoints.dedup_by(|a, b| is_same(a, b));
     if let Some(sharing) = sharing(cx, key) {
         let own = |endpoint: &mut Endpoint| endpoint.own_cluster = !sharing.contains(&endpoint.cluster);
         endpoints.iter_mut().for_each(own);
     }
     Some(endpoints.into())
+}
+
+/// Whether two endpoints are one, listed twice. Clients see a difference between localities and, by subsets, between
+/// labels. Endpoints behind a gateway that have no address count by their number.
+fn is_same(a: &Endpoint, b: &Endpoint) -> bool {
+    !a.address.is_unknown()
+        && a.address == b.address
+        && a.ports == b.ports
+        && a.cluster == b.cluster
+        && a.locality == b.locality
+        && a.labels == b.labels
 }
 
 flow::index! {
@@ -113,8 +124,24 @@ fn defined_by(cx: &Reads<'_>, object: &ServiceObjectKey, key: &ServiceKey) -> Op
     Some(match &*cx.get::<ServiceObjects>(object)? {
         ServiceObject::Kubernetes(o) => of_kubernetes(cx, &service, &o.spec),
         ServiceObject::Import(_) => of_import(cx, &service),
-        ServiceObject::Entry(o) => of_entry(cx, &service, &o.spec),
+        ServiceObject::Entry(o) => {
+            let mut endpoints = of_entry(cx, &service, &o.spec);
+            if let Some(whole) = cx.get::<Services>(key).filter(|whole| whole.ports != service.ports) {
+                endpoints.iter_mut().for_each(|endpoint| rename_ports(endpoint, &service, &whole));
+            }
+            endpoints
+        }
     })
+}
+
+/// Names an endpoint's ports as the whole service does. ServiceEntries of one host are joined by port numbers; those
+/// that add endpoints to a Kubernetes service refer to its ports by name.
+fn rename_ports(endpoint: &mut Endpoint, definition: &Service, whole: &Service) {
+    if whole.registry != Registry::ServiceEntry {
+        return;
+    }
+    let of = |port: &ServicePort| Some((whole.port(port.number)?.name.clone(), *endpoint.ports.get(&port.name)?));
+    endpoint.ports = Arc::new(definition.ports.iter().filter_map(of).collect());
 }
 
 /// An endpoint of which only the address is known.
@@ -237,7 +264,11 @@ fn of_entry(cx: &Reads<'_>, service: &Service, spec: &ServiceEntry) -> Vec<Endpo
     }
     // Without the name's addresses, a DNS name cannot be a static endpoint; validation reports it.
     // A workload without an address is only reachable through the gateway of its network.
-    endpoints.retain(|e| !matches!(&e.address, EndpointAddress::Hostname(name) if !by_dns || name.is_empty()));
+    endpoints.retain(|e| match &e.address {
+        EndpointAddress::Hostname(_) if e.address.is_unknown() => !by_dns && !e.network.is_empty(),
+        EndpointAddress::Hostname(_) => by_dns,
+        _ => true,
+    });
     endpoints
 }
 

@@ -20,6 +20,11 @@ const EXPORT_TO_ANNOTATION: &str = "networking.istio.io/exportTo";
 /// Annotation of a service or namespace with the preferred endpoints.
 const DISTRIBUTION_ANNOTATION: &str = "networking.istio.io/traffic-distribution";
 
+/// Annotation of a core `Service` with further identities of its workloads, comma separated.
+const IDENTITIES_ANNOTATION: &str = "alpha.istio.io/canonical-serviceaccounts";
+/// Annotation of a core `Service` with further service accounts of its namespace, comma separated.
+const ACCOUNTS_ANNOTATION: &str = "alpha.istio.io/kubernetes-serviceaccounts";
+
 /// The domain of multi-cluster services.
 const CLUSTER_SET: &str = "clusterset.local";
 
@@ -109,13 +114,25 @@ fn from_kubernetes(
         headless,
         external,
         export_to: export_to(&export, &mesh.config.default_service_export_to, &key.id.namespace),
-        subject_alt_names: Vec::new(),
+        subject_alt_names: identities(meta, &key.id.namespace, mesh),
         labels: meta.labels.clone(),
         created: meta.creation_timestamp.map(|t| t.unix_seconds()),
         node_local: spec.internal_traffic_policy == core::InternalTrafficPolicy::Local,
         publish_not_ready: spec.publish_not_ready_addresses,
         distribution,
     }))
+}
+
+/// The identities that annotations add to those of a service's endpoints.
+fn identities(meta: &Meta, namespace: &str, mesh: &MeshSettings) -> Vec<Arc<str>> {
+    let listed = |name| {
+        let texts = meta.annotation(name).into_iter().flat_map(|text| text.split(','));
+        texts.map(str::trim).filter(|text| !text.is_empty())
+    };
+    let domain = &mesh.config.trust_domain;
+    let accounts = listed(ACCOUNTS_ANNOTATION);
+    let accounts = accounts.map(|account| format!("spiffe://{domain}/ns/{namespace}/sa/{account}").into());
+    listed(IDENTITIES_ANNOTATION).map(Arc::from).chain(accounts).collect()
 }
 
 /// A multi-cluster service: a Kubernetes service with another name and the endpoints of all clusters that export it.

@@ -7,7 +7,7 @@ use super::class::Class;
 use super::facts::Facts;
 use super::filters::Selected;
 use super::overrides::Overrides;
-use super::select;
+use super::{location, select};
 use crate::scope::particular;
 
 /// The audience of the clusters that the proxy shares with sidecars that serve other ports, or are in other namespaces.
@@ -18,7 +18,10 @@ pub(super) fn shared(cx: &Reads<'_>, audience: &ClusterAudience, filters: &Selec
 
 pub(super) fn audience(facts: &Facts<'_>, class: &Class, filters: &Selected, overrides: &Overrides) -> ClusterAudience {
     ClusterAudience {
-        scope: facts.scope.without_addresses(),
+        scope: match location::matters_to_clusters(facts.cx) {
+            true => facts.scope.without_assigned(),
+            false => facts.scope.without_addresses(),
+        },
         class: match class {
             ProxyClass::Sidecar(sidecar) => ProxyClass::Sidecar(SidecarClusterFacts {
                 inbound: sidecar.inbound.clone(),

@@ -27,7 +27,14 @@ pub(super) fn ports(facts: &Facts<'_>) -> Arc<[InboundPort]> {
         ports.entry(port.port).or_insert(port);
     };
     match facts.sidecar.as_ref().map(|sidecar| &sidecar.spec.ingress[..]) {
-        Some(ingress @ [_, ..]) => ingress.iter().filter_map(|l| declared(proxy, facts.ip, mesh, l)).for_each(&mut add),
+        Some(ingress @ [_, ..]) => {
+            let targets = targets(facts);
+            for mut port in ingress.iter().filter_map(|l| declared(proxy, facts.ip, mesh, l)) {
+                let target = targets.iter().find(|target| target.workload_port == port.port);
+                port.service = target.map(|target| (target.service.key.clone(), target.service_port));
+                add(port);
+            }
+        }
         _ if proxy.interception == InterceptionMode::None => {}
         _ => targets(facts)
             .into_iter()
@@ -94,6 +101,7 @@ impl Target {
             protocol,
             endpoint: None,
             service: Some((self.service.key.clone(), self.service_port)),
+            by_sidecar: false,
             bind: None,
             captured: true,
             tls: false,
@@ -202,7 +210,8 @@ fn declared(proxy: &Proxy, ip: IpFamilies, mesh: &MeshConfig, listener: &Ingress
         _ => Some(listener.bind.clone()),
     };
     let endpoint = default_endpoint(&listener.default_endpoint);
-    Some(InboundPort { port, protocol, endpoint, service: None, bind, captured, tls: listener.tls.is_some() })
+    let tls = listener.tls.is_some();
+    Some(InboundPort { port, protocol, endpoint, service: None, by_sidecar: true, bind, captured, tls })
 }
 
 /// The default bind address of an ingress listener: the first address that others can reach, so that the application can use
@@ -228,7 +237,7 @@ fn default_endpoint(text: &str) -> Option<DefaultEndpoint> {
     let port = port.parse().ok().filter(|p| *p != 0)?;
     let address: IpAddr = host.trim_start_matches('[').trim_end_matches(']').parse().ok()?;
     match address {
-        _ if address.is_loopback() => Some(DefaultEndpoint::Loopback(port)),
+        _ if address.is_loopback() => Some(DefaultEndpoint::Loopback { port, v6: address.is_ipv6() }),
         _ if address.is_unspecified() => Some(DefaultEndpoint::Instance(port)),
         _ => None,
     }

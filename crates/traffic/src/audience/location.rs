@@ -18,6 +18,7 @@ use names::Hostname;
 use registry::inputs::{DestinationRules, Mesh, MeshSettings, ServiceObject, ServiceObjectKey, ServiceObjects};
 use registry::{NetworkGateways, Services, ServicesByHost};
 
+use crate::clusters::by_dns;
 use crate::policy::DestinationRuleSummaries;
 use crate::policy::preference::{is_known, label_of};
 
@@ -78,6 +79,18 @@ fn services_by_dns_keys(_: &ServiceKey, row: &Arc<Service>) -> Vec<()> {
     match row.resolution {
         Resolution::Dns => vec![()],
         _ => Vec::new(),
+    }
+}
+
+flow::index! {
+    /// Cluster-local services that Envoy resolves by DNS, to know whether there are any.
+    LocalServicesByDns: () => members of Services = "cluster-local services resolved by dns", local_services_by_dns_keys;
+}
+
+fn local_services_by_dns_keys(_: &ServiceKey, row: &Arc<Service>) -> Vec<()> {
+    match row.cluster_local && by_dns(row.resolution) {
+        true => vec![()],
+        false => Vec::new(),
     }
 }
 
@@ -148,6 +161,7 @@ fn derive_client_facets(cx: &Reads<'_>, (): &()) -> Option<Facets> {
 pub(super) fn register(b: &mut flow::Builder) {
     b.index::<ServicesByFacet>();
     b.index::<ServicesByDns>();
+    b.index::<LocalServicesByDns>();
     b.index::<ServicesWithAssigned>();
     b.index::<RulesByFacet>();
     b.index::<ClustersOfServices>();
@@ -163,6 +177,11 @@ pub(super) fn cluster(cx: &Reads<'_>, proxy: &Proxy, mesh: &MeshSettings) -> Arc
         true => mesh.cluster_id.clone(),
         false => proxy.cluster_id.clone(),
     }
+}
+
+/// Whether clusters that contain their endpoints depend on the cluster of the proxy.
+pub(super) fn matters_to_clusters(cx: &Reads<'_>) -> bool {
+    !cx.keys::<LocalServicesByDns>().is_empty()
 }
 
 /// The instances of a proxy's own workload for `local_cluster`, if the proxy requests it.

@@ -60,14 +60,16 @@ fn derive_relevant_client_facts(cx: &Reads<'_>, key: &OutboundKey) -> Option<Rel
 }
 
 impl RelevantFacts {
-    /// The part of a client's location by which endpoints are prioritized; none if they are not. Network and cluster are
-    /// ignored.
-    pub fn preference(&self, location: &ClientLocation) -> Option<ClientView> {
-        if !self.locality && self.labels.is_empty() {
+    /// The facts of a client by which endpoints in a cluster (of a service that is resolved by DNS) are selected and
+    /// prioritized; none if they are not. The network is ignored.
+    pub fn preference(&self, location: &ClientLocation, cluster: &Arc<str>) -> Option<ClientView> {
+        let cluster = Some(cluster.clone()).filter(|cluster| self.cluster && !cluster.is_empty());
+        if !self.locality && self.labels.is_empty() && cluster.is_none() {
             return None;
         }
         let own = |name: &Arc<str>| Some((name.clone(), label(location, &Arc::default(), name)?));
         Some(ClientView {
+            cluster,
             locality: self.locality.then(|| Arc::new(location.locality.clone())),
             labels: self.labels.iter().filter_map(own).collect::<Labels>(),
             ..ClientView::default()

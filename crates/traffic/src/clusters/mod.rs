@@ -10,8 +10,8 @@ use config::istio::ClientTlsMode;
 use config::mesh::ProxyConfigOverride;
 use flow::Reads;
 use model::audience::{
-    ClientLocation, ClusterAudience, ClusterKey, InboundPort, IpFamilies, OutboundKey, OverriddenCluster, PolicyKey,
-    ProxyClass, ResourceKey, Scope, Section, SidecarClusterFacts,
+    ClusterAudience, ClusterKey, InboundPort, IpFamilies, OutboundKey, OverriddenCluster, PolicyKey, ProxyClass,
+    ResourceKey, Scope, Section, SidecarClusterFacts,
 };
 use model::listener::DnsCache;
 use model::service::{Resolution, ServiceKey};
@@ -77,7 +77,7 @@ fn derive_service_clusters(cx: &Reads<'_>, key: &ServiceClustersKey) -> Option<V
                 from_gateway: key.gateway && port.protocol.is_unsupported(),
                 // The value of most clients; see `for_families`.
                 lookup: by_dns(service.resolution).then_some(IpFamilies::V4),
-                // See `for_location`.
+                // See `for_client`.
                 view: None,
                 sni_passthrough: false,
                 client: client_facts(policy.as_deref(), key, (&**subset, port.number), automatic),
@@ -159,7 +159,7 @@ fn outbound_clusters(cx: &Reads<'_>, audience: &ClusterAudience) -> Option<Vec<E
     if let Some(facts) = audience.class.sidecar() {
         add_sidecar_clusters(cx, audience, facts, &mut entries);
     }
-    for_location(cx, &audience.location, &mut entries);
+    for_client(cx, audience, &mut entries);
     for_families(audience.ip, &mut entries);
     Some(entries)
 }
@@ -178,7 +178,7 @@ fn add_sidecar_clusters(
     }
 }
 
-fn by_dns(resolution: Resolution) -> bool {
+pub(crate) fn by_dns(resolution: Resolution) -> bool {
     matches!(resolution, Resolution::Dns | Resolution::DnsRace | Resolution::DnsRoundRobin | Resolution::DynamicDns)
 }
 
@@ -216,17 +216,17 @@ fn override_all(overrides: &Arc<ProxyConfigOverride>, entries: &mut [Entry]) {
     }
 }
 
-/// Sets the client facts by which endpoints in the cluster are prioritized, if its policy does so.
-fn for_location(cx: &Reads<'_>, location: &ClientLocation, entries: &mut [Entry]) {
-    if location.locality.is_empty() && location.labels.is_empty() {
+/// Sets the client facts by which endpoints in the cluster are selected and prioritized, if its service or policy does so.
+fn for_client(cx: &Reads<'_>, audience: &ClusterAudience, entries: &mut [Entry]) {
+    let (location, cluster) = (&audience.location, &audience.scope.cluster);
+    if location.locality.is_empty() && location.labels.is_empty() && cluster.is_empty() {
         return;
     }
     for (_, key) in entries {
         if let ResourceKey::Cluster(ClusterKey::Outbound(key)) = key
             && key.lookup.is_some()
         {
-            let view =
-                cx.with::<RelevantClientFacts, _>(&*key, |facts| facts.and_then(|facts| facts.preference(location)));
+            let view = cx.with::<RelevantClientFacts, _>(&*key, |facts| facts?.preference(location, cluster));
             key.view = view.map(Arc::new);
         }
     }

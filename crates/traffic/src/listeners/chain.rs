@@ -140,6 +140,7 @@ pub(crate) fn all_to_cluster(cluster: &str) -> TcpChain {
         mongo: false,
         tunnel: None,
         by_server_name: None,
+        origin: None,
     }
 }
 

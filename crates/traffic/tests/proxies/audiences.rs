@@ -100,8 +100,9 @@ fn ingress_listeners() {
     let endpoints: Vec<_> =
         sidecar_facts(&world.audiences(captured)).inbound.iter().map(|p| p.endpoint.clone()).collect();
     let unix = Some(DefaultEndpoint::Unix("/run/c".into()));
-    let loopback = |port| Some(DefaultEndpoint::Loopback(port));
-    assert_eq!(endpoints, [loopback(17001), Some(DefaultEndpoint::Instance(17002)), unix, None, loopback(17005)]);
+    let loopback = |port, v6| Some(DefaultEndpoint::Loopback { port, v6 });
+    let instance = Some(DefaultEndpoint::Instance(17002));
+    assert_eq!(endpoints, [loopback(17001, false), instance, unix, None, loopback(17005, true)]);
 }
 
 #[test]

@@ -43,7 +43,7 @@ fn inbound_clusters_connect_to_the_applications_port() {
     let address = "loadAssignment.endpoints[0].lbEndpoints[0].endpoint.address";
     let case = |endpoint, mesh| inbound(Protocol::Http, endpoint, IpFamilies::V4, mesh);
     check(
-        &case(Some(DefaultEndpoint::Loopback(9090)), ""),
+        &case(Some(DefaultEndpoint::Loopback { port: 9090, v6: false }), ""),
         &[
             ("type", json!("STATIC")),
             (address, json!({"socketAddress": {"address": "127.0.0.1", "portValue": 9090}})),

@@ -65,6 +65,7 @@ fn tcp(clusters: &[(&str, u32)]) -> TcpChain {
         mongo: false,
         tunnel: None,
         by_server_name: None,
+        origin: None,
     }
 }
 

@@ -177,7 +177,8 @@ impl Inbound<'_> {
 
     fn declared(&self, port: &InboundPort) -> Port {
         let name = self.name(port);
-        let (host, service_port) = match &port.service {
+        let service = port.service.as_ref().filter(|_| !port.by_sidecar);
+        let (host, service_port) = match service {
             Some((service, number)) => (service.hostname.as_arc().clone(), *number),
             // Without a service, spans have the `Sidecar`'s name.
             None => (self.sidecar_host(), port.port),
@@ -195,7 +196,7 @@ impl Inbound<'_> {
                 None => self.opening(mode),
             },
             stat_prefix: format!("inbound_{name};").into(),
-            tcp_name: port.service.as_ref().and_then(|(key, number)| stats::inbound(self.cx, key, *number, port.port)),
+            tcp_name: service.and_then(|(key, number)| stats::inbound(self.cx, key, *number, port.port)),
             service_port,
             host,
             accepts_http10: self.audience.accepts_http10,

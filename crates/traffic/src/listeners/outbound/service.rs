@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use ipnet::IpNet;
-use model::listener::{ChainKind, DnsCache};
+use model::listener::{ChainKind, DnsCache, TcpChain};
 use model::service::{ObjectId, Registry, Resolution, Service};
 use names::Protocol;
 use registry::inputs::{ServiceObject, ServiceObjectKey, ServiceObjects};
@@ -286,7 +286,7 @@ impl Build<'_> {
 
     fn routed(&self, id: &ObjectId, targets: &[Target], plain: &Plain) -> Option<ChainKind> {
         let tcp = self.router.to_targets(id, targets, plain.port)?;
-        Some(ChainKind::Tcp(tcp.speaking(plain.protocol)))
+        Some(ChainKind::Tcp(TcpChain { origin: Some(id.clone()), ..tcp.speaking(plain.protocol) }))
     }
 
     fn to_service(&self, placed: &Placed<'_>) -> Chain {
