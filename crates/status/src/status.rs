@@ -102,7 +102,7 @@ pub struct Status {
     pub observed: i64,
     /// Condition `Accepted`: the object is valid.
     pub accepted: Condition,
-    /// Condition `Programmed`: all proxies that need the object acknowledged it.
+    /// Condition `Programmed`: all proxies that need the object acknowledged it, and all of it is implemented.
     pub programmed: Condition,
     /// Condition `Conflicted`, if other objects take precedence: the parts that are not used.
     pub conflicted: Option<Condition>,
@@ -134,7 +134,7 @@ impl Status {
             message: cut(&verdict.message),
             since: now,
         };
-        let programmed = programmed(verdict.accepted, effective, &counts, now);
+        let programmed = programmed(verdict, effective, &counts, now);
         let proxies = Proxies { generation: effective.unwrap_or(0), counts, since: now };
         let mut status = Status {
             observed,
@@ -294,9 +294,9 @@ impl Counts {
     }
 }
 
-fn programmed(accepted: bool, effective: Option<i64>, counts: &Counts, now: Timestamp) -> Condition {
+fn programmed(verdict: &Verdict, effective: Option<i64>, counts: &Counts, now: Timestamp) -> Condition {
     let proxies = |count: usize| format!("{count} of {} proxies", counts.total);
-    let (truth, reason, message) = match (accepted, effective, &counts.nack) {
+    let (truth, reason, message) = match (verdict.accepted, effective, &counts.nack) {
         (false, None, _) => (Truth::False, "Invalid", "nothing of the object is in effect".to_owned()),
         (false, Some(generation), _) => {
             let message = format!("generation {generation} is still in effect");
@@ -309,6 +309,7 @@ fn programmed(accepted: bool, effective: Option<i64>, counts: &Counts, now: Time
             let message = format!("{} {verb} it{words}", proxies(counts.rejected));
             (Truth::False, "Rejected", message)
         }
+        (true, ..) if !verdict.idle.is_empty() => (Truth::False, "NotImplemented", verdict.idle.clone()),
         (true, ..) if counts.total == 0 => (Truth::True, "NoProxies", "no connected proxy needs it".to_owned()),
         (true, ..) if counts.pending > 0 => {
             let verb = if counts.pending == 1 { "has" } else { "have" };

@@ -1,6 +1,6 @@
 //! The status facts of an object: whether it was accepted, and its problems.
 
-use config::{Diagnostic, Kind, Severity};
+use config::{Diagnostic, Kind, Severity, effects};
 
 /// The maximum number of diagnostics listed in one message.
 const NAMED: usize = 5;
@@ -15,6 +15,8 @@ pub fn has_status(kind: Kind) -> bool {
 pub(crate) struct Verdict {
     pub(crate) accepted: bool,
     pub(crate) message: String,
+    /// The parts that are not implemented; empty if there are none.
+    pub(crate) idle: String,
 }
 
 impl Verdict {
@@ -22,14 +24,15 @@ impl Verdict {
         let of = |severity| diagnostics.iter().filter(move |d| d.severity == severity);
         let errors: Vec<&Diagnostic> = of(Severity::Error).collect();
         if !errors.is_empty() {
-            return Verdict { accepted: false, message: summary(&errors) };
+            return Verdict { accepted: false, message: summary(&errors), idle: String::new() };
         }
         let warnings: Vec<&Diagnostic> = of(Severity::Warning).collect();
         let message = match warnings.len() {
             0 => "the object is valid".to_owned(),
             _ => format!("the object is valid, but: {}", summary(&warnings)),
         };
-        Verdict { accepted: true, message }
+        let idle: Vec<&Diagnostic> = diagnostics.iter().filter(|d| d.code == effects::CODE).collect();
+        Verdict { accepted: true, message, idle: summary(&idle) }
     }
 }
 

@@ -10,7 +10,7 @@ use std::time::Duration;
 use config::Observed;
 use config::{Diagnostic, FieldPath, ObjectKey, Severity, Timestamp};
 use proptest::prelude::*;
-use status::{Counts, Elapsed, Intent, Nack, Now, Planner, ProxyActivity, Settings, Status};
+use status::{Counts, Elapsed, Intent, Nack, Now, Planner, ProxyActivity, Settings, Status, Truth};
 
 use support::{key, subject};
 
@@ -478,4 +478,25 @@ fn conflicts_are_reported_while_they_exist() {
     assert_eq!(conditions(&bench), &both[1..]);
     set_conflicts(&mut bench, &[]);
     assert_eq!(conditions(&bench), [""; 0]);
+}
+
+#[test]
+fn an_object_with_parts_that_are_not_implemented_is_not_programmed() {
+    let mut bench = Bench::new(true);
+    let idle = Diagnostic {
+        severity: Severity::Warning,
+        code: config::effects::CODE,
+        ..error(FieldPath::root(), "the kind is not implemented yet and has no effect")
+    };
+    bench.saw(Observed { diagnostics: vec![idle], ..subject("a", 1) });
+    bench.after(2_000);
+    let programmed = |bench: &Bench| {
+        let programmed = bench.written.last().unwrap().1.status.programmed.clone();
+        (programmed.truth, programmed.reason, programmed.message)
+    };
+    let message = "the kind is not implemented yet and has no effect".to_owned();
+    assert_eq!(programmed(&bench), (Truth::False, "NotImplemented".to_owned(), message));
+    bench.saw(subject("a", 2));
+    bench.after(2_000);
+    assert_eq!(programmed(&bench).0, Truth::True);
 }

@@ -49,6 +49,8 @@ scripts! {
     versions,
     /// The effective settings of a workload's proxy.
     settings,
+    /// References that do not resolve, and kinds without effect.
+    references,
     /// Commands that need no object: version, crds, completion.
     surroundings,
 }

@@ -46,9 +46,10 @@ both_protocols! {
     async fn an_apply_travels_to_envoy_and_back(protocol) {
         let home = home().await?;
         let kubeconfig = &home.kubeconfig;
-        let backend = Backend::start("v1", "shop-0").await?;
+        let backends = [Backend::start("v1", "shop-0").await?, Backend::start("v2", "shop-1").await?];
         let port = free_port();
-        let objects = format!("{}---\n{}", shop_service(port, "{ tls: { mode: DISABLE } }", &[&backend]), to("v1", ""));
+        let backends: Vec<&Backend> = backends.iter().collect();
+        let objects = format!("{}---\n{}", shop_service(port, "{ tls: { mode: DISABLE } }", &backends), to("v1", ""));
         done(kubeconfig, &["apply", "-f", "-"], &objects).await?;
 
         let node = Node::sidecar("client", "test", "127.0.0.2", &[("app", "client")]);

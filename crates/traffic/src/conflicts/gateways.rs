@@ -1,4 +1,4 @@
-//! Rejected servers of `Gateway`s.
+//! Rejected servers of `Gateway`s, and their credentials that do not exist.
 //!
 //! Connected proxies decide which `Gateway`s are merged. Without a connected proxy, a workload is assumed that the
 //! `Gateway` exactly selects. The rejected servers of all `Gateway`s of a workload are found together, because a server can
@@ -15,6 +15,7 @@ use model::service::ObjectId;
 use registry::Gateways;
 use registry::inputs::ProxyToken;
 
+use super::credentials::{self, MissingCredentials};
 use super::{Conflicts, conflict, row};
 use crate::audience::{Audiences, ProxyAudiences, gateways_for};
 use crate::gateways::{MergedGateways, Server, UnservedReason};
@@ -25,13 +26,15 @@ flow::rule! {
 }
 
 fn derive_gateway_conflicts(cx: &Reads<'_>, key: &ObjectId) -> Option<Conflicts> {
-    let rejected = cx.get::<RejectedServers>(key)?;
-    let each = rejected.iter().map(|(server, rejected)| {
+    let missing = cx.get::<MissingCredentials>(key);
+    let missing = missing.iter().flat_map(|all| all.iter().cloned());
+    let rejected = cx.get::<RejectedServers>(key);
+    let each = rejected.iter().flat_map(|servers| servers.iter()).map(|(server, rejected)| {
         let path = FieldPath::spec().field("servers").index(*server);
         let (message, hint) = explanation(rejected);
         conflict(Kind::Gateway, key, path, message, hint)
     });
-    row(each.collect())
+    row(each.chain(missing).collect())
 }
 
 flow::index! {
@@ -142,5 +145,6 @@ pub(super) fn register(b: &mut flow::Builder) {
     b.view::<ConnectedGateways>();
     b.view::<AssumedGateways>();
     b.view::<RejectedServers>();
+    credentials::register(b);
     b.view::<GatewayConflicts>();
 }

@@ -4,12 +4,14 @@
 //! Gateways. They are derived for watched objects only.
 
 mod connections;
+mod credentials;
 mod entries;
 mod gateways;
 mod leaders;
 mod peer_authentication;
 mod policies;
 mod proxy_configs;
+mod references;
 mod routes;
 mod scopes;
 mod selectors;
@@ -37,6 +39,7 @@ pub type Conflicts = Arc<[Diagnostic]>;
 /// Adds this module's rules.
 pub(crate) fn register(b: &mut flow::Builder) {
     selectors::register(b);
+    references::register(b);
     routes::register(b);
     policies::register(b);
     gateways::register(b);

@@ -1,14 +1,15 @@
-//! Unused parts of DestinationRules, because others for the same host have precedence.
+//! Unused parts of DestinationRules, because others for the same host have precedence, and references that do not resolve.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use config::{FieldPath, Kind};
+use config::{Diagnostic, FieldPath, Kind};
 use flow::Reads;
 use model::service::ObjectId;
 use names::Hostname;
 use registry::inputs::DestinationRules;
 
+use super::references::UnresolvedByDestinationRule;
 use super::{Conflicts, conflict, row};
 use crate::hosts::Pattern;
 use crate::policy::{DestinationRuleSummaries, DestinationRulesByHost, merged_together};
@@ -19,9 +20,12 @@ flow::rule! {
 }
 
 fn derive_destination_rule_conflicts(cx: &Reads<'_>, key: &ObjectId) -> Option<Conflicts> {
-    let before = cx.get::<OverriddenRules>(key)?;
+    let unresolved = cx.get::<UnresolvedByDestinationRule>(key);
+    let mut conflicts: Vec<Diagnostic> = unresolved.iter().flat_map(|all| all.iter().cloned()).collect();
+    let Some(before) = cx.get::<OverriddenRules>(key) else {
+        return row(conflicts);
+    };
     let own = cx.get::<DestinationRules>(key)?;
-    let mut conflicts = Vec::new();
     let mut say = |path, other: &ObjectId, what: &str| {
         let message = format!(
             "DestinationRule {}/{} is for the same host and takes precedence: {what}",

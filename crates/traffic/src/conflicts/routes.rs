@@ -1,4 +1,4 @@
-//! Conflicts of VirtualServices: hosts that others have, and delegates that do not exist.
+//! Conflicts of VirtualServices: hosts that others have, and references that do not resolve.
 
 use config::{Diagnostic, FieldPath, Kind};
 use flow::Reads;
@@ -7,6 +7,7 @@ use names::Hostname;
 use registry::VirtualServices;
 
 use super::leaders::{HostLeaders, Leaders, VirtualServicesByHost, unconditional};
+use super::references::UnresolvedByVirtualService;
 use super::{Conflicts, conflict, connections, diagnostic, leaders, overruled_in, row};
 use crate::virtual_service::{Summary, VirtualServiceSummaries, missing_delegates};
 
@@ -16,14 +17,12 @@ flow::rule! {
 }
 
 fn derive_virtual_service_conflicts(cx: &Reads<'_>, key: &ObjectId) -> Option<Conflicts> {
-    let own = cx.get::<VirtualServiceSummaries>(key)?;
     let mut conflicts = Vec::new();
-    for (index, host) in own.hosts.iter().enumerate() {
-        let Some(leaders) = cx.get::<HostLeaders>(host) else { continue };
-        let path = FieldPath::spec().field("hosts").index(index);
-        conflicts.extend(overruled(&own, &leaders, host, path));
-        conflicts.extend(unreachable(cx, &own, &leaders, host));
-        connections::never_taken(cx, &own, &leaders.connections, host, &mut conflicts);
+    if let Some(own) = cx.get::<VirtualServiceSummaries>(key) {
+        add_overruled(cx, &own, &mut conflicts);
+    }
+    if let Some(unresolved) = cx.get::<UnresolvedByVirtualService>(key) {
+        conflicts.extend(unresolved.iter().cloned());
     }
     conflicts.extend(missing_delegates(cx, key).into_iter().map(|(index, what)| {
         let path = FieldPath::spec().field("http").index(index).field("delegate");
@@ -38,6 +37,17 @@ fn derive_virtual_service_conflicts(cx: &Reads<'_>, key: &ObjectId) -> Option<Co
         )
     }));
     row(conflicts)
+}
+
+/// Adds the conflicts with other VirtualServices of its hosts.
+fn add_overruled(cx: &Reads<'_>, own: &Summary, conflicts: &mut Vec<Diagnostic>) {
+    for (index, host) in own.hosts.iter().enumerate() {
+        let Some(leaders) = cx.get::<HostLeaders>(host) else { continue };
+        let path = FieldPath::spec().field("hosts").index(index);
+        conflicts.extend(overruled(own, &leaders, host, path));
+        conflicts.extend(unreachable(cx, own, &leaders, host));
+        connections::never_taken(cx, own, &leaders.connections, host, conflicts);
+    }
 }
 
 /// Where sidecars use another one for a host: they use the first of several.

@@ -115,6 +115,18 @@ pub fn policy_for(cx: &Reads<'_>, scope: &Scope, service: &ServiceKey) -> Option
     cx.with::<PolicyCandidates, _>(&service.hostname, |candidates| candidates?.choose(scope, &service.namespace))
 }
 
+/// The policies that clients of a scope's namespace may have for a service: the one for all of them, and those that select
+/// some of them.
+pub(crate) fn policies_for(cx: &Reads<'_>, scope: &Scope, service: &ServiceKey) -> Vec<PolicyKey> {
+    cx.with::<PolicyCandidates, _>(&service.hostname, |candidates| {
+        let Some(candidates) = candidates else { return Vec::new() };
+        let own = candidates.hosts.iter().filter(|host| host.namespace == scope.namespace);
+        let selecting = own.flat_map(|host| &host.groups).filter(|group| group.selected.is_some());
+        let selecting = selecting.map(|group| group.key.clone());
+        candidates.choose(scope, &service.namespace).into_iter().chain(selecting).collect()
+    })
+}
+
 impl Candidates {
     /// The namespaces whose clients may use another policy for a service of this namespace than other clients.
     pub fn particular_namespaces(&self, service: &str) -> BTreeSet<Arc<str>> {

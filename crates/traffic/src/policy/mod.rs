@@ -10,8 +10,8 @@ mod merged;
 pub mod preference;
 mod summary;
 
-pub(crate) use candidates::particular_to;
 pub use candidates::{Candidates, GroupRef, HostPolicies, PolicyCandidates, policy_for};
+pub(crate) use candidates::{particular_to, policies_for};
 pub(crate) use groups::merged_together;
 pub use merged::{
     ClusterRules, DestinationPolicies, DestinationPolicy, EffectivePolicy, effective, effective_in, merged,

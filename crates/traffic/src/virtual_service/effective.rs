@@ -26,7 +26,7 @@ fn derive_effective_virtual_services(cx: &Reads<'_>, key: &ObjectId) -> Option<A
         return None;
     }
     let mesh = cx.get::<Mesh>(&())?;
-    let mut spec = resolved(&object.spec, &key.namespace, &mesh);
+    let mut spec = with_full_names(&object.spec, &key.namespace, &mesh);
     if spec.http.iter().any(|route| route.delegate.is_some()) {
         spec.http = spec.http.into_iter().flat_map(|route| delegated(cx, &mesh, key, route)).collect();
     }
@@ -42,7 +42,7 @@ fn delegated(cx: &Reads<'_>, mesh: &MeshSettings, root: &ObjectId, route: HttpRo
     match &route.delegate {
         None => vec![route],
         Some(delegate) => match found(cx, mesh, root, delegate) {
-            Ok((id, object)) => delegate::merge(&route, resolved(&object.spec, &id.namespace, mesh).http),
+            Ok((id, object)) => delegate::merge(&route, with_full_names(&object.spec, &id.namespace, mesh).http),
             Err(_) => Vec::new(),
         },
     }
@@ -85,8 +85,8 @@ pub(crate) fn missing_delegates(cx: &Reads<'_>, key: &ObjectId) -> Vec<(usize, S
     delegates.filter_map(|(index, delegate)| Some((index, found(cx, &mesh, key, delegate).err()?))).collect()
 }
 
-/// The specification with full names, for an object of this namespace.
-fn resolved(spec: &VirtualService, namespace: &str, mesh: &MeshSettings) -> VirtualService {
+/// The specification with full names of hosts and gateways, for an object of this namespace. Routes keep their places.
+pub(crate) fn with_full_names(spec: &VirtualService, namespace: &str, mesh: &MeshSettings) -> VirtualService {
     let mut out = spec.clone();
     let host = |text: &mut Arc<str>| {
         if let Ok(full) = Hostname::resolve(text, namespace, &mesh.domain) {

@@ -5,6 +5,9 @@ use std::fmt;
 use config::json_path::{JsonPath, JsonPathError, json_text};
 use serde_json::Value as Json;
 
+/// The reason of the condition `Programmed` for an object with parts that have no effect.
+const NOT_IMPLEMENTED: &str = "NotImplemented";
+
 /// The goal of a wait.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) enum Goal {
@@ -62,6 +65,19 @@ impl Goal {
     }
 }
 
+impl Goal {
+    /// Whether the goal is that an object is in effect.
+    pub(super) fn asks_for_effect(&self) -> bool {
+        match self {
+            Goal::Proxies(_) => true,
+            Goal::Condition { kind, status } => {
+                kind.eq_ignore_ascii_case("Programmed") && status.eq_ignore_ascii_case("True")
+            }
+            Goal::Deleted | Goal::Created | Goal::Field { .. } => false,
+        }
+    }
+}
+
 impl fmt::Display for Goal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -82,6 +98,8 @@ pub(super) enum State {
     Met(String),
     /// The goal is not reached yet.
     Pending(String),
+    /// A reference of the object does not resolve. Another object may still resolve it.
+    Unresolved(String),
     /// The goal cannot be reached.
     Failed(String),
 }
@@ -95,8 +113,14 @@ pub(super) fn judge(goal: &Goal, object: &Json) -> State {
     match goal {
         Goal::Deleted => pending("still exists"),
         Goal::Created => State::Met("exists".to_owned()),
-        Goal::Condition { kind, status } => condition(object, kind, status),
-        Goal::Proxies(share) => proxies(object, *share),
+        Goal::Condition { kind, status } => match condition(object, kind, status) {
+            State::Met(what) if goal.asks_for_effect() => resolved(object).unwrap_or(State::Met(what)),
+            state => state,
+        },
+        Goal::Proxies(share) => match proxies(object, *share) {
+            State::Met(what) => resolved(object).unwrap_or(State::Met(what)),
+            state => state,
+        },
         Goal::Field { path, value } => {
             let found = path.find(object);
             let fits = |found: &&Json| value.as_ref().is_none_or(|value| json_text(found) == *value);
@@ -123,12 +147,18 @@ fn condition(object: &Json, kind: &str, status: &str) -> State {
     // These conditions stay false until the object changes.
     let rejected = matches!(
         (kind.to_lowercase().as_str(), found["reason"].as_str()),
-        ("programmed", Some("Rejected")) | ("accepted", Some("Invalid"))
+        ("programmed", Some("Rejected" | NOT_IMPLEMENTED)) | ("accepted", Some("Invalid"))
     );
     match rejected && status.eq_ignore_ascii_case("True") {
         true => State::Failed(message.to_owned()),
         false => pending(format!("{kind} is {now}")),
     }
+}
+
+/// The state of an object whose references do not resolve; `None` if they do.
+fn resolved(object: &Json) -> Option<State> {
+    let found = find_condition(object, "ResolvedRefs").filter(|found| found["status"] == "False")?;
+    Some(State::Unresolved(found["message"].as_str().unwrap_or_default().to_owned()))
 }
 
 fn find_condition<'o>(object: &'o Json, kind: &str) -> Option<&'o Json> {
@@ -149,6 +179,11 @@ fn proxies(object: &Json, share: f64) -> State {
     if let Some(found) = accepted.filter(|found| found["status"] == "False") {
         let message = found["message"].as_str().unwrap_or_default();
         return State::Failed(format!("not accepted: {message}"));
+    }
+    let programmed =
+        find_condition(object, "Programmed").filter(|found| is_current(&found["observedGeneration"], object));
+    if let Some(found) = programmed.filter(|found| found["reason"] == NOT_IMPLEMENTED) {
+        return State::Failed(found["message"].as_str().unwrap_or_default().to_owned());
     }
     let proxies = &object["status"]["proxies"];
     let generation = object["metadata"]["generation"].as_i64().unwrap_or_default();
@@ -225,6 +260,25 @@ mod tests {
         assert!(why.contains("web-1 rejects RDS 80: no such cluster"), "{why}");
         assert!(matches!(judged(80.0, &counted(10, 4, 2)), State::Pending(_)), "eight may still run it");
         assert!(matches!(judged(80.0, &counted(10, 4, 3)), State::Failed(_)));
+    }
+
+    #[test]
+    fn an_object_without_effect_fails_and_one_with_unresolved_references_is_not_done() {
+        let condition = |kind: &str, status: &str, reason: &str| json!({"type": kind, "status": status, "reason": reason, "message": "why", "observedGeneration": 2});
+        let with = |conditions: &[Json]| {
+            let mut object = counted(1, 1, 0);
+            object["status"]["conditions"] = json!(conditions);
+            object
+        };
+        let goals = [Goal::Proxies(100.0), Goal::parse("condition=Programmed").unwrap()];
+        let programmed = condition("Programmed", "True", "Programmed");
+        for goal in &goals {
+            let idle = with(&[condition("Programmed", "False", "NotImplemented")]);
+            assert_eq!(judge(goal, &idle), State::Failed("why".into()), "{goal}");
+            let unresolved = with(&[programmed.clone(), condition("ResolvedRefs", "False", "NotFound")]);
+            assert_eq!(judge(goal, &unresolved), State::Unresolved("why".into()), "{goal}");
+            assert!(matches!(judge(goal, &with(std::slice::from_ref(&programmed))), State::Met(_)), "{goal}");
+        }
     }
 
     #[test]

@@ -15,6 +15,7 @@ use kube::core::{Status, WatchEvent};
 use serde_json::Value as Json;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
+use tokio::time::Instant;
 
 pub(crate) use goal::Goal;
 use goal::{State, judge, pending};
@@ -28,12 +29,15 @@ use crate::targets::{self, Target};
 
 /// The delay before a watch that ended is opened again.
 const PAUSE: Duration = Duration::from_millis(500);
+/// The time that a reference may take to resolve: the object it names may have been written at the same moment.
+const PATIENCE: Duration = Duration::from_secs(5);
 
 pub(super) fn command() -> Command {
     let command = Command::new("wait")
         .about("Wait until proxies have acknowledged objects, or for another goal")
         .after_help(
-            "Exit codes: 0 goal reached; 1 an object was rejected, deleted or not found; 3 timeout.\n\n\
+            "Exit codes: 0 goal reached; 1 an object was rejected, deleted or not found, is not implemented, or has a \
+             reference that does not resolve; 3 timeout.\n\n\
              Examples:\n  rutter wait virtualservice/reviews --for=proxies=100%\n  \
              rutter wait vs --all --for=condition=Programmed --timeout 2m\n  rutter wait vs/reviews --for=delete\n  \
              rutter wait gateway/a --for=jsonpath='{.status.addresses[0].value}'",
@@ -110,8 +114,16 @@ pub(crate) async fn until(
 }
 
 async fn watch_all(open: &mut Open, news: &mut mpsc::Receiver<(usize, Result<State>)>, io: &mut Io) -> Result<u8> {
+    let mut unresolved = Unresolved::default();
     while !open.0.is_empty() {
-        let Some((index, state)) = news.recv().await else {
+        let received = tokio::select! {
+            received = news.recv() => received,
+            (label, why) = unresolved.expired(open) => {
+                io.eprint(format!("error: {label}: {}", style::printable(&why, false)));
+                return Ok(FAILURE);
+            }
+        };
+        let Some((index, state)) = received else {
             return Err(anyhow!("all watches ended"));
         };
         let Some((label, last)) = open.0.get_mut(&index) else {
@@ -122,7 +134,9 @@ async fn watch_all(open: &mut Open, news: &mut mpsc::Receiver<(usize, Result<Sta
             true => error,
             false => error.context(label.clone()),
         });
-        match state? {
+        let state = state?;
+        unresolved.note(index, &state);
+        match state {
             State::Met(what) => {
                 io.print(format!("{label} {what}"))?;
                 io.out.flush()?;
@@ -132,7 +146,7 @@ async fn watch_all(open: &mut Open, news: &mut mpsc::Receiver<(usize, Result<Sta
                 io.eprint(format!("error: {label}: {}", style::printable(&why, false)));
                 return Ok(FAILURE);
             }
-            State::Pending(what) => {
+            State::Pending(what) | State::Unresolved(what) => {
                 if last.as_ref() != Some(&what) {
                     io.eprint(format!("{label}: {what}"));
                     *last = Some(what);
@@ -141,6 +155,32 @@ async fn watch_all(open: &mut Open, news: &mut mpsc::Receiver<(usize, Result<Sta
         }
     }
     Ok(SUCCESS)
+}
+
+/// The objects with references that do not resolve, with the time until which they may.
+#[derive(Default)]
+struct Unresolved(BTreeMap<usize, (Instant, String)>);
+
+impl Unresolved {
+    fn note(&mut self, index: usize, state: &State) {
+        match state {
+            State::Unresolved(why) => {
+                let (_, known) = self.0.entry(index).or_insert_with(|| (Instant::now() + PATIENCE, String::new()));
+                known.clone_from(why);
+            }
+            _ => drop(self.0.remove(&index)),
+        }
+    }
+
+    /// Waits until the time of an object is over. Returns its label and the reason.
+    async fn expired(&self, open: &Open) -> (String, String) {
+        let Some((index, (at, why))) = self.0.iter().min_by_key(|(_, (at, _))| *at) else {
+            return std::future::pending().await;
+        };
+        tokio::time::sleep_until(*at).await;
+        let label = open.0.get(index).map_or_else(String::new, |(label, _)| label.clone());
+        (label, why.clone())
+    }
 }
 
 /// Label and last reported state of the objects that have not reached the goal.
@@ -242,7 +282,7 @@ impl ObjectWatch {
         sender: &mpsc::Sender<(usize, Result<State>)>,
     ) -> Result<bool> {
         let state = self.state(object)?;
-        let last = !matches!(state, State::Pending(_));
+        let last = !matches!(state, State::Pending(_) | State::Unresolved(_));
         // The receiver is gone after one object has failed.
         Ok(sender.send((index, Ok(state))).await.is_err() || last)
     }
@@ -263,9 +303,23 @@ impl ObjectWatch {
         if self.goal == Goal::Deleted && *first != uid {
             return Ok(State::Met("deleted (another object has its name)".to_owned()));
         }
-        Ok(judge(&self.goal, object))
+        match without_effect(&self.target.kind, object).filter(|_| self.goal.asks_for_effect()) {
+            Some(why) => Ok(State::Failed(why)),
+            None => Ok(judge(&self.goal, object)),
+        }
     }
 }
+
+/// The reason why an object of the Gateway API has no effect. Objects of other kinds have it in their status.
+fn without_effect(kind: &Kind, object: &Json) -> Option<String> {
+    let known = config::Kind::find(&kind.group, &kind.kind).filter(|_| !kind.group.ends_with(".istio.io"))?;
+    let of_network = || known == config::Kind::KubeGateway && object["metadata"]["labels"][NETWORK_LABEL].is_string();
+    let idle = config::effects::KINDS_NOT_YET.contains(&known) && !of_network();
+    idle.then(|| format!("the kind {} is not implemented yet and has no effect", known.name()))
+}
+
+/// Label of a Gateway that represents the gateway of a network, which is implemented.
+const NETWORK_LABEL: &str = "topology.istio.io/network";
 
 fn not_found(target: &Target) -> StatusError {
     let message = format!("{} \"{}\" not found", target.kind.qualified(), target.name);
