@@ -22,7 +22,7 @@ const PEM: &str = "-----BEGIN CERTIFICATE-----\nMA==\n-----END CERTIFICATE-----\
 async fn installed(directory: &Path) -> Result<(ControlPlane, std::path::PathBuf)> {
     let plane = ControlPlane::start(Settings::default()).await?;
     let manifest = std::process::Command::new(rutter_binary())
-        .args(["manifest", "--create-namespace", "--set", "taint.enabled=true"])
+        .args(["manifest", "--create-namespace", "--in-place-of-istiod", "--set", "taint.enabled=true"])
         .output()?;
     let text = String::from_utf8(manifest.stdout)?;
     plane.kubectl(&["apply", "--server-side", "-f", "-"], &text).await?;

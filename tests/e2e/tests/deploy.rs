@@ -52,7 +52,7 @@ fn objects(text: &[u8]) -> BTreeMap<String, Value> {
 }
 
 fn manifest(arguments: &[&str]) -> BTreeMap<String, Value> {
-    objects(&succeed(Command::new(rutter_binary()).arg("manifest").args(arguments)).stdout)
+    objects(&succeed(Command::new(rutter_binary()).args(["manifest", "--in-place-of-istiod"]).args(arguments)).stdout)
 }
 
 /// Makes the labels equal that name Helm or `rutter manifest`.
@@ -66,6 +66,20 @@ fn without_manager(mut objects: BTreeMap<String, Value>) -> BTreeMap<String, Val
         }
     }
     objects
+}
+
+#[test]
+fn objects_with_the_names_of_istiod_must_be_allowed() {
+    let run = |arguments: &[&str]| Command::new(rutter_binary()).arg("manifest").args(arguments).output().unwrap();
+    for arguments in [&["--skip-crds"][..], &["--revision", "default"], &["--set", "revision="]] {
+        let refused = run(arguments);
+        assert_eq!(refused.status.code(), Some(2), "{arguments:?}");
+        assert!(refused.stdout.is_empty(), "{arguments:?}");
+        assert!(String::from_utf8_lossy(&refused.stderr).contains("--in-place-of-istiod"), "{refused:?}");
+    }
+    for arguments in [&["--in-place-of-istiod"][..], &["--revision", "canary"], &["--show-values"]] {
+        assert!(run(arguments).status.success(), "{arguments:?}");
+    }
 }
 
 #[test]
@@ -258,11 +272,17 @@ async fn an_api_server_accepts_every_object_of_the_manifest() {
                 .args(flags),
         )
     };
-    let whole = succeed(Command::new(rutter_binary()).args(["manifest", "--create-namespace"]));
+    let whole = succeed(Command::new(rutter_binary()).args(["manifest", "--in-place-of-istiod", "--create-namespace"]));
     apply(&whole.stdout, &[]);
     for file in values() {
         let file = file.to_str().unwrap();
-        let made = succeed(Command::new(rutter_binary()).args(["manifest", "--skip-crds", "-f", file]));
+        let made = succeed(Command::new(rutter_binary()).args([
+            "manifest",
+            "--in-place-of-istiod",
+            "--skip-crds",
+            "-f",
+            file,
+        ]));
         apply(&made.stdout, &["--dry-run=server"]);
         let told = apply(&made.stdout, &[]);
         assert!(String::from_utf8_lossy(&told.stdout).contains("deployment.apps/istiod"), "{told:?}");

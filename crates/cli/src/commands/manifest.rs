@@ -20,7 +20,10 @@ pub(super) fn command() -> Command {
     Command::new("manifest")
         .about("Print the objects that install Rutter in a cluster (the rendered Helm chart)")
         .after_help(
-            "Examples:\n  rutter manifest --create-namespace | kubectl apply --server-side -f -\n  \
+            "Without a revision, the objects have istiod's names and replace an istiod in the same cluster. Rutter does not \
+             sign certificates or inject sidecars yet, so this breaks proxies that need either. It must be allowed with \
+             --in-place-of-istiod, also for a cluster without istiod.\n\n\
+             Examples:\n  rutter manifest --create-namespace --in-place-of-istiod | kubectl apply --server-side -f -\n  \
              rutter manifest --revision canary -f values.yaml --set replicaCount=3,autoscaleEnabled=false\n  \
              rutter manifest --show-values > values.yaml",
         )
@@ -38,6 +41,7 @@ pub(super) fn command() -> Command {
         .arg(option("namespace", "NAMESPACE", "Namespace to install in").short('n').default_value("istio-system"))
         .arg(option("revision", "REVISION", "Revision of the control plane; overrides the value `revision`"))
         .arg(option("name", "NAME", "Name of the installation (Helm release)").default_value("rutter"))
+        .arg(flag("in-place-of-istiod", "Allow objects with istiod's names, which replace an istiod in the same cluster"))
         .arg(flag("skip-crds", "Omit the CustomResourceDefinitions"))
         .arg(flag("create-namespace", "Include the namespace"))
         .arg(flag("show-values", "Print only the default values with their descriptions"))
@@ -56,6 +60,14 @@ pub(super) async fn run(matches: &ArgMatches, io: &mut Io) -> Result<u8> {
         io.warn(format!("unknown value `{path}` has no effect"));
     }
     chart::merge(&mut values, &given);
+    let revision = values["revision"].as_str().unwrap_or_default();
+    if matches!(revision, "" | "default") && !matches.get_flag("in-place-of-istiod") {
+        return Err(usage(
+            "without a revision, the objects have istiod's names and replace it: proxies lose certificates and injection. \
+             Add --revision NAME to install beside istiod, or --in-place-of-istiod if the cluster has no istiod or Rutter is \
+             to replace it",
+        ));
+    }
     let release = Release { name: text("name"), namespace: text("namespace") };
     let mut objects = Vec::new();
     if matches.get_flag("create-namespace") {

@@ -51,7 +51,7 @@ impl Stage {
 
     /// Installs Rutter as described in `docs/operations/install.md`.
     async fn install(&self, screen: &mut Screen) -> Result<()> {
-        let flags = ["--create-namespace", "--set", "global.imagePullPolicy=Never", "--set"];
+        let flags = ["--create-namespace", "--in-place-of-istiod", "--set", "global.imagePullPolicy=Never", "--set"];
         let image = format!("image={}", images::RUTTER);
         screen.say(&format!(
             "rutter:        $ rutter manifest {} {image} | kubectl apply --server-side -f -",

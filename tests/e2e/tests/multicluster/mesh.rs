@@ -113,7 +113,7 @@ pub(super) async fn is_as_new(rutter: &Rutter, home: &ControlPlane) -> Result<()
 pub(super) async fn installed(set: &[&str]) -> Result<ControlPlane> {
     let plane = cluster().await?;
     let mut command = std::process::Command::new(rutter_binary());
-    command.args(["manifest", "--create-namespace"]);
+    command.args(["manifest", "--create-namespace", "--in-place-of-istiod"]);
     for set in set {
         command.args(["--set-string", set]);
     }
