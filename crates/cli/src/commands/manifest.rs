@@ -21,7 +21,7 @@ pub(super) fn command() -> Command {
         .about("Print the objects that install Rutter in a cluster (the rendered Helm chart)")
         .after_help(
             "Without a revision, the objects have istiod's names and replace an istiod in the same cluster. Rutter does not \
-             sign certificates or inject sidecars yet, so this breaks proxies that need either. It must be allowed with \
+             sign certificates or inject sidecars yet, so this breaks proxies that need one of them. It must be allowed with \
              --in-place-of-istiod, also for a cluster without istiod.\n\n\
              Examples:\n  rutter manifest --create-namespace --in-place-of-istiod | kubectl apply --server-side -f -\n  \
              rutter manifest --revision canary -f values.yaml --set replicaCount=3,autoscaleEnabled=false\n  \
