@@ -18,6 +18,14 @@ pub(crate) const PASSTHROUGH: &str = "PassthroughCluster";
 /// The cluster of undeclared ports of the workload.
 pub(crate) const INBOUND_PASSTHROUGH: &str = "InboundPassthroughCluster";
 
+/// One match of a filter chain: a server name; without names, a network; without networks, everything.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub(crate) enum MatchKey {
+    Name(Arc<str>),
+    Network(IpNet),
+    Any,
+}
+
 /// A filter chain of an outbound or gateway listener.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) struct Chain {
@@ -71,6 +79,20 @@ impl Chain {
             return Some(self);
         }
         None
+    }
+
+    /// The keys under which chains that may have matches in common with this one are found: two chains without a common key
+    /// have none.
+    pub(crate) fn keys(&self) -> Vec<MatchKey> {
+        let names = self.names();
+        if !names.is_empty() {
+            return names.into_iter().cloned().map(MatchKey::Name).collect();
+        }
+        let networks = self.networks();
+        match networks.is_empty() {
+            true => vec![MatchKey::Any],
+            false => networks.into_iter().map(MatchKey::Network).collect(),
+        }
     }
 
     /// The complete filter chain. Outbound chains have no names.

@@ -1,5 +1,6 @@
 //! An outbound listener under construction, and merging of services with the same address and port.
 
+use std::collections::{BTreeSet, HashMap};
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -7,7 +8,7 @@ use model::listener::{Bind, ChainKind, ChainSpec, Direction, DnsCache, ListenerS
 use model::proxy::Capabilities;
 use names::Protocol;
 
-use super::chain::Chain;
+use super::chain::{Chain, MatchKey};
 
 /// The first bind address, which with the port names the listener.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
@@ -65,6 +66,8 @@ pub(crate) struct Entry {
     pub(crate) protocol: Protocol,
     /// The filter chains so far.
     pub(crate) chains: Vec<Chain>,
+    /// The positions of the chains with a match, for [`Entry::merge`].
+    taken: HashMap<MatchKey, Vec<usize>>,
 }
 
 /// The effect of another service port on an existing listener.
@@ -103,12 +106,27 @@ pub(crate) fn meeting(here: Protocol, other: Protocol) -> Meeting {
 }
 
 impl Entry {
+    /// A listener without filter chains.
+    pub(crate) fn new(bound: Bound, bind_to_port: bool, port: u16, protocol: Protocol) -> Entry {
+        Entry { bound, bind_to_port, port, protocol, chains: Vec::new(), taken: HashMap::new() }
+    }
+
     /// Adds filter chains without matches that exist already.
     pub(crate) fn merge(&mut self, chains: Vec<Chain>) {
         for chain in chains {
-            let left = self.chains.iter().try_fold(chain, |left, earlier| left.beside(earlier));
-            self.chains.extend(left);
+            let rivals = self.rivals(&chain);
+            let left = rivals.into_iter().try_fold(chain, |left, earlier| left.beside(&self.chains[earlier]));
+            let Some(chain) = left else { continue };
+            for key in chain.keys() {
+                self.taken.entry(key).or_default().push(self.chains.len());
+            }
+            self.chains.push(chain);
         }
+    }
+
+    /// The positions of the chains that may have a match of this one, in order.
+    fn rivals(&self, chain: &Chain) -> BTreeSet<usize> {
+        chain.keys().iter().filter_map(|key| self.taken.get(key)).flatten().copied().collect()
     }
 
     /// Adds these DNS caches to the HTTP chains.
@@ -185,13 +203,28 @@ mod tests {
     use crate::listeners::chain::to_cluster;
 
     fn entry(protocol: Protocol) -> Entry {
-        Entry {
-            bound: Bound { primary: Primary::Ip([0, 0, 0, 0].into()), additional: Vec::new() },
-            bind_to_port: false,
-            port: 80,
-            protocol,
-            chains: vec![Chain::any(to_cluster("first"))],
-        }
+        let bound = Bound { primary: Primary::Ip([0, 0, 0, 0].into()), additional: Vec::new() };
+        let mut entry = Entry::new(bound, false, 80, protocol);
+        entry.merge(vec![Chain::any(to_cluster("first"))]);
+        entry
+    }
+
+    #[test]
+    fn a_chain_is_compared_only_with_chains_that_share_a_match() {
+        let chain = |names: &[&str], networks: &[&str]| Chain {
+            sni: names.iter().map(|name| Arc::from(*name)).collect(),
+            subnets: networks.iter().map(|network| network.parse().unwrap()).collect(),
+            ..Chain::any(to_cluster("c"))
+        };
+        let mut merged = entry(Protocol::Tls);
+        merged.merge((0..100).map(|n| chain(&[&format!("host-{n}")], &[])).collect());
+        merged.merge((0..100).map(|n| chain(&[], &[&format!("10.0.0.{n}/32")])).collect());
+        assert_eq!(merged.chains.len(), 201);
+        let rivals = |chain: &Chain| merged.rivals(chain).into_iter().collect::<Vec<_>>();
+        assert!(rivals(&chain(&["new"], &[])).is_empty());
+        assert_eq!(rivals(&chain(&["new", "host-7", "host-3"], &["10.0.0.1/32"])), [4, 8]);
+        assert_eq!(rivals(&chain(&[], &["10.0.0.5/32"])), [106]);
+        assert_eq!(rivals(&chain(&["*"], &[])), [0]);
     }
 
     #[test]

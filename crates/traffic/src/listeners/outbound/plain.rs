@@ -84,13 +84,7 @@ impl Plain {
 
     /// The listener with these filter chains.
     pub(super) fn entry_with(&self, chains: Vec<Chain>) -> Entry {
-        let mut entry = Entry {
-            bound: self.bound.clone(),
-            bind_to_port: self.bind_to_port,
-            port: self.port,
-            protocol: self.listener_protocol(),
-            chains: Vec::new(),
-        };
+        let mut entry = Entry::new(self.bound.clone(), self.bind_to_port, self.port, self.listener_protocol());
         entry.merge(chains);
         entry
     }

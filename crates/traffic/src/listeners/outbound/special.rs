@@ -105,7 +105,8 @@ pub(super) fn http_proxy(
     let name = bound.primary.listener(port);
     let routes = RouteSource::Discovered(HTTP_PROXY_ROUTES.into());
     let chain = Chain::any(ChainKind::Http(plain::http(client, &name, Protocol::HttpProxy, routes)));
-    let entry = Entry { bound, bind_to_port: true, port, protocol: Protocol::HttpProxy, chains: vec![chain] };
+    let mut entry = Entry::new(bound, true, port, Protocol::HttpProxy);
+    entry.merge(vec![chain]);
     Some(entry.finish(name, &fallback(PASSTHROUGH), client.settings))
 }
 
