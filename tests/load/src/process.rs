@@ -16,7 +16,12 @@ pub(crate) const QUIET: Duration = Duration::from_millis(700);
 
 /// Starts a control plane and waits until it is ready.
 pub(crate) async fn started(binary: &Path, flags: &[&str]) -> Result<Control> {
-    let mut control = Control::idle(binary, flags, &[]).map_err(anyhow::Error::from_boxed)?;
+    // The simulated proxies share one thread. If they are busy, they do not answer in time.
+    let mut patient = flags.to_vec();
+    if !flags.contains(&"--keepalive-timeout") {
+        patient.extend(["--keepalive-timeout", "10m"]);
+    }
+    let mut control = Control::idle(binary, &patient, &[]).map_err(anyhow::Error::from_boxed)?;
     launched(&mut control).await?;
     Ok(control)
 }
