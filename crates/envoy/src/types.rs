@@ -10,7 +10,7 @@ use model::proxy::ProxyKind;
 use model::xds::{Dump, DumpItem, Parent, Placeholder, ResourceType, Subscription, TypeSpec};
 use protos::envoy::config::endpoint::v3::ClusterLoadAssignment;
 use protos::envoy::config::route::v3::RouteConfiguration;
-use protos::wire::{Reader, Value};
+use protos::wire::{Reader, Value, put_bytes};
 
 /// Clusters (CDS).
 pub const CLUSTER: ResourceType = ResourceType::new(&CLUSTER_SPEC);
@@ -93,6 +93,8 @@ static ROUTE_SPEC: TypeSpec = TypeSpec {
     // Envoy does not use a listener until it receives its routes. For a gateway, a missing route table is reported as
     // such, as in istiod: the previous one stays in use.
     placeholder: Some(Placeholder { applies: |proxy| proxy.kind == ProxyKind::Sidecar, encode: empty_route_table }),
+    parts: Some(VIRTUAL_HOSTS),
+    stub: Some(host_without_routes),
     dump: Dump::Section {
         message: "RoutesConfigDump",
         list: "dynamicRouteConfigs",
@@ -111,6 +113,7 @@ static VIRTUAL_HOST_SPEC: TypeSpec = TypeSpec {
     // A route table that is sent whole replaces the virtual hosts that were discovered for it.
     removed_after: &[ResourceType::new(&ROUTE_SPEC)],
     parent: Parent::Collections { of: ResourceType::new(&ROUTE_SPEC) },
+    stub: Some(host_without_routes),
     dump: Dump::Hidden,
     ..TypeSpec::NAMED
 };
@@ -143,6 +146,25 @@ static NAME_TABLE_SPEC: TypeSpec = TypeSpec {
     dump: Dump::Hidden,
     ..TypeSpec::NAMED
 };
+
+/// The field of a route table's virtual hosts.
+const VIRTUAL_HOSTS: u32 = 2;
+
+/// A virtual host with the same name and domains and without routes. Envoy answers requests to it with 404. Without it, a
+/// virtual host for all domains would receive them, which may not be meant for them.
+fn host_without_routes(host: &[u8]) -> Bytes {
+    const NAME: u32 = 1;
+    const DOMAINS: u32 = 2;
+    let (mut reader, mut stub) = (Reader::new(host), Vec::new());
+    while let Ok(Some((field, value))) = reader.field() {
+        match (field, value) {
+            (NAME, Value::Bytes(name)) => put_bytes(&mut stub, 1, name),
+            (DOMAINS, Value::Bytes(domain)) => put_bytes(&mut stub, 2, domain),
+            _ => {}
+        }
+    }
+    stub.into()
+}
 
 fn empty_route_table(name: &str) -> Bytes {
     protos::encode(&RouteConfiguration {

@@ -38,6 +38,12 @@ pub struct TypeSpec {
     pub placeholder: Option<Placeholder>,
     /// Whether a client that rejects a response has still accepted the resources that its error does not name.
     pub partial_nack: bool,
+    /// The number of a repeated field whose messages can be left out one by one if a client rejects them: the virtual hosts
+    /// of a route table. Each has its name in field 1.
+    pub parts: Option<u32>,
+    /// The form of a rejected part that a client is sent if it has no earlier one: it must be harmless. For a type without
+    /// parts, the form of a rejected resource.
+    pub stub: Option<Stub>,
     /// How `/debug/config_dump` shows resources of this type.
     pub dump: Dump,
 }
@@ -55,9 +61,14 @@ impl TypeSpec {
         parent: Parent::None,
         placeholder: None,
         partial_nack: false,
+        parts: None,
+        stub: None,
         dump: Dump::Generic,
     };
 }
+
+/// Encodes a harmless form of an encoded message.
+pub type Stub = fn(&[u8]) -> Bytes;
 
 /// How a config dump shows the resources of a type.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

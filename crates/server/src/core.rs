@@ -15,7 +15,7 @@ use status::Elapsed;
 use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot, watch};
 use world::{Batch, World};
-use xds::{Limits, Next, Progress, Request, StreamId, Variant};
+use xds::{Limits, Next, Progress, Quarantined, Request, StreamId, Variant};
 
 use crate::counters::Counters;
 use crate::grpc::{Down, Status};
@@ -185,7 +185,8 @@ impl Core {
         if self.commit_due().is_some_and(|due| due <= Instant::now()) {
             self.take_in();
         }
-        self.hub.tick(self.now());
+        let now = self.now();
+        self.hub.tick(&mut self.served, now);
         self.push();
         self.proceed();
         self.clean_up();
@@ -410,6 +411,10 @@ impl Core {
             self.tracker.turn(&self.served, &mut self.hub, now);
         }));
         self.contain("counting", tracked);
+        for one in self.hub.take_quarantined() {
+            self.counters.quarantined += 1;
+            log_quarantined(&one);
+        }
         self.counters.stalls.note(Step::Count, begun, String::new);
     }
 
@@ -444,6 +449,21 @@ impl Core {
         tracing::error!(what, panic = text, "a panic was contained");
         self.counters.panics += 1;
     }
+}
+
+/// Logs that a resource is no longer sent to the proxies that reject it.
+fn log_quarantined(one: &Quarantined) {
+    let Quarantined { kind, resource, part, replaced, proxy, message, .. } = one;
+    tracing::warn!(
+        target: "xds",
+        r#type = kind.short_name,
+        ?resource,
+        part = ?part.as_deref().unwrap_or_default(),
+        instead = if *replaced { "the last acknowledged version, or one without routes" } else { "nothing" },
+        node = ?proxy,
+        error = ?message,
+        "quarantined what a proxy rejects"
+    );
 }
 
 /// The name of a stream's proxy.

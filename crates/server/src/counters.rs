@@ -28,6 +28,8 @@ pub(crate) struct Counters {
     pub(crate) panics: u64,
     /// Streams closed because the client did not read responses.
     pub(crate) unread: u64,
+    /// Rejected resources that were put in quarantine.
+    pub(crate) quarantined: u64,
     pub(crate) stalls: Stalls,
     pub(crate) events: Events,
     pub(crate) pushes: Pushes,
@@ -45,6 +47,7 @@ impl Default for Counters {
             rule_panics: 0,
             panics: 0,
             unread: 0,
+            quarantined: 0,
             stalls: Stalls::default(),
             events: Events::default(),
             pushes: Pushes::default(),

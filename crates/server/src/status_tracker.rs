@@ -214,6 +214,7 @@ impl StatusTracker {
                 catalogues: reach.catalogues,
                 maybe: reach.maybe,
                 since,
+                parts: reach.hosts,
             });
             keys.push(ask.key);
             if begun.elapsed() > TURN {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use config::{Kind, ObjectKey};
 use envoy::{RouteConfigs, VirtualHosts};
-use envoy_filter::unmade;
+use envoy_filter::{PatchedVirtualHosts, unmade};
 use flow::{CellId, Dependents, Relation, Walk};
 use model::audience::VirtualHostSpec;
 use model::service::{ObjectId, Registry};
@@ -32,6 +32,8 @@ pub struct Reach {
     pub catalogues: Vec<CellId>,
     /// Catalogues that may list resources derived from it: those that changed in the same commit.
     pub maybe: Vec<CellId>,
+    /// The names of the virtual hosts in route tables that are derived from it.
+    pub hosts: Vec<Arc<str>>,
     /// Whether all were found within the limit.
     pub complete: bool,
     /// For an EnvoyFilter: its patches that are left out of some or all resources.
@@ -88,10 +90,13 @@ impl World {
 
     fn of(&self, walk: impl FnOnce(&World) -> Dependents, certain: bool) -> Reach {
         let found = walk(self);
-        let mut reach = Reach { complete: found.complete, ..Reach::default() };
-        let hosts: Vec<_> = found.cells.iter().filter_map(|(cell, _)| self.engine.key::<VirtualHosts>(*cell)).collect();
+        let cells = || found.cells.iter().map(|(cell, _)| *cell);
+        let hosts: Vec<_> = cells().filter_map(|cell| self.engine.key::<VirtualHosts>(cell)).collect();
+        let patched = cells().filter_map(|cell| self.engine.key::<PatchedVirtualHosts>(cell));
+        let names = hosts.iter().map(|host| host.name.clone()).chain(patched.map(|patched| patched.host.name.clone()));
+        let mut reach = Reach { complete: found.complete, hosts: names.collect(), ..Reach::default() };
         for (cell, relation) in found.cells {
-            if relation == VirtualHosts::NAME || self.lacks(cell, &hosts) {
+            if [VirtualHosts::NAME, PatchedVirtualHosts::NAME].contains(&relation) || self.lacks(cell, &hosts) {
                 continue;
             }
             let listed = self.served.is_list(relation);
@@ -130,6 +135,7 @@ fn content(types: &ServedTypes) -> Walk {
 fn everything(types: &ServedTypes) -> Walk {
     types
         .walk_to_counted(Walk::within(CELLS))
+        .to::<PatchedVirtualHosts>()
         .not_through::<VirtualServiceSummaries>()
         .not_through::<DestinationRuleSummaries>()
         .not_through::<PolicyCandidates>()

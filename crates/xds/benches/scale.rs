@@ -136,6 +136,7 @@ impl Bench {
                 catalogues: Vec::new(),
                 maybe: Vec::new(),
                 since: self.hub.epoch(),
+                parts: Vec::new(),
             });
             question.resources.push(cell);
         }

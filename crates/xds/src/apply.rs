@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use model::xds::ResourceType;
 
 use crate::cells::LedgerId;
-use crate::{Changes, Code, Epoch, Hub, Moment, Origin, Status, StreamId};
+use crate::{Changes, Code, Epoch, Hub, Moment, Name, Origin, Status, StreamId};
 
 /// The least number of tombstones for which all streams are examined.
 const FEW_TOMBS: usize = 64;
@@ -23,17 +23,28 @@ impl<O: Origin> Hub<O> {
             let Some(replaced) = self.core.cells.replace(cell, resource.clone()) else {
                 continue;
             };
+            let acknowledged = |(ledger, name): &(LedgerId, Name)| {
+                self.core.ledgers[*ledger].acknowledged(name, replaced.old.as_ref()).cloned()
+            };
+            if let Some(good) = replaced.users.iter().find_map(acknowledged) {
+                self.core.goods.keep(cell, good, now);
+            }
             for (ledger, name) in replaced.users {
                 self.core.ledgers[ledger].on_resource(&name, replaced.old.as_ref(), resource.as_ref(), epoch);
                 touched.insert(ledger);
             }
         }
         for (cell, catalogue) in changes.catalogues {
-            let Some(ledger) = self.core.catalogues.get(&cell).copied() else {
-                continue;
-            };
-            self.core.ledgers[ledger].on_catalogue(origin, &mut self.core.cells, (cell, catalogue), epoch);
-            touched.insert(ledger);
+            for ledger in self.core.catalogues.get(&cell).into_iter().flatten().copied() {
+                let catalogue = catalogue.clone();
+                let list = (cell, catalogue);
+                let rekeyed = self.core.ledgers[ledger].on_catalogue(origin, &mut self.core.cells, list, epoch);
+                for one in rekeyed {
+                    let good = one.acknowledged.or_else(|| self.core.goods.get(one.before).cloned());
+                    good.into_iter().for_each(|good| self.core.goods.keep(one.now, good, now));
+                }
+                touched.insert(ledger);
+            }
         }
         if !changes.appeared.is_empty() {
             for (id, ledger) in &mut self.core.ledgers {
@@ -59,7 +70,7 @@ impl<O: Origin> Hub<O> {
         }
     }
 
-    fn wake(&mut self, id: StreamId, now: Moment) {
+    pub(crate) fn wake(&mut self, id: StreamId, now: Moment) {
         if let Some(stream) = self.streams.get_mut(&id) {
             stream.busy_since.get_or_insert(now);
             self.woken.insert(id);

@@ -56,6 +56,9 @@ impl Rope {
     }
 }
 
+/// The resources of a response, in lists that responses share.
+pub(crate) type Contents = Vec<Arc<[(Name, Resource)]>>;
+
 /// A response that streams can share.
 #[derive(Debug)]
 pub(crate) struct Composed {
@@ -64,6 +67,8 @@ pub(crate) struct Composed {
     pub(crate) nonce: Arc<str>,
     pub(crate) resources: usize,
     pub(crate) removed: usize,
+    /// Its resources.
+    pub(crate) contents: Contents,
     /// The names of its resources, if they are collections of another type.
     pub(crate) names: Vec<Name>,
     /// The references of its resources.
@@ -79,6 +84,7 @@ impl Composed {
             nonce: envelope.nonce.into(),
             resources: first.resources + second.resources,
             removed: first.removed + second.removed,
+            contents: first.contents.iter().chain(&second.contents).cloned().collect(),
             names: first.names.iter().chain(&second.names).cloned().collect(),
             fresh: first.fresh.and(&second.fresh),
         }

@@ -106,6 +106,7 @@ impl<O: Origin> Core<O> {
                 None => Vec::new(),
             },
             fresh,
+            contents: vec![content.resources.into()],
         }
     }
 
@@ -148,6 +149,7 @@ impl<O: Origin> Core<O> {
             let owed = || plan.included.owed.binary_search(&name).is_ok();
             match subscription.resource(&self.cells, &name) {
                 Some(resource) => resources.push((name, resource.clone())),
+                None if subscription.withholds(&name) => {}
                 None if kind.is_listed() && !owed() => {}
                 None => match kind.placeholder.filter(|_| key.placeholders && (key.from == 0 || owed())) {
                     Some(placeholder) => {
@@ -160,7 +162,8 @@ impl<O: Origin> Core<O> {
         }
         let absent = |name: &&Name| subscription.resource(&self.cells, name).is_none();
         removed.extend(subscription.removed(key.removals_sent, key.sweep).map(|(name, _)| name).cloned());
-        removed.extend(plan.included.gone.iter().map(|gone| &gone.name).filter(absent).cloned());
+        let gone = plan.included.gone.iter().map(|gone| &gone.name).filter(absent);
+        removed.extend(gone.filter(|name| !subscription.withholds(name)).cloned());
         removed.sort_unstable();
         removed.dedup();
         if !key.delta {

@@ -1,12 +1,17 @@
 //! The state that streams share: ledgers, and how streams enter and leave them.
 
+use std::sync::Arc;
+
 use model::xds::{ResourceType, ResourceTypes};
 use rustc_hash::FxHashMap;
 use slab::Slab;
 
 use crate::cells::{Cells, LedgerId};
+use crate::goods::Goods;
 use crate::ledger::Ledger;
 use crate::name_set::NameSet;
+use crate::quarantine::{Lens, Quarantine};
+use crate::status::LastNack;
 use crate::stream::Stream;
 use crate::subscription::{Latest, Part, Place, Subscription};
 use crate::tally::News;
@@ -20,13 +25,18 @@ pub(crate) struct Core<O: Origin> {
     pub(crate) types: ResourceTypes,
     pub(crate) ledgers: Slab<Ledger<O>>,
     pub(crate) by_audience: FxHashMap<(ResourceType, O::Audience), LedgerId>,
-    pub(crate) catalogues: FxHashMap<O::Cell, LedgerId>,
+    /// The ledgers with a catalogue: several if they have different lenses.
+    pub(crate) catalogues: FxHashMap<O::Cell, Vec<LedgerId>>,
     pub(crate) cells: Cells<O::Cell>,
     pub(crate) epoch: Epoch,
     pub(crate) serial: u64,
     pub(crate) stats: Stats,
     pub(crate) news: News,
     pub(crate) unanswered: Unanswered,
+    pub(crate) quarantine: Quarantine,
+    pub(crate) goods: Goods<O::Cell>,
+    /// Ledgers with a lens, by type, audience and the lens's entries.
+    pub(crate) by_lens: FxHashMap<(ResourceType, O::Audience, Vec<u64>), LedgerId>,
 }
 
 impl<O: Origin> Core<O> {
@@ -51,21 +61,50 @@ impl<O: Origin> Core<O> {
         Part { ledger, selection: &ledger.selections[place.selection] }
     }
 
-    /// The ledger of a type and audience. Opens it if there is none.
-    pub(crate) fn ledger(&mut self, origin: &mut O, kind: ResourceType, audience: O::Audience) -> LedgerId {
-        let key = (kind, audience);
-        if let Some(id) = self.by_audience.get(&key) {
+    /// The ledger of a type and audience, as a lens shows it. Opens it if there is none.
+    pub(crate) fn ledger(
+        &mut self,
+        origin: &mut O,
+        kind: ResourceType,
+        audience: O::Audience,
+        lens: &Arc<Lens>,
+    ) -> LedgerId {
+        let (key, seen) = ((kind, audience.clone()), (kind, audience, lens.ids.clone()));
+        let known = if lens.ids.is_empty() { self.by_audience.get(&key) } else { self.by_lens.get(&seen) };
+        if let Some(id) = known {
             return *id;
         }
         let entry = self.ledgers.vacant_entry();
         let id = entry.key();
-        let ledger = entry.insert(Ledger::new(id, kind, key.1.clone(), self.epoch));
+        let ledger = entry.insert(Ledger::new(id, kind, key.1.clone(), lens.clone(), self.epoch));
         if kind.is_wildcard() {
             ledger.open(origin, &mut self.cells, &Name::default(), self.epoch);
-            self.catalogues.extend(ledger.lists.values().map(|list| (list.cell, id)));
+            self.note_catalogues(id);
         }
-        self.by_audience.insert(key, id);
+        if lens.ids.is_empty() {
+            self.by_audience.insert(key, id);
+        } else {
+            self.by_lens.insert(seen, id);
+        }
         id
+    }
+
+    /// Records the open catalogues of a ledger.
+    pub(crate) fn note_catalogues(&mut self, id: LedgerId) {
+        for list in self.ledgers[id].lists.values() {
+            let ledgers = self.catalogues.entry(list.cell).or_default();
+            if !ledgers.contains(&id) {
+                ledgers.push(id);
+            }
+        }
+    }
+
+    fn forget_catalogue(&mut self, cell: O::Cell, id: LedgerId) {
+        let Some(ledgers) = self.catalogues.get_mut(&cell) else { return };
+        ledgers.retain(|ledger| *ledger != id);
+        if ledgers.is_empty() {
+            self.catalogues.remove(&cell);
+        }
     }
 
     /// Adds a stream to a watch's selections.
@@ -85,15 +124,19 @@ impl<O: Origin> Core<O> {
         let before: Vec<O::Cell> = ledger.lists.values().map(|list| list.cell).collect();
         ledger.drop_if_unused(&mut self.cells, selection);
         let is_open = |cell: &O::Cell| ledger.lists.values().any(|list| list.cell == *cell);
-        for cell in before.iter().filter(|cell| !is_open(cell)) {
-            self.catalogues.remove(cell);
-        }
-        if ledger.selections.is_empty() {
+        let closed: Vec<O::Cell> = before.into_iter().filter(|cell| !is_open(cell)).collect();
+        let is_unused = ledger.selections.is_empty();
+        closed.into_iter().for_each(|cell| self.forget_catalogue(cell, ledger_id));
+        if is_unused {
             let ledger = self.ledgers.remove(ledger_id);
             for list in ledger.lists.values() {
-                self.catalogues.remove(&list.cell);
+                self.forget_catalogue(list.cell, ledger_id);
             }
-            self.by_audience.remove(&(ledger.kind, ledger.audience.clone()));
+            if ledger.lens.ids.is_empty() {
+                self.by_audience.remove(&(ledger.kind, ledger.audience.clone()));
+            } else {
+                self.by_lens.remove(&(ledger.kind, ledger.audience.clone(), ledger.lens.ids.clone()));
+            }
             ledger.close(&mut self.cells);
         }
     }
@@ -112,14 +155,31 @@ impl<O: Origin> Core<O> {
         selections.fold(false, |left, (_, selection)| selection.forget_idle() || left)
     }
 
+    /// The NACK of a resource in quarantine that a watch subscribes to.
+    fn quarantined(&self, watch: &Watch) -> Option<LastNack> {
+        let (version, nonce) = watch.last.clone().unzip();
+        let entry = watch.places().find_map(|place| {
+            let part = self.part(place);
+            let mut ids = part.ledger.substituted().filter(|(name, _)| part.selection.covers(name));
+            ids.find_map(|(_, one)| one.by.iter().find_map(|id| self.quarantine.entry(*id)))
+        })?;
+        Some(LastNack {
+            message: entry.culprit.message.clone(),
+            version: version.unwrap_or_default(),
+            nonce: nonce.unwrap_or_default(),
+            at: entry.since,
+        })
+    }
+
     pub(crate) fn watch_status(&self, watch: &Watch) -> WatchStatus {
+        let error = watch.error.clone().or_else(|| self.quarantined(watch));
         WatchStatus {
             kind: watch.kind,
             names: self.names(watch).as_ref().map(NameSet::len),
             sent: watch.sent_at.clone(),
             acked: watch.acked_at.clone(),
-            error: watch.error.clone(),
-            synced: watch.inflight.is_none() && !watch.has_updates(self.latest(watch)) && watch.error.is_none(),
+            synced: watch.inflight.is_none() && !watch.has_updates(self.latest(watch)) && error.is_none(),
+            error,
         }
     }
 }

@@ -97,6 +97,7 @@ impl<O: Origin> Core<O> {
         watch.pending.add_gone(missing.into_iter().map(Gone::unknown), self.epoch);
         stream.claim(kind);
         stream.watches.insert(watch);
+        self.note_in_place(stream, kind);
         Ok(())
     }
 

@@ -17,7 +17,7 @@
 //! - **No wait is longer than [`Limits::hold`](crate::Limits::hold)**, counted from the first waiting change: a client
 //!   that never answers or subscribes gets the rest anyway. [`Stats::overdue`](crate::Stats::overdue) counts this.
 
-use model::xds::ResourceType;
+use model::xds::{Parent, ResourceType};
 
 use crate::core::Core;
 use crate::stream::Stream;
@@ -46,8 +46,10 @@ impl<O: Origin> Core<O> {
             false => self.in_place_for(stream, kind),
         };
         let sweep = match expired(watch.removal_hold) {
-            true => self.epoch,
-            false => self.removable(stream, kind),
+            _ if self.is_parent_rejected(stream, kind) => 0,
+            // Collections are needed as long as the client has not been sent their parent.
+            true if !matches!(kind.parent, Parent::Collections { .. }) => self.epoch,
+            _ => self.removable(stream, kind),
         };
         let sweep = sweep.min(upto);
         (upto > 0).then_some(Window { upto, sweep })

@@ -11,8 +11,10 @@ use slab::Slab;
 use crate::cells::Cells;
 use crate::core::Core;
 use crate::decode::Body;
+use crate::goods::Goods;
 use crate::ledger::Ledger;
 use crate::opening::Opening;
+use crate::quarantine::Quarantine;
 use crate::stream::Stream;
 use crate::tally::News;
 use crate::unanswered::Unanswered;
@@ -128,6 +130,9 @@ impl<O: Origin> Hub<O> {
                 serial: 0,
                 news: News::default(),
                 unanswered: Unanswered::default(),
+                quarantine: Quarantine::default(),
+                goods: Goods::new(),
+                by_lens: FxHashMap::default(),
             },
             streams: FxHashMap::default(),
             by_token: FxHashMap::default(),
@@ -182,6 +187,10 @@ impl<O: Origin> Hub<O> {
         }
         if self.streams.is_empty() {
             self.forget_at = None;
+        }
+        if self.core.quarantine.has_trials() {
+            // Another stream tries it at once.
+            self.core.quarantine.end_trials(id, Moment::ZERO, Moment::ZERO, |_| true);
         }
         origin.disconnect(stream.token);
     }
@@ -261,6 +270,7 @@ impl<O: Origin> Hub<O> {
             (Body::Delta { .. }, Variant::Delta) => self.core.delta(origin, stream, kind, request, now)?,
             _ => return Err(Status::new(Code::InvalidArgument, "a request of the other variant of the protocol")),
         }
+        self.spread_quarantine(origin, now);
         Ok(Progress::Done)
     }
 
@@ -297,11 +307,12 @@ impl<O: Origin> Hub<O> {
     /// The time at which [`Hub::tick`] must be called.
     pub fn deadline(&self) -> Option<Moment> {
         let timers = self.timers.first().map(|(at, _)| *at);
-        timers.into_iter().chain(self.forget_at).min()
+        timers.into_iter().chain(self.forget_at).chain(self.core.quarantine.deadline()).min()
     }
 
-    /// Wakes streams whose waits have expired, and drops unused cached responses.
-    pub fn tick(&mut self, now: Moment) {
+    /// Wakes streams whose waits have expired, drops unused cached responses, and tries quarantined resources again.
+    pub fn tick(&mut self, origin: &mut O, now: Moment) {
+        self.retry_quarantined(origin, now);
         if self.forget_at.is_some_and(|at| at <= now) {
             let again = now + self.core.limits.idle_responses;
             self.forget_at = self.core.forget_idle().then_some(again);

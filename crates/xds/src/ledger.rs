@@ -5,6 +5,7 @@
 //! every stream has been sent the removal.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
 
 use model::xds::{Resource, ResourceType};
 use slab::Slab;
@@ -12,12 +13,14 @@ use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use crate::cells::{Cells, LedgerId};
 use crate::ledger::log::Log;
+use crate::quarantine::{Lens, Substituted};
 use crate::selection::{Selection, SelectionId};
 use crate::{Epoch, Name, Origin};
 
 mod lists;
 mod log;
 mod select;
+mod substituted;
 
 pub(crate) use lists::List;
 
@@ -25,6 +28,12 @@ pub(crate) struct Ledger<O: Origin> {
     pub(crate) id: LedgerId,
     pub(crate) kind: ResourceType,
     pub(crate) audience: O::Audience,
+    /// Resources are shown through it.
+    pub(crate) lens: Arc<Lens>,
+    /// The resources that the lens changes.
+    substituted: BTreeMap<Name, Substituted>,
+    /// The latest epoch that any client acknowledged.
+    pub(crate) acked: Epoch,
     /// The open catalogues of a listed type: for a wildcard type one with an empty name, otherwise one for each collection
     /// that a stream subscribes to.
     pub(crate) lists: BTreeMap<Name, List<O>>,
@@ -56,11 +65,20 @@ pub(crate) struct Tomb {
 }
 
 impl<O: Origin> Ledger<O> {
-    pub(crate) fn new(id: LedgerId, kind: ResourceType, audience: O::Audience, epoch: Epoch) -> Ledger<O> {
+    pub(crate) fn new(
+        id: LedgerId,
+        kind: ResourceType,
+        audience: O::Audience,
+        lens: Arc<Lens>,
+        epoch: Epoch,
+    ) -> Ledger<O> {
         Ledger {
             id,
             kind,
             audience,
+            lens,
+            substituted: BTreeMap::new(),
+            acked: 0,
             lists: BTreeMap::new(),
             entries: BTreeMap::new(),
             tombs: BTreeMap::new(),
@@ -92,8 +110,8 @@ impl<O: Origin> Ledger<O> {
     }
 
     /// The resource of this name.
-    pub(crate) fn resource<'c>(&self, cells: &'c Cells<O::Cell>, name: &str) -> Option<&'c Resource> {
-        cells.get(self.entries.get(name)?.cell?)
+    pub(crate) fn resource<'c>(&'c self, cells: &'c Cells<O::Cell>, name: &str) -> Option<&'c Resource> {
+        self.shown(cells, name, self.entries.get(name)?)
     }
 
     /// The epoch of the last addition or change of a name; 0 for a name that is not in the ledger.
@@ -127,12 +145,14 @@ impl<O: Origin> Ledger<O> {
         match &selection.names {
             // Names that other streams subscribe to are not a catalogue.
             None if self.by_name() => Box::new(std::iter::empty()),
-            None => Box::new(self.entries.iter().filter_map(|(name, entry)| Some((name, cells.get(entry.cell?)?)))),
+            None => {
+                Box::new(self.entries.iter().filter_map(|(name, entry)| Some((name, self.shown(cells, name, entry)?))))
+            }
             Some(names) if self.kind.is_collected() => Box::new(
                 names
                     .iter()
                     .flat_map(|collection| self.members(collection))
-                    .filter_map(|(name, entry)| Some((name, cells.get(entry.cell?)?))),
+                    .filter_map(|(name, entry)| Some((name, self.shown(cells, name, entry)?))),
             ),
             Some(names) => Box::new(names.iter().filter_map(|name| Some((name, self.resource(cells, name)?)))),
         }
@@ -183,6 +203,25 @@ impl<O: Origin> Ledger<O> {
 
     /// Records the change of a cell.
     pub(crate) fn on_resource(&mut self, name: &Name, old: Option<&Resource>, new: Option<&Resource>, epoch: Epoch) {
+        if !self.entries.contains_key(name) {
+            return;
+        }
+        if self.lens.is_empty() {
+            return self.on_shown(name, old, new, epoch);
+        }
+        let before = self.substituted.remove(name);
+        let old = before.as_ref().map_or(old, |before| before.resource.as_ref());
+        let shown = match self.substitute(name, new, old) {
+            None if !self.withholds(name) => new.cloned(),
+            shown => shown,
+        };
+        if old != shown.as_ref() {
+            self.on_shown(name, old, shown.as_ref(), epoch);
+        }
+    }
+
+    /// Records the change of a resource as the lens shows it.
+    fn on_shown(&mut self, name: &Name, old: Option<&Resource>, new: Option<&Resource>, epoch: Epoch) {
         let Some(entry) = self.entries.get_mut(name) else {
             return;
         };

@@ -18,10 +18,13 @@
 //! - Make before break: see [`gate`].
 //! - The work of one call is bounded where it can be large: a request opens a limited number of cells in each step
 //!   ([`Hub::proceed`]), and cells without users are closed later ([`Hub::close_unused`]).
+//! - A resource that a client rejects is replaced by its last acknowledged version, or left out, for this client and its
+//!   equals: see [`quarantine`].
 //! - A name that cannot exist for any audience yet ([`Origin::requires`]) costs nothing but its place in a set of names.
 //! - A stream stores its place in ledgers. It stores names only while they are pending.
 
 mod apply;
+mod blame;
 mod cells;
 mod compose;
 mod content;
@@ -30,7 +33,9 @@ pub mod decode;
 mod delta;
 mod follow;
 pub mod gate;
+mod goods;
 mod hub;
+mod hunt;
 mod ledger;
 mod limits;
 mod moves;
@@ -39,6 +44,8 @@ mod name_set;
 mod next;
 mod opening;
 mod origin;
+mod parts;
+mod quarantine;
 mod rate;
 mod respond;
 mod selection;
@@ -59,6 +66,7 @@ pub use hub::{Hub, Progress, Stats, StreamId, TypeStats, Variant};
 pub use limits::Limits;
 pub use next::{Next, Response};
 pub use origin::{Changes, Origin};
+pub use quarantine::Quarantined;
 pub use status::{Code, Exchange, LastNack, Status, StreamStatus, WatchStatus};
 pub use tally::{Nack, News, Question, Tally};
 

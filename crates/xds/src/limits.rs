@@ -32,6 +32,9 @@ pub struct Limits {
     /// The longest time for which changes wait for the types that they need (routes for clusters), and removals for the types
     /// that may use them.
     pub hold: Moment,
+    /// The time after which a client is sent a quarantined resource again; it doubles with each rejection. `None`: rejected
+    /// resources are not quarantined.
+    pub quarantine: Option<Moment>,
     /// Tombstones that a ledger keeps for its slowest stream, in addition to as many as it has resources.
     pub removed_names: usize,
     /// The time for which a response is cached for other streams. An unused one is dropped after twice this time at most: the
@@ -56,6 +59,7 @@ impl Default for Limits {
             opened_together: 256,
             opened_at_once: 4096,
             hold: Moment::from_secs(5),
+            quarantine: Some(Moment::from_secs(60)),
             removed_names: 4096,
             idle_responses: Moment::from_secs(5),
             identifier: "rutter".into(),

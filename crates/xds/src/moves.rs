@@ -1,5 +1,8 @@
 //! Moves a watch to the ledgers of other audiences. The client keeps equal resources and is sent the difference.
 
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
 use model::xds::{Resource, ResourceType};
 
 use crate::core::Core;
@@ -9,16 +12,21 @@ use crate::subscription::{Place, Subscription};
 use crate::watch::{Gone, Pending, Watch};
 use crate::{Epoch, Name, Origin};
 
+/// The maximum number of resources that are kept for a client that moves.
+const KEPT: usize = 4096;
+
 impl<O: Origin> Core<O> {
     /// Moves a watch to the ledgers of its current audiences, if those have changed. While a response is outstanding, the
     /// state of the client is unknown; the move waits for the answer.
     pub(crate) fn relocate(&mut self, origin: &mut O, stream: &mut Stream<O::Token>, kind: ResourceType) {
+        let lens = self.lens(stream, kind);
         let Some(watch) = stream.watches.get_mut(kind) else {
             return;
         };
         let (audience, own) = (origin.audience(stream.token, kind), origin.own_audience(stream.token, kind));
         let audience_of = |place: Place| &self.ledgers[place.ledger].audience;
-        if *audience_of(watch.shared) == audience && watch.own.map(audience_of) == own.as_ref() {
+        let same = self.ledgers[watch.shared.ledger].lens.ids == lens.ids;
+        if same && *audience_of(watch.shared) == audience && watch.own.map(audience_of) == own.as_ref() {
             watch.moving = false;
             return;
         }
@@ -26,9 +34,9 @@ impl<O: Origin> Core<O> {
         if watch.moving {
             return;
         }
-        let names = self.names(watch);
-        let shared = self.ledger(origin, kind, audience);
-        let own = own.map(|own| self.ledger(origin, kind, own));
+        let (names, lens) = (self.names(watch), Arc::new(lens));
+        let shared = self.ledger(origin, kind, audience, &lens);
+        let own = own.map(|own| self.ledger(origin, kind, own, &lens));
         let (shared, own) = self.places(origin, (shared, own), names.as_ref());
         if watch.sent > 0 {
             // The client does not have rejected resources, and may still have rejected removals.
@@ -36,14 +44,18 @@ impl<O: Origin> Core<O> {
                 watch.pending.add(rejected.pending);
             }
             let pending = self.difference(watch, names.as_ref(), (shared, own));
+            self.note_before(watch, &pending, same);
             watch.pending = pending;
             watch.sent = self.epoch;
             watch.removals_sent = self.epoch;
             watch.rejection = None;
             watch.acked = self.epoch;
+        } else if watch.rejected.take().is_some() {
+            watch.must_answer = true;
         }
         watch.joined = self.epoch;
         self.switch(stream, kind, (shared, own));
+        self.note_in_place(stream, kind);
     }
 
     /// The changes that take a client from its place in some ledgers to the content of others. A ledger that stays
@@ -95,11 +107,36 @@ impl<O: Origin> Core<O> {
             last: Some(tomb.last.clone()),
             certain: false,
         }));
-        gone.retain(|gone| absent(&gone.name));
+        gone.retain(|gone| absent(&gone.name) && !new.withholds(&gone.name));
         // Unknown names that have not been answered still need an answer.
         let unanswered = names.into_iter().flat_map(NameSet::iter);
         pending.owe(unanswered.filter(|name| absent(name) && owed_before(name)).cloned());
         pending.add_gone(gone, self.epoch);
         pending
+    }
+
+    /// Records in the ledgers of a watch that its client has all that they contain, if that is so.
+    pub(crate) fn note_in_place(&mut self, stream: &Stream<O::Token>, kind: ResourceType) {
+        let Some(watch) = stream.watch(kind) else { return };
+        if watch.sent > 0 && watch.inflight.is_none() && watch.pending.owed.is_empty() && watch.rejected.is_none() {
+            for Place { ledger, .. } in watch.places() {
+                self.ledgers[ledger].acked = self.ledgers[ledger].acked.max(watch.acked);
+            }
+        }
+    }
+
+    /// Keeps the resources that a client has and that a move to another audience changes.
+    fn note_before(&self, watch: &mut Watch, pending: &Pending, to_another_audience: bool) {
+        if !to_another_audience || self.limits.quarantine.is_none() {
+            return;
+        }
+        let (old, sent) = (self.subscription(watch), watch.sent);
+        let certain = |name: &&Name| old.epoch_of(name) <= sent && watch.pending.owed.binary_search(name).is_err();
+        let had = |name: &Name| Some((name.clone(), old.resource(&self.cells, name)?.clone()));
+        let had = pending.owed.iter().take(KEPT).filter(certain).filter_map(had);
+        let mut before = had.collect::<BTreeMap<Name, Resource>>();
+        // A move back and forth: what the client had first is what it has.
+        before.append(&mut watch.before);
+        watch.before = before;
     }
 }

@@ -4,10 +4,14 @@
 //! outbound|81||a.b: …`, `Duplicate entry of domain x in route 80`. This module returns words that may be names; the
 //! caller compares them with the names in the response.
 
+use bytes::Bytes;
+
 /// The longest word that is considered, in bytes.
 const WORD: usize = 1024;
 /// Punctuation around names.
 const AROUND: &[char] = &['\'', '"', '`', '(', ')', '<', '>', ',', ';', '.', '!', '?'];
+/// The number of words of an error that are searched for.
+const WORDS: usize = 32;
 /// A number is considered a name only after one of these words.
 const BEFORE_NUMBERS: &[&str] =
     &["route", "routes", "table", "config", "configuration", "resource", "resources", "for", "expecting"];
@@ -28,12 +32,55 @@ pub(crate) fn candidates(text: &str) -> impl Iterator<Item = &str> {
     })
 }
 
+/// Shorter words of an error do not identify anything.
+const TELLING: usize = 4;
+
+/// The indices of the bodies that contain the longest word of an error that is in some of them and not in all: an expression,
+/// the name of a header or a filter.
+pub(crate) fn in_bodies(text: &str, bodies: &[&Bytes]) -> Vec<usize> {
+    let split = |c: char| c.is_whitespace() || AROUND.contains(&c) && !matches!(c, '(' | ')' | '.' | '?');
+    let bare = text.split(split).filter(|word| word.len() <= WORD);
+    let trimmed = text.split_whitespace().map(|word| word.trim_matches(AROUND).trim_end_matches(':'));
+    let mut words: Vec<&str> = bare.chain(trimmed).filter(|word| word.len() >= TELLING).collect();
+    words.sort_by_key(|word| (std::cmp::Reverse(word.len()), *word));
+    words.dedup();
+    let holders = |word: &&str| -> Vec<usize> {
+        bodies.iter().enumerate().filter(|(_, body)| contains(body, word.as_bytes())).map(|(at, _)| at).collect()
+    };
+    let mut found = words.iter().take(WORDS).map(holders);
+    found.find(|holders| !holders.is_empty() && holders.len() < bodies.len()).unwrap_or_default()
+}
+
+fn contains(body: &[u8], word: &[u8]) -> bool {
+    let Some(first) = word.first() else { return true };
+    let mut rest = body;
+    while let Some(at) = rest.iter().position(|byte| byte == first) {
+        if rest[at..].starts_with(word) {
+            return true;
+        }
+        rest = &rest[at + 1..];
+    }
+    false
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     fn found<'a>(text: &'a str, names: &[&str]) -> Vec<&'a str> {
         candidates(text).filter(|word| names.contains(word)).collect()
+    }
+
+    #[test]
+    fn the_body_that_an_error_quotes_is_found() {
+        let bodies: Vec<Bytes> =
+            [r"host a /api/.* exact", r"host b /a(b|c){1,500}/x exact", "host c exact"].map(Bytes::from).into();
+        let bodies: Vec<&Bytes> = bodies.iter().collect();
+        let found = |text: &str| in_bodies(text, &bodies);
+        assert_eq!(found(r"regex '/a(b|c){1,500}/x' RE2 program size of 1300 > max program size of 100"), [1]);
+        assert_eq!(found("Invalid host exact"), [0; 0], "all have it");
+        assert_eq!(found("no such filter"), [0; 0]);
+        assert_eq!(in_bodies("exact", &bodies[..1]), [0; 0]);
     }
 
     #[test]

@@ -1,5 +1,7 @@
 //! Handles ACKs and NACKs, and creates and changes the selections of watches.
 
+use std::sync::Arc;
+
 use model::xds::ResourceType;
 
 use crate::cells::LedgerId;
@@ -26,16 +28,24 @@ impl<O: Origin> Core<O> {
             return;
         }
         let accepted = error.is_none();
+        let contents = watch.inflight.as_ref().map(|inflight| inflight.contents.clone()).unwrap_or_default();
         let named = error.as_deref().map(|error| self.named_in(stream, kind, error));
         let Some(watch) = stream.watch_mut(kind) else { return };
         match error {
             None => {
                 watch.accept(now);
+                let (acked, places) = (watch.acked, watch.places());
+                for Place { ledger, .. } in places {
+                    self.ledgers[ledger].acked = self.ledgers[ledger].acked.max(acked);
+                }
+                self.note_accepted(stream, kind, &contents, now);
                 self.stats.of_mut(kind).accepted += 1;
                 self.news.answered = true;
             }
             Some(message) => {
-                watch.reject(message, named.unwrap_or_default(), now);
+                let named = named.unwrap_or_default();
+                watch.reject(message.clone(), named.clone(), now);
+                self.note_rejected(stream, kind, &contents, (&message, &named), now);
                 self.stats.of_mut(kind).rejected += 1;
                 self.news.rejected = true;
             }
@@ -75,9 +85,10 @@ impl<O: Origin> Core<O> {
         kind: ResourceType,
         names: Option<Vec<Name>>,
     ) -> Watch {
+        let lens = Arc::new(self.lens(stream, kind));
         let shared = origin.audience(stream.token, kind);
-        let shared = self.ledger(origin, kind, shared);
-        let own = origin.own_audience(stream.token, kind).map(|own| self.ledger(origin, kind, own));
+        let shared = self.ledger(origin, kind, shared, &lens);
+        let own = origin.own_audience(stream.token, kind).map(|own| self.ledger(origin, kind, own, &lens));
         let names = names.map(|names| NameSet::new(self.share(shared, names)));
         let (shared, own) = self.places(origin, (shared, own), names.as_ref());
         let watch = Watch::new(kind, shared, own, self.epoch);
@@ -178,7 +189,7 @@ impl<O: Origin> Core<O> {
         let ledger = &mut self.ledgers[id];
         let selection = ledger.select(origin, &mut self.cells, edit, &mut self.serial, self.epoch);
         if ledger.kind.is_collected() {
-            self.catalogues.extend(ledger.lists.values().map(|list| (list.cell, id)));
+            self.note_catalogues(id);
         }
         selection
     }

@@ -57,6 +57,7 @@ impl<O: Origin> Core<O> {
                 upto: window.upto,
                 sweep: window.sweep,
                 updates,
+                contents: composed.contents.clone(),
             });
             watch.sent = plan.key.upto;
             watch.removals_sent = plan.key.sweep;

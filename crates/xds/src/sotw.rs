@@ -80,6 +80,7 @@ impl<O: Origin> Core<O> {
         }
         stream.claim(kind);
         stream.watches.insert(watch);
+        self.note_in_place(stream, kind);
     }
 
     /// Applies a changed list of names.

@@ -112,6 +112,11 @@ impl<'a, O: Origin> Subscription<'a, O> {
         self.parts_with(name).find_map(|part| part.ledger.resource(cells, name))
     }
 
+    /// Whether the resource of this name is neither sent nor removed.
+    pub(crate) fn withholds(self, name: &str) -> bool {
+        self.parts_with(name).any(|part| part.ledger.withholds(name))
+    }
+
     /// See [`Ledger::epoch_of`].
     pub(crate) fn epoch_of(self, name: &str) -> Epoch {
         self.parts_with(name).map(|part| part.ledger.epoch_of(name)).max().unwrap_or_default()

@@ -14,6 +14,7 @@ use rustc_hash::FxHashMap;
 
 use crate::cells::LedgerId;
 use crate::ledger::Ledger;
+use crate::quarantine::Entry;
 use crate::watch::Watch;
 use crate::{Epoch, Hub, Name, Origin, StreamId};
 use bits::Bits;
@@ -42,6 +43,9 @@ pub struct Question<C> {
     /// The epoch ([`Hub::epoch`]) of the object's last change. Later changes of its resources have other causes and are not
     /// waited for.
     pub since: Epoch,
+    /// The parts of the resources that are derived from it. If a resource has rejected parts, the object is only to blame if
+    /// they are among these.
+    pub parts: Vec<Arc<str>>,
 }
 
 /// The clients of an object's resources. A client that rejected one resource and has not answered for another counts as
@@ -130,6 +134,8 @@ struct FirstNack {
     stream: StreamId,
     kind: ResourceType,
     asked: Option<Name>,
+    /// The entry in quarantine, if it is not the stream's last NACK.
+    entry: Option<u64>,
 }
 
 impl<'h, O: Origin> Count<'h, O> {
@@ -142,21 +148,12 @@ impl<'h, O: Origin> Count<'h, O> {
         for cell in &question.resources {
             for (ledger, name) in hub.core.cells.users(*cell) {
                 let due = hub.core.ledgers[ledger].epoch_of(name).min(question.since);
-                self.ask(ledger, Ask { name: Some(name), due });
+                self.ask(ledger, Ask { name: Some(name), due }, &question.parts);
             }
         }
         for (cell, certain) in tagged(&question.catalogues, true).chain(tagged(&question.maybe, false)) {
-            let Some(id) = hub.core.catalogues.get(cell).copied() else {
-                continue;
-            };
-            let mut changed = hub.core.ledgers[id].changed_in(question.since).peekable();
-            if certain && changed.peek().is_none() {
-                // The object's change was long ago or had no effect here: any acknowledgement covers it.
-                self.ask(id, Ask { name: None, due: 1 });
-            }
-            for name in changed {
-                let due = question.since;
-                self.ask(id, Ask { name: Some(name), due });
+            for id in hub.core.catalogues.get(cell).into_iter().flatten() {
+                self.ask_listed(*id, question, certain);
             }
         }
         self.pending.subtract(&self.rejected);
@@ -170,7 +167,23 @@ impl<'h, O: Origin> Count<'h, O> {
         }
     }
 
-    fn ask(&mut self, id: LedgerId, ask: Ask<'h>) {
+    /// Counts the clients of a catalogue.
+    fn ask_listed(&mut self, id: LedgerId, question: &Question<O::Cell>, certain: bool) {
+        let mut changed = self.hub.core.ledgers[id].changed_in(question.since).peekable();
+        if certain && changed.peek().is_none() {
+            // The object's change was long ago or had no effect here: any acknowledgement covers it.
+            self.ask(id, Ask { name: None, due: 1 }, &question.parts);
+        }
+        for name in changed {
+            let due = question.since;
+            self.ask(id, Ask { name: Some(name), due }, &question.parts);
+        }
+    }
+
+    fn ask(&mut self, id: LedgerId, ask: Ask<'h>, parts: &[Arc<str>]) {
+        if ask.name.is_some_and(|name| self.ask_quarantine(id, name, parts)) {
+            return;
+        }
         let hub = self.hub;
         let places = &self.places;
         let ledger: &Ledger<O> = &hub.core.ledgers[id];
@@ -186,13 +199,51 @@ impl<'h, O: Origin> Count<'h, O> {
                 (proxy, ledger.kind) < (&first.proxy, first.kind)
             });
             if first {
-                self.nack =
-                    Some(FirstNack { proxy: proxy.clone(), stream, kind: ledger.kind, asked: ask.name.cloned() });
+                let (proxy, asked) = (proxy.clone(), ask.name.cloned());
+                self.nack = Some(FirstNack { proxy, stream, kind: ledger.kind, asked, entry: None });
             }
         });
     }
 
+    /// Counts the clients that are not sent a resource because it, or one of these parts of it, is in quarantine. Returns
+    /// whether that is so.
+    fn ask_quarantine(&mut self, id: LedgerId, name: &'h Name, parts: &[Arc<str>]) -> bool {
+        let ledger = &self.hub.core.ledgers[id];
+        let Some(substituted) = ledger.substitution_of(name) else {
+            return false;
+        };
+        let entries = || substituted.by.iter().map(|id| (*id, self.hub.core.quarantine.entry(*id)));
+        let is_blamed = |entry: &Entry| entry.culprit.part.as_ref().is_none_or(|part| parts.contains(part));
+        let blamed = entries().find(|(_, entry)| entry.is_some_and(is_blamed)).map(|(id, _)| id);
+        // What is to blame is not known yet.
+        let is_open = entries().any(|(_, entry)| entry.is_none());
+        if blamed.is_none() && !is_open {
+            return false;
+        }
+        let selections = ledger.selections.iter().filter(|(_, selection)| selection.covers(name));
+        for stream in selections.flat_map(|(_, selection)| selection.streams.iter().copied()) {
+            let (Some(place), Some(proxy)) = (self.places.get(&stream), self.hub.proxy(stream)) else {
+                continue;
+            };
+            let proxy = &proxy.id;
+            self.total.insert(*place);
+            let counted = if blamed.is_some() { &mut self.rejected } else { &mut self.pending };
+            counted.insert(*place);
+            let first = self.nack.as_ref().is_none_or(|first| (proxy, ledger.kind) < (&first.proxy, first.kind));
+            if first && blamed.is_some() {
+                let (proxy, asked, kind) = (proxy.clone(), Some(name.clone()), ledger.kind);
+                self.nack = Some(FirstNack { proxy, stream, kind, asked, entry: blamed });
+            }
+        }
+        true
+    }
+
     fn nack_of(&self, first: FirstNack) -> Option<Nack> {
+        if let Some(entry) = first.entry.and_then(|id| self.hub.core.quarantine.entry(id)) {
+            let resources = first.asked.into_iter().collect();
+            let message = entry.culprit.message.clone();
+            return Some(Nack { proxy: first.proxy, kind: first.kind, resources, message });
+        }
         let watch = self.hub.watch(first.stream, first.kind)?;
         let named = watch.rejection.as_ref().map(|rejection| rejection.names.clone());
         let resources = match named {

@@ -1,9 +1,12 @@
 //! The state of one stream's subscription to one type: sent, acknowledged and pending.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use model::xds::{Resource, ResourceType};
 
+use crate::compose::Contents;
+use crate::hunt::Hunt;
 use crate::settling::Settling;
 use crate::status::{Exchange, LastNack};
 use crate::subscription::{Latest, Place};
@@ -60,6 +63,12 @@ pub(crate) struct Watch {
     pub(crate) sent_at: Option<Exchange>,
     pub(crate) acked_at: Option<Exchange>,
     pub(crate) error: Option<LastNack>,
+    /// The search for what the client rejects, and the number of its current step.
+    pub(crate) hunt: Option<Box<(u64, Hunt)>>,
+    /// A digest of the response for which a search was made. It is not repeated until the client accepts a response.
+    pub(crate) gave_up: Option<u64>,
+    /// The resources that the client had before it moved to other ledgers, until it accepts those.
+    pub(crate) before: BTreeMap<Name, Resource>,
 }
 
 /// Changes to be sent to a client that do not follow from the stream's place in the ledger.
@@ -128,6 +137,8 @@ pub(crate) struct Inflight {
     pub(crate) sweep: Epoch,
     /// Whether it has updates, and not only removals.
     pub(crate) updates: bool,
+    /// Its resources.
+    pub(crate) contents: Contents,
 }
 
 /// A rejected response. The client may have accepted a part of it, so that the next response starts at the same place,
@@ -186,6 +197,9 @@ impl Watch {
             sent_at: None,
             acked_at: None,
             error: None,
+            hunt: None,
+            gave_up: None,
+            before: BTreeMap::new(),
         }
     }
 

@@ -22,6 +22,8 @@ pub(crate) struct Snapshot {
     streams: BTreeMap<Arc<str>, usize>,
     /// Type, proxy and message of each current NACK.
     rejected_by: Vec<(ResourceType, Arc<str>, Arc<str>)>,
+    /// The number of quarantined resources, by type.
+    quarantined: BTreeMap<&'static str, usize>,
     sizes: [(&'static str, usize); 6],
     counters: Counters,
     relations: Vec<RelationStats>,
@@ -43,6 +45,10 @@ impl Snapshot {
             hub: core.hub.stats(),
             streams,
             rejected_by,
+            quarantined: core.hub.quarantined().fold(BTreeMap::new(), |mut counts, one| {
+                *counts.entry(one.kind.short_name).or_default() += 1;
+                counts
+            }),
             sizes: core.hub.sizes(),
             counters: core.counters.clone(),
             relations: core.served.world.engine().stats().relations,
@@ -57,6 +63,7 @@ impl Snapshot {
         let mut out = Families::default();
         self.program(version, &mut out);
         self.discovery(&mut out);
+        self.quarantine(&mut out);
         self.commits(&mut out);
         self.graph(&mut out);
         self.statuses(&mut out);
@@ -104,6 +111,15 @@ impl Snapshot {
         out.counter("pilot_xds_write_timeout", "Streams closed because the client did not read responses", unread);
         let sizes = self.sizes.iter().map(|(name, size)| (vec![("what", *name)], *size as f64));
         out.gauge("rutter_hub", "Sizes of the xDS hub's tables", sizes);
+    }
+
+    fn quarantine(&self, out: &mut Families) {
+        let counts = self.quarantined.iter().map(|(kind, count)| (vec![("type", *kind)], *count as f64));
+        let help = "Resources and parts of resources that proxies rejected and that they are not sent";
+        out.gauge("rutter_xds_quarantined_resources", help, counts);
+        let added = [(vec![], self.counters.quarantined as f64)];
+        let help = "Resources and parts of resources that were put in quarantine";
+        out.counter("rutter_xds_quarantines_total", help, added);
     }
 
     fn commits(&self, out: &mut Families) {

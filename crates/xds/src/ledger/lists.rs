@@ -16,6 +16,14 @@ pub(crate) struct List<O: Origin> {
     users: u32,
 }
 
+/// A name that has another cell.
+pub(crate) struct Rekeyed<C> {
+    pub(crate) before: C,
+    pub(crate) now: C,
+    /// The resource of the former cell, if a client has acknowledged it.
+    pub(crate) acknowledged: Option<Resource>,
+}
+
 impl<O: Origin> Ledger<O> {
     /// Opens a catalogue and its resources: of a wildcard type (with an empty name) or of a collection. Counts a user if it is
     /// open already.
@@ -36,7 +44,8 @@ impl<O: Origin> Ledger<O> {
         }
         for ((name, _), opened) in rows.iter().zip(origin.open_all(&keys)) {
             let resource = self.insert(cells, name, opened, epoch);
-            self.digest = self.digest.wrapping_add(contribution(name, resource.as_ref()));
+            let shown = self.first_shown(name, resource);
+            self.digest = self.digest.wrapping_add(contribution(name, shown.as_ref()));
             if self.kind.is_collected() {
                 // The name may have been removed before. A stream that is behind this epoch may subscribe to it later.
                 self.tombs.remove(name);
@@ -64,6 +73,7 @@ impl<O: Origin> Ledger<O> {
         for (name, _) in O::rows(&list.catalogue) {
             let held = contribution(name, self.resource(cells, name));
             self.digest = self.digest.wrapping_sub(held);
+            self.substituted.remove(name);
             if let Some(entry) = self.entries.remove(name) {
                 self.close_cell(cells, name, entry.cell);
             }
@@ -71,16 +81,18 @@ impl<O: Origin> Ledger<O> {
         cells.close(list.cell);
     }
 
-    /// Applies a changed catalogue: opens new resources and closes those that are no longer listed.
+    /// Applies a changed catalogue: opens new resources and closes those that are no longer listed. Returns the names that have
+    /// another cell.
     pub(crate) fn on_catalogue(
         &mut self,
         origin: &mut O,
         cells: &mut Cells<O::Cell>,
         (cell, new): (O::Cell, O::Catalogue),
         epoch: Epoch,
-    ) {
+    ) -> Vec<Rekeyed<O::Cell>> {
+        let mut rekeyed = Vec::new();
         let Some(list) = self.lists.values_mut().find(|list| list.cell == cell) else {
-            return;
+            return rekeyed;
         };
         let old = std::mem::replace(&mut list.catalogue, new.clone());
         let (mut before, mut after) = (O::rows(&old).iter().peekable(), O::rows(&new).iter().peekable());
@@ -89,7 +101,7 @@ impl<O: Origin> Ledger<O> {
                 (None, None) => break,
                 (Some((name, key)), Some((other, other_key))) if name == other => {
                     if key != other_key {
-                        self.rekey(origin, cells, name, other_key, epoch);
+                        rekeyed.extend(self.rekey(origin, cells, name, other_key, epoch));
                     }
                     before.next();
                     after.next();
@@ -106,6 +118,7 @@ impl<O: Origin> Ledger<O> {
                 (Some(_), None) => break,
             }
         }
+        rekeyed
     }
 
     /// The names in these collections.
@@ -142,24 +155,32 @@ impl<O: Origin> Ledger<O> {
     fn remove(&mut self, cells: &mut Cells<O::Cell>, name: &Name, epoch: Epoch) {
         let old = self.resource(cells, name).cloned();
         self.on_resource(name, old.as_ref(), None, epoch);
+        self.substituted.remove(name);
         if let Some(entry) = self.entries.remove(name) {
             self.close_cell(cells, name, entry.cell);
         }
     }
 
     /// Replaces the cell of a name whose key changed. The resource may be equal.
-    fn rekey(&mut self, origin: &mut O, cells: &mut Cells<O::Cell>, name: &Name, key: &O::Key, epoch: Epoch) {
+    fn rekey(
+        &mut self,
+        origin: &mut O,
+        cells: &mut Cells<O::Cell>,
+        name: &Name,
+        key: &O::Key,
+        epoch: Epoch,
+    ) -> Option<Rekeyed<O::Cell>> {
         let old = self.resource(cells, name).cloned();
         // Opening the new cell first keeps the rows that both are derived from.
         let (cell, new) = origin.open(key);
         cells.add(cell, new.clone(), self.id, name.clone());
-        let Some(entry) = self.entries.get_mut(name) else {
-            return;
-        };
+        let acknowledged = self.acknowledged(name, old.as_ref()).cloned();
+        let entry = self.entries.get_mut(name)?;
         let closed = entry.cell.replace(cell);
         self.close_cell(cells, name, closed);
-        if old != new {
+        if old != new || self.substituted.contains_key(name) {
             self.on_resource(name, old.as_ref(), new.as_ref(), epoch);
         }
+        Some(Rekeyed { before: closed?, now: cell, acknowledged })
     }
 }

@@ -110,6 +110,7 @@ impl<O: Origin> Ledger<O> {
             if entry.users == 0 {
                 let cell = entry.cell;
                 self.entries.remove(name);
+                self.substituted.remove(name);
                 self.close_cell(cells, name, cell);
             }
         }
@@ -170,10 +171,11 @@ impl<O: Origin> Ledger<O> {
                 // It was removed while another stream was subscribed, and added again when none was.
                 self.tombs.remove(name);
             }
-            cells.add(cell, resource, self.id, name.clone());
+            cells.add(cell, resource.clone(), self.id, name.clone());
             if let Some(entry) = self.entries.get_mut(name) {
                 entry.cell = Some(cell);
             }
+            self.first_shown(name, resource);
         }
         absent
     }

@@ -74,7 +74,7 @@ pub(crate) struct Received {
 
 impl Harness {
     pub(crate) fn new() -> Harness {
-        Harness::with(Limits::default())
+        Harness::with(Limits { quarantine: None, ..Limits::default() })
     }
 
     pub(crate) fn with(limits: Limits) -> Harness {
@@ -128,7 +128,7 @@ impl Harness {
 
     pub(crate) fn after(&mut self, seconds: u64) {
         self.now += Moment::from_secs(seconds);
-        self.hub.tick(self.now);
+        self.hub.tick(&mut self.world, self.now);
     }
 
     /// The responses of the stream.
@@ -223,7 +223,10 @@ pub(crate) fn number_of(kind: ResourceType, body: &Bytes) -> u32 {
             let route = c::route::v3::RouteConfiguration::decode(body.clone()).unwrap();
             route.internal_only_headers.first().map_or(0, |number| text(number))
         }
-        "VHDS" => text(&c::route::v3::VirtualHost::decode(body.clone()).unwrap().domains[0]),
+        "VHDS" => {
+            let host = c::route::v3::VirtualHost::decode(body.clone()).unwrap();
+            host.request_headers_to_remove.first().map_or(0, |number| text(number))
+        }
         "ECDS" => {
             let extension = c::core::v3::TypedExtensionConfig::decode(body.clone()).unwrap();
             text(&extension.typed_config.unwrap().type_url)

@@ -16,6 +16,7 @@ mod opening;
 mod order;
 mod own;
 mod property;
+mod quarantine;
 mod resume;
 mod sotw;
 mod tally;

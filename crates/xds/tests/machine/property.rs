@@ -105,7 +105,12 @@ impl Drop for Run {
 impl Run {
     /// Requests are handled in steps of so many cells.
     fn new(opened_together: usize) -> Run {
-        let mut h = Harness::with(Limits { opened_together, opened_at_once: opened_together, ..Limits::default() });
+        let mut h = Harness::with(Limits {
+            opened_together,
+            opened_at_once: opened_together,
+            quarantine: None,
+            ..Limits::default()
+        });
         for (audience, name) in AUDIENCES.into_iter().flat_map(|audience| OWN_CLUSTERS.map(|name| (audience, name))) {
             h.world.put(EDS, audience, name, plain(1));
         }
@@ -179,6 +184,7 @@ impl Run {
             catalogues: Vec::new(),
             maybe: Vec::new(),
             since: u64::MAX,
+            parts: Vec::new(),
         };
         let questions: Vec<_> = resources.iter().map(|(cell, ..)| question(cell)).collect();
         let tallies = self.h.hub.tally(&questions);

@@ -14,8 +14,13 @@ fn count(h: &Harness, names: &[(ResourceType, &str)], since: u64) -> Tally {
         let found = resources.iter().find(|(_, key, _)| key.0 == *kind && &*key.2 == *name);
         found.unwrap_or_else(|| panic!("{name} is not open")).0
     };
-    let question =
-        Question { resources: names.iter().map(cell).collect(), catalogues: Vec::new(), maybe: Vec::new(), since };
+    let question = Question {
+        resources: names.iter().map(cell).collect(),
+        catalogues: Vec::new(),
+        maybe: Vec::new(),
+        since,
+        parts: Vec::new(),
+    };
     h.hub.tally(&[question]).remove(0)
 }
 
@@ -142,7 +147,7 @@ fn catalogues_count_for_all_clients_or_for_resources_changed_in_the_epoch() {
     let listeners = h.world.catalogue_cell(LDS, "a").unwrap();
     let tally = |h: &Harness, certain: bool, since| {
         let (catalogues, maybe) = if certain { (vec![listeners], Vec::new()) } else { (Vec::new(), vec![listeners]) };
-        let question = Question { resources: Vec::new(), catalogues, maybe, since };
+        let question = Question { resources: Vec::new(), catalogues, maybe, since, parts: Vec::new() };
         show(&h.hub.tally(&[question])[0])
     };
     h.change(&[(CDS, "a", 2)]);

@@ -316,6 +316,11 @@ fn resource(key: &Key, content: Option<&Content>) -> Option<Resource> {
     content.map(|content| Resource::new(key.2.clone(), body(key.0, &key.2, content)))
 }
 
+/// A virtual host with this number, which its harmless form does not have.
+fn host(number: String) -> VirtualHost {
+    VirtualHost { domains: vec!["d".to_owned()], request_headers_to_remove: vec![number], ..VirtualHost::default() }
+}
+
 /// The encoding of a synthetic resource.
 pub(crate) fn body(kind: ResourceType, name: &str, content: &Content) -> Bytes {
     let name = name.to_owned();
@@ -342,7 +347,10 @@ pub(crate) fn body(kind: ResourceType, name: &str, content: &Content) -> Bytes {
             virtual_hosts: content
                 .clusters
                 .iter()
-                .map(|cluster| VirtualHost { name: cluster.clone(), ..VirtualHost::default() })
+                .map(|cluster| match cluster.split_once('#') {
+                    None => VirtualHost { name: cluster.clone(), ..VirtualHost::default() },
+                    Some((name, number)) => VirtualHost { name: name.to_owned(), ..host(number.to_owned()) },
+                })
                 .collect(),
             ..RouteConfiguration::default()
         }),
@@ -350,7 +358,7 @@ pub(crate) fn body(kind: ResourceType, name: &str, content: &Content) -> Bytes {
             name,
             typed_config: Some(protos::Any { type_url: number, ..protos::Any::default() }),
         }),
-        "VHDS" => protos::encode(&VirtualHost { name, domains: vec![number], ..VirtualHost::default() }),
+        "VHDS" => protos::encode(&VirtualHost { name, ..host(number) }),
         other => panic!("the synthetic mesh has no {other:?}"),
     }
 }
