@@ -71,7 +71,7 @@ fn a_large_request_does_not_hold_up_another_client() {
     assert!(has_response(&mut to_large));
     let status = core.hub.status(large).expect("connected");
     assert_eq!(status.watches[0].names, Some(2), "the next request was handled, too");
-    let text = Snapshot::of(&core).text();
+    let text = Snapshot::of(&core).text("test", &[]);
     assert!(text.contains("# TYPE rutter_world_step_seconds histogram"), "{text}");
     assert!(text.contains("rutter_world_step_seconds_count{step=\"connect\"} 2"), "{text}");
 }
