@@ -89,6 +89,11 @@ const CODES: &[(&str, &str, &str)] = &[
     ),
     ("unreadable-file", "A file cannot be read", "Correct its permissions; its last content stays in effect"),
     (
+        "unreadable-folder",
+        "A folder of the configuration directory cannot be read",
+        "Correct its permissions; its objects stay in effect",
+    ),
+    (
         "unstable",
         "An EnvoyFilter depends on generated configuration that may change",
         "Prefer other kinds; check it at every upgrade",

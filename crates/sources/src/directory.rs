@@ -17,6 +17,8 @@ pub(crate) struct Directory {
     /// The objects touched since the last change, with their version in effect before.
     touched: BTreeMap<ObjectKey, Option<AnyObject>>,
     reporting: BTreeSet<Arc<str>>,
+    /// Folders that cannot be listed, with the reasons.
+    unreadable_folders: BTreeMap<Arc<str>, String>,
 }
 
 #[derive(Default)]
@@ -63,18 +65,17 @@ impl Directory {
     pub(crate) fn unreadable(&mut self, name: &Arc<str>, reason: &str) {
         let file = self.files.entry(name.clone()).or_default();
         file.hash = 0;
-        file.diagnostics = vec![Diagnostic {
-            file: Some(name.clone()),
-            line: 0,
-            column: 0,
-            object: None,
-            path: FieldPath::root(),
-            severity: Severity::Error,
-            code: "unreadable-file",
-            message: format!("the file cannot be read: {reason}"),
-            hint: Some("its previous objects stay in effect until it can be read again".into()),
-        }];
+        file.diagnostics = vec![unreadable(name, "file", reason)];
         self.reporting.insert(name.clone());
+    }
+
+    /// Reports the folders that cannot be listed, and no longer those that can be listed again.
+    pub(crate) fn set_unreadable_folders(&mut self, folders: &BTreeMap<Arc<str>, String>) {
+        if self.unreadable_folders == *folders {
+            return;
+        }
+        self.reporting.extend(self.unreadable_folders.keys().chain(folders.keys()).cloned());
+        self.unreadable_folders = folders.clone();
     }
 
     /// Removes a file and its objects.
@@ -148,6 +149,9 @@ impl Directory {
 
     /// The diagnostics of a file, including conflicts with other files.
     fn all_diagnostics(&self, name: &Arc<str>) -> Vec<Diagnostic> {
+        if let Some(reason) = self.unreadable_folders.get(name) {
+            return vec![unreadable(name, "folder", reason)];
+        }
         let Some(file) = self.files.get(name) else {
             return Vec::new();
         };
@@ -164,6 +168,21 @@ impl Directory {
             }
         }
         all
+    }
+}
+
+/// A file or folder that cannot be read.
+fn unreadable(name: &Arc<str>, what: &str, reason: &str) -> Diagnostic {
+    Diagnostic {
+        file: Some(name.clone()),
+        line: 0,
+        column: 0,
+        object: None,
+        path: FieldPath::root(),
+        severity: Severity::Error,
+        code: if what == "file" { "unreadable-file" } else { "unreadable-folder" },
+        message: format!("the {what} cannot be read: {reason}"),
+        hint: Some("its previous objects stay in effect until it can be read again".into()),
     }
 }
 

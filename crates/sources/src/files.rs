@@ -4,14 +4,18 @@
 //! Hidden files and directories are skipped: editors store temporary files there, and a mounted ConfigMap has its real
 //! files there (the visible names are symbolic links, which are followed).
 //!
-//! Events are only hints: after each one the directory is listed, and files whose size or time changed are read and
+//! Events are only hints: after each one the directory is listed, and files whose size or times changed are read and
 //! compared by hash. So renames, replaced links and lost events need no special handling. Only if known files were written
 //! and nothing else happened, these files are checked without listing the others.
+//!
+//! Only regular files are opened. A file or folder that cannot be read keeps its objects. If a folder cannot be read at the
+//! start, nothing is sent before it can.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::thread::JoinHandle;
+use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
 
 use config::{ChangeSet, ParseOptions};
@@ -19,7 +23,7 @@ use notify::event::{AccessKind, AccessMode, EventKind, ModifyKind};
 use notify::{RecursiveMode, Watcher};
 
 use crate::file_events::{FileEvents, ScanScope};
-use crate::reader::Reader;
+use crate::reader::{Inode, Reader};
 
 /// The interval of scans without events. Some file systems, such as network mounts, send none.
 const RESCAN: Duration = Duration::from_secs(10);
@@ -27,6 +31,10 @@ const RESCAN: Duration = Duration::from_secs(10);
 const LONGEST_REST: Duration = Duration::from_millis(100);
 /// How long a file that is being written is not read, if no close event arrives.
 const WRITE_GRACE: Duration = Duration::from_secs(5);
+/// How long the end of a watch waits for its thread.
+const END_WITHIN: Duration = Duration::from_secs(1);
+/// The interval of attempts to read folders that could not be read at the start.
+const RETRY: Duration = Duration::from_secs(1);
 
 /// An error of a directory source.
 #[derive(Debug, thiserror::Error)]
@@ -52,15 +60,15 @@ pub enum Error {
 /// A watched directory. Dropping it ends the watch.
 pub struct Watch {
     pending: Arc<FileEvents>,
-    thread: Option<JoinHandle<()>>,
+    /// Its sender is dropped when the thread ends.
+    ended: Receiver<()>,
 }
 
 impl Drop for Watch {
     fn drop(&mut self) {
         self.pending.stop();
-        if let Some(thread) = self.thread.take() {
-            let _ = thread.join();
-        }
+        // A thread that hangs in a system call is left behind.
+        let _ = self.ended.recv_timeout(END_WITHIN);
     }
 }
 
@@ -70,11 +78,12 @@ impl Drop for Watch {
 /// The directory cannot be listed. Unreadable files are reported as diagnostics.
 pub fn load(dir: &Path, options: &ParseOptions) -> Result<ChangeSet, Error> {
     let mut reader = Reader::new(dir, options.clone());
-    scan(&mut reader, &FileEvents::default(), &ScanScope::All)
+    Ok(scan(&mut reader, &FileEvents::default(), &ScanScope::All)?.change)
 }
 
 /// Reads a directory and watches it. `sink` receives the complete initial state, which may be empty, before this
-/// function returns; later changes come from another thread. `sink` may block: changes accumulate meanwhile.
+/// function returns, unless a folder cannot be read; later changes come from another thread. `sink` may block: changes
+/// accumulate meanwhile.
 ///
 /// # Errors
 /// The directory cannot be listed or watched initially. Later errors are logged, and the last state stays in effect.
@@ -84,23 +93,124 @@ pub fn watch(
     mut sink: impl FnMut(ChangeSet) + Send + 'static,
 ) -> Result<Watch, Error> {
     let pending = Arc::new(FileEvents::default());
-    let unwatchable = |error| Error::Unwatchable { dir: dir.to_owned(), error };
     let unreadable = |error| Error::Unreadable { dir: dir.to_owned(), error };
     // This error is clearer than the watcher's.
     std::fs::read_dir(dir).map_err(unreadable)?;
-    let noted = pending.clone();
-    let mut watcher = notify::recommended_watcher(move |event| note(&noted, event)).map_err(unwatchable)?;
-    watcher.watch(dir, RecursiveMode::Recursive).map_err(unwatchable)?;
     // The watch starts before the first scan, so no change in between is lost.
+    let mut watched = Watched::start(dir, &pending)?;
     let mut reader = Reader::new(dir, options.clone());
-    sink(scan(&mut reader, &pending, &ScanScope::All)?);
-    let follower = pending.clone();
+    let first = scan(&mut reader, &pending, &ScanScope::All)?;
+    let complete = first.unreadable.is_empty();
+    watched.root = first.root;
+    match complete {
+        true => sink(first.change),
+        false => log_incomplete(&first.unreadable),
+    }
+    let (follower, options) = (pending.clone(), options.clone());
+    let (running, ended) = channel();
     let spawned = std::thread::Builder::new().name("files".into()).spawn(move || {
-        let _watcher = watcher;
-        follow(&mut reader, &follower, &mut sink);
+        let _running: Sender<()> = running;
+        if !complete {
+            let Some((complete, change)) = wait_until_complete(&mut watched, &options, &follower) else { return };
+            reader = complete;
+            sink(change);
+        }
+        follow(&mut reader, &mut watched, &mut sink);
     });
-    let thread = spawned.map_err(unreadable)?;
-    Ok(Watch { pending, thread: Some(thread) })
+    spawned.map_err(unreadable)?;
+    Ok(Watch { pending, ended })
+}
+
+fn log_incomplete(folders: &BTreeMap<Arc<str>, String>) {
+    for (folder, reason) in folders {
+        tracing::error!(folder = %folder, %reason, "a folder of the config directory cannot be read; waiting until it can");
+    }
+}
+
+/// Scans until all folders can be read, so that no proxy receives a partial mesh. `None` when stopped.
+fn wait_until_complete(
+    watched: &mut Watched,
+    options: &ParseOptions,
+    pending: &FileEvents,
+) -> Option<(Reader, ChangeSet)> {
+    loop {
+        pending.wait(RETRY, WRITE_GRACE)?;
+        let mut reader = Reader::new(&watched.dir, options.clone());
+        if let Ok(scanned) = scan(&mut reader, pending, &ScanScope::All)
+            && scanned.unreadable.is_empty()
+        {
+            watched.keep_up(scanned.root);
+            return Some((reader, scanned.change));
+        }
+        pending.rest(LONGEST_REST);
+    }
+}
+
+/// The watcher of a directory, which follows the path: another directory may take its place.
+struct Watched {
+    dir: PathBuf,
+    pending: Arc<FileEvents>,
+    watcher: notify::RecommendedWatcher,
+    /// The watched directory; `None` before the first scan.
+    root: Option<Inode>,
+}
+
+impl Watched {
+    fn start(dir: &Path, pending: &Arc<FileEvents>) -> Result<Watched, Error> {
+        let unwatchable = |error| Error::Unwatchable { dir: dir.to_owned(), error };
+        let watcher = watcher(dir, pending).map_err(unwatchable)?;
+        Ok(Watched { dir: dir.to_owned(), pending: pending.clone(), watcher, root: None })
+    }
+
+    /// Watches the directory anew if it is another one than before.
+    fn keep_up(&mut self, root: Option<Inode>) {
+        if root.is_none() || root == self.root {
+            return;
+        }
+        if self.root.is_some() {
+            match watcher(&self.dir, &self.pending) {
+                Ok(watcher) => self.watcher = watcher,
+                Err(error) => {
+                    tracing::warn!(%error, "the config directory cannot be watched; it is scanned every {RESCAN:?}");
+                    return;
+                }
+            }
+            tracing::info!(directory = %self.dir.display(), "the config directory was replaced");
+            // Something may have changed before the new watch.
+            self.pending.poke();
+        }
+        self.root = root;
+    }
+}
+
+/// Watches a directory, and the folders that contain it or its target, in which it can be replaced.
+fn watcher(dir: &Path, pending: &Arc<FileEvents>) -> notify::Result<notify::RecommendedWatcher> {
+    let target = std::fs::canonicalize(dir).unwrap_or_else(|_| dir.to_owned());
+    let (noted, places) = (pending.clone(), [dir.to_owned(), target]);
+    let containing: BTreeSet<PathBuf> = places.iter().filter_map(|place| containing(place)).collect();
+    let names = places.clone().map(|place| place.file_name().map(OsStr::to_owned));
+    let own = dir.to_owned();
+    let concerns = move |path: &PathBuf| {
+        path.starts_with(&own) || path.file_name().is_some_and(|name| names.iter().flatten().any(|own| own == name))
+    };
+    let mut watcher = notify::recommended_watcher(move |event: notify::Result<notify::Event>| {
+        if event.as_ref().is_ok_and(|event| !event.paths.is_empty() && !event.paths.iter().any(&concerns)) {
+            return;
+        }
+        note(&noted, event);
+    })?;
+    watcher.watch(dir, RecursiveMode::Recursive)?;
+    for folder in containing {
+        // Without permission, the directory is only scanned at intervals after it was replaced.
+        let _ = watcher.watch(&folder, RecursiveMode::NonRecursive);
+    }
+    Ok(watcher)
+}
+
+/// The folder in which a path is.
+fn containing(path: &Path) -> Option<PathBuf> {
+    let parent = path.parent()?;
+    Some(if parent.as_os_str().is_empty() { PathBuf::from(".") } else { parent.to_owned() })
 }
 
 /// Records an event.
@@ -120,15 +230,17 @@ fn note(pending: &FileEvents, event: notify::Result<notify::Event>) {
     }
 }
 
-fn follow(reader: &mut Reader, pending: &FileEvents, sink: &mut impl FnMut(ChangeSet)) {
+fn follow(reader: &mut Reader, watched: &mut Watched, sink: &mut impl FnMut(ChangeSet)) {
+    let pending = watched.pending.clone();
     let mut failing = false;
     while let Some(scope) = pending.wait(RESCAN, WRITE_GRACE) {
         let begin = Instant::now();
-        match scan(reader, pending, &scope) {
-            Ok(change) => {
+        match scan(reader, &pending, &scope) {
+            Ok(scanned) => {
                 failing = false;
-                if !change.is_empty() {
-                    sink(change);
+                watched.keep_up(scanned.root);
+                if !scanned.change.is_empty() {
+                    sink(scanned.change);
                 }
             }
             // Logged once. The last state stays in effect.
@@ -143,13 +255,23 @@ fn follow(reader: &mut Reader, pending: &FileEvents, sink: &mut impl FnMut(Chang
     }
 }
 
+/// The result of a scan.
+struct Scanned {
+    change: ChangeSet,
+    /// The directory, if it was listed.
+    root: Option<Inode>,
+    /// The folders that could not be listed.
+    unreadable: BTreeMap<Arc<str>, String>,
+}
+
 /// Scans the directory, or a part of it, once.
-fn scan(reader: &mut Reader, pending: &FileEvents, scope: &ScanScope) -> Result<ChangeSet, Error> {
+fn scan(reader: &mut Reader, pending: &FileEvents, scope: &ScanScope) -> Result<Scanned, Error> {
     let writing = pending.being_written(Instant::now(), WRITE_GRACE);
     let listed = reader.list(scope).map_err(|error| Error::Unreadable { dir: reader.dir().to_owned(), error })?;
     let mut contents = reader.read(&listed, &writing);
     // A file whose writing started during the scan may have been read partially.
     let writing: BTreeSet<PathBuf> = pending.being_written(Instant::now(), WRITE_GRACE);
     contents.retain(|content| !writing.contains(&content.path));
-    Ok(reader.apply(&listed, contents))
+    let change = reader.apply(&listed, contents);
+    Ok(Scanned { change, root: listed.root, unreadable: listed.into_unreadable() })
 }

@@ -22,6 +22,7 @@ pub mod files;
 pub mod kubernetes;
 pub mod names;
 mod reader;
+mod reads;
 mod sender;
 pub mod stored;
 pub mod xds;

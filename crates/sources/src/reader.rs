@@ -2,30 +2,42 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Read};
-use std::os::unix::fs::MetadataExt as _;
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::SystemTime;
+use std::time::Duration;
 
 use config::{ChangeSet, ParseOptions};
 
 use crate::directory::Directory;
 use crate::file_events::ScanScope;
+use crate::reads::Reads;
 
+/// Opening a pipe with this flag does not wait for a writer.
+const O_NONBLOCK: i32 = rustix::fs::OFlags::NONBLOCK.bits() as i32;
+/// The error of a link that refers to itself.
+const ELOOP: i32 = rustix::io::Errno::LOOP.raw_os_error();
 /// The maximum file size, in bytes.
 const MAX_FILE_BYTES: u64 = 64 << 20;
 /// The maximum number of files below a directory.
 const MAX_FILES: usize = 100_000;
-/// The maximum depth of nested directories. Symbolic links can form cycles.
+/// The maximum depth of nested directories.
 const MAX_DEPTH: usize = 16;
+/// The time in which a file must be read. Reads of network mounts can hang.
+const READ_WITHIN: Duration = Duration::from_secs(5);
 
-/// Size, modification time and inode of a file. The file is not read again while they are unchanged.
+/// Size, times and inode of a file. The file is not read again while they are unchanged. The time of the last status change
+/// is one of them, because programs can set the modification time.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Stamp {
     bytes: u64,
-    modified: Option<SystemTime>,
-    inode: u64,
+    modified: (i64, i64),
+    changed: (i64, i64),
+    inode: Inode,
 }
+
+/// Device and inode of a file or directory.
+pub(crate) type Inode = (u64, u64);
 
 /// The content of a file, or the error of reading it.
 pub(crate) struct Content {
@@ -44,11 +56,16 @@ pub(crate) struct Reader {
     directory: Directory,
     /// Whether a file may have several names: then an event of one name may be of another one, too.
     linked: bool,
+    reads: Reads,
 }
 
 /// Files of a directory.
 #[derive(Default)]
 pub(crate) struct Listed {
+    /// The directory itself; `None` if it was not listed.
+    pub(crate) root: Option<Inode>,
+    /// Folders that cannot be listed, as name prefixes, with the reasons. The files below them are not known.
+    unreadable: BTreeMap<Arc<str>, String>,
     /// Relative name, path and stamp.
     files: BTreeMap<Arc<str>, (PathBuf, Stamp)>,
     /// Whether these are all files.
@@ -59,7 +76,14 @@ pub(crate) struct Listed {
 impl Reader {
     /// A reader that has read nothing yet.
     pub(crate) fn new(dir: &Path, options: ParseOptions) -> Reader {
-        Reader { dir: dir.to_owned(), options, stamps: BTreeMap::new(), directory: Directory::default(), linked: true }
+        Reader {
+            dir: dir.to_owned(),
+            options,
+            stamps: BTreeMap::new(),
+            directory: Directory::default(),
+            linked: true,
+            reads: Reads::new(read_file, READ_WITHIN),
+        }
     }
 
     /// The path of the directory.
@@ -78,7 +102,9 @@ impl Reader {
             return Ok(written);
         }
         let mut listed = Listed { complete: true, ..Listed::default() };
-        list_into(&self.dir, "", MAX_DEPTH, &mut listed)?;
+        let root = inode_of(&std::fs::metadata(&self.dir)?);
+        listed.root = Some(root);
+        list_into(&self.dir, "", &mut vec![root], &mut listed)?;
         self.linked = listed.linked;
         Ok(listed)
     }
@@ -99,25 +125,24 @@ impl Reader {
     }
 
     /// Reads the files that changed, except those that are being written.
-    pub(crate) fn read(&self, listed: &Listed, writing: &BTreeSet<PathBuf>) -> Vec<Content> {
+    pub(crate) fn read(&mut self, listed: &Listed, writing: &BTreeSet<PathBuf>) -> Vec<Content> {
         let differ = listed
             .files
             .iter()
             .filter(|(name, (path, stamp))| self.stamps.get(*name) != Some(stamp) && !writing.contains(path));
-        differ
-            .map(|(name, (path, stamp))| Content {
-                path: path.clone(),
-                name: name.clone(),
-                stamp: *stamp,
-                bytes: read_file(path),
-            })
-            .collect()
+        let differ: Vec<(Arc<str>, PathBuf, Stamp)> =
+            differ.map(|(name, (path, stamp))| (name.clone(), path.clone(), *stamp)).collect();
+        let read = self.reads.read(differ.iter().map(|(_, path, _)| path.clone()).collect());
+        let contents = differ.into_iter().zip(read);
+        contents.map(|((name, path, stamp), bytes)| Content { path, name, stamp, bytes }).collect()
     }
 
     /// Updates the directory with the read files, and removes files that no longer exist.
     pub(crate) fn apply(&mut self, listed: &Listed, contents: Vec<Content>) -> ChangeSet {
         let known = self.directory.names().filter(|_| listed.complete);
-        let gone: Vec<Arc<str>> = known.filter(|name| !listed.files.contains_key(*name)).cloned().collect();
+        // The files of a folder that cannot be listed may still exist.
+        let gone = known.filter(|name| !listed.files.contains_key(*name) && !listed.hides(name));
+        let gone: Vec<Arc<str>> = gone.cloned().collect();
         for name in gone {
             self.stamps.remove(&name);
             self.directory.remove(&name);
@@ -133,31 +158,68 @@ impl Reader {
                 Err(error) => self.directory.unreadable(&content.name, &error.to_string()),
             }
         }
+        if listed.complete {
+            self.directory.set_unreadable_folders(&listed.unreadable);
+        }
         self.directory.settle()
     }
 }
 
-fn list_into(dir: &Path, prefix: &str, depth: usize, listed: &mut Listed) -> io::Result<()> {
-    for entry in std::fs::read_dir(dir)?.flatten() {
+impl Listed {
+    /// The folders that cannot be listed, with the reasons.
+    pub(crate) fn into_unreadable(self) -> BTreeMap<Arc<str>, String> {
+        self.unreadable
+    }
+
+    /// Whether a file is in a folder that cannot be listed.
+    fn hides(&self, name: &str) -> bool {
+        self.unreadable.keys().any(|folder| name.starts_with(&**folder))
+    }
+}
+
+/// Lists a folder. `above` are the inodes of the folder and those that contain it, by which loops of links are recognized.
+fn list_into(dir: &Path, prefix: &str, above: &mut Vec<Inode>, listed: &mut Listed) -> io::Result<()> {
+    for entry in std::fs::read_dir(dir)? {
+        let entry = entry?;
         let file_name = entry.file_name();
         let Some(name) = file_name.to_str().filter(|n| !n.starts_with('.')) else {
             continue;
         };
         let path = entry.path();
-        // Symbolic links are followed; broken ones are ignored.
-        let Ok(metadata) = std::fs::metadata(&path) else {
-            continue;
-        };
         let name = format!("{prefix}{name}");
-        listed.linked |= entry.file_type().is_ok_and(|kind| kind.is_symlink());
-        if metadata.is_dir() {
-            if depth > 0 {
-                // An unreadable subdirectory must not remove the others.
-                if let Err(error) = list_into(&path, &format!("{name}/"), depth - 1, listed) {
-                    tracing::warn!(folder = %path.display(), %error, "a folder of the config directory cannot be read");
+        let linked = entry.file_type().is_ok_and(|kind| kind.is_symlink());
+        listed.linked |= linked;
+        // Symbolic links are followed.
+        let metadata = match std::fs::metadata(&path) {
+            Ok(metadata) => metadata,
+            Err(error) => {
+                // Broken links, and files that were deleted meanwhile, are ignored. Others may contain objects.
+                if error.kind() != io::ErrorKind::NotFound && !is_loop(&error) {
+                    let folder = if is_config(&name) { name } else { format!("{name}/") };
+                    listed.unreadable.insert(folder.into(), error.to_string());
                 }
+                continue;
             }
-        } else if is_config(&name) {
+        };
+        if metadata.is_dir() {
+            let inode = inode_of(&metadata);
+            if above.contains(&inode) {
+                tracing::debug!(folder = %path.display(), "a link leads back to a folder that contains it");
+                continue;
+            }
+            if above.len() > MAX_DEPTH {
+                continue;
+            }
+            above.push(inode);
+            let below = format!("{name}/");
+            // An unreadable subdirectory must not remove the others.
+            match list_into(&path, &below, above, listed) {
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                Err(error) => drop(listed.unreadable.insert(below.into(), error.to_string())),
+                Ok(()) => {}
+            }
+            above.pop();
+        } else if metadata.is_file() && is_config(&name) {
             if listed.files.len() >= MAX_FILES {
                 return Err(io::Error::other(format!("more than {MAX_FILES} files")));
             }
@@ -168,17 +230,36 @@ fn list_into(dir: &Path, prefix: &str, depth: usize, listed: &mut Listed) -> io:
     Ok(())
 }
 
+/// Whether a link refers to itself.
+fn is_loop(error: &io::Error) -> bool {
+    error.raw_os_error() == Some(ELOOP)
+}
+
 fn is_config(name: &str) -> bool {
     [".yaml", ".yml", ".json"].iter().any(|ending| name.ends_with(ending))
 }
 
 fn stamp_of(metadata: &std::fs::Metadata) -> Stamp {
-    Stamp { bytes: metadata.len(), modified: metadata.modified().ok(), inode: metadata.ino() }
+    Stamp {
+        bytes: metadata.len(),
+        modified: (metadata.mtime(), metadata.mtime_nsec()),
+        changed: (metadata.ctime(), metadata.ctime_nsec()),
+        inode: inode_of(metadata),
+    }
+}
+
+fn inode_of(metadata: &std::fs::Metadata) -> Inode {
+    (metadata.dev(), metadata.ino())
 }
 
 fn read_file(path: &Path) -> io::Result<Vec<u8>> {
+    // A pipe that replaced the file since it was listed must not block.
+    let file = std::fs::OpenOptions::new().read(true).custom_flags(O_NONBLOCK).open(path)?;
+    if !file.metadata()?.is_file() {
+        return Err(io::Error::other("it is not a regular file"));
+    }
     let mut bytes = Vec::new();
-    std::fs::File::open(path)?.take(MAX_FILE_BYTES + 1).read_to_end(&mut bytes)?;
+    file.take(MAX_FILE_BYTES + 1).read_to_end(&mut bytes)?;
     if bytes.len() as u64 > MAX_FILE_BYTES {
         return Err(io::Error::other(format!("larger than {} MiB; split it", MAX_FILE_BYTES >> 20)));
     }
@@ -195,6 +276,73 @@ mod tests {
         let contents = reader.read(&listed, &BTreeSet::new());
         reader.apply(&listed, contents);
         (listed.files.len(), listed.complete)
+    }
+
+    const ENTRY: &str = "apiVersion: networking.istio.io/v1\nkind: ServiceEntry\nmetadata: {name: NAME, namespace: default}\nspec:\n  hosts: [NAME.com]\n  ports: [{number: 80, name: http, protocol: HTTP}]\n  resolution: DNS\n";
+
+    fn change_of(reader: &mut Reader) -> ChangeSet {
+        let listed = reader.list(&ScanScope::All).expect("the directory is listed");
+        let contents = reader.read(&listed, &BTreeSet::new());
+        reader.apply(&listed, contents)
+    }
+
+    #[test]
+    fn a_folder_that_cannot_be_listed_keeps_its_objects() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let folder = dir.path().join("team");
+        std::fs::create_dir(&folder).expect("a folder");
+        std::fs::write(folder.join("a.yaml"), ENTRY.replace("NAME", "a")).expect("a file");
+        std::fs::write(dir.path().join("b.yaml"), ENTRY.replace("NAME", "b")).expect("a file");
+        let mut reader = Reader::new(dir.path(), ParseOptions::default());
+        assert_eq!(change_of(&mut reader).upserts.len(), 2);
+        let mut listed = reader.list(&ScanScope::All).expect("the directory is listed");
+        // As if the folder could not be listed: root can list every folder.
+        listed.files.retain(|name, _| !name.starts_with("team/"));
+        listed.unreadable.insert("team/".into(), "permission denied".into());
+        let change = reader.apply(&listed, Vec::new());
+        assert!(change.deletes.is_empty());
+        let reported = &change.diagnostics["team/"][0];
+        assert_eq!(
+            (reported.code, &*reported.message),
+            ("unreadable-folder", "the folder cannot be read: permission denied")
+        );
+        let change = change_of(&mut reader);
+        assert!(!change.has_objects() && change.diagnostics["team/"].is_empty(), "it is resolved");
+        std::fs::remove_dir_all(&folder).expect("the folder is removed");
+        assert_eq!(change_of(&mut reader).deletes.len(), 1);
+    }
+
+    #[test]
+    fn only_regular_files_are_opened_and_loops_of_links_end() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let at = |name: &str| dir.path().join(name);
+        std::fs::create_dir(at("sub")).expect("a folder");
+        std::fs::write(at("sub/a.yaml"), ENTRY.replace("NAME", "a")).expect("a file");
+        for (target, link) in [("..", "sub/up"), (".", "same"), ("self.yaml", "self.yaml"), ("missing", "b.yaml")] {
+            std::os::unix::fs::symlink(target, at(link)).expect("a link");
+        }
+        rustix::fs::mkfifoat(rustix::fs::CWD, at("pipe.yaml"), 0o600.into()).expect("a pipe");
+        let socket = std::os::unix::net::UnixListener::bind(at("socket.yaml")).expect("a socket");
+        let mut reader = Reader::new(dir.path(), ParseOptions::default());
+        let change = change_of(&mut reader);
+        assert_eq!((change.upserts.len(), change.diagnostics.len()), (1, 0), "{:?}", change.diagnostics);
+        // A pipe that replaces a file after it was listed.
+        assert_eq!(read_file(&at("pipe.yaml")).expect_err("no file").to_string(), "it is not a regular file");
+        drop(socket);
+    }
+
+    #[test]
+    fn another_content_of_the_same_size_and_time_is_noticed() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let path = dir.path().join("a.yaml");
+        std::fs::write(&path, ENTRY.replace("NAME", "a")).expect("a file");
+        let time = std::fs::metadata(&path).expect("it exists").modified().expect("a time");
+        let mut reader = Reader::new(dir.path(), ParseOptions::default());
+        assert_eq!(change_of(&mut reader).upserts.len(), 1);
+        std::fs::write(&path, ENTRY.replace("NAME", "b")).expect("a file");
+        std::fs::File::options().write(true).open(&path).and_then(|file| file.set_modified(time)).expect("the time");
+        let change = change_of(&mut reader);
+        assert_eq!((change.upserts.len(), change.deletes.len()), (1, 1));
     }
 
     #[test]

@@ -108,3 +108,43 @@ fn the_error_for_a_missing_directory_names_it() {
     let error = load(Path::new("no/such/dir"), &ParseOptions::default()).unwrap_err();
     assert!(error.to_string().contains("no/such/dir"), "{error}");
 }
+
+#[test]
+fn another_directory_in_its_place_is_watched_at_once() {
+    let parent = tempfile::tempdir().unwrap();
+    let at = |name: &str| parent.path().join(name);
+    let write = |folder: &str, host: &str| std::fs::write(at(folder).join("a.yaml"), entry("a", host)).unwrap();
+    for (folder, host) in [("config", "a.com"), ("next", "b.com")] {
+        std::fs::create_dir(at(folder)).unwrap();
+        write(folder, host);
+    }
+    let (_watch, changes) = start(&at("config"));
+    assert_eq!(names(&next(&changes)), ["a"]);
+    // Replaced. A scan every 10 seconds would notice it, too, but later.
+    let begin = std::time::Instant::now();
+    std::fs::rename(at("config"), at("before")).unwrap();
+    std::fs::rename(at("next"), at("config")).unwrap();
+    assert_eq!(names(&next(&changes)), ["a"]);
+    write("config", "c.com");
+    assert_eq!(names(&next(&changes)), ["a"]);
+    // Removed and made again.
+    std::fs::remove_dir_all(at("config")).unwrap();
+    std::fs::create_dir(at("config")).unwrap();
+    write("config", "d.com");
+    let mut change = next(&changes);
+    while change.upserts.is_empty() {
+        change = next(&changes);
+    }
+    write("config", "e.com");
+    assert_eq!(names(&next(&changes)), ["a"]);
+    // A link to another directory.
+    std::fs::remove_dir_all(at("config")).unwrap();
+    std::os::unix::fs::symlink("before", at("config")).unwrap();
+    let mut change = next(&changes);
+    while change.upserts.is_empty() {
+        change = next(&changes);
+    }
+    write("before", "f.com");
+    assert_eq!(names(&next(&changes)), ["a"]);
+    assert!(begin.elapsed() < Duration::from_secs(9), "{:?}", begin.elapsed());
+}
