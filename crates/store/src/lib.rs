@@ -46,6 +46,8 @@ pub use selector::{FieldSelector, LabelSelector, SelectorError};
 pub use transaction::{Committed, Expect, Operation, Transaction};
 pub use watch::{Change, Feed, Watch, WatchEvent};
 
+use tokio::sync::watch as watch_value;
+
 /// A storage backend. Cheap to share: all methods take `&self` and may run concurrently.
 #[async_trait::async_trait]
 pub trait Store: Send + Sync + 'static {
@@ -99,6 +101,11 @@ pub trait Store: Send + Sync + 'static {
     /// # Errors
     /// The store cannot be written.
     async fn compact(&self, upto: Revision) -> Result<(), Error>;
+
+    /// The reason for which nothing can be written at present; `None` while writes work, or if the store does not know.
+    fn write_failure(&self) -> watch_value::Receiver<Option<Error>> {
+        watch_value::channel(None).1
+    }
 
     /// Closes the store: pending writes are completed, then watches and all later calls return [`Error::Closed`]. Not
     /// required for safety.

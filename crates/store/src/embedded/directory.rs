@@ -11,6 +11,10 @@ use crate::{Error, Revision};
 const DATABASE: &str = "store.redb";
 const LOCK: &str = "store.lock";
 const NEWEST: &str = "store.newest";
+/// A file that is written to find out whether there is space.
+const PROBE: &str = "store.probe";
+/// The size of that file, in bytes.
+const PROBE_BYTES: usize = 64 << 10;
 
 /// A directory locked by this process until it is dropped.
 #[derive(Debug)]
@@ -78,6 +82,22 @@ impl Directory {
             return Err(damaged(&path, "it is empty"));
         }
         Ok(file)
+    }
+
+    /// Finds out whether there is space for writes.
+    ///
+    /// # Errors
+    /// [`Error::Full`] or [`Error::ReadOnly`].
+    pub(super) fn probe(&self) -> Result<(), Error> {
+        let path = self.path.join(PROBE);
+        let file = private().write(true).create(true).truncate(true).open(&path);
+        let written = file.and_then(|file| {
+            file.write_all_at(&[0; PROBE_BYTES], 0)?;
+            // Some file systems find out only now.
+            file.sync_data()
+        });
+        let removed = fs::remove_file(&path);
+        written.and(removed).map_err(|error| explain(&error, &path))
     }
 
     /// Records a revision that is about to be acknowledged. It only helps to detect damage, so errors are ignored.

@@ -24,7 +24,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{mpsc, oneshot, watch};
 
 use self::backend::Fault;
 use self::directory::Directory;
@@ -63,6 +63,7 @@ pub struct Embedded {
     shared: Arc<Shared>,
     slot: Arc<Slot>,
     commands: mpsc::Sender<Command>,
+    failure: watch::Receiver<Option<Error>>,
 }
 
 /// The number of queued writes; further callers wait.
@@ -94,6 +95,7 @@ impl Embedded {
         let shared = Arc::new(Shared::new(state, options.limits.clone()));
         let slot = Arc::new(RwLock::new(Some(disk)));
         let (commands, receiver) = mpsc::channel(WAITING);
+        let (failure, failing) = watch::channel(None);
         let writer = Writer {
             shared: shared.clone(),
             slot: slot.clone(),
@@ -102,12 +104,14 @@ impl Embedded {
             fault,
             undecided: Vec::new(),
             compacted,
+            failure,
         };
+        writer.probe();
         let failed = |error: std::io::Error| Error::Unavailable(format!("the store's thread cannot start: {error}"));
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().map_err(failed)?;
         let thread = std::thread::Builder::new().name("store-writer".to_owned());
         thread.spawn(move || runtime.block_on(writer.run(receiver))).map_err(failed)?;
-        Ok(Embedded { shared, slot, commands })
+        Ok(Embedded { shared, slot, commands, failure: failing })
     }
 
     /// Reads from disk on a blocking thread.
@@ -185,6 +189,10 @@ impl Store for Embedded {
     async fn compact(&self, upto: Revision) -> Result<(), Error> {
         drop(self.shared.open()?);
         self.ask(|answer| Command::Compact(upto, answer)).await?
+    }
+
+    fn write_failure(&self) -> watch::Receiver<Option<Error>> {
+        self.failure.clone()
     }
 
     async fn close(&self) {

@@ -60,8 +60,7 @@ async fn a_full_disk_is_reported_and_writes_resume_later() {
             if end > room.load(Ordering::SeqCst) { Err(io::ErrorKind::StorageFull.into()) } else { Ok(()) }
         })
     };
-    let store = open(&directory, Some(fault)).await.expect("opened");
-    let mut watch = store.watch(&Scope::default(), 1).await.expect("a watch");
+    let store = open(&directory, Some(fault.clone())).await.expect("opened");
     let mut answered: Vec<u64> = Vec::new();
     write(&store, 0).await.expect("written");
     answered.push(0);
@@ -81,6 +80,15 @@ async fn a_full_disk_is_reported_and_writes_resume_later() {
     assert!(matches!(error, Error::Full(_)) && text.contains("store.redb"), "{text}");
     assert!(matches!(write(&store, number).await, Err(Error::Full(_))), "still full");
     assert_eq!(everything(&store).await, expected(answered.clone()), "reads continue");
+    assert!(matches!(*store.write_failure().borrow(), Some(Error::Full(_))));
+    // A restart while the disk is full.
+    store.close().await;
+    drop(store);
+    let store = open(&directory, Some(fault)).await.expect("opened while the disk is full");
+    assert_eq!(everything(&store).await, expected(answered.clone()), "nothing is lost");
+    assert!(matches!(write(&store, number).await, Err(Error::Full(_))), "still full");
+    assert!(matches!(*store.write_failure().borrow(), Some(Error::Full(_))));
+    let mut watch = store.watch(&Scope::default(), 1).await.expect("a watch");
     let read = store.history(&key("a0"), 1).await.expect("reads of history continue");
     assert_eq!(read.len(), 1);
 
@@ -89,6 +97,7 @@ async fn a_full_disk_is_reported_and_writes_resume_later() {
         write(&store, number).await.expect("there is space now");
         answered.push(number);
     }
+    assert_eq!(*store.write_failure().borrow(), None);
     let newest = store.revision().await.expect("a revision");
     assert_eq!(newest, 1 + answered.len() as u64, "failed writes use no revision");
     let mut seen = 0;

@@ -7,7 +7,7 @@
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::{Duration, SystemTime};
 
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{mpsc, oneshot, watch};
 
 use super::Options;
 use super::backend::Fault;
@@ -40,6 +40,8 @@ pub(super) struct Writer {
     pub(super) undecided: Vec<Batch>,
     /// The log on disk contains all later revisions.
     pub(super) compacted: Revision,
+    /// The reason for which nothing can be written.
+    pub(super) failure: watch::Sender<Option<Error>>,
 }
 
 /// The maximum number of transactions per group.
@@ -50,6 +52,8 @@ const GATHER: Duration = Duration::from_micros(200);
 const COMPACT_STEP: u64 = 256;
 /// The interval of compaction by age.
 const AGE_INTERVAL: Duration = Duration::from_secs(60);
+/// The interval at which a store that cannot be written is checked.
+const PROBE_INTERVAL: Duration = Duration::from_secs(5);
 
 type Waiting = (Prepared, oneshot::Sender<Result<Committed, Error>>);
 
@@ -59,10 +63,14 @@ impl Writer {
     pub(super) async fn run(mut self, mut commands: mpsc::Receiver<Command>) {
         let (mut ended, mut together) = (None, false);
         while ended.is_none() {
-            let first = match tokio::time::timeout(AGE_INTERVAL, commands.recv()).await {
+            let interval = if self.failure.borrow().is_some() { PROBE_INTERVAL } else { AGE_INTERVAL };
+            let first = match tokio::time::timeout(interval, commands.recv()).await {
                 Ok(Some(command)) => command,
                 Ok(None) => break,
                 Err(_) => {
+                    if interval == PROBE_INTERVAL {
+                        self.probe();
+                    }
                     self.retain();
                     continue;
                 }
@@ -139,6 +147,7 @@ impl Writer {
             Some(disk) => disk.write(&batches),
             None => Err(Error::Unavailable("the database is not open".to_owned())),
         };
+        self.note_outcome(written.as_ref().err());
         let Err(error) = written else {
             self.happen(batches, newest);
             return Ok(());
@@ -152,6 +161,28 @@ impl Writer {
                 tracing::error!(error = %second, "the database cannot be opened; only current objects can be read");
                 Err(Error::Unknown(format!("{error}; and opening the database again failed: {second}")))
             }
+        }
+    }
+
+    /// Checks whether there is space for writes.
+    pub(super) fn probe(&self) {
+        let result = self.directory.probe();
+        self.note_outcome(result.err().as_ref());
+    }
+
+    /// Notes whether writes work. A change is logged.
+    fn note_outcome(&self, error: Option<&Error>) {
+        let changed = self.failure.send_if_modified(|failure| {
+            let changed = failure.is_some() != error.is_some();
+            *failure = error.cloned();
+            changed
+        });
+        match error {
+            Some(error) if changed => {
+                tracing::error!(%error, "the store is read-only: nothing can be written until this is resolved");
+            }
+            None if changed => tracing::info!("the store can be written again"),
+            _ => {}
         }
     }
 
