@@ -5,13 +5,14 @@ use std::time::{Duration, SystemTime};
 
 use config::Timestamp;
 use store::{Store, Stored};
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::watch;
 
 use crate::access::Access;
 use crate::cluster_ips::ServiceRange;
 use crate::crds;
 use crate::events::Lines;
 use crate::metrics::{Metrics, Snapshot};
+use crate::places::Places;
 
 /// Limits of an [`Api`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -20,8 +21,10 @@ pub struct Limits {
     pub object: usize,
     /// Maximum size of a request body, in bytes.
     pub body: usize,
-    /// Maximum number of open watches.
+    /// Maximum number of open watches. Administrators have a tenth in addition.
     pub watches: usize,
+    /// Maximum number of open watches of a user.
+    pub watches_per_user: usize,
     /// Maximum size of the cache of encoded watch events, in bytes.
     pub lines: usize,
     /// Interval of watch bookmarks.
@@ -30,7 +33,14 @@ pub struct Limits {
 
 impl Default for Limits {
     fn default() -> Limits {
-        Limits { object: 3 << 19, body: 3 << 20, watches: 10_000, lines: 16 << 20, bookmarks: Duration::from_secs(30) }
+        Limits {
+            object: 3 << 19,
+            body: 3 << 20,
+            watches: 10_000,
+            watches_per_user: 1000,
+            lines: 16 << 20,
+            bookmarks: Duration::from_secs(30),
+        }
     }
 }
 
@@ -71,7 +81,7 @@ pub(crate) struct Inner {
     pub options: Options,
     pub lines: Lines,
     pub metrics: Metrics,
-    pub watches: Arc<Semaphore>,
+    pub watches: Places,
     /// The built-in CRDs as objects, by name.
     pub crds: Vec<Stored>,
     /// Becomes true on shutdown, which ends watches.
@@ -86,7 +96,7 @@ impl Api {
             store,
             lines: Lines::new(options.limits.lines),
             metrics: Metrics::default(),
-            watches: Arc::new(Semaphore::new(options.limits.watches)),
+            watches: Places::new(options.limits.watches, options.limits.watches_per_user),
             crds: crds::objects(started),
             stop: watch::Sender::new(false),
             options,

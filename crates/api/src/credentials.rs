@@ -5,7 +5,7 @@ use std::fmt;
 use std::fs;
 use std::io;
 use std::io::Write as _;
-use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
@@ -42,6 +42,17 @@ pub enum CredentialsError {
         /// The error of the operating system.
         error: io::Error,
     },
+    /// Others could have read or written a secret.
+    #[error(
+        "{}: {problem}; if you trust its content, run `chmod 600` and make it yours, otherwise delete it: a new one is generated at the start",
+        path.display()
+    )]
+    Exposed {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        problem: String,
+    },
     /// A certificate cannot be generated.
     #[error("cannot generate a certificate: {0}")]
     Certificate(#[from] rcgen::Error),
@@ -77,7 +88,7 @@ impl Credentials {
         names.sort();
         names.dedup();
         let (ca_file, ca_key_file) = (directory.join("ca.crt"), directory.join("ca.key"));
-        let mut ca_key = read(&ca_key_file)?.and_then(|pem| KeyPair::from_pem(&pem).ok());
+        let mut ca_key = read_secret(&ca_key_file)?.and_then(|pem| KeyPair::from_pem(&pem).ok());
         let old = read(&ca_file)?.filter(|pem| lasts(pem, AUTHORITY.1, now) && ca_key.is_some());
         let renewed = old.is_none();
         let authority = match old {
@@ -93,7 +104,7 @@ impl Credentials {
         };
         let (file, key_file) = (directory.join("server.crt"), directory.join("server.key"));
         let old = read(&file)?.filter(|pem| !renewed && lasts(pem, SERVER.1, now) && names_of(pem) == names);
-        let (certificate, key) = match (old, read(&key_file)?, ca_key) {
+        let (certificate, key) = match (old, read_secret(&key_file)?, ca_key) {
             (Some(certificate), Some(key), _) => (certificate, key),
             (_, _, Some(ca_key)) => {
                 let key = KeyPair::generate()?;
@@ -140,7 +151,12 @@ impl Credentials {
     /// # Errors
     /// The file cannot be written.
     pub fn write_kubeconfig(&self, path: &Path, server: &str) -> Result<(), CredentialsError> {
-        write(path, &self.kubeconfig(server))
+        let text = self.kubeconfig(server);
+        // Nothing is written needlessly: the disk may be full.
+        match read_secret(path) {
+            Ok(Some(present)) if present == text => Ok(()),
+            _ => write(path, &text),
+        }
     }
 }
 
@@ -172,11 +188,17 @@ fn server(names: &[String], now: SystemTime) -> Result<CertificateParams, rcgen:
     Ok(params)
 }
 
-/// Whether a certificate is valid for longer than this.
+/// Whether a certificate is valid now and for longer than this.
 fn lasts(pem: &str, reserve: Duration, now: SystemTime) -> bool {
-    let then = (now + reserve).duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_secs());
-    let end = certificate(pem, |certificate| certificate.validity().not_after.timestamp());
-    i64::try_from(then).is_ok_and(|then| end.is_some_and(|end| end > then))
+    let seconds = |time: SystemTime| {
+        let since = time.duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_secs());
+        i64::try_from(since).unwrap_or(i64::MAX)
+    };
+    let validity = certificate(pem, |certificate| {
+        let validity = certificate.validity();
+        (validity.not_before.timestamp(), validity.not_after.timestamp())
+    });
+    validity.is_some_and(|(start, end)| start <= seconds(now) && end > seconds(now + reserve))
 }
 
 /// Reads a certificate; `None` if it is invalid.
@@ -211,13 +233,34 @@ fn alternative_names(certificate: &X509Certificate<'_>) -> Vec<String> {
 
 /// Reads the token from a file, or generates it.
 fn token(path: &Path) -> Result<String, CredentialsError> {
-    if let Some(token) = read(path)?.map(|token| token.trim().to_owned()).filter(|token| token.len() >= 32) {
+    if let Some(token) = read_secret(path)?.map(|token| token.trim().to_owned()).filter(|token| token.len() >= 32) {
         return Ok(token);
     }
     // Two random UUIDs: 244 bits.
     let token = format!("{}{}", uuid::Uuid::new_v4().simple(), uuid::Uuid::new_v4().simple());
     write(path, &token)?;
     Ok(token)
+}
+
+/// Reads a file that only its owner may read and write, and that this user or root owns. Another one may have been planted.
+fn read_secret(path: &Path) -> Result<Option<String>, CredentialsError> {
+    let metadata = match fs::symlink_metadata(path) {
+        Ok(metadata) => metadata,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(file_error(path, error)),
+    };
+    let (mode, owner) = (metadata.permissions().mode() & 0o777, metadata.uid());
+    let own = rustix::process::geteuid().as_raw();
+    let problem = if !metadata.is_file() {
+        "it is not a regular file".to_owned()
+    } else if owner != own && owner != 0 {
+        format!("it belongs to user {owner}, and this process runs as user {own}")
+    } else if mode & 0o077 != 0 {
+        format!("other users have access to it (mode {mode:03o})")
+    } else {
+        return read(path);
+    };
+    Err(CredentialsError::Exposed { path: path.to_owned(), problem })
 }
 
 fn read(path: &Path) -> Result<Option<String>, CredentialsError> {
@@ -253,7 +296,26 @@ fn file_error(path: &Path, error: io::Error) -> CredentialsError {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::os::unix::fs::PermissionsExt as _;
+
+    #[test]
+    fn secrets_that_others_can_read_or_replace_are_refused() {
+        let directory = tempfile::tempdir().unwrap();
+        let prepare = || Credentials::prepare(directory.path(), &[], SystemTime::UNIX_EPOCH + DAY * 20_000);
+        let planted = directory.path().join("admin.token");
+        fs::write(&planted, "0123456789abcdef0123456789abcdef").unwrap();
+        fs::set_permissions(&planted, fs::Permissions::from_mode(0o644)).unwrap();
+        let error = prepare().unwrap_err().to_string();
+        assert!(error.contains("admin.token: other users have access to it (mode 644)"), "{error}");
+        assert!(!error.contains("0123456789abcdef"), "{error}");
+        fs::set_permissions(&planted, fs::Permissions::from_mode(0o600)).unwrap();
+        let token = prepare().unwrap().token;
+        assert_eq!(token, "0123456789abcdef0123456789abcdef");
+        fs::rename(&planted, directory.path().join("elsewhere")).unwrap();
+        std::os::unix::fs::symlink(directory.path().join("elsewhere"), &planted).unwrap();
+        assert!(prepare().unwrap_err().to_string().contains("it is not a regular file"));
+        fs::remove_file(&planted).unwrap();
+        assert_ne!(prepare().unwrap().token, token);
+    }
 
     #[test]
     fn they_are_made_once_and_renewed_in_time() {
@@ -279,7 +341,19 @@ mod tests {
         let much_later = prepare(&["mesh.example"], now + DAY * 3300);
         assert_ne!(much_later.authority, first.authority);
         assert_eq!(much_later.token, first.token);
+        // The clock was wrong when they were generated.
+        let earlier = prepare(&["mesh.example"], now + DAY * 3000);
+        assert_ne!(earlier.authority, much_later.authority);
+        assert_ne!(earlier.certificate, much_later.certificate);
         assert!(!format!("{first:?} {:?} {:?}", first.tls(), first.admin()).contains(&first.token));
         assert!(first.kubeconfig("https://127.0.0.1:1").contains(&first.token));
+        let file = directory.path().join("c/kubeconfig");
+        let written = |server: &str| {
+            first.write_kubeconfig(&file, server).unwrap();
+            fs::metadata(&file).unwrap().ino()
+        };
+        let inode = written("https://127.0.0.1:1");
+        assert_eq!(written("https://127.0.0.1:1"), inode, "it is not written again");
+        assert_ne!(written("https://127.0.0.1:2"), inode);
     }
 }

@@ -34,6 +34,7 @@ mod metrics;
 mod openapi;
 pub mod params;
 pub mod path;
+mod places;
 mod request;
 mod route;
 pub mod server;

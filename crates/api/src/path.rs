@@ -18,8 +18,10 @@ const SEGMENT_LIMIT: usize = 512;
 pub enum Route {
     /// `/`: the list of paths.
     Root,
-    /// `/healthz`, `/livez`, `/readyz`.
+    /// `/healthz`, `/readyz`.
     Health,
+    /// `/livez`, which succeeds while nothing can be written: a restart does not help then.
+    Live,
     /// `/version`.
     Version,
     /// `/api`: versions of the core group.
@@ -113,7 +115,8 @@ pub fn parse(method: &Method, path: &str, params: &Params) -> Result<Route, ApiE
     let parts: Vec<&str> = segments.iter().map(String::as_str).collect();
     let route = match parts[..] {
         [] => Route::Root,
-        ["healthz" | "livez" | "readyz", ..] => Route::Health,
+        ["livez", ..] => Route::Live,
+        ["healthz" | "readyz", ..] => Route::Health,
         ["version"] => Route::Version,
         ["openapi", "v2"] => Route::OpenApiV2,
         ["openapi", "v3"] => Route::OpenApiIndex,

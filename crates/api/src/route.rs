@@ -2,10 +2,10 @@
 
 use std::time::Instant;
 
-use http::StatusCode;
+use http::{Method, StatusCode, Uri};
 use serde_json::json;
 
-use crate::access::{Ask, reviews};
+use crate::access::{Ask, User, reviews};
 use crate::answer::Answer;
 use crate::api::Api;
 use crate::error::ApiError;
@@ -28,12 +28,22 @@ impl Api {
         answer
     }
 
+    /// Checks whether the user may make a request, before its body is read.
+    pub(crate) fn authorize(&self, method: &Method, uri: &Uri, user: &User) -> Result<(), ApiError> {
+        let params = Params::parse(uri.query().unwrap_or_default())?;
+        match path::parse(method, uri.path(), &params)? {
+            Route::Objects(target, verb) => user.authorize(&ask(&target, verb)),
+            _ => Ok(()),
+        }
+    }
+
     async fn route(&self, request: &Request, series: &mut Series) -> Result<Answer, ApiError> {
         let headers = &request.headers;
         let params = Params::parse(request.uri.query().unwrap_or_default())?;
         match path::parse(&request.method, request.uri.path(), &params)? {
             Route::Root => Ok(Answer::value(StatusCode::OK, &root(), true)),
-            Route::Health => Ok(self.health().await),
+            Route::Health => Ok(self.health(true).await),
+            Route::Live => Ok(self.health(false).await),
             Route::Version => Ok(Answer::value(StatusCode::OK, &self.version(), true)),
             Route::Core => discovery::core(headers),
             Route::Groups => discovery::all(headers),
@@ -107,9 +117,10 @@ impl Api {
         Ok(Answer::value(StatusCode::CREATED, &answer, pretty))
     }
 
-    async fn health(&self) -> Answer {
+    async fn health(&self, for_writes: bool) -> Answer {
+        let failure = self.0.store.write_failure().borrow().clone().filter(|_| for_writes);
         match self.0.store.revision().await {
-            Ok(_) => Answer::plain("ok"),
+            Ok(_) => failure.map_or_else(|| Answer::plain("ok"), |error| ApiError::from(error).into()),
             Err(error) => ApiError::from(error).into(),
         }
     }

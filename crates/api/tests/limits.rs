@@ -49,11 +49,12 @@ async fn objects_have_a_size() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn bodies_have_a_size() {
     let fixture = Fixture::start(Setting::default()).await;
-    let announced = b"POST /api/v1/namespaces HTTP/1.1\r\nHost: localhost\r\nContent-Length: 4000000\r\n\r\n";
+    let announced = b"POST /api/v1/namespaces HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 4000000\r\n\r\n";
     let (code, _, message) = exchange(fixture.connect().await, announced, None).await.failure();
     assert_eq!((code, message.as_str()), (413, "Request entity too large: limit is 3145728"));
     let mut chunked =
-        b"POST /api/v1/namespaces HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n".to_vec();
+        b"POST /api/v1/namespaces HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n"
+            .to_vec();
     for _ in 0..4 {
         chunked.extend_from_slice(b"100000\r\n");
         chunked.extend(vec![b' '; 0x10_0000]);
@@ -87,7 +88,8 @@ async fn there_are_only_so_many_watches() {
     let mut setting = Setting::default();
     setting.api.watches = 1;
     let fixture = Fixture::start(setting).await;
-    let watch = format!("GET {MAPS}?watch=true HTTP/1.1\r\nHost: localhost\r\n\r\n");
+    let watch =
+        format!("GET {MAPS}?watch=true HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer reader-token\r\n\r\n");
     assert_eq!(fixture.send("POST", MAPS, &map("a", 1)).await.status, 201);
     let mut open = fixture.connect().await;
     open.write_all(watch.as_bytes()).await.unwrap();
@@ -95,6 +97,88 @@ async fn there_are_only_so_many_watches() {
     let reply = exchange(fixture.connect().await, watch.as_bytes(), None).await;
     assert_eq!(reply.failure().0, 429);
     assert_eq!(reply.header("retry-after"), ["5"]);
+}
+
+/// A request of a user whose body does not come.
+fn unfinished(method: &str, path: &str, user: &str) -> String {
+    format!(
+        "{method} {path} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {user}-token\r\nContent-Type: \
+         application/json\r\nContent-Length: 10\r\n\r\n"
+    )
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn requests_without_their_bodies_do_not_lock_out_others() {
+    let server = ServerLimits {
+        requests: 8,
+        requests_per_user: 4,
+        place_within: Duration::from_millis(100),
+        ..ServerLimits::default()
+    };
+    let fixture = Fixture::start(Setting { server, ..Setting::default() }).await;
+    // A viewer may not write: refused before the body.
+    let reply = exchange(fixture.connect().await, unfinished("POST", MAPS, "viewer").as_bytes(), None).await;
+    assert_eq!(reply.failure().0, 403);
+    // The body of a read is not read.
+    let read_with_body = unfinished("GET", "/api/v1/namespaces/a/configmaps", "viewer");
+    assert_eq!(exchange(fixture.connect().await, read_with_body.as_bytes(), None).await.status, 200);
+    // An editor uses up the places of one user.
+    let mut open = Vec::new();
+    let write = unfinished("POST", "/api/v1/namespaces/a/configmaps", "editor");
+    for _ in 0..4 {
+        let mut stream = fixture.connect().await;
+        stream.write_all(write.as_bytes()).await.unwrap();
+        open.push(stream);
+    }
+    let more =
+        "GET /api/v1/namespaces/a/configmaps HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer editor-token\r\n\r\n";
+    let wait_until_refused =
+        async { while exchange(fixture.connect().await, more.as_bytes(), None).await.status != 429 {} };
+    tokio::time::timeout(support::PATIENCE, wait_until_refused).await.unwrap();
+    for user in ["viewer", "admin"] {
+        let read = more.replace("editor", user);
+        assert_eq!(exchange(fixture.connect().await, read.as_bytes(), None).await.status, 200, "{user}");
+    }
+    let health = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n";
+    assert_eq!(exchange(fixture.connect().await, health, None).await.status, 200);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_watches_of_a_user_do_not_lock_out_others() {
+    let mut setting = Setting::default();
+    (setting.api.watches, setting.api.watches_per_user) = (2, 1);
+    let fixture = Fixture::start(setting).await;
+    assert_eq!(fixture.send("POST", MAPS, &map("a", 1)).await.status, 201);
+    let watch = |user: &str| {
+        format!("GET {MAPS}?watch=true HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {user}-token\r\n\r\n")
+    };
+    let mut open = fixture.connect().await;
+    open.write_all(watch("reader").as_bytes()).await.unwrap();
+    assert_eq!(read(&mut open, Some(1)).await.status, 200);
+    assert_eq!(exchange(fixture.connect().await, watch("reader").as_bytes(), None).await.failure().0, 429);
+    assert_eq!(exchange(fixture.connect().await, watch("admin").as_bytes(), Some(1)).await.status, 200);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn connections_without_a_request_are_closed_and_replaced() {
+    let connections = listeners::Limits {
+        connections: 2,
+        first_request: Duration::from_millis(200),
+        idle: Duration::from_millis(200),
+    };
+    let fixture = Fixture::start(Setting {
+        server: ServerLimits { connections, ..ServerLimits::default() },
+        ..Setting::default()
+    })
+    .await;
+    let mut silent = Vec::new();
+    for _ in 0..10 {
+        silent.push(fixture.connect().await);
+    }
+    assert_eq!(fixture.send("GET", MAPS, "").await.status, 200, "it replaces one of them");
+    for mut stream in silent {
+        assert_eq!(read(&mut stream, None).await.status, 0, "closed without an answer");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -107,7 +191,11 @@ async fn invalid_http_ends_only_its_connection() {
         (b"GET /api/v1/namespaces/\xff\xfe HTTP/1.1\r\nHost: localhost\r\n\r\n", &[400]),
         (b"GET /api/v1/namespaces?labelSelector=\xff HTTP/1.1\r\nHost: localhost\r\n\r\n", &[400]),
         (b"GET /api/v1 HTTP/1.1\r\nHost: localhost\r\nContent-Length: many\r\n\r\n", &[400]),
-        (b"POST /api/v1 HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n", &[400, 0]),
+        (
+            b"POST /api/v1/namespaces HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nTransfer-Encoding: \
+              chunked\r\n\r\nzz\r\n",
+            &[400, 0],
+        ),
         (b"GET /api/v1 HTTP/9.9\r\n\r\n", &[400, 505, 0]),
         (long.as_bytes(), &[431, 0]),
         (many.as_bytes(), &[431]),
@@ -146,7 +234,7 @@ async fn a_body_that_does_not_come_is_not_waited_for() {
         ..Setting::default()
     };
     let fixture = Fixture::start(setting).await;
-    let head = format!("POST {MAPS} HTTP/1.1\r\nHost: localhost\r\nContent-Length: 10\r\n\r\n");
+    let head = unfinished("POST", MAPS, "admin");
     let (code, _, message) = exchange(fixture.connect().await, head.as_bytes(), None).await.failure();
     assert_eq!((code, message.as_str()), (408, "timed out while reading the body"));
 }

@@ -115,7 +115,32 @@ async fn users_are_identified_by_client_certificates() {
     assert_eq!(client.get("/healthz", None, None).await.status, 200);
     // A certificate that somebody else signed, or that is for servers.
     let forged = person(&foreign, "ada", &["system:masters"]);
-    assert_eq!(client.get(SECRETS, Some(&forged), None).await.status, 0);
+    let (code, _, message) = client.get(SECRETS, Some(&forged), None).await.failure();
+    assert_eq!(code, 401);
+    assert!(message.contains("none of the accepted authorities signed it"), "{message}");
     let server_like = ours.sign("ada", &["system:masters"], ExtendedKeyUsagePurpose::ServerAuth);
-    assert_eq!(client.get(SECRETS, Some(&server_like), None).await.status, 0);
+    let (code, _, message) = client.get(SECRETS, Some(&server_like), None).await.failure();
+    assert_eq!(code, 401);
+    assert!(message.contains("its extended key usage lacks clientAuth"), "{message}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn certificates_are_replaced_while_the_server_runs() {
+    let (first, next) = (Authority::new("first"), Authority::new("next"));
+    let tls = |authority: &Authority| {
+        let (certificates, key) = authority.sign("server", &[], ExtendedKeyUsagePurpose::ServerAuth);
+        Tls { certificates, key, client_roots: None }
+    };
+    let api = Api::new(Arc::new(Memory::default()), Options { access: access(), ..Options::default() });
+    let listen = ServerOptions { https: Some((([127, 0, 0, 1], 0).into(), tls(&first))), ..ServerOptions::default() };
+    let server = Server::start(listen, api).await.unwrap();
+    let get = async |authority: &Authority| {
+        Client { server: &server, roots: &authority.pem }.get("/healthz", None, None).await.status
+    };
+    assert_eq!((get(&first).await, get(&next).await), (200, 0));
+    let handle = server.tls().unwrap();
+    assert!(handle.replace(&Tls { key: "none".into(), ..tls(&next) }).is_err());
+    assert_eq!(get(&first).await, 200, "those in use stay");
+    handle.replace(&tls(&next)).unwrap();
+    assert_eq!((get(&first).await, get(&next).await), (0, 200));
 }

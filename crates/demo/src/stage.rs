@@ -46,7 +46,11 @@ impl Stage {
         let data = directory.path().join("data");
         let control = Control::start_with_api(&std::env::current_exe()?, &data, &[]).await?;
         let kubeconfig = control.kubeconfig().ok_or("the API has no kubeconfig")?;
-        screen.say(&format!("control plane: rutter serve, discovery on {}", control.grpc()));
+        screen.say(&format!(
+            "control plane: rutter serve, discovery on {} and {}",
+            control.grpc(),
+            control.socket().display()
+        ));
         screen.say(&format!("objects:       embedded store in {}", data.display()));
         screen.say(&format!("try it:        export KUBECONFIG={}", kubeconfig.display()));
         let operator = Operator::new(kubeconfig, directory.path()).await?;
@@ -66,7 +70,8 @@ impl Stage {
         let client = Node::sidecar("client", config::NAMESPACE, "127.0.0.2", &[("app", "client")]);
         let front = Node::gateway("gateway", config::NAMESPACE, "127.0.0.3", &[("app", "gateway")]);
         let sidecar = Envoy::start(envoy, &client, protocol, control.grpc()).await?;
-        let gateway = Envoy::start(envoy, &front, protocol, control.grpc()).await?;
+        // Only the Unix socket proves which user's proxy connects, as a gateway with certificates needs.
+        let gateway = Envoy::start(envoy, &front, protocol, &*control.socket()).await?;
         let (service, front) = (([127, 0, 0, 1], service_port).into(), ([127, 0, 0, 1], gateway_port).into());
         sidecar.wait_for_listener(service).await?;
         gateway.wait_for_listener(front).await?;

@@ -6,14 +6,14 @@ use std::time::Duration;
 use crate::objects::Follower;
 use anyhow::{Context, Result};
 use api::Api;
-use server::{Metric, WorldHandle};
+use server::{Metric, ServingStatus, WorldHandle};
 use settings::{Settings, StoreBackend};
 use sources::ChangeSender;
 use store::Store;
 use tokio::sync::watch;
-use tokio::task::JoinHandle;
+use tokio::task::{JoinHandle, JoinSet};
 
-use super::{ack_counts, api_metrics, backend, replica, store_backend, store_status};
+use super::{ack_counts, api_metrics, api_tls, backend, replica, store_backend, store_status};
 
 /// A store that is served over the API.
 pub(super) struct ApiServer {
@@ -23,12 +23,23 @@ pub(super) struct ApiServer {
     follower: Option<Follower>,
     statuses: Option<JoinHandle<()>>,
     ack_counts: Option<JoinHandle<()>>,
+    /// Renews certificates and shows the status of the store.
+    tasks: JoinSet<()>,
 }
 
 impl ApiServer {
-    pub(super) async fn open(settings: &Settings, store: Arc<dyn Store>) -> Result<ApiServer> {
+    pub(super) async fn open(
+        settings: &Settings,
+        store: Arc<dyn Store>,
+        serving_status: ServingStatus,
+    ) -> Result<ApiServer> {
         let (api, server) = store_backend::serve(settings, Arc::clone(&store)).await?;
-        Ok(ApiServer { api, server, store, follower: None, statuses: None, ack_counts: None })
+        let mut tasks = JoinSet::new();
+        if let Some(handle) = server.tls() {
+            tasks.spawn(api_tls::renew(settings.clone(), handle));
+        }
+        tasks.spawn(show_write_failure(store.write_failure(), serving_status));
+        Ok(ApiServer { api, server, store, follower: None, statuses: None, ack_counts: None, tasks })
     }
 
     /// Returns the API's metrics.
@@ -84,12 +95,28 @@ impl ApiServer {
     }
 
     /// Stops gracefully, after `stopped` became true.
-    pub(super) async fn end(self, grace: Duration) {
+    pub(super) async fn end(mut self, grace: Duration) {
+        self.tasks.abort_all();
         self.server.shutdown(grace).await;
         drop(self.follower);
         for task in [self.statuses, self.ack_counts].into_iter().flatten() {
             let _ = task.await;
         }
         self.store.close().await;
+    }
+}
+
+/// Shows in `/ready` and `/metrics` whether the store can be written.
+async fn show_write_failure(mut failure: watch::Receiver<Option<store::Error>>, serving_status: ServingStatus) {
+    loop {
+        let now = failure.borrow_and_update().clone();
+        let writable = if now.is_none() { 1.0 } else { 0.0 };
+        let gauge =
+            Metric::gauge("rutter_store_writable", "Whether objects can be written to the store (0 or 1)", writable);
+        let message = now.map(|error| format!("the store is read-only: {error}"));
+        serving_status.set("store", message.into_iter().collect(), vec![gauge]);
+        if failure.changed().await.is_err() {
+            return;
+        }
     }
 }

@@ -2,11 +2,14 @@
 
 use std::path::Path;
 
-use server::SecretAccess;
-use settings::{SecretsFor, Settings, StoreBackend};
+use server::{SecretAccess, UnixSocket};
+use settings::{Address, SecretsFor, Settings, StoreBackend};
 
 /// The path of the token of a pod's service account.
 const TOKEN: &str = "/var/run/secrets/kubernetes.io/serviceaccount/token";
+
+/// The default port of the monitoring pages.
+const MONITORING_PORT: u16 = 15014;
 
 /// The store backend, with `auto` resolved.
 pub(super) fn chosen(settings: &Settings) -> StoreBackend {
@@ -22,10 +25,24 @@ pub(super) fn chosen(settings: &Settings) -> StoreBackend {
 pub(super) fn secret_access(settings: &Settings) -> SecretAccess {
     match settings.secrets_for {
         SecretsFor::Nobody => SecretAccess::None,
-        SecretsFor::Local => SecretAccess::Local,
+        SecretsFor::Authenticated => SecretAccess::Authenticated,
         SecretsFor::Auto if chosen(settings) == StoreBackend::Kubernetes => SecretAccess::None,
-        SecretsFor::Auto => SecretAccess::Local,
+        SecretsFor::Auto => SecretAccess::Authenticated,
     }
+}
+
+/// The Unix socket of xDS; in Kubernetes only if it is set.
+pub(super) fn socket(settings: &Settings) -> Option<UnixSocket> {
+    let default = || Some(settings.data_dir.join("xds.sock")).filter(|_| chosen(settings) != StoreBackend::Kubernetes);
+    let users = settings.xds_socket_users.0.iter().map(|(user, namespace)| (*user, namespace.as_str().into()));
+    let path = settings.xds_socket.clone().or_else(default)?;
+    Some(UnixSocket { path, users: users.collect(), required: settings.xds_socket.is_some() })
+}
+
+/// The address of the monitoring pages. On a machine, other machines do not see them unless that is set.
+pub(super) fn monitoring_address(settings: &Settings) -> Address {
+    let default = if in_a_pod() { Address::any(MONITORING_PORT) } else { Address::loopback(MONITORING_PORT) };
+    settings.monitoring_addr.0.unwrap_or(default)
 }
 
 /// The name of the store among the sources.

@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use config::{AnyObject, ChangeSet, Diagnostic, MeshConfig, ObjectKey, Observed};
 use registry::tables::Rank;
-use server::{Closed, WorldHandle, log_diagnostic};
+use server::{Closed, WorldHandle, log_diagnostics};
 use sources::{ChangeSender, SourceChange};
 use tokio::sync::{mpsc, watch};
 use world::Batch;
@@ -23,6 +23,8 @@ use world::Batch;
 const QUEUE: usize = 64;
 /// The interval at which the log names the awaited sources.
 const REMIND: Duration = Duration::from_secs(10);
+/// The number of files of a change that are logged as resolved.
+const RESOLVED_SHOWN: usize = 20;
 
 /// A source, with its name in diagnostics.
 #[derive(Clone, Debug)]
@@ -190,15 +192,25 @@ struct Journal {
 
 impl Journal {
     fn write(&mut self, rank: usize, source: &str, reported: BTreeMap<Arc<str>, Vec<Diagnostic>>) {
+        let mut resolved = 0;
+        log_diagnostics(reported.iter().flat_map(|(file, problems)| {
+            let before = self.reported.get(&(rank, file.clone())).map_or(&[][..], |before| before);
+            let before: BTreeSet<&Diagnostic> = before.iter().collect();
+            problems.iter().filter(move |problem| !before.contains(problem))
+        }));
         for (file, problems) in reported {
             let key = (rank, file);
-            let before = self.reported.get(&key).map_or(&[][..], |before| before);
-            problems.iter().filter(|problem| !before.contains(problem)).for_each(log_diagnostic);
             if !problems.is_empty() {
                 self.reported.insert(key, problems);
             } else if self.reported.remove(&key).is_some() {
-                tracing::info!(source, file = %key.1, "the problems of a file are resolved");
+                resolved += 1;
+                if resolved <= RESOLVED_SHOWN {
+                    tracing::info!(source, file = %key.1, "the problems of a file are resolved");
+                }
             }
+        }
+        if resolved > RESOLVED_SHOWN {
+            tracing::info!(source, files = resolved - RESOLVED_SHOWN, "the problems of more files are resolved");
         }
     }
 }

@@ -19,8 +19,10 @@
 mod ack_counts;
 mod api_metrics;
 mod api_server;
+mod api_tls;
 mod backend;
 mod config_sources;
+mod descriptors;
 mod intake;
 mod kubernetes;
 pub mod leadership;
@@ -33,12 +35,11 @@ mod store_status;
 
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener};
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use config::MeshConfig;
 use registry::inputs::{Features, MeshSettings, Sharing};
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 pub use server::LogLevels;
 use server::{Options, Pace, Server, WorldHandle};
 use settings::{Address, Settings, StoreBackend};
@@ -57,18 +58,26 @@ use kubernetes::Cluster;
 use mesh_file::MeshFile;
 use sources::ChangeSender;
 
+/// The time after `--shutdown-duration` in which what is left is closed.
+const CLOSING: Duration = Duration::from_millis(250);
+/// How long the end waits for threads that are blocked.
+const BLOCKED_THREADS: Duration = Duration::from_millis(500);
+
 /// Runs the control plane until SIGTERM or SIGINT.
 ///
 /// # Errors
 /// A setting cannot be used, an address is taken, or a source fails before everything was read.
 pub fn run(settings: &Settings, levels: LogLevels) -> Result<()> {
-    raise_file_limit();
+    descriptors::raise_limit();
     let threads = match settings.threads {
         0 => std::thread::available_parallelism().map_or(1, usize::from),
         given => given,
     };
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(threads).enable_all().build()?;
-    runtime.block_on(serve(settings, levels, threads))
+    let result = runtime.block_on(serve(settings, levels, threads));
+    // A thread that hangs in a system call, such as a read of a network mount, does not prevent the end.
+    runtime.shutdown_timeout(BLOCKED_THREADS);
+    result
 }
 
 async fn serve(settings: &Settings, levels: LogLevels, threads: usize) -> Result<()> {
@@ -138,26 +147,35 @@ async fn serve(settings: &Settings, levels: LogLevels, threads: usize) -> Result
     }
     let signal = stop.next().await;
     tracing::info!(signal, "stopping");
+    server.set_stopping();
     stopping.send_replace(true);
     end(settings, parts, server, stop).await;
     tracing::info!("stopped");
     Ok(())
 }
 
-/// Stops everything gracefully, or immediately at a second signal.
+/// Stops everything gracefully within `--shutdown-duration`, or immediately at a second signal.
 async fn end(settings: &Settings, parts: Parts, server: Server, mut stop: Signals) {
     drop((parts.mesh_file, parts.names));
+    let grace = settings.shutdown_duration;
+    // All clients at the same time: each part may use all of the time.
     let end = async {
-        if let Some(api_server) = parts.api_server {
-            api_server.end(settings.shutdown_duration).await;
-        }
-        if let Some(cluster) = parts.cluster {
-            cluster.end().await;
-        }
-        server.shut_down(settings.shutdown_duration).await;
+        let api_server = async {
+            if let Some(api_server) = parts.api_server {
+                api_server.end(grace).await;
+            }
+        };
+        let cluster = async {
+            if let Some(cluster) = parts.cluster {
+                cluster.end().await;
+            }
+        };
+        tokio::join!(api_server, cluster, server.shut_down(grace));
     };
     tokio::select! {
-        () = end => {}
+        ended = tokio::time::timeout(grace + CLOSING, end) => if ended.is_err() {
+            tracing::warn!("the shutdown took longer than {grace:?} (--shutdown-duration), stopping immediately");
+        },
         signal = stop.next() => tracing::warn!(signal, "received a second signal, stopping immediately"),
     }
     drop(parts.running);
@@ -227,7 +245,7 @@ async fn begin_sources(settings: &Settings, given: Given, intake: intake::Option
     }
     // The API starts last, after everything that may fail.
     if let Some((store, changes)) = store {
-        let api_server = parts.api_server.insert(ApiServer::open(settings, store).await?);
+        let api_server = parts.api_server.insert(ApiServer::open(settings, store, server.serving_status()).await?);
         server.serving_status().provide(api_server.metrics());
         tokio::try_join!(api_server.follow(changes), begun(&mut progress, server, None))?;
     } else {
@@ -313,20 +331,26 @@ fn sharing(settings: &Settings) -> Sharing {
 fn start_world(settings: &Settings, mesh: MeshSettings, threads: usize) -> Result<WorldHandle> {
     let world = World::new(mesh, threads);
     let pace = Pace { interval: settings.commit_interval, share: settings.push_share.0 };
-    Ok(WorldHandle::start(world, ::xds::Limits::default(), pace)?)
+    Ok(WorldHandle::start(world, xds_limits(settings), pace)?)
+}
+
+fn xds_limits(settings: &Settings) -> ::xds::Limits {
+    ::xds::Limits::sized(settings.max_request_bytes.0, settings.max_request_names)
 }
 
 fn options(settings: &Settings) -> Options {
     Options {
         grpc: bindable(&settings.grpc_addr),
+        socket: backend::socket(settings),
         http: bindable(&settings.http_addr),
-        monitoring: bindable(&settings.monitoring_addr),
+        monitoring: bindable(&backend::monitoring_address(settings)),
         keepalive_interval: settings.keepalive_interval,
         keepalive_timeout: settings.keepalive_timeout,
         max_request_bytes: settings.max_request_bytes.0,
         vhds: settings.vhds.0,
         secret_access: backend::secret_access(settings),
-        limits: ::xds::Limits::default(),
+        limits: xds_limits(settings),
+        connections: descriptors::Budget::of_process().server(),
         version: format!("rutter {}", env!("CARGO_PKG_VERSION")),
         instance: replica::hostname(),
     }
@@ -357,14 +381,6 @@ fn bindable(address: &Address) -> SocketAddr {
         }
         [only] => only,
         [] => SocketAddr::from(([0, 0, 0, 0], 0)),
-    }
-}
-
-/// Raises the limit of open files to the hard limit: every proxy uses one.
-fn raise_file_limit() {
-    let limit = getrlimit(Resource::Nofile);
-    if setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum }).is_err() {
-        tracing::warn!(limit = ?limit.current, "cannot raise the limit of open files");
     }
 }
 

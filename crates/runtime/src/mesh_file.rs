@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use config::{ChangeSet, MeshConfig, Object, ParseOptions};
-use server::log_diagnostic;
+use server::log_diagnostics;
 
 use super::config_sources;
 use sources::ChangeSender;
@@ -100,7 +100,7 @@ impl MeshFile {
     fn take(&mut self, bytes: Vec<u8>) -> Option<MeshConfig> {
         let name = self.path.display().to_string();
         let (config, diagnostics) = config::parse_mesh_config(&bytes, &name, &ParseOptions::default());
-        diagnostics.iter().for_each(log_diagnostic);
+        log_diagnostics(&diagnostics);
         self.bytes = bytes;
         config
     }

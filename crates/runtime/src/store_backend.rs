@@ -3,18 +3,18 @@
 use std::io::{IsTerminal as _, Write as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, bail};
 use api::access::Token;
-use api::credentials::Credentials;
 use api::server::ServerOptions;
 use api::{Access, Api, Role, Server, ServiceRange};
 use settings::{Settings, StoreBackend, Switch};
 use store::Store;
 
 use super::backend::chosen;
-use super::bindable;
+use super::descriptors::Budget;
+use super::{api_tls, bindable};
 
 /// The maximum size of a file with tokens or certificates, in bytes.
 const FILE_LIMIT: u64 = 1 << 20;
@@ -81,10 +81,7 @@ fn etcd(settings: &Settings) -> Result<store::etcd::Options> {
 /// Starts the API and writes the kubeconfig.
 pub(super) async fn serve(settings: &Settings, store: Arc<dyn Store>) -> Result<(Api, Server)> {
     let address = bindable(&settings.api_addr);
-    let mut names = vec![address.ip().to_string()];
-    names.extend(std::env::var("HOSTNAME").ok().filter(|name| !name.is_empty()));
-    let credentials = Credentials::prepare(&settings.data_dir, &names, SystemTime::now())
-        .with_context(|| format!("credentials in {}", settings.data_dir.display()))?;
+    let credentials = api_tls::credentials(settings)?;
     let mut tokens = vec![credentials.admin()];
     if let Some(file) = &settings.api_tokens {
         tokens.extend(read_tokens(file)?);
@@ -100,19 +97,10 @@ pub(super) async fn serve(settings: &Settings, store: Arc<dyn Store>) -> Result<
     let mut listen = ServerOptions::default();
     listen.limits.rate = settings.api_requests_per_second as f64;
     listen.limits.burst = listen.limits.rate * 2.0;
-    if plaintext {
-        listen.http = Some(address);
-    } else {
-        let mut tls = credentials.tls();
-        match (&settings.api_cert, &settings.api_key) {
-            (Some(cert), Some(key)) => (tls.certificates, tls.key) = (read(cert)?, read(key)?),
-            (None, None) => {}
-            _ => bail!("--api-cert and --api-key must be set together"),
-        }
-        if let Some(file) = &settings.api_client_ca {
-            tls.client_roots = Some(read(file)?);
-        }
-        listen.https = Some((address, tls));
+    listen.limits.connections.connections = Budget::of_process().api;
+    match plaintext {
+        true => listen.http = Some(address),
+        false => listen.https = Some((address, api_tls::material(settings, &credentials)?)),
     }
     let server = Server::start(listen, api.clone()).await.context("the API (--api-addr)")?;
     let url = match (server.https(), server.http()) {
@@ -170,7 +158,7 @@ fn reachable(mut address: std::net::SocketAddr) -> std::net::SocketAddr {
     address
 }
 
-fn read(path: &Path) -> Result<String> {
+pub(super) fn read(path: &Path) -> Result<String> {
     use std::io::Read as _;
     let mut text = String::new();
     let file = std::fs::File::open(path).with_context(|| path.display().to_string())?;

@@ -9,16 +9,18 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use config::{Diagnostic, MeshConfig, Severity};
+use config::MeshConfig;
 use model::proxy::Proxy;
 use status::Elapsed;
 use tokio::sync::mpsc::error::TrySendError;
-use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot, watch};
+use tokio::sync::{mpsc, oneshot, watch};
 use world::{Batch, World};
 use xds::{Limits, Next, Progress, Quarantined, Request, StreamId, Variant};
 
 use crate::counters::Counters;
+use crate::discovery::Place;
 use crate::grpc::{Down, Status};
+use crate::log::log_diagnostics;
 use crate::mcp::Configuration;
 use crate::pace::{LastCommit, Pace};
 use crate::served_world::{Hub, ServedWorld};
@@ -34,7 +36,7 @@ const CLOSED_TOGETHER: usize = 32;
 pub type Names = Arc<BTreeSet<Arc<str>>>;
 
 /// A request, and its place among the stream's requests that are not handled yet.
-pub(crate) type QueuedRequest = (Box<Request>, OwnedSemaphorePermit);
+pub(crate) type QueuedRequest = (Box<Request>, Place);
 
 /// A message to the thread.
 pub(crate) enum Message {
@@ -49,15 +51,6 @@ pub(crate) enum Message {
     Disconnect(StreamId),
     Inspect(Box<dyn FnOnce(&mut Core) + Send>),
     End,
-}
-
-/// Logs a diagnostic at the level of its severity.
-pub fn log_diagnostic(diagnostic: &Diagnostic) {
-    match diagnostic.severity {
-        Severity::Error => tracing::error!(code = diagnostic.code, "{diagnostic}"),
-        Severity::Warning => tracing::warn!(code = diagnostic.code, "{diagnostic}"),
-        Severity::Info => tracing::info!(code = diagnostic.code, "{diagnostic}"),
-    }
 }
 
 /// The values that other threads watch: the hostnames that the world needs resolved, the mesh configuration in effect, and the
@@ -248,7 +241,7 @@ impl Core {
         self.counters.commits += 1;
         self.counters.commit_seconds += start.elapsed().as_secs_f64();
         self.counters.events.note(&changes);
-        changes.overridden.iter().for_each(log_diagnostic);
+        log_diagnostics(&changes.overridden);
         self.configuration.apply(&changes.objects);
         if changes.objects.deletes.contains(&MeshConfig::key()) {
             self.configuration.set_mesh(MeshConfig::default());

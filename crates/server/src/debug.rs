@@ -1,6 +1,7 @@
 //! Small debug pages.
 
 use serde_json::{Value, json};
+use world::World;
 
 use crate::config_dump::proxy_of;
 use crate::core::Core;
@@ -29,9 +30,9 @@ pub(crate) fn proxy_config(core: &Core, id: &str) -> Option<Value> {
     Some(page)
 }
 
-/// Recomputes all derived rows and compares them with the served ones.
-pub(crate) fn recompute(core: &Core) -> Value {
-    match core.served.world.check() {
+/// Recomputes all derived rows and compares them with those of the world.
+pub(crate) fn recompute(world: &World) -> Value {
+    match world.check() {
         Ok(()) => json!({"agrees": true}),
         Err(mismatch) => json!({"agrees": false, "mismatch": mismatch.to_string()}),
     }

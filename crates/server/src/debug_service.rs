@@ -62,7 +62,7 @@ impl DebugService {
                 Some(message) => message,
                 None => tokio::select! {
                     message = messages.next() => match message {
-                        Ok(Some(message)) => message,
+                        Ok(Some((message, _))) => message,
                         Ok(None) => break Status::new(Status::OK, ""),
                         Err(status) => break status,
                     },
@@ -132,7 +132,7 @@ impl DebugService {
         let uri = format!("/debug/{}", name.trim_start_matches('/').trim_start_matches("debug/"));
         let request = Request::get(uri).body(());
         let request = request.map_err(|error| Status::new(Status::INVALID_ARGUMENT, error.to_string()))?;
-        let response = self.pages.answer(&request).await;
+        let response = self.pages.answer(&request, true).await;
         // A complete body has no errors.
         Ok(response.into_body().collect().await.map(|body| body.to_bytes()).unwrap_or_default())
     }

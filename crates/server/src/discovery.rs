@@ -1,20 +1,23 @@
 //! The aggregated discovery service: one request, one stream.
 
 use envoy::types;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use bytes::Bytes;
 use hyper::body::Incoming;
 use hyper::{Method, Response};
 use protos::Message as _;
 use protos::envoy::config::core::v3::Node;
-use tokio::sync::{Semaphore, mpsc, oneshot};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 use xds::{Limits, Request, StreamId, Variant, decode_delta, decode_sotw};
 
+use crate::budget::{Budget, Held};
 use crate::core::Message;
 use crate::debug_service::{self, DebugService};
-use crate::grpc::{Down, Messages, Status, StreamBody, refuse, stream};
+use crate::grpc::{Down, Messages, Received, Status, StreamBody, refuse, stream};
 use crate::mcp;
 use crate::peer::{Peer, SecretAccess};
 use crate::world_handle::{DOWN_QUEUE, WorldHandle};
@@ -27,12 +30,19 @@ const DELTA: &str = "/envoy.service.discovery.v3.AggregatedDiscoveryService/Delt
 /// The number of a stream's requests that wait to be handled. When it is reached, the stream is not read.
 const UNHANDLED: usize = 16;
 
+/// The place of a request among those of its stream that are not handled yet, and the memory that it uses.
+#[allow(dead_code, reason = "it is only dropped")]
+pub(crate) struct Place(pub(crate) OwnedSemaphorePermit, pub(crate) Held);
+
 /// The settings and handles that a stream uses.
 #[derive(Clone)]
 pub(crate) struct Discovery {
     pub(crate) world: WorldHandle,
     pub(crate) limits: Arc<Limits>,
     pub(crate) max_request_bytes: usize,
+    pub(crate) budget: Budget,
+    /// The time in which the first request of a stream must arrive.
+    pub(crate) first_within: Duration,
     /// Whether proxies that support VHDS receive virtual hosts over it.
     pub(crate) vhds: bool,
     pub(crate) secret_access: SecretAccess,
@@ -43,6 +53,11 @@ pub(crate) struct Discovery {
 }
 
 impl Discovery {
+    /// The same for a connection from this address.
+    pub(crate) fn of_connection(&self, address: Option<IpAddr>) -> Discovery {
+        Discovery { budget: self.budget.of_connection(address), ..self.clone() }
+    }
+
     /// Answers a call of a client.
     pub(crate) fn call(&self, request: http::Request<Incoming>, peer: Peer) -> Response<StreamBody> {
         let grpc = request.headers().get(http::header::CONTENT_TYPE);
@@ -65,7 +80,7 @@ impl Discovery {
             secrets_refused: AtomicBool::new(false),
             places: Arc::new(Semaphore::new(UNHANDLED)),
         };
-        let messages = Messages::new(request.into_body(), self.max_request_bytes);
+        let messages = Messages::new(request.into_body(), self.max_request_bytes, self.budget.clone());
         tokio::spawn(upstream.run(messages));
         stream(receiver)
     }
@@ -111,10 +126,14 @@ impl Upstream {
         loop {
             let message = tokio::select! {
                 message = messages.next() => message,
+                () = tokio::time::sleep(self.discovery.first_within), if id.is_none() => {
+                    let text = format!("no request within {:?}", self.discovery.first_within);
+                    return Status::new(Status::DEADLINE_EXCEEDED, text);
+                }
                 () = self.down.closed() => return Status::new(Status::UNAVAILABLE, "the client disconnected"),
             };
             let outcome = match message {
-                Ok(Some(message)) => {
+                Ok(Some((message, held))) => {
                     if let Some(service) = self.configuration_service(&message, *id) {
                         return service.serve(message, messages, &self.down).await;
                     }
@@ -122,7 +141,7 @@ impl Upstream {
                         let service = self.discovery.debug.clone();
                         return service.serve(message, &self.peer, messages, &self.down).await;
                     }
-                    self.take(message, id).await
+                    self.take((message, held), id).await
                 }
                 Ok(None) => return Status::new(Status::OK, ""),
                 Err(status) => Err(status),
@@ -140,7 +159,7 @@ impl Upstream {
         wanted.then(|| service.clone())
     }
 
-    async fn take(&self, message: Bytes, id: &mut Option<StreamId>) -> Result<(), Status> {
+    async fn take(&self, (message, held): Received, id: &mut Option<StreamId>) -> Result<(), Status> {
         let decoded = match self.variant {
             Variant::Sotw => decode_sotw(&message, &self.discovery.limits),
             Variant::Delta => decode_delta(&message, &self.discovery.limits),
@@ -156,7 +175,7 @@ impl Upstream {
             place = self.places.clone().acquire_owned() => place.map_err(|closed| unavailable(&closed))?,
             () = self.down.closed() => return Err(unavailable(&"the client disconnected")),
         };
-        let sent = self.discovery.world.send(Message::Request(id, (Box::new(request), place))).await;
+        let sent = self.discovery.world.send(Message::Request(id, (Box::new(request), Place(place, held)))).await;
         sent.map_err(|closed| unavailable(&closed))
     }
 

@@ -4,6 +4,7 @@
 use std::io::IoSlice;
 use std::pin::Pin;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use bytes::{Buf, Bytes, BytesMut};
 use http::{HeaderMap, HeaderValue, Response, StatusCode, header};
@@ -15,8 +16,12 @@ use tokio::sync::mpsc;
 
 use xds::Rope;
 
+use crate::budget::{Budget, Held};
+
 /// The length of a message's prefix: the compression flag and the length.
 const PREFIX_BYTES: usize = 5;
+/// The time in which a message that has begun must be received.
+const MESSAGE_WITHIN: Duration = Duration::from_secs(60);
 
 /// The characters that are escaped in a status message, besides those that are not ASCII.
 const ESCAPED: &AsciiSet = &CONTROLS.add(b'%');
@@ -30,6 +35,7 @@ pub(crate) struct Status {
 impl Status {
     pub(crate) const OK: u32 = 0;
     pub(crate) const INVALID_ARGUMENT: u32 = 3;
+    pub(crate) const DEADLINE_EXCEEDED: u32 = 4;
     pub(crate) const NOT_FOUND: u32 = 5;
     pub(crate) const PERMISSION_DENIED: u32 = 7;
     pub(crate) const RESOURCE_EXHAUSTED: u32 = 8;
@@ -183,45 +189,74 @@ impl Buf for MessageBuf {
     }
 }
 
+/// A received message, and the memory that it uses.
+pub(crate) type Received = (Bytes, Held);
+
 /// Reads the messages of a request.
 pub(crate) struct Messages {
     body: Incoming,
     buffer: BytesMut,
     limit: usize,
+    budget: Budget,
+    /// The memory for the message that is being received.
+    held: Option<Held>,
 }
 
 impl Messages {
     /// Creates a reader of messages of at most `limit` bytes.
-    pub(crate) fn new(body: Incoming, limit: usize) -> Messages {
-        Messages { body, buffer: BytesMut::new(), limit }
+    pub(crate) fn new(body: Incoming, limit: usize, budget: Budget) -> Messages {
+        Messages { body, buffer: BytesMut::new(), limit, budget, held: None }
     }
 
-    /// The next message; `None` if the client has ended the request.
+    /// The next message; `None` if the client has ended the request. May be cancelled.
     ///
     /// # Errors
-    /// The framing is invalid, or the connection failed.
-    pub(crate) async fn next(&mut self) -> Result<Option<Bytes>, Status> {
+    /// The framing is invalid, the connection failed, or a message that began does not end in time.
+    pub(crate) async fn next(&mut self) -> Result<Option<Received>, Status> {
+        if self.buffer.is_empty() && !self.receive().await? {
+            return Ok(None);
+        }
+        let late = |_| Status::new(Status::DEADLINE_EXCEEDED, format!("a request took longer than {MESSAGE_WITHIN:?}"));
+        tokio::time::timeout(MESSAGE_WITHIN, self.complete()).await.map_err(late)?
+    }
+
+    /// Receives the rest of a message that has begun.
+    async fn complete(&mut self) -> Result<Option<Received>, Status> {
         loop {
-            if let Some(message) = self.take()? {
-                return Ok(Some(message));
+            if let Some(length) = self.length()? {
+                if self.held.is_none() {
+                    self.held = Some(self.budget.take(length).await);
+                }
+                if self.buffer.len() >= PREFIX_BYTES + length {
+                    return Ok(Some((self.take(length), self.held.take().unwrap_or_default())));
+                }
             }
-            match self.body.frame().await {
-                Some(Ok(frame)) => {
-                    if let Ok(data) = frame.into_data() {
-                        self.buffer.extend_from_slice(&data);
-                    }
-                }
-                Some(Err(_)) => return Err(Status::new(Status::UNAVAILABLE, "the connection broke")),
-                None if self.buffer.is_empty() => return Ok(None),
-                None => {
-                    return Err(Status::new(Status::INVALID_ARGUMENT, "the request ends within a message"));
-                }
+            if !self.receive().await? {
+                return match self.buffer.is_empty() {
+                    true => Ok(None),
+                    false => Err(Status::new(Status::INVALID_ARGUMENT, "the request ends within a message")),
+                };
             }
         }
     }
 
-    fn take(&mut self) -> Result<Option<Bytes>, Status> {
-        let Some((prefix, rest)) = self.buffer.split_first_chunk::<PREFIX_BYTES>() else {
+    /// Receives bytes. False at the end of the request.
+    async fn receive(&mut self) -> Result<bool, Status> {
+        match self.body.frame().await {
+            Some(Ok(frame)) => {
+                if let Ok(data) = frame.into_data() {
+                    self.buffer.extend_from_slice(&data);
+                }
+                Ok(true)
+            }
+            Some(Err(_)) => Err(Status::new(Status::UNAVAILABLE, "the connection broke")),
+            None => Ok(false),
+        }
+    }
+
+    /// The length of the next message, if its prefix was received.
+    fn length(&self) -> Result<Option<usize>, Status> {
+        let Some((prefix, _)) = self.buffer.split_first_chunk::<PREFIX_BYTES>() else {
             return Ok(None);
         };
         if prefix[0] != 0 {
@@ -229,19 +264,21 @@ impl Messages {
         }
         let length = u32::from_be_bytes([prefix[1], prefix[2], prefix[3], prefix[4]]) as usize;
         if length > self.limit {
-            let text = format!("a request of {length} bytes; at most {} are accepted", self.limit);
+            let text =
+                format!("a request of {length} bytes; at most {} are accepted (--max-request-bytes)", self.limit);
             return Err(Status::new(Status::RESOURCE_EXHAUSTED, text));
         }
-        if rest.len() < length {
-            return Ok(None);
-        }
+        Ok(Some(length))
+    }
+
+    fn take(&mut self, length: usize) -> Bytes {
         self.buffer.advance(PREFIX_BYTES);
         let message = self.buffer.split_to(length).freeze();
         // Frees the memory of a large request, which would otherwise be kept for the life of the stream.
         if self.buffer.is_empty() {
             self.buffer = BytesMut::new();
         }
-        Ok(Some(message))
+        message
     }
 }
 

@@ -17,6 +17,7 @@
 //! `status` plans the statuses. Other control planes read the configuration of the sources ([`Configuration`]) on the
 //! xDS port.
 
+mod budget;
 mod clock;
 mod config_dump;
 mod core;
@@ -27,6 +28,7 @@ mod debug_service;
 mod discovery;
 mod grpc;
 mod listen;
+mod log;
 mod mcp;
 mod metrics;
 mod pace;
@@ -37,15 +39,18 @@ mod served_world;
 mod stalls;
 mod status_tracker;
 mod syncz;
+mod unix_socket;
 mod world_handle;
 
-pub use self::core::{Names, log_diagnostic};
+pub use self::core::Names;
 pub use ctrlz::{Apply, LogLevels};
-pub use listen::{Addresses, Options, Server};
+pub use listen::{Addresses, ConnectionLimits, Options, Server};
+pub use log::log_diagnostics;
 pub use mcp::Configuration;
 pub use metrics::Metric;
 pub use pace::Pace;
 pub use pages::ServingStatus;
 pub use peer::{ClaimError, Peer, SecretAccess};
 pub use status_tracker::Observations;
+pub use unix_socket::UnixSocket;
 pub use world_handle::{Closed, WorldHandle};

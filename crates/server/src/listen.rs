@@ -1,6 +1,7 @@
 //! Listening sockets, and the life cycle of the server: start, ready, drain, end.
 
-use std::net::{Ipv4Addr, SocketAddr};
+use std::convert::Infallible;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -8,31 +9,39 @@ use std::time::Duration;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::graceful::GracefulConnection;
-use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{Semaphore, watch};
+use listeners::{Usage, accept};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpListener, TcpStream, UnixListener};
+use tokio::sync::watch;
 use tokio::task::JoinSet;
 use xds::Limits;
 
+use crate::budget::Budget;
 use crate::ctrlz::LogLevels;
 use crate::debug_service::{self, DebugService};
 use crate::discovery::Discovery;
 use crate::mcp::{Configuration, Service};
 use crate::pages::{Awaited, Pages, ServingStatus};
 use crate::peer::{Peer, SecretAccess};
+use crate::unix_socket::{self, UnixSocket};
 use crate::world_handle::WorldHandle;
 
-/// The maximum number of concurrent connections to one address; further ones wait to be accepted.
-const MAX_CONNECTIONS: usize = 100_000;
 /// The maximum number of concurrent streams on one connection. Envoy uses one.
-const MAX_STREAMS_PER_CONNECTION: u32 = 1000;
-/// The pause after a failed accept, for example when file descriptors run out.
-const ACCEPT_BACKOFF: Duration = Duration::from_millis(100);
+const MAX_STREAMS_PER_CONNECTION: u32 = 100;
+/// The bytes of requests that a connection may send before they are read.
+const RECEIVE_WINDOW: u32 = 256 << 10;
+/// The time in which the head of a request for a page must arrive.
+const HEAD_WITHIN: Duration = Duration::from_secs(10);
+/// The number of connections to the port of log levels.
+const LEVEL_CONNECTIONS: usize = 8;
 
 /// The settings of the server.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// The address of xDS over plaintext gRPC.
     pub grpc: SocketAddr,
+    /// The Unix socket of xDS.
+    pub socket: Option<UnixSocket>,
     /// The address of the readiness and debug pages.
     pub http: SocketAddr,
     /// The address of the metrics, version and debug pages.
@@ -49,10 +58,30 @@ pub struct Options {
     pub secret_access: SecretAccess,
     /// Limits of the xDS state machine, which also apply to decoding requests.
     pub limits: Limits,
+    /// Limits of the connections.
+    pub connections: ConnectionLimits,
     /// The text of `/version`.
     pub version: String,
     /// The name of this replica, for `istioctl proxy-status`.
     pub instance: String,
+}
+
+/// Limits of connections, by listener.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ConnectionLimits {
+    /// xDS. The Unix socket has the same limits.
+    pub grpc: listeners::Limits,
+    /// Readiness.
+    pub http: listeners::Limits,
+    /// Metrics.
+    pub monitoring: listeners::Limits,
+}
+
+impl Default for ConnectionLimits {
+    fn default() -> ConnectionLimits {
+        let with = |connections| listeners::Limits { connections, ..listeners::Limits::default() };
+        ConnectionLimits { grpc: with(100_000), http: with(64), monitoring: with(256) }
+    }
 }
 
 /// The addresses that the server is bound to. Port 0 in [`Options`] is replaced by the assigned port.
@@ -107,6 +136,7 @@ impl Server {
         let (grpc, grpc_at) = bind("discovery", options.grpc).await?;
         let (http, http_at) = bind("readiness", options.http).await?;
         let (monitoring, monitoring_at) = bind("monitoring", options.monitoring).await?;
+        let socket = options.socket.as_ref().map(unix_socket::bind).transpose()?.flatten();
         let ready = Arc::new(AtomicBool::new(false));
         let (stop, stopped) = watch::channel(false);
         let awaited = Awaited::default();
@@ -117,12 +147,15 @@ impl Server {
             awaited: awaited.clone(),
             serving_status: serving_status.clone(),
             version: options.version.clone().into(),
+            recomputing: Arc::default(),
         };
         let limits = Arc::new(options.limits.clone());
         let discovery = Discovery {
             world: world.clone(),
             limits,
             max_request_bytes: options.max_request_bytes,
+            first_within: options.connections.grpc.first_request,
+            budget: Budget::of_listener(options.max_request_bytes),
             vhds: options.vhds,
             secret_access: options.secret_access,
             configuration: configuration.map(|configuration| Service { configuration, stopped: stopped.clone() }),
@@ -132,9 +165,14 @@ impl Server {
             },
         };
         let mut tasks = JoinSet::new();
+        let limits = options.connections;
+        let unix = socket.is_some().then(|| (options.clone(), discovery.clone()));
         tasks.spawn(serve_grpc(grpc, discovery, options, stopped.clone(), ready.clone()));
-        tasks.spawn(serve_http(http, pages.clone(), stopped.clone()));
-        tasks.spawn(serve_http(monitoring, pages, stopped));
+        if let (Some(bound), Some((options, discovery))) = (socket, unix) {
+            tasks.spawn(serve_unix(bound, discovery, options, stopped.clone(), ready.clone()));
+        }
+        tasks.spawn(serve_http(http, "readiness", limits.http, pages.clone(), stopped.clone()));
+        tasks.spawn(serve_http(monitoring, "monitoring", limits.monitoring, pages, stopped));
         let addresses = Addresses { grpc: grpc_at, http: http_at, monitoring: monitoring_at };
         Ok(Server { world, addresses, ready, awaited, serving_status, stop, tasks })
     }
@@ -177,17 +215,31 @@ impl Server {
         self.stop.send_modify(|_| {});
     }
 
+    /// Makes `/ready` fail, so that no new traffic comes before the shutdown.
+    pub fn set_stopping(&self) {
+        self.awaited.set_stopping();
+        self.ready.store(false, Ordering::Release);
+    }
+
     /// Marks the server as not ready, ends all streams so that proxies connect to another replica, and closes
     /// connections. Waits for them at most `grace`.
     pub async fn shut_down(mut self, grace: Duration) {
-        self.ready.store(false, Ordering::Release);
-        self.world.end().await;
-        self.stop.send_replace(true);
-        let drained = async { while self.tasks.join_next().await.is_some() {} };
+        self.set_stopping();
+        let drained = async {
+            self.world.end().await;
+            self.stop.send_replace(true);
+            while self.tasks.join_next().await.is_some() {}
+        };
         if tokio::time::timeout(grace, drained).await.is_err() {
             tracing::warn!("connections still open after {grace:?} are closed");
         }
     }
+}
+
+/// Waits until xDS is served. False if the server stops first.
+async fn is_served(stopped: &mut watch::Receiver<bool>, ready: &AtomicBool) -> bool {
+    let served = stopped.wait_for(|stop| *stop || ready.load(Ordering::Acquire)).await;
+    served.is_ok_and(|stop| !*stop)
 }
 
 async fn serve_grpc(
@@ -197,53 +249,147 @@ async fn serve_grpc(
     mut stopped: watch::Receiver<bool>,
     ready: Arc<AtomicBool>,
 ) {
-    if stopped.wait_for(|stop| *stop || ready.load(Ordering::Acquire)).await.is_err() {
+    if !is_served(&mut stopped, &ready).await {
         return;
     }
-    let mut builder = hyper::server::conn::http2::Builder::new(TokioExecutor::new());
-    builder
-        .timer(TokioTimer::new())
-        .keep_alive_interval(Some(options.keepalive_interval))
-        .keep_alive_timeout(options.keepalive_timeout)
-        .max_concurrent_streams(MAX_STREAMS_PER_CONNECTION);
-    accept(listener, stopped, move |socket, stopped| {
-        let discovery = discovery.clone();
-        // A connection that was closed already has no address.
-        let peer = socket.peer_addr().map_or(Peer::Anonymous, Peer::plaintext);
-        let service = move |request| {
-            let response = discovery.call(request, peer.clone());
-            async move { Ok::<_, std::convert::Infallible>(response) }
-        };
-        serve(builder.serve_connection(TokioIo::new(socket), service_fn(service)), stopped)
-    })
+    let limits = options.connections.grpc;
+    let protocol = Http2 { discovery, options, stopped: stopped.clone() };
+    accept(
+        "xDS",
+        limits,
+        move |cx| listener.poll_accept(cx),
+        stopped,
+        move |(socket, address), usage| {
+            let _ = socket.set_nodelay(true);
+            let peer = if is_local(&socket, address) { Peer::Loopback } else { Peer::Anonymous };
+            protocol.serve(socket, (Some(address.ip()), peer), usage)
+        },
+    )
     .await;
 }
 
-async fn serve_http(listener: TcpListener, pages: Pages, stopped: watch::Receiver<bool>) {
-    let mut builder = hyper::server::conn::http1::Builder::new();
-    builder.timer(TokioTimer::new()).header_read_timeout(Duration::from_secs(30));
-    accept(listener, stopped, move |socket, stopped| {
-        let pages = pages.clone();
-        let answer = move |request| {
-            let pages = pages.clone();
-            async move { Ok::<_, std::convert::Infallible>(pages.answer(&request).await) }
+/// Serves xDS on the Unix socket. The kernel tells which user connects; connections of other users are closed.
+async fn serve_unix(
+    (listener, socket): (UnixListener, UnixSocket),
+    discovery: Discovery,
+    options: Options,
+    mut stopped: watch::Receiver<bool>,
+    ready: Arc<AtomicBool>,
+) {
+    if !is_served(&mut stopped, &ready).await {
+        return;
+    }
+    let (limits, path) = (options.connections.grpc, socket.path.clone());
+    let protocol = Http2 { discovery, options, stopped: stopped.clone() };
+    accept(
+        "xDS on the Unix socket",
+        limits,
+        move |cx| listener.poll_accept(cx),
+        stopped,
+        move |(stream, _), usage| {
+            let user = stream.peer_cred().ok().map(|credentials| credentials.uid());
+            let peer = user.and_then(|user| socket.peer(user));
+            let serving = peer.map(|peer| protocol.serve(stream, (None, peer), usage));
+            async move {
+                match serving {
+                    Some(serving) => serving.await,
+                    None => tracing::warn!(?user, "refused a connection to the xDS socket (--xds-socket-users)"),
+                }
+            }
+        },
+    )
+    .await;
+    unix_socket::remove(&path);
+}
+
+/// xDS over HTTP/2.
+struct Http2 {
+    discovery: Discovery,
+    options: Options,
+    stopped: watch::Receiver<bool>,
+}
+
+impl Http2 {
+    fn serve<S>(
+        &self,
+        socket: S,
+        (address, peer): (Option<IpAddr>, Peer),
+        usage: Usage,
+    ) -> impl Future<Output = ()> + use<S>
+    where
+        S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    {
+        let mut builder = hyper::server::conn::http2::Builder::new(TokioExecutor::new());
+        builder
+            .timer(TokioTimer::new())
+            .keep_alive_interval(Some(self.options.keepalive_interval))
+            .keep_alive_timeout(self.options.keepalive_timeout)
+            .initial_stream_window_size(RECEIVE_WINDOW)
+            .initial_connection_window_size(RECEIVE_WINDOW)
+            .max_concurrent_streams(MAX_STREAMS_PER_CONNECTION);
+        let discovery = self.discovery.of_connection(address);
+        let service = move |request| {
+            let open = usage.begin();
+            let response = discovery.call(request, peer.clone());
+            async move { Ok::<_, Infallible>(Usage::count(response, open)) }
         };
-        serve(builder.serve_connection(TokioIo::new(socket), service_fn(answer)), stopped)
-    })
+        serve(builder.serve_connection(TokioIo::new(socket), service_fn(service)), self.stopped.clone())
+    }
+}
+
+/// Whether the client of a connection is on this machine.
+fn is_local(socket: &TcpStream, client: SocketAddr) -> bool {
+    client.ip().to_canonical().is_loopback() || socket.local_addr().is_ok_and(|own| own.ip() == client.ip())
+}
+
+async fn serve_http(
+    listener: TcpListener,
+    name: &'static str,
+    limits: listeners::Limits,
+    pages: Pages,
+    stopped: watch::Receiver<bool>,
+) {
+    let mut builder = hyper::server::conn::http1::Builder::new();
+    builder.timer(TokioTimer::new()).header_read_timeout(HEAD_WITHIN);
+    let ending = stopped.clone();
+    accept(
+        name,
+        limits,
+        move |cx| listener.poll_accept(cx),
+        stopped,
+        move |(socket, peer), usage| {
+            let (pages, ending) = (pages.clone(), ending.clone());
+            let _ = socket.set_nodelay(true);
+            let local = is_local(&socket, peer);
+            let answer = move |request| {
+                let (pages, open) = (pages.clone(), usage.begin());
+                async move { Ok::<_, Infallible>(Usage::count(pages.answer(&request, local).await, open)) }
+            };
+            serve(builder.serve_connection(TokioIo::new(socket), service_fn(answer)), ending)
+        },
+    )
     .await;
 }
 
 async fn serve_levels(listener: TcpListener, address: SocketAddr, levels: LogLevels, stopped: watch::Receiver<bool>) {
     let mut builder = hyper::server::conn::http1::Builder::new();
-    builder.timer(TokioTimer::new()).header_read_timeout(Duration::from_secs(30));
-    accept(listener, stopped, move |socket, stopped| {
-        let levels = levels.clone();
-        let answer = move |request| {
-            let levels = levels.clone();
-            async move { Ok::<_, std::convert::Infallible>(levels.answer(request, address).await) }
-        };
-        serve(builder.serve_connection(TokioIo::new(socket), service_fn(answer)), stopped)
-    })
+    builder.timer(TokioTimer::new()).header_read_timeout(HEAD_WITHIN);
+    let ending = stopped.clone();
+    let limits = listeners::Limits { connections: LEVEL_CONNECTIONS, ..listeners::Limits::default() };
+    accept(
+        "log levels",
+        limits,
+        move |cx| listener.poll_accept(cx),
+        stopped,
+        move |(socket, _), usage| {
+            let (levels, ending) = (levels.clone(), ending.clone());
+            let answer = move |request| {
+                let (levels, open) = (levels.clone(), usage.begin());
+                async move { Ok::<_, Infallible>(Usage::count(levels.answer(request, address).await, open)) }
+            };
+            serve(builder.serve_connection(TokioIo::new(socket), service_fn(answer)), ending)
+        },
+    )
     .await;
 }
 
@@ -256,43 +402,4 @@ async fn serve(connection: impl GracefulConnection, mut stopped: watch::Receiver
     }
     connection.as_mut().graceful_shutdown();
     let _ = connection.await;
-}
-
-/// Accepts connections until `stopped` is true, then waits for the open ones.
-async fn accept<F>(
-    listener: TcpListener,
-    mut stopped: watch::Receiver<bool>,
-    serve: impl Fn(TcpStream, watch::Receiver<bool>) -> F,
-) where
-    F: Future<Output = ()> + Send + 'static,
-{
-    let room = Arc::new(Semaphore::new(MAX_CONNECTIONS));
-    let mut open = JoinSet::new();
-    loop {
-        // Removes the tasks of closed connections. A panic ends only the connection that it happened in.
-        while open.try_join_next().is_some() {}
-        let Ok(permit) = room.clone().acquire_owned().await else {
-            break;
-        };
-        let accepted = tokio::select! {
-            accepted = listener.accept() => accepted,
-            _ = stopped.wait_for(|stop| *stop) => break,
-        };
-        match accepted {
-            Ok((socket, _)) => {
-                let _ = socket.set_nodelay(true);
-                let serving = serve(socket, stopped.clone());
-                open.spawn(async move {
-                    serving.await;
-                    drop(permit);
-                });
-            }
-            Err(error) => {
-                tracing::warn!(%error, "cannot accept a connection");
-                tokio::time::sleep(ACCEPT_BACKOFF).await;
-            }
-        }
-    }
-    drop(listener);
-    while open.join_next().await.is_some() {}
 }

@@ -22,7 +22,12 @@ pub(crate) struct Pages {
     pub(crate) awaited: Awaited,
     pub(crate) serving_status: ServingStatus,
     pub(crate) version: Arc<str>,
+    /// Held while `/debug/recompute` works.
+    pub(crate) recomputing: Arc<tokio::sync::Mutex<()>>,
 }
+
+/// Shown by `/ready` during a shutdown.
+const STOPPING: &str = "the server is shutting down";
 
 /// The sources that have not been read yet, as text.
 #[derive(Clone, Default)]
@@ -33,10 +38,15 @@ impl Awaited {
         what.clone_into(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner));
     }
 
+    pub(crate) fn set_stopping(&self) {
+        self.set(STOPPING);
+    }
+
     /// `/ready` of a server that is not ready.
     fn page(&self) -> String {
         match &**self.0.lock().unwrap_or_else(PoisonError::into_inner) {
-            "" => "not ready: sources have not been read, or the server is shutting down\n".to_owned(),
+            "" => "not ready: sources have not been read\n".to_owned(),
+            STOPPING => format!("not ready: {STOPPING}\n"),
             what => format!("not ready: waiting for {what}\n"),
         }
     }
@@ -116,6 +126,8 @@ enum Content {
     /// converted to JSON on another thread.
     Proxy(fn(&Core, &str) -> Option<Conversion>),
     Clusters,
+    /// Recomputes a fork of the world on another thread, one at a time.
+    Recompute,
 }
 
 type Conversion = Box<dyn FnOnce() -> Value + Send>;
@@ -163,7 +175,7 @@ const DEBUG_PAGES: [DebugPage; 13] = [
     page(
         "recompute",
         "Recomputes everything and reports whether the result equals the served state",
-        Content::World(debug::recompute),
+        Content::Recompute,
     ),
 ];
 
@@ -176,9 +188,19 @@ fn convert<T: Send + 'static>(gathered: T, to_json: fn(T) -> Value) -> Option<Co
 }
 
 impl Pages {
-    pub(crate) async fn answer<B>(&self, request: &Request<B>) -> Response<Full<Bytes>> {
+    /// Answers a request. `local` clients run on this machine; only they see debug pages, as with istiod.
+    pub(crate) async fn answer<B>(&self, request: &Request<B>, local: bool) -> Response<Full<Bytes>> {
         if request.method() != http::Method::GET {
             return text(StatusCode::METHOD_NOT_ALLOWED, "only GET is allowed\n");
+        }
+        let path = request.uri().path();
+        // A browser on this machine may have been sent here by a page of another host (DNS rebinding).
+        if local && path != "/ready" && !names_this_machine(request) {
+            return text(StatusCode::MISDIRECTED_REQUEST, "connect by an IP address or as localhost\n");
+        }
+        if !local && (path == "/debug" || path.starts_with("/debug/")) {
+            let why = "debug pages are served to clients on this machine only; use `kubectl port-forward` or ssh\n";
+            return text(StatusCode::FORBIDDEN, why);
         }
         let query = request.uri().query().unwrap_or_default();
         match request.uri().path() {
@@ -198,6 +220,7 @@ impl Pages {
     async fn debug(&self, name: &str, query: &str) -> Response<Full<Bytes>> {
         let content = match DEBUG_PAGES.into_iter().find(|page| page.name == name).map(|page| page.content) {
             Some(Content::World(look)) => self.world.inspect(move |core| look(core)).await,
+            Some(Content::Recompute) => return self.recompute().await,
             Some(Content::Clusters) => Ok(self.serving_status.clusters()),
             Some(Content::Proxy(gather)) => return self.of_proxy(query, gather).await,
             None => return text(StatusCode::NOT_FOUND, "no such page; see /debug for a list\n"),
@@ -205,6 +228,26 @@ impl Pages {
         match content {
             Ok(value) => json(&value),
             Err(closed) => text(StatusCode::SERVICE_UNAVAILABLE, &format!("{closed}\n")),
+        }
+    }
+
+    async fn recompute(&self) -> Response<Full<Bytes>> {
+        let Ok(running) = self.recomputing.clone().try_lock_owned() else {
+            return text(StatusCode::TOO_MANY_REQUESTS, "another recomputation is running; try again later\n");
+        };
+        let fork = match self.world.inspect(|core| core.served.world.fork()).await {
+            Ok(fork) => fork,
+            Err(closed) => return text(StatusCode::SERVICE_UNAVAILABLE, &format!("{closed}\n")),
+        };
+        // Continues if the client disconnects, so that the lock is held until the end.
+        let compared = tokio::task::spawn_blocking(move || {
+            let page = debug::recompute(&fork);
+            drop(running);
+            page
+        });
+        match compared.await {
+            Ok(page) => json(&page),
+            Err(_) => text(StatusCode::INTERNAL_SERVER_ERROR, "the recomputation failed; see the log\n"),
         }
     }
 
@@ -224,6 +267,20 @@ impl Pages {
             Err(closed) => text(StatusCode::SERVICE_UNAVAILABLE, &format!("{closed}\n")),
         }
     }
+}
+
+/// Whether the `Host` of a request is an IP address or `localhost`. Clients without the header are no browsers.
+fn names_this_machine<B>(request: &Request<B>) -> bool {
+    let header = request.headers().get(header::HOST);
+    let Some(host) = request.uri().authority().map(|a| a.as_str().as_bytes()).or(header.map(HeaderValue::as_bytes))
+    else {
+        return true;
+    };
+    let Ok(authority) = http::uri::Authority::try_from(host) else {
+        return false;
+    };
+    let name = authority.host();
+    name == "localhost" || name.trim_matches(['[', ']']).parse::<std::net::IpAddr>().is_ok()
 }
 
 /// The value of a query parameter. Proxy IDs need no escaping.

@@ -1,6 +1,7 @@
 //! The client at the other end of a connection, as far as the connection proves it.
 
-use std::net::SocketAddr;
+use std::fmt;
+use std::sync::Arc;
 
 use model::proxy::Proxy;
 use names::Identity;
@@ -10,9 +11,14 @@ use names::Identity;
 pub enum Peer {
     /// The client presented a certificate with this SPIFFE ID, and the certificate was verified.
     Authenticated(Identity),
-    /// The connection comes from a loopback address.
-    Local,
-    /// Any other client.
+    /// The client connected to the Unix socket, and the kernel proved its user.
+    Local {
+        /// The only namespace of the user's proxies; none if the user may run proxies of all namespaces.
+        namespace: Option<Arc<str>>,
+    },
+    /// The client is on this machine, but nothing proves its user. It may read debug pages, and no secrets.
+    Loopback,
+    /// Any other client. Nothing proves its claims.
     Anonymous,
 }
 
@@ -21,22 +27,18 @@ pub enum Peer {
 pub enum SecretAccess {
     /// No client.
     None,
-    /// Clients on this machine.
-    Local,
+    /// Clients whose identity is proven.
+    Authenticated,
 }
 
 impl Peer {
-    /// The client of a plaintext connection from this address.
-    pub fn plaintext(address: SocketAddr) -> Peer {
-        match address.ip().to_canonical().is_loopback() {
-            true => Peer::Local,
-            false => Peer::Anonymous,
-        }
-    }
-
     /// The namespace of the client, if the connection proves it.
     pub fn namespace(&self) -> Option<&str> {
-        self.identity().map(|identity| &*identity.namespace)
+        match self {
+            Peer::Authenticated(identity) => Some(&identity.namespace),
+            Peer::Local { namespace } => namespace.as_deref(),
+            Peer::Loopback | Peer::Anonymous => None,
+        }
     }
 
     /// The service account of the client, if the connection proves it.
@@ -50,9 +52,11 @@ impl Peer {
     /// The reason why not, for the log.
     pub fn check_secret_access(&self, access: SecretAccess) -> Result<(), &'static str> {
         match (access, self) {
-            (SecretAccess::Local, Peer::Local) => Ok(()),
-            (SecretAccess::Local, _) => Err("the proxy is not on this machine"),
             (SecretAccess::None, _) => Err("no proxy receives secrets (--secrets-for)"),
+            (SecretAccess::Authenticated, Peer::Authenticated(_) | Peer::Local { .. }) => Ok(()),
+            (SecretAccess::Authenticated, Peer::Loopback | Peer::Anonymous) => {
+                Err("the plaintext port does not prove which proxy connects; connect to the Unix socket (--xds-socket)")
+            }
         }
     }
 
@@ -62,39 +66,49 @@ impl Peer {
     /// # Errors
     /// The node claims another namespace or service account.
     pub fn check_claims(&self, proxy: &mut Proxy) -> Result<(), ClaimError> {
-        let Some(identity) = self.identity() else {
-            return Ok(());
-        };
-        if proxy.service_account.is_empty() {
-            proxy.service_account = identity.service_account.clone();
+        if let Some(account) = self.service_account()
+            && proxy.service_account.is_empty()
+        {
+            proxy.service_account = account.into();
         }
         let claims = [
-            ("namespace", &proxy.namespace, &identity.namespace),
-            ("service account", &proxy.service_account, &identity.service_account),
+            ("namespace", &proxy.namespace, self.namespace()),
+            ("service account", &proxy.service_account, self.service_account()),
         ];
-        match claims.into_iter().find(|(_, claimed, proven)| claimed != proven) {
+        match claims.into_iter().find(|(_, claimed, proven)| proven.is_some_and(|proven| ***claimed != *proven)) {
             None => Ok(()),
-            Some((field, claimed, _)) => {
-                Err(ClaimError { field, claimed: claimed.to_string(), identity: identity.clone() })
-            }
+            Some((field, claimed, _)) => Err(ClaimError { field, claimed: claimed.to_string(), peer: self.clone() }),
         }
     }
 
     fn identity(&self) -> Option<&Identity> {
         match self {
             Peer::Authenticated(identity) => Some(identity),
-            Peer::Local | Peer::Anonymous => None,
+            Peer::Local { .. } | Peer::Loopback | Peer::Anonymous => None,
         }
     }
 }
 
-/// A node claims to be another workload than its certificate says.
+impl fmt::Display for Peer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Peer::Authenticated(identity) => write!(f, "the certificate is that of {identity}"),
+            Peer::Local { namespace: Some(namespace) } => {
+                write!(f, "its user may run proxies of the namespace {namespace:?} only (--xds-socket-users)")
+            }
+            Peer::Local { namespace: None } => write!(f, "its user may run proxies of all namespaces"),
+            Peer::Loopback | Peer::Anonymous => write!(f, "the connection is plaintext"),
+        }
+    }
+}
+
+/// A node claims to be another workload than the connection proves.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-#[error("the node claims {field} {claimed:?}, but the certificate is that of {identity}")]
+#[error("the node claims {field} {claimed:?}, but {peer}")]
 pub struct ClaimError {
     field: &'static str,
     claimed: String,
-    identity: Identity,
+    peer: Peer,
 }
 
 #[cfg(test)]
@@ -105,6 +119,10 @@ mod tests {
 
     fn authenticated() -> Peer {
         Peer::Authenticated(Identity::parse("spiffe://cluster.local/ns/shop/sa/cart").unwrap())
+    }
+
+    fn local(namespace: Option<&str>) -> Peer {
+        Peer::Local { namespace: namespace.map(Arc::from) }
     }
 
     fn proxy(namespace: &str, service_account: &str) -> Proxy {
@@ -118,36 +136,35 @@ mod tests {
     }
 
     #[test]
-    fn loopback_addresses_are_local() {
-        for (address, peer) in [
-            ("127.0.0.1:1", Peer::Local),
-            ("127.8.0.1:1", Peer::Local),
-            ("[::1]:1", Peer::Local),
-            ("[::ffff:127.0.0.1]:1", Peer::Local),
-            ("10.0.0.1:1", Peer::Anonymous),
-            ("[fd00::1]:1", Peer::Anonymous),
+    fn only_proven_peers_read_secrets_and_only_if_enabled() {
+        for (peer, proven) in [
+            (local(None), true),
+            (local(Some("shop")), true),
+            (authenticated(), true),
+            (Peer::Loopback, false),
+            (Peer::Anonymous, false),
         ] {
-            assert_eq!(Peer::plaintext(address.parse().unwrap()), peer, "{address}");
-        }
-    }
-
-    #[test]
-    fn only_local_peers_read_secrets_and_only_if_enabled() {
-        for peer in [Peer::Local, Peer::Anonymous, authenticated()] {
             assert!(peer.check_secret_access(SecretAccess::None).is_err(), "{peer:?}");
-            let allowed = peer.check_secret_access(SecretAccess::Local).is_ok();
-            assert_eq!(allowed, peer == Peer::Local, "{peer:?}");
+            assert_eq!(peer.check_secret_access(SecretAccess::Authenticated).is_ok(), proven, "{peer:?}");
         }
     }
 
     #[test]
-    fn only_a_certificate_proves_a_namespace() {
-        for peer in [Peer::Local, Peer::Anonymous] {
+    fn a_certificate_and_a_listed_user_prove_a_namespace() {
+        for peer in [local(None), Peer::Loopback, Peer::Anonymous] {
             assert_eq!((peer.namespace(), peer.service_account()), (None, None));
             assert_eq!(peer.check_claims(&mut proxy("any", "any")), Ok(()), "claims are all there is");
         }
         let peer = authenticated();
         assert_eq!((peer.namespace(), peer.service_account()), (Some("shop"), Some("cart")));
+        let listed = local(Some("shop"));
+        assert_eq!(listed.check_claims(&mut proxy("shop", "any")), Ok(()));
+        let error = listed.check_claims(&mut proxy("bank", "any")).unwrap_err().to_string();
+        assert_eq!(
+            error,
+            "the node claims namespace \"bank\", but its user may run proxies of the namespace \"shop\" only \
+             (--xds-socket-users)"
+        );
     }
 
     #[test]

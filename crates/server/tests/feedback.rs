@@ -83,6 +83,8 @@ impl Plane {
             vhds: true,
             max_request_bytes: 64 << 10,
             secret_access: SecretAccess::None,
+            socket: None,
+            connections: Default::default(),
             limits: Limits::default(),
             version: "test".into(),
             instance: "test".into(),
@@ -148,7 +150,7 @@ impl Plane {
         let socket = TcpStream::connect(self.server.addresses().monitoring).await.unwrap();
         let (mut send, connection) = hyper::client::conn::http1::handshake(TokioIo::new(socket)).await.unwrap();
         tokio::spawn(connection);
-        let request = Request::get(path).header("host", "rutter");
+        let request = Request::get(path).header("host", "localhost:1");
         let response = send.send_request(request.body(Full::<Bytes>::default()).unwrap()).await.unwrap();
         let body = response.into_body().collect().await.unwrap().to_bytes();
         String::from_utf8(body.to_vec()).unwrap()

@@ -25,7 +25,7 @@ const DELTA: &str = "/envoy.service.discovery.v3.AggregatedDiscoveryService/Delt
 const CDS: &str = "type.googleapis.com/envoy.config.cluster.v3.Cluster";
 const LIMIT: usize = 64 << 10;
 
-async fn start() -> Server {
+fn world() -> WorldHandle {
     let config = MeshConfig::default();
     let mesh = MeshSettings {
         config,
@@ -35,9 +35,12 @@ async fn start() -> Server {
         features: Default::default(),
         assigned_addresses: true,
     };
-    let world = WorldHandle::start(World::new(mesh, 1), Limits::default(), Pace::UNLIMITED).unwrap();
+    WorldHandle::start(World::new(mesh, 1), Limits::default(), Pace::UNLIMITED).unwrap()
+}
+
+fn options() -> Options {
     let any = "127.0.0.1:0".parse().unwrap();
-    let options = Options {
+    Options {
         grpc: any,
         http: any,
         monitoring: any,
@@ -46,11 +49,20 @@ async fn start() -> Server {
         vhds: true,
         max_request_bytes: LIMIT,
         secret_access: SecretAccess::None,
+        socket: None,
+        connections: Default::default(),
         limits: Limits::default(),
         version: "test".into(),
         instance: "test".into(),
-    };
-    Server::start(options, world).await.unwrap()
+    }
+}
+
+async fn start() -> Server {
+    start_with(options()).await
+}
+
+async fn start_with(options: Options) -> Server {
+    Server::start(options, world()).await.unwrap()
 }
 
 fn framed(flag: u8, message: &[u8]) -> Bytes {
@@ -90,10 +102,14 @@ async fn call(server: &Server, path: &str, body: Bytes) -> (Option<String>, Vec<
 }
 
 async fn get(address: std::net::SocketAddr, path: &str) -> (u16, String) {
+    get_as(address, path, "localhost:1").await
+}
+
+async fn get_as(address: std::net::SocketAddr, path: &str, host: &str) -> (u16, String) {
     let socket = TcpStream::connect(address).await.unwrap();
     let (mut send, connection) = hyper::client::conn::http1::handshake(TokioIo::new(socket)).await.unwrap();
     tokio::spawn(connection);
-    let request = Request::get(path).header("host", "rutter").body(Full::<Bytes>::default()).unwrap();
+    let request = Request::get(path).header("host", host).body(Full::<Bytes>::default()).unwrap();
     let response = send.send_request(request).await.unwrap();
     let status = response.status().as_u16();
     let body = response.into_body().collect().await.unwrap().to_bytes();
@@ -260,4 +276,154 @@ impl http_body::Body for Open {
     ) -> std::task::Poll<Option<Result<http_body::Frame<Bytes>, Self::Error>>> {
         self.0.poll_recv(cx).map(|next| next.map(|data| Ok(http_body::Frame::data(data))))
     }
+}
+
+/// The options of tests, with short limits of time.
+fn impatient() -> Options {
+    let short = listeners::Limits {
+        connections: 4,
+        first_request: Duration::from_millis(200),
+        idle: Duration::from_millis(200),
+    };
+    let connections = server::ConnectionLimits { grpc: short, http: short, monitoring: short };
+    Options { connections, ..options() }
+}
+
+/// Reads until the server closes the connection.
+async fn closed(mut socket: impl tokio::io::AsyncRead + Unpin) {
+    let mut received = Vec::new();
+    let reading = tokio::io::AsyncReadExt::read_to_end(&mut socket, &mut received);
+    let _ = tokio::time::timeout(Duration::from_secs(20), reading).await.expect("the connection is closed");
+}
+
+#[tokio::test]
+async fn silent_connections_are_closed_and_do_not_lock_out_others() {
+    let server = start_with(impatient()).await;
+    server.set_ready();
+    let at = server.addresses();
+    let mut silent = Vec::new();
+    for address in [at.grpc, at.http, at.monitoring] {
+        for _ in 0..20 {
+            silent.push(TcpStream::connect(address).await.unwrap());
+        }
+    }
+    assert_eq!(get(at.http, "/ready").await.0, 200);
+    assert_eq!(get(at.monitoring, "/version").await.0, 200);
+    let (status, _) = call(&server, SOTW, Bytes::new()).await;
+    assert_eq!(status.as_deref(), Some("0"));
+    for socket in silent {
+        closed(socket).await;
+    }
+    server.shut_down(Duration::from_secs(10)).await;
+}
+
+#[tokio::test]
+async fn a_stream_without_a_request_ends() {
+    let server = start_with(impatient()).await;
+    server.set_ready();
+    let socket = TcpStream::connect(server.addresses().grpc).await.unwrap();
+    let (mut send, connection) =
+        hyper::client::conn::http2::handshake(TokioExecutor::new(), TokioIo::new(socket)).await.unwrap();
+    tokio::spawn(connection);
+    let (requests, body) = tokio::sync::mpsc::channel::<Bytes>(4);
+    let request = Request::post(format!("http://rutter{SOTW}")).header("content-type", "application/grpc");
+    let mut response = send.send_request(request.body(Open(body)).unwrap()).await.unwrap();
+    // A message that is not complete is no request, either.
+    requests.send(framed(0, b"abc").slice(..6)).await.unwrap();
+    let trailers = response.frame().await.unwrap().unwrap().into_trailers().unwrap();
+    assert_eq!(trailers["grpc-status"], "4");
+    drop(requests);
+}
+
+#[tokio::test]
+async fn a_unix_socket_proves_the_user() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("xds.sock");
+    let socket = server::UnixSocket { path: path.clone(), users: Vec::new(), required: true };
+    let secret_access = SecretAccess::Authenticated;
+    let server = start_with(Options { socket: Some(socket), secret_access, ..options() }).await;
+    server.set_ready();
+    let first = DiscoveryRequest { node: Some(node()), type_url: CDS.into(), ..Default::default() };
+    let body = framed(0, &first.encode_to_vec());
+    let stream = tokio::net::UnixStream::connect(&path).await.unwrap();
+    let (send, connection) =
+        hyper::client::conn::http2::handshake(TokioExecutor::new(), TokioIo::new(stream)).await.unwrap();
+    tokio::spawn(connection);
+    let (_local, mut local_response) = open(send, &body).await;
+    assert!(local_response.frame().await.unwrap().unwrap().is_data());
+    let (_, page) = get(server.addresses().monitoring, "/debug/syncz").await;
+    assert!(page.contains("\"secrets\": \"served\""), "{page}");
+    let stream = TcpStream::connect(server.addresses().grpc).await.unwrap();
+    let (send, connection) =
+        hyper::client::conn::http2::handshake(TokioExecutor::new(), TokioIo::new(stream)).await.unwrap();
+    tokio::spawn(connection);
+    let (_remote, mut remote_response) = open(send, &body).await;
+    assert!(remote_response.frame().await.unwrap().unwrap().is_data());
+    let (_, page) = get(server.addresses().monitoring, "/debug/syncz").await;
+    assert!(page.contains("refused (--secrets-for)"), "{page}");
+}
+
+type Sender = hyper::client::conn::http2::SendRequest<Open>;
+
+/// Opens a stream with this first message. It stays open as long as the returned sender.
+async fn open(
+    mut send: Sender,
+    first: &Bytes,
+) -> ((tokio::sync::mpsc::Sender<Bytes>, Sender), http::Response<hyper::body::Incoming>) {
+    let (requests, body) = tokio::sync::mpsc::channel::<Bytes>(4);
+    requests.send(first.clone()).await.unwrap();
+    let request = Request::post(format!("http://rutter{SOTW}")).header("content-type", "application/grpc");
+    let response = send.send_request(request.body(Open(body)).unwrap()).await.unwrap();
+    ((requests, send), response)
+}
+
+#[tokio::test]
+async fn a_request_may_be_as_large_as_the_settings_say() {
+    let limits = Limits::sized(8 << 20, 300_000);
+    let server = start_with(Options { max_request_bytes: 8 << 20, limits, ..options() }).await;
+    server.set_ready();
+    // Larger than gRPC's usual limit of 4 MiB.
+    let names = (0..200_000).map(|number| format!("a-cluster-that-the-proxy-has-{number}")).collect();
+    let first =
+        DiscoveryRequest { node: Some(node()), type_url: CDS.into(), resource_names: names, ..Default::default() };
+    let encoded = first.encode_to_vec();
+    assert!(encoded.len() > 4 << 20);
+    // The client ends the request at once, so that it may get no response.
+    assert_eq!(call(&server, SOTW, framed(0, &encoded)).await.0.as_deref(), Some("0"));
+}
+
+#[tokio::test]
+async fn another_control_plane_does_not_get_everything_again_without_end() {
+    let world = world();
+    let configuration = world.configuration();
+    let server = Server::start_with(options(), world, Some(configuration)).await.unwrap();
+    server.set_ready();
+    let fields =
+        [("GENERATOR".to_owned(), protos::Value { kind: Some(protos::value::Kind::StringValue("api".into())) })];
+    let metadata = protos::Struct { fields: fields.into() };
+    let node = Node { metadata: Some(metadata), ..node() };
+    let mesh = DiscoveryRequest { node: Some(node), type_url: "core/v1alpha1/MeshConfig".into(), ..Default::default() };
+    let body: Vec<u8> = (0..100).flat_map(|_| framed(0, &mesh.encode_to_vec())).collect();
+    let (status, messages) = call(&server, SOTW, body.into()).await;
+    assert_eq!(status.as_deref(), Some("8"));
+    assert!((1..100).contains(&messages.len()), "{}", messages.len());
+}
+
+#[tokio::test]
+async fn pages_check_the_host_and_readiness_fails_at_once() {
+    let server = start().await;
+    server.set_ready();
+    let at = server.addresses();
+    for (host, path, expected) in [
+        ("evil.example", "/debug/configz", 421),
+        ("evil.example:15014", "/metrics", 421),
+        ("evil.example", "/ready", 200),
+        ("127.0.0.1:1", "/metrics", 200),
+        ("[::1]:1", "/debug", 200),
+        ("localhost", "/debug/syncz", 200),
+    ] {
+        assert_eq!(get_as(at.monitoring, path, host).await.0, expected, "{host}{path}");
+    }
+    server.set_stopping();
+    assert_eq!(get(at.http, "/ready").await, (503, "not ready: the server is shutting down\n".to_owned()));
 }

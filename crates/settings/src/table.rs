@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use crate::given::{Given, Problems};
 use crate::value::{
-    Address, ByteSize, Ipv4Range, Ipv6Range, LogFilter, LogFormat, OptionalName, Percent, SecretsFor, ServiceRanges,
-    StoreBackend, Switch, Value,
+    Address, ByteSize, Ipv4Range, Ipv6Range, LogFilter, LogFormat, NamespaceUsers, OptionalAddress, OptionalName,
+    Percent, SecretsFor, ServiceRanges, StoreBackend, Switch, Value,
 };
 
 /// A row of the table.
@@ -241,11 +241,19 @@ settings! {
     "Listeners" {
         /// Address of the xDS server (plaintext gRPC).
         grpc_addr as "grpcAddr": Address = ":15010";
+        /// Path of a Unix socket for xDS. The kernel proves the user of a client: only the control plane's own user, root and
+        /// `--xds-socket-users` can connect. Without a path, it is `xds.sock` in the data directory; in Kubernetes there is no
+        /// socket. At most 107 bytes.
+        xds_socket: Option<PathBuf> = "";
+        /// Comma-separated users, in the form `UID:NAMESPACE`, that may also connect to the Unix socket. Proxies of such a user
+        /// belong to this namespace only, and receive no Secrets of others. The user must be able to reach the path:
+        /// the data directory is private.
+        xds_socket_users: NamespaceUsers = "";
         /// Address of the readiness probe `/ready`.
         http_addr as "httpAddr": Address = ":8080";
-        /// Address of `/metrics`, `/version` and the debug pages `/debug`. The debug pages show configuration to every client
-        /// that can connect.
-        monitoring_addr as "monitoringAddr": Address = ":15014";
+        /// Address of `/metrics`, `/version` and the debug pages `/debug`. Without one, it is `:15014` in a Kubernetes pod, else
+        /// `127.0.0.1:15014`. Debug pages are served only to clients on the same machine or in the same pod.
+        monitoring_addr as "monitoringAddr": OptionalAddress = "";
         /// Port on 127.0.0.1 at which the levels of log lines can be read and changed while Rutter runs, as `istioctl admin
         /// log` does (istiod uses 9876); 0 disables it.
         ctrlz_port as "ctrlz_port": usize = "0";
@@ -256,12 +264,15 @@ settings! {
         /// Time without a response to a keepalive probe after which a connection is closed.
         keepalive_timeout as "keepaliveTimeout": Duration = "10s";
         /// Proxies that may receive the certificates and keys of a `credentialName` (Secrets of their own namespace) over
-        /// SDS. `local` allows proxies on this machine, whose connections come from a loopback address; `none` allows no
-        /// proxy. `auto` selects `none` if the store is `kubernetes`, because proxies are not authenticated yet, else
-        /// `local`. With `none`, Secrets are not read from Kubernetes.
+        /// SDS. `authenticated` allows proxies that connect to `--xds-socket`: the plaintext port does not prove which proxy
+        /// connects. `none` allows no proxy. `auto` selects `none` if the store is `kubernetes`, else `authenticated`. With
+        /// `none`, Secrets are not read from Kubernetes.
         secrets_for: SecretsFor = "auto";
-        /// Maximum size of a request from a proxy. A larger request closes the stream.
-        max_request_bytes: ByteSize = "4MiB";
+        /// Maximum size of a request from a proxy. A larger request closes the stream. A proxy that reconnects lists the resources
+        /// that it has, about 130 bytes each.
+        max_request_bytes: ByteSize = "64MiB";
+        /// Maximum number of resource names in one request, and in one subscription of a proxy. A larger request closes the stream.
+        max_request_names: usize = "100000";
         /// Send virtual hosts by VHDS to proxies that support it (Envoy 1.37 or later, delta xDS). A changed route then costs
         /// one virtual host instead of the whole route configuration.
         vhds: Switch = "on";

@@ -64,6 +64,16 @@ pub struct Address {
 }
 
 impl Address {
+    /// This port on all addresses.
+    pub fn any(port: u16) -> Address {
+        Address { host: None, port }
+    }
+
+    /// This port on the loopback address.
+    pub fn loopback(port: u16) -> Address {
+        Address { host: Some(Ipv4Addr::LOCALHOST.into()), port }
+    }
+
     /// The addresses to try, in order. Without a host: all IPv6 addresses, which includes IPv4 on most systems, then all IPv4
     /// addresses for systems without IPv6.
     pub fn candidates(&self) -> Vec<SocketAddr> {
@@ -107,6 +117,21 @@ impl Value for Address {
             }
         };
         Ok(Address { host, port })
+    }
+}
+
+/// An address to listen on, or none.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct OptionalAddress(pub Option<Address>);
+
+impl Value for OptionalAddress {
+    const FORM: &'static str = "IP:PORT or :PORT, or empty";
+
+    fn parse(text: &str) -> Result<OptionalAddress, ValueError> {
+        match text.trim() {
+            "" => Ok(OptionalAddress(None)),
+            text => Address::parse(text).map(|address| OptionalAddress(Some(address))),
+        }
     }
 }
 
@@ -179,15 +204,36 @@ pub enum SecretsFor {
     /// No proxy.
     #[value(name = "none")]
     Nobody,
-    /// Proxies on this machine.
-    Local,
+    /// Proxies whose identity is proven.
+    Authenticated,
 }
 
 impl Value for SecretsFor {
-    const FORM: &'static str = "auto, none or local";
+    const FORM: &'static str = "auto, none or authenticated";
 
     fn parse(text: &str) -> Result<SecretsFor, ValueError> {
         choice(text)
+    }
+}
+
+/// User IDs, each with a namespace.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct NamespaceUsers(pub Vec<(u32, String)>);
+
+impl Value for NamespaceUsers {
+    const FORM: &'static str = "UID:NAMESPACE,…, such as 101:shop, or empty";
+
+    fn parse(text: &str) -> Result<NamespaceUsers, ValueError> {
+        let items = text.split(',').map(str::trim).filter(|item| !item.is_empty());
+        let parse = |item: &str| {
+            let (user, namespace) = item.split_once(':').ok_or(ValueError::Missing("namespace"))?;
+            let user = user.trim().parse().map_err(|_| invalid(user, "a user ID"))?;
+            match namespace.trim() {
+                "" => Err(ValueError::Missing("namespace")),
+                namespace => Ok((user, namespace.to_owned())),
+            }
+        };
+        items.map(parse).collect::<Result<_, _>>().map(NamespaceUsers)
     }
 }
 

@@ -25,8 +25,8 @@ fn file(text: &str) -> tempfile::NamedTempFile {
 #[test]
 fn default_ports_are_those_of_istiod() {
     let settings = settings(&[], &[]).unwrap();
-    let shown = [settings.grpc_addr, settings.http_addr, settings.monitoring_addr].map(|a| a.to_string());
-    assert_eq!(shown, [":15010", ":8080", ":15014"]);
+    let shown = [settings.grpc_addr, settings.http_addr].map(|a| a.to_string());
+    assert_eq!(shown, [":15010", ":8080"]);
     assert_eq!((settings.domain.as_str(), settings.cluster_id.as_str()), ("cluster.local", "Kubernetes"));
     assert_eq!(settings.shutdown_duration, Duration::from_secs(10));
     assert_eq!(settings.config_dir, None);
@@ -86,4 +86,17 @@ fn every_setting_is_in_the_help_and_its_default_is_accepted() {
         assert!(!setting.paragraph().is_empty());
     }
     settings(&[], &[]).unwrap();
+}
+
+#[test]
+fn users_of_the_socket_have_a_namespace_each() {
+    let parsed = |text: &str| settings(&["--xds-socket-users", text], &[]).map(|settings| settings.xds_socket_users.0);
+    assert_eq!(parsed(""), Ok(Vec::new()));
+    assert_eq!(parsed("101:shop, 102:bank"), Ok(vec![(101, "shop".to_owned()), (102, "bank".to_owned())]));
+    for (wrong, why) in [("101", "namespace"), ("101:", "namespace"), ("envoy:shop", "`envoy` is not a user ID")] {
+        let error = parsed(wrong).unwrap_err();
+        assert!(error.contains(why), "{wrong}: {error}");
+    }
+    let error = settings(&["--secrets-for", "local"], &[]).unwrap_err();
+    assert!(error.contains("expected auto, none or authenticated"), "{error}");
 }

@@ -140,9 +140,6 @@ impl<'a> FromIterator<&'a str> for Texts {
     }
 }
 
-/// The largest request in bytes: the default limit of gRPC servers.
-pub const MAX_REQUEST: usize = 4 << 20;
-
 /// Reads an `envoy.service.discovery.v3.DiscoveryRequest`.
 ///
 /// # Errors
@@ -150,7 +147,7 @@ pub const MAX_REQUEST: usize = 4 << 20;
 pub fn decode_sotw(message: &Bytes, limits: &Limits) -> Result<Request, DecodeError> {
     let mut request = Request::default();
     let (mut version, mut names) = (String::new(), Texts::default());
-    let mut reader = start(message)?;
+    let mut reader = start(message, limits)?;
     while let Some((field, value)) = reader.field()? {
         match (field, value) {
             (1, Value::Bytes(value)) => version = text(value, "version", limits.name_bytes)?.to_owned(),
@@ -175,7 +172,7 @@ pub fn decode_delta(message: &Bytes, limits: &Limits) -> Result<Request, DecodeE
     let mut request = Request::default();
     let (mut subscribe, mut unsubscribe) = (Texts::default(), Texts::default());
     let mut initial = (Texts::default(), Texts::default());
-    let mut reader = start(message)?;
+    let mut reader = start(message, limits)?;
     while let Some((field, value)) = reader.field()? {
         match (field, value) {
             (1, Value::Bytes(value)) => request.node = Some(node(message, value, limits)?),
@@ -197,9 +194,9 @@ pub fn decode_delta(message: &Bytes, limits: &Limits) -> Result<Request, DecodeE
     Ok(request)
 }
 
-fn start(message: &Bytes) -> Result<Reader<'_>, DecodeError> {
-    if message.len() > MAX_REQUEST {
-        return Err(DecodeError::TooLong { what: "message", limit: MAX_REQUEST });
+fn start<'a>(message: &'a Bytes, limits: &Limits) -> Result<Reader<'a>, DecodeError> {
+    if message.len() > limits.request_bytes {
+        return Err(DecodeError::TooLong { what: "message", limit: limits.request_bytes });
     }
     Ok(Reader::new(message))
 }

@@ -208,23 +208,16 @@ impl<O: Origin> Hub<O> {
         self.woken.insert(id);
         stream.busy_since.get_or_insert(now);
         let limits = &self.core.limits;
-        let kind = self.core.types.find(&request.type_url);
-        let answers = |kind: ResourceType| {
-            let inflight = stream.watch(kind).and_then(|watch| watch.inflight.as_ref());
-            inflight.is_some_and(|inflight| *inflight.nonce == *request.nonce)
-        };
-        let counted = (limits.requests_per_second, limits.request_burst);
-        if !kind.is_some_and(answers) && !stream.requests.take(1, counted, now) {
-            return Err(Status::new(Code::ResourceExhausted, "too many requests"));
-        }
-        let Some(kind) = kind else {
+        let Some(kind) = self.core.types.find(&request.type_url) else {
             stream.note_unserved(&request.type_url, limits.unserved_types);
-            return Ok(Progress::Done);
+            let counted = (limits.requests_per_second, limits.request_burst);
+            return match stream.requests.take(1, counted, now) {
+                true => Ok(Progress::Done),
+                false => Err(Status::new(Code::ResourceExhausted, "too many requests")),
+            };
         };
         let names = self.core.counted_names(stream, kind, &request.body);
-        if !stream.names.take(names, (limits.names_per_second, limits.name_burst), now) {
-            return Err(Status::new(Code::ResourceExhausted, "too many names in requests"));
-        }
+        self.core.check_rates(stream, kind, (&request, names), now)?;
         match self.core.opening(origin, stream, (kind, names), &request) {
             Some(opening) => {
                 self.openings.insert(id, (opening, request));

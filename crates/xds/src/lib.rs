@@ -67,6 +67,7 @@ pub use limits::Limits;
 pub use next::{Next, Response};
 pub use origin::{Changes, Origin};
 pub use quarantine::Quarantined;
+pub use rate::Rate;
 pub use status::{Code, Exchange, LastNack, Status, StreamStatus, WatchStatus};
 pub use tally::{Nack, News, Question, Tally};
 

@@ -7,6 +7,8 @@ use crate::Moment;
 /// Limits for clients, and settings of the hub.
 #[derive(Clone, Debug)]
 pub struct Limits {
+    /// Bytes in one request.
+    pub request_bytes: usize,
     /// Names in one request and in one subscription.
     pub names: usize,
     /// Bytes in one name, version or nonce.
@@ -17,14 +19,18 @@ pub struct Limits {
     pub error_bytes: usize,
     /// Unserved types that are recorded for each stream, for debug output.
     pub unserved_types: usize,
-    /// Requests per second that are not ACKs or NACKs. Those are bounded by the responses sent.
+    /// Requests per second that do more than ACK or NACK. Those are bounded by the responses sent.
     pub requests_per_second: u32,
-    /// The burst of such requests.
+    /// The burst of such requests. Envoy subscribes to each credential of a gateway in a request of its own.
     pub request_burst: u32,
     /// Names per second that a client may subscribe to, unsubscribe from or report to have, in all types together.
     pub names_per_second: u32,
     /// The burst of such names: what a client with all types may send when it reconnects.
     pub name_burst: u32,
+    /// Subscriptions per second to all resources of a type, each of which sends all of them.
+    pub wildcards_per_second: u32,
+    /// The burst of such subscriptions: more than there are types.
+    pub wildcard_burst: u32,
     /// Cells that are opened in one step of a request ([`Hub::proceed`](crate::Hub::proceed)).
     pub opened_together: usize,
     /// The cells up to which a request is handled in one piece. Handling it in parts takes more processor time in all.
@@ -44,18 +50,38 @@ pub struct Limits {
     pub identifier: Arc<str>,
 }
 
+impl Limits {
+    /// Limits for clients with requests of this size and this number of names. A client with all types sends several
+    /// times as many names when it reconnects, and may send a fifth of them in requests of their own; SotW repeats all names
+    /// in each of these.
+    pub fn sized(request_bytes: usize, names: usize) -> Limits {
+        let least = Limits::default();
+        let number = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
+        Limits {
+            request_bytes,
+            names,
+            name_burst: least.name_burst.max(number(names.saturating_mul(20))),
+            request_burst: least.request_burst.max(number(names / 5)),
+            ..least
+        }
+    }
+}
+
 impl Default for Limits {
     fn default() -> Limits {
         Limits {
+            request_bytes: 64 << 20,
             names: 100_000,
             name_bytes: 2048,
             node_bytes: 512 << 10,
             error_bytes: 1024,
             unserved_types: 32,
             requests_per_second: 100,
-            request_burst: 1000,
+            request_burst: 20_000,
             names_per_second: 10_000,
-            name_burst: 400_000,
+            name_burst: 2_000_000,
+            wildcards_per_second: 1,
+            wildcard_burst: 32,
             opened_together: 256,
             opened_at_once: 4096,
             hold: Moment::from_secs(5),

@@ -10,7 +10,8 @@ use crate::core::Core;
 use crate::decode::{Body, Texts};
 use crate::name_set::NameSet;
 use crate::stream::Stream;
-use crate::{Name, Origin, Request};
+use crate::watch::Watch;
+use crate::{Code, Moment, Name, Origin, Request, Status};
 
 /// The number of names that are looked up for each cell that a step may open.
 const LOOKUPS: usize = 8;
@@ -66,9 +67,53 @@ impl<O: Origin> Core<O> {
             Body::Sotw { names, .. } => match stream.watch(kind).map(|watch| self.names(watch)) {
                 None => names.len(),
                 Some(Some(current)) if current.is_set_of(names) => 0,
+                Some(None) if names.len() == 1 && names.contains("*") => 0,
                 // The request repeats the names that stay.
                 Some(_) => names.len().div_ceil(REPEATED),
             },
+        }
+    }
+
+    /// Counts a request against the limits of its client.
+    ///
+    /// # Errors
+    /// The client exceeds a limit.
+    pub(crate) fn check_rates(
+        &self,
+        stream: &mut Stream<O::Token>,
+        kind: ResourceType,
+        (request, names): (&Request, usize),
+        now: Moment,
+    ) -> Result<(), Status> {
+        let (limits, watch) = (&self.limits, stream.watch(kind));
+        let inflight = watch.and_then(|watch| watch.inflight.as_ref());
+        // An ACK that also subscribes is a request like any other.
+        let only_answers = names == 0 && inflight.is_some_and(|inflight| *inflight.nonce == *request.nonce);
+        let wildcards = usize::from(kind.is_wildcard() && self.asks_for_all(watch, request));
+        let too_many = |what: &str| Status::new(Code::ResourceExhausted, format!("too many {what}"));
+        let counted = (limits.requests_per_second, limits.request_burst);
+        if !only_answers && !stream.requests.take(1, counted, now) {
+            return Err(too_many("requests"));
+        }
+        if !stream.names.take(names, (limits.names_per_second, limits.name_burst), now) {
+            return Err(too_many("names in requests"));
+        }
+        if !stream.wildcards.take(wildcards, (limits.wildcards_per_second, limits.wildcard_burst), now) {
+            return Err(too_many("subscriptions to all resources of a type"));
+        }
+        Ok(())
+    }
+
+    /// Whether a request of a wildcard type makes all resources of the type be sent.
+    fn asks_for_all(&self, watch: Option<&Watch>, request: &Request) -> bool {
+        match (&request.body, watch) {
+            (Body::Delta { subscribe, .. }, Some(_)) => subscribe.contains("*"),
+            (Body::Delta { subscribe, unsubscribe, .. }, None) => {
+                subscribe.contains("*") || subscribe.is_empty() && unsubscribe.is_empty()
+            }
+            (Body::Sotw { .. }, Some(watch)) if request.nonce.is_empty() => watch.inflight.is_none(),
+            (Body::Sotw { names, .. }, Some(watch)) => names.contains("*") && self.names(watch).is_some(),
+            (Body::Sotw { names, .. }, None) => names.is_empty() || names.contains("*"),
         }
     }
 

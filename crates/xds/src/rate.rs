@@ -4,7 +4,7 @@ use crate::Moment;
 
 /// Counts something against a rate and a burst.
 #[derive(Debug)]
-pub(crate) struct Rate {
+pub struct Rate {
     /// Tokens, in billionths, so that time turns into tokens without rounding.
     tokens: u128,
     last: Moment,
@@ -13,12 +13,13 @@ pub(crate) struct Rate {
 const WHOLE: u128 = 1_000_000_000;
 
 impl Rate {
-    pub(crate) fn new(burst: u32, now: Moment) -> Rate {
+    /// A full bucket.
+    pub fn new(burst: u32, now: Moment) -> Rate {
         Rate { tokens: u128::from(burst) * WHOLE, last: now }
     }
 
     /// Takes so many tokens; false if there are fewer, of which none is taken.
-    pub(crate) fn take(&mut self, count: usize, (per_second, burst): (u32, u32), now: Moment) -> bool {
+    pub fn take(&mut self, count: usize, (per_second, burst): (u32, u32), now: Moment) -> bool {
         let earned = now.saturating_sub(self.last).as_nanos() * u128::from(per_second);
         self.tokens = (self.tokens + earned).min(u128::from(burst) * WHOLE);
         self.last = self.last.max(now);

@@ -20,6 +20,8 @@ pub(crate) struct Stream<T> {
     pub(crate) requests: Rate,
     /// Counts names in requests.
     pub(crate) names: Rate,
+    /// Counts subscriptions to all resources of a type.
+    pub(crate) wildcards: Rate,
     pub(crate) watches: Watches,
     pub(crate) unserved: Vec<Arc<str>>,
     /// Whether the client had resources from an earlier stream.
@@ -90,6 +92,7 @@ impl<T> Stream<T> {
             connected: now,
             requests: Rate::new(limits.request_burst, now),
             names: Rate::new(limits.name_burst, now),
+            wildcards: Rate::new(limits.wildcard_burst, now),
             watches: Watches::default(),
             unserved: Vec::new(),
             resumed: false,

@@ -49,6 +49,11 @@ impl Mesh {
         Envoy::start(envoy_binary(), node, protocol, self.control.grpc()).await
     }
 
+    /// Starts an Envoy that connects to its Unix socket, over which it receives secrets.
+    pub async fn local_envoy(&self, node: &Node, protocol: Protocol) -> Result<Envoy> {
+        Envoy::start(envoy_binary(), node, protocol, &*self.control.socket()).await
+    }
+
     /// Writes a file, and waits until the proxy has other routes than before.
     pub async fn reroute(&self, envoy: &Envoy, file: &str, text: &str) -> Result<()> {
         let before = envoy.routes().await?;

@@ -34,6 +34,8 @@ async fn start(configuration: Configuration) -> Server {
         vhds: true,
         max_request_bytes: 64 << 10,
         secret_access: server::SecretAccess::None,
+        socket: None,
+        connections: Default::default(),
         limits: Limits::default(),
         version: "test".into(),
         instance: "test".into(),

@@ -8,7 +8,7 @@ use test_harness::run::{Backend, Envoy, Node, Protocol, Result, Traffic, free_po
 #[tokio::test]
 async fn the_harness_starts_envoy_without_a_control_plane() -> Result<()> {
     let node = Node::sidecar("client", "test", "127.0.0.2", &[("app", "client")]);
-    let nobody = ([127, 0, 0, 1], free_port()).into();
+    let nobody = std::net::SocketAddr::from(([127, 0, 0, 1], free_port()));
     for protocol in [Protocol::Sotw, Protocol::Delta] {
         let envoy = Envoy::start(envoy_binary(), &node, protocol, nobody).await?;
         assert_eq!(envoy.stat("^control_plane.connected_state$").await?, 0);

@@ -138,7 +138,7 @@ both_protocols! {
         config.put("mesh.yaml", &objects(port, backend.address(), (&certificate, &key.serialize_pem())))?;
         let control = Control::start(rutter_binary(), config.path(), &["--http3", "on"]).await?;
         let node = Node::gateway("front", "test", GATEWAY, &[("app", "front")]);
-        let gateway = Envoy::start(envoy_binary(), &node, protocol, control.grpc()).await?;
+        let gateway = Envoy::start(envoy_binary(), &node, protocol, &*control.socket()).await?;
         gateway.wait_for_listener(([0, 0, 0, 0], port).into()).await?;
 
         let (bootstrap, plain) = client(port, &certificate);

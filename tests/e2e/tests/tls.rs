@@ -50,7 +50,7 @@ fn server(port: u16, name: &str, protocol: &str, host: &str, tls: &str) -> Strin
 
 async fn front(mesh: &Mesh, protocol: Protocol, ports: &[u16]) -> Result<Envoy> {
     let node = Node::gateway("front", "test", "127.0.0.3", &[("app", "front")]);
-    let envoy = mesh.envoy(&node, protocol).await?;
+    let envoy = mesh.local_envoy(&node, protocol).await?;
     for port in ports {
         envoy.wait_for_listener(([0, 0, 0, 0], *port).into()).await?;
     }
@@ -105,6 +105,21 @@ both_protocols! {
             assert!(!text.contains("PRIVATE KEY"), "{page}");
         }
         assert!(!mesh.control.log()?.contains("PRIVATE KEY"));
+    }
+
+    async fn a_process_that_only_claims_a_namespace_gets_no_key(protocol) {
+        let authority = Authority::new("ours")?;
+        let port = free_port();
+        let servers = [server(port, "a", "HTTPS", "a.example.com", "mode: SIMPLE, credentialName: a")];
+        let mesh = Mesh::start(&[
+            ("gateway.yaml", &gateway(&servers)),
+            ("a.yaml", &signed(&authority, "a", "a.example.com", "")?),
+        ]).await?;
+        let node = Node::gateway("front", "test", "127.0.0.3", &[("app", "front")]);
+        let envoy = mesh.envoy(&node, protocol).await?;
+        mesh.control.wait_for_log("the plaintext port does not prove which proxy connects").await?;
+        assert!(!envoy.admin("/config_dump").await?.text().contains("certificate_chain"));
+        mesh.wait_for_syncz("refused (--secrets-for)", true).await?;
     }
 
     async fn a_client_without_a_certificate_is_refused(protocol) {

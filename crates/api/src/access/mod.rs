@@ -97,6 +97,8 @@ pub struct Access {
 pub struct Peer {
     /// Common name and organizations of a verified client certificate.
     pub certificate: Option<(String, Vec<String>)>,
+    /// Why a client certificate was not accepted.
+    pub rejected: Option<String>,
     /// Whether the connection uses the plaintext port, which grants administrator permissions.
     pub trusted: bool,
 }
@@ -113,6 +115,10 @@ impl Access {
         }
         if let Some((name, groups)) = &peer.certificate {
             return Ok(self.user(name, groups, &[]));
+        }
+        if let Some(reason) = &peer.rejected {
+            let message = format!("the client certificate is not accepted: {reason}");
+            return Err(ApiError::new(401, "Unauthorized", message));
         }
         match peer.trusted {
             true => Ok(User::anonymous_admin()),
@@ -187,7 +193,7 @@ mod tests {
         }
         assert_eq!(access.authenticate(&HeaderMap::new(), &Peer::default()).unwrap_err().code, 401);
         assert_eq!(access.authenticate(&HeaderMap::new(), &trusted).unwrap().name, "system:anonymous");
-        let certificate = Peer { certificate: Some(("root".into(), vec![MASTERS.into()])), trusted: false };
+        let certificate = Peer { certificate: Some(("root".into(), vec![MASTERS.into()])), ..Peer::default() };
         assert_eq!(*access.authenticate(&HeaderMap::new(), &certificate).unwrap().roles, [Role::Admin]);
     }
 }

@@ -6,32 +6,32 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::{CONTENT_LENGTH, HOST};
-use http::{HeaderMap, Response};
+use http::header::CONTENT_LENGTH;
+use http::{HeaderMap, Method, Response};
 use http_body_util::{BodyExt as _, LengthLimitError, Limited};
 use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
-use rustls::ServerConfig;
+use listeners::Usage;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::watch;
 use tokio_rustls::TlsAcceptor;
 
+use super::browsers;
 use super::limits::{Buckets, ServerLimits};
-use super::tls::subject;
+use super::tls::Config;
 use crate::access::{Peer, User};
 use crate::answer::Answer;
 use crate::api::{Api, stopped};
 use crate::body::Body;
 use crate::error::ApiError;
+use crate::places::{Place, Places};
 use crate::request::Request;
 
 /// Maximum duration of a TLS handshake.
 const HANDSHAKE: Duration = Duration::from_secs(10);
-/// Maximum time that a request waits for a free slot.
-const PATIENCE: Duration = Duration::from_secs(5);
 /// Paths that need no authentication.
 const PUBLIC: [&str; 4] = ["/healthz", "/livez", "/readyz", "/version"];
 
@@ -40,7 +40,7 @@ pub(super) struct Shared {
     api: Api,
     pub limits: ServerLimits,
     buckets: Buckets,
-    places: Semaphore,
+    places: Places,
 }
 
 impl Shared {
@@ -48,7 +48,7 @@ impl Shared {
         Shared {
             api,
             buckets: Buckets::new(limits.rate, limits.burst),
-            places: Semaphore::new(limits.requests),
+            places: Places::new(limits.requests, limits.requests_per_user),
             limits,
         }
     }
@@ -58,33 +58,37 @@ impl Shared {
 pub(super) async fn serve(
     stream: TcpStream,
     address: SocketAddr,
-    tls: Option<Arc<ServerConfig>>,
+    tls: Option<Config>,
     shared: Arc<Shared>,
+    usage: Usage,
     stop: watch::Receiver<bool>,
 ) {
     let Some(config) = tls else {
-        let peer = Peer { trusted: address.ip().is_loopback(), certificate: None };
-        return speak(stream, address.ip(), peer, shared, stop).await;
+        let peer = Peer { trusted: address.ip().is_loopback(), ..Peer::default() };
+        return speak(stream, address.ip(), peer, shared, usage, stop).await;
     };
-    let handshake = tokio::time::timeout(HANDSHAKE, TlsAcceptor::from(config).accept(stream)).await;
+    let handshake = tokio::time::timeout(HANDSHAKE, TlsAcceptor::from(Arc::clone(&config.server)).accept(stream)).await;
     let stream = match handshake {
         Ok(Ok(stream)) => stream,
         Ok(Err(error)) => return tracing::debug!(peer = %address, %error, "TLS handshake failed"),
         Err(_) => return tracing::debug!(peer = %address, "TLS handshake timed out"),
     };
-    let peer = Peer { certificate: subject(stream.get_ref().1), trusted: false };
-    speak(stream, address.ip(), peer, shared, stop).await;
+    let peer = config.client(stream.get_ref().1);
+    if let Some(reason) = &peer.rejected {
+        tracing::warn!(peer = %address, reason, "refused a client certificate");
+    }
+    speak(stream, address.ip(), peer, shared, usage, stop).await;
 }
 
-async fn speak<S>(stream: S, ip: IpAddr, peer: Peer, shared: Arc<Shared>, mut stop: watch::Receiver<bool>)
+async fn speak<S>(stream: S, ip: IpAddr, peer: Peer, shared: Arc<Shared>, usage: Usage, mut stop: watch::Receiver<bool>)
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
     let limits = shared.limits;
     let peer = Arc::new(peer);
     let service = service_fn(move |request| {
-        let (shared, peer) = (Arc::clone(&shared), Arc::clone(&peer));
-        async move { Ok::<_, Infallible>(respond(&shared, ip, &peer, request).await) }
+        let (shared, peer, open) = (Arc::clone(&shared), Arc::clone(&peer), usage.begin());
+        async move { Ok::<_, Infallible>(Usage::count(respond(&shared, ip, &peer, request).await, open)) }
     });
     let mut builder = auto::Builder::new(TokioExecutor::new());
     builder
@@ -130,10 +134,11 @@ async fn answer(
     request: hyper::Request<Incoming>,
 ) -> Result<Answer, ApiError> {
     let (head, body) = request.into_parts();
-    let user = if PUBLIC.contains(&head.uri.path().trim_end_matches('/')) {
+    let public = PUBLIC.contains(&head.uri.path().trim_end_matches('/'));
+    let user = if public {
         User::new("system:anonymous", [], [])
     } else {
-        check_host(peer, &head.headers, &head.uri)?;
+        browsers::check(peer.trusted, &head)?;
         let access = &shared.api.0.options.access;
         access.impersonate(access.authenticate(&head.headers, peer)?, &head.headers)?
     };
@@ -141,12 +146,17 @@ async fn answer(
         shared.api.0.metrics.limited();
         return Err(ApiError::too_many_requests(seconds));
     }
-    let place = tokio::time::timeout(PATIENCE, shared.places.acquire()).await;
-    let Ok(place) = place else {
-        shared.api.0.metrics.limited();
-        return Err(ApiError::too_many_requests(1));
+    shared.api.authorize(&head.method, &head.uri, &user)?;
+    // Health checks need no place, so that they are answered when all places are taken.
+    let place = match public {
+        true => None,
+        false => Some(place(shared, &user).await?),
     };
-    let body = read(shared, &head.headers, body).await?;
+    // These methods have no body. Whatever a client sends is not read.
+    let body = match public || head.method == Method::GET || head.method == Method::HEAD {
+        true => Bytes::new(),
+        false => read(shared, &head.headers, body).await?,
+    };
     let request = Request { method: head.method, uri: head.uri, headers: head.headers, body, user };
     let api = shared.api.clone();
     // Runs in its own task, so that a started write completes even if the client disconnects, and a panic ends only this
@@ -159,22 +169,13 @@ async fn answer(
     })
 }
 
-/// Checks the `Host` header of the plaintext port: rejects names of other machines, which protects against DNS rebinding.
-fn check_host(peer: &Peer, headers: &HeaderMap, uri: &http::Uri) -> Result<(), ApiError> {
-    if !peer.trusted {
-        return Ok(());
-    }
-    let header = headers.get(HOST).and_then(|host| host.to_str().ok());
-    let host = uri.authority().map(http::uri::Authority::as_str).or(header).unwrap_or_default();
-    let name = match host.rsplit_once(':') {
-        Some((name, port)) if port.bytes().all(|b| b.is_ascii_digit()) => name,
-        _ => host,
-    };
-    let ip = name.trim_matches(['[', ']']).parse::<IpAddr>();
-    if name.is_empty() || name == "localhost" || ip.is_ok_and(|ip| ip.is_loopback()) {
-        return Ok(());
-    }
-    Err(ApiError::new(421, "Forbidden", "this port accepts only names and addresses of this machine"))
+/// Waits for a place of the user.
+async fn place(shared: &Shared, user: &User) -> Result<Place, ApiError> {
+    let place = tokio::time::timeout(shared.limits.place_within, shared.places.take(user)).await;
+    place.ok().flatten().ok_or_else(|| {
+        shared.api.0.metrics.limited();
+        ApiError::too_many_requests(1)
+    })
 }
 
 /// Reads the whole body within time and size limits.

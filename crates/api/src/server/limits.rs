@@ -8,12 +8,16 @@ use std::time::{Duration, Instant};
 /// Limits of a server.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct ServerLimits {
-    /// Maximum number of connections per listener.
-    pub connections: usize,
+    /// Limits of the connections of a listener.
+    pub connections: listeners::Limits,
     /// Maximum number of concurrent streams of an HTTP/2 connection.
     pub streams: u32,
-    /// Maximum number of concurrent requests, without watches.
+    /// Maximum number of concurrent requests, without watches. Administrators have a tenth in addition.
     pub requests: usize,
+    /// Maximum number of concurrent requests of a user, without watches.
+    pub requests_per_user: usize,
+    /// Maximum time that a request waits for a place.
+    pub place_within: Duration,
     /// Average number of requests per second and client.
     pub rate: f64,
     /// Maximum burst of requests of a client.
@@ -31,9 +35,11 @@ pub struct ServerLimits {
 impl Default for ServerLimits {
     fn default() -> ServerLimits {
         ServerLimits {
-            connections: 10_000,
+            connections: listeners::Limits::default(),
             streams: 1000,
             requests: 1000,
+            requests_per_user: 64,
+            place_within: Duration::from_secs(5),
             rate: 5000.0,
             burst: 10_000.0,
             header_bytes: 64 * 1024,

@@ -1,23 +1,24 @@
 //! The API over sockets: HTTP/1.1 and HTTP/2 with TLS, or plaintext on loopback addresses.
 
+mod browsers;
 mod connection;
 mod limits;
 mod tls;
 
 pub use limits::ServerLimits;
-pub use tls::{Tls, TlsError};
+pub use tls::{Tls, TlsError, TlsHandle};
 
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use rustls::ServerConfig;
+use listeners::accept;
 use tokio::net::TcpListener;
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::watch;
 use tokio::task::JoinSet;
 
-use crate::api::{Api, stopped};
+use crate::api::Api;
 use crate::error::ApiError;
 
 use connection::{Shared, serve};
@@ -63,6 +64,7 @@ pub struct Server {
     https: Option<SocketAddr>,
     /// The plaintext address.
     http: Option<SocketAddr>,
+    tls: Option<TlsHandle>,
     stop: watch::Sender<bool>,
     tasks: JoinSet<()>,
     house: tokio::task::JoinHandle<()>,
@@ -78,12 +80,13 @@ impl Server {
         let shared = Arc::new(Shared::new(api.clone(), options.limits));
         let stop = watch::Sender::new(false);
         let mut tasks = JoinSet::new();
-        let mut https = None;
+        let (mut https, mut renewal) = (None, None);
         if let Some((address, tls)) = options.https {
-            let config = Arc::new(tls.config()?);
+            let config = TlsHandle::new(&tls)?;
+            renewal = Some(config.clone());
             let listener = listen(address).await?;
             https = listener.local_addr().ok();
-            tasks.spawn(accept(listener, Some(config), Arc::clone(&shared), stop.subscribe()));
+            tasks.spawn(serve_all(listener, Some(config), Arc::clone(&shared), stop.subscribe()));
         }
         let mut http = None;
         if let Some(address) = options.http {
@@ -92,16 +95,21 @@ impl Server {
             }
             let listener = listen(address).await?;
             http = listener.local_addr().ok();
-            tasks.spawn(accept(listener, None, shared, stop.subscribe()));
+            tasks.spawn(serve_all(listener, None, shared, stop.subscribe()));
         }
         let keeper = api.clone();
         let house = tokio::spawn(async move { keeper.run_housekeeping().await });
-        Ok(Server { api, https, http, stop, tasks, house })
+        Ok(Server { api, https, http, tls: renewal, stop, tasks, house })
     }
 
     /// The HTTPS address.
     pub fn https(&self) -> Option<SocketAddr> {
         self.https
+    }
+
+    /// The certificates in use, which can be replaced while the server runs; none without HTTPS.
+    pub fn tls(&self) -> Option<TlsHandle> {
+        self.tls.clone()
     }
 
     /// The plaintext address.
@@ -132,42 +140,18 @@ async fn listen(address: SocketAddr) -> Result<TcpListener, ServerError> {
     TcpListener::bind(address).await.map_err(|error| ServerError::Listen { address, error })
 }
 
-/// Accepts connections until shutdown, then waits for them.
-async fn accept(
-    listener: TcpListener,
-    tls: Option<Arc<ServerConfig>>,
-    shared: Arc<Shared>,
-    mut stop: watch::Receiver<bool>,
-) {
-    let places = Arc::new(Semaphore::new(shared.limits.connections));
-    let mut connections = JoinSet::new();
-    loop {
-        // Acquires a slot first: further connections wait in the backlog of the operating system.
-        let place = tokio::select! {
-            () = stopped(&mut stop) => break,
-            place = Arc::clone(&places).acquire_owned() => place,
-        };
-        let accepted = tokio::select! {
-            () = stopped(&mut stop) => break,
-            accepted = listener.accept() => accepted,
-        };
-        while connections.try_join_next().is_some() {}
-        let (stream, peer) = match accepted {
-            Ok(accepted) => accepted,
-            Err(error) => {
-                // Usually the process is out of file descriptors until other connections end.
-                tracing::warn!(%error, "cannot accept an API connection");
-                tokio::time::sleep(Duration::from_millis(100)).await;
-                continue;
-            }
-        };
-        // Disables Nagle's algorithm, which delays small responses. Errors are ignored.
-        let _ = stream.set_nodelay(true);
-        let (tls, shared, stop) = (tls.clone(), Arc::clone(&shared), stop.clone());
-        connections.spawn(async move {
-            serve(stream, peer, tls, shared, stop).await;
-            drop(place);
-        });
-    }
-    while connections.join_next().await.is_some() {}
+async fn serve_all(listener: TcpListener, tls: Option<TlsHandle>, shared: Arc<Shared>, stop: watch::Receiver<bool>) {
+    let (limits, ending) = (shared.limits.connections, stop.clone());
+    accept(
+        "the API",
+        limits,
+        move |cx| listener.poll_accept(cx),
+        stop,
+        move |(stream, peer), usage| {
+            // Disables Nagle's algorithm, which delays small responses. Errors are ignored.
+            let _ = stream.set_nodelay(true);
+            serve(stream, peer, tls.as_ref().map(TlsHandle::config), Arc::clone(&shared), usage, ending.clone())
+        },
+    )
+    .await;
 }

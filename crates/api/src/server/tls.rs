@@ -1,17 +1,24 @@
 //! Certificates of the server and its clients.
 
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError, RwLock};
 
+use rustls::client::danger::HandshakeSignatureValid;
 use rustls::crypto::aws_lc_rs;
 use rustls::server::WebPkiClientVerifier;
-use rustls::{RootCertStore, ServerConfig, ServerConnection};
+use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
+use rustls::{
+    CertificateError, DigitallySignedStruct, DistinguishedName, RootCertStore, ServerConfig, ServerConnection,
+    SignatureScheme,
+};
 use rustls_pki_types::pem::PemObject as _;
-use rustls_pki_types::{CertificateDer, PrivateKeyDer};
+use rustls_pki_types::{CertificateDer, PrivateKeyDer, UnixTime};
 use x509_parser::prelude::{FromDer as _, X509Certificate};
 
+use crate::access::Peer;
+
 /// TLS material.
-#[derive(Clone, Default)]
+#[derive(Clone, PartialEq, Eq, Default)]
 pub struct Tls {
     /// The server's certificate chain in PEM.
     pub certificates: String,
@@ -39,9 +46,47 @@ fn error(what: &'static str) -> impl Fn(&dyn fmt::Display) -> TlsError {
     move |why| TlsError { what, why: why.to_string() }
 }
 
+/// The configuration of new connections.
+#[derive(Clone)]
+pub(crate) struct Config {
+    pub(super) server: Arc<ServerConfig>,
+    /// Verifies client certificates.
+    clients: Option<Arc<dyn ClientCertVerifier>>,
+}
+
+/// The TLS configuration of a running server. New connections use the newest one. Cheap to clone.
+#[derive(Clone)]
+pub struct TlsHandle(Arc<RwLock<Config>>);
+
+impl TlsHandle {
+    pub(crate) fn new(tls: &Tls) -> Result<TlsHandle, TlsError> {
+        Ok(TlsHandle(Arc::new(RwLock::new(tls.config()?))))
+    }
+
+    pub(super) fn config(&self) -> Config {
+        self.0.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Replaces the certificates for new connections.
+    ///
+    /// # Errors
+    /// They are invalid; those in use stay.
+    pub fn replace(&self, tls: &Tls) -> Result<(), TlsError> {
+        let config = tls.config()?;
+        *self.0.write().unwrap_or_else(PoisonError::into_inner) = config;
+        Ok(())
+    }
+}
+
+impl fmt::Debug for TlsHandle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("TlsHandle").finish_non_exhaustive()
+    }
+}
+
 impl Tls {
     /// The TLS configuration of the server.
-    pub(crate) fn config(&self) -> Result<ServerConfig, TlsError> {
+    pub(crate) fn config(&self) -> Result<Config, TlsError> {
         let provider = Arc::new(aws_lc_rs::default_provider());
         let chain = certificates(&self.certificates, "certificate")?;
         let wrong_key = error("key");
@@ -50,8 +95,8 @@ impl Tls {
         let builder = ServerConfig::builder_with_provider(Arc::clone(&provider))
             .with_safe_default_protocol_versions()
             .map_err(|e| wrong(&e))?;
-        let builder = match &self.client_roots {
-            None => builder.with_no_client_auth(),
+        let clients = match &self.client_roots {
+            None => None,
             Some(roots) => {
                 let wrong = error("certificate authority of clients");
                 let mut store = RootCertStore::empty();
@@ -59,12 +104,18 @@ impl Tls {
                     store.add(root).map_err(|e| wrong(&e))?;
                 }
                 let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(store), provider);
-                builder.with_client_cert_verifier(verifier.allow_unauthenticated().build().map_err(|e| wrong(&e))?)
+                let verifier: Arc<dyn ClientCertVerifier> =
+                    verifier.allow_unauthenticated().build().map_err(|e| wrong(&e))?;
+                Some(verifier)
             }
+        };
+        let builder = match &clients {
+            None => builder.with_no_client_auth(),
+            Some(verifier) => builder.with_client_cert_verifier(Arc::new(Deferred(verifier.clone()))),
         };
         let mut config = builder.with_single_cert(chain, key).map_err(|e| wrong(&e))?;
         config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
-        Ok(config)
+        Ok(Config { server: Arc::new(config), clients })
     }
 }
 
@@ -78,12 +129,89 @@ fn certificates(pem: &str, what: &'static str) -> Result<Vec<CertificateDer<'sta
     }
 }
 
-/// Common name and organizations of the verified client certificate, if there is one.
-pub(super) fn subject(connection: &ServerConnection) -> Option<(String, Vec<String>)> {
-    let certificate = connection.peer_certificates()?.first()?;
+/// Verifies only that a client has the key of its certificate. [`Config::client`] verifies the certificate after the
+/// handshake, so that the client of an invalid one gets a response with the reason.
+#[derive(Debug)]
+struct Deferred(Arc<dyn ClientCertVerifier>);
+
+impl ClientCertVerifier for Deferred {
+    fn root_hint_subjects(&self) -> &[DistinguishedName] {
+        self.0.root_hint_subjects()
+    }
+
+    fn client_auth_mandatory(&self) -> bool {
+        self.0.client_auth_mandatory()
+    }
+
+    fn verify_client_cert(
+        &self,
+        _: &CertificateDer<'_>,
+        _: &[CertificateDer<'_>],
+        _: UnixTime,
+    ) -> Result<ClientCertVerified, rustls::Error> {
+        Ok(ClientCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        self.0.verify_tls12_signature(message, certificate, signature)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        self.0.verify_tls13_signature(message, certificate, signature)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.0.supported_verify_schemes()
+    }
+}
+
+impl Config {
+    /// The client of a connection: the name and groups of its certificate, or the reason why it is not accepted.
+    pub(super) fn client(&self, connection: &ServerConnection) -> Peer {
+        let (Some(chain), Some(verifier)) = (connection.peer_certificates(), &self.clients) else {
+            return Peer::default();
+        };
+        let Some((first, others)) = chain.split_first() else {
+            return Peer::default();
+        };
+        match verifier.verify_client_cert(first, others, UnixTime::now()) {
+            Ok(_) => Peer { certificate: subject(first), ..Peer::default() },
+            Err(error) => Peer { rejected: Some(explain(&error)), ..Peer::default() },
+        }
+    }
+}
+
+/// Common name and organizations of a certificate.
+fn subject(certificate: &CertificateDer<'_>) -> Option<(String, Vec<String>)> {
     let (_, certificate) = X509Certificate::from_der(certificate).ok()?;
     let subject = certificate.subject();
     let name = subject.iter_common_name().next()?.as_str().ok()?.to_owned();
     let groups = subject.iter_organization().filter_map(|group| group.as_str().ok()).map(str::to_owned);
     Some((name, groups.collect()))
+}
+
+/// The reason for which a client certificate is not accepted.
+fn explain(error: &rustls::Error) -> String {
+    let rustls::Error::InvalidCertificate(problem) = error else {
+        return error.to_string();
+    };
+    match problem {
+        CertificateError::InvalidPurpose | CertificateError::InvalidPurposeContext { .. } => {
+            "it is not for clients: its extended key usage lacks clientAuth".to_owned()
+        }
+        CertificateError::UnknownIssuer => {
+            "none of the accepted authorities signed it (--api-client-ca, or ca.crt in the data directory)".to_owned()
+        }
+        problem => problem.to_string(),
+    }
 }

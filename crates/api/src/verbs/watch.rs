@@ -4,14 +4,12 @@
 //! no memory. When the history before its position is compacted, the watcher receives an error (410) and is closed.
 
 use std::collections::VecDeque;
-use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
 use futures::stream;
 use http::StatusCode;
 use store::{At, Error, FieldSelector, Query, Seen, Stored, WatchEvent};
-use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::Instant;
 
 use super::Call;
@@ -20,6 +18,7 @@ use crate::api::{Api, stopped};
 use crate::body::Body;
 use crate::error::ApiError;
 use crate::events::LineKey;
+use crate::places::Place;
 use crate::view::View;
 
 /// Default range of a watch's duration, in seconds.
@@ -64,8 +63,8 @@ impl Call<'_> {
         Ok(Answer::of("application/json", StatusCode::OK, Body::stream(stream::unfold(watcher, Watcher::next))))
     }
 
-    fn permit(&self) -> Result<OwnedSemaphorePermit, ApiError> {
-        Arc::clone(&self.api.0.watches).try_acquire_owned().map_err(|_| {
+    fn permit(&self) -> Result<Place, ApiError> {
+        self.api.0.watches.try_take(&self.request.user).ok_or_else(|| {
             self.api.0.metrics.limited();
             ApiError::too_many_requests(5)
         })
@@ -91,7 +90,7 @@ struct Watcher {
     bookmarked: Instant,
     ends: Instant,
     _open: Open,
-    _permit: OwnedSemaphorePermit,
+    _permit: Place,
 }
 
 /// Counts open watches.
@@ -104,7 +103,7 @@ impl Drop for Open {
 }
 
 impl Watcher {
-    fn new(call: &Call<'_>, query: Query, permit: OwnedSemaphorePermit) -> Result<Watcher, ApiError> {
+    fn new(call: &Call<'_>, query: Query, permit: Place) -> Result<Watcher, ApiError> {
         let api = call.api.clone();
         let lasts = match call.params.number("timeoutSeconds")? {
             None | Some(0) => {

@@ -48,7 +48,7 @@ fn routes(id: StreamId, subscribe: &[&str], unsubscribe: &[&str]) -> Message {
     let body = Body::Delta { subscribe, unsubscribe, initial: Default::default() };
     let request = Request { type_url: ROUTE.type_url.to_owned(), body, ..Request::default() };
     let place = Arc::new(Semaphore::new(1)).try_acquire_owned().expect("a place");
-    Message::Request(id, (Box::new(request), place))
+    Message::Request(id, (Box::new(request), Place(place, Default::default())))
 }
 
 fn has_response(received: &mut Received) -> bool {

@@ -2,13 +2,14 @@
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use protos::Message as _;
 use protos::envoy::service::discovery::v3::{DiscoveryRequest, DiscoveryResponse};
 use protos::value::Kind as Is;
 use tokio::sync::{mpsc, watch};
-use xds::Rope;
+use xds::{Rate, Rope};
 
 use super::{Answer, Configuration};
 use crate::grpc::{Down, Messages, Status};
@@ -17,6 +18,10 @@ use crate::grpc::{Down, Messages, Status};
 const TYPES: usize = 256;
 /// The maximum length of a type, in bytes.
 const TYPE_BYTES: usize = 512;
+/// Requests per second, and their burst.
+const REQUESTS: (u32, u32) = (100, 1000);
+/// Per second and as a burst: requests for a type that was sent already, each of which sends all of its objects again.
+const REPEATS: (u32, u32) = (1, 32);
 
 /// The parts of the server that a stream uses.
 #[derive(Clone)]
@@ -49,20 +54,23 @@ struct Stream<'a> {
     down: &'a mpsc::Sender<Down>,
     types: BTreeMap<String, TypeState>,
     nonces: u64,
+    started: Instant,
+    requests: Rate,
+    repeats: Rate,
 }
 
 impl Service {
     /// Serves a stream, whose first message was already read, until it ends.
     pub(crate) async fn serve(mut self, first: Bytes, messages: &mut Messages, down: &mpsc::Sender<Down>) -> Status {
         let mut changes = self.configuration.changes();
-        let mut stream = Stream { configuration: &self.configuration, down, types: BTreeMap::new(), nonces: 0 };
+        let mut stream = Stream::new(&self.configuration, down);
         let mut next = Some(first);
         let ended = loop {
             let outcome = match next.take() {
                 Some(message) => stream.request(message).await,
                 None => tokio::select! {
                     message = messages.next() => match message {
-                        Ok(Some(message)) => { next = Some(message); Ok(()) }
+                        Ok(Some((message, _))) => { next = Some(message); Ok(()) }
                         Ok(None) => break Status::new(Status::OK, ""),
                         Err(status) => break status,
                     },
@@ -88,8 +96,20 @@ async fn stopping(stopped: &mut watch::Receiver<bool>) {
     let _ = stopped.wait_for(|stop| *stop).await;
 }
 
-impl Stream<'_> {
+impl<'a> Stream<'a> {
+    fn new(configuration: &'a Configuration, down: &'a mpsc::Sender<Down>) -> Stream<'a> {
+        let start = Duration::ZERO;
+        let (requests, repeats) = (Rate::new(REQUESTS.1, start), Rate::new(REPEATS.1, start));
+        let (types, nonces, started) = (BTreeMap::new(), 0, Instant::now());
+        Stream { configuration, down, types, nonces, started, requests, repeats }
+    }
+
     async fn request(&mut self, message: Bytes) -> Result<(), Status> {
+        let now = self.started.elapsed();
+        let too_many = |what: &str| Status::new(Status::RESOURCE_EXHAUSTED, format!("too many requests{what}"));
+        if !self.requests.take(1, REQUESTS, now) {
+            return Err(too_many(""));
+        }
         let invalid = |text: String| Status::new(Status::INVALID_ARGUMENT, text);
         let request = DiscoveryRequest::decode(message).map_err(|e| invalid(e.to_string()))?;
         let type_url = request.type_url;
@@ -107,6 +127,9 @@ impl Stream<'_> {
                 let state = entry.get_mut();
                 if request.response_nonce.is_empty() {
                     // The client requests the type again.
+                    if !self.repeats.take(1, REPEATS, now) {
+                        return Err(too_many(" for types that were sent already"));
+                    }
                     state.version.clear();
                 } else if request.response_nonce != state.nonce {
                     // An ACK or NACK of an outdated response.

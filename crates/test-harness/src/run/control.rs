@@ -18,9 +18,12 @@ const PATIENCE: Duration = Duration::from_secs(20);
 pub struct Control {
     binary: PathBuf,
     data: Option<PathBuf>,
+    api: Option<SocketAddr>,
     flags: Vec<String>,
     environment: Vec<(String, PathBuf)>,
     log: tempfile::NamedTempFile,
+    /// The directory of the Unix socket.
+    socket: tempfile::TempDir,
     grpc: SocketAddr,
     http: SocketAddr,
     monitoring: SocketAddr,
@@ -48,7 +51,9 @@ impl Control {
         let mut all = vec!["--data-dir".to_owned(), data.display().to_string()];
         all.extend(["--api-addr".to_owned(), api.to_string()]);
         all.extend(flags.iter().map(|flag| (*flag).to_owned()));
-        Control::new(ip, binary, Some(data), all)?.begun().await
+        let mut control = Control::new(ip, binary, Some(data), all)?;
+        control.api = Some(api);
+        control.begun().await
     }
 
     /// Creates a control plane with only these flags and environment variables (names and file paths), without starting
@@ -65,9 +70,11 @@ impl Control {
         Ok(Control {
             binary: binary.to_owned(),
             data: data.map(Path::to_owned),
+            api: None,
             flags,
             environment: Vec::new(),
             log: tempfile::Builder::new().prefix("rutter-").suffix(".log").tempfile()?,
+            socket: tempfile::Builder::new().prefix("rutter-").tempdir()?,
             grpc: address(),
             http: address(),
             monitoring: address(),
@@ -94,6 +101,8 @@ impl Control {
             .args(["--grpc-addr", &self.grpc.to_string()])
             .args(["--http-addr", &self.http.to_string()])
             .args(["--monitoring-addr", &self.monitoring.to_string()])
+            .arg("--xds-socket")
+            .arg(self.socket())
             .args(&self.flags)
             .envs(self.environment.iter().map(|(name, file)| (name, file)))
             .stdin(Stdio::null())
@@ -149,6 +158,16 @@ impl Control {
     /// The address of the xDS server.
     pub fn grpc(&self) -> SocketAddr {
         self.grpc
+    }
+
+    /// The Unix socket of the xDS server, over which proxies of this user receive secrets.
+    pub fn socket(&self) -> PathBuf {
+        self.socket.path().join("xds.sock")
+    }
+
+    /// The address of the API, if the control plane serves one.
+    pub fn api(&self) -> Option<SocketAddr> {
+        self.api
     }
 
     /// The kubeconfig of the API, if the control plane serves one.

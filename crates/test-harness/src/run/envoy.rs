@@ -5,7 +5,7 @@ mod bootstrap;
 use std::collections::BTreeMap;
 use std::fs;
 use std::net::SocketAddr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
 
@@ -71,6 +71,27 @@ impl Node {
     }
 }
 
+/// The address of a control plane.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum XdsAddress {
+    /// The plaintext port.
+    Tcp(SocketAddr),
+    /// The Unix socket, over which the control plane sends secrets.
+    Unix(PathBuf),
+}
+
+impl From<SocketAddr> for XdsAddress {
+    fn from(address: SocketAddr) -> XdsAddress {
+        XdsAddress::Tcp(address)
+    }
+}
+
+impl From<&Path> for XdsAddress {
+    fn from(path: &Path) -> XdsAddress {
+        XdsAddress::Unix(path.to_owned())
+    }
+}
+
 /// A running Envoy.
 #[derive(Debug)]
 pub struct Envoy {
@@ -81,7 +102,7 @@ pub struct Envoy {
 
 impl Envoy {
     /// Starts an Envoy that connects to the control plane at `xds`, and waits until its admin interface responds.
-    pub async fn start(binary: &Path, node: &Node, protocol: Protocol, xds: SocketAddr) -> Result<Envoy> {
+    pub async fn start(binary: &Path, node: &Node, protocol: Protocol, xds: impl Into<XdsAddress>) -> Result<Envoy> {
         Envoy::launch(Command::new(binary), &Envoy::bootstrap(node, protocol, xds)).await
     }
 
@@ -106,8 +127,8 @@ impl Envoy {
     }
 
     /// The bootstrap of an Envoy that connects to the control plane at `xds`, for callers that modify it.
-    pub fn bootstrap(node: &Node, protocol: Protocol, xds: SocketAddr) -> Value {
-        bootstrap::bootstrap(node, protocol, xds)
+    pub fn bootstrap(node: &Node, protocol: Protocol, xds: impl Into<XdsAddress>) -> Value {
+        bootstrap::bootstrap(node, protocol, &xds.into())
     }
 
     async fn launch(mut command: Command, bootstrap: &Value) -> Result<Envoy> {

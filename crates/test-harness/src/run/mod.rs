@@ -23,7 +23,7 @@ pub use config_dir::ConfigDir;
 pub use control::Control;
 pub use counts::{publish, read_counts};
 pub use dns::Dns;
-pub use envoy::{Envoy, Node, Protocol};
+pub use envoy::{Envoy, Node, Protocol, XdsAddress};
 pub use http2::{Http2, grpc_message, next_grpc_message};
 pub use ports::free_port;
 pub use relay::{Preamble, Relay};

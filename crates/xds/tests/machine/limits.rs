@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use protos::envoy::service::discovery::v3::{DeltaDiscoveryRequest, DiscoveryRequest};
 use protos::google::rpc::Status;
-use xds::decode::{Body, MAX_REQUEST};
+use xds::decode::Body;
 use xds::{Code, DecodeError, Limits, Next, Request, Variant, decode_delta, decode_sotw};
 
 use crate::client::Client;
@@ -60,7 +60,8 @@ fn requests_beyond_a_limit_are_rejected() {
     let initial = [("a", ""), ("b", ""), ("c", "")].map(|(name, version)| (name.to_owned(), version.to_owned()));
     let request = DeltaDiscoveryRequest { initial_resource_versions: initial.into(), ..Default::default() };
     assert_eq!(decode_delta(&protos::encode(&request), &limits).unwrap_err(), DecodeError::TooMany(2));
-    let large = Bytes::from(vec![0; MAX_REQUEST + 1]);
+    let limits = Limits { request_bytes: 1000, ..limits };
+    let large = Bytes::from(vec![0; limits.request_bytes + 1]);
     assert!(matches!(decode_delta(&large, &limits), Err(DecodeError::TooLong { what: "message", .. })));
     assert_eq!(decode_sotw(&Bytes::from_static(b"\x1a\x02\xff\xff"), &limits), Err(DecodeError::Text("resource name")));
     assert_eq!(decode_sotw(&Bytes::from_static(b"\x1a\x7f"), &limits), Err(DecodeError::Malformed));
@@ -92,6 +93,66 @@ fn request_floods_end_the_stream_and_answers_do_not_count() {
     let mut ask = || h.request(client.id, subscribe(EDS, &["a"], &[]));
     assert_eq!((0..9).filter(|_| ask().is_ok()).count(), 9);
     assert_eq!(ask().unwrap_err().code, Code::ResourceExhausted);
+}
+
+#[test]
+fn an_answer_that_also_subscribes_counts_as_a_request() {
+    let mut h = Harness::with(Limits { request_burst: 10, requests_per_second: 1, ..Limits::default() });
+    h.change(&[(EDS, "a", 1), (EDS, "b", 1)]);
+    let mut client = Client::new(&mut h, Variant::Delta);
+    client.subscribe(&mut h, EDS, &["a"]);
+    let mut answered = 0;
+    loop {
+        assert_eq!(client.take(&mut h).len(), 1, "a response");
+        let request = Request { nonce: client.last(EDS).nonce.clone(), ..subscribe(EDS, &["a"], &[]) };
+        match h.request(client.id, request) {
+            Ok(()) => answered += 1,
+            Err(error) => {
+                assert_eq!(error.code, Code::ResourceExhausted);
+                break;
+            }
+        }
+        assert!(answered < 100);
+    }
+    assert_eq!(answered, 9);
+}
+
+#[test]
+fn all_resources_of_a_type_are_not_sent_again_without_end() {
+    for variant in [Variant::Delta, Variant::Sotw] {
+        let mut h = Harness::with(Limits { wildcard_burst: 3, wildcards_per_second: 1, ..Limits::default() });
+        h.change(&[(CDS, "a", 1)]);
+        let mut client = Client::new(&mut h, variant);
+        client.subscribe(&mut h, CDS, &[]);
+        let again = || match variant {
+            Variant::Delta => subscribe(CDS, &["*"], &[]),
+            Variant::Sotw => sotw(CDS, &[], "", ""),
+        };
+        client.drain(&mut h);
+        let mut sent = 1;
+        while h.request(client.id, again()).is_ok() {
+            sent += 1;
+            assert!(sent < 10, "{variant:?}");
+            client.drain(&mut h);
+        }
+        assert_eq!(sent, 3, "{variant:?}");
+    }
+}
+
+#[test]
+fn a_client_may_subscribe_to_many_names_in_requests_of_their_own() {
+    let mut h = Harness::with(Limits::default());
+    let mut client = Client::new(&mut h, Variant::Delta);
+    for number in 0..2_000 {
+        client.subscribe(&mut h, EDS, &[&format!("credential-{number}")]);
+    }
+    // SotW repeats the names that stay.
+    let mut client = Client::new(&mut h, Variant::Sotw);
+    let all: Vec<String> = (0..1_200).map(|number| format!("credential-{number}")).collect();
+    let all: Vec<&str> = all.iter().map(String::as_str).collect();
+    for count in 1..=all.len() {
+        client.subscribe(&mut h, EDS, &all[..count]);
+    }
 }
 
 #[test]

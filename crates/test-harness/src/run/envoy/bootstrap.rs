@@ -1,15 +1,18 @@
 //! The bootstrap configuration of an Envoy.
 
-use std::net::SocketAddr;
-
 use serde_json::{Value, json};
 
-use super::{Node, Protocol};
+use super::{Node, Protocol, XdsAddress};
 
-pub(super) fn bootstrap(node: &Node, protocol: Protocol, xds: SocketAddr) -> Value {
+pub(super) fn bootstrap(node: &Node, protocol: Protocol, xds: &XdsAddress) -> Value {
     let api_type = match protocol {
         Protocol::Sotw => "GRPC",
         Protocol::Delta => "DELTA_GRPC",
+    };
+    let address = match xds {
+        XdsAddress::Tcp(address) => json!({ "socket_address": {
+            "address": address.ip().to_string(), "port_value": address.port() } }),
+        XdsAddress::Unix(path) => json!({ "pipe": { "path": path } }),
     };
     json!({
         "node": { "id": node.id, "cluster": "mesh", "metadata": node.metadata, "locality": node.locality },
@@ -33,8 +36,7 @@ pub(super) fn bootstrap(node: &Node, protocol: Protocol, xds: SocketAddr) -> Val
             "type": "STATIC",
             "connect_timeout": "1s",
             "load_assignment": { "cluster_name": "xds-grpc", "endpoints": [{ "lb_endpoints": [{
-                "endpoint": { "address": { "socket_address": {
-                    "address": xds.ip().to_string(), "port_value": xds.port() } } } }] }] },
+                "endpoint": { "address": address } }] }] },
             "typed_extension_protocol_options": { "envoy.extensions.upstreams.http.v3.HttpProtocolOptions": {
                 "@type": "type.googleapis.com/envoy.extensions.upstreams.http.v3.HttpProtocolOptions",
                 "explicit_http_config": { "http2_protocol_options": {} },

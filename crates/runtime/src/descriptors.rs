@@ -1,0 +1,74 @@
+//! Shares the file descriptors of the process among the listeners, so that none can use up those of another.
+
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use server::ConnectionLimits;
+
+/// The descriptors that are not for connections of clients: files, the store, connections to other servers, and the
+/// connection that each listener accepts before it closes another one.
+const RESERVE: usize = 256;
+/// The most connections of readiness probes, which have a share of their own.
+const READINESS: usize = 64;
+/// The most connections to the monitoring address.
+const MONITORING: usize = 256;
+/// The most connections to the API.
+const API: usize = 10_000;
+/// The most connections of proxies.
+const XDS: usize = 100_000;
+
+/// Raises the limit of open files to the hard limit: every proxy uses one.
+pub(super) fn raise_limit() {
+    let limit = getrlimit(Resource::Nofile);
+    if setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum }).is_err() {
+        tracing::warn!(limit = ?limit.current, "cannot raise the limit of open files");
+    }
+}
+
+/// The number of connections of each listener.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Budget {
+    readiness: usize,
+    monitoring: usize,
+    pub(super) api: usize,
+    xds: usize,
+}
+
+impl Budget {
+    /// The budget of this process.
+    pub(super) fn of_process() -> Budget {
+        let limit = getrlimit(Resource::Nofile).current;
+        Budget::of(limit.map_or(usize::MAX, |limit| usize::try_from(limit).unwrap_or(usize::MAX)))
+    }
+
+    /// Divides this number of descriptors.
+    fn of(descriptors: usize) -> Budget {
+        let left = descriptors.saturating_sub(RESERVE).max(descriptors / 2).max(16);
+        let readiness = READINESS.min(left / 16);
+        let monitoring = MONITORING.min(left / 16);
+        let api = API.min(left / 4);
+        // There are two xDS listeners: the port and the Unix socket.
+        let xds = XDS.min((left - readiness - monitoring - api) / 2);
+        Budget { readiness, monitoring, api, xds }
+    }
+
+    /// The limits of the server's listeners.
+    pub(super) fn server(self) -> ConnectionLimits {
+        let with = |connections| listeners::Limits { connections, ..listeners::Limits::default() };
+        ConnectionLimits { grpc: with(self.xds), http: with(self.readiness), monitoring: with(self.monitoring) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_listeners_together_leave_descriptors_for_everything_else() {
+        for descriptors in [64, 256, 512, 1024, 4096, 65_536, 1 << 20, usize::MAX] {
+            let Budget { readiness, monitoring, api, xds } = Budget::of(descriptors);
+            assert!(readiness > 0 && monitoring > 0 && api > 0 && xds > 0, "{descriptors}");
+            let reserve = descriptors - (readiness + monitoring + api + 2 * xds);
+            assert!(reserve >= RESERVE.min(descriptors / 2), "{descriptors}: {reserve}");
+        }
+        assert_eq!(Budget::of(1 << 20), Budget { readiness: 64, monitoring: 256, api: 10_000, xds: 100_000 });
+    }
+}
