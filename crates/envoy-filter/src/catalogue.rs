@@ -10,6 +10,7 @@ use model::audience::{
 };
 use model::listener::{Bind, ChainKind, ListenerSpec};
 use traffic::Catalogue;
+use traffic::audience::{shared_clusters, shared_patches};
 use traffic::clusters::ClusterCatalogue;
 use traffic::listeners::ListenerCatalogue;
 
@@ -90,10 +91,43 @@ fn derive_patched_cluster_catalogue(
     (section, audience): &(Section, Arc<ClusterAudience>),
 ) -> Option<PatchedCatalogue> {
     let plain = cx.get::<ClusterCatalogue>(&(*section, audience.plain()))?;
+    let below = match section {
+        Section::Own => shared_patches(cx, &audience.filters),
+        Section::All | Section::Shared => None,
+    };
+    let Some(below) = below else {
+        return Some(patched_clusters(cx, audience, plain.entries.iter()));
+    };
+    let shared = Arc::new(shared_clusters(cx, audience, &below)?);
+    let outbound = cx.get::<ClusterCatalogue>(&(Section::Shared, shared.plain()))?;
+    let all = patched_clusters(cx, audience, outbound.entries.iter().chain(&plain.entries));
+    let catalogue = match below.is_empty() {
+        true => differing(&all.catalogue, &outbound),
+        false => {
+            let below = patched_clusters(cx, &shared, outbound.entries.iter());
+            differing(&all.catalogue, &below.catalogue)
+        }
+    };
+    Some(PatchedCatalogue { catalogue: Arc::new(catalogue), ..all })
+}
+
+/// The rows that differ from those of a shared catalogue, and rows that hide those that are not there.
+fn differing(all: &Catalogue, shared: &Catalogue) -> Catalogue {
+    let differs = |(name, key): &&(Arc<str>, ResourceKey)| shared.get(name) != Some(key);
+    let hidden = shared.entries.iter().filter(|(name, _)| all.get(name).is_none());
+    let hidden = hidden.map(|(name, _)| (name.clone(), ResourceKey::Hidden));
+    Catalogue::new(all.entries.iter().filter(differs).cloned().chain(hidden).collect())
+}
+
+fn patched_clusters<'e>(
+    cx: &Reads<'_>,
+    audience: &ClusterAudience,
+    plain: impl Iterator<Item = &'e (Arc<str>, ResourceKey)>,
+) -> PatchedCatalogue {
     let patches = chosen(cx, &audience.filters);
     let (mut removed, mut spending) = (BTreeSet::new(), Spending::new());
-    let mut entries = Vec::with_capacity(plain.entries.len());
-    for (name, key) in &plain.entries {
+    let mut entries = Vec::new();
+    for (name, key) in plain {
         let ResourceKey::Cluster(cluster) = key else {
             entries.push((name.clone(), key.clone()));
             continue;
@@ -114,7 +148,7 @@ fn derive_patched_cluster_catalogue(
         entries.push((name.clone(), key));
     }
     let added = added(&audience.class, ApplyTo::Cluster, &patches);
-    Some(PatchedCatalogue::new(entries, added, removed, spending))
+    PatchedCatalogue::new(entries, added, removed, spending)
 }
 
 flow::rule! {

@@ -8,7 +8,8 @@
 //!
 //! An EnvoyFilter is compiled once ([`CompiledFilters`]): its values become Envoy messages. The audience selects the patches
 //! for a proxy; they are part of the keys here. A resource that no patch matches keeps its key and is shared with proxies
-//! without EnvoyFilters. A value that is merged into clusters is encoded once, and merged with their bytes ([`overlay`]). Other
+//! without EnvoyFilters. If an EnvoyFilter patches single clusters of some workloads only, these share the list of clusters with
+//! others, and their own catalogue has what differs. A value that is merged into clusters is encoded once, and merged with their bytes ([`overlay`]). Other
 //! resources that a patch matches are decoded, changed and encoded again.
 //!
 //! The bytes that an EnvoyFilter may add to one resource, and to all resources of a proxy, are limited.

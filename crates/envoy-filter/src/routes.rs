@@ -1,15 +1,16 @@
 //! Patched route tables.
 //!
-//! Virtual hosts that no patch can match are copied. Each of the others has a cell of its own, so that a changed route decodes
-//! one virtual host and not the table.
+//! Virtual hosts that no patch can match are not read one by one: the table shares their bytes with other tables. Each of the
+//! others has a cell of its own, so that a changed route decodes one virtual host and not the table.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use bytes::Bytes;
 use config::istio::envoy_filter::{ApplyTo, PatchOperation};
-use envoy::{RouteConfigs, TableOptions, VirtualHosts};
+use envoy::{Pieces, RouteConfigs, SharedVirtualHosts, TableOptions, VirtualHosts};
 use flow::Reads;
-use model::audience::{Filters, RouteAudience, VirtualHostSpec};
+use model::audience::{Filters, HostList, HostRun, RouteAudience, SharedHostsKey, VirtualHostSpec};
 use model::xds::Resource;
 use protos::dynamic::{DynamicMessage, Value, descriptor, encode_dynamic};
 use traffic::routes::RouteTables;
@@ -83,8 +84,8 @@ fn derive_patched_route_configs(cx: &Reads<'_>, (audience, name): &(Arc<RouteAud
     let mut budget = Budget::of_many();
     let mut taken: Vec<Vec<String>> = Vec::new();
     let plain: Vec<Arc<VirtualHostSpec>> = table.virtual_hosts.iter().cloned().collect();
-    let mut hosts: Vec<Bytes> = Vec::with_capacity(plain.len());
-    for host in &plain {
+    let mut hosts = TableHosts::default();
+    for (run, at, host) in each(&table.virtual_hosts) {
         let mut matching: Vec<&Chosen> = patches.iter().filter(|patch| is_of_host(patch, host)).collect();
         matching.retain(|patch| {
             let covered = budget.admit(patch);
@@ -108,14 +109,74 @@ fn derive_patched_route_configs(cx: &Reads<'_>, (audience, name): &(Arc<RouteAud
                 }
                 hosts.push(row.body.clone());
             }
-            None => hosts.extend(cx.get::<VirtualHosts>(host).map(|row| (*row).clone())),
+            None => hosts.unchanged(cx, run, at, host),
         }
     }
     add(&patches, &plain, taken, &mut hosts, &mut outcomes);
     let (before, behind) = envoy::route_configuration(name, None, TableOptions::of(&table));
-    let body = [&[before], &hosts[..], &[behind]].concat().concat().into();
-    let body = settings(body, &patches, &mut outcomes);
-    Some(Patched { resource: Resource::new(name.clone(), body), left: outcomes.left(&audience.filters) })
+    let resource = match changes_table(&patches) {
+        None => Resource::in_pieces(name.clone(), hosts.table(cx, &before, &behind)),
+        Some(Settings::Other) => {
+            let fields = settings([before, behind].concat().into(), &patches, &mut outcomes);
+            Resource::in_pieces(name.clone(), hosts.table(cx, &fields, &[]))
+        }
+        Some(Settings::Hosts) => {
+            let body = hosts.table(cx, &before, &behind).concat().into();
+            Resource::new(name.clone(), settings(body, &patches, &mut outcomes))
+        }
+    };
+    Some(Patched { resource, left: outcomes.left(&audience.filters) })
+}
+
+/// The virtual hosts of a table, each with its run and its index there.
+fn each(hosts: &HostList) -> impl Iterator<Item = (&HostRun, usize, &Arc<VirtualHostSpec>)> {
+    hosts.runs().iter().flat_map(|run| run.hosts().iter().enumerate().map(move |(at, host)| (run, at, host)))
+}
+
+/// The encoded virtual hosts of a table, in order.
+#[derive(Default)]
+struct TableHosts(Vec<Encoded>);
+
+enum Encoded {
+    /// Virtual hosts of a list that tables share.
+    Shared(SharedHostsKey, Range<usize>),
+    /// A virtual host, or several.
+    Own(Bytes),
+}
+
+impl TableHosts {
+    fn push(&mut self, host: Bytes) {
+        self.0.push(Encoded::Own(host));
+    }
+
+    /// Adds a virtual host as it is: that of a run with this index.
+    fn unchanged(&mut self, cx: &Reads<'_>, run: &HostRun, at: usize, host: &Arc<VirtualHostSpec>) {
+        let HostRun::Shared(list, range) = run else {
+            self.0.extend(cx.get::<VirtualHosts>(host).map(|row| Encoded::Own((*row).clone())));
+            return;
+        };
+        let at = range.start + at;
+        match self.0.last_mut() {
+            Some(Encoded::Shared(key, range)) if range.end == at && *key == list.key => range.end = at + 1,
+            _ => self.0.push(Encoded::Shared(list.key.clone(), at..at + 1)),
+        }
+    }
+
+    /// The table with these fields before and behind its virtual hosts.
+    fn table(self, cx: &Reads<'_>, before: &[u8], behind: &[u8]) -> Box<[Bytes]> {
+        let mut body = Pieces::default();
+        body.copy(before);
+        for hosts in self.0 {
+            match hosts {
+                Encoded::Own(host) => body.copy(&host),
+                Encoded::Shared(key, range) => {
+                    cx.with::<SharedVirtualHosts, _>(&key, |shared| shared.map(|s| body.share(s.slice(&range))));
+                }
+            }
+        }
+        body.copy(behind);
+        body.finish()
+    }
 }
 
 /// The result for a virtual host.
@@ -157,7 +218,7 @@ fn add(
     patches: &[Chosen],
     table: &[Arc<VirtualHostSpec>],
     mut taken: Vec<Vec<String>>,
-    hosts: &mut Vec<Bytes>,
+    hosts: &mut TableHosts,
     outcomes: &mut Outcomes,
 ) {
     for (patch, value) in apply::added_hosts(patches) {
@@ -188,12 +249,25 @@ fn is_of_host(patch: &Chosen, host: &VirtualHostSpec) -> bool {
     changes && matches_host(patch, &host.name, |domain| host.domains.iter().any(|one| **one == *domain))
 }
 
-/// Merges patches into the table itself, without decoding its virtual hosts.
+/// The fields that patches of the table itself change.
+enum Settings {
+    /// Its list of virtual hosts.
+    Hosts,
+    /// No virtual hosts, so that those need not be decoded.
+    Other,
+}
+
+/// The fields of the table itself that patches change; `None` if there are no such patches.
+fn changes_table(patches: &[Chosen]) -> Option<Settings> {
+    let merged = |patch: &&Chosen| patch.apply_to == ApplyTo::RouteConfiguration && patch.operation.merges();
+    let lists = |patch: &Chosen| patch.value.as_ref().is_some_and(|value| value.has_field_by_name("virtual_hosts"));
+    let mut merged = patches.iter().filter(merged).peekable();
+    merged.peek()?;
+    Some(if merged.any(lists) { Settings::Hosts } else { Settings::Other })
+}
+
+/// Merges patches into a table, or into its fields without the virtual hosts.
 fn settings(body: Bytes, patches: &[Chosen], outcomes: &mut Outcomes) -> Bytes {
-    let merged = patches.iter().filter(|patch| patch.apply_to == ApplyTo::RouteConfiguration);
-    if !merged.into_iter().any(|patch| patch.operation.merges()) {
-        return body;
-    }
     let descriptor = ApplyTo::RouteConfiguration.message().and_then(descriptor);
     let decoded = descriptor.and_then(|of| DynamicMessage::decode(of, body.clone()).ok());
     match decoded {

@@ -42,7 +42,7 @@ pub use listener::Listeners;
 pub use name_table::{NameTables, ServiceNames};
 pub use node::{NodeError, decode_node, parse_node};
 pub use route::{
-    EncodedRoutes, HttpRoutes, Options as TableOptions, RouteConfigs, RouteShells, SharedVirtualHosts,
+    EncodedRoutes, HttpRoutes, Options as TableOptions, Pieces, RouteConfigs, RouteShells, SharedVirtualHosts,
     VirtualHostResources, VirtualHosts, route_configuration,
 };
 pub use secret::Secrets;

@@ -2,13 +2,16 @@
 
 use std::sync::Arc;
 
-use model::audience::{EndpointsSection, LOCAL_CLUSTER, NameAudience, ResourceKey, RouteAudience, SecretAudience};
+use model::audience::{
+    EndpointsSection, LOCAL_CLUSTER, NameAudience, ResourceKey, RouteAudience, SecretAudience, Section, SharedHostsKey,
+    VirtualHostAudience,
+};
 use model::xds::{Resource, ResourceType};
 use traffic::audience::ProxyAudiences;
 use traffic::clusters;
 use traffic::name_table::NameTableCatalogue;
-use traffic::routes::VirtualHostCatalogue;
-use traffic::serving::{List, NoList, ResourceRelation, ServedType, ServedTypes};
+use traffic::routes::{SharedHostCatalogue, VirtualHostCatalogue};
+use traffic::serving::{Either, List, Lists, NoList, ResourceRelation, ServedType, ServedTypes};
 
 use crate::{
     Clusters, Endpoints, GrpcClusters, GrpcListeners, Listeners, NameTables, OwnInstances, RouteConfigs, RouteShells,
@@ -55,16 +58,35 @@ struct VirtualHostType;
 
 impl ServedType for VirtualHostType {
     const TYPE: ResourceType = types::VIRTUAL_HOST;
-    type Audience = Arc<RouteAudience>;
-    type Lists = List<VirtualHostCatalogue>;
+    type Audience = VirtualHostAudience;
+    type Lists = Lists<SharedHostCatalogue, VirtualHostCatalogue>;
     type Resources = (VirtualHostResources,);
 
-    fn audience(proxy: &ProxyAudiences) -> Option<Arc<RouteAudience>> {
-        uses_vhds(proxy).then(|| proxy.route.clone())
+    fn audience(proxy: &ProxyAudiences) -> Option<VirtualHostAudience> {
+        let scope = &proxy.route.scope;
+        uses_vhds(proxy).then(|| match proxy.shares_hosts {
+            true => VirtualHostAudience::Shared { cluster: scope.cluster.clone(), assigned: scope.assigned },
+            false => VirtualHostAudience::All(proxy.route.clone()),
+        })
     }
 
-    fn list(audience: &Arc<RouteAudience>, table: &Arc<str>) -> Option<(Arc<RouteAudience>, Arc<str>)> {
-        Some((audience.clone(), table.clone()))
+    fn own_audience(proxy: &ProxyAudiences) -> Option<VirtualHostAudience> {
+        (uses_vhds(proxy) && proxy.shares_hosts).then(|| VirtualHostAudience::Own(proxy.route.clone()))
+    }
+
+    fn list(
+        audience: &VirtualHostAudience,
+        table: &Arc<str>,
+    ) -> Option<Either<SharedHostsKey, (Section, Arc<RouteAudience>, Arc<str>)>> {
+        let of_table =
+            |section, audience: &Arc<RouteAudience>| Either::Second((section, audience.clone(), table.clone()));
+        match audience {
+            VirtualHostAudience::Shared { cluster, assigned } => {
+                SharedHostsKey::of_table(cluster, *assigned, table).map(Either::First)
+            }
+            VirtualHostAudience::All(audience) => Some(of_table(Section::All, audience)),
+            VirtualHostAudience::Own(audience) => Some(of_table(Section::Own, audience)),
+        }
     }
 }
 

@@ -72,6 +72,10 @@ impl Origin for ServedWorld {
         &catalogue.entries
     }
 
+    fn hides(key: &ResourceKey) -> bool {
+        *key == ResourceKey::Hidden
+    }
+
     fn resolve(&self, _: ResourceType, audience: &Option<Audience>, name: &Arc<str>) -> Option<ResourceKey> {
         self.world.resolve(audience.as_ref()?, name)
     }

@@ -38,8 +38,8 @@ pub trait ServedType: 'static {
     fn audience(proxy: &ProxyAudiences) -> Option<Self::Audience>;
 
     /// The audience of the resources that the proxy is sent in addition to those of [`ServedType::audience`], if any. For a
-    /// wildcard type, the two catalogues have no name in common, or the other one's resource counts. For a named type, this
-    /// audience has the names that it resolves, and the other one all others.
+    /// type with catalogues, a row of this one replaces that of the other one with the same name, or hides it
+    /// ([`ResourceKey::Hidden`]). For a named type, this audience has the names that it resolves, and the other one all others.
     fn own_audience(_proxy: &ProxyAudiences) -> Option<Self::Audience> {
         None
     }
@@ -386,6 +386,7 @@ macro_rules! list_relations {
 list_relations!(
     crate::clusters::ClusterCatalogue = true,
     crate::listeners::ListenerCatalogue = true,
+    crate::routes::SharedHostCatalogue = false,
     crate::routes::VirtualHostCatalogue = false,
     crate::name_table::NameTableCatalogue = false,
 );

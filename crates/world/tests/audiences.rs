@@ -32,6 +32,7 @@ use support::Random;
 use traffic::audience::{Audiences, ProxyAudiences};
 use traffic::clusters::ClusterCatalogue;
 use traffic::listeners::ListenerCatalogue;
+use traffic::routes::{SharedHostCatalogue, VirtualHostCatalogue};
 use world::{Batch, Catalogue, World};
 
 const MESH: &str = "
@@ -178,6 +179,9 @@ fn assert_sharing(world: &World, token: ProxyToken) {
                 .map(|(section, audience)| row::<ListenerCatalogue>(engine, (section, audience.clone())));
         assert_sections(all, [shared, own]);
     }
+    for table in ["80", "9090", "http_proxy"].map(Arc::from).iter().filter(|_| all.shares_hosts) {
+        assert_shared_hosts(engine, &all.route, table);
+    }
     let scope = Scope { namespace: all.cluster.scope.namespace.clone(), ..(*all.endpoints.scope).clone() };
     let AllEndpoints { location, .. } = all_endpoints(&all);
     let named = Arc::new(EndpointsAudience { scope: Arc::new(scope), location });
@@ -192,6 +196,18 @@ fn assert_sharing(world: &World, token: ProxyToken) {
         let shared = row::<Endpoints>(engine, (audience, name.clone()));
         assert_eq!(shared, row::<Endpoints>(engine, (named.clone(), name.clone())), "{name}");
     }
+}
+
+/// The virtual hosts of a table over VHDS are those of the table: the rows of the own list count instead of shared ones.
+fn assert_shared_hosts(engine: &mut Engine, audience: &Arc<RouteAudience>, table: &Arc<str>) {
+    let [all, own] = [Section::All, Section::Own].map(|section| {
+        row::<VirtualHostCatalogue>(engine, (section, audience.clone(), table.clone())).unwrap_or_default()
+    });
+    let key = SharedHostsKey::of_table(&audience.scope.cluster, audience.scope.assigned, table);
+    let shared = key.and_then(|key| row::<SharedHostCatalogue>(engine, key)).unwrap_or_default();
+    let below = shared.entries.iter().filter(|(name, _)| own.get(name).is_none());
+    let rows = own.entries.iter().filter(|(_, key)| *key != ResourceKey::Hidden).chain(below);
+    assert_eq!(Catalogue::new(rows.cloned().collect()), *all, "{table}");
 }
 
 fn assert_sections(all: Option<Arc<Catalogue>>, sections: [Option<Arc<Catalogue>>; 2]) {

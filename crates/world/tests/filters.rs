@@ -8,9 +8,13 @@ use envoy::types;
 use std::sync::Arc;
 
 use config::{Kind, ObjectKey, ParseOptions, parse_documents};
+use envoy_filter::PatchedClusterCatalogue;
+use model::audience::{ResourceKey, Section};
 use model::proxy::{Proxy, ProxyKind};
 use registry::inputs::{ProxyToken, Sharing};
 use support::{Edit, Random};
+use traffic::Catalogue;
+use traffic::audience::Audiences;
 use world::{Batch, World};
 
 /// Patches of every kind.
@@ -218,4 +222,75 @@ fn patches_that_are_left_out_are_reported_with_reasons() {
     assert!(!report(&world).iter().any(|line| line.starts_with('6')), "{:#?}", report(&world));
     cells.into_iter().for_each(|cell| world.close(cell));
     assert_eq!(report(&world), Vec::<String>::new(), "no resources are subscribed to");
+}
+
+const SHOP: &str = "
+apiVersion: v1
+kind: Service
+metadata: {name: a, namespace: shop}
+spec: {clusterIP: 10.96.0.1, ports: [{name: http, port: 80}]}
+---
+apiVersion: v1
+kind: Service
+metadata: {name: b, namespace: shop}
+spec: {clusterIP: 10.96.0.2, ports: [{name: http, port: 80}]}
+---
+apiVersion: v1
+kind: Service
+metadata: {name: c, namespace: shop}
+spec: {clusterIP: 10.96.0.3, ports: [{name: http, port: 80}]}
+---
+apiVersion: networking.istio.io/v1alpha3
+kind: EnvoyFilter
+metadata: {name: everywhere, namespace: istio-system}
+spec:
+  configPatches:
+  - {applyTo: CLUSTER, patch: {operation: MERGE, value: {connectTimeout: 3s}}}
+---
+apiVersion: networking.istio.io/v1alpha3
+kind: EnvoyFilter
+metadata: {name: selective, namespace: shop}
+spec:
+  workloadSelector: {labels: {app: selected}}
+  configPatches:
+  - applyTo: CLUSTER
+    match: {cluster: {service: a.shop.svc.cluster.local}}
+    patch: {operation: REMOVE}
+  - applyTo: CLUSTER
+    match: {cluster: {service: b.shop.svc.cluster.local}}
+    patch: {operation: MERGE, value: {connectTimeout: 4s}}
+  - {applyTo: CLUSTER, patch: {operation: ADD, value: {name: mine, connectTimeout: 1s}}}
+";
+
+/// A workload whose clusters an EnvoyFilter changes shares the list of the others, and has the clusters that it would have
+/// without sharing.
+#[test]
+fn patches_of_single_clusters_for_single_workloads_are_in_the_own_list() {
+    let mut world = World::new(support::settings(Sharing::All), 1);
+    let mut batch = Batch::new();
+    let parsed = parse_documents(SHOP.as_bytes(), "f", &ParseOptions::default());
+    assert!(parsed.is_whole(), "{:#?}", parsed.diagnostics);
+    parsed.objects.into_iter().for_each(|object| batch.put(object));
+    world.commit(batch);
+    let [selected, other] = ["selected", "other"].map(|app| world.connect(proxy(app, ProxyKind::Sidecar, app)).0);
+    assert_eq!(world.audience(selected, types::CLUSTER), world.audience(other, types::CLUSTER));
+
+    let audiences = [world.own_audience(selected, types::CLUSTER), world.audience(selected, types::CLUSTER)];
+    let [own, shared] = audiences.map(|audience| world.open_catalogue(&audience.unwrap(), &Arc::default()).unwrap().1);
+    let outbound: Vec<(&str, bool)> = own
+        .entries
+        .iter()
+        .filter(|(name, _)| !name.contains("nbound") || name.starts_with("outbound"))
+        .map(|(name, key)| (&**name, *key == ResourceKey::Hidden))
+        .collect();
+    let [a, b] = ["a", "b"].map(|name| format!("outbound|80||{name}.shop.svc.cluster.local"));
+    assert_eq!(outbound, [("mine", false), (&*a, true), (&*b, false)]);
+
+    let engine = &mut world.engine().fork();
+    let audience = engine.get::<Audiences>(&selected).unwrap().cluster.clone();
+    let cell = engine.subscribe::<PatchedClusterCatalogue>((Section::All, audience));
+    let all = engine.row::<PatchedClusterCatalogue>(cell).unwrap().catalogue.clone();
+    let below = shared.entries.iter().filter(|(name, _)| own.get(name).is_none());
+    let rows = own.entries.iter().filter(|(_, key)| *key != ResourceKey::Hidden).chain(below);
+    assert_eq!(Catalogue::new(rows.cloned().collect()), *all);
 }

@@ -232,7 +232,8 @@ impl<O: Origin> Core<O> {
         let child = self.types.collections_in(kind).filter(|_| found.is_empty());
         if let Some(watch) = child.and_then(|child| stream.watches.get(child)) {
             let gone = watch.pending.gone.iter().filter_map(|gone| Some((&gone.name, gone.last.as_ref()?)));
-            let tombs = self.subscription(watch).removed(0, u64::MAX).map(|(name, tomb)| (name, &tomb.last));
+            let tombs = self.subscription(watch).removed(&self.cells, 0, u64::MAX);
+            let tombs = tombs.filter_map(|(name, last)| Some((name, last?)));
             for (full, resource) in gone.chain(tombs).filter(|(full, _)| collection_of(full) == Some(name)) {
                 let (short, body) = (Name::from(&full[name.len() + 1..]), resource.body());
                 let version = Version::of(&body);

@@ -6,7 +6,7 @@ use model::xds::{Resource, ResourceType};
 
 use crate::compose::{Composed, Content, Envelope, Fresh, encode};
 use crate::core::Core;
-use crate::selection::Key;
+use crate::selection::{Below, Key};
 use crate::stream::Stream;
 use crate::subscription::{Place, Subscription};
 use crate::watch::{Pending, Watch};
@@ -45,17 +45,20 @@ impl<O: Origin> Core<O> {
     /// A response that does not depend on the stream: that of the audience, with the proxy's own resources if they are part
     /// of it.
     fn shared(&mut self, watch: &Watch, key: Key, full: bool) -> Arc<Composed> {
-        let shared = self.cached(watch.kind, watch.shared, key, full);
         let Some(place) = watch.own else {
-            return shared;
+            return self.cached(watch.kind, watch.shared, key, full);
         };
+        if self.is_entangled(watch, &key, full) {
+            return self.overlaid(watch, place, key, full);
+        }
+        let shared = self.cached(watch.kind, watch.shared, key, full);
         let own = self.cached(watch.kind, place, key, full);
         if own.resources + own.removed == 0 {
             return shared;
         }
         let subscription = self.subscription(watch);
         let latest = subscription.latest();
-        let version = version(subscription, key.upto < latest.changed || key.sweep < latest.removed, &key);
+        let version = self.version(subscription, key.upto < latest.changed || key.sweep < latest.removed, &key);
         let serials = [self.part(watch.shared).selection.serial, self.part(place).selection.serial];
         let nonce = nonce(&serials, &key);
         let envelope = self.envelope(watch.kind, &key, (&version, &nonce));
@@ -66,14 +69,45 @@ impl<O: Origin> Core<O> {
     fn cached(&mut self, kind: ResourceType, place: Place, key: Key, full: bool) -> Arc<Composed> {
         let selection = &mut self.ledgers[place.ledger].selections[place.selection];
         let key = key.within(selection);
-        if let Some(composed) = selection.cached(&key) {
+        if let Some(composed) = selection.cached(&key, None) {
             return composed;
         }
         let nonce = nonce(&[selection.serial], &key);
         let plan = Plan { key, included: Pending::default(), deferred: Pending::default(), updates: true };
         let composed = Arc::new(self.compose(kind, Subscription::of(self.part(place)), &plan, full, nonce));
         self.stats.of_mut(kind).composed += 1;
-        self.ledgers[place.ledger].selections[place.selection].cache(key, composed.clone());
+        self.ledgers[place.ledger].selections[place.selection].cache(key, None, composed.clone());
+        composed
+    }
+
+    /// Whether a response depends on which shared resources the proxy's own ones hide.
+    fn is_entangled(&self, watch: &Watch, key: &Key, full: bool) -> bool {
+        let Some(overlay) = self.subscription(watch).overlay() else {
+            return false;
+        };
+        match full {
+            true => overlay.meets(),
+            false => overlay.interferes((key.from, key.removals_sent), (key.upto, key.sweep)),
+        }
+    }
+
+    /// The response with the resources of an own ledger over a shared one, for all streams of both.
+    fn overlaid(&mut self, watch: &Watch, own: Place, key: Key, full: bool) -> Arc<Composed> {
+        let subscription = self.subscription(watch);
+        let latest = subscription.latest();
+        let key = key.between(latest, subscription.changed_before(latest.changed));
+        let shared = self.part(watch.shared).selection;
+        let below = Some(Below { serial: shared.serial, changed: shared.changed, removed: shared.removed });
+        let selection = &mut self.ledgers[own.ledger].selections[own.selection];
+        if let Some(composed) = selection.cached(&key, below) {
+            return composed;
+        }
+        let serials = [watch.shared, own].map(|place| self.part(place).selection.serial);
+        let nonce = nonce(&serials, &key);
+        let plan = Plan { key, included: Pending::default(), deferred: Pending::default(), updates: true };
+        let composed = Arc::new(self.compose(watch.kind, self.subscription(watch), &plan, full, nonce));
+        self.stats.of_mut(watch.kind).composed += 1;
+        self.ledgers[own.ledger].selections[own.selection].cache(key, below, composed.clone());
         composed
     }
 
@@ -89,11 +123,13 @@ impl<O: Origin> Core<O> {
         let fresh = match self.types.reference_from(kind) {
             None => Fresh::Some(Arc::default()),
             Some(_) if plan.key.from == 0 => Fresh::All,
-            Some((_, reference)) => Fresh::Some(self.references(subscription, &unsent(subscription, plan), reference)),
+            Some((_, reference)) => {
+                Fresh::Some(self.references(subscription, &self.unsent(subscription, plan), reference))
+            }
         };
         let (key, latest) = (&plan.key, subscription.latest());
         let partial = key.upto < latest.changed || key.sweep < latest.removed || !plan.deferred.is_empty();
-        let version = version(subscription, partial, key);
+        let version = self.version(subscription, partial, key);
         let envelope = self.envelope(kind, key, (&version, &nonce));
         Composed {
             rope: encode(&envelope, &content),
@@ -120,8 +156,8 @@ impl<O: Origin> Core<O> {
         let mut resources: Vec<(Name, Resource)> =
             live.map(|(name, resource)| (name.clone(), resource.clone())).collect();
         let live = resources.len();
-        for (name, tomb) in subscription.removed(plan.key.sweep, Epoch::MAX) {
-            resources.push((name.clone(), tomb.last.clone()));
+        for (name, last) in subscription.removed(&self.cells, plan.key.sweep, Epoch::MAX) {
+            resources.extend(last.map(|last| (name.clone(), last.clone())));
         }
         for gone in &plan.deferred.gone {
             let there = subscription.resource(&self.cells, &gone.name).is_some();
@@ -139,7 +175,7 @@ impl<O: Origin> Core<O> {
     /// The changes, and the pending resources.
     fn partial(&self, kind: ResourceType, subscription: Subscription<'_, O>, plan: &Plan) -> Content {
         let key = plan.key;
-        let mut names = unsent(subscription, plan);
+        let mut names = self.unsent(subscription, plan);
         if key.newest_first {
             // The resource that the client rejected may still be in the response: changes must come before it.
             names.sort_by_key(|name| std::cmp::Reverse(subscription.epoch_of(name)));
@@ -161,7 +197,7 @@ impl<O: Origin> Core<O> {
             }
         }
         let absent = |name: &&Name| subscription.resource(&self.cells, name).is_none();
-        removed.extend(subscription.removed(key.removals_sent, key.sweep).map(|(name, _)| name).cloned());
+        removed.extend(subscription.removed(&self.cells, key.removals_sent, key.sweep).map(|(name, _)| name).cloned());
         let gone = plan.included.gone.iter().map(|gone| &gone.name).filter(absent);
         removed.extend(gone.filter(|name| !subscription.withholds(name)).cloned());
         removed.sort_unstable();
@@ -171,24 +207,24 @@ impl<O: Origin> Core<O> {
         }
         Content { resources, removed }
     }
-}
 
-/// Names whose current resource the client has not been sent.
-fn unsent<O: Origin>(subscription: Subscription<'_, O>, plan: &Plan) -> Vec<Name> {
-    let mut names = subscription.changed(plan.key.from, plan.key.upto);
-    names.extend(plan.included.owed.iter().cloned());
-    names.sort_unstable();
-    names.dedup();
-    names
-}
+    /// Names whose current resource the client has not been sent.
+    fn unsent(&self, subscription: Subscription<'_, O>, plan: &Plan) -> Vec<Name> {
+        let mut names = subscription.changed(&self.cells, plan.key.from, plan.key.upto);
+        names.extend(plan.included.owed.iter().cloned());
+        names.sort_unstable();
+        names.dedup();
+        names
+    }
 
-/// The version of a response. A client that reconnects with a version must have exactly the state of that version, so a
-/// `partial` response has another one.
-fn version<O: Origin>(subscription: Subscription<'_, O>, partial: bool, key: &Key) -> String {
-    let version = subscription.version();
-    match partial {
-        true => format!("{version}.{:x}.{:x}", key.upto, key.sweep),
-        false => version,
+    /// The version of a response. A client that reconnects with a version must have exactly the state of that version, so a
+    /// `partial` response has another one.
+    fn version(&self, subscription: Subscription<'_, O>, partial: bool, key: &Key) -> String {
+        let version = subscription.version(&self.cells);
+        match partial {
+            true => format!("{version}.{:x}.{:x}", key.upto, key.sweep),
+            false => version,
+        }
     }
 }
 

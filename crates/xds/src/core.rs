@@ -61,6 +61,19 @@ impl<O: Origin> Core<O> {
         Part { ledger, selection: &ledger.selections[place.selection] }
     }
 
+    /// The ledger of the own resources of proxies with this audience.
+    pub(crate) fn own_ledger(
+        &mut self,
+        origin: &mut O,
+        kind: ResourceType,
+        audience: O::Audience,
+        lens: &Arc<Lens>,
+    ) -> LedgerId {
+        let id = self.ledger(origin, kind, audience, lens);
+        self.ledgers[id].own = true;
+        id
+    }
+
     /// The ledger of a type and audience, as a lens shows it. Opens it if there is none.
     pub(crate) fn ledger(
         &mut self,

@@ -214,7 +214,7 @@ impl<O: Origin> Core<O> {
             return Ok(());
         };
         let wanted = match kind.is_collected() {
-            true => self.ledgers[watch.shared.ledger].in_collections(&wanted),
+            true => self.subscription(watch).in_collections(&self.cells, &wanted),
             false => wanted,
         };
         if !empty {

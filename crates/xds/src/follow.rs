@@ -56,12 +56,12 @@ impl<O: Origin> Core<O> {
         if !edit.is_empty() {
             self.reselect_edit(origin, stream, child, &edit);
         }
-        let Some(watch) = stream.watch_mut(child) else {
+        let Some(watch) = stream.watches.get_mut(child) else {
             return;
         };
         let is_kept = |name: &Name| !dropped.iter().any(|dropped| collection_of(name) == Some(dropped));
         watch.pending.owed.retain(is_kept);
         watch.pending.gone.retain(|gone| is_kept(&gone.name));
-        watch.pending.owe(self.ledgers[watch.shared.ledger].in_collections(&answered));
+        watch.pending.owe(self.subscription(watch).in_collections(&self.cells, &answered));
     }
 }

@@ -19,6 +19,7 @@ use crate::{Epoch, Name, Origin};
 
 mod lists;
 mod log;
+mod own;
 mod select;
 mod substituted;
 
@@ -34,6 +35,8 @@ pub(crate) struct Ledger<O: Origin> {
     substituted: BTreeMap<Name, Substituted>,
     /// The latest epoch that any client acknowledged.
     pub(crate) acked: Epoch,
+    /// It has resources of few proxies, which are sent together with a shared ledger ([`overlay`](crate::overlay)).
+    pub(crate) own: bool,
     /// The open catalogues of a listed type: for a wildcard type one with an empty name, otherwise one for each collection
     /// that a stream subscribes to.
     pub(crate) lists: BTreeMap<Name, List<O>>,
@@ -50,18 +53,32 @@ pub(crate) struct Ledger<O: Origin> {
 }
 
 struct Entry<C> {
-    /// `None`: the name cannot exist.
+    /// `None`: the name cannot exist. In an own ledger: the shared resource of the name is hidden.
     cell: Option<C>,
     /// The epoch of the last addition or change; for types without catalogues, also of a removal.
     epoch: Epoch,
+    /// The epoch in which a row of a catalogue was added.
+    added: Epoch,
+    /// The epoch in which the name had been removed before that; 0 if it is not known.
+    removed_before: Epoch,
     /// The number of selections with this name. Only counted for names that are resolved one by one.
     users: u32,
 }
 
-/// A removed resource.
+impl<C> Entry<C> {
+    /// A row that was added at an unknown time.
+    fn new(cell: Option<C>, epoch: Epoch) -> Entry<C> {
+        Entry { cell, epoch, added: 0, removed_before: 0, users: 0 }
+    }
+}
+
+/// A removed resource, or the end of a row of an own ledger.
 pub(crate) struct Tomb {
     pub(crate) epoch: Epoch,
-    pub(crate) last: Resource,
+    /// `None`: the row had no resource, and hid a shared one.
+    pub(crate) last: Option<Resource>,
+    /// The epoch since which the resource was `last`, or since which the row hid a shared one.
+    pub(crate) changed: Epoch,
 }
 
 impl<O: Origin> Ledger<O> {
@@ -79,6 +96,7 @@ impl<O: Origin> Ledger<O> {
             lens,
             substituted: BTreeMap::new(),
             acked: 0,
+            own: false,
             lists: BTreeMap::new(),
             entries: BTreeMap::new(),
             tombs: BTreeMap::new(),
@@ -131,6 +149,14 @@ impl<O: Origin> Ledger<O> {
         self.entries.get_key_value(name).map(|(name, _)| name)
     }
 
+    /// The share of a name in the digest of a selection.
+    pub(crate) fn share_of(&self, selection: &Selection, name: &str, resource: Option<&Resource>) -> u64 {
+        match selection.names.is_some() && !self.kind.is_collected() {
+            true => presence(name, resource),
+            false => contribution(name, resource),
+        }
+    }
+
     /// A digest of a selection's content. Equal content has the same digest on every replica.
     pub(crate) fn digest(&self, selection: &Selection) -> u64 {
         if selection.names.is_some() || self.by_name() { selection.digest } else { self.digest }
@@ -161,32 +187,38 @@ impl<O: Origin> Ledger<O> {
     /// Names of a selection whose last addition, change or (named types) removal was after `from` and not after `upto`;
     /// ascending.
     pub(crate) fn changed(&self, selection: &Selection, from: Epoch, upto: Epoch) -> Vec<Name> {
-        let within = |name: &Name| match self.entries.get(name) {
-            Some(entry) => entry.epoch > from && entry.epoch <= upto,
+        let mut names: Vec<Name> = self.changes(selection, from, upto).cloned().collect();
+        if !names.is_sorted() {
+            names.sort_unstable();
+        }
+        names.dedup();
+        names
+    }
+
+    /// [`Ledger::changed`] in any order. A name may occur more than once.
+    pub(crate) fn changes<'a>(
+        &'a self,
+        selection: &'a Selection,
+        from: Epoch,
+        upto: Epoch,
+    ) -> Box<dyn Iterator<Item = &'a Name> + 'a> {
+        let is_within = move |entry: &Entry<O::Cell>| entry.epoch > from && entry.epoch <= upto && !self.hides(entry);
+        let within = move |name: &&Name| match self.entries.get(*name) {
+            Some(entry) => is_within(entry),
             // A name that cannot exist yet is answered once.
             None => from == 0 && self.by_name(),
         };
         if let Some(logged) = self.log.since(from) {
-            let mut names: Vec<Name> = logged.filter(|name| selection.covers(name) && within(name)).cloned().collect();
-            names.sort_unstable();
-            names.dedup();
-            return names;
+            return Box::new(logged.filter(move |name| selection.covers(name) && within(name)));
         }
         match &selection.names {
-            None if self.by_name() => Vec::new(),
-            None => self
-                .entries
-                .iter()
-                .filter(|(_, entry)| entry.epoch > from && entry.epoch <= upto)
-                .map(|(name, _)| name.clone())
-                .collect(),
-            Some(names) if self.kind.is_collected() => names
-                .iter()
-                .flat_map(|collection| self.members(collection))
-                .filter(|(_, entry)| entry.epoch > from && entry.epoch <= upto)
-                .map(|(name, _)| name.clone())
-                .collect(),
-            Some(names) => names.iter().filter(|name| within(name)).cloned().collect(),
+            None if self.by_name() => Box::new(std::iter::empty()),
+            None => Box::new(self.entries.iter().filter(move |(_, entry)| is_within(entry)).map(|(name, _)| name)),
+            Some(names) if self.kind.is_collected() => {
+                let members = names.iter().flat_map(|collection| self.members(collection));
+                Box::new(members.filter(move |(_, entry)| is_within(entry)).map(|(name, _)| name))
+            }
+            Some(names) => Box::new(names.iter().filter(within)),
         }
     }
 
@@ -244,8 +276,12 @@ impl<O: Origin> Ledger<O> {
                 self.mark(name, epoch, false, shift);
             }
             (Some(old), None) => {
-                self.tombs.insert(name.clone(), Tomb { epoch, last: old.clone() });
+                self.tombs.insert(name.clone(), Tomb { epoch, last: Some(old.clone()), changed: entry.epoch });
                 self.mark(name, epoch, true, shift);
+                if self.own {
+                    // A shared resource of the name may appear instead.
+                    self.mark(name, epoch, false, 0);
+                }
             }
             (None, None) => {}
         }

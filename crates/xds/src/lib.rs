@@ -44,6 +44,7 @@ mod name_set;
 mod next;
 mod opening;
 mod origin;
+mod overlay;
 mod parts;
 mod quarantine;
 mod rate;

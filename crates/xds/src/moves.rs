@@ -36,7 +36,7 @@ impl<O: Origin> Core<O> {
         }
         let (names, lens) = (self.names(watch), Arc::new(lens));
         let shared = self.ledger(origin, kind, audience, &lens);
-        let own = own.map(|own| self.ledger(origin, kind, own, &lens));
+        let own = own.map(|own| self.own_ledger(origin, kind, own, &lens));
         let (shared, own) = self.places(origin, (shared, own), names.as_ref());
         if watch.sent > 0 {
             // The client does not have rejected resources, and may still have rejected removals.
@@ -81,30 +81,37 @@ impl<O: Origin> Core<O> {
             };
             present.or_else(kept).is_some_and(|had| had.version() == resource.version())
         };
-        let mut pending = Pending::default();
-        for place in &entered {
-            let wanted = Subscription::of(self.part(*place)).live(&self.cells);
-            pending.owe(wanted.filter(|(name, resource)| !has(name, resource)).map(|(name, _)| name.clone()));
-        }
         let absent = |name: &Name| new.resource(&self.cells, name).is_none();
+        let names_of = |place: &Place| {
+            let content = Subscription::of(self.part(*place)).live(&self.cells);
+            content.map(|(name, _)| name).collect::<Vec<_>>()
+        };
+        // Shared resources that the client's own ones hid or hide.
+        let hid = |subscription: Subscription<'_, O>| -> Vec<Name> {
+            subscription.overlay().iter().flat_map(|overlay| overlay.rows()).cloned().collect()
+        };
+        let changes_own = watch.own != own;
+        let mut pending = Pending::default();
+        let wanted = entered.iter().flat_map(names_of).cloned().chain(if changes_own { hid(old) } else { Vec::new() });
+        let wants = |name: &Name| new.resource(&self.cells, name).is_some_and(|resource| !has(name, resource));
+        pending.owe(wanted.filter(wants));
         for place in &kept {
-            pending.owe(Subscription::of(self.part(*place)).changed(watch.sent, Epoch::MAX));
+            let changed = Subscription::of(self.part(*place)).changed(&self.cells, watch.sent, Epoch::MAX);
+            pending.owe(changed.into_iter().filter(|name| !watch.kind.is_listed() || !absent(name)));
         }
         if !kept.is_empty() {
             pending.owe(watch.pending.owed.iter().filter(|name| !absent(name)).cloned());
         }
 
         let mut gone: Vec<Gone> = watch.pending.gone.clone();
-        for place in &left {
-            gone.extend(Subscription::of(self.part(*place)).live(&self.cells).map(|(name, resource)| Gone {
-                name: name.clone(),
-                last: Some(resource.clone()),
-                certain: certain(name),
-            }));
-        }
-        gone.extend(old.removed(watch.removals_sent, Epoch::MAX).map(|(name, tomb)| Gone {
+        let dropped = left.iter().flat_map(names_of).cloned().chain(if changes_own { hid(new) } else { Vec::new() });
+        gone.extend(dropped.filter_map(|name| {
+            let last = Some(old.resource(&self.cells, &name)?.clone());
+            Some(Gone { certain: certain(&name), name, last })
+        }));
+        gone.extend(old.removed(&self.cells, watch.removals_sent, Epoch::MAX).map(|(name, last)| Gone {
             name: name.clone(),
-            last: Some(tomb.last.clone()),
+            last: last.cloned(),
             certain: false,
         }));
         gone.retain(|gone| absent(&gone.name) && !new.withholds(&gone.name));

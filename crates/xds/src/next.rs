@@ -98,7 +98,7 @@ impl<O: Origin> Core<O> {
             return Attempt::Nothing;
         };
         let Some(plan) = self.plan(stream, watch, window, full) else {
-            return Attempt::Nothing;
+            return self.pass_over(stream, kind, window, full);
         };
         let composed = self.composed(stream, watch, &plan, full);
         let nothing = composed.resources == 0 && composed.removed == 0 && !full;
@@ -117,6 +117,34 @@ impl<O: Origin> Core<O> {
         Attempt::Advanced
     }
 
+    /// Advances a stream past changes of shared resources that its own ones hide. There is nothing to send for it.
+    fn pass_over(&mut self, stream: &mut Stream<O::Token>, kind: ResourceType, window: Window, full: bool) -> Attempt {
+        let Some(watch) = stream.watches.get_mut(kind) else {
+            return Attempt::Nothing;
+        };
+        let subscription = self.subscription(watch);
+        let latest = subscription.latest();
+        let too_early = window.upto < watch.joined || full && latest.changed > window.upto;
+        if too_early || watch.sent == 0 || subscription.overlay().is_none() {
+            return Attempt::Nothing;
+        }
+        let (rejected, sent, removals_sent) = match &mut watch.rejected {
+            Some(rejected) => (true, &mut rejected.upto, &mut rejected.sweep),
+            None => (false, &mut watch.sent, &mut watch.removals_sent),
+        };
+        let (upto, sweep) = (latest.changed.min(window.upto), latest.removed.min(window.sweep));
+        if *sent >= upto && *removals_sent >= sweep {
+            return Attempt::Nothing;
+        }
+        *sent = upto.max(*sent);
+        *removals_sent = sweep.max(*removals_sent);
+        if !rejected {
+            watch.acked = watch.acked.max(upto);
+            self.news.answered = true;
+        }
+        Attempt::Advanced
+    }
+
     /// The response that may be sent; `None` if there is nothing to send.
     fn plan(&self, stream: &Stream<O::Token>, watch: &Watch, window: Window, full: bool) -> Option<Plan> {
         let subscription = self.subscription(watch);
@@ -125,15 +153,16 @@ impl<O: Origin> Core<O> {
             return None;
         }
         let sendable = |name: &Name| subscription.epoch_of(name) <= window.upto;
+        let is_certain = |at: Epoch| at <= window.upto && subscription.overlay().is_none();
         let changed = |after: Epoch| match latest.changed {
             at if at <= after => false,
-            at => at <= window.upto || !subscription.changed(after, window.upto).is_empty(),
+            at => is_certain(at) || subscription.has_changed(&self.cells, after, window.upto),
         };
         let updates = watch.must_answer || watch.pending.owed.iter().any(sendable) || changed(watch.news_after());
         let may_sweep = |at: Epoch| !watch.kind.is_listed() || at <= window.sweep;
         let gone = !watch.pending.gone.is_empty() && may_sweep(watch.pending.gone_at);
         let after = watch.sweeps_after();
-        let tombs = latest.removed > after && subscription.removed(after, window.sweep).next().is_some();
+        let tombs = latest.removed > after && subscription.removed(&self.cells, after, window.sweep).next().is_some();
         if !updates && !gone && !tombs {
             return None;
         }

@@ -157,9 +157,11 @@ impl<O: Origin> Core<O> {
         if !watch.follows || parent.unanswered.is_empty() {
             return;
         }
-        let audience = self.ledgers[watch.shared.ledger].audience.clone();
-        for name in &parent.unanswered {
-            self.add_list(origin, opening, child, &audience, name);
+        for place in watch.places() {
+            let audience = self.ledgers[place.ledger].audience.clone();
+            for name in &parent.unanswered {
+                self.add_list(origin, opening, child, &audience, name);
+            }
         }
     }
 
@@ -195,9 +197,11 @@ impl<O: Origin> Core<O> {
             let exhausted = match source {
                 Source::Rows(catalogue, at) => {
                     let rows = &O::rows(catalogue)[*at..];
-                    keys.extend(rows.iter().take(left).map(|(_, key)| key.clone()));
-                    *at += keys.len();
-                    keys.len() == rows.len()
+                    let taken = rows.len().min(left);
+                    let keys_of = rows[..taken].iter().map(|(_, key)| key);
+                    keys.extend(keys_of.filter(|key| !O::hides(key)).cloned());
+                    *at += taken;
+                    taken == rows.len()
                 }
                 Source::Names(audience, at) => {
                     let ledger = self.by_audience.get(&(opening.kind, audience.clone())).map(|id| &self.ledgers[*id]);

@@ -39,8 +39,9 @@ pub trait Origin {
     fn audience(&self, token: Self::Token, kind: ResourceType) -> Self::Audience;
 
     /// The audience of the proxy's own resources, which it is sent in addition to those of [`Origin::audience`]. `None` if it
-    /// has none. Of a wildcard type, it has a catalogue, which shares no name with the other one. Of a named type, it has
-    /// the names that it resolves, and the other one all others.
+    /// has none. Of a type with catalogues, its catalogues have precedence: their rows replace those of the other one with
+    /// the same names, or hide them ([`Origin::hides`]). Of a named type, it has the names that it resolves, and the other
+    /// one all others.
     fn own_audience(&self, _token: Self::Token, _kind: ResourceType) -> Option<Self::Audience> {
         None
     }
@@ -56,6 +57,12 @@ pub trait Origin {
 
     /// The rows of a catalogue, ascending by name; no name occurs twice.
     fn rows(catalogue: &Self::Catalogue) -> &[(Name, Self::Key)];
+
+    /// Whether a row has no resource: it hides the resource of its name in the catalogue of [`Origin::audience`]. Only
+    /// catalogues of own audiences have such rows.
+    fn hides(_key: &Self::Key) -> bool {
+        false
+    }
 
     /// The key of a name for an audience. It is valid as long as the audience exists: a name that may exist later has a key
     /// whose resource is absent now. `None`: the name can never exist.

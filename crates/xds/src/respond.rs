@@ -88,7 +88,7 @@ impl<O: Origin> Core<O> {
         let lens = Arc::new(self.lens(stream, kind));
         let shared = origin.audience(stream.token, kind);
         let shared = self.ledger(origin, kind, shared, &lens);
-        let own = origin.own_audience(stream.token, kind).map(|own| self.ledger(origin, kind, own, &lens));
+        let own = origin.own_audience(stream.token, kind).map(|own| self.own_ledger(origin, kind, own, &lens));
         let names = names.map(|names| NameSet::new(self.share(shared, names)));
         let (shared, own) = self.places(origin, (shared, own), names.as_ref());
         let watch = Watch::new(kind, shared, own, self.epoch);

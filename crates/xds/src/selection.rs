@@ -8,6 +8,7 @@ use model::xds::{ResourceType, collection_of};
 
 use crate::compose::Composed;
 use crate::name_set::NameSet;
+use crate::subscription::Latest;
 use crate::{Epoch, Name, StreamId};
 
 /// Index of a selection within its ledger.
@@ -56,25 +57,40 @@ impl Key {
     /// The key of the part of a response that comes from one selection. Keys between the same two changes of the selection
     /// become equal, so that streams share the part wherever they are in other ledgers.
     pub(crate) fn within(self, selection: &Selection) -> Key {
+        let latest = Latest { changed: selection.changed, removed: selection.removed };
+        self.between(latest, selection.changed_before)
+    }
+
+    /// The same, for a response from selections with these latest changes.
+    pub(crate) fn between(self, latest: Latest, changed_before: Epoch) -> Key {
         let from = match self.from {
-            from if from >= selection.changed => selection.changed,
-            from if from >= selection.changed_before => selection.changed_before,
+            from if from >= latest.changed => latest.changed,
+            from if from >= changed_before => changed_before,
             from => from,
         };
-        let removals_sent = self.removals_sent.min(selection.removed);
+        let removals_sent = self.removals_sent.min(latest.removed);
         Key {
             from,
-            upto: self.upto.min(selection.changed).max(from),
+            upto: self.upto.min(latest.changed).max(from),
             removals_sent,
-            sweep: self.sweep.min(selection.removed).max(removals_sent),
+            sweep: self.sweep.min(latest.removed).max(removals_sent),
             ..self
         }
     }
 }
 
+/// The state of a shared selection, of which a response has the resources that those of this selection do not hide.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Below {
+    pub(crate) serial: u64,
+    pub(crate) changed: Epoch,
+    pub(crate) removed: Epoch,
+}
+
 /// A response, and whether a stream was sent it since the last call of [`Selection::forget_idle`].
 struct Cached {
     key: Key,
+    below: Option<Below>,
     composed: Arc<Composed>,
     used: bool,
 }
@@ -120,18 +136,18 @@ impl Selection {
         names.into_iter().flat_map(NameSet::iter)
     }
 
-    pub(crate) fn cached(&mut self, key: &Key) -> Option<Arc<Composed>> {
-        let cached = self.cache.iter_mut().find(|cached| cached.key == *key)?;
+    pub(crate) fn cached(&mut self, key: &Key, below: Option<Below>) -> Option<Arc<Composed>> {
+        let cached = self.cache.iter_mut().find(|cached| cached.key == *key && cached.below == below)?;
         cached.used = true;
         Some(cached.composed.clone())
     }
 
-    pub(crate) fn cache(&mut self, key: Key, composed: Arc<Composed>) {
+    pub(crate) fn cache(&mut self, key: Key, below: Option<Below>, composed: Arc<Composed>) {
         if self.cache.len() == CACHED {
             self.cache.pop_front();
         }
         let used = true;
-        self.cache.push_back(Cached { key, composed, used });
+        self.cache.push_back(Cached { key, below, composed, used });
     }
 
     /// Drops responses that were not used since the last call. Returns whether others remain.

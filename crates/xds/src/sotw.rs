@@ -71,7 +71,7 @@ impl<O: Origin> Core<O> {
         // Parents that were sent on this stream, or on the previous one, may have made the client drop its resources.
         let left = self.unanswered.take(&stream.proxy.id, kind);
         let kept = left.is_empty() && !stream.may_have_dropped(kind);
-        if kept && version == self.subscription(&watch).version() {
+        if kept && version == self.subscription(&watch).version(&self.cells) {
             watch.sent = self.epoch;
             watch.settled = self.epoch;
             watch.acked = self.epoch;

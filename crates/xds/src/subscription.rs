@@ -1,16 +1,18 @@
 //! The resources that a watch subscribes to, in one or two ledgers.
 //!
 //! A ledger of an audience has the resources that its proxies share. A proxy may also have resources of its own (inbound
-//! listeners and clusters, endpoints on its node), in a second ledger that it shares only with its equals. Epochs count for
-//! all ledgers, so that a stream has one place in both. Names are in one of the two; if a name of a wildcard type is in
-//! both, the shared resource counts. Of a named type, each selection has the names that are in its ledger.
+//! listeners and clusters, endpoints on its node, virtual hosts of its namespace), in a second ledger that it shares only with
+//! its equals. Epochs count for all ledgers, so that a stream has one place in both. Of a listed type, a row of the own ledger
+//! replaces or hides the shared resource of its name ([`overlay`](crate::overlay)). Of a named type, each selection has the
+//! names that are in its ledger.
 
 use std::iter::Peekable;
 
 use model::xds::Resource;
 
 use crate::cells::{Cells, LedgerId};
-use crate::ledger::{Ledger, Tomb};
+use crate::ledger::Ledger;
+use crate::overlay::Overlay;
 use crate::selection::{Selection, SelectionId};
 use crate::{Epoch, Name, Origin};
 
@@ -77,7 +79,15 @@ impl<'a, O: Origin> Subscription<'a, O> {
     /// ledger.
     fn parts_with(self, name: &str) -> impl Iterator<Item = Part<'a, O>> {
         let divided = self.own.is_some();
-        self.parts().filter(move |part| !divided || part.selection.covers(name))
+        let replaced = self.overlay().is_some_and(|overlay| overlay.own.ledger.contains(name));
+        let parts = self.own.into_iter().chain(Some(self.shared).filter(|_| !replaced));
+        parts.filter(move |part| !divided || part.selection.covers(name))
+    }
+
+    /// The two ledgers, if the rows of the own one may hide shared resources.
+    pub(crate) fn overlay(self) -> Option<Overlay<'a, O>> {
+        let own = self.own.filter(|own| own.ledger.kind.is_listed())?;
+        Some(Overlay { shared: self.shared, own })
     }
 
     pub(crate) fn latest(self) -> Latest {
@@ -119,7 +129,9 @@ impl<'a, O: Origin> Subscription<'a, O> {
 
     /// See [`Ledger::epoch_of`].
     pub(crate) fn epoch_of(self, name: &str) -> Epoch {
-        self.parts_with(name).map(|part| part.ledger.epoch_of(name)).max().unwrap_or_default()
+        let last = self.parts_with(name).map(|part| part.ledger.epoch_of(name)).max().unwrap_or_default();
+        let uncovered = self.overlay().map_or(0, |overlay| overlay.uncovered_in(name));
+        last.max(uncovered)
     }
 
     /// The ledger's copy of a name, to share its memory.
@@ -128,9 +140,10 @@ impl<'a, O: Origin> Subscription<'a, O> {
     }
 
     /// The version of the content: see [`Ledger::digest`]. It does not depend on which ledger has which resource.
-    pub(crate) fn version(self) -> String {
+    pub(crate) fn version(self, cells: &Cells<O::Cell>) -> String {
         let digest = self.parts().map(|part| part.ledger.digest(part.selection)).fold(0, u64::wrapping_add);
-        format!("{digest:016x}")
+        let hidden = self.overlay().map_or(0, |overlay| overlay.hidden_digest(cells));
+        format!("{:016x}", digest.wrapping_sub(hidden))
     }
 
     /// The names and resources, ascending.
@@ -139,29 +152,67 @@ impl<'a, O: Origin> Subscription<'a, O> {
         match self.own {
             None => shared,
             Some(own) => {
+                let hides = self.overlay().is_some() && own.ledger.len() > 0;
+                let shared = shared.filter(move |(name, _)| !hides || !own.ledger.contains(name));
                 Box::new(Merged { first: shared.peekable(), second: own.ledger.live(cells, own.selection).peekable() })
             }
         }
     }
 
     /// See [`Ledger::changed`].
-    pub(crate) fn changed(self, from: Epoch, upto: Epoch) -> Vec<Name> {
-        let mut names: Vec<Name> =
-            self.parts().flat_map(|part| part.ledger.changed(part.selection, from, upto)).collect();
-        if self.own.is_some() {
-            names.sort_unstable();
-            names.dedup();
+    pub(crate) fn changed(self, cells: &Cells<O::Cell>, from: Epoch, upto: Epoch) -> Vec<Name> {
+        match (self.overlay(), self.own) {
+            (Some(overlay), _) => sorted(overlay.changes(cells, from, upto).cloned().collect()),
+            (None, None) => self.shared.ledger.changed(self.shared.selection, from, upto),
+            (None, Some(_)) => {
+                let changes = self.parts().flat_map(|part| part.ledger.changes(part.selection, from, upto));
+                sorted(changes.cloned().collect())
+            }
         }
-        names
     }
 
-    /// See [`Ledger::removed`].
-    pub(crate) fn removed(self, from: Epoch, upto: Epoch) -> impl Iterator<Item = (&'a Name, &'a Tomb)> {
-        self.parts().flat_map(move |part| part.ledger.removed(part.selection, from, upto))
+    /// Whether a resource was added or changed after `from` and not after `upto`.
+    pub(crate) fn has_changed(self, cells: &Cells<O::Cell>, from: Epoch, upto: Epoch) -> bool {
+        match self.overlay() {
+            Some(overlay) => overlay.changes(cells, from, upto).next().is_some(),
+            None => self.parts().any(|part| part.ledger.changes(part.selection, from, upto).next().is_some()),
+        }
+    }
+
+    /// Names that were removed after `from` and not after `upto`, and the last resource of each, if it is known. In no
+    /// order; a name may occur more than once.
+    pub(crate) fn removed<'c>(
+        self,
+        cells: &'c Cells<O::Cell>,
+        from: Epoch,
+        upto: Epoch,
+    ) -> Box<dyn Iterator<Item = (&'a Name, Option<&'c Resource>)> + 'c>
+    where
+        'a: 'c,
+    {
+        match self.overlay() {
+            Some(overlay) => Box::new(overlay.removed(cells, from, upto)),
+            None => Box::new(self.parts().flat_map(move |part| {
+                let removed = part.ledger.removed(part.selection, from, upto);
+                removed.filter(move |(_, tomb)| tomb.concerns(from)).map(|(name, tomb)| (name, tomb.last.as_ref()))
+            })),
+        }
+    }
+
+    /// The names in these collections.
+    pub(crate) fn in_collections(self, cells: &Cells<O::Cell>, collections: &[Name]) -> Vec<Name> {
+        let names = self.parts().flat_map(|part| part.ledger.in_collections(collections));
+        sorted(names.filter(|name| self.resource(cells, name).is_some()).collect())
     }
 }
 
-/// Two ascending sequences as one. If both have a name, the first one's resource counts.
+fn sorted(mut names: Vec<Name>) -> Vec<Name> {
+    names.sort_unstable();
+    names.dedup();
+    names
+}
+
+/// Two ascending sequences as one. No name is in both, except names of named types, of which the second is dropped.
 struct Merged<A: Iterator, B: Iterator> {
     first: Peekable<A>,
     second: Peekable<B>,

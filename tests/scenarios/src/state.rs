@@ -129,7 +129,7 @@ impl Walk<'_> {
             return Ok(());
         };
         for table in tables {
-            self.listed(types::VIRTUAL_HOST, &audience, &table, |_, _| {})?;
+            self.sections(types::VIRTUAL_HOST, &audience, &table, |_, _| {})?;
         }
         Ok(())
     }
@@ -178,26 +178,29 @@ impl Walk<'_> {
 
     fn wildcard(&mut self, kind: ResourceType, refer: Refer) -> Result<BTreeSet<Arc<str>>> {
         let audience = self.audience(kind)?;
-        let mut names = self.listed(kind, &audience, &Arc::default(), refer)?;
-        if let Some(own) = self.world.own_audience(self.token, kind) {
-            names.extend(self.listed(kind, &own, &Arc::default(), refer)?);
-        }
-        Ok(names)
+        self.sections(kind, &audience, &Arc::default(), refer)
     }
 
-    /// All resources on a list: of a wildcard type (with an empty name) or of a collection.
-    fn listed(
+    /// All resources on the shared and the own list, of which the latter replaces and hides those of the former.
+    fn sections(
         &mut self,
         kind: ResourceType,
-        audience: &Audience,
+        shared: &Audience,
         collection: &Arc<str>,
         refer: Refer,
     ) -> Result<BTreeSet<Arc<str>>> {
-        let opened = self.world.open_catalogue(audience, collection);
-        let (cell, catalogue) = opened.context("no catalogue")?;
-        self.open.push(cell);
+        let own = self.world.own_audience(self.token, kind);
+        let mut rows: BTreeMap<Arc<str>, ResourceKey> = BTreeMap::new();
+        let mut found = false;
+        for audience in std::iter::once(shared).chain(&own) {
+            let Some((cell, catalogue)) = self.world.open_catalogue(audience, collection) else { continue };
+            found = true;
+            self.open.push(cell);
+            rows.extend(catalogue.entries.iter().cloned());
+        }
+        anyhow::ensure!(found, "no catalogue");
         let mut names = BTreeSet::new();
-        for (name, key) in &catalogue.entries {
+        for (name, key) in rows.iter().filter(|(_, key)| **key != ResourceKey::Hidden) {
             let resource = self.fetch(kind, key)?.with_context(|| format!("listed but absent: {name}"))?;
             anyhow::ensure!(resource.name() == name, "listed as {name}, named {}", resource.name());
             refer(&json(kind, &resource)?, &mut names);

@@ -33,7 +33,7 @@ use traffic::virtual_service::EffectiveVirtualServices;
 pub(crate) use defaults::{dynamic_forward_proxy_table, inbound_table};
 pub(crate) use destinations::Destinations;
 pub(crate) use matching::everything;
-use pieces::Pieces;
+pub use pieces::Pieces;
 pub(crate) use translate::Context;
 
 use crate::grpc;
@@ -134,7 +134,7 @@ pub struct EncodedHosts {
 
 impl EncodedHosts {
     /// The virtual hosts with these indices.
-    fn slice(&self, hosts: &Range<usize>) -> Bytes {
+    pub fn slice(&self, hosts: &Range<usize>) -> Bytes {
         let end_of = |count: usize| count.checked_sub(1).and_then(|last| self.ends.get(last)).copied().unwrap_or(0);
         self.bytes.slice(end_of(hosts.start)..end_of(hosts.end))
     }

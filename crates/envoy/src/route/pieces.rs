@@ -7,19 +7,19 @@ const SHARED: usize = 1024;
 
 /// A body under construction.
 #[derive(Default)]
-pub(super) struct Pieces {
+pub struct Pieces {
     done: Vec<Bytes>,
     open: BytesMut,
 }
 
 impl Pieces {
     /// Adds a copy of these bytes.
-    pub(super) fn copy(&mut self, bytes: &[u8]) {
+    pub fn copy(&mut self, bytes: &[u8]) {
         self.open.extend_from_slice(bytes);
     }
 
     /// Adds these bytes without copying them, if they are not few.
-    pub(super) fn share(&mut self, bytes: Bytes) {
+    pub fn share(&mut self, bytes: Bytes) {
         if bytes.len() < SHARED {
             return self.copy(&bytes);
         }
@@ -28,7 +28,7 @@ impl Pieces {
     }
 
     /// The pieces in order.
-    pub(super) fn finish(mut self) -> Box<[Bytes]> {
+    pub fn finish(mut self) -> Box<[Bytes]> {
         self.close();
         self.done.into()
     }

@@ -20,6 +20,15 @@ pub struct SharedHostsKey {
     pub port: u16,
 }
 
+impl SharedHostsKey {
+    /// The list of a route table, by the name of the table; `None` if such a table has none.
+    pub fn of_table(cluster: &Arc<str>, assigned: bool, table: &str) -> Option<SharedHostsKey> {
+        let port: u16 = table.parse().ok()?;
+        let is_port = port != 0 && port.to_string() == table;
+        is_port.then(|| SharedHostsKey { cluster: cluster.clone(), assigned, port })
+    }
+}
+
 /// Virtual hosts that tables share, ascending by name.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct SharedHostList {
@@ -96,6 +105,20 @@ impl HostList {
             }
             HostRun::Own(own) => **own == *host,
         })
+    }
+
+    /// The indices in the shared list of the hosts that are not among them. A list has parts of one shared list at most.
+    pub fn missing(&self, shared: &SharedHostList) -> Vec<usize> {
+        let mut missing = Vec::new();
+        let mut from = 0;
+        for run in &self.0 {
+            if let HostRun::Shared(_, range) = run {
+                missing.extend(from..range.start);
+                from = range.end;
+            }
+        }
+        missing.extend(from..shared.hosts.len());
+        missing
     }
 
     /// Whether a part of a shared list is among them.
@@ -209,6 +232,7 @@ mod tests {
             let names: Vec<String> = expected.iter().map(|name| format!("{name:03}")).collect();
             prop_assert_eq!(made.iter().map(|host| host.name.to_string()).collect::<Vec<_>>(), names);
             prop_assert!(made.runs().len() <= without.len() + 2 * own.len() + 1);
+            prop_assert_eq!(made.missing(&list), without);
         }
     }
 }

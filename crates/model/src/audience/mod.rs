@@ -29,7 +29,9 @@ pub use filters::{ExtensionAudience, FilterRef, Filters, PatchedCluster, Patched
 pub use host_list::{HostList, HostRun, SharedHostList, SharedHostsKey};
 pub use listeners::{GrpcAudience, ListenerAudience, SidecarListenerFacts};
 pub use resource::ResourceKey;
-pub use routes::{DestinationRef, RouteAudience, RouteTable, RoutesKey, VirtualHostContent, VirtualHostSpec};
+pub use routes::{
+    DestinationRef, RouteAudience, RouteTable, RoutesKey, VirtualHostAudience, VirtualHostContent, VirtualHostSpec,
+};
 pub use scope::{IpFamilies, NameAudience, NameView, Scope, Source};
 pub use secrets::{SecretAudience, SecretKey};
 pub use section::Section;

@@ -39,6 +39,8 @@ pub enum ResourceKey {
     PatchedListener(Arc<PatchedListener>),
     /// A resource that a patch adds: the EnvoyFilter and the patch's index.
     Added(ObjectId, u16),
+    /// None: the row of an own catalogue hides the shared resource of its name.
+    Hidden,
     /// The name table.
     NameTable(Arc<NameAudience>),
     /// The extension configuration of this name.

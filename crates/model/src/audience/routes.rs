@@ -35,6 +35,22 @@ impl RouteAudience {
     }
 }
 
+/// Decides the virtual hosts that a proxy is sent over VHDS.
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub enum VirtualHostAudience {
+    /// All of its route tables.
+    All(Arc<RouteAudience>),
+    /// Those that tables share.
+    Shared {
+        /// As in [`SharedHostsKey`](super::SharedHostsKey).
+        cluster: Arc<str>,
+        /// As in [`SharedHostsKey`](super::SharedHostsKey).
+        assigned: bool,
+    },
+    /// Those that its tables do not share. Shared ones that they do not have are hidden.
+    Own(Arc<RouteAudience>),
+}
+
 /// Decides the routes of one virtual host.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct RoutesKey {

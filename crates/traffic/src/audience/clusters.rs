@@ -1,7 +1,7 @@
 //! Builds the audience of clusters.
 
 use flow::Reads;
-use model::audience::{ClusterAudience, GatewayClusterFacts, ProxyClass, SidecarClusterFacts};
+use model::audience::{ClusterAudience, Filters, GatewayClusterFacts, ProxyClass, SidecarClusterFacts};
 
 use super::class::Class;
 use super::facts::Facts;
@@ -10,9 +10,14 @@ use super::overrides::Overrides;
 use super::{location, select};
 use crate::scope::particular;
 
-/// The audience of the clusters that the proxy shares with sidecars that serve other ports, or are in other namespaces.
 pub(super) fn shared(cx: &Reads<'_>, audience: &ClusterAudience, filters: &Selected) -> Option<ClusterAudience> {
-    let shared = audience.shared(&filters.clusters.shared)?;
+    shared_clusters(cx, audience, &filters.clusters.shared)
+}
+
+/// The audience, with these patches, of the clusters that a proxy shares with sidecars that serve other ports, or are in other
+/// namespaces.
+pub fn shared_clusters(cx: &Reads<'_>, audience: &ClusterAudience, patches: &Filters) -> Option<ClusterAudience> {
+    let shared = audience.shared(patches)?;
     Some(ClusterAudience { scope: particular::shared(cx, &shared.scope), ..shared })
 }
 

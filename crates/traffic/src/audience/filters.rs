@@ -50,7 +50,8 @@ pub(super) struct BySection {
     pub(super) all: Filters,
     /// Filters that may change [`Section::Shared`](model::audience::Section::Shared).
     pub(super) shared: Filters,
-    /// Filters that may change [`Section::Own`](model::audience::Section::Own).
+    /// Filters that may change [`Section::Own`](model::audience::Section::Own). If some of them are [selective](is_selective),
+    /// these are all: the own catalogue replaces the shared resources that they change.
     pub(super) own: Filters,
 }
 
@@ -115,6 +116,8 @@ struct PatchScope {
     context: PatchContext,
     /// The traffic of a sidecar whose resources it may change: outbound, and inbound.
     directions: (bool, bool),
+    /// It names the cluster or the service.
+    names_one: bool,
     version: Option<Version>,
     metadata: StringMap,
 }
@@ -152,6 +155,7 @@ impl PatchScope {
             sort,
             context: matches.map(|m| m.context).unwrap_or_default(),
             directions: directions(patch),
+            names_one: names_cluster(patch),
             version: version.map(|version| versions.get(version)),
             metadata: proxy.map(|p| p.metadata.clone()).unwrap_or_default(),
         })
@@ -181,6 +185,36 @@ impl PatchScope {
             Sort::Extensions => (false, true),
         }
     }
+}
+
+/// Whether a patch is for one cluster, or those of one service.
+fn names_cluster(patch: &EnvoyConfigPatch) -> bool {
+    let adds = patch.patch.as_ref().is_some_and(|change| change.operation == PatchOperation::Add);
+    let object = patch.matches.as_ref().and_then(|matches| matches.object.as_ref());
+    let names = matches!(object, Some(ObjectMatch::Cluster(of)) if !of.name.is_empty() || !of.service.is_empty());
+    patch.apply_to == ApplyTo::Cluster && (adds || names)
+}
+
+/// Whether a patch changes few of the outbound clusters, and those of selected workloads only. These share the list of
+/// clusters without the patch. A patch for all workloads of a namespace is part of the list that they share.
+fn is_selective(scope: &FilterScope, patch: &PatchScope) -> bool {
+    let selects = scope.selector.is_some() || !scope.targets.is_empty();
+    patch.sort == Sort::Clusters && patch.names_one && patch.directions.0 && selects
+}
+
+/// The patches of the shared list of clusters, by those of the own one; `None` if the own ones change no shared cluster.
+pub fn shared_patches(cx: &Reads<'_>, own: &Filters) -> Option<Filters> {
+    let mut selective = false;
+    let mut shared = Vec::new();
+    for FilterRef { id, patches } in own.iter() {
+        let Some(scope) = cx.get::<FilterScopes>(id) else { continue };
+        let chosen = scope.patches.iter().filter(|patch| patches.contains(&patch.index) && patch.directions.0);
+        let (own, kept): (Vec<_>, Vec<_>) = chosen.partition(|patch| is_selective(&scope, patch));
+        selective |= !own.is_empty();
+        let kept: Arc<[u16]> = kept.into_iter().map(|patch| patch.index).collect();
+        shared.extend((!kept.is_empty()).then(|| FilterRef { id: id.clone(), patches: kept }));
+    }
+    selective.then(|| shared.into())
 }
 
 /// Whether a patch may change a sidecar's resources for outbound traffic, and for inbound traffic. A resource that it adds
@@ -274,14 +308,21 @@ pub(super) fn selected(facts: &Facts<'_>) -> Selected {
     }
     let rank = |(id, scope): &(ObjectId, Arc<FilterScope>)| (scope.priority, id.namespace != *root, scope.meta.clone());
     found.sort_by_cached_key(rank);
-    let refer = |wanted: &dyn Fn(&PatchScope) -> bool| -> Filters {
-        let wanted = |patch: &PatchScope| wanted(patch) && patch.is_for(proxy);
-        found.iter().filter_map(|(id, scope)| scope.refer(id, &wanted)).collect()
+    let choose = |wanted: &dyn Fn(&FilterScope, &PatchScope) -> bool| -> Filters {
+        let chosen = found.iter().filter_map(|(id, scope)| {
+            scope.refer(id, &|patch: &PatchScope| wanted(scope, patch) && patch.is_for(proxy))
+        });
+        chosen.collect()
     };
-    let by_section = |wanted: &dyn Fn(&PatchScope) -> bool| BySection {
-        all: refer(wanted),
-        shared: refer(&|patch| patch.directions.0 && wanted(patch)),
-        own: refer(&|patch| patch.directions.1 && wanted(patch)),
+    let refer = |wanted: &dyn Fn(&PatchScope) -> bool| choose(&|_, patch| wanted(patch));
+    let by_section = |wanted: &dyn Fn(&PatchScope) -> bool| {
+        let all = refer(wanted);
+        let replaces = !choose(&|scope, patch| wanted(patch) && is_selective(scope, patch)).is_empty();
+        BySection {
+            shared: choose(&|scope, patch| patch.directions.0 && wanted(patch) && !is_selective(scope, patch)),
+            own: if replaces { all.clone() } else { refer(&|patch| patch.directions.1 && wanted(patch)) },
+            all,
+        }
     };
     Selected {
         clusters: by_section(&|patch| patch.sort == Sort::Clusters && patch.targets(proxy.kind).1),

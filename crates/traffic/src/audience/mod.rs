@@ -29,8 +29,9 @@ use model::audience::{
 };
 use registry::inputs::{Mesh, Proxies, ProxyToken};
 
+pub use clusters::shared_clusters;
 pub use facts::pod_key;
-pub use filters::{FilterScopes, FiltersByNamespace};
+pub use filters::{FilterScopes, FiltersByNamespace, shared_patches};
 pub use location::{ClustersOfServices, RulesByFacet, ServicesByDns, ServicesByFacet, ServicesWithAssigned};
 pub(crate) use select::gateways as gateways_for;
 pub use select::{GatewaysBySelector, HttpSourceLabels, RulesWithSelector, SidecarsByNamespace, TcpSourceLabels};
@@ -52,6 +53,8 @@ pub struct ProxyAudiences {
     pub shared_listener: Option<Arc<ListenerAudience>>,
     /// Decides its route tables.
     pub route: Arc<RouteAudience>,
+    /// Its route tables have virtual hosts of the lists that tables share.
+    pub shares_hosts: bool,
     /// It supports VHDS.
     pub vhds: bool,
     /// Decides its secrets; none if it has no access to secrets.
@@ -94,6 +97,7 @@ fn derive_audiences(cx: &Reads<'_>, token: &ProxyToken) -> Option<ProxyAudiences
     let cluster = clusters::audience(&facts, &class, &filters, &overrides);
     let listener = listeners::audience(&facts, &class, &filters, &overrides);
     let endpoints = endpoints::audience(&facts);
+    let route = routes::audience(&facts, &class, &filters, &overrides);
     Some(ProxyAudiences {
         own_endpoints: endpoints::own(&facts, &endpoints).map(Arc::new),
         endpoints: Arc::new(endpoints),
@@ -101,7 +105,8 @@ fn derive_audiences(cx: &Reads<'_>, token: &ProxyToken) -> Option<ProxyAudiences
         cluster: Arc::new(cluster),
         shared_listener: listeners::shared(cx, &listener, &filters).map(Arc::new),
         listener: Arc::new(listener),
-        route: Arc::new(routes::audience(&facts, &class, &filters, &overrides)),
+        shares_hosts: routes::shares_hosts(cx, &route),
+        route: Arc::new(route),
         vhds: proxy.vhds,
         secrets: secrets::audience(&facts, &overrides).map(Arc::new),
         grpc: grpc::audience(&facts).map(Arc::new),

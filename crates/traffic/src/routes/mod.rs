@@ -16,18 +16,20 @@ mod shared;
 mod sidecar;
 mod table_name;
 mod unique;
+mod vhds;
 
 use std::sync::Arc;
 
 use flow::Reads;
-use model::audience::{HostRun, ProxyClass, ResourceKey, RouteAudience, RouteTable, VirtualHostSpec};
+use model::audience::{ProxyClass, RouteAudience, RouteTable, VirtualHostSpec};
 
 pub use bind::bind;
 pub use domains::{ServiceHost, ServiceHostKey, ServiceHosts};
 pub use host::{DefaultHostKey, DefaultHosts};
 pub use shared::{SharedHosts, SharedTable};
+pub use vhds::{SharedHostCatalogue, VirtualHostCatalogue};
 
-use crate::{Catalogue, gateways};
+use crate::gateways;
 
 flow::rule! {
     /// The route table of a name for an audience.
@@ -51,30 +53,6 @@ fn derive_route_tables(cx: &Reads<'_>, (audience, name): &(Arc<RouteAudience>, A
     Some(Arc::new(table))
 }
 
-flow::rule! {
-    /// The virtual hosts of a route table for VHDS clients: `TABLE/VIRTUAL HOST`.
-    pub VirtualHostCatalogue: (Arc<RouteAudience>, Arc<str>) => Catalogue = "virtual host catalogue", derive_virtual_host_catalogue;
-}
-
-fn derive_virtual_host_catalogue(cx: &Reads<'_>, key: &(Arc<RouteAudience>, Arc<str>)) -> Option<Catalogue> {
-    let table = cx.get::<RouteTables>(key)?;
-    let table_name = &key.1;
-    let mut rows = Vec::with_capacity(table.virtual_hosts.len());
-    for run in table.virtual_hosts.runs() {
-        let mut add = |name, host: &Arc<VirtualHostSpec>| {
-            rows.push((name, ResourceKey::VirtualHost(table_name.clone(), host.clone())));
-        };
-        match run {
-            HostRun::Shared(list, range) => {
-                let names = list.resource_names[range.clone()].iter().cloned();
-                names.zip(run.hosts()).for_each(|(name, host)| add(name, host));
-            }
-            HostRun::Own(host) => add(virtual_host_name(table_name, &host.name), host),
-        }
-    }
-    Some(Catalogue::new(rows))
-}
-
 /// The VHDS name of a virtual host.
 pub fn virtual_host_name(table: &str, host: &str) -> Arc<str> {
     // The last slash terminates the table's name.
@@ -90,5 +68,6 @@ pub(crate) fn register(b: &mut flow::Builder) {
     b.view::<DefaultHosts>();
     b.view::<SharedHosts>();
     b.view::<RouteTables>();
+    b.view::<SharedHostCatalogue>();
     b.view::<VirtualHostCatalogue>();
 }

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use config::{MeshConfig, ObjectKey, ParseOptions, parse_documents};
 use flow::CellId;
+use model::audience::ResourceKey;
 use model::proxy::{Capabilities, InterceptionMode, Proxy, ProxyKind};
 use registry::inputs::{MeshSettings, ProxyToken, Sharing};
 use world::{Batch, World};
@@ -106,14 +107,18 @@ pub fn open_listed(world: &mut World, token: ProxyToken) -> (Vec<CellId>, Vec<Ar
     let (mut cells, mut clusters) = (Vec::new(), Vec::new());
     for kind in [types::CLUSTER, types::LISTENER] {
         let mut names = BTreeSet::new();
-        for audience in world.audience(token, kind).into_iter().chain(world.own_audience(token, kind)) {
+        // Rows of the own catalogue replace and hide those of the shared one.
+        for audience in world.own_audience(token, kind).into_iter().chain(world.audience(token, kind)) {
             let (cell, catalogue) = world.open_catalogue(&audience, &Arc::default()).unwrap();
             cells.push(cell);
-            for (name, key) in &catalogue.entries {
+            for (name, key) in catalogue.entries.iter().filter(|(name, _)| !names.contains(name)).collect::<Vec<_>>() {
+                names.insert(name.clone());
+                if *key == ResourceKey::Hidden {
+                    continue;
+                }
                 let (cell, resource) = world.open(key);
                 let found = resource.map(|resource| resource.name().clone());
                 assert_eq!(found.as_ref(), Some(name), "listed under its name");
-                assert!(names.insert(name.clone()), "{name} is listed once");
                 cells.push(cell);
                 clusters.extend((kind == types::CLUSTER).then(|| name.clone()));
             }

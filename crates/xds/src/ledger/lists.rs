@@ -35,7 +35,7 @@ impl<O: Origin> Ledger<O> {
         let Some((cell, catalogue)) = origin.open_catalogue(self.kind, &self.audience, collection) else {
             return;
         };
-        let rows = O::rows(&catalogue);
+        let (hidden, rows): (Vec<_>, Vec<_>) = O::rows(&catalogue).iter().partition(|(_, key)| O::hides(key));
         let keys: Vec<&O::Key> = rows.iter().map(|(_, key)| key).collect();
         // A stream that was at an earlier epoch compares all names, so that a ledger's first names need not be logged.
         let is_logged = !self.log.changes.is_empty();
@@ -53,6 +53,10 @@ impl<O: Origin> Ledger<O> {
                     self.log.push(epoch, name.clone());
                 }
             }
+        }
+        for (name, _) in hidden {
+            // No stream was sent the shared resource for this audience.
+            self.entries.insert(name.clone(), Entry::new(None, 0));
         }
         let list = List { cell, catalogue, users: 1 };
         self.lists.insert(collection.clone(), list);
@@ -100,8 +104,11 @@ impl<O: Origin> Ledger<O> {
             match (before.peek(), after.peek()) {
                 (None, None) => break,
                 (Some((name, key)), Some((other, other_key))) if name == other => {
-                    if key != other_key {
-                        rekeyed.extend(self.rekey(origin, cells, name, other_key, epoch));
+                    match (O::hides(key), O::hides(other_key)) {
+                        _ if key == other_key => {}
+                        (_, true) => self.hide(cells, name, epoch),
+                        (true, false) => self.add(origin, cells, (name, other_key), epoch),
+                        (false, false) => rekeyed.extend(self.rekey(origin, cells, name, other_key, epoch)),
                     }
                     before.next();
                     after.next();
@@ -111,8 +118,10 @@ impl<O: Origin> Ledger<O> {
                     before.next();
                 }
                 (_, Some((name, key))) => {
-                    let resource = self.insert(cells, name, origin.open(key), epoch);
-                    self.on_resource(name, None, resource.as_ref(), epoch);
+                    match O::hides(key) {
+                        true => self.hide(cells, name, epoch),
+                        false => self.add(origin, cells, (name, key), epoch),
+                    }
                     after.next();
                 }
                 (Some(_), None) => break,
@@ -148,16 +157,32 @@ impl<O: Origin> Ledger<O> {
         epoch: Epoch,
     ) -> Option<Resource> {
         cells.add(cell, resource.clone(), self.id, name.clone());
-        self.entries.insert(name.clone(), Entry { cell: Some(cell), epoch, users: 0 });
+        self.entries.insert(name.clone(), Entry::new(Some(cell), epoch));
         resource
+    }
+
+    /// Adds a row.
+    fn add(&mut self, origin: &mut O, cells: &mut Cells<O::Cell>, (name, key): (&Name, &O::Key), epoch: Epoch) {
+        let removed_before = self.tombs.get(name).map_or(0, |tomb| tomb.epoch);
+        let is_new = !self.contains(name);
+        let resource = self.insert(cells, name, origin.open(key), epoch);
+        if let Some(entry) = self.entries.get_mut(name).filter(|_| is_new) {
+            (entry.added, entry.removed_before) = (epoch, removed_before);
+        }
+        self.on_resource(name, None, resource.as_ref(), epoch);
+        if self.own && resource.is_none() {
+            self.mark(name, epoch, true, 0);
+        }
     }
 
     fn remove(&mut self, cells: &mut Cells<O::Cell>, name: &Name, epoch: Epoch) {
         let old = self.resource(cells, name).cloned();
         self.on_resource(name, old.as_ref(), None, epoch);
         self.substituted.remove(name);
-        if let Some(entry) = self.entries.remove(name) {
-            self.close_cell(cells, name, entry.cell);
+        let Some(entry) = self.entries.remove(name) else { return };
+        self.close_cell(cells, name, entry.cell);
+        if self.own && old.is_none() {
+            self.uncover(name, entry.epoch, epoch);
         }
     }
 

@@ -67,7 +67,7 @@ impl<O: Origin> Ledger<O> {
                 self.selections[*id].absent -= 1;
             }
             let users = u32::try_from(selections.len()).unwrap_or(u32::MAX);
-            self.entries.insert(name.clone(), Entry { cell: None, epoch: FIRST, users });
+            self.entries.insert(name.clone(), Entry { users, ..Entry::new(None, FIRST) });
             let Some(key) = origin.resolve(kind, &self.audience, &name) else { continue };
             let (cell, resource) = origin.open(&key);
             cells.add(cell, resource.clone(), self.id, name.clone());
@@ -135,7 +135,8 @@ impl<O: Origin> Ledger<O> {
         *serial += 1;
         let mut selection = Selection::new(names, self.kind, self.by_name(), epoch, *serial);
         let tombs = self.tombs.iter().filter(|(name, _)| selection.covers(name));
-        selection.removed = tombs.map(|(_, tomb)| tomb.epoch).max().unwrap_or_default();
+        let hidden = self.hidden_since(cells).filter(|(name, _)| selection.covers(name)).map(|(_, epoch)| epoch);
+        selection.removed = tombs.map(|(_, tomb)| tomb.epoch).chain(hidden).max().unwrap_or_default();
         let digest: u64 = match self.kind.is_collected() {
             true => wrapping(self.live(cells, &selection).map(|(name, held)| contribution(name, Some(held)))),
             false => wrapping(selection.named().map(|name| presence(name, self.resource(cells, name)))),
@@ -160,8 +161,7 @@ impl<O: Origin> Ledger<O> {
                 named.push(name);
                 keys.push(key);
             }
-            let cell = None;
-            self.entries.insert(name.clone(), Entry { cell, epoch, users: 1 });
+            self.entries.insert(name.clone(), Entry { users: 1, ..Entry::new(None, epoch) });
             // A stream that is behind this epoch may subscribe to it later.
             self.log.push(epoch, name.clone());
         }

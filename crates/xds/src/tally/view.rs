@@ -5,6 +5,7 @@ use rustc_hash::FxHashMap;
 
 use super::Ask;
 use super::bits::{Bits, Members};
+use crate::cells::LedgerId;
 use crate::ledger::Ledger;
 use crate::selection::Selection;
 use crate::watch::{Rejection, Watch};
@@ -18,6 +19,8 @@ pub(super) struct View<'h> {
     parts: Vec<Part<'h>>,
     /// The number of streams in the hub.
     bound: usize,
+    /// The streams that are not sent the resource of a name, because own ones hide it.
+    hidden: FxHashMap<&'h Name, Vec<u32>>,
 }
 
 /// One selection.
@@ -46,9 +49,12 @@ impl<'h> View<'h> {
         ledger: &'h Ledger<O>,
         places: &FxHashMap<StreamId, u32>,
         watch: impl Fn(StreamId) -> Option<&'h Watch>,
+        ledger_of: impl Fn(LedgerId) -> &'h Ledger<O>,
     ) -> View<'h> {
         let bound = places.len();
-        let part = |selection: &'h Selection| {
+        let mut hidden: FxHashMap<&'h Name, Vec<u32>> = FxHashMap::default();
+        let mut overlaps: FxHashMap<LedgerId, Overlap<'h>> = FxHashMap::default();
+        let mut part = |selection: &'h Selection| {
             let mut part = Part::new(selection);
             let mut members = Vec::with_capacity(selection.streams.len());
             for id in &selection.streams {
@@ -58,20 +64,42 @@ impl<'h> View<'h> {
                 };
                 members.push(*place);
                 part.note(*place, watch, selection);
+                let own = watch.own.filter(|own| own.ledger != ledger.id && ledger.kind.is_listed());
+                let Some(own) = own.map(|own| own.ledger) else { continue };
+                let overlap = overlaps.entry(own).or_insert_with(|| Overlap::of(ledger, ledger_of(own)));
+                overlap.hidden.iter().for_each(|name| hidden.entry(name).or_default().push(*place));
+                part.note_uncovered(*place, watch, overlap);
             }
             part.behind.sort_unstable();
             part.members = Members::new(members, bound);
             part
         };
-        View {
-            kind: ledger.kind,
-            parts: ledger.selections.iter().map(|(_, selection)| part(selection)).collect(),
-            bound,
-        }
+        let parts = ledger.selections.iter().map(|(_, selection)| part(selection)).collect();
+        View { kind: ledger.kind, parts, bound, hidden }
     }
 
     /// Adds the streams of a query, and those that have not acknowledged it. Calls `rejected` for streams that rejected it.
     pub(super) fn add(&mut self, ask: &Ask<'_>, total: &mut Bits, pending: &mut Bits, mut rejected: impl FnMut(u32)) {
+        let hidden = ask.name.and_then(|name| self.hidden.get(name)).cloned();
+        let Some(mut hidden) = hidden else {
+            return self.add_all(ask, total, pending, rejected);
+        };
+        hidden.sort_unstable();
+        let (mut all, mut waiting) = (Bits::new(self.bound), Bits::new(self.bound));
+        self.add_all(ask, &mut all, &mut waiting, |place| {
+            if hidden.binary_search(&place).is_err() {
+                rejected(place);
+            }
+        });
+        let mut excluded = Bits::new(self.bound);
+        hidden.iter().for_each(|place| excluded.insert(*place));
+        all.subtract(&excluded);
+        waiting.subtract(&excluded);
+        total.add(&all);
+        pending.add(&waiting);
+    }
+
+    fn add_all(&mut self, ask: &Ask<'_>, total: &mut Bits, pending: &mut Bits, mut rejected: impl FnMut(u32)) {
         let (kind, bound) = (self.kind, self.bound);
         let covers = |part: &&mut Part<'_>| ask.name.is_none_or(|name| part.selection.covers(name));
         for part in self.parts.iter_mut().filter(covers) {
@@ -85,6 +113,24 @@ impl<'h> View<'h> {
                 }
             }
             part.add_owed(ask.name, pending, &mut rejected);
+        }
+    }
+}
+
+/// The names of a shared ledger that concern an own one.
+struct Overlap<'h> {
+    /// Rows of the own ledger hide them.
+    hidden: Vec<&'h Name>,
+    /// Rows hid them until these epochs.
+    uncovered: Vec<(&'h Name, Epoch)>,
+}
+
+impl<'h> Overlap<'h> {
+    fn of<O: Origin>(shared: &'h Ledger<O>, own: &'h Ledger<O>) -> Overlap<'h> {
+        let uncovered = own.tombs.iter().filter(|(name, _)| !own.contains(name));
+        Overlap {
+            hidden: own.names().filter(|name| shared.contains(name)).collect(),
+            uncovered: uncovered.filter(|(name, _)| shared.contains(name)).map(|(name, t)| (name, t.epoch)).collect(),
         }
     }
 }
@@ -152,6 +198,15 @@ impl<'h> Part<'h> {
         }
         for name in watch.rejection.iter().flat_map(|rejection| &rejection.owed) {
             self.owed.entry(name).or_default().push(place);
+        }
+    }
+
+    /// Records the shared resources that appeared instead of own ones and that a stream has not acknowledged.
+    fn note_uncovered(&mut self, place: u32, watch: &Watch, overlap: &Overlap<'h>) {
+        for (name, epoch) in &overlap.uncovered {
+            if watch.in_force(*epoch) < *epoch {
+                self.owed.entry(name).or_default().push(place);
+            }
         }
     }
 

@@ -103,6 +103,11 @@ impl Client {
         self.last[at(kind)].as_ref().unwrap()
     }
 
+    /// Keeps the last response of a former stream.
+    pub(crate) fn remember(&mut self, former: &Client, kind: ResourceType) {
+        self.last[at(kind)] = former.last[at(kind)].clone();
+    }
+
     fn answer(&self, kind: ResourceType) -> Request {
         match self.variant {
             Variant::Sotw => self.again(kind),

@@ -51,6 +51,8 @@ pub(crate) struct Harness {
     pub(crate) hub: Hub<World>,
     pub(crate) world: World,
     pub(crate) now: Moment,
+    /// The node of clients that connect.
+    pub(crate) node: &'static str,
 }
 
 /// The number of types, for tables by sending order.
@@ -78,7 +80,7 @@ impl Harness {
     }
 
     pub(crate) fn with(limits: Limits) -> Harness {
-        Harness { hub: Hub::new(limits, types()), world: World::default(), now: Moment::ZERO }
+        Harness { hub: Hub::new(limits, types()), world: World::default(), now: Moment::ZERO, node: "pod.ns" }
     }
 
     /// A world in which audience `a` has clusters `a`, `b`, and listener and route `r`, all with number 1; the route
@@ -96,7 +98,8 @@ impl Harness {
     }
 
     pub(crate) fn connect_as(&mut self, kind: ProxyKind, variant: Variant) -> StreamId {
-        self.hub.connect(&mut self.world, proxy(kind), variant, self.now).unwrap()
+        let proxy = Proxy { id: self.node.into(), ..proxy(kind) };
+        self.hub.connect(&mut self.world, proxy, variant, self.now).unwrap()
     }
 
     /// Handles a request completely.

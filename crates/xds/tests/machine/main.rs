@@ -14,6 +14,7 @@ mod nack;
 mod named;
 mod opening;
 mod order;
+mod overlay;
 mod own;
 mod property;
 mod quarantine;

@@ -20,6 +20,14 @@ pub(crate) type Key = (ResourceType, Audience, Arc<str>);
 type Tables = BTreeMap<(ResourceType, Audience), BTreeMap<String, Content>>;
 pub(crate) type Catalogue = Arc<Vec<(Arc<str>, Key)>>;
 
+/// The audience in the keys of rows that hide shared resources.
+const HIDING: Audience = "hiding";
+
+/// The content of a row that hides a shared resource.
+pub(crate) fn hiding() -> Content {
+    plain(0)
+}
+
 /// An audience without catalogues, which subscribes to everything by name.
 pub(crate) const BY_NAME: Audience = "by name";
 
@@ -83,8 +91,8 @@ pub(crate) struct World {
 
 #[derive(Clone, PartialEq)]
 enum Cell {
-    /// All names of a wildcard type, or those in this collection.
-    Catalogue(ResourceType, Audience, Arc<str>, Vec<String>),
+    /// All names of a wildcard type, or those in this collection, and whether each only hides a shared resource.
+    Catalogue(ResourceType, Audience, Arc<str>, Vec<(String, bool)>),
     Resource(Key, Option<Content>),
 }
 
@@ -188,9 +196,10 @@ impl World {
         match cell {
             Cell::Catalogue(kind, audience, of, _) => {
                 let table = self.committed.get(&(*kind, *audience));
-                let names = table.into_iter().flat_map(BTreeMap::keys);
-                let names = names.filter(|name| of.is_empty() || collection_of(name) == Some(of));
-                Cell::Catalogue(*kind, audience, of.clone(), names.cloned().collect())
+                let names =
+                    table.into_iter().flatten().filter(|(name, _)| of.is_empty() || collection_of(name) == Some(of));
+                let names = names.map(|(name, content)| (name.clone(), *content == hiding()));
+                Cell::Catalogue(*kind, audience, of.clone(), names.collect())
             }
             Cell::Resource(key, _) => {
                 let content = self.committed.get(&(key.0, key.1)).and_then(|table| table.get(&*key.2));
@@ -245,7 +254,7 @@ impl Origin for World {
     }
 
     fn own_audience(&self, token: u64, kind: ResourceType) -> Option<Audience> {
-        self.own_of(token).filter(|_| [CLUSTER, ENDPOINTS].contains(&kind))
+        self.own_of(token).filter(|_| [CLUSTER, ENDPOINTS, VIRTUAL_HOST].contains(&kind))
     }
 
     fn open_catalogue(&mut self, kind: ResourceType, audience: &Audience, of: &Arc<str>) -> Option<(u32, Catalogue)> {
@@ -259,6 +268,10 @@ impl Origin for World {
 
     fn rows(catalogue: &Catalogue) -> &[(Arc<str>, Key)] {
         catalogue
+    }
+
+    fn hides((_, audience, _): &Key) -> bool {
+        *audience == HIDING
     }
 
     fn resolve(&self, kind: ResourceType, audience: &Audience, name: &Arc<str>) -> Option<Key> {
@@ -277,6 +290,7 @@ impl Origin for World {
     }
 
     fn open(&mut self, key: &Key) -> (u32, Option<Resource>) {
+        assert!(!World::hides(key));
         let id = self.open_cell(Cell::Resource(key.clone(), None));
         let Cell::Resource(_, content) = &self.open[&id].0 else { unreachable!() };
         (id, resource(key, content.as_ref()))
@@ -308,8 +322,12 @@ fn endpoint_names(tables: &Tables) -> BTreeSet<String> {
     tables.flat_map(|(_, table)| table.keys().cloned()).collect()
 }
 
-fn rows(kind: ResourceType, audience: Audience, names: &[String]) -> Catalogue {
-    Arc::new(names.iter().map(|name| (Arc::from(&**name), (kind, audience, Arc::from(&**name)))).collect())
+fn rows(kind: ResourceType, audience: Audience, names: &[(String, bool)]) -> Catalogue {
+    let row = |(name, hides): &(String, bool)| {
+        let audience = if *hides { HIDING } else { audience };
+        (Arc::from(&**name), (kind, audience, Arc::from(&**name)))
+    };
+    Arc::new(names.iter().map(row).collect())
 }
 
 fn resource(key: &Key, content: Option<&Content>) -> Option<Resource> {
