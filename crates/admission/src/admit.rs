@@ -105,6 +105,7 @@ pub fn admit(review: &Review<'_>, decoded: Decoded, old: Option<&Json>) -> Resul
         return Err(Rejection::Invalid(causes.found));
     }
     object["apiVersion"] = definition.api_version().into();
+    causes.warnings.extend(idle(review));
     causes.warnings.truncate(MAX_WARNINGS);
     Ok(Admitted { object, warnings: causes.warnings })
 }
@@ -119,6 +120,19 @@ pub fn check_apply(review: &Review<'_>, decoded: Decoded) -> Result<(Json, Vec<S
     let mut causes = Causes::default();
     tidy(review, &mut object, &decoded.duplicates, false, &mut causes)?;
     Ok((object, causes.warnings))
+}
+
+/// The warning for an object of a kind that is stored, but that nothing in a store without Kubernetes acts on.
+fn idle(review: &Review<'_>) -> Option<String> {
+    let missing = match (review.definition.group, review.definition.kind) {
+        ("apps", "Deployment") => {
+            "no pods are created from it; start the workload yourself, and describe it by a WorkloadEntry"
+        }
+        ("", "ServiceAccount") => "no tokens are issued for it",
+        _ => return None,
+    };
+    let written = review.subresource == Subresource::None;
+    written.then(|| format!("nothing acts on a {} here: {missing}", review.definition.kind))
 }
 
 fn judge(review: &Review<'_>, object: &Json, old: Option<&Json>, causes: &mut Causes) {

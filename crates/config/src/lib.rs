@@ -25,7 +25,8 @@
 //!
 //! - Invalid configuration is data. Parsing and validation never fail, log, or stop at the first problem: they return
 //!   values and diagnostics.
-//! - An object with an error is not applied; an object with warnings is.
+//! - An object with an error is not applied; an object with warnings is. For objects that were accepted before, the parts
+//!   with errors are left out, and the errors become warnings ([`ParseOptions::degrade`]).
 //! - The crate is pure: it reads no files, clocks or environment variables.
 //! - The cost of parsing is bounded by [`Limits`].
 
@@ -54,7 +55,7 @@ mod yaml;
 pub use change_set::{ChangeSet, Observed};
 pub use decode::{nearest, parse_duration};
 pub use diagnostic::Diagnostic;
-pub use form::is_header_name;
+pub use form::{CURVES, DEFAULT_PROGRAM_SIZE, MAX_PROGRAM_SIZE, is_header_name, regex_program_size};
 pub use mesh::{MeshConfig, MeshNetworks};
 pub use object::{AnyObject, AssignedAddresses, Kind, Meta, Object, ObjectKey, Origin, Owner, Resource, StringMap};
 pub use parse::{

@@ -12,8 +12,8 @@ const INTRODUCTION: &str = "\
 <!-- Generated from the table in crates/config/tests/codes.rs by `cargo xtask docs`; do not edit. -->
 
 A diagnostic ends with its code in brackets, such as `[bad-value]`. Codes are stable; messages are not. An *error* rejects the object. A
-*warning* reports a part of the object without the expected effect. *Info* is a hint. `rutter validate`, the log of file sources and the
-status use the same codes.
+*warning* reports a part of the object without the expected effect, or that was left out because of an error in it. *Info* is a hint.
+`rutter validate`, the log of file sources and the status use the same codes.
 
 | Code | Meaning | What to do |
 |---|---|---|
@@ -57,6 +57,11 @@ const CODES: &[(&str, &str, &str)] = &[
     ("ignored-kind", "The mesh does not read this kind", "Remove it from the source, or ignore the message"),
     ("insecure", "The configuration reveals a secret", "Replace the secret, and use the public part"),
     ("invalid", "A value violates a rule of the kind's schema", "Correct the value as the message says"),
+    (
+        "large-regex",
+        "A regular expression is larger than Envoy's default limit; some proxies get the rest of the routes without it",
+        "Shorten it, or raise the limit of the proxies",
+    ),
     ("limit", "The document exceeds a limit of size or depth", "Split it"),
     ("missing-field", "A required field is missing", "Add the field"),
     (

@@ -94,11 +94,9 @@ pub(crate) fn add_defaults(parameters: &mut TlsParameters, mesh: &MeshConfig) {
         let suites = model::tls::known_cipher_suites(&defaults.cipher_suites);
         parameters.cipher_suites = suites.iter().map(ToString::to_string).collect();
     }
-    let curves = defaults.ecdh_curves.iter().filter(|name| model::tls::is_curve(name));
-    for curve in curves.map(ToString::to_string) {
-        if !parameters.ecdh_curves.contains(&curve) {
-            parameters.ecdh_curves.push(curve);
-        }
+    if parameters.ecdh_curves.is_empty() {
+        let curves = model::tls::known_curves(&defaults.ecdh_curves);
+        parameters.ecdh_curves = curves.iter().map(ToString::to_string).collect();
     }
 }
 
@@ -147,6 +145,7 @@ fn of_client(check: &ClientCheck, mesh: &MeshConfig) -> CertificateValidationCon
 fn parameters(context: &ServerContext, mesh: &MeshConfig) -> Option<TlsParameters> {
     let mut out = TlsParameters {
         cipher_suites: context.cipher_suites.iter().map(ToString::to_string).collect(),
+        ecdh_curves: context.curves.iter().map(ToString::to_string).collect(),
         ..Default::default()
     };
     match context.defaults {

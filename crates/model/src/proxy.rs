@@ -151,6 +151,17 @@ pub struct SpanNames {
 }
 
 impl Proxy {
+    /// The largest program of a regular expression that it accepts. Others make it reject the resource. Agents raise
+    /// Envoy's default; other proxies report the limit of their runtime in the metadata.
+    pub fn regex_limit(&self) -> u32 {
+        let reported = self.metadata.get(Proxy::REGEX_LIMIT).and_then(|limit| limit.parse().ok());
+        let raised = self.has_agent() || self.kind == ProxyKind::Grpc;
+        reported.unwrap_or(if raised { config::MAX_PROGRAM_SIZE } else { config::DEFAULT_PROGRAM_SIZE })
+    }
+
+    /// Key of the metadata that reports the value of `re2.max_program_size.error_level` in the proxy's runtime.
+    pub const REGEX_LIMIT: &str = "RE2_MAX_PROGRAM_SIZE";
+
     /// Whether an agent provides the workload's certificates (the static cluster `sds-grpc`): only agents report a
     /// version.
     pub fn has_agent(&self) -> bool {

@@ -78,6 +78,8 @@ pub struct ServerContext {
     pub max_version: Option<Version>,
     /// The cipher suites; empty for the mesh's or Envoy's default.
     pub cipher_suites: Vec<Arc<str>>,
+    /// The curves of the key exchange; empty for the mesh's or Envoy's default.
+    pub curves: Vec<Arc<str>>,
     /// Defaults of versions, cipher suites and curves.
     pub defaults: TlsDefaults,
 }
@@ -242,9 +244,20 @@ pub fn is_cipher_suite(name: &str) -> bool {
     }
 }
 
+/// The curves of a list that Envoy has, each once.
+pub fn known_curves(list: &[Arc<str>]) -> Vec<Arc<str>> {
+    let mut out: Vec<Arc<str>> = Vec::new();
+    for name in list.iter().filter(|name| is_curve(name)) {
+        if !out.contains(name) {
+            out.push(name.clone());
+        }
+    }
+    out
+}
+
 /// Whether Envoy has a curve of this name for key exchange.
 pub fn is_curve(name: &str) -> bool {
-    ["P-256", "P-384", "P-521", "X25519", "X25519MLKEM768"].contains(&name)
+    config::CURVES.contains(&name)
 }
 
 #[cfg(test)]

@@ -99,7 +99,8 @@ impl MeshFile {
     /// Parses new content. Invalid content is remembered too, so that it is reported once.
     fn take(&mut self, bytes: Vec<u8>) -> Option<MeshConfig> {
         let name = self.path.display().to_string();
-        let (config, diagnostics) = config::parse_mesh_config(&bytes, &name, &ParseOptions::default());
+        let options = ParseOptions::default().degrading();
+        let (config, diagnostics) = config::parse_mesh_config(&bytes, &name, &options);
         log_diagnostics(&diagnostics);
         self.bytes = bytes;
         config

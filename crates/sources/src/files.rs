@@ -72,7 +72,7 @@ impl Drop for Watch {
     }
 }
 
-/// Reads a directory once.
+/// Reads a directory once. Objects with errors are refused as a whole, unless the options degrade them.
 ///
 /// # Errors
 /// The directory cannot be listed. Unreadable files are reported as diagnostics.
@@ -82,8 +82,8 @@ pub fn load(dir: &Path, options: &ParseOptions) -> Result<ChangeSet, Error> {
 }
 
 /// Reads a directory and watches it. `sink` receives the complete initial state, which may be empty, before this
-/// function returns, unless a folder cannot be read; later changes come from another thread. `sink` may block: changes
-/// accumulate meanwhile.
+/// function returns, unless a folder cannot be read; later changes come from another thread. Parts of objects that have
+/// errors are left out. `sink` may block: changes accumulate meanwhile.
 ///
 /// # Errors
 /// The directory cannot be listed or watched initially. Later errors are logged, and the last state stays in effect.
@@ -98,6 +98,7 @@ pub fn watch(
     std::fs::read_dir(dir).map_err(unreadable)?;
     // The watch starts before the first scan, so no change in between is lost.
     let mut watched = Watched::start(dir, &pending)?;
+    let options = options.clone().degrading();
     let mut reader = Reader::new(dir, options.clone());
     let first = scan(&mut reader, &pending, &ScanScope::All)?;
     let complete = first.unreadable.is_empty();
@@ -106,7 +107,7 @@ pub fn watch(
         true => sink(first.change),
         false => log_incomplete(&first.unreadable),
     }
-    let (follower, options) = (pending.clone(), options.clone());
+    let follower = pending.clone();
     let (running, ended) = channel();
     let spawned = std::thread::Builder::new().name("files".into()).spawn(move || {
         let _running: Sender<()> = running;

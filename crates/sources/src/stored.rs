@@ -29,7 +29,7 @@ impl Default for StoredObjects {
         StoredObjects {
             kinds: kinds.collect(),
             texts: Texts::default(),
-            options: ParseOptions::default(),
+            options: ParseOptions::default().degrading(),
             cluster: Arc::default(),
         }
     }

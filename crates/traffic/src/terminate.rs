@@ -5,6 +5,7 @@ use std::sync::Arc;
 use config::istio::{ServerTlsMode, ServerTlsSettings, TlsProtocol};
 use model::tls::{
     Authorities, Certificate, ClientCheck, OwnFiles, ServerContext, TlsDefaults, Version, known_cipher_suites,
+    known_curves,
 };
 
 /// ALPN of HTTP servers, most preferred first.
@@ -31,6 +32,7 @@ pub(crate) fn of_workload(files: &OwnFiles) -> ServerContext {
         min_version: None,
         max_version: None,
         cipher_suites: Vec::new(),
+        curves: Vec::new(),
         defaults: TlsDefaults::Workloads,
     }
 }
@@ -97,6 +99,10 @@ pub(crate) fn context(settings: &ServerTlsSettings, agent: bool, files: &OwnFile
         cipher_suites: match of_mesh {
             true => Vec::new(),
             false => known_cipher_suites(&settings.cipher_suites),
+        },
+        curves: match of_mesh {
+            true => Vec::new(),
+            false => known_curves(&settings.ecdh_curves),
         },
         defaults: if of_mesh { TlsDefaults::Envoy } else { TlsDefaults::Mesh },
     })

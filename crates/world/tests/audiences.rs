@@ -565,6 +565,9 @@ fn cases() -> Vec<Case> {
     case!(cases, Sidecar Route as Route, "source.labels", |a| {
         Arc::make_mut(&mut a.source).labels = [("app".into(), "http".into())].into();
     });
+    case!(cases, Sidecar Route as Route, "source.regex_limit", |a| {
+        Arc::make_mut(&mut a.source).regex_limit = Some(100);
+    });
     case!(cases, Sidecar Route as Route, "filters", |a| a.filters = filters(2));
     case!(cases, Sidecar Route as Route, "overrides", |a| a.overrides = overrides());
 
@@ -736,6 +739,7 @@ fn fields(audience: &Audience) -> (&'static str, Fields) {
             );
             class_fields(class, &mut out, |(), _| {}, |facts, out| gateway_fields(facts, out));
             source_fields(source, ["source.namespace", "source.labels"], &mut out);
+            add(&mut out, "source.regex_limit", source.regex_limit);
             add(&mut out, "filters", filters);
             add(&mut out, "overrides", overrides);
             "route"
@@ -916,7 +920,7 @@ fn location_fields(location: &ClientLocation, names: &[&'static str; 5], out: &m
 }
 
 fn source_fields(source: &Source, names: [&'static str; 2], out: &mut Fields) {
-    let Source { namespace, labels } = source;
+    let Source { namespace, labels, .. } = source;
     add(out, names[0], namespace);
     add(out, names[1], labels);
 }

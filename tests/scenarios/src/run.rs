@@ -170,7 +170,7 @@ impl<'h> Player<'h> {
         if self.home.is_some() {
             return self.edit(Document::read(yaml, cluster)?, Vec::new());
         }
-        let parsed = config::parse_documents(yaml.as_bytes(), "scenario", &ParseOptions::default());
+        let parsed = config::parse_documents(yaml.as_bytes(), "scenario", &ParseOptions::default().degrading());
         for diagnostic in &parsed.diagnostics {
             let _ = writeln!(self.diagnostics, "{diagnostic}");
         }

@@ -119,6 +119,7 @@ impl Call<'_> {
             None => {
                 let (object, warnings) = self.admit_new(decoded, options)?;
                 let stored = self.put_new(object, options.dry_run).await?;
+                let warnings = self.with_references(&stored, warnings).await;
                 Ok(self.show(StatusCode::CREATED, &stored, &warnings))
             }
         }
@@ -156,7 +157,8 @@ impl Call<'_> {
             k8s_patch::track(Some(&before), &mut object, &self.writer(&options.manager));
         }
         let stored = self.put_changed(old, &before, object, options.dry_run).await?;
-        Ok(self.show(StatusCode::OK, &stored, &admitted.warnings))
+        let warnings = self.with_references(&stored, admitted.warnings).await;
+        Ok(self.show(StatusCode::OK, &stored, &warnings))
     }
 
     /// Writes a changed object. Removes it if it is deleted and has no finalizers left.

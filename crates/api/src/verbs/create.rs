@@ -33,7 +33,10 @@ impl Call<'_> {
             let (mut object, warnings) = self.admit_new(decoded, options)?;
             k8s_patch::track(None, &mut object, &self.writer(&options.manager));
             match self.put_new(object, options.dry_run).await {
-                Ok(stored) => return Ok(self.show(StatusCode::CREATED, &stored, &warnings)),
+                Ok(stored) => {
+                    let warnings = self.with_references(&stored, warnings).await;
+                    return Ok(self.show(StatusCode::CREATED, &stored, &warnings));
+                }
                 // A generated name is generated again if it is taken; a changed namespace is checked again.
                 Err(PutError::Store(Error::Exists { .. })) if generated && attempt < ATTEMPTS => {}
                 Err(error) if error.is_race() && attempt < ATTEMPTS => {}

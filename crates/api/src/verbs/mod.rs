@@ -7,6 +7,7 @@ mod create;
 mod delete;
 mod options;
 mod read;
+mod references;
 mod scale;
 mod status;
 mod watch;

@@ -34,7 +34,7 @@ pub(crate) enum Unknown {
 }
 
 /// A problem found while decoding.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Problem {
     pub(crate) path: FieldPath,
     pub(crate) at: Position,

@@ -44,6 +44,7 @@ pub(crate) fn is_authority(name: &str) -> bool {
 
 /// The name of a header to set, add or remove.
 pub(crate) fn changed_header(name: &str) -> Result<(), Fault> {
+    fits("name", name)?;
     let message = match name {
         "" => "the header name must not be empty".to_owned(),
         name if is_authority(name) => return Ok(()),
@@ -53,8 +54,21 @@ pub(crate) fn changed_header(name: &str) -> Result<(), Fault> {
     Err(Fault::new("bad-header", message))
 }
 
+/// Maximum length of the name and of the value of a header to set in bytes.
+const MAX_LENGTH: usize = 16_384;
+
+fn fits(what: &str, text: &str) -> Result<(), Fault> {
+    if text.len() <= MAX_LENGTH {
+        return Ok(());
+    }
+    let message =
+        format!("the {what} of a header must not be longer than {MAX_LENGTH} bytes, and this one has {}", text.len());
+    Err(Fault::new("out-of-range", message))
+}
+
 /// The value of a header to set.
 pub(crate) fn header_value(value: &str) -> Result<(), Fault> {
+    fits("value", value)?;
     let problem = value_problem(value).map(|problem| format!("{value:?} is not a valid header value: {problem}"));
     problem.map_or(Ok(()), |message| Err(Fault::new("bad-header", message)))
 }

@@ -105,6 +105,9 @@ pub(crate) fn host_port(text: &str) -> Result<(), Fault> {
     let (host, port) = text.rsplit_once(':').unwrap_or((text, ""));
     good(!port.is_empty(), || format!("{text:?} must have the form HOST:PORT"))?;
     port_number(port)?;
+    good(!host.contains(':') || (host.starts_with('[') && host.ends_with(']')), || {
+        format!("{text:?} has an IPv6 address without brackets; write [ADDRESS]:PORT")
+    })?;
     let bare = host.strip_prefix('[').and_then(|h| h.strip_suffix(']')).unwrap_or(host);
     if host == "$(HOST_IP)" { Ok(()) } else { name_or_address(bare) }
 }

@@ -10,6 +10,7 @@ pub(crate) mod host;
 mod lua;
 mod number;
 mod operators;
+mod re2;
 mod regex;
 mod token;
 
@@ -28,7 +29,8 @@ pub(crate) use number::{
     delay, duration, duration_or_zero, port_number, port_or_zero, positive, prime, redirect_code, retry_on, seconds,
     status,
 };
-pub(crate) use regex::{check_regex, regex};
+pub use regex::{DEFAULT_PROGRAM_SIZE, MAX_PROGRAM_SIZE, regex_program_size};
+pub(crate) use regex::{check_regex, own_regex, regex};
 pub(crate) use token::{http_url, key_set, module_url};
 
 use std::net::IpAddr;
@@ -180,8 +182,9 @@ pub(crate) fn local_endpoint(endpoint: &str) -> Result<(), Fault> {
 
 /// A trust domain.
 pub(crate) fn trust_domain(text: &str) -> Result<(), Fault> {
-    let parsed = TrustDomain::parse(text);
-    parsed.map(drop).map_err(|error| Fault::new("bad-value", error.to_string()))
+    TrustDomain::parse(text).map_err(|error| Fault::new("bad-value", error.to_string()))?;
+    let name = text.strip_suffix('.').unwrap_or(text);
+    good(name.split('.').all(host::is_label), || format!("{text:?} is not a valid trust domain; use a DNS name"))
 }
 
 /// A region, without zone and wildcard.
@@ -220,6 +223,18 @@ pub(crate) fn cipher(suite: &str) -> Result<(), Fault> {
         return Ok(());
     }
     Err(Fault::warning("no-effect", format!("unknown cipher suite {suite:?} is ignored")))
+}
+
+/// Curves that Envoy has for key exchange.
+pub const CURVES: [&str; 5] = ["P-256", "P-384", "P-521", "X25519", "X25519MLKEM768"];
+
+/// The name of a curve.
+pub(crate) fn curve(name: &str) -> Result<(), Fault> {
+    if CURVES.contains(&name) {
+        return Ok(());
+    }
+    let fault = Fault::warning("no-effect", format!("the unknown curve {name:?} is ignored"));
+    Err(fault.hint(format!("the curves are {}", CURVES.join(", "))))
 }
 
 /// The name of a gRPC status code.

@@ -91,7 +91,7 @@ message! {
         pub jwks_uri: Arc<str> where [
             min 1, max 2048,
             rule "self.startsWith('http://') || self.startsWith('https://')" "the URL must start with http:// or https://",
-            is http_url,
+            is http_url, spelling "jwks_uri",
         ],
         /// Public keys of the issuer as an inline JSON Web Key Set.
         pub jwks: Arc<str> where [is key_set],
@@ -108,10 +108,25 @@ message! {
         pub forward_original_token: bool,
         /// Claims that are copied to headers of the forwarded request.
         pub output_claim_to_headers: Vec<ClaimToHeader>,
+        /// Whether a request without a token of this rule is rejected.
+        pub presence: Option<JwtPresence> where [
+            warn "not-served" "istiod has no effect for this field either; require a token with an AuthorizationPolicy",
+        ],
         /// Timeout for fetching the keys. Defaults to 5s.
         pub timeout: Option<Duration> where [is duration],
         /// Claims, in addition to `scope` and `permission`, whose value is parsed as a space-delimited list.
         pub space_delimited_claims: Vec<Arc<str>> where [max 64, items(min 1)],
+    }
+}
+
+enumeration! {
+    /// Whether requests must have a token.
+    pub enum JwtPresence {
+        /// Requests without a token are allowed.
+        #[default]
+        Optional = "OPTIONAL" 0,
+        /// Requests without a token are rejected.
+        Required = "REQUIRED" 1,
     }
 }
 

@@ -150,7 +150,7 @@ message! {
     /// Condition on an attribute. Requires `values`, `notValues` or both.
     pub struct Condition: Relations where [any(values, notValues)] {
         /// Name of the attribute, such as `request.headers[User-Agent]`, `source.ip` or `request.auth.claims[iss]`.
-        pub key: Arc<str> where [required, is attribute],
+        pub key: Arc<str> where [required, needed, is attribute],
         /// Accepted values of the attribute, of which one must match.
         pub values: Vec<Arc<str>>,
         /// Values that must not match.

@@ -125,7 +125,7 @@ message! {
     /// Conditions on a proxy.
     pub struct ProxyMatch {
         /// Regular expression (RE2) that the Istio version reported by the proxy must match.
-        pub proxy_version: Arc<str> where [is regex],
+        pub proxy_version: Arc<str> where [is own_regex],
         /// Node metadata of the proxy. Each value must be equal.
         pub metadata: StringMap,
     }
@@ -230,6 +230,10 @@ message! {
         pub filter: Option<FilterMatch>,
         /// Destination port that the filter chain matches. 0 matches any port.
         pub destination_port: u32,
+        /// Name of the transport socket of the filter chain. Not compared.
+        pub transport_socket: Arc<str> where [
+            warn "not-served" "istiod does not compare the transport socket either; the patch applies whatever it is",
+        ],
     }
 }
 

@@ -96,6 +96,8 @@ message! {
         pub max_protocol_version: TlsProtocol,
         /// Cipher suites, with Envoy's names. If empty, Envoy's defaults are used.
         pub cipher_suites: Vec<Arc<str>> where [is cipher],
+        /// Curves for the ECDH key exchange, with Envoy's names. If empty, those of the mesh configuration are used.
+        pub ecdh_curves: Vec<Arc<str>> where [is curve],
         /// Whether clients with an unverifiable certificate are accepted. Applies to the mode `OPTIONAL_MUTUAL`.
         pub insecure_skip_verify: Option<bool> where [nullable],
     }

@@ -29,7 +29,7 @@ message! {
 
 message! {
     /// Header changes in one direction.
-    pub struct HeaderOperations {
+    pub struct HeaderOperations: Relations {
         /// Headers to overwrite.
         pub set: StringMap where [keys(changed_header), is header_value],
         /// Headers to append.

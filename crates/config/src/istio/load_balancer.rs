@@ -28,6 +28,26 @@ oneof! {
         Simple(SimpleLb) = "simple",
         /// Consistent hashing: requests with the same key are sent to the same endpoint.
         ConsistentHash(ConsistentHash) = "consistentHash",
+        /// Weights endpoints by the utilization that they report (ORCA).
+        BackendUtilization(BackendUtilization) = "backendUtilization" where [
+            warn "not-served" "istiod has no effect for this field either; the default algorithm is used",
+        ],
+    }
+}
+
+message! {
+    /// Load balancing by the utilization that endpoints report.
+    pub struct BackendUtilization {
+        /// Additional penalty for endpoints that return errors, in percent of the utilization.
+        pub error_utilization_penalty_percent: Option<u32>,
+        /// Names of the metrics that the utilization is computed from.
+        pub metric_names_for_computing_utilization: Vec<Arc<str>>,
+        /// Time after which the weight of an endpoint without reports is discarded.
+        pub weight_expiration_period: Option<Duration>,
+        /// Time after the first report until the weight of an endpoint is used.
+        pub weight_stabilization_period: Option<Duration>,
+        /// Time between computations of weights.
+        pub weight_update_period: Option<Duration>,
     }
 }
 

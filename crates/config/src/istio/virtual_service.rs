@@ -77,7 +77,7 @@ message! {
         /// Percentage of requests to mirror, as an integer. Deprecated in favor of `mirrorPercentage`. If omitted, all
         /// requests are mirrored.
         pub mirror_percent: Option<u32> where [
-            nullable, to 100, warn "deprecated" "mirrorPercent is deprecated; use mirrorPercentage",
+            spelling "mirror_percent", nullable, to 100, warn "deprecated" "mirrorPercent is deprecated; use mirrorPercentage",
         ],
         /// Percentage of requests to mirror. If omitted, all requests are mirrored.
         pub mirror_percentage: Option<Percent>,

@@ -124,6 +124,9 @@ message! {
         pub path_normalization: PathNormalization,
         /// Default retry policy of HTTP routes. If omitted, 2 attempts on connection failures.
         pub default_http_retry_policy: Option<HttpRetry>,
+        /// Retry policy of inbound HTTP routes, except those of gRPC ports. Only `attempts`, `retryOn` and `backoff` apply. If
+        /// omitted, 2 attempts if the application resets the connection before it answers.
+        pub default_inbound_http_retry_policy: Option<HttpRetry>,
         /// TLS settings of connections between workloads.
         pub mesh_mtls: Option<TlsConfig> as "meshMTLS",
         /// TLS settings of all other connections.

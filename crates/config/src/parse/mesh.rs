@@ -7,9 +7,9 @@ use crate::decode::{Decode, Decoder, Problem, Unknown};
 use crate::diagnostic::Diagnostic;
 use crate::mesh::{MeshConfig, MeshNetworks};
 use crate::object::{Kind, Meta, Object, ObjectKey, Origin, Resource};
-use crate::parse::object::Outcome;
-use crate::parse::{ParseOptions, Parsed, Reader, conform, syntax_problem, text_of};
-use crate::problem::FieldPath;
+use crate::parse::object::{Outcome, errors};
+use crate::parse::{ParseOptions, Parsed, Reader, conform, degrade, syntax_problem, text_of};
+use crate::problem::{FieldPath, Severity};
 use crate::yaml::{self, Document, Node, Position, Value};
 
 impl MeshConfig {
@@ -93,24 +93,41 @@ fn decode_text<S: Setting>(text: &str, first_line: u32, options: &ParseOptions) 
         Ok(parsed) => parsed,
         Err(error) => return (None, vec![syntax_problem(error)]),
     };
-    let unknown = if options.strict { Unknown::Refuse } else { Unknown::Warn };
-    let mut cx = Decoder::new(unknown, options.limits.problems);
+    let duplicates: Vec<Problem> = duplicates.into_iter().map(syntax_problem).collect();
+    let (config, mut problems) = match options.degrade && duplicates.is_empty() {
+        true => {
+            let read = |root: &Node| decode_tree::<S>(root, options);
+            let (config, problems) = degrade::read(S::KIND, &root, read(&root), read);
+            (config.flatten(), problems)
+        }
+        false => decode_tree(&root, options),
+    };
+    problems.extend(duplicates);
+    problems.sort_by_key(|p| (p.at.line, p.at.column, Reverse(p.severity)));
+    (config, problems)
+}
+
+/// Decodes and validates settings.
+fn decode_tree<S: Setting>(root: &Node, options: &ParseOptions) -> (Option<S>, Vec<Problem>) {
+    // istiod ignores unknown fields of settings, so they are never errors.
+    let mut cx = Decoder::new(Unknown::Warn, options.limits.problems);
     // An empty text means the defaults.
     let config = match root.is_null() {
         true => Some(S::default()),
-        false => S::decode(&root, &mut cx),
+        false => S::decode(root, &mut cx),
     };
     let (mut found, report) = cx.finish();
-    let conform = conform::check(&root, root.at, &S::schema(), FieldPath::root(), options.limits.problems);
+    let broken: Vec<FieldPath> = errors(&found).map(|problem| problem.path.clone()).collect();
+    let conform = conform::check(root, root.at, &S::schema(), FieldPath::root(), options.limits.problems);
     conform::add(conform, &mut found);
-    let mut problems: Vec<Problem> = duplicates.into_iter().map(syntax_problem).chain(found).collect();
     let Some(mut config) = config else {
-        return (None, problems);
+        return (None, found);
     };
     config.complete();
-    problems.extend(report.into_findings().into_iter().map(|f| f.into_problem(&root)));
-    problems.sort_by_key(|p| (p.at.line, p.at.column, Reverse(p.severity)));
-    (Some(config), problems)
+    let findings = report.into_findings().into_iter();
+    let findings = findings.filter(|finding| !broken.iter().any(|path| finding.concerns(path)));
+    found.extend(findings.map(|finding| finding.into_problem(root)));
+    (Some(config), found)
 }
 
 /// The text of MeshConfig, if the object is the ConfigMap `istio` with the key `mesh`.
@@ -133,17 +150,17 @@ pub(super) fn read_config_map(
 ) -> Outcome {
     let content = text.text().cloned().unwrap_or_default();
     let (config, found) = decode_text::<MeshConfig>(&content, 1, options);
-    let path = FieldPath::root().field("data").field("mesh");
-    problems.extend(found.into_iter().map(|problem| {
-        let path = problem.path.segments().iter().cloned().fold(path.clone(), |path, step| path.then(step));
-        match place_in_file(text, &content, problem.at) {
-            Some(at) => Problem { path, at, ..problem },
-            None => {
-                let message = format!("{} (line {} of the text)", problem.message, problem.at.line);
-                Problem { path, at: text.at, message, ..problem }
-            }
-        }
-    }));
+    problems.extend(found.into_iter().map(|problem| placed(problem, "mesh", text, &content)));
+    // The networks do not decide whether the configuration of the mesh is accepted.
+    if let Some(text) = root.get("data").and_then(|data| data.get("meshNetworks"))
+        && let Some(content) = text.text()
+    {
+        let (_, found) = decode_text::<MeshNetworks>(content, 1, options);
+        problems.extend(found.into_iter().map(|problem| {
+            let severity = if options.degrade { problem.severity.min(Severity::Warning) } else { problem.severity };
+            placed(Problem { severity, ..problem }, "meshNetworks", text, content)
+        }));
+    }
     let meta = meta(Kind::MeshConfig, file, root.at.line);
     let object = config.map(|spec| {
         let raw = serde_json::json!({
@@ -155,6 +172,19 @@ pub(super) fn read_config_map(
         MeshConfig::into_any(Arc::new(Object { meta, spec, raw: Some(raw.to_string().into()) }))
     });
     Outcome { key: Some(MeshConfig::key()), object, problems }
+}
+
+/// A problem of a text in the ConfigMap, with its place there.
+fn placed(problem: Problem, key: &'static str, text: &Node, content: &str) -> Problem {
+    let path = FieldPath::root().field("data").field(key);
+    let path = problem.path.segments().iter().cloned().fold(path, |path, step| path.then(step));
+    match place_in_file(text, content, problem.at) {
+        Some(at) => Problem { path, at, ..problem },
+        None => {
+            let message = format!("{} (line {} of the text)", problem.message, problem.at.line);
+            Problem { path, at: text.at, message, ..problem }
+        }
+    }
 }
 
 /// Converts a position in a text to a position in the file, if the text is a literal block.

@@ -2,6 +2,7 @@
 
 mod conform;
 mod content;
+mod degrade;
 mod json;
 mod locate;
 mod mesh;
@@ -82,14 +83,30 @@ pub struct ParseOptions {
     pub strict: bool,
     /// Whether the object passed admission, which evaluates the CEL rules of its schema. They are not evaluated again.
     pub admitted: bool,
+    /// Whether parts with errors are left out instead of the whole object, with warnings. For objects that were accepted
+    /// before; what is written is checked as a whole.
+    pub degrade: bool,
     /// Limits.
     pub limits: Limits,
+}
+
+impl ParseOptions {
+    /// The options for objects that were accepted before.
+    pub fn degrading(self) -> ParseOptions {
+        ParseOptions { degrade: true, ..self }
+    }
 }
 
 impl Default for ParseOptions {
     /// Namespace `default`, not strict, default limits.
     fn default() -> ParseOptions {
-        ParseOptions { default_namespace: "default".into(), strict: false, admitted: false, limits: Limits::default() }
+        ParseOptions {
+            default_namespace: "default".into(),
+            strict: false,
+            admitted: false,
+            degrade: false,
+            limits: Limits::default(),
+        }
     }
 }
 

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use crate::decode::{Decoder, Finding, Problem, Unknown};
 use crate::effects;
 use crate::object::{AnyObject, Content, Kind, Meta, Object, ObjectKey, WithContent, spec_of};
-use crate::parse::{ParseOptions, conform, mesh, meta, problem_at};
+use crate::parse::{ParseOptions, conform, degrade, mesh, meta, problem_at};
 use crate::problem::{FieldPath, Severity};
 use crate::schema;
 use crate::validate;
@@ -31,12 +31,27 @@ pub(super) fn read(
         .map(|d| problem_at(d.at, Severity::Error, d.code, d.message.clone()))
         .collect();
     match kind_of(root) {
+        Ok(Found::Kind(kind)) if options.degrade && problems.is_empty() => degraded(kind, root, file, options),
         Ok(Found::Kind(kind)) => read_kind(kind, root, file, options, problems),
         Ok(Found::MeshConfigMap(text)) => mesh::read_config_map(root, text, file, options, problems),
         Err(problem) => {
             problems.push(problem);
             Outcome { key: None, object: None, problems }
         }
+    }
+}
+
+/// Reads an object without the parts that have errors.
+fn degraded(kind: Kind, root: &Node, file: Option<&Arc<str>>, options: &ParseOptions) -> Outcome {
+    let read = |root: &Node| {
+        let outcome = read_kind(kind, root, file, options, Vec::new());
+        ((outcome.key, outcome.object), outcome.problems)
+    };
+    let (first, problems) = read(root);
+    let key = first.0.clone();
+    match degrade::read(kind, root, (first, problems), read) {
+        (Some((key, object)), problems) => Outcome { key, object, problems },
+        (None, problems) => Outcome { key, object: None, problems },
     }
 }
 
@@ -93,8 +108,9 @@ fn read_kind(
 ) -> Outcome {
     let unknown = match (kind.is_complete(), options.strict) {
         (false, _) => Unknown::Ignore,
-        (true, false) => Unknown::Warn,
-        (true, true) => Unknown::Refuse,
+        // istiod ignores unknown fields of settings, so they are never errors.
+        (true, true) if !kind.is_setting() => Unknown::Refuse,
+        (true, _) => Unknown::Warn,
     };
     let mut cx = Decoder::new(unknown, options.limits.problems);
     let meta = match kind {
@@ -134,6 +150,7 @@ fn read_kind(
         }
         findings.truncate(options.limits.problems);
         found.extend(findings.into_iter().map(|f| f.into_problem(root)));
+        only_first_of_forms(&mut found);
     }
     problems.extend(found);
     problems.extend(effects::of_object(kind, root));
@@ -141,7 +158,21 @@ fn read_kind(
     Outcome { key: Some(key), object, problems }
 }
 
-fn errors(problems: &[Problem]) -> impl Iterator<Item = &Problem> {
+/// Keeps the first error about the form of a value: a bad host is often a bad value in another respect, too.
+fn only_first_of_forms(problems: &mut Vec<Problem>) {
+    const FORMS: [&str; 3] = ["bad-value", "bad-host", "bad-name"];
+    let is_form = |problem: &Problem| problem.severity == Severity::Error && FORMS.contains(&problem.code);
+    let mut seen: Vec<FieldPath> = Vec::new();
+    problems.retain(|problem| {
+        let twice = is_form(problem) && seen.contains(&problem.path);
+        if is_form(problem) && !twice {
+            seen.push(problem.path.clone());
+        }
+        !twice
+    });
+}
+
+pub(super) fn errors(problems: &[Problem]) -> impl Iterator<Item = &Problem> {
     problems.iter().filter(|p| p.severity == Severity::Error)
 }
 

@@ -8,7 +8,7 @@ use crate::schema::{Bounds, Fields, ListKind, Schema, Shape};
 
 /// Applies facts to a schema. Returns whether the field is required.
 ///
-/// The facts: `required`, `nullable`, `atomic`, `set`, `keep_unknown`; `min 1` and `max 16` (for the length of a
+/// The facts: `required`, `nullable`, `atomic`, `set`, `keep_unknown`, `spelling "other_name"`; `min 1` and `max 16` (for the length of a
 /// string, the number of entries, or the number itself); `pattern "^a"`; `values_of ["A", "B"]`; `default 1` (one token
 /// or JSON in brackets); `key name, key port` for the keys of a list map, and `patch_key name`; `rule "CEL" "message"`;
 /// `items(…)` for the items of a list and `values(…)` for the values of a map.
@@ -38,6 +38,7 @@ macro_rules! facts {
     (@one $s:ident $r:ident; nullable) => { $s.nullable = true };
     (@one $s:ident $r:ident; atomic) => { crate::schema::facts::atomic($s) };
     (@one $s:ident $r:ident; set) => { crate::schema::facts::set($s) };
+    (@one $s:ident $r:ident; spelling $value:literal) => { $s.spelling = Some($value) };
     (@one $s:ident $r:ident; keep_unknown) => { crate::schema::facts::keep_unknown($s) };
     (@one $s:ident $r:ident; min $value:literal) => { crate::schema::facts::min($s, $value as f64) };
     (@one $s:ident $r:ident; max $value:literal) => { crate::schema::facts::max($s, $value as f64) };
@@ -95,6 +96,7 @@ pub(crate) fn field(
     if facts(&mut schema) {
         fields.required.push(name);
     }
+    fields.spellings.extend(schema.spelling.map(|spelling| (spelling, name)));
     fields.fields.push((name, Arc::new(schema)));
 }
 

@@ -58,6 +58,8 @@ pub struct Schema {
     pub named: Option<Named>,
     /// Checks of the control plane, which are not part of CRDs.
     pub(crate) checks: Vec<Check>,
+    /// Another spelling of the field's name, which published CRDs have, too.
+    pub(crate) spelling: Option<&'static str>,
 }
 
 /// A type with a name.
@@ -124,6 +126,8 @@ pub struct Fields {
     pub required: Vec<&'static str>,
     /// Groups of fields of which at most one may be set (`oneof`).
     pub exclusive: Vec<Vec<&'static str>>,
+    /// Other spellings of names that published CRDs have as fields of their own, and the fields they stand for.
+    pub spellings: Vec<(&'static str, &'static str)>,
     /// Whether unknown fields are preserved.
     pub open: bool,
 }
@@ -134,8 +138,10 @@ impl Fields {
         Fields { message, ..Fields::default() }
     }
 
-    /// The schema of a field.
+    /// The schema of a field, by any of its spellings.
     pub fn get(&self, name: &str) -> Option<&Arc<Schema>> {
+        let spelling = self.spellings.iter().find(|(spelling, _)| *spelling == name);
+        let name = spelling.map_or(name, |(_, field)| field);
         self.fields.iter().find(|(field, _)| *field == name).map(|(_, schema)| schema)
     }
 }
@@ -187,6 +193,7 @@ impl Schema {
             atomic: false,
             retain_keys: false,
             named: None,
+            spelling: None,
             checks: Vec::new(),
         }
     }

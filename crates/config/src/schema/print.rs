@@ -168,6 +168,9 @@ impl Printer {
             for (name, schema) in &fields.fields {
                 properties.insert((*name).to_owned(), self.schema(schema));
             }
+            for (spelling, name) in &fields.spellings {
+                properties.extend(fields.get(name).map(|schema| ((*spelling).to_owned(), self.schema(schema))));
+            }
             out.insert("properties".to_owned(), Json::Object(properties));
         }
         if !fields.required.is_empty() {

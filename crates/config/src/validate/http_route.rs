@@ -15,6 +15,7 @@ impl Relations for HttpRoute {
             r.none_of(path, &others, "exclusive-fields", |name| format!("{name} cannot be combined with {answer}"));
         }
         weights(r, &path.field("route"), self.route.iter().map(|d| d.weight));
+        total(r, &path.field("route"), self.route.iter().map(|d| d.weight));
         let by_prefix = |m: &HttpMatchRequest| matches!(m.uri, None | Some(StringMatch::Prefix(_)));
         let rewrites = self.redirect.as_ref().is_some_and(|redirect| !redirect.prefix_rewrite.is_empty());
         if rewrites && !self.matches.iter().all(by_prefix) {
@@ -50,6 +51,28 @@ pub(super) fn weights(r: &mut Report, path: &FieldPath, weights: impl ExactSizeI
     }
 }
 
+/// Checks that the weights of an HTTP route have a sum that Envoy accepts.
+fn total(r: &mut Report, path: &FieldPath, weights: impl Iterator<Item = i32>) {
+    let total: u64 = weights.filter_map(|weight| u64::try_from(weight).ok()).sum();
+    if total > u64::from(u32::MAX) {
+        let message = format!("the sum of the weights is {total}, which is more than {}", u32::MAX);
+        r.error_with(path, "out-of-range", message, "divide all weights by the same number");
+    }
+}
+
+/// Maximum number of headers that Envoy sets and appends in one direction.
+const MAX_HEADERS: usize = 1000;
+
+impl Relations for HeaderOperations {
+    fn check(&self, r: &mut Report, path: &FieldPath) {
+        let count = self.set.len() + self.add.len();
+        if count > MAX_HEADERS {
+            let message = format!("{count} headers are set and added; at most {MAX_HEADERS} are supported");
+            r.error(path, "out-of-range", message);
+        }
+    }
+}
+
 impl Relations for Headers {
     /// Requests can set the authority. Responses have none, and nothing can remove it.
     fn check(&self, r: &mut Report, path: &FieldPath) {
@@ -73,6 +96,9 @@ impl Relations for Headers {
         }
     }
 }
+
+/// Maximum length of the name of a query parameter in bytes.
+const MAX_PARAMETER: usize = 1024;
 
 impl Relations for HttpMatchRequest {
     fn check(&self, r: &mut Report, path: &FieldPath) {
@@ -100,6 +126,10 @@ impl Relations for HttpMatchRequest {
                 StringMatch::Regex(text) => r.form(&at.field("regex"), form::regex, text),
                 _ => {}
             }
+        }
+        for name in self.query_params.keys().filter(|name| name.len() > MAX_PARAMETER) {
+            let message = format!("the name of a query parameter must not be longer than {MAX_PARAMETER} bytes");
+            r.error(&path.field("queryParams").key(name.clone()), "out-of-range", message);
         }
         if self.ignore_uri_case && matches!(self.uri, None | Some(StringMatch::Regex(_))) {
             let message = "ignoreUriCase applies only to exact and prefix matches of uri";

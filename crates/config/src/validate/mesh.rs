@@ -6,9 +6,10 @@ use std::time::Duration;
 use crate::decode::{Relations, Report};
 use crate::diagnostic::Diagnostic;
 use crate::form;
+use crate::istio::HttpRetry;
 use crate::mesh::{
     AccessLogEncoding, AuthenticationPolicy, CustomTag, ExtensionProvider, MeshConfig, NetworkEndpoints,
-    NetworkMembers, OpenTelemetryProvider, Provider, ProviderHeader, ProxyConfig, Sampler, Tracing,
+    NetworkMembers, OpenTelemetryProvider, Provider, ProviderHeader, ProxyClusterName, ProxyConfig, Sampler, Tracing,
 };
 use crate::problem::FieldPath;
 use crate::validate::common::{self, ExportScope};
@@ -41,7 +42,29 @@ impl Relations for MeshConfig {
             };
             r.form(&path.field("accessLogFormat"), format, &self.access_log_format);
         }
+        inbound_retries(
+            r,
+            &path.field("defaultInboundHttpRetryPolicy"),
+            self.default_inbound_http_retry_policy.as_ref(),
+        );
         default_providers(r, &path.field("defaultProviders"), self);
+    }
+}
+
+/// Reports settings that have no effect on inbound routes, which have one destination.
+fn inbound_retries(r: &mut Report, path: &FieldPath, retry: Option<&HttpRetry>) {
+    let Some(retry) = retry else { return };
+    if retry.attempts == 0 && retry.backoff.is_some() {
+        let message = "attempts is 0, which disables retries, so backoff must not be set";
+        r.error(&path.field("backoff"), "exclusive-fields", message);
+    }
+    let ignored = [
+        ("perTryTimeout", retry.per_try_timeout.is_some()),
+        ("retryRemoteLocalities", retry.retry_remote_localities.is_some()),
+        ("retryIgnorePreviousHosts", retry.retry_ignore_previous_hosts.is_some()),
+    ];
+    for (field, _) in ignored.into_iter().filter(|(_, set)| *set) {
+        r.warning(&path.field(field), "no-effect", "the field has no effect on inbound routes");
     }
 }
 
@@ -140,6 +163,9 @@ impl Relations for ProxyConfig {
             ("discoveryAddress", self.discovery_address.is_empty()),
         ];
         r.none_of(path, &needed, "missing-field", |field| format!("{field} must not be empty"));
+        if matches!(&self.cluster_name, Some(ProxyClusterName::ServiceCluster(name)) if name.is_empty()) {
+            r.error(&path.field("serviceCluster"), "missing-field", "serviceCluster must not be empty");
+        }
         if self.control_plane_auth_policy == AuthenticationPolicy::Inherit {
             let message = "INHERIT is not supported: there is no parent configuration";
             r.error(&path.field("controlPlaneAuthPolicy"), "bad-value", message);

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use granit_parser::{Event, Parser, ScalarStyle, Span, Tag};
+use granit_parser::{Event, Parser, ScalarStyle, Span, StructureStyle, Tag};
 
 use crate::parse::Limits;
 use crate::problem::FieldPath;
@@ -77,7 +77,13 @@ struct Open {
 
 enum Body {
     List(Vec<Node>),
-    Map { entries: Entries, key: Option<(Arc<str>, Position)>, merged: Entries },
+    /// `pair`: a flow mapping of one pair in a list, without braces.
+    Map {
+        entries: Entries,
+        key: Option<(Arc<str>, Position)>,
+        merged: Entries,
+        pair: bool,
+    },
 }
 
 type Step = Result<(), SyntaxError>;
@@ -95,9 +101,12 @@ impl Builder<'_> {
                 self.check_tag(tag.as_deref(), "seq", at)?;
                 self.start(Open { at, anchor, body: Body::List(Vec::new()) })
             }
-            Event::MappingStart(_, anchor, tag) => {
+            Event::MappingStart(style, anchor, tag) => {
                 self.check_tag(tag.as_deref(), "map", at)?;
-                let body = Body::Map { entries: Entries::default(), key: None, merged: Entries::default() };
+                // `[fd00::]` is a pair within a list, which has no braces of its own.
+                let in_list = matches!(self.open.last(), Some(Open { body: Body::List(_), .. }));
+                let pair = in_list && style == StructureStyle::Flow && span.start.index() == span.end.index();
+                let body = Body::Map { entries: Entries::default(), key: None, merged: Entries::default(), pair };
                 self.start(Open { at, anchor, body })
             }
             Event::SequenceEnd | Event::MappingEnd => self.end(),
@@ -132,6 +141,9 @@ impl Builder<'_> {
         };
         let value = match open.body {
             Body::List(items) => Value::List(items),
+            Body::Map { entries, pair: true, .. } if address(&entries).is_some() => {
+                Value::Plain(address(&entries).unwrap_or_default())
+            }
             Body::Map { mut entries, merged, .. } => {
                 for entry in merged.list {
                     if entries.find(&entry.key).is_none() {
@@ -154,7 +166,7 @@ impl Builder<'_> {
         };
         match &mut open.body {
             Body::List(items) => items.push(node),
-            Body::Map { entries, key, merged } => match key.take() {
+            Body::Map { entries, key, merged, .. } => match key.take() {
                 None => {
                     let text = match node.value {
                         Value::Plain(text) | Value::Quoted(text) | Value::Literal(text) => text,
@@ -247,6 +259,14 @@ impl Builder<'_> {
         let column = u32::try_from(column).unwrap_or(u32::MAX).saturating_add(1);
         Position { line: self.first_line.saturating_add(line), column }
     }
+}
+
+/// The IPv6 address that a pair without a value is: in YAML 1.2, `[fd00::]` is a list of a map with the key `fd00:`. The
+/// parser of Istio and Kubernetes reads a list of a text.
+fn address(pair: &Entries) -> Option<Arc<str>> {
+    let [entry] = &*pair.list else { return None };
+    let text = format!("{}:", entry.key);
+    (entry.value.is_null() && text.parse::<std::net::Ipv6Addr>().is_ok()).then(|| text.into())
 }
 
 /// Limit of duplicate keys. A document with more is not read.

@@ -28,7 +28,7 @@ pub(crate) fn apply(draft: &mut Draft, settings: Option<&LoadBalancerSettings>) 
     let simple = match policy {
         Some(LbPolicy::ConsistentHash(hash)) => return apply_hash(draft, hash),
         Some(LbPolicy::Simple(simple)) => *simple,
-        None => SimpleLb::Unspecified,
+        Some(LbPolicy::BackendUtilization(_)) | None => SimpleLb::Unspecified,
     };
     let slow_start = settings.and_then(slow_start);
     let (algorithm, config) = match simple {

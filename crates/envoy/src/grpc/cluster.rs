@@ -114,7 +114,7 @@ fn balance(draft: &mut Draft, settings: Option<&LoadBalancerSettings>) {
             let by_locality = policy("envoy.load_balancing_policies.wrr_locality", &by_locality);
             draft.cluster.load_balancing_policy = Some(policies(vec![by_locality]));
         }
-        Some(LbPolicy::Simple(_)) | None => {}
+        Some(LbPolicy::Simple(_) | LbPolicy::BackendUtilization(_)) | None => {}
     }
 }
 

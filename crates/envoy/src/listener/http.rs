@@ -90,7 +90,8 @@ fn routes(chain: &HttpChain, mesh: &MeshConfig) -> RouteSpecifier {
         }),
         RouteSource::DynamicForwardProxy => RouteSpecifier::RouteConfig(route::dynamic_forward_proxy_table(mesh)),
         RouteSource::Inbound { cluster, port, operation } => {
-            RouteSpecifier::RouteConfig(route::inbound_table(cluster, *port, operation, chain.protocol.is_grpc()))
+            let grpc = chain.protocol.is_grpc();
+            RouteSpecifier::RouteConfig(route::inbound_table(cluster, *port, operation, grpc, mesh))
         }
     }
 }

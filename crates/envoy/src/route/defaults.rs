@@ -30,7 +30,13 @@ pub(crate) fn outbound(host: &str, port: u16, hash: Option<&HashPolicy>, mesh: &
 ///
 /// A request that was reset before it reached the application is retried. This does not suit gRPC streams, so `grpc`
 /// disables it.
-pub(crate) fn inbound_table(cluster: &str, port: u16, operation: &str, grpc: bool) -> RouteConfiguration {
+pub(crate) fn inbound_table(
+    cluster: &str,
+    port: u16,
+    operation: &str,
+    grpc: bool,
+    mesh: &MeshConfig,
+) -> RouteConfiguration {
     let mut action = to_cluster(cluster.to_owned());
     action.timeout = Some(seconds(0));
     action.max_stream_duration = Some(MaxStreamDuration {
@@ -38,7 +44,8 @@ pub(crate) fn inbound_table(cluster: &str, port: u16, operation: &str, grpc: boo
         grpc_timeout_header_max: Some(seconds(0)),
         ..Default::default()
     });
-    action.retry_policy = (!grpc).then(retry::inbound);
+    let asked = mesh.default_inbound_http_retry_policy.as_ref();
+    action.retry_policy = if grpc { None } else { retry::inbound(asked) };
     let host = VirtualHost {
         name: format!("inbound|http|{port}"),
         domains: vec!["*".to_owned()],

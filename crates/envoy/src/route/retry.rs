@@ -42,16 +42,32 @@ pub(crate) fn policy(asked: Option<&HttpRetry>, hashed: bool) -> Option<RetryPol
         policy.retry_host_predicate = if ignore { vec![previous_hosts()] } else { Vec::new() };
     }
     policy.retry_priority = asked.retry_remote_localities.unwrap_or(false).then(previous_priorities);
-    policy.retry_back_off = asked
-        .backoff
-        .filter(|wait| !wait.is_zero())
-        .map(|wait| RetryBackOff { base_interval: Some(duration(wait)), max_interval: None });
+    policy.retry_back_off = back_off(asked);
     Some(policy)
 }
 
-/// The retry policy of a sidecar for its own application.
-pub(crate) fn inbound() -> RetryPolicy {
-    RetryPolicy { num_retries: Some(DEFAULT_RETRIES), retry_on: INBOUND_RETRY_ON.to_owned(), ..Default::default() }
+/// The retry policy of a sidecar for its own application: the configured one, or the default. There is one destination, so
+/// hosts are not selected.
+pub(crate) fn inbound(asked: Option<&HttpRetry>) -> Option<RetryPolicy> {
+    let default =
+        RetryPolicy { num_retries: Some(DEFAULT_RETRIES), retry_on: INBOUND_RETRY_ON.to_owned(), ..Default::default() };
+    let Some(asked) = asked else { return Some(default) };
+    let (retry_on, retriable_status_codes) = match &*asked.retry_on {
+        "" => (default.retry_on, Vec::new()),
+        conditions_of => conditions(conditions_of),
+    };
+    Some(RetryPolicy {
+        num_retries: Some(u32::try_from(asked.attempts).ok().filter(|n| *n > 0)?),
+        retry_on,
+        retriable_status_codes,
+        retry_back_off: back_off(asked),
+        ..Default::default()
+    })
+}
+
+fn back_off(asked: &HttpRetry) -> Option<RetryBackOff> {
+    let wait = asked.backoff.filter(|wait| !wait.is_zero())?;
+    Some(RetryBackOff { base_interval: Some(duration(wait)), max_interval: None })
 }
 
 /// Splits `retryOn` into Envoy's conditions and status codes.
@@ -111,6 +127,22 @@ mod tests {
     fn zero_attempts_disable_retries() {
         assert_eq!(policy(Some(&asked(0, "5xx")), false), None);
         assert_eq!(policy(Some(&asked(-1, "5xx")), false), None);
+    }
+
+    #[test]
+    fn inbound_retries() {
+        let default = inbound(None).unwrap();
+        assert_eq!((default.num_retries, &*default.retry_on), (Some(2), INBOUND_RETRY_ON));
+        assert_eq!(inbound(Some(&asked(0, ""))), None);
+        let retry = HttpRetry {
+            per_try_timeout: Some(Duration::from_secs(1)),
+            backoff: Some(Duration::from_millis(25)),
+            ..asked(3, "reset,503")
+        };
+        let own = inbound(Some(&retry)).unwrap();
+        assert_eq!((own.num_retries, &*own.retry_on), (Some(3), "reset,retriable-status-codes"));
+        assert_eq!((own.retriable_status_codes, own.per_try_timeout), (vec![503], None));
+        assert!(own.retry_back_off.is_some() && own.retry_host_predicate.is_empty());
     }
 
     #[test]

@@ -39,10 +39,10 @@ fn conditions<'a>(
     context: &'a Context<'_>,
 ) -> impl Iterator<Item = Option<&'a HttpMatchRequest>> + 'a {
     let key = context.key;
-    let admitted =
-        |condition: &&HttpMatchRequest| Guard::of_http(condition).admits(key.port, key.gateway.as_ref(), &key.source);
+    let admitted = move |guard: &Guard| guard.admits(key.port, key.gateway.as_ref(), &key.source);
     let always = rule.matches.is_empty().then_some(None);
-    always.into_iter().chain(rule.matches.iter().filter(admitted).map(Some))
+    let conditions = always.into_iter().chain(rule.matches.iter().map(Some));
+    conditions.zip(Guard::of_route(rule)).filter(move |(_, guard)| admitted(guard)).map(|(condition, _)| condition)
 }
 
 fn route(rule: &HttpRoute, condition: Option<&HttpMatchRequest>, context: &Context<'_>) -> Route {

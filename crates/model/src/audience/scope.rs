@@ -83,6 +83,8 @@ pub struct Source {
     pub namespace: Arc<str>,
     /// Its labels, reduced to those that some VirtualService names.
     pub labels: Labels,
+    /// The size of the largest regular expression that it accepts; for HTTP routes only.
+    pub regex_limit: Option<u32>,
 }
 
 /// Address families of a proxy.

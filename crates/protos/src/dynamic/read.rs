@@ -1,5 +1,7 @@
 //! Reads messages from JSON and, unlike a deserializer, reports all problems with their paths.
 
+use std::borrow::Cow;
+
 use prost_reflect::{DynamicMessage, FieldDescriptor, Kind, MessageDescriptor, Value};
 use serde_json::{Map, Value as Json};
 
@@ -19,7 +21,8 @@ fn message(trail: &mut Trail, descriptor: &MessageDescriptor, value: &Json) -> D
         return empty();
     }
     if is_special(descriptor) {
-        return DynamicMessage::deserialize(descriptor.clone(), value).unwrap_or_else(|error| {
+        let value = duration(descriptor, value);
+        return DynamicMessage::deserialize(descriptor.clone(), &*value).unwrap_or_else(|error| {
             trail.wrong(without_place(&error));
             empty()
         });
@@ -42,6 +45,18 @@ fn message(trail: &mut Trail, descriptor: &MessageDescriptor, value: &Json) -> D
         });
     }
     message
+}
+
+/// A duration such as `500ms` or `1m30s`, which Istio reads like Go, in protobuf's form. Other values are unchanged.
+fn duration<'v>(descriptor: &MessageDescriptor, value: &'v Json) -> Cow<'v, Json> {
+    let parsed = match (descriptor.full_name(), value) {
+        ("google.protobuf.Duration", Json::String(text)) => crate::parse_duration(text),
+        _ => None,
+    };
+    match parsed {
+        Some(parsed) => Cow::Owned(Json::String(format!("{}.{:09}s", parsed.as_secs(), parsed.subsec_nanos()))),
+        None => Cow::Borrowed(value),
+    }
 }
 
 /// `{"@type": …, …}`.

@@ -198,14 +198,14 @@ impl Text {
 }
 
 fn config(text: &str, file: &str) -> Checked {
-    let options = ParseOptions::default();
+    let options = ParseOptions::default().degrading();
     let (config, diagnostics) = config::parse_mesh_config(text.as_bytes(), file, &options);
     let object = config.map(|config| Object::new("", MeshConfig::NAME, config).into());
     (object.map(|object| (value(text, file), object)), diagnostics)
 }
 
 fn networks(text: &str, file: &str) -> Checked {
-    let options = ParseOptions::default();
+    let options = ParseOptions::default().degrading();
     let (networks, diagnostics) = config::parse_mesh_networks(text.as_bytes(), file, &options);
     let object = networks.map(|networks| Object::new("", &*MeshNetworks::key().name, networks).into());
     (object.map(|object| (Value::Null, object)), diagnostics)

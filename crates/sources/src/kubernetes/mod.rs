@@ -82,7 +82,7 @@ impl Options {
             revision: None,
             mesh: None,
             snapshot: None,
-            parse: ParseOptions::default(),
+            parse: ParseOptions::default().degrading(),
         }
     }
 }

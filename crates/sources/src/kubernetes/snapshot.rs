@@ -129,7 +129,7 @@ fn take_piece<'b>(rest: &mut &'b [u8]) -> Option<&'b [u8]> {
 
 fn object(text: &[u8]) -> Option<AnyObject> {
     let value: Value = serde_json::from_slice(text).ok()?;
-    config::read_object(&value, &ParseOptions::default()).object
+    config::read_object(&value, &ParseOptions::default().degrading()).object
 }
 
 /// Serializes the kept parts of an object as the server would send it.

@@ -70,7 +70,7 @@ impl Options {
             address,
             node,
             kinds: Kind::ALL.iter().copied().filter(|kind| kind.is_complete() && *kind != Kind::MeshNetworks).collect(),
-            parse: ParseOptions::default(),
+            parse: ParseOptions::default().degrading(),
             wait: (Duration::from_millis(500), Duration::from_secs(30)),
         }
     }

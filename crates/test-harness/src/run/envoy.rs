@@ -65,6 +65,8 @@ impl Node {
                 "CLUSTER_ID": "Kubernetes",
                 "INSTANCE_IPS": ip,
                 "PROXY_CONFIG": {},
+                // More than these Envoys accept, so that tests can make them reject a route.
+                "RE2_MAX_PROGRAM_SIZE": "32768",
             }),
             locality: Value::Null,
         }

@@ -72,7 +72,7 @@ impl<'a> Facts<'a> {
 
     /// The client with these labels, for match conditions.
     pub(super) fn source(&self, labels: Labels) -> Arc<Source> {
-        Arc::new(Source { namespace: self.proxy.namespace.clone(), labels })
+        Arc::new(Source { namespace: self.proxy.namespace.clone(), labels, regex_limit: None })
     }
 
     /// The mesh's root namespace.

@@ -1,7 +1,9 @@
 //! Builds the audience of route tables.
 
+use std::sync::Arc;
+
 use flow::Reads;
-use model::audience::{ProxyClass, RouteAudience};
+use model::audience::{ProxyClass, RouteAudience, Source};
 
 use super::class::Class;
 use super::facts::Facts;
@@ -16,6 +18,8 @@ pub(super) fn shares_hosts(cx: &Reads<'_>, audience: &RouteAudience) -> bool {
 }
 
 pub(super) fn audience(facts: &Facts<'_>, class: &Class, filters: &Selected, overrides: &Overrides) -> RouteAudience {
+    let source = facts.source(select::named::<HttpSourceLabels>(facts.cx, facts.labels));
+    let regex_limit = Some(facts.proxy.regex_limit());
     RouteAudience {
         scope: facts.scope.clone(),
         class: match class {
@@ -25,7 +29,7 @@ pub(super) fn audience(facts: &Facts<'_>, class: &Class, filters: &Selected, ove
             ProxyClass::Ztunnel => ProxyClass::Ztunnel,
             ProxyClass::Grpc => ProxyClass::Grpc,
         },
-        source: facts.source(select::named::<HttpSourceLabels>(facts.cx, facts.labels)),
+        source: Arc::new(Source { regex_limit, ..(*source).clone() }),
         filters: filters.routes.clone(),
         overrides: overrides.routes.clone(),
     }

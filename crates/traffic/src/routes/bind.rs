@@ -70,5 +70,5 @@ pub(super) fn default(service: &ServiceKey, port: u16, policy: Option<PolicyKey>
 
 /// The client of routes without conditions on the client.
 pub(super) fn unconditional() -> Source {
-    Source { namespace: "".into(), labels: Labels::new() }
+    Source { namespace: "".into(), labels: Labels::new(), regex_limit: None }
 }

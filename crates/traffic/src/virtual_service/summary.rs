@@ -3,7 +3,9 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use config::istio::{Destination, HttpMatchRequest, HttpRoute, L4MatchAttributes, TlsMatchAttributes, VirtualService};
+use config::istio::{
+    Destination, HttpMatchRequest, HttpRoute, L4MatchAttributes, StringMatch, TlsMatchAttributes, VirtualService,
+};
 use config::{Object, Timestamp};
 use flow::Reads;
 use model::audience::Source;
@@ -111,11 +113,23 @@ pub struct Guard {
     pub source_labels: Labels,
     /// The client's namespace.
     pub source_namespace: Option<Arc<str>>,
+    /// The largest program of the condition's and the route's regular expressions, if not every Envoy accepts it.
+    pub program: Option<u32>,
 }
 
 impl Guard {
+    /// The guards of an HTTP route: one for each of its conditions, or one if it has none.
+    pub fn of_route(route: &HttpRoute) -> Vec<Guard> {
+        let own = largest(route_expressions(route));
+        let with = |guard: Guard, program| Guard { program: own.max(program), ..guard };
+        match &route.matches[..] {
+            [] => vec![with(Guard::default(), None)],
+            matches => matches.iter().map(|m| with(Guard::of_http(m), largest(match_expressions(m)))).collect(),
+        }
+    }
+
     /// The guard of an HTTP condition. As in Istio, one with gateways ignores the client's labels and namespace.
-    pub fn of_http(condition: &HttpMatchRequest) -> Guard {
+    fn of_http(condition: &HttpMatchRequest) -> Guard {
         let gateways = bindings(&condition.gateways);
         let client = condition.gateways.is_empty();
         Guard {
@@ -123,6 +137,7 @@ impl Guard {
             gateways,
             source_labels: if client { condition.source_labels.clone() } else { Labels::new() },
             source_namespace: namespace(&condition.source_namespace).filter(|_| client),
+            program: None,
         }
     }
 
@@ -133,6 +148,7 @@ impl Guard {
             gateways: bindings(&condition.gateways),
             source_labels: condition.source_labels.clone(),
             source_namespace: namespace(&condition.source_namespace),
+            program: None,
         }
     }
 
@@ -143,6 +159,7 @@ impl Guard {
             gateways: bindings(&condition.gateways),
             source_labels: condition.source_labels.clone(),
             source_namespace: namespace(&condition.source_namespace),
+            program: None,
         }
     }
 
@@ -151,6 +168,7 @@ impl Guard {
         self.concerns(port, gateway)
             && self.source_namespace.as_ref().is_none_or(|n| *n == source.namespace)
             && selects(&self.source_labels, &source.labels)
+            && self.program.is_none_or(|size| source.regex_limit.is_some_and(|limit| size <= limit))
     }
 
     /// Whether the condition can match for some client there.
@@ -163,7 +181,7 @@ impl Summary {
     /// The summary of an effective VirtualService.
     pub fn of(id: ObjectId, object: &Object<VirtualService>, export_to: ExportTo) -> Summary {
         let spec = &object.spec;
-        let http = spec.http.iter().flat_map(guards).collect();
+        let http = spec.http.iter().flat_map(Guard::of_route).collect();
         let http_uses: Vec<DestinationUse> = spec.http.iter().flat_map(http_uses).collect();
         let tcp = spec.tcp.iter().flat_map(|r| &r.route);
         let tls = spec.tls.iter().flat_map(|r| &r.route);
@@ -196,21 +214,23 @@ impl Summary {
     }
 
     /// The namespaces whose clients may get other HTTP routes for this port than other clients; `None` if that depends
-    /// on labels of clients.
+    /// on labels of clients, or on the regular expressions that they accept.
     pub fn particular_namespaces(&self, port: u16) -> Option<BTreeSet<Arc<str>>> {
         let asked = || self.http.iter().filter(|guard| guard.concerns(port, None));
-        let by_label = asked().any(|guard| !guard.source_labels.is_empty());
-        (!by_label).then(|| asked().filter_map(|guard| guard.source_namespace.clone()).collect())
+        let by_fact = asked().any(|guard| !guard.source_labels.is_empty() || guard.program.is_some());
+        (!by_fact).then(|| asked().filter_map(|guard| guard.source_namespace.clone()).collect())
     }
 
     /// The client, reduced to the facts that the HTTP routes of this port and gateway test.
     pub fn cut(&self, port: u16, gateway: Option<&ObjectId>, source: &Source) -> Source {
         let asked = || self.http.iter().filter(|guard| guard.concerns(port, gateway));
         let by_namespace = asked().any(|guard| guard.source_namespace.is_some());
+        let by_program = asked().any(|guard| guard.program.is_some());
         let keys: BTreeSet<&Arc<str>> = asked().flat_map(|guard| guard.source_labels.keys()).collect();
         Source {
             namespace: if by_namespace { source.namespace.clone() } else { "".into() },
             labels: keys.into_iter().filter_map(|key| source.labels.get_key_value(key)).map(cloned).collect(),
+            regex_limit: source.regex_limit.filter(|_| by_program),
         }
     }
 }
@@ -219,12 +239,34 @@ fn cloned((key, value): (&Arc<str>, &Arc<str>)) -> (Arc<str>, Arc<str>) {
     (key.clone(), value.clone())
 }
 
-/// The guards of a route. A route without conditions has one guard that always matches.
-fn guards(route: &HttpRoute) -> Vec<Guard> {
-    match &route.matches[..] {
-        [] => vec![Guard::default()],
-        matches => matches.iter().map(Guard::of_http).collect(),
+/// The size of the largest program of expressions, if not every Envoy accepts it. An expression that no Envoy accepts has
+/// the largest size.
+fn largest<'a>(expressions: impl Iterator<Item = &'a Arc<str>>) -> Option<u32> {
+    let sizes = expressions.map(|text| config::regex_program_size(text).unwrap_or(u32::MAX));
+    sizes.max().filter(|size| *size > config::DEFAULT_PROGRAM_SIZE)
+}
+
+fn expression(text: &StringMatch) -> Option<&Arc<str>> {
+    match text {
+        // Encoders write both in another way.
+        StringMatch::Regex(regex) if regex.is_empty() || &**regex == "*" => None,
+        StringMatch::Regex(regex) => Some(regex),
+        _ => None,
     }
+}
+
+fn match_expressions(condition: &HttpMatchRequest) -> impl Iterator<Item = &Arc<str>> {
+    let texts = [&condition.uri, &condition.scheme, &condition.method, &condition.authority];
+    let maps = [&condition.headers, &condition.without_headers, &condition.query_params];
+    texts.into_iter().flatten().chain(maps.into_iter().flat_map(|map| map.values())).filter_map(expression)
+}
+
+/// The expressions of a route apart from its conditions.
+fn route_expressions(route: &HttpRoute) -> impl Iterator<Item = &Arc<str>> {
+    let rewrite = route.rewrite.iter().filter_map(|rewrite| rewrite.uri_regex_rewrite.as_ref());
+    let rewrite = rewrite.map(|rewrite| &rewrite.regex).filter(|regex| !regex.is_empty());
+    let origins = route.cors_policy.iter().flat_map(|policy| &policy.allow_origins).filter_map(expression);
+    rewrite.chain(origins)
 }
 
 fn http_uses(route: &HttpRoute) -> Vec<DestinationUse> {
@@ -262,7 +304,7 @@ mod tests {
 
     fn source(namespace: &str, labels: &[(&str, &str)]) -> Source {
         let labels = labels.iter().map(|(k, v)| (Arc::from(*k), Arc::from(*v))).collect();
-        Source { namespace: namespace.into(), labels }
+        Source { namespace: namespace.into(), labels, regex_limit: None }
     }
 
     fn summary(matches: Vec<HttpMatchRequest>) -> Summary {
@@ -289,6 +331,20 @@ mod tests {
         assert!(!summary.routes(80, None, &source("n", &[("app", "y")])));
         assert!(!summary.routes(90, None, &source("m", &[])));
         assert!(!summary.routes(70, None, &client));
+    }
+
+    #[test]
+    fn a_large_expression_is_for_clients_that_accept_it() {
+        let large =
+            HttpMatchRequest { uri: Some(StringMatch::Regex("/[a-z]{1,64}/items".into())), ..Default::default() };
+        let plain =
+            HttpMatchRequest { uri: Some(StringMatch::Regex("/[a-z]+".into())), port: 90, ..Default::default() };
+        let summary = summary(vec![large, plain]);
+        let client = |limit| Source { regex_limit: Some(limit), ..source("n", &[]) };
+        assert!(!summary.routes(80, None, &client(100)) && summary.routes(80, None, &client(32_768)));
+        assert!(summary.routes(90, None, &client(100)));
+        assert_eq!(summary.cut(80, None, &client(100)), Source { regex_limit: Some(100), ..source("", &[]) });
+        assert_eq!(summary.particular_namespaces(80), None, "not shared with all clients");
     }
 
     #[test]

@@ -162,7 +162,7 @@ fn is_setting(kind: Kind) -> bool {
 
 /// A mesh setting, which no store has: `--mesh-config` names a file.
 fn setting(document: &Document) -> Vec<AnyObject> {
-    config::parse_documents(document.text.as_bytes(), "mesh", &ParseOptions::default()).objects
+    config::parse_documents(document.text.as_bytes(), "mesh", &ParseOptions::default().degrading()).objects
 }
 
 /// A store with its API, and its source.

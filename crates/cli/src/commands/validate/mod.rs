@@ -1,6 +1,7 @@
 //! `rutter validate`: checks files like a server and the control plane, without a connection.
 
 mod api;
+mod references;
 
 use std::collections::{BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
@@ -9,7 +10,7 @@ use std::sync::Arc;
 use anyhow::{Result, ensure};
 use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
 use config::schema::find_kind;
-use config::{AnyObject, Diagnostic, Kind, ObjectKey, ParseOptions, Severity};
+use config::{AnyObject, Diagnostic, Kind, ObjectKey, ParseOptions, Severity, locate};
 use serde_json::{Value as Json, json};
 
 use api::ApiValidator;
@@ -25,7 +26,8 @@ pub(super) fn command() -> Command {
     Command::new("validate")
         .about("Check files of objects without a server")
         .after_help(
-            "Reports each problem with file, line and column.\n\nExit codes: 0 no errors, 1 errors.\n\n\
+            "Reports each problem with file, line and column. References are checked among the files: to kinds of which they have \
+             objects.\n\nExit codes: 0 no errors, 1 errors.\n\n\
              Examples:\n  rutter validate -f mesh.yaml\n  rutter validate config/\n  rutter validate - -o json < mesh.yaml",
         )
         .arg(
@@ -58,6 +60,7 @@ pub(super) async fn run(matches: &ArgMatches, io: &mut Io) -> Result<u8> {
         options: ParseOptions { strict: !lenient, default_namespace: namespace.into(), ..ParseOptions::default() },
         api: ApiValidator::new(namespace, unknown),
         objects: 0,
+        accepted: Vec::new(),
         diagnostics: Vec::new(),
         texts: HashMap::new(),
     };
@@ -67,6 +70,7 @@ pub(super) async fn run(matches: &ArgMatches, io: &mut Io) -> Result<u8> {
             false => results.file(path, io)?,
         }
     }
+    results.references();
     let worst = if matches.get_flag("strict") { Severity::Warning } else { Severity::Error };
     results.report(matches.get_one::<String>("output").map_or("text", String::as_str), io)?;
     let bad = results.diagnostics.iter().any(|diagnostic| diagnostic.severity >= worst);
@@ -79,6 +83,8 @@ struct Results {
     api: ApiValidator,
     /// The number of objects without errors.
     objects: usize,
+    /// The objects that the control plane accepts, with their files.
+    accepted: Vec<(Arc<str>, AnyObject)>,
     diagnostics: Vec<Diagnostic>,
     /// The content of the files.
     texts: HashMap<Arc<str>, Vec<u8>>,
@@ -90,6 +96,8 @@ impl Results {
         let file = manifests::name_of(path);
         let parsed = config::parse_documents(&bytes, &file, &self.options);
         let valid = parsed.objects.iter().map(AnyObject::key).collect();
+        let name: Arc<str> = file.as_str().into();
+        self.accepted.extend(parsed.objects.into_iter().map(|object| (name.clone(), object)));
         self.take(file, bytes, valid, parsed.diagnostics);
         Ok(())
     }
@@ -97,7 +105,11 @@ impl Results {
     /// Checks all files of a directory together, so that duplicates are found.
     fn directory(&mut self, path: &Path, io: &mut Io) -> Result<()> {
         let change = sources::files::load(path, &self.options)?;
-        let valid: BTreeSet<ObjectKey> = change.upserts.into_keys().collect();
+        let valid: BTreeSet<ObjectKey> = change.upserts.keys().cloned().collect();
+        self.accepted.extend(change.upserts.into_values().map(|object| {
+            let file = object.meta().origin.as_ref().map(|origin| path.join(&*origin.file)).unwrap_or_default();
+            (file.display().to_string().into(), object)
+        }));
         let mut by_file: HashMap<PathBuf, Vec<Diagnostic>> = HashMap::new();
         for diagnostic in change.diagnostics.into_values().flatten() {
             let file = diagnostic.file.as_deref().unwrap_or_default();
@@ -135,6 +147,18 @@ impl Results {
         found.sort_by_key(|one| (one.line, one.column));
         self.diagnostics.extend(found);
         self.texts.insert(file.into(), bytes);
+    }
+
+    /// Adds warnings about references that do not resolve among the files, each at its field.
+    fn references(&mut self) {
+        for mut diagnostic in references::unresolved(&self.accepted) {
+            let text = diagnostic.file.as_ref().and_then(|file| self.texts.get(file));
+            let at = text.and_then(|text| locate(text, diagnostic.line, &diagnostic.path, &self.options.limits));
+            if let Some(at) = at {
+                (diagnostic.line, diagnostic.column) = at;
+            }
+            self.diagnostics.push(diagnostic);
+        }
     }
 
     fn is_valid(&self, manifest: &Manifest, valid: &BTreeSet<ObjectKey>) -> bool {
@@ -181,9 +205,20 @@ impl Results {
     }
 }
 
-/// Whether two diagnostics concern the same field. One may point to the key, the other to the value.
+/// Whether the control plane reports the problem of the API already. One may point to the key, the other to the value; and
+/// the API reports a violated rule for the message, the control plane for its field.
 fn is_same(known: &Diagnostic, other: &Diagnostic) -> bool {
-    known.path == other.path && (other.line..=other.line.saturating_add(1)).contains(&known.line)
+    if known.severity < other.severity {
+        return false;
+    }
+    if known.path == other.path {
+        return (other.line..=other.line.saturating_add(1)).contains(&known.line);
+    }
+    let (field, message) = (known.path.segments(), other.path.segments());
+    known.object == other.object
+        && other.code == "invalid"
+        && field.len() == message.len() + 1
+        && field.starts_with(message)
 }
 
 fn as_json(diagnostic: &Diagnostic) -> Json {

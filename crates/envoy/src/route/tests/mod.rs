@@ -30,7 +30,11 @@ fn key(gateway: Option<&str>) -> RoutesKey {
         host: host("reviews.shop.svc.cluster.local"),
         port: 80,
         gateway: gateway.map(|name| ObjectId { namespace: "shop".into(), name: name.into() }),
-        source: Arc::new(Source { namespace: "shop".into(), labels: [("app".into(), "web".into())].into() }),
+        source: Arc::new(Source {
+            namespace: "shop".into(),
+            labels: [("app".into(), "web".into())].into(),
+            regex_limit: None,
+        }),
         destinations: Arc::new(BTreeMap::from([reference("a.example.com"), reference("b.example.com")])),
     }
 }

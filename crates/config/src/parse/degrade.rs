@@ -1,0 +1,268 @@
+//! Leaves out the parts of an object that have errors, so that the rest stays in effect.
+//!
+//! An object that is in a cluster was accepted by another control plane, or before an upgrade. One bad server must not
+//! remove the other servers of a Gateway, and one bad provider not the configuration of the mesh. A part is left out if the
+//! rest means the same without it: an entry of a list of independent entries (servers, routes, ports), or a field with a
+//! default. Fields that decide what an object applies to are not left out: the object would apply to more.
+
+use crate::decode::Problem;
+use crate::object::Kind;
+use crate::problem::{FieldPath, Segment, Severity};
+use crate::yaml::{Node, Value};
+
+/// Maximum number of times that an object is read again without the parts that have errors.
+const MAX_ROUNDS: usize = 8;
+
+/// Reads a tree, and again without the parts that have errors, until there are none. The errors become warnings that name
+/// what is left out. `None` if the errors concern the object as a whole; the problems are then those of the whole object.
+pub(super) fn read<T>(
+    kind: Kind,
+    root: &Node,
+    first: (T, Vec<Problem>),
+    mut again: impl FnMut(&Node) -> (T, Vec<Problem>),
+) -> (Option<T>, Vec<Problem>) {
+    let (value, mut problems) = first;
+    if !problems.iter().any(is_error) {
+        return (Some(value), problems);
+    }
+    let mut tree = root.clone();
+    let mut removed: Vec<Problem> = Vec::new();
+    let mut found: Vec<Problem> = problems.iter().filter(|problem| is_error(problem)).cloned().collect();
+    for _ in 0..MAX_ROUNDS {
+        let Some(without) = without_parts(kind, &tree, &mut found) else {
+            return (None, problems);
+        };
+        removed.append(&mut found);
+        tree = without;
+        let (value, rest) = again(&tree);
+        found = rest.into_iter().filter(is_error).collect();
+        if found.is_empty() {
+            problems.retain(|problem| !is_error(problem));
+            problems.extend(removed);
+            problems.sort_by_key(|problem| (problem.at.line, problem.at.column));
+            return (Some(value), problems);
+        }
+    }
+    (None, problems)
+}
+
+fn is_error(problem: &Problem) -> bool {
+    problem.severity == Severity::Error
+}
+
+/// The tree without the parts that have these errors, which become warnings. `None` if a part cannot be left out.
+fn without_parts(kind: Kind, tree: &Node, errors: &mut [Problem]) -> Option<Node> {
+    let mut parts: Vec<FieldPath> = Vec::new();
+    for error in &mut *errors {
+        let part = part(kind, tree, &error.path)?;
+        error.severity = Severity::Warning;
+        error.message = format!("{}; {part} is left out", error.message);
+        parts.push(part);
+    }
+    // Later entries of a list first, so that the indices of the others stay valid.
+    parts.sort();
+    parts.dedup();
+    let outer: Vec<&FieldPath> =
+        parts.iter().filter(|part| !parts.iter().any(|other| other != *part && other.contains(part))).collect();
+    let mut tree = tree.clone();
+    for part in outer.into_iter().rev() {
+        remove(&mut tree, part.segments()).then_some(())?;
+    }
+    Some(tree)
+}
+
+/// Lists whose entries are independent of each other.
+fn entries(kind: Kind) -> &'static [&'static str] {
+    match kind {
+        Kind::Gateway => &["servers"],
+        Kind::VirtualService => &["http", "tls", "tcp", "hosts"],
+        Kind::DestinationRule => &["subsets"],
+        Kind::ServiceEntry => &["ports", "endpoints", "addresses", "hosts"],
+        Kind::Sidecar => &["egress", "ingress"],
+        Kind::EnvoyFilter => &["configPatches"],
+        Kind::AuthorizationPolicy => &["rules"],
+        Kind::RequestAuthentication => &["jwtRules"],
+        Kind::Telemetry => &["tracing", "metrics", "accessLogging"],
+        Kind::MeshConfig => &["extensionProviders", "configSources", "serviceSettings", "caCertificates"],
+        _ => &[],
+    }
+}
+
+/// The part to leave out because of an error at a path. `None` if the object means something else without it.
+fn part(kind: Kind, tree: &Node, path: &FieldPath) -> Option<FieldPath> {
+    let spec = usize::from(matches!(path.segments().first(), Some(Segment::Field(name)) if &**name == "spec"));
+    if spec == 0 && kind != Kind::MeshConfig {
+        return None;
+    }
+    let segments = path.segments();
+    let Segment::Field(field) = segments.get(spec)? else { return None };
+    let own = &segments[spec..];
+    // A field of a subset, or all of a policy but its TLS, has a default.
+    let of_policy =
+        own.iter().position(|segment| matches!(segment, Segment::Field(name) if &**name == "trafficPolicy"));
+    let is = |segment: &Segment, text: &str| matches!(segment, Segment::Field(name) if &**name == text);
+    if kind == Kind::DestinationRule
+        && let Some(at) = of_policy
+        && own.len() > at + 2
+        && !own.iter().any(|segment| is(segment, "tls"))
+    {
+        return existing(tree, segments, spec + at + 2);
+    }
+    if entries(kind).contains(&&**field) {
+        let is_entry = matches!(own.get(1), Some(Segment::Index(_)));
+        return is_entry.then(|| of(&segments[..spec + 2]));
+    }
+    // Identities and namespaces decide about trust and visibility.
+    const WHOLE: [&str; 6] =
+        ["trustDomain", "trustDomainAliases", "rootNamespace", "discoverySelectors", "meshMTLS", "tlsDefaults"];
+    let has_default = kind == Kind::MeshConfig && !WHOLE.contains(&&**field) && !field.ends_with("ExportTo");
+    if has_default { existing(tree, segments, spec + 1) } else { None }
+}
+
+fn of(segments: &[Segment]) -> FieldPath {
+    segments.iter().cloned().fold(FieldPath::root(), |path, segment| path.then(segment))
+}
+
+/// The longest part of a path that exists, of at least this many segments.
+fn existing(tree: &Node, segments: &[Segment], least: usize) -> Option<FieldPath> {
+    let mut node = tree;
+    let mut length = 0;
+    for segment in segments {
+        let next = match segment {
+            Segment::Field(name) => node.field(name),
+            Segment::Key(name) => node.get(name),
+            Segment::Index(index) => node.items().get(*index),
+        };
+        let Some(next) = next else { break };
+        (node, length) = (next, length + 1);
+    }
+    (length >= least).then(|| of(&segments[..length]))
+}
+
+/// Removes a part. Whether it was there, and its list is not empty without it.
+fn remove(node: &mut Node, path: &[Segment]) -> bool {
+    let Some((first, rest)) = path.split_first() else { return false };
+    match (first, &mut node.value) {
+        (Segment::Index(index), Value::List(items)) if *index < items.len() => match rest {
+            [] => {
+                items.remove(*index);
+                !items.is_empty()
+            }
+            rest => remove(&mut items[*index], rest),
+        },
+        (Segment::Field(name) | Segment::Key(name), Value::Map(entries)) => {
+            let known = |key: &str| key == &**name || crate::decode::is_json_name(key, name);
+            let Some(at) = entries.iter().position(|entry| known(&entry.key)) else { return false };
+            match rest {
+                [] => {
+                    entries.remove(at);
+                    true
+                }
+                rest => remove(&mut entries[at].value, rest),
+            }
+        }
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::{AnyObject, Diagnostic, ParseOptions, parse_documents, parse_mesh_config};
+
+    fn options() -> ParseOptions {
+        ParseOptions { degrade: true, ..ParseOptions::default() }
+    }
+
+    fn warnings(diagnostics: &[Diagnostic]) -> Vec<String> {
+        assert!(!diagnostics.iter().any(Diagnostic::is_error), "{diagnostics:?}");
+        let left_out = diagnostics.iter().filter(|d| d.message.ends_with("is left out"));
+        left_out.map(|d| d.path.to_string()).collect()
+    }
+
+    fn read(text: &str) -> (AnyObject, Vec<String>) {
+        let strict = parse_documents(text.as_bytes(), "f", &ParseOptions::default());
+        assert!(strict.objects.is_empty() && !strict.refused.is_empty(), "refused on the write path");
+        let mut parsed = parse_documents(text.as_bytes(), "f", &options());
+        let warnings = warnings(&parsed.diagnostics);
+        assert!(parsed.is_whole());
+        (parsed.objects.remove(0), warnings)
+    }
+
+    fn refused(text: &str) {
+        let parsed = parse_documents(text.as_bytes(), "f", &options());
+        assert!(parsed.objects.is_empty() && parsed.refused.len() == 1, "{parsed:?}");
+    }
+
+    const SERVER: &str = "hosts: [a.com], port: {name: a, number: 80, protocol: HTTP}";
+
+    #[test]
+    fn one_bad_server_keeps_the_others() {
+        let text = format!(
+            "{{apiVersion: networking.istio.io/v1, kind: Gateway, metadata: {{name: a}}, spec: {{servers: [{{{SERVER}}}, \
+             {{hosts: [b.com], port: {{name: b, number: 443, protocol: HTTPS}}, tls: {{mode: SIMPLE, credentialName: c, \
+             verifyCertificateHash: [nonsense]}}}}, {{hosts: [c.com], port: {{name: c, number: 81, protocol: HTTP}}}}]}}}}"
+        );
+        let (object, warnings) = read(&text);
+        let AnyObject::Gateway(gateway) = object else { panic!() };
+        let hosts: Vec<&str> = gateway.spec.servers.iter().map(|server| &*server.hosts[0]).collect();
+        assert_eq!(hosts, ["a.com", "c.com"]);
+        assert_eq!(warnings, ["spec.servers[1].tls.verifyCertificateHash[0]"]);
+    }
+
+    #[test]
+    fn one_bad_route_keeps_the_others_and_one_bad_policy_field_the_rule() {
+        let (object, warnings) = read(
+            "{apiVersion: networking.istio.io/v1, kind: VirtualService, metadata: {name: a}, spec: {hosts: [a.com], http: [\
+             {match: [{uri: {regex: '(a)\\1'}}, {uri: {prefix: /x}}], route: [{destination: {host: x}}]}, \
+             {route: [{destination: {host: y}}]}]}}",
+        );
+        let AnyObject::VirtualService(service) = object else { panic!() };
+        assert_eq!(service.spec.http.len(), 1);
+        assert_eq!(warnings, ["spec.http[0].match[0].uri.regex"]);
+        let (object, _) = read(
+            "{apiVersion: networking.istio.io/v1, kind: DestinationRule, metadata: {name: a}, spec: {host: a.com, \
+             trafficPolicy: {connectionPool: {tcp: {connectTimeout: 1us, maxConnections: 5}}}}}",
+        );
+        let AnyObject::DestinationRule(rule) = object else { panic!() };
+        let tcp = rule
+            .spec
+            .traffic_policy
+            .clone()
+            .and_then(|policy| policy.connection_pool)
+            .and_then(|pool| pool.tcp)
+            .unwrap();
+        assert_eq!((tcp.connect_timeout, tcp.max_connections), (None, 5));
+    }
+
+    #[test]
+    fn what_decides_the_meaning_of_an_object_is_not_left_out() {
+        for text in [
+            "{apiVersion: networking.istio.io/v1, kind: Gateway, metadata: {name: a}, spec: {servers: [{hosts: ['?'], \
+             port: {name: a, number: 80, protocol: HTTP}}]}}",
+            "{apiVersion: networking.istio.io/v1, kind: DestinationRule, metadata: {name: a}, spec: {host: a.com, \
+             trafficPolicy: {tls: {mode: MUTUAL}}}}",
+            "{apiVersion: security.istio.io/v1, kind: AuthorizationPolicy, metadata: {name: a}, spec: {selector: \
+             {matchLabels: {a: 'x*'}}, action: DENY, rules: [{}]}}",
+            "{apiVersion: networking.istio.io/v1, kind: VirtualService, metadata: {name: a}, spec: {hosts: ['?'], http: [\
+             {route: [{destination: {host: y}}]}]}}",
+        ] {
+            refused(text);
+        }
+    }
+
+    #[test]
+    fn one_bad_provider_keeps_the_mesh() {
+        let text = "connectTimeout: 45s\ntrustDomain: td\nextensionProviders:\n- name: bad\n  zipkin: {service: '', port: 0}\n\
+                    - {name: good, prometheus: {}}\n";
+        let (config, diagnostics) = parse_mesh_config(text.as_bytes(), "f", &options());
+        let config = config.expect("the rest");
+        assert_eq!(config.connect_timeout, std::time::Duration::from_secs(10));
+        assert_eq!(&*config.trust_domain, "td");
+        assert!(config.extension_providers.iter().any(|provider| &*provider.name == "good"));
+        assert!(!config.extension_providers.iter().any(|provider| &*provider.name == "bad"));
+        assert!(warnings(&diagnostics).contains(&"connectTimeout".to_owned()));
+        assert!(parse_mesh_config(text.as_bytes(), "f", &ParseOptions::default()).0.is_none(), "strict");
+        let untrusted = parse_mesh_config(b"trustDomain: -foo\n", "f", &options());
+        assert!(untrusted.0.is_none(), "an identity has no default");
+    }
+}
