@@ -243,7 +243,8 @@ mod tests {
         assert!(bench.open().contains(&3));
         drop(third);
         bench.stop.send_replace(true);
-        bench.task.await.expect("no panic");
-        assert!(bench.open().is_empty());
+        let Bench { task, open, .. } = bench;
+        task.await.expect("no panic");
+        assert!(open.lock().expect("not poisoned").is_empty());
     }
 }
