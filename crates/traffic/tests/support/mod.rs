@@ -121,7 +121,7 @@ pub(crate) fn scope(namespace: &str, sidecar: Option<&str>) -> Arc<Scope> {
 
 pub(crate) fn routes_of(scope: &Arc<Scope>, labels: &[(&str, &str)]) -> Arc<RouteAudience> {
     let labels: Labels = labels.iter().map(|(k, v)| (Arc::from(*k), Arc::from(*v))).collect();
-    let source = Arc::new(Source { namespace: scope.namespace.clone(), labels });
+    let source = Arc::new(Source { namespace: scope.namespace.clone(), labels, regex_limit: None });
     Arc::new(RouteAudience {
         scope: scope.clone(),
         class: ProxyClass::Sidecar(()),
