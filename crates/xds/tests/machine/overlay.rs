@@ -292,11 +292,11 @@ impl Twins {
     fn commit(&mut self) {
         let [shared, own] = std::mem::take(&mut self.touched);
         self.ambiguous = shared.intersection(&own).copied().collect();
-        for client in 0..self.clients.len() {
+        for (client, audience) in MERGED.into_iter().enumerate().take(self.clients.len()) {
             for (kind, name) in KINDS.into_iter().flat_map(|kind| NAMES.map(|name| (kind, name))) {
                 match self.content(self.clients[client].place, kind, name) {
-                    Some(content) => self.merged.world.put(kind, MERGED[client], name, content),
-                    None => self.merged.world.remove(kind, MERGED[client], name),
+                    Some(content) => self.merged.world.put(kind, audience, name, content),
+                    None => self.merged.world.remove(kind, audience, name),
                 }
             }
             self.clients[client].behind += 1;
