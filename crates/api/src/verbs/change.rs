@@ -119,7 +119,7 @@ impl Call<'_> {
             None => {
                 let (object, warnings) = self.admit_new(decoded, options)?;
                 let stored = self.put_new(object, options.dry_run).await?;
-                let warnings = self.with_references(&stored, warnings).await;
+                let warnings = self.with_references(None, &stored, warnings).await;
                 Ok(self.show(StatusCode::CREATED, &stored, &warnings))
             }
         }
@@ -157,7 +157,7 @@ impl Call<'_> {
             k8s_patch::track(Some(&before), &mut object, &self.writer(&options.manager));
         }
         let stored = self.put_changed(old, &before, object, options.dry_run).await?;
-        let warnings = self.with_references(&stored, admitted.warnings).await;
+        let warnings = self.with_references(Some(&before), &stored, admitted.warnings).await;
         Ok(self.show(StatusCode::OK, &stored, &warnings))
     }
 

@@ -34,7 +34,7 @@ impl Call<'_> {
             k8s_patch::track(None, &mut object, &self.writer(&options.manager));
             match self.put_new(object, options.dry_run).await {
                 Ok(stored) => {
-                    let warnings = self.with_references(&stored, warnings).await;
+                    let warnings = self.with_references(None, &stored, warnings).await;
                     return Ok(self.show(StatusCode::CREATED, &stored, &warnings));
                 }
                 // A generated name is generated again if it is taken; a changed namespace is checked again.

@@ -2,6 +2,7 @@
 
 use admission::{Host, Target, references};
 use config::{AnyObject, Kind, ParseOptions, read_object};
+use serde_json::Value;
 use store::{Error, GroupResource, Key, Query, Stored};
 
 use super::Call;
@@ -14,16 +15,31 @@ const NETWORKING: &str = "networking.istio.io";
 
 impl Call<'_> {
     /// The warnings of a write, and one for each reference that does not resolve. The store may change at once, so these
-    /// are hints; what cannot be found out gives none.
-    pub(super) async fn with_references(&self, stored: &Stored, mut warnings: Vec<String>) -> Vec<String> {
+    /// are hints; what cannot be found out gives none. A write that leaves the `spec` as it was gives none either.
+    pub(super) async fn with_references(
+        &self,
+        before: Option<&Value>,
+        stored: &Stored,
+        mut warnings: Vec<String>,
+    ) -> Vec<String> {
         let refers = matches!(self.kind.mesh, Some(Kind::VirtualService | Kind::Gateway));
-        if !refers || self.target.subresource.is_some() {
+        let value = stored.value();
+        let same = before.is_some_and(|before| before["spec"] == value["spec"]);
+        if !refers || same || self.target.subresource.is_some() {
             return warnings;
         }
         let options = ParseOptions { admitted: true, ..ParseOptions::default() };
-        let Some(object) = read_object(&stored.value(), &options).object else { return warnings };
+        let Some(object) = read_object(&value, &options).object else { return warnings };
+        let mut host_is_missing = false;
         for reference in references(&object).into_iter().take(MAX_CHECKED) {
-            if !self.resolves(&object, &reference.target).await.unwrap_or(true) {
+            let subset = matches!(&reference.target, Target::Host(host) if !host.subset.is_empty());
+            // A subset follows its host. One warning is enough.
+            if subset && host_is_missing {
+                continue;
+            }
+            let missing = !self.resolves(&object, &reference.target).await.unwrap_or(true);
+            host_is_missing = missing && matches!(reference.target, Target::Host(_));
+            if missing {
                 let found = reference.unresolved(object.key());
                 let hint = found.hint.map(|hint| format!(" ({hint})")).unwrap_or_default();
                 warnings.push(format!("{}: {}{hint}", found.path, found.message));
