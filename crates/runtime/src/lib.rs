@@ -346,6 +346,7 @@ fn options(settings: &Settings) -> Options {
         monitoring: bindable(&backend::monitoring_address(settings)),
         keepalive_interval: settings.keepalive_interval,
         keepalive_timeout: settings.keepalive_timeout,
+        max_connection_age: Some(settings.max_connection_age).filter(|age| !age.is_zero()),
         max_request_bytes: settings.max_request_bytes.0,
         vhds: settings.vhds.0,
         secret_access: backend::secret_access(settings),

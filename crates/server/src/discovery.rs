@@ -15,6 +15,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 use xds::{Limits, Request, StreamId, Variant, decode_delta, decode_sotw};
 
 use crate::budget::{Budget, Held};
+use crate::connection_age::Aged;
 use crate::core::Message;
 use crate::debug_service::{self, DebugService};
 use crate::grpc::{Down, Messages, Received, Status, StreamBody, refuse, stream};
@@ -59,7 +60,7 @@ impl Discovery {
     }
 
     /// Answers a call of a client.
-    pub(crate) fn call(&self, request: http::Request<Incoming>, peer: Peer) -> Response<StreamBody> {
+    pub(crate) fn call(&self, request: http::Request<Incoming>, peer: Peer, aged: Aged) -> Response<StreamBody> {
         let grpc = request.headers().get(http::header::CONTENT_TYPE);
         if request.method() != Method::POST || !grpc.is_some_and(|t| t.as_bytes().starts_with(b"application/grpc")) {
             return refuse(&Status::new(Status::UNIMPLEMENTED, "this address speaks gRPC only"));
@@ -81,7 +82,7 @@ impl Discovery {
             places: Arc::new(Semaphore::new(UNHANDLED)),
         };
         let messages = Messages::new(request.into_body(), self.max_request_bytes, self.budget.clone());
-        tokio::spawn(upstream.run(messages));
+        tokio::spawn(upstream.run(messages, aged));
         stream(receiver)
     }
 }
@@ -111,9 +112,9 @@ impl Upstream {
         }
     }
 
-    async fn run(self, mut messages: Messages) {
+    async fn run(self, mut messages: Messages, mut aged: Aged) {
         let mut id = None;
-        let ended = self.read(&mut messages, &mut id).await;
+        let ended = self.read(&mut messages, &mut aged, &mut id).await;
         // The queue reserves room for the end of the stream (see DOWN_QUEUE). An error means that the client
         // disconnected.
         let _ = self.down.try_send(Down::End(ended));
@@ -122,7 +123,7 @@ impl Upstream {
         }
     }
 
-    async fn read(&self, messages: &mut Messages, id: &mut Option<StreamId>) -> Status {
+    async fn read(&self, messages: &mut Messages, aged: &mut Aged, id: &mut Option<StreamId>) -> Status {
         loop {
             let message = tokio::select! {
                 message = messages.next() => message,
@@ -130,12 +131,16 @@ impl Upstream {
                     let text = format!("no request within {:?}", self.discovery.first_within);
                     return Status::new(Status::DEADLINE_EXCEEDED, text);
                 }
+                status = aged.reached() => return status,
                 () = self.down.closed() => return Status::new(Status::UNAVAILABLE, "the client disconnected"),
             };
             let outcome = match message {
                 Ok(Some((message, held))) => {
                     if let Some(service) = self.configuration_service(&message, *id) {
-                        return service.serve(message, messages, &self.down).await;
+                        return tokio::select! {
+                            status = service.serve(message, messages, &self.down) => status,
+                            status = aged.reached() => status,
+                        };
                     }
                     if id.is_none() && matches!(self.variant, Variant::Sotw) && debug_service::wants(&message) {
                         let service = self.discovery.debug.clone();

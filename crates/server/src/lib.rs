@@ -20,6 +20,7 @@
 mod budget;
 mod clock;
 mod config_dump;
+mod connection_age;
 mod core;
 mod counters;
 mod ctrlz;

@@ -17,6 +17,7 @@ use tokio::task::JoinSet;
 use xds::Limits;
 
 use crate::budget::Budget;
+use crate::connection_age::Age;
 use crate::ctrlz::LogLevels;
 use crate::debug_service::{self, DebugService};
 use crate::discovery::Discovery;
@@ -50,6 +51,8 @@ pub struct Options {
     pub keepalive_interval: Duration,
     /// A connection whose peer does not answer a ping within this time is closed.
     pub keepalive_timeout: Duration,
+    /// The maximum age of an xDS connection; `None` sets no limit. The connection gets GOAWAY, and its streams end.
+    pub max_connection_age: Option<Duration>,
     /// The maximum size of a discovery request, in bytes.
     pub max_request_bytes: usize,
     /// Whether proxies that support VHDS receive virtual hosts over it.
@@ -327,13 +330,14 @@ impl Http2 {
             .initial_stream_window_size(RECEIVE_WINDOW)
             .initial_connection_window_size(RECEIVE_WINDOW)
             .max_concurrent_streams(MAX_STREAMS_PER_CONNECTION);
-        let discovery = self.discovery.of_connection(address);
+        let age = Age::new(self.options.max_connection_age);
+        let (discovery, aged) = (self.discovery.of_connection(address), age.aged());
         let service = move |request| {
             let open = usage.begin();
-            let response = discovery.call(request, peer.clone());
+            let response = discovery.call(request, peer.clone(), aged.clone());
             async move { Ok::<_, Infallible>(Usage::count(response, open)) }
         };
-        serve(builder.serve_connection(TokioIo::new(socket), service_fn(service)), self.stopped.clone())
+        age.serve(builder.serve_connection(TokioIo::new(socket), service_fn(service)), self.stopped.clone())
     }
 }
 
@@ -394,12 +398,6 @@ async fn serve_levels(listener: TcpListener, address: SocketAddr, levels: LogLev
 }
 
 /// Serves a connection until it ends, or until `stopped` is true and its open requests end.
-async fn serve(connection: impl GracefulConnection, mut stopped: watch::Receiver<bool>) {
-    tokio::pin!(connection);
-    tokio::select! {
-        _ = connection.as_mut() => return,
-        _ = stopped.wait_for(|stop| *stop) => {}
-    }
-    connection.as_mut().graceful_shutdown();
-    let _ = connection.await;
+fn serve(connection: impl GracefulConnection, stopped: watch::Receiver<bool>) -> impl Future<Output = ()> {
+    Age::new(None).serve(connection, stopped)
 }

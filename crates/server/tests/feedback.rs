@@ -80,6 +80,7 @@ impl Plane {
             monitoring: any,
             keepalive_interval: Duration::from_secs(30),
             keepalive_timeout: Duration::from_secs(10),
+            max_connection_age: None,
             vhds: true,
             max_request_bytes: 64 << 10,
             secret_access: SecretAccess::None,

@@ -46,6 +46,7 @@ fn options() -> Options {
         monitoring: any,
         keepalive_interval: Duration::from_secs(30),
         keepalive_timeout: Duration::from_secs(10),
+        max_connection_age: None,
         vhds: true,
         max_request_bytes: LIMIT,
         secret_access: SecretAccess::None,
@@ -183,28 +184,64 @@ async fn istioctl_reads_debug_pages_over_xds() {
     server.shut_down(Duration::from_secs(10)).await;
 }
 
+/// A client with a stream that stays open.
+struct Subscriber {
+    response: hyper::Response<hyper::body::Incoming>,
+    connection: tokio::task::JoinHandle<hyper::Result<()>>,
+    _requests: tokio::sync::mpsc::Sender<Bytes>,
+    _send: hyper::client::conn::http2::SendRequest<Open>,
+}
+
+impl Subscriber {
+    /// Subscribes to clusters, and receives them.
+    async fn connect(server: &Server) -> (Subscriber, DiscoveryResponse) {
+        let socket = TcpStream::connect(server.addresses().grpc).await.unwrap();
+        let (mut send, connection) =
+            hyper::client::conn::http2::handshake(TokioExecutor::new(), TokioIo::new(socket)).await.unwrap();
+        let connection = tokio::spawn(connection);
+        let (requests, body) = tokio::sync::mpsc::channel::<Bytes>(4);
+        let request = Request::post(format!("http://rutter{SOTW}")).header("content-type", "application/grpc");
+        let first = DiscoveryRequest { node: Some(node()), type_url: CDS.into(), ..Default::default() };
+        requests.send(framed(0, &first.encode_to_vec())).await.unwrap();
+        let mut response = send.send_request(request.body(Open(body)).unwrap()).await.unwrap();
+        let mut received = BytesMut::new();
+        while received.len() < 5 || received.len() < 5 + u32::from_be_bytes(received[1..5].try_into().unwrap()) as usize
+        {
+            received.extend_from_slice(&response.frame().await.unwrap().unwrap().into_data().unwrap());
+        }
+        let message = DiscoveryResponse::decode(&received[5..]).unwrap();
+        (Subscriber { response, connection, _requests: requests, _send: send }, message)
+    }
+
+    /// Waits for the end of the stream, and returns its status.
+    async fn end(&mut self) -> String {
+        loop {
+            if let Ok(trailers) = self.response.frame().await.unwrap().unwrap().into_trailers() {
+                return trailers["grpc-status"].to_str().unwrap().to_owned();
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_connection_ends_at_its_maximum_age() {
+    let server = start_with(Options { max_connection_age: Some(Duration::from_millis(50)), ..options() }).await;
+    server.set_ready();
+    let (mut subscriber, _) = Subscriber::connect(&server).await;
+    assert_eq!(subscriber.end().await, "14");
+    // The server has sent GOAWAY: the client sends no new call, although its half of the stream is open.
+    subscriber.connection.await.unwrap().unwrap();
+    let (mut again, message) = Subscriber::connect(&server).await;
+    assert_eq!(message.type_url, CDS);
+    assert_eq!(again.end().await, "14");
+    server.shut_down(Duration::from_secs(10)).await;
+}
+
 #[tokio::test]
 async fn a_stream_is_answered_and_ends_with_the_server() {
     let server = Arc::new(start().await);
     server.set_ready();
-    let socket = TcpStream::connect(server.addresses().grpc).await.unwrap();
-    let (mut send, connection) =
-        hyper::client::conn::http2::handshake(TokioExecutor::new(), TokioIo::new(socket)).await.unwrap();
-    tokio::spawn(connection);
-    // The request half stays open as long as the channel.
-    let (requests, body) = tokio::sync::mpsc::channel::<Bytes>(4);
-    let request = Request::post(format!("http://rutter{SOTW}"))
-        .header("content-type", "application/grpc")
-        .body(Open(body))
-        .unwrap();
-    let first = DiscoveryRequest { node: Some(node()), type_url: CDS.into(), ..Default::default() };
-    requests.send(framed(0, &first.encode_to_vec())).await.unwrap();
-    let mut response = send.send_request(request).await.unwrap();
-    let mut received = BytesMut::new();
-    while received.len() < 5 || received.len() < 5 + u32::from_be_bytes(received[1..5].try_into().unwrap()) as usize {
-        received.extend_from_slice(&response.frame().await.unwrap().unwrap().into_data().unwrap());
-    }
-    let message = DiscoveryResponse::decode(&received[5..]).unwrap();
+    let (mut subscriber, message) = Subscriber::connect(&server).await;
     assert_eq!(message.type_url, CDS);
     assert_eq!(message.resources.len(), 3, "the three fixed clusters of a sidecar");
     let (status, page) = get(server.addresses().monitoring, "/debug/syncz").await;
@@ -236,14 +273,8 @@ async fn a_stream_is_answered_and_ends_with_the_server() {
     assert_eq!(get(http, "/ready").await.0, 200);
     let server = Arc::into_inner(server).unwrap();
     let ended = tokio::spawn(server.shut_down(Duration::from_secs(10)));
-    let trailers = loop {
-        match response.frame().await.unwrap().unwrap().into_trailers() {
-            Ok(trailers) => break trailers,
-            Err(_) => continue,
-        }
-    };
-    assert_eq!(trailers["grpc-status"], "14");
-    drop((requests, send, response));
+    assert_eq!(subscriber.end().await, "14");
+    drop(subscriber);
     ended.await.unwrap();
 }
 

@@ -263,6 +263,9 @@ settings! {
         keepalive_interval as "keepaliveInterval": Duration = "30s";
         /// Time without a response to a keepalive probe after which a connection is closed.
         keepalive_timeout as "keepaliveTimeout": Duration = "10s";
+        /// Maximum age of an xDS connection, with jitter of 10 percent. The proxy then connects again, perhaps to another
+        /// replica, and receives only what it does not have. `0s` sets no limit.
+        max_connection_age as "keepaliveMaxServerConnectionAge": Duration = "30m";
         /// Proxies that may receive the certificates and keys of a `credentialName` (Secrets of their own namespace) over
         /// SDS. `authenticated` allows proxies that connect to `--xds-socket`: the plaintext port does not prove which proxy
         /// connects. `none` allows no proxy. `auto` selects `none` if the store is `kubernetes`, else `authenticated`. With

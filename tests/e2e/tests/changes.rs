@@ -92,6 +92,27 @@ both_protocols! {
         assert_eq!(counts.errors, 0, "{counts:?}");
     }
 
+    async fn a_connection_of_maximum_age_is_opened_again_and_resends_nothing(protocol) {
+        let flags = ["--max-connection-age", "500ms"];
+        let policy = "{ tls: { mode: DISABLE } }";
+        let shop = Shop::with_flags(&flags, protocol, &["v1", "v2"], &to("v1"), policy).await?;
+        let traffic = shop.traffic(300);
+        traffic.next(100).await?;
+        let updates = updates(&shop).await?;
+        let connections = || shop.client.stat("^cluster.xds-grpc.upstream_cx_total$");
+        let before = connections().await?;
+        wait_for("three more connections", Duration::from_secs(60), || async {
+            connections().await.ok().filter(|now| *now >= before + 3).map(drop)
+        })
+        .await?;
+        assert_eq!(updates, self::updates(&shop).await?, "nothing was applied again");
+        // The server ends connections with GOAWAY.
+        assert!(shop.client.stat("^cluster.xds-grpc.upstream_cx_close_notify$").await? >= 2);
+        shop.route(&to("v2")).await?;
+        let counts = traffic.stop().await;
+        assert_eq!(counts.errors, 0, "{counts:?}");
+    }
+
     async fn what_changed_while_the_control_plane_was_away_arrives_when_it_is_back(protocol) {
         let mut shop = Shop::start(protocol, &["v1", "v2"], &to("v1")).await?;
         assert!(shop.mesh.control.stop().await?, "a graceful stop ends without an error");

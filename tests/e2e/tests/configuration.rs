@@ -31,6 +31,7 @@ async fn start(configuration: Configuration) -> Server {
         monitoring: any,
         keepalive_interval: Duration::from_secs(30),
         keepalive_timeout: Duration::from_secs(10),
+        max_connection_age: None,
         vhds: true,
         max_request_bytes: 64 << 10,
         secret_access: server::SecretAccess::None,

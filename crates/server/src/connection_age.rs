@@ -1,0 +1,73 @@
+//! The maximum age of xDS connections, so that replicas share the load again after one was added.
+
+use std::hash::{BuildHasher as _, RandomState};
+use std::time::Duration;
+
+use hyper_util::server::graceful::GracefulConnection;
+use tokio::sync::watch;
+
+use crate::grpc::Status;
+
+/// The time in which the streams of an aged connection must end.
+const GRACE: Duration = Duration::from_secs(10);
+
+/// Whether a connection has reached its maximum age. Its streams end then.
+#[derive(Clone)]
+pub(crate) struct Aged(watch::Receiver<bool>);
+
+impl Aged {
+    /// Waits until the connection has reached its maximum age. Returns the status with which its streams end.
+    pub(crate) async fn reached(&mut self) -> Status {
+        if self.0.wait_for(|aged| *aged).await.is_err() {
+            // The connection is closed, which its streams notice by themselves.
+            std::future::pending::<()>().await;
+        }
+        let text = "the connection has reached its maximum age (--max-connection-age); connect again";
+        Status::new(Status::UNAVAILABLE, text)
+    }
+}
+
+/// The age of one connection.
+pub(crate) struct Age {
+    max: Option<Duration>,
+    aged: watch::Sender<bool>,
+}
+
+impl Age {
+    /// A connection with this maximum age; `None` sets no limit. Random jitter of 10 percent prevents that connections that were
+    /// opened together are closed together.
+    pub(crate) fn new(max: Option<Duration>) -> Age {
+        let percent = 90 + u32::try_from(RandomState::new().hash_one(0) % 21).unwrap_or_default();
+        Age { max: max.map(|max| max.saturating_mul(percent) / 100), aged: watch::Sender::new(false) }
+    }
+
+    /// For the streams of the connection.
+    pub(crate) fn aged(&self) -> Aged {
+        Aged(self.aged.subscribe())
+    }
+
+    /// Serves a connection until it ends. When it has reached its maximum age or `stopped` is true, sends GOAWAY, and
+    /// waits until the open streams have ended.
+    pub(crate) async fn serve(self, connection: impl GracefulConnection, mut stopped: watch::Receiver<bool>) {
+        tokio::pin!(connection);
+        let reached = async {
+            match self.max {
+                Some(max) => tokio::time::sleep(max).await,
+                None => std::future::pending().await,
+            }
+        };
+        let aged = tokio::select! {
+            _ = connection.as_mut() => return,
+            _ = stopped.wait_for(|stop| *stop) => false,
+            () = reached => true,
+        };
+        connection.as_mut().graceful_shutdown();
+        if !aged {
+            let _ = connection.await;
+            return;
+        }
+        self.aged.send_replace(true);
+        // A client that does not read must not keep the connection.
+        let _ = tokio::time::timeout(GRACE, connection).await;
+    }
+}
