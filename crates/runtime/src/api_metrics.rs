@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use api::Snapshot;
 use server::Metric;
+use store::StoreSize;
 
 /// Verbs whose requests carry an object that is validated.
 const WRITES: [&str; 3] = ["create", "update", "patch"];
@@ -55,6 +56,15 @@ pub(super) fn of(now: &Snapshot) -> Vec<Metric> {
             joined(validated(|code| code == 422)),
         ),
     ]
+}
+
+/// The size of the store.
+pub(super) fn of_store(size: &StoreSize) -> Vec<Metric> {
+    let objects = size.objects.iter().map(|(resource, count)| (resource.to_string(), *count as f64));
+    let objects = Metric::gauge_by("rutter_store_objects", "Objects in the store", &["resource"], objects);
+    let help = "Size of the embedded store's database, in bytes";
+    let bytes = size.file_bytes.map(|bytes| Metric::gauge("rutter_store_bytes", help, bytes as f64));
+    std::iter::once(objects).chain(bytes).collect()
 }
 
 /// The samples with the same labels added up.

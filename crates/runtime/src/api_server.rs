@@ -44,8 +44,12 @@ impl ApiServer {
 
     /// Returns the API's metrics.
     pub(super) fn metrics(&self) -> impl Fn() -> Vec<Metric> + Send + Sync + 'static {
-        let api = self.api.clone();
-        move || api_metrics::of(&api.metrics())
+        let (api, store) = (self.api.clone(), Arc::clone(&self.store));
+        move || {
+            let mut metrics = api_metrics::of(&api.metrics());
+            metrics.extend(store.size().iter().flat_map(api_metrics::of_store));
+            metrics
+        }
     }
 
     /// Starts the source that reads the store and follows it.

@@ -12,7 +12,9 @@ use std::time::{Duration, Instant};
 use config::{Kind, ObjectKey, Observed};
 use flow::CellId;
 use serde_json::{Map, Value};
-use status::{CountRequest, Counts, Elapsed, Intent, Nack, Now, Planner, ProxyActivity, Settings, SkippedPatch};
+use status::{
+    CountRequest, Counts, Elapsed, Intent, Nack, Now, Planner, ProxyActivity, Settings, SkippedPatch, Status, Truth,
+};
 use tokio::sync::{Notify, mpsc};
 use world::Conflicts;
 use xds::Question;
@@ -167,7 +169,7 @@ impl StatusTracker {
             object.insert("kind".into(), report.key.kind.name().into());
             object.insert("namespace".into(), (*report.key.namespace).into());
             object.insert("name".into(), (*report.key.name).into());
-            let status = report.status.map_or(Value::Null, status::Status::to_json);
+            let status = report.status.map_or(Value::Null, Status::to_json);
             object.insert("status".into(), status);
             Value::Object(object)
         });
@@ -176,14 +178,19 @@ impl StatusTracker {
 
     /// The numbers for metrics.
     pub(crate) fn numbers(&self) -> TrackerStats {
-        let mut rejected = 0;
+        let (mut rejected, mut problems) = (0, BTreeMap::new());
         for report in self.planner.reports() {
-            rejected += usize::from(report.status.is_some_and(|s| s.proxies.counts.rejected > 0));
+            let Some(status) = report.status else { continue };
+            rejected += usize::from(status.proxies.counts.rejected > 0);
+            for condition in problems_of(status) {
+                *problems.entry((report.key.kind.name(), condition)).or_insert(0.0) += 1.0;
+            }
         }
         let mut sizes = self.planner.sizes().to_vec();
         sizes.push(("rejected", rejected));
         TrackerStats {
             sizes: sizes.into_iter().map(|(name, size)| (name, size as f64)).collect(),
+            problems,
             planned: self.planned as f64,
             counted: self.counted as f64,
             seconds: self.seconds,
@@ -234,9 +241,23 @@ impl StatusTracker {
 #[derive(Clone, Debug)]
 pub(crate) struct TrackerStats {
     pub(crate) sizes: Vec<(&'static str, f64)>,
+    /// The number of objects with a condition that reports a problem, by kind and type of condition.
+    pub(crate) problems: BTreeMap<(&'static str, &'static str), f64>,
     pub(crate) planned: f64,
     pub(crate) counted: f64,
     pub(crate) seconds: f64,
+}
+
+/// The types of the conditions of a status that report a problem.
+fn problems_of(status: &Status) -> impl Iterator<Item = &'static str> {
+    [
+        ("Accepted", status.accepted.truth == Truth::False),
+        ("Conflicted", status.conflicted.is_some()),
+        ("ResolvedRefs", status.resolved.is_some()),
+        ("PatchesApplied", status.patches.is_some()),
+    ]
+    .into_iter()
+    .filter_map(|(condition, problem)| problem.then_some(condition))
 }
 
 fn skipped_patch(unmade: world::Unmade) -> SkippedPatch {

@@ -48,6 +48,15 @@ pub use watch::{Change, Feed, Watch, WatchEvent};
 
 use tokio::sync::watch as watch_value;
 
+/// The size of a store.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct StoreSize {
+    /// The number of current objects, by type.
+    pub objects: Vec<(GroupResource, usize)>,
+    /// The size of the database on disk, in bytes; `None` if the store has no file.
+    pub file_bytes: Option<u64>,
+}
+
 /// A storage backend. Cheap to share: all methods take `&self` and may run concurrently.
 #[async_trait::async_trait]
 pub trait Store: Send + Sync + 'static {
@@ -105,6 +114,11 @@ pub trait Store: Send + Sync + 'static {
     /// The reason for which nothing can be written at present; `None` while writes work, or if the store does not know.
     fn write_failure(&self) -> watch_value::Receiver<Option<Error>> {
         watch_value::channel(None).1
+    }
+
+    /// The size of the store as it is now; `None` if the store does not know. Must not block.
+    fn size(&self) -> Option<StoreSize> {
+        None
     }
 
     /// Closes the store: pending writes are completed, then watches and all later calls return [`Error::Closed`]. Not

@@ -8,7 +8,9 @@ use std::time::SystemTime;
 use crate::prepared::Prepared;
 use crate::shared::Shared;
 use crate::state::{Draft, State};
-use crate::{Committed, Error, Key, Limits, List, Query, Revision, Scope, Store, Stored, Transaction, Version, Watch};
+use crate::{
+    Committed, Error, Key, Limits, List, Query, Revision, Scope, Store, StoreSize, Stored, Transaction, Version, Watch,
+};
 
 /// A store in memory. Clones share it.
 #[derive(Clone)]
@@ -74,6 +76,10 @@ impl Store for Memory {
         }
         self.shared.forget(upto);
         Ok(())
+    }
+
+    fn size(&self) -> Option<StoreSize> {
+        Some(StoreSize { objects: self.shared.read().counts(), file_bytes: None })
     }
 
     async fn close(&self) {

@@ -41,6 +41,11 @@ impl State {
         State { types, ring: Ring::new(limits, oldest) }
     }
 
+    /// The number of current objects, by type.
+    pub(crate) fn counts(&self) -> Vec<(GroupResource, usize)> {
+        self.types.iter().map(|(resource, objects)| (resource.clone(), objects.len())).collect()
+    }
+
     /// The newest revision.
     pub(crate) fn revision(&self) -> Revision {
         self.ring.newest()

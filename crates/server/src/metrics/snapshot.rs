@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use config::Kind;
 use flow::RelationStats;
 use model::xds::ResourceType;
 use prometheus::core::Collector as _;
@@ -162,6 +163,19 @@ impl Snapshot {
              some proxy",
             sizes,
         );
+        let problems = &feedback.problems;
+        let rows = problems
+            .iter()
+            .map(|((kind, condition), count)| (vec![("kind", *kind), ("condition", *condition)], *count));
+        let help = "Configuration objects with a condition that reports a problem: Accepted, ResolvedRefs or PatchesApplied is False, \
+                    or Conflicted is True";
+        out.gauge("rutter_objects_with_problems", help, rows);
+        let conflicted = |kind: Kind| problems.get(&(kind.name(), "Conflicted")).copied().unwrap_or_default();
+        let help = "VirtualServices with a host that another VirtualService also has";
+        out.gauge("pilot_vservice_dup_domain", help, [(vec![], conflicted(Kind::VirtualService))]);
+        let help = "ServiceEntries with a port whose address and port another service already uses";
+        let entries = conflicted(Kind::ServiceEntry);
+        out.gauge("pilot_conflict_outbound_listener_tcp_over_current_tcp", help, [(vec![], entries)]);
         for (name, help, value) in [
             ("rutter_status_planned_total", "Statuses handed to the writer", feedback.planned),
             ("rutter_status_counted_total", "Counts of proxies for an object", feedback.counted),

@@ -33,7 +33,9 @@ use self::writer::{Command, Slot, Writer};
 use crate::prepared::Prepared;
 use crate::shared::Shared;
 use crate::state::read_revision;
-use crate::{Committed, Error, Key, Limits, List, Query, Revision, Scope, Store, Stored, Transaction, Version, Watch};
+use crate::{
+    Committed, Error, Key, Limits, List, Query, Revision, Scope, Store, StoreSize, Stored, Transaction, Version, Watch,
+};
 
 /// Options of an embedded store.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -64,6 +66,8 @@ pub struct Embedded {
     slot: Arc<Slot>,
     commands: mpsc::Sender<Command>,
     failure: watch::Receiver<Option<Error>>,
+    /// The path of the database.
+    file: PathBuf,
 }
 
 /// The number of queued writes; further callers wait.
@@ -96,6 +100,7 @@ impl Embedded {
         let slot = Arc::new(RwLock::new(Some(disk)));
         let (commands, receiver) = mpsc::channel(WAITING);
         let (failure, failing) = watch::channel(None);
+        let file = directory.database();
         let writer = Writer {
             shared: shared.clone(),
             slot: slot.clone(),
@@ -111,7 +116,7 @@ impl Embedded {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().map_err(failed)?;
         let thread = std::thread::Builder::new().name("store-writer".to_owned());
         thread.spawn(move || runtime.block_on(writer.run(receiver))).map_err(failed)?;
-        Ok(Embedded { shared, slot, commands, failure: failing })
+        Ok(Embedded { shared, slot, commands, failure: failing, file })
     }
 
     /// Reads from disk on a blocking thread.
@@ -193,6 +198,11 @@ impl Store for Embedded {
 
     fn write_failure(&self) -> watch::Receiver<Option<Error>> {
         self.failure.clone()
+    }
+
+    fn size(&self) -> Option<StoreSize> {
+        let file = std::fs::metadata(&self.file).ok();
+        Some(StoreSize { objects: self.shared.read().counts(), file_bytes: file.map(|file| file.len()) })
     }
 
     async fn close(&self) {
