@@ -167,17 +167,25 @@ impl Cluster {
     }
 
     async fn ready(&mut self, index: usize) -> Result<()> {
-        let address = self.members[index].client;
+        let Member { client, child, .. } = &mut self.members[index];
         let healthy =
-            || async { http::get(address, "/health", &[]).await.ok().filter(|a| a.status.is_success()).map(drop) };
-        let waited = wait_for(&format!("member {index} of etcd to be healthy"), PATIENCE, healthy).await;
-        match waited {
-            Ok(()) => Ok(()),
-            Err(error) => {
-                let ended = self.members[index].child.as_mut().and_then(|child| child.try_wait().ok().flatten());
-                Err(format!("{error} ({ended:?}); its log ends:\n{}", self.log_end(index)?).into())
+            || async { http::get(*client, "/health", &[]).await.ok().filter(|a| a.status.is_success()).map(drop) };
+        let what = format!("member {index} of etcd to be healthy");
+        let ended = async {
+            match child {
+                Some(child) => child.wait().await,
+                None => std::future::pending().await,
             }
-        }
+        };
+        let problem = tokio::select! {
+            waited = wait_for(&what, PATIENCE, healthy) => match waited {
+                Ok(()) => return Ok(()),
+                Err(error) => error.to_string(),
+            },
+            // Without a process nobody need wait.
+            status = ended => format!("member {index} of etcd has ended ({status:?})"),
+        };
+        Err(format!("{problem}; its log ends:\n{}", self.log_end(index)?).into())
     }
 
     fn log_end(&self, index: usize) -> Result<String> {
