@@ -58,6 +58,9 @@ pub struct Options {
     /// The ranges from which Services get cluster IPs, at most one of each family. If there is none, Services get no
     /// addresses.
     pub service_ranges: Vec<ServiceRange>,
+    /// Why clients may only read, if so: `its objects are read from …`. The namespaces that every store has are not
+    /// created then, and there is no housekeeping.
+    pub read_only: Option<Arc<str>>,
 }
 
 impl Default for Options {
@@ -68,6 +71,7 @@ impl Default for Options {
             now: SystemTime::now,
             version: env!("CARGO_PKG_VERSION"),
             service_ranges: Vec::new(),
+            read_only: None,
         }
     }
 }
@@ -116,6 +120,10 @@ impl Api {
     /// The store.
     pub fn store(&self) -> &Arc<dyn Store> {
         &self.0.store
+    }
+
+    pub(crate) fn is_read_only(&self) -> bool {
+        self.0.options.read_only.is_some()
     }
 
     pub(crate) fn now(&self) -> Timestamp {

@@ -60,27 +60,33 @@ fn rank(version: &str) -> (u8, u32, u32) {
 }
 
 /// `/api`.
-pub(crate) fn core(headers: &HeaderMap) -> Result<Answer, ApiError> {
+pub(crate) fn core(headers: &HeaderMap, read_only: bool) -> Result<Answer, ApiError> {
     let versions = json!({ "kind": "APIVersions", "versions": ["v1"], "serverAddressByClientCIDRs": [] });
-    choose(headers, versions, |group| group.name.is_empty())
+    choose(headers, versions, read_only, |group| group.name.is_empty())
 }
 
 /// `/apis`.
-pub(crate) fn all(headers: &HeaderMap) -> Result<Answer, ApiError> {
+pub(crate) fn all(headers: &HeaderMap, read_only: bool) -> Result<Answer, ApiError> {
     let groups = groups();
     let named = groups.iter().filter(|group| !group.name.is_empty());
     let named: Vec<Value> = named.map(group_value).collect();
     let list = json!({ "kind": "APIGroupList", "apiVersion": "v1", "groups": named });
-    choose(headers, list, |group| !group.name.is_empty())
+    choose(headers, list, read_only, |group| !group.name.is_empty())
 }
 
 /// Answers with the legacy document, or with the aggregated one of the wanted groups.
-fn choose(headers: &HeaderMap, legacy: Value, wanted: impl Fn(&Group) -> bool) -> Result<Answer, ApiError> {
+fn choose(
+    headers: &HeaderMap,
+    legacy: Value,
+    read_only: bool,
+    wanted: impl Fn(&Group) -> bool,
+) -> Result<Answer, ApiError> {
     if !media::prefers_aggregated(headers)? {
         return tagged(headers, "application/json", &legacy);
     }
     let groups = groups();
-    let items: Vec<Value> = groups.iter().filter(|group| wanted(group)).map(group_discovery).collect();
+    let items: Vec<Value> =
+        groups.iter().filter(|group| wanted(group)).map(|group| group_discovery(group, read_only)).collect();
     let value = json!({
         "kind": "APIGroupDiscoveryList",
         "apiVersion": "apidiscovery.k8s.io/v2",
@@ -100,8 +106,8 @@ pub(crate) fn group(headers: &HeaderMap, name: &str) -> Result<Answer, ApiError>
 }
 
 /// `/api/v1` and `/apis/GROUP/VERSION`.
-pub(crate) fn resources(headers: &HeaderMap, group: &str, version: &str) -> Result<Answer, ApiError> {
-    let entries = resources_of(group, version);
+pub(crate) fn resources(headers: &HeaderMap, group: &str, version: &str, read_only: bool) -> Result<Answer, ApiError> {
+    let entries = resources_of(group, version, read_only);
     if entries.is_empty() {
         return Err(ApiError::no_such_path());
     }
@@ -139,9 +145,9 @@ pub(crate) fn hash(bytes: &[u8]) -> String {
     })
 }
 
-fn group_discovery(group: &Group) -> Value {
+fn group_discovery(group: &Group, read_only: bool) -> Value {
     let version = |version: &&'static str| {
-        let resources = resources_of(group.name, version);
+        let resources = resources_of(group.name, version, read_only);
         let resources: Vec<Value> = resources.iter().map(|resource| resource.aggregated(group.name, version)).collect();
         json!({ "version": version, "resources": resources, "freshness": "Current" })
     };
@@ -162,10 +168,12 @@ struct Resource {
     verbs: &'static [&'static str],
     /// The definition of stored types.
     stored: Option<&'static Definition>,
+    /// Whether clients may only read.
+    read_only: bool,
 }
 
-/// The types of a version by name, then its reviews.
-fn resources_of(group: &str, version: &str) -> Vec<Resource> {
+/// The types of a version by name, then its reviews. If clients may only read, no other verbs are offered.
+fn resources_of(group: &str, version: &str, read_only: bool) -> Vec<Resource> {
     let kinds = kinds::all().filter(|kind| kind.group == group && kind.served(version).is_some());
     let mut all: Vec<Resource> = kinds
         .map(|kind| Resource {
@@ -173,8 +181,9 @@ fn resources_of(group: &str, version: &str) -> Vec<Resource> {
             singular: kind.singular,
             kind: kind.kind,
             namespaced: kind.namespaced,
-            verbs: verbs(kind),
+            verbs: if read_only { &READ_VERBS } else { verbs(kind) },
             stored: Some(kind),
+            read_only,
         })
         .collect();
     all.sort_by_key(|resource| resource.plural);
@@ -186,6 +195,7 @@ fn resources_of(group: &str, version: &str) -> Vec<Resource> {
         namespaced: review.namespaced,
         verbs: &["create"],
         stored: None,
+        read_only,
     }));
     all
 }
@@ -211,7 +221,7 @@ impl Resource {
             }
             entry
         };
-        let subresources = subresources(kind).into_iter().map(subresource);
+        let subresources = subresources(kind, self.read_only).into_iter().map(subresource);
         std::iter::once(entry).chain(subresources).collect()
     }
 
@@ -231,7 +241,7 @@ impl Resource {
                 "responseKind": { "group": sub.group, "version": version, "kind": sub.kind },
             })
         };
-        let subresources: Vec<Value> = subresources(kind).into_iter().map(subresource).collect();
+        let subresources: Vec<Value> = subresources(kind, self.read_only).into_iter().map(subresource).collect();
         if !subresources.is_empty() {
             entry["subresources"] = subresources.into();
         }
@@ -265,19 +275,13 @@ struct Subresource {
     verbs: &'static [&'static str],
 }
 
-fn subresources(kind: &Definition) -> Vec<Subresource> {
+fn subresources(kind: &Definition, read_only: bool) -> Vec<Subresource> {
     let crd = kinds::is_crd(kind);
+    let writable: &'static [&'static str] = if crd || read_only { &SUB_VERBS[..1] } else { &SUB_VERBS };
     let known = [
         (!crd, "history", "rutter.io", "v1", "History", &SUB_VERBS[..1]),
-        (kind.kind == "Deployment", "scale", "autoscaling", "v1", "Scale", &SUB_VERBS),
-        (
-            kind.status,
-            "status",
-            kind.group,
-            kind.versions[0].version,
-            kind.kind,
-            if crd { &SUB_VERBS[..1] } else { &SUB_VERBS },
-        ),
+        (kind.kind == "Deployment", "scale", "autoscaling", "v1", "Scale", writable),
+        (kind.status, "status", kind.group, kind.versions[0].version, kind.kind, writable),
     ];
     let served = known.into_iter().filter(|(served, ..)| *served);
     let subresource = |(_, name, group, version, kind, verbs)| Subresource { name, group, version, kind, verbs };
@@ -323,7 +327,7 @@ mod tests {
         let media = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
         accept.insert(http::header::ACCEPT, media.parse().unwrap());
         let read = async |answer: Answer| serde_json::from_slice::<Value>(&answer.body.bytes().await).unwrap();
-        let aggregated = read(all(&accept).unwrap()).await;
+        let aggregated = read(all(&accept, false).unwrap()).await;
         let names = |list: &Value, field: &str| -> Vec<String> {
             let names = list.as_array().unwrap().iter().map(|entry| entry[field].as_str().unwrap().to_owned());
             names.filter(|name| !name.contains('/')).collect()
@@ -332,15 +336,15 @@ mod tests {
         for group in aggregated["items"].as_array().unwrap() {
             let name = group["metadata"]["name"].as_str().unwrap();
             for version in group["versions"].as_array().unwrap() {
-                let plain = resources(&HeaderMap::new(), name, version["version"].as_str().unwrap()).unwrap();
+                let plain = resources(&HeaderMap::new(), name, version["version"].as_str().unwrap(), false).unwrap();
                 let plain = read(plain).await;
                 assert_eq!(names(&plain["resources"], "name"), names(&version["resources"], "resource"));
                 seen += 1;
             }
         }
         assert!(seen > 3);
-        let tag = all(&accept).unwrap().headers[ETAG].clone();
+        let tag = all(&accept, false).unwrap().headers[ETAG].clone();
         accept.insert(IF_NONE_MATCH, tag);
-        assert_eq!(all(&accept).unwrap().status, StatusCode::NOT_MODIFIED);
+        assert_eq!(all(&accept, false).unwrap().status, StatusCode::NOT_MODIFIED);
     }
 }

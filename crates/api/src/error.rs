@@ -129,6 +129,11 @@ impl ApiError {
         ApiError::new(405, "MethodNotAllowed", text)
     }
 
+    /// 405: clients may only read.
+    pub fn read_only(why: &str) -> ApiError {
+        ApiError::new(405, "MethodNotAllowed", format!("the API is read-only: {why}"))
+    }
+
     /// 406: the client does not accept JSON.
     pub fn not_acceptable() -> ApiError {
         ApiError::new(406, "NotAcceptable", "only the following media types are accepted: application/json")

@@ -32,7 +32,17 @@ impl Api {
     pub(crate) fn authorize(&self, method: &Method, uri: &Uri, user: &User) -> Result<(), ApiError> {
         let params = Params::parse(uri.query().unwrap_or_default())?;
         match path::parse(method, uri.path(), &params)? {
-            Route::Objects(target, verb) => user.authorize(&ask(&target, verb)),
+            Route::Objects(target, verb) => self.permit(user, &target, verb),
+            _ => Ok(()),
+        }
+    }
+
+    /// Checks that the user may do this, and that it does not change what may only be read.
+    fn permit(&self, user: &User, target: &Target, verb: Verb) -> Result<(), ApiError> {
+        user.authorize(&ask(target, verb))?;
+        let stored = kinds::find_review(&target.group, &target.version, &target.plural).is_none();
+        match &self.0.options.read_only {
+            Some(why) if stored && !verb.reads() => Err(ApiError::read_only(why)),
             _ => Ok(()),
         }
     }
@@ -45,10 +55,10 @@ impl Api {
             Route::Health => Ok(self.health(true).await),
             Route::Live => Ok(self.health(false).await),
             Route::Version => Ok(Answer::value(StatusCode::OK, &self.version(), true)),
-            Route::Core => discovery::core(headers),
-            Route::Groups => discovery::all(headers),
+            Route::Core => discovery::core(headers, self.is_read_only()),
+            Route::Groups => discovery::all(headers, self.is_read_only()),
             Route::Group(group) => discovery::group(headers, &group),
-            Route::Resources { group, version } => discovery::resources(headers, &group, &version),
+            Route::Resources { group, version } => discovery::resources(headers, &group, &version, self.is_read_only()),
             Route::OpenApiIndex => openapi::index(headers),
             Route::OpenApiV2 => openapi::v2(headers),
             Route::OpenApi(path) => openapi::document(&path, &params),
@@ -74,7 +84,7 @@ impl Api {
         let found = kinds::find(&target.group, &target.version, &target.plural);
         let (kind, served) = found.ok_or_else(ApiError::no_such_path)?;
         series.resource = kind.plural;
-        request.user.authorize(&ask(&target, verb))?;
+        self.permit(&request.user, &target, verb)?;
         let view = View {
             kind,
             version: served.version,
@@ -110,7 +120,7 @@ impl Api {
             return Err(ApiError::bad_request(text));
         }
         let namespace = target.namespace.as_deref();
-        let mut answer = reviews::answer(&self.0.options.access, &request.user, review.plural, namespace, sent)?;
+        let mut answer = reviews::answer(&self.0.options, &request.user, review.plural, namespace, sent)?;
         answer["kind"] = review.kind.into();
         answer["apiVersion"] = format!("{}/{}", target.group, target.version).into();
         let pretty = media::pretty(&request.headers, params)?;

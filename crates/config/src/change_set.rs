@@ -35,6 +35,8 @@ pub struct Observed {
     pub diagnostics: Vec<Diagnostic>,
     /// The stored `status`.
     pub status: Option<Value>,
+    /// The whole object as it is written, as compact JSON, if no API serves it.
+    pub original: Option<Arc<str>>,
 }
 
 impl ChangeSet {

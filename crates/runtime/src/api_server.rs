@@ -33,12 +33,18 @@ impl ApiServer {
         store: Arc<dyn Store>,
         serving_status: ServingStatus,
     ) -> Result<ApiServer> {
+        let mut opened = ApiServer::open_files(settings, store).await?;
+        opened.tasks.spawn(show_write_failure(opened.store.write_failure(), serving_status));
+        Ok(opened)
+    }
+
+    /// Serves a store that clients only read.
+    pub(super) async fn open_files(settings: &Settings, store: Arc<dyn Store>) -> Result<ApiServer> {
         let (api, server) = store_backend::serve(settings, Arc::clone(&store)).await?;
         let mut tasks = JoinSet::new();
         if let Some(handle) = server.tls() {
             tasks.spawn(api_tls::renew(settings.clone(), handle));
         }
-        tasks.spawn(show_write_failure(store.write_failure(), serving_status));
         Ok(ApiServer { api, server, store, follower: None, statuses: None, ack_counts: None, tasks })
     }
 

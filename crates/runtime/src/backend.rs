@@ -15,7 +15,7 @@ const MONITORING_PORT: u16 = 15014;
 pub(super) fn chosen(settings: &Settings) -> StoreBackend {
     match settings.store {
         StoreBackend::Auto if in_a_pod() => StoreBackend::Kubernetes,
-        StoreBackend::Auto if settings.config_dir.is_some() => StoreBackend::None,
+        StoreBackend::Auto if settings.config_dir.is_some() => StoreBackend::Files,
         StoreBackend::Auto => StoreBackend::Embedded,
         home => home,
     }
@@ -51,7 +51,8 @@ pub(super) fn name(settings: &Settings) -> String {
         StoreBackend::Kubernetes => return "the Kubernetes API".to_owned(),
         StoreBackend::Memory => "memory",
         StoreBackend::Etcd => "etcd",
-        StoreBackend::None => "no",
+        // They are not a source beside the directory.
+        StoreBackend::Files | StoreBackend::None => "no",
         StoreBackend::Auto | StoreBackend::Embedded => "embedded",
     };
     format!("the {home} store")

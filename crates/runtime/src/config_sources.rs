@@ -4,12 +4,14 @@ use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::{Context, Result, bail};
-use config::{Kind, MeshConfig, ParseOptions, mesh};
+use config::{ChangeSet, Kind, MeshConfig, ParseOptions, mesh};
 use sources::xds::{self, Location, Node};
 use sources::{ChangeSender, files, kubernetes};
-use tokio::sync::watch;
+use store::Store;
+use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 
+use super::file_objects;
 use super::intake::Source;
 
 /// One entry of `configSources`.
@@ -78,15 +80,41 @@ impl Running {
     /// # Errors
     /// The directory cannot be read.
     pub(super) async fn directory(&mut self, directory: &Path, changes: ChangeSender) -> Result<()> {
+        let sink = move |change| {
+            // Fails only during shutdown.
+            let _ = changes.send_blocking(change);
+        };
+        self.watch(directory, ParseOptions::default(), sink).await
+    }
+
+    /// Reads a directory and follows it. Its objects are also written to the store.
+    ///
+    /// # Errors
+    /// The directory cannot be read.
+    pub(super) async fn stored_directory(
+        &mut self,
+        directory: &Path,
+        store: Arc<dyn Store>,
+        changes: ChangeSender,
+    ) -> Result<()> {
+        let (sender, receiver) = mpsc::channel(1);
+        self.tasks.spawn(file_objects::relay(store, receiver, changes));
+        let sink = move |change| {
+            // Fails only during shutdown.
+            let _ = sender.blocking_send(change);
+        };
+        self.watch(directory, ParseOptions { originals: true, ..ParseOptions::default() }, sink).await
+    }
+
+    async fn watch(
+        &mut self,
+        directory: &Path,
+        options: ParseOptions,
+        sink: impl FnMut(ChangeSet) + Send + 'static,
+    ) -> Result<()> {
         let root = directory.to_owned();
         // Blocks while the queue is full.
-        let reading = tokio::task::spawn_blocking(move || {
-            let sink = move |change| {
-                // Fails only during shutdown.
-                let _ = changes.send_blocking(change);
-            };
-            files::watch(&root, &ParseOptions::default(), sink)
-        });
+        let reading = tokio::task::spawn_blocking(move || files::watch(&root, &options, sink));
         self.watches.push(reading.await??);
         Ok(())
     }

@@ -23,6 +23,7 @@ mod api_tls;
 mod backend;
 mod config_sources;
 mod descriptors;
+mod file_objects;
 mod intake;
 mod kubernetes;
 pub mod leadership;
@@ -94,6 +95,10 @@ async fn serve(settings: &Settings, levels: LogLevels, threads: usize) -> Result
     anyhow::ensure!(
         settings.config_dir.is_some() || backend::chosen(settings) != StoreBackend::None || !config_sources.is_empty(),
         "no configuration source: set --config-dir, --store, or configSources in --mesh-config"
+    );
+    anyhow::ensure!(
+        settings.config_dir.is_some() || backend::chosen(settings) != StoreBackend::Files,
+        "--store files serves the objects of a directory: set --config-dir"
     );
     let store = store_backend::open(settings).await?;
     let cluster = match in_kubernetes {
@@ -237,8 +242,11 @@ async fn begin_sources(settings: &Settings, given: Given, intake: intake::Option
         Some(store) => Some((store, next()?)),
         None => None,
     };
-    if let Some(directory) = directory {
-        parts.running.directory(directory, next()?).await?;
+    let files = (backend::chosen(settings) == StoreBackend::Files).then(file_objects::fresh_store);
+    match (directory, &files) {
+        (Some(directory), Some(files)) => parts.running.stored_directory(directory, files.clone(), next()?).await?,
+        (Some(directory), None) => parts.running.directory(directory, next()?).await?,
+        (None, _) => {}
     }
     for place in given.config_sources {
         parts.running.place(place, given.node.clone(), next()?).await?;
@@ -251,6 +259,10 @@ async fn begin_sources(settings: &Settings, given: Given, intake: intake::Option
     } else {
         let details = parts.cluster.as_ref().map(|cluster| (cluster.report(), cluster.awaited()));
         begun(&mut progress, server, details).await?;
+        if let Some(files) = files {
+            let api_server = parts.api_server.insert(ApiServer::open_files(settings, files).await?);
+            server.serving_status().provide(api_server.metrics());
+        }
     }
     Ok(parts)
 }

@@ -14,6 +14,7 @@ use store::Store;
 
 use super::backend::chosen;
 use super::descriptors::Budget;
+use super::file_objects::fresh_store;
 use super::{api_tls, bindable};
 
 /// The maximum size of a file with tokens or certificates, in bytes.
@@ -21,11 +22,11 @@ const FILE_LIMIT: u64 = 1 << 20;
 /// The interval of etcd compactions.
 const COMPACT_EVERY: Duration = Duration::from_secs(300);
 
-/// Opens the store; `None` if the settings need none.
+/// Opens the store; `None` if the settings need none that can be written.
 pub(super) async fn open(settings: &Settings) -> Result<Option<Arc<dyn Store>>> {
     Ok(match chosen(settings) {
-        StoreBackend::None | StoreBackend::Kubernetes => None,
-        StoreBackend::Memory => Some(Arc::new(store::memory::Memory::new(store::Limits::default()))),
+        StoreBackend::None | StoreBackend::Kubernetes | StoreBackend::Files => None,
+        StoreBackend::Memory => Some(fresh_store()),
         StoreBackend::Etcd => Some(Arc::new(
             store::etcd::Etcd::open(etcd(settings)?)
                 .await
@@ -89,6 +90,7 @@ pub(super) async fn serve(settings: &Settings, store: Arc<dyn Store>) -> Result<
     let ranges = settings.service_cluster_ip_range.0.iter();
     let options = api::Options {
         access: Access { tokens, ..Access::default() },
+        read_only: read_only(settings),
         service_ranges: ranges.map(|(first, length)| ServiceRange { first: *first, length: *length }).collect(),
         ..api::Options::default()
     };
@@ -112,6 +114,15 @@ pub(super) async fn serve(settings: &Settings, store: Arc<dyn Store>) -> Result<
     credentials.write_kubeconfig(&kubeconfig, &url)?;
     tracing::info!(%url, store = place(settings), "API is listening; to use it with kubectl or rutter, run `export KUBECONFIG={}`", kubeconfig.display());
     Ok((api, server))
+}
+
+/// Why the API refuses writes, if it does.
+fn read_only(settings: &Settings) -> Option<Arc<str>> {
+    let directory = settings.config_dir.as_deref().filter(|_| chosen(settings) == StoreBackend::Files)?;
+    let directory = std::path::absolute(directory).unwrap_or_else(|_| directory.to_owned());
+    let why =
+        format!("its objects are read from the files in {}; edit the files there to change them", directory.display());
+    Some(why.into())
 }
 
 /// Prints the addresses if the process was started from a terminal.
@@ -141,6 +152,10 @@ fn place(settings: &Settings) -> String {
     match chosen(settings) {
         StoreBackend::None => "not kept".to_owned(),
         StoreBackend::Kubernetes => "in Kubernetes".to_owned(),
+        StoreBackend::Files => match &settings.config_dir {
+            Some(directory) => format!("in the files in {}, read-only", directory.display()),
+            None => "in files".to_owned(),
+        },
         StoreBackend::Memory => "in memory, until this process ends".to_owned(),
         StoreBackend::Etcd => format!("in etcd, below {} at {}", settings.etcd_prefix, settings.etcd_endpoints),
         StoreBackend::Auto | StoreBackend::Embedded => {

@@ -117,6 +117,7 @@ impl Plane {
                 generation: meta.generation,
                 diagnostics: Vec::new(),
                 status: None,
+                original: None,
             };
             observed.insert(meta.key(), Some(seen));
             batch.put(object);
@@ -347,8 +348,14 @@ async fn invalid_and_deleted_objects_are_reported() {
         message: "has no route".into(),
         hint: None,
     };
-    let subject =
-        Observed { key: key.clone(), uid: "v1".into(), generation: 2, diagnostics: vec![problem], status: None };
+    let subject = Observed {
+        key: key.clone(),
+        uid: "v1".into(),
+        generation: 2,
+        diagnostics: vec![problem],
+        status: None,
+        original: None,
+    };
     let seen = [(key.clone(), Some(subject))].into();
     plane.world.commit_observed(Batch::new(), seen).await.unwrap();
     let (_, intent) = plane.until("Invalid 0+0+0 of 1").await;

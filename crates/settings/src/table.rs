@@ -112,8 +112,9 @@ settings! {
     "Store" {
         /// Storage backend for objects. `kubernetes` reads them from the Kubernetes API. The other backends serve their own
         /// API: `embedded` stores objects durably in the data directory; `memory` loses them on exit; `etcd` stores them in
-        /// etcd and supports several replicas. `none` serves no API. `auto` selects `kubernetes` in a Kubernetes pod,
-        /// else `none` if a configuration directory is set, else `embedded`.
+        /// etcd and supports several replicas; `files` serves the objects in the configuration directory, read-only, with
+        /// their status. `none` serves no API. `auto` selects `kubernetes` in a Kubernetes pod, else `files` if a
+        /// configuration directory is set, else `embedded`.
         store: StoreBackend = "auto";
         /// Directory for the embedded store, the certificates of the API and the kubeconfig. It is created if it does not
         /// exist.

@@ -184,12 +184,14 @@ pub enum StoreBackend {
     Etcd,
     /// The Kubernetes API.
     Kubernetes,
+    /// The files of a directory, which are only read.
+    Files,
     /// No storage and no API.
     None,
 }
 
 impl Value for StoreBackend {
-    const FORM: &'static str = "auto, kubernetes, embedded, memory, etcd or none";
+    const FORM: &'static str = "auto, kubernetes, embedded, memory, etcd, files or none";
 
     fn parse(text: &str) -> Result<StoreBackend, ValueError> {
         choice(text)

@@ -5,13 +5,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use config::{AnyObject, ChangeSet, Diagnostic, FieldPath, ObjectKey, ParseOptions, Severity};
+use config::{AnyObject, ChangeSet, Diagnostic, FieldPath, ObjectKey, Observed, ParseOptions, Severity};
 
 /// The files of a directory by name, with their objects.
 #[derive(Default)]
 pub(crate) struct Directory {
     files: BTreeMap<Arc<str>, File>,
-    /// The files that define an object. The first by name takes precedence.
+    /// The files that define an object. The first by name in which it is valid takes precedence.
     definitions: BTreeMap<ObjectKey, BTreeSet<Arc<str>>>,
     reported: BTreeMap<Arc<str>, Vec<Diagnostic>>,
     /// The objects touched since the last change, with their version in effect before.
@@ -19,13 +19,24 @@ pub(crate) struct Directory {
     reporting: BTreeSet<Arc<str>>,
     /// Folders that cannot be listed, with the reasons.
     unreadable_folders: BTreeMap<Arc<str>, String>,
+    /// Whether the objects are reported as they are written ([`ParseOptions::originals`]).
+    observes: bool,
 }
 
 #[derive(Default)]
 struct File {
     hash: u128,
     objects: BTreeMap<ObjectKey, AnyObject>,
+    /// The objects as they are written, valid or not.
+    originals: BTreeMap<ObjectKey, Arc<str>>,
     diagnostics: Vec<Diagnostic>,
+}
+
+impl File {
+    /// The objects that the file defines, valid or not.
+    fn keys(&self) -> BTreeSet<&ObjectKey> {
+        self.objects.keys().chain(self.originals.keys()).collect()
+    }
 }
 
 impl Directory {
@@ -40,7 +51,8 @@ impl Directory {
         if self.files.get(name).is_some_and(|file| file.hash == hash) {
             return;
         }
-        let before = self.files.remove(name).map(|file| file.objects).unwrap_or_default();
+        self.observes |= options.originals;
+        let before = self.files.remove(name).unwrap_or_default();
         let parsed = config::parse_documents(content, name, options);
         let mut diagnostics = parsed.diagnostics;
         let mut objects = BTreeMap::new();
@@ -57,8 +69,12 @@ impl Directory {
             }
             objects.insert(key, object);
         }
-        keep_last_good(&before, &mut objects, &mut diagnostics);
-        self.replace(name, &before, Some(File { hash, objects, diagnostics }));
+        keep_last_good(&before.objects, &mut objects, &mut diagnostics);
+        let mut originals = parsed.originals;
+        for (key, original) in before.originals.iter().filter(|(key, _)| objects.contains_key(*key)) {
+            originals.entry(key.clone()).or_insert_with(|| original.clone());
+        }
+        self.replace(name, &before, Some(File { hash, objects, originals, diagnostics }));
     }
 
     /// Reports that a file cannot be read. Its objects stay in effect.
@@ -81,7 +97,7 @@ impl Directory {
     /// Removes a file and its objects.
     pub(crate) fn remove(&mut self, name: &Arc<str>) {
         if let Some(file) = self.files.remove(name) {
-            self.replace(name, &file.objects, None);
+            self.replace(name, &file, None);
         }
     }
 
@@ -89,10 +105,11 @@ impl Directory {
     pub(crate) fn settle(&mut self) -> ChangeSet {
         let mut change = ChangeSet::default();
         for (key, before) in std::mem::take(&mut self.touched) {
-            let files = self.definitions.get(&key).into_iter().flatten();
-            self.reporting.extend(files.clone().cloned());
-            let winner = files.clone().next().and_then(|name| self.files.get(name)?.objects.get(&key));
-            match winner {
+            self.reporting.extend(self.definitions.get(&key).into_iter().flatten().cloned());
+            if self.observes {
+                change.observed.insert(key.clone(), self.observed(&key));
+            }
+            match self.winner(&key).and_then(|(_, file)| file.objects.get(&key)) {
                 Some(object) if before.as_ref() == Some(object) => {}
                 Some(object) => change.upsert(object.clone()),
                 None if before.is_some() => change.delete(key),
@@ -112,10 +129,30 @@ impl Directory {
         change
     }
 
-    fn replace(&mut self, name: &Arc<str>, before: &BTreeMap<ObjectKey, AnyObject>, after: Option<File>) {
+    /// The file whose version of an object is in effect, or is the first one if none is valid.
+    fn winner(&self, key: &ObjectKey) -> Option<(&Arc<str>, &File)> {
+        let mut files = self.definitions.get(key)?.iter().filter_map(|name| Some((name, self.files.get(name)?)));
+        files.clone().find(|(_, file)| file.objects.contains_key(key)).or_else(|| files.next())
+    }
+
+    /// An object as its file defines it.
+    fn observed(&self, key: &ObjectKey) -> Option<Observed> {
+        let (_, file) = self.winner(key)?;
+        let own = file.diagnostics.iter().filter(|diagnostic| diagnostic.object.as_ref() == Some(key));
+        Some(Observed {
+            key: key.clone(),
+            uid: Arc::default(),
+            generation: 0,
+            diagnostics: own.cloned().collect(),
+            status: None,
+            original: Some(file.originals.get(key)?.clone()),
+        })
+    }
+
+    fn replace(&mut self, name: &Arc<str>, before: &File, after: Option<File>) {
         self.reporting.insert(name.clone());
         for key in before.keys() {
-            self.touch(name, key, before);
+            self.touch(name, key, &before.objects);
             if let Some(files) = self.definitions.get_mut(key) {
                 files.remove(name);
                 // The diagnostics of the remaining files may change.
@@ -126,8 +163,8 @@ impl Directory {
             }
         }
         let Some(file) = after else { return };
-        for key in file.objects.keys() {
-            self.touch(name, key, before);
+        for key in file.keys() {
+            self.touch(name, key, &before.objects);
             self.definitions.entry(key.clone()).or_default().insert(name.clone());
         }
         self.files.insert(name.clone(), file);
@@ -138,12 +175,12 @@ impl Directory {
         if self.touched.contains_key(key) {
             return;
         }
-        let first = self.definitions.get(key).and_then(BTreeSet::first);
-        let object = first.and_then(|first| match first == name {
+        let files = self.definitions.get(key).into_iter().flatten();
+        let mut versions = files.filter_map(|file| match file == name {
             true => before.get(key),
-            false => self.files.get(first)?.objects.get(key),
+            false => self.files.get(file)?.objects.get(key),
         });
-        let object = object.cloned();
+        let object = versions.next().cloned();
         self.touched.insert(key.clone(), object);
     }
 
@@ -157,8 +194,7 @@ impl Directory {
         };
         let mut all = file.diagnostics.clone();
         for (key, object) in &file.objects {
-            let winner = self.definitions.get(key).and_then(|files| files.first());
-            if let Some(winner) = winner.filter(|w| *w != name) {
+            if let Some((winner, _)) = self.winner(key).filter(|(winner, _)| *winner != name) {
                 all.push(conflict(
                     name,
                     object,
@@ -285,6 +321,30 @@ mod tests {
         let change = dir.settle();
         assert_eq!((names(&change), change.deletes.len()), (vec!["x"], 0));
         assert!(change.diagnostics["b.yaml"].is_empty());
+    }
+
+    #[test]
+    fn objects_are_observed_as_they_are_written() {
+        let options = ParseOptions { originals: true, ..ParseOptions::default() };
+        let mut dir = Directory::default();
+        let mut put = |name: &str, text: &str| {
+            dir.update(&name.into(), text.as_bytes(), &options);
+            let change = dir.settle();
+            change
+                .observed
+                .into_values()
+                .map(|observed| observed.map(|o| (o.original.unwrap().contains("-bad-"), o.diagnostics.len())))
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(put("b.yaml", &entry("x", "b.com")), [Some((false, 0))]);
+        // The first file has precedence when it is valid.
+        assert_eq!(put("a.yaml", &entry("x", "-bad-")), [Some((false, 0))]);
+        assert_eq!(put("b.yaml", ""), [Some((true, 1))]);
+        assert_eq!(put("a.yaml", &entry("x", "x.com")), [Some((false, 0))]);
+        assert_eq!(put("a.yaml", "apiVersion: [networking\n"), [Some((false, 0))], "it stays as it was");
+        assert_eq!(put("a.yaml", ""), [None]);
+        let secret = "apiVersion: v1\nkind: Secret\nmetadata: {name: s}\nstringData: {key: secret}\n";
+        assert_eq!(put("a.yaml", secret), [None], "secrets are not shown");
     }
 
     #[test]

@@ -23,6 +23,11 @@ impl Memory {
     pub fn new(limits: Limits) -> Memory {
         Memory { shared: Arc::new(Shared::new(State::empty(&limits), limits)) }
     }
+
+    /// Creates an empty store at this revision. Earlier ones are compacted.
+    pub fn starting_at(first: Revision, limits: Limits) -> Memory {
+        Memory { shared: Arc::new(Shared::new(State::of(&limits, first.max(State::FIRST), []), limits)) }
+    }
 }
 
 impl Default for Memory {

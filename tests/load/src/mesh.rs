@@ -136,7 +136,13 @@ impl Mesh {
     pub fn flags(&self, data: &Path) -> Vec<String> {
         let text = |path: &Path| path.display().to_string();
         let (flag, value, more) = match &self.place {
-            Place::Files(config) => return vec!["--config-dir".to_owned(), text(config.path())],
+            Place::Files(config) => {
+                return ["--store", "none", "--config-dir"]
+                    .map(str::to_owned)
+                    .into_iter()
+                    .chain([text(config.path())])
+                    .collect();
+            }
             Place::Embedded { address, .. } => {
                 let fast = ["--api-requests-per-second".to_owned(), "1000000".to_owned()];
                 (

@@ -20,7 +20,7 @@ pub struct Ask<'a> {
     pub name: &'a str,
 }
 
-const READS: [&str; 3] = ["get", "list", "watch"];
+pub(super) const READS: [&str; 3] = ["get", "list", "watch"];
 
 impl User {
     /// Whether the user may do this.

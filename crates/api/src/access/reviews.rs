@@ -2,12 +2,14 @@
 
 use serde_json::{Value, json};
 
+use super::authorize::READS;
 use super::{Access, Ask, Role, User};
+use crate::api::Options;
 use crate::error::ApiError;
 
 /// Answers a review: the sent object with its status.
 pub(crate) fn answer(
-    access: &Access,
+    options: &Options,
     user: &User,
     plural: &str,
     namespace: Option<&str>,
@@ -16,10 +18,12 @@ pub(crate) fn answer(
     if !review.is_object() {
         return Err(ApiError::bad_request("a review must be an object"));
     }
+    let access = &options.access;
+    let read_only = options.read_only.as_deref();
     let spec = review.get("spec").cloned().unwrap_or_default();
     let status = match plural {
         "selfsubjectreviews" => json!({ "userInfo": user_info(user) }),
-        "selfsubjectaccessreviews" => access_status(user, &spec)?,
+        "selfsubjectaccessreviews" => access_status(user, &spec, read_only)?,
         "subjectaccessreviews" | "localsubjectaccessreviews" => {
             if namespace.is_some_and(|ns| text(&spec["resourceAttributes"], "namespace") != ns) {
                 return Err(ApiError::bad_request(
@@ -28,9 +32,9 @@ pub(crate) fn answer(
             }
             let groups: Vec<String> =
                 spec["groups"].as_array().into_iter().flatten().filter_map(Value::as_str).map(str::to_owned).collect();
-            access_status(&access.named(text(&spec, "user"), &groups), &spec)?
+            access_status(&access.named(text(&spec, "user"), &groups), &spec, read_only)?
         }
-        "selfsubjectrulesreviews" => rules(user, text(&spec, "namespace")),
+        "selfsubjectrulesreviews" => rules(user, text(&spec, "namespace"), read_only.is_some()),
         "tokenreviews" => token_status(access, text(&spec, "token")),
         _ => return Err(ApiError::no_such_path()),
     };
@@ -43,7 +47,14 @@ pub(crate) fn answer(
     Ok(review)
 }
 
-fn access_status(user: &User, spec: &Value) -> Result<Value, ApiError> {
+fn access_status(user: &User, spec: &Value, read_only: Option<&str>) -> Result<Value, ApiError> {
+    let writes = |asked: &Value| {
+        let review = text(asked, "group").starts_with("auth");
+        !READS.contains(&text(asked, "verb")) && !review
+    };
+    if let (Some(why), Some(_)) = (read_only, spec.get("resourceAttributes").filter(|asked| writes(asked))) {
+        return Ok(json!({ "allowed": false, "reason": format!("the API is read-only: {why}") }));
+    }
     let allowed = match (spec.get("resourceAttributes"), spec.get("nonResourceAttributes")) {
         (Some(asked), None) => user.may(&Ask {
             verb: text(asked, "verb"),
@@ -77,16 +88,18 @@ fn user_info(user: &User) -> Value {
     json!({ "username": user.name, "groups": user.groups })
 }
 
-fn rules(user: &User, namespace: &str) -> Value {
+fn rules(user: &User, namespace: &str, read_only: bool) -> Value {
     let mut resources = vec![
         rule(&["create"], &["authorization.k8s.io"], &["selfsubjectaccessreviews", "selfsubjectrulesreviews"]),
         rule(&["create"], &["authentication.k8s.io"], &["selfsubjectreviews"]),
     ];
     for role in user.roles.iter() {
         match role {
+            Role::Admin if read_only => resources.push(rule(&READS, &["*"], &["*"])),
             Role::Admin => resources.push(rule(&["*"], &["*"], &["*"])),
-            Role::ReadOnly => resources.extend(everything(&["get", "list", "watch"])),
-            Role::View(ns) if ns == namespace => resources.extend(everything(&["get", "list", "watch"])),
+            Role::ReadOnly => resources.extend(everything(&READS)),
+            Role::View(ns) if ns == namespace => resources.extend(everything(&READS)),
+            Role::Edit(ns) if ns == namespace && read_only => resources.extend(everything(&READS)),
             Role::Edit(ns) if ns == namespace => resources.extend(everything(&[
                 "get",
                 "list",

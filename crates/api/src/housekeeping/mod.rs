@@ -29,6 +29,9 @@ impl Api {
     /// # Errors
     /// The store is not writable.
     pub async fn prepare(&self) -> Result<(), ApiError> {
+        if self.is_read_only() {
+            return Ok(());
+        }
         namespaces::make_usual(self).await?;
         self.claim_cluster_ips().await
     }

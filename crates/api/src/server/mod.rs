@@ -98,7 +98,11 @@ impl Server {
             tasks.spawn(serve_all(listener, None, shared, stop.subscribe()));
         }
         let keeper = api.clone();
-        let house = tokio::spawn(async move { keeper.run_housekeeping().await });
+        let house = tokio::spawn(async move {
+            if !keeper.is_read_only() {
+                keeper.run_housekeeping().await;
+            }
+        });
         Ok(Server { api, https, http, tls: renewal, stop, tasks, house })
     }
 

@@ -11,7 +11,7 @@ mod object;
 #[cfg(test)]
 mod tests;
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use crate::decode::Problem;
@@ -86,6 +86,8 @@ pub struct ParseOptions {
     /// Whether parts with errors are left out instead of the whole object, with warnings. For objects that were accepted
     /// before; what is written is checked as a whole.
     pub degrade: bool,
+    /// Whether the objects are also kept as they are written ([`Parsed::originals`]).
+    pub originals: bool,
     /// Limits.
     pub limits: Limits,
 }
@@ -105,6 +107,7 @@ impl Default for ParseOptions {
             strict: false,
             admitted: false,
             degrade: false,
+            originals: false,
             limits: Limits::default(),
         }
     }
@@ -119,6 +122,9 @@ pub struct Parsed {
     pub diagnostics: Vec<Diagnostic>,
     /// Objects that are rejected because of errors.
     pub refused: Vec<ObjectKey>,
+    /// All objects as they are written, as compact JSON, if [`ParseOptions::originals`] is set. Those that may contain
+    /// secrets are left out.
+    pub originals: BTreeMap<ObjectKey, Arc<str>>,
     /// The number of documents whose object cannot be identified.
     pub unreadable: usize,
 }
@@ -219,6 +225,9 @@ impl Reader<'_> {
                     self.seen.insert(key.clone(), earlier);
                     let message = format!("the object is already in line {earlier}, and this one is ignored");
                     return self.say(Some(key), problem_at(root.at, Severity::Warning, "duplicate-object", message));
+                }
+                if self.options.originals && !key.kind.is_credential() && !key.kind.is_setting() {
+                    self.parsed.originals.insert(key.clone(), root.to_json().to_string().into());
                 }
                 match object {
                     Some(object) if !has_errors => self.parsed.objects.push(object),

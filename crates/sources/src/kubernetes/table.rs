@@ -210,6 +210,7 @@ impl Table {
             generation: meta["generation"].as_i64().unwrap_or_default(),
             diagnostics,
             status: value.get("status").cloned(),
+            original: None,
         });
     }
 

@@ -10,5 +10,5 @@ pub(crate) fn key(name: &str) -> ObjectKey {
 
 /// A valid VirtualService without a status.
 pub(crate) fn subject(name: &str, generation: i64) -> Observed {
-    Observed { key: key(name), uid: "u1".into(), generation, diagnostics: Vec::new(), status: None }
+    Observed { key: key(name), uid: "u1".into(), generation, diagnostics: Vec::new(), status: None, original: None }
 }

@@ -31,14 +31,16 @@ pub struct Control {
 }
 
 impl Control {
-    /// Starts the control plane with this configuration directory and additional flags, and waits until it is ready.
+    /// Starts the control plane with this configuration directory and additional flags, without an API, and waits until
+    /// it is ready.
     pub async fn start(binary: &Path, config: &Path, flags: &[&str]) -> Result<Control> {
         Control::start_on([127, 0, 0, 1].into(), binary, config, flags).await
     }
 
     /// Does the same, listening on this IP address.
     pub async fn start_on(ip: IpAddr, binary: &Path, config: &Path, flags: &[&str]) -> Result<Control> {
-        let mut all = vec!["--config-dir".to_owned(), config.display().to_string()];
+        let mut all =
+            vec!["--store".to_owned(), "none".to_owned(), "--config-dir".to_owned(), config.display().to_string()];
         all.extend(flags.iter().map(|flag| (*flag).to_owned()));
         Control::new(ip, binary, None, all)?.begun().await
     }
@@ -54,6 +56,13 @@ impl Control {
         let mut control = Control::new(ip, binary, Some(data), all)?;
         control.api = Some(api);
         control.begun().await
+    }
+
+    /// Starts the control plane with this configuration directory and an API that reads it, in this data directory, with
+    /// additional flags, and waits until it is ready.
+    pub async fn start_with_files(binary: &Path, config: &Path, data: &Path, flags: &[&str]) -> Result<Control> {
+        let config = config.display().to_string();
+        Control::start_with_api(binary, data, &[&["--config-dir", &config], flags].concat()).await
     }
 
     /// Creates a control plane with only these flags and environment variables (names and file paths), without starting
