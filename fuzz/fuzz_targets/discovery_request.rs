@@ -38,8 +38,8 @@ fn sotw(message: &Bytes, limits: &Limits) -> Option<(String, Texts)> {
 fn delta(message: &Bytes, limits: &Limits) -> Option<(Texts, Texts)> {
     let request = decode_delta(message, limits).ok()?;
     let Body::Delta { subscribe, unsubscribe, initial } = request.body else { panic!("another variant") };
-    [&subscribe, &unsubscribe, &initial.0].into_iter().for_each(|names| check(names, limits));
-    assert_eq!(initial.0.len(), initial.1.len());
+    [&subscribe, &unsubscribe, initial.names()].into_iter().for_each(|names| check(names, limits));
+    assert_eq!(initial.names().len(), initial.iter().count());
     Some((subscribe, unsubscribe))
 }
 

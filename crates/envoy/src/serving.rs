@@ -45,8 +45,9 @@ impl ServedType for EndpointsType {
     }
 
     fn resolve(audience: &EndpointsSection, name: &Arc<str>) -> Option<ResourceKey> {
-        let may_exist = clusters::is_outbound(name) || &**name == LOCAL_CLUSTER;
-        may_exist.then(|| audience.resolve(name)).flatten()
+        // An own audience has few names, and most calls are about others.
+        let key = audience.resolve(name)?;
+        (clusters::is_outbound(name) || &**name == LOCAL_CLUSTER).then_some(key)
     }
 
     fn required_host(name: &str) -> Option<&str> {

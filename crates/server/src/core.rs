@@ -1,25 +1,27 @@
 //! The thread that owns the world and the hub.
 //!
 //! It works in turns. In each, every kind of work gets a share of the time: messages, responses to streams that were
-//! woken, requests that are handled in parts, and what streams leave behind when they end. What does not fit waits for
-//! the next turn, so that the work of one client, or of thousands that leave, does not hold up that of others.
+//! woken, requests that are handled in parts, moves between audiences, and what streams leave behind when they end. What
+//! does not fit waits for the next turn, so that the work of one client, or of thousands that leave, does not hold up that of
+//! others. A commit runs on another thread; meanwhile, this one does what needs no world ([`Clients`]).
 
-use std::collections::{BTreeSet, HashMap, VecDeque};
-use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
+use std::collections::BTreeSet;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use config::MeshConfig;
 use model::proxy::Proxy;
 use status::Elapsed;
-use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::{mpsc, oneshot, watch};
 use world::{Batch, World};
-use xds::{Limits, Next, Progress, Quarantined, Request, StreamId, Variant};
+use xds::{Limits, Progress, Quarantined, Request, StreamId, Variant};
 
+use crate::clients::{Clients, Streams, name_of};
 use crate::counters::Counters;
 use crate::discovery::Place;
 use crate::grpc::{Down, Status};
+use crate::inbox::Inbox;
 use crate::log::log_diagnostics;
 use crate::mcp::Configuration;
 use crate::pace::{LastCommit, Pace};
@@ -28,9 +30,11 @@ use crate::stalls::Step;
 use crate::status_tracker::{Observations, StatusTracker};
 
 /// The time that one kind of work gets in a turn. A step that has begun is completed.
-const SHARE: Duration = Duration::from_millis(10);
+pub(crate) const SHARE: Duration = Duration::from_millis(10);
 /// The number of unused cells that are closed in one step.
 const CLOSED_TOGETHER: usize = 32;
+/// The number of streams that are connected, removed or moved in one step.
+const STREAMS_TOGETHER: usize = 32;
 
 /// Hostnames.
 pub type Names = Arc<BTreeSet<Arc<str>>>;
@@ -41,16 +45,19 @@ pub(crate) type QueuedRequest = (Box<Request>, Place);
 /// A message to the thread.
 pub(crate) enum Message {
     Commit(Batch, Observations),
-    Connect {
-        proxy: Box<Proxy>,
-        variant: Variant,
-        down: mpsc::Sender<Down>,
-        reply: oneshot::Sender<Result<StreamId, Status>>,
-    },
+    Connect(Connect),
     Request(StreamId, QueuedRequest),
     Disconnect(StreamId),
     Inspect(Box<dyn FnOnce(&mut Core) + Send>),
     End,
+}
+
+/// A proxy that connects.
+pub(crate) struct Connect {
+    pub(crate) proxy: Box<Proxy>,
+    pub(crate) variant: Variant,
+    pub(crate) down: mpsc::Sender<Down>,
+    pub(crate) reply: oneshot::Sender<Result<StreamId, Status>>,
 }
 
 /// The values that other threads watch: the hostnames that the world needs resolved, the mesh configuration in effect, and the
@@ -63,13 +70,9 @@ pub(crate) struct Core {
     pub(crate) hub: Hub,
     pub(crate) counters: Counters,
     pub(crate) tracker: StatusTracker,
-    streams: HashMap<StreamId, mpsc::Sender<Down>>,
-    /// The streams with a request that is handled in parts, in turn.
-    partial: VecDeque<StreamId>,
-    /// The further requests of these streams.
-    waiting: HashMap<StreamId, VecDeque<QueuedRequest>>,
-    /// Streams that have ended and that the hub still has.
-    leaving: VecDeque<StreamId>,
+    pub(crate) streams: Streams,
+    /// Proxies that connect in this turn.
+    connecting: Vec<Connect>,
     /// The hostnames that the world needs resolved.
     names: watch::Sender<Names>,
     /// The mesh configuration in effect.
@@ -87,7 +90,7 @@ pub(crate) struct Core {
 
 /// Merged batches with the observations that came with them.
 #[derive(Default)]
-struct Gathered {
+pub(crate) struct Gathered {
     batch: Option<Batch>,
     observed: Observations,
     /// When the first batch arrived.
@@ -99,7 +102,7 @@ impl Gathered {
         self.batch.is_none() && self.observed.is_empty()
     }
 
-    fn add(&mut self, later: Batch, observed: Observations) {
+    pub(crate) fn add(&mut self, later: Batch, observed: Observations) {
         self.observed.extend(observed);
         self.since.get_or_insert_with(Instant::now);
         match &mut self.batch {
@@ -122,10 +125,8 @@ impl Core {
             served: ServedWorld { world, conflicts: Vec::new() },
             counters: Counters::default(),
             tracker: StatusTracker::new(started),
-            streams: HashMap::new(),
-            partial: VecDeque::new(),
-            waiting: HashMap::new(),
-            leaving: VecDeque::new(),
+            streams: Streams::default(),
+            connecting: Vec::new(),
             names,
             mesh,
             configuration,
@@ -144,8 +145,9 @@ impl Core {
 
     /// Whether there is work that waits for neither a message nor a time.
     pub(crate) fn is_busy(&self) -> bool {
-        let hub = &self.hub;
-        hub.has_woken() || hub.has_unused() || !self.partial.is_empty() || !self.leaving.is_empty()
+        let (hub, streams) = (&self.hub, &self.streams);
+        let hub_is_busy = hub.has_woken() || hub.has_moving() || hub.has_unused();
+        hub_is_busy || !streams.partial.is_empty() || !streams.leaving.is_empty()
     }
 
     /// The time of the next turn, if no message arrives before.
@@ -167,20 +169,23 @@ impl Core {
     }
 
     /// Processes messages in order, except that batches are merged into one commit, which is made when it is due or before
-    /// an inspection; and does a part of what else there is to do. Leaves messages for which there was no time.
-    pub(crate) fn turn(&mut self, messages: &mut VecDeque<Message>) {
+    /// an inspection, and that proxies are connected together; and does a part of what else there is to do. Leaves messages
+    /// for which there was no time.
+    pub(crate) fn turn(&mut self, inbox: &mut Inbox) {
         let begun = Instant::now();
         while begun.elapsed() < SHARE
-            && let Some(message) = messages.pop_front()
+            && let Some(message) = inbox.pop()
         {
-            self.take(message);
+            self.take(message, inbox);
         }
+        self.connect_all();
         if self.commit_due().is_some_and(|due| due <= Instant::now()) {
-            self.take_in();
+            self.take_in(inbox);
         }
         let now = self.now();
         self.hub.tick(&mut self.served, now);
-        self.push();
+        self.move_streams();
+        self.clients().push();
         self.proceed();
         self.clean_up();
         self.track();
@@ -189,23 +194,23 @@ impl Core {
         }
     }
 
-    fn take(&mut self, message: Message) {
+    fn take(&mut self, message: Message, inbox: &mut Inbox) {
         match message {
             Message::Commit(later, more) => self.gathered.add(later, more),
-            Message::Connect { proxy, variant, down, reply } => {
-                let answer = self.connect(*proxy, variant, down);
-                if let Err(Ok(id)) = reply.send(answer) {
-                    // The client disconnected before it was admitted.
-                    self.disconnect(id);
+            Message::Connect(connect) => {
+                self.connecting.push(connect);
+                if self.connecting.len() >= STREAMS_TOGETHER {
+                    self.connect_all();
                 }
             }
-            Message::Request(id, request) => match self.waiting.get_mut(&id) {
+            Message::Request(id, request) => match self.streams.waiting.get_mut(&id) {
                 Some(waiting) => waiting.push_back(request),
                 None => self.request(id, request),
             },
-            Message::Disconnect(id) => self.disconnect(id),
+            Message::Disconnect(id) => self.clients().disconnect(id),
             Message::Inspect(look) => {
-                self.take_in();
+                self.connect_all();
+                self.take_in(inbox);
                 let begun = Instant::now();
                 let looked = catch_unwind(AssertUnwindSafe(|| look(self)));
                 self.contain("a debug page", looked);
@@ -215,8 +220,14 @@ impl Core {
         }
     }
 
+    /// The part of the state that is not the world.
+    fn clients(&mut self) -> Clients<'_> {
+        let Core { hub, streams, counters, started, .. } = self;
+        Clients { hub, streams, counters, started: *started }
+    }
+
     /// Commits the waiting changes and applies the observations.
-    fn take_in(&mut self) {
+    fn take_in(&mut self, inbox: &mut Inbox) {
         let gathered = std::mem::take(&mut self.gathered);
         if gathered.is_empty() {
             return;
@@ -224,16 +235,49 @@ impl Core {
         if let Some(batch) = gathered.batch.filter(|batch| !batch.is_empty()) {
             self.committed = Some(LastCommit::now());
             gathered.since.iter().for_each(|since| self.counters.debounce.observe(since.elapsed().as_secs_f64()));
-            self.commit(batch);
+            self.commit(batch, inbox);
         }
         let now = self.now();
         let epoch = self.hub.epoch();
         self.tracker.observe(gathered.observed, &mut self.served, epoch, now);
     }
 
-    fn commit(&mut self, batch: Batch) {
+    /// Commits on another thread, and serves clients from the hub meanwhile. Nothing else reads the world before the commit
+    /// is complete.
+    fn settle(&mut self, batch: Batch, inbox: &mut Inbox) -> world::Changes {
+        let Core { served, hub, streams, counters, started, gathered, .. } = self;
+        let (job, done) = (Mutex::new(Some((&mut served.world, batch))), Mutex::new(None));
+        let work = || {
+            if let Some((world, batch)) = lock(&job).take() {
+                *lock(&done) = Some(catch_unwind(AssertUnwindSafe(|| world.commit(batch))));
+            }
+        };
+        let thread = std::thread::current();
+        let beside = || {
+            work();
+            thread.unpark();
+        };
+        std::thread::scope(|scope| {
+            match std::thread::Builder::new().name("commit".into()).spawn_scoped(scope, beside) {
+                Ok(_) => {
+                    let mut clients = Clients { hub, streams, counters, started: *started };
+                    clients.serve_until(|| lock(&done).is_some(), inbox, gathered);
+                }
+                // There are too many threads.
+                Err(_) => work(),
+            }
+        });
+        match lock(&done).take() {
+            Some(Ok(changes)) => changes,
+            Some(Err(panic)) => resume_unwind(panic),
+            None => world::Changes::default(),
+        }
+    }
+
+    fn commit(&mut self, batch: Batch, inbox: &mut Inbox) {
         let start = Instant::now();
-        let changes = self.served.world.commit(batch);
+        let changes = self.settle(batch, inbox);
+        let settled = Instant::now();
         for panic in &changes.panics {
             tracing::error!(%panic, "a rule panicked; what it derived before stays");
         }
@@ -263,30 +307,59 @@ impl Core {
         let now = self.now();
         self.tracker.conflict(&changes.conflicts, now);
         self.tracker.patched(&changes.patching, now);
-        let applied =
-            catch_unwind(AssertUnwindSafe(|| self.hub.apply(&mut self.served, ServedWorld::changes(changes), now)));
+        let applied = catch_unwind(AssertUnwindSafe(|| {
+            self.hub.apply_to_ledgers(&mut self.served, ServedWorld::changes(changes), now);
+        }));
         self.contain("applying a commit", applied);
-        self.counters.stalls.note(Step::Commit, start, || format!("{resources} resources, {catalogues} catalogues"));
+        self.counters.stalls.note(Step::Commit, settled, || format!("{resources} resources, {catalogues} catalogues"));
     }
 
-    fn connect(&mut self, proxy: Proxy, variant: Variant, down: mpsc::Sender<Down>) -> Result<StreamId, Status> {
-        let (now, begun, name) = (self.now(), Instant::now(), proxy.id.clone());
-        let connected = catch_unwind(AssertUnwindSafe(|| self.hub.connect(&mut self.served, proxy, variant, now)));
-        let id = match connected {
-            Ok(connected) => connected?,
-            Err(panic) => {
-                self.contain::<()>("a connecting proxy", Err(panic));
-                return Err(Status::new(Status::INTERNAL, "an internal error; see the log"));
+    /// Connects proxies together, in one commit.
+    fn connect_all(&mut self) {
+        if self.connecting.is_empty() {
+            return;
+        }
+        let (now, begun) = (self.now(), Instant::now());
+        let mut proxies = Vec::new();
+        let mut replies = Vec::new();
+        for Connect { proxy, variant, down, reply } in self.connecting.drain(..) {
+            proxies.push((*proxy, variant));
+            replies.push((down, reply));
+        }
+        let connected = catch_unwind(AssertUnwindSafe(|| self.hub.connect_all(&mut self.served, proxies, now)));
+        let connected = connected.unwrap_or_else(|panic| {
+            self.contain::<()>("connecting proxies", Err(panic));
+            Vec::new()
+        });
+        let count = replies.len();
+        let mut connected = connected.into_iter();
+        for (down, reply) in replies {
+            let answer = connected.next().map_or_else(|| Err(Status::failed()), |one| one.map_err(Status::from));
+            if let Ok(id) = answer {
+                self.streams.open.insert(id, down);
             }
-        };
-        self.streams.insert(id, down);
-        self.counters.stalls.note(Step::Connect, begun, || name.to_string());
-        Ok(id)
+            if let Err(Ok(id)) = reply.send(answer) {
+                // The client disconnected before it was admitted.
+                self.clients().disconnect(id);
+            }
+        }
+        self.counters.stalls.note(Step::Connect, begun, || format!("{count} proxies"));
+    }
+
+    /// Moves streams whose audiences changed.
+    fn move_streams(&mut self) {
+        let begun = Instant::now();
+        while begun.elapsed() < SHARE && self.hub.has_moving() {
+            let (step, now) = (Instant::now(), self.now());
+            let moved = catch_unwind(AssertUnwindSafe(|| self.hub.move_some(&mut self.served, 1, now)));
+            self.contain("moving a stream", moved);
+            self.counters.stalls.note(Step::Move, step, String::new);
+        }
     }
 
     /// Handles a request, or begins to.
     fn request(&mut self, id: StreamId, (request, _place): QueuedRequest) {
-        if !self.streams.contains_key(&id) {
+        if !self.streams.open.contains_key(&id) {
             return;
         }
         let kind = self.hub.types().find(&request.type_url).map_or("unserved", |kind| kind.short_name);
@@ -297,15 +370,15 @@ impl Core {
     fn proceed(&mut self) {
         let begun = Instant::now();
         while begun.elapsed() < SHARE
-            && let Some(id) = self.partial.pop_front()
+            && let Some(id) = self.streams.partial.pop_front()
         {
             self.step(id, "in parts", |core, now| core.hub.proceed(&mut core.served, id, now));
-            while !self.partial.contains(&id)
-                && let Some(waiting) = self.waiting.get_mut(&id)
+            while !self.streams.partial.contains(&id)
+                && let Some(waiting) = self.streams.waiting.get_mut(&id)
             {
                 match waiting.pop_front() {
                     Some(request) => self.request(id, request),
-                    None => drop(self.waiting.remove(&id)),
+                    None => drop(self.streams.waiting.remove(&id)),
                 }
             }
         }
@@ -322,71 +395,26 @@ impl Core {
         match catch_unwind(AssertUnwindSafe(|| part(self, now))) {
             Ok(Ok(Progress::Done)) => {}
             Ok(Ok(Progress::More)) => {
-                self.partial.push_back(id);
-                self.waiting.entry(id).or_default();
+                self.streams.partial.push_back(id);
+                self.streams.waiting.entry(id).or_default();
             }
-            Ok(Err(status)) => self.end(id, status.into()),
-            Err(panic) => {
-                self.contain::<()>("a stream", Err(panic));
-                self.end(id, Status::new(Status::INTERNAL, "an internal error; see the log"));
-            }
+            Ok(Err(status)) => self.clients().end(id, status.into()),
+            Err(panic) => self.clients().fail(id, panic),
         }
         let Core { counters, hub, .. } = self;
         counters.stalls.note(Step::Request, begun, || format!("{kind} of {}", name_of(hub, id)));
     }
 
-    /// Queues responses that can be sent.
-    fn push(&mut self) {
-        let (now, begun) = (self.now(), Instant::now());
-        let mut last = None;
-        while begun.elapsed() < SHARE
-            && let Some(id) = self.hub.pop_woken()
-        {
-            // A stream that has ended may still be in the hub.
-            if self.streams.contains_key(&id) {
-                self.push_to(id, now);
-                last = Some(id);
-            }
-        }
-        if let Some(last) = last {
-            let Core { counters, hub, .. } = self;
-            counters.stalls.note(Step::Push, begun, || format!("the last one to {}", name_of(hub, last)));
-        }
-    }
-
-    fn push_to(&mut self, id: StreamId, now: Elapsed) {
-        loop {
-            let begun = Instant::now();
-            match catch_unwind(AssertUnwindSafe(|| self.hub.next(id, now))) {
-                Ok(Next::Idle) => return,
-                Ok(Next::Send(response)) => {
-                    self.counters.note(&response, begun.elapsed());
-                    let sent = self.streams.get(&id).map(|down| down.try_send(Down::Message(response.rope)));
-                    if !matches!(sent, Some(Ok(()))) {
-                        // The client has disconnected, or does not read the responses that it requested.
-                        self.counters.unread += u64::from(matches!(sent, Some(Err(TrySendError::Full(_)))));
-                        return self.disconnect(id);
-                    }
-                }
-                Ok(Next::End(status)) => return self.end(id, status.into()),
-                Err(panic) => {
-                    self.contain::<()>("a stream", Err(panic));
-                    return self.end(id, Status::new(Status::INTERNAL, "an internal error; see the log"));
-                }
-            }
-        }
-    }
-
     /// Removes streams that have ended from the hub, and closes unused cells.
     fn clean_up(&mut self) {
         let begun = Instant::now();
-        while begun.elapsed() < SHARE
-            && let Some(id) = self.leaving.pop_front()
-        {
-            let (step, name) = (Instant::now(), name_of(&self.hub, id));
-            let gone = catch_unwind(AssertUnwindSafe(|| self.hub.disconnect(&mut self.served, id)));
-            self.contain("a leaving stream", gone);
-            self.counters.stalls.note(Step::Disconnect, step, || name.to_string());
+        while begun.elapsed() < SHARE && !self.streams.leaving.is_empty() {
+            let step = Instant::now();
+            let leaving = &mut self.streams.leaving;
+            let ids: Vec<StreamId> = leaving.drain(..leaving.len().min(STREAMS_TOGETHER)).collect();
+            let gone = catch_unwind(AssertUnwindSafe(|| self.hub.disconnect_all(&mut self.served, &ids)));
+            self.contain("leaving streams", gone);
+            self.counters.stalls.note(Step::Disconnect, step, || format!("{} streams", ids.len()));
         }
         while begun.elapsed() < SHARE && self.hub.has_unused() {
             let step = Instant::now();
@@ -398,6 +426,9 @@ impl Core {
 
     /// Counts due objects and sends changed statuses.
     fn track(&mut self) {
+        if self.hub.has_moving() {
+            return;
+        }
         let (now, begun) = (self.now(), Instant::now());
         self.tracker.conflict(&std::mem::take(&mut self.served.conflicts), now);
         let tracked = catch_unwind(AssertUnwindSafe(|| {
@@ -411,36 +442,16 @@ impl Core {
         self.counters.stalls.note(Step::Count, begun, String::new);
     }
 
-    fn end(&mut self, id: StreamId, status: Status) {
-        if let Some(down) = self.streams.get(&id) {
-            let _ = down.try_send(Down::End(status));
-        }
-        self.disconnect(id);
-    }
-
     fn end_all(&mut self) {
-        let ids: Vec<StreamId> = self.streams.keys().copied().collect();
+        let ids: Vec<StreamId> = self.streams.open.keys().copied().collect();
         for id in ids {
-            self.end(id, Status::new(Status::UNAVAILABLE, "the control plane is shutting down"));
-        }
-    }
-
-    /// Ends a stream. The hub removes it later.
-    fn disconnect(&mut self, id: StreamId) {
-        if self.streams.remove(&id).is_some() {
-            self.waiting.remove(&id);
-            self.partial.retain(|other| *other != id);
-            self.leaving.push_back(id);
+            self.clients().end(id, Status::new(Status::UNAVAILABLE, "the control plane is shutting down"));
         }
     }
 
     /// Logs a panic and continues without its result.
     fn contain<T>(&mut self, what: &str, outcome: std::thread::Result<T>) {
-        let Err(panic) = outcome else { return };
-        let text = panic.downcast_ref::<&str>().copied().map(str::to_owned);
-        let text = text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_default();
-        tracing::error!(what, panic = text, "a panic was contained");
-        self.counters.panics += 1;
+        self.clients().contain(what, outcome);
     }
 }
 
@@ -459,9 +470,9 @@ fn log_quarantined(one: &Quarantined) {
     );
 }
 
-/// The name of a stream's proxy.
-fn name_of(hub: &Hub, id: StreamId) -> Arc<str> {
-    hub.proxy(id).map(|proxy| proxy.id.clone()).unwrap_or_default()
+/// Locks a mutex. What it holds is replaced as a whole, so that a panic leaves it consistent.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

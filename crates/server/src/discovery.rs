@@ -16,12 +16,12 @@ use xds::{Limits, Request, StreamId, Variant, decode_delta, decode_sotw};
 
 use crate::budget::{Budget, Held};
 use crate::connection_age::Aged;
-use crate::core::Message;
+use crate::core::{Connect, Message};
 use crate::debug_service::{self, DebugService};
 use crate::grpc::{Down, Messages, Received, Status, StreamBody, refuse, stream};
 use crate::mcp;
 use crate::peer::{Peer, SecretAccess};
-use crate::world_handle::{DOWN_QUEUE, WorldHandle};
+use crate::world_handle::WorldHandle;
 
 /// State of the world.
 const SOTW: &str = "/envoy.service.discovery.v3.AggregatedDiscoveryService/StreamAggregatedResources";
@@ -72,7 +72,7 @@ impl Discovery {
                 return refuse(&Status::new(Status::UNIMPLEMENTED, format!("there is no method {other}")));
             }
         };
-        let (down, receiver) = mpsc::channel(DOWN_QUEUE);
+        let (down, receiver) = mpsc::channel(self.world.down_queue());
         let upstream = Upstream {
             discovery: self.clone(),
             variant,
@@ -115,7 +115,7 @@ impl Upstream {
     async fn run(self, mut messages: Messages, mut aged: Aged) {
         let mut id = None;
         let ended = self.read(&mut messages, &mut aged, &mut id).await;
-        // The queue reserves room for the end of the stream (see DOWN_QUEUE). An error means that the client
+        // The queue reserves room for the end of the stream (see `down_queue`). An error means that the client
         // disconnected.
         let _ = self.down.try_send(Down::End(ended));
         if let Some(id) = id {
@@ -197,10 +197,9 @@ impl Upstream {
         proxy.trusted = self.peer.check_secret_access(self.discovery.secret_access).is_ok();
         let name = proxy.id.clone();
         let (reply, answer) = oneshot::channel();
-        let connect =
-            Message::Connect { proxy: Box::new(proxy), variant: self.variant, down: self.down.clone(), reply };
+        let connect = Connect { proxy: Box::new(proxy), variant: self.variant, down: self.down.clone(), reply };
         let closed = || Status::new(Status::UNAVAILABLE, "the control plane is shutting down");
-        self.discovery.world.send(connect).await.map_err(|_| closed())?;
+        self.discovery.world.send(Message::Connect(connect)).await.map_err(|_| closed())?;
         let id = answer.await.map_err(|_| closed())??;
         tracing::info!(proxy = %name, variant = ?self.variant, stream = id.0, "connected");
         Ok(id)

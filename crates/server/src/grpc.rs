@@ -48,6 +48,11 @@ impl Status {
         Status { code, message: message.into() }
     }
 
+    /// The status of a stream whose handling panicked.
+    pub(crate) fn failed() -> Status {
+        Status::new(Status::INTERNAL, "an internal error; see the log")
+    }
+
     fn headers(&self) -> HeaderMap {
         let mut headers = HeaderMap::new();
         headers.insert("grpc-status", HeaderValue::from(self.code));

@@ -18,6 +18,7 @@
 //! xDS port.
 
 mod budget;
+mod clients;
 mod clock;
 mod config_dump;
 mod connection_age;
@@ -28,6 +29,7 @@ mod debug;
 mod debug_service;
 mod discovery;
 mod grpc;
+mod inbox;
 mod listen;
 mod log;
 mod mcp;

@@ -41,14 +41,14 @@ impl Origin for ServedWorld {
     type Key = ResourceKey;
     type Catalogue = Arc<Catalogue>;
 
-    fn connect(&mut self, proxy: &Arc<Proxy>) -> Result<ProxyToken, Status> {
-        let (token, conflicts) = self.world.connect(proxy.clone());
+    fn connect(&mut self, proxies: &[Arc<Proxy>]) -> Vec<Result<ProxyToken, Status>> {
+        let (tokens, conflicts) = self.world.connect_all(proxies);
         self.conflicts.extend(conflicts);
-        Ok(token)
+        tokens.into_iter().map(Ok).collect()
     }
 
-    fn disconnect(&mut self, token: ProxyToken) {
-        self.conflicts.extend(self.world.disconnect(token));
+    fn disconnect(&mut self, tokens: &[ProxyToken]) {
+        self.conflicts.extend(self.world.disconnect_all(tokens));
     }
 
     fn audience(&self, token: ProxyToken, kind: ResourceType) -> Option<Audience> {

@@ -16,15 +16,17 @@ const QUIET: Duration = Duration::from_secs(10);
 /// A kind of work that is not interrupted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Step {
-    /// A proxy connects.
+    /// Proxies connect.
     Connect,
     /// A request, or a part of it.
     Request,
-    /// A commit, and its application to the hub.
+    /// A complete commit is applied to the hub.
     Commit,
+    /// A stream moves to the ledgers of other audiences.
+    Move,
     /// Responses to several streams.
     Push,
-    /// A stream is removed.
+    /// Streams are removed.
     Disconnect,
     /// Unused cells are closed.
     Close,
@@ -35,10 +37,11 @@ pub(crate) enum Step {
 }
 
 impl Step {
-    const ALL: [Step; 8] = [
+    const ALL: [Step; 9] = [
         Step::Connect,
         Step::Request,
         Step::Commit,
+        Step::Move,
         Step::Push,
         Step::Disconnect,
         Step::Close,
@@ -52,6 +55,7 @@ impl Step {
             Step::Connect => "connect",
             Step::Request => "request",
             Step::Commit => "commit",
+            Step::Move => "move",
             Step::Push => "push",
             Step::Disconnect => "disconnect",
             Step::Close => "close",

@@ -4,7 +4,6 @@
 //! and the batches among them become one commit. Under a storm of changes, commits are paced ([`Pace`]); an idle system
 //! waits for no timer.
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -14,18 +13,13 @@ use world::{Batch, World};
 use xds::Limits;
 
 use crate::core::{Core, Message, Names};
+use crate::inbox::Inbox;
 use crate::mcp::Configuration;
 use crate::pace::Pace;
 use crate::status_tracker::Observations;
 
 /// The number of queued messages; senders wait when the queue is full.
 const QUEUE: usize = 4096;
-/// The maximum number of messages that are taken from the queue at once.
-const TAKEN_TOGETHER: usize = 1024;
-/// The number of queued responses of one stream. At most one per type is outstanding, followed by the end of the
-/// stream.
-pub(crate) const DOWN_QUEUE: usize = 8;
-
 /// The thread has ended.
 #[derive(Debug, thiserror::Error)]
 #[error("the control plane is shutting down")]
@@ -38,6 +32,7 @@ pub struct WorldHandle {
     names: watch::Receiver<Names>,
     mesh: watch::Receiver<Arc<MeshConfig>>,
     configuration: Configuration,
+    down_queue: usize,
 }
 
 impl WorldHandle {
@@ -52,11 +47,12 @@ impl WorldHandle {
         let (mesh, mesh_in_effect) = watch::channel(Arc::new(world.mesh_settings().config.clone()));
         let configuration = Configuration::default();
         configuration.set_mesh(MeshConfig::default());
+        let down_queue = down_queue(world.types().iter().count());
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build()?;
         let core = Core::new(world, limits, pace, started, (wanted, mesh, configuration.clone()));
         // A separate thread, because derivation must not block sockets.
         std::thread::Builder::new().name("world".into()).spawn(move || runtime.block_on(run(core, receiver)))?;
-        Ok(WorldHandle { messages: sender, names, mesh: mesh_in_effect, configuration })
+        Ok(WorldHandle { messages: sender, names, mesh: mesh_in_effect, configuration, down_queue })
     }
 
     /// Commits a batch. Returns when it is queued.
@@ -113,6 +109,11 @@ impl WorldHandle {
         self.configuration.clone()
     }
 
+    /// The number of queued responses of one stream.
+    pub(crate) fn down_queue(&self) -> usize {
+        self.down_queue
+    }
+
     /// Ends all streams and the thread.
     pub async fn end(&self) {
         let _ = self.send(Message::End).await;
@@ -134,23 +135,24 @@ impl WorldHandle {
     }
 }
 
-async fn run(mut core: Core, mut messages: mpsc::Receiver<Message>) {
-    let (mut taken, mut queued) = (Vec::new(), VecDeque::new());
+async fn run(mut core: Core, messages: mpsc::Receiver<Message>) {
+    let mut inbox = Inbox::new(messages);
     while !core.has_ended() {
-        if queued.is_empty() && !core.is_busy() {
+        if inbox.is_empty() && !core.is_busy() {
             tokio::select! {
-                count = messages.recv_many(&mut taken, TAKEN_TOGETHER) => if count == 0 { return },
+                is_open = inbox.wait() => if !is_open { return },
                 () = until(core.deadline()) => {}
             }
         }
-        while taken.len() + queued.len() < TAKEN_TOGETHER
-            && let Ok(message) = messages.try_recv()
-        {
-            taken.push(message);
-        }
-        queued.extend(taken.drain(..));
-        core.turn(&mut queued);
+        inbox.fill();
+        core.turn(&mut inbox);
     }
+}
+
+/// The number of queued responses of one stream that is served so many types. At most one of each is unanswered, and the end
+/// of the stream follows.
+pub(crate) fn down_queue(types: usize) -> usize {
+    types + 1
 }
 
 async fn until(deadline: Option<Instant>) {

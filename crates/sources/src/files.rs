@@ -6,7 +6,7 @@
 //!
 //! Events are only hints: after each one the directory is listed, and files whose size or times changed are read and
 //! compared by hash. So renames, replaced links and lost events need no special handling. Only if known files were written
-//! and nothing else happened, these files are checked without listing the others.
+//! or replaced and nothing else happened, these files are checked without listing the others.
 //!
 //! Only regular files are opened. A file or folder that cannot be read keeps its objects. If a folder cannot be read at the
 //! start, nothing is sent before it can.
@@ -19,7 +19,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
 
 use config::{ChangeSet, ParseOptions};
-use notify::event::{AccessKind, AccessMode, EventKind, ModifyKind};
+use notify::event::{AccessKind, AccessMode, EventKind, ModifyKind, RenameMode};
 use notify::{RecursiveMode, Watcher};
 
 use crate::file_events::{FileEvents, ScanScope};
@@ -224,7 +224,9 @@ fn note(pending: &FileEvents, event: notify::Result<notify::Event>) {
         }
     };
     match event.kind {
-        EventKind::Access(AccessKind::Close(AccessMode::Write)) => pending.closed(&event.paths),
+        // A file that was renamed from elsewhere replaces another one.
+        EventKind::Access(AccessKind::Close(AccessMode::Write))
+        | EventKind::Modify(ModifyKind::Name(RenameMode::To)) => pending.closed(&event.paths),
         EventKind::Access(_) => {}
         EventKind::Modify(ModifyKind::Data(_)) => pending.written(&event.paths, Instant::now()),
         _ => pending.poke(),

@@ -118,7 +118,8 @@ impl Reader {
         for path in paths {
             let name = path.strip_prefix(&self.dir).ok()?.to_str()?;
             let (name, _) = self.stamps.get_key_value(name)?;
-            let metadata = std::fs::symlink_metadata(path).ok().filter(std::fs::Metadata::is_file)?;
+            let is_plain = |file: &std::fs::Metadata| file.is_file() && file.nlink() == 1;
+            let metadata = std::fs::symlink_metadata(path).ok().filter(is_plain)?;
             listed.files.insert(name.clone(), (path.clone(), stamp_of(&metadata)));
         }
         Some(listed)

@@ -59,6 +59,24 @@ fn a_rename_over_a_file_replaces_it() {
 }
 
 #[test]
+fn a_file_from_elsewhere_replaces_one() {
+    let (dir, elsewhere) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    ["a", "b"].iter().for_each(|name| {
+        std::fs::write(dir.path().join(format!("{name}.yaml")), entry(name, "a.com")).unwrap();
+    });
+    let (_watch, changes) = start(dir.path());
+    next(&changes);
+    for host in ["b.com", "c.com"] {
+        std::fs::write(elsewhere.path().join("a.yaml"), entry("a", host)).unwrap();
+        std::fs::rename(elsewhere.path().join("a.yaml"), dir.path().join("a.yaml")).unwrap();
+        let change = next(&changes);
+        assert_eq!((names(&change), change.deletes.len()), (vec!["a".to_owned()], 0));
+    }
+    std::fs::rename(dir.path().join("a.yaml"), elsewhere.path().join("a.yaml")).unwrap();
+    assert_eq!(next(&changes).deletes.len(), 1);
+}
+
+#[test]
 fn renaming_a_file_changes_nothing() {
     let dir = tempfile::tempdir().unwrap();
     std::fs::write(dir.path().join("a.yaml"), entry("a", "a.com")).unwrap();

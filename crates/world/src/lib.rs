@@ -101,20 +101,35 @@ impl World {
         Changes::of(&self.served, &self.engine, &delta)
     }
 
-    /// Adds a connected proxy. Its audiences are known when this returns. Also returns the conflicts that changed, as in
-    /// [`Changes::conflicts`].
+    /// Adds a connected proxy, like [`World::connect_all`].
     pub fn connect(&mut self, proxy: Arc<Proxy>) -> (ProxyToken, Vec<(ObjectKey, Conflicts)>) {
         let token = ProxyToken(self.next_token);
-        self.next_token += 1;
+        (token, self.connect_all(&[proxy]).1)
+    }
+
+    /// Adds connected proxies. Their audiences are known when this returns. Also returns the conflicts that changed, as in
+    /// [`Changes::conflicts`].
+    pub fn connect_all(&mut self, proxies: &[Arc<Proxy>]) -> (Vec<ProxyToken>, Vec<(ObjectKey, Conflicts)>) {
         let mut batch = flow::Batch::new();
-        batch.put::<Proxies>(token, proxy);
-        (token, conflicts::of(&self.engine.commit(batch)))
+        let mut add = |proxy: &Arc<Proxy>| {
+            let token = ProxyToken(self.next_token);
+            self.next_token += 1;
+            batch.put::<Proxies>(token, proxy.clone());
+            token
+        };
+        let tokens = proxies.iter().map(&mut add).collect();
+        (tokens, conflicts::of(&self.engine.commit(batch)))
     }
 
     /// Removes a proxy. Returns the conflicts that changed.
     pub fn disconnect(&mut self, token: ProxyToken) -> Vec<(ObjectKey, Conflicts)> {
+        self.disconnect_all(&[token])
+    }
+
+    /// Removes proxies. Returns the conflicts that changed.
+    pub fn disconnect_all(&mut self, tokens: &[ProxyToken]) -> Vec<(ObjectKey, Conflicts)> {
         let mut batch = flow::Batch::new();
-        batch.remove::<Proxies>(token);
+        tokens.iter().for_each(|token| batch.remove::<Proxies>(*token));
         conflicts::of(&self.engine.commit(batch))
     }
 

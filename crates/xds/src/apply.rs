@@ -13,6 +13,12 @@ const FEW_TOMBS: usize = 64;
 impl<O: Origin> Hub<O> {
     /// Applies the changes of a commit. Wakes the streams that they concern.
     pub fn apply(&mut self, origin: &mut O, changes: Changes<O>, now: Moment) {
+        self.apply_to_ledgers(origin, changes, now);
+        while self.move_some(origin, usize::MAX, now) {}
+    }
+
+    /// Applies the changes of a commit, but leaves the moves of streams to [`Hub::move_some`].
+    pub fn apply_to_ledgers(&mut self, origin: &mut O, changes: Changes<O>, now: Moment) {
         if changes.is_empty() {
             return;
         }
@@ -55,19 +61,38 @@ impl<O: Origin> Hub<O> {
         for ledger in &touched {
             self.wake_marked(*ledger, now);
         }
-        for token in changes.moved {
-            let Some(id) = self.stream_of(token) else { continue };
-            let Some(stream) = self.streams.get_mut(&id) else {
-                continue;
-            };
-            for kind in self.core.types.clone().iter() {
-                self.core.relocate(origin, stream, kind);
-            }
-            self.wake(id, now);
-        }
+        let moved: Vec<StreamId> = changes.moved.into_iter().filter_map(|token| self.stream_of(token)).collect();
+        self.moving.extend(moved);
         for ledger in touched {
             self.prune(ledger);
         }
+    }
+
+    /// Moves up to `count` streams whose audiences changed to their ledgers. Until then they are sent nothing. Returns whether
+    /// others remain.
+    pub fn move_some(&mut self, origin: &mut O, count: usize, now: Moment) -> bool {
+        for _ in 0..count {
+            let Some(id) = self.moving.first().copied() else { break };
+            self.relocate(origin, id, now);
+        }
+        self.has_moving()
+    }
+
+    /// Whether streams are to be moved to other ledgers.
+    pub fn has_moving(&self) -> bool {
+        !self.moving.is_empty()
+    }
+
+    /// Moves a stream to the ledgers of its audiences, if these have changed.
+    pub(crate) fn relocate(&mut self, origin: &mut O, id: StreamId, now: Moment) {
+        if !self.moving.remove(&id) {
+            return;
+        }
+        let Some(stream) = self.streams.get_mut(&id) else { return };
+        for kind in self.core.types.clone().iter() {
+            self.core.relocate(origin, stream, kind);
+        }
+        self.wake(id, now);
     }
 
     pub(crate) fn wake(&mut self, id: StreamId, now: Moment) {

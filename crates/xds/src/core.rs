@@ -7,8 +7,10 @@ use rustc_hash::FxHashMap;
 use slab::Slab;
 
 use crate::cells::{Cells, LedgerId};
+use crate::divisions::Divisions;
 use crate::goods::Goods;
 use crate::ledger::Ledger;
+use crate::moves::Moves;
 use crate::name_set::NameSet;
 use crate::quarantine::{Lens, Quarantine};
 use crate::status::LastNack;
@@ -37,6 +39,8 @@ pub(crate) struct Core<O: Origin> {
     pub(crate) goods: Goods<O::Cell>,
     /// Ledgers with a lens, by type, audience and the lens's entries.
     pub(crate) by_lens: FxHashMap<(ResourceType, O::Audience, Vec<u64>), LedgerId>,
+    pub(crate) divisions: Divisions,
+    pub(crate) moves: Moves,
 }
 
 impl<O: Origin> Core<O> {

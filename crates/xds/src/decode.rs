@@ -4,8 +4,11 @@
 //! They are sorted here, before the request waits for the thread that owns the hub.
 
 use bytes::Bytes;
+use model::xds::Version;
 
 use crate::Limits;
+use crate::ledger::share_of_name;
+use crate::name_set::{self, Identity};
 use protos::wire::{Malformed, Reader, Value, share};
 
 /// The reason for which a request is rejected.
@@ -70,8 +73,8 @@ pub enum Body {
         subscribe: Texts,
         /// Names to unsubscribe from.
         unsubscribe: Texts,
-        /// The resources that it has from an earlier stream: names and, in the same order, versions.
-        initial: (Texts, Texts),
+        /// The resources that it has from an earlier stream.
+        initial: Held,
     },
 }
 
@@ -86,6 +89,8 @@ impl Default for Body {
 pub struct Texts {
     buffer: String,
     ends: Vec<u32>,
+    /// The digest of a [`NameSet`](name_set::NameSet) of these texts, if each occurs once.
+    digest: u64,
 }
 
 impl Texts {
@@ -105,6 +110,11 @@ impl Texts {
         starts.zip(&self.ends).map(|(start, end)| &self.buffer[start as usize..*end as usize])
     }
 
+    /// What distinguishes the set of these texts from others, if each occurs once.
+    pub(crate) fn identity(&self) -> Identity {
+        (self.digest, self.len())
+    }
+
     /// Whether this text is among them.
     pub fn contains(&self, text: &str) -> bool {
         self.iter().any(|one| one == text)
@@ -121,6 +131,7 @@ impl Texts {
     }
 
     fn push(&mut self, text: &str) {
+        self.digest = self.digest.wrapping_add(name_set::hash(text));
         self.buffer.push_str(text);
         self.ends.push(u32::try_from(self.buffer.len()).unwrap_or(u32::MAX));
     }
@@ -138,6 +149,65 @@ impl<'a> FromIterator<&'a str> for Texts {
         texts.into_iter().for_each(|text| all.push(text));
         all
     }
+}
+
+/// The resources that a client has from an earlier stream.
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
+pub struct Held {
+    names: Texts,
+    /// In the same order; `None` for a text that is not a version of a resource.
+    versions: Vec<Option<Version>>,
+    /// The digest of a ledger that has exactly these resources.
+    digest: u64,
+}
+
+impl Held {
+    /// The number of resources.
+    pub fn len(&self) -> usize {
+        self.versions.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.versions.is_empty()
+    }
+
+    /// Their names, in the order of the request.
+    pub fn names(&self) -> &Texts {
+        &self.names
+    }
+
+    /// Names and versions. A version is `None` if its text is not one of a resource.
+    pub fn iter(&self) -> impl Iterator<Item = (&str, Option<Version>)> {
+        self.names.iter().zip(self.versions.iter().copied())
+    }
+
+    pub(crate) fn digest(&self) -> u64 {
+        self.digest
+    }
+
+    fn push(&mut self, name: &str, version: &str) {
+        let version = version_of(version);
+        // No resource has this version, so that the digest is that of no ledger.
+        let number = version.map_or(u64::MAX, |version| version.0);
+        self.digest = self.digest.wrapping_add(share_of_name(name, number));
+        self.names.push(name);
+        self.versions.push(version);
+    }
+}
+
+impl<'a> FromIterator<(&'a str, &'a str)> for Held {
+    fn from_iter<I: IntoIterator<Item = (&'a str, &'a str)>>(resources: I) -> Held {
+        let mut held = Held::default();
+        resources.into_iter().for_each(|(name, version)| held.push(name, version));
+        held
+    }
+}
+
+/// The version with this text.
+fn version_of(text: &str) -> Option<Version> {
+    let number = (text.len() == 16).then(|| u64::from_str_radix(text, 16).ok());
+    number.flatten().map(Version)
 }
 
 /// Reads an `envoy.service.discovery.v3.DiscoveryRequest`.
@@ -171,7 +241,7 @@ pub fn decode_sotw(message: &Bytes, limits: &Limits) -> Result<Request, DecodeEr
 pub fn decode_delta(message: &Bytes, limits: &Limits) -> Result<Request, DecodeError> {
     let mut request = Request::default();
     let (mut subscribe, mut unsubscribe) = (Texts::default(), Texts::default());
-    let mut initial = (Texts::default(), Texts::default());
+    let mut initial = Held::default();
     let mut reader = start(message, limits)?;
     while let Some((field, value)) = reader.field()? {
         match (field, value) {
@@ -180,9 +250,9 @@ pub fn decode_delta(message: &Bytes, limits: &Limits) -> Result<Request, DecodeE
             (3, Value::Bytes(value)) => add_name(&mut subscribe, value, limits)?,
             (4, Value::Bytes(value)) => add_name(&mut unsubscribe, value, limits)?,
             (5, Value::Bytes(value)) => {
-                let (name, version) = entry(value, limits)?;
-                add_name(&mut initial.0, name, limits)?;
-                initial.1.push(text(version, "version", limits.name_bytes)?);
+                let (name, version) = entry(value)?;
+                let name = checked_name(name, initial.len(), limits)?;
+                initial.push(name, text(version, "version", limits.name_bytes)?);
             }
             (6, Value::Bytes(value)) => request.nonce = text(value, "nonce", limits.name_bytes)?.to_owned(),
             (7, Value::Bytes(value)) => request.error = Some(error(value, limits)?),
@@ -216,20 +286,25 @@ fn node(message: &Bytes, value: &[u8], limits: &Limits) -> Result<Bytes, DecodeE
 }
 
 fn add_name(names: &mut Texts, value: &[u8], limits: &Limits) -> Result<(), DecodeError> {
+    names.push(checked_name(value, names.len(), limits)?);
+    Ok(())
+}
+
+/// A name after `count` others.
+fn checked_name<'a>(value: &'a [u8], count: usize, limits: &Limits) -> Result<&'a str, DecodeError> {
     let name = text(value, "resource name", limits.name_bytes)?;
     if name.is_empty() {
         return Err(DecodeError::EmptyName);
     }
-    if names.len() >= limits.names {
+    if count >= limits.names {
         return Err(DecodeError::TooMany(limits.names));
     }
-    names.push(name);
-    Ok(())
+    Ok(name)
 }
 
 /// Key and value of a map's entry. Either may be absent.
-fn entry<'a>(value: &'a [u8], limits: &Limits) -> Result<(&'a [u8], &'a [u8]), DecodeError> {
-    let mut entry: (&[u8], &[u8]) = (&[], &[]);
+fn entry(value: &[u8]) -> Result<(&[u8], &[u8]), DecodeError> {
+    let mut entry = (&value[..0], &value[..0]);
     let mut reader = Reader::new(value);
     while let Some((field, value)) = reader.field()? {
         match (field, value) {
@@ -238,7 +313,6 @@ fn entry<'a>(value: &'a [u8], limits: &Limits) -> Result<(&'a [u8], &'a [u8]), D
             _ => {}
         }
     }
-    text(entry.1, "version", limits.name_bytes)?;
     Ok(entry)
 }
 

@@ -7,11 +7,12 @@
 //! - An unknown name is answered with a placeholder if the type has one, and as removed otherwise.
 //! - The first request of a type is always answered, if need be with an empty response.
 
+use std::collections::{HashMap, HashSet};
+
 use model::xds::{Parent, ResourceType, Version, collection_of};
-use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::core::Core;
-use crate::decode::{Body, Texts};
+use crate::decode::{Body, Held, Texts};
 use crate::name_set::NameSet;
 use crate::stream::Stream;
 use crate::unanswered::Names;
@@ -31,7 +32,7 @@ impl<O: Origin> Core<O> {
             return Ok(());
         };
         let Some(watch) = stream.watch(kind) else {
-            return self.delta_first(origin, stream, kind, &subscribe, &unsubscribe, &initial);
+            return self.delta_first(origin, stream, kind, (&subscribe, &unsubscribe), &initial);
         };
         if !request.nonce.is_empty() {
             if watch.nonce().is_some_and(|last| **last == *request.nonce) {
@@ -57,40 +58,35 @@ impl<O: Origin> Core<O> {
         origin: &mut O,
         stream: &mut Stream<O::Token>,
         kind: ResourceType,
-        subscribe: &Texts,
-        unsubscribe: &Texts,
-        initial: &(Texts, Texts),
+        (subscribe, unsubscribe): (&Texts, &Texts),
+        initial: &Held,
     ) -> Result<(), Status> {
         let explicit = subscribe.contains("*") && !unsubscribe.contains("*");
         let all = kind.is_wildcard() && (explicit || subscribe.is_empty() && unsubscribe.is_empty());
-        let not_wanted: FxHashSet<&str> = unsubscribe.iter().chain(["*"]).collect();
-        // Older clients do not repeat the names that they have as a subscription.
-        let had = initial.0.iter().filter(|_| !all);
-        let had = had.filter_map(|name| if kind.is_collected() { collection_of(name) } else { Some(name) });
-        let wanted = subscribe.iter().chain(had).filter(|name| !not_wanted.contains(name));
         let followed = match kind.parent {
             Parent::Collections { of } if subscribe.is_empty() => Some(of),
             _ => None,
         };
-        let names: Vec<Name> = match followed {
-            Some(parent) => self.sent_collections(stream, parent),
-            None => wanted.map(Name::from).collect(),
+        let names = match followed {
+            Some(parent) => NameSet::new(self.sent_collections(stream, parent)),
+            None if all && subscribe.is_empty() => NameSet::default(),
+            None => self.first_names(origin, stream, kind, (subscribe, unsubscribe), initial.names(), all),
         };
         self.check_count(names.len())?;
 
-        let mut watch = self.watch(origin, stream, kind, (!all).then(|| names.clone()));
+        let mut watch = self.watch(origin, stream, kind, (!all).then_some(&names));
         watch.must_answer = true;
         watch.follows = followed.is_some();
         if all {
-            watch.explicit = names.clone();
+            watch.explicit = names.iter().cloned().collect();
         }
         let left = self.unanswered.take(&stream.proxy.id, kind);
-        if !initial.0.is_empty() {
+        if !initial.is_empty() {
             stream.resumed = true;
             self.resume(stream, &mut watch, initial, &left);
         }
         if !all && kind.is_wildcard() {
-            let missing: Vec<Name> = names.into_iter().filter(|name| !self.is_live(&watch, name)).collect();
+            let missing: Vec<Name> = names.iter().filter(|name| !self.is_live(&watch, name)).cloned().collect();
             watch.pending.owe(missing);
         }
         let missing: Vec<Name> = watch.explicit.iter().filter(|name| !self.is_live(&watch, name)).cloned().collect();
@@ -101,14 +97,42 @@ impl<O: Origin> Core<O> {
         Ok(())
     }
 
+    /// The names that the first request of a type subscribes to, besides all (`all`).
+    fn first_names(
+        &mut self,
+        origin: &O,
+        stream: &Stream<O::Token>,
+        kind: ResourceType,
+        (subscribe, unsubscribe): (&Texts, &Texts),
+        had: &Texts,
+        all: bool,
+    ) -> NameSet {
+        // Older clients do not repeat the names that they have as a subscription.
+        let repeats = !kind.is_collected() && had.identity() == subscribe.identity();
+        if (repeats || had.is_empty()) && unsubscribe.is_empty() && !subscribe.contains("*") {
+            return self.name_set(origin, stream, kind, subscribe);
+        }
+        let not_wanted: HashSet<&str> = unsubscribe.iter().chain(["*"]).collect();
+        let had = had.iter().filter(|_| !all && !repeats);
+        let had = had.filter_map(|name| if kind.is_collected() { collection_of(name) } else { Some(name) });
+        let wanted = subscribe.iter().chain(had).filter(|name| !not_wanted.contains(name));
+        self.name_set(origin, stream, kind, &wanted.collect())
+    }
+
     /// Compares the resources that a reconnecting client has with the current ones.
-    fn resume(&self, stream: &Stream<O::Token>, watch: &mut Watch, (names, versions): &(Texts, Texts), left: &Names) {
-        let had: FxHashMap<&str, &str> = names.iter().zip(versions.iter()).collect();
+    fn resume(&self, stream: &Stream<O::Token>, watch: &mut Watch, held: &Held, left: &Names) {
+        watch.sent = self.epoch;
+        watch.acked = self.epoch;
         let subscription = self.subscription(watch);
+        let nothing_dropped = left.is_empty() && !stream.may_have_dropped(watch.kind);
+        if nothing_dropped && held.digest() == subscription.digest(&self.cells) {
+            return;
+        }
+        let had: HashMap<&str, Option<Version>> = held.iter().collect();
         let dropped = |name: &Name| stream.has_dropped(watch.kind, name);
         let mut owed = Vec::new();
         for (name, resource) in subscription.live(&self.cells) {
-            let same = had.get(&**name).is_some_and(|version| is_version(version, resource.version()));
+            let same = had.get(&**name).is_some_and(|version| *version == Some(resource.version()));
             if !same || dropped(name) || left.contains(name) {
                 owed.push(name.clone());
             }
@@ -126,8 +150,6 @@ impl<O: Origin> Core<O> {
         }
         watch.pending.owe(owed);
         watch.pending.add_gone(gone, self.epoch);
-        watch.sent = self.epoch;
-        watch.acked = self.epoch;
     }
 
     /// Subscribes to or unsubscribes from the wildcard.
@@ -174,7 +196,7 @@ impl<O: Origin> Core<O> {
         let Some(watch) = stream.watches.get_mut(kind) else {
             return Ok(());
         };
-        let without: FxHashSet<&Name> = dropped.iter().collect();
+        let without: HashSet<&Name> = dropped.iter().collect();
         watch.explicit.retain(|name| !without.contains(name));
         watch.explicit.extend(named.iter().cloned());
         watch.explicit.sort_unstable();
@@ -248,9 +270,4 @@ impl<O: Origin> Core<O> {
     fn is_live(&self, watch: &Watch, name: &str) -> bool {
         self.subscription(watch).resource(&self.cells, name).is_some()
     }
-}
-
-/// Whether this is the text of a version.
-fn is_version(text: &str, version: Version) -> bool {
-    text.len() == 16 && u64::from_str_radix(text, 16) == Ok(version.0)
 }

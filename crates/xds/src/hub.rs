@@ -11,14 +11,16 @@ use slab::Slab;
 use crate::cells::Cells;
 use crate::core::Core;
 use crate::decode::Body;
+use crate::divisions::Divisions;
 use crate::goods::Goods;
 use crate::ledger::Ledger;
+use crate::moves::Moves;
 use crate::opening::Opening;
 use crate::quarantine::Quarantine;
 use crate::stream::Stream;
 use crate::tally::News;
 use crate::unanswered::Unanswered;
-use crate::{Code, Limits, Moment, Origin, Request, Status, StreamStatus};
+use crate::{Code, Limits, Moment, Origin, Request, Status, StreamStatus, WatchStatus};
 
 /// Identifies a stream of this hub; never reused.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
@@ -106,6 +108,8 @@ pub struct Hub<O: Origin> {
     pub(crate) woken: BTreeSet<StreamId>,
     /// The woken streams are taken in turn, from this one on.
     turn: StreamId,
+    /// Streams whose audiences changed, and that are not in the ledgers of the new ones yet.
+    pub(crate) moving: BTreeSet<StreamId>,
     /// Requests that wait for cells to be opened.
     openings: FxHashMap<StreamId, (Opening<O>, Request)>,
     pub(crate) timers: BTreeSet<(Moment, StreamId)>,
@@ -133,12 +137,15 @@ impl<O: Origin> Hub<O> {
                 quarantine: Quarantine::default(),
                 goods: Goods::new(),
                 by_lens: FxHashMap::default(),
+                divisions: Divisions::default(),
+                moves: Moves::default(),
             },
             streams: FxHashMap::default(),
             by_token: FxHashMap::default(),
             by_node: FxHashMap::default(),
             woken: BTreeSet::new(),
             turn: StreamId(0),
+            moving: BTreeSet::new(),
             openings: FxHashMap::default(),
             timers: BTreeSet::new(),
             forget_at: None,
@@ -151,8 +158,25 @@ impl<O: Origin> Hub<O> {
     /// # Errors
     /// The origin does not serve it.
     pub fn connect(&mut self, origin: &mut O, proxy: Proxy, variant: Variant, now: Moment) -> Result<StreamId, Status> {
-        let proxy = Arc::new(proxy);
-        let token = origin.connect(&proxy)?;
+        let mut connected = self.connect_all(origin, vec![(proxy, variant)], now);
+        connected.pop().unwrap_or_else(|| Err(Status::new(Code::Unavailable, "the origin did not answer")))
+    }
+
+    /// Adds streams of these proxies. An error is that of [`Hub::connect`]. The results are in the same order.
+    pub fn connect_all(
+        &mut self,
+        origin: &mut O,
+        proxies: Vec<(Proxy, Variant)>,
+        now: Moment,
+    ) -> Vec<Result<StreamId, Status>> {
+        let (proxies, variants): (Vec<Arc<Proxy>>, Vec<Variant>) =
+            proxies.into_iter().map(|(proxy, variant)| (Arc::new(proxy), variant)).unzip();
+        let tokens = origin.connect(&proxies);
+        let streams = tokens.into_iter().zip(proxies).zip(variants);
+        streams.map(|((token, proxy), variant)| Ok(self.add(token?, proxy, variant, now))).collect()
+    }
+
+    fn add(&mut self, token: O::Token, proxy: Arc<Proxy>, variant: Variant, now: Moment) -> StreamId {
         let id = StreamId(self.next_stream);
         self.next_stream += 1;
         // The end of the node's previous stream may be noticed later.
@@ -162,20 +186,31 @@ impl<O: Origin> Hub<O> {
         let stream = Stream::new(id, token, proxy, variant, &self.core.limits, now);
         self.streams.insert(id, stream);
         self.by_token.insert(token, id);
-        Ok(id)
+        id
     }
 
     /// Removes a stream, if it exists.
     pub fn disconnect(&mut self, origin: &mut O, id: StreamId) {
-        let Some(mut stream) = self.streams.remove(&id) else {
-            return;
-        };
+        self.disconnect_all(origin, &[id]);
+    }
+
+    /// Removes those of these streams that exist.
+    pub fn disconnect_all(&mut self, origin: &mut O, ids: &[StreamId]) {
+        let tokens: Vec<O::Token> = ids.iter().filter_map(|id| self.remove(*id)).collect();
+        if !tokens.is_empty() {
+            origin.disconnect(&tokens);
+        }
+    }
+
+    fn remove(&mut self, id: StreamId) -> Option<O::Token> {
+        let mut stream = self.streams.remove(&id)?;
         self.by_token.remove(&stream.token);
         if self.by_node.get(&stream.proxy.id) == Some(&id) {
             self.by_node.remove(&stream.proxy.id);
             self.core.unanswered.note(&self.core.types, &stream);
         }
         self.woken.remove(&id);
+        self.moving.remove(&id);
         if let Some((opening, _)) = self.openings.remove(&id) {
             self.core.cells.close_all(opening.cells);
         }
@@ -192,7 +227,25 @@ impl<O: Origin> Hub<O> {
             // Another stream tries it at once.
             self.core.quarantine.end_trials(id, Moment::ZERO, Moment::ZERO, |_| true);
         }
-        origin.disconnect(stream.token);
+        Some(stream.token)
+    }
+
+    /// Handles a request that only accepts the outstanding response of its type, if it is one. This needs no origin. Returns
+    /// whether it was handled.
+    pub fn accept(&mut self, id: StreamId, request: &Request, now: Moment) -> bool {
+        if self.openings.contains_key(&id) || self.moving.contains(&id) {
+            return false;
+        }
+        let (Some(stream), Some(kind)) = (self.streams.get_mut(&id), self.core.types.find(&request.type_url)) else {
+            return false;
+        };
+        if !self.core.is_acceptance(stream, kind, request) {
+            return false;
+        }
+        self.woken.insert(id);
+        stream.busy_since.get_or_insert(now);
+        self.core.accepted(stream, kind, now);
+        true
     }
 
     /// Handles a request of a stream's client. If it needs much that was not derived yet, it is only handled by later calls
@@ -202,6 +255,7 @@ impl<O: Origin> Hub<O> {
     /// The client violated the protocol or a limit: end the stream with this status, and call [`Hub::disconnect`].
     pub fn request(&mut self, origin: &mut O, id: StreamId, request: Request, now: Moment) -> Result<Progress, Status> {
         while self.proceed(origin, id, now)? == Progress::More {}
+        self.relocate(origin, id, now);
         let Some(stream) = self.streams.get_mut(&id) else {
             return Ok(Progress::Done);
         };
@@ -303,9 +357,14 @@ impl<O: Origin> Hub<O> {
         timers.into_iter().chain(self.forget_at).chain(self.core.quarantine.deadline()).min()
     }
 
-    /// Wakes streams whose waits have expired, drops unused cached responses, and tries quarantined resources again.
+    /// Does what is due: [`Hub::expire`], and tries quarantined resources again.
     pub fn tick(&mut self, origin: &mut O, now: Moment) {
         self.retry_quarantined(origin, now);
+        self.expire(now);
+    }
+
+    /// Wakes streams whose waits have expired, and drops unused cached responses. This needs no origin.
+    pub fn expire(&mut self, now: Moment) {
         if self.forget_at.is_some_and(|at| at <= now) {
             let again = now + self.core.limits.idle_responses;
             self.forget_at = self.core.forget_idle().then_some(again);
@@ -371,12 +430,17 @@ impl<O: Origin> Hub<O> {
     /// One stream.
     pub fn status(&self, id: StreamId) -> Option<StreamStatus> {
         let stream = self.streams.get(&id)?;
+        let settled = !self.moving.contains(&id);
+        let status = |watch| {
+            let status = self.core.watch_status(watch);
+            WatchStatus { synced: status.synced && settled, ..status }
+        };
         Some(StreamStatus {
             id,
             proxy: stream.proxy.clone(),
             variant: stream.variant,
             connected: stream.connected,
-            watches: stream.watches.iter().map(|watch| self.core.watch_status(watch)).collect(),
+            watches: stream.watches.iter().map(status).collect(),
             unserved: stream.unserved.clone(),
         })
     }

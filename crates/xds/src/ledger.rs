@@ -323,10 +323,15 @@ impl<O: Origin> Ledger<O> {
 
 /// The share of a name in the digest of a selection; it has one even without a resource.
 fn presence(name: &str, resource: Option<&Resource>) -> u64 {
-    xxh3_64_with_seed(name.as_bytes(), resource.map_or(0, |resource| resource.version().0))
+    share_of_name(name, resource.map_or(0, |resource| resource.version().0))
 }
 
 /// The share of a name in the digest of a ledger.
 fn contribution(name: &str, resource: Option<&Resource>) -> u64 {
-    resource.map_or(0, |resource| xxh3_64_with_seed(name.as_bytes(), resource.version().0))
+    resource.map_or(0, |resource| share_of_name(name, resource.version().0))
+}
+
+/// The share of a resource with this version in the digest of its ledger.
+pub(crate) fn share_of_name(name: &str, version: u64) -> u64 {
+    xxh3_64_with_seed(name.as_bytes(), version)
 }

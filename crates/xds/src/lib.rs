@@ -31,6 +31,7 @@ mod content;
 mod core;
 pub mod decode;
 mod delta;
+mod divisions;
 mod follow;
 pub mod gate;
 mod goods;
@@ -62,7 +63,7 @@ mod watch;
 
 pub use bytes::Bytes;
 pub use compose::Rope;
-pub use decode::{DecodeError, Request, decode_delta, decode_sotw};
+pub use decode::{DecodeError, Held, Request, decode_delta, decode_sotw};
 pub use hub::{Hub, Progress, Stats, StreamId, TypeStats, Variant};
 pub use limits::Limits;
 pub use next::{Next, Response};

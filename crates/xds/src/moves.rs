@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use model::xds::{Resource, ResourceType};
+use rustc_hash::FxHashMap;
 
 use crate::core::Core;
 use crate::name_set::NameSet;
@@ -14,6 +15,30 @@ use crate::{Epoch, Name, Origin};
 
 /// The maximum number of resources that are kept for a client that moves.
 const KEPT: usize = 4096;
+/// A move of a stream that has nothing pending: from some selections to others, by their serial numbers.
+#[derive(PartialEq, Eq, Hash)]
+struct Move {
+    from: (u64, Option<u64>),
+    to: (u64, Option<u64>),
+    sent: Epoch,
+    removals_sent: Epoch,
+}
+
+/// The changes of the moves that were made in the current epoch.
+#[derive(Default)]
+pub(crate) struct Moves {
+    epoch: Epoch,
+    known: FxHashMap<Move, Pending>,
+}
+
+impl Moves {
+    fn known(&mut self, epoch: Epoch) -> &mut FxHashMap<Move, Pending> {
+        if self.epoch != epoch {
+            *self = Moves { epoch, known: FxHashMap::default() };
+        }
+        &mut self.known
+    }
+}
 
 impl<O: Origin> Core<O> {
     /// Moves a watch to the ledgers of its current audiences, if those have changed. While a response is outstanding, the
@@ -43,7 +68,7 @@ impl<O: Origin> Core<O> {
             if let Some(rejected) = watch.rejected.take() {
                 watch.pending.add(rejected.pending);
             }
-            let pending = self.difference(watch, names.as_ref(), (shared, own));
+            let pending = self.move_between(watch, names.as_ref(), (shared, own));
             self.note_before(watch, &pending, same);
             watch.pending = pending;
             watch.sent = self.epoch;
@@ -56,6 +81,23 @@ impl<O: Origin> Core<O> {
         watch.joined = self.epoch;
         self.switch(stream, kind, (shared, own));
         self.note_in_place(stream, kind);
+    }
+
+    /// The changes that take a client to other ledgers. They are found once for streams that make the same move.
+    fn move_between(&mut self, watch: &Watch, names: Option<&NameSet>, to: (Place, Option<Place>)) -> Pending {
+        if !watch.pending.is_empty() {
+            return self.difference(watch, names, to);
+        }
+        let serial = |place: Place| self.part(place).selection.serial;
+        let from = (serial(watch.shared), watch.own.map(serial));
+        let key =
+            Move { from, to: (serial(to.0), to.1.map(serial)), sent: watch.sent, removals_sent: watch.removals_sent };
+        if let Some(known) = self.moves.known(self.epoch).get(&key) {
+            return known.clone();
+        }
+        let pending = self.difference(watch, names, to);
+        self.moves.known(self.epoch).insert(key, pending.clone());
+        pending
     }
 
     /// The changes that take a client from its place in some ledgers to the content of others. A ledger that stays

@@ -4,12 +4,16 @@
 //! existing sets before a new one is built.
 
 use std::cmp::Ordering;
-use std::sync::Arc;
+use std::hash::{BuildHasher as _, RandomState};
+use std::sync::{Arc, LazyLock};
 
-use xxhash_rust::xxh3::xxh3_64;
+use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use crate::Name;
 use crate::decode::Texts;
+
+/// What distinguishes a set from others: its digest, and the number of its names.
+pub(crate) type Identity = (u64, usize);
 
 /// Names, ascending, each once.
 #[derive(Clone, Debug, Default)]
@@ -23,7 +27,7 @@ impl NameSet {
     pub(crate) fn new(mut names: Vec<Name>) -> NameSet {
         names.sort_unstable();
         names.dedup();
-        let digest = NameSet::digest_of(names.iter().map(|name| &**name));
+        let digest = names.iter().fold(0, |sum: u64, name| sum.wrapping_add(hash(name)));
         NameSet { names: names.into(), digest }
     }
 
@@ -39,14 +43,13 @@ impl NameSet {
         self.names.iter()
     }
 
-    /// The digest of the set of these names, each of which occurs once.
-    pub(crate) fn digest_of<'a>(names: impl Iterator<Item = &'a str>) -> u64 {
-        names.fold(0, |sum, name| sum.wrapping_add(hash(name)))
-    }
-
     /// Whether these names, of which none occurs twice, are the set.
     pub(crate) fn is_set_of(&self, names: &Texts) -> bool {
-        self.len() == names.len() && self.digest == NameSet::digest_of(names.iter())
+        self.identity() == names.identity()
+    }
+
+    pub(crate) fn identity(&self) -> Identity {
+        (self.digest, self.len())
     }
 
     /// A hash that does not depend on the order, so that edits can update it.
@@ -146,8 +149,10 @@ impl Edit<'_> {
     }
 }
 
-fn hash(name: &str) -> u64 {
-    xxh3_64(name.as_bytes())
+/// The share of a name in the digest of a set. Clients choose names, and must not find two sets with one digest.
+pub(crate) fn hash(name: &str) -> u64 {
+    static SECRET: LazyLock<u64> = LazyLock::new(|| RandomState::new().hash_one(0));
+    xxh3_64_with_seed(name.as_bytes(), *SECRET)
 }
 
 #[cfg(test)]

@@ -49,6 +49,9 @@ impl<O: Origin> Hub<O> {
         if let Some(status) = stream.close_with.take() {
             return Next::End(status);
         }
+        if self.moving.contains(&id) {
+            return Next::Idle;
+        }
         let types = self.core.types.clone();
         loop {
             self.core.check_settling(stream, now);

@@ -4,6 +4,8 @@
 //! many is handled, their cells are opened in steps, between which the caller does other work. They stay open until the
 //! request has been handled. That happens in one step, so that the state of a stream does not depend on the steps.
 
+use std::collections::BTreeSet;
+
 use model::xds::{Parent, ResourceType};
 
 use crate::core::Core;
@@ -45,9 +47,12 @@ impl<O: Origin> Core<O> {
     ) -> Option<Opening<O>> {
         let mut opening = Opening { kind, sources: Vec::new(), cells: Vec::new() };
         if names > 0 || stream.watch(kind).is_none() {
-            let audiences = std::iter::once(origin.audience(stream.token, kind));
-            for audience in audiences.chain(origin.own_audience(stream.token, kind)) {
-                self.add_sources(origin, stream, (&mut opening, request), audience);
+            let shared = origin.audience(stream.token, kind);
+            let own = origin.own_audience(stream.token, kind);
+            if !self.is_divided(kind, (&shared, own.as_ref()), request) {
+                for audience in std::iter::once(shared).chain(own) {
+                    self.add_sources(origin, stream, (&mut opening, request), audience);
+                }
             }
         }
         self.add_followed(origin, stream, &mut opening);
@@ -63,7 +68,7 @@ impl<O: Origin> Core<O> {
     /// subscribes to.
     pub(crate) fn counted_names(&self, stream: &Stream<O::Token>, kind: ResourceType, body: &Body) -> usize {
         match body {
-            Body::Delta { subscribe, unsubscribe, initial } => subscribe.len() + unsubscribe.len() + initial.0.len(),
+            Body::Delta { subscribe, unsubscribe, initial } => subscribe.len() + unsubscribe.len() + initial.len(),
             Body::Sotw { names, .. } => match stream.watch(kind).map(|watch| self.names(watch)) {
                 None => names.len(),
                 Some(Some(current)) if current.is_set_of(names) => 0,
@@ -117,6 +122,21 @@ impl<O: Origin> Core<O> {
         }
     }
 
+    /// Whether another stream has the names of a request in the same two ledgers.
+    fn is_divided(
+        &self,
+        kind: ResourceType,
+        (shared, own): (&O::Audience, Option<&O::Audience>),
+        request: &Request,
+    ) -> bool {
+        let ledger = |audience: &O::Audience| self.by_audience.get(&(kind, audience.clone())).copied();
+        let (Some(shared), Some(own)) = (ledger(shared), own.and_then(ledger)) else {
+            return false;
+        };
+        let mut names = requested(request).peekable();
+        names.peek().is_some() && names.all(|names| self.division((shared, own), names.identity()).is_some())
+    }
+
     fn add_sources(
         &mut self,
         origin: &mut O,
@@ -126,12 +146,14 @@ impl<O: Origin> Core<O> {
     ) {
         let kind = opening.kind;
         if kind.is_collected() {
-            let names: Vec<Name> = match (kind.parent, requested(request).next()) {
-                (Parent::Collections { of }, None) => {
+            let subscribed = subscribed(request);
+            // What a client reports to have are virtual hosts, and not the collections that it subscribes to.
+            let names: BTreeSet<Name> = match kind.parent {
+                Parent::Collections { of } if subscribed.is_empty() => {
                     let parent = stream.watch(of).and_then(|watch| self.names(watch));
                     parent.iter().flat_map(NameSet::iter).cloned().collect()
                 }
-                _ => requested(request).flat_map(Texts::iter).map(Name::from).collect(),
+                _ => subscribed.iter().map(Name::from).collect(),
             };
             for name in &names {
                 self.add_list(origin, opening, kind, &audience, name);
@@ -141,7 +163,7 @@ impl<O: Origin> Core<O> {
         let ledger = self.by_audience.get(&(kind, audience.clone())).map(|id| &self.ledgers[*id]);
         let is_needed = match ledger {
             // Proxies of one kind subscribe to the same names, which are open then.
-            Some(ledger) => ledger.by_name() && !requested(request).all(|names| ledger.selects(names)),
+            Some(ledger) => ledger.by_name() && !requested(request).all(|names| ledger.selected(names).is_some()),
             None if kind.is_wildcard() => !self.add_list(origin, opening, kind, &audience, &Name::default()),
             None => true,
         };
@@ -243,13 +265,20 @@ impl<O: Origin> Source<O> {
     }
 }
 
+/// The names that a request lists as its subscription.
+fn subscribed(request: &Request) -> &Texts {
+    match &request.body {
+        Body::Sotw { names, .. } => names,
+        Body::Delta { subscribe, .. } => subscribe,
+    }
+}
+
 /// The names that a request subscribes to, in lists.
 fn requested(request: &Request) -> impl Iterator<Item = &Texts> {
     let names = match &request.body {
-        Body::Sotw { names, .. } => names,
         // Older clients do not repeat the names that they have as a subscription.
-        Body::Delta { subscribe, initial, .. } if subscribe.is_empty() => &initial.0,
-        Body::Delta { subscribe, .. } => subscribe,
+        Body::Delta { subscribe, initial, .. } if subscribe.is_empty() => initial.names(),
+        _ => subscribed(request),
     };
     Some(names).into_iter().filter(|names| !names.is_empty())
 }

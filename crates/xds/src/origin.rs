@@ -26,14 +26,12 @@ pub trait Origin {
     /// The list of the resources of a wildcard type or of a collection; cheap to clone.
     type Catalogue: Clone;
 
-    /// Adds a proxy. Its audiences are available when this returns.
-    ///
-    /// # Errors
-    /// The status that ends the stream of a proxy that is not served.
-    fn connect(&mut self, proxy: &Arc<Proxy>) -> Result<Self::Token, Status>;
+    /// Adds proxies. Returns a result for each, in order. Their audiences are available when this returns. An error is the
+    /// status that ends the stream of a proxy that is not served.
+    fn connect(&mut self, proxies: &[Arc<Proxy>]) -> Vec<Result<Self::Token, Status>>;
 
-    /// Removes a proxy.
-    fn disconnect(&mut self, token: Self::Token);
+    /// Removes proxies.
+    fn disconnect(&mut self, tokens: &[Self::Token]);
 
     /// The audience of a proxy for a type.
     fn audience(&self, token: Self::Token, kind: ResourceType) -> Self::Audience;

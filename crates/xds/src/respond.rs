@@ -6,12 +6,14 @@ use model::xds::ResourceType;
 
 use crate::cells::LedgerId;
 use crate::core::Core;
+use crate::decode::{Body, Texts};
+use crate::divisions::{Dated, Division};
 use crate::nack_attribution;
-use crate::name_set::{Edit, NameSet};
+use crate::name_set::{Edit, Identity, NameSet};
 use crate::stream::Stream;
 use crate::subscription::Place;
 use crate::watch::Watch;
-use crate::{Moment, Name, Origin};
+use crate::{Moment, Name, Origin, Request, Variant};
 
 impl<O: Origin> Core<O> {
     /// Handles an answer to the outstanding response of this type, if there is one.
@@ -27,36 +29,64 @@ impl<O: Origin> Core<O> {
         if watch.inflight.is_none() {
             return;
         }
-        let accepted = error.is_none();
-        let contents = watch.inflight.as_ref().map(|inflight| inflight.contents.clone()).unwrap_or_default();
-        let named = error.as_deref().map(|error| self.named_in(stream, kind, error));
-        let Some(watch) = stream.watch_mut(kind) else { return };
         match error {
-            None => {
-                watch.accept(now);
-                let (acked, places) = (watch.acked, watch.places());
-                for Place { ledger, .. } in places {
-                    self.ledgers[ledger].acked = self.ledgers[ledger].acked.max(acked);
-                }
-                self.note_accepted(stream, kind, &contents, now);
-                self.stats.of_mut(kind).accepted += 1;
-                self.news.answered = true;
-            }
+            None => self.accepted(stream, kind, now),
             Some(message) => {
-                let named = named.unwrap_or_default();
-                watch.reject(message.clone(), named.clone(), now);
+                let contents = watch.inflight.as_ref().map(|inflight| inflight.contents.clone()).unwrap_or_default();
+                let named = self.named_in(stream, kind, &message);
+                if let Some(watch) = stream.watch_mut(kind) {
+                    watch.reject(message.clone(), named.clone(), now);
+                }
                 self.note_rejected(stream, kind, &contents, (&message, &named), now);
                 self.stats.of_mut(kind).rejected += 1;
                 self.news.rejected = true;
+                if let Some((child, _)) = self.types.reference_from(kind) {
+                    stream.parent_answered((kind, child), false, now);
+                }
             }
-        }
-        if let Some((child, _)) = self.types.reference_from(kind) {
-            stream.parent_answered((kind, child), accepted, now);
         }
         if let Some(child) = self.types.collections_in(kind) {
             self.follow_parent(origin, stream, (kind, child));
         }
         self.relocate(origin, stream, kind);
+    }
+
+    /// Whether a request does nothing but accept the outstanding response of its type, and nothing follows from that.
+    pub(crate) fn is_acceptance(&self, stream: &Stream<O::Token>, kind: ResourceType, request: &Request) -> bool {
+        let Some(watch) = stream.watch(kind) else { return false };
+        let accepts = watch.inflight.as_ref().is_some_and(|inflight| *inflight.nonce == *request.nonce);
+        let changes_names = match (&request.body, stream.variant) {
+            (Body::Delta { subscribe, unsubscribe, .. }, Variant::Delta) => {
+                !subscribe.is_empty() || !unsubscribe.is_empty()
+            }
+            (Body::Sotw { names, .. }, Variant::Sotw) => match self.names(watch) {
+                Some(current) => names.is_empty() || !current.is_set_of(names),
+                None => watch.named_once || !names.is_empty(),
+            },
+            _ => true,
+        };
+        let searches = watch.hunt.is_some() || self.quarantine.has_trials();
+        let leads_to = watch.moving || searches || self.types.collections_in(kind).is_some();
+        accepts && request.error.is_none() && !changes_names && !leads_to
+    }
+
+    /// Records that the client accepted the outstanding response.
+    pub(crate) fn accepted(&mut self, stream: &mut Stream<O::Token>, kind: ResourceType, now: Moment) {
+        let Some(watch) = stream.watch_mut(kind) else { return };
+        let contents = watch.inflight.as_ref().map(|inflight| inflight.contents.clone()).unwrap_or_default();
+        watch.accept(now);
+        for Place { ledger, .. } in watch.places() {
+            self.ledgers[ledger].acked = self.ledgers[ledger].acked.max(watch.acked);
+        }
+        // A client that repeats its names needs the resources again whose parent was sent again (SotW).
+        let rewarm = std::mem::take(&mut watch.rewarm);
+        watch.pending.owe(rewarm);
+        self.note_accepted(stream, kind, &contents, now);
+        self.stats.of_mut(kind).accepted += 1;
+        self.news.answered = true;
+        if let Some((child, _)) = self.types.reference_from(kind) {
+            stream.parent_answered((kind, child), true, now);
+        }
     }
 
     /// The resources of the outstanding response that a NACK names, each once.
@@ -83,14 +113,13 @@ impl<O: Origin> Core<O> {
         origin: &mut O,
         stream: &Stream<O::Token>,
         kind: ResourceType,
-        names: Option<Vec<Name>>,
+        names: Option<&NameSet>,
     ) -> Watch {
         let lens = Arc::new(self.lens(stream, kind));
         let shared = origin.audience(stream.token, kind);
         let shared = self.ledger(origin, kind, shared, &lens);
         let own = origin.own_audience(stream.token, kind).map(|own| self.own_ledger(origin, kind, own, &lens));
-        let names = names.map(|names| NameSet::new(self.share(shared, names)));
-        let (shared, own) = self.places(origin, (shared, own), names.as_ref());
+        let (shared, own) = self.places(origin, (shared, own), names);
         let watch = Watch::new(kind, shared, own, self.epoch);
         self.enter(&watch, stream.id);
         watch
@@ -106,11 +135,27 @@ impl<O: Origin> Core<O> {
         let (Some(own), Some(names)) = (own, names) else {
             return (self.place(origin, shared, names), own.map(|own| self.place(origin, own, names)));
         };
-        let (theirs, others) = match self.divides(own) {
-            true => names.partition(|name| self.is_own(origin, own, name)),
-            false => (names.clone(), names.clone()),
+        if !self.divides(own) {
+            return (self.place(origin, shared, Some(names)), Some(self.place(origin, own, Some(names))));
+        }
+        if let Some([others, theirs]) = self.division((shared, own), names.identity()) {
+            return (others.place, Some(theirs.place));
+        }
+        let (theirs, others) = names.partition(|name| self.is_own(origin, own, name));
+        let others = self.place(origin, shared, Some(&others));
+        let theirs = self.place(origin, own, Some(&theirs));
+        let division = [others, theirs].map(|place| Dated { place, serial: self.part(place).selection.serial });
+        self.divisions.note((shared, own), names, division);
+        (others, Some(theirs))
+    }
+
+    /// The selections into which these names were divided, if they still exist.
+    pub(crate) fn division(&self, ledgers: (LedgerId, LedgerId), names: Identity) -> Option<Division> {
+        let exists = |Dated { place, serial }: &Dated| {
+            let selection = self.ledgers.get(place.ledger).and_then(|ledger| ledger.selections.get(place.selection));
+            selection.is_some_and(|selection| selection.serial == *serial)
         };
-        (self.place(origin, shared, Some(&others)), Some(self.place(origin, own, Some(&theirs))))
+        self.divisions.find(ledgers, names).filter(|division| division.iter().all(exists))
     }
 
     /// Whether a name is either in this own ledger or in the shared one.
@@ -178,10 +223,24 @@ impl<O: Origin> Core<O> {
         Place { ledger: place.ledger, selection }
     }
 
-    /// The same names, sharing memory with the ledger.
-    pub(crate) fn share(&self, ledger: usize, names: Vec<Name>) -> Vec<Name> {
-        let ledger = &self.ledgers[ledger];
-        names.into_iter().map(|name| ledger.name(&name).cloned().unwrap_or(name)).collect()
+    /// The set of these names for a stream. Shares memory with an equal set of another stream, or names with the ledger.
+    pub(crate) fn name_set(
+        &mut self,
+        origin: &O,
+        stream: &Stream<O::Token>,
+        kind: ResourceType,
+        names: &Texts,
+    ) -> NameSet {
+        let ledger = match stream.watch(kind) {
+            Some(watch) => Some(watch.shared.ledger),
+            None => self.by_audience.get(&(kind, origin.audience(stream.token, kind))).copied(),
+        };
+        let ledger = ledger.map(|id| &self.ledgers[id]);
+        if let Some(known) = ledger.and_then(|ledger| ledger.selected(names)).or_else(|| self.divisions.names(names)) {
+            return known.clone();
+        }
+        let share = |name: &str| ledger.and_then(|ledger| ledger.name(name)).cloned().unwrap_or_else(|| name.into());
+        NameSet::new(names.iter().map(share).collect())
     }
 
     pub(crate) fn select(&mut self, origin: &mut O, ledger: usize, edit: &Edit<'_>) -> usize {

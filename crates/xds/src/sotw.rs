@@ -64,8 +64,8 @@ impl<O: Origin> Core<O> {
         if names.is_empty() && !all {
             return;
         }
-        let names_or_all = (!all).then(|| names_of(names));
-        let mut watch = self.watch(origin, stream, kind, names_or_all);
+        let names_or_all = (!all).then(|| self.name_set(origin, stream, kind, names));
+        let mut watch = self.watch(origin, stream, kind, names_or_all.as_ref());
         watch.named_once = !names.is_empty();
         stream.resumed |= !version.is_empty();
         // Parents that were sent on this stream, or on the previous one, may have made the client drop its resources.
@@ -105,8 +105,8 @@ impl<O: Origin> Core<O> {
                 }
             }
             _ => {
-                let names = (!all).then(|| names_of(texts));
-                self.reselect(origin, stream, kind, names.map(NameSet::new).as_ref());
+                let names = (!all).then(|| self.name_set(origin, stream, kind, texts));
+                self.reselect(origin, stream, kind, names.as_ref());
                 if let Some(watch) = stream.watch_mut(kind) {
                     watch.start_over();
                 }
@@ -122,10 +122,7 @@ impl<O: Origin> Core<O> {
         current: &NameSet,
         texts: &Texts,
     ) {
-        let Some(ledger) = stream.watch(kind).map(|watch| watch.shared.ledger) else {
-            return;
-        };
-        let wanted = NameSet::new(self.share(ledger, names_of(texts)));
+        let wanted = self.name_set(origin, stream, kind, texts);
         let added: Vec<Name> = wanted.iter().filter(|name| !current.contains(name)).cloned().collect();
         let changed = !added.is_empty() || wanted.len() != current.len();
         self.reselect(origin, stream, kind, Some(&wanted));
@@ -138,10 +135,6 @@ impl<O: Origin> Core<O> {
             watch.pending.owe(added);
         }
     }
-}
-
-fn names_of(texts: &Texts) -> Vec<Name> {
-    texts.iter().map(Name::from).collect()
 }
 
 impl Watch {

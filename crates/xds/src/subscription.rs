@@ -139,11 +139,16 @@ impl<'a, O: Origin> Subscription<'a, O> {
         self.parts().find_map(|part| part.ledger.name(name))
     }
 
-    /// The version of the content: see [`Ledger::digest`]. It does not depend on which ledger has which resource.
-    pub(crate) fn version(self, cells: &Cells<O::Cell>) -> String {
+    /// A digest of the content: see [`Ledger::digest`]. It does not depend on which ledger has which resource.
+    pub(crate) fn digest(self, cells: &Cells<O::Cell>) -> u64 {
         let digest = self.parts().map(|part| part.ledger.digest(part.selection)).fold(0, u64::wrapping_add);
         let hidden = self.overlay().map_or(0, |overlay| overlay.hidden_digest(cells));
-        format!("{:016x}", digest.wrapping_sub(hidden))
+        digest.wrapping_sub(hidden)
+    }
+
+    /// The version of the content.
+    pub(crate) fn version(self, cells: &Cells<O::Cell>) -> String {
+        format!("{:016x}", self.digest(cells))
     }
 
     /// The names and resources, ascending.

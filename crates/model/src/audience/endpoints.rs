@@ -59,8 +59,8 @@ impl EndpointsSection {
 /// The host of an outbound cluster's name: its last part, in both forms (`|` and `_.`).
 fn host_of(cluster: &str) -> Option<&str> {
     let rest = cluster.strip_prefix("outbound")?;
-    let separator = if rest.starts_with('|') { "|" } else { "_." };
-    rest.rsplit_once(separator).map(|(_, host)| host)
+    let parts = if rest.starts_with('|') { rest.rsplit_once('|') } else { rest.rsplit_once("_.") };
+    parts.map(|(_, host)| host)
 }
 
 /// The instances of a client's own workload in its region, which Envoy compares with the instances of called services

@@ -80,12 +80,10 @@ impl<O: Origin> Ledger<O> {
         }
     }
 
-    /// Whether there is a selection of exactly these names.
-    pub(crate) fn selects(&self, names: &Texts) -> bool {
-        let sets = self.selections.iter().filter_map(|(_, selection)| selection.names.as_ref());
-        let mut alike = sets.filter(|set| set.len() == names.len()).peekable();
-        let digest = alike.peek().map(|_| NameSet::digest_of(names.iter()));
-        alike.any(|set| Some(set.digest()) == digest)
+    /// The names of a selection of exactly these names.
+    pub(crate) fn selected(&self, names: &Texts) -> Option<&NameSet> {
+        let mut sets = self.selections.iter().filter_map(|(_, selection)| selection.names.as_ref());
+        sets.find(|set| set.is_set_of(names))
     }
 
     /// Removes a selection without streams.

@@ -135,8 +135,7 @@ pub(crate) fn borrow(had: &[(String, String)]) -> Vec<(&str, &str)> {
 
 /// The first delta request of a client that has resources.
 pub(crate) fn resume(kind: ResourceType, names: &[&str], had: &[(&str, &str)]) -> Request {
-    let initial: (Texts, Texts) =
-        (had.iter().map(|(name, _)| *name).collect(), had.iter().map(|(_, version)| *version).collect());
+    let initial = had.iter().copied().collect();
     let subscribe = names.iter().copied().collect();
     Request { body: Body::Delta { subscribe, unsubscribe: Texts::default(), initial }, ..delta(kind) }
 }

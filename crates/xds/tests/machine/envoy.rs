@@ -101,10 +101,7 @@ impl Envoy {
             },
             Variant::Delta => {
                 let had = self.has[at(kind)].iter().filter(|_| first);
-                let initial = (
-                    had.clone().map(|(name, _)| name.as_str()).collect(),
-                    had.map(|(_, (version, _))| version.as_str()).collect(),
-                );
+                let initial = had.map(|(name, (version, _))| (name.as_str(), version.as_str())).collect();
                 let body = Body::Delta { subscribe: texts(more), unsubscribe: texts(less), initial };
                 Request { nonce: if answer.is_some() { nonce } else { String::new() }, body, ..base }
             }

@@ -8,7 +8,7 @@ use model::xds::ResourceType;
 use protos::Message;
 use protos::envoy::service::discovery::v3::{DeltaDiscoveryResponse, DiscoveryResponse};
 use xds::decode::{Body, Texts};
-use xds::{Hub, Limits, Moment, Next, Progress, Request, Response, Status, StreamId, Variant};
+use xds::{Held, Hub, Limits, Moment, Next, Progress, Request, Response, Status, StreamId, Variant};
 
 use crate::world::{World, leading_to, plain, types};
 
@@ -253,11 +253,7 @@ pub(crate) fn show(received: &Received) -> String {
 pub(crate) fn delta(kind: ResourceType) -> Request {
     Request {
         type_url: kind.type_url.to_owned(),
-        body: Body::Delta {
-            subscribe: Texts::default(),
-            unsubscribe: Texts::default(),
-            initial: (Texts::default(), Texts::default()),
-        },
+        body: Body::Delta { subscribe: Texts::default(), unsubscribe: Texts::default(), initial: Held::default() },
         ..Request::default()
     }
 }

@@ -39,7 +39,7 @@ fn requests_encoded_by_prost_are_decoded() {
     let read = decode_delta(&protos::encode(&delta), &limits).unwrap();
     assert_eq!((&*read.type_url, &*read.nonce, read.error.as_deref()), ("t", "n", Some("too ")));
     let (subscribe, unsubscribe) = (["a"].into_iter().collect(), ["b"].into_iter().collect());
-    let initial = (["c", "d"].into_iter().collect(), ["1", ""].into_iter().collect());
+    let initial = [("c", "1"), ("d", "")].into_iter().collect();
     assert_eq!(read.body, Body::Delta { subscribe, unsubscribe, initial });
 }
 

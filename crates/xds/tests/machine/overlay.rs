@@ -53,6 +53,24 @@ fn own_rows_replace_and_hide_shared_resources() {
     assert!(h.quiet());
 }
 
+/// Without the row that hides one of them, the shared resources would be what the client has.
+#[test]
+fn a_client_that_returns_loses_what_was_hidden_meanwhile() {
+    let mut h = Harness::small();
+    h.change(&[(VHDS, "80/a", 1), (VHDS, "80/b", 1), (VHDS, "80/c", 1)]);
+    let mut client = client_of(&mut h, "x");
+    assert_eq!(client.drain(&mut h), ["VHDS 80/a=1 80/b=1 80/c=1"]);
+    let had = versions(&h, client.id, VHDS);
+    h.world.put(VHDS, "x", "80/b", hiding());
+    h.commit();
+    for (own, expected) in [(Some("x"), "VHDS -80/b"), (None, "VHDS")] {
+        h.world.own_of_newcomers = own;
+        let mut returned = Client::new(&mut h, Delta);
+        h.request(returned.id, resume(VHDS, &["80"], &borrow(&had))).unwrap();
+        assert_eq!(returned.drain(&mut h), [expected]);
+    }
+}
+
 #[test]
 fn equal_resources_are_not_sent_again() {
     let mut h = tables();
@@ -155,6 +173,10 @@ enum Step {
     Reconnect {
         client: usize,
     },
+    /// The client reconnects without having read what changed since it read the last time.
+    Return {
+        client: usize,
+    },
 }
 
 fn step() -> impl Strategy<Value = Step> {
@@ -166,7 +188,8 @@ fn step() -> impl Strategy<Value = Step> {
         12 => client.clone().prop_map(|client| Step::Read { client }),
         1 => (client.clone(), 0..3usize).prop_map(|(client, own)| Step::Give { client, own }),
         1 => (client.clone(), 0..2usize).prop_map(|(client, shared)| Step::Move { client, shared }),
-        1 => client.prop_map(|client| Step::Reconnect { client }),
+        1 => client.clone().prop_map(|client| Step::Reconnect { client }),
+        2 => client.prop_map(|client| Step::Return { client }),
     ]
 }
 
@@ -180,6 +203,8 @@ struct Twin {
     /// The commits since it read the last time.
     behind: usize,
     has: [BTreeMap<String, u32>; 2],
+    /// Names and versions of the same resources, by kind.
+    held: [Vec<(String, String)>; 2],
 }
 
 /// A world with shared and own audiences, and one in which each client has one audience with the same result.
@@ -223,11 +248,12 @@ impl Twins {
         self.layered.world.own_of_newcomers = place.1;
         self.merged.world.newcomers = Some(MERGED[client]);
         (self.layered.node, self.merged.node) = (MERGED[client], MERGED[client]);
-        let layered = subscribed(&mut self.layered, variant, old.as_ref().map(|old| &old.layered.0));
-        let merged = subscribed(&mut self.merged, variant, old.as_ref().map(|old| &old.merged));
+        let held = old.as_ref().map(|old| old.held.clone()).unwrap_or_default();
+        let layered = subscribed(&mut self.layered, variant, old.as_ref().map(|old| (&old.layered.0, &held)));
+        let merged = subscribed(&mut self.merged, variant, old.as_ref().map(|old| (&old.merged, &held)));
         let token = self.layered.world.last_token();
         let has = old.map(|old| old.has).unwrap_or_default();
-        Twin { variant, layered: (layered, token), merged, place, behind: 1, has }
+        Twin { variant, layered: (layered, token), merged, place, behind: 1, has, held }
     }
 
     /// The content for a client.
@@ -269,8 +295,18 @@ impl Twins {
             }
             Step::Commit => self.commit(),
             Step::Read { client } => self.read(client),
+            Step::Return { client } => {
+                self.commit();
+                self.reconnect(client);
+            }
             Step::Reconnect { client } => {
                 self.settle(client);
+                self.reconnect(client);
+            }
+        }
+    }
+
+    fn reconnect(&mut self, client: usize) {
                 let old = self.clients.remove(client);
                 let (id, merged) = (old.layered.0.id, old.merged.id);
                 let (variant, place) = (old.variant, old.place);
@@ -279,8 +315,6 @@ impl Twins {
                 self.merged.disconnect(merged);
                 self.clients.insert(client, twin);
                 self.read(client);
-            }
-        }
     }
 
     /// A move in the same commit as other changes removes more than necessary.
@@ -317,6 +351,7 @@ impl Twins {
             assert_eq!(certain(&layered), certain(&merged));
         }
         twin.behind = 0;
+        twin.held = KINDS.map(|kind| versions(&self.layered, twin.layered.0.id, kind));
         for text in layered {
             let mut words = text.split(' ');
             let kind = words.next().unwrap();
@@ -376,20 +411,23 @@ impl Twins {
 }
 
 /// A client that subscribes to clusters and virtual hosts, with what an older stream has.
-fn subscribed(h: &mut Harness, variant: Variant, old: Option<&Client>) -> Client {
+fn subscribed(
+    h: &mut Harness,
+    variant: Variant,
+    old: Option<(&Client, &[Vec<(String, String)>; 2])>,
+) -> Client {
     let mut client = Client::new(h, variant);
     match (variant, old) {
-        (Delta, Some(old)) => {
-            for (kind, names) in [(CDS, &["*"][..]), (VHDS, &["80"])] {
-                let had = versions(h, old.id, kind);
-                h.request(client.id, resume(kind, names, &borrow(&had))).unwrap();
+        (Delta, Some((_, held))) => {
+            for ((kind, names), held) in KINDS.into_iter().zip([&["*"][..], &["80"]]).zip(held) {
+                h.request(client.id, resume(kind, names, &borrow(held))).unwrap();
             }
         }
         (Delta, None) => {
             client.subscribe(h, CDS, &[]);
             client.subscribe(h, VHDS, &["80"]);
         }
-        (Sotw, Some(old)) => {
+        (Sotw, Some((old, _))) => {
             h.request(client.id, sotw(CDS, &[], &old.last(CDS).version, "")).unwrap();
             client.remember(old, CDS);
         }

@@ -11,6 +11,7 @@ use protos::envoy::config::route::v3::RouteConfiguration;
 use xds::Variant::{Delta, Sotw};
 use xds::{Limits, Question, Request, StreamId, Tally, Variant};
 
+use crate::client::resume;
 use crate::harness::*;
 use crate::world::{Content, plain};
 
@@ -24,6 +25,9 @@ struct Picky {
     quotes: bool,
     names: BTreeMap<ResourceType, Vec<String>>,
     has: BTreeMap<(ResourceType, String), Bytes>,
+    /// The versions of what it has (delta), and of its last accepted responses (SotW).
+    versions: BTreeMap<(ResourceType, String), String>,
+    accepted: BTreeMap<ResourceType, String>,
     nacks: usize,
     /// All states of virtual hosts in tables that it had.
     states: BTreeSet<(String, u32)>,
@@ -41,18 +45,31 @@ fn hosts(body: &Bytes) -> BTreeMap<String, u32> {
 impl Picky {
     fn connect(h: &mut Harness, proxy: Proxy, variant: Variant) -> Picky {
         let id = h.hub.connect(&mut h.world, proxy, variant, h.now).unwrap();
-        let (names, has, states) = Default::default();
-        let mut client = Picky { id, variant, picky: true, quotes: false, names, has, nacks: 0, states };
+        let (names, has, states, versions, accepted) = Default::default();
+        let (picky, quotes, nacks) = (true, false, 0);
+        let mut client = Picky { id, variant, picky, quotes, names, has, versions, accepted, nacks, states };
+        client.begin(h);
+        client
+    }
+
+    /// The client connects again and reports what it has.
+    fn reconnect(&mut self, h: &mut Harness, proxy: Proxy) {
+        h.disconnect(self.id);
+        self.id = h.hub.connect(&mut h.world, proxy, self.variant, h.now).unwrap();
+        self.begin(h);
+    }
+
+    fn begin(&mut self, h: &mut Harness) {
+        let client = self;
         for kind in [CDS, LDS] {
             client.subscribe(h, kind, &[]);
         }
         client.subscribe(h, EDS, &["a", "b"]);
         client.subscribe(h, RDS, &["80"]);
-        if variant == Delta {
+        if client.variant == Delta {
             client.subscribe(h, VHDS, &["80"]);
         }
         client.run(h);
-        client
     }
 
     fn new(h: &mut Harness, variant: Variant) -> Picky {
@@ -62,8 +79,12 @@ impl Picky {
     fn subscribe(&mut self, h: &mut Harness, kind: ResourceType, names: &[&str]) {
         self.names.insert(kind, names.iter().map(|name| (*name).to_owned()).collect());
         let request = match self.variant {
-            Delta => subscribe(kind, names, &[]),
-            Sotw => sotw(kind, names, "", ""),
+            Delta => {
+                let held = self.versions.iter().filter(|((of, _), _)| *of == kind);
+                let held: Vec<(&str, &str)> = held.map(|((_, name), version)| (&**name, &**version)).collect();
+                resume(kind, names, &held)
+            }
+            Sotw => sotw(kind, names, self.accepted.get(&kind).map_or("", String::as_str), ""),
         };
         h.request(self.id, request).unwrap();
     }
@@ -105,7 +126,10 @@ impl Picky {
         let names: Vec<&str> = self.names[&kind].iter().map(String::as_str).collect();
         let request = match self.variant {
             Delta => Request { nonce: received.nonce.clone(), error, ..delta(kind) },
-            Sotw => Request { error, ..sotw(kind, &names, &received.version, &received.nonce) },
+            Sotw => {
+                let version = self.accepted.get(&kind).map_or("", String::as_str);
+                Request { error, ..sotw(kind, &names, version, &received.nonce) }
+            }
         };
         h.request(self.id, request).unwrap();
     }
@@ -114,14 +138,17 @@ impl Picky {
         if self.variant == Sotw && [CDS, LDS].contains(&received.kind) {
             self.has.retain(|(kind, _), _| *kind != received.kind);
         }
-        for (name, _, body) in &received.resources {
+        self.accepted.insert(received.kind, received.version.clone());
+        for (name, version, body) in &received.resources {
             if received.kind == RDS {
                 self.states.extend(hosts(body));
             }
             self.has.insert((received.kind, name.clone()), body.clone());
+            self.versions.insert((received.kind, name.clone()), version.clone());
         }
         for name in &received.removed {
             self.has.remove(&(received.kind, name.clone()));
+            self.versions.remove(&(received.kind, name.clone()));
         }
     }
 
@@ -296,6 +323,27 @@ fn clients_of_other_accounts_are_not_affected() {
     assert_eq!((new.number(VHDS, "80/y"), new.nacks), (Some(1), 1));
 }
 
+/// What it has is equal to the resources of other groups, or was, but not to those of its own group.
+#[test]
+fn a_client_that_returns_has_what_its_group_receives() {
+    let mut h = mesh();
+    let mut picky = Picky::connect(&mut h, account("one", "app"), Delta);
+    let mut other = Picky::connect(&mut h, account("two", "web"), Delta);
+    other.picky = false;
+    h.change(&[(VHDS, "80/x", 90), (VHDS, "80/y", 2)]);
+    picky.run(&mut h);
+    other.run(&mut h);
+    assert_eq!([&picky, &other].map(|client| client.number(VHDS, "80/x")), [Some(1), Some(90)]);
+    // All resources that it has are current, but one is in quarantine for the group that it is in now.
+    other.reconnect(&mut h, account("two", "app"));
+    assert_eq!((other.number(VHDS, "80/x"), other.nacks), (Some(1), 0));
+    // It has the replacement, which is no longer there for the group that it is in now.
+    other.reconnect(&mut h, account("two", "web"));
+    assert_eq!(other.number(VHDS, "80/x"), Some(90));
+    picky.reconnect(&mut h, account("one", "app"));
+    assert_eq!((picky.number(VHDS, "80/x"), picky.number(VHDS, "80/y")), (Some(1), Some(2)));
+}
+
 #[test]
 fn a_rejected_resource_is_tried_again_with_one_client() {
     let mut h = mesh();
@@ -387,6 +435,8 @@ enum Step {
     Cluster(usize, u32),
     Run(usize),
     Connect(usize),
+    /// The client connects again and has what it had.
+    Return(usize),
     Wait,
 }
 
@@ -399,6 +449,7 @@ fn step() -> impl Strategy<Value = Step> {
         1 => (0usize..2, number()).prop_map(|(at, number)| Step::Cluster(at, number.max(1))),
         4 => (0usize..3).prop_map(Step::Run),
         1 => (0usize..3).prop_map(Step::Connect),
+        2 => (0usize..3).prop_map(Step::Return),
         1 => Just(Step::Wait),
     ]
 }
@@ -431,6 +482,7 @@ fn play(steps: Vec<Step>) {
                 h.disconnect(clients[at].id);
                 clients[at] = connect(&mut h, at);
             }
+            Step::Return(at) => clients[at].reconnect(&mut h, as_proxy(at)),
             Step::Wait => h.after(70),
         }
     }

@@ -6,6 +6,7 @@ use xds::Variant::{Delta, Sotw};
 
 use crate::client::{Client, borrow, resume, versions};
 use crate::harness::*;
+use crate::world::plain;
 
 #[test]
 fn unchanged_resources_are_not_sent_again() {
@@ -23,6 +24,39 @@ fn unchanged_resources_are_not_sent_again() {
     assert!(h.hub.status(client.id).unwrap().watches.iter().all(|watch| watch.synced));
     h.change(&[(EDS, "b", 2), (LDS, "r", 2)]);
     assert_eq!(client.drain(&mut h), ["EDS b=2", "LDS r=2"]);
+}
+
+#[test]
+fn a_client_that_reconnects_with_what_others_have_opens_nothing() {
+    for own in [None, Some("y")] {
+        let mut h = Harness::small();
+        h.world.own_of_newcomers = own;
+        [(RDS, "80"), (VHDS, "80/a"), (VHDS, "80/b"), (EDS, "c5")]
+            .iter()
+            .for_each(|(kind, name)| h.world.put(*kind, "a", name, plain(1)));
+        h.world.put(EDS, "y", "c5", plain(1));
+        h.commit();
+        let asked = [(CDS, &[][..]), (EDS, &["a", "b", "c5"]), (LDS, &[]), (RDS, &["80", "r"]), (VHDS, &[])];
+        let mut other = Client::new(&mut h, Delta);
+        asked.iter().for_each(|(kind, names)| other.subscribe(&mut h, *kind, names));
+        other.drain(&mut h);
+        let had = asked.map(|(kind, _)| versions(&h, other.id, kind));
+        assert!(had.iter().all(|had| !had.is_empty()), "{had:?}");
+
+        let mut client = Client::new(&mut h, Delta);
+        let before = h.world.calls.get();
+        for ((kind, names), had) in asked.into_iter().zip(&had) {
+            h.request(client.id, resume(kind, names, &borrow(had))).unwrap();
+        }
+        assert_eq!(h.world.calls.get() - before, 0, "{own:?}");
+        assert_eq!(client.drain(&mut h), ["CDS", "EDS", "LDS", "RDS", "VHDS"], "empty responses");
+        assert!(h.hub.status(client.id).unwrap().watches.iter().all(|watch| watch.synced));
+        h.disconnect(other.id);
+        h.change(&[(EDS, "c5", 2), (EDS, "a", 2), (VHDS, "80/b", 2)]);
+        let news = client.drain(&mut h);
+        assert_eq!(news[0], if own.is_some() { "EDS a=2" } else { "EDS a=2 c5=2" });
+        assert_eq!(news[1], "VHDS 80/b=2");
+    }
 }
 
 #[test]

@@ -1,10 +1,11 @@
 //! A synthetic world: for each audience and type, names with a number that stands for the content.
 
-use envoy::types::{CLUSTER, ENDPOINTS, EXTENSION, LISTENER, ROUTE, VIRTUAL_HOST};
+use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use bytes::Bytes;
+use envoy::types::{CLUSTER, ENDPOINTS, EXTENSION, LISTENER, ROUTE, VIRTUAL_HOST};
 use model::proxy::Proxy;
 use model::xds::{Resource, ResourceType, ResourceTypes, collection_of};
 use protos::envoy::config::cluster::v3::cluster::{ClusterDiscoveryType, DiscoveryType};
@@ -78,7 +79,7 @@ pub(crate) struct World {
     own: BTreeMap<u64, Audience>,
     own_moves: BTreeMap<u64, Option<Audience>>,
     /// Open cells, by number, and how often each is open.
-    open: BTreeMap<u32, (Cell, usize)>,
+    open: BTreeMap<u32, (Opened, usize)>,
     /// The numbers of the open cells: of catalogues (true) and resources.
     numbers: BTreeMap<(bool, Key), u32>,
     next_cell: u32,
@@ -87,10 +88,12 @@ pub(crate) struct World {
     /// The audience of their own clusters.
     pub(crate) own_of_newcomers: Option<Audience>,
     pub(crate) refuse: bool,
+    /// The number of calls that opened or resolved something.
+    pub(crate) calls: Cell<usize>,
 }
 
 #[derive(Clone, PartialEq)]
-enum Cell {
+enum Opened {
     /// All names of a wildcard type, or those in this collection, and whether each only hides a shared resource.
     Catalogue(ResourceType, Audience, Arc<str>, Vec<(String, bool)>),
     Resource(Key, Option<Content>),
@@ -138,15 +141,15 @@ impl World {
     /// Open resources: cell, key, and the number of what it holds.
     pub(crate) fn open_resources(&self) -> Vec<(u32, Key, Option<u32>)> {
         let resources = self.open.iter().filter_map(|(id, (cell, _))| match cell {
-            Cell::Resource(key, content) => Some((*id, key.clone(), content.as_ref().map(|content| content.number))),
-            Cell::Catalogue(..) => None,
+            Opened::Resource(key, content) => Some((*id, key.clone(), content.as_ref().map(|content| content.number))),
+            Opened::Catalogue(..) => None,
         });
         resources.collect()
     }
 
     /// The cell of an open catalogue.
     pub(crate) fn catalogue_cell(&self, kind: ResourceType, audience: Audience) -> Option<u32> {
-        let is = |cell: &Cell| matches!(cell, Cell::Catalogue(k, a, ..) if (*k, *a) == (kind, audience));
+        let is = |cell: &Opened| matches!(cell, Opened::Catalogue(k, a, ..) if (*k, *a) == (kind, audience));
         self.open.iter().find(|(_, (cell, _))| is(cell)).map(|(id, _)| *id)
     }
 
@@ -182,33 +185,46 @@ impl World {
                 continue;
             }
             match &now {
-                Cell::Catalogue(kind, audience, _, names) => {
+                Opened::Catalogue(kind, audience, _, names) => {
                     changes.catalogues.push((id, rows(*kind, audience, names)))
                 }
-                Cell::Resource(key, content) => changes.resources.push((id, resource(key, content.as_ref()))),
+                Opened::Resource(key, content) => changes.resources.push((id, resource(key, content.as_ref()))),
             }
             self.open.get_mut(&id).unwrap().0 = now;
         }
         changes
     }
 
-    fn present(&self, cell: &Cell) -> Cell {
+    fn present(&self, cell: &Opened) -> Opened {
         match cell {
-            Cell::Catalogue(kind, audience, of, _) => {
+            Opened::Catalogue(kind, audience, of, _) => {
                 let table = self.committed.get(&(*kind, *audience));
                 let names =
                     table.into_iter().flatten().filter(|(name, _)| of.is_empty() || collection_of(name) == Some(of));
                 let names = names.map(|(name, content)| (name.clone(), *content == hiding()));
-                Cell::Catalogue(*kind, audience, of.clone(), names.collect())
+                Opened::Catalogue(*kind, audience, of.clone(), names.collect())
             }
-            Cell::Resource(key, _) => {
+            Opened::Resource(key, _) => {
                 let content = self.committed.get(&(key.0, key.1)).and_then(|table| table.get(&*key.2));
-                Cell::Resource(key.clone(), content.cloned())
+                Opened::Resource(key.clone(), content.cloned())
             }
         }
     }
 
-    fn open_cell(&mut self, cell: Cell) -> u32 {
+    fn connect_one(&mut self) -> Result<u64, Status> {
+        if self.refuse {
+            return Err(Status::new(Code::InvalidArgument, "not today"));
+        }
+        self.next_token += 1;
+        self.audiences.insert(self.next_token, self.newcomers.unwrap_or("a"));
+        if let Some(own) = self.own_of_newcomers {
+            self.own.insert(self.next_token, own);
+        }
+        Ok(self.next_token)
+    }
+
+    fn open_cell(&mut self, cell: Opened) -> u32 {
+        self.calls.update(|calls| calls + 1);
         let number = *self.numbers.entry(cell.key()).or_insert_with(|| {
             self.next_cell += 1;
             self.next_cell
@@ -230,23 +246,17 @@ impl Origin for World {
     type Key = Key;
     type Catalogue = Catalogue;
 
-    fn connect(&mut self, _: &Arc<Proxy>) -> Result<u64, Status> {
-        if self.refuse {
-            return Err(Status::new(Code::InvalidArgument, "not today"));
-        }
-        self.next_token += 1;
-        self.audiences.insert(self.next_token, self.newcomers.unwrap_or("a"));
-        if let Some(own) = self.own_of_newcomers {
-            self.own.insert(self.next_token, own);
-        }
-        Ok(self.next_token)
+    fn connect(&mut self, proxies: &[Arc<Proxy>]) -> Vec<Result<u64, Status>> {
+        proxies.iter().map(|_| self.connect_one()).collect()
     }
 
-    fn disconnect(&mut self, token: u64) {
-        self.audiences.remove(&token);
-        self.moves.remove(&token);
-        self.own.remove(&token);
-        self.own_moves.remove(&token);
+    fn disconnect(&mut self, tokens: &[u64]) {
+        for token in tokens {
+            self.audiences.remove(token);
+            self.moves.remove(token);
+            self.own.remove(token);
+            self.own_moves.remove(token);
+        }
     }
 
     fn audience(&self, token: u64, _: ResourceType) -> Audience {
@@ -261,8 +271,8 @@ impl Origin for World {
         if *audience == BY_NAME {
             return None;
         }
-        let id = self.open_cell(Cell::Catalogue(kind, audience, of.clone(), Vec::new()));
-        let Cell::Catalogue(.., names) = &self.open[&id].0 else { unreachable!() };
+        let id = self.open_cell(Opened::Catalogue(kind, audience, of.clone(), Vec::new()));
+        let Opened::Catalogue(.., names) = &self.open[&id].0 else { unreachable!() };
         Some((id, rows(kind, audience, names)))
     }
 
@@ -275,6 +285,7 @@ impl Origin for World {
     }
 
     fn resolve(&self, kind: ResourceType, audience: &Audience, name: &Arc<str>) -> Option<Key> {
+        self.calls.update(|calls| calls + 1);
         let never = name.starts_with("never") || kind == ENDPOINTS && has_own_endpoints(audience, name) == Some(false);
         (!never).then(|| (kind, *audience, name.clone()))
     }
@@ -291,8 +302,8 @@ impl Origin for World {
 
     fn open(&mut self, key: &Key) -> (u32, Option<Resource>) {
         assert!(!World::hides(key));
-        let id = self.open_cell(Cell::Resource(key.clone(), None));
-        let Cell::Resource(_, content) = &self.open[&id].0 else { unreachable!() };
+        let id = self.open_cell(Opened::Resource(key.clone(), None));
+        let Opened::Resource(_, content) = &self.open[&id].0 else { unreachable!() };
         (id, resource(key, content.as_ref()))
     }
 
@@ -307,11 +318,11 @@ impl Origin for World {
     }
 }
 
-impl Cell {
+impl Opened {
     fn key(&self) -> (bool, Key) {
         match self {
-            Cell::Catalogue(kind, audience, of, _) => (true, (*kind, *audience, of.clone())),
-            Cell::Resource(key, _) => (false, key.clone()),
+            Opened::Catalogue(kind, audience, of, _) => (true, (*kind, *audience, of.clone())),
+            Opened::Resource(key, _) => (false, key.clone()),
         }
     }
 }
