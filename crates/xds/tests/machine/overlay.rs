@@ -193,6 +193,9 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
+/// Names and versions, by kind.
+type Versions = [Vec<(String, String)>; 2];
+
 /// One client in both worlds.
 struct Twin {
     variant: Variant,
@@ -203,8 +206,8 @@ struct Twin {
     /// The commits since it read the last time.
     behind: usize,
     has: [BTreeMap<String, u32>; 2],
-    /// Names and versions of the same resources, by kind.
-    held: [Vec<(String, String)>; 2],
+    /// The same resources.
+    held: Versions,
 }
 
 /// A world with shared and own audiences, and one in which each client has one audience with the same result.
@@ -307,14 +310,14 @@ impl Twins {
     }
 
     fn reconnect(&mut self, client: usize) {
-                let old = self.clients.remove(client);
-                let (id, merged) = (old.layered.0.id, old.merged.id);
-                let (variant, place) = (old.variant, old.place);
-                let twin = self.connect(client, variant, place, Some(old));
-                self.layered.disconnect(id);
-                self.merged.disconnect(merged);
-                self.clients.insert(client, twin);
-                self.read(client);
+        let old = self.clients.remove(client);
+        let (id, merged) = (old.layered.0.id, old.merged.id);
+        let (variant, place) = (old.variant, old.place);
+        let twin = self.connect(client, variant, place, Some(old));
+        self.layered.disconnect(id);
+        self.merged.disconnect(merged);
+        self.clients.insert(client, twin);
+        self.read(client);
     }
 
     /// A move in the same commit as other changes removes more than necessary.
@@ -411,11 +414,7 @@ impl Twins {
 }
 
 /// A client that subscribes to clusters and virtual hosts, with what an older stream has.
-fn subscribed(
-    h: &mut Harness,
-    variant: Variant,
-    old: Option<(&Client, &[Vec<(String, String)>; 2])>,
-) -> Client {
+fn subscribed(h: &mut Harness, variant: Variant, old: Option<(&Client, &Versions)>) -> Client {
     let mut client = Client::new(h, variant);
     match (variant, old) {
         (Delta, Some((_, held))) => {
