@@ -49,6 +49,10 @@ impl<C: Copy + Eq + Hash> Cells<C> {
         self.cells.get(&cell)?.resource.as_ref()
     }
 
+    pub(crate) fn contains(&self, cell: C) -> bool {
+        self.cells.contains_key(&cell)
+    }
+
     /// The ledgers and names that use a cell.
     pub(crate) fn users(&self, cell: C) -> impl Iterator<Item = (LedgerId, &Name)> {
         self.cells.get(&cell).into_iter().flat_map(Cell::users)

@@ -55,6 +55,13 @@ impl<C: Copy + Eq + Hash> Goods<C> {
         }
     }
 
+    /// Drops the version of a cell that is closed: the origin may use its number for another resource.
+    pub(crate) fn forget(&mut self, cell: C) {
+        if let Some((old, _)) = self.by_cell.remove(&cell) {
+            self.bytes -= old.len();
+        }
+    }
+
     fn is_current(&self, cell: C, serial: u64) -> bool {
         self.by_cell.get(&cell).is_some_and(|(_, current)| *current == serial)
     }
@@ -76,6 +83,8 @@ mod tests {
         assert!(goods.get(1).is_some() && goods.get(2).is_none(), "it is too old");
         goods.keep(4, of(BYTES - 2), KEPT + Moment::from_secs(1));
         assert!(goods.get(1).is_none() && goods.get(3).is_some() && goods.get(4).is_some(), "they are too large");
+        goods.forget(4);
+        assert!(goods.get(4).is_none() && goods.bytes == 1, "another resource may be there");
         (0..1000).for_each(|_| goods.keep(3, of(1), KEPT + Moment::from_secs(1)));
         assert!(goods.order.len() < 200);
     }

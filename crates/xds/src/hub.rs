@@ -324,7 +324,13 @@ impl<O: Origin> Hub<O> {
     /// Closes up to `count` cells that are not used any more. Returns whether others remain. Dropping what is derived takes
     /// time, so that it is not part of other operations.
     pub fn close_unused(&mut self, origin: &mut O, count: usize) -> bool {
-        self.core.cells.take_unused(count).for_each(|cell| origin.close(cell));
+        let closed: Vec<O::Cell> = self.core.cells.take_unused(count).collect();
+        for cell in closed {
+            origin.close(cell);
+            if !self.core.cells.contains(cell) {
+                self.core.goods.forget(cell);
+            }
+        }
         self.core.cells.has_unused()
     }
 
