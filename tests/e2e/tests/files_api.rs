@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Output, Stdio};
 use std::time::Duration;
 
-use e2e::{HOST, envoy_binary, kubectl_binary, rutter_binary, shop_service, virtual_service};
+use e2e::{HOST, envoy_binary, kubectl_binary, rutter, rutter_binary, shop_service, virtual_service};
 use tempfile::TempDir;
 use test_harness::run::{Backend, ConfigDir, Control, Envoy, Node, Protocol, Result, free_port, wait_for};
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader, Lines};
@@ -164,6 +164,34 @@ async fn writes() -> Result<()> {
     assert!(home.control.stop().await?);
     home.control.begin().await?;
     assert!(version(home.done(path).await?)? > before);
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn files_are_validated_against_the_live_mesh() {
+    validated().await.unwrap_or_else(|error| panic!("{error}"));
+}
+
+async fn validated() -> Result<()> {
+    let backend = Backend::start("v1", "shop-0").await?;
+    let service = shop_service(free_port(), "{ tls: { mode: DISABLE } }", &[&backend]);
+    let home = Home::start(&[("mesh.yaml", &service)]).await?;
+    let validate = async |arguments: &[&str], text: &str| -> Result<(bool, String)> {
+        let all = [&["validate", "-", "-o", "short", "--strict"], arguments].concat();
+        let output = rutter(&home.kubeconfig, &all, text).await?;
+        Ok((output.status.success(), String::from_utf8_lossy(&output.stdout).into_owned()))
+    };
+    let (good, text) = validate(&["--live"], &to("v1")).await?;
+    assert!(good, "{text}");
+    let (good, text) = validate(&["--live"], &to("v3")).await?;
+    assert!(!good && text.contains("destination.subset: no DestinationRule defines the subset \"v3\""), "{text}");
+    let gateway = to("v1").replacen("[mesh]", "[mesh, edge]", 1);
+    let (good, text) = validate(&["--live"], &gateway).await?;
+    assert!(!good && text.contains("spec.gateways[1]: there is no Gateway test/edge"), "{text}");
+    // Without a server, the objects are elsewhere.
+    assert!(validate(&[], &gateway).await?.0);
+    let exported = rutter(&home.kubeconfig, &["export", "-A"], "").await?;
+    assert!(String::from_utf8_lossy(&exported.stdout).contains("kind: WorkloadEntry"));
     Ok(())
 }
 

@@ -87,6 +87,24 @@ both_protocols! {
     }
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_object_that_comes_later_in_the_same_apply_is_not_missing() {
+    applied_backwards().await.unwrap_or_else(|error| panic!("{error}"));
+}
+
+async fn applied_backwards() -> Result<()> {
+    let home = home().await?;
+    let backend = Backend::start("v1", "shop-0").await?;
+    let service = shop_service(free_port(), "{ tls: { mode: DISABLE } }", &[&backend]);
+    let applied = rutter(&home.kubeconfig, &["apply", "-f", "-"], &format!("{}---\n{service}", to("v1", ""))).await?;
+    let said = String::from_utf8_lossy(&applied.stderr).into_owned();
+    assert!(applied.status.success() && said.is_empty(), "{said}");
+    let alone = rutter(&home.kubeconfig, &["apply", "-f", "-"], &to("v3", "")).await?;
+    let said = String::from_utf8_lossy(&alone.stderr).into_owned();
+    assert!(said.contains("no DestinationRule defines the subset \"v3\""), "{said}");
+    Ok(())
+}
+
 /// The message of a condition of a VirtualService; empty if it has none.
 async fn condition(kubeconfig: &Path, name: &str, condition: &str) -> Result<String> {
     let path = format!("jsonpath={{.status.conditions[?(@.type==\"{condition}\")].message}}");

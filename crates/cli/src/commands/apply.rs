@@ -36,7 +36,7 @@ pub(super) fn command() -> Command {
 pub(super) async fn run(matches: &ArgMatches, io: &mut Io) -> Result<u8> {
     let options = Options::of(matches);
     let mut files = manifests::read(matches, io)?;
-    files.sort_by_key(|manifest| write::creation_order(manifest.kind()));
+    files.sort_by_key(sending_order);
     let server = Server::connect(matches, io).await?;
     let mut report = Report::new(matches, &options);
     let mut applier = Applier::new(server, options, matches).await?;
@@ -62,6 +62,21 @@ pub(super) async fn run(matches: &ArgMatches, io: &mut Io) -> Result<u8> {
     let timeout = matches.get_one::<Duration>("timeout").copied().unwrap_or_default();
     let reported: Vec<Target> = done.into_iter().filter(|target| wait::is_reported(&target.kind)).collect();
     wait::until(&applier.server, reported, Goal::Proxies(100.0), timeout, io).await
+}
+
+/// The order of sending: objects come after those to which they refer, so that no reference is reported as missing.
+fn sending_order(manifest: &Manifest) -> (u8, u8) {
+    let delegates = || {
+        let routes = manifest.value["spec"]["http"].as_array();
+        routes.is_some_and(|routes| routes.iter().any(|route| !route["delegate"].is_null()))
+    };
+    let referring = match manifest.kind() {
+        "Gateway" => 1,
+        "VirtualService" if delegates() => 3,
+        "VirtualService" => 2,
+        _ => 0,
+    };
+    (write::creation_order(manifest.kind()), referring)
 }
 
 /// Applies objects one by one.

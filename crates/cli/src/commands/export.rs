@@ -102,8 +102,11 @@ fn without_addresses(object: &mut Json) {
 }
 
 fn all_kinds(catalog: &Catalog) -> Vec<Kind> {
-    let wanted = |kind: &&Kind| kind.can("list") && kind.can("create") && !TRANSIENT.contains(&kind.kind.as_str());
-    catalog.preferred().filter(wanted).cloned().collect()
+    let kinds = || catalog.preferred().filter(|kind| kind.can("list") && !TRANSIENT.contains(&kind.kind.as_str()));
+    // A read-only server offers to create none.
+    let read_only = !kinds().any(|kind| kind.can("create"));
+    let wanted = |kind: &&Kind| kind.can("create") || read_only && kind.kind != "CustomResourceDefinition";
+    kinds().filter(wanted).cloned().collect()
 }
 
 fn to_stream<'o>(objects: impl Iterator<Item = &'o Json>, json: bool, io: &mut Io) -> Result<()> {

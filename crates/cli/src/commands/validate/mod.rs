@@ -1,6 +1,7 @@
-//! `rutter validate`: checks files like a server and the control plane, without a connection.
+//! `rutter validate`: checks files like a server and the control plane. Only `--live` connects to a server.
 
 mod api;
+mod live;
 mod references;
 
 use std::collections::{BTreeSet, HashMap};
@@ -14,21 +15,24 @@ use config::{AnyObject, Diagnostic, Kind, ObjectKey, ParseOptions, Severity, loc
 use serde_json::{Value as Json, json};
 
 use api::ApiValidator;
+use live::Live;
 
 use crate::failure::{FAILURE, SUCCESS, usage};
-use crate::flags::{self, flag, option};
+use crate::flags::{self, flag};
 use crate::io::Io;
 use crate::manifests::{self, Manifest};
+use crate::server::{self, Server};
 use crate::snippet;
 
 pub(super) fn command() -> Command {
     let paths = |name: &'static str| Arg::new(name).value_parser(value_parser!(PathBuf)).action(ArgAction::Append);
-    Command::new("validate")
+    let command = Command::new("validate")
         .about("Check files of objects without a server")
         .after_help(
             "Reports each problem with file, line and column. References are checked among the files: to kinds of which they have \
-             objects.\n\nExit codes: 0 no errors, 1 errors.\n\n\
-             Examples:\n  rutter validate -f mesh.yaml\n  rutter validate config/\n  rutter validate - -o json < mesh.yaml",
+             objects. With --live, they are checked among the files and the objects of a server.\n\nExit codes: 0 no errors, 1 errors.\n\n\
+             Examples:\n  rutter validate -f mesh.yaml\n  rutter validate config/\n  rutter validate - -o json < mesh.yaml\n  \
+             rutter validate --live mesh.yaml",
         )
         .arg(
             paths("paths")
@@ -41,16 +45,24 @@ pub(super) fn command() -> Command {
         .arg(flag("recursive", "Accepted for compatibility with apply: directories are always read recursively").short('R').hide(true))
         .arg(flag("lenient", "Report unknown fields as warnings, not as errors"))
         .arg(flag("strict", "Fail on warnings").conflicts_with("lenient"))
-        .arg(option("namespace", "NAME", "Namespace of objects without one").short('n').default_value("default"))
+        .arg(flag("live", "Check references among the objects of the server, too"))
         .arg(
             flags::format("Output format: text (with source lines), short (a line for each problem) or json")
                 .value_parser(["text", "short", "json"])
                 .default_value("text"),
-        )
+        );
+    server::arguments(command).mut_arg("namespace", |namespace| {
+        namespace.help("Namespace of objects without one [default: default; with --live that of the context]")
+    })
 }
 
 pub(super) async fn run(matches: &ArgMatches, io: &mut Io) -> Result<u8> {
-    let namespace = matches.get_one::<String>("namespace").map_or("default", String::as_str);
+    let server = match matches.get_flag("live") {
+        true => Some(Server::connect(matches, io).await?),
+        false => None,
+    };
+    let given = matches.get_one::<String>("namespace").map(String::as_str);
+    let namespace = given.or(server.as_ref().map(|server| server.namespace.as_str())).unwrap_or("default");
     let lenient = matches.get_flag("lenient");
     let unknown = if lenient { Severity::Warning } else { Severity::Error };
     let given = |name| matches.get_many::<PathBuf>(name).into_iter().flatten();
@@ -70,7 +82,11 @@ pub(super) async fn run(matches: &ArgMatches, io: &mut Io) -> Result<u8> {
             false => results.file(path, io)?,
         }
     }
-    results.references();
+    let live = match &server {
+        Some(server) => Live::read(server, io).await?,
+        None => Live::default(),
+    };
+    results.references(&live);
     let worst = if matches.get_flag("strict") { Severity::Warning } else { Severity::Error };
     results.report(matches.get_one::<String>("output").map_or("text", String::as_str), io)?;
     let bad = results.diagnostics.iter().any(|diagnostic| diagnostic.severity >= worst);
@@ -149,9 +165,9 @@ impl Results {
         self.texts.insert(file.into(), bytes);
     }
 
-    /// Adds warnings about references that do not resolve among the files, each at its field.
-    fn references(&mut self) {
-        for mut diagnostic in references::unresolved(&self.accepted) {
+    /// Adds warnings about references that do not resolve, each at its field.
+    fn references(&mut self, live: &Live) {
+        for mut diagnostic in references::unresolved(&self.accepted, live) {
             let text = diagnostic.file.as_ref().and_then(|file| self.texts.get(file));
             let at = text.and_then(|text| locate(text, diagnostic.line, &diagnostic.path, &self.options.limits));
             if let Some(at) = at {
