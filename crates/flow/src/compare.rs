@@ -39,6 +39,14 @@ impl std::error::Error for Mismatch {}
 impl Engine {
     /// Returns a new engine with the same inputs and subscriptions, in which everything is derived from scratch.
     pub fn recompute(&self) -> Self {
+        let mut fresh = self.rebuilt();
+        (0..self.core.schema.relations.len()).for_each(|relation| self.copy_subscriptions(relation, &mut fresh));
+        fresh
+    }
+
+    /// Derives everything again from the inputs, without subscriptions. It uses nothing else of this engine, which may be
+    /// inconsistent because a commit panicked.
+    pub fn rebuilt(&self) -> Self {
         let schema = &self.core.schema;
         let mut fresh = Self::empty(schema.clone());
         let mut batch = Batch::new();
@@ -51,7 +59,6 @@ impl Engine {
             }
         }
         drop(fresh.commit(batch));
-        (0..schema.relations.len()).for_each(|relation| self.copy_subscriptions(relation, &mut fresh));
         fresh
     }
 

@@ -57,13 +57,7 @@ impl Engine {
         let Some(start) = self.core.find(self.registered::<R>(), key) else {
             return found;
         };
-        let mark = |ids: &[TypeId]| {
-            let mut marked = vec![false; schema.relations.len()];
-            let known = ids.iter().filter_map(|id| schema.ids.get(id));
-            known.for_each(|relation| marked[usize::from(*relation)] = true);
-            marked
-        };
-        let (target, closed) = (mark(&walk.targets), mark(&walk.closed));
+        let (target, closed) = (self.mark(&walk.targets), self.mark(&walk.closed));
         let mut seen = FxHashSet::from_iter([start]);
         let mut open = vec![start];
         while let Some(cell) = open.pop() {
@@ -85,5 +79,40 @@ impl Engine {
         }
         found.cells.sort_unstable();
         found
+    }
+
+    /// Finds the target cells that a cell was derived from: the walk of [`Engine::dependents`] in the other direction.
+    pub fn sources(&self, cell: CellId, walk: &Walk) -> Dependents {
+        let (graph, schema) = (&self.core.graph, &self.core.schema);
+        let mut found = Dependents { cells: Vec::new(), complete: true };
+        let (target, closed) = (self.mark(&walk.targets), self.mark(&walk.closed));
+        let mut seen = FxHashSet::from_iter([cell.0]);
+        let mut open: Vec<u32> = graph.locate(cell.0).map(|_| cell.0).into_iter().collect();
+        while let Some(cell) = open.pop() {
+            for read in graph.node(cell).reads.as_slice().iter().copied() {
+                let Some((relation, _)) = graph.locate(read).filter(|(relation, _)| !closed[*relation]) else {
+                    continue;
+                };
+                if seen.len() > walk.cells {
+                    found.complete = false;
+                } else if seen.insert(read) {
+                    open.push(read);
+                    if target[relation] {
+                        found.cells.push((CellId(read), schema.relations[relation].name));
+                    }
+                }
+            }
+        }
+        found.cells.sort_unstable();
+        found
+    }
+
+    /// Which relations are among these.
+    fn mark(&self, ids: &[TypeId]) -> Vec<bool> {
+        let schema = &self.core.schema;
+        let mut marked = vec![false; schema.relations.len()];
+        let known = ids.iter().filter_map(|id| schema.ids.get(id));
+        known.for_each(|relation| marked[usize::from(*relation)] = true);
+        marked
     }
 }

@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use rustc_hash::FxHashSet;
+
 use crate::core::Core;
 use crate::delta::{Panic, Runs};
 use crate::erased::{self, AnyKey};
@@ -133,6 +135,34 @@ impl Engine {
             let (key, row) = (self.core.key(relation, cell)?, self.core.row(relation, cell)?);
             Some((erased::key(key), erased::row(&**row)))
         })
+    }
+
+    /// Whether a cell lacks a row, or a part of one, because of a panic: its rule panicked and it has no earlier row, or that is
+    /// true of a view that it reads, directly or through other views.
+    pub fn is_failed(&self, cell: CellId) -> bool {
+        let core = &self.core;
+        let is_view = |relation: usize| core.schema.relations[relation].kind == Kind::View;
+        let panicked = core.poisoned.iter().enumerate();
+        if !panicked.into_iter().any(|(relation, count)| *count > 0 && is_view(relation)) {
+            return false;
+        }
+        let (mut open, mut seen) = (vec![cell.0], FxHashSet::from_iter([cell.0]));
+        while let Some(cell) = open.pop() {
+            let Some((relation, _)) = core.graph.locate(cell).filter(|(relation, _)| is_view(*relation)) else {
+                continue;
+            };
+            let node = core.graph.node(cell);
+            if node.poisoned && core.row(relation, cell).is_none() {
+                return true;
+            }
+            open.extend(node.reads.as_slice().iter().copied().filter(|read| seen.insert(*read)));
+        }
+        false
+    }
+
+    /// The panics of subscriptions since the last commit or call. The next [`Delta`] does not contain them.
+    pub fn take_panics(&mut self) -> Vec<Panic> {
+        std::mem::take(&mut self.waiting_panics)
     }
 
     /// The number of commits.

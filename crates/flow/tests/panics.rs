@@ -96,6 +96,29 @@ fn panics_of_subscriptions_are_in_the_next_delta() {
     assert!(engine.unsubscribe(cell));
 }
 
+rule!(Caller, "caller", u32, i64, |cx, key| Some(cx.get::<Early>(key).map_or(-1, |row| *row)));
+
+#[test]
+fn a_view_is_failed_until_what_it_reads_has_a_row() {
+    quiet();
+    let mut builder = Engine::builder();
+    builder.input::<Number>().view::<Early>().view::<Caller>();
+    let mut engine = builder.build();
+    engine.commit(batch::<Number>([(1, Some(2)), (1_000, Some(5))]));
+    let [caller, other] = [1, 2].map(|key| engine.subscribe::<Caller>(key));
+    let early = engine.subscribe::<Early>(1);
+    assert_eq!([caller, other, early].map(|cell| engine.is_failed(cell)), [true, false, true]);
+    assert_eq!(engine.take_panics().len(), 1);
+    assert!(engine.commit(flow::Batch::new()).panics().is_empty(), "they were taken");
+    remove::<Number>(&mut engine, 1);
+    assert_eq!((engine.row::<Caller>(caller).as_deref(), engine.is_failed(caller)), (Some(&5), false));
+    // It has a row from before.
+    put::<Number>(&mut engine, 1, 2);
+    assert!(!engine.is_failed(early) && engine.row::<Early>(early).is_some());
+    assert_eq!(engine.rebuilt().get::<Number>(&1_000).as_deref(), Some(&5));
+    sound(&engine);
+}
+
 #[test]
 fn a_row_whose_index_keys_panic_is_not_indexed() {
     let mut engine = engine();

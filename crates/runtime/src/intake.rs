@@ -19,6 +19,8 @@ use sources::{ChangeSender, SourceChange};
 use tokio::sync::{mpsc, watch};
 use world::Batch;
 
+use crate::changed::Changed;
+
 /// The number of queued changes; sources wait when the queue is full.
 const QUEUE: usize = 64;
 /// The interval at which the log names the awaited sources.
@@ -141,7 +143,7 @@ impl Intake {
         self.journal.write(rank, &name, mem::take(&mut change.diagnostics));
         if self.progress.borrow().begun && (change.has_objects() || replaces.is_some()) {
             let (upserts, deletes) = (change.upserts.len(), change.deletes.len());
-            tracing::info!(source = %name, upserts, deletes, "configuration changed");
+            tracing::info!(source = %name, upserts, deletes, changed = %Changed(&change), "configuration changed");
         }
         self.set_environment(&change);
         let rank = Rank(u16::try_from(rank).unwrap_or(u16::MAX));

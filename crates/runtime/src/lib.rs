@@ -21,6 +21,7 @@ mod api_metrics;
 mod api_server;
 mod api_tls;
 mod backend;
+mod changed;
 mod config_sources;
 mod descriptors;
 mod file_objects;

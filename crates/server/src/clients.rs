@@ -13,17 +13,21 @@ use tokio::sync::mpsc;
 use tokio::sync::mpsc::error::TrySendError;
 use xds::{Next, StreamId};
 
-use crate::core::{Gathered, Message, QueuedRequest, SHARE};
+use crate::core::{Gathered, Health, Message, QueuedRequest, SHARE};
 use crate::counters::Counters;
 use crate::grpc::{Down, Status};
 use crate::inbox::Inbox;
 use crate::served_world::Hub;
 use crate::stalls::Step;
+use crate::xds_log;
 
 /// The longest pause while a commit runs and there is nothing to do. Its end also ends the pause.
 const PAUSE: Duration = Duration::from_millis(1);
 /// The maximum number of messages that wait for a commit. With more, the others stay in the queue.
 const WAITING: usize = 4096;
+
+/// A commit that takes longer is taken for one that never ends.
+const LONGEST_COMMIT: Duration = Duration::from_secs(120);
 
 /// The state of streams that is not in the hub.
 #[derive(Default)]
@@ -48,7 +52,7 @@ pub(crate) struct Clients<'c> {
 impl Clients<'_> {
     /// Serves clients while a commit runs, until it is done.
     pub(crate) fn serve_until(&mut self, done: impl Fn() -> bool, inbox: &mut Inbox, gathered: &mut Gathered) {
-        let (mut waiting, mut held) = (VecDeque::new(), HashSet::new());
+        let (mut waiting, mut held, since) = (VecDeque::new(), HashSet::new(), Instant::now());
         while !done() {
             if waiting.len() < WAITING {
                 inbox.fill();
@@ -59,6 +63,10 @@ impl Clients<'_> {
                 && let Some(message) = inbox.pop()
             {
                 idle = false;
+                if let Message::Check(reply) = message {
+                    let _ = reply.send(health(since.elapsed()));
+                    continue;
+                }
                 waiting.extend(self.take(message, &mut held, gathered));
             }
             self.hub.expire(self.started.elapsed());
@@ -75,14 +83,21 @@ impl Clients<'_> {
     fn take(&mut self, message: Message, held: &mut HashSet<StreamId>, gathered: &mut Gathered) -> Option<Message> {
         match message {
             Message::Commit(batch, observed) => gathered.add(batch, observed),
-            Message::Disconnect(id) => self.disconnect(id),
+            Message::Disconnect(id, reason) => self.disconnect(id, &reason),
             Message::Request(id, (request, place)) => {
                 let is_next = !held.contains(&id) && !self.streams.waiting.contains_key(&id);
                 let open = self.streams.open.contains_key(&id);
                 let (begun, now) = (Instant::now(), self.started.elapsed());
                 let accepted = catch_unwind(AssertUnwindSafe(|| is_next && open && self.hub.accept(id, &request, now)));
                 match accepted {
-                    Ok(true) => self.counters.stalls.note(Step::Request, begun, || name_of(self.hub, id).to_string()),
+                    Ok(true) => {
+                        if xds_log::logs_acks()
+                            && let Some(kind) = self.hub.types().find(&request.type_url)
+                        {
+                            xds_log::acknowledged(self.hub, id, kind, &request.nonce);
+                        }
+                        self.counters.stalls.note(Step::Request, begun, || name_of(self.hub, id).to_string());
+                    }
                     Ok(false) => {
                         held.insert(id);
                         return Some(Message::Request(id, (request, place)));
@@ -90,7 +105,7 @@ impl Clients<'_> {
                     Err(panic) => self.fail(id, panic),
                 }
             }
-            Message::Connect { .. } | Message::Inspect(_) | Message::End => return Some(message),
+            Message::Connect(_) | Message::Inspect(_) | Message::Check(_) | Message::End => return Some(message),
         }
         None
     }
@@ -120,11 +135,12 @@ impl Clients<'_> {
                 Ok(Next::Idle) => return,
                 Ok(Next::Send(response)) => {
                     self.counters.note(&response, begun.elapsed());
+                    xds_log::pushed(self.hub, id, &response);
                     let sent = self.streams.open.get(&id).map(|down| down.try_send(Down::Message(response.rope)));
                     if !matches!(sent, Some(Ok(()))) {
                         // The client has disconnected, or does not read the responses that it requested.
                         self.counters.unread += u64::from(matches!(sent, Some(Err(TrySendError::Full(_)))));
-                        return self.disconnect(id);
+                        return self.disconnect(id, "the client does not read responses, or has disconnected");
                     }
                 }
                 Ok(Next::End(status)) => return self.end(id, status.into()),
@@ -140,15 +156,17 @@ impl Clients<'_> {
     }
 
     pub(crate) fn end(&mut self, id: StreamId, status: Status) {
+        let reason = status.message.clone();
         if let Some(down) = self.streams.open.get(&id) {
             let _ = down.try_send(Down::End(status));
         }
-        self.disconnect(id);
+        self.disconnect(id, &reason);
     }
 
     /// Ends a stream. The hub removes it later.
-    pub(crate) fn disconnect(&mut self, id: StreamId) {
+    pub(crate) fn disconnect(&mut self, id: StreamId, reason: &str) {
         if self.streams.open.remove(&id).is_some() {
+            xds_log::disconnected(&name_of(self.hub, id), id, reason);
             if self.streams.waiting.remove(&id).is_some() {
                 self.streams.partial.retain(|other| *other != id);
             }
@@ -163,6 +181,14 @@ impl Clients<'_> {
         let text = text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_default();
         tracing::error!(what, panic = text, "a panic was contained");
         self.counters.panics += 1;
+    }
+}
+
+/// Whether the thread works although a commit has been running for this time.
+fn health(running: Duration) -> Health {
+    match running > LONGEST_COMMIT {
+        true => Err(format!("a commit has been running for {} s", running.as_secs())),
+        false => Ok(()),
     }
 }
 

@@ -6,7 +6,7 @@
 //! others. A commit runs on another thread; meanwhile, this one does what needs no world ([`Clients`]).
 
 use std::collections::BTreeSet;
-use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -15,7 +15,7 @@ use model::proxy::Proxy;
 use status::Elapsed;
 use tokio::sync::{mpsc, oneshot, watch};
 use world::{Batch, World};
-use xds::{Limits, Progress, Quarantined, Request, StreamId, Variant};
+use xds::{Limits, Progress, Request, StreamId, Variant};
 
 use crate::clients::{Clients, Streams, name_of};
 use crate::counters::Counters;
@@ -25,9 +25,11 @@ use crate::inbox::Inbox;
 use crate::log::log_diagnostics;
 use crate::mcp::Configuration;
 use crate::pace::{LastCommit, Pace};
+use crate::repairs::Repairs;
 use crate::served_world::{Hub, ServedWorld};
 use crate::stalls::Step;
 use crate::status_tracker::{Observations, StatusTracker};
+use crate::xds_log;
 
 /// The time that one kind of work gets in a turn. A step that has begun is completed.
 pub(crate) const SHARE: Duration = Duration::from_millis(10);
@@ -35,6 +37,12 @@ pub(crate) const SHARE: Duration = Duration::from_millis(10);
 const CLOSED_TOGETHER: usize = 32;
 /// The number of streams that are connected, removed or moved in one step.
 const STREAMS_TOGETHER: usize = 32;
+
+/// The reason for which the control plane does not work as it should, if there is one.
+pub(crate) type Health = Result<(), String>;
+
+/// The time between two turns without a message if the world cannot be used.
+const WITHOUT_WORLD: Duration = Duration::from_secs(1);
 
 /// Hostnames.
 pub type Names = Arc<BTreeSet<Arc<str>>>;
@@ -47,8 +55,11 @@ pub(crate) enum Message {
     Commit(Batch, Observations),
     Connect(Connect),
     Request(StreamId, QueuedRequest),
-    Disconnect(StreamId),
+    /// A stream has ended, for this reason.
+    Disconnect(StreamId, String),
     Inspect(Box<dyn FnOnce(&mut Core) + Send>),
+    /// Asks whether the thread works.
+    Check(oneshot::Sender<Health>),
     End,
 }
 
@@ -86,6 +97,7 @@ pub(crate) struct Core {
     gathered: Gathered,
     pace: Pace,
     committed: Option<LastCommit>,
+    pub(crate) repairs: Repairs,
 }
 
 /// Merged batches with the observations that came with them.
@@ -135,6 +147,7 @@ impl Core {
             gathered: Gathered::default(),
             pace,
             committed: None,
+            repairs: Repairs::default(),
         }
     }
 
@@ -146,12 +159,18 @@ impl Core {
     /// Whether there is work that waits for neither a message nor a time.
     pub(crate) fn is_busy(&self) -> bool {
         let (hub, streams) = (&self.hub, &self.streams);
+        if self.repairs.has_failed() {
+            return hub.has_woken();
+        }
         let hub_is_busy = hub.has_woken() || hub.has_moving() || hub.has_unused();
         hub_is_busy || !streams.partial.is_empty() || !streams.leaving.is_empty()
     }
 
     /// The time of the next turn, if no message arrives before.
     pub(crate) fn deadline(&self) -> Option<Instant> {
+        if self.repairs.has_failed() {
+            return Some(Instant::now() + WITHOUT_WORLD);
+        }
         let deadline = [self.hub.deadline(), self.tracker.deadline()].into_iter().flatten().min();
         deadline.map(|at| self.started + at).into_iter().chain(self.commit_due()).min()
     }
@@ -179,6 +198,19 @@ impl Core {
             self.take(message, inbox);
         }
         self.connect_all();
+        if self.repairs.has_failed() {
+            self.hub.expire(self.now());
+            self.clients().push();
+        } else {
+            self.work(inbox);
+        }
+        if self.ending {
+            self.end_all();
+        }
+    }
+
+    /// The part of a turn that needs the world.
+    fn work(&mut self, inbox: &mut Inbox) {
         if self.commit_due().is_some_and(|due| due <= Instant::now()) {
             self.take_in(inbox);
         }
@@ -189,9 +221,6 @@ impl Core {
         self.proceed();
         self.clean_up();
         self.track();
-        if self.ending {
-            self.end_all();
-        }
     }
 
     fn take(&mut self, message: Message, inbox: &mut Inbox) {
@@ -207,7 +236,7 @@ impl Core {
                 Some(waiting) => waiting.push_back(request),
                 None => self.request(id, request),
             },
-            Message::Disconnect(id) => self.clients().disconnect(id),
+            Message::Disconnect(id, reason) => self.clients().disconnect(id, &reason),
             Message::Inspect(look) => {
                 self.connect_all();
                 self.take_in(inbox);
@@ -216,6 +245,7 @@ impl Core {
                 self.contain("a debug page", looked);
                 self.counters.stalls.note(Step::Inspect, begun, String::new);
             }
+            Message::Check(reply) => drop(reply.send(self.repairs.health())),
             Message::End => self.ending = true,
         }
     }
@@ -229,7 +259,7 @@ impl Core {
     /// Commits the waiting changes and applies the observations.
     fn take_in(&mut self, inbox: &mut Inbox) {
         let gathered = std::mem::take(&mut self.gathered);
-        if gathered.is_empty() {
+        if gathered.is_empty() || self.repairs.has_failed() {
             return;
         }
         if let Some(batch) = gathered.batch.filter(|batch| !batch.is_empty()) {
@@ -244,7 +274,7 @@ impl Core {
 
     /// Commits on another thread, and serves clients from the hub meanwhile. Nothing else reads the world before the commit
     /// is complete.
-    fn settle(&mut self, batch: Batch, inbox: &mut Inbox) -> world::Changes {
+    fn settle(&mut self, batch: Batch, inbox: &mut Inbox) -> std::thread::Result<world::Changes> {
         let Core { served, hub, streams, counters, started, gathered, .. } = self;
         let (job, done) = (Mutex::new(Some((&mut served.world, batch))), Mutex::new(None));
         let work = || {
@@ -267,21 +297,17 @@ impl Core {
                 Err(_) => work(),
             }
         });
-        match lock(&done).take() {
-            Some(Ok(changes)) => changes,
-            Some(Err(panic)) => resume_unwind(panic),
-            None => world::Changes::default(),
-        }
+        lock(&done).take().unwrap_or_else(|| Ok(world::Changes::default()))
     }
 
     fn commit(&mut self, batch: Batch, inbox: &mut Inbox) {
         let start = Instant::now();
-        let changes = self.settle(batch, inbox);
+        let changes = match self.settle(batch, inbox) {
+            Ok(changes) => changes,
+            Err(panic) => return self.repair("a commit", panic),
+        };
         let settled = Instant::now();
-        for panic in &changes.panics {
-            tracing::error!(%panic, "a rule panicked; what it derived before stays");
-        }
-        self.counters.rule_panics += changes.panics.len() as u64;
+        self.note_panics(&changes.panics);
         self.counters.commits += 1;
         self.counters.commit_seconds += start.elapsed().as_secs_f64();
         self.counters.events.note(&changes);
@@ -310,13 +336,60 @@ impl Core {
         let applied = catch_unwind(AssertUnwindSafe(|| {
             self.hub.apply_to_ledgers(&mut self.served, ServedWorld::changes(changes), now);
         }));
-        self.contain("applying a commit", applied);
+        if let Err(panic) = applied {
+            self.repair("applying a commit", panic);
+        }
         self.counters.stalls.note(Step::Commit, settled, || format!("{resources} resources, {catalogues} catalogues"));
+    }
+
+    fn note_panics(&mut self, panics: &[String]) {
+        for panic in panics {
+            tracing::error!(%panic, "a rule panicked; what it derived before stays, and what it never derived is not sent");
+        }
+        self.counters.rule_panics += panics.len() as u64;
+    }
+
+    /// Repairs the state after a panic that may have left it inconsistent: derives everything again from all objects, and ends
+    /// all streams, so that proxies connect again. If that is impossible, proxies keep being served from the hub, and the
+    /// world is not used any more.
+    pub(crate) fn repair(&mut self, what: &'static str, panic: Box<dyn std::any::Any + Send>) {
+        self.contain::<()>(what, Err(panic));
+        if self.repairs.may_begin() {
+            let rebuilt = catch_unwind(AssertUnwindSafe(|| self.rebuild()));
+            let succeeded = rebuilt.is_ok();
+            self.contain("deriving everything again", rebuilt);
+            if succeeded {
+                tracing::warn!(what, "everything was derived again after a panic; proxies connect again");
+                return;
+            }
+        }
+        tracing::error!(
+            what,
+            "changes have no effect until the control plane is restarted; proxies keep what they have"
+        );
+        self.repairs.fail(what);
+    }
+
+    fn rebuild(&mut self) {
+        self.served.world.rebuild();
+        self.names.send_replace(self.served.world.wanted_names());
+        self.mesh.send_replace(Arc::new(self.served.world.mesh_settings().config.clone()));
+        self.end_all_with("an internal error; connect again");
+        self.streams = Streams::default();
+        self.hub.restart();
+        let now = self.now();
+        self.tracker.watch_again(&mut self.served, now);
     }
 
     /// Connects proxies together, in one commit.
     fn connect_all(&mut self) {
         if self.connecting.is_empty() {
+            return;
+        }
+        if let Err(reason) = self.repairs.health() {
+            for Connect { reply, .. } in self.connecting.drain(..) {
+                let _ = reply.send(Err(Status::new(Status::UNAVAILABLE, reason.clone())));
+            }
             return;
         }
         let (now, begun) = (self.now(), Instant::now());
@@ -339,8 +412,7 @@ impl Core {
                 self.streams.open.insert(id, down);
             }
             if let Err(Ok(id)) = reply.send(answer) {
-                // The client disconnected before it was admitted.
-                self.clients().disconnect(id);
+                self.clients().disconnect(id, "the client disconnected before it was admitted");
             }
         }
         self.counters.stalls.note(Step::Connect, begun, || format!("{count} proxies"));
@@ -350,9 +422,11 @@ impl Core {
     fn move_streams(&mut self) {
         let begun = Instant::now();
         while begun.elapsed() < SHARE && self.hub.has_moving() {
-            let (step, now) = (Instant::now(), self.now());
+            let (step, now, next) = (Instant::now(), self.now(), self.hub.next_moving());
             let moved = catch_unwind(AssertUnwindSafe(|| self.hub.move_some(&mut self.served, 1, now)));
-            self.contain("moving a stream", moved);
+            if let (Err(panic), Some(id)) = (moved, next) {
+                self.clients().fail(id, panic);
+            }
             self.counters.stalls.note(Step::Move, step, String::new);
         }
     }
@@ -361,6 +435,21 @@ impl Core {
     fn request(&mut self, id: StreamId, (request, _place): QueuedRequest) {
         if !self.streams.open.contains_key(&id) {
             return;
+        }
+        if let Err(reason) = self.repairs.health() {
+            // An ACK needs no world.
+            let now = self.now();
+            if !self.hub.accept(id, &request, now) {
+                self.clients().end(id, Status::new(Status::UNAVAILABLE, reason));
+            }
+            return;
+        }
+        if request.error.is_some() {
+            xds_log::rejected(&self.hub, &self.served, id, &request);
+        } else if xds_log::logs_acks()
+            && let Some(kind) = self.hub.answers(id, &request)
+        {
+            xds_log::acknowledged(&self.hub, id, kind, &request.nonce);
         }
         let kind = self.hub.types().find(&request.type_url).map_or("unserved", |kind| kind.short_name);
         self.step(id, kind, |core, now| core.hub.request(&mut core.served, id, *request, now));
@@ -426,6 +515,8 @@ impl Core {
 
     /// Counts due objects and sends changed statuses.
     fn track(&mut self) {
+        let panics = self.served.world.take_panics();
+        self.note_panics(&panics);
         if self.hub.has_moving() {
             return;
         }
@@ -437,15 +528,19 @@ impl Core {
         self.contain("counting", tracked);
         for one in self.hub.take_quarantined() {
             self.counters.quarantined += 1;
-            log_quarantined(&one);
+            xds_log::quarantined(&self.hub, &self.served, &one);
         }
         self.counters.stalls.note(Step::Count, begun, String::new);
     }
 
     fn end_all(&mut self) {
+        self.end_all_with("the control plane is shutting down");
+    }
+
+    fn end_all_with(&mut self, reason: &str) {
         let ids: Vec<StreamId> = self.streams.open.keys().copied().collect();
         for id in ids {
-            self.clients().end(id, Status::new(Status::UNAVAILABLE, "the control plane is shutting down"));
+            self.clients().end(id, Status::new(Status::UNAVAILABLE, reason));
         }
     }
 
@@ -453,21 +548,6 @@ impl Core {
     fn contain<T>(&mut self, what: &str, outcome: std::thread::Result<T>) {
         self.clients().contain(what, outcome);
     }
-}
-
-/// Logs that a resource is no longer sent to the proxies that reject it.
-fn log_quarantined(one: &Quarantined) {
-    let Quarantined { kind, resource, part, replaced, proxy, message, .. } = one;
-    tracing::warn!(
-        target: "xds",
-        r#type = kind.short_name,
-        ?resource,
-        part = ?part.as_deref().unwrap_or_default(),
-        instead = if *replaced { "the last acknowledged version, or one without routes" } else { "nothing" },
-        node = ?proxy,
-        error = ?message,
-        "quarantined what a proxy rejects"
-    );
 }
 
 /// Locks a mutex. What it holds is replaced as a whole, so that a panic leaves it consistent.

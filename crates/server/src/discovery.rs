@@ -117,9 +117,13 @@ impl Upstream {
         let ended = self.read(&mut messages, &mut aged, &mut id).await;
         // The queue reserves room for the end of the stream (see `down_queue`). An error means that the client
         // disconnected.
+        let reason = match &*ended.message {
+            "" => "the client ended the stream".to_owned(),
+            message => message.to_owned(),
+        };
         let _ = self.down.try_send(Down::End(ended));
         if let Some(id) = id {
-            let _ = self.discovery.world.send(Message::Disconnect(id)).await;
+            let _ = self.discovery.world.send(Message::Disconnect(id, reason)).await;
         }
     }
 
@@ -201,7 +205,7 @@ impl Upstream {
         let closed = || Status::new(Status::UNAVAILABLE, "the control plane is shutting down");
         self.discovery.world.send(Message::Connect(connect)).await.map_err(|_| closed())?;
         let id = answer.await.map_err(|_| closed())??;
-        tracing::info!(proxy = %name, variant = ?self.variant, stream = id.0, "connected");
+        tracing::info!(target: "xds", node = %name, stream = id.0, variant = ?self.variant, "connected");
         Ok(id)
     }
 }

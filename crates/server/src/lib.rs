@@ -37,6 +37,7 @@ mod metrics;
 mod pace;
 mod pages;
 mod peer;
+mod repairs;
 mod replica_counts;
 mod served_world;
 mod stalls;
@@ -44,6 +45,7 @@ mod status_tracker;
 mod syncz;
 mod unix_socket;
 mod world_handle;
+mod xds_log;
 
 pub use self::core::Names;
 pub use ctrlz::{Apply, LogLevels};

@@ -35,26 +35,45 @@ fn log(diagnostic: &Diagnostic) {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
+    use std::cell::RefCell;
     use std::io;
-    use std::sync::{Arc, Mutex, PoisonError};
+    use std::sync::Once;
 
     use config::FieldPath;
 
     use super::*;
 
-    #[derive(Clone, Default)]
-    struct Lines(Arc<Mutex<Vec<u8>>>);
+    thread_local! {
+        /// The log of this thread, if it is kept.
+        static LOG: RefCell<Option<Vec<u8>>> = const { RefCell::new(None) };
+    }
 
-    impl io::Write for Lines {
+    struct ToThread;
+
+    impl io::Write for ToThread {
         fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-            self.0.lock().unwrap_or_else(PoisonError::into_inner).extend_from_slice(bytes);
+            LOG.with_borrow_mut(|log| log.iter_mut().for_each(|log| log.extend_from_slice(bytes)));
             Ok(bytes.len())
         }
 
         fn flush(&mut self) -> io::Result<()> {
             Ok(())
         }
+    }
+
+    /// The lines that a function logs on this thread, down to level `debug`.
+    pub(crate) fn lines_of(run: impl FnOnce()) -> Vec<String> {
+        static INSTALLED: Once = Once::new();
+        // One for all tests: whether an event is enabled is known for the whole process.
+        INSTALLED.call_once(|| {
+            let log = tracing_subscriber::fmt().with_max_level(tracing::Level::DEBUG).with_ansi(false);
+            tracing::subscriber::set_global_default(log.with_writer(|| ToThread).finish()).expect("the only one");
+        });
+        LOG.set(Some(Vec::new()));
+        run();
+        let bytes = LOG.take().unwrap_or_default();
+        String::from_utf8(bytes).expect("UTF-8").lines().map(str::to_owned).collect()
     }
 
     #[test]
@@ -72,12 +91,9 @@ mod tests {
         };
         let mut problems: Vec<Diagnostic> = (0..100_000).map(|line| problem(line, "duplicate-object")).collect();
         problems.push(problem(7, "unknown-field"));
-        let lines = Lines::default();
-        let writer = lines.clone();
-        let subscriber = tracing_subscriber::fmt().with_writer(move || writer.clone()).with_ansi(false).finish();
-        tracing::subscriber::with_default(subscriber, || log_diagnostics(&problems));
-        let text = String::from_utf8(lines.0.lock().unwrap_or_else(PoisonError::into_inner).clone()).expect("UTF-8");
-        assert_eq!(text.lines().count(), SHOWN + 2, "{text}");
+        let lines = lines_of(|| log_diagnostics(&problems));
+        assert_eq!(lines.len(), SHOWN + 2, "{lines:?}");
+        let text = lines.concat();
         assert!(text.contains("unknown-field") && text.contains("count=99980"), "{text}");
     }
 }

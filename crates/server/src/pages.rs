@@ -204,7 +204,10 @@ impl Pages {
         }
         let query = request.uri().query().unwrap_or_default();
         match request.uri().path() {
-            "/ready" if self.ready.load(Ordering::Acquire) => text(StatusCode::OK, &self.serving_status.page()),
+            "/ready" if self.ready.load(Ordering::Acquire) => match self.world.check().await {
+                Ok(()) => text(StatusCode::OK, &self.serving_status.page()),
+                Err(reason) => text(StatusCode::SERVICE_UNAVAILABLE, &format!("not ready: {reason}\n")),
+            },
             "/ready" => text(StatusCode::SERVICE_UNAVAILABLE, &self.awaited.page()),
             "/version" => text(StatusCode::OK, &format!("{}\n", self.version)),
             "/metrics" => match self.world.inspect(|core| Snapshot::of(core)).await {

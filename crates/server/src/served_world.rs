@@ -9,7 +9,7 @@ use model::proxy::Proxy;
 use model::xds::{Resource, ResourceType};
 use registry::inputs::ProxyToken;
 use world::{Audience, Catalogue, Conflicts, World};
-use xds::{Origin, Status};
+use xds::{Code, Origin, Status};
 
 /// The world as the source of the hub's resources.
 pub(crate) struct ServedWorld {
@@ -44,7 +44,13 @@ impl Origin for ServedWorld {
     fn connect(&mut self, proxies: &[Arc<Proxy>]) -> Vec<Result<ProxyToken, Status>> {
         let (tokens, conflicts) = self.world.connect_all(proxies);
         self.conflicts.extend(conflicts);
-        tokens.into_iter().map(Ok).collect()
+        let unknown: Vec<ProxyToken> =
+            tokens.iter().copied().filter(|token| !self.world.has_audiences(*token)).collect();
+        if !unknown.is_empty() {
+            self.disconnect(&unknown);
+        }
+        let error = || Status::new(Code::Unavailable, "this proxy cannot be served, because of an internal error");
+        tokens.into_iter().map(|token| if unknown.contains(&token) { Err(error()) } else { Ok(token) }).collect()
     }
 
     fn disconnect(&mut self, tokens: &[ProxyToken]) {
@@ -94,6 +100,10 @@ impl Origin for ServedWorld {
 
     fn open_all(&mut self, keys: &[&ResourceKey]) -> Vec<(CellId, Option<Resource>)> {
         self.world.open_all(keys)
+    }
+
+    fn failed(&self, cell: CellId) -> bool {
+        self.world.is_failed(cell)
     }
 
     fn close(&mut self, cell: CellId) {

@@ -105,6 +105,12 @@ impl StatusTracker {
         filters.iter().for_each(|key| self.planner.again(key, now));
     }
 
+    /// Watches the same objects in a world whose subscriptions have ended.
+    pub(crate) fn watch_again(&mut self, served: &mut ServedWorld, now: Elapsed) {
+        let keys = std::mem::take(&mut self.watched).into_keys();
+        keys.for_each(|key| self.watch(key, served, now));
+    }
+
     /// Watches the conflicts of an object. A recreated object replaces the earlier watch.
     fn watch(&mut self, key: ObjectKey, served: &mut ServedWorld, now: Elapsed) {
         if let Some((cell, conflicts)) = served.world.watch(&key) {

@@ -4,8 +4,9 @@
 //! and the batches among them become one commit. Under a storm of changes, commits are paced ([`Pace`]); an idle system
 //! waits for no timer.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use config::MeshConfig;
 use tokio::sync::{mpsc, oneshot, watch};
@@ -20,6 +21,9 @@ use crate::status_tracker::Observations;
 
 /// The number of queued messages; senders wait when the queue is full.
 const QUEUE: usize = 4096;
+/// The time in which the thread must answer [`WorldHandle::check`]. It is less than that of Kubernetes' readiness probe.
+const ANSWER_WITHIN: Duration = Duration::from_secs(3);
+
 /// The thread has ended.
 #[derive(Debug, thiserror::Error)]
 #[error("the control plane is shutting down")]
@@ -99,6 +103,25 @@ impl WorldHandle {
         self.inspect(move |core| core.tracker.lead(leading, core.now())).await
     }
 
+    /// Asks the thread whether it works. The answer comes within [`ANSWER_WITHIN`].
+    ///
+    /// # Errors
+    /// The reason for which it does not.
+    pub async fn check(&self) -> Result<(), String> {
+        let (reply, answer) = oneshot::channel();
+        let asked = async {
+            self.send(Message::Check(reply)).await.ok()?;
+            answer.await.ok()
+        };
+        match tokio::time::timeout(ANSWER_WITHIN, asked).await {
+            Ok(Some(health)) => health,
+            Ok(None) => {
+                Err("the thread that serves proxies has ended, see the log; restart the control plane".to_owned())
+            }
+            Err(_) => Err(format!("the thread that serves proxies does not answer within {ANSWER_WITHIN:?}")),
+        }
+    }
+
     /// The mesh configuration in effect.
     pub fn mesh(&self) -> watch::Receiver<Arc<MeshConfig>> {
         self.mesh.clone()
@@ -145,7 +168,9 @@ async fn run(mut core: Core, messages: mpsc::Receiver<Message>) {
             }
         }
         inbox.fill();
-        core.turn(&mut inbox);
+        if let Err(panic) = catch_unwind(AssertUnwindSafe(|| core.turn(&mut inbox))) {
+            core.repair("a turn", panic);
+        }
     }
 }
 

@@ -34,8 +34,8 @@ use config::ObjectKey;
 use flow::Engine;
 use model::proxy::Proxy;
 use model::xds::ResourceTypes;
-use registry::GatewayNames;
 use registry::inputs::{Mesh, MeshDefaults, MeshSettings, Proxies, ProxyToken};
+use registry::{GatewayNames, ServicesByHost};
 use traffic::serving::ServedTypes;
 
 /// The relations that read each other, as (reader, read), as far as the scenario tests show. The tests write the file.
@@ -52,7 +52,12 @@ pub struct World {
     next_token: u64,
     /// The hostnames of all services, for lookups by text.
     hosts: Arc<HashSet<Arc<str>>>,
+    /// Rules that panicked while proxies connected or subscribed.
+    panics: Vec<String>,
 }
+
+/// The maximum number of panics that are kept until they are taken.
+const PANICS: usize = 1_000;
 
 impl World {
     /// A world without objects. `threads` limits how many cells are derived at the same time; 1 is serial.
@@ -90,7 +95,7 @@ impl World {
         engine.commit(first);
         // Always subscribed, so that commits report changes of the names to resolve.
         engine.subscribe::<GatewayNames>(());
-        World { engine, served: Arc::new(served), types, next_token: 1, hosts: Arc::default() }
+        World { engine, served: Arc::new(served), types, next_token: 1, hosts: Arc::default(), panics: Vec::new() }
     }
 
     /// Commits a batch and returns the changes of served resources.
@@ -99,6 +104,30 @@ impl World {
         let delta = self.engine.commit(inputs);
         self.note_hosts(&delta);
         Changes::of(&self.served, &self.engine, &delta)
+    }
+
+    /// Derives everything again from the committed objects, after a commit that panicked. Proxies are disconnected and
+    /// subscriptions end.
+    pub fn rebuild(&mut self) {
+        let mut engine = self.engine.rebuilt();
+        let mut batch = flow::Batch::new();
+        engine.keys::<Proxies>().iter().for_each(|token| batch.remove::<Proxies>(*token));
+        engine.commit(batch);
+        engine.subscribe::<GatewayNames>(());
+        let hosts = engine.keys::<ServicesByHost>().iter().map(|host| host.as_str().into()).collect();
+        (self.engine, self.hosts) = (engine, Arc::new(hosts));
+    }
+
+    /// The rules that panicked while proxies connected or subscribed, since the last call: as in [`Changes::panics`].
+    pub fn take_panics(&mut self) -> Vec<String> {
+        let mut panics = std::mem::take(&mut self.panics);
+        panics.extend(self.engine.take_panics().iter().map(serve::shown));
+        panics
+    }
+
+    fn keep_panics(&mut self, delta: &flow::Delta) {
+        let room = PANICS.saturating_sub(self.panics.len());
+        self.panics.extend(delta.panics().iter().take(room).map(serve::shown));
     }
 
     /// Adds a connected proxy, like [`World::connect_all`].
@@ -118,7 +147,9 @@ impl World {
             token
         };
         let tokens = proxies.iter().map(&mut add).collect();
-        (tokens, conflicts::of(&self.engine.commit(batch)))
+        let delta = self.engine.commit(batch);
+        self.keep_panics(&delta);
+        (tokens, conflicts::of(&delta))
     }
 
     /// Removes a proxy. Returns the conflicts that changed.
@@ -130,7 +161,9 @@ impl World {
     pub fn disconnect_all(&mut self, tokens: &[ProxyToken]) -> Vec<(ObjectKey, Conflicts)> {
         let mut batch = flow::Batch::new();
         tokens.iter().for_each(|token| batch.remove::<Proxies>(*token));
-        conflicts::of(&self.engine.commit(batch))
+        let delta = self.engine.commit(batch);
+        self.keep_panics(&delta);
+        conflicts::of(&delta)
     }
 
     /// The names whose addresses derivation needs ([`Batch::set_addresses`]).
@@ -165,6 +198,7 @@ impl World {
             types: self.types.clone(),
             next_token: self.next_token,
             hosts: self.hosts.clone(),
+            panics: Vec::new(),
         }
     }
 }

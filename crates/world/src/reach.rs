@@ -1,5 +1,6 @@
 //! Finds the served resources that depend on an object.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use config::{Kind, ObjectKey};
@@ -22,6 +23,8 @@ use crate::{Unmade, World};
 
 /// The maximum number of cells that a walk visits: some milliseconds.
 const CELLS: usize = 100_000;
+/// The maximum number of cells that a walk to the objects behind a resource visits.
+const BEHIND: usize = 5_000;
 
 /// The served resources that depend on an object.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -118,6 +121,59 @@ impl World {
         let table = key.and_then(|key| self.engine.get::<RouteTables>(&key));
         let lists = table.map(|table| table.virtual_hosts.clone()).filter(|list| list.shares());
         lists.is_some_and(|list| !hosts.iter().any(|host| list.contains(host)))
+    }
+}
+
+impl World {
+    /// The objects that a resource is derived from, without those that were only read for a choice. With `part`, those of its
+    /// virtual host of this name, if it has one. At most a few thousand cells are visited, so that some may be missing.
+    pub fn objects_behind(&self, cell: CellId, part: Option<&str>) -> Vec<String> {
+        let hosts = Walk::within(BEHIND).to::<VirtualHosts>().to::<PatchedVirtualHosts>();
+        let named = |cell: &CellId| {
+            let host = self.engine.key::<VirtualHosts>(*cell).map(|host| host.name.clone());
+            let patched = || Some(self.engine.key::<PatchedVirtualHosts>(*cell)?.host.name.clone());
+            host.or_else(patched).is_some_and(|name| Some(&*name) == part)
+        };
+        let hosts = part.map(|_| self.engine.sources(cell, &hosts).cells).unwrap_or_default();
+        let mut from: Vec<CellId> = hosts.into_iter().map(|(cell, _)| cell).filter(named).collect();
+        if from.is_empty() {
+            from.push(cell);
+        }
+        let walk = Walk::within(BEHIND)
+            .to::<RoutingObjects>()
+            .to::<DestinationRules>()
+            .to::<ServiceObjects>()
+            .to::<EnvoyFilters>()
+            .to::<Sidecars>()
+            .not_through::<SharedHosts>()
+            .not_through::<SharedClusters>()
+            .not_through::<RouteTables>()
+            .not_through::<ClusterCatalogue>()
+            .not_through::<VirtualServiceSummaries>()
+            .not_through::<DestinationRuleSummaries>()
+            .not_through::<PolicyCandidates>();
+        let cells = from.into_iter().flat_map(|cell| self.engine.sources(cell, &walk).cells);
+        cells.filter_map(|(cell, _)| self.object_of(cell)).collect::<BTreeSet<String>>().into_iter().collect()
+    }
+
+    /// The object in an input cell, as text.
+    fn object_of(&self, cell: CellId) -> Option<String> {
+        let engine = &self.engine;
+        let routing = || engine.key::<RoutingObjects>(cell).map(|key| format!("{:?} {}", key.kind, key.id));
+        let service = || engine.row::<ServiceObjects>(cell).and(engine.key::<ServiceObjects>(cell));
+        let service = || service().map(|key| format!("{} {}", service_kind(key.registry), key.id));
+        let rule = || engine.key::<DestinationRules>(cell).map(|id| format!("DestinationRule {id}"));
+        let filter = || engine.key::<EnvoyFilters>(cell).map(|id| format!("EnvoyFilter {id}"));
+        let sidecar = || engine.key::<Sidecars>(cell).map(|id| format!("Sidecar {id}"));
+        routing().or_else(service).or_else(rule).or_else(filter).or_else(sidecar)
+    }
+}
+
+fn service_kind(registry: Registry) -> &'static str {
+    match registry {
+        Registry::Kubernetes => Kind::Service.name(),
+        Registry::ServiceEntry => Kind::ServiceEntry.name(),
+        Registry::Import => Kind::ServiceImport.name(),
     }
 }
 

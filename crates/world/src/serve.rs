@@ -87,9 +87,13 @@ impl Changes {
             overridden: overridden(engine, delta),
             mesh: delta.changes::<Mesh>().find_map(|c| c.after.as_deref().cloned()),
             names: delta.changes::<GatewayNames>().next().is_some(),
-            panics: panics.map(|p| format!("{}[{}]: {}", p.rule, p.key, p.message)).collect(),
+            panics: panics.map(shown).collect(),
         }
     }
+}
+
+pub(crate) fn shown(panic: &flow::Panic) -> String {
+    format!("{}[{}]: {}", panic.rule, panic.key, panic.message)
 }
 
 fn overridden(engine: &Engine, delta: &Delta) -> Vec<Diagnostic> {
@@ -175,6 +179,16 @@ impl World {
     /// Subscribes to many resources, like [`World::open`], deriving them together.
     pub fn open_all(&mut self, keys: &[&ResourceKey]) -> Vec<(CellId, Option<Resource>)> {
         self.served.open_all(&mut self.engine, keys)
+    }
+
+    /// Whether what a cell holds could not be derived, or only a part of it, because a rule panicked.
+    pub fn is_failed(&self, cell: CellId) -> bool {
+        self.engine.is_failed(cell)
+    }
+
+    /// Whether the audiences of a connected proxy are known. They are not if their rule panicked.
+    pub fn has_audiences(&self, token: ProxyToken) -> bool {
+        self.engine.get::<Audiences>(&token).is_some()
     }
 
     /// Ends a subscription. Call it once for each time that the cell was opened.

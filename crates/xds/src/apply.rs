@@ -26,6 +26,10 @@ impl<O: Origin> Hub<O> {
         let epoch = self.core.epoch;
         let mut touched: BTreeSet<LedgerId> = BTreeSet::new();
         for (cell, resource) in changes.resources {
+            if resource.is_none() && origin.failed(cell) {
+                // The last one stays.
+                continue;
+            }
             let Some(replaced) = self.core.cells.replace(cell, resource.clone()) else {
                 continue;
             };
@@ -76,6 +80,11 @@ impl<O: Origin> Hub<O> {
             self.relocate(origin, id, now);
         }
         self.has_moving()
+    }
+
+    /// The stream that [`Hub::move_some`] moves next.
+    pub fn next_moving(&self) -> Option<StreamId> {
+        self.moving.first().copied()
     }
 
     /// Whether streams are to be moved to other ledgers.

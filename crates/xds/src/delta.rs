@@ -124,6 +124,8 @@ impl<O: Origin> Core<O> {
         watch.sent = self.epoch;
         watch.acked = self.epoch;
         let subscription = self.subscription(watch);
+        // A name that is missing because of a failure is not removed.
+        let complete = subscription.failure().is_none();
         let nothing_dropped = left.is_empty() && !stream.may_have_dropped(watch.kind);
         if nothing_dropped && held.digest() == subscription.digest(&self.cells) {
             return;
@@ -138,7 +140,7 @@ impl<O: Origin> Core<O> {
             }
         }
         let mut gone = Vec::new();
-        for name in had.keys() {
+        for name in had.keys().filter(|_| complete) {
             if subscription.covers(name) && subscription.resource(&self.cells, name).is_none() {
                 gone.push(Gone::unknown(Name::from(*name)));
             }

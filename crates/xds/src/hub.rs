@@ -20,7 +20,8 @@ use crate::quarantine::Quarantine;
 use crate::stream::Stream;
 use crate::tally::News;
 use crate::unanswered::Unanswered;
-use crate::{Code, Limits, Moment, Origin, Request, Status, StreamStatus, WatchStatus};
+use crate::watch::Watch;
+use crate::{Code, Limits, Moment, Name, Origin, Request, Status, StreamStatus, WatchStatus};
 
 /// Identifies a stream of this hub; never reused.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
@@ -187,6 +188,19 @@ impl<O: Origin> Hub<O> {
         self.streams.insert(id, stream);
         self.by_token.insert(token, id);
         id
+    }
+
+    /// Drops all streams and what they are served from, and keeps counters. Call it when the origin was replaced, or when a
+    /// method panicked, which may leave an inconsistent state. Nothing is closed, and no proxy is removed from the origin.
+    pub fn restart(&mut self) {
+        for stream in self.streams.values() {
+            self.core.unanswered.note(&self.core.types, stream);
+        }
+        let mut hub = Hub::new(self.core.limits.clone(), self.core.types.clone());
+        (hub.next_stream, hub.core.epoch) = (self.next_stream, self.core.epoch + 1);
+        hub.core.stats = self.core.stats.clone();
+        std::mem::swap(&mut hub.core.unanswered, &mut self.core.unanswered);
+        *self = hub;
     }
 
     /// Removes a stream, if it exists.
@@ -449,6 +463,38 @@ impl<O: Origin> Hub<O> {
             watches: stream.watches.iter().map(status).collect(),
             unserved: stream.unserved.clone(),
         })
+    }
+
+    /// The type of the outstanding response that a request answers, if it does.
+    pub fn answers(&self, id: StreamId, request: &Request) -> Option<ResourceType> {
+        let kind = self.core.types.find(&request.type_url)?;
+        let inflight = self.streams.get(&id)?.watch(kind)?.inflight.as_ref()?;
+        (*inflight.nonce == *request.nonce).then_some(kind)
+    }
+
+    /// The resources of the outstanding response of a type that a NACK with this error concerns: those that it names, or else
+    /// all. With the cell of each, if there is one.
+    pub fn rejected(&self, id: StreamId, kind: ResourceType, error: &str) -> Vec<(Name, Option<O::Cell>)> {
+        let Some(stream) = self.streams.get(&id) else { return Vec::new() };
+        let Some(watch) = stream.watch(kind) else { return Vec::new() };
+        let mut names = self.core.named_in(stream, kind, error);
+        if names.is_empty() {
+            let contents = watch.inflight.iter().flat_map(|inflight| inflight.contents.iter());
+            names = contents.flat_map(|some| some.iter()).map(|(name, _)| name.clone()).collect();
+        }
+        let names = names.into_iter();
+        names.map(|name| (name.clone(), self.cell_in(watch, &name))).collect()
+    }
+
+    /// The cell of a resource that a node's newest stream subscribes to.
+    pub fn cell(&self, node: &str, kind: ResourceType, name: &str) -> Option<O::Cell> {
+        let stream = self.streams.get(self.by_node.get(node)?)?;
+        self.cell_in(stream.watch(kind)?, name)
+    }
+
+    fn cell_in(&self, watch: &Watch, name: &str) -> Option<O::Cell> {
+        // The own ledger, which is the second, has precedence.
+        watch.places().filter_map(|place| self.core.part(place).ledger.cell_of(name)).last()
     }
 
     /// The resources of a type that a stream's client has, or is about to be sent.

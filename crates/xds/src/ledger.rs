@@ -23,7 +23,7 @@ mod own;
 mod select;
 mod substituted;
 
-pub(crate) use lists::List;
+pub(crate) use lists::{Failure, List};
 
 pub(crate) struct Ledger<O: Origin> {
     pub(crate) id: LedgerId,
@@ -238,7 +238,7 @@ impl<O: Origin> Ledger<O> {
         if !self.entries.contains_key(name) {
             return;
         }
-        if self.lens.is_empty() {
+        if self.lens.is_empty() && self.substituted.is_empty() {
             return self.on_shown(name, old, new, epoch);
         }
         let before = self.substituted.remove(name);

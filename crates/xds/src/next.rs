@@ -7,10 +7,11 @@ use model::xds::ResourceType;
 use crate::content::Plan;
 use crate::core::Core;
 use crate::gate::Window;
+use crate::ledger::Failure;
 use crate::selection::Key;
 use crate::stream::Stream;
 use crate::watch::{Pending, Watch};
-use crate::{Epoch, Hub, Moment, Name, Origin, Rope, Status, StreamId, Variant};
+use crate::{Code, Epoch, Hub, Moment, Name, Origin, Rope, Status, StreamId, Variant};
 
 /// The next step for a stream.
 #[derive(Debug)]
@@ -52,6 +53,9 @@ impl<O: Origin> Hub<O> {
         if self.moving.contains(&id) {
             return Next::Idle;
         }
+        if let Some(status) = self.core.underived(stream) {
+            return Next::End(status);
+        }
         let types = self.core.types.clone();
         loop {
             self.core.check_settling(stream, now);
@@ -92,6 +96,24 @@ enum Attempt {
 }
 
 impl<O: Origin> Core<O> {
+    /// The status of a stream that cannot be served without removing what could not be derived. Its client keeps what it has.
+    fn underived(&self, stream: &Stream<O::Token>) -> Option<Status> {
+        let concerns = |watch: &&Watch| {
+            let subscription = self.subscription(watch);
+            // A SotW response of these types removes what is not in it.
+            let must_be_complete = stream.variant == Variant::Sotw && watch.kind.is_wildcard();
+            match subscription.failure() {
+                Some(Failure::Whole) => true,
+                Some(Failure::Part) => must_be_complete,
+                None => must_be_complete && subscription.lacks_any(),
+            }
+        };
+        let watch = stream.watches.iter().find(concerns)?;
+        let text =
+            format!("{} resources cannot be derived, because of an internal error; see the log", watch.kind.short_name);
+        Some(Status::new(Code::Unavailable, text))
+    }
+
     fn attempt(&mut self, stream: &mut Stream<O::Token>, kind: ResourceType, now: Moment) -> Attempt {
         let full = stream.variant == Variant::Sotw && kind.is_wildcard();
         let Some(watch) = stream.watch(kind).filter(|watch| watch.inflight.is_none()) else {

@@ -90,6 +90,12 @@ pub trait Origin {
         keys.iter().map(|key| self.open(key)).collect()
     }
 
+    /// Whether what an open cell holds could not be derived, or only a part of it, because of a bug. Its absent resource is then
+    /// neither sent nor removed, and its catalogue removes nothing.
+    fn failed(&self, _cell: Self::Cell) -> bool {
+        false
+    }
+
     /// Closes a cell. Call it once for each time that the cell was opened.
     fn close(&mut self, cell: Self::Cell);
 }

@@ -90,7 +90,7 @@ impl<O: Origin> Core<O> {
     }
 
     /// The resources of the outstanding response that a NACK names, each once.
-    fn named_in(&self, stream: &Stream<O::Token>, kind: ResourceType, error: &str) -> Vec<Name> {
+    pub(crate) fn named_in(&self, stream: &Stream<O::Token>, kind: ResourceType, error: &str) -> Vec<Name> {
         let Some(watch) = stream.watch(kind) else {
             return Vec::new();
         };

@@ -11,7 +11,7 @@ use std::iter::Peekable;
 use model::xds::Resource;
 
 use crate::cells::{Cells, LedgerId};
-use crate::ledger::Ledger;
+use crate::ledger::{Failure, Ledger};
 use crate::overlay::Overlay;
 use crate::selection::{Selection, SelectionId};
 use crate::{Epoch, Name, Origin};
@@ -137,6 +137,16 @@ impl<'a, O: Origin> Subscription<'a, O> {
     /// The ledger's copy of a name, to share its memory.
     pub(crate) fn name(self, name: &str) -> Option<&'a Name> {
         self.parts().find_map(|part| part.ledger.name(name))
+    }
+
+    /// The worst failure of its lists.
+    pub(crate) fn failure(self) -> Option<Failure> {
+        self.parts().filter_map(|part| part.ledger.failure(part.selection)).max()
+    }
+
+    /// Whether a resource is missing because it could not be derived.
+    pub(crate) fn lacks_any(self) -> bool {
+        self.parts().any(|part| part.ledger.lacks_any())
     }
 
     /// A digest of the content: see [`Ledger::digest`]. It does not depend on which ledger has which resource.

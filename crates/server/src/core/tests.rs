@@ -1,13 +1,17 @@
 //! Turns of the world's thread, without the thread.
 
+use std::hash::{Hash, Hasher};
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use envoy::types::{CLUSTER, ROUTE};
 use protos::envoy::config::core::v3::Node;
-use registry::inputs::MeshSettings;
+use registry::inputs::{MeshDefaults, MeshSettings};
 use tokio::sync::{Semaphore, oneshot};
 use xds::decode::Body;
 use xds::{Request, Variant};
 
 use super::*;
+use crate::log::tests::lines_of;
 use crate::metrics::Snapshot;
 use crate::world_handle::down_queue;
 
@@ -16,17 +20,59 @@ type Received = mpsc::Receiver<Down>;
 /// The number of served types.
 const TYPES: usize = 8;
 
-fn core(limits: Limits) -> Core {
-    let mesh = MeshSettings {
-        config: MeshConfig::default(),
+fn mesh(root_namespace: &str) -> MeshSettings {
+    MeshSettings {
+        config: MeshConfig { root_namespace: root_namespace.into(), ..MeshConfig::default() },
         domain: "cluster.local".into(),
         cluster_id: "Kubernetes".into(),
         sharing: Default::default(),
         features: Default::default(),
         assigned_addresses: true,
-    };
+    }
+}
+
+/// A key that panics where the engine does not expect it.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+struct Explosive(Arc<str>);
+
+/// Whether a root namespace `once` has panicked.
+static EXPLODED: AtomicBool = AtomicBool::new(false);
+
+impl Hash for Explosive {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        assert!(*self.0 != *"always" && (*self.0 != *"once" || EXPLODED.swap(true, Ordering::SeqCst)), "bang");
+        self.0.hash(state);
+    }
+}
+
+flow::index! {
+    Explosives: Explosive => members of MeshDefaults = "explosives", explosive_of;
+}
+
+fn explosive_of(_: &(), settings: &Arc<MeshSettings>) -> Vec<Explosive> {
+    vec![Explosive(settings.config.root_namespace.clone())]
+}
+
+fn set_root_namespace(name: &str) -> Message {
+    let mut batch = Batch::new();
+    batch.set_mesh(mesh(name));
+    Message::Commit(batch, Observations::new())
+}
+
+/// The status with which a stream was ended.
+fn ended(received: &mut Received) -> Option<Status> {
+    std::iter::from_fn(|| received.try_recv().ok()).find_map(|down| match down {
+        Down::End(status) => Some(status),
+        Down::Message(_) => None,
+    })
+}
+
+fn core(limits: Limits) -> Core {
     let watched = (watch::channel(Names::default()).0, watch::channel(Arc::default()).0, Configuration::default());
-    Core::new(World::new(mesh, 1), limits, Pace::UNLIMITED, Instant::now(), watched)
+    let world = World::with(mesh("istio-system"), 1, |rules, _| {
+        rules.index::<Explosives>();
+    });
+    Core::new(world, limits, Pace::UNLIMITED, Instant::now(), watched)
 }
 
 fn inbox(messages: impl IntoIterator<Item = Message>) -> Inbox {
@@ -119,7 +165,7 @@ fn streams_that_end_are_removed_between_other_work() {
     let requests = streams.iter().map(|(id, _)| routes(*id, &["80"], &[]));
     turn(&mut core, requests.collect());
     let (id, mut to) = connect(&mut core, 99);
-    let ends = streams.iter().map(|(id, _)| Message::Disconnect(*id));
+    let ends = streams.iter().map(|(id, _)| Message::Disconnect(*id, String::new()));
     let mut messages = inbox(ends.chain([routes(id, &["80"], &[])]));
     while !has_response(&mut to) {
         core.turn(&mut messages);
@@ -127,7 +173,7 @@ fn streams_that_end_are_removed_between_other_work() {
     rest(&mut core);
     assert_eq!((core.hub.len(), core.streams.open.len()), (1, 1));
     // A request of a stream that has ended is ignored.
-    turn(&mut core, vec![routes(streams[0].0, &["80"], &[]), Message::Disconnect(id)]);
+    turn(&mut core, vec![routes(streams[0].0, &["80"], &[]), Message::Disconnect(id, String::new())]);
     rest(&mut core);
     assert!(core.hub.is_empty());
     assert!(core.hub.sizes().iter().all(|(_, size)| *size == 0), "{:?}", core.hub.sizes());
@@ -141,7 +187,7 @@ fn proxies_that_connect_together_cost_one_commit() {
     turn(&mut core, messages);
     let ids: Vec<StreamId> = answers.into_iter().map(|(_, answer)| admitted(answer)).collect();
     assert_eq!((core.hub.len(), core.served.world.engine().epoch() - before), (20, 1));
-    turn(&mut core, ids.into_iter().map(Message::Disconnect).collect());
+    turn(&mut core, ids.into_iter().map(|id| Message::Disconnect(id, String::new())).collect());
     rest(&mut core);
     assert_eq!((core.hub.len(), core.served.world.engine().epoch() - before), (0, 2));
 }
@@ -189,4 +235,82 @@ fn the_queue_of_a_stream_has_room_for_all_types_and_the_end() {
         last = Some(down);
     }
     assert!(matches!(last, Some(Down::End(_))), "{last:?}");
+}
+
+#[test]
+fn after_a_commit_that_panics_everything_is_derived_again() {
+    let mut core = core(Limits::default());
+    let (id, mut received) = connect(&mut core, 1);
+    turn(&mut core, vec![clusters(id, "")]);
+    assert!(has_response(&mut received));
+    turn(&mut core, vec![set_root_namespace("once")]);
+    assert_eq!(ended(&mut received).map(|status| status.code), Some(Status::UNAVAILABLE));
+    assert_eq!((core.repairs.health(), core.counters.panics, core.hub.len()), (Ok(()), 1, 0));
+    let root = core.served.world.mesh_settings().config.root_namespace.clone();
+    assert_eq!(&*root, "once", "the change is in effect");
+    let (id, mut received) = connect(&mut core, 1);
+    turn(&mut core, vec![clusters(id, "")]);
+    assert!(has_response(&mut received));
+    assert_eq!(core.served.world.check(), Ok(()));
+}
+
+#[test]
+fn after_a_panic_that_cannot_be_repaired_proxies_keep_what_they_have() {
+    let mut core = core(Limits::default());
+    let [(id, mut received), (other, mut to_other)] = [connect(&mut core, 1), connect(&mut core, 2)];
+    turn(&mut core, vec![clusters(id, ""), clusters(other, "")]);
+    let nonce = core.hub.status(id).expect("connected").watches[0].sent.clone().expect("a response").nonce;
+    turn(&mut core, vec![set_root_namespace("always")]);
+    let (reply, mut health) = oneshot::channel();
+    turn(&mut core, vec![Message::Check(reply), clusters(id, &nonce), set_root_namespace("istio-system")]);
+    let reason = health.try_recv().expect("an answer").expect_err("it does not work");
+    assert!(reason.contains("a commit panicked"), "{reason}");
+    assert!(core.hub.status(id).expect("connected").watches[0].acked.is_some(), "an ACK is taken");
+    assert!(ended(&mut received).is_none() && !core.is_busy());
+    // What needs the world is refused, so that the proxy asks another replica.
+    let (message, (_, mut answer)) = connecting(3);
+    turn(&mut core, vec![message, routes(other, &["80"], &[])]);
+    let refused = answer.try_recv().expect("an answer").expect_err("refused");
+    assert_eq!(refused.code, Status::UNAVAILABLE);
+    assert_eq!(ended(&mut to_other).map(|status| status.code), Some(Status::UNAVAILABLE));
+}
+
+const SHOP: &str = "
+apiVersion: networking.istio.io/v1
+kind: ServiceEntry
+metadata: {name: shop, namespace: shop}
+spec: {hosts: [shop.example.com], ports: [{number: 80, name: http, protocol: HTTP}], resolution: DNS}
+";
+
+/// A proxy connects, receives clusters, accepts or rejects them, and disconnects.
+fn session(rejection: Option<&str>) {
+    let mut core = core(Limits::default());
+    let (id, _received) = connect(&mut core, 1);
+    let mut batch = Batch::new();
+    let parsed = config::parse_documents(SHOP.as_bytes(), "shop.yaml", &config::ParseOptions::default());
+    parsed.objects.into_iter().for_each(|object| batch.put(object));
+    turn(&mut core, vec![Message::Commit(batch, Observations::new())]);
+    turn(&mut core, vec![clusters(id, "")]);
+    let nonce = core.hub.status(id).expect("connected").watches[0].sent.clone().expect("a response").nonce;
+    let (mut answer, place) = delta(CLUSTER.type_url, &[], &[], &nonce);
+    answer.error = rejection.map(str::to_owned);
+    turn(&mut core, vec![Message::Request(id, (answer, place))]);
+    turn(&mut core, vec![Message::Disconnect(id, "the client ended the stream".to_owned())]);
+}
+
+#[test]
+fn what_happens_to_streams_is_logged() {
+    let has = |lines: &[String], message: &str, fields: &[&str]| {
+        let line = lines.iter().find(|line| line.contains(&format!(" xds: {message} ")));
+        let line = line.unwrap_or_else(|| panic!("no {message}: {lines:#?}"));
+        assert!(fields.iter().all(|field| line.contains(field)), "{line}");
+    };
+    let lines = lines_of(|| session(None));
+    has(&lines, "push", &["node=pod-1.shop", "type=\"CDS\"", "resources=", "nonce="]);
+    has(&lines, "ACK", &["node=pod-1.shop", "type=\"CDS\"", "nonce="]);
+    has(&lines, "disconnected", &["node=pod-1.shop", "stream=", "reason=the client ended the stream"]);
+    let lines = lines_of(|| session(Some("outbound|80||shop.example.com: bad")));
+    let objects = "objects=ServiceEntry shop/shop";
+    has(&lines, "NACK", &["node=pod-1.shop", "resources=outbound|80||shop.example.com ", objects, "bad"]);
+    assert!(lines.iter().any(|line| line.contains(" WARN xds: NACK ")), "{lines:#?}");
 }

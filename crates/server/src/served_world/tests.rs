@@ -51,7 +51,9 @@ flow::rule! {
     GreetingCatalogue: Arc<str> => Catalogue = "greeting catalogue", derive_greeting_catalogue;
 }
 
-fn derive_greeting_catalogue(_: &Reads<'_>, namespace: &Arc<str>) -> Option<Catalogue> {
+fn derive_greeting_catalogue(cx: &Reads<'_>, namespace: &Arc<str>) -> Option<Catalogue> {
+    let root = &cx.get::<Mesh>(&())?.config.root_namespace;
+    assert!(**namespace != *"nothing" || **root == *"mended", "no greetings");
     let entry = |name: &str| {
         let key = Greeting(namespace.clone(), name.into());
         (name.into(), ResourceKey::Other(OpenKey::new(key)))
@@ -75,6 +77,7 @@ flow::rule! {
 
 fn derive_greetings(cx: &Reads<'_>, Greeting(namespace, name): &Greeting) -> Option<Resource> {
     let root = &cx.get::<Mesh>(&())?.config.root_namespace;
+    assert!(**namespace != *"mornings" || **name == *"morning" || **root == *"mended", "no evenings");
     Some(Resource::new(name.clone(), format!("good {name} {namespace} from {root}")))
 }
 
@@ -111,31 +114,76 @@ fn received(hub: &mut Hub<Served>, id: StreamId) -> Vec<String> {
     let message = DeltaDiscoveryResponse::decode(bytes.as_slice()).expect("a delta response");
     assert_eq!(message.type_url, GREETING.type_url);
     let bodies = message.resources.into_iter().filter_map(|resource| resource.resource);
-    bodies.map(|body| String::from_utf8_lossy(&body.value).into_owned()).collect()
+    let bodies = bodies.map(|body| String::from_utf8_lossy(&body.value).into_owned());
+    bodies.chain(message.removed_resources.into_iter().map(|name| format!("no {name}"))).collect()
 }
 
-#[test]
-fn a_registered_type_is_served() {
+fn greetings() -> (Hub<Served>, Served) {
     let world = World::with(settings("one"), 1, |rules, types| {
         rules.view::<GreetingCatalogue>();
         rules.view::<Greetings>();
         types.register::<GreetingType>();
     });
-    let mut hub = Hub::new(Limits::default(), world.types().clone());
-    let mut served = Served { world, conflicts: Vec::new() };
+    (Hub::new(Limits::default(), world.types().clone()), Served { world, conflicts: Vec::new() })
+}
+
+/// A sidecar in this namespace, which has these greetings of an unknown version.
+fn returning(hub: &mut Hub<Served>, served: &mut Served, namespace: &str, had: &[&str]) -> StreamId {
+    let id = format!("sidecar~10.0.0.1~web.{namespace}~{namespace}.svc.cluster.local");
+    let proxy = envoy::parse_node(&Node { id, ..Node::default() }).expect("a sidecar");
+    let id = hub.connect(served, proxy, Variant::Delta, Moment::ZERO).expect("served");
+    let initial = had.iter().map(|name| (*name, "1")).collect();
+    let body = Body::Delta { subscribe: Default::default(), unsubscribe: Default::default(), initial };
+    let request = Request { type_url: GREETING.type_url.to_owned(), body, ..Request::default() };
+    hub.request(served, id, request, Moment::ZERO).expect("accepted");
+    id
+}
+
+#[test]
+fn a_panic_of_a_rule_removes_nothing_from_a_returning_proxy() {
+    let (mut hub, mut served) = greetings();
+    let (complete, nothing, mornings) = ("shop", "nothing", "mornings");
+    let had = ["evening", "morning", "old"];
+    let id = returning(&mut hub, &mut served, complete, &had);
+    let all = ["good evening shop from one", "good morning shop from one", "no old"];
+    assert_eq!(received(&mut hub, id), all);
+    // The list cannot be derived.
+    let lost = returning(&mut hub, &mut served, nothing, &had);
+    assert!(matches!(hub.next(lost, Moment::ZERO), Next::End(status) if status.code == xds::Code::Unavailable));
+    // One resource cannot be derived.
+    let kept = returning(&mut hub, &mut served, mornings, &had);
+    assert_eq!(received(&mut hub, kept), ["good morning mornings from one", "no old"]);
+    let panics = served.world.take_panics();
+    assert_eq!(panics.len(), 2, "{panics:?}");
+    assert!(panics[0].contains("no greetings") && panics[1].contains("no evenings"), "{panics:?}");
+    let nonce = hub.status(kept).and_then(|status| status.watches[0].sent.clone()).expect("a response").nonce;
+    let ack = Request { nonce: nonce.to_string(), ..acknowledging() };
+    hub.request(&mut served, kept, ack, Moment::ZERO).expect("accepted");
+
+    let mut batch = Batch::new();
+    batch.set_mesh(settings("mended"));
+    let changes = Served::changes(served.world.commit(batch));
+    hub.apply(&mut served, changes, Moment::ZERO);
+    let mended = ["good evening mornings from mended", "good morning mornings from mended"];
+    assert_eq!(received(&mut hub, kept), mended);
+    hub.disconnect(&mut served, lost);
+    let again = returning(&mut hub, &mut served, nothing, &had);
+    assert_eq!(received(&mut hub, again).len(), 3);
+}
+
+fn acknowledging() -> Request {
+    let body =
+        Body::Delta { subscribe: Default::default(), unsubscribe: Default::default(), initial: Default::default() };
+    Request { type_url: GREETING.type_url.to_owned(), body, ..Request::default() }
+}
+
+#[test]
+fn a_registered_type_is_served() {
+    let (mut hub, mut served) = greetings();
     let node = Node { id: "sidecar~10.0.0.1~web.shop~shop.svc.cluster.local".to_owned(), ..Node::default() };
     let proxy = envoy::parse_node(&node).expect("a sidecar");
     let id = hub.connect(&mut served, proxy, Variant::Delta, Moment::ZERO).expect("served");
-    let request = |nonce: &str| Request {
-        type_url: GREETING.type_url.to_owned(),
-        nonce: nonce.to_owned(),
-        body: Body::Delta {
-            subscribe: Default::default(),
-            unsubscribe: Default::default(),
-            initial: Default::default(),
-        },
-        ..Request::default()
-    };
+    let request = |nonce: &str| Request { nonce: nonce.to_owned(), ..acknowledging() };
     hub.request(&mut served, id, request(""), Moment::ZERO).expect("accepted");
     assert_eq!(received(&mut hub, id), ["good evening shop from one", "good morning shop from one"]);
     let sent = hub.status(id).and_then(|status| status.watches[0].sent.clone());

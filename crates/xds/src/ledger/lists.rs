@@ -6,6 +6,7 @@ use model::xds::{Resource, collection_of};
 
 use super::{Entry, Ledger, contribution};
 use crate::cells::Cells;
+use crate::selection::Selection;
 use crate::{Epoch, Name, Origin};
 
 /// An open catalogue.
@@ -14,6 +15,17 @@ pub(crate) struct List<O: Origin> {
     catalogue: O::Catalogue,
     /// The number of selections with this collection.
     users: u32,
+    /// Whether it could not be derived completely ([`Origin::failed`]).
+    failed: bool,
+}
+
+/// How much of the lists of a selection could not be derived.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(crate) enum Failure {
+    /// Some names may be missing. Those that a client has must not be removed.
+    Part,
+    /// A list is missing.
+    Whole,
 }
 
 /// A name that has another cell.
@@ -35,6 +47,7 @@ impl<O: Origin> Ledger<O> {
         let Some((cell, catalogue)) = origin.open_catalogue(self.kind, &self.audience, collection) else {
             return;
         };
+        let failed = origin.failed(cell);
         let (hidden, rows): (Vec<_>, Vec<_>) = O::rows(&catalogue).iter().partition(|(_, key)| O::hides(key));
         let keys: Vec<&O::Key> = rows.iter().map(|(_, key)| key).collect();
         // A stream that was at an earlier epoch compares all names, so that a ledger's first names need not be logged.
@@ -43,6 +56,7 @@ impl<O: Origin> Ledger<O> {
             self.log.floor = epoch;
         }
         for ((name, _), opened) in rows.iter().zip(origin.open_all(&keys)) {
+            self.withhold_failed(origin, name, &opened, None);
             let resource = self.insert(cells, name, opened, epoch);
             let shown = self.first_shown(name, resource);
             self.digest = self.digest.wrapping_add(contribution(name, shown.as_ref()));
@@ -58,7 +72,7 @@ impl<O: Origin> Ledger<O> {
             // No stream was sent the shared resource for this audience.
             self.entries.insert(name.clone(), Entry::new(None, 0));
         }
-        let list = List { cell, catalogue, users: 1 };
+        let list = List { cell, catalogue, users: 1, failed };
         self.lists.insert(collection.clone(), list);
     }
 
@@ -98,6 +112,11 @@ impl<O: Origin> Ledger<O> {
         let Some(list) = self.lists.values_mut().find(|list| list.cell == cell) else {
             return rekeyed;
         };
+        if origin.failed(cell) {
+            // The last complete list stays.
+            return rekeyed;
+        }
+        list.failed = false;
         let old = std::mem::replace(&mut list.catalogue, new.clone());
         let (mut before, mut after) = (O::rows(&old).iter().peekable(), O::rows(&new).iter().peekable());
         loop {
@@ -128,6 +147,17 @@ impl<O: Origin> Ledger<O> {
             }
         }
         rekeyed
+    }
+
+    /// The worst failure of a list of a selection.
+    pub(crate) fn failure(&self, selection: &Selection) -> Option<Failure> {
+        let concerns = |of: &Name| of.is_empty() || selection.names.as_ref().is_none_or(|names| names.contains(of));
+        let failed = self.lists.iter().filter(|(of, list)| list.failed && concerns(of));
+        let worst = failed.map(|(_, list)| match O::rows(&list.catalogue).is_empty() {
+            true => Failure::Whole,
+            false => Failure::Part,
+        });
+        worst.max()
     }
 
     /// The names in these collections.
@@ -165,9 +195,14 @@ impl<O: Origin> Ledger<O> {
     fn add(&mut self, origin: &mut O, cells: &mut Cells<O::Cell>, (name, key): (&Name, &O::Key), epoch: Epoch) {
         let removed_before = self.tombs.get(name).map_or(0, |tomb| tomb.epoch);
         let is_new = !self.contains(name);
-        let resource = self.insert(cells, name, origin.open(key), epoch);
+        let opened = origin.open(key);
+        let failed = self.withhold_failed(origin, name, &opened, None);
+        let resource = self.insert(cells, name, opened, epoch);
         if let Some(entry) = self.entries.get_mut(name).filter(|_| is_new) {
             (entry.added, entry.removed_before) = (epoch, removed_before);
+        }
+        if failed {
+            return;
         }
         self.on_resource(name, None, resource.as_ref(), epoch);
         if self.own && resource.is_none() {
@@ -198,12 +233,13 @@ impl<O: Origin> Ledger<O> {
         let old = self.resource(cells, name).cloned();
         // Opening the new cell first keeps the rows that both are derived from.
         let (cell, new) = origin.open(key);
+        let failed = self.withhold_failed(origin, name, &(cell, new.clone()), old.as_ref());
         cells.add(cell, new.clone(), self.id, name.clone());
         let acknowledged = self.acknowledged(name, old.as_ref()).cloned();
         let entry = self.entries.get_mut(name)?;
         let closed = entry.cell.replace(cell);
         self.close_cell(cells, name, closed);
-        if old != new || self.substituted.contains_key(name) {
+        if !failed && (old != new || self.substituted.contains_key(name)) {
             self.on_resource(name, old.as_ref(), new.as_ref(), epoch);
         }
         Some(Rekeyed { before: closed?, now: cell, acknowledged })

@@ -70,6 +70,7 @@ impl<O: Origin> Ledger<O> {
             self.entries.insert(name.clone(), Entry { users, ..Entry::new(None, FIRST) });
             let Some(key) = origin.resolve(kind, &self.audience, &name) else { continue };
             let (cell, resource) = origin.open(&key);
+            self.withhold_failed(origin, &name, &(cell, resource.clone()), None);
             cells.add(cell, resource.clone(), self.id, name.clone());
             if let Some(entry) = self.entries.get_mut(&name) {
                 entry.cell = Some(cell);
@@ -165,6 +166,7 @@ impl<O: Origin> Ledger<O> {
         }
         let keys: Vec<&O::Key> = keys.iter().collect();
         for (name, (cell, resource)) in named.into_iter().zip(origin.open_all(&keys)) {
+            self.withhold_failed(origin, name, &(cell, resource.clone()), None);
             if resource.is_some() {
                 // It was removed while another stream was subscribed, and added again when none was.
                 self.tombs.remove(name);

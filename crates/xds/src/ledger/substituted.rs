@@ -62,6 +62,27 @@ impl<O: Origin> Ledger<O> {
         cells.get(entry.cell?)
     }
 
+    /// Whether a resource is missing because it could not be derived.
+    pub(crate) fn lacks_any(&self) -> bool {
+        self.substituted.values().any(|one| one.by.is_empty() && one.resource.is_none())
+    }
+
+    /// Makes a name whose resource could not be derived show the one `before`, or nothing. Returns whether that is so.
+    pub(super) fn withhold_failed(
+        &mut self,
+        origin: &O,
+        name: &Name,
+        (cell, resource): &(O::Cell, Option<Resource>),
+        before: Option<&Resource>,
+    ) -> bool {
+        let failed = resource.is_none() && origin.failed(*cell);
+        if failed {
+            let shown = Substituted { resource: before.cloned(), whole: true, by: Vec::new() };
+            self.substituted.insert(name.clone(), shown);
+        }
+        failed
+    }
+
     /// Records the first resource of a name, and returns what the lens shows.
     pub(super) fn first_shown(&mut self, name: &Name, resource: Option<Resource>) -> Option<Resource> {
         match self.substitute(name, resource.as_ref(), None) {

@@ -1,8 +1,9 @@
 use std::collections::BTreeMap;
 
+use model::proxy::ProxyKind;
 use model::xds::ResourceType;
-use xds::Variant;
 use xds::Variant::{Delta, Sotw};
+use xds::{Code, Next, Variant};
 
 use crate::client::{Client, borrow, resume, versions};
 use crate::harness::*;
@@ -240,5 +241,55 @@ fn unanswered_assignments_are_sent_again_in_sotw() {
         }
         client.ack(&mut h, EDS);
         h.disconnect(client.id);
+    }
+}
+
+#[test]
+fn what_cannot_be_derived_is_not_removed() {
+    for variant in [Delta, Sotw] {
+        let mut h = Harness::small();
+        let mut client = Client::settled(&mut h, variant);
+        h.world.failing = ["a", "x"].into();
+        // Its resource, and its name in the catalogue of the audience, are lost, and a change of another one is not.
+        h.change(&[(CDS, "a", 0), (EDS, "a", 0), (CDS, "b", 2)]);
+        let received = client.drain(&mut h);
+        assert_eq!(received[0], if variant == Delta { "CDS b=2" } else { "CDS a=1 b=2" });
+        assert!(received.iter().all(|text| !text.contains('-')), "{received:?}");
+        h.world.failing.clear();
+        h.change(&[(CDS, "a", 3), (EDS, "a", 3)]);
+        assert_eq!(client.drain(&mut h)[0], if variant == Delta { "CDS a=3" } else { "CDS a=3 b=2" });
+    }
+}
+
+#[test]
+fn a_client_that_returns_keeps_what_cannot_be_derived() {
+    let mut h = Harness::small();
+    let client = Client::settled(&mut h, Delta);
+    let had = [CDS, EDS].map(|kind| versions(&h, client.id, kind));
+    h.disconnect(client.id);
+    // Its endpoints, and a name in the catalogue.
+    h.world.put(EDS, "z", "a", plain(1));
+    h.change(&[(CDS, "a", 0), (EDS, "a", 0), (EDS, "b", 2)]);
+    h.world.failing = ["a"].into();
+    let mut client = Client::new(&mut h, Delta);
+    for ((kind, names), had) in [(CDS, &[][..]), (EDS, &["a", "b"])].into_iter().zip(&had) {
+        h.request(client.id, resume(kind, names, &borrow(had))).unwrap();
+    }
+    assert_eq!(client.drain(&mut h), ["CDS", "EDS b=2"]);
+    h.disconnect(client.id);
+
+    // A list without names is lost as a whole. A SotW response with other names would remove some.
+    for (variant, is_empty) in [(Delta, true), (Sotw, false)] {
+        if is_empty {
+            h.world.table(CDS, "a").clear();
+            h.commit();
+        } else {
+            h.change(&[(CDS, "b", 1)]);
+        }
+        let id = h.connect_as(ProxyKind::Sidecar, variant);
+        let request = if variant == Delta { subscribe(CDS, &[], &[]) } else { sotw(CDS, &[], "", "") };
+        h.request(id, request).unwrap();
+        assert!(matches!(h.hub.next(id, h.now), Next::End(status) if status.code == Code::Unavailable));
+        h.disconnect(id);
     }
 }

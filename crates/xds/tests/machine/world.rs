@@ -88,6 +88,8 @@ pub(crate) struct World {
     /// The audience of their own clusters.
     pub(crate) own_of_newcomers: Option<Audience>,
     pub(crate) refuse: bool,
+    /// Names, and audiences, whose resources or catalogues cannot be derived if they are absent or empty.
+    pub(crate) failing: BTreeSet<&'static str>,
     /// The number of calls that opened or resolved something.
     pub(crate) calls: Cell<usize>,
 }
@@ -305,6 +307,13 @@ impl Origin for World {
         let id = self.open_cell(Opened::Resource(key.clone(), None));
         let Opened::Resource(_, content) = &self.open[&id].0 else { unreachable!() };
         (id, resource(key, content.as_ref()))
+    }
+
+    fn failed(&self, cell: u32) -> bool {
+        match &self.open[&cell].0 {
+            Opened::Catalogue(_, audience, _, _) => self.failing.contains(audience),
+            Opened::Resource(key, content) => content.is_none() && self.failing.contains(&*key.2),
+        }
     }
 
     fn close(&mut self, cell: u32) {
