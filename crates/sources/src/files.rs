@@ -15,6 +15,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
 
@@ -154,22 +155,25 @@ struct Watched {
     watcher: notify::RecommendedWatcher,
     /// The watched directory; `None` before the first scan.
     root: Option<Inode>,
+    /// Whether a directory was removed. A new one may get the inode number of the old one.
+    removed: Arc<AtomicBool>,
 }
 
 impl Watched {
     fn start(dir: &Path, pending: &Arc<FileEvents>) -> Result<Watched, Error> {
         let unwatchable = |error| Error::Unwatchable { dir: dir.to_owned(), error };
-        let watcher = watcher(dir, pending).map_err(unwatchable)?;
-        Ok(Watched { dir: dir.to_owned(), pending: pending.clone(), watcher, root: None })
+        let removed = Arc::default();
+        let watcher = watcher(dir, pending, &removed).map_err(unwatchable)?;
+        Ok(Watched { dir: dir.to_owned(), pending: pending.clone(), watcher, root: None, removed })
     }
 
     /// Watches the directory anew if it is another one than before.
     fn keep_up(&mut self, root: Option<Inode>) {
-        if root.is_none() || root == self.root {
+        if root.is_none() || (!self.removed.swap(false, Ordering::AcqRel) && root == self.root) {
             return;
         }
         if self.root.is_some() {
-            match watcher(&self.dir, &self.pending) {
+            match watcher(&self.dir, &self.pending, &self.removed) {
                 Ok(watcher) => self.watcher = watcher,
                 Err(error) => {
                     tracing::warn!(%error, "the config directory cannot be watched; it is scanned every {RESCAN:?}");
@@ -185,18 +189,28 @@ impl Watched {
 }
 
 /// Watches a directory, and the folders that contain it or its target, in which it can be replaced.
-fn watcher(dir: &Path, pending: &Arc<FileEvents>) -> notify::Result<notify::RecommendedWatcher> {
+fn watcher(
+    dir: &Path,
+    pending: &Arc<FileEvents>,
+    removed: &Arc<AtomicBool>,
+) -> notify::Result<notify::RecommendedWatcher> {
     let target = std::fs::canonicalize(dir).unwrap_or_else(|_| dir.to_owned());
     let (noted, places) = (pending.clone(), [dir.to_owned(), target]);
     let containing: BTreeSet<PathBuf> = places.iter().filter_map(|place| containing(place)).collect();
     let names = places.clone().map(|place| place.file_name().map(OsStr::to_owned));
-    let own = dir.to_owned();
+    let (own, removed, roots) = (dir.to_owned(), removed.clone(), places);
     let concerns = move |path: &PathBuf| {
         path.starts_with(&own) || path.file_name().is_some_and(|name| names.iter().flatten().any(|own| own == name))
     };
     let mut watcher = notify::recommended_watcher(move |event: notify::Result<notify::Event>| {
         if event.as_ref().is_ok_and(|event| !event.paths.is_empty() && !event.paths.iter().any(&concerns)) {
             return;
+        }
+        if let Ok(event) = &event
+            && matches!(event.kind, EventKind::Remove(_))
+            && event.paths.iter().any(|path| roots.contains(path))
+        {
+            removed.store(true, Ordering::Release);
         }
         note(&noted, event);
     })?;
