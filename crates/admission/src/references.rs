@@ -16,7 +16,7 @@ pub struct Reference {
     pub target: Target,
 }
 
-/// What a reference refers to.
+/// The target of a reference.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Target {
     /// A Gateway of Istio's API.

@@ -58,7 +58,7 @@ pub struct Options {
     /// The ranges from which Services get cluster IPs, at most one of each family. If there is none, Services get no
     /// addresses.
     pub service_ranges: Vec<ServiceRange>,
-    /// Why clients may only read, if so: `its objects are read from …`. The namespaces that every store has are not
+    /// The reason for which clients may only read, if so: `its objects are read from …`. The namespaces that every store has are not
     /// created then, and there is no housekeeping.
     pub read_only: Option<Arc<str>>,
 }

@@ -50,7 +50,7 @@ pub enum CredentialsError {
     Exposed {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The problem.
         problem: String,
     },
     /// A certificate cannot be generated.

@@ -62,7 +62,7 @@ use sources::ChangeSender;
 
 /// The time after `--shutdown-duration` in which what is left is closed.
 const CLOSING: Duration = Duration::from_millis(250);
-/// How long the end waits for threads that are blocked.
+/// The time for which the end waits for threads that are blocked.
 const BLOCKED_THREADS: Duration = Duration::from_millis(500);
 
 /// Runs the control plane until SIGTERM or SIGINT.

@@ -116,7 +116,7 @@ pub(super) async fn serve(settings: &Settings, store: Arc<dyn Store>) -> Result<
     Ok((api, server))
 }
 
-/// Why the API refuses writes, if it does.
+/// The reason for which the API refuses writes, if it does.
 fn read_only(settings: &Settings) -> Option<Arc<str>> {
     let directory = settings.config_dir.as_deref().filter(|_| chosen(settings) == StoreBackend::Files)?;
     let directory = std::path::absolute(directory).unwrap_or_else(|_| directory.to_owned());

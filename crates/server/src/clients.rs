@@ -1,4 +1,4 @@
-//! What the world's thread does for clients without the world: it sends responses, takes ACKs and ends streams.
+//! The work of the world's thread for clients that does not need the world: it sends responses, takes ACKs and ends streams.
 //!
 //! A commit can take long. It runs on another thread, and meanwhile this is done ([`Clients::serve_until`]). Other messages
 //! wait until the commit is complete, in the order of each stream.

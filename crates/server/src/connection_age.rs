@@ -37,8 +37,11 @@ impl Age {
     /// A connection with this maximum age; `None` sets no limit. Random jitter of 10 percent prevents that connections that were
     /// opened together are closed together.
     pub(crate) fn new(max: Option<Duration>) -> Age {
-        let percent = 90 + u32::try_from(RandomState::new().hash_one(0) % 21).unwrap_or_default();
-        Age { max: max.map(|max| max.saturating_mul(percent) / 100), aged: watch::Sender::new(false) }
+        let jittered = |max: Duration| {
+            let percent = 90 + u32::try_from(RandomState::new().hash_one(0) % 21).unwrap_or_default();
+            max.saturating_mul(percent) / 100
+        };
+        Age { max: max.map(jittered), aged: watch::Sender::new(false) }
     }
 
     /// For the streams of the connection.

@@ -6,6 +6,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use bytes::Bytes;
+use http::{Request, Response};
+use http_body_util::Full;
+use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::graceful::GracefulConnection;
@@ -128,14 +132,6 @@ impl Server {
         world: WorldHandle,
         configuration: Option<Configuration>,
     ) -> std::io::Result<Server> {
-        let bind = async |what: &str, address: SocketAddr| {
-            let named = |e: std::io::Error| {
-                std::io::Error::new(e.kind(), format!("cannot listen for {what} on {address}: {e}"))
-            };
-            let listener = TcpListener::bind(address).await.map_err(named)?;
-            let bound = listener.local_addr()?;
-            Ok::<_, std::io::Error>((listener, bound))
-        };
         let (grpc, grpc_at) = bind("discovery", options.grpc).await?;
         let (http, http_at) = bind("readiness", options.http).await?;
         let (monitoring, monitoring_at) = bind("monitoring", options.monitoring).await?;
@@ -169,13 +165,21 @@ impl Server {
         };
         let mut tasks = JoinSet::new();
         let limits = options.connections;
-        let unix = socket.is_some().then(|| (options.clone(), discovery.clone()));
-        tasks.spawn(serve_grpc(grpc, discovery, options, stopped.clone(), ready.clone()));
-        if let (Some(bound), Some((options, discovery))) = (socket, unix) {
-            tasks.spawn(serve_unix(bound, discovery, options, stopped.clone(), ready.clone()));
+        let protocol = Http2 { discovery, options: Arc::new(options), stopped: stopped.clone(), ready: ready.clone() };
+        tasks.spawn(serve_grpc(grpc, protocol.clone()));
+        if let Some(bound) = socket {
+            tasks.spawn(serve_unix(bound, protocol));
         }
-        tasks.spawn(serve_http(http, "readiness", limits.http, pages.clone(), stopped.clone()));
-        tasks.spawn(serve_http(monitoring, "monitoring", limits.monitoring, pages, stopped));
+        for (listener, name, limits) in
+            [(http, "readiness", limits.http), (monitoring, "monitoring", limits.monitoring)]
+        {
+            let pages = pages.clone();
+            let answer = move |request: Request<Incoming>, local| {
+                let pages = pages.clone();
+                async move { pages.answer(&request, local).await }
+            };
+            tasks.spawn(serve_http(listener, name, limits, stopped.clone(), answer));
+        }
         let addresses = Addresses { grpc: grpc_at, http: http_at, monitoring: monitoring_at };
         Ok(Server { world, addresses, ready, awaited, serving_status, stop, tasks })
     }
@@ -186,12 +190,13 @@ impl Server {
     /// The port cannot be bound; the error names it.
     pub async fn serve_log_levels(&mut self, port: u16, levels: LogLevels) -> std::io::Result<SocketAddr> {
         let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
-        let named = |e: std::io::Error| {
-            std::io::Error::new(e.kind(), format!("cannot listen for log levels on {address}: {e}"))
+        let (listener, address) = bind("log levels", address).await?;
+        let limits = listeners::Limits { connections: LEVEL_CONNECTIONS, ..listeners::Limits::default() };
+        let answer = move |request, _| {
+            let levels = levels.clone();
+            async move { levels.answer(request, address).await }
         };
-        let listener = TcpListener::bind(address).await.map_err(named)?;
-        let address = listener.local_addr()?;
-        self.tasks.spawn(serve_levels(listener, address, levels, self.stop.subscribe()));
+        self.tasks.spawn(serve_http(listener, "log levels", limits, self.stop.subscribe(), answer));
         Ok(address)
     }
 
@@ -239,24 +244,20 @@ impl Server {
     }
 }
 
-/// Waits until xDS is served. False if the server stops first.
-async fn is_served(stopped: &mut watch::Receiver<bool>, ready: &AtomicBool) -> bool {
-    let served = stopped.wait_for(|stop| *stop || ready.load(Ordering::Acquire)).await;
-    served.is_ok_and(|stop| !*stop)
+/// Binds a TCP address. The error says what was to be served there.
+async fn bind(what: &str, address: SocketAddr) -> std::io::Result<(TcpListener, SocketAddr)> {
+    let named =
+        |e: std::io::Error| std::io::Error::new(e.kind(), format!("cannot listen for {what} on {address}: {e}"));
+    let listener = TcpListener::bind(address).await.map_err(named)?;
+    let bound = listener.local_addr()?;
+    Ok((listener, bound))
 }
 
-async fn serve_grpc(
-    listener: TcpListener,
-    discovery: Discovery,
-    options: Options,
-    mut stopped: watch::Receiver<bool>,
-    ready: Arc<AtomicBool>,
-) {
-    if !is_served(&mut stopped, &ready).await {
+async fn serve_grpc(listener: TcpListener, mut protocol: Http2) {
+    if !protocol.is_served().await {
         return;
     }
-    let limits = options.connections.grpc;
-    let protocol = Http2 { discovery, options, stopped: stopped.clone() };
+    let (limits, stopped) = (protocol.options.connections.grpc, protocol.stopped.clone());
     accept(
         "xDS",
         limits,
@@ -272,18 +273,12 @@ async fn serve_grpc(
 }
 
 /// Serves xDS on the Unix socket. The kernel tells which user connects; connections of other users are closed.
-async fn serve_unix(
-    (listener, socket): (UnixListener, UnixSocket),
-    discovery: Discovery,
-    options: Options,
-    mut stopped: watch::Receiver<bool>,
-    ready: Arc<AtomicBool>,
-) {
-    if !is_served(&mut stopped, &ready).await {
+async fn serve_unix((listener, socket): (UnixListener, UnixSocket), mut protocol: Http2) {
+    if !protocol.is_served().await {
         return;
     }
-    let (limits, path) = (options.connections.grpc, socket.path.clone());
-    let protocol = Http2 { discovery, options, stopped: stopped.clone() };
+    let (limits, stopped) = (protocol.options.connections.grpc, protocol.stopped.clone());
+    let path = socket.path.clone();
     accept(
         "xDS on the Unix socket",
         limits,
@@ -306,13 +301,22 @@ async fn serve_unix(
 }
 
 /// xDS over HTTP/2.
+#[derive(Clone)]
 struct Http2 {
     discovery: Discovery,
-    options: Options,
+    options: Arc<Options>,
     stopped: watch::Receiver<bool>,
+    ready: Arc<AtomicBool>,
 }
 
 impl Http2 {
+    /// Waits until xDS is served. False if the server stops first.
+    async fn is_served(&mut self) -> bool {
+        let ready = &self.ready;
+        let served = self.stopped.wait_for(|stop| *stop || ready.load(Ordering::Acquire)).await;
+        served.is_ok_and(|stop| !*stop)
+    }
+
     fn serve<S>(
         &self,
         socket: S,
@@ -346,13 +350,16 @@ fn is_local(socket: &TcpStream, client: SocketAddr) -> bool {
     client.ip().to_canonical().is_loopback() || socket.local_addr().is_ok_and(|own| own.ip() == client.ip())
 }
 
-async fn serve_http(
+/// Serves pages over HTTP/1. `answer` gets a request and whether its client is on this machine.
+async fn serve_http<A>(
     listener: TcpListener,
     name: &'static str,
     limits: listeners::Limits,
-    pages: Pages,
     stopped: watch::Receiver<bool>,
-) {
+    answer: impl Fn(Request<Incoming>, bool) -> A + Clone + Send + 'static,
+) where
+    A: Future<Output = Response<Full<Bytes>>> + Send + 'static,
+{
     let mut builder = hyper::server::conn::http1::Builder::new();
     builder.timer(TokioTimer::new()).header_read_timeout(HEAD_WITHIN);
     let ending = stopped.clone();
@@ -362,36 +369,14 @@ async fn serve_http(
         move |cx| listener.poll_accept(cx),
         stopped,
         move |(socket, peer), usage| {
-            let (pages, ending) = (pages.clone(), ending.clone());
+            let (answer, ending) = (answer.clone(), ending.clone());
             let _ = socket.set_nodelay(true);
             let local = is_local(&socket, peer);
-            let answer = move |request| {
-                let (pages, open) = (pages.clone(), usage.begin());
-                async move { Ok::<_, Infallible>(Usage::count(pages.answer(&request, local).await, open)) }
+            let service = move |request| {
+                let (answered, open) = (answer(request, local), usage.begin());
+                async move { Ok::<_, Infallible>(Usage::count(answered.await, open)) }
             };
-            serve(builder.serve_connection(TokioIo::new(socket), service_fn(answer)), ending)
-        },
-    )
-    .await;
-}
-
-async fn serve_levels(listener: TcpListener, address: SocketAddr, levels: LogLevels, stopped: watch::Receiver<bool>) {
-    let mut builder = hyper::server::conn::http1::Builder::new();
-    builder.timer(TokioTimer::new()).header_read_timeout(HEAD_WITHIN);
-    let ending = stopped.clone();
-    let limits = listeners::Limits { connections: LEVEL_CONNECTIONS, ..listeners::Limits::default() };
-    accept(
-        "log levels",
-        limits,
-        move |cx| listener.poll_accept(cx),
-        stopped,
-        move |(socket, _), usage| {
-            let (levels, ending) = (levels.clone(), ending.clone());
-            let answer = move |request| {
-                let (levels, open) = (levels.clone(), usage.begin());
-                async move { Ok::<_, Infallible>(Usage::count(levels.answer(request, address).await, open)) }
-            };
-            serve(builder.serve_connection(TokioIo::new(socket), service_fn(answer)), ending)
+            serve(builder.serve_connection(TokioIo::new(socket), service_fn(service)), ending)
         },
     )
     .await;

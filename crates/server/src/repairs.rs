@@ -11,7 +11,7 @@ const BETWEEN_REPAIRS: Duration = Duration::from_secs(60);
 #[derive(Default)]
 pub(crate) struct Repairs {
     last: Option<Instant>,
-    /// What panicked and could not be repaired.
+    /// The step that panicked and could not be repaired.
     failed: Option<&'static str>,
 }
 

@@ -77,12 +77,21 @@ fn node() -> Node {
     Node { id: "sidecar~10.0.0.1~a.default~default.svc.cluster.local".into(), ..Default::default() }
 }
 
+/// Begins HTTP/2. Returns the connection, which ends with an error if the server violates the protocol.
+async fn http2<B>(
+    socket: impl tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin + Send + 'static,
+) -> (hyper::client::conn::http2::SendRequest<B>, tokio::task::JoinHandle<hyper::Result<()>>)
+where
+    B: http_body::Body<Data = Bytes, Error = std::convert::Infallible> + Send + Unpin + 'static,
+{
+    let (send, connection) =
+        hyper::client::conn::http2::handshake(TokioExecutor::new(), TokioIo::new(socket)).await.unwrap();
+    (send, tokio::spawn(connection))
+}
+
 /// Sends one complete request. Returns the final status (`None` if the call is still open) and the messages before it.
 async fn call(server: &Server, path: &str, body: Bytes) -> (Option<String>, Vec<Bytes>) {
-    let socket = TcpStream::connect(server.addresses().grpc).await.unwrap();
-    let (mut send, connection) =
-        hyper::client::conn::http2::handshake(TokioExecutor::new(), TokioIo::new(socket)).await.unwrap();
-    tokio::spawn(connection);
+    let (mut send, _) = http2(TcpStream::connect(server.addresses().grpc).await.unwrap()).await;
     let request = Request::post(format!("http://rutter{path}"))
         .header("content-type", "application/grpc")
         .body(Full::new(body))
@@ -188,29 +197,22 @@ async fn istioctl_reads_debug_pages_over_xds() {
 struct Subscriber {
     response: hyper::Response<hyper::body::Incoming>,
     connection: tokio::task::JoinHandle<hyper::Result<()>>,
-    _requests: tokio::sync::mpsc::Sender<Bytes>,
-    _send: hyper::client::conn::http2::SendRequest<Open>,
+    _kept: (tokio::sync::mpsc::Sender<Bytes>, Sender),
 }
 
 impl Subscriber {
     /// Subscribes to clusters, and receives them.
     async fn connect(server: &Server) -> (Subscriber, DiscoveryResponse) {
-        let socket = TcpStream::connect(server.addresses().grpc).await.unwrap();
-        let (mut send, connection) =
-            hyper::client::conn::http2::handshake(TokioExecutor::new(), TokioIo::new(socket)).await.unwrap();
-        let connection = tokio::spawn(connection);
-        let (requests, body) = tokio::sync::mpsc::channel::<Bytes>(4);
-        let request = Request::post(format!("http://rutter{SOTW}")).header("content-type", "application/grpc");
+        let (send, connection) = http2(TcpStream::connect(server.addresses().grpc).await.unwrap()).await;
         let first = DiscoveryRequest { node: Some(node()), type_url: CDS.into(), ..Default::default() };
-        requests.send(framed(0, &first.encode_to_vec())).await.unwrap();
-        let mut response = send.send_request(request.body(Open(body)).unwrap()).await.unwrap();
+        let (kept, mut response) = open(send, &framed(0, &first.encode_to_vec())).await;
         let mut received = BytesMut::new();
         while received.len() < 5 || received.len() < 5 + u32::from_be_bytes(received[1..5].try_into().unwrap()) as usize
         {
             received.extend_from_slice(&response.frame().await.unwrap().unwrap().into_data().unwrap());
         }
         let message = DiscoveryResponse::decode(&received[5..]).unwrap();
-        (Subscriber { response, connection, _requests: requests, _send: send }, message)
+        (Subscriber { response, connection, _kept: kept }, message)
     }
 
     /// Waits for the end of the stream, and returns its status.
@@ -352,18 +354,12 @@ async fn silent_connections_are_closed_and_do_not_lock_out_others() {
 async fn a_stream_without_a_request_ends() {
     let server = start_with(impatient()).await;
     server.set_ready();
-    let socket = TcpStream::connect(server.addresses().grpc).await.unwrap();
-    let (mut send, connection) =
-        hyper::client::conn::http2::handshake(TokioExecutor::new(), TokioIo::new(socket)).await.unwrap();
-    tokio::spawn(connection);
-    let (requests, body) = tokio::sync::mpsc::channel::<Bytes>(4);
-    let request = Request::post(format!("http://rutter{SOTW}")).header("content-type", "application/grpc");
-    let mut response = send.send_request(request.body(Open(body)).unwrap()).await.unwrap();
+    let (send, _) = http2(TcpStream::connect(server.addresses().grpc).await.unwrap()).await;
     // A message that is not complete is no request, either.
-    requests.send(framed(0, b"abc").slice(..6)).await.unwrap();
+    let (kept, mut response) = open(send, &framed(0, b"abc").slice(..6)).await;
     let trailers = response.frame().await.unwrap().unwrap().into_trailers().unwrap();
     assert_eq!(trailers["grpc-status"], "4");
-    drop(requests);
+    drop(kept);
 }
 
 #[tokio::test]
@@ -376,18 +372,12 @@ async fn a_unix_socket_proves_the_user() {
     server.set_ready();
     let first = DiscoveryRequest { node: Some(node()), type_url: CDS.into(), ..Default::default() };
     let body = framed(0, &first.encode_to_vec());
-    let stream = tokio::net::UnixStream::connect(&path).await.unwrap();
-    let (send, connection) =
-        hyper::client::conn::http2::handshake(TokioExecutor::new(), TokioIo::new(stream)).await.unwrap();
-    tokio::spawn(connection);
+    let (send, _) = http2(tokio::net::UnixStream::connect(&path).await.unwrap()).await;
     let (_local, mut local_response) = open(send, &body).await;
     assert!(local_response.frame().await.unwrap().unwrap().is_data());
     let (_, page) = get(server.addresses().monitoring, "/debug/syncz").await;
     assert!(page.contains("\"secrets\": \"served\""), "{page}");
-    let stream = TcpStream::connect(server.addresses().grpc).await.unwrap();
-    let (send, connection) =
-        hyper::client::conn::http2::handshake(TokioExecutor::new(), TokioIo::new(stream)).await.unwrap();
-    tokio::spawn(connection);
+    let (send, _) = http2(TcpStream::connect(server.addresses().grpc).await.unwrap()).await;
     let (_remote, mut remote_response) = open(send, &body).await;
     assert!(remote_response.frame().await.unwrap().unwrap().is_data());
     let (_, page) = get(server.addresses().monitoring, "/debug/syncz").await;

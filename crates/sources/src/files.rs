@@ -32,7 +32,7 @@ const RESCAN: Duration = Duration::from_secs(10);
 const LONGEST_REST: Duration = Duration::from_millis(100);
 /// How long a file that is being written is not read, if no close event arrives.
 const WRITE_GRACE: Duration = Duration::from_secs(5);
-/// How long the end of a watch waits for its thread.
+/// The time for which the end of a watch waits for its thread.
 const END_WITHIN: Duration = Duration::from_secs(1);
 /// The interval of attempts to read folders that could not be read at the start.
 const RETRY: Duration = Duration::from_secs(1);

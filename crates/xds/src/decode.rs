@@ -110,7 +110,7 @@ impl Texts {
         starts.zip(&self.ends).map(|(start, end)| &self.buffer[start as usize..*end as usize])
     }
 
-    /// What distinguishes the set of these texts from others, if each occurs once.
+    /// A digest that distinguishes the set of these texts from others, if each occurs once.
     pub(crate) fn identity(&self) -> Identity {
         (self.digest, self.len())
     }

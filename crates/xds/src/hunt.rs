@@ -55,7 +55,7 @@ pub(crate) struct Hunt {
 pub(crate) enum Found {
     /// Send the next response.
     Continue,
-    /// These are rejected.
+    /// The resources and parts that are rejected.
     Culprits(Vec<Culprit>),
     /// The rejection has another cause.
     Nothing,

@@ -12,7 +12,7 @@ use xxhash_rust::xxh3::xxh3_64_with_seed;
 use crate::Name;
 use crate::decode::Texts;
 
-/// What distinguishes a set from others: its digest, and the number of its names.
+/// A fingerprint of a set: its digest, and the number of its names.
 pub(crate) type Identity = (u64, usize);
 
 /// Names, ascending, each once.

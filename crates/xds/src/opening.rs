@@ -147,7 +147,7 @@ impl<O: Origin> Core<O> {
         let kind = opening.kind;
         if kind.is_collected() {
             let subscribed = subscribed(request);
-            // What a client reports to have are virtual hosts, and not the collections that it subscribes to.
+            // A client reports the virtual hosts that it has, and not the collections that it subscribes to.
             let names: BTreeSet<Name> = match kind.parent {
                 Parent::Collections { of } if subscribed.is_empty() => {
                     let parent = stream.watch(of).and_then(|watch| self.names(watch));

@@ -286,7 +286,7 @@ impl Entry {
     }
 }
 
-/// What a ledger shows instead of some of its resources.
+/// The replacements that a ledger shows for some of its resources.
 #[derive(Default, Debug)]
 pub(crate) struct Lens {
     /// Identify the lens, ascending.

@@ -218,7 +218,7 @@ impl<'h, O: Origin> Count<'h, O> {
         let entries = || substituted.by.iter().map(|id| (*id, self.hub.core.quarantine.entry(*id)));
         let is_blamed = |entry: &Entry| entry.culprit.part.as_ref().is_none_or(|part| parts.contains(part));
         let blamed = entries().find(|(_, entry)| entry.is_some_and(is_blamed)).map(|(id, _)| id);
-        // What is to blame is not known yet.
+        // The part to blame is not known yet.
         let is_open = entries().any(|(_, entry)| entry.is_none());
         if blamed.is_none() && !is_open {
             return false;

@@ -25,7 +25,7 @@ async fn silent_connections_leave_descriptors_for_the_others() -> Result<()> {
     let mut silent = Vec::new();
     for address in [control.grpc(), control.api().ok_or("no API")?] {
         for _ in 0..700 {
-            // Those beyond the limit wait, or replace others.
+            // Connections beyond the limit wait, or replace others.
             let connecting = tokio::time::timeout(Duration::from_millis(100), TcpStream::connect(address));
             let Ok(Ok(stream)) = connecting.await else { break };
             silent.push(stream);

@@ -97,7 +97,7 @@ pub struct Access {
 pub struct Peer {
     /// Common name and organizations of a verified client certificate.
     pub certificate: Option<(String, Vec<String>)>,
-    /// Why a client certificate was not accepted.
+    /// The reason for which a client certificate was not accepted.
     pub rejected: Option<String>,
     /// Whether the connection uses the plaintext port, which grants administrator permissions.
     pub trusted: bool,

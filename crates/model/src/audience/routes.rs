@@ -40,14 +40,14 @@ impl RouteAudience {
 pub enum VirtualHostAudience {
     /// All of its route tables.
     All(Arc<RouteAudience>),
-    /// Those that tables share.
+    /// The virtual hosts that tables share.
     Shared {
         /// As in [`SharedHostsKey`](super::SharedHostsKey).
         cluster: Arc<str>,
         /// As in [`SharedHostsKey`](super::SharedHostsKey).
         assigned: bool,
     },
-    /// Those that its tables do not share. Shared ones that they do not have are hidden.
+    /// The virtual hosts that its tables do not share. Shared ones that they do not have are hidden.
     Own(Arc<RouteAudience>),
 }
 

@@ -267,7 +267,7 @@ fn after_a_panic_that_cannot_be_repaired_proxies_keep_what_they_have() {
     assert!(reason.contains("a commit panicked"), "{reason}");
     assert!(core.hub.status(id).expect("connected").watches[0].acked.is_some(), "an ACK is taken");
     assert!(ended(&mut received).is_none() && !core.is_busy());
-    // What needs the world is refused, so that the proxy asks another replica.
+    // A request that needs the world is refused, so that the proxy asks another replica.
     let (message, (_, mut answer)) = connecting(3);
     turn(&mut core, vec![message, routes(other, &["80"], &[])]);
     let refused = answer.try_recv().expect("an answer").expect_err("refused");

@@ -19,7 +19,7 @@ pub(crate) struct List<O: Origin> {
     failed: bool,
 }
 
-/// How much of the lists of a selection could not be derived.
+/// The share of the lists of a selection that could not be derived.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) enum Failure {
     /// Some names may be missing. Those that a client has must not be removed.

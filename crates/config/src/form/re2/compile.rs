@@ -31,9 +31,9 @@ pub(super) struct Inst {
 /// The instructions, the first of which fails, and where they start.
 pub(super) struct Program {
     pub(super) insts: Vec<Inst>,
-    /// Where a match starts at the first byte.
+    /// The first instruction of a match at the first byte.
     pub(super) start: usize,
-    /// Where a match starts anywhere.
+    /// The first instruction of a match anywhere.
     pub(super) unanchored: usize,
 }
 

@@ -1,4 +1,4 @@
-//! Why RE2 cannot parse an expression.
+//! The reasons for which RE2 cannot parse an expression.
 
 /// Maximum number of repetitions, also of nested ones together.
 pub(super) const MAX_REPEAT: u32 = 1000;

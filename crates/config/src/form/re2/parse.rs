@@ -391,7 +391,7 @@ fn number(text: &str) -> Option<u32> {
     if plain && text.len() <= 9 { text.parse().ok() } else { None }
 }
 
-/// How often the innermost part may still be repeated.
+/// The number of times that the innermost part may still be repeated.
 fn room(node: &Node, left: u32) -> u32 {
     match node {
         Node::Counted { least, most, of, .. } => room(of, left / most.unwrap_or(*least).max(1)),

@@ -35,7 +35,7 @@ fn coalesced(node: Node) -> Node {
     }
 }
 
-/// What is repeated, with the bounds and flags.
+/// The repeated part, with the bounds and flags.
 fn repetition(node: &Node) -> Option<(&Rc<Node>, u32, Option<u32>, Flags)> {
     match node {
         Node::Repeat { operator: Operator::Star, flags, of } => Some((of, 0, None, *flags)),
