@@ -22,7 +22,6 @@ mod identify;
 mod meta;
 mod names;
 mod prepare;
-mod references;
 mod semantic;
 mod types;
 mod walk;
@@ -31,5 +30,4 @@ pub use admit::{Admitted, FieldValidation, Operation, Review, Subresource, admit
 pub use cause::{Cause, Reason, Rejection};
 pub use decode::{DecodeError, Decoded, Limits, decode};
 pub use prepare::{Stamp, fill_name, mark_deleted, prepare};
-pub use references::{Host, Reference, Target, references};
 pub use types::check_types;

@@ -55,6 +55,8 @@ pub struct Options {
     pub now: fn() -> SystemTime,
     /// Version of the program, for example `0.1.0`.
     pub version: &'static str,
+    /// The cluster's DNS domain, for references to short names of services.
+    pub domain: Arc<str>,
     /// The ranges from which Services get cluster IPs, at most one of each family. If there is none, Services get no
     /// addresses.
     pub service_ranges: Vec<ServiceRange>,
@@ -70,6 +72,7 @@ impl Default for Options {
             limits: Limits::default(),
             now: SystemTime::now,
             version: env!("CARGO_PKG_VERSION"),
+            domain: "cluster.local".into(),
             service_ranges: Vec::new(),
             read_only: None,
         }

@@ -91,6 +91,7 @@ pub(super) async fn serve(settings: &Settings, store: Arc<dyn Store>) -> Result<
     let options = api::Options {
         access: Access { tokens, ..Access::default() },
         read_only: read_only(settings),
+        domain: settings.domain.as_str().into(),
         service_ranges: ranges.map(|(first, length)| ServiceRange { first: *first, length: *length }).collect(),
         ..api::Options::default()
     };

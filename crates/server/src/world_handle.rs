@@ -186,3 +186,54 @@ async fn until(deadline: Option<Instant>) {
         None => std::future::pending().await,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use registry::inputs::MeshSettings;
+
+    use super::*;
+
+    fn start() -> WorldHandle {
+        let mesh = MeshSettings {
+            config: MeshConfig::default(),
+            domain: "cluster.local".into(),
+            cluster_id: "Kubernetes".into(),
+            sharing: Default::default(),
+            features: Default::default(),
+            assigned_addresses: true,
+        };
+        WorldHandle::start(World::new(mesh, 1), Limits::default(), Pace::UNLIMITED).expect("a thread")
+    }
+
+    /// The clock is paused: it advances to the time limit as soon as only the thread's answer is missing.
+    #[tokio::test(start_paused = true)]
+    async fn a_thread_that_hangs_fails_the_check_until_it_goes_on() {
+        let world = start();
+        let (release, released) = std::sync::mpsc::channel::<()>();
+        let (entered, has_entered) = oneshot::channel();
+        let hanging = world.clone();
+        let hanging = tokio::spawn(async move {
+            let hang = move |_: &mut Core| {
+                let _ = entered.send(());
+                let _ = released.recv();
+            };
+            hanging.inspect(hang).await.expect("the thread runs");
+        });
+        has_entered.await.expect("the thread runs");
+        let reason = world.check().await.expect_err("it hangs");
+        assert!(reason.contains("does not answer within 3s"), "{reason}");
+        drop(release);
+        hanging.await.expect("released");
+        assert_eq!(world.inspect(|core| core.repairs.health()).await.expect("the thread runs"), Ok(()));
+    }
+
+    #[tokio::test]
+    async fn a_thread_that_has_ended_fails_the_check() {
+        let world = start();
+        assert_eq!(world.check().await, Ok(()));
+        world.end().await;
+        world.messages.closed().await;
+        let reason = world.check().await.expect_err("it has ended");
+        assert!(reason.contains("has ended"), "{reason}");
+    }
+}

@@ -65,7 +65,12 @@ impl Hunt {
     /// A search among these units, or the resources that they are parts of. `guesses` are indices of units.
     pub(crate) fn new(units: Vec<Unit>, whole: Vec<Unit>, guesses: Vec<Vec<usize>>, message: Arc<str>) -> Hunt {
         let count = units.len();
-        let guesses = guesses.into_iter().filter(|guess| !guess.is_empty() && guess.len() < count);
+        let distinct = |mut guess: Vec<usize>| {
+            guess.sort_unstable();
+            guess.dedup();
+            guess
+        };
+        let guesses = guesses.into_iter().map(distinct).filter(|guess| !guess.is_empty() && guess.len() < count);
         let mut hunt = Hunt {
             guesses: guesses.collect(),
             seen: units.iter().map(|unit| unit.target).collect(),
@@ -227,6 +232,7 @@ mod tests {
         assert_eq!(found(50, &[7], vec![7]), (vec![7], 1));
         assert_eq!(found(50, &[7], vec![8]).0, [7], "a wrong one blames nobody");
         assert_eq!(found(1, &[0], vec![]), (vec![0], 1));
+        assert_eq!(found(3, &[2], vec![2, 2]), (vec![2], 1), "a unit that is guessed twice is blamed once");
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! Warnings about references to objects that are not in the store.
 
-use admission::{Host, Target, references};
+use config::istio::references::{Reference, Target, references};
 use config::{AnyObject, Kind, ParseOptions, read_object};
 use serde_json::Value;
 use store::{Error, GroupResource, Key, Query, Stored};
@@ -22,25 +22,23 @@ impl Call<'_> {
         stored: &Stored,
         mut warnings: Vec<String>,
     ) -> Vec<String> {
-        let refers = matches!(self.kind.mesh, Some(Kind::VirtualService | Kind::Gateway));
+        let refers = matches!(self.kind.mesh, Some(Kind::VirtualService | Kind::DestinationRule | Kind::Gateway));
         let value = stored.value();
         let same = before.is_some_and(|before| before["spec"] == value["spec"]);
         if !refers || same || self.target.subresource.is_some() {
             return warnings;
         }
-        let options = ParseOptions { admitted: true, ..ParseOptions::default() };
-        let Some(object) = read_object(&value, &options).object else { return warnings };
+        let Some(object) = read_object(&value, &admitted()).object else { return warnings };
         let mut host_is_missing = false;
-        for reference in references(&object).into_iter().take(MAX_CHECKED) {
-            let subset = matches!(&reference.target, Target::Host(host) if !host.subset.is_empty());
-            // A subset follows its host. One warning is enough.
-            if subset && host_is_missing {
+        for reference in references(&object, &self.api.0.options.domain).into_iter().take(MAX_CHECKED) {
+            // A port or a subset follows its host. One warning is enough.
+            if host_is_missing && matches!(reference.target, Target::Port { .. } | Target::Subset { .. }) {
                 continue;
             }
-            let missing = !self.resolves(&object, &reference.target).await.unwrap_or(true);
-            host_is_missing = missing && matches!(reference.target, Target::Host(_));
+            let missing = !self.resolves(&object, &reference).await.unwrap_or(true);
+            host_is_missing = missing && matches!(reference.target, Target::Host { .. } | Target::Port { .. });
             if missing {
-                let found = reference.unresolved(object.key());
+                let found = reference.missing(object.key());
                 let hint = found.hint.map(|hint| format!(" ({hint})")).unwrap_or_default();
                 warnings.push(format!("{}: {}{hint}", found.path, found.message));
             }
@@ -48,30 +46,41 @@ impl Call<'_> {
         warnings
     }
 
-    async fn resolves(&self, object: &AnyObject, target: &Target) -> Result<bool, Error> {
+    async fn resolves(&self, object: &AnyObject, reference: &Reference) -> Result<bool, Error> {
+        let target = &reference.target;
         match target {
             Target::Gateway { namespace, name } => self.is_stored(NETWORKING, "gateways", namespace, name).await,
-            Target::VirtualService { namespace, name } => {
+            Target::Delegate { namespace, name } => {
                 self.is_stored(NETWORKING, "virtualservices", namespace, name).await
             }
+            // Other schemes name ConfigMaps, Secrets of other namespaces, or what the agent provides.
+            Target::Credential { name, .. } if name.contains("://") => Ok(true),
             // The proxies of a Gateway may be in another namespace.
-            Target::Secret { name } => {
-                let is_it = |found: &AnyObject| *found.meta().name == **name;
+            Target::Credential { name, .. } => {
                 Ok(self.is_stored("", "secrets", &object.meta().namespace, name).await?
-                    || self.any("", "secrets", is_it).await?)
+                    || self.any("", "secrets", target).await?)
             }
-            Target::Host(host) if !host.subset.is_empty() => {
-                self.any(NETWORKING, "destinationrules", |found| defines(found, host)).await
-            }
-            Target::Host(host) => {
-                if let Some((namespace, name)) = host.service()
-                    && self.is_stored("", "services", namespace, name).await?
+            Target::Subset { .. } => self.any(NETWORKING, "destinationrules", target).await,
+            Target::Host { .. } | Target::Port { .. } => {
+                if let Some((namespace, name)) = target.service()
+                    && let Some(service) = self.stored("", "services", namespace, name).await?
+                    && self.defines(&service, target)
                 {
                     return Ok(true);
                 }
-                self.any(NETWORKING, "serviceentries", |found| serves(found, host)).await
+                self.any(NETWORKING, "serviceentries", target).await
             }
         }
+    }
+
+    async fn stored(
+        &self,
+        group: &'static str,
+        plural: &'static str,
+        namespace: &str,
+        name: &str,
+    ) -> Result<Option<Stored>, Error> {
+        self.api.0.store.get(&Key::new(GroupResource::new(group, plural), namespace, name)).await
     }
 
     async fn is_stored(
@@ -81,32 +90,23 @@ impl Call<'_> {
         namespace: &str,
         name: &str,
     ) -> Result<bool, Error> {
-        let key = Key::new(GroupResource::new(group, plural), namespace, name);
-        Ok(self.api.0.store.get(&key).await?.is_some())
+        Ok(self.stored(group, plural, namespace, name).await?.is_some())
     }
 
-    /// Whether there is an object like this, or so many that it is not searched for.
-    async fn any(
-        &self,
-        group: &'static str,
-        plural: &'static str,
-        is_it: impl Fn(&AnyObject) -> bool,
-    ) -> Result<bool, Error> {
+    /// Whether an object defines the target, or there are so many that it is not searched for.
+    async fn any(&self, group: &'static str, plural: &'static str, target: &Target) -> Result<bool, Error> {
         let query = Query { limit: MAX_SEARCHED, ..Query::of(GroupResource::new(group, plural)) };
         let list = self.api.0.store.list(&query).await?;
-        let options = ParseOptions { admitted: true, ..ParseOptions::default() };
-        let read = |stored: &Stored| read_object(&stored.value(), &options).object;
-        Ok(list.next.is_some() || list.items.iter().filter_map(read).any(|object| is_it(&object)))
+        Ok(list.next.is_some() || list.items.iter().any(|stored| self.defines(stored, target)))
+    }
+
+    fn defines(&self, stored: &Stored, target: &Target) -> bool {
+        let object = read_object(&stored.value(), &admitted()).object;
+        object.is_some_and(|object| target.is_defined_by(&object, &self.api.0.options.domain))
     }
 }
 
-fn defines(object: &AnyObject, host: &Host) -> bool {
-    let AnyObject::DestinationRule(rule) = object else { return false };
-    host.is_covered_by(&rule.spec.host, &rule.meta.namespace)
-        && rule.spec.subsets.iter().any(|subset| subset.name == host.subset)
-}
-
-fn serves(object: &AnyObject, host: &Host) -> bool {
-    let AnyObject::ServiceEntry(entry) = object else { return false };
-    entry.spec.hosts.iter().any(|own| host.is_covered_by(own, &entry.meta.namespace))
+/// Options for objects that were admitted.
+fn admitted() -> ParseOptions {
+    ParseOptions { admitted: true, ..ParseOptions::default() }
 }

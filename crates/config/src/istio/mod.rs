@@ -15,6 +15,7 @@ pub mod gateway;
 pub mod http_route;
 pub mod load_balancer;
 pub mod proxy_config;
+pub mod references;
 pub mod selection;
 pub mod service_entry;
 pub mod sidecar;

@@ -33,6 +33,24 @@ impl VirtualService {
     /// Name in `gateways` that refers to all sidecars.
     pub const MESH: &'static str = "mesh";
 
+    /// Returns the full name `namespace/name` of a gateway that a VirtualService in `namespace` names. `mesh` stays as it is.
+    /// The legacy form `name.namespace…` is accepted, too.
+    pub fn full_gateway(name: &Arc<str>, namespace: &str) -> Arc<str> {
+        if &**name == VirtualService::MESH {
+            return name.clone();
+        }
+        if let Some(own) = name.strip_prefix("./") {
+            return format!("{namespace}/{own}").into();
+        }
+        if name.contains('/') {
+            return name.clone();
+        }
+        match name.split_once('.') {
+            Some((short, rest)) => format!("{}/{short}", rest.split('.').next().unwrap_or(rest)).into(),
+            None => format!("{namespace}/{name}").into(),
+        }
+    }
+
     /// Whether the rules apply to sidecars.
     pub fn applies_to_mesh(&self) -> bool {
         self.gateways.is_empty() || self.gateways.iter().any(|g| &**g == VirtualService::MESH)

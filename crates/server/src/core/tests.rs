@@ -4,9 +4,13 @@ use std::hash::{Hash, Hasher};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use envoy::types::{CLUSTER, ROUTE};
+use model::audience::ResourceKey;
+use model::xds::{ResourceType, TypeSpec};
 use protos::envoy::config::core::v3::Node;
 use registry::inputs::{MeshDefaults, MeshSettings};
 use tokio::sync::{Semaphore, oneshot};
+use traffic::audience::ProxyAudiences;
+use traffic::serving::{NoList, ServedType};
 use xds::decode::Body;
 use xds::{Request, Variant};
 
@@ -68,10 +72,16 @@ fn ended(received: &mut Received) -> Option<Status> {
 }
 
 fn core(limits: Limits) -> Core {
+    core_of(
+        World::with(mesh("istio-system"), 1, |rules, _| {
+            rules.index::<Explosives>();
+        }),
+        limits,
+    )
+}
+
+fn core_of(world: World, limits: Limits) -> Core {
     let watched = (watch::channel(Names::default()).0, watch::channel(Arc::default()).0, Configuration::default());
-    let world = World::with(mesh("istio-system"), 1, |rules, _| {
-        rules.index::<Explosives>();
-    });
     Core::new(world, limits, Pace::UNLIMITED, Instant::now(), watched)
 }
 
@@ -275,6 +285,63 @@ fn after_a_panic_that_cannot_be_repaired_proxies_keep_what_they_have() {
     assert_eq!(ended(&mut to_other).map(|status| status.code), Some(Status::UNAVAILABLE));
 }
 
+static FRAGILE: TypeSpec = TypeSpec {
+    type_url: "type.googleapis.com/example.Fragile",
+    short_name: "FDS",
+    long_name: "fragile",
+    order: 100,
+    ..TypeSpec::NAMED
+};
+
+/// A type whose names panic when they are resolved, which is after the service of the name has appeared.
+struct FragileType;
+
+impl ServedType for FragileType {
+    const TYPE: ResourceType = ResourceType::new(&FRAGILE);
+    type Audience = Arc<str>;
+    type Lists = NoList;
+    type Resources = (envoy::Clusters,);
+
+    fn audience(proxy: &ProxyAudiences) -> Option<Arc<str>> {
+        Some(proxy.route.scope.namespace.clone())
+    }
+
+    fn resolve(_: &Arc<str>, name: &Arc<str>) -> Option<ResourceKey> {
+        panic!("{name} is fragile");
+    }
+
+    fn required_host(name: &str) -> Option<&str> {
+        Some(name)
+    }
+}
+
+#[test]
+fn after_a_panic_while_a_commit_is_applied_everything_is_derived_again() {
+    let world = World::with(mesh("istio-system"), 1, |_, types| {
+        types.register::<FragileType>();
+    });
+    let mut core = core_of(world, Limits::default());
+    let (id, mut received) = connect(&mut core, 1);
+    turn(&mut core, vec![request(id, FRAGILE.type_url, &["shop.example.com"], ""), clusters(id, "")]);
+    assert!(has_response(&mut received));
+    turn(&mut core, vec![put(SHOP)]);
+    assert_eq!(ended(&mut received).map(|status| status.code), Some(Status::UNAVAILABLE));
+    assert_eq!((core.repairs.health(), core.counters.panics, core.hub.len()), (Ok(()), 1, 0));
+    // The change is in effect for a proxy that connects.
+    let (id, mut received) = connect(&mut core, 1);
+    turn(&mut core, vec![clusters(id, "")]);
+    assert!(has_response(&mut received));
+    assert!(core.served.world.has_host("shop.example.com"));
+    assert_eq!(core.served.world.check(), Ok(()));
+}
+
+fn put(text: &str) -> Message {
+    let mut batch = Batch::new();
+    let parsed = config::parse_documents(text.as_bytes(), "shop.yaml", &config::ParseOptions::default());
+    parsed.objects.into_iter().for_each(|object| batch.put(object));
+    Message::Commit(batch, Observations::new())
+}
+
 const SHOP: &str = "
 apiVersion: networking.istio.io/v1
 kind: ServiceEntry
@@ -286,10 +353,7 @@ spec: {hosts: [shop.example.com], ports: [{number: 80, name: http, protocol: HTT
 fn session(rejection: Option<&str>) {
     let mut core = core(Limits::default());
     let (id, _received) = connect(&mut core, 1);
-    let mut batch = Batch::new();
-    let parsed = config::parse_documents(SHOP.as_bytes(), "shop.yaml", &config::ParseOptions::default());
-    parsed.objects.into_iter().for_each(|object| batch.put(object));
-    turn(&mut core, vec![Message::Commit(batch, Observations::new())]);
+    turn(&mut core, vec![put(SHOP)]);
     turn(&mut core, vec![clusters(id, "")]);
     let nonce = core.hub.status(id).expect("connected").watches[0].sent.clone().expect("a response").nonce;
     let (mut answer, place) = delta(CLUSTER.type_url, &[], &[], &nonce);

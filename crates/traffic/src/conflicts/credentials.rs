@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use config::istio::Server;
-use config::{Diagnostic, FieldPath, Kind};
+use config::istio::references::{Target, of_gateway};
+use config::{Diagnostic, Kind};
 use flow::Reads;
 use model::audience::{SecretAudience, SecretKey};
 use model::service::ObjectId;
@@ -35,46 +35,28 @@ fn derive_readers(cx: &Reads<'_>, key: &ObjectId) -> Option<BTreeSet<(Arc<str>, 
 fn derive_missing_credentials(cx: &Reads<'_>, key: &ObjectId) -> Option<Arc<[Diagnostic]>> {
     let object = cx.get::<Gateways>(key)?;
     let mut found = Vec::new();
-    for (index, server) in object.spec.servers.iter().enumerate() {
-        let path = FieldPath::spec().field("servers").index(index).field("tls");
-        for (field, name) in names(server) {
-            if let Some(problem) = problem(cx, key, &name) {
-                let hint = "connections to the server fail; create it where the gateway's pods run. Secrets are read only \
-                            if --secrets-for lets proxies have them";
-                let path = match field {
-                    Field::Named(field) => path.field(field),
-                    Field::Listed(index) => path.field("credentialNames").index(index),
-                };
-                found.push(diagnostic(Kind::Gateway, key, Diagnostic::MISSING_REFERENCE, path, problem, hint));
-            }
-        }
+    for reference in of_gateway(&object.spec) {
+        let Some(problem) = served_name(&reference.target).and_then(|name| problem(cx, key, &name)) else { continue };
+        let hint = "connections to the server fail; create it where the gateway's pods run. Secrets are read only if \
+                    --secrets-for lets proxies have them";
+        found.push(diagnostic(Kind::Gateway, key, Diagnostic::MISSING_REFERENCE, reference.path, problem, hint));
     }
     (!found.is_empty()).then(|| found.into())
 }
 
-/// A field with the name of a credential.
-enum Field {
-    Named(&'static str),
-    Listed(usize),
-}
-
-/// The credentials of a server by field, as resource names.
-fn names(server: &Server) -> Vec<(Field, Arc<str>)> {
-    let Some(tls) = &server.tls else { return Vec::new() };
-    let certificate = |name: &Arc<str>| match Certificate::named(name) {
-        Certificate::Served(name) => Some(name),
-        _ => None,
-    };
-    let single = (!tls.credential_name.is_empty() && tls.credential_names.is_empty()).then_some(&tls.credential_name);
-    let single = single.and_then(certificate).map(|name| (Field::Named("credentialName"), name));
-    let several = tls.credential_names.iter().enumerate();
-    let several = several.filter_map(|(index, name)| Some((Field::Listed(index), certificate(name)?)));
-    let authorities = Some(&tls.ca_cert_credential_name).filter(|name| !name.is_empty());
-    let authorities = authorities.and_then(|name| match Authorities::named(name) {
-        Authorities::Served(name) => Some((Field::Named("caCertCredentialName"), name)),
-        _ => None,
-    });
-    single.into_iter().chain(several).chain(authorities).collect()
+/// The resource name of a credential that the control plane serves.
+fn served_name(target: &Target) -> Option<Arc<str>> {
+    let Target::Credential { name, authorities } = target else { return None };
+    match authorities {
+        false => match Certificate::named(name) {
+            Certificate::Served(name) => Some(name),
+            _ => None,
+        },
+        true => match Authorities::named(name) {
+            Authorities::Served(name) => Some(name),
+            _ => None,
+        },
+    }
 }
 
 /// The reason why proxies of a `Gateway` do not get a credential.

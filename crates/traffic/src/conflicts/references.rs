@@ -6,19 +6,18 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use config::istio::{Destination, VirtualService};
-use config::{Diagnostic, FieldPath, Kind, Object};
+use config::istio::references::{Reference, Target, of_destination_rule, of_virtual_service};
+use config::{Diagnostic, FieldPath, Kind, ObjectKey};
 use flow::Reads;
 use model::audience::{PolicyKey, Scope};
 use model::proxy::Labels;
 use model::service::{ExportTo, ObjectId, Resolution, Service, ServiceKey};
 use names::{Hostname, Protocol};
-use registry::inputs::{DestinationRules, Mesh, MeshSettings};
+use registry::inputs::{DestinationRules, Mesh};
 use registry::{Gateways, ServiceEndpoints, Services, ServicesByHost, VirtualServices};
 
 use super::diagnostic;
 use crate::policy::{DestinationRuleSummaries, merged, policies_for};
-use crate::virtual_service::{Binding, with_full_names};
 
 flow::rule! {
     /// The references of each VirtualService, also of a delegate, that do not resolve.
@@ -33,24 +32,22 @@ flow::rule! {
 fn derive_of_virtual_service(cx: &Reads<'_>, key: &ObjectId) -> Option<Arc<[Diagnostic]>> {
     let object = cx.get::<VirtualServices>(key)?;
     let mesh = cx.get::<Mesh>(&())?;
-    let mut check = Check::new(cx, (Kind::VirtualService, key), &object, &mesh);
-    let spec = with_full_names(&object.spec, &key.namespace, &mesh);
-    check.gateways(&spec.gateways);
-    check.destinations(&spec);
+    let default = &mesh.config.default_virtual_service_export_to;
+    let export_to = registry::services::export_to(&object.spec.export_to, default, &key.namespace);
+    let mut check = Check { cx, own: (Kind::VirtualService, key), export_to, found: Vec::new() };
+    check.all(of_virtual_service(&object.spec, &key.namespace, &mesh.domain));
     (!check.found.is_empty()).then(|| check.found.into())
 }
 
 fn derive_of_destination_rule(cx: &Reads<'_>, key: &ObjectId) -> Option<Arc<[Diagnostic]>> {
     let rule = cx.get::<DestinationRuleSummaries>(key)?;
     let object = cx.get::<DestinationRules>(key)?;
-    if rule.host.is_wildcard() {
-        return None;
-    }
+    let mesh = cx.get::<Mesh>(&())?;
     let own = (Kind::DestinationRule, key);
     let mut check = Check { cx, own, export_to: rule.export_to.clone(), found: Vec::new() };
-    let services = check.services(&rule.host, &FieldPath::spec().field("host"), "the rule has no effect");
+    let services = check.all(of_destination_rule(&object.spec, &key.namespace, &mesh.domain));
     for (index, subset) in object.spec.subsets.iter().enumerate() {
-        let is_empty = |service: &(ServiceKey, Arc<Service>)| !check.has_endpoints(service, &subset.labels);
+        let is_empty = |service: &Found| !check.has_endpoints(service, &subset.labels);
         if !services.is_empty() && services.iter().all(is_empty) {
             let path = FieldPath::spec().field("subsets").index(index).field("labels");
             check.report(path, no_endpoints(&subset.name, &rule.host), NO_ENDPOINTS_HINT);
@@ -71,6 +68,9 @@ fn no_endpoints(subset: &str, host: &Hostname) -> String {
     format!("no endpoint of {host} has the labels of the subset {subset}: requests to it get 503")
 }
 
+/// A service with its key.
+type Found = (ServiceKey, Arc<Service>);
+
 /// Checks the references of one object.
 struct Check<'a> {
     cx: &'a Reads<'a>,
@@ -79,95 +79,65 @@ struct Check<'a> {
     found: Vec<Diagnostic>,
 }
 
-impl<'a> Check<'a> {
-    fn new(
-        cx: &'a Reads<'a>,
-        own: (Kind, &'a ObjectId),
-        object: &Object<VirtualService>,
-        mesh: &MeshSettings,
-    ) -> Check<'a> {
-        let default = &mesh.config.default_virtual_service_export_to;
-        let export_to = registry::services::export_to(&object.spec.export_to, default, &own.1.namespace);
-        Check { cx, own, export_to, found: Vec::new() }
-    }
-
+impl Check<'_> {
     fn report(&mut self, path: FieldPath, message: String, hint: &str) {
         // Several routes may have the same wrong reference; each has its own path.
         let (kind, id) = self.own;
         self.found.push(diagnostic(kind, id, Diagnostic::MISSING_REFERENCE, path, message, hint));
     }
 
-    fn gateways(&mut self, names: &[Arc<str>]) {
-        for (index, name) in names.iter().enumerate() {
-            let Some(Binding::Gateway(id)) = Binding::parse(name) else { continue };
-            if self.cx.with::<Gateways, _>(&id, |gateway| gateway.is_none()) {
-                let path = FieldPath::spec().field("gateways").index(index);
-                let message = format!("there is no Gateway {name}: no gateway has these routes");
-                self.report(path, message, "create the Gateway, or correct its name");
-            }
-        }
+    fn missing(&mut self, reference: &Reference) {
+        let (kind, id) = self.own;
+        self.found.push(reference.missing(ObjectKey::new(kind, &*id.namespace, &*id.name)));
     }
 
-    fn destinations(&mut self, spec: &VirtualService) {
-        let at = |list: &str, index| FieldPath::spec().field(list).index(index);
-        for (index, route) in spec.http.iter().enumerate() {
-            let path = at("http", index);
-            let several = route.route.len() > 1;
-            for (index, to) in route.route.iter().enumerate() {
-                let path = path.field("route").index(index).field("destination");
-                self.destination(&to.destination, path, !several || to.weight > 0);
-            }
-            if let Some(mirror) = &route.mirror {
-                self.destination(mirror, path.field("mirror"), true);
-            }
-            for (index, mirror) in route.mirrors.iter().enumerate() {
-                self.destination(&mirror.destination, path.field("mirrors").index(index).field("destination"), true);
+    /// Checks references; returns the services of the last host. Delegates and credentials have rules of their own.
+    fn all(&mut self, references: impl IntoIterator<Item = Reference>) -> Vec<Found> {
+        // A port or a subset follows its host, and is not checked if there is no such service or port.
+        let mut services = Vec::new();
+        for reference in references {
+            match &reference.target {
+                Target::Gateway { namespace, name } => {
+                    let id = ObjectId { namespace: namespace.clone(), name: name.clone() };
+                    if self.cx.with::<Gateways, _>(&id, |gateway| gateway.is_none()) {
+                        self.missing(&reference);
+                    }
+                }
+                Target::Host { host, effect } => services = self.services(host, effect, &reference),
+                Target::Port { number, .. } => {
+                    if !services.is_empty() && !self.has_port(&services, *number, &reference) {
+                        services.clear();
+                    }
+                }
+                Target::Subset { host, name, used } if !services.is_empty() => {
+                    self.subset(&services, (host, name, *used), &reference);
+                }
+                Target::Subset { .. } | Target::Delegate { .. } | Target::Credential { .. } => {}
             }
         }
-        let tcp = spec.tcp.iter().enumerate().map(|(index, route)| (at("tcp", index), &route.route));
-        let tls = spec.tls.iter().enumerate().map(|(index, route)| (at("tls", index), &route.route));
-        for (path, route) in tcp.chain(tls) {
-            for (index, to) in route.iter().enumerate() {
-                let path = path.field("route").index(index).field("destination");
-                self.destination(&to.destination, path, route.len() == 1 || to.weight > 0);
-            }
-        }
+        services
     }
 
-    /// Checks a destination: its host, port and subset, and whether the subset has endpoints if it is `used`.
-    fn destination(&mut self, to: &Destination, path: FieldPath, used: bool) {
-        let Ok(host) = Hostname::parse(&to.host) else { return };
-        let services = self.services(&host, &path.field("host"), "requests to it get 503");
-        if services.is_empty() {
-            return;
+    /// Whether one of the services has a TCP port. Reports the ports that there are.
+    fn has_port(&mut self, services: &[Found], number: u32, reference: &Reference) -> bool {
+        let has = |(_, service): &Found| {
+            let mut ports = service.ports.iter().filter(|port| port.protocol != Protocol::Udp);
+            ports.any(|port| u32::from(port.number) == number)
+        };
+        if services.iter().any(has) {
+            return true;
         }
-        if let Some(number) = to.port.as_ref().map(|port| port.number) {
-            let has = |(_, service): &(ServiceKey, Arc<Service>)| {
-                let mut ports = service.ports.iter().filter(|port| port.protocol != Protocol::Udp);
-                ports.any(|port| u32::from(port.number) == number)
-            };
-            if !services.iter().any(has) {
-                let ports = services.iter().flat_map(|(_, service)| service.ports.iter().map(|port| port.number));
-                let ports: BTreeSet<u16> = ports.collect();
-                let ports: Vec<String> = ports.iter().map(u16::to_string).collect();
-                let message = format!("{host} has no TCP port {number}: requests to it get 503");
-                let hint = format!("its ports are {}", ports.join(", "));
-                self.report(path.field("port").field("number"), message, &hint);
-                return;
-            }
+        self.missing(reference);
+        let ports = services.iter().flat_map(|(_, service)| service.ports.iter().map(|port| port.number));
+        let ports: BTreeSet<u16> = ports.collect();
+        let ports: Vec<String> = ports.iter().map(u16::to_string).collect();
+        if let Some(reported) = self.found.last_mut() {
+            reported.hint = Some(format!("its ports are {}", ports.join(", ")));
         }
-        if !to.subset.is_empty() {
-            self.subset(&services, (&host, &to.subset), path.field("subset"), used);
-        }
+        false
     }
 
-    fn subset(
-        &mut self,
-        services: &[(ServiceKey, Arc<Service>)],
-        (host, name): (&Hostname, &str),
-        path: FieldPath,
-        used: bool,
-    ) {
+    fn subset(&mut self, services: &[Found], (host, name, used): (&Hostname, &str, bool), reference: &Reference) {
         let (mut exists, mut has_endpoints) = (false, false);
         for service in services {
             for policy in self.policies(&service.0) {
@@ -178,34 +148,26 @@ impl<'a> Check<'a> {
             }
         }
         if !exists {
-            let message = format!("no DestinationRule for {host} has the subset {name}: requests to it get 503");
-            self.report(path, message, "add the subset to a DestinationRule that the clients see, or correct its name");
+            self.missing(reference);
         } else if !has_endpoints {
-            self.report(path, no_endpoints(name, host), NO_ENDPOINTS_HINT);
+            self.report(reference.path.clone(), no_endpoints(name, host), NO_ENDPOINTS_HINT);
         }
     }
 
     /// The services of a host that some of the clients see. Reports that there are none.
-    fn services(&mut self, host: &Hostname, path: &FieldPath, effect: &str) -> Vec<(ServiceKey, Arc<Service>)> {
+    fn services(&mut self, host: &Hostname, effect: &str, reference: &Reference) -> Vec<Found> {
         let keys = self.cx.get::<ServicesByHost>(host);
         let keys = keys.iter().flat_map(|keys| keys.iter());
         let all = keys.filter_map(|key| Some((key.clone(), (*self.cx.get::<Services>(key)?).clone())));
         let (seen, hidden): (Vec<_>, Vec<_>) = all.partition(|(_, service)| self.shares(&service.export_to));
-        if seen.is_empty() {
-            let (message, hint) = match hidden.first() {
-                None => (
-                    format!("there is no service {host}: {effect}"),
-                    "create the Service or ServiceEntry, or correct the name",
-                ),
-                Some((key, _)) => (
-                    format!(
-                        "the service {host} of namespace {} is not exported to the clients: {effect}",
-                        key.namespace
-                    ),
-                    "extend exportTo of the service",
-                ),
-            };
-            self.report(path.clone(), message, hint);
+        match (seen.is_empty(), hidden.first()) {
+            (false, _) => {}
+            (true, None) => self.missing(reference),
+            (true, Some((key, _))) => {
+                let hidden =
+                    format!("the service {host} of namespace {} is not exported to the clients", key.namespace);
+                self.report(reference.path.clone(), format!("{hidden}: {effect}"), "extend exportTo of the service");
+            }
         }
         seen
     }
@@ -238,7 +200,7 @@ impl<'a> Check<'a> {
     }
 
     /// Whether a subset with these labels has endpoints, or needs none because clients do not choose between them.
-    fn has_endpoints(&self, (key, service): &(ServiceKey, Arc<Service>), labels: &Labels) -> bool {
+    fn has_endpoints(&self, (key, service): &Found, labels: &Labels) -> bool {
         let chosen =
             !matches!(service.resolution, Resolution::Passthrough | Resolution::DynamicDns | Resolution::Alias);
         !chosen || labels.is_empty() || self.cx.get::<SubsetHasEndpoints>(&(key.clone(), labels.clone())).is_some()

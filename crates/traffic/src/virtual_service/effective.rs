@@ -86,7 +86,7 @@ pub(crate) fn missing_delegates(cx: &Reads<'_>, key: &ObjectId) -> Vec<(usize, S
 }
 
 /// The specification with full names of hosts and gateways, for an object of this namespace. Routes keep their places.
-pub(crate) fn with_full_names(spec: &VirtualService, namespace: &str, mesh: &MeshSettings) -> VirtualService {
+fn with_full_names(spec: &VirtualService, namespace: &str, mesh: &MeshSettings) -> VirtualService {
     let mut out = spec.clone();
     let host = |text: &mut Arc<str>| {
         if let Ok(full) = Hostname::resolve(text, namespace, &mesh.domain) {
@@ -95,7 +95,7 @@ pub(crate) fn with_full_names(spec: &VirtualService, namespace: &str, mesh: &Mes
     };
     let gateways = |names: &mut Vec<Arc<str>>| {
         for name in names {
-            *name = full_gateway(name, namespace);
+            *name = VirtualService::full_gateway(name, namespace);
         }
     };
     let destination = |d: &mut Destination| host(&mut d.host);
@@ -116,41 +116,4 @@ pub(crate) fn with_full_names(spec: &VirtualService, namespace: &str, mesh: &Mes
         route.route.iter_mut().for_each(|r| destination(&mut r.destination));
     }
     out
-}
-
-/// The full name `namespace/name` of a gateway. The legacy form `name.namespace…` is accepted, too.
-fn full_gateway(name: &Arc<str>, namespace: &str) -> Arc<str> {
-    if &**name == VirtualService::MESH {
-        return name.clone();
-    }
-    if let Some(own) = name.strip_prefix("./") {
-        return format!("{namespace}/{own}").into();
-    }
-    if name.contains('/') {
-        return name.clone();
-    }
-    match name.split_once('.') {
-        Some((short, rest)) => format!("{}/{short}", rest.split('.').next().unwrap_or(rest)).into(),
-        None => format!("{namespace}/{name}").into(),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn gateways() {
-        let cases = [
-            ("mesh", "mesh"),
-            ("gw", "ns/gw"),
-            ("./gw", "ns/gw"),
-            ("other/gw", "other/gw"),
-            ("gw.other", "other/gw"),
-            ("gw.other.svc.cluster.local", "other/gw"),
-        ];
-        for (text, want) in cases {
-            assert_eq!(&*full_gateway(&text.into(), "ns"), want);
-        }
-    }
 }

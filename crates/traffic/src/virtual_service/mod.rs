@@ -10,7 +10,7 @@ mod lookup;
 mod summary;
 
 pub use effective::EffectiveVirtualServices;
-pub(crate) use effective::{missing_delegates, with_full_names};
+pub(crate) use effective::missing_delegates;
 pub(crate) use lookup::precedence;
 pub use lookup::{
     MeshEntry, MeshHostTable, MeshHosts, MeshLookup, MeshVirtualServicesByExport, VirtualServicesByGateway, for_gateway,

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use admission::{Host, Target, references};
+use config::istio::references::{Target, references};
 use config::{AnyObject, Diagnostic, Kind};
 
 use super::live::Live;
@@ -13,14 +13,26 @@ pub(super) fn unresolved(objects: &[(Arc<str>, AnyObject)], live: &Live) -> Vec<
     let known = Known { objects: objects.iter().map(|(_, object)| object).chain(&live.objects).collect(), live };
     let mut out = Vec::new();
     for (file, object) in objects {
-        let missing = references(object).into_iter().filter(|reference| !known.resolves(&reference.target));
-        out.extend(missing.map(|reference| {
-            let line = object.meta().origin.as_ref().map_or(0, |origin| origin.line);
-            Diagnostic { file: Some(file.clone()), line, column: 1, ..reference.unresolved(object.key()) }
-        }));
+        let mut host_is_missing = false;
+        for reference in references(object, DOMAIN) {
+            // A port or a subset follows its host. One warning is enough.
+            if host_is_missing && matches!(reference.target, Target::Port { .. } | Target::Subset { .. }) {
+                continue;
+            }
+            let missing = !known.resolves(&reference.target);
+            host_is_missing = missing && matches!(reference.target, Target::Host { .. } | Target::Port { .. });
+            if missing {
+                let line = object.meta().origin.as_ref().map_or(0, |origin| origin.line);
+                out.push(Diagnostic { file: Some(file.clone()), line, column: 1, ..reference.missing(object.key()) });
+            }
+        }
     }
     out
 }
+
+/// The DNS domain with which short names of services are completed. Their own domain does not matter: names of Services are
+/// compared by name and namespace.
+const DOMAIN: &str = "cluster.local";
 
 struct Known<'o> {
     objects: Vec<&'o AnyObject>,
@@ -29,54 +41,36 @@ struct Known<'o> {
 
 impl Known<'_> {
     fn resolves(&self, target: &Target) -> bool {
-        match target {
-            Target::Gateway { namespace, name } => self.has(Kind::Gateway, Some(namespace), name),
-            Target::VirtualService { namespace, name } => self.has(Kind::VirtualService, Some(namespace), name),
-            Target::Secret { name } => self.has(Kind::Secret, None, name),
-            Target::Host(host) if !host.subset.is_empty() => self.defines(host),
-            Target::Host(host) => self.serves(host),
-        }
+        let kinds: &[Kind] = match target {
+            Target::Gateway { .. } => &[Kind::Gateway],
+            Target::Delegate { .. } => &[Kind::VirtualService],
+            // Other schemes name ConfigMaps, Secrets of other namespaces, or what the agent provides.
+            Target::Credential { name, .. } if name.contains("://") => return true,
+            Target::Credential { .. } => &[Kind::Secret],
+            Target::Host { .. } | Target::Port { .. } => &[Kind::Service, Kind::ServiceEntry],
+            Target::Subset { .. } => &[Kind::DestinationRule],
+        };
+        self.elsewhere(kinds)
+            || self.objects.iter().any(|object| target.is_defined_by(object, DOMAIN))
+            || self.live.names.iter().any(|(kind, namespace, name)| names(target, *kind, namespace, name))
     }
 
     /// Whether objects of these kinds are elsewhere.
-    fn unknown(&self, kinds: &[Kind]) -> bool {
+    fn elsewhere(&self, kinds: &[Kind]) -> bool {
         !kinds.iter().all(|kind| self.live.listed.contains(kind))
             && !self.objects.iter().any(|object| kinds.contains(&object.kind()))
     }
+}
 
-    fn has(&self, kind: Kind, namespace: Option<&str>, name: &str) -> bool {
-        let is_it = |own: &str, its: &str| its == name && namespace.is_none_or(|namespace| own == namespace);
-        self.unknown(&[kind])
-            || self.objects.iter().any(|object| {
-                let meta = object.meta();
-                object.kind() == kind && is_it(&meta.namespace, &meta.name)
-            })
-            || self.live.names.iter().any(|(its, namespace, name)| *its == kind && is_it(namespace, name))
-    }
-
-    fn serves(&self, host: &Host) -> bool {
-        let is_service = |namespace: &str, name: &str| host.service() == Some((namespace, name));
-        self.unknown(&[Kind::Service, Kind::ServiceEntry])
-            || host.service().is_some_and(|(namespace, name)| {
-                self.live.names.contains(&(Kind::Service, namespace.to_owned(), name.to_owned()))
-            })
-            || self.objects.iter().any(|object| match object {
-                AnyObject::Service(service) => is_service(&service.meta.namespace, &service.meta.name),
-                AnyObject::ServiceEntry(entry) => {
-                    entry.spec.hosts.iter().any(|own| host.is_covered_by(own, &entry.meta.namespace))
-                }
-                _ => false,
-            })
-    }
-
-    fn defines(&self, host: &Host) -> bool {
-        self.unknown(&[Kind::DestinationRule])
-            || self.objects.iter().any(|object| match object {
-                AnyObject::DestinationRule(rule) => {
-                    host.is_covered_by(&rule.spec.host, &rule.meta.namespace)
-                        && rule.spec.subsets.iter().any(|subset| subset.name == host.subset)
-                }
-                _ => false,
-            })
+/// Whether an object of which only the name is known is the target. Such a Service may have any port.
+fn names(target: &Target, kind: Kind, namespace: &str, name: &str) -> bool {
+    match (target, kind) {
+        (Target::Gateway { namespace: its, name: own }, Kind::Gateway)
+        | (Target::Delegate { namespace: its, name: own }, Kind::VirtualService) => {
+            **its == *namespace && **own == *name
+        }
+        (Target::Credential { .. }, Kind::Secret) => target.is_secret(name),
+        (Target::Host { .. } | Target::Port { .. }, Kind::Service) => target.service() == Some((namespace, name)),
+        _ => false,
     }
 }
