@@ -73,8 +73,8 @@ impl DebugService {
                 Ok(request) => request,
                 Err(error) => break Status::new(Status::INVALID_ARGUMENT, error.to_string()),
             };
-            // An ACK: pages are not updated.
-            if !request.response_nonce.is_empty() {
+            // An ACK: pages are not updated. `istioctl` sends its first request with a nonce of its own.
+            if request.response_nonce.parse().is_ok_and(|answered: u64| answered <= nonce) {
                 continue;
             }
             nonce += 1;

@@ -156,11 +156,22 @@ async fn debug(server: &Server, kind: &str, names: &[&str]) -> (Option<String>, 
     let request = DiscoveryRequest {
         type_url: kind.into(),
         resource_names: names.iter().map(|name| (*name).to_owned()).collect(),
+        // `istioctl` sends a time.
+        response_nonce: "2026-11-24 01:00:00.000000001 +0000 UTC m=+0.1".into(),
         ..Default::default()
     };
-    let (status, messages) = call(server, SOTW, framed(0, &request.encode_to_vec())).await;
+    let acknowledged = DiscoveryRequest { response_nonce: "1".into(), ..request.clone() };
+    let requests = [framed(0, &request.encode_to_vec()), framed(0, &acknowledged.encode_to_vec())].concat().into();
+    let (status, messages) = call(server, SOTW, requests).await;
+    assert!(messages.concat().len() < 5 || is_single(&messages.concat()), "an ACK has no response");
     let response = messages.concat().get(5..).map(|message| DiscoveryResponse::decode(message).unwrap());
     (status, response)
+}
+
+/// Whether bytes are one message of gRPC.
+fn is_single(bytes: &[u8]) -> bool {
+    let length = bytes.get(1..5).and_then(|length| length.try_into().ok()).map(u32::from_be_bytes);
+    length.is_some_and(|length| bytes.len() == 5 + length as usize)
 }
 
 #[tokio::test]

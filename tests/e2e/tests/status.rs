@@ -101,7 +101,7 @@ async fn applied_backwards() -> Result<()> {
     assert!(applied.status.success() && said.is_empty(), "{said}");
     let alone = rutter(&home.kubeconfig, &["apply", "-f", "-"], &to("v3", "")).await?;
     let said = String::from_utf8_lossy(&alone.stderr).into_owned();
-    assert!(said.contains("no DestinationRule defines the subset \"v3\""), "{said}");
+    assert!(said.contains("no DestinationRule for shop.test.svc.cluster.local has the subset v3"), "{said}");
     Ok(())
 }
 
