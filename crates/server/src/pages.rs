@@ -193,7 +193,8 @@ impl Pages {
         if request.method() != http::Method::GET {
             return text(StatusCode::METHOD_NOT_ALLOWED, "only GET is allowed\n");
         }
-        let path = request.uri().path();
+        // `istioctl version` asks for `//version`.
+        let path = &*format!("/{}", request.uri().path().trim_start_matches('/'));
         // A browser on this machine may have been sent here by a page of another host (DNS rebinding).
         if local && path != "/ready" && !names_this_machine(request) {
             return text(StatusCode::MISDIRECTED_REQUEST, "connect by an IP address or as localhost\n");
@@ -203,13 +204,13 @@ impl Pages {
             return text(StatusCode::FORBIDDEN, why);
         }
         let query = request.uri().query().unwrap_or_default();
-        match request.uri().path() {
+        match path {
             "/ready" if self.ready.load(Ordering::Acquire) => match self.world.check().await {
                 Ok(()) => text(StatusCode::OK, &self.serving_status.page()),
                 Err(reason) => text(StatusCode::SERVICE_UNAVAILABLE, &format!("not ready: {reason}\n")),
             },
             "/ready" => text(StatusCode::SERVICE_UNAVAILABLE, &self.awaited.page()),
-            "/version" => text(StatusCode::OK, &format!("{}\n", self.version)),
+            "/version" => text(StatusCode::OK, &self.version),
             "/metrics" => match self.world.inspect(|core| Snapshot::of(core)).await {
                 Ok(snapshot) => metrics(snapshot.text(&self.version, &self.serving_status.metrics())),
                 Err(closed) => text(StatusCode::SERVICE_UNAVAILABLE, &format!("{closed}\n")),

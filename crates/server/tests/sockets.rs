@@ -295,7 +295,9 @@ async fn a_stream_is_answered_and_ends_with_the_server() {
 async fn the_server_is_not_ready_before_set_ready() {
     let server = start().await;
     assert_eq!(get(server.addresses().http, "/ready").await.0, 503);
-    assert_eq!(get(server.addresses().monitoring, "/version").await, (200, "test\n".to_owned()));
+    for path in ["/version", "//version"] {
+        assert_eq!(get(server.addresses().monitoring, path).await, (200, "test".to_owned()), "{path}");
+    }
     assert_eq!(get(server.addresses().monitoring, "/debug/config_dump").await.0, 400);
     assert_eq!(get(server.addresses().monitoring, "/debug/config_dump?proxyID=nobody").await.0, 404);
     assert_eq!(get(server.addresses().monitoring, "/debug/nothing").await.0, 404);
