@@ -7,8 +7,8 @@ use std::sync::LazyLock;
 use std::time::{Duration, SystemTime};
 
 use ca::self_signed::{Settings, create};
-use ca::{Authority, Certificate, Csr, KeyKind, Lifetimes, TrustBundle};
 use ca::trust::Source;
+use ca::{Authority, Certificate, Csr, KeyKind, Lifetimes, TrustBundle};
 use libfuzzer_sys::fuzz_target;
 use names::{Identity, TrustDomain};
 

@@ -33,7 +33,8 @@ fuzz_target!(|input: (u8, Vec<u8>, Vec<u8>)| {
     let (choice, first, second) = input;
     let (authority, trust, file) = &*AUTHORITY;
     let mut data = self_signed::to_secret(authority, self_signed::SECRET);
-    let keys = ["ca-cert.pem", "ca-key.pem", "cert-chain.pem", "root-cert.pem", "ca-crl.pem", "tls.crt", "tls.key", "ca.crt"];
+    let keys =
+        ["ca-cert.pem", "ca-key.pem", "cert-chain.pem", "root-cert.pem", "ca-crl.pem", "tls.crt", "tls.key", "ca.crt"];
     data.insert(keys[usize::from(choice) % keys.len()].to_owned(), first.clone());
     data.insert(keys[usize::from(choice) / 16 % keys.len()].to_owned(), second.clone());
     for error in [plugged_in::load(&data, now()).err(), self_signed::from_secret(&data, now()).err()] {

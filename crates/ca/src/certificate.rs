@@ -228,7 +228,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::testing::{now, root};
+    use crate::tests::{now, root};
 
     #[test]
     fn a_list_parses_back_and_names_the_damaged_one() {

@@ -157,7 +157,7 @@ mod tests {
 
     use super::*;
     use crate::certificate::pem;
-    use crate::testing::request;
+    use crate::tests::request;
 
     #[test]
     fn only_the_public_key_is_taken() {

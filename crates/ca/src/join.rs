@@ -213,7 +213,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::testing::{DAY, now};
+    use crate::tests::{DAY, now};
 
     fn create() -> (JoinToken, JoinRecord) {
         JoinToken::create("shop", "cart", DEFAULT_LIFETIME, now()).unwrap()

@@ -43,7 +43,7 @@ mod signature;
 pub mod trust;
 
 #[cfg(test)]
-mod testing;
+mod tests;
 
 pub use authority::{Authority, IssueError, Lifetimes};
 pub use certificate::Certificate;

@@ -138,7 +138,7 @@ mod tests {
 
     use super::*;
     use crate::certificate::pem;
-    use crate::testing::{now, root};
+    use crate::tests::{now, root};
 
     proptest! {
         #[test]

@@ -181,7 +181,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     use super::*;
-    use crate::testing::{DAY, identity, now, request, verify};
+    use crate::tests::{DAY, identity, now, request, verify};
     use crate::{Csr, Lifetimes};
 
     fn settings() -> Settings {

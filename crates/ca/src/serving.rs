@@ -132,7 +132,7 @@ mod tests {
 
     use super::*;
     use crate::self_signed::rotate;
-    use crate::testing::{DAY, now, root};
+    use crate::tests::{DAY, now, root};
 
     const NAMES: Names<'_> =
         Names { custom: "", discovery: "istiod.istio-system.svc", namespace: "istio-system", revision: "" };

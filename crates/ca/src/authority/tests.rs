@@ -7,7 +7,7 @@ use x509_parser::prelude::{FromDer as _, X509Certificate};
 use super::*;
 use crate::KeyKind;
 use crate::self_signed::{Settings, create};
-use crate::testing::{DAY, foreign, identity, now, request, root, verify};
+use crate::tests::{DAY, foreign, identity, now, request, root, verify};
 
 fn csr() -> Csr {
     Csr::from_pem(&request().0).unwrap()
@@ -95,7 +95,7 @@ fn the_answer_is_leaf_intermediates_roots() {
     let (top, other) = (foreign("root", None, |_| ()), foreign("other root", None, |_| ()));
     let middle = foreign("middle", Some(&top), |_| ());
     let issuer = foreign("issuer", Some(&middle), |_| ());
-    let data = crate::testing::cacerts(&issuer, &[&issuer, &middle, &top], &[&top, &other]);
+    let data = crate::tests::cacerts(&issuer, &[&issuer, &middle, &top], &[&top, &other]);
     let crate::plugged_in::Loaded::PluggedIn(authority) = crate::plugged_in::load(&data, now()).unwrap() else {
         panic!("not plugged in");
     };

@@ -1,7 +1,7 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::testing::identity;
+use crate::tests::identity;
 
 fn own() -> TrustDomain {
     TrustDomain::default()

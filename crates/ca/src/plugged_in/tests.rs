@@ -2,7 +2,7 @@ use proptest::prelude::*;
 use rcgen::{BasicConstraints, ExtendedKeyUsagePurpose, IsCa, KeyUsagePurpose};
 
 use super::*;
-use crate::testing::{DAY, Foreign, cacerts, foreign, now, revoked};
+use crate::tests::{DAY, Foreign, cacerts, foreign, now, revoked};
 
 struct Mesh {
     root: Foreign,

@@ -2,7 +2,7 @@ use proptest::prelude::*;
 use rcgen::{CertificateParams, IsCa, KeyPair, SanType};
 
 use super::*;
-use crate::testing::{DAY, Foreign, foreign, identity, now, request, revoked, root};
+use crate::tests::{DAY, Foreign, foreign, identity, now, request, revoked, root};
 use crate::{Authority, Csr, Lifetimes};
 
 fn domain(text: &str) -> TrustDomain {
