@@ -56,4 +56,17 @@ mod tests {
         assert_eq!(packed.decode_as::<Node>().unwrap().unwrap(), node);
         assert!(packed.decode_as::<Any>().is_none());
     }
+
+    #[test]
+    fn the_certificate_service_has_the_numbers_of_istios_agent() {
+        use crate::istio::v1::auth::{IstioCertificateRequest, IstioCertificateResponse};
+        let request = IstioCertificateRequest { csr: "a".to_owned(), validity_duration: 5, ..Default::default() };
+        assert_eq!(request.encode_to_vec(), [0x0a, 1, b'a', 0x18, 5]);
+        let asked = crate::Value { kind: Some(crate::value::Kind::StringValue("b".to_owned())) };
+        let metadata = crate::Struct { fields: [("c".to_owned(), asked)].into() };
+        let request = IstioCertificateRequest { metadata: Some(metadata), ..Default::default() };
+        assert_eq!(request.encode_to_vec(), [0x22, 10, 0x0a, 8, 0x0a, 1, b'c', 0x12, 3, 0x1a, 1, b'b']);
+        let response = IstioCertificateResponse { cert_chain: vec!["d".to_owned()] };
+        assert_eq!(response.encode_to_vec(), [0x0a, 1, b'd']);
+    }
 }
