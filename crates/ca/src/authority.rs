@@ -23,6 +23,7 @@ use crate::certificate::{Certificate, bundle, pem, seconds, time};
 use crate::csr::{Csr, CsrError};
 use crate::der::{self, AlternativeName, Role, Signer, Template};
 use crate::key::{KeyError, PrivateKey};
+use crate::revocation::RevocationLists;
 
 /// Certificates are valid from this long before they are issued, to tolerate clock skew.
 pub const BACK_DATE: Duration = Duration::from_secs(120);
@@ -68,6 +69,9 @@ pub enum IssueError {
     /// The caller has no identity, too many, or one that a certificate cannot hold.
     #[error("the caller has no identity that a certificate can hold")]
     Identity,
+    /// A name of the control plane's own certificate is not valid, or there is none.
+    #[error("{0:?} is neither a DNS name nor an address; correct ISTIOD_CUSTOM_HOST or the discovery address")]
+    Name(String),
     /// There is no authority yet.
     #[error("the certificate authority is not ready")]
     NotReady,
@@ -88,7 +92,9 @@ impl IssueError {
         match self {
             IssueError::Csr(_) | IssueError::Lifetime { .. } => Code::InvalidArgument,
             IssueError::Identity => Code::Unauthenticated,
-            IssueError::NotReady | IssueError::IssuerExpired { .. } | IssueError::Signing(_) => Code::Internal,
+            IssueError::Name(_) | IssueError::NotReady | IssueError::IssuerExpired { .. } | IssueError::Signing(_) => {
+                Code::Internal
+            }
         }
     }
 
@@ -98,7 +104,7 @@ impl IssueError {
             IssueError::Csr(_) => "CSR_ERROR",
             IssueError::Lifetime { .. } => "TTL_ERROR",
             IssueError::NotReady => "CA_NOT_READY",
-            IssueError::Identity | IssueError::IssuerExpired { .. } | IssueError::Signing(_) => "CERT_GEN_ERROR",
+            _ => "CERT_GEN_ERROR",
         }
     }
 }
@@ -108,13 +114,15 @@ impl IssueError {
 pub struct Authority(Arc<Inner>);
 
 /// The parts of an authority, checked by the modules that create one.
+#[derive(Clone)]
 pub(crate) struct Parts {
     pub(crate) issuer: Certificate,
     pub(crate) key: PrivateKey,
     /// Sent between leaf and roots: the issuer, unless it is a root, and certificates above it.
     pub(crate) intermediates: Vec<Certificate>,
     pub(crate) roots: Vec<Certificate>,
-    pub(crate) revocation: Option<String>,
+    /// Revocation lists, as PEM and verified.
+    pub(crate) revocation: Option<(String, RevocationLists)>,
 }
 
 struct Inner {
@@ -208,7 +216,12 @@ impl Authority {
 
     /// The revocation lists in PEM (`istio-ca-crl`), if the operator provides them.
     pub fn revocation_pem(&self) -> Option<&str> {
-        self.0.parts.revocation.as_deref()
+        self.0.parts.revocation.as_ref().map(|(pem, _)| &**pem)
+    }
+
+    /// The revocation lists for [`crate::TrustBundle::set_revocation`]; empty if the operator provides none.
+    pub fn revocation_lists(&self) -> RevocationLists {
+        self.0.parts.revocation.as_ref().map_or_else(RevocationLists::default, |(_, lists)| lists.clone())
     }
 
     /// The private key of the issuing certificate.
@@ -226,7 +239,10 @@ impl PartialEq for Authority {
     /// Whether both have the same certificates and revocation lists. Equal certificates have equal keys.
     fn eq(&self, other: &Authority) -> bool {
         let (a, b) = (&self.0.parts, &other.0.parts);
-        a.issuer == b.issuer && a.intermediates == b.intermediates && a.roots == b.roots && a.revocation == b.revocation
+        a.issuer == b.issuer
+            && a.intermediates == b.intermediates
+            && a.roots == b.roots
+            && self.revocation_pem() == other.revocation_pem()
     }
 }
 

@@ -16,7 +16,7 @@ use std::time::{Duration, SystemTime};
 
 use x509_parser::time::ASN1Time;
 
-use crate::authority::{Authority, IssueError, Parts};
+use crate::authority::{Authority, Parts};
 use crate::certificate::{Certificate, CertificateError, seconds};
 use crate::key::{KeyError, PrivateKey};
 use crate::revocation::{RevocationError, RevocationLists};
@@ -124,6 +124,16 @@ pub enum Problem {
         /// The reason.
         reason: String,
     },
+    /// The revocation lists make every certificate invalid.
+    #[error(
+        "rejects all certificates that {subject} issues ({reason}); no authority of the chain may be revoked, and all need the key usage cRLSign"
+    )]
+    RejectsAll {
+        /// The subject of the issuing certificate.
+        subject: String,
+        /// The reason.
+        reason: String,
+    },
 }
 
 /// The result of looking at a Secret or directory.
@@ -184,9 +194,12 @@ fn parts(data: &BTreeMap<String, Vec<u8>>, layout: &Layout, now: SystemTime) -> 
     let mut parts = Parts { issuer, key, intermediates, roots, revocation: None };
     check_path(&parts, layout, now)?;
     if let Some(key) = layout.revocation.filter(|key| data.contains_key(*key)) {
-        let at_lists = |error| PluggedInError::at(key, Problem::Revocation(error));
-        check_revocation(of(key), &parts, &chain).map_err(at_lists)?;
-        parts.revocation = Some(String::from_utf8_lossy(of(key)).into_owned());
+        let at_lists = |problem| PluggedInError::at(key, problem);
+        let lists = revocation(of(key), &parts, &chain).map_err(|error| at_lists(error.into()))?;
+        // Fails if an authority of the chain is revoked, or may not sign lists: proxies would reject every certificate.
+        verify_probe(&parts, &lists, now)
+            .map_err(|reason| at_lists(Problem::RejectsAll { subject: parts.issuer.subject().to_owned(), reason }))?;
+        parts.revocation = Some((String::from_utf8_lossy(of(key)).into_owned(), lists));
     }
     Ok(parts)
 }
@@ -222,40 +235,37 @@ fn check_valid(certificate: &Certificate, key: &'static str, now: SystemTime) ->
     Err(PluggedInError::at(key, problem))
 }
 
-/// Issues a certificate without names, and verifies its path.
+/// Checks that what the authority issues leads to a root.
 fn check_path(parts: &Parts, layout: &Layout, now: SystemTime) -> Result<(), PluggedInError> {
-    let valid: Vec<_> = parts.roots.iter().filter(|root| root.is_valid_at(now)).collect();
-    if valid.is_empty()
+    if !parts.roots.iter().any(|root| root.is_valid_at(now))
         && let Some(root) = parts.roots.first()
     {
         check_valid(root, layout.roots, now)?;
     }
-    let broken = |reason: String| {
+    verify_probe(parts, &RevocationLists::default(), now).map_err(|reason| {
         let subject = parts.issuer.subject().to_owned();
         PluggedInError::at(layout.chain, Problem::NoPath { subject, roots: layout.roots, reason })
-    };
-    let anchors: Vec<_> = valid.into_iter().filter_map(anchor).collect();
-    let authority = Authority::new(Parts {
-        issuer: parts.issuer.clone(),
-        key: parts.key.clone(),
-        intermediates: parts.intermediates.clone(),
-        roots: Vec::new(),
-        revocation: None,
-    });
-    let key = parts.issuer.public_key();
-    let issued = authority.leaf(key, None, &[], Duration::from_secs(60), now);
-    let chain = issued.map_err(|error: IssueError| broken(error.to_string()))?.presented();
-    verify_path(&chain, &anchors, &RevocationLists::default(), now).map_err(|error| broken(error.to_string()))
+    })
+}
+
+/// Issues a certificate without names, and verifies its path. Returns the reason if that fails.
+fn verify_probe(parts: &Parts, lists: &RevocationLists, now: SystemTime) -> Result<(), String> {
+    let anchors: Vec<_> = parts.roots.iter().filter(|root| root.is_valid_at(now)).filter_map(anchor).collect();
+    let authority = Authority::new(parts.clone());
+    let issued = authority.leaf(parts.issuer.public_key(), None, &[], Duration::from_secs(60), now);
+    let chain = issued.map_err(|error| error.to_string())?.presented();
+    verify_path(&chain, &anchors, lists, now).map_err(|error| error.to_string())
 }
 
 /// Each list must be signed by an authority of the set, and each authority of the chain must have a list, as with istiod.
-fn check_revocation(pem: &[u8], parts: &Parts, chain: &[Certificate]) -> Result<(), RevocationError> {
+fn revocation(pem: &[u8], parts: &Parts, chain: &[Certificate]) -> Result<RevocationLists, RevocationError> {
     let mut authorities = parts.intermediates.clone();
     authorities.push(parts.issuer.clone());
     authorities.extend_from_slice(&parts.roots);
     let lists = RevocationLists::from_pem(pem, &authorities)?;
     lists.check_complete(&parts.intermediates)?;
-    lists.check_complete(chain)
+    lists.check_complete(chain)?;
+    Ok(lists)
 }
 
 /// New roots that may not replace the current ones.

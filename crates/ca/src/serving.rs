@@ -73,8 +73,11 @@ impl ServingCertificate {
     /// # Errors
     /// The issuer has expired, a name is not valid, or the key cannot be generated.
     pub fn issue(authority: &Authority, names: &[String], now: SystemTime) -> Result<ServingCertificate, IssueError> {
-        let alternatives: Option<Vec<_>> = names.iter().map(|name| alternative_name(name)).collect();
-        let alternatives = alternatives.filter(|names| !names.is_empty()).ok_or(IssueError::Identity)?;
+        if names.is_empty() {
+            return Err(IssueError::Name(String::new()));
+        }
+        let alternative = |name: &String| alternative_name(name).ok_or_else(|| IssueError::Name(name.clone()));
+        let alternatives = names.iter().map(alternative).collect::<Result<Vec<_>, _>>()?;
         let key = PrivateKey::generate(match authority.key().kind() {
             KeyKind::Rsa(_) => KeyKind::default(),
             curve => curve,

@@ -5,7 +5,9 @@ use std::sync::{Arc, LazyLock};
 use std::time::{Duration, SystemTime};
 
 use names::Identity;
-use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair, KeyUsagePurpose};
+use rcgen::{
+    BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, Issuer, KeyPair, KeyUsagePurpose, SigningKey,
+};
 use rustls::RootCertStore;
 use rustls::server::WebPkiClientVerifier;
 use rustls_pki_types::UnixTime;
@@ -85,7 +87,7 @@ pub(crate) fn cacerts(issuer: &Foreign, chain: &[&Foreign], roots: &[&Foreign]) 
 }
 
 /// A revocation list of an authority with these serial numbers, in PEM.
-pub(crate) fn revoked(issuer: &Foreign, serials: &[&[u8]]) -> String {
+pub(crate) fn revoked(issuer: &Issuer<'_, impl SigningKey>, serials: &[&[u8]]) -> String {
     let one = |serial: &&[u8]| rcgen::RevokedCertParams {
         serial_number: rcgen::SerialNumber::from_slice(serial),
         revocation_time: (now() - DAY).into(),

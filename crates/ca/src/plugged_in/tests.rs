@@ -151,7 +151,9 @@ fn revocation_lists_belong_to_the_authorities() {
     let mesh = mesh();
     let (by_issuer, by_root) = (revoked(&mesh.issuer, &[&[7]]), revoked(&mesh.root, &[]));
     let both = format!("{by_issuer}{by_root}");
-    assert_eq!(plugged_in(&mesh.with("ca-crl.pem", both.clone())).revocation_pem(), Some(&*both));
+    let authority = plugged_in(&mesh.with("ca-crl.pem", both.clone()));
+    assert_eq!(authority.revocation_pem(), Some(&*both));
+    assert_eq!(authority.revocation_lists().check_complete(authority.roots()), Ok(()));
     let other = foreign("issuer", None, |_| ());
     let cases = [
         (format!("{both}{}", revoked(&other, &[])), "ca-crl.pem: its revocation list number 3 is not signed by"),
@@ -162,6 +164,39 @@ fn revocation_lists_belong_to_the_authorities() {
     for (lists, expected) in cases {
         let found = error(&mesh.with("ca-crl.pem", lists));
         assert!(found.starts_with(expected), "{found}");
+    }
+}
+
+#[test]
+fn lists_that_make_every_certificate_invalid_are_refused() {
+    let root = foreign("root", None, |_| ());
+    let issuer = foreign("issuer", Some(&root), |params| {
+        params.serial_number = Some(rcgen::SerialNumber::from_slice(&[5]));
+    });
+    let with = |issuer: &Foreign, lists: String| {
+        let mut data = cacerts(issuer, &[issuer, &root], &[&root]);
+        data.insert("ca-crl.pem".to_owned(), lists.into());
+        data
+    };
+    let revoked_issuer = with(&issuer, format!("{}{}", revoked(&issuer, &[]), revoked(&root, &[&[5]])));
+    let signs_no_lists = foreign("signs no lists", Some(&root), |params| {
+        params.key_usages = vec![KeyUsagePurpose::KeyCertSign];
+    });
+    // rcgen refuses to sign a list with such an issuer, but not with its key.
+    let same_key = rcgen::Issuer::new(
+        {
+            let mut params = rcgen::CertificateParams::default();
+            params.distinguished_name = rcgen::DistinguishedName::new();
+            params.distinguished_name.push(rcgen::DnType::CommonName, "signs no lists");
+            params.key_usages = vec![KeyUsagePurpose::CrlSign];
+            params
+        },
+        signs_no_lists.key(),
+    );
+    let lists = format!("{}{}", revoked(&same_key, &[]), revoked(&root, &[]));
+    for data in [revoked_issuer, with(&signs_no_lists, lists)] {
+        let found = error(&data);
+        assert!(found.starts_with("ca-crl.pem: rejects all certificates that CN="), "{found}");
     }
 }
 
