@@ -112,7 +112,7 @@ fn derive_patched_cluster_catalogue(
 }
 
 /// The rows that differ from those of a shared catalogue, and rows that hide those that are not there.
-fn differing(all: &Catalogue, shared: &Catalogue) -> Catalogue {
+pub(crate) fn differing(all: &Catalogue, shared: &Catalogue) -> Catalogue {
     let differs = |(name, key): &&(Arc<str>, ResourceKey)| shared.get(name) != Some(key);
     let hidden = shared.entries.iter().filter(|(name, _)| all.get(name).is_none());
     let hidden = hidden.map(|(name, _)| (name.clone(), ResourceKey::Hidden));

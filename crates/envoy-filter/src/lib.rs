@@ -2,8 +2,8 @@
 //!
 //! ```text
 //! EnvoyFilter ─► CompiledFilters ─┐
-//! envoy: Clusters, … ─────────────┴─► PatchedClusters, PatchedListeners, PatchedRouteConfigs, AddedResources
-//! traffic: ClusterCatalogue, … ─────► PatchedClusterCatalogue, PatchedListenerCatalogue
+//! envoy: Clusters, … ─────────────┴─► PatchedClusters, PatchedListeners, PatchedVirtualHosts, AddedResources, …
+//! traffic: ClusterCatalogue, … ─────► PatchedClusterCatalogue, PatchedListenerCatalogue, PatchedHostCatalogue
 //! ```
 //!
 //! An EnvoyFilter is compiled once ([`CompiledFilters`]): its values become Envoy messages. The audience selects the patches
@@ -23,6 +23,8 @@ mod catalogue;
 mod compile;
 mod error;
 mod extensions;
+mod host_catalogue;
+mod hosts;
 mod matching;
 pub mod merge;
 mod outcome;
@@ -36,9 +38,11 @@ pub use catalogue::{PatchedCatalogue, PatchedClusterCatalogue, PatchedListenerCa
 pub use compile::PatchId;
 pub use compile::{CompiledFilter, CompiledFilters, CompiledPatch};
 pub use extensions::Extensions;
+pub use host_catalogue::{PatchedHostCatalogue, PatchedHostList};
+pub use hosts::{HostRow, PatchedVirtualHostResources, PatchedVirtualHosts};
 pub use outcome::{Left, Outcomes, Patched, patch_ids};
 pub use resources_of::{AddedResources, PatchedClusters, PatchedListeners};
-pub use routes::{PatchedHost, PatchedRouteConfigs, PatchedVirtualHosts};
+pub use routes::{PatchedRouteConfigs, PatchedRouteShells};
 pub use serving::{Client, register_types};
 pub use skipped::{Unmade, changed_patches, unmade};
 
@@ -49,7 +53,10 @@ pub fn register(b: &mut flow::Builder) {
     b.view::<PatchedListeners>();
     b.view::<AddedResources>();
     b.view::<PatchedVirtualHosts>();
+    b.view::<PatchedVirtualHostResources>();
     b.view::<PatchedRouteConfigs>();
+    b.view::<PatchedRouteShells>();
+    b.view::<PatchedHostCatalogue>();
     b.view::<Extensions>();
     b.view::<PatchedClusterCatalogue>();
     b.view::<PatchedListenerCatalogue>();

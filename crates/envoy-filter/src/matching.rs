@@ -123,6 +123,14 @@ impl<'a> TableFacts<'a> {
         TableFacts { name, ports, port_name, gateway, of_gateway: true }
     }
 
+    /// The context of its patches.
+    pub(crate) fn context(&self) -> PatchContext {
+        match self.of_gateway {
+            true => PatchContext::Gateway,
+            false => PatchContext::SidecarOutbound,
+        }
+    }
+
     pub(crate) fn matches(&self, patch: &CompiledPatch) -> bool {
         let Some(wanted) = route_match(patch) else {
             return patch.object.is_none();

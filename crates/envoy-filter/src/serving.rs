@@ -2,25 +2,30 @@
 
 use std::sync::Arc;
 
-use envoy::{Clusters, GrpcClusters, GrpcListeners, Listeners, RouteConfigs, RouteShells, types, uses_vhds};
+use envoy::{Clusters, GrpcClusters, GrpcListeners, Listeners, RouteConfigs, RouteShells, VirtualHostResources, types};
 use model::audience::{
     ClusterAudience, ExtensionAudience, GrpcAudience, ListenerAudience, ResourceKey, RouteAudience, Scope, Section,
+    VirtualHostAudience,
 };
 use model::xds::{Resource, ResourceType};
 use traffic::Catalogue;
 use traffic::audience::ProxyAudiences;
 use traffic::clusters::ClusterCatalogue;
 use traffic::listeners::ListenerCatalogue;
-use traffic::serving::{Either, ListRelation, Lists, NoList, ResourceRelation, ServedType, ServedTypes};
+use traffic::routes::{SharedHostCatalogue, VirtualHostCatalogue};
+use traffic::serving::{Either, List, ListRelation, Lists, NoList, ResourceRelation, ServedType, ServedTypes};
 
+use crate::host_catalogue::{PlainHosts, plain_hosts};
 use crate::{
-    AddedResources, Extensions, PatchedCatalogue, PatchedClusterCatalogue, PatchedClusters, PatchedListenerCatalogue,
-    PatchedListeners, PatchedRouteConfigs,
+    AddedResources, Extensions, PatchedCatalogue, PatchedClusterCatalogue, PatchedClusters, PatchedHostCatalogue,
+    PatchedHostList, PatchedListenerCatalogue, PatchedListeners, PatchedRouteConfigs, PatchedRouteShells,
+    PatchedVirtualHostResources,
 };
 
 /// Registers the types of this crate.
 pub fn register_types(to: &mut ServedTypes) {
-    to.register::<ClusterType>().register::<ListenerType>().register::<RouteType>().register::<ExtensionType>();
+    to.register::<ClusterType>().register::<ListenerType>().register::<RouteType>();
+    to.register::<VirtualHostType>().register::<ExtensionType>();
 }
 
 /// An Envoy, which receives all resources of one or two sections of a wildcard type, or a gRPC client, which subscribes by
@@ -73,7 +78,7 @@ struct ClusterType;
 impl ServedType for ClusterType {
     const TYPE: ResourceType = types::CLUSTER;
     type Audience = Client<Arc<ClusterAudience>, Arc<Scope>>;
-    type Lists = Lists<ClusterCatalogue, PatchedClusterCatalogue>;
+    type Lists = Lists<List<ClusterCatalogue>, List<PatchedClusterCatalogue>>;
     type Resources = (Clusters, GrpcClusters, PatchedClusters, AddedResources);
 
     fn audience(proxy: &ProxyAudiences) -> Option<Self::Audience> {
@@ -99,7 +104,7 @@ struct ListenerType;
 impl ServedType for ListenerType {
     const TYPE: ResourceType = types::LISTENER;
     type Audience = Client<Arc<ListenerAudience>, Arc<GrpcAudience>>;
-    type Lists = Lists<ListenerCatalogue, PatchedListenerCatalogue>;
+    type Lists = Lists<List<ListenerCatalogue>, List<PatchedListenerCatalogue>>;
     type Resources = (Listeners, GrpcListeners, PatchedListeners, AddedResources);
 
     fn audience(proxy: &ProxyAudiences) -> Option<Self::Audience> {
@@ -132,11 +137,11 @@ impl ServedType for RouteType {
     const TYPE: ResourceType = types::ROUTE;
     type Audience = RouteTables;
     type Lists = NoList;
-    type Resources = (RouteConfigs, RouteShells, PatchedRouteConfigs);
+    type Resources = (RouteConfigs, RouteShells, PatchedRouteConfigs, PatchedRouteShells);
 
     fn audience(proxy: &ProxyAudiences) -> Option<RouteTables> {
         let audience = proxy.route.clone();
-        Some(match uses_vhds(proxy) {
+        Some(match proxy.vhds {
             true => RouteTables::Vhds(audience),
             false => RouteTables::Whole(audience),
         })
@@ -146,6 +151,43 @@ impl ServedType for RouteType {
         Some(match audience {
             RouteTables::Whole(audience) => ResourceKey::Route(audience.clone(), name.clone()),
             RouteTables::Vhds(audience) => ResourceKey::RouteShell(audience.clone(), name.clone()),
+        })
+    }
+}
+
+struct VirtualHostType;
+
+impl ServedType for VirtualHostType {
+    const TYPE: ResourceType = types::VIRTUAL_HOST;
+    type Audience = VirtualHostAudience;
+    type Lists = Lists<Lists<List<SharedHostCatalogue>, List<VirtualHostCatalogue>>, List<PatchedHostCatalogue>>;
+    type Resources = (VirtualHostResources, PatchedVirtualHostResources);
+
+    fn audience(proxy: &ProxyAudiences) -> Option<VirtualHostAudience> {
+        let scope = &proxy.route.scope;
+        proxy.vhds.then(|| match &proxy.shared_hosts {
+            Some(filters) => VirtualHostAudience::Shared {
+                cluster: scope.cluster.clone(),
+                assigned: scope.assigned,
+                filters: filters.clone(),
+            },
+            None => VirtualHostAudience::All(proxy.route.clone()),
+        })
+    }
+
+    fn own_audience(proxy: &ProxyAudiences) -> Option<VirtualHostAudience> {
+        let shared = proxy.shared_hosts.as_ref().filter(|_| proxy.vhds)?;
+        Some(VirtualHostAudience::Own(proxy.route.clone(), shared.clone()))
+    }
+
+    fn list(
+        audience: &VirtualHostAudience,
+        table: &Arc<str>,
+    ) -> Option<Either<PlainHosts, (VirtualHostAudience, Arc<str>)>> {
+        let plain = plain_hosts(audience, table)?;
+        Some(match audience.filters().is_empty() {
+            true => Either::First(plain),
+            false => Either::Second((audience.clone(), table.clone())),
         })
     }
 }
@@ -179,11 +221,22 @@ impl ListRelation for PatchedListenerCatalogue {
     }
 }
 
+impl ListRelation for PatchedHostCatalogue {
+    fn catalogue(row: Arc<PatchedHostList>) -> Arc<Catalogue> {
+        row.catalogue.clone()
+    }
+}
+
 envoy::resource_relations! {
     PatchedClusters, in resource, counted: true, ResourceKey::PatchedCluster(key) => Some(key.clone());
     PatchedListeners, in resource, counted: true, ResourceKey::PatchedListener(key) => Some(key.clone());
     PatchedRouteConfigs, in resource, counted: true, ResourceKey::Route(audience, name)
         if !audience.filters.is_empty() => Some((audience.clone(), name.clone()));
+    PatchedRouteShells, in resource, counted: true, ResourceKey::RouteShell(audience, name)
+        if !audience.filters.is_empty() => Some((audience.clone(), name.clone()));
+    PatchedVirtualHostResources, in resource, counted: true, ResourceKey::PatchedVirtualHost(name, host) => {
+        Some((name.clone(), host.clone()))
+    };
     AddedResources, counted: true, ResourceKey::Added(id, patch) => Some((id.clone(), *patch));
     Extensions, counted: true, ResourceKey::Extension(audience, name) => Some((audience.clone(), name.clone()));
 }

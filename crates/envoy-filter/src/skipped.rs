@@ -10,8 +10,9 @@ use model::service::ObjectId;
 
 use crate::error::PatchError;
 use crate::{
-    Left, PatchId, Patched, PatchedCatalogue, PatchedClusterCatalogue, PatchedClusters, PatchedListenerCatalogue,
-    PatchedListeners, PatchedRouteConfigs, patch_ids,
+    Left, PatchId, Patched, PatchedCatalogue, PatchedClusterCatalogue, PatchedClusters, PatchedHostCatalogue,
+    PatchedHostList, PatchedListenerCatalogue, PatchedListeners, PatchedRouteConfigs, PatchedRouteShells,
+    PatchedVirtualHostResources, patch_ids,
 };
 
 /// A patch that is left out of some or all resources.
@@ -51,6 +52,9 @@ pub fn unmade(engine: &Engine, filter: &ObjectId, cells: &[CellId], complete: bo
         states.add::<PatchedClusters>(engine, *cell, |key| &key.filters, PatchStates::resource);
         states.add::<PatchedListeners>(engine, *cell, |key| &key.filters, PatchStates::resource);
         states.add::<PatchedRouteConfigs>(engine, *cell, |(audience, _)| &audience.filters, PatchStates::resource);
+        states.add::<PatchedRouteShells>(engine, *cell, |(audience, _)| &audience.filters, PatchStates::resource);
+        states.add::<PatchedVirtualHostResources>(engine, *cell, |(_, host)| &host.filters, PatchStates::resource);
+        states.add::<PatchedHostCatalogue>(engine, *cell, |(audience, _)| audience.filters(), PatchStates::hosts);
         states.add::<PatchedClusterCatalogue>(engine, *cell, |(_, audience)| &audience.filters, PatchStates::catalogue);
         states.add::<PatchedListenerCatalogue>(
             engine,
@@ -86,10 +90,18 @@ impl PatchStates<'_> {
     }
 
     fn resource(&mut self, filters: &[FilterRef], row: &Patched) {
+        self.left(filters, row.resource.name(), &row.left);
+    }
+
+    fn hosts(&mut self, filters: &[FilterRef], row: &PatchedHostList) {
+        self.left(filters, &row.table, &row.left);
+    }
+
+    fn left(&mut self, filters: &[FilterRef], name: &Arc<str>, left: &[Left]) {
         for patch in self.own(filters) {
-            match row.left.iter().find(|left| left.patch == patch) {
+            match left.iter().find(|left| left.patch == patch) {
                 None => self.state(&patch).applied = true,
-                Some(Left { why: Some(why), .. }) => self.state(&patch).skip(1, row.resource.name(), why),
+                Some(Left { why: Some(why), .. }) => self.state(&patch).skip(1, name, why),
                 Some(Left { why: None, .. }) => drop(self.state(&patch)),
             }
         }
@@ -141,18 +153,22 @@ impl PatchState {
 /// EnvoyFilters of which a commit changed the patches that are left out.
 pub fn changed_patches(delta: &Delta) -> Vec<ObjectKey> {
     let mut found = BTreeSet::new();
-    add::<PatchedClusters>(delta, &mut found);
-    add::<PatchedListeners>(delta, &mut found);
-    add::<PatchedRouteConfigs>(delta, &mut found);
+    let patched = |row: &Patched| row.left.clone();
+    add::<PatchedClusters>(delta, &mut found, patched);
+    add::<PatchedListeners>(delta, &mut found, patched);
+    add::<PatchedRouteConfigs>(delta, &mut found, patched);
+    add::<PatchedRouteShells>(delta, &mut found, patched);
+    add::<PatchedVirtualHostResources>(delta, &mut found, patched);
+    add::<PatchedHostCatalogue>(delta, &mut found, |row| row.left.clone());
     add_listed::<PatchedClusterCatalogue>(delta, &mut found);
     add_listed::<PatchedListenerCatalogue>(delta, &mut found);
     let keys = found.into_iter().map(|id| ObjectKey::new(Kind::EnvoyFilter, &*id.namespace, &*id.name));
     keys.collect()
 }
 
-fn add<R: Relation<Row = Patched>>(delta: &Delta, to: &mut BTreeSet<ObjectId>) {
+fn add<R: Relation>(delta: &Delta, to: &mut BTreeSet<ObjectId>, left: impl Fn(&R::Row) -> Box<[Left]>) {
     for change in delta.changes::<R>() {
-        let left = |row: &Option<Arc<Patched>>| row.clone().map(|row| row.left.clone()).unwrap_or_default();
+        let left = |row: &Option<Arc<R::Row>>| row.as_ref().map(|row| left(row)).unwrap_or_default();
         let (before, after) = (left(&change.before), left(&change.after));
         if before != after {
             to.extend(before.iter().chain(&after).map(|left| left.patch.filter.clone()));

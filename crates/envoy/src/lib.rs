@@ -43,10 +43,10 @@ pub use name_table::{NameTables, ServiceNames};
 pub use node::{NodeError, decode_node, parse_node};
 pub use route::{
     EncodedRoutes, HttpRoutes, Options as TableOptions, Pieces, RouteConfigs, RouteShells, SharedVirtualHosts,
-    VirtualHostResources, VirtualHosts, route_configuration,
+    VirtualHostResources, VirtualHosts, route_configuration, virtual_host_resource,
 };
 pub use secret::Secrets;
-pub use serving::{register_types, uses_vhds};
+pub use serving::register_types;
 
 /// Adds this crate's rules to a graph. The rules of `registry`, `security` and `traffic` must be registered first.
 pub fn register(b: &mut flow::Builder) {

@@ -2,16 +2,12 @@
 
 use std::sync::Arc;
 
-use model::audience::{
-    EndpointsSection, LOCAL_CLUSTER, NameAudience, ResourceKey, RouteAudience, SecretAudience, Section, SharedHostsKey,
-    VirtualHostAudience,
-};
+use model::audience::{EndpointsSection, LOCAL_CLUSTER, NameAudience, ResourceKey, SecretAudience};
 use model::xds::{Resource, ResourceType};
 use traffic::audience::ProxyAudiences;
 use traffic::clusters;
 use traffic::name_table::NameTableCatalogue;
-use traffic::routes::{SharedHostCatalogue, VirtualHostCatalogue};
-use traffic::serving::{Either, List, Lists, NoList, ResourceRelation, ServedType, ServedTypes};
+use traffic::serving::{List, NoList, ResourceRelation, ServedType, ServedTypes};
 
 use crate::{
     Clusters, Endpoints, GrpcClusters, GrpcListeners, Listeners, NameTables, OwnInstances, RouteConfigs, RouteShells,
@@ -20,12 +16,7 @@ use crate::{
 
 /// Registers this crate's resource types.
 pub fn register_types(to: &mut ServedTypes) {
-    to.register::<EndpointsType>().register::<VirtualHostType>().register::<SecretType>().register::<NameTableType>();
-}
-
-/// Whether a proxy receives virtual hosts over VHDS. Route tables that EnvoyFilters change are sent whole.
-pub fn uses_vhds(proxy: &ProxyAudiences) -> bool {
-    proxy.vhds && proxy.route.filters.is_empty()
+    to.register::<EndpointsType>().register::<SecretType>().register::<NameTableType>();
 }
 
 struct EndpointsType;
@@ -52,42 +43,6 @@ impl ServedType for EndpointsType {
 
     fn required_host(name: &str) -> Option<&str> {
         clusters::hostname_in(name)
-    }
-}
-
-struct VirtualHostType;
-
-impl ServedType for VirtualHostType {
-    const TYPE: ResourceType = types::VIRTUAL_HOST;
-    type Audience = VirtualHostAudience;
-    type Lists = Lists<SharedHostCatalogue, VirtualHostCatalogue>;
-    type Resources = (VirtualHostResources,);
-
-    fn audience(proxy: &ProxyAudiences) -> Option<VirtualHostAudience> {
-        let scope = &proxy.route.scope;
-        uses_vhds(proxy).then(|| match proxy.shares_hosts {
-            true => VirtualHostAudience::Shared { cluster: scope.cluster.clone(), assigned: scope.assigned },
-            false => VirtualHostAudience::All(proxy.route.clone()),
-        })
-    }
-
-    fn own_audience(proxy: &ProxyAudiences) -> Option<VirtualHostAudience> {
-        (uses_vhds(proxy) && proxy.shares_hosts).then(|| VirtualHostAudience::Own(proxy.route.clone()))
-    }
-
-    fn list(
-        audience: &VirtualHostAudience,
-        table: &Arc<str>,
-    ) -> Option<Either<SharedHostsKey, (Section, Arc<RouteAudience>, Arc<str>)>> {
-        let of_table =
-            |section, audience: &Arc<RouteAudience>| Either::Second((section, audience.clone(), table.clone()));
-        match audience {
-            VirtualHostAudience::Shared { cluster, assigned } => {
-                SharedHostsKey::of_table(cluster, *assigned, table).map(Either::First)
-            }
-            VirtualHostAudience::All(audience) => Some(of_table(Section::All, audience)),
-            VirtualHostAudience::Own(audience) => Some(of_table(Section::Own, audience)),
-        }
     }
 }
 
@@ -159,7 +114,9 @@ resource_relations! {
         Some((audience.clone(), name.clone()))
     };
     // The virtual hosts are counted instead.
-    RouteShells, counted: false, ResourceKey::RouteShell(audience, name) => Some((audience.clone(), name.clone()));
+    RouteShells, counted: false, ResourceKey::RouteShell(audience, name) if audience.filters.is_empty() => {
+        Some((audience.clone(), name.clone()))
+    };
     VirtualHostResources, counted: true, ResourceKey::VirtualHost(table, host) => Some((table.clone(), host.clone()));
     Secrets, counted: false, ResourceKey::Secret(key) => Some(key.clone());
     NameTables, counted: true, ResourceKey::NameTable(audience) => Some(audience.clone());

@@ -109,7 +109,8 @@ static VIRTUAL_HOST_SPEC: TypeSpec = TypeSpec {
     long_name: "virtual host",
     order: 4,
     subscription: Subscription::Collections,
-    waits_for: &[ResourceType::new(&CLUSTER_SPEC), ResourceType::new(&ENDPOINTS_SPEC)],
+    // Virtual hosts are removed in the response that adds others, because Envoy rejects a domain that two of them have.
+    waits_for: &[ResourceType::new(&CLUSTER_SPEC), ResourceType::new(&ENDPOINTS_SPEC), ResourceType::new(&ROUTE_SPEC)],
     // A route table that is sent whole replaces the virtual hosts that were discovered for it.
     removed_after: &[ResourceType::new(&ROUTE_SPEC)],
     parent: Parent::Collections { of: ResourceType::new(&ROUTE_SPEC) },

@@ -90,10 +90,10 @@ pub struct NoList;
 /// A type whose catalogues are rows of one relation.
 pub struct List<R>(std::marker::PhantomData<R>);
 
-/// A type whose catalogues are rows of two relations.
+/// A type whose catalogues are rows of two relations or more: each parameter is a [`List`] or further `Lists`.
 pub struct Lists<R, S>(std::marker::PhantomData<(R, S)>);
 
-/// The key of a row of the first or of the second relation.
+/// The key of a row of one or the other.
 pub enum Either<K, L> {
     /// A key of the first type.
     First(K),
@@ -134,19 +134,19 @@ impl<R: ListRelation> ListKeys for List<R> {
     }
 }
 
-impl<R: ListRelation, S: ListRelation> ListKeys for Lists<R, S> {
+impl<R: ListKeys, S: ListKeys> ListKeys for Lists<R, S> {
     type Key = Either<R::Key, S::Key>;
 
     fn open(engine: &mut Engine, key: Either<R::Key, S::Key>) -> OpenedList {
         match key {
-            Either::First(key) => List::<R>::open(engine, key),
-            Either::Second(key) => List::<S>::open(engine, key),
+            Either::First(key) => R::open(engine, key),
+            Either::Second(key) => S::open(engine, key),
         }
     }
 
     fn add(to: &mut ServedTypes) {
-        List::<R>::add(to);
-        List::<S>::add(to);
+        R::add(to);
+        S::add(to);
     }
 }
 

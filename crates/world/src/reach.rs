@@ -96,7 +96,8 @@ impl World {
         let cells = || found.cells.iter().map(|(cell, _)| *cell);
         let hosts: Vec<_> = cells().filter_map(|cell| self.engine.key::<VirtualHosts>(cell)).collect();
         let patched = cells().filter_map(|cell| self.engine.key::<PatchedVirtualHosts>(cell));
-        let names = hosts.iter().map(|host| host.name.clone()).chain(patched.map(|patched| patched.host.name.clone()));
+        let patched = patched.filter_map(|patched| patched.of_table().map(|host| host.name.clone()));
+        let names = hosts.iter().map(|host| host.name.clone()).chain(patched);
         let mut reach = Reach { complete: found.complete, hosts: names.collect(), ..Reach::default() };
         for (cell, relation) in found.cells {
             if [VirtualHosts::NAME, PatchedVirtualHosts::NAME].contains(&relation) || self.lacks(cell, &hosts) {
@@ -131,7 +132,7 @@ impl World {
         let hosts = Walk::within(BEHIND).to::<VirtualHosts>().to::<PatchedVirtualHosts>();
         let named = |cell: &CellId| {
             let host = self.engine.key::<VirtualHosts>(*cell).map(|host| host.name.clone());
-            let patched = || Some(self.engine.key::<PatchedVirtualHosts>(*cell)?.host.name.clone());
+            let patched = || Some(self.engine.key::<PatchedVirtualHosts>(*cell)?.of_table()?.name.clone());
             host.or_else(patched).is_some_and(|name| Some(&*name) == part)
         };
         let hosts = part.map(|_| self.engine.sources(cell, &hosts).cells).unwrap_or_default();

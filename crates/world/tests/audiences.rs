@@ -179,7 +179,7 @@ fn assert_sharing(world: &World, token: ProxyToken) {
                 .map(|(section, audience)| row::<ListenerCatalogue>(engine, (section, audience.clone())));
         assert_sections(all, [shared, own]);
     }
-    for table in ["80", "9090", "http_proxy"].map(Arc::from).iter().filter(|_| all.shares_hosts) {
+    for table in ["80", "9090", "http_proxy"].map(Arc::from).iter().filter(|_| all.shared_hosts.is_some()) {
         assert_shared_hosts(engine, &all.route, table);
     }
     let scope = Scope { namespace: all.cluster.scope.namespace.clone(), ..(*all.endpoints.scope).clone() };

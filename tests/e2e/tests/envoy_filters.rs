@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
-use e2e::{HOST, Shop, both_protocols};
-use test_harness::run::{Result, wait_for};
+use e2e::objects::static_entry;
+use e2e::{HOST, Mesh, Shop, both_protocols};
+use test_harness::run::{Backend, Node, Result, Traffic, free_port, http as requests, wait_for};
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -52,6 +53,29 @@ async fn wait_for_header(shop: &Shop, wanted: &str) -> Result<()> {
         (answer.status == 200 && answer.header("x-lua") == wanted).then_some(())
     };
     wait_for(&format!("`x-lua: {wanted}` in responses"), PATIENCE, reached).await
+}
+
+/// Patches of the port's route table. Each sets a header of the shop's answers; some add a virtual host.
+fn route_patches(port: u16) -> [String; 5] {
+    let patch = |kind: &str, vhost: &str, operation: &str, value: &str| {
+        format!(
+            "{{ applyTo: {kind}, match: {{ context: SIDECAR_OUTBOUND, routeConfiguration: {{ name: '{port}'{vhost} }} }}, \
+             patch: {{ operation: {operation}, value: {{ {value} }} }} }}"
+        )
+    };
+    let host = format!(", vhost: {{ domainName: {HOST} }}");
+    let header = "responseHeadersToAdd: [{ header: { key: x-patch, value: set } }]";
+    let added =
+        "name: added, domains: [added.test], routes: [{ match: { prefix: / }, directResponse: { status: 202 } }]";
+    let added = patch("VIRTUAL_HOST", "", "ADD", added);
+    [
+        patch("HTTP_ROUTE", &host, "MERGE", header),
+        format!("{}, {added}", patch("VIRTUAL_HOST", &host, "MERGE", header)),
+        patch("HTTP_ROUTE", "", "MERGE", header),
+        format!("{}, {added}", patch("ROUTE_CONFIGURATION", "", "MERGE", header)),
+        // The domain `*` moves to another virtual host.
+        patch("ROUTE_CONFIGURATION", "", "MERGE_AND_REPLACE_LIST", &format!("{header}, virtualHosts: [{all}]")),
+    ]
 }
 
 both_protocols! {
@@ -105,6 +129,45 @@ both_protocols! {
         }
         let counts = traffic.stop().await;
         assert_eq!(counts.errors, 0, "{counts:?}");
+    }
+
+    async fn patches_of_routes_come_and_go_without_an_error(protocol) {
+        let (port, backend) = (free_port(), Backend::start("v1", "shop-0").await?);
+        let entry = static_entry("shop", HOST, (port, "HTTP"), backend.address());
+        let mesh = Mesh::start(&[("shop.yaml", &entry)]).await?;
+        for patches in route_patches(port) {
+            // An Envoy that starts with the patches has never had the virtual hosts without them.
+            mesh.config.put("filter.yaml", &filter("routes", &patches))?;
+            let node = Node::sidecar("client", "test", "127.0.0.2", &[("app", "client")]);
+            let envoy = mesh.envoy(&node, protocol).await?;
+            let address = ([127, 0, 0, 1], port).into();
+            let reached = async |is_there: bool| {
+                let reached = || async {
+                    let answer = requests::get(address, "/", &[("host", HOST)]).await.ok()?;
+                    let added = requests::get(address, "/", &[("host", "added.test")]).await.ok()?.status == 202;
+                    let complete = added == (is_there && patches.contains("added.test"));
+                    (complete && answer.header("x-patch") == if is_there { "set" } else { "" }).then_some(())
+                };
+                wait_for(&format!("patches: {is_there}, {patches}"), PATIENCE, reached).await
+            };
+            reached(true).await?;
+            let traffic = Traffic::start(address, "/", &[("host", HOST)], 500, 10);
+            for is_there in [false, true, false] {
+                match is_there {
+                    true => mesh.config.put("filter.yaml", &filter("routes", &patches))?,
+                    false => mesh.config.remove("filter.yaml")?,
+                }
+                reached(is_there).await?;
+            }
+            let counts = traffic.stop().await;
+            assert_eq!(counts.errors, 0, "{patches}: {counts:?}");
+            drop(envoy);
+            let ended = || async { requests::get(address, "/", &[]).await.err().map(drop) };
+            wait_for("Envoy to end", PATIENCE, ended).await?;
+        }
+        for kind in ["rds", "vhds"] {
+            assert_eq!(mesh.control.metric("pilot_total_xds_rejects", kind).await?, 0.0, "{kind}");
+        }
     }
 
     async fn clusters_and_routes_of_a_filter_are_used(protocol) {

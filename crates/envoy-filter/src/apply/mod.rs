@@ -16,7 +16,7 @@ use protos::dynamic::{DynamicMessage, Value};
 
 pub use cluster::{cluster, encoded_cluster};
 pub use listener::listener;
-pub(crate) use route::{added_hosts, domains, table_settings};
+pub(crate) use route::{Domains, added_host, adds_host, domains, table_settings};
 pub use route::{route_configuration, virtual_host};
 
 use crate::compile::CompiledPatch;
@@ -57,7 +57,7 @@ fn merge_inner(into: &mut DynamicMessage, from: &DynamicMessage) -> Outcome {
 }
 
 /// A string field; empty if absent.
-fn text(message: &DynamicMessage, field: &str) -> String {
+pub(crate) fn text(message: &DynamicMessage, field: &str) -> String {
     let value = message.get_field_by_name(field);
     value.as_ref().and_then(|value| value.as_str()).unwrap_or_default().to_owned()
 }

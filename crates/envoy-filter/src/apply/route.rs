@@ -1,7 +1,7 @@
 //! Patches of route tables, virtual hosts and routes.
 
 use std::borrow::Borrow;
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 use config::istio::envoy_filter::{ApplyTo, PatchOperation, RouteAction, RouteMatch};
 use protos::dynamic::{DynamicMessage, Value};
@@ -29,27 +29,29 @@ pub fn route_configuration<P: Borrow<CompiledPatch>>(
     };
     let before = std::mem::take(hosts);
     let mut taken = Domains::default();
-    for host in before {
+    let count = before.len();
+    for (number, host) in before.into_iter().enumerate() {
         let Value::Message(plain) = host else { continue };
         let mut found = outcomes.part();
         let changed = virtual_host(plain.clone(), &matching, &mut found);
         if let Some(changed) = changed {
-            let fits = taken.take(&changed);
+            let fits = taken.take(number, &domains(&changed));
             if !fits {
                 found.discarded(&PatchError::DomainTaken);
             }
-            if fits || taken.take(&plain) {
+            if fits || taken.take(number, &domains(&plain)) {
                 hosts.push(Value::Message(if fits { changed } else { plain }));
             }
         }
         outcomes.add(found);
     }
-    for (patch, value) in added_hosts(&matching) {
+    for (number, patch) in matching.iter().filter(|patch| adds_host(patch)).enumerate() {
         outcomes.attempt(patch, || {
-            if !taken.take(value) {
+            let Some(host) = added_host(patch, 0) else { return Ok(false) };
+            if !taken.take(count + number, &domains(&host)) {
                 return Err(PatchError::DomainTaken);
             }
-            hosts.push(Value::Message(value.clone()));
+            hosts.push(Value::Message(host));
             Ok(true)
         });
     }
@@ -66,26 +68,37 @@ pub(crate) fn table_settings<P: Borrow<CompiledPatch>>(
     }
 }
 
-/// The virtual hosts that patches add.
-pub(crate) fn added_hosts<P: Borrow<CompiledPatch>>(
-    patches: &[P],
-) -> impl Iterator<Item = (&CompiledPatch, &DynamicMessage)> {
-    let adding = of(patches, ApplyTo::VirtualHost).filter(|patch| patch.operation == PatchOperation::Add);
-    adding.filter_map(|patch| Some((patch, patch.value.as_ref()?)))
+/// Whether a patch adds a virtual host.
+pub(crate) fn adds_host(patch: &CompiledPatch) -> bool {
+    patch.apply_to == ApplyTo::VirtualHost && patch.operation == PatchOperation::Add
 }
 
-/// The domains of a table, which must be unique.
+/// The virtual host with this index that a patch adds to a table, or merges into it.
+pub(crate) fn added_host(patch: &CompiledPatch, index: usize) -> Option<DynamicMessage> {
+    let value = patch.value.as_ref()?;
+    if patch.apply_to == ApplyTo::VirtualHost {
+        return (index == 0).then(|| value.clone());
+    }
+    value.get_field_by_name("virtual_hosts")?.as_list()?.get(index)?.as_message().cloned()
+}
+
+/// The domains of a table, which must be unique, with the number of the virtual host that has each.
 #[derive(Default)]
-pub(crate) struct Domains(HashSet<String>);
+pub(crate) struct Domains(HashMap<String, usize>);
 
 impl Domains {
-    /// Adds the domains of a virtual host, unless one of them exists.
-    pub(crate) fn take(&mut self, host: &DynamicMessage) -> bool {
-        let domains = domains(host);
+    /// Adds domains that are known to be unique.
+    pub(crate) fn reserve(&mut self, owner: usize, domains: impl Iterator<Item = String>) {
+        self.0.extend(domains.map(|domain| (domain, owner)));
+    }
+
+    /// Adds the domains of a virtual host, unless one of them is another one's or occurs twice.
+    pub(crate) fn take(&mut self, owner: usize, domains: &[String]) -> bool {
         let distinct: HashSet<&String> = domains.iter().collect();
-        let free = distinct.len() == domains.len() && !domains.iter().any(|domain| self.0.contains(domain));
+        let is_free = |domain: &String| self.0.get(domain).is_none_or(|taken| *taken == owner);
+        let free = distinct.len() == domains.len() && domains.iter().all(is_free);
         if free {
-            self.0.extend(domains);
+            self.reserve(owner, domains.iter().cloned());
         }
         free
     }

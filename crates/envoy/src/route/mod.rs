@@ -161,7 +161,7 @@ fn derive_route_configs(cx: &Reads<'_>, key: &(Arc<RouteAudience>, Arc<str>)) ->
         let body = grpc::route_configuration(cx, &key.1, &table);
         return Some(Resource::new(key.1.clone(), body));
     }
-    let (before, behind) = route_configuration(&key.1, None, Options::of(&table));
+    let (before, behind) = route_configuration(&key.1, false, Options::of(&table));
     let mut body = Pieces::default();
     body.copy(&before);
     for run in table.virtual_hosts.runs() {
@@ -184,8 +184,7 @@ flow::rule! {
 
 fn derive_route_shells(cx: &Reads<'_>, key: &(Arc<RouteAudience>, Arc<str>)) -> Option<Resource> {
     let table = cx.get::<RouteTables>(key)?;
-    let discovery = (!table.virtual_hosts.is_empty()).then(vhds_source);
-    let (before, behind) = route_configuration(&key.1, discovery.as_deref(), Options::of(&table));
+    let (before, behind) = route_configuration(&key.1, !table.virtual_hosts.is_empty(), Options::of(&table));
     Some(Resource::new(key.1.clone(), [before, behind].concat()))
 }
 
@@ -195,12 +194,15 @@ flow::rule! {
 }
 
 fn derive_virtual_host_resources(cx: &Reads<'_>, (table, host): &(Arc<str>, Arc<VirtualHostSpec>)) -> Option<Resource> {
-    let field = cx.get::<VirtualHosts>(host)?;
-    let name = virtual_host_name(table, &host.name);
+    virtual_host_resource(virtual_host_name(table, &host.name), &*cx.get::<VirtualHosts>(host)?)
+}
+
+/// The resource of this name for a virtual host that is encoded as a field of a table. `None` if the field is malformed.
+pub fn virtual_host_resource(name: Arc<str>, field: &[u8]) -> Option<Resource> {
     let mut body = Writer::with_capacity(field.len() + name.len() + 8);
     // Envoy finds an on-demand virtual host by the name of the resource, so its own name must be equal.
     body.text(1, &name);
-    body.raw(skip_field(enter_field(&field)?)?);
+    body.raw(skip_field(enter_field(field)?)?);
     Some(Resource::new(name, body.finish()))
 }
 
@@ -245,9 +247,9 @@ impl Options {
     }
 }
 
-/// Encodes a `RouteConfiguration` with a source of further virtual hosts (`Vhds`): the fields before its virtual hosts, and
-/// those behind them. Unknown clusters are accepted: requests get 503 until they exist.
-pub fn route_configuration(name: &str, discovery: Option<&[u8]>, options: Options) -> (Bytes, Bytes) {
+/// Encodes a `RouteConfiguration`, with the source of its virtual hosts (`Vhds`) if it `discovers` them: the fields before its
+/// virtual hosts, and those behind them. Unknown clusters are accepted: requests get 503 until they exist.
+pub fn route_configuration(name: &str, discovers: bool, options: Options) -> (Bytes, Bytes) {
     let mut before = Writer::with_capacity(name.len() + 8);
     before.text(1, name);
     let mut behind = Writer::with_capacity(64);
@@ -260,8 +262,8 @@ pub fn route_configuration(name: &str, discovery: Option<&[u8]>, options: Option
         });
     }
     behind.wrapped(7, 0);
-    if let Some(discovery) = discovery {
-        behind.bytes(9, discovery);
+    if discovers {
+        behind.bytes(9, &vhds_source());
     }
     behind.wrapped(11, MAX_DIRECT_RESPONSE);
     behind.uint(14, options.ignore_port.into());

@@ -25,7 +25,7 @@ pub use endpoints::{
     ClientLocation, ClientView, EndpointsAudience, EndpointsSection, LOCAL_CLUSTER, OwnEndpoints, OwnWorkload,
     TEMPLATE_LABELS,
 };
-pub use filters::{ExtensionAudience, FilterRef, Filters, PatchedCluster, PatchedListener};
+pub use filters::{ExtensionAudience, FilterRef, Filters, HostSource, PatchedCluster, PatchedHost, PatchedListener};
 pub use host_list::{HostList, HostRun, SharedHostList, SharedHostsKey};
 pub use listeners::{GrpcAudience, ListenerAudience, SidecarListenerFacts};
 pub use resource::ResourceKey;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::{
     ClusterKey, EndpointsAudience, ExtensionAudience, GrpcAudience, NameAudience, OwnWorkload, PatchedCluster,
-    PatchedListener, RouteAudience, Scope, SecretKey, VirtualHostSpec,
+    PatchedHost, PatchedListener, RouteAudience, Scope, SecretKey, VirtualHostSpec,
 };
 use crate::listener::ListenerSpec;
 use crate::open_key::OpenKey;
@@ -35,6 +35,8 @@ pub enum ResourceKey {
     Secret(SecretKey),
     /// A cluster with patches.
     PatchedCluster(Arc<PatchedCluster>),
+    /// The virtual host of this name with patches.
+    PatchedVirtualHost(Arc<str>, Arc<PatchedHost>),
     /// A listener with patches.
     PatchedListener(Arc<PatchedListener>),
     /// A resource that a patch adds: the EnvoyFilter and the patch's index.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use config::mesh::ProxyConfigOverride;
 use names::Hostname;
 
-use super::{Filters, GatewayFacts, HostList, PolicyKey, ProxyClass, Scope, Source};
+use super::{Filters, GatewayFacts, HostList, PolicyKey, ProxyClass, Scope, SharedHostsKey, Source};
 use crate::service::{ObjectId, ServiceKey};
 use crate::session::Session;
 
@@ -46,9 +46,31 @@ pub enum VirtualHostAudience {
         cluster: Arc<str>,
         /// As in [`SharedHostsKey`](super::SharedHostsKey).
         assigned: bool,
+        /// The patches that may match many virtual hosts.
+        filters: Filters,
     },
-    /// The virtual hosts that its tables do not share. Shared ones that they do not have are hidden.
-    Own(Arc<RouteAudience>),
+    /// The virtual hosts that its tables do not share. They replace or hide shared ones, which have these patches.
+    Own(Arc<RouteAudience>, Filters),
+}
+
+impl VirtualHostAudience {
+    /// The patches.
+    pub fn filters(&self) -> &Filters {
+        match self {
+            VirtualHostAudience::All(audience) | VirtualHostAudience::Own(audience, _) => &audience.filters,
+            VirtualHostAudience::Shared { filters, .. } => filters,
+        }
+    }
+
+    /// The list that tables share, if the table of this name is one of them.
+    pub fn shared_list(&self, table: &str) -> Option<SharedHostsKey> {
+        let (cluster, assigned) = match self {
+            VirtualHostAudience::All(_) => return None,
+            VirtualHostAudience::Shared { cluster, assigned, .. } => (cluster, *assigned),
+            VirtualHostAudience::Own(audience, _) => (&audience.scope.cluster, audience.scope.assigned),
+        };
+        SharedHostsKey::of_table(cluster, assigned, table)
+    }
 }
 
 /// Decides the routes of one virtual host.

@@ -39,6 +39,8 @@ pub(super) struct Selected {
     pub(super) listeners: BySection,
     /// Filters for route tables.
     pub(super) routes: Filters,
+    /// Filters for route tables that may match many virtual hosts of one.
+    pub(super) shared_hosts: Filters,
     /// Extension configurations.
     pub(super) extensions: Filters,
 }
@@ -116,7 +118,7 @@ struct PatchScope {
     context: PatchContext,
     /// The traffic of a sidecar whose resources it may change: outbound, and inbound.
     directions: (bool, bool),
-    /// It names the cluster or the service.
+    /// It names the cluster, the service or the virtual host that it changes, or it adds one.
     names_one: bool,
     version: Option<Version>,
     metadata: StringMap,
@@ -155,7 +157,7 @@ impl PatchScope {
             sort,
             context: matches.map(|m| m.context).unwrap_or_default(),
             directions: directions(patch),
-            names_one: names_cluster(patch),
+            names_one: names_one(patch),
             version: version.map(|version| versions.get(version)),
             metadata: proxy.map(|p| p.metadata.clone()).unwrap_or_default(),
         })
@@ -187,12 +189,24 @@ impl PatchScope {
     }
 }
 
-/// Whether a patch is for one cluster, or those of one service.
-fn names_cluster(patch: &EnvoyConfigPatch) -> bool {
-    let adds = patch.patch.as_ref().is_some_and(|change| change.operation == PatchOperation::Add);
-    let object = patch.matches.as_ref().and_then(|matches| matches.object.as_ref());
-    let names = matches!(object, Some(ObjectMatch::Cluster(of)) if !of.name.is_empty() || !of.service.is_empty());
-    patch.apply_to == ApplyTo::Cluster && (adds || names)
+/// Whether a patch is for one cluster or those of one service, for one virtual host of a route table, or adds one.
+fn names_one(patch: &EnvoyConfigPatch) -> bool {
+    let operation = patch.patch.as_ref().map(|change| change.operation);
+    let adds = operation == Some(PatchOperation::Add);
+    let names = match patch.matches.as_ref().and_then(|matches| matches.object.as_ref()) {
+        Some(ObjectMatch::Cluster(of)) => !of.name.is_empty() || !of.service.is_empty(),
+        Some(ObjectMatch::RouteConfiguration(of)) => {
+            of.vhost.as_ref().is_some_and(|host| !host.name.is_empty() || !host.domain_name.is_empty())
+        }
+        _ => false,
+    };
+    match patch.apply_to {
+        ApplyTo::Cluster | ApplyTo::VirtualHost => adds || names,
+        ApplyTo::HttpRoute => names,
+        // This operation can replace all virtual hosts.
+        ApplyTo::RouteConfiguration => operation != Some(PatchOperation::MergeAndReplaceList),
+        _ => false,
+    }
 }
 
 /// Whether a patch changes few of the outbound clusters, and those of selected workloads only. These share the list of
@@ -324,10 +338,12 @@ pub(super) fn selected(facts: &Facts<'_>) -> Selected {
             all,
         }
     };
+    let of_routes = |patch: &PatchScope| patch.sort == Sort::Routes && patch.targets(proxy.kind).1;
     Selected {
         clusters: by_section(&|patch| patch.sort == Sort::Clusters && patch.targets(proxy.kind).1),
         listeners: by_section(&|patch| patch.targets(proxy.kind).0),
-        routes: refer(&|patch| patch.sort == Sort::Routes && patch.targets(proxy.kind).1),
+        routes: refer(&of_routes),
+        shared_hosts: refer(&|patch| of_routes(patch) && !patch.names_one),
         extensions: refer(&|patch| patch.sort == Sort::Extensions),
     }
 }

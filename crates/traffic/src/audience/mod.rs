@@ -24,8 +24,8 @@ use std::sync::Arc;
 
 use flow::Reads;
 use model::audience::{
-    ClusterAudience, EndpointsAudience, ExtensionAudience, GrpcAudience, ListenerAudience, NameAudience, NameView,
-    OwnEndpoints, RouteAudience, SecretAudience,
+    ClusterAudience, EndpointsAudience, ExtensionAudience, Filters, GrpcAudience, ListenerAudience, NameAudience,
+    NameView, OwnEndpoints, RouteAudience, SecretAudience,
 };
 use registry::inputs::{Mesh, Proxies, ProxyToken};
 
@@ -53,8 +53,9 @@ pub struct ProxyAudiences {
     pub shared_listener: Option<Arc<ListenerAudience>>,
     /// Decides its route tables.
     pub route: Arc<RouteAudience>,
-    /// Its route tables have virtual hosts of the lists that tables share.
-    pub shares_hosts: bool,
+    /// Its route tables have virtual hosts of the lists that tables share. These are the patches that may match many virtual
+    /// hosts.
+    pub shared_hosts: Option<Filters>,
     /// It supports VHDS.
     pub vhds: bool,
     /// Decides its secrets; none if it has no access to secrets.
@@ -105,7 +106,7 @@ fn derive_audiences(cx: &Reads<'_>, token: &ProxyToken) -> Option<ProxyAudiences
         cluster: Arc::new(cluster),
         shared_listener: listeners::shared(cx, &listener, &filters).map(Arc::new),
         listener: Arc::new(listener),
-        shares_hosts: routes::shares_hosts(cx, &route),
+        shared_hosts: routes::shares_hosts(cx, &route).then_some(filters.shared_hosts),
         route: Arc::new(route),
         vhds: proxy.vhds,
         secrets: secrets::audience(&facts, &overrides).map(Arc::new),

@@ -27,7 +27,7 @@ pub use bind::bind;
 pub use domains::{ServiceHost, ServiceHostKey, ServiceHosts};
 pub use host::{DefaultHostKey, DefaultHosts};
 pub use shared::{SharedHosts, SharedTable};
-pub use vhds::{SharedHostCatalogue, VirtualHostCatalogue};
+pub use vhds::{SharedHostCatalogue, VirtualHostCatalogue, resource_name};
 
 use crate::gateways;
 

@@ -116,7 +116,7 @@ fn derive_shared_hosts(cx: &Reads<'_>, key: &SharedHostsKey) -> Option<Arc<Share
 
 impl SharedTable {
     /// The virtual hosts.
-    pub fn list(&self) -> &SharedHostList {
+    pub fn list(&self) -> &Arc<SharedHostList> {
         &self.list
     }
 

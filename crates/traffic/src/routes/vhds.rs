@@ -7,7 +7,9 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use flow::Reads;
-use model::audience::{HostRun, ResourceKey, RouteAudience, RouteTable, Section, SharedHostList, SharedHostsKey};
+use model::audience::{
+    HostRun, ResourceKey, RouteAudience, RouteTable, Section, SharedHostList, SharedHostsKey, VirtualHostSpec,
+};
 
 use super::{RouteTables, SharedHosts, virtual_host_name};
 use crate::Catalogue;
@@ -47,15 +49,19 @@ fn derive_virtual_host_catalogue(
     }
 }
 
+/// The name of a virtual host of a table as a resource: of the one with this index in a run.
+pub fn resource_name(run: &HostRun, at: usize, table: &str) -> Arc<str> {
+    match run {
+        HostRun::Shared(list, range) => list.resource_names[range.start + at].clone(),
+        HostRun::Own(host) => virtual_host_name(table, &host.name),
+    }
+}
+
 fn all(table: &RouteTable, name: &Arc<str>) -> Catalogue {
     let mut rows = Vec::with_capacity(table.virtual_hosts.len());
     for run in table.virtual_hosts.runs() {
-        let names: Vec<Arc<str>> = match run {
-            HostRun::Shared(list, range) => list.resource_names[range.clone()].to_vec(),
-            HostRun::Own(host) => vec![virtual_host_name(name, &host.name)],
-        };
-        let hosts = names.into_iter().zip(run.hosts());
-        rows.extend(hosts.map(|(row, host)| (row, ResourceKey::VirtualHost(name.clone(), host.clone()))));
+        let key = |host: &Arc<VirtualHostSpec>| ResourceKey::VirtualHost(name.clone(), host.clone());
+        rows.extend(run.hosts().iter().enumerate().map(|(at, host)| (resource_name(run, at, name), key(host))));
     }
     Catalogue::new(rows)
 }

@@ -48,7 +48,7 @@ fn tables_are_concatenated_from_bytes() {
     let sticky = VirtualHostSpec { session: Some(Session::Header("x-s".into())), ..host("b", true) };
     let second = virtual_host(&sticky, &[], false);
     let options = Options { ignore_port: true, http3_port: Some(443) };
-    let (before, behind) = route_configuration("80", None, options);
+    let (before, behind) = route_configuration("80", false, options);
     let bytes = [before, first, second, behind].concat();
     let table = RouteConfiguration::decode(&bytes[..]).unwrap();
     // The concatenation must equal prost's encoding.
