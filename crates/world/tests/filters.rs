@@ -5,12 +5,15 @@
 mod support;
 
 use envoy::types;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use config::{Kind, ObjectKey, ParseOptions, parse_documents};
 use envoy_filter::PatchedClusterCatalogue;
 use model::audience::{ResourceKey, Section};
 use model::proxy::{Proxy, ProxyKind};
+use protos::Message;
+use protos::envoy::config::route::v3::{RouteConfiguration, VirtualHost};
 use registry::inputs::{ProxyToken, Sharing};
 use support::{Edit, Random};
 use traffic::Catalogue;
@@ -18,7 +21,7 @@ use traffic::audience::Audiences;
 use world::{Batch, World};
 
 /// Patches of every kind.
-const PATCHES: [&str; 14] = [
+const PATCHES: [&str; 19] = [
     "{applyTo: CLUSTER, patch: {operation: MERGE, value: {connectTimeout: 3s}}}",
     "{applyTo: CLUSTER, match: {cluster: {service: a.shop.svc.cluster.local}}, patch: {operation: REMOVE}}",
     "{applyTo: CLUSTER, patch: {operation: ADD, value: {name: mine, connectTimeout: 1s}}}",
@@ -32,6 +35,11 @@ const PATCHES: [&str; 14] = [
     "{applyTo: VIRTUAL_HOST, match: {routeConfiguration: {vhost: {name: \"a.shop.svc.cluster.local:80\"}}}, patch: {operation: REMOVE}}",
     "{applyTo: VIRTUAL_HOST, patch: {operation: ADD, value: {name: mine, domains: [mine.example.com]}}}",
     "{applyTo: ROUTE_CONFIGURATION, patch: {operation: MERGE, value: {maxDirectResponseBodySizeBytes: 5}}}",
+    "{applyTo: VIRTUAL_HOST, patch: {operation: MERGE, value: {domains: [more.example.com]}}}",
+    "{applyTo: VIRTUAL_HOST, match: {routeConfiguration: {vhost: {name: \"b.shop.svc.cluster.local:80\"}}}, patch: {operation: REPLACE, value: {name: mine, domains: [b.example.com]}}}",
+    "{applyTo: VIRTUAL_HOST, match: {routeConfiguration: {name: \"80\"}}, patch: {operation: REMOVE}}",
+    "{applyTo: ROUTE_CONFIGURATION, patch: {operation: MERGE, value: {virtualHosts: [{name: merged, domains: [more.example.com]}]}}}",
+    "{applyTo: ROUTE_CONFIGURATION, patch: {operation: MERGE_AND_REPLACE_LIST, value: {virtualHosts: [{name: mine, domains: [a]}]}}}",
     "{applyTo: EXTENSION_CONFIG, patch: {operation: ADD, value: {name: found, typedConfig: {\"@type\": t/envoy.extensions.filters.http.cors.v3.Cors}}}}",
 ];
 
@@ -80,13 +88,42 @@ fn open(world: &mut World, proxies: &[ProxyToken]) -> Vec<flow::CellId> {
     let mut cells = Vec::new();
     for token in proxies {
         cells.extend(support::open_listed(world, *token).0);
-        for (kind, name) in [(types::ROUTE, "80"), (types::EXTENSION, "found")] {
-            let audience = world.audience(*token, kind).unwrap();
-            let key = world.resolve(&audience, &name.into()).unwrap();
-            cells.push(world.open(&key).0);
-        }
+        open_hosts(world, *token, &mut cells);
+        let audience = world.audience(*token, types::EXTENSION).unwrap();
+        let key = world.resolve(&audience, &"found".into()).unwrap();
+        cells.push(world.open(&key).0);
     }
     cells
+}
+
+/// Subscribes to the route table `80`. Returns its fields, and its virtual hosts by domains.
+fn open_hosts(
+    world: &mut World,
+    token: ProxyToken,
+    cells: &mut Vec<flow::CellId>,
+) -> (RouteConfiguration, BTreeMap<Vec<String>, VirtualHost>) {
+    let audience = world.audience(token, types::ROUTE).unwrap();
+    let key = world.resolve(&audience, &"80".into()).unwrap();
+    let (cell, table) = world.open(&key);
+    cells.push(cell);
+    let mut table = RouteConfiguration::decode(table.map(|table| table.body()).unwrap_or_default()).unwrap();
+    let mut hosts = std::mem::take(&mut table.virtual_hosts);
+    if world.audience(token, types::VIRTUAL_HOST).is_some() {
+        assert!(hosts.is_empty());
+        for resource in support::open_list(world, token, (types::VIRTUAL_HOST, &"80".into()), cells) {
+            let host = VirtualHost::decode(resource.body()).unwrap();
+            assert_eq!(host.name, **resource.name(), "Envoy removes virtual hosts by these names");
+            hosts.push(host);
+        }
+        assert_eq!(table.vhds.take().is_some(), !hosts.is_empty(), "Envoy waits for the first virtual host");
+    }
+    let mut by_domains = BTreeMap::new();
+    for mut host in hosts {
+        host.name.clear();
+        let twice = by_domains.insert(host.domains.clone(), host);
+        assert_eq!(twice, None, "domains are unique");
+    }
+    (table, by_domains)
 }
 
 #[test]
@@ -98,9 +135,77 @@ fn incremental_state_equals_recomputation() {
             world.connect(proxy("a", ProxyKind::Sidecar, "a")).0,
             world.connect(proxy("b", ProxyKind::Sidecar, "b")).0,
             world.connect(proxy("gw", ProxyKind::Router, "a")).0,
+            world.connect(discovering("shop", "a")).0,
         ];
         support::step_by_step(&mut world, &mut r, (2, edit), |world| open(world, &proxies));
     }
+}
+
+/// A sidecar that receives virtual hosts over VHDS.
+fn discovering(namespace: &str, app: &str) -> Arc<Proxy> {
+    let labels = [("app".into(), app.into())].into();
+    Arc::new(Proxy { labels, vhds: true, ..support::proxy("vhds", namespace, ProxyKind::Sidecar) })
+}
+
+/// The virtual hosts of VHDS are those of the whole table, and all other fields of the table are equal.
+#[test]
+fn patched_tables_are_equal_with_vhds_and_whole() {
+    for seed in 1..=3u64 {
+        let mut r = Random::new(seed);
+        let mut world = World::new(support::settings(Sharing::All), 1);
+        let pairs = [("shop", "a"), ("shop", "b"), ("far", "a")].map(|(namespace, app)| {
+            let vhds = discovering(namespace, app);
+            let whole = Arc::new(Proxy { vhds: false, ..(*vhds).clone() });
+            [vhds, whole].map(|proxy| world.connect(proxy).0)
+        });
+        let mut sizes = BTreeSet::new();
+        support::step_by_step(&mut world, &mut r, (2, edit), |world| {
+            let mut cells = Vec::new();
+            for pair in pairs {
+                let [vhds, whole] = pair.map(|token| open_hosts(world, token, &mut cells));
+                sizes.insert(whole.1.len());
+                assert_eq!(vhds, whole);
+            }
+            cells
+        });
+        assert!(sizes.len() > 3, "{sizes:?}");
+    }
+}
+
+/// A patch that may match all virtual hosts is in the list that namespaces share. A patch of one virtual host, or one that adds
+/// one, is in the own list of those that it is for.
+#[test]
+fn own_lists_of_virtual_hosts_do_not_grow_with_the_mesh() {
+    let mut world = World::new(support::settings(Sharing::All), 1);
+    let service = |n: usize| {
+        format!(
+            "---\n{{apiVersion: v1, kind: Service, metadata: {{name: s{n:02}, namespace: shop}}, spec: {{clusterIP: 10.96.0.{n}, \
+             ports: [{{name: http, port: 80}}]}}}}\n"
+        )
+    };
+    apply(&mut world, &(1..=20).map(service).collect::<String>());
+    let filter = |namespace: &str, patches: &str| {
+        format!(
+            "{{apiVersion: networking.istio.io/v1alpha3, kind: EnvoyFilter, metadata: {{name: x, namespace: {namespace}}}, \
+             spec: {{configPatches: [{patches}]}}}}"
+        )
+    };
+    apply(&mut world, &filter("istio-system", PATCHES[9]));
+    let one = PATCHES[10].replace("\"a.", "\"s07.");
+    apply(&mut world, &filter("far", &format!("{one}, {}", PATCHES[11])));
+    let [far, other] = ["far", "other"].map(|namespace| world.connect(discovering(namespace, "a")).0);
+    let kind = types::VIRTUAL_HOST;
+    assert_eq!(world.audience(far, kind), world.audience(other, kind), "the list is shared");
+    let mut rows = |token| {
+        let own = world.own_audience(token, kind).unwrap();
+        let (_, own) = world.open_catalogue(&own, &"80".into()).unwrap();
+        let rows = own.entries.iter();
+        rows.map(|(name, key)| (name.to_string(), *key == ResourceKey::Hidden)).collect::<Vec<_>>()
+    };
+    let row = |name: &str, hidden: bool| (name.to_owned(), hidden);
+    let removed = row("80/s07.shop.svc.cluster.local:80", true);
+    assert_eq!(rows(far), [row("80/allow_any", false), row("80/mine", false), removed]);
+    assert_eq!(rows(other), [row("80/allow_any", false)]);
 }
 
 /// Commits an object.
@@ -148,8 +253,17 @@ fn an_envoy_filter_that_adds_too_much_is_left_out_of_the_rest() {
 
 #[test]
 fn patches_that_are_left_out_are_reported_with_reasons() {
+    check_reasons(proxy("a", ProxyKind::Sidecar, "a"));
+}
+
+#[test]
+fn patches_that_are_left_out_are_reported_with_vhds() {
+    check_reasons(discovering("shop", "a"));
+}
+
+fn check_reasons(proxy: Arc<Proxy>) {
     let mut world = World::new(support::settings(Sharing::All), 1);
-    let proxies = [world.connect(proxy("a", ProxyKind::Sidecar, "a")).0];
+    let proxies = [world.connect(proxy).0];
     let service = |port: u16| {
         format!(
             "{{apiVersion: v1, kind: Service, metadata: {{name: a, namespace: shop}}, spec: {{clusterIP: 10.96.0.1, \

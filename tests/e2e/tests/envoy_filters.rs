@@ -67,6 +67,7 @@ fn route_patches(port: u16) -> [String; 5] {
     let header = "responseHeadersToAdd: [{ header: { key: x-patch, value: set } }]";
     let added =
         "name: added, domains: [added.test], routes: [{ match: { prefix: / }, directResponse: { status: 202 } }]";
+    let all = "{ name: all, domains: ['*'], routes: [{ match: { prefix: / }, directResponse: { status: 200 } }] }";
     let added = patch("VIRTUAL_HOST", "", "ADD", added);
     [
         patch("HTTP_ROUTE", &host, "MERGE", header),

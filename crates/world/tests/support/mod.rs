@@ -9,6 +9,7 @@ use config::{MeshConfig, ObjectKey, ParseOptions, parse_documents};
 use flow::CellId;
 use model::audience::ResourceKey;
 use model::proxy::{Capabilities, InterceptionMode, Proxy, ProxyKind};
+use model::xds::{Resource, ResourceType};
 use registry::inputs::{MeshSettings, ProxyToken, Sharing};
 use world::{Batch, World};
 
@@ -104,27 +105,37 @@ pub fn batch(r: &mut Random, at_most: usize, edit: fn(&mut Random) -> Edit) -> B
 /// Subscribes to a proxy's clusters and listeners, each of which must exist under its listed name. Returns the cells
 /// and the names of the clusters.
 pub fn open_listed(world: &mut World, token: ProxyToken) -> (Vec<CellId>, Vec<Arc<str>>) {
-    let (mut cells, mut clusters) = (Vec::new(), Vec::new());
-    for kind in [types::CLUSTER, types::LISTENER] {
-        let mut names = BTreeSet::new();
-        // Rows of the own catalogue replace and hide those of the shared one.
-        for audience in world.own_audience(token, kind).into_iter().chain(world.audience(token, kind)) {
-            let (cell, catalogue) = world.open_catalogue(&audience, &Arc::default()).unwrap();
-            cells.push(cell);
-            for (name, key) in catalogue.entries.iter().filter(|(name, _)| !names.contains(name)).collect::<Vec<_>>() {
-                names.insert(name.clone());
-                if *key == ResourceKey::Hidden {
-                    continue;
-                }
-                let (cell, resource) = world.open(key);
-                let found = resource.map(|resource| resource.name().clone());
-                assert_eq!(found.as_ref(), Some(name), "listed under its name");
-                cells.push(cell);
-                clusters.extend((kind == types::CLUSTER).then(|| name.clone()));
+    let mut cells = Vec::new();
+    let [clusters, _] =
+        [types::CLUSTER, types::LISTENER].map(|kind| open_list(world, token, (kind, &Arc::default()), &mut cells));
+    (cells, clusters.iter().map(|cluster| cluster.name().clone()).collect())
+}
+
+/// Subscribes to a proxy's resources of a wildcard type, or of a collection. Each must exist under its listed name.
+pub fn open_list(
+    world: &mut World,
+    token: ProxyToken,
+    (kind, collection): (ResourceType, &Arc<str>),
+    cells: &mut Vec<CellId>,
+) -> Vec<Resource> {
+    let (mut names, mut found) = (BTreeSet::new(), Vec::new());
+    // Rows of the own catalogue replace and hide those of the shared one.
+    for audience in world.own_audience(token, kind).into_iter().chain(world.audience(token, kind)) {
+        let Some((cell, catalogue)) = world.open_catalogue(&audience, collection) else { continue };
+        cells.push(cell);
+        for (name, key) in catalogue.entries.iter().filter(|(name, _)| !names.contains(name)).collect::<Vec<_>>() {
+            names.insert(name.clone());
+            if *key == ResourceKey::Hidden {
+                continue;
             }
+            let (cell, resource) = world.open(key);
+            cells.push(cell);
+            let resource = resource.unwrap_or_else(|| panic!("{name} is listed and absent"));
+            assert_eq!(resource.name(), name, "listed under its name");
+            found.push(resource);
         }
     }
-    (cells, clusters)
+    found
 }
 
 /// Commits a hundred random batches. After each, everything that `open` subscribed to is recomputed and compared.
