@@ -194,7 +194,7 @@ flow::rule! {
 }
 
 fn derive_virtual_host_resources(cx: &Reads<'_>, (table, host): &(Arc<str>, Arc<VirtualHostSpec>)) -> Option<Resource> {
-    virtual_host_resource(virtual_host_name(table, &host.name), &*cx.get::<VirtualHosts>(host)?)
+    virtual_host_resource(virtual_host_name(table, &host.name), &cx.get::<VirtualHosts>(host)?)
 }
 
 /// The resource of this name for a virtual host that is encoded as a field of a table. `None` if the field is malformed.
