@@ -10,9 +10,10 @@
 //!   once the client has subscribed to all their endpoints and answered for them. A client that has not subscribed to
 //!   endpoints is not waited for.
 //! - **Clusters are removed last** ([`TypeSpec::removed_after`](model::xds::TypeSpec)): when the client has answered
-//!   for all listeners and routes of the epoch of the removal. Virtual hosts are removed after their route table. A
-//!   client that reconnects with resources has yet to subscribe to these types, and is waited for, too. In SotW,
-//!   responses meanwhile still contain the removed clusters, unchanged.
+//!   for all listeners and routes of the epoch of the removal. Virtual hosts are sent and removed after their route
+//!   tables, in one response, because a domain may move from one to another. A client that reconnects with resources has
+//!   yet to subscribe to these types, and is waited for, too. In SotW, responses meanwhile still contain the removed
+//!   clusters, unchanged.
 //! - **A NACK is an answer**: it ends the wait.
 //! - **No wait is longer than [`Limits::hold`](crate::Limits::hold)**, counted from the first waiting change: a client
 //!   that never answers or subscribes gets the rest anyway. [`Stats::overdue`](crate::Stats::overdue) counts this.
