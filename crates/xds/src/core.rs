@@ -11,7 +11,7 @@ use crate::divisions::Divisions;
 use crate::goods::Goods;
 use crate::ledger::Ledger;
 use crate::moves::Moves;
-use crate::name_set::NameSet;
+use crate::name_set::{Identity, NameSet};
 use crate::quarantine::{Lens, Quarantine};
 use crate::status::LastNack;
 use crate::stream::Stream;
@@ -58,6 +58,16 @@ impl<O: Origin> Core<O> {
         let shared = self.part(watch.shared).selection.names.as_ref()?;
         let own = watch.own.and_then(|place| self.part(place).selection.names.as_ref());
         Some(own.map_or_else(|| shared.clone(), |own| shared.union(own)))
+    }
+
+    /// Identifies the set of these names, and has their number, without making it.
+    pub(crate) fn identity(&self, watch: &Watch) -> Option<Identity> {
+        let names = |place: Place| self.part(place).selection.names.as_ref();
+        let (digest, count) = names(watch.shared)?.identity();
+        // No name is in both parts of a divided set.
+        let own = watch.own.filter(|own| self.divides(own.ledger)).and_then(names);
+        let (more, further) = own.map(NameSet::identity).unwrap_or_default();
+        Some((digest.wrapping_add(more), count + further))
     }
 
     pub(crate) fn part(&self, place: Place) -> Part<'_, O> {
@@ -192,7 +202,7 @@ impl<O: Origin> Core<O> {
         let error = watch.error.clone().or_else(|| self.quarantined(watch));
         WatchStatus {
             kind: watch.kind,
-            names: self.names(watch).as_ref().map(NameSet::len),
+            names: self.identity(watch).map(|(_, count)| count),
             sent: watch.sent_at.clone(),
             acked: watch.acked_at.clone(),
             synced: watch.inflight.is_none() && !watch.has_updates(self.latest(watch)) && error.is_none(),

@@ -45,7 +45,7 @@ impl<O: Origin> Core<O> {
             return Ok(());
         }
         self.delta_wildcard(origin, stream, kind, &subscribe, &unsubscribe);
-        let all = stream.watch(kind).is_some_and(|watch| self.names(watch).is_none());
+        let all = stream.watch(kind).is_some_and(|watch| self.identity(watch).is_none());
         if all {
             self.delta_beside_wildcard(stream, kind, &subscribe, &unsubscribe)
         } else {

@@ -1,13 +1,15 @@
 //! Moves a watch to the ledgers of other audiences. The client keeps equal resources and is sent the difference.
+//!
+//! The difference of two shared selections is found once for all streams that move between them. For a stream, only those
+//! names are looked at besides that are in its own ledgers, or that it was not sent yet.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use model::xds::{Resource, ResourceType};
+use model::xds::{Resource, ResourceType, Version};
 use rustc_hash::FxHashMap;
 
 use crate::core::Core;
-use crate::name_set::NameSet;
 use crate::stream::Stream;
 use crate::subscription::{Place, Subscription};
 use crate::watch::{Gone, Pending, Watch};
@@ -15,25 +17,27 @@ use crate::{Epoch, Name, Origin};
 
 /// The maximum number of resources that are kept for a client that moves.
 const KEPT: usize = 4096;
-/// A move of a stream that has nothing pending: from some selections to others, by their serial numbers.
+/// The maximum number of known moves. All are dropped when there would be more.
+const KNOWN: usize = 256;
+
+/// A move between shared selections, by their serial numbers, of a stream that was sent the updates up to an epoch.
 #[derive(PartialEq, Eq, Hash)]
 struct Move {
-    from: (u64, Option<u64>),
-    to: (u64, Option<u64>),
+    from: u64,
+    to: u64,
     sent: Epoch,
-    removals_sent: Epoch,
 }
 
 /// The changes of the moves that were made in the current epoch.
 #[derive(Default)]
 pub(crate) struct Moves {
     epoch: Epoch,
-    known: FxHashMap<Move, Pending>,
+    known: FxHashMap<Move, Arc<Pending>>,
 }
 
 impl Moves {
-    fn known(&mut self, epoch: Epoch) -> &mut FxHashMap<Move, Pending> {
-        if self.epoch != epoch {
+    fn known(&mut self, epoch: Epoch) -> &mut FxHashMap<Move, Arc<Pending>> {
+        if self.epoch != epoch || self.known.len() > KNOWN {
             *self = Moves { epoch, known: FxHashMap::default() };
         }
         &mut self.known
@@ -68,7 +72,7 @@ impl<O: Origin> Core<O> {
             if let Some(rejected) = watch.rejected.take() {
                 watch.pending.add(rejected.pending);
             }
-            let pending = self.move_between(watch, names.as_ref(), (shared, own));
+            let pending = self.difference(watch, (shared, own));
             self.note_before(watch, &pending, same);
             watch.pending = pending;
             watch.sent = self.epoch;
@@ -83,85 +87,124 @@ impl<O: Origin> Core<O> {
         self.note_in_place(stream, kind);
     }
 
-    /// The changes that take a client to other ledgers. They are found once for streams that make the same move.
-    fn move_between(&mut self, watch: &Watch, names: Option<&NameSet>, to: (Place, Option<Place>)) -> Pending {
-        if !watch.pending.is_empty() {
-            return self.difference(watch, names, to);
+    /// The changes that take a client from its place in some ledgers to the content of others.
+    fn difference(&mut self, watch: &Watch, (shared, own): (Place, Option<Place>)) -> Pending {
+        let common = self.shared_difference(watch.shared, shared, watch.sent);
+        let apart = self.names_apart(watch, own);
+        let old = self.subscription(watch);
+        let new = Subscription::new(self.part(shared), own.map(|own| self.part(own)));
+
+        let (mut owed, mut gone) = self.judge((old, new), &apart, &watch.pending, watch.sent);
+        gone.splice(..0, watch.pending.gone.iter().cloned());
+        if old.latest().removed > watch.removals_sent {
+            let removed = old.removed(&self.cells, watch.removals_sent, Epoch::MAX);
+            gone.extend(removed.map(|(name, last)| Gone { name: name.clone(), last: last.cloned(), certain: false }));
         }
-        let serial = |place: Place| self.part(place).selection.serial;
-        let from = (serial(watch.shared), watch.own.map(serial));
-        let key =
-            Move { from, to: (serial(to.0), to.1.map(serial)), sent: watch.sent, removals_sent: watch.removals_sent };
-        if let Some(known) = self.moves.known(self.epoch).get(&key) {
-            return known.clone();
-        }
-        let pending = self.difference(watch, names, to);
-        self.moves.known(self.epoch).insert(key, pending.clone());
+        gone.retain(|gone| new.resource(&self.cells, &gone.name).is_none() && !new.withholds(&gone.name));
+        let is_common = |name: &Name| {
+            let hides = || new.overlay().is_some_and(|overlay| overlay.own.ledger.contains(name));
+            apart.binary_search(name).is_err() && !hides()
+        };
+        owed.extend(common.owed.iter().filter(|name| is_common(name)).cloned());
+        gone.extend(common.gone.iter().filter(|gone| is_common(&gone.name)).cloned());
+        let mut pending = Pending::default();
+        pending.owe(owed);
+        pending.add_gone(gone, self.epoch);
         pending
     }
 
-    /// The changes that take a client from its place in some ledgers to the content of others. A ledger that stays
-    /// contributes its changes since that place, and not its content.
-    fn difference(&self, watch: &Watch, names: Option<&NameSet>, (shared, own): (Place, Option<Place>)) -> Pending {
-        let old = self.subscription(watch);
-        let new = Subscription::new(self.part(shared), own.map(|own| self.part(own)));
-        let stays =
-            |place: &Place| watch.places().any(|old| old == *place) && (shared == *place || own == Some(*place));
-        let left: Vec<Place> = watch.places().filter(|place| !stays(place)).collect();
-        let entered: Vec<Place> = std::iter::once(shared).chain(own).filter(|place| !stays(place)).collect();
-        let kept: Vec<Place> = watch.places().filter(stays).collect();
+    /// The changes between two shared selections, for a stream that was sent the updates up to an epoch, as if it had nothing
+    /// else. Without removals before the move.
+    fn shared_difference(&mut self, from: Place, to: Place, sent: Epoch) -> Arc<Pending> {
+        let serial = |place: Place| self.part(place).selection.serial;
+        let key = Move { from: serial(from), to: serial(to), sent };
+        let epoch = self.epoch;
+        if let Some(known) = self.moves.known(epoch).get(&key) {
+            return known.clone();
+        }
+        let [old, new] = [from, to].map(|place| Subscription::of(self.part(place)));
+        let mut names = old.changed(&self.cells, sent, Epoch::MAX);
+        if from != to {
+            names.extend(self.differing(old, new));
+            names.sort_unstable();
+            names.dedup();
+        }
+        let (owed, gone) = self.judge((old, new), &names, &Pending::default(), sent);
+        let mut pending = Pending::default();
+        pending.owe(owed);
+        pending.add_gone(gone, epoch);
+        let pending = Arc::new(pending);
+        self.moves.known(epoch).insert(key, pending.clone());
+        pending
+    }
 
-        let owed_before = |name: &Name| watch.pending.owed.binary_search(name).is_ok();
-        let certain = |name: &Name| old.epoch_of(name) <= watch.sent && !owed_before(name);
-        let has = |name: &Name, resource: &Resource| {
-            let present = old.resource(&self.cells, name).filter(|_| certain(name));
+    /// The names whose resources are not the same in two subscriptions.
+    fn differing(&self, old: Subscription<'_, O>, new: Subscription<'_, O>) -> Vec<Name> {
+        let content = old.live(&self.cells).chain(new.live(&self.cells));
+        let mut content: Vec<(&Name, Version)> =
+            content.map(|(name, resource)| (name, resource.version())).collect();
+        // Merges two ascending sequences. What is the same in both occurs twice.
+        content.sort();
+        let once = content.chunk_by(|one, other| one == other).filter(|same| same.len() == 1);
+        once.map(|one| one[0].0.clone()).collect()
+    }
+
+    /// The names, ascending, for which it matters what a stream has in its own ledgers or what it was not sent yet.
+    fn names_apart(&self, watch: &Watch, own: Option<Place>) -> Vec<Name> {
+        let mut names = watch.pending.owed.clone();
+        names.extend(watch.pending.gone.iter().map(|gone| gone.name.clone()));
+        let has_changed = |place: &Place| {
+            let latest = Subscription::of(self.part(*place)).latest();
+            latest.changed > watch.sent || latest.removed > watch.removals_sent
+        };
+        let places = [watch.own, own];
+        let places = if watch.own == own { &places[1..] } else { &places[..] };
+        for place in places.iter().flatten().filter(|place| watch.own != own || has_changed(place)) {
+            let part = self.part(*place);
+            let rows = part.ledger.names().chain(part.ledger.tombs.keys());
+            let rows = rows.filter(|name| watch.kind.is_listed() && part.selection.covers(name));
+            names.extend(rows.chain(part.selection.named()).cloned());
+        }
+        names.sort_unstable();
+        names.dedup();
+        names
+    }
+
+    /// Compares what a client has of these names with what it is to have. It was sent the updates of `old` up to an epoch,
+    /// except for `before`. Returns names whose resources it lacks, and those that it is to lose.
+    fn judge(
+        &self,
+        (old, new): (Subscription<'_, O>, Subscription<'_, O>),
+        names: &[Name],
+        before: &Pending,
+        sent: Epoch,
+    ) -> (Vec<Name>, Vec<Gone>) {
+        let (mut owed, mut gone) = (Vec::new(), Vec::new());
+        for name in names {
+            let unanswered = before.owed.binary_search(name).is_ok();
+            let certain = !unanswered && old.epoch_of(name) <= sent;
+            let had = old.resource(&self.cells, name);
             // The client also has resources whose removal was not sent.
             let kept = || {
-                let at = watch.pending.gone.binary_search_by(|gone| gone.name.cmp(name)).ok()?;
-                let gone = &watch.pending.gone[at];
+                let gone = &before.gone[before.gone.binary_search_by(|gone| gone.name.cmp(name)).ok()?];
                 gone.last.as_ref().filter(|_| gone.certain)
             };
-            present.or_else(kept).is_some_and(|had| had.version() == resource.version())
-        };
-        let absent = |name: &Name| new.resource(&self.cells, name).is_none();
-        let names_of = |place: &Place| {
-            let content = Subscription::of(self.part(*place)).live(&self.cells);
-            content.map(|(name, _)| name).collect::<Vec<_>>()
-        };
-        // Shared resources that the client's own ones hid or hide.
-        let hid = |subscription: Subscription<'_, O>| -> Vec<Name> {
-            subscription.overlay().iter().flat_map(|overlay| overlay.rows()).cloned().collect()
-        };
-        let changes_own = watch.own != own;
-        let mut pending = Pending::default();
-        let wanted = entered.iter().flat_map(names_of).cloned().chain(if changes_own { hid(old) } else { Vec::new() });
-        let wants = |name: &Name| new.resource(&self.cells, name).is_some_and(|resource| !has(name, resource));
-        pending.owe(wanted.filter(wants));
-        for place in &kept {
-            let changed = Subscription::of(self.part(*place)).changed(&self.cells, watch.sent, Epoch::MAX);
-            pending.owe(changed.into_iter().filter(|name| !watch.kind.is_listed() || !absent(name)));
+            if let Some(resource) = new.resource(&self.cells, name) {
+                let has = had.filter(|_| certain).or_else(kept);
+                if has.is_none_or(|has| has.version() != resource.version()) {
+                    owed.push(name.clone());
+                }
+                continue;
+            }
+            // A name that is subscribed to is answered even if it has no resource.
+            if unanswered && new.names_one(name) || had.is_none() && !certain && !new.is_listed() {
+                owed.push(name.clone());
+            }
+            if let Some(last) = had.filter(|_| !new.withholds(name)) {
+                gone.push(Gone { name: name.clone(), last: Some(last.clone()), certain });
+            }
         }
-        if !kept.is_empty() {
-            pending.owe(watch.pending.owed.iter().filter(|name| !absent(name)).cloned());
-        }
-
-        let mut gone: Vec<Gone> = watch.pending.gone.clone();
-        let dropped = left.iter().flat_map(names_of).cloned().chain(if changes_own { hid(new) } else { Vec::new() });
-        gone.extend(dropped.filter_map(|name| {
-            let last = Some(old.resource(&self.cells, &name)?.clone());
-            Some(Gone { certain: certain(&name), name, last })
-        }));
-        gone.extend(old.removed(&self.cells, watch.removals_sent, Epoch::MAX).map(|(name, last)| Gone {
-            name: name.clone(),
-            last: last.cloned(),
-            certain: false,
-        }));
-        gone.retain(|gone| absent(&gone.name) && !new.withholds(&gone.name));
-        // Unknown names that have not been answered still need an answer.
-        let unanswered = names.into_iter().flat_map(NameSet::iter);
-        pending.owe(unanswered.filter(|name| absent(name) && owed_before(name)).cloned());
-        pending.add_gone(gone, self.epoch);
-        pending
+        (owed, gone)
     }
 
     /// Records in the ledgers of a watch that its client has all that they contain, if that is so.

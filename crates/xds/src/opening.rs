@@ -69,9 +69,9 @@ impl<O: Origin> Core<O> {
     pub(crate) fn counted_names(&self, stream: &Stream<O::Token>, kind: ResourceType, body: &Body) -> usize {
         match body {
             Body::Delta { subscribe, unsubscribe, initial } => subscribe.len() + unsubscribe.len() + initial.len(),
-            Body::Sotw { names, .. } => match stream.watch(kind).map(|watch| self.names(watch)) {
+            Body::Sotw { names, .. } => match stream.watch(kind).map(|watch| self.identity(watch)) {
                 None => names.len(),
-                Some(Some(current)) if current.is_set_of(names) => 0,
+                Some(Some(current)) if current == names.identity() => 0,
                 Some(None) if names.len() == 1 && names.contains("*") => 0,
                 // The request repeats the names that stay.
                 Some(_) => names.len().div_ceil(REPEATED),
@@ -117,7 +117,7 @@ impl<O: Origin> Core<O> {
                 subscribe.contains("*") || subscribe.is_empty() && unsubscribe.is_empty()
             }
             (Body::Sotw { .. }, Some(watch)) if request.nonce.is_empty() => watch.inflight.is_none(),
-            (Body::Sotw { names, .. }, Some(watch)) => names.contains("*") && self.names(watch).is_some(),
+            (Body::Sotw { names, .. }, Some(watch)) => names.contains("*") && self.identity(watch).is_some(),
             (Body::Sotw { names, .. }, None) => names.is_empty() || names.contains("*"),
         }
     }

@@ -59,8 +59,8 @@ impl<O: Origin> Core<O> {
             (Body::Delta { subscribe, unsubscribe, .. }, Variant::Delta) => {
                 !subscribe.is_empty() || !unsubscribe.is_empty()
             }
-            (Body::Sotw { names, .. }, Variant::Sotw) => match self.names(watch) {
-                Some(current) => names.is_empty() || !current.is_set_of(names),
+            (Body::Sotw { names, .. }, Variant::Sotw) => match self.identity(watch) {
+                Some(current) => names.is_empty() || current != names.identity(),
                 None => watch.named_once || !names.is_empty(),
             },
             _ => true,
@@ -159,7 +159,7 @@ impl<O: Origin> Core<O> {
     }
 
     /// Whether a name is either in this own ledger or in the shared one.
-    fn divides(&self, own: LedgerId) -> bool {
+    pub(crate) fn divides(&self, own: LedgerId) -> bool {
         !self.ledgers[own].kind.is_listed()
     }
 

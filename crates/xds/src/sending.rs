@@ -98,14 +98,14 @@ impl<O: Origin> Core<O> {
         from: Epoch,
     ) {
         // Envoy drops the endpoints of a cluster that it is sent, whether they changed or not.
-        let subscribed = stream.watch(child).map(|watch| self.names(watch).unwrap_or_default());
+        let subscribed = stream.watch(child).map(|watch| self.subscription(watch));
         let delta = stream.variant == Variant::Delta;
-        if let (Some(watch), Some(subscribed)) = (stream.watch_mut(child), &subscribed) {
+        if let (Some(watch), Some(subscribed)) = (stream.watch_mut(child), subscribed) {
             let again: Vec<Name> = match fresh {
-                Fresh::All => subscribed.iter().cloned().collect(),
+                Fresh::All => subscribed.parts().flat_map(|part| part.selection.named()).cloned().collect(),
                 Fresh::Some(fresh) => {
                     let names = fresh.iter().map(|fresh| &fresh.child);
-                    names.filter(|name| subscribed.contains(name)).cloned().collect()
+                    names.filter(|name| subscribed.names_one(name)).cloned().collect()
                 }
             };
             if delta {
@@ -124,7 +124,7 @@ impl<O: Origin> Core<O> {
                 _ => Names::All,
             };
         }
-        if let (Fresh::Some(fresh), None, true) = (fresh, self.names(watch), from > 0) {
+        if let (Fresh::Some(fresh), None, true) = (fresh, &self.part(watch.shared).selection.names, from > 0) {
             watch.settling =
                 Some(Settling { fresh: fresh.clone(), before: watch.settled, answered: None, target: None });
         }

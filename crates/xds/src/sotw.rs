@@ -14,7 +14,6 @@ use model::xds::ResourceType;
 
 use crate::core::Core;
 use crate::decode::{Body, Texts};
-use crate::name_set::NameSet;
 use crate::stream::Stream;
 use crate::watch::Watch;
 use crate::{Moment, Name, Origin, Request, Status};
@@ -96,12 +95,11 @@ impl<O: Origin> Core<O> {
         }
         let rewarm = std::mem::take(&mut watch.rewarm);
         watch.pending.owe(rewarm);
-        let current = self.names(watch);
-        match current {
+        match self.identity(watch) {
             None if all => {}
             Some(current) if !all => {
-                if !current.is_set_of(texts) {
-                    self.sotw_edit(origin, stream, kind, &current, texts);
+                if current != texts.identity() {
+                    self.sotw_edit(origin, stream, kind, texts);
                 }
             }
             _ => {
@@ -119,9 +117,9 @@ impl<O: Origin> Core<O> {
         origin: &mut O,
         stream: &mut Stream<O::Token>,
         kind: ResourceType,
-        current: &NameSet,
         texts: &Texts,
     ) {
+        let current = stream.watch(kind).and_then(|watch| self.names(watch)).unwrap_or_default();
         let wanted = self.name_set(origin, stream, kind, texts);
         let added: Vec<Name> = wanted.iter().filter(|name| !current.contains(name)).cloned().collect();
         let changed = !added.is_empty() || wanted.len() != current.len();

@@ -114,6 +114,16 @@ impl<'a, O: Origin> Subscription<'a, O> {
         self.parts().any(|part| part.selection.covers(name))
     }
 
+    /// Whether the client named this resource.
+    pub(crate) fn names_one(self, name: &str) -> bool {
+        self.parts().any(|part| part.selection.names.as_ref().is_some_and(|names| names.contains(name)))
+    }
+
+    /// Whether there is a list of its resources.
+    pub(crate) fn is_listed(self) -> bool {
+        self.shared.ledger.kind.is_listed()
+    }
+
     /// The resource of this name.
     pub(crate) fn resource<'c>(self, cells: &'c Cells<O::Cell>, name: &str) -> Option<&'c Resource>
     where

@@ -27,11 +27,9 @@ impl<O: Origin> Ledger<O> {
         serial: &mut u64,
         epoch: Epoch,
     ) -> SelectionId {
-        let digest = edit.digest();
-        let found = self.selections.iter().find(|(_, selection)| {
-            selection.names.as_ref().is_some_and(|names| names.digest() == digest && edit.yields(names))
-        });
-        if let Some((id, _)) = found {
+        let identity = Some(edit.identity());
+        let is_equal = |selection: &Selection| selection.names.as_ref().map(NameSet::identity) == identity;
+        if let Some((id, _)) = self.selections.iter().find(|(_, selection)| is_equal(selection)) {
             return id;
         }
         let names = edit.build();
