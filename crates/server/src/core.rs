@@ -263,7 +263,7 @@ impl Core {
             return;
         }
         if let Some(batch) = gathered.batch.filter(|batch| !batch.is_empty()) {
-            self.committed = Some(LastCommit::now());
+            self.committed = Some(LastCommit::after(self.committed, gathered.since, &self.pace));
             gathered.since.iter().for_each(|since| self.counters.debounce.observe(since.elapsed().as_secs_f64()));
             self.commit(batch, inbox);
         }

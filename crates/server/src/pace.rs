@@ -2,14 +2,19 @@
 //!
 //! A change on an idle system is committed at once. After a commit, the next one waits until the processor time that was
 //! used since then is only a share of the elapsed time. A cheap change thus delays the next one by little, and a change
-//! that reaches every proxy by up to [`LONGEST`]; changes that arrive meanwhile join one commit.
+//! that reaches every proxy by up to [`LONGEST`]; changes that arrive meanwhile join one commit. If changes keep coming, that
+//! is not enough to bound the share, and each commit that exceeds it may delay the next one by more, up to
+//! [`LONGEST_OF_MANY`]. So the second of two changes never waits long.
 
 use std::time::{Duration, Instant};
 
 use rustix::time::{ClockId, clock_gettime};
 
-/// The maximum time for which a commit waits, unless [`Pace::interval`] is longer.
+/// The maximum time between a commit and the next one, unless [`Pace::interval`] is longer. It doubles with each further commit
+/// that comes before the share allows it.
 const LONGEST: Duration = Duration::from_millis(100);
+/// The maximum time between two commits.
+const LONGEST_OF_MANY: Duration = Duration::from_millis(500);
 
 /// The pace of commits.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -24,11 +29,17 @@ impl Pace {
     /// Commits each change at once.
     pub const UNLIMITED: Pace = Pace { interval: Duration::ZERO, share: 100 };
 
-    /// The time between a commit and the next one, after `used` processor time since then.
-    fn wait(&self, used: Duration) -> Duration {
+    /// The time between a commit and the next one, after `used` processor time since then. So many commits in succession came
+    /// too `early`.
+    fn wait(&self, used: Duration, early: u32) -> Duration {
+        let longest = LONGEST.saturating_mul(2u32.saturating_pow(early)).min(LONGEST_OF_MANY);
+        self.by_share(used).min(longest).max(self.interval)
+    }
+
+    /// The time of which the share is `used`.
+    fn by_share(&self, used: Duration) -> Duration {
         let share = self.share.clamp(1, 100);
-        let paced = if share == 100 { Duration::ZERO } else { used * 100 / share };
-        paced.min(LONGEST).max(self.interval)
+        if share == 100 { Duration::ZERO } else { used * 100 / share }
     }
 }
 
@@ -37,16 +48,23 @@ impl Pace {
 pub(crate) struct LastCommit {
     at: Instant,
     used: Duration,
+    /// The number of commits in succession, up to this one, whose changes arrived before the share allowed another commit.
+    early: u32,
 }
 
 impl LastCommit {
-    pub(crate) fn now() -> LastCommit {
-        LastCommit { at: Instant::now(), used: used() }
+    /// A commit that starts now, of changes of which the first arrived at a time.
+    pub(crate) fn after(before: Option<LastCommit>, arrived: Option<Instant>, pace: &Pace) -> LastCommit {
+        let used = used();
+        let allowed = |before: &LastCommit| before.at + pace.by_share(used.saturating_sub(before.used));
+        let is_early = |before: &LastCommit| arrived.is_some_and(|arrived| allowed(before) > arrived);
+        let early = before.filter(is_early).map_or(0, |before| before.early.saturating_add(1));
+        LastCommit { at: Instant::now(), used, early }
     }
 
     /// The time at which the next commit may start, as far as is known now.
     pub(crate) fn next(&self, pace: &Pace) -> Instant {
-        self.at + pace.wait(used().saturating_sub(self.used))
+        self.at + pace.wait(used().saturating_sub(self.used), self.early)
     }
 }
 
@@ -67,16 +85,30 @@ mod tests {
         let pace = Pace { interval: ms(0), share: 10 };
         let cases = [(ms(0), ms(0)), (ms(1), ms(10)), (ms(8), ms(80)), (ms(10), ms(100)), (ms(3000), ms(100))];
         for (used, wait) in cases {
-            assert_eq!(pace.wait(used), wait, "{used:?}");
+            assert_eq!(pace.wait(used, 0), wait, "{used:?}");
         }
-        assert_eq!(Pace { interval: ms(250), share: 10 }.wait(ms(3)), ms(250));
-        assert_eq!(Pace { interval: ms(20), share: 50 }.wait(ms(30)), ms(60));
-        assert_eq!(Pace::UNLIMITED.wait(ms(3000)), ms(0));
+        let many = [0, 1, 2, 3, u32::MAX].map(|early| pace.wait(ms(3000), early));
+        assert_eq!(many, [100, 200, 400, 500, 500].map(ms));
+        assert_eq!(pace.wait(ms(29), 9), ms(290), "the share is bounded");
+        assert_eq!(Pace { interval: ms(250), share: 10 }.wait(ms(3), 0), ms(250));
+        assert_eq!(Pace { interval: ms(20), share: 50 }.wait(ms(30), 0), ms(60));
+        assert_eq!(Pace::UNLIMITED.wait(ms(3000), 9), ms(0));
+    }
+
+    #[test]
+    fn commits_that_exceed_the_share_are_counted() {
+        let pace = Pace { interval: Duration::ZERO, share: 10 };
+        let (at, second) = (Instant::now(), Duration::from_secs(1));
+        let before = |early| Some(LastCommit { at, used: Duration::ZERO, early });
+        let after = |before, arrived| LastCommit::after(before, Some(arrived), &pace).early;
+        assert_eq!(after(None, at), 0);
+        assert_eq!([after(before(0), at), after(before(1), at)], [1, 2], "the process has used some time");
+        assert_eq!(after(before(3), at + 1000 * second), 0, "there was a long pause");
     }
 
     #[test]
     fn processor_time_advances() {
-        let commit = LastCommit::now();
+        let commit = LastCommit::after(None, None, &Pace::UNLIMITED);
         let before = used();
         while used() == before {
             std::hint::spin_loop();
