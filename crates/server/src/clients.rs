@@ -35,6 +35,8 @@ pub(crate) struct Streams {
     pub(crate) open: HashMap<StreamId, mpsc::Sender<Down>>,
     /// The streams with a request that is handled in parts, in turn.
     pub(crate) partial: VecDeque<StreamId>,
+    /// The number of parts of the first stream's request that were handled in succession.
+    pub(crate) parts: usize,
     /// The further requests of these streams.
     pub(crate) waiting: HashMap<StreamId, VecDeque<QueuedRequest>>,
     /// Streams that have ended and that the hub still has.

@@ -15,9 +15,9 @@ use model::proxy::Proxy;
 use status::Elapsed;
 use tokio::sync::{mpsc, oneshot, watch};
 use world::{Batch, World};
-use xds::{Limits, Progress, Request, StreamId, Variant};
+use xds::{Limits, Request, StreamId, Variant};
 
-use crate::clients::{Clients, Streams, name_of};
+use crate::clients::{Clients, Streams};
 use crate::counters::Counters;
 use crate::discovery::Place;
 use crate::grpc::{Down, Status};
@@ -431,69 +431,6 @@ impl Core {
         }
     }
 
-    /// Handles a request, or begins to.
-    fn request(&mut self, id: StreamId, (request, _place): QueuedRequest) {
-        if !self.streams.open.contains_key(&id) {
-            return;
-        }
-        if let Err(reason) = self.repairs.health() {
-            // An ACK needs no world.
-            let now = self.now();
-            if !self.hub.accept(id, &request, now) {
-                self.clients().end(id, Status::new(Status::UNAVAILABLE, reason));
-            }
-            return;
-        }
-        if request.error.is_some() {
-            xds_log::rejected(&self.hub, &self.served, id, &request);
-        } else if xds_log::logs_acks()
-            && let Some(kind) = self.hub.answers(id, &request)
-        {
-            xds_log::acknowledged(&self.hub, id, kind, &request.nonce);
-        }
-        let kind = self.hub.types().find(&request.type_url).map_or("unserved", |kind| kind.short_name);
-        self.step(id, kind, |core, now| core.hub.request(&mut core.served, id, *request, now));
-    }
-
-    /// Continues requests that are handled in parts.
-    fn proceed(&mut self) {
-        let begun = Instant::now();
-        while begun.elapsed() < SHARE
-            && let Some(id) = self.streams.partial.pop_front()
-        {
-            self.step(id, "in parts", |core, now| core.hub.proceed(&mut core.served, id, now));
-            while !self.streams.partial.contains(&id)
-                && let Some(waiting) = self.streams.waiting.get_mut(&id)
-            {
-                match waiting.pop_front() {
-                    Some(request) => self.request(id, request),
-                    None => drop(self.streams.waiting.remove(&id)),
-                }
-            }
-        }
-    }
-
-    /// Does a part of a request, and ends the stream if that fails.
-    fn step(
-        &mut self,
-        id: StreamId,
-        kind: &'static str,
-        part: impl FnOnce(&mut Core, Elapsed) -> Result<Progress, xds::Status>,
-    ) {
-        let (now, begun) = (self.now(), Instant::now());
-        match catch_unwind(AssertUnwindSafe(|| part(self, now))) {
-            Ok(Ok(Progress::Done)) => {}
-            Ok(Ok(Progress::More)) => {
-                self.streams.partial.push_back(id);
-                self.streams.waiting.entry(id).or_default();
-            }
-            Ok(Err(status)) => self.clients().end(id, status.into()),
-            Err(panic) => self.clients().fail(id, panic),
-        }
-        let Core { counters, hub, .. } = self;
-        counters.stalls.note(Step::Request, begun, || format!("{kind} of {}", name_of(hub, id)));
-    }
-
     /// Removes streams that have ended from the hub, and closes unused cells.
     fn clean_up(&mut self) {
         let begun = Instant::now();
@@ -555,5 +492,6 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+mod requests;
 #[cfg(test)]
 mod tests;

@@ -33,7 +33,7 @@ pub struct Limits {
     pub wildcard_burst: u32,
     /// Cells that are opened in one step of a request ([`Hub::proceed`](crate::Hub::proceed)).
     pub opened_together: usize,
-    /// The cells up to which a request is handled in one piece. Handling it in parts takes more processor time in all.
+    /// The cells up to which a request is handled in one piece.
     pub opened_at_once: usize,
     /// The longest time for which changes wait for the types that they need (routes for clusters), and removals for the types
     /// that may use them.
@@ -82,8 +82,8 @@ impl Default for Limits {
             name_burst: 2_000_000,
             wildcards_per_second: 1,
             wildcard_burst: 32,
-            opened_together: 256,
-            opened_at_once: 4096,
+            opened_together: 128,
+            opened_at_once: 256,
             hold: Moment::from_secs(5),
             quarantine: Some(Moment::from_secs(60)),
             removed_names: 4096,

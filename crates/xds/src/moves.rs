@@ -141,8 +141,7 @@ impl<O: Origin> Core<O> {
     /// The names whose resources are not the same in two subscriptions.
     fn differing(&self, old: Subscription<'_, O>, new: Subscription<'_, O>) -> Vec<Name> {
         let content = old.live(&self.cells).chain(new.live(&self.cells));
-        let mut content: Vec<(&Name, Version)> =
-            content.map(|(name, resource)| (name, resource.version())).collect();
+        let mut content: Vec<(&Name, Version)> = content.map(|(name, resource)| (name, resource.version())).collect();
         // Merges two ascending sequences. What is the same in both occurs twice.
         content.sort();
         let once = content.chunk_by(|one, other| one == other).filter(|same| same.len() == 1);

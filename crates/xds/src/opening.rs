@@ -32,8 +32,8 @@ pub(crate) struct Opening<O: Origin> {
 enum Source<O: Origin> {
     /// The names of the request from this index on, for an audience.
     Names(O::Audience, usize),
-    /// The rows of a catalogue from this index on.
-    Rows(O::Catalogue, usize),
+    /// The rows of an audience's catalogue, of this collection, from this index on.
+    Rows((O::Audience, Name), O::Catalogue, usize),
 }
 
 impl<O: Origin> Core<O> {
@@ -196,20 +196,36 @@ impl<O: Origin> Core<O> {
         audience: &O::Audience,
         collection: &Name,
     ) -> bool {
-        let ledger = self.by_audience.get(&(kind, audience.clone())).map(|id| &self.ledgers[*id]);
-        if ledger.is_some_and(|ledger| ledger.lists.contains_key(collection)) {
+        if self.has_list(kind, (audience, collection)) {
             return true;
         }
         let opened = origin.open_catalogue(kind, audience, collection);
         let found = opened.is_some();
         if let Some((cell, catalogue)) = opened {
             opening.cells.push(cell);
-            opening.sources.push(Source::Rows(catalogue, 0));
+            opening.sources.push(Source::Rows((audience.clone(), collection.clone()), catalogue, 0));
         }
         found
     }
 
-    /// Opens some cells. Returns whether all are open.
+    /// Whether others have opened what a source has.
+    fn is_opened(&self, kind: ResourceType, source: &Source<O>, request: &Request) -> bool {
+        match source {
+            Source::Rows((audience, collection), ..) => self.has_list(kind, (audience, collection)),
+            Source::Names(audience, _) => {
+                let ledger = self.by_audience.get(&(kind, audience.clone())).map(|id| &self.ledgers[*id]);
+                ledger.is_some_and(|ledger| requested(request).all(|names| ledger.selected(names).is_some()))
+            }
+        }
+    }
+
+    /// Whether a catalogue is open.
+    fn has_list(&self, kind: ResourceType, (audience, collection): (&O::Audience, &Name)) -> bool {
+        let ledger = self.by_audience.get(&(kind, audience.clone())).map(|id| &self.ledgers[*id]);
+        ledger.is_some_and(|ledger| ledger.lists.contains_key(collection))
+    }
+
+    /// Opens some cells. Returns whether all are open, or were opened by another stream meanwhile.
     pub(crate) fn open_some(&self, origin: &mut O, opening: &mut Opening<O>, request: &Request) -> bool {
         let mut left = self.limits.opened_together.max(1);
         while left > 0
@@ -217,7 +233,8 @@ impl<O: Origin> Core<O> {
         {
             let mut keys: Vec<O::Key> = Vec::new();
             let exhausted = match source {
-                Source::Rows(catalogue, at) => {
+                _ if self.is_opened(opening.kind, source, request) => true,
+                Source::Rows(_, catalogue, at) => {
                     let rows = &O::rows(catalogue)[*at..];
                     let taken = rows.len().min(left);
                     let keys_of = rows[..taken].iter().map(|(_, key)| key);
@@ -260,7 +277,7 @@ impl<O: Origin> Source<O> {
     fn len(&self, request: &Request) -> usize {
         match self {
             Source::Names(..) => requested(request).map(Texts::len).sum(),
-            Source::Rows(catalogue, _) => O::rows(catalogue).len(),
+            Source::Rows(_, catalogue, _) => O::rows(catalogue).len(),
         }
     }
 }

@@ -112,13 +112,7 @@ impl<O: Origin> Core<O> {
         }
     }
 
-    fn sotw_edit(
-        &mut self,
-        origin: &mut O,
-        stream: &mut Stream<O::Token>,
-        kind: ResourceType,
-        texts: &Texts,
-    ) {
+    fn sotw_edit(&mut self, origin: &mut O, stream: &mut Stream<O::Token>, kind: ResourceType, texts: &Texts) {
         let current = stream.watch(kind).and_then(|watch| self.names(watch)).unwrap_or_default();
         let wanted = self.name_set(origin, stream, kind, texts);
         let added: Vec<Name> = wanted.iter().filter(|name| !current.contains(name)).cloned().collect();
