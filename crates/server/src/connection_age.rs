@@ -1,6 +1,9 @@
 //! The maximum age of xDS connections, so that replicas share the load again after one was added.
 
+use std::future::poll_fn;
 use std::hash::{BuildHasher as _, RandomState};
+use std::pin::Pin;
+use std::task::Context;
 use std::time::Duration;
 
 use hyper_util::server::graceful::GracefulConnection;
@@ -50,8 +53,13 @@ impl Age {
     }
 
     /// Serves a connection until it ends. When it has reached its maximum age or `stopped` is true, sends GOAWAY, and
-    /// waits until the open streams have ended.
-    pub(crate) async fn serve(self, connection: impl GracefulConnection, mut stopped: watch::Receiver<bool>) {
+    /// waits until the open streams have ended. `after` is called each time after the connection was polled.
+    pub(crate) async fn serve(
+        self,
+        connection: impl GracefulConnection,
+        mut after: impl FnMut(&mut Context<'_>),
+        mut stopped: watch::Receiver<bool>,
+    ) {
         tokio::pin!(connection);
         let reached = async {
             match self.max {
@@ -60,17 +68,26 @@ impl Age {
             }
         };
         let aged = tokio::select! {
-            _ = connection.as_mut() => return,
+            () = ended(connection.as_mut(), &mut after) => return,
             _ = stopped.wait_for(|stop| *stop) => false,
             () = reached => true,
         };
         connection.as_mut().graceful_shutdown();
         if !aged {
-            let _ = connection.await;
-            return;
+            return ended(connection.as_mut(), &mut after).await;
         }
         self.aged.send_replace(true);
         // A client that does not read must not keep the connection.
-        let _ = tokio::time::timeout(GRACE, connection).await;
+        let _ = tokio::time::timeout(GRACE, ended(connection.as_mut(), &mut after)).await;
     }
+}
+
+/// Waits for the end of a connection.
+async fn ended(mut connection: Pin<&mut impl GracefulConnection>, after: &mut impl FnMut(&mut Context<'_>)) {
+    let polled = |cx: &mut Context<'_>| {
+        let state = connection.as_mut().poll(cx);
+        after(cx);
+        state.map(drop)
+    };
+    poll_fn(polled).await;
 }

@@ -30,6 +30,7 @@ mod debug_service;
 mod discovery;
 mod grpc;
 mod inbox;
+mod joined_writes;
 mod listen;
 mod log;
 mod mcp;

@@ -25,6 +25,7 @@ use crate::connection_age::Age;
 use crate::ctrlz::LogLevels;
 use crate::debug_service::{self, DebugService};
 use crate::discovery::Discovery;
+use crate::joined_writes::Joined;
 use crate::mcp::{Configuration, Service};
 use crate::pages::{Awaited, Pages, ServingStatus};
 use crate::peer::{Peer, SecretAccess};
@@ -341,7 +342,9 @@ impl Http2 {
             let response = discovery.call(request, peer.clone(), aged.clone());
             async move { Ok::<_, Infallible>(Usage::count(response, open)) }
         };
-        age.serve(builder.serve_connection(TokioIo::new(socket), service_fn(service)), self.stopped.clone())
+        let joined = Joined::new(socket);
+        let connection = builder.serve_connection(TokioIo::new(joined.clone()), service_fn(service));
+        age.serve(connection, move |cx| joined.send(cx), self.stopped.clone())
     }
 }
 
@@ -384,5 +387,5 @@ async fn serve_http<A>(
 
 /// Serves a connection until it ends, or until `stopped` is true and its open requests end.
 fn serve(connection: impl GracefulConnection, stopped: watch::Receiver<bool>) -> impl Future<Output = ()> {
-    Age::new(None).serve(connection, stopped)
+    Age::new(None).serve(connection, |_| (), stopped)
 }
