@@ -2,7 +2,7 @@
 //!
 //! A change on an idle system is committed at once. After a commit, the next one waits until the processor time that was
 //! used since then is only a share of the elapsed time. A cheap change thus delays the next one by little, and a change
-//! that reaches every proxy by up to [`LONGEST`]; changes that arrive meanwhile join one commit. If changes keep coming, that
+//! that reaches every proxy by up to [`LONGEST`]; changes that arrive meanwhile join one commit. As long as more arrive, that
 //! is not enough to bound the share, and each commit that exceeds it may delay the next one by more, up to
 //! [`LONGEST_OF_MANY`]. So the second of two changes never waits long.
 

@@ -291,7 +291,7 @@ settings! {
         threads: usize = "0";
         /// Share of one processor that a stream of configuration changes may use. A single change is always sent at once. After
         /// it, the next change waits until the processor time used is below this share, at most 100ms; changes that
-        /// arrive meanwhile are sent together. If changes keep coming, this may become 500ms. 100 sends each change at once.
+        /// arrive meanwhile are sent together. As long as more changes arrive, this increases up to 500ms. 100 sends each change at once.
         push_share: Percent = "10";
         /// Minimum time between the starts of two commits, in addition to `push-share`.
         commit_interval: Duration = "0s";

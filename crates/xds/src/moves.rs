@@ -1,7 +1,7 @@
 //! Moves a watch to the ledgers of other audiences. The client keeps equal resources and is sent the difference.
 //!
-//! The difference of two shared selections is found once for all streams that move between them. For a stream, only those
-//! names are looked at besides that are in its own ledgers, or that it was not sent yet.
+//! The difference of two shared selections is found once for all streams that move between them. For each stream, only the
+//! names in its own ledgers, and those that it was not sent yet, are compared in addition.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -17,6 +17,8 @@ use crate::{Code, Moment, Name, Origin, Request, Status};
 
 /// The number of names that are looked up for each cell that a step may open.
 const LOOKUPS: usize = 8;
+/// A resource with parts (a route table) is derived from so many times as much as another one.
+const PARTS: usize = 128;
 /// A SotW request with other names than before counts as one name for each so many, because it repeats those that stay.
 const REPEATED: usize = 8;
 
@@ -57,7 +59,7 @@ impl<O: Origin> Core<O> {
         }
         self.add_followed(origin, stream, &mut opening);
         let count = opening.sources.iter().map(|source| source.len(request)).sum::<usize>();
-        if count > self.limits.opened_at_once {
+        if count.saturating_mul(cost(kind)) > self.limits.opened_at_once {
             return Some(opening);
         }
         self.cells.close_all(opening.cells);
@@ -227,7 +229,7 @@ impl<O: Origin> Core<O> {
 
     /// Opens some cells. Returns whether all are open, or were opened by another stream meanwhile.
     pub(crate) fn open_some(&self, origin: &mut O, opening: &mut Opening<O>, request: &Request) -> bool {
-        let mut left = self.limits.opened_together.max(1);
+        let mut left = (self.limits.opened_together / cost(opening.kind)).max(1);
         while left > 0
             && let Some(source) = opening.sources.last_mut()
         {
@@ -280,6 +282,11 @@ impl<O: Origin> Source<O> {
             Source::Rows(_, catalogue, _) => O::rows(catalogue).len(),
         }
     }
+}
+
+/// The number of cells as which one of this type counts.
+fn cost(kind: ResourceType) -> usize {
+    if kind.parts.is_some() { PARTS } else { 1 }
 }
 
 /// The names that a request lists as its subscription.

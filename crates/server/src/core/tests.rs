@@ -151,7 +151,7 @@ fn has_response(received: &mut Received) -> bool {
 
 #[test]
 fn a_large_request_does_not_hold_up_another_client() {
-    let mut core = core(Limits { opened_together: 1, opened_at_once: 1, ..Limits::default() });
+    let mut core = core(Limits { opened_together: 1, opened_at_once: 128, ..Limits::default() });
     let (large, mut to_large) = connect(&mut core, 1);
     let (small, mut to_small) = connect(&mut core, 2);
     let messages =
