@@ -1,35 +1,27 @@
-//! The resource usage of a process, from /proc.
+//! The resource usage of a process.
 
-use std::collections::BTreeMap;
 use std::fs;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
+use nix::time::{clock_getcpuclockid, clock_gettime};
+use nix::unistd::Pid;
 
-/// The CPU time of each thread so far, in nanoseconds. (The counter of the process has a resolution of 10 ms.)
-#[derive(Clone, Debug, Default)]
-pub struct Usage(BTreeMap<String, u64>);
+/// The processor time of a process so far: that of all its threads, also of those that have ended. Commits run on threads of
+/// their own, and the counters in `/proc` either leave out ended threads or have a resolution of 10 ms.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Usage(Duration);
 
 impl Usage {
-    /// The usage of the threads of this process.
+    /// The usage of a process of the same user.
     pub fn of(pid: u32) -> Result<Usage> {
-        let mut threads = BTreeMap::new();
-        for task in fs::read_dir(format!("/proc/{pid}/task"))? {
-            let task = task?;
-            // A thread that has ended in the meantime has no file any more.
-            let Ok(text) = fs::read_to_string(task.path().join("schedstat")) else {
-                continue;
-            };
-            let nanos = text.split(' ').next().and_then(|n| n.parse().ok()).unwrap_or(0);
-            threads.insert(task.file_name().to_string_lossy().into_owned(), nanos);
-        }
-        Ok(Usage(threads))
+        let clock = clock_getcpuclockid(Pid::from_raw(i32::try_from(pid)?)).context("the process's clock")?;
+        Ok(Usage(clock_gettime(clock).context("the process's clock")?.into()))
     }
 
-    /// The usage since `earlier`, without threads that have ended in the meantime.
+    /// The usage since `earlier`.
     pub fn since(&self, earlier: &Usage) -> Duration {
-        let before = |thread: &String| earlier.0.get(thread).copied().unwrap_or(0);
-        Duration::from_nanos(self.0.iter().map(|(thread, nanos)| nanos.saturating_sub(before(thread))).sum())
+        self.0.saturating_sub(earlier.0)
     }
 }
 
