@@ -184,7 +184,12 @@ async fn validated() -> Result<()> {
     let (good, text) = validate(&["--live"], &to("v1")).await?;
     assert!(good, "{text}");
     let (good, text) = validate(&["--live"], &to("v3")).await?;
-    assert!(!good && text.contains("destination.subset: no DestinationRule for shop.test.svc.cluster.local has the subset v3"), "{text}");
+    assert!(
+        !good
+            && text
+                .contains("destination.subset: no DestinationRule for shop.test.svc.cluster.local has the subset v3"),
+        "{text}"
+    );
     let gateway = to("v1").replacen("[mesh]", "[mesh, edge]", 1);
     let (good, text) = validate(&["--live"], &gateway).await?;
     assert!(!good && text.contains("spec.gateways[1]: there is no Gateway test/edge"), "{text}");
