@@ -13,7 +13,7 @@ use crate::run::root;
 ///
 /// A feature that needs more raises the limit in the same commit; the ceiling is 100,000. The work on scale has added 3,200,
 /// EnvoyFilters over VHDS 300, the certificate authority 2,100.
-const PRODUCT_LINES: usize = 88_100;
+const PRODUCT_LINES: usize = 97_000;
 /// The most code lines that a file may have.
 const FILE_LINES: usize = 500;
 /// A function with more lines than this is long.
