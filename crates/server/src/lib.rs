@@ -17,6 +17,7 @@
 //! `status` plans the statuses. Other control planes read the configuration of the sources ([`Configuration`]) on the
 //! xDS port.
 
+mod authentication;
 mod budget;
 mod clients;
 mod clock;
@@ -41,6 +42,7 @@ mod peer;
 mod repairs;
 mod replica_counts;
 mod served_world;
+pub mod signing;
 mod stalls;
 mod status_tracker;
 mod syncz;
@@ -49,6 +51,9 @@ mod world_handle;
 mod xds_log;
 
 pub use self::core::Names;
+pub use authentication::{
+    Authenticator, Authenticators, ClientCertificate, Credentials, ForwardedCertificates, MAX_TOKEN, Refused,
+};
 pub use ctrlz::{Apply, LogLevels};
 pub use listen::{Addresses, ConnectionLimits, Options, Server};
 pub use log::log_diagnostics;

@@ -1,4 +1,4 @@
-//! The header `x-forwarded-client-cert` of Envoy, from gateways in `TRUSTED_GATEWAY_CIDR` and from this machine.
+//! The header `x-forwarded-client-cert` of Envoy, from gateways in `TRUSTED_GATEWAY_CIDR`.
 //!
 //! Unlike istiod, Rutter accepts only headers with one element. A gateway that appends to the header of its client
 //! (`APPEND_FORWARD`) would let the client choose its identity.
@@ -13,7 +13,8 @@ use super::{Caller, CallerError, Method};
 /// The largest accepted header, in bytes.
 pub const MAX_HEADER: usize = 16 * 1024;
 
-/// The addresses of trusted gateways. Loopback addresses are always trusted.
+/// The addresses of trusted gateways. Unlike in istiod, loopback addresses count only if they are listed: any user of a machine
+/// can connect from them.
 #[derive(Clone, Default, PartialEq, Eq, Debug)]
 pub struct TrustedRanges(Vec<IpNet>);
 
@@ -32,8 +33,7 @@ impl TrustedRanges {
 
     /// Whether a header from this address counts.
     pub fn contains(&self, address: IpAddr) -> bool {
-        let address = address.to_canonical();
-        address.is_loopback() || self.0.iter().any(|range| range.contains(&address))
+        self.0.iter().any(|range| range.contains(&address.to_canonical()))
     }
 }
 
@@ -96,7 +96,7 @@ mod tests {
     use super::*;
 
     fn caller(header: &str, gateway: &str) -> Result<String, CallerError> {
-        let (trusted, invalid) = TrustedRanges::parse("10.0.0.0/8, 10.1.2.3,fd00::/8");
+        let (trusted, invalid) = TrustedRanges::parse("10.0.0.0/8, 10.1.2.3,fd00::/8,::1/128");
         assert_eq!(invalid, ["10.1.2.3"], "as with istiod, a range is required");
         Caller::from_forwarded(header, gateway.parse().unwrap(), &trusted).map(|caller| caller.identity.to_string())
     }
@@ -105,10 +105,12 @@ mod tests {
     fn one_element_of_a_trusted_gateway_counts() {
         let id = "spiffe://cluster.local/ns/shop/sa/cart";
         let header = format!("By=spiffe://td/ns/a/sa/gw;Hash=ab;Subject=\"CN=a\\\"b,O=c;d\";URI={id};DNS=x");
-        for gateway in ["10.9.9.9", "127.0.0.1", "::1", "::ffff:10.0.0.1", "fd00::1"] {
+        for gateway in ["10.9.9.9", "::1", "::ffff:10.0.0.1", "fd00::1"] {
             assert_eq!(caller(&header, gateway).unwrap(), id);
         }
-        assert!(caller(&header, "192.0.2.1").unwrap_err().to_string().contains("TRUSTED_GATEWAY_CIDR"));
+        for other in ["192.0.2.1", "127.0.0.1"] {
+            assert!(caller(&header, other).unwrap_err().to_string().contains("TRUSTED_GATEWAY_CIDR"), "{other}");
+        }
         let error = caller(&format!("URI=spiffe://td/ns/a/sa/b,{header}"), "::1").unwrap_err().to_string();
         assert!(error.contains("SANITIZE_SET"), "{error}");
         for bad in ["", "URI=", "URI=https://a", "Subject=\"a", &format!("URI={id};URI={id}"), "DNS=a.example"] {
