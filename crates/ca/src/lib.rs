@@ -12,6 +12,9 @@
 //! | [`authority`] | issues workload certificates |
 //! | [`self_signed`] | creates a root, decides when to rotate it, and maps it to the Secrets `istio-ca-secret` and `cacerts` |
 //! | [`plugged_in`] | checks certificates that the operator provides |
+//! | [`keeper`] | chooses between plugged-in and self-signed, and decides what to load, create, rotate and keep |
+//! | [`registration`] | checks requests for another signer, and its answers |
+//! | [`spiffe`] | reads the bundles of other trust domains |
 //! | [`revocation`] | revocation lists |
 //! | [`trust`] | roots by trust domain; verifies client certificates |
 //! | [`caller`] | the rules who gets which identity |
@@ -33,13 +36,16 @@ pub mod certificate;
 pub mod csr;
 mod der;
 pub mod join;
+pub mod keeper;
 pub mod key;
 pub mod plugged_in;
+pub mod registration;
 pub mod revocation;
 pub mod sealed;
 pub mod self_signed;
 pub mod serving;
 mod signature;
+pub mod spiffe;
 pub mod trust;
 
 #[cfg(test)]

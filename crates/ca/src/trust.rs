@@ -221,7 +221,7 @@ fn path_error(error: webpki::Error) -> TrustError {
 }
 
 /// The SPIFFE identity of a certificate, which nothing has verified yet.
-fn identity(der: &[u8]) -> Result<Identity, TrustError> {
+pub(crate) fn identity(der: &[u8]) -> Result<Identity, TrustError> {
     let (rest, certificate) = X509Certificate::from_der(der).map_err(|_| TrustError::Chain)?;
     if !rest.is_empty() {
         return Err(TrustError::Chain);
