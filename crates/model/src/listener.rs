@@ -7,7 +7,7 @@ use std::sync::Arc;
 use config::mesh::ProxyConfigOverride;
 use ipnet::IpNet;
 
-use crate::audience::IpFamilies;
+use crate::audience::{IpFamilies, Policies};
 use crate::proxy::{Capabilities, STATIC_PORTS};
 use crate::service::ObjectId;
 use crate::tls::ServerContext;
@@ -60,6 +60,8 @@ pub struct ListenerSpec {
     pub idle_timeout_ms: Option<u64>,
     /// Connections are balanced exactly among worker threads.
     pub exact_balance: bool,
+    /// Security policies that its connections and requests are subject to; none for outbound listeners.
+    pub policies: Policies,
     /// Addresses that are internal to the mesh: request headers from there are trusted.
     pub internal: Arc<[IpNet]>,
     /// Optional filters of the proxy.

@@ -12,8 +12,8 @@ use config::core::{
 };
 use config::gateway_api::Gateway as KubeGateway;
 use config::istio::{
-    DestinationRule, EnvoyFilter, Gateway, PeerAuthentication, ProxyConfig, ServiceEntry, Sidecar, VirtualService,
-    WorkloadEntry, WorkloadGroup,
+    AuthorizationPolicy, DestinationRule, EnvoyFilter, Gateway, PeerAuthentication, ProxyConfig, RequestAuthentication,
+    ServiceEntry, Sidecar, VirtualService, WorkloadEntry, WorkloadGroup,
 };
 use config::mesh::{MeshConfig, MeshNetworks};
 use config::multicluster::{ServiceExport, ServiceImport};
@@ -357,6 +357,10 @@ tables! {
     ProxyConfigs: ObjectId => Arc<Object<ProxyConfig>> = "proxy configs", ProxyConfig;
     /// `PeerAuthentication` objects.
     PeerAuthentications: ObjectId => Arc<Object<PeerAuthentication>> = "peer authentications", PeerAuthentication;
+    /// `RequestAuthentication` objects.
+    RequestAuthentications: ObjectId => Arc<Object<RequestAuthentication>> = "request authentications", RequestAuthentication;
+    /// `AuthorizationPolicy` objects.
+    AuthorizationPolicies: ObjectId => Arc<Object<AuthorizationPolicy>> = "authorization policies", AuthorizationPolicy;
     /// The networks of the mesh, if configured.
     Networks: () => Arc<Object<MeshNetworks>> = "mesh networks", MeshNetworks;
     /// `Gateway` objects of the Gateway API.
@@ -464,6 +468,8 @@ pub(crate) fn register(b: &mut flow::Builder) {
     tables::register::<EnvoyFilters>(b);
     tables::register::<ProxyConfigs>(b);
     tables::register::<PeerAuthentications>(b);
+    tables::register::<RequestAuthentications>(b);
+    tables::register::<AuthorizationPolicies>(b);
     tables::register::<OtherObjects>(b);
     b.input::<Sources>();
     b.input::<Environment>();

@@ -1,9 +1,10 @@
-//! Rules that derive security and telemetry policies of workloads: inbound mTLS modes, and access logs, traces and
-//! metrics.
+//! Rules that derive security and telemetry policies of workloads: inbound mTLS modes, the policies that authorize and
+//! authenticate requests, and access logs, traces and metrics.
 //!
 //! ```text
 //! PeerAuthentication ──► peers (modes by workload) ──► inbound listeners, gRPC servers
 //!                              └──► plain (plain-text endpoints) ──► clusters and endpoints of clients
+//! AuthorizationPolicy, RequestAuthentication ──► selection (which policies select a workload)
 //! MeshConfig ──► telemetry (logs, tracer, metrics) ──► listeners, clusters of telemetry services
 //! ```
 //!
@@ -12,11 +13,13 @@
 
 pub mod peers;
 pub mod plain;
+pub mod selection;
 pub mod telemetry;
 
 /// Adds this crate's rules to a graph. The rules of `registry` must be there.
 pub fn register(b: &mut flow::Builder) {
     peers::register(b);
     plain::register(b);
+    selection::register(b);
     telemetry::register(b);
 }

@@ -10,8 +10,8 @@ use model::mtls::MtlsModes;
 use model::proxy::{Locality, Proxy};
 use model::service::{EndpointAddress, ExportTo, Health, Registry, Resolution};
 use registry::inputs::{
-    DestinationRules, EnvoyFilters, Mesh, PeerAuthentications, ProxyConfigs, RoutingObject, RoutingObjects,
-    ServiceObject, ServiceObjects, Sidecars, WorkloadGroups, WorkloadObject, WorkloadObjects,
+    AuthorizationPolicies, DestinationRules, EnvoyFilters, Mesh, PeerAuthentications, ProxyConfigs,
+    RequestAuthentications, RoutingObject, RoutingObjects, ServiceObject, ServiceObjects, Sidecars, WorkloadGroups, WorkloadObject, WorkloadObjects,
 };
 use registry::{ServiceEndpoints, Services};
 use security::peers::WorkloadPeers;
@@ -49,6 +49,8 @@ impl World {
         all.extend(self.engine.iter::<EnvoyFilters>().map(|(_, o)| written(o)));
         all.extend(self.engine.iter::<ProxyConfigs>().map(|(_, o)| written(o)));
         all.extend(self.engine.iter::<PeerAuthentications>().map(|(_, o)| written(o)));
+        all.extend(self.engine.iter::<RequestAuthentications>().map(|(_, o)| written(o)));
+        all.extend(self.engine.iter::<AuthorizationPolicies>().map(|(_, o)| written(o)));
         let order = |v: &Value| {
             let text = |pointer: &str| v.pointer(pointer).and_then(Value::as_str).unwrap_or_default().to_owned();
             (text("/kind"), text("/metadata/namespace"), text("/metadata/name"))

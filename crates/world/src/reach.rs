@@ -10,7 +10,7 @@ use flow::{CellId, Dependents, Relation, Walk};
 use model::audience::VirtualHostSpec;
 use model::service::{ObjectId, Registry};
 use registry::inputs::{
-    DestinationRules, EnvoyFilters, PeerAuthentications, RoutingKey, RoutingObjects, ServiceObjectKey, ServiceObjects,
+    AuthorizationPolicies, DestinationRules, EnvoyFilters, PeerAuthentications, RequestAuthentications, RoutingKey, RoutingObjects, ServiceObjectKey, ServiceObjects,
     Sidecars, WorkloadObjectKey, WorkloadObjects,
 };
 use traffic::clusters::{ClusterCatalogue, SharedClusters};
@@ -68,6 +68,12 @@ impl World {
             Kind::Sidecar => self.of(|w| w.engine.dependents::<Sidecars>(&id, &everything(&self.served)), true),
             Kind::PeerAuthentication => {
                 self.of(|w| w.engine.dependents::<PeerAuthentications>(&id, &everything(&self.served)), true)
+            }
+            Kind::RequestAuthentication => {
+                self.of(|w| w.engine.dependents::<RequestAuthentications>(&id, &everything(&self.served)), true)
+            }
+            Kind::AuthorizationPolicy => {
+                self.of(|w| w.engine.dependents::<AuthorizationPolicies>(&id, &everything(&self.served)), true)
             }
             Kind::EnvoyFilter => {
                 let mut reach = self.of(|w| w.engine.dependents::<EnvoyFilters>(&id, &everything(&self.served)), true);

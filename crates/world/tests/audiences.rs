@@ -817,6 +817,7 @@ fn listener_fields(audience: &ListenerAudience, out: &mut Fields) {
         capabilities,
         agent,
         own_files,
+        policies: _,
         ip,
         accepts_http10,
         unprivileged,

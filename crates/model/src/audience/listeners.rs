@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use config::mesh::ProxyConfigOverride;
 
-use super::{Filters, GatewayFacts, InboundPort, IpFamilies, ProxyClass, Scope, Source};
+use super::{Filters, GatewayFacts, InboundPort, IpFamilies, Policies, ProxyClass, Scope, Source};
 use crate::listener::{ListenerOptions, TraceIdentity};
 use crate::mtls::MtlsModes;
 use crate::proxy::{Capabilities, InterceptionMode};
@@ -24,6 +24,8 @@ pub struct ListenerAudience {
     pub agent: bool,
     /// Certificate files that replace the agent's.
     pub own_files: Arc<OwnFiles>,
+    /// Security policies that select the workload or gateway.
+    pub policies: Policies,
     /// Address families of the proxy.
     pub ip: IpFamilies,
     /// HTTP/1.0 is accepted.
@@ -91,7 +93,7 @@ impl ListenerAudience {
             exact_balance_inbound: false,
             ..self.class.sidecar()?.clone()
         };
-        Some(ListenerAudience { class: ProxyClass::Sidecar(facts), ..self.clone() })
+        Some(ListenerAudience { class: ProxyClass::Sidecar(facts), policies: Policies::default(), ..self.clone() })
     }
 
     /// The audience without overrides and trace identity, which decide how listeners are encoded but not which listeners

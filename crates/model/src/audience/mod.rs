@@ -10,6 +10,7 @@ mod endpoints;
 mod filters;
 mod host_list;
 mod listeners;
+mod policies;
 mod resource;
 mod routes;
 mod scope;
@@ -28,6 +29,7 @@ pub use endpoints::{
 pub use filters::{ExtensionAudience, FilterRef, Filters, HostSource, PatchedCluster, PatchedHost, PatchedListener};
 pub use host_list::{HostList, HostRun, SharedHostList, SharedHostsKey};
 pub use listeners::{GrpcAudience, ListenerAudience, SidecarListenerFacts};
+pub use policies::{Policies, PolicyIds};
 pub use resource::ResourceKey;
 pub use routes::{
     DestinationRef, RouteAudience, RouteTable, RoutesKey, VirtualHostAudience, VirtualHostContent, VirtualHostSpec,

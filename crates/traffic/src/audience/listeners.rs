@@ -11,7 +11,7 @@ use super::class::{Class, SidecarFacts};
 use super::facts::Facts;
 use super::filters::Selected;
 use super::overrides::Overrides;
-use super::{TcpSourceLabels, mtls, select, trace};
+use super::{TcpSourceLabels, mtls, policies, select, trace};
 use crate::scope::particular;
 
 /// The audience of the listeners that the proxy shares with sidecars that serve other ports, or are in other namespaces.
@@ -55,6 +55,7 @@ pub(super) fn audience(
         capabilities: proxy.capabilities.without_key_providers(),
         agent: proxy.has_agent(),
         own_files: mtls::files(proxy),
+        policies: policies::of(facts),
         ip: facts.ip,
         accepts_http10: proxy.accepts_http10 || facts.mesh.features.http10,
         unprivileged: proxy.unprivileged,

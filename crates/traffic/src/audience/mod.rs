@@ -15,6 +15,7 @@ mod listeners;
 mod location;
 mod mtls;
 mod overrides;
+mod policies;
 mod routes;
 mod secrets;
 mod select;

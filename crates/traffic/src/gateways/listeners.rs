@@ -138,6 +138,7 @@ impl Build<'_> {
             default_chain: None,
             idle_timeout_ms: self.audience.options.idle_timeout_ms,
             exact_balance: self.audience.options.exact_balance,
+            policies: self.audience.policies.clone(),
             internal: own_addresses(self.cx),
             capabilities: self.audience.capabilities,
             overrides: None,

@@ -176,6 +176,7 @@ impl Entry {
             default_chain,
             idle_timeout_ms: settings.idle_timeout_ms,
             exact_balance: settings.exact_balance,
+            policies: Default::default(),
             internal: [].into(),
             capabilities: settings.capabilities,
             overrides: None,

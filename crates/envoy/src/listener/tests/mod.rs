@@ -31,6 +31,7 @@ fn listener(chains: Vec<ChainSpec>) -> ListenerSpec {
         default_chain: None,
         idle_timeout_ms: None,
         exact_balance: false,
+        policies: Default::default(),
         internal: [].into(),
         capabilities: Capabilities::default(),
         overrides: None,

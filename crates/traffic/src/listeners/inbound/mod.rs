@@ -144,6 +144,7 @@ impl Inbound<'_> {
             default_chain: None,
             idle_timeout_ms: self.audience.options.idle_timeout_ms,
             exact_balance: self.facts.exact_balance_inbound,
+            policies: self.audience.policies.clone(),
             internal: [].into(),
             capabilities: self.audience.capabilities,
             overrides: None,

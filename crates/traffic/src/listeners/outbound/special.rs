@@ -75,6 +75,7 @@ pub(super) fn virtual_outbound(
         idle_timeout_ms: audience.options.idle_timeout_ms,
         // Connections are passed on.
         exact_balance: false,
+        policies: Default::default(),
         internal: [].into(),
         capabilities: audience.capabilities,
         overrides: None,
