@@ -101,14 +101,7 @@ impl ExportDriver {
     /// A driver for services in this DNS domain.
     pub fn new(domain: &Arc<str>) -> ExportDriver {
         ExportDriver {
-            settings: MeshSettings {
-                config: MeshConfig::default(),
-                domain: domain.clone(),
-                cluster_id: Arc::default(),
-                sharing: Default::default(),
-                features: Default::default(),
-                assigned_addresses: true,
-            },
+            settings: MeshSettings { domain: domain.clone(), cluster_id: Arc::default(), ..MeshSettings::default() },
             machine: ServiceExports::default(),
             namespaces: Namespaces::default(),
             services: BTreeMap::new(),

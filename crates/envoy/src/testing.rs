@@ -29,14 +29,7 @@ pub(crate) fn mesh(yaml: &str) -> MeshConfig {
 
 /// Mesh settings from YAML, as the rules read them.
 pub(crate) fn settings(yaml: &str) -> MeshSettings {
-    MeshSettings {
-        config: mesh(yaml),
-        domain: "cluster.local".into(),
-        cluster_id: "Kubernetes".into(),
-        sharing: Default::default(),
-        features: Default::default(),
-        assigned_addresses: true,
-    }
+    MeshSettings { config: mesh(yaml), ..MeshSettings::default() }
 }
 
 /// The telemetry settings in a mesh with these services, as the rules derive them.

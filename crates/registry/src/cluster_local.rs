@@ -67,11 +67,8 @@ mod tests {
         };
         MeshSettings {
             config: MeshConfig { service_settings: groups.iter().map(group).collect(), ..MeshConfig::default() },
-            domain: "cluster.local".into(),
             cluster_id: "home".into(),
-            sharing: Default::default(),
-            features: Default::default(),
-            assigned_addresses: true,
+            ..MeshSettings::default()
         }
     }
 

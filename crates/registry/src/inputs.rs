@@ -199,6 +199,20 @@ pub enum Sharing {
     Imported,
 }
 
+/// The settings of a control plane without flags.
+impl Default for MeshSettings {
+    fn default() -> MeshSettings {
+        MeshSettings {
+            config: MeshConfig::default(),
+            domain: "cluster.local".into(),
+            cluster_id: "Kubernetes".into(),
+            sharing: Sharing::default(),
+            assigned_addresses: true,
+            features: Features::default(),
+        }
+    }
+}
+
 impl MeshSettings {
     /// The id of a cluster, given as in keys (empty for the configuration cluster).
     pub fn cluster_id_of<'a>(&'a self, cluster: &'a Arc<str>) -> &'a Arc<str> {

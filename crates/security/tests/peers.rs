@@ -59,14 +59,7 @@ fn engine() -> Engine {
 }
 
 fn settings() -> MeshSettings {
-    MeshSettings {
-        config: Default::default(),
-        domain: "cluster.local".into(),
-        cluster_id: "Kubernetes".into(),
-        sharing: Default::default(),
-        features: Default::default(),
-        assigned_addresses: true,
-    }
+    MeshSettings::default()
 }
 
 /// Adds `namespace/name: spec`, older ones first.

@@ -41,14 +41,7 @@ fn engine() -> Engine {
     builder.view::<Selected>();
     let mut engine = builder.build();
     let mut batch = Batch::new();
-    let settings = MeshSettings {
-        config: Default::default(),
-        domain: "cluster.local".into(),
-        cluster_id: "Kubernetes".into(),
-        sharing: Default::default(),
-        features: Default::default(),
-        assigned_addresses: true,
-    };
+    let settings = MeshSettings::default();
     batch.put::<MeshDefaults>((), Arc::new(settings));
     engine.commit(batch);
     engine
@@ -100,7 +93,8 @@ fn attached_policies_select_the_proxies_of_their_gateway_only() {
     let target = |group: &str, kind: &str| format!("{{targetRefs: [{{group: {group}, kind: {kind}, name: edge}}]}}");
     let gateway = target("gateway.networking.k8s.io", "Gateway");
     let old = gateway.replace("targetRefs: [", "targetRef: ").replace(']', "");
-    let service = "{targetRefs: [{kind: Service, name: edge}, {group: networking.istio.io, kind: ServiceEntry, name: edge}]}";
+    let service =
+        "{targetRefs: [{kind: Service, name: edge}, {group: networking.istio.io, kind: ServiceEntry, name: edge}]}";
     let class = target("gateway.networking.k8s.io", "GatewayClass");
     let policies = [
         ("shop/gateway", &*gateway),

@@ -194,14 +194,7 @@ mod tests {
     use super::*;
 
     fn start() -> WorldHandle {
-        let mesh = MeshSettings {
-            config: MeshConfig::default(),
-            domain: "cluster.local".into(),
-            cluster_id: "Kubernetes".into(),
-            sharing: Default::default(),
-            features: Default::default(),
-            assigned_addresses: true,
-        };
+        let mesh = MeshSettings::default();
         WorldHandle::start(World::new(mesh, 1), Limits::default(), Pace::UNLIMITED).expect("a thread")
     }
 

@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use bytes::{Buf, Bytes, BytesMut};
-use config::{Diagnostic, FieldPath, MeshConfig, Observed, ParseOptions, Severity, parse_documents};
+use config::{Diagnostic, FieldPath, Observed, ParseOptions, Severity, parse_documents};
 use http_body_util::{BodyExt, Full};
 use hyper::Request;
 use hyper::body::Incoming;
@@ -64,14 +64,7 @@ struct Plane {
 
 impl Plane {
     async fn start() -> Plane {
-        let mesh = MeshSettings {
-            config: MeshConfig::default(),
-            domain: "cluster.local".into(),
-            cluster_id: "Kubernetes".into(),
-            sharing: Default::default(),
-            features: Default::default(),
-            assigned_addresses: true,
-        };
+        let mesh = MeshSettings::default();
         let world = WorldHandle::start(World::new(mesh, 1), Limits::default(), Pace::UNLIMITED).unwrap();
         let any = "127.0.0.1:0".parse().unwrap();
         let options = Options {

@@ -27,14 +27,7 @@ const LIMIT: usize = 64 << 10;
 
 fn world() -> WorldHandle {
     let config = MeshConfig::default();
-    let mesh = MeshSettings {
-        config,
-        domain: "cluster.local".into(),
-        cluster_id: "Kubernetes".into(),
-        sharing: Default::default(),
-        features: Default::default(),
-        assigned_addresses: true,
-    };
+    let mesh = MeshSettings { config, ..MeshSettings::default() };
     WorldHandle::start(World::new(mesh, 1), Limits::default(), Pace::UNLIMITED).unwrap()
 }
 

@@ -15,14 +15,7 @@ use world::World;
 use xds::Limits;
 
 async fn start(configuration: Configuration) -> Server {
-    let mesh = MeshSettings {
-        config: MeshConfig::default(),
-        domain: "cluster.local".into(),
-        cluster_id: "Kubernetes".into(),
-        sharing: Default::default(),
-        features: Default::default(),
-        assigned_addresses: true,
-    };
+    let mesh = MeshSettings::default();
     let pilot = WorldHandle::start(World::new(mesh, 1), Limits::default(), Pace::UNLIMITED).unwrap();
     let any = "127.0.0.1:0".parse().unwrap();
     let options = Options {

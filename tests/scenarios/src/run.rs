@@ -349,14 +349,7 @@ fn key(line: &str) -> Result<ObjectKey> {
 }
 
 pub(crate) fn mesh(config: MeshConfig) -> MeshSettings {
-    MeshSettings {
-        config,
-        domain: "cluster.local".into(),
-        cluster_id: "Kubernetes".into(),
-        sharing: Default::default(),
-        features: Features::default(),
-        assigned_addresses: true,
-    }
+    MeshSettings { config, ..MeshSettings::default() }
 }
 
 fn describe(client: &str, before: &Holdings, after: &Holdings, out: &mut String) {

@@ -1,6 +1,6 @@
 //! Warnings about references to objects that are not in the store.
 
-use config::istio::references::{Reference, Target, references};
+use config::istio::references::{Following, Reference, Target, references};
 use config::{AnyObject, Kind, ParseOptions, read_object};
 use serde_json::Value;
 use store::{Error, GroupResource, Key, Query, Stored};
@@ -29,14 +29,13 @@ impl Call<'_> {
             return warnings;
         }
         let Some(object) = read_object(&value, &admitted()).object else { return warnings };
-        let mut host_is_missing = false;
+        let mut following = Following::default();
         for reference in references(&object, &self.api.0.options.domain).into_iter().take(MAX_CHECKED) {
-            // A port or a subset follows its host. One warning is enough.
-            if host_is_missing && matches!(reference.target, Target::Port { .. } | Target::Subset { .. }) {
+            if !following.needs(&reference.target) {
                 continue;
             }
             let missing = !self.resolves(&object, &reference).await.unwrap_or(true);
-            host_is_missing = missing && matches!(reference.target, Target::Host { .. } | Target::Port { .. });
+            following.answer(&reference.target, missing);
             if missing {
                 let found = reference.missing(object.key());
                 let hint = found.hint.map(|hint| format!(" ({hint})")).unwrap_or_default();

@@ -84,6 +84,25 @@ pub fn references(object: &AnyObject, domain: &str) -> Vec<Reference> {
     }
 }
 
+/// Leaves out references that only repeat that a host is missing: a port or a subset follows its host, and one warning is
+/// enough.
+#[derive(Default, Debug)]
+pub struct Following {
+    host_is_missing: bool,
+}
+
+impl Following {
+    /// Whether the caller must find out if the next reference resolves.
+    pub fn needs(&self, target: &Target) -> bool {
+        !(self.host_is_missing && matches!(target, Target::Port { .. } | Target::Subset { .. }))
+    }
+
+    /// Takes the answer for a reference that it needs.
+    pub fn answer(&mut self, target: &Target, missing: bool) {
+        self.host_is_missing = missing && matches!(target, Target::Host { .. } | Target::Port { .. });
+    }
+}
+
 impl Reference {
     /// The warning that the target does not exist.
     pub fn missing(&self, object: ObjectKey) -> Diagnostic {

@@ -12,14 +12,7 @@ fn source(name: &str, remote: bool) -> Source {
 }
 
 fn begin(sources: &[Source], patience: Duration) -> (Vec<ChangeSender>, watch::Receiver<Progress>) {
-    let defaults = MeshSettings {
-        config: MeshConfig::default(),
-        domain: "cluster.local".into(),
-        cluster_id: "Kubernetes".into(),
-        sharing: Default::default(),
-        features: Default::default(),
-        assigned_addresses: true,
-    };
+    let defaults = MeshSettings::default();
     let pilot = WorldHandle::start(World::new(defaults, 1), Limits::default(), Pace::UNLIMITED).unwrap();
     let options = Options { pilot, patience };
     start(sources.to_vec(), options)

@@ -27,11 +27,7 @@ const TYPES: usize = 8;
 fn mesh(root_namespace: &str) -> MeshSettings {
     MeshSettings {
         config: MeshConfig { root_namespace: root_namespace.into(), ..MeshConfig::default() },
-        domain: "cluster.local".into(),
-        cluster_id: "Kubernetes".into(),
-        sharing: Default::default(),
-        features: Default::default(),
-        assigned_addresses: true,
+        ..MeshSettings::default()
     }
 }
 

@@ -10,7 +10,7 @@ use model::xds::{Resource, ResourceType, Subscription, TypeSpec};
 use protos::Message;
 use protos::envoy::config::core::v3::Node;
 use protos::envoy::service::discovery::v3::DeltaDiscoveryResponse;
-use registry::inputs::{Mesh, MeshSettings, Sharing};
+use registry::inputs::{Mesh, MeshSettings};
 use traffic::Catalogue;
 use traffic::audience::ProxyAudiences;
 use traffic::serving::{List, ListRelation, ResourceRelation, ServedType};
@@ -97,11 +97,8 @@ impl ResourceRelation for Greetings {
 fn settings(root: &str) -> MeshSettings {
     MeshSettings {
         config: MeshConfig { root_namespace: root.into(), ..MeshConfig::default() },
-        domain: "cluster.local".into(),
         cluster_id: "home".into(),
-        sharing: Sharing::All,
-        assigned_addresses: true,
-        features: Default::default(),
+        ..MeshSettings::default()
     }
 }
 

@@ -167,12 +167,5 @@ pub(crate) fn istio(kind: &str, name: &str, spec: &str) -> String {
 }
 
 fn mesh(config: MeshConfig) -> Arc<MeshSettings> {
-    Arc::new(MeshSettings {
-        config,
-        domain: "cluster.local".into(),
-        cluster_id: "Kubernetes".into(),
-        sharing: Default::default(),
-        features: Default::default(),
-        assigned_addresses: true,
-    })
+    Arc::new(MeshSettings { config, ..MeshSettings::default() })
 }

@@ -94,14 +94,7 @@ impl World {
 }
 
 fn mesh(config: MeshConfig) -> Arc<MeshSettings> {
-    Arc::new(MeshSettings {
-        config,
-        domain: "cluster.local".into(),
-        cluster_id: "Kubernetes".into(),
-        sharing: Default::default(),
-        features: Default::default(),
-        assigned_addresses: true,
-    })
+    Arc::new(MeshSettings { config, ..MeshSettings::default() })
 }
 
 pub(crate) fn id(namespace: &str, name: &str) -> ObjectId {

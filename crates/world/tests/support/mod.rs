@@ -5,7 +5,7 @@ use envoy::types;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use config::{MeshConfig, ObjectKey, ParseOptions, parse_documents};
+use config::{ObjectKey, ParseOptions, parse_documents};
 use flow::CellId;
 use model::audience::ResourceKey;
 use model::proxy::{Capabilities, InterceptionMode, Proxy, ProxyKind};
@@ -40,14 +40,7 @@ impl Random {
 
 /// Default mesh settings.
 pub fn settings(sharing: Sharing) -> MeshSettings {
-    MeshSettings {
-        config: MeshConfig::default(),
-        domain: "cluster.local".into(),
-        cluster_id: "home".into(),
-        sharing,
-        features: Default::default(),
-        assigned_addresses: true,
-    }
+    MeshSettings { cluster_id: "home".into(), sharing, ..MeshSettings::default() }
 }
 
 /// A proxy of a namespace without further facts.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use config::istio::references::{Target, references};
+use config::istio::references::{Following, Target, references};
 use config::{AnyObject, Diagnostic, Kind};
 
 use super::live::Live;
@@ -13,14 +13,13 @@ pub(super) fn unresolved(objects: &[(Arc<str>, AnyObject)], live: &Live) -> Vec<
     let known = Known { objects: objects.iter().map(|(_, object)| object).chain(&live.objects).collect(), live };
     let mut out = Vec::new();
     for (file, object) in objects {
-        let mut host_is_missing = false;
+        let mut following = Following::default();
         for reference in references(object, DOMAIN) {
-            // A port or a subset follows its host. One warning is enough.
-            if host_is_missing && matches!(reference.target, Target::Port { .. } | Target::Subset { .. }) {
+            if !following.needs(&reference.target) {
                 continue;
             }
             let missing = !known.resolves(&reference.target);
-            host_is_missing = missing && matches!(reference.target, Target::Host { .. } | Target::Port { .. });
+            following.answer(&reference.target, missing);
             if missing {
                 let line = object.meta().origin.as_ref().map_or(0, |origin| origin.line);
                 out.push(Diagnostic { file: Some(file.clone()), line, column: 1, ..reference.missing(object.key()) });
