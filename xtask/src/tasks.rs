@@ -115,13 +115,13 @@ pub(crate) fn docs() -> Result<()> {
 pub(crate) fn bench(arguments: &[String]) -> Result<()> {
     match arguments.first().map(String::as_str) {
         Some("flow") => run(cargo(&["bench", "--package", "flow"]).args(&arguments[1..])),
-        Some(program @ ("load" | "api")) => {
+        Some(program @ ("load" | "api" | "certificates")) => {
             // The load tools start the release build of `rutter` in their own directory.
             run(&mut cargo(&["build", "--release", "--package", "rutter", "--package", "load"]))?;
             let mut bench = cargo(&["run", "--release", "--quiet", "--package", "load", "--bin", program, "--"]);
             run(bench.args(&arguments[1..]))
         }
-        _ => bail!("which benchmark? `flow`, `load` or `api`"),
+        _ => bail!("which benchmark? `flow`, `load`, `api` or `certificates`"),
     }
 }
 

@@ -51,6 +51,22 @@ impl Default for Lifetimes {
     }
 }
 
+impl Lifetimes {
+    /// The lifetime for a requested one in seconds; zero or less requests the default.
+    ///
+    /// # Errors
+    /// The requested lifetime is too long.
+    pub fn granted(&self, requested: i64) -> Result<Duration, IssueError> {
+        match u64::try_from(requested) {
+            Ok(0) | Err(_) => Ok(self.default),
+            Ok(seconds) if seconds > self.maximum.as_secs() => {
+                Err(IssueError::Lifetime { requested, maximum: self.maximum })
+            }
+            Ok(seconds) => Ok(Duration::from_secs(seconds)),
+        }
+    }
+}
+
 /// No certificate was issued.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -150,13 +166,7 @@ impl Authority {
         limits: &Lifetimes,
         now: SystemTime,
     ) -> Result<Issued, IssueError> {
-        let lifetime = match u64::try_from(lifetime) {
-            Ok(0) | Err(_) => limits.default,
-            Ok(seconds) if seconds > limits.maximum.as_secs() => {
-                return Err(IssueError::Lifetime { requested: lifetime, maximum: limits.maximum });
-            }
-            Ok(seconds) => Duration::from_secs(seconds),
-        };
+        let lifetime = limits.granted(lifetime)?;
         if identities.is_empty() || identities.len() > MAX_IDENTITIES || !identities.iter().all(is_encodable) {
             return Err(IssueError::Identity);
         }

@@ -50,6 +50,9 @@ pub enum CallerError {
     /// The API server rejected the token.
     #[error("the API server rejected the token: {0}")]
     Rejected(String),
+    /// The credentials are not valid, with the reason.
+    #[error("{0}")]
+    Invalid(String),
     /// The token is for another audience.
     #[error(
         "the token is for the audiences {found:?}, but one of {expected:?} is required (TOKEN_AUDIENCES, JWT_RULE)"

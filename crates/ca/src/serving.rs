@@ -98,6 +98,11 @@ impl ServingCertificate {
         self.chain.iter().map(|certificate| pem("CERTIFICATE", certificate)).collect()
     }
 
+    /// The moment at which the certificate expires.
+    pub fn not_after(&self) -> SystemTime {
+        self.not_after
+    }
+
     /// The moment at which half of the life is over.
     pub fn renew_at(&self) -> SystemTime {
         self.issued + self.not_after.duration_since(self.issued).unwrap_or_default() / 2

@@ -49,6 +49,8 @@ pub enum Source {
     MeshConfig,
     /// A SPIFFE bundle endpoint.
     SpiffeBundle,
+    /// The file with further roots beside the certificate of the control plane's ports.
+    File,
 }
 
 /// A root that cannot be trusted.

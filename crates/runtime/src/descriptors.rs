@@ -45,8 +45,8 @@ impl Budget {
         let readiness = READINESS.min(left / 16);
         let monitoring = MONITORING.min(left / 16);
         let api = API.min(left / 4);
-        // There are two xDS listeners: the port and the Unix socket.
-        let xds = XDS.min((left - readiness - monitoring - api) / 2);
+        // There are three xDS listeners: two ports and the Unix socket.
+        let xds = XDS.min((left - readiness - monitoring - api) / 3);
         Budget { readiness, monitoring, api, xds }
     }
 
@@ -66,7 +66,7 @@ mod tests {
         for descriptors in [64, 256, 512, 1024, 4096, 65_536, 1 << 20, usize::MAX] {
             let Budget { readiness, monitoring, api, xds } = Budget::of(descriptors);
             assert!(readiness > 0 && monitoring > 0 && api > 0 && xds > 0, "{descriptors}");
-            let reserve = descriptors - (readiness + monitoring + api + 2 * xds);
+            let reserve = descriptors - (readiness + monitoring + api + 3 * xds);
             assert!(reserve >= RESERVE.min(descriptors / 2), "{descriptors}: {reserve}");
         }
         assert_eq!(Budget::of(1 << 20), Budget { readiness: 64, monitoring: 256, api: 10_000, xds: 100_000 });

@@ -32,6 +32,7 @@ mod mesh_file;
 mod names;
 pub mod objects;
 mod replica;
+mod secure;
 mod store_backend;
 mod store_status;
 
@@ -43,7 +44,7 @@ use anyhow::{Context, Result};
 use config::MeshConfig;
 use registry::inputs::{Features, MeshSettings, Sharing};
 pub use server::LogLevels;
-use server::{Options, Pace, Server, WorldHandle};
+use server::{Options, Pace, Security, Server, WorldHandle};
 use settings::{Address, Settings, StoreBackend};
 use sources::kubernetes::Report;
 use sources::xds;
@@ -109,13 +110,18 @@ async fn serve(settings: &Settings, levels: LogLevels, threads: usize) -> Result
     // The sources add the MeshConfig, if there is one.
     let defaults = mesh_settings(settings, MeshConfig::default());
     let pilot = start_world(settings, defaults, threads)?;
-    let mut server =
-        Server::start_with(options(settings), pilot.clone(), Some(pilot.configuration())).await.map_err(addressed)?;
+    let secure = secure::prepare(settings, &pilot, cluster.as_ref(), None)?;
+    let options = options(settings, secure.security.clone());
+    let started = Server::start_with(options, pilot.clone(), Some(pilot.configuration())).await;
+    let mut server = started.map_err(addressed)?;
+    let _certificates = secure.run(server.serving_status());
     if let Ok(port @ 1..) = u16::try_from(settings.ctrlz_port) {
         server.serve_log_levels(port, levels).await.context("--ctrlz-port")?;
     }
     let at = server.addresses();
-    tracing::info!(grpc = %at.grpc, http = %at.http, monitoring = %at.monitoring, "listening");
+    let tls = at.secure.map(|address| address.to_string()).unwrap_or_default();
+    tracing::info!(grpc = %at.grpc, tls, http = %at.http, monitoring = %at.monitoring, "listening");
+    secure::warn_of_plaintext(settings, at.grpc);
     let (stopping, stopped) = watch::channel(false);
     let mut stop = Signals::new()?;
 
@@ -351,9 +357,9 @@ fn xds_limits(settings: &Settings) -> ::xds::Limits {
     ::xds::Limits::sized(settings.max_request_bytes.0, settings.max_request_names)
 }
 
-fn options(settings: &Settings) -> Options {
+fn options(settings: &Settings, security: Security) -> Options {
     Options {
-        grpc: bindable(&settings.grpc_addr),
+        grpc: bindable(&secure::plaintext_address(settings)),
         socket: backend::socket(settings),
         http: bindable(&settings.http_addr),
         monitoring: bindable(&backend::monitoring_address(settings)),
@@ -364,6 +370,7 @@ fn options(settings: &Settings) -> Options {
         vhds: settings.vhds.0,
         secret_access: backend::secret_access(settings),
         limits: xds_limits(settings),
+        security,
         connections: descriptors::Budget::of_process().server(),
         version: format!("rutter {}", env!("CARGO_PKG_VERSION")),
         instance: replica::hostname(),
@@ -374,7 +381,7 @@ fn options(settings: &Settings) -> Options {
 fn addressed(error: std::io::Error) -> anyhow::Error {
     match error.kind() {
         std::io::ErrorKind::AddrInUse => anyhow::anyhow!(
-            "{error}; another control plane may be running (change --grpc-addr, --http-addr or --monitoring-addr)"
+            "{error}; another control plane may be running (change --grpc-addr, --secure-grpc-addr, --http-addr or --monitoring-addr)"
         ),
         _ => error.into(),
     }

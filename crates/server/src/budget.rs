@@ -1,10 +1,11 @@
 //! The memory for requests that are being received.
 
-use std::collections::HashMap;
 use std::net::IpAddr;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::Arc;
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+use crate::per_address::PerAddress;
 
 /// Requests up to this size, in bytes, are not counted. The window of HTTP/2 limits them.
 const SMALL: usize = 64 << 10;
@@ -19,16 +20,8 @@ const UNIT: usize = 1 << 10;
 pub(crate) struct Budget {
     listener: Arc<Semaphore>,
     client: Arc<Semaphore>,
-    clients: Arc<Mutex<Clients>>,
+    clients: PerAddress<Semaphore>,
     largest: usize,
-}
-
-/// The budgets of clients with connections.
-#[derive(Default)]
-struct Clients {
-    by_address: HashMap<IpAddr, Weak<Semaphore>>,
-    /// The number of entries at which unused ones are removed.
-    prune_at: usize,
 }
 
 /// Memory that is in use until this is dropped.
@@ -40,30 +33,13 @@ impl Budget {
     /// The budget of a listener for requests of at most this size.
     pub(crate) fn of_listener(largest: usize) -> Budget {
         let listener = Arc::new(Semaphore::new(units(largest) as usize * LARGEST_TOGETHER));
-        Budget { listener, client: client(largest), clients: Arc::default(), largest }
+        Budget { listener, client: Arc::new(client(largest)), clients: PerAddress::default(), largest }
     }
 
     /// The budget of a connection, which it shares with the other connections of its address.
     pub(crate) fn of_connection(&self, address: Option<IpAddr>) -> Budget {
-        let client = match address {
-            None => client(self.largest),
-            Some(address) => self.of_address(address),
-        };
+        let client = self.clients.get(address, || client(self.largest));
         Budget { client, ..self.clone() }
-    }
-
-    fn of_address(&self, address: IpAddr) -> Arc<Semaphore> {
-        let mut clients = self.clients.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(client) = clients.by_address.get(&address).and_then(Weak::upgrade) {
-            return client;
-        }
-        if clients.by_address.len() >= clients.prune_at {
-            clients.by_address.retain(|_, client| client.strong_count() > 0);
-            clients.prune_at = (2 * clients.by_address.len()).max(1024);
-        }
-        let client = client(self.largest);
-        clients.by_address.insert(address, Arc::downgrade(&client));
-        client
     }
 
     /// Waits until there is memory for a request of this size.
@@ -78,8 +54,8 @@ impl Budget {
     }
 }
 
-fn client(largest: usize) -> Arc<Semaphore> {
-    Arc::new(Semaphore::new(units(largest) as usize))
+fn client(largest: usize) -> Semaphore {
+    Semaphore::new(units(largest) as usize)
 }
 
 fn units(bytes: usize) -> u32 {
@@ -112,6 +88,6 @@ mod tests {
                 drop(listener.of_connection(Some(IpAddr::from([10, 1, other, client]))));
             }
         }
-        assert!(listener.clients.lock().expect("not poisoned").by_address.len() <= 1025, "unused ones are removed");
+        assert!(listener.clients.len() <= 1025, "unused ones are removed");
     }
 }

@@ -11,14 +11,22 @@ use serde_json::{Value, json};
 
 use crate::core::Core;
 
+/// The proxy that a client asks for.
+pub(crate) struct Wanted {
+    /// Its ID, or a part of it.
+    pub(crate) id: String,
+    /// The only namespace whose proxies the client may see.
+    pub(crate) namespace: Option<Arc<str>>,
+}
+
 /// A proxy's resources, still encoded.
 pub(crate) struct ProxyDump {
     resources: Vec<(ResourceType, Vec<Resource>)>,
 }
 
-/// Collects the resources of the proxy whose ID is, or contains, `id`. `None` if no such proxy is connected.
-pub(crate) fn gather(core: &Core, id: &str) -> Option<ProxyDump> {
-    let (stream, _) = proxy_of(core, id)?;
+/// Collects the resources of a proxy. `None` if no such proxy is connected.
+pub(crate) fn gather(core: &Core, wanted: &Wanted) -> Option<ProxyDump> {
+    let (stream, _) = proxy_of(core, wanted)?;
     let mut resources: Vec<(ResourceType, Vec<Resource>)> =
         core.hub.types().iter().map(|kind| (kind, core.hub.resources(stream, kind))).collect();
     let hosts = core.hub.resources(stream, types::VIRTUAL_HOST);
@@ -28,11 +36,21 @@ pub(crate) fn gather(core: &Core, id: &str) -> Option<ProxyDump> {
     Some(ProxyDump { resources })
 }
 
-/// The name table of the proxy whose ID is, or contains, `id`; the inner value is `None` if its agent has not requested
-/// it. `None` if no such proxy is connected.
-pub(crate) fn names(core: &Core, id: &str) -> Option<Option<Resource>> {
-    let (stream, _) = proxy_of(core, id)?;
+/// The name table of a proxy; the inner value is `None` if its agent has not requested it. `None` if no such proxy is connected.
+pub(crate) fn names(core: &Core, wanted: &Wanted) -> Option<Option<Resource>> {
+    let (stream, _) = proxy_of(core, wanted)?;
     Some(core.hub.resources(stream, types::NAME_TABLE).pop())
+}
+
+/// The endpoints of a proxy. `None` if no such proxy is connected.
+pub(crate) fn endpoints(core: &Core, wanted: &Wanted) -> Option<Vec<Resource>> {
+    let (stream, _) = proxy_of(core, wanted)?;
+    Some(core.hub.resources(stream, types::ENDPOINTS))
+}
+
+/// Endpoints as JSON.
+pub(crate) fn endpoints_json(endpoints: &[Resource]) -> Value {
+    endpoints.iter().map(|resource| body(types::ENDPOINTS, resource)).collect()
 }
 
 /// A name table as JSON.
@@ -41,12 +59,13 @@ pub(crate) fn names_json(table: Option<&Resource>) -> Value {
     decoded.and_then(Result::ok).unwrap_or_else(|| json!({}))
 }
 
-/// The stream and the facts of the proxy whose ID is, or contains, `id`. An exact ID takes precedence over a partial match,
-/// and a later connection over earlier ones.
-pub(crate) fn proxy_of(core: &Core, id: &str) -> Option<(xds::StreamId, Arc<Proxy>)> {
-    let statuses = core.hub.statuses();
-    let exact = statuses.iter().rev().find(|s| &*s.proxy.id == id);
-    let found = exact.or_else(|| statuses.iter().rev().find(|s| s.proxy.id.contains(id)))?;
+/// The stream and the facts of a proxy. An exact ID takes precedence over a partial match, and a later connection over earlier
+/// ones.
+pub(crate) fn proxy_of(core: &Core, wanted: &Wanted) -> Option<(xds::StreamId, Arc<Proxy>)> {
+    let mut statuses = core.hub.statuses();
+    statuses.retain(|s| wanted.namespace.as_ref().is_none_or(|namespace| *namespace == s.proxy.namespace));
+    let exact = statuses.iter().rev().find(|s| *s.proxy.id == *wanted.id);
+    let found = exact.or_else(|| statuses.iter().rev().find(|s| s.proxy.id.contains(&*wanted.id)))?;
     Some((found.id, found.proxy.clone()))
 }
 

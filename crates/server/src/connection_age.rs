@@ -1,4 +1,5 @@
-//! The maximum age of xDS connections, so that replicas share the load again after one was added.
+//! The end of connections: at their maximum age, so that replicas share the load again after one was added, and when the
+//! certificate of their client expires or is not trusted any more.
 
 use std::future::poll_fn;
 use std::hash::{BuildHasher as _, RandomState};
@@ -14,26 +15,25 @@ use crate::grpc::Status;
 /// The time in which the streams of an aged connection must end.
 const GRACE: Duration = Duration::from_secs(10);
 
-/// Whether a connection has reached its maximum age. Its streams end then.
+/// Whether a connection ends, with the status of its streams.
 #[derive(Clone)]
-pub(crate) struct Aged(watch::Receiver<bool>);
+pub(crate) struct Aged(watch::Receiver<Option<Status>>);
 
 impl Aged {
-    /// Waits until the connection has reached its maximum age. Returns the status with which its streams end.
+    /// Waits until the connection ends. Returns the status with which its streams end.
     pub(crate) async fn reached(&mut self) -> Status {
-        if self.0.wait_for(|aged| *aged).await.is_err() {
+        match self.0.wait_for(Option::is_some).await.ok().and_then(|status| status.clone()) {
+            Some(status) => status,
             // The connection is closed, which its streams notice by themselves.
-            std::future::pending::<()>().await;
+            None => std::future::pending().await,
         }
-        let text = "the connection has reached its maximum age (--max-connection-age); connect again";
-        Status::new(Status::UNAVAILABLE, text)
     }
 }
 
 /// The age of one connection.
 pub(crate) struct Age {
     max: Option<Duration>,
-    aged: watch::Sender<bool>,
+    aged: watch::Sender<Option<Status>>,
 }
 
 impl Age {
@@ -44,7 +44,7 @@ impl Age {
             let percent = 90 + u32::try_from(RandomState::new().hash_one(0) % 21).unwrap_or_default();
             max.saturating_mul(percent) / 100
         };
-        Age { max: max.map(jittered), aged: watch::Sender::new(false) }
+        Age { max: max.map(jittered), aged: watch::Sender::new(None) }
     }
 
     /// For the streams of the connection.
@@ -52,11 +52,12 @@ impl Age {
         Aged(self.aged.subscribe())
     }
 
-    /// Serves a connection until it ends. When it has reached its maximum age or `stopped` is true, sends GOAWAY, and
-    /// waits until the open streams have ended. `after` is called each time after the connection was polled.
+    /// Serves a connection until it ends. When it has reached its maximum age, `invalid` completes, or `stopped` is true, sends
+    /// GOAWAY, and waits until the open streams have ended. `after` is called each time after the connection was polled.
     pub(crate) async fn serve(
         self,
         connection: impl GracefulConnection,
+        invalid: impl Future<Output = Status>,
         mut after: impl FnMut(&mut Context<'_>),
         mut stopped: watch::Receiver<bool>,
     ) {
@@ -66,17 +67,20 @@ impl Age {
                 Some(max) => tokio::time::sleep(max).await,
                 None => std::future::pending().await,
             }
+            let text = "the connection has reached its maximum age (--max-connection-age); connect again";
+            Status::new(Status::UNAVAILABLE, text)
         };
-        let aged = tokio::select! {
+        let status = tokio::select! {
             () = ended(connection.as_mut(), &mut after) => return,
-            _ = stopped.wait_for(|stop| *stop) => false,
-            () = reached => true,
+            _ = stopped.wait_for(|stop| *stop) => None,
+            status = invalid => Some(status),
+            status = reached => Some(status),
         };
         connection.as_mut().graceful_shutdown();
-        if !aged {
+        if status.is_none() {
             return ended(connection.as_mut(), &mut after).await;
         }
-        self.aged.send_replace(true);
+        self.aged.send_replace(status);
         // A client that does not read must not keep the connection.
         let _ = tokio::time::timeout(GRACE, ended(connection.as_mut(), &mut after)).await;
     }

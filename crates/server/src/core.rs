@@ -25,6 +25,7 @@ use crate::inbox::Inbox;
 use crate::log::log_diagnostics;
 use crate::mcp::Configuration;
 use crate::pace::{LastCommit, Pace};
+use crate::pods::PodIndex;
 use crate::repairs::Repairs;
 use crate::served_world::{Hub, ServedWorld};
 use crate::stalls::Step;
@@ -71,9 +72,9 @@ pub(crate) struct Connect {
     pub(crate) reply: oneshot::Sender<Result<StreamId, Status>>,
 }
 
-/// The values that other threads watch: the hostnames that the world needs resolved, the mesh configuration in effect, and the
-/// objects in effect, for other control planes.
-type Watched = (watch::Sender<Names>, watch::Sender<Arc<MeshConfig>>, Configuration);
+/// The values that other threads watch: the hostnames that the world needs resolved, the mesh configuration in effect, the
+/// objects in effect, for other control planes, and the pods.
+type Watched = (watch::Sender<Names>, watch::Sender<Arc<MeshConfig>>, Configuration, PodIndex);
 
 /// The state of the thread.
 pub(crate) struct Core {
@@ -86,10 +87,9 @@ pub(crate) struct Core {
     connecting: Vec<Connect>,
     /// The hostnames that the world needs resolved.
     names: watch::Sender<Names>,
-    /// The mesh configuration in effect.
     mesh: watch::Sender<Arc<MeshConfig>>,
-    /// The objects in effect, for other control planes.
     configuration: Configuration,
+    pods: PodIndex,
     /// The time from which [`Elapsed`] counts.
     pub(crate) started: Instant,
     ending: bool,
@@ -130,7 +130,7 @@ impl Core {
         limits: Limits,
         pace: Pace,
         started: Instant,
-        (names, mesh, configuration): Watched,
+        (names, mesh, configuration, pods): Watched,
     ) -> Core {
         Core {
             hub: xds::Hub::new(limits, world.types().clone()),
@@ -142,6 +142,7 @@ impl Core {
             names,
             mesh,
             configuration,
+            pods,
             started,
             ending: false,
             gathered: Gathered::default(),
@@ -313,6 +314,7 @@ impl Core {
         self.counters.events.note(&changes);
         log_diagnostics(&changes.overridden);
         self.configuration.apply(&changes.objects);
+        self.pods.apply(&changes.objects);
         if changes.objects.deletes.contains(&MeshConfig::key()) {
             self.configuration.set_mesh(MeshConfig::default());
         }

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 use world::World;
 
-use crate::config_dump::proxy_of;
+use crate::config_dump::{Wanted, proxy_of};
 use crate::core::Core;
 
 /// The connected proxies with their namespaces, addresses and labels.
@@ -22,8 +22,8 @@ pub(crate) fn connections(core: &Core) -> Value {
 }
 
 /// The effective ProxyConfig of a proxy's workload; `None` if the proxy is not connected.
-pub(crate) fn proxy_config(core: &Core, id: &str) -> Option<Value> {
-    let (_, proxy) = proxy_of(core, id)?;
+pub(crate) fn proxy_config(core: &Core, wanted: &Wanted) -> Option<Value> {
+    let (_, proxy) = proxy_of(core, wanted)?;
     let world = &core.served.world;
     let mut page = world.proxy_config(world.proxy_config_target(&proxy));
     page["shadowed"] = world.shadowed_proxy_configs().into();

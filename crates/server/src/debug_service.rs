@@ -2,11 +2,11 @@
 //!
 //! A client requests the type `istio.io/debug` in SotW and names one page with its query (`config_dump?proxyID=a.b`), or
 //! one of the types `istio.io/debug/syncz` and `istio.io/debug/config_dump`. Each request gets one response, which is not
-//! updated. As in istiod, a client needs an identity; a client on the same machine has one (`kubectl port-forward` is
-//! such a client).
+//! updated. As in istiod, a client needs an identity, which determines what it sees ([`Access`]); a client on the same machine
+//! sees everything (`kubectl port-forward` is such a client).
 
 use bytes::Bytes;
-use http::Request;
+use http::{Request, StatusCode};
 use http_body_util::BodyExt as _;
 use protos::Any;
 use protos::Message as _;
@@ -16,10 +16,10 @@ use serde_json::{Value, json};
 use tokio::sync::mpsc;
 use xds::Rope;
 
-use crate::config_dump;
+use crate::config_dump::{self, Wanted};
 use crate::grpc::{Down, Messages, Status};
+use crate::page_access::Access;
 use crate::pages::Pages;
-use crate::peer::Peer;
 use crate::syncz;
 
 /// The type of any page as JSON. The types of this name with a suffix have messages of Envoy.
@@ -51,7 +51,7 @@ impl DebugService {
     pub(crate) async fn serve(
         self,
         first: Bytes,
-        peer: &Peer,
+        access: &Access,
         messages: &mut Messages,
         down: &mpsc::Sender<Down>,
     ) -> Status {
@@ -78,7 +78,7 @@ impl DebugService {
                 continue;
             }
             nonce += 1;
-            match self.answer(&request, peer, nonce).await {
+            match self.answer(&request, access, nonce).await {
                 Ok(response) => {
                     let rope = Rope::from_pieces(vec![response.encode_to_vec().into()]);
                     if down.send(Down::Message(rope)).await.is_err() {
@@ -93,19 +93,25 @@ impl DebugService {
         ended
     }
 
-    async fn answer(&self, request: &DiscoveryRequest, peer: &Peer, nonce: u64) -> Result<DiscoveryResponse, Status> {
-        if matches!(peer, Peer::Anonymous) {
+    async fn answer(
+        &self,
+        request: &DiscoveryRequest,
+        access: &Access,
+        nonce: u64,
+    ) -> Result<DiscoveryResponse, Status> {
+        if *access == Access::None {
             return Err(Status::new(
                 Status::UNAUTHENTICATED,
-                "authentication required: debug pages are served to clients on the same machine, for example through \
-                 `kubectl port-forward` to port 15010 with `istioctl --plaintext --xds-address localhost:15010`",
+                "authentication required: connect to port 15012 with a token (`istioctl` does), or from the same machine, for \
+                 example through `kubectl port-forward` to port 15010 with `istioctl --plaintext --xds-address localhost:15010`",
             ));
         }
+        let names = &request.resource_names;
         let type_url = request.type_url.clone();
         let resources = match &*type_url {
-            PAGE => vec![Any { type_url: PAGE.to_owned(), value: self.page(&request.resource_names).await? }],
-            SYNCZ => packed(self.proxies().await?)?,
-            CONFIG_DUMP => packed(self.config_dump(&request.resource_names).await?)?,
+            PAGE => vec![Any { type_url: PAGE.to_owned(), value: self.page(names, access).await? }],
+            SYNCZ => packed(self.proxies(access).await?)?,
+            CONFIG_DUMP => packed(self.config_dump(names, access).await?)?,
             other => {
                 let text = format!("there is no type {other}; the types are {PAGE}, {SYNCZ} and {CONFIG_DUMP}");
                 return Err(Status::new(Status::INVALID_ARGUMENT, text));
@@ -122,7 +128,7 @@ impl DebugService {
     }
 
     /// The body of a page. That of a page that cannot be shown is its message: istioctl then asks another instance.
-    async fn page(&self, names: &[String]) -> Result<Bytes, Status> {
+    async fn page(&self, names: &[String], access: &Access) -> Result<Bytes, Status> {
         let [name] = names else {
             return Err(Status::new(
                 Status::INVALID_ARGUMENT,
@@ -132,22 +138,27 @@ impl DebugService {
         let uri = format!("/debug/{}", name.trim_start_matches('/').trim_start_matches("debug/"));
         let request = Request::get(uri).body(());
         let request = request.map_err(|error| Status::new(Status::INVALID_ARGUMENT, error.to_string()))?;
-        let response = self.pages.answer(&request, true).await;
+        let response = self.pages.answer(&request, false, access.clone()).await;
+        if response.status() == StatusCode::FORBIDDEN {
+            let text = format!("the page {name:?} is served to the root namespace only");
+            return Err(Status::new(Status::PERMISSION_DENIED, text));
+        }
         // A complete body has no errors.
         Ok(response.into_body().collect().await.map(|body| body.to_bytes()).unwrap_or_default())
     }
 
-    async fn proxies(&self) -> Result<Vec<Value>, Status> {
-        let clients = self.pages.world.inspect(|core| syncz::clients(core)).await;
+    async fn proxies(&self, access: &Access) -> Result<Vec<Value>, Status> {
+        let namespace = access.namespace().cloned();
+        let clients = self.pages.world.inspect(move |core| syncz::clients(core, namespace.as_deref())).await;
         clients.map_err(|closed| Status::new(Status::UNAVAILABLE, closed.to_string()))
     }
 
-    async fn config_dump(&self, names: &[String]) -> Result<Vec<Value>, Status> {
+    async fn config_dump(&self, names: &[String], access: &Access) -> Result<Vec<Value>, Status> {
         let [name] = names else {
             return Err(Status::new(Status::INVALID_ARGUMENT, format!("a request for {CONFIG_DUMP} names one proxy")));
         };
-        let name = name.clone();
-        let dump = self.pages.world.inspect(move |core| config_dump::gather(core, &name)).await;
+        let wanted = Wanted { id: name.clone(), namespace: access.namespace().cloned() };
+        let dump = self.pages.world.inspect(move |core| config_dump::gather(core, &wanted)).await;
         let dump = dump.map_err(|closed| Status::new(Status::UNAVAILABLE, closed.to_string()))?;
         let missing = || Status::new(Status::NOT_FOUND, "Proxy not connected to this Pilot instance");
         let dump = dump.ok_or_else(missing)?;

@@ -1,7 +1,6 @@
 //! The aggregated discovery service: one request, one stream.
 
 use envoy::types;
-use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -14,13 +13,19 @@ use protos::envoy::config::core::v3::Node;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 use xds::{Limits, Request, StreamId, Variant, decode_delta, decode_sotw};
 
+use crate::authentication::{Credentials, Purpose};
 use crate::budget::{Budget, Held};
+use crate::certificate_service::{CREATE, CertificateService, MAX_MESSAGE};
+use crate::connection::{Client, Transport};
 use crate::connection_age::Aged;
 use crate::core::{Connect, Message};
 use crate::debug_service::{self, DebugService};
-use crate::grpc::{Down, Messages, Received, Status, StreamBody, refuse, stream};
+use crate::gate::Gate;
+use crate::grpc::{Down, Messages, Received, Status, StreamBody, refuse, single, stream};
 use crate::mcp;
+use crate::page_access::Guard;
 use crate::peer::{Peer, SecretAccess};
+use crate::security::Security;
 use crate::world_handle::WorldHandle;
 
 /// State of the world.
@@ -35,7 +40,7 @@ const UNHANDLED: usize = 16;
 #[allow(dead_code, reason = "it is only dropped")]
 pub(crate) struct Place(pub(crate) OwnedSemaphorePermit, pub(crate) Held);
 
-/// The settings and handles that a stream uses.
+/// The settings and handles that the streams of a connection use.
 #[derive(Clone)]
 pub(crate) struct Discovery {
     pub(crate) world: WorldHandle,
@@ -51,16 +56,24 @@ pub(crate) struct Discovery {
     pub(crate) configuration: Option<mcp::Service>,
     /// Serves debug pages to `istioctl`.
     pub(crate) debug: DebugService,
+    /// Decides who reads debug pages and the configuration.
+    pub(crate) guard: Guard,
+    pub(crate) gate: Gate,
+    /// Issues certificates on the TLS port.
+    pub(crate) certificates: Option<CertificateService>,
+    pub(crate) security: Arc<Security>,
+    /// The client of the connection.
+    pub(crate) client: Client,
 }
 
 impl Discovery {
-    /// The same for a connection from this address.
-    pub(crate) fn of_connection(&self, address: Option<IpAddr>) -> Discovery {
-        Discovery { budget: self.budget.of_connection(address), ..self.clone() }
+    /// The same for a connection of this client.
+    pub(crate) fn of_connection(&self, client: Client) -> Discovery {
+        Discovery { budget: self.budget.of_connection(client.address), client, ..self.clone() }
     }
 
-    /// Answers a call of a client.
-    pub(crate) fn call(&self, request: http::Request<Incoming>, peer: Peer, aged: Aged) -> Response<StreamBody> {
+    /// Answers a call of a client. The client is authenticated before anything else happens.
+    pub(crate) async fn call(&self, request: http::Request<Incoming>, aged: Aged) -> Response<StreamBody> {
         let grpc = request.headers().get(http::header::CONTENT_TYPE);
         if request.method() != Method::POST || !grpc.is_some_and(|t| t.as_bytes().starts_with(b"application/grpc")) {
             return refuse(&Status::new(Status::UNIMPLEMENTED, "this address speaks gRPC only"));
@@ -68,9 +81,14 @@ impl Discovery {
         let variant = match request.uri().path() {
             SOTW => Variant::Sotw,
             DELTA => Variant::Delta,
+            CREATE => return self.create_certificate(request).await,
             other => {
                 return refuse(&Status::new(Status::UNIMPLEMENTED, format!("there is no method {other}")));
             }
+        };
+        let peer = match self.peer(request.headers()).await {
+            Ok(peer) => peer,
+            Err(status) => return refuse(&status),
         };
         let (down, receiver) = mpsc::channel(self.world.down_queue());
         let upstream = Upstream {
@@ -84,6 +102,42 @@ impl Discovery {
         let messages = Messages::new(request.into_body(), self.max_request_bytes, self.budget.clone());
         tokio::spawn(upstream.run(messages, aged));
         stream(receiver)
+    }
+
+    /// The peer of a stream with these headers.
+    async fn peer(&self, headers: &http::HeaderMap) -> Result<Peer, Status> {
+        let Security { authenticate_streams, authenticate_plaintext, .. } = *self.security;
+        match &self.client.transport {
+            // The kernel proves the user.
+            Transport::Plaintext(peer @ Peer::Local { .. }) => return Ok(peer.clone()),
+            Transport::Plaintext(peer) if !authenticate_plaintext => return Ok(peer.clone()),
+            Transport::Tls(_) if !authenticate_streams => return Ok(Peer::Anonymous),
+            Transport::Plaintext(_) | Transport::Tls(_) => {}
+        }
+        match self.gate.authenticate(&self.credentials(headers), Purpose::Stream).await {
+            Ok(caller) => Ok(Peer::Authenticated(caller.identity)),
+            Err(_) => Err(Status::new(Status::UNAUTHENTICATED, "authentication failure")),
+        }
+    }
+
+    fn credentials(&self, headers: &http::HeaderMap) -> Credentials {
+        Credentials::new(headers, self.client.address, self.client.certificate())
+    }
+
+    async fn create_certificate(&self, request: http::Request<Incoming>) -> Response<StreamBody> {
+        let unimplemented = |text: &str| refuse(&Status::new(Status::UNIMPLEMENTED, text));
+        let Some(service) = &self.certificates else {
+            return unimplemented("this control plane issues no certificates (--ca-server)");
+        };
+        if !matches!(self.client.transport, Transport::Tls(_)) {
+            return unimplemented("certificates are issued on the TLS port only (--secure-grpc-addr)");
+        }
+        let credentials = self.credentials(request.headers());
+        let messages = Messages::new(request.into_body(), MAX_MESSAGE, self.budget.clone());
+        match service.create(&self.gate, &credentials, messages).await {
+            Ok(message) => single(message),
+            Err(status) => refuse(&status),
+        }
     }
 }
 
@@ -141,14 +195,20 @@ impl Upstream {
             let outcome = match message {
                 Ok(Some((message, held))) => {
                     if let Some(service) = self.configuration_service(&message, *id) {
+                        if self.discovery.security.protect_configuration
+                            && let Err(status) = self.discovery.guard.check_control_plane(&self.peer)
+                        {
+                            return status;
+                        }
                         return tokio::select! {
                             status = service.serve(message, messages, &self.down) => status,
                             status = aged.reached() => status,
                         };
                     }
                     if id.is_none() && matches!(self.variant, Variant::Sotw) && debug_service::wants(&message) {
-                        let service = self.discovery.debug.clone();
-                        return service.serve(message, &self.peer, messages, &self.down).await;
+                        let (service, access) =
+                            (self.discovery.debug.clone(), self.discovery.guard.of_peer(&self.peer));
+                        return service.serve(message, &access, messages, &self.down).await;
                     }
                     self.take((message, held), id).await
                 }
@@ -196,9 +256,12 @@ impl Upstream {
         // Only delta xDS can remove a single virtual host.
         let incremental = matches!(self.variant, Variant::Delta);
         proxy.vhds &= incremental && self.discovery.vhds;
-        let claims = self.peer.check_claims(&mut proxy);
-        claims.map_err(|error| Status::new(Status::PERMISSION_DENIED, error.to_string()))?;
-        proxy.trusted = self.peer.check_secret_access(self.discovery.secret_access).is_ok();
+        let is_proven = match self.peer.check_claims(&mut proxy) {
+            Ok(()) => true,
+            Err(_) if !self.discovery.security.check_identity => false,
+            Err(error) => return Err(Status::new(Status::PERMISSION_DENIED, error.to_string())),
+        };
+        proxy.trusted = is_proven && self.peer.check_secret_access(self.discovery.secret_access).is_ok();
         let name = proxy.id.clone();
         let (reply, answer) = oneshot::channel();
         let connect = Connect { proxy: Box::new(proxy), variant: self.variant, down: self.down.clone(), reply };

@@ -87,6 +87,15 @@ pub(crate) fn stream(down: mpsc::Receiver<Down>) -> Response<StreamBody> {
     response
 }
 
+/// A response with one message.
+pub(crate) fn single(message: Rope) -> Response<StreamBody> {
+    let (sender, receiver) = mpsc::channel(2);
+    // There is room for both.
+    let _ = sender.try_send(Down::Message(message));
+    let _ = sender.try_send(Down::End(Status::new(Status::OK, "")));
+    stream(receiver)
+}
+
 /// An item of a response stream.
 #[derive(Debug)]
 pub(crate) enum Down {

@@ -21,6 +21,8 @@ struct Writes<S> {
     buffer: Vec<u8>,
     /// The number of bytes of the buffer that were written.
     written: usize,
+    /// Whether the socket was not flushed since the last write. TLS keeps encrypted bytes that the network did not take.
+    unflushed: bool,
     failed: Option<ErrorKind>,
 }
 
@@ -32,7 +34,7 @@ impl<S> Clone for Joined<S> {
 
 impl<S> Joined<S> {
     pub(crate) fn new(socket: S) -> Joined<S> {
-        Joined(Arc::new(Mutex::new(Writes { socket, buffer: Vec::new(), written: 0, failed: None })))
+        Joined(Arc::new(Mutex::new(Writes { socket, buffer: Vec::new(), written: 0, unflushed: false, failed: None })))
     }
 
     fn lock(&self) -> MutexGuard<'_, Writes<S>> {
@@ -46,12 +48,18 @@ impl<S: AsyncWrite + Unpin> Joined<S> {
     /// of the connection. The next write reports an error.
     pub(crate) fn send(&self, cx: &mut Context<'_>) {
         let mut writes = self.lock();
-        if writes.buffer.is_empty() {
+        if writes.buffer.is_empty() && !writes.unflushed {
             return;
         }
         if let Poll::Ready(Err(error)) = writes.write_all(cx) {
-            writes.failed = Some(error.kind());
-            writes.buffer.clear();
+            writes.fail(&error);
+        } else if writes.buffer.is_empty()
+            && let Poll::Ready(flushed) = writes.flush(cx)
+        {
+            match flushed {
+                Ok(()) => writes.unflushed = false,
+                Err(error) => writes.fail(&error),
+            }
         }
         if writes.buffer.is_empty() {
             // Connections are many, and most of them idle.
@@ -61,6 +69,16 @@ impl<S: AsyncWrite + Unpin> Joined<S> {
 }
 
 impl<S: AsyncWrite + Unpin> Writes<S> {
+    fn fail(&mut self, error: &Error) {
+        self.failed = Some(error.kind());
+        self.unflushed = false;
+        self.buffer.clear();
+    }
+
+    fn flush(&mut self, cx: &mut Context<'_>) -> Poll<Result<()>> {
+        Pin::new(&mut self.socket).poll_flush(cx)
+    }
+
     fn write_all(&mut self, cx: &mut Context<'_>) -> Poll<Result<()>> {
         if let Some(kind) = self.failed {
             return Poll::Ready(Err(Error::from(kind)));
@@ -69,7 +87,10 @@ impl<S: AsyncWrite + Unpin> Writes<S> {
             let rest = &self.buffer[self.written..];
             match ready!(Pin::new(&mut self.socket).poll_write(cx, rest))? {
                 0 => return Poll::Ready(Err(Error::from(ErrorKind::WriteZero))),
-                count => self.written += count,
+                count => {
+                    self.written += count;
+                    self.unflushed = true;
+                }
             }
         }
         self.buffer.clear();

@@ -19,9 +19,11 @@
 
 mod authentication;
 mod budget;
+mod certificate_service;
 mod clients;
 mod clock;
 mod config_dump;
+mod connection;
 mod connection_age;
 mod core;
 mod counters;
@@ -29,30 +31,37 @@ mod ctrlz;
 mod debug;
 mod debug_service;
 mod discovery;
+mod gate;
 mod grpc;
 mod inbox;
 mod joined_writes;
 mod listen;
 mod log;
+mod log_limit;
 mod mcp;
 mod metrics;
 mod pace;
+mod page_access;
 mod pages;
 mod peer;
+mod per_address;
+mod pods;
 mod repairs;
 mod replica_counts;
+mod security;
 mod served_world;
 pub mod signing;
 mod stalls;
 mod status_tracker;
 mod syncz;
+mod tls;
 mod unix_socket;
 mod world_handle;
 mod xds_log;
 
 pub use self::core::Names;
 pub use authentication::{
-    Authenticator, Authenticators, ClientCertificate, Credentials, ForwardedCertificates, MAX_TOKEN, Refused,
+    Authenticator, Authenticators, ClientCertificate, Credentials, ForwardedCertificates, MAX_TOKEN, Purpose, Refused,
 };
 pub use ctrlz::{Apply, LogLevels};
 pub use listen::{Addresses, ConnectionLimits, Options, Server};
@@ -62,6 +71,8 @@ pub use metrics::Metric;
 pub use pace::Pace;
 pub use pages::ServingStatus;
 pub use peer::{ClaimError, Peer, SecretAccess};
+pub use pods::PodIndex;
+pub use security::{CertificateOptions, PageAccess, SecurePort, Security};
 pub use status_tracker::Observations;
 pub use unix_socket::UnixSocket;
 pub use world_handle::{Closed, WorldHandle};

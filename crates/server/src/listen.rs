@@ -11,31 +11,31 @@ use http::{Request, Response};
 use http_body_util::Full;
 use hyper::body::Incoming;
 use hyper::service::service_fn;
-use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::graceful::GracefulConnection;
 use listeners::{Usage, accept};
-use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::{TcpListener, TcpStream, UnixListener};
+use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use xds::Limits;
 
 use crate::budget::Budget;
+use crate::certificate_service::CertificateService;
+use crate::connection::{self, Http2, is_local};
 use crate::connection_age::Age;
 use crate::ctrlz::LogLevels;
 use crate::debug_service::{self, DebugService};
 use crate::discovery::Discovery;
-use crate::joined_writes::Joined;
+use crate::gate::Gate;
 use crate::mcp::{Configuration, Service};
+use crate::page_access::{Access, Guard};
 use crate::pages::{Awaited, Pages, ServingStatus};
-use crate::peer::{Peer, SecretAccess};
+use crate::peer::SecretAccess;
+use crate::security::Security;
+use crate::tls;
 use crate::unix_socket::{self, UnixSocket};
 use crate::world_handle::WorldHandle;
 
-/// The maximum number of concurrent streams on one connection. Envoy uses one.
-const MAX_STREAMS_PER_CONNECTION: u32 = 100;
-/// The bytes of requests that a connection may send before they are read.
-const RECEIVE_WINDOW: u32 = 256 << 10;
 /// The time in which the head of a request for a page must arrive.
 const HEAD_WITHIN: Duration = Duration::from_secs(10);
 /// The number of connections to the port of log levels.
@@ -64,6 +64,8 @@ pub struct Options {
     pub vhds: bool,
     /// The clients that may read secrets.
     pub secret_access: SecretAccess,
+    /// Authentication of clients, and the TLS port.
+    pub security: Security,
     /// Limits of the xDS state machine, which also apply to decoding requests.
     pub limits: Limits,
     /// Limits of the connections.
@@ -77,7 +79,7 @@ pub struct Options {
 /// Limits of connections, by listener.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ConnectionLimits {
-    /// xDS. The Unix socket has the same limits.
+    /// xDS. The TLS port and the Unix socket have the same limits.
     pub grpc: listeners::Limits,
     /// Readiness.
     pub http: listeners::Limits,
@@ -97,6 +99,8 @@ impl Default for ConnectionLimits {
 pub struct Addresses {
     /// Discovery.
     pub grpc: SocketAddr,
+    /// Discovery and certificates over TLS, if it is on.
+    pub secure: Option<SocketAddr>,
     /// Readiness.
     pub http: SocketAddr,
     /// Metrics.
@@ -134,54 +138,57 @@ impl Server {
         configuration: Option<Configuration>,
     ) -> std::io::Result<Server> {
         let (grpc, grpc_at) = bind("discovery", options.grpc).await?;
+        let secure = match &options.security.port {
+            Some(port) => Some(bind("discovery over TLS", port.address).await?),
+            None => None,
+        };
         let (http, http_at) = bind("readiness", options.http).await?;
         let (monitoring, monitoring_at) = bind("monitoring", options.monitoring).await?;
         let socket = options.socket.as_ref().map(unix_socket::bind).transpose()?.flatten();
         let ready = Arc::new(AtomicBool::new(false));
         let (stop, stopped) = watch::channel(false);
-        let awaited = Awaited::default();
-        let serving_status = ServingStatus::default();
         let pages = Pages {
             world: world.clone(),
             ready: ready.clone(),
-            awaited: awaited.clone(),
-            serving_status: serving_status.clone(),
+            awaited: Awaited::default(),
+            serving_status: ServingStatus::default(),
             version: options.version.clone().into(),
             recomputing: Arc::default(),
         };
-        let limits = Arc::new(options.limits.clone());
-        let discovery = Discovery {
-            world: world.clone(),
-            limits,
-            max_request_bytes: options.max_request_bytes,
-            first_within: options.connections.grpc.first_request,
-            budget: Budget::of_listener(options.max_request_bytes),
-            vhds: options.vhds,
-            secret_access: options.secret_access,
-            configuration: configuration.map(|configuration| Service { configuration, stopped: stopped.clone() }),
-            debug: DebugService {
-                pages: pages.clone(),
-                identifier: debug_service::identifier(&options.instance, &options.version),
-            },
-        };
+        let (awaited, serving_status) = (pages.awaited.clone(), pages.serving_status.clone());
+        let configuration = configuration.map(|configuration| Service { configuration, stopped: stopped.clone() });
+        let discovery = discovery(&options, &pages, configuration);
         let mut tasks = JoinSet::new();
-        let limits = options.connections;
-        let protocol = Http2 { discovery, options: Arc::new(options), stopped: stopped.clone(), ready: ready.clone() };
-        tasks.spawn(serve_grpc(grpc, protocol.clone()));
-        if let Some(bound) = socket {
-            tasks.spawn(serve_unix(bound, protocol));
+        let options = Arc::new(options);
+        let protocol = Http2 { discovery, options: options.clone(), stopped: stopped.clone(), ready: ready.clone() };
+        tasks.spawn(connection::serve_plaintext(grpc, protocol.clone()));
+        let secure_at = secure.as_ref().map(|(_, address)| *address);
+        if let (Some((listener, _)), Some(port)) = (secure, &options.security.port) {
+            let watched = (port.certificate.clone(), options.security.signing.clone());
+            let config = tls::config(watched.0.clone(), watched.1.clone()).map_err(std::io::Error::other)?;
+            tasks.spawn(connection::serve_tls(listener, config, watched, protocol.clone()));
         }
+        if let Some(bound) = socket {
+            tasks.spawn(connection::serve_unix(bound, protocol.clone()));
+        }
+        let limits = options.connections;
         for (listener, name, limits) in
             [(http, "readiness", limits.http), (monitoring, "monitoring", limits.monitoring)]
         {
-            let pages = pages.clone();
-            let answer = move |request: Request<Incoming>, local| {
-                let pages = pages.clone();
-                async move { pages.answer(&request, local).await }
+            let (pages, guard) = (pages.clone(), protocol.discovery.guard.clone());
+            let answer = move |request: Request<Incoming>, client: Visitor| {
+                let (pages, guard) = (pages.clone(), guard.clone());
+                async move {
+                    let access = match Pages::is_debug(&request) {
+                        true => guard.of_request(request.headers(), client.address, client.local).await,
+                        false => Access::None,
+                    };
+                    pages.answer(&request, client.local, access).await
+                }
             };
             tasks.spawn(serve_http(listener, name, limits, stopped.clone(), answer));
         }
-        let addresses = Addresses { grpc: grpc_at, http: http_at, monitoring: monitoring_at };
+        let addresses = Addresses { grpc: grpc_at, secure: secure_at, http: http_at, monitoring: monitoring_at };
         Ok(Server { world, addresses, ready, awaited, serving_status, stop, tasks })
     }
 
@@ -254,112 +261,52 @@ async fn bind(what: &str, address: SocketAddr) -> std::io::Result<(TcpListener, 
     Ok((listener, bound))
 }
 
-async fn serve_grpc(listener: TcpListener, mut protocol: Http2) {
-    if !protocol.is_served().await {
-        return;
-    }
-    let (limits, stopped) = (protocol.options.connections.grpc, protocol.stopped.clone());
-    accept(
-        "xDS",
-        limits,
-        move |cx| listener.poll_accept(cx),
-        stopped,
-        move |(socket, address), usage| {
-            let _ = socket.set_nodelay(true);
-            let peer = if is_local(&socket, address) { Peer::Loopback } else { Peer::Anonymous };
-            protocol.serve(socket, (Some(address.ip()), peer), usage)
+/// The parts of the server that answer calls.
+fn discovery(options: &Options, pages: &Pages, configuration: Option<Service>) -> Discovery {
+    let security = &options.security;
+    let port = security.port.as_ref();
+    let service = port.and_then(|port| port.certificates.as_ref()).map(|rules| {
+        let service = CertificateService::new(rules.clone(), security.signing.clone(), pages.world.pods());
+        pages.serving_status.provide(service.metrics());
+        service
+    });
+    let gate = Gate::new(security.authenticators.clone(), security.signing.clone());
+    Discovery {
+        world: pages.world.clone(),
+        limits: Arc::new(options.limits.clone()),
+        max_request_bytes: options.max_request_bytes,
+        first_within: options.connections.grpc.first_request,
+        budget: Budget::of_listener(options.max_request_bytes),
+        vhds: options.vhds,
+        secret_access: options.secret_access,
+        configuration,
+        debug: DebugService {
+            pages: pages.clone(),
+            identifier: debug_service::identifier(&options.instance, &options.version),
         },
-    )
-    .await;
-}
-
-/// Serves xDS on the Unix socket. The kernel tells which user connects; connections of other users are closed.
-async fn serve_unix((listener, socket): (UnixListener, UnixSocket), mut protocol: Http2) {
-    if !protocol.is_served().await {
-        return;
-    }
-    let (limits, stopped) = (protocol.options.connections.grpc, protocol.stopped.clone());
-    let path = socket.path.clone();
-    accept(
-        "xDS on the Unix socket",
-        limits,
-        move |cx| listener.poll_accept(cx),
-        stopped,
-        move |(stream, _), usage| {
-            let user = stream.peer_cred().ok().map(|credentials| credentials.uid());
-            let peer = user.and_then(|user| socket.peer(user));
-            let serving = peer.map(|peer| protocol.serve(stream, (None, peer), usage));
-            async move {
-                match serving {
-                    Some(serving) => serving.await,
-                    None => tracing::warn!(?user, "refused a connection to the xDS socket (--xds-socket-users)"),
-                }
-            }
-        },
-    )
-    .await;
-    unix_socket::remove(&path);
-}
-
-/// xDS over HTTP/2.
-#[derive(Clone)]
-struct Http2 {
-    discovery: Discovery,
-    options: Arc<Options>,
-    stopped: watch::Receiver<bool>,
-    ready: Arc<AtomicBool>,
-}
-
-impl Http2 {
-    /// Waits until xDS is served. False if the server stops first.
-    async fn is_served(&mut self) -> bool {
-        let ready = &self.ready;
-        let served = self.stopped.wait_for(|stop| *stop || ready.load(Ordering::Acquire)).await;
-        served.is_ok_and(|stop| !*stop)
-    }
-
-    fn serve<S>(
-        &self,
-        socket: S,
-        (address, peer): (Option<IpAddr>, Peer),
-        usage: Usage,
-    ) -> impl Future<Output = ()> + use<S>
-    where
-        S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
-    {
-        let mut builder = hyper::server::conn::http2::Builder::new(TokioExecutor::new());
-        builder
-            .timer(TokioTimer::new())
-            .keep_alive_interval(Some(self.options.keepalive_interval))
-            .keep_alive_timeout(self.options.keepalive_timeout)
-            .initial_stream_window_size(RECEIVE_WINDOW)
-            .initial_connection_window_size(RECEIVE_WINDOW)
-            .max_concurrent_streams(MAX_STREAMS_PER_CONNECTION);
-        let age = Age::new(self.options.max_connection_age);
-        let (discovery, aged) = (self.discovery.of_connection(address), age.aged());
-        let service = move |request| {
-            let open = usage.begin();
-            let response = discovery.call(request, peer.clone(), aged.clone());
-            async move { Ok::<_, Infallible>(Usage::count(response, open)) }
-        };
-        let joined = Joined::new(socket);
-        let connection = builder.serve_connection(TokioIo::new(joined.clone()), service_fn(service));
-        age.serve(connection, move |cx| joined.send(cx), self.stopped.clone())
+        guard: Guard::new(gate.clone(), security.pages.clone(), pages.world.mesh()),
+        gate,
+        certificates: service,
+        security: Arc::new(security.clone()),
+        client: connection::Client::nobody(),
     }
 }
 
-/// Whether the client of a connection is on this machine.
-fn is_local(socket: &TcpStream, client: SocketAddr) -> bool {
-    client.ip().to_canonical().is_loopback() || socket.local_addr().is_ok_and(|own| own.ip() == client.ip())
+/// The client of a page.
+#[derive(Clone, Copy, Debug)]
+struct Visitor {
+    address: IpAddr,
+    /// Whether it is on this machine.
+    local: bool,
 }
 
-/// Serves pages over HTTP/1. `answer` gets a request and whether its client is on this machine.
+/// Serves pages over HTTP/1.
 async fn serve_http<A>(
     listener: TcpListener,
     name: &'static str,
     limits: listeners::Limits,
     stopped: watch::Receiver<bool>,
-    answer: impl Fn(Request<Incoming>, bool) -> A + Clone + Send + 'static,
+    answer: impl Fn(Request<Incoming>, Visitor) -> A + Clone + Send + 'static,
 ) where
     A: Future<Output = Response<Full<Bytes>>> + Send + 'static,
 {
@@ -374,9 +321,9 @@ async fn serve_http<A>(
         move |(socket, peer), usage| {
             let (answer, ending) = (answer.clone(), ending.clone());
             let _ = socket.set_nodelay(true);
-            let local = is_local(&socket, peer);
+            let client = Visitor { address: peer.ip(), local: is_local(&socket, peer) };
             let service = move |request| {
-                let (answered, open) = (answer(request, local), usage.begin());
+                let (answered, open) = (answer(request, client), usage.begin());
                 async move { Ok::<_, Infallible>(Usage::count(answered.await, open)) }
             };
             serve(builder.serve_connection(TokioIo::new(socket), service_fn(service)), ending)
@@ -387,5 +334,5 @@ async fn serve_http<A>(
 
 /// Serves a connection until it ends, or until `stopped` is true and its open requests end.
 fn serve(connection: impl GracefulConnection, stopped: watch::Receiver<bool>) -> impl Future<Output = ()> {
-    Age::new(None).serve(connection, |_| (), stopped)
+    Age::new(None).serve(connection, std::future::pending(), |_| (), stopped)
 }

@@ -9,8 +9,10 @@ use http::{HeaderValue, Request, Response, StatusCode, header};
 use http_body_util::Full;
 use serde_json::Value;
 
+use crate::config_dump::Wanted;
 use crate::core::Core;
 use crate::metrics::{Metric, Snapshot};
+use crate::page_access::Access;
 use crate::world_handle::WorldHandle;
 use crate::{config_dump, debug, syncz};
 
@@ -124,7 +126,7 @@ enum Content {
     World(fn(&Core) -> Value),
     /// For the proxy in the query; none if it is not connected. The world thread only collects the bytes; they are
     /// converted to JSON on another thread.
-    Proxy(fn(&Core, &str) -> Option<Conversion>),
+    Proxy(fn(&Core, &Wanted) -> Option<Conversion>),
     Clusters,
     /// Recomputes a fork of the world on another thread, one at a time.
     Recompute,
@@ -132,7 +134,10 @@ enum Content {
 
 type Conversion = Box<dyn FnOnce() -> Value + Send>;
 
-const DEBUG_PAGES: [DebugPage; 13] = [
+/// The pages that clients with an identity may read for proxies of their own namespace.
+const OWN_PAGES: [&str; 3] = ["config_dump", "edsz", "ndsz"];
+
+const DEBUG_PAGES: [DebugPage; 14] = [
     page(
         "syncz",
         "The sync status of each connected proxy: resources sent, ACKs and NACKs",
@@ -141,20 +146,27 @@ const DEBUG_PAGES: [DebugPage; 13] = [
     page(
         "config_dump",
         "The configuration of one proxy, in the form of Envoy's config dump (?proxyID=POD.NAMESPACE)",
-        Content::Proxy(|core, id| convert(config_dump::gather(core, id)?, config_dump::ProxyDump::into_json)),
+        Content::Proxy(|core, wanted| convert(config_dump::gather(core, wanted)?, config_dump::ProxyDump::into_json)),
     ),
     page(
         "ndsz",
         "The DNS name table of one proxy's agent (?proxyID=POD.NAMESPACE)",
-        Content::Proxy(|core, id| {
-            convert(config_dump::names(core, id)?, |table| config_dump::names_json(table.as_ref()))
+        Content::Proxy(|core, wanted| {
+            convert(config_dump::names(core, wanted)?, |table| config_dump::names_json(table.as_ref()))
+        }),
+    ),
+    page(
+        "edsz",
+        "The endpoints of one proxy (?proxyID=POD.NAMESPACE)",
+        Content::Proxy(|core, wanted| {
+            convert(config_dump::endpoints(core, wanted)?, |endpoints| config_dump::endpoints_json(&endpoints))
         }),
     ),
     page(
         "proxyconfigz",
         "The effective ProxyConfig and mTLS mode of one proxy's workload, and ProxyConfigs without effect \
          (?proxyID=POD.NAMESPACE)",
-        Content::Proxy(|core, id| convert(debug::proxy_config(core, id)?, |page| page)),
+        Content::Proxy(|core, wanted| convert(debug::proxy_config(core, wanted)?, |page| page)),
     ),
     page("connections", "Connected proxies", Content::World(debug::connections)),
     page("configz", "All configuration objects", Content::World(|core| core.served.world.configz())),
@@ -188,8 +200,14 @@ fn convert<T: Send + 'static>(gathered: T, to_json: fn(T) -> Value) -> Option<Co
 }
 
 impl Pages {
-    /// Answers a request. `local` clients run on this machine; only they see debug pages, as with istiod.
-    pub(crate) async fn answer<B>(&self, request: &Request<B>, local: bool) -> Response<Full<Bytes>> {
+    /// Whether a request is for a debug page.
+    pub(crate) fn is_debug<B>(request: &Request<B>) -> bool {
+        let path = request.uri().path().trim_start_matches('/');
+        path == "debug" || path.starts_with("debug/")
+    }
+
+    /// Answers a request. `local` clients run on this machine; `access` decides about debug pages.
+    pub(crate) async fn answer<B>(&self, request: &Request<B>, local: bool, access: Access) -> Response<Full<Bytes>> {
         if request.method() != http::Method::GET {
             return text(StatusCode::METHOD_NOT_ALLOWED, "only GET is allowed\n");
         }
@@ -199,9 +217,10 @@ impl Pages {
         if local && path != "/ready" && !names_this_machine(request) {
             return text(StatusCode::MISDIRECTED_REQUEST, "connect by an IP address or as localhost\n");
         }
-        if !local && (path == "/debug" || path.starts_with("/debug/")) {
-            let why = "debug pages are served to clients on this machine only; use `kubectl port-forward` or ssh\n";
-            return text(StatusCode::FORBIDDEN, why);
+        if Pages::is_debug(request)
+            && let Some(refused) = refused(path, &access)
+        {
+            return refused;
         }
         let query = request.uri().query().unwrap_or_default();
         match path {
@@ -217,16 +236,16 @@ impl Pages {
             },
             "/debug" | "/debug/" => html(&index()),
             "/debug/list" => json(&DEBUG_PAGES.iter().map(|page| format!("/debug/{}", page.name)).collect()),
-            path => self.debug(path.strip_prefix("/debug/").unwrap_or_default(), query).await,
+            path => self.debug(path.strip_prefix("/debug/").unwrap_or_default(), query, &access).await,
         }
     }
 
-    async fn debug(&self, name: &str, query: &str) -> Response<Full<Bytes>> {
+    async fn debug(&self, name: &str, query: &str, access: &Access) -> Response<Full<Bytes>> {
         let content = match DEBUG_PAGES.into_iter().find(|page| page.name == name).map(|page| page.content) {
             Some(Content::World(look)) => self.world.inspect(move |core| look(core)).await,
             Some(Content::Recompute) => return self.recompute().await,
             Some(Content::Clusters) => Ok(self.serving_status.clusters()),
-            Some(Content::Proxy(gather)) => return self.of_proxy(query, gather).await,
+            Some(Content::Proxy(gather)) => return self.of_proxy(query, gather, access).await,
             None => return text(StatusCode::NOT_FOUND, "no such page; see /debug for a list\n"),
         };
         match content {
@@ -255,11 +274,17 @@ impl Pages {
         }
     }
 
-    async fn of_proxy(&self, query: &str, gather: fn(&Core, &str) -> Option<Conversion>) -> Response<Full<Bytes>> {
+    async fn of_proxy(
+        &self,
+        query: &str,
+        gather: fn(&Core, &Wanted) -> Option<Conversion>,
+        access: &Access,
+    ) -> Response<Full<Bytes>> {
         let Some(id) = parameter(query, "proxyID").or_else(|| parameter(query, "proxy_id")) else {
             return text(StatusCode::BAD_REQUEST, "You must provide a proxyID in the query string\n");
         };
-        match self.world.inspect(move |core| gather(core, &id)).await {
+        let wanted = Wanted { id, namespace: access.namespace().cloned() };
+        match self.world.inspect(move |core| gather(core, &wanted)).await {
             Ok(Some(convert)) => match tokio::task::spawn_blocking(convert).await {
                 Ok(value) => json(&value),
                 Err(_) => text(StatusCode::INTERNAL_SERVER_ERROR, "the dump failed; see the log\n"),
@@ -269,6 +294,23 @@ impl Pages {
                 "Proxy not connected to this Pilot instance. It may be connected to another instance.\n",
             ),
             Err(closed) => text(StatusCode::SERVICE_UNAVAILABLE, &format!("{closed}\n")),
+        }
+    }
+}
+
+/// The answer to a client that may not read a debug page.
+fn refused(path: &str, access: &Access) -> Option<Response<Full<Bytes>>> {
+    match access {
+        Access::All => None,
+        Access::Namespace(_) if OWN_PAGES.iter().any(|page| path.strip_prefix("/debug/") == Some(page)) => None,
+        Access::Namespace(_) => {
+            let why = "your identity may read config_dump, edsz and ndsz of proxies of its own namespace only\n";
+            Some(text(StatusCode::FORBIDDEN, why))
+        }
+        Access::None => {
+            let why = "debug pages require the token of a service account (header authorization: Bearer TOKEN), or a client on \
+                       this machine: use `kubectl port-forward` or ssh\n";
+            Some(text(StatusCode::UNAUTHORIZED, why))
         }
     }
 }

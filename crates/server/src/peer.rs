@@ -6,10 +6,11 @@ use std::sync::Arc;
 use model::proxy::Proxy;
 use names::Identity;
 
-/// The identity of a client. It is established when a connection is accepted; nothing that the client sends changes it.
+/// The identity of a client. It is established before the first message of a stream is read; nothing that the client sends
+/// later changes it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Peer {
-    /// The client presented a certificate with this SPIFFE ID, and the certificate was verified.
+    /// The client has proven this SPIFFE ID, with a certificate or a token.
     Authenticated(Identity),
     /// The client connected to the Unix socket, and the kernel proved its user.
     Local {
@@ -54,9 +55,9 @@ impl Peer {
         match (access, self) {
             (SecretAccess::None, _) => Err("no proxy receives secrets (--secrets-for)"),
             (SecretAccess::Authenticated, Peer::Authenticated(_) | Peer::Local { .. }) => Ok(()),
-            (SecretAccess::Authenticated, Peer::Loopback | Peer::Anonymous) => {
-                Err("the plaintext port does not prove which proxy connects; connect to the Unix socket (--xds-socket)")
-            }
+            (SecretAccess::Authenticated, Peer::Loopback | Peer::Anonymous) => Err(
+                "the plaintext port does not prove which proxy connects; connect to --secure-grpc-addr or --xds-socket",
+            ),
         }
     }
 
@@ -92,7 +93,7 @@ impl Peer {
 impl fmt::Display for Peer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Peer::Authenticated(identity) => write!(f, "the certificate is that of {identity}"),
+            Peer::Authenticated(identity) => write!(f, "the client is {identity}"),
             Peer::Local { namespace: Some(namespace) } => {
                 write!(f, "its user may run proxies of the namespace {namespace:?} only (--xds-socket-users)")
             }
@@ -177,7 +178,7 @@ mod tests {
         let error = peer.check_claims(&mut proxy("bank", "cart")).unwrap_err();
         assert_eq!(
             error.to_string(),
-            "the node claims namespace \"bank\", but the certificate is that of spiffe://cluster.local/ns/shop/sa/cart"
+            "the node claims namespace \"bank\", but the client is spiffe://cluster.local/ns/shop/sa/cart"
         );
         assert!(peer.check_claims(&mut proxy("shop", "admin")).is_err());
     }

@@ -13,10 +13,14 @@ pub(crate) fn page(core: &Core) -> Value {
     Value::Array(core.hub.statuses().iter().map(|status| proxy(status, &clock)).collect())
 }
 
-/// The connected proxies as Envoy's `ClientConfig`s, each with its type: the form that `istioctl proxy-status` reads.
-pub(crate) fn clients(core: &Core) -> Vec<Value> {
+/// The connected proxies of a namespace, or of all, as Envoy's `ClientConfig`s, each with its type: the form that
+/// `istioctl proxy-status` reads.
+pub(crate) fn clients(core: &Core, namespace: Option<&str>) -> Vec<Value> {
     let clock = Clock::new(core.started);
-    core.hub.statuses().iter().map(|status| client(status, &clock)).collect()
+    let statuses = core.hub.statuses();
+    let shown =
+        statuses.iter().filter(|status| namespace.is_none_or(|namespace| *namespace == *status.proxy.namespace));
+    shown.map(|status| client(status, &clock)).collect()
 }
 
 fn client(status: &StreamStatus, clock: &Clock) -> Value {

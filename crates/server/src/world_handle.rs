@@ -17,6 +17,7 @@ use crate::core::{Core, Message, Names};
 use crate::inbox::Inbox;
 use crate::mcp::Configuration;
 use crate::pace::Pace;
+use crate::pods::PodIndex;
 use crate::status_tracker::Observations;
 
 /// The number of queued messages; senders wait when the queue is full.
@@ -36,6 +37,7 @@ pub struct WorldHandle {
     names: watch::Receiver<Names>,
     mesh: watch::Receiver<Arc<MeshConfig>>,
     configuration: Configuration,
+    pods: PodIndex,
     down_queue: usize,
 }
 
@@ -51,12 +53,13 @@ impl WorldHandle {
         let (mesh, mesh_in_effect) = watch::channel(Arc::new(world.mesh_settings().config.clone()));
         let configuration = Configuration::default();
         configuration.set_mesh(MeshConfig::default());
+        let pods = PodIndex::default();
         let down_queue = down_queue(world.types().iter().count());
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build()?;
-        let core = Core::new(world, limits, pace, started, (wanted, mesh, configuration.clone()));
+        let core = Core::new(world, limits, pace, started, (wanted, mesh, configuration.clone(), pods.clone()));
         // A separate thread, because derivation must not block sockets.
         std::thread::Builder::new().name("world".into()).spawn(move || runtime.block_on(run(core, receiver)))?;
-        Ok(WorldHandle { messages: sender, names, mesh: mesh_in_effect, configuration, down_queue })
+        Ok(WorldHandle { messages: sender, names, mesh: mesh_in_effect, configuration, pods, down_queue })
     }
 
     /// Commits a batch. Returns when it is queued.
@@ -130,6 +133,11 @@ impl WorldHandle {
     /// The objects in effect, for other control planes.
     pub fn configuration(&self) -> Configuration {
         self.configuration.clone()
+    }
+
+    /// The pods of all clusters, if it is enabled.
+    pub fn pods(&self) -> PodIndex {
+        self.pods.clone()
     }
 
     /// The number of queued responses of one stream.

@@ -79,6 +79,7 @@ impl Plane {
             secret_access: SecretAccess::None,
             socket: None,
             connections: Default::default(),
+            security: Default::default(),
             limits: Limits::default(),
             version: "test".into(),
             instance: "test".into(),

@@ -45,6 +45,7 @@ fn options() -> Options {
         secret_access: SecretAccess::None,
         socket: None,
         connections: Default::default(),
+        security: Default::default(),
         limits: Limits::default(),
         version: "test".into(),
         instance: "test".into(),

@@ -19,8 +19,8 @@ pub use given::{Given, Problem, Problems, Source};
 pub use resolve::flags;
 pub use table::{Setting, Settings, TABLE};
 pub use value::{
-    Address, ByteSize, Ipv4Range, Ipv6Range, LogFilter, LogFormat, NamespaceUsers, OptionalAddress, OptionalName,
-    SecretsFor, ServiceRanges, StoreBackend, Switch, Value, ValueError,
+    Address, ByteSize, CertProvider, Ipv4Range, Ipv6Range, LogFilter, LogFormat, NamespaceUsers, OptionalAddress,
+    OptionalName, SecretsFor, ServiceRanges, StoreBackend, Switch, Value, ValueError,
 };
 
 /// The prefix of environment variables.

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use crate::given::{Given, Problems};
 use crate::value::{
-    Address, ByteSize, Ipv4Range, Ipv6Range, LogFilter, LogFormat, NamespaceUsers, OptionalAddress, OptionalName,
-    Percent, SecretsFor, ServiceRanges, StoreBackend, Switch, Value,
+    Address, ByteSize, CertProvider, Ipv4Range, Ipv6Range, LogFilter, LogFormat, NamespaceUsers, OptionalAddress,
+    OptionalName, Percent, SecretsFor, ServiceRanges, StoreBackend, Switch, Value,
 };
 
 /// A row of the table.
@@ -240,8 +240,12 @@ settings! {
         status_interval: Duration = "1s";
     }
     "Listeners" {
-        /// Address of the xDS server (plaintext gRPC).
-        grpc_addr as "grpcAddr": Address = ":15010";
+        /// Address of xDS over plaintext gRPC. Without one, it is `:15010` in a Kubernetes pod, else `127.0.0.1:15010`. The port
+        /// does not authenticate proxies: set it to a loopback address once all proxies use `--secure-grpc-addr`.
+        grpc_addr as "grpcAddr": OptionalAddress = "";
+        /// Address of xDS and of the certificate service over TLS. Empty disables both. Clients are authenticated by certificate
+        /// or token. The port is served once there is a certificate for it (`--cert-provider`).
+        secure_grpc_addr as "secureGRPCAddr": OptionalAddress = ":15012";
         /// Path of a Unix socket for xDS. The kernel proves the user of a client: only the control plane's own user, root and
         /// `--xds-socket-users` can connect. Without a path, it is `xds.sock` in the data directory; in Kubernetes there is no
         /// socket. At most 107 bytes.
@@ -259,6 +263,46 @@ settings! {
         /// log` does (istiod uses 9876); 0 disables it.
         ctrlz_port as "ctrlz_port": usize = "0";
     }
+    "Authentication" {
+        /// PEM file with the certificate of the TLS ports. It is read again when it changes. Without one, the files `tls.crt` and
+        /// `tls.key` in `/var/run/secrets/istiod/tls` are used if they exist, else `--cert-provider`.
+        tls_cert_file as "tlsCertFile": Option<PathBuf> = "";
+        /// PEM file with the private key for `--tls-cert-file`.
+        tls_key_file as "tlsKeyFile": Option<PathBuf> = "";
+        /// PEM file with further roots for client certificates of this trust domain, used with `--tls-cert-file`.
+        ca_cert_file as "caCertFile": Option<PathBuf> = "";
+        /// Issuer of the certificate of the TLS ports if there are no files: `istiod` is the control plane's own certificate
+        /// authority. `custom` uses files only, and `none` disables the ports.
+        cert_provider env "PILOT_CERT_PROVIDER": CertProvider = "istiod";
+        /// Comma-separated further names and addresses in the certificate of the TLS ports.
+        custom_hosts env "ISTIOD_CUSTOM_HOST": OptionalName = "";
+        /// Comma-separated audiences, one of which a Kubernetes token must have.
+        token_audiences env "TOKEN_AUDIENCES": String = "istio-ca";
+        /// Comma-separated address ranges of gateways whose header `x-forwarded-client-cert` is the identity of a client. Set it
+        /// only for gateways that replace the header (`SANITIZE_SET`).
+        trusted_gateways env "TRUSTED_GATEWAY_CIDR": OptionalName = "";
+        /// Comma-separated service accounts, in the form `NAMESPACE/NAME`, whose pods may request certificates for pods on
+        /// their node. ztunnel needs this.
+        trusted_node_accounts env "CA_TRUSTED_NODE_ACCOUNTS": OptionalName = "";
+        /// Lifetime of workload certificates if the request names none.
+        workload_cert_ttl env "DEFAULT_WORKLOAD_CERT_TTL": Duration = "24h";
+        /// Longest lifetime of workload certificates. Requests for longer ones are refused.
+        max_workload_cert_ttl env "MAX_WORKLOAD_CERT_TTL": Duration = "2160h";
+        /// Authenticate streams on the TLS port. If off, nothing proves which proxy connects.
+        xds_auth env "XDS_AUTH": Switch = "on";
+        /// Authenticate streams on the plaintext port, too. Proxies then need a token, which others on the network can read.
+        xds_auth_plaintext env "XDS_AUTH_PLAINTEXT": Switch = "off";
+        /// Refuse proxies that claim another namespace or service account than their certificate or token proves. If off, such
+        /// proxies are served without secrets.
+        xds_identity_check env "PILOT_ENABLE_XDS_IDENTITY_CHECK": Switch = "on";
+        /// Show debug pages only to identities in the root namespace and in `--debug-namespaces`, and to others only those about
+        /// proxies of their namespace. If off, every identity sees all. Clients on the same machine always see all.
+        debug_auth env "ENABLE_DEBUG_ENDPOINT_AUTH": Switch = "on";
+        /// Comma-separated namespaces whose identities see all debug pages.
+        debug_namespaces env "DEBUG_ENDPOINT_AUTH_ALLOWED_NAMESPACES": OptionalName = "";
+        /// Serve the configuration only to other control planes in the root namespace or on this machine.
+        protect_configuration env "ENABLE_XDS_API_GENERATOR_AUTH": Switch = "on";
+    }
     "Discovery" {
         /// Interval of keepalive probes on idle connections.
         keepalive_interval as "keepaliveInterval": Duration = "30s";
@@ -268,8 +312,8 @@ settings! {
         /// replica, and receives only what it does not have. `0s` sets no limit.
         max_connection_age as "keepaliveMaxServerConnectionAge": Duration = "30m";
         /// Proxies that may receive the certificates and keys of a `credentialName` (Secrets of their own namespace) over
-        /// SDS. `authenticated` allows proxies that connect to `--xds-socket`: the plaintext port does not prove which proxy
-        /// connects. `none` allows no proxy. `auto` selects `none` if the store is `kubernetes`, else `authenticated`. With
+        /// SDS. `authenticated` allows proxies that connect to `--secure-grpc-addr` or `--xds-socket`: the plaintext port does
+        /// not prove which proxy connects. `none` allows no proxy. `auto` selects `none` if the store is `kubernetes`, else `authenticated`. With
         /// `none`, Secrets are not read from Kubernetes.
         secrets_for: SecretsFor = "auto";
         /// Maximum size of a request from a proxy. A larger request closes the stream. A proxy that reconnects lists the resources

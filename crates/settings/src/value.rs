@@ -218,6 +218,25 @@ impl Value for SecretsFor {
     }
 }
 
+/// The issuer of the certificate of the TLS ports.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub enum CertProvider {
+    /// The control plane's own authority.
+    Istiod,
+    /// Files only.
+    Custom,
+    /// No TLS ports.
+    None,
+}
+
+impl Value for CertProvider {
+    const FORM: &'static str = "istiod, custom or none";
+
+    fn parse(text: &str) -> Result<CertProvider, ValueError> {
+        choice(text)
+    }
+}
+
 /// User IDs, each with a namespace.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct NamespaceUsers(pub Vec<(u32, String)>);

@@ -18,6 +18,7 @@ pub mod objects;
 pub mod observer;
 mod pod;
 pub mod script;
+pub mod secure;
 pub mod secured;
 mod shop;
 pub mod steady;

@@ -27,6 +27,7 @@ async fn start(configuration: Configuration) -> Server {
         max_connection_age: None,
         vhds: true,
         max_request_bytes: 64 << 10,
+        security: server::Security::default(),
         secret_access: server::SecretAccess::None,
         socket: None,
         connections: Default::default(),

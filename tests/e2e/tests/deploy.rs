@@ -163,6 +163,8 @@ fn needed(untaint: bool, exports: bool, credentials: bool) -> BTreeSet<(String, 
     need("admissionregistration.k8s.io", "mutatingwebhookconfigurations", &READ);
     need("networking.k8s.io", "ingresses/status", &["get", "patch", "update"]);
     need("", "configmaps", &["create", "get", "list", "watch", "patch"]);
+    need("authentication.k8s.io", "tokenreviews", &["create"]);
+    need("authorization.k8s.io", "subjectaccessreviews", &["create"]);
     if untaint {
         need("", "nodes", &["patch"]);
     }
@@ -220,6 +222,8 @@ fn needed_by_others(exports: bool, certificates: bool) -> BTreeSet<(String, Stri
     if certificates {
         all.extend(each(("", "configmaps"), &["create", "get", "list", "watch", "patch"]));
     }
+    all.extend(each(("authentication.k8s.io", "tokenreviews"), &["create"]));
+    all.extend(each(("authorization.k8s.io", "subjectaccessreviews"), &["create"]));
     all
 }
 

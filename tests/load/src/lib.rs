@@ -4,6 +4,7 @@
 //! reads only the names and the nonce of a response, acknowledges it and drops it.
 
 pub mod api;
+pub mod certificates;
 mod churn;
 pub mod client;
 pub mod cluster;

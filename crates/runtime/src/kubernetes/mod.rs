@@ -15,6 +15,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Result;
+use config::MeshConfig;
 use kube::Client;
 use server::{SecretAccess, ServingStatus, WorldHandle};
 use settings::Settings;
@@ -24,12 +25,14 @@ use tokio::task::JoinSet;
 
 use super::store_status::planning;
 use super::{backend, replica};
+use crate::secure::Reviews;
 use lock::LeaseLock;
 use sources::ChangeSender;
 use status::StatusWriter;
 
 use client::connect;
 
+pub(crate) use clusters::Ways;
 pub(super) use serving_status::waiting;
 
 /// The lease of the status writer, with istiod's name.
@@ -50,14 +53,14 @@ pub(super) struct Clients {
 }
 
 /// The home cluster and the tasks that use it.
-pub(super) struct Cluster {
+pub(crate) struct Cluster {
     clients: Clients,
     /// The address of the home cluster's API server.
     address: String,
     report: watch::Sender<Report>,
     /// The other clusters that are not synced yet, as text.
     awaited: watch::Sender<String>,
-    ways: watch::Sender<clusters::Ways>,
+    ways: watch::Sender<Ways>,
     following: JoinSet<()>,
     writing: JoinSet<()>,
     controlling: JoinSet<()>,
@@ -98,6 +101,17 @@ impl Cluster {
     /// The other clusters that are not synced at the start, as text.
     pub(super) fn awaited(&self) -> watch::Receiver<String> {
         self.awaited.subscribe()
+    }
+
+    /// Authenticates tokens for these audiences, of this cluster and of the other ones.
+    pub(super) fn token_reviews(
+        &self,
+        settings: &Settings,
+        audiences: Vec<String>,
+        mesh: watch::Receiver<Arc<MeshConfig>>,
+    ) -> Reviews {
+        let home_id = settings.cluster_id.as_str().into();
+        Reviews::new(self.clients.home.clone(), home_id, self.ways.subscribe(), audiences, mesh)
     }
 
     /// Starts the source that reads the other clusters.

@@ -7,6 +7,7 @@ mod credentials;
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use async_trait::async_trait;
 use ca::caller::{Caller, CallerError, Method, TrustedRanges};
@@ -25,6 +26,34 @@ pub trait Authenticator: Send + Sync {
     /// # Errors
     /// The credentials are for this method and are not valid.
     async fn authenticate(&self, credentials: &Credentials) -> Result<Option<Caller>, CallerError>;
+}
+
+/// The purpose for which a caller is authenticated.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Purpose {
+    /// A discovery stream.
+    Stream,
+    /// A certificate.
+    Certificate,
+    /// A debug page over HTTP.
+    Page,
+}
+
+impl Purpose {
+    /// Whether a method serves the purpose. A join token is used up by the first call: it is for certificates only.
+    fn allows(self, method: Method) -> bool {
+        method != Method::JoinToken || self == Purpose::Certificate
+    }
+}
+
+impl fmt::Display for Purpose {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Purpose::Stream => "a stream",
+            Purpose::Certificate => "a certificate request",
+            Purpose::Page => "a request for a debug page",
+        })
+    }
 }
 
 /// The configured methods, in order. Cheap to clone.
@@ -59,13 +88,13 @@ impl Authenticators {
         Authenticators(all.into())
     }
 
-    /// Authenticates a caller.
+    /// Authenticates a caller for a purpose.
     ///
     /// # Errors
     /// No method accepts the credentials.
-    pub async fn authenticate(&self, credentials: &Credentials) -> Result<Caller, Refused> {
+    pub async fn authenticate(&self, credentials: &Credentials, purpose: Purpose) -> Result<Caller, Refused> {
         let mut refused = Refused::default();
-        for one in &*self.0 {
+        for one in self.0.iter().filter(|one| purpose.allows(one.method())) {
             match one.authenticate(credentials).await {
                 Ok(Some(caller)) => return Ok(caller),
                 Ok(None) => {}
@@ -99,8 +128,12 @@ impl Authenticator for ByCertificate {
     }
 
     async fn authenticate(&self, credentials: &Credentials) -> Result<Option<Caller>, CallerError> {
-        let caller = |certificate: &ClientCertificate| Caller::new(self.method(), certificate.identity.clone());
-        Ok(credentials.certificate().map(caller))
+        let Some(certificate) = credentials.certificate() else { return Ok(None) };
+        // The connection ends when it expires, which takes a moment.
+        if certificate.not_after <= SystemTime::now() {
+            return Err(CallerError::Invalid("the client's certificate has expired".to_owned()));
+        }
+        Ok(Some(Caller::new(self.method(), certificate.identity.clone())))
     }
 }
 
@@ -167,7 +200,7 @@ mod tests {
         let caller = |pairs: &[(&'static str, &str)]| {
             let credentials = Credentials::new(&headers(pairs), "192.0.2.1".parse().ok(), None);
             let all = all.clone();
-            async move { all.authenticate(&credentials).await }
+            async move { all.authenticate(&credentials, Purpose::Certificate).await }
         };
         let xfcc = ("x-forwarded-client-cert", "URI=spiffe://cluster.local/ns/x/sa/y");
         for (token, method) in [
@@ -184,6 +217,9 @@ mod tests {
         assert_eq!(caller(&[]).await, Err(Refused::default()));
         let header = headers(&[xfcc]);
         let outside = Credentials::new(&header, "198.51.100.1".parse().ok(), None);
-        assert!(all.authenticate(&outside).await.is_err());
+        assert!(all.authenticate(&outside, Purpose::Certificate).await.is_err());
+        let token = headers(&[("authorization", "Bearer j")]);
+        let join = Credentials::new(&token, None, None);
+        assert!(all.authenticate(&join, Purpose::Stream).await.is_err(), "it would be used up");
     }
 }

@@ -136,7 +136,10 @@ fn metadata(kind: Kind) -> Keep {
     let plain =
         ["name", "namespace", "labels", "creationTimestamp", "deletionTimestamp", "generateName", "resourceVersion"];
     fields.extend(plain.map(|name| field(name, Keep::All)));
-    // Other core kinds are numerous, and their identity is not used.
+    // Other core kinds are numerous, and their identity is not used. That of a pod proves that a token belongs to it.
+    if kind == Kind::Pod {
+        fields.push(field("uid", Keep::All));
+    }
     if matches!(kind, Kind::Service | Kind::Namespace) {
         fields.extend(["uid", "generation"].map(|name| field(name, Keep::All)));
     }

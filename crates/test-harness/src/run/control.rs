@@ -25,6 +25,7 @@ pub struct Control {
     /// The directory of the Unix socket.
     socket: tempfile::TempDir,
     grpc: SocketAddr,
+    secure: SocketAddr,
     http: SocketAddr,
     monitoring: SocketAddr,
     child: Option<Child>,
@@ -85,6 +86,7 @@ impl Control {
             log: tempfile::Builder::new().prefix("rutter-").suffix(".log").tempfile()?,
             socket: tempfile::Builder::new().prefix("rutter-").tempdir()?,
             grpc: address(),
+            secure: address(),
             http: address(),
             monitoring: address(),
             child: None,
@@ -108,6 +110,7 @@ impl Control {
         let child = Command::new(&self.binary)
             .arg("serve")
             .args(["--grpc-addr", &self.grpc.to_string()])
+            .args(["--secure-grpc-addr", &self.secure.to_string()])
             .args(["--http-addr", &self.http.to_string()])
             .args(["--monitoring-addr", &self.monitoring.to_string()])
             .arg("--xds-socket")
@@ -167,6 +170,11 @@ impl Control {
     /// The address of the xDS server.
     pub fn grpc(&self) -> SocketAddr {
         self.grpc
+    }
+
+    /// The address of the xDS server over TLS.
+    pub fn secure(&self) -> SocketAddr {
+        self.secure
     }
 
     /// The Unix socket of the xDS server, over which proxies of this user receive secrets.

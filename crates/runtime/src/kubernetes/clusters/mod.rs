@@ -51,14 +51,14 @@ pub(super) struct Listeners {
 }
 
 /// The connections to the followed clusters, by id.
-pub(super) type Ways = BTreeMap<Arc<str>, Way>;
+pub(crate) type Ways = BTreeMap<Arc<str>, Way>;
 
 /// A connection to a cluster.
 #[derive(Clone)]
-pub(super) struct Way {
+pub(crate) struct Way {
     /// Distinguishes successive connections to the same cluster.
-    pub(super) number: u64,
-    pub(super) client: Client,
+    pub(crate) number: u64,
+    pub(crate) client: Client,
 }
 
 /// An event of the fleet.

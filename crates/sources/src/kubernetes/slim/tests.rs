@@ -29,7 +29,7 @@ fn a_pod_keeps_the_fields_of_its_type() {
     });
     let wanted = json!({
         "metadata": {
-            "name": "a", "namespace": "x", "resourceVersion": "7", "labels": {"app": "a"},
+            "name": "a", "namespace": "x", "uid": "1", "resourceVersion": "7", "labels": {"app": "a"},
             "annotations": {"proxy.istio.io/config": "{}"},
             "ownerReferences": [{"kind": "ReplicaSet", "name": "a-1", "controller": true}],
         },
