@@ -4,6 +4,9 @@
 //! remove the other servers of a Gateway, and one bad provider not the configuration of the mesh. A part is left out if the
 //! rest means the same without it: an entry of a list of independent entries (servers, routes, ports), or a field with a
 //! default. Fields that decide what an object applies to are not left out: the object would apply to more.
+//!
+//! An AuthorizationPolicy never permits more because of an error: of `ALLOW`, the rule is left out, even the last one; of the
+//! other actions, the condition.
 
 use crate::decode::Problem;
 use crate::object::Kind;
@@ -66,7 +69,8 @@ fn without_parts(kind: Kind, tree: &Node, errors: &mut [Problem]) -> Option<Node
         parts.iter().filter(|part| !parts.iter().any(|other| other != *part && other.contains(part))).collect();
     let mut tree = tree.clone();
     for part in outer.into_iter().rev() {
-        remove(&mut tree, part.segments()).then_some(())?;
+        let may_empty = kind == Kind::AuthorizationPolicy;
+        remove(&mut tree, part.segments(), may_empty).then_some(())?;
     }
     Some(tree)
 }
@@ -80,7 +84,6 @@ fn entries(kind: Kind) -> &'static [&'static str] {
         Kind::ServiceEntry => &["ports", "endpoints", "addresses", "hosts"],
         Kind::Sidecar => &["egress", "ingress"],
         Kind::EnvoyFilter => &["configPatches"],
-        Kind::AuthorizationPolicy => &["rules"],
         Kind::RequestAuthentication => &["jwtRules"],
         Kind::Telemetry => &["tracing", "metrics", "accessLogging"],
         Kind::MeshConfig => &["extensionProviders", "configSources", "serviceSettings", "caCertificates"],
@@ -90,6 +93,9 @@ fn entries(kind: Kind) -> &'static [&'static str] {
 
 /// The part to leave out because of an error at a path. `None` if the object means something else without it.
 fn part(kind: Kind, tree: &Node, path: &FieldPath) -> Option<FieldPath> {
+    if kind == Kind::AuthorizationPolicy {
+        return part_of_policy(tree, path.segments());
+    }
     let spec = usize::from(matches!(path.segments().first(), Some(Segment::Field(name)) if &**name == "spec"));
     if spec == 0 && kind != Kind::MeshConfig {
         return None;
@@ -119,6 +125,30 @@ fn part(kind: Kind, tree: &Node, path: &FieldPath) -> Option<FieldPath> {
     if has_default { existing(tree, segments, spec + 1) } else { None }
 }
 
+/// The part of an AuthorizationPolicy without which it permits no more: a rule of `ALLOW`, and a condition of another action.
+fn part_of_policy(tree: &Node, path: &[Segment]) -> Option<FieldPath> {
+    let is = |at: usize, text: &str| matches!(path.get(at), Some(Segment::Field(name) | Segment::Key(name)) if &**name == text);
+    // Without the annotation for a dry run, the policy is enforced.
+    if is(0, "metadata") && is(1, "annotations") && path.len() == 3 {
+        return Some(of(path));
+    }
+    if !is(0, "spec") || !is(1, "rules") || path.len() < 3 {
+        return None;
+    }
+    let action = tree.get("spec").and_then(|spec| spec.get("action")).and_then(Node::text);
+    if action.is_none_or(|action| &**action == "ALLOW") {
+        return Some(of(&path[..3]));
+    }
+    let is_value = matches!(path.last(), Some(Segment::Index(_))) && path.len() > 5;
+    match path.len() {
+        _ if is_value => Some(of(path)),
+        // All conditions must match, but one source and one operation.
+        5.. if is(3, "when") => Some(of(&path[..5])),
+        4.. => Some(of(&path[..4])),
+        _ => None,
+    }
+}
+
 fn of(segments: &[Segment]) -> FieldPath {
     segments.iter().cloned().fold(FieldPath::root(), |path, segment| path.then(segment))
 }
@@ -139,16 +169,16 @@ fn existing(tree: &Node, segments: &[Segment], least: usize) -> Option<FieldPath
     (length >= least).then(|| of(&segments[..length]))
 }
 
-/// Removes a part. Whether it was there, and its list is not empty without it.
-fn remove(node: &mut Node, path: &[Segment]) -> bool {
+/// Removes a part. Whether it was there, and its list is not empty without it or may be empty.
+fn remove(node: &mut Node, path: &[Segment], may_empty: bool) -> bool {
     let Some((first, rest)) = path.split_first() else { return false };
     match (first, &mut node.value) {
         (Segment::Index(index), Value::List(items)) if *index < items.len() => match rest {
             [] => {
                 items.remove(*index);
-                !items.is_empty()
+                may_empty || !items.is_empty()
             }
-            rest => remove(&mut items[*index], rest),
+            rest => remove(&mut items[*index], rest, may_empty),
         },
         (Segment::Field(name) | Segment::Key(name), Value::Map(entries)) => {
             let known = |key: &str| key == &**name || crate::decode::is_json_name(key, name);
@@ -158,7 +188,7 @@ fn remove(node: &mut Node, path: &[Segment]) -> bool {
                     entries.remove(at);
                     true
                 }
-                rest => remove(&mut entries[at].value, rest),
+                rest => remove(&mut entries[at].value, rest, may_empty),
             }
         }
         _ => false,
@@ -248,6 +278,32 @@ mod tests {
         ] {
             refused(text);
         }
+    }
+
+    #[test]
+    fn a_policy_with_an_error_permits_no_more() {
+        let left = |action: &str, rules: &str| {
+            let meta = "{name: a, annotations: {istio.io/dry-run: perhaps}}";
+            let text = format!(
+                "{{apiVersion: security.istio.io/v1, kind: AuthorizationPolicy, metadata: {meta}, \
+                 spec: {{action: {action}, rules: [{rules}]}}}}"
+            );
+            let parsed = parse_documents(text.as_bytes(), "f", &options());
+            let Some(AnyObject::AuthorizationPolicy(policy)) = parsed.objects.into_iter().next() else {
+                panic!("{text}: {:?}", parsed.diagnostics);
+            };
+            warnings(&parsed.diagnostics);
+            policy.spec.rules.clone()
+        };
+        let bad = "{to: [{operation: {ports: ['80', x], methods: [GET]}}], when: [{key: source.ip, values: [y]}]}";
+        assert!(left("ALLOW", bad).is_empty(), "it denies everything");
+        assert_eq!(left("ALLOW", &format!("{bad}, {{}}")).len(), 1);
+        let denied = left("DENY", bad);
+        let operation = denied[0].to[0].operation.as_ref().unwrap();
+        assert_eq!((&operation.ports[..], denied[0].when.len()), (&["80".into()][..], 0));
+        let denied =
+            left("DENY", "{from: [{source: {}}, {source: {namespaces: [a]}}], when: [{key: nonsense, values: [a]}]}");
+        assert!(denied[0].from.is_empty() && denied[0].when.is_empty(), "it denies more");
     }
 
     #[test]
