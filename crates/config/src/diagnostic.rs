@@ -34,6 +34,8 @@ impl Diagnostic {
     pub const CONFLICT: &'static str = "conflict";
     /// Code of diagnostics about a reference to an object that does not exist.
     pub const MISSING_REFERENCE: &'static str = "missing-reference";
+    /// Code of diagnostics about an object of which nothing has an effect.
+    pub const WITHOUT_EFFECT: &'static str = "without-effect";
 
     /// Creates a warning about an applied object. There is no position in a file.
     pub fn warning(object: ObjectKey, code: &'static str, path: FieldPath, message: String, hint: &str) -> Diagnostic {

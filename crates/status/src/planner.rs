@@ -133,7 +133,7 @@ impl Planner {
 
     /// Adds or updates an object. `since` is the epoch of the commit that the object came with.
     pub fn saw(&mut self, subject: Observed, since: u64, now: Elapsed) {
-        let verdict = Verdict::of(&subject.diagnostics);
+        let verdict = Verdict::of(subject.key.kind, &subject.diagnostics);
         let stored = subject.status.as_ref().and_then(Status::from_json);
         let key = subject.key.clone();
         match self.objects.get_mut(&key) {

@@ -131,10 +131,13 @@ impl Status {
         let accepted = Condition {
             truth: if verdict.accepted { Truth::True } else { Truth::False },
             reason: if verdict.accepted { "Accepted" } else { "Invalid" }.to_owned(),
-            message: cut(&verdict.message),
+            message: cut(&match &*problems.remarks {
+                "" => verdict.message.clone(),
+                remarks => format!("{}; remarks: {remarks}", verdict.message),
+            }),
             since: now,
         };
-        let programmed = programmed(verdict, effective, &counts, now);
+        let programmed = programmed(verdict, &problems.without_effect, effective, &counts, now);
         let proxies = Proxies { generation: effective.unwrap_or(0), counts, since: now };
         let mut status = Status {
             observed,
@@ -294,7 +297,13 @@ impl Counts {
     }
 }
 
-fn programmed(verdict: &Verdict, effective: Option<i64>, counts: &Counts, now: Timestamp) -> Condition {
+fn programmed(
+    verdict: &Verdict,
+    without_effect: &str,
+    effective: Option<i64>,
+    counts: &Counts,
+    now: Timestamp,
+) -> Condition {
     let proxies = |count: usize| format!("{count} of {} proxies", counts.total);
     let (truth, reason, message) = match (verdict.accepted, effective, &counts.nack) {
         (false, None, _) => (Truth::False, "Invalid", "nothing of the object is in effect".to_owned()),
@@ -310,6 +319,11 @@ fn programmed(verdict: &Verdict, effective: Option<i64>, counts: &Counts, now: T
             (Truth::False, "Rejected", message)
         }
         (true, ..) if !verdict.idle.is_empty() => (Truth::False, "NotImplemented", verdict.idle.clone()),
+        (true, ..) if !without_effect.is_empty() => (Truth::False, "NoEffect", without_effect.to_owned()),
+        // What protects nothing must not look as if it did.
+        (true, ..) if counts.total == 0 && verdict.protects => {
+            (Truth::False, "NoProxies", "no connected proxy enforces it".to_owned())
+        }
         (true, ..) if counts.total == 0 => (Truth::True, "NoProxies", "no connected proxy needs it".to_owned()),
         (true, ..) if counts.pending > 0 => {
             let verb = if counts.pending == 1 { "has" } else { "have" };

@@ -17,14 +17,17 @@ pub(crate) struct Verdict {
     pub(crate) message: String,
     /// The parts that are not implemented; empty if there are none.
     pub(crate) idle: String,
+    /// It protects workloads, and does so only where a proxy enforces it.
+    pub(crate) protects: bool,
 }
 
 impl Verdict {
-    pub(crate) fn of(diagnostics: &[Diagnostic]) -> Verdict {
+    pub(crate) fn of(kind: Kind, diagnostics: &[Diagnostic]) -> Verdict {
+        let protects = matches!(kind, Kind::AuthorizationPolicy | Kind::RequestAuthentication);
         let of = |severity| diagnostics.iter().filter(move |d| d.severity == severity);
         let errors: Vec<&Diagnostic> = of(Severity::Error).collect();
         if !errors.is_empty() {
-            return Verdict { accepted: false, message: summary(&errors), idle: String::new() };
+            return Verdict { accepted: false, message: summary(&errors), idle: String::new(), protects };
         }
         let warnings: Vec<&Diagnostic> = of(Severity::Warning).collect();
         let message = match warnings.len() {
@@ -32,7 +35,7 @@ impl Verdict {
             _ => format!("the object is valid, but: {}", summary(&warnings)),
         };
         let idle: Vec<&Diagnostic> = diagnostics.iter().filter(|d| d.code == effects::CODE).collect();
-        Verdict { accepted: true, message, idle: summary(&idle) }
+        Verdict { accepted: true, message, idle: summary(&idle), protects }
     }
 }
 
@@ -43,14 +46,28 @@ pub(crate) struct Problems {
     pub(crate) conflicts: String,
     /// References that cannot be resolved.
     pub(crate) missing: String,
+    /// The reasons why nothing of the object has an effect.
+    pub(crate) without_effect: String,
+    /// Remarks about its effect, which are no problems.
+    pub(crate) remarks: String,
 }
 
 impl Problems {
     pub(crate) fn of(conflicts: &[Diagnostic]) -> Problems {
-        let those = |wanted: bool| -> Vec<&Diagnostic> {
-            conflicts.iter().filter(|conflict| (conflict.code == Diagnostic::MISSING_REFERENCE) == wanted).collect()
+        const OWN_CONDITION: [&str; 2] = [Diagnostic::MISSING_REFERENCE, Diagnostic::WITHOUT_EFFECT];
+        let (remarks, problems): (Vec<&Diagnostic>, Vec<&Diagnostic>) =
+            conflicts.iter().partition(|conflict| conflict.severity == Severity::Info);
+        let with_code = |code: &str| -> Vec<&Diagnostic> {
+            problems.iter().filter(|problem| problem.code == code).copied().collect()
         };
-        Problems { conflicts: summary(&those(false)), missing: summary(&those(true)) }
+        let others: Vec<&Diagnostic> =
+            problems.iter().filter(|problem| !OWN_CONDITION.contains(&problem.code)).copied().collect();
+        Problems {
+            conflicts: summary(&others),
+            missing: summary(&with_code(Diagnostic::MISSING_REFERENCE)),
+            without_effect: summary(&with_code(Diagnostic::WITHOUT_EFFECT)),
+            remarks: summary(&remarks),
+        }
     }
 }
 

@@ -500,3 +500,33 @@ fn an_object_with_parts_that_are_not_implemented_is_not_programmed() {
     bench.after(2_000);
     assert_eq!(programmed(&bench).0, Truth::True);
 }
+
+#[test]
+fn a_policy_that_nobody_enforces_is_not_programmed() {
+    let mut bench = Bench::new(true);
+    let policy = config::ObjectKey::new(config::Kind::AuthorizationPolicy, "default", "a");
+    bench.saw(Observed { key: policy.clone(), ..subject("a", 1) });
+    bench.after(2_000);
+    let status = |bench: &Bench| {
+        let status = &bench.written.last().unwrap().1.status;
+        (status.programmed.truth, status.programmed.reason.clone(), status.accepted.message.clone())
+    };
+    let valid = "the object is valid".to_owned();
+    assert_eq!(status(&bench), (Truth::False, "NoProxies".to_owned(), valid.clone()));
+    bench.counts.insert(policy.clone(), counts(2, 0, 0));
+    bench.saw(Observed { key: policy.clone(), ..subject("a", 2) });
+    bench.after(2_000);
+    assert_eq!(status(&bench), (Truth::True, "Programmed".to_owned(), valid));
+    // A remark is no problem; a reason why it has no effect is one.
+    let remark = |severity, code| Diagnostic { severity, code, ..error(FieldPath::spec().field("rules"), "so it is") };
+    let remarks = [remark(Severity::Info, "http-only")];
+    bench.planner.conflicted(&policy, &remarks, bench.now);
+    bench.after(2_000);
+    let noted = "the object is valid; remarks: spec.rules: so it is".to_owned();
+    assert_eq!(status(&bench), (Truth::True, "Programmed".to_owned(), noted.clone()));
+    let reasons = [remarks[0].clone(), remark(Severity::Warning, Diagnostic::WITHOUT_EFFECT)];
+    bench.planner.conflicted(&policy, &reasons, bench.now);
+    bench.after(2_000);
+    assert_eq!(status(&bench), (Truth::False, "NoEffect".to_owned(), noted));
+    assert!(bench.written.last().unwrap().1.status.conflicted.is_none());
+}
