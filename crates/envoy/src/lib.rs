@@ -25,6 +25,7 @@ mod listener;
 mod name_table;
 mod node;
 mod parts;
+mod rbac;
 mod route;
 mod secret;
 mod serving;
@@ -41,6 +42,7 @@ pub use grpc::{EncodedGrpcClusters, GrpcClusters, GrpcListeners, GrpcRoutes};
 pub use listener::Listeners;
 pub use name_table::{NameTables, ServiceNames};
 pub use node::{NodeError, decode_node, parse_node};
+pub use rbac::{AuthorizationFilters, Filters as AuthorizationFilterList};
 pub use route::{
     EncodedRoutes, HttpRoutes, Options as TableOptions, Pieces, RouteConfigs, RouteShells, SharedVirtualHosts,
     VirtualHostResources, VirtualHosts, route_configuration, virtual_host_resource,
@@ -64,6 +66,7 @@ pub fn register(b: &mut flow::Builder) {
     b.view::<EncodedGrpcClusters>();
     b.view::<GrpcClusters>();
     b.view::<GrpcListeners>();
+    b.view::<AuthorizationFilters>();
     b.view::<Listeners>();
     b.view::<Secrets>();
     b.view::<ServiceNames>();

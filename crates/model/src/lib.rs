@@ -10,12 +10,14 @@
 //!   gateways.
 //! - [`audience`]: the facts that proxies must share to receive equal bytes, and the keys of single resources.
 //! - [`listener`], [`tls`], [`mtls`], [`session`]: parts of keys, complete so that encoding makes no decisions.
+//! - [`authorization`]: checks of requests and connections, complete in the same way.
 //! - [`xds`]: resource types, encoded resources and versions.
 //!
 //! Invariants: keys have a total order and a hash; equal keys mean equal bytes. A version is a hash of the resource's
 //! bytes.
 
 pub mod audience;
+pub mod authorization;
 pub mod listener;
 pub mod mtls;
 pub mod network;

@@ -7,8 +7,8 @@ use flow::{CellId, Delta, Relation, Rule};
 use model::service::ObjectId;
 use security::telemetry::TelemetryConflicts;
 use traffic::conflicts::{
-    Conflicts, DestinationRuleConflicts, GatewayConflicts, PeerAuthenticationConflicts, ProxyConfigConflicts,
-    ServiceEntryConflicts, SidecarConflicts, VirtualServiceConflicts,
+    AuthorizationPolicyConflicts, Conflicts, DestinationRuleConflicts, GatewayConflicts, PeerAuthenticationConflicts,
+    ProxyConfigConflicts, ServiceEntryConflicts, SidecarConflicts, VirtualServiceConflicts,
 };
 
 use crate::World;
@@ -25,6 +25,7 @@ impl World {
             Kind::ServiceEntry => Some(self.conflicts::<ServiceEntryConflicts>(object)),
             Kind::ProxyConfig => Some(self.conflicts::<ProxyConfigConflicts>(object)),
             Kind::PeerAuthentication => Some(self.conflicts::<PeerAuthenticationConflicts>(object)),
+            Kind::AuthorizationPolicy => Some(self.conflicts::<AuthorizationPolicyConflicts>(object)),
             Kind::MeshConfig => Some(self.conflicts::<TelemetryConflicts>(object)),
             _ => None,
         }
@@ -48,6 +49,7 @@ pub(crate) fn of(delta: &Delta) -> Vec<(ObjectKey, Conflicts)> {
     add::<ServiceEntryConflicts>(Kind::ServiceEntry, delta, &mut all);
     add::<ProxyConfigConflicts>(Kind::ProxyConfig, delta, &mut all);
     add::<PeerAuthenticationConflicts>(Kind::PeerAuthentication, delta, &mut all);
+    add::<AuthorizationPolicyConflicts>(Kind::AuthorizationPolicy, delta, &mut all);
     add::<TelemetryConflicts>(Kind::MeshConfig, delta, &mut all);
     all
 }

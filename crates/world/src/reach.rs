@@ -10,8 +10,8 @@ use flow::{CellId, Dependents, Relation, Walk};
 use model::audience::VirtualHostSpec;
 use model::service::{ObjectId, Registry};
 use registry::inputs::{
-    AuthorizationPolicies, DestinationRules, EnvoyFilters, PeerAuthentications, RequestAuthentications, RoutingKey, RoutingObjects, ServiceObjectKey, ServiceObjects,
-    Sidecars, WorkloadObjectKey, WorkloadObjects,
+    AuthorizationPolicies, DestinationRules, EnvoyFilters, PeerAuthentications, RequestAuthentications, RoutingKey,
+    RoutingObjects, ServiceObjectKey, ServiceObjects, Sidecars, WorkloadObjectKey, WorkloadObjects,
 };
 use traffic::clusters::{ClusterCatalogue, SharedClusters};
 use traffic::policy::{DestinationRuleSummaries, PolicyCandidates};
@@ -152,6 +152,8 @@ impl World {
             .to::<ServiceObjects>()
             .to::<EnvoyFilters>()
             .to::<Sidecars>()
+            .to::<AuthorizationPolicies>()
+            .to::<RequestAuthentications>()
             .not_through::<SharedHosts>()
             .not_through::<SharedClusters>()
             .not_through::<RouteTables>()
@@ -172,7 +174,9 @@ impl World {
         let rule = || engine.key::<DestinationRules>(cell).map(|id| format!("DestinationRule {id}"));
         let filter = || engine.key::<EnvoyFilters>(cell).map(|id| format!("EnvoyFilter {id}"));
         let sidecar = || engine.key::<Sidecars>(cell).map(|id| format!("Sidecar {id}"));
-        routing().or_else(service).or_else(rule).or_else(filter).or_else(sidecar)
+        let policy = || engine.key::<AuthorizationPolicies>(cell).map(|id| format!("AuthorizationPolicy {id}"));
+        let tokens = || engine.key::<RequestAuthentications>(cell).map(|id| format!("RequestAuthentication {id}"));
+        routing().or_else(service).or_else(rule).or_else(filter).or_else(sidecar).or_else(policy).or_else(tokens)
     }
 }
 

@@ -533,6 +533,9 @@ fn cases() -> Vec<Case> {
     case!(cases, Sidecar Listener as Listener, "own_files.authorities", |a| {
         Arc::make_mut(&mut a.own_files).authorities = Some("roots".into());
     });
+    case!(cases, Sidecar Listener as Listener, "policies.authorization", |a| {
+        a.policies.authorization = [id("closed")].into();
+    });
     case!(cases, Sidecar Listener as Listener, "ip", |a| a.ip = IpFamilies::Dual);
     case!(cases, Sidecar Listener as Listener, "accepts_http10", |a| a.accepts_http10 = true);
     case!(cases, Router Listener as Listener, "unprivileged", |a| a.class = ProxyClass::Gateway(gateway("edge")), |a| {
@@ -817,7 +820,7 @@ fn listener_fields(audience: &ListenerAudience, out: &mut Fields) {
         capabilities,
         agent,
         own_files,
-        policies: _,
+        policies,
         ip,
         accepts_http10,
         unprivileged,
@@ -837,6 +840,8 @@ fn listener_fields(audience: &ListenerAudience, out: &mut Fields) {
     let OwnFiles { pair, authorities } = &**own_files;
     add(out, "own_files.pair", pair);
     add(out, "own_files.authorities", authorities);
+    let Policies { authorization, authentication: _ } = policies;
+    add(out, "policies.authorization", authorization);
     add(out, "ip", ip);
     add(out, "accepts_http10", accepts_http10);
     add(out, "unprivileged", unprivileged);

@@ -78,13 +78,9 @@ oneof! {
     /// Type of an extension provider.
     pub enum Provider {
         /// External authorization over HTTP.
-        EnvoyExtAuthzHttp(ExtAuthzHttpProvider) = "envoyExtAuthzHttp" where [
-            warn "not-implemented-yet" "this is not implemented yet and has no effect",
-        ],
+        EnvoyExtAuthzHttp(ExtAuthzHttpProvider) = "envoyExtAuthzHttp",
         /// External authorization over gRPC.
-        EnvoyExtAuthzGrpc(ExtAuthzGrpcProvider) = "envoyExtAuthzGrpc" where [
-            warn "not-implemented-yet" "this is not implemented yet and has no effect",
-        ],
+        EnvoyExtAuthzGrpc(ExtAuthzGrpcProvider) = "envoyExtAuthzGrpc",
         /// Zipkin tracing.
         Zipkin(ZipkinProvider) = "zipkin",
         /// Lightstep tracing. Deprecated.

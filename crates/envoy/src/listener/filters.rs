@@ -14,6 +14,7 @@ use protos::istio::envoy::config::filter::http::alpn::v2alpha1::FilterConfig as 
 use protos::istio::envoy::config::filter::http::alpn::v2alpha1::filter_config::{AlpnOverride, Protocol};
 use protos::stats::PluginConfig;
 
+use super::policies::PolicyFilters;
 use super::stats;
 use crate::dns_cache;
 use crate::parts::http_filter;
@@ -22,8 +23,13 @@ use crate::route::sessions;
 /// The HTTP filters of a chain, in order.
 ///
 /// The fault, CORS and session filters take options from routes; without options they do nothing.
-pub(crate) fn http_filters(chain: &HttpChain, debug_headers: bool, metrics: Option<PluginConfig>) -> Vec<HttpFilter> {
-    let mut filters = Vec::new();
+pub(crate) fn http_filters(
+    chain: &HttpChain,
+    debug_headers: bool,
+    metrics: Option<PluginConfig>,
+    policies: &PolicyFilters,
+) -> Vec<HttpFilter> {
+    let mut filters = policies.http();
     if chain.protocol == names::Protocol::GrpcWeb {
         filters.push(http_filter("envoy.filters.http.grpc_web", &GrpcWeb {}));
     }

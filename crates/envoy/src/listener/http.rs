@@ -15,6 +15,7 @@ use protos::envoy::extensions::filters::network::http_connection_manager::v3::{H
 use security::telemetry::Telemetry;
 
 use super::filters::http_filters;
+use super::policies::PolicyFilters;
 use super::{limits, stats};
 use crate::access_log::{self, Subject};
 use crate::headers::{in_their_case, keep_case};
@@ -25,7 +26,12 @@ use crate::{route, tracing};
 const SERVER_NAME: &str = "istio-envoy";
 
 /// The HTTP connection manager of a chain; HTTP/3 over QUIC.
-pub(crate) fn filter(chain: &HttpChain, spec: &ListenerSpec, mesh: &MeshConfig, telemetry: &Telemetry) -> Filter {
+pub(crate) fn filter(
+    chain: &HttpChain,
+    spec: &ListenerSpec,
+    (mesh, telemetry): (&MeshConfig, &Telemetry),
+    policies: &PolicyFilters,
+) -> Filter {
     let (direction, quic) = (spec.direction, spec.quic);
     let none = ProxyHeaders::default();
     let headers = mesh.default_config.proxy_headers.as_ref().unwrap_or(&none);
@@ -46,6 +52,7 @@ pub(crate) fn filter(chain: &HttpChain, spec: &ListenerSpec, mesh: &MeshConfig, 
             chain,
             !headers.envoy_debug_headers.as_ref().and_then(|switch| switch.disabled).unwrap_or(false),
             stats::of(spec, telemetry),
+            policies,
         ),
         ..Default::default()
     };

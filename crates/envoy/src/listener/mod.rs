@@ -4,6 +4,7 @@ mod filters;
 mod http;
 mod inspect;
 mod limits;
+mod policies;
 mod stats;
 mod tcp;
 
@@ -23,6 +24,8 @@ use protos::envoy::config::listener::v3::{
 use registry::proxy_settings::mesh_of;
 use security::telemetry::{EffectiveTelemetry, Telemetry};
 
+use policies::PolicyFilters;
+
 use crate::parts::{address, istio_metadata, network_filter, origin, pipe, range, seconds, udp_address};
 use crate::{access_log, dns_cache, tls};
 
@@ -39,10 +42,12 @@ flow::rule! {
 fn derive_listeners(cx: &Reads<'_>, key: &Arc<ListenerSpec>) -> Option<Resource> {
     let mesh = mesh_of(cx, key.overrides.as_ref())?;
     let telemetry = cx.get::<EffectiveTelemetry>(&())?;
-    Some(Resource::new(key.name.clone(), encode(key, &mesh.config, &telemetry)))
+    let policies = PolicyFilters::of(cx, &key.policies);
+    Some(Resource::new(key.name.clone(), encode(key, &mesh.config, &telemetry, &policies)))
 }
 
-fn encode(spec: &ListenerSpec, mesh: &MeshConfig, telemetry: &Telemetry) -> Bytes {
+fn encode(spec: &ListenerSpec, mesh: &MeshConfig, telemetry: &Telemetry, policies: &PolicyFilters) -> Bytes {
+    let filter_chain = |chain: &ChainSpec| filter_chain(chain, spec, (mesh, telemetry), policies);
     let (address, additional) = bound_to(&spec.bind, spec.quic);
     let direction = match spec.direction {
         Direction::Inbound => TrafficDirection::Inbound,
@@ -67,8 +72,8 @@ fn encode(spec: &ListenerSpec, mesh: &MeshConfig, telemetry: &Telemetry) -> Byte
         listener_filters: inspect::filters(spec, mesh),
         listener_filters_timeout: spec.inspection_timeout_ms.map(inspect::timeout),
         continue_on_listener_filters_timeout: spec.inspection_timeout_ms.is_some(),
-        filter_chains: spec.chains.iter().map(|chain| filter_chain(chain, spec, mesh, telemetry)).collect(),
-        default_filter_chain: spec.default_chain.as_ref().map(|chain| filter_chain(chain, spec, mesh, telemetry)),
+        filter_chains: spec.chains.iter().map(filter_chain).collect(),
+        default_filter_chain: spec.default_chain.as_ref().map(filter_chain),
         per_connection_buffer_limit_bytes: limits::buffer(mesh, spec.direction),
         access_log: if logs_refused(spec) { access_log::of_listener(telemetry, mesh) } else { Vec::new() },
         ..Default::default()
@@ -102,15 +107,20 @@ fn bound_to(bind: &Bind, quic: bool) -> (Address, Vec<AdditionalAddress>) {
     }
 }
 
-fn filter_chain(chain: &ChainSpec, spec: &ListenerSpec, mesh: &MeshConfig, telemetry: &Telemetry) -> FilterChain {
+fn filter_chain(
+    chain: &ChainSpec,
+    spec: &ListenerSpec,
+    (mesh, telemetry): (&MeshConfig, &Telemetry),
+    policies: &PolicyFilters,
+) -> FilterChain {
     let filters = match &chain.kind {
-        ChainKind::Http(http) => vec![http::filter(http, spec, mesh, telemetry)],
+        ChainKind::Http(http) => vec![http::filter(http, spec, (mesh, telemetry), policies)],
         ChainKind::Tcp(tcp) => {
             let by_name = tcp.by_server_name.iter();
             let lookup = by_name.map(|(cache, port)| dns_cache::of_server_names(cache, *port));
             let metrics = stats::of(spec, telemetry).map(|config| network_filter(stats::FILTER, &config));
             let own = tcp::filters(tcp, spec.idle_timeout_ms, telemetry);
-            metrics.into_iter().chain(lookup).chain(own).collect()
+            policies.tcp().into_iter().chain(metrics).chain(lookup).chain(own).collect()
         }
     };
     let route = match &chain.kind {

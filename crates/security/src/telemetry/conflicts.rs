@@ -7,8 +7,8 @@ use flow::Reads;
 use model::service::ObjectId;
 use registry::inputs::Mesh;
 
-use super::lookup::Flaw;
 use super::provider;
+use crate::backend::Flaw;
 
 flow::rule! {
     /// The conflicts of the mesh's settings, by their MeshConfig; none if there are none.
@@ -41,10 +41,7 @@ fn derive_telemetry_conflicts(cx: &Reads<'_>, key: &ObjectId) -> Option<Arc<[Dia
 }
 
 fn conflict(key: &ObjectId, path: FieldPath, name: &str, flaw: Flaw) -> Diagnostic {
-    let field = match flaw.field {
-        "" => String::new(),
-        field => format!(", {field}"),
-    };
+    let field = flaw.place();
     let object = ObjectKey::new(Kind::MeshConfig, &*key.namespace, &*key.name);
     let message = format!("extension provider {name:?}{field}: {}", flaw.message);
     Diagnostic::warning(object, flaw.code, path, message, flaw.hint)

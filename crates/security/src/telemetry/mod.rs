@@ -4,7 +4,6 @@
 //! Narrower relations exist for readers that need less: the tracer's view of proxies, and the telemetry services.
 
 mod conflicts;
-mod lookup;
 mod provider;
 
 use std::collections::BTreeSet;
@@ -19,8 +18,8 @@ use flow::Reads;
 use model::service::ServiceKey;
 use registry::inputs::Mesh;
 
+pub use crate::backend::Backend;
 pub use conflicts::TelemetryConflicts;
-pub use lookup::Backend;
 
 flow::rule! {
     /// Telemetry of proxies.

@@ -7,8 +7,8 @@ use config::mesh::{ExtensionProvider, LogFormat, OpenTelemetryProvider, Provider
 use flow::Reads;
 use registry::inputs::Environment;
 
-use super::lookup::{Flaw, UNSUPPORTED, find};
 use super::{Backend, FileLog, Log, Tracer, mesh_log};
+use crate::backend::{Flaw, UNSUPPORTED, find};
 
 /// The built-in provider, which uses the mesh's log format.
 const BUILT_IN_LOG: &str = "envoy";
@@ -95,12 +95,7 @@ pub(super) fn port_flaw(cx: &Reads<'_>, provider: &ExtensionProvider) -> Option<
         _ => return None,
     };
     let (_, protocol) = find(cx, service, port).ok()?;
-    (!protocol.is_http2()).then(|| Flaw {
-        code: UNSUPPORTED,
-        field: "port",
-        message: format!("gRPC is spoken to port {port} of {service}, which is not declared to speak it"),
-        hint: "call the port of the service grpc, or set its appProtocol",
-    })
+    (!protocol.is_http2()).then(|| Flaw::no_grpc(service, port))
 }
 
 fn unfit(what: &str, hint: &'static str) -> Flaw {

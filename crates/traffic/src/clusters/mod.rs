@@ -1,8 +1,8 @@
 //! Clusters: catalogues of audiences, and resolution of cluster names.
 
+mod backends;
 mod client_facts;
 mod shared;
-mod telemetry;
 
 use std::sync::Arc;
 
@@ -150,7 +150,7 @@ fn outbound_clusters(cx: &Reads<'_>, audience: &ClusterAudience) -> Option<Vec<E
         true => shared::seen_by(cx, &audience.scope, client),
         false => restricted(cx, &audience.scope, client)?,
     };
-    telemetry::add(cx, &audience.scope, client, &mut entries);
+    backends::add(cx, &audience.scope, client, &mut entries);
     if gateway.is_some_and(|facts| facts.sni_passthrough) {
         let passthrough: Vec<Entry> = entries.iter().filter_map(|e| sni_passthrough(cx, e)).collect();
         entries.extend(passthrough);
@@ -310,7 +310,7 @@ pub fn resolve(cx: &Reads<'_>, scope: &Arc<Scope>, name: &str) -> Option<Outboun
     let (name, sni_passthrough) = parse(name)?;
     let host = Hostname::parse(&name.host).ok()?;
     let visible = scope::find(cx, scope, &host).filter(|seen| seen.ports.include(name.port));
-    let visible = visible.or_else(|| telemetry::find(cx, &host, name.port))?;
+    let visible = visible.or_else(|| backends::find(cx, &host, name.port))?;
     let policy = policy_for(cx, scope, &visible.key);
     let clusters = ServiceClustersKey { service: visible.key.clone(), policy, gateway: false, agent: false };
     cx.with::<ServiceClusters, _>(&clusters, |clusters| {

@@ -3,6 +3,7 @@
 //! Validation reports errors of an object by itself. Conflicts do not depend on connected proxies, except between
 //! Gateways. They are derived for watched objects only.
 
+mod authorization;
 mod connections;
 mod credentials;
 mod entries;
@@ -15,7 +16,9 @@ mod references;
 mod routes;
 mod scopes;
 mod selectors;
+mod targets;
 
+pub use authorization::AuthorizationPolicyConflicts;
 pub use entries::ServiceEntryConflicts;
 pub use gateways::GatewayConflicts;
 pub use leaders::VirtualServicesByHost;
@@ -47,6 +50,7 @@ pub(crate) fn register(b: &mut flow::Builder) {
     scopes::register(b);
     proxy_configs::register(b);
     peer_authentication::register(b);
+    authorization::register(b);
 }
 
 /// A row of these conflicts; none without any.

@@ -81,7 +81,7 @@ fn run(spec: &ListenerSpec, mesh: &str) -> Value {
 /// The listener in a mesh with services that receive logs and traces.
 fn run_with(spec: &ListenerSpec, mesh: &str, services: &[Arc<Object<config::core::Service>>]) -> Value {
     let telemetry = testing::telemetry(mesh, services);
-    testing::json::<Listener>(&encode(spec, &testing::mesh(mesh), &telemetry))
+    testing::json::<Listener>(&encode(spec, &testing::mesh(mesh), &telemetry, &PolicyFilters::default()))
 }
 
 /// The connection manager of a listener with one chain.

@@ -148,8 +148,9 @@ fn messages_have_one_table_and_kinds_show_what_they_lack() {
         let table = tables.iter().find(|one| one.name == table).unwrap_or_else(|| panic!("{table}"));
         table.rows.iter().find(|row| row.path == path).unwrap_or_else(|| panic!("{path}")).effect
     };
-    assert_eq!(effect("MeshConfig", "extensionProviders"), tree::Effect::InPart);
-    assert_eq!(effect("MeshConfig", "extensionProviders[].envoyExtAuthzHttp.service"), tree::Effect::NotYet);
-    assert_eq!(effect("AuthorizationPolicy", "rules"), tree::Effect::NotYet);
+    assert_eq!(effect("MeshConfig", "extensionProviders"), tree::Effect::Yes);
+    assert_eq!(effect("MeshConfig", "extensionProviders[].envoyExtAuthzHttp.service"), tree::Effect::Yes);
+    assert_eq!(effect("AuthorizationPolicy", "rules"), tree::Effect::Yes);
+    assert_eq!(effect("Telemetry", "tracing"), tree::Effect::NotYet);
     assert_eq!(effect("StringMatch", "exact"), tree::Effect::Yes);
 }

@@ -9,11 +9,11 @@ use names::{ClusterName, Hostname, Protocol};
 use registry::{Services, ServicesByHost};
 
 /// Diagnostic code of a service that exists but cannot be used.
-pub(super) const UNSUPPORTED: &str = "unsupported";
+pub(crate) const UNSUPPORTED: &str = "unsupported";
 /// Maximum number of chained aliases.
 const ALIASES: usize = 8;
 
-/// A port of a service that proxies send telemetry to.
+/// A port of a service that proxies call themselves.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Backend {
     /// The service.
@@ -33,17 +33,40 @@ impl Backend {
 
 /// Why a provider has no effect.
 #[derive(PartialEq, Debug)]
-pub(super) struct Flaw {
-    pub(super) code: &'static str,
+pub struct Flaw {
+    /// The code of the diagnostic.
+    pub code: &'static str,
     /// The field of the provider; empty for the provider as a whole.
-    pub(super) field: &'static str,
-    pub(super) message: String,
-    pub(super) hint: &'static str,
+    pub field: &'static str,
+    /// The problem.
+    pub message: String,
+    /// The remedy.
+    pub hint: &'static str,
+}
+
+impl Flaw {
+    /// The service of a provider that speaks gRPC does not declare HTTP/2.
+    pub(crate) fn no_grpc(service: &str, port: u32) -> Flaw {
+        Flaw {
+            code: UNSUPPORTED,
+            field: "port",
+            message: format!("gRPC is spoken to port {port} of {service}, which is not declared to speak it"),
+            hint: "call the port of the service grpc, or set its appProtocol",
+        }
+    }
+
+    /// `, FIELD` for messages; empty for the provider as a whole.
+    pub fn place(&self) -> String {
+        match self.field {
+            "" => String::new(),
+            field => format!(", {field}"),
+        }
+    }
 }
 
 /// The service of a provider (`[NAMESPACE/]HOST`, port) and the port's protocol. As in Istio, visibility is ignored,
 /// and a host without a namespace must exist in one namespace only.
-pub(super) fn find(cx: &Reads<'_>, name: &str, port: u32) -> Result<(Backend, Protocol), Flaw> {
+pub(crate) fn find(cx: &Reads<'_>, name: &str, port: u32) -> Result<(Backend, Protocol), Flaw> {
     let (namespace, host) = match name.split_once('/') {
         Some((namespace, host)) => (Some(namespace), host),
         None => (None, name),

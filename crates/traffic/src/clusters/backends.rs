@@ -1,0 +1,46 @@
+//! Clusters of the services that proxies call themselves: those that receive logs and traces, and those that authorize
+//! requests. Every client has them, whether or not it sees the service.
+
+use std::sync::Arc;
+
+use flow::Reads;
+use model::audience::Scope;
+use model::service::ServiceKey;
+use model::tls::ClientFacts;
+use names::{ClusterName, Hostname};
+use security::authorization::AuthorizationServices;
+use security::telemetry::TelemetryServices;
+
+use super::{Entry, add_service};
+use crate::scope::{Ports, VisibleService};
+
+/// Services with a port.
+type Backends = Arc<[(ServiceKey, u16)]>;
+
+fn backends(cx: &Reads<'_>) -> [Option<Arc<Backends>>; 2] {
+    [cx.get::<TelemetryServices>(&()), cx.get::<AuthorizationServices>(&())]
+}
+
+/// Adds the missing clusters.
+pub(super) fn add(cx: &Reads<'_>, scope: &Scope, client: ClientFacts, entries: &mut Vec<Entry>) {
+    for services in backends(cx).iter().flatten() {
+        for (service, port) in services.iter() {
+            let name = ClusterName::outbound(*port, "", service.hostname.as_str()).to_string();
+            if entries.iter().all(|(present, _)| **present != *name) {
+                add_service(cx, scope, &only(service, *port), client, entries);
+            }
+        }
+    }
+}
+
+/// The service of this host and port, for clients that do not see it otherwise.
+pub(super) fn find(cx: &Reads<'_>, host: &Hostname, port: u16) -> Option<VisibleService> {
+    let backends = backends(cx);
+    let mut services = backends.iter().flatten().flat_map(|services| services.iter());
+    let (service, port) = services.find(|(service, number)| service.hostname == *host && *number == port)?;
+    Some(only(service, *port))
+}
+
+fn only(service: &ServiceKey, port: u16) -> VisibleService {
+    VisibleService { key: service.clone(), ports: Ports::Only(Arc::from([port])) }
+}
