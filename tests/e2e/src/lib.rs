@@ -11,6 +11,7 @@ pub mod cluster;
 mod collector;
 mod command;
 pub mod grpc;
+pub mod guarded;
 pub mod home;
 mod mesh;
 mod namespace;

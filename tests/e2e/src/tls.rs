@@ -49,9 +49,13 @@ impl Authority {
 
     /// The identity of a service account of the namespace `test`.
     pub fn account(&self, name: &str) -> Result<Identity> {
+        self.workload(&format!("spiffe://cluster.local/ns/test/sa/{name}"))
+    }
+
+    /// The identity of a workload, a SPIFFE id.
+    pub fn workload(&self, id: &str) -> Result<Identity> {
         let mut params = CertificateParams::default();
-        let name = format!("spiffe://cluster.local/ns/test/sa/{name}");
-        params.subject_alt_names = vec![SanType::URI(Ia5String::try_from(name)?)];
+        params.subject_alt_names = vec![SanType::URI(Ia5String::try_from(id)?)];
         self.identity(params)
     }
 
@@ -100,6 +104,6 @@ pub async fn get(port: u16, host: &str, roots: &str, own: Option<&Identity>) -> 
     tokio::time::timeout(PATIENCE, exchange).await?
 }
 
-fn chain(certificate: &str) -> Result<Vec<CertificateDer<'static>>> {
+pub(crate) fn chain(certificate: &str) -> Result<Vec<CertificateDer<'static>>> {
     Ok(vec![CertificateDer::from_pem_slice(certificate.as_bytes())?])
 }
