@@ -18,7 +18,6 @@ pub const ELSEWHERE_CODE: &str = "not-served";
 
 /// Kinds without effect. Their objects are read and validated.
 pub const KINDS_NOT_YET: &[Kind] = &[
-    RequestAuthentication,
     Telemetry,
     WasmPlugin,
     TrafficExtension,

@@ -42,6 +42,7 @@ mod form;
 pub mod gateway_api;
 pub mod istio;
 pub mod json_path;
+mod key_set;
 pub mod mesh;
 pub mod multicluster;
 mod object;
@@ -55,7 +56,8 @@ mod yaml;
 pub use change_set::{ChangeSet, Observed};
 pub use decode::{nearest, parse_duration};
 pub use diagnostic::Diagnostic;
-pub use form::{CURVES, DEFAULT_PROGRAM_SIZE, MAX_PROGRAM_SIZE, is_header_name, regex_program_size};
+pub use form::{CURVES, DEFAULT_PROGRAM_SIZE, MAX_PROGRAM_SIZE, is_claim_header, is_header_name, regex_program_size};
+pub use key_set::{KeySet, KeySetError, MAX_KEY_SET};
 pub use mesh::{MeshConfig, MeshNetworks};
 pub use object::{AnyObject, AssignedAddresses, Kind, Meta, Object, ObjectKey, Origin, Owner, Resource, StringMap};
 pub use parse::{

@@ -21,6 +21,7 @@ mod dns_cache;
 mod endpoints;
 mod grpc;
 mod headers;
+mod jwt;
 mod listener;
 mod name_table;
 mod node;

@@ -11,6 +11,7 @@
 //! - [`audience`]: the facts that proxies must share to receive equal bytes, and the keys of single resources.
 //! - [`listener`], [`tls`], [`mtls`], [`session`]: parts of keys, complete so that encoding makes no decisions.
 //! - [`authorization`]: checks of requests and connections, complete in the same way.
+//! - [`jwt`]: keys of token issuers and the verification of tokens.
 //! - [`xds`]: resource types, encoded resources and versions.
 //!
 //! Invariants: keys have a total order and a hash; equal keys mean equal bytes. A version is a hash of the resource's
@@ -18,6 +19,7 @@
 
 pub mod audience;
 pub mod authorization;
+pub mod jwt;
 pub mod listener;
 pub mod mtls;
 pub mod network;

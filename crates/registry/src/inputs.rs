@@ -17,8 +17,9 @@ use config::istio::{
 };
 use config::mesh::{MeshConfig, MeshNetworks};
 use config::multicluster::{ServiceExport, ServiceImport};
-use config::{AnyObject, Kind, Object, ObjectKey};
+use config::{AnyObject, KeySet, Kind, Object, ObjectKey};
 use flow::{Reads, Relation, Rule};
+use model::jwt::{KeyFailure, KeySource};
 use model::proxy::Proxy;
 use model::service::{ObjectId, Registry, SourceId};
 
@@ -185,6 +186,20 @@ pub struct Features {
     pub http3: bool,
     /// All proxies accept HTTP/1.0, not only those that report it.
     pub http10: bool,
+    /// The component that fetches the keys of token issuers.
+    pub jwks: JwksMode,
+}
+
+/// The component that fetches the keys at a `jwksUri`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum JwksMode {
+    /// The control plane.
+    #[default]
+    ControlPlane,
+    /// Proxies.
+    Proxies,
+    /// Proxies if the host is a service of the mesh, else the control plane.
+    Hybrid,
 }
 
 /// Which endpoints of a Kubernetes service (`NAME.NAMESPACE.svc.DOMAIN`) are used by clients of other clusters.
@@ -421,6 +436,10 @@ flow::input! {
     pub Environment: Arc<str> => Hidden = "environment";
     /// Resolved addresses of hostnames, ascending.
     pub HostAddresses: Arc<str> => Arc<[IpAddr]> = "addresses of hosts";
+    /// Fetched public keys of token issuers.
+    pub FetchedKeys: KeySource => KeySet = "fetched keys";
+    /// Sources of keys whose last fetch failed.
+    pub KeyFailures: KeySource => KeyFailure = "failed key sources";
     /// Connected proxies.
     pub Proxies: ProxyToken => Arc<Proxy> = "proxies";
 }
@@ -484,6 +503,8 @@ pub(crate) fn register(b: &mut flow::Builder) {
     tables::register::<PeerAuthentications>(b);
     tables::register::<RequestAuthentications>(b);
     tables::register::<AuthorizationPolicies>(b);
+    b.input::<FetchedKeys>();
+    b.input::<KeyFailures>();
     tables::register::<OtherObjects>(b);
     b.input::<Sources>();
     b.input::<Environment>();

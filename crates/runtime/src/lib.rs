@@ -26,6 +26,7 @@ mod config_sources;
 mod descriptors;
 mod file_objects;
 mod intake;
+mod jwks;
 mod kubernetes;
 pub mod leadership;
 mod mesh_file;
@@ -137,6 +138,7 @@ async fn serve(settings: &Settings, levels: LogLevels, threads: usize) -> Result
     let started = async {
         let mut parts = begin_sources(settings, given, intake, &server).await?;
         parts.names = names::begin(settings, &pilot).await?;
+        parts.keys = jwks::begin(settings, &pilot, &server.serving_status()).await?;
         if let Some(api_server) = &mut parts.api_server {
             api_server.start_status_writer(settings, pilot, stopped).await?;
         } else if let Some(cluster) = &mut parts.cluster {
@@ -168,7 +170,7 @@ async fn serve(settings: &Settings, levels: LogLevels, threads: usize) -> Result
 
 /// Stops everything gracefully within `--shutdown-duration`, or immediately at a second signal.
 async fn end(settings: &Settings, parts: Parts, server: Server, mut stop: Signals) {
-    drop((parts.mesh_file, parts.names));
+    drop((parts.mesh_file, parts.names, parts.keys));
     let grace = settings.shutdown_duration;
     // All clients at the same time: each part may use all of the time.
     let end = async {
@@ -209,6 +211,8 @@ struct Parts {
     mesh_file: JoinSet<()>,
     /// Resolves host names.
     names: JoinSet<()>,
+    /// Fetches keys.
+    keys: JoinSet<()>,
     api_server: Option<ApiServer>,
     cluster: Option<Cluster>,
     running: Running,
@@ -233,6 +237,7 @@ async fn begin_sources(settings: &Settings, given: Given, intake: intake::Option
     let mut parts = Parts {
         mesh_file: JoinSet::new(),
         names: JoinSet::new(),
+        keys: JoinSet::new(),
         api_server: None,
         cluster: None,
         running: Running::default(),
@@ -333,7 +338,7 @@ fn mesh_settings(settings: &Settings, config: MeshConfig) -> MeshSettings {
         domain: settings.domain.as_str().into(),
         cluster_id: settings.cluster_id.as_str().into(),
         sharing: sharing(settings),
-        features: Features { http3: settings.http3.0, http10: settings.http10.0 },
+        features: Features { http3: settings.http3.0, http10: settings.http10.0, jwks: jwks::mode(settings) },
         assigned_addresses: settings.ip_autoallocate.0,
     }
 }

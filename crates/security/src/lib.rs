@@ -6,6 +6,7 @@
 //!                              └──► plain (plain-text endpoints) ──► clusters and endpoints of clients
 //! AuthorizationPolicy, RequestAuthentication ──► selection (which policies select a workload) ──► audiences
 //! AuthorizationPolicy ──► authorization (checks by set of policies) ──► inbound and gateway listeners
+//! RequestAuthentication, fetched keys ──► request_authentication (verification of tokens) ──► inbound and gateway listeners
 //! MeshConfig ──► telemetry (logs, tracer, metrics) ──► listeners, clusters of telemetry services
 //! ```
 //!
@@ -16,6 +17,7 @@ pub mod authorization;
 mod backend;
 pub mod peers;
 pub mod plain;
+pub mod request_authentication;
 pub mod selection;
 pub mod telemetry;
 
@@ -25,6 +27,7 @@ pub use backend::{Backend, Flaw};
 pub fn register(b: &mut flow::Builder) {
     peers::register(b);
     plain::register(b);
+    request_authentication::register(b);
     selection::register(b);
     authorization::register(b);
     telemetry::register(b);

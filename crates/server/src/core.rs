@@ -5,7 +5,6 @@
 //! does not fit waits for the next turn, so that the work of one client, or of thousands that leave, does not hold up that of
 //! others. A commit runs on another thread; meanwhile, this one does what needs no world ([`Clients`]).
 
-use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -13,7 +12,7 @@ use std::time::{Duration, Instant};
 use config::MeshConfig;
 use model::proxy::Proxy;
 use status::Elapsed;
-use tokio::sync::{mpsc, oneshot, watch};
+use tokio::sync::{mpsc, oneshot};
 use world::{Batch, World};
 use xds::{Limits, Request, StreamId, Variant};
 
@@ -23,13 +22,12 @@ use crate::discovery::Place;
 use crate::grpc::{Down, Status};
 use crate::inbox::Inbox;
 use crate::log::log_diagnostics;
-use crate::mcp::Configuration;
 use crate::pace::{LastCommit, Pace};
-use crate::pods::PodIndex;
 use crate::repairs::Repairs;
 use crate::served_world::{Hub, ServedWorld};
 use crate::stalls::Step;
 use crate::status_tracker::{Observations, StatusTracker};
+use crate::watched::Watched;
 use crate::xds_log;
 
 /// The time that one kind of work gets in a turn. A step that has begun is completed.
@@ -44,9 +42,6 @@ pub(crate) type Health = Result<(), String>;
 
 /// The time between two turns without a message if the world cannot be used.
 const WITHOUT_WORLD: Duration = Duration::from_secs(1);
-
-/// Hostnames.
-pub type Names = Arc<BTreeSet<Arc<str>>>;
 
 /// A request, and its place among the stream's requests that are not handled yet.
 pub(crate) type QueuedRequest = (Box<Request>, Place);
@@ -72,10 +67,6 @@ pub(crate) struct Connect {
     pub(crate) reply: oneshot::Sender<Result<StreamId, Status>>,
 }
 
-/// The values that other threads watch: the hostnames that the world needs resolved, the mesh configuration in effect, the
-/// objects in effect, for other control planes, and the pods.
-type Watched = (watch::Sender<Names>, watch::Sender<Arc<MeshConfig>>, Configuration, PodIndex);
-
 /// The state of the thread.
 pub(crate) struct Core {
     pub(crate) served: ServedWorld,
@@ -85,11 +76,7 @@ pub(crate) struct Core {
     pub(crate) streams: Streams,
     /// Proxies that connect in this turn.
     connecting: Vec<Connect>,
-    /// The hostnames that the world needs resolved.
-    names: watch::Sender<Names>,
-    mesh: watch::Sender<Arc<MeshConfig>>,
-    configuration: Configuration,
-    pods: PodIndex,
+    watched: Watched,
     /// The time from which [`Elapsed`] counts.
     pub(crate) started: Instant,
     ending: bool,
@@ -125,13 +112,7 @@ impl Gathered {
 }
 
 impl Core {
-    pub(crate) fn new(
-        world: World,
-        limits: Limits,
-        pace: Pace,
-        started: Instant,
-        (names, mesh, configuration, pods): Watched,
-    ) -> Core {
+    pub(crate) fn new(world: World, limits: Limits, pace: Pace, started: Instant, watched: Watched) -> Core {
         Core {
             hub: xds::Hub::new(limits, world.types().clone()),
             served: ServedWorld { world, conflicts: Vec::new() },
@@ -139,10 +120,7 @@ impl Core {
             tracker: StatusTracker::new(started),
             streams: Streams::default(),
             connecting: Vec::new(),
-            names,
-            mesh,
-            configuration,
-            pods,
+            watched,
             started,
             ending: false,
             gathered: Gathered::default(),
@@ -313,17 +291,15 @@ impl Core {
         self.counters.commit_seconds += start.elapsed().as_secs_f64();
         self.counters.events.note(&changes);
         log_diagnostics(&changes.overridden);
-        self.configuration.apply(&changes.objects);
-        self.pods.apply(&changes.objects);
+        self.watched.configuration.apply(&changes.objects);
+        self.watched.pods.apply(&changes.objects);
         if changes.objects.deletes.contains(&MeshConfig::key()) {
-            self.configuration.set_mesh(MeshConfig::default());
+            self.watched.configuration.set_mesh(MeshConfig::default());
         }
         if let Some(mesh) = &changes.mesh {
-            self.mesh.send_replace(Arc::new(mesh.config.clone()));
+            self.watched.mesh.send_replace(Arc::new(mesh.config.clone()));
         }
-        if changes.names {
-            self.names.send_replace(self.served.world.wanted_names());
-        }
+        self.watched.publish(&self.served.world, changes.names, changes.keys);
         let (resources, catalogues) = (changes.resources.len(), changes.catalogues.len());
         tracing::debug!(
             epoch = changes.epoch,
@@ -374,8 +350,8 @@ impl Core {
 
     fn rebuild(&mut self) {
         self.served.world.rebuild();
-        self.names.send_replace(self.served.world.wanted_names());
-        self.mesh.send_replace(Arc::new(self.served.world.mesh_settings().config.clone()));
+        self.watched.publish(&self.served.world, true, true);
+        self.watched.mesh.send_replace(Arc::new(self.served.world.mesh_settings().config.clone()));
         self.end_all_with("an internal error; connect again");
         self.streams = Streams::default();
         self.hub.restart();

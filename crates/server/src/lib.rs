@@ -56,10 +56,10 @@ mod status_tracker;
 mod syncz;
 mod tls;
 mod unix_socket;
+mod watched;
 mod world_handle;
 mod xds_log;
 
-pub use self::core::Names;
 pub use authentication::{
     Authenticator, Authenticators, ClientCertificate, Credentials, ForwardedCertificates, MAX_TOKEN, Purpose, Refused,
 };
@@ -75,4 +75,5 @@ pub use pods::PodIndex;
 pub use security::{CertificateOptions, PageAccess, SecurePort, Security};
 pub use status_tracker::Observations;
 pub use unix_socket::UnixSocket;
+pub use watched::{Keys, Names};
 pub use world_handle::{Closed, WorldHandle};

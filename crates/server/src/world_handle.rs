@@ -13,12 +13,13 @@ use tokio::sync::{mpsc, oneshot, watch};
 use world::{Batch, World};
 use xds::Limits;
 
-use crate::core::{Core, Message, Names};
+use crate::core::{Core, Message};
 use crate::inbox::Inbox;
 use crate::mcp::Configuration;
 use crate::pace::Pace;
 use crate::pods::PodIndex;
 use crate::status_tracker::Observations;
+use crate::watched::{Keys, Names, Watched};
 
 /// The number of queued messages; senders wait when the queue is full.
 const QUEUE: usize = 4096;
@@ -35,6 +36,7 @@ pub struct Closed;
 pub struct WorldHandle {
     messages: mpsc::Sender<Message>,
     names: watch::Receiver<Names>,
+    keys: watch::Receiver<Keys>,
     mesh: watch::Receiver<Arc<MeshConfig>>,
     configuration: Configuration,
     pods: PodIndex,
@@ -50,16 +52,24 @@ impl WorldHandle {
         let (sender, receiver) = mpsc::channel(QUEUE);
         let started = Instant::now();
         let (wanted, names) = watch::channel(world.wanted_names());
+        let (wanted_keys, keys) = watch::channel(world.wanted_keys());
         let (mesh, mesh_in_effect) = watch::channel(Arc::new(world.mesh_settings().config.clone()));
         let configuration = Configuration::default();
         configuration.set_mesh(MeshConfig::default());
         let pods = PodIndex::default();
         let down_queue = down_queue(world.types().iter().count());
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build()?;
-        let core = Core::new(world, limits, pace, started, (wanted, mesh, configuration.clone(), pods.clone()));
+        let watched = Watched {
+            names: wanted,
+            keys: wanted_keys,
+            mesh,
+            configuration: configuration.clone(),
+            pods: pods.clone(),
+        };
+        let core = Core::new(world, limits, pace, started, watched);
         // A separate thread, because derivation must not block sockets.
         std::thread::Builder::new().name("world".into()).spawn(move || runtime.block_on(run(core, receiver)))?;
-        Ok(WorldHandle { messages: sender, names, mesh: mesh_in_effect, configuration, pods, down_queue })
+        Ok(WorldHandle { messages: sender, names, keys, mesh: mesh_in_effect, configuration, pods, down_queue })
     }
 
     /// Commits a batch. Returns when it is queued.
@@ -87,6 +97,15 @@ impl WorldHandle {
     pub async fn wanted_names(&self) -> Result<watch::Receiver<Names>, Closed> {
         self.inspect(|_| ()).await?;
         Ok(self.names.clone())
+    }
+
+    /// The sources of keys that derivation needs, after all earlier commits. The keys are set with [`Batch::set_keys`].
+    ///
+    /// # Errors
+    /// The thread has ended.
+    pub async fn wanted_keys(&self) -> Result<watch::Receiver<Keys>, Closed> {
+        self.inspect(|_| ()).await?;
+        Ok(self.keys.clone())
     }
 
     /// Batches of statuses to write, while this replica leads ([`WorldHandle::lead`]). A slow receiver delays only

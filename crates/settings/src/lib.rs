@@ -11,11 +11,13 @@
 //! first.
 
 mod given;
+mod keys;
 mod resolve;
 mod table;
 mod value;
 
 pub use given::{Given, Problem, Problems, Source};
+pub use keys::{HostPatterns, JwksFetcher};
 pub use resolve::flags;
 pub use table::{Setting, Settings, TABLE};
 pub use value::{

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::given::{Given, Problems};
+use crate::keys::{HostPatterns, JwksFetcher};
 use crate::value::{
     Address, ByteSize, CertProvider, Ipv4Range, Ipv6Range, LogFilter, LogFormat, NamespaceUsers, OptionalAddress,
     OptionalName, Percent, SecretsFor, ServiceRanges, StoreBackend, Switch, Value,
@@ -329,6 +330,24 @@ settings! {
         http3 env "PILOT_ENABLE_QUIC_LISTENERS": Switch = "off";
         /// Accept HTTP/1.0 on all proxies. If off, only proxies with `HTTP10: "1"` in their metadata accept it.
         http10 env "PILOT_HTTP10": Switch = "off";
+    }
+    "Tokens" {
+        /// Component that fetches the public keys at the `jwksUri` of RequestAuthentications. `proxies` (istiod: `true`, `envoy`)
+        /// fetch them themselves if the host is a service of the mesh; keys of other hosts are not fetched, and their tokens are
+        /// rejected. With `hybrid`, the control plane fetches those. With `control-plane` (istiod: `false`, `istiod`), it fetches all.
+        jwks_fetcher env "PILOT_JWT_ENABLE_REMOTE_JWKS": JwksFetcher = "control-plane";
+        /// Time after which public keys are fetched again. Keys that cannot be fetched again stay in use for 7 days.
+        jwks_refresh_interval env "PILOT_JWT_PUB_KEY_REFRESH_INTERVAL": Duration = "20m";
+        /// Networks, addresses and hosts (`*.example.com` for those below a domain) from which public keys must not be
+        /// fetched. Everyone who can create a RequestAuthentication chooses addresses that the control plane calls. Loopback,
+        /// link-local, unspecified and multicast addresses and cloud metadata services are refused without this setting.
+        jwks_blocked env "BLOCKED_CIDRS_IN_JWKS_URIS": HostPatterns = "";
+        /// Networks, addresses and hosts from which public keys may be fetched although they would be refused, unless
+        /// `jwks-blocked` contains them: for an issuer on the machine of the control plane.
+        jwks_allowed: HostPatterns = "";
+        /// File with certificate authorities (PEM) that may sign the certificates of `https` servers of public keys, in addition
+        /// to those of the system. It may be missing, and is read again when it changes.
+        jwks_extra_roots: Option<PathBuf> = "/cacerts/extra.pem";
     }
     "Process" {
         /// Number of threads. 0 uses one per processor.

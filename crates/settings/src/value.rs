@@ -47,12 +47,12 @@ pub enum ValueError {
     NotFirst,
 }
 
-fn invalid(text: &str, expected: &'static str) -> ValueError {
+pub(crate) fn invalid(text: &str, expected: &'static str) -> ValueError {
     ValueError::Invalid { text: text.to_owned(), expected }
 }
 
 /// The value of a word among named choices.
-fn choice<T: ValueEnum>(text: &str) -> Result<T, ValueError> {
+pub(crate) fn choice<T: ValueEnum>(text: &str) -> Result<T, ValueError> {
     T::from_str(text, false).map_err(|_| invalid(text, "one of the choices"))
 }
 

@@ -1,5 +1,5 @@
 //! Sources of configuration: directories of files, Kubernetes APIs, other control planes over xDS; and the DNS resolver
-//! for hostnames that the configuration mentions.
+//! for hostnames, and the HTTP client for public keys, that the configuration mentions.
 //!
 //! Each source compares what it reads with what it emitted before and sends a [`config::ChangeSet`]: changed objects,
 //! deleted keys, diagnostics, and observations for the status writer. Sources know nothing about derivation.
@@ -19,6 +19,7 @@ pub mod clusters;
 mod directory;
 mod file_events;
 pub mod files;
+pub mod jwks;
 pub mod kubernetes;
 pub mod names;
 mod reader;

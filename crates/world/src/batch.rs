@@ -5,9 +5,10 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use config::core::Hidden;
-use config::{AnyObject, ChangeSet, ObjectKey};
+use config::{AnyObject, ChangeSet, KeySet, ObjectKey};
 use flow::Engine;
-use registry::inputs::{Environment, HostAddresses, MeshDefaults, MeshSettings, Sources};
+use model::jwt::{KeyFailure, KeySource};
+use registry::inputs::{Environment, FetchedKeys, HostAddresses, KeyFailures, MeshDefaults, MeshSettings, Sources};
 use registry::objects;
 use registry::tables::Rank;
 
@@ -87,6 +88,18 @@ impl Batch {
         match addresses.is_empty() {
             true => self.inputs.remove::<HostAddresses>(host),
             false => self.inputs.put::<HostAddresses>(host, addresses.into()),
+        }
+    }
+
+    /// Sets what is known of a source of keys: its keys, and its last fetch if it failed. Neither: it is no longer needed.
+    pub fn set_keys(&mut self, source: KeySource, keys: Option<KeySet>, failure: Option<KeyFailure>) {
+        match failure {
+            Some(failure) => self.inputs.put::<KeyFailures>(source.clone(), failure),
+            None => self.inputs.remove::<KeyFailures>(source.clone()),
+        }
+        match keys {
+            Some(keys) => self.inputs.put::<FetchedKeys>(source, keys),
+            None => self.inputs.remove::<FetchedKeys>(source),
         }
     }
 

@@ -8,7 +8,8 @@ use model::service::ObjectId;
 use security::telemetry::TelemetryConflicts;
 use traffic::conflicts::{
     AuthorizationPolicyConflicts, Conflicts, DestinationRuleConflicts, GatewayConflicts, PeerAuthenticationConflicts,
-    ProxyConfigConflicts, ServiceEntryConflicts, SidecarConflicts, VirtualServiceConflicts,
+    ProxyConfigConflicts, RequestAuthenticationConflicts, ServiceEntryConflicts, SidecarConflicts,
+    VirtualServiceConflicts,
 };
 
 use crate::World;
@@ -26,6 +27,7 @@ impl World {
             Kind::ProxyConfig => Some(self.conflicts::<ProxyConfigConflicts>(object)),
             Kind::PeerAuthentication => Some(self.conflicts::<PeerAuthenticationConflicts>(object)),
             Kind::AuthorizationPolicy => Some(self.conflicts::<AuthorizationPolicyConflicts>(object)),
+            Kind::RequestAuthentication => Some(self.conflicts::<RequestAuthenticationConflicts>(object)),
             Kind::MeshConfig => Some(self.conflicts::<TelemetryConflicts>(object)),
             _ => None,
         }
@@ -50,6 +52,7 @@ pub(crate) fn of(delta: &Delta) -> Vec<(ObjectKey, Conflicts)> {
     add::<ProxyConfigConflicts>(Kind::ProxyConfig, delta, &mut all);
     add::<PeerAuthenticationConflicts>(Kind::PeerAuthentication, delta, &mut all);
     add::<AuthorizationPolicyConflicts>(Kind::AuthorizationPolicy, delta, &mut all);
+    add::<RequestAuthenticationConflicts>(Kind::RequestAuthentication, delta, &mut all);
     add::<TelemetryConflicts>(Kind::MeshConfig, delta, &mut all);
     all
 }

@@ -32,10 +32,12 @@ use std::sync::Arc;
 
 use config::ObjectKey;
 use flow::Engine;
+use model::jwt::WantedKeys;
 use model::proxy::Proxy;
 use model::xds::ResourceTypes;
 use registry::inputs::{Mesh, MeshDefaults, MeshSettings, Proxies, ProxyToken};
 use registry::{GatewayNames, ServicesByHost};
+use security::request_authentication::WantedKeySources;
 use traffic::serving::ServedTypes;
 
 /// The relations that read each other, as (reader, read), as far as the scenario tests show. The tests write the file.
@@ -169,6 +171,11 @@ impl World {
     /// The names whose addresses derivation needs ([`Batch::set_addresses`]).
     pub fn wanted_names(&self) -> Arc<BTreeSet<Arc<str>>> {
         self.engine.get::<GatewayNames>(&()).map(|names| (*names).clone()).unwrap_or_default()
+    }
+
+    /// The sources of keys that must be fetched ([`Batch::set_keys`]).
+    pub fn wanted_keys(&self) -> Arc<WantedKeys> {
+        self.engine.get::<WantedKeySources>(&()).map(|sources| (*sources).clone()).unwrap_or_default()
     }
 
     /// The mesh-wide settings in effect.

@@ -13,6 +13,7 @@ use registry::inputs::{Mesh, MeshSettings, ProxyToken, Sources};
 use registry::objects;
 use registry::tables::Overridden;
 use registry::{GatewayNames, ServicesByHost};
+use security::request_authentication::WantedKeySources;
 use traffic::Catalogue;
 use traffic::audience::Audiences;
 use traffic::conflicts::Conflicts;
@@ -61,6 +62,8 @@ pub struct Changes {
     pub mesh: Option<Arc<MeshSettings>>,
     /// Whether the names to resolve changed ([`World::wanted_names`]).
     pub names: bool,
+    /// Whether the sources of keys to fetch changed ([`World::wanted_keys`]).
+    pub keys: bool,
     /// Rules that panicked, with key and message. Their cells keep the previous row.
     pub panics: Vec<String>,
 }
@@ -87,6 +90,7 @@ impl Changes {
             overridden: overridden(engine, delta),
             mesh: delta.changes::<Mesh>().find_map(|c| c.after.as_deref().cloned()),
             names: delta.changes::<GatewayNames>().next().is_some(),
+            keys: delta.changes::<WantedKeySources>().next().is_some(),
             panics: panics.map(shown).collect(),
         }
     }

@@ -13,6 +13,7 @@ mod command;
 pub mod grpc;
 pub mod guarded;
 pub mod home;
+pub mod issuer;
 mod mesh;
 mod namespace;
 pub mod objects;

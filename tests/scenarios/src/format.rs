@@ -26,6 +26,9 @@ pub enum Step {
     Objects(String),
     /// Resolved addresses in one commit: a line `NAME: ADDRESSES` each; without addresses the name does not exist.
     Addresses,
+    /// What is known of sources of token keys in one commit, a line each: `URL: KEY-IDS`, `issuer URL: KEY-IDS` for those with a
+    /// discovery document, `URL: failed REASON`. With neither, nothing is known of it.
+    Keys,
     /// Features to enable, one per line, until the next such section.
     Features,
     /// A proxy connects.
@@ -77,6 +80,7 @@ impl Step {
             "objects" | "edit" => Step::Objects(rest.strip_prefix("in ").unwrap_or(rest).trim().to_owned()),
             "addresses" => Step::Addresses,
             "features" => Step::Features,
+            "keys" => Step::Keys,
             "proxy" => Step::Proxy(rest.to_owned()),
             "disconnect" => Step::Disconnect(rest.to_owned()),
             "delete" => Step::Delete((!rest.is_empty()).then(|| rest.to_owned())),

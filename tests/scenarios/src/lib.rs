@@ -11,6 +11,7 @@
 pub mod format;
 pub mod homes;
 pub mod judge;
+mod keys;
 pub mod project;
 pub mod proxy;
 pub mod random;

@@ -9,13 +9,14 @@ use std::sync::Arc;
 use anyhow::{Context, Result, anyhow, bail};
 use config::{AnyObject, Kind, MeshConfig, ObjectKey, ParseOptions};
 use model::xds::{Resource, ResourceType};
-use registry::inputs::{Features, MeshSettings};
+use registry::inputs::{Features, JwksMode, MeshSettings};
 use serde_json::Value;
 use world::{Batch, Conflicts, World};
 
 use crate::format::{Section, Show, Step};
 use crate::homes::{Document, Home};
 use crate::judge::Evidence;
+use crate::keys;
 use crate::project::project;
 use crate::state::{Client, Holdings, json};
 
@@ -144,6 +145,7 @@ impl<'h> Player<'h> {
             Step::Objects(cluster) => self.objects(cluster, &section.body)?,
             Step::Addresses => self.addresses(&section.body)?,
             Step::Features => self.switch(&section.body)?,
+            Step::Keys => self.commit(keys::batch(&section.body)?)?,
             Step::Proxy(name) => self.connect(name, &section.body)?,
             Step::Disconnect(name) => {
                 let client = self.clients.remove(name).with_context(|| format!("no proxy {name}"))?;
@@ -219,12 +221,14 @@ impl<'h> Player<'h> {
     fn switch(&mut self, lines: &str) -> Result<()> {
         self.settings.features = Features::default();
         for line in lines.lines().map(str::trim).filter(|line| !line.is_empty()) {
-            let feature = match line {
-                "http3" => &mut self.settings.features.http3,
-                "http10" => &mut self.settings.features.http10,
+            let features = &mut self.settings.features;
+            match line {
+                "http3" => features.http3 = true,
+                "http10" => features.http10 = true,
+                "jwks-proxies" => features.jwks = JwksMode::Proxies,
+                "jwks-hybrid" => features.jwks = JwksMode::Hybrid,
                 other => bail!("unknown feature {other:?}"),
-            };
-            *feature = true;
+            }
         }
         let mut batch = Batch::new();
         batch.set_mesh(self.settings.clone());

@@ -27,6 +27,7 @@ pub(super) const CRATES: &[(&str, Place)] = &[
     ("world", Place::Layer(2, &["registry", "security", "traffic", "envoy", "envoy-filter"])),
     ("xds", Place::Layer(3, &[])),
     ("ca", Place::Layer(3, &[])),
+    ("jwks", Place::Layer(3, &[])),
     ("k8s-patch", Place::Layer(3, &[])),
     ("admission", Place::Layer(3, &[])),
     ("status", Place::Layer(3, &[])),

@@ -31,7 +31,7 @@ pub(crate) fn matched_header(name: &str) -> Result<(), Fault> {
 }
 
 /// Whether the name of a header refers to a JWT claim.
-pub(crate) fn is_claim(name: &str) -> bool {
+pub fn is_claim(name: &str) -> bool {
     let prefix = name.get(.."@request.auth.claims".len());
     prefix.is_some_and(|p| p.eq_ignore_ascii_case("@request.auth.claims"))
         && name["@request.auth.claims".len()..].starts_with(['.', '['])

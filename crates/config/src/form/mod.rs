@@ -18,8 +18,8 @@ pub(crate) use access_log::{fields as log_fields, file as log_file, format as lo
 pub(crate) use authorization::{attribute, path_template, service_account, trust_domain_pattern, wildcard};
 pub(crate) use cel::{RESERVED as CEL_RESERVED, cel};
 pub(crate) use filter::filter_name;
-pub use header::is_name as is_header_name;
 pub(crate) use header::{changed_header, header_name, header_value, logged_header, matched_header};
+pub use header::{is_claim as is_claim_header, is_name as is_header_name};
 pub(crate) use host::{
     destination_host, gateway_host, gateway_name, host, host_port, ingress_host, name, name_or_address, service,
     sidecar_host,

@@ -3,6 +3,7 @@
 use serde_json::Value as Json;
 
 use crate::form::{Fault, good};
+use crate::key_set::KeySet;
 
 /// URL schemes that a module can be fetched from.
 const SCHEMES: [&str; 4] = ["file", "http", "https", "oci"];
@@ -76,10 +77,19 @@ pub(crate) fn key_set(text: &str) -> Result<(), Fault> {
     let private = keys.iter().enumerate().filter(|(_, key)| is_private(key));
     let private: Vec<String> = private.map(|(index, _)| format!("key {index}")).collect();
     if private.is_empty() {
-        return Ok(());
+        return usable(text);
     }
     let message = format!("private, and readable by everyone who can read the object: {}", private.join(", "));
     Err(Fault::warning("insecure", message).hint("use public keys, which are sufficient to verify signatures"))
+}
+
+fn usable(text: &str) -> Result<(), Fault> {
+    if KeySet::inline(text).is_ok() {
+        return Ok(());
+    }
+    let message = "proxies can use no key of the set: all tokens of the issuer are rejected";
+    let hint = "use RSA keys of 1,024 to 8,192 bits, or keys of P-256, P-384, P-521 or Ed25519";
+    Err(Fault::warning("bad-value", message).hint(hint))
 }
 
 /// Reports why a value is not a valid key (RFC 7517).

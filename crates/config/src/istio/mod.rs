@@ -23,7 +23,7 @@ pub mod telemetry;
 pub mod virtual_service;
 pub mod workload;
 
-pub use authentication::{MutualTls, MutualTlsMode, PeerAuthentication, RequestAuthentication};
+pub use authentication::{JwtRule, MutualTls, MutualTlsMode, PeerAuthentication, RequestAuthentication};
 pub use authorization_policy::AuthorizationPolicy;
 pub use connection::{
     ClientTlsMode, ClientTlsSettings, ConnectionPoolSettings, H2UpgradePolicy, Http2KeepAlive, HttpPoolSettings,

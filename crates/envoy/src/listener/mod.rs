@@ -42,7 +42,7 @@ flow::rule! {
 fn derive_listeners(cx: &Reads<'_>, key: &Arc<ListenerSpec>) -> Option<Resource> {
     let mesh = mesh_of(cx, key.overrides.as_ref())?;
     let telemetry = cx.get::<EffectiveTelemetry>(&())?;
-    let policies = PolicyFilters::of(cx, &key.policies);
+    let policies = PolicyFilters::of(cx, key);
     Some(Resource::new(key.name.clone(), encode(key, &mesh.config, &telemetry, &policies)))
 }
 

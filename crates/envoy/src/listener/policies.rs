@@ -3,27 +3,38 @@
 use std::sync::Arc;
 
 use flow::Reads;
-use model::audience::Policies;
+use model::jwt::JwtPlan;
+use model::listener::{Direction, ListenerSpec};
 use protos::envoy::config::listener::v3::Filter;
 use protos::envoy::extensions::filters::network::http_connection_manager::v3::HttpFilter;
+use security::request_authentication::JwtPlans;
 
+use crate::jwt;
 use crate::rbac::{AuthorizationFilters, Filters};
 
 /// Filters of security policies.
 #[derive(Default)]
 pub(crate) struct PolicyFilters {
     authorization: Option<Arc<Filters>>,
+    authentication: Option<Arc<JwtPlan>>,
+    /// Routes are selected again when tokens are verified: those of gateways may match claims.
+    routes_by_claims: bool,
 }
 
 impl PolicyFilters {
     /// The filters of a listener. If those of its policies are not known, it denies everything.
-    pub(crate) fn of(cx: &Reads<'_>, policies: &Policies) -> PolicyFilters {
+    pub(crate) fn of(cx: &Reads<'_>, spec: &ListenerSpec) -> PolicyFilters {
         let found = |ids| match cx.get::<AuthorizationFilters>(ids) {
             Some(filters) => (*filters).clone(),
             None => Arc::new(Filters::closed()),
         };
-        let ids = &policies.authorization;
-        PolicyFilters { authorization: (!ids.is_empty()).then(|| found(ids)) }
+        let (authorization, authentication) = (&spec.policies.authorization, &spec.policies.authentication);
+        let plan = (!authentication.is_empty()).then(|| cx.get::<JwtPlans>(authentication)).flatten();
+        PolicyFilters {
+            authorization: (!authorization.is_empty()).then(|| found(authorization)),
+            authentication: plan.map(|row| (*row).clone()),
+            routes_by_claims: spec.direction == Direction::Gateway,
+        }
     }
 
     /// The filters of an HTTP connection manager, which precede all others. External services are asked first, as in
@@ -32,7 +43,8 @@ impl PolicyFilters {
         let authorization = self.authorization.as_deref();
         let external = authorization.iter().flat_map(|filters| &filters.external);
         let rules = authorization.iter().flat_map(|filters| &filters.http);
-        external.chain(rules).cloned().collect()
+        let verified = self.authentication.as_deref().map(|plan| jwt::filter(plan, self.routes_by_claims));
+        external.cloned().chain(verified).chain(rules.cloned()).collect()
     }
 
     /// The filters of connections of other protocols, which precede all others.

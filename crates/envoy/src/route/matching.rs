@@ -13,13 +13,11 @@ use protos::envoy::r#type::matcher::v3::{
     ListMatcher, MetadataMatcher, OrMatcher, StringMatcher, ValueMatcher, list_matcher, value_matcher,
 };
 
+use crate::jwt::{FILTER, PAYLOAD};
 use crate::parts::regex;
 
 /// The prefix of header names that represent JWT claims.
 const CLAIM_PREFIX: &str = "@request.auth.claims";
-/// The filter that writes claims into metadata, and the metadata key.
-const CLAIM_FILTER: &str = "envoy.filters.http.jwt_authn";
-const CLAIM_ROOT: &str = "payload";
 
 /// The condition that every request matches.
 pub(crate) fn everything() -> RouteMatch {
@@ -141,8 +139,8 @@ fn claim(path: &[&str], text: &StringMatch, invert: bool) -> MetadataMatcher {
     };
     let segment = |key: &&str| PathSegment { segment: Some(Segment::Key((*key).to_owned())) };
     MetadataMatcher {
-        filter: CLAIM_FILTER.to_owned(),
-        path: std::iter::once(&CLAIM_ROOT).chain(path).map(segment).collect(),
+        filter: FILTER.to_owned(),
+        path: std::iter::once(&PAYLOAD).chain(path).map(segment).collect(),
         value: Some(value),
         invert,
     }

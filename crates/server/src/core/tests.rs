@@ -77,13 +77,7 @@ fn core(limits: Limits) -> Core {
 }
 
 fn core_of(world: World, limits: Limits) -> Core {
-    let watched = (
-        watch::channel(Names::default()).0,
-        watch::channel(Arc::default()).0,
-        Configuration::default(),
-        PodIndex::default(),
-    );
-    Core::new(world, limits, Pace::UNLIMITED, Instant::now(), watched)
+    Core::new(world, limits, Pace::UNLIMITED, Instant::now(), Watched::default())
 }
 
 fn inbox(messages: impl IntoIterator<Item = Message>) -> Inbox {

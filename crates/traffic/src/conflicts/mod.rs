@@ -4,6 +4,7 @@
 //! Gateways. They are derived for watched objects only.
 
 mod authorization;
+mod claims;
 mod connections;
 mod credentials;
 mod entries;
@@ -13,6 +14,7 @@ mod peer_authentication;
 mod policies;
 mod proxy_configs;
 mod references;
+mod request_authentication;
 mod routes;
 mod scopes;
 mod selectors;
@@ -25,6 +27,7 @@ pub use leaders::VirtualServicesByHost;
 pub use peer_authentication::PeerAuthenticationConflicts;
 pub use policies::DestinationRuleConflicts;
 pub use proxy_configs::ProxyConfigConflicts;
+pub use request_authentication::RequestAuthenticationConflicts;
 pub use routes::VirtualServiceConflicts;
 pub use scopes::SidecarConflicts;
 
@@ -43,6 +46,7 @@ pub type Conflicts = Arc<[Diagnostic]>;
 pub(crate) fn register(b: &mut flow::Builder) {
     selectors::register(b);
     references::register(b);
+    claims::register(b);
     routes::register(b);
     policies::register(b);
     gateways::register(b);
@@ -51,6 +55,7 @@ pub(crate) fn register(b: &mut flow::Builder) {
     proxy_configs::register(b);
     peer_authentication::register(b);
     authorization::register(b);
+    request_authentication::register(b);
 }
 
 /// A row of these conflicts; none without any.

@@ -8,7 +8,7 @@ use registry::VirtualServices;
 
 use super::leaders::{HostLeaders, Leaders, VirtualServicesByHost, unconditional};
 use super::references::UnresolvedByVirtualService;
-use super::{Conflicts, conflict, connections, diagnostic, leaders, overruled_in, row};
+use super::{Conflicts, claims, conflict, connections, diagnostic, leaders, overruled_in, row};
 use crate::virtual_service::{Summary, VirtualServiceSummaries, missing_delegates};
 
 flow::rule! {
@@ -20,6 +20,7 @@ fn derive_virtual_service_conflicts(cx: &Reads<'_>, key: &ObjectId) -> Option<Co
     let mut conflicts = Vec::new();
     if let Some(own) = cx.get::<VirtualServiceSummaries>(key) {
         add_overruled(cx, &own, &mut conflicts);
+        claims::add_unknown(cx, &own, &mut conflicts);
     }
     if let Some(unresolved) = cx.get::<UnresolvedByVirtualService>(key) {
         conflicts.extend(unresolved.iter().cloned());

@@ -1,0 +1,45 @@
+//! Values of the world that other threads watch.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use config::MeshConfig;
+use model::jwt::WantedKeys;
+use tokio::sync::watch;
+use world::World;
+
+use crate::mcp::Configuration;
+use crate::pods::PodIndex;
+
+/// Hostnames.
+pub type Names = Arc<BTreeSet<Arc<str>>>;
+
+/// Sources of public keys, with their users.
+pub type Keys = Arc<WantedKeys>;
+
+/// The values.
+#[derive(Default)]
+pub(crate) struct Watched {
+    /// The hostnames that the world needs resolved.
+    pub(crate) names: watch::Sender<Names>,
+    /// The sources of keys that the world needs fetched.
+    pub(crate) keys: watch::Sender<Keys>,
+    /// The mesh configuration in effect.
+    pub(crate) mesh: watch::Sender<Arc<MeshConfig>>,
+    /// The objects in effect, for other control planes.
+    pub(crate) configuration: Configuration,
+    /// The pods.
+    pub(crate) pods: PodIndex,
+}
+
+impl Watched {
+    /// Publishes the hostnames and the sources of keys, if they changed.
+    pub(crate) fn publish(&self, world: &World, names: bool, keys: bool) {
+        if names {
+            self.names.send_replace(world.wanted_names());
+        }
+        if keys {
+            self.keys.send_replace(world.wanted_keys());
+        }
+    }
+}
