@@ -186,6 +186,49 @@ both_protocols! {
     }
 }
 
+async fn authorized() -> Result<()> {
+    let key = SigningKey::new("one")?;
+    let rule = format!("[{{ issuer: '{ISSUER}', jwks: '{}' }}]", key_set(&[&key]));
+    let web = Workload::start(Protocol::Delta, &rule, &[]).await?;
+    let to = |path: &str| format!("to: [{{ operation: {{ paths: [{path}] }} }}]");
+    let when = |path: &str, key: &str, value: &str| {
+        format!("{{ {}, when: [{{ key: '{key}', values: ['{value}'] }}] }}", to(path))
+    };
+    let rules = [
+        format!("{{ from: [{{ source: {{ requestPrincipals: ['{ISSUER}/alice'] }} }}], {} }}", to("/alice")),
+        when("/admin", "request.auth.claims[groups]", "admins"),
+        when("/team", "request.auth.claims[org][team]", "blue"),
+        when("/audience", "request.auth.audiences", "web"),
+        when("/scope", "request.auth.claims[scope]", "write"),
+    ];
+    let spec = format!("selector: {{ matchLabels: {{ app: web }} }}, action: ALLOW, rules: [{}]", rules.join(", "));
+    let policy = networking("AuthorizationPolicy", "web", &spec).replace("networking.istio.io", "security.istio.io");
+    web.mesh.config.put("policy.yaml", &policy)?;
+    let denied = || async { (web.get("/", &[]).await.ok()?.status.as_u16() == 403).then_some(()) };
+    wait_for("the policy", PATIENCE, denied).await?;
+    let status = async |path: &str, token: &str| {
+        let bearer = format!("Bearer {token}");
+        Ok::<_, test_harness::run::Error>(web.get(path, &[("authorization", &bearer)]).await?.status.as_u16())
+    };
+    let alice = key.sign(&claims(&json!({"scope": "read write"})))?;
+    let bob = key.sign(&claims(&json!({"sub": "bob", "aud": "other", "groups": ["admins"], "org": {"team": "blue"}})))?;
+    let forged = SigningKey::new("one")?.sign(&claims(&json!({"groups": ["admins"]})))?;
+    for (path, of_alice, of_bob) in
+        [("/alice", 200, 403), ("/admin", 403, 200), ("/team", 403, 200), ("/audience", 200, 403), ("/scope", 200, 403)]
+    {
+        assert_eq!(status(path, &alice).await?, of_alice, "{path}");
+        assert_eq!(status(path, &bob).await?, of_bob, "{path}");
+        assert_eq!(status(path, &forged).await?, 401, "{path}");
+        assert_eq!(web.get(path, &[]).await?.status.as_u16(), 403, "{path} without a token");
+    }
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn policies_use_what_tokens_prove() {
+    authorized().await.unwrap_or_else(|error| panic!("{error}"));
+}
+
 async fn internal_addresses() -> Result<()> {
     let key = SigningKey::new("one")?;
     let server = KeyServer::start(0, &[&key]).await?;
