@@ -97,7 +97,9 @@ pub(super) fn content(kind: Kind) -> Option<Value> {
             json!({"spec": {"workloadSelector": {"labels": {"app": MARKER}}, "configPatches": [nothing]}})
         }
         Kind::ProxyConfig => json!({"spec": {"selector": {"matchLabels": {"app": MARKER}}, "concurrency": 1}}),
-        Kind::PeerAuthentication => json!({"spec": {"selector": {"matchLabels": {"app": MARKER}}}}),
+        Kind::PeerAuthentication | Kind::RequestAuthentication => {
+            json!({"spec": {"selector": {"matchLabels": {"app": MARKER}}}})
+        }
         Kind::AuthorizationPolicy => json!({"spec": {"selector": {"matchLabels": {"app": MARKER}}}}),
         Kind::WorkloadEntry => json!({"spec": {"address": "192.0.2.1"}}),
         Kind::ServiceImport => json!({"spec": {"type": "Headless", "ports": [{"name": "http", "port": 80}]}}),
