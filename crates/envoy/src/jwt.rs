@@ -31,11 +31,11 @@ const MAX_TIMEOUT: Duration = Duration::from_secs((1 << 32) - 1);
 /// Claims that are always read as lists separated by spaces.
 const LISTS: [&str; 2] = ["permission", "scope"];
 
-/// The filter. `routes_by_claims`: routes are selected again after verification, because they may match claims.
+/// The filter; none without rules. `routes_by_claims`: routes are selected again after verification, because they may match claims.
 ///
 /// A request without a token is accepted, and one with an invalid token is rejected. If rules read tokens from the same place,
 /// a token that is valid for one of them is accepted.
-pub(crate) fn filter(plan: &JwtPlan, routes_by_claims: bool) -> HttpFilter {
+pub(crate) fn filter(plan: &JwtPlan, routes_by_claims: bool) -> Option<HttpFilter> {
     let named = || plan.providers.iter().enumerate().map(|(index, provider)| (format!("origins-{index}"), provider));
     let valid = |name: String| JwtRequirement { requires_type: Some(RequiresType::ProviderName(name)) };
     let missing = || JwtRequirement { requires_type: Some(RequiresType::AllowMissing(Default::default())) };
@@ -44,6 +44,7 @@ pub(crate) fn filter(plan: &JwtPlan, routes_by_claims: bool) -> HttpFilter {
     };
     let mut each: Vec<JwtRequirement> = named().map(|(name, _)| any(vec![valid(name), missing()])).collect();
     let requirement = match each.len() {
+        0 => return None,
         1 => each.remove(0),
         _ => {
             let all = RequiresType::RequiresAll(JwtRequirementAndList { requirements: each });
@@ -61,7 +62,7 @@ pub(crate) fn filter(plan: &JwtPlan, routes_by_claims: bool) -> HttpFilter {
         bypass_cors_preflight: true,
         ..Default::default()
     };
-    http_filter(FILTER, &config)
+    Some(http_filter(FILTER, &config))
 }
 
 fn encode(provider: &JwtProvider, routes_by_claims: bool) -> Provider {

@@ -76,6 +76,14 @@ pub struct JwtPlan {
     pub providers: Vec<JwtProvider>,
 }
 
+impl JwtPlan {
+    /// The plan while the rules are not known: a request with a token is rejected.
+    pub fn closed() -> JwtPlan {
+        let keys = ProviderKeys::Local(KeySet::unverifiable());
+        JwtPlan { providers: vec![JwtProvider { rule: JwtRule::default(), keys }] }
+    }
+}
+
 /// A rule with its keys.
 #[derive(Clone, PartialEq, Debug)]
 pub struct JwtProvider {

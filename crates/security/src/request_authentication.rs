@@ -31,7 +31,7 @@ flow::rule! {
     pub KeySourceUsers: KeySource => WantedSource = "users of key sources", derive_key_source_users;
     /// All sources of keys that must be fetched.
     pub WantedKeySources: () => Arc<WantedKeys> = "wanted key sources", derive_wanted_key_sources;
-    /// The verification of tokens by the rules of a set of RequestAuthentications; no row without rules.
+    /// The verification of tokens by the rules of a set of RequestAuthentications.
     pub JwtPlans: Arc<[ObjectId]> => Arc<JwtPlan> = "jwt plans", derive_jwt_plans;
 }
 
@@ -68,7 +68,7 @@ fn derive_jwt_plans(cx: &Reads<'_>, policies: &Arc<[ObjectId]>) -> Option<Arc<Jw
     let mut providers: Vec<JwtProvider> =
         rules.map(|rule| JwtProvider { rule: rule.clone(), keys: keys_of(cx, rule) }).collect();
     providers.sort_by(|a, b| a.rule.issuer.cmp(&b.rule.issuer));
-    (!providers.is_empty()).then(|| Arc::new(JwtPlan { providers }))
+    Some(Arc::new(JwtPlan { providers }))
 }
 
 /// Adds this module's rules.

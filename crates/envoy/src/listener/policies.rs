@@ -29,10 +29,13 @@ impl PolicyFilters {
             None => Arc::new(Filters::closed()),
         };
         let (authorization, authentication) = (&spec.policies.authorization, &spec.policies.authentication);
-        let plan = (!authentication.is_empty()).then(|| cx.get::<JwtPlans>(authentication)).flatten();
+        let plan = |ids| match cx.get::<JwtPlans>(ids) {
+            Some(plan) => (*plan).clone(),
+            None => Arc::new(JwtPlan::closed()),
+        };
         PolicyFilters {
             authorization: (!authorization.is_empty()).then(|| found(authorization)),
-            authentication: plan.map(|row| (*row).clone()),
+            authentication: (!authentication.is_empty()).then(|| plan(authentication)),
             routes_by_claims: spec.direction == Direction::Gateway,
         }
     }
@@ -43,7 +46,7 @@ impl PolicyFilters {
         let authorization = self.authorization.as_deref();
         let external = authorization.iter().flat_map(|filters| &filters.external);
         let rules = authorization.iter().flat_map(|filters| &filters.http);
-        let verified = self.authentication.as_deref().map(|plan| jwt::filter(plan, self.routes_by_claims));
+        let verified = self.authentication.as_deref().and_then(|plan| jwt::filter(plan, self.routes_by_claims));
         external.cloned().chain(verified).chain(rules.cloned()).collect()
     }
 

@@ -104,12 +104,13 @@ impl Outcomes {
         match outcome {
             Ok(_) => {
                 self.succeeded.fetch_add(1, Ordering::Relaxed);
-                tracing::debug!(%source, "fetched the keys of a token issuer");
+                tracing::debug!(source = ?source.url(), "fetched the keys of a token issuer");
             }
             Err(error) => {
                 self.failed.fetch_add(1, Ordering::Relaxed);
-                let detail = error.detail();
-                tracing::warn!(%source, %error, detail, "the keys of a token issuer cannot be fetched; it is retried");
+                // Users choose the text of a URL: it is escaped, so that it cannot look like another line.
+                let (source, detail) = (source.url(), error.detail());
+                tracing::warn!(?source, %error, ?detail, "the keys of a token issuer cannot be fetched; it is retried");
             }
         }
     }
