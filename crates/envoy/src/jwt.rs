@@ -38,7 +38,7 @@ const LISTS: [&str; 2] = ["permission", "scope"];
 pub(crate) fn filter(plan: &JwtPlan, routes_by_claims: bool) -> Option<HttpFilter> {
     let named = || plan.providers.iter().enumerate().map(|(index, provider)| (format!("origins-{index}"), provider));
     let valid = |name: String| JwtRequirement { requires_type: Some(RequiresType::ProviderName(name)) };
-    let missing = || JwtRequirement { requires_type: Some(RequiresType::AllowMissing(Default::default())) };
+    let missing = || JwtRequirement { requires_type: Some(RequiresType::AllowMissing(())) };
     let any = |requirements| JwtRequirement {
         requires_type: Some(RequiresType::RequiresAny(JwtRequirementOrList { requirements })),
     };

@@ -114,7 +114,7 @@ async fn ghsa_fgw5_hp8f_xfhc_no_way_leads_to_internal_addresses() {
     }
     assert_eq!(site.requests.load(Ordering::Relaxed), 0);
     // By a redirect, and by a discovery document, of a server that may be asked.
-    let moved = format!("HTTP/1.1 307 Moved\r\nlocation: http://169.254.169.254/latest\r\ncontent-length: 0\r\n\r\n");
+    let moved = "HTTP/1.1 307 Moved\r\nlocation: http://169.254.169.254/latest\r\ncontent-length: 0\r\n\r\n".to_owned();
     site.set("/moved", moved);
     site.set("/.well-known/openid-configuration", ok(r#"{"jwks_uri":"http://169.254.169.254/latest"}"#));
     let allowed = client(&["127.0.0.1"]);
