@@ -140,6 +140,7 @@ async fn each_operation_is_recognized() -> Result<()> {
         operation("notPaths: ['/a/*']", get("GET /b"), get("GET /a/b")),
         operation("paths: ['/a/{*}/b']", get("GET /a/x/b"), get("GET /a/x/y/b")),
         operation("paths: ['/a/{*}/b']", get("GET /a/x/b?q=1"), get("GET /a/b")),
+        operation("paths: ['/a/{*}/']", get("GET /a/x/"), get("GET /a/x")),
         operation("paths: ['/a/{**}']", get("GET /a/x/y"), get("GET /b/x")),
         operation("paths: ['/{**}/z']", get("GET /a/b/z"), get("GET /a/b")),
         operation("notPaths: ['/a/{*}']", get("GET /a/b/c"), get("GET /a/b")),

@@ -115,7 +115,8 @@ fn path_templates() {
     let template = |text: &str| Some(Permission::PathTemplate(text.into()));
     assert_eq!(of("/a/{*}/b/{**}"), template("/a/*/b/**"));
     assert_eq!(of("/{**}/b"), template("/**/b"));
-    for bad in ["a/{*}", "/{**}/{*}", "/a b/{*}", "//{*}", "/x{*}"] {
+    assert_eq!(of("/a/{*}/"), template("/a/*/"));
+    for bad in ["a/{*}", "/{**}/{*}", "/a b/{*}", "//{*}", "/{*}//", "/x{*}"] {
         assert_eq!(of(bad), None, "{bad}");
     }
     assert_eq!(of(&format!("/{{*}}/{}", "a".repeat(256))), None, "Envoy accepts 256 bytes");

@@ -211,7 +211,9 @@ fn path(written: &str) -> Option<Permission> {
     }
     let mut rest_seen = false;
     let mut template = String::new();
-    for segment in written.strip_prefix('/')?.split('/') {
+    let path = written.strip_prefix('/')?;
+    let segments = path.strip_suffix('/').unwrap_or(path);
+    for segment in segments.split('/') {
         let segment = match segment {
             "{*}" | "{**}" if rest_seen => return None,
             "{*}" => "*",
@@ -224,6 +226,9 @@ fn path(written: &str) -> Option<Permission> {
         };
         template.push('/');
         template.push_str(segment);
+    }
+    if segments.len() < path.len() {
+        template.push('/');
     }
     (template.len() <= MAX_TEMPLATE).then(|| Permission::PathTemplate(template.into()))
 }

@@ -19,7 +19,7 @@ use crate::state::Client;
 use dice::Dice;
 
 /// The number of objects in a mesh.
-pub const OBJECTS: usize = 15;
+pub const OBJECTS: usize = 18;
 /// The kinds of the objects of a mesh.
 const KINDS: [Kind; OBJECTS] = [
     Kind::VirtualService,
@@ -37,6 +37,9 @@ const KINDS: [Kind; OBJECTS] = [
     Kind::PeerAuthentication,
     Kind::PeerAuthentication,
     Kind::MeshConfig,
+    Kind::AuthorizationPolicy,
+    Kind::AuthorizationPolicy,
+    Kind::AuthorizationPolicy,
 ];
 /// The objects that every mesh has.
 const BASE: &str = include_str!("base.yaml");

@@ -80,6 +80,15 @@ fn direct(dice: &mut Dice, kind: Kind, number: usize, spec: &mut Map<String, Val
             spec.insert("portLevelMtls".to_owned(), ports);
             spec.insert("selector".to_owned(), json!({"matchLabels": {"app": "shop"}}));
         }
+        Kind::AuthorizationPolicy => {
+            spec.insert("selector".to_owned(), json!({"matchLabels": {"app": dice.one(&["shop", "gw"])}}));
+            spec.remove("targetRef");
+            spec.remove("targetRefs");
+            if dice.percent(50) {
+                spec.insert("action".to_owned(), json!(dice.one(&["ALLOW", "DENY", "AUDIT"])));
+                spec.remove("provider");
+            }
+        }
         Kind::MeshConfig => direct_mesh(dice, spec),
         Kind::WorkloadEntry => {
             spec.insert("labels".to_owned(), json!({"app": "shop", "version": "v2"}));

@@ -12,6 +12,34 @@ pub(super) fn taste(name: &str) -> isize {
     }
 }
 
+/// Attributes of conditions.
+const ATTRIBUTES: &[&str] = &[
+    "request.headers[x-a]",
+    "request.headers[:path]",
+    "request.headers[a b]",
+    "request.headers[é]",
+    "request.auth.claims[a][b]",
+    "request.auth.claims[a]b]",
+    "request.auth.principal",
+    "request.auth.audiences",
+    "source.ip",
+    "source.principal",
+    "source.namespace",
+    "source.serviceAccount",
+    "source.trustDomain",
+    "remote.ip",
+    "destination.ip",
+    "destination.port",
+    "connection.sni",
+    "experimental.envoy.filters.http.rbac[a]",
+    "nonsense",
+];
+/// Paths with wildcards, and templates.
+const PATH_PATTERNS: &[&str] = &[
+    "/a", "/a*", "*b", "*", "/{*}/a", "/{**}", "/a/{*}/", "/a/{**}/", "{*}", "/a b/{*}", "/a/{**}/b", "/%2f/{*}", "/%/{*}",
+    "//{*}", "/{*}.{*}", "/:a/{*}", "/{*}/{*}/{*}/{*}/{*}/{*}/{*}",
+];
+
 /// A key for the map at this path.
 pub(super) fn key(dice: &mut Dice, path: &[String]) -> String {
     let name = path.last().map_or("", String::as_str);
@@ -51,6 +79,12 @@ pub(super) fn text(dice: &mut Dice, path: &[String]) -> String {
             &["a.example.com", "a.example.com:8443", "[::1]:80", "a b", "é", "UPPER", "%2f"]
         }
         (_, "scheme") => &["http", "https", "ftp", "HTTPS", ""],
+        ("when", "key") => ATTRIBUTES,
+        (_, "paths" | "notPaths") => PATH_PATTERNS,
+        (_, "ipBlocks" | "notIpBlocks" | "remoteIpBlocks" | "notRemoteIpBlocks") => ADDRESSES,
+        (_, "principals" | "notPrincipals" | "requestPrincipals" | "values" | "notValues") => {
+            &["*", "a", "a*", "*a", "*/a", "10.0.0.0/8", "80", "[a]", "", "a/b", "cluster.local/ns/a/sa/b", "é", "a\nb"]
+        }
         (_, "hosts" | "host" | "targetHost" | "sniHosts") => HOSTS,
         (_, "subset") => &["v1", "v2", "none", "V-1", ""],
         (_, "gateways") => &["mesh", "test/r2", "r10", "none/none", "test/r2"],
