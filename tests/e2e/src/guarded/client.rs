@@ -87,7 +87,13 @@ impl<'a> Ask<'a> {
         // A connection that is refused may be closed before the request is written, or without a response.
         let _ = stream.write_all(request.as_bytes()).await;
         let mut bytes = Vec::new();
-        let _ = stream.read_to_end(&mut bytes).await;
+        // After a response of its own, Envoy waits a second before it closes the connection.
+        while !is_complete(&bytes) {
+            match stream.read_buf(&mut bytes).await {
+                Ok(0) | Err(_) => break,
+                Ok(_) => {}
+            }
+        }
         let text = String::from_utf8_lossy(&bytes).into_owned();
         let status = text.strip_prefix("HTTP/1.1 ").and_then(|rest| rest.get(..3)?.parse().ok());
         Ok(Answer { status: status.unwrap_or(0), text })
@@ -111,6 +117,20 @@ impl<'a> Ask<'a> {
             Ok(answer) => Ok(answer),
             Err(error) => Err(format!("{error}; the last answer: {:?}", self.send(to).await).into()),
         }
+    }
+}
+
+/// Whether this is a whole response, as far as its headers tell.
+fn is_complete(bytes: &[u8]) -> bool {
+    let text = String::from_utf8_lossy(bytes);
+    let Some((head, body)) = text.split_once("\r\n\r\n") else {
+        return false;
+    };
+    let head = head.to_ascii_lowercase();
+    let length = head.lines().find_map(|line| line.strip_prefix("content-length: ")?.trim().parse::<usize>().ok());
+    match length {
+        Some(length) => body.len() >= length,
+        None => head.contains("transfer-encoding: chunked") && body.ends_with("0\r\n\r\n"),
     }
 }
 
