@@ -140,6 +140,9 @@ pub enum Text {
     Suffix(Arc<str>),
     /// It contains this text, which is not empty.
     Contains(Arc<str>),
+    /// It begins with the first of these texts. The others follow in this order, each after any text without a slash. Any text may
+    /// follow.
+    Segments(Arc<[Arc<str>]>),
 }
 
 /// A service that decides about requests.

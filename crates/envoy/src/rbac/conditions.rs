@@ -147,8 +147,24 @@ fn string(text: &Text, ignore_case: bool) -> StringMatcher {
         Text::Prefix(text) => MatchPattern::Prefix(text.to_string()),
         Text::Suffix(text) => MatchPattern::Suffix(text.to_string()),
         Text::Contains(text) => MatchPattern::Contains(text.to_string()),
+        Text::Segments(parts) => {
+            let parts: Vec<String> = parts.iter().map(|part| quoted(part)).collect();
+            MatchPattern::SafeRegex(regex(&format!("{}.*", parts.join("[^/]*"))))
+        }
     };
     StringMatcher { match_pattern: Some(pattern), ignore_case }
+}
+
+/// A regular expression that matches only this text.
+fn quoted(text: &str) -> String {
+    let mut quoted = String::with_capacity(text.len());
+    for character in text.chars() {
+        if r"\.+*?()|[]{}^$".contains(character) {
+            quoted.push('\\');
+        }
+        quoted.push(character);
+    }
+    quoted
 }
 
 /// The condition on a claim of the request's token.

@@ -40,6 +40,14 @@ fn hosts_have_no_case() {
 }
 
 #[test]
+fn the_texts_of_a_pattern_are_quoted() {
+    let identity = Principal::Identity(vec![Text::Segments(["spiffe://".into(), ".y+(z)/".into()].into())]);
+    let found = json_of(&conditions::principal(&[one(identity)]));
+    let expected = json!({"principalName": {"safeRegex": {"regex": r"spiffe://[^/]*\.y\+\(z\)/.*"}}});
+    assert_eq!(found["authenticated"], expected);
+}
+
+#[test]
 fn claims_are_texts_or_lists_of_them() {
     let claim = Principal::Claim(vec!["a".into(), "b".into()], Text::Exact("c".into()));
     let found = json_of(&conditions::principal(&[one(claim)]));

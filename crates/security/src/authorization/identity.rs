@@ -1,7 +1,7 @@
 //! Conditions on the identity in a client's certificate, `spiffe://TRUST-DOMAIN/ns/NAMESPACE/sa/SERVICE-ACCOUNT`.
 //!
-//! They are conditions on parts of the text, never regular expressions: what a user writes is never interpreted as a
-//! pattern, whatever characters it contains.
+//! They are conditions on parts of the text: what a user writes is never interpreted as a pattern, whatever characters it
+//! contains. A `*` stands for text without a slash, so that the path of an identity never counts as its trust domain.
 
 use std::sync::Arc;
 
@@ -61,16 +61,21 @@ fn covers(written: &str, domain: &str) -> bool {
 /// A namespace, in which `*` stands for any text.
 pub(super) fn namespace(written: &str) -> Principal {
     let parts: Vec<&str> = written.split('*').collect();
-    let [first, middle @ .., last] = &parts[..] else {
-        return Principal::Identity(vec![Text::Contains(format!("/ns/{written}/").into())]);
-    };
-    let mut texts = vec![Text::Contains(format!("/ns/{first}").into())];
-    let middle = middle.iter().filter(|part| !part.is_empty());
-    texts.extend(middle.map(|part| Text::Contains((*part).into())));
-    if !last.is_empty() {
-        texts.push(Text::Contains(format!("{last}/sa/").into()));
-    }
-    Principal::Identity(texts)
+    Principal::Identity(match &parts[..] {
+        [_] => vec![Text::Contains(format!("/ns/{written}/").into())],
+        [first, ""] => vec![Text::Contains(format!("/ns/{first}").into())],
+        ["", last] => vec![Text::Contains("/ns/".into()), Text::Contains(format!("{last}/sa/").into())],
+        [first, middle @ .., last] => {
+            let begin = [SCHEME.to_owned(), format!("/ns/{first}")];
+            let middle = middle.iter().filter(|part| !part.is_empty()).map(|part| (*part).to_owned());
+            vec![segments(begin.into_iter().chain(middle).chain([format!("{last}/sa/")]))]
+        }
+        [] => Vec::new(),
+    })
+}
+
+fn segments(parts: impl IntoIterator<Item = String>) -> Text {
+    Text::Segments(parts.into_iter().map(Arc::from).collect())
 }
 
 /// A service account, `NAMESPACE/NAME` or `NAME` in the policy's namespace.
@@ -93,8 +98,8 @@ fn of_domain(domain: &Text) -> Principal {
     let begins = |text: &str| Text::Prefix(format!("{SCHEME}{text}").into());
     Principal::Identity(match domain {
         Text::Prefix(prefix) => vec![begins(prefix)],
-        Text::Suffix(suffix) => vec![begins(""), Text::Contains(format!("{suffix}/ns/").into())],
+        Text::Suffix(suffix) => vec![segments([SCHEME.to_owned(), format!("{suffix}/")])],
         Text::Exact(domain) => vec![begins(&format!("{domain}/"))],
-        Text::Present | Text::Contains(_) => vec![begins("")],
+        Text::Present | Text::Contains(_) | Text::Segments(_) => vec![begins("")],
     })
 }

@@ -1,5 +1,7 @@
 //! Translations of policies.
 
+use std::sync::Arc;
+
 use config::{AnyObject, ParseOptions, parse_documents};
 use model::authorization::{All, Condition, Permission, Principal, Text};
 
@@ -59,17 +61,22 @@ fn contains(text: &str) -> Text {
     Text::Contains(text.into())
 }
 
+fn segments(parts: &[&str]) -> Text {
+    Text::Segments(parts.iter().map(|part| Arc::from(*part)).collect())
+}
+
 #[test]
 fn identities_are_texts_and_no_patterns() {
     let accounts = identities("{serviceAccounts: [a.b, other/c]}");
     let account = |text: &str| [vec![suffix(text)], vec![contains(&format!("{text}/"))]];
     assert_eq!(accounts, [account("/ns/shop/sa/a.b"), account("/ns/other/sa/c")].concat());
-    let namespaces = identities("{namespaces: [a.b, 'x*', '*y', '*']}");
+    let namespaces = identities("{namespaces: [a.b, 'x*', '*y', '*', 'ab*ba']}");
     let expected = [
         vec![contains("/ns/a.b/")],
         vec![contains("/ns/x")],
         vec![contains("/ns/"), contains("y/sa/")],
         vec![contains("/ns/")],
+        vec![segments(&["spiffe://", "/ns/ab", "ba/sa/"])],
     ];
     assert_eq!(namespaces, expected);
 }
@@ -87,9 +94,14 @@ fn trust_domains_of_the_mesh_are_the_same() {
     let all = of("*.domain/ns/a/sa/b");
     assert_eq!(all, [[prefix("spiffe://"), suffix(".domain/ns/a/sa/b")]], "it covers both");
     assert_eq!(of("*"), [[Text::Present]]);
-    let domains = identities("{trustDomains: [old.domain, 'x*']}");
-    let expected = [[prefix("spiffe://new.domain/")], [prefix("spiffe://old.domain/")], [prefix("spiffe://x")]];
-    assert_eq!(domains, expected);
+    let domains = identities("{trustDomains: [old.domain, 'x*', '*.y']}");
+    let expected = [
+        [prefix("spiffe://new.domain/")],
+        [prefix("spiffe://old.domain/")],
+        [prefix("spiffe://x")],
+        [segments(&["spiffe://", ".y/"])],
+    ];
+    assert_eq!(domains, expected, "a path that contains `.y/` does not count");
 }
 
 #[test]
