@@ -157,11 +157,11 @@ fn tokens_have_an_issuer_and_a_subject() {
     let token = |issuer, subject| Principal::Token(issuer, subject);
     assert_eq!(of("https://a/b/c"), [token(exact("https://a/b"), exact("c"))]);
     assert_eq!(of("*"), [token(Text::Present, Text::Present)]);
-    assert_eq!(
-        of("https://a/*"),
-        [token(exact("https://a"), Text::Present), token(prefix("https://a/"), Text::Present)]
-    );
-    assert_eq!(of("*/b"), [token(Text::Present, exact("b")), token(Text::Present, suffix("/b"))]);
+    assert_eq!(of("https://a/*"), [token(exact("https://a"), Text::Present)], "not those of the issuer https://a/b");
+    assert_eq!(of("https://a/b*"), [token(exact("https://a"), prefix("b"))]);
+    assert_eq!(of("*/b"), [token(Text::Present, exact("b"))]);
+    assert_eq!(of("*.a/b"), [token(suffix(".a"), exact("b"))]);
+    assert_eq!((of("a*"), of("*b")), (vec![token(prefix("a"), Text::Present)], vec![token(Text::Present, suffix("b"))]));
 }
 
 #[test]

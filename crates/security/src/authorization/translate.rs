@@ -239,25 +239,20 @@ fn is_literal(segment: &str) -> bool {
     !segment.is_empty() && segment.bytes().all(plain)
 }
 
-/// The issuer and subject of a token, `ISSUER/SUBJECT`. Both may contain slashes: a wildcard in one of them, or across both,
-/// gives alternatives.
+/// The issuer and subject of a token, `ISSUER/SUBJECT`. The last slash divides them, also in text with a wildcard: `https://a/*` are
+/// the subjects of the issuer `https://a`, and not those of `https://a/b`.
 fn token(written: &str) -> Vec<Principal> {
     let exact = |text: &str| Text::Exact(text.into());
-    let split = written.rsplit_once('/');
-    let pairs: Vec<(Text, Text)> = match (Text::with_wildcard(written), split) {
-        (Text::Suffix(suffix), Some((issuer, subject))) => {
-            vec![(Text::with_wildcard(issuer), exact_or_any(subject)), (Text::Present, Text::Suffix(suffix))]
-        }
-        (Text::Prefix(prefix), Some((issuer, subject))) => {
-            vec![(exact(issuer), Text::with_wildcard(subject)), (Text::Prefix(prefix), Text::Present)]
-        }
-        (Text::Suffix(suffix), None) => vec![(Text::Present, Text::Suffix(suffix))],
-        (Text::Prefix(prefix), None) => vec![(Text::Prefix(prefix), Text::Present)],
-        (Text::Exact(_), Some((issuer, subject))) => vec![(exact(issuer), exact(subject))],
-        (Text::Exact(issuer), None) => vec![(Text::Exact(issuer), exact(""))],
-        (any, _) => vec![(any, Text::Present)],
+    let (issuer, subject) = match (Text::with_wildcard(written), written.rsplit_once('/')) {
+        (Text::Suffix(_), Some((issuer, subject))) => (Text::with_wildcard(issuer), exact_or_any(subject)),
+        (Text::Prefix(_), Some((issuer, subject))) => (exact(issuer), Text::with_wildcard(subject)),
+        (Text::Suffix(suffix), None) => (Text::Present, Text::Suffix(suffix)),
+        (Text::Prefix(prefix), None) => (Text::Prefix(prefix), Text::Present),
+        (Text::Exact(_), Some((issuer, subject))) => (exact(issuer), exact(subject)),
+        (Text::Exact(issuer), None) => (Text::Exact(issuer), exact("")),
+        (any, _) => (any, Text::Present),
     };
-    pairs.into_iter().map(|(issuer, subject)| Principal::Token(issuer, subject)).collect()
+    vec![Principal::Token(issuer, subject)]
 }
 
 fn exact_or_any(text: &str) -> Text {
