@@ -241,7 +241,9 @@ fn note(pending: &FileEvents, event: notify::Result<notify::Event>) {
         // A file that was renamed from elsewhere replaces another one.
         EventKind::Access(AccessKind::Close(AccessMode::Write))
         | EventKind::Modify(ModifyKind::Name(RenameMode::To)) => pending.closed(&event.paths),
-        EventKind::Access(_) => {}
+        // This event sums up a renaming whose two ends were events already, as far as they are in watched folders. The other
+        // end may be a draft elsewhere.
+        EventKind::Access(_) | EventKind::Modify(ModifyKind::Name(RenameMode::Both)) => {}
         EventKind::Modify(ModifyKind::Data(_)) => pending.written(&event.paths, Instant::now()),
         _ => pending.poke(),
     }
@@ -291,4 +293,28 @@ fn scan(reader: &mut Reader, pending: &FileEvents, scope: &ScanScope) -> Result<
     contents.retain(|content| !writing.contains(&content.path));
     let change = reader.apply(&listed, contents);
     Ok(Scanned { change, root: listed.root, unreadable: listed.into_unreadable() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_draft_that_is_renamed_over_a_file_requests_a_scan_of_this_file_only() {
+        let long = Duration::from_secs(3600);
+        let [draft, file, other] = ["/tmp/draft", "/tmp/config/a.yaml", "/tmp/config/b.yaml"].map(PathBuf::from);
+        let renamed = |mode, paths: &[&PathBuf]| notify::Event {
+            paths: paths.iter().map(|path| (*path).clone()).collect(),
+            ..notify::Event::new(EventKind::Modify(ModifyKind::Name(mode)))
+        };
+        let events = FileEvents::default();
+        note(&events, Ok(renamed(RenameMode::To, &[&file])));
+        note(&events, Ok(renamed(RenameMode::Both, &[&draft, &file])));
+        assert_eq!(events.wait(long, long), Some(ScanScope::Files(BTreeSet::from([file.clone()]))));
+        // Within the directory, a file is gone.
+        note(&events, Ok(renamed(RenameMode::From, &[&file])));
+        note(&events, Ok(renamed(RenameMode::To, &[&other])));
+        note(&events, Ok(renamed(RenameMode::Both, &[&file, &other])));
+        assert_eq!(events.wait(long, long), Some(ScanScope::All));
+    }
 }
