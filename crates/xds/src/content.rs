@@ -52,6 +52,9 @@ impl<O: Origin> Core<O> {
             return self.overlaid(watch, place, key, full);
         }
         let shared = self.cached(watch.kind, watch.shared, key, full);
+        if !full && key.within(self.part(place).selection).is_empty() {
+            return shared;
+        }
         let own = self.cached(watch.kind, place, key, full);
         if own.resources + own.removed == 0 {
             return shared;

@@ -144,6 +144,13 @@ impl<O: Origin> Ledger<O> {
         changes.range(first..).take_while(move |(at, _)| *at == epoch).map(|(_, name)| name)
     }
 
+    /// The names that changed after an epoch, in any order; a name may occur more than once. `None` if they are more than
+    /// `limit`, or not known.
+    pub(crate) fn few_changes(&self, from: Epoch, limit: usize) -> Option<impl Iterator<Item = &Name>> {
+        let count = self.log.since(from)?.take(limit + 1).count();
+        if count > limit { None } else { self.log.since(from) }
+    }
+
     /// The ledger's own copy of a name, to share its memory.
     pub(crate) fn name(&self, name: &str) -> Option<&Name> {
         self.entries.get_key_value(name).map(|(name, _)| name)

@@ -176,11 +176,17 @@ impl<'a, O: Origin> Overlay<'a, O> {
         if !is_idle {
             return self.meets();
         }
+        let within = |epoch: Epoch, from: Epoch, upto: Epoch| epoch > from && epoch <= upto;
+        let has_changed = |name: &Name| within(shared.ledger.epoch_of(name), from.0, upto.0);
+        let removes = shared.selection.removed > from.1;
+        // Both ledgers may be large: looks for the smaller number of names in the other one.
+        if let Some(mut changed) = shared.ledger.few_changes(from.0, own.ledger.len()).filter(|_| !removes) {
+            return changed.any(|name| own.ledger.contains(name) && has_changed(name));
+        }
         if own.ledger.len() <= FEW_ROWS {
-            let within = |epoch: Epoch, from: Epoch, upto: Epoch| epoch > from && epoch <= upto;
             return own.ledger.names().any(|name| {
                 let removed = shared.ledger.tombs.get(name).map_or(0, |tomb| tomb.epoch);
-                within(shared.ledger.epoch_of(name), from.0, upto.0) || within(removed, from.1, upto.1)
+                has_changed(name) || within(removed, from.1, upto.1)
             });
         }
         let hides = |name: &Name| own.ledger.contains(name);

@@ -61,6 +61,11 @@ impl Key {
         self.between(latest, selection.changed_before)
     }
 
+    /// Whether nothing was added, changed or removed.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.from > 0 && self.from >= self.upto && self.removals_sent >= self.sweep
+    }
+
     /// The same, for a response from selections with these latest changes.
     pub(crate) fn between(self, latest: Latest, changed_before: Epoch) -> Key {
         let from = match self.from {
