@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use prometheus::Histogram;
+use rustix::time::{ClockId, clock_gettime};
 
 use crate::metrics::histogram;
 
@@ -69,12 +70,17 @@ impl Step {
 #[derive(Clone, Debug)]
 pub(crate) struct Stalls {
     durations: [Histogram; Step::ALL.len()],
+    /// Their processor time: on a busy machine, a step also lasts while other threads have the processor.
+    processor: [Histogram; Step::ALL.len()],
+    /// The processor time of the thread at the end of the last step.
+    used: Duration,
     logged: Option<Instant>,
 }
 
 impl Default for Stalls {
     fn default() -> Stalls {
-        Stalls { durations: Step::ALL.map(|_| histogram(&BUCKETS)), logged: None }
+        let histograms = || Step::ALL.map(|_| histogram(&BUCKETS));
+        Stalls { durations: histograms(), processor: histograms(), used: Duration::ZERO, logged: None }
     }
 }
 
@@ -83,6 +89,10 @@ impl Stalls {
     pub(crate) fn note(&mut self, step: Step, begun: Instant, what: impl FnOnce() -> String) {
         let now = Instant::now();
         let took = now.saturating_duration_since(begun);
+        // What the thread does between two steps is little, and counts as a part of the second one.
+        let used = used();
+        self.processor[step as usize].observe(used.saturating_sub(self.used).as_secs_f64());
+        self.used = used;
         if self.record(step, took, now) {
             let (step, what, millis) = (step.name(), what(), took.as_millis());
             tracing::warn!(step, what, millis, "all other work was held up by one step");
@@ -92,6 +102,11 @@ impl Stalls {
     /// The durations of each kind of step.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (Step, &Histogram)> {
         Step::ALL.into_iter().zip(&self.durations)
+    }
+
+    /// The processor time of each kind of step.
+    pub(crate) fn processor(&self) -> impl Iterator<Item = (Step, &Histogram)> {
+        Step::ALL.into_iter().zip(&self.processor)
     }
 
     /// Records a step. Returns whether it is to be logged.
@@ -105,9 +120,34 @@ impl Stalls {
     }
 }
 
+/// The processor time of this thread so far.
+fn used() -> Duration {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    let seconds = u64::try_from(time.tv_sec).unwrap_or_default();
+    Duration::from_secs(seconds) + Duration::from_nanos(u64::try_from(time.tv_nsec).unwrap_or_default())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn time_in_which_others_have_the_processor_is_not_counted() {
+        let mut stalls = Stalls::default();
+        stalls.note(Step::Push, Instant::now(), String::new);
+        let (ms, begun) = (Duration::from_millis, Instant::now());
+        std::thread::sleep(ms(20));
+        stalls.note(Step::Push, begun, String::new);
+        let begun = used();
+        while used() < begun + ms(3) {
+            std::hint::spin_loop();
+        }
+        stalls.note(Step::Commit, Instant::now(), String::new);
+        let sum = |histograms: &[Histogram], step: Step| histograms[step as usize].get_sample_sum();
+        assert!(sum(&stalls.durations, Step::Push) >= 0.02);
+        assert!(sum(&stalls.processor, Step::Push) < 0.02, "the thread slept");
+        assert!(sum(&stalls.processor, Step::Commit) >= 0.003);
+    }
 
     #[test]
     fn long_steps_are_logged_once_in_a_while() {

@@ -143,6 +143,9 @@ impl Snapshot {
         let help = "Seconds for which the thread that owns the world held up all other work, by kind of step";
         let steps = counters.stalls.iter().map(|(step, durations)| (vec![("step", step.name())], durations));
         out.histogram("rutter_world_step_seconds", help, steps);
+        let help = "Seconds of processor time that the thread that owns the world needed for a step, by kind";
+        let steps = counters.stalls.processor().map(|(step, used)| (vec![("step", step.name())], used));
+        out.histogram("rutter_world_step_processor_seconds", help, steps);
     }
 
     fn graph(&self, out: &mut Families) {
