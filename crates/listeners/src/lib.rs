@@ -131,9 +131,11 @@ impl Connections {
     ) {
         let Limits { first_request, idle, .. } = self.limits;
         let used = usage.clone();
+        // Moved into the task only as a pointer, because a task has room for each place of a future.
+        let mut serving = Box::pin(serving);
         let task = self.tasks.spawn(async move {
             tokio::select! {
-                () = serving => {}
+                () = &mut serving => {}
                 () = used.unused(first_request, idle) => {}
             }
             drop(place);

@@ -102,7 +102,8 @@ impl Http2 {
         let service = move |request| {
             let (open, discovery, aged) = (usage.begin(), discovery.clone(), aged.clone());
             async move {
-                let response = discovery.call(request, aged).await;
+                // The task of a stream has room for this future as long as it lives.
+                let response = Box::pin(discovery.call(request, aged)).await;
                 Ok::<_, Infallible>(Usage::count(response, open))
             }
         };

@@ -54,14 +54,29 @@ impl Age {
 
     /// Serves a connection until it ends. When it has reached its maximum age, `invalid` completes, or `stopped` is true, sends
     /// GOAWAY, and waits until the open streams have ended. `after` is called each time after the connection was polled.
-    pub(crate) async fn serve(
+    pub(crate) fn serve<C, I, A>(
         self,
-        connection: impl GracefulConnection,
+        connection: C,
+        invalid: I,
+        after: A,
+        stopped: watch::Receiver<bool>,
+    ) -> impl Future<Output = ()> + use<C, I, A>
+    where
+        C: GracefulConnection,
+        I: Future<Output = Status>,
+        A: FnMut(&mut Context<'_>),
+    {
+        // An async function would have room for it as an argument, and again where it is pinned.
+        self.serve_pinned(Box::pin(connection), invalid, after, stopped)
+    }
+
+    async fn serve_pinned(
+        self,
+        mut connection: Pin<Box<impl GracefulConnection>>,
         invalid: impl Future<Output = Status>,
         mut after: impl FnMut(&mut Context<'_>),
         mut stopped: watch::Receiver<bool>,
     ) {
-        tokio::pin!(connection);
         let reached = async {
             match self.max {
                 Some(max) => tokio::time::sleep(max).await,

@@ -200,15 +200,17 @@ impl Upstream {
                         {
                             return status;
                         }
+                        // What few streams do is not part of the size of all.
+                        let serving = Box::pin(service.serve(message, messages, &self.down));
                         return tokio::select! {
-                            status = service.serve(message, messages, &self.down) => status,
+                            status = serving => status,
                             status = aged.reached() => status,
                         };
                     }
                     if id.is_none() && matches!(self.variant, Variant::Sotw) && debug_service::wants(&message) {
                         let (service, access) =
                             (self.discovery.debug.clone(), self.discovery.guard.of_peer(&self.peer));
-                        return service.serve(message, &access, messages, &self.down).await;
+                        return Box::pin(service.serve(message, &access, messages, &self.down)).await;
                     }
                     self.take((message, held), id).await
                 }
@@ -236,7 +238,7 @@ impl Upstream {
         let request = decoded.map_err(|e| Status::new(Status::INVALID_ARGUMENT, e.to_string()))?;
         let id = match *id {
             Some(id) => id,
-            None => *id.insert(self.connect(&request).await?),
+            None => *id.insert(Box::pin(self.connect(&request)).await?),
         };
         self.log_refused_secrets(&request, id);
         let unavailable = |reason: &dyn std::fmt::Display| Status::new(Status::UNAVAILABLE, reason.to_string());

@@ -99,11 +99,16 @@ impl<S: AsyncWrite + Unpin> Writes<S> {
     }
 
     /// Buffers what there is room for. Returns its length.
-    fn add<'b>(&mut self, cx: &mut Context<'_>, pieces: impl Iterator<Item = &'b [u8]>) -> Poll<Result<usize>> {
+    fn add<'b>(&mut self, cx: &mut Context<'_>, pieces: impl Iterator<Item = &'b [u8]> + Clone) -> Poll<Result<usize>> {
         if self.buffer.len() >= TOGETHER || self.failed.is_some() {
             ready!(self.write_all(cx))?;
         }
         let before = self.buffer.len();
+        let all: usize = pieces.clone().map(<[u8]>::len).sum();
+        if before + all >= TOGETHER / 8 {
+            // A large response: the buffer grows once.
+            self.buffer.reserve_exact(TOGETHER - before);
+        }
         for piece in pieces {
             let room = TOGETHER - self.buffer.len();
             self.buffer.extend_from_slice(&piece[..piece.len().min(room)]);
