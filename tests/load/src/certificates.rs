@@ -23,6 +23,7 @@ use test_harness::run::Control;
 use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
 
 use crate::probe::{Usage, memory};
 use crate::process::{idle, launched, pid_of, with_log};
@@ -47,7 +48,8 @@ pub struct Plan {
     pub rsa: bool,
 }
 
-type Issuer = CertifiedIssuer<'static, KeyPair>;
+/// An authority whose key the tool has.
+pub(crate) type Issuer = CertifiedIssuer<'static, KeyPair>;
 
 /// Measures. Returns the figures as a table.
 ///
@@ -151,7 +153,7 @@ async fn streams(table: &mut String, (pid, control): (u32, &Control), issuer: &I
 }
 
 /// An authority, whose files it writes into a directory.
-fn authority(rsa: bool, directory: &Path) -> Result<Issuer> {
+pub(crate) fn authority(rsa: bool, directory: &Path) -> Result<Issuer> {
     let key = match rsa {
         true => KeyPair::generate_rsa_for(&rcgen::PKCS_RSA_SHA256, rcgen::RsaKeySize::_2048)?,
         false => KeyPair::generate()?,
@@ -169,12 +171,12 @@ fn authority(rsa: bool, directory: &Path) -> Result<Issuer> {
     Ok(issuer)
 }
 
-/// Opens a TLS connection as a workload.
-async fn connect(address: SocketAddr, issuer: &Issuer, account: &str) -> Result<SendRequest<Bytes>> {
+/// The TLS of a workload, with a certificate of this service account.
+pub(crate) fn client_config(issuer: &Issuer, namespace: &str, account: &str) -> Result<Arc<ClientConfig>> {
     let key = KeyPair::generate()?;
     let mut params = CertificateParams::default();
     params.subject_alt_names =
-        vec![SanType::URI(format!("spiffe://cluster.local/ns/load/sa/{account}").as_str().try_into()?)];
+        vec![SanType::URI(format!("spiffe://cluster.local/ns/{namespace}/sa/{account}").as_str().try_into()?)];
     params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
     let leaf = params.signed_by(&key, issuer)?;
     let mut roots = RootCertStore::empty();
@@ -185,10 +187,20 @@ async fn connect(address: SocketAddr, issuer: &Issuer, account: &str) -> Result<
         .with_root_certificates(roots)
         .with_client_auth_cert(vec![leaf.der().clone()], key)?;
     config.alpn_protocols = vec![b"h2".to_vec()];
+    Ok(Arc::new(config))
+}
+
+/// Encrypts a connection to the control plane.
+pub(crate) async fn encrypted(socket: TcpStream, config: Arc<ClientConfig>) -> Result<TlsStream<TcpStream>> {
+    Ok(TlsConnector::from(config).connect(ServerName::try_from(NAME)?, socket).await?)
+}
+
+/// Opens a TLS connection as a workload.
+async fn connect(address: SocketAddr, issuer: &Issuer, account: &str) -> Result<SendRequest<Bytes>> {
+    let config = client_config(issuer, "load", account)?;
     let socket = TcpStream::connect(address).await?;
     socket.set_nodelay(true)?;
-    let socket = TlsConnector::from(Arc::new(config)).connect(ServerName::try_from(NAME)?, socket).await?;
-    let (client, connection) = h2::client::handshake(socket).await?;
+    let (client, connection) = h2::client::handshake(encrypted(socket, config).await?).await?;
     tokio::spawn(connection);
     Ok(client.ready().await?)
 }

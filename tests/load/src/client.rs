@@ -1,20 +1,22 @@
 //! A simulated proxy: subscribes in Envoy's order, over its own connection.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 use std::time::Instant;
 
 use anyhow::{Context, Result, bail};
 use bytes::{Bytes, BytesMut};
 use h2::client::SendRequest;
 use h2::{RecvStream, SendStream};
+use rustls::ClientConfig;
 use test_harness::run::Protocol;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::sync::Semaphore;
 
-use crate::wire;
+use crate::{certificates, wire};
 
 /// The types, in Envoy's order of subscription.
 const TYPES: [&str; 5] = [
@@ -110,14 +112,14 @@ impl Seen {
 /// `door` limits the number of proxies that connect at the same time, because the system refuses connections beyond its
 /// queue.
 pub async fn run(
-    address: SocketAddr,
+    (address, tls): (SocketAddr, Option<Arc<ClientConfig>>),
     node: Bytes,
     protocol: Protocol,
     seen: Arc<Seen>,
     door: Arc<Semaphore>,
 ) -> Result<()> {
     let permit = door.acquire().await?;
-    let mut client = connect(address).await?;
+    let mut client = connect(address, tls).await?;
     drop(permit);
     let method = match protocol {
         Protocol::Sotw => "StreamAggregatedResources",
@@ -152,9 +154,17 @@ pub async fn run(
     bail!("the server ended the stream: {trailers:?}");
 }
 
-async fn connect(address: SocketAddr) -> Result<SendRequest<Bytes>> {
+/// Connects, over TLS if there is a configuration.
+async fn connect(address: SocketAddr, tls: Option<Arc<ClientConfig>>) -> Result<SendRequest<Bytes>> {
     let stream = TcpStream::connect(address).await?;
     stream.set_nodelay(true)?;
+    match tls {
+        None => speak(stream).await,
+        Some(config) => speak(certificates::encrypted(stream, config).await?).await,
+    }
+}
+
+async fn speak(stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static) -> Result<SendRequest<Bytes>> {
     // Envoy's windows for gRPC are 256 MiB; a smaller one would measure the client.
     let (client, connection) = h2::client::Builder::new()
         .initial_window_size(64 << 20)
@@ -192,9 +202,10 @@ struct Kept {
 struct Subscription {
     /// The names and versions of the resources that it has (delta).
     had: BTreeMap<Arc<str>, Arc<str>>,
-    /// The subscribed names; for CDS and LDS, the references of each resource.
-    names: BTreeSet<String>,
-    referred: BTreeMap<String, Vec<String>>,
+    /// The subscribed names.
+    names: BTreeSet<Arc<str>>,
+    /// The references of each resource, if it may have several.
+    referred: BTreeMap<Arc<str>, Vec<Arc<str>>>,
     version: Bytes,
 }
 
@@ -216,6 +227,7 @@ impl Proxy {
         }
         self.ask(kind, &[], &nonce)?;
         match kind {
+            CLUSTERS if self.protocol == Protocol::Delta => self.follow_clusters(message),
             CLUSTERS => self.follow(kind, ENDPOINTS, message),
             LISTENERS => self.follow(kind, ROUTES, message),
             _ => Ok(()),
@@ -236,7 +248,7 @@ impl Proxy {
                         had.insert(shared(wire::field(value, 3)), shared(wire::field(value, 1)));
                     }
                 }
-                (6, Protocol::Delta) => drop(had.remove(&*String::from_utf8_lossy(value))),
+                (6, Protocol::Delta) => drop(had.remove(&shared(value))),
                 _ => {}
             }
         }
@@ -245,7 +257,7 @@ impl Proxy {
     /// The first requests of a stream that is not the first: all types at once, with what the proxy has (delta).
     fn resume(&mut self) -> Result<()> {
         for kind in [CLUSTERS, ENDPOINTS, LISTENERS, ROUTES, VIRTUAL_HOSTS] {
-            let names: Vec<String> = self.kept.types[kind].names.iter().cloned().collect();
+            let names: Vec<Arc<str>> = self.kept.types[kind].names.iter().cloned().collect();
             let is_wanted = match kind {
                 CLUSTERS | LISTENERS => true,
                 VIRTUAL_HOSTS => self.kept.vhds,
@@ -256,6 +268,28 @@ impl Proxy {
             }
         }
         Ok(())
+    }
+
+    /// Subscribes to the endpoints of new clusters (delta). It costs by the clusters that changed, so that a proxy with
+    /// thousands of clusters does not delay the measurement.
+    fn follow_clusters(&mut self, message: &[u8]) -> Result<()> {
+        let names = &mut self.kept.types[ENDPOINTS].names;
+        let (mut new, mut gone) = (Vec::new(), false);
+        for (number, value) in wire::fields(message) {
+            match number {
+                2 => {
+                    let cluster = wire::field(wire::field(value, 2), 2);
+                    let name = shared(wire::field(value, 3));
+                    match wire::has_discovered_endpoints(cluster) {
+                        true => new.extend(names.insert(name.clone()).then_some(name)),
+                        false => gone |= names.remove(&name),
+                    }
+                }
+                6 => gone |= names.remove(&shared(value)),
+                _ => {}
+            }
+        }
+        if new.is_empty() && !gone { Ok(()) } else { self.ask(ENDPOINTS, &new, b"") }
     }
 
     /// Records the references of the resources, and subscribes to new ones.
@@ -271,25 +305,25 @@ impl Proxy {
                     self.kept.types[kind].referred.insert(name, refers);
                 }
                 (6, Protocol::Delta) => {
-                    self.kept.types[kind].referred.remove(&*String::from_utf8_lossy(value));
+                    self.kept.types[kind].referred.remove(&shared(value));
                 }
                 _ => {}
             }
         }
-        let wanted: BTreeSet<String> = self.kept.types[kind].referred.values().flatten().cloned().collect();
-        let new: Vec<String> = wanted.difference(&self.kept.types[next].names).cloned().collect();
+        let wanted: BTreeSet<Arc<str>> = self.kept.types[kind].referred.values().flatten().cloned().collect();
+        let new: Vec<Arc<str>> = wanted.difference(&self.kept.types[next].names).cloned().collect();
         let changed = wanted != self.kept.types[next].names;
         self.kept.types[next].names = wanted;
         if changed { self.ask(next, &new, b"") } else { Ok(()) }
     }
 
     /// Sends a request: an acknowledgement if there is a nonce, otherwise a subscription.
-    fn ask(&mut self, kind: usize, new: &[String], nonce: &[u8]) -> Result<()> {
+    fn ask(&mut self, kind: usize, new: &[Arc<str>], nonce: &[u8]) -> Result<()> {
         self.ask_with(kind, new, nonce, false)
     }
 
     /// Sends a request, with the versions of the resources that the proxy has if it is the first one of a stream (delta).
-    fn ask_with(&mut self, kind: usize, new: &[String], nonce: &[u8], versions: bool) -> Result<()> {
+    fn ask_with(&mut self, kind: usize, new: &[Arc<str>], nonce: &[u8], versions: bool) -> Result<()> {
         let is_wildcard = kind != ENDPOINTS && kind != ROUTES;
         if nonce.is_empty() && (is_wildcard || !new.is_empty()) {
             self.seen.pending.fetch_or(1 << kind, Ordering::Relaxed);
@@ -303,7 +337,8 @@ impl Proxy {
                 }
                 wire::put(&mut out, 2, TYPES[kind].as_bytes());
                 new.iter().for_each(|name| wire::put(&mut out, 3, name.as_bytes()));
-                for (name, version) in self.kept.types[kind].had.iter().filter(|_| versions) {
+                let reported = versions.then_some(&self.kept.types[kind].had);
+                for (name, version) in reported.into_iter().flatten() {
                     let mut entry = BytesMut::new();
                     wire::put(&mut entry, 1, name.as_bytes());
                     wire::put(&mut entry, 2, version.as_bytes());
@@ -332,7 +367,7 @@ impl Proxy {
 
 /// A text that all proxies share: they have the same names and versions.
 fn shared(text: &[u8]) -> Arc<str> {
-    static TEXTS: Mutex<BTreeSet<Arc<str>>> = Mutex::new(BTreeSet::new());
+    static TEXTS: LazyLock<Mutex<HashSet<Arc<str>>>> = LazyLock::new(Mutex::default);
     let text = String::from_utf8_lossy(text);
     let mut texts = TEXTS.lock().unwrap_or_else(PoisonError::into_inner);
     match texts.get(&*text) {
@@ -353,11 +388,11 @@ fn discovers_hosts(response: &[u8]) -> bool {
 }
 
 /// The name of a cluster or listener, and its references.
-fn referred(kind: usize, resource: &[u8]) -> (String, Vec<String>) {
-    let name = String::from_utf8_lossy(wire::field(resource, 1)).into_owned();
+fn referred(kind: usize, resource: &[u8]) -> (Arc<str>, Vec<Arc<str>>) {
+    let name = shared(wire::field(resource, 1));
     let refers = match kind {
         CLUSTERS if wire::has_discovered_endpoints(resource) => vec![name.clone()],
-        LISTENERS => wire::route_names(resource),
+        LISTENERS => wire::route_names(resource).into_iter().map(Arc::from).collect(),
         _ => Vec::new(),
     };
     (name, refers)

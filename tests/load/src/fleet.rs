@@ -6,14 +6,16 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
+use rustls::ClientConfig;
 use test_harness::run::Protocol;
 use tokio::sync::Semaphore;
 use tokio::task::{AbortHandle, JoinSet};
 
+use crate::certificates::{self, Issuer};
 use crate::client::{self, Seen};
 use crate::mesh::Mesh;
 use crate::objects::Size;
-use crate::probe::Usage;
+use crate::probe::Spent;
 use crate::process::{PATIENCE, QUIET, idle};
 use crate::report::Measured;
 use crate::wire;
@@ -50,6 +52,8 @@ pub(crate) struct Fleet<'m> {
     door: Arc<Semaphore>,
     /// The bytes and responses of proxies that were replaced.
     gone: (u64, u64),
+    /// Signs the certificates of proxies that connect over TLS.
+    issuer: Option<Arc<Issuer>>,
 }
 
 /// One proxy.
@@ -58,27 +62,39 @@ struct Member {
     number: usize,
     seen: Arc<Seen>,
     task: Option<AbortHandle>,
+    /// Its certificate, and how it verifies that of the control plane.
+    tls: Option<Arc<ClientConfig>>,
+}
+
+impl Member {
+    fn new(number: usize) -> Member {
+        Member { number, seen: Arc::default(), task: None, tls: None }
+    }
 }
 
 impl<'m> Fleet<'m> {
     /// No proxies yet, of the control plane with this address and process ID.
     pub(crate) fn new(mesh: &'m Mesh, address: SocketAddr, protocol: Protocol, pid: u32) -> Fleet<'m> {
         let door = Arc::new(Semaphore::new(KNOCKING));
-        Fleet { mesh, pid, address, protocol, proxies: Vec::new(), tasks: JoinSet::new(), door, gone: (0, 0) }
+        Fleet { mesh, pid, address, protocol, proxies: Vec::new(), tasks: JoinSet::new(), door, gone: (0, 0), issuer: None }
+    }
+
+    /// The same proxies over TLS, at this address. Each gets a certificate of its own service account.
+    pub(crate) fn over_tls(self, address: SocketAddr, issuer: Arc<Issuer>) -> Fleet<'m> {
+        Fleet { address, issuer: Some(issuer), ..self }
     }
 
     /// Connects this many more proxies.
     pub(crate) fn connect(&mut self, count: usize) -> Result<()> {
         let from = self.proxies.len();
-        self.proxies.extend((from..from + count).map(|number| Member { number, seen: Arc::default(), task: None }));
-        self.open_streams(from);
-        Ok(())
+        self.proxies.extend((from..from + count).map(Member::new));
+        self.open_streams(from)
     }
 
     /// Connects the gateway of all Gateways.
-    pub(crate) fn connect_gateway(&mut self) {
-        self.proxies.push(Member { number: GATEWAY, seen: Arc::default(), task: None });
-        self.open_streams(self.proxies.len() - 1);
+    pub(crate) fn connect_gateway(&mut self) -> Result<()> {
+        self.proxies.push(Member::new(GATEWAY));
+        self.open_streams(self.proxies.len() - 1)
     }
 
     /// Records from now on when proxies receive this cluster's endpoints.
@@ -104,15 +120,15 @@ impl<'m> Fleet<'m> {
     }
 
     /// Disconnects one proxy and connects another, of the workload with this number.
-    pub(crate) fn replace(&mut self, at: usize, number: usize) {
+    pub(crate) fn replace(&mut self, at: usize, number: usize) -> Result<()> {
         let member = &mut self.proxies[at];
         if let Some(task) = member.task.take() {
             task.abort();
         }
         let (bytes, responses) = member.seen.totals();
         self.gone = (self.gone.0 + bytes, self.gone.1 + responses);
-        *member = Member { number, seen: Arc::default(), task: None };
-        self.open_stream(at);
+        *member = Member::new(number);
+        self.open_stream(at)
     }
 
     /// The number of proxies.
@@ -120,20 +136,26 @@ impl<'m> Fleet<'m> {
         self.proxies.len()
     }
 
-    fn open_streams(&mut self, from: usize) {
-        for at in from..self.proxies.len() {
-            self.open_stream(at);
-        }
+    fn open_streams(&mut self, from: usize) -> Result<()> {
+        (from..self.proxies.len()).try_for_each(|at| self.open_stream(at))
     }
 
-    fn open_stream(&mut self, at: usize) {
+    fn open_stream(&mut self, at: usize) -> Result<()> {
         let member = &mut self.proxies[at];
         let node = match member.number {
             GATEWAY => wire::gateway(),
-            number => wire::node(&self.mesh.workload(number)),
+            number => {
+                let workload = self.mesh.workload(number);
+                if let Some(issuer) = self.issuer.as_ref().filter(|_| member.tls.is_none()) {
+                    member.tls = Some(certificates::client_config(issuer, &workload.namespace, &workload.app)?);
+                }
+                wire::node(&workload)
+            }
         };
         let (seen, door) = (Arc::clone(&member.seen), Arc::clone(&self.door));
-        member.task = Some(self.tasks.spawn(client::run(self.address, node, self.protocol, seen, door)));
+        let place = (self.address, member.tls.clone());
+        member.task = Some(self.tasks.spawn(client::run(place, node, self.protocol, seen, door)));
+        Ok(())
     }
 
     /// Ends all streams. The proxies keep what they have.
@@ -164,10 +186,7 @@ impl<'m> Fleet<'m> {
             |fleet: &Self| fleet.proxies.iter().map(|p| p.seen.resources.load(Ordering::Relaxed)).sum::<u64>();
         let before = resources(self);
         let row = self
-            .measure(Whom::AllFrom(0), "", async |fleet| {
-                fleet.open_streams(0);
-                Ok(())
-            })
+            .measure(Whom::AllFrom(0), "", async |fleet| fleet.open_streams(0))
             .await?;
         let work = format!("all proxies reconnect after a restart ({} resources sent)", resources(self) - before);
         Ok(Measured { work, ..row })
@@ -175,10 +194,10 @@ impl<'m> Fleet<'m> {
 
     /// Disconnects all proxies at the same time, and waits until the control plane is idle.
     pub(crate) async fn leave(&mut self) -> Result<Measured> {
-        let (begin, used) = (Instant::now(), Usage::of(self.pid)?);
+        let (begin, used) = (Instant::now(), Spent::by(self.pid)?);
         self.hang_up().await;
         let took = idle(self.pid).await?.saturating_duration_since(begin);
-        Ok(Measured::quiet("all proxies disconnect", took, Usage::of(self.pid)?.since(&used)))
+        Ok(Measured::quiet("all proxies disconnect", took, Spent::by(self.pid)?.since(&used)))
     }
 
     /// Makes `change`, waits until no response arrives any more, and reports the cost.
@@ -189,13 +208,13 @@ impl<'m> Fleet<'m> {
         change: impl AsyncFnOnce(&mut Self) -> Result<()>,
     ) -> Result<Measured> {
         let (bytes, responses) = self.totals();
-        let used = Usage::of(self.pid)?;
+        let used = Spent::by(self.pid)?;
         self.proxies.iter().for_each(|proxy| proxy.seen.forget());
         self.mesh.told();
         let begin = Instant::now();
         change(self).await?;
         self.settle(begin, whom).await?;
-        let processor = Usage::of(self.pid)?.since(&used);
+        let Spent { processor, kernel } = Spent::by(self.pid)?.since(&used);
         // A proxy has a change when the last response with it has arrived.
         let mut arrived: Vec<Instant> =
             self.proxies.iter().filter_map(|proxy| proxy.seen.times()).map(|(_, last)| last).collect();
@@ -208,6 +227,7 @@ impl<'m> Fleet<'m> {
             first: *first - begin,
             last: *last - begin,
             processor,
+            kernel,
             bytes: bytes_after - bytes,
             responses: responses_after - responses,
         })

@@ -36,6 +36,9 @@ struct Arguments {
     /// A VirtualService and a DestinationRule for each service, 100 Sidecars and 50 EnvoyFilters
     #[arg(long)]
     rules: bool,
+    /// Connect the proxies over TLS, each with a certificate of its own
+    #[arg(long)]
+    tls: bool,
     /// Where the mesh is
     #[arg(long = "in", value_enum, default_value_t = Location::Files)]
     location: Location,
@@ -82,7 +85,13 @@ fn main() -> Result<()> {
         Mode::Delta => Protocol::Delta,
         Mode::Sotw => Protocol::Sotw,
     };
-    let plan = Plan { size, proxies: arguments.proxies.max(1), protocol, location: arguments.location };
+    let plan = Plan {
+        size,
+        proxies: arguments.proxies.max(1),
+        protocol,
+        location: arguments.location,
+        tls: arguments.tls,
+    };
     let binary = match arguments.rutter {
         Some(path) => path,
         None => std::env::current_exe()?.with_file_name("rutter"),

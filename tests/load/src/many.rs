@@ -46,6 +46,14 @@ pub enum Kind {
     Conflicts,
     /// ServiceEntries that share a port
     ServiceEntries,
+    /// Sidecars, each of the workloads of one service of the mesh
+    Sidecars,
+    /// PeerAuthentications, each of the workloads of one service of the mesh
+    PeerAuthentications,
+    /// AuthorizationPolicies, each of the workloads of one service of the mesh
+    AuthorizationPolicies,
+    /// Bytes of one EnvoyFilter that changes all clusters
+    PatchBytes,
 }
 
 impl Kind {
@@ -58,6 +66,8 @@ impl Kind {
             Kind::Gateways => 2_000,
             Kind::VirtualServices | Kind::Conflicts => 20_000,
             Kind::ServiceEntries => 50_000,
+            Kind::Sidecars | Kind::PeerAuthentications | Kind::AuthorizationPolicies => 10_000,
+            Kind::PatchBytes => 116 << 10,
         }
     }
 
@@ -70,6 +80,10 @@ impl Kind {
             Kind::VirtualServices => "VirtualServices",
             Kind::Conflicts => "VirtualServices of one host",
             Kind::ServiceEntries => "ServiceEntries on one port",
+            Kind::Sidecars => "Sidecars",
+            Kind::PeerAuthentications => "PeerAuthentications",
+            Kind::AuthorizationPolicies => "AuthorizationPolicies",
+            Kind::PatchBytes => "bytes of one EnvoyFilter",
         }
     }
 
@@ -78,14 +92,17 @@ impl Kind {
         match self {
             Kind::Clusters => count / 2,
             Kind::Endpoints => count.div_ceil(PER_SLICE),
+            Kind::PatchBytes => 0,
             _ => count,
         }
     }
 
-    /// The text of an object; a later generation differs in what a user would change.
-    fn text(self, number: usize, generation: usize) -> String {
+    /// The text of the object with this number, of so many; a later generation differs in what a user would change.
+    fn text(self, number: usize, generation: usize, count: usize) -> String {
         let metadata = format!("metadata: {{ name: many-{number}, namespace: ns-{} }}", number % MESH.namespaces);
-        let istio = |kind: &str| format!("apiVersion: networking.istio.io/v1\nkind: {kind}\n{metadata}\nspec:\n");
+        let of_group = |group: &str, kind: &str| format!("apiVersion: {group}/v1\nkind: {kind}\n{metadata}\nspec:\n");
+        let istio = |kind: &str| of_group("networking.istio.io", kind);
+        let secured = |kind: &str| of_group("security.istio.io", kind);
         let route = format!(
             "  http:\n  - timeout: {}s\n    route: [{{ destination: {{ host: {}, port: {{ number: 80 }} }} }}]\n",
             generation + 1,
@@ -116,6 +133,24 @@ impl Kind {
                     address(number)
                 )
             }
+            Kind::Sidecars => format!(
+                "{}{}  egress: [{{ hosts: [./*, ns-{}/*] }}]\n",
+                istio("Sidecar"),
+                selects("workloadSelector: { labels", number),
+                generation % MESH.namespaces
+            ),
+            Kind::PeerAuthentications => format!(
+                "{}{}  mtls: {{ mode: {} }}\n",
+                secured("PeerAuthentication"),
+                selects("selector: { matchLabels", number),
+                if generation % 2 == 1 { "PERMISSIVE" } else { "STRICT" }
+            ),
+            Kind::AuthorizationPolicies => format!(
+                "{}{}  action: DENY\n  rules: [{{ to: [{{ operation: {{ paths: [/denied-{number}-{generation}] }} }}] }}]\n",
+                secured("AuthorizationPolicy"),
+                selects("selector: { matchLabels", number)
+            ),
+            Kind::PatchBytes => patch(count, generation),
         }
     }
 
@@ -166,6 +201,29 @@ fn slice(number: usize, generation: usize) -> String {
     text
 }
 
+/// A selector of the workloads of one service of the mesh, in the namespace of the object with this number.
+fn selects(field: &str, number: usize) -> String {
+    format!("  {field}: {{ app: svc-{} }} }}\n", number % MESH.services)
+}
+
+/// An EnvoyFilter that adds so many bytes of metadata to all clusters of sidecars.
+fn patch(bytes: usize, generation: usize) -> String {
+    let mut text = format!(
+        "apiVersion: networking.istio.io/v1alpha3\nkind: EnvoyFilter\n\
+         metadata: {{ name: many-0, namespace: istio-system }}\nspec:\n  configPatches:\n  - applyTo: CLUSTER\n\
+         \x20   match: {{ context: SIDECAR_OUTBOUND }}\n    patch:\n      operation: MERGE\n      value:\n\
+         \x20       connect_timeout: {}s\n        metadata:\n          filter_metadata:\n            load:\n",
+        generation % 10 + 1
+    );
+    for line in 0..bytes.div_ceil(PATCH_LINE) {
+        let _ = writeln!(text, "              key-{line:06}: value-{line:06}");
+    }
+    text
+}
+
+/// The bytes of a line in [`patch`].
+const PATCH_LINE: usize = 39;
+
 /// The cost of one number of objects.
 struct Row {
     start: Duration,
@@ -210,27 +268,27 @@ async fn measure(binary: &Path, flags: &[&str], kind: Kind, count: usize) -> Res
     let data = tempfile::tempdir()?;
     let numbers: Vec<usize> = (1..kind.objects(count)).collect();
     for (file, numbers) in numbers.chunks(TOGETHER).enumerate() {
-        let texts: Vec<String> = numbers.iter().map(|number| kind.text(*number, 0)).collect();
+        let texts: Vec<String> = numbers.iter().map(|number| kind.text(*number, 0, count)).collect();
         mesh.create(&format!("many-{file}"), &texts).await?;
     }
     // Alone in its file: the one that changes.
-    mesh.create("one", &[kind.text(0, 0)]).await?;
+    mesh.create("one", &[kind.text(0, 0, count)]).await?;
     mesh.create("more", &[kind.more()]).await?;
     let reads = mesh.flags(data.path());
     let all: Vec<&str> = reads.iter().map(String::as_str).chain(flags.iter().copied()).collect();
-    let control = started(binary, &all).await?;
-    let row = run(&control, &mesh, kind).await;
+    let control = started(binary, &all, &[]).await?;
+    let row = run(&control, &mesh, kind, count).await;
     with_log(&control, row)
 }
 
-async fn run(control: &Control, mesh: &Mesh, kind: Kind) -> Result<Row> {
+async fn run(control: &Control, mesh: &Mesh, kind: Kind, count: usize) -> Result<Row> {
     let pid = pid_of(control)?;
     idle(pid).await?;
     let start = Usage::of(pid)?.since(&Usage::default());
     let resident_idle = probe::memory(pid)?.0;
     let mut fleet = Fleet::new(mesh, control.grpc(), Protocol::Delta, pid);
     if kind == Kind::Gateways {
-        fleet.connect_gateway();
+        fleet.connect_gateway()?;
     }
     eprintln!("connecting {PROXIES} proxies");
     let more = PROXIES - fleet.len();
@@ -240,11 +298,11 @@ async fn run(control: &Control, mesh: &Mesh, kind: Kind) -> Result<Row> {
     let mut rounds = (Vec::new(), Vec::new(), Vec::new());
     for round in 0..ROUNDS {
         eprintln!("changes, round {}", round + 1);
-        let changed = [kind.text(0, 2 * round + 1)];
+        let changed = [kind.text(0, 2 * round + 1, count)];
         rounds.0.push(cost(pid, mesh.change("one", &changed)).await?);
         let other = mesh.change_endpoints(std::iter::once((UNRELATED, 2 * round + 1)));
         rounds.1.push(cost(pid, other).await?);
-        mesh.change("one", &[kind.text(0, 2 * round + 2)]).await?;
+        mesh.change("one", &[kind.text(0, 2 * round + 2, count)]).await?;
         // While the control plane works on the change.
         tokio::time::sleep(Duration::from_millis(5)).await;
         fleet.expect(&format!("outbound|80||{}", MESH.host(UNRELATED)));
@@ -304,11 +362,17 @@ mod tests {
     #[test]
     fn objects_are_valid_and_generations_differ() -> Result<()> {
         for kind in Kind::value_variants() {
-            assert_ne!(kind.text(0, 0), kind.text(0, 1), "{kind:?}");
-            for text in kind.text(7, 0).split("---\n") {
+            assert_ne!(kind.text(0, 0, 1000), kind.text(0, 1, 1000), "{kind:?}");
+            for text in kind.text(7, 0, 1000).split("---\n") {
                 assert!(read(text)?["metadata"]["name"].is_string(), "{kind:?}: {text}");
             }
         }
         Ok(())
+    }
+
+    #[test]
+    fn a_patch_has_as_many_bytes_as_asked() {
+        let [small, large] = [10_000, 116 << 10].map(|bytes| Kind::PatchBytes.text(0, 0, bytes).len());
+        assert!((108_000..110_000).contains(&(large - small)), "{small} and {large}");
     }
 }

@@ -209,6 +209,21 @@ impl Mesh {
         self.create("filter", &[rules::filter_of_all(self.size)]).await
     }
 
+    /// Changes an AuthorizationPolicy of one service's workloads, or of all, which generation 0 adds.
+    pub async fn authorize(&self, service: Option<usize>, generation: usize) -> Result<()> {
+        let (name, text) = policy_file(self.size, service, generation);
+        match generation {
+            0 => self.create(&name, &[text]).await,
+            _ => self.change(&name, &[text]).await,
+        }
+    }
+
+    /// Removes an AuthorizationPolicy of [`Mesh::authorize`].
+    pub async fn remove_policy(&self, service: Option<usize>) -> Result<()> {
+        let (name, text) = policy_file(self.size, service, 0);
+        self.remove(&name, &[text]).await
+    }
+
     /// Adds a service with endpoints; `number` is beyond those that there are. Clients of a node-local service only call
     /// endpoints on their own node.
     pub async fn add_service(&self, number: usize, node_local: bool) -> Result<()> {
@@ -267,4 +282,9 @@ impl Mesh {
             _ => Ok(()),
         }
     }
+}
+
+fn policy_file(size: Size, service: Option<usize>, generation: usize) -> (String, String) {
+    let name = service.map_or_else(|| "policy".to_owned(), |service| format!("policy-{service}"));
+    (name, rules::policy(size, service, generation))
 }

@@ -12,6 +12,18 @@ use nix::unistd::Pid;
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Usage(Duration);
 
+/// Processor time that was used.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Spent {
+    /// All of it.
+    pub processor: Duration,
+    /// The part in the kernel. In steps of 10 ms.
+    pub kernel: Duration,
+}
+
+/// The unit of the times in `/proc/PID/stat`.
+const TICK: Duration = Duration::from_millis(10);
+
 impl Usage {
     /// The usage of a process of the same user.
     pub fn of(pid: u32) -> Result<Usage> {
@@ -22,6 +34,23 @@ impl Usage {
     /// The usage since `earlier`.
     pub fn since(&self, earlier: &Usage) -> Duration {
         self.0.saturating_sub(earlier.0)
+    }
+}
+
+impl Spent {
+    /// What a process has used so far.
+    pub fn by(pid: u32) -> Result<Spent> {
+        let stat = fs::read_to_string(format!("/proc/{pid}/stat"))?;
+        // The name, in parentheses, may contain spaces. The time in the kernel is the 15th field.
+        let ticks = stat.rsplit_once(") ").and_then(|(_, fields)| fields.split(' ').nth(12)?.parse::<u32>().ok());
+        let kernel = TICK * ticks.context("no processor time in the kernel")?;
+        Ok(Spent { processor: Usage::of(pid)?.0, kernel })
+    }
+
+    /// What was used since `earlier`.
+    pub fn since(&self, earlier: &Spent) -> Spent {
+        let since = |now: Duration, before| now.saturating_sub(before);
+        Spent { processor: since(self.processor, earlier.processor), kernel: since(self.kernel, earlier.kernel) }
     }
 }
 

@@ -14,14 +14,14 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(600);
 /// If nothing happens for this time, a change has arrived everywhere.
 pub(crate) const QUIET: Duration = Duration::from_millis(700);
 
-/// Starts a control plane and waits until it is ready.
-pub(crate) async fn started(binary: &Path, flags: &[&str]) -> Result<Control> {
+/// Starts a control plane, with these paths in its environment, and waits until it is ready.
+pub(crate) async fn started(binary: &Path, flags: &[&str], environment: &[(&str, &Path)]) -> Result<Control> {
     // The simulated proxies share one thread. If they are busy, they do not answer in time.
     let mut patient = flags.to_vec();
     if !flags.contains(&"--keepalive-timeout") {
         patient.extend(["--keepalive-timeout", "10m"]);
     }
-    let mut control = Control::idle(binary, &patient, &[]).map_err(anyhow::Error::from_boxed)?;
+    let mut control = Control::idle(binary, &patient, environment).map_err(anyhow::Error::from_boxed)?;
     launched(&mut control).await?;
     Ok(control)
 }

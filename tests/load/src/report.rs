@@ -9,6 +9,7 @@ use anyhow::Result;
 use test_harness::run::Protocol;
 
 use crate::mesh::Location;
+use crate::probe::Spent;
 use crate::run::Plan;
 
 /// The cost of one piece of work.
@@ -24,6 +25,8 @@ pub struct Measured {
     pub last: Duration,
     /// The CPU time of the control plane.
     pub processor: Duration,
+    /// The part of it that it spent in the kernel, mostly to copy to sockets. In steps of 10 ms.
+    pub kernel: Duration,
     /// Bytes that the proxies received.
     pub bytes: u64,
     /// Responses that the proxies received.
@@ -32,8 +35,9 @@ pub struct Measured {
 
 impl Measured {
     /// Work that no proxy receives anything of.
-    pub fn quiet(work: &str, took: Duration, processor: Duration) -> Measured {
-        Measured { work: work.to_owned(), told: None, first: took, last: took, processor, bytes: 0, responses: 0 }
+    pub fn quiet(work: &str, took: Duration, used: Spent) -> Measured {
+        let Spent { processor, kernel } = used;
+        Measured { work: work.to_owned(), told: None, first: took, last: took, processor, kernel, bytes: 0, responses: 0 }
     }
 
     /// The median by the time of the last proxy; `None` for an empty list.
@@ -65,14 +69,27 @@ pub struct Stall {
     pub long: u64,
     /// The upper bound, in seconds, of the longest one: that of its bucket in the histogram.
     pub longest: f64,
+    /// The same of the processor time of a step, which does not contain the time of other threads.
+    pub processor: f64,
 }
 
 impl Stall {
     /// The stalls in a page of metrics, by the kind of work.
     pub fn read(metrics: &str) -> Vec<Stall> {
+        let mut stalls = Stall::read_family(metrics, "rutter_world_step_seconds");
+        for one in Stall::read_family(metrics, "rutter_world_step_processor_seconds") {
+            if let Some(stall) = stalls.iter_mut().find(|stall| stall.step == one.step) {
+                stall.processor = one.longest;
+            }
+        }
+        stalls
+    }
+
+    fn read_family(metrics: &str, name: &str) -> Vec<Stall> {
         let mut stalls: Vec<Stall> = Vec::new();
         for line in metrics.lines() {
-            let Some(rest) = line.strip_prefix("rutter_world_step_seconds_bucket{") else { continue };
+            let bucket = line.strip_prefix(name).and_then(|rest| rest.strip_prefix("_bucket{"));
+            let Some(rest) = bucket else { continue };
             let label = |name: &str| rest.split_once(&format!("{name}=\""))?.1.split_once('"').map(|(value, _)| value);
             let (Some(step), Some(bound)) = (label("step"), label("le")) else { continue };
             let count = rest.rsplit(' ').next().and_then(|number| number.parse().ok()).unwrap_or(0);
@@ -100,6 +117,7 @@ impl Stall {
                     one.count += stall.count;
                     one.long += stall.long;
                     one.longest = one.longest.max(stall.longest);
+                    one.processor = one.processor.max(stall.processor);
                 }
                 None => all.push(stall),
             }
@@ -150,7 +168,7 @@ impl Report {
     pub fn title(&self) -> String {
         let size = &self.plan.size;
         format!(
-            "{} services × {} ports × {} endpoints in {} namespaces{}, {} proxies, {}{}",
+            "{} services × {} ports × {} endpoints in {} namespaces{}, {} proxies, {}{}{}",
             size.services,
             size.ports,
             size.endpoints,
@@ -158,6 +176,7 @@ impl Report {
             if size.rules { ", with rules" } else { "" },
             self.plan.proxies,
             if self.plan.protocol == Protocol::Delta { "delta" } else { "state of the world" },
+            if self.plan.tls { ", TLS" } else { "" },
             match self.plan.location {
                 Location::Files => "",
                 Location::Embedded => ", embedded store",
@@ -185,11 +204,12 @@ impl Report {
             };
             let _ = writeln!(
                 text,
-                "| {} |{told} {} | {} | {} CPU | {} | {} |",
+                "| {} |{told} {} | {} | {} CPU{} | {} | {} |",
                 row.work,
                 shown(row.first),
                 shown(row.last),
                 shown(row.processor),
+                in_kernel(row),
                 size(row.bytes),
                 row.responses
             );
@@ -214,10 +234,14 @@ impl Report {
         }
         let longest = |stall: &Stall| {
             let long = if stall.long > 0 { format!(" ({} above 50 ms)", stall.long) } else { String::new() };
-            format!("{} {} ms{long}", stall.step, stall.longest * 1000.0)
+            let processor = match stall.processor {
+                used if used < stall.longest => format!(", {} ms of processor time", used * 1000.0),
+                _ => String::new(),
+            };
+            format!("{} {} ms{long}{processor}", stall.step, stall.longest * 1000.0)
         };
         let longest: Vec<String> = self.stalls.iter().map(longest).collect();
-        let _ = writeln!(text, "All other work was held up by at most: {}.", longest.join(", "));
+        let _ = writeln!(text, "All other work was held up by at most: {}.", longest.join("; "));
         if let Some(pod) = self.per_pod {
             let _ = writeln!(text, "One more pod: {pod} bytes.");
         }
@@ -236,6 +260,14 @@ impl Report {
             None => format!("{}\n\n{}", old.trim_end(), self.markdown()),
         };
         Ok(fs::write(page, new)?)
+    }
+}
+
+/// The processor time in the kernel, where it is long enough to be exact.
+fn in_kernel(row: &Measured) -> String {
+    match row.kernel >= Duration::from_millis(500) {
+        true => format!(", {} in the kernel", shown(row.kernel)),
+        false => String::new(),
     }
 }
 
@@ -262,9 +294,10 @@ mod tests {
 
     #[test]
     fn stalls_are_read_from_a_histogram() {
-        let line = |step: &str, bound: &str, count: u32| {
-            format!("rutter_world_step_seconds_bucket{{le=\"{bound}\",step=\"{step}\"}} {count}\n")
+        let of = |family: &str, step: &str, bound: &str, count: u32| {
+            format!("rutter_world_step_{family}_bucket{{le=\"{bound}\",step=\"{step}\"}} {count}\n")
         };
+        let line = |step: &str, bound: &str, count: u32| of("seconds", step, bound, count);
         let page = ["# EOF\n".to_owned()].into_iter().chain([
             line("push", "0.01", 3),
             line("push", "0.05", 4),
@@ -272,10 +305,12 @@ mod tests {
             line("push", "+Inf", 6),
             line("count", "0.01", 0),
             line("commit", "0.01", 1),
+            of("processor_seconds", "push", "0.01", 5),
+            of("processor_seconds", "push", "0.02", 6),
         ]);
         let stalls = Stall::read(&page.collect::<String>());
         let shown: Vec<String> =
-            stalls.iter().map(|s| format!("{} {} {} {}", s.step, s.count, s.long, s.longest)).collect();
-        assert_eq!(shown, ["push 6 2 0.1", "commit 1 0 0.01"]);
+            stalls.iter().map(|s| format!("{} {} {} {} {}", s.step, s.count, s.long, s.longest, s.processor)).collect();
+        assert_eq!(shown, ["push 6 2 0.1 0.02", "commit 1 0 0.01 0"]);
     }
 }

@@ -61,6 +61,22 @@ pub(crate) fn filter_of_all(size: Size) -> String {
     )
 }
 
+/// Denies a path to the clients of one service, or of all. A later generation denies another path.
+pub(crate) fn policy(size: Size, service: Option<usize>, generation: usize) -> String {
+    let (name, namespace, selector) = match service {
+        None => ("of-all".to_owned(), "istio-system".to_owned(), String::new()),
+        Some(service) => {
+            let selector = format!("  selector: {{ matchLabels: {{ app: svc-{service} }} }}\n");
+            (format!("of-{service}"), size.namespace(service), selector)
+        }
+    };
+    format!(
+        "apiVersion: security.istio.io/v1\nkind: AuthorizationPolicy\n\
+         metadata: {{ name: {name}, namespace: {namespace} }}\nspec:\n{selector}  action: DENY\n\
+         \x20 rules: [{{ to: [{{ operation: {{ paths: [/denied-{generation}] }} }}] }}]\n"
+    )
+}
+
 /// Half of them change a cluster for a whole namespace, half insert a filter at one proxy.
 fn envoy_filter(size: Size, number: usize) -> String {
     let (namespace, host) = (size.namespace(number), size.host(number));

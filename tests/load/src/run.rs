@@ -1,15 +1,17 @@
 //! The measurements, one after the other.
 
 use std::path::Path;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use test_harness::run::{Control, Protocol};
 
+use crate::certificates::{self, Issuer};
 use crate::fleet::{Fleet, Whom};
 use crate::mesh::{Location, Mesh};
 use crate::objects::Size;
-use crate::probe::{self, Usage};
+use crate::probe::{self, Spent};
 use crate::process::{idle, launched, pid_of, stalls, started, with_log};
 use crate::report::{Filled, Measured, Report, Stall};
 
@@ -21,6 +23,8 @@ const ROUNDS: usize = 5;
 const BURST: usize = 500;
 /// The time within which as many endpoints change one after the other.
 const STREAM: Duration = Duration::from_millis(4500);
+/// The service whose AuthorizationPolicy changes.
+const GUARDED: usize = 1;
 /// The number of pods that are added to measure the memory of one.
 const PODS: usize = 20_000;
 
@@ -35,6 +39,8 @@ pub struct Plan {
     pub protocol: Protocol,
     /// Where the mesh is.
     pub location: Location,
+    /// Whether the proxies connect over TLS, each with a certificate.
+    pub tls: bool,
 }
 
 /// Runs all measurements with this `rutter`. After an error, the report has the rows that were measured until then.
@@ -46,8 +52,14 @@ pub async fn run(binary: &Path, flags: &[&str], report: &mut Report) -> Result<(
     let data = tempfile::tempdir()?;
     let reads = mesh.flags(data.path());
     let all: Vec<&str> = reads.iter().map(String::as_str).chain(flags.iter().copied()).collect();
+    let authority = tempfile::tempdir()?;
+    let issuer = match plan.tls {
+        true => Some(Arc::new(certificates::authority(false, authority.path())?)),
+        false => None,
+    };
+    let environment: &[(&str, &Path)] = if plan.tls { &[("ROOT_CA_DIR", authority.path())] } else { &[] };
     let begin = Instant::now();
-    let mut control = started(binary, &all).await?;
+    let mut control = started(binary, &all, environment).await?;
     report.rows.push(start(&control, "start and read the mesh", begin)?);
     if plan.location == Location::Embedded {
         eprintln!("filling the store");
@@ -56,12 +68,12 @@ pub async fn run(binary: &Path, flags: &[&str], report: &mut Report) -> Result<(
         idle(pid_of(&control)?).await?;
         report.rows.push(start(&control, "start, and fill the mesh while it runs", begin)?);
     }
-    let measured = measure(&mut control, &mesh, report).await;
+    let measured = measure(&mut control, &mesh, issuer, report).await;
     with_log(&control, measured)?;
     if plan.location == Location::Kubernetes {
         // In a process that had no proxies yet, so that no freed memory is reused.
         drop(control);
-        let control = started(binary, &all).await?;
+        let control = started(binary, &all, environment).await?;
         let pid = pid_of(&control)?;
         report.per_pod = Some(per_pod(&mesh, pid).await?);
     }
@@ -72,15 +84,23 @@ pub async fn run(binary: &Path, flags: &[&str], report: &mut Report) -> Result<(
 fn start(control: &Control, work: &str, begin: Instant) -> Result<Measured> {
     let took = begin.elapsed();
     let pid = pid_of(control)?;
-    Ok(Measured::quiet(work, took, Usage::of(pid)?.since(&Usage::default())))
+    Ok(Measured::quiet(work, took, Spent::by(pid)?))
 }
 
 /// Measures a control plane that has read its mesh.
-async fn measure(control: &mut Control, mesh: &Mesh, report: &mut Report) -> Result<()> {
+async fn measure(
+    control: &mut Control,
+    mesh: &Mesh,
+    issuer: Option<Arc<Issuer>>,
+    report: &mut Report,
+) -> Result<()> {
     let plan = report.plan;
     let pid = pid_of(control)?;
     report.resident_idle = probe::memory(pid)?.0;
     let mut fleet = Fleet::new(mesh, control.grpc(), plan.protocol, pid);
+    if let Some(issuer) = issuer {
+        fleet = fleet.over_tls(control.secure(), issuer);
+    }
     eprintln!("connecting {} proxies", plan.proxies);
     let row = fleet
         .measure(Whom::AllFrom(0), "first configuration of all proxies", async |fleet| fleet.connect(plan.proxies))
@@ -95,6 +115,7 @@ async fn measure(control: &mut Control, mesh: &Mesh, report: &mut Report) -> Res
         report.filled = Some(filled(control, &mut fleet, report).await?);
     }
     changes(&mut fleet, report).await?;
+    policies(&mut fleet, report).await?;
     more_proxies(&mut fleet, report).await?;
     Stall::merge(&mut report.stalls, stalls(control).await?);
     if plan.protocol == Protocol::Delta {
@@ -173,6 +194,27 @@ async fn changes(fleet: &mut Fleet<'_>, report: &mut Report) -> Result<()> {
     Ok(())
 }
 
+/// Measures changes of an AuthorizationPolicy of one service's workloads, and of one of all.
+async fn policies(fleet: &mut Fleet<'_>, report: &mut Report) -> Result<()> {
+    let mesh = fleet.mesh;
+    let policies = [
+        ("one AuthorizationPolicy of one service changes", Some(GUARDED), Whom::Some),
+        ("one AuthorizationPolicy of all changes", None, Whom::AllFrom(0)),
+    ];
+    for (work, service, whom) in policies {
+        eprintln!("{work}");
+        fleet.measure(whom, "added", async |_| mesh.authorize(service, 0).await).await?;
+        let mut rows = Vec::new();
+        for round in 1..=ROUNDS {
+            rows.push(fleet.measure(whom, work, async |_| mesh.authorize(service, round).await).await?);
+        }
+        report.rows.push(Measured::median(rows));
+        // So that the rows after it can be compared with those of earlier runs.
+        fleet.measure(whom, "removed", async |_| mesh.remove_policy(service).await).await?;
+    }
+    Ok(())
+}
+
 /// Measures the memory of one more proxy, and the changes that depend on where proxies are and what patches them.
 async fn more_proxies(fleet: &mut Fleet<'_>, report: &mut Report) -> Result<()> {
     let (mesh, size, proxies) = (fleet.mesh, report.plan.size, report.plan.proxies);
@@ -209,10 +251,10 @@ async fn per_pod(mesh: &Mesh, pid: u32) -> Result<u64> {
 /// After all proxies have their first configuration, acknowledgements are counted, and statuses are written and read
 /// back. This must not count as the cost of the first change.
 async fn written_back(pid: u32) -> Result<Measured> {
-    let (begin, used) = (Instant::now(), Usage::of(pid)?);
+    let (begin, used) = (Instant::now(), Spent::by(pid)?);
     tokio::time::sleep(CALM).await;
     let took = idle(pid).await? - begin;
-    Ok(Measured::quiet("statuses counted and written", took, Usage::of(pid)?.since(&used)))
+    Ok(Measured::quiet("statuses counted and written", took, Spent::by(pid)?.since(&used)))
 }
 
 #[derive(Clone, Copy)]

@@ -33,7 +33,7 @@ pub async fn soak(binary: &Path, flags: &[&str], plan: Plan, time: Duration) -> 
     let data = tempfile::tempdir()?;
     let reads = mesh.flags(data.path());
     let all: Vec<&str> = reads.iter().map(String::as_str).chain(flags.iter().copied()).collect();
-    let control = started(binary, &all).await?;
+    let control = started(binary, &all, &[]).await?;
     mesh.fill(data.path()).await?;
     let result = run(&control, &mesh, plan, time).await;
     with_log(&control, result)
@@ -82,7 +82,7 @@ async fn churned(fleet: &mut Fleet<'_>, churn: &mut Churn<'_>, time: Duration) -
         ticks.tick().await;
         churn.step().await?;
         if step % 2 == 0 {
-            fleet.replace(replaced % proxies, proxies + replaced);
+            fleet.replace(replaced % proxies, proxies + replaced)?;
             replaced += 1;
         }
         fleet.check()?;
