@@ -15,6 +15,7 @@ use names::{Identity, TrustDomain};
 pub use forwarded::{MAX_HEADER, TrustedRanges};
 
 use crate::Code;
+use crate::join::JoinError;
 use crate::trust::TrustBundle;
 
 /// A method of authentication.
@@ -74,6 +75,9 @@ pub enum CallerError {
         "the authority signs no identity of the trust domain {0}; add it to trustDomainAliases if it belongs to this mesh"
     )]
     ForeignDomain(TrustDomain),
+    /// The join token is not accepted.
+    #[error(transparent)]
+    JoinToken(#[from] JoinError),
     /// The caller may not ask for other identities.
     #[error("{caller} may not ask for the identity {asked:?}: {reason}")]
     Impersonation {

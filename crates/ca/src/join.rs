@@ -4,6 +4,9 @@
 //! leaks gives nobody a token. A token is valid once and for a bounded time. [`JoinRecord::redeem`] returns the record to
 //! store; the store must refuse the write if the record has changed since it was read, so that of two callers with the
 //! same token at the same time only one succeeds.
+//!
+//! A record is the value [`RECORD`] of a Secret ([`secret_name`]) in the namespace of the control plane, as the bootstrap
+//! tokens of Kubernetes are.
 
 use std::fmt;
 use std::time::{Duration, SystemTime};
@@ -25,8 +28,20 @@ pub const LIFETIMES: std::ops::RangeInclusive<Duration> = Duration::from_secs(60
 /// The life of a token if none is given.
 pub const DEFAULT_LIFETIME: Duration = Duration::from_secs(3600);
 
+/// The type of Secrets with a record.
+pub const SECRET_TYPE: &str = "rutter.io/join-token";
+/// The label of Secrets with a record; its value is `true`.
+pub const LABEL: &str = "rutter.io/join-token";
+/// The key of a Secret with the record as JSON.
+pub const RECORD: &str = "record";
+
 const SECRET_BYTES: usize = 32;
-const ID_BYTES: usize = 9;
+const ID_BYTES: usize = 8;
+
+/// The name of the Secret with the record of the token with this id.
+pub fn secret_name(id: &str) -> String {
+    format!("rutter-join-token-{id}")
+}
 
 /// A token that was not created or not accepted.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
@@ -64,6 +79,9 @@ pub enum JoinError {
     /// There are no random numbers.
     #[error("the cryptographic library failed")]
     Library,
+    /// The record cannot be read or written.
+    #[error("join tokens cannot be checked: {0}")]
+    Unavailable(String),
 }
 
 /// A token. Show it once to the user; it cannot be recovered.
@@ -115,7 +133,7 @@ impl JoinToken {
         }
         let (mut id, mut secret) = ([0; ID_BYTES], [0; SECRET_BYTES]);
         rand::fill(&mut id).and_then(|()| rand::fill(&mut secret)).map_err(|_| JoinError::Library)?;
-        let token = JoinToken { id: URL_SAFE_NO_PAD.encode(id), secret };
+        let token = JoinToken { id: hex(id), secret };
         let record = JoinRecord {
             id: token.id.clone(),
             digest: URL_SAFE_NO_PAD.encode(token.digest()),
@@ -134,12 +152,11 @@ impl JoinToken {
     pub fn parse(text: &str) -> Result<JoinToken, JoinError> {
         let rest = text.strip_prefix(PREFIX).ok_or(JoinError::Malformed)?;
         let (id, secret) = rest.split_once('.').ok_or(JoinError::Malformed)?;
-        let good = |text: &str, bytes: usize| {
-            let decoded = URL_SAFE_NO_PAD.decode(text).ok()?;
-            (text.len() <= 64 && decoded.len() == bytes).then_some(decoded)
-        };
-        good(id, ID_BYTES).ok_or(JoinError::Malformed)?;
-        let secret = good(secret, SECRET_BYTES).and_then(|secret| secret.try_into().ok());
+        let is_hex = |byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte);
+        if id.len() != 2 * ID_BYTES || !id.bytes().all(is_hex) || secret.len() > 64 {
+            return Err(JoinError::Malformed);
+        }
+        let secret = URL_SAFE_NO_PAD.decode(secret).ok().and_then(|secret| secret.try_into().ok());
         Ok(JoinToken { id: id.to_owned(), secret: secret.ok_or(JoinError::Malformed)? })
     }
 
@@ -161,6 +178,11 @@ impl JoinToken {
         context.update(&self.secret);
         context.finish()
     }
+}
+
+/// Ids are lower-case hexadecimal numbers, because the names of Secrets have no upper-case letters.
+fn hex(id: [u8; ID_BYTES]) -> String {
+    format!("{:016x}", u64::from_be_bytes(id))
 }
 
 impl fmt::Debug for JoinToken {

@@ -51,6 +51,16 @@ pub enum SealError {
 /// The content of a key file. Debug output does not show it.
 pub struct KeyFile(Vec<u8>);
 
+/// The content of a new key file.
+///
+/// # Errors
+/// The cryptographic library fails.
+pub fn random_bytes() -> Result<Vec<u8>, SealError> {
+    let mut bytes = vec![0; MIN_KEY_FILE];
+    rand::fill(&mut bytes).map_err(|_| SealError::Library)?;
+    Ok(bytes)
+}
+
 impl KeyFile {
     /// Takes the bytes of a key file.
     ///

@@ -149,8 +149,14 @@ impl TrustBundle {
 
     /// The valid roots of all trust domains in PEM: sorted, each once.
     pub fn all_pem(&self, now: SystemTime) -> String {
-        let roots = self.roots.values().flatten().map(|root| &root.certificate);
-        sorted(roots.filter(|root| root.is_valid_at(now)))
+        bundle(&self.certificates(now))
+    }
+
+    /// The valid roots of all trust domains: sorted, each once.
+    pub fn certificates(&self, now: SystemTime) -> Vec<Certificate> {
+        let roots = self.roots.values().flatten().map(|root| &root.certificate).filter(|root| root.is_valid_at(now));
+        let by_der: BTreeMap<&[u8], &Certificate> = roots.map(|root| (root.der().as_ref(), root)).collect();
+        by_der.into_values().cloned().collect()
     }
 
     /// The trust domains that have roots, and the aliases.

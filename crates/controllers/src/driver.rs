@@ -3,7 +3,7 @@
 use config::{MeshConfig, StringMap};
 use serde_json::Value;
 
-use crate::{Controller, Resource, Write};
+use crate::{Controller, PublishedRoots, Resource, Write};
 
 /// Feeds a controller with watch events while this replica leads.
 pub trait Driver: Send + 'static {
@@ -13,6 +13,8 @@ pub trait Driver: Send + 'static {
     fn see(&mut self, place: usize, object: &Value, there: bool);
     /// Handles a change of the mesh configuration.
     fn mesh(&mut self, _mesh: &MeshConfig) {}
+    /// Handles a change of what the certificate authority publishes.
+    fn roots(&mut self, _published: &PublishedRoots) {}
     /// The machine that plans. It is restarted after a relist, before which events may have been missed.
     fn machine(&mut self) -> &mut dyn Controller;
     /// The writes that are needed. Called once all watches are synced, and after each change.

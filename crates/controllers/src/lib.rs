@@ -30,7 +30,10 @@ pub use driver::{Driver, Origin, Watched};
 pub(crate) use driver::{id, labels};
 pub use ingress::{IngressDriver, IngressStatuses, SeenIngress};
 pub use ledger::Ledger;
-pub use root_certificate::{CONFIG_MAP, Found, InvalidRoot, KEY, RootCertificates, RootDriver, root_of};
+pub use root_certificate::{
+    CONFIG_MAP, Found, KEY, PublishedRoots, REVOCATION_KEY, REVOCATION_MAP, RootCertificates, RootDriver, RootMap,
+    RootMapNames,
+};
 pub use service_exports::{ExportDriver, ServiceExports};
 pub use untaint::{SeenNode, TAINT, Untaint, UntaintDriver};
 pub use write::{Body, Resource, Target, Write};

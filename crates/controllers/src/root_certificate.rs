@@ -1,30 +1,87 @@
-//! Writes the root certificates of the mesh to a ConfigMap in every namespace, where workloads read them.
+//! Writes the root certificates of the mesh, and the revocation lists of its authority, to a ConfigMap each in every namespace,
+//! where workloads read them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
 use config::MeshConfig;
 use serde_json::{Value, json};
 
 use crate::namespaces::Namespaces;
-use crate::{Body, Controller, Driver, Ledger, Origin, Resource, Target, Watched, Write, id, put};
+use crate::{Body, Controller, Driver, Ledger, Resource, Target, Watched, Write, id, put};
 
-/// The name of the ConfigMaps.
+/// The usual name of the ConfigMaps with root certificates.
 pub const CONFIG_MAP: &str = "istio-ca-root-cert";
-/// The key in the ConfigMaps.
+/// The usual name of the ConfigMaps with revocation lists.
+pub const REVOCATION_MAP: &str = "istio-ca-crl";
+/// The key of the root certificates.
 pub const KEY: &str = "root-cert.pem";
+/// The key of the revocation lists.
+pub const REVOCATION_KEY: &str = "ca-crl.pem";
 const LABEL: &str = "istio.io/config";
 /// Namespaces without workloads, which get no ConfigMap.
 const LEFT_OUT: &[&str] = &["kube-public", "kube-node-lease", "local-path-storage"];
-/// The maximum size of the root certificates, in bytes. A ConfigMap holds 1 MiB.
-const LIMIT: usize = 512 << 10;
+/// The maximum size of a value, in bytes. A ConfigMap holds 1 MiB.
+const LIMIT: usize = 1000 << 10;
 
-/// The observed ConfigMap of a namespace.
+/// The certificates that the authority of the mesh publishes. Each is unknown if it is `None`; then nothing is written or removed.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct PublishedRoots {
+    /// The root certificates in PEM.
+    pub roots: Option<Arc<str>>,
+    /// The revocation lists in PEM.
+    pub revocation: Option<Arc<str>>,
+}
+
+/// One of the two ConfigMaps of a namespace.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum RootMap {
+    /// The root certificates.
+    Roots,
+    /// The revocation lists.
+    Revocation,
+}
+
+impl RootMap {
+    const ALL: [RootMap; 2] = [RootMap::Roots, RootMap::Revocation];
+
+    /// The key of the value.
+    pub fn key(self) -> &'static str {
+        match self {
+            RootMap::Roots => KEY,
+            RootMap::Revocation => REVOCATION_KEY,
+        }
+    }
+}
+
+/// The names of the ConfigMaps (`PILOT_CA_CERT_CONFIGMAP`, `PILOT_CRL_CONFIGMAP`).
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct RootMapNames {
+    /// The ConfigMap with root certificates.
+    pub roots: Arc<str>,
+    /// The ConfigMap with revocation lists.
+    pub revocation: Arc<str>,
+}
+
+impl Default for RootMapNames {
+    fn default() -> RootMapNames {
+        RootMapNames { roots: CONFIG_MAP.into(), revocation: REVOCATION_MAP.into() }
+    }
+}
+
+impl RootMapNames {
+    fn of(&self, map: RootMap) -> &Arc<str> {
+        match map {
+            RootMap::Roots => &self.roots,
+            RootMap::Revocation => &self.revocation,
+        }
+    }
+}
+
+/// An observed ConfigMap.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Found {
-    /// The value of [`KEY`], if present.
+    /// The value of its key, if present.
     pub pem: Option<Arc<str>>,
     /// Whether it has the label.
     pub labelled: bool,
@@ -32,72 +89,42 @@ pub struct Found {
     pub version: Arc<str>,
 }
 
-/// A Secret of the certificate authority without usable root certificates.
-#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-#[error("Secret {secret}: {key} {problem}")]
-pub struct InvalidRoot {
-    secret: &'static str,
-    key: &'static str,
-    problem: RootProblem,
-}
+/// A ConfigMap by its namespace.
+type Place = (Arc<str>, RootMap);
 
-/// The reason why root certificates are not usable.
-#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-enum RootProblem {
-    #[error("is longer than {} bytes", LIMIT)]
-    TooLong,
-    #[error("is not text")]
-    NotText,
-    #[error("holds no certificate")]
-    NoCertificate,
-    #[error("holds a private key, which must not be published")]
-    PrivateKey,
-}
-
-/// Reads the root certificates of the mesh from the Secrets of its certificate authority: `cacerts`, which an operator creates,
-/// takes precedence over `istio-ca-secret`, which a control plane creates. `read` returns the value of a key of a Secret.
-///
-/// # Errors
-/// The Secret that takes precedence is invalid.
-pub fn root_of(read: impl Fn(&str, &str) -> Option<Vec<u8>>) -> Result<Option<Arc<str>>, InvalidRoot> {
-    // A self-signed authority is its own root.
-    let places = [("cacerts", KEY), ("istio-ca-secret", KEY), ("istio-ca-secret", "ca-cert.pem")];
-    for (secret, key) in places {
-        let Some(bytes) = read(secret, key).filter(|bytes| !bytes.is_empty()) else {
-            continue;
-        };
-        let wrong = |problem| InvalidRoot { secret, key, problem };
-        if bytes.len() > LIMIT {
-            return Err(wrong(RootProblem::TooLong));
-        }
-        let text = String::from_utf8(bytes).map_err(|_| wrong(RootProblem::NotText))?;
-        if !text.contains("-----BEGIN CERTIFICATE-----") {
-            return Err(wrong(RootProblem::NoCertificate));
-        }
-        if text.contains("PRIVATE KEY") {
-            return Err(wrong(RootProblem::PrivateKey));
-        }
-        return Ok(Some(text.into()));
-    }
-    Ok(None)
-}
-
-/// Writes the root certificates to every selected namespace. Without root certificates nothing is written or removed.
+/// Writes the published certificates to every selected namespace.
 #[derive(Default, Debug)]
 pub struct RootCertificates {
-    root: Option<Arc<str>>,
+    names: RootMapNames,
+    published: PublishedRoots,
     namespaces: BTreeSet<Arc<str>>,
-    found: BTreeMap<Arc<str>, Found>,
-    dirty: BTreeSet<Arc<str>>,
+    found: BTreeMap<Place, Found>,
+    dirty: BTreeSet<Place>,
     ledger: Ledger,
 }
 
 impl RootCertificates {
-    /// Sets the root certificates; `None` if they are unknown.
-    pub fn root(&mut self, root: Option<Arc<str>>) {
-        if self.root != root {
-            self.root = root;
-            self.dirty.extend(self.namespaces.iter().cloned());
+    /// A machine that writes to ConfigMaps of these names.
+    pub fn new(names: RootMapNames) -> RootCertificates {
+        RootCertificates { names, ..RootCertificates::default() }
+    }
+
+    /// Sets what is written. What is unknown or too large for a ConfigMap leaves the last value in place.
+    pub fn publish(&mut self, published: &PublishedRoots) {
+        let fits = |pem: &Option<Arc<str>>| pem.clone().filter(|pem| pem.len() <= LIMIT);
+        let new = PublishedRoots { roots: fits(&published.roots), revocation: fits(&published.revocation) };
+        if new != *published {
+            tracing::error!("root certificates or revocation lists have more than {LIMIT} bytes and are not published");
+        }
+        if new != self.published {
+            self.published = new;
+            self.restart_namespaces();
+        }
+    }
+
+    fn restart_namespaces(&mut self) {
+        for map in RootMap::ALL {
+            self.dirty.extend(self.namespaces.iter().map(|namespace| (namespace.clone(), map)));
         }
     }
 
@@ -105,34 +132,45 @@ impl RootCertificates {
     pub fn namespace(&mut self, name: &str, there: bool) {
         if there && !LEFT_OUT.contains(&name) {
             if self.namespaces.insert(name.into()) {
-                self.dirty.insert(name.into());
+                self.dirty.extend(RootMap::ALL.map(|map| (name.into(), map)));
             }
         } else if self.namespaces.remove(name) {
-            self.ledger.forget(&target(name));
+            for map in RootMap::ALL {
+                self.ledger.forget(&self.target(name, map));
+            }
         }
     }
 
-    /// Sets the observed ConfigMap of a namespace; `None` if there is none.
-    pub fn config_map(&mut self, namespace: &str, found: Option<Found>) {
-        let before = put(&mut self.found, namespace, found.clone());
+    /// Sets an observed ConfigMap of a namespace; `None` if there is none.
+    pub fn config_map(&mut self, map: RootMap, namespace: &str, found: Option<Found>) {
+        let place = (namespace.into(), map);
+        let before = put(&mut self.found, place.clone(), found.clone());
         if before != found {
-            self.ledger.forget(&target(namespace));
-            self.dirty.insert(namespace.into());
+            self.ledger.forget(&self.target(namespace, map));
+            self.dirty.insert(place);
         }
     }
 
-    fn wanted(&self, namespace: &str) -> Option<Write> {
-        let root = self.root.as_ref()?;
+    fn target(&self, namespace: &str, map: RootMap) -> Target {
+        Target::new(Resource::CONFIG_MAP, namespace, self.names.of(map))
+    }
+
+    fn wanted(&self, place: &Place) -> Option<Write> {
+        let (namespace, map) = place;
+        let pem = match map {
+            RootMap::Roots => self.published.roots.as_ref()?,
+            RootMap::Revocation => self.published.revocation.as_ref()?,
+        };
         self.namespaces.get(namespace)?;
-        let found = self.found.get(namespace);
-        if found.is_some_and(|found| found.labelled && found.pem.as_ref() == Some(root)) {
+        let found = self.found.get(place);
+        if found.is_some_and(|found| found.labelled && found.pem.as_ref() == Some(pem)) {
             return None;
         }
         Some(Write {
-            target: target(namespace),
+            target: self.target(namespace, *map),
             uid: Arc::default(),
             body: Body::Apply {
-                fields: json!({"metadata": {"labels": {LABEL: "true"}}, "data": {KEY: &**root}}),
+                fields: json!({"metadata": {"labels": {LABEL: "true"}}, "data": {map.key(): &**pem}}),
                 manager: "rutter",
                 create: true,
             },
@@ -143,114 +181,54 @@ impl RootCertificates {
 impl Controller for RootCertificates {
     fn plan(&mut self) -> Vec<Write> {
         let dirty = std::mem::take(&mut self.dirty);
-        let settle = |namespace: &Arc<str>| {
-            let wanted = self.wanted(namespace);
-            self.ledger.settle(&target(namespace), wanted)
+        let settle = |place: &Place| {
+            let wanted = self.wanted(place);
+            let target = self.target(&place.0, place.1);
+            self.ledger.settle(&target, wanted)
         };
         dirty.iter().filter_map(settle).collect()
     }
 
     fn restart(&mut self) {
         self.ledger.clear();
-        self.dirty.extend(self.namespaces.iter().cloned());
+        self.restart_namespaces();
     }
 }
 
-fn target(namespace: &str) -> Target {
-    Target::new(Resource::CONFIG_MAP, namespace, CONFIG_MAP)
-}
-
-/// The Secrets that may hold the certificate authority of the mesh.
-const SECRETS: [&str; 2] = ["cacerts", "istio-ca-secret"];
-
-/// The state of the root certificate that was logged last.
-#[derive(PartialEq, Eq, Debug)]
-enum Logged {
-    Nothing,
-    Found,
-    Missing,
-    Wrong(InvalidRoot),
-}
-
-/// Feeds the controller with the objects that it watches.
+/// Feeds the controller with the objects that it watches, and with what the authority publishes.
 pub struct RootDriver {
-    namespace: Arc<str>,
     machine: RootCertificates,
     namespaces: Namespaces,
-    /// The certificates of each Secret, by key. Private keys are not kept.
-    secrets: BTreeMap<String, BTreeMap<String, Vec<u8>>>,
-    logged: Logged,
 }
 
 impl RootDriver {
     /// A driver that has seen no objects yet.
-    pub fn new(namespace: &Arc<str>) -> RootDriver {
-        RootDriver {
-            namespace: namespace.clone(),
-            machine: RootCertificates::default(),
-            namespaces: Namespaces::default(),
-            secrets: BTreeMap::new(),
-            logged: Logged::Nothing,
-        }
+    pub fn new(names: &RootMapNames) -> RootDriver {
+        RootDriver { machine: RootCertificates::new(names.clone()), namespaces: Namespaces::default() }
     }
 
     fn select(&mut self, name: &str) {
         self.machine.namespace(name, self.namespaces.is_selected(name));
     }
-
-    fn root(&mut self) {
-        let found = root_of(|secret, key| self.secrets.get(secret)?.get(key).cloned());
-        let logged = match &found {
-            Ok(Some(_)) => Logged::Found,
-            Ok(None) => Logged::Missing,
-            Err(error) => Logged::Wrong(error.clone()),
-        };
-        // An invalid Secret does not replace the last valid root certificate.
-        if let Ok(root) = found {
-            self.machine.root(root);
-        }
-        if logged != self.logged {
-            match &logged {
-                Logged::Missing => tracing::info!(
-                    namespace = %self.namespace,
-                    "no root certificate found: neither Secret {} nor {} exists; {CONFIG_MAP} is not written",
-                    SECRETS[0],
-                    SECRETS[1],
-                ),
-                Logged::Wrong(error) => tracing::error!(error = error.to_string(), "the root certificate is invalid"),
-                Logged::Found if self.logged != Logged::Nothing => tracing::info!("found a root certificate"),
-                Logged::Found | Logged::Nothing => {}
-            }
-            self.logged = logged;
-        }
-    }
 }
 
 impl Driver for RootDriver {
     fn watched(&self) -> Vec<Watched> {
-        let secret = |name: &str| Watched::all(Resource::SECRET).within(&self.namespace).named(name);
-        vec![
-            Watched::all(Resource::NAMESPACE),
-            Watched::all(Resource::CONFIG_MAP).named(CONFIG_MAP),
-            // An operator creates the first beside the control plane; the second is created in the configuration cluster.
-            secret(SECRETS[0]).of(Origin::Own),
-            secret(SECRETS[1]).of(Origin::Home),
-        ]
+        let map = |map| Watched::all(Resource::CONFIG_MAP).named(self.machine.names.of(map));
+        vec![Watched::all(Resource::NAMESPACE), map(RootMap::Roots), map(RootMap::Revocation)]
     }
 
     fn see(&mut self, place: usize, object: &Value, there: bool) {
         let (namespace, name) = id(object);
-        match place {
+        let map = match place {
             0 => {
                 self.namespaces.see(object, there);
-                self.select(name);
+                return self.select(name);
             }
-            1 => self.machine.config_map(namespace, there.then(|| found(object))),
-            _ => {
-                put(&mut self.secrets, name, there.then(|| certificates(object)));
-                self.root();
-            }
-        }
+            1 => RootMap::Roots,
+            _ => RootMap::Revocation,
+        };
+        self.machine.config_map(map, namespace, there.then(|| found(object, map)));
     }
 
     fn mesh(&mut self, mesh: &MeshConfig) {
@@ -259,34 +237,21 @@ impl Driver for RootDriver {
         names.iter().for_each(|name| self.select(name));
     }
 
+    fn roots(&mut self, published: &PublishedRoots) {
+        self.machine.publish(published);
+    }
+
     fn machine(&mut self) -> &mut dyn Controller {
         &mut self.machine
     }
-
-    fn plan(&mut self) -> Vec<Write> {
-        if self.logged == Logged::Nothing {
-            self.root();
-        }
-        self.machine.plan()
-    }
 }
 
-fn found(object: &Value) -> Found {
+fn found(object: &Value, map: RootMap) -> Found {
     Found {
-        pem: object["data"][KEY].as_str().map(Into::into),
+        pem: object["data"][map.key()].as_str().map(Into::into),
         labelled: object["metadata"]["labels"]["istio.io/config"] == "true",
         version: object["metadata"]["resourceVersion"].as_str().unwrap_or_default().into(),
     }
-}
-
-/// The certificates of a Secret. Private keys are not decoded.
-fn certificates(object: &Value) -> BTreeMap<String, Vec<u8>> {
-    let wanted = [KEY, "ca-cert.pem"].into_iter();
-    let decoded = wanted.filter_map(|key| {
-        let bytes = STANDARD.decode(object["data"][key].as_str()?).ok()?;
-        Some((key.to_owned(), bytes))
-    });
-    decoded.collect()
 }
 
 #[cfg(test)]
@@ -303,28 +268,37 @@ mod tests {
         json!({"metadata": {"name": name, "labels": {"mesh": mesh}}})
     }
 
+    fn targets(driver: &mut RootDriver) -> Vec<String> {
+        driver.plan().iter().map(|write| write.target.to_string()).collect()
+    }
+
     #[test]
-    fn selected_namespaces_get_the_secrets_certificate() {
-        let mut driver = RootDriver::new(&"istio-system".into());
+    fn selected_namespaces_get_what_the_authority_publishes() {
+        let mut driver = RootDriver::new(&RootMapNames::default());
         driver.see(0, &namespace("a", "on"), true);
         driver.see(0, &namespace("b", "off"), true);
         assert!(driver.plan().is_empty());
-        assert_eq!(driver.logged, Logged::Missing);
-        let secret = json!({"metadata": {"name": "istio-ca-secret"}, "data": {
-            "ca-cert.pem": STANDARD.encode(PEM), "ca-key.pem": STANDARD.encode("secret"),
-        }});
-        driver.see(3, &secret, true);
+        let roots = PublishedRoots { roots: Some(PEM.into()), revocation: None };
+        driver.roots(&roots);
         assert_eq!(driver.plan().len(), 2);
-        assert!(!format!("{:?}", driver.secrets).contains("ca-key"), "private keys are not kept");
         let selector =
             LabelSelector { match_labels: StringMap::from([("mesh".into(), "on".into())]), ..LabelSelector::default() };
         driver.mesh(&MeshConfig { discovery_selectors: vec![selector], ..MeshConfig::default() });
         driver.see(0, &namespace("c", "on"), true);
         driver.see(0, &namespace("d", "off"), true);
-        let targets: Vec<String> = driver.plan().iter().map(|write| write.target.to_string()).collect();
-        assert_eq!(targets, ["ConfigMap c/istio-ca-root-cert"]);
-        // An invalid Secret removes nothing.
-        driver.see(3, &json!({"metadata": {"name": "istio-ca-secret"}, "data": {"ca-cert.pem": "AAAA"}}), true);
-        assert!(matches!(driver.logged, Logged::Wrong(_)) && driver.machine.root.is_some());
+        assert_eq!(targets(&mut driver), ["ConfigMap c/istio-ca-root-cert"]);
+        driver.roots(&PublishedRoots { revocation: Some("lists".into()), ..roots });
+        assert_eq!(targets(&mut driver), ["ConfigMap a/istio-ca-crl", "ConfigMap c/istio-ca-crl"]);
+        // Nothing is removed when the authority is unknown.
+        driver.roots(&PublishedRoots::default());
+        assert!(driver.plan().is_empty());
+    }
+
+    #[test]
+    fn what_a_config_map_cannot_hold_is_not_written() {
+        let mut driver = RootDriver::new(&RootMapNames::default());
+        driver.see(0, &namespace("a", "on"), true);
+        driver.roots(&PublishedRoots { roots: Some(PEM.into()), revocation: Some("x".repeat(LIMIT + 1).into()) });
+        assert_eq!(targets(&mut driver), ["ConfigMap a/istio-ca-root-cert"]);
     }
 }

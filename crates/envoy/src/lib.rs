@@ -34,6 +34,7 @@ mod serving;
 mod testing;
 mod tls;
 mod tracing;
+mod trust_bundle;
 pub mod types;
 mod wire;
 
@@ -50,6 +51,7 @@ pub use route::{
 };
 pub use secret::Secrets;
 pub use serving::register_types;
+pub use trust_bundle::TrustBundles;
 
 /// Adds this crate's rules to a graph. The rules of `registry`, `security` and `traffic` must be registered first.
 pub fn register(b: &mut flow::Builder) {
@@ -72,4 +74,5 @@ pub fn register(b: &mut flow::Builder) {
     b.view::<Secrets>();
     b.view::<ServiceNames>();
     b.view::<NameTables>();
+    b.view::<TrustBundles>();
 }

@@ -8,15 +8,16 @@ use traffic::audience::ProxyAudiences;
 use traffic::clusters;
 use traffic::name_table::NameTableCatalogue;
 use traffic::serving::{List, NoList, ResourceRelation, ServedType, ServedTypes};
+use traffic::trust_bundle::TrustBundleCatalogue;
 
 use crate::{
     Clusters, Endpoints, GrpcClusters, GrpcListeners, Listeners, NameTables, OwnInstances, RouteConfigs, RouteShells,
-    Secrets, VirtualHostResources, types,
+    Secrets, TrustBundles, VirtualHostResources, types,
 };
 
 /// Registers this crate's resource types.
 pub fn register_types(to: &mut ServedTypes) {
-    to.register::<EndpointsType>().register::<SecretType>().register::<NameTableType>();
+    to.register::<EndpointsType>().register::<SecretType>().register::<NameTableType>().register::<ProxyConfigType>();
 }
 
 struct EndpointsType;
@@ -80,6 +81,23 @@ impl ServedType for NameTableType {
     }
 }
 
+struct ProxyConfigType;
+
+impl ServedType for ProxyConfigType {
+    const TYPE: ResourceType = types::PROXY_CONFIG;
+    type Audience = ();
+    type Lists = List<TrustBundleCatalogue>;
+    type Resources = (TrustBundles,);
+
+    fn audience(_: &ProxyAudiences) -> Option<()> {
+        Some(())
+    }
+
+    fn list((): &(), _: &Arc<str>) -> Option<()> {
+        Some(())
+    }
+}
+
 /// Relations whose rows are resources or have one `in` a field: the keys that they hold, and whether their ACKs count in
 /// the status of objects.
 #[macro_export]
@@ -120,4 +138,5 @@ resource_relations! {
     VirtualHostResources, counted: true, ResourceKey::VirtualHost(table, host) => Some((table.clone(), host.clone()));
     Secrets, counted: false, ResourceKey::Secret(key) => Some(key.clone());
     NameTables, counted: true, ResourceKey::NameTable(audience) => Some(audience.clone());
+    TrustBundles, counted: false, ResourceKey::TrustBundle => Some(());
 }

@@ -28,6 +28,8 @@ pub const SECRET: ResourceType = ResourceType::new(&SECRET_SPEC);
 pub const EXTENSION: ResourceType = ResourceType::new(&EXTENSION_SPEC);
 /// The name table with which Istio's agent answers DNS queries (NDS); one resource.
 pub const NAME_TABLE: ResourceType = ResourceType::new(&NAME_TABLE_SPEC);
+/// The configuration of Istio's agent (PCDS): the root certificates of the mesh; one resource.
+pub const PROXY_CONFIG: ResourceType = ResourceType::new(&PROXY_CONFIG_SPEC);
 
 // Statics, because constants cannot refer to each other.
 static CLUSTER_SPEC: TypeSpec = TypeSpec {
@@ -142,6 +144,17 @@ static NAME_TABLE_SPEC: TypeSpec = TypeSpec {
     short_name: "NDS",
     long_name: "name table",
     order: 7,
+    subscription: Subscription::Wildcard,
+    partial_nack: true,
+    dump: Dump::Hidden,
+    ..TypeSpec::NAMED
+};
+
+static PROXY_CONFIG_SPEC: TypeSpec = TypeSpec {
+    type_url: "type.googleapis.com/istio.mesh.v1alpha1.ProxyConfig",
+    short_name: "PCDS",
+    long_name: "proxy configuration",
+    order: 8,
     subscription: Subscription::Wildcard,
     partial_nack: true,
     dump: Dump::Hidden,

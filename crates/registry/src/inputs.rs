@@ -440,6 +440,8 @@ flow::input! {
     pub FetchedKeys: KeySource => KeySet = "fetched keys";
     /// Sources of keys whose last fetch failed.
     pub KeyFailures: KeySource => KeyFailure = "failed key sources";
+    /// The root certificates of the mesh in PEM, one each, for agents.
+    pub TrustBundle: () => Arc<[Arc<str>]> = "trust bundle";
     /// Connected proxies.
     pub Proxies: ProxyToken => Arc<Proxy> = "proxies";
 }
@@ -493,6 +495,7 @@ pub(crate) fn register(b: &mut flow::Builder) {
     tables::register::<WorkloadGroups>(b);
     tables::register::<KubeGateways>(b);
     b.input::<HostAddresses>();
+    b.input::<TrustBundle>();
     tables::register::<RoutingObjects>(b);
     tables::register::<IngressClasses>(b);
     tables::register::<DestinationRules>(b);

@@ -20,6 +20,7 @@ mod ack_counts;
 mod api_metrics;
 mod api_server;
 mod api_tls;
+mod authority;
 mod backend;
 mod changed;
 mod config_sources;
@@ -58,7 +59,7 @@ use world::World;
 use api_server::ApiServer;
 use config_sources::{ConfigSource, Running};
 use intake::{Progress, Source};
-use kubernetes::Cluster;
+use kubernetes::{Cluster, controllers};
 use mesh_file::MeshFile;
 use sources::ChangeSender;
 
@@ -111,7 +112,10 @@ async fn serve(settings: &Settings, levels: LogLevels, threads: usize) -> Result
     // The sources add the MeshConfig, if there is one.
     let defaults = mesh_settings(settings, MeshConfig::default());
     let pilot = start_world(settings, defaults, threads)?;
-    let secure = secure::prepare(settings, &pilot, cluster.as_ref(), None)?;
+    let (signing, signed) = authority::channel();
+    let signed = settings.ca_server.0.then_some(signed);
+    let joining = authority::join_tokens(settings, cluster.as_ref(), store.as_ref(), pilot.mesh());
+    let secure = secure::prepare(settings, &pilot, cluster.as_ref(), signed, joining)?;
     let options = options(settings, secure.security.clone());
     let started = Server::start_with(options, pilot.clone(), Some(pilot.configuration())).await;
     let mut server = started.map_err(addressed)?;
@@ -126,6 +130,7 @@ async fn serve(settings: &Settings, levels: LogLevels, threads: usize) -> Result
     let (stopping, stopped) = watch::channel(false);
     let mut stop = Signals::new()?;
 
+    let stored = store.clone();
     let intake = intake::Options { pilot: pilot.clone(), patience: settings.source_timeout };
     let given = Given {
         // The Kubernetes source follows the file there.
@@ -137,12 +142,18 @@ async fn serve(settings: &Settings, levels: LogLevels, threads: usize) -> Result
     };
     let started = async {
         let mut parts = begin_sources(settings, given, intake, &server).await?;
+        let home = match &parts.cluster {
+            Some(cluster) => authority::Home::Kubernetes(cluster.clients()),
+            None => authority::Home::without_kubernetes(settings, stored, parts.files.clone()).await?,
+        };
+        let authority = parts.authority.insert(authority::start(settings, home, &pilot, signing).await?);
         parts.names = names::begin(settings, &pilot).await?;
         parts.keys = jwks::begin(settings, &pilot, &server.serving_status()).await?;
         if let Some(api_server) = &mut parts.api_server {
             api_server.start_status_writer(settings, pilot, stopped).await?;
         } else if let Some(cluster) = &mut parts.cluster {
-            cluster.control(settings, &pilot.mesh(), &stopped);
+            let inputs = controllers::Inputs { mesh: pilot.mesh(), roots: authority.published() };
+            cluster.control(settings, inputs, &stopped);
             cluster.start_status_writer(settings, pilot, stopped).await?;
         }
         Ok::<_, anyhow::Error>(parts)
@@ -170,7 +181,7 @@ async fn serve(settings: &Settings, levels: LogLevels, threads: usize) -> Result
 
 /// Stops everything gracefully within `--shutdown-duration`, or immediately at a second signal.
 async fn end(settings: &Settings, parts: Parts, server: Server, mut stop: Signals) {
-    drop((parts.mesh_file, parts.names, parts.keys));
+    drop((parts.mesh_file, parts.names, parts.keys, parts.authority));
     let grace = settings.shutdown_duration;
     // All clients at the same time: each part may use all of the time.
     let end = async {
@@ -213,6 +224,10 @@ struct Parts {
     names: JoinSet<()>,
     /// Fetches keys.
     keys: JoinSet<()>,
+    /// The certificate authority.
+    authority: Option<authority::Running>,
+    /// The objects of files as the API serves them.
+    files: Option<Arc<dyn Store>>,
     api_server: Option<ApiServer>,
     cluster: Option<Cluster>,
     running: Running,
@@ -238,6 +253,8 @@ async fn begin_sources(settings: &Settings, given: Given, intake: intake::Option
         mesh_file: JoinSet::new(),
         names: JoinSet::new(),
         keys: JoinSet::new(),
+        authority: None,
+        files: None,
         api_server: None,
         cluster: None,
         running: Running::default(),
@@ -255,6 +272,7 @@ async fn begin_sources(settings: &Settings, given: Given, intake: intake::Option
         None => None,
     };
     let files = (backend::chosen(settings) == StoreBackend::Files).then(file_objects::fresh_store);
+    parts.files.clone_from(&files);
     match (directory, &files) {
         (Some(directory), Some(files)) => parts.running.stored_directory(directory, files.clone(), next()?).await?,
         (Some(directory), None) => parts.running.directory(directory, next()?).await?,

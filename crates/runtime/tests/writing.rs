@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use config::{Kind, ObjectKey, Timestamp};
-use controllers::{Controller as _, RootCertificates, Write};
+use controllers::{Controller as _, PublishedRoots, RootCertificates, Write};
 use runtime::leadership::{Always, Lease, Lock, LockError, Options, Outcome, Stats, Writer};
 use status::{Condition, Counts, Intent, Proxies, Status, Truth};
 use tokio::sync::{mpsc, watch};
@@ -279,7 +279,7 @@ impl Writer<Write> for Maps {
 /// The writes that the root certificate controller plans for these namespaces.
 fn planned(namespaces: &[&str]) -> Vec<Write> {
     let mut controller = RootCertificates::default();
-    controller.root(Some("-----BEGIN CERTIFICATE-----".into()));
+    controller.publish(&PublishedRoots { roots: Some("-----BEGIN CERTIFICATE-----".into()), revocation: None });
     namespaces.iter().for_each(|namespace| controller.namespace(namespace, true));
     controller.plan()
 }

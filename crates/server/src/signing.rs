@@ -82,6 +82,12 @@ pub trait ExternalIssuer: Send + Sync {
     /// # Errors
     /// The authority refuses, does not answer in time, or issued something else.
     async fn sign(&self, request: &SigningRequest) -> Result<Vec<String>, ExternalError>;
+
+    /// The control plane's own authority, which issues the certificates of its ports while another one issues those of
+    /// workloads. The sender of [`Watched`] sends a new value when it changes.
+    fn own_authority(&self) -> Option<Authority> {
+        None
+    }
 }
 
 impl Signing {

@@ -349,6 +349,47 @@ settings! {
         /// to those of the system. It may be missing, and is read again when it changes.
         jwks_extra_roots: Option<PathBuf> = "/cacerts/extra.pem";
     }
+    "Certificate authority" {
+        /// Sign workload certificates. If off, agents need another authority (`CA_ADDR`), and `istio-ca-root-cert` is not written.
+        ca_server env "ENABLE_CA_SERVER": Switch = "on";
+        /// Directory with the certificates and the key of a certificate authority (plugged in): `ca-cert.pem`, `ca-key.pem`,
+        /// `cert-chain.pem`, `root-cert.pem` and optionally `ca-crl.pem`, or `tls.crt`, `tls.key` and `ca.crt`. It is watched. If it is
+        /// missing, the Secret `cacerts` is used, else a self-signed authority is created.
+        root_ca_dir env "ROOT_CA_DIR": PathBuf = "./etc/cacerts";
+        /// Accept changes of the roots while proxies run, if roots are only added or only removed; and send the trust
+        /// bundle, with the roots of `caCertificates`, to agents.
+        multiroot_mesh env "ISTIO_MULTIROOT_MESH": Switch = "off";
+        /// Use the revocation lists in `ca-crl.pem` of a plugged-in authority, and publish them to workloads.
+        ca_crl env "PILOT_ENABLE_CA_CRL": Switch = "on";
+        /// Name of the ConfigMap with the root certificates in every namespace.
+        ca_cert_configmap env "PILOT_CA_CERT_CONFIGMAP": String = "istio-ca-root-cert";
+        /// Name of the ConfigMap with the revocation lists in every namespace.
+        crl_configmap env "PILOT_CRL_CONFIGMAP": String = "istio-ca-crl";
+        /// Lifetime of the root of a self-signed authority.
+        self_signed_ca_ttl env "CITADEL_SELF_SIGNED_CA_CERT_TTL": Duration = "87600h";
+        /// Interval of checks whether the root of a self-signed authority must be rotated. 0 disables rotation.
+        self_signed_ca_check_interval env "CITADEL_SELF_SIGNED_ROOT_CERT_CHECK_INTERVAL": Duration = "1h";
+        /// Share of the root's lifetime that is left when it is rotated, in percent.
+        self_signed_ca_grace env "CITADEL_SELF_SIGNED_ROOT_CERT_GRACE_PERIOD_PERCENTILE": Percent = "20";
+        /// Start the checks at a random time within the interval, so that replicas do not check at the same time.
+        self_signed_ca_jitter env "CITADEL_ENABLE_JITTER_FOR_ROOT_CERT_ROTATOR": Switch = "on";
+        /// Size of the RSA key of a new self-signed authority, in bits: 2048, 3072 or 4096.
+        self_signed_ca_rsa_bits env "CITADEL_SELF_SIGNED_CA_RSA_KEY_SIZE": usize = "2048";
+        /// Store a new self-signed authority in the Secret `cacerts` instead of `istio-ca-secret`.
+        self_signed_in_cacerts env "USE_CACERTS_FOR_SELF_SIGNED_CA": Switch = "off";
+        /// File with random bytes, with which the key of the authority in a store of Rutter is encrypted. Without one, it is
+        /// `authority.key` in the data directory. With the store `etcd`, it must be set and exist, and be the same for every replica.
+        /// For other stores, it is created if it is missing. Without this file, the key in the store is lost: keep a backup, apart
+        /// from that of the store.
+        ca_key_file: Option<PathBuf> = "";
+        /// External authority for workload certificates. `ISTIOD_RA_KUBERNETES_API`: signers of Kubernetes'
+        /// CertificateSigningRequests. Without one, certificates are signed by the control plane.
+        external_ca env "EXTERNAL_CA": OptionalName = "";
+        /// Signer of CertificateSigningRequests, if a proxy names none: `DOMAIN/NAME`.
+        k8s_signer env "K8S_SIGNER": OptionalName = "";
+        /// Domain of the signers that proxies name (`ISTIO_META_CERT_SIGNER`).
+        cert_signer_domain env "CERT_SIGNER_DOMAIN": OptionalName = "";
+    }
     "Process" {
         /// Number of threads. 0 uses one per processor.
         threads: usize = "0";

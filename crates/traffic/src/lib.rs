@@ -33,6 +33,7 @@ pub mod serving;
 pub mod sessions;
 pub mod stats;
 mod terminate;
+pub mod trust_bundle;
 pub mod virtual_service;
 
 use std::sync::Arc;
@@ -75,6 +76,7 @@ pub fn register(b: &mut flow::Builder) {
     routes::register(b);
     listeners::register(b);
     name_table::register(b);
+    trust_bundle::register(b);
     proxy_config::register(b);
     conflicts::register(b);
 }

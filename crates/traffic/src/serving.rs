@@ -389,4 +389,5 @@ list_relations!(
     crate::routes::SharedHostCatalogue = false,
     crate::routes::VirtualHostCatalogue = false,
     crate::name_table::NameTableCatalogue = false,
+    crate::trust_bundle::TrustBundleCatalogue = false,
 );

@@ -8,7 +8,7 @@ use config::core::Hidden;
 use config::{AnyObject, ChangeSet, KeySet, ObjectKey};
 use flow::Engine;
 use model::jwt::{KeyFailure, KeySource};
-use registry::inputs::{Environment, FetchedKeys, HostAddresses, KeyFailures, MeshDefaults, MeshSettings, Sources};
+use registry::inputs::{Environment, FetchedKeys, HostAddresses, KeyFailures, MeshDefaults, MeshSettings, Sources, TrustBundle};
 use registry::objects;
 use registry::tables::Rank;
 
@@ -100,6 +100,14 @@ impl Batch {
         match keys {
             Some(keys) => self.inputs.put::<FetchedKeys>(source, keys),
             None => self.inputs.remove::<FetchedKeys>(source),
+        }
+    }
+
+    /// Sets the root certificates of the mesh in PEM, sorted, which agents receive. Without any, they receive none.
+    pub fn set_trust_bundle(&mut self, roots: Vec<Arc<str>>) {
+        match roots.is_empty() {
+            true => self.inputs.remove::<TrustBundle>(()),
+            false => self.inputs.put::<TrustBundle>((), roots.into()),
         }
     }
 

@@ -48,7 +48,10 @@ impl Rutter {
             &["--data-dir", &home, "--snapshot-interval", "1s", "--status-interval", "100ms"],
             more,
         ];
-        let control = Control::idle(rutter_binary(), &flags.concat(), environment)?;
+        // Control planes with authorities of their own would write root certificates over each other's in the shared cluster.
+        // Tests that need one pass `--ca-server on`.
+        let environment = [&[("RUTTER_CA_SERVER", Path::new("off"))], environment].concat();
+        let control = Control::idle(rutter_binary(), &flags.concat(), &environment)?;
         Ok(Rutter { control, data })
     }
 

@@ -141,7 +141,7 @@ fn granted(rules: &Value) -> BTreeSet<(String, String, String)> {
 }
 
 /// The cluster-wide permissions that the program needs.
-fn needed(untaint: bool, exports: bool, credentials: bool) -> BTreeSet<(String, String, String)> {
+fn needed(untaint: bool, exports: bool, credentials: bool, signers: bool) -> BTreeSet<(String, String, String)> {
     const READ: [&str; 3] = ["get", "list", "watch"];
     let mut all = BTreeSet::new();
     let mut need = |group: &str, resource: &str, verbs: &[&str]| {
@@ -171,14 +171,23 @@ fn needed(untaint: bool, exports: bool, credentials: bool) -> BTreeSet<(String, 
     if exports {
         need("multicluster.x-k8s.io", "serviceexports", &["create"]);
     }
+    if signers {
+        need("certificates.k8s.io", "certificatesigningrequests", &["create", "get", "delete"]);
+        need("certificates.k8s.io", "certificatesigningrequests/approval", &["update"]);
+        need("certificates.k8s.io", "signers", &["approve"]);
+    }
     all
 }
 
 #[test]
 fn the_role_has_exactly_the_needed_permissions() {
-    for (untaint, exports, credentials) in
-        [(false, false, false), (true, false, false), (false, true, false), (false, false, true)]
-    {
+    for (untaint, exports, credentials, signers) in [
+        (false, false, false, false),
+        (true, false, false, false),
+        (false, true, false, false),
+        (false, false, true, false),
+        (false, false, false, true),
+    ] {
         let mut set = vec!["--skip-crds".to_owned(), "--set".to_owned(), format!("taint.enabled={untaint}")];
         if exports {
             set.extend(["--set-string".to_owned(), "env.ENABLE_MCS_AUTO_EXPORT=true".to_owned()]);
@@ -186,13 +195,18 @@ fn the_role_has_exactly_the_needed_permissions() {
         if credentials {
             set.extend(["--set-string".to_owned(), "env.RUTTER_SECRETS_FOR=local".to_owned()]);
         }
+        if signers {
+            set.extend(["--set-string".to_owned(), "env.EXTERNAL_CA=ISTIOD_RA_KUBERNETES_API".to_owned()]);
+            set.extend(["--set".to_owned(), "global.certSigners={example.com/mesh}".to_owned()]);
+        }
         let objects = manifest(&set.iter().map(String::as_str).collect::<Vec<_>>());
         let role = &objects["ClusterRole  istiod-clusterrole-istio-system"];
-        assert_eq!(granted(&role["rules"]), needed(untaint, exports, credentials));
+        assert_eq!(granted(&role["rules"]), needed(untaint, exports, credentials, signers));
         for rule in role["rules"].as_array().unwrap() {
             // Other ConfigMaps are read only if they may contain CA certificates for proxies.
             let of_maps = rule["resources"] == json!(["configmaps"]) && rule["verbs"] != json!(["create"]);
-            assert_eq!(rule.get("resourceNames").is_some(), of_maps, "{rule}");
+            let of_signers = rule["resources"] == json!(["signers"]);
+            assert_eq!(rule.get("resourceNames").is_some(), of_maps || of_signers, "{rule}");
         }
     }
 }

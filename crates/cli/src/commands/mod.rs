@@ -1,6 +1,7 @@
 //! The commands, one file each, in groups.
 
 mod apply;
+mod ca;
 mod crds;
 mod create;
 mod delete;
@@ -15,6 +16,7 @@ mod manifest;
 mod proxy_settings;
 mod remote_secret;
 pub(crate) mod removed;
+mod token;
 mod validate;
 mod version;
 mod wait;
@@ -86,6 +88,8 @@ groups! {
         "proxy-settings": proxy_settings::command, run;
         "grpc-bootstrap": grpc_bootstrap::command, run;
         "create-remote-secret": remote_secret::command, run;
+        "token": token::command, run;
+        "ca": ca::command, run;
     }
     "Setup" {
         "manifest": manifest::command, run;

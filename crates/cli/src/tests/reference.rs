@@ -17,7 +17,10 @@ fn page() -> String {
             let Some(command) = root.get_subcommands().find(|command| command.get_name() == name) else {
                 continue;
             };
-            section(command, &connection, &mut page);
+            section(name, command, &connection, &mut page);
+            for below in command.get_subcommands() {
+                section(&format!("{name} {}", below.get_name()), below, &connection, &mut page);
+            }
         }
         if heading == "Serve" {
             page.push_str("\n`rutter serve` runs the control plane; [settings.md](settings.md) lists its flags.\n");
@@ -26,8 +29,7 @@ fn page() -> String {
     page
 }
 
-fn section(command: &Command, connection: &Command, page: &mut String) {
-    let name = command.get_name();
+fn section(name: &str, command: &Command, connection: &Command, page: &mut String) {
     let about = command.get_long_about().or(command.get_about());
     let about = about.map(ToString::to_string).unwrap_or_default();
     page.push_str(&format!("\n### rutter {name}\n\n{}.\n", about.trim_end_matches('.')));

@@ -3,10 +3,14 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use controllers::{Body, CONFIG_MAP, Controller, Found, KEY, RootCertificates, Write, root_of};
+use controllers::{Body, CONFIG_MAP, Controller, Found, KEY, PublishedRoots, RootCertificates, RootMap, Write};
 use proptest::prelude::*;
 
 const PEM: &str = "-----BEGIN CERTIFICATE-----\nMA==\n-----END CERTIFICATE-----\n";
+
+fn publish(controller: &mut RootCertificates, roots: Option<&str>) {
+    controller.publish(&PublishedRoots { roots: roots.map(Into::into), revocation: None });
+}
 
 #[derive(Default)]
 struct Cluster {
@@ -33,7 +37,7 @@ impl Cluster {
     }
 
     fn show(&self, controller: &mut RootCertificates, namespace: &str) {
-        controller.config_map(namespace, self.maps.get(namespace).cloned());
+        controller.config_map(RootMap::Roots, namespace, self.maps.get(namespace).cloned());
     }
 }
 
@@ -44,7 +48,7 @@ fn each_selected_namespace_gets_one_config_map() {
         controller.namespace(namespace, namespace != "going");
     }
     assert!(controller.plan().is_empty(), "no certificate is known yet");
-    controller.root(Some(PEM.into()));
+    publish(&mut controller, Some(PEM));
     let writes = controller.plan();
     let targets: Vec<String> = writes.iter().map(|write| write.target.to_string()).collect();
     assert_eq!(targets, ["ConfigMap kube-system/istio-ca-root-cert", "ConfigMap shop/istio-ca-root-cert"]);
@@ -62,16 +66,16 @@ fn each_selected_namespace_gets_one_config_map() {
     assert_eq!(controller.plan().len(), 2);
 
     // A new certificate is written everywhere; a missing one removes nothing.
-    controller.root(Some(format!("{PEM}{PEM}").into()));
+    publish(&mut controller, Some(&format!("{PEM}{PEM}")));
     assert_eq!(controller.plan().len(), 2);
-    controller.root(None);
+    publish(&mut controller, None);
     assert!(controller.plan().is_empty());
 }
 
 #[test]
 fn a_write_undone_before_it_was_observed_is_repeated() {
     let (mut cluster, mut controller) = (Cluster::default(), RootCertificates::default());
-    controller.root(Some(PEM.into()));
+    publish(&mut controller, Some(PEM));
     controller.namespace("shop", true);
     cluster.put("shop", Some("old"), true);
     cluster.show(&mut controller, "shop");
@@ -80,27 +84,6 @@ fn a_write_undone_before_it_was_observed_is_repeated() {
     cluster.put("shop", Some("old"), true);
     cluster.show(&mut controller, "shop");
     assert_eq!(controller.plan(), first, "the old content was observed in a newer version");
-}
-
-#[test]
-fn the_operators_secret_takes_precedence() {
-    let secrets = |present: &'static [(&str, &str, &str)]| {
-        move |secret: &str, key: &str| {
-            let found = present.iter().find(|(s, k, _)| (*s, *k) == (secret, key));
-            found.map(|(_, _, value)| value.as_bytes().to_vec())
-        }
-    };
-    assert_eq!(root_of(secrets(&[])), Ok(None));
-    let own = root_of(secrets(&[("istio-ca-secret", "ca-cert.pem", PEM)]));
-    assert_eq!(own.unwrap().as_deref(), Some(PEM));
-    const OTHER: &str = "-----BEGIN CERTIFICATE-----\nMB==\n-----END CERTIFICATE-----\n";
-    let given = root_of(secrets(&[("istio-ca-secret", "ca-cert.pem", PEM), ("cacerts", "root-cert.pem", OTHER)]));
-    assert_eq!(given.unwrap().as_deref(), Some(OTHER));
-    for bad in ["nothing", "-----BEGIN CERTIFICATE-----\n-----BEGIN RSA PRIVATE KEY-----\n"] {
-        let error = root_of(|_, _| Some(bad.as_bytes().to_vec())).unwrap_err().to_string();
-        assert!(error.starts_with("Secret cacerts: root-cert.pem") && !error.contains(bad), "{error}");
-    }
-    assert!(root_of(|_, _| Some(vec![0xff])).is_err());
 }
 
 proptest! {
@@ -113,7 +96,7 @@ proptest! {
         let mut replicas = [RootCertificates::default(), RootCertificates::default()];
         let (mut leader, mut disturbed) = (0, names.len());
         for replica in &mut replicas {
-            replica.root(Some(PEM.into()));
+            publish(replica, Some(PEM));
             names.iter().for_each(|name| replica.namespace(name, true));
         }
         for (action, which) in steps {

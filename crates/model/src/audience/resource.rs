@@ -45,6 +45,8 @@ pub enum ResourceKey {
     Hidden,
     /// The name table.
     NameTable(Arc<NameAudience>),
+    /// The root certificates of the mesh, for agents.
+    TrustBundle,
     /// The extension configuration of this name.
     Extension(Arc<ExtensionAudience>, Arc<str>),
     /// A resource of a type that is registered elsewhere.

@@ -25,7 +25,7 @@ pub(super) fn object_path(group: &str, api_version: &str, namespace: &str, plura
 }
 
 /// Sends a request and reads the answer. If the server is busy or failing, waits for as long as it asks for.
-pub(super) async fn ask(client: &Client, request: http::Result<Request<Body>>) -> Result<(StatusCode, Value), Outcome> {
+pub(crate) async fn ask(client: &Client, request: http::Result<Request<Body>>) -> Result<(StatusCode, Value), Outcome> {
     let retry = |error: &dyn std::error::Error| Outcome::Retry(error.to_string());
     let request = request.map_err(|error| Outcome::Refused(error.to_string()))?;
     let response = client.send(request).await.map_err(|error| retry(&error))?;
@@ -55,6 +55,6 @@ pub(super) fn refused(status: StatusCode, answer: &Value) -> Outcome {
 }
 
 /// The server's error message.
-pub(super) fn message(answer: &Value) -> &str {
+pub(crate) fn message(answer: &Value) -> &str {
     answer["message"].as_str().unwrap_or("no reason given")
 }

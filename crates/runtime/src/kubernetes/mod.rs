@@ -1,11 +1,12 @@
 //! The Kubernetes backend. Configuration is read from the Kubernetes API, and the leader writes statuses to it. Secrets
 //! in it name the other clusters of the mesh, whose workloads are read too.
 
-mod answer;
+pub(crate) mod answer;
 mod client;
 mod clusters;
-mod controllers;
+pub(super) mod controllers;
 mod lock;
+pub(crate) mod secrets;
 mod serving_status;
 mod status;
 mod watched;
@@ -44,12 +45,12 @@ const MOUNTED: &str = "./etc/istio/config/mesh";
 
 /// Clients of the APIs that the control plane itself needs.
 #[derive(Clone)]
-pub(super) struct Clients {
+pub(crate) struct Clients {
     /// The home cluster: source of configuration, target of statuses and leases.
-    home: Client,
+    pub(crate) home: Client,
     /// The cluster with the Secrets that name other clusters. It differs from the home only if the control plane runs
     /// outside of the clusters that it serves.
-    own: Client,
+    pub(crate) own: Client,
 }
 
 /// The home cluster and the tasks that use it.
@@ -84,6 +85,11 @@ impl Cluster {
             writing: JoinSet::new(),
             controlling: JoinSet::new(),
         })
+    }
+
+    /// The clients.
+    pub(super) fn clients(&self) -> Clients {
+        self.clients.clone()
     }
 
     /// The status of the source.
@@ -142,9 +148,14 @@ impl Cluster {
     }
 
     /// Starts the controllers. Each works while this replica holds its lease.
-    pub(super) fn control(&mut self, settings: &Settings, mesh: &controllers::Mesh, stopped: &watch::Receiver<bool>) {
+    pub(super) fn control(
+        &mut self,
+        settings: &Settings,
+        inputs: controllers::Inputs,
+        stopped: &watch::Receiver<bool>,
+    ) {
         let others = self.ways.subscribe();
-        self.controlling = controllers::start(&self.clients, (&self.report(), others), settings, mesh, stopped);
+        self.controlling = controllers::start(&self.clients, (&self.report(), others), settings, inputs, stopped);
     }
 
     /// Stops gracefully, after `stopped` became true.

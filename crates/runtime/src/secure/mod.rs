@@ -31,7 +31,7 @@ pub(super) struct Secure {
     serving: Option<serving::Serving>,
 }
 
-/// Reads the settings. `signing` is the certificate authority, if there is one.
+/// Reads the settings. `signing` is the certificate authority, if there is one, and `joining` accepts join tokens.
 ///
 /// # Errors
 /// A file cannot be used, or a setting is not valid.
@@ -40,6 +40,7 @@ pub(super) fn prepare(
     pilot: &WorldHandle,
     cluster: Option<&Cluster>,
     signing: Option<Watched>,
+    joining: Option<Arc<dyn Authenticator>>,
 ) -> Result<Secure> {
     let files = serving::Files::of(settings)?;
     let can_issue = signing.is_some() && settings.cert_provider == CertProvider::Istiod;
@@ -59,7 +60,7 @@ pub(super) fn prepare(
         pilot.pods().enable();
     }
     let mut security = Security {
-        authenticators: authenticators(settings, pilot, cluster),
+        authenticators: authenticators(settings, pilot, cluster, joining),
         signing: signing.clone(),
         port: None,
         authenticate_streams: settings.xds_auth.0,
@@ -128,8 +129,13 @@ fn pages(settings: &Settings) -> PageAccess {
     }
 }
 
-fn authenticators(settings: &Settings, pilot: &WorldHandle, cluster: Option<&Cluster>) -> Authenticators {
-    let mut all: Vec<Arc<dyn Authenticator>> = Vec::new();
+fn authenticators(
+    settings: &Settings,
+    pilot: &WorldHandle,
+    cluster: Option<&Cluster>,
+    joining: Option<Arc<dyn Authenticator>>,
+) -> Authenticators {
+    let mut all: Vec<Arc<dyn Authenticator>> = joining.into_iter().collect();
     if let Some(cluster) = cluster {
         let audiences = settings.token_audiences.split(',').map(str::trim).filter(|name| !name.is_empty());
         let reviews = cluster.token_reviews(settings, audiences.map(str::to_owned).collect(), pilot.mesh());

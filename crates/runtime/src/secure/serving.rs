@@ -237,8 +237,13 @@ impl Serving {
             let signing = self.signing.borrow_and_update().clone();
             let names = self.names();
             let now = SystemTime::now();
-            match &signing.issuer {
-                Issuer::Own(authority) => {
+            let authority = match &signing.issuer {
+                Issuer::Own(authority) => Some(authority.clone()),
+                Issuer::External(external) => external.own_authority(),
+                Issuer::Unavailable(_) => None,
+            };
+            match &authority {
+                Some(authority) => {
                     let due = issued.as_ref().is_none_or(|last| last.renewal(authority, &names, now).is_some());
                     if due {
                         match issue(authority.clone(), names).await {
@@ -251,9 +256,9 @@ impl Serving {
                         }
                     }
                 }
-                Issuer::External(_) => status
-                    .failing("an external authority issues no certificate for the control plane; set --tls-cert-file"),
-                Issuer::Unavailable(_) => status.failing(reason(&signing).unwrap_or_default()),
+                None => status.failing(
+                    reason(&signing).unwrap_or("there is no own authority for the certificate of the control plane"),
+                ),
             }
             let renew_at = issued.as_ref().map(ServingCertificate::renew_at);
             let left = renew_at.map_or(LONGEST_SLEEP, |at| at.duration_since(now).unwrap_or(LOOK));

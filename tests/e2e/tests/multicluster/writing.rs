@@ -67,24 +67,30 @@ async fn service_exports_are_created_in_every_cluster() {
 
 /// A control plane that runs in one cluster, reads its configuration from a second, and also serves a third.
 async fn external() -> Result<()> {
-    const PEM: &str = "-----BEGIN CERTIFICATE-----\nMA==\n-----END CERTIFICATE-----\n";
     let (own, home, east) = tokio::try_join!(cluster(), cluster(), cluster())?;
     cart(&own, "10.9.0.1").await?;
     cart(&home, "10.1.0.1").await?;
     cart(&east, "10.2.0.1").await?;
-    let literal = format!("--from-literal=root-cert.pem={PEM}");
-    own.kubectl(&["create", "secret", "generic", "cacerts", "-n", MESH, &literal], "").await?;
+    let (pem, key) = authority()?;
+    let cacerts = serde_json::json!({
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "metadata": {"name": "cacerts", "namespace": MESH},
+        "stringData": {"ca-cert.pem": pem, "ca-key.pem": key, "cert-chain.pem": "", "root-cert.pem": pem},
+    });
+    apply(&own, &cacerts.to_string()).await?;
     secret(&own, "east", &[("east", &admin(&east)?)]).await?;
     let directory = tempfile::tempdir()?;
     let secrets = directory.path().join("own");
     std::fs::copy(own.kubeconfig(), &secrets)?;
     let secrets = secrets.display().to_string();
-    let flags = [HOME, &["--external-istiod", "true", "--secrets-kubeconfig", &secrets]].concat();
+    let flags = ["--external-istiod", "true", "--secrets-kubeconfig", &secrets, "--ca-server", "on"];
+    let flags = [HOME, &flags].concat();
     let mut rutter = Rutter::idle(&home, MESH, None, &flags)?;
     rutter.control.begin().await?;
     has(&rutter, &["east 10.2.0.1", "home 10.1.0.1"]).await?;
     let map = ["configmap", "istio-ca-root-cert", "-n", "shop"];
-    let written = |map: &Value| map.pointer("/data/root-cert.pem") == Some(&PEM.into());
+    let written = |map: &Value| map.pointer("/data/root-cert.pem") == Some(&pem.as_str().into());
     rutter.explained(fits(&home, &map, written).await)?;
     assert!(found(&east, &map).await.is_null(), "the cluster has no annotation");
     east.kubectl(&["annotate", "namespace", MESH, "topology.istio.io/controlPlaneClusters=other,home"], "").await?;
@@ -95,6 +101,15 @@ async fn external() -> Result<()> {
     let free =
         |lease: &Value| lease.pointer("/spec/holderIdentity").and_then(Value::as_str).unwrap_or_default().is_empty();
     fits(&east, &lease, |lease| !lease.is_null() && free(lease)).await
+}
+
+/// A root and its key in PEM.
+fn authority() -> Result<(String, String)> {
+    let mut params = rcgen::CertificateParams::default();
+    params.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
+    params.key_usages = vec![rcgen::KeyUsagePurpose::KeyCertSign];
+    let key = rcgen::KeyPair::generate()?;
+    Ok((params.self_signed(&key)?.pem(), key.serialize_pem()))
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

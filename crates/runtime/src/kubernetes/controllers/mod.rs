@@ -13,7 +13,8 @@ use std::sync::Arc;
 
 use config::MeshConfig;
 use controllers::{
-    AddressDriver, Driver, ExportDriver, IngressDriver, Origin, Ranges, RootDriver, UntaintDriver, Write,
+    AddressDriver, Driver, ExportDriver, IngressDriver, Origin, PublishedRoots, Ranges, RootDriver, RootMapNames,
+    UntaintDriver, Write,
 };
 use kube::Client;
 use settings::Settings;
@@ -36,22 +37,28 @@ const PLANS: usize = 4;
 const NAMESPACES: &str = "istio-namespace-controller-election";
 const SERVICE_EXPORTS: &str = "istio-serviceexport-controller-election";
 
-/// The current mesh configuration.
-pub(crate) type Mesh = watch::Receiver<Arc<MeshConfig>>;
+/// What controllers follow besides objects.
+#[derive(Clone)]
+pub(crate) struct Inputs {
+    /// The current mesh configuration.
+    pub(crate) mesh: watch::Receiver<Arc<MeshConfig>>,
+    /// What the certificate authority publishes.
+    pub(crate) roots: watch::Receiver<PublishedRoots>,
+}
 
 /// Starts the configured controllers. They end when `stopped` becomes true.
 pub(super) fn start(
     clients: &Clients,
     (report, ways): (&watch::Receiver<Report>, watch::Receiver<Ways>),
     settings: &Settings,
-    mesh: &Mesh,
+    inputs: Inputs,
     stopped: &watch::Receiver<bool>,
 ) -> JoinSet<()> {
     let mut running = JoinSet::new();
-    let context = Context::new(clients, report, settings, mesh, stopped);
+    let context = Context::new(clients, report, settings, inputs, stopped);
     let namespace: Arc<str> = settings.namespace.as_str().into();
-    let own = namespace.clone();
-    running.spawn(context.clone().run(NAMESPACES, move || RootDriver::new(&own)));
+    let names = context.root_maps.clone();
+    running.spawn(context.clone().run(NAMESPACES, move || RootDriver::new(&names)));
     if settings.ip_autoallocate.0 {
         let ranges = Ranges {
             v4: (settings.ip_autoallocate_ipv4_prefix.address, settings.ip_autoallocate_ipv4_prefix.length),
@@ -96,7 +103,9 @@ struct Context {
     exports: bool,
     /// Whether this replica runs outside of the clusters that it serves.
     external: bool,
-    mesh: Mesh,
+    /// The ConfigMaps with root certificates and revocation lists.
+    root_maps: RootMapNames,
+    inputs: Inputs,
     stopped: watch::Receiver<bool>,
 }
 
@@ -106,7 +115,7 @@ impl Context {
         clients: &Clients,
         report: &watch::Receiver<Report>,
         settings: &Settings,
-        mesh: &Mesh,
+        inputs: Inputs,
         stopped: &watch::Receiver<bool>,
     ) -> Context {
         Context {
@@ -121,7 +130,11 @@ impl Context {
             remote: false,
             exports: settings.mcs_auto_export.0,
             external: settings.external_istiod.0,
-            mesh: mesh.clone(),
+            root_maps: RootMapNames {
+                roots: settings.ca_cert_configmap.as_str().into(),
+                revocation: settings.crl_configmap.as_str().into(),
+            },
+            inputs,
             stopped: stopped.clone(),
         }
     }
@@ -149,7 +162,7 @@ impl Context {
             led,
             self.stopped,
         );
-        let worked = terms(make, (self.client, self.clients), self.mesh, leads, writes);
+        let worked = terms(make, (self.client, self.clients), self.inputs, leads, writes);
         tokio::join!(written, worked);
     }
 }
@@ -165,13 +178,13 @@ fn or(given: &str, default: &Arc<str>) -> Arc<str> {
 async fn terms<D: Driver>(
     make: impl Fn() -> D,
     clients: (Client, Clients),
-    mut mesh: Mesh,
+    mut inputs: Inputs,
     mut leads: watch::Receiver<bool>,
     writes: mpsc::Sender<Vec<Write>>,
 ) {
     while leads.wait_for(|leads| *leads).await.is_ok() {
         tokio::select! {
-            () = term(make(), &clients, &mut mesh, &writes) => return,
+            () = term(make(), &clients, &mut inputs, &writes) => return,
             over = leads.wait_for(|leads| !*leads) => if over.is_err() {
                 return;
             },
@@ -183,7 +196,7 @@ async fn terms<D: Driver>(
 async fn term<D: Driver>(
     mut driver: D,
     (here, clients): &(Client, Clients),
-    mesh: &mut Mesh,
+    Inputs { mesh, roots }: &mut Inputs,
     writes: &mpsc::Sender<Vec<Write>>,
 ) {
     let (sender, mut events) = mpsc::channel(EVENTS);
@@ -200,9 +213,10 @@ async fn term<D: Driver>(
         watches.spawn(follow(client.clone(), watched, sender.clone(), wrap));
     }
     driver.mesh(&mesh.borrow_and_update().clone());
+    driver.roots(&roots.borrow_and_update().clone());
     let mut taken = Vec::new();
-    // If the mesh configuration's sender ends first, the last configuration stays in effect.
-    let mut follows = true;
+    // If a sender ends first, the last value stays in effect.
+    let (mut follows, mut trusts) = (true, true);
     loop {
         tokio::select! {
             count = events.recv_many(&mut taken, EVENTS) => if count == 0 {
@@ -211,6 +225,10 @@ async fn term<D: Driver>(
             changed = mesh.changed(), if follows => match changed {
                 Ok(()) => driver.mesh(&mesh.borrow_and_update().clone()),
                 Err(_) => follows = false,
+            },
+            changed = roots.changed(), if trusts => match changed {
+                Ok(()) => driver.roots(&roots.borrow_and_update().clone()),
+                Err(_) => trusts = false,
             },
         }
         for (place, seen) in taken.drain(..) {

@@ -102,8 +102,8 @@ async fn certificates(context: Context, cluster: Arc<str>, mut stopped: watch::R
         }
     }
     tracing::info!(cluster = %cluster, "root certificates are written in this cluster, too");
-    let namespace = context.namespace.clone();
-    context.run(NAMESPACES, move || RootDriver::new(&namespace)).await;
+    let names = context.root_maps.clone();
+    context.run(NAMESPACES, move || RootDriver::new(&names)).await;
 }
 
 /// Whether a cluster names ours as one whose control plane writes there.
