@@ -159,9 +159,8 @@ impl KubernetesSigner {
             if let Some(text) = status["certificate"].as_str().filter(|text| !text.is_empty()) {
                 return STANDARD.decode(text).map_err(|_| Failure("its certificate is not valid base64".to_owned()));
             }
-            let conditions = status["conditions"].as_array().into_iter().flatten();
-            let refusal = conditions.filter(|one| one["type"] == "Failed" || one["type"] == "Denied").next();
-            if let Some(refusal) = refusal {
+            let mut conditions = status["conditions"].as_array().into_iter().flatten();
+            if let Some(refusal) = conditions.find(|one| one["type"] == "Failed" || one["type"] == "Denied") {
                 return Err(Failure(refusal["message"].as_str().unwrap_or("it refused").chars().take(300).collect()));
             }
             if Instant::now() + wait > end {

@@ -144,8 +144,7 @@ impl Publishing {
         };
         last.roots = Some(roots);
         let now = (self.clock)();
-        let mut pem: Vec<String> =
-            shown.iter().filter(|root| root.is_valid_at(now)).map(Certificate::pem).collect();
+        let mut pem: Vec<String> = shown.iter().filter(|root| root.is_valid_at(now)).map(Certificate::pem).collect();
         let mut seen = BTreeSet::new();
         pem.retain(|pem| seen.insert(pem.clone()));
         let published = PublishedRoots {

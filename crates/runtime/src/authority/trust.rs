@@ -195,7 +195,7 @@ mod tests {
             ],
             ..MeshConfig::default()
         };
-        let (roots, problems) = Roots::gather(&mesh, &[own.clone()], None, &Bundles::new());
+        let (roots, problems) = Roots::gather(&mesh, std::slice::from_ref(&own), None, &Bundles::new());
         assert_eq!(problems.len(), 3, "{problems:?}");
         assert!(problems[0].starts_with("MeshConfig.caCertificates[0]: pem: has no certificate"), "{problems:?}");
         let bundle = roots.bundle(RevocationLists::default());
@@ -208,7 +208,7 @@ mod tests {
         let signers = vec!["example.com/gold".into(), "example.com/silver".into()];
         let data = CertificateData { cert_signers: signers, ..entry(pem(&gold), &[]) };
         let mesh = MeshConfig { ca_certificates: vec![data], ..MeshConfig::default() };
-        assert_eq!(signer_roots(&mesh, "example.com/silver"), [gold.clone()]);
+        assert_eq!(signer_roots(&mesh, "example.com/silver"), std::slice::from_ref(&gold));
         assert!(signer_roots(&mesh, "example.com/iron").is_empty());
         assert_eq!(all_signer_roots(&mesh), [gold.clone(), gold]);
     }
