@@ -25,11 +25,14 @@ impl<'a> Plane<'a> {
     async fn start(home: &'a ControlPlane, flags: &[&str]) -> Result<Plane<'a>> {
         let space = Namespace::create(home, "system").await?;
         let trusted = format!("{}/ztunnel", space.name());
+        // Control planes in one cluster with authorities of their own must not write to the same ConfigMaps.
+        let map = format!("root-of-{}", space.name());
         let own = ["--cluster-id", "home", "--trusted-node-accounts", &trusted];
+        let own = [&own[..], &["--ca-server", "on", "--ca-cert-configmap", &map]].concat();
         let mut rutter = Rutter::idle(home, space.name(), None, &[&own, flags].concat())?;
         rutter.control.begin().await?;
         let read = || async {
-            let path = format!("/api/v1/namespaces/{}/configmaps/istio-ca-root-cert", space.name());
+            let path = format!("/api/v1/namespaces/{}/configmaps/{map}", space.name());
             let answer = home.request(test_harness::kubernetes::Method::GET, &path, &Value::Null).await.ok()?;
             let map: Value = serde_json::from_slice(&answer.body).ok()?;
             map["data"]["root-cert.pem"].as_str().map(str::to_owned)
