@@ -6,11 +6,13 @@
 use std::path::Path;
 use std::time::Duration;
 
+use e2e::secure::{Client, Key, Proof};
 use e2e::{done, rutter, rutter_binary};
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair, KeyUsagePurpose};
 use serde_json::{Value, json};
 use test_harness::kubernetes::{ControlPlane, Settings};
 use test_harness::run::{Control, Result, wait_for};
+use tonic::Code;
 
 const PATIENCE: Duration = Duration::from_secs(60);
 const NAMESPACE: &str = "istio-system";
@@ -342,4 +344,165 @@ async fn join_tokens() -> Result<()> {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn join_tokens_are_managed_on_the_command_line() {
     join_tokens().await.unwrap_or_else(|error| panic!("{error}"));
+}
+
+/// The name of the control plane in its certificate.
+const ISTIOD: &str = "istiod.istio-system.svc";
+const CART: &str = "spiffe://cluster.local/ns/shop/sa/cart";
+
+async fn connected(control: &Control, root: &str, certified: Option<(&str, &str)>) -> Result<Client> {
+    let connect = || async { Client::connect(control.secure(), (root, ISTIOD), certified).await.ok() };
+    let connected = wait_for("a connection to the TLS port", PATIENCE, connect).await;
+    connected.map_err(|error| format!("{error}; {}", control.log_end().unwrap_or_default()).into())
+}
+
+/// Whether a certificate contains a text, such as an identity.
+fn has_text(pem: &str, text: &str) -> bool {
+    use rustls::pki_types::pem::PemObject as _;
+    let der = rustls::pki_types::CertificateDer::from_pem_slice(pem.as_bytes()).unwrap();
+    contains(&der, text.as_bytes())
+}
+
+async fn joined() -> Result<()> {
+    let data = tempfile::tempdir()?;
+    let mut control = Control::start_with_api(rutter_binary(), data.path(), &[]).await?;
+    let kubeconfig = control.kubeconfig().ok_or("no kubeconfig")?;
+    let run = async |arguments: &str| done(&kubeconfig, &arguments.split(' ').collect::<Vec<_>>(), "").await;
+    let root = wait_for("the root", PATIENCE, || async { run("ca root").await.ok() }).await?;
+    let token = run("token create -n shop --service-account cart").await?.trim().to_owned();
+    let key = Key::new()?;
+    // The names of the request do not matter.
+    let csr = key.request(&["spiffe://cluster.local/ns/istio-system/sa/admin"])?;
+    let client = connected(&control, &root, None).await?;
+    let nobody = client.create(Proof::default(), &csr, &[]).await?.unwrap_err();
+    assert_eq!(nobody.code(), Code::Unauthenticated, "{nobody:?}");
+    let chain = client.create(Proof::token(&token), &csr, &[]).await??;
+    assert!(has_text(&chain[0], CART) && !has_text(&chain[0], "admin"));
+    assert_eq!(chain.last().map(|root| root.trim()), Some(root.trim()));
+
+    // A stolen token is useless afterwards, also after a restart. The certificate renews itself.
+    let replayed = client.create(Proof::token(&token), &csr, &[]).await?.unwrap_err();
+    assert_eq!(replayed.code(), Code::Unauthenticated, "{replayed:?}");
+    assert!(!replayed.message().contains(&token));
+    control.stop().await?;
+    let again = Control::start_with_api(rutter_binary(), data.path(), &[]).await?;
+    let client = connected(&again, &root, None).await?;
+    let replayed = client.create(Proof::token(&token), &csr, &[]).await?.unwrap_err();
+    assert_eq!(replayed.code(), Code::Unauthenticated, "{replayed:?}");
+    again.wait_for_log("already used").await?;
+    let leaf = chain[0].clone();
+    let renewing = connected(&again, &root, Some((&leaf, &key.pem()))).await?;
+    let renewed = renewing.create(Proof::default(), &csr, &[]).await??;
+    assert!(has_text(&renewed[0], CART) && renewed[0] != leaf);
+    let secret = token.rsplit('.').next().ok_or("not a token")?;
+    let logs = [control.log()?, again.log()?].concat();
+    assert!(!logs.contains(secret), "a token is in the log");
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_join_token_gives_one_certificate_which_renews_itself() {
+    joined().await.unwrap_or_else(|error| panic!("{error}"));
+}
+
+/// Signs approved requests for a signer as a signer of a real cluster does, and returns leaf and root.
+async fn signer(plane: &ControlPlane, directory: &Path, name: &str) -> Result<()> {
+    let file = |name: &str| directory.join(name).display().to_string();
+    let openssl = |arguments: &[&str]| -> Result<Vec<u8>> {
+        let output = std::process::Command::new("openssl").args(arguments).output()?;
+        match output.status.success() {
+            true => Ok(output.stdout),
+            false => Err(String::from_utf8_lossy(&output.stderr).into_owned().into()),
+        }
+    };
+    loop {
+        let listed: Value = serde_json::from_str(&plane.kubectl(&["get", "csr", "-o", "json"], "").await?)?;
+        for csr in listed["items"].as_array().into_iter().flatten().filter(|csr| csr["spec"]["signerName"] == name) {
+            let conditions = csr["status"]["conditions"].as_array().into_iter().flatten();
+            let approved = conditions.into_iter().any(|one| one["type"] == "Approved");
+            if !approved || csr["status"]["certificate"].is_string() {
+                continue;
+            }
+            let id = csr["metadata"]["name"].as_str().unwrap_or_default();
+            std::fs::write(file("request.b64"), csr["spec"]["request"].as_str().unwrap_or_default())?;
+            std::fs::write(file("request"), openssl(&["base64", "-d", "-A", "-in", &file("request.b64")])?)?;
+            let signed = openssl(&[
+                "x509",
+                "-req",
+                "-in",
+                &file("request"),
+                "-CA",
+                &file("root"),
+                "-CAkey",
+                &file("key"),
+                "-copy_extensions",
+                "copy",
+                "-days",
+                "1",
+            ])?;
+            let chain = [signed, std::fs::read(file("root"))?].concat();
+            std::fs::write(file("chain"), chain)?;
+            let encoded = String::from_utf8(openssl(&["base64", "-A", "-in", &file("chain")])?)?;
+            let patch = json!({"status": {"certificate": encoded}}).to_string();
+            // Rutter may have given up meanwhile.
+            let _ =
+                plane.kubectl(&["patch", "csr", id, "--subresource=status", "--type=merge", "-p", &patch], "").await;
+        }
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+}
+
+async fn registration() -> Result<()> {
+    let plane = cluster().await?;
+    let (data, files) = (tempfile::tempdir()?, tempfile::tempdir()?);
+    let root = issuer("signer", None);
+    std::fs::write(files.path().join("root"), root.pem())?;
+    std::fs::write(files.path().join("key"), root.key().serialize_pem())?;
+    let flags = ["--external-ca", "ISTIOD_RA_KUBERNETES_API", "--cert-signer-domain", "example.com"];
+    let control = replica(&plane, data.path(), &flags).await?;
+    let own = wait_for("the own root", PATIENCE, || secret(&plane, "istio-ca-secret", "ca-cert.pem")).await?;
+    plane.kubectl(&["create", "serviceaccount", "cart", "-n", "shop"], "").await?;
+    let token = plane.kubectl(&["create", "token", "cart", "-n", "shop", "--audience", "istio-ca"], "").await?;
+    let proof = Proof::token(token.trim());
+    let client = connected(&control, &own, None).await?;
+    let key = Key::new()?;
+    let mesh = [("CertSigner", "mesh")];
+
+    // The signer takes the names from the request, so others are refused before it sees them.
+    for names in [&["spiffe://cluster.local/ns/istio-system/sa/admin"][..], &[CART, "https://admin.example"], &[]] {
+        let refused = client.create(proof, &key.request(names)?, &mesh).await?.unwrap_err();
+        assert_eq!(refused.code(), Code::InvalidArgument, "{names:?}: {refused:?}");
+    }
+    let csr = key.request(&[CART])?;
+    let unknown = client.create(proof, &csr, &[]).await?.unwrap_err();
+    assert!(unknown.message().contains("K8S_SIGNER"), "{unknown:?}");
+    let none = plane.kubectl(&["get", "csr", "-o", "name"], "").await?;
+    assert!(!none.contains("csr-workload"), "{none}");
+
+    let signing = signer(&plane, files.path(), "example.com/mesh");
+    let asking = async {
+        let chain = client.create(proof, &csr, &mesh).await??;
+        assert!(has_text(&chain[0], CART));
+        assert_eq!((chain.len(), chain[1].trim()), (2, root.pem().trim()), "leaf and root");
+        // Its certificate is accepted for renewal.
+        let renewing = connected(&control, &own, Some((&chain[0], &key.pem()))).await?;
+        let renewed = renewing.create(Proof::default(), &csr, &mesh).await??;
+        assert!(has_text(&renewed[0], CART) && renewed[0] != chain[0]);
+        Result::Ok(())
+    };
+    tokio::select! {
+        ended = signing => ended?,
+        asked = asking => asked?,
+    }
+    // The requests are deleted.
+    wait_for("no requests", PATIENCE, || async {
+        let left = plane.kubectl(&["get", "csr", "-o", "name"], "").await.ok()?;
+        (!left.contains("csr-workload")).then_some(())
+    })
+    .await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_signer_of_the_cluster_issues_certificates_for_proved_identities_only() {
+    registration().await.unwrap_or_else(|error| panic!("{error}"));
 }
