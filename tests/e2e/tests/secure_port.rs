@@ -139,6 +139,11 @@ async fn workloads() -> Result<()> {
     assert!(page.contains("ClustersConfigDump"), "{page}");
     let refused = client.debug(Proof::token(&good), "configz").await?.unwrap_err();
     assert_eq!(refused.code(), Code::PermissionDenied);
+    let log = plane.rutter.control.log()?;
+    for secret in [&good, &other, &damaged] {
+        let signature = secret.rsplit('.').next().unwrap();
+        assert!(!log.contains(signature), "a token is in the log");
+    }
     // A token of a pod that was deleted. Results are kept for some seconds.
     shop.kubectl(&["delete", "pod", "cart-1", "--force", "--grace-period=0"], "").await?;
     let refused = || async {
