@@ -77,7 +77,7 @@ pub(super) fn prepare(
     security.port = Some(SecurePort {
         address: bindable(&address),
         certificate: serving.certificate(),
-        certificates: Some(CertificateOptions {
+        certificates: settings.ca_server.0.then(|| CertificateOptions {
             lifetimes: lifetimes(settings),
             trusted_accounts,
             cluster: settings.cluster_id.as_str().into(),
