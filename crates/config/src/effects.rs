@@ -37,7 +37,7 @@ pub const KINDS_NOT_YET: &[Kind] = &[
 
 /// The diagnostic for an object of a kind without effect.
 pub(crate) fn of_object(kind: Kind, root: &Node) -> Option<Problem> {
-    let idle = KINDS_NOT_YET.contains(&kind) && !is_network_gateway(kind, root);
+    let idle = KINDS_NOT_YET.contains(&kind) && !is_network_gateway(kind, root) && !is_secret_grant(kind, root);
     idle.then(|| Problem {
         path: FieldPath::root(),
         at: root.at,
@@ -52,6 +52,13 @@ pub(crate) fn of_object(kind: Kind, root: &Node) -> Option<Problem> {
 fn is_network_gateway(kind: Kind, root: &Node) -> bool {
     let labels = root.get("metadata").and_then(|metadata| metadata.get("labels"));
     kind == KubeGateway && labels.is_some_and(|labels| labels.get("topology.istio.io/network").is_some())
+}
+
+/// Whether an object is a ReferenceGrant for Secrets, which has an effect.
+fn is_secret_grant(kind: Kind, root: &Node) -> bool {
+    let to = root.get("spec").and_then(|spec| spec.get("to"));
+    let mut kinds = to.map(Node::items).unwrap_or_default().iter().filter_map(|to| to.get("kind")?.text());
+    kind == ReferenceGrant && kinds.any(|kind| &**kind == "Secret")
 }
 
 #[cfg(test)]

@@ -121,7 +121,7 @@ pub fn parse_node(node: &Node) -> Result<Proxy, NodeError> {
         unprivileged: metadata.flag("UNPRIVILEGED_POD")?,
         ports: ports(&metadata),
         vhds: is_envoy_since(node, VHDS),
-        trusted: false,
+        secrets: Default::default(),
         resolver: resolver(&metadata)?,
         own_workload: match metadata.flag("ENABLE_SELF_DISCOVERY")? {
             true => Some(metadata.text("WORKLOAD_NAME")?.into()),

@@ -4,7 +4,6 @@ use bytes::Bytes;
 use config::core::{CertificatePair, Hidden, Roots};
 use flow::Reads;
 use model::audience::SecretKey;
-use model::service::ObjectId;
 use model::tls::{AUTHORITIES_SUFFIX, KeyProvider, KeyProviderSort};
 use model::xds::Resource;
 use protos::envoy::config::core::v3::{DataSource, data_source::Specifier};
@@ -15,36 +14,28 @@ use protos::envoy::extensions::transport_sockets::tls::v3::{
     CertificateValidationContext, PrivateKeyProvider, Secret, TlsCertificate, private_key_provider::ConfigType,
     secret::Type,
 };
-use registry::inputs::{CredentialKey, Credentials};
+use traffic::credentials;
 
 use crate::parts::duration;
 
 flow::rule! {
-    /// Encoded secrets. `None` if the secret does not exist or is invalid.
+    /// Encoded secrets. `None` if the secret does not exist, if no valid content of it is known, or without access.
     pub Secrets: SecretKey => Resource = "secrets", derive_secrets;
 }
 
 fn derive_secrets(cx: &Reads<'_>, key: &SecretKey) -> Option<Resource> {
-    let object = |name: &str| {
-        let key = CredentialKey {
-            config_map: key.config_map,
-            cluster: key.cluster.clone(),
-            id: ObjectId { namespace: key.namespace.clone(), name: name.into() },
-        };
-        cx.get::<Credentials>(&key)
-    };
-    let stripped = key.object.strip_suffix(AUTHORITIES_SUFFIX);
-    let content = match (stripped, key.config_map) {
-        (None, false) => pair(object(&key.object)?.pair()?.ok()?, key.key_provider),
-        // A name that ends like a request for CA certificates may also be the secret's own.
-        (Some(stripped), false) => roots(object(&key.object).or_else(|| object(stripped))?.roots()?.ok()?),
-        (stripped, true) => roots(object(stripped.unwrap_or(&key.object))?.roots()?.ok()?),
+    if !credentials::is_allowed(cx, key) {
+        return None;
+    }
+    let content = match key.config_map || key.object.ends_with(AUTHORITIES_SUFFIX) {
+        true => roots(credentials::roots(cx, key).in_use()?),
+        false => pair(credentials::pair(cx, key).in_use()?, key.key_provider),
     };
     let secret = Secret { name: key.name.to_string(), r#type: Some(content) };
     Some(Resource::new(key.name.clone(), protos::encode(&secret)))
 }
 
-fn pair(pair: CertificatePair, key_provider: Option<KeyProvider>) -> Type {
+fn pair(pair: &CertificatePair, key_provider: Option<KeyProvider>) -> Type {
     let key = inline(&pair.key);
     let mut certificate = TlsCertificate {
         certificate_chain: Some(inline(&pair.certificate)),
@@ -78,7 +69,7 @@ fn provided(provider: KeyProvider, key: DataSource) -> PrivateKeyProvider {
     }
 }
 
-fn roots(roots: Roots) -> Type {
+fn roots(roots: &Roots) -> Type {
     Type::ValidationContext(CertificateValidationContext {
         trusted_ca: Some(inline(&roots.certificates)),
         crl: roots.revoked.as_ref().map(inline),

@@ -124,8 +124,8 @@ pub struct Proxy {
     pub ports: BTreeMap<Arc<str>, u16>,
     /// It supports VHDS.
     pub vhds: bool,
-    /// It may receive secrets. Decided by its connection, not by its metadata.
-    pub trusted: bool,
+    /// The secrets that it may receive. Decided by its connection, not by its metadata.
+    pub secrets: SecretRight,
     /// The agent's DNS server, if it resolves names for the workload (`DNS_CAPTURE`, `DNS_PROXY_ADDR`).
     pub resolver: Option<SocketAddr>,
     /// Name of its workload (`WORKLOAD_NAME`), if it requests `local_cluster` (`ENABLE_SELF_DISCOVERY`).
@@ -139,6 +139,18 @@ pub struct Proxy {
     pub span_names: SpanNames,
     /// All string entries of the metadata, which EnvoyFilters can match.
     pub metadata: Arc<Metadata>,
+}
+
+/// The right of a proxy to receive secrets.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Default)]
+pub enum SecretRight {
+    /// It receives none.
+    #[default]
+    None,
+    /// It receives those of its namespace, which is proven.
+    Namespace,
+    /// Its service account is proven, and must be allowed to list Secrets in its namespace.
+    Account,
 }
 
 /// Names of a proxy for traces.

@@ -169,6 +169,15 @@ impl Authorities {
         Authorities::Served(format!("{}{AUTHORITIES_SUFFIX}", secret_name(credential)).into())
     }
 
+    /// The CA certificates of a `caCertCredentialName`: a Secret, or a ConfigMap by its full name.
+    pub fn of_credential(name: &str) -> Authorities {
+        let full = secret_name(name);
+        match full.starts_with(CONFIG_MAP) || full.ends_with(AUTHORITIES_SUFFIX) {
+            true => Authorities::Served(full),
+            false => Authorities::named(name),
+        }
+    }
+
     /// A file. Istio's `system` means the operating system's CA certificates.
     pub fn file(path: &str, agent: bool) -> Authorities {
         match (agent, path) {
@@ -275,6 +284,10 @@ mod tests {
         assert_eq!(named("sds://web"), served("kubernetes://web", "kubernetes://web-cacert"));
         let map = "configmap://shop/roots";
         assert_eq!(named(map), served(map, "configmap://shop/roots-cacert"));
+        let of_credential = |name: &str| Authorities::of_credential(name);
+        assert_eq!(of_credential(map), Authorities::Served(map.into()));
+        assert_eq!(of_credential("web"), Authorities::Served("kubernetes://web-cacert".into()));
+        assert_eq!(of_credential("web-cacert"), Authorities::Served("kubernetes://web-cacert".into()));
         let other = "kubernetes-gateway://shop/web";
         assert_eq!(named(other), served(other, "kubernetes-gateway://shop/web-cacert"));
     }

@@ -7,10 +7,10 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use config::core::{
-    CertificatePair, ConfigMap, EndpointSlice, Flaw, Hidden, Ingress, IngressClass, Namespace, Node, Pod, Roots,
+    CertificatePair, ConfigMap, Content, EndpointSlice, Hidden, Ingress, IngressClass, Namespace, Node, Pod, Roots,
     Secret, Service,
 };
-use config::gateway_api::Gateway as KubeGateway;
+use config::gateway_api::{Gateway as KubeGateway, ReferenceGrant};
 use config::istio::{
     AuthorizationPolicy, DestinationRule, EnvoyFilter, Gateway, PeerAuthentication, ProxyConfig, RequestAuthentication,
     ServiceEntry, Sidecar, VirtualService, WorkloadEntry, WorkloadGroup,
@@ -19,6 +19,7 @@ use config::mesh::{MeshConfig, MeshNetworks};
 use config::multicluster::{ServiceExport, ServiceImport};
 use config::{AnyObject, KeySet, Kind, Object, ObjectKey};
 use flow::{Reads, Relation, Rule};
+use model::audience::Account;
 use model::jwt::{KeyFailure, KeySource};
 use model::proxy::Proxy;
 use model::service::{ObjectId, Registry, SourceId};
@@ -139,25 +140,34 @@ pub enum CredentialObject {
 }
 
 impl CredentialObject {
-    /// The certificate with its key; none if it has none, or for a ConfigMap.
-    ///
-    /// # Errors
-    /// The reason why they cannot be used.
-    pub fn pair(&self) -> Option<Result<CertificatePair, Flaw>> {
+    /// The certificate with its key, if it has any; a ConfigMap has none.
+    pub fn pair(&self) -> Option<&Content<CertificatePair>> {
         match self {
-            CredentialObject::Secret(object) => object.spec.pair(),
+            CredentialObject::Secret(object) => object.spec.pair.as_ref(),
             CredentialObject::ConfigMap(_) => None,
         }
     }
 
     /// The CA certificates, if it has any.
-    ///
-    /// # Errors
-    /// The reason why they cannot be used.
-    pub fn roots(&self) -> Option<Result<Roots, Flaw>> {
+    pub fn roots(&self) -> Option<&Content<Roots>> {
         match self {
-            CredentialObject::Secret(object) => object.spec.roots(),
-            CredentialObject::ConfigMap(object) => object.spec.roots(),
+            CredentialObject::Secret(object) => object.spec.roots.as_ref(),
+            CredentialObject::ConfigMap(object) => object.spec.roots.as_ref(),
+        }
+    }
+
+    /// This object with the last valid values of the one that it replaces, in place of invalid ones.
+    fn keeping(&self, before: &CredentialObject) -> Option<CredentialObject> {
+        match (self, before) {
+            (CredentialObject::Secret(object), CredentialObject::Secret(before)) => {
+                let spec = object.spec.keeping(&before.spec)?;
+                Some(CredentialObject::Secret(Arc::new(Object { spec, ..(**object).clone() })))
+            }
+            (CredentialObject::ConfigMap(object), CredentialObject::ConfigMap(before)) => {
+                let spec = object.spec.keeping(&before.spec)?;
+                Some(CredentialObject::ConfigMap(Arc::new(Object { spec, ..(**object).clone() })))
+            }
+            _ => None,
         }
     }
 }
@@ -297,9 +307,13 @@ impl TableKey for RoutingKey {
     }
 }
 
-/// Declares tables: `NAME: KEY => ROW = "label", KIND;`, or a list of `KIND => VARIANT of ROW` for tables with several kinds.
+/// Declares tables: `NAME: KEY => ROW = "label", KIND;`, or a list of `KIND => VARIANT of ROW` for tables with several kinds,
+/// followed by `| FUNCTION` for [`Table::KEEPING`].
 macro_rules! tables {
-    ($($(#[$doc:meta])* $name:ident: $key:ty => $row:ty = $label:literal, $($kind:ident $(=> $variant:ident of $of:ident)?),+;)*) => {
+    ($(
+        $(#[$doc:meta])*
+        $name:ident: $key:ty => $row:ty = $label:literal, $($kind:ident $(=> $variant:ident of $of:ident)?),+ $(| $keeping:path)?;
+    )*) => {
         $(
             $(#[$doc])*
             pub struct $name;
@@ -319,6 +333,7 @@ macro_rules! tables {
             impl Table for $name {
                 const BY_SOURCE: &'static str = concat!($label, " by source");
                 const RANKS: &'static str = concat!("sources of ", $label);
+                $(const KEEPING: Option<tables::Keeping<$row>> = Some($keeping);)?
 
                 fn row(object: AnyObject) -> Option<$row> {
                     match object {
@@ -396,7 +411,9 @@ tables! {
     KubeGateways: SourceId => Arc<Object<KubeGateway>> = "gateways of the gateway api", KubeGateway;
     /// `Secret` and `ConfigMap` objects.
     Credentials: CredentialKey => CredentialObject = "credentials",
-        Secret => Secret of CredentialObject, ConfigMap => ConfigMap of CredentialObject;
+        Secret => Secret of CredentialObject, ConfigMap => ConfigMap of CredentialObject | CredentialObject::keeping;
+    /// `ReferenceGrant` objects.
+    ReferenceGrants: ObjectId => Arc<Object<ReferenceGrant>> = "reference grants", ReferenceGrant;
 }
 
 /// Objects of kinds that no rule reads yet.
@@ -442,6 +459,8 @@ flow::input! {
     pub KeyFailures: KeySource => KeyFailure = "failed key sources";
     /// The root certificates of the mesh in PEM, one each, for agents.
     pub TrustBundle: () => Arc<[Arc<str>]> = "trust bundle";
+    /// Service accounts that may list the Secrets of their namespaces, as the API of their cluster says.
+    pub SecretReaders: Account => () = "readers of secrets";
     /// Connected proxies.
     pub Proxies: ProxyToken => Arc<Proxy> = "proxies";
 }
@@ -501,6 +520,7 @@ pub(crate) fn register(b: &mut flow::Builder) {
     tables::register::<DestinationRules>(b);
     tables::register::<Sidecars>(b);
     tables::register::<Credentials>(b);
+    tables::register::<ReferenceGrants>(b);
     tables::register::<EnvoyFilters>(b);
     tables::register::<ProxyConfigs>(b);
     tables::register::<PeerAuthentications>(b);
@@ -511,5 +531,6 @@ pub(crate) fn register(b: &mut flow::Builder) {
     tables::register::<OtherObjects>(b);
     b.input::<Sources>();
     b.input::<Environment>();
+    b.input::<SecretReaders>();
     b.input::<Proxies>();
 }

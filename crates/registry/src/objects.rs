@@ -8,19 +8,19 @@ use flow::{Batch, Delta, Engine, Relation as _};
 use crate::inputs;
 use crate::tables::{Overridden, Rank};
 
-/// Adds the changes of a source to a batch.
-pub fn apply(batch: &mut Batch, rank: Rank, change: ChangeSet) {
+/// Adds the changes of a source to a batch for this engine.
+pub fn apply(engine: &Engine, batch: &mut Batch, rank: Rank, change: ChangeSet) {
     for key in &change.deletes {
         (inputs::operations(key.kind).remove)(batch, rank, key);
     }
     for object in change.upserts.into_values() {
-        (inputs::operations(object.kind()).put)(batch, rank, object);
+        (inputs::operations(object.kind()).put)(Some(engine), batch, rank, object);
     }
 }
 
 /// Adds an object of the source with the lowest rank.
 pub fn put(batch: &mut Batch, object: AnyObject) {
-    (inputs::operations(object.kind()).put)(batch, Rank(0), object);
+    (inputs::operations(object.kind()).put)(None, batch, Rank(0), object);
 }
 
 /// Removes an object of the source with the lowest rank.

@@ -23,12 +23,18 @@ pub struct Rank(pub u16);
 /// A cluster (empty for the configuration cluster) and the name of a cluster-scoped object.
 pub type ClusterName = (Arc<str>, Arc<str>);
 
+/// Makes a row that keeps parts of the row before; `None` if it keeps none.
+pub type Keeping<R> = fn(&R, &R) -> Option<R>;
+
 /// A relation with the objects of some kinds that are in effect.
 pub trait Table: Rule<Key: TableKey, Row: Clone> {
     /// The label of the objects of all sources.
     const BY_SOURCE: &'static str;
     /// The label of the sources of an object.
     const RANKS: &'static str;
+    /// What an object keeps of the one that it replaces, if anything. It becomes part of the input row, so that derivation
+    /// does not depend on earlier commits.
+    const KEEPING: Option<Keeping<Self::Row>> = None;
 
     /// The row of an object; `None` if the table does not have objects of its kind.
     fn row(object: AnyObject) -> Option<Self::Row>;
@@ -112,7 +118,8 @@ pub(crate) struct Operations {
     pub(crate) name: &'static str,
     /// The label of the sources of its objects.
     pub(crate) ranks: &'static str,
-    pub(crate) put: fn(&mut Batch, Rank, AnyObject),
+    /// Adds or replaces an object. The engine has the objects before.
+    pub(crate) put: fn(Option<&Engine>, &mut Batch, Rank, AnyObject),
     pub(crate) remove: fn(&mut Batch, Rank, &ObjectKey),
     pub(crate) remove_others: fn(&Engine, &mut Batch, (Rank, &str), &ChangeSet),
     pub(crate) changes: fn(&Delta, &mut ChangeSet, &mut BTreeMap<Kind, u64>),
@@ -124,11 +131,14 @@ impl Operations {
         Operations {
             name: T::NAME,
             ranks: T::RANKS,
-            put: |batch, rank, object| {
-                let key = T::Key::of(&object.key());
-                if let Some(row) = T::row(object) {
-                    batch.put::<BySource<T>>((key, rank), row);
-                }
+            put: |engine, batch, rank, object| {
+                let key = (T::Key::of(&object.key()), rank);
+                let Some(row) = T::row(object) else { return };
+                let kept = T::KEEPING.zip(engine).and_then(|(keeping, engine)| {
+                    let before = engine.get::<BySource<T>>(&key)?;
+                    keeping(&row, &before)
+                });
+                batch.put::<BySource<T>>(key, kept.unwrap_or(row));
             },
             remove: |batch, rank, key| batch.remove::<BySource<T>>((T::Key::of(key), rank)),
             remove_others: remove_others::<T>,

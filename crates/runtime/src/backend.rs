@@ -23,11 +23,11 @@ pub(super) fn chosen(settings: &Settings) -> StoreBackend {
 
 /// The clients that may read secrets.
 pub(super) fn secret_access(settings: &Settings) -> SecretAccess {
+    let in_kubernetes = chosen(settings) == StoreBackend::Kubernetes;
     match settings.secrets_for {
         SecretsFor::Nobody => SecretAccess::None,
-        SecretsFor::Authenticated => SecretAccess::Authenticated,
-        SecretsFor::Auto if chosen(settings) == StoreBackend::Kubernetes => SecretAccess::None,
-        SecretsFor::Auto => SecretAccess::Authenticated,
+        SecretsFor::Auto | SecretsFor::Authenticated if in_kubernetes => SecretAccess::Reviewed,
+        SecretsFor::Auto | SecretsFor::Authenticated => SecretAccess::Authenticated,
     }
 }
 

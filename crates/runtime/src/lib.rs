@@ -154,6 +154,7 @@ async fn serve(settings: &Settings, levels: LogLevels, threads: usize) -> Result
         } else if let Some(cluster) = &mut parts.cluster {
             let inputs = controllers::Inputs { mesh: pilot.mesh(), roots: authority.published() };
             cluster.control(settings, inputs, &stopped);
+            cluster.review_secret_readers(settings, pilot.clone());
             cluster.start_status_writer(settings, pilot, stopped).await?;
         }
         Ok::<_, anyhow::Error>(parts)

@@ -183,6 +183,9 @@ impl Core {
         } else {
             self.work(inbox);
         }
+        if let Some(readers) = self.served.world.take_wanted_readers() {
+            self.watched.readers.send_replace(Arc::new(readers));
+        }
         if self.ending {
             self.end_all();
         }

@@ -159,7 +159,7 @@ impl Upstream {
         if request.type_url != types::SECRET.type_url {
             return;
         }
-        if let Err(reason) = self.peer.check_secret_access(self.discovery.secret_access)
+        if let Err(reason) = self.peer.secret_right(self.discovery.secret_access)
             && !self.secrets_refused.swap(true, Ordering::Relaxed)
         {
             tracing::warn!(stream = stream.0, reason, "refused to send secrets to a proxy");
@@ -263,7 +263,8 @@ impl Upstream {
             Err(_) if !self.discovery.security.check_identity => false,
             Err(error) => return Err(Status::new(Status::PERMISSION_DENIED, error.to_string())),
         };
-        proxy.trusted = is_proven && self.peer.check_secret_access(self.discovery.secret_access).is_ok();
+        let right = self.peer.secret_right(self.discovery.secret_access);
+        proxy.secrets = right.ok().filter(|_| is_proven).unwrap_or_default();
         let name = proxy.id.clone();
         let (reply, answer) = oneshot::channel();
         let connect = Connect { proxy: Box::new(proxy), variant: self.variant, down: self.down.clone(), reply };

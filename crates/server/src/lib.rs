@@ -75,5 +75,5 @@ pub use pods::PodIndex;
 pub use security::{CertificateOptions, PageAccess, SecurePort, Security};
 pub use status_tracker::Observations;
 pub use unix_socket::UnixSocket;
-pub use watched::{Keys, Names};
+pub use watched::{Accounts, Keys, Names};
 pub use world_handle::{Closed, WorldHandle};

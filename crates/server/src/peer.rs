@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use model::proxy::Proxy;
+use model::proxy::{Proxy, SecretRight};
 use names::Identity;
 
 /// The identity of a client. It is established before the first message of a stream is read; nothing that the client sends
@@ -28,8 +28,10 @@ pub enum Peer {
 pub enum SecretAccess {
     /// No client.
     None,
-    /// Clients whose identity is proven.
+    /// Clients whose namespace is proven.
     Authenticated,
+    /// Clients whose namespace is proven. If the service account is proven, too, it must be allowed to list Secrets.
+    Reviewed,
 }
 
 impl Peer {
@@ -47,15 +49,16 @@ impl Peer {
         self.identity().map(|identity| &*identity.service_account)
     }
 
-    /// Checks whether the client may read secrets.
+    /// The secrets that the client may read.
     ///
     /// # Errors
-    /// The reason why not, for the log.
-    pub fn check_secret_access(&self, access: SecretAccess) -> Result<(), &'static str> {
+    /// The reason why it reads none, for the log.
+    pub fn secret_right(&self, access: SecretAccess) -> Result<SecretRight, &'static str> {
         match (access, self) {
             (SecretAccess::None, _) => Err("no proxy receives secrets (--secrets-for)"),
-            (SecretAccess::Authenticated, Peer::Authenticated(_) | Peer::Local { .. }) => Ok(()),
-            (SecretAccess::Authenticated, Peer::Loopback | Peer::Anonymous) => Err(
+            (SecretAccess::Reviewed, Peer::Authenticated(_)) => Ok(SecretRight::Account),
+            (_, Peer::Authenticated(_) | Peer::Local { .. }) => Ok(SecretRight::Namespace),
+            (_, Peer::Loopback | Peer::Anonymous) => Err(
                 "the plaintext port does not prove which proxy connects; connect to --secure-grpc-addr or --xds-socket",
             ),
         }
@@ -145,8 +148,11 @@ mod tests {
             (Peer::Loopback, false),
             (Peer::Anonymous, false),
         ] {
-            assert!(peer.check_secret_access(SecretAccess::None).is_err(), "{peer:?}");
-            assert_eq!(peer.check_secret_access(SecretAccess::Authenticated).is_ok(), proven, "{peer:?}");
+            assert!(peer.secret_right(SecretAccess::None).is_err(), "{peer:?}");
+            let expected = proven.then_some(SecretRight::Namespace);
+            assert_eq!(peer.secret_right(SecretAccess::Authenticated).ok(), expected, "{peer:?}");
+            let reviewed = matches!(peer, Peer::Authenticated(_)).then_some(SecretRight::Account);
+            assert_eq!(peer.secret_right(SecretAccess::Reviewed).ok(), reviewed.or(expected), "{peer:?}");
         }
     }
 

@@ -1,6 +1,6 @@
 //! `/debug/syncz`: what was sent to each connected proxy, and what it acknowledged or rejected.
 
-use model::proxy::ProxyKind;
+use model::proxy::{ProxyKind, SecretRight};
 use serde_json::{Map, Value, json};
 use xds::{StreamStatus, WatchStatus};
 
@@ -75,7 +75,11 @@ fn proxy(status: &StreamStatus, clock: &Clock) -> Value {
     fields.insert("istio_version".into(), facts.version.to_string().into());
     fields.insert("connected_at".into(), clock.at(status.connected).to_string().into());
     fields.insert("variant".into(), format!("{:?}", status.variant).to_lowercase().into());
-    let secrets = if facts.trusted { "served" } else { "refused (--secrets-for)" };
+    let secrets = match facts.secrets {
+        SecretRight::None => "refused (--secrets-for)",
+        SecretRight::Namespace => "served",
+        SecretRight::Account => "served if its service account may list secrets",
+    };
     fields.insert("secrets".into(), secrets.into());
     let mut resources = Map::new();
     for watch in &status.watches {

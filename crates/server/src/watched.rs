@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use config::MeshConfig;
+use model::audience::Account;
 use model::jwt::WantedKeys;
 use tokio::sync::watch;
 use world::World;
@@ -17,6 +18,9 @@ pub type Names = Arc<BTreeSet<Arc<str>>>;
 /// Sources of public keys, with their users.
 pub type Keys = Arc<WantedKeys>;
 
+/// Service accounts.
+pub type Accounts = Arc<BTreeSet<Account>>;
+
 /// The values.
 #[derive(Default)]
 pub(crate) struct Watched {
@@ -24,6 +28,8 @@ pub(crate) struct Watched {
     pub(crate) names: watch::Sender<Names>,
     /// The sources of keys that the world needs fetched.
     pub(crate) keys: watch::Sender<Keys>,
+    /// The service accounts that get Secrets only if they may list them.
+    pub(crate) readers: watch::Sender<Accounts>,
     /// The mesh configuration in effect.
     pub(crate) mesh: watch::Sender<Arc<MeshConfig>>,
     /// The objects in effect, for other control planes.

@@ -19,7 +19,7 @@ use crate::mcp::Configuration;
 use crate::pace::Pace;
 use crate::pods::PodIndex;
 use crate::status_tracker::Observations;
-use crate::watched::{Keys, Names, Watched};
+use crate::watched::{Accounts, Keys, Names, Watched};
 
 /// The number of queued messages; senders wait when the queue is full.
 const QUEUE: usize = 4096;
@@ -37,6 +37,7 @@ pub struct WorldHandle {
     messages: mpsc::Sender<Message>,
     names: watch::Receiver<Names>,
     keys: watch::Receiver<Keys>,
+    readers: watch::Receiver<Accounts>,
     mesh: watch::Receiver<Arc<MeshConfig>>,
     configuration: Configuration,
     pods: PodIndex,
@@ -53,6 +54,7 @@ impl WorldHandle {
         let started = Instant::now();
         let (wanted, names) = watch::channel(world.wanted_names());
         let (wanted_keys, keys) = watch::channel(world.wanted_keys());
+        let (accounts, readers) = watch::channel(Accounts::default());
         let (mesh, mesh_in_effect) = watch::channel(Arc::new(world.mesh_settings().config.clone()));
         let configuration = Configuration::default();
         configuration.set_mesh(MeshConfig::default());
@@ -62,6 +64,7 @@ impl WorldHandle {
         let watched = Watched {
             names: wanted,
             keys: wanted_keys,
+            readers: accounts,
             mesh,
             configuration: configuration.clone(),
             pods: pods.clone(),
@@ -69,7 +72,7 @@ impl WorldHandle {
         let core = Core::new(world, limits, pace, started, watched);
         // A separate thread, because derivation must not block sockets.
         std::thread::Builder::new().name("world".into()).spawn(move || runtime.block_on(run(core, receiver)))?;
-        Ok(WorldHandle { messages: sender, names, keys, mesh: mesh_in_effect, configuration, pods, down_queue })
+        Ok(WorldHandle { messages: sender, names, keys, readers, mesh: mesh_in_effect, configuration, pods, down_queue })
     }
 
     /// Commits a batch. Returns when it is queued.
@@ -106,6 +109,12 @@ impl WorldHandle {
     pub async fn wanted_keys(&self) -> Result<watch::Receiver<Keys>, Closed> {
         self.inspect(|_| ()).await?;
         Ok(self.keys.clone())
+    }
+
+    /// The service accounts of connected proxies that get Secrets only if they may list them. The answers are set with
+    /// [`Batch::set_secret_reader`].
+    pub fn wanted_readers(&self) -> watch::Receiver<Accounts> {
+        self.readers.clone()
     }
 
     /// Batches of statuses to write, while this replica leads ([`WorldHandle::lead`]). A slow receiver delays only

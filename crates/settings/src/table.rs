@@ -313,9 +313,9 @@ settings! {
         /// replica, and receives only what it does not have. `0s` sets no limit.
         max_connection_age as "keepaliveMaxServerConnectionAge": Duration = "30m";
         /// Proxies that may receive the certificates and keys of a `credentialName` (Secrets of their own namespace) over
-        /// SDS. `authenticated` allows proxies that connect to `--secure-grpc-addr` or `--xds-socket`: the plaintext port does
-        /// not prove which proxy connects. `none` allows no proxy. `auto` selects `none` if the store is `kubernetes`, else `authenticated`. With
-        /// `none`, Secrets are not read from Kubernetes.
+        /// SDS. `authenticated`, which is `auto`, allows proxies that prove their identity on `--secure-grpc-addr` or `--xds-socket`;
+        /// the plaintext port proves none. If the store is `kubernetes`, a proven service account must also be allowed to list
+        /// Secrets. `none` allows no proxy, and Secrets are not read from Kubernetes.
         secrets_for: SecretsFor = "auto";
         /// Maximum size of a request from a proxy. A larger request closes the stream. A proxy that reconnects lists the resources
         /// that it has, about 130 bytes each.

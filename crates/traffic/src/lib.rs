@@ -20,6 +20,7 @@
 pub mod audience;
 pub mod clusters;
 pub mod conflicts;
+pub mod credentials;
 pub mod gateways;
 pub mod hosts;
 mod layered;
@@ -71,6 +72,7 @@ pub fn register(b: &mut flow::Builder) {
     sessions::register(b);
     stats::register(b);
     audience::register(b);
+    credentials::register(b);
     clusters::register(b);
     gateways::register(b);
     routes::register(b);

@@ -119,10 +119,7 @@ fn sources(settings: &ServerTlsSettings, agent: bool) -> (Vec<Certificate>, Opti
     if let Some(first) = names.first() {
         let authorities = match &*settings.ca_cert_credential_name {
             "" => Authorities::named(first),
-            name => match Certificate::named(name) {
-                Certificate::Served(name) => Authorities::Served(name),
-                _ => Authorities::named(first),
-            },
+            name => Authorities::of_credential(name),
         };
         let certificates = names.into_iter().map(|name| Certificate::named(name)).collect();
         return (certificates, Some(authorities));

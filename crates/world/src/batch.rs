@@ -7,8 +7,11 @@ use std::sync::Arc;
 use config::core::Hidden;
 use config::{AnyObject, ChangeSet, KeySet, ObjectKey};
 use flow::Engine;
+use model::audience::Account;
 use model::jwt::{KeyFailure, KeySource};
-use registry::inputs::{Environment, FetchedKeys, HostAddresses, KeyFailures, MeshDefaults, MeshSettings, Sources, TrustBundle};
+use registry::inputs::{
+    Environment, FetchedKeys, HostAddresses, KeyFailures, MeshDefaults, MeshSettings, SecretReaders, Sources, TrustBundle,
+};
 use registry::objects;
 use registry::tables::Rank;
 
@@ -111,6 +114,14 @@ impl Batch {
         }
     }
 
+    /// Sets whether a service account may list the Secrets of its namespace.
+    pub fn set_secret_reader(&mut self, account: Account, allowed: bool) {
+        match allowed {
+            true => self.inputs.put::<SecretReaders>(account, ()),
+            false => self.inputs.remove::<SecretReaders>(account),
+        }
+    }
+
     /// Adds a later batch, which overrides changes of the same objects.
     pub fn merge(&mut self, later: Batch) {
         for (rank, cluster) in &later.complete {
@@ -132,7 +143,7 @@ impl Batch {
             objects::remove_absent(engine, &mut inputs, (*rank, cluster), keep);
         }
         for (rank, change) in self.objects {
-            objects::apply(&mut inputs, rank, change);
+            objects::apply(engine, &mut inputs, rank, change);
         }
         inputs
     }

@@ -32,12 +32,14 @@ use std::sync::Arc;
 
 use config::ObjectKey;
 use flow::Engine;
+use model::audience::Account;
 use model::jwt::WantedKeys;
 use model::proxy::Proxy;
 use model::xds::ResourceTypes;
 use registry::inputs::{Mesh, MeshDefaults, MeshSettings, Proxies, ProxyToken};
 use registry::{GatewayNames, ServicesByHost};
 use security::request_authentication::WantedKeySources;
+use traffic::credentials::ProxiesByReader;
 use traffic::serving::ServedTypes;
 
 /// The relations that read each other, as (reader, read), as far as the scenario tests show. The tests write the file.
@@ -56,6 +58,8 @@ pub struct World {
     hosts: Arc<HashSet<Arc<str>>>,
     /// Rules that panicked while proxies connected or subscribed.
     panics: Vec<String>,
+    /// Whether the service accounts to ask about changed.
+    readers_changed: bool,
 }
 
 /// The maximum number of panics that are kept until they are taken.
@@ -97,7 +101,7 @@ impl World {
         engine.commit(first);
         // Always subscribed, so that commits report changes of the names to resolve.
         engine.subscribe::<GatewayNames>(());
-        World { engine, served: Arc::new(served), types, next_token: 1, hosts: Arc::default(), panics: Vec::new() }
+        World { engine, served: Arc::new(served), types, next_token: 1, hosts: Arc::default(), panics: Vec::new(), readers_changed: false }
     }
 
     /// Commits a batch and returns the changes of served resources.
@@ -105,6 +109,7 @@ impl World {
         let inputs = batch.into_inputs(&self.engine);
         let delta = self.engine.commit(inputs);
         self.note_hosts(&delta);
+        self.note_readers(&delta);
         Changes::of(&self.served, &self.engine, &delta)
     }
 
@@ -118,6 +123,7 @@ impl World {
         engine.subscribe::<GatewayNames>(());
         let hosts = engine.keys::<ServicesByHost>().iter().map(|host| host.as_str().into()).collect();
         (self.engine, self.hosts) = (engine, Arc::new(hosts));
+        self.readers_changed = true;
     }
 
     /// The rules that panicked while proxies connected or subscribed, since the last call: as in [`Changes::panics`].
@@ -151,6 +157,7 @@ impl World {
         let tokens = proxies.iter().map(&mut add).collect();
         let delta = self.engine.commit(batch);
         self.keep_panics(&delta);
+        self.note_readers(&delta);
         (tokens, conflicts::of(&delta))
     }
 
@@ -165,6 +172,7 @@ impl World {
         tokens.iter().for_each(|token| batch.remove::<Proxies>(*token));
         let delta = self.engine.commit(batch);
         self.keep_panics(&delta);
+        self.note_readers(&delta);
         conflicts::of(&delta)
     }
 
@@ -176,6 +184,18 @@ impl World {
     /// The sources of keys that must be fetched ([`Batch::set_keys`]).
     pub fn wanted_keys(&self) -> Arc<WantedKeys> {
         self.engine.get::<WantedKeySources>(&()).map(|sources| (*sources).clone()).unwrap_or_default()
+    }
+
+    /// The service accounts of connected proxies that get Secrets only if they may list them ([`Batch::set_secret_reader`]), if
+    /// these have changed since the last call.
+    pub fn take_wanted_readers(&mut self) -> Option<BTreeSet<Account>> {
+        std::mem::take(&mut self.readers_changed)
+            .then(|| self.engine.keys::<ProxiesByReader>().iter().cloned().collect())
+    }
+
+    fn note_readers(&mut self, delta: &flow::Delta) {
+        let mut changes = delta.changes::<ProxiesByReader>();
+        self.readers_changed |= changes.any(|change| change.before.is_some() != change.after.is_some());
     }
 
     /// The mesh-wide settings in effect.
@@ -206,6 +226,7 @@ impl World {
             next_token: self.next_token,
             hosts: self.hosts.clone(),
             panics: Vec::new(),
+            readers_changed: false,
         }
     }
 }

@@ -22,7 +22,7 @@ use flow::{Engine, Rule};
 use model::audience::*;
 use model::listener::{ListenerOptions, TraceIdentity};
 use model::mtls::{Mode, MtlsModes};
-use model::proxy::{Capabilities, InterceptionMode, Locality, Proxy, ProxyKind};
+use model::proxy::{Capabilities, InterceptionMode, Locality, Proxy, ProxyKind, SecretRight};
 use model::service::{ObjectId, ServiceKey};
 use model::tls::{KeyProvider, KeyProviderSort, OwnFiles};
 use model::xds::Resource;
@@ -83,7 +83,7 @@ fn world() -> World {
 
 fn proxy(kind: ProxyKind) -> Proxy {
     Proxy {
-        trusted: true,
+        secrets: SecretRight::Namespace,
         version: "1.28".into(),
         labels: [("app".into(), "web".into()), ("pod-template-hash".into(), "1".into())].into(),
         locality: Locality::parse("r1/z1"),
@@ -764,9 +764,11 @@ fn fields(audience: &Audience) -> (&'static str, Fields) {
             "grpc"
         }
         Audience::Secret(a) => {
-            let SecretAudience { namespace, cluster, key_provider } = &**a;
+            let SecretAudience { namespace, cluster, account, gateways, key_provider } = &**a;
             add(&mut out, "namespace", namespace);
             add(&mut out, "cluster", cluster);
+            add(&mut out, "account", account);
+            add(&mut out, "gateways", gateways);
             add(&mut out, "key_provider", key_provider);
             "secret"
         }

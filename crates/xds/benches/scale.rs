@@ -229,7 +229,7 @@ fn proxy() -> Proxy {
         settings: None,
         resolver: None,
         ports: BTreeMap::new(),
-        trusted: false,
+        secrets: Default::default(),
         version: "".into(),
         span_names: Default::default(),
         metadata: Default::default(),

@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use model::proxy::Proxy;
+use model::proxy::{Proxy, SecretRight};
 use model::xds::{Resource, ResourceType, Version};
 use rustc_hash::{FxHashMap, FxHashSet};
 
@@ -36,7 +36,7 @@ pub(crate) enum Group {
 
 impl Group {
     pub(crate) fn of(proxy: &Proxy) -> Group {
-        if !proxy.trusted || proxy.service_account.is_empty() {
+        if proxy.secrets == SecretRight::None || proxy.service_account.is_empty() {
             return Group::Node(proxy.id.clone());
         }
         let (namespace, name) = (proxy.namespace.clone(), proxy.service_account.clone());

@@ -182,18 +182,18 @@ fn needed(untaint: bool, exports: bool, credentials: bool, signers: bool) -> BTr
 #[test]
 fn the_role_has_exactly_the_needed_permissions() {
     for (untaint, exports, credentials, signers) in [
-        (false, false, false, false),
-        (true, false, false, false),
-        (false, true, false, false),
         (false, false, true, false),
-        (false, false, false, true),
+        (true, false, true, false),
+        (false, true, true, false),
+        (false, false, false, false),
+        (false, false, true, true),
     ] {
         let mut set = vec!["--skip-crds".to_owned(), "--set".to_owned(), format!("taint.enabled={untaint}")];
         if exports {
             set.extend(["--set-string".to_owned(), "env.ENABLE_MCS_AUTO_EXPORT=true".to_owned()]);
         }
-        if credentials {
-            set.extend(["--set-string".to_owned(), "env.RUTTER_SECRETS_FOR=local".to_owned()]);
+        if !credentials {
+            set.extend(["--set-string".to_owned(), "env.RUTTER_SECRETS_FOR=none".to_owned()]);
         }
         if signers {
             set.extend(["--set-string".to_owned(), "env.EXTERNAL_CA=ISTIOD_RA_KUBERNETES_API".to_owned()]);
@@ -212,7 +212,7 @@ fn the_role_has_exactly_the_needed_permissions() {
 }
 
 /// The permissions that control planes of other clusters need in this one.
-fn needed_by_others(exports: bool, certificates: bool) -> BTreeSet<(String, String, String)> {
+fn needed_by_others(exports: bool, certificates: bool, credentials: bool) -> BTreeSet<(String, String, String)> {
     let read = [
         ("", "services"),
         ("", "pods"),
@@ -238,17 +238,23 @@ fn needed_by_others(exports: bool, certificates: bool) -> BTreeSet<(String, Stri
     }
     all.extend(each(("authentication.k8s.io", "tokenreviews"), &["create"]));
     all.extend(each(("authorization.k8s.io", "subjectaccessreviews"), &["create"]));
+    if credentials {
+        all.extend(each(("", "secrets"), &["get", "list", "watch"]));
+    }
     all
 }
 
 #[test]
 fn the_reader_role_has_exactly_the_needed_permissions() {
-    for (exports, certificates) in [(false, false), (true, false), (false, true)] {
+    for (exports, certificates, credentials) in
+        [(false, false, true), (true, false, true), (false, true, true), (false, false, false)]
+    {
         let (exported, remote) =
             (format!("env.ENABLE_MCS_AUTO_EXPORT={exports}"), format!("istiodRemote.enabled={certificates}"));
-        let objects = manifest(&["--skip-crds", "--set-string", &exported, "--set", &remote]);
+        let secrets = format!("env.RUTTER_SECRETS_FOR={}", if credentials { "auto" } else { "none" });
+        let objects = manifest(&["--skip-crds", "--set-string", &exported, "--set-string", &secrets, "--set", &remote]);
         let role = &objects["ClusterRole  istio-reader-clusterrole-istio-system"];
-        assert_eq!(granted(&role["rules"]), needed_by_others(exports, certificates));
+        assert_eq!(granted(&role["rules"]), needed_by_others(exports, certificates, credentials));
         assert_eq!(
             objects.contains_key("Role istio-system istio-reader"),
             exports || certificates,

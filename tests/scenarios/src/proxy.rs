@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use anyhow::{Context, Result};
-use model::proxy::Proxy;
+use anyhow::{Context, Result, bail};
+use model::proxy::{Proxy, SecretRight};
 use protos::envoy::config::core::v3::Node;
 use serde_json::{Map, Value, json};
 
@@ -38,7 +38,12 @@ pub fn parse(name: &str, yaml: &str) -> Result<Proxy> {
     });
     let node: Node = protos::from_json(&node).context("node")?;
     let mut proxy = envoy::parse_node(&node)?;
-    proxy.trusted = body["trusted"].as_bool().unwrap_or(false);
+    proxy.secrets = match body["secrets"].as_str() {
+        None => SecretRight::None,
+        Some("namespace") => SecretRight::Namespace,
+        Some("account") => SecretRight::Account,
+        Some(other) => bail!("unknown right to secrets {other:?}"),
+    };
     Ok(proxy)
 }
 

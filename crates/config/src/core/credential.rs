@@ -12,8 +12,11 @@ use aws_lc_rs::signature::{
 };
 use rustls_pki_types::pem::PemObject as _;
 use rustls_pki_types::{CertificateDer, CertificateRevocationListDer, PrivateKeyDer};
+use x509_parser::asn1_rs::{Oid, oid};
 use x509_parser::prelude::FromDer as _;
 use x509_parser::prelude::{CertificateRevocationList, X509Certificate};
+
+use super::staple;
 
 /// Limit of a value in bytes: the size limit of Kubernetes objects.
 const LONGEST: usize = 1 << 20;
@@ -22,6 +25,9 @@ const MOST: usize = 2_000;
 /// The elliptic curves of keys that Envoy accepts.
 const CURVES: [&EcdsaSigningAlgorithm; 3] =
     [&ECDSA_P256_SHA256_ASN1_SIGNING, &ECDSA_P384_SHA384_ASN1_SIGNING, &ECDSA_P521_SHA512_ASN1_SIGNING];
+
+/// The extension of certificates that requires an OCSP response with each handshake ("must-staple").
+const MUST_STAPLE: Oid<'static> = oid!(1.3.6.1.5.5.7.1.24);
 
 /// Secret bytes. The debug output contains their length only.
 #[derive(Clone, PartialEq, Eq, Default)]
@@ -66,6 +72,55 @@ pub struct Roots {
     pub revoked: Option<Hidden>,
 }
 
+/// A certificate, or CA certificates, of an object.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Content<T> {
+    /// It can be used.
+    Valid(T),
+    /// It cannot be used.
+    Invalid {
+        /// The reason.
+        flaw: Flaw,
+        /// The last valid one, which stays in use.
+        last: Option<T>,
+    },
+}
+
+impl<T: Clone> Content<T> {
+    fn new(parsed: Result<T, Flaw>) -> Content<T> {
+        match parsed {
+            Ok(content) => Content::Valid(content),
+            Err(flaw) => Content::Invalid { flaw, last: None },
+        }
+    }
+
+    /// The one in use.
+    pub fn in_use(&self) -> Option<&T> {
+        match self {
+            Content::Valid(content) => Some(content),
+            Content::Invalid { last, .. } => last.as_ref(),
+        }
+    }
+
+    /// The reason why it cannot be used.
+    pub fn flaw(&self) -> Option<&Flaw> {
+        match self {
+            Content::Valid(_) => None,
+            Content::Invalid { flaw, .. } => Some(flaw),
+        }
+    }
+
+    /// What stays in use when this replaces `before`; `None` if that is this one itself.
+    pub(crate) fn kept(&self, before: Option<&Content<T>>) -> Option<Content<T>> {
+        match (self, before.and_then(Content::in_use)) {
+            (Content::Invalid { flaw, last: None }, Some(last)) => {
+                Some(Content::Invalid { flaw: flaw.clone(), last: Some(last.clone()) })
+            }
+            _ => None,
+        }
+    }
+}
+
 /// An invalid value. The message never contains the value.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Flaw {
@@ -81,28 +136,47 @@ pub(crate) trait Values {
     fn value(&self, key: &str) -> Option<&Hidden>;
 }
 
+/// A certificate with its key, and the reason why the OCSP response beside it is left out.
+pub(crate) struct ParsedPair {
+    pub(crate) content: Content<CertificatePair>,
+    pub(crate) left_out: Option<Flaw>,
+}
+
 /// The certificate and key among the values, if any. As in Istio, the older names take precedence.
-pub(crate) fn pair(values: &impl Values) -> Option<Result<CertificatePair, Flaw>> {
-    let names = [("cert", "key", None), ("tls.crt", "tls.key", Some("tls.ocsp-staple"))];
+pub(crate) fn pair(values: &impl Values) -> Option<ParsedPair> {
+    let names = [("cert", "key", None), ("tls.crt", "tls.key", Some(STAPLE))];
     let found = names.into_iter().find_map(|(certificate, key, staple)| {
         let values = (values.value(certificate)?, values.value(key)?, staple.and_then(|name| values.value(name)));
         Some(((certificate, key), values))
     });
-    let ((certificate_name, key_name), (certificate, key, staple)) = found?;
-    let checked = || {
-        let public = public_key(certificate).map_err(|message| Flaw { key: certificate_name, message })?;
-        fits(key, &public).map_err(|message| Flaw { key: key_name, message })?;
-        Ok(CertificatePair {
-            certificate: certificate.clone(),
-            key: key.clone(),
-            staple: staple.filter(|staple| is_response(staple.bytes())).cloned(),
-        })
-    };
-    Some(checked())
+    let (names, values) = found?;
+    let mut left_out = None;
+    let content = Content::new(checked_pair(names, values, &mut left_out));
+    Some(ParsedPair { content, left_out })
 }
 
+fn checked_pair(
+    (certificate_name, key_name): (&'static str, &'static str),
+    (certificate, key, staple): (&Hidden, &Hidden, Option<&Hidden>),
+    left_out: &mut Option<Flaw>,
+) -> Result<CertificatePair, Flaw> {
+    let leaf = leaf(certificate).map_err(|message| Flaw { key: certificate_name, message })?;
+    fits(key, &leaf.public_key).map_err(|message| Flaw { key: key_name, message })?;
+    let problem = staple.and_then(|staple| staple::check(staple.bytes(), &leaf.serial).err());
+    *left_out = problem.map(|message| Flaw { key: STAPLE, message });
+    let staple = staple.filter(|_| left_out.is_none()).cloned();
+    if leaf.must_staple && staple.is_none() {
+        let message = "the certificate requires an OCSP response (must-staple), and there is none for it";
+        return Err(left_out.take().unwrap_or(Flaw { key: STAPLE, message }));
+    }
+    Ok(CertificatePair { certificate: certificate.clone(), key: key.clone(), staple })
+}
+
+/// The key of an OCSP response.
+const STAPLE: &str = "tls.ocsp-staple";
+
 /// The CA certificates among the values, if any. As in Istio, the older name takes precedence.
-pub(crate) fn roots(values: &impl Values) -> Option<Result<Roots, Flaw>> {
+pub(crate) fn roots(values: &impl Values) -> Option<Content<Roots>> {
     let names = [("cacert", "crl"), ("ca.crt", "ca.crl")];
     let found = names.into_iter().find_map(|(certificates, revoked)| {
         Some((certificates, values.value(certificates)?, revoked, values.value(revoked)))
@@ -115,7 +189,7 @@ pub(crate) fn roots(values: &impl Values) -> Option<Result<Roots, Flaw>> {
         }
         Ok(Roots { certificates: certificates.clone(), revoked: revoked.cloned() })
     };
-    Some(checked())
+    Some(Content::new(checked()))
 }
 
 /// The certificates of a PEM document. All of them must be valid.
@@ -137,12 +211,23 @@ fn certificates_of(pem: &Hidden) -> Result<Vec<CertificateDer<'static>>, &'stati
     }
 }
 
-/// The public key of the first certificate.
-fn public_key(pem: &Hidden) -> Result<Vec<u8>, &'static str> {
+/// Facts about a server's certificate.
+struct Leaf {
+    public_key: Vec<u8>,
+    serial: Vec<u8>,
+    must_staple: bool,
+}
+
+/// The first certificate.
+fn leaf(pem: &Hidden) -> Result<Leaf, &'static str> {
     let found = certificates_of(pem)?;
     let first = found.first().and_then(|der| X509Certificate::from_der(der).ok());
     let (_, certificate) = first.ok_or("there is no certificate")?;
-    Ok(certificate.public_key().subject_public_key.data.to_vec())
+    Ok(Leaf {
+        public_key: certificate.public_key().subject_public_key.data.to_vec(),
+        serial: certificate.raw_serial().to_vec(),
+        must_staple: certificate.extensions().iter().any(|extension| extension.oid == MUST_STAPLE),
+    })
 }
 
 /// Checks that Envoy accepts a private key, and that it belongs to the certificate.
@@ -190,16 +275,6 @@ fn check_revoked(pem: &Hidden) -> Result<(), &'static str> {
         true => Ok(()),
         false => Err("there is no list of revoked certificates in PEM (BEGIN X509 CRL)"),
     }
-}
-
-/// Whether bytes look like a successful OCSP response: `SEQUENCE { ENUMERATED successful, … }`.
-fn is_response(der: &[u8]) -> bool {
-    let body = match der {
-        [0x30, length, rest @ ..] if *length < 0x80 => rest,
-        [0x30, length, rest @ ..] => rest.get(usize::from(length & 0x7f)..).unwrap_or_default(),
-        _ => &[],
-    };
-    body.starts_with(&[0x0a, 0x01, 0x00])
 }
 
 #[cfg(test)]

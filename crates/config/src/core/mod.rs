@@ -8,8 +8,9 @@ pub mod node;
 pub mod pod;
 pub mod secret;
 pub mod service;
+mod staple;
 
-pub use credential::{CertificatePair, Flaw, Hidden, Roots};
+pub use credential::{CertificatePair, Content, Flaw, Hidden, Roots};
 pub use endpoint_slice::{
     AddressType, Endpoint, EndpointConditions, EndpointHints, EndpointPort, EndpointSlice, ForZone, ObjectReference,
 };

@@ -57,7 +57,7 @@ pub(crate) fn check(object: &AnyObject, r: &mut Report) {
         AnyObject::Sidecar(o) => sidecar::overlaps(r, meta, &o.spec),
         AnyObject::AuthorizationPolicy(o) => authorization::dry_run(r, meta, &o.spec),
         AnyObject::Secret(o) => core::credential(r, o.spec.flaws()),
-        AnyObject::ConfigMap(o) => core::credential(r, o.spec.roots().and_then(Result::err)),
+        AnyObject::ConfigMap(o) => core::credential(r, o.spec.flaws()),
         _ => {}
     }
     if object.kind().is_istio() {

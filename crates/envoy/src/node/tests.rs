@@ -79,7 +79,7 @@ fn all_supported_fields_are_parsed() {
         settings: None,
         resolver: None,
         ports: [("http".into(), 8080)].into(),
-        trusted: false,
+        secrets: Default::default(),
         version: "1.28.0".into(),
         span_names: SpanNames { cluster: "web.shop".into(), annotated: "the-web".into() },
         metadata: Arc::new(texts(&node)),

@@ -35,5 +35,5 @@ pub use routes::{
     DestinationRef, RouteAudience, RouteTable, RoutesKey, VirtualHostAudience, VirtualHostContent, VirtualHostSpec,
 };
 pub use scope::{IpFamilies, NameAudience, NameView, Scope, Source};
-pub use secrets::{SecretAudience, SecretKey};
+pub use secrets::{Access, Account, SecretAudience, SecretKey};
 pub use section::Section;

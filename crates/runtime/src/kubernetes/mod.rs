@@ -6,6 +6,7 @@ mod client;
 mod clusters;
 pub(super) mod controllers;
 mod lock;
+mod secret_readers;
 pub(crate) mod secrets;
 mod serving_status;
 mod status;
@@ -156,6 +157,14 @@ impl Cluster {
     ) {
         let others = self.ways.subscribe();
         self.controlling = controllers::start(&self.clients, (&self.report(), others), settings, inputs, stopped);
+    }
+
+    /// Starts asking which service accounts of proxies may list Secrets, if access to Secrets depends on it.
+    pub(super) fn review_secret_readers(&mut self, settings: &Settings, pilot: WorldHandle) {
+        if backend::secret_access(settings) == SecretAccess::Reviewed {
+            let (home, ways) = (self.clients.home.clone(), self.ways.subscribe());
+            self.following.spawn(secret_readers::run(pilot, home, ways));
+        }
     }
 
     /// Stops gracefully, after `stopped` became true.

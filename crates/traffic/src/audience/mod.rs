@@ -25,7 +25,7 @@ use std::sync::Arc;
 
 use flow::Reads;
 use model::audience::{
-    ClusterAudience, EndpointsAudience, ExtensionAudience, Filters, GrpcAudience, ListenerAudience, NameAudience,
+    Account, ClusterAudience, EndpointsAudience, ExtensionAudience, Filters, GrpcAudience, ListenerAudience, NameAudience,
     NameView, OwnEndpoints, RouteAudience, SecretAudience,
 };
 use registry::inputs::{Mesh, Proxies, ProxyToken};
@@ -61,6 +61,8 @@ pub struct ProxyAudiences {
     pub vhds: bool,
     /// Decides its secrets; none if it has no access to secrets.
     pub secrets: Option<Arc<SecretAudience>>,
+    /// The service account that must be allowed to list Secrets, if its configuration may refer to some.
+    pub reader: Option<Account>,
     /// The audience of a proxyless gRPC client; it replaces the cluster and listener audiences.
     pub grpc: Option<Arc<GrpcAudience>>,
     /// Decides its extension configurations.
@@ -100,6 +102,7 @@ fn derive_audiences(cx: &Reads<'_>, token: &ProxyToken) -> Option<ProxyAudiences
     let listener = listeners::audience(&facts, &class, &filters, &overrides);
     let endpoints = endpoints::audience(&facts);
     let route = routes::audience(&facts, &class, &filters, &overrides);
+    let secrets = secrets::audience(&facts, &class, &overrides);
     Some(ProxyAudiences {
         own_endpoints: endpoints::own(&facts, &endpoints).map(Arc::new),
         endpoints: Arc::new(endpoints),
@@ -110,7 +113,8 @@ fn derive_audiences(cx: &Reads<'_>, token: &ProxyToken) -> Option<ProxyAudiences
         shared_hosts: routes::shares_hosts(cx, &route).then_some(filters.shared_hosts),
         route: Arc::new(route),
         vhds: proxy.vhds,
-        secrets: secrets::audience(&facts, &overrides).map(Arc::new),
+        reader: secrets.as_ref().and_then(|secrets| secrets::reader(&facts, secrets)),
+        secrets: secrets.map(Arc::new),
         grpc: grpc::audience(&facts).map(Arc::new),
         extension: Arc::new(ExtensionAudience { filters: filters.extensions }),
         resolves_assigned: facts.resolves_assigned,

@@ -48,8 +48,8 @@ pub(crate) fn register(b: &mut flow::Builder) {
     references::register(b);
     claims::register(b);
     routes::register(b);
-    policies::register(b);
     gateways::register(b);
+    policies::register(b);
     entries::register(b);
     scopes::register(b);
     proxy_configs::register(b);

@@ -9,6 +9,7 @@ use model::service::ObjectId;
 use names::Hostname;
 use registry::inputs::DestinationRules;
 
+use super::credentials::MissingOfDestinationRule;
 use super::references::UnresolvedByDestinationRule;
 use super::{Conflicts, conflict, row};
 use crate::hosts::Pattern;
@@ -21,7 +22,9 @@ flow::rule! {
 
 fn derive_destination_rule_conflicts(cx: &Reads<'_>, key: &ObjectId) -> Option<Conflicts> {
     let unresolved = cx.get::<UnresolvedByDestinationRule>(key);
-    let mut conflicts: Vec<Diagnostic> = unresolved.iter().flat_map(|all| all.iter().cloned()).collect();
+    let missing = cx.get::<MissingOfDestinationRule>(key);
+    let first = unresolved.iter().chain(&missing);
+    let mut conflicts: Vec<Diagnostic> = first.flat_map(|all| all.iter().cloned()).collect();
     let Some(before) = cx.get::<OverriddenRules>(key) else {
         return row(conflicts);
     };

@@ -8,6 +8,7 @@ use model::proxy::Labels;
 use model::service::ObjectId;
 use registry::inputs::{Mesh, Sidecars};
 
+use super::credentials::MissingOfSidecar;
 use super::{Conflicts, conflict, row, selectors};
 
 flow::rule! {
@@ -19,6 +20,8 @@ fn derive_sidecar_conflicts(cx: &Reads<'_>, key: &ObjectId) -> Option<Conflicts>
     let own = cx.get::<Sidecars>(key)?;
     let mut conflicts = not_opened(cx, key, &own.spec);
     conflicts.extend(covered(cx, key, &own));
+    let missing = cx.get::<MissingOfSidecar>(key);
+    conflicts.extend(missing.iter().flat_map(|all| all.iter().cloned()));
     row(conflicts)
 }
 

@@ -111,7 +111,7 @@ pub(crate) fn sidecar(ip: &str) -> Proxy {
         settings: None,
         resolver: None,
         ports: std::collections::BTreeMap::new(),
-        trusted: false,
+        secrets: Default::default(),
         version: "".into(),
         span_names: Default::default(),
         metadata: Default::default(),

@@ -48,7 +48,7 @@ pub fn proxy(name: &str, namespace: &str, kind: ProxyKind) -> Proxy {
     Proxy {
         kind,
         vhds: false,
-        trusted: false,
+        secrets: Default::default(),
         own_workload: None,
         settings: None,
         resolver: None,

@@ -40,7 +40,7 @@ pub(crate) fn proxy(kind: ProxyKind) -> Proxy {
         settings: None,
         resolver: None,
         ports: BTreeMap::new(),
-        trusted: false,
+        secrets: Default::default(),
         version: "".into(),
         span_names: Default::default(),
         metadata: Default::default(),

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
-use model::proxy::{Proxy, ProxyKind};
+use model::proxy::{Proxy, ProxyKind, SecretRight};
 use model::xds::ResourceType;
 use proptest::prelude::*;
 use protos::Message;
@@ -187,7 +187,7 @@ fn mesh() -> Harness {
 }
 
 fn account(id: &str, name: &str) -> Proxy {
-    Proxy { id: id.into(), trusted: true, service_account: name.into(), ..proxy(ProxyKind::Sidecar) }
+    Proxy { id: id.into(), secrets: SecretRight::Namespace, service_account: name.into(), ..proxy(ProxyKind::Sidecar) }
 }
 
 fn tally(h: &Harness, kind: ResourceType, name: &str, parts: &[&str]) -> Tally {

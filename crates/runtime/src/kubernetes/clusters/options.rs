@@ -4,11 +4,13 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use server::SecretAccess;
 use settings::Settings;
 use sources::clusters::Allowed;
 use sources::kubernetes::Kinds;
 
 use super::super::kinds;
+use crate::backend;
 
 /// Options for reading other clusters.
 #[derive(Clone)]
@@ -23,6 +25,8 @@ pub(in crate::kubernetes) struct Options {
     pub(super) timeout: Duration,
     pub(super) allowed: Allowed,
     pub(super) filter: Kinds,
+    /// Whether to read the Secrets of gateways there.
+    pub(super) credentials: bool,
     /// The directory of snapshots, their owner, and the interval of writes. `None` if snapshots are disabled.
     pub(super) kept: Option<(PathBuf, String, Duration)>,
 }
@@ -50,6 +54,7 @@ impl Options {
             timeout: settings.remote_cluster_timeout,
             allowed,
             filter: kinds(settings),
+            credentials: backend::secret_access(settings) != SecretAccess::None,
             kept: Some(kept).filter(|(.., interval)| !interval.is_zero()),
         }
     }

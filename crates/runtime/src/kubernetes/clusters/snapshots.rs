@@ -13,9 +13,9 @@ use sources::kubernetes::{self, SnapshotOptions};
 use super::super::PATIENCE;
 use super::{Fleet, Options};
 
-/// The kinds that are read of another cluster: its workloads, and Gateways, because they may lead into its network.
-/// Other configuration comes from the home cluster.
-const KINDS: [Kind; 9] = [
+/// The kinds that are read of another cluster: its workloads, Gateways, because they may lead into its network, and Secrets of
+/// its proxies. Other configuration comes from the home cluster.
+const KINDS: [Kind; 10] = [
     Kind::Service,
     Kind::EndpointSlice,
     Kind::Pod,
@@ -25,6 +25,7 @@ const KINDS: [Kind; 9] = [
     Kind::KubeGateway,
     Kind::ServiceExport,
     Kind::ServiceImport,
+    Kind::Secret,
 ];
 /// The prefix and suffix of a snapshot's file name, around the cluster's id.
 const NAME: (&str, &str) = ("cluster-", ".snapshot");
@@ -37,6 +38,7 @@ impl Options {
             cluster: cluster.clone(),
             kinds: Some(KINDS.into()),
             filter: self.filter.clone(),
+            credentials: self.credentials,
             snapshot: self.snapshot(cluster, patience),
             ..kubernetes::Options::new(way.clone())
         }
