@@ -60,7 +60,7 @@ const GRPC: [&str; 5] = [
     "xds.istio.io/grpc/lds/inbound/10.0.0.1:8080",
     "xds.istio.io/grpc/lds/inbound/10.0.0.1:9090",
 ];
-const SECRETS: [&str; 1] = ["kubernetes://cert"];
+const SECRETS: [&str; 2] = ["kubernetes://cert", "kubernetes-gateway://shop/cert"];
 const EXTENSIONS: [&str; 1] = ["extension"];
 
 fn world() -> World {
@@ -610,6 +610,8 @@ fn cases() -> Vec<Case> {
 
     case!(cases, Sidecar Secret as Secret, "namespace", |a| a.namespace = "other".into());
     case!(cases, Sidecar Secret as Secret, "cluster", |a| a.cluster = "west".into());
+    case!(cases, Sidecar Secret as Secret, "account", |a| a.account = Some("web".into()));
+    case!(cases, Sidecar Secret as Secret, "gateways", |a| a.account = Some("web".into()), |a| a.gateways = [id("edge")].into());
     case!(cases, Sidecar Secret as Secret, "key_provider", |a| {
         a.key_provider = Some(KeyProvider {
             sort: KeyProviderSort::Qat,

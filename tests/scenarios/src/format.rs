@@ -29,6 +29,9 @@ pub enum Step {
     /// What is known of sources of token keys in one commit, a line each: `URL: KEY-IDS`, `issuer URL: KEY-IDS` for those with a
     /// discovery document, `URL: failed REASON`. With neither, nothing is known of it.
     Keys,
+    /// Service accounts that may list Secrets from now on or no longer: a line `NAMESPACE/NAME: yes` or `no` each, with
+    /// ` in CLUSTER` before the colon for another cluster.
+    Readers,
     /// Features to enable, one per line, until the next such section.
     Features,
     /// A proxy connects.
@@ -79,6 +82,7 @@ impl Step {
             "not-in" => Step::NotIn(rest.split_whitespace().map(str::to_owned).collect()),
             "objects" | "edit" => Step::Objects(rest.strip_prefix("in ").unwrap_or(rest).trim().to_owned()),
             "addresses" => Step::Addresses,
+            "readers" => Step::Readers,
             "features" => Step::Features,
             "keys" => Step::Keys,
             "proxy" => Step::Proxy(rest.to_owned()),

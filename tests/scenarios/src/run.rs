@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result, anyhow, bail};
 use config::{AnyObject, Kind, MeshConfig, ObjectKey, ParseOptions};
+use model::audience::Account;
 use model::xds::{Resource, ResourceType};
 use registry::inputs::{Features, JwksMode, MeshSettings};
 use serde_json::Value;
@@ -144,6 +145,7 @@ impl<'h> Player<'h> {
             Step::About | Step::NotIn(_) => return Ok(None),
             Step::Objects(cluster) => self.objects(cluster, &section.body)?,
             Step::Addresses => self.addresses(&section.body)?,
+            Step::Readers => self.readers(&section.body)?,
             Step::Features => self.switch(&section.body)?,
             Step::Keys => self.commit(keys::batch(&section.body)?)?,
             Step::Proxy(name) => self.connect(name, &section.body)?,
@@ -241,6 +243,18 @@ impl<'h> Player<'h> {
             let (name, addresses) = line.split_once(':').context("want `NAME: ADDRESSES`")?;
             let addresses = addresses.split_whitespace().map(str::parse);
             batch.set_addresses(name.trim().into(), addresses.collect::<Result<_, _>>()?);
+        }
+        self.commit(batch)
+    }
+
+    fn readers(&mut self, lines: &str) -> Result<()> {
+        let mut batch = Batch::new();
+        for line in lines.lines().filter(|line| !line.trim().is_empty()) {
+            let (account, allowed) = line.split_once(": ").context("want `NAMESPACE/NAME: yes`")?;
+            let (id, cluster) = account.split_once(" in ").unwrap_or((account, ""));
+            let (namespace, name) = id.split_once('/').context("want `NAMESPACE/NAME: yes`")?;
+            let account = Account { cluster: cluster.into(), namespace: namespace.into(), name: name.into() };
+            batch.set_secret_reader(account, allowed.trim() == "yes");
         }
         self.commit(batch)
     }

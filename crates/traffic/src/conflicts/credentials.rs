@@ -87,7 +87,7 @@ fn derive_of_destination_rule(cx: &Reads<'_>, key: &ObjectId) -> Option<Arc<[Dia
         Some(_) => of_namespaces([key.namespace.clone()]),
         // Without a selector, only gateways use the credentials.
         None => match connected() {
-            Some(readers) => (*readers).clone(),
+            Some(readers) => readers.iter().cloned().collect(),
             None => of_namespaces([key.namespace.clone(), root(cx)?]),
         },
     };
@@ -109,7 +109,7 @@ fn root(cx: &Reads<'_>) -> Option<Arc<str>> {
 }
 
 /// The audiences of proxies in these namespaces, in the configuration cluster.
-fn of_namespaces(namespaces: impl IntoIterator<Item = Arc<str>>) -> Readers {
+fn of_namespaces(namespaces: impl IntoIterator<Item = Arc<str>>) -> Vec<SecretAudience> {
     let audience = |namespace| SecretAudience {
         namespace,
         cluster: Arc::default(),
@@ -124,8 +124,8 @@ fn of_namespaces(namespaces: impl IntoIterator<Item = Arc<str>>) -> Readers {
 enum Places {
     /// Each of them.
     Each(Readers),
-    /// Some of them: a problem is reported if it concerns all.
-    Any(Readers),
+    /// Some of them: a problem is reported if it concerns all. The first one is reported.
+    Any(Vec<SecretAudience>),
 }
 
 /// A field that refers to a resource.
