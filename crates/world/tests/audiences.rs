@@ -758,11 +758,12 @@ fn fields(audience: &Audience) -> (&'static str, Fields) {
             "grpc cluster"
         }
         Audience::GrpcListener(a) => {
-            let GrpcAudience { scope, domain, inbound, mutual_tls } = &**a;
+            let GrpcAudience { scope, domain, inbound, mutual_tls, policies } = &**a;
             scope_fields(scope, &["scope.namespace", "scope.sidecar", "", "scope.cluster"], &mut out);
             add(&mut out, "domain", domain);
             add(&mut out, "inbound", inbound);
             add(&mut out, "mutual_tls", mutual_tls);
+            add(&mut out, "policies", policies);
             "grpc"
         }
         Audience::Secret(a) => {

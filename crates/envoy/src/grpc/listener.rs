@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use flow::Reads;
-use model::audience::GrpcAudience;
+use model::audience::{GrpcAudience, PolicyIds};
 use model::service::Service;
 use model::session::Session;
 use model::xds::Resource;
@@ -20,9 +20,11 @@ use protos::envoy::extensions::filters::network::http_connection_manager::v3::{
     HttpConnectionManager, HttpFilter, Rds,
 };
 use registry::Services;
+use security::authorization::GrpcChecks;
 
 use super::tls;
 use crate::parts::{address, aggregated_discovery, any, http_filter, network_filter};
+use crate::rbac;
 use crate::route::{everything, sessions};
 
 /// The prefix of a server's address in the name of its listener (`server_listener_resource_name_template`).
@@ -35,7 +37,7 @@ flow::rule! {
 
 fn derive_grpc_listeners(cx: &Reads<'_>, (audience, name): &(Arc<GrpcAudience>, Arc<str>)) -> Option<Resource> {
     let body = match name.strip_prefix(SERVER_PREFIX) {
-        Some(bound) => server(audience, name, bound)?,
+        Some(bound) => server(audience, name, bound, || authorization(cx, &audience.policies))?,
         None => client(cx, audience, name)?,
     };
     Some(Resource::new(name.clone(), body))
@@ -90,7 +92,12 @@ fn expanded(host: &str, audience: &GrpcAudience) -> Option<String> {
 }
 
 /// The listener of a server at this address, if a service selects its port.
-fn server(audience: &GrpcAudience, name: &str, bound: &str) -> Option<Bytes> {
+fn server(
+    audience: &GrpcAudience,
+    name: &str,
+    bound: &str,
+    authorization: impl FnOnce() -> Vec<HttpFilter>,
+) -> Option<Bytes> {
     let bound: SocketAddr = bound.parse().ok()?;
     if !audience.inbound.contains(&bound.port()) {
         return None;
@@ -111,7 +118,7 @@ fn server(audience: &GrpcAudience, name: &str, bound: &str) -> Option<Bytes> {
         ..Default::default()
     };
     let manager = HttpConnectionManager {
-        http_filters: vec![router()],
+        http_filters: authorization().into_iter().chain([router()]).collect(),
         route_specifier: Some(RouteSpecifier::RouteConfig(routes)),
         ..Default::default()
     };
@@ -133,6 +140,17 @@ fn server(audience: &GrpcAudience, name: &str, bound: &str) -> Option<Bytes> {
         ..Default::default()
     };
     Some(protos::encode(&listener))
+}
+
+/// The filters of a server's policies. If they are not derived, nothing is allowed.
+fn authorization(cx: &Reads<'_>, policies: &PolicyIds) -> Vec<HttpFilter> {
+    if policies.is_empty() {
+        return Vec::new();
+    }
+    match cx.get::<GrpcChecks>(policies) {
+        Some(checks) => checks.iter().flat_map(rbac::of_calls).collect(),
+        None => rbac::of_calls(&rbac::closed()),
+    }
 }
 
 /// The session affinity filter. gRPC supports it with cookies only, and not in every language.
@@ -164,6 +182,7 @@ mod tests {
             domain: "shop.svc.cluster.local".into(),
             inbound: [8080].into(),
             mutual_tls: [].into(),
+            policies: [].into(),
         }
     }
 
@@ -187,7 +206,7 @@ mod tests {
     #[test]
     fn servers_listen_on_ports_of_services() {
         let audience = audience();
-        let listens = |bound: &str| server(&audience, &format!("{SERVER_PREFIX}{bound}"), bound).is_some();
+        let listens = |bound: &str| server(&audience, &format!("{SERVER_PREFIX}{bound}"), bound, Vec::new).is_some();
         assert!(listens("0.0.0.0:8080") && listens("[::]:8080"));
         assert!(!listens("0.0.0.0:8081") && !listens("8080") && !listens("0.0.0.0:") && !listens(""));
     }

@@ -46,7 +46,7 @@ pub struct Filters {
 impl Filters {
     /// Filters that deny everything.
     pub(crate) fn closed() -> Filters {
-        let nothing = Check::Local { action: Action::Allow, enforced: Some(Rules::new()), dry_run: None };
+        let nothing = closed();
         Filters { external: Vec::new(), http: of_requests(&nothing), tcp: of_connections(&nothing) }
     }
 }
@@ -109,6 +109,20 @@ fn of_connections(check: &Check) -> Vec<Filter> {
             [network_filter(NETWORK, &matched)].into_iter().chain(asked).collect()
         }
     }
+}
+
+/// The filters of a gRPC server, each of which needs a name of its own.
+pub(crate) fn of_calls(check: &Check) -> Vec<HttpFilter> {
+    let mut filters = of_requests(check);
+    if let Check::Local { action: Action::Deny, .. } = check {
+        filters.iter_mut().for_each(|filter| filter.name = format!("{HTTP}.DENY"));
+    }
+    filters
+}
+
+/// The check that denies everything.
+pub(crate) fn closed() -> Check {
+    Check::Local { action: Action::Allow, enforced: Some(Rules::new()), dry_run: None }
 }
 
 /// Matches requests for which a filter before noted a rule of the provider.

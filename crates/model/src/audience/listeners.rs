@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use config::mesh::ProxyConfigOverride;
 
-use super::{Filters, GatewayFacts, InboundPort, IpFamilies, Policies, ProxyClass, Scope, Source};
+use super::{Filters, GatewayFacts, InboundPort, IpFamilies, Policies, PolicyIds, ProxyClass, Scope, Source};
 use crate::listener::{ListenerOptions, TraceIdentity};
 use crate::mtls::MtlsModes;
 use crate::proxy::{Capabilities, InterceptionMode};
@@ -74,6 +74,8 @@ pub struct GrpcAudience {
     pub inbound: Arc<[u16]>,
     /// The inbound ports that require the mesh's mutual TLS, ascending.
     pub mutual_tls: Arc<[u16]>,
+    /// AuthorizationPolicies that select the workload and that gRPC enforces.
+    pub policies: PolicyIds,
 }
 
 impl ListenerAudience {

@@ -13,6 +13,7 @@
 //! validation reports.
 
 mod external;
+mod grpc;
 mod identity;
 mod translate;
 
@@ -29,10 +30,13 @@ use model::service::ObjectId;
 use registry::inputs::{AuthorizationPolicies, Mesh};
 
 pub use external::{AuthorizationServices, ExternalServices, Found, PoliciesByProvider};
+pub use grpc::{EnforcedByGrpc, GrpcChecks};
 use translate::{Traffic, Translator};
 
 /// Annotation of policies whose result is only counted.
 const DRY_RUN: &str = "istio.io/dry-run";
+/// The beginning of the names of rules that the proxy evaluates itself.
+const PREFIX: &str = "ns[";
 /// The end of the names of rules that deny because their provider cannot be used.
 const NO_PROVIDER: &str = "-deny-due-to-bad-CUSTOM-action";
 
@@ -93,8 +97,8 @@ fn translation(id: &ObjectId, object: &Object<AuthorizationPolicy>, domains: &[A
         differs: Vec::new(),
     };
     for (index, rule) in spec.rules.iter().enumerate() {
-        let prefix = if custom { external_prefix(&out.provider) } else { "ns[".to_owned() };
-        let name: Arc<str> = format!("{prefix}{}]-policy[{}]-rule[{index}]", id.namespace, id.name).into();
+        let prefix = if custom { external_prefix(&out.provider) } else { PREFIX.to_owned() };
+        let name = rule_name(&prefix, id, index);
         let (of_requests, of_connections) = (http.rule(rule).map(Arc::new), tcp.rule(rule).map(Arc::new));
         if of_requests != of_connections {
             out.differs.push(index);
@@ -103,6 +107,11 @@ fn translation(id: &ObjectId, object: &Object<AuthorizationPolicy>, domains: &[A
         out.tcp.extend(of_connections.map(|rule| (name, rule)));
     }
     out
+}
+
+/// The name of a rule, which Envoy's statistics and logs contain.
+fn rule_name(prefix: &str, id: &ObjectId, index: usize) -> Arc<str> {
+    format!("{prefix}{}]-policy[{}]-rule[{index}]", id.namespace, id.name).into()
 }
 
 /// Whether the result of a policy is only counted. As in Istio, a value that is no boolean is ignored.
@@ -203,6 +212,7 @@ pub(crate) fn register(b: &mut flow::Builder) {
     b.view::<TrustDomains>();
     b.view::<Translations>();
     b.view::<Plans>();
+    grpc::register(b);
 }
 
 #[cfg(test)]

@@ -17,6 +17,8 @@ const MAX_TEMPLATE: usize = 256;
 pub(super) enum Traffic {
     /// HTTP requests.
     Http,
+    /// Calls of a gRPC server, which verifies no tokens and knows no server names, path templates and dynamic metadata.
+    Grpc,
     /// Connections, of which the proxy sees bytes only.
     Tcp,
 }
@@ -80,7 +82,7 @@ impl Translator<'_> {
             self.add(values, not_values, make, out)
         };
         add(&source.principals, &source.not_principals, &|text| Some(identity::principal(text, self.domains)))?;
-        add(&source.request_principals, &source.not_request_principals, &|text| self.http(|| Some(token(text))))?;
+        add(&source.request_principals, &source.not_request_principals, &|text| self.envoy_http(|| Some(token(text))))?;
         add(&source.service_accounts, &source.not_service_accounts, &|text| {
             Some(identity::service_account(text, self.namespace))
         })?;
@@ -102,7 +104,7 @@ impl Translator<'_> {
         add(&operation.methods, &operation.not_methods, &|text| {
             self.http(|| Some(vec![Permission::Method(Text::with_wildcard(text))]))
         })?;
-        add(&operation.paths, &operation.not_paths, &|text| self.http(|| Some(vec![path(text)?])))?;
+        add(&operation.paths, &operation.not_paths, &|text| self.http(|| Some(vec![self.path(text)?])))?;
         add(&operation.ports, &operation.not_ports, &|text| Some(vec![Permission::Port(text.parse().ok()?)]))
     }
 
@@ -118,22 +120,24 @@ impl Translator<'_> {
         match &*condition.key {
             "destination.ip" => permission(&|text| Some(vec![Permission::Address(network(text)?)])),
             "destination.port" => permission(&|text| Some(vec![Permission::Port(text.parse().ok()?)])),
-            "connection.sni" => permission(&|text| Some(vec![Permission::ServerName(Text::with_wildcard(text))])),
+            "connection.sni" => {
+                permission(&|text| self.envoy(|| Some(vec![Permission::ServerName(Text::with_wildcard(text))])))
+            }
             "source.ip" => principal(&|text| Some(vec![Principal::ConnectionAddress(network(text)?)])),
             "remote.ip" => principal(&|text| Some(vec![Principal::ClientAddress(network(text)?)])),
             "source.namespace" => principal(&|text| Some(vec![identity::namespace(text)])),
             "source.principal" => principal(&|text| Some(identity::principal(text, self.domains))),
             "source.serviceAccount" => principal(&|text| Some(identity::service_account(text, self.namespace))),
             "source.trustDomain" => principal(&|text| Some(identity::trust_domain(text, self.domains))),
-            "request.auth.principal" => principal(&|text| self.http(|| Some(token(text)))),
-            "request.auth.audiences" => principal(&|text| self.http(|| claim(vec!["aud".into()], text))),
-            "request.auth.presenter" => principal(&|text| self.http(|| claim(vec!["azp".into()], text))),
+            "request.auth.principal" => principal(&|text| self.envoy_http(|| Some(token(text)))),
+            "request.auth.audiences" => principal(&|text| self.envoy_http(|| claim(vec!["aud".into()], text))),
+            "request.auth.presenter" => principal(&|text| self.envoy_http(|| claim(vec!["azp".into()], text))),
             key if key.starts_with("request.auth.claims") => {
                 let path = brackets(key.trim_start_matches("request.auth.claims"));
-                principal(&|text| self.http(|| claim(path.clone()?, text)))
+                principal(&|text| self.envoy_http(|| claim(path.clone()?, text)))
             }
             key if key.starts_with("request.headers") => {
-                let name = header(key.trim_start_matches("request.headers"));
+                let name = header(key.trim_start_matches("request.headers")).filter(|name| self.knows_header(name));
                 principal(&|text| self.http(|| Some(vec![Principal::Header(name.clone()?, Text::with_wildcard(text))])))
             }
             key => {
@@ -142,15 +146,37 @@ impl Translator<'_> {
                     let (filter, key) = named.clone()?;
                     let inner = text.strip_prefix('[').and_then(|text| text.strip_suffix(']'));
                     let value = Text::with_wildcard(inner.unwrap_or(text));
-                    Some(vec![Permission::Metadata { filter, key, value, list: inner.is_some() }])
+                    self.envoy(|| Some(vec![Permission::Metadata { filter, key, value, list: inner.is_some() }]))
                 })
             }
         }
     }
 
-    /// What only HTTP requests have.
+    /// What only HTTP requests have. Calls of gRPC are such requests.
     fn http<T>(&self, make: impl FnOnce() -> Option<T>) -> Option<T> {
-        (self.traffic == Traffic::Http).then(make).flatten()
+        (self.traffic != Traffic::Tcp).then(make).flatten()
+    }
+
+    /// What only Envoy knows.
+    fn envoy<T>(&self, make: impl FnOnce() -> Option<T>) -> Option<T> {
+        (self.traffic != Traffic::Grpc).then(make).flatten()
+    }
+
+    /// What only Envoy knows, and only about HTTP requests.
+    fn envoy_http<T>(&self, make: impl FnOnce() -> Option<T>) -> Option<T> {
+        self.http(|| self.envoy(make))
+    }
+
+    /// Whether the proxy matches this header. gRPC rejects rules with headers that it handles itself.
+    fn knows_header(&self, name: &str) -> bool {
+        self.traffic != Traffic::Grpc || !(name.starts_with("grpc-") || name == ":scheme")
+    }
+
+    /// A path, or a template of paths.
+    fn path(&self, written: &str) -> Option<Permission> {
+        let path = path(written)?;
+        let is_template = matches!(path, Permission::PathTemplate(_));
+        (!is_template || self.traffic != Traffic::Grpc).then_some(path)
     }
 
     /// Adds a condition that one of `values`, and none of `not_values` holds.

@@ -4,7 +4,7 @@ use model::audience::GrpcAudience;
 use model::proxy::ProxyKind;
 
 use super::facts::Facts;
-use super::{inbound, mtls};
+use super::{inbound, mtls, policies};
 
 /// The audience of a gRPC client or server; none for other classes.
 pub(super) fn audience(facts: &Facts<'_>) -> Option<GrpcAudience> {
@@ -17,5 +17,6 @@ pub(super) fn audience(facts: &Facts<'_>) -> Option<GrpcAudience> {
         domain: facts.proxy.dns_domain.clone(),
         mutual_tls: mtls::of_grpc(facts, &served),
         inbound: served,
+        policies: policies::of_grpc(facts),
     })
 }
