@@ -504,7 +504,7 @@ fn an_object_with_parts_that_are_not_implemented_is_not_programmed() {
 #[test]
 fn a_policy_that_nobody_enforces_is_not_programmed() {
     let mut bench = Bench::new(true);
-    let policy = config::ObjectKey::new(config::Kind::AuthorizationPolicy, "default", "a");
+    let policy = ObjectKey::new(config::Kind::AuthorizationPolicy, "default", "a");
     bench.saw(Observed { key: policy.clone(), ..subject("a", 1) });
     bench.after(2_000);
     let status = |bench: &Bench| {

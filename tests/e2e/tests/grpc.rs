@@ -239,9 +239,8 @@ both_libraries! {
     no_policy_is_refused
 }
 
-#[tokio::test]
-async fn a_grpc_server_gets_its_listener_over_xds() -> Result<()> {
-    let shop = Shop::start(go(), &format!("[{{ {} }}]", to("v1"))).await?;
+/// A server with a listener from Rutter, which is the only instance of the service, and a client that it has answered.
+async fn served_over_xds(shop: &Shop) -> Result<(Application, Application)> {
     let mut server = Application::start(&shop.probe, "serve-xds", "mine", Some(&shop.bootstrap))?;
     let port = server.port().await?;
     shop.mesh.config.put("service.yaml", &service(&[("v1", port)], ROUND_ROBIN))?;
@@ -249,5 +248,42 @@ async fn a_grpc_server_gets_its_listener_over_xds() -> Result<()> {
     while server.says().await?["serving"] != true {}
     let mut client = shop.client("xds:///echo:7070")?;
     until(&mut client, &[], |outcome| only(outcome, "mine")).await?;
+    Ok((server, client))
+}
+
+#[tokio::test]
+async fn a_grpc_server_gets_its_listener_over_xds() -> Result<()> {
+    let shop = Shop::start(go(), &format!("[{{ {} }}]", to("v1"))).await?;
+    served_over_xds(&shop).await?;
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_grpc_server_enforces_authorization_policies() -> Result<()> {
+    let shop = Shop::start(go(), &format!("[{{ {} }}]", to("v1"))).await?;
+    let (_server, mut client) = served_over_xds(&shop).await?;
+    let policy = |action: &str, rule: &str| {
+        let spec = format!("action: {action}, rules: [{rule}]");
+        let policy = format!(
+            "apiVersion: security.istio.io/v1\nkind: AuthorizationPolicy\nmetadata: {{ name: a, namespace: shop }}\nspec: {{ {spec} }}\n"
+        );
+        shop.mesh.config.put("policy.yaml", &policy)
+    };
+    let denied = |outcome: &Outcome| outcome.answers.is_empty() && outcome.errors.keys().eq(["PERMISSION_DENIED"]);
+    let answered = |outcome: &Outcome| only(outcome, "mine");
+    let secret = [("ask", "secret")];
+    policy("DENY", "{ when: [{ key: 'request.headers[ask]', values: [secret] }] }")?;
+    until(&mut client, &secret, denied).await?;
+    until(&mut client, &[], answered).await?;
+    policy("ALLOW", "{ when: [{ key: 'request.headers[ask]', values: [secret] }] }")?;
+    until(&mut client, &[], denied).await?;
+    until(&mut client, &secret, answered).await?;
+    // A token cannot be verified by a gRPC server: a rule that asks for one must not permit more.
+    policy("ALLOW", "{ from: [{ source: { requestPrincipals: ['*'] } }] }")?;
+    until(&mut client, &secret, denied).await?;
+    policy("DENY", "{ from: [{ source: { notRequestPrincipals: ['*'] } }], to: [{ operation: { methods: [GET] } }] }")?;
+    until(&mut client, &secret, answered).await?;
+    shop.mesh.config.remove("policy.yaml")?;
+    until(&mut client, &[], answered).await?;
     Ok(())
 }
