@@ -175,12 +175,7 @@ fn derive_selector<P: Targeted>(cx: &Reads<'_>, id: &ObjectId) -> Option<Labels>
 }
 
 /// The policies that select a workload, ascending. `root` is the mesh's root namespace; empty if it has none.
-pub fn of_workload<P: Targeted>(
-    cx: &Reads<'_>,
-    root: &Arc<str>,
-    namespace: &Arc<str>,
-    labels: &Labels,
-) -> PolicyIds {
+pub fn of_workload<P: Targeted>(cx: &Reads<'_>, root: &Arc<str>, namespace: &Arc<str>, labels: &Labels) -> PolicyIds {
     let of_mesh = Some(root).filter(|root| !root.is_empty() && *root != namespace);
     let mut found: Vec<PolicyIds> = Vec::new();
     for place in of_mesh.into_iter().chain([namespace]) {

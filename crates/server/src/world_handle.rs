@@ -72,7 +72,16 @@ impl WorldHandle {
         let core = Core::new(world, limits, pace, started, watched);
         // A separate thread, because derivation must not block sockets.
         std::thread::Builder::new().name("world".into()).spawn(move || runtime.block_on(run(core, receiver)))?;
-        Ok(WorldHandle { messages: sender, names, keys, readers, mesh: mesh_in_effect, configuration, pods, down_queue })
+        Ok(WorldHandle {
+            messages: sender,
+            names,
+            keys,
+            readers,
+            mesh: mesh_in_effect,
+            configuration,
+            pods,
+            down_queue,
+        })
     }
 
     /// Commits a batch. Returns when it is queued.

@@ -89,7 +89,8 @@ const GATEWAY_API: &str = "gateway.networking.k8s.io";
 /// Whether proxies with this key may have the secret now.
 pub fn is_allowed(cx: &Reads<'_>, key: &SecretKey) -> bool {
     let Access::If { account, gateways } = &key.access else { return true };
-    let refers = |gateway: &&ObjectId| cx.with::<CredentialReferences, _>(gateway, |names| names?.get(&key.name).map(drop));
+    let refers =
+        |gateway: &&ObjectId| cx.with::<CredentialReferences, _>(gateway, |names| names?.get(&key.name).map(drop));
     let granted = |gateway: &ObjectId| {
         let object = key.object.strip_suffix(AUTHORITIES_SUFFIX).unwrap_or(&key.object);
         let to = ObjectId { namespace: key.namespace.clone(), name: object.into() };

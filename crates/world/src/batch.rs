@@ -10,7 +10,8 @@ use flow::Engine;
 use model::audience::Account;
 use model::jwt::{KeyFailure, KeySource};
 use registry::inputs::{
-    Environment, FetchedKeys, HostAddresses, KeyFailures, MeshDefaults, MeshSettings, SecretReaders, Sources, TrustBundle,
+    Environment, FetchedKeys, HostAddresses, KeyFailures, MeshDefaults, MeshSettings, SecretReaders, Sources,
+    TrustBundle,
 };
 use registry::objects;
 use registry::tables::Rank;

@@ -11,7 +11,8 @@ use model::proxy::{Locality, Proxy};
 use model::service::{EndpointAddress, ExportTo, Health, Registry, Resolution};
 use registry::inputs::{
     AuthorizationPolicies, DestinationRules, EnvoyFilters, Mesh, PeerAuthentications, ProxyConfigs,
-    RequestAuthentications, RoutingObject, RoutingObjects, ServiceObject, ServiceObjects, Sidecars, WorkloadGroups, WorkloadObject, WorkloadObjects,
+    RequestAuthentications, RoutingObject, RoutingObjects, ServiceObject, ServiceObjects, Sidecars, WorkloadGroups,
+    WorkloadObject, WorkloadObjects,
 };
 use registry::{ServiceEndpoints, Services};
 use security::peers::WorkloadPeers;

@@ -101,7 +101,15 @@ impl World {
         engine.commit(first);
         // Always subscribed, so that commits report changes of the names to resolve.
         engine.subscribe::<GatewayNames>(());
-        World { engine, served: Arc::new(served), types, next_token: 1, hosts: Arc::default(), panics: Vec::new(), readers_changed: false }
+        World {
+            engine,
+            served: Arc::new(served),
+            types,
+            next_token: 1,
+            hosts: Arc::default(),
+            panics: Vec::new(),
+            readers_changed: false,
+        }
     }
 
     /// Commits a batch and returns the changes of served resources.

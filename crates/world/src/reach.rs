@@ -10,8 +10,8 @@ use flow::{CellId, Dependents, Relation, Walk};
 use model::audience::VirtualHostSpec;
 use model::service::{ObjectId, Registry};
 use registry::inputs::{
-    AuthorizationPolicies, DestinationRules, EnvoyFilters, PeerAuthentications, RequestAuthentications, RoutingKey, RoutingObjects, ServiceObjectKey, ServiceObjects,
-    Sidecars, WorkloadObjectKey, WorkloadObjects,
+    AuthorizationPolicies, DestinationRules, EnvoyFilters, PeerAuthentications, RequestAuthentications, RoutingKey,
+    RoutingObjects, ServiceObjectKey, ServiceObjects, Sidecars, WorkloadObjectKey, WorkloadObjects,
 };
 use traffic::clusters::{ClusterCatalogue, SharedClusters};
 use traffic::policy::{DestinationRuleSummaries, PolicyCandidates};

@@ -211,7 +211,8 @@ async fn authorized() -> Result<()> {
         Ok::<_, test_harness::run::Error>(web.get(path, &[("authorization", &bearer)]).await?.status.as_u16())
     };
     let alice = key.sign(&claims(&json!({"scope": "read write"})))?;
-    let bob = key.sign(&claims(&json!({"sub": "bob", "aud": "other", "groups": ["admins"], "org": {"team": "blue"}})))?;
+    let bob =
+        key.sign(&claims(&json!({"sub": "bob", "aud": "other", "groups": ["admins"], "org": {"team": "blue"}})))?;
     let forged = SigningKey::new("one")?.sign(&claims(&json!({"groups": ["admins"]})))?;
     for (path, of_alice, of_bob) in
         [("/alice", 200, 403), ("/admin", 403, 200), ("/team", 403, 200), ("/audience", 200, 403), ("/scope", 200, 403)]

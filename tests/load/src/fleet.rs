@@ -76,7 +76,17 @@ impl<'m> Fleet<'m> {
     /// No proxies yet, of the control plane with this address and process ID.
     pub(crate) fn new(mesh: &'m Mesh, address: SocketAddr, protocol: Protocol, pid: u32) -> Fleet<'m> {
         let door = Arc::new(Semaphore::new(KNOCKING));
-        Fleet { mesh, pid, address, protocol, proxies: Vec::new(), tasks: JoinSet::new(), door, gone: (0, 0), issuer: None }
+        Fleet {
+            mesh,
+            pid,
+            address,
+            protocol,
+            proxies: Vec::new(),
+            tasks: JoinSet::new(),
+            door,
+            gone: (0, 0),
+            issuer: None,
+        }
     }
 
     /// The same proxies over TLS, at this address. Each gets a certificate of its own service account.
@@ -185,9 +195,7 @@ impl<'m> Fleet<'m> {
         let resources =
             |fleet: &Self| fleet.proxies.iter().map(|p| p.seen.resources.load(Ordering::Relaxed)).sum::<u64>();
         let before = resources(self);
-        let row = self
-            .measure(Whom::AllFrom(0), "", async |fleet| fleet.open_streams(0))
-            .await?;
+        let row = self.measure(Whom::AllFrom(0), "", async |fleet| fleet.open_streams(0)).await?;
         let work = format!("all proxies reconnect after a restart ({} resources sent)", resources(self) - before);
         Ok(Measured { work, ..row })
     }

@@ -85,13 +85,8 @@ fn main() -> Result<()> {
         Mode::Delta => Protocol::Delta,
         Mode::Sotw => Protocol::Sotw,
     };
-    let plan = Plan {
-        size,
-        proxies: arguments.proxies.max(1),
-        protocol,
-        location: arguments.location,
-        tls: arguments.tls,
-    };
+    let plan =
+        Plan { size, proxies: arguments.proxies.max(1), protocol, location: arguments.location, tls: arguments.tls };
     let binary = match arguments.rutter {
         Some(path) => path,
         None => std::env::current_exe()?.with_file_name("rutter"),

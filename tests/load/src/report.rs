@@ -37,7 +37,16 @@ impl Measured {
     /// Work that no proxy receives anything of.
     pub fn quiet(work: &str, took: Duration, used: Spent) -> Measured {
         let Spent { processor, kernel } = used;
-        Measured { work: work.to_owned(), told: None, first: took, last: took, processor, kernel, bytes: 0, responses: 0 }
+        Measured {
+            work: work.to_owned(),
+            told: None,
+            first: took,
+            last: took,
+            processor,
+            kernel,
+            bytes: 0,
+            responses: 0,
+        }
     }
 
     /// The median by the time of the last proxy; `None` for an empty list.

@@ -88,12 +88,7 @@ fn start(control: &Control, work: &str, begin: Instant) -> Result<Measured> {
 }
 
 /// Measures a control plane that has read its mesh.
-async fn measure(
-    control: &mut Control,
-    mesh: &Mesh,
-    issuer: Option<Arc<Issuer>>,
-    report: &mut Report,
-) -> Result<()> {
+async fn measure(control: &mut Control, mesh: &Mesh, issuer: Option<Arc<Issuer>>, report: &mut Report) -> Result<()> {
     let plan = report.plan;
     let pid = pid_of(control)?;
     report.resident_idle = probe::memory(pid)?.0;

@@ -134,15 +134,22 @@ mod tests {
 
     #[test]
     fn a_proven_account_must_be_allowed_and_gateways_refer_by_full_names() {
-        let access = |audience: &SecretAudience, name: &str| match audience.resolve(&name.into()).map(|key| key.access) {
+        let access = |audience: &SecretAudience, name: &str| match audience.resolve(&name.into()).map(|key| key.access)
+        {
             None => "never".to_owned(),
             Some(Access::Open) => "open".to_owned(),
             Some(Access::If { account, gateways }) => {
-                let account = account.map(|account| format!("{}/{}/{}", account.cluster, account.namespace, account.name));
+                let account =
+                    account.map(|account| format!("{}/{}/{}", account.cluster, account.namespace, account.name));
                 format!("{} or {} gateways", account.unwrap_or_default(), gateways.len())
             }
         };
-        let names = ["kubernetes://web", "kubernetes-gateway://shop/web", "kubernetes-gateway://bank/web", "configmap://bank/web"];
+        let names = [
+            "kubernetes://web",
+            "kubernetes-gateway://shop/web",
+            "kubernetes-gateway://bank/web",
+            "configmap://bank/web",
+        ];
         let all = |audience: &SecretAudience| names.map(|name| access(audience, name));
         assert_eq!(all(&audience(None, &[])), ["open", "open", "never", "open"]);
         assert_eq!(all(&audience(None, &["gw"])), ["open", "open", " or 1 gateways", "open"]);

@@ -188,7 +188,8 @@ impl Reviews {
 
     /// Accounts of other clusters whose review failed are due, because a connection changed.
     fn retry_remote(&mut self, now: Instant) {
-        let failing = self.known.iter_mut().filter(|(account, review)| !account.cluster.is_empty() && review.failures > 0);
+        let failing =
+            self.known.iter_mut().filter(|(account, review)| !account.cluster.is_empty() && review.failures > 0);
         failing.for_each(|(_, review)| review.due = now);
     }
 

@@ -161,7 +161,10 @@ fn tokens_have_an_issuer_and_a_subject() {
     assert_eq!(of("https://a/b*"), [token(exact("https://a"), prefix("b"))]);
     assert_eq!(of("*/b"), [token(Text::Present, exact("b"))]);
     assert_eq!(of("*.a/b"), [token(suffix(".a"), exact("b"))]);
-    assert_eq!((of("a*"), of("*b")), (vec![token(prefix("a"), Text::Present)], vec![token(Text::Present, suffix("b"))]));
+    assert_eq!(
+        (of("a*"), of("*b")),
+        (vec![token(prefix("a"), Text::Present)], vec![token(Text::Present, suffix("b"))])
+    );
 }
 
 #[test]

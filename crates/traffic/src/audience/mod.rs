@@ -25,8 +25,8 @@ use std::sync::Arc;
 
 use flow::Reads;
 use model::audience::{
-    Account, ClusterAudience, EndpointsAudience, ExtensionAudience, Filters, GrpcAudience, ListenerAudience, NameAudience,
-    NameView, OwnEndpoints, RouteAudience, SecretAudience,
+    Account, ClusterAudience, EndpointsAudience, ExtensionAudience, Filters, GrpcAudience, ListenerAudience,
+    NameAudience, NameView, OwnEndpoints, RouteAudience, SecretAudience,
 };
 use registry::inputs::{Mesh, Proxies, ProxyToken};
 

@@ -45,7 +45,8 @@ pub(super) fn reader(facts: &Facts<'_>, audience: &SecretAudience) -> Option<Acc
 fn sidecar_refers(facts: &Facts<'_>) -> bool {
     let in_rule = |rule: &DestinationRule| {
         let policies = rule.traffic_policy.iter().chain(rule.subsets.iter().flat_map(|subset| &subset.traffic_policy));
-        let of_ports = policies.clone().flat_map(|policy| policy.port_level_settings.iter().filter_map(|port| port.tls.as_ref()));
+        let of_ports =
+            policies.clone().flat_map(|policy| policy.port_level_settings.iter().filter_map(|port| port.tls.as_ref()));
         let mut all = policies.filter_map(|policy| policy.tls.as_ref()).chain(of_ports);
         all.any(|tls| !tls.credential_name.is_empty())
     };

@@ -244,7 +244,8 @@ struct Problem {
 }
 
 /// The remedy if an object is missing or invalid.
-const CREATE: &str = "create it where the proxy's pods run. Secrets are read only if --secrets-for lets proxies have them";
+const CREATE: &str =
+    "create it where the proxy's pods run. Secrets are read only if --secrets-for lets proxies have them";
 
 /// The reason why proxies of an audience do not get a credential.
 fn problem(cx: &Reads<'_>, audience: &SecretAudience, name: &Arc<str>, roots: bool) -> Option<Problem> {
@@ -270,9 +271,10 @@ fn problem(cx: &Reads<'_>, audience: &SecretAudience, name: &Arc<str>, roots: bo
     let named = |name: &str| format!("{kind} {}/{name}", key.namespace);
     let (message, kept) = match state(cx, &key, roots) {
         State::Good => return None,
-        State::Missing => {
-            (format!("there is no {}", named(key.object.strip_suffix(AUTHORITIES_SUFFIX).unwrap_or(&key.object))), false)
-        }
+        State::Missing => (
+            format!("there is no {}", named(key.object.strip_suffix(AUTHORITIES_SUFFIX).unwrap_or(&key.object))),
+            false,
+        ),
         State::Empty(name) if roots => (format!("{} has no CA certificates", named(&name)), false),
         State::Empty(name) => (format!("{} has no certificate", named(&name)), false),
         State::Invalid { name, flaw, kept } => (format!("{}: {flaw}", named(&name)), kept),

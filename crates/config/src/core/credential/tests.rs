@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 
 use proptest::prelude::*;
 use rcgen::{
-    CertificateParams, CustomExtension, KeyPair, PKCS_ECDSA_P256_SHA256, PKCS_ECDSA_P384_SHA384, PKCS_ED25519, SignatureAlgorithm,
+    CertificateParams, CustomExtension, KeyPair, PKCS_ECDSA_P256_SHA256, PKCS_ECDSA_P384_SHA384, PKCS_ED25519,
+    SignatureAlgorithm,
 };
 
 use super::*;
@@ -123,7 +124,8 @@ fn parsed_secret(kind: &str, values: &[(&str, &str)]) -> Secret {
 fn an_invalid_value_keeps_the_last_valid_one_and_a_removed_value_does_not() {
     let (certificate, key) = signed(&PKCS_ECDSA_P256_SHA256);
     let (ca, _) = signed(&PKCS_ECDSA_P256_SHA256);
-    let tls = |key, ca| parsed_secret("kubernetes.io/tls", &[("tls.crt", &certificate), ("tls.key", key), ("ca.crt", ca)]);
+    let tls =
+        |key, ca| parsed_secret("kubernetes.io/tls", &[("tls.crt", &certificate), ("tls.key", key), ("ca.crt", ca)]);
     let good = tls(&key, &ca);
     let broken = tls("nonsense", &ca);
     assert_eq!(broken.keeping(&broken), None, "there is nothing to keep");
