@@ -254,7 +254,7 @@ async fn a_dry_run_only_counts() -> Result<()> {
     };
     let both = format!("{}---\n{}", dry("dry-deny", "DENY", "/a"), dry("dry-allow", "ALLOW", "/b"));
     guarded.put(&both, "policy[dry-allow]").await?;
-    let (deny, allow) = ("istio_dry_run_deny_shadow", "istio_dry_run_allow_shadow");
+    let (deny, allow) = ("istio_dry_run_deny_.shadow", "istio_dry_run_allow_.shadow");
     let cases = [
         ("GET /a", format!("{deny}_denied")),
         ("GET /b", format!("{deny}_allowed")),
