@@ -603,6 +603,7 @@ fn cases() -> Vec<Case> {
     case!(cases, Grpc Listener as GrpcListener, "domain", |a| a.domain = "other.svc.cluster.local".into());
     case!(cases, Grpc Listener as GrpcListener, "inbound", |a| a.inbound = [8081].into());
     case!(cases, Grpc Listener as GrpcListener, "mutual_tls", |a| a.inbound = [8080].into(), |a| a.mutual_tls = [8080].into());
+    case!(cases, Grpc Listener as GrpcListener, "policies", |a| a.inbound = [8080].into(), |a| a.policies = [id("closed")].into());
 
     case!(cases, Grpc Cluster as GrpcCluster, "namespace", |a| a.namespace = "other".into());
     case!(cases, Grpc Cluster as GrpcCluster, "sidecar", |a| a.sidecar = Some(id("narrow")));

@@ -27,6 +27,7 @@ pub(super) fn command() -> Command {
         );
     Command::new("ca")
         .about("Show the certificate authority")
+        .after_help("Examples:\n  rutter ca root > root-cert.pem")
         .subcommand_required(true)
         .arg_required_else_help(true)
         .subcommand(server::arguments(root))

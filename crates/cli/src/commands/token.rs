@@ -44,6 +44,7 @@ pub(super) fn command() -> Command {
     });
     Command::new("token")
         .about("Manage tokens with which workloads join the mesh")
+        .after_help("Examples:\n  rutter token create -n shop --service-account cart\n  rutter token list")
         .subcommand_required(true)
         .arg_required_else_help(true)
         .subcommands(commands)

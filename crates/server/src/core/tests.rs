@@ -22,7 +22,7 @@ use crate::world_handle::down_queue;
 type Received = mpsc::Receiver<Down>;
 
 /// The number of served types.
-const TYPES: usize = 8;
+const TYPES: usize = 9;
 
 fn mesh(root_namespace: &str) -> MeshSettings {
     MeshSettings {
