@@ -211,7 +211,7 @@ fn network(text: &str) -> Option<IpNet> {
 
 /// A host. Unless it has a port, it matches with every port, and with a dot at the end, which means the same host.
 fn hosts(written: &str) -> Vec<Permission> {
-    let ends = |text: &str| [format!("{text}:"), format!("{text}.:")].map(|text| Arc::<str>::from(text));
+    let ends = |text: &str| [format!("{text}:"), format!("{text}.:")].map(Arc::<str>::from);
     let texts: Vec<Text> = match Text::with_wildcard(written.strip_suffix('.').unwrap_or(written)) {
         Text::Exact(host) if !has_port(&host) => {
             let ports = ends(&host).map(Text::Prefix);

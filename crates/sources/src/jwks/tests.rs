@@ -6,8 +6,12 @@ use std::time::Duration;
 
 use jwks::{Guard, Pattern};
 use model::jwt::WantedSource;
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
+use rustls::ServerConfig;
+use rustls::pki_types::PrivatePkcs8KeyDer;
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::TcpListener;
+use tokio_rustls::TlsAcceptor;
 
 use super::*;
 
@@ -23,29 +27,61 @@ struct Site {
 
 impl Site {
     async fn start() -> Site {
+        Site::start_with(None).await
+    }
+
+    /// Serves over TLS, with a certificate for 127.0.0.1 that only the returned authority (PEM) vouches for.
+    async fn start_over_tls() -> (Site, String) {
+        let (authority_key, key) = (KeyPair::generate().expect("a key"), KeyPair::generate().expect("a key"));
+        let mut authority = CertificateParams::new(Vec::new()).expect("valid names");
+        authority.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        let root = authority.self_signed(&authority_key).expect("a certificate");
+        let issuer = Issuer::new(authority, authority_key);
+        let leaf = CertificateParams::new(vec!["127.0.0.1".to_owned()]).expect("valid names");
+        let leaf = leaf.signed_by(&key, &issuer).expect("a certificate");
+        let config = ServerConfig::builder_with_provider(Arc::new(rustls::crypto::aws_lc_rs::default_provider()))
+            .with_safe_default_protocol_versions()
+            .expect("protocol versions")
+            .with_no_client_auth()
+            .with_single_cert(vec![leaf.der().clone()], PrivatePkcs8KeyDer::from(key.serialize_der()).into());
+        (Site::start_with(Some(TlsAcceptor::from(Arc::new(config.expect("a configuration"))))).await, root.pem())
+    }
+
+    async fn start_with(tls: Option<TlsAcceptor>) -> Site {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let port = listener.local_addr().expect("an address").port();
         let site = Site { port, answers: Arc::default(), requests: Arc::default() };
         let served = site.clone();
         tokio::spawn(async move {
-            while let Ok((mut stream, _)) = listener.accept().await {
-                let site = served.clone();
+            while let Ok((stream, _)) = listener.accept().await {
+                let (site, tls) = (served.clone(), tls.clone());
                 tokio::spawn(async move {
-                    let mut request = vec![0; 4096];
-                    let length = stream.read(&mut request).await.unwrap_or(0);
-                    let request = String::from_utf8_lossy(&request[..length]).into_owned();
-                    site.requests.fetch_add(1, Ordering::Relaxed);
-                    let path = request.split(' ').nth(1).unwrap_or_default().to_owned();
-                    let answer = site.answers.lock().expect("no panic").get(&path).cloned();
-                    // A path without an answer never gets one.
-                    match answer {
-                        Some(answer) => drop(stream.write_all(answer.as_bytes()).await),
-                        None => std::future::pending().await,
+                    match tls {
+                        None => site.answer(stream).await,
+                        Some(tls) => {
+                            if let Ok(stream) = tls.accept(stream).await {
+                                site.answer(stream).await;
+                            }
+                        }
                     }
                 });
             }
         });
         site
+    }
+
+    async fn answer(&self, mut stream: impl AsyncRead + AsyncWrite + Unpin) {
+        let mut request = vec![0; 4096];
+        let length = stream.read(&mut request).await.unwrap_or(0);
+        let request = String::from_utf8_lossy(&request[..length]).into_owned();
+        self.requests.fetch_add(1, Ordering::Relaxed);
+        let path = request.split(' ').nth(1).unwrap_or_default().to_owned();
+        let answer = self.answers.lock().expect("no panic").get(&path).cloned();
+        // A path without an answer never gets one.
+        match answer {
+            Some(answer) => drop(stream.write_all(answer.as_bytes()).await),
+            None => std::future::pending().await,
+        }
     }
 
     fn url(&self, path: &str) -> Arc<str> {
@@ -99,6 +135,29 @@ async fn answers_are_used_within_limits() {
     let discovery = format!(r#"{{"issuer":"x","jwks_uri":"{}"}}"#, site.url("/keys"));
     site.set("/.well-known/openid-configuration", ok(&discovery));
     assert_eq!(fetched(&client, KeySource::Issuer(site.url("/"))).await, Ok(keys));
+}
+
+#[tokio::test]
+async fn only_known_authorities_vouch_for_issuers() {
+    let (site, root) = Site::start_over_tls().await;
+    site.set("/keys", ok(KEYS));
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("extra.pem");
+    let get = async |host: &str| {
+        // A client keeps the authorities for a minute.
+        let guard = Guard { blocked: Vec::new(), allowed: vec!["127.0.0.1".parse().expect("a pattern")] };
+        let source = KeySource::Uri(format!("https://{host}:{}/keys", site.port).into());
+        let fetch = Fetch { source, timeout: Duration::from_secs(20) };
+        Client::new(guard, Some(path.clone())).fetch(&fetch).await
+    };
+    assert!(matches!(get("127.0.0.1").await, Err(FetchError::Tls(..))), "without the file");
+    let (_, other) = Site::start_over_tls().await;
+    std::fs::write(&path, &other).expect("a file");
+    assert!(matches!(get("127.0.0.1").await, Err(FetchError::Tls(..))), "another authority");
+    std::fs::write(&path, other + &root).expect("a file");
+    assert!(get("127.0.0.1").await.is_ok());
+    assert!(matches!(get("localhost").await, Err(FetchError::Tls(..))), "the name is not in the certificate");
+    assert_eq!(site.requests.load(Ordering::Relaxed), 1);
 }
 
 #[tokio::test]
