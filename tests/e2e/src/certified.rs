@@ -14,9 +14,10 @@ use protos::envoy::extensions::transport_sockets::tls::v3::{
     CertificateValidationContext, Secret, TlsCertificate, secret::Type,
 };
 use protos::envoy::service::discovery::v3::{DiscoveryRequest, DiscoveryResponse};
-use serde_json::json;
+use serde_json::{Value, json};
 use test_harness::run::{Envoy, Node, Protocol, Result, grpc_message, next_grpc_message};
 use tokio::net::TcpListener;
+use tokio::sync::watch;
 
 use crate::tls::Authority;
 use crate::{Mesh, envoy_binary};
@@ -28,11 +29,18 @@ pub async fn certified(
     protocol: Protocol,
     (authority, account): (&Authority, &str),
 ) -> Result<Envoy> {
+    node.metadata["SERVICE_ACCOUNT"] = account.into();
+    let (certificate, key) = authority.account(account)?;
+    let secrets = Secrets { certificate, key, roots: authority.pem.clone(), version: 1, roots_version: 1 };
+    let sds = serve(watch::Sender::new(secrets)).await?;
+    Envoy::start_with(envoy_binary(), &bootstrap(node, protocol, mesh.control.grpc(), sds)).await
+}
+
+/// The bootstrap of an Envoy beside an agent with this SDS server. It connects to the control plane over plaintext.
+pub(crate) fn bootstrap(mut node: Node, protocol: Protocol, xds: SocketAddr, sds: SocketAddr) -> Value {
     // Agents report their version. A proxy without one is treated as having no certificates.
     node.metadata["ISTIO_VERSION"] = "1.28.0".into();
-    node.metadata["SERVICE_ACCOUNT"] = account.into();
-    let sds = serve(Agent::of(authority, account)?).await?;
-    let mut bootstrap = Envoy::bootstrap(&node, protocol, mesh.control.grpc());
+    let mut bootstrap = Envoy::bootstrap(&node, protocol, xds);
     let clusters = &mut bootstrap["static_resources"]["clusters"];
     // A cluster like that of the control plane, with another name and address.
     let mut cluster = clusters[0].clone();
@@ -42,25 +50,24 @@ pub async fn certified(
         "endpoints": [{ "lb_endpoints": [{ "endpoint": { "address": {
             "socket_address": { "address": sds.ip().to_string(), "port_value": sds.port() } } } }] }],
     });
-    clusters.as_array_mut().ok_or("no clusters")?.push(cluster);
-    Envoy::start_with(envoy_binary(), &bootstrap).await
+    *clusters = json!([clusters[0], cluster]);
+    bootstrap
 }
 
-/// The secrets of an agent.
+/// The secrets of an agent, in PEM.
 #[derive(Clone)]
-struct Agent {
-    certificate: String,
-    key: String,
-    roots: String,
+pub(crate) struct Secrets {
+    /// The certificate chain without the root.
+    pub(crate) certificate: String,
+    pub(crate) key: String,
+    pub(crate) roots: String,
+    /// The version of the certificate in responses, by which an Envoy shows what it uses.
+    pub(crate) version: u64,
+    /// The version of the roots. Envoy keeps the version of a secret that has not changed.
+    pub(crate) roots_version: u64,
 }
 
-impl Agent {
-    /// Creates the agent of a service account.
-    fn of(authority: &Authority, account: &str) -> Result<Agent> {
-        let (certificate, key) = authority.account(account)?;
-        Ok(Agent { certificate, key, roots: authority.pem.clone() })
-    }
-
+impl Secrets {
     fn secret(&self, name: &str) -> Secret {
         let inline =
             |text: &str| DataSource { specifier: Some(Specifier::InlineString(text.to_owned())), ..Default::default() };
@@ -81,9 +88,11 @@ impl Agent {
     /// The response to a request for secrets, framed for gRPC.
     fn answer(&self, request: &DiscoveryRequest) -> Result<Bytes> {
         let secrets = request.resource_names.iter().map(|name| protos::any(&self.secret(name)));
+        let of_roots = request.resource_names.iter().any(|name| name == "ROOTCA");
+        let version = if of_roots { self.roots_version } else { self.version };
         let response = DiscoveryResponse {
-            version_info: "1".to_owned(),
-            nonce: "1".to_owned(),
+            version_info: version.to_string(),
+            nonce: self.version.to_string(),
             type_url: request.type_url.clone(),
             resources: secrets.collect(),
             ..Default::default()
@@ -92,16 +101,16 @@ impl Agent {
     }
 }
 
-/// An SDS server like that of agents: one response for each stream, which then stays open.
-async fn serve(identity: Agent) -> Result<SocketAddr> {
+/// An SDS server like that of agents: each stream gets the secrets, and gets them again when they change.
+pub(crate) async fn serve(secrets: watch::Sender<Secrets>) -> Result<SocketAddr> {
     let listener = TcpListener::bind("127.0.0.1:0").await?;
     let address = listener.local_addr()?;
     tokio::spawn(async move {
         while let Ok((socket, _)) = listener.accept().await {
-            let identity = identity.clone();
+            let secrets = secrets.subscribe();
             let service = hyper::service::service_fn(move |request: hyper::Request<Incoming>| {
-                let identity = identity.clone();
-                async move { Ok::<_, Infallible>(stream(identity, request.into_body())) }
+                let secrets = secrets.clone();
+                async move { Ok::<_, Infallible>(stream(secrets, request.into_body())) }
             });
             let connection = hyper::server::conn::http2::Builder::new(TokioExecutor::new())
                 .serve_connection(TokioIo::new(socket), service);
@@ -113,29 +122,33 @@ async fn serve(identity: Agent) -> Result<SocketAddr> {
 
 type Frames = futures::stream::BoxStream<'static, std::result::Result<Frame<Bytes>, Infallible>>;
 
-fn stream(identity: Agent, mut body: Incoming) -> hyper::Response<StreamBody<Frames>> {
-    let first = async move {
-        let mut buffer = BytesMut::new();
-        while let Some(Ok(frame)) = body.frame().await {
-            buffer.extend_from_slice(&frame.into_data().unwrap_or_default());
-            if let Some(message) = next_grpc_message(&mut buffer) {
-                let request = DiscoveryRequest::decode(message).ok();
-                let answer = request.and_then(|request| identity.answer(&request).ok());
-                return (answer.map(Frame::data), body);
-            }
-        }
-        (None, body)
-    };
-    let answer = futures::stream::once(first).flat_map(|(answer, body)| {
+fn stream(secrets: watch::Receiver<Secrets>, body: Incoming) -> hyper::Response<StreamBody<Frames>> {
+    let answers = futures::stream::once(first(body)).flat_map(move |(request, body)| {
+        let mut secrets = secrets.clone();
+        secrets.mark_changed();
         // The client's further messages are not read, but the stream stays open as long as the client keeps it.
-        let rest = futures::stream::pending().map(move |frame| {
-            let _ = &body;
-            frame
-        });
-        futures::stream::iter(answer.map(Ok)).chain(rest)
+        futures::stream::unfold((secrets, request, body), |(mut secrets, request, body)| async move {
+            if secrets.changed().await.is_err() {
+                std::future::pending::<()>().await;
+            }
+            let frame = secrets.borrow_and_update().answer(request.as_ref()?).ok().map(Frame::data)?;
+            Some((Ok(frame), (secrets, request, body)))
+        })
     });
-    let mut response = hyper::Response::new(StreamBody::new(answer.boxed()));
+    let mut response = hyper::Response::new(StreamBody::new(answers.boxed()));
     let kind = hyper::header::HeaderValue::from_static("application/grpc");
     response.headers_mut().insert(hyper::header::CONTENT_TYPE, kind);
     response
+}
+
+/// The first request of a stream, and the rest of its messages.
+async fn first(mut body: Incoming) -> (Option<DiscoveryRequest>, Incoming) {
+    let mut buffer = BytesMut::new();
+    while let Some(Ok(frame)) = body.frame().await {
+        buffer.extend_from_slice(&frame.into_data().unwrap_or_default());
+        if let Some(message) = next_grpc_message(&mut buffer) {
+            return (DiscoveryRequest::decode(message).ok(), body);
+        }
+    }
+    (None, body)
 }

@@ -1,12 +1,14 @@
 //! Certificates, and a client that trusts them.
 
+use std::path::Path;
 use std::sync::Arc;
 
 use rcgen::string::Ia5String;
 use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair, KeyUsagePurpose, SanType};
 use rustls::crypto::aws_lc_rs::default_provider;
 use rustls::pki_types::pem::PemObject as _;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
+use rustls::server::WebPkiClientVerifier;
 use rustls::{ClientConfig, RootCertStore, ServerConfig};
 use test_harness::run::Result;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -23,6 +25,8 @@ pub struct Authority {
     issuer: Issuer<'static, KeyPair>,
     /// The own certificate.
     pub pem: String,
+    /// The private key in PEM.
+    pub key: String,
 }
 
 impl Authority {
@@ -33,8 +37,8 @@ impl Authority {
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::DigitalSignature];
         let key = KeyPair::generate()?;
-        let pem = params.self_signed(&key)?.pem();
-        Ok(Authority { issuer: Issuer::new(params, key), pem })
+        let (pem, private) = (params.self_signed(&key)?.pem(), key.serialize_pem());
+        Ok(Authority { issuer: Issuer::new(params, key), pem, key: private })
     }
 
     /// An identity for a host.
@@ -69,6 +73,36 @@ impl Authority {
         Ok(Arc::new(config))
     }
 
+    /// A certificate with these alternative names and this common name.
+    pub fn named(&self, names: Vec<SanType>, common: &str) -> Result<Identity> {
+        let mut params = CertificateParams::default();
+        params.subject_alt_names = names;
+        params.distinguished_name = rcgen::DistinguishedName::new();
+        params.distinguished_name.push(DnType::CommonName, common);
+        self.identity(params)
+    }
+
+    /// Whether a certificate is of this authority.
+    pub fn signed(&self, (certificate, _): &Identity) -> Result<bool> {
+        let mut roots = RootCertStore::empty();
+        roots.add(CertificateDer::from_pem_slice(self.pem.as_bytes())?)?;
+        let verifier =
+            WebPkiClientVerifier::builder_with_provider(Arc::new(roots), Arc::new(default_provider())).build()?;
+        let chain = chain(certificate)?;
+        let (leaf, rest) = chain.split_first().ok_or("no certificate")?;
+        Ok(verifier.verify_client_cert(leaf, rest, UnixTime::now()).is_ok())
+    }
+
+    /// Writes the files of an authority that is plugged into Rutter, with these roots.
+    pub fn plug_into(&self, directory: &Path, roots: &[&Authority]) -> Result<()> {
+        let roots: String = roots.iter().map(|root| root.pem.as_str()).collect();
+        let files = [("ca-cert.pem", self.pem.as_str()), ("ca-key.pem", &self.key), ("cert-chain.pem", "")];
+        for (name, text) in files.into_iter().chain([("root-cert.pem", roots.as_str())]) {
+            std::fs::write(directory.join(name), text)?;
+        }
+        Ok(())
+    }
+
     fn identity(&self, params: CertificateParams) -> Result<Identity> {
         let key = KeyPair::generate()?;
         Ok((params.signed_by(&key, &self.issuer)?.pem(), key.serialize_pem()))
@@ -78,7 +112,9 @@ impl Authority {
 /// Asks for `/` of a host over TLS at this port of the machine, believing one authority. The answer's head and body.
 pub async fn get(port: u16, host: &str, roots: &str, own: Option<&Identity>) -> Result<String> {
     let mut store = RootCertStore::empty();
-    store.add(CertificateDer::from_pem_slice(roots.as_bytes())?)?;
+    for root in chain(roots)? {
+        store.add(root)?;
+    }
     let builder = ClientConfig::builder_with_provider(Arc::new(default_provider()))
         .with_safe_default_protocol_versions()?
         .with_root_certificates(store);
@@ -105,5 +141,5 @@ pub async fn get(port: u16, host: &str, roots: &str, own: Option<&Identity>) -> 
 }
 
 pub(crate) fn chain(certificate: &str) -> Result<Vec<CertificateDer<'static>>> {
-    Ok(vec![CertificateDer::from_pem_slice(certificate.as_bytes())?])
+    Ok(CertificateDer::pem_slice_iter(certificate.as_bytes()).collect::<std::result::Result<_, _>>()?)
 }

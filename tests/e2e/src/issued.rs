@@ -1,0 +1,213 @@
+//! Workloads with certificates that Rutter's own authority signed. Each joins with a token, requests a certificate for its key
+//! over the TLS port, and renews it with the one it has. Its sidecar receives both over SDS, and connects to the TLS port with
+//! them.
+
+use std::ops::Deref;
+
+use serde_json::{Value, json};
+use tempfile::TempDir;
+use test_harness::run::{ConfigDir, Control, Envoy, Node, Protocol, Result, wait_for};
+use tokio::sync::watch;
+
+use crate::certified::{Secrets, bootstrap, serve};
+use crate::pair::Plan;
+use crate::secure::{Client, Key, Proof};
+use crate::tls::Identity;
+use crate::{Mesh, PATIENCE, Pair, done, envoy_binary, rutter_binary};
+
+/// The name of the control plane in its certificate.
+pub const ISTIOD: &str = "istiod.istio-system.svc";
+
+/// A client and a server `web`, with certificates of Rutter.
+pub struct Issued {
+    pair: Pair,
+    /// The server's workload.
+    pub web: Member,
+    /// The client's workload.
+    pub caller: Member,
+    /// The data directory of the control plane.
+    pub data: TempDir,
+}
+
+impl Deref for Issued {
+    type Target = Pair;
+
+    fn deref(&self) -> &Pair {
+        &self.pair
+    }
+}
+
+impl Issued {
+    /// Starts them with these additional files and flags, and waits until both sidecars listen. The server uses the protocol of
+    /// the service's port (`HTTP`, `TCP`, ...).
+    pub async fn start(protocol: Protocol, speaks: &str, files: &[(&str, &str)], flags: &[&str]) -> Result<Issued> {
+        let (plan, data) = (Plan::new(speaks).await?, tempfile::tempdir()?);
+        let mesh = start(&plan.with(files), &data, flags).await?;
+        let mut web = Member::join(&mesh.control, "test", "web").await?;
+        let mut caller = Member::join(&mesh.control, "test", "client").await?;
+        let server = web.envoy(&mesh.control, Plan::node("web"), protocol).await?;
+        let client = caller.envoy(&mesh.control, Plan::node("client"), protocol).await?;
+        let pair = plan.run(mesh, server, client).await?;
+        web.is_used_by(&pair.server).await?;
+        caller.is_used_by(&pair.client).await?;
+        Ok(Issued { pair, web, caller, data })
+    }
+
+    /// Renews the server's certificate, and waits until its sidecar uses it.
+    pub async fn renew_web(&mut self) -> Result<()> {
+        self.web.renew(&self.pair.mesh.control).await?;
+        self.web.is_used_by(&self.pair.server).await
+    }
+
+    /// Renews the client's certificate, and waits until its sidecar uses it.
+    pub async fn renew_caller(&mut self) -> Result<()> {
+        self.caller.renew(&self.pair.mesh.control).await?;
+        self.caller.is_used_by(&self.pair.client).await
+    }
+
+    /// Gives the server's sidecar another certificate, and waits until it uses it.
+    pub async fn present(&mut self, identity: &Identity) -> Result<()> {
+        self.web.present(identity);
+        self.web.is_used_by(&self.pair.server).await
+    }
+
+    /// The roots that the control plane publishes.
+    pub async fn root(&self) -> Result<String> {
+        root(&self.pair.mesh.control).await
+    }
+}
+
+/// Starts a control plane with a store, which has an authority and join tokens, and with files of objects.
+pub async fn start(files: &[(&str, &str)], data: &TempDir, flags: &[&str]) -> Result<Mesh> {
+    let config = ConfigDir::new()?;
+    for (name, text) in files {
+        config.put(name, text)?;
+    }
+    let directory = config.path().display().to_string();
+    let own = ["--store", "embedded", "--config-dir", &directory];
+    let control = Control::start_with_api(rutter_binary(), data.path(), &[&own[..], flags].concat()).await?;
+    Ok(Mesh { config, control })
+}
+
+/// The roots that a control plane publishes.
+pub async fn root(control: &Control) -> Result<String> {
+    let kubeconfig = control.kubeconfig().ok_or("no kubeconfig")?;
+    let read = || async { done(&kubeconfig, &["ca", "root"], "").await.ok() };
+    wait_for("the root certificate", PATIENCE, read).await
+}
+
+/// Creates a join token.
+pub async fn token(control: &Control, namespace: &str, account: &str) -> Result<String> {
+    let kubeconfig = control.kubeconfig().ok_or("no kubeconfig")?;
+    let arguments = ["token", "create", "-n", namespace, "--service-account", account];
+    Ok(done(&kubeconfig, &arguments, "").await?.trim().to_owned())
+}
+
+/// Connects to the TLS port.
+pub async fn connect(control: &Control, roots: &str, certified: Option<(&str, &str)>) -> Result<Client> {
+    let connect = || async { Client::connect(control.secure(), (roots, ISTIOD), certified).await.ok() };
+    match wait_for("a connection to the TLS port", PATIENCE, connect).await {
+        Ok(client) => Ok(client),
+        Err(error) => Err(format!("{error}; {}", control.log_end()?).into()),
+    }
+}
+
+/// A workload with a certificate, as its agent has it.
+pub struct Member {
+    account: String,
+    secrets: watch::Sender<Secrets>,
+}
+
+impl Member {
+    /// Joins as a service account: gets a token, and with it a certificate.
+    pub async fn join(control: &Control, namespace: &str, account: &str) -> Result<Member> {
+        let roots = root(control).await?;
+        let (token, key) = (token(control, namespace, account).await?, Key::new()?);
+        let client = connect(control, &roots, None).await?;
+        let chain = client.create(Proof::token(&token), &key.request(&[])?, &[]).await??;
+        let secrets = watch::Sender::new(secrets(chain, &key, None)?);
+        Ok(Member { account: account.to_owned(), secrets })
+    }
+
+    /// Gets a certificate for a new key with the current one, and gives both to the sidecar, with the roots that came with it.
+    pub async fn renew(&self, control: &Control) -> Result<()> {
+        let (old, key) = (self.secrets.borrow().clone(), Key::new()?);
+        let client = connect(control, &old.roots, Some((&old.certificate, &old.key))).await?;
+        let chain = client.create(Proof::default(), &key.request(&[])?, &[]).await??;
+        self.secrets.send_replace(secrets(chain, &key, Some(&old))?);
+        Ok(())
+    }
+
+    /// Gives another certificate to the sidecar.
+    pub fn present(&self, (certificate, key): &Identity) {
+        self.secrets.send_modify(|secrets| {
+            (secrets.certificate, secrets.key) = (certificate.clone(), key.clone());
+            secrets.version += 1;
+        });
+    }
+
+    /// The certificate chain and the key.
+    pub fn identity(&self) -> Identity {
+        let secrets = self.secrets.borrow();
+        (secrets.certificate.clone(), secrets.key.clone())
+    }
+
+    /// The roots.
+    pub fn roots(&self) -> String {
+        self.secrets.borrow().roots.clone()
+    }
+
+    /// Starts an Envoy of this workload, which connects to the TLS port.
+    pub async fn envoy(&mut self, control: &Control, mut node: Node, protocol: Protocol) -> Result<Envoy> {
+        node.metadata["SERVICE_ACCOUNT"] = self.account.as_str().into();
+        let sds = serve(self.secrets.clone()).await?;
+        let mut bootstrap = bootstrap(node, protocol, control.secure(), sds);
+        bootstrap["static_resources"]["clusters"][0]["transport_socket"] = secure();
+        Envoy::start_with(envoy_binary(), &bootstrap).await
+    }
+
+    /// Waits until an Envoy uses the current secrets.
+    pub async fn is_used_by(&self, envoy: &Envoy) -> Result<()> {
+        let (version, roots) = {
+            let secrets = self.secrets.borrow();
+            (secrets.version.to_string(), secrets.roots_version.to_string())
+        };
+        let used = || async {
+            let secrets = envoy.dump("dynamic_active_secrets").await.ok()?;
+            let has = |name: &str, version: &str| {
+                secrets.iter().any(|one| one["name"] == name && one["version_info"] == version)
+            };
+            (has("default", &version) && has("ROOTCA", &roots)).then_some(())
+        };
+        match wait_for(&format!("the secrets {version} of {}", self.account), PATIENCE, used).await {
+            Ok(()) => Ok(()),
+            Err(error) => Err(format!("{error}; Envoy's log:\n{}", envoy.log()?).into()),
+        }
+    }
+}
+
+fn secrets(mut chain: Vec<String>, key: &Key, old: Option<&Secrets>) -> Result<Secrets> {
+    let roots = chain.pop().ok_or("no certificate")?;
+    let version = old.map_or(1, |old| old.version + 1);
+    let roots_version = old.map_or(1, |old| old.roots_version + u64::from(old.roots != roots));
+    Ok(Secrets { certificate: chain.concat(), key: key.pem(), roots, version, roots_version })
+}
+
+/// TLS to the control plane with the workload's certificate.
+fn secure() -> Value {
+    let secret = |name: &str| {
+        json!({ "name": name, "sds_config": { "resource_api_version": "V3", "api_config_source": {
+            "api_type": "GRPC", "transport_api_version": "V3",
+            "grpc_services": [{ "envoy_grpc": { "cluster_name": "sds-grpc" } }] } } })
+    };
+    let kind = "type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.UpstreamTlsContext";
+    json!({ "name": "envoy.transport_sockets.tls", "typed_config": { "@type": kind, "sni": ISTIOD, "common_tls_context": {
+        "alpn_protocols": ["h2"],
+        "tls_certificate_sds_secret_configs": [secret("default")],
+        "combined_validation_context": {
+            "default_validation_context": {
+                "match_typed_subject_alt_names": [{ "san_type": "DNS", "matcher": { "exact": ISTIOD } }] },
+            "validation_context_sds_secret_config": secret("ROOTCA"),
+        },
+    } } })
+}
