@@ -95,6 +95,8 @@ pub fn watch(
 ) -> Result<Watch, Error> {
     let pending = Arc::new(FileEvents::default());
     let unreadable = |error| Error::Unreadable { dir: dir.to_owned(), error };
+    // Events have absolute paths, which are compared with this one.
+    let dir = &std::path::absolute(dir).map_err(unreadable)?;
     // This error is clearer than the watcher's.
     std::fs::read_dir(dir).map_err(unreadable)?;
     // The watch starts before the first scan, so no change in between is lost.

@@ -47,6 +47,20 @@ fn the_first_change_is_complete_and_later_ones_are_differences() {
 }
 
 #[test]
+fn changes_in_a_directory_with_a_relative_path_are_events() {
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::write(dir.path().join("a.yaml"), entry("a", "a.com")).unwrap();
+    let to_root = "../".repeat(std::env::current_dir().unwrap().components().count() - 1);
+    let relative = Path::new(&to_root).join(dir.path().strip_prefix("/").unwrap());
+    let (_watch, changes) = start(&relative);
+    next(&changes);
+    std::fs::write(dir.path().join("a.yaml"), entry("a", "b.com")).unwrap();
+    // Sooner than the next scan without an event.
+    let change = changes.recv_timeout(Duration::from_secs(5)).expect("a change");
+    assert_eq!(names(&change), ["a"]);
+}
+
+#[test]
 fn a_rename_over_a_file_replaces_it() {
     let dir = tempfile::tempdir().unwrap();
     std::fs::write(dir.path().join("a.yaml"), entry("a", "a.com")).unwrap();
