@@ -36,6 +36,21 @@ fn parses_metadata_and_origin() {
 }
 
 #[test]
+fn a_config_map_of_a_server_is_never_the_mesh_configuration() {
+    // Everyone who may write to any namespace could change the settings of the mesh.
+    let map = serde_json::json!({
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {"name": "istio", "namespace": "shop"},
+        "data": {"mesh": "trustDomain: theirs"},
+    });
+    let read = config::read_object(&map, &ParseOptions::default());
+    assert_eq!(read.object.map(|object| object.key()), Some(ObjectKey::new(Kind::ConfigMap, "shop", "istio")));
+    let parsed = config::parse_documents(map.to_string().as_bytes(), "a.yaml", &ParseOptions::default());
+    assert_eq!(parsed.objects[0].key(), MeshConfig::key(), "in a file it is");
+}
+
+#[test]
 fn sorts_by_age_then_name() {
     let meta = |name: &str, seconds: Option<i64>| Meta {
         creation_timestamp: seconds.map(Timestamp::from_unix),

@@ -59,6 +59,8 @@ async fn settings() -> Result<()> {
         format!("apiVersion: v1\nkind: ConfigMap\nmetadata: {{ name: istio }}\ndata: {{ mesh: {text} }}\n")
     };
     let selective = "trustDomain: ours\ndiscoverySelectors: [{ matchLabels: { mesh: \"yes\" } }]\n";
+    // A ConfigMap of this name in another namespace is nothing.
+    seen.apply(&map("trustDomain: theirs")).await?;
     home.apply(&map(selective)).await?;
     rutter.shows("/debug/mesh", "\"ours\"", true).await?;
     rutter.shows("/debug/registryz", "passed.example.com", false).await?;
@@ -70,7 +72,8 @@ async fn settings() -> Result<()> {
     plane.kubectl(&["label", "namespace", home.name(), "mesh=yes"], "").await?;
     rutter.shows("/debug/registryz", "passed.example.com", true).await?;
     home.kubectl(&["delete", "configmap", "istio"], "").await?;
-    rutter.shows("/debug/mesh", "\"ours\"", false).await
+    rutter.shows("/debug/mesh", "\"ours\"", false).await?;
+    rutter.shows("/debug/mesh", "\"theirs\"", false).await
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -84,7 +87,7 @@ apiVersion: rbac.authorization.k8s.io/v1
 kind: ClusterRole
 metadata: { name: without-pods }
 rules:
-- { apiGroups: [''], resources: [services, nodes, namespaces, configmaps], verbs: [get, list, watch] }
+- { apiGroups: [''], resources: [services, nodes, namespaces, configmaps, secrets], verbs: [get, list, watch] }
 - { apiGroups: [discovery.k8s.io, networking.istio.io, security.istio.io, telemetry.istio.io, extensions.istio.io, \
 gateway.networking.k8s.io, gateway.networking.x-k8s.io, inference.networking.k8s.io, mesh.istio.io, \
 apiextensions.k8s.io, admissionregistration.k8s.io, networking.k8s.io, multicluster.x-k8s.io], resources: ['*'], verbs: [get, list, watch] }

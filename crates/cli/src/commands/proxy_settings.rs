@@ -6,7 +6,7 @@ use anyhow::{Context, Result, ensure};
 use clap::{Arg, ArgAction, ArgMatches, Command};
 use config::istio::ProxyConfig;
 use config::mesh::{MeshConfig, NamespaceProxyConfigs, PROXY_CONFIG_ANNOTATION, ProxyConfigLayer, ProxyConfigLayers};
-use config::{AnyObject, Object, ParseOptions, StringMap, read_object};
+use config::{AnyObject, Object, ParseOptions, StringMap, parse_mesh_config, read_object};
 use serde_json::Value as Json;
 
 use crate::failure::{SUCCESS, StatusError, usage};
@@ -136,10 +136,10 @@ async fn mesh(server: &Server, matches: &ArgMatches) -> Result<MeshConfig> {
         Err(error) if StatusError::is_not_found(&error) => return Ok(MeshConfig::default()),
         Err(error) => return Err(error),
     };
-    match read_object(&found, &ParseOptions::default()).object {
-        Some(AnyObject::MeshConfig(mesh)) => Ok(mesh.spec.clone()),
-        _ => Err(anyhow::anyhow!("the mesh configuration is invalid")).context(format!("ConfigMap {namespace}/istio")),
-    }
+    let text = found["data"]["mesh"].as_str().unwrap_or_default();
+    let name = format!("ConfigMap {namespace}/istio");
+    let (mesh, _) = parse_mesh_config(text.as_bytes(), &name, &ParseOptions::default());
+    mesh.context("the mesh configuration is invalid").context(name)
 }
 
 /// The ProxyConfigs of a namespace; none if the server does not serve the kind.

@@ -20,7 +20,8 @@ pub struct Read {
     pub diagnostics: Vec<Diagnostic>,
 }
 
-/// Reads and validates one object, as [`crate::parse_documents`] does with a document.
+/// Reads and validates one object, as [`crate::parse_documents`] does with a document. A ConfigMap is only a ConfigMap here, and
+/// never the mesh configuration.
 pub fn read_object(json: &Json, options: &ParseOptions) -> Read {
     let Some(root) = node(json, options.limits.depth) else {
         let message = format!("more than {} levels deep", options.limits.depth);

@@ -211,7 +211,7 @@ impl Reader<'_> {
 
     /// Reads one object.
     fn object(&mut self, root: &Node, duplicates: Vec<SyntaxError>) {
-        let outcome = object::read(root, &duplicates, Some(&self.file), self.options);
+        let outcome = object::read_document(root, &duplicates, Some(&self.file), self.options);
         let key = outcome.key;
         let first = self.parsed.diagnostics.len();
         for problem in outcome.problems {

@@ -20,6 +20,25 @@ pub(super) struct Outcome {
     pub(super) problems: Vec<Problem>,
 }
 
+/// Reads a document of a file: an object, or the ConfigMap with MeshConfig. In a server this ConfigMap is read from one
+/// namespace only, because those who may write to another one must not change the settings of the mesh.
+pub(super) fn read_document(
+    root: &Node,
+    duplicates: &[SyntaxError],
+    file: Option<&Arc<str>>,
+    options: &ParseOptions,
+) -> Outcome {
+    match mesh::text_of_config_map(root) {
+        Some(text) => mesh::read_config_map(root, text, file, options, problems_of(duplicates, options)),
+        None => read(root, duplicates, file, options),
+    }
+}
+
+fn problems_of(duplicates: &[SyntaxError], options: &ParseOptions) -> Vec<Problem> {
+    let first = duplicates.iter().take(options.limits.problems);
+    first.map(|d| problem_at(d.at, Severity::Error, d.code, d.message.clone())).collect()
+}
+
 /// Reads an object from its tree.
 pub(super) fn read(
     root: &Node,
@@ -27,13 +46,10 @@ pub(super) fn read(
     file: Option<&Arc<str>>,
     options: &ParseOptions,
 ) -> Outcome {
-    let mut problems: Vec<Problem> = (duplicates.iter().take(options.limits.problems))
-        .map(|d| problem_at(d.at, Severity::Error, d.code, d.message.clone()))
-        .collect();
+    let mut problems = problems_of(duplicates, options);
     match kind_of(root) {
-        Ok(Found::Kind(kind)) if options.degrade && problems.is_empty() => degraded(kind, root, file, options),
-        Ok(Found::Kind(kind)) => read_kind(kind, root, file, options, problems),
-        Ok(Found::MeshConfigMap(text)) => mesh::read_config_map(root, text, file, options, problems),
+        Ok(kind) if options.degrade && problems.is_empty() => degraded(kind, root, file, options),
+        Ok(kind) => read_kind(kind, root, file, options, problems),
         Err(problem) => {
             problems.push(problem);
             Outcome { key: None, object: None, problems }
@@ -55,14 +71,8 @@ fn degraded(kind: Kind, root: &Node, file: Option<&Arc<str>>, options: &ParseOpt
     }
 }
 
-enum Found<'n> {
-    Kind(Kind),
-    /// The ConfigMap with MeshConfig, and the node with its text.
-    MeshConfigMap(&'n Node),
-}
-
 /// The kind, from `apiVersion` and `kind`.
-fn kind_of(root: &Node) -> Result<Found<'_>, Problem> {
+fn kind_of(root: &Node) -> Result<Kind, Problem> {
     let error = |at: Position, code, message: &str| problem_at(at, Severity::Error, code, message.to_owned());
     if !matches!(root.value, Value::Map(_)) {
         return Err(error(root.at, "not-an-object", "a document must be an object with apiVersion and kind"));
@@ -75,11 +85,8 @@ fn kind_of(root: &Node) -> Result<Found<'_>, Problem> {
     };
     let (group, version_text) = version_text.rsplit_once('/').unwrap_or(("", version_text));
     let group = if Kind::find(Kind::MeshConfig.group(), kind).is_some() { mesh::group_of(group) } else { group };
-    if let Some(text) = mesh::text_of_config_map(root) {
-        return Ok(Found::MeshConfigMap(text));
-    }
     match Kind::find(group, kind) {
-        Some(found) if found.versions().contains(&version_text) => Ok(Found::Kind(found)),
+        Some(found) if found.versions().contains(&version_text) => Ok(found),
         Some(found) => {
             let message = format!("{found} has no version {version_text:?}: {} are read", found.versions().join(", "));
             Err(error(version.at, "unknown-version", &message))
