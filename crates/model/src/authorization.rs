@@ -84,6 +84,9 @@ pub struct Condition<T> {
 pub enum Permission {
     /// The `Host` header, without regard to case.
     Host(Text),
+    /// The `Host` header is this host (`Exact`), or one that ends like it (`Suffix`), with a port and nothing after it, without
+    /// regard to case.
+    HostWithPort(Text),
     /// The HTTP method.
     Method(Text),
     /// The path, without query and fragment.

@@ -23,6 +23,10 @@ const TOKEN_KEY: &str = "payload";
 /// A text that is not empty.
 const NOT_EMPTY: &str = ".+";
 
+/// The forms of `Host` headers with a port: a name or an IPv4 address, and an IPv6 address.
+const NAME_WITH_PORT: &str = "[^:]*:[0-9]*";
+const ADDRESS_WITH_PORT: &str = r"\[[^\]]*\]:[0-9]*";
+
 /// Permissions that must all match; without any, everything matches.
 pub(super) fn permission(all: &[Condition<Permission>]) -> rbac::Permission {
     let condition = |condition: &Condition<Permission>| {
@@ -85,6 +89,7 @@ fn or_ids(ids: Vec<Identifier>) -> Identifier {
 fn single_permission(permission: &Permission) -> Rule {
     match permission {
         Permission::Host(text) => Rule::Header(header(":authority", text, true)),
+        Permission::HostWithPort(text) => host_with_port(text),
         Permission::Method(text) => Rule::Header(header(":method", text, false)),
         Permission::Path(text) => {
             Rule::UrlPath(PathMatcher { rule: Some(path_matcher::Rule::Path(string(text, false))) })
@@ -134,6 +139,29 @@ fn header(name: &str, text: &Text, ignore_case: bool) -> HeaderMatcher {
         text => HeaderMatchSpecifier::StringMatch(string(text, ignore_case)),
     };
     HeaderMatcher { name: name.to_owned(), header_match_specifier: Some(specifier), ..Default::default() }
+}
+
+/// Both conditions hold only if nothing but a port is after the host. The regular expressions do not grow with the host, because
+/// Envoy rejects large ones.
+fn host_with_port(host: &Text) -> Rule {
+    let (start, is_address) = match host {
+        Text::Suffix(host) => (Text::Contains(format!("{host}:").into()), host.ends_with(']')),
+        Text::Exact(host) | Text::Prefix(host) | Text::Contains(host) => {
+            (Text::Prefix(format!("{host}:").into()), host.ends_with(']'))
+        }
+        Text::Present | Text::Segments(_) => (Text::Present, false),
+    };
+    let form = if is_address { ADDRESS_WITH_PORT } else { NAME_WITH_PORT };
+    let form = MatchPattern::SafeRegex(regex(form));
+    let form = HeaderMatcher {
+        name: ":authority".to_owned(),
+        header_match_specifier: Some(HeaderMatchSpecifier::StringMatch(StringMatcher {
+            match_pattern: Some(form),
+            ignore_case: false,
+        })),
+        ..Default::default()
+    };
+    and_rules(vec![Rule::Header(header(":authority", &start, true)), Rule::Header(form)])
 }
 
 fn string(text: &Text, ignore_case: bool) -> StringMatcher {

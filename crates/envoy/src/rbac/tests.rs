@@ -40,6 +40,22 @@ fn hosts_have_no_case() {
 }
 
 #[test]
+fn nothing_but_a_port_is_after_a_host() {
+    let of = |text| permission(&[one(Permission::HostWithPort(text))]);
+    let both = |start, form: &str| {
+        let start = json!({"header": {"name": ":authority", "stringMatch": start}});
+        let form = json!({"header": {"name": ":authority", "stringMatch": {"safeRegex": {"regex": form}}}});
+        json!({"andRules": {"rules": [start, form]}})
+    };
+    let name = of(Text::Exact("a.com".into()));
+    assert_eq!(name, both(json!({"prefix": "a.com:", "ignoreCase": true}), "[^:]*:[0-9]*"));
+    let below = of(Text::Suffix(".a.com".into()));
+    assert_eq!(below, both(json!({"contains": ".a.com:", "ignoreCase": true}), "[^:]*:[0-9]*"));
+    let address = of(Text::Exact("[fd00::1]".into()));
+    assert_eq!(address, both(json!({"prefix": "[fd00::1]:", "ignoreCase": true}), r"\[[^\]]*\]:[0-9]*"));
+}
+
+#[test]
 fn the_texts_of_a_pattern_are_quoted() {
     let identity = Principal::Identity(vec![Text::Segments(["spiffe://".into(), ".y+(z)/".into()].into())]);
     let found = json_of(&conditions::principal(&[one(identity)]));

@@ -57,11 +57,13 @@ use storage::Secrets;
 const KUBERNETES_RA: &str = "ISTIOD_RA_KUBERNETES_API";
 /// How long the start waits for the authority. It does not fail without one.
 const PATIENCE: Duration = Duration::from_secs(10);
+/// The reason why there is no authority yet.
+pub(super) const STARTING: &str = "the certificate authority is being started";
 
 /// The sender and the receiver of issuer and roots.
 pub(super) fn channel() -> (watch::Sender<Arc<Signing>>, Watched) {
     let trust = TrustBundle::new(trust::own_domain(&MeshConfig::default()), []);
-    watch::channel(Arc::new(Signing::unavailable("the certificate authority is being started", trust)))
+    watch::channel(Arc::new(Signing::unavailable(STARTING, trust)))
 }
 
 /// Accepts join tokens: Secrets of Kubernetes, or of a store that can be written.

@@ -24,6 +24,7 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use super::{backend, reason};
+use crate::authority::STARTING;
 use crate::replica;
 
 /// The directories of istiod's mounts.
@@ -342,7 +343,14 @@ impl Status {
 
     fn failing(&mut self, why: &str) {
         if self.last.as_deref() != Some(why) {
-            tracing::error!(reason = why, "the TLS ports have no new certificate; one that is in use stays");
+            match why == STARTING {
+                true => {
+                    tracing::info!("the TLS ports get their certificate when the certificate authority has started")
+                }
+                false => {
+                    tracing::error!(reason = why, "the TLS ports have no new certificate; one that is in use stays")
+                }
+            }
             self.status.set(PART, vec![format!("the TLS ports have no new certificate: {why}")], Vec::new());
             self.last = Some(why.to_owned());
         }

@@ -31,11 +31,6 @@ fn principals(source: &str) -> All<Principal> {
     only(&translation.http).principals[0].clone()
 }
 
-fn permissions(operation: &str) -> All<Permission> {
-    let translation = translated("ALLOW", &format!("{{to: [{{operation: {operation}}}]}}"));
-    only(&translation.http).permissions[0].clone()
-}
-
 fn identities(source: &str) -> Vec<Vec<Text>> {
     let [Condition { negated: false, any }] = &principals(source)[..] else { panic!("{source}") };
     let identity = |principal: &Principal| match principal {
@@ -106,19 +101,32 @@ fn trust_domains_of_the_mesh_are_the_same() {
 
 #[test]
 fn hosts_match_with_any_port() {
-    let hosts = |text: &str| {
-        let [Condition { any, .. }] = &permissions(&format!("{{hosts: ['{text}']}}"))[..] else { panic!("{text}") };
-        let host = |permission: &Permission| match permission {
-            Permission::Host(text) => text.clone(),
-            other => panic!("{other:?}"),
-        };
-        any.iter().map(host).collect::<Vec<_>>()
+    let hosts = |action: &str, field: &str, text: &str| {
+        let translation = translated(action, &format!("{{to: [{{operation: {{{field}: ['{text}']}}}}]}}"));
+        let [Condition { any, negated }] = &only(&translation.http).permissions[0][..] else { panic!("{text}") };
+        assert_eq!(*negated, field == "notHosts");
+        any.clone()
     };
-    assert_eq!(hosts("a.com"), [exact("a.com"), exact("a.com."), prefix("a.com:"), prefix("a.com.:")]);
-    assert_eq!(hosts("*.a.com"), [suffix(".a.com"), suffix(".a.com."), contains(".a.com:"), contains(".a.com.:")]);
-    assert_eq!(hosts("a.com:80"), [exact("a.com:80")]);
-    assert_eq!(hosts("a.*"), [prefix("a.")]);
-    assert_eq!(hosts("*"), [Text::Present]);
+    let host = Permission::Host;
+    let with_port = Permission::HostWithPort;
+    let named = [host(exact("a.com")), host(exact("a.com."))];
+    let below = [host(suffix(".a.com")), host(suffix(".a.com."))];
+    // `a.com:x` is allowed with neither of them, and denied with both.
+    for (action, field) in [("ALLOW", "hosts"), ("DENY", "notHosts")] {
+        let ports = [with_port(exact("a.com")), with_port(exact("a.com."))];
+        assert_eq!(hosts(action, field, "a.com"), [named.clone(), ports].concat());
+        let ports = [with_port(suffix(".a.com")), with_port(suffix(".a.com."))];
+        assert_eq!(hosts(action, field, "*.a.com"), [below.clone(), ports].concat());
+    }
+    for (action, field) in [("DENY", "hosts"), ("ALLOW", "notHosts")] {
+        let ports = [host(prefix("a.com:")), host(prefix("a.com.:"))];
+        assert_eq!(hosts(action, field, "a.com"), [named.clone(), ports].concat());
+        let ports = [host(contains(".a.com:")), host(contains(".a.com.:"))];
+        assert_eq!(hosts(action, field, "*.a.com"), [below.clone(), ports].concat());
+    }
+    assert_eq!(hosts("ALLOW", "hosts", "a.com:80"), [host(exact("a.com:80"))]);
+    assert_eq!(hosts("ALLOW", "hosts", "a.*"), [host(prefix("a."))]);
+    assert_eq!(hosts("ALLOW", "hosts", "*"), [host(Text::Present)]);
 }
 
 #[test]

@@ -100,7 +100,10 @@ impl Translator<'_> {
         let mut add = |values: &[Arc<str>], not_values: &[Arc<str>], make: &dyn Fn(&str) -> Option<Vec<Permission>>| {
             self.add(values, not_values, make, out)
         };
-        add(&operation.hosts, &operation.not_hosts, &|text| self.http(|| Some(hosts(text))))?;
+        // Where a match denies, the port is not looked at: a proxy behind may read the host differently.
+        let strict = self.allows;
+        add(&operation.hosts, &[], &|text| self.http(|| Some(hosts(text, strict))))?;
+        add(&[], &operation.not_hosts, &|text| self.http(|| Some(hosts(text, !strict))))?;
         add(&operation.methods, &operation.not_methods, &|text| {
             self.http(|| Some(vec![Permission::Method(Text::with_wildcard(text))]))
         })?;
@@ -209,21 +212,24 @@ fn network(text: &str) -> Option<IpNet> {
     text.parse().ok().or_else(|| text.parse::<IpAddr>().ok().map(IpNet::from))
 }
 
-/// A host. Unless it has a port, it matches with every port, and with a dot at the end, which means the same host.
-fn hosts(written: &str) -> Vec<Permission> {
-    let ends = |text: &str| [format!("{text}:"), format!("{text}.:")].map(Arc::<str>::from);
-    let texts: Vec<Text> = match Text::with_wildcard(written.strip_suffix('.').unwrap_or(written)) {
-        Text::Exact(host) if !has_port(&host) => {
-            let ports = ends(&host).map(Text::Prefix);
-            [Text::Exact(host.clone()), Text::Exact(format!("{host}.").into())].into_iter().chain(ports).collect()
-        }
-        Text::Suffix(host) if !has_port(&host) => {
-            let ports = ends(&host).map(Text::Contains);
-            [Text::Suffix(host.clone()), Text::Suffix(format!("{host}.").into())].into_iter().chain(ports).collect()
-        }
-        other => vec![other],
+/// A host. Unless it has a port, it matches with every port, and with a dot at the end, which means the same host. With `strict`,
+/// a port has digits only: `a.com:x` is not `a.com`.
+fn hosts(written: &str, strict: bool) -> Vec<Permission> {
+    let text = Text::with_wildcard(written.strip_suffix('.').unwrap_or(written));
+    let (Text::Exact(host) | Text::Suffix(host)) = &text else { return vec![Permission::Host(text)] };
+    if has_port(host) {
+        return vec![Permission::Host(text)];
+    }
+    let is_exact = matches!(text, Text::Exact(_));
+    let dotted = format!("{host}.");
+    let like = |host: &str| if is_exact { Text::Exact(host.into()) } else { Text::Suffix(host.into()) };
+    let with_port = |host: &str| match (strict, is_exact) {
+        (true, _) => Permission::HostWithPort(like(host)),
+        (false, true) => Permission::Host(Text::Prefix(format!("{host}:").into())),
+        (false, false) => Permission::Host(Text::Contains(format!("{host}:").into())),
     };
-    texts.into_iter().map(Permission::Host).collect()
+    let names = [&**host, &dotted];
+    names.into_iter().map(|name| Permission::Host(like(name))).chain(names.into_iter().map(with_port)).collect()
 }
 
 fn has_port(host: &str) -> bool {
