@@ -195,3 +195,57 @@ both_protocols! {
         assert_eq!(shop.get("/", &[]).await?.header("x-version"), "v1");
     }
 }
+
+/// The most memory that a process had, in KiB.
+fn peak(pid: Option<u32>) -> Result<u64> {
+    let status = std::fs::read_to_string(format!("/proc/{}/status", pid.ok_or("it does not run")?))?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).ok_or("no VmHWM")?;
+    Ok(line.trim().trim_end_matches(" kB").parse()?)
+}
+
+/// ISTIO-SECURITY-2026-006: everyone who may write an EnvoyFilter in one namespace exhausted the control plane with a
+/// `proxyVersion` expression without a limit.
+async fn expressions() -> Result<()> {
+    let shop = Shop::start(test_harness::run::Protocol::Delta, &["v1"], &route()).await?;
+    let before = peak(shop.mesh.control.pid())?;
+    let hostile = [
+        "a".repeat(4 << 20),
+        "((a{1,1000}){1,1000}){1,1000}".to_owned(),
+        "(x+x+)+y".repeat(120),
+        format!("{}a{}", "(".repeat(500), ")".repeat(500)),
+        "(".repeat(1_000_000),
+        "a{1000}".repeat(140),
+        "\\\\p{L}{1,500}".repeat(70),
+        "[^a]".repeat(200_000),
+    ];
+    let patch = |expression: &str| {
+        format!(
+            "{{ applyTo: CLUSTER, match: {{ proxy: {{ proxyVersion: \"{expression}\" }} }}, \
+             patch: {{ operation: MERGE, value: {{ alt_stat_name: x }} }} }}"
+        )
+    };
+    let started = std::time::Instant::now();
+    for (index, expression) in hostile.iter().enumerate() {
+        shop.mesh.config.put(&format!("hostile-{index}.yaml"), &filter(&format!("h{index}"), &patch(expression)))?;
+    }
+    // Many expressions, of which each alone is small.
+    let many: Vec<String> = (0..20_000).map(|number| patch(&format!("^1\\\\.{number}{{1,900}}.*"))).collect();
+    shop.mesh.config.put("many.yaml", &filter("many", &many.join(", ")))?;
+    // Other objects work as before.
+    shop.mesh.config.put("lua.yaml", &extension("works"))?;
+    wait_for_header(&shop, "works").await?;
+    shop.mesh.config.remove("lua.yaml")?;
+    wait_for_header(&shop, "").await?;
+    let (took, grown) = (started.elapsed(), peak(shop.mesh.control.pid())?.saturating_sub(before));
+    eprintln!("{took:?}, {} MiB", grown / 1024);
+    assert!(grown < 512 * 1024, "{grown} KiB for the expressions");
+    // A patch whose expression cannot be used is for no proxy.
+    let dump = shop.client.admin("/config_dump?resource=dynamic_active_clusters").await?.text();
+    assert!(!dump.contains("\"alt_stat_name\": \"x\""), "{dump}");
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn istio_security_2026_006_expressions_of_envoy_filters_do_not_exhaust_the_control_plane() {
+    expressions().await.unwrap_or_else(|error| panic!("{error}"));
+}

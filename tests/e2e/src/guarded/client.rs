@@ -18,7 +18,7 @@ use crate::PATIENCE;
 use crate::tls::{Identity, chain};
 
 /// The ALPN of sidecars, by which a permissive sidecar recognizes the mesh's mutual TLS.
-const MESH: &[u8] = b"istio";
+const MESH: &str = "istio";
 
 /// A request.
 #[derive(Clone, Debug)]
@@ -31,6 +31,8 @@ pub struct Ask<'a> {
     pub own: Option<&'a Identity>,
     /// The SNI.
     pub sni: &'a str,
+    /// The ALPN; none if it is empty.
+    pub alpn: &'a str,
 }
 
 /// A response.
@@ -45,7 +47,7 @@ pub struct Answer {
 impl<'a> Ask<'a> {
     /// A request in plain text, such as `GET /a`.
     pub fn new(line: &'a str) -> Ask<'a> {
-        Ask { line, headers: &[], own: None, sni: HOST }
+        Ask { line, headers: &[], own: None, sni: HOST, alpn: MESH }
     }
 
     /// With these headers.
@@ -58,6 +60,11 @@ impl<'a> Ask<'a> {
         Ask { own: Some(own), ..self }
     }
 
+    /// With this SNI.
+    pub fn to(self, sni: &'a str) -> Ask<'a> {
+        Ask { sni, ..self }
+    }
+
     /// Sends it.
     pub async fn send(&self, to: SocketAddr) -> Result<Answer> {
         let exchange = async {
@@ -66,7 +73,7 @@ impl<'a> Ask<'a> {
                 None => self.exchange(socket).await,
                 Some(own) => {
                     let name = ServerName::try_from(self.sni.to_owned())?;
-                    match TlsConnector::from(Arc::new(config(own)?)).connect(name, socket).await {
+                    match TlsConnector::from(Arc::new(config(own, self.alpn)?)).connect(name, socket).await {
                         Ok(stream) => self.exchange(stream).await,
                         Err(error) => Ok(Answer { status: 0, text: error.to_string() }),
                     }
@@ -134,7 +141,7 @@ fn is_complete(bytes: &[u8]) -> bool {
     }
 }
 
-fn config(own: &Identity) -> Result<ClientConfig> {
+fn config(own: &Identity, alpn: &str) -> Result<ClientConfig> {
     let provider = Arc::new(default_provider());
     let (certificate, key) = own;
     let mut config = ClientConfig::builder_with_provider(provider)
@@ -142,7 +149,7 @@ fn config(own: &Identity) -> Result<ClientConfig> {
         .dangerous()
         .with_custom_certificate_verifier(Arc::new(AnyServer))
         .with_client_auth_cert(chain(certificate)?, PrivateKeyDer::from_pem_slice(key.as_bytes())?)?;
-    config.alpn_protocols = vec![MESH.to_vec()];
+    config.alpn_protocols = Some(alpn).filter(|alpn| !alpn.is_empty()).map(|alpn| alpn.into()).into_iter().collect();
     Ok(config)
 }
 
