@@ -38,9 +38,15 @@ pub(crate) fn regex(text: &str) -> Result<(), Fault> {
     Err(Fault::warning("large-regex", message).hint("shorten the expression, above all its repetitions such as {1,64}"))
 }
 
-/// A regular expression for the control plane.
+/// A regular expression for the control plane. It is not compiled here: an object may have thousands, most of which are not
+/// used.
 pub(crate) fn own_regex(text: &str) -> Result<(), Fault> {
-    check_regex(text).map(drop).map_err(|error| Fault::new("bad-regex", error.to_string()))
+    let check = || match text.len() {
+        0 => Err(RegexError::Empty),
+        length if length > MAX_LENGTH => Err(RegexError::TooLong),
+        _ => re2::fits(text, MAX_PROGRAM_SIZE)?.then_some(()).ok_or(RegexError::TooLarge),
+    };
+    check().map_err(|error| Fault::new("bad-regex", error.to_string()))
 }
 
 /// The size of the program that Envoy compiles an expression to, or why every Envoy would reject it.
@@ -75,6 +81,15 @@ mod tests {
         assert_eq!(check_regex("(a)\\1").map_err(|error| error.to_string().contains("\\1")), Err(true));
     }
 
+    #[test]
+    fn own_expressions() {
+        let codes = |text: &str| own_regex(text).map_err(|fault| fault.message).err().unwrap_or_default();
+        assert_eq!(codes("^1\\.2[0-9]{1,3}.*$"), "");
+        for text in ["", "(", "(a)\\1", "((a{1,1000}){1,1000}){1,1000}", &"a".repeat(1025), &"x{1000}".repeat(40)] {
+            assert!(!codes(text).is_empty(), "{text}");
+        }
+    }
+
     /// Hostile expressions neither overflow the stack nor take long.
     #[test]
     fn hostile() {
@@ -89,6 +104,7 @@ mod tests {
             "(?:||||||||||||||){1000}".into(),
             "(((a{0,10}){0,10}){0,10})".repeat(40),
             "a{0,1000}".repeat(113),
+            "\\p{L}{1,500}".repeat(70),
         ] {
             let _ = check_regex(&regex);
         }

@@ -36,6 +36,12 @@ pub(crate) fn program_size(text: &str) -> Result<Option<u32>, SyntaxError> {
     Ok(Some(flatten::size(program)))
 }
 
+/// Whether an expression is valid, and has at most this many bytes and ranges of classes after all repetitions are written out. Much
+/// cheaper than [`program_size`], which compiles.
+pub(crate) fn fits(text: &str, limit: u32) -> Result<bool, SyntaxError> {
+    Ok(parse::parse(text.as_bytes())?.expanded() <= u64::from(limit))
+}
+
 /// The largest program whose size is computed. Larger than all limits that proxies have by default.
 pub(crate) const MOST: u32 = 40_000;
 
@@ -166,11 +172,12 @@ impl Node {
         self.is_byte() || matches!(self, Node::Class(_) | Node::AnyChar | Node::AnyByte)
     }
 
-    /// Number of bytes and classes after all repetitions are written out. The program is not much smaller.
+    /// Number of bytes and ranges of classes after all repetitions are written out. The program is not much smaller.
     fn expanded(&self) -> u64 {
         match self {
             Node::Literal { bytes, .. } => bytes.len() as u64,
-            Node::Nothing | Node::Empty | Node::Class(_) | Node::AnyChar | Node::AnyByte | Node::Assert(_) => 1,
+            Node::Class(class) => class.ranges().max(1) as u64,
+            Node::Nothing | Node::Empty | Node::AnyChar | Node::AnyByte | Node::Assert(_) => 1,
             Node::Capture(_, of) => of.expanded() + 1,
             Node::Concat(parts) | Node::Alternate(parts) => parts.iter().map(Node::expanded).sum(),
             Node::Repeat { of, .. } => of.expanded(),
