@@ -4,7 +4,8 @@
     probe.py call TARGET    for each {"times": N, "headers": {...}, "timeout": SECONDS} on its input calls that often, one call
                             after another, and says {"answers": {NAME: N}, "errors": {CODE: N}, "detail": TEXT, "seconds": N}
 
-A call that cannot be made yet is an error; nothing waits for the channel to become ready.
+A call that cannot be made yet is an error; nothing waits for the channel to become ready. Channels to targets that a control
+plane resolves (`xds:`) use the credentials that it configures, and plaintext without any.
 """
 
 import json
@@ -14,6 +15,7 @@ from collections import Counter
 from concurrent import futures
 
 import grpc
+import grpc.experimental
 
 METHOD = "/rutter.probe.Echo/Echo"
 
@@ -47,8 +49,15 @@ def serve(name):
     server.stop(None)
 
 
+def channel_to(target):
+    if not target.startswith("xds:"):
+        return grpc.insecure_channel(target)
+    plaintext = grpc.experimental.insecure_channel_credentials()
+    return grpc.secure_channel(target, grpc.xds_channel_credentials(plaintext))
+
+
 def call(target):
-    with grpc.insecure_channel(target) as channel:
+    with channel_to(target) as channel:
         echo = channel.unary_unary(METHOD, request_serializer=same, response_deserializer=same)
         for line in sys.stdin:
             ask = json.loads(line)

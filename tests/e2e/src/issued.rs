@@ -103,9 +103,13 @@ pub async fn token(control: &Control, namespace: &str, account: &str) -> Result<
     Ok(done(&kubeconfig, &arguments, "").await?.trim().to_owned())
 }
 
-/// Connects to the TLS port.
-pub async fn connect(control: &Control, roots: &str, certified: Option<(&str, &str)>) -> Result<Client> {
-    let connect = || async { Client::connect(control.secure(), (roots, ISTIOD), certified).await.ok() };
+/// Connects to the TLS port, and verifies the server by these roots and this name.
+pub async fn connect(
+    control: &Control,
+    (roots, name): (&str, &str),
+    certified: Option<(&str, &str)>,
+) -> Result<Client> {
+    let connect = || async { Client::connect(control.secure(), (roots, name), certified).await.ok() };
     match wait_for("a connection to the TLS port", PATIENCE, connect).await {
         Ok(client) => Ok(client),
         Err(error) => Err(format!("{error}; {}", control.log_end()?).into()),
@@ -115,24 +119,36 @@ pub async fn connect(control: &Control, roots: &str, certified: Option<(&str, &s
 /// A workload with a certificate, as its agent has it.
 pub struct Member {
     account: String,
+    /// The name of the control plane in its certificate.
+    istiod: String,
     secrets: watch::Sender<Secrets>,
 }
 
 impl Member {
     /// Joins as a service account: gets a token, and with it a certificate.
     pub async fn join(control: &Control, namespace: &str, account: &str) -> Result<Member> {
-        let roots = root(control).await?;
-        let (token, key) = (token(control, namespace, account).await?, Key::new()?);
-        let client = connect(control, &roots, None).await?;
-        let chain = client.create(Proof::token(&token), &key.request(&[])?, &[]).await??;
+        let (roots, token) = (root(control).await?, token(control, namespace, account).await?);
+        Member::prove(control, (ISTIOD, &roots), Proof::token(&token), account).await
+    }
+
+    /// Gets a certificate as a service account with other credentials, from a control plane with this name and these roots.
+    pub async fn prove(
+        control: &Control,
+        (istiod, roots): (&str, &str),
+        proof: Proof<'_>,
+        account: &str,
+    ) -> Result<Member> {
+        let key = Key::new()?;
+        let client = connect(control, (roots, istiod), None).await?;
+        let chain = client.create(proof, &key.request(&[])?, &[]).await??;
         let secrets = watch::Sender::new(secrets(chain, &key, None)?);
-        Ok(Member { account: account.to_owned(), secrets })
+        Ok(Member { account: account.to_owned(), istiod: istiod.to_owned(), secrets })
     }
 
     /// Gets a certificate for a new key with the current one, and gives both to the sidecar, with the roots that came with it.
     pub async fn renew(&self, control: &Control) -> Result<()> {
         let (old, key) = (self.secrets.borrow().clone(), Key::new()?);
-        let client = connect(control, &old.roots, Some((&old.certificate, &old.key))).await?;
+        let client = connect(control, (&old.roots, &self.istiod), Some((&old.certificate, &old.key))).await?;
         let chain = client.create(Proof::default(), &key.request(&[])?, &[]).await??;
         self.secrets.send_replace(secrets(chain, &key, Some(&old))?);
         Ok(())
@@ -162,7 +178,7 @@ impl Member {
         node.metadata["SERVICE_ACCOUNT"] = self.account.as_str().into();
         let sds = serve(self.secrets.clone()).await?;
         let mut bootstrap = bootstrap(node, protocol, control.secure(), sds);
-        bootstrap["static_resources"]["clusters"][0]["transport_socket"] = secure();
+        bootstrap["static_resources"]["clusters"][0]["transport_socket"] = secure(&self.istiod);
         Envoy::start_with(envoy_binary(), &bootstrap).await
     }
 
@@ -194,19 +210,19 @@ fn secrets(mut chain: Vec<String>, key: &Key, old: Option<&Secrets>) -> Result<S
 }
 
 /// TLS to the control plane with the workload's certificate.
-fn secure() -> Value {
+fn secure(istiod: &str) -> Value {
     let secret = |name: &str| {
         json!({ "name": name, "sds_config": { "resource_api_version": "V3", "api_config_source": {
             "api_type": "GRPC", "transport_api_version": "V3",
             "grpc_services": [{ "envoy_grpc": { "cluster_name": "sds-grpc" } }] } } })
     };
     let kind = "type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.UpstreamTlsContext";
-    json!({ "name": "envoy.transport_sockets.tls", "typed_config": { "@type": kind, "sni": ISTIOD, "common_tls_context": {
+    json!({ "name": "envoy.transport_sockets.tls", "typed_config": { "@type": kind, "sni": istiod, "common_tls_context": {
         "alpn_protocols": ["h2"],
         "tls_certificate_sds_secret_configs": [secret("default")],
         "combined_validation_context": {
             "default_validation_context": {
-                "match_typed_subject_alt_names": [{ "san_type": "DNS", "matcher": { "exact": ISTIOD } }] },
+                "match_typed_subject_alt_names": [{ "san_type": "DNS", "matcher": { "exact": istiod } }] },
             "validation_context_sds_secret_config": secret("ROOTCA"),
         },
     } } })

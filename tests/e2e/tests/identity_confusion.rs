@@ -83,7 +83,10 @@ fn imitations(authority: &Authority, account: &str) -> Result<Vec<(String, Ident
     let dns = |name: &str| Ok::<_, rcgen::Error>(SanType::DnsName(name.try_into()?));
     all.push(("a DNS name like the identity".to_owned(), authority.named(vec![dns(&right)?], "x")?));
     all.push(("the host".to_owned(), authority.named(vec![dns(WEB)?], WEB)?));
-    all.push(("a mail address".to_owned(), authority.named(vec![SanType::Rfc822Name(right.as_str().try_into()?)], "x")?));
+    all.push((
+        "a mail address".to_owned(),
+        authority.named(vec![SanType::Rfc822Name(right.as_str().try_into()?)], "x")?,
+    ));
     all.push(("only a common name".to_owned(), authority.named(Vec::new(), &right)?));
     all.push(("another root".to_owned(), Authority::new("mesh")?.workload(&right)?));
     Ok(all)

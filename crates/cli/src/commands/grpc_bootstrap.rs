@@ -6,7 +6,7 @@ use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
-use clap::{ArgAction, ArgMatches, Command, value_parser};
+use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
 use serde_json::{Map, Value as Json, json};
 
 use crate::failure::{SUCCESS, usage};
@@ -28,15 +28,12 @@ pub(super) fn command() -> Command {
             "The gRPC library reads the file named by GRPC_XDS_BOOTSTRAP. Targets start with xds:///.\n\n\
              Examples:\n  rutter grpc-bootstrap --namespace shop --server 127.0.0.1:15010 --file bootstrap.json\n  \
              GRPC_XDS_BOOTSTRAP=bootstrap.json ./client xds:///echo.shop.svc.cluster.local:7070\n  \
-             rutter grpc-bootstrap --server unix:///etc/istio/proxy/XDS --cert-dir /var/lib/istio/data",
+             rutter grpc-bootstrap --server unix:///etc/istio/proxy/XDS --cert-dir /var/lib/istio/data\n  \
+             rutter grpc-bootstrap --server istiod.istio-system.svc:15012 --tls --cert-dir /var/lib/istio/data",
         )
         .arg(
-            option(
-                "server",
-                "ADDRESS",
-                "Address of the control plane's plaintext port (HOST:PORT) or of an agent (unix:///PATH)",
-            )
-            .default_value(SERVER),
+            option("server", "ADDRESS", "Address of the control plane (HOST:PORT) or of an agent (unix:///PATH)")
+                .default_value(SERVER),
         )
         .arg(option("name", "NAME", "Name of the workload [default: $POD_NAME, else grpc]"))
         .arg(
@@ -52,6 +49,13 @@ pub(super) fn command() -> Command {
         .arg(
             option("cert-dir", "DIR", "Directory with key.pem, cert-chain.pem and root-cert.pem, for mutual TLS")
                 .value_parser(value_parser!(PathBuf)),
+        )
+        .arg(
+            Arg::new("tls")
+                .long("tls")
+                .action(ArgAction::SetTrue)
+                .requires("cert-dir")
+                .help("Connect to the control plane's TLS port, with the certificate in --cert-dir"),
         )
         .arg(
             option("file", "FILE", "File to write, replaced atomically [default: standard output]")
@@ -129,15 +133,16 @@ fn bootstrap(matches: &ArgMatches, io: &Io) -> Result<Json> {
     });
     if let Some(dir) = matches.get_one::<PathBuf>("cert-dir") {
         let file = |name: &str| dir.join(name).display().to_string();
-        bootstrap["certificate_providers"] = json!({"default": {
-            "plugin_name": "file_watcher",
-            "config": {
-                "certificate_file": file("cert-chain.pem"),
-                "private_key_file": file("key.pem"),
-                "ca_certificate_file": file("root-cert.pem"),
-                "refresh_interval": REFRESH,
-            },
-        }});
+        let files = json!({
+            "certificate_file": file("cert-chain.pem"),
+            "private_key_file": file("key.pem"),
+            "ca_certificate_file": file("root-cert.pem"),
+            "refresh_interval": REFRESH,
+        });
+        if matches.get_flag("tls") {
+            bootstrap["xds_servers"][0]["channel_creds"] = json!([{"type": "tls", "config": files}]);
+        }
+        bootstrap["certificate_providers"] = json!({"default": {"plugin_name": "file_watcher", "config": files}});
     }
     Ok(bootstrap)
 }
@@ -204,11 +209,23 @@ mod tests {
         let provider = &made["certificate_providers"]["default"];
         assert_eq!(provider["plugin_name"], "file_watcher");
         assert_eq!(provider["config"]["ca_certificate_file"], "/certs/root-cert.pem");
+        assert_eq!(made["xds_servers"][0]["channel_creds"][0]["type"], "insecure");
+    }
+
+    #[test]
+    fn the_control_plane_is_called_over_tls() {
+        let made = made(&["--cert-dir", "/certs", "--tls", "--server", "istiod:15012"], &[]).unwrap();
+        let credentials = &made["xds_servers"][0]["channel_creds"][0];
+        assert_eq!(
+            (&credentials["type"], &credentials["config"]["private_key_file"]),
+            (&json!("tls"), &json!("/certs/key.pem"))
+        );
     }
 
     #[test]
     fn invalid_values_are_rejected() {
-        for arguments in [&["--ip", "here"][..], &["-l", "app"], &["--name", "a~b"], &["--metadata", "=x"]] {
+        for arguments in [&["--ip", "here"][..], &["-l", "app"], &["--name", "a~b"], &["--metadata", "=x"], &["--tls"]]
+        {
             assert!(made(arguments, &[]).is_err(), "{arguments:?}");
         }
     }

@@ -5,7 +5,8 @@
 //	probe call TARGET       for each {"times": N, "headers": {...}, "timeout": SECONDS} on its input calls that often, one
 //	                        call after another, and says {"answers": {NAME: N}, "errors": {CODE: N}, "detail": TEXT, "seconds": N}
 //
-// A call that cannot be made yet is an error; nothing waits for the channel to become ready.
+// A call that cannot be made yet is an error; nothing waits for the channel to become ready. With a control plane, the
+// credentials that it configures are used, and plaintext without any.
 package main
 
 import (
@@ -21,6 +22,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/credentials/insecure"
+	xdscreds "google.golang.org/grpc/credentials/xds"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 	"google.golang.org/grpc/xds"
@@ -87,7 +89,12 @@ func serve(name string, asks bool) {
 		changed := xds.ServingModeCallback(func(_ net.Addr, mode xds.ServingModeChangeArgs) {
 			say(map[string]any{"serving": mode.Mode == connectivity.ServingModeServing})
 		})
-		server, err = xds.NewGRPCServer(append(options, changed)...)
+		plaintext := xdscreds.ServerOptions{FallbackCreds: insecure.NewCredentials()}
+		credentials, failed := xdscreds.NewServerCredentials(plaintext)
+		if failed != nil {
+			fail(failed)
+		}
+		server, err = xds.NewGRPCServer(append(options, changed, grpc.Creds(credentials))...)
 		if err != nil {
 			fail(err)
 		}
@@ -116,8 +123,12 @@ type told struct {
 }
 
 func call(target string) {
-	plain := grpc.WithTransportCredentials(insecure.NewCredentials())
-	client, err := grpc.NewClient(target, plain, grpc.WithDefaultCallOptions(grpc.ForceCodec(bare{})))
+	credentials, err := xdscreds.NewClientCredentials(xdscreds.ClientOptions{FallbackCreds: insecure.NewCredentials()})
+	if err != nil {
+		fail(err)
+	}
+	secured := grpc.WithTransportCredentials(credentials)
+	client, err := grpc.NewClient(target, secured, grpc.WithDefaultCallOptions(grpc.ForceCodec(bare{})))
 	if err != nil {
 		fail(err)
 	}

@@ -7,7 +7,7 @@ use e2e::guarded::{Ask, has};
 use e2e::home::{PATIENCE, Rutter};
 use e2e::issued::Member;
 use e2e::secure::Proof;
-use serde_json::{Value, json};
+use serde_json::json;
 use test_harness::kubernetes::ControlPlane;
 use test_harness::run::{Backend, Envoy, Node, Protocol, Result, free_port, http, wait_for};
 
@@ -134,7 +134,8 @@ async fn across() -> Result<()> {
     apply(&east, &places.east()).await?;
     let status = json!({"status": {"phase": "Running", "podIP": ip, "podIPs": [{"ip": ip}],
         "conditions": [{"type": "Ready", "status": "True"}]}});
-    let patch = ["patch", "pod", "cart-1", "-n", "shop", "--subresource=status", "--type=merge", "-p", &status.to_string()];
+    let patch =
+        ["patch", "pod", "cart-1", "-n", "shop", "--subresource=status", "--type=merge", "-p", &status.to_string()];
     east.kubectl(&patch, "").await?;
     secret(&home, "east", &[("east", &admin(&east)?)]).await?;
     let mut rutter = Rutter::idle(&home, MESH, None, &[HOME, &["--ca-server", "on"]].concat())?;

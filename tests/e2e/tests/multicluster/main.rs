@@ -5,6 +5,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod away;
+mod certificates;
 mod life;
 mod mesh;
 mod proxies;

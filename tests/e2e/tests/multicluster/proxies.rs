@@ -10,7 +10,7 @@ use test_harness::run::{Backend, Envoy, Node, Protocol, Result, free_port, http,
 use super::mesh::{HOME, MESH, admin, apply, cluster, endpoint, has, is_as_new, secret};
 
 /// The address at which other machines reach this one; `None` if it has loopback addresses only.
-fn own_address() -> Option<std::net::IpAddr> {
+pub(super) fn own_address() -> Option<std::net::IpAddr> {
     let socket = UdpSocket::bind("0.0.0.0:0").ok()?;
     // Nothing is sent: connecting a UDP socket only selects a route.
     socket.connect("192.0.2.1:9").ok()?;
