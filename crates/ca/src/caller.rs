@@ -272,17 +272,22 @@ pub fn identities(
     trusted: &TrustedNodeAccounts,
     pods: &dyn Pods,
 ) -> Result<Vec<Identity>, CallerError> {
-    let identity = match impersonated.filter(|text| !text.is_empty()) {
-        None => caller.identity.clone(),
-        Some(text) => impersonation(caller, text, trusted, pods).map_err(|reason| CallerError::Impersonation {
-            caller: caller.identity.to_string(),
-            asked: shortened(text),
-            reason,
-        })?,
+    let owned = |identity: Identity| match trust.is_own(&identity.trust_domain) {
+        true => Ok(identity),
+        false => Err(CallerError::ForeignDomain(identity.trust_domain)),
     };
-    if !trust.is_own(&identity.trust_domain) {
-        return Err(CallerError::ForeignDomain(identity.trust_domain));
-    }
+    let identity = match impersonated.filter(|text| !text.is_empty()) {
+        None => owned(caller.identity.clone())?,
+        Some(text) => {
+            let asked = impersonation(caller, text, trusted, pods);
+            let asked = asked.and_then(|identity| owned(identity).map_err(|error| error.to_string()));
+            asked.map_err(|reason| CallerError::Impersonation {
+                caller: caller.identity.to_string(),
+                asked: shortened(text),
+                reason,
+            })?
+        }
+    };
     Ok(vec![identity])
 }
 

@@ -73,6 +73,8 @@ impl Csr {
         if text.len() > MAX_REQUEST {
             return Err(CsrError::TooLarge { size: text.len() });
         }
+        // Older tools, such as Java's keytool, write this label.
+        let text = text.replace(" NEW CERTIFICATE REQUEST-----", " CERTIFICATE REQUEST-----");
         let der = CertificateSigningRequestDer::from_pem_slice(text.as_bytes()).map_err(|_| CsrError::Pem)?;
         Csr::from_der(&der)
     }
@@ -186,6 +188,16 @@ mod tests {
         let mut forged = der;
         *forged.last_mut().unwrap() ^= 1;
         assert_eq!(Csr::from_der(&forged), Err(CsrError::Signature));
+    }
+
+    #[test]
+    fn the_label_of_older_tools_is_accepted() {
+        let (_, der) = request();
+        let expected = Csr::from_der(&der);
+        assert!(expected.is_ok());
+        assert_eq!(Csr::from_pem(&pem("NEW CERTIFICATE REQUEST", &der)), expected);
+        assert_eq!(Csr::from_pem(&pem("CERTIFICATE", &der)), Err(CsrError::Pem));
+        assert_eq!(Csr::from_pem(""), Err(CsrError::Pem));
     }
 
     #[test]

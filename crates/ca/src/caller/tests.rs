@@ -130,7 +130,8 @@ fn a_node_agent_gets_identities_of_pods_on_its_node_only() {
     let elsewhere = CART.replace("cart", "bank");
     let foreign = CART.replace("cluster.local", "partner.example");
     for asked in [&*elsewhere, &foreign, "cart", "spiffe://cluster.local/ns/shop/sa/cart/x", "spiffe://a,b/ns/a/sa/b"] {
-        assert!(ask(&caller, Some(asked), &pods).is_err(), "{asked}");
+        let error = ask(&caller, Some(asked), &pods).unwrap_err();
+        assert_eq!(error.message(), "request impersonation authentication failure", "{asked}");
     }
 }
 
