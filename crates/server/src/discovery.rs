@@ -133,7 +133,7 @@ impl Discovery {
             return unimplemented("certificates are issued on the TLS port only (--secure-grpc-addr)");
         }
         let credentials = self.credentials(request.headers());
-        let messages = Messages::new(request.into_body(), MAX_MESSAGE, self.budget.clone());
+        let messages = Messages::fixed(request.into_body(), MAX_MESSAGE, self.budget.clone());
         match service.create(&self.gate, &credentials, messages).await {
             Ok(message) => single(message),
             Err(status) => refuse(&status),

@@ -211,15 +211,22 @@ pub(crate) struct Messages {
     body: Incoming,
     buffer: BytesMut,
     limit: usize,
+    /// The flag that sets the limit, in parentheses; empty if none does.
+    flag: &'static str,
     budget: Budget,
     /// The memory for the message that is being received.
     held: Option<Held>,
 }
 
 impl Messages {
-    /// Creates a reader of messages of at most `limit` bytes.
+    /// Creates a reader of messages of at most `limit` bytes, which `--max-request-bytes` sets.
     pub(crate) fn new(body: Incoming, limit: usize, budget: Budget) -> Messages {
-        Messages { body, buffer: BytesMut::new(), limit, budget, held: None }
+        Messages { flag: " (--max-request-bytes)", ..Messages::fixed(body, limit, budget) }
+    }
+
+    /// Creates a reader of messages of at most `limit` bytes, which no setting changes.
+    pub(crate) fn fixed(body: Incoming, limit: usize, budget: Budget) -> Messages {
+        Messages { body, buffer: BytesMut::new(), limit, flag: "", budget, held: None }
     }
 
     /// The next message; `None` if the client has ended the request. May be cancelled.
@@ -278,8 +285,7 @@ impl Messages {
         }
         let length = u32::from_be_bytes([prefix[1], prefix[2], prefix[3], prefix[4]]) as usize;
         if length > self.limit {
-            let text =
-                format!("a request of {length} bytes; at most {} are accepted (--max-request-bytes)", self.limit);
+            let text = format!("a request of {length} bytes; at most {} are accepted{}", self.limit, self.flag);
             return Err(Status::new(Status::RESOURCE_EXHAUSTED, text));
         }
         Ok(Some(length))
