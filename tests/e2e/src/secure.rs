@@ -104,11 +104,22 @@ impl Client {
         csr: &str,
         metadata: &[(&str, &str)],
     ) -> Result<std::result::Result<Vec<String>, Status>> {
+        self.create_for(proof, csr, metadata, 0).await
+    }
+
+    /// Requests a certificate with a lifetime in seconds.
+    pub async fn create_for(
+        &self,
+        proof: Proof<'_>,
+        csr: &str,
+        metadata: &[(&str, &str)],
+        lifetime: i64,
+    ) -> Result<std::result::Result<Vec<String>, Status>> {
         let fields = metadata.iter().map(|(name, text)| ((*name).to_owned(), text_value(text))).collect();
         let message = IstioCertificateRequest {
             csr: csr.to_owned(),
             metadata: Some(Struct { fields }),
-            ..IstioCertificateRequest::default()
+            validity_duration: lifetime,
         };
         let mut grpc = tonic::client::Grpc::new(self.0.clone());
         grpc.ready().await?;

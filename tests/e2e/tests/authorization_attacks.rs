@@ -98,6 +98,28 @@ async fn cve_2021_39155_hosts_have_no_case() -> Result<()> {
     Ok(())
 }
 
+/// What is allowed for a host is allowed with each port, but not for a longer name that begins like it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_host_with_something_after_the_port_is_another_one() -> Result<()> {
+    let guarded = Guarded::start(&[]).await?;
+    let host =
+        async |host: &str, status| Ask::new("GET /").with(&[("host", host)]).gets(guarded.address(), status).await;
+    guarded.protect("only", "rules: [{ to: [{ operation: { hosts: [a.test, '*.b.test', '[::1]'] } }] }]").await?;
+    for name in ["a.test", "A.test:80", "a.test.:8443", "c.b.test:80", "[::1]:80"] {
+        host(name, 200).await?;
+    }
+    for name in
+        ["a.test:80@evil.test", "a.test:@evil.test:80", "c.b.test:80.evil.test", "evil:c.b.test:80", "[::1]:80@evil"]
+    {
+        host(name, 403).await?;
+    }
+    // A policy that denies it stays on the safe side.
+    guarded.protect("not", "action: DENY, rules: [{ to: [{ operation: { hosts: [a.test] } }] }]").await?;
+    host("b.test", 200).await?;
+    host("a.test:80@evil.test", 403).await?;
+    Ok(())
+}
+
 /// CVE-2026-39350: names of service accounts were regular expressions, so that `a.b` matched `aXb`.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn cve_2026_39350_names_are_no_patterns() -> Result<()> {

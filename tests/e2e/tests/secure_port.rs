@@ -84,6 +84,21 @@ fn shown(pem: &str) -> Result<String> {
     Ok(String::from_utf8(output.stdout)?)
 }
 
+/// Whether a certificate has expired after this time, in seconds.
+fn expires_within(pem: &str, seconds: i64) -> Result<bool> {
+    let file = tempfile::NamedTempFile::new()?;
+    std::fs::write(file.path(), pem)?;
+    let mut command = Command::new("openssl");
+    command.args(["x509", "-noout", "-checkend", &seconds.to_string(), "-in"]).arg(file.path());
+    let output = command.output()?;
+    let text = String::from_utf8(output.stdout)?;
+    match text.trim() {
+        "Certificate will expire" => Ok(true),
+        "Certificate will not expire" => Ok(false),
+        _ => Err(format!("openssl: {text}{}", String::from_utf8_lossy(&output.stderr)).into()),
+    }
+}
+
 /// A workload gets a certificate by its token, connects with it, and renews it. Others get nothing.
 async fn workloads() -> Result<()> {
     let home = e2e::cluster::shared_with_crds().await?;
@@ -179,9 +194,14 @@ async fn agents() -> Result<()> {
     let chain = plane.rutter.explained(wait_for("the certificate of a pod", PATIENCE, allowed).await)?;
     assert!(shown(&chain[0])?.contains(&format!("URI:{cart}")));
     let elsewhere = [("ImpersonatedIdentity", vault.as_str())];
-    for (what, token, asked) in
-        [("a pod on another node", &agent, &elsewhere), ("a workload that is no agent", &workload, &asked)]
-    {
+    // istiod signs this one: it looks at the pod's namespace and service account only.
+    let foreign = cart.replace("cluster.local", "partner.example");
+    let foreign = [("ImpersonatedIdentity", foreign.as_str())];
+    for (what, token, asked) in [
+        ("a pod on another node", &agent, &elsewhere),
+        ("a workload that is no agent", &workload, &asked),
+        ("another trust domain", &agent, &foreign),
+    ] {
         let refused = client.create(Proof::token(token), &csr, asked).await?.unwrap_err();
         assert_eq!(
             (refused.code(), refused.message()),
@@ -195,6 +215,50 @@ async fn agents() -> Result<()> {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_node_agent_gets_certificates_of_its_node() {
     agents().await.unwrap_or_else(|error| panic!("{error}"));
+}
+
+/// The answers that were compared with istiod's: lifetimes, labels of PEM, and large messages.
+async fn answers() -> Result<()> {
+    let home = e2e::cluster::shared_with_crds().await?;
+    let plane = Plane::start(home, &[]).await?;
+    let shop = Namespace::create(home, "shop").await?;
+    shop.apply("apiVersion: v1\nkind: ServiceAccount\nmetadata: { name: cart }\n").await?;
+    let token = token(&shop, "cart", "istio-ca", None).await?;
+    let client = plane.client(None).await?;
+    let csr = Key::new()?.request(&[])?;
+    let create = |csr: String, lifetime: i64| {
+        let (client, token) = (&client, &token);
+        async move { client.create_for(Proof::token(token), &csr, &[], lifetime).await }
+    };
+    let day = 86_400;
+    for (lifetime, granted) in [(0, day), (-1, day), (i64::MIN, day), (3_600, 3_600), (89 * day, 89 * day)] {
+        let chain = create(csr.clone(), lifetime).await??;
+        assert!(expires_within(&chain[0], granted)?, "{lifetime}");
+        assert!(!expires_within(&chain[0], granted - 600)?, "{lifetime}");
+    }
+    let older = csr.replace("CERTIFICATE REQUEST", "NEW CERTIFICATE REQUEST");
+    assert!(create(older, 0).await?.is_ok(), "the label of older tools");
+    let other = csr.replace("CERTIFICATE REQUEST", "CERTIFICATE");
+    let cases = [
+        (csr.clone(), 91 * day, Code::InvalidArgument, "longer than the maximum of 7776000s"),
+        (csr.clone(), i64::MAX, Code::InvalidArgument, "longer than the maximum of 7776000s"),
+        ("hello".to_owned(), 0, Code::InvalidArgument, "is not PEM"),
+        (String::new(), 0, Code::InvalidArgument, "is not PEM"),
+        (other, 0, Code::InvalidArgument, "is not PEM"),
+        ("a".repeat(40 << 10), 0, Code::InvalidArgument, "at most 32768 are accepted"),
+        ("a".repeat(60 << 10), 0, Code::ResourceExhausted, "at most 49152 are accepted"),
+    ];
+    for (csr, lifetime, code, text) in cases {
+        let refused = create(csr, lifetime).await?.unwrap_err();
+        assert_eq!(refused.code(), code, "{refused}");
+        assert!(refused.message().contains(text) && !refused.message().contains("--max-request-bytes"), "{refused}");
+    }
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn requests_get_the_answers_of_istiod() {
+    answers().await.unwrap_or_else(|error| panic!("{error}"));
 }
 
 /// Tokens of another cluster of the mesh are reviewed there.
