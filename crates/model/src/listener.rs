@@ -231,6 +231,9 @@ pub struct TcpChain {
     pub tunnel: Option<Tunnel>,
     /// The SNI is resolved in this cache, and connections go to this port.
     pub by_server_name: Option<(DnsCache, u16)>,
+    /// A gateway passes connections from another network on without decrypting them (`AUTO_PASSTHROUGH`). It knows no client, so
+    /// that policies are enforced by the server only.
+    pub between_networks: bool,
     /// The VirtualService whose route it is, for the metadata of a sidecar's filter chain.
     pub origin: Option<ObjectId>,
 }

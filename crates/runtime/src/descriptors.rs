@@ -1,4 +1,4 @@
-//! Shares the file descriptors of the process among the listeners, so that none can use up those of another.
+//! Limits of the process: file descriptors, which the listeners share so that none can use up those of another, and core files.
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use server::ConnectionLimits;
@@ -20,6 +20,14 @@ pub(super) fn raise_limit() {
     let limit = getrlimit(Resource::Nofile);
     if setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum }).is_err() {
         tracing::warn!(limit = ?limit.current, "cannot raise the limit of open files");
+    }
+}
+
+/// Prevents core files, which would contain the private key of the authority.
+pub(super) fn forbid_core_files() {
+    let limit = getrlimit(Resource::Core);
+    if setrlimit(Resource::Core, Rlimit { current: Some(0), maximum: limit.maximum }).is_err() {
+        tracing::warn!("cannot prevent core files, which would contain private keys");
     }
 }
 

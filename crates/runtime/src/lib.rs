@@ -74,6 +74,7 @@ const BLOCKED_THREADS: Duration = Duration::from_millis(500);
 /// A setting cannot be used, an address is taken, or a source fails before everything was read.
 pub fn run(settings: &Settings, levels: LogLevels) -> Result<()> {
     descriptors::raise_limit();
+    descriptors::forbid_core_files();
     let threads = match settings.threads {
         0 => std::thread::available_parallelism().map_or(1, usize::from),
         given => given,

@@ -43,8 +43,8 @@ impl Issued {
     pub async fn start(protocol: Protocol, speaks: &str, files: &[(&str, &str)], flags: &[&str]) -> Result<Issued> {
         let (plan, data) = (Plan::new(speaks).await?, tempfile::tempdir()?);
         let mesh = start(&plan.with(files), &data, flags).await?;
-        let mut web = Member::join(&mesh.control, "test", "web").await?;
-        let mut caller = Member::join(&mesh.control, "test", "client").await?;
+        let web = Member::join(&mesh.control, "test", "web").await?;
+        let caller = Member::join(&mesh.control, "test", "client").await?;
         let server = web.envoy(&mesh.control, Plan::node("web"), protocol).await?;
         let client = caller.envoy(&mesh.control, Plan::node("client"), protocol).await?;
         let pair = plan.run(mesh, server, client).await?;
@@ -54,19 +54,19 @@ impl Issued {
     }
 
     /// Renews the server's certificate, and waits until its sidecar uses it.
-    pub async fn renew_web(&mut self) -> Result<()> {
+    pub async fn renew_web(&self) -> Result<()> {
         self.web.renew(&self.pair.mesh.control).await?;
         self.web.is_used_by(&self.pair.server).await
     }
 
     /// Renews the client's certificate, and waits until its sidecar uses it.
-    pub async fn renew_caller(&mut self) -> Result<()> {
+    pub async fn renew_caller(&self) -> Result<()> {
         self.caller.renew(&self.pair.mesh.control).await?;
         self.caller.is_used_by(&self.pair.client).await
     }
 
     /// Gives the server's sidecar another certificate, and waits until it uses it.
-    pub async fn present(&mut self, identity: &Identity) -> Result<()> {
+    pub async fn present(&self, identity: &Identity) -> Result<()> {
         self.web.present(identity);
         self.web.is_used_by(&self.pair.server).await
     }
@@ -174,7 +174,7 @@ impl Member {
     }
 
     /// Starts an Envoy of this workload, which connects to the TLS port.
-    pub async fn envoy(&mut self, control: &Control, mut node: Node, protocol: Protocol) -> Result<Envoy> {
+    pub async fn envoy(&self, control: &Control, mut node: Node, protocol: Protocol) -> Result<Envoy> {
         node.metadata["SERVICE_ACCOUNT"] = self.account.as_str().into();
         let sds = serve(self.secrets.clone()).await?;
         let mut bootstrap = bootstrap(node, protocol, control.secure(), sds);

@@ -94,7 +94,7 @@ fn imitations(authority: &Authority, account: &str) -> Result<Vec<(String, Ident
 
 async fn servers() -> Result<()> {
     let (authority, directory) = (Authority::new("mesh")?, tempfile::tempdir()?);
-    let mut pair = start(&authority, directory.path()).await?;
+    let pair = start(&authority, directory.path()).await?;
     let right = authority.workload("spiffe://cluster.local/ns/test/sa/web")?;
     for (what, imitation) in imitations(&authority, "web")? {
         let before = pair.backend.requests();

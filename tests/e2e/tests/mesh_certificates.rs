@@ -101,7 +101,7 @@ async fn same_key() -> Result<()> {
         ["--self-signed-ca-ttl", "100s", "--self-signed-ca-grace", "40", "--self-signed-ca-check-interval", "1s"];
     let (strict, rule) = (strict(), fresh_connections());
     let files = [("peers.yaml", strict.as_str()), ("rule.yaml", &rule)];
-    let mut pair = Issued::start(Protocol::Delta, "HTTP", &files, &flags).await?;
+    let pair = Issued::start(Protocol::Delta, "HTTP", &files, &flags).await?;
     pair.is_called_by(CLIENT).await?;
     let traffic = Traffic::start(pair.address(), "/", &[("host", WEB)], 100, 10);
     let old = pair.web.roots();
@@ -142,7 +142,7 @@ async fn migration() -> Result<()> {
     let flags = ["--root-ca-dir", &path, "--multiroot-mesh", "on"];
     let (strict, rule) = (strict(), fresh_connections());
     let files = [("peers.yaml", strict.as_str()), ("rule.yaml", &rule)];
-    let mut pair = Issued::start(Protocol::Delta, "HTTP", &files, &flags).await?;
+    let pair = Issued::start(Protocol::Delta, "HTTP", &files, &flags).await?;
     pair.is_called_by(CLIENT).await?;
     assert_eq!(pair.root().await?.trim(), old.pem.trim());
     let before = pair.caller.identity();
@@ -161,7 +161,7 @@ async fn migration() -> Result<()> {
         signer.plug_into(directory.path(), roots)?;
         let expected: String = roots.iter().map(|root| root.pem.as_str()).collect();
         // Each step is complete when all workloads have renewed.
-        renewed(&mut pair, &expected, signer, &traffic).await?;
+        renewed(&pair, &expected, signer, &traffic).await?;
         traffic.next(100).await?;
     }
     let counts = traffic.stop().await;
@@ -181,7 +181,7 @@ async fn migration() -> Result<()> {
 }
 
 /// Renews the certificates of both sides until they are of this authority and have these roots.
-async fn renewed(pair: &mut Issued, roots: &str, signer: &Authority, traffic: &Traffic) -> Result<()> {
+async fn renewed(pair: &Issued, roots: &str, signer: &Authority, traffic: &Traffic) -> Result<()> {
     let end = tokio::time::Instant::now() + Duration::from_secs(30);
     loop {
         pair.renew_web().await?;

@@ -55,7 +55,7 @@ pub(super) fn command() -> Command {
                 .long("tls")
                 .action(ArgAction::SetTrue)
                 .requires("cert-dir")
-                .help("Connect to the control plane's TLS port, with the certificate in --cert-dir"),
+                .help("Connect to the TLS port of the control plane, with the same certificate"),
         )
         .arg(
             option("file", "FILE", "File to write, replaced atomically [default: standard output]")

@@ -120,7 +120,8 @@ fn filter_chain(
             let lookup = by_name.map(|(cache, port)| dns_cache::of_server_names(cache, *port));
             let metrics = stats::of(spec, telemetry).map(|config| network_filter(stats::FILTER, &config));
             let own = tcp::filters(tcp, spec.idle_timeout_ms, telemetry);
-            policies.tcp().into_iter().chain(metrics).chain(lookup).chain(own).collect()
+            let policies = if tcp.between_networks { Vec::new() } else { policies.tcp() };
+            policies.into_iter().chain(metrics).chain(lookup).chain(own).collect()
         }
     };
     let route = match &chain.kind {

@@ -53,6 +53,7 @@ pub(super) fn chains(cx: &Reads<'_>, scope: &Arc<Scope>, servers: &[Server]) -> 
                     stat_prefix: named.unwrap_or(all.stat_prefix),
                     // Traffic from another network is for workloads of the mesh only.
                     tunnel: None,
+                    between_networks: true,
                     ..all
                 };
                 chains.push(Chain { sni: vec![name], alpn: MESH_ALPN, ..Chain::any(ChainKind::Tcp(tcp)) });

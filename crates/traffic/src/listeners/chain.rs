@@ -162,6 +162,7 @@ pub(crate) fn all_to_cluster(cluster: &str) -> TcpChain {
         mongo: false,
         tunnel: None,
         by_server_name: None,
+        between_networks: false,
         origin: None,
     }
 }

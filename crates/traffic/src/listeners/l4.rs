@@ -161,6 +161,7 @@ impl Router<'_> {
             mongo: false,
             tunnel: policy.tunnel,
             by_server_name: None,
+            between_networks: false,
             origin: None,
         })
     }
@@ -216,6 +217,7 @@ pub(crate) fn to_cluster(cx: &Reads<'_>, cluster: &str, policy: Option<&PolicyKe
             subset => policy.tunnels.get(subset).cloned(),
         },
         by_server_name: None,
+        between_networks: false,
         origin: None,
     }
 }

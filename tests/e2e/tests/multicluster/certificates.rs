@@ -148,9 +148,9 @@ async fn across() -> Result<()> {
     let roots = rutter.explained(wait_for("the root certificate", PATIENCE, read).await)?;
     let mesh = Home { rutter: &rutter, roots };
 
-    let mut cart = mesh.join((&east, "east"), "shop/cart").await?;
-    let mut gateway = mesh.join((&east, "east"), "mesh/eastwest").await?;
-    let mut client = mesh.join((&home, "home"), "shop/client").await?;
+    let cart = mesh.join((&east, "east"), "shop/cart").await?;
+    let gateway = mesh.join((&east, "east"), "mesh/eastwest").await?;
+    let client = mesh.join((&home, "home"), "shop/client").await?;
     let other = mesh.join((&home, "home"), "shop/other").await?;
     let control = &rutter.control;
     let sidecar = Node::sidecar("cart-1", "shop", &ip.to_string(), &[("app", "cart")]);

@@ -66,6 +66,7 @@ fn tcp(clusters: &[(&str, u32)]) -> TcpChain {
         mongo: false,
         tunnel: None,
         by_server_name: None,
+        between_networks: false,
         origin: None,
     }
 }
