@@ -4,14 +4,14 @@ use std::cmp::Ordering;
 
 use serde_json::{Map, Value};
 
-use crate::Problem;
 use crate::text::{is_true, quoted, shown};
+use crate::{Problem, formats, sprig};
 
 /// Maximum width of an indentation.
 const MAX_INDENT: usize = 256;
 
-type FunctionResult = Result<Value, Problem>;
-type Function = fn(&[Value]) -> FunctionResult;
+pub(crate) type FunctionResult = Result<Value, Problem>;
+pub(crate) type Function = fn(&[Value]) -> FunctionResult;
 
 /// Name, number of arguments (0: any number) and implementation of each function.
 const FUNCTIONS: &[(&str, usize, Function)] = &[
@@ -23,7 +23,10 @@ const FUNCTIONS: &[(&str, usize, Function)] = &[
     ("le", 2, |a| Ok(order(a)?.is_le().into())),
     ("gt", 2, |a| Ok(order(a)?.is_gt().into())),
     ("ge", 2, |a| Ok(order(a)?.is_ge().into())),
-    ("default", 2, |a| Ok(if is_true(&a[1]) { &a[1] } else { &a[0] }.clone())),
+    ("default", 0, |a| match a {
+        [default, given @ ..] => Ok(given.last().filter(|value| is_true(value)).unwrap_or(default).clone()),
+        [] => Err(wrong_number(1, a)),
+    }),
     ("coalesce", 0, |a| Ok(a.iter().find(|value| is_true(value)).cloned().unwrap_or_default())),
     ("ternary", 3, |a| Ok(if is_true(&a[2]) { &a[0] } else { &a[1] }.clone())),
     ("required", 2, |a| required(&a[0], &a[1])),
@@ -32,7 +35,7 @@ const FUNCTIONS: &[(&str, usize, Function)] = &[
     ("index", 0, index),
     ("print", 0, print),
     ("toString", 0, print),
-    ("printf", 0, printf),
+    ("printf", 0, formats::printf),
     ("int", 1, |a| Ok(whole(&a[0]).into())),
     ("int64", 1, |a| Ok(whole(&a[0]).into())),
     ("add", 0, |a| Ok(a.iter().map(whole).fold(0_i64, i64::wrapping_add).into())),
@@ -61,7 +64,11 @@ const FUNCTIONS: &[(&str, usize, Function)] = &[
     ("indent", 2, |a| indented(&a[0], &a[1], "")),
     ("nindent", 2, |a| indented(&a[0], &a[1], "\n")),
     ("splitList", 2, |a| Ok(shown(&a[1]).split(&shown(&a[0])).collect())),
-    ("join", 2, |a| Ok(texts(&a[1])?.join(&shown(&a[0])).into())),
+    ("join", 2, |a| match &a[1] {
+        list @ Value::Array(_) => Ok(texts(list)?.join(&shown(&a[0])).into()),
+        Value::Null => Ok("".into()),
+        one => Ok(shown(one).into()),
+    }),
     // Lists and maps.
     ("list", 0, |a| Ok(a.to_vec().into())),
     ("dict", 0, dict),
@@ -80,18 +87,33 @@ const FUNCTIONS: &[(&str, usize, Function)] = &[
 
 /// Calls a function; none if the name is unknown.
 pub(crate) fn call(name: &str, arguments: &[Value]) -> Option<FunctionResult> {
-    let (_, count, run) = FUNCTIONS.iter().find(|(known, ..)| *known == name)?;
+    let (_, count, run) = found(name)?;
     Some(match *count {
         count if count > 0 && count != arguments.len() => Err(wrong_number(count, arguments)),
         _ => run(arguments),
     })
 }
 
-fn wrong_number(wanted: usize, arguments: &[Value]) -> Problem {
+/// Whether a function exists.
+pub(crate) fn is_known(name: &str) -> bool {
+    found(name).is_some()
+}
+
+fn found(name: &str) -> Option<&'static (&'static str, usize, Function)> {
+    let exact = |name: &str| FUNCTIONS.iter().chain(sprig::FUNCTIONS).find(|(known, ..)| *known == name);
+    // Sprig has a second form of many functions that reports errors; here the first one does, too.
+    let first_form = || {
+        let rest = name.strip_prefix("must")?;
+        exact(&format!("{}{}", rest.get(..1)?.to_ascii_lowercase(), &rest[1..]))
+    };
+    exact(name).or_else(first_form)
+}
+
+pub(crate) fn wrong_number(wanted: usize, arguments: &[Value]) -> Problem {
     format!("expected {wanted} arguments, got {}", arguments.len()).into()
 }
 
-fn kind_of(value: &Value) -> &'static str {
+pub(crate) fn kind_of(value: &Value) -> &'static str {
     match value {
         Value::Null => "invalid",
         Value::Bool(_) => "bool",
@@ -171,38 +193,20 @@ fn index(arguments: &[Value]) -> FunctionResult {
     })
 }
 
+/// The arguments, with a space between two that are not strings, as in Go.
 fn print(arguments: &[Value]) -> FunctionResult {
-    Ok(arguments.iter().map(shown).collect::<String>().into())
-}
-
-fn printf(arguments: &[Value]) -> FunctionResult {
-    let [Value::String(form), rest @ ..] = arguments else {
-        return Err("the first argument is not a string".into());
-    };
-    let mut rest = rest.iter();
-    let mut out = String::new();
-    let mut chars = form.chars();
-    while let Some(c) = chars.next() {
-        if c != '%' {
-            out.push(c);
-            continue;
+    let mut text = String::new();
+    for (at, argument) in arguments.iter().enumerate() {
+        if at > 0 && !argument.is_string() && !arguments[at - 1].is_string() {
+            text.push(' ');
         }
-        let mut next = || rest.next().ok_or(Problem::from("not enough values for the format"));
-        match chars.next() {
-            Some('%') => out.push('%'),
-            Some('s' | 'v' | 'd' | 't') => out.push_str(&shown(next()?)),
-            Some('q') => out.push_str(&quoted(&shown(next()?))),
-            other => return Err(format!("`%{}` is not supported", other.unwrap_or(' ')).into()),
-        }
+        text.push_str(&shown(argument));
     }
-    match rest.next() {
-        None => Ok(out.into()),
-        Some(_) => Err("too many values for the format".into()),
-    }
+    Ok(text.into())
 }
 
 /// The integer value of a number or numeric string; else 0.
-fn whole(value: &Value) -> i64 {
+pub(crate) fn whole(value: &Value) -> i64 {
     match value {
         Value::Number(number) => number.as_i64().unwrap_or_else(|| number.as_f64().unwrap_or_default() as i64),
         Value::String(text) => text.parse().unwrap_or_default(),
@@ -231,11 +235,11 @@ fn indented(width: &Value, value: &Value, before: &str) -> FunctionResult {
     Ok(format!("{before}{spaces}{}", shown(value).replace('\n', &format!("\n{spaces}"))).into())
 }
 
-fn texts(list: &Value) -> Result<Vec<String>, Problem> {
+pub(crate) fn texts(list: &Value) -> Result<Vec<String>, Problem> {
     Ok(items(list)?.iter().map(shown).collect())
 }
 
-fn sorted(mut texts: Vec<String>) -> Value {
+pub(crate) fn sorted(mut texts: Vec<String>) -> Value {
     texts.sort();
     texts.into()
 }
@@ -245,11 +249,11 @@ fn concat(lists: &[Value]) -> FunctionResult {
     Ok(lists.concat().into())
 }
 
-fn items(value: &Value) -> Result<&[Value], Problem> {
+pub(crate) fn items(value: &Value) -> Result<&[Value], Problem> {
     value.as_array().map(Vec::as_slice).ok_or_else(|| format!("expected a list, got a {}", kind_of(value)).into())
 }
 
-fn fields(value: &Value) -> Result<&Map<String, Value>, Problem> {
+pub(crate) fn fields(value: &Value) -> Result<&Map<String, Value>, Problem> {
     value.as_object().ok_or_else(|| format!("expected a map, got a {}", kind_of(value)).into())
 }
 

@@ -7,16 +7,23 @@
 //! [`Templates::add`] parses templates, [`Templates::render`] evaluates one. Values are JSON. [`Host`] provides functions
 //! of the caller, for example for YAML.
 //!
-//! Differences from Go: a missing value renders as empty text, as in Helm; numbers are compared by value; there are no
-//! methods, no `break` and no `continue`. Unknown names are errors.
+//! Differences from Go: a missing value renders as empty text, as in Helm, unless [`Host::missing`] is set; numbers are
+//! compared by value; methods exist as far as [`Host::method`] has them; `set` and `unset` change a variable, not a map that
+//! several variables share. Functions that read clocks, the environment or random numbers are left to the host. Unknown
+//! names are errors.
+//!
+//! A rendering has limits: the size of the output with its intermediate results, and the number of steps ([`MAX_STEPS`]).
 
 mod eval;
+mod formats;
 mod functions;
 mod lex;
 mod parse;
+mod sprig;
 mod text;
+pub mod yaml;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
 
@@ -28,6 +35,8 @@ const MAX_NESTING: usize = 64;
 const MAX_INCLUDES: usize = 100;
 /// Maximum size of the output of a rendering, including intermediate results, in bytes.
 const MAX_TEXT: usize = 16 << 20;
+/// Maximum number of steps of a rendering: nodes, calls, and 64 bytes of copied values each count as one.
+pub const MAX_STEPS: usize = 4_000_000;
 
 /// An error in a template or its evaluation.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
@@ -66,8 +75,18 @@ impl From<&str> for Problem {
 
 /// Functions of the caller.
 pub trait Host {
-    /// Calls a function; none if the name is unknown.
+    /// Calls a function; none if the name is unknown. These functions take precedence over the built-in ones.
     fn call(&self, name: &str, arguments: &[Value]) -> Option<Result<Value, Problem>>;
+
+    /// Calls a method, or reads a field that a value does not have by this name; none if there is none.
+    fn method(&self, _receiver: &Value, _name: &str, _arguments: &[Value]) -> Option<Result<Value, Problem>> {
+        None
+    }
+
+    /// The text of a missing value in the output.
+    fn missing(&self) -> &'static str {
+        ""
+    }
 }
 
 /// No additional functions.
@@ -75,6 +94,11 @@ impl Host for () {
     fn call(&self, _: &str, _: &[Value]) -> Option<Result<Value, Problem>> {
         None
     }
+}
+
+/// Whether a function is built in.
+pub fn is_builtin(name: &str) -> bool {
+    matches!(name, "and" | "or" | "include" | "set" | "unset") || functions::is_known(name)
 }
 
 /// Templates that can include each other.
@@ -105,6 +129,13 @@ impl Templates {
         }
         self.named.insert(name.to_owned(), template(read.nodes));
         Ok(())
+    }
+
+    /// The names of the functions that the templates call, without duplicates.
+    pub fn functions(&self) -> BTreeSet<&str> {
+        let mut names = BTreeSet::new();
+        self.named.values().for_each(|template| parse::functions(&template.nodes, &mut names));
+        names
     }
 
     /// Renders a template with a value, which is `.` and `$`.

@@ -25,6 +25,10 @@ pub(crate) enum Node {
     Range(Pipeline, Vec<Node>, Vec<Node>, usize),
     /// `template`: includes another template.
     Template(String, Option<Pipeline>, usize),
+    /// `break`: ends the innermost `range`.
+    Break(usize),
+    /// `continue`: ends this turn of the innermost `range`.
+    Continue(usize),
 }
 
 /// Commands; each receives the result of the one before.
@@ -111,6 +115,9 @@ impl Parser {
                     });
                 }
                 "define" => self.define(&words[1..], depth)?,
+                "block" => nodes.push(self.inline_block(&words[1..], line, depth)?),
+                "break" if words.len() == 1 => nodes.push(Node::Break(line)),
+                "continue" if words.len() == 1 => nodes.push(Node::Continue(line)),
                 "template" => nodes.push(self.template(&words[1..], line)?),
                 _ => {
                     let pipeline = self.pipeline(&words)?;
@@ -164,6 +171,11 @@ impl Parser {
                     _ => self.not_closed("else", line),
                 }
             }
+            End::Else(words) if words[0] == Word::Name("with".to_owned()) => {
+                let (line, pipeline) = (self.line, self.pipeline(&words[1..])?);
+                let (inner, otherwise) = self.branches(depth + 1)?;
+                Ok((body, vec![Node::With(pipeline, inner, otherwise, line)]))
+            }
             End::Else(_) => Err((self.line, "this `else` does not take a condition".into())),
             End::Text => self.not_closed("with` or `range", line),
         }
@@ -180,6 +192,13 @@ impl Parser {
         };
         self.defined.push((name.clone(), nodes));
         Ok(())
+    }
+
+    /// `block`: a definition that is included at its place.
+    fn inline_block(&mut self, words: &[Word], line: usize, depth: usize) -> Result<Node, LineError> {
+        let node = self.template(words, line)?;
+        self.define(&words[..1], depth)?;
+        Ok(node)
     }
 
     fn template(&mut self, words: &[Word], line: usize) -> Result<Node, LineError> {
@@ -253,5 +272,38 @@ fn variable(command: &mut Vec<Operand>) -> Result<String, Problem> {
     match std::mem::take(command).as_slice() {
         [Operand::Variable(name, fields)] if fields.is_empty() && !name.is_empty() => Ok(name.clone()),
         _ => Err("only variables can be assigned".into()),
+    }
+}
+
+/// Adds the names of the functions in these nodes.
+pub(crate) fn functions<'n>(nodes: &'n [Node], names: &mut std::collections::BTreeSet<&'n str>) {
+    for node in nodes {
+        match node {
+            Node::Text(_) | Node::Break(_) | Node::Continue(_) => {}
+            Node::Write(pipeline, _) | Node::Assign(pipeline, _) => in_pipeline(pipeline, names),
+            Node::If(branches, otherwise, _) => {
+                for (condition, body) in branches {
+                    in_pipeline(condition, names);
+                    functions(body, names);
+                }
+                functions(otherwise, names);
+            }
+            Node::With(pipeline, body, otherwise, _) | Node::Range(pipeline, body, otherwise, _) => {
+                in_pipeline(pipeline, names);
+                functions(body, names);
+                functions(otherwise, names);
+            }
+            Node::Template(_, pipeline, _) => pipeline.iter().for_each(|pipeline| in_pipeline(pipeline, names)),
+        }
+    }
+}
+
+fn in_pipeline<'n>(pipeline: &'n Pipeline, names: &mut std::collections::BTreeSet<&'n str>) {
+    for operand in pipeline.commands.iter().flatten() {
+        match operand {
+            Operand::Function(name) => drop(names.insert(name)),
+            Operand::Group(inner, _) => in_pipeline(inner, names),
+            Operand::Dot(_) | Operand::Variable(..) | Operand::Literal(_) => {}
+        }
     }
 }
