@@ -30,6 +30,7 @@ pub(super) const CRATES: &[(&str, Place)] = &[
     ("jwks", Place::Layer(3, &[])),
     ("k8s-patch", Place::Layer(3, &[])),
     ("admission", Place::Layer(3, &[])),
+    ("inject", Place::Layer(3, &["k8s-patch"])),
     ("status", Place::Layer(3, &[])),
     // The export controller uses the registry to find services that are local to a cluster.
     ("controllers", Place::Layer(3, &["registry"])),
