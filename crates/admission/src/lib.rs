@@ -11,6 +11,9 @@
 //!    together.
 //! 3. [`prepare`] sets the fields that only the server writes: UID, timestamps, generation.
 //!
+//! [`webhook`] decodes the calls of admission webhooks, for control planes beside a Kubernetes API server, and judges the
+//! objects of the mesh.
+//!
 //! This crate does no I/O and reads no clock. Messages use the wording of Kubernetes because people and programs rely on
 //! it.
 
@@ -25,6 +28,7 @@ mod prepare;
 mod semantic;
 mod types;
 mod walk;
+pub mod webhook;
 
 pub use admit::{Admitted, FieldValidation, Operation, Review, Subresource, admit, check_apply};
 pub use cause::{Cause, Reason, Rejection};

@@ -23,6 +23,7 @@ mod namespaces;
 mod root_certificate;
 mod service_exports;
 mod untaint;
+mod webhook_bundles;
 mod write;
 
 pub use addresses::{AddressDriver, Addresses, Allocation, Entry, Ranges};
@@ -36,6 +37,7 @@ pub use root_certificate::{
 };
 pub use service_exports::{ExportDriver, ServiceExports};
 pub use untaint::{SeenNode, TAINT, Untaint, UntaintDriver};
+pub use webhook_bundles::{MUTATING, VALIDATING, WebhookBundles, WebhookNames};
 pub use write::{Body, Resource, Target, Write};
 
 use std::collections::BTreeMap;

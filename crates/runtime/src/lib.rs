@@ -37,6 +37,7 @@ mod replica;
 mod secure;
 mod store_backend;
 mod store_status;
+mod webhooks;
 
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener};
 use std::sync::Arc;
@@ -120,6 +121,12 @@ async fn serve(settings: &Settings, levels: LogLevels, threads: usize) -> Result
     let options = options(settings, secure.security.clone());
     let started = Server::start_with(options, pilot.clone(), Some(pilot.configuration())).await;
     let mut server = started.map_err(addressed)?;
+    let (inject, injection) = watch::channel(Arc::default());
+    let serves_webhooks = webhooks::start(settings, &pilot, &secure, &mut server, injection).await?;
+    let mut cluster = cluster;
+    if let Some(cluster) = cluster.as_mut().filter(|_| serves_webhooks) {
+        cluster.run_webhooks(settings, inject, secure.security.signing.clone());
+    }
     let _certificates = secure.run(server.serving_status());
     if let Ok(port @ 1..) = u16::try_from(settings.ctrlz_port) {
         server.serve_log_levels(port, levels).await.context("--ctrlz-port")?;

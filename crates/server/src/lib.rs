@@ -57,6 +57,7 @@ mod syncz;
 mod tls;
 mod unix_socket;
 mod watched;
+mod webhooks;
 mod world_handle;
 mod xds_log;
 
@@ -76,4 +77,5 @@ pub use security::{CertificateOptions, PageAccess, SecurePort, Security};
 pub use status_tracker::Observations;
 pub use unix_socket::UnixSocket;
 pub use watched::{Accounts, Keys, Names};
+pub use webhooks::{WebhookPort, Webhooks};
 pub use world_handle::{Closed, WorldHandle};

@@ -34,6 +34,7 @@ use crate::peer::SecretAccess;
 use crate::security::Security;
 use crate::tls;
 use crate::unix_socket::{self, UnixSocket};
+use crate::webhooks::{self, WebhookPort, Webhooks};
 use crate::world_handle::WorldHandle;
 
 /// The time in which the head of a request for a page must arrive.
@@ -208,6 +209,21 @@ impl Server {
         Ok(address)
     }
 
+    /// Serves the webhooks over HTTPS.
+    ///
+    /// # Errors
+    /// The address cannot be bound, or TLS is not usable; the error names it.
+    pub async fn serve_webhooks(
+        &mut self,
+        port: WebhookPort,
+        webhooks: Arc<dyn Webhooks>,
+    ) -> std::io::Result<SocketAddr> {
+        let (listener, address) = bind("webhooks", port.address).await?;
+        let ready = self.ready.clone();
+        self.tasks.spawn(webhooks::serve(listener, port.certificate, webhooks, ready, self.stop.subscribe())?);
+        Ok(address)
+    }
+
     /// The bound addresses.
     pub fn addresses(&self) -> Addresses {
         self.addresses
@@ -333,6 +349,6 @@ async fn serve_http<A>(
 }
 
 /// Serves a connection until it ends, or until `stopped` is true and its open requests end.
-fn serve(connection: impl GracefulConnection, stopped: watch::Receiver<bool>) -> impl Future<Output = ()> {
+pub(crate) fn serve(connection: impl GracefulConnection, stopped: watch::Receiver<bool>) -> impl Future<Output = ()> {
     Age::new(None).serve(connection, std::future::pending(), |_| (), stopped)
 }

@@ -63,6 +63,18 @@ struct Answer {
 }
 
 impl Configuration {
+    /// The ProxyConfigs of a namespace.
+    pub fn proxy_configs(&self, namespace: &str) -> Vec<Arc<Object<config::istio::ProxyConfig>>> {
+        let kinds = self.kinds();
+        let objects = kinds.get(&Kind::ProxyConfig).into_iter().flat_map(|held| &held.objects);
+        let of_namespace = objects.filter(|(key, _)| &*key.namespace == namespace);
+        let objects = of_namespace.filter_map(|(_, item)| match &item.object {
+            AnyObject::ProxyConfig(object) => Some(object.clone()),
+            _ => None,
+        });
+        objects.collect()
+    }
+
     /// Applies a change of the sources. Core kinds are skipped, because this form carries only a `spec`; so are objects
     /// of other clusters, because it has no field for the cluster.
     pub fn apply(&self, change: &ChangeSet) {

@@ -43,6 +43,20 @@ pub(crate) fn config(
     Ok(Arc::new(config))
 }
 
+/// The TLS configuration of the webhooks. Their client, the API server, is not authenticated.
+///
+/// # Errors
+/// The cryptographic library does not support the protocol versions.
+pub(crate) fn of_webhooks(
+    certificate: watch::Receiver<Option<Arc<CertifiedKey>>>,
+) -> Result<Arc<ServerConfig>, rustls::Error> {
+    let provider = Arc::new(aws_lc_rs::default_provider());
+    let builder = ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions()?;
+    let mut config = builder.with_no_client_auth().with_cert_resolver(Arc::new(Current(certificate)));
+    config.alpn_protocols = vec![b"http/1.1".to_vec()];
+    Ok(Arc::new(config))
+}
+
 /// Presents the newest certificate.
 struct Current(watch::Receiver<Option<Arc<CertifiedKey>>>);
 

@@ -21,8 +21,8 @@ pub use keys::{HostPatterns, JwksFetcher};
 pub use resolve::flags;
 pub use table::{Setting, Settings, TABLE};
 pub use value::{
-    Address, ByteSize, CertProvider, Ipv4Range, Ipv6Range, LogFilter, LogFormat, NamespaceUsers, OptionalAddress,
-    OptionalName, SecretsFor, ServiceRanges, StoreBackend, Switch, Value, ValueError,
+    Address, ByteSize, CertProvider, Ipv4Range, Ipv6Range, LogFilter, LogFormat, NamespaceUsers, NativeSidecars,
+    OptionalAddress, OptionalName, SecretsFor, ServiceRanges, StoreBackend, Switch, Value, ValueError,
 };
 
 /// The prefix of environment variables.

@@ -6,8 +6,8 @@ use std::time::Duration;
 use crate::given::{Given, Problems};
 use crate::keys::{HostPatterns, JwksFetcher};
 use crate::value::{
-    Address, ByteSize, CertProvider, Ipv4Range, Ipv6Range, LogFilter, LogFormat, NamespaceUsers, OptionalAddress,
-    OptionalName, Percent, SecretsFor, ServiceRanges, StoreBackend, Switch, Value,
+    Address, ByteSize, CertProvider, Ipv4Range, Ipv6Range, LogFilter, LogFormat, NamespaceUsers, NativeSidecars,
+    OptionalAddress, OptionalName, Percent, SecretsFor, ServiceRanges, StoreBackend, Switch, Value,
 };
 
 /// A row of the table.
@@ -247,6 +247,9 @@ settings! {
         /// Address of xDS and of the certificate service over TLS. Empty disables both. Clients are authenticated by certificate
         /// or token. The port is served once there is a certificate for it (`--cert-provider`).
         secure_grpc_addr as "secureGRPCAddr": OptionalAddress = ":15012";
+        /// Address of the injection and validation webhooks over HTTPS, with the certificate of the TLS ports. Empty disables
+        /// them.
+        https_addr as "httpsAddr": OptionalAddress = ":15017";
         /// Path of a Unix socket for xDS. The kernel proves the user of a client: only the control plane's own user, root and
         /// `--xds-socket-users` can connect. Without a path, it is `xds.sock` in the data directory; in Kubernetes there is no
         /// socket. At most 107 bytes.
@@ -389,6 +392,19 @@ settings! {
         k8s_signer env "K8S_SIGNER": OptionalName = "";
         /// Domain of the signers that proxies name (`ISTIO_META_CERT_SIGNER`).
         cert_signer_domain env "CERT_SIGNER_DOMAIN": OptionalName = "";
+    }
+    "Webhooks" {
+        /// Name of the MutatingWebhookConfiguration of injection, which the default revision also patches if it has no label.
+        injection_webhook env "INJECTION_WEBHOOK_CONFIG_NAME": String = "istio-sidecar-injector";
+        /// Name of the ValidatingWebhookConfiguration, which is patched besides those with the label of the revision.
+        validation_webhook env "VALIDATION_WEBHOOK_CONFIG_NAME": String = "istio-istio-system";
+        /// Whether sidecars are init containers that keep running (native sidecars). `auto` uses them if all nodes, or the
+        /// node of the pod, run Kubernetes 1.33 or later. The annotation `sidecar.istio.io/nativeSidecar` takes precedence.
+        native_sidecars env "ENABLE_NATIVE_SIDECARS": NativeSidecars = "auto";
+        /// The platform of the cluster. `openshift` gives sidecars the users of the ranges of their namespace.
+        platform env "PLATFORM": OptionalName = "";
+        /// Compliance policy of sidecars that are injected, such as `fips-140-3`.
+        compliance_policy env "COMPLIANCE_POLICY": OptionalName = "";
     }
     "Process" {
         /// Number of threads. 0 uses one per processor.

@@ -237,6 +237,27 @@ impl Value for CertProvider {
     }
 }
 
+/// Whether sidecars are native.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub enum NativeSidecars {
+    /// If the nodes support them.
+    Auto,
+    /// Always.
+    #[value(name = "true")]
+    Enabled,
+    /// Never.
+    #[value(name = "false")]
+    Disabled,
+}
+
+impl Value for NativeSidecars {
+    const FORM: &'static str = "auto, true or false";
+
+    fn parse(text: &str) -> Result<NativeSidecars, ValueError> {
+        choice(text)
+    }
+}
+
 /// User IDs, each with a namespace.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct NamespaceUsers(pub Vec<(u32, String)>);

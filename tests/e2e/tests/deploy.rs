@@ -160,7 +160,9 @@ fn needed(untaint: bool, exports: bool, credentials: bool, signers: bool) -> BTr
         }
     }
     need("apiextensions.k8s.io", "customresourcedefinitions", &READ);
-    need("admissionregistration.k8s.io", "mutatingwebhookconfigurations", &READ);
+    for webhooks in ["mutatingwebhookconfigurations", "validatingwebhookconfigurations"] {
+        need("admissionregistration.k8s.io", webhooks, &["get", "list", "watch", "patch"]);
+    }
     need("networking.k8s.io", "ingresses/status", &["get", "patch", "update"]);
     need("", "configmaps", &["create", "get", "list", "watch", "patch"]);
     need("authentication.k8s.io", "tokenreviews", &["create"]);

@@ -25,6 +25,7 @@ const TEMPLATES: &[(&str, &str)] = files![
     "clusterrole.yaml",
     "configmap.yaml",
     "deployment.yaml",
+    "injection.yaml",
     "poddisruptionbudget.yaml",
     "reader.yaml",
     "revision-tags.yaml",
@@ -32,6 +33,12 @@ const TEMPLATES: &[(&str, &str)] = files![
     "service.yaml",
     "serviceaccount.yaml",
     "webhooks.yaml",
+];
+
+/// Files that templates read by `.Files.Get`.
+const FILES: &[(&str, &str)] = &[
+    ("files/gateway.yaml", include_str!("../../../../deploy/helm/rutter/files/gateway.yaml")),
+    ("files/sidecar.yaml", include_str!("../../../../deploy/helm/rutter/files/sidecar.yaml")),
 ];
 
 /// The default values with their descriptions.
@@ -73,6 +80,7 @@ pub(crate) fn objects(release: &Release<'_>, values: &Json) -> Result<Vec<Json>>
     let given = json!({
         "Values": values,
         "Chart": {"Name": chart["name"], "Version": chart["version"], "AppVersion": chart["appVersion"]},
+        "Files": {},
         "Release": {"Name": release.name, "Namespace": release.namespace, "Service": "rutter"},
     });
     let mut templates = Templates::default();
@@ -81,7 +89,7 @@ pub(crate) fn objects(release: &Release<'_>, values: &Json) -> Result<Vec<Json>>
     }
     let mut objects = Vec::new();
     for (name, _) in TEMPLATES.iter().filter(|(name, _)| name.ends_with(".yaml")) {
-        let text = templates.render(name, &given, &Yaml)?;
+        let text = templates.render(name, &given, &Helm)?;
         let documents = manifests::parse_text(text.as_bytes())
             .with_context(|| format!("{name} does not render to valid YAML with these values"))?;
         for (object, line) in documents.into_iter().filter(|(object, _)| !object.is_null()) {
@@ -116,15 +124,24 @@ pub(crate) fn read_values(bytes: &[u8]) -> Result<Json> {
     }
 }
 
-/// Template functions of Helm that need YAML.
-struct Yaml;
+/// Functions of Helm that are not functions of all templates.
+struct Helm;
 
-impl Host for Yaml {
+impl Host for Helm {
     fn call(&self, name: &str, arguments: &[Json]) -> Option<Result<Json, Problem>> {
         (name == "toYaml").then(|| match arguments {
             [value] => Ok(yaml::document(value).trim_end_matches('\n').into()),
             _ => Err("expected one value".into()),
         })
+    }
+
+    /// `.Files.Get NAME`: the content of a file; empty if there is none.
+    fn method(&self, _: &Json, name: &str, arguments: &[Json]) -> Option<Result<Json, Problem>> {
+        let ("Get", [Json::String(file)]) = (name, arguments) else {
+            return None;
+        };
+        let found = FILES.iter().find(|(known, _)| known == file);
+        Some(Ok(found.map_or("", |(_, text)| text).into()))
     }
 }
 

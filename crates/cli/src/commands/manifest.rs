@@ -63,7 +63,7 @@ pub(super) async fn run(matches: &ArgMatches, io: &mut Io) -> Result<u8> {
     let revision = values["revision"].as_str().unwrap_or_default();
     if matches!(revision, "" | "default") && !matches.get_flag("in-place-of-istiod") {
         return Err(usage(
-            "without a revision, the objects have istiod's names and replace it: proxies lose certificates and injection. \
+            "without a revision, the objects have istiod's names and replace it. \
              Add --revision NAME to install beside istiod, or --in-place-of-istiod if the cluster has no istiod or Rutter is \
              to replace it",
         ));

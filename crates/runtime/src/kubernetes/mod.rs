@@ -5,12 +5,14 @@ pub(crate) mod answer;
 mod client;
 mod clusters;
 pub(super) mod controllers;
+mod injection;
 mod lock;
 mod secret_readers;
 pub(crate) mod secrets;
 mod serving_status;
 mod status;
 mod watched;
+mod webhook_configurations;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -26,6 +28,7 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use super::store_status::planning;
+use super::webhooks::Injection;
 use super::{backend, replica};
 use crate::secure::Reviews;
 use lock::LeaseLock;
@@ -165,6 +168,18 @@ impl Cluster {
             let (home, ways) = (self.clients.home.clone(), self.ways.subscribe());
             self.following.spawn(secret_readers::run(pilot, home, ways));
         }
+    }
+
+    /// Follows what injection needs, and keeps the webhook configurations. `signing` has the roots of their certificate.
+    pub(super) fn run_webhooks(
+        &mut self,
+        settings: &Settings,
+        injection: watch::Sender<Arc<Injection>>,
+        signing: server::signing::Watched,
+    ) {
+        let client = self.clients.home.clone();
+        self.following.spawn(webhook_configurations::run(client, settings.clone(), signing));
+        self.following.spawn(injection::run(self.clients.home.clone(), settings.clone(), injection));
     }
 
     /// Stops gracefully, after `stopped` became true.

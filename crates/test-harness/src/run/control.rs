@@ -26,6 +26,7 @@ pub struct Control {
     socket: tempfile::TempDir,
     grpc: SocketAddr,
     secure: SocketAddr,
+    webhooks: SocketAddr,
     http: SocketAddr,
     monitoring: SocketAddr,
     child: Option<Child>,
@@ -87,6 +88,7 @@ impl Control {
             socket: tempfile::Builder::new().prefix("rutter-").tempdir()?,
             grpc: address(),
             secure: address(),
+            webhooks: address(),
             http: address(),
             monitoring: address(),
             child: None,
@@ -111,6 +113,7 @@ impl Control {
             .arg("serve")
             .args(["--grpc-addr", &self.grpc.to_string()])
             .args(["--secure-grpc-addr", &self.secure.to_string()])
+            .args(["--https-addr", &self.webhooks.to_string()])
             .args(["--http-addr", &self.http.to_string()])
             .args(["--monitoring-addr", &self.monitoring.to_string()])
             .arg("--xds-socket")
@@ -175,6 +178,11 @@ impl Control {
     /// The address of the xDS server over TLS.
     pub fn secure(&self) -> SocketAddr {
         self.secure
+    }
+
+    /// The address of the webhooks.
+    pub fn webhooks(&self) -> SocketAddr {
+        self.webhooks
     }
 
     /// The Unix socket of the xDS server, over which proxies of this user receive secrets.

@@ -50,46 +50,75 @@ helm.sh/chart: rutter-{{ .Chart.Version }}
 {{ join "," $parts }}
 {{- end -}}
 
-{{- /* One injection webhook: by the namespace or by the pod. */ -}}
+{{- /* A validation webhook for objects with or without a revision. */ -}}
+{{- define "rutter.validator" }}
+- name: {{ .name }}.istio.io
+  clientConfig:
+    service:
+      name: {{ include "rutter.name" .root }}
+      namespace: {{ .root.Release.Namespace }}
+      path: /validate
+      port: 443
+  rules:
+  - operations: ["CREATE", "UPDATE"]
+    apiGroups: ["extensions.istio.io", "networking.istio.io", "security.istio.io", "telemetry.istio.io"]
+    apiVersions: ["*"]
+    resources: ["*"]
+    scope: "*"
+  failurePolicy: Ignore
+  matchPolicy: Equivalent
+  sideEffects: None
+  timeoutSeconds: 10
+  admissionReviewVersions: ["v1"]
+  objectSelector:
+    matchExpressions:
+    {{- toYaml (list .selector) | nindent 4 }}
+{{- end }}
+
+{{- /* The injection webhooks of a revision or tag. Only those of `default` serve labels without a revision. */ -}}
+{{- define "rutter.injectors" }}
+{{- $noRevision := dict "key" "istio.io/rev" "operator" "DoesNotExist" -}}
+{{- $noInjection := dict "key" "istio-injection" "operator" "DoesNotExist" -}}
+{{- $revision := dict "key" "istio.io/rev" "operator" "In" "values" (list .revision) -}}
+{{- $notRefused := dict "key" "sidecar.istio.io/inject" "operator" "NotIn" "values" (list "false") -}}
+{{- include "rutter.injector" (dict "name" "rev.namespace" "root" .root "namespaces" (list $revision $noInjection) "objects" (list $notRefused)) }}
+{{- include "rutter.injector" (dict "name" "rev.object" "root" .root "namespaces" (list $noRevision $noInjection) "objects" (list $notRefused $revision)) }}
+{{- if eq .revision "default" }}
+{{- $enabled := dict "key" "istio-injection" "operator" "In" "values" (list "enabled") -}}
+{{- $wanted := dict "key" "sidecar.istio.io/inject" "operator" "In" "values" (list "true") -}}
+{{- include "rutter.injector" (dict "name" "namespace" "root" .root "namespaces" (list $enabled) "objects" (list $notRefused)) }}
+{{- include "rutter.injector" (dict "name" "object" "root" .root "namespaces" (list $noInjection $noRevision) "objects" (list $wanted $noRevision)) }}
+{{- if .root.Values.sidecarInjectorWebhook.enableNamespacesByDefault }}
+{{- $system := dict "key" "kubernetes.io/metadata.name" "operator" "NotIn" "values" (list "kube-system" "kube-public" "kube-node-lease" "local-path-storage") -}}
+{{- $unsaid := dict "key" "sidecar.istio.io/inject" "operator" "DoesNotExist" -}}
+{{- include "rutter.injector" (dict "name" "auto" "root" .root "namespaces" (list $noInjection $noRevision $system) "objects" (list $unsaid $noRevision)) }}
+{{- end }}
+{{- end }}
+{{- end }}
+
 {{- define "rutter.injector" }}
 - name: {{ .name }}.sidecar-injector.istio.io
   clientConfig:
     service:
       name: {{ include "rutter.name" .root }}
       namespace: {{ .root.Release.Namespace }}
-      path: /inject
+      path: {{ .root.Values.istiodRemote.injectionPath | default "/inject" | quote }}
       port: 443
   rules:
   - operations: ["CREATE"]
     apiGroups: [""]
     apiVersions: ["v1"]
     resources: ["pods"]
-  failurePolicy: Ignore
+  failurePolicy: Fail
   reinvocationPolicy: {{ .root.Values.sidecarInjectorWebhook.reinvocationPolicy }}
   sideEffects: None
   admissionReviewVersions: ["v1"]
-  {{ .scope }}:
+  namespaceSelector:
     matchExpressions:
-    - key: istio.io/rev
-      operator: In
-      values:
-      - {{ include "rutter.revision" .root | quote }}
-      {{- range .root.Values.revisionTags }}
-      - {{ . | quote }}
-      {{- end }}
-  {{ .other }}:
+    {{- toYaml .namespaces | nindent 4 }}
+  objectSelector:
     matchExpressions:
-    {{- if eq .other "objectSelector" }}
-    - key: sidecar.istio.io/inject
-      operator: NotIn
-      values:
-      - "false"
-    {{- else }}
-    - key: istio-injection
-      operator: DoesNotExist
-    - key: istio.io/rev
-      operator: DoesNotExist
-    {{- end }}
+    {{- toYaml .objects | nindent 4 }}
 {{- end }}
 
 {{- define "rutter.ports" -}}

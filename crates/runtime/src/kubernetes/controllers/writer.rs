@@ -13,12 +13,12 @@ use crate::kubernetes::answer;
 const METADATA: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1";
 
 /// Writes objects of any kind.
-pub(super) struct ObjectWriter {
+pub(in crate::kubernetes) struct ObjectWriter {
     client: Client,
 }
 
 impl ObjectWriter {
-    pub(super) fn new(client: Client) -> ObjectWriter {
+    pub(in crate::kubernetes) fn new(client: Client) -> ObjectWriter {
         ObjectWriter { client }
     }
 }
