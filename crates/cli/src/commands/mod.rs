@@ -2,6 +2,7 @@
 
 mod apply;
 mod ca;
+mod check_inject;
 mod crds;
 mod create;
 mod delete;
@@ -12,10 +13,12 @@ mod get;
 mod grpc_bootstrap;
 mod history;
 mod import;
+mod inject;
 mod manifest;
 mod proxy_settings;
 mod remote_secret;
 pub(crate) mod removed;
+mod tag;
 mod token;
 mod validate;
 mod version;
@@ -86,6 +89,9 @@ groups! {
     "Mesh" {
         "validate": validate::command, run;
         "proxy-settings": proxy_settings::command, run;
+        "inject": inject::command, run;
+        "check-inject": check_inject::command, run;
+        "tag": tag::command, run;
         "grpc-bootstrap": grpc_bootstrap::command, run;
         "create-remote-secret": remote_secret::command, run;
         "token": token::command, run;
