@@ -117,6 +117,14 @@ impl TrustBundle {
         *domain == self.own || self.aliases.contains(domain)
     }
 
+    /// An identity of an alias in the own trust domain, as the same workload; others stay as they are.
+    pub fn in_own_domain(&self, identity: Identity) -> Identity {
+        match self.aliases.contains(&identity.trust_domain) {
+            true => Identity { trust_domain: self.own.clone(), ..identity },
+            false => identity,
+        }
+    }
+
     /// Replaces the roots of a source for a trust domain. Without certificates, removes them.
     ///
     /// # Errors

@@ -1,6 +1,9 @@
 //! An attacker at the certificate service and on the streams of the TLS port, without Kubernetes: requests that ask for more,
 //! weak and huge keys, stolen tokens, and certificates that a workload signs itself.
 
+// The helpers fail the test if they cannot continue.
+#![allow(clippy::unwrap_used)]
+
 use std::path::Path;
 use std::process::Command;
 

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use e2e::guarded::{Ask, has, policy};
+use e2e::guarded::{Ask, has, mesh_config, policy};
 use e2e::issued::{ISTIOD, Issued, Member};
 use e2e::objects::networking;
 use e2e::secure::{Client, Key, Proof};
@@ -201,4 +201,62 @@ async fn renewed(pair: &Issued, roots: &str, signer: &Authority, traffic: &Traff
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn workloads_migrate_to_another_root_without_a_failed_request() {
     migration().await.unwrap_or_else(|error| panic!("{error}"));
+}
+
+/// The steps of "Change the trust domain" in `docs/operations/certificate-authority.md`.
+async fn domains() -> Result<()> {
+    let (strict, rule) = (strict(), fresh_connections());
+    let from = |domain: &str| {
+        let source = format!("principals: [{domain}/ns/test/sa/client]");
+        policy("clients", &format!("rules: [{{ from: [{{ source: {{ {source} }} }}] }}]"))
+    };
+    let old = from("cluster.local");
+    let files = [("peers.yaml", strict.as_str()), ("rule.yaml", &rule), ("policy.yaml", &old)];
+    let pair = Issued::start(Protocol::Delta, "HTTP", &files, &[]).await?;
+    pair.is_called_by(CLIENT).await?;
+    let before = pair.caller.identity();
+    let traffic = Traffic::start(pair.address(), "/", &[("host", WEB)], 100, 10);
+    let mesh = |spec: &str| pair.mesh.config.put("mesh.yaml", &mesh_config(spec));
+    let knows = async |text: &str, known: bool| -> Result<()> {
+        has(&pair.server, text, known).await?;
+        let reached = || async {
+            let page = pair.client.admin("/config_dump?resource=dynamic_active_clusters").await.ok()?.text();
+            (page.contains(text) == known).then_some(())
+        };
+        wait_for(&format!("{text} in the client's clusters: {known}"), PATIENCE, reached).await
+    };
+    // Both accept both.
+    mesh("trustDomain: cluster.local, trustDomainAliases: [new.example]")?;
+    knows("spiffe://new.example/", true).await?;
+    traffic.next(50).await?;
+    // New certificates have the new name, which policies for the old one permit.
+    mesh("trustDomain: new.example, trustDomainAliases: [cluster.local]")?;
+    let renamed = || async {
+        pair.caller.renew(&pair.mesh.control).await.ok()?;
+        pair.caller.is_used_by(&pair.client).await.ok()?;
+        pair.caller().await.filter(|caller| caller.contains("URI=spiffe://new.example/ns/test/sa/client"))
+    };
+    wait_for("an identity of the new trust domain", PATIENCE, renamed).await?;
+    traffic.next(50).await?;
+    pair.renew_web().await?;
+    pair.is_called_by("By=spiffe://new.example/ns/test/sa/web").await?;
+    traffic.next(50).await?;
+    // Nothing refers to the old name any more.
+    pair.mesh.config.put("policy.yaml", &from("new.example"))?;
+    has(&pair.server, "new.example/ns/test/sa/client", true).await?;
+    traffic.next(50).await?;
+    pair.mesh.config.put("mesh.yaml", &mesh_config("trustDomain: new.example"))?;
+    knows("spiffe://cluster.local/", false).await?;
+    traffic.next(100).await?;
+    let counts = traffic.stop().await;
+    assert_eq!(counts.errors, 0, "{counts:?}");
+    assert_eq!(Ask::new("GET /").by(&before).send(pair.entrance()).await?.status, 0, "the old name is unknown");
+    // The sidecars still receive changes, over streams with their new identities.
+    pair.mesh.config.put("rule.yaml", &self::rule("tls: { mode: DISABLE }"))?;
+    pair.is_refused().await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_trust_domain_is_changed_without_a_failed_request() {
+    domains().await.unwrap_or_else(|error| panic!("{error}"));
 }

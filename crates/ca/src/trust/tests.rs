@@ -49,6 +49,9 @@ fn certificates_of_the_mesh_and_its_aliases_are_trusted() {
     assert_eq!(bundle.verify(&client(&authority, CART), now()), Ok(identity("cart")));
     let alias = "spiffe://old.example/ns/shop/sa/cart";
     assert_eq!(bundle.verify(&client(&authority, alias), now()).unwrap().to_string(), alias);
+    let renamed = |id: &str| bundle.in_own_domain(Identity::parse(id).unwrap()).to_string();
+    assert_eq!(renamed(alias), "spiffe://cluster.local/ns/shop/sa/cart");
+    assert_eq!(renamed("spiffe://other.example/ns/shop/sa/cart"), "spiffe://other.example/ns/shop/sa/cart");
     assert!(bundle.is_own(&domain("old.example")) && !bundle.is_own(&domain("partner.example")));
     let unknown = bundle.verify(&client(&authority, "spiffe://partner.example/ns/shop/sa/cart"), now());
     assert_eq!(unknown, Err(TrustError::UnknownDomain(domain("partner.example"))));

@@ -134,7 +134,12 @@ impl CertificateService {
             tracing::debug!(caller = %caller.identity, asked, "a node agent asks for the certificate of a pod");
         }
         match &signing.issuer {
-            Issuer::Own(authority) => self.sign(authority.clone(), identities, wanted, credentials.remote()).await,
+            Issuer::Own(authority) => {
+                // Workloads that renew their certificates with them follow a change of the trust domain.
+                let own = |identity| if asked.is_some() { identity } else { signing.trust.in_own_domain(identity) };
+                let identities = identities.into_iter().map(own).collect();
+                self.sign(authority.clone(), identities, wanted, credentials.remote()).await
+            }
             Issuer::External(issuer) => self.forward(&**issuer, identities, wanted, credentials.remote()).await,
             Issuer::Unavailable(_) => Err(Failure::Issue(IssueError::NotReady)),
         }

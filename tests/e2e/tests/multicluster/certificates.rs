@@ -32,7 +32,7 @@ impl Places {
     /// The objects of the cluster `east`: the server's pod and the gateway's service.
     fn east(&self) -> String {
         let Places { ip, inbound, entrance, .. } = self;
-        let accounts = ["shop/cart", "mesh/eastwest"].map(|account| service_account(account)).concat();
+        let accounts = ["shop/cart", "mesh/eastwest"].map(service_account).concat();
         format!(
             "{accounts}{}---\napiVersion: v1\nkind: Pod\nmetadata: {{ name: cart-1, namespace: shop, labels: {{ app: cart, \
              security.istio.io/tlsMode: istio }} }}\nspec: {{ serviceAccountName: cart, nodeName: n1, containers: [{{ name: a, image: a \
@@ -129,7 +129,7 @@ async fn across() -> Result<()> {
         plane.kubectl(&["label", "namespace", MESH, &label], "").await?;
     }
     let map = "apiVersion: v1\nkind: ConfigMap\nmetadata: { name: istio, namespace: mesh }\ndata: { mesh: \"rootNamespace: mesh\" }\n";
-    let accounts = ["shop/client", "shop/other"].map(|account| service_account(account)).concat();
+    let accounts = ["shop/client", "shop/other"].map(service_account).concat();
     apply(&home, &format!("{accounts}{map}---\n{}---\n{}", places.service(), places.configuration())).await?;
     apply(&east, &places.east()).await?;
     let status = json!({"status": {"phase": "Running", "podIP": ip, "podIPs": [{"ip": ip}],
