@@ -47,6 +47,7 @@ use anyhow::{Context, Result};
 use config::MeshConfig;
 use registry::inputs::{Features, MeshSettings, Sharing};
 pub use server::LogLevels;
+use server::signing::Signing;
 use server::{Options, Pace, Security, Server, WorldHandle};
 use settings::{Address, Settings, StoreBackend};
 use sources::kubernetes::Report;
@@ -88,26 +89,14 @@ pub fn run(settings: &Settings, levels: LogLevels) -> Result<()> {
 }
 
 async fn serve(settings: &Settings, levels: LogLevels, threads: usize) -> Result<()> {
-    let begin = Instant::now();
+    let from = Instant::now();
     let in_kubernetes = backend::chosen(settings) == StoreBackend::Kubernetes;
-    // In Kubernetes the file is one of several sources of the mesh configuration and may be missing.
-    let mesh_path = match in_kubernetes {
-        true => Some(kubernetes::mesh_file(settings)).filter(|path| path.exists()),
-        false => settings.mesh_config.clone(),
-    };
-    let mesh_file = mesh_path.as_deref().map(MeshFile::open).transpose()?;
+    let mesh_file = open_mesh_file(settings)?;
     let mesh = mesh_file.as_ref().map(|file| file.config().clone()).unwrap_or_default();
     let config_sources = config_sources::read(&mesh)?;
-    anyhow::ensure!(
-        settings.config_dir.is_some() || backend::chosen(settings) != StoreBackend::None || !config_sources.is_empty(),
-        "no configuration source: set --config-dir, --store, or configSources in --mesh-config"
-    );
-    anyhow::ensure!(
-        settings.config_dir.is_some() || backend::chosen(settings) != StoreBackend::Files,
-        "--store files serves the objects of a directory: set --config-dir"
-    );
+    check_sources(settings, &config_sources)?;
     let store = store_backend::open(settings).await?;
-    let cluster = match in_kubernetes {
+    let mut cluster = match in_kubernetes {
         true => Some(Cluster::open(settings).await?),
         false => None,
     };
@@ -123,7 +112,6 @@ async fn serve(settings: &Settings, levels: LogLevels, threads: usize) -> Result
     let mut server = started.map_err(addressed)?;
     let (inject, injection) = watch::channel(Arc::default());
     let serves_webhooks = webhooks::start(settings, &pilot, &secure, &mut server, injection).await?;
-    let mut cluster = cluster;
     if let Some(cluster) = cluster.as_mut().filter(|_| serves_webhooks) {
         cluster.run_webhooks(settings, inject, secure.security.signing.clone());
     }
@@ -131,53 +119,29 @@ async fn serve(settings: &Settings, levels: LogLevels, threads: usize) -> Result
     if let Ok(port @ 1..) = u16::try_from(settings.ctrlz_port) {
         server.serve_log_levels(port, levels).await.context("--ctrlz-port")?;
     }
-    let at = server.addresses();
-    let tls = at.secure.map(|address| address.to_string()).unwrap_or_default();
-    tracing::info!(grpc = %at.grpc, tls, http = %at.http, monitoring = %at.monitoring, "listening");
-    secure::warn_of_plaintext(settings, at.grpc);
+    announce(settings, &server);
     let (stopping, stopped) = watch::channel(false);
     let mut stop = Signals::new()?;
 
-    let stored = store.clone();
-    let intake = intake::Options { pilot: pilot.clone(), patience: settings.source_timeout };
     let given = Given {
         // The Kubernetes source follows the file there.
         mesh_file: mesh_file.filter(|_| !in_kubernetes),
         store,
         cluster,
         config_sources,
-        node: node(&mesh, at.grpc),
-    };
-    let started = async {
-        let mut parts = begin_sources(settings, given, intake, &server).await?;
-        let home = match &parts.cluster {
-            Some(cluster) => authority::Home::Kubernetes(cluster.clients()),
-            None => authority::Home::without_kubernetes(settings, stored, parts.files.clone()).await?,
-        };
-        let authority = parts.authority.insert(authority::start(settings, home, &pilot, signing).await?);
-        parts.names = names::begin(settings, &pilot).await?;
-        parts.keys = jwks::begin(settings, &pilot, &server.serving_status()).await?;
-        if let Some(api_server) = &mut parts.api_server {
-            api_server.start_status_writer(settings, pilot, stopped).await?;
-        } else if let Some(cluster) = &mut parts.cluster {
-            let inputs = controllers::Inputs { mesh: pilot.mesh(), roots: authority.published() };
-            cluster.control(settings, inputs, &stopped);
-            cluster.review_secret_readers(settings, pilot.clone());
-            cluster.start_status_writer(settings, pilot, stopped).await?;
-        }
-        Ok::<_, anyhow::Error>(parts)
+        node: node(&mesh, server.addresses().grpc),
     };
     let parts = tokio::select! {
-        started = started => started?,
+        started = begin(settings, given, &server, pilot, signing, stopped) => started?,
         signal = stop.next() => {
             tracing::info!(signal, "stopped before it became ready");
             return Ok(());
         }
     };
     server.set_ready();
-    tracing::info!(took = ?begin.elapsed(), "ready");
+    tracing::info!(took = ?from.elapsed(), "ready");
     if parts.api_server.is_some() {
-        store_backend::greet(settings, at.grpc);
+        store_backend::greet(settings, server.addresses().grpc);
     }
     let signal = stop.next().await;
     tracing::info!(signal, "stopping");
@@ -186,6 +150,66 @@ async fn serve(settings: &Settings, levels: LogLevels, threads: usize) -> Result
     end(settings, parts, server, stop).await;
     tracing::info!("stopped");
     Ok(())
+}
+
+/// The mesh configuration file, if there is one. In Kubernetes the file is one of several sources and may be missing.
+fn open_mesh_file(settings: &Settings) -> Result<Option<MeshFile>> {
+    let path = match backend::chosen(settings) {
+        StoreBackend::Kubernetes => Some(kubernetes::mesh_file(settings)).filter(|path| path.exists()),
+        _ => settings.mesh_config.clone(),
+    };
+    path.as_deref().map(MeshFile::open).transpose()
+}
+
+fn check_sources(settings: &Settings, config_sources: &[ConfigSource]) -> Result<()> {
+    anyhow::ensure!(
+        settings.config_dir.is_some() || backend::chosen(settings) != StoreBackend::None || !config_sources.is_empty(),
+        "no configuration source: set --config-dir, --store, or configSources in --mesh-config"
+    );
+    anyhow::ensure!(
+        settings.config_dir.is_some() || backend::chosen(settings) != StoreBackend::Files,
+        "--store files serves the objects of a directory: set --config-dir"
+    );
+    Ok(())
+}
+
+/// Logs the addresses, and a warning if the plaintext one can be reached from other machines.
+fn announce(settings: &Settings, server: &Server) {
+    let at = server.addresses();
+    let tls = at.secure.map(|address| address.to_string()).unwrap_or_default();
+    tracing::info!(grpc = %at.grpc, tls, http = %at.http, monitoring = %at.monitoring, "listening");
+    secure::warn_of_plaintext(settings, at.grpc);
+}
+
+/// Starts the sources, and after their first commit the authority, the fetching of names and keys, the controllers and the
+/// status writer.
+async fn begin(
+    settings: &Settings,
+    given: Given,
+    server: &Server,
+    pilot: WorldHandle,
+    signing: watch::Sender<Arc<Signing>>,
+    stopped: watch::Receiver<bool>,
+) -> Result<Parts> {
+    let stored = given.store.clone();
+    let intake = intake::Options { pilot: pilot.clone(), patience: settings.source_timeout };
+    let mut parts = begin_sources(settings, given, intake, server).await?;
+    let home = match &parts.cluster {
+        Some(cluster) => authority::Home::Kubernetes(cluster.clients()),
+        None => authority::Home::without_kubernetes(settings, stored, parts.files.clone()).await?,
+    };
+    let authority = parts.authority.insert(authority::start(settings, home, &pilot, signing).await?);
+    parts.names = names::begin(settings, &pilot).await?;
+    parts.keys = jwks::begin(settings, &pilot, &server.serving_status()).await?;
+    if let Some(api_server) = &mut parts.api_server {
+        api_server.start_status_writer(settings, pilot, stopped).await?;
+    } else if let Some(cluster) = &mut parts.cluster {
+        let inputs = controllers::Inputs { mesh: pilot.mesh(), roots: authority.published() };
+        cluster.control(settings, inputs, &stopped);
+        cluster.review_secret_readers(settings, pilot.clone());
+        cluster.start_status_writer(settings, pilot, stopped).await?;
+    }
+    Ok(parts)
 }
 
 /// Stops everything gracefully within `--shutdown-duration`, or immediately at a second signal.
