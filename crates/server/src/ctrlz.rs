@@ -2,14 +2,16 @@
 //! `/scopej/`).
 
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
+use std::error::Error;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
 use http::{Method, Request, Response, StatusCode, header};
 use http_body_util::{BodyExt as _, Full, Limited};
-use hyper::body::Incoming;
+use hyper::body::Body;
 use serde_json::{Value, json};
+
+use crate::pages::names_this_machine;
 
 /// The scope of all targets that have no level of their own.
 const DEFAULT: &str = "default";
@@ -96,12 +98,15 @@ impl LogLevels {
         })
     }
 
-    /// Answers a request of a client that is connected to `address`.
-    pub(crate) async fn answer(&self, request: Request<Incoming>, address: SocketAddr) -> Response<Full<Bytes>> {
-        // A page of another site that resolves its own name to this address has another host.
-        let host = request.headers().get(header::HOST).and_then(|host| host.to_str().ok()).unwrap_or_default();
-        let name = host.strip_suffix(&format!(":{}", address.port())).unwrap_or(host);
-        if !["localhost", "127.0.0.1", "[::1]"].contains(&name) {
+    /// Answers a request.
+    pub(crate) async fn answer<B>(&self, request: Request<B>) -> Response<Full<Bytes>>
+    where
+        B: Body,
+        B::Error: Into<Box<dyn Error + Send + Sync>>,
+    {
+        // A page of another site that resolves its own name to this address has another host. The port may be any one: `istioctl`
+        // forwards one of its machine.
+        if !names_this_machine(&request) {
             return text(StatusCode::FORBIDDEN, "use the host localhost\n".to_owned());
         }
         let (method, path) = (request.method().clone(), request.uri().path().to_owned());
@@ -122,7 +127,11 @@ impl LogLevels {
         }
     }
 
-    async fn change(&self, target: &str, request: Request<Incoming>) -> Result<(), String> {
+    async fn change<B>(&self, target: &str, request: Request<B>) -> Result<(), String>
+    where
+        B: Body,
+        B::Error: Into<Box<dyn Error + Send + Sync>>,
+    {
         let body = Limited::new(request.into_body(), BODY_BYTES).collect().await.map_err(|error| error.to_string())?;
         let body: Value = serde_json::from_slice(&body.to_bytes()).map_err(|error| error.to_string())?;
         let level = body["output_level"].as_str().ok_or("output_level: a level is required")?;
@@ -172,5 +181,21 @@ mod tests {
         );
         assert_eq!((&*levels.level("api"), &*levels.level("broken")), ("trace", "off"));
         assert_eq!(levels.scope("default")["output_level"], "none");
+    }
+
+    #[tokio::test]
+    async fn forwarded_ports_are_served_and_pages_of_other_sites_are_not() {
+        let levels = LogLevels::new("info", Box::new(|_| Ok(())));
+        let ask = |method: Method, host: &str| {
+            let request = Request::builder().method(method).uri("/scopej/xds").header(header::HOST, host);
+            request.body(Full::<Bytes>::from(r#"{"name":"xds","output_level":"debug"}"#)).unwrap()
+        };
+        for host in ["localhost", "localhost:43215", "127.0.0.1:9876", "[::1]:43215"] {
+            assert_eq!(levels.answer(ask(Method::GET, host)).await.status(), StatusCode::OK, "{host}");
+        }
+        assert_eq!(levels.answer(ask(Method::PUT, "evil.test:9876")).await.status(), StatusCode::FORBIDDEN);
+        assert_eq!(levels.level("xds"), "info");
+        assert_eq!(levels.answer(ask(Method::PUT, "localhost:43215")).await.status(), StatusCode::ACCEPTED);
+        assert_eq!(levels.level("xds"), "debug");
     }
 }

@@ -203,7 +203,7 @@ impl Server {
         let limits = listeners::Limits { connections: LEVEL_CONNECTIONS, ..listeners::Limits::default() };
         let answer = move |request, _| {
             let levels = levels.clone();
-            async move { levels.answer(request, address).await }
+            async move { levels.answer(request).await }
         };
         self.tasks.spawn(serve_http(listener, "log levels", limits, self.stop.subscribe(), answer));
         Ok(address)

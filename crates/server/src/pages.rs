@@ -316,7 +316,7 @@ fn refused(path: &str, access: &Access) -> Option<Response<Full<Bytes>>> {
 }
 
 /// Whether the `Host` of a request is an IP address or `localhost`. Clients without the header are no browsers.
-fn names_this_machine<B>(request: &Request<B>) -> bool {
+pub(crate) fn names_this_machine<B>(request: &Request<B>) -> bool {
     let header = request.headers().get(header::HOST);
     let Some(host) = request.uri().authority().map(|a| a.as_str().as_bytes()).or(header.map(HeaderValue::as_bytes))
     else {
