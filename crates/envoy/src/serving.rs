@@ -125,8 +125,8 @@ resource_relations! {
     GrpcClusters, counted: true, ResourceKey::GrpcCluster(scope, name) => Some((scope.clone(), name.clone()));
     Endpoints, counted: true, ResourceKey::Endpoints(audience, name) => Some((audience.clone(), name.clone()));
     OwnInstances, counted: true, ResourceKey::OwnInstances(own) => Some(own.clone());
-    // A listener is derived from its key alone.
-    Listeners, counted: false, ResourceKey::Listener(spec) => Some(spec.clone());
+    // Policies are read by listeners; all else is in their keys.
+    Listeners, counted: true, ResourceKey::Listener(spec) => Some(spec.clone());
     GrpcListeners, counted: true, ResourceKey::GrpcListener(audience, name) => Some((audience.clone(), name.clone()));
     RouteConfigs, counted: true, ResourceKey::Route(audience, name) if audience.filters.is_empty() => {
         Some((audience.clone(), name.clone()))

@@ -63,3 +63,44 @@ fn a_replaced_virtual_host_does_not_count() {
     assert_eq!(reached("for-all", "shop"), [third]);
     assert_eq!(reached("own", "other"), [other]);
 }
+
+const POLICIES: &str = "
+apiVersion: security.istio.io/v1
+kind: AuthorizationPolicy
+metadata: {name: rules, namespace: shop}
+spec: {rules: [{from: [{source: {principals: [a]}}]}]}
+---
+apiVersion: security.istio.io/v1
+kind: RequestAuthentication
+metadata: {name: tokens, namespace: shop}
+spec: {jwtRules: [{issuer: a, jwks: '{\"keys\": []}'}]}
+";
+
+/// Listeners read the policies of their workload. Without them, the status would say that no proxy enforces a policy.
+#[test]
+fn policies_reach_the_listeners_that_enforce_them() {
+    let mut world = World::new(support::settings(Sharing::All), 1);
+    let mut batch = Batch::new();
+    for object in parse_documents(POLICIES.as_bytes(), "f", &ParseOptions::default()).objects {
+        batch.put(object);
+    }
+    world.commit(batch);
+    let mut listener = |namespace: &str| {
+        let (token, _) = world.connect(Arc::new(support::proxy("app", namespace, ProxyKind::Sidecar)));
+        let (own, shared) = (world.own_audience(token, types::LISTENER), world.audience(token, types::LISTENER));
+        for audience in own.into_iter().chain(shared) {
+            let Some((_, catalogue)) = world.open_catalogue(&audience, &Arc::default()) else { continue };
+            if let Some((_, key)) = catalogue.entries.iter().find(|(name, _)| name.to_string() == "virtualInbound") {
+                return world.open(key).0;
+            }
+        }
+        panic!("no inbound listener");
+    };
+    let (enforcing, other) = (listener("shop"), listener("other"));
+    assert_ne!(enforcing, other);
+    for (kind, name) in [(Kind::AuthorizationPolicy, "rules"), (Kind::RequestAuthentication, "tokens")] {
+        let reach = world.reach(&ObjectKey::new(kind, "shop", name));
+        assert!(reach.complete);
+        assert_eq!(reach.resources, [enforcing], "{kind:?}");
+    }
+}
