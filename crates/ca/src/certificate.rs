@@ -170,6 +170,13 @@ impl Certificate {
         self.0.key_id.as_deref()
     }
 
+    /// Whether both are certificates of one authority, with the same name and key: one verifies what the other one does.
+    pub(crate) fn is_same_authority(&self, other: &Certificate) -> bool {
+        self.encoded_subject() == other.encoded_subject()
+            && self.public_key() == other.public_key()
+            && self.key_id() == other.key_id()
+    }
+
     /// Whether subject and issuer are the same, as in roots.
     pub(crate) fn is_self_issued(&self) -> bool {
         self.0.is_self_issued

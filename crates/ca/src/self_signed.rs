@@ -25,8 +25,8 @@ pub const CACERTS: &str = "cacerts";
 /// The key that marks a Secret `cacerts` as self-signed.
 pub const GENERATED: &str = "istio-generated";
 
-/// The most earlier roots that remain in the bundle.
-const MAX_EARLIER_ROOTS: usize = 8;
+/// The most roots of other keys that remain in the bundle.
+const MAX_OTHER_ROOTS: usize = 8;
 
 /// The settings of a self-signed authority.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -71,7 +71,9 @@ pub fn create(settings: &Settings, now: SystemTime) -> Result<Authority, KeyErro
     }))
 }
 
-/// Creates a new root for the same key, subject and key identifier. Earlier roots that are valid remain in the bundle.
+/// Creates a new root for the same key, subject and key identifier. It replaces the earlier one in the bundle: Envoy uses the first
+/// root with the issuer's name and key, and rejects all certificates once that one has expired, whatever follows it. Proxies that
+/// only have the earlier root accept certificates of the new one, and the reverse. Valid roots of other keys remain.
 ///
 /// # Errors
 /// The cryptographic library fails.
@@ -80,8 +82,8 @@ pub fn rotate(authority: &Authority, settings: &Settings, now: SystemTime) -> Re
     let key_id = old.key_id().map_or_else(|| der::key_id(key.public_bits()), <[u8]>::to_vec);
     let root = sign_root(&key, old.encoded_subject(), &key_id, settings.lifetime, now)?;
     let mut roots = vec![root.clone()];
-    // The newest are first. Older ones have the same key, so that nothing depends on them.
-    roots.extend(authority.roots().iter().filter(|root| root.is_valid_at(now)).take(MAX_EARLIER_ROOTS).cloned());
+    let others = authority.roots().iter().filter(|other| other.is_valid_at(now) && !other.is_same_authority(&root));
+    roots.extend(others.take(MAX_OTHER_ROOTS).cloned());
     Ok(Authority::new(Parts { issuer: root, key, intermediates: Vec::new(), roots, revocation: None }))
 }
 
@@ -166,10 +168,11 @@ pub fn from_secret(data: &BTreeMap<String, Vec<u8>>, now: SystemTime) -> Result<
     let key = PrivateKey::from_pem(key).map_err(|error| PluggedInError::at(layout.key, Problem::Key(error)))?;
     plugged_in::check_pair(&issuer, &key, &layout)?;
     let mut roots = vec![issuer.clone()];
-    // istiod ignores these roots and keeps the oldest one. They are useful while they are valid, if they can be read.
+    // istiod ignores these roots and keeps the oldest one. Those of other keys are useful while they are valid, if they can be read.
     let others = of(layout.roots).and_then(|pem| Certificate::list(pem).ok()).unwrap_or_default();
     for root in others {
-        if root.is_valid_at(now) && root.is_authority() && !roots.contains(&root) {
+        let is_known = roots.iter().any(|known| known.is_same_authority(&root));
+        if root.is_valid_at(now) && root.is_authority() && !is_known {
             roots.push(root);
         }
     }
@@ -216,7 +219,7 @@ mod tests {
         let new = rotate(&old, &settings(), later).unwrap();
         assert_ne!(new.issuer(), old.issuer());
         assert_eq!(new.issuer().key_id(), old.issuer().key_id());
-        assert_eq!(new.roots(), [new.issuer().clone(), old.issuer().clone()]);
+        assert_eq!(new.roots(), [new.issuer().clone()], "Envoy uses the first root of a key, even if it has expired");
         let csr = Csr::from_pem(&request().0).unwrap();
         for issuer in [&old, &new] {
             let leaf = issuer.issue(&csr, &[identity("a")], 0, &Lifetimes::default(), later).unwrap();
@@ -224,18 +227,30 @@ mod tests {
                 verify(&leaf, &[root.issuer().clone()], later).unwrap();
             }
         }
-        let after = rotate(&new, &settings(), now() + DAY * 5000).unwrap();
-        assert!(!after.roots().contains(old.issuer()), "it has expired");
     }
 
     #[test]
-    fn earlier_roots_do_not_accumulate() {
-        let mut authority = create(&settings(), now()).unwrap();
+    fn roots_of_other_keys_remain_while_they_are_valid() {
+        let (old, other) = (create(&settings(), now()).unwrap(), create(&settings(), now()).unwrap());
+        let mut data = to_secret(&old, SECRET);
+        let roots = [other.roots_pem(), old.roots_pem()].concat();
+        data.insert("root-cert.pem".to_owned(), roots.into());
+        let mut authority = from_secret(&data, now()).unwrap();
         for hour in 0..20 {
             authority = rotate(&authority, &settings(), now() + Duration::from_secs(hour * 3600)).unwrap();
+            assert_eq!(authority.roots(), [authority.issuer().clone(), other.issuer().clone()]);
         }
-        assert_eq!(authority.roots().len(), 9);
-        assert_eq!(authority.roots()[0], *authority.issuer());
+        let after = rotate(&authority, &settings(), now() + DAY * 5000).unwrap();
+        assert_eq!(after.roots(), [after.issuer().clone()], "the other one has expired");
+    }
+
+    #[test]
+    fn earlier_roots_of_the_same_key_are_left_out_of_a_stored_bundle() {
+        let old = create(&settings(), now()).unwrap();
+        let new = rotate(&old, &settings(), now() + DAY).unwrap();
+        let mut data = to_secret(&new, SECRET);
+        data.insert("root-cert.pem".to_owned(), [old.roots_pem(), new.roots_pem()].concat().into());
+        assert_eq!(from_secret(&data, now() + DAY).unwrap(), new);
     }
 
     #[test]

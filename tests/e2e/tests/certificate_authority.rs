@@ -170,21 +170,18 @@ async fn self_signed() -> Result<()> {
     plane.kubectl(&patch, "").await?;
     published(&plane, "shop", "istio-ca-root-cert", "root-cert.pem", &first).await?;
 
-    // One replica rotates the root from the same key; both publish the old and the new one.
+    // One replica rotates the root from the same key; both publish the new one.
     let key = secret(&plane, "istio-ca-secret", "ca-key.pem").await.ok_or("no key")?;
-    let both = wait_for("a second root", PATIENCE, || async {
-        let roots = secret(&plane, "istio-ca-secret", "root-cert.pem").await?;
-        (roots.matches("BEGIN CERTIFICATE").count() > 1 && roots.contains(first.trim())).then_some(roots)
+    let is_new = |roots: &String| roots.matches("BEGIN CERTIFICATE").count() == 1 && roots.trim() != first.trim();
+    wait_for("another root", PATIENCE, || async {
+        secret(&plane, "istio-ca-secret", "root-cert.pem").await.filter(is_new)
     })
     .await?;
     assert_eq!(secret(&plane, "istio-ca-secret", "ca-key.pem").await.ok_or("no key")?, key);
-    let has_both = both.clone();
-    wait_for("both roots in the namespaces", PATIENCE, || async {
+    wait_for("the new root in the namespaces", PATIENCE, || async {
         let template = "go-template={{index .data \"root-cert.pem\"}}";
         let get = ["get", "configmap", "istio-ca-root-cert", "-n", "shop", "-o", template];
-        let found = plane.kubectl(&get, "").await.ok()?;
-        // The root may have been rotated again.
-        (found.contains(first.trim()) && found.len() >= has_both.len()).then_some(())
+        plane.kubectl(&get, "").await.ok().filter(is_new)
     })
     .await?;
     // A deleted Secret comes back with the same key.

@@ -107,14 +107,15 @@ async fn same_key() -> Result<()> {
     let old = pair.web.roots();
     for web_first in [true, false] {
         let before = pair.root().await?;
-        let rotated = || async { pair.root().await.ok().filter(|roots| count(roots) > count(&before)) };
+        let rotated = || async { pair.root().await.ok().filter(|roots| *roots != before) };
         let roots = wait_for("a rotated root", 3 * PATIENCE, rotated).await?;
-        assert!(roots.contains(old.trim()), "the old root stays in the bundle");
+        // Envoy uses the first root of a key, even if it has expired.
+        assert_eq!(count(&roots), 1);
         traffic.next(100).await?;
         // One side has a certificate of the new root and trusts it, the other does not know it.
         if web_first {
             pair.renew_web().await?;
-            assert!(pair.web.roots().len() > old.len());
+            assert_ne!(pair.web.roots(), old);
         } else {
             pair.renew_caller().await?;
         }
