@@ -22,7 +22,7 @@ const FUNCTION_LINES: usize = 70;
 /// The most long functions, in percent of all functions.
 const LONG_FUNCTIONS_PERCENT: f64 = 1.0;
 /// Crates that are not part of the product.
-const TOOLS: &[&str] = &["test-harness", "demo"];
+const TOOLS: &[&str] = &["test-harness", "test-agent", "demo"];
 /// The number of files and functions that the report lists.
 const LISTED: usize = 8;
 

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 
 use serde_json::{Value, json};
 
-/// The namespace of everything in the demo.
+/// The namespace of the service and its proxies.
 pub(super) const NAMESPACE: &str = "demo";
 /// The host name of the service.
 pub(super) const HOST: &str = "shop.demo.svc.cluster.local";
@@ -13,8 +13,9 @@ pub(super) const HOST: &str = "shop.demo.svc.cluster.local";
 pub(super) struct Manifest {
     /// The file name without extension.
     pub(super) file: String,
-    /// The plural in API paths, such as `virtualservices`; `None` for the namespace itself.
-    plural: Option<&'static str>,
+    pub(super) namespace: &'static str,
+    /// The group and the plural in API paths, such as `virtualservices`; `None` for the namespace itself.
+    plural: Option<(&'static str, &'static str)>,
     /// The kind on a command line, such as `virtualservice`.
     pub(super) singular: &'static str,
     pub(super) name: String,
@@ -22,18 +23,42 @@ pub(super) struct Manifest {
 }
 
 impl Manifest {
+    /// A namespace.
+    pub(super) fn namespace(name: &'static str) -> Manifest {
+        Manifest {
+            file: format!("namespace-{name}"),
+            namespace: name,
+            plural: None,
+            singular: "namespace",
+            name: name.to_owned(),
+            text: format!("apiVersion: v1\nkind: Namespace\nmetadata: {{ name: {name} }}\n"),
+        }
+    }
+
     fn istio(plural: &'static str, singular: &'static str, name: &str, kind: &str, spec: &str) -> Manifest {
+        Manifest::new(NAMESPACE, ("networking.istio.io", plural), singular, (kind, name), spec)
+    }
+
+    /// An object of a group of Istio; `spec` is YAML.
+    pub(super) fn new(
+        namespace: &'static str,
+        (group, plural): (&'static str, &'static str),
+        singular: &'static str,
+        (kind, name): (&str, &str),
+        spec: &str,
+    ) -> Manifest {
         let text = format!(
-            "apiVersion: networking.istio.io/v1\nkind: {kind}\nmetadata: {{ name: {name}, namespace: {NAMESPACE} }}\n{spec}"
+            "apiVersion: {group}/v1\nkind: {kind}\nmetadata: {{ name: {name}, namespace: {namespace} }}\n{spec}"
         );
-        Manifest { file: format!("{singular}-{name}"), plural: Some(plural), singular, name: name.to_owned(), text }
+        let file = format!("{singular}-{name}");
+        Manifest { file, namespace, plural: Some((group, plural)), singular, name: name.to_owned(), text }
     }
 
     pub(super) fn path(&self) -> String {
-        let namespace = format!("namespaces/{NAMESPACE}");
+        let namespace = format!("namespaces/{}", self.namespace);
         match self.plural {
             None => format!("/api/v1/{namespace}"),
-            Some(plural) => format!("/apis/networking.istio.io/v1/{namespace}/{plural}/{}", self.name),
+            Some((group, plural)) => format!("/apis/{group}/v1/{namespace}/{plural}/{}", self.name),
         }
     }
 }
@@ -41,13 +66,7 @@ impl Manifest {
 /// The namespace, the service, its versions, and the gateway's port.
 pub(super) fn service(service_port: u16, gateway_port: u16) -> [Manifest; 4] {
     [
-        Manifest {
-            file: "namespace".into(),
-            plural: None,
-            singular: "namespace",
-            name: NAMESPACE.into(),
-            text: format!("apiVersion: v1\nkind: Namespace\nmetadata: {{ name: {NAMESPACE} }}\n"),
-        },
+        Manifest::namespace(NAMESPACE),
         Manifest::istio(
             "serviceentries",
             "serviceentry",

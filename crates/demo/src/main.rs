@@ -8,11 +8,13 @@
 //!
 //! It runs a control plane with its store and API, two versions of a small service, a client's sidecar and a gateway. Steady
 //! traffic flows through both proxies while the split between the versions shifts, instances come and go, and the control
-//! plane is killed. Changes are made through the API; each is shown as the equivalent `kubectl` command. Every request is
+//! plane is killed. Then three workloads with certificates join,
+//! and one is protected: by mutual TLS, by a policy, by tokens. Changes are made through the API; each is shown as the equivalent `kubectl` command. Every request is
 //! counted. At the end the demonstration reports which promises held.
 //!
 //! The control plane is this program, started again with `serve`: one build gives both.
 
+mod bank;
 mod config;
 mod kubernetes;
 mod operator;

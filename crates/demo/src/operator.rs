@@ -8,7 +8,7 @@ use kube::config::{Config, KubeConfigOptions, Kubeconfig};
 use serde_json::Value;
 use test_harness::run::Result;
 
-use super::config::{Manifest, NAMESPACE};
+use super::config::Manifest;
 
 /// The field manager of applied objects.
 const MANAGER: &str = "demo";
@@ -61,7 +61,10 @@ impl Operator {
         let path = format!("{}?fieldManager={MANAGER}", manifest.path());
         let body = patch.to_string();
         Ok(Step {
-            command: format!("-n {NAMESPACE} patch {} {} --type json -p '{body}'", manifest.singular, manifest.name),
+            command: format!(
+                "-n {} patch {} {} --type json -p '{body}'",
+                manifest.namespace, manifest.singular, manifest.name
+            ),
             request: request(Method::PATCH, &path, "application/json-patch+json", body.into())?,
         })
     }
@@ -69,8 +72,18 @@ impl Operator {
     pub(super) fn delete(&self, manifest: &Manifest) -> Result<Step> {
         Ok(Step {
             request: request(Method::DELETE, &manifest.path(), "application/json", Vec::new())?,
-            command: format!("-n {NAMESPACE} delete {} {}", manifest.singular, manifest.name),
+            command: format!("-n {} delete {} {}", manifest.namespace, manifest.singular, manifest.name),
         })
+    }
+
+    /// Runs `rutter` with these arguments, as a user does. Returns what it prints.
+    pub(super) async fn rutter(&self, arguments: &[&str]) -> Result<String> {
+        let mut command = tokio::process::Command::new(std::env::current_exe()?);
+        let output = command.args(arguments).env("KUBECONFIG", &self.kubeconfig).kill_on_drop(true).output().await?;
+        match output.status.success() {
+            true => Ok(String::from_utf8(output.stdout)?.trim().to_owned()),
+            false => Err(format!("rutter {}: {}", arguments.join(" "), String::from_utf8_lossy(&output.stderr)).into()),
+        }
     }
 
     pub(super) async fn get(&self, manifest: &Manifest) -> Result<Value> {

@@ -1,6 +1,6 @@
 //! The running parts of the demo.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
@@ -18,12 +18,14 @@ const CONNECTIONS: u32 = 8;
 const PATIENCE: Duration = Duration::from_secs(20);
 
 pub(super) struct Stage {
+    /// The Envoy program, and the variant of xDS.
+    pub(super) envoy: (PathBuf, Protocol),
     pub(super) control: Control,
     pub(super) sidecar: Envoy,
     pub(super) gateway: Envoy,
     pub(super) through_sidecar: Traffic,
     pub(super) through_gateway: Traffic,
-    operator: Operator,
+    pub(super) operator: Operator,
     service_port: u16,
     backends: Vec<Backend>,
     /// The control plane's data and the applied files. The last field, so that it is removed after its users.
@@ -81,6 +83,7 @@ impl Stage {
         let through_sidecar = Traffic::start(service, "/", &host, RATE, CONNECTIONS);
         let through_gateway = Traffic::start(front, "/", &host, RATE, CONNECTIONS);
         let stage = Stage {
+            envoy: (envoy.to_owned(), protocol),
             control,
             sidecar,
             gateway,

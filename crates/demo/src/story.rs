@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 
 use test_harness::run::{Counts, Result};
 
+use super::bank;
 use super::promises::Promises;
 use super::screen::Screen;
 use super::stage::{Changed, Stage};
@@ -57,6 +58,8 @@ pub(super) async fn run(mut stage: Stage, screen: &mut Screen, promises: &mut Pr
     };
     screen.say(&format!("     the status of the VirtualService: {summary}"));
     promises.check(held, format!("the status of the VirtualService: {summary}"));
+
+    bank::run(&stage, screen, promises, 8).await?;
 
     let (sidecar, gateway) = (stage.through_sidecar.stop().await, stage.through_gateway.stop().await);
     promises.traffic("sidecar", &sidecar);

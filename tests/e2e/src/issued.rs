@@ -4,12 +4,11 @@
 
 use std::ops::Deref;
 
-use serde_json::{Value, json};
 use tempfile::TempDir;
+use test_agent::{Secrets, bootstrap, over_tls, serve};
 use test_harness::run::{ConfigDir, Control, Envoy, Node, Protocol, Result, wait_for};
 use tokio::sync::watch;
 
-use crate::certified::{Secrets, bootstrap, serve};
 use crate::pair::Plan;
 use crate::secure::{Client, Key, Proof};
 use crate::tls::Identity;
@@ -141,7 +140,7 @@ impl Member {
         let key = Key::new()?;
         let client = connect(control, (roots, istiod), None).await?;
         let chain = client.create(proof, &key.request(&[])?, &[]).await??;
-        let secrets = watch::Sender::new(secrets(chain, &key, None)?);
+        let secrets = watch::Sender::new(Secrets::issued(chain, &key, None)?);
         Ok(Member { account: account.to_owned(), istiod: istiod.to_owned(), secrets })
     }
 
@@ -150,7 +149,7 @@ impl Member {
         let (old, key) = (self.secrets.borrow().clone(), Key::new()?);
         let client = connect(control, (&old.roots, &self.istiod), Some((&old.certificate, &old.key))).await?;
         let chain = client.create(Proof::default(), &key.request(&[])?, &[]).await??;
-        self.secrets.send_replace(secrets(chain, &key, Some(&old))?);
+        self.secrets.send_replace(Secrets::issued(chain, &key, Some(&old))?);
         Ok(())
     }
 
@@ -177,8 +176,7 @@ impl Member {
     pub async fn envoy(&self, control: &Control, mut node: Node, protocol: Protocol) -> Result<Envoy> {
         node.metadata["SERVICE_ACCOUNT"] = self.account.as_str().into();
         let sds = serve(self.secrets.clone()).await?;
-        let mut bootstrap = bootstrap(node, protocol, control.secure(), sds);
-        bootstrap["static_resources"]["clusters"][0]["transport_socket"] = secure(&self.istiod);
+        let bootstrap = over_tls(bootstrap(node, protocol, control.secure(), sds), &self.istiod);
         Envoy::start_with(envoy_binary(), &bootstrap).await
     }
 
@@ -200,30 +198,4 @@ impl Member {
             Err(error) => Err(format!("{error}; Envoy's log:\n{}", envoy.log()?).into()),
         }
     }
-}
-
-fn secrets(mut chain: Vec<String>, key: &Key, old: Option<&Secrets>) -> Result<Secrets> {
-    let roots = chain.pop().ok_or("no certificate")?;
-    let version = old.map_or(1, |old| old.version + 1);
-    let roots_version = old.map_or(1, |old| old.roots_version + u64::from(old.roots != roots));
-    Ok(Secrets { certificate: chain.concat(), key: key.pem(), roots, version, roots_version })
-}
-
-/// TLS to the control plane with the workload's certificate.
-fn secure(istiod: &str) -> Value {
-    let secret = |name: &str| {
-        json!({ "name": name, "sds_config": { "resource_api_version": "V3", "api_config_source": {
-            "api_type": "GRPC", "transport_api_version": "V3",
-            "grpc_services": [{ "envoy_grpc": { "cluster_name": "sds-grpc" } }] } } })
-    };
-    let kind = "type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.UpstreamTlsContext";
-    json!({ "name": "envoy.transport_sockets.tls", "typed_config": { "@type": kind, "sni": istiod, "common_tls_context": {
-        "alpn_protocols": ["h2"],
-        "tls_certificate_sds_secret_configs": [secret("default")],
-        "combined_validation_context": {
-            "default_validation_context": {
-                "match_typed_subject_alt_names": [{ "san_type": "DNS", "matcher": { "exact": istiod } }] },
-            "validation_context_sds_secret_config": secret("ROOTCA"),
-        },
-    } } })
 }

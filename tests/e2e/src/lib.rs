@@ -14,7 +14,6 @@ pub mod grpc;
 pub mod guarded;
 pub mod home;
 pub mod issued;
-pub mod issuer;
 mod mesh;
 mod namespace;
 pub mod objects;
@@ -22,7 +21,6 @@ pub mod observer;
 mod pair;
 mod pod;
 pub mod script;
-pub mod secure;
 pub mod secured;
 mod shop;
 pub mod steady;
@@ -38,6 +36,7 @@ pub use namespace::Namespace;
 pub use pair::Pair;
 pub use pod::Pod;
 pub use shop::{HOST, Shop, shop_service, virtual_service};
+pub use test_agent::{client as secure, issuer};
 
 /// Generates two tests from a function of the protocol: one with state of the world, one with delta.
 #[macro_export]

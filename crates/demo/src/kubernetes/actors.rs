@@ -6,7 +6,7 @@
 use std::net::{Ipv4Addr, SocketAddr, ToSocketAddrs as _};
 
 use clap::{Arg, ArgMatches, Command};
-use serde_json::json;
+use serde_json::{Value, json};
 use test_harness::run::{Backend, Result, Traffic, http, publish};
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -19,14 +19,15 @@ const CONNECTIONS: u32 = 8;
 const THOUGHT: &str = "20";
 
 /// The names of [`commands`].
-pub(crate) const COMMANDS: [&str; 3] = ["shop", "client", "ask"];
+pub(crate) const COMMANDS: [&str; 4] = ["shop", "client", "ask", "agent"];
 
-pub(crate) fn commands() -> [Command; 3] {
+pub(crate) fn commands() -> [Command; 4] {
     let word = |name: &'static str| Arg::new(name).required(true);
     [
         Command::new("shop").arg(word("version")).arg(word("instance")),
         Command::new("client").arg(word("host")),
-        Command::new("ask").arg(word("host")),
+        Command::new("ask").arg(word("host")).arg(Arg::new("token")),
+        Command::new("agent").arg(word("istiod")),
     ]
     .map(|command| command.hide(true))
 }
@@ -36,7 +37,8 @@ pub(crate) async fn act(name: &str, matches: &ArgMatches) -> Result<()> {
     match name {
         "shop" => shop(&given("version"), &given("instance")).await,
         "client" => client(&given("host")).await,
-        _ => ask(&given("host")).await,
+        "agent" => super::agent::run(&given("istiod")).await,
+        _ => ask(&given("host"), &given("token")).await,
     }
 }
 
@@ -59,16 +61,21 @@ async fn client(host: &str) -> Result<()> {
     }
 }
 
-/// Sends one request and prints the response.
-async fn ask(host: &str) -> Result<()> {
-    let answer = http::get(resolve(host)?, "/", &[("host", host)]).await?;
-    let body = answer.json()?;
+/// Sends one request, with a bearer token unless it is empty, and prints the response.
+async fn ask(host: &str, token: &str) -> Result<()> {
+    let bearer = format!("Bearer {token}");
+    let headers = [("host", host), ("authorization", &*bearer)];
+    let headers = if token.is_empty() { &headers[..1] } else { &headers[..] };
+    let answer = http::get(resolve(host)?, "/", headers).await?;
+    let body: Value = answer.json().unwrap_or_default();
     let response = json!({
         "status": answer.status.as_u16(),
         "server": answer.header("server"),
         "instance": answer.header("x-instance"),
         // The headers that the shop received, which include those that proxies added.
         "asked": body["headers"],
+        // A proxy that denies a request says why.
+        "text": if body.is_null() { answer.text() } else { String::new() },
     });
     super::super::screen::Screen::new().say(&response.to_string());
     Ok(())
@@ -79,7 +86,7 @@ fn resolve(host: &str) -> Result<SocketAddr> {
     found.next().ok_or_else(|| format!("{host} has no address").into())
 }
 
-async fn ended() -> Result<()> {
+pub(super) async fn ended() -> Result<()> {
     let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
     tokio::select! {
         _ = terminate.recv() => {}

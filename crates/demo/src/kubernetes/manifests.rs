@@ -3,12 +3,17 @@
 use std::net::IpAddr;
 
 use serde_json::{Value, json};
+use test_agent::over_tls;
 use test_harness::run::Protocol;
 
+use super::agent::SDS_PORT;
 use super::images;
+use crate::bank::objects::BANK;
 
 pub(super) const NAMESPACE: &str = "shop";
 pub(super) const SYSTEM: &str = "istio-system";
+/// The name of the control plane in its certificate.
+const ISTIOD: &str = "istiod.istio-system.svc";
 pub(super) const SHOP_PORT: u16 = 8080;
 /// The port on which the client publishes its counts. It is excluded from capture.
 pub(super) const COUNTS_PORT: u16 = 15020;
@@ -27,18 +32,43 @@ pub(super) struct Addresses {
     pub(super) shop: IpAddr,
 }
 
-/// The ConfigMap that every sidecar mounts.
+/// The bank's namespace and Service.
+pub(super) const BANK_SERVICE: &str = include_str!("bank-service.yaml");
+
+/// The ConfigMap that every sidecar of the shop mounts. They connect to the plaintext port.
 pub(super) fn sidecar(protocol: Protocol) -> Value {
+    let raw = json!({
+        "name": "envoy.transport_sockets.raw_buffer",
+        "typed_config": { "@type": "type.googleapis.com/envoy.extensions.transport_sockets.raw_buffer.v3.RawBuffer" },
+    });
+    config_map(NAMESPACE, protocol, ("15010", &raw, ""))
+}
+
+/// That of the bank: they have certificates, and connect to the TLS port with them.
+pub(super) fn bank_sidecar(protocol: Protocol) -> Value {
+    let secured = over_tls(json!({ "static_resources": { "clusters": [{}] } }), ISTIOD);
+    let transport = &secured["static_resources"]["clusters"][0]["transport_socket"];
+    config_map(BANK, protocol, ("15012", transport, include_str!("agent.yaml")))
+}
+
+fn config_map(namespace: &str, protocol: Protocol, (port, transport, clusters): (&str, &Value, &str)) -> Value {
     let api_type = match protocol {
         Protocol::Sotw => "GRPC",
         Protocol::Delta => "DELTA_GRPC",
     };
+    let fills = [
+        ("@API_TYPE@", api_type.to_owned()),
+        ("@XDS_PORT@", port.to_owned()),
+        ("@TRANSPORT@", transport.to_string()),
+        ("@MORE_CLUSTERS@", clusters.replace("@SDS_PORT@", &SDS_PORT.to_string())),
+    ];
+    let bootstrap = filled(include_str!("envoy.yaml"), &fills);
     json!({
         "apiVersion": "v1",
         "kind": "ConfigMap",
-        "metadata": { "name": "sidecar", "namespace": NAMESPACE },
+        "metadata": { "name": "sidecar", "namespace": namespace },
         "data": {
-            "envoy.yaml": include_str!("envoy.yaml").replace("@API_TYPE@", api_type),
+            "envoy.yaml": bootstrap,
             "capture.nft": include_str!("capture.nft"),
             "drain.sh": include_str!("drain.sh"),
         },
@@ -78,8 +108,23 @@ fn deployment(
         ("@PROXY_IMAGE@", images::PROXY.to_owned()),
         ("@RUTTER_IMAGE@", images::RUTTER.to_owned()),
     ];
-    let template = include_str!("deployment.yaml").to_owned();
-    fills.iter().fold(template, |text, (place, value)| text.replace(place, value))
+    filled(include_str!("deployment.yaml"), &fills)
+}
+
+/// A workload of the bank with this name and service account.
+pub(super) fn bank(account: &str, istiod: IpAddr, ledger: IpAddr) -> String {
+    let fills = [
+        ("@NAME@", account.to_owned()),
+        ("@ISTIOD@", istiod.to_string()),
+        ("@LEDGER@", ledger.to_string()),
+        ("@PROXY_IMAGE@", images::PROXY.to_owned()),
+        ("@RUTTER_IMAGE@", images::RUTTER.to_owned()),
+    ];
+    filled(include_str!("bank.yaml"), &fills)
+}
+
+fn filled(template: &str, fills: &[(&str, String)]) -> String {
+    fills.iter().fold(template.to_owned(), |text, (place, value)| text.replace(place, value))
 }
 
 /// A merge patch that changes the split and the retry policy; without `retries` the mesh's default applies.
@@ -105,8 +150,8 @@ mod tests {
     fn all_placeholders_are_replaced() {
         let one = IpAddr::from([192, 0, 2, 1]);
         let addresses = Addresses { istiod: one, shop: one };
-        let sidecar = sidecar(Protocol::Delta).to_string();
-        for text in [shop("v1", 2, addresses), client(addresses), sidecar] {
+        let (sidecar, secured) = (sidecar(Protocol::Delta).to_string(), bank_sidecar(Protocol::Delta).to_string());
+        for text in [shop("v1", 2, addresses), client(addresses), bank("ledger", one, one), sidecar, secured] {
             let place = text
                 .split('@')
                 .skip(1)

@@ -2,10 +2,12 @@
 //!
 //! It runs a cluster on this machine, Rutter as installed by the chart, two versions of a shop, and a client. The
 //! programs are unaware of proxies: their traffic is captured. Under steady traffic the split shifts, and pods are
-//! scaled, deleted and killed, including Rutter's own. The manifests beside this file show a manually configured
+//! scaled, deleted and killed, including Rutter's own. Pods with certificates join, and one is protected. The manifests beside this file show a manually configured
 //! sidecar.
 
 mod actors;
+mod agent;
+mod bank;
 mod images;
 mod manifests;
 mod pods;
@@ -33,6 +35,6 @@ pub(super) struct Choice {
 /// Starts everything and runs the story. Returns the running stage.
 pub(super) async fn show(choice: &Choice, screen: &mut Screen, promises: &mut Promises) -> Result<Stage> {
     let stage = Stage::start(choice, screen).await?;
-    story::run(&stage, screen, promises, choice.once).await?;
+    story::run(&stage, choice, screen, promises).await?;
     Ok(stage)
 }

@@ -203,7 +203,7 @@ impl Stage {
         evidence.join("\n")
     }
 
-    async fn apply(&self, manifests: &str) -> Result<()> {
+    pub(super) async fn apply(&self, manifests: &str) -> Result<()> {
         let flags = ["apply", "--server-side", "-f", "-"];
         // CRDs are served some time after they are created.
         let applied = || async {
@@ -215,14 +215,14 @@ impl Stage {
         Ok(())
     }
 
-    async fn rolled_out(&self, namespace: &str, deployment: &str) -> Result<()> {
+    pub(super) async fn rolled_out(&self, namespace: &str, deployment: &str) -> Result<()> {
         let name = format!("deployment/{deployment}");
         let words = ["-n", namespace, "rollout", "status", &name, "--timeout=90s"];
         let done = self.plane.kubectl(&words, "").await;
         self.explained(namespace, done.map(drop)).await
     }
 
-    async fn address(&self, namespace: &str, service: &str) -> Result<IpAddr> {
+    pub(super) async fn address(&self, namespace: &str, service: &str) -> Result<IpAddr> {
         let path = format!("/api/v1/namespaces/{namespace}/services/{service}");
         let found = self.plane.request(Method::GET, &path, &Value::Null).await?.json()?;
         let ip = found["spec"]["clusterIP"].as_str();

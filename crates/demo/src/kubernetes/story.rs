@@ -5,6 +5,8 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 use test_harness::run::{Counts, Result, wait_for};
 
+use super::Choice;
+use super::bank;
 use super::manifests::{self, NAMESPACE, SYSTEM};
 use super::stage::{PATIENCE, Stage};
 use crate::promises::Promises;
@@ -21,8 +23,8 @@ const UNDER_WAY: u64 = 20;
 const LITTLE: u64 = 5;
 
 /// Runs all steps and records which promises held.
-pub(super) async fn run(stage: &Stage, screen: &mut Screen, promises: &mut Promises, once: bool) -> Result<()> {
-    let watched = if once { Duration::ZERO } else { WATCHED };
+pub(super) async fn run(stage: &Stage, choice: &Choice, screen: &mut Screen, promises: &mut Promises) -> Result<()> {
+    let watched = if choice.once { Duration::ZERO } else { WATCHED };
     let mut story = Story { stage, screen, promises, watched, step: 0 };
     story.captured().await?;
     story.split().await?;
@@ -31,6 +33,8 @@ pub(super) async fn run(stage: &Stage, screen: &mut Screen, promises: &mut Promi
     story.killed().await?;
     story.replaced().await?;
     story.status().await?;
+    let step = story.step + 1;
+    bank::run(stage, choice.protocol, screen, promises, step).await?;
     let counts = stage.counts().await?;
     promises.traffic("sidecars", &counts);
     Ok(())
