@@ -61,7 +61,8 @@ impl Stage {
         }
         operator.perform(operator.apply(&config::split(10, service_port))?).await?;
         let mut backends = Vec::new();
-        for (version, name) in [("v1", "shop-v1-a"), ("v1", "shop-v1-b"), ("v2", "shop-v2-a"), ("v2", "shop-v2-b")] {
+        let instances = [("v1", "shop-v1-a"), ("v1", "shop-v1-b"), ("v2", "shop-v2-a"), ("v2", "shop-v2-b")];
+        for (version, name) in instances {
             let backend = Backend::start(version, name).await?;
             let manifest = config::instance(name, version, backend.address());
             operator.perform(operator.apply(&manifest)?).await?;
@@ -79,6 +80,11 @@ impl Stage {
         gateway.wait_for_listener(front).await?;
         screen.say(&format!("sidecar:       Envoy, the client's outbound traffic on {service}"));
         screen.say(&format!("gateway:       Envoy on {front}"));
+        // The API answers before proxies have what it stored. Requests before that would fail.
+        for ((version, _), backend) in instances.iter().zip(&backends) {
+            let (cluster, address) = (cluster(service_port, version), backend.address().to_string());
+            wait_for_endpoint([&sidecar, &gateway], &cluster, &address, true).await?;
+        }
         let host = [("host", config::HOST)];
         let through_sidecar = Traffic::start(service, "/", &host, RATE, CONNECTIONS);
         let through_gateway = Traffic::start(front, "/", &host, RATE, CONNECTIONS);
@@ -165,23 +171,29 @@ impl Stage {
         Ok(self.backends.iter().find(|b| b.instance() == name).ok_or("there is no such instance")?)
     }
 
-    /// The name of a version's cluster.
-    pub(super) fn cluster(&self, version: &str) -> String {
-        format!("outbound|{}|{version}|{}", self.service_port, config::HOST)
-    }
-
     async fn wait_for_endpoint(&self, version: &str, address: &str, present: bool) -> Result<()> {
-        let cluster = &self.cluster(version);
-        let done = |envoy: &'static str, proxy| async move {
-            wait_for(&format!("the instances in the {envoy}"), PATIENCE, || async {
-                let endpoints = Envoy::endpoints(proxy, cluster).await.ok()??;
-                Some(()).filter(|()| endpoints.iter().any(|e| e == address) == present)
-            })
-            .await
-        };
-        tokio::try_join!(done("sidecar", &self.sidecar), done("gateway", &self.gateway))?;
-        Ok(())
+        let cluster = cluster(self.service_port, version);
+        wait_for_endpoint([&self.sidecar, &self.gateway], &cluster, address, present).await
     }
+}
+
+/// The name of a version's cluster.
+fn cluster(service_port: u16, version: &str) -> String {
+    format!("outbound|{service_port}|{version}|{}", config::HOST)
+}
+
+/// Waits until the sidecar and the gateway have this endpoint in the cluster, or have it no more.
+async fn wait_for_endpoint(proxies: [&Envoy; 2], cluster: &str, address: &str, present: bool) -> Result<()> {
+    let done = |name: &'static str, proxy| async move {
+        wait_for(&format!("the instances in the {name}"), PATIENCE, || async {
+            let endpoints = Envoy::endpoints(proxy, cluster).await.ok()??;
+            Some(()).filter(|()| endpoints.iter().any(|e| e == address) == present)
+        })
+        .await
+    };
+    let [sidecar, gateway] = proxies;
+    tokio::try_join!(done("sidecar", sidecar), done("gateway", gateway))?;
+    Ok(())
 }
 
 /// The versions of all route configurations of a proxy.
