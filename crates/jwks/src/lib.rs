@@ -11,6 +11,7 @@
 //! - [`Guard`] refuses hosts and addresses that no issuer has, such as those of cloud metadata services, so that an object
 //!   cannot make the control plane call them.
 //! - [`document`] reads discovery documents; [`config::KeySet`] reads key sets.
+//! - [`token`] verifies the tokens of callers of the control plane. Proxies verify those of requests themselves.
 //!
 //! Invariants:
 //!
@@ -23,6 +24,7 @@
 pub mod document;
 mod guard;
 mod schedule;
+pub mod token;
 
 pub use guard::{Guard, GuardError, Pattern, Refusal};
 pub use schedule::{Change, Fetch, Now, Schedule, Settings};

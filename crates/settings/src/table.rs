@@ -282,6 +282,10 @@ settings! {
         custom_hosts env "ISTIOD_CUSTOM_HOST": OptionalName = "";
         /// Comma-separated audiences, one of which a Kubernetes token must have.
         token_audiences env "TOKEN_AUDIENCES": String = "istio-ca";
+        /// Issuer of tokens of workloads that are not in Kubernetes, as JSON: `issuer`, `audiences`, one of which a token must
+        /// have, and `jwksUri`, the address of its public keys. Without it, the issuer's discovery document has the address.
+        /// The subject of a token is `system:serviceaccount:NAMESPACE:NAME`.
+        jwt_rule env "JWT_RULE": OptionalName = "";
         /// Comma-separated address ranges of gateways whose header `x-forwarded-client-cert` is the identity of a client. Set it
         /// only for gateways that replace the header (`SANITIZE_SET`).
         trusted_gateways env "TRUSTED_GATEWAY_CIDR": OptionalName = "";

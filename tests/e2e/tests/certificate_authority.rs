@@ -6,6 +6,7 @@
 use std::path::Path;
 use std::time::Duration;
 
+use e2e::issuer::{KeyServer, SigningKey, now};
 use e2e::secure::{Client, Key, Proof};
 use e2e::{done, rutter, rutter_binary};
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair, KeyUsagePurpose};
@@ -400,6 +401,52 @@ async fn joined() -> Result<()> {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_join_token_gives_one_certificate_which_renews_itself() {
     joined().await.unwrap_or_else(|error| panic!("{error}"));
+}
+
+async fn of_an_issuer() -> Result<()> {
+    let (key, other) = (SigningKey::new("a")?, SigningKey::new("b")?);
+    let server = KeyServer::start(0, &[&key]).await?;
+    let rule = json!({"issuer": server.issuer(), "audiences": ["istio-ca"]}).to_string();
+    let data = tempfile::tempdir()?;
+    let control = Control::start_with_api(rutter_binary(), data.path(), &["--jwt-rule", &rule]).await?;
+    let kubeconfig = control.kubeconfig().ok_or("no kubeconfig")?;
+    let root = wait_for("the root", PATIENCE, || async { done(&kubeconfig, &["ca", "root"], "").await.ok() }).await?;
+    let client = connected(&control, &root, None).await?;
+    let csr = Key::new()?.request(&[])?;
+    let subject = "system:serviceaccount:shop:cart";
+    let good = json!({"iss": server.issuer(), "sub": subject, "aud": "istio-ca", "exp": now()? + 600});
+    let token = key.sign(&good)?;
+    // The keys are being fetched.
+    let issued = || async { client.create(Proof::token(&token), &csr, &[]).await.ok()?.ok() };
+    let chain = wait_for("a certificate", PATIENCE, issued)
+        .await
+        .map_err(|error| format!("{error}; {:?}", control.log_end()))?;
+    assert!(has_text(&chain[0], CART));
+    let with = |name: &str, value: Value| {
+        let mut claims = good.clone();
+        claims[name] = value;
+        claims
+    };
+    let refused = [
+        other.sign(&good)?,
+        key.sign(&with("exp", json!(now()? - 600)))?,
+        key.sign(&with("aud", json!("other")))?,
+        key.sign(&with("iss", json!("https://other.example")))?,
+        key.sign(&with("sub", json!("system:admin")))?,
+    ];
+    for token in refused {
+        let answer = client.create(Proof::token(&token), &csr, &[]).await?.unwrap_err();
+        assert_eq!((answer.code(), answer.message()), (Code::Unauthenticated, "request authenticate failure"));
+    }
+    // A token can be used again: it proves the workload to discovery, too.
+    assert!(client.create(Proof::token(&token), &csr, &[]).await?.is_ok());
+    assert!(!control.log()?.contains(&token), "a token is in the log");
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_token_of_the_configured_issuer_gives_certificates() {
+    of_an_issuer().await.unwrap_or_else(|error| panic!("{error}"));
 }
 
 /// Signs approved requests for a signer as a signer of a real cluster does, and returns leaf and root.

@@ -4,7 +4,7 @@ use std::time::SystemTime;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 /// The tolerated difference of clocks, in seconds.
 const SKEW: f64 = 60.0;
@@ -12,6 +12,8 @@ const SKEW: f64 = 60.0;
 /// The claims of a token that authentication uses.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub(super) struct Claims {
+    pub(super) issuer: String,
+    pub(super) subject: String,
     pub(super) audiences: Vec<String>,
     expires: Option<f64>,
     begins: Option<f64>,
@@ -26,13 +28,24 @@ impl Claims {
             return None;
         }
         let Value::Object(fields) = decoded(payload)? else { return None };
+        Some(Claims::of(&fields))
+    }
+
+    pub(super) fn of(fields: &Map<String, Value>) -> Claims {
+        let text = |name: &str| fields.get(name).and_then(Value::as_str).unwrap_or_default().to_owned();
         let audiences = match fields.get("aud") {
             Some(Value::String(audience)) => vec![audience.clone()],
             Some(Value::Array(all)) => all.iter().filter_map(Value::as_str).map(str::to_owned).collect(),
             _ => Vec::new(),
         };
         let time = |name: &str| fields.get(name).and_then(Value::as_f64);
-        Some(Claims { audiences, expires: time("exp"), begins: time("nbf") })
+        let (issuer, subject) = (text("iss"), text("sub"));
+        Claims { issuer, subject, audiences, expires: time("exp"), begins: time("nbf") }
+    }
+
+    /// Whether the token says when it expires.
+    pub(super) fn expires(&self) -> bool {
+        self.expires.is_some()
     }
 
     /// Whether the token neither has expired nor begins later. A token that does not expire is valid.

@@ -1,6 +1,7 @@
 //! The TLS port: its certificate, the methods of authentication, and the rules of the certificate service.
 
 mod claims;
+mod oidc;
 mod reviews;
 mod serving;
 
@@ -29,6 +30,8 @@ pub(crate) use reviews::Reviews;
 pub(super) struct Secure {
     pub(super) security: Security,
     serving: Option<serving::Serving>,
+    /// The tasks that run already.
+    tasks: JoinSet<()>,
 }
 
 /// Reads the settings. `signing` is the certificate authority, if there is one, and `joining` accepts join tokens.
@@ -59,8 +62,11 @@ pub(super) fn prepare(
     if trusted_accounts != TrustedNodeAccounts::default() {
         pilot.pods().enable();
     }
+    let mut tasks = JoinSet::new();
+    let own = oidc::begin(settings, pilot.mesh(), &mut tasks)?;
+    let own = own.map(|oidc| Arc::new(oidc) as Arc<dyn Authenticator>).into_iter().chain(joining);
     let mut security = Security {
-        authenticators: authenticators(settings, pilot, cluster, joining),
+        authenticators: authenticators(settings, pilot, cluster, own.collect()),
         signing: signing.clone(),
         port: None,
         authenticate_streams: settings.xds_auth.0,
@@ -70,7 +76,7 @@ pub(super) fn prepare(
         protect_configuration: settings.protect_configuration.0,
     };
     let Some(address) = address else {
-        return Ok(Secure { security, serving: None });
+        return Ok(Secure { security, serving: None, tasks });
     };
     let serving = serving::Serving::new(settings, files, signing, pilot.mesh());
     security.signing = serving.signing();
@@ -83,13 +89,13 @@ pub(super) fn prepare(
             cluster: settings.cluster_id.as_str().into(),
         }),
     });
-    Ok(Secure { security, serving: Some(serving) })
+    Ok(Secure { security, serving: Some(serving), tasks })
 }
 
 impl Secure {
     /// Starts the tasks. `/ready` shows why the port is not served, if it is not.
     pub(super) fn run(self, status: ServingStatus) -> JoinSet<()> {
-        let mut tasks = JoinSet::new();
+        let mut tasks = self.tasks;
         if let Some(serving) = self.serving {
             serving.run(&mut tasks, status);
         }
@@ -133,9 +139,8 @@ fn authenticators(
     settings: &Settings,
     pilot: &WorldHandle,
     cluster: Option<&Cluster>,
-    joining: Option<Arc<dyn Authenticator>>,
+    mut all: Vec<Arc<dyn Authenticator>>,
 ) -> Authenticators {
-    let mut all: Vec<Arc<dyn Authenticator>> = joining.into_iter().collect();
     if let Some(cluster) = cluster {
         let audiences = settings.token_audiences.split(',').map(str::trim).filter(|name| !name.is_empty());
         let reviews = cluster.token_reviews(settings, audiences.map(str::to_owned).collect(), pilot.mesh());
