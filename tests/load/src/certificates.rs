@@ -163,8 +163,13 @@ pub(crate) fn authority(rsa: bool, directory: &Path) -> Result<Issuer> {
     params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
     params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
     let issuer = CertifiedIssuer::self_signed(params, key)?;
-    let files =
-        [("ca-cert.pem", issuer.pem()), ("root-cert.pem", issuer.pem()), ("ca-key.pem", issuer.key().serialize_pem())];
+    // A root signs: no certificates are between it and the root.
+    let files = [
+        ("ca-cert.pem", issuer.pem()),
+        ("ca-key.pem", issuer.key().serialize_pem()),
+        ("cert-chain.pem", String::new()),
+        ("root-cert.pem", issuer.pem()),
+    ];
     for (name, text) in files {
         std::fs::write(directory.join(name), text)?;
     }
