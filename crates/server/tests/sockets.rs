@@ -232,7 +232,7 @@ impl Subscriber {
 
 #[tokio::test]
 async fn a_connection_ends_at_its_maximum_age() {
-    let server = start_with(Options { max_connection_age: Some(Duration::from_millis(50)), ..options() }).await;
+    let server = start_with(Options { max_connection_age: Some(Duration::from_secs(1)), ..options() }).await;
     server.set_ready();
     let (mut subscriber, _) = Subscriber::connect(&server).await;
     assert_eq!(subscriber.end().await, "14");
