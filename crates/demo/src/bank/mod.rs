@@ -19,7 +19,7 @@ use crate::config::Manifest;
 use crate::promises::Promises;
 use crate::screen::Screen;
 
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The sender of a request to the ledger.
 #[derive(Clone, Copy, PartialEq, Eq)]
