@@ -10,7 +10,7 @@ use e2e::{demo_binary, envoy_binary};
 use tokio::process::Command;
 
 /// Texts that the checks of the demo must contain, without figures.
-const PROMISES: [&str; 13] = [
+const PROMISES: [&str; 18] = [
     "3 changes; the slowest was in the client's sidecar",
     "5 pods are ready, 5 with a sidecar",
     "captured: ",
@@ -23,6 +23,11 @@ const PROMISES: [&str; 13] = [
     "0 requests were lost while a pod was deleted by force, an application and a sidecar killed",
     "0 requests were lost while Rutter was replaced",
     "kubectl describe tells that all of 5 proxies run the VirtualService",
+    "mutual TLS between sidecars: the ledger was called by spiffe://cluster.local/ns/bank/sa/teller",
+    "mutual TLS between sidecars: the ledger was called by spiffe://cluster.local/ns/bank/sa/visitor",
+    "STRICT: plain text got 200 before, and was refused then; teller over mutual TLS got 200",
+    "denied: spiffe://cluster.local/ns/bank/sa/visitor got 403; allowed: spiffe://cluster.local/ns/bank/sa/teller got 200",
+    "tokens: no token 403, a good token 200, an expired token 401, a token of another issuer 401, a token with a forged signature 401",
     "requests through the sidecars, 0 not answered with 200",
 ];
 

@@ -34,10 +34,7 @@ pub(super) async fn run(stage: &Stage, choice: &Choice, screen: &mut Screen, pro
     story.replaced().await?;
     story.status().await?;
     let step = story.step + 1;
-    // Shown on request only: in a cluster, a policy sometimes reaches the sidecar with the next change (ARCHITECTURE.md, known exceptions).
-    if std::env::var_os("RUTTER_DEMO_BANK").is_some() {
-        bank::run(stage, choice.protocol, screen, promises, step).await?;
-    }
+    bank::run(stage, choice.protocol, screen, promises, step).await?;
     let counts = stage.counts().await?;
     promises.traffic("sidecars", &counts);
     Ok(())
