@@ -132,8 +132,8 @@ fn public_members(key: &Value, symmetric: bool) -> Option<String> {
                 "P-521" => (&ECDSA_P521_SHA512_FIXED, 66, "ES512"),
                 _ => return None,
             };
-            let point = [vec![UNCOMPRESSED], padded(&x, size)?, padded(&y, size)?].concat();
-            (signs_with(&[name]) && ParsedPublicKey::new(form, point).is_ok()).then_some(())?;
+            let is_point = ParsedPublicKey::new(form, curve_point(&x, &y, size)?).is_ok();
+            (signs_with(&[name]) && is_point).then_some(())?;
             members.extend([("crv", curve.to_owned()), ("x", encode(&x)), ("y", encode(&y))]);
         }
         "OKP" => {
@@ -162,6 +162,12 @@ fn is_rsa(modulus: &[u8], exponent: &[u8]) -> bool {
     let (modulus, exponent) = (significant(modulus), significant(exponent));
     let fits = (128..=1024).contains(&modulus.len()) && (1..=4).contains(&exponent.len()) && exponent != [1];
     fits && is_odd(&modulus) && is_odd(&exponent)
+}
+
+/// The uncompressed form (SEC 1, section 2.3.3) of the point of a curve with coordinates of this size in bytes; none if one of
+/// them is larger.
+pub fn curve_point(x: &[u8], y: &[u8], size: usize) -> Option<Vec<u8>> {
+    Some([vec![UNCOMPRESSED], padded(x, size)?, padded(y, size)?].concat())
 }
 
 /// A number as big-endian bytes of this size; none if it is larger.

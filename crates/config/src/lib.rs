@@ -57,7 +57,7 @@ pub use change_set::{ChangeSet, Observed};
 pub use decode::{nearest, parse_duration};
 pub use diagnostic::Diagnostic;
 pub use form::{CURVES, DEFAULT_PROGRAM_SIZE, MAX_PROGRAM_SIZE, is_claim_header, is_header_name, regex_program_size};
-pub use key_set::{KeySet, KeySetError, MAX_KEY_SET};
+pub use key_set::{KeySet, KeySetError, MAX_KEY_SET, curve_point};
 pub use mesh::{MeshConfig, MeshNetworks};
 pub use object::{AnyObject, AssignedAddresses, Kind, Meta, Object, ObjectKey, Origin, Owner, Resource, StringMap};
 pub use parse::{

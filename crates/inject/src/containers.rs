@@ -93,7 +93,7 @@ pub(crate) fn reapply(
             let wanted = name(container);
             let known = before[list].as_array().map(Vec::as_slice).unwrap_or_default();
             let recorded_before = find(known, wanted);
-            // What an injection before has added is not the user's.
+            // The containers that an earlier injection added are not the user's.
             if recorded_before.is_none() && injected.iter().any(|injected| injected == wanted) {
                 continue;
             }

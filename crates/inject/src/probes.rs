@@ -97,7 +97,7 @@ fn originals(pod: &Value, status_port: u32) -> Map<String, Value> {
     found
 }
 
-/// What the agent needs of a probe; none if it calls the agent already, or a port that does not exist.
+/// The part of a probe that the agent needs; none if it calls the agent already, or a port that does not exist.
 fn original(place: &Place, container: &Value, status_port: u32) -> Option<Value> {
     let probe = place.of(container);
     // Hooks cannot be gRPC calls.

@@ -10,11 +10,8 @@ use aws_lc_rs::signature::{
 };
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use config::KeySet;
+use config::{KeySet, curve_point};
 use serde_json::{Map, Value};
-
-/// The first byte of an uncompressed point of a curve.
-const UNCOMPRESSED: u8 = 4;
 
 /// The reason why a token is not accepted. It repeats nothing of the token but the name of the algorithm, truncated.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
@@ -67,46 +64,76 @@ impl Algorithm {
                 key.verify(parameters, message, signature).is_ok()
             }
             Algorithm::Ec(algorithm, curve, size) if text("kty") == "EC" && text("crv") == *curve => {
-                let (x, y) = (number("x"), number("y"));
-                let (Some(before), Some(between)) = (size.checked_sub(x.len()), size.checked_sub(y.len())) else {
-                    return false;
-                };
-                let point = [vec![UNCOMPRESSED], vec![0; before], x, vec![0; between], y].concat();
-                UnparsedPublicKey::new(*algorithm, point).verify(message, signature).is_ok()
+                curve_point(&number("x"), &number("y"), *size)
+                    .is_some_and(|point| UnparsedPublicKey::new(*algorithm, point).verify(message, signature).is_ok())
             }
             _ => false,
         }
     }
 }
 
-/// The claims of a token that one of the keys has signed. Issuer, audience and times are not checked.
-///
-/// # Errors
-/// The reason why the token is not accepted.
-pub fn verified(token: &str, keys: &KeySet) -> Result<Map<String, Value>, TokenError> {
-    let (signed, signature) = token.rsplit_once('.').ok_or(TokenError::Malformed)?;
-    let (header, payload) = signed.split_once('.').ok_or(TokenError::Malformed)?;
-    let header = object(header).ok_or(TokenError::Malformed)?;
-    let signature = URL_SAFE_NO_PAD.decode(signature).map_err(|_| TokenError::Malformed)?;
-    let claims = object(payload).ok_or(TokenError::Malformed)?;
-    if header.contains_key("crit") {
-        return Err(TokenError::Critical);
+/// The public keys of an issuer.
+#[derive(Clone, PartialEq, Debug)]
+pub struct IssuerKeys(Vec<Map<String, Value>>);
+
+impl From<&KeySet> for IssuerKeys {
+    fn from(set: &KeySet) -> IssuerKeys {
+        let set: Value = serde_json::from_str(set.json()).unwrap_or_default();
+        let keys = set["keys"].as_array().map(Vec::as_slice).unwrap_or_default();
+        IssuerKeys(keys.iter().filter_map(Value::as_object).cloned().collect())
     }
-    let text = |name: &str| header.get(name).and_then(Value::as_str);
-    let name = text("alg").ok_or(TokenError::Malformed)?;
-    let algorithm = Algorithm::of(name).ok_or_else(|| TokenError::Algorithm(name.chars().take(20).collect()))?;
-    let verifies = |key: &Map<String, Value>| {
-        let fits = |member: &str, wanted: Option<&str>| {
-            let given = key.get(member).and_then(Value::as_str);
-            given.is_none() || wanted.is_none() || given == wanted
+}
+
+impl IssuerKeys {
+    /// The claims of a token that one of the keys has signed. Issuer, audience and times are not checked.
+    ///
+    /// # Errors
+    /// The reason why the token is not accepted.
+    pub fn verified(&self, token: &str) -> Result<Map<String, Value>, TokenError> {
+        let Parts { signed, header, payload, signature } = Parts::of(token).ok_or(TokenError::Malformed)?;
+        let (header, claims) = object(header).zip(object(payload)).ok_or(TokenError::Malformed)?;
+        let signature = URL_SAFE_NO_PAD.decode(signature).map_err(|_| TokenError::Malformed)?;
+        if header.contains_key("crit") {
+            return Err(TokenError::Critical);
+        }
+        let text = |name: &str| header.get(name).and_then(Value::as_str);
+        let name = text("alg").ok_or(TokenError::Malformed)?;
+        let algorithm = Algorithm::of(name).ok_or_else(|| TokenError::Algorithm(name.chars().take(20).collect()))?;
+        let verifies = |key: &Map<String, Value>| {
+            let fits = |member: &str, wanted: Option<&str>| {
+                let given = key.get(member).and_then(Value::as_str);
+                given.is_none() || wanted.is_none() || given == wanted
+            };
+            fits("alg", Some(name))
+                && fits("kid", text("kid"))
+                && algorithm.verifies(key, signed.as_bytes(), &signature)
         };
-        fits("alg", Some(name)) && fits("kid", text("kid")) && algorithm.verifies(key, signed.as_bytes(), &signature)
-    };
-    let set: Value = serde_json::from_str(keys.json()).unwrap_or_default();
-    let known = set["keys"].as_array().map(Vec::as_slice).unwrap_or_default();
-    match known.iter().filter_map(Value::as_object).any(verifies) {
-        true => Ok(claims),
-        false => Err(TokenError::Signature),
+        match self.0.iter().any(verifies) {
+            true => Ok(claims),
+            false => Err(TokenError::Signature),
+        }
+    }
+}
+
+/// The claims of a token, which nothing has verified. `None` if it is not a signed token.
+pub fn unverified(token: &str) -> Option<Map<String, Value>> {
+    object(Parts::of(token)?.payload)
+}
+
+/// The encoded parts of a token.
+struct Parts<'t> {
+    /// Header and payload.
+    signed: &'t str,
+    header: &'t str,
+    payload: &'t str,
+    signature: &'t str,
+}
+
+impl Parts<'_> {
+    fn of(token: &str) -> Option<Parts<'_>> {
+        let (signed, signature) = token.rsplit_once('.')?;
+        let (header, payload) = signed.split_once('.')?;
+        (!payload.contains('.')).then_some(Parts { signed, header, payload, signature })
     }
 }
 
@@ -133,8 +160,8 @@ mod tests {
         URL_SAFE_NO_PAD.encode(bytes)
     }
 
-    fn set(keys: &[Value]) -> KeySet {
-        KeySet::fetched(json!({ "keys": keys }).to_string().as_bytes()).expect("keys")
+    fn set(keys: &[Value]) -> IssuerKeys {
+        IssuerKeys::from(&KeySet::fetched(json!({ "keys": keys }).to_string().as_bytes()).expect("keys"))
     }
 
     fn token(header: &Value, sign: impl Fn(&[u8]) -> Vec<u8>) -> String {
@@ -205,12 +232,12 @@ mod tests {
         let all = set(&[rsa.jwk(), p256.jwk(), p384.jwk()]);
         for (name, sign, key) in &signers {
             let good = token(&json!({ "alg": name }), sign);
-            assert_eq!(verified(&good, &all).map(|claims| claims["sub"].clone()), Ok("a".into()), "{name}");
-            assert!(verified(&good, &set(std::slice::from_ref(key))).is_ok(), "{name}");
-            assert!(verified(&good, &set(&[Rsa::new().jwk()])).is_err(), "{name}: another key");
+            assert_eq!(all.verified(&good).map(|claims| claims["sub"].clone()), Ok("a".into()), "{name}");
+            assert!(set(std::slice::from_ref(key)).verified(&good).is_ok(), "{name}");
+            assert!(set(&[Rsa::new().jwk()]).verified(&good).is_err(), "{name}: another key");
             for (other, ..) in signers.iter().filter(|(other, ..)| other != name) {
                 let confused = token(&json!({ "alg": other }), sign);
-                assert_eq!(verified(&confused, &all), Err(TokenError::Signature), "{other} for {name}");
+                assert_eq!(all.verified(&confused), Err(TokenError::Signature), "{other} for {name}");
             }
         }
     }
@@ -221,7 +248,7 @@ mod tests {
         let keys = set(&[key.jwk()]);
         let signed = |header: &Value| token(header, |message| key.sign(message));
         let good = signed(&json!({"alg": "ES256", "kid": "ec"}));
-        assert!(verified(&good, &keys).is_ok());
+        assert!(keys.verified(&good).is_ok());
         for (header, error) in [
             (json!({"alg": "none"}), TokenError::Algorithm("none".into())),
             (json!({"alg": "HS256"}), TokenError::Algorithm("HS256".into())),
@@ -229,12 +256,12 @@ mod tests {
             (json!({"alg": "ES256", "kid": "other"}), TokenError::Signature),
             (json!({}), TokenError::Malformed),
         ] {
-            assert_eq!(verified(&signed(&header), &keys), Err(error), "{header}");
+            assert_eq!(keys.verified(&signed(&header)), Err(error), "{header}");
         }
         // The key says that it is for another algorithm.
         let mut other = key.jwk();
         other["alg"] = "ES256".into();
-        assert!(verified(&good, &set(&[other])).is_ok());
+        assert!(set(&[other]).verified(&good).is_ok());
         // Changed claims, a changed header, and a signature that is cut off.
         let parts: Vec<&str> = good.split('.').collect();
         let claims = encode(r#"{"sub":"b"}"#);
@@ -245,16 +272,17 @@ mod tests {
             [parts[0], parts[1], ""].join("."),
             [parts[0], parts[1]].join("."),
         ] {
-            assert!(verified(&forged, &keys).is_err(), "{forged}");
+            assert!(keys.verified(&forged).is_err(), "{forged}");
         }
-        assert_eq!(verified(&good, &KeySet::unverifiable()), Err(TokenError::Signature));
+        assert_eq!(IssuerKeys::from(&KeySet::unverifiable()).verified(&good), Err(TokenError::Signature));
     }
 
     proptest! {
         #[test]
         fn no_token_panics(text in "\\PC{0,100}", parts in proptest::collection::vec("[A-Za-z0-9_-]{0,60}", 0..5)) {
-            let keys = KeySet::unverifiable();
-            prop_assert!(verified(&text, &keys).is_err() && verified(&parts.join("."), &keys).is_err());
+            let keys = IssuerKeys::from(&KeySet::unverifiable());
+            prop_assert!(keys.verified(&text).is_err() && keys.verified(&parts.join(".")).is_err());
+            let _ = (unverified(&text), unverified(&parts.join(".")));
         }
     }
 }

@@ -32,7 +32,7 @@ pub trait Table: Rule<Key: TableKey, Row: Clone> {
     const BY_SOURCE: &'static str;
     /// The label of the sources of an object.
     const RANKS: &'static str;
-    /// What an object keeps of the one that it replaces, if anything. It becomes part of the input row, so that derivation
+    /// The part that an object keeps of the one that it replaces, if any. It becomes part of the input row, so that derivation
     /// does not depend on earlier commits.
     const KEEPING: Option<Keeping<Self::Row>> = None;
 

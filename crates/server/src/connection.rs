@@ -145,15 +145,10 @@ pub(crate) async fn serve_tls(
     if !protocol.is_served().await {
         return;
     }
-    let mut stopping = protocol.stopped.clone();
-    tokio::select! {
-        // Until there is a certificate, connections wait in the backlog.
-        present = certificate.wait_for(Option::is_some) => if present.is_err() {
-            return;
-        },
-        _ = stopping.wait_for(|stop| *stop) => return,
+    let (limits, mut stopped) = (protocol.options.connections.grpc, protocol.stopped.clone());
+    if !tls::has_certificate(&mut certificate, &mut stopped).await {
+        return;
     }
-    let (limits, stopped) = (protocol.options.connections.grpc, protocol.stopped.clone());
     let (acceptor, log) = (TlsAcceptor::from(config), Arc::new(LogLimit::default()));
     accept(
         "xDS over TLS",
@@ -163,13 +158,9 @@ pub(crate) async fn serve_tls(
         move |(socket, address), usage| {
             let (acceptor, protocol, signing, log) = (acceptor.clone(), protocol.clone(), signing.clone(), log.clone());
             async move {
-                let _ = socket.set_nodelay(true);
-                let socket = match acceptor.accept(socket).await {
-                    Ok(socket) => socket,
-                    Err(error) => {
-                        log.note(|more| tracing::info!(client = %address.ip(), %error, more, "a TLS handshake failed"));
-                        return;
-                    }
+                let accepted = (socket, address);
+                let Some(socket) = tls::handshake(&acceptor, accepted, &log, "a TLS handshake failed").await else {
+                    return;
                 };
                 match tls::client(socket.get_ref().1, &signing) {
                     Ok(certificate) => {

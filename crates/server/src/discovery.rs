@@ -200,7 +200,7 @@ impl Upstream {
                         {
                             return status;
                         }
-                        // What few streams do is not part of the size of all.
+                        // Boxed: few streams do this, and it must not add to the size of all.
                         let serving = Box::pin(service.serve(message, messages, &self.down));
                         return tokio::select! {
                             status = serving => status,

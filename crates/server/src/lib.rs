@@ -46,6 +46,7 @@ mod pages;
 mod peer;
 mod per_address;
 mod pods;
+mod processor;
 mod repairs;
 mod replica_counts;
 mod security;

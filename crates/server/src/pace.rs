@@ -8,7 +8,8 @@
 
 use std::time::{Duration, Instant};
 
-use rustix::time::{ClockId, clock_gettime};
+// All threads count: most of the cost of a change is in the threads that send it.
+use crate::processor::of_process as used;
 
 /// The maximum time between a commit and the next one, unless [`Pace::interval`] is longer. It doubles with each further commit
 /// that comes before the share allows it.
@@ -66,13 +67,6 @@ impl LastCommit {
     pub(crate) fn next(&self, pace: &Pace) -> Instant {
         self.at + pace.wait(used().saturating_sub(self.used), self.early)
     }
-}
-
-/// The processor time of the process, all threads together: most of the cost of a change is in the threads that send it.
-fn used() -> Duration {
-    let time = clock_gettime(ClockId::ProcessCPUTime);
-    let seconds = u64::try_from(time.tv_sec).unwrap_or_default();
-    Duration::from_secs(seconds) + Duration::from_nanos(u64::try_from(time.tv_nsec).unwrap_or_default())
 }
 
 #[cfg(test)]

@@ -3,9 +3,9 @@
 use std::time::{Duration, Instant};
 
 use prometheus::Histogram;
-use rustix::time::{ClockId, clock_gettime};
 
 use crate::metrics::histogram;
+use crate::processor;
 
 /// The bucket bounds, in seconds. No step should take more than 50 ms.
 const BUCKETS: [f64; 12] = [0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 3.0, 10.0];
@@ -89,8 +89,8 @@ impl Stalls {
     pub(crate) fn note(&mut self, step: Step, begun: Instant, what: impl FnOnce() -> String) {
         let now = Instant::now();
         let took = now.saturating_duration_since(begun);
-        // What the thread does between two steps is little, and counts as a part of the second one.
-        let used = used();
+        // The little work between two steps counts as a part of the second one.
+        let used = processor::of_thread();
         self.processor[step as usize].observe(used.saturating_sub(self.used).as_secs_f64());
         self.used = used;
         if self.record(step, took, now) {
@@ -120,13 +120,6 @@ impl Stalls {
     }
 }
 
-/// The processor time of this thread so far.
-fn used() -> Duration {
-    let time = clock_gettime(ClockId::ThreadCPUTime);
-    let seconds = u64::try_from(time.tv_sec).unwrap_or_default();
-    Duration::from_secs(seconds) + Duration::from_nanos(u64::try_from(time.tv_nsec).unwrap_or_default())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -138,8 +131,8 @@ mod tests {
         let (ms, begun) = (Duration::from_millis, Instant::now());
         std::thread::sleep(ms(20));
         stalls.note(Step::Push, begun, String::new);
-        let begun = used();
-        while used() < begun + ms(3) {
+        let begun = processor::of_thread();
+        while processor::of_thread() < begun + ms(3) {
             std::hint::spin_loop();
         }
         stalls.note(Step::Commit, Instant::now(), String::new);

@@ -1,6 +1,7 @@
-//! TLS of the xDS port: its certificate, and the verification of client certificates.
+//! TLS of the ports: their certificate, handshakes, and the verification of client certificates.
 
 use std::fmt;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
@@ -12,10 +13,14 @@ use rustls::server::{ClientHello, NoServerSessionStorage, ResolvesServerCert, Se
 use rustls::sign::CertifiedKey;
 use rustls::{CertificateError, DigitallySignedStruct, DistinguishedName, ServerConfig, SignatureScheme};
 use rustls_pki_types::{CertificateDer, UnixTime};
+use tokio::net::TcpStream;
 use tokio::sync::watch;
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::server::TlsStream;
 
 use crate::authentication::ClientCertificate;
 use crate::grpc::Status;
+use crate::log_limit::LogLimit;
 use crate::signing;
 
 /// The longest time between two looks at the clock: timers stand still while a machine is suspended.
@@ -55,6 +60,35 @@ pub(crate) fn of_webhooks(
     let mut config = builder.with_no_client_auth().with_cert_resolver(Arc::new(Current(certificate)));
     config.alpn_protocols = vec![b"http/1.1".to_vec()];
     Ok(Arc::new(config))
+}
+
+/// Waits for the first certificate of a port. Until then, connections wait in the backlog. Returns whether there is one: the
+/// server may stop before.
+pub(crate) async fn has_certificate(
+    certificate: &mut watch::Receiver<Option<Arc<CertifiedKey>>>,
+    stopped: &mut watch::Receiver<bool>,
+) -> bool {
+    tokio::select! {
+        present = certificate.wait_for(Option::is_some) => present.is_ok(),
+        _ = stopped.wait_for(|stop| *stop) => false,
+    }
+}
+
+/// Makes a TLS stream of a connection. If the handshake fails, logs `failed` and the reason, and returns none.
+pub(crate) async fn handshake(
+    acceptor: &TlsAcceptor,
+    (socket, address): (TcpStream, SocketAddr),
+    log: &LogLimit,
+    failed: &str,
+) -> Option<TlsStream<TcpStream>> {
+    let _ = socket.set_nodelay(true);
+    match acceptor.accept(socket).await {
+        Ok(stream) => Some(stream),
+        Err(error) => {
+            log.note(|more| tracing::info!(client = %address.ip(), %error, more, "{failed}"));
+            None
+        }
+    }
 }
 
 /// Presents the newest certificate.

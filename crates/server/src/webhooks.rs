@@ -63,12 +63,8 @@ pub(crate) fn serve(
 ) -> std::io::Result<impl Future<Output = ()> + Send + 'static> {
     let acceptor = TlsAcceptor::from(tls::of_webhooks(certificate.clone()).map_err(std::io::Error::other)?);
     Ok(async move {
-        tokio::select! {
-            // Until there is a certificate, connections wait in the backlog.
-            present = certificate.wait_for(Option::is_some) => if present.is_err() {
-                return;
-            },
-            _ = stopped.wait_for(|stop| *stop) => return,
+        if !tls::has_certificate(&mut certificate, &mut stopped).await {
+            return;
         }
         let limits = listeners::Limits { connections: CONNECTIONS, ..listeners::Limits::default() };
         let mut builder = hyper::server::conn::http1::Builder::new();
@@ -79,20 +75,12 @@ pub(crate) fn serve(
             limits,
             move |cx| listener.poll_accept(cx),
             stopped,
-            move |(socket, address), usage| {
+            move |accepted, usage| {
                 let (acceptor, builder, log, ending) = (acceptor.clone(), builder.clone(), log.clone(), ending.clone());
                 let (webhooks, ready) = (webhooks.clone(), ready.clone());
                 async move {
-                    let _ = socket.set_nodelay(true);
-                    let socket = match acceptor.accept(socket).await {
-                        Ok(socket) => socket,
-                        Err(error) => {
-                            log.note(|more| {
-                                tracing::info!(client = %address.ip(), %error, more, "a TLS handshake of a webhook call failed");
-                            });
-                            return;
-                        }
-                    };
+                    let failed = "a TLS handshake of a webhook call failed";
+                    let Some(socket) = tls::handshake(&acceptor, accepted, &log, failed).await else { return };
                     let service = service_fn(move |request| {
                         let (webhooks, ready, open) = (webhooks.clone(), ready.clone(), usage.begin());
                         async move {

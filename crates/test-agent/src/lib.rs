@@ -1,4 +1,4 @@
-//! What an agent does beside a proxy, for tests and the demonstration.
+//! The tasks of an agent beside a proxy, for tests and the demonstrations.
 //!
 //! [`client::Client`] requests a certificate at the TLS port of a control plane, [`serve`] gives it to an Envoy over SDS, and
 //! [`bootstrap`] makes that Envoy use it, also for its own connection to the control plane. [`issuer`] signs JSON Web Tokens.

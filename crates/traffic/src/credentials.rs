@@ -100,7 +100,7 @@ pub fn is_allowed(cx: &Reads<'_>, key: &SecretKey) -> bool {
         || gateways.iter().filter(|gateway| refers(gateway).is_some()).any(granted)
 }
 
-/// What there is in the place of a secret.
+/// The result of looking for a secret.
 pub enum Found<T> {
     /// There is no object.
     Nothing,

@@ -98,7 +98,7 @@ async fn cve_2021_39155_hosts_have_no_case() -> Result<()> {
     Ok(())
 }
 
-/// What is allowed for a host is allowed with each port, but not for a longer name that begins like it.
+/// A rule for a host allows each port, but not a longer name that begins like it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_host_with_something_after_the_port_is_another_one() -> Result<()> {
     let guarded = Guarded::start(&[]).await?;

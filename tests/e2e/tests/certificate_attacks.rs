@@ -112,7 +112,7 @@ async fn keys() -> Result<()> {
             }
         }
     }
-    // Of another key than the one that signed it, and of none.
+    // Requests with another key than the one that signed them, and with none.
     let (mine, other) = (Key::new()?.request(&[])?, Key::new()?.request(&[])?);
     let half = mine.len() / 2;
     let mixed = format!("{}{}", &mine[..half], &other[half..]);
@@ -133,7 +133,7 @@ async fn tokens() -> Result<()> {
     let (mesh, root, _data) = control().await?;
     let (control, csr) = (&mesh.control, Key::new()?.request(&[])?);
     let token = issued::token(control, "shop", "cart").await?;
-    // Of many that present it at once, each over a connection of its own, one succeeds.
+    // Many present it at once, each over a connection of its own: one succeeds.
     let clients = futures::future::try_join_all((0..16).map(|_| connect(control, (&root, ISTIOD), None))).await?;
     let calls = clients.iter().map(|client| client.create(Proof::token(&token), &csr, &[]));
     let answers = futures::future::try_join_all(calls).await?;

@@ -75,7 +75,7 @@ async fn passthrough() -> Result<()> {
     envoy.wait_for_listener(([0, 0, 0, 0], entrance).into()).await?;
     let address: SocketAddr = ([127, 0, 0, 1], entrance).into();
 
-    // What is exposed is reached, with the client's identity, and policies hold.
+    // The exposed service is reached, with the client's identity, and policies hold.
     let exposed = format!("outbound_.{}_._.{WEB}", pair.port);
     let (client, other) = (pair.caller.identity(), Member::join(control, "test", "other").await?.identity());
     let right = Ask::new("GET /").to(&exposed).by(&client);

@@ -148,7 +148,7 @@ async fn clients() -> Result<()> {
     for (what, imitation) in imitations(&authority, "client")? {
         let before = pair.backend.requests();
         let answer = Ask::new("GET /").by(&imitation).send(pair.entrance()).await?;
-        // Of the trust domain, it is another workload; otherwise the handshake fails.
+        // In the trust domain, it is another workload; otherwise the handshake fails.
         let known = what.starts_with("spiffe://cluster.local/");
         assert_eq!(answer.status, if known { 403 } else { 0 }, "{what}: {}", answer.text);
         assert_eq!(pair.backend.requests(), before, "{what}");

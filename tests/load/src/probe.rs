@@ -38,7 +38,7 @@ impl Usage {
 }
 
 impl Spent {
-    /// What a process has used so far.
+    /// The time that a process has used so far.
     pub fn by(pid: u32) -> Result<Spent> {
         let stat = fs::read_to_string(format!("/proc/{pid}/stat"))?;
         // The name, in parentheses, may contain spaces. The time in the kernel is the 15th field.
@@ -47,7 +47,7 @@ impl Spent {
         Ok(Spent { processor: Usage::of(pid)?.0, kernel })
     }
 
-    /// What was used since `earlier`.
+    /// The time that was used since `earlier`.
     pub fn since(&self, earlier: &Spent) -> Spent {
         let since = |now: Duration, before| now.saturating_sub(before);
         Spent { processor: since(self.processor, earlier.processor), kernel: since(self.kernel, earlier.kernel) }

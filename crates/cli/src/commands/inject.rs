@@ -44,7 +44,7 @@ pub(super) fn command() -> Command {
     server::arguments(manifests::arguments(command, true))
 }
 
-/// What a command reads before it injects.
+/// The inputs of an injection: the injector, the mesh configuration and the revision.
 pub(super) struct Settings {
     pub(super) injector: Injector,
     pub(super) mesh: MeshConfig,

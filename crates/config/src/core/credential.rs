@@ -110,7 +110,7 @@ impl<T: Clone> Content<T> {
         }
     }
 
-    /// What stays in use when this replaces `before`; `None` if that is this one itself.
+    /// The content that stays in use when this one replaces `before`; `None` if that is this one itself.
     pub(crate) fn kept(&self, before: Option<&Content<T>>) -> Option<Content<T>> {
         match (self, before.and_then(Content::in_use)) {
             (Content::Invalid { flaw, last: None }, Some(last)) => {

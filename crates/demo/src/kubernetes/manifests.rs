@@ -44,7 +44,7 @@ pub(super) fn sidecar(protocol: Protocol) -> Value {
     config_map(NAMESPACE, protocol, ("15010", &raw, ""))
 }
 
-/// That of the bank: they have certificates, and connect to the TLS port with them.
+/// The bootstrap of the bank's sidecars: they have certificates, and connect to the TLS port with them.
 pub(super) fn bank_sidecar(protocol: Protocol) -> Value {
     let secured = over_tls(json!({ "static_resources": { "clusters": [{}] } }), ISTIOD);
     let transport = &secured["static_resources"]["clusters"][0]["transport_socket"];

@@ -29,7 +29,7 @@ pub(super) type Clock = Arc<dyn Fn() -> SystemTime + Send + Sync>;
 /// The number of queued contents; sources wait when the queue is full.
 pub(super) const QUEUE: usize = 16;
 
-/// What is found in a place.
+/// The content of a place.
 pub(super) type Event = (Place, Content);
 
 /// The times at which the root's expiry is checked.

@@ -50,7 +50,7 @@ pub(super) struct Publishing {
     pub(super) clock: Clock,
 }
 
-/// What was published last.
+/// The last published values.
 #[derive(Default)]
 struct Last {
     roots: Option<Roots>,

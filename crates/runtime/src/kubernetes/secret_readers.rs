@@ -119,7 +119,7 @@ fn allowed(answer: &Value) -> Result<bool, String> {
     }
 }
 
-/// What is known of the accounts.
+/// The reviews of the accounts.
 #[derive(Default)]
 struct Reviews {
     known: BTreeMap<Account, Review>,

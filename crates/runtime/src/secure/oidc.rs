@@ -9,7 +9,7 @@ use anyhow::{Context, Result, ensure};
 use async_trait::async_trait;
 use ca::caller::{Caller, CallerError, Method};
 use config::{KeySet, MeshConfig};
-use jwks::token::verified;
+use jwks::token::IssuerKeys;
 use jwks::{Guard, Pattern};
 use model::jwt::{FETCH_TIMEOUT, KeySource, WantedSource};
 use serde::Deserialize;
@@ -61,7 +61,7 @@ impl Rule {
 }
 
 /// The keys of the issuer, or the reason why there are none.
-type Keys = Result<KeySet, String>;
+type Keys = Result<Arc<IssuerKeys>, String>;
 
 /// Tokens of one issuer.
 pub(super) struct Oidc {
@@ -92,11 +92,16 @@ fn of_rule(
 ) -> Result<Oidc> {
     let inline = (!rule.jwks.is_empty()).then(|| KeySet::fetched(rule.jwks.as_bytes()));
     let inline = inline.transpose().context("--jwt-rule: jwks")?;
-    let (sender, keys) = watch::channel(inline.clone().ok_or_else(|| "they are being fetched".to_owned()));
-    if inline.is_none() {
+    let fetches = inline.is_none();
+    let (sender, keys) = watch::channel(inline.as_ref().map(usable).ok_or_else(|| "they are being fetched".to_owned()));
+    if fetches {
         tasks.spawn(fetch(rule.source(), client(roots)?, sender));
     }
     Ok(Oidc { rule, keys, mesh })
+}
+
+fn usable(set: &KeySet) -> Arc<IssuerKeys> {
+    Arc::new(IssuerKeys::from(set))
 }
 
 /// The operator chooses the address, so that it may be any.
@@ -118,7 +123,7 @@ async fn fetch(source: KeySource, client: Client, keys: watch::Sender<Keys>) {
             for change in update.changes {
                 let reason =
                     || change.failure.map_or_else(|| "unknown".to_owned(), |failure| failure.reason.to_string());
-                let _ = keys.send_replace(change.keys.ok_or_else(reason));
+                let _ = keys.send_replace(change.keys.as_ref().map(usable).ok_or_else(reason));
             }
         }
     };
@@ -146,7 +151,7 @@ impl Oidc {
     fn caller(&self, token: &str, keys: &Keys, now: SystemTime) -> Result<Caller, CallerError> {
         let invalid = |reason: String| CallerError::Invalid(reason);
         let keys = keys.as_ref().map_err(|why| invalid(format!("the keys of the issuer are not known: {why}")))?;
-        let claims = verified(token, keys).map_err(|error| invalid(error.to_string()))?;
+        let claims = keys.verified(token).map_err(|error| invalid(error.to_string()))?;
         let claims = Claims::of(&claims);
         if !claims.expires() || !claims.is_valid_at(now) {
             return Err(invalid("the token has expired, never expires, or is not valid yet".to_owned()));

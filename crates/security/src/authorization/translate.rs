@@ -155,17 +155,17 @@ impl Translator<'_> {
         }
     }
 
-    /// What only HTTP requests have. Calls of gRPC are such requests.
+    /// A condition that only HTTP requests can meet. Calls of gRPC are such requests.
     fn http<T>(&self, make: impl FnOnce() -> Option<T>) -> Option<T> {
         (self.traffic != Traffic::Tcp).then(make).flatten()
     }
 
-    /// What only Envoy knows.
+    /// A condition that only Envoy can evaluate.
     fn envoy<T>(&self, make: impl FnOnce() -> Option<T>) -> Option<T> {
         (self.traffic != Traffic::Grpc).then(make).flatten()
     }
 
-    /// What only Envoy knows, and only about HTTP requests.
+    /// A condition that only Envoy can evaluate, and only for HTTP requests.
     fn envoy_http<T>(&self, make: impl FnOnce() -> Option<T>) -> Option<T> {
         self.http(|| self.envoy(make))
     }

@@ -37,12 +37,12 @@ const PLANS: usize = 4;
 const NAMESPACES: &str = "istio-namespace-controller-election";
 const SERVICE_EXPORTS: &str = "istio-serviceexport-controller-election";
 
-/// What controllers follow besides objects.
+/// Inputs of controllers besides objects.
 #[derive(Clone)]
 pub(crate) struct Inputs {
     /// The current mesh configuration.
     pub(crate) mesh: watch::Receiver<Arc<MeshConfig>>,
-    /// What the certificate authority publishes.
+    /// The roots and revocation lists that the certificate authority publishes.
     pub(crate) roots: watch::Receiver<PublishedRoots>,
 }
 
