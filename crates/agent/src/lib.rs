@@ -1,0 +1,1 @@
+//! The running agent: its parts, their order of start, and their end.

@@ -1,0 +1,1 @@
+//! The xDS relay between Envoy or a gRPC application and the control plane.

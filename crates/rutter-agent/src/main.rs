@@ -1,0 +1,3 @@
+//! The agent beside a proxy.
+
+fn main() {}

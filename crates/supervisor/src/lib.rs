@@ -1,0 +1,1 @@
+//! Runs Envoy: start, restart with backoff, drain and termination.
