@@ -17,6 +17,8 @@ pub const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 const KEEP_ALIVE: (Duration, Duration) = (Duration::from_secs(30), Duration::from_secs(10));
 /// The default file of the token of the pod's service account, relative to the agent's directory.
 pub const TOKEN_FILE: &str = "./var/run/secrets/tokens/istio-token";
+/// The start of Rutter's join tokens, which are valid once and only for a certificate.
+pub const JOIN_TOKEN: &str = "rutter-join.";
 /// The largest file that is read, in bytes.
 const MAX_FILE: u64 = 1 << 20;
 
@@ -128,14 +130,33 @@ impl Upstream {
         Ok(Some(tls))
     }
 
-    /// Adds token, cluster and headers to the metadata of a call. The token is read anew, because the kubelet replaces it.
+    /// The bearer token in the file, if there is one. It is read for each call, because the kubelet replaces it.
+    ///
+    /// # Errors
+    /// The file cannot be read.
+    pub fn bearer_token(&self) -> Result<Option<String>, UpstreamError> {
+        let Some(path) = self.token.as_ref().filter(|path| path.exists()) else { return Ok(None) };
+        let token = read(path)?.trim().to_owned();
+        Ok(Some(token).filter(|token| !token.is_empty()))
+    }
+
+    /// Adds token, cluster and headers to the metadata of a call. Join tokens are left out: only a request for a certificate sends
+    /// them, once.
     ///
     /// # Errors
     /// The token cannot be read, or a value cannot be sent in a header.
     pub fn authorize(&self, metadata: &mut MetadataMap) -> Result<(), UpstreamError> {
-        if let Some(path) = self.token.as_ref().filter(|path| path.exists()) {
-            let token = read(path)?;
-            let mut value = header("authorization", &format!("Bearer {}", token.trim()))?;
+        let token = self.bearer_token()?.filter(|token| !token.starts_with(JOIN_TOKEN));
+        self.authorize_with(token.as_deref(), metadata)
+    }
+
+    /// Does the same with this token.
+    ///
+    /// # Errors
+    /// A value cannot be sent in a header.
+    pub fn authorize_with(&self, token: Option<&str>, metadata: &mut MetadataMap) -> Result<(), UpstreamError> {
+        if let Some(token) = token {
+            let mut value = header("authorization", &format!("Bearer {token}"))?;
             value.set_sensitive(true);
             metadata.insert("authorization", value);
         }
@@ -160,7 +181,9 @@ pub fn headers(environment: &Environment) -> Vec<(String, String)> {
 }
 
 fn header(name: &str, value: &str) -> Result<MetadataValue<Ascii>, UpstreamError> {
-    value.parse().map_err(|_| UpstreamError::Invalid(format!("the value of {name} has characters that headers must not have")))
+    value
+        .parse()
+        .map_err(|_| UpstreamError::Invalid(format!("the value of {name} has characters that headers must not have")))
 }
 
 /// The text of a file, which may be a key or a token: errors never show it.
@@ -207,7 +230,13 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("token");
         let upstream = Upstream { token: Some(file.clone()), ..upstream() };
-        for (content, sent) in [(None, None), (Some("one\n"), Some("Bearer one")), (Some("two"), Some("Bearer two"))] {
+        for (content, sent) in [
+            (None, None),
+            (Some("one\n"), Some("Bearer one")),
+            (Some("two"), Some("Bearer two")),
+            (Some("rutter-join.a.b"), None),
+            (Some("\n"), None),
+        ] {
             if let Some(content) = content {
                 fs::write(&file, content).unwrap();
             }

@@ -39,8 +39,9 @@ pub(crate) fn block(label: &str, der: &[u8]) -> String {
 /// The certificates of a chain, at least one.
 fn chain(pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, PemError> {
     let certificates = CertificateDer::pem_slice_iter(pem).enumerate();
-    let chain: Vec<_> =
-        certificates.map(|(index, read)| read.map_err(|_| PemError::Certificate(index + 1))).collect::<Result<_, _>>()?;
+    let chain: Vec<_> = certificates
+        .map(|(index, read)| read.map_err(|_| PemError::Certificate(index + 1)))
+        .collect::<Result<_, _>>()?;
     if chain.is_empty() { Err(PemError::NoCertificate) } else { Ok(chain) }
 }
 

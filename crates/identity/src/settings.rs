@@ -21,6 +21,9 @@ const CRL: &str = "var/run/secrets/istio/crl/ca-crl.pem";
 /// The port on which a control plane serves without TLS.
 const PLAIN_TEXT_PORT: &str = ":15010";
 
+/// The value of CA_PROVIDER for certificates that Google's platform mounts.
+const GKE: &str = "GkeWorkloadCertificate";
+
 /// The kind and size of private keys.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum KeyKind {
@@ -93,6 +96,8 @@ pub struct Settings {
     pub provisioned: Option<PathBuf>,
     /// The files that are used instead of a certificate authority.
     pub mounted: Option<CertificateFiles>,
+    /// Whether the agent does not start without them.
+    pub requires_mounted: bool,
     /// The name of the SDS socket that proxies use. A name other than `socket` requires another SDS server.
     pub socket_file: String,
     /// The time between a change of a file and its reading.
@@ -122,7 +127,11 @@ impl Settings {
         let text = |name, default| environment.text_or(name, default).to_owned();
         let socket_file = text("WORKLOAD_IDENTITY_SOCKET_FILE", SOCKET);
         if Path::new(&socket_file).file_name().is_none_or(|name| name != socket_file.as_str()) {
-            return Err(wrong(environment, "WORKLOAD_IDENTITY_SOCKET_FILE", "give the name of a file, without a folder"));
+            return Err(wrong(
+                environment,
+                "WORKLOAD_IDENTITY_SOCKET_FILE",
+                "give the name of a file, without a folder",
+            ));
         }
         let trust_domain = environment.text_or("TRUST_DOMAIN", "cluster.local");
         let [namespace, account] = ["POD_NAMESPACE", "SERVICE_ACCOUNT"].map(|name| environment.text_or(name, ""));
@@ -142,6 +151,7 @@ impl Settings {
             output_mode: if in_kubernetes { 0o644 } else { 0o600 },
             provisioned,
             mounted,
+            requires_mounted: environment.text("CA_PROVIDER") == Some(GKE),
             socket_file,
             debounce: environment.duration("FILE_DEBOUNCE_DURATION", Duration::from_millis(100))?,
             revocation: environment.flag("PILOT_ENABLE_CA_CRL", true)?,
@@ -216,7 +226,7 @@ fn key_kind(environment: &Environment) -> Result<KeyKind, EnvironmentError> {
 
 /// The mounted files that replace the certificate authority.
 fn mounted(environment: &Environment, folder: &Path) -> Result<Option<CertificateFiles>, EnvironmentError> {
-    if environment.text("CA_PROVIDER") == Some("GkeWorkloadCertificate") {
+    if environment.text("CA_PROVIDER") == Some(GKE) {
         let names = ["certificates.pem", "private_key.pem", "ca_certificates.pem"];
         return Ok(Some(CertificateFiles::within(&folder.join(WORKLOAD_CREDENTIALS), names)));
     }
@@ -233,10 +243,12 @@ fn mounted(environment: &Environment, folder: &Path) -> Result<Option<Certificat
 
 fn check_provider(environment: &Environment, address: &str) -> Result<(), EnvironmentError> {
     match environment.text_or("CA_PROVIDER", "Citadel") {
-        "GkeWorkloadCertificate" => Ok(()),
-        "Citadel" if address.contains("googleapis.com") => {
-            Err(wrong(environment, "CA_ADDR", "Google's certificate authority is not supported; give the address of istiod or Rutter"))
-        }
+        GKE => Ok(()),
+        "Citadel" if address.contains("googleapis.com") => Err(wrong(
+            environment,
+            "CA_ADDR",
+            "Google's certificate authority is not supported; give the address of istiod or Rutter",
+        )),
         "Citadel" => Ok(()),
         _ => Err(wrong(
             environment,

@@ -84,7 +84,7 @@ pub(crate) async fn serve(listener: UnixListener, path: PathBuf, service: Servic
     };
     loop {
         tokio::select! {
-            _ = stop.wait_for(|stop| *stop) => break,
+            () = crate::stopped(&mut stop) => break,
             Some(_) = connections.join_next() => {}
             (permit, accepted) = next() => match accepted {
                 Ok((socket, _)) => {
@@ -129,7 +129,9 @@ impl Service {
             "/envoy.service.secret.v3.SecretDiscoveryService/FetchSecrets" => {
                 grpc::<DiscoveryRequest>().unary(Fetch(self), request).await
             }
-            _ => Status::unimplemented("this server has envoy.service.secret.v3.SecretDiscoveryService only").into_http(),
+            _ => {
+                Status::unimplemented("this server has envoy.service.secret.v3.SecretDiscoveryService only").into_http()
+            }
         }
     }
 

@@ -153,7 +153,8 @@ impl Subscription {
         }
         if self.names.values().all(|subscribed| matches!(subscribed.sent, Some(Err(_)))) {
             let unknown = self.names.values().all(|subscribed| subscribed.name == Name::Unknown);
-            let reasons: Vec<_> = changes.failed.iter().map(|(name, reason)| format!("{}: {reason}", shown(name))).collect();
+            let reasons: Vec<_> =
+                changes.failed.iter().map(|(name, reason)| format!("{}: {reason}", shown(name))).collect();
             let text = reasons.join("; ");
             return Err(if unknown { Status::not_found(text) } else { Status::unavailable(text) });
         }
@@ -170,7 +171,9 @@ impl Subscription {
 impl Subscribed {
     fn state<'t>(&self, table: &'t Table) -> Result<&'t Entry<Secret>, &'static str> {
         match &self.name {
-            Name::Unknown => Err("there is no secret of this name: use default, ROOTCA, file-cert:CHAIN~KEY or file-root:PATH"),
+            Name::Unknown => {
+                Err("there is no secret of this name: use default, ROOTCA, file-cert:CHAIN~KEY or file-root:PATH")
+            }
             Name::File(_) if self.lease.is_none() => Err("too many files are in use"),
             name => Ok(table.get(name)),
         }
@@ -179,5 +182,9 @@ impl Subscribed {
 
 /// A name, shortened if it is very long.
 pub(crate) fn shown(name: &str) -> String {
-    if name.len() <= MAX_NAME { format!("{name:?}") } else { format!("{:?}…", name.chars().take(100).collect::<String>()) }
+    if name.len() <= MAX_NAME {
+        format!("{name:?}")
+    } else {
+        format!("{:?}…", name.chars().take(100).collect::<String>())
+    }
 }

@@ -28,8 +28,13 @@ fn table() -> Table {
 
 fn sotw(names: &[&str], nonce: &str) -> Update {
     let resource_names = names.iter().map(|name| (*name).to_owned()).collect();
-    DiscoveryRequest { resource_names, response_nonce: nonce.to_owned(), type_url: SECRET_TYPE.to_owned(), ..Default::default() }
-        .update()
+    DiscoveryRequest {
+        resource_names,
+        response_nonce: nonce.to_owned(),
+        type_url: SECRET_TYPE.to_owned(),
+        ..Default::default()
+    }
+    .update()
 }
 
 fn delta(add: &[&str], remove: &[&str], versions: &[(&str, &str)]) -> Update {
@@ -129,7 +134,8 @@ fn limits_end_only_the_stream() {
     let many: Vec<String> = (0..1001).map(|number| number.to_string()).collect();
     let many: Vec<&str> = many.iter().map(String::as_str).collect();
     assert_eq!(stream.update(sotw(&many, "")).unwrap_err().code(), Code::ResourceExhausted);
-    let clusters = Update { type_url: "type.googleapis.com/envoy.config.cluster.v3.Cluster".to_owned(), ..Update::default() };
+    let clusters =
+        Update { type_url: "type.googleapis.com/envoy.config.cluster.v3.Cluster".to_owned(), ..Update::default() };
     assert_eq!(stream.update(clusters).unwrap_err().code(), Code::InvalidArgument);
 }
 
@@ -138,7 +144,11 @@ const NAMES: [&str; 4] = ["default", "ROOTCA", "file-root:/r", "other"];
 fn updates() -> impl Strategy<Value = Update> {
     let some = || proptest::sample::subsequence(&NAMES, 0..=4);
     (some(), some(), 0..4u8, any::<bool>()).prop_map(|(one, two, nonce, is_delta)| {
-        if is_delta { delta(&one, &two, &[("default", "x")]) } else { sotw(&one, &[String::new(), nonce.to_string()][usize::from(nonce > 0)]) }
+        if is_delta {
+            delta(&one, &two, &[("default", "x")])
+        } else {
+            sotw(&one, &[String::new(), nonce.to_string()][usize::from(nonce > 0)])
+        }
     })
 }
 
