@@ -253,18 +253,9 @@ mod tests {
 
     use super::*;
 
-    type Parts = Vec<Result<Frame<Bytes>, Infallible>>;
-
-    fn body(
-        bytes: &[u8],
-        step: usize,
-    ) -> StreamBody<futures::stream::Iter<std::vec::IntoIter<Result<Frame<Bytes>, Infallible>>>> {
-        let parts: Parts = bytes.chunks(step).map(|part| Ok(Frame::data(Bytes::copy_from_slice(part)))).collect();
-        StreamBody::new(futures::stream::iter(parts))
-    }
-
     async fn all(bytes: &[u8], step: usize, limit: usize) -> Result<Vec<Framed>, Status> {
-        let mut messages = Messages::new(body(bytes, step), limit);
+        let parts = bytes.chunks(step).map(|part| Ok::<_, Infallible>(Frame::data(Bytes::copy_from_slice(part))));
+        let mut messages = Messages::new(StreamBody::new(futures::stream::iter(parts)), limit);
         let mut read = Vec::new();
         while let Some(message) = messages.next().await? {
             read.push(message);

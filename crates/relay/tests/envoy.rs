@@ -1,4 +1,5 @@
 //! A real Envoy behind the relay.
+#![allow(clippy::unwrap_used)]
 
 mod fake;
 
@@ -105,7 +106,7 @@ async fn a_proxy_is_configured_and_the_agent_handles_its_own_types() {
             seen.nonce == "n2" && seen.error.as_deref() == Some("caCertificatesPem[0] has no PEM certificate")
         };
         until("a NACK", None, async || ads.requests(ROOTS).iter().any(nack).then_some(())).await;
-        assert_eq!(**relay.roots.borrow(), [pem.clone()]);
+        assert_eq!(**relay.roots.borrow(), vec![pem.clone()]);
 
         // Health is reported when it changes, and after reconnecting.
         relay.health.send_replace(Health::Unhealthy { reason: "the probe failed".to_owned() });

@@ -1,4 +1,5 @@
 //! Wasm modules from a web server and from a registry, in a real Envoy behind the relay.
+#![allow(clippy::unwrap_used)]
 
 mod fake;
 

@@ -227,11 +227,11 @@ impl Client {
     }
 
     async fn request(&self, ask: &Ask<'_>, sink: &mut Sink<'_>) -> Result<Answer, FetchError> {
-        let host = ask.uri.host().ok_or_else(|| FetchError::Url(ask.uri.to_string()))?;
+        let host = ask.uri.host().ok_or_else(|| FetchError::Url(shown(&ask.uri.to_string())))?;
         let is_tls = match ask.uri.scheme_str() {
             Some("https") => true,
             Some("http") => false,
-            _ => return Err(FetchError::Url(ask.uri.to_string())),
+            _ => return Err(FetchError::Url(shown(&ask.uri.to_string()))),
         };
         let stream = self.connect(host, ask.uri.port_u16().unwrap_or(if is_tls { 443 } else { 80 })).await?;
         if !is_tls {
@@ -276,7 +276,7 @@ impl Client {
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
         let invalid = |reason: String| FetchError::Http { host: authority(ask.uri), reason };
-        let request = ask.request().ok_or_else(|| FetchError::Url(ask.uri.to_string()))?;
+        let request = ask.request().ok_or_else(|| FetchError::Url(shown(&ask.uri.to_string())))?;
         let (mut sender, connection) =
             http1::handshake(TokioIo::new(stream)).await.map_err(|error| invalid(error.to_string()))?;
         let mut tasks = JoinSet::new();
@@ -317,6 +317,15 @@ impl Ask<'_> {
 /// The error of an answer that is not successful.
 pub(super) fn failed(uri: &Uri, status: StatusCode) -> FetchError {
     FetchError::Status(authority(uri), status.as_u16())
+}
+
+/// A URL for people: without credentials and query, which may be secret.
+pub(super) fn shown(url: &str) -> String {
+    let path = url.split(['?', '#']).next().unwrap_or_default();
+    let (scheme, rest) = path.split_once("://").unwrap_or(("", path));
+    let host = rest.find('/').unwrap_or(rest.len());
+    let rest = rest[..host].rfind('@').map_or(rest, |at| &rest[at + 1..]);
+    format!("{scheme}://{rest}").chars().take(300).collect()
 }
 
 /// The host and port of a URL, without credentials.
@@ -371,6 +380,18 @@ mod tests {
             ("fd00::1", false),
         ] {
             assert_eq!(is_blocked(text.parse().unwrap()), blocked, "{text}");
+        }
+    }
+
+    #[test]
+    fn shown_urls_have_no_secrets() {
+        for (url, text) in [
+            ("https://a:1/b?token=c#d", "https://a:1/b"),
+            ("https://user:password@a/b@c", "https://a/b@c"),
+            ("oci://a/b@sha256:0", "oci://a/b@sha256:0"),
+            ("?", "://"),
+        ] {
+            assert_eq!(shown(url), text);
         }
     }
 

@@ -210,12 +210,11 @@ impl Filter {
     }
 }
 
-/// Changes the occurrences of a length-delimited field; without a result of `change`, they are removed. Copies all other fields.
-fn edit(
-    message: &[u8],
-    field: u8,
-    change: &dyn Fn(&[u8]) -> Result<Option<Vec<u8>>, Malformed>,
-) -> Result<Vec<u8>, Malformed> {
+/// The new value of a field; none removes it.
+type Change<'a> = &'a dyn Fn(&[u8]) -> Result<Option<Vec<u8>>, Malformed>;
+
+/// Changes the occurrences of a length-delimited field. Copies all other fields.
+fn edit(message: &[u8], field: u8, change: Change<'_>) -> Result<Vec<u8>, Malformed> {
     let (mut edited, mut reader) = (Vec::with_capacity(message.len()), Reader::new(message));
     loop {
         let before = reader.rest();

@@ -32,7 +32,7 @@ use crate::grpc::Framed;
 use crate::metrics::WasmMetrics;
 use archive::Draft;
 use cache::{Cache, Key};
-use client::Client;
+use client::{Client, shown};
 use filter::Filter;
 use oci::Registry;
 use reference::Reference;
@@ -154,7 +154,7 @@ impl Modules {
 
     async fn get(&self, name: &str, url: &str, filter: &Filter) -> Result<PathBuf, FetchError> {
         let image = match url.strip_prefix("oci://") {
-            Some(image) => Some(Reference::parse(image).ok_or_else(|| FetchError::Url(url.to_owned()))?),
+            Some(image) => Some(Reference::parse(image).ok_or_else(|| FetchError::Url(shown(url)))?),
             None => None,
         };
         let key = Key {
@@ -188,7 +188,7 @@ impl Modules {
     }
 
     async fn fetch_url(&self, key: &Key, checksum: String, url: &str) -> Result<PathBuf, FetchError> {
-        let uri: Uri = url.parse().map_err(|_| FetchError::Url(url.to_owned()))?;
+        let uri: Uri = url.parse().map_err(|_| FetchError::Url(shown(url)))?;
         let file = self.counted("download_failure", self.draft())?;
         let fetched = self.client.download(&uri, &[], file.file.as_file()).await;
         self.counted("download_failure", fetched)?;
@@ -210,13 +210,12 @@ impl Modules {
         let credentials = credentials::find(filter.pull_secret.as_deref(), docker_config, &image.registry)?;
         let registry = Registry::new(&self.client, image, credentials);
         let manifest = self.counted("manifest_failure", registry.manifest().await)?;
-        let digest = manifest.sha256.clone();
-        if checksum.is_empty() {
-            if let Some(path) = self.cached(key, &digest, true) {
-                return Ok(path);
-            }
-        } else {
-            self.check(&key.url, &checksum, &digest)?;
+        let digest = if checksum.is_empty() { manifest.sha256.clone() } else { checksum };
+        if !manifest.has_digest(&digest) {
+            self.check(&key.url, &digest, &manifest.sha256)?;
+        }
+        if let Some(path) = self.cached(key, &digest, true) {
+            return Ok(path);
         }
         let layer = self.counted("download_failure", manifest.layer().map_err(FetchError::Image))?;
         let file = self.counted("download_failure", self.draft())?;
@@ -231,8 +230,7 @@ impl Modules {
         if expected.is_empty() || expected == found {
             return Ok(());
         }
-        let error =
-            FetchError::Checksum { url: url.to_owned(), found: found.to_owned(), expected: expected.to_owned() };
+        let error = FetchError::Checksum { url: shown(url), found: found.to_owned(), expected: expected.to_owned() };
         self.counted("checksum_mismatched", Err(error))
     }
 
@@ -240,7 +238,7 @@ impl Modules {
     fn keep(&self, key: &Key, checksum: String, file: NamedTempFile) -> Result<PathBuf, FetchError> {
         let mut start = [0; 8];
         if file.reopen()?.read_exact(&mut start).is_err() || !start.starts_with(MAGIC) {
-            return self.counted("fetch_failure", Err(FetchError::NotWasm(key.url.clone())));
+            return self.counted("fetch_failure", Err(FetchError::NotWasm(shown(&key.url))));
         }
         let directory = self.settings.directory.join(hex(&Sha256::digest(&key.name)));
         std::fs::create_dir_all(&directory)?;

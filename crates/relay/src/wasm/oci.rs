@@ -30,6 +30,8 @@ const WASM_LAYER: &str = "application/vnd.module.wasm.content.layer.v1+wasm";
 pub(super) struct Manifest {
     /// The checksum of the manifest.
     pub(super) sha256: String,
+    /// The checksum of the list that names the image, if there is one.
+    list: Option<String>,
     document: Value,
 }
 
@@ -45,7 +47,12 @@ impl Manifest {
     fn parse(bytes: &[u8]) -> Result<Manifest, FetchError> {
         let document =
             serde_json::from_slice(bytes).map_err(|error| FetchError::Image(format!("its manifest: {error}")))?;
-        Ok(Manifest { sha256: hex(&Sha256::digest(bytes)), document })
+        Ok(Manifest { sha256: hex(&Sha256::digest(bytes)), list: None, document })
+    }
+
+    /// Whether this is a checksum of the image, or of the list that names it.
+    pub(super) fn has_digest(&self, sha256: &str) -> bool {
+        self.sha256 == sha256 || self.list.as_deref() == Some(sha256)
     }
 
     /// The digest of the image for the default platform, if this is a list of images.
@@ -114,7 +121,7 @@ impl<'a> Registry<'a> {
         let first = self.manifest_of(self.image.identifier()).await?;
         match first.image() {
             None => Ok(first),
-            Some(digest) => self.manifest_of(digest?).await,
+            Some(digest) => Ok(Manifest { list: Some(first.sha256.clone()), ..self.manifest_of(digest?).await? }),
         }
     }
 

@@ -42,6 +42,7 @@ struct State {
     requests: Mutex<Vec<Seen>>,
     headers: Mutex<Vec<HeaderMap>>,
     sent: Mutex<usize>,
+    refusal: Mutex<Option<(u32, &'static str)>>,
 }
 
 /// The control plane. It ends when it is dropped.
@@ -100,6 +101,11 @@ impl Ads {
         self.state.headers.lock().unwrap().clone()
     }
 
+    /// Refuses further streams with this status.
+    pub fn refuse(&self, code: u32, message: &'static str) {
+        *self.state.refusal.lock().unwrap() = Some((code, message));
+    }
+
     /// The number of responses that were sent.
     pub fn sent(&self) -> usize {
         *self.state.sent.lock().unwrap()
@@ -115,6 +121,11 @@ fn call(state: Arc<State>, request: Request<Incoming>) -> Response<Body> {
         headers.push(request.headers().clone());
         headers.len()
     };
+    if let Some((code, message)) = *state.refusal.lock().unwrap() {
+        let refused = Response::builder().header("content-type", "application/grpc").header("grpc-status", code);
+        let empty = http_body_util::Empty::new().boxed();
+        return refused.header("grpc-message", message).body(empty).unwrap();
+    }
     let (sender, receiver) = mpsc::channel::<Result<Frame<Bytes>, Infallible>>(1);
     tokio::spawn(serve(state, stream, is_delta, request.into_body(), sender));
     let frames = futures::stream::unfold(receiver, |mut receiver| async { Some((receiver.recv().await?, receiver)) });

@@ -2,6 +2,7 @@
 #![allow(dead_code, unreachable_pub)]
 
 pub mod ads;
+pub mod client;
 pub mod web;
 
 use std::net::SocketAddr;
@@ -45,15 +46,7 @@ impl Running {
         settings.wasm.directory = directory.path().join("wasm");
         settings.wasm.backoff = Duration::from_millis(1);
         change(&mut settings);
-        let upstream = Upstream {
-            address: control_plane.to_string(),
-            roots: Roots::PlainText,
-            server_name: None,
-            certificate: None,
-            token: Some(token),
-            cluster: "east".to_owned(),
-            headers: vec![("X-Team".to_owned(), "a".to_owned())],
-        };
+        let upstream = upstream(control_plane, Some(token));
         let (names, names_receiver) = watch::channel(None);
         let (roots, roots_receiver) = watch::channel(MeshRoots::default());
         let (health, health_receiver) = watch::channel(Health::Unknown);
@@ -75,6 +68,18 @@ impl Running {
         let labelled =
             metrics.filter(|metric| label.is_empty() || metric.get_label().iter().any(|pair| pair.value() == label));
         labelled.map(|metric| metric.get_counter().get_value() + metric.get_gauge().get_value()).sum()
+    }
+}
+
+pub fn upstream(control_plane: SocketAddr, token: Option<PathBuf>) -> Upstream {
+    Upstream {
+        address: control_plane.to_string(),
+        roots: Roots::PlainText,
+        server_name: None,
+        certificate: None,
+        token,
+        cluster: "east".to_owned(),
+        headers: vec![("X-Team".to_owned(), "a".to_owned())],
     }
 }
 
