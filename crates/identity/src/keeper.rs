@@ -18,10 +18,7 @@ pub(crate) enum Origin {
     /// The certificate authority.
     Authority,
     /// A file, which stays watched.
-    File {
-        name: FileName,
-        _lease: Option<Lease>,
-    },
+    File { name: FileName, _lease: Option<Lease> },
 }
 
 /// Composes what is served.
