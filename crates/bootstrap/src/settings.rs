@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use config::mesh::{PROXY_CONFIG_ANNOTATION, ProxyClusterName, ProxyConfig, ProxyConfigLayer};
+use config::mesh::{PROXY_CONFIG_ANNOTATION, ProxyConfig, ProxyConfigLayer};
 use config::{Diagnostic, Limits, ParseOptions, parse_mesh_config, parse_yaml_json};
 use serde_json::{Value, json};
 
@@ -28,8 +28,6 @@ pub struct Layers<'a> {
 /// The legacy arguments of `proxy` that settings take over.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Arguments<'a> {
-    /// `--serviceCluster`, used if the settings have an empty one.
-    pub service_cluster: &'a str,
     /// `--concurrency`; 0 if it is not given.
     pub concurrency: i32,
     /// `--templateFile`.
@@ -52,11 +50,6 @@ pub fn proxy_config(
         .unwrap_or_default();
     let mut settings = ProxyConfig::default().with(&mesh.merge(&variable).merge(&annotated));
     settings.concurrency = concurrency(settings.concurrency, arguments, variables, diagnostics);
-    if let Some(ProxyClusterName::ServiceCluster(name)) = &mut settings.cluster_name
-        && name.is_empty()
-    {
-        *name = if arguments.service_cluster.is_empty() { SERVICE_CLUSTER } else { arguments.service_cluster }.into();
-    }
     if let Some(address) = annotation(DISCOVERY_ADDRESS) {
         settings.discovery_address = address.into();
     }

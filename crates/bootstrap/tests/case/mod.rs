@@ -1,4 +1,5 @@
 //! The format of scenarios: sections `=== input` (YAML), `=== bootstrap` and `=== diagnostics`.
+#![allow(clippy::unwrap_used)]
 
 use std::net::IpAddr;
 use std::path::Path;
@@ -73,11 +74,8 @@ impl Case {
             variable: variables.get("PROXY_CONFIG").map(String::as_str),
             annotations: annotations.as_ref(),
         };
-        let arguments = Arguments {
-            service_cluster: self.text("serviceCluster").unwrap_or("istio-proxy"),
-            concurrency: 0,
-            template_file: self.text("template").map_or("", |_| "custom.json"),
-        };
+        let arguments =
+            Arguments { concurrency: 0, template_file: self.text("template").map_or("", |_| "custom.json") };
         let settings = proxy_config(&layers, &arguments, &variables, diagnostics);
         let expected = if self.text("template").is_some() {
             Source::Template("custom.json".to_owned())
