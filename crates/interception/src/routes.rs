@@ -5,6 +5,16 @@ use crate::config::{Config, Mode};
 use crate::plan::Plan;
 use crate::rule::Family;
 
+/// The messages of `ip` for what is there already, or not there any more.
+const DONE: &[&str] = &[
+    "File exists",
+    "already assigned",
+    "No such",
+    "Cannot assign requested address",
+    "address not found",
+    "does not exist",
+];
+
 /// The commands that add the routes of mode TPROXY, and the IPv6 address from which the proxy connects to the application.
 /// To run them again changes nothing.
 #[must_use]
@@ -16,7 +26,8 @@ pub fn add(config: &Config, plan: &Plan) -> Vec<Command> {
     if config.mode == Mode::Tproxy && !config.inbound_ports.is_empty() {
         let (rule, route) = routes(config);
         for family in &plan.families {
-            commands.push(ip(*family, &format!("rule add {rule}")));
+            // The preference that the kernel gives to the first rule. With it, a rule that is there is not added again.
+            commands.push(ip(*family, &format!("rule add pref 32765 {rule}")));
             commands.push(ip(*family, &format!("route add {route}")));
         }
     }
@@ -49,6 +60,6 @@ fn ip(family: Family, arguments: &str) -> Command {
         program: Program::Ip,
         arguments: [family].into_iter().chain(arguments.split(' ')).map(str::to_owned).collect(),
         input: String::new(),
-        done_already: &["File exists", "No such", "Cannot assign requested address", "does not exist"],
+        done_already: DONE,
     }
 }

@@ -30,7 +30,7 @@ impl SavedChain {
 }
 
 impl Saved {
-    /// Reads the output. Lines that it does not know, and other tables, are skipped.
+    /// Reads the output, or input of `iptables-restore`. Lines that it does not know, and other tables, are skipped.
     pub(crate) fn parse(text: &str) -> Saved {
         let mut saved = Saved::default();
         let mut table = None;
@@ -39,11 +39,18 @@ impl Saved {
                 table = Table::ALL.into_iter().find(|table| table.name() == name.trim());
             }
             let Some(table) = table else { continue };
-            if let Some(name) = line.strip_prefix(':').and_then(|rest| rest.split(' ').next()) {
+            let chain = line.strip_prefix(':').or_else(|| line.strip_prefix("-N "));
+            if let Some(name) = chain.and_then(|rest| rest.split(' ').next()) {
                 saved.chain(table, name);
             } else if let Some(rest) = line.strip_prefix("-A ") {
                 let (name, rule) = rest.split_once(' ').unwrap_or((rest, ""));
                 saved.chain(table, name).rules.push(rule.to_owned());
+            } else if let Some(rest) = line.strip_prefix("-I ") {
+                let mut words = rest.splitn(3, ' ');
+                let name = words.next().unwrap_or_default();
+                let at: usize = words.next().and_then(|at| at.parse().ok()).unwrap_or(1);
+                let rules = &mut saved.chain(table, name).rules;
+                rules.insert(at.saturating_sub(1).min(rules.len()), words.next().unwrap_or_default().to_owned());
             }
         }
         saved

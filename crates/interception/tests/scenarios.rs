@@ -142,8 +142,7 @@ fn made_rules_are_recognized_and_replaced() {
     let (config, other) = &plans[0];
     for (of, plan) in &plans {
         for family in &plan.families {
-            // In the form of iptables-save, as far as a rule's words go.
-            let there = saved(&iptables::fresh(plan, *family));
+            let there = iptables::fresh(plan, *family);
             assert_eq!(iptables::apply(plan, *family, of, &there), Ok(None));
             assert!(iptables::remove(plan, *family, &there).unwrap().input.contains("-X ISTIO_REDIRECT\n"));
             let forced = Config { force_apply: true, ..of.clone() };
@@ -160,25 +159,4 @@ fn made_rules_are_recognized_and_replaced() {
             );
         }
     }
-}
-
-/// The state that the input of iptables-restore gives, with insertions done.
-fn saved(input: &str) -> String {
-    let mut lines: Vec<String> = Vec::new();
-    for line in input.lines() {
-        match (line.strip_prefix("-N "), line.strip_prefix("-I ")) {
-            (Some(chain), _) => lines.push(format!(":{chain} - [0:0]")),
-            (_, Some(rest)) => {
-                let mut words = rest.splitn(3, ' ');
-                let (chain, at) = (words.next().unwrap(), words.next().unwrap().parse::<usize>().unwrap());
-                let prefix = format!("-A {chain} ");
-                let start = lines.iter().rposition(|line| line.starts_with('*')).unwrap();
-                let rules = (start..lines.len()).filter(|index| lines[*index].starts_with(&prefix));
-                let place = rules.collect::<Vec<_>>().get(at - 1).copied().unwrap_or(lines.len());
-                lines.insert(place, format!("{prefix}{}", words.next().unwrap()));
-            }
-            _ => lines.push(line.to_owned()),
-        }
-    }
-    lines.join("\n")
 }

@@ -47,10 +47,11 @@ pub(super) const CRATES: &[(&str, Place)] = &[
     ("identity", Place::Layer(4, &["agent-core"])),
     ("relay", Place::Layer(4, &["agent-core"])),
     ("dns-proxy", Place::Layer(4, &["agent-core"])),
-    ("agent-status", Place::Layer(4, &["agent-core"])),
+    ("agent-status", Place::Layer(4, &["agent-core", "listeners"])),
     ("supervisor", Place::Layer(4, &["agent-core"])),
     ("agent", Place::Layer(4, &["agent-core", "agent-status", "dns-proxy", "identity", "relay", "supervisor"])),
-    ("cni", Place::Layer(4, &[])),
+    ("interception-exec", Place::Layer(4, &[])),
+    ("cni", Place::Layer(4, &["interception-exec"])),
     ("cli", Place::Layer(5, &[])),
     ("rutter", Place::Layer(5, &["cli"])),
     ("rutter-agent", Place::Layer(5, &[])),
@@ -67,6 +68,8 @@ pub(super) const CRATES: &[(&str, Place)] = &[
 pub(super) const EXCEPTIONS: &[(&str, &str)] = &[
     // The store's tests run a real etcd.
     ("store", "test-harness"),
+    // The relay's tests run a real Envoy.
+    ("relay", "test-harness"),
 ];
 
 /// Whether a layer may depend on another without an entry in the table: on all lower ones, but layer 3 only on 0 and 1.
