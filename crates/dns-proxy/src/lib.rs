@@ -15,8 +15,6 @@ mod server;
 pub mod settings;
 pub mod table;
 #[cfg(test)]
-mod testing;
-#[cfg(test)]
 mod tests;
 
 pub use server::{MAX_CONNECTIONS, MAX_FORWARDED, Running, StartError, start};

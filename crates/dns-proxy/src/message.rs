@@ -185,7 +185,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::testing::query;
+    use crate::tests::values::query;
 
     fn found(count: u8, canonical: Option<&str>) -> Found<'_> {
         Found { canonical, addresses: (0..count).map(|i| IpAddr::from([10, 0, 0, i])).collect() }

@@ -155,7 +155,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::testing::{entry, names, settings};
+    use crate::tests::values::{entry, names, settings};
 
     fn table() -> Table {
         let mut kubernetes_elsewhere = entry("9.9.9.9", "Kubernetes");

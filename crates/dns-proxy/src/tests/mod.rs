@@ -1,5 +1,7 @@
 //! Tests with real sockets on loopback.
 
+pub(crate) mod values;
+
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -16,7 +18,7 @@ use tokio::sync::watch;
 
 use crate::forward::{read_message, write_message};
 use crate::message::Transport::{self, Tcp, Udp};
-use crate::testing::{names, query, settings};
+use crate::tests::values::{names, query, settings};
 use crate::{MAX_FORWARDED, Running, Settings, StartError, start};
 
 type Answer = Message<Vec<u8>>;

@@ -49,7 +49,11 @@ pub(crate) fn query(name: &str, rtype: Rtype, edns: Option<u16>) -> Vec<u8> {
     question.push((Name::<Vec<u8>>::vec_from_str(name).unwrap(), rtype)).unwrap();
     let mut additional = question.additional();
     if let Some(size) = edns {
-        additional.opt(|opt| Ok(opt.set_udp_payload_size(size))).unwrap();
+        let set = additional.opt(|opt| {
+            opt.set_udp_payload_size(size);
+            Ok(())
+        });
+        set.unwrap();
     }
     additional.finish()
 }
