@@ -24,10 +24,15 @@ pub(crate) fn start(matches: &ArgMatches) {
     let levels = matches.get_one::<String>(LEVEL).map_or("", String::as_str);
     let log = tracing_subscriber::fmt().with_writer(io::stderr).with_env_filter(EnvFilter::new(directives(levels)));
     // Tests start it once for each process.
-    let _ = match matches.get_flag(JSON) {
+    let _ = match is_json(matches) {
         true => log.json().flatten_event(true).try_init(),
         false => log.with_ansi(false).try_init(),
     };
+}
+
+/// Whether the log is JSON.
+pub(crate) fn is_json(matches: &ArgMatches) -> bool {
+    matches.get_flag(JSON)
 }
 
 /// Istio's levels as directives of the filter. Levels that do not exist are left out.

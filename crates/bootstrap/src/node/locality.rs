@@ -22,7 +22,9 @@ impl Locality {
         Locality { region: next(), zone: next(), sub_zone: next() }
     }
 
-    pub(crate) fn to_json(&self) -> Value {
+    /// The locality as `envoy.config.core.v3.Locality`, without empty parts.
+    #[must_use]
+    pub fn to_json(&self) -> Value {
         let parts = [("region", &self.region), ("zone", &self.zone), ("sub_zone", &self.sub_zone)];
         let known = parts.into_iter().filter(|(_, text)| !text.is_empty());
         Value::Object(known.map(|(name, text)| (name.to_owned(), Value::from(text.as_str()))).collect::<Map<_, _>>())
