@@ -1,6 +1,7 @@
 //! Scenarios: input, the differences of its bootstrap to the one of `plain.txt`, and diagnostics, in one file of `tests/data`.
 //!
 //! `RUTTER_BLESS=1` rewrites the answers. Each bootstrap must be a message of Envoy, and Envoy itself must accept it.
+#![allow(clippy::unwrap_used)]
 
 mod case;
 

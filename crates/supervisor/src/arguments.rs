@@ -1,0 +1,90 @@
+//! The arguments of Envoy.
+
+use std::path::Path;
+use std::time::Duration;
+
+use crate::exchange::Configuration;
+use crate::settings::Settings;
+
+/// The time for which the old process of a hot restart lives longer than it drains.
+const SHUTDOWN_MARGIN: Duration = Duration::from_secs(1);
+
+/// The role of a process in hot restarts.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Restart {
+    /// It takes part in none.
+    Disabled,
+    /// It is the first one. Envoy chooses the ID and writes it to a file, unless it is known from a process that crashed.
+    First { id_file: String, id: Option<u32> },
+    /// It takes over from the process of the epoch before.
+    Next { id: u32, epoch: u32 },
+}
+
+pub(crate) fn arguments(settings: &Settings, configuration: &Configuration, restart: &Restart) -> Vec<String> {
+    let proxy = &settings.proxy;
+    let mut all = vec!["-c".to_owned(), configuration.path.display().to_string()];
+    let mut pair = |name: &str, value: String| all.extend([name.to_owned(), value]);
+    let flush = proxy.file_flush_interval.unwrap_or(Duration::from_secs(1));
+    pair("--drain-time-s", proxy.drain.as_secs().to_string());
+    pair("--drain-strategy", "immediate".to_owned());
+    pair("--local-address-ip-version", if proxy.is_ipv6 { "v6" } else { "v4" }.to_owned());
+    pair("--file-flush-interval-msec", flush.as_millis().to_string());
+    if proxy.file_flush_min_size_kb > 0 {
+        pair("--file-flush-min-size-kb", proxy.file_flush_min_size_kb.to_string());
+    }
+    let (level, components) = log_levels(&proxy.log_level, &proxy.component_log_level);
+    if !level.is_empty() {
+        pair("-l", level);
+    }
+    if !components.is_empty() {
+        pair("--component-log-level", components);
+    }
+    if let Some(overlay) = &configuration.overlay {
+        pair("--config-yaml", overlay.to_string());
+    }
+    if proxy.concurrency > 0 {
+        pair("--concurrency", proxy.concurrency.to_string());
+    }
+    if *restart != Restart::Disabled {
+        pair("--parent-shutdown-time-s", (proxy.drain + SHUTDOWN_MARGIN).as_secs().to_string());
+    }
+    match restart {
+        Restart::Disabled | Restart::First { id: None, .. } => {}
+        Restart::First { id: Some(id), .. } => pair("--base-id", id.to_string()),
+        Restart::Next { id, epoch } => {
+            pair("--base-id", id.to_string());
+            pair("--restart-epoch", epoch.to_string());
+        }
+    }
+    if let Restart::First { id_file, id: None } = restart {
+        pair("--base-id-path", id_file.clone());
+        all.push("--use-dynamic-base-id".to_owned());
+    }
+    let switches = [
+        (true, "--allow-unknown-static-fields"),
+        (*restart == Restart::Disabled, "--disable-hot-restart"),
+        (settings.skip_deprecated_logs, "--skip-deprecated-logs"),
+        (settings.core_dump, "--enable-core-dump"),
+    ];
+    all.extend(switches.iter().filter(|(on, _)| *on).map(|(_, name)| (*name).to_owned()));
+    all
+}
+
+/// Splits `info,misc:error` into a level and those of components, which otherwise are in an argument of their own.
+fn log_levels(given: &str, components: &str) -> (String, String) {
+    let (of_components, levels): (Vec<&str>, Vec<&str>) = given.split(',').partition(|level| level.contains(':'));
+    let valid: Vec<&str> = of_components.into_iter().filter(|level| level.split(':').count() == 2).collect();
+    let components = if valid.is_empty() { components.to_owned() } else { valid.join(",") };
+    (levels.last().copied().unwrap_or_default().to_owned(), components)
+}
+
+/// Whether processes may share memory, which hot restarts need.
+pub(crate) fn has_shared_memory() -> bool {
+    let probe = Path::new("/dev/shm").join(format!("rutter-agent-{}", std::process::id()));
+    let created = std::fs::File::create_new(&probe).is_ok();
+    if created {
+        // A file that cannot be removed is empty, and harmless.
+        let _ = std::fs::remove_file(&probe);
+    }
+    created
+}
