@@ -4,11 +4,10 @@
 mod fake;
 
 use std::net::{Ipv4Addr, SocketAddr};
-use std::path::PathBuf;
 
 use agent_core::exchange::Health;
 use fake::ads::{Ads, Seen};
-use fake::{HEALTH, LISTENERS, NAMES, PATIENCE, ROOTS, Running, envoy_binary, until};
+use fake::{HEALTH, LISTENERS, NAMES, PATIENCE, ROOTS, Running, envoy_binary, rutter, until};
 use protos::istio::networking::nds::v1::NameTable;
 use protos::istio::networking::nds::v1::name_table::NameInfo;
 use protos::{Any, any};
@@ -141,13 +140,6 @@ async fn a_proxy_is_configured_and_the_agent_handles_its_own_types() {
         tokio::time::timeout(PATIENCE, relay.relay.stopped()).await.unwrap();
         assert!(!socket.exists());
     }
-}
-
-/// The debug build of the control plane: the one of `RUTTER_BIN`, or of this repository.
-fn rutter() -> Option<PathBuf> {
-    let built = std::env::current_exe().ok()?.ancestors().nth(2)?.join("rutter");
-    let path = std::env::var_os("RUTTER_BIN").map_or(built, PathBuf::from);
-    path.exists().then_some(path)
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -7,7 +7,7 @@ use flate2::read::GzDecoder;
 use sha2::{Digest as _, Sha256};
 use tempfile::NamedTempFile;
 
-use super::client::FetchError;
+use super::error::FetchError;
 use super::{MAGIC, hex};
 
 /// The maximum number of archives in one another.

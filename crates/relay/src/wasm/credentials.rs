@@ -6,7 +6,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::Value;
 
-use super::client::FetchError;
+use super::error::FetchError;
 
 /// The largest file of credentials, in bytes.
 const MAX_FILE: u64 = 1 << 20;

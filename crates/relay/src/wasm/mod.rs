@@ -7,6 +7,7 @@ mod archive;
 mod cache;
 mod client;
 mod credentials;
+mod error;
 mod filter;
 mod oci;
 mod reference;
@@ -37,7 +38,7 @@ use filter::Filter;
 use oci::Registry;
 use reference::Reference;
 
-pub use client::FetchError;
+pub use error::FetchError;
 pub use settings::Settings;
 
 #[doc(hidden)]

@@ -12,8 +12,9 @@ use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 
-use super::client::{Answer, Ask, Client, FetchError, Sink, authority, failed};
+use super::client::{Answer, Ask, Client, Sink, authority, failed};
 use super::credentials::Credentials;
+use super::error::FetchError;
 use super::hex;
 use super::reference::{Reference, is_digest};
 

@@ -35,6 +35,8 @@ pub struct Seen {
 }
 
 type Resources = BTreeMap<String, (u64, Vec<(String, Any)>)>;
+/// A type, the version of its resources, and the resources.
+type Update = (String, u64, Vec<(String, Any)>);
 
 #[derive(Default)]
 struct State {
@@ -145,7 +147,7 @@ async fn serve(
     let mut received = BytesMut::new();
     let mut sent: BTreeMap<String, u64> = BTreeMap::new();
     loop {
-        let wanted: Vec<(String, u64, Vec<(String, Any)>)> = {
+        let wanted: Vec<Update> = {
             let all = changes.borrow_and_update();
             let due = sent.iter().filter_map(|(type_url, version)| {
                 let (current, resources) = all.get(type_url)?;

@@ -101,3 +101,10 @@ pub async fn until<T>(what: &str, envoy: Option<&Envoy>, mut condition: impl Asy
         let _ = wait_for("a moment", Duration::from_millis(20), || async { None::<()> }).await;
     }
 }
+
+/// The debug build of the control plane: the one of `RUTTER_BIN`, or of this repository.
+pub fn rutter() -> Option<PathBuf> {
+    let built = std::env::current_exe().ok()?.ancestors().nth(2)?.join("rutter");
+    let path = std::env::var_os("RUTTER_BIN").map_or(built, PathBuf::from);
+    path.exists().then_some(path)
+}
