@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use agent_core::environment::{Environment, EnvironmentError};
-use agent_core::upstream::{ClientCertificate, Roots, TOKEN_FILE, Upstream, headers};
+use agent_core::upstream::{ClientCertificate, JOIN_TOKEN, Roots, TOKEN_FILE, Upstream, headers};
 use config::mesh::{AuthenticationPolicy, ProxyConfig};
 
 /// Roots that are mounted for the connection to the control plane only.
@@ -19,10 +19,8 @@ pub(crate) fn upstream(environment: &Environment, settings: &ProxyConfig) -> Res
     let provisioned = environment.text("PROV_CERT").map(Path::new);
     let file_mounted = environment.flag("FILE_MOUNTED_CERTS", false)?;
     let metadata = |name: &str| environment.text(&format!("ISTIO_META_{name}"));
-    let certificate = match (provisioned, file_mounted) {
-        (Some(folder), _) => {
-            Some(ClientCertificate { chain: folder.join("cert-chain.pem"), key: folder.join("key.pem") })
-        }
+    let mut certificate = match (provisioned, file_mounted) {
+        (Some(folder), _) => Some(files_of(folder)),
         (None, true) => metadata("TLS_CLIENT_CERT_CHAIN")
             .zip(metadata("TLS_CLIENT_KEY"))
             .map(|(chain, key)| ClientCertificate { chain: chain.into(), key: key.into() }),
@@ -39,15 +37,32 @@ pub(crate) fn upstream(environment: &Environment, settings: &ProxyConfig) -> Res
             _ => PUBLISHED_ROOTS.into(),
         }),
     };
-    Ok(Upstream {
+    let token = Some(TOKEN_FILE.into());
+    let mut upstream = Upstream {
         address: settings.discovery_address.to_string(),
         roots,
         server_name: environment.text("ISTIOD_SAN").map(str::to_owned),
-        certificate,
-        token: Some(TOKEN_FILE.into()),
+        certificate: None,
+        token,
         cluster: environment.text_or("ISTIO_META_CLUSTER_ID", "").to_owned(),
         headers: headers(environment),
-    })
+    };
+    if certificate.is_none() && !has_token(&upstream) {
+        certificate = environment.text("OUTPUT_CERTS").map(|folder| files_of(Path::new(folder)));
+    }
+    upstream.certificate = certificate;
+    Ok(upstream)
+}
+
+/// Whether there is a token for calls. Where there is none, as after joining with a join token, the workload's own certificate
+/// authenticates the agent as soon as it is written.
+fn has_token(upstream: &Upstream) -> bool {
+    upstream.bearer_token().is_ok_and(|token| token.is_some_and(|token| !token.starts_with(JOIN_TOKEN)))
+}
+
+/// The files of a certificate in a folder.
+fn files_of(folder: &Path) -> ClientCertificate {
+    ClientCertificate { chain: folder.join("cert-chain.pem"), key: folder.join("key.pem") }
 }
 
 #[cfg(test)]
@@ -66,6 +81,7 @@ mod tests {
             (&[("XDS_ROOT_CA", "SYSTEM")], Roots::System, None),
             (&[("XDS_ROOT_CA", "/a.pem"), ("PROV_CERT", "/p")], file("/a.pem"), Some("/p/cert-chain.pem")),
             (&[("PROV_CERT", "/p")], file("/p/root-cert.pem"), Some("/p/cert-chain.pem")),
+            (&[("OUTPUT_CERTS", "/o")], file(PUBLISHED_ROOTS), Some("/o/cert-chain.pem")),
             (
                 &[
                     ("FILE_MOUNTED_CERTS", "true"),
