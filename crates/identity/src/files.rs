@@ -34,25 +34,26 @@ pub(crate) struct Files {
 }
 
 impl Files {
-    /// Reads and watches, forever.
-    ///
-    /// # Errors
-    /// The operating system watches no files.
-    pub(crate) async fn run(self) -> notify::Result<()> {
-        let (mut watcher, mut ticks) = Watcher::new()?;
+    /// Reads and watches, forever. Where the operating system watches no files, they are read at intervals.
+    pub(crate) async fn run(self) {
+        let mut watcher: Option<Watcher> = None;
         let mut known = BTreeSet::new();
         loop {
+            if watcher.is_none() {
+                let created = Watcher::new();
+                watcher =
+                    created.inspect_err(|error| tracing::warn!(%error, "cannot watch files of certificates")).ok();
+            }
             let names: BTreeSet<FileName> = self.wanted.names().into_iter().collect();
             // The files are watched before they are read, so that no change is missed.
-            let failures = watcher.watch(names.iter().flat_map(FileName::paths));
+            let failures = watcher.as_mut().map_or(1, |watcher| watcher.watch(names.iter().flat_map(FileName::paths)));
             self.metrics.watch_failures.inc_by(failures);
             self.read(&names, &known).await;
             known = names;
             tokio::select! {
                 () = self.wanted.changed() => {}
-                Some(()) = ticks.recv() => {
+                () = changed(&mut watcher) => {
                     tokio::time::sleep(self.settings.debounce).await;
-                    let _ = ticks.try_recv();
                     known.clear();
                 }
                 () = tokio::time::sleep(RETRY), if failures > 0 => known.clear(),
@@ -141,11 +142,22 @@ struct Watcher {
     watcher: RecommendedWatcher,
     folders: BTreeSet<PathBuf>,
     concerns: Arc<Mutex<BTreeSet<PathBuf>>>,
+    ticks: mpsc::Receiver<()>,
+}
+
+/// Waits for a change; forever without a watcher.
+async fn changed(watcher: &mut Option<Watcher>) {
+    let ticked = match watcher {
+        Some(watcher) => watcher.ticks.recv().await,
+        None => None,
+    };
+    if ticked.is_none() {
+        std::future::pending::<()>().await;
+    }
 }
 
 impl Watcher {
-    /// A watcher, and the receiver of a message after changes.
-    fn new() -> notify::Result<(Watcher, mpsc::Receiver<()>)> {
+    fn new() -> notify::Result<Watcher> {
         // If a message is waiting already, another one would say nothing new.
         let (tick, ticks) = mpsc::channel(1);
         let concerns: Arc<Mutex<BTreeSet<PathBuf>>> = Arc::default();
@@ -158,7 +170,7 @@ impl Watcher {
                 let _ = tick.try_send(());
             }
         })?;
-        Ok((Watcher { watcher, folders: BTreeSet::new(), concerns }, ticks))
+        Ok(Watcher { watcher, folders: BTreeSet::new(), concerns, ticks })
     }
 
     /// Watches these paths and no others. Returns the number of folders that cannot be watched.

@@ -11,8 +11,8 @@
 //! (the trust bundle), and any file as `file-cert:CHAIN~KEY` or `file-root:PATH`. A certificate is served until a new one exists:
 //! a failure never replaces a secret.
 //!
-//! The decisions are pure: when to renew ([`mod@rotation`]), what a stream is sent ([`sds::subscription`]), which proof a request
-//! carries ([`mod@issuer`]).
+//! The decisions are pure: when to renew (`rotation`), what a stream is sent (`sds::subscription`), which proof a request
+//! carries (`issuer`).
 
 mod authority;
 mod files;
@@ -50,7 +50,7 @@ use secret::{Entry, Table};
 use wanted::Wanted;
 
 pub use name::{ROOTS, WORKLOAD};
-pub use settings::{CertificateFiles, KeyKind, Settings};
+pub use settings::{CertificateFiles, KeyKind, KeyProvider, Settings};
 
 /// The workload's current certificate, in PEM.
 #[derive(Clone, PartialEq, Eq)]
@@ -168,11 +168,7 @@ pub async fn start(
 
     let files =
         Files { settings: settings.clone(), wanted: wanted.clone(), table: table.clone(), metrics: metrics.clone() };
-    tasks.spawn(until(stop.clone(), async {
-        if let Err(error) = files.run().await {
-            tracing::error!(%error, "files of certificates cannot be watched");
-        }
-    }));
+    tasks.spawn(until(stop.clone(), files.run()));
     let (certificates, receiver) = watch::channel(None);
     let (issued, issued_receiver) = watch::channel(Issued::default());
     let authority_origin = || match settings.well_known().filter(|files| files.roots.exists()) {
@@ -231,7 +227,7 @@ async fn choose(settings: &Settings) -> Result<Source, IdentityError> {
 
 /// Opens the socket and serves it.
 fn listen(
-    settings: &Settings,
+    settings: &Arc<Settings>,
     source: &Source,
     table: &watch::Sender<Table>,
     wanted: &Arc<Wanted>,
@@ -243,7 +239,7 @@ fn listen(
     }
     let path = settings.own_socket(matches!(source, Source::OtherServer(_)));
     let listener = server::listen(&path).map_err(|error| IdentityError::Socket { path: path.clone(), error })?;
-    let service = Service { table: table.subscribe(), wanted: wanted.clone() };
+    let service = Service { table: table.subscribe(), wanted: wanted.clone(), settings: settings.clone() };
     tasks.spawn(server::serve(listener, path.clone(), service, stop.clone()));
     Ok(Some(path))
 }

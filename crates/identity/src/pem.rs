@@ -1,4 +1,4 @@
-//! Certificates and keys in PEM: reading, checking and merging.
+//! Certificates and keys in PEM.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, SystemTime};

@@ -9,9 +9,13 @@ use std::time::SystemTime;
 use aws_lc_rs::digest;
 use protos::Any;
 use protos::envoy::config::core::v3::{DataSource, data_source::Specifier};
+use protos::envoy::extensions::private_key_providers::{
+    cryptomb::v3alpha::CryptoMbPrivateKeyMethodConfig, qat::v3alpha::QatPrivateKeyMethodConfig,
+};
 use protos::envoy::extensions::transport_sockets::tls::v3 as tls;
 
 use crate::name::{FileName, Name};
+use crate::settings::KeyProvider;
 
 /// A certificate chain and its private key, in PEM.
 #[derive(Clone, PartialEq, Eq)]
@@ -103,13 +107,14 @@ impl From<Content> for Secret {
 
 impl Secret {
     /// The secret as a message for a proxy that asked for it by this name.
-    pub(crate) fn encode(&self, name: &str) -> Any {
+    pub(crate) fn encode(&self, name: &str, provider: Option<&KeyProvider>) -> Any {
         let source = |specifier| Some(DataSource { specifier: Some(specifier), ..Default::default() });
         let inline = |text: &str| source(Specifier::InlineBytes(text.as_bytes().to_vec().into()));
         let content = match &self.content {
             Content::Pair(pair) => tls::secret::Type::TlsCertificate(tls::TlsCertificate {
                 certificate_chain: inline(&pair.chain),
-                private_key: inline(&pair.key),
+                private_key: inline(&pair.key).filter(|_| provider.is_none()),
+                private_key_provider: provider.map(|provider| provided(provider, inline(&pair.key))),
                 ..Default::default()
             }),
             Content::Roots(roots, list) => tls::secret::Type::ValidationContext(tls::CertificateValidationContext {
@@ -120,6 +125,18 @@ impl Secret {
         };
         protos::any(&tls::Secret { name: name.to_owned(), r#type: Some(content) })
     }
+}
+
+/// A private key that a provider manages.
+fn provided(provider: &KeyProvider, private_key: Option<DataSource>) -> tls::PrivateKeyProvider {
+    let poll_delay = Some(protos::duration(provider.poll_delay));
+    let (name, config) = if provider.qat {
+        ("qat", protos::any(&QatPrivateKeyMethodConfig { private_key, poll_delay }))
+    } else {
+        ("cryptomb", protos::any(&CryptoMbPrivateKeyMethodConfig { private_key, poll_delay }))
+    };
+    let config_type = Some(tls::private_key_provider::ConfigType::TypedConfig(config));
+    tls::PrivateKeyProvider { provider_name: name.to_owned(), fallback: provider.fallback, config_type }
 }
 
 /// All secrets that are served.
@@ -168,5 +185,18 @@ mod tests {
         assert!(!format!("{:?}", pair("a", "private")).contains("private"));
         let roots = |list: Option<&Path>| Secret::from(Content::Roots("a".into(), list.map(Into::into))).version;
         assert_ne!(roots(None), roots(Some(Path::new("/crl.pem"))));
+    }
+
+    #[test]
+    fn a_provider_gets_the_key() {
+        let pair = Pair { chain: "chain".into(), key: "key".into(), expires: SystemTime::UNIX_EPOCH };
+        let secret = Secret::from(Content::Pair(pair));
+        for (qat, name) in [(false, "cryptomb"), (true, "qat")] {
+            let provider = KeyProvider { qat, poll_delay: std::time::Duration::from_millis(2), fallback: true };
+            let encoded = secret.encode("default", Some(&provider)).decode_as::<tls::Secret>().unwrap().unwrap();
+            let Some(tls::secret::Type::TlsCertificate(certificate)) = encoded.r#type else { panic!() };
+            let provided = certificate.private_key_provider.unwrap();
+            assert_eq!((certificate.private_key, &*provided.provider_name, provided.fallback), (None, name, true));
+        }
     }
 }

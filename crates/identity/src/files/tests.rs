@@ -17,7 +17,7 @@ fn issued() -> (String, String) {
 struct Watched {
     table: watch::Receiver<Table>,
     wanted: Arc<Wanted>,
-    task: JoinHandle<notify::Result<()>>,
+    task: JoinHandle<()>,
 }
 
 impl Watched {

@@ -1,10 +1,11 @@
 //! The server on a Unix socket, and the methods of the service.
 
 use std::convert::Infallible;
+use std::fs::DirBuilder;
 use std::future::ready;
 use std::io;
 use std::marker::PhantomData;
-use std::os::unix::fs::{FileTypeExt as _, PermissionsExt as _};
+use std::os::unix::fs::{DirBuilderExt as _, FileTypeExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,6 +25,7 @@ use tonic_prost::ProstCodec;
 use super::subscription::Subscription;
 use super::wire::Request;
 use crate::secret::Table;
+use crate::settings::Settings;
 use crate::wanted::Wanted;
 
 /// The most connections. Further ones wait until one ends.
@@ -40,12 +42,15 @@ const FETCH_TIMEOUT: Duration = Duration::from_secs(10);
 const PROBE_TIMEOUT: Duration = Duration::from_secs(1);
 /// The permissions of the socket: the proxy may run as another user.
 const SOCKET_MODE: u32 = 0o666;
+/// The permissions of the socket's folder, if it does not exist.
+const FOLDER_MODE: u32 = 0o750;
 
 /// The secrets, and the files that are used.
 #[derive(Clone)]
 pub(crate) struct Service {
     pub(crate) table: watch::Receiver<Table>,
     pub(crate) wanted: Arc<Wanted>,
+    pub(crate) settings: Arc<Settings>,
 }
 
 /// Whether a server accepts connections on this socket. A socket without a server is removed.
@@ -63,7 +68,7 @@ pub(crate) async fn is_served(path: &Path) -> io::Result<bool> {
 /// Opens a socket, in place of the one that an earlier process left behind.
 pub(crate) fn listen(path: &Path) -> io::Result<UnixListener> {
     if let Some(folder) = path.parent() {
-        std::fs::create_dir_all(folder)?;
+        DirBuilder::new().recursive(true).mode(FOLDER_MODE).create(folder)?;
     }
     match std::fs::remove_file(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
@@ -152,15 +157,15 @@ impl UnaryService<DiscoveryRequest> for Fetch {
     type Future = BoxFuture<Response<DiscoveryResponse>, Status>;
 
     fn call(&mut self, request: tonic::Request<DiscoveryRequest>) -> Self::Future {
-        let Service { mut table, wanted } = self.0.clone();
+        let Service { mut table, wanted, settings } = self.0.clone();
         Box::pin(async move {
-            let mut subscription = Subscription::new(wanted);
+            let mut subscription = Subscription::new(wanted, false);
             subscription.update(request.into_inner().update())?;
             let complete = table.wait_for(|table| subscription.complete(table));
             // After that time, the answer has the secrets that there are.
             let _ = tokio::time::timeout(FETCH_TIMEOUT, complete).await;
             let changes = subscription.next(&table.borrow())?;
-            Ok(Response::new(DiscoveryRequest::response(&changes.unwrap_or_default())))
+            Ok(Response::new(DiscoveryRequest::response(&changes.unwrap_or_default(), settings.key_provider.as_ref())))
         })
     }
 }
@@ -184,9 +189,9 @@ impl<R: Request> StreamingService<R> for Stream<R> {
 async fn run<R: Request>(
     mut requests: Streaming<R>,
     answers: mpsc::Sender<Result<R::Response, Status>>,
-    Service { mut table, wanted }: Service,
+    Service { mut table, wanted, settings }: Service,
 ) {
-    let mut subscription = Subscription::new(wanted);
+    let mut subscription = Subscription::new(wanted, true);
     loop {
         let updated = tokio::select! {
             () = answers.closed() => return,
@@ -202,7 +207,7 @@ async fn run<R: Request>(
         let next = updated.and_then(|()| subscription.next(&table.borrow_and_update()));
         let (answer, ends) = match next {
             Ok(None) => continue,
-            Ok(Some(changes)) => (Ok(R::response(&changes)), false),
+            Ok(Some(changes)) => (Ok(R::response(&changes, settings.key_provider.as_ref())), false),
             Err(status) => {
                 tracing::warn!(reason = status.message(), "a stream of secrets ends");
                 (Err(status), true)

@@ -63,11 +63,14 @@ pub(crate) struct Subscription {
     names: BTreeMap<String, Subscribed>,
     nonce: u64,
     wanted: Arc<Wanted>,
+    /// Whether secrets that do not exist yet are waited for. Envoy waits as long as its `initial_fetch_timeout` allows, whether
+    /// the stream stays open or fails; on an open stream it gets the secret at once.
+    waits: bool,
 }
 
 impl Subscription {
-    pub(crate) fn new(wanted: Arc<Wanted>) -> Subscription {
-        Subscription { names: BTreeMap::new(), nonce: 0, wanted }
+    pub(crate) fn new(wanted: Arc<Wanted>, waits: bool) -> Subscription {
+        Subscription { names: BTreeMap::new(), nonce: 0, wanted, waits }
     }
 
     /// Takes a request.
@@ -126,13 +129,13 @@ impl Subscription {
     /// The next response, if there is something that the proxy does not have.
     ///
     /// # Errors
-    /// There is nothing for any of the names. The stream must end, because a proxy continues to start without a secret only
-    /// after a stream failed. It tries again.
+    /// There is nothing for any of the names: the stream must end.
     pub(crate) fn next(&mut self, table: &Table) -> Result<Option<Changes>, Status> {
         let mut changes = Changes { nonce: self.nonce + 1, ..Changes::default() };
         for (text, subscribed) in &mut self.names {
             let failure = match subscribed.state(table) {
                 Ok(Entry::Pending) => continue,
+                Ok(Entry::Failed(_)) if self.waits => continue,
                 Ok(Entry::Ready(secret)) => {
                     if subscribed.sent.as_ref() != Some(&Ok(secret.version.clone())) {
                         subscribed.sent = Some(Ok(secret.version.clone()));

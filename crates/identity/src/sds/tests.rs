@@ -62,7 +62,7 @@ fn answer(stream: &mut Subscription, update: Update, table: &Table) -> Vec<Strin
 
 #[test]
 fn a_secret_is_sent_once_and_again_when_it_changes() {
-    let (mut stream, mut table) = (Subscription::new(Arc::default()), table());
+    let (mut stream, mut table) = (Subscription::new(Arc::default(), true), table());
     assert_eq!(answer(&mut stream, sotw(&["default"], ""), &table), ["default"]);
     assert!(answer(&mut stream, sotw(&["default"], "1"), &table).is_empty(), "an ACK");
     assert_eq!(answer(&mut stream, sotw(&["default", "ROOTCA"], "1"), &table), ["ROOTCA"]);
@@ -76,7 +76,7 @@ fn a_secret_is_sent_once_and_again_when_it_changes() {
 
 #[test]
 fn a_rejected_secret_is_not_sent_again() {
-    let (mut stream, table) = (Subscription::new(Arc::default()), table());
+    let (mut stream, table) = (Subscription::new(Arc::default(), true), table());
     assert_eq!(answer(&mut stream, sotw(&["default"], ""), &table), ["default"]);
     let rejected = Update { rejected: Some("no".to_owned()), ..sotw(&["default"], "1") };
     assert!(answer(&mut stream, rejected, &table).is_empty());
@@ -84,7 +84,7 @@ fn a_rejected_secret_is_not_sent_again() {
 
 #[test]
 fn delta_sends_what_is_added() {
-    let (mut stream, mut table) = (Subscription::new(Arc::default()), table());
+    let (mut stream, mut table) = (Subscription::new(Arc::default(), true), table());
     let Entry::Ready(secret) = &table.workload else { panic!() };
     let version = secret.version.to_string();
     let first = delta(&["default", "ROOTCA"], &[], &[("default", &version), ("ROOTCA", "other")]);
@@ -97,29 +97,30 @@ fn delta_sends_what_is_added() {
 
 #[test]
 fn an_error_concerns_only_its_name() {
-    let (mut stream, mut table) = (Subscription::new(Arc::default()), table());
+    let (mut stream, mut table) = (Subscription::new(Arc::default(), true), table());
     assert_eq!(answer(&mut stream, sotw(&["default", "other"], ""), &table), ["default", "!other"]);
     assert!(answer(&mut stream, sotw(&["default", "other"], "1"), &table).is_empty());
 
-    let unknown = |table: &Table, name: &str| {
-        let mut stream = Subscription::new(Arc::default());
+    let unknown = |table: &Table, name: &str, waits: bool| {
+        let mut stream = Subscription::new(Arc::default(), waits);
         stream.update(sotw(&[name], "")).unwrap();
         stream.next(table).map(names).map_err(|status| status.code())
     };
-    assert_eq!(unknown(&table, "other"), Err(Code::NotFound));
+    assert_eq!(unknown(&table, "other", true), Err(Code::NotFound));
     table.workload = Entry::Pending;
-    assert_eq!(unknown(&table, "default"), Ok(vec![]));
+    assert_eq!(unknown(&table, "default", false), Ok(vec![]));
     table.workload = Entry::Failed("no connection".into());
-    assert_eq!(unknown(&table, "default"), Err(Code::Unavailable));
+    assert_eq!(unknown(&table, "default", true), Ok(vec![]), "a stream waits");
+    assert_eq!(unknown(&table, "default", false), Err(Code::Unavailable));
 }
 
 #[test]
 fn files_are_watched_while_a_stream_uses_them() {
     let wanted: Arc<Wanted> = Arc::default();
-    let (mut stream, mut table) = (Subscription::new(wanted.clone()), table());
+    let (mut stream, mut table) = (Subscription::new(wanted.clone(), true), table());
     let name = FileName::Roots(PathBuf::from("/r.pem"));
     assert!(answer(&mut stream, sotw(&["file-root:/r.pem", "default"], ""), &table).contains(&"default".to_owned()));
-    assert_eq!(wanted.names(), [name.clone()]);
+    assert_eq!(wanted.names(), std::slice::from_ref(&name));
     assert!(!stream.complete(&table));
     table.files.insert(name, roots("root"));
     assert_eq!(names(stream.next(&table).unwrap()), ["file-root:/r.pem"]);
@@ -130,7 +131,7 @@ fn files_are_watched_while_a_stream_uses_them() {
 
 #[test]
 fn limits_end_only_the_stream() {
-    let mut stream = Subscription::new(Arc::default());
+    let mut stream = Subscription::new(Arc::default(), true);
     let many: Vec<String> = (0..1001).map(|number| number.to_string()).collect();
     let many: Vec<&str> = many.iter().map(String::as_str).collect();
     assert_eq!(stream.update(sotw(&many, "")).unwrap_err().code(), Code::ResourceExhausted);
@@ -155,7 +156,7 @@ fn updates() -> impl Strategy<Value = Update> {
 proptest! {
     #[test]
     fn everything_known_is_sent_and_nothing_twice(steps in proptest::collection::vec((updates(), 0..3u8), 1..20)) {
-        let mut stream = Subscription::new(Arc::default());
+        let mut stream = Subscription::new(Arc::default(), true);
         let mut table = table();
         for (update, change) in steps {
             match change {

@@ -1,4 +1,4 @@
-//! The messages of both variants of the protocol.
+//! The messages of both forms of the protocol: state of the world, and delta.
 
 use protos::envoy::service::discovery::v3::{
     DeltaDiscoveryRequest, DeltaDiscoveryResponse, DiscoveryRequest, DiscoveryResponse, Resource, ResourceError,
@@ -8,6 +8,7 @@ use protos::google::rpc;
 use tonic::Code;
 
 use super::subscription::{Changes, Names, SECRET_TYPE, Update};
+use crate::settings::KeyProvider;
 
 /// A request of one variant, and how its responses look.
 pub(crate) trait Request: protos::Message + Default + Send + 'static {
@@ -18,7 +19,7 @@ pub(crate) trait Request: protos::Message + Default + Send + 'static {
     fn update(self) -> Update;
 
     /// The response with these changes.
-    fn response(changes: &Changes) -> Self::Response;
+    fn response(changes: &Changes, provider: Option<&KeyProvider>) -> Self::Response;
 }
 
 fn rejected(status: Option<rpc::Status>) -> Option<String> {
@@ -45,13 +46,13 @@ impl Request for DiscoveryRequest {
         }
     }
 
-    fn response(changes: &Changes) -> DiscoveryResponse {
+    fn response(changes: &Changes, provider: Option<&KeyProvider>) -> DiscoveryResponse {
         let versions: Vec<&str> = changes.ready.iter().map(|(_, secret)| &*secret.version).collect();
         DiscoveryResponse {
             version_info: versions.join("."),
             nonce: changes.nonce.to_string(),
             type_url: SECRET_TYPE.to_owned(),
-            resources: changes.ready.iter().map(|(name, secret)| secret.encode(name)).collect(),
+            resources: changes.ready.iter().map(|(name, secret)| secret.encode(name, provider)).collect(),
             resource_errors: errors(changes),
             ..Default::default()
         }
@@ -74,11 +75,11 @@ impl Request for DeltaDiscoveryRequest {
         }
     }
 
-    fn response(changes: &Changes) -> DeltaDiscoveryResponse {
+    fn response(changes: &Changes, provider: Option<&KeyProvider>) -> DeltaDiscoveryResponse {
         let resource = |(name, secret): &(String, crate::secret::Secret)| Resource {
             name: name.clone(),
             version: secret.version.to_string(),
-            resource: Some(secret.encode(name)),
+            resource: Some(secret.encode(name, provider)),
             ..Default::default()
         };
         DeltaDiscoveryResponse {

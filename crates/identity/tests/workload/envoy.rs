@@ -20,7 +20,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 
 fn bootstrap(socket: &Path, api_type: &str) -> Value {
     let secret = |name: &str| {
-        json!({ "name": name, "sds_config": { "resource_api_version": "V3", "api_config_source": {
+        json!({ "name": name, "sds_config": { "resource_api_version": "V3", "initial_fetch_timeout": "1s", "api_config_source": {
             "api_type": api_type, "transport_api_version": "V3",
             "grpc_services": [{ "envoy_grpc": { "cluster_name": "sds-grpc",
                 "retry_policy": { "retry_back_off": { "base_interval": "0.05s", "max_interval": "0.5s" } } } }] } } })
