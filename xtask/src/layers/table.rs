@@ -72,6 +72,8 @@ pub(super) const EXCEPTIONS: &[(&str, &str)] = &[
     ("relay", "test-harness"),
     // So do those of the status port.
     ("agent-status", "test-harness"),
+    // So do those of the SDS server.
+    ("identity", "test-harness"),
 ];
 
 /// Whether a layer may depend on another without an entry in the table: on all lower ones, but layer 3 only on 0 and 1.
