@@ -1,26 +1,27 @@
 //! The arguments of Envoy.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use crate::exchange::Configuration;
-use crate::settings::Settings;
+use crate::settings::{Proxy, Settings};
 
 /// The time for which the old process of a hot restart lives longer than it drains.
 const SHUTDOWN_MARGIN: Duration = Duration::from_secs(1);
 
+/// The folder of shared memory.
+const SHARED_MEMORY: &str = "/dev/shm";
+
 /// The role of a process in hot restarts.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Restart {
     /// It takes part in none.
     Disabled,
-    /// It is the first one. Envoy chooses the ID and writes it to a file, unless it is known from a process that crashed.
-    First { id_file: String, id: Option<u32> },
-    /// It takes over from the process of the epoch before.
-    Next { id: u32, epoch: u32 },
+    /// It takes over from the process of the epoch before, if there is one.
+    Epoch(u32),
 }
 
-pub(crate) fn arguments(settings: &Settings, configuration: &Configuration, restart: &Restart) -> Vec<String> {
+pub(crate) fn arguments(settings: &Settings, configuration: &Configuration, restart: Restart) -> Vec<String> {
     let proxy = &settings.proxy;
     let mut all = vec!["-c".to_owned(), configuration.path.display().to_string()];
     let mut pair = |name: &str, value: String| all.extend([name.to_owned(), value]);
@@ -45,24 +46,14 @@ pub(crate) fn arguments(settings: &Settings, configuration: &Configuration, rest
     if proxy.concurrency > 0 {
         pair("--concurrency", proxy.concurrency.to_string());
     }
-    if *restart != Restart::Disabled {
+    if let Restart::Epoch(epoch) = restart {
         pair("--parent-shutdown-time-s", (proxy.drain + SHUTDOWN_MARGIN).as_secs().to_string());
-    }
-    match restart {
-        Restart::Disabled | Restart::First { id: None, .. } => {}
-        Restart::First { id: Some(id), .. } => pair("--base-id", id.to_string()),
-        Restart::Next { id, epoch } => {
-            pair("--base-id", id.to_string());
-            pair("--restart-epoch", epoch.to_string());
-        }
-    }
-    if let Restart::First { id_file, id: None } = restart {
-        pair("--base-id-path", id_file.clone());
-        all.push("--use-dynamic-base-id".to_owned());
+        pair("--base-id", base_id(proxy).to_string());
+        pair("--restart-epoch", epoch.to_string());
     }
     let switches = [
         (true, "--allow-unknown-static-fields"),
-        (*restart == Restart::Disabled, "--disable-hot-restart"),
+        (restart == Restart::Disabled, "--disable-hot-restart"),
         (settings.skip_deprecated_logs, "--skip-deprecated-logs"),
         (settings.core_dump, "--enable-core-dump"),
     ];
@@ -78,9 +69,20 @@ fn log_levels(given: &str, components: &str) -> (String, String) {
     (levels.last().copied().unwrap_or_default().to_owned(), components)
 }
 
+/// The ID of the memory and the sockets that processes share. No other Envoy in the pod has it, because it would need the same
+/// admin port.
+fn base_id(proxy: &Proxy) -> u32 {
+    proxy.admin_port.into()
+}
+
+/// The memory that processes share. Envoy leaves it behind.
+pub(crate) fn shared_memory(proxy: &Proxy) -> PathBuf {
+    Path::new(SHARED_MEMORY).join(format!("envoy_shared_memory_{}0", base_id(proxy)))
+}
+
 /// Whether processes may share memory, which hot restarts need.
 pub(crate) fn has_shared_memory() -> bool {
-    let probe = Path::new("/dev/shm").join(format!("rutter-agent-{}", std::process::id()));
+    let probe = Path::new(SHARED_MEMORY).join(format!("rutter-agent-{}", std::process::id()));
     let created = std::fs::File::create_new(&probe).is_ok();
     if created {
         // A file that cannot be removed is empty, and harmless.

@@ -28,7 +28,7 @@ pub(crate) struct Process {
 }
 
 impl Process {
-    pub(crate) fn start(settings: &Settings, configuration: &Configuration, restart: &Restart) -> io::Result<Process> {
+    pub(crate) fn start(settings: &Settings, configuration: &Configuration, restart: Restart) -> io::Result<Process> {
         let arguments = arguments(settings, configuration, restart);
         let child = command(settings, &arguments).spawn()?;
         tracing::info!(pid = child.id(), arguments = shown(&arguments), "started Envoy");
@@ -103,7 +103,7 @@ pub(crate) async fn check(settings: &Settings, configuration: &Configuration) ->
         fs::write(&checked.path, text.as_bytes())
             .map_err(|error| format!("cannot write {}: {error}", checked.path.display()))?;
     }
-    let mut arguments = arguments(settings, &checked, &Restart::Disabled);
+    let mut arguments = arguments(settings, &checked, Restart::Disabled);
     arguments.extend(["--mode".to_owned(), "validate".to_owned()]);
     let ended = tokio::time::timeout(CHECK_TIME, command(settings, &arguments).stdout(Stdio::null()).status()).await;
     remove(&Configuration { path: checked.path, ..checked });

@@ -2,14 +2,13 @@
 
 use std::future::pending;
 use std::io;
-use std::path::PathBuf;
 use std::process::ExitStatus;
 use std::time::Duration;
 
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, sleep_until};
 
-use crate::arguments::{Restart, has_shared_memory};
+use crate::arguments::{Restart, has_shared_memory, shared_memory};
 use crate::exchange::{Configuration, Event, Exit, Failure, Inputs, Status};
 use crate::process::{self, Process};
 use crate::settings::Settings;
@@ -31,7 +30,6 @@ pub async fn run(settings: Settings, inputs: Inputs, status: watch::Sender<Statu
         current: None,
         old: None,
         hot,
-        base_id: None,
         epoch: 0,
         crashes: 0,
         start_at: None,
@@ -53,8 +51,6 @@ struct Supervisor {
     /// The process before a hot restart, which drains and ends by itself.
     old: Option<Process>,
     hot: bool,
-    /// The ID of the processes' shared memory, once it is known.
-    base_id: Option<u32>,
     epoch: u32,
     /// The number of crashes since Envoy was healthy.
     crashes: u32,
@@ -143,11 +139,8 @@ impl Supervisor {
 
     /// Starts the first process of an epoch.
     fn start(&mut self) -> io::Result<()> {
-        let restart = match self.hot {
-            true => Restart::First { id_file: self.id_file().display().to_string(), id: self.base_id },
-            false => Restart::Disabled,
-        };
-        let process = Process::start(&self.settings, &self.configuration, &restart)?;
+        let restart = if self.hot { Restart::Epoch(0) } else { Restart::Disabled };
+        let process = Process::start(&self.settings, &self.configuration, restart)?;
         self.epoch = 0;
         self.replace(process);
         Ok(())
@@ -251,12 +244,10 @@ impl Supervisor {
 
     /// Starts a process that takes over from the current one. False if that is not possible.
     fn hot_restart(&mut self) -> bool {
-        if self.hot && self.base_id.is_none() {
-            self.base_id = std::fs::read_to_string(self.id_file()).ok().and_then(|text| text.trim().parse().ok());
+        if !self.hot {
+            return false;
         }
-        let (true, Some(id)) = (self.hot, self.base_id) else { return false };
-        let restart = Restart::Next { id, epoch: self.epoch + 1 };
-        match Process::start(&self.settings, &self.configuration, &restart) {
+        match Process::start(&self.settings, &self.configuration, Restart::Epoch(self.epoch + 1)) {
             Ok(process) => {
                 tracing::info!("the configuration has changed: a new Envoy takes over");
                 self.epoch += 1;
@@ -268,10 +259,6 @@ impl Supervisor {
                 false
             }
         }
-    }
-
-    fn id_file(&self) -> PathBuf {
-        self.configuration.path.with_file_name("envoy-base-id")
     }
 
     async fn drain_now(&mut self) {
@@ -323,7 +310,7 @@ impl Supervisor {
         if !self.settings.disabled {
             process::remove(&self.configuration);
             // It does not exist without hot restarts.
-            let _ = std::fs::remove_file(self.id_file());
+            let _ = std::fs::remove_file(shared_memory(&self.settings.proxy));
         }
         self.status.send_modify(|status| status.pid = None);
     }

@@ -147,7 +147,7 @@ mod tests {
         }
     }
 
-    fn shown(environment: &[(&str, &str)], proxy: Proxy, overlay: Option<&str>, restart: &Restart) -> String {
+    fn shown(environment: &[(&str, &str)], proxy: Proxy, overlay: Option<&str>, restart: Restart) -> String {
         let environment: Environment = environment.iter().copied().collect();
         let settings = Settings::from_environment(&environment, proxy).unwrap();
         let configuration = Configuration { path: "e.json".into(), text: None, overlay: overlay.map(Into::into) };
@@ -157,7 +157,7 @@ mod tests {
     #[test]
     fn arguments_are_those_of_istio() {
         assert_eq!(
-            shown(&[], proxy(), None, &Restart::Disabled),
+            shown(&[], proxy(), None, Restart::Disabled),
             "-c e.json --drain-time-s 45 --drain-strategy immediate --local-address-ip-version v4 --file-flush-interval-msec 1000 \
              -l info --component-log-level misc:error,rbac:debug --concurrency 2 --allow-unknown-static-fields \
              --disable-hot-restart --skip-deprecated-logs"
@@ -171,15 +171,12 @@ mod tests {
             ..proxy()
         };
         let environment = [("ENVOY_SKIP_DEPRECATED_LOGS", "false"), ("ISTIO_ENVOY_ENABLE_CORE_DUMP", "true")];
-        let first = Restart::First { id_file: "id".to_owned(), id: None };
         assert_eq!(
-            shown(&environment, other, Some("{}"), &first),
+            shown(&environment, other, Some("{}"), Restart::Epoch(2)),
             "-c e.json --drain-time-s 45 --drain-strategy immediate --local-address-ip-version v6 --file-flush-interval-msec 2500 \
              --file-flush-min-size-kb 8 -l debug --component-log-level unused:debug --config-yaml {} --parent-shutdown-time-s 46 \
-             --base-id-path id --use-dynamic-base-id --allow-unknown-static-fields --enable-core-dump"
+             --base-id 15000 --restart-epoch 2 --allow-unknown-static-fields --enable-core-dump"
         );
-        let next = shown(&[], proxy(), None, &Restart::Next { id: 7, epoch: 2 });
-        assert!(next.contains("--base-id 7 --restart-epoch 2"), "{next}");
     }
 
     #[test]

@@ -4,6 +4,7 @@
 mod common;
 
 use std::path::Path;
+use std::process::Command;
 use std::time::Duration;
 
 use common::{PATIENCE, Supervised, configuration, settings};
@@ -13,7 +14,7 @@ use tokio::net::TcpStream;
 use tokio::sync::{mpsc, watch};
 
 fn signal(name: &str, pid: u32) {
-    let sent = std::process::Command::new("kill").args([name, &pid.to_string()]).status().unwrap();
+    let sent = Command::new("kill").args([name, &pid.to_string()]).status().unwrap();
     assert!(sent.success());
 }
 
@@ -192,4 +193,22 @@ async fn there_may_be_no_envoy() {
         let exit = tokio::time::timeout(PATIENCE, task).await.unwrap().unwrap();
         assert_eq!(exit.code(), code, "{exit:?}");
     }
+}
+
+#[tokio::test]
+async fn where_hot_restarts_do_not_work_envoy_starts_without() {
+    let folder = tempfile::tempdir().unwrap();
+    let script = folder.path().join("envoy");
+    let mut envoy = Supervised::start(|settings| {
+        let real = settings.proxy.binary.display();
+        let text = format!("#!/bin/sh\ncase \"$*\" in *--base-id*) exit 3;; esac\nexec {real} \"$@\"\n");
+        // A process of its own writes the script: a file that this process had open for writing might not be executable yet.
+        let write = "printf %s \"$1\" > \"$0\" && chmod 700 \"$0\"";
+        assert!(Command::new("sh").args(["-c", write]).arg(&script).arg(text).status().unwrap().success());
+        settings.proxy.binary = script.clone();
+        settings.backoff.reset = PATIENCE;
+    })
+    .await;
+    let status = envoy.until(|status| status.pid.is_some()).await;
+    assert_eq!((status.restarts, status.failure.unwrap().exit.as_str()), (1, "exit status 3"));
 }

@@ -35,7 +35,8 @@ pub(crate) fn settings(folder: &TempDir) -> Settings {
         drain: Duration::from_secs(2),
         termination_drain: Duration::from_secs(3600),
         concurrency: 1,
-        admin_port: 0,
+        // It is the ID of the shared memory, although the admin interface is at a socket.
+        admin_port: free_port(),
         file_flush_interval: None,
         file_flush_min_size_kb: 0,
         is_sidecar: true,
