@@ -1,4 +1,4 @@
-//! The status port of the agent: readiness, merged metrics, probes of applications, drain and quit.
+//! The status port of the agent: readiness, merged metrics, probes of applications, and commands to drain or to end.
 //!
 //! | path | answer |
 //! |---|---|

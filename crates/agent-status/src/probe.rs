@@ -1,4 +1,4 @@
-//! Probes applications on behalf of the kubelet, whose requests the proxy would refuse.
+//! Probes applications for the kubelet, whose requests the proxy would refuse.
 
 use std::net::SocketAddr;
 use std::time::Duration;

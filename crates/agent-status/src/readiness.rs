@@ -1,9 +1,9 @@
 //! Decides whether the proxy is ready.
 //!
-//! The proxy is ready when Envoy accepted clusters and listeners from the control plane and its workers have started, the DNS
-//! proxy has a name table, and the files of proxyless gRPC exist; and as long as it does not drain. Envoy is asked until it is
-//! ready for the first time: an Envoy that lives stays ready. Probes that come together share one request to Envoy, and its
-//! failure counts for a moment, so that a storm of probes costs little.
+//! The proxy is ready when Envoy accepted clusters and listeners from the control plane and serves requests, the DNS proxy has a
+//! name table, and the files of proxyless gRPC exist; and as long as it does not drain. Envoy is asked until it is ready for the
+//! first time: it stays ready then. Probes that come together share one request to Envoy, and its failure counts for a moment, so
+//! that many probes cost little.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;

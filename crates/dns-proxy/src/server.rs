@@ -24,7 +24,7 @@ use crate::table::Table;
 /// The number of queries that are forwarded at a time.
 pub const MAX_FORWARDED: usize = 512;
 /// The number of TCP connections that are open at a time, for each address.
-pub const MAX_CONNECTIONS: usize = 256;
+pub const MAX_CONNECTIONS: usize = 128;
 /// The time that a TCP connection may be idle.
 const IDLE: Duration = Duration::from_secs(8);
 /// The pause after a failed accept, for example when file descriptors run out.

@@ -2,8 +2,8 @@
 //!
 //! Every name stands for the forms that applications use: in the namespace `shop` with the search domain
 //! `shop.svc.cluster.local`, the service `cart.shop.svc.cluster.local` is also found as `cart`, `cart.shop` and `cart.shop.svc`.
-//! Any name with the first search domain appended is found, too, as a CNAME of the name without it: most resolvers try this form
-//! first, and it saves them the queries for the other search domains.
+//! Any name with the first search domain appended is found, too, as a CNAME of the name without it: most clients try this form
+//! first, and need no queries for the other search domains then.
 
 use std::collections::HashMap;
 use std::net::IpAddr;

@@ -1,5 +1,7 @@
 //! Tests of the status port with real sockets on loopback.
 
+#![allow(clippy::unwrap_used)]
+
 mod commands;
 mod envoy;
 mod metrics;
