@@ -1,4 +1,4 @@
-//! The files of the downward API, `/etc/istio/pod/labels` and `annotations`: lines of `KEY="VALUE"`, quoted as by Go.
+//! The files of labels and annotations that Kubernetes mounts into pods (`/etc/istio/pod`): lines of `KEY="VALUE"`, quoted as by Go.
 
 use std::collections::BTreeMap;
 

@@ -8,8 +8,8 @@
 //! ```
 //!
 //! [`proxy_config`] merges the settings of the proxy, [`Node::new`] describes the proxy to the control plane, and [`generate`]
-//! makes the bootstrap. The agent reads all files, looks names up and passes them in; the crate is pure. Broken values never
-//! lose the rest: they give a [`Diagnostic`] and the default.
+//! makes the bootstrap. The agent reads all files, looks names up and passes them in; the crate is pure. A broken value does not
+//! affect the others: it gives a [`Diagnostic`] and the default.
 //!
 //! The bootstrap is for unmodified Envoy from version 1.37 on ([`Flavor::Stock`]). Left out, because only Istio's Envoy has it:
 //! the extension `metadata_discovery` (`istio.workload.BootstrapExtension`), unless [`Flavor::Istio`] is selected. Left out for

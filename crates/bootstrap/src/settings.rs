@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use config::mesh::{PROXY_CONFIG_ANNOTATION, ProxyConfig, ProxyConfigLayer};
-use config::{Diagnostic, Limits, ParseOptions, parse_mesh_config, parse_yaml_json};
+use config::{Diagnostic, Limits, ParseOptions, Severity, parse_mesh_config, parse_yaml_json};
 use serde_json::{Value, json};
 
 use crate::diagnostic::Diagnostics;
@@ -114,8 +114,10 @@ fn layer(text: &str, place: &str, diagnostics: &mut Diagnostics) -> ProxyConfigL
     };
     let mut layer = ProxyConfigLayer::default();
     for (name, value) in fields {
-        for error in errors(&[&name], &value) {
-            diagnostics.add(place, format_args!("{error}; it is ignored"));
+        for problem in problems(&[&name], &value) {
+            let ignored = if problem.is_error() { "; it is ignored" } else { "" };
+            let path = problem.path.to_string().replacen("defaultConfig.", "", 1);
+            diagnostics.add(place, format_args!("{path}: {}{ignored}", problem.message));
         }
         let valid =
             repaired(&[&name], value).map(|value| ProxyConfigLayer::parse(&nested(&[&name], &value).to_string()));
@@ -128,7 +130,7 @@ fn layer(text: &str, place: &str, diagnostics: &mut Diagnostics) -> ProxyConfigL
 
 /// The value of the field at a path, without the inner field that makes it invalid; none if there is no single one.
 fn repaired(path: &[&str], value: Value) -> Option<Value> {
-    let is_valid = |value: &Value| errors(path, value).is_empty();
+    let is_valid = |value: &Value| !problems(path, value).iter().any(Diagnostic::is_error);
     if is_valid(&value) {
         return Some(value);
     }
@@ -147,14 +149,12 @@ fn repaired(path: &[&str], value: Value) -> Option<Value> {
     })
 }
 
-/// The errors in the field at a path.
-fn errors(path: &[&str], value: &Value) -> Vec<String> {
+/// The errors and warnings in the field at a path.
+fn problems(path: &[&str], value: &Value) -> Vec<Diagnostic> {
     let mesh = json!({ "defaultConfig": nested(path, value) }).to_string();
-    let (_, found) = parse_mesh_config(mesh.as_bytes(), "", &ParseOptions::default());
-    let errors = found.into_iter().filter(Diagnostic::is_error);
-    errors
-        .map(|error| format!("{}: {}", error.path.to_string().replacen("defaultConfig.", "", 1), error.message))
-        .collect()
+    let (_, mut found) = parse_mesh_config(mesh.as_bytes(), "", &ParseOptions::default());
+    found.retain(|problem| problem.severity >= Severity::Warning);
+    found
 }
 
 /// An object with one field at a path.

@@ -1,4 +1,4 @@
-//! The choice between the generated bootstrap, a template, and a complete configuration.
+//! Selects the generated bootstrap, a template, or a complete configuration.
 
 use config::mesh::ProxyConfig;
 

@@ -1,4 +1,4 @@
-//! The values that the supervisor exchanges with the other parts of the agent.
+//! The values that the other parts of the agent send to this crate and receive from it.
 
 use std::fmt;
 use std::path::PathBuf;

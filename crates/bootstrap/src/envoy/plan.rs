@@ -100,21 +100,12 @@ fn tracer(node: &Node, diagnostics: &mut Diagnostics) -> Option<PlannedTracer> {
     let (kind, address) = match tracing.tracer.as_ref()? {
         Tracer::Zipkin(zipkin) => (TracerKind::Zipkin, &zipkin.address),
         Tracer::Datadog(datadog) => (TracerKind::Datadog, &datadog.address),
-        Tracer::Lightstep(_) => return removed("lightstep", diagnostics),
-        Tracer::Stackdriver(_) => return removed("stackdriver", diagnostics),
-        Tracer::OpenCensusAgent(_) => return removed("openCensusAgent", diagnostics),
+        // Envoy has removed these; the check of the settings says so.
+        Tracer::Lightstep(_) | Tracer::Stackdriver(_) | Tracer::OpenCensusAgent(_) => return None,
     };
     let address = services::address("tracing", address, node, diagnostics)?;
     let tls = tracing.tls_settings.as_ref().and_then(|tls| services::transport_socket(tls, "tracer", node, false));
     Some(PlannedTracer { kind, service: Service { address, tls, keepalive: None } })
-}
-
-fn removed(name: &str, diagnostics: &mut Diagnostics) -> Option<PlannedTracer> {
-    diagnostics.add(
-        format!("tracing.{name}"),
-        "has no effect: Envoy no longer has this tracer; use an opentelemetry provider",
-    );
-    None
 }
 
 fn metrics_service(node: &Node, diagnostics: &mut Diagnostics) -> Option<Service> {

@@ -1,4 +1,4 @@
-//! The statistics that Envoy records: tags, inclusion, histogram buckets and intervals.
+//! The statistics that Envoy records: names, tags, histogram buckets, and the interval of flushes.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
