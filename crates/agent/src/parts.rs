@@ -1,14 +1,13 @@
 //! The parts of the agent besides the supervisor of Envoy.
 
 use std::path::PathBuf;
-use std::sync::Arc;
 
 use agent_core::environment::{Environment, EnvironmentError};
 use agent_core::exchange::{Health, MeshRoots, Names};
 use agent_status::Event;
 use anyhow::Result;
-use config::mesh::ProxyConfig;
-use identity::{Identity, Source};
+use config::mesh::{PrivateKeyProvider, ProxyConfig};
+use identity::{Identity, KeyProvider, Source};
 use names::NodeType;
 use prometheus::Registry;
 use relay::{Relay, grpc_bootstrap};
@@ -57,7 +56,10 @@ impl Parts {
             }
             false => None,
         };
-        let settings = identity::Settings::from_environment(environment, &proxy.settings.discovery_address)?;
+        let settings = identity::Settings {
+            key_provider: key_provider(&proxy.settings),
+            ..identity::Settings::from_environment(environment, &proxy.settings.discovery_address)?
+        };
         let identity = identity::start(settings, mesh_roots, registry, stop.clone()).await?;
         let settings = relay::Settings { names: dns.is_some(), ..relay::Settings::from_environment(environment)? };
         let channels = relay::Channels { names, roots, health: healthy };
@@ -119,6 +121,17 @@ fn has_dns(environment: &Environment, kind: NodeType) -> Result<bool, Environmen
     Ok(captured || environment.flag("ISTIO_META_ENABLE_DNS_SERVER", false)?)
 }
 
+/// The implementation of operations with private keys, as the settings name it.
+fn key_provider(settings: &ProxyConfig) -> Option<KeyProvider> {
+    let (qat, settings) = match settings.private_key_provider.as_ref()? {
+        PrivateKeyProvider::Cryptomb(settings) => (false, settings),
+        PrivateKeyProvider::Qat(settings) => (true, settings),
+        PrivateKeyProvider::Proxy => return None,
+    };
+    let (poll_delay, fallback) = (settings.poll_delay.unwrap_or_default(), settings.fallback.unwrap_or_default());
+    Some(KeyProvider { qat, poll_delay, fallback })
+}
+
 /// A port of the settings; their parser has checked its range.
 fn port(number: i32) -> u16 {
     number.try_into().unwrap_or_default()
@@ -151,7 +164,7 @@ pub(crate) fn supervisor_settings(
     environment: &Environment,
     proxy: &Proxy,
 ) -> Result<Settings, EnvironmentError> {
-    let settings: &Arc<ProxyConfig> = &Arc::new(proxy.settings.clone());
+    let settings = &proxy.settings;
     let described = supervisor::Proxy {
         binary: PathBuf::from(&*settings.binary_path),
         drain: settings.drain_duration,
@@ -159,7 +172,7 @@ pub(crate) fn supervisor_settings(
         concurrency: settings.concurrency.and_then(|number| number.try_into().ok()).unwrap_or_default(),
         admin_port: port(settings.proxy_admin_port),
         file_flush_interval: settings.file_flush_interval,
-        file_flush_min_size_kb: settings.file_flush_min_size_kb.try_into().unwrap_or_default(),
+        file_flush_min_size_kb: settings.file_flush_min_size_kb,
         is_sidecar: arguments.kind == NodeType::Sidecar,
         is_ipv6: proxy.role.is_ipv6(),
         log_level: arguments.log_level.clone(),

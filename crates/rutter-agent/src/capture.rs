@@ -11,6 +11,9 @@ use interception_exec::{VALIDATION_EXIT_CODE, host, run, validate};
 
 pub(crate) const NAME: &str = "istio-iptables";
 
+/// The groups whose traffic is captured.
+const OWNER_GROUPS: &str = "ISTIO_OUTBOUND_OWNER_GROUPS";
+
 pub(crate) fn command() -> Command {
     Command::new(NAME)
         .about("Make the rules that send the traffic of a pod through its proxy")
@@ -69,7 +72,9 @@ pub(crate) async fn execute(matches: &ArgMatches, environment: &Environment) -> 
 
 /// The environment first, then the flags.
 fn settings(matches: &ArgMatches, environment: &Environment) -> Result<Config> {
-    let mut config = Config::from_environment(|name| environment.text(name).map(str::to_owned))?;
+    // An empty list of groups is not the same as none: it captures nothing.
+    let variable = |name: &str| environment.raw(name).filter(|value| !value.is_empty() || name == OWNER_GROUPS);
+    let mut config = Config::from_environment(|name| variable(name).map(str::to_owned))?;
     for name in FLAGS.iter().filter_map(|flag| flag.name) {
         if let Some(value) = matches.get_one::<String>(name) {
             config.set(name, value)?;

@@ -24,6 +24,14 @@ pub fn rutter_binary() -> &'static Path {
     PATH.get_or_init(|| std::env::var_os("RUTTER_BIN").map_or_else(|| build("rutter", "rutter"), PathBuf::from))
 }
 
+/// `rutter-agent`, built from this repository, or the program in `RUTTER_AGENT_BIN`.
+pub fn agent_binary() -> &'static Path {
+    static PATH: OnceLock<PathBuf> = OnceLock::new();
+    PATH.get_or_init(|| {
+        std::env::var_os("RUTTER_AGENT_BIN").map_or_else(|| build("rutter-agent", "rutter-agent"), PathBuf::from)
+    })
+}
+
 /// `rutter-demo`, built from this repository, or the program in `RUTTER_DEMO_BIN`.
 pub fn demo_binary() -> &'static Path {
     static PATH: OnceLock<PathBuf> = OnceLock::new();

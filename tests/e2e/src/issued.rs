@@ -2,6 +2,7 @@
 //! over the TLS port, and renews it with the one it has. Its sidecar receives both over SDS, and connects to the TLS port with
 //! them.
 
+use std::net::IpAddr;
 use std::ops::Deref;
 
 use tempfile::TempDir;
@@ -78,13 +79,18 @@ impl Issued {
 
 /// Starts a control plane with a store, which has an authority and join tokens, and with files of objects.
 pub async fn start(files: &[(&str, &str)], data: &TempDir, flags: &[&str]) -> Result<Mesh> {
+    start_on([127, 0, 0, 1].into(), files, data, flags).await
+}
+
+/// As above, listening on this address of the machine.
+pub async fn start_on(ip: IpAddr, files: &[(&str, &str)], data: &TempDir, flags: &[&str]) -> Result<Mesh> {
     let config = ConfigDir::new()?;
     for (name, text) in files {
         config.put(name, text)?;
     }
     let directory = config.path().display().to_string();
     let own = ["--store", "embedded", "--config-dir", &directory];
-    let control = Control::start_with_api(rutter_binary(), data.path(), &[&own[..], flags].concat()).await?;
+    let control = Control::start_with_api_on(ip, rutter_binary(), data.path(), &[&own[..], flags].concat()).await?;
     Ok(Mesh { config, control })
 }
 

@@ -14,6 +14,7 @@ pub mod grpc;
 pub mod guarded;
 pub mod home;
 pub mod issued;
+pub mod machine;
 mod mesh;
 mod namespace;
 pub mod objects;
@@ -27,7 +28,7 @@ pub mod steady;
 pub mod tls;
 
 pub use agent::{Agent, Table};
-pub use binary::{demo_binary, envoy_binary, kubectl_binary, rutter_binary};
+pub use binary::{agent_binary, demo_binary, envoy_binary, kubectl_binary, rutter_binary};
 pub use certified::certified;
 pub use collector::{Collector, Told};
 pub use command::{done, rutter};

@@ -29,6 +29,15 @@ pub struct Namespace {
 impl Namespace {
     /// Creates a namespace. The error names what this machine lacks for it.
     pub fn new() -> Result<std::result::Result<Namespace, String>> {
+        let namespace = Namespace::uncaptured()?;
+        if let Ok(namespace) = &namespace {
+            namespace.capture()?;
+        }
+        Ok(namespace)
+    }
+
+    /// As above, without the rules that capture traffic.
+    pub fn uncaptured() -> Result<std::result::Result<Namespace, String>> {
         if let Some(missing) = missing() {
             return Ok(Err(missing));
         }
@@ -110,7 +119,26 @@ impl Namespace {
         inside("ip link set lo up")?;
         inside(&format!("ip addr add {ip}/30 dev {inner}"))?;
         inside(&format!("ip link set {inner} up"))?;
-        inside(&format!("ip route add default via {host}"))?;
+        inside(&format!("ip route add default via {host}"))
+    }
+
+    /// Links it with another namespace, so that each reaches the other's address.
+    pub fn link(&self, other: &Namespace) -> Result<()> {
+        let name = |end: char| format!("rt{}{end}{}", std::process::id(), self.serial);
+        let (near, far) = (name('c'), name('d'));
+        run(&format!("ip link add {near} netns {} type veth peer name {far} netns {}", self.name, other.name))?;
+        for (from, interface, to) in [(self, &near, other), (other, &far, self)] {
+            let inside = |command: &str| run(&format!("ip netns exec {} {command}", from.name));
+            // The rules that redirect inbound traffic need an address on the interface.
+            inside(&format!("ip addr add {}/32 dev {interface}", from.ip))?;
+            inside(&format!("ip link set {interface} up"))?;
+            inside(&format!("ip route add {} dev {interface} src {}", to.ip, from.ip))?;
+        }
+        Ok(())
+    }
+
+    fn capture(&self) -> Result<()> {
+        let inside = |command: &str| run(&format!("ip netns exec {} {command}", self.name));
         inside(&format!(
             "iptables -t nat -A OUTPUT -p tcp -m owner --uid-owner {APPLICATION} -j REDIRECT --to-ports 15001"
         ))?;

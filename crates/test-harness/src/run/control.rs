@@ -50,7 +50,11 @@ impl Control {
     /// Starts the control plane with a store and its API in this data directory, with additional flags, and waits until
     /// it is ready.
     pub async fn start_with_api(binary: &Path, data: &Path, flags: &[&str]) -> Result<Control> {
-        let ip = IpAddr::from([127, 0, 0, 1]);
+        Control::start_with_api_on([127, 0, 0, 1].into(), binary, data, flags).await
+    }
+
+    /// Does the same, listening on this IP address.
+    pub async fn start_with_api_on(ip: IpAddr, binary: &Path, data: &Path, flags: &[&str]) -> Result<Control> {
         let api = SocketAddr::from((ip, free_port()));
         let mut all = vec!["--data-dir".to_owned(), data.display().to_string()];
         all.extend(["--api-addr".to_owned(), api.to_string()]);
