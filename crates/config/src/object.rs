@@ -109,9 +109,11 @@ pub struct Meta {
     pub owner: Option<Owner>,
     /// The location in a file, for sources that read files.
     pub origin: Option<Origin>,
-    /// Addresses that a controller assigned to the hosts of a ServiceEntry (`status.addresses`). They are the only part
-    /// of a status that is read, because they affect the meaning of the entry.
+    /// Addresses that a controller assigned to the hosts of a ServiceEntry (`status.addresses`). With `healthy`, they are
+    /// the only part of a status that is read, because they affect the meaning of the entry.
     pub assigned: Option<Arc<AssignedAddresses>>,
+    /// The condition `Healthy` of a WorkloadEntry; `None` if it is missing or neither `True` nor `False`.
+    pub healthy: Option<bool>,
 }
 
 impl Meta {
@@ -133,6 +135,7 @@ impl Meta {
             owner: None,
             origin: None,
             assigned: None,
+            healthy: None,
         }
     }
 

@@ -20,6 +20,7 @@ mod driver;
 mod ingress;
 mod ledger;
 mod namespaces;
+pub mod registration;
 mod root_certificate;
 mod service_exports;
 mod untaint;

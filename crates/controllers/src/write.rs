@@ -20,6 +20,10 @@ pub struct Resource {
 
 impl Resource {
     pub(crate) const CONFIG_MAP: Resource = Resource::new("", "v1", "ConfigMap", "configmaps");
+    /// WorkloadEntries.
+    pub const WORKLOAD_ENTRY: Resource = Resource::new("networking.istio.io", "v1", "WorkloadEntry", "workloadentries");
+    /// WorkloadGroups.
+    pub const WORKLOAD_GROUP: Resource = Resource::new("networking.istio.io", "v1", "WorkloadGroup", "workloadgroups");
     pub(crate) const INGRESS: Resource = Resource::new("networking.k8s.io", "v1", "Ingress", "ingresses");
     pub(crate) const INGRESS_CLASS: Resource =
         Resource::new("networking.k8s.io", "v1", "IngressClass", "ingressclasses");
@@ -101,6 +105,11 @@ pub enum Body {
         fields: Value,
         /// The field manager.
         manager: &'static str,
+    },
+    /// Delete, if the object still has this resource version.
+    Delete {
+        /// `metadata.resourceVersion`.
+        version: Arc<str>,
     },
     /// Merge patch, if the object still has this resource version.
     Merge {

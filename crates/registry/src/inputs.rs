@@ -192,6 +192,8 @@ pub struct MeshSettings {
 /// Optional features that the control plane's settings enable for the whole mesh.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Features {
+    /// The reported health of WorkloadEntries has no effect.
+    pub ignores_entry_health: bool,
     /// Gateways serve HTTP/3 at ports that are UDP ports of their services, too.
     pub http3: bool,
     /// All proxies accept HTTP/1.0, not only those that report it.

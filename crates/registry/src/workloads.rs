@@ -3,21 +3,23 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use config::Object;
 use config::core::Pod;
 use config::istio::WorkloadEntry;
+use config::{Meta, Object};
 use flow::Reads;
 use model::mtls::labelled;
 use model::proxy::{Labels, Locality, selects};
 use model::service::{EndpointAddress, Health, ObjectId, Workload};
 
-use crate::inputs::{Nodes, WorkloadObject, WorkloadObjectKey, WorkloadObjects};
+use crate::inputs::{Mesh, Nodes, WorkloadObject, WorkloadObjectKey, WorkloadObjects};
 use crate::networks::place_of;
 
 /// Pod labels that state the locality, in order of preference; `.` stands for `/`.
 const LOCALITY_LABELS: [&str; 2] = ["topology.istio.io/locality", "istio-locality"];
 /// Label of draining pods and WorkloadEntries, which finish their requests and get no new ones.
 const DRAINING_LABEL: &str = "istio.io/draining";
+/// Annotation of WorkloadEntries whose proxies report the health of the workload.
+const HEALTH_CHECKED: &str = "proxy.istio.io/health-checks-enabled";
 /// Node labels with region and zone, deprecated ones last.
 const REGION_LABELS: [&str; 2] = ["topology.kubernetes.io/region", "failure-domain.beta.kubernetes.io/region"];
 const ZONE_LABELS: [&str; 2] = ["topology.kubernetes.io/zone", "failure-domain.beta.kubernetes.io/zone"];
@@ -31,7 +33,13 @@ flow::rule! {
 fn derive_workloads(cx: &Reads<'_>, key: &WorkloadObjectKey) -> Option<Arc<Workload>> {
     match &*cx.get::<WorkloadObjects>(key)? {
         WorkloadObject::Pod(pod) => from_pod(cx, key, pod),
-        WorkloadObject::Entry(entry) => Some(from_entry(cx, &key.cluster, &key.id, &entry.spec, &entry.meta.labels)),
+        WorkloadObject::Entry(entry) => {
+            let mut workload = from_entry(cx, &key.cluster, &key.id, &entry.spec, &entry.meta.labels);
+            if workload.health == Health::Healthy && !is_healthy(cx, &entry.meta) {
+                workload.health = Health::Unhealthy;
+            }
+            Some(workload)
+        }
     }
     .map(Arc::new)
 }
@@ -148,6 +156,14 @@ fn drained(health: Health, labels: &Labels) -> Health {
         Some(value) if !value.is_empty() => Health::Draining,
         _ => health,
     }
+}
+
+/// Whether a WorkloadEntry whose health is checked was reported as healthy. It is not before the first report.
+fn is_healthy(cx: &Reads<'_>, meta: &Meta) -> bool {
+    let checked = matches!(meta.annotation(HEALTH_CHECKED), Some("1" | "t" | "T" | "true" | "TRUE" | "True"));
+    !checked
+        || meta.healthy == Some(true)
+        || cx.with::<Mesh, _>(&(), |mesh| mesh.is_some_and(|m| m.features.ignores_entry_health))
 }
 
 /// The locality of a node.

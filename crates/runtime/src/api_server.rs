@@ -48,6 +48,11 @@ impl ApiServer {
         Ok(ApiServer { api, server, store, follower: None, statuses: None, ack_counts: None, tasks })
     }
 
+    /// The API.
+    pub(super) fn api(&self) -> Api {
+        self.api.clone()
+    }
+
     /// Returns the API's metrics.
     pub(super) fn metrics(&self) -> impl Fn() -> Vec<Metric> + Send + Sync + 'static {
         let (api, store) = (self.api.clone(), Arc::clone(&self.store));

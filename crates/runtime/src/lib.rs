@@ -33,6 +33,7 @@ pub mod leadership;
 mod mesh_file;
 mod names;
 pub mod objects;
+mod registration;
 mod replica;
 mod secure;
 mod store_backend;
@@ -47,6 +48,7 @@ use anyhow::{Context, Result};
 use config::MeshConfig;
 use registry::inputs::{Features, MeshSettings, Sharing};
 pub use server::LogLevels;
+use server::registration::Registrar;
 use server::signing::Signing;
 use server::{Options, Pace, Security, Server, WorldHandle};
 use settings::{Address, Settings, StoreBackend};
@@ -61,6 +63,7 @@ use world::World;
 use api_server::ApiServer;
 use config_sources::{ConfigSource, Running};
 use intake::{Progress, Source};
+use kubernetes::answer::Endpoint;
 use kubernetes::{Cluster, controllers};
 use mesh_file::MeshFile;
 use sources::ChangeSender;
@@ -107,7 +110,8 @@ async fn serve(settings: &Settings, levels: LogLevels, threads: usize) -> Result
     let signed = settings.ca_server.0.then_some(signed);
     let joining = authority::join_tokens(settings, cluster.as_ref(), store.as_ref(), pilot.mesh());
     let secure = secure::prepare(settings, &pilot, cluster.as_ref(), signed, joining)?;
-    let options = options(settings, secure.security.clone());
+    let (registrar, registering) = registration::registrar(settings);
+    let options = options(settings, secure.security.clone(), registrar);
     let started = Server::start_with(options, pilot.clone(), Some(pilot.configuration())).await;
     let mut server = started.map_err(addressed)?;
     let (inject, injection) = watch::channel(Arc::default());
@@ -130,6 +134,7 @@ async fn serve(settings: &Settings, levels: LogLevels, threads: usize) -> Result
         cluster,
         config_sources,
         node: node(&mesh, server.addresses().grpc),
+        registering,
     };
     let parts = tokio::select! {
         started = begin(settings, given, &server, pilot, signing, stopped) => started?,
@@ -185,15 +190,21 @@ fn announce(settings: &Settings, server: &Server) {
 /// status writer.
 async fn begin(
     settings: &Settings,
-    given: Given,
+    mut given: Given,
     server: &Server,
     pilot: WorldHandle,
     signing: watch::Sender<Arc<Signing>>,
     stopped: watch::Receiver<bool>,
 ) -> Result<Parts> {
-    let stored = given.store.clone();
+    let (stored, registering) = (given.store.clone(), given.registering.take());
     let intake = intake::Options { pilot: pilot.clone(), patience: settings.source_timeout };
     let mut parts = begin_sources(settings, given, intake, server).await?;
+    if let (Some(events), Some(endpoint)) = (registering, parts.endpoint()) {
+        let port = server.addresses().grpc.port();
+        let driver = registration::Driver::new(settings, endpoint, pilot.configuration(), port);
+        server.serving_status().provide(driver.shown().metrics());
+        parts.registering.spawn(driver.run(events, stopped.clone()));
+    }
     let home = match &parts.cluster {
         Some(cluster) => authority::Home::Kubernetes(cluster.clients()),
         None => authority::Home::without_kubernetes(settings, stored, parts.files.clone()).await?,
@@ -216,9 +227,12 @@ async fn begin(
 async fn end(settings: &Settings, parts: Parts, server: Server, mut stop: Signals) {
     drop((parts.mesh_file, parts.names, parts.keys, parts.authority));
     let grace = settings.shutdown_duration;
+    let mut registering = parts.registering;
     // All clients at the same time: each part may use all of the time.
     let end = async {
         let api_server = async {
+            // The last writes of registrations need the store.
+            while registering.join_next().await.is_some() {}
             if let Some(api_server) = parts.api_server {
                 api_server.end(grace).await;
             }
@@ -247,6 +261,8 @@ struct Given {
     config_sources: Vec<ConfigSource>,
     /// The node that this process sends to other control planes.
     node: xds::Node,
+    /// The events of workloads that register.
+    registering: registration::Events,
 }
 
 /// The running tasks.
@@ -257,6 +273,8 @@ struct Parts {
     names: JoinSet<()>,
     /// Fetches keys.
     keys: JoinSet<()>,
+    /// Registers workloads.
+    registering: JoinSet<()>,
     /// The certificate authority.
     authority: Option<authority::Running>,
     /// The objects of files as the API serves them.
@@ -264,6 +282,14 @@ struct Parts {
     api_server: Option<ApiServer>,
     cluster: Option<Cluster>,
     running: Running,
+}
+
+impl Parts {
+    /// The API of the objects.
+    fn endpoint(&self) -> Option<Endpoint> {
+        let of_cluster = self.cluster.as_ref().map(|cluster| Endpoint::Kubernetes(cluster.clients().home));
+        of_cluster.or_else(|| self.api_server.as_ref().map(|server| Endpoint::Store(server.api())))
+    }
 }
 
 /// Starts all sources in order of precedence: the mesh configuration file, the store, the directory, and `configSources`.
@@ -286,6 +312,7 @@ async fn begin_sources(settings: &Settings, given: Given, intake: intake::Option
         mesh_file: JoinSet::new(),
         names: JoinSet::new(),
         keys: JoinSet::new(),
+        registering: JoinSet::new(),
         authority: None,
         files: None,
         api_server: None,
@@ -389,7 +416,12 @@ fn mesh_settings(settings: &Settings, config: MeshConfig) -> MeshSettings {
         domain: settings.domain.as_str().into(),
         cluster_id: settings.cluster_id.as_str().into(),
         sharing: sharing(settings),
-        features: Features { http3: settings.http3.0, http10: settings.http10.0, jwks: jwks::mode(settings) },
+        features: Features {
+            ignores_entry_health: !settings.workload_health.0,
+            http3: settings.http3.0,
+            http10: settings.http10.0,
+            jwks: jwks::mode(settings),
+        },
         assigned_addresses: settings.ip_autoallocate.0,
     }
 }
@@ -413,7 +445,7 @@ fn xds_limits(settings: &Settings) -> ::xds::Limits {
     ::xds::Limits::sized(settings.max_request_bytes.0, settings.max_request_names)
 }
 
-fn options(settings: &Settings, security: Security) -> Options {
+fn options(settings: &Settings, security: Security, registrar: Option<Registrar>) -> Options {
     Options {
         grpc: bindable(&secure::plaintext_address(settings)),
         socket: backend::socket(settings),
@@ -425,6 +457,7 @@ fn options(settings: &Settings, security: Security) -> Options {
         max_request_bytes: settings.max_request_bytes.0,
         vhds: settings.vhds.0,
         secret_access: backend::secret_access(settings),
+        registrar,
         limits: xds_limits(settings),
         security,
         connections: descriptors::Budget::of_process().server(),

@@ -1,6 +1,7 @@
 //! The aggregated discovery service: one request, one stream.
 
 use envoy::types;
+use model::proxy::Proxy;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -25,6 +26,7 @@ use crate::grpc::{Down, Messages, Received, Status, StreamBody, refuse, single, 
 use crate::mcp;
 use crate::page_access::Guard;
 use crate::peer::{Peer, SecretAccess};
+use crate::registration::{HEALTH, Registered, Registrar};
 use crate::security::Security;
 use crate::world_handle::WorldHandle;
 
@@ -52,6 +54,8 @@ pub(crate) struct Discovery {
     /// Whether proxies that support VHDS receive virtual hosts over it.
     pub(crate) vhds: bool,
     pub(crate) secret_access: SecretAccess,
+    /// Registers proxies outside of Kubernetes.
+    pub(crate) registrar: Option<Registrar>,
     /// Serves configuration to other control planes; `None` treats them as proxies.
     pub(crate) configuration: Option<mcp::Service>,
     /// Serves debug pages to `istioctl`.
@@ -141,6 +145,12 @@ impl Discovery {
     }
 }
 
+/// A stream that is connected.
+struct Connected {
+    id: StreamId,
+    registered: Option<Registered>,
+}
+
 /// The request half of a stream.
 struct Upstream {
     discovery: Discovery,
@@ -167,8 +177,8 @@ impl Upstream {
     }
 
     async fn run(self, mut messages: Messages, mut aged: Aged) {
-        let mut id = None;
-        let ended = self.read(&mut messages, &mut aged, &mut id).await;
+        let mut connected = None;
+        let ended = self.read(&mut messages, &mut aged, &mut connected).await;
         // The queue reserves room for the end of the stream (see `down_queue`). An error means that the client
         // disconnected.
         let reason = match &*ended.message {
@@ -176,16 +186,19 @@ impl Upstream {
             message => message.to_owned(),
         };
         let _ = self.down.try_send(Down::End(ended));
-        if let Some(id) = id {
+        if let Some(Connected { id, registered }) = connected {
             let _ = self.discovery.world.send(Message::Disconnect(id, reason)).await;
+            if let Some(registered) = registered {
+                registered.end().await;
+            }
         }
     }
 
-    async fn read(&self, messages: &mut Messages, aged: &mut Aged, id: &mut Option<StreamId>) -> Status {
+    async fn read(&self, messages: &mut Messages, aged: &mut Aged, connected: &mut Option<Connected>) -> Status {
         loop {
             let message = tokio::select! {
                 message = messages.next() => message,
-                () = tokio::time::sleep(self.discovery.first_within), if id.is_none() => {
+                () = tokio::time::sleep(self.discovery.first_within), if connected.is_none() => {
                     let text = format!("no request within {:?}", self.discovery.first_within);
                     return Status::new(Status::DEADLINE_EXCEEDED, text);
                 }
@@ -194,7 +207,8 @@ impl Upstream {
             };
             let outcome = match message {
                 Ok(Some((message, held))) => {
-                    if let Some(service) = self.configuration_service(&message, *id) {
+                    let is_first = connected.is_none();
+                    if let Some(service) = self.configuration_service(&message, is_first) {
                         if self.discovery.security.protect_configuration
                             && let Err(status) = self.discovery.guard.check_control_plane(&self.peer)
                         {
@@ -207,12 +221,12 @@ impl Upstream {
                             status = aged.reached() => status,
                         };
                     }
-                    if id.is_none() && matches!(self.variant, Variant::Sotw) && debug_service::wants(&message) {
+                    if is_first && matches!(self.variant, Variant::Sotw) && debug_service::wants(&message) {
                         let (service, access) =
                             (self.discovery.debug.clone(), self.discovery.guard.of_peer(&self.peer));
                         return Box::pin(service.serve(message, &access, messages, &self.down)).await;
                     }
-                    self.take((message, held), id).await
+                    self.take((message, held), connected).await
                 }
                 Ok(None) => return Status::new(Status::OK, ""),
                 Err(status) => Err(status),
@@ -224,22 +238,29 @@ impl Upstream {
     }
 
     /// Returns the configuration service if the first message of a stream asks for it.
-    fn configuration_service(&self, message: &Bytes, id: Option<StreamId>) -> Option<mcp::Service> {
+    fn configuration_service(&self, message: &Bytes, is_first: bool) -> Option<mcp::Service> {
         let service = self.discovery.configuration.as_ref()?;
-        let wanted = id.is_none() && matches!(self.variant, Variant::Sotw) && mcp::wants(message);
+        let wanted = is_first && matches!(self.variant, Variant::Sotw) && mcp::wants(message);
         wanted.then(|| service.clone())
     }
 
-    async fn take(&self, (message, held): Received, id: &mut Option<StreamId>) -> Result<(), Status> {
+    async fn take(&self, (message, held): Received, connected: &mut Option<Connected>) -> Result<(), Status> {
         let decoded = match self.variant {
             Variant::Sotw => decode_sotw(&message, &self.discovery.limits),
             Variant::Delta => decode_delta(&message, &self.discovery.limits),
         };
         let request = decoded.map_err(|e| Status::new(Status::INVALID_ARGUMENT, e.to_string()))?;
-        let id = match *id {
-            Some(id) => id,
-            None => *id.insert(Box::pin(self.connect(&request)).await?),
+        let connected = match connected {
+            Some(connected) => connected,
+            None => connected.insert(Box::pin(self.connect(&request)).await?),
         };
+        let id = connected.id;
+        if request.type_url == HEALTH {
+            if let Some(registered) = &connected.registered {
+                registered.report(request.error).await;
+            }
+            return Ok(());
+        }
         self.log_refused_secrets(&request, id);
         let unavailable = |reason: &dyn std::fmt::Display| Status::new(Status::UNAVAILABLE, reason.to_string());
         let place = tokio::select! {
@@ -250,7 +271,7 @@ impl Upstream {
         sent.map_err(|closed| unavailable(&closed))
     }
 
-    async fn connect(&self, request: &Request) -> Result<StreamId, Status> {
+    async fn connect(&self, request: &Request) -> Result<Connected, Status> {
         let invalid = |text: String| Status::new(Status::INVALID_ARGUMENT, text);
         let node = request.node.clone().ok_or_else(|| invalid("missing node information".into()))?;
         let node = Node::decode(node).map_err(|_| invalid("the node is not a valid Node message".into()))?;
@@ -265,6 +286,23 @@ impl Upstream {
         };
         let right = self.peer.secret_right(self.discovery.secret_access);
         proxy.secrets = right.ok().filter(|_| is_proven).unwrap_or_default();
+        let registered = match &self.discovery.registrar {
+            Some(registrar) => registrar.connect(&node, &proxy, &self.peer).await?,
+            None => None,
+        };
+        match self.admit(proxy).await {
+            Ok(id) => Ok(Connected { id, registered }),
+            Err(status) => {
+                if let Some(registered) = registered {
+                    registered.end().await;
+                }
+                Err(status)
+            }
+        }
+    }
+
+    /// Connects a proxy to the world.
+    async fn admit(&self, proxy: Proxy) -> Result<StreamId, Status> {
         let name = proxy.id.clone();
         let (reply, answer) = oneshot::channel();
         let connect = Connect { proxy: Box::new(proxy), variant: self.variant, down: self.down.clone(), reply };

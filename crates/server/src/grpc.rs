@@ -34,11 +34,13 @@ pub(crate) struct Status {
 
 impl Status {
     pub(crate) const OK: u32 = 0;
+    pub(crate) const UNKNOWN: u32 = 2;
     pub(crate) const INVALID_ARGUMENT: u32 = 3;
     pub(crate) const DEADLINE_EXCEEDED: u32 = 4;
     pub(crate) const NOT_FOUND: u32 = 5;
     pub(crate) const PERMISSION_DENIED: u32 = 7;
     pub(crate) const RESOURCE_EXHAUSTED: u32 = 8;
+    pub(crate) const FAILED_PRECONDITION: u32 = 9;
     pub(crate) const UNIMPLEMENTED: u32 = 12;
     pub(crate) const INTERNAL: u32 = 13;
     pub(crate) const UNAVAILABLE: u32 = 14;

@@ -47,6 +47,7 @@ mod peer;
 mod per_address;
 mod pods;
 mod processor;
+pub mod registration;
 mod repairs;
 mod replica_counts;
 mod security;

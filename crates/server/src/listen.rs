@@ -31,6 +31,7 @@ use crate::mcp::{Configuration, Service};
 use crate::page_access::{Access, Guard};
 use crate::pages::{Awaited, Pages, ServingStatus};
 use crate::peer::SecretAccess;
+use crate::registration::Registrar;
 use crate::security::Security;
 use crate::tls;
 use crate::unix_socket::{self, UnixSocket};
@@ -69,6 +70,8 @@ pub struct Options {
     pub security: Security,
     /// Limits of the xDS state machine, which also apply to decoding requests.
     pub limits: Limits,
+    /// Registers proxies outside of Kubernetes; `None` serves them without that.
+    pub registrar: Option<Registrar>,
     /// Limits of the connections.
     pub connections: ConnectionLimits,
     /// The text of `/version`.
@@ -295,6 +298,7 @@ fn discovery(options: &Options, pages: &Pages, configuration: Option<Service>) -
         budget: Budget::of_listener(options.max_request_bytes),
         vhds: options.vhds,
         secret_access: options.secret_access,
+        registrar: options.registrar.clone(),
         configuration,
         debug: DebugService {
             pages: pages.clone(),

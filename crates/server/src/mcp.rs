@@ -75,6 +75,14 @@ impl Configuration {
         objects.collect()
     }
 
+    /// The objects of a kind, if they have changed since this number of changes, and the new number.
+    pub fn changed_since(&self, kind: Kind, seen: Option<u64>) -> Option<(u64, Vec<AnyObject>)> {
+        let kinds = self.kinds();
+        let generation = kinds.get(&kind).map_or(0, |held| held.generation);
+        let objects = kinds.get(&kind).into_iter().flat_map(|held| held.objects.values());
+        (seen != Some(generation)).then(|| (generation, objects.map(|item| item.object.clone()).collect()))
+    }
+
     /// Applies a change of the sources. Core kinds are skipped, because this form carries only a `spec`; so are objects
     /// of other clusters, because it has no field for the cluster.
     pub fn apply(&self, change: &ChangeSet) {
@@ -108,7 +116,8 @@ impl Configuration {
         self.apply(&[object].into_iter().collect());
     }
 
-    fn changes(&self) -> watch::Receiver<()> {
+    /// Notified after every change.
+    pub fn changes(&self) -> watch::Receiver<()> {
         self.shared.changed.subscribe()
     }
 

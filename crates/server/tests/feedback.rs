@@ -77,6 +77,7 @@ impl Plane {
             vhds: true,
             max_request_bytes: 64 << 10,
             secret_access: SecretAccess::None,
+            registrar: None,
             socket: None,
             connections: Default::default(),
             security: Default::default(),

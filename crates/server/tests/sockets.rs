@@ -43,6 +43,7 @@ fn options() -> Options {
         vhds: true,
         max_request_bytes: LIMIT,
         secret_access: SecretAccess::None,
+        registrar: None,
         socket: None,
         connections: Default::default(),
         security: Default::default(),

@@ -210,6 +210,18 @@ settings! {
         node_untaint env "PILOT_ENABLE_NODE_UNTAINT_CONTROLLERS": Switch = "off";
         /// Namespace of the `istio-cni-node` pods. Without one, the namespace of the control plane is used.
         cni_namespace as "cniNamespace" env "CNI_NAMESPACE": OptionalName = "";
+        /// Create a WorkloadEntry for each connected proxy whose node metadata has `AUTO_REGISTER_GROUP`, from the WorkloadGroup of
+        /// that name in its namespace. If off, these proxies are served without one.
+        workload_registration env "PILOT_ENABLE_WORKLOAD_ENTRY_AUTOREGISTRATION": Switch = "on";
+        /// Write the health that proxies of WorkloadEntries report to the condition `Healthy`, and use only endpoints that are
+        /// healthy, for WorkloadEntries with the annotation `proxy.istio.io/health-checks-enabled`.
+        workload_health env "PILOT_ENABLE_WORKLOAD_ENTRY_HEALTHCHECKS": Switch = "on";
+        /// Time for which the WorkloadEntry of a proxy that has disconnected is kept. After each ten of these periods, entries
+        /// that other replicas left behind are deleted.
+        workload_grace_period env "PILOT_WORKLOAD_ENTRY_GRACE_PERIOD": Duration = "10s";
+        /// Register only proxies that prove the namespace and the service account of their WorkloadEntry. If off, every client
+        /// that reaches a port of xDS can register.
+        workload_identity_check env "ISTIO_WORKLOAD_ENTRY_VALIDATE_IDENTITY": Switch = "on";
         /// Namespace of the gateway that serves Ingresses. Without one, the namespace of the control plane is used.
         ingress_namespace env "K8S_INGRESS_NS": OptionalName = "";
     }

@@ -24,6 +24,7 @@ mod validate;
 mod version;
 mod wait;
 mod watch;
+mod workload;
 
 use std::pin::Pin;
 
@@ -96,6 +97,7 @@ groups! {
         "create-remote-secret": remote_secret::command, run;
         "token": token::command, run;
         "ca": ca::command, run;
+        "workload": workload::command, run;
     }
     "Setup" {
         "manifest": manifest::command, run;

@@ -70,7 +70,20 @@ async fn create(matches: &ArgMatches, io: &mut Io) -> Result<u8> {
     let server = Server::connect(matches, io).await?;
     let account = matches.get_one::<String>("service-account").map_or("default", String::as_str);
     let lifetime = matches.get_one::<Duration>("ttl").copied().unwrap_or(DEFAULT_LIFETIME);
-    let created = JoinToken::create(&server.namespace, account, lifetime, SystemTime::now());
+    let namespace = matches.get_one::<String>("istioNamespace").map_or("istio-system", String::as_str);
+    let token = join_token(&server, (&server.namespace, account), lifetime, namespace).await?;
+    io.print(token.expose())?;
+    Ok(SUCCESS)
+}
+
+/// Creates a join token for a service account, with its Secret in the namespace of the control plane.
+pub(super) async fn join_token(
+    server: &Server,
+    (of, account): (&str, &str),
+    lifetime: Duration,
+    namespace: &str,
+) -> Result<JoinToken> {
+    let created = JoinToken::create(of, account, lifetime, SystemTime::now());
     let (token, record) = created.map_err(|error| usage(error.to_string()))?;
     let secret = json!({
         "apiVersion": "v1",
@@ -79,9 +92,9 @@ async fn create(matches: &ArgMatches, io: &mut Io) -> Result<u8> {
         "type": SECRET_TYPE,
         "data": {RECORD: STANDARD.encode(serde_json::to_vec(&record)?)},
     });
-    server.send::<Json>(Request::post(secrets(matches), &secret)).await?;
-    io.print(token.expose())?;
-    Ok(SUCCESS)
+    let path = format!("/api/v1/namespaces/{}/secrets", server::encode(namespace));
+    server.send::<Json>(Request::post(path, &secret)).await?;
+    Ok(token)
 }
 
 async fn list(matches: &ArgMatches, io: &mut Io) -> Result<u8> {

@@ -91,6 +91,20 @@ pub(super) fn assigned(root: &Node) -> Option<Arc<AssignedAddresses>> {
     (!found.is_empty()).then(|| Arc::new(found))
 }
 
+/// The condition `Healthy` in the status of a WorkloadEntry. Controllers write it, so an invalid one is skipped without a
+/// diagnostic.
+pub(super) fn healthy(root: &Node) -> Option<bool> {
+    let text = |condition: &Node, field| condition.get(field)?.text().cloned();
+    let conditions = root.get("status")?.get("conditions")?.items().iter();
+    let status =
+        conditions.filter(|one| text(one, "type").as_deref() == Some("Healthy")).find_map(|one| text(one, "status"));
+    match &*status? {
+        "True" => Some(true),
+        "False" => Some(false),
+        _ => None,
+    }
+}
+
 /// Decodes one field of the root, such as `spec`.
 pub(super) fn part<T: Decode>(root: &Node, name: &'static str, cx: &mut Decoder) -> Option<T> {
     let node = root.get(name).filter(|n| !n.is_null())?;

@@ -132,8 +132,10 @@ fn read_kind(
         // The last applied configuration of kubectl is an annotation that contains the whole object.
         meta.annotations.clear();
     }
-    if kind == Kind::ServiceEntry {
-        meta.assigned = meta::assigned(root);
+    match kind {
+        Kind::ServiceEntry => meta.assigned = meta::assigned(root),
+        Kind::WorkloadEntry => meta.healthy = meta::healthy(root),
+        _ => {}
     }
     let key = meta.key();
     let object = decode_any(kind, root, meta, &mut cx);

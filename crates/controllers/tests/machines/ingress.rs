@@ -43,7 +43,7 @@ fn planned(controller: &mut IngressStatuses) -> (Vec<String>, Value) {
     let names = writes.iter().map(|write| write.target.name.to_string()).collect();
     let points = writes.first().map_or(Value::Null, |write| match &write.body {
         Body::Apply { fields, .. } => fields["status"]["loadBalancer"]["ingress"].clone(),
-        Body::Create { .. } | Body::Merge { .. } => panic!("{write:?}"),
+        Body::Create { .. } | Body::Delete { .. } | Body::Merge { .. } => panic!("{write:?}"),
     });
     (names, points)
 }

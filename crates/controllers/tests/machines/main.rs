@@ -5,6 +5,7 @@
 
 mod addresses;
 mod ingress;
+mod registration;
 mod root_certificate;
 mod service_exports;
 mod untaint;

@@ -4,7 +4,7 @@
 pub(crate) mod answer;
 mod client;
 mod clusters;
-pub(super) mod controllers;
+pub(crate) mod controllers;
 mod injection;
 mod lock;
 mod secret_readers;

@@ -180,6 +180,7 @@ impl Plane {
             vhds: true,
             max_request_bytes: 64 << 10,
             secret_access: SecretAccess::Authenticated,
+            registrar: None,
             socket: None,
             connections: setup.connections,
             limits: Limits::default(),

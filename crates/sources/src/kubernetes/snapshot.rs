@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use config::{AnyObject, AssignedAddresses, Kind, Meta, ParseOptions};
+use config::{AnyObject, Kind, Meta, ParseOptions};
 use serde_json::{Map, Value, json};
 use xxhash_rust::xxh3::xxh3_128;
 
@@ -139,9 +139,9 @@ fn text(object: &AnyObject) -> Option<String> {
         return None;
     }
     if let Some(raw) = object.raw() {
-        return match &object.meta().assigned {
+        return match status(object.meta()) {
             None => Some(raw.to_string()),
-            Some(assigned) => with_addresses(raw, assigned),
+            Some(status) => with_status(raw, status),
         };
     }
     let Value::Object(mut content) = object.spec_json() else {
@@ -169,11 +169,23 @@ fn text(object: &AnyObject) -> Option<String> {
     Some(Value::Object(whole).to_string())
 }
 
-/// An object as written, with its assigned addresses.
-fn with_addresses(raw: &str, assigned: &AssignedAddresses) -> Option<String> {
-    let mut whole: Value = serde_json::from_str(raw).ok()?;
+/// The part of a status that is read: assigned addresses, or the health of a workload.
+fn status(meta: &Meta) -> Option<Value> {
     let address = |(host, address): &(Arc<str>, IpAddr)| json!({ "host": &**host, "value": address.to_string() });
-    whole["status"] = json!({ "addresses": assigned.iter().map(address).collect::<Vec<_>>() });
+    match (&meta.assigned, meta.healthy) {
+        (Some(assigned), _) => Some(json!({ "addresses": assigned.iter().map(address).collect::<Vec<_>>() })),
+        (None, Some(healthy)) => {
+            let status = if healthy { "True" } else { "False" };
+            Some(json!({ "conditions": [{ "type": "Healthy", "status": status }] }))
+        }
+        (None, None) => None,
+    }
+}
+
+/// An object as written, with a status.
+fn with_status(raw: &str, status: Value) -> Option<String> {
+    let mut whole: Value = serde_json::from_str(raw).ok()?;
+    whole["status"] = status;
     Some(whole.to_string())
 }
 

@@ -26,7 +26,7 @@ use super::clusters::Ways;
 use super::lock::LeaseLock;
 use super::watched::follow;
 use super::{Clients, identity};
-pub(super) use writer::ObjectWriter;
+pub(crate) use writer::ObjectWriter;
 
 /// The number of queued events of a controller; its watches wait when the queue is full.
 const EVENTS: usize = 1024;

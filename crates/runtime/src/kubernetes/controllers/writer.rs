@@ -7,19 +7,24 @@ use kube::Client;
 use kube::client::Body as Bytes;
 use serde_json::{Value, json};
 
-use crate::kubernetes::answer;
+use crate::kubernetes::answer::{self, Endpoint};
 
 /// The media type that requests only the metadata of an object.
 const METADATA: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1";
 
 /// Writes objects of any kind.
-pub(in crate::kubernetes) struct ObjectWriter {
-    client: Client,
+pub(crate) struct ObjectWriter {
+    endpoint: Endpoint,
 }
 
 impl ObjectWriter {
     pub(in crate::kubernetes) fn new(client: Client) -> ObjectWriter {
-        ObjectWriter { client }
+        ObjectWriter::over(Endpoint::Kubernetes(client))
+    }
+
+    /// Writes objects of this API.
+    pub(crate) fn over(endpoint: Endpoint) -> ObjectWriter {
+        ObjectWriter { endpoint }
     }
 }
 
@@ -31,7 +36,7 @@ impl Writer<Write> for ObjectWriter {
             Ok(version) => version,
             Err(outcome) => return outcome,
         };
-        match answer::ask(&self.client, request(write, version.as_deref())).await {
+        match self.endpoint.ask(request(write, version.as_deref())).await {
             Ok((status, _)) if status.is_success() => Outcome::Written,
             Ok((status, answer)) => outcome(write, status, answer::message(&answer)),
             Err(outcome) => outcome,
@@ -46,7 +51,7 @@ impl ObjectWriter {
             return Ok(None);
         };
         let request = Request::get(path(&write.target, "")).header(header::ACCEPT, METADATA);
-        let found = match answer::ask(&self.client, request.body(Bytes::empty())).await? {
+        let found = match self.endpoint.ask(request.body(Bytes::empty())).await? {
             (StatusCode::NOT_FOUND, _) if *create => return Ok(None),
             (StatusCode::NOT_FOUND, _) => return Err(Outcome::Gone),
             (status, answer) if !status.is_success() => return Err(answer::refused(status, &answer)),
@@ -69,7 +74,7 @@ fn outcome(write: &Write, status: StatusCode, message: &str) -> Outcome {
         StatusCode::FORBIDDEN if message.contains("being terminated") => Outcome::Gone,
         // The object has a newer version, or another object has its name.
         StatusCode::CONFLICT => match &write.body {
-            Body::Merge { .. } => Outcome::Stale,
+            Body::Merge { .. } | Body::Delete { .. } => Outcome::Stale,
             Body::Apply { .. } => Outcome::Retry(error),
             // The object exists.
             Body::Create { .. } => Outcome::Gone,
@@ -114,6 +119,16 @@ fn request(write: &Write, version: Option<&str>) -> http::Result<Request<Bytes>>
             }
             // Another control plane, such as istiod, may own these fields.
             (format!("fieldManager={manager}&force=true"), "application/apply-patch+yaml", with_uid(object, write))
+        }
+        Body::Delete { version } => {
+            let mut required = json!({"resourceVersion": **version});
+            if !write.uid.is_empty() {
+                required["uid"] = json!(&*write.uid);
+            }
+            let options = json!({"kind": "DeleteOptions", "apiVersion": "v1", "preconditions": required});
+            return Request::delete(path)
+                .header(header::CONTENT_TYPE, "application/json")
+                .body(Bytes::from(options.to_string().into_bytes()));
         }
         Body::Merge { patch, version } => {
             let mut patch = patch.clone();
