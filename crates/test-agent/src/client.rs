@@ -17,6 +17,7 @@ use tonic_prost::ProstCodec;
 
 const CREATE: &str = "/istio.v1.auth.IstioCertificateService/CreateCertificate";
 const SOTW: &str = "/envoy.service.discovery.v3.AggregatedDiscoveryService/StreamAggregatedResources";
+const HEALTH: &str = "type.googleapis.com/istio.v1.HealthInformation";
 const CDS: &str = "type.googleapis.com/envoy.config.cluster.v3.Cluster";
 
 /// A private key, and a certificate signing request for it.
@@ -80,7 +81,7 @@ pub struct Client(Channel);
 /// A stream that stays open.
 pub struct Stream {
     responses: Streaming<DiscoveryResponse>,
-    _requests: mpsc::Sender<DiscoveryRequest>,
+    requests: mpsc::Sender<DiscoveryRequest>,
 }
 
 impl Client {
@@ -134,10 +135,32 @@ impl Client {
         proof: Proof<'_>,
         (namespace, account): (&str, &str),
     ) -> Result<std::result::Result<Stream, Status>> {
-        let id = format!("sidecar~10.0.0.1~a.{namespace}~{namespace}.svc.cluster.local");
-        let fields = [("NAMESPACE", namespace), ("SERVICE_ACCOUNT", account)];
-        let fields = fields.map(|(name, text)| (name.to_owned(), text_value(text)));
-        let node = Node { id, metadata: Some(Struct { fields: fields.into() }), ..Node::default() };
+        self.subscribe_as(proof, ("10.0.0.1", namespace), &[("SERVICE_ACCOUNT", account)]).await
+    }
+
+    /// Subscribes to clusters as a sidecar with this address, namespace, and metadata. The entry `probe` is the probe of its
+    /// workload.
+    pub async fn subscribe_as(
+        &self,
+        proof: Proof<'_>,
+        (address, namespace): (&str, &str),
+        metadata: &[(&str, &str)],
+    ) -> Result<std::result::Result<Stream, Status>> {
+        let id = format!("sidecar~{address}~a.{namespace}~{namespace}.svc.cluster.local");
+        let mut fields = Struct::default().fields;
+        fields.insert("NAMESPACE".to_owned(), text_value(namespace));
+        for (name, text) in metadata {
+            let (name, value) = match *name {
+                "probe" => {
+                    let probe = [("readinessProbe".to_owned(), text_value(text))];
+                    let settings = Struct { fields: probe.into_iter().collect() };
+                    ("PROXY_CONFIG", Value { kind: Some(value::Kind::StructValue(settings)) })
+                }
+                name => (name, text_value(text)),
+            };
+            fields.insert(name.to_owned(), value);
+        }
+        let node = Node { id, metadata: Some(Struct { fields }), ..Node::default() };
         let first = DiscoveryRequest { node: Some(node), type_url: CDS.to_owned(), ..DiscoveryRequest::default() };
         self.open(proof, first).await
     }
@@ -168,11 +191,19 @@ impl Client {
         let codec = ProstCodec::<DiscoveryRequest, DiscoveryResponse>::default();
         let request = proof.on(ReceiverStream::new(outgoing))?;
         let opened = grpc.streaming(request, PathAndQuery::from_static(SOTW), codec).await;
-        Ok(opened.map(|responses| Stream { responses: responses.into_inner(), _requests: requests }))
+        Ok(opened.map(|responses| Stream { responses: responses.into_inner(), requests }))
     }
 }
 
 impl Stream {
+    /// Reports that the workload is healthy, or has this error.
+    pub async fn report(&self, error: Option<&str>) -> Result<()> {
+        let error = error.map(|text| protos::google::rpc::Status { message: text.to_owned(), ..Default::default() });
+        let request =
+            DiscoveryRequest { type_url: HEALTH.to_owned(), error_detail: error, ..DiscoveryRequest::default() };
+        Ok(self.requests.send(request).await?)
+    }
+
     /// The next response.
     pub async fn next(&mut self) -> std::result::Result<DiscoveryResponse, Status> {
         match self.responses.message().await {

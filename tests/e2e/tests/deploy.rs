@@ -165,6 +165,7 @@ fn needed(untaint: bool, exports: bool, credentials: bool, signers: bool) -> BTr
     }
     need("networking.k8s.io", "ingresses/status", &["get", "patch", "update"]);
     need("", "configmaps", &["create", "get", "list", "watch", "patch"]);
+    need("networking.istio.io", "workloadentries", &["create", "patch", "delete"]);
     need("authentication.k8s.io", "tokenreviews", &["create"]);
     need("authorization.k8s.io", "subjectaccessreviews", &["create"]);
     if untaint {

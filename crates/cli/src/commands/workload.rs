@@ -20,6 +20,8 @@ use crate::manifests::{bytes_of, parse_text};
 use crate::server::{self, Request, Server, encode};
 use crate::yaml;
 
+/// The directory in which the agent keeps the certificate that it got for a join token.
+const CERTIFICATES: &str = "/etc/certs";
 /// The annotation with settings of proxies.
 const SETTINGS: &str = "proxy.istio.io/config";
 /// Ports whose inbound traffic is not captured, besides that of the agent: SSH, metrics and readiness.
@@ -84,6 +86,11 @@ pub(super) async fn run(matches: &ArgMatches, io: &mut Io) -> Result<u8> {
         (None, Some(server)) => token(server, matches, &machine).await?.into_bytes(),
         (None, None) => bail!(usage("--token-file is missing")),
     };
+    let mut machine = machine;
+    if token.starts_with(ca::join::PREFIX.as_bytes()) {
+        // A join token only gives a certificate, which the agent must keep.
+        machine.variables = vec![("PROV_CERT", CERTIFICATES), ("OUTPUT_CERTS", CERTIFICATES)];
+    }
     let directory = given("output").context("--output is missing")?;
     DirBuilder::new().recursive(true).mode(0o755).create(directory)?;
     let hosts = machine.hosts(matches);
@@ -224,6 +231,8 @@ struct Machine {
     control_plane: String,
     /// `defaultConfig`.
     settings: Map<String, Json>,
+    /// Further variables of the agent.
+    variables: Vec<(&'static str, &'static str)>,
 }
 
 impl Machine {
@@ -256,7 +265,8 @@ impl Machine {
             settings.insert("readinessProbe".into(), spec["probe"].clone());
         }
         let account = text(&template["serviceAccount"]);
-        let mut machine = Machine { name, namespace, account, ports, control_plane: host, settings };
+        let mut machine =
+            Machine { name, namespace, account, ports, control_plane: host, settings, variables: Vec::new() };
         metadata.extend(machine.metadata(spec, text(&mesh["trustDomain"]), matches));
         machine.settings.insert("proxyMetadata".into(), metadata.into());
         Ok(machine)
@@ -320,6 +330,7 @@ impl Machine {
         set("ISTIO_SERVICE_CIDR", "*".to_owned());
         set("ISTIO_LOCAL_EXCLUDE_PORTS", excluded);
         set("SERVICE_ACCOUNT", self.account.clone());
+        self.variables.iter().for_each(|(name, value)| set(name, (*value).to_owned()));
         if revision(matches).is_some() {
             set("CA_ADDR", format!("{}:15012", self.control_plane));
         }
@@ -385,7 +396,7 @@ spec:
             std::fs::write(&path, content).unwrap();
             path.display().to_string()
         };
-        let (group, root, token) = (input("group.yaml", GROUP), input("root", "PEM"), input("token", "secret"));
+        let (group, root, token) = (input("group.yaml", GROUP), input("root", "PEM"), input("token", "rutter-join.1"));
         let mesh = input("mesh", "trustDomain: td\ndefaultConfig: { concurrency: 1, proxyMetadata: { B: x } }\n");
         let to = directory.path().join("files");
         let arguments = [
@@ -425,6 +436,7 @@ spec:
             "SERVICE_ACCOUNT=cart",
             "TRUST_DOMAIN=td",
             "CANONICAL_SERVICE=cart",
+            "PROV_CERT=/etc/certs",
         ] {
             assert!(environment.lines().any(|one| one == line), "{line}:\n{environment}");
         }
@@ -435,7 +447,7 @@ spec:
         let labels = settings["proxyMetadata"]["ISTIO_METAJSON_LABELS"].as_str().unwrap();
         assert_eq!(serde_json::from_str::<Json>(labels).unwrap()["tier"], "b");
         assert_eq!(file(&to, "hosts"), "203.0.113.7 istiod.istio-system.svc\n");
-        assert_eq!((&*file(&to, "root-cert.pem"), &*file(&to, "istio-token")), ("PEM", "secret"));
+        assert_eq!((&*file(&to, "root-cert.pem"), &*file(&to, "istio-token")), ("PEM", "rutter-join.1"));
         let mode = std::fs::metadata(to.join("istio-token")).unwrap().permissions().mode();
         assert_eq!(mode & 0o777, 0o600);
     }

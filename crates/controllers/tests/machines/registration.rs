@@ -268,7 +268,19 @@ impl Model {
                 }
                 replica.drain(&mut self.server, self.now);
             }
+            self.check_deletions();
         }
+    }
+
+    /// No proxy whose registration succeeded is connected when its entry is deleted.
+    fn check_deletions(&mut self) {
+        let deleted = std::mem::take(&mut self.server.deletions);
+        let registered = |(stream, (replica, host)): (&Stream, &(usize, u8))| {
+            let key: Key = ("shop".into(), claim(*host).entry());
+            self.replicas[*replica].replies.contains_key(stream).then_some(key)
+        };
+        let live: BTreeSet<Key> = self.streams.iter().filter_map(registered).collect();
+        assert!(deleted.iter().all(|key| !live.contains(key)), "{deleted:?}");
     }
 
     fn connected(&self) -> BTreeSet<Key> {
@@ -287,14 +299,7 @@ proptest! {
         let mut model = Model::new(skew);
         for event in &events {
             model.apply(event);
-            // No proxy whose registration succeeded is connected when its entry is deleted.
-            let deleted = std::mem::take(&mut model.server.deletions);
-            let registered = |replica: &Replica, stream: &Stream| replica.replies.contains_key(stream);
-            let live: BTreeSet<Key> = (model.streams.iter())
-                .filter(|(stream, (replica, _))| registered(&model.replicas[*replica], stream))
-                .map(|(_, (_, host))| ("shop".into(), claim(*host).entry()))
-                .collect();
-            prop_assert!(deleted.iter().all(|key| !live.contains(key)), "{deleted:?}");
+            model.check_deletions();
         }
         model.settle();
         let there: BTreeSet<Key> = model.server.entries.keys().cloned().collect();

@@ -14,7 +14,8 @@ use super::event::Raw;
 use super::revision::Revision;
 use super::trim::Texts;
 
-/// Status fields written by control planes. They do not affect the mesh, so they are excluded from the content hash.
+/// Status fields written by control planes. They do not affect the mesh, so they are excluded from the content hash; except
+/// the condition `Healthy` of WorkloadEntries.
 const STATUS_FIELDS: [&str; 4] = ["observedGeneration", "conditions", "proxies", "validationMessages"];
 
 /// The context for parsing an object.
@@ -237,6 +238,11 @@ impl Table {
             let mut others = status.iter().filter(|(field, _)| !STATUS_FIELDS.contains(&field.as_str())).peekable();
             if others.peek().is_some() {
                 others.for_each(|(field, value)| text.push_str(&format!("{field}:{value}")));
+            }
+            if self.kind == Kind::WorkloadEntry {
+                let conditions = status.get("conditions").and_then(Value::as_array).into_iter().flatten();
+                let health = conditions.filter(|one| one["type"] == "Healthy").map(|one| one["status"].to_string());
+                text.extend(health);
             }
         }
         let hash = xxhash_rust::xxh3::xxh3_128(text.as_bytes());
