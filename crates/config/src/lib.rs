@@ -59,7 +59,9 @@ pub use diagnostic::Diagnostic;
 pub use form::{CURVES, DEFAULT_PROGRAM_SIZE, MAX_PROGRAM_SIZE, is_claim_header, is_header_name, regex_program_size};
 pub use key_set::{KeySet, KeySetError, MAX_KEY_SET, curve_point};
 pub use mesh::{MeshConfig, MeshNetworks};
-pub use object::{AnyObject, AssignedAddresses, Kind, Meta, Object, ObjectKey, Origin, Owner, Resource, StringMap};
+pub use object::{
+    AnyObject, AssignedAddresses, Kind, Meta, Object, ObjectKey, Origin, Owner, Resource, StatusPart, StringMap,
+};
 pub use parse::{
     Limits, ParseOptions, Parsed, Read, YamlDocument, YamlJson, locate, parse_documents, parse_mesh_config,
     parse_mesh_networks, parse_yaml_json, read_object,

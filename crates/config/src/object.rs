@@ -20,6 +20,15 @@ pub type StringMap = BTreeMap<Arc<str>, Arc<str>>;
 /// Hosts and their assigned addresses.
 pub type AssignedAddresses = Vec<(Arc<str>, IpAddr)>;
 
+/// The part of a status that is read, because it affects the meaning of the object.
+#[derive(Clone, PartialEq, Debug)]
+pub enum StatusPart {
+    /// Addresses that a controller assigned to the hosts of a ServiceEntry (`status.addresses`).
+    Addresses(AssignedAddresses),
+    /// Whether the condition `Healthy` of a WorkloadEntry is `True`; it is `False` otherwise.
+    Healthy(bool),
+}
+
 /// Identifies an object: kind, namespace (empty for cluster-scoped kinds), name and cluster.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct ObjectKey {
@@ -109,11 +118,8 @@ pub struct Meta {
     pub owner: Option<Owner>,
     /// The location in a file, for sources that read files.
     pub origin: Option<Origin>,
-    /// Addresses that a controller assigned to the hosts of a ServiceEntry (`status.addresses`). With `healthy`, they are
-    /// the only part of a status that is read, because they affect the meaning of the entry.
-    pub assigned: Option<Arc<AssignedAddresses>>,
-    /// The condition `Healthy` of a WorkloadEntry; `None` if it is missing or neither `True` nor `False`.
-    pub healthy: Option<bool>,
+    /// The part of the status that is read.
+    pub status: Option<Arc<StatusPart>>,
 }
 
 impl Meta {
@@ -134,8 +140,7 @@ impl Meta {
             generate_name: "".into(),
             owner: None,
             origin: None,
-            assigned: None,
-            healthy: None,
+            status: None,
         }
     }
 
@@ -146,6 +151,22 @@ impl Meta {
             namespace: self.namespace.clone(),
             name: self.name.clone(),
             cluster: self.cluster.clone(),
+        }
+    }
+
+    /// The assigned addresses of a ServiceEntry.
+    pub fn assigned(&self) -> Option<&AssignedAddresses> {
+        match self.status.as_deref()? {
+            StatusPart::Addresses(addresses) => Some(addresses),
+            StatusPart::Healthy(_) => None,
+        }
+    }
+
+    /// The health of a WorkloadEntry, if it was reported.
+    pub fn healthy(&self) -> Option<bool> {
+        match self.status.as_deref()? {
+            StatusPart::Healthy(healthy) => Some(*healthy),
+            StatusPart::Addresses(_) => None,
         }
     }
 

@@ -162,7 +162,7 @@ fn drained(health: Health, labels: &Labels) -> Health {
 fn is_healthy(cx: &Reads<'_>, meta: &Meta) -> bool {
     let checked = matches!(meta.annotation(HEALTH_CHECKED), Some("1" | "t" | "T" | "true" | "TRUE" | "True"));
     !checked
-        || meta.healthy == Some(true)
+        || meta.healthy() == Some(true)
         || cx.with::<Mesh, _>(&(), |mesh| mesh.is_some_and(|m| m.features.ignores_entry_health))
 }
 

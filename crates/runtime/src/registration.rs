@@ -257,7 +257,7 @@ impl Driver {
 fn controlled(object: &AnyObject) -> Option<(Key, Control)> {
     let meta = object.meta();
     let control = Control::of(|name| meta.annotation(name));
-    let concerns = control.registered || control.connected.is_some() || meta.healthy.is_some();
+    let concerns = control.registered || control.connected.is_some() || meta.healthy().is_some();
     let key = (meta.namespace.clone(), meta.name.clone());
     (concerns && !control.controller.is_empty()).then_some((key, control))
 }

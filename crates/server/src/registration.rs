@@ -1,6 +1,6 @@
 //! Streams of proxies outside of Kubernetes, which register as WorkloadEntries.
 //!
-//! A stream that starts waits until its entry is written, or is refused. The registrations are made by another task
+//! A stream that starts waits until its entry is written, or is refused. Another task registers workloads
 //! ([`Event`]); the world's thread has no part in it.
 
 use std::sync::Arc;

@@ -33,8 +33,16 @@ const TYPES: [(&str, &str); 8] = [
 ];
 
 /// What the names of metrics begin with.
-const PREFIXES: [&str; 7] =
-    ["pilot_", "rutter_", "istiod_", "istio_build", "galley_", "sidecar_injection_", "citadel_server_"];
+const PREFIXES: [&str; 8] = [
+    "auto_registration_",
+    "pilot_",
+    "rutter_",
+    "istiod_",
+    "istio_build",
+    "galley_",
+    "sidecar_injection_",
+    "citadel_server_",
+];
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")

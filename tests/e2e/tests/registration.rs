@@ -5,6 +5,7 @@
 #![allow(clippy::unwrap_used)]
 
 use std::path::PathBuf;
+use std::time::{Duration, Instant};
 
 use e2e::cluster::Namespace;
 use e2e::home::Rutter;
@@ -67,8 +68,17 @@ impl Mesh {
     }
 
     async fn attend_by(&self, client: &Client, proof: Proof<'_>) -> Result<std::result::Result<Stream, Status>> {
+        self.attend_at("127.0.0.1", client, proof).await
+    }
+
+    async fn attend_at(
+        &self,
+        address: &str,
+        client: &Client,
+        proof: Proof<'_>,
+    ) -> Result<std::result::Result<Stream, Status>> {
         let metadata = [("AUTO_REGISTER_GROUP", "vm"), ("probe", "x")];
-        let mut opened = client.subscribe_as(proof, ("127.0.0.1", &self.namespace), &metadata).await?;
+        let mut opened = client.subscribe_as(proof, (address, &self.namespace), &metadata).await?;
         if let Ok(stream) = &mut opened {
             // The first response, or the refusal.
             if let Err(status) = stream.next().await {
@@ -192,6 +202,58 @@ async fn standalone() -> Result<()> {
     drop(stream);
     control.begin().await?;
     mesh.wait_for_entry("the entry to be cleaned up", |entry| entry.is_none()).await
+}
+
+/// A thousand machines connect at once. Meanwhile, other proxies are served.
+async fn thousand() -> Result<()> {
+    let data = tempfile::tempdir()?;
+    let flags = ["--store", "embedded"];
+    let control = Control::start_with_api(e2e::rutter_binary(), data.path(), &flags).await?;
+    let mesh = Mesh {
+        kubeconfig: control.kubeconfig().ok_or("no kubeconfig")?,
+        namespace: "test".to_owned(),
+        name: ISTIOD.to_owned(),
+        root: e2e::issued::root(&control).await?,
+        backend: Backend::start("v1", "cart").await?,
+        port: free_port(),
+    };
+    done(&mesh.kubeconfig, &["create", "namespace", "test"], "").await?;
+    mesh.group().await?;
+    let cart = Member::join(&control, &mesh, "cart").await?;
+    let mut clients = Vec::new();
+    for _ in 0..11 {
+        clients.push(cart.connect(&control, &mesh).await?);
+    }
+    let other = clients.pop().ok_or("no client")?;
+    let begun = Instant::now();
+    let machines = (0..1000).map(|number| {
+        let (mesh, client) = (&mesh, &clients[number % 10]);
+        async move {
+            let address = format!("10.0.{}.{}", number / 250, number % 250);
+            mesh.attend_at(&address, client, Proof::default()).await
+        }
+    });
+    let other = async {
+        let mut longest = Duration::ZERO;
+        for _ in 0..10 {
+            let begun = Instant::now();
+            let mut stream = other.subscribe(Proof::default(), ("test", "cart")).await??;
+            stream.next().await?;
+            longest = longest.max(begun.elapsed());
+        }
+        Ok::<_, Box<dyn std::error::Error + Send + Sync>>(longest)
+    };
+    let (machines, longest) = tokio::join!(futures::future::join_all(machines), other);
+    let streams = machines.into_iter().map(|stream| Ok(stream??)).collect::<Result<Vec<Stream>>>()?;
+    println!("{} machines in {:?}; another proxy at most {:?}", streams.len(), begun.elapsed(), longest?);
+    assert_eq!(control.metric("auto_registration_success_total", "").await?, 1000.0);
+    assert_eq!(control.metric("auto_registration_errors_total", "").await?, 0.0);
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_thousand_machines_register_at_once() {
+    thousand().await.unwrap_or_else(|error| panic!("{error}"));
 }
 
 /// A machine with a certificate.

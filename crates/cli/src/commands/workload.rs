@@ -267,7 +267,8 @@ impl Machine {
         let account = text(&template["serviceAccount"]);
         let mut machine =
             Machine { name, namespace, account, ports, control_plane: host, settings, variables: Vec::new() };
-        metadata.extend(machine.metadata(spec, text(&mesh["trustDomain"]), matches));
+        let trust_domain = Some(text(&mesh["trustDomain"])).filter(|domain| !domain.is_empty());
+        metadata.extend(machine.metadata(spec, trust_domain.unwrap_or_else(|| "cluster.local".to_owned()), matches));
         machine.settings.insert("proxyMetadata".into(), metadata.into());
         Ok(machine)
     }

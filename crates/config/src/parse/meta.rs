@@ -5,7 +5,7 @@ use std::sync::Arc;
 use names::dns;
 
 use crate::decode::{Decode, Decoder, Fields, Unknown};
-use crate::object::{AssignedAddresses, Kind, Meta, Origin, Owner};
+use crate::object::{AssignedAddresses, Kind, Meta, Origin, Owner, StatusPart};
 use crate::parse::ParseOptions;
 use crate::problem::Segment;
 use crate::yaml::{Node, quote};
@@ -81,26 +81,26 @@ fn controller(owners: &Node) -> Option<Owner> {
 
 /// The addresses in the status of a ServiceEntry. Controllers write them, so invalid ones are skipped without a
 /// diagnostic.
-pub(super) fn assigned(root: &Node) -> Option<Arc<AssignedAddresses>> {
+pub(super) fn assigned(root: &Node) -> Option<StatusPart> {
     let addresses = root.get("status")?.get("addresses")?.items().iter();
     let one = |item: &Node| {
         let host = item.get("host")?.text()?.clone();
         Some((host, item.get("value")?.text()?.parse().ok()?))
     };
     let found: AssignedAddresses = addresses.filter_map(one).take(ADDRESSES).collect();
-    (!found.is_empty()).then(|| Arc::new(found))
+    (!found.is_empty()).then_some(StatusPart::Addresses(found))
 }
 
 /// The condition `Healthy` in the status of a WorkloadEntry. Controllers write it, so an invalid one is skipped without a
 /// diagnostic.
-pub(super) fn healthy(root: &Node) -> Option<bool> {
+pub(super) fn healthy(root: &Node) -> Option<StatusPart> {
     let text = |condition: &Node, field| condition.get(field)?.text().cloned();
     let conditions = root.get("status")?.get("conditions")?.items().iter();
     let status =
         conditions.filter(|one| text(one, "type").as_deref() == Some("Healthy")).find_map(|one| text(one, "status"));
     match &*status? {
-        "True" => Some(true),
-        "False" => Some(false),
+        "True" => Some(StatusPart::Healthy(true)),
+        "False" => Some(StatusPart::Healthy(false)),
         _ => None,
     }
 }

@@ -133,8 +133,8 @@ fn read_kind(
         meta.annotations.clear();
     }
     match kind {
-        Kind::ServiceEntry => meta.assigned = meta::assigned(root),
-        Kind::WorkloadEntry => meta.healthy = meta::healthy(root),
+        Kind::ServiceEntry => meta.status = meta::assigned(root).map(Arc::new),
+        Kind::WorkloadEntry => meta.status = meta::healthy(root).map(Arc::new),
         _ => {}
     }
     let key = meta.key();

@@ -4,7 +4,8 @@ use serde_json::{Value, json};
 
 use super::claim::{Claim, Of, Refusal, account};
 use super::entry::{CONNECTED, CONTROLLER, DISCONNECTED, Entry, Nanos, annotations, format};
-use super::{Effect, Found, Key, REPORTS, Registrations, named, target};
+use super::record::Effect;
+use super::{Found, Key, REPORTS, Registrations, named, target};
 use crate::{Body, Target, Write};
 
 const MANAGER: &str = "rutter";

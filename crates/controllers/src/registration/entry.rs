@@ -1,4 +1,4 @@
-//! A WorkloadEntry as the API returns it: the fields that tell who controls it.
+//! A WorkloadEntry as the API returns it: the fields that name the replica which controls it.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

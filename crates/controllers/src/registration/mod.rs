@@ -10,17 +10,18 @@
 //! Every replica runs this machine for its own streams; the annotations of an entry tell which replica controls it. Each
 //! decision is made on an entry that was read for it, and each write names the version that was read. So of two
 //! replicas that write at the same time, one reads again. At most one operation is in flight for an entry, and
-//! [`Options::in_flight`] altogether; the others wait in order.
+//! [`Options::in_flight`] in total; the others wait in order.
 //!
 //! - While a proxy is connected, its entry exists and is marked as connected, by the replica to which it connected last.
 //!   A replica takes control again if another one marks the entry as disconnected or the entry is deleted.
-//! - When the last stream of an entry ends, the controlling replica marks it as disconnected, and deletes it after the grace
+//! - When the last stream of an entry ends, the replica that controls it marks it as disconnected, and deletes it after the grace
 //!   period unless the proxy has connected to any replica since.
 //! - [`Registrations::sweep`] does the same for entries that replicas left behind.
 
 mod claim;
 mod decide;
 mod entry;
+mod record;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -29,6 +30,7 @@ pub use claim::{Claim, Of, Proof, Refusal};
 use decide::Next;
 use entry::Report;
 pub use entry::{Control, Nanos};
+use record::{Effect, Job, Live, Record};
 use serde_json::Value;
 
 use crate::{Resource, Target, Write};
@@ -121,58 +123,6 @@ pub struct Counters {
     pub deletes: u64,
     /// Failures.
     pub errors: u64,
-}
-
-/// The streams of one entry, and what is to be done.
-#[derive(Debug, Default)]
-struct Record {
-    streams: BTreeMap<Stream, Live>,
-    /// The connection time that this replica wrote last.
-    wrote: Option<Nanos>,
-    /// All streams that connected until then have ended.
-    left: Option<Nanos>,
-    report: Option<Report>,
-    /// When a report was written last.
-    reported: Nanos,
-    /// Whether the entry may have to be cleaned up.
-    clean: bool,
-    job: Job,
-    /// The WorkloadGroup that was read last.
-    read: Option<Target>,
-    failures: u32,
-}
-
-/// A stream.
-#[derive(Debug)]
-struct Live {
-    claim: Arc<Claim>,
-    at: Nanos,
-    /// Whether it waits for a reply.
-    waiting: bool,
-}
-
-/// The operation of an entry.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-enum Job {
-    #[default]
-    None,
-    /// It is read at this time.
-    Due(Nanos),
-    /// It is being read or written; and whether it must be read again then.
-    Busy(Effect, bool),
-}
-
-/// The effect of a write.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Effect {
-    /// It is only read.
-    Read,
-    Created(Nanos),
-    Connected(Nanos),
-    Reported,
-    Disconnected,
-    Deleted,
-    Forgotten,
 }
 
 /// The machine.
@@ -486,23 +436,6 @@ impl Registrations {
                 tracing::info!(entry, "cleaned up a WorkloadEntry whose proxy has disconnected");
             }
         }
-    }
-}
-
-impl Record {
-    /// The stream that connected last.
-    fn newest(&self) -> Option<&Live> {
-        self.streams.values().max_by_key(|live| live.at)
-    }
-
-    /// The WorkloadGroup of the stream that connected last.
-    fn group(&self) -> Option<Target> {
-        self.newest()?.claim.group()
-    }
-
-    /// Whether nothing is to be done, now or later.
-    fn is_over(&self) -> bool {
-        self.streams.is_empty() && self.left.is_none() && !self.clean
     }
 }
 

@@ -1,4 +1,4 @@
-//! Workloads register at two replicas, whose clocks differ, over one simulated API. Reads, writes and observations happen
+//! Workloads register at two replicas, whose clocks differ, over one simulated API. Reads, writes and observations come
 //! in any order.
 
 use std::collections::{BTreeMap, BTreeSet};

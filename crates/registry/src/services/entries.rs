@@ -110,7 +110,7 @@ pub(super) fn from_entry(
 
 /// The automatically assigned addresses of a host, ascending; none if they are disabled or could not be used.
 fn assigned(object: &Object<ServiceEntry>, mesh: &MeshSettings, host: &Hostname) -> Vec<IpNet> {
-    let Some(all) = object.meta.assigned.as_ref().filter(|_| mesh.assigned_addresses) else {
+    let Some(all) = object.meta.assigned().filter(|_| mesh.assigned_addresses) else {
         return Vec::new();
     };
     let refused = object.meta.label(ASSIGN_LABEL).is_some_and(|value| value.eq_ignore_ascii_case("false"));

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use config::{AnyObject, Kind, Meta, ParseOptions};
+use config::{AnyObject, Kind, Meta, ParseOptions, StatusPart};
 use serde_json::{Map, Value, json};
 use xxhash_rust::xxh3::xxh3_128;
 
@@ -172,14 +172,13 @@ fn text(object: &AnyObject) -> Option<String> {
 /// The part of a status that is read: assigned addresses, or the health of a workload.
 fn status(meta: &Meta) -> Option<Value> {
     let address = |(host, address): &(Arc<str>, IpAddr)| json!({ "host": &**host, "value": address.to_string() });
-    match (&meta.assigned, meta.healthy) {
-        (Some(assigned), _) => Some(json!({ "addresses": assigned.iter().map(address).collect::<Vec<_>>() })),
-        (None, Some(healthy)) => {
-            let status = if healthy { "True" } else { "False" };
-            Some(json!({ "conditions": [{ "type": "Healthy", "status": status }] }))
+    Some(match meta.status.as_deref()? {
+        StatusPart::Addresses(assigned) => json!({ "addresses": assigned.iter().map(address).collect::<Vec<_>>() }),
+        StatusPart::Healthy(healthy) => {
+            let status = if *healthy { "True" } else { "False" };
+            json!({ "conditions": [{ "type": "Healthy", "status": status }] })
         }
-        (None, None) => None,
-    }
+    })
 }
 
 /// An object as written, with a status.
