@@ -6,6 +6,7 @@ use inject::Workload;
 use serde_json::Value as Json;
 
 use super::inject::{Settings, mesh_of_cluster, of_cluster, workload};
+use super::tag::DEACTIVATED;
 use crate::failure::{FAILURE, SUCCESS};
 use crate::flags::option;
 use crate::io::Io;
@@ -125,6 +126,9 @@ async fn webhooks(server: &Server) -> Result<Vec<Webhook>> {
 impl Webhook {
     /// The condition that does not hold; none if the webhook selects the pod.
     fn verdict(&self, namespace: &Json, pod: &Json) -> Option<String> {
+        if self.namespaces["matchLabels"][DEACTIVATED].is_string() {
+            return Some("it is deactivated: the tag `default` stands for another revision".to_owned());
+        }
         let failed = |selector: &Json, labels: &Json, whose: &str| {
             unmet(selector, labels).map(|condition| format!("the {whose} does not meet: {condition}"))
         };

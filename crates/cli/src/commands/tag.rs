@@ -18,6 +18,10 @@ const TAG: &str = "istio.io/tag";
 const REVISION: &str = "istio.io/rev";
 const INJECT: &str = "sidecar.istio.io/inject";
 const INJECTION: &str = "istio-injection";
+/// The label that no object has: selectors with it match nothing.
+pub(super) const DEACTIVATED: &str = "istio.io/deactivated";
+/// The names of the Services of tags begin with this.
+const TAG_SERVICE: &str = "istiod-revision-tag-";
 /// The tag that serves namespaces with `istio-injection=enabled`.
 const DEFAULT: &str = "default";
 
@@ -26,7 +30,7 @@ pub(super) fn command() -> Command {
     let set = Command::new("set")
         .about("Let a tag stand for a revision; replaces the tag with --overwrite")
         .arg(name())
-        .arg(option("revision", "REVISION", "The revision").required(true))
+        .arg(option("revision", "REVISION", "The revision").short('r').required(true))
         .arg(flag("overwrite", "Replace a tag that exists"));
     let remove = Command::new("remove")
         .about("Remove a tag")
@@ -70,6 +74,10 @@ fn label<'o>(object: &'o Json, name: &str) -> Option<&'o str> {
 async fn set(server: &Server, tag: &str, revision: &str, overwrite: bool, io: &mut Io) -> Result<u8> {
     ensure!(is_name(tag), usage(format!("{tag:?} cannot be a tag: use lowercase letters, digits and dashes")));
     let found = all(server, WEBHOOKS).await?;
+    ensure!(
+        tag == DEFAULT || of_revision(&found, tag).is_err(),
+        "{tag} is the name of a revision: namespaces with istio.io/rev={tag} use that"
+    );
     let source = of_revision(&found, revision)?;
     let configuration = configuration(tag, revision, source)?;
     let existing = found.iter().find(|object| label(object, TAG) == Some(tag) || name(object) == name(&configuration));
@@ -86,9 +94,62 @@ async fn set(server: &Server, tag: &str, revision: &str, overwrite: bool, io: &m
         let existing = validators.iter().find(|object| name(object) == DEFAULT_VALIDATOR);
         put(server, VALIDATORS, existing, validator).await?;
     }
+    let service = &source["webhooks"][0]["clientConfig"]["service"];
+    tag_service(server, tag, revision, service).await?;
     put(server, WEBHOOKS, existing, configuration).await?;
+    // Otherwise two control planes would inject the same pods.
+    if tag == DEFAULT
+        && let Ok(unnamed) = of_revision(&found, DEFAULT)
+    {
+        deactivate(server, unnamed.clone()).await?;
+        io.print(format!("deactivated {}, which served the label without a revision", name(unnamed)))?;
+    }
     io.print(format!("tag {tag} stands for revision {revision}"))?;
     Ok(SUCCESS)
+}
+
+/// Lets no webhook of a configuration match, so that another one takes its place. It is kept for the way back.
+async fn deactivate(server: &Server, mut unnamed: Json) -> Result<()> {
+    never_match(&mut unnamed);
+    let path = format!("{WEBHOOKS}/{}", encode(name(&unnamed)));
+    server.send::<Json>(Request::put(path, &unnamed)).await.map(drop)
+}
+
+/// Gives the webhooks of a configuration selectors that match nothing.
+pub(super) fn never_match(configuration: &mut Json) {
+    for webhook in configuration["webhooks"].as_array_mut().into_iter().flatten() {
+        for selector in ["namespaceSelector", "objectSelector"] {
+            webhook[selector] = json!({"matchLabels": {DEACTIVATED: "never-match"}});
+        }
+    }
+}
+
+/// Creates or replaces the Service of a tag: it selects the pods that the Service of the revision selects.
+async fn tag_service(server: &Server, tag: &str, revision: &str, service: &Json) -> Result<()> {
+    let (Some(namespace), Some(name)) = (service["namespace"].as_str(), service["name"].as_str()) else {
+        // The control plane is outside of the cluster.
+        return Ok(());
+    };
+    let collection = format!("/api/v1/namespaces/{}/services", encode(namespace));
+    let source = server.get(&format!("{collection}/{}", encode(name))).await?;
+    let own = format!("{TAG_SERVICE}{tag}");
+    let mut ports = source["spec"]["ports"].clone();
+    for port in ports.as_array_mut().into_iter().flatten().filter_map(Json::as_object_mut) {
+        port.remove("nodePort");
+    }
+    let object = json!({
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": {
+            "name": own,
+            "namespace": namespace,
+            "labels": {TAG: tag, REVISION: revision, "app": "istiod", "istio": "pilot"},
+        },
+        "spec": {"selector": source["spec"]["selector"], "ports": ports},
+    });
+    let path = format!("{collection}/{}", encode(&own));
+    let request = Request::patch(path, "application/apply-patch+yaml", object.to_string());
+    server.send::<Json>(request.with("fieldManager", "rutter-tag").with("force", "true")).await.map(drop)
 }
 
 fn name(object: &Json) -> &str {
@@ -214,8 +275,16 @@ async fn remove(server: &Server, tag: &str, yes: bool, io: &mut Io) -> Result<u8
         ));
     }
     delete(server, WEBHOOKS, name(object)).await?;
+    if let Some(namespace) = object["webhooks"][0]["clientConfig"]["service"]["namespace"].as_str() {
+        let services = format!("/api/v1/namespaces/{}/services", encode(namespace));
+        delete(server, &services, &format!("{TAG_SERVICE}{tag}")).await?;
+    }
     if tag == DEFAULT {
         delete(server, VALIDATORS, DEFAULT_VALIDATOR).await?;
+        if of_revision(&found, DEFAULT).is_ok() {
+            io.print("namespaces with istio-injection=enabled get no sidecar: `rutter upgrade` restores the webhooks of the default \
+                      revision")?;
+        }
     }
     io.print(format!("removed the tag {tag}"))?;
     Ok(SUCCESS)

@@ -17,7 +17,7 @@ istiod{{ include "rutter.suffix" . }}
 {{- if contains "/" .Values.image -}}
 {{ .Values.image }}
 {{- else -}}
-{{ .Values.hub | default .Values.global.hub }}/{{ .Values.image }}:{{ .Values.tag | default .Values.global.tag | default .Chart.AppVersion }}
+{{ .Values.hub | default .Values.global.hub }}/{{ .Values.image }}:{{ .Values.tag | default .Chart.AppVersion }}
 {{- end -}}
 {{- end -}}
 
@@ -99,11 +99,18 @@ helm.sh/chart: rutter-{{ .Chart.Version }}
 {{- define "rutter.injector" }}
 - name: {{ .name }}.sidecar-injector.istio.io
   clientConfig:
+    {{- with .root.Values.istiodRemote.injectionURL }}
+    url: {{ . | quote }}
+    {{- else }}
     service:
       name: {{ include "rutter.name" .root }}
       namespace: {{ .root.Release.Namespace }}
       path: {{ .root.Values.istiodRemote.injectionPath | default "/inject" | quote }}
       port: 443
+    {{- end }}
+    {{- with .root.Values.istiodRemote.injectionCABundle }}
+    caBundle: {{ . | quote }}
+    {{- end }}
   rules:
   - operations: ["CREATE"]
     apiGroups: [""]
@@ -142,6 +149,12 @@ ports:
 {{- $config := dict "discoveryAddress" (printf "%s.%s.svc:15012" (include "rutter.name" .) .Release.Namespace) -}}
 {{- with .Values.global.meshID }}{{ $config = merge $config (dict "meshId" .) }}{{ end -}}
 {{- $mesh := dict "rootNamespace" .Values.global.istioNamespace "trustDomain" "cluster.local" "defaultConfig" $config -}}
-{{- $mesh = merge $mesh (dict "defaultProviders" (dict "metrics" (list "prometheus"))) -}}
-{{ mergeOverwrite $mesh (.Values.meshConfig | default dict) | toYaml }}
+{{- $given := .Values.meshConfig | default dict -}}
+{{- /* An empty list of the user would not replace this one. */ -}}
+{{- $v2 := .Values.telemetry.v2 -}}
+{{- $metrics := ternary (list "prometheus") list (and .Values.telemetry.enabled $v2.enabled $v2.prometheus.enabled) -}}
+{{- if not (hasKey ($given.defaultProviders | default dict) "metrics") -}}
+{{- $mesh = merge $mesh (dict "defaultProviders" (dict "metrics" $metrics)) -}}
+{{- end -}}
+{{ mergeOverwrite $mesh $given | toYaml }}
 {{- end -}}
