@@ -1,5 +1,6 @@
 //! The embedded Helm chart (`deploy/helm/rutter`) and its rendering.
 
+mod operator;
 mod set;
 mod values;
 
@@ -9,6 +10,7 @@ use serde_json::{Value as Json, json};
 
 use crate::{manifests, yaml};
 
+pub(crate) use operator::adopted;
 pub(crate) use set::{assign, assign_text};
 pub(crate) use values::{merge, unknown};
 

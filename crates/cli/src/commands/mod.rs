@@ -14,6 +14,7 @@ mod grpc_bootstrap;
 mod history;
 mod import;
 mod inject;
+mod install;
 mod manifest;
 mod proxy_settings;
 mod remote_secret;
@@ -21,6 +22,7 @@ pub(crate) mod removed;
 mod tag;
 mod token;
 mod validate;
+mod values;
 mod version;
 mod wait;
 mod watch;
@@ -100,6 +102,10 @@ groups! {
         "workload": workload::command, run;
     }
     "Setup" {
+        "install": install::install_command, install;
+        "upgrade": install::upgrade_command, upgrade;
+        "uninstall": install::uninstall_command, uninstall;
+        "precheck": install::precheck_command, precheck;
         "manifest": manifest::command, run;
         "crds": crds::command, run;
         "version": version::command, run;
