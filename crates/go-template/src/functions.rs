@@ -5,7 +5,7 @@ use std::cmp::Ordering;
 use serde_json::{Map, Value};
 
 use crate::text::{is_true, quoted, shown};
-use crate::{Problem, formats, sprig};
+use crate::{Problem, dates, formats, more, sprig};
 
 /// Maximum width of an indentation.
 const MAX_INDENT: usize = 256;
@@ -100,7 +100,12 @@ pub(crate) fn is_known(name: &str) -> bool {
 }
 
 fn found(name: &str) -> Option<&'static (&'static str, usize, Function)> {
-    let exact = |name: &str| FUNCTIONS.iter().chain(sprig::FUNCTIONS).find(|(known, ..)| *known == name);
+    let exact = |name: &str| {
+        [FUNCTIONS, sprig::FUNCTIONS, more::FUNCTIONS, dates::FUNCTIONS]
+            .into_iter()
+            .flatten()
+            .find(|(known, ..)| *known == name)
+    };
     // Sprig has a second form of many functions that reports errors; here the first one does, too.
     let first_form = || {
         let rest = name.strip_prefix("must")?;

@@ -14,14 +14,18 @@
 //!
 //! A rendering has limits: the size of the output with its intermediate results, and the number of steps ([`MAX_STEPS`]).
 
+mod dates;
 mod eval;
 mod formats;
 mod functions;
 mod lex;
+mod more;
 mod parse;
 mod sprig;
 mod text;
 pub mod yaml;
+
+pub use dates::{date, duration_text, written};
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -234,14 +234,14 @@ fn escaped(text: &str) -> String {
     text.replace('"', "&#34;").replace('\'', "&#39;")
 }
 
-fn float(value: &Value) -> f64 {
+pub(crate) fn float(value: &Value) -> f64 {
     match value {
         Value::String(text) => text.parse().unwrap_or_default(),
         value => value.as_f64().unwrap_or_default(),
     }
 }
 
-fn counted(start: i64, stop: i64, step: i64) -> FunctionResult {
+pub(crate) fn counted(start: i64, stop: i64, step: i64) -> FunctionResult {
     let mut numbers: Vec<Value> = Vec::new();
     let mut at = start;
     while step != 0 && ((step > 0 && at < stop) || (step < 0 && at > stop)) {
@@ -288,7 +288,7 @@ fn regex(pattern: &Value) -> Result<Regex, Problem> {
     built.map_err(|error| error.to_string().into())
 }
 
-fn hex(bytes: &[u8]) -> String {
+pub(crate) fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 

@@ -6,6 +6,7 @@ use config::parse_duration;
 use go_template::{Host, Problem, yaml};
 use serde_json::{Map, Value, json};
 
+use crate::chance::{self, Chance};
 use crate::{PROXY, data};
 
 type FunctionResult = Result<Value, Problem>;
@@ -91,19 +92,27 @@ const BOOLEANS: &[&str] = &["HostNetwork", "HostPID", "HostIPC", "TTY", "Stdin"]
 
 /// Whether templates may call a function.
 pub(crate) fn is_known(name: &str) -> bool {
-    NAMES.contains(&name) || go_template::is_builtin(name)
+    NAMES.contains(&name) || chance::NAMES.contains(&name) || go_template::is_builtin(name)
 }
 
 /// The functions of a rendering.
 pub(crate) struct Functions<'f> {
     /// The environment of the control plane, for `env`.
-    pub(crate) environment: &'f BTreeMap<String, String>,
+    environment: &'f BTreeMap<String, String>,
+    chance: Chance,
+}
+
+impl<'f> Functions<'f> {
+    /// With the environment, the time in seconds since 1970, and a random number.
+    pub(crate) fn new(environment: &'f BTreeMap<String, String>, now: i64, seed: u64) -> Functions<'f> {
+        Functions { environment, chance: Chance::new(now, seed) }
+    }
 }
 
 impl Host for Functions<'_> {
     fn call(&self, name: &str, arguments: &[Value]) -> Option<FunctionResult> {
         if !NAMES.contains(&name) {
-            return None;
+            return self.chance.call(name, arguments);
         }
         let wrong = || Problem::from(format!("wrong number of arguments: {}", arguments.len()));
         Some(match (name, arguments) {

@@ -19,6 +19,7 @@
 //! surroundings of a pod is in [`Surroundings`]. Errors name the template, its line and the pod.
 
 mod annotations;
+mod chance;
 mod containers;
 mod data;
 mod decide;

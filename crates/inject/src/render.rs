@@ -41,6 +41,10 @@ pub struct Surroundings<'s> {
     pub compliance_policy: &'s str,
     /// The environment of the control plane, for the template function `env`.
     pub environment: &'s BTreeMap<String, String>,
+    /// The time, for template functions such as `now`, in seconds since 1970.
+    pub now: i64,
+    /// A random number, from which template functions such as `uuidv4` make theirs. They are no secrets.
+    pub seed: u64,
 }
 
 /// The schema of pods, which has the merge keys of their lists.
@@ -146,13 +150,28 @@ impl Injector {
         Ok(found)
     }
 
+    /// Renders a template that makes whole objects from the caller's data, such as those of a gateway.
+    ///
+    /// # Errors
+    /// The template does not exist, fails, or its output is not a list of objects.
+    pub fn objects(&self, name: &str, data: &Value, around: &Surroundings<'_>) -> Result<Vec<Value>, Error> {
+        let owner = json!({"metadata": {"namespace": data["Namespace"], "name": data["Name"]}});
+        self.documents(name, data, around, &owner)
+    }
+
     fn render(&self, name: &str, data: &Value, around: &Surroundings<'_>, pod: &Value) -> Result<Value, Error> {
+        let rendered = self.documents(name, data, around, pod)?;
+        Ok(rendered.into_iter().next().unwrap_or_else(|| Value::Object(Map::new())))
+    }
+
+    /// The objects that a template renders to.
+    fn documents(&self, name: &str, data: &Value, around: &Surroundings<'_>, pod: &Value) -> Result<Vec<Value>, Error> {
         let Some(templates) = self.templates.get(name) else {
             let known: Vec<&str> = self.templates().collect();
             let template = name.to_owned();
             return Err(Error::UnknownTemplate { pod: full_name(pod), template, known: known.join(", ") });
         };
-        let rendered = templates.render(name, data, &Functions { environment: around.environment });
+        let rendered = templates.render(name, data, &Functions::new(around.environment, around.now, around.seed));
         let text = rendered.map_err(|error| Error::Template {
             pod: full_name(pod),
             template: error.template,
@@ -165,10 +184,11 @@ impl Injector {
         if let Some(error) = parsed.errors.into_iter().next() {
             return Err(wrong(error.line, error.message));
         }
-        match parsed.documents.into_iter().next().map(|document| document.value) {
-            None => Ok(Value::Object(Map::new())),
-            Some(overlay @ Value::Object(_)) => Ok(overlay),
-            Some(_) => Err(wrong(1, "expected an object with `metadata` and `spec`".to_owned())),
+        let documents = parsed.documents.into_iter().map(|document| document.value);
+        let objects: Vec<Value> = documents.filter(|document| !document.is_null()).collect();
+        match objects.iter().all(Value::is_object) {
+            true => Ok(objects),
+            false => Err(wrong(1, "expected an object with `metadata` and `spec`".to_owned())),
         }
     }
 }

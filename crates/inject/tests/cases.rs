@@ -19,6 +19,8 @@ use serde_json::{Map, Value, json};
 
 const SIDECAR: &str = include_str!("../../../deploy/helm/rutter/files/sidecar.yaml");
 const GATEWAY: &str = include_str!("../../../deploy/helm/rutter/files/gateway.yaml");
+const GRPC_SIMPLE: &str = include_str!("../../../deploy/helm/rutter/files/grpc-simple.yaml");
+const GRPC_AGENT: &str = include_str!("../../../deploy/helm/rutter/files/grpc-agent.yaml");
 const VALUES: &str = include_str!("values.yaml");
 
 struct Case {
@@ -54,7 +56,7 @@ impl Case {
     }
 
     fn injector(&self) -> Result<Injector, inject::ConfigError> {
-        let mut config = json!({"policy": "enabled", "templates": {"sidecar": SIDECAR, "gateway": GATEWAY}});
+        let mut config = json!({"policy": "enabled", "templates": {"sidecar": SIDECAR, "gateway": GATEWAY, "grpc-simple": GRPC_SIMPLE, "grpc-agent": GRPC_AGENT}});
         merge(&mut config, &self.yaml("config"));
         let mut values = yaml(VALUES);
         merge(&mut values, &self.yaml("values"));
@@ -113,6 +115,8 @@ impl Case {
                 openshift: around["openshift"] == true,
                 compliance_policy: text("compliance"),
                 environment: &environment,
+                now: 1_700_000_000,
+                seed: 1,
             },
         )
     }

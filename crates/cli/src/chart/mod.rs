@@ -40,6 +40,9 @@ const TEMPLATES: &[(&str, &str)] = files![
 /// Files that templates read by `.Files.Get`.
 const FILES: &[(&str, &str)] = &[
     ("files/gateway.yaml", include_str!("../../../../deploy/helm/rutter/files/gateway.yaml")),
+    ("files/grpc-agent.yaml", include_str!("../../../../deploy/helm/rutter/files/grpc-agent.yaml")),
+    ("files/grpc-simple.yaml", include_str!("../../../../deploy/helm/rutter/files/grpc-simple.yaml")),
+    ("files/kube-gateway.yaml", include_str!("../../../../deploy/helm/rutter/files/kube-gateway.yaml")),
     ("files/sidecar.yaml", include_str!("../../../../deploy/helm/rutter/files/sidecar.yaml")),
 ];
 

@@ -1,7 +1,9 @@
 //! `rutter inject`: adds the sidecar to the workloads of files.
 
 use std::collections::BTreeMap;
+use std::hash::{BuildHasher as _, RandomState};
 use std::path::PathBuf;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result, anyhow};
 use clap::{ArgMatches, Command, value_parser};
@@ -70,6 +72,8 @@ impl Settings {
             openshift: false,
             compliance_policy: "",
             environment: &none,
+            now: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |age| age.as_secs().cast_signed()),
+            seed: RandomState::new().hash_one(0),
         };
         Ok(workload.inject(&self.injector, namespace, &around)?)
     }

@@ -3,9 +3,10 @@
 mod counters;
 
 use std::collections::BTreeMap;
+use std::hash::{BuildHasher as _, RandomState};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use admission::webhook::{Answer, Call, Verdict, answer_to_nothing, judge};
 use anyhow::{Context, Result};
@@ -191,6 +192,9 @@ impl Handlers {
             openshift: self.openshift,
             compliance_policy: &self.compliance_policy,
             environment: &self.environment,
+            now: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |age| age.as_secs().cast_signed()),
+            // The keys of a new hasher are random.
+            seed: RandomState::new().hash_one(0),
         };
         match injector.inject(&pod, &around) {
             Ok(injected) => (counters::Injected::Done, Answer::change(difference(&pod, &injected))),
