@@ -114,14 +114,14 @@ pub(crate) fn docs() -> Result<()> {
 
 pub(crate) fn bench(arguments: &[String]) -> Result<()> {
     match arguments.first().map(String::as_str) {
-        Some("flow") => run(cargo(&["bench", "--package", "flow"]).args(&arguments[1..])),
+        Some(package @ ("flow" | "inject")) => run(cargo(&["bench", "--package", package]).args(&arguments[1..])),
         Some(program @ ("load" | "api" | "certificates")) => {
             // The load tools start the release build of `rutter` in their own directory.
             run(&mut cargo(&["build", "--release", "--package", "rutter", "--package", "load"]))?;
             let mut bench = cargo(&["run", "--release", "--quiet", "--package", "load", "--bin", program, "--"]);
             run(bench.args(&arguments[1..]))
         }
-        _ => bail!("which benchmark? `flow`, `load`, `api` or `certificates`"),
+        _ => bail!("which benchmark? `flow`, `inject`, `load`, `api` or `certificates`"),
     }
 }
 

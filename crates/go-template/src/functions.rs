@@ -1,6 +1,8 @@
 //! Functions of Go templates and Helm.
 
 use std::cmp::Ordering;
+use std::collections::HashMap;
+use std::sync::LazyLock;
 
 use serde_json::{Map, Value};
 
@@ -85,6 +87,12 @@ const FUNCTIONS: &[(&str, usize, Function)] = &[
     ("pick", 0, |a| chosen(a, true)),
 ];
 
+/// All functions by name.
+static BY_NAME: LazyLock<HashMap<&'static str, &'static (&'static str, usize, Function)>> = LazyLock::new(|| {
+    let all = [dates::FUNCTIONS, more::FUNCTIONS, sprig::FUNCTIONS, FUNCTIONS];
+    all.into_iter().flatten().map(|function| (function.0, function)).collect()
+});
+
 /// Calls a function; none if the name is unknown.
 pub(crate) fn call(name: &str, arguments: &[Value]) -> Option<FunctionResult> {
     let (_, count, run) = found(name)?;
@@ -100,12 +108,7 @@ pub(crate) fn is_known(name: &str) -> bool {
 }
 
 fn found(name: &str) -> Option<&'static (&'static str, usize, Function)> {
-    let exact = |name: &str| {
-        [FUNCTIONS, sprig::FUNCTIONS, more::FUNCTIONS, dates::FUNCTIONS]
-            .into_iter()
-            .flatten()
-            .find(|(known, ..)| *known == name)
-    };
+    let exact = |name: &str| BY_NAME.get(name).copied();
     // Sprig has a second form of many functions that reports errors; here the first one does, too.
     let first_form = || {
         let rest = name.strip_prefix("must")?;
