@@ -24,6 +24,7 @@ usage: cargo xtask TASK
   docs             write the generated pages of docs/
   cluster up [--node] | down | status   a real Kubernetes on this machine, for you to use
   bench flow       the engine's benchmark
+  bench inject     the latency and processor time of sidecar injection
   bench load …     simulated proxies against the release build; arguments go to the load tool (--help)
   fuzz [TARGET [SECONDS]]   list the fuzz targets, or run one (needs cargo-fuzz and a nightly toolchain)
   ci               what CI runs: lint and test";
