@@ -168,7 +168,9 @@ impl Supervisor {
     /// Plans a start after a crash.
     async fn crashed(&mut self, status: &io::Result<ExitStatus>) {
         let process = self.current.take();
-        let early = process.is_some_and(|process| process.started.elapsed() < EARLY);
+        // A signal, such as that of the memory limit, has other reasons.
+        let refused = status.as_ref().is_ok_and(|status| status.code().is_some());
+        let early = refused && process.is_some_and(|process| process.started.elapsed() < EARLY);
         // The old process of a hot restart would hold the ports.
         if let Some(old) = self.old.take() {
             old.kill().await;
