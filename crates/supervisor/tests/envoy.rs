@@ -101,7 +101,7 @@ async fn without_hot_restart_envoy_drains_and_restarts() {
 
 #[tokio::test]
 async fn a_request_that_ends_within_the_drain_time_succeeds() {
-    let mut envoy = Supervised::start(|settings| settings.proxy.termination_drain = Duration::from_secs(1)).await;
+    let mut envoy = Supervised::start(|settings| settings.proxy.termination_drain = Duration::from_secs(3)).await;
     let (pid, traffic) = (envoy.pid(), Traffic::start(envoy.address, "/", &[], 100, 4));
     traffic.next(20).await.unwrap();
     envoy.backend.hold();
