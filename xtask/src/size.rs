@@ -9,12 +9,29 @@ use anyhow::{Context, Result, ensure};
 use crate::lint::rust_files;
 use crate::run::root;
 
-/// The most code lines that the product may have: all crates without [`TOOLS`], tests and benchmarks.
+/// The most code lines that the control plane and its command line may have: all crates without [`AGENT`], [`TOOLS`], tests and
+/// benchmarks.
 ///
-/// A feature that needs more raises the limit in the same commit; the ceiling is 100,000, which
-/// injection exceeds until something else is simplified. The work on scale has added 3,200, EnvoyFilters over VHDS 300, the
-/// certificate authority 2,100, injection 4,600.
-const PRODUCT_LINES: usize = 101_000;
+/// A feature that needs more raises the limit in the same commit; the ceiling is 100,000, which is exceeded until something else is
+/// simplified. The work on scale has added 3,200, EnvoyFilters over VHDS 300, the certificate authority 2,100, injection 5,200, installation 1,000, registration 1,200.
+const PRODUCT_LINES: usize = 104_400;
+/// The most code lines that the agent and the CNI plugin may have.
+const AGENT_LINES: usize = 14_500;
+/// The crates of the agent and the CNI plugin.
+const AGENT: &[&str] = &[
+    "agent",
+    "agent-core",
+    "agent-status",
+    "bootstrap",
+    "cni",
+    "dns-proxy",
+    "identity",
+    "interception",
+    "interception-exec",
+    "relay",
+    "rutter-agent",
+    "supervisor",
+];
 /// The most code lines that a file may have.
 const FILE_LINES: usize = 500;
 /// A function with more lines than this is long.
@@ -45,11 +62,9 @@ pub(crate) fn check() -> Result<()> {
     report.files.sort_by(|a, b| b.cmp(a));
     report.functions.sort_by(|a, b| b.cmp(a));
     print(&report);
-    let product = product(&report.crates);
-    ensure!(
-        product <= PRODUCT_LINES,
-        "the product has {product} code lines, the limit is {PRODUCT_LINES} (PRODUCT_LINES in xtask/src/size.rs)"
-    );
+    for (what, lines, limit) in totals(&report.crates) {
+        ensure!(lines <= limit, "the {what} has {lines} code lines, the limit is {limit} (xtask/src/size.rs)");
+    }
     if let Some((lines, file)) = report.files.first() {
         ensure!(*lines <= FILE_LINES, "{file} has {lines} code lines, the limit is {FILE_LINES}: split it");
     }
@@ -89,7 +104,9 @@ fn print(report: &Report) {
         let note = if TOOLS.contains(&&**name) { "  (not product)" } else { "" };
         eprintln!("    {lines:7}  {name}{note}");
     }
-    eprintln!("    {:7}  product; the limit is {PRODUCT_LINES}", product(&report.crates));
+    for (what, lines, limit) in totals(&report.crates) {
+        eprintln!("    {lines:7}  {what}; the limit is {limit}");
+    }
     for (title, list) in [("longest files", &report.files), ("longest functions", &report.functions)] {
         eprintln!("    {title}:");
         for (lines, name) in list.iter().take(LISTED) {
@@ -103,9 +120,14 @@ fn print(report: &Report) {
     );
 }
 
-fn product(crates: &BTreeMap<String, usize>) -> usize {
-    let product = crates.iter().filter(|(name, _)| !TOOLS.contains(&&***name));
-    product.map(|(_, lines)| lines).sum()
+/// The parts of the product, with their code lines and their limits.
+fn totals(crates: &BTreeMap<String, usize>) -> [(&'static str, usize, usize); 2] {
+    let is_agent = |name: &str| AGENT.contains(&name);
+    let total = |agent: bool| {
+        let all = crates.iter().filter(|(name, _)| !TOOLS.contains(&&***name) && is_agent(name) == agent);
+        all.map(|(_, lines)| lines).sum()
+    };
+    [("control plane", total(false), PRODUCT_LINES), ("agent", total(true), AGENT_LINES)]
 }
 
 fn long_share(functions: &[Sized]) -> f64 {

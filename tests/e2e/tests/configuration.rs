@@ -29,6 +29,7 @@ async fn start(configuration: Configuration) -> Server {
         max_request_bytes: 64 << 10,
         security: server::Security::default(),
         secret_access: server::SecretAccess::None,
+        registrar: None,
         socket: None,
         connections: Default::default(),
         limits: Limits::default(),
