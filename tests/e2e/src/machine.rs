@@ -1,10 +1,11 @@
 //! A machine with an agent: a network namespace with a folder of files, in which `rutter-agent` runs a sidecar as on a virtual
 //! machine. The agent's own rules capture the traffic of its applications.
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::process::{Output, Stdio};
 
-use serde_json::json;
+use serde_json::{Value, json};
 use tempfile::{NamedTempFile, TempDir};
 use test_harness::run::{Control, Result, wait_for};
 use tokio::process::{Child, Command};
@@ -24,7 +25,10 @@ pub struct Machine {
     /// The directory of the agent.
     pub folder: TempDir,
     account: String,
-    variables: Vec<(String, String)>,
+    /// The ProxyConfig.
+    pub settings: Value,
+    /// The environment of the agent, besides the ProxyConfig.
+    pub variables: BTreeMap<&'static str, String>,
     agent: Option<Child>,
     log: NamedTempFile,
 }
@@ -47,8 +51,7 @@ impl Machine {
         });
         let certificates = folder.path().join("certs");
         let ip = namespace.ip.to_string();
-        let variables = [
-            ("PROXY_CONFIG", settings.to_string()),
+        let variables = BTreeMap::from([
             ("ISTIOD_SAN", crate::issued::ISTIOD.to_owned()),
             ("POD_NAME", format!("{account}-1")),
             ("POD_NAMESPACE", "test".to_owned()),
@@ -57,10 +60,9 @@ impl Machine {
             ("OUTPUT_CERTS", certificates.display().to_string()),
             ("ISTIO_META_DNS_CAPTURE", "true".to_owned()),
             ("ECC_SIGNATURE_ALGORITHM", "ECDSA".to_owned()),
-        ];
-        let variables = variables.map(|(name, value)| (name.to_owned(), value)).to_vec();
+        ]);
         let log = NamedTempFile::new()?;
-        let machine = Machine { namespace, folder, account: account.to_owned(), variables, agent: None, log };
+        let machine = Machine { namespace, folder, account: account.to_owned(), settings, variables, agent: None, log };
         machine.namespace.ask_for_names([192, 0, 2, 1].into())?;
         let users = ["-u", PROXY, "-g", NO_GROUP];
         let traffic = ["-i", "*", "-b", "*", "-d", "15090,15021,15020", "--redirect-dns"];
@@ -77,7 +79,8 @@ impl Machine {
             .args(arguments)
             .env_clear()
             .env("PATH", std::env::var_os("PATH").unwrap_or_default())
-            .envs(self.variables.iter().map(|(name, value)| (name, value)))
+            .envs(&self.variables)
+            .env("PROXY_CONFIG", self.settings.to_string())
             .current_dir(self.folder.path())
             .kill_on_drop(true);
         command

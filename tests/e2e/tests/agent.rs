@@ -5,7 +5,8 @@ use e2e::issued::start_on;
 use e2e::machine::Machine;
 use e2e::objects::networking;
 use e2e::secured::peers;
-use e2e::{Namespace, PATIENCE};
+use e2e::{Namespace, PATIENCE, done};
+use serde_json::json;
 use test_harness::run::{Result, http, wait_for};
 
 /// The address of the service, which exists only in the configuration.
@@ -26,17 +27,22 @@ fn service(machine: &Namespace) -> String {
     networking("ServiceEntry", "web", &spec)
 }
 
-async fn machines() -> Result<()> {
-    let skipped = "machines with agents were not tested";
-    let machine = || match Namespace::uncaptured()? {
-        Ok(namespace) => Ok::<_, test_harness::run::Error>(Some(namespace)),
-        Err(missing) => {
-            eprintln!("SKIPPED: {skipped}: {missing}");
+/// The networks of two machines that reach each other; none if this machine cannot have them.
+fn networks() -> Result<Option<(Namespace, Namespace)>> {
+    match (Namespace::uncaptured()?, Namespace::uncaptured()?) {
+        (Ok(web), Ok(client)) => {
+            web.link(&client)?;
+            Ok(Some((web, client)))
+        }
+        (Err(missing), _) | (_, Err(missing)) => {
+            eprintln!("SKIPPED: machines with agents were not tested: {missing}");
             Ok(None)
         }
-    };
-    let (Some(web), Some(client)) = (machine()?, machine()?) else { return Ok(()) };
-    web.link(&client)?;
+    }
+}
+
+async fn machines() -> Result<()> {
+    let Some((web, client)) = networks()? else { return Ok(()) };
     let (host, data) = (web.host, tempfile::tempdir()?);
     let files = [("web.yaml", service(&web)), ("peers.yaml", peers("default", "mtls: { mode: STRICT }"))];
     let files: Vec<_> = files.iter().map(|(name, text)| (*name, text.as_str())).collect();
@@ -72,6 +78,70 @@ async fn machines() -> Result<()> {
     client.reaches("http://web.mesh/", CLIENT).await?;
     assert_eq!(web.stop().await?, Some(0), "{}", web.log()?);
     Ok(())
+}
+
+/// A group of machines that serve `web.mesh`.
+const GROUP: &str = "\
+apiVersion: v1
+kind: Namespace
+metadata: { name: test }
+---
+apiVersion: networking.istio.io/v1
+kind: WorkloadGroup
+metadata: { name: web, namespace: test }
+spec:
+  metadata: { labels: { app: web } }
+  template: { serviceAccount: web }
+  probe: { periodSeconds: 1, failureThreshold: 1, httpGet: { port: 8080 } }
+";
+
+async fn registered() -> Result<()> {
+    let Some((web, client)) = networks()? else { return Ok(()) };
+    let (host, data) = (web.host, tempfile::tempdir()?);
+    let ports = "{ number: 80, name: http, protocol: HTTP, targetPort: 8080 }";
+    let service = networking(
+        "ServiceEntry",
+        "web",
+        &format!(
+            "hosts: [web.mesh], addresses: [{ADDRESS}], location: MESH_INTERNAL, resolution: STATIC, ports: [{ports}], \
+             workloadSelector: {{ labels: {{ app: web }} }}"
+        ),
+    );
+    let strict = peers("default", "mtls: { mode: STRICT }");
+    let files = [("web.yaml", service.as_str()), ("peers.yaml", &strict)];
+    let mesh = start_on(host.into(), &files, &data, &["--workload-grace-period", "1s"]).await?;
+    let kubeconfig = mesh.control.kubeconfig().ok_or("no kubeconfig")?;
+    done(&kubeconfig, &["apply", "-f", "-"], GROUP).await?;
+    let mut web = Machine::new(&mesh.control, web, "web").await?;
+    web.variables.insert("ISTIO_META_AUTO_REGISTER_GROUP", "web".to_owned());
+    web.settings["readinessProbe"] =
+        json!({ "periodSeconds": 1, "failureThreshold": 1, "httpGet": { "path": "/", "port": 8080 } });
+    let mut client = Machine::new(&mesh.control, client, "client").await?;
+    let application = web.application()?;
+    web.start().await?;
+    client.start().await?;
+
+    // It registers itself, and is called when its application is healthy.
+    client.reaches("http://web.mesh/", CLIENT).await?;
+    let entries = || done(&kubeconfig, &["get", "workloadentries", "-n", "test", "-o", "name"], "");
+    let name = format!("web-{}", web.namespace.ip);
+    let listed = entries().await?;
+    assert!(listed.contains(&name), "{listed}");
+    // Its health is lost, and comes back.
+    drop(application);
+    let lost = || async { client.fetch("http://web.mesh/").ok().filter(|answer| answer.starts_with("503 ")).map(drop) };
+    wait_for("an unhealthy machine to be left out", PATIENCE, lost).await?;
+    let _application = web.application()?;
+    client.reaches("http://web.mesh/", CLIENT).await?;
+    // It leaves.
+    assert_eq!(web.stop().await?, Some(0), "{}", web.log()?);
+    let left = || async { entries().await.ok().filter(|listed| !listed.contains(&name)).map(drop) };
+    wait_for("the entry of a machine that left to be deleted", PATIENCE, left).await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_machine_registers_loses_its_health_and_leaves() {
+    registered().await.unwrap_or_else(|error| panic!("{error}"));
 }
 
 /// Kills the Envoy of a machine, and waits until the agent says that it crashed.
