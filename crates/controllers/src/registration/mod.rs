@@ -7,7 +7,7 @@
 //!                                              └─────────────────────────────────────────────────┘
 //! ```
 //!
-//! Every replica runs this machine for its own streams; the annotations of an entry tell which replica controls it. Each
+//! Every replica runs this machine for its own streams; the annotations of an entry name the replica that controls it. Each
 //! decision is made on an entry that was read for it, and each write names the version that was read. So of two
 //! replicas that write at the same time, one reads again. At most one operation is in flight for an entry, and
 //! [`Options::in_flight`] in total; the others wait in order.
