@@ -30,6 +30,7 @@ const AGENT: &[&str] = &[
     "interception-exec",
     "relay",
     "rutter-agent",
+    "rutter-cni",
     "supervisor",
 ];
 /// The most code lines that a file may have.

@@ -19,6 +19,8 @@ const KEEP_ALIVE: (Duration, Duration) = (Duration::from_secs(30), Duration::fro
 pub const TOKEN_FILE: &str = "./var/run/secrets/tokens/istio-token";
 /// The start of Rutter's join tokens, which are valid once and only for a certificate.
 pub const JOIN_TOKEN: &str = "rutter-join.";
+/// The name in the certificate of a control plane whose address is `localhost`.
+const FORWARDED_NAME: &str = "istiod.istio-system.svc";
 /// The largest file that is read, in bytes.
 const MAX_FILE: u64 = 1 << 20;
 
@@ -49,7 +51,8 @@ pub struct Upstream {
     pub address: String,
     /// The roots that the server's certificate must chain to.
     pub roots: Roots,
-    /// The name that the server's certificate must have; none for the host of `address`.
+    /// The name that the server's certificate must have; none for the host of `address`, or for `localhost` the usual name of
+    /// istiod.
     pub server_name: Option<String>,
     /// The certificate with which the agent connects; it is used if both files exist.
     pub certificate: Option<ClientCertificate>,
@@ -118,7 +121,7 @@ impl Upstream {
             Roots::System => ClientTlsConfig::new().with_native_roots(),
             Roots::File(path) => ClientTlsConfig::new().ca_certificate(Certificate::from_pem(read(path)?)),
         };
-        if let Some(name) = &self.server_name {
+        if let Some(name) = self.server_name.as_deref().or_else(|| self.forwarded_name()) {
             tls = tls.domain_name(name);
         }
         if let Some(ClientCertificate { chain, key }) = &self.certificate
@@ -128,6 +131,11 @@ impl Upstream {
             tls = tls.identity(Identity::from_pem(read(chain)?, read(key)?));
         }
         Ok(Some(tls))
+    }
+
+    /// The name of a control plane that is reached through a forwarded port.
+    fn forwarded_name(&self) -> Option<&'static str> {
+        self.address.starts_with("localhost:").then_some(FORWARDED_NAME)
     }
 
     /// The bearer token in the file, if there is one. It is read for each call, because the kubelet replaces it.

@@ -20,4 +20,4 @@ mod server;
 pub mod settings;
 
 pub use server::{Channels, Event, Running, StartError, start};
-pub use settings::{Node, Settings, SettingsError};
+pub use settings::{GRPC_BOOTSTRAP, Node, Settings, SettingsError};

@@ -54,9 +54,9 @@ pub enum NotReady {
     /// A file of proxyless gRPC is missing, or is not valid.
     #[error("the bootstrap of proxyless gRPC is not ready: {0}")]
     Bootstrap(String),
-    /// The proxy drains its connections.
-    #[error("the proxy is draining")]
-    Draining,
+    /// The proxy drains its connections, or does not run.
+    #[error("{0}")]
+    Obstacle(&'static str),
 }
 
 /// The numbers of configuration updates.
@@ -164,7 +164,7 @@ pub(crate) struct Readiness {
     /// The files that the bootstrap of proxyless gRPC names.
     pub(crate) files: OnceLock<Vec<PathBuf>>,
     pub(crate) names: Option<watch::Receiver<Names>>,
-    pub(crate) draining: watch::Receiver<bool>,
+    pub(crate) obstacle: watch::Receiver<Option<&'static str>>,
     pub(crate) started: Instant,
     /// The seconds from the start until the proxy was ready first.
     pub(crate) startup: Gauge,
@@ -172,8 +172,8 @@ pub(crate) struct Readiness {
 
 impl Readiness {
     pub(crate) async fn check(&self) -> Result<(), NotReady> {
-        if *self.draining.borrow() {
-            return Err(NotReady::Draining);
+        if let Some(obstacle) = *self.obstacle.borrow() {
+            return Err(NotReady::Obstacle(obstacle));
         }
         if let Some(envoy) = &self.envoy {
             envoy.check().await?;

@@ -4,6 +4,7 @@
 //! the others. Its part ends with its last complete line, so that no value is cut.
 
 use std::io::Write as _;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -16,17 +17,19 @@ use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode};
 use http_body_util::BodyExt as _;
 use hyper::body::Frame;
 use prometheus::{IntCounter, IntCounterVec, Opts, Registry, TextEncoder};
-use tokio::sync::mpsc;
+use tokio::sync::{Semaphore, mpsc};
 use tokio::time::{Instant, timeout_at};
 
 use crate::client::{Exchange, Get, GetError};
-use crate::server::Body;
+use crate::server::{Body, text};
 use crate::settings::Settings;
 
 /// The header with the time that Prometheus waits, in seconds.
 const TIMEOUT: HeaderName = HeaderName::from_static("x-prometheus-scrape-timeout-seconds");
 /// The time for a scrape without this header, and the longest one.
 const MAX_TIME: Duration = Duration::from_secs(60);
+/// The number of scrapes at a time. Further ones get status 503, so that clients that do not read keep nobody else out.
+const MAX_SCRAPES: usize = 16;
 /// The most bytes of a source.
 const MAX_SOURCE: usize = 256 << 20;
 /// The longest line of a source.
@@ -46,6 +49,7 @@ const EOF: &[u8] = b"# EOF";
 pub(crate) struct Scrapes {
     total: IntCounter,
     failures: IntCounterVec,
+    places: Arc<Semaphore>,
 }
 
 impl Scrapes {
@@ -55,7 +59,7 @@ impl Scrapes {
         let failures = IntCounterVec::new(failures, &["type"])?;
         registry.register(Box::new(total.clone()))?;
         registry.register(Box::new(failures.clone()))?;
-        Ok(Scrapes { total, failures })
+        Ok(Scrapes { total, failures, places: Arc::new(Semaphore::new(MAX_SCRAPES)) })
     }
 
     fn failed(&self, source: &Source, reason: &dyn std::fmt::Display) {
@@ -74,12 +78,15 @@ struct Source {
 /// Serves a scrape.
 pub(crate) async fn scrape(
     settings: &Settings,
-    scrapes: std::sync::Arc<Scrapes>,
+    scrapes: Arc<Scrapes>,
     registry: &Registry,
     headers: &HeaderMap,
     query: Option<&str>,
 ) -> Response<Body> {
     scrapes.total.inc();
+    let Ok(place) = scrapes.places.clone().try_acquire_owned() else {
+        return text(StatusCode::SERVICE_UNAVAILABLE, "too many scrapes at a time\n");
+    };
     let deadline = Instant::now() + time(headers);
     let accept: Vec<&str> = headers.get_all(ACCEPT).iter().filter_map(|accept| accept.to_str().ok()).collect();
     let accept = accept.join(",");
@@ -114,7 +121,7 @@ pub(crate) async fn scrape(
     let gzip = headers.get(ACCEPT_ENCODING).and_then(|accept| accept.to_str().ok()).is_some_and(accepts_gzip);
     let (sender, mut receiver) = mpsc::channel::<Bytes>(QUEUE);
     let mut sink = Sink { sender, gzip: gzip.then(|| GzEncoder::new(Vec::new(), Compression::fast())) };
-    tokio::spawn(async move {
+    let written = async move {
         sink.write(own.into()).await?;
         for (source, exchange) in envoy.into_iter().flatten().chain(applications) {
             if let Err(reason) = copy(&mut sink, exchange, deadline).await? {
@@ -125,6 +132,11 @@ pub(crate) async fn scrape(
             sink.write(Bytes::from_static(b"# EOF\n")).await?;
         }
         sink.finish().await
+    };
+    tokio::spawn(async move {
+        // A client that does not read has as long as the sources have.
+        let _ = timeout_at(deadline, written).await;
+        drop(place);
     });
     let body = futures::stream::poll_fn(move |cx| receiver.poll_recv(cx)).map(|bytes| Ok(Frame::data(bytes)));
     let mut response = Response::new(http_body_util::StreamBody::new(body).boxed_unsync());

@@ -22,6 +22,7 @@ use prometheus::{Gauge, Registry};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
+use tokio::time::sleep;
 
 use crate::client::Idle;
 use crate::probe::probe;
@@ -32,6 +33,8 @@ use crate::settings::Settings;
 /// The limits of connections.
 const LIMITS: Limits =
     Limits { connections: 1000, first_request: Duration::from_secs(10), idle: Duration::from_secs(120) };
+/// The longest time of a connection, which ends requests whose client does not read. Hooks of the kubelet may take long.
+const MAX_CONNECTION: Duration = Duration::from_mins(15);
 /// The largest head of a request, in bytes.
 const MAX_HEAD: usize = 64 << 10;
 
@@ -52,8 +55,8 @@ pub enum Event {
 pub struct Channels {
     /// The name table; none if there is no DNS proxy.
     pub names: Option<watch::Receiver<Names>>,
-    /// Whether the proxy drains its connections: it is not ready then.
-    pub draining: watch::Receiver<bool>,
+    /// The reason why the proxy is not ready, if it drains its connections or does not run.
+    pub obstacle: watch::Receiver<Option<&'static str>>,
     /// Receives requests to the agent. An event that finds the channel full is dropped, because others lead to the same end.
     pub events: mpsc::Sender<Event>,
 }
@@ -118,7 +121,7 @@ pub async fn start(
     let port = listener.local_addr().map_err(failed)?.port();
     let startup = Gauge::new("startup_duration_seconds", "The time from the process starting to being marked ready.")?;
     registry.register(Box::new(startup.clone()))?;
-    let Channels { names, draining, events } = channels;
+    let Channels { names, obstacle, events } = channels;
     let server = Arc::new(Server {
         port,
         readiness: Readiness {
@@ -126,7 +129,7 @@ pub async fn start(
             bootstrap: settings.grpc_bootstrap.clone(),
             files: OnceLock::new(),
             names,
-            draining,
+            obstacle,
             started: Instant::now(),
             startup,
         },
@@ -183,6 +186,7 @@ async fn serve(
             connection.as_mut().graceful_shutdown();
             connection.await
         }
+        () = sleep(MAX_CONNECTION) => return,
     };
     if let Err(error) = served {
         tracing::debug!(%peer, %error, "a connection to the status port ended with an error");
@@ -285,7 +289,7 @@ fn not_local() -> Response<Body> {
     text(StatusCode::FORBIDDEN, "Only requests from localhost are allowed\n")
 }
 
-fn text(status: StatusCode, text: impl Into<Bytes>) -> Response<Body> {
+pub(crate) fn text(status: StatusCode, text: impl Into<Bytes>) -> Response<Body> {
     let mut response = Response::new(Full::new(text.into()).boxed_unsync());
     *response.status_mut() = status;
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));

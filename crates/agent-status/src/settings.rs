@@ -1,7 +1,7 @@
 //! The settings of the status port, from the variables that the injector writes.
 
 use std::collections::BTreeMap;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -13,6 +13,9 @@ const RESERVED: &[u16] = &[15000, 15001, 15004, 15006, 15008, 15020, 15021, 1505
 /// The kinds of probes in paths below `/app-health/` and `/app-lifecycle/`.
 const PROBES: &[&str] = &["livez", "readyz", "startupz", "prestopz", "poststartz"];
 
+/// The variable that names the bootstrap file of proxyless gRPC.
+pub const GRPC_BOOTSTRAP: &str = "GRPC_XDS_BOOTSTRAP";
+
 /// The facts of a proxy that the status port depends on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Node<'a> {
@@ -22,8 +25,10 @@ pub struct Node<'a> {
     pub addresses: &'a [IpAddr],
     /// The status port (`statusPort` of the ProxyConfig).
     pub status_port: u16,
-    /// The port of Envoy's admin interface (`proxyAdminPort` of the ProxyConfig).
-    pub admin_port: u16,
+    /// Envoy's admin interface: loopback, and `proxyAdminPort` of the ProxyConfig.
+    pub admin: SocketAddr,
+    /// The bootstrap file of proxyless gRPC, if `GRPC_XDS_BOOTSTRAP` names no other.
+    pub grpc_bootstrap: &'a str,
 }
 
 /// The settings of the status port.
@@ -123,17 +128,13 @@ impl Settings {
         let merges = environment.flag("PILOT_AGENT_MERGE_ENVOY_STATS", true)?;
         let legacy = environment.flag("REWRITE_PROBE_LEGACY_LOCALHOST_DESTINATION", false)?;
         let pod: Option<IpAddr> = environment.text("INSTANCE_IP").and_then(|ip| ip.parse().ok());
-        let only_v6 = !node.addresses.is_empty() && node.addresses.iter().all(IpAddr::is_ipv6);
-        let link_local = |ip: &IpAddr| matches!(ip, IpAddr::V6(ip) if ip.is_unicast_link_local());
-        let v6 = only_v6 || pod.is_some_and(|ip| ip.is_ipv6() && !link_local(&ip));
-        let loopback = if v6 { Ipv6Addr::LOCALHOST.into() } else { IpAddr::V4(Ipv4Addr::LOCALHOST) };
         let host = |ip: Option<IpAddr>| ip.filter(|_| !legacy).map_or("localhost".to_owned(), |ip| ip.to_string());
         let annotations = environment.text("ISTIO_PROMETHEUS_ANNOTATIONS").filter(|_| node.sidecar);
         let injected = |variable| move |reason| SettingsError::Injected { variable, reason };
         let prometheus_port = environment.parsed("ENVOY_PROMETHEUS_PORT", 15090)?;
         Ok(Settings {
             port: node.status_port,
-            admin: envoy.then(|| SocketAddr::new(loopback, node.admin_port)),
+            admin: envoy.then_some(node.admin),
             envoy_metrics: (envoy && merges).then_some(prometheus_port),
             targets: annotations
                 .map_or(Ok(vec![]), |text| targets(text, node.status_port))
@@ -147,7 +148,7 @@ impl Settings {
             health_destination: host(node.addresses.first().copied()),
             http2: environment.flag("ISTIO_ENABLE_HTTP2_PROBING", true)?,
             keep_alive: environment.flag("ENABLE_PROBE_KEEPALIVE_CONNECTIONS", false)?,
-            grpc_bootstrap: environment.text("GRPC_XDS_BOOTSTRAP").map(PathBuf::from),
+            grpc_bootstrap: Some(environment.text_or(GRPC_BOOTSTRAP, node.grpc_bootstrap).into()),
         })
     }
 }
@@ -260,26 +261,27 @@ mod tests {
 
     fn settings(variables: &[(&str, &str)], addresses: &[&str], sidecar: bool) -> Result<Settings, SettingsError> {
         let addresses: Vec<IpAddr> = addresses.iter().map(|ip| ip.parse().unwrap()).collect();
-        let node = Node { sidecar, addresses: &addresses, status_port: 15020, admin_port: 15000 };
+        let node = Node {
+            sidecar,
+            addresses: &addresses,
+            status_port: 15020,
+            admin: ([127, 0, 0, 1], 15000).into(),
+            grpc_bootstrap: "grpc.json",
+        };
         Settings::from_environment(&variables.iter().copied().collect(), &node)
     }
 
     #[test]
     fn the_addresses_follow_the_family_of_the_pod() {
-        for (pod, addresses, admin, destination) in [
-            (None, &["10.0.0.1", "fd00::1"][..], "127.0.0.1:15000", "localhost"),
-            (Some("10.0.0.1"), &["10.0.0.1"], "127.0.0.1:15000", "10.0.0.1"),
-            (Some("fd00::1"), &["fd00::1", "10.0.0.1"], "[::1]:15000", "fd00::1"),
-            (Some("fe80::1"), &["10.0.0.1"], "127.0.0.1:15000", "fe80::1"),
-            (None, &["fd00::1"], "[::1]:15000", "localhost"),
+        for (pod, addresses, destination) in [
+            (None, &["10.0.0.1", "fd00::1"][..], "localhost"),
+            (Some("10.0.0.1"), &["10.0.0.1"], "10.0.0.1"),
+            (Some("fd00::1"), &["fd00::1", "10.0.0.1"], "fd00::1"),
         ] {
             let variables: Vec<_> = pod.map(|pod| ("INSTANCE_IP", pod)).into_iter().collect();
             let found = settings(&variables, addresses, true).unwrap();
-            assert_eq!(
-                (found.admin.unwrap().to_string(), &*found.destination),
-                (admin.to_owned(), destination),
-                "{pod:?}"
-            );
+            assert_eq!(found.admin.unwrap().to_string(), "127.0.0.1:15000");
+            assert_eq!(found.destination, destination, "{pod:?}");
             assert_eq!(found.health_destination, addresses[0]);
             assert_eq!((found.http2, found.keep_alive, found.envoy_metrics), (true, false, Some(15090)));
         }

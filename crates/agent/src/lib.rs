@@ -27,6 +27,7 @@ use prometheus::Registry;
 use prometheus::process_collector::ProcessCollector;
 use supervisor::{Configuration, Exit, Inputs, Status};
 use tokio::sync::{mpsc, watch};
+use tokio::time::timeout;
 
 pub use arguments::Arguments;
 use parts::Parts;
@@ -36,6 +37,8 @@ use surroundings::{Files, Fixed, Proxy};
 const PREFIX: &str = "istio_agent";
 /// The interval at which the files on which the bootstrap depends are read. The kubelet updates them within a minute.
 const FOLLOW: Duration = Duration::from_secs(5);
+/// The time in which the parts end after Envoy.
+const END: Duration = Duration::from_secs(5);
 /// The capacity of the queue of requests of the status port. All of them lead to the same end.
 const EVENTS: usize = 4;
 
@@ -47,32 +50,35 @@ pub async fn run(arguments: Arguments, environment: Environment, stop: watch::Re
     let registry = Registry::new_custom(Some(PREFIX.to_owned()), None)?;
     registry.register(Box::new(ProcessCollector::for_self()))?;
     let files = Files::read(&arguments, &environment);
-    let mut fixed = Fixed { arguments: &arguments, environment: &environment, serves_only_files: false };
+    let mut fixed = Fixed { arguments: &arguments, environment: &environment, serves_only_files: false, bound: None };
     let first = fixed.describe(&files);
     tracing::info!(id = first.node.id, control_plane = %first.settings.discovery_address, "the proxy");
 
     let (parts_stop, parts_stopping) = watch::channel(false);
     let (events, received_events) = mpsc::channel(EVENTS);
-    let (draining, is_draining) = watch::channel(false);
-    let parts = Parts::start(&fixed, &first, &registry, (events, is_draining), parts_stopping).await?;
+    let (obstacle, obstacles) = watch::channel(None);
+    let parts = Parts::start(&fixed, &first, &registry, (events, obstacles), parts_stopping).await?;
     fixed.serves_only_files = parts.serves_only_files();
     let proxy = if fixed.serves_only_files { fixed.describe(&files) } else { first };
     parts.write_grpc_bootstrap(&proxy, &environment)?;
 
+    fixed.bound = Some(proxy.settings.clone());
     let (configurations, followed) = watch::channel(configuration(&proxy)?);
     let (status, statuses) = watch::channel(Status::default());
     let settings = parts::supervisor_settings(&arguments, &environment, &proxy)?;
     let inputs = Inputs { configurations: followed, events: parts::forwarded(received_events), stop };
     let exit = tokio::select! {
         exit = supervisor::run(settings, inputs, status) => exit,
-        never = follow(&fixed, files, proxy, &configurations) => never,
-        never = follow_draining(statuses, draining) => never,
+        never = follow(&fixed, files, &configurations) => never,
+        never = follow_status(statuses, obstacle) => never,
     };
     if let Exit::CannotStart(error) = &exit {
         tracing::error!(%error, "Envoy cannot be started");
     }
     parts_stop.send_replace(true);
-    parts.ended().await;
+    if timeout(END, parts.ended()).await.is_err() {
+        tracing::warn!("requests to the agent are still open; they are dropped");
+    }
     Ok(exit.code())
 }
 
@@ -83,27 +89,18 @@ fn configuration(proxy: &Proxy) -> Result<Configuration> {
 }
 
 /// Makes a new configuration when a file changes. Never ends.
-async fn follow(
-    fixed: &Fixed<'_>,
-    mut files: Files,
-    mut proxy: Proxy,
-    configurations: &watch::Sender<Configuration>,
-) -> Exit {
+async fn follow(fixed: &Fixed<'_>, mut files: Files, configurations: &watch::Sender<Configuration>) -> Exit {
     let mut ticks = tokio::time::interval(FOLLOW);
+    let mut last = files.clone();
     loop {
         ticks.tick().await;
         let read = Files::read(fixed.arguments, fixed.environment);
-        if read == files {
+        if read == last {
             continue;
         }
-        files = read;
-        let described = fixed.describe(&files);
-        if described.settings.discovery_address != proxy.settings.discovery_address {
-            let address = &described.settings.discovery_address;
-            tracing::warn!(%address, "the address of the control plane changed; it is used when the agent starts again");
-        }
-        proxy = described;
-        match configuration(&proxy) {
+        last = read.clone();
+        files = read.over(files);
+        match configuration(&fixed.describe(&files)) {
             Ok(new) => {
                 configurations.send_if_modified(|current| {
                     let differs = *current != new;
@@ -116,10 +113,15 @@ async fn follow(
     }
 }
 
-/// Reports to the status port that Envoy drains: it is not ready then. Never ends.
-async fn follow_draining(mut statuses: watch::Receiver<Status>, draining: watch::Sender<bool>) -> Exit {
+/// Reports to the status port why the proxy is not ready, if Envoy drains or has crashed. Never ends.
+async fn follow_status(mut statuses: watch::Receiver<Status>, obstacle: watch::Sender<Option<&'static str>>) -> Exit {
     while statuses.changed().await.is_ok() {
-        draining.send_replace(statuses.borrow_and_update().draining);
+        let status = statuses.borrow_and_update();
+        obstacle.send_replace(match &*status {
+            Status { draining: true, .. } => Some("the proxy is draining"),
+            Status { pid: None, failure: Some(_), .. } => Some("Envoy has failed and does not run"),
+            _ => None,
+        });
     }
     std::future::pending().await
 }

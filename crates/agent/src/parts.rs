@@ -39,7 +39,7 @@ impl Parts {
         fixed: &Fixed<'_>,
         proxy: &Proxy,
         registry: &Registry,
-        (events, draining): (mpsc::Sender<Event>, watch::Receiver<bool>),
+        (events, obstacle): (mpsc::Sender<Event>, watch::Receiver<Option<&'static str>>),
         stop: watch::Receiver<bool>,
     ) -> Result<Parts> {
         let environment = fixed.environment;
@@ -69,7 +69,8 @@ impl Parts {
             sidecar: fixed.arguments.kind == NodeType::Sidecar,
             addresses: &proxy.role.addresses,
             status_port: port(proxy.settings.status_port),
-            admin_port: port(proxy.settings.proxy_admin_port),
+            admin: (proxy.node.loopback(), port(proxy.settings.proxy_admin_port)).into(),
+            grpc_bootstrap: grpc_bootstrap::FILE,
         };
         let status_settings = agent_status::Settings::from_environment(environment, &node)?;
         let mut tasks = JoinSet::new();
@@ -77,7 +78,7 @@ impl Parts {
             let (settings, stop) = (status_settings.clone(), stop.clone());
             tasks.spawn(async move { agent_status::health::check(&settings, &probe, &health, stop).await });
         }
-        let channels = agent_status::Channels { names: dns.is_some().then_some(named), draining, events };
+        let channels = agent_status::Channels { names: dns.is_some().then_some(named), obstacle, events };
         let status = agent_status::start(status_settings, channels, registry, stop).await?;
         Ok(Parts { identity, relay, relay_socket: settings.socket, status, dns, tasks })
     }
@@ -87,12 +88,12 @@ impl Parts {
         matches!(self.identity.source(), Source::OtherServer(_))
     }
 
-    /// Writes the bootstrap file of gRPC applications, if the environment names one (`GRPC_XDS_BOOTSTRAP`).
+    /// Writes the bootstrap file of gRPC applications (`GRPC_XDS_BOOTSTRAP`).
     ///
     /// # Errors
     /// The file cannot be written.
     pub(crate) fn write_grpc_bootstrap(&self, proxy: &Proxy, environment: &Environment) -> Result<()> {
-        let Some(path) = environment.text("GRPC_XDS_BOOTSTRAP") else { return Ok(()) };
+        let path = environment.text_or(agent_status::GRPC_BOOTSTRAP, grpc_bootstrap::FILE);
         let node = json!({
             "id": proxy.node.id,
             "metadata": proxy.node.metadata,
@@ -174,7 +175,7 @@ pub(crate) fn supervisor_settings(
         file_flush_interval: settings.file_flush_interval,
         file_flush_min_size_kb: settings.file_flush_min_size_kb,
         is_sidecar: arguments.kind == NodeType::Sidecar,
-        is_ipv6: proxy.role.is_ipv6(),
+        is_ipv6: proxy.node.loopback().is_ipv6(),
         log_level: arguments.log_level.clone(),
         component_log_level: arguments.component_log_level.clone(),
         is_root: nix::unistd::geteuid().is_root(),

@@ -11,6 +11,7 @@ use bootstrap::{
     Arguments as LegacyArguments, Diagnostics, Facts, Flavor, Layers, Node, Options, Platform, Role, Source, Variables,
 };
 use config::mesh::ProxyConfig;
+use config::{Limits, parse_yaml_json};
 
 use crate::arguments::Arguments;
 use crate::interfaces;
@@ -43,6 +44,26 @@ impl Files {
             labels: text(Path::new(LABELS)),
             annotations: text(Path::new(ANNOTATIONS)),
             overlay: environment.text("ISTIO_BOOTSTRAP_OVERRIDE").and_then(|path| text(Path::new(path))),
+        }
+    }
+
+    /// These files, but the earlier content of those that are gone or not valid: a proxy keeps its settings while a file is replaced
+    /// or broken.
+    pub(crate) fn over(self, earlier: Files) -> Files {
+        let is_valid = |text: &String| parse_yaml_json(text.as_bytes(), "", &Limits::default()).errors.is_empty();
+        let is_downward = |text: &String| bootstrap::parse_downward(text).is_ok();
+        let newest = |name: &str, new: Option<String>, earlier: Option<String>, is_valid: &dyn Fn(&String) -> bool| {
+            let valid = new.filter(is_valid);
+            if valid.is_none() && earlier.is_some() {
+                tracing::error!("{name}: the file is gone or not valid; its last content stays in use");
+            }
+            valid.or(earlier)
+        };
+        Files {
+            mesh: newest("the mesh configuration", self.mesh, earlier.mesh, &is_valid),
+            labels: newest(LABELS, self.labels, earlier.labels, &is_downward),
+            annotations: newest(ANNOTATIONS, self.annotations, earlier.annotations, &is_downward),
+            overlay: newest("ISTIO_BOOTSTRAP_OVERRIDE", self.overlay, earlier.overlay, &is_valid),
         }
     }
 }
@@ -83,17 +104,19 @@ pub(crate) struct Fixed<'a> {
     pub(crate) environment: &'a Environment,
     /// Whether the agent serves secrets from files only.
     pub(crate) serves_only_files: bool,
+    /// The settings with which the agent's parts run; none at the start.
+    pub(crate) bound: Option<ProxyConfig>,
 }
 
 impl Fixed<'_> {
     /// Describes the proxy. Problems are logged.
     pub(crate) fn describe(&self, files: &Files) -> Proxy {
-        let Fixed { arguments, environment, serves_only_files } = self;
+        let Fixed { arguments, environment, serves_only_files, bound } = self;
         let mut diagnostics = Diagnostics::default();
         let variables: Variables =
             environment.with_prefix("").map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
         let [labels, annotations] = [(&files.labels, LABELS), (&files.annotations, ANNOTATIONS)].map(parsed);
-        let settings = bootstrap::proxy_config(
+        let mut settings = bootstrap::proxy_config(
             &Layers {
                 mesh_file: files.mesh.as_deref(),
                 variable: environment.text("PROXY_CONFIG"),
@@ -103,6 +126,9 @@ impl Fixed<'_> {
             &variables,
             &mut diagnostics,
         );
+        if let Some(bound) = bound {
+            keep_bound(&mut settings, bound);
+        }
         let options =
             Options { log_as_json: arguments.log_as_json, ..Options::from_variables(&variables, &mut diagnostics) };
         let (interfaces, excluded) = divided(interfaces::addresses(), annotations.as_ref());
@@ -151,6 +177,26 @@ impl Proxy {
     }
 }
 
+/// Keeps the settings that the parts of the agent got when they started, so that Envoy and the agent agree.
+fn keep_bound(settings: &mut ProxyConfig, bound: &ProxyConfig) {
+    fn keep<T: PartialEq + Clone>(name: &str, now: &mut T, bound: &T) {
+        if now != bound {
+            tracing::warn!("{name} has changed; the new value is used when the agent starts again");
+            now.clone_from(bound);
+        }
+    }
+    keep("discoveryAddress", &mut settings.discovery_address, &bound.discovery_address);
+    keep("controlPlaneAuthPolicy", &mut settings.control_plane_auth_policy, &bound.control_plane_auth_policy);
+    keep("statusPort", &mut settings.status_port, &bound.status_port);
+    keep("proxyAdminPort", &mut settings.proxy_admin_port, &bound.proxy_admin_port);
+    keep("binaryPath", &mut settings.binary_path, &bound.binary_path);
+    keep("concurrency", &mut settings.concurrency, &bound.concurrency);
+    keep("drainDuration", &mut settings.drain_duration, &bound.drain_duration);
+    keep("terminationDrainDuration", &mut settings.termination_drain_duration, &bound.termination_drain_duration);
+    keep("readinessProbe", &mut settings.readiness_probe, &bound.readiness_probe);
+    keep("privateKeyProvider", &mut settings.private_key_provider, &bound.private_key_provider);
+}
+
 fn report(diagnostics: &Diagnostics) {
     for diagnostic in &diagnostics.0 {
         tracing::warn!("{diagnostic}");
@@ -183,6 +229,30 @@ fn divided(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_broken_or_missing_file_keeps_its_last_content() {
+        let files = |mesh: Option<&str>, labels: Option<&str>| Files {
+            mesh: mesh.map(str::to_owned),
+            labels: labels.map(str::to_owned),
+            ..Files::default()
+        };
+        let (mesh, labels) = ("defaultConfig: {}\n", "app=\"web\"\n");
+        let first = files(Some(mesh), Some(labels));
+        for broken in [files(None, None), files(Some("a: b: c"), Some("app=web"))] {
+            assert!(broken.over(first.clone()) == first);
+        }
+        let new = files(Some("defaultConfig: {concurrency: 1}"), Some("app=\"other\""));
+        assert!(new.clone().over(first) == new);
+    }
+
+    #[test]
+    fn settings_of_running_parts_are_kept() {
+        let bound = ProxyConfig { status_port: 15020, ..ProxyConfig::default() };
+        let mut settings = ProxyConfig { status_port: 15030, stat_name_length: 5, ..ProxyConfig::default() };
+        keep_bound(&mut settings, &bound);
+        assert_eq!((settings.status_port, settings.stat_name_length), (15020, 5));
+    }
 
     #[test]
     fn addresses_of_excluded_interfaces_are_known() {

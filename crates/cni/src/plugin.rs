@@ -18,8 +18,8 @@ pub(crate) const KUBECONFIG: &str = "istio-cni-kubeconfig";
 const VERSIONS: [&str; 8] = ["0.1.0", "0.2.0", "0.3.0", "0.3.1", "0.4.0", "1.0.0", "1.1.0", "1.2.0"];
 /// The largest input.
 const MAX_INPUT: usize = 1 << 20;
-/// How often the pod is asked for. The API may not be reachable for a while.
-const ATTEMPTS: usize = 30;
+/// The time in which the pod must be read. The API may not be reachable for a while.
+const PATIENCE: Duration = Duration::from_secs(30);
 const PAUSE: Duration = Duration::from_secs(1);
 /// The beginnings of the names of the agent's pods.
 const AGENTS: [&str; 2] = ["istio-cni-node-", "rutter-cni-node-"];
@@ -177,17 +177,20 @@ async fn get(conf: &NetConf, arguments: &Arguments) -> Result<Pod, Failure> {
         let details = format!("{}: {error}; it is there while the node agent runs", file.display());
         failure(Code::TryAgain, "the kubeconfig of the plugin cannot be used")(details)
     })?;
-    let mut attempt = 1;
-    loop {
-        match pod(&client, &arguments.namespace, &arguments.name).await {
-            Ok(pod) => return Ok(pod),
-            Err(error) if attempt == ATTEMPTS => {
-                return Err(failure(Code::TryAgain, "the pod cannot be read")(error.to_string()));
+    let mut last = "no answer".to_owned();
+    let read = async {
+        loop {
+            match pod(&client, &arguments.namespace, &arguments.name).await {
+                Ok(pod) => return pod,
+                Err(error) => last = error.to_string(),
             }
-            Err(error) => tracing::warn!(attempt, "cannot read the pod: {error}"),
+            tracing::warn!("cannot read the pod: {last}");
+            tokio::time::sleep(PAUSE).await;
         }
-        attempt += 1;
-        tokio::time::sleep(PAUSE).await;
+    };
+    match tokio::time::timeout(PATIENCE, read).await {
+        Ok(pod) => Ok(pod),
+        Err(_) => Err(failure(Code::TryAgain, "the pod cannot be read")(last)),
     }
 }
 

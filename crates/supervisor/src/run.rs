@@ -209,7 +209,15 @@ impl Supervisor {
         if new == self.configuration || self.drained {
             return None;
         }
-        if let Err(reason) = process::check(&self.settings, &new).await {
+        let Supervisor { settings, inputs, .. } = self;
+        let checked = tokio::select! {
+            biased;
+            // The next step ends the supervisor.
+            () = stopped(&mut inputs.stop) => return None,
+            () = quit(&mut inputs.events) => return Some(Exit::Terminated),
+            checked = process::check(settings, &new) => checked,
+        };
+        if let Err(reason) = checked {
             tracing::error!(reason, "Envoy keeps its configuration");
             self.status.send_modify(|status| {
                 status.failure = Some(Failure { exit: reason, restarts: status.restarts, retry_after: None });
@@ -231,7 +239,7 @@ impl Supervisor {
         });
         if self.current.is_some() && !self.hot_restart() {
             tracing::info!("the configuration has changed: Envoy drains and restarts");
-            if self.drain_and_wait().await {
+            if self.drain_and_wait().await || *self.inputs.stop.borrow() {
                 return Some(Exit::Terminated);
             }
             if let Some(process) = self.current.take() {
@@ -270,10 +278,10 @@ impl Supervisor {
 
     async fn ask_to_drain(&mut self, stays: bool) {
         tracing::info!("draining Envoy");
-        self.status.send_modify(|status| status.draining = true);
         if let Err(error) = self.settings.admin.drain(self.settings.proxy.is_sidecar, stays).await {
             tracing::warn!(%error, "cannot drain Envoy");
         }
+        self.status.send_modify(|status| status.draining = true);
     }
 
     /// Drains Envoy before the agent ends.

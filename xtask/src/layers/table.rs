@@ -55,6 +55,7 @@ pub(super) const CRATES: &[(&str, Place)] = &[
     ("cli", Place::Layer(5, &[])),
     ("rutter", Place::Layer(5, &["cli"])),
     ("rutter-agent", Place::Layer(5, &[])),
+    ("rutter-cni", Place::Layer(5, &[])),
     ("test-harness", Place::Beside(&[])),
     ("test-agent", Place::Beside(&["protos", "test-harness"])),
     ("demo", Place::Beside(&["rutter", "test-agent", "test-harness"])),

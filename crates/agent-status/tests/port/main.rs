@@ -77,10 +77,10 @@ async fn the_port_closes() {
     let port = Port::open(settings()).await;
     let mut again = settings();
     again.port = port.running.port;
-    let (names, draining, events, stop) = (port.names, port.draining, port.events, port.stop);
+    let (names, obstacle, events, stop) = (port.names, port.obstacle, port.events, port.stop);
     let channels = || agent_status::Channels {
         names: Some(names.subscribe()),
-        draining: draining.subscribe(),
+        obstacle: obstacle.subscribe(),
         events: tokio::sync::mpsc::channel(1).0,
     };
     let used = start(again.clone(), channels(), &prometheus::Registry::new(), stop.subscribe()).await;

@@ -48,7 +48,7 @@ async fn envoy_is_asked_until_it_is_ready() {
     assert!(envoy.seen().is_empty(), "Envoy is not asked again");
     let metrics = port.get("/metrics").await.text();
     assert!(metrics.contains("istio_agent_startup_duration_seconds 0."), "{metrics}");
-    port.draining.send_replace(true);
+    port.obstacle.send_replace(Some("the proxy is draining"));
     let answer = port.get("/healthz/ready").await;
     assert_eq!((answer.status, &*answer.text()), (503, "the proxy is draining\n"));
 }

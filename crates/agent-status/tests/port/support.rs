@@ -29,7 +29,7 @@ use tokio_rustls::TlsAcceptor;
 pub(crate) struct Port {
     pub(crate) running: Running,
     pub(crate) names: watch::Sender<Names>,
-    pub(crate) draining: watch::Sender<bool>,
+    pub(crate) obstacle: watch::Sender<Option<&'static str>>,
     pub(crate) events: mpsc::Receiver<Event>,
     pub(crate) stop: watch::Sender<bool>,
     pub(crate) registry: Registry,
@@ -60,13 +60,13 @@ impl Port {
     /// Opens a port beside a DNS proxy if `names` is given.
     pub(crate) async fn open_with(settings: Settings, dns: Option<Names>) -> Port {
         let (names, receiver) = watch::channel(dns.clone().flatten());
-        let (draining, drains) = watch::channel(false);
+        let (obstacle, obstacles) = watch::channel(None);
         let (sender, events) = mpsc::channel(4);
         let (stop, stopped) = watch::channel(false);
         let registry = Registry::new_custom(Some("istio_agent".to_owned()), None).unwrap();
-        let channels = Channels { names: dns.map(|_| receiver), draining: drains, events: sender };
+        let channels = Channels { names: dns.map(|_| receiver), obstacle: obstacles, events: sender };
         let running = start(settings, channels, &registry, stopped).await.unwrap();
-        Port { running, names, draining, events, stop, registry }
+        Port { running, names, obstacle, events, stop, registry }
     }
 
     pub(crate) async fn get(&self, path: &str) -> Answer {

@@ -61,10 +61,7 @@ impl Plan {
     pub(crate) fn new(node: &Node, flavor: Flavor, diagnostics: &mut Diagnostics) -> Plan {
         let settings = &node.settings;
         let dual = !node.role.is_ipv4() && !node.role.is_ipv6();
-        let first = usize::from(match dual {
-            true => node.options.dual_stack && node.role.addresses.first().is_some_and(IpAddr::is_ipv6),
-            false => !node.role.is_ipv4(),
-        });
+        let first = usize::from(node.loopback().is_ipv6());
         let both = dual && node.options.dual_stack;
         let asked = node.options.metadata_discovery == Some(true) && flavor == Flavor::Stock;
         if asked {

@@ -6,6 +6,7 @@ mod platform;
 mod role;
 
 use std::collections::BTreeMap;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use config::mesh::{AuthenticationPolicy, ProxyClusterName, ProxyConfig, TracingServiceName};
 use names::NodeType;
@@ -128,6 +129,18 @@ impl Node {
             platform: facts.platform.metadata.clone(),
             pilot_san,
         }
+    }
+
+    /// The loopback address of Envoy's own listeners and of its admin interface. Proxies with addresses of both families use IPv4, or
+    /// with `ISTIO_DUAL_STACK` the family of their first address.
+    #[must_use]
+    pub fn loopback(&self) -> IpAddr {
+        let is_dual = !self.role.is_ipv4() && !self.role.is_ipv6();
+        let is_ipv6 = match is_dual {
+            true => self.options.dual_stack && self.role.addresses.first().is_some_and(IpAddr::is_ipv6),
+            false => !self.role.is_ipv4(),
+        };
+        if is_ipv6 { Ipv6Addr::LOCALHOST.into() } else { Ipv4Addr::LOCALHOST.into() }
     }
 
     /// The same node for gRPC clients without a proxy (`GENERATOR`).

@@ -86,11 +86,6 @@ pub(super) async fn run(matches: &ArgMatches, io: &mut Io) -> Result<u8> {
         (None, Some(server)) => token(server, matches, &machine).await?.into_bytes(),
         (None, None) => bail!(usage("--token-file is missing")),
     };
-    let mut machine = machine;
-    if token.starts_with(ca::join::PREFIX.as_bytes()) {
-        // A join token only gives a certificate, which the agent must keep.
-        machine.variables = vec![("PROV_CERT", CERTIFICATES), ("OUTPUT_CERTS", CERTIFICATES)];
-    }
     let directory = given("output").context("--output is missing")?;
     DirBuilder::new().recursive(true).mode(0o755).create(directory)?;
     let hosts = machine.hosts(matches);
@@ -231,8 +226,6 @@ struct Machine {
     control_plane: String,
     /// `defaultConfig`.
     settings: Map<String, Json>,
-    /// Further variables of the agent.
-    variables: Vec<(&'static str, &'static str)>,
 }
 
 impl Machine {
@@ -265,8 +258,7 @@ impl Machine {
             settings.insert("readinessProbe".into(), spec["probe"].clone());
         }
         let account = text(&template["serviceAccount"]);
-        let mut machine =
-            Machine { name, namespace, account, ports, control_plane: host, settings, variables: Vec::new() };
+        let mut machine = Machine { name, namespace, account, ports, control_plane: host, settings };
         let trust_domain = Some(text(&mesh["trustDomain"])).filter(|domain| !domain.is_empty());
         metadata.extend(machine.metadata(spec, trust_domain.unwrap_or_else(|| "cluster.local".to_owned()), matches));
         machine.settings.insert("proxyMetadata".into(), metadata.into());
@@ -331,7 +323,8 @@ impl Machine {
         set("ISTIO_SERVICE_CIDR", "*".to_owned());
         set("ISTIO_LOCAL_EXCLUDE_PORTS", excluded);
         set("SERVICE_ACCOUNT", self.account.clone());
-        self.variables.iter().for_each(|(name, value)| set(name, (*value).to_owned()));
+        // The token is for the first certificate. The agent keeps that, and renews it with itself.
+        ["PROV_CERT", "OUTPUT_CERTS"].iter().for_each(|name| set(name, CERTIFICATES.to_owned()));
         if revision(matches).is_some() {
             set("CA_ADDR", format!("{}:15012", self.control_plane));
         }

@@ -133,6 +133,10 @@ impl Client {
             let next = redirected(&uri, &answer.headers).ok_or_else(|| FetchError::Redirect(authority(&uri)))?;
             if (next.authority(), next.scheme()) != (uri.authority(), uri.scheme()) {
                 headers.retain(|(name, _)| name != AUTHORIZATION);
+                // A form has a token of the registry.
+                if ask.form.is_some() {
+                    return Err(FetchError::Redirect(authority(&uri)));
+                }
             }
             uri = next;
         }

@@ -93,7 +93,9 @@ impl Supervised {
     }
 
     pub(crate) async fn until(&mut self, condition: impl FnMut(&Status) -> bool) -> Status {
-        tokio::time::timeout(PATIENCE, self.status.wait_for(condition)).await.unwrap().unwrap().clone()
+        let reached = tokio::time::timeout(PATIENCE, self.status.wait_for(condition)).await;
+        let reached = reached.map(|status| status.unwrap().clone());
+        reached.unwrap_or_else(|_| panic!("the status is {:?}", self.status.borrow()))
     }
 
     pub(crate) fn pid(&self) -> u32 {
