@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::Stdio;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use test_harness::grpc::Probe;
@@ -11,7 +11,7 @@ use test_harness::run::Result;
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines};
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 
-/// The maximum time until a probe prints its next line.
+/// The maximum time until a probe prints its next line, and until a change has arrived.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A running probe. It ends when it is dropped.
@@ -86,5 +86,31 @@ impl Application {
             detail: said["detail"].as_str().unwrap_or_default().to_owned(),
             took: Duration::from_secs_f64(said["seconds"].as_f64().unwrap_or_default()),
         })
+    }
+    /// Makes this many calls again and again until the outcome is as wanted. A channel gets changes while it is used.
+    pub async fn until(
+        &mut self,
+        times: u64,
+        headers: &[(&str, &str)],
+        wanted: impl Fn(&Outcome) -> bool,
+    ) -> Result<Outcome> {
+        retried(async || self.calls(times, headers).await, wanted).await
+    }
+}
+
+/// Repeats the calls until their outcome is as wanted.
+pub async fn retried(
+    mut calls: impl AsyncFnMut() -> Result<Outcome>,
+    wanted: impl Fn(&Outcome) -> bool,
+) -> Result<Outcome> {
+    let end = Instant::now() + PATIENCE;
+    loop {
+        let outcome = calls().await?;
+        if wanted(&outcome) {
+            return Ok(outcome);
+        }
+        if Instant::now() >= end {
+            return Err(format!("not within {PATIENCE:?}; last {outcome:?}").into());
+        }
     }
 }

@@ -14,8 +14,6 @@ use test_harness::run::Result;
 const HOST: &str = "echo.shop.svc.cluster.local";
 /// A DestinationRule policy without effect.
 const ROUND_ROBIN: &str = "{ loadBalancer: { simple: ROUND_ROBIN } }";
-/// The maximum number of calls until a change must have arrived.
-const TRIES: usize = 200;
 
 /// The service with these instances (version and port), and subsets by version.
 fn service(instances: &[(&str, u16)], policy: &str) -> String {
@@ -93,23 +91,6 @@ impl Shop {
     }
 }
 
-/// Calls until the outcome is as wanted. A channel gets changes while it is used.
-async fn until(
-    client: &mut Application,
-    headers: &[(&str, &str)],
-    wanted: impl Fn(&Outcome) -> bool,
-) -> Result<Outcome> {
-    let mut last = None;
-    for _ in 0..TRIES {
-        let outcome = client.calls(20, headers).await?;
-        if wanted(&outcome) {
-            return Ok(outcome);
-        }
-        last = Some(outcome);
-    }
-    Err(format!("not in {TRIES} tries; last {last:?}").into())
-}
-
 fn only(outcome: &Outcome, name: &str) -> bool {
     outcome.errors.is_empty() && outcome.answers.keys().eq([name])
 }
@@ -124,7 +105,7 @@ async fn a_service_with_sessions_is_called(probe: Probe) -> Result<()> {
     shop.mesh.config.put("service.yaml", &service)?;
     shop.mesh.config.put("route.yaml", &route(&format!("[{{ {} }}]", to("v1"))))?;
     let mut client = shop.client("xds:///echo:7070")?;
-    until(&mut client, &[], |outcome| only(outcome, "v1")).await?;
+    client.until(20, &[], |outcome| only(outcome, "v1")).await?;
     // By now the label is in effect. A new client has no earlier listener.
     let mut client = shop.client("xds:///echo:7070")?;
     let outcome = client.calls(100, &[]).await?;
@@ -156,15 +137,15 @@ async fn routes_and_endpoints_change_under_a_channel(probe: Probe) -> Result<()>
     let mut client = shop.client("xds:///echo.shop:7070")?;
     assert!(only(&client.calls(20, &[]).await?, "v1"));
     shop.mesh.config.put("route.yaml", &route(&format!("[{{ {} }}]", to("v2"))))?;
-    until(&mut client, &[], |outcome| only(outcome, "v2")).await?;
+    client.until(20, &[], |outcome| only(outcome, "v2")).await?;
     let (server, port) = Application::serve(&shop.probe, "v2-next").await?;
     shop.servers.push(server);
     let moved = service(&[("v1", shop.ports[0]), ("v2", port)], ROUND_ROBIN);
     shop.mesh.config.put("service.yaml", &moved)?;
-    until(&mut client, &[], |outcome| only(outcome, "v2-next")).await?;
+    client.until(20, &[], |outcome| only(outcome, "v2-next")).await?;
     let none = service(&[("v1", shop.ports[0])], ROUND_ROBIN);
     shop.mesh.config.put("service.yaml", &none)?;
-    let outcome = until(&mut client, &[], |outcome| outcome.errors.get("UNAVAILABLE") == Some(&20)).await?;
+    let outcome = client.until(20, &[], |outcome| outcome.errors.get("UNAVAILABLE") == Some(&20)).await?;
     assert!(outcome.answers.is_empty(), "{outcome:?}");
     Ok(())
 }
@@ -204,7 +185,7 @@ async fn no_policy_is_refused(probe: Probe) -> Result<()> {
         let (server, port) = Application::serve(&shop.probe, &format!("round-{round}")).await?;
         shop.mesh.config.put("service.yaml", &service(&[("v1", port)], policy))?;
         let name = format!("round-{round}");
-        until(&mut client, &[("x-user", "a")], |outcome| only(outcome, &name)).await?;
+        client.until(20, &[("x-user", "a")], |outcome| only(outcome, &name)).await?;
         let page: Value = serde_json::from_str(&shop.mesh.control.debug("/debug/syncz").await?.text())?;
         let types = page[0]["resources"].as_object().ok_or("no such client")?;
         assert!(!types.is_empty() && types.values().all(|t| t["lastError"].is_null()), "{policy}: {page}");
@@ -247,7 +228,7 @@ async fn served_over_xds(shop: &Shop) -> Result<(Application, Application)> {
     // Until a service targets its port, the server may report that it does not serve.
     while server.says().await?["serving"] != true {}
     let mut client = shop.client("xds:///echo:7070")?;
-    until(&mut client, &[], |outcome| only(outcome, "mine")).await?;
+    client.until(20, &[], |outcome| only(outcome, "mine")).await?;
     Ok((server, client))
 }
 
@@ -273,17 +254,17 @@ async fn a_grpc_server_enforces_authorization_policies() -> Result<()> {
     let answered = |outcome: &Outcome| only(outcome, "mine");
     let secret = [("ask", "secret")];
     policy("DENY", "{ when: [{ key: 'request.headers[ask]', values: [secret] }] }")?;
-    until(&mut client, &secret, denied).await?;
-    until(&mut client, &[], answered).await?;
+    client.until(20, &secret, denied).await?;
+    client.until(20, &[], answered).await?;
     policy("ALLOW", "{ when: [{ key: 'request.headers[ask]', values: [secret] }] }")?;
-    until(&mut client, &[], denied).await?;
-    until(&mut client, &secret, answered).await?;
+    client.until(20, &[], denied).await?;
+    client.until(20, &secret, answered).await?;
     // A token cannot be verified by a gRPC server: a rule that asks for one must not permit more.
     policy("ALLOW", "{ from: [{ source: { requestPrincipals: ['*'] } }] }")?;
-    until(&mut client, &secret, denied).await?;
+    client.until(20, &secret, denied).await?;
     policy("DENY", "{ from: [{ source: { notRequestPrincipals: ['*'] } }], to: [{ operation: { methods: [GET] } }] }")?;
-    until(&mut client, &secret, answered).await?;
+    client.until(20, &secret, answered).await?;
     shop.mesh.config.remove("policy.yaml")?;
-    until(&mut client, &[], answered).await?;
+    client.until(20, &[], answered).await?;
     Ok(())
 }

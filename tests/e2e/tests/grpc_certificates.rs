@@ -2,14 +2,11 @@
 
 use std::path::PathBuf;
 
-use e2e::grpc::{Application, Outcome};
+use e2e::grpc::{self, Application, Outcome};
 use e2e::issued::{self, Member};
 use e2e::{Mesh, rutter_binary};
 use test_harness::grpc::Probe;
 use test_harness::run::Result;
-
-/// The maximum number of calls until a change must have arrived.
-const TRIES: usize = 200;
 
 /// The service with this instance, which is called over mutual TLS.
 fn service(port: u16, account: &str) -> String {
@@ -61,19 +58,6 @@ impl Workload {
     }
 }
 
-/// Calls until the outcome is as wanted.
-async fn until(client: &mut Application, wanted: impl Fn(&Outcome) -> bool) -> Result<()> {
-    let mut last = None;
-    for _ in 0..TRIES {
-        let outcome = client.calls(5, &[]).await?;
-        if wanted(&outcome) {
-            return Ok(());
-        }
-        last = Some(outcome);
-    }
-    Err(format!("not in {TRIES} tries; last {last:?}").into())
-}
-
 fn answered(outcome: &Outcome) -> bool {
     outcome.errors.is_empty() && outcome.answers.keys().eq(["mine"])
 }
@@ -100,13 +84,13 @@ async fn mutual_tls(probe: Probe) -> Result<()> {
     mesh.config.put("service.yaml", &service(port, "server"))?;
     while serving.says().await?["serving"] != true {}
     let mut calling = client.client(&probe)?;
-    until(&mut calling, answered).await?;
+    calling.until(5, &[], answered).await?;
 
     // The server enforces policies on the identity of the client.
     mesh.config.put("policy.yaml", &policy("somebody"))?;
-    until(&mut calling, |outcome| fails(outcome, "PERMISSION_DENIED")).await?;
+    calling.until(5, &[], |outcome| fails(outcome, "PERMISSION_DENIED")).await?;
     mesh.config.put("policy.yaml", &policy("client"))?;
-    until(&mut calling, answered).await?;
+    calling.until(5, &[], answered).await?;
     // The client enforces the identity of the server. A connection that exists stays.
     mesh.config.put("service.yaml", &service(port, "serve"))?;
     fresh(&client, &probe, |outcome| fails(outcome, "UNAVAILABLE")).await?;
@@ -122,16 +106,8 @@ async fn mutual_tls(probe: Probe) -> Result<()> {
 }
 
 /// Starts clients until the outcome is as wanted.
-async fn fresh(workload: &Workload, probe: &Probe, wanted: impl Fn(&Outcome) -> bool) -> Result<()> {
-    let mut last = None;
-    for _ in 0..TRIES {
-        let outcome = workload.client(probe)?.calls(3, &[]).await?;
-        if wanted(&outcome) {
-            return Ok(());
-        }
-        last = Some(outcome);
-    }
-    Err(format!("not in {TRIES} tries; last {last:?}").into())
+async fn fresh(workload: &Workload, probe: &Probe, wanted: impl Fn(&Outcome) -> bool) -> Result<Outcome> {
+    grpc::retried(async || workload.client(probe)?.calls(3, &[]).await, wanted).await
 }
 
 #[tokio::test]
