@@ -171,13 +171,16 @@ async fn a_module_is_fetched_from_a_web_server() {
 
         // The module is still there.
         let fetched = web.paths().len();
+        let requests = || proxy.ads.requests(EXTENSIONS);
+        let before = requests().len();
         proxy.ads.set(EXTENSIONS, vec![("plugin", plugin(&url("/moved"), &sum, none.clone(), "FAIL_CLOSED"))]);
-        until("the module", Some(&proxy.envoy), async || (proxy.file().await == file).then_some(())).await;
+        let ack = async || requests().pop().filter(|_| requests().len() > before);
+        let acknowledged = until("an ACK", Some(&proxy.envoy), ack).await.version;
+        assert_eq!(proxy.file().await, file);
         assert_eq!(web.paths().len(), fetched);
         assert_eq!(proxy.relay.metric("wasm_cache_entries", ""), 1.0);
 
         // A filter that cannot be read is rejected, with the version that the proxy has.
-        let acknowledged = proxy.ads.requests(EXTENSIONS).pop().unwrap().version;
         let typed = Any { type_url: format!("type.googleapis.com/{WASM}"), value: Bytes::from_static(b"\xff") };
         let config = protos::envoy::config::core::v3::TypedExtensionConfig {
             name: "plugin".to_owned(),
