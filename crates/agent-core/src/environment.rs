@@ -71,12 +71,14 @@ impl Environment {
     /// # Errors
     /// The value is not a boolean.
     pub fn flag(&self, name: &str, default: bool) -> Result<bool, EnvironmentError> {
-        match self.text(name) {
-            None => Ok(default),
-            Some("1" | "t" | "T" | "true" | "TRUE" | "True") => Ok(true),
-            Some("0" | "f" | "F" | "false" | "FALSE" | "False") => Ok(false),
-            Some(value) => Err(error(name, value, "give true or false")),
-        }
+        let Some(value) = self.text(name) else { return Ok(default) };
+        protos::parse_bool(value).ok_or_else(|| error(name, value, "give true or false"))
+    }
+
+    /// The error that a variable has a value that cannot be used.
+    #[must_use]
+    pub fn wrong(&self, name: &str, remedy: &str) -> EnvironmentError {
+        error(name, self.text_or(name, ""), remedy)
     }
 
     /// A number, or another value that is parsed from text.

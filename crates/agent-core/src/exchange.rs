@@ -1,4 +1,4 @@
-//! The values that the parts of the agent exchange, all of them through [`tokio::sync::watch`].
+//! The values that the parts of the agent exchange: an [`Event`] through a queue, all others through [`tokio::sync::watch`].
 
 use std::sync::Arc;
 
@@ -25,3 +25,12 @@ pub type Names = Option<Arc<NameTable>>;
 /// The PEM blocks of the trust roots of the mesh configuration, besides the root of the certificate authority. Empty before the
 /// control plane sent them.
 pub type MeshRoots = Arc<Vec<String>>;
+
+/// A request of the status port to the supervisor of Envoy.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Event {
+    /// `POST /drain`: Envoy drains now. A later stop ends it at once.
+    Drain,
+    /// `POST /quitquitquit`: Envoy and the agent end now, without draining.
+    Quit,
+}

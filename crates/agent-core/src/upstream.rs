@@ -9,6 +9,8 @@ use std::{fs, io};
 use tonic::metadata::{Ascii, AsciiMetadataKey, MetadataMap, MetadataValue};
 use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity};
 
+pub use names::JOIN_TOKEN;
+
 use crate::environment::Environment;
 
 /// The time in which a connection must be established.
@@ -17,8 +19,6 @@ pub const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 const KEEP_ALIVE: (Duration, Duration) = (Duration::from_secs(30), Duration::from_secs(10));
 /// The default file of the token of the pod's service account, relative to the agent's directory.
 pub const TOKEN_FILE: &str = "./var/run/secrets/tokens/istio-token";
-/// The start of Rutter's join tokens, which are valid once and only for a certificate.
-pub const JOIN_TOKEN: &str = "rutter-join.";
 /// The name in the certificate of a control plane whose address is `localhost`.
 const FORWARDED_NAME: &str = "istiod.istio-system.svc";
 /// The largest file that is read, in bytes.
@@ -86,6 +86,14 @@ pub enum UpstreamError {
         /// The causes, outermost first.
         reason: String,
     },
+}
+
+impl ClientCertificate {
+    /// The usual names in a folder: `cert-chain.pem` and `key.pem`.
+    #[must_use]
+    pub fn of_folder(folder: &Path) -> ClientCertificate {
+        ClientCertificate { chain: folder.join("cert-chain.pem"), key: folder.join("key.pem") }
+    }
 }
 
 impl Upstream {
@@ -182,10 +190,10 @@ impl Upstream {
     }
 }
 
-/// The headers of `XDS_HEADER_*`, which are sent with each call.
+/// The headers of the variables with a prefix, such as `XDS_HEADER_`, which are sent with each call.
 #[must_use]
-pub fn headers(environment: &Environment) -> Vec<(String, String)> {
-    environment.with_prefix("XDS_HEADER_").map(|(name, value)| (name.to_owned(), value.to_owned())).collect()
+pub fn headers(environment: &Environment, prefix: &str) -> Vec<(String, String)> {
+    environment.with_prefix(prefix).map(|(name, value)| (name.to_owned(), value.to_owned())).collect()
 }
 
 fn header(name: &str, value: &str) -> Result<MetadataValue<Ascii>, UpstreamError> {

@@ -4,6 +4,7 @@ use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::{Arc, LazyLock};
 
+use agent_core::tls::{Possession, unverified};
 use bytes::Bytes;
 use http::header::{CONNECTION, HOST, LOCATION};
 use http::uri::PathAndQuery;
@@ -12,9 +13,8 @@ use http_body_util::{BodyExt as _, Full};
 use hyper::body::Incoming;
 use hyper::client::conn::{http1, http2};
 use hyper_util::rt::{TokioExecutor, TokioIo};
-use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
-use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
-use rustls::{ClientConfig, DigitallySignedStruct, SignatureScheme};
+use rustls::ClientConfig;
+use rustls::pki_types::ServerName;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpSocket, TcpStream};
 use tokio::task::JoinSet;
@@ -53,7 +53,7 @@ pub enum GetError {
 pub enum Follow {
     /// All.
     All,
-    /// Those to the same host, as the kubelet does.
+    /// Redirects to the same host are followed, as the kubelet does.
     SameHost,
 }
 
@@ -305,53 +305,11 @@ fn is_followed(status: StatusCode) -> bool {
 
 /// TLS without and with HTTP/2. Certificates are not verified, as by the kubelet: probes stay on this machine.
 static TLS: LazyLock<(Arc<ClientConfig>, Arc<ClientConfig>)> = LazyLock::new(|| {
-    let provider = rustls::crypto::aws_lc_rs::default_provider();
-    let unverified = Arc::new(Unverified(provider.signature_verification_algorithms.supported_schemes()));
     let config = |protocols: &[&[u8]]| {
-        let builder =
-            ClientConfig::builder_with_provider(provider.clone().into()).with_safe_default_protocol_versions();
-        let builder = builder.unwrap_or_else(|_| unreachable!("the provider supports the default versions"));
-        let mut config = builder.dangerous().with_custom_certificate_verifier(unverified.clone()).with_no_client_auth();
+        let mut config = unverified(Possession::Ignored)
+            .unwrap_or_else(|_| unreachable!("the provider supports the default versions"));
         config.alpn_protocols = protocols.iter().map(|protocol| protocol.to_vec()).collect();
         Arc::new(config)
     };
     (config(&[]), config(&[b"h2", b"http/1.1"]))
 });
-
-#[derive(Debug)]
-struct Unverified(Vec<SignatureScheme>);
-
-impl ServerCertVerifier for Unverified {
-    fn verify_server_cert(
-        &self,
-        _: &CertificateDer<'_>,
-        _: &[CertificateDer<'_>],
-        _: &ServerName<'_>,
-        _: &[u8],
-        _: UnixTime,
-    ) -> Result<ServerCertVerified, rustls::Error> {
-        Ok(ServerCertVerified::assertion())
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        _: &[u8],
-        _: &CertificateDer<'_>,
-        _: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        Ok(HandshakeSignatureValid::assertion())
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        _: &[u8],
-        _: &CertificateDer<'_>,
-        _: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        Ok(HandshakeSignatureValid::assertion())
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.0.clone()
-    }
-}

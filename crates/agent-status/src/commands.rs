@@ -29,14 +29,6 @@ pub struct Wait {
     pub period: Duration,
 }
 
-impl Default for Wait {
-    fn default() -> Wait {
-        let half = Duration::from_millis(500);
-        let url = "http://localhost:15021/healthz/ready".to_owned();
-        Wait { url, timeout: Duration::from_secs(60), request_timeout: half, period: half }
-    }
-}
-
 /// The reason why a command fails.
 #[derive(thiserror::Error, Debug)]
 pub enum CommandError {
@@ -94,10 +86,6 @@ pub async fn request(port: u16, method: &str, path: &str, body: &str) -> Result<
     if !ALLOWED_PORTS.contains(&port) {
         return Err(CommandError::Port(port));
     }
-    request_any(port, method, path, body).await
-}
-
-async fn request_any(port: u16, method: &str, path: &str, body: &str) -> Result<Bytes, CommandError> {
     let invalid = || CommandError::Method(method.to_owned());
     let method = Method::from_bytes(method.as_bytes()).map_err(|_| invalid())?;
     let text = format!("http://localhost:{port}/{}", path.strip_prefix('/').unwrap_or(path));

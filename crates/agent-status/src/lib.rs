@@ -19,5 +19,5 @@ pub mod scrape;
 mod server;
 pub mod settings;
 
-pub use server::{Channels, Event, Running, StartError, start};
+pub use server::{Channels, Running, StartError, start};
 pub use settings::{GRPC_BOOTSTRAP, Node, Settings, SettingsError};

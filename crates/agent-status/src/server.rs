@@ -3,11 +3,11 @@
 use std::collections::HashMap;
 use std::convert::Infallible;
 use std::io;
-use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::SocketAddr;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-use agent_core::exchange::Names;
+use agent_core::exchange::{Event, Names};
 use bytes::Bytes;
 use http::header::CONTENT_TYPE;
 use http::{HeaderValue, Method, Request, Response, StatusCode};
@@ -17,9 +17,9 @@ use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
-use listeners::{Limits, Usage, accept};
+use listeners::{Limits, Usage, accept, bind_any};
 use prometheus::{Gauge, Registry};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::TcpStream;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tokio::time::sleep;
@@ -40,15 +40,6 @@ const MAX_HEAD: usize = 64 << 10;
 
 /// The body of a response.
 pub(crate) type Body = UnsyncBoxBody<Bytes, Infallible>;
-
-/// A request to the agent.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Event {
-    /// Drain the connections of Envoy now (`POST /drain`).
-    Drain,
-    /// End without draining (`POST /quitquitquit`).
-    Quit,
-}
 
 /// The channels to other parts of the agent.
 #[derive(Debug)]
@@ -117,7 +108,7 @@ pub async fn start(
     stop: watch::Receiver<bool>,
 ) -> Result<Running, StartError> {
     let failed = |error| StartError::Listen { port: settings.port, error };
-    let listener = listen(settings.port).await.map_err(failed)?;
+    let listener = bind_any(settings.port).await.map_err(failed)?;
     let port = listener.local_addr().map_err(failed)?.port();
     let startup = Gauge::new("startup_duration_seconds", "The time from the process starting to being marked ready.")?;
     registry.register(Box::new(startup.clone()))?;
@@ -151,16 +142,6 @@ pub async fn start(
         move |(stream, peer), usage| serve(server.clone(), stream, peer, usage, ending.clone()),
     ));
     Ok(Running { port, tasks })
-}
-
-/// Listens on all addresses of both families, or of IPv4 if the machine has no IPv6.
-async fn listen(port: u16) -> io::Result<TcpListener> {
-    match TcpListener::bind((Ipv6Addr::UNSPECIFIED, port)).await {
-        Err(error) if error.kind() != io::ErrorKind::AddrInUse => {
-            TcpListener::bind((Ipv4Addr::UNSPECIFIED, port)).await
-        }
-        bound => bound,
-    }
 }
 
 async fn serve(

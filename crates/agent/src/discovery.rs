@@ -20,7 +20,7 @@ pub(crate) fn upstream(environment: &Environment, settings: &ProxyConfig) -> Res
     let file_mounted = environment.flag("FILE_MOUNTED_CERTS", false)?;
     let metadata = |name: &str| environment.text(&format!("ISTIO_META_{name}"));
     let mut certificate = match (provisioned, file_mounted) {
-        (Some(folder), _) => Some(files_of(folder)),
+        (Some(folder), _) => Some(ClientCertificate::of_folder(folder)),
         (None, true) => metadata("TLS_CLIENT_CERT_CHAIN")
             .zip(metadata("TLS_CLIENT_KEY"))
             .map(|(chain, key)| ClientCertificate { chain: chain.into(), key: key.into() }),
@@ -45,10 +45,10 @@ pub(crate) fn upstream(environment: &Environment, settings: &ProxyConfig) -> Res
         certificate: None,
         token,
         cluster: environment.text_or("ISTIO_META_CLUSTER_ID", "").to_owned(),
-        headers: headers(environment),
+        headers: headers(environment, "XDS_HEADER_"),
     };
     if certificate.is_none() && !has_token(&upstream) {
-        certificate = environment.text("OUTPUT_CERTS").map(|folder| files_of(Path::new(folder)));
+        certificate = environment.text("OUTPUT_CERTS").map(|folder| ClientCertificate::of_folder(Path::new(folder)));
     }
     upstream.certificate = certificate;
     Ok(upstream)
@@ -58,11 +58,6 @@ pub(crate) fn upstream(environment: &Environment, settings: &ProxyConfig) -> Res
 /// authenticates the agent as soon as it is written.
 fn has_token(upstream: &Upstream) -> bool {
     upstream.bearer_token().is_ok_and(|token| token.is_some_and(|token| !token.starts_with(JOIN_TOKEN)))
-}
-
-/// The files of a certificate in a folder.
-fn files_of(folder: &Path) -> ClientCertificate {
-    ClientCertificate { chain: folder.join("cert-chain.pem"), key: folder.join("key.pem") }
 }
 
 #[cfg(test)]

@@ -66,7 +66,7 @@ pub async fn run(arguments: Arguments, environment: Environment, stop: watch::Re
     let (configurations, followed) = watch::channel(configuration(&proxy)?);
     let (status, statuses) = watch::channel(Status::default());
     let settings = parts::supervisor_settings(&arguments, &environment, &proxy)?;
-    let inputs = Inputs { configurations: followed, events: parts::forwarded(received_events), stop };
+    let inputs = Inputs { configurations: followed, events: received_events, stop };
     let exit = tokio::select! {
         exit = supervisor::run(settings, inputs, status) => exit,
         never = follow(&fixed, files, &configurations) => never,

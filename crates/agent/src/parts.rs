@@ -3,11 +3,11 @@
 use std::path::PathBuf;
 
 use agent_core::environment::{Environment, EnvironmentError};
-use agent_core::exchange::{Health, MeshRoots, Names};
-use agent_status::Event;
+use agent_core::exchange::{Event, Health, MeshRoots, Names};
 use anyhow::Result;
 use config::mesh::{PrivateKeyProvider, ProxyConfig};
-use identity::{Identity, KeyProvider, Source};
+use identity::{Identity, Source};
+use model::tls::{KeyProvider, KeyProviderSort};
 use names::NodeType;
 use prometheus::Registry;
 use relay::{Relay, grpc_bootstrap};
@@ -124,36 +124,18 @@ fn has_dns(environment: &Environment, kind: NodeType) -> Result<bool, Environmen
 
 /// The implementation of operations with private keys, as the settings name it.
 fn key_provider(settings: &ProxyConfig) -> Option<KeyProvider> {
-    let (qat, settings) = match settings.private_key_provider.as_ref()? {
-        PrivateKeyProvider::Cryptomb(settings) => (false, settings),
-        PrivateKeyProvider::Qat(settings) => (true, settings),
+    let (sort, settings) = match settings.private_key_provider.as_ref()? {
+        PrivateKeyProvider::Cryptomb(settings) => (KeyProviderSort::Cryptomb, settings),
+        PrivateKeyProvider::Qat(settings) => (KeyProviderSort::Qat, settings),
         PrivateKeyProvider::Proxy => return None,
     };
     let (poll_delay, fallback) = (settings.poll_delay.unwrap_or_default(), settings.fallback.unwrap_or_default());
-    Some(KeyProvider { qat, poll_delay, fallback })
+    Some(KeyProvider { sort, poll_delay, fallback })
 }
 
 /// A port of the settings; their parser has checked its range.
 fn port(number: i32) -> u16 {
     number.try_into().unwrap_or_default()
-}
-
-/// Requests of the status port as events of the supervisor.
-pub(crate) fn forwarded(mut events: mpsc::Receiver<Event>) -> mpsc::Receiver<supervisor::Event> {
-    let (sender, receiver) = mpsc::channel(events.max_capacity());
-    // Ends with the status port, or with the supervisor.
-    tokio::spawn(async move {
-        while let Some(event) = events.recv().await {
-            let event = match event {
-                Event::Drain => supervisor::Event::Drain,
-                Event::Quit => supervisor::Event::Quit,
-            };
-            if sender.send(event).await.is_err() {
-                return;
-            }
-        }
-    });
-    receiver
 }
 
 /// The settings of the supervisor.

@@ -1,5 +1,7 @@
 //! Query parameters.
 
+use config::parse_bool;
+
 use crate::error::ApiError;
 
 /// Maximum length of a query, in bytes.
@@ -55,11 +57,8 @@ impl Params {
     pub fn flag(&self, name: &str) -> Result<bool, ApiError> {
         match self.0.iter().find(|(n, _)| n == name) {
             None => Ok(false),
-            Some((_, value)) => match value.as_str() {
-                "" | "1" | "t" | "T" | "true" | "TRUE" | "True" => Ok(true),
-                "0" | "f" | "F" | "false" | "FALSE" | "False" => Ok(false),
-                other => Err(wrong(name, other, "is not a boolean")),
-            },
+            Some((_, value)) if value.is_empty() => Ok(true),
+            Some((_, value)) => parse_bool(value).ok_or_else(|| wrong(name, value, "is not a boolean")),
         }
     }
 

@@ -1,4 +1,4 @@
-//! The bootstrap configuration of Envoy and the metadata of its node, as Istio's agent makes them.
+//! The bootstrap configuration of Envoy and of gRPC applications, and the metadata of their node, as Istio's agent makes them.
 //!
 //! ```text
 //! defaults < mesh file < PROXY_CONFIG < annotation ─settings─► ProxyConfig ┐
@@ -18,6 +18,7 @@
 mod diagnostic;
 mod downward;
 mod envoy;
+mod grpc;
 mod node;
 mod options;
 mod overlay;
@@ -28,6 +29,7 @@ mod template;
 pub use diagnostic::{Diagnostic, Diagnostics};
 pub use downward::{DownwardError, parse_downward};
 pub use envoy::{Flavor, generate};
+pub use grpc::{grpc, grpc_certificates};
 pub use node::{Facts, Locality, Node, Platform, Role};
 pub use options::{Options, Variables};
 pub use overlay::overlay_json;

@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 use std::str::FromStr;
 
+use protos::parse_bool;
+
 use crate::diagnostic::Diagnostics;
 
 /// The environment variables of the agent. An empty value is the same as none.
@@ -77,15 +79,6 @@ impl Options {
     }
 }
 
-/// A boolean in one of the spellings of Go's `strconv.ParseBool`.
-pub(crate) fn boolean(text: &str) -> Option<bool> {
-    match text {
-        "1" | "t" | "T" | "true" | "TRUE" | "True" => Some(true),
-        "0" | "f" | "F" | "false" | "FALSE" | "False" => Some(false),
-        _ => None,
-    }
-}
-
 /// The value of a variable that is not empty.
 pub(crate) fn text<'a>(variables: &'a Variables, name: &str) -> Option<&'a str> {
     variables.get(name).map(String::as_str).filter(|value| !value.is_empty())
@@ -107,7 +100,7 @@ impl Reader<'_> {
 
     fn flag(&mut self, name: &str, default: bool) -> bool {
         let Some(value) = text(self.variables, name) else { return default };
-        boolean(value).unwrap_or_else(|| {
+        parse_bool(value).unwrap_or_else(|| {
             self.diagnostics.add(name, format_args!("{value:?} is not a boolean; using {default}"));
             default
         })

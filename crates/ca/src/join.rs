@@ -21,8 +21,7 @@ use serde::{Deserialize, Serialize};
 use crate::caller::{Caller, Method};
 use crate::certificate::seconds;
 
-/// The start of every token.
-pub const PREFIX: &str = "rutter-join.";
+pub use names::JOIN_TOKEN as PREFIX;
 /// The shortest and the longest life of a token.
 pub const LIFETIMES: std::ops::RangeInclusive<Duration> = Duration::from_secs(60)..=Duration::from_secs(7 * 86_400);
 /// The life of a token if none is given.

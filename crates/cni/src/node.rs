@@ -1,6 +1,5 @@
 //! The node agent: keeps the plugin installed, and repairs pods.
 
-use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -125,13 +124,7 @@ async fn ports(
 }
 
 async fn open(port: u16) -> Result<TcpListener, NodeError> {
-    let any = SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), port);
-    let both = SocketAddr::new(std::net::Ipv6Addr::UNSPECIFIED.into(), port);
-    // A node without IPv6 has only the former.
-    match TcpListener::bind(both).await {
-        Ok(listener) => Ok(listener),
-        Err(_) => TcpListener::bind(any).await.map_err(|error| NodeError::Listen(port, error)),
-    }
+    listeners::bind_any(port).await.map_err(|error| NodeError::Listen(port, error))
 }
 
 /// Installs the plugin, and again when a part of it changes, until `stop` is true or closed.
@@ -143,7 +136,7 @@ async fn keep_installed(
 ) -> Result<(), NodeError> {
     let changed = Arc::new(Notify::new());
     let notify = changed.clone();
-    // Events are not told apart: to install again is cheap, and writes nothing if nothing is missing.
+    // Events are not distinguished: to install again is cheap, and writes nothing if nothing is missing.
     let mut watcher = notify::recommended_watcher(move |event: notify::Result<notify::Event>| {
         if event.is_ok_and(|event| !event.kind.is_access()) {
             notify.notify_one();

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use interception::{Config, ConfigError};
+use protos::parse_bool;
 use serde::Deserialize;
 
 /// The container with the proxy.
@@ -210,15 +211,6 @@ impl Container {
         // The last of several variables with the same name counts.
         let value = self.env.iter().rev().find(|variable| variable.name == name);
         value.and_then(|variable| parse_bool(&variable.value)) == Some(true)
-    }
-}
-
-/// A boolean in one of the spellings of Go.
-pub(crate) fn parse_bool(text: &str) -> Option<bool> {
-    match text {
-        "1" | "t" | "T" | "true" | "TRUE" | "True" => Some(true),
-        "0" | "f" | "F" | "false" | "FALSE" | "False" => Some(false),
-        _ => None,
     }
 }
 

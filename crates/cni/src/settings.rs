@@ -2,6 +2,8 @@
 
 use std::path::PathBuf;
 
+use protos::parse_bool;
+
 /// A setting. Its environment variable is the name in upper case with `_` for `-`.
 #[derive(Clone, Copy, Debug)]
 pub struct Setting {
@@ -63,10 +65,6 @@ fn path(value: &str) -> Option<PathBuf> {
     Some(PathBuf::from(value))
 }
 
-fn switch(value: &str) -> Option<bool> {
-    crate::pod::parse_bool(value)
-}
-
 fn list(value: &str) -> Option<Vec<String>> {
     Some(value.split(',').map(str::trim).filter(|part| !part.is_empty()).map(str::to_owned).collect())
 }
@@ -81,7 +79,7 @@ fn mode(value: &str) -> Option<u32> {
 settings! {
     "cni-conf-name", "", cni_conf_name: String = text,
         "The name of the file with the CNI configuration. Default: the first valid one in the directory";
-    "chained-cni-plugin", "true", chained: bool = switch,
+    "chained-cni-plugin", "true", chained: bool = parse_bool,
         "Add the plugin to the configuration of another one. If false, it has a configuration of its own";
     "mounted-cni-net-dir", "/host/etc/cni/net.d", net_dir: PathBuf = path,
         "The directory with the CNI configuration of the node";
@@ -95,29 +93,29 @@ settings! {
         "The log level of the plugin";
     "kubeconfig-mode", "0600", kubeconfig_mode: u32 = mode,
         "The mode of the plugin's kubeconfig";
-    "cni-conf-group-read", "false", conf_group_read: bool = switch,
+    "cni-conf-group-read", "false", conf_group_read: bool = parse_bool,
         "Let the group read the CNI configuration that the agent writes";
     "kube-ca-file", "", kube_ca_file: String = text,
         "The file with the certificate of the API server's authority. Default: the one of the service account";
-    "skip-tls-verify", "false", skip_tls_verify: bool = switch,
+    "skip-tls-verify", "false", skip_tls_verify: bool = parse_bool,
         "Do not verify the certificate of the API server";
     "monitoring-port", "15014", monitoring_port: u16 = |value| value.parse().ok(),
         "The port with /metrics. 0 serves none";
-    "ambient-enabled", "false", ambient_enabled: bool = switch,
+    "ambient-enabled", "false", ambient_enabled: bool = parse_bool,
         "Ambient mode. Not supported: the agent does not start if it is true";
     "exclude-namespaces", "", exclude_namespaces: Vec<String> = list,
         "The namespaces whose pods are not captured, separated by commas";
     "pod-namespace", "", pod_namespace: String = text,
         "The namespace of the agent. Its own pods need no capture";
-    "native-nftables", "false", native_nftables: bool = switch,
+    "native-nftables", "false", native_nftables: bool = parse_bool,
         "Use nft instead of iptables";
-    "repair-enabled", "true", repair_enabled: bool = switch,
+    "repair-enabled", "true", repair_enabled: bool = parse_bool,
         "Look for pods that were started before the plugin was installed";
-    "repair-repair-pods", "false", repair_pods: bool = switch,
+    "repair-repair-pods", "false", repair_pods: bool = parse_bool,
         "Make the rules in such pods. It has precedence over the next two";
-    "repair-delete-pods", "false", repair_delete: bool = switch,
+    "repair-delete-pods", "false", repair_delete: bool = parse_bool,
         "Delete such pods, so that they start again";
-    "repair-label-pods", "false", repair_label: bool = switch,
+    "repair-label-pods", "false", repair_label: bool = parse_bool,
         "Label such pods";
     "repair-broken-pod-label-key", "cni.istio.io/uninitialized", repair_label_key: String = text,
         "The key of the label";

@@ -67,4 +67,5 @@ pub use parse::{
     parse_mesh_networks, parse_yaml_json, read_object,
 };
 pub use problem::{FieldPath, Segment, Severity};
+pub use protos::parse_bool;
 pub use time::Timestamp;

@@ -12,7 +12,7 @@ use crate::authority::{self, RequestError, Wish};
 use crate::key::{KeyError, NewKey};
 use crate::metrics::Metrics;
 use crate::secret::{Entry, Pair};
-use crate::settings::{CertificateFiles, Settings};
+use crate::settings::Settings;
 use crate::{output, pem, rotation};
 
 /// The longest sleep. The clock of timers stands still while a machine is suspended, that of certificates does not.
@@ -211,9 +211,10 @@ impl Issuer {
 
 /// The certificate in a folder, if it belongs to its key and has not expired.
 fn valid_certificate(folder: &Path, now: SystemTime) -> Option<ClientCertificate> {
-    let CertificateFiles { chain, key, .. } = CertificateFiles::of_folder(folder);
-    let expires = pem::check_pair(&std::fs::read(&chain).ok()?, &std::fs::read(&key).ok()?).ok()?;
-    (expires > now).then_some(ClientCertificate { chain, key })
+    let certificate = ClientCertificate::of_folder(folder);
+    let expires =
+        pem::check_pair(&std::fs::read(&certificate.chain).ok()?, &std::fs::read(&certificate.key).ok()?).ok()?;
+    (expires > now).then_some(certificate)
 }
 
 async fn sleep_until(moment: SystemTime) {

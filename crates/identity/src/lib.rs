@@ -50,7 +50,7 @@ use secret::{Entry, Table};
 use wanted::Wanted;
 
 pub use name::{ROOTS, WORKLOAD};
-pub use settings::{CertificateFiles, KeyKind, KeyProvider, Settings};
+pub use settings::{CertificateFiles, KeyKind, Settings};
 
 /// The workload's current certificate, in PEM.
 #[derive(Clone, PartialEq, Eq)]

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use aws_lc_rs::digest;
+use model::tls::{KeyProvider, KeyProviderSort};
 use protos::Any;
 use protos::envoy::config::core::v3::{DataSource, data_source::Specifier};
 use protos::envoy::extensions::private_key_providers::{
@@ -15,7 +16,6 @@ use protos::envoy::extensions::private_key_providers::{
 use protos::envoy::extensions::transport_sockets::tls::v3 as tls;
 
 use crate::name::{FileName, Name};
-use crate::settings::KeyProvider;
 
 /// A certificate chain and its private key, in PEM.
 #[derive(Clone, PartialEq, Eq)]
@@ -130,10 +130,11 @@ impl Secret {
 /// A private key that a provider manages.
 fn provided(provider: &KeyProvider, private_key: Option<DataSource>) -> tls::PrivateKeyProvider {
     let poll_delay = Some(protos::duration(provider.poll_delay));
-    let (name, config) = if provider.qat {
-        ("qat", protos::any(&QatPrivateKeyMethodConfig { private_key, poll_delay }))
-    } else {
-        ("cryptomb", protos::any(&CryptoMbPrivateKeyMethodConfig { private_key, poll_delay }))
+    let (name, config) = match provider.sort {
+        KeyProviderSort::Qat => ("qat", protos::any(&QatPrivateKeyMethodConfig { private_key, poll_delay })),
+        KeyProviderSort::Cryptomb => {
+            ("cryptomb", protos::any(&CryptoMbPrivateKeyMethodConfig { private_key, poll_delay }))
+        }
     };
     let config_type = Some(tls::private_key_provider::ConfigType::TypedConfig(config));
     tls::PrivateKeyProvider { provider_name: name.to_owned(), fallback: provider.fallback, config_type }
@@ -191,8 +192,8 @@ mod tests {
     fn a_provider_gets_the_key() {
         let pair = Pair { chain: "chain".into(), key: "key".into(), expires: SystemTime::UNIX_EPOCH };
         let secret = Secret::from(Content::Pair(pair));
-        for (qat, name) in [(false, "cryptomb"), (true, "qat")] {
-            let provider = KeyProvider { qat, poll_delay: std::time::Duration::from_millis(2), fallback: true };
+        for (sort, name) in [(KeyProviderSort::Cryptomb, "cryptomb"), (KeyProviderSort::Qat, "qat")] {
+            let provider = KeyProvider { sort, poll_delay: std::time::Duration::from_millis(2), fallback: true };
             let encoded = secret.encode("default", Some(&provider)).decode_as::<tls::Secret>().unwrap().unwrap();
             let Some(tls::secret::Type::TlsCertificate(certificate)) = encoded.r#type else { panic!() };
             let provided = certificate.private_key_provider.unwrap();

@@ -4,7 +4,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use agent_core::environment::{Environment, EnvironmentError};
-use agent_core::upstream::{ClientCertificate, Roots, TOKEN_FILE, Upstream};
+use agent_core::upstream::{Roots, TOKEN_FILE, Upstream, headers};
+use model::tls::KeyProvider;
 
 /// The folder of the SDS socket, relative to the agent's directory.
 const SOCKETS: &str = "var/run/secrets/workload-spiffe-uds";
@@ -37,17 +38,6 @@ pub enum KeyKind {
     P256,
     /// ECDSA with the curve P-384.
     P384,
-}
-
-/// The implementation of operations with private keys, of Envoys that have one: `privateKeyProvider` of the ProxyConfig.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct KeyProvider {
-    /// Whether it is QAT, a processor of its own; else it is CryptoMB, vector instructions.
-    pub qat: bool,
-    /// The time for which operations are collected.
-    pub poll_delay: Duration,
-    /// Whether Envoy does without it where the hardware does not have it.
-    pub fallback: bool,
 }
 
 /// The paths of a certificate chain, its private key, and the roots.
@@ -135,16 +125,12 @@ impl Settings {
         check_provider(environment, &authority.address)?;
         if provisioned.is_some() && mounted.is_some() {
             let remedy = "remove it, or FILE_MOUNTED_CERTS: certificates are either requested or mounted";
-            return Err(wrong(environment, "PROV_CERT", remedy));
+            return Err(environment.wrong("PROV_CERT", remedy));
         }
         let text = |name, default| environment.text_or(name, default).to_owned();
         let socket_file = text("WORKLOAD_IDENTITY_SOCKET_FILE", SOCKET);
         if Path::new(&socket_file).file_name().is_none_or(|name| name != socket_file.as_str()) {
-            return Err(wrong(
-                environment,
-                "WORKLOAD_IDENTITY_SOCKET_FILE",
-                "give the name of a file, without a folder",
-            ));
+            return Err(environment.wrong("WORKLOAD_IDENTITY_SOCKET_FILE", "give the name of a file, without a folder"));
         }
         let trust_domain = environment.text_or("TRUST_DOMAIN", "cluster.local");
         let [namespace, account] = ["POD_NAMESPACE", "SERVICE_ACCOUNT"].map(|name| environment.text_or(name, ""));
@@ -211,14 +197,9 @@ impl Settings {
     }
 }
 
-fn wrong(environment: &Environment, name: &str, remedy: &str) -> EnvironmentError {
-    let value = environment.text_or(name, "").chars().take(100).collect();
-    EnvironmentError { name: name.to_owned(), value, remedy: remedy.to_owned() }
-}
-
 fn share(environment: &Environment, name: &str, default: f64) -> Result<f64, EnvironmentError> {
     let share = environment.parsed(name, default)?;
-    if (0.0..=1.0).contains(&share) { Ok(share) } else { Err(wrong(environment, name, "give a number from 0 to 1")) }
+    if (0.0..=1.0).contains(&share) { Ok(share) } else { Err(environment.wrong(name, "give a number from 0 to 1")) }
 }
 
 fn key_kind(environment: &Environment) -> Result<KeyKind, EnvironmentError> {
@@ -227,14 +208,14 @@ fn key_kind(environment: &Environment) -> Result<KeyKind, EnvironmentError> {
             2048 => Ok(KeyKind::Rsa2048),
             3072 => Ok(KeyKind::Rsa3072),
             4096 => Ok(KeyKind::Rsa4096),
-            _ => Err(wrong(environment, "WORKLOAD_RSA_KEY_SIZE", "give 2048, 3072 or 4096")),
+            _ => Err(environment.wrong("WORKLOAD_RSA_KEY_SIZE", "give 2048, 3072 or 4096")),
         },
         Some("ECDSA") => match environment.text_or("ECC_CURVE", "P256") {
             "P256" => Ok(KeyKind::P256),
             "P384" => Ok(KeyKind::P384),
-            _ => Err(wrong(environment, "ECC_CURVE", "give P256 or P384")),
+            _ => Err(environment.wrong("ECC_CURVE", "give P256 or P384")),
         },
-        Some(_) => Err(wrong(environment, "ECC_SIGNATURE_ALGORITHM", "give ECDSA, or remove it for RSA keys")),
+        Some(_) => Err(environment.wrong("ECC_SIGNATURE_ALGORITHM", "give ECDSA, or remove it for RSA keys")),
     }
 }
 
@@ -258,15 +239,11 @@ fn mounted(environment: &Environment, folder: &Path) -> Result<Option<Certificat
 fn check_provider(environment: &Environment, address: &str) -> Result<(), EnvironmentError> {
     match environment.text_or("CA_PROVIDER", "Citadel") {
         GKE => Ok(()),
-        "Citadel" if address.contains("googleapis.com") => Err(wrong(
-            environment,
-            "CA_ADDR",
+        "Citadel" if address.contains("googleapis.com") => Err(environment.wrong("CA_ADDR",
             "Google's certificate authority is not supported; give the address of istiod or Rutter",
         )),
         "Citadel" => Ok(()),
-        _ => Err(wrong(
-            environment,
-            "CA_PROVIDER",
+        _ => Err(environment.wrong("CA_PROVIDER",
             "give Citadel (istiod, Rutter and other servers of istio.v1.auth.IstioCertificateService), or GkeWorkloadCertificate",
         )),
     }
@@ -290,19 +267,16 @@ fn authority(
         (None, None) => Roots::File("./var/run/secrets/istio/root-cert.pem".into()),
     };
     if !matches!(environment.text("CREDENTIAL_FETCHER_TYPE"), None | Some("JWT")) {
-        return Err(wrong(environment, "CREDENTIAL_FETCHER_TYPE", "give JWT: the token is read from a file"));
+        return Err(environment.wrong("CREDENTIAL_FETCHER_TYPE", "give JWT: the token is read from a file"));
     }
-    let headers = environment.with_prefix("CA_HEADER_").map(|(name, value)| (name.to_owned(), value.to_owned()));
     Ok(Upstream {
         roots,
         server_name: environment.text("ISTIOD_SAN").filter(|_| given.is_none()).map(str::to_owned),
-        certificate: provisioned.map(|folder| {
-            let CertificateFiles { chain, key, .. } = CertificateFiles::of_folder(folder);
-            ClientCertificate { chain, key }
-        }),
+        // Chosen for each request.
+        certificate: None,
         token: Some(TOKEN_FILE.into()),
         cluster: environment.text_or("ISTIO_META_CLUSTER_ID", "").to_owned(),
-        headers: headers.collect(),
+        headers: headers(environment, "CA_HEADER_"),
         address,
     })
 }

@@ -3,9 +3,10 @@
 use std::net::IpAddr;
 
 use config::mesh::{PROXY_CONFIG_ANNOTATION, ProxyConfigLayer};
+use config::parse_bool;
 use serde_json::Value;
 
-use crate::pod::{annotations, full_name, parse_bool};
+use crate::pod::{annotations, full_name};
 use crate::{Error, INTERCEPTION_MODE, STATUS_PORT};
 
 type Check = fn(&str) -> Result<(), String>;

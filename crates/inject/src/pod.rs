@@ -95,12 +95,3 @@ pub(crate) fn push(value: &mut Value, field: &str, item: Value) {
         list.push(item);
     }
 }
-
-/// A boolean in the words of Go's `ParseBool`.
-pub(crate) fn parse_bool(text: &str) -> Option<bool> {
-    match text {
-        "1" | "t" | "T" | "TRUE" | "true" | "True" => Some(true),
-        "0" | "f" | "F" | "FALSE" | "false" | "False" => Some(false),
-        _ => None,
-    }
-}

@@ -1,9 +1,10 @@
 //! Rewrites probes and life-cycle hooks of the application, so that the agent makes the calls. The kubelet has no certificate
 //! of the mesh, and its connections would be intercepted.
 
+use config::parse_bool;
 use serde_json::{Map, Value, json};
 
-use crate::pod::{annotation, containers, containers_mut, find_mut, name, parse_bool, push, set};
+use crate::pod::{annotation, containers, containers_mut, find_mut, name, push, set};
 use crate::settings::Injector;
 use crate::{PROXY, STATUS, STATUS_PORT};
 

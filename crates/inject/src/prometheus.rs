@@ -1,9 +1,9 @@
 //! Merging of metrics: Prometheus scrapes the agent, which scrapes the application.
 
-use config::MeshConfig;
+use config::{MeshConfig, parse_bool};
 use serde_json::{Value, json};
 
-use crate::pod::{annotate, annotation, annotations, find_mut, full_name, metadata_map, parse_bool, push};
+use crate::pod::{annotate, annotation, annotations, find_mut, full_name, metadata_map, push};
 use crate::{Error, PROXY};
 
 /// The environment variable of the agent with the original annotations.

@@ -67,20 +67,6 @@ pub fn fresh(plan: &Plan, family: Family) -> String {
     })
 }
 
-/// The rules as single `iptables` commands, without the name of the program.
-#[must_use]
-pub fn commands(plan: &Plan, family: Family) -> Vec<Vec<String>> {
-    let of = |table: Table, words: Vec<String>| {
-        ["-t".to_owned(), table.name().to_owned()].into_iter().chain(words).collect::<Vec<_>>()
-    };
-    let chains = |table: Table| {
-        let chains = own_chains(plan, family, table).into_iter();
-        chains.map(move |chain| of(table, vec!["-N".to_owned(), chain.name().to_owned()]))
-    };
-    let rules = |table| of_table(plan, family, table).map(move |rule| of(table, arguments(rule, family)));
-    Table::ALL.into_iter().flat_map(|table| chains(table).chain(rules(table)).collect::<Vec<_>>()).collect()
-}
-
 fn by_table(lines: impl Fn(Table) -> Vec<String>) -> String {
     let mut text = String::new();
     for table in Table::ALL {

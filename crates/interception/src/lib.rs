@@ -4,7 +4,7 @@
 //! environment variables. A [`Host`] holds the facts of the network namespace that the rules depend on. From both, a [`Plan`]
 //! lists the rules once, for both families of addresses and both back ends:
 //!
-//! - [`iptables`] renders them as input of `iptables-restore` or as single commands, and compares them with the output of
+//! - [`iptables`] renders them as input of `iptables-restore`, and compares them with the output of
 //!   `iptables-save`. Only what differs is replaced; rules that were left behind, by this program or by Istio's, are removed.
 //! - [`nftables`] renders them as one script of `nft`, which replaces the tables in one transaction.
 //! - [`routes`] has the routes and addresses that the rules rely on.

@@ -169,11 +169,7 @@ pub(crate) fn interface(text: &str) -> Result<String, String> {
 
 /// Parses a boolean as Go's `strconv.ParseBool` does.
 pub(crate) fn switch(text: &str) -> Result<bool, String> {
-    match text {
-        "1" | "t" | "T" | "true" | "TRUE" | "True" => Ok(true),
-        "0" | "f" | "F" | "false" | "FALSE" | "False" => Ok(false),
-        _ => Err(format!("{:?} is not a boolean; give true or false", short(text))),
-    }
+    protos::parse_bool(text).ok_or_else(|| format!("{:?} is not a boolean; give true or false", short(text)))
 }
 
 /// The beginning of a text, for an error.

@@ -7,6 +7,7 @@
 //!
 //! A request is open until its response is sent completely ([`Usage::count`]).
 
+mod bind;
 mod usage;
 
 use std::collections::HashMap;
@@ -18,6 +19,7 @@ use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::task::{AbortHandle, Id, JoinSet};
 
+pub use bind::{bind_any, bind_unix};
 pub use usage::{Counted, OpenRequest, Usage};
 
 /// The pause after a failed accept, for example when file descriptors run out.

@@ -23,6 +23,9 @@ pub use identity::{Identity, TrustDomain};
 pub use node::{NodeId, NodeType};
 pub use protocol::Protocol;
 
+/// The start of Rutter's join tokens. They are valid once, and only for a certificate.
+pub const JOIN_TOKEN: &str = "rutter-join.";
+
 /// An invalid name.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("{text:?} {reason}")]

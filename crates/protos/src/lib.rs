@@ -13,6 +13,7 @@
 
 mod any;
 pub mod dynamic;
+mod go_bool;
 mod go_duration;
 mod reflect;
 pub mod wire;
@@ -21,6 +22,7 @@ pub use any::{Any, any, encode};
 pub use generated::{envoy, etcdserverpb, google, istio, opentelemetry, stats, udpa, xds};
 pub use reflect::{JsonError, descriptor_pool, from_json, json, pack_json, plain_json};
 
+pub use go_bool::parse_bool;
 pub use go_duration::parse_duration;
 pub use prost::{DecodeError, Message, Name};
 pub use prost_types::{Duration, Struct, Timestamp, Value, value};

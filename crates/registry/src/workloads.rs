@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use config::core::Pod;
 use config::istio::WorkloadEntry;
-use config::{Meta, Object};
+use config::{Meta, Object, parse_bool};
 use flow::Reads;
 use model::mtls::labelled;
 use model::proxy::{Labels, Locality, selects};
@@ -160,7 +160,7 @@ fn drained(health: Health, labels: &Labels) -> Health {
 
 /// Whether a WorkloadEntry whose health is checked was reported as healthy. It is not before the first report.
 fn is_healthy(cx: &Reads<'_>, meta: &Meta) -> bool {
-    let checked = matches!(meta.annotation(HEALTH_CHECKED), Some("1" | "t" | "T" | "true" | "TRUE" | "True"));
+    let checked = meta.annotation(HEALTH_CHECKED).and_then(parse_bool) == Some(true);
     !checked
         || meta.healthy() == Some(true)
         || cx.with::<Mesh, _>(&(), |mesh| mesh.is_some_and(|m| m.features.ignores_entry_health))

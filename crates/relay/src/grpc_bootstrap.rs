@@ -5,14 +5,10 @@ use std::io::{self, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
 /// The default file, relative to the agent's directory. `GRPC_XDS_BOOTSTRAP` names another.
 pub const FILE: &str = "etc/istio/proxy/grpc-bootstrap.json";
-/// The name of a server listener: gRPC replaces `%s` by the address.
-const LISTENER_TEMPLATE: &str = "xds.istio.io/grpc/lds/inbound/%s";
-/// The interval at which gRPC reloads certificates.
-const REFRESH: &str = "900s";
 
 /// The bootstrap file cannot be written.
 #[derive(thiserror::Error, Debug)]
@@ -28,25 +24,7 @@ pub struct WriteError {
 pub fn bootstrap(mut node: Value, socket: &Path, certificates: Option<&Path>) -> Value {
     // Only for these clients: the proxy beside the application has the same metadata.
     node["metadata"]["GENERATOR"] = "grpc".into();
-    let mut bootstrap = json!({
-        "xds_servers": [{
-            "server_uri": format!("unix:///{}", socket.display()),
-            "channel_creds": [{"type": "insecure"}],
-            "server_features": ["xds_v3"],
-        }],
-        "node": node,
-        "server_listener_resource_name_template": LISTENER_TEMPLATE,
-    });
-    if let Some(directory) = certificates {
-        let file = |name: &str| directory.join(name).display().to_string();
-        bootstrap["certificate_providers"] = json!({"default": {"plugin_name": "file_watcher", "config": {
-            "certificate_file": file("cert-chain.pem"),
-            "private_key_file": file("key.pem"),
-            "ca_certificate_file": file("root-cert.pem"),
-            "refresh_interval": REFRESH,
-        }}});
-    }
-    bootstrap
+    bootstrap::grpc(node, &format!("unix:///{}", socket.display()), certificates)
 }
 
 /// Replaces the file atomically, so that a starting application reads the old or the new content.
@@ -70,6 +48,8 @@ fn replace(path: &Path, bootstrap: &Value) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     #[test]

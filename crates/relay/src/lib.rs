@@ -108,7 +108,6 @@ pub enum RelayError {
 /// A running relay. It ends when it is dropped, or with its `stop` channel.
 pub struct Relay {
     connected: watch::Receiver<usize>,
-    named: watch::Receiver<Names>,
     tasks: JoinSet<()>,
     // Ends the streams.
     _stop: watch::Sender<bool>,
@@ -119,12 +118,6 @@ impl Relay {
     #[must_use]
     pub fn connected(&self) -> watch::Receiver<usize> {
         self.connected.clone()
-    }
-
-    /// The name table; none until the first was received.
-    #[must_use]
-    pub fn names(&self) -> watch::Receiver<Names> {
-        self.named.clone()
     }
 
     /// Waits until the relay has stopped.
@@ -150,7 +143,6 @@ pub fn start(
     let modules = Arc::new(Modules::new(settings.wasm.clone(), metrics.wasm.clone()));
     let (connected, connected_count) = watch::channel(0);
     let (ended, own_stop) = watch::channel(false);
-    let named = channels.names.subscribe();
     let hub = Arc::new(Hub {
         upstream,
         own: Own { names: settings.names.then_some(channels.names), roots: settings.roots.then_some(channels.roots) },
@@ -175,5 +167,5 @@ pub fn start(
     });
     tasks.spawn(listener::serve(listener, hub));
     tasks.spawn(modules.purge(own_stop));
-    Ok(Relay { connected: connected_count, named, tasks, _stop: ended })
+    Ok(Relay { connected: connected_count, tasks, _stop: ended })
 }

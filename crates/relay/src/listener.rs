@@ -1,9 +1,7 @@
 //! The Unix socket of the relay, and its connections.
 
 use std::convert::Infallible;
-use std::fs::{self, DirBuilder, Permissions};
-use std::io::{Error, ErrorKind, Result};
-use std::os::unix::fs::{DirBuilderExt as _, FileTypeExt as _, PermissionsExt as _};
+use std::io::{Error, Result};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -36,20 +34,8 @@ const PAUSE: Duration = Duration::from_millis(100);
 /// # Errors
 /// The socket cannot be bound.
 pub(crate) fn bind(path: &Path) -> Result<UnixListener> {
-    if let Some(directory) = path.parent().filter(|directory| !directory.as_os_str().is_empty()) {
-        DirBuilder::new().recursive(true).mode(0o750).create(directory)?;
-    }
-    match fs::symlink_metadata(path) {
-        Ok(metadata) if !metadata.file_type().is_socket() => {
-            return Err(Error::new(ErrorKind::AlreadyExists, "the path exists and is not a socket"));
-        }
-        Ok(_) => fs::remove_file(path)?,
-        Err(_) => {}
-    }
-    let listener = UnixListener::bind(path)?;
     // Applications that use gRPC without a proxy may run as any user.
-    fs::set_permissions(path, Permissions::from_mode(0o666))?;
-    Ok(listener)
+    listeners::bind_unix(path, 0o750, 0o666)
 }
 
 /// Serves connections until the agent stops.

@@ -1,11 +1,11 @@
 //! The Unix socket of xDS: the kernel proves the user of a client.
 
 use std::io::{Error, ErrorKind, Result};
-use std::os::unix::fs::{FileTypeExt as _, PermissionsExt as _};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use listeners::bind_unix;
 use tokio::net::UnixListener;
 
 use crate::peer::Peer;
@@ -60,26 +60,11 @@ fn listen(socket: &UnixSocket) -> Result<UnixListener> {
         let text = format!("the path is longer than {PATH_BYTES} bytes; select a shorter one");
         return Err(Error::new(ErrorKind::InvalidInput, text));
     }
-    if let Some(directory) = path.parent().filter(|directory| !directory.exists()) {
-        let mut builder = std::fs::DirBuilder::new();
-        std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
-        builder.recursive(true).create(directory)?;
+    if UnixStream::connect(path).is_ok() {
+        return Err(Error::new(ErrorKind::AddrInUse, "another process listens on it"));
     }
-    match std::fs::symlink_metadata(path) {
-        Ok(metadata) if !metadata.file_type().is_socket() => {
-            return Err(Error::new(ErrorKind::AlreadyExists, "the path exists and is not a socket"));
-        }
-        Ok(_) if UnixStream::connect(path).is_ok() => {
-            return Err(Error::new(ErrorKind::AddrInUse, "another process listens on it"));
-        }
-        Ok(_) => std::fs::remove_file(path)?,
-        Err(_) => {}
-    }
-    let listener = UnixListener::bind(path)?;
     // Others are refused by their user ID anyway.
-    let mode = if socket.users.is_empty() { 0o600 } else { 0o666 };
-    std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode))?;
-    Ok(listener)
+    bind_unix(path, 0o700, if socket.users.is_empty() { 0o600 } else { 0o666 })
 }
 
 /// Removes the socket at the end. If that fails, the next start replaces it.

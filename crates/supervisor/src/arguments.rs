@@ -81,8 +81,9 @@ pub(crate) fn shared_memory(proxy: &Proxy) -> PathBuf {
 }
 
 /// Whether processes may share memory, which hot restarts need.
-pub(crate) fn has_shared_memory() -> bool {
-    let probe = Path::new(SHARED_MEMORY).join(format!("rutter-agent-{}", std::process::id()));
+pub(crate) fn has_shared_memory(proxy: &Proxy) -> bool {
+    // Several supervisors of one process may probe at once.
+    let probe = Path::new(SHARED_MEMORY).join(format!("rutter-agent-{}-{}", std::process::id(), base_id(proxy)));
     let created = std::fs::File::create_new(&probe).is_ok();
     if created {
         // A file that cannot be removed is empty, and harmless.

@@ -3,8 +3,8 @@
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
 
+use agent_core::exchange::Event;
 use tokio::sync::{mpsc, watch};
 
 /// The configuration of Envoy. Envoy restarts if it changes.
@@ -25,15 +25,6 @@ impl fmt::Debug for Configuration {
     }
 }
 
-/// A request of the status port.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Event {
-    /// `/drain`: Envoy drains now. A later stop ends it at once.
-    Drain,
-    /// `/quitquitquit`: Envoy and the agent end now, without draining.
-    Quit,
-}
-
 /// The channels from which the supervisor receives.
 #[derive(Debug)]
 pub struct Inputs {
@@ -43,17 +34,6 @@ pub struct Inputs {
     pub events: mpsc::Receiver<Event>,
     /// True when the agent is asked to end (SIGTERM, SIGINT). A dropped sender means the same.
     pub stop: watch::Receiver<bool>,
-}
-
-/// The last crash of Envoy, or its refusal of a configuration.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Failure {
-    /// The exit status or signal, or the reason why there was no process.
-    pub exit: String,
-    /// The number of restarts after crashes so far.
-    pub restarts: u32,
-    /// The time until the next start; none if Envoy runs.
-    pub retry_after: Option<Duration>,
 }
 
 /// The state of Envoy, for health checks and the status port.
@@ -67,9 +47,9 @@ pub struct Status {
     pub reloads: u32,
     /// Whether Envoy drains.
     pub draining: bool,
-    /// The last failure. A crash is removed when Envoy has run for a while, a refusal with the next configuration that Envoy
-    /// accepts.
-    pub failure: Option<Failure>,
+    /// The reason of the last failure. A crash is removed when Envoy has run for a while, a refusal with the next configuration that
+    /// Envoy accepts.
+    pub failure: Option<String>,
 }
 
 /// The end of the supervisor.

@@ -11,11 +11,11 @@
 //!
 //! | event | action |
 //! |---|---|
-//! | Envoy crashes | a new Envoy after a backoff; the [`Status`] has the [`Failure`] until the new one has run for a minute |
+//! | Envoy crashes | a new Envoy after a backoff; the [`Status`] has the failure until the new one has run for a minute |
 //! | Envoy exits with status 0, as after `/quitquitquit` of Envoy, with which a `Job` ends its sidecar | [`Exit::Finished`] |
 //! | a configuration that differs | Envoy checks it; if it is valid, a hot restart or else a drained restart |
-//! | [`Event::Drain`] | Envoy drains and continues to serve; a later stop does not drain again |
-//! | [`Event::Quit`] | Envoy is killed without draining |
+//! | [`Event::Drain`](agent_core::exchange::Event::Drain) | Envoy drains and continues to serve; a later stop does not drain again |
+//! | [`Event::Quit`](agent_core::exchange::Event::Quit) | Envoy is killed without draining |
 //! | stop | Envoy drains; it is killed after `terminationDrainDuration`, or when it has no more connections |
 //!
 //! Envoy's *hot restart* is right for a container, too: traffic is captured as long as the pod exists, so that each moment without
@@ -35,6 +35,6 @@ mod run;
 mod settings;
 
 pub use admin::{Admin, AdminError};
-pub use exchange::{Configuration, Event, Exit, Failure, Inputs, Status};
+pub use exchange::{Configuration, Exit, Inputs, Status};
 pub use run::run;
 pub use settings::{Backoff, Proxy, Settings};

@@ -5,11 +5,12 @@ use std::io;
 use std::process::ExitStatus;
 use std::time::Duration;
 
+use agent_core::exchange::Event;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, sleep_until};
 
 use crate::arguments::{Restart, has_shared_memory, shared_memory};
-use crate::exchange::{Configuration, Event, Exit, Failure, Inputs, Status};
+use crate::exchange::{Configuration, Exit, Inputs, Status};
 use crate::process::{self, Process};
 use crate::settings::Settings;
 
@@ -21,7 +22,7 @@ const MAX_FAILED_COUNTS: u32 = 5;
 /// Runs Envoy until the agent is asked to end, or Envoy ends by itself.
 pub async fn run(settings: Settings, inputs: Inputs, status: watch::Sender<Status>) -> Exit {
     let configuration = inputs.configurations.borrow().clone();
-    let hot = settings.hot_restart && !settings.disabled && has_shared_memory();
+    let hot = settings.hot_restart && !settings.disabled && has_shared_memory(&settings.proxy);
     let mut supervisor = Supervisor {
         settings,
         inputs,
@@ -150,12 +151,7 @@ impl Supervisor {
     fn replace(&mut self, process: Process) -> Option<Process> {
         self.start_at = None;
         let pid = process.pid();
-        self.status.send_modify(|status| {
-            status.pid = pid;
-            if let Some(failure) = &mut status.failure {
-                failure.retry_after = None;
-            }
-        });
+        self.status.send_modify(|status| status.pid = pid);
         self.current.replace(process)
     }
 
@@ -194,7 +190,7 @@ impl Supervisor {
         self.status.send_modify(|status| {
             status.pid = None;
             status.restarts += 1;
-            status.failure = Some(Failure { exit, restarts: status.restarts, retry_after: Some(delay) });
+            status.failure = Some(exit);
         });
     }
 
@@ -219,9 +215,7 @@ impl Supervisor {
         };
         if let Err(reason) = checked {
             tracing::error!(reason, "Envoy keeps its configuration");
-            self.status.send_modify(|status| {
-                status.failure = Some(Failure { exit: reason, restarts: status.restarts, retry_after: None });
-            });
+            self.status.send_modify(|status| status.failure = Some(reason));
             return None;
         }
         if new.path != self.configuration.path {

@@ -7,8 +7,9 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
+use agent_core::exchange::Event;
 use common::{PATIENCE, Supervised, configuration, settings};
-use supervisor::{Admin, Event, Exit, Inputs, Status, run};
+use supervisor::{Admin, Exit, Inputs, Status, run};
 use test_harness::run::{Traffic, http, wait_for};
 use tokio::net::TcpStream;
 use tokio::sync::{mpsc, watch};
@@ -30,7 +31,7 @@ async fn a_crashed_envoy_is_started_again() {
         let pid = envoy.pid();
         signal("-9", pid);
         let failed = envoy.until(|status| status.restarts == restarts && status.failure.is_some()).await;
-        assert!(failed.failure.unwrap().exit.starts_with("signal 9"));
+        assert!(failed.failure.unwrap().starts_with("signal 9"));
         let running = envoy.until(|status| status.pid.is_some_and(|new| new != pid)).await;
         envoy.answers("one").await;
         assert_eq!(running.restarts, restarts);
@@ -64,12 +65,12 @@ async fn a_new_configuration_takes_effect_without_a_failed_request() {
     envoy.configure("three");
     envoy.configurations.send_replace(configuration(&envoy.folder, "{\"no_such\":".to_owned()));
     let refused = envoy.until(|status| status.failure.is_some()).await;
-    assert!(refused.failure.unwrap().exit.contains("rejects"));
+    assert!(refused.failure.unwrap().contains("rejects"));
     assert_eq!((refused.pid, refused.reloads), (Some(last), 2));
     envoy.answers("three").await;
     let counts = traffic.stop().await;
     assert_eq!(counts.errors, 0, "{:?}", counts.described);
-    // A crash after hot restarts starts anew.
+    // A crash after hot restarts starts again.
     signal("-9", last);
     envoy.until(|status| status.pid.is_some_and(|pid| pid != last && pid != first)).await;
     envoy.answers("three").await;
@@ -210,5 +211,5 @@ async fn where_hot_restarts_do_not_work_envoy_starts_without() {
     })
     .await;
     let status = envoy.until(|status| status.pid.is_some()).await;
-    assert_eq!((status.restarts, status.failure.unwrap().exit.as_str()), (1, "exit status 3"));
+    assert_eq!((status.restarts, status.failure.unwrap().as_str()), (1, "exit status 3"));
 }

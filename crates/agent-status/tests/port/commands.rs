@@ -15,7 +15,8 @@ async fn wait_polls_until_the_proxy_is_ready() {
     let ready_at = move |n| response(if requests.fetch_add(1, Ordering::Relaxed) < n { 503 } else { 200 }, &[], "");
     let server = Server::plain(false, move |_| ready_at(2)).await;
     let url = format!("http://{}/healthz/ready", server.address);
-    let quick = Wait { url, period: Duration::from_millis(1), ..Wait::default() };
+    let (timeout, request_timeout) = (Duration::from_secs(60), Duration::from_secs(5));
+    let quick = Wait { url, timeout, request_timeout, period: Duration::from_millis(1) };
     wait(&quick).await.unwrap();
     assert_eq!(count.load(Ordering::Relaxed), 3);
 

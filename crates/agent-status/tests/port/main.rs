@@ -12,8 +12,9 @@ mod support;
 use std::net::{SocketAddr, UdpSocket};
 use std::sync::Arc;
 
+use agent_core::exchange::Event;
 use agent_core::exchange::NameTable;
-use agent_status::{Event, StartError, start};
+use agent_status::{StartError, start};
 use protos::istio::networking::nds::v1::name_table::NameInfo;
 use support::{Port, ask, settings};
 

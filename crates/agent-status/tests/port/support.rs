@@ -6,9 +6,10 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use agent_core::exchange::Event;
 use agent_core::exchange::Names;
 use agent_status::settings::Prober;
-use agent_status::{Channels, Event, Running, Settings, start};
+use agent_status::{Channels, Running, Settings, start};
 use bytes::Bytes;
 use futures::future::BoxFuture;
 use http::{HeaderMap, HeaderValue, Request, Response, StatusCode, Version};

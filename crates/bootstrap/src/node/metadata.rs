@@ -3,11 +3,12 @@
 //! are.
 
 use config::mesh::ProxyConfig;
+use protos::parse_bool;
 use serde_json::{Map, Value, json};
 
 use super::Texts;
 use crate::diagnostic::Diagnostics;
-use crate::options::{Variables, boolean, text};
+use crate::options::{Variables, text};
 
 const PREFIX: &str = "ISTIO_META_";
 const JSON_PREFIX: &str = "ISTIO_METAJSON_";
@@ -191,7 +192,7 @@ fn convert(form: Form, value: &Value) -> Option<Value> {
     match form {
         Form::Text => value.as_str().map(Value::from),
         // Only a true flag is known; a false one is reported as it was given.
-        Form::Flag => Some(if boolean(value.as_str()?)? { json!("true") } else { Value::Null }),
+        Form::Flag => Some(if parse_bool(value.as_str()?)? { json!("true") } else { Value::Null }),
         Form::Ports => ports(value.as_str()?),
         Form::Number => value.as_u64().map(Value::from),
         Form::Texts => serde_json::from_value::<Texts>(value.clone()).ok().map(|texts| json!(texts)),

@@ -31,7 +31,7 @@ const LOCALITY_LABELS: [&str; 2] = ["topology.istio.io/locality", "istio-localit
 /// The label of ReplicaSets, which is not reported.
 const TEMPLATE_HASH: &str = "pod-template-hash";
 
-/// What the agent found out about the proxy's surroundings.
+/// The surroundings of the proxy, as the agent found them.
 #[derive(Clone, Debug)]
 pub struct Facts<'a> {
     /// The environment variables of the agent.
@@ -68,7 +68,6 @@ pub struct Node {
     pub(crate) role: Role,
     pub(crate) settings: ProxyConfig,
     pub(crate) options: Options,
-    pub(crate) labels: Texts,
     pub(crate) annotations: Texts,
     pub(crate) platform: Texts,
     pub(crate) pilot_san: Vec<String>,
@@ -124,7 +123,6 @@ impl Node {
             role: role.clone(),
             settings: settings.clone(),
             options: options.clone(),
-            labels,
             annotations,
             platform: facts.platform.metadata.clone(),
             pilot_san,
@@ -141,13 +139,6 @@ impl Node {
             false => !self.role.is_ipv4(),
         };
         if is_ipv6 { Ipv6Addr::LOCALHOST.into() } else { Ipv4Addr::LOCALHOST.into() }
-    }
-
-    /// The same node for gRPC clients without a proxy (`GENERATOR`).
-    #[must_use]
-    pub fn for_grpc(mut self) -> Node {
-        self.metadata.insert("GENERATOR".to_owned(), "grpc".into());
-        self
     }
 
     pub(crate) fn text(&self, key: &str) -> &str {
@@ -211,9 +202,6 @@ fn report_labels(metadata: &mut Metadata, facts: &Facts<'_>, diagnostics: &mut D
                 diagnostics.add("ISTIO_METAJSON_LABELS", format_args!("is not an object of strings: {error}"))
             }
         }
-    }
-    if !facts.platform.is_kubernetes {
-        fixed.extend(facts.platform.labels.clone());
     }
     metadata.set("STATIC_LABELS", json!(fixed));
     let Some(pod) = facts.labels else { return labels };

@@ -5,28 +5,13 @@ use std::collections::BTreeMap;
 use super::{Locality, Texts};
 use crate::options::{Variables, text};
 
-/// What the platform reports. The agent asks its metadata server; without one, this is the default.
-#[derive(Clone, PartialEq, Eq, Debug)]
+/// The facts that the platform reports; none on an unknown one.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Platform {
     /// Facts by name, such as `gcp_project`, reported as `PLATFORM_METADATA`.
     pub metadata: BTreeMap<String, String>,
     /// The locality, used if the labels have none.
     pub locality: Locality,
-    /// The labels of the instance, used outside Kubernetes.
-    pub labels: BTreeMap<String, String>,
-    /// Whether the instance is a node of Kubernetes.
-    pub is_kubernetes: bool,
-}
-
-impl Default for Platform {
-    fn default() -> Platform {
-        Platform {
-            metadata: BTreeMap::new(),
-            locality: Locality::default(),
-            labels: BTreeMap::new(),
-            is_kubernetes: true,
-        }
-    }
 }
 
 impl Platform {
@@ -55,10 +40,8 @@ impl Platform {
                 metadata.insert(key.to_owned(), value.to_owned());
             }
         }
-        let is_kubernetes = text(variables, "KUBERNETES_SERVICE_HOST").is_some()
-            || metadata.get("gcp_gke_cluster_name").is_some_and(|name| !name.is_empty());
         let locality = text(variables, "GCP_ZONE").and_then(zone_locality).unwrap_or_default();
-        Some(Platform { metadata, locality, labels: Texts::new(), is_kubernetes })
+        Some(Platform { metadata, locality })
     }
 }
 

@@ -13,12 +13,8 @@ use crate::failure::{SUCCESS, usage};
 use crate::flags::option;
 use crate::io::Io;
 
-/// The name of a server listener: gRPC replaces `%s` by the address.
-const LISTENER_TEMPLATE: &str = "xds.istio.io/grpc/lds/inbound/%s";
 /// The default address of the control plane in a cluster.
 const SERVER: &str = "istiod.istio-system.svc:15010";
-/// The interval at which gRPC reloads certificates.
-const REFRESH: &str = "900s";
 
 pub(super) fn command() -> Command {
     let pairs = |name: &'static str, help: &'static str| option(name, "KEY=VALUE", help).action(ArgAction::Append);
@@ -122,27 +118,11 @@ fn bootstrap(matches: &ArgMatches, io: &Io) -> Result<Json> {
         let mut part = || parts.next().unwrap_or_default();
         node["locality"] = json!({"region": part(), "zone": part(), "sub_zone": part()});
     }
-    let mut bootstrap = json!({
-        "xds_servers": [{
-            "server_uri": server,
-            "channel_creds": [{"type": "insecure"}],
-            "server_features": ["xds_v3"],
-        }],
-        "node": node,
-        "server_listener_resource_name_template": LISTENER_TEMPLATE,
-    });
-    if let Some(dir) = matches.get_one::<PathBuf>("cert-dir") {
-        let file = |name: &str| dir.join(name).display().to_string();
-        let files = json!({
-            "certificate_file": file("cert-chain.pem"),
-            "private_key_file": file("key.pem"),
-            "ca_certificate_file": file("root-cert.pem"),
-            "refresh_interval": REFRESH,
-        });
-        if matches.get_flag("tls") {
-            bootstrap["xds_servers"][0]["channel_creds"] = json!([{"type": "tls", "config": files}]);
-        }
-        bootstrap["certificate_providers"] = json!({"default": {"plugin_name": "file_watcher", "config": files}});
+    let certificates = matches.get_one::<PathBuf>("cert-dir").map(PathBuf::as_path);
+    let mut bootstrap = bootstrap::grpc(node, server, certificates);
+    if let Some(directory) = certificates.filter(|_| matches.get_flag("tls")) {
+        let files = bootstrap::grpc_certificates(directory);
+        bootstrap["xds_servers"][0]["channel_creds"] = json!([{"type": "tls", "config": files}]);
     }
     Ok(bootstrap)
 }

@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use protos::parse_bool;
+
 use crate::decode::{Relations, Report};
 use crate::form::{self, Form};
 use crate::istio::authorization_policy::{AuthorizationAction as Action, Condition, Operation, Rule, Source};
@@ -18,12 +20,11 @@ pub(super) fn dry_run(r: &mut Report, meta: &Meta, spec: &AuthorizationPolicy) {
         return;
     };
     let at = FieldPath::root().field("metadata").field("annotations").key(DRY_RUN);
-    let known = ["1", "t", "T", "TRUE", "true", "True", "0", "f", "F", "FALSE", "false", "False"];
     if !matches!(spec.action, Action::Allow | Action::Deny) {
         let action = spec.action.name();
         let message = format!("dry-run is not supported with the action {action}; it requires ALLOW or DENY");
         r.error(&at, "unsupported", message);
-    } else if !known.contains(&value) {
+    } else if parse_bool(value).is_none() {
         let message = format!("expected \"true\" or \"false\", found {value:?}");
         r.error(&at, "bad-value", message);
     }

@@ -1,11 +1,10 @@
 //! The server on a Unix socket, and the methods of the service.
 
 use std::convert::Infallible;
-use std::fs::DirBuilder;
 use std::future::ready;
 use std::io;
 use std::marker::PhantomData;
-use std::os::unix::fs::{DirBuilderExt as _, FileTypeExt as _, PermissionsExt as _};
+use std::os::unix::fs::FileTypeExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -67,16 +66,7 @@ pub(crate) async fn is_served(path: &Path) -> io::Result<bool> {
 
 /// Opens a socket, in place of the one that an earlier process left behind.
 pub(crate) fn listen(path: &Path) -> io::Result<UnixListener> {
-    if let Some(folder) = path.parent() {
-        DirBuilder::new().recursive(true).mode(FOLDER_MODE).create(folder)?;
-    }
-    match std::fs::remove_file(path) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-        _ => {}
-    }
-    let listener = UnixListener::bind(path)?;
-    std::fs::set_permissions(path, std::fs::Permissions::from_mode(SOCKET_MODE))?;
-    Ok(listener)
+    listeners::bind_unix(path, FOLDER_MODE, SOCKET_MODE)
 }
 
 /// Serves until `stop`, then removes the socket.

@@ -1,5 +1,6 @@
 //! The messages of both forms of the protocol: state of the world, and delta.
 
+use model::tls::KeyProvider;
 use protos::envoy::service::discovery::v3::{
     DeltaDiscoveryRequest, DeltaDiscoveryResponse, DiscoveryRequest, DiscoveryResponse, Resource, ResourceError,
     ResourceName,
@@ -8,7 +9,6 @@ use protos::google::rpc;
 use tonic::Code;
 
 use super::subscription::{Changes, Names, SECRET_TYPE, Update};
-use crate::settings::KeyProvider;
 
 /// A request of one variant, and how its responses look.
 pub(crate) trait Request: protos::Message + Default + Send + 'static {

@@ -20,9 +20,9 @@ mod translate;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use config::Object;
 use config::istio::AuthorizationPolicy;
 use config::istio::authorization_policy::AuthorizationAction;
+use config::{Object, parse_bool};
 use flow::Reads;
 use model::audience::PolicyIds;
 use model::authorization::{Action, Check, ExternalSettings, Plan, Rule, Rules, external_prefix};
@@ -117,7 +117,7 @@ fn rule_name(prefix: &str, id: &ObjectId, index: usize) -> Arc<str> {
 /// Whether the result of a policy is only counted. As in Istio, a value that is no boolean is ignored.
 pub fn is_dry_run(object: &Object<AuthorizationPolicy>) -> bool {
     let written = object.meta.annotations.get(DRY_RUN);
-    written.is_some_and(|text| ["1", "t", "T", "true", "TRUE", "True"].contains(&&**text))
+    written.and_then(|text| parse_bool(text)) == Some(true)
 }
 
 flow::rule! {

@@ -7,8 +7,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use agent_core::environment::Environment;
+use agent_core::exchange::Event;
 use serde_json::{Value, json};
-use supervisor::{Admin, Backoff, Configuration, Event, Exit, Inputs, Proxy, Settings, Status, run};
+use supervisor::{Admin, Backoff, Configuration, Exit, Inputs, Proxy, Settings, Status, run};
 use tempfile::TempDir;
 use test_harness::run::{Backend, free_port, http, wait_for};
 use tokio::sync::{mpsc, watch};
