@@ -162,6 +162,7 @@ async fn the_watches_of_a_user_do_not_lock_out_others() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn connections_without_a_request_are_closed_and_replaced() {
     let connections = listeners::Limits {
+        shared: None,
         connections: 2,
         first_request: Duration::from_millis(200),
         idle: Duration::from_millis(200),

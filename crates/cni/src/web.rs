@@ -17,7 +17,7 @@ use tokio::net::TcpListener;
 use tokio::sync::watch;
 
 const LIMITS: Limits =
-    Limits { connections: 100, first_request: Duration::from_secs(10), idle: Duration::from_secs(120) };
+    Limits { connections: 100, shared: None, first_request: Duration::from_secs(10), idle: Duration::from_secs(120) };
 
 /// Serves a port until `stop` is true or closed. `answer` maps a path to a status and a body.
 pub(crate) async fn serve(

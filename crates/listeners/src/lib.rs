@@ -1,7 +1,8 @@
 //! Accepts connections within budgets of number and time.
 //!
-//! - A listener has a maximum number of connections ([`Limits::connections`]). When it is reached, a new connection
-//!   replaces the oldest one without an open request. If all have requests, new connections wait in the backlog.
+//! - A listener has a number of places for connections ([`Limits::connections`]), and may have more that it shares with other
+//!   listeners ([`Limits::shared`]). When all are in use, a new connection replaces the oldest one of the listener without an open
+//!   request. If all have requests, new connections wait in the backlog.
 //! - A connection without an open request is closed after [`Limits::first_request`] if it never had one, otherwise after
 //!   [`Limits::idle`]. A connection with an open request needs no timer.
 //!
@@ -26,10 +27,12 @@ pub use usage::{Counted, OpenRequest, Usage};
 const BACKOFF: Duration = Duration::from_millis(100);
 
 /// Limits of a listener.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Debug)]
 pub struct Limits {
-    /// Maximum number of connections.
+    /// Maximum number of connections without those in shared places.
     pub connections: usize,
+    /// The places of several listeners, which one takes when its own are in use.
+    pub shared: Option<Arc<Semaphore>>,
     /// Maximum time until the first request of a connection, including the handshakes before it.
     pub first_request: Duration,
     /// Maximum time without an open request after the first one.
@@ -38,7 +41,12 @@ pub struct Limits {
 
 impl Default for Limits {
     fn default() -> Limits {
-        Limits { connections: 10_000, first_request: Duration::from_secs(10), idle: Duration::from_secs(120) }
+        Limits {
+            connections: 10_000,
+            shared: None,
+            first_request: Duration::from_secs(10),
+            idle: Duration::from_secs(120),
+        }
     }
 }
 
@@ -110,7 +118,8 @@ impl Connections {
             let id = ended.map_or_else(|error| error.id(), |(id, ())| id);
             self.open.remove(&id);
         }
-        if let Ok(place) = self.places.clone().try_acquire_owned() {
+        let pools = std::iter::once(&self.places).chain(&self.limits.shared);
+        if let Some(place) = pools.cloned().find_map(|pool| pool.try_acquire_owned().ok()) {
             return Some(place);
         }
         let idle = self.open.values().filter(|(_, usage, _)| usage.is_idle());
@@ -118,11 +127,16 @@ impl Connections {
             Some((_, _, task)) => task.abort(),
             None => tracing::warn!(
                 listener = what,
-                connections = self.limits.connections,
+                connections = self.open.len(),
                 "the maximum number of connections is in use; new ones wait"
             ),
         }
-        self.places.clone().acquire_owned().await.ok()
+        let own = self.places.clone().acquire_owned();
+        let Some(shared) = self.limits.shared.clone() else { return own.await.ok() };
+        tokio::select! {
+            place = own => place.ok(),
+            place = shared.acquire_owned() => place.ok(),
+        }
     }
 
     fn spawn(
@@ -153,8 +167,9 @@ mod tests {
 
     use super::*;
 
-    const LIMITS: Limits =
-        Limits { connections: 2, first_request: Duration::from_secs(10), idle: Duration::from_secs(120) };
+    fn limits(shared: Option<Arc<Semaphore>>) -> Limits {
+        Limits { connections: 2, shared, first_request: Duration::from_secs(10), idle: Duration::from_secs(120) }
+    }
 
     /// A listener whose connections are numbers, and which of them are open.
     struct Bench {
@@ -174,6 +189,10 @@ mod tests {
 
     impl Bench {
         fn start() -> Bench {
+            Bench::with(limits(None))
+        }
+
+        fn with(limits: Limits) -> Bench {
             let (sender, mut receiver) = tokio::sync::mpsc::unbounded_channel();
             let (stop, stopped) = watch::channel(false);
             let open = Arc::new(Mutex::new(std::collections::BTreeMap::new()));
@@ -183,7 +202,7 @@ mod tests {
                     Poll::Ready(Some(number)) => Poll::Ready(Ok(number)),
                     _ => Poll::Pending,
                 };
-                accept("test", LIMITS, next, stopped, move |number, usage| {
+                accept("test", limits, next, stopped, move |number, usage| {
                     serving.lock().expect("not poisoned").insert(number, usage);
                     let (served, mut ending) = (Served(number, serving.clone()), ending.clone());
                     async move {
@@ -228,6 +247,29 @@ mod tests {
         assert_eq!(bench.open(), [2], "it may be used again");
         tokio::time::sleep(Duration::from_secs(11)).await;
         assert!(bench.open().is_empty());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn shared_places_serve_whoever_needs_them_and_own_places_stay() {
+        let shared = Arc::new(Semaphore::new(1));
+        let (one, other) = (Bench::with(limits(Some(shared.clone()))), Bench::with(limits(Some(shared))));
+        let mut requests = Vec::new();
+        for number in 1..=3 {
+            one.connect(number).await;
+            requests.push(one.request(number));
+        }
+        one.connect(4).await;
+        assert_eq!(one.open(), [1, 2, 3], "its own places and the shared one are in use: it waits");
+        for number in 1..=2 {
+            other.connect(number).await;
+            requests.push(other.request(number));
+        }
+        other.connect(3).await;
+        assert_eq!(other.open(), [1, 2], "the other one has its own places");
+        // The third connection of the first listener ends, which frees the shared place for one of those that wait.
+        drop(requests.remove(2));
+        tokio::time::sleep(Duration::from_secs(121)).await;
+        assert_eq!(one.open().len() + other.open().len(), 5);
     }
 
     #[tokio::test(start_paused = true)]

@@ -1,7 +1,10 @@
 //! Limits of the process: file descriptors, which the listeners share so that none can use up those of another, and core files.
 
+use std::sync::Arc;
+
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use server::ConnectionLimits;
+use tokio::sync::Semaphore;
 
 /// The descriptors that are not for connections of clients: files, the store, connections to other servers, and the
 /// connection that each listener accepts before it closes another one.
@@ -12,8 +15,11 @@ const READINESS: usize = 64;
 const MONITORING: usize = 256;
 /// The most connections to the API.
 const API: usize = 10_000;
-/// The most connections of proxies.
+/// The most connections of proxies to one listener, without those in places that all share.
 const XDS: usize = 100_000;
+/// The share of the places for proxies that each of the three xDS listeners (two ports and the Unix socket) has for itself: an
+/// eighth. Most proxies of an installation use the same one, which takes the rest.
+const OWN_SHARE: usize = 8;
 
 /// Raises the limit of open files to the hard limit: every proxy uses one.
 pub(super) fn raise_limit() {
@@ -37,7 +43,10 @@ pub(super) struct Budget {
     readiness: usize,
     monitoring: usize,
     pub(super) api: usize,
+    /// Of each xDS listener.
     xds: usize,
+    /// Of all xDS listeners together.
+    shared_xds: usize,
 }
 
 impl Budget {
@@ -53,15 +62,18 @@ impl Budget {
         let readiness = READINESS.min(left / 16);
         let monitoring = MONITORING.min(left / 16);
         let api = API.min(left / 4);
-        // There are three xDS listeners: two ports and the Unix socket.
-        let xds = XDS.min((left - readiness - monitoring - api) / 3);
-        Budget { readiness, monitoring, api, xds }
+        let proxies = left - readiness - monitoring - api;
+        let xds = XDS.min(proxies / OWN_SHARE);
+        let shared_xds = XDS.min(proxies - 3 * xds);
+        Budget { readiness, monitoring, api, xds, shared_xds }
     }
 
     /// The limits of the server's listeners.
     pub(super) fn server(self) -> ConnectionLimits {
         let with = |connections| listeners::Limits { connections, ..listeners::Limits::default() };
-        ConnectionLimits { grpc: with(self.xds), http: with(self.readiness), monitoring: with(self.monitoring) }
+        let shared = Some(Arc::new(Semaphore::new(self.shared_xds)));
+        let grpc = listeners::Limits { shared, ..with(self.xds) };
+        ConnectionLimits { grpc, http: with(self.readiness), monitoring: with(self.monitoring) }
     }
 }
 
@@ -72,11 +84,14 @@ mod tests {
     #[test]
     fn all_listeners_together_leave_descriptors_for_everything_else() {
         for descriptors in [64, 256, 512, 1024, 4096, 65_536, 1 << 20, usize::MAX] {
-            let Budget { readiness, monitoring, api, xds } = Budget::of(descriptors);
+            let Budget { readiness, monitoring, api, xds, shared_xds } = Budget::of(descriptors);
             assert!(readiness > 0 && monitoring > 0 && api > 0 && xds > 0, "{descriptors}");
-            let reserve = descriptors - (readiness + monitoring + api + 3 * xds);
+            let reserve = descriptors - (readiness + monitoring + api + 3 * xds + shared_xds);
             assert!(reserve >= RESERVE.min(descriptors / 2), "{descriptors}: {reserve}");
         }
-        assert_eq!(Budget::of(1 << 20), Budget { readiness: 64, monitoring: 256, api: 10_000, xds: 100_000 });
+        let large = Budget { readiness: 64, monitoring: 256, api: 10_000, xds: 100_000, shared_xds: 100_000 };
+        assert_eq!(Budget::of(1 << 20), large);
+        let usual = Budget::of(20_000);
+        assert!(usual.xds + usual.shared_xds > 10_000, "one port takes 10,000 proxies");
     }
 }

@@ -118,7 +118,7 @@ pub(crate) async fn serve_plaintext(listener: TcpListener, mut protocol: Http2) 
     if !protocol.is_served().await {
         return;
     }
-    let (limits, stopped) = (protocol.options.connections.grpc, protocol.stopped.clone());
+    let (limits, stopped) = (protocol.options.connections.grpc.clone(), protocol.stopped.clone());
     accept(
         "xDS",
         limits,
@@ -145,7 +145,7 @@ pub(crate) async fn serve_tls(
     if !protocol.is_served().await {
         return;
     }
-    let (limits, mut stopped) = (protocol.options.connections.grpc, protocol.stopped.clone());
+    let (limits, mut stopped) = (protocol.options.connections.grpc.clone(), protocol.stopped.clone());
     if !tls::has_certificate(&mut certificate, &mut stopped).await {
         return;
     }
@@ -182,7 +182,7 @@ pub(crate) async fn serve_unix((listener, socket): (UnixListener, UnixSocket), m
     if !protocol.is_served().await {
         return;
     }
-    let (limits, stopped) = (protocol.options.connections.grpc, protocol.stopped.clone());
+    let (limits, stopped) = (protocol.options.connections.grpc.clone(), protocol.stopped.clone());
     let path = socket.path.clone();
     accept(
         "xDS on the Unix socket",

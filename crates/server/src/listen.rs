@@ -81,9 +81,9 @@ pub struct Options {
 }
 
 /// Limits of connections, by listener.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Debug)]
 pub struct ConnectionLimits {
-    /// xDS. The TLS port and the Unix socket have the same limits.
+    /// xDS: of each port and of the Unix socket, which share [`listeners::Limits::shared`].
     pub grpc: listeners::Limits,
     /// Readiness.
     pub http: listeners::Limits,
@@ -175,7 +175,7 @@ impl Server {
         if let Some(bound) = socket {
             tasks.spawn(connection::serve_unix(bound, protocol.clone()));
         }
-        let limits = options.connections;
+        let limits = options.connections.clone();
         for (listener, name, limits) in
             [(http, "readiness", limits.http), (monitoring, "monitoring", limits.monitoring)]
         {

@@ -322,11 +322,12 @@ impl http_body::Body for Open {
 /// The options of tests, with short limits of time.
 fn impatient() -> Options {
     let short = listeners::Limits {
+        shared: None,
         connections: 4,
         first_request: Duration::from_millis(200),
         idle: Duration::from_millis(200),
     };
-    let connections = server::ConnectionLimits { grpc: short, http: short, monitoring: short };
+    let connections = server::ConnectionLimits { grpc: short.clone(), http: short.clone(), monitoring: short };
     Options { connections, ..options() }
 }
 

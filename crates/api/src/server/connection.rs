@@ -84,7 +84,7 @@ async fn speak<S>(stream: S, ip: IpAddr, peer: Peer, shared: Arc<Shared>, usage:
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    let limits = shared.limits;
+    let limits = shared.limits.clone();
     let peer = Arc::new(peer);
     let service = service_fn(move |request| {
         let (shared, peer, open) = (Arc::clone(&shared), Arc::clone(&peer), usage.begin());

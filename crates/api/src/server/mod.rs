@@ -145,7 +145,7 @@ async fn listen(address: SocketAddr) -> Result<TcpListener, ServerError> {
 }
 
 async fn serve_all(listener: TcpListener, tls: Option<TlsHandle>, shared: Arc<Shared>, stop: watch::Receiver<bool>) {
-    let (limits, ending) = (shared.limits.connections, stop.clone());
+    let (limits, ending) = (shared.limits.connections.clone(), stop.clone());
     accept(
         "the API",
         limits,

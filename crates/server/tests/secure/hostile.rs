@@ -24,7 +24,12 @@ async fn serves(plane: &Plane) {
 
 /// Limits of a small server.
 fn small(connections: usize) -> Setup {
-    let short = Limits { connections, first_request: Duration::from_millis(500), idle: Duration::from_millis(500) };
+    let short = Limits {
+        connections,
+        shared: None,
+        first_request: Duration::from_millis(500),
+        idle: Duration::from_millis(500),
+    };
     Setup { connections: ConnectionLimits { grpc: short, ..ConnectionLimits::default() }, ..Setup::default() }
 }
 
