@@ -9,7 +9,7 @@ use url::Url;
 
 use crate::client::{Connection, Get, GetError, read, request as compose};
 
-/// The ports that [`request`] sends to: Envoy's admin interface, the status port, and others of the proxy.
+/// The ports that [`request`] sends to: Envoy's admin interface, the default status port, and others of the proxy.
 pub const ALLOWED_PORTS: &[u16] = &[15000, 15004, 15020, 15021];
 /// The time for a request.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
@@ -78,12 +78,13 @@ pub async fn wait(wait: &Wait) -> Result<(), CommandError> {
     timeout_at(Instant::now() + wait.timeout, polled).await.map_err(|_| CommandError::NotReady(last))
 }
 
-/// Sends a request to a port of the proxy, and returns the body of the response. As in Istio, 404 is no error.
+/// Sends a request to a port of the proxy, and returns the body of the response. As in Istio, 404 is no error. `status_port` is
+/// allowed, too: the hook that drains the proxy before a pod ends sends to it, whatever it is.
 ///
 /// # Errors
 /// The port is not allowed, or the response is missing or an error.
-pub async fn request(port: u16, method: &str, path: &str, body: &str) -> Result<Bytes, CommandError> {
-    if !ALLOWED_PORTS.contains(&port) {
+pub async fn request(port: u16, status_port: u16, method: &str, path: &str, body: &str) -> Result<Bytes, CommandError> {
+    if !ALLOWED_PORTS.contains(&port) && port != status_port {
         return Err(CommandError::Port(port));
     }
     let invalid = || CommandError::Method(method.to_owned());

@@ -31,6 +31,7 @@ use tokio::time::timeout;
 
 pub use arguments::Arguments;
 use parts::Parts;
+pub use surroundings::status_port;
 use surroundings::{Files, Fixed, Proxy};
 
 /// The prefix of the agent's metrics.

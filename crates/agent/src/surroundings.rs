@@ -68,6 +68,21 @@ impl Files {
     }
 }
 
+/// The status port of the agent in this container, from `PROXY_CONFIG` and the annotations of the pod.
+#[must_use]
+pub fn status_port(environment: &Environment) -> u16 {
+    port_of(environment, parsed((&text(Path::new(ANNOTATIONS)), ANNOTATIONS)).as_ref())
+}
+
+fn port_of(environment: &Environment, annotations: Option<&BTreeMap<String, String>>) -> u16 {
+    let layers = Layers { mesh_file: None, variable: environment.text("PROXY_CONFIG"), annotations };
+    // The agent itself reports what is not valid.
+    let mut diagnostics = Diagnostics::default();
+    let settings =
+        bootstrap::proxy_config(&layers, &LegacyArguments::default(), &Variables::default(), &mut diagnostics);
+    settings.status_port.try_into().unwrap_or_default()
+}
+
 /// The text of a file; none if it does not exist, cannot be read or is too large.
 pub(crate) fn text(path: &Path) -> Option<String> {
     let mut text = String::new();
@@ -252,6 +267,15 @@ mod tests {
         let mut settings = ProxyConfig { status_port: 15030, stat_name_length: 5, ..ProxyConfig::default() };
         keep_bound(&mut settings, &bound);
         assert_eq!((settings.status_port, settings.stat_name_length), (15020, 5));
+    }
+
+    #[test]
+    fn the_status_port_is_that_of_the_agent() {
+        let environment = |config: &'static str| [("PROXY_CONFIG", config)].into_iter().collect();
+        let annotations = BTreeMap::from([("status.sidecar.istio.io/port".to_owned(), "15025".to_owned())]);
+        assert_eq!(port_of(&environment("{}"), None), 15020);
+        assert_eq!(port_of(&environment("statusPort: 15030"), None), 15030);
+        assert_eq!(port_of(&environment("statusPort: 15030"), Some(&annotations)), 15025);
     }
 
     #[test]

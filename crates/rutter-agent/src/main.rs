@@ -57,7 +57,7 @@ fn run(matches: &ArgMatches, command: &mut Command) -> Result<ExitCode> {
         Some((proxy::NAME, matches)) => {
             runtime.block_on(proxy::execute(matches, environment, logging::is_json(matches)))
         }
-        Some((queries::REQUEST, matches)) => runtime.block_on(queries::execute_request(matches)),
+        Some((queries::REQUEST, matches)) => runtime.block_on(queries::execute_request(matches, &environment)),
         Some((queries::WAIT, matches)) => runtime.block_on(queries::execute_wait(matches)),
         Some((capture::NAME, matches)) => runtime.block_on(capture::execute(matches, &environment)),
         Some((COMPLETION, matches)) => {

@@ -4,6 +4,7 @@ use std::io::{self, Write as _};
 use std::process::ExitCode;
 use std::time::Duration;
 
+use agent_core::environment::Environment;
 use agent_status::commands::{Wait, request, wait};
 use anyhow::{Context as _, Result};
 use clap::{Arg, ArgMatches, Command, value_parser};
@@ -56,17 +57,20 @@ pub(crate) fn request_command() -> Command {
                 .value_name("PORT")
                 .value_parser(value_parser!(u16))
                 .default_value("15000")
-                .help("The port: 15000 (Envoy's admin interface), 15004, 15020 (the status port) or 15021"),
+                .help(
+                    "The port: 15000 (Envoy's admin interface), 15004, 15021, 15020 or another status port of the pod",
+                ),
         )
         .arg(Arg::new("method").required(true).value_name("METHOD").help("The method, like GET or POST"))
         .arg(Arg::new("path").required(true).value_name("PATH").help("The path, like config_dump"))
         .arg(Arg::new("body").default_value("").hide_default_value(true).value_name("BODY").help("The body"))
 }
 
-pub(crate) async fn execute_request(matches: &ArgMatches) -> Result<ExitCode> {
+pub(crate) async fn execute_request(matches: &ArgMatches, environment: &Environment) -> Result<ExitCode> {
     let text = |name: &str| matches.get_one::<String>(name).map_or("", String::as_str);
     let port = matches.get_one::<u16>("debug-port").copied().unwrap_or_default();
-    let answer = request(port, text("method"), text("path"), text("body")).await?;
+    let status_port = agent::status_port(environment);
+    let answer = request(port, status_port, text("method"), text("path"), text("body")).await?;
     let mut output = io::stdout().lock();
     output.write_all(&answer).and_then(|()| output.write_all(b"\n")).context("cannot write the answer")?;
     Ok(ExitCode::SUCCESS)

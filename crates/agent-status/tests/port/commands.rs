@@ -31,7 +31,10 @@ async fn wait_polls_until_the_proxy_is_ready() {
 
 #[tokio::test]
 async fn requests_go_to_known_ports_only() {
-    assert!(matches!(request(8080, "GET", "/", "").await, Err(CommandError::Port(8080))));
-    let error = request(15000, "G T", "/", "").await.unwrap_err();
+    assert!(matches!(request(8080, 15020, "GET", "/", "").await, Err(CommandError::Port(8080))));
+    let server = Server::plain(false, |_| response(200, &[], "drained")).await;
+    let status_port = server.address.port();
+    assert_eq!(request(status_port, status_port, "POST", "drain", "").await.unwrap(), "drained");
+    let error = request(15000, 15020, "G T", "/", "").await.unwrap_err();
     assert_eq!(error.to_string(), "\"G T\" is not an HTTP method: give GET or POST");
 }
