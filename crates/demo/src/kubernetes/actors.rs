@@ -12,22 +12,22 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use super::manifests::{COUNTS_PORT, SHOP_PORT};
 
-/// The client's requests per second.
+/// The client's requests per second, unless it is given a number.
 const RATE: u32 = 150;
-const CONNECTIONS: u32 = 8;
+/// The requests per second on each connection.
+const RATE_OF_CONNECTION: u32 = 20;
 /// The shop's delay per request, in milliseconds, so that some requests are pending whenever a pod ends.
 const THOUGHT: &str = "20";
 
 /// The names of [`commands`].
-pub(crate) const COMMANDS: [&str; 4] = ["shop", "client", "ask", "agent"];
+pub(crate) const COMMANDS: [&str; 3] = ["shop", "client", "ask"];
 
-pub(crate) fn commands() -> [Command; 4] {
+pub(crate) fn commands() -> [Command; 3] {
     let word = |name: &'static str| Arg::new(name).required(true);
     [
         Command::new("shop").arg(word("version")).arg(word("instance")),
-        Command::new("client").arg(word("host")),
+        Command::new("client").arg(word("host")).arg(Arg::new("rate")),
         Command::new("ask").arg(word("host")).arg(Arg::new("token")),
-        Command::new("agent").arg(word("istiod")),
     ]
     .map(|command| command.hide(true))
 }
@@ -36,8 +36,7 @@ pub(crate) async fn act(name: &str, matches: &ArgMatches) -> Result<()> {
     let given = |name: &str| matches.get_one::<String>(name).cloned().unwrap_or_default();
     match name {
         "shop" => shop(&given("version"), &given("instance")).await,
-        "client" => client(&given("host")).await,
-        "agent" => super::agent::run(&given("istiod")).await,
+        "client" => client(&given("host"), given("rate").parse().unwrap_or(RATE)).await,
         _ => ask(&given("host"), &given("token")).await,
     }
 }
@@ -51,9 +50,9 @@ async fn shop(version: &str, instance: &str) -> Result<()> {
 }
 
 /// Sends requests at a steady rate and publishes the counts.
-async fn client(host: &str) -> Result<()> {
+async fn client(host: &str, rate: u32) -> Result<()> {
     let headers = [("host", host), ("x-ask-delay-ms", THOUGHT)];
-    let traffic = Traffic::start(resolve(host)?, "/", &headers, RATE, CONNECTIONS);
+    let traffic = Traffic::start(resolve(host)?, "/", &headers, rate, rate.div_ceil(RATE_OF_CONNECTION));
     let counts = || traffic.counts();
     tokio::select! {
         published = publish((Ipv4Addr::UNSPECIFIED, COUNTS_PORT).into(), counts) => published,
@@ -86,7 +85,7 @@ fn resolve(host: &str) -> Result<SocketAddr> {
     found.next().ok_or_else(|| format!("{host} has no address").into())
 }
 
-pub(super) async fn ended() -> Result<()> {
+async fn ended() -> Result<()> {
     let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
     tokio::select! {
         _ = terminate.recv() => {}

@@ -1,13 +1,14 @@
-//! The bank in the cluster: a ledger and two callers in pods. Each pod has an agent, which gets a certificate with the token of
-//! the pod's service account.
+//! The bank in the cluster: a ledger and two callers in pods. The agent in each pod gets a certificate with the token of the
+//! pod's service account.
 
 use std::net::IpAddr;
 use std::time::Instant;
 
 use serde_json::Value;
-use test_harness::run::{Protocol, Result, http};
+use test_harness::run::{Result, http};
 
-use super::manifests::{self, SHOP_PORT, SYSTEM};
+use super::images::PROGRAM;
+use super::manifests::{self, SHOP_PORT};
 use super::stage::Stage;
 use crate::bank::objects::BANK;
 use crate::bank::{Answer, Bank, Caller, Place};
@@ -21,20 +22,13 @@ struct InCluster<'a> {
 }
 
 /// Runs the steps, the first of which has the number `step`.
-pub(super) async fn run(
-    stage: &Stage,
-    protocol: Protocol,
-    screen: &mut Screen,
-    promises: &mut Promises,
-    step: u32,
-) -> Result<()> {
+pub(super) async fn run(stage: &Stage, screen: &mut Screen, promises: &mut Promises, step: u32) -> Result<()> {
     let begin = Instant::now();
-    stage.apply(manifests::BANK_SERVICE).await?;
-    stage.apply(&manifests::bank_sidecar(protocol).to_string()).await?;
-    let (istiod, ledger) = (stage.address(SYSTEM, "istiod").await?, stage.address(BANK, "ledger").await?);
+    stage.apply(&manifests::service(BANK, "ledger")).await?;
+    let addresses = stage.addresses(BANK, "ledger").await?;
     let accounts = ["ledger", "teller", "visitor"];
     for account in accounts {
-        stage.apply(&manifests::bank(account, istiod, ledger)).await?;
+        stage.apply(&manifests::bank(account, addresses)).await?;
     }
     for account in accounts {
         stage.rolled_out(BANK, account).await?;
@@ -62,7 +56,7 @@ impl Place for InCluster<'_> {
             Caller::Stranger => return Answer::read(http::get((self.ledger, SHOP_PORT).into(), "/", &[]).await),
         };
         let token = token.map(|token| format!(" {token}")).unwrap_or_default();
-        let command = format!("-n {BANK} exec deployment/{name} -c app -- /usr/local/bin/rutter ask ledger{token}");
+        let command = format!("-n {BANK} exec deployment/{name} -c app -- {PROGRAM} ask ledger{token}");
         let answer = async {
             let output = self.stage.quietly(&command).await?;
             let seen: Value = serde_json::from_str(&output)?;

@@ -1,12 +1,11 @@
 //! `rutter-demo --kubernetes`: the same demonstration in a real Kubernetes with real pods, each with a sidecar.
 //!
-//! It runs a cluster on this machine, Rutter as installed by the chart, two versions of a shop, and a client. The
-//! programs are unaware of proxies: their traffic is captured. Under steady traffic the split shifts, and pods are
-//! scaled, deleted and killed, including Rutter's own. Pods with certificates join, and one is protected. The manifests beside this file show a manually configured
-//! sidecar.
+//! It runs a cluster on this machine, Rutter as `rutter install` installs it, two versions of a shop, and a client. The
+//! manifests beside this file contain no sidecars: Rutter injects them, with its own agent. The programs are unaware of
+//! proxies: their traffic is captured. Under steady traffic the split shifts, and pods are scaled, deleted and killed,
+//! including Rutter's own. A bank joins, and is protected by mutual TLS, a policy and tokens.
 
 mod actors;
-mod agent;
 mod bank;
 mod images;
 mod manifests;

@@ -1,6 +1,8 @@
 //! The running parts of the demo's cluster.
 
+use std::fs;
 use std::net::{IpAddr, SocketAddr};
+use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
@@ -10,7 +12,7 @@ use test_harness::run::{Counts, Protocol, Result, http, read_counts, wait_for};
 
 use super::Choice;
 use super::images;
-use super::manifests::{self, Addresses, COUNTS_PORT, FIGURES_PORT, NAMESPACE, SYSTEM};
+use super::manifests::{self, Addresses, COUNTS_PORT, FIGURES_PORT, METRICS_PORT, NAMESPACE, SYSTEM};
 use super::pods::Pod;
 use crate::screen::Screen;
 
@@ -29,6 +31,7 @@ impl Stage {
     /// Starts everything and waits until all pods are ready.
     pub(super) async fn start(choice: &Choice, screen: &mut Screen) -> Result<Stage> {
         let begin = Instant::now();
+        let (rutter, proxy) = (images::rutter()?, images::proxy(&choice.envoy)?);
         let settings = Settings { node: true, ..Settings::default() };
         let plane = ControlPlane::start(settings).await?;
         let node = Node::start(&plane).await?;
@@ -36,41 +39,46 @@ impl Stage {
         let kubeconfig = stage.plane.kubeconfig();
         screen.say(&format!("cluster:       Kubernetes {} with one node", test_harness::kubernetes::VERSION));
         screen.say(&format!("try it:        export KUBECONFIG={}", kubeconfig.display()));
-        let (rutter, proxy) = (images::rutter()?, images::proxy(&choice.envoy)?);
         tokio::try_join!(stage.node.import(&rutter), stage.node.import(&proxy))?;
         screen.say(&format!(
             "images:        {} and {}, made of programs of this machine",
             images::RUTTER,
             images::PROXY
         ));
-        stage.install(screen).await?;
-        stage.furnish(choice.protocol, screen).await?;
+        stage.install(choice.protocol, screen).await?;
+        stage.furnish(screen).await?;
         screen.say(&format!("ready after {:.0} s", begin.elapsed().as_secs_f64()));
         Ok(stage)
     }
 
-    /// Installs Rutter as described in `docs/operations/install.md`.
-    async fn install(&self, screen: &mut Screen) -> Result<()> {
-        let flags = ["--create-namespace", "--in-place-of-istiod", "--set", "global.imagePullPolicy=Never", "--set"];
-        let image = format!("image={}", images::RUTTER);
-        screen.say(&format!(
-            "rutter:        $ rutter manifest {} {image} | kubectl apply --server-side -f -",
-            flags.join(" ")
-        ));
-        let rendered = Command::new(std::env::current_exe()?).arg("manifest").args(flags).arg(image).output()?;
-        if !rendered.status.success() {
-            return Err(String::from_utf8_lossy(&rendered.stderr).into_owned().into());
+    /// Installs Rutter as described in `docs/operations/install.md`, and waits until it injects sidecars.
+    async fn install(&self, protocol: Protocol, screen: &mut Screen) -> Result<()> {
+        let (rutter, proxy) = (images::RUTTER, images::PROXY);
+        let values = [
+            format!("image={rutter},global.proxy.image={proxy},global.proxy_init.image={proxy}"),
+            // The image has no iptables.
+            "global.imagePullPolicy=Never,global.nativeNftables=true".to_owned(),
+        ];
+        let mut words = vec!["install".to_owned()];
+        words.extend(values.into_iter().flat_map(|value| ["--set".to_owned(), value]));
+        if protocol == Protocol::Sotw {
+            let value = "meshConfig.defaultConfig.proxyMetadata.ISTIO_DELTA_XDS=false";
+            words.extend(["--set-string", value].map(str::to_owned));
         }
-        self.apply(&String::from_utf8(rendered.stdout)?).await?;
-        self.rolled_out(SYSTEM, "istiod").await
+        screen.say(&format!("rutter:        $ rutter {}", words.join(" ")));
+        let mut command = tokio::process::Command::new(std::env::current_exe()?);
+        let output = command.args(words).arg("--kubeconfig").arg(self.plane.kubeconfig()).output().await?;
+        if output.status.success() {
+            return Ok(());
+        }
+        let said = [output.stdout, output.stderr].concat();
+        self.explained(SYSTEM, Err(String::from_utf8_lossy(&said).into_owned().into())).await
     }
 
     /// Starts the shop and then its client, which must find the shop.
-    async fn furnish(&mut self, protocol: Protocol, screen: &mut Screen) -> Result<()> {
-        self.apply(manifests::SERVICES).await?;
-        self.apply(&manifests::sidecar(protocol).to_string()).await?;
-        let addresses =
-            Addresses { istiod: self.address(SYSTEM, "istiod").await?, shop: self.address(NAMESPACE, "shop").await? };
+    async fn furnish(&mut self, screen: &mut Screen) -> Result<()> {
+        self.apply(&manifests::service(NAMESPACE, "shop")).await?;
+        let addresses = self.addresses(NAMESPACE, "shop").await?;
         self.apply(manifests::SPLIT).await?;
         for version in ["v1", "v2"] {
             self.apply(&manifests::shop(version, 2, addresses)).await?;
@@ -132,10 +140,12 @@ impl Stage {
     pub(super) async fn figure_of(&self, pod: IpAddr, filter: &str) -> Result<u64> {
         // Cluster names contain `|`, which is an operator in regular expressions.
         let filter = filter.replace('|', "%5C%7C").replace('^', "%5E");
-        let answer = http::get((pod, FIGURES_PORT).into(), &format!("/stats?filter={filter}"), &[]).await?;
-        let text = answer.text();
-        let values = text.lines().filter_map(|line| line.rsplit_once(": ")?.1.parse::<u64>().ok());
-        Ok(values.sum())
+        sum((pod, FIGURES_PORT).into(), &format!("/stats/prometheus?filter={filter}"), "").await
+    }
+
+    /// The number of proxies that are connected to the control plane at this address.
+    pub(super) async fn connected(&self, istiod: IpAddr) -> Result<u64> {
+        sum((istiod, METRICS_PORT).into(), "/metrics", "pilot_xds{").await
     }
 
     /// The pods that match a selector, including terminating ones.
@@ -182,6 +192,15 @@ impl Stage {
         self.explained(NAMESPACE, wait_for(&what, PATIENCE, again).await).await
     }
 
+    /// Kills Envoy in a pod, but not the agent beside it, and waits until the agent has started it again.
+    pub(super) async fn crash_envoy(&self, pod: &Pod) -> Result<()> {
+        let id = &pod.containers.get("istio-proxy").ok_or("there is no such container")?.id;
+        let first = envoy(id).ok_or("Envoy does not run")?;
+        Command::new("sh").args(["-c", &format!("kill -KILL {first}")]).status()?;
+        let again = || async { envoy(id).filter(|pid| *pid != first).map(drop) };
+        wait_for(&format!("Envoy of {} to be started again", pod.name), PATIENCE, again).await
+    }
+
     /// Logs and statistics that may explain a loss.
     pub(super) async fn evidence(&self) -> String {
         let looks = [
@@ -222,7 +241,13 @@ impl Stage {
         self.explained(namespace, done.map(drop)).await
     }
 
-    pub(super) async fn address(&self, namespace: &str, service: &str) -> Result<IpAddr> {
+    /// The addresses for the hosts files of pods that call this Service.
+    pub(super) async fn addresses(&self, namespace: &str, service: &'static str) -> Result<Addresses> {
+        let (istiod, address) = (self.address(SYSTEM, "istiod").await?, self.address(namespace, service).await?);
+        Ok(Addresses { istiod, service: (service, address) })
+    }
+
+    async fn address(&self, namespace: &str, service: &str) -> Result<IpAddr> {
         let path = format!("/api/v1/namespaces/{namespace}/services/{service}");
         let found = self.plane.request(Method::GET, &path, &Value::Null).await?.json()?;
         let ip = found["spec"]["clusterIP"].as_str();
@@ -241,4 +266,21 @@ impl Stage {
         }
         Err(text.into())
     }
+}
+
+/// The process ID of Envoy in a container of the node, on this machine.
+fn envoy(container: &str) -> Option<String> {
+    let id = container.rsplit('/').next()?;
+    let processes = fs::read_dir("/proc").ok()?.filter_map(|entry| Some(entry.ok()?.path()));
+    let file = |process: &Path, name: &str| fs::read_to_string(process.join(name)).unwrap_or_default();
+    let mut found =
+        processes.filter(|process| file(process, "comm") == "envoy\n" && file(process, "cgroup").contains(id));
+    Some(found.next()?.file_name()?.to_string_lossy().into_owned())
+}
+
+/// The sum of the metrics at this address whose names start with `prefix`.
+async fn sum(address: SocketAddr, path: &str, prefix: &str) -> Result<u64> {
+    let text = http::get(address, path, &[]).await?.text();
+    let lines = text.lines().filter(|line| line.starts_with(prefix) && !line.starts_with('#'));
+    Ok(lines.filter_map(|line| line.rsplit_once(' ')?.1.parse::<f64>().ok()).sum::<f64>() as u64)
 }

@@ -7,6 +7,7 @@ use test_harness::run::{Counts, Result, wait_for};
 
 use super::Choice;
 use super::bank;
+use super::images::PROGRAM;
 use super::manifests::{self, NAMESPACE, SYSTEM};
 use super::stage::{PATIENCE, Stage};
 use crate::promises::Promises;
@@ -34,7 +35,7 @@ pub(super) async fn run(stage: &Stage, choice: &Choice, screen: &mut Screen, pro
     story.replaced().await?;
     story.status().await?;
     let step = story.step + 1;
-    bank::run(stage, choice.protocol, screen, promises, step).await?;
+    bank::run(stage, screen, promises, step).await?;
     let counts = stage.counts().await?;
     promises.traffic("sidecars", &counts);
     Ok(())
@@ -57,7 +58,7 @@ impl Story<'_> {
         let sidecars = shop.iter().chain(&client).filter(|pod| pod.containers.contains_key("istio-proxy"));
         let sidecars = sidecars.count();
         self.promises.check(sidecars == 5, format!("5 pods are ready, {sidecars} with a sidecar"));
-        let command = format!("-n {NAMESPACE} exec deployment/client -c app -- /usr/local/bin/rutter ask shop");
+        let command = format!("-n {NAMESPACE} exec deployment/client -c app -- {PROGRAM} ask shop");
         let output = self.stage.kubectl(self.screen, &command).await?;
         let response: Value = serde_json::from_str(&output)?;
         let (instance, server) = (response["instance"].as_str().unwrap_or_default(), &response["server"]);
@@ -130,8 +131,8 @@ impl Story<'_> {
         self.stage.known("v2", 2).await
     }
 
-    /// Kills pods without warning under load: one pod is deleted by force, then an application and a sidecar are
-    /// killed.
+    /// Kills pods without warning under load: one pod is deleted by force, then an application, a sidecar, and an Envoy
+    /// without its agent are killed.
     async fn killed(&mut self) -> Result<()> {
         self.begin("pods end without a warning; what breaks off is tried again elsewhere");
         self.shift(100, Some(&manifests::retries())).await?;
@@ -139,43 +140,51 @@ impl Story<'_> {
         let retries = "^cluster.outbound|80|v2|shop.*upstream_rq_retry_success$";
         let earlier = self.stage.figure(retries).await?;
         self.delete("--grace-period=0 --force").await?;
-        for name in ["app", "istio-proxy"] {
+        for victim in ["app", "istio-proxy", "Envoy"] {
             let pods = self.stage.settled(NAMESPACE, "app=shop,version=v2", 2).await?;
             let pod = pods.first().ok_or("there is no pod")?;
-            self.screen.say(&format!("     SIGKILL to the container {name} of {}", pod.name));
-            self.stage.crash(pod, name).await?;
+            match victim {
+                "Envoy" => {
+                    self.screen.say(&format!("     SIGKILL to Envoy, but not the agent, of {}", pod.name));
+                    self.stage.crash_envoy(pod).await?;
+                }
+                name => {
+                    self.screen.say(&format!("     SIGKILL to the container {name} of {}", pod.name));
+                    self.stage.crash(pod, name).await?;
+                }
+            }
             self.stage.known("v2", 2).await?;
             self.watch(ENOUGH / 2).await?;
         }
         let again = self.stage.figure(retries).await? - earlier;
         self.promises.check(again > 0, format!("{again} requests that met a dead end were answered elsewhere"));
-        self.no_loss("while a pod was deleted by force, an application and a sidecar killed", before).await
+        self.no_loss("while a pod was deleted by force, an application, a sidecar and an Envoy killed", before).await
     }
 
     /// Replaces Rutter's own pod.
     async fn replaced(&mut self) -> Result<()> {
         self.begin("Rutter's own pod is deleted");
         let (lost, pods) = (self.lost_so_far().await?, self.stage.settled(SYSTEM, "app=istiod", 1).await?);
+        let sidecars = self.stage.pods(NAMESPACE, "").await?.len();
         let old = pods.first().map(|pod| pod.name.clone()).unwrap_or_default();
-        let bytes = "^cluster.xds-grpc.upstream_cx_rx_bytes_total$";
-        let (connections, state) = ("^cluster.xds-grpc.upstream_cx_total$", "^control_plane.connected_state$");
-        let (received, connected) = (self.stage.figure(bytes).await?, self.stage.figure(connections).await?);
+        let bytes = "^cluster.xds-grpc.*upstream_cx_rx_bytes_total$";
+        let received = self.stage.figure(bytes).await?;
         let begin = Instant::now();
         let command = format!("-n {SYSTEM} delete pod {old} --wait=false");
         self.stage.kubectl(self.screen, &command).await?;
         let back = || async {
-            let again = self.stage.figure(connections).await.ok()? > connected;
-            (again && self.stage.figure(state).await.ok()? == 1).then_some(())
+            let pods = self.stage.pods(SYSTEM, "app=istiod").await.ok()?;
+            let new = pods.iter().find(|pod| pod.name != old)?.ip?;
+            self.stage.connected(new).await.ok().filter(|count| *count == sidecars as u64)
         };
-        wait_for("the client's sidecar to connect again", PATIENCE, back).await?;
+        let count = wait_for("the sidecars to connect again", PATIENCE, back).await?;
         let away = begin.elapsed();
-        self.screen
-            .say(&format!("     the client's sidecar is connected to another one after {} ms", away.as_millis()));
+        self.screen.say(&format!("     {count} sidecars are connected to another one after {} ms", away.as_millis()));
         self.stage.settled(SYSTEM, "app=istiod", 1).await?;
         self.watch(ENOUGH / 2).await?;
         let sent = self.stage.figure(bytes).await? - received;
         self.promises.check(
-            sent * LITTLE <= received,
+            received > 0 && sent * LITTLE <= received,
             format!("the new control plane sent the client's sidecar {sent} bytes; the first one had sent {received}"),
         );
         self.no_loss("while Rutter was replaced", lost).await?;
