@@ -21,6 +21,9 @@ const CALM: Duration = Duration::from_secs(11);
 const ROUNDS: usize = 5;
 /// The number of endpoints that change in the burst.
 const BURST: usize = 500;
+/// The most proxies of each of the two groups that connect to a mesh with all its proxies: a port takes 10,800 connections at most if
+/// the limit of open files is 20,000.
+const MOST_MORE: usize = 250;
 /// The time within which as many endpoints change one after the other.
 const STREAM: Duration = Duration::from_millis(4500);
 /// The service whose AuthorizationPolicy changes.
@@ -213,7 +216,7 @@ async fn policies(fleet: &mut Fleet<'_>, report: &mut Report) -> Result<()> {
 /// Measures the memory of one more proxy, and the changes that depend on where proxies are and what patches them.
 async fn more_proxies(fleet: &mut Fleet<'_>, report: &mut Report) -> Result<()> {
     let (mesh, size, proxies) = (fleet.mesh, report.plan.size, report.plan.proxies);
-    let more = (proxies / 4).max(1);
+    let more = (proxies / 4).clamp(1, MOST_MORE);
     eprintln!("connecting {more} more proxies");
     // For the first proxies, whole responses are composed and kept for the next ones of their audience, which is a cost
     // of the audience. The memory that the second group adds is the cost of proxies.
