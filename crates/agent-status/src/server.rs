@@ -31,8 +31,7 @@ use crate::scrape::{Scrapes, scrape};
 use crate::settings::Settings;
 
 /// The limits of connections.
-const LIMITS: Limits =
-    Limits { connections: 1000, shared: None, first_request: Duration::from_secs(10), idle: Duration::from_secs(120) };
+const LIMITS: Limits = Limits::of(1000);
 /// The longest time of a connection, which ends requests whose client does not read. Hooks of the kubelet may take long.
 const MAX_CONNECTION: Duration = Duration::from_mins(15);
 /// The largest head of a request, in bytes.

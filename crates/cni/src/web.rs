@@ -3,7 +3,6 @@
 use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Duration;
 
 use bytes::Bytes;
 use http::{Request, Response, StatusCode};
@@ -16,8 +15,7 @@ use listeners::{Limits, Usage, accept};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 
-const LIMITS: Limits =
-    Limits { connections: 100, shared: None, first_request: Duration::from_secs(10), idle: Duration::from_secs(120) };
+const LIMITS: Limits = Limits::of(100);
 
 /// Serves a port until `stop` is true or closed. `answer` maps a path to a status and a body.
 pub(crate) async fn serve(

@@ -39,14 +39,17 @@ pub struct Limits {
     pub idle: Duration,
 }
 
+impl Limits {
+    /// The usual times for this number of connections.
+    #[must_use]
+    pub const fn of(connections: usize) -> Limits {
+        Limits { connections, shared: None, first_request: Duration::from_secs(10), idle: Duration::from_secs(120) }
+    }
+}
+
 impl Default for Limits {
     fn default() -> Limits {
-        Limits {
-            connections: 10_000,
-            shared: None,
-            first_request: Duration::from_secs(10),
-            idle: Duration::from_secs(120),
-        }
+        Limits::of(10_000)
     }
 }
 
@@ -168,7 +171,7 @@ mod tests {
     use super::*;
 
     fn limits(shared: Option<Arc<Semaphore>>) -> Limits {
-        Limits { connections: 2, shared, first_request: Duration::from_secs(10), idle: Duration::from_secs(120) }
+        Limits { shared, ..Limits::of(2) }
     }
 
     /// A listener whose connections are numbers, and which of them are open.

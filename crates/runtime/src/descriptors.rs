@@ -70,10 +70,10 @@ impl Budget {
 
     /// The limits of the server's listeners.
     pub(super) fn server(self) -> ConnectionLimits {
-        let with = |connections| listeners::Limits { connections, ..listeners::Limits::default() };
+        let of = listeners::Limits::of;
         let shared = Some(Arc::new(Semaphore::new(self.shared_xds)));
-        let grpc = listeners::Limits { shared, ..with(self.xds) };
-        ConnectionLimits { grpc, http: with(self.readiness), monitoring: with(self.monitoring) }
+        let grpc = listeners::Limits { shared, ..of(self.xds) };
+        ConnectionLimits { grpc, http: of(self.readiness), monitoring: of(self.monitoring) }
     }
 }
 

@@ -93,8 +93,8 @@ pub struct ConnectionLimits {
 
 impl Default for ConnectionLimits {
     fn default() -> ConnectionLimits {
-        let with = |connections| listeners::Limits { connections, ..listeners::Limits::default() };
-        ConnectionLimits { grpc: with(100_000), http: with(64), monitoring: with(256) }
+        let of = listeners::Limits::of;
+        ConnectionLimits { grpc: of(100_000), http: of(64), monitoring: of(256) }
     }
 }
 
@@ -203,7 +203,7 @@ impl Server {
     pub async fn serve_log_levels(&mut self, port: u16, levels: LogLevels) -> std::io::Result<SocketAddr> {
         let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
         let (listener, address) = bind("log levels", address).await?;
-        let limits = listeners::Limits { connections: LEVEL_CONNECTIONS, ..listeners::Limits::default() };
+        let limits = listeners::Limits::of(LEVEL_CONNECTIONS);
         let answer = move |request, _| {
             let levels = levels.clone();
             async move { levels.answer(request).await }

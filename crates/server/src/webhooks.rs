@@ -66,7 +66,7 @@ pub(crate) fn serve(
         if !tls::has_certificate(&mut certificate, &mut stopped).await {
             return;
         }
-        let limits = listeners::Limits { connections: CONNECTIONS, ..listeners::Limits::default() };
+        let limits = listeners::Limits::of(CONNECTIONS);
         let mut builder = hyper::server::conn::http1::Builder::new();
         builder.timer(TokioTimer::new()).header_read_timeout(HEAD_WITHIN);
         let (log, ending) = (Arc::new(LogLimit::default()), stopped.clone());
