@@ -205,6 +205,9 @@ struct Twin {
     place: (Audience, Option<Audience>),
     /// The commits since it read the last time.
     behind: usize,
+    /// Whether it has not read since it moved. What the move was about to send is sent after a reconnect, even if it is
+    /// equal to what the client has by then.
+    moved: bool,
     has: [BTreeMap<String, u32>; 2],
     /// The same resources.
     held: Versions,
@@ -255,8 +258,9 @@ impl Twins {
         let layered = subscribed(&mut self.layered, variant, old.as_ref().map(|old| (&old.layered.0, &held)));
         let merged = subscribed(&mut self.merged, variant, old.as_ref().map(|old| (&old.merged, &held)));
         let token = self.layered.world.last_token();
+        let behind = if old.as_ref().is_some_and(|old| old.moved) { 2 } else { 1 };
         let has = old.map(|old| old.has).unwrap_or_default();
-        Twin { variant, layered: (layered, token), merged, place, behind: 1, has, held }
+        Twin { variant, layered: (layered, token), merged, place, behind, moved: false, has, held }
     }
 
     /// The content for a client.
@@ -285,6 +289,7 @@ impl Twins {
             Step::Give { client, own } => {
                 self.settle(client);
                 let twin = &mut self.clients[client];
+                twin.moved = true;
                 twin.place.1 = OWN.get(own).copied();
                 self.layered.world.give(twin.layered.1, twin.place.1);
                 self.commit();
@@ -292,6 +297,7 @@ impl Twins {
             Step::Move { client, shared } => {
                 self.settle(client);
                 let twin = &mut self.clients[client];
+                twin.moved = true;
                 twin.place.0 = SHARED[shared];
                 self.layered.world.relocate(twin.layered.1, twin.place.0);
                 self.commit();
@@ -353,7 +359,7 @@ impl Twins {
             let certain = |texts: &[String]| words(texts).into_iter().filter(is_certain).collect::<BTreeSet<_>>();
             assert_eq!(certain(&layered), certain(&merged));
         }
-        twin.behind = 0;
+        (twin.behind, twin.moved) = (0, false);
         twin.held = KINDS.map(|kind| versions(&self.layered, twin.layered.0.id, kind));
         for text in layered {
             let mut words = text.split(' ');
