@@ -6,7 +6,7 @@
 //! others. A commit runs on another thread; meanwhile, this one does what needs no world ([`Clients`]).
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use config::MeshConfig;
@@ -200,7 +200,7 @@ impl Core {
         self.hub.tick(&mut self.served, now);
         self.move_streams();
         self.clients().push();
-        self.proceed();
+        self.proceed(inbox);
         self.clean_up();
         self.track();
     }
@@ -254,37 +254,9 @@ impl Core {
         self.tracker.observe(gathered.observed, &mut self.served, epoch, now);
     }
 
-    /// Commits on another thread, and serves clients from the hub meanwhile. Nothing else reads the world before the commit
-    /// is complete.
-    fn settle(&mut self, batch: Batch, inbox: &mut Inbox) -> std::thread::Result<world::Changes> {
-        let Core { served, hub, streams, counters, started, gathered, .. } = self;
-        let (job, done) = (Mutex::new(Some((&mut served.world, batch))), Mutex::new(None));
-        let work = || {
-            if let Some((world, batch)) = lock(&job).take() {
-                *lock(&done) = Some(catch_unwind(AssertUnwindSafe(|| world.commit(batch))));
-            }
-        };
-        let thread = std::thread::current();
-        let beside = || {
-            work();
-            thread.unpark();
-        };
-        std::thread::scope(|scope| {
-            match std::thread::Builder::new().name("commit".into()).spawn_scoped(scope, beside) {
-                Ok(_) => {
-                    let mut clients = Clients { hub, streams, counters, started: *started };
-                    clients.serve_until(|| lock(&done).is_some(), inbox, gathered);
-                }
-                // There are too many threads.
-                Err(_) => work(),
-            }
-        });
-        lock(&done).take().unwrap_or_else(|| Ok(world::Changes::default()))
-    }
-
     fn commit(&mut self, batch: Batch, inbox: &mut Inbox) {
         let start = Instant::now();
-        let changes = match self.settle(batch, inbox) {
+        let changes = match self.beside(inbox, |served| served.world.commit(batch)) {
             Ok(changes) => changes,
             Err(panic) => return self.repair("a commit", panic),
         };
@@ -468,11 +440,7 @@ impl Core {
     }
 }
 
-/// Locks a mutex. What it holds is replaced as a whole, so that a panic leaves it consistent.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
+mod beside;
 mod requests;
 #[cfg(test)]
 mod tests;

@@ -112,7 +112,7 @@ pub struct Hub<O: Origin> {
     /// Streams whose audiences changed, and that are not in the ledgers of the new ones yet.
     pub(crate) moving: BTreeSet<StreamId>,
     /// Requests that wait for cells to be opened.
-    openings: FxHashMap<StreamId, (Opening<O>, Request)>,
+    pub(crate) openings: FxHashMap<StreamId, (Opening<O>, Request)>,
     pub(crate) timers: BTreeSet<(Moment, StreamId)>,
     /// When unused cached responses are dropped, if there are any.
     pub(crate) forget_at: Option<Moment>,

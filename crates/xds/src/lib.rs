@@ -59,6 +59,7 @@ mod stream;
 mod subscription;
 mod tally;
 mod unanswered;
+mod wanted;
 mod watch;
 
 pub use bytes::Bytes;
@@ -72,6 +73,7 @@ pub use quarantine::Quarantined;
 pub use rate::Rate;
 pub use status::{Code, Exchange, LastNack, Status, StreamStatus, WatchStatus};
 pub use tally::{Nack, News, Question, Tally};
+pub use wanted::{Opened, Wanted};
 
 /// A point in time, as the duration since a start that the caller chooses.
 pub type Moment = std::time::Duration;

@@ -3,6 +3,9 @@
 //! The most expensive part of a request is to derive resources that no client has asked for yet. Before a request that needs
 //! many is handled, their cells are opened in steps, between which the caller does other work. They stay open until the
 //! request has been handled. That happens in one step, so that the state of a stream does not depend on the steps.
+//!
+//! A shared catalogue, or a route table, is derived at once, and grows with the mesh. It is a step of its own, which the
+//! caller may take on another thread ([`crate::Hub::wanted`]).
 
 use std::collections::BTreeSet;
 
@@ -12,6 +15,7 @@ use crate::core::Core;
 use crate::decode::{Body, Texts};
 use crate::name_set::NameSet;
 use crate::stream::Stream;
+use crate::wanted::{List, OpenedList};
 use crate::watch::Watch;
 use crate::{Code, Moment, Name, Origin, Request, Status};
 
@@ -25,17 +29,46 @@ const REPEATED: usize = 8;
 /// The cells that a request waits for.
 pub(crate) struct Opening<O: Origin> {
     pub(crate) kind: ResourceType,
-    sources: Vec<Source<O>>,
+    pub(crate) sources: Vec<Source<O>>,
     /// Opened so far. Each must be closed once.
     pub(crate) cells: Vec<O::Cell>,
 }
 
 /// Cells to be opened.
-enum Source<O: Origin> {
+pub(crate) enum Source<O: Origin> {
     /// The names of the request from this index on, for an audience.
     Names(O::Audience, usize),
-    /// The rows of an audience's catalogue, of this collection, from this index on.
-    Rows((O::Audience, Name), O::Catalogue, usize),
+    /// The rows of a catalogue, from this index on.
+    Rows(List<O>, O::Catalogue, usize),
+    /// A catalogue that was not open.
+    List(List<O>),
+}
+
+impl<O: Origin> Opening<O> {
+    /// Opens the catalogues among the sources from this index on.
+    fn open_lists(&mut self, origin: &mut O, from: usize) {
+        for source in self.sources.split_off(from) {
+            match source {
+                Source::List(list) => {
+                    let opened = list.open(origin);
+                    self.add_opened(list, opened);
+                }
+                other => self.sources.push(other),
+            }
+        }
+    }
+
+    /// Adds the rows of a catalogue, or the names of the request if there is none.
+    pub(crate) fn add_opened(&mut self, list: List<O>, opened: OpenedList<O>) {
+        match opened {
+            Some((cell, catalogue)) => {
+                self.cells.push(cell);
+                self.sources.push(Source::Rows(list, catalogue, 0));
+            }
+            None if list.kind.is_wildcard() => self.sources.push(Source::Names(list.audience, 0)),
+            None => {}
+        }
+    }
 }
 
 impl<O: Origin> Core<O> {
@@ -52,14 +85,21 @@ impl<O: Origin> Core<O> {
             let shared = origin.audience(stream.token, kind);
             let own = origin.own_audience(stream.token, kind);
             if !self.is_divided(kind, (&shared, own.as_ref()), request) {
-                for audience in std::iter::once(shared).chain(own) {
-                    self.add_sources(origin, stream, (&mut opening, request), audience);
+                self.add_sources(stream, (&mut opening, request), shared);
+                if let Some(own) = own {
+                    let at = opening.sources.len();
+                    self.add_sources(stream, (&mut opening, request), own);
+                    opening.open_lists(origin, at);
                 }
             }
         }
         self.add_followed(origin, stream, &mut opening);
+        let large = opening.sources.iter().any(|source| match source {
+            Source::List(_) => true,
+            _ => source.cost(kind) > 1 && source.len(request) > 0,
+        });
         let count = opening.sources.iter().map(|source| source.len(request)).sum::<usize>();
-        if count.saturating_mul(cost(kind)) > self.limits.opened_at_once {
+        if large || count > self.limits.opened_at_once {
             return Some(opening);
         }
         self.cells.close_all(opening.cells);
@@ -140,8 +180,7 @@ impl<O: Origin> Core<O> {
     }
 
     fn add_sources(
-        &mut self,
-        origin: &mut O,
+        &self,
         stream: &Stream<O::Token>,
         (opening, request): (&mut Opening<O>, &Request),
         audience: O::Audience,
@@ -158,7 +197,7 @@ impl<O: Origin> Core<O> {
                 _ => subscribed.iter().map(Name::from).collect(),
             };
             for name in &names {
-                self.add_list(origin, opening, kind, &audience, name);
+                self.add_list(opening, kind, &audience, name);
             }
             return;
         }
@@ -166,7 +205,7 @@ impl<O: Origin> Core<O> {
         let is_needed = match ledger {
             // Proxies of one kind subscribe to the same names, which are open then.
             Some(ledger) => ledger.by_name() && !requested(request).all(|names| ledger.selected(names).is_some()),
-            None if kind.is_wildcard() => !self.add_list(origin, opening, kind, &audience, &Name::default()),
+            None if kind.is_wildcard() => return self.add_list(opening, kind, &audience, &Name::default()),
             None => true,
         };
         if is_needed {
@@ -181,39 +220,29 @@ impl<O: Origin> Core<O> {
         if !watch.follows || parent.unanswered.is_empty() {
             return;
         }
-        for place in watch.places() {
-            let audience = self.ledgers[place.ledger].audience.clone();
+        for (place, is_own) in watch.places().zip([false, true]) {
+            let at = opening.sources.len();
             for name in &parent.unanswered {
-                self.add_list(origin, opening, child, &audience, name);
+                self.add_list(opening, child, &self.ledgers[place.ledger].audience, name);
+            }
+            if is_own {
+                opening.open_lists(origin, at);
             }
         }
     }
 
-    /// Adds a catalogue that is not open yet. Returns whether there is one.
-    fn add_list(
-        &mut self,
-        origin: &mut O,
-        opening: &mut Opening<O>,
-        kind: ResourceType,
-        audience: &O::Audience,
-        collection: &Name,
-    ) -> bool {
-        if self.has_list(kind, (audience, collection)) {
-            return true;
+    /// Adds a catalogue, if it is not open yet.
+    fn add_list(&self, opening: &mut Opening<O>, kind: ResourceType, audience: &O::Audience, collection: &Name) {
+        if !self.has_list(kind, (audience, collection)) {
+            let list = List { kind, audience: audience.clone(), collection: collection.clone() };
+            opening.sources.push(Source::List(list));
         }
-        let opened = origin.open_catalogue(kind, audience, collection);
-        let found = opened.is_some();
-        if let Some((cell, catalogue)) = opened {
-            opening.cells.push(cell);
-            opening.sources.push(Source::Rows((audience.clone(), collection.clone()), catalogue, 0));
-        }
-        found
     }
 
     /// Whether others have opened what a source has.
-    fn is_opened(&self, kind: ResourceType, source: &Source<O>, request: &Request) -> bool {
+    pub(crate) fn is_opened(&self, kind: ResourceType, source: &Source<O>, request: &Request) -> bool {
         match source {
-            Source::Rows((audience, collection), ..) => self.has_list(kind, (audience, collection)),
+            Source::Rows(list, ..) | Source::List(list) => self.has_list(list.kind, (&list.audience, &list.collection)),
             Source::Names(audience, _) => {
                 let ledger = self.by_audience.get(&(kind, audience.clone())).map(|id| &self.ledgers[*id]);
                 ledger.is_some_and(|ledger| requested(request).all(|names| ledger.selected(names).is_some()))
@@ -222,56 +251,79 @@ impl<O: Origin> Core<O> {
     }
 
     /// Whether a catalogue is open.
-    fn has_list(&self, kind: ResourceType, (audience, collection): (&O::Audience, &Name)) -> bool {
+    pub(crate) fn has_list(&self, kind: ResourceType, (audience, collection): (&O::Audience, &Name)) -> bool {
         let ledger = self.by_audience.get(&(kind, audience.clone())).map(|id| &self.ledgers[*id]);
         ledger.is_some_and(|ledger| ledger.lists.contains_key(collection))
     }
 
     /// Opens some cells. Returns whether all are open, or were opened by another stream meanwhile.
     pub(crate) fn open_some(&self, origin: &mut O, opening: &mut Opening<O>, request: &Request) -> bool {
-        let mut left = (self.limits.opened_together / cost(opening.kind)).max(1);
+        let limit = self.limits.opened_together.max(1);
+        let mut left = limit;
         while left > 0
-            && let Some(source) = opening.sources.last_mut()
+            && let Some(source) = opening.sources.last()
         {
-            let mut keys: Vec<O::Key> = Vec::new();
-            let exhausted = match source {
-                _ if self.is_opened(opening.kind, source, request) => true,
-                Source::Rows(_, catalogue, at) => {
-                    let rows = &O::rows(catalogue)[*at..];
-                    let taken = rows.len().min(left);
-                    let keys_of = rows[..taken].iter().map(|(_, key)| key);
-                    keys.extend(keys_of.filter(|key| !O::hides(key)).cloned());
-                    *at += taken;
-                    taken == rows.len()
+            if matches!(source, Source::List(_)) && !self.is_opened(opening.kind, source, request) {
+                // It is a step of its own.
+                if left == limit {
+                    opening.open_lists(origin, opening.sources.len() - 1);
                 }
-                Source::Names(audience, at) => {
-                    let ledger = self.by_audience.get(&(opening.kind, audience.clone())).map(|id| &self.ledgers[*id]);
-                    let names = requested(request).flat_map(Texts::iter).skip(*at).take(left * LOOKUPS);
-                    let mut seen = 0;
-                    for name in names {
-                        seen += 1;
-                        if ledger.is_none_or(|ledger| ledger.name(name).is_none())
-                            && origin.may_exist(opening.kind, name)
-                        {
-                            keys.extend(origin.resolve(opening.kind, audience, &Name::from(name)));
-                        }
-                        if keys.len() == left {
-                            break;
-                        }
-                    }
-                    *at += seen;
-                    left = left.saturating_sub(seen / LOOKUPS);
-                    seen == 0
-                }
-            };
-            if exhausted {
-                opening.sources.pop();
+                return false;
             }
-            left = left.saturating_sub(keys.len());
+            let keys = self.take_keys(origin, (opening, request), &mut left);
             let keys: Vec<&O::Key> = keys.iter().collect();
             opening.cells.extend(origin.open_all(&keys).into_iter().map(|(cell, _)| cell));
         }
         opening.sources.is_empty()
+    }
+
+    /// Takes the next keys from the last source, as far as there is room for their cells, and removes the source if it has no
+    /// more. A catalogue that is not open is removed.
+    pub(crate) fn take_keys(
+        &self,
+        origin: &O,
+        (opening, request): (&mut Opening<O>, &Request),
+        left: &mut usize,
+    ) -> Vec<O::Key> {
+        let kind = opening.kind;
+        let Some(source) = opening.sources.last_mut() else { return Vec::new() };
+        let cost = source.cost(kind);
+        let room = (*left / cost).max(1);
+        let mut keys: Vec<O::Key> = Vec::new();
+        let exhausted = match source {
+            _ if self.is_opened(kind, source, request) => true,
+            Source::List(_) => true,
+            Source::Rows(_, catalogue, at) => {
+                let rows = &O::rows(catalogue)[*at..];
+                let taken = rows.len().min(room);
+                let keys_of = rows[..taken].iter().map(|(_, key)| key);
+                keys.extend(keys_of.filter(|key| !O::hides(key)).cloned());
+                *at += taken;
+                taken == rows.len()
+            }
+            Source::Names(audience, at) => {
+                let ledger = self.by_audience.get(&(kind, audience.clone())).map(|id| &self.ledgers[*id]);
+                let names = requested(request).flat_map(Texts::iter).skip(*at).take(room.saturating_mul(LOOKUPS));
+                let mut seen = 0;
+                for name in names {
+                    seen += 1;
+                    if ledger.is_none_or(|ledger| ledger.name(name).is_none()) && origin.may_exist(kind, name) {
+                        keys.extend(origin.resolve(kind, audience, &Name::from(name)));
+                    }
+                    if keys.len() == room {
+                        break;
+                    }
+                }
+                *at += seen;
+                *left = left.saturating_sub(seen / LOOKUPS);
+                seen == 0
+            }
+        };
+        if exhausted {
+            opening.sources.pop();
+        }
+        *left = left.saturating_sub(keys.len().saturating_mul(cost));
+        keys
     }
 }
 
@@ -280,13 +332,18 @@ impl<O: Origin> Source<O> {
         match self {
             Source::Names(..) => requested(request).map(Texts::len).sum(),
             Source::Rows(_, catalogue, _) => O::rows(catalogue).len(),
+            Source::List(_) => 0,
         }
     }
-}
 
-/// The number of cells as which one of this type counts.
-fn cost(kind: ResourceType) -> usize {
-    if kind.parts.is_some() { PARTS } else { 1 }
+    /// The number of cells as which each of its cells counts. `kind`: of names.
+    pub(crate) fn cost(&self, kind: ResourceType) -> usize {
+        let kind = match self {
+            Source::Names(..) => kind,
+            Source::Rows(list, ..) | Source::List(list) => list.kind,
+        };
+        if kind.parts.is_some() { PARTS } else { 1 }
+    }
 }
 
 /// The names that a request lists as its subscription.

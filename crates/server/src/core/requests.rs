@@ -9,6 +9,7 @@ use xds::{Progress, StreamId};
 use super::{Core, QueuedRequest, SHARE};
 use crate::clients::name_of;
 use crate::grpc::Status;
+use crate::inbox::Inbox;
 use crate::stalls::Step;
 use crate::xds_log;
 
@@ -42,11 +43,15 @@ impl Core {
 
     /// Continues requests that are handled in parts. Most streams need the same: the others find it open when the first one is
     /// done.
-    pub(super) fn proceed(&mut self) {
+    pub(super) fn proceed(&mut self, inbox: &mut Inbox) {
         let begun = Instant::now();
         while begun.elapsed() < SHARE
             && let Some(id) = self.streams.partial.pop_front()
         {
+            self.open_beside(id, inbox);
+            if !self.streams.open.contains_key(&id) {
+                continue;
+            }
             self.step(id, "in parts", |core, now| core.hub.proceed(&mut core.served, id, now));
             self.streams.parts += 1;
             if self.streams.partial.back() == Some(&id) && self.streams.parts < PARTS_IN_TURN {
@@ -62,6 +67,15 @@ impl Core {
                     None => drop(self.streams.waiting.remove(&id)),
                 }
             }
+        }
+    }
+
+    /// Opens what a request needs next, if that takes long.
+    fn open_beside(&mut self, id: StreamId, inbox: &mut Inbox) {
+        let Some(wanted) = self.hub.wanted(&self.served, id) else { return };
+        match self.beside(inbox, |served| wanted.open(served)) {
+            Ok(opened) => self.hub.opened(id, opened),
+            Err(panic) => self.clients().fail(id, panic),
         }
     }
 

@@ -90,6 +90,40 @@ fn a_stream_that_ends_within_a_request_leaves_nothing() {
 }
 
 #[test]
+fn the_caller_may_open_catalogues() {
+    for leaves in [false, true] {
+        let names = numbered(8);
+        let mut h = world(&names, 3);
+        names.iter().for_each(|name| h.world.put(CDS, "a", name, plain(1)));
+        h.commit();
+        let mut client = Client::new(&mut h, Delta);
+        let request = || subscribe(CDS, &[], &[]);
+        assert_eq!(h.hub.request(&mut h.world, client.id, request(), h.now), Ok(Progress::More));
+        assert_eq!(h.world.open_cells(), 0, "the request opens nothing itself");
+        let wanted = h.hub.wanted(&h.world, client.id).expect("the catalogue is not open");
+        let opened = wanted.open(&mut h.world);
+        assert_eq!(h.world.open_cells(), 1);
+        if leaves {
+            h.hub.disconnect(&mut h.world, client.id);
+            h.hub.opened(client.id, opened);
+        } else {
+            h.hub.opened(client.id, opened);
+            assert!(h.hub.wanted(&h.world, client.id).is_none(), "there is only one");
+            assert_eq!(proceed(&mut h, client.id), 3);
+            assert_eq!(client.drain(&mut h).len(), 1);
+            // It is open for the next client.
+            let next = Client::new(&mut h, Delta);
+            assert_eq!(h.hub.request(&mut h.world, next.id, request(), h.now), Ok(Progress::Done));
+            for id in [client.id, next.id] {
+                h.disconnect(id);
+            }
+        }
+        while h.hub.close_unused(&mut h.world, 1) {}
+        assert_eq!(h.world.open_cells(), 0);
+    }
+}
+
+#[test]
 fn names_that_cannot_exist_yet_cost_no_cells() {
     for variant in [Delta, Sotw] {
         let mut h = world(&numbered(1), 2);

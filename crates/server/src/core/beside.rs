@@ -1,0 +1,51 @@
+//! Work with the world on another thread.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use super::Core;
+use crate::clients::Clients;
+use crate::inbox::Inbox;
+use crate::served_world::ServedWorld;
+
+impl Core {
+    /// Does work that can take long on another thread, and serves clients from the hub meanwhile. Nothing else reads the world
+    /// before the work is complete.
+    ///
+    /// # Errors
+    /// The work panicked.
+    pub(super) fn beside<T: Send>(
+        &mut self,
+        inbox: &mut Inbox,
+        work: impl FnOnce(&mut ServedWorld) -> T + Send,
+    ) -> std::thread::Result<T> {
+        let Core { served, hub, streams, counters, started, gathered, .. } = self;
+        let (job, done) = (Mutex::new(Some((served, work))), Mutex::new(None));
+        let run = || {
+            if let Some((served, work)) = lock(&job).take() {
+                *lock(&done) = Some(catch_unwind(AssertUnwindSafe(|| work(served))));
+            }
+        };
+        let thread = std::thread::current();
+        let beside = || {
+            run();
+            thread.unpark();
+        };
+        std::thread::scope(|scope| {
+            match std::thread::Builder::new().name("settle".into()).spawn_scoped(scope, beside) {
+                Ok(_) => {
+                    let mut clients = Clients { hub, streams, counters, started: *started };
+                    clients.serve_until(|| lock(&done).is_some(), inbox, gathered);
+                }
+                // There are too many threads.
+                Err(_) => run(),
+            }
+        });
+        lock(&done).take().unwrap_or_else(|| Err(Box::new("the work was not done")))
+    }
+}
+
+/// Locks a mutex. What it holds is replaced as a whole, so that a panic leaves it consistent.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
