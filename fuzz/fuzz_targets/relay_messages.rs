@@ -5,6 +5,6 @@
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|bytes: &[u8]| {
-    relay::fuzz_authority(bytes);
+    listeners::fuzz_authority(bytes);
     relay::fuzz_envelope(bytes);
 });

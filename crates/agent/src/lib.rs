@@ -15,6 +15,7 @@
 mod arguments;
 mod discovery;
 mod interfaces;
+mod lookup;
 mod parts;
 mod surroundings;
 
@@ -30,6 +31,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::timeout;
 
 pub use arguments::Arguments;
+use lookup::Lookups;
 use parts::Parts;
 pub use surroundings::status_port;
 use surroundings::{Files, Fixed, Proxy};
@@ -51,7 +53,13 @@ pub async fn run(arguments: Arguments, environment: Environment, stop: watch::Re
     let registry = Registry::new_custom(Some(PREFIX.to_owned()), None)?;
     registry.register(Box::new(ProcessCollector::for_self()))?;
     let files = Files::read(&arguments, &environment);
-    let mut fixed = Fixed { arguments: &arguments, environment: &environment, serves_only_files: false, bound: None };
+    let mut fixed = Fixed {
+        arguments: &arguments,
+        environment: &environment,
+        serves_only_files: false,
+        bound: None,
+        lookups: Lookups::default(),
+    };
     let first = fixed.describe(&files);
     tracing::info!(id = first.node.id, control_plane = %first.settings.discovery_address, "the proxy");
 

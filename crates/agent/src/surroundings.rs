@@ -15,6 +15,7 @@ use config::{Limits, parse_yaml_json};
 
 use crate::arguments::Arguments;
 use crate::interfaces;
+use crate::lookup::Lookups;
 
 /// The labels and annotations of the pod, which the kubelet writes.
 const LABELS: &str = "./etc/istio/pod/labels";
@@ -121,12 +122,13 @@ pub(crate) struct Fixed<'a> {
     pub(crate) serves_only_files: bool,
     /// The settings with which the agent's parts run; none at the start.
     pub(crate) bound: Option<ProxyConfig>,
+    pub(crate) lookups: Lookups,
 }
 
 impl Fixed<'_> {
     /// Describes the proxy. Problems are logged.
     pub(crate) fn describe(&self, files: &Files) -> Proxy {
-        let Fixed { arguments, environment, serves_only_files, bound } = self;
+        let Fixed { arguments, environment, serves_only_files, bound, lookups } = self;
         let mut diagnostics = Diagnostics::default();
         let variables: Variables =
             environment.with_prefix("").map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
@@ -141,6 +143,7 @@ impl Fixed<'_> {
             &variables,
             &mut diagnostics,
         );
+        lookups.resolve(&mut settings.statsd_udp_address);
         if let Some(bound) = bound {
             keep_bound(&mut settings, bound);
         }

@@ -1,6 +1,7 @@
 //! Composes what is served from the certificate, the roots of its issuer, and the roots of the mesh.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use agent_core::exchange::MeshRoots;
 use tokio::sync::watch;
@@ -20,6 +21,9 @@ pub(crate) enum Origin {
     /// A file, which stays watched.
     File { name: FileName, _lease: Option<Lease> },
 }
+
+/// The interval at which the agent looks whether there is a revocation list.
+const LOOK: Duration = Duration::from_secs(10);
 
 /// Composes what is served.
 pub(crate) struct Keeper {
@@ -46,6 +50,8 @@ impl Keeper {
                 Ok(()) = self.issued.changed() => {}
                 Ok(()) = self.mesh.changed() => {}
                 Ok(()) = files.changed() => {}
+                // A revocation list may appear or go.
+                () = tokio::time::sleep(LOOK), if self.issued.has_changed().is_ok() => {}
                 else => return,
             }
         }

@@ -190,10 +190,11 @@ impl Settings {
         (!self.output.as_ref().is_some_and(same)).then(|| CertificateFiles::of_folder(&folder))
     }
 
-    /// The revocation list, if there is one.
+    /// The revocation list, if there is one. Envoy follows the file itself, so the path must stay the same when a mounted volume
+    /// is updated: links are not resolved.
     pub(crate) fn crl(&self) -> Option<PathBuf> {
         let path = self.folder.join(CRL);
-        (self.revocation && path.exists()).then(|| path.canonicalize().unwrap_or(path))
+        (self.revocation && path.exists()).then(|| std::path::absolute(&path).unwrap_or(path))
     }
 }
 

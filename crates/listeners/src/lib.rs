@@ -6,8 +6,11 @@
 //! - A connection without an open request is closed after [`Limits::first_request`] if it never had one, otherwise after
 //!   [`Limits::idle`]. A connection with an open request needs no timer.
 //!
+//! [`Lenient`] accepts what gRPC's C library sends over a Unix socket.
+//!
 //! A request is open until its response is sent completely ([`Usage::count`]).
 
+mod authority;
 mod bind;
 mod usage;
 
@@ -20,6 +23,7 @@ use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::task::{AbortHandle, Id, JoinSet};
 
+pub use authority::{Lenient, fuzz as fuzz_authority};
 pub use bind::{bind_any, bind_unix};
 pub use usage::{Counted, OpenRequest, Usage};
 

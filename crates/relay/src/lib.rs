@@ -15,7 +15,6 @@
 //!
 //! Queues have room for two messages in each direction. If one side does not read, the relay stops reading from the other.
 
-mod authority;
 mod envelope;
 mod grpc;
 pub mod grpc_bootstrap;
@@ -43,7 +42,6 @@ use stream::Hub;
 use wasm::Modules;
 
 #[doc(hidden)]
-pub use authority::fuzz as fuzz_authority;
 #[doc(hidden)]
 pub use envelope::fuzz as fuzz_envelope;
 

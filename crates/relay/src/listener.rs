@@ -15,7 +15,6 @@ use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use tonic::Status;
 
-use crate::authority::Lenient;
 use crate::envelope::Variant;
 use crate::grpc::{Outgoing, refuse, respond};
 use crate::stream::{self, Hub, QUEUE};
@@ -75,7 +74,8 @@ async fn connection(socket: UnixStream, hub: Arc<Hub>, permit: OwnedSemaphorePer
         .initial_stream_window_size(WINDOW)
         .initial_connection_window_size(2 * WINDOW)
         .max_concurrent_streams(MAX_STREAMS);
-    let mut connection = std::pin::pin!(builder.serve_connection(TokioIo::new(Lenient::new(socket)), service));
+    let mut connection =
+        std::pin::pin!(builder.serve_connection(TokioIo::new(listeners::Lenient::new(socket)), service));
     let stopped = async { drop(stop.wait_for(|stop| *stop).await) };
     let ended = tokio::select! {
         ended = connection.as_mut() => ended,

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
-use listeners::{Usage, accept};
+use listeners::{Lenient, Usage, accept};
 use rustls::ServerConfig;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream, UnixListener};
@@ -193,7 +193,8 @@ pub(crate) async fn serve_unix((listener, socket): (UnixListener, UnixSocket), m
             let user = stream.peer_cred().ok().map(|credentials| credentials.uid());
             let peer = user.and_then(|user| socket.peer(user));
             let client = peer.map(|peer| Client { address: None, transport: Transport::Plaintext(peer) });
-            let serving = client.map(|client| protocol.serve(stream, client, usage, std::future::pending()));
+            let serving =
+                client.map(|client| protocol.serve(Lenient::new(stream), client, usage, std::future::pending()));
             async move {
                 match serving {
                     Some(serving) => serving.await,

@@ -32,6 +32,14 @@ pub fn agent_binary() -> &'static Path {
     })
 }
 
+/// `rutter-cni`, built from this repository, or the program in `RUTTER_CNI_BIN`.
+pub fn cni_binary() -> &'static Path {
+    static PATH: OnceLock<PathBuf> = OnceLock::new();
+    PATH.get_or_init(|| {
+        std::env::var_os("RUTTER_CNI_BIN").map_or_else(|| build("rutter-cni", "rutter-cni"), PathBuf::from)
+    })
+}
+
 /// `rutter-demo`, built from this repository, or the program in `RUTTER_DEMO_BIN`.
 pub fn demo_binary() -> &'static Path {
     static PATH: OnceLock<PathBuf> = OnceLock::new();

@@ -28,7 +28,7 @@ pub mod steady;
 pub mod tls;
 
 pub use agent::{Agent, Table};
-pub use binary::{agent_binary, demo_binary, envoy_binary, kubectl_binary, rutter_binary};
+pub use binary::{agent_binary, cni_binary, demo_binary, envoy_binary, kubectl_binary, rutter_binary};
 pub use certified::certified;
 pub use collector::{Collector, Told};
 pub use command::{done, rutter};

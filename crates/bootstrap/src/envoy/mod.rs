@@ -14,6 +14,10 @@ use crate::node::Node;
 pub(crate) use clusters::FILES_SOCKET;
 pub(crate) use plan::{Plan, TracerKind};
 
+/// The longest pause of Envoy after its xDS stream has broken. Envoy's own default is 30 s: with it, a proxy may be without a
+/// control plane for so long after an outage. The agent, which the stream ends at, has its own limits.
+const RECONNECT: &str = "5s";
+
 /// The build of Envoy.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Flavor {
@@ -123,7 +127,9 @@ fn dynamic_resources(plan: &Plan) -> Value {
             "api_type": plan.xds_type,
             "set_node_on_first_message_only": true,
             "transport_api_version": "V3",
-            "grpc_services": [{"envoy_grpc": {"cluster_name": "xds-grpc"}}],
+            "grpc_services": [{"envoy_grpc": {"cluster_name": "xds-grpc", "retry_policy": {
+                "retry_back_off": {"base_interval": "0.5s", "max_interval": RECONNECT},
+            }}}],
         },
     })
 }

@@ -65,3 +65,21 @@ fn mounted_certificates_are_found_by_the_metadata_of_the_node() {
     let gke = [("CA_PROVIDER", "GkeWorkloadCertificate")];
     assert_eq!(mounted(&gke), Path::new("./var/run/secrets/workload-spiffe-credentials/certificates.pem"));
 }
+
+#[test]
+fn the_path_of_a_revocation_list_stays_when_its_volume_is_updated() {
+    use std::os::unix::fs::symlink;
+    let dir = tempfile::tempdir().unwrap();
+    let volume = dir.path().join("var/run/secrets/istio/crl");
+    std::fs::create_dir_all(volume.join("..1")).unwrap();
+    let mut settings = settings(&[]).unwrap();
+    settings.folder = dir.path().to_owned();
+    assert_eq!(settings.crl(), None);
+    // As the kubelet writes a ConfigMap.
+    std::fs::write(volume.join("..1/ca-crl.pem"), "list").unwrap();
+    symlink("..1", volume.join("..data")).unwrap();
+    symlink("..data/ca-crl.pem", volume.join("ca-crl.pem")).unwrap();
+    assert_eq!(settings.crl(), Some(volume.join("ca-crl.pem")));
+    settings.revocation = false;
+    assert_eq!(settings.crl(), None);
+}

@@ -18,6 +18,7 @@ use serde_json::{Value as Json, json};
 
 use super::values;
 use crate::age;
+use crate::chart;
 use crate::failure::{FAILURE, SUCCESS, usage};
 use crate::flags::{flag, option};
 use crate::io::Io;
@@ -91,7 +92,12 @@ async fn run(matches: &ArgMatches, replace: bool, reuse: bool, existing: bool, i
         true => plan::earlier_values(&server, &namespace, matches, !existing, io).await?,
         false => json!({}),
     };
-    let given = values::given(matches, earlier, io)?;
+    let mut given = values::given(matches, earlier, io)?;
+    let keeps_way_back =
+        replace && given.pointer("/env/RUTTER_VHDS").is_none() && plan::has_istiod(&server, &namespace, &given).await?;
+    if keeps_way_back {
+        chart::assign_text(&mut given, "env.RUTTER_VHDS=off")?;
+    }
     let name = matches.get_one::<String>("name").map_or(RUTTER, String::as_str);
     let mut plan = Plan::make(&server, &catalog, &given, name, &namespace, io).await?;
     if existing && !plan.is_installed() {
@@ -110,11 +116,13 @@ async fn run(matches: &ArgMatches, replace: bool, reuse: bool, existing: bool, i
         io.print("dry run: nothing was changed")?;
         return Ok(SUCCESS);
     }
-    if plan.replaces_istiod() {
+    if keeps_way_back {
         io.eprint(
-            "note: proxies that got virtual hosts by VHDS cannot go back to istiod before they restart; with \
-             --set-string env.RUTTER_VHDS=off they can",
+            "note: VHDS is off (env.RUTTER_VHDS), so that proxies can go back to istiod; when you will not go back, use \
+             `rutter upgrade --set-string env.RUTTER_VHDS=on`",
         );
+    } else if plan.replaces_istiod() {
+        io.eprint("note: proxies that get virtual hosts by VHDS (env.RUTTER_VHDS) cannot go back to istiod before they restart");
     }
     if matches.get_flag("no-wait") {
         return Ok(SUCCESS);

@@ -84,11 +84,7 @@ impl Plan {
 
     /// Whether an istiod is replaced, and proxies could not go back to it.
     pub(super) fn replaces_istiod(&self) -> bool {
-        !self.is_reversible
-            && self.deployment().is_some_and(|found| {
-                let arguments = found["spec"]["template"]["spec"]["containers"][0]["args"].as_array();
-                arguments.is_some_and(|arguments| arguments.iter().any(|argument| argument == "discovery"))
-            })
+        !self.is_reversible && self.deployment().is_some_and(is_istiod)
     }
 
     /// Fails if an object belongs to another installation, or cannot be changed to the wanted one.
@@ -276,4 +272,19 @@ pub(super) async fn crds(server: &Server, io: &mut Io) -> Result<Vec<Json>> {
 
 pub(super) fn crd_path(name: &str) -> String {
     format!("/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{}", encode(name))
+}
+
+/// Whether an istiod runs in the place of an installation with these values.
+pub(super) async fn has_istiod(server: &Server, namespace: &str, given: &Json) -> Result<bool> {
+    let name = match values::revision(given) {
+        "default" => "istiod".to_owned(),
+        revision => format!("istiod-{revision}"),
+    };
+    let found = optional(server, &format!("/apis/apps/v1/namespaces/{namespace}/deployments/{name}")).await?;
+    Ok(found.as_ref().is_some_and(is_istiod))
+}
+
+fn is_istiod(deployment: &Json) -> bool {
+    let arguments = deployment["spec"]["template"]["spec"]["containers"][0]["args"].as_array();
+    arguments.is_some_and(|arguments| arguments.iter().any(|argument| argument == "discovery"))
 }

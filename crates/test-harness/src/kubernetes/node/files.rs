@@ -10,10 +10,10 @@ use crate::run::Result;
 
 /// Writes the files into the cluster's directory.
 pub(super) fn write(dir: &Path, network: Network, name: &str, snapshotter: &str) -> Result<()> {
-    std::fs::create_dir_all(dir.join("cni"))?;
-    let plugins = plugins().ok_or("the plugins of the network are not installed")?;
+    std::fs::create_dir_all(dir.join(NETWORK))?;
+    link_plugins(&dir.join(PLUGINS))?;
     let files = [
-        ("containerd.toml", containerd(dir, plugins, snapshotter)),
+        ("containerd.toml", containerd(dir, snapshotter)),
         ("cni/pods.conflist", pods(network).to_string()),
         ("kubelet.yaml", kubelet(dir, network).to_string()),
         ("kube-proxy.yaml", kube_proxy(dir, network, name).to_string()),
@@ -25,8 +25,23 @@ pub(super) fn write(dir: &Path, network: Network, name: &str, snapshotter: &str)
     Ok(())
 }
 
-fn containerd(dir: &Path, plugins: &Path, snapshotter: &str) -> String {
-    let (dir, plugins) = (dir.display(), plugins.display());
+/// The directories of the CNI configuration and of its plugins, in the cluster's directory.
+pub(super) const NETWORK: &str = "cni";
+pub(super) const PLUGINS: &str = "cni-plugins";
+
+/// Links the machine's plugins into a directory, to which tests may add others.
+fn link_plugins(dir: &Path) -> Result<()> {
+    let plugins = plugins().ok_or("the plugins of the network are not installed")?;
+    std::fs::create_dir_all(dir)?;
+    for plugin in std::fs::read_dir(plugins)? {
+        let plugin = plugin?;
+        std::os::unix::fs::symlink(plugin.path(), dir.join(plugin.file_name()))?;
+    }
+    Ok(())
+}
+
+fn containerd(dir: &Path, snapshotter: &str) -> String {
+    let dir = dir.display();
     let cri = "io.containerd.grpc.v1.cri";
     format!(
         "\
@@ -45,8 +60,8 @@ runtime_type = \"io.containerd.runc.v2\"
 [plugins.\"{cri}\".containerd.runtimes.runc.options]
 SystemdCgroup = false
 [plugins.\"{cri}\".cni]
-bin_dir = \"{plugins}\"
-conf_dir = \"{dir}/cni\"
+bin_dir = \"{dir}/{PLUGINS}\"
+conf_dir = \"{dir}/{NETWORK}\"
 "
     )
 }

@@ -77,6 +77,11 @@ impl Node {
         self.network.node().into()
     }
 
+    /// The directories of the CNI configuration and of the CNI plugins. Nothing outside of the cluster reads them.
+    pub fn network_directories(&self) -> (PathBuf, PathBuf) {
+        (self.dir.join(files::NETWORK), self.dir.join(files::PLUGINS))
+    }
+
     /// Imports an image. Pods use it by its name with `imagePullPolicy: Never` or `IfNotPresent`.
     ///
     /// # Errors

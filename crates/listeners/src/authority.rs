@@ -23,7 +23,7 @@ const MAX_FRAME: usize = 16 << 10;
 const AUTHORITY: usize = 1;
 
 /// A connection whose `:authority` fields are valid.
-pub(crate) struct Lenient<S> {
+pub struct Lenient<S> {
     socket: S,
     /// The number of bytes that are passed on as they are.
     pass: usize,
@@ -36,7 +36,8 @@ pub(crate) struct Lenient<S> {
 }
 
 impl<S> Lenient<S> {
-    pub(crate) fn new(socket: S) -> Lenient<S> {
+    /// Repairs what is read from this connection, from its first byte on.
+    pub fn new(socket: S) -> Lenient<S> {
         Lenient { socket, pass: PREFACE, held: Vec::new(), wanted: HEAD, passed: None }
     }
 
