@@ -7,6 +7,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use e2e::cni_binary;
+use serde_json::Value;
 use test_harness::kubernetes::{ControlPlane, Image, Node, Settings};
 use test_harness::run::{Result, wait_for};
 
@@ -91,7 +92,10 @@ async fn captures() -> Result<()> {
         node.import(&image).await?;
     }
     let (network, plugins) = node.network_directories();
-    let list = || std::fs::read_to_string(network.join("pods.conflist")).unwrap();
+    let list = || {
+        let text = std::fs::read_to_string(network.join("pods.conflist")).unwrap_or_default();
+        serde_json::from_str::<Value>(&text).unwrap_or_default()
+    };
     let before = list();
     plane.kubectl(&["apply", "-f", "-"], &pod("early", true)).await?;
     let failed = || async {
@@ -109,7 +113,7 @@ async fn captures() -> Result<()> {
         let log = plane.kubectl(&["logs", "-n", "kube-system", "daemonset/istio-cni-node"], "").await;
         return Err(format!("{error}\n{pods}\n{log:?}").into());
     }
-    assert!(list().contains("istio-cni") && plugins.join("istio-cni").is_file(), "{}", list());
+    assert!(list().to_string().contains("istio-cni") && plugins.join("istio-cni").is_file(), "{}", list());
     plane.kubectl(&["apply", "-f", "-"], &pod("captured", false)).await?;
     assert_eq!(looks(&plane, "captured").await?, "captured");
     // The kubelet starts the failed container again after at most 40 s.
@@ -120,7 +124,9 @@ async fn captures() -> Result<()> {
 
     plane.kubectl(&["delete", "-f", "-", "--wait"], &manifest).await?;
     let restored = || async { (list() == before && !plugins.join("istio-cni").exists()).then_some(()) };
-    wait_for("the plugin to go", PATIENCE, restored).await?;
+    if let Err(error) = wait_for("the plugin to go", PATIENCE, restored).await {
+        return Err(format!("{error}\n{before}\n{}", list()).into());
+    }
     plane.kubectl(&["apply", "-f", "-"], &pod("later", false)).await?;
     assert_eq!(looks(&plane, "later").await?, "free");
     Ok(())
