@@ -17,10 +17,7 @@ fuzz_target!(|values: (String, String, String)| {
     let parsed = parse_documents(object.to_string().as_bytes(), "input.json", &ParseOptions::default());
     for object in &parsed.objects {
         let AnyObject::Secret(secret) = object else { panic!("another kind") };
-        let (pair, roots) = (secret.spec.pair(), secret.spec.roots());
-        let broken = pair.is_some_and(|pair| pair.is_err()) || roots.is_some_and(|roots| roots.is_err());
-        assert!(!broken || !secret.spec.flaws().is_empty(), "a flaw is not reported");
-        let shown = format!("{secret:?}");
+        let shown = format!("{secret:?} {:?}", secret.spec.flaws());
         assert!(second.len() < 16 || !shown.contains(&second), "a value is shown");
     }
 });
