@@ -42,7 +42,6 @@ use stream::Hub;
 use wasm::Modules;
 
 #[doc(hidden)]
-#[doc(hidden)]
 pub use envelope::fuzz as fuzz_envelope;
 
 /// The maximum number of streams.

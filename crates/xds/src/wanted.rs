@@ -21,12 +21,6 @@ impl<O: Origin> List<O> {
     }
 }
 
-impl<O: Origin> Clone for List<O> {
-    fn clone(&self) -> Self {
-        List { kind: self.kind, audience: self.audience.clone(), collection: self.collection.clone() }
-    }
-}
-
 /// What a request waits for and takes long to derive.
 pub struct Wanted<O: Origin>(Parts<List<O>, O::Key>);
 
@@ -59,24 +53,16 @@ impl<O: Origin> Hub<O> {
     /// many others. Without this call, [`Hub::proceed`] opens it.
     pub fn wanted(&mut self, origin: &O, id: StreamId) -> Option<Wanted<O>> {
         let (opening, request) = self.openings.get_mut(&id)?;
-        while let Some(source) = opening.sources.last() {
-            if self.core.is_opened(opening.kind, source, request) {
-                opening.sources.pop();
-                continue;
-            }
-            if let Source::List(list) = source {
-                let list = list.clone();
-                opening.sources.pop();
-                return Some(Wanted(Parts::List(list)));
-            }
-            if source.cost(opening.kind) == 1 {
-                return None;
-            }
-            let mut left = self.core.limits.opened_together;
-            let keys = self.core.take_keys(origin, (opening, request), &mut left);
-            return (!keys.is_empty()).then_some(Wanted(Parts::Cells(keys)));
+        while opening.sources.pop_if(|source| self.core.is_opened(opening.kind, source, request)).is_some() {}
+        if let Some(Source::List(list)) = opening.sources.pop_if(|source| matches!(source, Source::List(_))) {
+            return Some(Wanted(Parts::List(list)));
         }
-        None
+        if opening.sources.last()?.cost(opening.kind) == 1 {
+            return None;
+        }
+        let mut left = self.core.limits.opened_together;
+        let keys = self.core.take_keys(origin, (opening, request), &mut left);
+        (!keys.is_empty()).then_some(Wanted(Parts::Cells(keys)))
     }
 
     /// Continues a request with what the caller has opened for it.
