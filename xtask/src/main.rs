@@ -23,9 +23,12 @@ usage: cargo xtask TASK
   layers           check that dependencies point down and that the middle does no I/O
   docs             write the generated pages of docs/
   cluster up [--node] | down | status   a real Kubernetes on this machine, for you to use
+  conformance …    the conformance suite of the Gateway API, or of its Inference Extension, against Rutter in a real
+                   Kubernetes, as root (--help)
   bench flow       the engine's benchmark
   bench inject     the latency and processor time of sidecar injection
   bench load …     simulated proxies against the release build; arguments go to the load tool (--help)
+  bench gateway …  a Gateway with many routes or ListenerSets, against the release build (--help)
   fuzz [TARGET [SECONDS]]   list the fuzz targets, or run one (needs cargo-fuzz and a nightly toolchain)
   ci               what CI runs: lint and test";
 
@@ -41,6 +44,7 @@ fn main() -> ExitCode {
         Some("words") => words::check(rest),
         Some("docs") => tasks::docs(),
         Some("cluster") => return tasks::cluster(rest),
+        Some("conformance") => tasks::conformance(rest),
         Some("bench") => tasks::bench(rest),
         Some("fuzz") => tasks::fuzz(rest),
         Some("ci") => lint::lint().and_then(|()| tasks::test(&[])),

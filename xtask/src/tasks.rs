@@ -112,16 +112,22 @@ pub(crate) fn docs() -> Result<()> {
     Ok(())
 }
 
+/// Runs the conformance suite of the Gateway API, or that of its Inference Extension.
+pub(crate) fn conformance(arguments: &[String]) -> Result<()> {
+    run(&mut cargo(&["build", "--package", "rutter", "--package", "rutter-agent", "--package", "conformance"]))?;
+    run(cargo(&["run", "--quiet", "--package", "conformance", "--"]).args(arguments))
+}
+
 pub(crate) fn bench(arguments: &[String]) -> Result<()> {
     match arguments.first().map(String::as_str) {
         Some(package @ ("flow" | "inject")) => run(cargo(&["bench", "--package", package]).args(&arguments[1..])),
-        Some(program @ ("load" | "api" | "certificates")) => {
+        Some(program @ ("load" | "api" | "certificates" | "gateway")) => {
             // The load tools start the release build of `rutter` in their own directory.
             run(&mut cargo(&["build", "--release", "--package", "rutter", "--package", "load"]))?;
             let mut bench = cargo(&["run", "--release", "--quiet", "--package", "load", "--bin", program, "--"]);
             run(bench.args(&arguments[1..]))
         }
-        _ => bail!("which benchmark? `flow`, `inject`, `load`, `api` or `certificates`"),
+        _ => bail!("which benchmark? `flow`, `inject`, `load`, `api`, `certificates` or `gateway`"),
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
@@ -14,9 +15,24 @@ use kube::client::Body;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
 use serde_json::Value;
+use tokio::task::JoinHandle;
 
 /// The number of concurrent requests.
 const WRITERS: usize = 16;
+
+/// Counts the changes of a kind.
+pub struct Counter {
+    count: Arc<AtomicU64>,
+    task: JoinHandle<()>,
+}
+
+impl Counter {
+    /// Stops, and returns the number of changes.
+    pub fn stop(self) -> u64 {
+        self.task.abort();
+        self.count.load(Ordering::Relaxed)
+    }
+}
 
 /// A client of an API server.
 pub struct Api {
@@ -85,16 +101,9 @@ impl Api {
     /// Watches these kinds as any client of the API does, to measure when the API server reports a change.
     pub async fn witness(&self, paths: &[&'static str]) -> Result<()> {
         for path in paths {
-            let list: Value = self.send("GET", &format!("{path}?limit=1"), &Value::Null).await?;
-            let revision = list["metadata"]["resourceVersion"].as_str().context("no revision")?;
-            let watch = format!("{path}?watch=true&resourceVersion={revision}");
-            let response = self.client.send(Request::get(watch).body(Body::empty())?).await?;
-            if !response.status().is_success() {
-                bail!("the API does not let {path} be watched: {}", response.status());
-            }
+            let mut body = self.watch(path).await?;
             let (witnesses, path) = (Arc::clone(&self.witnesses), *path);
             tokio::spawn(async move {
-                let mut body = response.into_body();
                 while let Some(Ok(_)) = body.frame().await {
                     let mut witnesses = witnesses.lock().unwrap_or_else(PoisonError::into_inner);
                     witnesses.insert(path, Some(Instant::now()));
@@ -102,6 +111,32 @@ impl Api {
             });
         }
         Ok(())
+    }
+
+    /// The events of a kind from now on, a line each.
+    async fn watch(&self, path: &str) -> Result<Body> {
+        let list: Value = self.send("GET", &format!("{path}?limit=1"), &Value::Null).await?;
+        let revision = list["metadata"]["resourceVersion"].as_str().context("no revision")?;
+        let watch = format!("{path}?watch=true&resourceVersion={revision}");
+        let response = self.client.send(Request::get(watch).body(Body::empty())?).await?;
+        if !response.status().is_success() {
+            bail!("the API does not let {path} be watched: {}", response.status());
+        }
+        Ok(response.into_body())
+    }
+
+    /// Counts the changes of a kind until it is stopped.
+    pub async fn count_changes(&self, path: &str) -> Result<Counter> {
+        let mut body = self.watch(path).await?;
+        let count: Arc<AtomicU64> = Arc::default();
+        let counted = Arc::clone(&count);
+        let task = tokio::spawn(async move {
+            while let Some(Ok(frame)) = body.frame().await {
+                let lines = frame.data_ref().map_or(0, |data| data.iter().filter(|byte| **byte == b'\n').count());
+                counted.fetch_add(lines as u64, Ordering::Relaxed);
+            }
+        });
+        Ok(Counter { count, task })
     }
 
     /// The time of the last event of a watched kind since the previous call.

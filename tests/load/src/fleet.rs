@@ -12,7 +12,7 @@ use tokio::sync::Semaphore;
 use tokio::task::{AbortHandle, JoinSet};
 
 use crate::certificates::{self, Issuer};
-use crate::client::{self, Seen};
+use crate::client::{self, Place, Seen};
 use crate::mesh::Mesh;
 use crate::objects::Size;
 use crate::probe::Spent;
@@ -112,6 +112,16 @@ impl<'m> Fleet<'m> {
         self.proxies.iter().for_each(|proxy| proxy.seen.expect(cluster));
     }
 
+    /// Records from now on when the gateway receives a route table with this host.
+    pub(crate) fn expect_host(&self, host: &str) {
+        self.proxies.iter().for_each(|proxy| proxy.seen.expect_host(host));
+    }
+
+    /// When the gateway received the expected host.
+    pub(crate) fn expected_host(&self) -> Option<Instant> {
+        self.proxies.iter().find_map(|proxy| proxy.seen.expected_host())
+    }
+
     /// Waits until all sidecars have received what is expected. Returns when the last one did.
     pub(crate) async fn expected(&mut self) -> Result<Option<Instant>> {
         let begin = Instant::now();
@@ -151,6 +161,7 @@ impl<'m> Fleet<'m> {
     }
 
     fn open_stream(&mut self, at: usize) -> Result<()> {
+        let window = client::window(self.proxies.len());
         let member = &mut self.proxies[at];
         let node = match member.number {
             GATEWAY => wire::gateway(),
@@ -163,7 +174,7 @@ impl<'m> Fleet<'m> {
             }
         };
         let (seen, door) = (Arc::clone(&member.seen), Arc::clone(&self.door));
-        let place = (self.address, member.tls.clone());
+        let place = Place { address: self.address, tls: member.tls.clone(), window };
         member.task = Some(self.tasks.spawn(client::run(place, node, self.protocol, seen, door)));
         Ok(())
     }

@@ -266,7 +266,7 @@ impl Mesh {
     }
 
     /// The API that serves it; `None` for files.
-    fn api(&self) -> Result<Option<&Api>> {
+    pub(crate) fn api(&self) -> Result<Option<&Api>> {
         match &self.place {
             Place::Files(_) => Ok(None),
             Place::Embedded { api, .. } => api.as_ref().context("the store is not filled yet").map(Some),

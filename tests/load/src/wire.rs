@@ -1,32 +1,73 @@
 //! Reads and writes the few protobuf messages that a simulated proxy needs.
 
+use anyhow::{Result, bail};
 use bytes::{BufMut, Bytes, BytesMut};
+
+/// The length of the prefix of gRPC: whether the message is compressed, and its length.
+pub(crate) const PREFIX: usize = 5;
+
+/// Where the first field of a message is.
+#[derive(Debug)]
+pub(crate) struct Head {
+    /// Its number.
+    pub(crate) number: u64,
+    /// Where its bytes begin, if it is length-delimited.
+    begin: Option<usize>,
+    /// Where it ends; the bytes until there may not have arrived yet.
+    pub(crate) end: usize,
+}
+
+impl Head {
+    /// The bytes of a length-delimited field.
+    pub(crate) fn value<'f>(&self, field: &'f [u8]) -> Option<&'f [u8]> {
+        field.get(self.begin?..self.end)
+    }
+}
+
+/// Reads the head of the field that these bytes begin with. `None` if the head is incomplete.
+///
+/// # Errors
+/// The bytes are invalid.
+pub(crate) fn head(bytes: &[u8]) -> Result<Option<Head>> {
+    let mut rest = bytes;
+    let Some(tag) = whole(&mut rest)? else { return Ok(None) };
+    let (is_text, length) = match tag & 7 {
+        0 => (false, whole(&mut rest)?.map(|_| 0)),
+        1 => (false, Some(8)),
+        2 => (true, whole(&mut rest)?),
+        5 => (false, Some(4)),
+        kind => bail!("a field of kind {kind}"),
+    };
+    let Some(length) = length else { return Ok(None) };
+    let (number, begin) = (tag >> 3, bytes.len() - rest.len());
+    let end = usize::try_from(length).ok().and_then(|length| begin.checked_add(length));
+    match end {
+        Some(end) if number > 0 => Ok(Some(Head { number, begin: is_text.then_some(begin), end })),
+        Some(_) => bail!("a field with the number 0"),
+        None => bail!("a field of {length} bytes"),
+    }
+}
+
+/// A varint; `None` if it is incomplete.
+fn whole(bytes: &mut &[u8]) -> Result<Option<u64>> {
+    let has_all = bytes.len() >= 10;
+    match varint(bytes) {
+        None if has_all => bail!("a number of more than ten bytes"),
+        number => Ok(number),
+    }
+}
 
 /// The fields of a message in order: the number, and the bytes of length-delimited ones (others are skipped). Ends at
 /// the first invalid byte.
 pub fn fields(mut message: &[u8]) -> impl Iterator<Item = (u64, &[u8])> {
     std::iter::from_fn(move || {
         loop {
-            let tag = varint(&mut message)?;
-            let length = match tag & 7 {
-                0 => {
-                    varint(&mut message)?;
-                    continue;
-                }
-                1 => {
-                    message = message.get(8..)?;
-                    continue;
-                }
-                2 => usize::try_from(varint(&mut message)?).ok()?,
-                5 => {
-                    message = message.get(4..)?;
-                    continue;
-                }
-                _ => return None,
-            };
-            let (value, rest) = message.split_at_checked(length)?;
+            let head = head(message).ok()??;
+            let (field, rest) = message.split_at_checked(head.end)?;
             message = rest;
-            return Some((tag >> 3, value));
+            if let Some(value) = head.value(field) {
+                return Some((head.number, value));
+            }
         }
     })
 }
@@ -43,13 +84,45 @@ pub fn put(out: &mut BytesMut, number: u64, value: &[u8]) {
     out.put_slice(value);
 }
 
+/// Appends a field with two texts: a message with the fields 1 and 2.
+pub(crate) fn put_pair(out: &mut BytesMut, number: u64, texts: [&[u8]; 2]) {
+    put_varint(out, number << 3 | 2);
+    put_varint(out, pair_size(texts) as u64);
+    put(out, 1, texts[0]);
+    put(out, 2, texts[1]);
+}
+
+/// The number of bytes of a field with two texts, without its tag and length.
+pub(crate) fn pair_size(texts: [&[u8]; 2]) -> usize {
+    size(1, texts[0].len()) + size(2, texts[1].len())
+}
+
+/// The number of bytes of a length-delimited field.
+pub(crate) fn size(number: u64, length: usize) -> usize {
+    varint_size(number << 3) + varint_size(length as u64) + length
+}
+
+/// An empty message with space for the prefix of gRPC, and for this number of bytes.
+pub(crate) fn begun(size: usize) -> BytesMut {
+    let mut out = BytesMut::with_capacity(PREFIX + size);
+    out.put_bytes(0, PREFIX);
+    out
+}
+
+/// Completes the prefix of a message that was `begun`.
+pub(crate) fn ended(mut message: BytesMut) -> Bytes {
+    let length = u32::try_from(message.len().saturating_sub(PREFIX)).unwrap_or(u32::MAX);
+    if let Some(prefix) = message.first_chunk_mut::<PREFIX>() {
+        prefix[1..].copy_from_slice(&length.to_be_bytes());
+    }
+    message.freeze()
+}
+
 /// A message with the five-byte prefix of gRPC.
 pub fn frame(message: &[u8]) -> Bytes {
-    let mut out = BytesMut::with_capacity(message.len() + 5);
-    out.put_u8(0);
-    out.put_u32(u32::try_from(message.len()).unwrap_or(u32::MAX));
+    let mut out = begun(message.len());
     out.put_slice(message);
-    out.freeze()
+    ended(out)
 }
 
 /// A sidecar.
@@ -68,10 +141,10 @@ pub struct Workload {
 
 /// The node message of a sidecar.
 pub fn node(Workload { name, namespace, app, ip, node }: &Workload) -> Bytes {
-    message("sidecar", ip, name, namespace, node, ("app", app))
+    message("sidecar", ip, name, namespace, node, &[("app", app)])
 }
 
-fn message(kind: &str, ip: &str, name: &str, namespace: &str, node: &str, label: (&str, &str)) -> Bytes {
+fn message(kind: &str, ip: &str, name: &str, namespace: &str, node: &str, all: &[(&str, &str)]) -> Bytes {
     let mut metadata = BytesMut::new();
     let texts =
         [("NAMESPACE", namespace), ("CLUSTER_ID", "Kubernetes"), ("ISTIO_VERSION", "1.32.0"), ("NODE_NAME", node)];
@@ -79,7 +152,9 @@ fn message(kind: &str, ip: &str, name: &str, namespace: &str, node: &str, label:
         put(&mut metadata, 1, &text_entry(key, value));
     }
     let mut labels = BytesMut::new();
-    put(&mut labels, 1, &text_entry(label.0, label.1));
+    for (name, value) in all {
+        put(&mut labels, 1, &text_entry(name, value));
+    }
     let mut value = BytesMut::new();
     put(&mut value, 5, &labels);
     let mut entry = BytesMut::new();
@@ -102,10 +177,11 @@ fn message(kind: &str, ip: &str, name: &str, namespace: &str, node: &str, label:
     node.freeze()
 }
 
-/// The node message of a gateway with the label `istio: ingressgateway`.
+/// The node message of a gateway: with the label `istio: ingressgateway`, and of the Gateway `edge` of the Gateway API.
 pub fn gateway() -> Bytes {
     let [ip, name, namespace] = ["192.0.2.200", "load-gateway", "istio-system"];
-    message("router", ip, name, namespace, "node-0", ("istio", "ingressgateway"))
+    let labels = [("istio", "ingressgateway"), ("gateway.networking.k8s.io/gateway-name", "edge")];
+    message("router", ip, name, namespace, "node-0", &labels)
 }
 
 /// A string entry of a `google.protobuf.Struct`.
@@ -131,6 +207,15 @@ pub fn route_names(listener: &[u8]) -> Vec<String> {
     names.filter(|name| !name.is_empty()).map(|name| String::from_utf8_lossy(name).into_owned()).collect()
 }
 
+/// The names of the virtual hosts in a resource of a delta response: of a route table, or the one that a resource of VHDS is.
+pub fn host_names(resource: &[u8]) -> impl Iterator<Item = &[u8]> {
+    let any = field(resource, 2);
+    let (kind, content) = (field(any, 1), field(any, 2));
+    let table = if kind.ends_with(b"RouteConfiguration") { content } else { &[] };
+    let alone = kind.ends_with(b"VirtualHost").then(|| field(content, 1).rsplit(|byte| *byte == b'/').next());
+    fields(table).filter(|(number, _)| *number == 2).map(|(_, host)| field(host, 1)).chain(alone.flatten())
+}
+
 /// Whether a cluster's endpoints are discovered: it has an `eds_cluster_config`.
 pub fn has_discovered_endpoints(cluster: &[u8]) -> bool {
     fields(cluster).any(|(n, _)| n == 3)
@@ -147,6 +232,10 @@ fn varint(bytes: &mut &[u8]) -> Option<u64> {
         }
     }
     None
+}
+
+fn varint_size(value: u64) -> usize {
+    (64 - (value | 1).leading_zeros() as usize).div_ceil(7)
 }
 
 fn put_varint(out: &mut BytesMut, mut value: u64) {
@@ -167,6 +256,21 @@ mod tests {
         put(&mut message, 1, b"one");
         put(&mut message, 300, &[7; 200]);
         assert_eq!(fields(&message).collect::<Vec<_>>(), [(1, &b"one"[..]), (300, &[7; 200][..])]);
+    }
+
+    #[test]
+    fn sizes_are_those_of_what_is_written() {
+        for length in [0, 1, 127, 128, 300, 1 << 14] {
+            let value = vec![b'x'; length];
+            let mut out = BytesMut::new();
+            put(&mut out, 16, &value);
+            assert_eq!(out.len(), size(16, length));
+            let mut pair = BytesMut::new();
+            put_pair(&mut pair, 5, [&value, b"version"]);
+            assert_eq!(pair.len(), size(5, pair_size([&value, b"version"])));
+            assert_eq!(field(field(&pair, 5), 1), value);
+            assert_eq!(field(field(&pair, 5), 2), b"version");
+        }
     }
 
     #[test]

@@ -20,11 +20,13 @@ pub(super) const CRATES: &[(&str, Place)] = &[
     ("model", Place::Layer(1, &["config"])),
     ("config", Place::Layer(1, &[])),
     ("registry", Place::Layer(2, &[])),
+    ("gateway-api", Place::Layer(2, &["registry"])),
     ("security", Place::Layer(2, &["registry"])),
-    ("traffic", Place::Layer(2, &["registry", "security"])),
-    ("envoy", Place::Layer(2, &["registry", "security", "traffic"])),
+    ("traffic", Place::Layer(2, &["registry", "gateway-api", "security"])),
+    ("envoy", Place::Layer(2, &["registry", "gateway-api", "security", "traffic"])),
     ("envoy-filter", Place::Layer(2, &["registry", "security", "traffic", "envoy"])),
-    ("world", Place::Layer(2, &["registry", "security", "traffic", "envoy", "envoy-filter"])),
+    ("world", Place::Layer(2, &["registry", "gateway-api", "security", "traffic", "envoy", "envoy-filter"])),
+    ("convert", Place::Layer(2, &["registry", "gateway-api", "traffic", "envoy", "world"])),
     ("xds", Place::Layer(3, &[])),
     ("ca", Place::Layer(3, &[])),
     ("jwks", Place::Layer(3, &[])),
@@ -34,8 +36,9 @@ pub(super) const CRATES: &[(&str, Place)] = &[
     ("status", Place::Layer(3, &[])),
     ("bootstrap", Place::Layer(3, &[])),
     ("interception", Place::Layer(3, &[])),
-    // The export controller uses the registry to find services that are local to a cluster.
-    ("controllers", Place::Layer(3, &["registry"])),
+    // The export controller uses the registry to find services that are local to a cluster; gateways are deployed from the
+    // templates of the injection configuration.
+    ("controllers", Place::Layer(3, &["registry", "inject", "k8s-patch"])),
     ("sources", Place::Layer(4, &[])),
     ("listeners", Place::Layer(4, &[])),
     ("server", Place::Layer(4, &["listeners"])),
@@ -50,6 +53,7 @@ pub(super) const CRATES: &[(&str, Place)] = &[
     ("agent-status", Place::Layer(4, &["agent-core", "listeners"])),
     ("supervisor", Place::Layer(4, &["agent-core"])),
     ("agent", Place::Layer(4, &["agent-core", "agent-status", "dns-proxy", "identity", "relay", "supervisor"])),
+    ("local-gateway", Place::Layer(4, &["agent-core", "identity", "relay", "supervisor"])),
     ("interception-exec", Place::Layer(4, &[])),
     ("cni", Place::Layer(4, &["interception-exec", "listeners"])),
     ("cli", Place::Layer(5, &[])),
@@ -63,6 +67,7 @@ pub(super) const CRATES: &[(&str, Place)] = &[
     ("scenarios", Place::Tests),
     ("e2e", Place::Tests),
     ("load", Place::Tests),
+    ("conformance", Place::Tests),
 ];
 
 /// Crates beside the stack that a crate of the stack may use, with the reason in a comment.
