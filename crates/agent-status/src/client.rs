@@ -162,8 +162,11 @@ impl Idle {
     }
 }
 
-/// A request as it is sent.
-pub(crate) fn request(
+/// A request as it is sent. `keep`: the connection stays open after the response.
+///
+/// # Errors
+/// The URL cannot be requested.
+pub fn request(
     method: Method,
     url: &Url,
     headers: &HeaderMap,
@@ -184,7 +187,7 @@ impl Connection {
     ///
     /// # Errors
     /// The connection or the TLS handshake fails.
-    pub(crate) async fn open(url: &Url, probe: bool, http2: bool) -> Result<Connection, GetError> {
+    pub async fn open(url: &Url, probe: bool, http2: bool) -> Result<Connection, GetError> {
         let (host, port) =
             url.host_str().zip(url.port_or_known_default()).ok_or_else(|| GetError::Url(url.to_string()))?;
         let failed = |error| GetError::Connect(format!("{host}:{port}"), error);
@@ -222,7 +225,10 @@ impl Connection {
     }
 
     /// Sends a request with an absolute URI.
-    pub(crate) async fn send(&mut self, mut request: Request<Full<Bytes>>) -> Result<Response<Incoming>, hyper::Error> {
+    ///
+    /// # Errors
+    /// The connection ends, or the response is not valid HTTP.
+    pub async fn send(&mut self, mut request: Request<Full<Bytes>>) -> Result<Response<Incoming>, hyper::Error> {
         let mut parts = request.uri().clone().into_parts();
         let host = request.headers().get(HOST).and_then(|host| host.to_str().ok()).and_then(|host| host.parse().ok());
         match &mut self.sender {
@@ -286,7 +292,7 @@ pub(crate) fn source(host: &str) -> IpAddr {
 }
 
 /// Reads the first bytes of a body, and reports whether this is all of it.
-pub(crate) async fn read(body: Incoming, limit: usize) -> (Bytes, bool) {
+pub async fn read(body: Incoming, limit: usize) -> (Bytes, bool) {
     let (mut read, mut body) = (Vec::new(), body);
     while let Some(frame) = body.frame().await {
         let Ok(frame) = frame else { return (read.into(), false) };

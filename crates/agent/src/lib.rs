@@ -17,6 +17,7 @@ mod discovery;
 mod interfaces;
 mod lookup;
 mod parts;
+mod platform;
 mod surroundings;
 
 use std::sync::Arc;
@@ -59,6 +60,7 @@ pub async fn run(arguments: Arguments, environment: Environment, stop: watch::Re
         serves_only_files: false,
         bound: None,
         lookups: Lookups::default(),
+        platform: platform::discover(&environment).await,
     };
     let first = fixed.describe(&files);
     tracing::info!(id = first.node.id, control_plane = %first.settings.discovery_address, "the proxy");

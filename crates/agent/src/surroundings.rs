@@ -102,6 +102,11 @@ pub(crate) fn text(path: &Path) -> Option<String> {
     }
 }
 
+/// All variables of the environment.
+pub(crate) fn variables(environment: &Environment) -> Variables {
+    environment.with_prefix("").map(|(name, value)| (name.to_owned(), value.to_owned())).collect()
+}
+
 /// A proxy, as its bootstrap and the control plane describe it.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) struct Proxy {
@@ -123,15 +128,15 @@ pub(crate) struct Fixed<'a> {
     /// The settings with which the agent's parts run; none at the start.
     pub(crate) bound: Option<ProxyConfig>,
     pub(crate) lookups: Lookups,
+    pub(crate) platform: Platform,
 }
 
 impl Fixed<'_> {
     /// Describes the proxy. Problems are logged.
     pub(crate) fn describe(&self, files: &Files) -> Proxy {
-        let Fixed { arguments, environment, serves_only_files, bound, lookups } = self;
+        let Fixed { arguments, environment, serves_only_files, bound, lookups, platform } = self;
         let mut diagnostics = Diagnostics::default();
-        let variables: Variables =
-            environment.with_prefix("").map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
+        let variables = variables(environment);
         let [labels, annotations] = [(&files.labels, LABELS), (&files.annotations, ANNOTATIONS)].map(parsed);
         let mut settings = bootstrap::proxy_config(
             &Layers {
@@ -155,7 +160,7 @@ impl Fixed<'_> {
             variables: &variables,
             labels: labels.as_ref(),
             annotations: annotations.as_ref(),
-            platform: Platform::from_variables(&variables).unwrap_or_default(),
+            platform: platform.clone(),
             credential_socket: Path::new(CREDENTIAL_SOCKET).exists(),
             serves_only_files: *serves_only_files,
             outlier_log_path: &arguments.outlier_log_path,

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
+use crate::gateway_api::reference::ParentReference;
 use crate::{AnyObject, Diagnostic, ObjectKey};
 
 /// Changes that take effect together. Merging keeps the last change of each object, so the size is bounded by the number
@@ -33,6 +34,10 @@ pub struct Observed {
     pub generation: i64,
     /// Validation results. If one is an error, the object is rejected and its last valid version stays in effect.
     pub diagnostics: Vec<Diagnostic>,
+    /// Whether a label assigns the object to the revision of the source. All revisions observe the others.
+    pub assigned: bool,
+    /// The parents of a rejected object of the Gateway API ([`crate::parents_of`]); none of other objects.
+    pub parents: Vec<ParentReference>,
     /// The stored `status`.
     pub status: Option<Value>,
     /// The whole object as it is written, as compact JSON, if no API serves it.

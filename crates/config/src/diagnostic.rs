@@ -4,6 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use crate::object::ObjectKey;
+use crate::parse::LEFT_OUT;
 use crate::problem::{FieldPath, Severity};
 
 /// A problem at a place in the configuration.
@@ -55,6 +56,11 @@ impl Diagnostic {
     /// Whether the object is rejected.
     pub fn is_error(&self) -> bool {
         self.severity == Severity::Error
+    }
+
+    /// Whether a part of the object is left out, because it has an error.
+    pub fn leaves_out(&self) -> bool {
+        self.message.ends_with(LEFT_OUT)
     }
 }
 

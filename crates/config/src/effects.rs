@@ -17,48 +17,23 @@ pub const CODE: &str = "not-implemented-yet";
 pub const ELSEWHERE_CODE: &str = "not-served";
 
 /// Kinds without effect. Their objects are read and validated.
-pub const KINDS_NOT_YET: &[Kind] = &[
-    Telemetry,
-    WasmPlugin,
-    TrafficExtension,
-    GatewayClass,
-    KubeGateway,
-    ListenerSet,
-    HttpRoute,
-    GrpcRoute,
-    TlsRoute,
-    TcpRoute,
-    UdpRoute,
-    ReferenceGrant,
-    BackendTlsPolicy,
-    BackendTrafficPolicy,
-    InferencePool,
-];
+pub const KINDS_NOT_YET: &[Kind] = &[Telemetry, WasmPlugin, TrafficExtension];
 
 /// The diagnostic for an object of a kind without effect.
 pub(crate) fn of_object(kind: Kind, root: &Node) -> Option<Problem> {
-    let idle = KINDS_NOT_YET.contains(&kind) && !is_network_gateway(kind, root) && !is_secret_grant(kind, root);
-    idle.then(|| Problem {
+    KINDS_NOT_YET.contains(&kind).then(|| Problem {
         path: FieldPath::root(),
         at: root.at,
         severity: Severity::Warning,
         code: CODE,
-        message: format!("the kind {} is not implemented yet and has no effect", kind.name()),
+        message: lack(kind),
         hint: None,
     })
 }
 
-/// Whether an object is a Gateway for a remote network, which has an effect.
-fn is_network_gateway(kind: Kind, root: &Node) -> bool {
-    let labels = root.get("metadata").and_then(|metadata| metadata.get("labels"));
-    kind == KubeGateway && labels.is_some_and(|labels| labels.get("topology.istio.io/network").is_some())
-}
-
-/// Whether an object is a ReferenceGrant for Secrets, which has an effect.
-fn is_secret_grant(kind: Kind, root: &Node) -> bool {
-    let to = root.get("spec").and_then(|spec| spec.get("to"));
-    let mut kinds = to.map(Node::items).unwrap_or_default().iter().filter_map(|to| to.get("kind")?.text());
-    kind == ReferenceGrant && kinds.any(|kind| &**kind == "Secret")
+/// The message about an object of one of [`KINDS_NOT_YET`].
+pub fn lack(kind: Kind) -> String {
+    format!("the kind {} is not implemented yet and has no effect", kind.name())
 }
 
 #[cfg(test)]

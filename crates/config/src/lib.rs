@@ -63,7 +63,7 @@ pub use object::{
     AnyObject, AssignedAddresses, Kind, Meta, Object, ObjectKey, Origin, Owner, Resource, StatusPart, StringMap,
 };
 pub use parse::{
-    Limits, ParseOptions, Parsed, Read, YamlDocument, YamlJson, locate, parse_documents, parse_mesh_config,
+    Limits, ParseOptions, Parsed, Read, YamlDocument, YamlJson, locate, parents_of, parse_documents, parse_mesh_config,
     parse_mesh_networks, parse_yaml_json, read_object,
 };
 pub use problem::{FieldPath, Segment, Severity};

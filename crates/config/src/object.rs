@@ -304,14 +304,17 @@ macro_rules! kinds {
                 match self { $(AnyObject::$kind(object) => &object.meta,)* }
             }
 
+            /// The object's metadata, to change it. If others share the object, they keep it as it was.
+            pub fn meta_mut(&mut self) -> &mut Meta {
+                match self { $(AnyObject::$kind(object) => &mut Arc::make_mut(object).meta,)* }
+            }
+
             /// The same object in this cluster ([`Meta::cluster`]).
-            pub fn in_cluster(self, cluster: &str) -> AnyObject {
-                match self { $(AnyObject::$kind(mut object) => {
-                    if *object.meta.cluster != *cluster {
-                        Arc::make_mut(&mut object).meta.cluster = cluster.into();
-                    }
-                    AnyObject::$kind(object)
-                })* }
+            pub fn in_cluster(mut self, cluster: &str) -> AnyObject {
+                if *self.meta().cluster != *cluster {
+                    self.meta_mut().cluster = cluster.into();
+                }
+                self
             }
 
             /// The content as JSON in Istio's format, without fields that have their default value. For core kinds it
@@ -401,6 +404,8 @@ kinds! {
         status gateway_api::status::PolicyStatus;
     BackendTrafficPolicy, "XBackendTrafficPolicy", gateway_api::BackendTrafficPolicy, "gateway.networking.x-k8s.io", ["v1alpha1"], namespaced,
         status gateway_api::status::PolicyStatus;
+    XMesh, "XMesh", gateway_api::XMesh, "gateway.networking.x-k8s.io", ["v1alpha1"], cluster,
+        status gateway_api::status::MeshStatus;
     InferencePool, "InferencePool", gateway_api::InferencePool, "inference.networking.k8s.io", ["v1"], namespaced,
         status gateway_api::inference_pool::InferencePoolStatus;
     ServiceExport, "ServiceExport", multicluster::ServiceExport, "multicluster.x-k8s.io", ["v1alpha1"], namespaced;
@@ -435,6 +440,11 @@ impl Kind {
     /// Whether it is one of Istio's kinds.
     pub fn is_istio(self) -> bool {
         self.group().ends_with("istio.io")
+    }
+
+    /// Whether it is a route of the Gateway API.
+    pub const fn is_route(self) -> bool {
+        matches!(self, Kind::HttpRoute | Kind::GrpcRoute | Kind::TlsRoute | Kind::TcpRoute | Kind::UdpRoute)
     }
 
     /// Whether it is a settings kind, which has one instance and is not served by API servers.

@@ -328,6 +328,7 @@ impl Addresses {
                 // the status.
                 manager: "rutter-addresses",
                 create: false,
+                managed: false,
             },
         })
     }

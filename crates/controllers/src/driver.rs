@@ -1,6 +1,12 @@
 //! The interface between a controller and the tasks that run it.
 
-use config::{MeshConfig, StringMap};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use config::{AnyObject, Kind, MeshConfig, StringMap};
+use inject::Injector;
+use model::kube::GatewayRefusal;
+use model::service::ObjectId;
 use serde_json::Value;
 
 use crate::{Controller, PublishedRoots, Resource, Write};
@@ -15,8 +21,23 @@ pub trait Driver: Send + 'static {
     fn mesh(&mut self, _mesh: &MeshConfig) {}
     /// Handles a change of what the certificate authority publishes.
     fn roots(&mut self, _published: &PublishedRoots) {}
+    /// The kinds of configuration that the driver is given, as they are in effect.
+    fn kinds(&self) -> &'static [Kind] {
+        &[]
+    }
+    /// Handles a change of one of these kinds. `objects` are all of its objects.
+    fn configuration(&mut self, _kind: Kind, _objects: Vec<AnyObject>) {}
+    /// Handles a change of the injection configuration; `None` if it is not known.
+    fn injector(&mut self, _injector: Option<&Arc<Injector>>) {}
+    /// Handles a change of the names that this revision and its tags have in labels, and of whether objects without a revision
+    /// belong to it.
+    fn revisions(&mut self, _names: &BTreeSet<Arc<str>>, _is_default: bool) {}
     /// The machine that plans. It is restarted after a relist, before which events may have been missed.
     fn machine(&mut self) -> &mut dyn Controller;
+    /// The Gateways of the Gateway API that cannot be deployed for a reason of their own.
+    fn refusals(&self) -> BTreeMap<ObjectId, GatewayRefusal> {
+        BTreeMap::new()
+    }
     /// The writes that are needed. Called once all watches are synced, and after each change.
     fn plan(&mut self) -> Vec<Write> {
         self.machine().plan()

@@ -150,6 +150,7 @@ impl IngressStatuses {
                 fields: json!({"status": {"loadBalancer": {"ingress": points}}}),
                 manager: "rutter",
                 create: false,
+                managed: false,
             },
         })
     }

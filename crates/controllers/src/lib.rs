@@ -17,6 +17,7 @@
 
 mod addresses;
 mod driver;
+pub mod gateways;
 mod ingress;
 mod ledger;
 mod namespaces;
@@ -39,7 +40,7 @@ pub use root_certificate::{
 pub use service_exports::{ExportDriver, ServiceExports};
 pub use untaint::{SeenNode, TAINT, Untaint, UntaintDriver};
 pub use webhook_bundles::{MUTATING, VALIDATING, WebhookBundles, WebhookNames};
-pub use write::{Body, Resource, Target, Write};
+pub use write::{Body, MANAGED, Resource, Target, Write};
 
 use std::collections::BTreeMap;
 

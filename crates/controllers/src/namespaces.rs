@@ -37,6 +37,11 @@ impl Namespaces {
         })
     }
 
+    /// The labels of a namespace, if it exists.
+    pub(crate) fn labels(&self, name: &str) -> Option<&StringMap> {
+        self.known.get(name).map(|(labels, _)| labels)
+    }
+
     pub(crate) fn names(&self) -> impl Iterator<Item = &Arc<str>> {
         self.known.keys()
     }

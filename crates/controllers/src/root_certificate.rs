@@ -173,6 +173,7 @@ impl RootCertificates {
                 fields: json!({"metadata": {"labels": {LABEL: "true"}}, "data": {map.key(): &**pem}}),
                 manager: "rutter",
                 create: true,
+                managed: false,
             },
         })
     }

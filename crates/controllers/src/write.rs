@@ -5,6 +5,9 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
+/// The label of objects that the deployment of gateways may replace.
+pub const MANAGED: &str = "gateway.istio.io/managed";
+
 /// A resource of the Kubernetes API.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Resource {
@@ -19,7 +22,15 @@ pub struct Resource {
 }
 
 impl Resource {
-    pub(crate) const CONFIG_MAP: Resource = Resource::new("", "v1", "ConfigMap", "configmaps");
+    pub(crate) const AUTOSCALER: Resource =
+        Resource::new("autoscaling", "v2", "HorizontalPodAutoscaler", "horizontalpodautoscalers");
+    /// ConfigMaps.
+    pub const CONFIG_MAP: Resource = Resource::new("", "v1", "ConfigMap", "configmaps");
+    pub(crate) const DEPLOYMENT: Resource = Resource::new("apps", "v1", "Deployment", "deployments");
+    pub(crate) const DISRUPTION_BUDGET: Resource =
+        Resource::new("policy", "v1", "PodDisruptionBudget", "poddisruptionbudgets");
+    pub(crate) const GATEWAY_CLASS: Resource =
+        Resource::new("gateway.networking.k8s.io", "v1", "GatewayClass", "gatewayclasses");
     /// WorkloadEntries.
     pub const WORKLOAD_ENTRY: Resource = Resource::new("networking.istio.io", "v1", "WorkloadEntry", "workloadentries");
     /// WorkloadGroups.
@@ -33,6 +44,7 @@ impl Resource {
     /// Secrets.
     pub const SECRET: Resource = Resource::new("", "v1", "Secret", "secrets");
     pub(crate) const SERVICE: Resource = Resource::new("", "v1", "Service", "services");
+    pub(crate) const SERVICE_ACCOUNT: Resource = Resource::new("", "v1", "ServiceAccount", "serviceaccounts");
     pub(crate) const SERVICE_ENTRY: Resource =
         Resource::new("networking.istio.io", "v1", "ServiceEntry", "serviceentries");
     pub(crate) const SERVICE_EXPORT: Resource =
@@ -98,6 +110,8 @@ pub enum Body {
         manager: &'static str,
         /// Whether the object is created if it does not exist.
         create: bool,
+        /// Whether an existing object without the label [`MANAGED`] is left unchanged.
+        managed: bool,
     },
     /// Create. An object that exists is left unchanged.
     Create {

@@ -11,9 +11,10 @@ use registry::{NetworkGateways, ServiceEndpoints, Services};
 use traffic::clusters::RelevantClientFacts;
 use traffic::policy::ClusterRules;
 use traffic::policy::preference::{Preference, preference};
+use traffic::sessions;
 
 use crate::assignment::{self, Horizon, Plain, Selection};
-use crate::cluster::{discovery, has_persistent_sessions, is_dns};
+use crate::cluster::{discovery, is_dns};
 
 flow::rule! {
     /// Encoded endpoints of outbound clusters, shared by all clients with an equal key.
@@ -56,7 +57,7 @@ fn encode(cx: &Reads<'_>, AssignmentKey { cluster: key, view }: &AssignmentKey, 
         labels: subset.map(|subset| &subset.labels),
         // Below the panic threshold, Envoy uses all known endpoints, which must not include those that are not ready.
         unhealthy: policy.outlier_detection.is_none_or(|outlier| outlier.min_health_percent <= 0),
-        draining: has_persistent_sessions(&service),
+        draining: sessions::keep_draining(cx, &service),
         view: Some(view),
         mutual_tls: plain.as_ref(),
         only_mutual_tls: key.sni_passthrough,

@@ -26,6 +26,7 @@ mod listener;
 mod name_table;
 mod node;
 mod parts;
+mod pickers;
 mod rbac;
 mod route;
 mod secret;
@@ -40,29 +41,31 @@ mod wire;
 
 pub use cluster::Clusters;
 pub use endpoints::{Endpoints, LoadAssignments, OwnInstances};
-pub use grpc::{EncodedGrpcClusters, GrpcClusters, GrpcListeners, GrpcRoutes};
+pub use grpc::{EncodedGrpcClusters, GrpcClusters, GrpcKubeRoutes, GrpcListeners, GrpcRoutes};
 pub use listener::Listeners;
 pub use name_table::{NameTables, ServiceNames};
 pub use node::{NodeError, decode_node, parse_node};
 pub use rbac::{AuthorizationFilters, Filters as AuthorizationFilterList};
 pub use route::{
-    EncodedRoutes, HttpRoutes, Options as TableOptions, Pieces, RouteConfigs, RouteShells, SharedVirtualHosts,
-    VirtualHostResources, VirtualHosts, route_configuration, virtual_host_resource,
+    EncodedRoutes, HttpRoutes, KubeRoutes, Options as TableOptions, Pieces, RouteConfigs, RouteShells,
+    SharedVirtualHosts, VirtualHostResources, VirtualHosts, route_configuration, virtual_host_resource,
 };
 pub use secret::Secrets;
 pub use serving::register_types;
 pub use trust_bundle::TrustBundles;
 
-/// Adds this crate's rules to a graph. The rules of `registry`, `security` and `traffic` must be registered first.
+/// Adds this crate's rules to a graph. The rules of `registry`, `gateway-api`, `security` and `traffic` must be registered first.
 pub fn register(b: &mut flow::Builder) {
     b.view::<Clusters>();
     b.view::<LoadAssignments>();
     b.view::<Endpoints>();
     b.view::<OwnInstances>();
     b.view::<HttpRoutes>();
+    b.view::<KubeRoutes>();
     b.view::<VirtualHosts>();
     b.view::<SharedVirtualHosts>();
     b.view::<GrpcRoutes>();
+    b.view::<GrpcKubeRoutes>();
     b.view::<RouteConfigs>();
     b.view::<RouteShells>();
     b.view::<VirtualHostResources>();

@@ -112,7 +112,7 @@ impl Names {
         let (registry, short) = match service.registry {
             Registry::Kubernetes => (KUBERNETES, Some(&*service.object.name)),
             // Its short names are those of the Kubernetes Service.
-            Registry::Import => (KUBERNETES, None),
+            Registry::Import | Registry::Pool => (KUBERNETES, None),
             Registry::ServiceEntry => (EXTERNAL, None),
         };
         let mut out = Writer::default();

@@ -20,6 +20,18 @@ pub(crate) fn stat_name(name: &str) -> String {
     format!("{name}{STAT_DELIMITER}")
 }
 
+/// A regular expression that matches only this text (RE2).
+pub(crate) fn quoted(text: &str) -> String {
+    let mut quoted = String::with_capacity(text.len());
+    for character in text.chars() {
+        if r"\.+*?()|[]{}^$".contains(character) {
+            quoted.push('\\');
+        }
+        quoted.push(character);
+    }
+    quoted
+}
+
 /// Packs a message into an `Any`.
 pub(crate) fn any<M: Message + Name>(message: &M) -> Any {
     protos::any(message)
@@ -170,7 +182,12 @@ pub(crate) fn istio_metadata(fields: Vec<(&'static str, Value)>) -> Option<core:
 /// The source object of a resource, as metadata `istio.config`: `/apis/networking.istio.io/v1/namespaces/…`. `kind` is
 /// in kebab case.
 pub(crate) fn origin(kind: &str, id: &model::service::ObjectId) -> (&'static str, Value) {
-    let path = format!("/apis/networking.istio.io/v1/namespaces/{}/{kind}/{}", id.namespace, id.name);
+    origin_in("networking.istio.io/v1", kind, id)
+}
+
+/// As [`origin`], for an object of this group and version.
+pub(crate) fn origin_in(version: &str, kind: &str, id: &model::service::ObjectId) -> (&'static str, Value) {
+    let path = format!("/apis/{version}/namespaces/{}/{kind}/{}", id.namespace, id.name);
     ("config", text(path))
 }
 

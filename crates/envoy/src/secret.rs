@@ -1,5 +1,7 @@
 //! Secrets (SDS): certificates with private keys, and CA certificates.
 
+use std::slice;
+
 use bytes::Bytes;
 use config::core::{CertificatePair, Hidden, Roots};
 use flow::Reads;
@@ -28,7 +30,10 @@ fn derive_secrets(cx: &Reads<'_>, key: &SecretKey) -> Option<Resource> {
         return None;
     }
     let content = match key.config_map || key.object.ends_with(AUTHORITIES_SUFFIX) {
-        true => roots(credentials::roots(cx, key).in_use()?),
+        true => {
+            let keys = if key.parts.is_empty() { slice::from_ref(key) } else { &key.parts[..] };
+            roots(keys.iter().filter_map(|key| credentials::roots(cx, key).in_use().cloned()).collect())?
+        }
         false => pair(credentials::pair(cx, key).in_use()?, key.key_provider),
     };
     let secret = Secret { name: key.name.to_string(), r#type: Some(content) };
@@ -69,12 +74,21 @@ fn provided(provider: KeyProvider, key: DataSource) -> PrivateKeyProvider {
     }
 }
 
-fn roots(roots: &Roots) -> Type {
-    Type::ValidationContext(CertificateValidationContext {
-        trusted_ca: Some(inline(&roots.certificates)),
-        crl: roots.revoked.as_ref().map(inline),
+/// CA certificates, and the revocation lists beside them. None without any.
+fn roots(all: Vec<Roots>) -> Option<Type> {
+    let joined = |texts: Vec<&Hidden>| match &texts[..] {
+        [] => None,
+        [only] => Some(inline(only)),
+        several => {
+            let lines = several.iter().flat_map(|text| [text.bytes(), &b"\n"[..]]).collect::<Vec<_>>().concat();
+            Some(DataSource { specifier: Some(Specifier::InlineBytes(lines.into())), ..Default::default() })
+        }
+    };
+    Some(Type::ValidationContext(CertificateValidationContext {
+        trusted_ca: Some(joined(all.iter().map(|roots| &roots.certificates).collect())?),
+        crl: joined(all.iter().filter_map(|roots| roots.revoked.as_ref()).collect()),
         ..Default::default()
-    })
+    }))
 }
 
 fn inline(value: &Hidden) -> DataSource {

@@ -1,7 +1,8 @@
 //! Costs of the engine for a mesh: memory per cell and edge, time to build, time of commits that change one row.
 //!
 //! `cargo bench -p flow` measures 10,000 services, 100,000 endpoints and 1,000 audiences, and a mesh of a tenth of that
-//! size: costs that do not depend on the size are equal in both. `-- --threads N` runs rules on N threads; the time
+//! size: costs that do not depend on the size are equal in both. Catalogues are measured whole, one for each audience, and in
+//! layers, as one list for all audiences and the rows in which each differs. `-- --threads N` runs rules on N threads; the time
 //! without rules is then not meaningful.
 #![allow(clippy::print_stdout, missing_docs)]
 
@@ -22,13 +23,25 @@ fn main() {
     let threads = arguments.iter().position(|argument| argument == "--threads");
     let threads = threads.and_then(|at| arguments.get(at + 1)?.parse().ok()).unwrap_or(1);
     // The large mesh comes first. The small one reuses memory that it freed, so its memory use is not meaningful.
-    mesh(10_000, 1_000, threads);
-    mesh(1_000, 100, threads);
+    for catalogues in [Catalogues::Whole, Catalogues::Layered] {
+        mesh(10_000, 1_000, catalogues, threads);
+        mesh(1_000, 100, catalogues, threads);
+    }
+}
+
+/// The form of the lists of audiences.
+#[derive(Clone, Copy, PartialEq, Debug)]
+enum Catalogues {
+    Whole,
+    Layered,
 }
 
 /// Builds a mesh and measures it.
-fn mesh(services: u32, audiences: u32, threads: usize) {
-    println!("\n{services} services, {} endpoints, {audiences} audiences, {threads} thread(s)", services * ENDPOINTS);
+fn mesh(services: u32, audiences: u32, catalogues: Catalogues, threads: usize) {
+    println!(
+        "\n{services} services, {} endpoints, {audiences} audiences, {catalogues:?} catalogues, {threads} thread(s)",
+        services * ENDPOINTS
+    );
     let mut engine = engine(threads);
     let start = resident();
     let mut steps = Steps { start, before: start, time: Instant::now(), cpu: cpu() };
@@ -43,9 +56,13 @@ fn mesh(services: u32, audiences: u32, threads: usize) {
     steps.report("views of each service", &engine);
 
     let before = (resident(), engine.stats().edges());
-    engine.subscribe_all::<Catalogue>(&(0..audiences).collect::<Vec<_>>());
+    let all: Vec<u32> = (0..audiences).collect();
+    match catalogues {
+        Catalogues::Whole => drop(engine.subscribe_all::<Catalogue>(&all)),
+        Catalogues::Layered => drop(engine.subscribe_all::<OwnCatalogue>(&all)),
+    }
     steps.report("views of each audience", &engine);
-    if services >= 10_000 {
+    if services >= 10_000 && catalogues == Catalogues::Whole {
         // A smaller mesh reuses the memory that the larger one freed, so nothing can be measured.
         edges(&engine, before, services as usize * audiences as usize);
     }

@@ -48,6 +48,14 @@ pub struct Dependents {
     pub complete: bool,
 }
 
+impl Dependents {
+    /// Adds the result of another walk. Cells that both found are in it twice.
+    pub fn extend(&mut self, other: Dependents) {
+        self.cells.extend(other.cells);
+        self.complete &= other.complete;
+    }
+}
+
 impl Engine {
     /// Finds the target cells that were derived from the row of `key`, directly or indirectly, as of the last commit. A
     /// key that is not read has none.

@@ -117,7 +117,7 @@ pub use delta::{Change, Delta, Panic, Runs};
 pub use dependents::{Dependents, Walk};
 pub use engine::Engine;
 pub use graph::CellId;
-pub use members::Members;
+pub use members::{Iter, Members};
 pub use reads::Reads;
 pub use relation::{Index, Input, Key, Relation, Row, Rule};
 pub use schema::{Builder, Kind, OrderError};

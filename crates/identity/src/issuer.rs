@@ -209,6 +209,12 @@ impl Issuer {
     }
 }
 
+/// Whether a folder has a certificate that belongs to its key and has not expired: with it, no token is needed.
+#[must_use]
+pub fn has_certificate(folder: &Path) -> bool {
+    valid_certificate(folder, SystemTime::now()).is_some()
+}
+
 /// The certificate in a folder, if it belongs to its key and has not expired.
 fn valid_certificate(folder: &Path, now: SystemTime) -> Option<ClientCertificate> {
     let certificate = ClientCertificate::of_folder(folder);

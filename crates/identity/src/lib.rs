@@ -49,6 +49,7 @@ use sds::server::{self, Service};
 use secret::{Entry, Table};
 use wanted::Wanted;
 
+pub use issuer::has_certificate;
 pub use name::{ROOTS, WORKLOAD};
 pub use settings::{CertificateFiles, KeyKind, Settings};
 

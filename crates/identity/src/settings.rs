@@ -75,6 +75,8 @@ pub struct Settings {
     pub authority: Upstream,
     /// The agent's directory, to which the fixed paths of sockets and certificates are relative.
     pub folder: PathBuf,
+    /// The path of the agent's own SDS socket, if it is not the usual one in the folder.
+    pub own_socket: Option<PathBuf>,
     /// The SPIFFE ID that is requested.
     pub spiffe_id: String,
     /// The kind of new keys.
@@ -138,6 +140,7 @@ impl Settings {
         Ok(Settings {
             authority,
             folder,
+            own_socket: None,
             spiffe_id: format!("spiffe://{trust_domain}/ns/{namespace}/sa/{account}"),
             key: key_kind(environment)?,
             pkcs8: environment.flag("PKCS8_KEY", false)?,
@@ -162,7 +165,7 @@ impl Settings {
     /// The socket that proxies use.
     #[must_use]
     pub fn socket(&self) -> PathBuf {
-        self.folder.join(SOCKETS).join(&self.socket_file)
+        self.own_socket.clone().unwrap_or_else(|| self.folder.join(SOCKETS).join(&self.socket_file))
     }
 
     /// Whether proxies use the agent's own socket, unless another server listens on it.
@@ -172,7 +175,11 @@ impl Settings {
 
     /// The agent's own socket; with `files_only`, the one of a server that serves only files.
     pub(crate) fn own_socket(&self, files_only: bool) -> PathBuf {
-        if files_only { self.folder.join(FILES_SOCKET) } else { self.folder.join(SOCKETS).join(SOCKET) }
+        match &self.own_socket {
+            _ if files_only => self.folder.join(FILES_SOCKET),
+            Some(socket) => socket.clone(),
+            None => self.folder.join(SOCKETS).join(SOCKET),
+        }
     }
 
     /// The certificates that the platform mounts.

@@ -44,7 +44,7 @@ fn metadata(metadata: &Value) -> Value {
 }
 
 /// The settings with the fields that templates read without asking.
-fn proxy_config(settings: &ProxyConfig) -> Value {
+pub(crate) fn proxy_config(settings: &ProxyConfig) -> Value {
     let mut json = settings.to_json();
     let mode = match settings.interception_mode {
         InboundInterceptionMode::Redirect => "REDIRECT",

@@ -91,3 +91,17 @@ pub enum Error {
         message: String,
     },
 }
+
+impl Error {
+    /// The text without the name of the pod, for objects that are no pods.
+    pub fn message(&self) -> String {
+        let (Error::Annotations { pod, .. }
+        | Error::UnknownTemplate { pod, .. }
+        | Error::Template { pod, .. }
+        | Error::Output { pod, .. }
+        | Error::Pod { pod, .. }) = self;
+        let text = self.to_string();
+        let rest = text.strip_prefix(&format!("pod {pod}: ")).map(str::to_owned);
+        rest.unwrap_or(text)
+    }
+}

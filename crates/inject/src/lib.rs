@@ -13,6 +13,7 @@
 //! - [`Injector::inject`] renders the templates of a pod, merges the result onto the pod (strategic merge patch), applies the
 //!   fields of the user's own `istio-proxy` container again, and completes the pod: probes, Prometheus annotations, order of
 //!   the containers, labels and annotations. Injecting the result again changes nothing that was injected before.
+//! - [`Injector::gateway`] renders the objects of a Gateway of the Gateway API.
 //! - [`Workload`] finds the pod inside of a Deployment or another workload, for `rutter inject`.
 //!
 //! Pods are JSON values: a field that this version does not know is kept. The crate is pure; whatever depends on the
@@ -26,6 +27,7 @@ mod decide;
 mod difference;
 mod error;
 mod functions;
+mod gateway;
 mod image;
 mod native;
 mod openshift;
@@ -41,6 +43,7 @@ mod workload;
 pub use decide::{Decision, Reason};
 pub use difference::difference;
 pub use error::{ConfigError, Error};
+pub use gateway::{GATEWAY_NAME, GatewayInput, ServicePort};
 pub use native::supports_native_sidecars;
 pub use path::parameters;
 pub use pod::potential_name;

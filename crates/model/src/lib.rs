@@ -11,6 +11,7 @@
 //! - [`audience`]: the facts that proxies must share to receive equal bytes, and the keys of single resources.
 //! - [`listener`], [`tls`], [`mtls`], [`session`]: parts of keys, complete so that encoding makes no decisions.
 //! - [`authorization`]: checks of requests and connections, complete in the same way.
+//! - [`kube`]: routes and listeners of the Gateway API. [`standing`]: facts for their statuses.
 //! - [`jwt`]: keys of token issuers and the verification of tokens.
 //! - [`xds`]: resource types, encoded resources and versions.
 //!
@@ -20,6 +21,7 @@
 pub mod audience;
 pub mod authorization;
 pub mod jwt;
+pub mod kube;
 pub mod listener;
 pub mod mtls;
 pub mod network;
@@ -27,5 +29,6 @@ pub mod open_key;
 pub mod proxy;
 pub mod service;
 pub mod session;
+pub mod standing;
 pub mod tls;
 pub mod xds;

@@ -32,8 +32,8 @@ pub struct ListenerSpec {
     pub bind: Bind,
     /// False for listeners that only get connections from `virtualOutbound`.
     pub bind_to_port: bool,
-    /// It accepts HTTP/3 over QUIC instead of TCP.
-    pub quic: bool,
+    /// Its transport.
+    pub transport: Transport,
     /// Direction of traffic.
     pub direction: Direction,
     /// Connections are passed to the listener of their original destination (`virtualOutbound`).
@@ -60,6 +60,8 @@ pub struct ListenerSpec {
     pub idle_timeout_ms: Option<u64>,
     /// Connections are balanced exactly among worker threads.
     pub exact_balance: bool,
+    /// No other process may have the port: the socket has no `SO_REUSEPORT`. Only for TCP.
+    pub exclusive: bool,
     /// Security policies that its connections and requests are subject to; none for outbound listeners.
     pub policies: Policies,
     /// Addresses that are internal to the mesh: request headers from there are trusted.
@@ -81,6 +83,37 @@ pub struct TraceIdentity {
     pub service: Arc<str>,
 }
 
+impl ListenerSpec {
+    /// Whether it accepts HTTP/3 over QUIC.
+    pub fn is_quic(&self) -> bool {
+        self.transport == Transport::Quic
+    }
+}
+
+/// The transport of a listener.
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub enum Transport {
+    /// TCP.
+    Tcp,
+    /// HTTP/3 over QUIC.
+    Quic,
+    /// UDP. The listener has no filter chains.
+    Udp(UdpProxy),
+}
+
+/// A UDP proxy.
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub struct UdpProxy {
+    /// Prefix of its statistics.
+    pub stat_prefix: Arc<str>,
+    /// Weighted clusters, at least one. The weight of a single one is ignored.
+    pub clusters: Vec<(Arc<str>, u32)>,
+    /// How long a session may be idle, in milliseconds; absent for Envoy's default (1 min).
+    pub idle_timeout_ms: Option<u64>,
+    /// Load balancing hashes the client's address.
+    pub hash_source_ip: bool,
+}
+
 /// Options of a proxy's listeners, from its metadata.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct ListenerOptions {
@@ -90,11 +123,21 @@ pub struct ListenerOptions {
     pub exact_balance: bool,
     /// Ports of Envoy's bootstrap (`ENVOY_STATUS_PORT`, `ENVOY_PROMETHEUS_PORT`), which no listener may use.
     pub static_ports: [u16; 2],
+    /// The addresses that listeners of gateways bind; empty for all (`BIND_ADDRESSES`).
+    pub addresses: Vec<IpAddr>,
+    /// See [`ListenerSpec::exclusive`]; of gateway listeners (`EXCLUSIVE_PORTS`).
+    pub exclusive: bool,
 }
 
 impl Default for ListenerOptions {
     fn default() -> ListenerOptions {
-        ListenerOptions { idle_timeout_ms: None, exact_balance: false, static_ports: STATIC_PORTS }
+        ListenerOptions {
+            idle_timeout_ms: None,
+            exact_balance: false,
+            static_ports: STATIC_PORTS,
+            addresses: Vec::new(),
+            exclusive: false,
+        }
     }
 }
 
@@ -168,6 +211,10 @@ pub struct HttpChain {
     pub alpn_filter: bool,
     /// Routes may use session affinity.
     pub sessions: bool,
+    /// Routes may ask external services whether requests are allowed.
+    pub external_auth: bool,
+    /// Routes may ask endpoint pickers of InferencePools.
+    pub pickers: bool,
     /// Caches in which hostnames of requests are resolved, for dynamic forward proxy clusters.
     pub dns_caches: Vec<DnsCache>,
 }

@@ -59,6 +59,8 @@ impl fmt::Debug for ServiceKey {
 /// The source of a service. The order is that of precedence between definitions of one hostname.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub enum Registry {
+    /// An `InferencePool`, whose service istiod writes as a core `Service`. Such a Service yields to the pool.
+    Pool,
     /// A core `Service`.
     Kubernetes,
     /// A `ServiceImport`: a multi-cluster Kubernetes service.

@@ -172,7 +172,8 @@ impl Authorities {
     /// The CA certificates of a `caCertCredentialName`: a Secret, or a ConfigMap by its full name.
     pub fn of_credential(name: &str) -> Authorities {
         let full = secret_name(name);
-        match full.starts_with(CONFIG_MAP) || full.ends_with(AUTHORITIES_SUFFIX) {
+        let of_authorities = [CONFIG_MAP, BUNDLE].iter().any(|prefix| full.starts_with(prefix));
+        match of_authorities || full.ends_with(AUTHORITIES_SUFFIX) {
             true => Authorities::Served(full),
             false => Authorities::named(name),
         }
@@ -196,14 +197,28 @@ pub const SECRET: &str = "kubernetes://";
 pub const GATEWAY_SECRET: &str = "kubernetes-gateway://";
 /// Prefix of the name of a ConfigMap with authorities, `configmap://NAMESPACE/NAME`.
 pub const CONFIG_MAP: &str = "configmap://";
+/// Prefix of the name of a bundle: the CA certificates of several objects, whose names follow, separated by commas.
+pub const BUNDLE: &str = "bundle://";
 /// Path of the operating system's CA certificates in Envoy images.
 const SYSTEM_ROOTS: &str = "/etc/ssl/certs/ca-certificates.crt";
+
+/// The name of the bundle of these secrets with CA certificates.
+pub fn bundle(names: impl Iterator<Item = Arc<str>>) -> Arc<str> {
+    let names: Vec<Arc<str>> = names.collect();
+    format!("{BUNDLE}{}", names.join(",")).into()
+}
+
+/// The names of the secrets in a bundle; that of another secret is its only one.
+pub fn parts(name: &str) -> impl Iterator<Item = &str> {
+    let list = name.strip_prefix(BUNDLE);
+    list.into_iter().flat_map(|list| list.split(',')).chain(list.is_none().then_some(name))
+}
 
 /// The resource name of a `credentialName`'s secret.
 fn secret_name(credential: &str) -> Arc<str> {
     // Istio supports external SDS servers (`sds://`); other names are Secrets.
     let credential = credential.strip_prefix("sds://").unwrap_or(credential);
-    match [SECRET, GATEWAY_SECRET, CONFIG_MAP].iter().any(|prefix| credential.starts_with(prefix)) {
+    match [SECRET, GATEWAY_SECRET, CONFIG_MAP, BUNDLE].iter().any(|prefix| credential.starts_with(prefix)) {
         true => credential.into(),
         false => format!("{SECRET}{credential}").into(),
     }
@@ -288,6 +303,11 @@ mod tests {
         assert_eq!(of_credential(map), Authorities::Served(map.into()));
         assert_eq!(of_credential("web"), Authorities::Served("kubernetes://web-cacert".into()));
         assert_eq!(of_credential("web-cacert"), Authorities::Served("kubernetes://web-cacert".into()));
+        let bundle = bundle(["configmap://shop/a".into(), "configmap://shop/b".into()].into_iter());
+        assert_eq!(&*bundle, "bundle://configmap://shop/a,configmap://shop/b");
+        assert_eq!(of_credential(&bundle), Authorities::Served(bundle.clone()));
+        assert_eq!(parts(&bundle).collect::<Vec<_>>(), ["configmap://shop/a", "configmap://shop/b"]);
+        assert_eq!(parts("kubernetes://a").collect::<Vec<_>>(), ["kubernetes://a"]);
         let other = "kubernetes-gateway://shop/web";
         assert_eq!(named(other), served(other, "kubernetes-gateway://shop/web-cacert"));
     }

@@ -415,6 +415,11 @@ impl Resource {
     pub fn framed(&self, frame: impl FnOnce(&Resource) -> Bytes) -> &Bytes {
         self.0.framed.get_or_init(|| frame(self))
     }
+
+    /// Whether [`Resource::framed`] was called.
+    pub fn is_framed(&self) -> bool {
+        self.0.framed.get().is_some()
+    }
 }
 
 impl PartialEq for Resource {

@@ -156,27 +156,30 @@ fn is_selected(cx: &Reads<'_>, mesh: &MeshSettings, ingress: &Object<Ingress>) -
 }
 
 /// The matches of a path: one, or two for a path and everything below it.
-fn matches(path: &IngressPath) -> Vec<StringMatch> {
+pub fn matches(path: &IngressPath) -> Vec<StringMatch> {
     let text = &*path.path;
     let prefix = |text: &str| StringMatch::Prefix(text.into());
     let exact = |text: &str| StringMatch::Exact(text.into());
+    // `/a` matches `/a` and `/a/b`, but not `/ab`.
+    let below = |start: &str| match start.trim_end_matches('/') {
+        "" => vec![prefix("/")],
+        trimmed => vec![exact(trimmed), prefix(&format!("{trimmed}/"))],
+    };
     match path.path_type {
         PathType::Exact => vec![exact(text)],
-        PathType::Prefix => match text.trim_end_matches('/') {
-            "" => vec![prefix("/")],
-            // `/a` matches `/a` and `/a/b`, but not `/ab`.
-            trimmed => vec![exact(trimmed), prefix(&format!("{trimmed}/"))],
-        },
-        PathType::ImplementationSpecific => match text.strip_suffix(".*").or_else(|| text.strip_suffix("/*")) {
-            Some("") => vec![prefix("/")],
-            Some(start) => vec![prefix(start)],
-            None if text.is_empty() => vec![prefix("/")],
-            None => vec![exact(text)],
+        PathType::Prefix => below(text),
+        PathType::ImplementationSpecific => match (text.strip_suffix(".*"), text.strip_suffix("/*")) {
+            (Some(""), _) => vec![prefix("/")],
+            (Some(start), _) => vec![prefix(start)],
+            (_, Some(start)) => below(start),
+            _ if text.is_empty() => vec![prefix("/")],
+            _ => vec![exact(text)],
         },
     }
 }
 
-fn on_uri(uri: StringMatch) -> HttpMatchRequest {
+/// The condition on a path.
+pub fn on_uri(uri: StringMatch) -> HttpMatchRequest {
     HttpMatchRequest { uri: Some(uri), ..HttpMatchRequest::default() }
 }
 
@@ -211,7 +214,7 @@ fn named_port(cx: &Reads<'_>, namespace: &Arc<str>, backend: &IngressService) ->
             let port = ports.find(|port| port.name == backend.port.name)?;
             Some(port.port.into())
         }
-        ServiceObject::Entry(_) | ServiceObject::Import(_) => None,
+        ServiceObject::Entry(_) | ServiceObject::Import(_) | ServiceObject::Pool(_) => None,
     }
 }
 
@@ -236,7 +239,7 @@ mod tests {
         assert_eq!(shown(Prefix, "/a"), ["=/a", "/a/*"]);
         assert_eq!(shown(Prefix, "/a/"), ["=/a", "/a/*"]);
         assert_eq!(shown(ImplementationSpecific, "/a"), ["=/a"]);
-        assert_eq!(shown(ImplementationSpecific, "/a/*"), ["/a*"]);
+        assert_eq!(shown(ImplementationSpecific, "/a/*"), ["=/a", "/a/*"]);
         assert_eq!(shown(ImplementationSpecific, "/a.*"), ["/a*"]);
         assert_eq!(shown(ImplementationSpecific, ""), ["/*"]);
     }

@@ -10,17 +10,22 @@ use config::core::{
     CertificatePair, ConfigMap, Content, EndpointSlice, Hidden, Ingress, IngressClass, Namespace, Node, Pod, Roots,
     Secret, Service,
 };
-use config::gateway_api::{Gateway as KubeGateway, ReferenceGrant};
+use config::gateway_api::reference::ParentReference;
+use config::gateway_api::{
+    BackendTlsPolicy, BackendTrafficPolicy, Gateway as KubeGateway, GatewayClass, GrpcRoute, HttpRoute, InferencePool,
+    ListenerSet, ReferenceGrant, TcpRoute, TlsRoute, UdpRoute, XMesh,
+};
 use config::istio::{
     AuthorizationPolicy, DestinationRule, EnvoyFilter, Gateway, PeerAuthentication, ProxyConfig, RequestAuthentication,
     ServiceEntry, Sidecar, VirtualService, WorkloadEntry, WorkloadGroup,
 };
 use config::mesh::{MeshConfig, MeshNetworks};
 use config::multicluster::{ServiceExport, ServiceImport};
-use config::{AnyObject, KeySet, Kind, Object, ObjectKey};
+use config::{AnyObject, KeySet, Kind, Object, ObjectKey, StringMap};
 use flow::{Reads, Relation, Rule};
 use model::audience::Account;
 use model::jwt::{KeyFailure, KeySource};
+use model::kube::{GatewayRefusal, RouteId, RouteKind};
 use model::proxy::Proxy;
 use model::service::{ObjectId, Registry, SourceId};
 
@@ -48,6 +53,8 @@ pub enum ServiceObject {
     Entry(Arc<Object<ServiceEntry>>),
     /// A `ServiceImport`.
     Import(Arc<Object<ServiceImport>>),
+    /// An `InferencePool`.
+    Pool(Arc<Object<InferencePool>>),
 }
 
 /// Key of a workload object. A pod and a WorkloadEntry may have the same name.
@@ -117,6 +124,21 @@ pub enum RoutingObject {
     VirtualService(Arc<Object<VirtualService>>),
     /// An `Ingress`, which is translated to a Gateway and VirtualServices.
     Ingress(Arc<Object<Ingress>>),
+}
+
+/// A route of the Gateway API.
+#[derive(Clone, PartialEq, Debug)]
+pub enum RouteObject {
+    /// An `HTTPRoute`.
+    Http(Arc<Object<HttpRoute>>),
+    /// A `GRPCRoute`.
+    Grpc(Arc<Object<GrpcRoute>>),
+    /// A `TLSRoute`.
+    Tls(Arc<Object<TlsRoute>>),
+    /// A `TCPRoute`.
+    Tcp(Arc<Object<TcpRoute>>),
+    /// A `UDPRoute`.
+    Udp(Arc<Object<UdpRoute>>),
 }
 
 /// Key of an object that may contain a proxy's secrets.
@@ -262,6 +284,7 @@ impl TableKey for ServiceObjectKey {
             registry: match key.kind {
                 Kind::ServiceEntry => Registry::ServiceEntry,
                 Kind::ServiceImport => Registry::Import,
+                Kind::InferencePool => Registry::Pool,
                 _ => Registry::Kubernetes,
             },
             cluster: key.cluster.clone(),
@@ -302,6 +325,23 @@ impl TableKey for RoutingKey {
             Kind::Ingress => RoutingKey::ingress(id),
             _ => RoutingKey::virtual_service(id),
         }
+    }
+
+    fn namespace(&self) -> Option<ClusterName> {
+        Some((Arc::default(), self.id.namespace.clone()))
+    }
+}
+
+impl TableKey for RouteId {
+    fn of(key: &ObjectKey) -> RouteId {
+        let kind = match key.kind {
+            Kind::GrpcRoute => RouteKind::Grpc,
+            Kind::TlsRoute => RouteKind::Tls,
+            Kind::TcpRoute => RouteKind::Tcp,
+            Kind::UdpRoute => RouteKind::Udp,
+            _ => RouteKind::Http,
+        };
+        RouteId { kind, id: ObjectId::of(key) }
     }
 
     fn namespace(&self) -> Option<ClusterName> {
@@ -376,9 +416,10 @@ tables! {
     Namespaces: ClusterName => Arc<Object<Namespace>> = "namespaces", Namespace;
     /// `Node` objects.
     Nodes: ClusterName => Arc<Object<Node>> = "nodes", Node;
-    /// `Service`, `ServiceEntry` and `ServiceImport` objects.
+    /// `Service`, `ServiceEntry`, `ServiceImport` and `InferencePool` objects.
     ServiceObjects: ServiceObjectKey => ServiceObject = "service objects",
-        Service => Kubernetes of ServiceObject, ServiceEntry => Entry of ServiceObject, ServiceImport => Import of ServiceObject;
+        Service => Kubernetes of ServiceObject, ServiceEntry => Entry of ServiceObject, ServiceImport => Import of ServiceObject,
+        InferencePool => Pool of ServiceObject;
     /// `Pod` and `WorkloadEntry` objects.
     WorkloadObjects: WorkloadObjectKey => WorkloadObject = "workload objects",
         Pod => Pod of WorkloadObject, WorkloadEntry => Entry of WorkloadObject;
@@ -411,11 +452,25 @@ tables! {
     Networks: () => Arc<Object<MeshNetworks>> = "mesh networks", MeshNetworks;
     /// `Gateway` objects of the Gateway API.
     KubeGateways: SourceId => Arc<Object<KubeGateway>> = "gateways of the gateway api", KubeGateway;
+    /// `ListenerSet` objects.
+    ListenerSets: ObjectId => Arc<Object<ListenerSet>> = "listener sets", ListenerSet;
     /// `Secret` and `ConfigMap` objects.
     Credentials: CredentialKey => CredentialObject = "credentials",
         Secret => Secret of CredentialObject, ConfigMap => ConfigMap of CredentialObject | CredentialObject::keeping;
     /// `ReferenceGrant` objects.
     ReferenceGrants: ObjectId => Arc<Object<ReferenceGrant>> = "reference grants", ReferenceGrant;
+    /// `GatewayClass` objects, by name.
+    GatewayClasses: Arc<str> => Arc<Object<GatewayClass>> = "gateway classes", GatewayClass;
+    /// `XMesh` objects, by name.
+    XMeshes: Arc<str> => Arc<Object<XMesh>> = "meshes", XMesh;
+    /// `BackendTLSPolicy` objects.
+    BackendTlsPolicies: ObjectId => Arc<Object<BackendTlsPolicy>> = "backend tls policies", BackendTlsPolicy;
+    /// `XBackendTrafficPolicy` objects.
+    BackendTrafficPolicies: ObjectId => Arc<Object<BackendTrafficPolicy>> = "backend traffic policies", BackendTrafficPolicy;
+    /// Routes of the Gateway API.
+    RouteObjects: RouteId => RouteObject = "routes of the gateway api",
+        HttpRoute => Http of RouteObject, GrpcRoute => Grpc of RouteObject, TlsRoute => Tls of RouteObject,
+        TcpRoute => Tcp of RouteObject, UdpRoute => Udp of RouteObject;
 }
 
 /// Objects of kinds that no rule reads yet.
@@ -461,6 +516,10 @@ flow::input! {
     pub KeyFailures: KeySource => KeyFailure = "failed key sources";
     /// The root certificates of the mesh in PEM, one each, for agents.
     pub TrustBundle: () => Arc<[Arc<str>]> = "trust bundle";
+    /// Gateways of the Gateway API that cannot be deployed for a reason of their own.
+    pub GatewayRefusals: ObjectId => GatewayRefusal = "refused gateways";
+    /// The parents of objects of the Gateway API that validation refuses ([`config::parents_of`]).
+    pub RefusedObjects: (Kind, ObjectId) => Arc<[ParentReference]> = "refused objects";
     /// Service accounts that may list the Secrets of their namespaces, as the API of their cluster says.
     pub SecretReaders: Account => () = "readers of secrets";
     /// Connected proxies.
@@ -494,10 +553,16 @@ fn derive_selected_namespace(cx: &Reads<'_>, namespace: &ClusterName) -> Option<
     if selectors.is_empty() {
         return Some(());
     }
+    let labels = namespace_labels(cx, namespace);
+    selectors.iter().any(|selector| selector.matches(&labels)).then_some(())
+}
+
+/// The labels of a namespace, with that of its name.
+pub fn namespace_labels(cx: &Reads<'_>, namespace: &ClusterName) -> StringMap {
     let object = cx.get::<Namespaces>(namespace);
     let mut labels = object.map(|object| object.meta.labels.clone()).unwrap_or_default();
     labels.insert(NAME_LABEL.into(), namespace.1.clone());
-    selectors.iter().any(|selector| selector.matches(&labels)).then_some(())
+    labels
 }
 
 /// Registers the inputs and tables.
@@ -515,6 +580,7 @@ pub(crate) fn register(b: &mut flow::Builder) {
     tables::register::<ServiceExports>(b);
     tables::register::<WorkloadGroups>(b);
     tables::register::<KubeGateways>(b);
+    tables::register::<ListenerSets>(b);
     b.input::<HostAddresses>();
     b.input::<TrustBundle>();
     tables::register::<RoutingObjects>(b);
@@ -523,6 +589,11 @@ pub(crate) fn register(b: &mut flow::Builder) {
     tables::register::<Sidecars>(b);
     tables::register::<Credentials>(b);
     tables::register::<ReferenceGrants>(b);
+    tables::register::<GatewayClasses>(b);
+    tables::register::<XMeshes>(b);
+    tables::register::<BackendTlsPolicies>(b);
+    tables::register::<BackendTrafficPolicies>(b);
+    tables::register::<RouteObjects>(b);
     tables::register::<EnvoyFilters>(b);
     tables::register::<ProxyConfigs>(b);
     tables::register::<PeerAuthentications>(b);
@@ -534,5 +605,7 @@ pub(crate) fn register(b: &mut flow::Builder) {
     b.input::<Sources>();
     b.input::<Environment>();
     b.input::<SecretReaders>();
+    b.input::<GatewayRefusals>();
+    b.input::<RefusedObjects>();
     b.input::<Proxies>();
 }

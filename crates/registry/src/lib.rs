@@ -1,15 +1,15 @@
 //! Rules that derive services, endpoints and workloads from configuration objects, whatever their source.
 //!
 //! ```text
-//! Service, ServiceImport, ServiceEntry ──► Services ──────┐
-//! Pod, WorkloadEntry ──► Workloads ───────────────────────┼──► ServiceEndpoints ──► readers in traffic, envoy
-//! EndpointSlice ──────────────────────────────────────────┘
+//! Service, ServiceImport, ServiceEntry, InferencePool ──► Services ─┐
+//! Pod, WorkloadEntry ──► Workloads ─────────────────────────────────┼──► ServiceEndpoints ──► readers in traffic, envoy
+//! EndpointSlice ────────────────────────────────────────────────────┘
 //! Gateway, VirtualService, Ingress ──► Gateways, VirtualServices
 //! ```
 //!
 //! A service ([`Services`]) is one hostname of one namespace. An endpoint ([`ServiceEndpoints`]) is an address with
 //! ports: from EndpointSlices, from inline endpoints of a ServiceEntry, or from workloads that a service selects by
-//! labels. ServiceEntries may select pods, and Services may select WorkloadEntries. [`Gateways`] and
+//! labels. An InferencePool is the service of the pods that it selects. ServiceEntries may select pods, and Services may select WorkloadEntries. [`Gateways`] and
 //! [`VirtualServices`] include those that Ingresses are translated to.
 //!
 //! Sources may define the same object: the tables ([`inputs`]) contain the ones in effect ([`tables`]).
@@ -21,12 +21,13 @@ pub mod accounts;
 pub mod aliases;
 mod cluster_local;
 pub mod endpoints;
-mod ingress;
+pub mod ingress;
 pub mod inputs;
 mod joined;
 pub mod networks;
 pub mod objects;
 pub mod pod_names;
+pub mod pools;
 pub mod proxy_settings;
 pub mod routing;
 pub mod selectors;

@@ -173,11 +173,10 @@ fn remove_others<T: Table>(engine: &Engine, batch: &mut Batch, (rank, cluster): 
 
 fn overridden<T: Table>(engine: &Engine, delta: &Delta, to: &mut Vec<Overridden>) {
     for change in delta.changes::<Ranks<T>>() {
-        let Some([(_, by), others @ ..]) = change.after.as_deref().map(|ranks| &**ranks) else {
-            continue;
-        };
+        let mut ranks = change.after.iter().flat_map(|ranks| ranks.iter());
+        let Some((_, by)) = ranks.next() else { continue };
         let before: BTreeSet<_> = change.before.iter().flat_map(|ranks| ranks.iter().skip(1)).collect();
-        for key in others.iter().filter(|key| !before.contains(key)) {
+        for key in ranks.filter(|key| !before.contains(key)) {
             to.extend(engine.get::<BySource<T>>(key).map(|row| Overridden {
                 object: T::object(&row),
                 rank: key.1,

@@ -13,7 +13,8 @@ use store::Store;
 use tokio::sync::watch;
 use tokio::task::{JoinHandle, JoinSet};
 
-use super::{ack_counts, api_metrics, api_tls, backend, replica, store_backend, store_status};
+use super::ack_counts::{self, store::StoreBoard};
+use super::{api_metrics, api_tls, backend, replica, store_backend, store_status};
 
 /// A store that is served over the API.
 pub(super) struct ApiServer {
@@ -78,12 +79,12 @@ impl ApiServer {
         stopped: watch::Receiver<bool>,
     ) -> Result<()> {
         let intents = pilot.feedback(store_status::planning(settings)).await?;
-        let (leads, leading) = watch::channel(false);
+        let (leads, leading) = watch::channel([false; 2]);
         let led = {
             let pilot = pilot.clone();
             async move |leading| {
                 drop(pilot.lead(leading).await);
-                leads.send_replace(leading);
+                leads.send_replace([leading; 2]);
             }
         };
         let identity = replica::identity(&replica::hostname());
@@ -92,9 +93,10 @@ impl ApiServer {
         self.statuses = Some(match backend::chosen(settings) {
             StoreBackend::Etcd => {
                 let lock = store_status::StoreLock(Arc::clone(&self.store));
+                let identity: Arc<str> = identity.as_str().into();
                 let ack_counts = ack_counts::AckCounts {
-                    store: Arc::clone(&self.store),
-                    identity: identity.as_str().into(),
+                    board: StoreBoard::new(Arc::clone(&self.store), identity.clone()),
+                    identity,
                     interval: settings.status_interval,
                 };
                 self.ack_counts = Some(tokio::spawn(ack_counts.run(pilot, leading, stopped.clone())));

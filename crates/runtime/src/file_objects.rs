@@ -139,7 +139,8 @@ mod tests {
         let parsed = config::parse_documents(text.as_bytes(), "a.yaml", &options);
         let (key, original) = parsed.originals.into_iter().next().unwrap();
         let (uid, original) = (Arc::default(), Some(original));
-        Some(Observed { key, uid, generation: 0, diagnostics: Vec::new(), status: None, original })
+        let (diagnostics, parents) = (Vec::new(), Vec::new());
+        Some(Observed { key, uid, generation: 0, diagnostics, assigned: false, parents, status: None, original })
     }
 
     fn gateway(port: u16, more: &str) -> String {

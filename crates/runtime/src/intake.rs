@@ -139,6 +139,10 @@ impl Intake {
         if complete && self.awaited.remove(&rank) {
             tracing::info!(source = %name, objects = change.upserts.len(), "read");
         }
+        for (key, observed) in &change.observed {
+            let rejected = observed.as_ref().filter(|one| one.diagnostics.iter().any(Diagnostic::is_error));
+            self.batch.set_refused(key, rejected.map(|one| &*one.parents));
+        }
         self.observed.extend(mem::take(&mut change.observed));
         self.journal.write(rank, &name, mem::take(&mut change.diagnostics));
         if self.progress.borrow().begun && (change.has_objects() || replaces.is_some()) {

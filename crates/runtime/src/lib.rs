@@ -115,9 +115,10 @@ async fn serve(settings: &Settings, levels: LogLevels, threads: usize) -> Result
     let started = Server::start_with(options, pilot.clone(), Some(pilot.configuration())).await;
     let mut server = started.map_err(addressed)?;
     let (inject, injection) = watch::channel(Arc::default());
-    let serves_webhooks = webhooks::start(settings, &pilot, &secure, &mut server, injection).await?;
-    if let Some(cluster) = cluster.as_mut().filter(|_| serves_webhooks) {
-        cluster.run_webhooks(settings, inject, secure.security.signing.clone());
+    let serves_webhooks = webhooks::start(settings, &pilot, &secure, &mut server, injection.clone()).await?;
+    if let Some(cluster) = &mut cluster {
+        let signing = serves_webhooks.then(|| secure.security.signing.clone());
+        cluster.follow_injection(settings, inject, signing);
     }
     let _certificates = secure.run(server.serving_status());
     if let Ok(port @ 1..) = u16::try_from(settings.ctrlz_port) {
@@ -135,6 +136,7 @@ async fn serve(settings: &Settings, levels: LogLevels, threads: usize) -> Result
         config_sources,
         node: node(&mesh, server.addresses().grpc),
         registering,
+        injection,
     };
     let parts = tokio::select! {
         started = begin(settings, given, &server, pilot, signing, stopped) => started?,
@@ -197,6 +199,7 @@ async fn begin(
     stopped: watch::Receiver<bool>,
 ) -> Result<Parts> {
     let (stored, registering) = (given.store.clone(), given.registering.take());
+    let injection = given.injection.clone();
     let intake = intake::Options { pilot: pilot.clone(), patience: settings.source_timeout };
     let mut parts = begin_sources(settings, given, intake, server).await?;
     if let (Some(events), Some(endpoint)) = (registering, parts.endpoint()) {
@@ -215,7 +218,14 @@ async fn begin(
     if let Some(api_server) = &mut parts.api_server {
         api_server.start_status_writer(settings, pilot, stopped).await?;
     } else if let Some(cluster) = &mut parts.cluster {
-        let inputs = controllers::Inputs { mesh: pilot.mesh(), roots: authority.published() };
+        let configuration = pilot.configuration();
+        let inputs = controllers::Inputs {
+            mesh: pilot.mesh(),
+            roots: authority.published(),
+            configuration,
+            injection,
+            world: pilot.clone(),
+        };
         cluster.control(settings, inputs, &stopped);
         cluster.review_secret_readers(settings, pilot.clone());
         cluster.start_status_writer(settings, pilot, stopped).await?;
@@ -263,6 +273,8 @@ struct Given {
     node: xds::Node,
     /// The events of workloads that register.
     registering: registration::Events,
+    /// The injection configuration.
+    injection: watch::Receiver<Arc<webhooks::Injection>>,
 }
 
 /// The running tasks.

@@ -6,10 +6,10 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use crate::leadership::{Lease, Lock, LockError, Outcome, Writer};
 use api::{Api, StatusOutcome, StatusTarget};
 use config::schema::{Definition, definitions};
-use config::{ObjectKey, Timestamp};
+use config::{Kind, ObjectKey, Timestamp};
 use serde_json::{Value, json};
 use settings::Settings;
-use status::{Intent, Status};
+use status::Intent;
 use store::{Error, Expect, GroupResource, Key, Operation, Store, Transaction};
 
 /// The namespace and name of the lease.
@@ -40,7 +40,7 @@ impl Writer<Intent> for StatusWriter {
             uid: Some(intent.uid.to_string()).filter(|uid| !uid.is_empty()),
             generation: Some(intent.generation),
         };
-        match self.0.write_status(&target, |old| merged(old, intent.status.to_json())).await {
+        match self.0.write_status(&target, |old| merged(intent.key.kind, old, intent.status.to_json())).await {
             Ok(StatusOutcome::Written(_) | StatusOutcome::Unchanged) => Outcome::Written,
             Ok(StatusOutcome::Gone) => Outcome::Gone,
             Ok(StatusOutcome::Stale) => Outcome::Stale,
@@ -50,8 +50,9 @@ impl Writer<Intent> for StatusWriter {
 }
 
 /// Merges our status with the fields and conditions of others.
-fn merged(old: &Value, mut ours: Value) -> Value {
-    keep_conditions(old, &mut ours);
+fn merged(kind: Kind, old: &Value, mut ours: Value) -> Value {
+    keep_conditions(kind, old, &mut ours);
+    keep_parents(old, &mut ours);
     if let Some(fields) = ours.as_object_mut() {
         for (name, value) in old.as_object().into_iter().flatten() {
             fields.entry(name).or_insert_with(|| value.clone());
@@ -60,9 +61,26 @@ fn merged(old: &Value, mut ours: Value) -> Value {
     ours
 }
 
+/// Puts the parents and ancestors of other controllers before ours. An entry without a controller is replaced by one of ours for the
+/// same Gateway.
+pub(super) fn keep_parents(old: &Value, ours: &mut Value) {
+    for list in ["parents", "ancestors"] {
+        if let Some(entries) = ours.get_mut(list).and_then(Value::as_array_mut) {
+            let others = old[list].as_array().into_iter().flatten();
+            let is_replaced = |entry: &Value| {
+                let same = |own: &Value| own["parentRef"] == entry["parentRef"];
+                entry.get("controllerName").is_none() && entry.get("parentRef").is_some() && entries.iter().any(same)
+            };
+            let others = others.filter(|entry| !status::is_ours(entry) && !is_replaced(entry));
+            let kept: Vec<Value> = others.cloned().collect();
+            entries.splice(0..0, kept);
+        }
+    }
+}
+
 /// Adds conditions of other types from the old status.
-pub(super) fn keep_conditions(old: &Value, ours: &mut Value) {
-    let is_ours = |condition: &&Value| Status::CONDITIONS.iter().any(|own| condition["type"] == **own);
+pub(super) fn keep_conditions(kind: Kind, old: &Value, ours: &mut Value) {
+    let is_ours = |condition: &&Value| status::own_conditions(kind).iter().any(|own| condition["type"] == **own);
     let others = old["conditions"].as_array().into_iter().flatten();
     let kept: Vec<Value> = others.filter(|condition| !is_ours(condition)).cloned().collect();
     if let Some(conditions) = ours.get_mut("conditions").and_then(Value::as_array_mut) {
@@ -133,13 +151,30 @@ mod tests {
             "proxies": {"running": 1, "rejection": {"proxy": "a"}},
         });
         let ours = json!({"conditions": [{"type": "Accepted", "status": "True"}], "proxies": {"running": 2}});
-        let merged = merged(&old, ours);
+        let merged = merged(Kind::VirtualService, &old, ours);
         let expected = json!({
             "addresses": [{"value": "240.240.0.1"}],
             "conditions": [{"type": "Accepted", "status": "True"}, {"type": "Theirs", "status": "True"}],
             "proxies": {"running": 2},
         });
         assert_eq!(merged, expected);
-        assert_eq!(super::merged(&Value::Null, json!({"proxies": {}})), json!({"proxies": {}}));
+        let merged = |old: &Value, ours| super::merged(Kind::HttpRoute, old, ours);
+        assert_eq!(merged(&Value::Null, json!({"proxies": {}})), json!({"proxies": {}}));
+    }
+
+    #[test]
+    fn parents_of_other_controllers_are_preserved() {
+        let parent = |controller: &str, name: &str| json!({"controllerName": controller, "parentRef": {"name": name}});
+        let theirs = parent("example.com/gateways", "theirs");
+        let old = json!({"parents": [parent("istio.io/gateway-controller", "old"), theirs]});
+        let ours = json!({"parents": [parent("istio.io/gateway-controller", "new")]});
+        let expected = json!({"parents": [theirs, ours["parents"][0]]});
+        assert_eq!(merged(Kind::HttpRoute, &old, ours.clone()), expected);
+        assert_eq!(merged(Kind::HttpRoute, &old, json!({"parents": []})), json!({"parents": [theirs]}));
+        // A CRD without the field removes it.
+        let unnamed = |name: &str| json!({"parentRef": {"name": name}});
+        let old = json!({"parents": [unnamed("new"), unnamed("theirs")]});
+        let expected = json!({"parents": [unnamed("theirs"), ours["parents"][0]]});
+        assert_eq!(merged(Kind::InferencePool, &old, ours), expected);
     }
 }

@@ -10,7 +10,7 @@ use std::time::Duration;
 use config::{Kind, ObjectKey, Timestamp};
 use controllers::{Controller as _, PublishedRoots, RootCertificates, Write};
 use runtime::leadership::{Always, Lease, Lock, LockError, Options, Outcome, Stats, Writer};
-use status::{Condition, Counts, Intent, Proxies, Status, Truth};
+use status::{Condition, Counts, Intent, Proxies, Scope, Status, Truth};
 use tokio::sync::{mpsc, watch};
 use tokio::time::sleep;
 
@@ -22,6 +22,7 @@ fn intent(name: &str, generation: i64) -> Intent {
         key: ObjectKey::new(Kind::Gateway, "default", name),
         uid: "".into(),
         generation,
+        scope: Scope::All,
         status: Status {
             observed: generation,
             accepted: condition.clone(),
@@ -29,6 +30,7 @@ fn intent(name: &str, generation: i64) -> Intent {
             conflicted: None,
             patches: None,
             resolved: None,
+            kube: None,
             proxies: Proxies { generation, counts, since },
         },
     }

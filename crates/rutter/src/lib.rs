@@ -9,7 +9,7 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 use clap::{ArgMatches, Command};
-use settings::{Given, Settings};
+use settings::{Given, LogFormat, Settings};
 
 /// A control plane allocates many small objects on all threads. With the system's allocator that takes a third of the time of
 /// a write (`docs/performance.md`).
@@ -35,6 +35,10 @@ pub fn command() -> Command {
 pub fn run(matches: &ArgMatches) -> ExitCode {
     let result = match matches.subcommand() {
         Some(("serve", matches)) => serve(matches),
+        Some(("gateway", matches)) => match logged(matches) {
+            Ok(()) => return cli::run("gateway", matches, command),
+            Err(error) => Err(error),
+        },
         Some((name, matches)) => return cli::run(name, matches, command),
         // clap requires a subcommand.
         None => return ExitCode::FAILURE,
@@ -46,6 +50,12 @@ pub fn run(matches: &ArgMatches) -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+/// Starts logging for a client that runs for a long time.
+fn logged(matches: &ArgMatches) -> Result<()> {
+    let level = matches.subcommand().and_then(|(_, matches)| matches.get_one::<String>("log-level"));
+    log::start_with(level.map_or("info", String::as_str), LogFormat::Text).map(drop)
 }
 
 fn serve(matches: &ArgMatches) -> Result<()> {

@@ -15,11 +15,15 @@ use tracing_subscriber::{EnvFilter, reload};
 
 /// Starts logging as the settings say. Called once. Returns the levels, which may be changed later.
 pub(crate) fn start(settings: &Settings) -> Result<LogLevels> {
-    let directives = settings.log_level.directives();
+    start_with(settings.log_level.directives(), settings.log_format)
+}
+
+/// Does the same, with these levels and this format.
+pub(crate) fn start_with(directives: &str, format: LogFormat) -> Result<LogLevels> {
     let (filtered, handle) = reload::Layer::new(filter(directives)?);
     let subscriber = tracing_subscriber::registry().with(filtered);
     let lines = tracing_subscriber::fmt::layer().with_writer(io::stderr);
-    match settings.log_format {
+    match format {
         LogFormat::Text => {
             let ansi = io::IsTerminal::is_terminal(&io::stderr());
             subscriber.with(lines.with_ansi(ansi).fmt_fields(fields())).try_init()

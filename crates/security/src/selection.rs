@@ -17,13 +17,12 @@ use config::Object;
 use config::istio::{AuthorizationPolicy, PolicySelector, PolicyTargetReference, RequestAuthentication};
 use flow::{Members, Reads, Relation};
 use model::audience::PolicyIds;
+use model::kube::GATEWAY_NAME;
 use model::proxy::{Labels, selects};
 use model::service::ObjectId;
 use registry::inputs::{AuthorizationPolicies, RequestAuthentications};
 
-/// Label of the proxies of a Gateway API Gateway.
-const GATEWAY_NAME: &str = "gateway.networking.k8s.io/gateway-name";
-/// API group of that Gateway.
+/// API group of Gateways of the Gateway API.
 const GATEWAY_GROUP: &str = "gateway.networking.k8s.io";
 
 /// The workloads that a policy applies to, as far as an index can know them.

@@ -8,7 +8,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use crate::per_address::PerAddress;
 
 /// Requests up to this size, in bytes, are not counted. The window of HTTP/2 limits them.
-const SMALL: usize = 64 << 10;
+pub(crate) const SMALL: usize = 64 << 10;
 /// The number of requests of the maximum size that a listener receives at the same time.
 const LARGEST_TOGETHER: usize = 8;
 /// The unit of the budget, in bytes.

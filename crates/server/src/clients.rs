@@ -13,8 +13,9 @@ use tokio::sync::mpsc;
 use tokio::sync::mpsc::error::TrySendError;
 use xds::{Next, StreamId};
 
-use crate::core::{Gathered, Health, Message, QueuedRequest, SHARE};
+use crate::core::{Health, Message, QueuedRequest, SHARE};
 use crate::counters::Counters;
+use crate::gathered::Gathered;
 use crate::grpc::{Down, Status};
 use crate::inbox::Inbox;
 use crate::served_world::Hub;
@@ -134,7 +135,7 @@ impl Clients<'_> {
         loop {
             let begun = Instant::now();
             match catch_unwind(AssertUnwindSafe(|| self.hub.next(id, now))) {
-                Ok(Next::Idle) => return,
+                Ok(Next::More | Next::Idle) => return,
                 Ok(Next::Send(response)) => {
                     self.counters.note(&response, begun.elapsed());
                     xds_log::pushed(self.hub, id, &response);
@@ -160,7 +161,7 @@ impl Clients<'_> {
     pub(crate) fn end(&mut self, id: StreamId, status: Status) {
         let reason = status.message.clone();
         if let Some(down) = self.streams.open.get(&id) {
-            let _ = down.try_send(Down::End(status));
+            let _ = down.try_send(Down::end(status));
         }
         self.disconnect(id, &reason);
     }

@@ -16,13 +16,14 @@ use tokio::sync::{mpsc, oneshot};
 use world::{Batch, World};
 use xds::{Limits, Request, StreamId, Variant};
 
-use crate::clients::{Clients, Streams};
+use crate::clients::{Clients, Streams, name_of};
 use crate::counters::Counters;
 use crate::discovery::Place;
+use crate::gathered::{Gathered, Lane, Paces};
 use crate::grpc::{Down, Status};
 use crate::inbox::Inbox;
 use crate::log::log_diagnostics;
-use crate::pace::{LastCommit, Pace};
+use crate::pace::Pace;
 use crate::repairs::Repairs;
 use crate::served_world::{Hub, ServedWorld};
 use crate::stalls::Step;
@@ -83,32 +84,8 @@ pub(crate) struct Core {
     /// Changes that wait for the next commit.
     gathered: Gathered,
     pace: Pace,
-    committed: Option<LastCommit>,
+    paces: Paces,
     pub(crate) repairs: Repairs,
-}
-
-/// Merged batches with the observations that came with them.
-#[derive(Default)]
-pub(crate) struct Gathered {
-    batch: Option<Batch>,
-    observed: Observations,
-    /// When the first batch arrived.
-    since: Option<Instant>,
-}
-
-impl Gathered {
-    fn is_empty(&self) -> bool {
-        self.batch.is_none() && self.observed.is_empty()
-    }
-
-    pub(crate) fn add(&mut self, later: Batch, observed: Observations) {
-        self.observed.extend(observed);
-        self.since.get_or_insert_with(Instant::now);
-        match &mut self.batch {
-            Some(batch) => batch.merge(later),
-            None => self.batch = Some(later),
-        }
-    }
 }
 
 impl Core {
@@ -125,7 +102,7 @@ impl Core {
             ending: false,
             gathered: Gathered::default(),
             pace,
-            committed: None,
+            paces: Paces::default(),
             repairs: Repairs::default(),
         }
     }
@@ -158,12 +135,9 @@ impl Core {
         self.started.elapsed()
     }
 
-    /// The time at which the waiting changes are committed; `None` if none are waiting.
+    /// The time at which waiting changes are committed; `None` if none are waiting.
     fn commit_due(&self) -> Option<Instant> {
-        if self.gathered.is_empty() {
-            return None;
-        }
-        Some(self.committed.map_or_else(Instant::now, |last| last.next(&self.pace)))
+        self.gathered.due(&self.paces, &self.pace)
     }
 
     /// Processes messages in order, except that batches are merged into one commit, which is made when it is due or before
@@ -194,11 +168,12 @@ impl Core {
     /// The part of a turn that needs the world.
     fn work(&mut self, inbox: &mut Inbox) {
         if self.commit_due().is_some_and(|due| due <= Instant::now()) {
-            self.take_in(inbox);
+            let taken = self.gathered.take(&self.paces, &self.pace);
+            self.take_in(taken, inbox);
         }
         let now = self.now();
         self.hub.tick(&mut self.served, now);
-        self.move_streams();
+        self.move_streams(inbox);
         self.clients().push();
         self.proceed(inbox);
         self.clean_up();
@@ -216,12 +191,17 @@ impl Core {
             }
             Message::Request(id, request) => match self.streams.waiting.get_mut(&id) {
                 Some(waiting) => waiting.push_back(request),
+                // Without a world, no stream moves.
+                None if self.hub.is_moving(id) && !self.repairs.has_failed() => {
+                    self.streams.waiting.entry(id).or_default().push_back(request)
+                }
                 None => self.request(id, request),
             },
             Message::Disconnect(id, reason) => self.clients().disconnect(id, &reason),
             Message::Inspect(look) => {
                 self.connect_all();
-                self.take_in(inbox);
+                let taken = self.gathered.take_all();
+                self.take_in(taken, inbox);
                 let begun = Instant::now();
                 let looked = catch_unwind(AssertUnwindSafe(|| look(self)));
                 self.contain("a debug page", looked);
@@ -238,25 +218,24 @@ impl Core {
         Clients { hub, streams, counters, started: *started }
     }
 
-    /// Commits the waiting changes and applies the observations.
-    fn take_in(&mut self, inbox: &mut Inbox) {
-        let gathered = std::mem::take(&mut self.gathered);
-        if gathered.is_empty() || self.repairs.has_failed() {
+    /// Commits changes and applies the observations.
+    fn take_in(&mut self, taken: Lane, inbox: &mut Inbox) {
+        if self.repairs.has_failed() {
             return;
         }
-        if let Some(batch) = gathered.batch.filter(|batch| !batch.is_empty()) {
-            self.committed = Some(LastCommit::after(self.committed, gathered.since, &self.pace));
-            gathered.since.iter().for_each(|since| self.counters.debounce.observe(since.elapsed().as_secs_f64()));
+        if let Some(batch) = taken.batch.filter(|batch| !batch.is_empty()) {
+            self.paces.start(&batch, taken.since, &self.pace);
+            taken.since.iter().for_each(|since| self.counters.debounce.observe(since.elapsed().as_secs_f64()));
             self.commit(batch, inbox);
         }
         let now = self.now();
         let epoch = self.hub.epoch();
-        self.tracker.observe(gathered.observed, &mut self.served, epoch, now);
+        self.tracker.observe(taken.observed, &mut self.served, epoch, now);
     }
 
     fn commit(&mut self, batch: Batch, inbox: &mut Inbox) {
         let start = Instant::now();
-        let changes = match self.beside(inbox, |served| served.world.commit(batch)) {
+        let mut changes = match self.beside(inbox, |served| served.world.commit(batch)) {
             Ok(changes) => changes,
             Err(panic) => return self.repair("a commit", panic),
         };
@@ -286,13 +265,21 @@ impl Core {
         let now = self.now();
         self.tracker.conflict(&changes.conflicts, now);
         self.tracker.patched(&changes.patching, now);
-        let applied = catch_unwind(AssertUnwindSafe(|| {
-            self.hub.apply_to_ledgers(&mut self.served, ServedWorld::changes(changes), now);
-        }));
+        self.tracker.stand(std::mem::take(&mut changes.standings), now);
+        let changes = ServedWorld::changes(changes);
+        let relisted = self.hub.relisted(&changes);
+        let what = || format!("{resources} resources, {catalogues} catalogues");
+        self.counters.stalls.note(Step::Commit, settled, what);
+        let compared = relisted.map(|relisted| self.beside(inbox, |served| relisted.compare(served)));
+        let begun = Instant::now();
+        let applied = compared.transpose().and_then(|compared| {
+            let compared = compared.unwrap_or_default();
+            catch_unwind(AssertUnwindSafe(|| self.hub.apply_to_ledgers(&mut self.served, changes, compared, now)))
+        });
         if let Err(panic) = applied {
             self.repair("applying a commit", panic);
         }
-        self.counters.stalls.note(Step::Commit, settled, || format!("{resources} resources, {catalogues} catalogues"));
+        self.counters.stalls.note(Step::Commit, begun, what);
     }
 
     fn note_panics(&mut self, panics: &[String]) {
@@ -372,15 +359,22 @@ impl Core {
     }
 
     /// Moves streams whose audiences changed.
-    fn move_streams(&mut self) {
+    fn move_streams(&mut self, inbox: &mut Inbox) {
         let begun = Instant::now();
-        while begun.elapsed() < SHARE && self.hub.has_moving() {
-            let (step, now, next) = (Instant::now(), self.now(), self.hub.next_moving());
+        while begun.elapsed() < SHARE
+            && let Some(id) = self.hub.next_moving()
+        {
+            let wanted = self.hub.wanted_to_move(&self.served);
+            self.open_beside((id, wanted), inbox, |hub, opened| hub.opened_to_move(opened));
+            let (step, now) = (Instant::now(), self.now());
             let moved = catch_unwind(AssertUnwindSafe(|| self.hub.move_some(&mut self.served, 1, now)));
-            if let (Err(panic), Some(id)) = (moved, next) {
+            if let Err(panic) = moved {
                 self.clients().fail(id, panic);
             }
-            self.counters.stalls.note(Step::Move, step, String::new);
+            self.counters.stalls.note(Step::Move, step, || name_of(&self.hub, id).to_string());
+            if !self.hub.is_moving(id) {
+                self.resume(id);
+            }
         }
     }
 

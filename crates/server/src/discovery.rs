@@ -77,7 +77,7 @@ impl Discovery {
     }
 
     /// Answers a call of a client. The client is authenticated before anything else happens.
-    pub(crate) async fn call(&self, request: http::Request<Incoming>, aged: Aged) -> Response<StreamBody> {
+    pub(crate) async fn call(self: &Arc<Self>, request: http::Request<Incoming>, aged: Aged) -> Response<StreamBody> {
         let grpc = request.headers().get(http::header::CONTENT_TYPE);
         if request.method() != Method::POST || !grpc.is_some_and(|t| t.as_bytes().starts_with(b"application/grpc")) {
             return refuse(&Status::new(Status::UNIMPLEMENTED, "this address speaks gRPC only"));
@@ -153,7 +153,7 @@ struct Connected {
 
 /// The request half of a stream.
 struct Upstream {
-    discovery: Discovery,
+    discovery: Arc<Discovery>,
     variant: Variant,
     down: mpsc::Sender<Down>,
     peer: Peer,
@@ -185,7 +185,7 @@ impl Upstream {
             "" => "the client ended the stream".to_owned(),
             message => message.to_owned(),
         };
-        let _ = self.down.try_send(Down::End(ended));
+        let _ = self.down.try_send(Down::end(ended));
         if let Some(Connected { id, registered }) = connected {
             let _ = self.discovery.world.send(Message::Disconnect(id, reason)).await;
             if let Some(registered) = registered {
@@ -195,13 +195,10 @@ impl Upstream {
     }
 
     async fn read(&self, messages: &mut Messages, aged: &mut Aged, connected: &mut Option<Connected>) -> Status {
+        let mut is_new = true;
         loop {
             let message = tokio::select! {
-                message = messages.next() => message,
-                () = tokio::time::sleep(self.discovery.first_within), if connected.is_none() => {
-                    let text = format!("no request within {:?}", self.discovery.first_within);
-                    return Status::new(Status::DEADLINE_EXCEEDED, text);
-                }
+                message = self.next(messages, std::mem::take(&mut is_new)) => message,
                 status = aged.reached() => return status,
                 () = self.down.closed() => return Status::new(Status::UNAVAILABLE, "the client disconnected"),
             };
@@ -235,6 +232,17 @@ impl Upstream {
                 return status;
             }
         }
+    }
+
+    /// The next message. The first one must begin in time; if it is large, it may then have to wait for memory, which is not the
+    /// fault of its client.
+    async fn next(&self, messages: &mut Messages, is_first: bool) -> Result<Option<Received>, Status> {
+        if is_first {
+            let limit = self.discovery.first_within;
+            let late = |_| Status::new(Status::DEADLINE_EXCEEDED, format!("no request within {limit:?}"));
+            tokio::time::timeout(limit, messages.begin()).await.map_err(late)??;
+        }
+        messages.next().await
     }
 
     /// Returns the configuration service if the first message of a stream asks for it.

@@ -16,7 +16,7 @@ use tokio::sync::mpsc;
 
 use xds::Rope;
 
-use crate::budget::{Budget, Held};
+use crate::budget::{Budget, Held, SMALL};
 
 /// The length of a message's prefix: the compression flag and the length.
 const PREFIX_BYTES: usize = 5;
@@ -94,17 +94,24 @@ pub(crate) fn single(message: Rope) -> Response<StreamBody> {
     let (sender, receiver) = mpsc::channel(2);
     // There is room for both.
     let _ = sender.try_send(Down::Message(message));
-    let _ = sender.try_send(Down::End(Status::new(Status::OK, "")));
+    let _ = sender.try_send(Down::end(Status::new(Status::OK, "")));
     stream(receiver)
 }
 
-/// An item of a response stream.
+/// An item of a response stream. It is small, because the queue of each stream has room for 32.
 #[derive(Debug)]
 pub(crate) enum Down {
     /// A message.
     Message(Rope),
     /// The end of the stream.
-    End(Status),
+    End(Box<Status>),
+}
+
+impl Down {
+    /// The end of a stream with this status.
+    pub(crate) fn end(status: Status) -> Down {
+        Down::End(Box::new(status))
+    }
 }
 
 /// The body of a streaming response.
@@ -125,7 +132,7 @@ impl Body for StreamBody {
         };
         let next = std::task::ready!(down.poll_recv(cx));
         // The sender was dropped without a status, which only a panic does.
-        let next = next.unwrap_or_else(|| Down::End(Status::new(Status::INTERNAL, "the stream's state was lost")));
+        let next = next.unwrap_or_else(|| Down::end(Status::new(Status::INTERNAL, "the stream's state was lost")));
         Poll::Ready(Some(Ok(match next {
             Down::Message(rope) => Frame::data(MessageBuf::new(rope)),
             Down::End(status) => {
@@ -236,31 +243,38 @@ impl Messages {
     /// # Errors
     /// The framing is invalid, the connection failed, or a message that began does not end in time.
     pub(crate) async fn next(&mut self) -> Result<Option<Received>, Status> {
+        let Some(length) = self.begin().await? else { return Ok(None) };
+        if self.held.is_none() {
+            // The client does not cause this wait, so that no limit applies to it.
+            self.held = Some(self.budget.take(length).await);
+        }
+        within(self.fill(PREFIX_BYTES + length)).await?;
+        Ok(Some((self.take(length), self.held.take().unwrap_or_default())))
+    }
+
+    /// Receives the next message, or only the prefix of one that is so large that it may have to wait for memory. Returns its
+    /// length; `None` at the end of the request.
+    pub(crate) async fn begin(&mut self) -> Result<Option<usize>, Status> {
         if self.buffer.is_empty() && !self.receive().await? {
             return Ok(None);
         }
-        let late = |_| Status::new(Status::DEADLINE_EXCEEDED, format!("a request took longer than {MESSAGE_WITHIN:?}"));
-        tokio::time::timeout(MESSAGE_WITHIN, self.complete()).await.map_err(late)?
+        let begin = async {
+            self.fill(PREFIX_BYTES).await?;
+            let length = self.length()?;
+            self.fill(PREFIX_BYTES + if length > SMALL { 0 } else { length }).await?;
+            Ok(length)
+        };
+        within(begin).await.map(Some)
     }
 
-    /// Receives the rest of a message that has begun.
-    async fn complete(&mut self) -> Result<Option<Received>, Status> {
-        loop {
-            if let Some(length) = self.length()? {
-                if self.held.is_none() {
-                    self.held = Some(self.budget.take(length).await);
-                }
-                if self.buffer.len() >= PREFIX_BYTES + length {
-                    return Ok(Some((self.take(length), self.held.take().unwrap_or_default())));
-                }
-            }
+    /// Receives until there are so many bytes.
+    async fn fill(&mut self, bytes: usize) -> Result<(), Status> {
+        while self.buffer.len() < bytes {
             if !self.receive().await? {
-                return match self.buffer.is_empty() {
-                    true => Ok(None),
-                    false => Err(Status::new(Status::INVALID_ARGUMENT, "the request ends within a message")),
-                };
+                return Err(Status::new(Status::INVALID_ARGUMENT, "the request ends within a message"));
             }
         }
+        Ok(())
     }
 
     /// Receives bytes. False at the end of the request.
@@ -277,11 +291,9 @@ impl Messages {
         }
     }
 
-    /// The length of the next message, if its prefix was received.
-    fn length(&self) -> Result<Option<usize>, Status> {
-        let Some((prefix, _)) = self.buffer.split_first_chunk::<PREFIX_BYTES>() else {
-            return Ok(None);
-        };
+    /// The length of the next message, whose prefix was received.
+    fn length(&self) -> Result<usize, Status> {
+        let prefix = &self.buffer[..PREFIX_BYTES];
         if prefix[0] != 0 {
             return Err(Status::new(Status::UNIMPLEMENTED, "compressed messages are not accepted"));
         }
@@ -290,7 +302,7 @@ impl Messages {
             let text = format!("a request of {length} bytes; at most {} are accepted{}", self.limit, self.flag);
             return Err(Status::new(Status::RESOURCE_EXHAUSTED, text));
         }
-        Ok(Some(length))
+        Ok(length)
     }
 
     fn take(&mut self, length: usize) -> Bytes {
@@ -302,6 +314,12 @@ impl Messages {
         }
         message
     }
+}
+
+/// The result of receiving, if it takes no longer than it may.
+async fn within<T>(receiving: impl Future<Output = Result<T, Status>>) -> Result<T, Status> {
+    let late = |_| Status::new(Status::DEADLINE_EXCEEDED, format!("a request took longer than {MESSAGE_WITHIN:?}"));
+    tokio::time::timeout(MESSAGE_WITHIN, receiving).await.map_err(late)?
 }
 
 #[cfg(test)]

@@ -32,6 +32,7 @@ mod debug;
 mod debug_service;
 mod discovery;
 mod gate;
+mod gathered;
 mod grpc;
 mod inbox;
 mod joined_writes;

@@ -4,7 +4,8 @@
 //! used since then is only a share of the elapsed time. A cheap change thus delays the next one by little, and a change
 //! that reaches every proxy by up to [`LONGEST`]; changes that arrive meanwhile join one commit. As long as more arrive, that
 //! is not enough to bound the share, and each commit that exceeds it may delay the next one by more, up to
-//! [`LONGEST_OF_MANY`]. So the second of two changes never waits long.
+//! [`LONGEST_OF_MANY`]. So the second of two changes never waits long. Endpoints and other changes have a pace each
+//! ([`crate::gathered`]).
 
 use std::time::{Duration, Instant};
 
@@ -49,6 +50,8 @@ impl Pace {
 pub(crate) struct LastCommit {
     at: Instant,
     used: Duration,
+    /// The processor time that the process had used when another commit started.
+    until: Option<Duration>,
     /// The number of commits in succession, up to this one, whose changes arrived before the share allowed another commit.
     early: u32,
 }
@@ -56,16 +59,25 @@ pub(crate) struct LastCommit {
 impl LastCommit {
     /// A commit that starts now, of changes of which the first arrived at a time.
     pub(crate) fn after(before: Option<LastCommit>, arrived: Option<Instant>, pace: &Pace) -> LastCommit {
-        let used = used();
-        let allowed = |before: &LastCommit| before.at + pace.by_share(used.saturating_sub(before.used));
+        let allowed = |before: &LastCommit| before.at + pace.by_share(before.cost());
         let is_early = |before: &LastCommit| arrived.is_some_and(|arrived| allowed(before) > arrived);
         let early = before.filter(is_early).map_or(0, |before| before.early.saturating_add(1));
-        LastCommit { at: Instant::now(), used, early }
+        LastCommit { at: Instant::now(), used: used(), until: None, early }
+    }
+
+    /// Ends the time whose cost is that of this commit.
+    pub(crate) fn end(&mut self) {
+        self.until.get_or_insert_with(used);
+    }
+
+    /// The processor time that the commit, and what it caused, has used as far as is known now.
+    fn cost(&self) -> Duration {
+        self.until.unwrap_or_else(used).saturating_sub(self.used)
     }
 
     /// The time at which the next commit may start, as far as is known now.
     pub(crate) fn next(&self, pace: &Pace) -> Instant {
-        self.at + pace.wait(used().saturating_sub(self.used), self.early)
+        self.at + pace.wait(self.cost(), self.early)
     }
 }
 
@@ -93,7 +105,7 @@ mod tests {
     fn commits_that_exceed_the_share_are_counted() {
         let pace = Pace { interval: Duration::ZERO, share: 10 };
         let (at, second) = (Instant::now(), Duration::from_secs(1));
-        let before = |early| Some(LastCommit { at, used: Duration::ZERO, early });
+        let before = |early| Some(LastCommit { at, used: Duration::ZERO, until: None, early });
         let after = |before, arrived| LastCommit::after(before, Some(arrived), &pace).early;
         assert_eq!(after(None, at), 0);
         assert_eq!([after(before(0), at), after(before(1), at)], [1, 2], "the process has used some time");

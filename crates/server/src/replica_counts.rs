@@ -10,7 +10,7 @@ use crate::world_handle::{Closed, WorldHandle};
 
 impl WorldHandle {
     /// The counts of this replica that changed since the last call (`None`: no proxy needs the object any more), or all of
-    /// them if `all` is set. Empty while this replica leads.
+    /// them if `all` is set. Empty while this replica leads in all scopes.
     ///
     /// # Errors
     /// The thread has ended.

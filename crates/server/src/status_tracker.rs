@@ -13,11 +13,12 @@ use config::{Kind, ObjectKey, Observed};
 use flow::CellId;
 use serde_json::{Map, Value};
 use status::{
-    CountRequest, Counts, Elapsed, Intent, Nack, Now, Planner, ProxyActivity, Settings, SkippedPatch, Status, Truth,
+    CountRequest, Counts, Elapsed, Intent, KubeStatus, Nack, Now, Planner, ProxyActivity, Settings, SkippedPatch,
+    Status, Truth,
 };
 use tokio::sync::{Notify, mpsc};
-use world::Conflicts;
-use xds::Question;
+use world::{Conflicts, Facts};
+use xds::{Listed, Question};
 
 use crate::clock::Clock;
 use crate::served_world::{Hub, ServedWorld};
@@ -33,8 +34,8 @@ pub type Observations = BTreeMap<ObjectKey, Option<Observed>>;
 /// Connects the planner to the world and the hub.
 pub(crate) struct StatusTracker {
     pub(crate) planner: Planner,
-    /// The objects whose conflicts are watched.
-    watched: BTreeMap<ObjectKey, CellId>,
+    /// The objects whose conflicts or standings are watched.
+    watched: BTreeMap<ObjectKey, Vec<CellId>>,
     /// Notified when there are counts to publish.
     pub(crate) unpublished: Arc<Notify>,
     out: Option<mpsc::Sender<Vec<Intent>>>,
@@ -70,10 +71,6 @@ impl StatusTracker {
         receiver
     }
 
-    pub(crate) fn lead(&mut self, leading: bool, now: Elapsed) {
-        self.planner.lead(leading, now);
-    }
-
     /// Applies reports of sources; `epoch` is that of the commit that they came with.
     pub(crate) fn observe(&mut self, observed: Observations, served: &mut ServedWorld, epoch: u64, now: Elapsed) {
         for (key, observed) in observed {
@@ -86,7 +83,7 @@ impl StatusTracker {
                 Some(_) => {}
                 None => {
                     self.planner.gone(&key);
-                    self.watched.remove(&key).into_iter().for_each(|cell| served.world.close(cell));
+                    self.watched.remove(&key).into_iter().flatten().for_each(|cell| served.world.close(cell));
                 }
             }
         }
@@ -97,6 +94,13 @@ impl StatusTracker {
         for (key, conflicts) in conflicts {
             log_mesh_conflicts(key, conflicts);
             self.planner.conflicted(key, conflicts, now);
+        }
+    }
+
+    /// Applies changed facts about objects of the Gateway API.
+    pub(crate) fn stand(&mut self, standings: Vec<(ObjectKey, Facts)>, now: Elapsed) {
+        for (key, facts) in standings {
+            self.planner.stand(&key, facts, now);
         }
     }
 
@@ -111,16 +115,24 @@ impl StatusTracker {
         keys.for_each(|key| self.watch(key, served, now));
     }
 
-    /// Watches the conflicts of an object. A recreated object replaces the earlier watch.
+    /// Watches the conflicts of an object, and the facts about one of the Gateway API. A recreated object replaces the earlier
+    /// watch.
     fn watch(&mut self, key: ObjectKey, served: &mut ServedWorld, now: Elapsed) {
+        let mut cells = Vec::new();
         if let Some((cell, conflicts)) = served.world.watch(&key) {
             if !self.watched.contains_key(&key) {
                 log_mesh_conflicts(&key, &conflicts);
             }
             self.planner.conflicted(&key, &conflicts, now);
-            if let Some(before) = self.watched.insert(key, cell) {
-                served.world.close(before);
-            }
+            cells.push(cell);
+        }
+        if let Some((cell, facts)) = served.world.watch_standing(&key) {
+            self.planner.stand(&key, facts, now);
+            cells.push(cell);
+        }
+        if !cells.is_empty() {
+            let before = self.watched.insert(key, cells);
+            before.into_iter().flatten().for_each(|cell| served.world.close(cell));
         }
     }
 
@@ -224,7 +236,7 @@ impl StatusTracker {
             unmade.push(reach.unmade.into_iter().map(skipped_patch).collect());
             questions.push(Question {
                 resources: reach.resources,
-                catalogues: reach.catalogues,
+                catalogues: reach.catalogues.into_iter().map(|(cell, names)| Listed { cell, names }).collect(),
                 maybe: reach.maybe,
                 since,
                 parts: reach.hosts,
@@ -256,14 +268,16 @@ pub(crate) struct TrackerStats {
 
 /// The types of the conditions of a status that report a problem.
 fn problems_of(status: &Status) -> impl Iterator<Item = &'static str> {
-    [
-        ("Accepted", status.accepted.truth == Truth::False),
+    let of_kube = status.kube.iter().flat_map(KubeStatus::problems);
+    let own = [
+        ("Accepted", status.kube.is_none() && status.accepted.truth == Truth::False),
         ("Conflicted", status.conflicted.is_some()),
         ("ResolvedRefs", status.resolved.is_some()),
         ("PatchesApplied", status.patches.is_some()),
     ]
     .into_iter()
-    .filter_map(|(condition, problem)| problem.then_some(condition))
+    .filter_map(|(condition, problem)| problem.then_some(condition));
+    of_kube.chain(own)
 }
 
 fn skipped_patch(unmade: world::Unmade) -> SkippedPatch {

@@ -140,7 +140,15 @@ impl WorldHandle {
     /// # Errors
     /// The thread has ended.
     pub async fn lead(&self, leading: bool) -> Result<(), Closed> {
-        self.inspect(move |core| core.tracker.lead(leading, core.now())).await
+        self.inspect(move |core| core.tracker.planner.lead(leading, core.now())).await
+    }
+
+    /// Sets whether this replica writes the statuses of the objects of a scope.
+    ///
+    /// # Errors
+    /// The thread has ended.
+    pub async fn lead_in(&self, scope: status::Scope, leading: bool) -> Result<(), Closed> {
+        self.inspect(move |core| core.tracker.planner.lead_in(scope, leading, core.now())).await
     }
 
     /// Asks the thread whether it works. The answer comes within [`ANSWER_WITHIN`].

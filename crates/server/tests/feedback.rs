@@ -111,6 +111,8 @@ impl Plane {
                 uid: meta.uid.clone(),
                 generation: meta.generation,
                 diagnostics: Vec::new(),
+                assigned: false,
+                parents: Vec::new(),
                 status: None,
                 original: None,
             };
@@ -348,6 +350,8 @@ async fn invalid_and_deleted_objects_are_reported() {
         uid: "v1".into(),
         generation: 2,
         diagnostics: vec![problem],
+        assigned: false,
+        parents: Vec::new(),
         status: None,
         original: None,
     };

@@ -372,6 +372,29 @@ async fn a_stream_without_a_request_ends() {
 }
 
 #[tokio::test]
+async fn a_large_first_request_may_wait_for_memory() {
+    let largest = 128 << 10;
+    let limits = Limits::sized(largest, 100_000);
+    let server = start_with(Options { max_request_bytes: largest, limits, ..impatient() }).await;
+    server.set_ready();
+    let at = server.addresses().grpc;
+    let names = (0..5_000).map(|number| format!("a-cluster-{number}")).collect();
+    let first =
+        DiscoveryRequest { node: Some(node()), type_url: CDS.into(), resource_names: names, ..Default::default() };
+    let first = framed(0, &first.encode_to_vec());
+    assert!(first.len() > largest / 2 && first.len() < largest);
+    let connect = async || http2(TcpStream::connect(at).await.unwrap()).await.0;
+    // It has the memory of its address until its rest arrives.
+    let (begun, _) = open(connect().await, &first.slice(..10)).await;
+    let (_kept, mut waiting) = open(connect().await, &first).await;
+    let (_silent, mut silent) = open(connect().await, &Bytes::from_static(b"\0")).await;
+    let late = silent.frame().await.unwrap().unwrap().into_trailers().unwrap();
+    assert_eq!(late["grpc-status"], "4", "the time for a first request is over");
+    begun.0.send(first.slice(10..)).await.unwrap();
+    assert!(waiting.frame().await.unwrap().unwrap().is_data());
+}
+
+#[tokio::test]
 async fn a_unix_socket_proves_the_user() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("xds.sock");

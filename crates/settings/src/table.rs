@@ -210,6 +210,16 @@ settings! {
         node_untaint env "PILOT_ENABLE_NODE_UNTAINT_CONTROLLERS": Switch = "off";
         /// Namespace of the `istio-cni-node` pods. Without one, the namespace of the control plane is used.
         cni_namespace as "cniNamespace" env "CNI_NAMESPACE": OptionalName = "";
+        /// Deploy gateways for Gateways of the Gateway API: a Deployment, a Service and a ServiceAccount each, from the template
+        /// `kube-gateway` of the injection configuration.
+        gateway_deployments env "PILOT_ENABLE_GATEWAY_API_DEPLOYMENT_CONTROLLER": Switch = "on";
+        /// Create the GatewayClasses `istio` and `istio-remote` if they do not exist.
+        gateway_classes env "PILOT_ENABLE_GATEWAY_API_GATEWAYCLASS_CONTROLLER": Switch = "on";
+        /// Name of the GatewayClass of gateways that are deployed. It is created instead of `istio`, and needs no object.
+        default_gateway_class env "PILOT_GATEWAY_API_DEFAULT_GATEWAYCLASS_NAME": String = "istio";
+        /// Copy the labels and annotations of a Gateway to the objects that are created for it, unless `spec.infrastructure`
+        /// has some.
+        gateway_metadata_copies env "PILOT_ENABLE_GATEWAY_API_COPY_LABELS_ANNOTATIONS": Switch = "on";
         /// Create a WorkloadEntry for each connected proxy whose node metadata has `AUTO_REGISTER_GROUP`, from the WorkloadGroup of
         /// that name in its namespace. If off, these proxies are served without one.
         workload_registration env "PILOT_ENABLE_WORKLOAD_ENTRY_AUTOREGISTRATION": Switch = "on";
@@ -428,6 +438,7 @@ settings! {
         /// Share of one processor that a stream of configuration changes may use. A single change is always sent at once. After
         /// it, the next change waits until the processor time used is below this share, at most 100ms; changes that
         /// arrive meanwhile are sent together. As long as more changes arrive, this increases up to 500ms. 100 sends each change at once.
+        /// Changes of endpoints and pods have such a share of their own, and do not wait for other changes.
         push_share: Percent = "10";
         /// Minimum time between the starts of two commits, in addition to `push-share`.
         commit_interval: Duration = "0s";

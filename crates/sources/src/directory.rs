@@ -139,13 +139,17 @@ impl Directory {
     fn observed(&self, key: &ObjectKey) -> Option<Observed> {
         let (_, file) = self.winner(key)?;
         let own = file.diagnostics.iter().filter(|diagnostic| diagnostic.object.as_ref() == Some(key));
+        let original = file.originals.get(key)?.clone();
+        let rejected = own.clone().any(Diagnostic::is_error).then(|| serde_json::from_str(&original).ok()).flatten();
         Some(Observed {
             key: key.clone(),
             uid: Arc::default(),
             generation: 0,
+            assigned: false,
             diagnostics: own.cloned().collect(),
+            parents: rejected.map(|object| config::parents_of(key.kind, &object)).unwrap_or_default(),
             status: None,
-            original: Some(file.originals.get(key)?.clone()),
+            original: Some(original),
         })
     }
 

@@ -310,6 +310,53 @@ async fn objects_are_selected_by_revision_and_by_moving_tags() {
     listener.until("its end", |l| l.host("tagged").is_none()).await;
 }
 
+/// A namespace with a revision, or without one.
+fn namespace(name: &str, revision: &str) -> Value {
+    json!({"metadata": {"name": name, "labels": {"istio.io/rev": revision}}})
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_status_of_a_route_is_left_to_the_revision_of_its_namespace() {
+    let server = Fake::new();
+    server.define("gateway.networking.k8s.io", "tcproutes", &["v1alpha2"]);
+    let route = |namespace: &str| {
+        json!({
+            "metadata": {"name": namespace, "namespace": namespace, "uid": namespace, "generation": 1},
+            "spec": {"parentRefs": [{"name": "edge"}], "rules": [{"backendRefs": [{"name": "web", "port": 80}]}]},
+        })
+    };
+    for (name, revision) in [("ours", "canary"), ("theirs", "stable"), ("tagged", "prod"), ("plain", "")] {
+        server.put("namespaces", namespace(name, revision));
+        server.put("tcproutes", route(name));
+    }
+    let mut listener = Listener::start(&server, |options| {
+        options.kinds = Some([Kind::Namespace, Kind::TcpRoute].into());
+        options.revision = Some("canary".into());
+    });
+    let ours = |change: &ChangeSet| -> Vec<(String, bool)> {
+        change.observed.iter().map(|(key, observed)| (key.name.to_string(), observed.is_some())).collect()
+    };
+    let all = |change: &ChangeSet| change.upserts.keys().filter(|key| key.kind == Kind::TcpRoute).count();
+    let first = listener.next().await;
+    let expected = [("ours", true), ("plain", true), ("tagged", false), ("theirs", false)];
+    assert_eq!((all(&first), ours(&first)), (4, expected.map(|(name, is_ours)| (name.to_owned(), is_ours)).to_vec()));
+    // The routes are known and unchanged; who writes their status is not.
+    let mut change = async |what: &str, expected: (&str, bool)| loop {
+        let change = timeout(PATIENCE, listener.next()).await.unwrap_or_else(|_| panic!("timed out: {what}"));
+        assert_eq!(all(&change), 0, "{what}");
+        if ours(&change).contains(&(expected.0.to_owned(), expected.1)) {
+            return;
+        }
+    };
+    server.put("namespaces", namespace("theirs", "canary"));
+    change("a namespace moved here", ("theirs", true)).await;
+    server.put("namespaces", namespace("plain", "stable"));
+    change("a namespace moved away", ("plain", false)).await;
+    let labels = json!({"istio.io/tag": "prod", "istio.io/rev": "canary"});
+    server.put("mutatingwebhookconfigurations", json!({"metadata": {"name": "prod", "labels": labels}}));
+    change("a tag moved here", ("tagged", true)).await;
+}
+
 #[tokio::test(start_paused = true)]
 async fn the_mesh_configuration_is_read_from_config_maps() {
     let server = Fake::new();

@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! Observed (objects) ─────┐
+//! Standing (facts) ───────┤
 //! ProxyActivity ──────────┼─► Planner ─► CountRequest ─► (caller counts) ─► Counts ─► Planner ─► Intent (status to write)
 //! ReplicaCounts (peers) ──┘
 //! ```
@@ -17,8 +18,15 @@
 //! Several replicas share the proxies. Each publishes its own counts ([`Planner::shares`], [`ReplicaCounts`]); the leader adds
 //! those of the others ([`Planner::replica_reported`]).
 //!
+//! Several revisions share the objects that no label assigns to one of them. A replica may lead for these, for the objects of its
+//! revision, or for both ([`Scope`]).
+//!
+//! Objects of the Gateway API have statuses of another form ([`KubeStatus`]): facts that the world derives
+//! ([`model::standing::Standing`]), and conditions `Programmed` from the counts. Without these facts, nothing is written.
+//!
 //! The crate does not know how proxies are counted or where statuses are stored.
 
+mod kube;
 mod planner;
 mod queue;
 mod replicas;
@@ -26,11 +34,12 @@ mod status;
 mod stored;
 mod subject;
 
-pub use planner::{CountRequest, Intent, Now, Planner, ProxyActivity, Report};
+pub use kube::{KubeStatus, is_ours};
+pub use planner::{CountRequest, Intent, Now, Planner, ProxyActivity, Report, Scope};
 pub use replicas::{ReplicaCounts, Shares};
 pub use status::{Condition, Counts, Nack, Proxies, SkippedPatch, Status, Truth};
 pub use stored::{read_name, stored_name};
-pub use subject::has_status;
+pub use subject::{has_status, own_conditions};
 
 use std::time::Duration;
 

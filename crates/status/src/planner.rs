@@ -5,13 +5,14 @@ mod replica_counts;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use config::{Diagnostic, ObjectKey, Observed, Timestamp};
+use config::{Diagnostic, Kind, ObjectKey, Observed, Timestamp};
+use model::standing::Standing;
 
 use crate::queue::Queue;
 use crate::replicas::{ReplicaCounts, Replicas};
 use crate::status::{Counts, Status, Truth};
 use crate::subject::{Problems, Verdict};
-use crate::{Elapsed, Settings};
+use crate::{Elapsed, Settings, kube};
 
 /// A stored status that differs from ours counts as written by another client only after this time: before, it may be
 /// an outdated read.
@@ -24,6 +25,15 @@ pub struct Now {
     pub elapsed: Elapsed,
     /// Wall-clock time, for timestamps.
     pub wall: Timestamp,
+}
+
+/// Objects whose statuses one replica writes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Scope {
+    /// Those that no label assigns to a revision, and that all revisions observe.
+    All,
+    /// Those of this revision.
+    Revision,
 }
 
 /// Activity of proxies since the last report.
@@ -57,6 +67,8 @@ pub struct Intent {
     pub generation: i64,
     /// The status.
     pub status: Status,
+    /// The scope that the object is in.
+    pub scope: Scope,
 }
 
 /// An object with its status, for the debug page.
@@ -75,24 +87,32 @@ pub struct Planner {
     queue: Queue,
     /// Objects that some proxy has not acknowledged yet, so that an ACK or NACK may change their status.
     open: BTreeSet<ObjectKey>,
+    /// Gateways of the Gateway API that no proxy needs yet, whose first proxy is not kept waiting for a sweep.
+    idle: BTreeSet<ObjectKey>,
+    /// The time for which they are scheduled.
+    idle_look: Option<Elapsed>,
     news: ProxyActivity,
     flushed: Option<Elapsed>,
     swept: Option<Elapsed>,
     /// The time at which all objects are recounted because proxies connected or disconnected.
     sweep: Option<Elapsed>,
-    /// The time since which this replica leads.
-    leading: Option<Elapsed>,
+    /// The time since which this replica leads, by scope.
+    leading: [Option<Elapsed>; 2],
     /// The counts of other replicas.
     replicas: Replicas,
-    /// Objects whose own counts changed since the last [`Planner::shares`]; `None` if they are not published.
+    /// Objects whose own counts changed since the last [`Planner::shares`]; `None` if they are not published, because this replica
+    /// leads in all scopes.
     unpublished: Option<BTreeSet<ObjectKey>>,
 }
 
 struct Record {
     uid: Arc<str>,
+    scope: Scope,
     observed: i64,
     verdict: Verdict,
     problems: Problems,
+    /// The facts about an object of the Gateway API; none if no class that is served has to do with it.
+    standing: Option<Arc<Standing>>,
     /// The generation in effect, and the epoch of its commit.
     effect: Option<(i64, u64)>,
     changed: Elapsed,
@@ -116,11 +136,13 @@ impl Planner {
             objects: BTreeMap::new(),
             queue: Queue::default(),
             open: BTreeSet::new(),
+            idle: BTreeSet::new(),
+            idle_look: None,
             news: ProxyActivity::default(),
             flushed: None,
             swept: None,
             sweep: None,
-            leading: None,
+            leading: [None; 2],
             replicas: Replicas::default(),
             unpublished: None,
         }
@@ -134,28 +156,36 @@ impl Planner {
     /// Adds or updates an object. `since` is the epoch of the commit that the object came with.
     pub fn saw(&mut self, subject: Observed, since: u64, now: Elapsed) {
         let verdict = Verdict::of(subject.key.kind, &subject.diagnostics);
-        let stored = subject.status.as_ref().and_then(Status::from_json);
+        let stored = subject.status.as_ref().and_then(|status| Status::from_json(subject.key.kind, status));
         let key = subject.key.clone();
+        let scope = if subject.assigned { Scope::Revision } else { Scope::All };
         match self.objects.get_mut(&key) {
             Some(record) if record.uid == subject.uid => {
                 let counted = subject.generation == 0;
                 let next = if counted { record.observed + 1 } else { subject.generation };
-                let foreign = stored.is_some() && record.may_be_foreign(now);
-                if foreign || self.leading.is_none() && stored.is_some() {
+                let stored_is_empty = stored.is_none();
+                let foreign = !stored_is_empty && record.may_be_foreign(now);
+                if foreign || self.leading[record.scope as usize].is_none() && stored.is_some() {
                     record.stored = stored;
                 }
-                let same = next == record.observed && verdict == record.verdict;
-                if same && !foreign {
+                // Another client removed what is ours.
+                let removed =
+                    kube::is_kube(key.kind) && stored_is_empty && record.has_written() && record.may_be_foreign(now);
+                if removed {
+                    record.stored = None;
+                }
+                let same = next == record.observed && verdict == record.verdict && scope == record.scope;
+                if same && !foreign && !removed {
                     return;
                 }
                 if next != record.observed || verdict.accepted != record.verdict.accepted {
                     record.change(next, verdict.accepted, since, now);
                 }
-                record.verdict = verdict;
+                (record.verdict, record.scope) = (verdict, scope);
             }
             _ => {
                 let generation = subject.generation.max(1);
-                let mut record = Record::new(subject.uid, verdict, stored, now);
+                let mut record = Record::new((subject.uid, scope), verdict, stored, now);
                 record.change(generation, record.verdict.accepted, since, now);
                 let before = self.objects.insert(key.clone(), record);
                 self.mark_unpublished(before.and_then(|before| before.share).is_some(), &key);
@@ -175,11 +205,21 @@ impl Planner {
         self.look(key, now);
     }
 
+    /// Sets the facts about an object of the Gateway API.
+    pub fn stand(&mut self, key: &ObjectKey, standing: Option<Arc<Standing>>, now: Elapsed) {
+        let Some(record) = self.objects.get_mut(key).filter(|record| record.standing != standing) else {
+            return;
+        };
+        record.standing = standing;
+        self.look(key, now);
+    }
+
     /// Removes an object.
     pub fn gone(&mut self, key: &ObjectKey) {
         let before = self.objects.remove(key);
         self.mark_unpublished(before.and_then(|before| before.share).is_some(), key);
         self.open.remove(key);
+        self.idle.remove(key);
         self.queue.take_out(key);
     }
 
@@ -187,30 +227,45 @@ impl Planner {
     pub fn proxies_changed(&mut self, news: ProxyActivity, now: Elapsed) {
         self.news.answered |= news.answered && !self.open.is_empty();
         self.news.rejected |= news.rejected && !self.open.is_empty();
-        if news.members && self.sweep.is_none() && !self.objects.is_empty() {
+        if !news.members {
+            return;
+        }
+        // A proxy that just connected has not subscribed to everything yet.
+        let soon = now + self.settings.interval;
+        if self.sweep.is_none() && !self.objects.is_empty() {
             let calm = self.swept.map_or(now, |at| at + self.settings.calm);
-            // A proxy that just connected has not subscribed to everything yet.
-            self.sweep = Some(calm.max(now + self.settings.interval));
+            self.sweep = Some(calm.max(soon));
+        }
+        if self.idle_look.is_none_or(|at| at <= now) {
+            self.idle_look = Some(soon);
+            self.idle.clone().iter().for_each(|key| self.look(key, soon));
         }
     }
 
-    /// Starts or stops handing out statuses. A replica that starts to lead recounts every object whose stored status
-    /// differs; one that stops drops the counts of other replicas.
+    /// Starts or stops handing out statuses, whatever the revision of the objects.
     pub fn lead(&mut self, leading: bool, now: Elapsed) {
-        match leading {
-            true => self.unpublished = None,
-            false => self.replicas.clear(),
+        [Scope::All, Scope::Revision].into_iter().for_each(|scope| self.lead_in(scope, leading, now));
+    }
+
+    /// Starts or stops handing out the statuses of a scope. A replica that starts to lead recounts every object whose stored status
+    /// differs; one that leads nowhere drops the counts of other replicas.
+    pub fn lead_in(&mut self, scope: Scope, leading: bool, now: Elapsed) {
+        let before = self.leading[scope as usize];
+        self.leading[scope as usize] = leading.then(|| before.unwrap_or(now));
+        match self.leading {
+            [Some(_), Some(_)] => self.unpublished = None,
+            [None, None] => self.replicas.clear(),
+            _ => {}
         }
-        if leading && self.leading.is_none() {
+        if leading && before.is_none() {
             let differs = |record: &&Record| match (&record.current, &record.stored) {
                 (Some(current), Some(stored)) => !current.says_the_same(stored),
                 _ => true,
             };
-            let all = self.objects.iter().filter(|(_, record)| differs(record));
+            let all = self.objects.iter().filter(|(_, record)| record.scope == scope && differs(record));
             let keys: Vec<ObjectKey> = all.map(|(key, _)| key.clone()).collect();
             keys.iter().for_each(|key| self.look(key, now));
         }
-        self.leading = leading.then(|| self.leading.unwrap_or(now));
     }
 
     /// Schedules an object again that was requested but not counted for lack of time.
@@ -235,8 +290,8 @@ impl Planner {
         while asks.len() < self.settings.batch
             && let Some(key) = self.queue.pop(now)
         {
-            let since = self.objects.get(&key).and_then(|record| record.effect);
-            let since = since.map(|(_, since)| since);
+            let counted = self.objects.get(&key).filter(|record| record.is_counted(&key));
+            let since = counted.and_then(|record| record.effect).map(|(_, since)| since);
             asks.push(CountRequest { key, since });
         }
         if !asks.is_empty() {
@@ -295,7 +350,7 @@ impl Planner {
 
     fn plan_one(&mut self, key: ObjectKey, counts: Counts, now: Now) -> Option<Intent> {
         let own = counts.bounded();
-        let settled = own.running == own.total;
+        let (settled, none) = (own.running == own.total, own.total == 0);
         let shared = self.objects.get_mut(&key)?.counted(&own);
         self.mark_unpublished(shared, &key);
         let record = self.objects.get_mut(&key)?;
@@ -308,21 +363,42 @@ impl Planner {
             ),
             None => (own, true),
         };
-        let status = Status::of(observed, (&record.verdict, &record.problems), effective, counts, before, now.wall);
-        if settled {
-            self.open.remove(&key);
-        } else {
-            self.open.insert(key.clone());
-        }
+        match settled {
+            true => self.open.remove(&key),
+            false => self.open.insert(key.clone()),
+        };
+        match none && key.kind == Kind::KubeGateway {
+            true => self.idle.insert(key.clone()),
+            false => self.idle.remove(&key),
+        };
         record.looked = Some(now.elapsed);
-        let later = record.postponed(&status, complete, &self.settings, self.leading).filter(|at| *at > now.elapsed);
+        let status = match (kube::is_kube(key.kind), &record.standing) {
+            (false, _) => {
+                Status::of(observed, (&record.verdict, &record.problems), effective, counts, before, now.wall)
+            }
+            (true, Some(standing)) => {
+                let facts = (&record.verdict, &record.problems, &**standing);
+                Status::of_kube(observed, facts, effective, counts, before, now.wall)
+            }
+            // The object is for another control plane.
+            (true, None) => {
+                record.current = None;
+                return None;
+            }
+        };
+        let leading = self.leading[record.scope as usize];
+        let later = record.postponed(&status, complete, &self.settings, leading).filter(|at| *at > now.elapsed);
         let known = record.current.as_ref().is_some_and(|current| current.says_the_same(&status));
         record.patience = match known {
             true => (record.patience * 2).clamp(self.settings.floor, self.settings.calm),
             false => Elapsed::ZERO,
         };
         record.current = Some(status.clone());
-        if self.leading.is_none() || record.stored.as_ref().is_some_and(|stored| stored.says_the_same(&status)) {
+        let is_written = match &record.stored {
+            Some(stored) => stored.says_the_same(&status),
+            None => status.kube.as_ref().is_some_and(kube::KubeStatus::is_empty),
+        };
+        if leading.is_none() || is_written {
             return None;
         }
         if let Some(at) = later {
@@ -331,18 +407,20 @@ impl Planner {
         }
         record.stored = Some(status.clone());
         record.written = Some(now.elapsed);
-        Some(Intent { uid: record.uid.clone(), generation: observed, status, key })
+        Some(Intent { uid: record.uid.clone(), generation: observed, status, scope: record.scope, key })
     }
 }
 
 impl Record {
-    fn new(uid: Arc<str>, verdict: Verdict, stored: Option<Status>, now: Elapsed) -> Record {
+    fn new((uid, scope): (Arc<str>, Scope), verdict: Verdict, stored: Option<Status>, now: Elapsed) -> Record {
         // After a restart it is unknown which generation is in effect until one is accepted.
         Record {
             uid,
+            scope,
             observed: 0,
             verdict,
             problems: Problems::default(),
+            standing: None,
             effect: None,
             changed: now,
             current: None,
@@ -361,6 +439,16 @@ impl Record {
         }
         self.changed = now;
         self.patience = Elapsed::ZERO;
+    }
+
+    /// Whether proxies are counted for the object.
+    fn is_counted(&self, key: &ObjectKey) -> bool {
+        !kube::is_kube(key.kind) || self.standing.is_some() && kube::is_counted(key.kind)
+    }
+
+    /// Whether the stored status has something of ours, as far as is known.
+    fn has_written(&self) -> bool {
+        self.stored.as_ref().and_then(|stored| stored.kube.as_ref()).is_some_and(|kube| !kube.is_empty())
     }
 
     fn may_be_foreign(&self, now: Elapsed) -> bool {
@@ -396,6 +484,7 @@ impl Record {
                 && stored.conflicted == status.conflicted
                 && stored.resolved == status.resolved
                 && stored.patches == status.patches
+                && stored.kube == status.kube
                 && stored.programmed.truth == Truth::True
         });
         self.written.filter(|_| calm).map(|written| written + settings.calm)

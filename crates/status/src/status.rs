@@ -1,9 +1,11 @@
 //! The status of an object and its JSON form.
 
-use config::Timestamp;
+use config::{Kind, Timestamp};
+use model::standing::{Standing, condition as kinds};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
+use crate::kube::{self, Judgement, KubeStatus};
 use crate::subject::{Problems, Verdict};
 
 /// The maximum length of a message in a status, in bytes.
@@ -112,11 +114,13 @@ pub struct Status {
     pub patches: Option<Condition>,
     /// The counts of proxies.
     pub proxies: Proxies,
+    /// The status of an object of the Gateway API, which is written instead. `accepted` and `programmed` summarize it.
+    pub kube: Option<KubeStatus>,
 }
 
 impl Status {
-    /// The condition types that Rutter writes. Conditions of other types are preserved.
-    pub const CONDITIONS: [&str; 5] = ["Accepted", "Programmed", "Conflicted", "ResolvedRefs", "PatchesApplied"];
+    /// The condition types that Rutter writes for Istio's kinds.
+    pub(crate) const CONDITIONS: [&str; 5] = ["Accepted", "Programmed", "Conflicted", "ResolvedRefs", "PatchesApplied"];
 
     /// Builds the status of an object. Parts that equal `before` keep their timestamps.
     pub(crate) fn of(
@@ -147,6 +151,7 @@ impl Status {
             resolved: condition(Truth::False, "NotFound", &problems.missing, now),
             patches: condition(Truth::False, "Skipped", &summary(&unmade), now),
             proxies,
+            kube: None,
         };
         if let Some(before) = before {
             status.keep_times(before);
@@ -154,13 +159,58 @@ impl Status {
         status
     }
 
+    /// Builds the status of an object of the Gateway API. Parts that equal `before` keep their timestamps.
+    pub(crate) fn of_kube(
+        observed: i64,
+        (verdict, problems, standing): (&Verdict, &Problems, &Standing),
+        effective: Option<i64>,
+        counts: Counts,
+        before: Option<&Status>,
+        now: Timestamp,
+    ) -> Status {
+        let mut programmed = programmed(verdict, "", effective, &counts, now);
+        match &*programmed.reason {
+            "Rejected" => programmed.reason = "Invalid".to_owned(),
+            "NoProxies" => {
+                let message = "no connected proxy serves it";
+                programmed = Condition::new(Truth::False, "NoResources", message, now);
+            }
+            _ => {}
+        }
+        let remarks = [&*problems.conflicts, &*verdict.warnings].into_iter().filter(|text| !text.is_empty());
+        let remarks = cut(&remarks.collect::<Vec<_>>().join("; "));
+        let judgement = Judgement { verdict, remarks, programmed, is_rejected: counts.rejected > 0, now };
+        let mut kube = KubeStatus::of(standing, &judgement);
+        if let Some(before) = before.and_then(|before| before.kube.as_ref()) {
+            kube.keep_times(before);
+        }
+        let proxies = Proxies { generation: effective.unwrap_or(0), counts, since: now };
+        Status::of_parts(observed, kube, proxies)
+    }
+
+    fn of_parts(observed: i64, kube: KubeStatus, proxies: Proxies) -> Status {
+        Status {
+            observed,
+            accepted: kube.summary(kinds::ACCEPTED),
+            programmed: kube.summary(kinds::PROGRAMMED),
+            conflicted: None,
+            resolved: None,
+            patches: None,
+            proxies,
+            kube: Some(kube),
+        }
+    }
+
     /// Whether both are equal except for timestamps.
     pub fn says_the_same(&self, other: &Status) -> bool {
+        match (&self.kube, &other.kube) {
+            (Some(one), Some(other_one)) => return self.observed == other.observed && one.says_the_same(other_one),
+            (None, None) => {}
+            _ => return false,
+        }
         let pairs = self.conditions().into_iter().zip(other.conditions());
         let same = |(one, other): (Option<&Condition>, Option<&Condition>)| match (one, other) {
-            (Some(one), Some(other)) => {
-                (one.truth, &one.reason, &one.message) == (other.truth, &other.reason, &other.message)
-            }
+            (Some(one), Some(other)) => one.says_the_same(other),
             _ => one.is_none() && other.is_none(),
         };
         self.observed == other.observed && pairs.into_iter().all(same) && self.proxies.says_the_same(&other.proxies)
@@ -179,6 +229,9 @@ impl Status {
 
     /// The JSON form.
     pub fn to_json(&self) -> Value {
+        if let Some(kube) = &self.kube {
+            return kube.to_json(self.observed);
+        }
         // Counts and texts are always serializable.
         let mut proxies = serde_json::to_value(&self.proxies.counts).unwrap_or_default();
         proxies["generation"] = self.proxies.generation.into();
@@ -192,8 +245,13 @@ impl Status {
         })
     }
 
-    /// Reads a status that [`Status::to_json`] wrote; `None` for anything else.
-    pub fn from_json(status: &Value) -> Option<Status> {
+    /// Reads a status that [`Status::to_json`] wrote for an object of this kind; `None` for anything else.
+    pub fn from_json(kind: Kind, status: &Value) -> Option<Status> {
+        if kube::is_kube(kind) {
+            let (observed, read) = KubeStatus::from_json(kind, status)?;
+            let proxies = Proxies { generation: observed, counts: Counts::default(), since: Timestamp::from_unix(0) };
+            return Some(Status::of_parts(observed, read, proxies));
+        }
         let conditions = status.get("conditions")?.as_array()?;
         let condition = |name: &str| {
             let found = conditions.iter().find(|c| c["type"] == name)?;
@@ -212,6 +270,7 @@ impl Status {
                 counts: serde_json::from_value(proxies.clone()).ok()?,
                 since: Timestamp::parse(proxies.get("lastChanged")?.as_str()?)?,
             },
+            kube: None,
         })
     }
 
@@ -243,7 +302,16 @@ impl Proxies {
 }
 
 impl Condition {
-    fn to_json(&self, name: &str, observed: i64) -> Value {
+    pub(crate) fn new(truth: Truth, reason: &str, message: &str, since: Timestamp) -> Condition {
+        Condition { truth, reason: reason.to_owned(), message: cut(message), since }
+    }
+
+    /// Whether both are equal except for their timestamps.
+    pub(crate) fn says_the_same(&self, other: &Condition) -> bool {
+        (self.truth, &self.reason, &self.message) == (other.truth, &other.reason, &other.message)
+    }
+
+    pub(crate) fn to_json(&self, name: &str, observed: i64) -> Value {
         json!({
             "type": name,
             "status": self.truth.name(),
@@ -254,7 +322,7 @@ impl Condition {
         })
     }
 
-    fn from_json(condition: &Value) -> Option<Condition> {
+    pub(crate) fn from_json(condition: &Value) -> Option<Condition> {
         Some(Condition {
             truth: Truth::find(condition["status"].as_str()?)?,
             reason: text(condition, "reason"),
@@ -332,7 +400,7 @@ fn programmed(
         }
         (true, ..) => (Truth::True, "Programmed", "all proxies that need it run it".to_owned()),
     };
-    Condition { truth, reason: reason.to_owned(), message: cut(&message), since: now }
+    Condition::new(truth, reason, &message, now)
 }
 
 /// `spec.configPatches[1]: left out of 3 resources (0.0.0.0_80: …); spec.configPatches[2]: …`.
@@ -353,7 +421,7 @@ fn summary(unmade: &[SkippedPatch]) -> String {
 
 /// A condition that is present only if there is a message.
 fn condition(truth: Truth, reason: &str, message: &str, now: Timestamp) -> Option<Condition> {
-    (!message.is_empty()).then(|| Condition { truth, reason: reason.to_owned(), message: cut(message), since: now })
+    (!message.is_empty()).then(|| Condition::new(truth, reason, message, now))
 }
 
 fn text(value: &Value, field: &str) -> String {

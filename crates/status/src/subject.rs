@@ -2,12 +2,20 @@
 
 use config::{Diagnostic, Kind, Severity, effects};
 
+use crate::kube;
+use crate::status::Status;
+
 /// The maximum number of diagnostics listed in one message.
 const NAMED: usize = 5;
 
-/// Whether Rutter writes the status of objects of this kind: those of Istio's API groups.
+/// Whether Rutter writes the status of objects of this kind: those of Istio's API groups, and some of the Gateway API.
 pub fn has_status(kind: Kind) -> bool {
-    !kind.is_setting() && kind.group().ends_with(".istio.io")
+    !kind.is_setting() && (kind.group().ends_with(".istio.io") || kube::is_kube(kind))
+}
+
+/// The types of the conditions in `status.conditions` that Rutter writes for objects of this kind. Others are preserved.
+pub fn own_conditions(kind: Kind) -> &'static [&'static str] {
+    kube::own_conditions(kind).unwrap_or(&Status::CONDITIONS)
 }
 
 /// The result of validation.
@@ -15,8 +23,12 @@ pub fn has_status(kind: Kind) -> bool {
 pub(crate) struct Verdict {
     pub(crate) accepted: bool,
     pub(crate) message: String,
+    /// The parts that have errors, and are left out; empty if there are none.
+    pub(crate) left_out: String,
     /// The parts that are not implemented; empty if there are none.
     pub(crate) idle: String,
+    /// The other warnings, those about parts that are left out among them; empty if there are none.
+    pub(crate) warnings: String,
     /// It protects workloads, and does so only where a proxy enforces it.
     pub(crate) protects: bool,
 }
@@ -27,15 +39,19 @@ impl Verdict {
         let of = |severity| diagnostics.iter().filter(move |d| d.severity == severity);
         let errors: Vec<&Diagnostic> = of(Severity::Error).collect();
         if !errors.is_empty() {
-            return Verdict { accepted: false, message: summary(&errors), idle: String::new(), protects };
+            let [left_out, idle, warnings] = Default::default();
+            return Verdict { accepted: false, message: summary(&errors), left_out, idle, warnings, protects };
         }
         let warnings: Vec<&Diagnostic> = of(Severity::Warning).collect();
         let message = match warnings.len() {
             0 => "the object is valid".to_owned(),
             _ => format!("the object is valid, but: {}", summary(&warnings)),
         };
-        let idle: Vec<&Diagnostic> = diagnostics.iter().filter(|d| d.code == effects::CODE).collect();
-        Verdict { accepted: true, message, idle: summary(&idle), protects }
+        let left_out: Vec<&Diagnostic> = diagnostics.iter().filter(|d| d.leaves_out()).collect();
+        let (idle, others): (Vec<&Diagnostic>, Vec<&Diagnostic>) =
+            warnings.iter().copied().partition(|warning| warning.code == effects::CODE);
+        let (left_out, idle, warnings) = (summary(&left_out), summary(&idle), summary(&others));
+        Verdict { accepted: true, message, left_out, idle, warnings, protects }
     }
 }
 

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use config::Observed;
-use config::{Diagnostic, FieldPath, ObjectKey, Severity, Timestamp};
+use config::{Diagnostic, FieldPath, Kind, ObjectKey, Severity, Timestamp};
 use proptest::prelude::*;
 use status::{Counts, Elapsed, Intent, Nack, Now, Planner, ProxyActivity, Settings, Status, Truth};
 
@@ -153,7 +153,7 @@ fn a_nack_is_written_at_once_with_its_message() {
         "proxy": "a.default", "type": "RDS", "resource": "80", "message": "no such cluster"
     });
     assert_eq!(json["proxies"]["rejection"], nack);
-    assert_eq!(Status::from_json(&json), Some(intent.status));
+    assert_eq!(Status::from_json(Kind::VirtualService, &json), Some(intent.status));
 }
 
 #[test]
@@ -436,7 +436,7 @@ proptest! {
         bench.saw(subject("a", 1));
         bench.after(1_000);
         let status = &bench.written[0].1.status;
-        let read = Status::from_json(&status.to_json());
+        let read = Status::from_json(Kind::VirtualService, &status.to_json());
         prop_assert_eq!(read.as_ref(), Some(status));
     }
 }
@@ -456,7 +456,7 @@ fn conflicts_are_reported_while_they_exist() {
     };
     let conditions = |bench: &Bench| {
         let status = bench.written.last().unwrap().1.status.to_json();
-        assert_eq!(Status::from_json(&status).unwrap().to_json(), status);
+        assert_eq!(Status::from_json(Kind::VirtualService, &status).unwrap().to_json(), status);
         let conditions = status["conditions"].as_array().unwrap().clone();
         let short =
             |one: &serde_json::Value| format!("{}={}: {}", one["type"], one["status"], one["message"]).replace('"', "");
@@ -504,7 +504,7 @@ fn an_object_with_parts_that_are_not_implemented_is_not_programmed() {
 #[test]
 fn a_policy_that_nobody_enforces_is_not_programmed() {
     let mut bench = Bench::new(true);
-    let policy = ObjectKey::new(config::Kind::AuthorizationPolicy, "default", "a");
+    let policy = ObjectKey::new(Kind::AuthorizationPolicy, "default", "a");
     bench.saw(Observed { key: policy.clone(), ..subject("a", 1) });
     bench.after(2_000);
     let status = |bench: &Bench| {

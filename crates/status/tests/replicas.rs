@@ -12,7 +12,9 @@ use config::Observed;
 use config::{ObjectKey, Timestamp};
 use proptest::prelude::*;
 use serde_json::{Value, json};
-use status::{Counts, Elapsed, Nack, Now, Planner, Proxies, ReplicaCounts, Settings, Shares, read_name, stored_name};
+use status::{
+    Counts, Elapsed, Nack, Now, Planner, Proxies, ReplicaCounts, Scope, Settings, Shares, read_name, stored_name,
+};
 
 use support::{key, subject};
 
@@ -25,13 +27,15 @@ struct Replica {
     planner: Planner,
     counts: BTreeMap<ObjectKey, Counts>,
     name: Arc<str>,
+    /// The names of the objects whose statuses were handed out.
+    written: Vec<Arc<str>>,
 }
 
 impl Replica {
     fn new(name: &str, leading: bool) -> Replica {
         let mut planner = Planner::new(Settings::default());
         planner.lead(leading, Elapsed::ZERO);
-        Replica { planner, counts: BTreeMap::new(), name: name.into() }
+        Replica { planner, counts: BTreeMap::new(), name: name.into(), written: Vec::new() }
     }
 
     /// Adds an object and counts it.
@@ -50,7 +54,8 @@ impl Replica {
                 .map(|request| (request.key.clone(), self.counts.get(&request.key).cloned().unwrap_or_default()))
                 .collect();
             let wall = Timestamp::from_unix(1_800_000_000);
-            self.planner.plan(counted, Now { elapsed: *now, wall });
+            let intents = self.planner.plan(counted, Now { elapsed: *now, wall });
+            self.written.extend(intents.into_iter().map(|intent| intent.key.name));
         }
     }
 
@@ -95,6 +100,37 @@ fn counts_of_other_replicas_are_added_and_removed_with_them() {
     leader.planner.replica_removed("b", now);
     leader.settle(&mut now);
     assert_eq!(leader.proxies("x").counts, running(1));
+}
+
+#[test]
+fn each_of_two_revisions_writes_its_own_objects_and_one_of_them_the_others() {
+    let (mut old, mut new, mut now) = (Replica::new("a", false), Replica::new("b", false), Elapsed::from_secs(100));
+    let assigned = |name: &str| Observed { assigned: true, ..subject(name, 1) };
+    for (replica, own) in [(&mut old, "old"), (&mut new, "new")] {
+        replica.count(subject("all", 1), running(1), &mut now);
+        replica.count(assigned(own), running(1), &mut now);
+        replica.planner.lead_in(Scope::Revision, true, now);
+        replica.settle(&mut now);
+    }
+    old.planner.lead_in(Scope::All, true, now);
+    old.settle(&mut now);
+    assert_eq!((old.written.join(" "), new.written.join(" ")), ("old all".to_owned(), "new".to_owned()));
+    // What only one of them leads for is published, and counted there.
+    assert_eq!(new.publish_to(&mut old, &mut now), 2);
+    assert_eq!((old.proxies("all").counts, old.proxies("old").counts), (running(2), running(1)));
+    assert_eq!(old.planner.shares(true), [], "it leads in all scopes");
+
+    // The new revision becomes the default one and takes the shared lease.
+    old.planner.lead_in(Scope::All, false, now);
+    new.planner.lead_in(Scope::All, true, now);
+    old.publish_to(&mut new, &mut now);
+    now += Duration::from_secs(60);
+    new.settle(&mut now);
+    assert_eq!(new.proxies("all").counts, running(2));
+    assert_eq!(new.written.join(" "), "new all");
+    // An object without a new generation changes its writer.
+    old.count(assigned("all"), running(1), &mut now);
+    assert_eq!(old.written.join(" "), "old all all");
 }
 
 #[test]

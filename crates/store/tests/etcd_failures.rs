@@ -188,7 +188,9 @@ async fn a_watch_and_writers_survive_the_loss_of_each_member_of_three() {
 #[tokio::test]
 async fn a_watch_detects_that_etcd_was_restored() {
     let mut cluster = cluster(1).await;
-    let store = open(&cluster).await;
+    let mut options = Options::new(cluster.endpoints());
+    options.timeout = Duration::from_secs(4);
+    let store = Etcd::open(options).await.unwrap();
     let after = store.revision().await.unwrap();
     let mut watch = store.watch(&Scope::default(), after).await.unwrap();
     for number in 0..5 {
@@ -211,6 +213,24 @@ async fn a_watch_detects_that_etcd_was_restored() {
     });
     let error = ended.await.unwrap();
     assert!(matches!(error, Error::Compacted { requested, .. } if requested >= after + 5), "{error}");
+}
+
+#[tokio::test]
+async fn an_answer_from_before_a_known_revision_is_not_used() {
+    // Two members that share nothing: one of them is behind for as long as this test runs.
+    let (mut ahead, mut behind) = (cluster(1).await, cluster(1).await);
+    let mut options = Options::new(vec![ahead.endpoints().remove(0), behind.endpoints().remove(0)]);
+    options.timeout = Duration::from_secs(60);
+    let store = Etcd::open(options).await.unwrap();
+    let key = thing("a");
+    open(&ahead).await.commit(put(&key, 1, Expect::Absent)).await.unwrap();
+    behind.end(0).await.unwrap();
+    assert!(store.get(&key).await.unwrap().is_some());
+    behind.begin(0).await.unwrap();
+    ahead.end(0).await.unwrap();
+    let (read, begun) = tokio::join!(store.get(&key), async { ahead.begin(0).await });
+    begun.unwrap();
+    assert_eq!(number(&read.unwrap().unwrap().value()), 1);
 }
 
 #[tokio::test]

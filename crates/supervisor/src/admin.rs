@@ -1,5 +1,6 @@
 //! Envoy's admin interface.
 
+use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -18,6 +19,8 @@ const PATIENCE: Duration = Duration::from_secs(2);
 const MAX_BODY: usize = 4 << 20;
 /// Active connections of listeners.
 const ACTIVE: &str = "/stats?usedonly&filter=downstream_cx_active$";
+/// Listeners that wait for something, and failures to open a port.
+const LISTENERS: &str = "/stats?filter=listener_manager.(total_listeners_warming|listener_create_failure)$";
 
 /// The address of the admin interface.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -45,6 +48,17 @@ pub enum AdminError {
     Timeout,
 }
 
+/// The state of listeners.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Listeners {
+    /// The number of listeners that wait for something.
+    pub warming: u64,
+    /// The number of listeners that could not be opened since the start, whether Envoy rejected them or not.
+    pub failures: u64,
+    /// The ports at which Envoy accepts connections.
+    pub ports: BTreeSet<u16>,
+}
+
 impl Admin {
     /// Drains listeners: responses ask clients to close their connections, and the listeners close after the drain time. Of a
     /// sidecar, only inbound listeners are drained. `stays` keeps Envoy running after that.
@@ -57,6 +71,19 @@ impl Admin {
         self.send(Method::POST, &format!("/drain_listeners?{inbound}graceful{stays}")).await.map(drop)
     }
 
+    /// Ends Envoy at once.
+    ///
+    /// # Errors
+    /// Envoy does not answer, or with an error.
+    pub async fn quit(&self) -> Result<(), AdminError> {
+        self.send(Method::POST, "/quitquitquit").await.map(drop)
+    }
+
+    /// Whether Envoy has its first configuration and accepts connections.
+    pub async fn is_ready(&self) -> bool {
+        self.send(Method::GET, "/ready").await.is_ok()
+    }
+
     /// The number of connections from clients, without those of the ports that Envoy has for itself; none if Envoy has not counted
     /// any.
     ///
@@ -64,6 +91,20 @@ impl Admin {
     /// Envoy does not answer, or with an error.
     pub async fn connections(&self, own_ports: &[u16]) -> Result<Option<u64>, AdminError> {
         Ok(sum(&self.send(Method::GET, ACTIVE).await?, own_ports))
+    }
+
+    /// The state of listeners.
+    ///
+    /// # Errors
+    /// Envoy does not answer, or with an error.
+    pub async fn listeners(&self) -> Result<Listeners, AdminError> {
+        let stats = self.send(Method::GET, LISTENERS).await?;
+        let value = |name: &str| {
+            let of_line = |line: &str| line.split_once(": ").filter(|(stat, _)| stat.ends_with(name))?.1.parse().ok();
+            stats.lines().find_map(of_line).unwrap_or(0)
+        };
+        let (warming, failures) = (value("total_listeners_warming"), value("listener_create_failure"));
+        Ok(Listeners { warming, failures, ports: ports(&self.send(Method::GET, "/listeners").await?) })
     }
 
     async fn send(&self, method: Method, path: &str) -> Result<String, AdminError> {
@@ -125,9 +166,21 @@ fn sum(stats: &str, own_ports: &[u16]) -> Option<u64> {
     Some(counted.fold(0, u64::saturating_add))
 }
 
+/// The ports of lines such as `NAME::127.0.0.1:80`.
+fn ports(listeners: &str) -> BTreeSet<u16> {
+    listeners.lines().filter_map(|line| line.rsplit_once(':')?.1.trim().parse().ok()).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn ports_of_listeners_are_read() {
+        let text = "0.0.0.0_80::0.0.0.0:80\n[__]_443::[::]:443\ninternal::envoy://internal/\n";
+        assert_eq!(ports(text), BTreeSet::from([80, 443]));
+        assert_eq!(ports(""), BTreeSet::new());
+    }
 
     #[test]
     fn connections_of_own_listeners_do_not_count() {

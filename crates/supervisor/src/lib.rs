@@ -34,7 +34,7 @@ mod process;
 mod run;
 mod settings;
 
-pub use admin::{Admin, AdminError};
+pub use admin::{Admin, AdminError, Listeners};
 pub use exchange::{Configuration, Exit, Inputs, Status};
 pub use run::run;
 pub use settings::{Backoff, Proxy, Settings};

@@ -52,6 +52,11 @@ pub fn envoy(say: &mut dyn FnMut(&str)) -> Result<PathBuf, Error> {
     }
 }
 
+/// Returns the path of a Go toolchain that is new enough, which is downloaded if necessary. Reports progress to `say`.
+pub fn go_toolchain(say: &mut dyn FnMut(&str)) -> Result<PathBuf, Error> {
+    kubernetes::go::toolchain(&tools_dir(), say)
+}
+
 /// Returns the path of an installed Envoy; `None` if it would have to be downloaded.
 pub fn envoy_if_present() -> Option<PathBuf> {
     match place::named_by_user() {

@@ -2,51 +2,45 @@
 //!
 //! A proxy may have Secrets of its own namespace. If its connection proves its service account, that account must be allowed
 //! to list them, or a `Gateway` that selects the proxy refers to the Secret by its full name (`kubernetes-gateway://`). Only
-//! such a `Gateway` may refer to a Secret of another namespace, and only if a ReferenceGrant there allows it.
+//! such a `Gateway` may refer to a Secret of another namespace, and only if a ReferenceGrant there allows it. Gateways of the
+//! Gateway API count as well.
 //!
 //! ```text
 //! connected proxies ─► ProxiesByReader ─► (the runtime asks the API) ─► SecretReaders ─┐
 //! Gateways ─► CredentialReferences ────────────────────────────────────────────────────┼─► is_allowed
-//! ReferenceGrants ─► GrantsOfNamespace ─► SecretGrants ────────────────────────────────┘
+//! ReferenceGrants ─► gateway_api::Grants ──────────────────────────────────────────────┤
+//! Gateways of the Gateway API ─► gateway_api::PermittedCredentials ────────────────────┘
 //! ```
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use config::Object;
 use config::core::{CertificatePair, Content, Roots};
-use config::gateway_api::ReferenceGrant;
 use config::istio::references::{Target, of_gateway};
 use flow::Reads;
+use gateway_api::certificates::PermittedCredentials;
+use gateway_api::grants::{self, FromKind, Reference, ToKind};
 use model::audience::{Access, Account, SecretKey};
 use model::service::ObjectId;
 use model::tls::{AUTHORITIES_SUFFIX, Authorities, Certificate};
 use registry::Gateways;
-use registry::inputs::{CredentialKey, CredentialObject, Credentials, ProxyToken, ReferenceGrants, SecretReaders};
+use registry::inputs::{CredentialKey, CredentialObject, Credentials, ProxyToken, SecretReaders};
 
 use crate::audience::{Audiences, ProxyAudiences};
 
 flow::index! {
     /// Connected proxies whose service account must be allowed to list Secrets, by that account.
     pub ProxiesByReader: Account => members of Audiences = "proxies by reader of secrets", proxies_by_reader_keys;
-    /// ReferenceGrants by their namespace, which is that of the objects that may be referred to.
-    GrantsOfNamespace: Arc<str> => members of ReferenceGrants = "reference grants of a namespace", grants_of_namespace_keys;
 }
 
 flow::rule! {
     /// The resource names of the credentials that a `Gateway` refers to. A relation of its own, so that other changes of
     /// Gateways stop here.
     CredentialReferences: ObjectId => BTreeSet<Arc<str>> = "credentials that gateways refer to", derive_references;
-    /// Whether Gateways of a namespace may refer to a Secret of another one.
-    SecretGrants: (Arc<str>, ObjectId) => () = "grants of secrets", derive_grant;
 }
 
 fn proxies_by_reader_keys(_: &ProxyToken, row: &ProxyAudiences) -> Vec<Account> {
     row.reader.iter().cloned().collect()
-}
-
-fn grants_of_namespace_keys(key: &ObjectId, _: &Arc<Object<ReferenceGrant>>) -> Vec<Arc<str>> {
-    vec![key.namespace.clone()]
 }
 
 fn derive_references(cx: &Reads<'_>, key: &ObjectId) -> Option<BTreeSet<Arc<str>>> {
@@ -69,35 +63,27 @@ fn derive_references(cx: &Reads<'_>, key: &ObjectId) -> Option<BTreeSet<Arc<str>
     Some(names)
 }
 
-fn derive_grant(cx: &Reads<'_>, (from, to): &(Arc<str>, ObjectId)) -> Option<()> {
-    let grants = cx.get::<GrantsOfNamespace>(&to.namespace)?;
-    let from = |grant: &ReferenceGrant| {
-        let mut all = grant.from.iter();
-        all.any(|one| &*one.group == GATEWAY_API && &*one.kind == "Gateway" && one.namespace == *from)
-    };
-    let to = |grant: &ReferenceGrant| {
-        let names = |name: &Option<Arc<str>>| name.as_ref().is_none_or(|name| *name == to.name);
-        grant.to.iter().any(|one| one.group.is_empty() && &*one.kind == "Secret" && names(&one.name))
-    };
-    let allows = |grant: Option<&Arc<Object<ReferenceGrant>>>| grant.is_some_and(|g| from(&g.spec) && to(&g.spec));
-    grants.iter().any(|id| cx.with::<ReferenceGrants, _>(id, allows)).then_some(())
-}
-
-/// The group of the Gateway API.
-const GATEWAY_API: &str = "gateway.networking.k8s.io";
-
 /// Whether proxies with this key may have the secret now.
 pub fn is_allowed(cx: &Reads<'_>, key: &SecretKey) -> bool {
-    let Access::If { account, gateways } = &key.access else { return true };
+    if !key.parts.iter().all(|part| is_allowed(cx, part)) {
+        return false;
+    }
+    let Access::If { account, gateways, kube } = &key.access else { return true };
     let refers =
         |gateway: &&ObjectId| cx.with::<CredentialReferences, _>(gateway, |names| names?.get(&key.name).map(drop));
     let granted = |gateway: &ObjectId| {
         let object = key.object.strip_suffix(AUTHORITIES_SUFFIX).unwrap_or(&key.object);
-        let to = ObjectId { namespace: key.namespace.clone(), name: object.into() };
-        gateway.namespace == key.namespace || cx.contains::<SecretGrants>(&(gateway.namespace.clone(), to))
+        let target = ObjectId { namespace: key.namespace.clone(), name: object.into() };
+        let namespace = gateway.namespace.clone();
+        grants::is_allowed(cx, &Reference { from: FromKind::Gateway, namespace, to: ToKind::Secret, target })
+    };
+    // Grants were asked for already.
+    let permitted = |gateway: &ObjectId| {
+        cx.with::<PermittedCredentials, _>(gateway, |names| names.is_some_and(|names| names.contains(&key.name)))
     };
     account.as_ref().is_some_and(|account| cx.contains::<SecretReaders>(account))
         || gateways.iter().filter(|gateway| refers(gateway).is_some()).any(granted)
+        || kube.iter().any(permitted)
 }
 
 /// The result of looking for a secret.
@@ -171,7 +157,5 @@ fn find<T: Clone>(
 /// Adds this module's rules.
 pub(crate) fn register(b: &mut flow::Builder) {
     b.index::<ProxiesByReader>();
-    b.index::<GrantsOfNamespace>();
     b.view::<CredentialReferences>();
-    b.view::<SecretGrants>();
 }

@@ -53,6 +53,8 @@ impl Catalogue {
     pub fn new(mut entries: Vec<(Arc<str>, ResourceKey)>) -> Catalogue {
         entries.sort_by(|a, b| a.0.cmp(&b.0));
         entries.dedup_by(|later, first| later.0 == first.0);
+        // There are some for each workload.
+        entries.shrink_to_fit();
         Catalogue { entries }
     }
 

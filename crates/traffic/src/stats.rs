@@ -58,7 +58,9 @@ fn filled(
 pub fn prefix(pattern: &str, service: &Service, port: u16, subset: &str, target: u16) -> String {
     let host = service.key.hostname.as_str();
     let short = match service.registry {
-        Registry::Kubernetes | Registry::Import => format!("{}.{}", service.object.name, service.key.namespace),
+        Registry::Kubernetes | Registry::Import | Registry::Pool => {
+            format!("{}.{}", service.object.name, service.key.namespace)
+        }
         Registry::ServiceEntry => host.to_owned(),
     };
     let port_name = service.port(port).map_or("", |port| &*port.name);
@@ -77,7 +79,7 @@ pub fn prefix(pattern: &str, service: &Service, port: u16, subset: &str, target:
 /// The short name of a Kubernetes service; the hostname of others.
 pub fn short_name(service: &Service) -> &str {
     match service.registry {
-        Registry::Kubernetes | Registry::Import => &service.object.name,
+        Registry::Kubernetes | Registry::Import | Registry::Pool => &service.object.name,
         Registry::ServiceEntry => service.key.hostname.as_str(),
     }
 }

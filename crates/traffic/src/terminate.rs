@@ -113,8 +113,8 @@ fn sources(settings: &ServerTlsSettings, agent: bool) -> (Vec<Certificate>, Opti
     let single = Some(&settings.credential_name).filter(|name| !name.is_empty());
     let names: Vec<&Arc<str>> = match &settings.credential_names[..] {
         [] => single.into_iter().collect(),
-        // Envoy accepts two: one per key type.
-        several => several.iter().take(2).collect(),
+        // Istio's API allows two: one per key type. Of more, Envoy selects one by SNI.
+        several => several.iter().collect(),
     };
     if let Some(first) = names.first() {
         let authorities = match &*settings.ca_cert_credential_name {

@@ -5,16 +5,24 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use config::core::Hidden;
-use config::{AnyObject, ChangeSet, KeySet, ObjectKey};
+use config::gateway_api::reference::ParentReference;
+use config::{AnyObject, ChangeSet, KeySet, Kind, ObjectKey};
 use flow::Engine;
 use model::audience::Account;
 use model::jwt::{KeyFailure, KeySource};
+use model::kube::GatewayRefusal;
+use model::service::ObjectId;
 use registry::inputs::{
-    Environment, FetchedKeys, HostAddresses, KeyFailures, MeshDefaults, MeshSettings, SecretReaders, Sources,
-    TrustBundle,
+    Environment, FetchedKeys, GatewayRefusals, HostAddresses, KeyFailures, MeshDefaults, MeshSettings, RefusedObjects,
+    SecretReaders, Sources, TrustBundle,
 };
 use registry::objects;
 use registry::tables::Rank;
+
+/// Whether an object of this kind is an endpoint or has some.
+fn is_workload(kind: Kind) -> bool {
+    matches!(kind, Kind::EndpointSlice | Kind::Pod | Kind::WorkloadEntry)
+}
 
 /// Changes that are committed atomically.
 #[derive(Default)]
@@ -35,6 +43,20 @@ impl Batch {
     /// Whether it contains no changes.
     pub fn is_empty(&self) -> bool {
         self.inputs.is_empty() && self.complete.is_empty() && !self.objects.values().any(ChangeSet::has_objects)
+    }
+
+    /// Whether it may change endpoints or pods.
+    pub fn has_workloads(&self) -> bool {
+        !self.complete.is_empty() || self.kinds().any(is_workload)
+    }
+
+    /// Whether it may change anything else.
+    pub fn has_others(&self) -> bool {
+        !self.complete.is_empty() || !self.inputs.is_empty() || !self.kinds().all(is_workload)
+    }
+
+    fn kinds(&self) -> impl Iterator<Item = Kind> + '_ {
+        self.objects.values().flat_map(|change| change.upserts.keys().chain(&change.deletes)).map(|key| key.kind)
     }
 
     /// Adds or replaces an object of the source with the lowest rank.
@@ -112,6 +134,30 @@ impl Batch {
         match roots.is_empty() {
             true => self.inputs.remove::<TrustBundle>(()),
             false => self.inputs.put::<TrustBundle>((), roots.into()),
+        }
+    }
+
+    /// Sets why a Gateway of the Gateway API cannot be deployed; none if it can.
+    pub fn set_gateway_refusal(&mut self, gateway: ObjectId, refusal: Option<GatewayRefusal>) {
+        match refusal {
+            Some(refusal) => self.inputs.put::<GatewayRefusals>(gateway, refusal),
+            None => self.inputs.remove::<GatewayRefusals>(gateway),
+        }
+    }
+
+    /// Sets whether validation refuses an object of the Gateway API, with its parents. Objects of other kinds have no effect.
+    pub fn set_refused(&mut self, object: &ObjectKey, parents: Option<&[ParentReference]>) {
+        use Kind::{BackendTlsPolicy, BackendTrafficPolicy, KubeGateway, ListenerSet};
+        let kind = object.kind;
+        let is_read =
+            kind.is_route() || matches!(kind, KubeGateway | ListenerSet | BackendTlsPolicy | BackendTrafficPolicy);
+        if !is_read || !object.cluster.is_empty() {
+            return;
+        }
+        let key = (kind, ObjectId { namespace: object.namespace.clone(), name: object.name.clone() });
+        match parents {
+            Some(parents) => self.inputs.put::<RefusedObjects>(key, parents.into()),
+            None => self.inputs.remove::<RefusedObjects>(key),
         }
     }
 

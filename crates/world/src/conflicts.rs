@@ -8,11 +8,12 @@ use model::service::ObjectId;
 use security::telemetry::TelemetryConflicts;
 use traffic::conflicts::{
     AuthorizationPolicyConflicts, Conflicts, DestinationRuleConflicts, GatewayConflicts, PeerAuthenticationConflicts,
-    ProxyConfigConflicts, RequestAuthenticationConflicts, ServiceEntryConflicts, SidecarConflicts,
+    ProxyConfigConflicts, RequestAuthenticationConflicts, RouteConflicts, ServiceEntryConflicts, SidecarConflicts,
     VirtualServiceConflicts,
 };
 
 use crate::World;
+use crate::standings::{route_id, route_key};
 
 impl World {
     /// Watches the conflicts of an object. Returns the current ones; [`crate::Changes::conflicts`] reports changes.
@@ -29,12 +30,18 @@ impl World {
             Kind::AuthorizationPolicy => Some(self.conflicts::<AuthorizationPolicyConflicts>(object)),
             Kind::RequestAuthentication => Some(self.conflicts::<RequestAuthenticationConflicts>(object)),
             Kind::MeshConfig => Some(self.conflicts::<TelemetryConflicts>(object)),
+            Kind::HttpRoute | Kind::GrpcRoute if object.cluster.is_empty() => {
+                Some(self.conflicts_of::<RouteConflicts>(route_id(object)?))
+            }
             _ => None,
         }
     }
 
     fn conflicts<R: Rule<Key = ObjectId, Row = Conflicts>>(&mut self, object: &ObjectKey) -> (CellId, Conflicts) {
-        let id = ObjectId { namespace: object.namespace.clone(), name: object.name.clone() };
+        self.conflicts_of::<R>(ObjectId { namespace: object.namespace.clone(), name: object.name.clone() })
+    }
+
+    fn conflicts_of<R: Rule<Row = Conflicts>>(&mut self, id: R::Key) -> (CellId, Conflicts) {
         let cell = self.engine.subscribe::<R>(id);
         let row = self.engine.row::<R>(cell);
         (cell, row.map(|row| (*row).clone()).unwrap_or_default())
@@ -54,6 +61,10 @@ pub(crate) fn of(delta: &Delta) -> Vec<(ObjectKey, Conflicts)> {
     add::<AuthorizationPolicyConflicts>(Kind::AuthorizationPolicy, delta, &mut all);
     add::<RequestAuthenticationConflicts>(Kind::RequestAuthentication, delta, &mut all);
     add::<TelemetryConflicts>(Kind::MeshConfig, delta, &mut all);
+    all.extend(delta.changes::<RouteConflicts>().filter_map(|change| {
+        let row: Option<&Arc<Conflicts>> = change.after.as_ref();
+        Some((route_key(change.key)?, row.map(|row| (**row).clone()).unwrap_or_default()))
+    }));
     all
 }
 

@@ -188,7 +188,7 @@ fn written<S>(object: &Object<S>) -> Value {
 
 fn registry_name(registry: Registry) -> &'static str {
     match registry {
-        Registry::Kubernetes | Registry::Import => "Kubernetes",
+        Registry::Kubernetes | Registry::Import | Registry::Pool => "Kubernetes",
         Registry::ServiceEntry => "External",
     }
 }

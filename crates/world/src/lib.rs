@@ -19,11 +19,13 @@ mod conflicts;
 mod inspect;
 mod reach;
 mod serve;
+mod standings;
 
 pub use batch::Batch;
 pub use envoy_filter::Unmade;
 pub use reach::Reach;
 pub use serve::{Audience, Changes};
+pub use standings::Facts;
 pub use traffic::Catalogue;
 pub use traffic::conflicts::Conflicts;
 
@@ -82,6 +84,7 @@ impl World {
     ) -> World {
         let mut builder = Engine::builder();
         registry::register(&mut builder);
+        gateway_api::register(&mut builder);
         security::register(&mut builder);
         traffic::register(&mut builder);
         envoy::register(&mut builder);

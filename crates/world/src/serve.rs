@@ -19,7 +19,7 @@ use traffic::audience::Audiences;
 use traffic::conflicts::Conflicts;
 use traffic::serving::ServedTypes;
 
-use crate::{World, conflicts};
+use crate::{Facts, World, conflicts, standings};
 
 /// The facts that proxies must share to receive equal resources of one type.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
@@ -50,6 +50,8 @@ pub struct Changes {
     pub hosts: Vec<Hostname>,
     /// Watched objects whose conflicts changed; empty if there are none any more.
     pub conflicts: Vec<(ObjectKey, Conflicts)>,
+    /// Watched objects of the Gateway API whose facts changed ([`World::watch_standing`]).
+    pub standings: Vec<(ObjectKey, Facts)>,
     /// EnvoyFilters whose left-out patches changed ([`crate::Reach::unmade`]).
     pub patching: Vec<ObjectKey>,
     /// The objects that took effect, changed, or ceased to be in effect.
@@ -84,6 +86,7 @@ impl Changes {
             moved: delta.changes::<Audiences>().map(|c| *c.key).collect(),
             hosts: delta.changes::<ServicesByHost>().filter(|c| c.before.is_none()).map(|c| c.key.clone()).collect(),
             conflicts: conflicts::of(delta),
+            standings: standings::of(delta),
             patching: envoy_filter::changed_patches(delta),
             objects,
             added,

@@ -470,14 +470,18 @@ fn cases() -> Vec<Case> {
     scope!(Sidecar Cluster as Cluster: "scope.namespace" namespace = "other".into(), "scope.sidecar" sidecar = Some(id("narrow")),
         "scope.selected_rules" selected_rules = vec![id("selected"), id("selected-web")]);
     case!(cases, Sidecar Cluster as Cluster, "class", |a| {
-        a.class = ProxyClass::Gateway(GatewayClusterFacts { sni_passthrough: false });
+        a.class = ProxyClass::Gateway(GatewayClusterFacts { sni_passthrough: false, client_certificate: None });
     });
     case!(cases, Sidecar Cluster as Cluster, "sidecar.inbound", |a| sidecar_clusters(a).inbound = [port(8081)].into());
     case!(cases, Sidecar Cluster as Cluster, "sidecar.resolver", |a| {
         sidecar_clusters(a).resolver = Some("127.0.0.1:53".parse().unwrap());
     });
     case!(cases, Router Cluster as Cluster, "gateway.sni_passthrough", |a| {
-        a.class = ProxyClass::Gateway(GatewayClusterFacts { sni_passthrough: true });
+        a.class = ProxyClass::Gateway(GatewayClusterFacts { sni_passthrough: true, client_certificate: None });
+    });
+    case!(cases, Router Cluster as Cluster, "gateway.client_certificate", |a| {
+        let client_certificate = Some("kubernetes-gateway://default/client".into());
+        a.class = ProxyClass::Gateway(GatewayClusterFacts { sni_passthrough: false, client_certificate });
     });
     case!(cases, Sidecar Cluster as Cluster, "agent", |a| a.agent = false);
     case!(cases, Sidecar Cluster as Cluster, "ip", |a| a.ip = IpFamilies::Dual);
@@ -518,6 +522,7 @@ fn cases() -> Vec<Case> {
         sidecar_listeners(a).resolver = Some("127.0.0.1:53".parse().unwrap());
     });
     case!(cases, Router Listener as Listener, "gateway.gateways", |a| a.class = ProxyClass::Gateway(gateway("edge")));
+    case!(cases, Router Listener as Listener, "gateway.kube", |a| gateway_facts(a).set.kube = [id("kube")].into());
     case!(cases, Router Listener as Listener, "gateway.ports", |a| a.class = ProxyClass::Gateway(gateway("edge")), |a| {
         gateway_facts(a).set.ports = [(80, 8080)].into();
     });
@@ -544,6 +549,12 @@ fn cases() -> Vec<Case> {
     case!(cases, Sidecar Listener as Listener, "options.idle_timeout_ms", |a| a.options.idle_timeout_ms = Some(5000));
     case!(cases, Sidecar Listener as Listener, "options.exact_balance", |a| a.options.exact_balance = true);
     case!(cases, Sidecar Listener as Listener, "options.static_ports", |a| a.options.static_ports = [80, 15090]);
+    case!(cases, Router Listener as Listener, "options.addresses", |a| a.class = ProxyClass::Gateway(gateway("edge")), |a| {
+        a.options.addresses = vec![[127, 0, 0, 9].into()];
+    });
+    case!(cases, Router Listener as Listener, "options.exclusive", |a| a.class = ProxyClass::Gateway(gateway("edge")), |a| {
+        a.options.exclusive = true;
+    });
     case!(cases, Sidecar Listener as Listener, "filters", |a| a.filters = filters(1));
     case!(cases, Sidecar Listener as Listener, "overrides", |a| a.overrides = overrides());
     case!(cases, Sidecar Listener as Listener, "trace_identity.tags", |a| {
@@ -558,6 +569,7 @@ fn cases() -> Vec<Case> {
         "scope.assigned" assigned = true);
     case!(cases, Sidecar Route as Route, "class", |a| a.class = ProxyClass::Gateway(gateway("edge")));
     case!(cases, Router Route as Route, "gateway.gateways", |a| a.class = ProxyClass::Gateway(gateway("edge")));
+    case!(cases, Router Route as Route, "gateway.kube", |a| gateway_routes(a).set.kube = [id("kube")].into());
     case!(cases, Router Route as Route, "gateway.ports", |a| a.class = ProxyClass::Gateway(gateway("edge")), |a| {
         gateway_routes(a).set.ports = [(80, 8080)].into();
     });
@@ -613,6 +625,7 @@ fn cases() -> Vec<Case> {
     case!(cases, Sidecar Secret as Secret, "cluster", |a| a.cluster = "west".into());
     case!(cases, Sidecar Secret as Secret, "account", |a| a.account = Some("web".into()));
     case!(cases, Sidecar Secret as Secret, "gateways", |a| a.account = Some("web".into()), |a| a.gateways = [id("edge")].into());
+    case!(cases, Sidecar Secret as Secret, "kube", |a| a.account = Some("web".into()), |a| a.kube = [id("kube")].into());
     case!(cases, Sidecar Secret as Secret, "key_provider", |a| {
         a.key_provider = Some(KeyProvider {
             sort: KeyProviderSort::Qat,
@@ -672,7 +685,10 @@ fn own() -> OwnWorkload {
 }
 
 fn gateway(name: &str) -> Arc<GatewayFacts> {
-    Arc::new(GatewayFacts { set: GatewaySet { gateways: [id(name)].into(), ports: [].into() }, udp_ports: [].into() })
+    Arc::new(GatewayFacts {
+        set: GatewaySet { gateways: [id(name)].into(), ..GatewaySet::default() },
+        udp_ports: [].into(),
+    })
 }
 
 fn filters(patch: u16) -> Filters {
@@ -768,11 +784,12 @@ fn fields(audience: &Audience) -> (&'static str, Fields) {
             "grpc"
         }
         Audience::Secret(a) => {
-            let SecretAudience { namespace, cluster, account, gateways, key_provider } = &**a;
+            let SecretAudience { namespace, cluster, account, gateways, kube, key_provider } = &**a;
             add(&mut out, "namespace", namespace);
             add(&mut out, "cluster", cluster);
             add(&mut out, "account", account);
             add(&mut out, "gateways", gateways);
+            add(&mut out, "kube", kube);
             add(&mut out, "key_provider", key_provider);
             "secret"
         }
@@ -808,8 +825,9 @@ fn cluster_fields(audience: &ClusterAudience, out: &mut Fields) {
         add(out, "sidecar.resolver", resolver);
     };
     let gateway = |facts: &GatewayClusterFacts, out: &mut Fields| {
-        let GatewayClusterFacts { sni_passthrough } = facts;
+        let GatewayClusterFacts { sni_passthrough, client_certificate } = facts;
         add(out, "gateway.sni_passthrough", sni_passthrough);
+        add(out, "gateway.client_certificate", client_certificate);
     };
     class_fields(class, out, sidecar, gateway);
     add(out, "agent", agent);
@@ -851,10 +869,12 @@ fn listener_fields(audience: &ListenerAudience, out: &mut Fields) {
     add(out, "ip", ip);
     add(out, "accepts_http10", accepts_http10);
     add(out, "unprivileged", unprivileged);
-    let ListenerOptions { idle_timeout_ms, exact_balance, static_ports } = options;
+    let ListenerOptions { idle_timeout_ms, exact_balance, static_ports, addresses, exclusive } = options;
     add(out, "options.idle_timeout_ms", idle_timeout_ms);
     add(out, "options.exact_balance", exact_balance);
     add(out, "options.static_ports", static_ports);
+    add(out, "options.addresses", addresses);
+    add(out, "options.exclusive", exclusive);
     add(out, "filters", filters);
     add(out, "overrides", overrides);
     let TraceIdentity { tags, service } = &**trace_identity;
@@ -938,8 +958,9 @@ fn source_fields(source: &Source, names: [&'static str; 2], out: &mut Fields) {
 }
 
 fn gateway_fields(facts: &GatewayFacts, out: &mut Fields) {
-    let GatewayFacts { set: GatewaySet { gateways, ports }, udp_ports } = facts;
+    let GatewayFacts { set: GatewaySet { gateways, kube, ports }, udp_ports } = facts;
     add(out, "gateway.gateways", gateways);
+    add(out, "gateway.kube", kube);
     add(out, "gateway.ports", ports);
     add(out, "gateway.udp_ports", udp_ports);
 }

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use config::{Kind, ObjectKey, ParseOptions, parse_documents};
 use envoy::types;
+use model::kube::GATEWAY_NAME;
 use model::proxy::ProxyKind;
 use registry::inputs::Sharing;
 use world::{Batch, World};
@@ -103,4 +104,64 @@ fn policies_reach_the_listeners_that_enforce_them() {
         assert!(reach.complete);
         assert_eq!(reach.resources, [enforcing], "{kind:?}");
     }
+}
+
+const LISTENERS: &str = "
+apiVersion: gateway.networking.k8s.io/v1
+kind: Gateway
+metadata: {name: edge, namespace: shop}
+spec:
+  gatewayClassName: istio
+  allowedListeners: {namespaces: {from: Same}}
+  listeners: [{name: http, port: 80, protocol: HTTP}]
+---
+apiVersion: gateway.networking.k8s.io/v1
+kind: ListenerSet
+metadata: {name: more, namespace: shop}
+spec: {parentRef: {name: edge}, listeners: [{name: http, port: 81, protocol: HTTP}]}
+---
+apiVersion: gateway.networking.k8s.io/v1
+kind: ListenerSet
+metadata: {name: foreign, namespace: other}
+spec: {parentRef: {name: edge, namespace: shop}, listeners: [{name: http, port: 82, protocol: HTTP}]}
+";
+
+/// The proxies of a Gateway are counted for its ListenerSets, and not for those that it does not allow. Tables of other objects do
+/// not count.
+#[test]
+fn listener_sets_reach_the_listeners_of_their_gateway() {
+    let mut world = World::new(support::settings(Sharing::All), 1);
+    let mut batch = Batch::new();
+    for object in parse_documents(LISTENERS.as_bytes(), "f", &ParseOptions::default()).objects {
+        batch.put(object);
+    }
+    world.commit(batch);
+    let mut proxy = support::proxy("edge", "shop", ProxyKind::Router);
+    proxy.labels = [(GATEWAY_NAME.into(), "edge".into())].into();
+    let (token, _) = world.connect(Arc::new(proxy));
+    let (mut catalogues, mut second) = (Vec::new(), None);
+    for audience in world.own_audience(token, types::LISTENER).into_iter().chain(world.audience(token, types::LISTENER))
+    {
+        let Some((cell, catalogue)) = world.open_catalogue(&audience, &Arc::default()) else { continue };
+        if let Some((_, key)) = catalogue.entries.iter().find(|(name, _)| name.to_string() == "0.0.0.0_81") {
+            catalogues.push(cell);
+            second = Some(world.open(key).0);
+        }
+    }
+    let audience = world.audience(token, types::ROUTE).unwrap();
+    let mut table = |name: &str| world.open(&world.resolve(&audience, &name.into()).unwrap()).0;
+    let tables = [table("http.80"), table("http.81")];
+    let objects = [(Kind::KubeGateway, "edge", "0.0.0.0_80"), (Kind::ListenerSet, "more", "0.0.0.0_81")];
+    for ((kind, name, listener), table) in objects.into_iter().zip(tables) {
+        let reach = world.reach(&ObjectKey::new(kind, "shop", name));
+        assert!(reach.complete);
+        let own: Vec<_> = catalogues.iter().map(|cell| (*cell, Some(vec![listener.into()]))).collect();
+        assert_eq!(reach.catalogues, own, "{kind}");
+        assert_eq!(reach.resources, [table], "{kind}: its own route table");
+        assert_eq!(catalogues.len(), 1, "the listener of the set is in one list");
+    }
+    let behind = world.objects_behind(second.expect("the listener of the set"), None);
+    assert_eq!(behind, ["ListenerSet shop/more"]);
+    let reach = world.reach(&ObjectKey::new(Kind::ListenerSet, "other", "foreign"));
+    assert!(reach.complete && reach.resources.is_empty() && reach.catalogues.is_empty(), "{reach:?}");
 }

@@ -16,7 +16,7 @@ use envoy::types::{CLUSTER, ENDPOINTS, LISTENER, ROUTE};
 use model::proxy::{Capabilities, InterceptionMode, Locality, Proxy, ProxyKind};
 use model::xds::ResourceType;
 use xds::decode::Body;
-use xds::{Hub, Limits, Moment, Next, Progress, Question, Request, StreamId, Variant};
+use xds::{Hub, Limits, Moment, Next, Progress, Question, Request, Response, StreamId, Variant};
 
 use world::{World, plain};
 
@@ -30,7 +30,7 @@ fn main() {
     // The first stream pays for shared state.
     let begun = Instant::now();
     bench.join();
-    println!("first stream          {:>10.1} µs", micros(begun));
+    println!("first stream          {:>10.1} µs, longest step {:.1} µs", micros(begun), bench.longest);
     let (begun, resident) = (Instant::now(), resident_bytes());
     (1..streams).for_each(|_| bench.join());
     let more = (streams - 1).max(1) as f64;
@@ -68,6 +68,38 @@ fn main() {
     (0..streams).for_each(|_| bench.join());
     let moved = bench.move_all();
     println!("all move              {:>10.2} µs a stream", moved / streams as f64);
+    layered(services, streams);
+}
+
+/// Streams that each have a small list of their own beside the shared one.
+fn layered(services: usize, streams: usize) {
+    let mut bench = Bench::new(services);
+    // Audiences of the synthetic world are static.
+    let own: Vec<&'static str> = (0..streams).map(|n| &*Box::leak(format!("own-{n}").into_boxed_str())).collect();
+    for audience in &own {
+        // The last one replaces a shared cluster.
+        for name in ["inbound", "passthrough", "s0"] {
+            bench.world.put(CLUSTER, audience, name, plain(7));
+        }
+    }
+    bench.commit();
+    bench.join_with_own(own[0]);
+    let (begun, resident) = (Instant::now(), resident_bytes());
+    own[1..].iter().for_each(|audience| bench.join_with_own(audience));
+    let more = (streams - 1).max(1) as f64;
+    println!("with a list of its own: {:>8.1} µs, {:.0} bytes resident each", micros(begun) / more, {
+        resident_bytes().saturating_sub(resident) as f64 / more
+    });
+    for (what, audience, name) in
+        [("a shared cluster changes", "a", "s1"), ("an own cluster changes  ", own[streams / 2], "inbound")]
+    {
+        bench.world.put(CLUSTER, audience, name, plain(2));
+        let begun = Instant::now();
+        bench.commit();
+        let committed = micros(begun);
+        let sent = bench.answer_all();
+        println!("{what} {committed:>10.1} µs to commit, {:.1} µs in all ({sent} responses)", micros(begun));
+    }
 }
 
 struct Bench {
@@ -75,6 +107,8 @@ struct Bench {
     world: World,
     names: Vec<String>,
     streams: Vec<StreamId>,
+    /// The longest step for a response, in microseconds.
+    longest: f64,
 }
 
 impl Bench {
@@ -88,7 +122,7 @@ impl Bench {
         world.put(LISTENER, "a", "listener", plain(1));
         world.put(ROUTE, "a", "routes", plain(1));
         world.commit();
-        Bench { hub: Hub::new(Limits::default(), world::types()), world, names, streams: Vec::new() }
+        Bench { hub: Hub::new(Limits::default(), world::types()), world, names, streams: Vec::new(), longest: 0.0 }
     }
 
     /// Adds a stream that subscribes to everything and accepts it.
@@ -103,6 +137,12 @@ impl Bench {
         self.names = names;
         self.streams.push(id);
         self.hub.take_woken();
+    }
+
+    /// Adds a stream with clusters of its own.
+    fn join_with_own(&mut self, audience: &'static str) {
+        self.world.own_of_newcomers = Some(audience);
+        self.join();
     }
 
     /// The time in which all streams move to lists in which one cluster differs.
@@ -134,7 +174,7 @@ impl Bench {
         self.commit();
         self.count("none has answered");
         for (n, id) in self.streams.clone().into_iter().enumerate() {
-            while let Next::Send(response) = self.hub.next(id, Moment::ZERO) {
+            while let Some(response) = self.next(id) {
                 let error = (n % 10 == 0).then(|| "I do not want this".to_owned());
                 self.reply(id, response.kind, response.nonce.to_string(), error);
             }
@@ -185,11 +225,26 @@ impl Bench {
 
     fn answer(&mut self, id: StreamId) -> usize {
         let mut count = 0;
-        while let Next::Send(response) = self.hub.next(id, Moment::ZERO) {
+        while let Some(response) = self.next(id) {
             count += 1;
             self.reply(id, response.kind, response.nonce.to_string(), None);
         }
         count
+    }
+
+    /// The next response of a stream. Notes the longest step.
+    fn next(&mut self, id: StreamId) -> Option<Response> {
+        loop {
+            let begun = Instant::now();
+            let next = self.hub.next(id, Moment::ZERO);
+            self.longest = self.longest.max(micros(begun));
+            match next {
+                Next::More => {}
+                Next::Send(response) => return Some(response),
+                Next::Idle => return None,
+                Next::End(status) => panic!("{status}"),
+            }
+        }
     }
 
     fn reply(&mut self, id: StreamId, kind: ResourceType, nonce: String, error: Option<String>) {

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use model::xds::ResourceType;
 
 use crate::cells::LedgerId;
+use crate::relisted::Compared;
 use crate::{Changes, Code, Epoch, Hub, Moment, Name, Origin, Status, StreamId};
 
 /// The least number of tombstones for which all streams are examined.
@@ -13,12 +14,13 @@ const FEW_TOMBS: usize = 64;
 impl<O: Origin> Hub<O> {
     /// Applies the changes of a commit. Wakes the streams that they concern.
     pub fn apply(&mut self, origin: &mut O, changes: Changes<O>, now: Moment) {
-        self.apply_to_ledgers(origin, changes, now);
+        self.apply_to_ledgers(origin, changes, Compared::default(), now);
         while self.move_some(origin, usize::MAX, now) {}
     }
 
-    /// Applies the changes of a commit, but leaves the moves of streams to [`Hub::move_some`].
-    pub fn apply_to_ledgers(&mut self, origin: &mut O, changes: Changes<O>, now: Moment) {
+    /// Applies the changes of a commit, but leaves the moves of streams to [`Hub::move_some`]. The caller may have compared
+    /// the catalogues that it changes ([`Hub::relisted`]).
+    pub fn apply_to_ledgers(&mut self, origin: &mut O, changes: Changes<O>, compared: Compared<O>, now: Moment) {
         if changes.is_empty() {
             return;
         }
@@ -46,8 +48,7 @@ impl<O: Origin> Hub<O> {
         }
         for (cell, catalogue) in changes.catalogues {
             for ledger in self.core.catalogues.get(&cell).into_iter().flatten().copied() {
-                let catalogue = catalogue.clone();
-                let list = (cell, catalogue);
+                let list = (cell, catalogue.clone(), compared.of(cell));
                 let rekeyed = self.core.ledgers[ledger].on_catalogue(origin, &mut self.core.cells, list, epoch);
                 for one in rekeyed {
                     let good = one.acknowledged.or_else(|| self.core.goods.get(one.before).cloned());
@@ -66,42 +67,11 @@ impl<O: Origin> Hub<O> {
             self.wake_marked(*ledger, now);
         }
         let moved: Vec<StreamId> = changes.moved.into_iter().filter_map(|token| self.stream_of(token)).collect();
-        self.moving.extend(moved);
+        self.begin_moves(moved);
         for ledger in touched {
             self.prune(ledger);
         }
-    }
-
-    /// Moves up to `count` streams whose audiences changed to their ledgers. Until then they are sent nothing. Returns whether
-    /// others remain.
-    pub fn move_some(&mut self, origin: &mut O, count: usize, now: Moment) -> bool {
-        for _ in 0..count {
-            let Some(id) = self.moving.first().copied() else { break };
-            self.relocate(origin, id, now);
-        }
-        self.has_moving()
-    }
-
-    /// The stream that [`Hub::move_some`] moves next.
-    pub fn next_moving(&self) -> Option<StreamId> {
-        self.moving.first().copied()
-    }
-
-    /// Whether streams are to be moved to other ledgers.
-    pub fn has_moving(&self) -> bool {
-        !self.moving.is_empty()
-    }
-
-    /// Moves a stream to the ledgers of its audiences, if these have changed.
-    pub(crate) fn relocate(&mut self, origin: &mut O, id: StreamId, now: Moment) {
-        if !self.moving.remove(&id) {
-            return;
-        }
-        let Some(stream) = self.streams.get_mut(&id) else { return };
-        for kind in self.core.types.clone().iter() {
-            self.core.relocate(origin, stream, kind);
-        }
-        self.wake(id, now);
+        self.dismiss(compared);
     }
 
     pub(crate) fn wake(&mut self, id: StreamId, now: Moment) {

@@ -6,58 +6,11 @@ use bytes::Bytes;
 use model::xds::{Resource, ResourceType};
 
 use crate::Name;
+use crate::rope::{Rope, Slice};
 use protos::wire::{bytes_len, put_bytes, put_head};
 
-/// An encoded message in pieces. Clones share the pieces.
-#[derive(Clone, Debug)]
-pub struct Rope {
-    head: Bytes,
-    tail: Pieces,
-    /// Pieces after those of `tail`; of most ropes, there are none.
-    end: Pieces,
-    len: usize,
-}
-
-/// Pieces that ropes share.
-type Pieces = Arc<[Bytes]>;
-
-impl Rope {
-    /// The pieces in order.
-    pub fn pieces(&self) -> impl Iterator<Item = &Bytes> {
-        std::iter::once(&self.head).chain(self.tail.iter()).chain(self.end.iter())
-    }
-
-    /// A rope of these pieces.
-    pub fn from_pieces(pieces: Vec<Bytes>) -> Rope {
-        Rope::new(Vec::new(), pieces.into(), Pieces::default())
-    }
-
-    /// The piece with this index.
-    pub fn piece(&self, index: usize) -> Option<&Bytes> {
-        match index.checked_sub(1) {
-            None => Some(&self.head),
-            Some(index) => self.tail.get(index).or_else(|| self.end.get(index - self.tail.len())),
-        }
-    }
-
-    /// The length of the message in bytes.
-    pub fn len(&self) -> usize {
-        self.len
-    }
-
-    /// Whether the message is empty.
-    pub fn is_empty(&self) -> bool {
-        self.len == 0
-    }
-
-    fn new(head: Vec<u8>, tail: Pieces, end: Pieces) -> Rope {
-        let len = head.len() + tail.iter().chain(end.iter()).map(Bytes::len).sum::<usize>();
-        Rope { head: head.into(), tail, end, len }
-    }
-}
-
-/// The resources of a response, in lists that responses share.
-pub(crate) type Contents = Vec<Arc<[(Name, Resource)]>>;
+/// The resources of a response, in parts of lists that responses share.
+pub(crate) type Contents = Arc<[Slice<(Name, Resource)>]>;
 
 /// A response that streams can share.
 #[derive(Debug)]
@@ -75,22 +28,6 @@ pub(crate) struct Composed {
     pub(crate) fresh: Fresh,
 }
 
-impl Composed {
-    /// A response with the resources and removals of two, which it shares.
-    pub(crate) fn joined(envelope: &Envelope<'_>, first: &Composed, second: &Composed) -> Composed {
-        Composed {
-            rope: Rope::new(head(envelope), first.rope.tail.clone(), second.rope.tail.clone()),
-            version: envelope.version.into(),
-            nonce: envelope.nonce.into(),
-            resources: first.resources + second.resources,
-            removed: first.removed + second.removed,
-            contents: first.contents.iter().chain(&second.contents).cloned().collect(),
-            names: first.names.iter().chain(&second.names).cloned().collect(),
-            fresh: first.fresh.and(&second.fresh),
-        }
-    }
-}
-
 /// The references of the resources in a response.
 #[derive(Clone, Debug)]
 pub(crate) enum Fresh {
@@ -101,7 +38,7 @@ pub(crate) enum Fresh {
 }
 
 impl Fresh {
-    fn and(&self, other: &Fresh) -> Fresh {
+    pub(crate) fn and(&self, other: &Fresh) -> Fresh {
         match (self, other) {
             (Fresh::Some(some), Fresh::Some(more)) => Fresh::Some(some.iter().chain(more.iter()).cloned().collect()),
             _ => Fresh::All,
@@ -135,21 +72,35 @@ pub(crate) struct Envelope<'a> {
 /// more.
 const COPIED: usize = 1024;
 
+/// A resource in the form in which responses share it. A resource under another name is encoded for one response only.
+fn in_response(kind: ResourceType, name: &Name, resource: &Resource) -> Bytes {
+    match name == resource.name() {
+        true => resource.framed(|resource| framed(kind, name, resource)).clone(),
+        false => framed(kind, name, resource),
+    }
+}
+
+/// Encodes up to `count` of these resources for all responses, apart from those that are. Returns whether all are.
+pub(crate) fn encode_some<'a>(
+    kind: ResourceType,
+    resources: impl Iterator<Item = (&'a Name, &'a Resource)>,
+    count: usize,
+) -> bool {
+    let mut left = resources.filter(|(name, resource)| !resource.is_framed() && *name == resource.name());
+    left.by_ref().take(count).for_each(|(name, resource)| drop(in_response(kind, name, resource)));
+    left.next().is_none()
+}
+
 /// Encodes a response.
 pub(crate) fn encode(envelope: &Envelope<'_>, content: &Content) -> Rope {
     let mut pieces = Vec::with_capacity(content.resources.len() + 1);
     for (name, resource) in &content.resources {
-        let framed = match name == resource.name() {
-            true => resource.framed(|resource| framed(envelope.kind, name, resource)).clone(),
-            false => framed(envelope.kind, name, resource),
-        };
+        let framed = in_response(envelope.kind, name, resource);
         pieces.push(match envelope.delta {
             true => framed,
             false => framed.slice(framed.len() - any_field_len(envelope.kind, resource)..),
         });
-        if resource.len() >= COPIED {
-            pieces.extend_from_slice(resource.pieces());
-        }
+        pieces.extend_from_slice(separate(resource));
     }
     let mut removed = Vec::new();
     for name in &content.removed {
@@ -158,15 +109,25 @@ pub(crate) fn encode(envelope: &Envelope<'_>, content: &Content) -> Rope {
     if !removed.is_empty() {
         pieces.push(removed.into());
     }
-    Rope::new(head(envelope), pieces.into(), Pieces::default())
+    Rope::new(head(envelope), [pieces.into()])
+}
+
+/// The pieces of a body that is not copied.
+fn separate(resource: &Resource) -> &[Bytes] {
+    if resource.len() < COPIED { &[] } else { resource.pieces() }
+}
+
+/// The number of pieces of a resource in a response.
+pub(crate) fn count_pieces(resource: &Resource) -> usize {
+    1 + separate(resource).len()
 }
 
 /// Returns the same response with another nonce.
 pub(crate) fn renamed(envelope: &Envelope<'_>, rope: &Rope) -> Rope {
-    Rope::new(head(envelope), rope.tail.clone(), rope.end.clone())
+    Rope::new(head(envelope), rope.parts().cloned())
 }
 
-fn head(envelope: &Envelope<'_>) -> Vec<u8> {
+pub(crate) fn head(envelope: &Envelope<'_>) -> Vec<u8> {
     let mut head = Vec::with_capacity(192);
     put_bytes(&mut head, 1, envelope.version.as_bytes());
     put_bytes(&mut head, 4, envelope.kind.type_url.as_bytes());
@@ -264,7 +225,7 @@ mod tests {
         assert_eq!(large.as_ptr(), content.resources[1].1.body().as_ptr(), "a large body is shared, not copied");
         // Other responses share the copy of a small body, too.
         let again = encode(&envelope, &content);
-        let places = |rope: &Rope| rope.tail.iter().map(|piece| piece.as_ptr()).take(4).collect::<Vec<_>>();
+        let places = |rope: &Rope| rope.pieces().skip(1).map(|piece| piece.as_ptr()).take(4).collect::<Vec<_>>();
         assert_eq!(places(&rope), places(&again));
     }
 

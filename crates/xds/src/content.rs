@@ -4,11 +4,11 @@ use std::sync::Arc;
 
 use model::xds::{Resource, ResourceType};
 
-use crate::compose::{Composed, Content, Envelope, Fresh, encode};
+use crate::compose::{Composed, Content, Envelope, Fresh, encode, encode_some};
 use crate::core::Core;
 use crate::selection::{Below, Key};
 use crate::stream::Stream;
-use crate::subscription::{Place, Subscription};
+use crate::subscription::{Part, Place, Subscription};
 use crate::watch::{Pending, Watch};
 use crate::{Epoch, Name, Origin};
 
@@ -24,40 +24,60 @@ pub(crate) struct Plan {
 }
 
 impl<O: Origin> Core<O> {
-    /// The response of a plan. Uses cached parts if it does not depend on the stream.
+    /// The response of a plan. Uses cached parts if it does not depend on the stream. `None`: a part of its resources was
+    /// encoded; call it again.
     pub(crate) fn composed(
         &mut self,
         stream: &Stream<O::Token>,
         watch: &Watch,
         plan: &Plan,
         full: bool,
-    ) -> Arc<Composed> {
+    ) -> Option<Arc<Composed>> {
         if plan.included.is_empty() && plan.deferred.is_empty() {
             return self.shared(watch, plan.key, full);
         }
         let subscription = self.subscription(watch);
+        if !self.encode_some(watch.kind, subscription, &plan.key, full) {
+            return None;
+        }
         let nonce = format!("{}.{:x}", nonce(&[subscription.serial()], &plan.key), stream.sequence);
         let composed = Arc::new(self.compose(watch.kind, subscription, plan, full, nonce));
         self.stats.of_mut(watch.kind).composed += 1;
-        composed
+        Some(composed)
+    }
+
+    /// Encodes some of the resources of a response for all streams. Returns whether so few are left that the response can be
+    /// composed. It holds no place: what was encoded is found by looking at all of them.
+    fn encode_some(&self, kind: ResourceType, subscription: Subscription<'_, O>, key: &Key, full: bool) -> bool {
+        let limit = self.limits.encoded_together;
+        let whole = full || key.from == 0;
+        let few = |part: Part<'_, O>| {
+            part.ledger.len() <= limit || !whole && part.ledger.few_changes(key.from, limit).is_some()
+        };
+        if subscription.parts().all(few) {
+            return true;
+        }
+        let resources = subscription.live(&self.cells);
+        let unsent = |name: &Name| whole || subscription.epoch_of(name) > key.from;
+        encode_some(kind, resources.filter(|(name, _)| unsent(name)), limit)
     }
 
     /// A response that does not depend on the stream: that of the audience, with the proxy's own resources if they are part
     /// of it.
-    fn shared(&mut self, watch: &Watch, key: Key, full: bool) -> Arc<Composed> {
+    fn shared(&mut self, watch: &Watch, key: Key, full: bool) -> Option<Arc<Composed>> {
         let Some(place) = watch.own else {
             return self.cached(watch.kind, watch.shared, key, full);
         };
         if self.is_entangled(watch, &key, full) {
             return self.overlaid(watch, place, key, full);
         }
-        let shared = self.cached(watch.kind, watch.shared, key, full);
+        let shared = self.cached(watch.kind, watch.shared, key, full)?;
         if !full && key.within(self.part(place).selection).is_empty() {
-            return shared;
+            return Some(shared);
         }
-        let own = self.cached(watch.kind, place, key, full);
+        let own = self.cached(watch.kind, place, key, full)?;
         if own.resources + own.removed == 0 {
-            return shared;
+            return Some(shared);
         }
         let subscription = self.subscription(watch);
         let latest = subscription.latest();
@@ -65,22 +85,26 @@ impl<O: Origin> Core<O> {
         let serials = [self.part(watch.shared).selection.serial, self.part(place).selection.serial];
         let nonce = nonce(&serials, &key);
         let envelope = self.envelope(watch.kind, &key, (&version, &nonce));
-        Arc::new(Composed::joined(&envelope, &shared, &own))
+        Some(Arc::new(Composed::joined(&envelope, &shared, &own)))
     }
 
     /// The response with the resources of one ledger.
-    fn cached(&mut self, kind: ResourceType, place: Place, key: Key, full: bool) -> Arc<Composed> {
+    fn cached(&mut self, kind: ResourceType, place: Place, key: Key, full: bool) -> Option<Arc<Composed>> {
         let selection = &mut self.ledgers[place.ledger].selections[place.selection];
         let key = key.within(selection);
         if let Some(composed) = selection.cached(&key, None) {
-            return composed;
+            return Some(composed);
         }
-        let nonce = nonce(&[selection.serial], &key);
+        let subscription = Subscription::of(self.part(place));
+        if !self.encode_some(kind, subscription, &key, full) {
+            return None;
+        }
+        let nonce = nonce(&[subscription.serial()], &key);
         let plan = Plan { key, included: Pending::default(), deferred: Pending::default(), updates: true };
-        let composed = Arc::new(self.compose(kind, Subscription::of(self.part(place)), &plan, full, nonce));
+        let composed = Arc::new(self.compose(kind, subscription, &plan, full, nonce));
         self.stats.of_mut(kind).composed += 1;
         self.ledgers[place.ledger].selections[place.selection].cache(key, None, composed.clone());
-        composed
+        Some(composed)
     }
 
     /// Whether a response depends on which shared resources the proxy's own ones hide.
@@ -95,7 +119,7 @@ impl<O: Origin> Core<O> {
     }
 
     /// The response with the resources of an own ledger over a shared one, for all streams of both.
-    fn overlaid(&mut self, watch: &Watch, own: Place, key: Key, full: bool) -> Arc<Composed> {
+    fn overlaid(&mut self, watch: &Watch, own: Place, key: Key, full: bool) -> Option<Arc<Composed>> {
         let subscription = self.subscription(watch);
         let latest = subscription.latest();
         let key = key.between(latest, subscription.changed_before(latest.changed));
@@ -103,15 +127,54 @@ impl<O: Origin> Core<O> {
         let below = Some(Below { serial: shared.serial, changed: shared.changed, removed: shared.removed });
         let selection = &mut self.ledgers[own.ledger].selections[own.selection];
         if let Some(composed) = selection.cached(&key, below) {
-            return composed;
+            return Some(composed);
+        }
+        if !self.encode_some(watch.kind, self.subscription(watch), &key, full) {
+            return None;
         }
         let serials = [watch.shared, own].map(|place| self.part(place).selection.serial);
         let nonce = nonce(&serials, &key);
-        let plan = Plan { key, included: Pending::default(), deferred: Pending::default(), updates: true };
-        let composed = Arc::new(self.compose(watch.kind, self.subscription(watch), &plan, full, nonce));
+        let composed = match self.is_whole(watch, &key, full) {
+            true => {
+                let (shared, own) = (watch.shared, own);
+                let parts = (self.cached(watch.kind, shared, key, full)?, self.cached(watch.kind, own, key, full)?);
+                self.overlay(watch, &parts, (&key, &nonce))
+            }
+            false => None,
+        };
+        let composed = composed.unwrap_or_else(|| {
+            let plan = Plan { key, included: Pending::default(), deferred: Pending::default(), updates: true };
+            self.compose(watch.kind, self.subscription(watch), &plan, full, nonce)
+        });
+        let composed = Arc::new(composed);
         self.stats.of_mut(watch.kind).composed += 1;
         self.ledgers[own.ledger].selections[own.selection].cache(key, below, composed.clone());
-        composed
+        Some(composed)
+    }
+
+    /// Whether a response of both ledgers has their whole state and nothing else, so that it follows from those of each.
+    fn is_whole(&self, watch: &Watch, key: &Key, full: bool) -> bool {
+        let subscription = self.subscription(watch);
+        let has_all = key.from == 0 && key.upto >= subscription.latest().changed && !key.newest_first;
+        let removals = if full { (key.sweep, Epoch::MAX) } else { (key.removals_sent, key.sweep) };
+        let removes = |part: Part<'_, O>| part.ledger.removed(part.selection, removals.0, removals.1).next().is_some();
+        (full || has_all)
+            && subscription.parts().all(|part| !part.ledger.by_name() && !removes(part))
+            && subscription.removed(&self.cells, removals.0, removals.1).next().is_none()
+    }
+
+    /// The response with the whole state of an own ledger over a shared one, if it follows from those of each.
+    fn overlay(
+        &self,
+        watch: &Watch,
+        (shared, own): &(Arc<Composed>, Arc<Composed>),
+        (key, nonce): (&Key, &str),
+    ) -> Option<Composed> {
+        let subscription = self.subscription(watch);
+        let latest = subscription.latest();
+        let version = self.version(subscription, key.upto < latest.changed || key.sweep < latest.removed, key);
+        let envelope = self.envelope(watch.kind, key, (&version, nonce));
+        Composed::overlaid(&envelope, (shared, own), subscription.overlay()?.own.ledger.names())
     }
 
     fn compose(
@@ -145,7 +208,7 @@ impl<O: Origin> Core<O> {
                 None => Vec::new(),
             },
             fresh,
-            contents: vec![content.resources.into()],
+            contents: Arc::new([content.resources.into()]),
         }
     }
 
@@ -178,16 +241,12 @@ impl<O: Origin> Core<O> {
     /// The changes, and the pending resources.
     fn partial(&self, kind: ResourceType, subscription: Subscription<'_, O>, plan: &Plan) -> Content {
         let key = plan.key;
-        let mut names = self.unsent(subscription, plan);
-        if key.newest_first {
-            // The resource that the client rejected may still be in the response: changes must come before it.
-            names.sort_by_key(|name| std::cmp::Reverse(subscription.epoch_of(name)));
-        }
-        let (mut resources, mut removed) = (Vec::with_capacity(names.len()), Vec::new());
-        for name in names {
+        let found = self.found(subscription, plan);
+        let (mut resources, mut removed) = (Vec::with_capacity(found.len()), Vec::new());
+        for (name, resource) in found {
             let owed = || plan.included.owed.binary_search(&name).is_ok();
-            match subscription.resource(&self.cells, &name) {
-                Some(resource) => resources.push((name, resource.clone())),
+            match resource {
+                Some(resource) => resources.push((name, resource)),
                 None if subscription.withholds(&name) => {}
                 None if kind.is_listed() && !owed() => {}
                 None => match kind.placeholder.filter(|_| key.placeholders && (key.from == 0 || owed())) {
@@ -209,6 +268,23 @@ impl<O: Origin> Core<O> {
             removed.clear();
         }
         Content { resources, removed }
+    }
+
+    /// The names whose current resource the client has not been sent, and the resources. Of a listed type, names without a
+    /// resource may be missing.
+    fn found(&self, subscription: Subscription<'_, O>, plan: &Plan) -> Vec<(Name, Option<Resource>)> {
+        let Plan { key, included, .. } = plan;
+        let has_nothing = key.from == 0 && key.upto >= subscription.latest().changed;
+        if has_nothing && included.owed.is_empty() && !key.newest_first {
+            return subscription.all(&self.cells);
+        }
+        let mut names = self.unsent(subscription, plan);
+        if key.newest_first {
+            // The resource that the client rejected may still be in the response: changes must come before it.
+            names.sort_by_key(|name| std::cmp::Reverse(subscription.epoch_of(name)));
+        }
+        let found = names.iter().map(|name| subscription.resource(&self.cells, name).cloned()).collect::<Vec<_>>();
+        names.into_iter().zip(found).collect()
     }
 
     /// Names whose current resource the client has not been sent.

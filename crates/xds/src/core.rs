@@ -9,6 +9,7 @@ use slab::Slab;
 use crate::cells::{Cells, LedgerId};
 use crate::divisions::Divisions;
 use crate::goods::Goods;
+use crate::holds::Hold;
 use crate::ledger::Ledger;
 use crate::moves::Moves;
 use crate::name_set::{Identity, NameSet};
@@ -41,6 +42,10 @@ pub(crate) struct Core<O: Origin> {
     pub(crate) by_lens: FxHashMap<(ResourceType, O::Audience, Vec<u64>), LedgerId>,
     pub(crate) divisions: Divisions,
     pub(crate) moves: Moves,
+    /// Holds of requests and moves that have been handled. They are released later, a few names at a time.
+    pub(crate) released: Vec<Hold>,
+    /// Catalogues that were replaced. They are dropped later, one at a time.
+    pub(crate) outdated: Vec<O::Catalogue>,
 }
 
 impl<O: Origin> Core<O> {
@@ -75,6 +80,11 @@ impl<O: Origin> Core<O> {
         Part { ledger, selection: &ledger.selections[place.selection] }
     }
 
+    /// The ledger of a type and audience that shows resources as they are, if there is one.
+    pub(crate) fn known_ledger(&self, kind: ResourceType, audience: &O::Audience) -> Option<LedgerId> {
+        self.by_audience.get(&(kind, audience.clone())).copied()
+    }
+
     /// The ledger of the own resources of proxies with this audience.
     pub(crate) fn own_ledger(
         &mut self,
@@ -96,22 +106,33 @@ impl<O: Origin> Core<O> {
         audience: O::Audience,
         lens: &Arc<Lens>,
     ) -> LedgerId {
-        let (key, seen) = ((kind, audience.clone()), (kind, audience, lens.ids.clone()));
-        let known = if lens.ids.is_empty() { self.by_audience.get(&key) } else { self.by_lens.get(&seen) };
-        if let Some(id) = known {
-            return *id;
+        let known = match lens.ids.is_empty() {
+            true => self.known_ledger(kind, &audience),
+            false => self.by_lens.get(&(kind, audience.clone(), lens.ids.clone())).copied(),
+        };
+        let id = known.unwrap_or_else(|| self.add_ledger(kind, audience, lens));
+        if kind.is_wildcard() {
+            let (ledger, all) = (&mut self.ledgers[id], Name::default());
+            if known.is_none() {
+                ledger.open(origin, &mut self.cells, &all, self.epoch);
+                self.note_catalogues(id);
+            } else {
+                // A request may have opened a part of it.
+                ledger.open_rows(origin, &mut self.cells, (&all, usize::MAX), self.epoch);
+            }
         }
+        id
+    }
+
+    /// Adds a ledger in which nothing is open.
+    pub(crate) fn add_ledger(&mut self, kind: ResourceType, audience: O::Audience, lens: &Arc<Lens>) -> LedgerId {
         let entry = self.ledgers.vacant_entry();
         let id = entry.key();
-        let ledger = entry.insert(Ledger::new(id, kind, key.1.clone(), lens.clone(), self.epoch));
-        if kind.is_wildcard() {
-            ledger.open(origin, &mut self.cells, &Name::default(), self.epoch);
-            self.note_catalogues(id);
-        }
+        entry.insert(Ledger::new(id, kind, audience.clone(), lens.clone(), self.epoch));
         if lens.ids.is_empty() {
-            self.by_audience.insert(key, id);
+            self.by_audience.insert((kind, audience), id);
         } else {
-            self.by_lens.insert(seen, id);
+            self.by_lens.insert((kind, audience, lens.ids.clone()), id);
         }
         id
     }
@@ -145,14 +166,25 @@ impl<O: Origin> Core<O> {
     /// Removes a stream from a selection, and closes selections and ledgers without streams.
     pub(crate) fn leave(&mut self, place: Place, stream: StreamId) {
         self.news.members = true;
-        let Place { ledger: ledger_id, selection } = place;
+        let Place { ledger, selection } = place;
+        self.ledgers[ledger].selections[selection].streams.remove(&stream);
+        if let Some(names) = self.ledgers[ledger].take_unused(selection, self.limits.opened_at_once) {
+            self.release_names(ledger, names);
+        }
+        self.shrink(ledger, |ledger, cells| ledger.drop_if_unused(cells, selection));
+    }
+
+    /// Closes a part of a ledger, and the ledger if nothing uses it any more. `close` returns the catalogues that it closed.
+    pub(crate) fn shrink<C>(
+        &mut self,
+        ledger_id: LedgerId,
+        close: impl FnOnce(&mut Ledger<O>, &mut Cells<O::Cell>) -> C,
+    ) where
+        C: IntoIterator<Item = O::Cell>,
+    {
         let ledger = &mut self.ledgers[ledger_id];
-        ledger.selections[selection].streams.remove(&stream);
-        let before: Vec<O::Cell> = ledger.lists.values().map(|list| list.cell).collect();
-        ledger.drop_if_unused(&mut self.cells, selection);
-        let is_open = |cell: &O::Cell| ledger.lists.values().any(|list| list.cell == *cell);
-        let closed: Vec<O::Cell> = before.into_iter().filter(|cell| !is_open(cell)).collect();
-        let is_unused = ledger.selections.is_empty();
+        let closed = close(ledger, &mut self.cells);
+        let is_unused = ledger.selections.is_empty() && ledger.holds == 0;
         closed.into_iter().for_each(|cell| self.forget_catalogue(cell, ledger_id));
         if is_unused {
             let ledger = self.ledgers.remove(ledger_id);
@@ -184,22 +216,17 @@ impl<O: Origin> Core<O> {
 
     /// The NACK of a resource in quarantine that a watch subscribes to.
     fn quarantined(&self, watch: &Watch) -> Option<LastNack> {
-        let (version, nonce) = watch.last.clone().unzip();
+        let (version, nonce) = watch.last();
         let entry = watch.places().find_map(|place| {
             let part = self.part(place);
             let mut ids = part.ledger.substituted().filter(|(name, _)| part.selection.covers(name));
             ids.find_map(|(_, one)| one.by.iter().find_map(|id| self.quarantine.entry(*id)))
         })?;
-        Some(LastNack {
-            message: entry.culprit.message.clone(),
-            version: version.unwrap_or_default(),
-            nonce: nonce.unwrap_or_default(),
-            at: entry.since,
-        })
+        Some(LastNack { message: entry.culprit.message.clone(), version, nonce, at: entry.since })
     }
 
     pub(crate) fn watch_status(&self, watch: &Watch) -> WatchStatus {
-        let error = watch.error.clone().or_else(|| self.quarantined(watch));
+        let error = watch.error.as_deref().cloned().or_else(|| self.quarantined(watch));
         WatchStatus {
             kind: watch.kind,
             names: self.identity(watch).map(|(_, count)| count),

@@ -126,7 +126,8 @@ impl Texts {
             return;
         }
         let mut texts: Vec<&str> = self.iter().collect();
-        texts.sort_unstable();
+        // Most are in order. The stable sort is faster then.
+        texts.sort();
         *self = texts.into_iter().collect();
     }
 
@@ -251,6 +252,10 @@ pub fn decode_delta(message: &Bytes, limits: &Limits) -> Result<Request, DecodeE
             (4, Value::Bytes(value)) => add_name(&mut unsubscribe, value, limits)?,
             (5, Value::Bytes(value)) => {
                 let (name, version) = entry(value)?;
+                if initial.is_empty() {
+                    // Most of the rest are names. Growing step by step would copy them several times.
+                    initial.names.buffer.reserve(reader.rest().len() / 4 * 3);
+                }
                 let name = checked_name(name, initial.len(), limits)?;
                 initial.push(name, text(version, "version", limits.name_bytes)?);
             }

@@ -13,9 +13,11 @@ use crate::core::Core;
 use crate::decode::Body;
 use crate::divisions::Divisions;
 use crate::goods::Goods;
+use crate::holds::Kept;
 use crate::ledger::Ledger;
 use crate::moves::Moves;
-use crate::opening::Opening;
+use crate::moving::Preparation;
+use crate::opening::{Asked, Opening};
 use crate::quarantine::Quarantine;
 use crate::stream::Stream;
 use crate::tally::News;
@@ -111,7 +113,11 @@ pub struct Hub<O: Origin> {
     turn: StreamId,
     /// Streams whose audiences changed, and that are not in the ledgers of the new ones yet.
     pub(crate) moving: BTreeSet<StreamId>,
-    /// Requests that wait for cells to be opened.
+    /// The preparation of the next move.
+    pub(crate) preparation: Option<Preparation<O>>,
+    /// Cells and parts of ledgers that stay open until all types of a stream have moved.
+    pub(crate) held: FxHashMap<StreamId, Kept<O::Cell>>,
+    /// Requests that wait until what they need is open.
     pub(crate) openings: FxHashMap<StreamId, (Opening<O>, Request)>,
     pub(crate) timers: BTreeSet<(Moment, StreamId)>,
     /// When unused cached responses are dropped, if there are any.
@@ -140,6 +146,8 @@ impl<O: Origin> Hub<O> {
                 by_lens: FxHashMap::default(),
                 divisions: Divisions::default(),
                 moves: Moves::default(),
+                released: Vec::new(),
+                outdated: Vec::new(),
             },
             streams: FxHashMap::default(),
             by_token: FxHashMap::default(),
@@ -147,6 +155,8 @@ impl<O: Origin> Hub<O> {
             woken: BTreeSet::new(),
             turn: StreamId(0),
             moving: BTreeSet::new(),
+            preparation: None,
+            held: FxHashMap::default(),
             openings: FxHashMap::default(),
             timers: BTreeSet::new(),
             forget_at: None,
@@ -224,10 +234,10 @@ impl<O: Origin> Hub<O> {
             self.core.unanswered.note(&self.core.types, &stream);
         }
         self.woken.remove(&id);
-        self.moving.remove(&id);
         if let Some((opening, _)) = self.openings.remove(&id) {
-            self.core.cells.close_all(opening.cells);
+            self.core.release(opening.kept);
         }
+        self.forget_move(id);
         if let Some(timer) = stream.timer {
             self.timers.remove(&(timer, id));
         }
@@ -269,7 +279,7 @@ impl<O: Origin> Hub<O> {
     /// The client violated the protocol or a limit: end the stream with this status, and call [`Hub::disconnect`].
     pub fn request(&mut self, origin: &mut O, id: StreamId, request: Request, now: Moment) -> Result<Progress, Status> {
         while self.proceed(origin, id, now)? == Progress::More {}
-        self.relocate(origin, id, now);
+        self.move_at_once(origin, id, now);
         let Some(stream) = self.streams.get_mut(&id) else {
             return Ok(Progress::Done);
         };
@@ -304,14 +314,14 @@ impl<O: Origin> Hub<O> {
         let Some((opening, request)) = self.openings.get_mut(&id) else {
             return Ok(Progress::Done);
         };
-        if !self.core.open_some(origin, opening, request) {
+        if !self.core.open_some(origin, opening, Asked::Request(request)) {
             return Ok(Progress::More);
         }
-        let Some((Opening { kind, cells, .. }, request)) = self.openings.remove(&id) else {
+        let Some((Opening { kind, kept, .. }, request)) = self.openings.remove(&id) else {
             return Ok(Progress::Done);
         };
-        // They are closed after the request was handled.
-        self.core.cells.close_all(cells);
+        // It is closed after the request was handled.
+        self.core.release(kept);
         self.handle(origin, id, (kind, request), now)
     }
 
@@ -331,6 +341,7 @@ impl<O: Origin> Hub<O> {
             (Body::Delta { .. }, Variant::Delta) => self.core.delta(origin, stream, kind, request, now)?,
             _ => return Err(Status::new(Code::InvalidArgument, "a request of the other variant of the protocol")),
         }
+        self.release_held(id);
         self.spread_quarantine(origin, now);
         Ok(Progress::Done)
     }
@@ -338,6 +349,8 @@ impl<O: Origin> Hub<O> {
     /// Closes up to `count` cells that are not used any more. Returns whether others remain. Dropping what is derived takes
     /// time, so that it is not part of other operations.
     pub fn close_unused(&mut self, origin: &mut O, count: usize) -> bool {
+        self.core.outdated.pop();
+        self.core.close_released(count);
         let closed: Vec<O::Cell> = self.core.cells.take_unused(count).collect();
         for cell in closed {
             origin.close(cell);
@@ -345,12 +358,12 @@ impl<O: Origin> Hub<O> {
                 self.core.goods.forget(cell);
             }
         }
-        self.core.cells.has_unused()
+        self.has_unused()
     }
 
     /// Whether there are cells to be closed.
     pub fn has_unused(&self) -> bool {
-        self.core.cells.has_unused()
+        self.core.cells.has_unused() || !self.core.released.is_empty() || !self.core.outdated.is_empty()
     }
 
     /// Takes a stream that was woken. All are taken in turn.

@@ -17,13 +17,16 @@ use crate::quarantine::{Lens, Substituted};
 use crate::selection::{Selection, SelectionId};
 use crate::{Epoch, Name, Origin};
 
+mod content;
 mod lists;
 mod log;
 mod own;
 mod select;
 mod substituted;
 
-pub(crate) use lists::{Failure, List};
+pub(crate) use content::differing;
+pub(crate) use lists::{Differing, Failure, List, differences};
+pub(crate) use select::LOOKUPS;
 
 pub(crate) struct Ledger<O: Origin> {
     pub(crate) id: LedgerId,
@@ -50,6 +53,8 @@ pub(crate) struct Ledger<O: Origin> {
     marked: Vec<SelectionId>,
     /// Tombstones are pruned when there are so many.
     pub(crate) prune_at: usize,
+    /// The number of requests and moves that are prepared in it ([`crate::holds`]). It stays for them, even without streams.
+    pub(crate) holds: usize,
 }
 
 struct Entry<C> {
@@ -102,9 +107,11 @@ impl<O: Origin> Ledger<O> {
             tombs: BTreeMap::new(),
             log: Log { floor: epoch, changes: VecDeque::new() },
             digest: 0,
-            selections: Slab::new(),
+            // Most ledgers have one.
+            selections: Slab::with_capacity(1),
             marked: Vec::new(),
             prune_at: 0,
+            holds: 0,
         }
     }
 
@@ -167,28 +174,6 @@ impl<O: Origin> Ledger<O> {
     /// A digest of a selection's content. Equal content has the same digest on every replica.
     pub(crate) fn digest(&self, selection: &Selection) -> u64 {
         if selection.names.is_some() || self.by_name() { selection.digest } else { self.digest }
-    }
-
-    /// The names and resources of a selection, ascending.
-    pub(crate) fn live<'a>(
-        &'a self,
-        cells: &'a Cells<O::Cell>,
-        selection: &'a Selection,
-    ) -> Box<dyn Iterator<Item = (&'a Name, &'a Resource)> + 'a> {
-        match &selection.names {
-            // Names that other streams subscribe to are not a catalogue.
-            None if self.by_name() => Box::new(std::iter::empty()),
-            None => {
-                Box::new(self.entries.iter().filter_map(|(name, entry)| Some((name, self.shown(cells, name, entry)?))))
-            }
-            Some(names) if self.kind.is_collected() => Box::new(
-                names
-                    .iter()
-                    .flat_map(|collection| self.members(collection))
-                    .filter_map(|(name, entry)| Some((name, self.shown(cells, name, entry)?))),
-            ),
-            Some(names) => Box::new(names.iter().filter_map(|name| Some((name, self.resource(cells, name)?)))),
-        }
     }
 
     /// Names of a selection whose last addition, change or (named types) removal was after `from` and not after `upto`;

@@ -35,6 +35,8 @@ pub struct Limits {
     pub opened_together: usize,
     /// The cells up to which a request is handled in one piece.
     pub opened_at_once: usize,
+    /// Resources of a response that are encoded in one step ([`Hub::next`](crate::Hub::next)).
+    pub encoded_together: usize,
     /// The longest time for which changes wait for the types that they need (routes for clusters), and removals for the types
     /// that may use them.
     pub hold: Moment,
@@ -84,6 +86,7 @@ impl Default for Limits {
             wildcard_burst: 32,
             opened_together: 128,
             opened_at_once: 256,
+            encoded_together: 8192,
             hold: Moment::from_secs(5),
             quarantine: Some(Moment::from_secs(60)),
             removed_names: 4096,

@@ -6,10 +6,11 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use model::xds::{Resource, ResourceType, Version};
+use model::xds::{Resource, ResourceType};
 use rustc_hash::FxHashMap;
 
 use crate::core::Core;
+use crate::ledger::differing;
 use crate::stream::Stream;
 use crate::subscription::{Place, Subscription};
 use crate::watch::{Gone, Pending, Watch};
@@ -125,7 +126,7 @@ impl<O: Origin> Core<O> {
         let [old, new] = [from, to].map(|place| Subscription::of(self.part(place)));
         let mut names = old.changed(&self.cells, sent, Epoch::MAX);
         if from != to {
-            names.extend(self.differing(old, new));
+            names.extend(differing(&self.cells, self.part(from), self.part(to)));
             names.sort_unstable();
             names.dedup();
         }
@@ -136,16 +137,6 @@ impl<O: Origin> Core<O> {
         let pending = Arc::new(pending);
         self.moves.known(epoch).insert(key, pending.clone());
         pending
-    }
-
-    /// The names whose resources are not the same in two subscriptions.
-    fn differing(&self, old: Subscription<'_, O>, new: Subscription<'_, O>) -> Vec<Name> {
-        let content = old.live(&self.cells).chain(new.live(&self.cells));
-        let mut content: Vec<(&Name, Version)> = content.map(|(name, resource)| (name, resource.version())).collect();
-        // Merges two ascending sequences. What is the same in both occurs twice.
-        content.sort();
-        let once = content.chunk_by(|one, other| one == other).filter(|same| same.len() == 1);
-        once.map(|one| one[0].0.clone()).collect()
     }
 
     /// The names, ascending, for which it matters what a stream has in its own ledgers or what it was not sent yet.

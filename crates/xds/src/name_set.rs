@@ -40,6 +40,10 @@ impl NameSet {
         self.names.len()
     }
 
+    pub(crate) fn as_slice(&self) -> &[Name] {
+        &self.names
+    }
+
     pub(crate) fn iter(&self) -> std::slice::Iter<'_, Name> {
         self.names.iter()
     }
@@ -98,7 +102,7 @@ impl PartialEq for NameSet {
 
 /// A changed set that is not built yet.
 pub(crate) struct Edit<'a> {
-    base: &'a NameSet,
+    pub(crate) base: &'a NameSet,
     /// Added names, ascending.
     pub(crate) added: Vec<Name>,
     /// Removed names, ascending.

@@ -18,6 +18,8 @@ use crate::{Code, Epoch, Hub, Moment, Name, Origin, Rope, Status, StreamId, Vari
 pub enum Next {
     /// Send this, then call [`Hub::next`] again.
     Send(Response),
+    /// A part of a response was encoded. The stream is woken, so that others can have their turn before it goes on.
+    More,
     /// Wait until the stream is woken.
     Idle,
     /// End it with this status, and call [`Hub::disconnect`].
@@ -42,7 +44,8 @@ pub struct Response {
 }
 
 impl<O: Origin> Hub<O> {
-    /// The next step for a stream. Call it again until the stream is idle.
+    /// The next step for a stream. Call it again until the stream is idle. A response with more than
+    /// [`Limits::encoded_together`](crate::Limits::encoded_together) resources takes several.
     pub fn next(&mut self, id: StreamId, now: Moment) -> Next {
         let Some(stream) = self.streams.get_mut(&id) else {
             return Next::Idle;
@@ -64,6 +67,10 @@ impl<O: Origin> Hub<O> {
                 match self.core.attempt(stream, kind, now) {
                     Attempt::Nothing => {}
                     Attempt::Advanced => advanced = true,
+                    Attempt::Encoding => {
+                        self.woken.insert(id);
+                        return Next::More;
+                    }
                     Attempt::Send(response) => {
                         let idle = self.core.limits.idle_responses;
                         self.forget_at.get_or_insert(now + idle);
@@ -92,6 +99,8 @@ enum Attempt {
     Nothing,
     /// There were changes, but none for this client.
     Advanced,
+    /// A part of the response was encoded.
+    Encoding,
     Send(Response),
 }
 
@@ -125,7 +134,9 @@ impl<O: Origin> Core<O> {
         let Some(plan) = self.plan(stream, watch, window, full) else {
             return self.pass_over(stream, kind, window, full);
         };
-        let composed = self.composed(stream, watch, &plan, full);
+        let Some(composed) = self.composed(stream, watch, &plan, full) else {
+            return Attempt::Encoding;
+        };
         let nothing = composed.resources == 0 && composed.removed == 0 && !full;
         if !nothing || watch.must_answer && plan.updates {
             return Attempt::Send(self.send(stream, kind, window, plan, &composed, now));

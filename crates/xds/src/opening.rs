@@ -1,8 +1,9 @@
 //! Opens what a large request needs, a few cells at a time.
 //!
 //! The most expensive part of a request is to derive resources that no client has asked for yet. Before a request that needs
-//! many is handled, their cells are opened in steps, between which the caller does other work. They stay open until the
-//! request has been handled. That happens in one step, so that the state of a stream does not depend on the steps.
+//! many is handled, they are opened in steps in the ledgers that will serve it, between which the caller does other work. They
+//! stay open until the request has been handled ([`crate::holds`]). That happens in one step, so that the state of a stream does
+//! not depend on the steps.
 //!
 //! A shared catalogue, or a route table, is derived at once, and grows with the mesh. It is a step of its own, which the
 //! caller may take on another thread ([`crate::Hub::wanted`]).
@@ -11,63 +12,88 @@ use std::collections::BTreeSet;
 
 use model::xds::{Parent, ResourceType};
 
+use crate::cells::LedgerId;
 use crate::core::Core;
 use crate::decode::{Body, Texts};
-use crate::name_set::NameSet;
+use crate::holds::Kept;
+use crate::ledger::{LOOKUPS, Ledger};
+use crate::name_set::{Identity, NameSet};
 use crate::stream::Stream;
 use crate::wanted::{List, OpenedList};
 use crate::watch::Watch;
 use crate::{Code, Moment, Name, Origin, Request, Status};
 
-/// The number of names that are looked up for each cell that a step may open.
-const LOOKUPS: usize = 8;
 /// A resource with parts (a route table) is derived from so many times as much as another one.
 const PARTS: usize = 128;
 /// A SotW request with other names than before counts as one name for each so many, because it repeats those that stay.
 const REPEATED: usize = 8;
 
-/// The cells that a request waits for.
+/// The resources that a request waits for.
 pub(crate) struct Opening<O: Origin> {
     pub(crate) kind: ResourceType,
+    /// To be opened, the last one first.
     pub(crate) sources: Vec<Source<O>>,
-    /// Opened so far. Each must be closed once.
-    pub(crate) cells: Vec<O::Cell>,
+    /// Opened so far.
+    pub(crate) kept: Kept<O::Cell>,
+    /// The caller has done the next step ([`crate::Hub::opened`]).
+    pub(crate) is_served: bool,
 }
 
-/// Cells to be opened.
+/// The names that are looked up.
+#[derive(Clone, Copy)]
+pub(crate) enum Asked<'a> {
+    /// The subscription of a request.
+    Request(&'a Request),
+    /// The subscription of a stream.
+    Set(&'a NameSet),
+}
+
+impl<'a> Asked<'a> {
+    fn len(self) -> usize {
+        match self {
+            Asked::Request(request) => requested(request).map(Texts::len).sum(),
+            Asked::Set(names) => names.len(),
+        }
+    }
+
+    /// The names from this index on.
+    fn from(self, at: usize) -> Box<dyn Iterator<Item = &'a str> + 'a> {
+        match self {
+            Asked::Request(request) => Box::new(requested(request).flat_map(Texts::iter).skip(at)),
+            Asked::Set(names) => Box::new(names.iter().skip(at).map(|name| &**name)),
+        }
+    }
+
+    /// Whether a ledger has them as a selection.
+    fn is_selected<O: Origin>(self, ledger: &Ledger<O>) -> bool {
+        match self {
+            Asked::Request(request) => requested(request).all(|names| ledger.selected(names.identity()).is_some()),
+            Asked::Set(names) => ledger.selected(names.identity()).is_some(),
+        }
+    }
+}
+
+/// Resources to be opened.
 pub(crate) enum Source<O: Origin> {
-    /// The names of the request from this index on, for an audience.
-    Names(O::Audience, usize),
-    /// The rows of a catalogue, from this index on.
-    Rows(List<O>, O::Catalogue, usize),
+    /// The names from this index on, for an audience.
+    Names(Names<O>),
+    /// The rows of a catalogue that is held, as far as they are not open.
+    Rows(LedgerId, Name),
     /// A catalogue that was not open.
     List(List<O>),
 }
 
-impl<O: Origin> Opening<O> {
-    /// Opens the catalogues among the sources from this index on.
-    fn open_lists(&mut self, origin: &mut O, from: usize) {
-        for source in self.sources.split_off(from) {
-            match source {
-                Source::List(list) => {
-                    let opened = list.open(origin);
-                    self.add_opened(list, opened);
-                }
-                other => self.sources.push(other),
-            }
-        }
-    }
+/// Names that are resolved one by one.
+pub(crate) struct Names<O: Origin> {
+    audience: O::Audience,
+    own: bool,
+    /// The number of those that are open.
+    opened: usize,
+}
 
-    /// Adds the rows of a catalogue, or the names of the request if there is none.
-    pub(crate) fn add_opened(&mut self, list: List<O>, opened: OpenedList<O>) {
-        match opened {
-            Some((cell, catalogue)) => {
-                self.cells.push(cell);
-                self.sources.push(Source::Rows(list, catalogue, 0));
-            }
-            None if list.kind.is_wildcard() => self.sources.push(Source::Names(list.audience, 0)),
-            None => {}
-        }
+impl<O: Origin> Opening<O> {
+    pub(crate) fn new(kind: ResourceType) -> Opening<O> {
+        Opening { kind, sources: Vec::new(), kept: Kept::default(), is_served: false }
     }
 }
 
@@ -80,29 +106,27 @@ impl<O: Origin> Core<O> {
         (kind, names): (ResourceType, usize),
         request: &Request,
     ) -> Option<Opening<O>> {
-        let mut opening = Opening { kind, sources: Vec::new(), cells: Vec::new() };
+        let (mut opening, asked) = (Opening::new(kind), Asked::Request(request));
         if names > 0 || stream.watch(kind).is_none() {
             let shared = origin.audience(stream.token, kind);
             let own = origin.own_audience(stream.token, kind);
-            if !self.is_divided(kind, (&shared, own.as_ref()), request) {
-                self.add_sources(stream, (&mut opening, request), shared);
+            if !self.is_divided(kind, (&shared, own.as_ref()), requested(request).map(Texts::identity)) {
+                self.add_sources(stream, (&mut opening, request), (shared, false));
                 if let Some(own) = own {
                     let at = opening.sources.len();
-                    self.add_sources(stream, (&mut opening, request), own);
-                    opening.open_lists(origin, at);
+                    self.add_sources(stream, (&mut opening, request), (own, true));
+                    self.open_lists(origin, &mut opening, at);
                 }
             }
         }
         self.add_followed(origin, stream, &mut opening);
-        let large = opening.sources.iter().any(|source| match source {
-            Source::List(_) => true,
-            _ => source.cost(kind) > 1 && source.len(request) > 0,
-        });
-        let count = opening.sources.iter().map(|source| source.len(request)).sum::<usize>();
+        let takes_long = |source: &Source<O>| source.takes_long(kind) && (asked.len() > 0 || !source.is_names());
+        let large = opening.sources.iter().any(takes_long);
+        let count = opening.sources.iter().map(|source| self.left(source, asked)).sum::<usize>();
         if large || count > self.limits.opened_at_once {
             return Some(opening);
         }
-        self.cells.close_all(opening.cells);
+        self.release(opening.kept);
         None
     }
 
@@ -164,26 +188,26 @@ impl<O: Origin> Core<O> {
         }
     }
 
-    /// Whether another stream has the names of a request in the same two ledgers.
-    fn is_divided(
+    /// Whether other streams have these sets of names in the same two ledgers.
+    pub(crate) fn is_divided(
         &self,
         kind: ResourceType,
         (shared, own): (&O::Audience, Option<&O::Audience>),
-        request: &Request,
+        sets: impl Iterator<Item = Identity>,
     ) -> bool {
-        let ledger = |audience: &O::Audience| self.by_audience.get(&(kind, audience.clone())).copied();
+        let ledger = |audience: &O::Audience| self.known_ledger(kind, audience);
         let (Some(shared), Some(own)) = (ledger(shared), own.and_then(ledger)) else {
             return false;
         };
-        let mut names = requested(request).peekable();
-        names.peek().is_some() && names.all(|names| self.division((shared, own), names.identity()).is_some())
+        let mut sets = sets.peekable();
+        sets.peek().is_some() && sets.all(|identity| self.division((shared, own), identity).is_some())
     }
 
     fn add_sources(
         &self,
         stream: &Stream<O::Token>,
         (opening, request): (&mut Opening<O>, &Request),
-        audience: O::Audience,
+        audience: (O::Audience, bool),
     ) {
         let kind = opening.kind;
         if kind.is_collected() {
@@ -197,19 +221,25 @@ impl<O: Origin> Core<O> {
                 _ => subscribed.iter().map(Name::from).collect(),
             };
             for name in &names {
-                self.add_list(opening, kind, &audience, name);
+                self.add_list(opening, kind, (&audience.0, audience.1), name);
             }
             return;
         }
-        let ledger = self.by_audience.get(&(kind, audience.clone())).map(|id| &self.ledgers[*id]);
+        self.add_names(opening, Asked::Request(request), audience);
+    }
+
+    /// Adds names of a type without collections, for an audience; whether it is a proxy's own one.
+    pub(crate) fn add_names(&self, opening: &mut Opening<O>, asked: Asked<'_>, (audience, own): (O::Audience, bool)) {
+        let kind = opening.kind;
+        let ledger = self.known_ledger(kind, &audience).map(|id| &self.ledgers[id]);
         let is_needed = match ledger {
             // Proxies of one kind subscribe to the same names, which are open then.
-            Some(ledger) => ledger.by_name() && !requested(request).all(|names| ledger.selected(names).is_some()),
-            None if kind.is_wildcard() => return self.add_list(opening, kind, &audience, &Name::default()),
-            None => true,
+            Some(ledger) if ledger.by_name() => !asked.is_selected(ledger),
+            _ if kind.is_wildcard() => return self.add_list(opening, kind, (&audience, own), &Name::default()),
+            ledger => ledger.is_none(),
         };
         if is_needed {
-            opening.sources.push(Source::Names(audience, 0));
+            opening.sources.push(Source::Names(Names { audience, own, opened: 0 }));
         }
     }
 
@@ -223,127 +253,186 @@ impl<O: Origin> Core<O> {
         for (place, is_own) in watch.places().zip([false, true]) {
             let at = opening.sources.len();
             for name in &parent.unanswered {
-                self.add_list(opening, child, &self.ledgers[place.ledger].audience, name);
+                self.add_list(opening, child, (&self.ledgers[place.ledger].audience, is_own), name);
             }
             if is_own {
-                opening.open_lists(origin, at);
+                self.open_lists(origin, opening, at);
             }
         }
     }
 
     /// Adds a catalogue, if it is not open yet.
-    fn add_list(&self, opening: &mut Opening<O>, kind: ResourceType, audience: &O::Audience, collection: &Name) {
-        if !self.has_list(kind, (audience, collection)) {
-            let list = List { kind, audience: audience.clone(), collection: collection.clone() };
+    pub(crate) fn add_list(
+        &self,
+        opening: &mut Opening<O>,
+        kind: ResourceType,
+        (audience, own): (&O::Audience, bool),
+        collection: &Name,
+    ) {
+        let list = List { kind, audience: audience.clone(), own, collection: collection.clone() };
+        if self.rows_left(&list).is_none_or(|(_, left)| left > 0) {
             opening.sources.push(Source::List(list));
         }
     }
 
-    /// Whether others have opened what a source has.
-    pub(crate) fn is_opened(&self, kind: ResourceType, source: &Source<O>, request: &Request) -> bool {
+    /// The ledger of a catalogue, if it is in one, and the number of its rows that are not open.
+    fn rows_left(&self, list: &List<O>) -> Option<(LedgerId, usize)> {
+        let id = self.known_ledger(list.kind, &list.audience)?;
+        Some((id, self.ledgers[id].lists.get(&list.collection)?.left()))
+    }
+
+    /// The number of resources of a source that are not open. An estimate for names.
+    fn left(&self, source: &Source<O>, asked: Asked<'_>) -> usize {
         match source {
-            Source::Rows(list, ..) | Source::List(list) => self.has_list(list.kind, (&list.audience, &list.collection)),
-            Source::Names(audience, _) => {
-                let ledger = self.by_audience.get(&(kind, audience.clone())).map(|id| &self.ledgers[*id]);
-                ledger.is_some_and(|ledger| requested(request).all(|names| ledger.selected(names).is_some()))
-            }
+            Source::Names(_) => asked.len(),
+            Source::Rows(id, collection) => self.ledgers[*id].lists.get(collection).map_or(0, |list| list.left()),
+            Source::List(_) => 0,
         }
     }
 
-    /// Whether a catalogue is open.
-    pub(crate) fn has_list(&self, kind: ResourceType, (audience, collection): (&O::Audience, &Name)) -> bool {
-        let ledger = self.by_audience.get(&(kind, audience.clone())).map(|id| &self.ledgers[*id]);
-        ledger.is_some_and(|ledger| ledger.lists.contains_key(collection))
-    }
-
-    /// Opens some cells. Returns whether all are open, or were opened by another stream meanwhile.
-    pub(crate) fn open_some(&self, origin: &mut O, opening: &mut Opening<O>, request: &Request) -> bool {
-        let limit = self.limits.opened_together.max(1);
-        let mut left = limit;
-        while left > 0
-            && let Some(source) = opening.sources.last()
-        {
-            if matches!(source, Source::List(_)) && !self.is_opened(opening.kind, source, request) {
-                // It is a step of its own.
-                if left == limit {
-                    opening.open_lists(origin, opening.sources.len() - 1);
+    /// Opens the catalogues among the sources from this index on.
+    pub(crate) fn open_lists(&mut self, origin: &mut O, opening: &mut Opening<O>, from: usize) {
+        for source in opening.sources.split_off(from) {
+            match source {
+                Source::List(list) => {
+                    let opened = list.open(origin);
+                    self.add_opened(opening, list, opened);
                 }
-                return false;
+                other => opening.sources.push(other),
             }
-            let keys = self.take_keys(origin, (opening, request), &mut left);
-            let keys: Vec<&O::Key> = keys.iter().collect();
-            opening.cells.extend(origin.open_all(&keys).into_iter().map(|(cell, _)| cell));
         }
-        opening.sources.is_empty()
     }
 
-    /// Takes the next keys from the last source, as far as there is room for their cells, and removes the source if it has no
-    /// more. A catalogue that is not open is removed.
+    /// Adds the rows of a catalogue, or the names of the request if there is none.
+    pub(crate) fn add_opened(&mut self, opening: &mut Opening<O>, list: List<O>, opened: OpenedList<O>) {
+        match opened {
+            Some(opened) => {
+                let id = self.begin_list(&mut opening.kept, &list, opened);
+                opening.sources.push(Source::Rows(id, list.collection));
+            }
+            None if list.kind.is_wildcard() => {
+                opening.sources.push(Source::Names(Names { audience: list.audience, own: list.own, opened: 0 }));
+            }
+            None => {}
+        }
+    }
+
+    /// Removes sources from the end that other requests have opened, and shares a catalogue that one is opening.
+    pub(crate) fn join(&mut self, opening: &mut Opening<O>, asked: Asked<'_>) {
+        while let Some(source) = opening.sources.last() {
+            let shared = match source {
+                Source::Names(Names { audience, .. }) => {
+                    let ledger = self.known_ledger(opening.kind, audience).map(|id| &self.ledgers[id]);
+                    if !ledger.is_some_and(|ledger| asked.is_selected(ledger)) {
+                        return;
+                    }
+                    None
+                }
+                Source::Rows(..) if self.left(source, asked) > 0 => return,
+                Source::Rows(..) => None,
+                Source::List(list) => match self.rows_left(list) {
+                    None => return,
+                    Some((_, 0)) => None,
+                    Some((id, _)) => Some((id, list.collection.clone())),
+                },
+            };
+            opening.sources.pop();
+            if let Some((id, collection)) = shared {
+                self.hold_list(&mut opening.kept, id, &collection);
+                opening.sources.push(Source::Rows(id, collection));
+            }
+        }
+    }
+
+    /// Opens some resources. Returns whether all are open, or were opened by other requests meanwhile.
+    pub(crate) fn open_some(&mut self, origin: &mut O, opening: &mut Opening<O>, asked: Asked<'_>) -> bool {
+        let limit = self.limits.opened_together.max(1);
+        let (kind, mut left) = (opening.kind, limit);
+        let mut is_begun = std::mem::take(&mut opening.is_served);
+        loop {
+            self.join(opening, asked);
+            match opening.sources.last_mut() {
+                None => return true,
+                Some(_) if left == 0 => return false,
+                // It is a step of its own, for which the caller is asked first.
+                Some(Source::Rows(..)) if is_begun => return false,
+                Some(source) if is_begun && source.takes_long(kind) => return false,
+                Some(Source::List(_)) => {
+                    self.open_lists(origin, opening, opening.sources.len() - 1);
+                    return false;
+                }
+                Some(Source::Rows(id, collection)) => {
+                    let list = (&*collection, left);
+                    left -= self.ledgers[*id].open_rows(origin, &mut self.cells, list, self.epoch);
+                }
+                Some(Source::Names(_)) if cost(kind) > 1 => {
+                    let keys = self.take_keys(origin, (opening, asked), &mut left);
+                    let keys: Vec<&O::Key> = keys.iter().collect();
+                    opening.kept.cells.extend(origin.open_all(&keys).into_iter().map(|(cell, _)| cell));
+                }
+                Some(Source::Names(Names { audience, own, opened })) => {
+                    let id = self.ledger_for((kind, *own), audience);
+                    let (seen, new) = self.hold_names(origin, &mut opening.kept, (id, asked.from(*opened)), left);
+                    *opened += seen;
+                    left = left.saturating_sub(new + seen / LOOKUPS);
+                    if seen == 0 {
+                        opening.sources.pop();
+                    }
+                }
+            }
+            is_begun = true;
+        }
+    }
+
+    /// Takes the next keys from the names that are the last source, as far as there is room for what is derived from them, and
+    /// removes the source if it has no more.
     pub(crate) fn take_keys(
         &self,
         origin: &O,
-        (opening, request): (&mut Opening<O>, &Request),
+        (opening, asked): (&mut Opening<O>, Asked<'_>),
         left: &mut usize,
     ) -> Vec<O::Key> {
-        let kind = opening.kind;
-        let Some(source) = opening.sources.last_mut() else { return Vec::new() };
-        let cost = source.cost(kind);
+        let (kind, cost) = (opening.kind, cost(opening.kind));
+        let Some(Source::Names(Names { audience, opened, .. })) = opening.sources.last_mut() else { return Vec::new() };
         let room = (*left / cost).max(1);
-        let mut keys: Vec<O::Key> = Vec::new();
-        let exhausted = match source {
-            _ if self.is_opened(kind, source, request) => true,
-            Source::List(_) => true,
-            Source::Rows(_, catalogue, at) => {
-                let rows = &O::rows(catalogue)[*at..];
-                let taken = rows.len().min(room);
-                let keys_of = rows[..taken].iter().map(|(_, key)| key);
-                keys.extend(keys_of.filter(|key| !O::hides(key)).cloned());
-                *at += taken;
-                taken == rows.len()
+        let ledger = self.known_ledger(kind, audience).map(|id| &self.ledgers[id]);
+        let (mut keys, mut seen): (Vec<O::Key>, _) = (Vec::new(), 0);
+        for name in asked.from(*opened).take(room.saturating_mul(LOOKUPS)) {
+            seen += 1;
+            if ledger.is_none_or(|ledger| ledger.name(name).is_none()) && origin.may_exist(kind, name) {
+                keys.extend(origin.resolve(kind, audience, &Name::from(name)));
             }
-            Source::Names(audience, at) => {
-                let ledger = self.by_audience.get(&(kind, audience.clone())).map(|id| &self.ledgers[*id]);
-                let names = requested(request).flat_map(Texts::iter).skip(*at).take(room.saturating_mul(LOOKUPS));
-                let mut seen = 0;
-                for name in names {
-                    seen += 1;
-                    if ledger.is_none_or(|ledger| ledger.name(name).is_none()) && origin.may_exist(kind, name) {
-                        keys.extend(origin.resolve(kind, audience, &Name::from(name)));
-                    }
-                    if keys.len() == room {
-                        break;
-                    }
-                }
-                *at += seen;
-                *left = left.saturating_sub(seen / LOOKUPS);
-                seen == 0
+            if keys.len() == room {
+                break;
             }
-        };
-        if exhausted {
+        }
+        *opened += seen;
+        if seen == 0 {
             opening.sources.pop();
         }
-        *left = left.saturating_sub(keys.len().saturating_mul(cost));
+        *left = left.saturating_sub(seen / LOOKUPS + keys.len().saturating_mul(cost));
         keys
     }
 }
 
 impl<O: Origin> Source<O> {
-    fn len(&self, request: &Request) -> usize {
-        match self {
-            Source::Names(..) => requested(request).map(Texts::len).sum(),
-            Source::Rows(_, catalogue, _) => O::rows(catalogue).len(),
-            Source::List(_) => 0,
-        }
+    fn is_names(&self) -> bool {
+        matches!(self, Source::Names(_))
     }
 
-    /// The number of cells as which each of its cells counts. `kind`: of names.
-    pub(crate) fn cost(&self, kind: ResourceType) -> usize {
-        let kind = match self {
-            Source::Names(..) => kind,
-            Source::Rows(list, ..) | Source::List(list) => list.kind,
-        };
-        if kind.parts.is_some() { PARTS } else { 1 }
+    /// Whether the next part of it, of a type, is derived from the whole mesh.
+    pub(crate) fn takes_long(&self, kind: ResourceType) -> bool {
+        match self {
+            Source::List(_) => true,
+            Source::Rows(..) => false,
+            Source::Names(_) => cost(kind) > 1,
+        }
     }
+}
+
+/// The number of resources as which each one of a type counts.
+fn cost(kind: ResourceType) -> usize {
+    if kind.parts.is_some() { PARTS } else { 1 }
 }
 
 /// The names that a request lists as its subscription.

@@ -233,10 +233,12 @@ impl<O: Origin> Core<O> {
     ) -> NameSet {
         let ledger = match stream.watch(kind) {
             Some(watch) => Some(watch.shared.ledger),
-            None => self.by_audience.get(&(kind, origin.audience(stream.token, kind))).copied(),
+            None => self.known_ledger(kind, &origin.audience(stream.token, kind)),
         };
         let ledger = ledger.map(|id| &self.ledgers[id]);
-        if let Some(known) = ledger.and_then(|ledger| ledger.selected(names)).or_else(|| self.divisions.names(names)) {
+        if let Some(known) =
+            ledger.and_then(|ledger| Some(ledger.selected(names.identity())?.1)).or_else(|| self.divisions.names(names))
+        {
             return known.clone();
         }
         let share = |name: &str| ledger.and_then(|ledger| ledger.name(name)).cloned().unwrap_or_else(|| name.into());

@@ -49,7 +49,7 @@ impl<O: Origin> Core<O> {
             rope = renamed(&Envelope { kind, delta, version, nonce: &nonce, identifier }, &rope);
         }
         if let Some(watch) = watch {
-            watch.inflight = Some(Inflight {
+            watch.inflight = Some(Box::new(Inflight {
                 nonce: nonce.clone(),
                 sent_before: watch.sent,
                 removals_sent_before: watch.removals_sent,
@@ -58,14 +58,13 @@ impl<O: Origin> Core<O> {
                 sweep: window.sweep,
                 updates,
                 contents: composed.contents.clone(),
-            });
+            }));
             watch.sent = plan.key.upto;
             watch.removals_sent = plan.key.sweep;
             watch.pending = plan.deferred;
             watch.rejected = None;
             watch.must_answer = false;
             watch.responses += 1;
-            watch.last = Some((composed.version.clone(), nonce.clone()));
             watch.sent_at = Some(Exchange { version: composed.version.clone(), nonce: nonce.clone(), at: now });
         }
         let stats = self.stats.of_mut(kind);
@@ -125,8 +124,8 @@ impl<O: Origin> Core<O> {
             };
         }
         if let (Fresh::Some(fresh), None, true) = (fresh, &self.part(watch.shared).selection.names, from > 0) {
-            watch.settling =
-                Some(Settling { fresh: fresh.clone(), before: watch.settled, answered: None, target: None });
+            let settling = Settling { fresh: fresh.clone(), before: watch.settled, answered: None, target: None };
+            watch.settling = Some(Box::new(settling));
         }
     }
 

@@ -6,13 +6,12 @@
 //! replaces or hides the shared resource of its name ([`overlay`](crate::overlay)). Of a named type, each selection has the
 //! names that are in its ledger.
 
-use std::iter::Peekable;
-
 use model::xds::Resource;
 
 use crate::cells::{Cells, LedgerId};
 use crate::ledger::{Failure, Ledger};
 use crate::overlay::Overlay;
+use crate::pairs::pairs;
 use crate::selection::{Selection, SelectionId};
 use crate::{Epoch, Name, Origin};
 
@@ -175,13 +174,33 @@ impl<'a, O: Origin> Subscription<'a, O> {
     pub(crate) fn live(self, cells: &'a Cells<O::Cell>) -> Box<dyn Iterator<Item = (&'a Name, &'a Resource)> + 'a> {
         let shared = self.shared.ledger.live(cells, self.shared.selection);
         match self.own {
-            None => shared,
+            None => Box::new(shared),
             Some(own) => {
                 let hides = self.overlay().is_some() && own.ledger.len() > 0;
                 let shared = shared.filter(move |(name, _)| !hides || !own.ledger.contains(name));
-                Box::new(Merged { first: shared.peekable(), second: own.ledger.live(cells, own.selection).peekable() })
+                // Of a named type, a name may be in both.
+                let both = pairs(shared, own.ledger.live(cells, own.selection));
+                Box::new(both.filter_map(|(name, shared, own)| Some((name, shared.or(own)?))))
             }
         }
+    }
+
+    /// The names, ascending, with their resources: those that are subscribed to, of a listed type those with a resource.
+    pub(crate) fn all(self, cells: &Cells<O::Cell>) -> Vec<(Name, Option<Resource>)> {
+        let (listed, named) = (self.shared.ledger.kind.is_listed(), self.shared.selection.names.as_ref());
+        if named.is_none() || listed && !self.shared.ledger.by_name() {
+            let live = self.live(cells);
+            return live.map(|(name, resource)| (name.clone(), Some(resource.clone()))).collect();
+        }
+        let mut all: Vec<(Name, Option<Resource>)> = Vec::new();
+        for part in self.parts() {
+            all.extend(part.ledger.named(cells, part.selection).map(|(name, found)| (name.clone(), found.cloned())));
+        }
+        if self.own.is_some() {
+            all.sort_by(|(one, _), (other, _)| one.cmp(other));
+            all.dedup_by(|(one, _), (other, _)| one == other);
+        }
+        all
     }
 
     /// See [`Ledger::changed`].
@@ -235,31 +254,4 @@ fn sorted(mut names: Vec<Name>) -> Vec<Name> {
     names.sort_unstable();
     names.dedup();
     names
-}
-
-/// Two ascending sequences as one. No name is in both, except names of named types, of which the second is dropped.
-struct Merged<A: Iterator, B: Iterator> {
-    first: Peekable<A>,
-    second: Peekable<B>,
-}
-
-impl<'a, A, B> Iterator for Merged<A, B>
-where
-    A: Iterator<Item = (&'a Name, &'a Resource)>,
-    B: Iterator<Item = (&'a Name, &'a Resource)>,
-{
-    type Item = (&'a Name, &'a Resource);
-
-    fn next(&mut self) -> Option<Self::Item> {
-        let (Some((first, _)), Some((second, _))) = (self.first.peek(), self.second.peek()) else {
-            return self.first.next().or_else(|| self.second.next());
-        };
-        if second < first {
-            return self.second.next();
-        }
-        if first == second {
-            self.second.next();
-        }
-        self.first.next()
-    }
 }

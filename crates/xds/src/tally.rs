@@ -37,7 +37,7 @@ pub struct Question<C> {
     /// Resources that are derived from it. A client that is sent any of them counts.
     pub resources: Vec<C>,
     /// Catalogues. Every client that is sent one counts.
-    pub catalogues: Vec<C>,
+    pub catalogues: Vec<Listed<C>>,
     /// Catalogues whose clients count if a listed resource changed in the epoch `since`.
     pub maybe: Vec<C>,
     /// The epoch ([`Hub::epoch`]) of the object's last change. Later changes of its resources have other causes and are not
@@ -46,6 +46,16 @@ pub struct Question<C> {
     /// The parts of the resources that are derived from it. If a resource has rejected parts, the object is only to blame if
     /// they are among these.
     pub parts: Vec<Arc<str>>,
+}
+
+/// A catalogue that lists resources of an object.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Listed<C> {
+    /// The catalogue.
+    pub cell: C,
+    /// The names of the object's resources in it. `None`: not known. A client then counts for all resources of the catalogue
+    /// that it has not acknowledged.
+    pub names: Option<Vec<Name>>,
 }
 
 /// The clients of an object's resources. A client that rejected one resource and has not answered for another counts as
@@ -151,10 +161,16 @@ impl<'h, O: Origin> Count<'h, O> {
                 self.ask(ledger, Ask { name: Some(name), due }, &question.parts);
             }
         }
-        for (cell, certain) in tagged(&question.catalogues, true).chain(tagged(&question.maybe, false)) {
-            for id in hub.core.catalogues.get(cell).into_iter().flatten() {
-                self.ask_listed(*id, question, certain);
+        for listed in &question.catalogues {
+            for id in self.lists_of(&listed.cell) {
+                match &listed.names {
+                    Some(names) => self.ask_named(*id, question, names),
+                    None => self.ask_listed(*id, question, true),
+                }
             }
+        }
+        for cell in &question.maybe {
+            self.lists_of(cell).iter().for_each(|id| self.ask_listed(*id, question, false));
         }
         self.pending.subtract(&self.rejected);
         let (total, pending, rejected) = (self.total.count(), self.pending.count(), self.rejected.count());
@@ -164,6 +180,28 @@ impl<'h, O: Origin> Count<'h, O> {
             rejected,
             pending,
             nack: self.nack.take().and_then(|first| self.nack_of(first)),
+        }
+    }
+
+    fn lists_of(&self, catalogue: &O::Cell) -> &'h [LedgerId] {
+        self.hub.core.catalogues.get(catalogue).map_or(&[], |ids| ids)
+    }
+
+    /// Counts the clients of resources in a catalogue, and of those that the object's last change removed from it.
+    fn ask_named(&mut self, id: LedgerId, question: &Question<O::Cell>, names: &[Name]) {
+        let ledger = &self.hub.core.ledgers[id];
+        let listed: Vec<&Name> = names.iter().filter_map(|name| ledger.name(name)).collect();
+        let removed: Vec<&Name> = ledger.changed_in(question.since).filter(|name| !ledger.contains(name)).collect();
+        if listed.is_empty() && removed.is_empty() {
+            // None of its resources is served. The clients count, so that the object is not without any.
+            return self.ask(id, Ask { name: None, due: 1 }, &question.parts);
+        }
+        for name in listed {
+            let due = ledger.epoch_of(name).min(question.since).max(1);
+            self.ask(id, Ask { name: Some(name), due }, &question.parts);
+        }
+        for name in removed {
+            self.ask(id, Ask { name: Some(name), due: question.since }, &question.parts);
         }
     }
 
@@ -261,8 +299,4 @@ impl<O: Origin> Hub<O> {
     fn watch(&self, id: StreamId, kind: ResourceType) -> Option<&Watch> {
         self.streams.get(&id)?.watch(kind)
     }
-}
-
-fn tagged<C>(cells: &[C], certain: bool) -> impl Iterator<Item = (&C, bool)> {
-    cells.iter().map(move |cell| (cell, certain))
 }

@@ -2,22 +2,26 @@
 
 use model::xds::ResourceType;
 
-use crate::opening::Source;
+use crate::core::Core;
+use crate::opening::{Asked, Opening, Source};
 use crate::{Hub, Name, Origin, StreamId};
 
 /// A catalogue.
 pub(crate) struct List<O: Origin> {
     pub(crate) kind: ResourceType,
     pub(crate) audience: O::Audience,
+    /// The audience is a proxy's own one.
+    pub(crate) own: bool,
     pub(crate) collection: Name,
 }
 
-/// The result of [`Origin::open_catalogue`].
-pub(crate) type OpenedList<O> = Option<(<O as Origin>::Cell, <O as Origin>::Catalogue)>;
+/// The result of [`Origin::open_catalogue`], and whether it could not be derived completely ([`Origin::failed`]).
+pub(crate) type OpenedList<O> = Option<(<O as Origin>::Cell, <O as Origin>::Catalogue, bool)>;
 
 impl<O: Origin> List<O> {
     pub(crate) fn open(&self, origin: &mut O) -> OpenedList<O> {
-        origin.open_catalogue(self.kind, &self.audience, &self.collection)
+        let (cell, catalogue) = origin.open_catalogue(self.kind, &self.audience, &self.collection)?;
+        Some((cell, catalogue, origin.failed(cell)))
     }
 }
 
@@ -49,32 +53,52 @@ impl<O: Origin> Wanted<O> {
 }
 
 impl<O: Origin> Hub<O> {
-    /// Takes what the next step of a stream's request would open, if that takes long: a catalogue, or resources that consist of
-    /// many others. Without this call, [`Hub::proceed`] opens it.
+    /// Takes what the next step of a stream's request would open, if that may take long: a catalogue, some of its rows, or
+    /// resources that consist of many others. Without this call, [`Hub::proceed`] opens it.
     pub fn wanted(&mut self, origin: &O, id: StreamId) -> Option<Wanted<O>> {
         let (opening, request) = self.openings.get_mut(&id)?;
-        while opening.sources.pop_if(|source| self.core.is_opened(opening.kind, source, request)).is_some() {}
-        if let Some(Source::List(list)) = opening.sources.pop_if(|source| matches!(source, Source::List(_))) {
-            return Some(Wanted(Parts::List(list)));
-        }
-        if opening.sources.last()?.cost(opening.kind) == 1 {
-            return None;
-        }
-        let mut left = self.core.limits.opened_together;
-        let keys = self.core.take_keys(origin, (opening, request), &mut left);
-        (!keys.is_empty()).then_some(Wanted(Parts::Cells(keys)))
+        self.core.wanted(origin, opening, Asked::Request(request))
     }
 
     /// Continues a request with what the caller has opened for it.
     pub fn opened(&mut self, id: StreamId, opened: Opened<O>) {
-        match (self.openings.get_mut(&id), opened.0) {
-            (Some((opening, _)), Parts::List((list, opened))) => opening.add_opened(list, opened),
-            (Some((opening, _)), Parts::Cells(cells)) => opening.cells.extend(cells),
-            // The stream has ended.
-            (None, Parts::List((_, opened))) => {
-                self.core.cells.close_all(opened.map(|(cell, _)| cell).into_iter().collect());
+        let opening = self.openings.get_mut(&id).map(|(opening, _)| opening);
+        self.core.opened(opening, opened);
+    }
+}
+
+impl<O: Origin> Core<O> {
+    /// Takes what the next step of an opening would open, if that may take long.
+    pub(crate) fn wanted(&mut self, origin: &O, opening: &mut Opening<O>, asked: Asked<'_>) -> Option<Wanted<O>> {
+        self.join(opening, asked);
+        if let Some(Source::List(list)) = opening.sources.pop_if(|source| matches!(source, Source::List(_))) {
+            return Some(Wanted(Parts::List(list)));
+        }
+        let mut left = self.limits.opened_together;
+        let keys = match opening.sources.last()? {
+            Source::Rows(ledger, collection) => self.ledgers[*ledger].next_keys(collection, left),
+            source if !source.takes_long(opening.kind) => return None,
+            _ => self.take_keys(origin, (opening, asked), &mut left),
+        };
+        (!keys.is_empty()).then_some(Wanted(Parts::Cells(keys)))
+    }
+
+    /// Continues an opening with what was opened for it; `None`: it has ended meanwhile.
+    pub(crate) fn opened(&mut self, opening: Option<&mut Opening<O>>, opened: Opened<O>) {
+        match (opening, opened.0) {
+            (Some(opening), Parts::List((list, opened))) => {
+                opening.is_served = true;
+                self.add_opened(opening, list, opened);
             }
-            (None, Parts::Cells(cells)) => self.core.cells.close_all(cells),
+            (Some(opening), Parts::Cells(cells)) => {
+                // The next step adds rows to their ledger.
+                opening.is_served = !matches!(opening.sources.last(), Some(Source::Rows(..)));
+                opening.kept.cells.extend(cells);
+            }
+            (None, Parts::List((_, opened))) => {
+                self.cells.close_all(opened.map(|(cell, ..)| cell).into_iter().collect());
+            }
+            (None, Parts::Cells(cells)) => self.cells.close_all(cells),
         }
     }
 }

@@ -13,6 +13,7 @@ use crate::subscription::{Latest, Place};
 use crate::unanswered::Names;
 use crate::{Epoch, Moment, Name};
 
+/// Streams are many, and each has a few of these: it holds what is rarely there in boxes.
 pub(crate) struct Watch {
     pub(crate) kind: ResourceType,
     /// The ledger of the audience.
@@ -45,24 +46,23 @@ pub(crate) struct Watch {
     pub(crate) must_answer: bool,
     /// The number of responses sent.
     pub(crate) responses: u64,
-    pub(crate) inflight: Option<Inflight>,
+    pub(crate) inflight: Option<Box<Inflight>>,
     /// Resources that were sent and whose references are not in place yet ([`Parent::Reference`](model::xds::Parent)).
-    pub(crate) settling: Option<Settling>,
+    pub(crate) settling: Option<Box<Settling>>,
     /// References of resources that were sent before the client subscribed to the child type.
     pub(crate) unclaimed: Names,
     /// Names in the outstanding response that are collections of a child type.
     pub(crate) unanswered: Vec<Name>,
     /// The epoch and time at which removals began to wait.
     pub(crate) removal_hold: Option<(Epoch, Moment)>,
-    pub(crate) rejected: Option<RejectedResponse>,
+    pub(crate) rejected: Option<Box<RejectedResponse>>,
     /// Whether the audience of the proxy differs from that of the ledger. The watch moves when the outstanding response
     /// is answered.
     pub(crate) moving: bool,
-    /// The version and the nonce of the last response.
-    pub(crate) last: Option<(Arc<str>, Arc<str>)>,
+    /// The last response.
     pub(crate) sent_at: Option<Exchange>,
     pub(crate) acked_at: Option<Exchange>,
-    pub(crate) error: Option<LastNack>,
+    pub(crate) error: Option<Box<LastNack>>,
     /// The search for what the client rejects, and the number of its current step.
     pub(crate) hunt: Option<Box<(u64, Hunt)>>,
     /// A digest of the response for which a search was made. It is not repeated until the client accepts a response.
@@ -193,7 +193,6 @@ impl Watch {
             removal_hold: None,
             rejected: None,
             moving: false,
-            last: None,
             sent_at: None,
             acked_at: None,
             error: None,
@@ -210,7 +209,13 @@ impl Watch {
 
     /// The nonce of the last response; `None` before the first.
     pub(crate) fn nonce(&self) -> Option<&Arc<str>> {
-        self.last.as_ref().map(|(_, nonce)| nonce)
+        self.sent_at.as_ref().map(|sent| &sent.nonce)
+    }
+
+    /// The version and the nonce of the last response; empty before the first.
+    pub(crate) fn last(&self) -> (Arc<str>, Arc<str>) {
+        let last = self.sent_at.as_ref().map(|sent| (sent.version.clone(), sent.nonce.clone()));
+        last.unwrap_or_default()
     }
 
     /// Updates after this epoch are a reason to send a response.
@@ -268,14 +273,9 @@ impl Watch {
         self.rejection = Some(Box::new(Rejection { upto: inflight.upto, names, owed: inflight.pending.owed.clone() }));
         self.sent = inflight.sent_before;
         self.removals_sent = inflight.removals_sent_before;
-        self.rejected =
-            Some(RejectedResponse { upto: inflight.upto, sweep: inflight.sweep, pending: inflight.pending });
-        let (version, nonce) = self.last.clone().unzip();
-        self.error = Some(LastNack {
-            message: message.into(),
-            version: version.unwrap_or_default(),
-            nonce: nonce.unwrap_or_default(),
-            at: now,
-        });
+        let Inflight { upto, sweep, pending, .. } = *inflight;
+        self.rejected = Some(Box::new(RejectedResponse { upto, sweep, pending }));
+        let (version, nonce) = self.last();
+        self.error = Some(Box::new(LastNack { message: message.into(), version, nonce, at: now }));
     }
 }

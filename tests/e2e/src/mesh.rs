@@ -54,6 +54,16 @@ impl Mesh {
         Envoy::start(envoy_binary(), node, protocol, &*self.control.socket()).await
     }
 
+    /// Starts a gateway proxy of the Gateway `edge` of the Gateway API, and waits until it listens at these ports.
+    pub async fn edge(&self, protocol: Protocol, ports: &[u16]) -> Result<Envoy> {
+        let labels = [("gateway.networking.k8s.io/gateway-name", "edge")];
+        let envoy = self.local_envoy(&Node::gateway("edge", "test", "127.0.0.3", &labels), protocol).await?;
+        for port in ports {
+            envoy.wait_for_listener(([0, 0, 0, 0], *port).into()).await?;
+        }
+        Ok(envoy)
+    }
+
     /// Writes a file, and waits until the proxy has other routes than before.
     pub async fn reroute(&self, envoy: &Envoy, file: &str, text: &str) -> Result<()> {
         let before = envoy.routes().await?;

@@ -111,6 +111,11 @@ impl Authority {
 
 /// Asks for `/` of a host over TLS at this port of the machine, believing one authority. The answer's head and body.
 pub async fn get(port: u16, host: &str, roots: &str, own: Option<&Identity>) -> Result<String> {
+    get_over(port, (host, host), roots, own).await
+}
+
+/// As [`get`], over a connection with this SNI, for another host.
+pub async fn get_over(port: u16, (sni, host): (&str, &str), roots: &str, own: Option<&Identity>) -> Result<String> {
     let mut store = RootCertStore::empty();
     for root in chain(roots)? {
         store.add(root)?;
@@ -125,7 +130,7 @@ pub async fn get(port: u16, host: &str, roots: &str, own: Option<&Identity>) -> 
         None => builder.with_no_client_auth(),
     };
     let socket = TcpStream::connect(("127.0.0.1", port)).await?;
-    let name = ServerName::try_from(host.to_owned())?;
+    let name = ServerName::try_from(sni.to_owned())?;
     let exchange = async {
         let mut stream = TlsConnector::from(Arc::new(config)).connect(name, socket).await?;
         let request = format!("GET / HTTP/1.1\r\nhost: {host}\r\nconnection: close\r\n\r\n");

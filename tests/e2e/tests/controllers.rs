@@ -91,6 +91,108 @@ async fn controllers_write_with_the_permissions_of_the_chart_under_one_leader() 
     }
 }
 
+#[tokio::test]
+async fn gateways_are_deployed_with_the_permissions_of_the_chart() {
+    let directory = tempfile::tempdir().unwrap();
+    let (plane, kubeconfig) = installed(directory.path()).await.unwrap();
+    plane.kubectl(&["create", "namespace", "edge"], "").await.unwrap();
+    // An object of this name that is not the controller's.
+    let taken = ["create", "service", "clusterip", "taken-istio", "--tcp=1:1", "-n", "edge"];
+    plane.kubectl(&taken, "").await.unwrap();
+    let replica = replica(&kubeconfig, "one").await.unwrap();
+
+    classes(&plane).await.unwrap();
+    deployed(&plane).await.unwrap();
+    repaired(&plane).await.unwrap();
+    plane.kubectl(&["apply", "-f", "-"], &gateway("taken", 80, "")).await.unwrap();
+    field(&plane, &["deployment", "taken-istio", "-n", "edge"], "/spec/replicas", Value::is_number).await.unwrap();
+    let service = ["service", "taken-istio", "-n", "edge"];
+    field(&plane, &service, "/spec/ports/0/port", |port| *port == 1).await.unwrap();
+    plane.kubectl(&["delete", "gateway", "front", "-n", "edge"], "").await.unwrap();
+    let gone = || async {
+        let left = plane.kubectl(&["get", "deploy,svc,sa,hpa", "-n", "edge", "-o", "name"], "").await.ok()?;
+        (!left.contains("/front-istio")).then_some(())
+    };
+    wait_for("Kubernetes to delete the objects of the Gateway", PATIENCE, gone).await.unwrap();
+
+    let log = replica.log().unwrap();
+    assert!(log.contains("Service edge/taken-istio") && log.contains("is left unchanged"), "{log}");
+    for trouble in ["cannot read", "forbidden", "panicked"] {
+        assert!(!log.contains(trouble), "{trouble}: {log}");
+    }
+    let rejected: Vec<&str> = log.lines().filter(|line| line.contains("was rejected")).collect();
+    assert!(rejected.iter().all(|line| line.contains("edge/taken-istio")), "{rejected:?}");
+}
+
+fn gateway(name: &str, port: u16, infrastructure: &str) -> String {
+    format!(
+        "{{apiVersion: gateway.networking.k8s.io/v1, kind: Gateway, metadata: {{name: {name}, namespace: edge}}, spec: \
+         {{gatewayClassName: istio, infrastructure: {{{infrastructure}}}, listeners: [{{name: http, port: {port}, protocol: HTTP}}]}}}}\n"
+    )
+}
+
+async fn classes(plane: &ControlPlane) -> Result<()> {
+    for (class, controller) in
+        [("istio", "istio.io/gateway-controller"), ("istio-remote", "istio.io/unmanaged-gateway")]
+    {
+        field(plane, &["gatewayclass", class], "/spec/controllerName", |found| found == controller).await?;
+    }
+    let deleted = field(plane, &["gatewayclass", "istio"], "/metadata/uid", Value::is_string).await?;
+    plane.kubectl(&["delete", "gatewayclass", "istio"], "").await?;
+    field(plane, &["gatewayclass", "istio"], "/metadata/uid", |uid| uid.is_string() && *uid != deleted).await?;
+    Ok(())
+}
+
+async fn deployed(plane: &ControlPlane) -> Result<()> {
+    let parameters = "
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: tuned, namespace: edge}
+data:
+  deployment: |
+    spec: {replicas: 2, template: {spec: {containers: [{name: istio-proxy, resources: {requests: {cpu: 5m}}}]}}}
+  horizontalPodAutoscaler: |
+    spec: {minReplicas: 2, maxReplicas: 3}
+---
+";
+    let infrastructure = "labels: {team: web}, parametersRef: {group: '', kind: ConfigMap, name: tuned}";
+    plane.kubectl(&["apply", "-f", "-"], &format!("{parameters}{}", gateway("front", 80, infrastructure))).await?;
+    let of = |kind: &'static str| [kind, "front-istio", "-n", "edge"];
+    field(plane, &of("deployment"), "/spec/replicas", |found| *found == 2).await?;
+    let container = "/spec/template/spec/containers/0";
+    field(plane, &of("deployment"), &format!("{container}/resources/requests/cpu"), |found| found == "5m").await?;
+    field(plane, &of("deployment"), "/spec/template/metadata/labels/team", |found| found == "web").await?;
+    field(plane, &of("service"), "/spec/type", |found| found == "LoadBalancer").await?;
+    field(plane, &of("service"), "/spec/ports/0/name", |found| found == "status-port").await?;
+    field(plane, &of("service"), "/spec/ports/1/port", |found| *found == 80).await?;
+    field(plane, &of("hpa"), "/spec/maxReplicas", |found| *found == 3).await?;
+    let uid = field(plane, &["gateway", "front", "-n", "edge"], "/metadata/uid", Value::is_string).await?;
+    for kind in ["deployment", "service", "serviceaccount", "hpa"] {
+        field(plane, &of(kind), "/metadata/ownerReferences/0/uid", |found| *found == uid).await?;
+    }
+    Ok(())
+}
+
+async fn repaired(plane: &ControlPlane) -> Result<()> {
+    let patch = r#"[{"op":"replace","path":"/spec/template/spec/containers/0/image","value":"wrong"}]"#;
+    plane.kubectl(&["patch", "deployment", "front-istio", "-n", "edge", "--type=json", "-p", patch], "").await?;
+    let image = "/spec/template/spec/containers/0/image";
+    let right = |found: &Value| found.as_str().is_some_and(|image| image.contains("proxyv2"));
+    field(plane, &["deployment", "front-istio", "-n", "edge"], image, right).await?;
+    plane.kubectl(&["delete", "service", "front-istio", "-n", "edge"], "").await?;
+    field(plane, &["service", "front-istio", "-n", "edge"], "/spec/ports/1/port", |found| *found == 80).await?;
+    let patch = r#"{"spec":{"listeners":[{"name":"http","port":81,"protocol":"HTTP"}]}}"#;
+    plane.kubectl(&["patch", "gateway", "front", "-n", "edge", "--type=merge", "-p", patch], "").await?;
+    field(plane, &["service", "front-istio", "-n", "edge"], "/spec/ports/1/port", |found| *found == 81).await?;
+    // Labels of others stay, and labels that are not wanted any more go.
+    plane.kubectl(&["label", "deployment", "front-istio", "-n", "edge", "mine=yes"], "").await?;
+    let patch = r#"{"spec":{"infrastructure":{"labels":{"team":"shop"}}}}"#;
+    plane.kubectl(&["patch", "gateway", "front", "-n", "edge", "--type=merge", "-p", patch], "").await?;
+    let labels = |found: &Value| found["team"] == "shop" && found["mine"] == "yes";
+    field(plane, &["deployment", "front-istio", "-n", "edge"], "/metadata/labels", labels).await?;
+    Ok(())
+}
+
 async fn root_certificate(plane: &ControlPlane, namespace: &str) -> Result<()> {
     let secret = ["get", "secret", "istio-ca-secret", "-n", "istio-system", "-o"];
     let template = "go-template={{index .data \"root-cert.pem\" | base64decode}}";

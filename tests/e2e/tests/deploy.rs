@@ -141,7 +141,13 @@ fn granted(rules: &Value) -> BTreeSet<(String, String, String)> {
 }
 
 /// The cluster-wide permissions that the program needs.
-fn needed(untaint: bool, exports: bool, credentials: bool, signers: bool) -> BTreeSet<(String, String, String)> {
+fn needed(
+    untaint: bool,
+    exports: bool,
+    credentials: bool,
+    signers: bool,
+    gateways: bool,
+) -> BTreeSet<(String, String, String)> {
     const READ: [&str; 3] = ["get", "list", "watch"];
     let mut all = BTreeSet::new();
     let mut need = |group: &str, resource: &str, verbs: &[&str]| {
@@ -171,6 +177,15 @@ fn needed(untaint: bool, exports: bool, credentials: bool, signers: bool) -> BTr
     if untaint {
         need("", "nodes", &["patch"]);
     }
+    if gateways {
+        const WRITE: [&str; 5] = ["get", "list", "watch", "create", "patch"];
+        need("", "serviceaccounts", &WRITE);
+        need("", "services", &WRITE);
+        need("apps", "deployments", &WRITE);
+        need("autoscaling", "horizontalpodautoscalers", &WRITE);
+        need("policy", "poddisruptionbudgets", &WRITE);
+        need("gateway.networking.k8s.io", "gatewayclasses", &["create"]);
+    }
     if exports {
         need("multicluster.x-k8s.io", "serviceexports", &["create"]);
     }
@@ -184,12 +199,13 @@ fn needed(untaint: bool, exports: bool, credentials: bool, signers: bool) -> BTr
 
 #[test]
 fn the_role_has_exactly_the_needed_permissions() {
-    for (untaint, exports, credentials, signers) in [
-        (false, false, true, false),
-        (true, false, true, false),
-        (false, true, true, false),
-        (false, false, false, false),
-        (false, false, true, true),
+    for (untaint, exports, credentials, signers, gateways) in [
+        (false, false, true, false, true),
+        (true, false, true, false, true),
+        (false, true, true, false, true),
+        (false, false, false, false, true),
+        (false, false, false, false, false),
+        (false, false, true, true, true),
     ] {
         let mut set = vec!["--skip-crds".to_owned(), "--set".to_owned(), format!("taint.enabled={untaint}")];
         if exports {
@@ -198,13 +214,19 @@ fn the_role_has_exactly_the_needed_permissions() {
         if !credentials {
             set.extend(["--set-string".to_owned(), "env.RUTTER_SECRETS_FOR=none".to_owned()]);
         }
+        if !gateways {
+            for controller in ["DEPLOYMENT", "GATEWAYCLASS"] {
+                let off = format!("env.PILOT_ENABLE_GATEWAY_API_{controller}_CONTROLLER=false");
+                set.extend(["--set-string".to_owned(), off]);
+            }
+        }
         if signers {
             set.extend(["--set-string".to_owned(), "env.EXTERNAL_CA=ISTIOD_RA_KUBERNETES_API".to_owned()]);
             set.extend(["--set".to_owned(), "global.certSigners={example.com/mesh}".to_owned()]);
         }
         let objects = manifest(&set.iter().map(String::as_str).collect::<Vec<_>>());
         let role = &objects["ClusterRole  istiod-clusterrole-istio-system"];
-        assert_eq!(granted(&role["rules"]), needed(untaint, exports, credentials, signers));
+        assert_eq!(granted(&role["rules"]), needed(untaint, exports, credentials, signers, gateways));
         for rule in role["rules"].as_array().unwrap() {
             // Other ConfigMaps are read only if they may contain CA certificates for proxies.
             let of_maps = rule["resources"] == json!(["configmaps"]) && rule["verbs"] != json!(["create"]);

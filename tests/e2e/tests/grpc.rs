@@ -113,6 +113,24 @@ async fn a_service_with_sessions_is_called(probe: Probe) -> Result<()> {
     Ok(())
 }
 
+/// Options of a filter that a library does not support must not prevent a route from being used.
+async fn a_rule_with_sessions_is_used(probe: Probe) -> Result<()> {
+    let shop = Shop::start(probe, &format!("[{{ {} }}]", to("v1"))).await?;
+    let rule = format!(
+        "apiVersion: gateway.networking.k8s.io/v1\nkind: HTTPRoute\nmetadata: {{ name: echo, namespace: shop }}\nspec:\n  \
+         parentRefs: [{{ group: networking.istio.io, kind: ServiceEntry, name: echo }}]\n  rules:\n  - \
+         matches: [{{ headers: [{{ name: end-user, value: jason }}] }}]\n    \
+         backendRefs: [{{ group: networking.istio.io, kind: Hostname, name: {HOST}, port: 7070 }}]\n    \
+         sessionPersistence: {{ sessionName: sticky }}\n"
+    );
+    shop.mesh.config.put("route.yaml", &rule)?;
+    let mut client = shop.client("xds:///echo:7070")?;
+    client.until(20, &[], |outcome| outcome.answers.is_empty()).await?;
+    let outcome = client.calls(100, &[("end-user", "jason")]).await?;
+    assert!(outcome.errors.is_empty(), "{outcome:?}");
+    Ok(())
+}
+
 async fn a_split_and_a_header_decide(probe: Probe) -> Result<()> {
     let rules = format!(
         "[{{ match: [{{ headers: {{ end-user: {{ exact: jason }} }} }}], {} }}, \
@@ -214,6 +232,7 @@ macro_rules! both_libraries {
 
 both_libraries! {
     a_service_with_sessions_is_called
+    a_rule_with_sessions_is_used
     a_split_and_a_header_decide
     routes_and_endpoints_change_under_a_channel
     faults_are_injected_by_the_client_itself

@@ -4,70 +4,15 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use e2e::client::{Client, Upstream};
 use e2e::{both_protocols, envoy_binary, rutter_binary};
 use rcgen::{CertificateParams, KeyPair};
-use serde_json::{Value, json};
 use test_harness::run::{Backend, ConfigDir, Control, Envoy, Node, free_port, http, wait_for};
 
 /// The maximum time for a change on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(20);
 /// The address that the gateway reports.
 const GATEWAY: &str = "127.0.0.3";
-
-/// An Envoy that listens for plaintext HTTP and calls the gateway over HTTP/3, trusting this certificate.
-fn client(gateway: u16, roots: &str) -> (Value, u16) {
-    let port = free_port();
-    let address = |ip: &str, port: u16| json!({"socket_address": {"address": ip, "port_value": port}});
-    let kind = |name: &str| format!("type.googleapis.com/envoy.extensions.{name}");
-    let manager = json!({
-        "@type": kind("filters.network.http_connection_manager.v3.HttpConnectionManager"),
-        "stat_prefix": "client",
-        "route_config": {"virtual_hosts": [{
-            "name": "all",
-            "domains": ["*"],
-            "routes": [{"match": {"prefix": "/"}, "route": {"cluster": "gateway"}}],
-        }]},
-        "http_filters": [{
-            "name": "envoy.filters.http.router",
-            "typed_config": {"@type": kind("filters.http.router.v3.Router")},
-        }],
-    });
-    let listener = json!({
-        "name": "plain",
-        "address": address("127.0.0.1", port),
-        "filter_chains": [{"filters": [{
-            "name": "envoy.filters.network.http_connection_manager",
-            "typed_config": manager,
-        }]}],
-    });
-    let context = json!({
-        "sni": "a.example.com",
-        "common_tls_context": {"validation_context": {"trusted_ca": {"inline_string": roots}}},
-    });
-    let cluster = json!({
-        "name": "gateway",
-        "type": "STATIC",
-        "load_assignment": {"cluster_name": "gateway", "endpoints": [{"lb_endpoints": [{
-            "endpoint": {"address": address("127.0.0.1", gateway)},
-        }]}]},
-        "transport_socket": {
-            "name": "envoy.transport_sockets.quic",
-            "typed_config": {
-                "@type": kind("transport_sockets.quic.v3.QuicUpstreamTransport"),
-                "upstream_tls_context": context,
-            },
-        },
-        "typed_extension_protocol_options": {"envoy.extensions.upstreams.http.v3.HttpProtocolOptions": {
-            "@type": kind("upstreams.http.v3.HttpProtocolOptions"),
-            "explicit_http_config": {"http3_protocol_options": {}},
-        }},
-    });
-    let bootstrap = json!({
-        "admin": {"address": address("127.0.0.1", 0)},
-        "static_resources": {"listeners": [listener], "clusters": [cluster]},
-    });
-    (bootstrap, port)
-}
 
 /// The objects of the mesh. The gateway's Service also exposes the port for UDP.
 fn objects(port: u16, backend: SocketAddr, (certificate, key): (&str, &str)) -> String {
@@ -141,15 +86,14 @@ both_protocols! {
         let gateway = Envoy::start(envoy_binary(), &node, protocol, &*control.socket()).await?;
         gateway.wait_for_listener(([0, 0, 0, 0], port).into()).await?;
 
-        let (bootstrap, plain) = client(port, &certificate);
-        let client = Envoy::start_with(envoy_binary(), &bootstrap).await?;
+        let client = Client::start(Upstream::Http3, port, "a.example.com", &certificate).await?;
         let asked = || async {
-            let answer = http::get(([127, 0, 0, 1], plain).into(), "/", &[("host", "a.example.com")]).await.ok()?;
+            let answer = http::get(([127, 0, 0, 1], client.port).into(), "/", &[("host", "a.example.com")]).await.ok()?;
             Some(answer).filter(|answer| answer.header("x-version") == "v1")
         };
         let answer = wait_for("an answer over HTTP/3", PATIENCE, asked).await?;
         assert_eq!(answer.header("alt-svc"), format!("h3=\":{port}\"; ma=86400"));
-        assert!(client.stat("cluster.gateway.upstream_cx_http3_total").await? >= 1);
+        assert!(client.envoy.stat("cluster.server.upstream_cx_http3_total").await? >= 1);
         assert!(gateway.stat("http.*downstream_cx_http3_total").await? >= 1);
         assert_eq!(gateway.stat("listener_manager.lds.update_rejected").await.unwrap_or(0), 0);
     }

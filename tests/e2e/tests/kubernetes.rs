@@ -45,6 +45,72 @@ async fn objects_are_read_and_statuses_written() {
     read_and_told().await.unwrap_or_else(|error| panic!("{error}"));
 }
 
+const GATEWAY: &str = "apiVersion: gateway.networking.k8s.io/v1\nkind: Gateway\nmetadata: { name: edge }\n\
+                       spec: { gatewayClassName: istio, listeners: [{ name: http, port: 80, protocol: HTTP }] }\n";
+
+/// An HTTPRoute that refers to this Gateway.
+fn http_route(parent: &str) -> String {
+    format!(
+        "apiVersion: gateway.networking.k8s.io/v1\nkind: HTTPRoute\nmetadata: {{ name: web }}\n\
+         spec: {{ parentRefs: [{{ name: {parent} }}], rules: [{{ backendRefs: [{{ name: gone, port: 80 }}] }}] }}\n"
+    )
+}
+
+/// The statuses of a Gateway and a route, beside the entry of another controller.
+async fn gateways_told() -> Result<()> {
+    let plane = shared_with_crds().await?;
+    let space = Namespace::create(plane, "gateways").await?;
+    space.apply(GATEWAY).await?;
+    space.apply(&http_route("edge")).await?;
+    let theirs = serde_json::json!({
+        "controllerName": "example.com/gateways", "parentRef": { "name": "theirs" },
+        "conditions": [{
+            "type": "Accepted", "status": "True", "reason": "Accepted", "message": "",
+            "lastTransitionTime": "2026-01-01T00:00:00Z",
+        }],
+    });
+    let patch = serde_json::json!({ "status": { "parents": [theirs] } }).to_string();
+    space.kubectl(&["patch", "httproute", "web", "--subresource=status", "--type=merge", "-p", &patch], "").await?;
+    let _rutter = Rutter::start(plane, space.name()).await?;
+    let status = |object: &'static str, wanted: &'static str| {
+        let space = &space;
+        let told = move || async move {
+            let text = space.kubectl(&["get", object, "-o", "jsonpath={.status}"], "").await.ok()?;
+            text.contains(wanted).then_some(text)
+        };
+        async move { wait_for(&format!("`{wanted}` in the status of {object}"), PATIENCE, told).await }
+    };
+    let gateway = status("gtw/edge", "no connected proxy serves it").await?;
+    let gateway: serde_json::Value = serde_json::from_str(&gateway)?;
+    let listener = &gateway["listeners"][0];
+    assert_eq!(
+        (&listener["name"], &listener["attachedRoutes"], &listener["supportedKinds"][0]["kind"]),
+        (&"http".into(), &1.into(), &"HTTPRoute".into()),
+        "{gateway}"
+    );
+    let parents = |text: &str| -> Result<Vec<(String, String)>> {
+        let status: serde_json::Value = serde_json::from_str(text)?;
+        let name = |value: &serde_json::Value| value.as_str().unwrap_or_default().to_owned();
+        let all = status["parents"].as_array().map_or(&[][..], |list| list).iter();
+        Ok(all.map(|one| (name(&one["controllerName"]), name(&one["parentRef"]["name"]))).collect())
+    };
+    let theirs = || ("example.com/gateways".to_owned(), "theirs".to_owned());
+    let ours = ("istio.io/gateway-controller".to_owned(), "edge".to_owned());
+    assert_eq!(parents(&status("httproute/web", "BackendNotFound").await?)?, [theirs(), ours]);
+
+    space.apply(&http_route("theirs")).await?;
+    let removed = || async {
+        let text = space.kubectl(&["get", "httproute/web", "-o", "jsonpath={.status}"], "").await.ok()?;
+        (parents(&text).ok()? == [theirs()]).then_some(())
+    };
+    wait_for("the removal of our entry", PATIENCE, removed).await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn statuses_of_the_gateway_api_are_written_beside_those_of_others() {
+    gateways_told().await.unwrap_or_else(|error| panic!("{error}"));
+}
+
 /// The mesh configuration in the ConfigMap, an invalid one, and the namespaces that it selects.
 async fn settings() -> Result<()> {
     let plane = shared_with_crds().await?;

@@ -47,10 +47,13 @@ pub enum Step {
     Changed,
     /// Answer: the rules that ran in the last commit, and how often.
     Recomputed,
-    /// Objects whose conflicts with others are watched (`KIND NAMESPACE/NAME`, one per line in the body).
+    /// Objects whose conflicts with others, or whose facts for a status of the Gateway API, are watched (`KIND NAMESPACE/NAME`,
+    /// one per line in the body).
     Watch,
     /// Answer: the conflicts of the watched objects.
     Conflicts,
+    /// Answer: the facts for the statuses of the watched objects.
+    Standings,
     /// Answer: the diagnostics of all documents so far.
     Diagnostics,
 }
@@ -71,7 +74,10 @@ pub struct Show {
 impl Step {
     /// Whether the body is an answer that can be rewritten.
     pub fn is_answer(&self) -> bool {
-        matches!(self, Step::Show(_) | Step::Changed | Step::Recomputed | Step::Conflicts | Step::Diagnostics)
+        matches!(
+            self,
+            Step::Show(_) | Step::Changed | Step::Recomputed | Step::Conflicts | Step::Standings | Step::Diagnostics
+        )
     }
 
     fn parse(heading: &str) -> Result<Step> {
@@ -93,6 +99,7 @@ impl Step {
             "recomputed" => Step::Recomputed,
             "watch" => Step::Watch,
             "conflicts" => Step::Conflicts,
+            "standings" => Step::Standings,
             "diagnostics" => Step::Diagnostics,
             other => bail!("unknown section {other:?}"),
         })

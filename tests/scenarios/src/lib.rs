@@ -16,6 +16,7 @@ pub mod project;
 pub mod proxy;
 pub mod random;
 pub mod run;
+pub mod standings;
 pub mod state;
 
 use std::path::{Path, PathBuf};

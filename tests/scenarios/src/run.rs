@@ -6,13 +6,13 @@ use std::fmt::Write as _;
 use std::path::Path;
 use std::sync::Arc;
 
-use anyhow::{Context, Result, anyhow, bail};
+use anyhow::{Context, Result, anyhow, bail, ensure};
 use config::{AnyObject, Kind, MeshConfig, ObjectKey, ParseOptions};
 use model::audience::Account;
 use model::xds::{Resource, ResourceType};
 use registry::inputs::{Features, JwksMode, MeshSettings};
 use serde_json::Value;
-use world::{Batch, Conflicts, World};
+use world::{Batch, Conflicts, Facts, World};
 
 use crate::format::{Section, Show, Step};
 use crate::homes::{Document, Home};
@@ -119,6 +119,8 @@ struct Player<'h> {
     diagnostics: String,
     /// The conflicts of watched objects, as reported by commits.
     watched: BTreeMap<ObjectKey, Conflicts>,
+    /// The facts about watched objects of the Gateway API, as reported by commits.
+    standings: BTreeMap<ObjectKey, Facts>,
     /// The relations that read each other, as (reader, read).
     reads: BTreeSet<(&'static str, &'static str)>,
 }
@@ -136,6 +138,7 @@ impl<'h> Player<'h> {
             reads: BTreeSet::new(),
             diagnostics: String::new(),
             watched: BTreeMap::new(),
+            standings: BTreeMap::new(),
         }
     }
 
@@ -159,6 +162,10 @@ impl<'h> Player<'h> {
             Step::Show(show) => return self.show(show).map(Some),
             Step::Watch => self.watch(&section.body)?,
             Step::Conflicts => return Ok(Some(self.conflicts())),
+            Step::Standings => {
+                let all = self.standings.iter().map(|(key, facts)| crate::standings::text(key, facts));
+                return Ok(Some(all.collect()));
+            }
             Step::Changed => return Ok(Some(self.changed.clone())),
             Step::Recomputed => return Ok(Some(self.recomputed())),
             // Diagnostics contain line numbers of the file, which homes do not have.
@@ -174,7 +181,8 @@ impl<'h> Player<'h> {
         if self.home.is_some() {
             return self.edit(Document::read(yaml, cluster)?, Vec::new());
         }
-        let parsed = config::parse_documents(yaml.as_bytes(), "scenario", &ParseOptions::default().degrading());
+        let options = ParseOptions { originals: true, ..ParseOptions::default().degrading() };
+        let parsed = config::parse_documents(yaml.as_bytes(), "scenario", &options);
         for diagnostic in &parsed.diagnostics {
             let _ = writeln!(self.diagnostics, "{diagnostic}");
         }
@@ -184,6 +192,11 @@ impl<'h> Player<'h> {
                 AnyObject::MeshConfig(o) => batch.set_mesh(self.configured(&o.spec)),
                 _ => batch.put(object.in_cluster(cluster)),
             }
+        }
+        for (key, original) in &parsed.originals {
+            let refused = parsed.refused.contains(key).then(|| serde_json::from_str(original)).transpose()?;
+            let parents = refused.map(|object| config::parents_of(key.kind, &object));
+            batch.set_refused(&key.clone().in_cluster(cluster), parents.as_deref());
         }
         self.commit(batch)
     }
@@ -195,7 +208,10 @@ impl<'h> Player<'h> {
             return self.edit(Vec::new(), keys);
         }
         let mut batch = Batch::new();
-        keys.iter().for_each(|key| batch.remove(key));
+        for key in &keys {
+            batch.remove(key);
+            batch.set_refused(key, None);
+        }
         self.commit(batch)
     }
 
@@ -275,6 +291,7 @@ impl<'h> Player<'h> {
             .collect();
         self.changed.clear();
         self.watched.extend(changes.conflicts);
+        self.standings.extend(changes.standings);
         for (name, client) in &mut self.clients {
             let held = client.refresh(&mut self.world).with_context(|| format!("proxy {name}"))?;
             describe(name, &held, client.holdings(), &mut self.changed);
@@ -325,9 +342,10 @@ impl<'h> Player<'h> {
     fn watch(&mut self, lines: &str) -> Result<()> {
         for line in lines.lines().map(str::trim).filter(|line| !line.is_empty()) {
             let key = key(line)?;
-            let watched = self.world.watch(&key);
-            let (_, conflicts) = watched.with_context(|| format!("nothing is ever said of {key}"))?;
-            self.watched.insert(key, conflicts);
+            let (facts, conflicts) = (self.world.watch_standing(&key), self.world.watch(&key));
+            ensure!(facts.is_some() || conflicts.is_some(), "nothing is ever said of {key}");
+            self.watched.extend(conflicts.map(|(_, conflicts)| (key.clone(), conflicts)));
+            self.standings.extend(facts.map(|(_, facts)| (key, facts)));
         }
         Ok(())
     }

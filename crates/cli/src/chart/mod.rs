@@ -27,6 +27,7 @@ const TEMPLATES: &[(&str, &str)] = files![
     "clusterrole.yaml",
     "configmap.yaml",
     "deployment.yaml",
+    "gateway-classes.yaml",
     "injection.yaml",
     "poddisruptionbudget.yaml",
     "reader.yaml",

@@ -3,12 +3,14 @@
 mod apply;
 mod ca;
 mod check_inject;
+mod convert;
 mod crds;
 mod create;
 mod delete;
 mod describe;
 mod diff;
 mod export;
+mod gateway;
 mod get;
 mod grpc_bootstrap;
 mod history;
@@ -91,6 +93,7 @@ groups! {
     }
     "Mesh" {
         "validate": validate::command, run;
+        "convert": convert::command, run;
         "proxy-settings": proxy_settings::command, run;
         "inject": inject::command, run;
         "check-inject": check_inject::command, run;
@@ -100,6 +103,7 @@ groups! {
         "token": token::command, run;
         "ca": ca::command, run;
         "workload": workload::command, run;
+        "gateway": gateway::command, run;
     }
     "Setup" {
         "install": install::install_command, install;

@@ -78,12 +78,12 @@ pub(super) async fn run(matches: &ArgMatches, io: &mut Io) -> Result<u8> {
     let machine = Machine::new(&group, matches, mesh_config(matches, server.as_ref(), io).await?)?;
     let root = match (given("root-cert-file"), &server) {
         (Some(file), _) => bytes_of(file, io)?,
-        (None, Some(server)) => root(server, matches, &machine.namespace).await?.into_bytes(),
+        (None, Some(server)) => root(server, root_namespace(matches), &machine.namespace).await?.into_bytes(),
         (None, None) => bail!(usage("--root-cert-file is missing")),
     };
     let token = match (given("token-file"), &server) {
         (Some(file), _) => bytes_of(file, io)?,
-        (None, Some(server)) => token(server, matches, &machine).await?.into_bytes(),
+        (None, Some(server)) => token_of(server, matches, &machine).await?.into_bytes(),
         (None, None) => bail!(usage("--token-file is missing")),
     };
     let directory = given("output").context("--output is missing")?;
@@ -108,7 +108,7 @@ pub(super) async fn run(matches: &ArgMatches, io: &mut Io) -> Result<u8> {
     Ok(SUCCESS)
 }
 
-fn write(file: &Path, content: &[u8], mode: u32) -> Result<()> {
+pub(super) fn write(file: &Path, content: &[u8], mode: u32) -> Result<()> {
     let shown = || format!("cannot write {}", file.display());
     let opened = OpenOptions::new().write(true).create(true).truncate(true).mode(mode).open(file);
     let mut opened = opened.with_context(shown)?;
@@ -173,8 +173,8 @@ fn revision(matches: &ArgMatches) -> Option<&str> {
 }
 
 /// The root certificates, which Rutter writes into each namespace, or into its own if it has a store.
-async fn root(server: &Server, matches: &ArgMatches, namespace: &str) -> Result<String> {
-    for namespace in [namespace, root_namespace(matches)] {
+pub(super) async fn root(server: &Server, root_namespace: &str, namespace: &str) -> Result<String> {
+    for namespace in [namespace, root_namespace] {
         let path = format!("/api/v1/namespaces/{}/configmaps/istio-ca-root-cert", encode(namespace));
         match server.get(&path).await {
             Ok(map) => {
@@ -187,11 +187,10 @@ async fn root(server: &Server, matches: &ArgMatches, namespace: &str) -> Result<
             Err(error) => return Err(error),
         }
     }
-    bail!("ConfigMap istio-ca-root-cert not found in {namespace} and {}: set --root-cert-file", root_namespace(matches))
+    bail!("ConfigMap istio-ca-root-cert not found in {namespace} and {root_namespace}: set --root-cert-file")
 }
 
-/// A token of the service account, if the server issues such tokens; otherwise a join token.
-async fn token(server: &Server, matches: &ArgMatches, machine: &Machine) -> Result<String> {
+async fn token_of(server: &Server, matches: &ArgMatches, machine: &Machine) -> Result<String> {
     let seconds = matches.get_one::<u32>("tokenDuration").copied().unwrap_or(3600);
     let account = &machine.account;
     ensure!(
@@ -199,14 +198,24 @@ async fn token(server: &Server, matches: &ArgMatches, machine: &Machine) -> Resu
         "WorkloadGroup {} has no spec.template.serviceAccount, which the token is for",
         machine.name
     );
+    token(server, (&machine.namespace, account), seconds, root_namespace(matches)).await
+}
+
+/// A token of the service account, if the server issues such tokens; otherwise a join token.
+pub(super) async fn token(
+    server: &Server,
+    (namespace, account): (&str, &str),
+    seconds: u32,
+    root_namespace: &str,
+) -> Result<String> {
     let resources = server.get("/api/v1").await?;
     let resources = resources["resources"].as_array();
     if !resources.is_some_and(|all| all.iter().any(|one| one["name"] == "serviceaccounts/token")) {
         let lifetime = Duration::from_secs(seconds.into());
-        let token = join_token(server, (&machine.namespace, account), lifetime, root_namespace(matches)).await?;
+        let token = join_token(server, (namespace, account), lifetime, root_namespace).await?;
         return Ok(token.expose().to_owned());
     }
-    let path = format!("/api/v1/namespaces/{}/serviceaccounts/{}/token", encode(&machine.namespace), encode(account));
+    let path = format!("/api/v1/namespaces/{}/serviceaccounts/{}/token", encode(namespace), encode(account));
     let request = json!({
         "apiVersion": "authentication.k8s.io/v1",
         "kind": "TokenRequest",

@@ -1,5 +1,6 @@
 //! Tests of the whole command line, and its reference page.
 
+mod convert;
 mod reference;
 
 use super::*;

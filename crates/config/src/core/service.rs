@@ -60,6 +60,14 @@ impl Service {
         let all = if self.cluster_ips.is_empty() { single } else { &self.cluster_ips };
         all.iter().filter(|ip| !ip.is_empty() && &***ip != "None")
     }
+
+    /// The addresses or names of its load balancer, and its external IPs.
+    pub fn external_addresses(&self) -> impl Iterator<Item = &Arc<str>> {
+        let given = self.status.load_balancer.ingress.iter();
+        let given = given.map(|one| if one.ip.is_empty() { &one.hostname } else { &one.ip });
+        let given = given.filter(|_| self.kind == ServiceType::LoadBalancer);
+        given.chain(&self.external_ips).filter(|host| !host.is_empty())
+    }
 }
 
 message! {

@@ -22,7 +22,7 @@ message! {
         /// Verification of the backend's certificate.
         pub validation: BackendTlsValidation where [required],
         /// Implementation-specific settings, by domain-prefixed name.
-        pub options: StringMap where [max 16, values(min 0, max 4096)],
+        pub options: StringMap where [max 16, values(min 0, max 4096), warn "no-effect" "no options are known, so that the field has no effect"],
     }
 }
 
@@ -106,7 +106,7 @@ message! {
         /// Rate of retries that is always allowed.
         pub min_retry_rate: RequestRate where [default {"count": 10, "interval": "1s"}] = RequestRate {
             count: Some(10),
-            interval: Some(GatewayDuration::from_secs(1)),
+            interval: Some(RequestRate::INTERVAL),
         },
     }
 }
@@ -125,13 +125,18 @@ message! {
 }
 
 message! {
-    /// Rate of requests.
-    pub struct RequestRate {
-        /// Number of requests.
+    /// Rate of requests. Envoy limits concurrent retries instead.
+    pub struct RequestRate: Relations {
+        /// Number of requests, which becomes the number of concurrent retries that is always allowed.
         pub count: Option<u32> where [min 1, max 1000000],
-        /// Time window, at most 1h.
+        /// Time window, at most 1h. It has no effect.
         pub interval: Option<GatewayDuration> where [
             rule "!(duration(self) == duration('0s') || duration(self) > duration('1h'))" "the interval must not be zero or longer than 1h",
         ],
     }
+}
+
+impl RequestRate {
+    /// The default of `minRetryRate.interval`.
+    pub(crate) const INTERVAL: GatewayDuration = GatewayDuration::from_secs(1);
 }

@@ -48,7 +48,9 @@ message! {
         /// TLS settings of all listeners.
         pub tls: Option<GatewayTls>,
         /// Whether the Gateway is a default gateway, which routes with `useDefaultGateways` attach to. If omitted, it is not.
-        pub default_scope: Option<GatewayDefaultScope>,
+        pub default_scope: Option<GatewayDefaultScope> where [
+            warn "not-implemented-yet" "the field is not implemented yet and has no effect",
+        ],
     }
 }
 

@@ -30,7 +30,7 @@ route! {
 
 message! {
     /// Routing rule: match conditions, filters and backends.
-    pub struct GrpcRouteRule {
+    pub struct GrpcRouteRule: Relations {
         /// Name of the rule, unique within the route.
         pub name: Option<Arc<str>> where [min 1, max 253, pattern DNS_NAME],
         /// Match conditions, of which at least one must match. If empty, the rule matches all requests.

@@ -49,7 +49,7 @@ enumeration! {
 
 message! {
     /// Routing rule: match conditions, filters and backends.
-    pub struct HttpRouteRule where [
+    pub struct HttpRouteRule: Relations where [
         rule "(has(self.backendRefs) && size(self.backendRefs) > 0) ? (!has(self.filters) || self.filters.all(f, !has(f.requestRedirect))) : true"
             "backendRefs must be empty in a rule with a RequestRedirect",
         rule "(has(self.filters) && self.filters.exists(f, (has(f.requestRedirect) && has(f.requestRedirect.path) && f.requestRedirect.path.type == 'ReplacePrefixMatch') || (has(f.urlRewrite) && has(f.urlRewrite.path) && f.urlRewrite.path.type == 'ReplacePrefixMatch'))) ? (size(self.matches) == 1 && has(self.matches[0].path) && self.matches[0].path.type == 'PathPrefix') : true"

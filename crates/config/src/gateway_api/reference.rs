@@ -29,7 +29,9 @@ macro_rules! route {
                     max 32, rule PARENTS_RULE PARENTS_MESSAGE, rule DISTINCT_PARENTS_RULE DISTINCT_PARENTS_MESSAGE,
                 ],
                 /// Whether the route also attaches to default gateways.
-                pub use_default_gateways: Option<DefaultGateways>,
+                pub use_default_gateways: Option<DefaultGateways> where [
+                    warn "not-implemented-yet" "the field is not implemented yet and has no effect",
+                ],
                 $($fields)*
             }
         }
@@ -55,6 +57,19 @@ macro_rules! backend {
                 /// Port of the backend. Required for a Service.
                 pub port: Option<u16> where [min 1, max 65535],
                 $($fields)*
+            }
+        }
+
+        impl $name {
+            /// The reference alone.
+            pub fn object(&self) -> BackendObjectReference {
+                BackendObjectReference {
+                    group: self.group.clone(),
+                    kind: self.kind.clone(),
+                    name: self.name.clone(),
+                    namespace: self.namespace.clone(),
+                    port: self.port,
+                }
             }
         }
     };

@@ -39,6 +39,19 @@ message! {
 }
 
 message! {
+    /// Status of an XMesh.
+    pub struct MeshStatus {
+        /// Conditions, such as `Accepted`.
+        pub conditions: Vec<Condition> where [max 8, key "type", default [{
+            "type": "Accepted", "status": "Unknown", "reason": "Pending", "message": "Waiting for controller",
+            "lastTransitionTime": "1970-01-01T00:00:00Z"
+        }]],
+        /// Gateway API features that the mesh supports.
+        pub supported_features: Vec<SupportedFeature> where [max 64, key name],
+    }
+}
+
+message! {
     /// Feature of the Gateway API.
     pub struct SupportedFeature {
         /// Name of the feature, such as `HTTPRouteMethodMatching`.

@@ -6,12 +6,19 @@
 //! default. Fields that decide what an object applies to are not left out: the object would apply to more.
 //!
 //! An AuthorizationPolicy never permits more because of an error: of `ALLOW`, the rule is left out, even the last one; of the
-//! other actions, the condition.
+//! other actions, the condition. Neither does a route of the Gateway API: without a filter, a rule has no backends, so that
+//! requests for it fail.
 
 use crate::decode::Problem;
 use crate::object::Kind;
 use crate::problem::{FieldPath, Segment, Severity};
 use crate::yaml::{Node, Value};
+
+/// The end of the messages of warnings about parts that are left out.
+pub(crate) const LEFT_OUT: &str = "is left out";
+
+/// The field of a route's rule with its backends.
+const BACKENDS: &str = "backendRefs";
 
 /// Maximum number of times that an object is read again without the parts that have errors.
 const MAX_ROUNDS: usize = 8;
@@ -57,10 +64,11 @@ fn is_error(problem: &Problem) -> bool {
 fn without_parts(kind: Kind, tree: &Node, errors: &mut [Problem]) -> Option<Node> {
     let mut parts: Vec<FieldPath> = Vec::new();
     for error in &mut *errors {
-        let part = part(kind, tree, &error.path)?;
+        let found = parts_of(kind, tree, &error.path)?;
+        let part = found.first()?;
         error.severity = Severity::Warning;
-        error.message = format!("{}; {part} is left out", error.message);
-        parts.push(part);
+        error.message = format!("{}; {part} {LEFT_OUT}", error.message);
+        parts.extend(found);
     }
     // Later entries of a list first, so that the indices of the others stay valid.
     parts.sort();
@@ -69,8 +77,7 @@ fn without_parts(kind: Kind, tree: &Node, errors: &mut [Problem]) -> Option<Node
         parts.iter().filter(|part| !parts.iter().any(|other| other != *part && other.contains(part))).collect();
     let mut tree = tree.clone();
     for part in outer.into_iter().rev() {
-        let may_empty = kind == Kind::AuthorizationPolicy;
-        remove(&mut tree, part.segments(), may_empty).then_some(())?;
+        remove(&mut tree, part.segments(), may_be_empty(kind, part)).then_some(())?;
     }
     Some(tree)
 }
@@ -87,7 +94,46 @@ fn entries(kind: Kind) -> &'static [&'static str] {
         Kind::RequestAuthentication => &["jwtRules"],
         Kind::Telemetry => &["tracing", "metrics", "accessLogging"],
         Kind::MeshConfig => &["extensionProviders", "configSources", "serviceSettings", "caCertificates"],
+        Kind::KubeGateway => &["listeners", "addresses"],
+        Kind::ListenerSet => &["listeners"],
+        Kind::BackendTlsPolicy | Kind::BackendTrafficPolicy => &["targetRefs"],
+        kind if kind.is_route() => &["parentRefs", "hostnames", "rules"],
         _ => &[],
+    }
+}
+
+/// Whether the list with this part may be empty without it: a rule without backends serves nothing.
+fn may_be_empty(kind: Kind, part: &FieldPath) -> bool {
+    let list = part.segments().iter().rev().nth(1);
+    let is_backends = matches!(list, Some(Segment::Field(name)) if &**name == BACKENDS);
+    kind == Kind::AuthorizationPolicy || kind.is_route() && is_backends
+}
+
+/// The parts to leave out because of an error at a path, the one that has the error first.
+fn parts_of(kind: Kind, tree: &Node, path: &FieldPath) -> Option<Vec<FieldPath>> {
+    if kind.is_route()
+        && let Some(parts) = parts_of_rule(tree, path.segments())
+    {
+        return Some(parts);
+    }
+    part(kind, tree, path).map(|part| vec![part])
+}
+
+/// The parts of a rule of the Gateway API to leave out because of an error beside its matches. None for other errors. Without a
+/// filter, requests must not pass, so that the backends are left out, too.
+fn parts_of_rule(tree: &Node, path: &[Segment]) -> Option<Vec<FieldPath>> {
+    let is = |at: usize, text: &str| matches!(path.get(at), Some(Segment::Field(name)) if &**name == text);
+    let Some(Segment::Field(field)) = path.get(3).filter(|_| is(0, "spec") && is(1, "rules")) else { return None };
+    let whole = of(&path[..4]);
+    let backends = of(&path[..3]).field(BACKENDS);
+    match &**field {
+        "matches" => None,
+        "filters" => {
+            let has_backends = existing(tree, backends.segments(), 4).is_some();
+            Some(std::iter::once(whole).chain(has_backends.then_some(backends)).collect())
+        }
+        BACKENDS if path.len() > 4 => Some(vec![of(&path[..5])]),
+        _ => existing(tree, &path[..4], 4).map(|part| vec![part]),
     }
 }
 
@@ -121,7 +167,17 @@ fn part(kind: Kind, tree: &Node, path: &FieldPath) -> Option<FieldPath> {
     // Identities and namespaces decide about trust and visibility.
     const WHOLE: [&str; 6] =
         ["trustDomain", "trustDomainAliases", "rootNamespace", "discoverySelectors", "meshMTLS", "tlsDefaults"];
-    let has_default = kind == Kind::MeshConfig && !WHOLE.contains(&&**field) && !field.ends_with("ExportTo");
+    let has_default = match kind {
+        Kind::MeshConfig => !WHOLE.contains(&&**field) && !field.ends_with("ExportTo"),
+        // Nobody may add listeners by default.
+        Kind::KubeGateway => ["infrastructure", "allowedListeners", "defaultScope"].contains(&&**field),
+        // Without its validation, connections would be in plain text.
+        Kind::BackendTlsPolicy => &**field == "options",
+        // Without some of its fields, another kind of session would persist.
+        Kind::BackendTrafficPolicy if &**field == "sessionPersistence" => return Some(of(&segments[..=spec])),
+        Kind::BackendTrafficPolicy => &**field == "retryConstraint",
+        _ => false,
+    };
     if has_default { existing(tree, segments, spec + 1) } else { None }
 }
 
@@ -205,7 +261,7 @@ mod tests {
 
     fn warnings(diagnostics: &[Diagnostic]) -> Vec<String> {
         assert!(!diagnostics.iter().any(Diagnostic::is_error), "{diagnostics:?}");
-        let left_out = diagnostics.iter().filter(|d| d.message.ends_with("is left out"));
+        let left_out = diagnostics.iter().filter(|d| d.leaves_out());
         left_out.map(|d| d.path.to_string()).collect()
     }
 
@@ -304,6 +360,108 @@ mod tests {
         let denied =
             left("DENY", "{from: [{source: {}}, {source: {namespaces: [a]}}], when: [{key: nonsense, values: [a]}]}");
         assert!(denied[0].from.is_empty() && denied[0].when.is_empty(), "it denies more");
+    }
+
+    #[test]
+    fn one_bad_listener_keeps_the_others() {
+        let gateway = |listeners: &str, rest: &str| {
+            format!(
+                "{{apiVersion: gateway.networking.k8s.io/v1, kind: Gateway, metadata: {{name: a, namespace: a}}, \
+                 spec: {{gatewayClassName: istio, listeners: [{listeners}]{rest}}}}}"
+            )
+        };
+        let good = "{name: good, port: 80, protocol: HTTP}";
+        let bad = [
+            "{name: bad, port: 443, protocol: TLS, tls: {mode: Newer}}",
+            "{name: bad, port: 81, protocol: HTTP, allowedRoutes: {namespaces: {from: Newer}}}",
+            "{name: bad, port: 0, protocol: HTTP}",
+            "{name: bad, port: 81, protocol: HTTP, hostname: '?'}",
+            "{port: 81, protocol: HTTP}",
+        ];
+        for bad in bad {
+            let (object, left) = read(&gateway(&format!("{bad}, {good}"), ""));
+            let AnyObject::KubeGateway(object) = object else { panic!() };
+            assert_eq!(object.spec.listeners.iter().map(|one| &*one.name).collect::<Vec<_>>(), ["good"], "{bad}");
+            assert!(left[0].starts_with("spec.listeners[0]"), "{left:?}");
+        }
+        let (object, left) = read(&gateway(good, ", allowedListeners: {namespaces: {from: Newer}}"));
+        let AnyObject::KubeGateway(object) = object else { panic!() };
+        assert_eq!((object.spec.listeners.len(), left.len()), (1, 1));
+        let (object, left) = read(&gateway(good, ", defaultScope: Newer, addresses: [{type: '?'}, {value: 10.0.0.1}]"));
+        let AnyObject::KubeGateway(object) = object else { panic!() };
+        assert_eq!((object.spec.addresses.len(), left.len()), (1, 2));
+        // Only listeners with errors, and rules about all listeners.
+        for listeners in
+            ["3", "{port: 80, protocol: HTTP}", &format!("{good}, {{name: more, port: 80, protocol: HTTP}}")]
+        {
+            refused(&gateway(listeners, ""));
+        }
+        // Without it, clients would need no certificate.
+        refused(&gateway(
+            good,
+            ", tls: {frontend: {default: {validation: {mode: Newer, caCertificateRefs: [{name: a}]}}}}",
+        ));
+    }
+
+    #[test]
+    fn one_bad_target_or_limit_keeps_the_policy_but_not_a_bad_validation() {
+        let policy = |kind: &str, targets: &str, rest: &str| {
+            format!("{{{kind}, metadata: {{name: a, namespace: a}}, spec: {{targetRefs: [{targets}], {rest}}}}}")
+        };
+        let traffic = "apiVersion: gateway.networking.x-k8s.io/v1alpha1, kind: XBackendTrafficPolicy";
+        let tls = "apiVersion: gateway.networking.k8s.io/v1, kind: BackendTLSPolicy";
+        let good = "{group: '', kind: Service, name: good}";
+        let valid = "validation: {hostname: a.com, wellKnownCACertificates: System}";
+        let (object, left) = read(&policy(
+            traffic,
+            &format!("{{kind: Service}}, {good}"),
+            "sessionPersistence: {type: Newer}, retryConstraint: {budget: {percent: 200}}",
+        ));
+        let AnyObject::BackendTrafficPolicy(object) = object else { panic!() };
+        assert_eq!((object.spec.target_refs.len(), left.len()), (1, 4), "{left:?}");
+        let percent = object.spec.retry_constraint.as_ref().map(|constraint| constraint.budget.percent);
+        assert_eq!((object.spec.session_persistence.is_none(), percent), (true, Some(20)), "the default");
+        let (object, left) = read(&policy(tls, &format!("{good}, {{name: 3}}"), &format!("options: 3, {valid}")));
+        let AnyObject::BackendTlsPolicy(object) = object else { panic!() };
+        assert_eq!(object.spec.target_refs.len(), 1, "{left:?}");
+        refused(&policy(tls, good, "validation: {hostname: a.com}"));
+        refused(&policy(tls, "{kind: Service}", valid));
+        refused(&policy(traffic, &[good; 2].join(", ").replacen("good", "", 2), "retryConstraint: {}"));
+    }
+
+    #[test]
+    fn one_bad_rule_keeps_the_others_and_a_rule_without_a_filter_serves_nothing() {
+        let route = |rules: &str| {
+            let text = format!(
+                "{{apiVersion: gateway.networking.k8s.io/v1, kind: HTTPRoute, metadata: {{name: a, namespace: a}}, \
+                 spec: {{parentRefs: [{{name: edge}}], rules: [{rules}]}}}}"
+            );
+            let (object, left) = read(&text);
+            let AnyObject::HttpRoute(object) = object else { panic!() };
+            (object.spec.rules.clone(), left)
+        };
+        let good = "{backendRefs: [{name: good, port: 80}]}";
+        let (rules, left) = route(&format!(
+            "{{matches: [{{path: {{type: Newer, value: /a}}}}], backendRefs: [{{name: x, port: 80}}]}}, {good}"
+        ));
+        assert_eq!((rules.len(), &*rules[0].backend_refs[0].name), (1, "good"));
+        assert_eq!(left, ["spec.rules[0].matches[0].path.type"]);
+        let (rules, _) = route(&format!(
+            "{{matches: [{{path: {{value: /a}}}}], filters: [{{type: Newer}}], backendRefs: [{{name: x, port: 80}}]}}, {good}"
+        ));
+        assert_eq!((&*rules[0].matches[0].path.value, rules[0].backend_refs.len(), rules.len()), ("/a", 0, 2));
+        let (rules, _) =
+            route(&format!("{{timeouts: {{request: nonsense}}, backendRefs: [{{name: x, port: 80}}]}}, {good}"));
+        assert!(
+            rules[0].timeouts.as_ref().is_none_or(|times| times.request.is_none()) && rules[0].backend_refs.len() == 1
+        );
+        let (rules, _) = route("{backendRefs: [{name: x, port: 0}]}");
+        assert!(rules[0].backend_refs.is_empty(), "requests fail");
+        let only =
+            "{apiVersion: gateway.networking.k8s.io/v1, kind: HTTPRoute, metadata: {name: a, namespace: a}, spec: ";
+        // Without its only host, it would serve all; and it would match all requests without its only rule.
+        refused(&format!("{only}{{parentRefs: [{{name: edge}}], hostnames: ['?'], rules: [{good}]}}}}"));
+        refused(&format!("{only}{{rules: [{{matches: [{{path: {{type: Newer}}}}]}}]}}}}"));
     }
 
     #[test]

@@ -3,11 +3,13 @@
 mod conform;
 mod content;
 mod degrade;
+pub(crate) use degrade::LEFT_OUT;
 mod json;
 mod locate;
 mod mesh;
 mod meta;
 mod object;
+mod parents;
 #[cfg(test)]
 mod tests;
 
@@ -23,6 +25,7 @@ use crate::yaml::{self, Document, Node, Position, SyntaxError};
 pub use json::{Read, YamlDocument, YamlJson, parse_yaml_json, read_object};
 pub use locate::locate;
 pub use mesh::{parse_mesh_config, parse_mesh_networks};
+pub use parents::parents_of;
 
 /// Limits for input, so that the cost of a malicious file is bounded by its size.
 #[derive(Clone, PartialEq, Eq, Debug)]

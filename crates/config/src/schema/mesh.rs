@@ -89,6 +89,8 @@ rows! {
         "Accepted" ".status.conditions[?(@.type==\"Accepted\")].status" "Whether the controller accepts it",
         "Programmed" ".status.conditions[?(@.type==\"Programmed\")].status" "Whether the proxies of the gateway acknowledged it";
     BackendTrafficPolicy "xbackendtrafficpolicies" ["xbtrafficpolicy"] spec: "Retry budgets and session persistence for backends.";
+    XMesh "xmeshes" ["mesh"] spec: "A mesh, the controller that runs it, and its features.",
+        "Accepted" ".status.conditions[?(@.type==\"Accepted\")].status" "Whether the controller accepts it";
     InferencePool "inferencepools" ["infpool"] spec: "Pods that serve models, and the service that picks among them.";
     ServiceExport "serviceexports" ["svcex"]: "Exports a service to other clusters.";
     ServiceImport "serviceimports" ["svcim"]: "A service of the cluster set, as one cluster sees it.";

@@ -2,12 +2,14 @@
 
 use crate::decode::{Relations, Report};
 use crate::form;
+use crate::gateway_api::backend_policy::RequestRate;
 use crate::gateway_api::gateway::{FromListenerNamespaces, ListenerNamespaces};
-use crate::gateway_api::grpc_route::{GrpcHeaderMatch, GrpcMethodMatch};
+use crate::gateway_api::grpc_route::{GrpcHeaderMatch, GrpcMethodMatch, GrpcRouteRule};
 use crate::gateway_api::http_route::{
-    HttpHeaderMatch, HttpPathMatch, HttpQueryParamMatch, PathMatchType, TextMatchType,
+    HttpHeaderMatch, HttpPathMatch, HttpQueryParamMatch, HttpRouteRule, PathMatchType, TextMatchType,
 };
 use crate::gateway_api::listener::{FromNamespaces, Listener, RouteNamespaces};
+use crate::gateway_api::session::{SessionPersistence, SessionPersistenceType};
 use crate::problem::FieldPath;
 
 /// Protocols that the API defines.
@@ -21,6 +23,17 @@ impl Relations for Listener {
             let message = format!("{protocol:?} is none of the protocols of the API, and no gateway may support it");
             let hint = format!("did you mean {known}?");
             r.warning_with(&path.field("protocol"), "bad-value", message, hint);
+        }
+    }
+}
+
+impl Relations for RequestRate {
+    fn check(&self, r: &mut Report, path: &FieldPath) {
+        // API servers set the default.
+        if self.interval.is_some_and(|interval| interval != RequestRate::INTERVAL) {
+            let message =
+                "the interval has no effect: Envoy always allows a number of concurrent retries (count), not a rate";
+            r.warning(&path.field("interval"), "no-effect", message);
         }
     }
 }
@@ -89,6 +102,35 @@ impl Relations for GrpcMethodMatch {
 fn typed(r: &mut Report, path: &FieldPath, kind: TextMatchType, text: &str) {
     if kind == TextMatchType::RegularExpression {
         regular_expression(r, path, text);
+    }
+}
+
+impl Relations for HttpRouteRule {
+    fn check(&self, r: &mut Report, path: &FieldPath) {
+        of_several(r, path, self.session_persistence.as_ref(), self.backend_refs.len());
+    }
+}
+
+impl Relations for GrpcRouteRule {
+    fn check(&self, r: &mut Report, path: &FieldPath) {
+        of_several(r, path, self.session_persistence.as_ref(), self.backend_refs.len());
+    }
+}
+
+/// Warns about sessions whose identification does not say which of several backends they belong to.
+fn of_several(r: &mut Report, path: &FieldPath, session: Option<&SessionPersistence>, backends: usize) {
+    if backends > 1 && session.is_some_and(|session| session.kind == SessionPersistenceType::Header) {
+        let message = "a header identifies an endpoint of one backend only: with several backends, requests of a session are \
+                       divided by weight";
+        r.warning_with(&path.field("sessionPersistence").field("type"), "no-effect", message, "use the type Cookie");
+    }
+}
+
+impl Relations for SessionPersistence {
+    fn check(&self, r: &mut Report, path: &FieldPath) {
+        for (field, message) in self.limits() {
+            r.warning(&path.field(field), "no-effect", message);
+        }
     }
 }
 

@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod addresses;
+mod gateways;
 mod ingress;
 mod registration;
 mod root_certificate;

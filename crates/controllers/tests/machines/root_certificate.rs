@@ -27,7 +27,7 @@ impl Cluster {
     }
 
     fn write(&mut self, write: &Write) {
-        let Body::Apply { fields, manager, create } = &write.body else {
+        let Body::Apply { fields, manager, create, .. } = &write.body else {
             panic!("{write:?}");
         };
         assert_eq!((&*write.target.name, *manager, *create), (CONFIG_MAP, "rutter", true));

@@ -177,7 +177,8 @@ impl<P: Place> Bank<'_, P> {
             ("a token of another issuer", key.sign(&claims("https://other.example", now()? + 600))?),
             ("a token with a forged signature", foreign.sign(&claims(ISSUER, now()? + 600))?),
         ] {
-            seen.push((what, self.place.ask(Caller::Teller, Some(&token)).await, 401));
+            // Another worker thread of a sidecar may still have a connection to the old, draining listener.
+            seen.push((what, self.observed(Caller::Teller, Some(&token), |answer| answer.status == 401).await, 401));
         }
         for (what, answer, _) in &seen {
             self.screen.say(&format!("     teller with {what}: {}", answer.shown()));

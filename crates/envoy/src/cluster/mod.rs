@@ -24,10 +24,11 @@ use registry::proxy_settings::mesh_of;
 use registry::{ServiceEndpoints, ServiceIdentities, Services};
 use security::plain::MutualTlsPorts;
 use traffic::policy::{ClusterRules, EffectivePolicy, merged};
+use traffic::sessions;
 
 pub(crate) use draft::Draft;
 use outbound::Outbound;
-pub(crate) use outbound::{discovery, has_persistent_sessions, is_dns};
+pub(crate) use outbound::{discovery, is_dns};
 pub(crate) use tls::names_of;
 
 use crate::assignment::Plain;
@@ -107,6 +108,7 @@ fn outbound(cx: &Reads<'_>, key: &OutboundKey, mesh: &MeshSettings) -> Option<Re
         endpoints,
         plain: plain.as_ref(),
         automatic,
+        sessions: sessions::keep_draining(cx, &service),
         identities: identities.as_deref(),
     };
     Some(Resource::new(key.cluster_name(), cluster.encode()))
@@ -121,7 +123,7 @@ fn calls_automatically(
     (service, port): (&Service, &ServicePort),
     policy: &EffectivePolicy<'_>,
 ) -> bool {
-    if !key.client.agent || key.sni_passthrough || policy.tls.is_some() {
+    if !key.client.agent || key.sni_passthrough || policy.tls.is_some() || policy.is_refused {
         return false;
     }
     if security::plain::by_default(cx, &key.service.namespace) {

@@ -28,6 +28,7 @@ use super::{balancer, forward_proxy, outlier, pool, telemetry, tls};
 use crate::assignment::{self, Plain, Selection};
 use crate::dns_cache::lookup_family;
 use crate::parts::{aggregated_discovery, duration, extension, istio_metadata, origin, stat_name, text};
+use crate::pickers;
 
 /// The number of queries per UDP socket before the resolver opens another.
 const UDP_MAX_QUERIES: u32 = 100;
@@ -54,6 +55,8 @@ pub(crate) struct Outbound<'a> {
     pub(crate) plain: Option<&'a Plain>,
     /// Whether endpoints that support the mesh's mutual TLS use it without a rule (auto mTLS).
     pub(crate) automatic: bool,
+    /// Whether clients have session affinity, so that draining endpoints are kept for them.
+    pub(crate) sessions: bool,
     /// The identities of the endpoints, if the TLS mode needs them.
     pub(crate) identities: Option<&'a Identities>,
 }
@@ -176,7 +179,7 @@ impl Outbound<'_> {
         // Endpoints that are not ready are sent as unhealthy. Without a panic threshold of zero, Envoy would use them
         // if there are many of them.
         draft.balancing().healthy_panic_threshold.get_or_insert(Percent { value: 0.0 });
-        if has_persistent_sessions(self.service) {
+        if self.sessions {
             draft.keep_draining();
         }
         balancer::apply(draft, policy.load_balancer);
@@ -185,6 +188,9 @@ impl Outbound<'_> {
             draft.cluster.lb_config = self.port_override();
         }
         draft.balancing().locality_config_specifier = self.locality_config(mesh);
+        if self.service.registry == Registry::Pool {
+            pickers::follow(draft);
+        }
         // Passthrough traffic is encrypted by the client.
         if !self.key.sni_passthrough {
             let towards = tls::Towards {
@@ -195,6 +201,9 @@ impl Outbound<'_> {
                 identities: self.identities,
             };
             tls::apply(draft, towards, policy.tls, policy.proxy_protocol);
+            if policy.is_refused {
+                tls::close(draft);
+            }
         }
     }
 
@@ -251,9 +260,4 @@ pub(crate) fn weighs_localities(preference: &Preference<'_>) -> bool {
         Preference::ByLocality(failover) => !failover.is_empty(),
         Preference::ByRegion(..) | Preference::Equal => false,
     }
-}
-
-/// Whether clients of a service have session affinity, so that draining endpoints are kept for them.
-pub(crate) fn has_persistent_sessions(service: &Service) -> bool {
-    traffic::sessions::of_service(service).is_some()
 }

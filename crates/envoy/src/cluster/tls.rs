@@ -1,6 +1,7 @@
 //! Upstream TLS, and the PROXY protocol.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use config::MeshConfig;
 use config::istio::{ClientTlsMode, ClientTlsSettings, ProxyProtocol, ProxyProtocolVersion};
@@ -77,6 +78,7 @@ pub(crate) fn apply(
                 },
                 mesh: towards.mesh,
                 agent: towards.key.client.agent,
+                client_certificate: towards.key.client_certificate.as_ref(),
             };
             draft.cluster.transport_socket = Some(of_rule(draft, server, tls));
         }
@@ -116,12 +118,12 @@ fn choose_by_endpoint(draft: &mut Draft, towards: Towards<'_>) {
 /// Whether a client may use the credential that a rule names, if any.
 fn may_use_credential(key: &OutboundKey, tls: &ClientTlsSettings) -> bool {
     let selected = key.policy.as_ref().is_some_and(|policy| policy.selected.is_some());
-    let public = tls.credential_name.starts_with(CONFIG_MAP);
+    let public = model::tls::parts(&tls.credential_name).all(|part| part.starts_with(CONFIG_MAP));
     tls.credential_name.is_empty() || public || selected || key.client.gateway
 }
 
 /// Removes all endpoints: the cluster responds with 503.
-fn close(draft: &mut Draft) {
+pub(super) fn close(draft: &mut Draft) {
     draft.set_discovery(DiscoveryType::Static);
     draft.cluster.lb_policy = Default::default();
     draft.cluster.lb_config = None;
@@ -191,7 +193,7 @@ fn matchers(names: Vec<String>) -> Vec<SubjectAltNameMatcher> {
 /// Sets TLS for servers without a service. The proxy reads the files itself.
 pub(crate) fn apply_to_anything(draft: &mut Draft, mesh: &MeshConfig, tls: &ClientTlsSettings) {
     if is_custom(Some(tls)) && tls.credential_name.is_empty() {
-        let server = Server { names: Vec::new(), mesh, agent: false };
+        let server = Server { names: Vec::new(), mesh, agent: false, client_certificate: None };
         draft.cluster.transport_socket = Some(of_rule(draft, server, tls));
     }
 }
@@ -203,6 +205,8 @@ struct Server<'a> {
     mesh: &'a MeshConfig,
     /// Whether an agent runs beside the client.
     agent: bool,
+    /// The certificate of a Gateway, in place of that of the rule.
+    client_certificate: Option<&'a Arc<str>>,
 }
 
 /// The TLS that a rule defines.
@@ -225,8 +229,10 @@ fn of_rule(draft: &mut Draft, server: Server<'_>, tls: &ClientTlsSettings) -> Tr
         ..Default::default()
     };
     let (certificate, authorities) = sources(tls, server.agent);
-    if tls.mode == ClientTlsMode::Mutual {
-        set_certificates(&mut context, &[certificate]);
+    match server.client_certificate {
+        Some(name) => set_certificates(&mut context, &[Certificate::Served(name.clone())]),
+        None if tls.mode == ClientTlsMode::Mutual => set_certificates(&mut context, &[certificate]),
+        None => {}
     }
     let check = CertificateValidationContext {
         match_typed_subject_alt_names: names,

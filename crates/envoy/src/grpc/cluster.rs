@@ -22,10 +22,11 @@ use registry::inputs::Mesh;
 use registry::{ServiceEndpoints, ServiceIdentities, Services};
 use traffic::policy::preference::Preference;
 use traffic::policy::{ClusterRules, EffectivePolicy};
+use traffic::sessions;
 
 use super::tls;
 use crate::assignment::{self, Selection};
-use crate::cluster::{Draft, has_persistent_sessions, names_of};
+use crate::cluster::{Draft, names_of};
 use crate::parts::{aggregated_discovery, extension};
 
 /// The maximum ring size in gRPC.
@@ -53,6 +54,9 @@ fn derive_encoded_grpc_clusters(cx: &Reads<'_>, key: &OutboundKey) -> Option<Res
     let mesh = cx.get::<Mesh>(&())?;
     let rules = ClusterRules::read(cx, key)?;
     let (subset, policy) = (rules.subset(), rules.effective(&mesh.config));
+    if policy.is_refused {
+        return None;
+    }
     let name = key.cluster_name();
     let mut draft = Draft::new(&name, DiscoveryType::Eds);
     if by_dns(&service) {
@@ -77,7 +81,7 @@ fn derive_encoded_grpc_clusters(cx: &Reads<'_>, key: &OutboundKey) -> Option<Res
     }
     balance(&mut draft, policy.load_balancer);
     limit_requests(&mut draft, &policy);
-    if has_persistent_sessions(&service) {
+    if sessions::keep_draining(cx, &service) {
         draft.keep_draining();
     }
     if policy.tls.is_some_and(|tls| tls.mode == ClientTlsMode::IstioMutual) {

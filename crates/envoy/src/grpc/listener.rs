@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use flow::Reads;
+use gateway_api::route_filters::{self, RouteFilter};
 use model::audience::{GrpcAudience, PolicyIds};
 use model::service::Service;
 use model::session::Session;
@@ -15,6 +16,7 @@ use protos::envoy::config::route::v3::route::Action;
 use protos::envoy::config::route::v3::{NonForwardingAction, Route, RouteConfiguration, VirtualHost};
 use protos::envoy::extensions::filters::http::fault::v3::HttpFault;
 use protos::envoy::extensions::filters::http::router::v3::Router;
+use protos::envoy::extensions::filters::http::stateful_session::v3::StatefulSession;
 use protos::envoy::extensions::filters::network::http_connection_manager::v3::http_connection_manager::RouteSpecifier;
 use protos::envoy::extensions::filters::network::http_connection_manager::v3::{
     HttpConnectionManager, HttpFilter, Rds,
@@ -54,7 +56,7 @@ fn client(cx: &Reads<'_>, audience: &GrpcAudience, name: &str) -> Option<Bytes> 
     let full = || served(&expanded(host, audience)?);
     let visible = served(host).or_else(full)?;
     let service = cx.get::<Services>(&visible.key)?;
-    let mut http_filters: Vec<HttpFilter> = session_filter(&service).into_iter().collect();
+    let mut http_filters: Vec<HttpFilter> = session_filter(cx, &service).into_iter().collect();
     http_filters.extend([http_filter("envoy.filters.http.fault", &HttpFault::default()), router()]);
     let manager = HttpConnectionManager {
         http_filters,
@@ -153,11 +155,13 @@ fn authorization(cx: &Reads<'_>, policies: &PolicyIds) -> Vec<HttpFilter> {
     }
 }
 
-/// The session affinity filter. gRPC supports it with cookies only, and not in every language.
-fn session_filter(service: &Service) -> Option<HttpFilter> {
-    let session = traffic::sessions::of_service(service)?;
-    let filter = || HttpFilter { is_optional: true, ..http_filter(sessions::FILTER, &sessions::filter(&session)) };
-    matches!(session, Session::Cookie { .. }).then(filter)
+/// The session affinity filter, for the session of a service or for those of routes. gRPC supports it with cookies only, and not in
+/// every language.
+fn session_filter(cx: &Reads<'_>, service: &Service) -> Option<HttpFilter> {
+    let session = traffic::sessions::of(cx, &service.key).filter(|one| matches!(one, Session::Cookie { .. }));
+    let in_routes = || route_filters::in_use(cx, RouteFilter::Sessions, true).then(StatefulSession::default);
+    let filter = session.as_ref().map(sessions::filter).or_else(in_routes)?;
+    Some(HttpFilter { is_optional: true, ..http_filter(sessions::FILTER, &filter) })
 }
 
 fn router() -> HttpFilter {

@@ -12,5 +12,5 @@ mod tls;
 
 pub use cluster::{EncodedGrpcClusters, GrpcClusters};
 pub use listener::GrpcListeners;
-pub use route::GrpcRoutes;
 pub(crate) use route::route_configuration;
+pub use route::{GrpcKubeRoutes, GrpcRoutes};

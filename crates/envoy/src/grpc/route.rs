@@ -5,15 +5,17 @@ use std::sync::Arc;
 use bytes::Bytes;
 use flow::Reads;
 use model::audience::{RouteTable, RoutesKey, VirtualHostContent};
+use model::kube::HttpRouteKey;
 use protos::envoy::config::route::v3::header_matcher::HeaderMatchSpecifier;
 use protos::envoy::config::route::v3::route::Action;
-use protos::envoy::config::route::v3::{HeaderMatcher, Route, RouteAction, RouteMatch, route_action};
+use protos::envoy::config::route::v3::{FilterConfig, HeaderMatcher, Route, RouteAction, RouteMatch, route_action};
 use protos::envoy::r#type::matcher::v3::string_matcher::MatchPattern;
 
-use crate::route::{EncodedRoutes, encoded, virtual_host};
+use crate::parts::any;
+use crate::route::{EncodedRoutes, direct_response, encoded, kube, routes_of, sessions, virtual_host};
 use crate::wire::Writer;
 
-/// The only filter whose options gRPC supports.
+/// The only filter whose options every gRPC library supports.
 const FAULT: &str = "envoy.filters.http.fault";
 /// The method of every gRPC request.
 const METHOD: &str = "POST";
@@ -21,6 +23,15 @@ const METHOD: &str = "POST";
 flow::rule! {
     /// Encoded routes of VirtualServices, and default routes of services, for gRPC clients.
     pub GrpcRoutes: Arc<RoutesKey> => EncodedRoutes = "grpc routes", derive_grpc_routes;
+}
+
+flow::rule! {
+    /// The encoded matches of HTTPRoutes and GRPCRoutes, as `KubeRoutes`, for gRPC clients.
+    pub GrpcKubeRoutes: Arc<HttpRouteKey> => Arc<[Bytes]> = "grpc routes of http routes", derive_grpc_kube_routes;
+}
+
+fn derive_grpc_kube_routes(cx: &Reads<'_>, key: &Arc<HttpRouteKey>) -> Option<Arc<[Bytes]>> {
+    kube::derive(cx, key, understood)
 }
 
 fn derive_grpc_routes(cx: &Reads<'_>, key: &Arc<RoutesKey>) -> Option<EncodedRoutes> {
@@ -32,11 +43,14 @@ pub(crate) fn route_configuration(cx: &Reads<'_>, name: &str, table: &RouteTable
     let mut writer = Writer::default();
     writer.text(1, name);
     for host in table.virtual_hosts.iter() {
-        let VirtualHostContent::Routes(keys) = &host.content else {
-            continue;
+        let routes: Vec<EncodedRoutes> = match &host.content {
+            VirtualHostContent::Routes(keys) => {
+                keys.iter().filter_map(|key| cx.get::<GrpcRoutes>(key)).map(|row| (*row).clone()).collect()
+            }
+            VirtualHostContent::Matches(matches) => routes_of(matches, |key| cx.get::<GrpcKubeRoutes>(key)),
+            VirtualHostContent::NotFound => Vec::new(),
+            _ => continue,
         };
-        let routes: Vec<EncodedRoutes> =
-            keys.iter().filter_map(|key| cx.get::<GrpcRoutes>(key)).map(|row| (*row).clone()).collect();
         writer.raw(&virtual_host(host, &routes, false));
     }
     writer.finish()
@@ -48,8 +62,15 @@ fn understood(mut route: Route) -> Option<Route> {
     if !decide(condition) {
         return None;
     }
+    // gRPC cannot ask whether a request is allowed.
+    if route.typed_per_filter_config.contains_key(kube::auth::FILTER) {
+        route.action = Some(Action::DirectResponse(direct_response(503, None)));
+    }
+    let session = route.typed_per_filter_config.remove(sessions::FILTER).filter(sessions::has_cookie);
     // gRPC rejects a table with options of an unknown filter.
     route.typed_per_filter_config.retain(|filter, _| filter == FAULT);
+    let optional = |options| any(&FilterConfig { config: Some(options), is_optional: true, ..Default::default() });
+    route.typed_per_filter_config.extend(session.map(|options| (sessions::FILTER.to_owned(), optional(options))));
     route.decorator = None;
     if let Some(Action::Route(action)) = &mut route.action {
         limit_time(action);

@@ -18,11 +18,14 @@ use super::policies::PolicyFilters;
 use super::stats;
 use crate::dns_cache;
 use crate::parts::http_filter;
+use crate::pickers;
+use crate::route::kube::auth;
 use crate::route::sessions;
 
 /// The HTTP filters of a chain, in order.
 ///
-/// The fault, CORS and session filters take options from routes; without options they do nothing.
+/// The fault, CORS, authorization and session filters and that of endpoint pickers take options from routes; without options
+/// they do nothing.
 pub(crate) fn http_filters(
     chain: &HttpChain,
     debug_headers: bool,
@@ -30,6 +33,9 @@ pub(crate) fn http_filters(
     policies: &PolicyFilters,
 ) -> Vec<HttpFilter> {
     let mut filters = policies.http();
+    if chain.pickers {
+        filters.push(pickers::filter());
+    }
     if chain.protocol == names::Protocol::GrpcWeb {
         filters.push(http_filter("envoy.filters.http.grpc_web", &GrpcWeb {}));
     }
@@ -44,6 +50,8 @@ pub(crate) fn http_filters(
     }
     filters.push(http_filter("envoy.filters.http.fault", &HttpFault::default()));
     filters.push(http_filter("envoy.filters.http.cors", &Cors {}));
+    // Requests before other origins are allowed (preflights) have no credentials.
+    filters.extend(chain.external_auth.then(auth::filter));
     filters.extend(metrics.map(|config| http_filter(stats::FILTER, &config)));
     if chain.sessions {
         filters.push(http_filter(sessions::FILTER, &StatefulSession::default()));

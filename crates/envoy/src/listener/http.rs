@@ -32,7 +32,7 @@ pub(crate) fn filter(
     (mesh, telemetry): (&MeshConfig, &Telemetry),
     policies: &PolicyFilters,
 ) -> Filter {
-    let (direction, quic) = (spec.direction, spec.quic);
+    let (direction, quic) = (spec.direction, spec.is_quic());
     let none = ProxyHeaders::default();
     let headers = mesh.default_config.proxy_headers.as_ref().unwrap_or(&none);
     let mut manager = HttpConnectionManager {

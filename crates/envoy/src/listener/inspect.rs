@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use config::MeshConfig;
-use model::listener::{Direction, ListenerSpec};
+use model::listener::{Direction, ListenerSpec, Transport};
 use protos::envoy::config::listener::v3::listener_filter::ConfigType;
 use protos::envoy::config::listener::v3::listener_filter_chain_match_predicate::{MatchSet, Rule};
 use protos::envoy::config::listener::v3::{ListenerFilter, ListenerFilterChainMatchPredicate as Predicate};
@@ -28,7 +28,7 @@ pub(crate) fn filters(spec: &ListenerSpec, mesh: &MeshConfig) -> Vec<ListenerFil
     let mut filters = Vec::new();
     let topology = mesh.default_config.gateway_topology.as_ref();
     let behind_proxies = topology.is_some_and(|topology| topology.proxy_protocol.is_some());
-    if behind_proxies && spec.direction == Direction::Gateway && !spec.quic {
+    if behind_proxies && spec.direction == Direction::Gateway && spec.transport == Transport::Tcp {
         filters.push(filter("envoy.filters.listener.proxy_protocol", &ProxyProtocol::default()));
     }
     if spec.original_dst_filter {

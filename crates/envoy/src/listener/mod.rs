@@ -7,13 +7,14 @@ mod limits;
 mod policies;
 mod stats;
 mod tcp;
+mod udp;
 
 use std::sync::Arc;
 
 use bytes::Bytes;
 use config::MeshConfig;
 use flow::Reads;
-use model::listener::{Bind, ChainKind, ChainMatch, ChainSpec, Direction, ListenerSpec};
+use model::listener::{Bind, ChainKind, ChainMatch, ChainSpec, Direction, ListenerSpec, Transport};
 use model::xds::Resource;
 use protos::envoy::config::core::v3::{Address, TrafficDirection, UdpSocketConfig};
 use protos::envoy::config::listener::v3::listener::ConnectionBalanceConfig;
@@ -48,7 +49,8 @@ fn derive_listeners(cx: &Reads<'_>, key: &Arc<ListenerSpec>) -> Option<Resource>
 
 fn encode(spec: &ListenerSpec, mesh: &MeshConfig, telemetry: &Telemetry, policies: &PolicyFilters) -> Bytes {
     let filter_chain = |chain: &ChainSpec| filter_chain(chain, spec, (mesh, telemetry), policies);
-    let (address, additional) = bound_to(&spec.bind, spec.quic);
+    let (tcp, quic) = (spec.transport == Transport::Tcp, spec.is_quic());
+    let (address, additional) = bound_to(&spec.bind, tcp);
     let direction = match spec.direction {
         Direction::Inbound => TrafficDirection::Inbound,
         // In Istio's terms, traffic that enters through a gateway is outbound.
@@ -60,16 +62,20 @@ fn encode(spec: &ListenerSpec, mesh: &MeshConfig, telemetry: &Telemetry, policie
         additional_addresses: additional,
         traffic_direction: direction.into(),
         bind_to_port: (!spec.bind_to_port).then_some(false),
-        max_connections_to_accept_per_socket_event: (spec.bind_to_port && !spec.quic).then_some(ACCEPTED_AT_A_TIME),
-        udp_listener_config: spec.quic.then(|| UdpListenerConfig {
+        max_connections_to_accept_per_socket_event: (spec.bind_to_port && tcp).then_some(ACCEPTED_AT_A_TIME),
+        udp_listener_config: quic.then(|| UdpListenerConfig {
             quic_options: Some(QuicProtocolOptions::default()),
             downstream_socket_config: Some(UdpSocketConfig::default()),
             ..Default::default()
         }),
         connection_balance_config: spec.exact_balance.then(balanced),
+        enable_reuse_port: spec.exclusive.then_some(false),
         use_original_dst: spec.use_original_dst.then_some(true),
         transparent: spec.transparent.then_some(true),
-        listener_filters: inspect::filters(spec, mesh),
+        listener_filters: match &spec.transport {
+            Transport::Tcp | Transport::Quic => inspect::filters(spec, mesh),
+            Transport::Udp(proxy) => vec![udp::filter(proxy)],
+        },
         listener_filters_timeout: spec.inspection_timeout_ms.map(inspect::timeout),
         continue_on_listener_filters_timeout: spec.inspection_timeout_ms.is_some(),
         filter_chains: spec.chains.iter().map(filter_chain).collect(),
@@ -84,6 +90,9 @@ fn encode(spec: &ListenerSpec, mesh: &MeshConfig, telemetry: &Telemetry, policie
 /// Whether a listener logs connections that match no chain. The listeners of services, of which a sidecar has many, do
 /// so only if such connections are possible.
 fn logs_refused(spec: &ListenerSpec) -> bool {
+    if matches!(spec.transport, Transport::Udp(_)) {
+        return false;
+    }
     let takes_all = |chain: &ChainSpec| chain.matches == ChainMatch::default();
     let of_services = spec.direction == Direction::Outbound && !spec.use_original_dst;
     !of_services || spec.default_chain.is_none() && !spec.chains.iter().any(takes_all)
@@ -94,8 +103,8 @@ fn balanced() -> ConnectionBalanceConfig {
     ConnectionBalanceConfig { balance_type: Some(BalanceType::ExactBalance(ExactBalance {})) }
 }
 
-fn bound_to(bind: &Bind, quic: bool) -> (Address, Vec<AdditionalAddress>) {
-    let address = if quic { udp_address } else { address };
+fn bound_to(bind: &Bind, tcp: bool) -> (Address, Vec<AdditionalAddress>) {
+    let address = if tcp { address } else { udp_address };
     match bind {
         Bind::Unix(path) => (pipe(path), Vec::new()),
         Bind::Socket { address: first, additional, port } => {
@@ -134,7 +143,7 @@ fn filter_chain(
         name: chain.name.to_string(),
         filter_chain_match: matched(&chain.matches),
         filters,
-        transport_socket: chain.tls.as_ref().map(|context| tls::server(context, mesh, spec.quic)),
+        transport_socket: chain.tls.as_ref().map(|context| tls::server(context, mesh, spec.is_quic())),
         transport_socket_connect_timeout: limited.then(|| seconds(HANDSHAKE)),
         metadata: route.and_then(|id| istio_metadata(vec![origin("virtual-service", id)])),
         ..Default::default()

@@ -14,7 +14,7 @@ use protos::envoy::r#type::matcher::v3::{
     ListMatcher, MetadataMatcher, OrMatcher, PathMatcher, StringMatcher, ValueMatcher, list_matcher, path_matcher,
 };
 
-use crate::parts::{extension, range, regex};
+use crate::parts::{extension, quoted, range, regex};
 
 /// The filter that writes the content of verified tokens into metadata, and the key of it.
 const TOKEN_FILTER: &str = "envoy.filters.http.jwt_authn";
@@ -181,18 +181,6 @@ fn string(text: &Text, ignore_case: bool) -> StringMatcher {
         }
     };
     StringMatcher { match_pattern: Some(pattern), ignore_case }
-}
-
-/// A regular expression that matches only this text.
-fn quoted(text: &str) -> String {
-    let mut quoted = String::with_capacity(text.len());
-    for character in text.chars() {
-        if r"\.+*?()|[]{}^$".contains(character) {
-            quoted.push('\\');
-        }
-        quoted.push(character);
-    }
-    quoted
 }
 
 /// The condition on a claim of the request's token.

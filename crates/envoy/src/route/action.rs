@@ -12,7 +12,7 @@ use protos::envoy::config::route::v3::redirect_action::{
 };
 use protos::envoy::config::route::v3::route::Action;
 use protos::envoy::config::route::v3::route_action::{ClusterSpecifier, HostRewriteSpecifier, RequestMirrorPolicy};
-use protos::envoy::config::route::v3::weighted_cluster::{ClusterWeight, cluster_weight};
+use protos::envoy::config::route::v3::weighted_cluster::ClusterWeight;
 use protos::envoy::config::route::v3::{DirectResponseAction, RedirectAction, Route, RouteAction, WeightedCluster};
 use protos::envoy::r#type::matcher::v3::RegexMatchAndSubstitute;
 use protos::envoy::r#type::v3::FractionalPercent;
@@ -74,21 +74,25 @@ pub(crate) fn redirect(redirect: &HttpRedirect, port: u16) -> Action {
         Some(prefix) => Some(PathRewriteSpecifier::PrefixRewrite(prefix)),
         None => text(&redirect.uri).map(PathRewriteSpecifier::PathRedirect),
     };
-    let code = match redirect.redirect_code {
+    Action::Redirect(RedirectAction {
+        host_redirect: redirect.authority.to_string(),
+        port_redirect: redirect_port(redirect, port),
+        response_code: redirect_code(redirect.redirect_code).into(),
+        scheme_rewrite_specifier: text(&redirect.scheme).map(SchemeRewriteSpecifier::SchemeRedirect),
+        path_rewrite_specifier: path,
+        ..Default::default()
+    })
+}
+
+/// The redirect with this status code; 301 for one that Envoy does not support.
+pub(crate) fn redirect_code(status: u32) -> RedirectResponseCode {
+    match status {
         302 => RedirectResponseCode::Found,
         303 => RedirectResponseCode::SeeOther,
         307 => RedirectResponseCode::TemporaryRedirect,
         308 => RedirectResponseCode::PermanentRedirect,
         _ => RedirectResponseCode::MovedPermanently,
-    };
-    Action::Redirect(RedirectAction {
-        host_redirect: redirect.authority.to_string(),
-        port_redirect: redirect_port(redirect, port),
-        response_code: code.into(),
-        scheme_rewrite_specifier: text(&redirect.scheme).map(SchemeRewriteSpecifier::SchemeRedirect),
-        path_rewrite_specifier: path,
-        ..Default::default()
-    })
+    }
 }
 
 /// Answers with a fixed response.
@@ -103,7 +107,7 @@ pub(crate) fn respond(response: &HttpDirectResponse) -> Action {
 }
 
 /// A fixed response. An invalid HTTP status becomes 500.
-fn direct_response(status: u32, body: Option<DataSource>) -> DirectResponseAction {
+pub(crate) fn direct_response(status: u32, body: Option<DataSource>) -> DirectResponseAction {
     let status = if (200..600).contains(&status) { status } else { 500 };
     DirectResponseAction { status, body, ..Default::default() }
 }
@@ -115,8 +119,13 @@ fn redirect_port(redirect: &HttpRedirect, listener: u16) -> u32 {
         Some(RedirectPort::Derive(RedirectPortSelection::FromRequestPort)) => u32::from(listener),
         Some(RedirectPort::Derive(RedirectPortSelection::FromProtocolDefault)) | None => 0,
     };
-    // Listeners do not terminate TLS, so requests come as HTTP.
+    // Without a scheme, Istio takes requests for HTTP, also if the listener terminates TLS.
     let scheme = if redirect.scheme.is_empty() { "http" } else { &*redirect.scheme };
+    shown_port(port, scheme)
+}
+
+/// The port as a redirect to this scheme has it: 0 for the default port of the scheme.
+pub(crate) fn shown_port(port: u32, scheme: &str) -> u32 {
     match (port, scheme) {
         (80, "http") | (443, "https") => 0,
         (port, _) => port.min(u32::from(u16::MAX)),
@@ -143,17 +152,8 @@ fn forward_to_one(
 }
 
 fn weight(destination: &HttpRouteDestination, destinations: &Destinations) -> ClusterWeight {
-    let operations = Operations::of(destination.headers.as_ref());
-    ClusterWeight {
-        name: destinations.cluster(&destination.destination),
-        weight: u32::try_from(destination.weight).ok(),
-        request_headers_to_add: operations.request_add,
-        request_headers_to_remove: operations.request_remove,
-        response_headers_to_add: operations.response_add,
-        response_headers_to_remove: operations.response_remove,
-        host_rewrite_specifier: operations.authority.map(cluster_weight::HostRewriteSpecifier::HostRewriteLiteral),
-        ..Default::default()
-    }
+    let cluster = destinations.cluster(&destination.destination);
+    Operations::of(destination.headers.as_ref()).weighted(cluster, u32::try_from(destination.weight).ok())
 }
 
 fn apply_rewrite(action: &mut RouteAction, rewrite: &HttpRewrite) {

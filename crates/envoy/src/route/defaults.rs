@@ -16,6 +16,8 @@ const DEFAULT_NAME: &str = "default";
 const ANYWHERE: &str = "allow_any_dynamic_dns";
 /// The response to requests for unknown hosts.
 const BAD_GATEWAY: u32 = 502;
+/// The response to requests for a host of another listener.
+const MISDIRECTED: u32 = 421;
 
 /// The default route of a service, to its cluster.
 pub(crate) fn outbound(host: &str, port: u16, hash: Option<&HashPolicy>, mesh: &MeshConfig) -> Route {
@@ -97,9 +99,19 @@ pub(crate) fn dynamic_forward_proxy_table(mesh: &MeshConfig) -> RouteConfigurati
 
 /// Rejects requests for unknown hosts.
 pub(crate) fn block_all() -> Route {
-    let response = DirectResponseAction { status: BAD_GATEWAY, ..Default::default() };
+    answer("block_all", BAD_GATEWAY)
+}
+
+/// Rejects requests over a connection that was opened for another listener. The client opens one for their host.
+pub(crate) fn misdirected() -> Route {
+    answer("misdirected", MISDIRECTED)
+}
+
+/// Answers all requests with a status.
+fn answer(name: &str, status: u32) -> Route {
+    let response = DirectResponseAction { status, ..Default::default() };
     Route {
-        name: "block_all".to_owned(),
+        name: name.to_owned(),
         r#match: Some(matching::everything()),
         action: Some(Action::DirectResponse(response)),
         ..Default::default()

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use config::istio::{Destination, HttpRoute, VirtualService};
 use flow::Reads;
+use gateway_api::backends::{Target, UNKNOWN_SERVICE};
 use model::audience::{DestinationRef, RoutesKey};
 use model::session::Session;
 use names::Hostname;
@@ -13,9 +14,6 @@ use registry::Services;
 use traffic::policy::{DestinationPolicy, effective, merged};
 
 use super::hash;
-
-/// Istio's cluster name for a destination without a host.
-const UNKNOWN_SERVICE: &str = "UnknownService";
 
 /// The services of destination hosts, as the client sees them.
 #[derive(Default)]
@@ -62,7 +60,7 @@ impl Destinations {
             }
         }
         if spec.is_none() {
-            let policy = key.destinations.get(&key.host).and_then(|reference| reference.policy.as_ref());
+            let policy = key.destination(&key.host).and_then(|reference| reference.policy.as_ref());
             known.insert(
                 key.host.as_arc().clone(),
                 Known {
@@ -75,6 +73,37 @@ impl Destinations {
             );
         }
         Destinations { port: key.port, known }
+    }
+
+    /// Reads the facts of all hosts of a key. Their destinations have ports.
+    pub(crate) fn of(cx: &Reads<'_>, port: u16, hosts: &BTreeMap<Hostname, DestinationRef>) -> Destinations {
+        let fact = |(host, reference): (&Hostname, &DestinationRef)| {
+            let known = Known {
+                hostname: reference.service.as_ref().map(|key| key.hostname.as_arc().clone()),
+                only_port: None,
+                session: reference.service.as_ref().and_then(|key| traffic::sessions::of(cx, key)),
+                policy: merged(cx, reference.policy.as_ref()),
+            };
+            (host.as_arc().clone(), known)
+        };
+        Destinations { port, known: hosts.iter().map(fact).collect() }
+    }
+
+    /// The cluster of a service's port, or of the service that it is an alias of.
+    pub(crate) fn cluster_of(&self, target: &Target) -> String {
+        let host = target.service.hostname.as_str();
+        let meant = self.known.get(host).and_then(|known| known.hostname.as_deref());
+        format!("outbound|{}||{}", target.port, meant.unwrap_or(host))
+    }
+
+    /// The hash policy of a service's port.
+    pub(crate) fn hash_at(&self, target: &Target) -> Option<HashPolicy> {
+        self.hash_of(target.service.hostname.as_str(), "", target.port)
+    }
+
+    /// The session affinity settings of a service.
+    pub(crate) fn session_of(&self, target: &Target) -> Option<&Session> {
+        self.known.get(target.service.hostname.as_str())?.session.as_ref()
     }
 
     /// The cluster of a destination: `outbound|PORT|SUBSET|HOST`. The default port is the service's only one, or else
@@ -131,7 +160,7 @@ impl Destinations {
 }
 
 fn lookup<'k>(key: &'k RoutesKey, host: &str) -> Option<&'k DestinationRef> {
-    key.destinations.get(&Hostname::parse(host).ok()?)
+    key.destination(&Hostname::parse(host).ok()?)
 }
 
 /// The destinations that a rule names, including mirrors.

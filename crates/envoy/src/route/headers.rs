@@ -7,9 +7,10 @@ use config::istio::{HeaderOperations, Headers};
 use protos::envoy::config::core::v3::header_value_option::HeaderAppendAction;
 use protos::envoy::config::core::v3::{HeaderValue, HeaderValueOption};
 use protos::envoy::config::route::v3::Route;
+use protos::envoy::config::route::v3::weighted_cluster::{ClusterWeight, cluster_weight};
 
 /// Header operations in Envoy's terms.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(crate) struct Operations {
     pub(crate) request_add: Vec<HeaderValueOption>,
     pub(crate) request_remove: Vec<String>,
@@ -43,21 +44,39 @@ impl Operations {
         route.response_headers_to_remove.extend(self.response_remove);
         self.authority
     }
+
+    /// A cluster of a weighted route, with the operations.
+    pub(crate) fn weighted(self, cluster: String, weight: Option<u32>) -> ClusterWeight {
+        ClusterWeight {
+            name: cluster,
+            weight,
+            request_headers_to_add: self.request_add,
+            request_headers_to_remove: self.request_remove,
+            response_headers_to_add: self.response_add,
+            response_headers_to_remove: self.response_remove,
+            host_rewrite_specifier: self.authority.map(cluster_weight::HostRewriteSpecifier::HostRewriteLiteral),
+            ..Default::default()
+        }
+    }
 }
 
 /// Headers to set, then headers to append, each ordered by name.
 fn additions(operations: &HeaderOperations) -> Vec<HeaderValueOption> {
-    let option = |(key, value): (&Arc<str>, &Arc<str>), action: HeaderAppendAction| HeaderValueOption {
-        header: Some(HeaderValue { key: key.to_string(), value: value.to_string(), ..Default::default() }),
-        append_action: action.into(),
-        ..Default::default()
-    };
     let changeable = |(key, _): &(&Arc<str>, &Arc<str>)| !is_internal(key);
     let set = operations.set.iter().filter(changeable);
     let add = operations.add.iter().filter(changeable);
-    set.map(|header| option(header, HeaderAppendAction::OverwriteIfExistsOrAdd))
-        .chain(add.map(|header| option(header, HeaderAppendAction::AppendIfExistsOrAdd)))
+    set.map(|(key, value)| option(key, value, HeaderAppendAction::OverwriteIfExistsOrAdd))
+        .chain(add.map(|(key, value)| option(key, value, HeaderAppendAction::AppendIfExistsOrAdd)))
         .collect()
+}
+
+/// A header to set or to append.
+pub(crate) fn option(key: &str, value: &str, action: HeaderAppendAction) -> HeaderValueOption {
+    HeaderValueOption {
+        header: Some(HeaderValue { key: key.to_owned(), value: value.to_owned(), ..Default::default() }),
+        append_action: action.into(),
+        ..Default::default()
+    }
 }
 
 fn removals(operations: &HeaderOperations) -> Vec<String> {
@@ -65,7 +84,7 @@ fn removals(operations: &HeaderOperations) -> Vec<String> {
 }
 
 /// Whether Envoy does not allow changes of this header.
-fn is_internal(key: &str) -> bool {
+pub(crate) fn is_internal(key: &str) -> bool {
     key.starts_with(':') || key.eq_ignore_ascii_case("host")
 }
 

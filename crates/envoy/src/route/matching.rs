@@ -149,7 +149,7 @@ fn claim(path: &[&str], text: &StringMatch, invert: bool) -> MetadataMatcher {
 /// The path of a condition, as shown in traces.
 pub(crate) fn shown_path(condition: &RouteMatch) -> Arc<str> {
     match &condition.path_specifier {
-        Some(PathSpecifier::Prefix(prefix)) => format!("{prefix}*").into(),
+        Some(PathSpecifier::Prefix(prefix) | PathSpecifier::PathSeparatedPrefix(prefix)) => format!("{prefix}*").into(),
         Some(PathSpecifier::Path(path)) => path.as_str().into(),
         Some(PathSpecifier::SafeRegex(matcher)) => matcher.regex.as_str().into(),
         _ => "/*".into(),

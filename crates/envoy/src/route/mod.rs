@@ -9,12 +9,14 @@ mod destinations;
 mod faults;
 mod hash;
 mod headers;
+pub(crate) mod kube;
 mod matching;
 mod pieces;
 mod retry;
 pub(crate) mod sessions;
 pub(crate) mod translate;
 
+use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -23,6 +25,7 @@ use flow::Reads;
 use model::audience::{
     HostRun, ProxyClass, RouteAudience, RouteTable, RoutesKey, SharedHostsKey, VirtualHostContent, VirtualHostSpec,
 };
+use model::kube::{HttpRouteKey, MatchRef};
 use model::xds::Resource;
 use protos::Message;
 use protos::envoy::config::route::v3::{Route, Vhds};
@@ -30,8 +33,10 @@ use registry::proxy_settings::mesh_of;
 use traffic::routes::{RouteTables, SharedHosts, virtual_host_name};
 use traffic::virtual_service::EffectiveVirtualServices;
 
+pub(crate) use action::direct_response;
 pub(crate) use defaults::{dynamic_forward_proxy_table, inbound_table};
 pub(crate) use destinations::Destinations;
+pub use kube::KubeRoutes;
 pub(crate) use matching::everything;
 pub use pieces::Pieces;
 pub(crate) use translate::Context;
@@ -103,10 +108,14 @@ flow::rule! {
 
 fn derive_virtual_hosts(cx: &Reads<'_>, key: &Arc<VirtualHostSpec>) -> Option<Bytes> {
     let mesh = mesh_of(cx, key.overrides.as_ref())?;
+    let of_keys = |keys: &[Arc<RoutesKey>]| -> Vec<EncodedRoutes> {
+        keys.iter().filter_map(|key| cx.get::<HttpRoutes>(key)).map(|row| (*row).clone()).collect()
+    };
+    let of_matches = |matches: &[MatchRef]| routes_of(matches, |key| cx.get::<KubeRoutes>(key));
     let routes: Vec<EncodedRoutes> = match &key.content {
-        VirtualHostContent::Routes(keys) => {
-            keys.iter().filter_map(|key| cx.get::<HttpRoutes>(key)).map(|row| (*row).clone()).collect()
-        }
+        VirtualHostContent::Routes(keys) => of_keys(keys),
+        VirtualHostContent::Matches(matches) => of_matches(matches),
+        VirtualHostContent::Joined(keys, matches) => [of_keys(keys), of_matches(matches)].concat(),
         VirtualHostContent::AllowAny(cluster) => {
             vec![EncodedRoutes::of([defaults::allow_any(cluster, &mesh.config)])]
         }
@@ -115,8 +124,23 @@ fn derive_virtual_hosts(cx: &Reads<'_>, key: &Arc<VirtualHostSpec>) -> Option<By
         }
         VirtualHostContent::BlockAll => vec![EncodedRoutes::of([defaults::block_all()])],
         VirtualHostContent::NotFound => Vec::new(),
+        VirtualHostContent::Misdirected => vec![EncodedRoutes::of([defaults::misdirected()])],
     };
     Some(virtual_host(key, &routes, defaults::counts_attempts(&mesh.config)))
+}
+
+/// The routes of matches, whose order is decided. Each key is read once.
+pub(crate) fn routes_of(
+    matches: &[MatchRef],
+    read: impl Fn(&Arc<HttpRouteKey>) -> Option<Arc<Arc<[Bytes]>>>,
+) -> Vec<EncodedRoutes> {
+    let mut rows = BTreeMap::new();
+    let mut encoded = |one: &MatchRef| {
+        let row = rows.entry(Arc::as_ptr(&one.key)).or_insert_with(|| read(&one.key));
+        row.as_ref().and_then(|row| row.get(usize::from(one.index)).cloned())
+    };
+    let specific = matches.iter().filter_map(&mut encoded);
+    specific.map(|specific| EncodedRoutes { specific, catch_all: Bytes::new() }).collect()
 }
 
 flow::rule! {
@@ -169,7 +193,11 @@ fn derive_route_configs(cx: &Reads<'_>, key: &(Arc<RouteAudience>, Arc<str>)) ->
             HostRun::Shared(list, range) => {
                 cx.with::<SharedVirtualHosts, _>(&list.key, |shared| shared.map(|s| body.share(s.slice(range))));
             }
-            HostRun::Own(host) => drop(cx.with::<VirtualHosts, _>(host, |row| row.map(|row| body.copy(row)))),
+            HostRun::Own(_) | HostRun::Part(_) => {
+                for host in run.hosts() {
+                    cx.with::<VirtualHosts, _>(host, |row| row.map(|row| body.copy(row)));
+                }
+            }
         }
     }
     body.copy(&behind);

@@ -64,7 +64,7 @@ fn route(rule: &HttpRoute, condition: Option<&HttpMatchRequest>, context: &Conte
             out.typed_per_filter_config.extend(session.map(|options| (sessions::FILTER.to_owned(), options)));
         }
     }
-    let operation = operation(&out, context);
+    let operation = operation(&out, &context.id.name, context.key.port);
     out.decorator = Some(Decorator { operation, propagate: None });
     out
 }
@@ -77,8 +77,8 @@ fn route_name(rule: &HttpRoute, condition: Option<&HttpMatchRequest>) -> String 
     }
 }
 
-/// The name of the route in traces: `HOST:PORT/PATH` for one destination, otherwise `VIRTUAL_SERVICE:PORT/PATH`.
-fn operation(route: &Route, context: &Context<'_>) -> String {
+/// The name of the route in traces: `HOST:PORT/PATH` for one destination, otherwise `OBJECT:PORT/PATH`.
+pub(crate) fn operation(route: &Route, object: &str, port: u16) -> String {
     let path = route.r#match.as_ref().map(matching::shown_path).unwrap_or_else(|| "/*".into());
     let cluster = match &route.action {
         Some(Action::Route(action)) => match &action.cluster_specifier {
@@ -89,6 +89,6 @@ fn operation(route: &Route, context: &Context<'_>) -> String {
     };
     match cluster {
         Some(cluster) => format!("{}:{}{path}", cluster.host, cluster.port),
-        None => format!("{}:{}{path}", context.id.name, context.key.port),
+        None => format!("{object}:{port}{path}"),
     }
 }

@@ -116,6 +116,23 @@ rule!(Catalogue, "catalogue", u32, Vec<Encoded>, |cx, _audience| {
     Some(rope)
 });
 
+// The resources that all audiences share, in one list.
+rule!(SharedCatalogue, "shared catalogue", (), Arc<Vec<Encoded>>, |cx, _key| {
+    let mut rope = Vec::new();
+    for name in cx.keys::<Row>().iter() {
+        cx.with::<Cluster, _>(name, |row| rope.extend(row.cloned()));
+    }
+    Some(Arc::new(rope))
+});
+
+// An audience's own resource, for an audience that also gets the shared list. It hides a shared one with the same bytes.
+rule!(OwnCatalogue, "own catalogue", u32, (Encoded, bool), |cx, audience| {
+    let shared = cx.get::<SharedCatalogue>(&())?;
+    let own = Encoded(format!("inbound|{audience}||").into_bytes().into());
+    let hides = shared.first() == Some(&own);
+    Some((own, hides))
+});
+
 /// Relations that are registered and not affected by commits, as most are.
 struct Idle<const N: usize>;
 impl<const N: usize> Relation for Idle<N> {
@@ -137,6 +154,7 @@ pub(crate) fn engine(threads: usize) -> Engine {
     builder.index::<EndpointsOf>().world::<LbEndpoint, Endpoint>().world::<Row, Service>();
     add_idle(&mut builder);
     builder.view::<Cluster>().view::<Assignment>().view::<Catalogue>();
+    builder.view::<SharedCatalogue>().view::<OwnCatalogue>();
     builder.build()
 }
 

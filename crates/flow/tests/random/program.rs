@@ -92,8 +92,8 @@ fn interpret(source: &impl Source, rule: u8, key: u8) -> Option<i64> {
 }
 
 /// A number that is unique to the list.
-fn list(members: &[u8]) -> i64 {
-    members.iter().fold(0, |sum, key| sum * i64::from(KEYS + 1) + i64::from(*key) + 1)
+fn list<'a>(members: impl IntoIterator<Item = &'a u8>) -> i64 {
+    members.into_iter().fold(0, |sum, key| sum * i64::from(KEYS + 1) + i64::from(*key) + 1)
 }
 
 impl Source for Reads<'_> {
@@ -102,7 +102,7 @@ impl Source for Reads<'_> {
             cx.get::<R>(&key).map(|row| *row)
         }
         fn group<R: Relation<Key = u8, Row = Members<u8>>>(cx: &Reads<'_>, key: u8) -> Option<i64> {
-            cx.with::<R, _>(&key, |row| row.map(|row| list(row)))
+            cx.with::<R, _>(&key, |row| row.map(list))
         }
         match relation {
             0 => number::<Value>(self, key),
@@ -218,7 +218,7 @@ pub(crate) fn rows(engine: &Engine) -> Rows {
         std::array::from_fn(|key| engine.get::<R>(&(key as u8)).map(|row| *row))
     }
     fn group<R: Relation<Key = u8, Row = Members<u8>>>(engine: &Engine) -> [Option<i64>; KEYS as usize] {
-        std::array::from_fn(|key| engine.get::<R>(&(key as u8)).map(|row| list(&row)))
+        std::array::from_fn(|key| engine.get::<R>(&(key as u8)).map(|row| list(&*row)))
     }
     [
         number::<Value>(engine),

@@ -51,6 +51,8 @@ pub struct GatewayFacts {
 pub struct GatewaySet {
     /// The objects that select the proxy, in order of precedence.
     pub gateways: Arc<[ObjectId]>,
+    /// The Gateways of the Gateway API that the proxy serves, in order of precedence, behind those.
+    pub kube: Arc<[ObjectId]>,
     /// Port of a service of the gateway → target port at the workload, ascending, only where they differ.
     pub ports: Arc<[(u16, u16)]>,
 }

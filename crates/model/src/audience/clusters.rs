@@ -41,10 +41,12 @@ pub struct SidecarClusterFacts {
 }
 
 /// Facts that decide clusters of gateways only.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct GatewayClusterFacts {
     /// It connects networks: it also needs clusters for SNI passthrough.
     pub sni_passthrough: bool,
+    /// The resource name of the certificate that its Gateways present to backends with a BackendTLSPolicy.
+    pub client_certificate: Option<Arc<str>>,
 }
 
 impl ClusterAudience {
@@ -213,6 +215,8 @@ pub struct OutboundKey {
     pub sni_passthrough: bool,
     /// Client facts that TLS depends on; default in keys of endpoints, which do not depend on them.
     pub client: ClientFacts,
+    /// The resource name of the certificate of a Gateway for the endpoints; only if a BackendTLSPolicy decides their TLS.
+    pub client_certificate: Option<Arc<str>>,
 }
 
 impl OutboundKey {

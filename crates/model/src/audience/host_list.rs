@@ -42,6 +42,24 @@ pub struct SharedHostList {
     pub serves_any: bool,
 }
 
+/// A part of the virtual hosts of a table that has very many, ascending by name. Parts that did not change are not listed again.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct HostPart {
+    /// The virtual hosts.
+    pub hosts: Vec<Arc<VirtualHostSpec>>,
+    /// The name of each as a resource of VHDS.
+    pub resource_names: Vec<Arc<str>>,
+    /// One of them serves any domain.
+    pub serves_any: bool,
+}
+
+impl HostPart {
+    /// Whether it has a host of this name.
+    pub fn has(&self, name: &str) -> bool {
+        self.hosts.binary_search_by(|host| (*host.name).cmp(name)).is_ok()
+    }
+}
+
 /// The virtual hosts of a table, in order.
 ///
 /// Lists are equal if their runs are: a run stands for a part of what is derived from its shared list.
@@ -55,6 +73,8 @@ pub enum HostRun {
     Shared(Arc<SharedHostList>, Range<usize>),
     /// A virtual host of the table's own.
     Own(Arc<VirtualHostSpec>),
+    /// Virtual hosts of the table's own.
+    Part(Arc<HostPart>),
 }
 
 impl HostList {
@@ -104,6 +124,7 @@ impl HostList {
                 found.is_ok_and(|at| range.contains(&at) && *list.hosts[at] == *host)
             }
             HostRun::Own(own) => **own == *host,
+            HostRun::Part(part) => part.hosts.iter().any(|own| **own == *host),
         })
     }
 
@@ -141,6 +162,7 @@ impl HostList {
         let may_serve = |run: &&HostRun| match run {
             HostRun::Shared(list, _) => list.serves_any,
             HostRun::Own(_) => true,
+            HostRun::Part(part) => part.serves_any,
         };
         self.0.iter().filter(may_serve).flat_map(HostRun::hosts).any(|host| host.serves_any())
     }
@@ -157,7 +179,14 @@ impl HostRun {
         match self {
             HostRun::Shared(list, range) => &list.hosts[range.clone()],
             HostRun::Own(host) => std::slice::from_ref(host),
+            HostRun::Part(part) => &part.hosts,
         }
+    }
+}
+
+impl FromIterator<HostRun> for HostList {
+    fn from_iter<I: IntoIterator<Item = HostRun>>(runs: I) -> HostList {
+        HostList(runs.into_iter().collect())
     }
 }
 
@@ -176,6 +205,7 @@ impl PartialEq for HostRun {
                         || one.key == other.key && one.hosts[at.clone()] == other.hosts[at.clone()])
             }
             (HostRun::Own(one), HostRun::Own(other)) => one == other,
+            (HostRun::Part(one), HostRun::Part(other)) => one == other,
             _ => false,
         }
     }

@@ -27,7 +27,7 @@ pub use endpoints::{
     TEMPLATE_LABELS,
 };
 pub use filters::{ExtensionAudience, FilterRef, Filters, HostSource, PatchedCluster, PatchedHost, PatchedListener};
-pub use host_list::{HostList, HostRun, SharedHostList, SharedHostsKey};
+pub use host_list::{HostList, HostPart, HostRun, SharedHostList, SharedHostsKey};
 pub use listeners::{GrpcAudience, ListenerAudience, SidecarListenerFacts};
 pub use policies::{Policies, PolicyIds};
 pub use resource::ResourceKey;

@@ -1,12 +1,12 @@
 //! Audiences and keys of route tables.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use config::mesh::ProxyConfigOverride;
 use names::Hostname;
 
 use super::{Filters, GatewayFacts, HostList, PolicyKey, ProxyClass, Scope, SharedHostsKey, Source};
+use crate::kube::{self, MatchRef};
 use crate::service::{ObjectId, ServiceKey};
 use crate::session::Session;
 
@@ -88,10 +88,19 @@ pub struct RoutesKey {
     pub gateway: Option<ObjectId>,
     /// The client, which `sourceLabels` and `sourceNamespace` are compared with.
     pub source: Arc<Source>,
-    /// The service and policy of each destination host, as the client resolves them.
-    pub destinations: Arc<BTreeMap<Hostname, DestinationRef>>,
+    /// The service and policy of each destination host, as the client resolves them; ascending. A list, because most have one,
+    /// for which a map is large.
+    pub destinations: Arc<[(Hostname, DestinationRef)]>,
     /// Settings of the proxy that override the mesh's.
     pub overrides: Option<Arc<ProxyConfigOverride>>,
+}
+
+impl RoutesKey {
+    /// A destination host as the client resolves it.
+    pub fn destination(&self, host: &Hostname) -> Option<&DestinationRef> {
+        let at = self.destinations.binary_search_by(|(one, _)| one.cmp(host)).ok()?;
+        Some(&self.destinations[at].1)
+    }
 }
 
 /// A destination host as a client resolves it.
@@ -128,10 +137,15 @@ impl VirtualHostSpec {
 
     /// The virtual host with these overrides, in its routes, too.
     pub fn with_overrides(&self, overrides: &Arc<ProxyConfigOverride>) -> VirtualHostSpec {
+        let with = |key: &Arc<RoutesKey>| RoutesKey { overrides: Some(overrides.clone()), ..(**key).clone() };
+        let all_with = |keys: &[Arc<RoutesKey>]| keys.iter().map(|key| Arc::new(with(key))).collect();
         let content = match &self.content {
-            VirtualHostContent::Routes(keys) => {
-                let with = |key: &Arc<RoutesKey>| RoutesKey { overrides: Some(overrides.clone()), ..(**key).clone() };
-                VirtualHostContent::Routes(keys.iter().map(|key| Arc::new(with(key))).collect())
+            VirtualHostContent::Routes(keys) => VirtualHostContent::Routes(all_with(keys)),
+            VirtualHostContent::Matches(matches) => {
+                VirtualHostContent::Matches(kube::with_overrides(matches, overrides))
+            }
+            VirtualHostContent::Joined(keys, matches) => {
+                VirtualHostContent::Joined(all_with(keys), kube::with_overrides(matches, overrides))
             }
             other => other.clone(),
         };
@@ -144,6 +158,10 @@ impl VirtualHostSpec {
 pub enum VirtualHostContent {
     /// Routes in order, those of the first key first.
     Routes(Vec<Arc<RoutesKey>>),
+    /// Routes in order, and then matches of HTTPRoutes and GRPCRoutes in order.
+    Joined(Vec<Arc<RoutesKey>>, Arc<[MatchRef]>),
+    /// Matches of HTTPRoutes, in order of precedence.
+    Matches(Arc<[MatchRef]>),
     /// One route to this cluster (`allow_any`).
     AllowAny(Arc<str>),
     /// One route to the destination that the request names (`allow_any_dynamic_dns`).
@@ -152,6 +170,8 @@ pub enum VirtualHostContent {
     BlockAll,
     /// All requests get 404 (`blackhole:PORT` of a gateway without routes).
     NotFound,
+    /// All requests get 421, because the connection was opened for another HTTPS listener.
+    Misdirected,
 }
 
 /// A route table.

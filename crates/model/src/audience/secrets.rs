@@ -16,6 +16,9 @@ pub struct Account {
     pub name: Arc<str>,
 }
 
+/// The most secrets in a bundle.
+const MOST_PARTS: usize = 64;
+
 /// Decides the secrets of a proxy.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct SecretAudience {
@@ -27,6 +30,8 @@ pub struct SecretAudience {
     pub account: Option<Arc<str>>,
     /// The Gateways of its namespace that select it.
     pub gateways: Arc<[ObjectId]>,
+    /// The Gateways of the Gateway API that it serves, all of its namespace.
+    pub kube: Arc<[ObjectId]>,
     /// The provider of private key operations; none for Envoy's own implementation.
     pub key_provider: Option<KeyProvider>,
 }
@@ -48,6 +53,8 @@ pub struct SecretKey {
     pub access: Access,
     /// The provider of private key operations, for Secrets that are requested with their keys.
     pub key_provider: Option<KeyProvider>,
+    /// The secrets of which it is the bundle; then it has no object of its own.
+    pub parts: Arc<[SecretKey]>,
 }
 
 /// The condition under which a proxy may have a secret.
@@ -61,6 +68,8 @@ pub enum Access {
         account: Option<Account>,
         /// One of these Gateways refers to the secret, and, if the secret is in another namespace, a ReferenceGrant allows that.
         gateways: Arc<[ObjectId]>,
+        /// One of these Gateways of the Gateway API refers to the secret, and may do so.
+        kube: Arc<[ObjectId]>,
     },
 }
 
@@ -68,6 +77,9 @@ impl SecretAudience {
     /// Resolves a resource name; none if proxies of this audience never have access. CA certificates in ConfigMaps are public:
     /// a client needs those of servers in other namespaces.
     pub fn resolve(&self, name: &Arc<str>) -> Option<SecretKey> {
+        if name.starts_with(tls::BUNDLE) {
+            return self.bundle(name);
+        }
         let whole = |path: &&str| path.contains('/');
         if let Some(path) = name.strip_prefix(tls::SECRET) {
             return self.key(name, path, &self.cluster, |own| own.then(|| self.access(false))?);
@@ -76,8 +88,8 @@ impl SecretAudience {
         if let Some(path) = name.strip_prefix(tls::GATEWAY_SECRET).filter(whole) {
             return self.key(name, path, &home, |own| match own {
                 true => self.access(true),
-                false if self.gateways.is_empty() => None,
-                false => Some(Access::If { account: None, gateways: self.gateways.clone() }),
+                false if self.gateways.is_empty() && self.kube.is_empty() => None,
+                false => Some(self.by_gateways(None)),
             });
         }
         let path = name.strip_prefix(tls::CONFIG_MAP).filter(whole)?;
@@ -105,6 +117,25 @@ impl SecretAudience {
             object: object.into(),
             access,
             key_provider: self.key_provider,
+            parts: Arc::default(),
+        })
+    }
+
+    /// The key of a bundle: none unless all of its parts are accessible.
+    fn bundle(&self, name: &Arc<str>) -> Option<SecretKey> {
+        let part = |part: &str| match part.starts_with(tls::BUNDLE) {
+            true => None,
+            false => self.resolve(&part.into()),
+        };
+        let parts: Vec<SecretKey> = tls::parts(name).take(MOST_PARTS + 1).map(part).collect::<Option<_>>()?;
+        let first = parts.first().filter(|_| parts.len() <= MOST_PARTS)?;
+        Some(SecretKey {
+            name: name.clone(),
+            config_map: true,
+            key_provider: None,
+            access: Access::Open,
+            parts: parts.clone().into(),
+            ..first.clone()
         })
     }
 
@@ -112,8 +143,15 @@ impl SecretAudience {
     fn access(&self, by_gateway: bool) -> Option<Access> {
         let Some(account) = &self.account else { return Some(Access::Open) };
         let (cluster, namespace, name) = (self.cluster.clone(), self.namespace.clone(), account.clone());
-        let gateways = if by_gateway { self.gateways.clone() } else { Arc::default() };
-        Some(Access::If { account: Some(Account { cluster, namespace, name }), gateways })
+        let account = Some(Account { cluster, namespace, name });
+        Some(match by_gateway {
+            true => self.by_gateways(account),
+            false => Access::If { account, gateways: Arc::default(), kube: Arc::default() },
+        })
+    }
+
+    fn by_gateways(&self, account: Option<Account>) -> Access {
+        Access::If { account, gateways: self.gateways.clone(), kube: self.kube.clone() }
     }
 }
 
@@ -128,6 +166,7 @@ mod tests {
             cluster: "west".into(),
             account: account.map(Arc::from),
             gateways: gateways.iter().map(id).collect(),
+            kube: Arc::default(),
             key_provider: None,
         }
     }
@@ -138,10 +177,10 @@ mod tests {
         {
             None => "never".to_owned(),
             Some(Access::Open) => "open".to_owned(),
-            Some(Access::If { account, gateways }) => {
+            Some(Access::If { account, gateways, kube }) => {
                 let account =
                     account.map(|account| format!("{}/{}/{}", account.cluster, account.namespace, account.name));
-                format!("{} or {} gateways", account.unwrap_or_default(), gateways.len())
+                format!("{} or {} gateways", account.unwrap_or_default(), gateways.len() + kube.len())
             }
         };
         let names = [
@@ -157,6 +196,8 @@ mod tests {
         let own = "west/shop/edge or 0 gateways";
         assert_eq!(all(&proven), [own, "west/shop/edge or 1 gateways", " or 1 gateways", "open"]);
         assert_eq!(all(&audience(Some("edge"), &[])), [own, own, "never", "open"]);
+        let kube = SecretAudience { kube: proven.gateways.clone(), ..audience(Some("edge"), &[]) };
+        assert_eq!(all(&kube), all(&proven));
     }
 
     #[test]

@@ -17,6 +17,7 @@ use model::service::{
 
 use crate::inputs::{Mesh, ServiceObject, ServiceObjectKey, ServiceObjects, Sharing};
 use crate::networks::place_of;
+use crate::pools;
 use crate::services::{DefinitionsByService, Services, definition};
 use crate::workloads::{from_entry, parse_address, select};
 
@@ -124,6 +125,7 @@ fn defined_by(cx: &Reads<'_>, object: &ServiceObjectKey, key: &ServiceKey) -> Op
     Some(match &*cx.get::<ServiceObjects>(object)? {
         ServiceObject::Kubernetes(o) => of_kubernetes(cx, &service, &o.spec),
         ServiceObject::Import(_) => of_import(cx, &service),
+        ServiceObject::Pool(o) => pools::endpoints(cx, &service, &o.spec),
         ServiceObject::Entry(o) => {
             let mut endpoints = of_entry(cx, &service, &o.spec);
             if let Some(whole) = cx.get::<Services>(key).filter(|whole| whole.ports != service.ports) {
@@ -166,7 +168,7 @@ fn bare(cx: &Reads<'_>, cluster: &Arc<str>, address: EndpointAddress) -> Endpoin
 }
 
 /// The endpoint of a workload, without the service's ports.
-fn of_workload(workload: &Workload) -> Endpoint {
+pub(crate) fn of_workload(workload: &Workload) -> Endpoint {
     Endpoint {
         cluster: workload.cluster_id.clone(),
         mutual_tls: workload.mutual_tls,

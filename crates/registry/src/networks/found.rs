@@ -167,7 +167,7 @@ impl<'a> Found<'a> {
                 let node_port = node_port.filter(|p| *p != 0).unwrap_or(port);
                 (of_nodes(self.cx, &key.cluster, selector), node_port)
             }
-            None => (external(&object.spec), port),
+            None => (object.spec.external_addresses().cloned().collect(), port),
         };
         let cluster = self.mesh.cluster_id_of(&key.cluster);
         let places: Vec<Place> = hosts.iter().map(|host| self.place(network, cluster, host, port)).collect();
@@ -190,15 +190,6 @@ fn of_host(cx: &Reads<'_>, mesh: &MeshSettings, host: &str) -> Vec<ServiceObject
     let objects = cx.get::<DefinitionsByService>(&key);
     let objects = objects.iter().flat_map(|objects| objects.iter());
     objects.filter(|o| o.registry == Registry::Kubernetes).cloned().collect()
-}
-
-/// The addresses or names of the service's load balancer, and its external IPs.
-fn external(spec: &core::Service) -> Vec<Arc<str>> {
-    let given = spec.status.load_balancer.ingress.iter();
-    let given = given.map(|i| if i.ip.is_empty() { &i.hostname } else { &i.ip });
-    let given = given.filter(|_| spec.kind == ServiceType::LoadBalancer);
-    let all = given.chain(&spec.external_ips);
-    all.filter(|host| !host.is_empty()).cloned().collect()
 }
 
 /// The external addresses of a cluster's nodes that match a label selector in JSON; all nodes if it is empty, none if

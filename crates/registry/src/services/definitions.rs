@@ -12,8 +12,8 @@ use names::Hostname;
 
 use super::entries::{from_entry, visibility};
 use super::fields::{export_to, parse_net, sorted_ports};
-use crate::cluster_local;
 use crate::inputs::{Mesh, MeshSettings, Namespaces, ServiceObject, ServiceObjectKey, ServiceObjects};
+use crate::{cluster_local, pools};
 
 /// Annotation of a core `Service` with the namespaces that it is exported to, comma separated.
 const EXPORT_TO_ANNOTATION: &str = "networking.istio.io/exportTo";
@@ -42,6 +42,7 @@ fn derive_definitions(cx: &Reads<'_>, key: &ServiceObjectKey) -> Option<Vec<Arc<
             from_kubernetes(key, o, &mesh, distribution).into_iter().collect()
         }
         ServiceObject::Import(o) => from_import(key, o, &mesh).into_iter().collect(),
+        ServiceObject::Pool(o) => pools::definition(key, o, &mesh.domain).into_iter().collect(),
         ServiceObject::Entry(o) => {
             let seen = (distribution(cx, key, &o.meta, ""), visibility(cx, key, &mesh));
             from_entry(key, o, &mesh, seen)

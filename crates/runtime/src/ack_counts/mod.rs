@@ -1,48 +1,51 @@
-//! Exchange of acknowledgement counts between replicas that share a store.
+//! Exchange of acknowledgement counts between replicas.
 //!
-//! A follower publishes its counts in the store, in objects of a type that the API does not serve ([`publish`]). The leader
-//! reads those of the others ([`follow`]) and adds them to its own. A single replica leads and publishes nothing.
+//! A follower publishes its counts ([`publish`]) in a place that all replicas share ([`Board`]). The leader reads those of the others
+//! ([`follow`]) and adds them to its own. A single replica leads and publishes nothing. One that leads in one scope only
+//! ([`status::Scope`]) does both.
 //!
-//! The objects of a replica have its identity as their namespace: a heartbeat (`alive`), and one with its
-//! counts for each object.
+//! A replica has a heartbeat (`alive`) there, and a value with its counts for each object. There are two such places: objects of a
+//! store that the API does not serve ([`store`]), and ConfigMaps in Kubernetes ([`config_maps`]).
 
+pub(super) mod config_maps;
 mod follow;
 mod publish;
+pub(super) mod store;
 #[cfg(test)]
 mod tests;
 
+use std::fmt::Display;
 use std::sync::Arc;
 use std::time::Duration;
 
+use serde_json::Value;
 use server::WorldHandle;
 use status::Shares;
-use store::{Error, Expect, GroupResource, Key, Operation, Scope, Store, Stored, Transaction};
 use tokio::sync::watch;
-
-use publish::Publisher;
 
 /// The heartbeat interval of a replica.
 const BEAT: Duration = Duration::from_millis(7_500);
 /// A replica without a heartbeat for this time, by the leader's clock, is evicted.
 const GONE: Duration = Duration::from_secs(30);
-/// The name of the heartbeat object.
+/// The name of the heartbeat.
 const ALIVE: &str = "alive";
 
 /// The exchange of counts, as run by one replica.
-pub(super) struct AckCounts {
-    pub(super) store: Arc<dyn Store>,
-    /// The identity of this replica, unique across restarts.
+pub(super) struct AckCounts<B> {
+    pub(super) board: B,
+    /// The identity of this replica there, unique across restarts.
     pub(super) identity: Arc<str>,
     /// The minimum time between two writes of the same counts.
     pub(super) interval: Duration,
 }
 
-impl AckCounts {
-    /// Publishes the counts of this replica, or reads those of others while it leads, until `stopped`.
+impl<B: Board> AckCounts<B> {
+    /// Publishes the counts of this replica, or reads those of others while it leads, until `stopped`. `leading` is whether it leads
+    /// in each scope.
     pub(super) async fn run(
-        self,
+        mut self,
         pilot: WorldHandle,
-        mut leading: watch::Receiver<bool>,
+        mut leading: watch::Receiver<[bool; 2]>,
         mut stopped: watch::Receiver<bool>,
     ) {
         loop {
@@ -55,21 +58,60 @@ impl AckCounts {
             }
         }
         // If the removal fails, others notice the missing heartbeat.
-        let _ = tokio::time::timeout(BEAT, remove(&*self.store, &self.identity)).await;
+        let _ = tokio::time::timeout(BEAT, self.board.remove(&self.identity)).await;
     }
 
     /// Runs until the world thread ends.
-    async fn take_part(&self, leads: bool, pilot: &WorldHandle) {
-        if leads {
-            if let Err(error) = remove(&*self.store, &self.identity).await {
-                tracing::debug!(%error, "cannot remove the published counts of this replica; another replica will");
-            }
-            follow::run(&self.store, &self.identity, pilot).await;
-        } else if let Ok(news) = pilot.unpublished().await {
-            let mut publisher = Publisher::new(Arc::clone(&self.store), Arc::clone(&self.identity));
-            publisher.run(self.interval, &news, pilot).await;
+    async fn take_part(&mut self, leads: [bool; 2], pilot: &WorldHandle) {
+        let AckCounts { board, identity, interval } = self;
+        let (leads, follows) = (leads.contains(&true), leads.contains(&false));
+        let reader = board.clone();
+        if !follows && let Err(error) = board.remove(identity).await {
+            tracing::debug!(%error, "cannot remove the published counts of this replica; another replica will");
+        }
+        let Ok(news) = pilot.unpublished().await else { return };
+        tokio::select! {
+            () = follow::run(&reader, identity, pilot), if leads => {}
+            () = publish::run(board, *interval, &news, pilot), if follows => {}
         }
     }
+}
+
+/// The place where replicas exchange their counts.
+pub(super) trait Board: Clone + Send + Sync {
+    /// Why it cannot be read or written.
+    type Error: Display + Send;
+
+    /// Writes the heartbeat of this replica. Returns false if there was none: it is the first one, or another replica had evicted this
+    /// one and removed what it published.
+    fn beat(&mut self) -> impl Future<Output = Result<bool, Self::Error>> + Send;
+
+    /// Publishes changed counts, or all counts if `all` is set, for which those of other objects are removed. What could not be
+    /// written is written with the next call. Returns whether everything is written.
+    fn write(&mut self, changes: Shares, all: bool) -> impl Future<Output = Result<bool, Self::Error>> + Send;
+
+    /// Removes everything of a replica. What it publishes in the meantime may stay.
+    fn remove(&self, replica: &Arc<str>) -> impl Future<Output = Result<(), Self::Error>> + Send;
+
+    /// Follows what all replicas publish.
+    fn follow(&self) -> impl Follow;
+}
+
+/// A replica and the name of one of its values: [`ALIVE`], or that of an object as in [`status::stored_name`].
+pub(super) type Name = (Arc<str>, Arc<str>);
+
+/// News about the values that replicas have published.
+pub(super) enum Event {
+    /// All values. Others do not exist any more.
+    Listed(Vec<(Name, Value)>),
+    /// Later changes; `None` for removed values.
+    Changed(Vec<(Name, Option<Value>)>),
+}
+
+/// Reads what replicas have published.
+pub(super) trait Follow: Send {
+    /// The next event; `None` if there will be none.
+    fn next(&mut self) -> impl Future<Output = Option<Event>> + Send;
 }
 
 /// An update about another replica.
@@ -102,32 +144,4 @@ impl Counter for WorldHandle {
         };
         applied.is_ok()
     }
-}
-
-/// The type of the objects, which the API does not serve.
-fn resource() -> GroupResource {
-    GroupResource::new("internal.rutter", "tallies")
-}
-
-fn key(replica: &Arc<str>, name: impl Into<Arc<str>>) -> Key {
-    Key::new(resource(), replica.clone(), name)
-}
-
-/// All objects of a replica in the store.
-async fn of_replica(store: &dyn Store, replica: &Arc<str>) -> Result<Vec<Stored>, Error> {
-    let scope = Scope { resource: Some(resource()), namespace: Some(replica.clone()), name: None };
-    Ok(store.snapshot(&scope).await?.items)
-}
-
-/// Deletes all objects of a replica. Fails without a change if one was written in the meantime.
-async fn remove(store: &dyn Store, replica: &Arc<str>) -> Result<(), Error> {
-    let there = of_replica(store, replica).await?;
-    let operations: Vec<Operation> = there
-        .into_iter()
-        .map(|object| Operation::Delete { expect: Expect::Revision(object.revision), key: object.key })
-        .collect();
-    if !operations.is_empty() {
-        store.commit(Transaction { operations }).await?;
-    }
-    Ok(())
 }

@@ -2,14 +2,15 @@
 
 use std::sync::Mutex;
 
+use ::store::memory::Memory;
+use ::store::{Limits, Revision, Store};
 use config::{Kind, ObjectKey};
 use status::{Counts, ReplicaCounts};
-use store::memory::Memory;
-use store::{Limits, Revision};
 use tokio::sync::{Notify, mpsc};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout};
 
+use super::store::{StoreBoard, of_replica};
 use super::*;
 
 const INTERVAL: Duration = Duration::from_secs(1);
@@ -66,14 +67,18 @@ fn memory() -> Arc<dyn Store> {
     Arc::new(Memory::new(Limits::default()))
 }
 
+fn board(store: &Arc<dyn Store>, replica: &str) -> StoreBoard {
+    StoreBoard::new(Arc::clone(store), replica.into())
+}
+
 fn publishing(store: &Arc<dyn Store>, name: &str, fake: &Arc<Fake>) -> JoinHandle<()> {
     let (store, name, fake) = (Arc::clone(store), Arc::from(name), Arc::clone(fake));
-    tokio::spawn(async move { Publisher::new(store, name).run(INTERVAL, &fake.changed, &*fake).await })
+    tokio::spawn(async move { publish::run(&mut board(&store, &name), INTERVAL, &fake.changed, &*fake).await })
 }
 
 fn leading(store: &Arc<dyn Store>, name: &str, fake: &Arc<Fake>) -> JoinHandle<()> {
     let (store, name, fake) = (Arc::clone(store), Arc::from(name), Arc::clone(fake));
-    tokio::spawn(async move { follow::run(&store, &name, &*fake).await })
+    tokio::spawn(async move { follow::run(&board(&store, &name), &name, &*fake).await })
 }
 
 /// The next update that is not empty, as `REPLICA: NAME=RUNNING …` or `-REPLICA`.
@@ -155,7 +160,7 @@ async fn a_graceful_stop_removes_the_replica_at_once_and_a_new_leader_reads_all_
     publisher.abort();
     let _ = publisher.await;
     let begun = Instant::now();
-    assert_eq!(remove(&*store, &"replica".into()).await, Ok(()));
+    assert_eq!(board(&store, "replica").remove(&"replica".into()).await, Ok(()));
     until(&mut received, "-replica").await;
     assert!(begun.elapsed() < INTERVAL);
     follower.abort();
@@ -169,7 +174,7 @@ async fn a_replica_that_was_evicted_too_early_publishes_all_its_counts() {
     let publisher = publishing(&store, "replica", &replica);
     let follower = leading(&store, "leader", &leader);
     until(&mut received, " a=1").await;
-    assert_eq!(remove(&*store, &"replica".into()).await, Ok(()));
+    assert_eq!(board(&store, "replica").remove(&"replica".into()).await, Ok(()));
     until(&mut received, "-replica").await;
     until(&mut received, " a=1").await;
     publisher.abort();

@@ -60,7 +60,10 @@ fn take(injection: &mut Injection, resource: Resource, event: Seen, name: &str) 
         Seen::Synced => {
             if resource == CONFIG_MAP && injection.injector.is_none() && injection.problem.is_none() {
                 injection.problem = Some(format!("ConfigMap {name} does not exist"));
-                tracing::info!(config_map = name, "no injection configuration: no pod gets a sidecar");
+                tracing::info!(
+                    config_map = name,
+                    "no injection configuration: no pod gets a sidecar, and no gateway is deployed"
+                );
             }
             if resource == NODE {
                 injection.native.0 = injection.native.1.values().all(|supported| *supported);

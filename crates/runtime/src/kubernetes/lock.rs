@@ -17,8 +17,17 @@ pub(crate) struct LeaseLock {
     report: watch::Receiver<Report>,
 }
 
+/// The name of a lease that each revision has for itself.
+pub(crate) fn name_of_revision(lease: &str, revision: &str) -> String {
+    format!("{lease}-{}", or_default(revision))
+}
+
+fn or_default(revision: &str) -> &str {
+    if revision.is_empty() { DEFAULT_REVISION } else { revision }
+}
+
 /// The revision of replicas without one. It takes precedence over others unless a revision tag `default` names another.
-const DEFAULT_REVISION: &str = "default";
+pub(crate) const DEFAULT_REVISION: &str = "default";
 
 impl LeaseLock {
     /// The lease with this name. The report names the default revision.
@@ -33,8 +42,7 @@ impl LeaseLock {
 
     /// Sets the revision of this replica; empty for the default one. The default revision takes a lease from others.
     pub(crate) fn of_revision(self, revision: &str) -> LeaseLock {
-        let revision = if revision.is_empty() { DEFAULT_REVISION } else { revision };
-        LeaseLock { revision: revision.to_owned(), ..self }
+        LeaseLock { revision: or_default(revision).to_owned(), ..self }
     }
 
     /// Marks this replica as running in another cluster than the lease: it yields to replicas there.

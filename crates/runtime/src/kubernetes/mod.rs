@@ -11,7 +11,8 @@ mod secret_readers;
 pub(crate) mod secrets;
 mod serving_status;
 mod status;
-mod watched;
+mod status_leases;
+pub(crate) mod watched;
 mod webhook_configurations;
 
 use std::path::{Path, PathBuf};
@@ -24,9 +25,10 @@ use kube::Client;
 use server::{SecretAccess, ServingStatus, WorldHandle};
 use settings::Settings;
 use sources::kubernetes::{Kinds, MeshOptions, Options, Report, SnapshotOptions};
-use tokio::sync::watch;
+use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 
+use super::ack_counts::{AckCounts, config_maps::ConfigMapBoard};
 use super::store_status::planning;
 use super::webhooks::Injection;
 use super::{backend, replica};
@@ -40,8 +42,6 @@ use client::connect;
 pub(crate) use clusters::Ways;
 pub(super) use serving_status::waiting;
 
-/// The lease of the status writer, with istiod's name.
-const STATUS_LEASE: &str = "istio-status-leader";
 /// How long to wait for an unavailable API at the start before the snapshot of an earlier run is served.
 const PATIENCE: Duration = Duration::from_secs(3);
 /// The path at which istiod's deployment mounts the mesh configuration.
@@ -132,7 +132,7 @@ impl Cluster {
         self.following.spawn(clusters::run(self.clients.own.clone(), options, listeners, self.report()));
     }
 
-    /// Starts the status writer. Only the leader writes.
+    /// Starts the status writers. Only the holders of their leases write.
     pub(super) async fn start_status_writer(
         &mut self,
         settings: &Settings,
@@ -140,14 +140,32 @@ impl Cluster {
         stopped: watch::Receiver<bool>,
     ) -> Result<()> {
         let intents = pilot.feedback(planning(settings)).await?;
-        let led = async move |leading| drop(pilot.lead(leading).await);
-        let options = crate::leadership::Options::new(identity(settings));
-        let writer = StatusWriter::new(self.clients.home.clone());
-        let lock = LeaseLock::new(self.clients.home.clone(), &settings.namespace, STATUS_LEASE, self.report());
-        let lock = lock.of_revision(settings.revision.as_str());
-        self.writing.spawn(async move {
-            crate::leadership::run(intents, writer, lock, options, Arc::default(), led, stopped).await
-        });
+        let (leads, leading) = watch::channel([false; 2]);
+        let identity = identity(settings);
+        // The name of a pod may be longer than a label.
+        let unique: Arc<str> = identity.rsplit('_').next().unwrap_or_default().into();
+        let board = ConfigMapBoard::new(self.clients.home.clone(), &settings.namespace, unique.clone());
+        let ack_counts = AckCounts { board, identity: unique, interval: settings.status_interval };
+        self.writing.spawn(ack_counts.run(pilot.clone(), leading, stopped.clone()));
+        let options = crate::leadership::Options::new(identity);
+        let channels = status_leases::SCOPES.map(|_| mpsc::channel(1));
+        let [all, own] = &channels;
+        self.writing.spawn(status_leases::divide(intents, [all.0.clone(), own.0.clone()]));
+        for (scope, (_, intents)) in status_leases::SCOPES.into_iter().zip(channels) {
+            let (pilot, leads) = (pilot.clone(), leads.clone());
+            let led = async move |leading| {
+                drop(pilot.lead_in(scope, leading).await);
+                leads.send_modify(|leads| leads[scope as usize] = leading);
+            };
+            let writer = StatusWriter::new(self.clients.home.clone());
+            let lease = status_leases::name(scope, settings.revision.as_str());
+            let lock = LeaseLock::new(self.clients.home.clone(), &settings.namespace, &lease, self.report());
+            let (lock, options) = (lock.of_revision(settings.revision.as_str()), options.clone());
+            let stopped = stopped.clone();
+            self.writing.spawn(async move {
+                crate::leadership::run(intents, writer, lock, options, Arc::default(), led, stopped).await
+            });
+        }
         Ok(())
     }
 
@@ -170,16 +188,21 @@ impl Cluster {
         }
     }
 
-    /// Follows what injection needs, and keeps the webhook configurations. `signing` has the roots of their certificate.
-    pub(super) fn run_webhooks(
+    /// Follows what injection and the deployment of gateways need. If the webhooks are served, keeps their configurations; `signing`
+    /// has the roots of their certificate.
+    pub(super) fn follow_injection(
         &mut self,
         settings: &Settings,
         injection: watch::Sender<Arc<Injection>>,
-        signing: server::signing::Watched,
+        signing: Option<server::signing::Watched>,
     ) {
-        let client = self.clients.home.clone();
-        self.following.spawn(webhook_configurations::run(client, settings.clone(), signing));
-        self.following.spawn(injection::run(self.clients.home.clone(), settings.clone(), injection));
+        let client = &self.clients.home;
+        if signing.is_some() || settings.gateway_deployments.0 {
+            self.following.spawn(injection::run(client.clone(), settings.clone(), injection));
+        }
+        if let Some(signing) = signing {
+            self.following.spawn(webhook_configurations::run(client.clone(), settings.clone(), signing));
+        }
     }
 
     /// Stops gracefully, after `stopped` became true.

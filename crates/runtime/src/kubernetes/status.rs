@@ -7,16 +7,16 @@
 //! former leader, overwrites nothing. A conflict is retried.
 
 use crate::leadership::{Outcome, Writer};
-use config::ObjectKey;
 use config::schema::Definition;
+use config::{Kind, ObjectKey};
 use http::{Request, StatusCode, header};
 use kube::Client;
 use kube::client::Body;
 use serde_json::{Value, json};
-use status::{Intent, Status};
+use status::Intent;
 
 use super::answer::{ask, object_path, refused};
-use crate::store_status::{definition, keep_conditions};
+use crate::store_status::{definition, keep_conditions, keep_parents};
 
 const MANAGER: &str = "rutter";
 
@@ -46,11 +46,13 @@ impl Writer<Intent> for StatusWriter {
         if let Some(outcome) = superseded(intent, &found) {
             return outcome;
         }
-        let ours = intent.status.to_json();
-        if says(&found["status"], &ours) {
+        let mut ours = intent.status.to_json();
+        // The list has no keys, so that it has one owner.
+        keep_parents(&found["status"], &mut ours);
+        if says(intent.key.kind, &found["status"], &ours) {
             return Outcome::Written;
         }
-        let applied = applied(definition, &found, ours);
+        let applied = applied((intent.key.kind, definition), &found, ours);
         // Another control plane, such as istiod, may own these fields.
         let request = Request::patch(format!("{path}/status?fieldManager={MANAGER}&force=true"))
             .header(header::CONTENT_TYPE, "application/apply-patch+yaml")
@@ -81,9 +83,9 @@ fn path(definition: &Definition, key: &ObjectKey) -> String {
 }
 
 /// The object to apply, for an object as it was read.
-fn applied(definition: &Definition, found: &Value, mut ours: Value) -> Value {
+fn applied((kind, definition): (Kind, &Definition), found: &Value, mut ours: Value) -> Value {
     if !merges_conditions(found) {
-        keep_conditions(&found["status"], &mut ours);
+        keep_conditions(kind, &found["status"], &mut ours);
     }
     let meta = &found["metadata"];
     let mut metadata = json!({ "name": meta["name"], "uid": meta["uid"], "resourceVersion": meta["resourceVersion"] });
@@ -107,23 +109,23 @@ fn merges_conditions(found: &Value) -> bool {
 }
 
 /// Whether a status already contains ours.
-fn says(status: &Value, ours: &Value) -> bool {
+fn says(kind: Kind, status: &Value, ours: &Value) -> bool {
     let condition = |ours: &Value| {
         let there = status["conditions"].as_array();
         there.is_some_and(|there| there.contains(ours))
     };
     let field = |(name, value): (&String, &Value)| match (name.as_str(), value.as_array()) {
-        ("conditions", Some(list)) => list.iter().all(condition) && !is_over(&status["conditions"], list),
+        ("conditions", Some(list)) => list.iter().all(condition) && !is_over(kind, &status["conditions"], list),
         _ => status[name] == *value,
     };
     ours.as_object().is_some_and(|ours| ours.iter().all(field))
 }
 
 /// Whether an obsolete condition of ours is present.
-fn is_over(there: &Value, ours: &[Value]) -> bool {
+fn is_over(kind: Kind, there: &Value, ours: &[Value]) -> bool {
     let has = |list: &[Value], name: &str| list.iter().any(|condition| condition["type"] == name);
     let there = there.as_array().map_or(&[][..], |there| there);
-    Status::CONDITIONS.iter().any(|name| has(there, name) && !has(ours, name))
+    status::own_conditions(kind).iter().any(|name| has(there, name) && !has(ours, name))
 }
 
 #[cfg(test)]
@@ -159,8 +161,8 @@ mod tests {
             "metadata": {"name": "a", "namespace": "x", "uid": "u", "resourceVersion": "7"},
             "status": ours,
         });
-        assert_eq!(applied(definition, &by_type, ours.clone()), wanted);
-        let whole = applied(definition, &found(&json!({})), ours.clone());
+        assert_eq!(applied((Kind::Sidecar, definition), &by_type, ours.clone()), wanted);
+        let whole = applied((Kind::Sidecar, definition), &found(&json!({})), ours.clone());
         assert_eq!(whole["status"]["conditions"], json!([own, {"type": "Other", "status": "True"}]));
         assert_eq!(whole["status"].get("addresses"), None, "addresses have another writer");
     }
@@ -170,7 +172,7 @@ mod tests {
         let status = &found(&json!({}))["status"];
         let ours =
             json!({"conditions": [{"type": "Accepted", "status": "False"}], "proxies": {"running": 1, "rejected": 1}});
-        assert!(says(status, &ours));
+        assert!(says(Kind::Sidecar, status, &ours));
         for (field, value) in [
             ("conditions", json!([{"type": "Accepted", "status": "True"}])),
             ("proxies", json!({"running": 1})),
@@ -178,11 +180,11 @@ mod tests {
         ] {
             let mut other = ours.clone();
             other[field] = value;
-            assert!(!says(status, &other), "{field}");
+            assert!(!says(Kind::Sidecar, status, &other), "{field}");
         }
-        assert!(!says(&Value::Null, &ours));
+        assert!(!says(Kind::Sidecar, &Value::Null, &ours));
         let mut over = status.clone();
         over["conditions"].as_array_mut().unwrap().push(json!({"type": "Conflicted", "status": "True"}));
-        assert!(!says(&over, &ours), "an obsolete condition of ours must be removed");
+        assert!(!says(Kind::Sidecar, &over, &ours), "an obsolete condition of ours must be removed");
     }
 }

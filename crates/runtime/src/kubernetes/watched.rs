@@ -6,7 +6,7 @@ use sources::kubernetes::{self, Resource, Seen};
 use tokio::sync::mpsc;
 
 /// Follows the objects of a watch until the receiver is dropped.
-pub(super) async fn follow<E>(client: Client, watched: Watched, events: mpsc::Sender<E>, wrap: impl Fn(Seen) -> E) {
+pub(crate) async fn follow<E>(client: Client, watched: Watched, events: mpsc::Sender<E>, wrap: impl Fn(Seen) -> E) {
     let of = watched.resource;
     let resource = Resource::selected(
         &client,

@@ -63,7 +63,7 @@ pub(super) async fn start(
         native: settings.native_sidecars,
         openshift: settings.platform.as_str() == "openshift",
         compliance_policy: settings.compliance_policy.as_str().to_owned(),
-        environment: std::env::vars().filter(|(name, _)| !is_secret(name)).collect(),
+        environment: environment(),
         counters: Arc::default(),
         places: Arc::new(Semaphore::new(std::thread::available_parallelism().map_or(1, usize::from))),
     };
@@ -73,6 +73,11 @@ pub(super) async fn start(
     let at = server.serve_webhooks(port, Arc::new(webhooks)).await.context("--https-addr")?;
     tracing::info!(address = %at, "serving webhooks");
     Ok(true)
+}
+
+/// The environment that templates may read.
+pub(crate) fn environment() -> BTreeMap<String, String> {
+    std::env::vars().filter(|(name, _)| !is_secret(name)).collect()
 }
 
 /// Whether a variable must not be readable by templates.

@@ -4,12 +4,13 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Instant;
 
 use status::Elapsed;
-use xds::{Progress, StreamId};
+use xds::{Opened, Progress, StreamId, Wanted};
 
 use super::{Core, QueuedRequest, SHARE};
 use crate::clients::name_of;
 use crate::grpc::Status;
 use crate::inbox::Inbox;
+use crate::served_world::{Hub, ServedWorld};
 use crate::stalls::Step;
 use crate::xds_log;
 
@@ -48,7 +49,8 @@ impl Core {
         while begun.elapsed() < SHARE
             && let Some(id) = self.streams.partial.pop_front()
         {
-            self.open_beside(id, inbox);
+            let wanted = self.hub.wanted(&self.served, id);
+            self.open_beside((id, wanted), inbox, |hub, opened| hub.opened(id, opened));
             if !self.streams.open.contains_key(&id) {
                 continue;
             }
@@ -59,22 +61,33 @@ impl Core {
                 continue;
             }
             self.streams.parts = 0;
-            while !self.streams.partial.contains(&id)
-                && let Some(waiting) = self.streams.waiting.get_mut(&id)
-            {
-                match waiting.pop_front() {
-                    Some(request) => self.request(id, request),
-                    None => drop(self.streams.waiting.remove(&id)),
-                }
+            self.resume(id);
+        }
+    }
+
+    /// Handles the requests of a stream that waited for an earlier one, or for the stream to move.
+    pub(super) fn resume(&mut self, id: StreamId) {
+        while !self.streams.partial.contains(&id)
+            && !self.hub.is_moving(id)
+            && let Some(waiting) = self.streams.waiting.get_mut(&id)
+        {
+            match waiting.pop_front() {
+                Some(request) => self.request(id, request),
+                None => drop(self.streams.waiting.remove(&id)),
             }
         }
     }
 
-    /// Opens what a request needs next, if that takes long.
-    fn open_beside(&mut self, id: StreamId, inbox: &mut Inbox) {
-        let Some(wanted) = self.hub.wanted(&self.served, id) else { return };
+    /// Opens on another thread what the next step for a stream needs, if that takes long, and passes it on.
+    pub(super) fn open_beside(
+        &mut self,
+        (id, wanted): (StreamId, Option<Wanted<ServedWorld>>),
+        inbox: &mut Inbox,
+        pass: impl FnOnce(&mut Hub, Opened<ServedWorld>),
+    ) {
+        let Some(wanted) = wanted else { return };
         match self.beside(inbox, |served| wanted.open(served)) {
-            Ok(opened) => self.hub.opened(id, opened),
+            Ok(opened) => pass(&mut self.hub, opened),
             Err(panic) => self.clients().fail(id, panic),
         }
     }

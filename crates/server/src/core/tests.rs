@@ -62,7 +62,7 @@ fn set_root_namespace(name: &str) -> Message {
 /// The status with which a stream was ended.
 fn ended(received: &mut Received) -> Option<Status> {
     std::iter::from_fn(|| received.try_recv().ok()).find_map(|down| match down {
-        Down::End(status) => Some(status),
+        Down::End(status) => Some(*status),
         Down::Message(_) => None,
     })
 }

@@ -9,6 +9,8 @@ mod events;
 mod slot;
 mod snapshots;
 
+use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::time::Duration;
 
 use config::ChangeSet;
@@ -76,6 +78,8 @@ pub(crate) struct Follower {
     /// Whether the served kinds are known.
     served: bool,
     revision: Option<Revision>,
+    /// Namespaces whose revision changed since the last list of them or change of one.
+    relabelled: BTreeSet<Arc<str>>,
     tags: [AuxiliaryWatch; 2],
     mesh: Option<Mesh>,
     mesh_sides: Vec<(mesh::ConfigMapRole, String, AuxiliaryWatch)>,
@@ -120,6 +124,7 @@ impl Follower {
             asked: None,
             served: false,
             revision: options.revision.as_deref().map(Revision::new),
+            relabelled: BTreeSet::new(),
             tags: Default::default(),
             mesh: options.mesh.clone().map(Mesh::new),
             mesh_sides: Vec::new(),

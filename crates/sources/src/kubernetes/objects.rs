@@ -61,7 +61,12 @@ pub async fn objects<E>(
                     Item::Failed(error) if !failing && !matches!(error, RequestError::Expired(_)) => {
                         failing = true;
                         let (why, denied) = (error.to_string(), matches!(error, RequestError::Denied(_)));
-                        tracing::warn!(why, kind, "cannot read the objects of a kind, will retry");
+                        match error {
+                            RequestError::NotFound => {
+                                tracing::info!(kind, "the server does not have this kind, will retry")
+                            }
+                            _ => tracing::warn!(why, kind, "cannot read the objects of a kind, will retry"),
+                        }
                         Seen::Failing { why, denied }
                     }
                     Item::Failed(_) | Item::Recovered => continue,

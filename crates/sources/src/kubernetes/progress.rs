@@ -38,6 +38,8 @@ pub struct Report {
     pub mesh_rejected: bool,
     /// The revision of the tag `default`, if defined.
     pub default_revision: Option<Arc<str>>,
+    /// The names of the revision and its tags.
+    pub revision_names: BTreeSet<Arc<str>>,
 }
 
 /// The state of a watch.

@@ -3,7 +3,7 @@
 #[cfg(test)]
 mod tests;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use config::schema::Definition;
@@ -11,7 +11,7 @@ use config::{AnyObject, ChangeSet, Diagnostic, Kind, ObjectKey, Observed, ParseO
 use serde_json::Value;
 
 use super::event::Raw;
-use super::revision::Revision;
+use super::revision::{Revision, Selection};
 use super::trim::Texts;
 
 /// Status fields written by control planes. They do not affect the mesh, so they are excluded from the content hash; except
@@ -31,13 +31,13 @@ pub(crate) struct ReadContext<'a> {
 struct Entry {
     /// Hash of the content on the server ([`Table::content`]).
     hash: u128,
-    /// The last valid version. `None` if there is none, or if another revision selects the object.
+    /// The last valid version. `None` if there is none, or if only another revision uses the object.
     object: Option<AnyObject>,
     /// Validation results. Boxed, because few objects have any and this is one word per object.
     #[allow(clippy::box_collection, reason = "a boxed slice is two words in every row")]
     diagnostics: Option<Box<Vec<Diagnostic>>>,
-    /// Whether our revision selects the object.
-    selected: bool,
+    /// The revision that selects the object.
+    selection: Selection,
     /// The last list that contained it.
     round: u32,
 }
@@ -72,6 +72,11 @@ impl Table {
         self.labelled
     }
 
+    /// Whether it has objects of one of these namespaces.
+    pub(crate) fn has_objects_in(&self, namespaces: &BTreeSet<Arc<str>>) -> bool {
+        self.entries.keys().any(|key| namespaces.contains(&key.namespace))
+    }
+
     /// Whether [`Table::take`] would return changes.
     pub(crate) fn has_changes(&self) -> bool {
         !self.pending.is_empty()
@@ -90,7 +95,8 @@ impl Table {
     /// Adds an object from a snapshot. It stays in effect until the server reports a different one.
     pub(crate) fn seed(&mut self, hash: u128, object: AnyObject) {
         let key = object.key();
-        let entry = Entry { hash, object: Some(object), diagnostics: None, selected: true, round: self.round };
+        let entry =
+            Entry { hash, object: Some(object), diagnostics: None, selection: Selection::All, round: self.round };
         self.entries.insert(key, entry);
     }
 
@@ -138,37 +144,43 @@ impl Table {
     pub(crate) fn upsert(&mut self, raw: Raw, context: &mut ReadContext<'_>) {
         let key = self.key(&raw.namespace, &raw.name, context.cluster);
         let labels = &raw.value["metadata"]["labels"];
-        let mut selected = true;
+        let mut selection = Selection::All;
         if Revision::applies_to(self.kind) {
             self.labelled |= labels.get("istio.io/rev").is_some();
-            selected = context.revision.is_none_or(|revision| revision.admits(labels));
+            if let Some(revision) = context.revision {
+                selection = revision.select(self.kind, &raw.namespace, labels);
+            }
         }
         let (value, hash) = self.content(raw);
         if let Some(entry) = self.entries.get_mut(&key)
             && entry.hash == hash
-            && entry.selected == selected
+            && entry.selection == selection
         {
             entry.round = self.round;
-            if selected {
-                let diagnostics = entry.diagnostics.as_deref().cloned().unwrap_or_default();
-                self.observe(&key, &value, diagnostics);
-            }
+            let diagnostics = entry.diagnostics.as_deref().cloned().unwrap_or_default();
+            self.observe(&key, &value, selection, diagnostics);
             return;
         }
-        match selected {
-            true => self.read(key, value, hash, context),
+        match selection != Selection::Other || Revision::shares(self.kind) {
+            true => self.read(key, value, (hash, selection), context),
             false => self.skip(key, hash),
         }
     }
 
-    /// Handles an object that another revision selects.
+    /// Handles an object that only another revision uses.
     fn skip(&mut self, key: ObjectKey, hash: u128) {
         self.remove(&key);
-        let entry = Entry { hash, object: None, diagnostics: None, selected: false, round: self.round };
+        let entry = Entry { hash, object: None, diagnostics: None, selection: Selection::Other, round: self.round };
         self.entries.insert(key, entry);
     }
 
-    fn read(&mut self, key: ObjectKey, value: Value, hash: u128, context: &mut ReadContext<'_>) {
+    fn read(
+        &mut self,
+        key: ObjectKey,
+        value: Value,
+        (hash, selection): (u128, Selection),
+        context: &mut ReadContext<'_>,
+    ) {
         let read = config::read_object(&value, context.options);
         let before = self.entries.remove(&key);
         let had_diagnostics = before.as_ref().is_some_and(|entry| entry.diagnostics.is_some());
@@ -188,27 +200,33 @@ impl Table {
         if had_diagnostics || !diagnostics.is_empty() {
             self.pending.report(file(&key), diagnostics.clone());
         }
-        self.observe(&key, &value, diagnostics.clone());
+        if selection == Selection::Other {
+            self.pending.observed.insert(key.clone(), None);
+        }
+        self.observe(&key, &value, selection, diagnostics.clone());
         let entry = Entry {
             hash,
             object,
             diagnostics: (!diagnostics.is_empty()).then(|| Box::new(diagnostics)),
-            selected: true,
+            selection,
             round: self.round,
         };
         self.entries.insert(key, entry);
     }
 
-    /// Records the object for the status writer.
-    fn observe(&mut self, key: &ObjectKey, value: &Value, diagnostics: Vec<Diagnostic>) {
-        if !self.definition.status || !self.kind.is_complete() {
+    /// Records the object for the status writer, unless another revision writes the status.
+    fn observe(&mut self, key: &ObjectKey, value: &Value, selection: Selection, diagnostics: Vec<Diagnostic>) {
+        if selection == Selection::Other || !self.definition.status || !self.kind.is_complete() {
             return;
         }
         let meta = &value["metadata"];
+        let is_rejected = diagnostics.iter().any(Diagnostic::is_error);
         self.pending.observe(Observed {
             key: key.clone(),
             uid: meta["uid"].as_str().unwrap_or_default().into(),
             generation: meta["generation"].as_i64().unwrap_or_default(),
+            assigned: selection == Selection::Own,
+            parents: if is_rejected { config::parents_of(key.kind, value) } else { Vec::new() },
             diagnostics,
             status: value.get("status").cloned(),
             original: None,

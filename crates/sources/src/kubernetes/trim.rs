@@ -3,6 +3,7 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
+use config::core::Pod;
 use config::{AnyObject, Meta, Object, StringMap};
 
 /// Longer strings are rarely equal.
@@ -59,28 +60,7 @@ impl Texts {
     /// unchanged.
     pub(crate) fn trim(&mut self, object: AnyObject, cluster: &Arc<str>) -> AnyObject {
         match object {
-            AnyObject::Pod(pod) => AnyObject::Pod(self.changed(pod, cluster, |texts, pod| {
-                texts.share(&mut pod.spec.service_account_name);
-                texts.share(&mut pod.spec.node_name);
-                let spec = &mut pod.spec;
-                for container in spec.containers.iter_mut().chain(&mut spec.init_containers) {
-                    texts.share(&mut container.name);
-                    texts.share(&mut container.restart_policy);
-                    for port in &mut container.ports {
-                        texts.share(&mut port.name);
-                        texts.share(&mut port.protocol);
-                    }
-                    container.ports.shrink_to_fit();
-                }
-                spec.containers.shrink_to_fit();
-                // Only the Ready condition of a pod is used.
-                spec.status.conditions.retain(|condition| &*condition.kind == "Ready");
-                spec.status.conditions.shrink_to_fit();
-                for condition in &mut spec.status.conditions {
-                    texts.share(&mut condition.kind);
-                    texts.share(&mut condition.status);
-                }
-            })),
+            AnyObject::Pod(pod) => AnyObject::Pod(self.changed(pod, cluster, |texts, pod| texts.pod(&mut pod.spec))),
             AnyObject::EndpointSlice(slice) => AnyObject::EndpointSlice(self.changed(slice, cluster, |_, _| {})),
             AnyObject::Service(service) => AnyObject::Service(self.changed(service, cluster, |_, _| {})),
             AnyObject::Node(node) => AnyObject::Node(self.changed(node, cluster, |_, _| {})),
@@ -90,6 +70,34 @@ impl Texts {
             AnyObject::ServiceExport(export) => AnyObject::ServiceExport(self.changed(export, cluster, |_, _| {})),
             AnyObject::ServiceImport(import) => AnyObject::ServiceImport(self.changed(import, cluster, |_, _| {})),
             other => other,
+        }
+    }
+
+    fn pod(&mut self, pod: &mut Pod) {
+        self.share(&mut pod.service_account_name);
+        self.share(&mut pod.node_name);
+        for container in pod.containers.iter_mut().chain(&mut pod.init_containers) {
+            self.share(&mut container.name);
+            self.share(&mut container.restart_policy);
+            for port in &mut container.ports {
+                self.share(&mut port.name);
+                self.share(&mut port.protocol);
+            }
+            container.ports.shrink_to_fit();
+        }
+        pod.containers.shrink_to_fit();
+        pod.init_containers.shrink_to_fit();
+        let status = &mut pod.status;
+        for other in status.pod_ips.iter_mut().filter(|other| other.ip == status.pod_ip) {
+            other.ip = status.pod_ip.clone();
+        }
+        status.pod_ips.shrink_to_fit();
+        // Only the Ready condition of a pod is used.
+        status.conditions.retain(|condition| &*condition.kind == "Ready");
+        status.conditions.shrink_to_fit();
+        for condition in &mut status.conditions {
+            self.share(&mut condition.kind);
+            self.share(&mut condition.status);
         }
     }
 

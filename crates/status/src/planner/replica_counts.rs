@@ -22,9 +22,9 @@ impl Planner {
     }
 
     /// The counts of this replica that changed since the last call (`None`: no proxy needs the object any more), or all
-    /// of them if `all` is set. Empty while this replica leads.
+    /// of them if `all` is set. Empty while this replica leads in all scopes.
     pub fn shares(&mut self, all: bool) -> Shares {
-        if self.leading.is_some() {
+        if self.leading.iter().all(Option::is_some) {
             return Vec::new();
         }
         let share_of = |key: &ObjectKey| self.objects.get(key).and_then(|record| record.share.clone());

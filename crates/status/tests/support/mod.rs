@@ -10,5 +10,15 @@ pub(crate) fn key(name: &str) -> ObjectKey {
 
 /// A valid VirtualService without a status.
 pub(crate) fn subject(name: &str, generation: i64) -> Observed {
-    Observed { key: key(name), uid: "u1".into(), generation, diagnostics: Vec::new(), status: None, original: None }
+    let (diagnostics, parents) = (Vec::new(), Vec::new());
+    Observed {
+        key: key(name),
+        uid: "u1".into(),
+        generation,
+        diagnostics,
+        assigned: false,
+        parents,
+        status: None,
+        original: None,
+    }
 }

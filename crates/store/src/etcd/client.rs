@@ -276,6 +276,11 @@ impl Client {
         let _ = self.current.compare_exchange(index, next, Ordering::Relaxed, Ordering::Relaxed);
     }
 
+    /// Switches to another member.
+    pub(super) fn avoid_current(&self) {
+        self.avoid(self.current());
+    }
+
     /// Records the revision of an answer and returns it.
     pub(super) fn note(&self, header: Option<&pb::ResponseHeader>) -> Revision {
         let revision = revision(header.map_or(0, |header| header.revision));
@@ -286,6 +291,11 @@ impl Client {
     /// The newest revision that is known locally.
     pub(super) fn newest(&self) -> Revision {
         self.newest.load(Ordering::Relaxed)
+    }
+
+    /// Accepts that etcd has gone back to this revision.
+    pub(super) fn reset_newest(&self, revision: Revision) {
+        self.newest.store(revision, Ordering::Relaxed);
     }
 
     /// Ends all calls and watches.

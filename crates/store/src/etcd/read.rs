@@ -3,6 +3,7 @@
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use protos::etcdserverpb as pb;
+use tokio::time::{Instant, sleep};
 
 use super::Shared;
 use super::client::{Effect, Failure, number, revision};
@@ -18,6 +19,8 @@ const FIRST_PAGE: usize = 200;
 const LARGEST_PAGE: usize = 4096;
 /// The target size of a page, in bytes.
 const PAGE_BYTES: usize = 8 << 20;
+/// The wait before another member is asked, if one answered with an old state.
+const STALE_WAIT: Duration = Duration::from_millis(20);
 
 impl Shared {
     pub(super) async fn get(&self, key: &Key) -> Result<Option<Stored>, Error> {
@@ -146,10 +149,30 @@ impl Shared {
         Ok(Some((found.next().flatten(), found.next().flatten())))
     }
 
+    /// Reads a range. A member that has just started can answer with the state that it had before, although it should
+    /// catch up first (seen with etcd 3.5.1; etcd issue 20418 is similar). Such an answer is not used: other members
+    /// are asked. If all of them stay behind for half the timeout, etcd was restored from a backup.
     pub(super) async fn range(&self, request: pb::RangeRequest) -> Result<pb::RangeResponse, Failure> {
-        let answer: pb::RangeResponse = self.client.call(RANGE, request, Effect::Repeatable).await?;
-        self.client.note(answer.header.as_ref());
-        Ok(answer)
+        let known = self.client.newest();
+        let end = Instant::now() + self.options.timeout / 2;
+        loop {
+            let answer = self.client.call(RANGE, request.clone(), Effect::Repeatable).await;
+            let newest = match &answer {
+                Ok(pb::RangeResponse { header, .. }) => self.client.note(header.as_ref()),
+                // The member does not have the revision yet, although another one had it.
+                Err(Failure::Future) if revision(request.revision) <= known => 0,
+                Err(_) => return answer,
+            };
+            if request.serializable || newest >= known {
+                return answer;
+            }
+            if Instant::now() >= end {
+                self.client.reset_newest(newest);
+                return answer;
+            }
+            self.client.avoid_current();
+            sleep(STALE_WAIT).await;
+        }
     }
 }
 

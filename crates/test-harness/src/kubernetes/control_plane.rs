@@ -30,6 +30,8 @@ pub struct Settings {
     pub controllers: bool,
     /// Whether nodes can be added. The API then listens on an address that nodes reach, which requires root.
     pub node: bool,
+    /// Whether pods use a DNS server at [`ControlPlane::dns`], which the caller deploys. Otherwise they have none.
+    pub dns: bool,
     /// The audiences of service account tokens, in addition to the API's own.
     pub audiences: Vec<String>,
     /// Additional flags for the API server. A repeated flag overrides the earlier one.
@@ -44,6 +46,7 @@ impl Default for Settings {
         Settings {
             controllers: true,
             node: false,
+            dns: false,
             audiences: vec!["istio-ca".to_owned()],
             api_flags: Vec::new(),
             controller_flags: Vec::new(),
@@ -65,6 +68,7 @@ pub struct ControlPlane {
     controllers: Option<Process>,
     scheduler: Option<Process>,
     pub(super) network: Option<Network>,
+    dns: Option<Ipv4Addr>,
     // Dropped last, after the processes have ended.
     dir: WorkDir,
 }
@@ -101,6 +105,7 @@ impl ControlPlane {
             address,
             etcd_address,
             authority,
+            dns: network.as_ref().filter(|_| settings.dns).map(Network::dns),
             network,
             dir,
         };
@@ -127,6 +132,11 @@ impl ControlPlane {
     /// The client URL of etcd, `http://127.0.0.1:PORT`.
     pub fn etcd_endpoint(&self) -> String {
         format!("http://{}", self.etcd_address)
+    }
+
+    /// The Service address of the DNS server of pods; none without [`Settings::dns`].
+    pub fn dns(&self) -> Option<Ipv4Addr> {
+        self.dns
     }
 
     /// The directory of the logs: one file per program.

@@ -3,6 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::OnceLock;
 
 use crate::Error;
 use crate::place::is_program;
@@ -33,7 +34,9 @@ pub fn missing() -> Option<String> {
     }
     let mut packages = missing_packages();
     if packages.is_empty() {
-        return missing_rights();
+        // Probes of one process would disturb each other.
+        static MISSING: OnceLock<Option<String>> = OnceLock::new();
+        return MISSING.get_or_init(missing_rights).clone();
     }
     packages.dedup();
     Some(format!("a node needs packages that are not installed: apt-get install {}", packages.join(" ")))

@@ -26,6 +26,8 @@ mod kubeconfig;
 mod link;
 mod machine;
 #[cfg(feature = "run")]
+pub mod mesh;
+#[cfg(feature = "run")]
 mod network;
 #[cfg(feature = "run")]
 pub mod node;

@@ -59,6 +59,11 @@ impl Network {
         Ipv4Addr::new(10, 96 + self.number, 0, 1).into()
     }
 
+    /// The address of the DNS server's Service.
+    pub(super) fn dns(&self) -> Ipv4Addr {
+        Ipv4Addr::new(10, 96 + self.number, 0, 10)
+    }
+
     fn claim() -> Result<Network> {
         let mut refused = String::new();
         for number in 1..=MOST {

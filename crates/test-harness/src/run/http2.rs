@@ -67,7 +67,8 @@ impl Http2 {
         self.send(Method::POST, host, path, &headers, framed).await
     }
 
-    async fn send(
+    /// Sends a request with this body to a host.
+    pub async fn send(
         &self,
         method: Method,
         host: &str,

@@ -8,7 +8,7 @@ use model::audience::{GatewayFacts, GatewaySet, InboundPort, ProxyClass};
 use model::proxy::ProxyKind;
 
 use super::facts::Facts;
-use super::{inbound, select};
+use super::{inbound, kube, select};
 
 /// Facts that matter to several audiences of sidecars.
 pub(super) struct SidecarFacts {
@@ -39,11 +39,12 @@ impl Facts<'_> {
 
     fn gateway(&self) -> GatewayFacts {
         let gateways = select::gateways(self.cx, self.labels);
-        if gateways.is_empty() {
+        let kube = kube::gateways(self);
+        if gateways.is_empty() && kube.is_empty() {
             return GatewayFacts::default();
         }
         GatewayFacts {
-            set: GatewaySet { gateways: gateways.into(), ports: inbound::translated(self) },
+            set: GatewaySet { gateways: gateways.into(), kube: kube.into(), ports: inbound::translated(self) },
             udp_ports: match self.mesh.features.http3 {
                 true => inbound::udp(self),
                 false => Arc::default(),

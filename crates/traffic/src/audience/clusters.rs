@@ -1,6 +1,7 @@
 //! Builds the audience of clusters.
 
 use flow::Reads;
+use gateway_api::client_certificate;
 use model::audience::{ClusterAudience, Filters, GatewayClusterFacts, ProxyClass, SidecarClusterFacts};
 
 use super::class::Class;
@@ -33,7 +34,8 @@ pub(super) fn audience(facts: &Facts<'_>, class: &Class, filters: &Selected, ove
                 resolver: sidecar.resolver,
             }),
             ProxyClass::Gateway(gateway) => ProxyClass::Gateway(GatewayClusterFacts {
-                sni_passthrough: select::has_auto_passthrough(facts.cx, &gateway.set.gateways),
+                sni_passthrough: select::has_auto_passthrough(facts.cx, &gateway.set),
+                client_certificate: client_certificate::presented(facts.cx, &gateway.set.kube),
             }),
             ProxyClass::Waypoint => ProxyClass::Waypoint,
             ProxyClass::Ztunnel => ProxyClass::Ztunnel,

@@ -12,6 +12,7 @@ use config::istio::envoy_filter::{
 use config::{Meta, Object, StringMap};
 use flow::Reads;
 use model::audience::{FilterRef, Filters};
+use model::kube::GATEWAY_NAME;
 use model::proxy::{Labels, Proxy, ProxyKind, selects};
 use model::service::ObjectId;
 use regex::Regex;
@@ -21,9 +22,7 @@ use super::facts::Facts;
 use crate::clusters::INBOUND_PASSTHROUGH;
 use crate::listeners::inbound::VIRTUAL_INBOUND;
 
-/// Label of the proxies of a Gateway API Gateway.
-const GATEWAY_NAME: &str = "gateway.networking.k8s.io/gateway-name";
-/// API group of that Gateway.
+/// API group of Gateways of the Gateway API.
 const GATEWAY_GROUP: &str = "gateway.networking.k8s.io";
 /// Maximum length of a version expression in bytes.
 const MAX_VERSION: usize = 1024;

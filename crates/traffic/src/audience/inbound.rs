@@ -8,7 +8,7 @@ use config::MeshConfig;
 use config::istio::{CaptureMode, IngressListener};
 use model::audience::{ALL_ADDRESSES, DefaultEndpoint, InboundPort, IpFamilies};
 use model::proxy::{InterceptionMode, Proxy};
-use model::service::{Service, ServiceKey, TargetPort};
+use model::service::{Registry, Service, ServiceKey, TargetPort};
 use names::{Hostname, Protocol};
 use registry::inputs::ServiceObjectKey;
 use registry::{InstancePorts, Services, ServicesByAddress, selectors};
@@ -77,6 +77,11 @@ pub(super) fn udp(facts: &Facts<'_>) -> Arc<[u16]> {
     numbers.into_iter().collect()
 }
 
+/// The services of the proxy's own namespace that lead to its workload.
+pub(super) fn services(facts: &Facts<'_>) -> BTreeSet<ServiceKey> {
+    targets(facts).into_iter().map(|target| target.service.key.clone()).collect()
+}
+
 /// The oldest service that selects a proxy's workload, and its port.
 pub(super) fn first_service(facts: &Facts<'_>) -> Option<(ServiceKey, u16)> {
     let targets = targets(facts);
@@ -109,7 +114,7 @@ impl Target {
     }
 }
 
-/// The service ports that lead to the proxy's addresses, the oldest service first. Only services of the proxy's own
+/// The service ports that lead to the proxy's addresses, the oldest service first, and those of pools last. Only services of the proxy's own
 /// namespace count.
 fn targets(facts: &Facts<'_>) -> Vec<Target> {
     let (cx, proxy) = (facts.cx, facts.proxy);
@@ -119,16 +124,20 @@ fn targets(facts: &Facts<'_>) -> Vec<Target> {
         let own = keys.iter().flat_map(|members| members.iter()).filter(|k| k.namespace == proxy.namespace);
         found.extend(own.filter_map(|k: &ServiceKey| Some(((*cx.get::<Services>(k)?).clone(), *ip))));
     }
-    if found.is_empty() {
-        return selected(facts);
-    }
     found.sort_by(|(a, _), (b, _)| (a.created, &a.key).cmp(&(b.created, &b.key)));
     let ports = |(service, ip): (Arc<Service>, IpAddr)| {
         let ports = cx.get::<InstancePorts>(&(ip, facts.scope.cluster.clone(), service.key.clone()));
         let ports = ports.map(|p| p.to_vec()).unwrap_or_default().into_iter();
         ports.map(move |(service_port, workload_port)| Target { service: service.clone(), service_port, workload_port })
     };
-    found.into_iter().flat_map(ports).collect()
+    // Services come before pools, which have pods that are no endpoints of services, too.
+    let (pools, services): (Vec<_>, Vec<_>) = found.into_iter().partition(|(one, _)| one.registry == Registry::Pool);
+    let mut targets: Vec<Target> = match services.is_empty() {
+        true => selected(facts),
+        false => services.into_iter().flat_map(ports).collect(),
+    };
+    targets.extend(pools.into_iter().flat_map(ports));
+    targets
 }
 
 /// The ports of services that select the workload by labels, the oldest first. Used if no endpoint has its address: a pod

@@ -1,11 +1,12 @@
 //! Builds the audience of listeners.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use flow::Reads;
 use model::audience::{InboundPort, ListenerAudience, ProxyClass, SidecarListenerFacts};
 use model::listener::ListenerOptions;
-use model::proxy::Proxy;
+use model::proxy::{Proxy, ProxyKind};
 
 use super::class::{Class, SidecarFacts};
 use super::facts::Facts;
@@ -86,12 +87,20 @@ fn sidecar(facts: &Facts<'_>, sidecar: &SidecarFacts) -> SidecarListenerFacts {
 /// Options from the proxy's metadata, which agents fill from environment variables. As in Istio, invalid values are
 /// ignored.
 fn options(proxy: &Proxy) -> ListenerOptions {
+    let is_router = proxy.kind == ProxyKind::Router;
     let idle = text(proxy, "IDLE_TIMEOUT").and_then(config::parse_duration);
     ListenerOptions {
         idle_timeout_ms: idle.map(|time| u64::try_from(time.as_millis()).unwrap_or(u64::MAX)),
         exact_balance: is_true(proxy, "OUTBOUND_LISTENER_EXACT_BALANCE"),
         static_ports: proxy.static_ports,
+        addresses: if is_router { bind_addresses(proxy) } else { Vec::new() },
+        exclusive: is_router && is_true(proxy, "EXCLUSIVE_PORTS"),
     }
+}
+
+fn bind_addresses(proxy: &Proxy) -> Vec<IpAddr> {
+    let given = text(proxy, "BIND_ADDRESSES").into_iter().flat_map(|text| text.split(','));
+    given.filter_map(|address| address.trim().parse().ok()).collect()
 }
 
 fn is_true(proxy: &Proxy, key: &str) -> bool {

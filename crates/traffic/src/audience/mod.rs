@@ -11,6 +11,7 @@ mod facts;
 mod filters;
 mod grpc;
 mod inbound;
+mod kube;
 mod listeners;
 mod location;
 mod mtls;
@@ -28,6 +29,7 @@ use model::audience::{
     Account, ClusterAudience, EndpointsAudience, ExtensionAudience, Filters, GrpcAudience, ListenerAudience,
     NameAudience, NameView, OwnEndpoints, RouteAudience, SecretAudience,
 };
+use model::service::ObjectId;
 use registry::inputs::{Mesh, Proxies, ProxyToken};
 
 pub use clusters::shared_clusters;
@@ -90,6 +92,15 @@ flow::rule! {
     pub Audiences: ProxyToken => ProxyAudiences = "audiences", derive_audiences;
 }
 
+flow::index! {
+    /// Connected gateways by the Gateways of the Gateway API that they serve.
+    pub ProxiesByKubeGateway: ObjectId => members of Audiences = "proxies by gateways of the gateway api", proxies_by_kube_gateway_keys;
+}
+
+fn proxies_by_kube_gateway_keys(_: &ProxyToken, row: &ProxyAudiences) -> Vec<ObjectId> {
+    row.listener.class.gateway().map(|facts| facts.set.kube.to_vec()).unwrap_or_default()
+}
+
 fn derive_audiences(cx: &Reads<'_>, token: &ProxyToken) -> Option<ProxyAudiences> {
     let proxy = cx.get::<Proxies>(token)?;
     let mesh = cx.get::<Mesh>(&())?;
@@ -127,4 +138,5 @@ pub(crate) fn register(b: &mut flow::Builder) {
     select::register(b);
     location::register(b);
     b.world::<Audiences, Proxies>();
+    b.index::<ProxiesByKubeGateway>();
 }

@@ -1,9 +1,13 @@
 //! Builds the audience of secrets.
 
+use std::sync::Arc;
+
 use config::istio::DestinationRule;
 use config::mesh::{PrivateKeyProvider, ProxyConfig};
+use gateway_api::binding::GatewayAccounts;
 use model::audience::{Account, SecretAudience};
 use model::proxy::{Capabilities, ProxyKind, SecretRight};
+use model::service::ObjectId;
 use model::tls::{KeyProvider, KeyProviderSort};
 use registry::inputs::DestinationRules;
 
@@ -19,15 +23,23 @@ pub(super) fn audience(facts: &Facts<'_>, class: &Class, overrides: &Overrides) 
         SecretRight::Namespace => None,
         SecretRight::Account => Some(proxy.service_account.clone()),
     };
-    let gateways = class.gateway().map(|facts| &facts.set.gateways[..]).unwrap_or_default();
-    let own = gateways.iter().filter(|id| id.namespace == proxy.namespace);
+    let set = class.gateway().map(|facts| facts.set.clone()).unwrap_or_default();
+    let own = set.gateways.iter().filter(|id| id.namespace == proxy.namespace);
+    let kube = set.kube.iter().filter(|id| account.as_ref().is_none_or(|account| has_account(facts, id, account)));
     Some(SecretAudience {
         key_provider: key_provider(overrides.settings(facts.mesh), proxy.capabilities),
         namespace: proxy.namespace.clone(),
         cluster: facts.mesh.cluster_of_id(&proxy.cluster_id),
-        account,
+        account: account.clone(),
         gateways: own.cloned().collect(),
+        kube: kube.cloned().collect(),
     })
+}
+
+/// Whether the proxies of a Gateway of the Gateway API may have this service account. A proxy only claims its labels, so the
+/// account must be the one of the Gateway.
+fn has_account(facts: &Facts<'_>, gateway: &ObjectId, account: &Arc<str>) -> bool {
+    facts.cx.with::<GatewayAccounts, _>(gateway, |own| own.is_none_or(|own| own == account))
 }
 
 /// The service account that must be allowed to list Secrets, for a proxy whose configuration may refer to some: every

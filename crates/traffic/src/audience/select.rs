@@ -5,6 +5,9 @@ use std::sync::Arc;
 use config::Object;
 use config::istio::{DestinationRule, Gateway, ServerTlsMode, Sidecar, VirtualService};
 use flow::{Reads, Relation};
+use gateway_api::merged::{GatewayPlan, GatewayPlans};
+use gateway_api::plan::Passthrough;
+use model::audience::GatewaySet;
 use model::proxy::{Labels, selects};
 use model::service::ObjectId;
 use registry::inputs::{DestinationRules, Sidecars};
@@ -116,13 +119,18 @@ pub(crate) fn gateways(cx: &Reads<'_>, labels: &Labels) -> Vec<ObjectId> {
     selected.into_iter().map(|(id, _)| id).collect()
 }
 
-/// Whether one of these `Gateway` objects has a server in mode `AUTO_PASSTHROUGH`.
-pub(super) fn has_auto_passthrough(cx: &Reads<'_>, gateways: &[ObjectId]) -> bool {
+/// Whether one of these gateways has a server or a listener in mode `AUTO_PASSTHROUGH`.
+pub(super) fn has_auto_passthrough(cx: &Reads<'_>, set: &GatewaySet) -> bool {
     let modes = |gateway: &Gateway| {
         let mut settings = gateway.servers.iter().filter_map(|server| server.tls.as_ref());
         settings.any(|tls| tls.mode == ServerTlsMode::AutoPassthrough)
     };
-    gateways.iter().any(|id| cx.with::<Gateways, _>(id, |gateway| gateway.is_some_and(|g| modes(&g.spec))))
+    let listens = |plan: Option<&Arc<GatewayPlan>>| {
+        let mut listeners = plan.iter().flat_map(|plan| plan.listeners());
+        listeners.any(|(_, listener)| listener.passthrough == Some(Passthrough::Clusters))
+    };
+    set.gateways.iter().any(|id| cx.with::<Gateways, _>(id, |gateway| gateway.is_some_and(|g| modes(&g.spec))))
+        || set.kube.iter().any(|id| cx.with::<GatewayPlans, _>(id, listens))
 }
 
 /// The labels whose keys a relation has: those that some VirtualService names.

@@ -1,6 +1,7 @@
 //! Clusters: catalogues of audiences, and resolution of cluster names.
 
 mod backends;
+mod client_certificate;
 mod client_facts;
 mod shared;
 
@@ -9,12 +10,13 @@ use std::sync::Arc;
 use config::istio::ClientTlsMode;
 use config::mesh::ProxyConfigOverride;
 use flow::Reads;
+use gateway_api::connections::UdpRoutesByPort;
 use model::audience::{
     ClusterAudience, ClusterKey, InboundPort, IpFamilies, OutboundKey, OverriddenCluster, PolicyKey, ProxyClass,
     ResourceKey, Scope, Section, SidecarClusterFacts,
 };
 use model::listener::DnsCache;
-use model::service::{Resolution, ServiceKey};
+use model::service::{Resolution, Service, ServiceKey, ServicePort};
 use model::tls::ClientFacts;
 use names::{ClusterName, Direction, Hostname, Protocol};
 use registry::Services;
@@ -34,7 +36,8 @@ const BLACK_HOLE: &str = "BlackHoleCluster";
 pub(crate) const INBOUND_PASSTHROUGH: &str = "InboundPassthroughCluster";
 
 flow::rule! {
-    /// The clusters of a service under a policy: for each TCP port one for the service and one for each subset.
+    /// The clusters of a service under a policy: for each TCP port one for the service and one for each subset. For gateways also
+    /// those of the UDP ports that UDPRoutes lead to.
     pub ServiceClusters: ServiceClustersKey => Vec<(Arc<str>, OutboundKey)> = "service clusters", derive_service_clusters;
 }
 
@@ -66,7 +69,11 @@ fn derive_service_clusters(cx: &Reads<'_>, key: &ServiceClustersKey) -> Option<V
     }
     let automatic = key.agent && !dynamic && !service.external && uses_mutual_tls(cx);
     let mut out = Vec::new();
-    for port in service.ports.iter().filter(|p| has_cluster(p.protocol, dynamic)) {
+    let ports = service.ports.iter().filter(|port| match port.protocol {
+        Protocol::Udp => key.gateway && leads_datagrams(cx, &service, port),
+        protocol => has_cluster(protocol, dynamic),
+    });
+    for port in ports {
         for subset in &subsets {
             let cluster = OutboundKey {
                 service: key.service.clone(),
@@ -81,6 +88,8 @@ fn derive_service_clusters(cx: &Reads<'_>, key: &ServiceClustersKey) -> Option<V
                 view: None,
                 sni_passthrough: false,
                 client: client_facts(policy.as_deref(), key, (&**subset, port.number), automatic),
+                // See `client_certificate::present`.
+                client_certificate: None,
             };
             out.push((Arc::from(cluster.cluster_name()), cluster));
         }
@@ -159,6 +168,9 @@ fn outbound_clusters(cx: &Reads<'_>, audience: &ClusterAudience) -> Option<Vec<E
     if let Some(facts) = audience.class.sidecar() {
         add_sidecar_clusters(cx, audience, facts, &mut entries);
     }
+    if let Some(certificate) = gateway.and_then(|facts| facts.client_certificate.as_ref()) {
+        client_certificate::present(cx, certificate, &mut entries);
+    }
     for_client(cx, audience, &mut entries);
     for_families(audience.ip, &mut entries);
     Some(entries)
@@ -188,6 +200,19 @@ fn has_cluster(protocol: Protocol, by_name: bool) -> bool {
         true => matches!(protocol, Protocol::Http | Protocol::Http2 | Protocol::Grpc | Protocol::Tls),
         false => protocol != Protocol::Udp,
     }
+}
+
+/// Whether gateways have a cluster for a UDP port. If a TCP port has the same number, they use its cluster.
+fn leads_datagrams(cx: &Reads<'_>, service: &Service, port: &ServicePort) -> bool {
+    let tcp = |other: &ServicePort| other.number == port.number && other.protocol != Protocol::Udp;
+    let known = service.resolution != Resolution::DynamicDns && !service.ports.iter().any(tcp);
+    known && has_udp_route(cx, &service.key.hostname, port.number)
+}
+
+/// Whether a UDPRoute leads to a port of a host, by itself or by an alias.
+fn has_udp_route(cx: &Reads<'_>, host: &Hostname, port: u16) -> bool {
+    let aliases = registry::aliases::aliases(cx);
+    std::iter::once(host).chain(aliases.of(host)).any(|name| cx.contains::<UdpRoutesByPort>(&(name.clone(), port)))
 }
 
 /// Sets the client's address families for DNS resolution. Clients with IPv4 only share the keys unchanged.
@@ -312,12 +337,18 @@ pub fn resolve(cx: &Reads<'_>, scope: &Arc<Scope>, name: &str) -> Option<Outboun
     let visible = scope::find(cx, scope, &host).filter(|seen| seen.ports.include(name.port));
     let visible = visible.or_else(|| backends::find(cx, &host, name.port))?;
     let policy = policy_for(cx, scope, &visible.key);
-    let clusters = ServiceClustersKey { service: visible.key.clone(), policy, gateway: false, agent: false };
-    cx.with::<ServiceClusters, _>(&clusters, |clusters| {
-        let mut clusters = clusters.into_iter().flatten().map(|(_, key)| key);
-        let found = clusters.find(|key| key.port == name.port && key.subset == name.subset);
-        found.map(|key| OutboundKey { sni_passthrough, client: ClientFacts::default(), ..key.clone() })
-    })
+    let found = |gateway: bool| {
+        let key = ServiceClustersKey { service: visible.key.clone(), policy: policy.clone(), gateway, agent: false };
+        cx.with::<ServiceClusters, _>(&key, |clusters| {
+            let mut clusters = clusters.into_iter().flatten().map(|(_, key)| key);
+            clusters.find(|key| key.port == name.port && key.subset == name.subset).cloned()
+        })
+    };
+    // Only gateways have clusters of UDP ports.
+    let is_udp = || has_udp_route(cx, &visible.key.hostname, name.port);
+    let key = found(false).or_else(|| if is_udp() { found(true) } else { None })?;
+    let client = ClientFacts::default();
+    Some(OutboundKey { sni_passthrough, client, from_endpoints: false, from_gateway: false, ..key })
 }
 
 /// The hostname in an outbound cluster's name. The rest of the name is not checked. `None` for another form of name or of

@@ -115,6 +115,7 @@ fn of_namespaces(namespaces: impl IntoIterator<Item = Arc<str>>) -> Vec<SecretAu
         cluster: Arc::default(),
         account: None,
         gateways: Arc::default(),
+        kube: Arc::default(),
         key_provider: None,
     };
     namespaces.into_iter().map(audience).collect()

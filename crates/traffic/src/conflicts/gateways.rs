@@ -86,7 +86,7 @@ fn derive_connected_gateways(cx: &Reads<'_>, (): &()) -> Option<ByGateway> {
 
 fn derive_assumed_gateways(cx: &Reads<'_>, labels: &Labels) -> Option<ByGateway> {
     let mut found = BTreeMap::new();
-    add(cx, &GatewaySet { gateways: gateways_for(cx, labels).into(), ports: [].into() }, &mut found);
+    add(cx, &GatewaySet { gateways: gateways_for(cx, labels).into(), ..GatewaySet::default() }, &mut found);
     Some(Arc::new(found))
 }
 

@@ -50,7 +50,7 @@ fn derive_leaders(cx: &Reads<'_>, host: &Hostname) -> Option<Leaders> {
     let members = cx.get::<VirtualServicesByHost>(host).filter(|members| members.len() > 1)?;
     let mut leaders = Leaders::default();
     for summary in members.iter().filter_map(|id| cx.get::<VirtualServiceSummaries>(id)) {
-        if summary.applies_to_mesh() && summary.http.iter().any(is_for_all) {
+        if takes_routes(&summary) {
             leaders.add_for_sidecars(&summary);
         }
         leaders.add_at_gateways(cx, &summary);
@@ -108,6 +108,11 @@ impl Leaders {
         rivals.into_iter().filter(|rival| rival.id != own.id).collect()
     }
 
+    /// The VirtualServices that precede all others for some sidecars.
+    pub(super) fn of_sidecars(&self) -> impl Iterator<Item = &Arc<Summary>> {
+        self.public.iter().chain(self.to_namespace.values())
+    }
+
     /// The first gateway of a VirtualService at which another one with a route without conditions precedes it, and that
     /// one.
     pub(super) fn at_gateway<'a>(&'a self, own: &'a Summary) -> Option<(&'a ObjectId, &'a Arc<Summary>)> {
@@ -134,6 +139,11 @@ fn lead(first: &mut Option<Arc<Summary>>, other: &Arc<Summary>, namespace: &str)
 /// Adds this module's rules.
 pub(super) fn register(b: &mut flow::Builder) {
     b.view::<HostLeaders>();
+}
+
+/// Whether a VirtualService takes all HTTP requests to its hosts from others, at sidecars that see it.
+pub(super) fn takes_routes(summary: &Summary) -> bool {
+    summary.applies_to_mesh() && summary.http.iter().any(is_for_all)
 }
 
 /// Whether a route is for all sidecars. A VirtualService for some clients or ports leaves others to the next.

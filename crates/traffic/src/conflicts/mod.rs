@@ -3,12 +3,14 @@
 //! Validation reports errors of an object by itself. Conflicts do not depend on connected proxies, except between
 //! Gateways. They are derived for watched objects only.
 
+mod attached;
 mod authorization;
 mod claims;
 mod connections;
 mod credentials;
 mod entries;
 mod gateways;
+mod kube_routes;
 mod leaders;
 mod peer_authentication;
 mod policies;
@@ -23,6 +25,7 @@ mod targets;
 pub use authorization::AuthorizationPolicyConflicts;
 pub use entries::ServiceEntryConflicts;
 pub use gateways::GatewayConflicts;
+pub use kube_routes::RouteConflicts;
 pub use leaders::VirtualServicesByHost;
 pub use peer_authentication::PeerAuthenticationConflicts;
 pub use policies::DestinationRuleConflicts;
@@ -48,6 +51,7 @@ pub(crate) fn register(b: &mut flow::Builder) {
     references::register(b);
     claims::register(b);
     routes::register(b);
+    kube_routes::register(b);
     gateways::register(b);
     policies::register(b);
     entries::register(b);

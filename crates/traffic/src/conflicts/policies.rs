@@ -76,8 +76,7 @@ fn derive_overridden_by_host(
 ) -> Option<Arc<BTreeMap<ObjectId, Instead>>> {
     let members = cx.get::<DestinationRulesByHost>(&Pattern::of(host))?;
     // Members are sorted by namespace.
-    let first = members.partition_point(|id| id.namespace < *namespace);
-    let own = members[first..].iter().take_while(|id| id.namespace == *namespace);
+    let own = members.iter_from(|id| id.namespace < *namespace).take_while(|id| id.namespace == *namespace);
     let summaries = own.filter_map(|id| cx.get::<DestinationRuleSummaries>(id));
     let rules: Vec<_> = summaries.filter(|summary| summary.host == *host).map(|summary| (*summary).clone()).collect();
     if rules.len() < 2 {

@@ -8,7 +8,7 @@ use registry::VirtualServices;
 
 use super::leaders::{HostLeaders, Leaders, VirtualServicesByHost, unconditional};
 use super::references::UnresolvedByVirtualService;
-use super::{Conflicts, claims, conflict, connections, diagnostic, leaders, overruled_in, row};
+use super::{Conflicts, attached, claims, conflict, connections, diagnostic, leaders, overruled_in, row};
 use crate::virtual_service::{Summary, VirtualServiceSummaries, missing_delegates};
 
 flow::rule! {
@@ -40,11 +40,12 @@ fn derive_virtual_service_conflicts(cx: &Reads<'_>, key: &ObjectId) -> Option<Co
     row(conflicts)
 }
 
-/// Adds the conflicts with other VirtualServices of its hosts.
+/// Adds the conflicts with other VirtualServices and with routes of its hosts.
 fn add_overruled(cx: &Reads<'_>, own: &Summary, conflicts: &mut Vec<Diagnostic>) {
     for (index, host) in own.hosts.iter().enumerate() {
-        let Some(leaders) = cx.get::<HostLeaders>(host) else { continue };
         let path = FieldPath::spec().field("hosts").index(index);
+        conflicts.extend(attached::overruled(cx, own, host, path.clone()));
+        let Some(leaders) = cx.get::<HostLeaders>(host) else { continue };
         conflicts.extend(overruled(own, &leaders, host, path));
         conflicts.extend(unreachable(cx, own, &leaders, host));
         connections::never_taken(cx, own, &leaders.connections, host, conflicts);

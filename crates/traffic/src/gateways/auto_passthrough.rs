@@ -10,7 +10,7 @@ use model::listener::{ChainKind, TcpChain};
 use names::Hostname;
 use registry::Services;
 
-use super::merge::{Server, ServerTls};
+use super::server::{Server, ServerTls};
 use crate::clusters::{ServiceClusters, ServiceClustersKey};
 use crate::listeners::chain::Chain;
 use crate::listeners::l4::to_cluster;

@@ -3,12 +3,17 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use config::istio::{self, ServerTlsMode, ServerTlsSettings, TlsProtocol};
+use config::istio::{self, ServerTlsMode, ServerTlsSettings};
 use flow::Reads;
+use gateway_api::merged::GatewayPlans;
 use model::audience::GatewaySet;
+use model::kube::{ListenerId, ListenerOwner};
 use model::service::ObjectId;
 use names::{Hostname, Protocol};
 use registry::Gateways;
+
+use super::kube;
+use super::server::{Server, ServerHost, ServerOwner, ServerTls};
 
 flow::rule! {
     /// The merged gateway of each set.
@@ -22,6 +27,20 @@ pub struct MergedGateway {
     pub ports: Vec<MergedPort>,
     /// Rejected servers with reasons.
     pub unserved: Vec<Unserved>,
+    /// Listeners of the Gateway API that are rejected, because of servers or of older Gateways.
+    pub unplaced: Vec<ListenerId>,
+    tables: Tables,
+    /// The ports of the workload at which each object has servers.
+    numbers: BTreeMap<ServerOwner, BTreeSet<u16>>,
+}
+
+/// The route tables of the HTTP and HTTPS servers.
+#[derive(Clone, PartialEq, Debug, Default)]
+struct Tables {
+    /// The position of each table's port, and that of its server there if the port has a table for each.
+    places: BTreeMap<Arc<str>, (usize, Option<usize>)>,
+    /// The tables of the listeners of each object of the Gateway API.
+    by_owner: BTreeMap<ListenerOwner, BTreeSet<Arc<str>>>,
 }
 
 /// An address and port with its servers.
@@ -35,6 +54,8 @@ pub struct MergedPort {
     pub kind: PortKind,
     /// The servers, in order of precedence.
     pub servers: Vec<Server>,
+    /// The index of the port with the same address and number: listeners of the Gateway API may have plain-text HTTP beside TLS.
+    pub beside: Option<usize>,
 }
 
 /// The common properties of a port's servers.
@@ -46,53 +67,8 @@ pub enum PortKind {
     Opaque,
     /// TLS: servers differ by SNI. Those that terminate TLS for HTTP have their own route tables.
     Tls,
-}
-
-/// One server of a gateway.
-#[derive(Clone, PartialEq, Debug)]
-pub struct Server {
-    /// The gateway.
-    pub gateway: ObjectId,
-    /// Its index.
-    pub index: usize,
-    /// The port as declared, which port conditions match.
-    pub port: u16,
-    /// The port's name.
-    pub port_name: Arc<str>,
-    /// The prefix of its statistics; empty for the listener's.
-    pub name: Arc<str>,
-    /// The bind address; none for all.
-    pub bind: Option<Arc<str>>,
-    /// The protocol.
-    pub protocol: Protocol,
-    /// The hosts.
-    pub hosts: Vec<ServerHost>,
-    /// Its TLS mode.
-    pub tls: ServerTls,
-}
-
-/// A host of a server.
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub struct ServerHost {
-    /// The namespace of VirtualServices that may bind to it; none for any.
-    pub namespace: Option<Arc<str>>,
-    /// The host or wildcard.
-    pub host: Hostname,
-}
-
-/// TLS mode of a server.
-#[derive(Clone, PartialEq, Debug)]
-pub enum ServerTls {
-    /// Plain text.
-    None,
-    /// Plain text; requests are redirected to HTTPS.
-    Redirect,
-    /// SNI passthrough, by routes.
-    Passthrough,
-    /// SNI passthrough to the cluster that the SNI names (`AUTO_PASSTHROUGH`), between networks.
-    AutoPassthrough,
-    /// TLS is terminated.
-    Terminated(Arc<ServerTlsSettings>),
+    /// UDP: there is one server.
+    Udp,
 }
 
 /// A rejected server.
@@ -120,6 +96,40 @@ pub enum UnservedReason {
     DuplicateName,
 }
 
+impl MergedGateway {
+    /// The port that has a route table, and the servers that share the table.
+    pub(super) fn table(&self, name: &str) -> Option<(&MergedPort, &[Server])> {
+        let (port, server) = self.tables.places.get(name)?;
+        let port = self.ports.get(*port)?;
+        let servers = match server {
+            None => &port.servers[..],
+            Some(at) => port.servers.get(*at..=*at)?,
+        };
+        Some((port, servers))
+    }
+
+    /// The route tables of the listeners of an object of the Gateway API.
+    pub fn tables_of(&self, owner: &ListenerOwner) -> impl Iterator<Item = &Arc<str>> {
+        self.tables.by_owner.get(owner).into_iter().flatten()
+    }
+
+    /// The ports of the workload at which an object has servers; `None` for an object without any.
+    pub fn ports_of(&self, owner: &ServerOwner) -> Option<&BTreeSet<u16>> {
+        self.numbers.get(owner)
+    }
+
+    /// The objects that have servers at this port of the workload.
+    pub fn owners_at(&self, port: u16) -> impl Iterator<Item = &ServerOwner> {
+        self.numbers.iter().filter(move |(_, ports)| ports.contains(&port)).map(|(owner, _)| owner)
+    }
+
+    /// Whether a listener has this UDP port, so that it cannot be used for HTTP/3.
+    pub fn has_udp(&self, port: u16) -> bool {
+        let mut servers = self.ports.iter().filter(|port| port.kind == PortKind::Udp).flat_map(|port| &port.servers);
+        servers.any(|server| server.port == port)
+    }
+}
+
 impl MergedPort {
     /// The name of the route table of an HTTP port: `http.PORT`, or `http.PORT.BIND`.
     pub fn route_table(&self) -> String {
@@ -128,39 +138,11 @@ impl MergedPort {
             None => format!("http.{}", self.number),
         }
     }
-}
 
-impl Server {
-    /// The name of the route table of an HTTPS server: `https.PORT.NAME.GATEWAY.NAMESPACE`, with `.BIND` if it has a
-    /// bind address. None for servers that do not terminate TLS, or of another protocol.
-    pub fn route_table(&self) -> Option<String> {
-        if self.protocol != Protocol::Https || !matches!(self.tls, ServerTls::Terminated(_)) {
-            return None;
-        }
-        let ObjectId { namespace, name } = &self.gateway;
-        let mut table = format!("https.{}.{}.{name}.{namespace}", self.port, self.port_name);
-        if let Some(bind) = &self.bind {
-            table.push('.');
-            table.push_str(bind);
-        }
-        Some(table)
-    }
-
-    /// Whether it serves HTTP/3, too, at these UDP ports. Envoy's QUIC cannot request client certificates, so servers
-    /// that require one are excluded.
-    pub fn speaks_http3(&self, udp_ports: &[u16]) -> bool {
-        let ServerTls::Terminated(settings) = &self.tls else {
-            return false;
-        };
-        // QUIC requires TLS 1.3.
-        let modern = matches!(settings.max_protocol_version, TlsProtocol::Auto | TlsProtocol::V1_3);
-        let open = settings.mode == ServerTlsMode::Simple && modern;
-        open && self.protocol == Protocol::Https && udp_ports.binary_search(&self.port).is_ok()
-    }
-
-    /// The server's hosts that VirtualServices of this namespace may serve.
-    pub fn hosts_for<'a>(&'a self, namespace: &'a str) -> impl Iterator<Item = &'a Hostname> {
-        self.hosts.iter().filter(move |h| h.namespace.as_deref().is_none_or(|n| n == namespace)).map(|h| &h.host)
+    /// Whether a server of another kind can be beside these. As with istiod, servers of `Gateway`s cannot.
+    fn admits(&self, kind: PortKind, server: &Server) -> bool {
+        let kinds = matches!((self.kind, kind), (PortKind::Http, PortKind::Tls) | (PortKind::Tls, PortKind::Http));
+        kinds && self.servers.iter().chain([server]).all(|one| one.listener.is_some())
     }
 }
 
@@ -174,22 +156,44 @@ fn derive_merged_gateways(cx: &Reads<'_>, set: &GatewaySet) -> Option<Arc<Merged
             }
         }
     }
-    Some(Arc::new(MergedGateway { ports: merge.ports, unserved: merge.unserved }))
+    for gateway in set.kube.iter() {
+        let Some(plan) = cx.get::<GatewayPlans>(gateway) else { continue };
+        for (owner, listener) in plan.listeners().filter(|(_, listener)| listener.is_served()) {
+            let id = ListenerId { owner: owner.clone(), name: listener.name.clone() };
+            let Some(server) = kube::server(cx, gateway, &id, listener) else { continue };
+            let by_sni = listener.protocol.is_by_name();
+            if merge.place(translated(&set.ports, listener.port), server, by_sni).is_err() {
+                merge.unplaced.push(id);
+            }
+        }
+    }
+    let Merge { ports, unserved, unplaced, tables, numbers, .. } = merge;
+    Some(Arc::new(MergedGateway { ports, unserved, unplaced, tables, numbers }))
 }
 
-/// A bind address (none for all) and a port.
-type Place = (Option<Arc<str>>, u16);
+/// A bind address (none for all) and a port, and whether it is a port of UDP.
+type Place = (Option<Arc<str>>, u16, bool);
 
 #[derive(Default)]
 struct Merge {
     ports: Vec<MergedPort>,
     unserved: Vec<Unserved>,
-    /// The index in `ports` of each address and port.
-    places: BTreeMap<Place, usize>,
+    unplaced: Vec<ListenerId>,
+    /// The indexes in `ports` of each address and port: one, or two that are beside each other.
+    places: BTreeMap<Place, Vec<usize>>,
     /// The hosts of the TLS servers of each address and port. Envoy rejects duplicate SNI matches.
     tls_hosts: BTreeMap<Place, BTreeSet<ServerHost>>,
-    /// The route tables of HTTPS servers.
-    tables: BTreeSet<String>,
+    tables: Tables,
+    numbers: BTreeMap<ServerOwner, BTreeSet<u16>>,
+}
+
+impl Tables {
+    fn add(&mut self, server: &Server, table: Arc<str>, place: (usize, Option<usize>)) {
+        if let Some(listener) = &server.listener {
+            self.by_owner.entry(listener.owner.clone()).or_default().insert(table.clone());
+        }
+        self.places.insert(table, place);
+    }
 }
 
 impl Merge {
@@ -206,45 +210,75 @@ impl Merge {
         let bind = (!server.bind.is_empty()).then(|| server.bind.clone());
         let protocol = port.kind();
         let hosts: Vec<ServerHost> = server.hosts.iter().filter_map(|h| host(h, &gateway.namespace)).collect();
-        if server.tls.is_some() {
-            let known = self.tls_hosts.entry((bind.clone(), number)).or_default();
-            if hosts.iter().any(|h| known.contains(h)) {
-                return Err(UnservedReason::DuplicateHost);
-            }
-            known.extend(hosts.iter().cloned());
-        }
-        let tls = tls(protocol, server.tls.as_ref());
-        let kind = match tls {
-            _ if protocol.is_http() => PortKind::Http,
-            ServerTls::None | ServerTls::Redirect => PortKind::Opaque,
-            ServerTls::Passthrough | ServerTls::AutoPassthrough | ServerTls::Terminated(_) => PortKind::Tls,
-        };
+        let by_sni = server.tls.is_some();
         let server = Server {
             gateway: gateway.clone(),
             index,
             port: written,
             port_name: port.name.clone(),
             name: server.name.clone(),
-            bind: bind.clone(),
+            bind,
             protocol,
             hosts,
-            tls,
+            tls: tls(protocol, server.tls.as_ref()),
+            listener: None,
+            parent: None,
         };
-        let table = server.route_table();
-        if table.as_ref().is_some_and(|table| self.tables.contains(table)) {
+        self.place(number, server, by_sni)
+    }
+
+    /// Places a server at a port of the workload. Those that are selected by SNI must have different hosts.
+    fn place(&mut self, number: u16, server: Server, by_sni: bool) -> Result<(), UnservedReason> {
+        let place = (server.bind.clone(), number, server.is_udp());
+        if by_sni {
+            let known = self.tls_hosts.entry(place.clone()).or_default();
+            if server.hosts.iter().any(|h| known.contains(h)) {
+                return Err(UnservedReason::DuplicateHost);
+            }
+            known.extend(server.hosts.iter().cloned());
+        }
+        let kind = match server.tls {
+            _ if server.is_udp() => PortKind::Udp,
+            _ if server.protocol.is_http() => PortKind::Http,
+            ServerTls::None | ServerTls::Redirect => PortKind::Opaque,
+            ServerTls::Passthrough | ServerTls::AutoPassthrough | ServerTls::Terminated(_) => PortKind::Tls,
+        };
+        let table: Option<Arc<str>> = server.route_table().map(Arc::from);
+        if table.as_ref().is_some_and(|table| self.tables.places.contains_key(table)) {
             return Err(UnservedReason::DuplicateName);
         }
-        match self.places.get(&(bind.clone(), number)).map(|at| &mut self.ports[*at]) {
-            // Connections of two opaque servers cannot be distinguished.
-            Some(port) if port.kind != kind || kind == PortKind::Opaque => return Err(UnservedReason::Conflict),
-            Some(port) => port.servers.push(server),
-            None => {
-                self.places.insert((bind.clone(), number), self.ports.len());
-                self.ports.push(MergedPort { number, bind, kind, servers: vec![server] });
-            }
+        let at = self.port_for(place, kind, &server)?;
+        let port = &mut self.ports[at];
+        match table {
+            Some(table) => self.tables.add(&server, table, (at, Some(port.servers.len()))),
+            None if kind == PortKind::Http => self.tables.add(&server, port.route_table().into(), (at, None)),
+            None => {}
         }
-        self.tables.extend(table);
+        self.numbers.entry(server.owner()).or_default().insert(number);
+        port.servers.push(server);
         Ok(())
+    }
+
+    /// The index of the port for a server of this kind, which is added if there is none.
+    fn port_for(&mut self, place: Place, kind: PortKind, server: &Server) -> Result<usize, UnservedReason> {
+        let (bind, number, _) = place.clone();
+        let places = self.places.entry(place).or_default();
+        if let Some(at) = places.iter().copied().find(|at| self.ports[*at].kind == kind) {
+            // Connections of two opaque servers cannot be distinguished.
+            let is_single = matches!(kind, PortKind::Opaque | PortKind::Udp);
+            return if is_single { Err(UnservedReason::Conflict) } else { Ok(at) };
+        }
+        let beside = places.first().copied();
+        if beside.is_some_and(|at| !self.ports[at].admits(kind, server)) {
+            return Err(UnservedReason::Conflict);
+        }
+        let at = self.ports.len();
+        places.push(at);
+        self.ports.push(MergedPort { number, bind, kind, servers: Vec::new(), beside });
+        if let Some(other) = beside {
+            self.ports[other].beside = Some(at);
+        }
+        Ok(at)
     }
 }
 
@@ -298,7 +332,7 @@ mod tests {
     }
 
     fn merged(servers: &[istio::Server]) -> (Merge, Vec<Result<(), UnservedReason>>) {
-        let set = GatewaySet { gateways: [].into(), ports: [(80, 8080)].into() };
+        let set = GatewaySet { ports: [(80, 8080)].into(), ..GatewaySet::default() };
         let mut merge = Merge::default();
         let results = servers.iter().enumerate().map(|(i, s)| merge.add(&set, &id("g"), i, s)).collect();
         (merge, results)
@@ -344,6 +378,25 @@ mod tests {
             server(443, "TLS", &["c.com"], simple),
         ]);
         assert_eq!(results, [Ok(()), Err(UnservedReason::DuplicateName), Ok(())]);
+    }
+
+    #[test]
+    fn route_tables_are_found_by_name() {
+        let simple = Some(ServerTlsMode::Simple);
+        let (merge, _) = merged(&[
+            server(80, "HTTP", &["a.com"], None),
+            server(8080, "HTTP", &["b.com"], None),
+            server(443, "TLS", &["c.com"], simple),
+            server(443, "HTTPS", &["d.com"], simple),
+        ]);
+        let row = MergedGateway { ports: merge.ports, tables: merge.tables, ..MergedGateway::default() };
+        let hosts = |name: &str| {
+            let (_, servers) = row.table(name)?;
+            Some(servers.iter().map(|server| server.hosts[0].host.to_string()).collect::<Vec<_>>())
+        };
+        assert_eq!(hosts("http.8080"), Some(vec!["a.com".to_owned(), "b.com".to_owned()]));
+        assert_eq!(hosts("https.443..g.gw"), Some(vec!["d.com".to_owned()]));
+        assert_eq!(hosts("http.80"), None);
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! Filter chains under construction: match conditions, and removal of matches that Envoy would reject as duplicates.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
 use ipnet::IpNet;
@@ -20,7 +20,7 @@ pub(crate) const INBOUND_PASSTHROUGH: &str = "InboundPassthroughCluster";
 
 /// One match of a filter chain: a server name; without names, a network; without networks, everything.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
-pub(crate) enum MatchKey {
+enum MatchKey {
     Name(Arc<str>),
     Network(IpNet),
     Any,
@@ -35,6 +35,8 @@ pub(crate) struct Chain {
     pub(crate) subnets: Vec<IpNet>,
     /// Matches only if the HTTP inspector detected HTTP.
     pub(crate) inspected: bool,
+    /// Matches only connections without TLS.
+    pub(crate) plain: bool,
     /// ALPN, of which the client must offer one; empty for any.
     pub(crate) alpn: &'static [&'static str],
     /// TLS that it terminates.
@@ -46,18 +48,22 @@ pub(crate) struct Chain {
 impl Chain {
     /// A filter chain that matches every connection.
     pub(crate) fn any(kind: ChainKind) -> Chain {
-        Chain { sni: Vec::new(), subnets: Vec::new(), inspected: false, alpn: &[], tls: None, kind }
+        Chain { sni: Vec::new(), subnets: Vec::new(), inspected: false, plain: false, alpn: &[], tls: None, kind }
     }
 
     /// Whether it matches every connection.
     pub(crate) fn matches_all(&self) -> bool {
-        (self.sni.is_empty() || self.any_sni()) && !self.inspected && self.alpn.is_empty() && self.networks().is_empty()
+        (self.sni.is_empty() || self.any_sni())
+            && !self.inspected
+            && !self.plain
+            && self.alpn.is_empty()
+            && self.networks().is_empty()
     }
 
     /// The chain without matches that an earlier chain has; none if nothing is left. Envoy rejects duplicate matches of
     /// server name and network.
     pub(crate) fn beside(mut self, earlier: &Chain) -> Option<Chain> {
-        if self.inspected != earlier.inspected || self.alpn != earlier.alpn {
+        if self.inspected != earlier.inspected || self.plain != earlier.plain || self.alpn != earlier.alpn {
             return Some(self);
         }
         let (names, networks) = (self.names(), self.networks());
@@ -83,7 +89,7 @@ impl Chain {
 
     /// The keys under which chains that may have matches in common with this one are found: two chains without a common key
     /// have none.
-    pub(crate) fn keys(&self) -> Vec<MatchKey> {
+    fn keys(&self) -> Vec<MatchKey> {
         let names = self.names();
         if !names.is_empty() {
             return names.into_iter().cloned().map(MatchKey::Name).collect();
@@ -101,7 +107,7 @@ impl Chain {
             destination_port: None,
             prefix_ranges: self.networks().into_iter().collect(),
             server_names: self.names().into_iter().cloned().collect(),
-            transport_protocol: self.inspected.then_some(RAW_BUFFER),
+            transport_protocol: (self.inspected || self.plain).then_some(RAW_BUFFER),
             application_protocols: match &self.kind {
                 ChainKind::Http(http) if self.inspected => plaintext_http(http.accepts_http10),
                 _ if self.inspected => plaintext_http(false),
@@ -124,6 +130,27 @@ impl Chain {
     /// Networks without host bits; an unspecified address matches everything.
     fn networks(&self) -> BTreeSet<IpNet> {
         self.subnets.iter().filter(|net| !net.addr().is_unspecified()).map(IpNet::trunc).collect()
+    }
+}
+
+/// The positions of the chains of a list that have a match.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub(crate) struct Taken(HashMap<MatchKey, Vec<usize>>);
+
+impl Taken {
+    /// Adds a chain to the list, without the matches that earlier ones have; nothing if none is left.
+    pub(crate) fn add(&mut self, list: &mut Vec<Chain>, chain: Chain) {
+        let left = self.rivals(&chain).into_iter().try_fold(chain, |left, earlier| left.beside(&list[earlier]));
+        let Some(chain) = left else { return };
+        for key in chain.keys() {
+            self.0.entry(key).or_default().push(list.len());
+        }
+        list.push(chain);
+    }
+
+    /// The positions of the chains that may have a match of this one, in order.
+    pub(crate) fn rivals(&self, chain: &Chain) -> BTreeSet<usize> {
+        chain.keys().iter().filter_map(|key| self.0.get(key)).flatten().copied().collect()
     }
 }
 

@@ -1,14 +1,13 @@
 //! An outbound listener under construction, and merging of services with the same address and port.
 
-use std::collections::{BTreeSet, HashMap};
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use model::listener::{Bind, ChainKind, ChainSpec, Direction, DnsCache, ListenerSpec};
+use model::listener::{Bind, ChainKind, ChainSpec, Direction, DnsCache, ListenerSpec, Transport};
 use model::proxy::Capabilities;
 use names::Protocol;
 
-use super::chain::{Chain, MatchKey};
+use super::chain::{Chain, Taken};
 
 /// The first bind address, which with the port names the listener.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
@@ -66,8 +65,8 @@ pub(crate) struct Entry {
     pub(crate) protocol: Protocol,
     /// The filter chains so far.
     pub(crate) chains: Vec<Chain>,
-    /// The positions of the chains with a match, for [`Entry::merge`].
-    taken: HashMap<MatchKey, Vec<usize>>,
+    /// The matches of the chains, for [`Entry::merge`].
+    taken: Taken,
 }
 
 /// The effect of another service port on an existing listener.
@@ -108,25 +107,14 @@ pub(crate) fn meeting(here: Protocol, other: Protocol) -> Meeting {
 impl Entry {
     /// A listener without filter chains.
     pub(crate) fn new(bound: Bound, bind_to_port: bool, port: u16, protocol: Protocol) -> Entry {
-        Entry { bound, bind_to_port, port, protocol, chains: Vec::new(), taken: HashMap::new() }
+        Entry { bound, bind_to_port, port, protocol, chains: Vec::new(), taken: Taken::default() }
     }
 
     /// Adds filter chains without matches that exist already.
     pub(crate) fn merge(&mut self, chains: Vec<Chain>) {
         for chain in chains {
-            let rivals = self.rivals(&chain);
-            let left = rivals.into_iter().try_fold(chain, |left, earlier| left.beside(&self.chains[earlier]));
-            let Some(chain) = left else { continue };
-            for key in chain.keys() {
-                self.taken.entry(key).or_default().push(self.chains.len());
-            }
-            self.chains.push(chain);
+            self.taken.add(&mut self.chains, chain);
         }
-    }
-
-    /// The positions of the chains that may have a match of this one, in order.
-    fn rivals(&self, chain: &Chain) -> BTreeSet<usize> {
-        chain.keys().iter().filter_map(|key| self.taken.get(key)).flatten().copied().collect()
     }
 
     /// Adds these DNS caches to the HTTP chains.
@@ -163,7 +151,7 @@ impl Entry {
             name,
             bind: self.bound.bind(self.port),
             bind_to_port: self.bind_to_port,
-            quic: false,
+            transport: Transport::Tcp,
             direction: Direction::Outbound,
             use_original_dst: false,
             transparent: false,
@@ -176,6 +164,7 @@ impl Entry {
             default_chain,
             idle_timeout_ms: settings.idle_timeout_ms,
             exact_balance: settings.exact_balance,
+            exclusive: false,
             policies: Default::default(),
             internal: [].into(),
             capabilities: settings.capabilities,
@@ -221,7 +210,7 @@ mod tests {
         merged.merge((0..100).map(|n| chain(&[&format!("host-{n}")], &[])).collect());
         merged.merge((0..100).map(|n| chain(&[], &[&format!("10.0.0.{n}/32")])).collect());
         assert_eq!(merged.chains.len(), 201);
-        let rivals = |chain: &Chain| merged.rivals(chain).into_iter().collect::<Vec<_>>();
+        let rivals = |chain: &Chain| merged.taken.rivals(chain).into_iter().collect::<Vec<_>>();
         assert!(rivals(&chain(&["new"], &[])).is_empty());
         assert_eq!(rivals(&chain(&["new", "host-7", "host-3"], &["10.0.0.1/32"])), [4, 8]);
         assert_eq!(rivals(&chain(&[], &["10.0.0.5/32"])), [106]);

@@ -146,14 +146,25 @@ impl Router<'_> {
         let first = self.visible(&targets.first()?.host);
         if let [only] = targets {
             let cluster = self.cluster(only, listener_port);
-            return Some(self.single(&cluster, first.as_ref().map(|(service, _)| &service.key)));
+            return Some(self.to_service(&cluster, first.as_ref().map(|(service, _)| &service.key)));
         }
         let weighted = targets.iter().filter(|t| t.weight > 0);
         let clusters: Vec<(Arc<str>, u32)> =
             weighted.map(|t| (self.cluster(t, listener_port).to_string().into(), t.weight)).collect();
-        let policy = tcp_policy(self.cx, self.policy_key(first.as_ref().map(|(service, _)| &service.key)).as_ref());
-        (!clusters.is_empty()).then(|| TcpChain {
-            stat_prefix: format!("{}.{}", id.name, id.namespace).into(),
+        let first = first.as_ref().map(|(service, _)| &service.key);
+        (!clusters.is_empty()).then(|| self.to_clusters(id, clusters, first))
+    }
+
+    /// A TCP proxy to the weighted clusters of a route, with the policy of one of its services.
+    pub(crate) fn to_clusters(
+        &self,
+        route: &ObjectId,
+        clusters: Vec<(Arc<str>, u32)>,
+        first: Option<&ServiceKey>,
+    ) -> TcpChain {
+        let policy = tcp_policy(self.cx, self.policy_key(first).as_ref());
+        TcpChain {
+            stat_prefix: format!("{}.{}", route.name, route.namespace).into(),
             clusters,
             idle_timeout_ms: policy.idle_timeout_ms,
             max_connection_duration_ms: policy.max_connection_duration_ms,
@@ -163,10 +174,11 @@ impl Router<'_> {
             by_server_name: None,
             between_networks: false,
             origin: None,
-        })
+        }
     }
 
-    fn single(&self, cluster: &ClusterName, service: Option<&ServiceKey>) -> TcpChain {
+    /// A TCP proxy to the cluster of a service.
+    pub(crate) fn to_service(&self, cluster: &ClusterName, service: Option<&ServiceKey>) -> TcpChain {
         let policy = self.policy_key(service);
         let all = to_cluster(self.cx, &cluster.to_string(), policy.as_ref(), &cluster.subset);
         let named = service.and_then(|key| stats::outbound(self.cx, key, cluster.port, &cluster.subset));

@@ -8,6 +8,7 @@ use config::istio::{
     Subset, TrafficPolicy, TunnelSettings,
 };
 use flow::Reads;
+use gateway_api::backend_policy::{BackendPolicies, BackendPolicy, BackendTls, ServicePortKey};
 use model::audience::{OutboundKey, PolicyKey};
 use model::service::ObjectId;
 use registry::inputs::DestinationRules;
@@ -75,13 +76,17 @@ pub struct ClusterRules<'k> {
     key: &'k OutboundKey,
     /// The merged rules.
     pub merged: Option<Arc<DestinationPolicy>>,
+    /// The settings of the Gateway API's policies for the port.
+    backend: Option<Arc<BackendPolicy>>,
 }
 
 impl<'k> ClusterRules<'k> {
     /// Reads them. None if the cluster's subset does not exist anymore.
     pub fn read(cx: &Reads<'_>, key: &'k OutboundKey) -> Option<ClusterRules<'k>> {
         let merged = merged(cx, key.policy.as_ref());
-        let rules = ClusterRules { key, merged };
+        let port = ServicePortKey { service: key.service.clone(), port: key.port };
+        let backend = cx.get::<BackendPolicies>(&port).map(|row| (*row).clone());
+        let rules = ClusterRules { key, merged, backend };
         (key.subset.is_empty() || rules.subset().is_some()).then_some(rules)
     }
 
@@ -92,7 +97,17 @@ impl<'k> ClusterRules<'k> {
 
     /// The effective policy of the subset and port, with the mesh's defaults.
     pub fn effective<'a>(&'a self, mesh: &'a MeshConfig) -> EffectivePolicy<'a> {
-        effective_in(mesh, self.merged.as_deref(), &self.key.subset, self.key.port)
+        let mut policy = effective_in(mesh, self.merged.as_deref(), &self.key.subset, self.key.port);
+        let Some(backend) = &self.backend else { return policy };
+        policy.retry_budget = policy.retry_budget.or(backend.retry_budget.as_ref());
+        if policy.tls.is_none() {
+            match &backend.tls {
+                Some(BackendTls::Settings(settings)) => policy.tls = Some(settings),
+                Some(BackendTls::Unusable) => policy.is_refused = true,
+                None => {}
+            }
+        }
+        policy
     }
 }
 
@@ -113,6 +128,8 @@ pub struct EffectivePolicy<'a> {
     pub proxy_protocol: Option<&'a ProxyProtocol>,
     /// The retry budget.
     pub retry_budget: Option<&'a RetryBudget>,
+    /// No connection may be made: the certificates of the endpoints cannot be verified.
+    pub is_refused: bool,
 }
 
 /// The policy of a subset (empty for none) and port.
@@ -135,6 +152,7 @@ pub fn effective<'a>(policy: Option<&'a DestinationPolicy>, subset: &str, port: 
             ..over
         },
         Some((over, false)) => EffectivePolicy {
+            is_refused: false,
             load_balancer: over.load_balancer.or(base.load_balancer),
             connection_pool: over.connection_pool.or(base.connection_pool),
             outlier_detection: over.outlier_detection.or(base.outlier_detection),
@@ -183,6 +201,7 @@ fn level(policy: &TrafficPolicy, port: u16) -> (EffectivePolicy<'_>, bool) {
         tunnel: policy.tunnel.as_ref(),
         proxy_protocol: policy.proxy_protocol.as_ref(),
         retry_budget: policy.retry_budget.as_ref(),
+        is_refused: false,
     };
     (settings, false)
 }

@@ -43,6 +43,7 @@ pub(super) fn bind_with(
         let policy = service.as_ref().and_then(|key| policy_for(cx, scope, key));
         (host.clone(), DestinationRef { service, policy })
     };
+    let destinations: BTreeMap<Hostname, DestinationRef> = summary.http_destinations.iter().map(meant).collect();
     Arc::new(RoutesKey {
         virtual_service: Some(summary.id.clone()),
         overrides: None,
@@ -50,7 +51,7 @@ pub(super) fn bind_with(
         port,
         gateway: gateway.cloned(),
         source: Arc::new(summary.cut(port, gateway, source)),
-        destinations: Arc::new(summary.http_destinations.iter().map(meant).collect()),
+        destinations: destinations.into_iter().collect(),
     })
 }
 
@@ -64,7 +65,7 @@ pub(super) fn default(service: &ServiceKey, port: u16, policy: Option<PolicyKey>
         port,
         gateway: None,
         source: Arc::new(unconditional()),
-        destinations: Arc::new(BTreeMap::from([(service.hostname.clone(), meant)])),
+        destinations: Arc::new([(service.hostname.clone(), meant)]),
     })
 }
 

@@ -69,5 +69,5 @@ fn content(
     };
     let behind = scope::behind(&aliases, &find, &visible.key.hostname);
     let service = find(behind).filter(|key| cx.with::<Services, _>(key, |s| s.is_some()))?;
-    Some(VirtualHostContent::Routes(vec![client.routes(&service, port)]))
+    Some(client.content(&service, port))
 }

@@ -11,6 +11,7 @@ use names::Hostname;
 use registry::AliasTable;
 
 use super::bind::{self, bind_with};
+use super::mesh::{self, Attached};
 use super::{ServiceHostKey, ServiceHosts, domains};
 use crate::hosts::EgressHosts;
 use crate::policy::policy_for;
@@ -38,8 +39,11 @@ fn derive_default_hosts(cx: &Reads<'_>, key: &DefaultHostKey) -> Option<Arc<Virt
     }
     let routes = bind::default(&key.host.service, key.host.port, key.policy.clone());
     let session = sessions::of(cx, &key.host.service);
-    Some(spec(host.name.clone(), host.domains.clone(), routes, session))
+    Some(spec(host.name.clone(), host.domains.clone(), only(routes), session))
 }
+
+/// A VirtualService with routes for a client and port.
+type Chosen<'a> = (&'a MeshEntry, Arc<Summary>);
 
 /// Builds virtual hosts for one client.
 pub(super) struct Client<'a> {
@@ -74,8 +78,13 @@ impl<'a> Client<'a> {
             assigned: self.scope.assigned,
             aliases: self.aliases_of(key),
         };
-        let chosen = self.lookup.chosen(self.egress, &key.hostname);
-        let Some((entry, summary)) = chosen.into_iter().find_map(|e| Some((e, self.summary(e, port)?))) else {
+        let chosen = self.chosen(key, port);
+        if let Some(attached) = self.attached(key, port, chosen.as_ref()) {
+            let names = self.cx.get::<ServiceHosts>(&host)?;
+            let session = sessions::of(self.cx, key);
+            return Some((spec(names.name.clone(), names.domains.clone(), attached.content(), session), None));
+        }
+        let Some((entry, summary)) = chosen else {
             let policy = policy_for(self.cx, self.scope, key);
             let spec = self.cx.get::<DefaultHosts>(&DefaultHostKey { host, policy })?;
             return Some(((*spec).clone(), None));
@@ -83,18 +92,32 @@ impl<'a> Client<'a> {
         let names = self.cx.get::<ServiceHosts>(&host)?;
         let routes = self.bound(&summary, &key.hostname, port);
         let session = sessions::of(self.cx, key);
-        let spec = spec(names.name.clone(), names.domains.clone(), routes, session);
+        let spec = spec(names.name.clone(), names.domains.clone(), only(routes), session);
         Some((spec, Some(&entry.id)))
     }
 
-    /// The key of a service's routes at a port of any protocol.
-    pub(super) fn routes(&self, key: &ServiceKey, port: u16) -> Arc<RoutesKey> {
-        let chosen = self.lookup.chosen(self.egress, &key.hostname);
-        let summary = chosen.into_iter().find_map(|entry| self.summary(entry, port));
-        match summary {
-            Some(summary) => self.bound(&summary, &key.hostname, port),
-            None => bind::default(key, port, policy_for(self.cx, self.scope, key)),
+    /// The routes of a service at a port of any protocol.
+    pub(super) fn content(&self, key: &ServiceKey, port: u16) -> VirtualHostContent {
+        let chosen = self.chosen(key, port);
+        if let Some(attached) = self.attached(key, port, chosen.as_ref()) {
+            return attached.content();
         }
+        only(match chosen {
+            Some((_, summary)) => self.bound(&summary, &key.hostname, port),
+            None => bind::default(key, port, policy_for(self.cx, self.scope, key)),
+        })
+    }
+
+    /// The VirtualService with routes for a service's port.
+    fn chosen(&self, key: &ServiceKey, port: u16) -> Option<Chosen<'a>> {
+        let chosen = self.lookup.chosen(self.egress, &key.hostname);
+        chosen.into_iter().find_map(|entry| Some((entry, self.summary(entry, port)?)))
+    }
+
+    /// The HTTPRoutes and GRPCRoutes of a service's port, if they precede the VirtualService.
+    fn attached(&self, key: &ServiceKey, port: u16, chosen: Option<&Chosen<'_>>) -> Option<Attached> {
+        let attached = mesh::attached(self.cx, self.scope, key, port)?;
+        chosen.is_none_or(|(_, summary)| attached.precede(summary, &key.hostname)).then_some(attached)
     }
 
     /// The imported aliases of a service, and whether the client is in the namespace of each.
@@ -131,7 +154,7 @@ impl<'a> Client<'a> {
                 let names = vec![domains::bracketed(host.as_str())];
                 let domains = domains::with_port(names, self.all_ports.then_some(port));
                 let routes = self.bound(&summary, host, port);
-                out.insert(host, spec(format!("{host}:{port}").into(), domains, routes, None));
+                out.insert(host, spec(format!("{host}:{port}").into(), domains, only(routes), None));
             }
         }
         out.into_values().collect()
@@ -148,12 +171,16 @@ impl<'a> Client<'a> {
     }
 }
 
+/// The routes of one key.
+fn only(routes: Arc<RoutesKey>) -> VirtualHostContent {
+    VirtualHostContent::Routes(vec![routes])
+}
+
 fn spec(
     name: Arc<str>,
     domains: Vec<Arc<str>>,
-    routes: Arc<RoutesKey>,
+    content: VirtualHostContent,
     session: Option<Session>,
 ) -> Arc<VirtualHostSpec> {
-    let content = VirtualHostContent::Routes(vec![routes]);
     Arc::new(VirtualHostSpec { name, overrides: None, domains, content, require_tls: false, session })
 }

@@ -10,6 +10,7 @@ mod catch_all;
 pub(crate) mod domains;
 mod grpc;
 mod host;
+mod mesh;
 mod overlay;
 mod served;
 mod shared;
@@ -26,6 +27,7 @@ use model::audience::{ProxyClass, RouteAudience, RouteTable, VirtualHostSpec};
 pub use bind::bind;
 pub use domains::{ServiceHost, ServiceHostKey, ServiceHosts};
 pub use host::{DefaultHostKey, DefaultHosts};
+pub(crate) use mesh::precede;
 pub use shared::{SharedHosts, SharedTable};
 pub use vhds::{SharedHostCatalogue, VirtualHostCatalogue, resource_name};
 
@@ -66,6 +68,7 @@ pub fn virtual_host_name(table: &str, host: &str) -> Arc<str> {
 pub(crate) fn register(b: &mut flow::Builder) {
     b.view::<ServiceHosts>();
     b.view::<DefaultHosts>();
+    mesh::register(b);
     b.view::<SharedHosts>();
     b.view::<RouteTables>();
     b.view::<SharedHostCatalogue>();

@@ -12,6 +12,7 @@ use registry::{Exported, ServicesByExport};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::host::Client;
+use super::mesh;
 use super::served::{is_served, services_with};
 use super::shared::{OTHERS, SharedHost, SharedHosts, SharedTable};
 use super::unique::sorted;
@@ -110,8 +111,11 @@ impl<'a> Overlay<'a> {
     }
 
     fn leads_to_private(&self, host: &SharedHost) -> bool {
-        let keys = host.spec.iter().flat_map(|spec| routes(spec));
-        keys.into_iter().any(|key| key.destinations.keys().any(|host| self.private.contains_key(host)))
+        let Some(spec) = &host.spec else { return false };
+        let of_matches = mesh::destinations_of(&spec.content);
+        let mut hosts =
+            routes(spec).iter().flat_map(|key| key.destinations.iter()).map(|(host, _)| host).chain(of_matches);
+        hosts.any(|host| self.private.contains_key(host))
     }
 
     fn add_own(&mut self, client: &Client<'a>, port: u16, key: &ServiceKey, at: Option<usize>) {

@@ -18,7 +18,7 @@ use rustc_hash::FxHashMap;
 use super::host::Client;
 use super::served::is_served;
 use super::virtual_host_name;
-use super::{bind, domains};
+use super::{bind, domains, mesh};
 use crate::hosts::EgressHosts;
 use crate::layered::{Base, Differs, Shared};
 use crate::policy::particular_to;
@@ -104,7 +104,7 @@ fn derive_shared_hosts(cx: &Reads<'_>, key: &SharedHostsKey) -> Option<Arc<Share
         all_ports: false,
     };
     let mut table = SharedTable::of(key.clone());
-    let keys = cx.get::<PublicServicesByPort>(port).map(|m| (*m).clone()).unwrap_or_default();
+    let keys = cx.get::<PublicServicesByPort>(port).map(|members| members.to_vec()).unwrap_or_default();
     let mut served = Vec::with_capacity(keys.len());
     for definitions in keys.chunk_by(|a, b| a.hostname == b.hostname) {
         served.extend(table.add(&client, *port, definitions));
@@ -145,6 +145,9 @@ impl SharedTable {
         let called = client.aliases.of(host).iter().chain([host]);
         names.extend(called.filter_map(|host| domains::local_namespace(host.as_str()).map(Arc::from)));
         particular_to(client.cx, host, &mut names);
+        if let Some(key) = &key {
+            mesh::add_particular(client.cx, (key, port), made.as_ref().map(|(spec, _)| &spec.content), &mut names);
+        }
         let mut by_label = false;
         for entry in client.lookup.chosen(client.egress, host) {
             let Some(summary) = client.cx.get::<VirtualServiceSummaries>(&entry.id) else {

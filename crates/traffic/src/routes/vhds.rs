@@ -54,6 +54,7 @@ pub fn resource_name(run: &HostRun, at: usize, table: &str) -> Arc<str> {
     match run {
         HostRun::Shared(list, range) => list.resource_names[range.start + at].clone(),
         HostRun::Own(host) => virtual_host_name(table, &host.name),
+        HostRun::Part(part) => part.resource_names[at].clone(),
     }
 }
 

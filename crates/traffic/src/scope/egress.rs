@@ -9,7 +9,7 @@ use model::service::{Registry, ServiceKey};
 use names::Hostname;
 use registry::{Services, ServicesByHost};
 
-use super::{EgressListener, EgressPort, Ports, ServicesByPort, VisibleService, visible};
+use super::{EgressListener, EgressPort, Ports, ServicesByPort, VisibleService, attached, visible};
 use crate::hosts::EgressHosts;
 use crate::virtual_service::{MeshLookup, VirtualServiceSummaries};
 
@@ -76,7 +76,7 @@ fn by_host(cx: &Reads<'_>, client: &str, host: &Hostname) -> Vec<ServiceKey> {
     cx.get::<ServicesByHost>(host).map(|keys| visible::visible_of(cx, client, &keys)).unwrap_or_default()
 }
 
-/// The services of all listeners, and further destinations of their VirtualServices, one per hostname, ascending.
+/// The services of all listeners, and further destinations of their VirtualServices and routes, one per hostname, ascending.
 pub(super) fn union(cx: &Reads<'_>, scope: &Scope, listeners: &[EgressListener]) -> Arc<[VisibleService]> {
     let mut out: BTreeMap<Hostname, VisibleService> = BTreeMap::new();
     let lookup = MeshLookup::new(cx, &scope.namespace);
@@ -85,8 +85,16 @@ pub(super) fn union(cx: &Reads<'_>, scope: &Scope, listeners: &[EgressListener])
             add(cx, &mut out, service.clone());
         }
         for (host, ports) in destinations(cx, scope, &lookup, listener) {
-            let inferred = inferred(cx, scope, listener, &host, &ports);
+            let wanted: Option<Vec<u16>> = match listener.service_port() {
+                Some(port) => Some(vec![port]),
+                None => ports.into_iter().collect(),
+            };
+            let inferred = inferred(cx, scope, &host, wanted.as_deref());
             inferred.into_iter().for_each(|service| add(cx, &mut out, service));
+        }
+        for (host, ports) in attached::backends(cx, scope, listener) {
+            let ports: Vec<u16> = ports.into_iter().collect();
+            inferred(cx, scope, &host, Some(&ports)).into_iter().for_each(|service| add(cx, &mut out, service));
         }
     }
     out.into_values().collect()
@@ -131,20 +139,10 @@ fn destinations(
 }
 
 /// The service of a destination that the scope does not import itself, restricted to the used ports.
-fn inferred(
-    cx: &Reads<'_>,
-    scope: &Scope,
-    listener: &EgressListener,
-    host: &Hostname,
-    ports: &[Option<u16>],
-) -> Option<VisibleService> {
+fn inferred(cx: &Reads<'_>, scope: &Scope, host: &Hostname, wanted: Option<&[u16]>) -> Option<VisibleService> {
     let key = visible::preferred(cx, &scope.namespace, by_host(cx, &scope.namespace, host))?;
     let service = cx.get::<Services>(&key)?;
-    let wanted: Vec<u16> = match listener.service_port() {
-        Some(port) => vec![port],
-        None if ports.contains(&None) => return Some(VisibleService { key, ports: Ports::All }),
-        None => ports.iter().flatten().copied().collect(),
-    };
+    let Some(wanted) = wanted else { return Some(VisibleService { key, ports: Ports::All }) };
     let has: Vec<u16> = service.ports.iter().map(|p| p.number).filter(|p| wanted.contains(p)).collect();
     let ports = if has.len() == service.ports.len() { Ports::All } else { Ports::Only(has.into()) };
     let none = matches!(&ports, Ports::Only(list) if list.is_empty());

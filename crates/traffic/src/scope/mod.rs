@@ -4,6 +4,7 @@
 //! without a `Sidecar` is open: it sees all services that are exported to its namespace, and [`find`] resolves one host
 //! without reading others.
 
+mod attached;
 mod egress;
 pub(crate) mod particular;
 mod visible;
@@ -60,7 +61,7 @@ flow::rule! {
 pub struct Visible {
     /// The egress listeners, in the order of the `Sidecar`. A listener without a port is the last.
     pub listeners: Vec<EgressListener>,
-    /// The services of all listeners and destinations of their VirtualServices, one per hostname, ascending.
+    /// The services of all listeners and destinations of their VirtualServices and routes, one per hostname, ascending.
     pub services: Arc<[VisibleService]>,
     /// Policy for traffic to unknown destinations.
     pub outbound: OutboundPolicy,
@@ -273,6 +274,13 @@ pub(crate) fn behind<'h>(
         Some(target) if find(host).is_some() => target,
         _ => host,
     }
+}
+
+/// The service that calls to a service reach: the target of an alias, if the scope sees it, else the service itself.
+pub(crate) fn meant(cx: &Reads<'_>, scope: &Arc<Scope>, service: &ServiceKey) -> ServiceKey {
+    let aliases = registry::aliases::aliases(cx);
+    let target = aliases.target(&service.hostname).and_then(|host| find(cx, scope, host));
+    target.map_or_else(|| service.clone(), |seen| seen.key)
 }
 
 fn find_in<'a>(services: &'a [VisibleService], host: &Hostname) -> Option<&'a VisibleService> {

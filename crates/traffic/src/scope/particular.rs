@@ -6,6 +6,7 @@
 use std::sync::Arc;
 
 use flow::Reads;
+use gateway_api::mesh::has_connection_consumers;
 use model::audience::Scope;
 use model::service::{ExportTo, ObjectId};
 use registry::aliases::aliases;
@@ -80,10 +81,10 @@ pub(crate) fn shared(cx: &Reads<'_>, scope: &Arc<Scope>) -> Arc<Scope> {
     }
 }
 
-/// Whether no listener depends on the namespace in other ways: TCP and TLS routes match it, and aliases have short names
-/// in it.
+/// Whether no listener depends on the namespace in other ways: TCP and TLS routes match it, consumer routes apply in it, and aliases
+/// have short names in it.
 pub(crate) fn listeners_are_shared(cx: &Reads<'_>) -> bool {
-    cx.get::<L4VirtualServices>(&()).is_none() && aliases(cx).is_empty()
+    cx.get::<L4VirtualServices>(&()).is_none() && aliases(cx).is_empty() && !has_connection_consumers(cx)
 }
 
 /// Adds this module's rules.

@@ -28,7 +28,7 @@ pub(super) fn of_namespace(cx: &Reads<'_>, client: &Arc<str>, owner: &Arc<str>) 
 }
 
 /// Those of these services that a namespace sees.
-pub(super) fn visible_of(cx: &Reads<'_>, namespace: &str, keys: &[ServiceKey]) -> Vec<ServiceKey> {
+pub(super) fn visible_of(cx: &Reads<'_>, namespace: &str, keys: &Members<ServiceKey>) -> Vec<ServiceKey> {
     let seen = |key: &&ServiceKey| cx.with::<Services, _>(key, |s| s.is_some_and(|s| s.export_to.includes(namespace)));
     keys.iter().filter(seen).cloned().collect()
 }

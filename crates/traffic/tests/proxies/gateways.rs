@@ -3,6 +3,8 @@
 use std::sync::Arc;
 
 use model::audience::VirtualHostContent;
+use model::kube::GATEWAY_NAME;
+use model::proxy::Proxy;
 use registry::inputs::ProxyToken;
 use traffic::gateways::{GatewayListeners, MergedGateways, UnservedReason};
 use traffic::routes::RouteTables;
@@ -108,4 +110,55 @@ fn redirects_reach_hosts_without_routes() {
     let mut world = World::new(&objects.concat());
     let token = world.connect(gateway());
     assert_eq!(table(&mut world, token, "http.80"), ["a.com:80 [a.com] vs tls", "b.com:80 [b.com] NotFound tls"]);
+}
+
+/// A Gateway with listeners for `*` and for `*.wide.com`.
+const WIDE: &str = "---\napiVersion: gateway.networking.k8s.io/v1\nkind: Gateway\nmetadata: {name: edge, namespace: default}\n\
+    spec: {gatewayClassName: istio, listeners: [{name: all, port: 80, protocol: HTTP}, \
+    {name: wide, port: 80, protocol: HTTP, hostname: '*.wide.com'}]}\n";
+
+/// A route of the Gateway with these hosts.
+fn kube_route(name: &str, hosts: impl Iterator<Item = String>) -> String {
+    let hosts = hosts.map(|host| format!("\"{host}\"")).collect::<Vec<_>>().join(", ");
+    format!(
+        "---\napiVersion: gateway.networking.k8s.io/v1\nkind: HTTPRoute\nmetadata: {{name: {name}, namespace: default}}\n\
+         spec: {{parentRefs: [{{name: edge}}], hostnames: [{hosts}], rules: [{{backendRefs: [{{name: web, port: 80}}]}}]}}\n"
+    )
+}
+
+/// The virtual hosts of many hosts are derived in parts. They are the same as those of few, and a new host changes one part.
+#[test]
+fn very_many_hosts_are_listed_in_parts() {
+    let hosts = |range: std::ops::Range<usize>, domain: &'static str| range.map(move |at| format!("h{at}.{domain}"));
+    let mut objects = vec![service("web", 1, &["http:80"]), WIDE.to_owned()];
+    let mut expected: Vec<String> = Vec::new();
+    for (number, from) in (0..600).step_by(10).enumerate() {
+        let domain = if number % 2 == 0 { "wide.com" } else { "a.org" };
+        objects.push(kube_route(&format!("r{number}"), hosts(from..from + 10, domain)));
+        expected.extend(hosts(from..from + 10, domain));
+    }
+    let mut world = World::new(&objects.concat());
+    let token = world.connect(Proxy { labels: [(GATEWAY_NAME.into(), "edge".into())].into(), ..gateway() });
+    let names = |world: &mut World| {
+        let mut names: Vec<String> = table(world, token, "http.80");
+        names.iter_mut().for_each(|host| host.truncate(host.find(":80 ").expect("a port")));
+        names.sort();
+        names
+    };
+    // The hostname of a listener that another one covers has an answer without routes.
+    expected.push("*.wide.com".to_owned());
+    expected.sort();
+    assert_eq!(names(&mut world), expected);
+    let delta = world.apply(&kube_route("more", hosts(600..601, "wide.com")));
+    assert_eq!(
+        delta.runs().find(|(name, _)| *name == "parts of virtual hosts of http routes").map(|(_, runs)| runs.runs),
+        Some(1)
+    );
+    expected.push("h600.wide.com".to_owned());
+    expected.sort();
+    assert_eq!(names(&mut world), expected);
+    // A route for the hostname of the listener replaces its answer.
+    world.apply(&kube_route("more", ["*.wide.com".to_owned()].into_iter()));
+    expected.retain(|host| host != "h600.wide.com");
+    assert_eq!(names(&mut world), expected);
 }

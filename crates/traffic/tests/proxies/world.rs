@@ -21,6 +21,7 @@ impl World {
     pub(crate) fn new(yaml: &str) -> World {
         let mut builder = Engine::builder();
         registry::register(&mut builder);
+        gateway_api::register(&mut builder);
         security::register(&mut builder);
         traffic::register(&mut builder);
         let mut world = World { engine: builder.build(), next: 0 };

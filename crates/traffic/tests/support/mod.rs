@@ -27,6 +27,7 @@ impl World {
     pub(crate) fn new(yaml: &str) -> World {
         let mut builder = Engine::builder();
         registry::register(&mut builder);
+        gateway_api::register(&mut builder);
         security::register(&mut builder);
         traffic::register(&mut builder);
         let mut world = World { engine: builder.build() };
@@ -127,7 +128,9 @@ pub(crate) fn routes_of(scope: &Arc<Scope>, labels: &[(&str, &str)]) -> Arc<Rout
 pub(crate) fn clusters_of(scope: &Arc<Scope>, kind: ProxyKind) -> Arc<ClusterAudience> {
     let class = match kind {
         ProxyKind::Sidecar => ProxyClass::Sidecar(SidecarClusterFacts { inbound: Arc::from([]), resolver: None }),
-        ProxyKind::Router => ProxyClass::Gateway(GatewayClusterFacts { sni_passthrough: false }),
+        ProxyKind::Router => {
+            ProxyClass::Gateway(GatewayClusterFacts { sni_passthrough: false, client_certificate: None })
+        }
         ProxyKind::Grpc => ProxyClass::Grpc,
     };
     Arc::new(ClusterAudience {
@@ -184,10 +187,10 @@ fn routes(key: &RoutesKey) -> String {
     if !key.source.namespace.is_empty() || !key.source.labels.is_empty() {
         out += &format!(" for {}{:?}", key.source.namespace, key.source.labels);
     }
-    for (host, meant) in key.destinations.iter().filter(|(host, _)| **host != key.host) {
+    for (host, meant) in key.destinations.iter().filter(|(host, _)| *host != key.host) {
         out += &format!(" -> {host}@{}", meant.service.as_ref().map_or("?", |s| &s.namespace));
     }
-    for meant in key.destinations.values() {
+    for (_, meant) in &*key.destinations {
         out += &meant.policy.as_ref().map_or(String::new(), |policy| format!(" by {policy:?}"));
     }
     out

@@ -6,6 +6,8 @@ use model::xds::{Resource, collection_of};
 
 use super::{Entry, Ledger, contribution};
 use crate::cells::Cells;
+use crate::pairs::pairs;
+use crate::relisted::Comparison;
 use crate::selection::Selection;
 use crate::{Epoch, Name, Origin};
 
@@ -13,10 +15,19 @@ use crate::{Epoch, Name, Origin};
 pub(crate) struct List<O: Origin> {
     pub(crate) cell: O::Cell,
     catalogue: O::Catalogue,
-    /// The number of selections with this collection.
+    /// The number of rows whose resources are open, from the first one on. No stream subscribes to it before all are.
+    opened: usize,
+    /// The number of selections with this collection, and of requests that prepare one.
     users: u32,
     /// Whether it could not be derived completely ([`Origin::failed`]).
     failed: bool,
+}
+
+impl<O: Origin> List<O> {
+    /// The number of rows that are not open yet.
+    pub(crate) fn left(&self) -> usize {
+        O::rows(&self.catalogue).len() - self.opened
+    }
 }
 
 /// The share of the lists of a selection that could not be derived.
@@ -36,26 +47,65 @@ pub(crate) struct Rekeyed<C> {
     pub(crate) acknowledged: Option<Resource>,
 }
 
+/// A row that differs between two catalogues: its keys before and after, of which one may be missing.
+pub(crate) type Differing<'a, K> = (&'a Name, Option<&'a K>, Option<&'a K>);
+
+/// The differences between rows, in the order of their names.
+pub(crate) fn differences<'a, O: Origin>(
+    before: &'a [(Name, O::Key)],
+    after: &'a [(Name, O::Key)],
+) -> impl Iterator<Item = Differing<'a, O::Key>> {
+    let keyed = |rows: &'a [(Name, O::Key)]| rows.iter().map(|(name, key)| (name, key));
+    pairs(keyed(before), keyed(after)).filter(|(_, before, after)| before != after)
+}
+
 impl<O: Origin> Ledger<O> {
-    /// Opens a catalogue and its resources: of a wildcard type (with an empty name) or of a collection. Counts a user if it is
-    /// open already.
+    /// Opens a catalogue and its resources, as far as they are not open: of a wildcard type (with an empty name) or of a
+    /// collection. Counts a user.
     pub(crate) fn open(&mut self, origin: &mut O, cells: &mut Cells<O::Cell>, collection: &Name, epoch: Epoch) {
+        if !self.lists.contains_key(collection) {
+            let Some((cell, catalogue)) = origin.open_catalogue(self.kind, &self.audience, collection) else {
+                return;
+            };
+            let failed = origin.failed(cell);
+            self.begin(collection, (cell, catalogue, failed));
+        }
+        self.open_rows(origin, cells, (collection, usize::MAX), epoch);
+        self.add_user(collection);
+    }
+
+    /// Adds an open catalogue of which no rows are open, and whether it could not be derived completely.
+    pub(crate) fn begin(&mut self, collection: &Name, (cell, catalogue, failed): (O::Cell, O::Catalogue, bool)) {
+        self.lists.insert(collection.clone(), List { cell, catalogue, opened: 0, users: 0, failed });
+    }
+
+    /// Counts a user of a collection.
+    pub(crate) fn add_user(&mut self, collection: &Name) {
         if let Some(list) = self.lists.get_mut(collection) {
             list.users += 1;
-            return;
         }
-        let Some((cell, catalogue)) = origin.open_catalogue(self.kind, &self.audience, collection) else {
-            return;
-        };
-        let failed = origin.failed(cell);
-        let (hidden, rows): (Vec<_>, Vec<_>) = O::rows(&catalogue).iter().partition(|(_, key)| O::hides(key));
-        let keys: Vec<&O::Key> = rows.iter().map(|(_, key)| key).collect();
+    }
+
+    /// Opens up to `count` more rows of a catalogue. Returns how many it opened.
+    pub(crate) fn open_rows(
+        &mut self,
+        origin: &mut O,
+        cells: &mut Cells<O::Cell>,
+        (collection, count): (&Name, usize),
+        epoch: Epoch,
+    ) -> usize {
+        let Some(list) = self.lists.get_mut(collection) else { return 0 };
+        let (catalogue, count) = (list.catalogue.clone(), count.min(list.left()));
+        let rows = &O::rows(&catalogue)[list.opened..][..count];
+        list.opened += count;
         // A stream that was at an earlier epoch compares all names, so that a ledger's first names need not be logged.
         let is_logged = !self.log.changes.is_empty();
-        if !is_logged {
+        if !is_logged && count > 0 {
             self.log.floor = epoch;
         }
-        for ((name, _), opened) in rows.iter().zip(origin.open_all(&keys)) {
+        let shown: Vec<&(Name, O::Key)> = rows.iter().filter(|(_, key)| !O::hides(key)).collect();
+        let keys: Vec<&O::Key> = shown.iter().map(|(_, key)| key).collect();
+        for ((name, _), opened) in shown.into_iter().zip(origin.open_all(&keys)) {
             self.withhold_failed(origin, name, &opened, None);
             let resource = self.insert(cells, name, opened, epoch);
             let shown = self.first_shown(name, resource);
@@ -68,27 +118,22 @@ impl<O: Origin> Ledger<O> {
                 }
             }
         }
-        for (name, _) in hidden {
+        for (name, _) in rows.iter().filter(|(_, key)| O::hides(key)) {
             // No stream was sent the shared resource for this audience.
             self.entries.insert(name.clone(), Entry::new(None, 0));
         }
-        let list = List { cell, catalogue, users: 1, failed };
-        self.lists.insert(collection.clone(), list);
+        count
     }
 
-    /// Removes a user of a collection. Closes the collection with the last one.
-    pub(super) fn release(&mut self, cells: &mut Cells<O::Cell>, collection: &Name) {
-        let Some(list) = self.lists.get_mut(collection) else {
-            return;
-        };
+    /// Removes a user of a collection. Closes the collection with the last one, and returns its catalogue.
+    pub(crate) fn release(&mut self, cells: &mut Cells<O::Cell>, collection: &Name) -> Option<O::Cell> {
+        let list = self.lists.get_mut(collection)?;
         list.users -= 1;
         if list.users > 0 {
-            return;
+            return None;
         }
-        let Some(list) = self.lists.remove(collection) else {
-            return;
-        };
-        for (name, _) in O::rows(&list.catalogue) {
+        let list = self.lists.remove(collection)?;
+        for (name, _) in &O::rows(&list.catalogue)[..list.opened] {
             let held = contribution(name, self.resource(cells, name));
             self.digest = self.digest.wrapping_sub(held);
             self.substituted.remove(name);
@@ -97,15 +142,16 @@ impl<O: Origin> Ledger<O> {
             }
         }
         cells.close(list.cell);
+        Some(list.cell)
     }
 
-    /// Applies a changed catalogue: opens new resources and closes those that are no longer listed. Returns the names that have
-    /// another cell.
+    /// Applies a changed catalogue, as far as it is open: opens new resources and closes those that are no longer listed.
+    /// `compared` are its differences, if the caller knows them. Returns the names that have another cell.
     pub(crate) fn on_catalogue(
         &mut self,
         origin: &mut O,
         cells: &mut Cells<O::Cell>,
-        (cell, new): (O::Cell, O::Catalogue),
+        (cell, new, compared): (O::Cell, O::Catalogue, Option<&Comparison<O>>),
         epoch: Epoch,
     ) -> Vec<Rekeyed<O::Cell>> {
         let mut rekeyed = Vec::new();
@@ -117,36 +163,43 @@ impl<O: Origin> Ledger<O> {
             return rekeyed;
         }
         list.failed = false;
+        let is_whole = list.left() == 0;
         let old = std::mem::replace(&mut list.catalogue, new.clone());
-        let (mut before, mut after) = (O::rows(&old).iter().peekable(), O::rows(&new).iter().peekable());
-        loop {
-            match (before.peek(), after.peek()) {
-                (None, None) => break,
-                (Some((name, key)), Some((other, other_key))) if name == other => {
-                    match (O::hides(key), O::hides(other_key)) {
-                        _ if key == other_key => {}
-                        (_, true) => self.hide(cells, name, epoch),
-                        (true, false) => self.add(origin, cells, (name, other_key), epoch),
-                        (false, false) => rekeyed.extend(self.rekey(origin, cells, name, other_key, epoch)),
-                    }
-                    before.next();
-                    after.next();
+        let (before, after) = (&O::rows(&old)[..list.opened], O::rows(&new));
+        // Rows after the last one that is open are opened later.
+        list.opened = match before.last() {
+            _ if is_whole => after.len(),
+            Some((last, _)) => after.partition_point(|(name, _)| name <= last),
+            None => 0,
+        };
+        let known = compared.filter(|_| is_whole).and_then(|compared| compared.rows_since(&old));
+        let differing: Vec<Differing<'_, O::Key>> = match known {
+            Some(known) => known.collect(),
+            None => differences::<O>(before, &after[..list.opened]).collect(),
+        };
+        for (name, before, after) in differing {
+            match (before, after) {
+                (_, None) => self.remove(cells, name, epoch),
+                (_, Some(key)) if O::hides(key) => self.hide(cells, name, epoch),
+                (Some(before), Some(key)) if !O::hides(before) => {
+                    rekeyed.extend(self.rekey(origin, cells, name, key, epoch));
                 }
-                (Some((name, _)), other) if other.is_none_or(|(other, _)| name < other) => {
-                    self.remove(cells, name, epoch);
-                    before.next();
-                }
-                (_, Some((name, key))) => {
-                    match O::hides(key) {
-                        true => self.hide(cells, name, epoch),
-                        false => self.add(origin, cells, (name, key), epoch),
-                    }
-                    after.next();
-                }
-                (Some(_), None) => break,
+                (_, Some(key)) => self.add(origin, cells, (name, key), epoch),
             }
         }
         rekeyed
+    }
+
+    /// The keys of the next `count` rows of a catalogue that are not open.
+    pub(crate) fn next_keys(&self, collection: &Name, count: usize) -> Vec<O::Key> {
+        let Some(list) = self.lists.get(collection) else { return Vec::new() };
+        let rows = O::rows(&list.catalogue)[list.opened..].iter().take(count);
+        rows.map(|(_, key)| key).filter(|key| !O::hides(key)).cloned().collect()
+    }
+
+    /// The catalogue of this cell, if all its rows are open.
+    pub(crate) fn whole_catalogue(&self, cell: O::Cell) -> Option<&O::Catalogue> {
+        self.lists.values().find(|list| list.cell == cell && list.left() == 0).map(|list| &list.catalogue)
     }
 
     /// The worst failure of a list of a selection.
@@ -169,13 +222,13 @@ impl<O: Origin> Ledger<O> {
     /// The names of a collection, ascending.
     pub(super) fn members<'a>(
         &'a self,
-        collection: &'a Name,
+        collection: &'a str,
     ) -> impl Iterator<Item = (&'a Name, &'a Entry<O::Cell>)> + 'a {
         let prefix = format!("{collection}/");
         self.entries
             .range::<str, _>((Bound::Included(&*prefix), Bound::Unbounded))
             .take_while(move |(name, _)| name.starts_with(&prefix))
-            .filter(|(name, _)| collection_of(name) == Some(&**collection))
+            .filter(|(name, _)| collection_of(name) == Some(collection))
     }
 
     /// Adds an opened resource.

@@ -5,9 +5,8 @@ use std::collections::BTreeMap;
 use rustc_hash::FxHashSet;
 
 use crate::cells::Cells;
-use crate::decode::Texts;
 use crate::ledger::{Entry, Ledger, contribution, presence};
-use crate::name_set::{Edit, NameSet};
+use crate::name_set::{Edit, Identity, NameSet};
 use crate::selection::{Selection, SelectionId};
 use crate::{Epoch, Name, Origin};
 
@@ -15,7 +14,7 @@ impl<O: Origin> Ledger<O> {
     /// The selection of all names.
     pub(crate) fn select_all(&mut self, cells: &Cells<O::Cell>, serial: &mut u64, epoch: Epoch) -> SelectionId {
         let found = self.selections.iter().find(|(_, selection)| selection.names.is_none()).map(|(id, _)| id);
-        found.unwrap_or_else(|| self.add_selection(cells, None, serial, epoch))
+        found.unwrap_or_else(|| self.add_selection(cells, (None, 0), serial, epoch))
     }
 
     /// The selection of the names that an edit leaves.
@@ -27,9 +26,7 @@ impl<O: Origin> Ledger<O> {
         serial: &mut u64,
         epoch: Epoch,
     ) -> SelectionId {
-        let identity = Some(edit.identity());
-        let is_equal = |selection: &Selection| selection.names.as_ref().map(NameSet::identity) == identity;
-        if let Some((id, _)) = self.selections.iter().find(|(_, selection)| is_equal(selection)) {
+        if let Some((id, _)) = self.selected(edit.identity()) {
             return id;
         }
         let names = edit.build();
@@ -37,9 +34,10 @@ impl<O: Origin> Ledger<O> {
         if self.kind.is_collected() {
             names.iter().for_each(|name| self.open(origin, cells, name, epoch));
         } else if self.by_name() {
-            absent = self.retain(origin, cells, &names, epoch);
+            absent = self.retain(origin, cells, names.as_slice(), epoch);
         }
-        let id = self.add_selection(cells, Some(names), serial, epoch);
+        let digest = self.digest_after(cells, edit);
+        let id = self.add_selection(cells, (Some(names), digest), serial, epoch);
         self.selections[id].absent = absent;
         id
     }
@@ -79,38 +77,86 @@ impl<O: Origin> Ledger<O> {
         }
     }
 
-    /// The names of a selection of exactly these names.
-    pub(crate) fn selected(&self, names: &Texts) -> Option<&NameSet> {
-        let mut sets = self.selections.iter().filter_map(|(_, selection)| selection.names.as_ref());
-        sets.find(|set| set.is_set_of(names))
+    /// The selection of the set of names with this identity, and the set.
+    pub(crate) fn selected(&self, identity: Identity) -> Option<(SelectionId, &NameSet)> {
+        let mut sets = self.selections.iter().filter_map(|(id, selection)| Some((id, selection.names.as_ref()?)));
+        sets.find(|(_, set)| set.identity() == identity)
     }
 
-    /// Removes a selection without streams.
-    pub(crate) fn drop_if_unused(&mut self, cells: &mut Cells<O::Cell>, id: SelectionId) {
+    /// Takes the names of a selection without streams, if they are many: call [`Ledger::forget`] for them.
+    pub(crate) fn take_unused(&mut self, id: SelectionId, at_once: usize) -> Option<Vec<Name>> {
+        let selection = &mut self.selections[id];
+        let is_unused = selection.streams.is_empty() && selection.named().nth(at_once).is_some();
+        if !is_unused || !self.by_name() {
+            return None;
+        }
+        let names = self.selections[id].names.replace(NameSet::default())?;
+        // A name that cannot exist yet has no entry, and counts no user.
+        let found = found(&self.entries, names.as_slice()).filter(|(_, entry)| entry.is_some());
+        Some(found.map(|(name, _)| name.clone()).collect())
+    }
+
+    /// Removes a selection without streams. Returns the catalogues that this closes.
+    pub(crate) fn drop_if_unused(&mut self, cells: &mut Cells<O::Cell>, id: SelectionId) -> Vec<O::Cell> {
         if !self.selections[id].streams.is_empty() {
-            return;
+            return Vec::new();
         }
         let selection = self.selections.remove(id);
         self.marked.retain(|marked| *marked != id);
-        if !self.by_name() && !self.kind.is_collected() {
-            return;
+        let Some(names) = selection.names else { return Vec::new() };
+        if self.kind.is_collected() {
+            return names.iter().filter_map(|name| self.release(cells, name)).collect();
         }
-        for name in selection.names.iter().flat_map(NameSet::iter) {
-            if self.kind.is_collected() {
-                self.release(cells, name);
-                continue;
-            }
-            let Some(entry) = self.entries.get_mut(name) else {
-                continue;
-            };
+        if self.by_name() {
+            self.forget(cells, names.as_slice());
+        }
+        Vec::new()
+    }
+
+    /// Removes a user of each of these names, and names without users.
+    pub(crate) fn forget(&mut self, cells: &mut Cells<O::Cell>, names: &[Name]) {
+        let mut unused = Vec::new();
+        visit(&mut self.entries, names, |name, entry| {
+            let Some(entry) = entry else { return };
             entry.users -= 1;
             if entry.users == 0 {
-                let cell = entry.cell;
-                self.entries.remove(name);
-                self.substituted.remove(name);
-                self.close_cell(cells, name, cell);
+                unused.push((name, entry.cell));
+            }
+        });
+        for (name, cell) in unused {
+            self.entries.remove(name);
+            self.substituted.remove(name);
+            self.close_cell(cells, name, cell);
+        }
+    }
+
+    /// Counts a user for each of the first of these names, and opens up to `room` new ones. Returns the number of names that it
+    /// looked at, and those that now have a user more: names that cannot exist yet, or (own ledger) do not, have not.
+    pub(crate) fn reserve<'n>(
+        &mut self,
+        origin: &mut O,
+        cells: &mut Cells<O::Cell>,
+        (names, room): (impl Iterator<Item = &'n str>, usize),
+        epoch: Epoch,
+    ) -> (usize, Vec<Name>) {
+        let (mut seen, mut opened, mut reserved) = (0, 0, Vec::new());
+        for name in names.take(room.saturating_mul(LOOKUPS)) {
+            seen += 1;
+            if let Some(known) = self.name(name) {
+                reserved.push(known.clone());
+            } else if origin.may_exist(self.kind, name) {
+                let name = Name::from(name);
+                if !self.own || origin.resolve(self.kind, &self.audience, &name).is_some() {
+                    opened += 1;
+                    reserved.push(name);
+                }
+            }
+            if opened == room {
+                break;
             }
         }
+        self.retain(origin, cells, &reserved, epoch);
+        (seen, reserved)
     }
 
     /// Removes tombstones that all streams have been sent. `sent` is the epoch up to which all have.
@@ -122,10 +168,11 @@ impl<O: Origin> Ledger<O> {
         self.entries.len()
     }
 
+    /// Adds a selection with this digest.
     fn add_selection(
         &mut self,
         cells: &Cells<O::Cell>,
-        names: Option<NameSet>,
+        (names, digest): (Option<NameSet>, u64),
         serial: &mut u64,
         epoch: Epoch,
     ) -> SelectionId {
@@ -134,19 +181,48 @@ impl<O: Origin> Ledger<O> {
         let tombs = self.tombs.iter().filter(|(name, _)| selection.covers(name));
         let hidden = self.hidden_since(cells).filter(|(name, _)| selection.covers(name)).map(|(_, epoch)| epoch);
         selection.removed = tombs.map(|(_, tomb)| tomb.epoch).chain(hidden).max().unwrap_or_default();
-        let digest: u64 = match self.kind.is_collected() {
-            true => wrapping(self.live(cells, &selection).map(|(name, held)| contribution(name, Some(held)))),
-            false => wrapping(selection.named().map(|name| presence(name, self.resource(cells, name)))),
-        };
         selection.digest = digest;
         self.selections.insert(selection)
     }
 
+    /// The digest of the selection of the names that an edit leaves. Costs by the names that it changes, if there is a selection
+    /// of those before.
+    fn digest_after(&self, cells: &Cells<O::Cell>, edit: &Edit<'_>) -> u64 {
+        let before = self.selected(edit.base.identity()).map(|(id, _)| self.selections[id].digest);
+        let before = before.unwrap_or_else(|| self.digest_of(cells, edit.base));
+        let added = wrapping(edit.added.iter().map(|name| self.share(cells, name)));
+        let removed = wrapping(edit.removed.iter().map(|name| self.share(cells, name)));
+        before.wrapping_add(added).wrapping_sub(removed)
+    }
+
+    /// The digest of the selection of these names.
+    fn digest_of(&self, cells: &Cells<O::Cell>, names: &NameSet) -> u64 {
+        if self.kind.is_collected() {
+            return wrapping(names.iter().map(|name| self.share(cells, name)));
+        }
+        let found = found(&self.entries, names.as_slice());
+        wrapping(found.map(|(name, entry)| presence(name, entry.and_then(|entry| self.shown(cells, name, entry)))))
+    }
+
+    /// The share of a name that is subscribed to in the digest of a selection.
+    fn share(&self, cells: &Cells<O::Cell>, name: &str) -> u64 {
+        if !self.kind.is_collected() {
+            return presence(name, self.resource(cells, name));
+        }
+        wrapping(self.members(name).map(|(name, entry)| contribution(name, self.shown(cells, name, entry))))
+    }
+
     /// Counts a user for each of these names. Resolves and opens new names. Returns the number of names that cannot exist yet.
-    fn retain(&mut self, origin: &mut O, cells: &mut Cells<O::Cell>, names: &NameSet, epoch: Epoch) -> usize {
+    fn retain(&mut self, origin: &mut O, cells: &mut Cells<O::Cell>, names: &[Name], epoch: Epoch) -> usize {
         let (mut named, mut keys, mut absent) = (Vec::new(), Vec::new(), 0);
-        for name in names.iter() {
+        let mut new = Vec::new();
+        visit(&mut self.entries, names, |name, entry| match entry {
+            Some(entry) => entry.users += 1,
+            None => new.push(name),
+        });
+        for name in new {
             if let Some(entry) = self.entries.get_mut(name) {
+                // It occurs twice.
                 entry.users += 1;
                 continue;
             }
@@ -179,8 +255,46 @@ impl<O: Origin> Ledger<O> {
     }
 }
 
+/// The number of names that are looked up for each one that a step may open.
+pub(crate) const LOOKUPS: usize = 8;
 /// Not after any place of a stream that has been sent something.
 const FIRST: Epoch = 1;
+
+/// So many entries are passed over rather than looking up the next name.
+const DENSE: usize = 8;
+
+/// Calls `each` for these names with their entries. Many names in order are compared with the entries in order.
+fn visit<'n, C>(
+    entries: &mut BTreeMap<Name, Entry<C>>,
+    names: &'n [Name],
+    mut each: impl FnMut(&'n Name, Option<&mut Entry<C>>),
+) {
+    let Some(first) = names.first() else { return };
+    if names.len() * DENSE < entries.len() || !names.is_sorted() {
+        return names.iter().for_each(|name| each(name, entries.get_mut(name)));
+    }
+    let mut rows = entries.range_mut::<Name, _>(first..).peekable();
+    for name in names {
+        while rows.next_if(|(row, _)| *row < name).is_some() {}
+        each(name, rows.next_if(|(row, _)| *row == name).map(|(_, entry)| entry));
+    }
+}
+
+/// Finds the entries of names, ascending, as [`visit`] does.
+pub(super) fn found<'a, C>(
+    entries: &'a BTreeMap<Name, Entry<C>>,
+    names: &'a [Name],
+) -> impl Iterator<Item = (&'a Name, Option<&'a Entry<C>>)> + 'a {
+    let first = names.first().filter(|_| names.len() * DENSE >= entries.len());
+    let mut rows = first.map(|first| entries.range::<Name, _>(first..).peekable());
+    names.iter().map(move |name| match &mut rows {
+        None => (name, entries.get(name)),
+        Some(rows) => {
+            while rows.next_if(|(row, _)| *row < name).is_some() {}
+            (name, rows.next_if(|(row, _)| *row == name).map(|(_, entry)| entry))
+        }
+    })
+}
 
 fn wrapping(parts: impl Iterator<Item = u64>) -> u64 {
     parts.fold(0, u64::wrapping_add)

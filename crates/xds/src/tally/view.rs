@@ -225,12 +225,18 @@ impl<'h> Part<'h> {
 
     fn add_owed(&self, name: Option<&Name>, pending: &mut Bits, rejected: &mut impl FnMut(u32)) {
         self.owed_everything.iter().for_each(|place| pending.insert(*place));
-        let Some(name) = name else { return };
-        for place in self.owed.get(name).into_iter().flatten() {
-            let nacked = self.nacked.iter().find(|one| one.place == *place);
-            match nacked.map(|one| one.rejection) {
-                Some(rejection) if rejection.owed.contains(name) && rejection.concerns(name) => rejected(*place),
-                _ => pending.insert(*place),
+        // A client that moved here has acknowledged what it had before, so that its acknowledgements say nothing about these.
+        let owed = match name {
+            Some(name) => self.owed.get_key_value(name).into_iter().collect(),
+            None => self.owed.iter().collect::<Vec<_>>(),
+        };
+        for (name, places) in owed {
+            for place in places {
+                let nacked = self.nacked.iter().find(|one| one.place == *place);
+                match nacked.map(|one| one.rejection) {
+                    Some(rejection) if rejection.owed.contains(name) && rejection.concerns(name) => rejected(*place),
+                    _ => pending.insert(*place),
+                }
             }
         }
     }

@@ -80,6 +80,8 @@ impl Harness {
     }
 
     pub(crate) fn with(limits: Limits) -> Harness {
+        // Almost every response takes several steps.
+        let limits = Limits { encoded_together: 2, ..limits };
         Harness { hub: Hub::new(limits, types()), world: World::default(), now: Moment::ZERO, node: "pod.ns" }
     }
 
@@ -140,6 +142,7 @@ impl Harness {
         loop {
             match self.hub.next(id, self.now) {
                 Next::Send(response) => all.push(read(&response)),
+                Next::More => {}
                 Next::Idle => return all,
                 Next::End(status) => panic!("ended: {status}"),
             }

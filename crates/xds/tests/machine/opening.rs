@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 use xds::Variant::{Delta, Sotw};
-use xds::{Code, Limits, Moment, Progress, StreamId};
+use xds::{Code, Compared, Limits, Moment, Next, Progress, StreamId};
 
 use crate::client::Client;
 use crate::harness::*;
@@ -51,6 +51,29 @@ fn a_large_request_lets_others_work() {
     assert_eq!(received.len(), 1);
     assert_eq!((received[0].resources.len(), show(&received[0]).contains(" e00=2 ")), (10, true));
     assert!(show(&received[0]).contains(" e09=0"), "{}", show(&received[0]));
+}
+
+#[test]
+fn a_large_response_lets_others_work() {
+    let names = numbered(7);
+    let mut h = world(&names, usize::MAX);
+    names.iter().for_each(|name| h.world.put(CDS, "a", name, plain(1)));
+    h.commit();
+    // A response of two resources is composed in one step.
+    let (mut large, mut small) = (Client::new(&mut h, Delta), Client::new(&mut h, Delta));
+    large.subscribe(&mut h, CDS, &[]);
+    small.subscribe(&mut h, EDS, &["e05"]);
+    let mut order = Vec::new();
+    while let Some(id) = h.hub.pop_woken() {
+        while let Next::Send(response) = h.hub.next(id, h.now) {
+            order.push((id, response.resources));
+        }
+        if h.hub.has_woken() && order.is_empty() {
+            // A change between two steps does no harm.
+            h.change(&[(CDS, "e00", 2)]);
+        }
+    }
+    assert_eq!(order, [(small.id, 1), (large.id, 7)]);
 }
 
 #[test]
@@ -111,8 +134,16 @@ fn the_caller_may_open_catalogues() {
             h.hub.opened(client.id, opened);
         } else {
             h.hub.opened(client.id, opened);
-            assert!(h.hub.wanted(&h.world, client.id).is_none(), "there is only one");
-            assert_eq!(proceed(&mut h, client.id), 3);
+            // The step that the caller has done is one of the request's; it may do the next ones, too.
+            assert_eq!(h.hub.proceed(&mut h.world, client.id, h.now), Ok(Progress::More));
+            assert_eq!(h.world.open_cells(), 1);
+            let wanted = h.hub.wanted(&h.world, client.id).expect("rows are left");
+            let opened = wanted.open(&mut h.world);
+            assert_eq!(h.world.open_cells(), 4);
+            h.hub.opened(client.id, opened);
+            assert_eq!(h.hub.proceed(&mut h.world, client.id, h.now), Ok(Progress::More));
+            assert_eq!(h.world.open_cells(), 4, "they are open");
+            assert_eq!(proceed(&mut h, client.id), 2);
             assert_eq!(client.drain(&mut h).len(), 1);
             // It is open for the next client.
             let next = Client::new(&mut h, Delta);
@@ -123,6 +154,49 @@ fn the_caller_may_open_catalogues() {
         }
         while h.hub.close_unused(&mut h.world, 1) {}
         assert_eq!(h.world.open_cells(), 0);
+    }
+}
+
+#[test]
+fn a_move_opens_a_few_cells_at_a_time() {
+    for leaves in [false, true] {
+        let names = numbered(8);
+        let mut h = world(&names, 3);
+        for (name, audience) in names.iter().flat_map(|name| [(name, "a"), (name, "b")]) {
+            h.world.put(CDS, audience, name, plain(1));
+            h.world.put(EDS, audience, name, plain(2));
+        }
+        h.world.put(CDS, "b", "e07", plain(5));
+        h.commit();
+        let mut client = Client::new(&mut h, Delta);
+        client.subscribe(&mut h, CDS, &[]);
+        client.subscribe(&mut h, EDS, &refs(&names));
+        client.drain(&mut h);
+        let open = h.world.open_cells();
+        h.world.relocate(h.world.last_token(), "b");
+        let changes = h.world.commit();
+        h.hub.apply_to_ledgers(&mut h.world, changes, Compared::default(), h.now);
+        let (mut steps, mut beside) = (0, 0);
+        while h.hub.is_moving(client.id) && !(leaves && steps == 4) {
+            if let Some(wanted) = h.hub.wanted_to_move(&h.world) {
+                let opened = wanted.open(&mut h.world);
+                h.hub.opened_to_move(opened);
+                beside += 1;
+            }
+            let before = h.world.open_cells();
+            h.hub.move_some(&mut h.world, 1, h.now);
+            assert!(h.world.open_cells() <= before + 3, "a step opens few cells");
+            steps += 1;
+        }
+        assert_eq!(beside, if leaves { 0 } else { 4 }, "the catalogue, which is opened last, and its rows");
+        if leaves {
+            h.disconnect(client.id);
+        } else {
+            assert!(steps > 6, "{steps}");
+            assert_eq!(client.drain(&mut h), ["CDS e07=5", "EDS e07=2"]);
+        }
+        while h.hub.close_unused(&mut h.world, 1) {}
+        assert_eq!(h.world.open_cells(), if leaves { 0 } else { open }, "what was opened for the move is closed");
     }
 }
 
@@ -238,5 +312,65 @@ proptest! {
         let (stepwise, at_once) = (outcome(opened_together), outcome(usize::MAX));
         prop_assert_eq!(&stepwise.0, &at_once.0);
         prop_assert!(stepwise.1 == at_once.1 && stepwise.2 == 0 && at_once.2 == 0);
+    }
+
+    /// A catalogue that changes while it is opened in steps has its current rows in the end, for all that need it.
+    #[test]
+    fn a_catalogue_follows_changes_while_it_is_opened(
+        opened_together in 1..6usize,
+        changes in prop::collection::vec((0..14usize, 0..3u32), 0..8),
+        joined in (0..6usize, any::<bool>()),
+        leaves in prop::option::of(0..6usize),
+    ) {
+        let names = numbered(14);
+        let mut h = world(&[], opened_together);
+        names[..10].iter().for_each(|name| h.world.put(CDS, "a", name, plain(9)));
+        h.commit();
+        let first = Client::new(&mut h, Delta);
+        let mut clients = vec![first.id];
+        let mut progress = h.hub.request(&mut h.world, first.id, subscribe(CDS, &[], &[]), h.now).unwrap();
+        let mut changes = changes.into_iter();
+        for step in 0.. {
+            if let Some((at, number)) = changes.next() {
+                h.change(&[(CDS, &names[at], number)]);
+            }
+            if step == joined.0 {
+                // Another client begins to open it, too, or needs all of it at once.
+                let other = Client::new(&mut h, Delta);
+                let begun = h.hub.request(&mut h.world, other.id, subscribe(CDS, &[], &[]), h.now).unwrap();
+                if joined.1 && begun == Progress::More {
+                    proceed(&mut h, other.id);
+                }
+                clients.push(other.id);
+            }
+            if leaves == Some(step) {
+                h.hub.disconnect(&mut h.world, first.id);
+                clients.remove(0);
+                break;
+            }
+            if progress == Progress::Done && step > joined.0 {
+                break;
+            }
+            progress = h.hub.proceed(&mut h.world, first.id, h.now).unwrap();
+        }
+        let rest: Vec<(&str, u32)> = changes.map(|(at, number)| (&*names[at], number)).collect();
+        rest.into_iter().for_each(|(name, number)| h.change(&[(CDS, name, number)]));
+        let current = |h: &mut Harness| -> std::collections::BTreeMap<String, u32> {
+            let table = h.world.table(CDS, "a").clone();
+            table.into_iter().map(|(name, content)| (name, number_of(CDS, &crate::world::body(CDS, "", &content)))).collect()
+        };
+        let expected = current(&mut h);
+        for id in &clients {
+            proceed(&mut h, *id);
+            let mut has = std::collections::BTreeMap::new();
+            for received in h.poll(*id) {
+                has.extend(received.resources.iter().map(|(name, _, body)| (name.clone(), number_of(CDS, body))));
+                received.removed.iter().for_each(|name| { has.remove(name); });
+            }
+            prop_assert_eq!(&has, &expected);
+        }
+        clients.into_iter().for_each(|id| h.disconnect(id));
+        while h.hub.close_unused(&mut h.world, 1) {}
+        prop_assert_eq!(h.world.open_cells(), 0);
     }
 }

@@ -147,7 +147,9 @@ impl Run {
             }
             Step::Commit if self.in_parts => {
                 let changes = self.h.world.commit();
-                self.h.hub.apply_to_ledgers(&mut self.h.world, changes, self.h.now);
+                let relisted = self.h.hub.relisted(&changes);
+                let compared = relisted.map(|relisted| relisted.compare(&mut self.h.world)).unwrap_or_default();
+                self.h.hub.apply_to_ledgers(&mut self.h.world, changes, compared, self.h.now);
             }
             Step::Commit => self.h.commit(),
             Step::Read { client, refuse } => self.clients[client].read(refuse),

@@ -2,10 +2,11 @@
 
 use model::xds::ResourceType;
 use xds::Variant::{Delta, Sotw};
-use xds::{News, Question, Tally};
+use xds::{Listed, News, Question, Tally};
 
 use crate::client::Client;
 use crate::harness::*;
+use crate::world::{leading_to, plain};
 
 /// Counts for resources of audience `a` that changed in epoch `since`.
 fn count(h: &Harness, names: &[(ResourceType, &str)], since: u64) -> Tally {
@@ -22,6 +23,12 @@ fn count(h: &Harness, names: &[(ResourceType, &str)], since: u64) -> Tally {
         parts: Vec::new(),
     };
     h.hub.tally(&[question]).remove(0)
+}
+
+/// Counts for a catalogue.
+fn count_listed(h: &Harness, listed: Listed<u32>, since: u64) -> Tally {
+    let (resources, maybe, parts) = (Vec::new(), Vec::new(), Vec::new());
+    h.hub.tally(&[Question { resources, catalogues: vec![listed], maybe, since, parts }]).remove(0)
 }
 
 /// `running/total`, then the other counts that are not zero.
@@ -146,9 +153,11 @@ fn catalogues_count_for_all_clients_or_for_resources_changed_in_the_epoch() {
     let mut client = Client::settled(&mut h, Sotw);
     let listeners = h.world.catalogue_cell(LDS, "a").unwrap();
     let tally = |h: &Harness, certain: bool, since| {
-        let (catalogues, maybe) = if certain { (vec![listeners], Vec::new()) } else { (Vec::new(), vec![listeners]) };
-        let question = Question { resources: Vec::new(), catalogues, maybe, since, parts: Vec::new() };
-        show(&h.hub.tally(&[question])[0])
+        if certain {
+            return show(&count_listed(h, Listed { cell: listeners, names: None }, since));
+        }
+        let (resources, catalogues, parts) = (Vec::new(), Vec::new(), Vec::new());
+        show(&h.hub.tally(&[Question { resources, catalogues, maybe: vec![listeners], since, parts }])[0])
     };
     h.change(&[(CDS, "a", 2)]);
     client.drain(&mut h);
@@ -165,4 +174,39 @@ fn catalogues_count_for_all_clients_or_for_resources_changed_in_the_epoch() {
     let rejected = "0/1 rejected 1 (LDS 0.0.0.0_81: Error adding/updating listener(s) 0.0.0.0_81: in use)";
     assert_eq!(tally(&h, false, since), rejected);
     assert_eq!(tally(&h, true, quiet), "1/1");
+}
+
+/// A client that moves has acknowledged the listeners of its former audience. This says nothing about the new ones.
+#[test]
+fn a_moved_client_counts_when_it_has_answered_for_the_new_listeners() {
+    let mut h = Harness::small();
+    let listener = "0.0.0.0_81";
+    for kind in [CDS, EDS] {
+        ["a", "b"].into_iter().for_each(|name| h.world.put(kind, "b", name, plain(1)));
+    }
+    h.world.put(RDS, "b", "r", leading_to("a", 1));
+    ["r", listener].into_iter().for_each(|name| h.world.put(LDS, "b", name, plain(1)));
+    h.commit();
+    let since = h.hub.epoch();
+    let mut client = Client::settled(&mut h, Delta);
+    let token = h.world.last_token();
+    h.world.relocate(token, "b");
+    h.commit();
+    let cell = h.world.catalogue_cell(LDS, "b").unwrap();
+    let tally = |h: &Harness, names: Option<&[&str]>| {
+        let names = names.map(|names| names.iter().map(|name| (*name).into()).collect());
+        show(&count_listed(h, Listed { cell, names }, since))
+    };
+    let all = |h: &Harness| [None, Some(&[listener][..]), Some(&["r"]), Some(&["gone"])].map(|names| tally(h, names));
+    assert_eq!(all(&h), ["0/1 pending 1", "0/1 pending 1", "1/1", "0/1 pending 1"], "not sent");
+    assert_eq!(client.take(&mut h), ["LDS 0.0.0.0_81=1"]);
+    assert_eq!(all(&h), ["0/1 pending 1", "0/1 pending 1", "1/1", "0/1 pending 1"], "not answered");
+    client.nack(&mut h, LDS, "Error adding/updating listener(s) 0.0.0.0_81: in use");
+    let rejected = "0/1 rejected 1 (LDS 0.0.0.0_81: Error adding/updating listener(s) 0.0.0.0_81: in use)";
+    assert_eq!(all(&h), [rejected, rejected, "1/1", rejected]);
+    h.world.put(LDS, "b", listener, plain(2));
+    h.commit();
+    assert_eq!(client.take(&mut h), ["LDS 0.0.0.0_81=2"]);
+    client.ack(&mut h, LDS);
+    assert_eq!(all(&h), ["1/1"; 4]);
 }

@@ -217,7 +217,7 @@ impl Cluster {
         sum.deletes.retain(ours);
         for (key, object) in &mut sum.upserts {
             if let Some(age) = self.written.get(key) {
-                *object = aged(object.clone(), *age);
+                object.meta_mut().creation_timestamp = *age;
             }
         }
         sum
@@ -237,21 +237,4 @@ fn setting(kind: Kind) -> Option<&'static str> {
 fn setting_of(document: &Document) -> Option<serde_json::Value> {
     let read = config::parse_documents(document.text.as_bytes(), "mesh", &ParseOptions::default());
     read.objects.first().map(AnyObject::spec_json)
-}
-
-/// The same object with another creation time.
-fn aged(object: AnyObject, age: Option<Timestamp>) -> AnyObject {
-    macro_rules! of {
-        ($($kind:ident)*) => {
-            match object {
-                $(AnyObject::$kind(mut object) => {
-                    Arc::make_mut(&mut object).meta.creation_timestamp = age;
-                    AnyObject::$kind(object)
-                })*
-                other => other,
-            }
-        };
-    }
-    of!(Service EndpointSlice Pod Node Namespace Ingress IngressClass VirtualService ServiceEntry DestinationRule Sidecar
-        Gateway KubeGateway WorkloadEntry ServiceImport ServiceExport)
 }

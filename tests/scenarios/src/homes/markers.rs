@@ -88,6 +88,33 @@ pub(super) fn content(kind: Kind) -> Option<Value> {
             let listener = json!({"name": "http", "port": 80, "protocol": "HTTP"});
             json!({"spec": {"gatewayClassName": MARKER, "listeners": [listener]}})
         }
+        Kind::ListenerSet => {
+            let listener = json!({"name": "http", "port": 80, "protocol": "HTTP"});
+            json!({"spec": {"parentRef": {"name": MARKER}, "listeners": [listener]}})
+        }
+        Kind::GatewayClass | Kind::XMesh => json!({"spec": {"controllerName": "example.com/none"}}),
+        Kind::HttpRoute | Kind::GrpcRoute => json!({"spec": {"hostnames": [HOST]}}),
+        Kind::TlsRoute | Kind::TcpRoute | Kind::UdpRoute => {
+            let mut spec = json!({"rules": [{"backendRefs": [{"name": "none", "port": 80}]}]});
+            if kind == Kind::TlsRoute {
+                spec["hostnames"] = json!([HOST]);
+            }
+            json!({"spec": spec})
+        }
+        Kind::ReferenceGrant => {
+            let from = json!({"group": "example.com", "kind": "None", "namespace": MARKER});
+            json!({"spec": {"from": [from], "to": [{"group": "example.com", "kind": "None"}]}})
+        }
+        Kind::BackendTlsPolicy => {
+            let validation = json!({"hostname": HOST, "wellKnownCACertificates": "System"});
+            json!({"spec": {"targetRefs": [{"group": "", "kind": "Service", "name": MARKER}], "validation": validation}})
+        }
+        Kind::BackendTrafficPolicy => {
+            json!({"spec": {"targetRefs": [{"group": "", "kind": "Service", "name": MARKER}]}})
+        }
+        Kind::InferencePool => {
+            json!({"spec": {"selector": {"matchLabels": {"app": MARKER}}, "targetPorts": [{"number": 1}]}})
+        }
         Kind::EnvoyFilter => {
             let nothing = json!({
                 "applyTo": "CLUSTER",

@@ -8,7 +8,7 @@ use model::xds::Version;
 use protos::envoy::config::cluster::v3::Cluster;
 use protos::envoy::config::cluster::v3::cluster::{ClusterDiscoveryType, DiscoveryType};
 use protos::envoy::config::core::v3::address::Address as Kind;
-use protos::envoy::config::core::v3::socket_address::PortSpecifier;
+use protos::envoy::config::core::v3::socket_address::{PortSpecifier, Protocol as Transport};
 use protos::envoy::config::core::v3::{Address, SocketAddress};
 use protos::envoy::config::listener::v3::filter::ConfigType;
 use protos::envoy::config::listener::v3::{Filter, FilterChain, Listener};
@@ -114,7 +114,7 @@ fn listener(body: Vec<u8>, index: usize) -> Vec<u8> {
     let mut body = merged(body, &elsewhere(index));
     let mut udp = false;
     if let Ok(mut listener) = Listener::decode(&*body) {
-        udp = listener.udp_listener_config.is_some();
+        udp = is_udp(&listener);
         // Other kinds of addresses cannot be replaced this way; two listeners must not have the same address.
         if !listener.additional_addresses.is_empty() {
             listener.additional_addresses.clear();
@@ -125,6 +125,14 @@ fn listener(body: Vec<u8>, index: usize) -> Vec<u8> {
     field(10, &[8, 0], &mut body);
     // A UDP listener is always bound.
     if udp { body } else { unbound(body) }
+}
+
+/// Whether a listener receives datagrams.
+fn is_udp(listener: &Listener) -> bool {
+    match listener.address.as_ref().and_then(|address| address.address.as_ref()) {
+        Some(Kind::SocketAddress(socket)) => socket.protocol() == Transport::Udp,
+        _ => false,
+    }
 }
 
 /// A listener with these routes, whose clusters need not exist.

@@ -6,7 +6,7 @@ use config::json_path::{JsonPath, JsonPathError, json_text};
 use serde_json::Value as Json;
 
 /// The reason of the condition `Programmed` for an object with parts that have no effect.
-const NOT_IMPLEMENTED: &str = "NotImplemented";
+pub(super) const NOT_IMPLEMENTED: &str = "NotImplemented";
 
 /// The goal of a wait.
 #[derive(Clone, PartialEq, Debug)]
@@ -167,7 +167,7 @@ fn find_condition<'o>(object: &'o Json, kind: &str) -> Option<&'o Json> {
 }
 
 /// Whether a status is for the current generation. A status without a generation counts as current.
-fn is_current(observed: &Json, object: &Json) -> bool {
+pub(super) fn is_current(observed: &Json, object: &Json) -> bool {
     match (observed.as_i64(), object["metadata"]["generation"].as_i64()) {
         (Some(observed), Some(generation)) => observed >= generation,
         _ => true,

@@ -2,6 +2,7 @@
 //!
 //! Each object has its own watch task, which reports its state over a channel to one loop.
 
+mod gateway_api;
 mod goal;
 
 use std::collections::BTreeMap;
@@ -68,13 +69,21 @@ pub(super) async fn run(matches: &ArgMatches, io: &mut Io) -> Result<u8> {
             other.kind.kind
         )));
     }
+    let is_whole = !matches!(goal, Goal::Proxies(share) if share < 100.0);
+    if let Some(other) = targets.iter().find(|target| !is_whole && gateway_api::has(&target.kind.group)) {
+        return Err(usage(format!(
+            "{}: the status of kind {} has no number of proxies: use --for=condition=Programmed",
+            other.label(),
+            other.kind.kind
+        )));
+    }
     ensure!(!targets.is_empty() || goal == Goal::Deleted, "no matching resources found");
     until(&server, targets, goal, timeout, io).await
 }
 
-/// Whether the status of the kind's objects counts the proxies that have acknowledged them.
+/// Whether the status of the kind's objects says whether proxies have acknowledged them.
 pub(crate) fn is_reported(kind: &Kind) -> bool {
-    kind.group.ends_with(".istio.io") || kind.group == "gateway.networking.k8s.io"
+    kind.group.ends_with(".istio.io") || gateway_api::has(&kind.group) && kind.kind != "ReferenceGrant"
 }
 
 /// Waits until all objects reach the goal, one cannot reach it, or the timeout expires.
@@ -303,23 +312,20 @@ impl ObjectWatch {
         if self.goal == Goal::Deleted && *first != uid {
             return Ok(State::Met("deleted (another object has its name)".to_owned()));
         }
-        match without_effect(&self.target.kind, object).filter(|_| self.goal.asks_for_effect()) {
+        let kind = &self.target.kind;
+        match without_effect(kind).filter(|_| self.goal.asks_for_effect()) {
             Some(why) => Ok(State::Failed(why)),
+            None if gateway_api::has(&kind.group) => Ok(gateway_api::judge(&self.goal, &kind.kind, object)),
             None => Ok(judge(&self.goal, object)),
         }
     }
 }
 
-/// The reason why an object of the Gateway API has no effect. Objects of other kinds have it in their status.
-fn without_effect(kind: &Kind, object: &Json) -> Option<String> {
+/// The reason why a kind of the Gateway API has no effect. Objects of other kinds have it in their status.
+fn without_effect(kind: &Kind) -> Option<String> {
     let known = config::Kind::find(&kind.group, &kind.kind).filter(|_| !kind.group.ends_with(".istio.io"))?;
-    let of_network = || known == config::Kind::KubeGateway && object["metadata"]["labels"][NETWORK_LABEL].is_string();
-    let idle = config::effects::KINDS_NOT_YET.contains(&known) && !of_network();
-    idle.then(|| format!("the kind {} is not implemented yet and has no effect", known.name()))
+    config::effects::KINDS_NOT_YET.contains(&known).then(|| config::effects::lack(known))
 }
-
-/// Label of a Gateway that represents the gateway of a network, which is implemented.
-const NETWORK_LABEL: &str = "topology.istio.io/network";
 
 fn not_found(target: &Target) -> StatusError {
     let message = format!("{} \"{}\" not found", target.kind.qualified(), target.name);

@@ -141,7 +141,6 @@ fn columns(definition: &Definition) -> String {
 fn effect(definition: &Definition) -> &'static str {
     match definition.mesh {
         None => "kept",
-        Some(Kind::KubeGateway) => "as the gateway of a network, not yet otherwise",
         Some(kind) if KINDS_NOT_YET.contains(&kind) => "none yet",
         Some(kind) if !fields_not_yet(kind).is_empty() => "yes, but for some fields (below)",
         Some(_) => "yes",

@@ -11,6 +11,7 @@ use names::Protocol;
 use protos::envoy::config::cluster::v3::Cluster;
 use serde_json::{Value, json};
 use traffic::policy::{DestinationPolicy, effective_in};
+use traffic::sessions::by_label;
 
 use super::*;
 use crate::testing::{self, at, check, object};
@@ -76,6 +77,7 @@ impl Case {
             view: None,
             sni_passthrough: false,
             client: self.client,
+            client_certificate: None,
         };
         let cluster = Outbound {
             key: &key,
@@ -88,6 +90,7 @@ impl Case {
             endpoints: &self.endpoints,
             plain: Some(&Plain::default()),
             automatic: self.automatic,
+            sessions: by_label(&self.service).is_some(),
             identities: Some(&self.identities),
         };
         testing::json::<Cluster>(&cluster.encode())

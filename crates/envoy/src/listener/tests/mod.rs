@@ -5,7 +5,7 @@ mod managers;
 mod traces;
 
 use config::Object;
-use model::listener::{HttpChain, RouteSource, TcpChain, TraceIdentity, Tunnel};
+use model::listener::{HttpChain, RouteSource, TcpChain, TraceIdentity, Transport, Tunnel};
 use model::proxy::Capabilities;
 use names::Protocol;
 use serde_json::{Value, json};
@@ -18,7 +18,7 @@ fn listener(chains: Vec<ChainSpec>) -> ListenerSpec {
         name: "0.0.0.0_80".into(),
         bind: Bind::Socket { address: [0, 0, 0, 0].into(), additional: Vec::new(), port: 80 },
         bind_to_port: false,
-        quic: false,
+        transport: Transport::Tcp,
         direction: Direction::Outbound,
         use_original_dst: false,
         transparent: false,
@@ -31,6 +31,7 @@ fn listener(chains: Vec<ChainSpec>) -> ListenerSpec {
         default_chain: None,
         idle_timeout_ms: None,
         exact_balance: false,
+        exclusive: false,
         policies: Default::default(),
         internal: [].into(),
         capabilities: Capabilities::default(),
@@ -48,6 +49,8 @@ fn http(routes: RouteSource) -> HttpChain {
         use_remote_address: false,
         alpn_filter: false,
         sessions: false,
+        external_auth: false,
+        pickers: false,
         dns_caches: Vec::new(),
     }
 }

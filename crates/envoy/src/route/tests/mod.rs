@@ -4,8 +4,6 @@ mod conditions;
 mod options;
 mod tables;
 
-use std::collections::BTreeMap;
-
 use config::istio::VirtualService;
 use model::audience::{DestinationRef, Source};
 use model::service::{ObjectId, ServiceKey};
@@ -35,7 +33,7 @@ fn key(gateway: Option<&str>) -> RoutesKey {
             labels: [("app".into(), "web".into())].into(),
             regex_limit: None,
         }),
-        destinations: Arc::new(BTreeMap::from([reference("a.example.com"), reference("b.example.com")])),
+        destinations: Arc::new([reference("a.example.com"), reference("b.example.com")]),
     }
 }
 

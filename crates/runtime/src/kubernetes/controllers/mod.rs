@@ -6,36 +6,40 @@
 //! run in other clusters ([`remote`]), with leases there.
 
 mod remote;
+mod term;
 mod writer;
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use config::MeshConfig;
+use controllers::gateways::{self, ClassDriver, DeploymentDriver};
 use controllers::{
-    AddressDriver, Driver, ExportDriver, IngressDriver, Origin, PublishedRoots, Ranges, RootDriver, RootMapNames,
-    UntaintDriver, Write,
+    AddressDriver, Driver, ExportDriver, IngressDriver, PublishedRoots, Ranges, RootDriver, RootMapNames, UntaintDriver,
 };
 use kube::Client;
-use settings::Settings;
-use sources::kubernetes::{Report, Seen};
+use server::{Configuration, WorldHandle};
+use settings::{NativeSidecars, Settings};
+use sources::kubernetes::Report;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 
 use super::clusters::Ways;
-use super::lock::LeaseLock;
-use super::watched::follow;
+use super::lock::{DEFAULT_REVISION, LeaseLock, name_of_revision};
 use super::{Clients, identity};
+use crate::webhooks::{self, Injection};
+use term::{Watching, terms};
 pub(crate) use writer::ObjectWriter;
 
-/// The number of queued events of a controller; its watches wait when the queue is full.
-const EVENTS: usize = 1024;
 /// The number of queued plans.
 const PLANS: usize = 4;
 
 /// The leases of the controllers that run in several clusters, with istiod's names.
 const NAMESPACES: &str = "istio-namespace-controller-election";
 const SERVICE_EXPORTS: &str = "istio-serviceexport-controller-election";
+/// The lease of the deployment of gateways, with istiod's name. Each revision has one of its own.
+const GATEWAY_DEPLOYMENTS: &str = "istio-gateway-deployment";
+/// The lease of the GatewayClasses.
+const GATEWAY_CLASSES: &str = "istio-gateway-classes";
 
 /// Inputs of controllers besides objects.
 #[derive(Clone)]
@@ -44,6 +48,12 @@ pub(crate) struct Inputs {
     pub(crate) mesh: watch::Receiver<Arc<MeshConfig>>,
     /// The roots and revocation lists that the certificate authority publishes.
     pub(crate) roots: watch::Receiver<PublishedRoots>,
+    /// The objects in effect.
+    pub(crate) configuration: Configuration,
+    /// The injection configuration.
+    pub(crate) injection: watch::Receiver<Arc<Injection>>,
+    /// The world, which is told which Gateways cannot be deployed.
+    pub(crate) world: WorldHandle,
 }
 
 /// Starts the configured controllers. They end when `stopped` becomes true.
@@ -78,10 +88,34 @@ pub(super) fn start(
         let domain = context.domain.clone();
         running.spawn(context.clone().run(SERVICE_EXPORTS, move || ExportDriver::new(&domain)));
     }
+    if settings.gateway_deployments.0 {
+        let options = gateway_options(settings);
+        let lease = name_of_revision(GATEWAY_DEPLOYMENTS, &context.revision);
+        running.spawn(context.clone().run(lease, move || DeploymentDriver::new(options.clone())));
+    }
+    if settings.gateway_classes.0 {
+        let class: Arc<str> = settings.default_gateway_class.as_str().into();
+        running.spawn(context.clone().run(GATEWAY_CLASSES, move || ClassDriver::new(&class)));
+    }
     if context.exports || context.external {
         running.spawn(remote::run(context, ways, stopped.clone()));
     }
     running
+}
+
+fn gateway_options(settings: &Settings) -> gateways::Options {
+    gateways::Options {
+        namespace: settings.namespace.as_str().into(),
+        revision: settings.revision.as_str().into(),
+        cluster: settings.cluster_id.as_str().into(),
+        default_class: settings.default_gateway_class.as_str().into(),
+        copies_metadata: settings.gateway_metadata_copies.0,
+        http3: settings.http3.0,
+        native_sidecars: settings.native_sidecars != NativeSidecars::Disabled,
+        openshift: settings.platform.as_str() == "openshift",
+        compliance_policy: settings.compliance_policy.as_str().into(),
+        environment: webhooks::environment(),
+    }
 }
 
 /// The common parameters of the controllers of one cluster.
@@ -144,8 +178,8 @@ impl Context {
     }
 
     /// Competes for this lease and runs the controller while it is held.
-    async fn run<D: Driver>(self, lock: &'static str, make: impl Fn() -> D) {
-        let lock = LeaseLock::new(self.client.clone(), &self.namespace, lock, self.report);
+    async fn run<D: Driver>(self, lock: impl AsRef<str>, make: impl Fn() -> D) {
+        let lock = LeaseLock::new(self.client.clone(), &self.namespace, lock.as_ref(), self.report.clone());
         let lock = lock.of_revision(&self.revision);
         let lock = if self.remote { lock.in_remote_cluster() } else { lock };
         let (writes, planned) = mpsc::channel(PLANS);
@@ -162,7 +196,9 @@ impl Context {
             led,
             self.stopped,
         );
-        let worked = terms(make, (self.client, self.clients), self.inputs, leads, writes);
+        let watched =
+            Watching { here: self.client, clients: self.clients, revision: self.revision, report: self.report };
+        let worked = terms(make, watched, self.inputs, leads, writes);
         tokio::join!(written, worked);
     }
 }
@@ -171,84 +207,5 @@ fn or(given: &str, default: &Arc<str>) -> Arc<str> {
     match given {
         "" => default.clone(),
         given => given.into(),
-    }
-}
-
-/// Runs one term after another, until the election ends.
-async fn terms<D: Driver>(
-    make: impl Fn() -> D,
-    clients: (Client, Clients),
-    mut inputs: Inputs,
-    mut leads: watch::Receiver<bool>,
-    writes: mpsc::Sender<Vec<Write>>,
-) {
-    while leads.wait_for(|leads| *leads).await.is_ok() {
-        tokio::select! {
-            () = term(make(), &clients, &mut inputs, &writes) => return,
-            over = leads.wait_for(|leads| !*leads) => if over.is_err() {
-                return;
-            },
-        }
-    }
-}
-
-/// Watches and plans until the writer ends.
-async fn term<D: Driver>(
-    mut driver: D,
-    (here, clients): &(Client, Clients),
-    Inputs { mesh, roots }: &mut Inputs,
-    writes: &mpsc::Sender<Vec<Write>>,
-) {
-    let (sender, mut events) = mpsc::channel(EVENTS);
-    let mut watches = JoinSet::new();
-    let mut awaited = BTreeSet::new();
-    for (place, watched) in driver.watched().into_iter().enumerate() {
-        awaited.insert(place);
-        let client = match watched.origin {
-            Origin::Here => here,
-            Origin::Home => &clients.home,
-            Origin::Own => &clients.own,
-        };
-        let wrap = move |seen| (place, seen);
-        watches.spawn(follow(client.clone(), watched, sender.clone(), wrap));
-    }
-    driver.mesh(&mesh.borrow_and_update().clone());
-    driver.roots(&roots.borrow_and_update().clone());
-    let mut taken = Vec::new();
-    // If a sender ends first, the last value stays in effect.
-    let (mut follows, mut trusts) = (true, true);
-    loop {
-        tokio::select! {
-            count = events.recv_many(&mut taken, EVENTS) => if count == 0 {
-                return;
-            },
-            changed = mesh.changed(), if follows => match changed {
-                Ok(()) => driver.mesh(&mesh.borrow_and_update().clone()),
-                Err(_) => follows = false,
-            },
-            changed = roots.changed(), if trusts => match changed {
-                Ok(()) => driver.roots(&roots.borrow_and_update().clone()),
-                Err(_) => trusts = false,
-            },
-        }
-        for (place, seen) in taken.drain(..) {
-            match seen {
-                Seen::Applied(object) => driver.see(place, &object, true),
-                Seen::Deleted(object) => driver.see(place, &object, false),
-                Seen::Synced => {
-                    if !awaited.remove(&place) {
-                        driver.machine().restart();
-                    }
-                }
-                Seen::Failing { .. } => {}
-            }
-        }
-        if !awaited.is_empty() {
-            continue;
-        }
-        let planned = driver.plan();
-        if !planned.is_empty() && writes.send(planned).await.is_err() {
-            return;
-        }
     }
 }

@@ -1,7 +1,7 @@
 //! Executes the writes of controllers through the Kubernetes API.
 
 use crate::leadership::{Outcome, Writer};
-use controllers::{Body, Target, Write};
+use controllers::{Body, MANAGED, Target, Write};
 use http::{Request, StatusCode, header};
 use kube::Client;
 use kube::client::Body as Bytes;
@@ -47,7 +47,7 @@ impl Writer<Write> for ObjectWriter {
 impl ObjectWriter {
     /// The version of the object to apply to. `None` if the object does not exist or the write has its own version.
     async fn version(&self, write: &Write) -> Result<Option<String>, Outcome> {
-        let Body::Apply { create, .. } = &write.body else {
+        let Body::Apply { create, managed, .. } = &write.body else {
             return Ok(None);
         };
         let request = Request::get(path(&write.target, "")).header(header::ACCEPT, METADATA);
@@ -60,6 +60,9 @@ impl ObjectWriter {
         let meta = &found["metadata"];
         if !write.uid.is_empty() && meta["uid"] != *write.uid {
             return Err(Outcome::Gone);
+        }
+        if *managed && meta["labels"].get(MANAGED).is_none() {
+            return Err(Outcome::Refused(format!("the object has no label {MANAGED} and is left unchanged")));
         }
         Ok(meta["resourceVersion"].as_str().map(str::to_owned))
     }
@@ -175,7 +178,7 @@ mod tests {
     }
 
     fn apply(uid: &str) -> Write {
-        let body = Body::Apply { fields: json!({"status": {}}), manager: "rutter", create: false };
+        let body = Body::Apply { fields: json!({"status": {}}), manager: "rutter", create: false, managed: false };
         write(body, uid)
     }
 

@@ -11,6 +11,7 @@ use super::{Follower, TAGS};
 use crate::kubernetes::Report;
 use crate::kubernetes::mesh::Mesh;
 use crate::kubernetes::progress::Progress;
+use crate::kubernetes::revision::Revision;
 
 /// How long changes wait for kinds that are being relisted.
 const HOLD: Duration = Duration::from_secs(5);
@@ -82,6 +83,7 @@ impl Follower {
             from_snapshot: self.recalled.1 && !self.complete,
             mesh_rejected: self.mesh.as_ref().is_some_and(Mesh::is_rejected),
             default_revision: self.revision.as_ref().and_then(|revision| revision.default().cloned()),
+            revision_names: self.revision.iter().flat_map(Revision::all_names).collect(),
             ..Report::default()
         };
         if !self.served {

@@ -1,9 +1,13 @@
 //! Handles the events of watches.
 
+use std::sync::Arc;
+
+use config::Kind;
 use tokio::time::Instant;
 
 use super::{Follower, TAGS};
 use crate::kubernetes::mesh;
+use crate::kubernetes::revision::Revision;
 use crate::kubernetes::table::ReadContext;
 use crate::kubernetes::watch::Event;
 
@@ -12,6 +16,10 @@ impl Follower {
         let Some(slot) = self.slots.get_mut(at).filter(|slot| slot.epoch == epoch) else {
             return;
         };
+        let is_namespace = slot.definition.mesh == Some(Kind::Namespace);
+        if is_namespace && let Some(revision) = &mut self.revision {
+            self.relabelled.extend(relabelled(revision, &event));
+        }
         let mut context = ReadContext {
             options: &self.options.parse,
             revision: self.revision.as_ref(),
@@ -37,6 +45,31 @@ impl Follower {
             Event::Failed(error) => slot.progress.failed(&slot.name, error),
             Event::Recovered => slot.progress.recovered(&slot.name),
         }
+        if is_namespace && !slot.progress.listing {
+            self.list_relabelled();
+        }
+    }
+
+    /// Lists kinds again whose objects are in namespaces with a changed revision, and may now be selected or not.
+    fn list_relabelled(&mut self) {
+        let namespaces = std::mem::take(&mut self.relabelled);
+        if namespaces.is_empty() {
+            return;
+        }
+        for at in 0..self.slots.len() {
+            let slot = &self.slots[at];
+            let shares = slot.definition.mesh.is_some_and(Revision::shares);
+            if !shares || !slot.table.has_objects_in(&namespaces) {
+                continue;
+            }
+            self.list_again(at);
+        }
+    }
+
+    /// Lists a kind again. The first change set waits for it.
+    fn list_again(&mut self, at: usize) {
+        self.slots[at].progress.synced &= self.complete;
+        self.start(at);
     }
 
     pub(super) fn take_crd(&mut self, event: Event) {
@@ -64,8 +97,11 @@ impl Follower {
         }
         // Objects of other revisions were not stored, so kinds with revision labels are relisted.
         for at in 0..self.slots.len() {
-            if self.slots[at].table.is_labelled() {
-                self.start(at);
+            let slot = &self.slots[at];
+            let kind = slot.definition.mesh;
+            let by_namespace = kind.zip(self.revision.as_ref()).is_some_and(|(kind, ours)| ours.reads_namespaces(kind));
+            if slot.table.is_labelled() || by_namespace {
+                self.list_again(at);
             }
         }
     }
@@ -84,4 +120,14 @@ impl Follower {
             mesh.take(place, None, &mut self.pending);
         }
     }
+}
+
+/// The namespace of an event if its revision changed. Labels of namespaces that a new list does not have stay: nothing is in them.
+fn relabelled(revision: &mut Revision, event: &Event) -> Option<Arc<str>> {
+    let (raw, labels) = match event {
+        Event::Applied(raw) => (raw, Some(&raw.value["metadata"]["labels"])),
+        Event::Deleted(raw) => (raw, None),
+        _ => return None,
+    };
+    revision.namespace(&raw.name, labels).then(|| raw.name.clone())
 }

@@ -39,6 +39,11 @@ impl Bench {
         }
     }
 
+    /// Assigns the namespace of the objects to a revision.
+    fn label_namespace(&mut self, revision: &str) {
+        assert!(self.revision.namespace(&"x".into(), Some(&json!({"istio.io/rev": revision}))));
+    }
+
     fn run(&mut self, steps: impl FnOnce(&mut Table, &mut ReadContext<'_>)) {
         let (options, cluster) = (ParseOptions::default(), Arc::default());
         let mut context = ReadContext {
@@ -102,6 +107,66 @@ fn an_object_relabelled_to_another_revision_is_deleted() {
     assert!(!bench.upsert(raw("a", "b.com", 3, other_revision())).has_objects());
     let change = bench.upsert(raw("a", "b.com", 4, json!({"istio.io/rev": "default"})));
     assert_eq!(change.upserts.len(), 1);
+}
+
+#[test]
+fn a_gateway_of_another_revision_is_used_and_its_status_left_to_that_revision() {
+    let definition = find("gateway.networking.k8s.io", "gateways").unwrap();
+    let mut bench = Bench { table: Table::new(Kind::KubeGateway, definition), ..Bench::new() };
+    let gateway = |port: u16, labels: Value| {
+        let mut raw = raw("edge", "a.com", port.into(), labels);
+        let listener = json!({"name": "http", "port": port, "protocol": "HTTP"});
+        raw.value["spec"] = json!({"gatewayClassName": "istio", "listeners": [listener]});
+        raw
+    };
+    assert!(!observed(&bench.upsert(gateway(80, Value::Null))).assigned);
+    let change = bench.upsert(gateway(81, other_revision()));
+    assert_eq!((change.upserts.len(), change.deletes.len()), (1, 0), "its proxies are still connected");
+    assert!(change.observed.len() == 1 && change.observed.values().all(Option::is_none));
+    let change = bench.upsert(gateway(82, json!({"istio.io/rev": "default"})));
+    assert!(change.upserts.len() == 1 && observed(&change).assigned);
+    // Without a new generation, the status changes its writer.
+    assert!(!observed(&bench.upsert(gateway(82, Value::Null))).assigned);
+}
+
+#[test]
+fn a_pool_follows_the_label_of_its_namespace() {
+    let definition = find("inference.networking.k8s.io", "inferencepools").unwrap();
+    let mut bench = Bench { table: Table::new(Kind::InferencePool, definition), ..Bench::new() };
+    let pool = |version: u64| {
+        let mut raw = raw("llm", "a.com", version, Value::Null);
+        raw.value["spec"] = json!({
+            "selector": {"matchLabels": {"app": "llm"}},
+            "targetPorts": [{"number": 8000}],
+            "endpointPickerRef": {"name": "picker", "port": {"number": 9002}},
+        });
+        raw
+    };
+    let change = bench.upsert(pool(1));
+    assert!(change.upserts.len() == 1 && !observed(&change).assigned);
+    bench.label_namespace("default");
+    assert!(observed(&bench.upsert(pool(2))).assigned);
+    bench.label_namespace("other");
+    let change = bench.upsert(pool(3));
+    assert!(change.deletes.is_empty() && change.observed.values().all(Option::is_none), "used, without a status");
+}
+
+#[test]
+fn a_rejected_route_is_observed_with_its_parents() {
+    let definition = find("gateway.networking.k8s.io", "tcproutes").unwrap();
+    let mut bench = Bench { table: Table::new(Kind::TcpRoute, definition), ..Bench::new() };
+    let route = |version: u64, rules: Value| {
+        let mut raw = raw("db", "a.com", version, Value::Null);
+        raw.value["spec"] = json!({"parentRefs": [{"name": "edge"}], "rules": rules});
+        raw
+    };
+    let parents =
+        |change: &ChangeSet| observed(change).parents.iter().map(|one| one.name.to_string()).collect::<Vec<_>>();
+    let change = bench.upsert(route(1, json!(3)));
+    assert_eq!((change.has_objects(), parents(&change)), (false, vec!["edge".to_owned()]));
+    assert_eq!(parents(&bench.upsert(route(2, json!(3)))), ["edge"], "observed again");
+    let change = bench.upsert(route(3, json!([{"backendRefs": [{"name": "db", "port": 80}]}])));
+    assert_eq!((change.upserts.len(), parents(&change)), (1, Vec::new()));
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! The configuration files of a node's programs.
 
+use std::net::Ipv4Addr;
 use std::path::Path;
 
 use serde_json::{Value, json};
@@ -9,13 +10,13 @@ use super::super::network::Network;
 use crate::run::Result;
 
 /// Writes the files into the cluster's directory.
-pub(super) fn write(dir: &Path, network: Network, name: &str, snapshotter: &str) -> Result<()> {
+pub(super) fn write(dir: &Path, network: Network, name: &str, snapshotter: &str, dns: Option<Ipv4Addr>) -> Result<()> {
     std::fs::create_dir_all(dir.join(NETWORK))?;
     link_plugins(&dir.join(PLUGINS))?;
     let files = [
         ("containerd.toml", containerd(dir, snapshotter)),
         ("cni/pods.conflist", pods(network).to_string()),
-        ("kubelet.yaml", kubelet(dir, network).to_string()),
+        ("kubelet.yaml", kubelet(dir, network, dns).to_string()),
         ("kube-proxy.yaml", kube_proxy(dir, network, name).to_string()),
         ("resolv.conf", String::new()),
     ];
@@ -91,7 +92,7 @@ fn pods(network: Network) -> Value {
     })
 }
 
-fn kubelet(dir: &Path, network: Network) -> Value {
+fn kubelet(dir: &Path, network: Network, dns: Option<Ipv4Addr>) -> Value {
     json!({
         "apiVersion": "kubelet.config.k8s.io/v1beta1",
         "kind": "KubeletConfiguration",
@@ -104,6 +105,8 @@ fn kubelet(dir: &Path, network: Network) -> Value {
         "authorization": {"mode": "AlwaysAllow"},
         "containerRuntimeEndpoint": "unix:///run/containerd/containerd.sock",
         "cgroupDriver": "cgroupfs",
+        "clusterDNS": dns.iter().map(Ipv4Addr::to_string).collect::<Vec<_>>(),
+        "clusterDomain": dns.map_or("", |_| "cluster.local"),
         "cgroupRoot": format!("/{}", network.name()),
         "enforceNodeAllocatable": [],
         "failCgroupV1": false,

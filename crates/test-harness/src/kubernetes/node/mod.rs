@@ -47,7 +47,7 @@ impl Node {
         }
         let network = plane.network.ok_or("the control plane was not started for a node: set `Settings::node`")?;
         let (dir, name) = (plane.dir(), network.name());
-        files::write(dir, network, &name, snapshotter(dir)?)?;
+        files::write(dir, network, &name, snapshotter(dir)?, plane.dns())?;
         for (file, user, group) in [
             ("kubelet.kubeconfig", format!("system:node:{name}"), Some("system:nodes")),
             ("kube-proxy.kubeconfig", "system:kube-proxy".to_owned(), None),

@@ -10,6 +10,7 @@ use bytes::Bytes;
 use http_body_util::combinators::BoxBody;
 use http_body_util::{BodyExt, Empty, Full, Limited};
 use hyper::body::Incoming;
+use hyper::http::request::Parts;
 use hyper::{HeaderMap, Request, Response, StatusCode};
 use hyper_util::rt::TokioIo;
 use serde_json::json;
@@ -55,22 +56,27 @@ pub(super) async fn answer(
     if status == 200 && request.headers().contains_key("upgrade") {
         return Ok(upgraded(request, &state, stopped));
     }
+    let (request, mut body) = request.into_parts();
+    // A response before the end of a request would let proxies stop sending it.
+    while let Some(frame) = body.frame().await {
+        frame.map_err(std::io::Error::other)?;
+    }
     Ok(described(&request, &state, status))
 }
 
 /// Describes the instance and the request.
-fn described(request: &Request<Incoming>, state: &State, status: u16) -> Answer {
+fn described(request: &Parts, state: &State, status: u16) -> Answer {
     let headers: serde_json::Map<String, serde_json::Value> = request
-        .headers()
+        .headers
         .iter()
         .map(|(name, value)| (name.as_str().to_owned(), String::from_utf8_lossy(value.as_bytes()).into()))
         .collect();
     let body = json!({
         "version": state.version,
         "instance": state.instance,
-        "protocol": format!("{:?}", request.version()),
-        "method": request.method().as_str(),
-        "path": request.uri().path_and_query().map_or("", |p| p.as_str()),
+        "protocol": format!("{:?}", request.version),
+        "method": request.method.as_str(),
+        "path": request.uri.path_and_query().map_or("", |p| p.as_str()),
         "headers": headers,
     });
     let status = StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);

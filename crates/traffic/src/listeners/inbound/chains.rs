@@ -144,6 +144,8 @@ impl Port {
             use_remote_address: false,
             alpn_filter: false,
             sessions: false,
+            external_auth: false,
+            pickers: false,
             dns_caches: Vec::new(),
         }
     }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use config::MeshConfig;
 use flow::Reads;
 use model::audience::{ALL_ADDRESSES, InboundPort, IpFamilies, ListenerAudience, SidecarListenerFacts};
-use model::listener::{Bind, ChainMatch, ChainSpec, Direction, ListenerSpec};
+use model::listener::{Bind, ChainMatch, ChainSpec, Direction, ListenerSpec, Transport};
 use model::mtls::Mode;
 use model::proxy::InterceptionMode;
 use model::tls::ServerContext;
@@ -124,14 +124,16 @@ impl Inbound<'_> {
         }
     }
 
-    fn listener(&self, name: Arc<str>, bind: Bind, chains: Vec<ChainSpec>) -> ListenerSpec {
+    fn listener(&self, name: Arc<str>, bind: Bind, mut chains: Vec<ChainSpec>) -> ListenerSpec {
+        // Each workload has one.
+        chains.shrink_to_fit();
         let declared = declared_ports(&chains);
         let is_tls = |chain: &ChainSpec| chain.matches.transport_protocol == Some(TLS);
         ListenerSpec {
             name,
             bind,
             bind_to_port: true,
-            quic: false,
+            transport: Transport::Tcp,
             direction: Direction::Inbound,
             use_original_dst: false,
             transparent: false,
@@ -144,6 +146,7 @@ impl Inbound<'_> {
             default_chain: None,
             idle_timeout_ms: self.audience.options.idle_timeout_ms,
             exact_balance: self.facts.exact_balance_inbound,
+            exclusive: false,
             policies: self.audience.policies.clone(),
             internal: [].into(),
             capabilities: self.audience.capabilities,

@@ -1,6 +1,7 @@
 //! Outbound listeners of a sidecar: one per address and port of services, those that a `Sidecar` declares, and the
 //! virtual outbound listener.
 
+mod attached;
 mod headless;
 mod place;
 mod plain;
@@ -12,6 +13,8 @@ use std::sync::Arc;
 
 use config::istio::CaptureMode;
 use flow::Reads;
+use gateway_api::mesh::HasMeshRoutes;
+use gateway_api::route_filters::{self, RouteFilter};
 use model::audience::{ListenerAudience, SidecarListenerFacts};
 use model::listener::{DnsCache, ListenerSpec};
 use model::proxy::InterceptionMode;
@@ -53,7 +56,8 @@ fn derive_outbound_listeners(cx: &Reads<'_>, audience: &Arc<ListenerAudience>) -
             capabilities: audience.capabilities,
         },
         accepts_http10: audience.accepts_http10,
-        sessions: sessions::any(cx),
+        sessions: sessions::any(cx) || route_filters::in_use(cx, RouteFilter::Sessions, true),
+        external_auth: route_filters::in_use(cx, RouteFilter::ExternalAuth, true),
         dns_cache: (visible.outbound == OutboundPolicy::ByName).then(|| DnsCache {
             host: None,
             families: audience.ip,
@@ -100,6 +104,8 @@ struct Build<'a> {
     aliases: Arc<AliasTable>,
     /// VirtualServices with TCP or TLS routes that the client sees, in order of precedence.
     l4: Vec<L4Service>,
+    /// Some service has routes of the Gateway API.
+    has_routes: bool,
     slots: FxHashMap<(Primary, u16), Slot>,
     /// DNS caches of dynamically resolved services that share a listener with others.
     dns_caches: BTreeMap<(Primary, u16), Vec<DnsCache>>,
@@ -161,6 +167,7 @@ impl<'a> Build<'a> {
             domain: &mesh.domain,
             aliases: registry::aliases::aliases(cx),
             l4: visible_l4(cx, &audience.scope.namespace),
+            has_routes: cx.contains::<HasMeshRoutes>(&()),
             slots: FxHashMap::default(),
             dns_caches: BTreeMap::new(),
         }

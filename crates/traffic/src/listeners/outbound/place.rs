@@ -79,7 +79,7 @@ impl Places<'_> {
                     some => vec![hosts(&some)],
                 }
             }
-            (all @ [first, ..], Registry::Kubernetes | Registry::Import) => {
+            (all @ [first, ..], Registry::Kubernetes | Registry::Import | Registry::Pool) => {
                 let usable = usable(all);
                 vec![hosts(if usable.is_empty() { std::slice::from_ref(first) } else { &usable })]
             }

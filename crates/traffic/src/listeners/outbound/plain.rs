@@ -48,8 +48,10 @@ pub struct Client {
     pub(super) unknown_cluster: Arc<str>,
     pub(super) settings: Settings,
     pub(super) accepts_http10: bool,
-    /// Some service has session affinity.
+    /// Some service or route has session affinity.
     pub(super) sessions: bool,
+    /// Some route asks an external service.
+    pub(super) external_auth: bool,
     /// The DNS cache for unknown destinations, if the mesh resolves them.
     pub(super) dns_cache: Option<DnsCache>,
 }
@@ -135,6 +137,8 @@ pub(super) fn http(client: &Client, name: &str, protocol: Protocol, routes: Rout
         use_remote_address: false,
         alpn_filter: client.settings.capabilities.istio_alpn,
         sessions: client.sessions,
+        external_auth: client.external_auth,
+        pickers: false,
         dns_caches: client.dns_cache.iter().cloned().collect(),
     }
 }

@@ -8,6 +8,7 @@ use model::service::{ObjectId, Registry, Resolution, Service};
 use names::Protocol;
 use registry::inputs::{ServiceObject, ServiceObjectKey, ServiceObjects};
 
+use super::attached::Attached;
 use super::headless::{InstanceAddresses, Instances};
 use super::place::Address;
 use super::plain::Plain;
@@ -41,8 +42,10 @@ struct Placed<'a> {
     plain: Plain,
     /// Destination addresses that identify the service at a shared listener.
     subnets: Vec<IpNet>,
-    /// VirtualServices with TCP or TLS routes for the service's host.
+    /// VirtualServices with TCP or TLS routes for the service's host, without those that yield to `attached`.
     routes: Vec<&'a L4Service>,
+    /// TCPRoutes and TLSRoutes of the service.
+    attached: Option<Attached>,
 }
 
 impl Build<'_> {
@@ -143,7 +146,7 @@ impl Build<'_> {
             Meeting::Shared | Meeting::Refused => return,
             Meeting::Replaced => {
                 let pending = match &placed.routes[..] {
-                    [] if placed.subnets.is_empty() => Pending::Plain(placed.plain),
+                    [] if placed.subnets.is_empty() && placed.attached.is_none() => Pending::Plain(placed.plain),
                     _ => Pending::Entry(placed.plain.entry_with(self.chains(&placed))),
                 };
                 self.slots.insert(key, Slot { locked: false, pending });
@@ -181,13 +184,21 @@ impl Build<'_> {
         };
         let Wanted { service, port, protocol, .. } = wanted;
         let opaque = !protocol.is_http();
-        let routes =
-            wanted.routes.iter().filter(|(s, _)| opaque && s.hosts.iter().any(|h| h.matches(&service.key.hostname)));
+        let service_port = wanted.only_port.unwrap_or(port);
+        let attached = match opaque && self.has_routes {
+            true => Attached::of(self.cx, &self.audience.scope, &service.key, service_port),
+            false => None,
+        };
+        let routes = wanted.routes.iter().filter(|(s, _)| {
+            let yields = || attached.as_ref().is_some_and(|attached| attached.precede(s, &service.key));
+            opaque && s.hosts.iter().any(|h| h.matches(&service.key.hostname)) && !yields()
+        });
+        let routes = routes.collect();
         let plain = Plain {
             service: service.key.clone(),
             port,
             protocol,
-            service_port: wanted.only_port.unwrap_or(port),
+            service_port,
             bound,
             bind_to_port: wanted.bind_to_port,
             shared,
@@ -199,7 +210,7 @@ impl Build<'_> {
             policy: if opaque { self.router.policy_key(Some(&service.key)) } else { None },
             client: self.client.clone(),
         };
-        Some(Placed { plain, subnets, routes: routes.collect() })
+        Some(Placed { plain, subnets, routes, attached })
     }
 
     /// The SNI of a service where its address does not identify it: its hostname and aliases in all forms.
@@ -247,8 +258,8 @@ impl Build<'_> {
                 chains.extend(kind.map(|kind| Chain { sni, subnets: subnets.clone(), ..Chain::any(kind) }));
             }
         }
-        if chains.is_empty() {
-            chains.push(self.to_service(placed));
+        if chains.is_empty() || placed.attached.is_some() {
+            chains.extend(self.others(placed));
         }
         chains
     }
@@ -276,7 +287,7 @@ impl Build<'_> {
                 chains.push(Chain { subnets, ..Chain::any(kind) });
             }
         }
-        chains.push(self.to_service(placed));
+        chains.extend(self.others(placed));
         chains
     }
 
@@ -289,7 +300,12 @@ impl Build<'_> {
         Some(ChainKind::Tcp(TcpChain { origin: Some(id.clone()), ..tcp.speaking(plain.protocol) }))
     }
 
-    fn to_service(&self, placed: &Placed<'_>) -> Chain {
-        Chain { subnets: placed.subnets.clone(), ..placed.plain.tcp(self.cx) }
+    /// The filter chains of connections that no VirtualService routes.
+    fn others(&self, placed: &Placed<'_>) -> Vec<Chain> {
+        let Placed { plain, subnets, attached, .. } = placed;
+        match attached {
+            Some(attached) => attached.chains(&self.router, plain, subnets),
+            None => vec![Chain { subnets: subnets.clone(), ..plain.tcp(self.cx) }],
+        }
     }
 }

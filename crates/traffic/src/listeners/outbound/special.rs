@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use config::MeshConfig;
 use model::audience::{IpFamilies, ListenerAudience, SidecarListenerFacts};
-use model::listener::{Bind, ChainKind, ChainMatch, ChainSpec, Direction, ListenerSpec, RouteSource};
+use model::listener::{Bind, ChainKind, ChainMatch, ChainSpec, Direction, ListenerSpec, RouteSource, Transport};
 use model::proxy::InterceptionMode;
 use names::{ClusterName, Protocol};
 
@@ -61,7 +61,7 @@ pub(super) fn virtual_outbound(
         name: VIRTUAL_OUTBOUND.into(),
         bind: everywhere(audience.ip, port),
         bind_to_port: true,
-        quic: false,
+        transport: Transport::Tcp,
         direction: Direction::Outbound,
         use_original_dst: true,
         transparent: facts.interception == InterceptionMode::Tproxy,
@@ -75,6 +75,7 @@ pub(super) fn virtual_outbound(
         idle_timeout_ms: audience.options.idle_timeout_ms,
         // Connections are passed on.
         exact_balance: false,
+        exclusive: false,
         policies: Default::default(),
         internal: [].into(),
         capabilities: audience.capabilities,

@@ -1,0 +1,66 @@
+//! The content of selections.
+
+use model::xds::Resource;
+
+use super::{Entry, Ledger, select};
+use crate::cells::Cells;
+use crate::name_set::NameSet;
+use crate::pairs::pairs;
+use crate::selection::Selection;
+use crate::subscription::Part;
+use crate::{Name, Origin};
+
+impl<O: Origin> Ledger<O> {
+    /// The names and resources of a selection, ascending.
+    pub(crate) fn live<'a>(
+        &'a self,
+        cells: &'a Cells<O::Cell>,
+        selection: &'a Selection,
+    ) -> impl Iterator<Item = (&'a Name, &'a Resource)> + 'a {
+        self.rows(selection).filter_map(|(name, entry)| Some((name, self.shown(cells, name, entry)?)))
+    }
+
+    /// The names of a selection of names, ascending, and their resources.
+    pub(crate) fn named<'a>(
+        &'a self,
+        cells: &'a Cells<O::Cell>,
+        selection: &'a Selection,
+    ) -> impl Iterator<Item = (&'a Name, Option<&'a Resource>)> + 'a {
+        self.found(selection).map(|(name, entry)| (name, entry.and_then(|entry| self.shown(cells, name, entry))))
+    }
+
+    /// The names of a selection of names, ascending, with their entries.
+    fn found<'a>(
+        &'a self,
+        selection: &'a Selection,
+    ) -> impl Iterator<Item = (&'a Name, Option<&'a Entry<O::Cell>>)> + 'a {
+        select::found(&self.entries, selection.names.as_ref().map_or(&[][..], NameSet::as_slice))
+    }
+
+    /// The entries of a selection, ascending.
+    fn rows<'a>(&'a self, selection: &'a Selection) -> Box<dyn Iterator<Item = (&'a Name, &'a Entry<O::Cell>)> + 'a> {
+        match &selection.names {
+            // Names that other streams subscribe to are not a catalogue.
+            None if self.by_name() => Box::new(std::iter::empty()),
+            None => Box::new(self.entries.iter()),
+            Some(names) if self.kind.is_collected() => {
+                Box::new(names.iter().flat_map(|collection| self.members(collection)))
+            }
+            Some(_) => Box::new(self.found(selection).filter_map(|(name, entry)| Some((name, entry?)))),
+        }
+    }
+}
+
+/// The names whose resources are not the same in two selections, ascending. A name with one cell in both is not looked at.
+pub(crate) fn differing<O: Origin>(cells: &Cells<O::Cell>, old: Part<'_, O>, new: Part<'_, O>) -> Vec<Name> {
+    let shows_cells = old.ledger.substituted.is_empty() && new.ledger.substituted.is_empty();
+    let version = |part: Part<'_, O>, name: &str, entry: Option<&Entry<O::Cell>>| {
+        part.ledger.shown(cells, name, entry?).map(Resource::version)
+    };
+    let is_same = |name: &Name, one: Option<&Entry<O::Cell>>, other: Option<&Entry<O::Cell>>| match (one, other) {
+        (Some(one), Some(other)) if shows_cells && one.cell == other.cell => true,
+        _ => version(old, name, one) == version(new, name, other),
+    };
+    let rows = pairs(old.ledger.rows(old.selection), new.ledger.rows(new.selection));
+    rows.filter(|(name, one, other)| !is_same(name, *one, *other)).map(|(name, ..)| name.clone()).collect()
+}
