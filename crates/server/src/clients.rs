@@ -8,6 +8,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use flow::CellId;
+use model::xds::Resource;
 use status::Elapsed;
 use tokio::sync::mpsc;
 use tokio::sync::mpsc::error::TrySendError;
@@ -53,10 +55,16 @@ pub(crate) struct Clients<'c> {
 }
 
 impl Clients<'_> {
-    /// Serves clients while a commit runs, until it is done.
-    pub(crate) fn serve_until(&mut self, done: impl Fn() -> bool, inbox: &mut Inbox, gathered: &mut Gathered) {
+    /// Serves clients while a commit runs, until it is done. `done` is called after each turn, and at least once per
+    /// millisecond.
+    pub(crate) fn serve_until(
+        &mut self,
+        mut done: impl FnMut(&mut Clients<'_>, &mut Gathered) -> bool,
+        inbox: &mut Inbox,
+        gathered: &mut Gathered,
+    ) {
         let (mut waiting, mut held, since) = (VecDeque::new(), HashSet::new(), Instant::now());
-        while !done() {
+        while !done(self, gathered) {
             if waiting.len() < WAITING {
                 inbox.fill();
             }
@@ -75,7 +83,7 @@ impl Clients<'_> {
             self.hub.expire(self.started.elapsed());
             if self.hub.has_woken() {
                 self.push();
-            } else if idle && !done() {
+            } else if idle && !done(self, gathered) {
                 std::thread::park_timeout(PAUSE);
             }
         }
@@ -111,6 +119,14 @@ impl Clients<'_> {
             Message::Connect(_) | Message::Inspect(_) | Message::Check(_) | Message::End => return Some(message),
         }
         None
+    }
+
+    /// Replaces resources before the changes of the commit that runs.
+    pub(crate) fn send_ahead(&mut self, resources: Vec<(CellId, Resource)>) {
+        let (begun, now, count) = (Instant::now(), self.started.elapsed(), resources.len());
+        let applied = catch_unwind(AssertUnwindSafe(|| self.hub.apply_ahead(resources, now)));
+        self.contain("changes of endpoints", applied);
+        self.counters.stalls.note(Step::Commit, begun, || format!("{count} resources, ahead of a commit"));
     }
 
     /// Queues responses that can be sent.

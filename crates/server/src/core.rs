@@ -9,20 +9,19 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use config::MeshConfig;
 use model::proxy::Proxy;
 use status::Elapsed;
 use tokio::sync::{mpsc, oneshot};
 use world::{Batch, World};
 use xds::{Limits, Request, StreamId, Variant};
 
+use crate::ahead::{Ahead, Expected};
 use crate::clients::{Clients, Streams, name_of};
 use crate::counters::Counters;
 use crate::discovery::Place;
-use crate::gathered::{Gathered, Lane, Paces};
+use crate::gathered::{Gathered, Paces};
 use crate::grpc::{Down, Status};
 use crate::inbox::Inbox;
-use crate::log::log_diagnostics;
 use crate::pace::Pace;
 use crate::repairs::Repairs;
 use crate::served_world::{Hub, ServedWorld};
@@ -85,6 +84,10 @@ pub(crate) struct Core {
     gathered: Gathered,
     pace: Pace,
     paces: Paces,
+    /// The time that the next commit may take.
+    expected: Expected,
+    /// A fork of the world while a commit runs that may take long.
+    ahead: Option<Ahead>,
     pub(crate) repairs: Repairs,
 }
 
@@ -103,6 +106,8 @@ impl Core {
             gathered: Gathered::default(),
             pace,
             paces: Paces::default(),
+            expected: Expected::default(),
+            ahead: None,
             repairs: Repairs::default(),
         }
     }
@@ -216,77 +221,6 @@ impl Core {
     fn clients(&mut self) -> Clients<'_> {
         let Core { hub, streams, counters, started, .. } = self;
         Clients { hub, streams, counters, started: *started }
-    }
-
-    /// Commits changes and applies the observations.
-    fn take_in(&mut self, taken: Lane, inbox: &mut Inbox) {
-        if self.repairs.has_failed() {
-            return;
-        }
-        if let Some(batch) = taken.batch.filter(|batch| !batch.is_empty()) {
-            self.paces.start(&batch, taken.since, &self.pace);
-            taken.since.iter().for_each(|since| self.counters.debounce.observe(since.elapsed().as_secs_f64()));
-            self.commit(batch, inbox);
-        }
-        let now = self.now();
-        let epoch = self.hub.epoch();
-        self.tracker.observe(taken.observed, &mut self.served, epoch, now);
-    }
-
-    fn commit(&mut self, batch: Batch, inbox: &mut Inbox) {
-        let start = Instant::now();
-        let mut changes = match self.beside(inbox, |served| served.world.commit(batch)) {
-            Ok(changes) => changes,
-            Err(panic) => return self.repair("a commit", panic),
-        };
-        let settled = Instant::now();
-        self.note_panics(&changes.panics);
-        self.counters.commits += 1;
-        self.counters.commit_seconds += start.elapsed().as_secs_f64();
-        self.counters.events.note(&changes);
-        log_diagnostics(&changes.overridden);
-        self.watched.configuration.apply(&changes.objects);
-        self.watched.pods.apply(&changes.objects);
-        if changes.objects.deletes.contains(&MeshConfig::key()) {
-            self.watched.configuration.set_mesh(MeshConfig::default());
-        }
-        if let Some(mesh) = &changes.mesh {
-            self.watched.mesh.send_replace(Arc::new(mesh.config.clone()));
-        }
-        self.watched.publish(&self.served.world, changes.names, changes.keys);
-        let (resources, catalogues) = (changes.resources.len(), changes.catalogues.len());
-        tracing::debug!(
-            epoch = changes.epoch,
-            resources,
-            catalogues,
-            micros = start.elapsed().as_micros(),
-            "committed"
-        );
-        let now = self.now();
-        self.tracker.conflict(&changes.conflicts, now);
-        self.tracker.patched(&changes.patching, now);
-        self.tracker.stand(std::mem::take(&mut changes.standings), now);
-        let changes = ServedWorld::changes(changes);
-        let relisted = self.hub.relisted(&changes);
-        let what = || format!("{resources} resources, {catalogues} catalogues");
-        self.counters.stalls.note(Step::Commit, settled, what);
-        let compared = relisted.map(|relisted| self.beside(inbox, |served| relisted.compare(served)));
-        let begun = Instant::now();
-        let applied = compared.transpose().and_then(|compared| {
-            let compared = compared.unwrap_or_default();
-            catch_unwind(AssertUnwindSafe(|| self.hub.apply_to_ledgers(&mut self.served, changes, compared, now)))
-        });
-        if let Err(panic) = applied {
-            self.repair("applying a commit", panic);
-        }
-        self.counters.stalls.note(Step::Commit, begun, what);
-    }
-
-    fn note_panics(&mut self, panics: &[String]) {
-        for panic in panics {
-            tracing::error!(%panic, "a rule panicked; what it derived before stays, and what it never derived is not sent");
-        }
-        self.counters.rule_panics += panics.len() as u64;
     }
 
     /// Repairs the state after a panic that may have left it inconsistent: derives everything again from all objects, and ends
@@ -435,6 +369,7 @@ impl Core {
 }
 
 mod beside;
+mod commits;
 mod requests;
 #[cfg(test)]
 mod tests;

@@ -62,6 +62,20 @@ impl Gathered {
         }
     }
 
+    /// Takes the endpoints if they are due.
+    pub(crate) fn take_endpoints(&mut self, paces: &Paces, pace: &Pace) -> Option<Lane> {
+        let waits = paces.endpoints.is_some_and(|last| last.next(pace) > Instant::now());
+        (!waits && self.endpoints.batch.is_some()).then(|| std::mem::take(&mut self.endpoints))
+    }
+
+    /// Puts endpoints back before all that arrived since they were taken.
+    pub(crate) fn put_back(&mut self, mut endpoints: Lane) {
+        let others_have_endpoints = self.others.batch.as_ref().is_some_and(Batch::has_workloads);
+        let lane = if others_have_endpoints { &mut self.others } else { &mut self.endpoints };
+        endpoints.append(std::mem::take(lane));
+        *lane = endpoints;
+    }
+
     /// Takes everything.
     pub(crate) fn take_all(&mut self) -> Lane {
         self.join();
@@ -70,11 +84,7 @@ impl Gathered {
 
     /// Puts the waiting endpoints among the other changes.
     fn join(&mut self) {
-        let Lane { batch, observed, since } = std::mem::take(&mut self.endpoints);
-        if let Some(batch) = batch {
-            self.others.add(batch, observed);
-            self.others.since = self.others.since.min(since);
-        }
+        self.others.append(std::mem::take(&mut self.endpoints));
     }
 }
 
@@ -84,11 +94,16 @@ impl Lane {
     }
 
     fn add(&mut self, later: Batch, observed: Observations) {
-        self.observed.extend(observed);
-        self.since.get_or_insert_with(Instant::now);
-        match &mut self.batch {
-            Some(batch) => batch.merge(later),
-            None => self.batch = Some(later),
+        self.append(Lane { batch: Some(later), observed, since: Some(Instant::now()) });
+    }
+
+    /// Adds changes that arrived later.
+    pub(crate) fn append(&mut self, later: Lane) {
+        self.observed.extend(later.observed);
+        self.since = [self.since, later.since].into_iter().flatten().min();
+        match (&mut self.batch, later.batch) {
+            (Some(batch), Some(later)) => batch.merge(later),
+            (batch, later) => *batch = batch.take().or(later),
         }
     }
 }
@@ -179,6 +194,16 @@ mod tests {
             batches.into_iter().for_each(|batch| gathered.add(batch, Observations::new()));
             assert_eq!(kinds(&gathered.take(&paces, &pace)), (true, true), "{mixed_first}");
         }
+        let mut gathered = Gathered::default();
+        gathered.add(batch(&[SLICE]), Observations::new());
+        let older = gathered.take_endpoints(&Paces::default(), &Pace::UNLIMITED).expect("endpoints");
+        let mut removal = Batch::new();
+        removal.remove(&ObjectKey::new(Kind::EndpointSlice, "shop", "a"));
+        gathered.add(removal, Observations::new());
+        gathered.put_back(older);
+        let both = gathered.take_all().batch.expect("both");
+        let changes = world::World::new(Default::default(), 1).commit(both);
+        assert!(changes.objects.upserts.is_empty(), "the later change counts");
         let mut gathered = Gathered::default();
         let mut relisted = Batch::new();
         relisted.replace(Default::default(), "".into(), Default::default());

@@ -17,6 +17,7 @@
 //! `status` plans the statuses. Other control planes read the configuration of the sources ([`Configuration`]) on the
 //! xDS port.
 
+mod ahead;
 mod authentication;
 mod budget;
 mod certificate_service;

@@ -20,10 +20,14 @@ pub(crate) struct ServedWorld {
 
 /// The hub of streams over the world.
 pub(crate) type Hub = xds::Hub<ServedWorld>;
+/// The changes of a commit that concern the hub.
+pub(crate) type Changes = xds::Changes<ServedWorld>;
+/// The differences of changed catalogues.
+pub(crate) type Compared = xds::Compared<ServedWorld>;
 
 impl ServedWorld {
     /// Converts the changes of a commit for the hub.
-    pub(crate) fn changes(changes: world::Changes) -> xds::Changes<ServedWorld> {
+    pub(crate) fn changes(changes: world::Changes) -> Changes {
         xds::Changes {
             resources: changes.resources,
             catalogues: changes.catalogues,

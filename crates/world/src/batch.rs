@@ -55,6 +55,11 @@ impl Batch {
         !self.complete.is_empty() || !self.inputs.is_empty() || !self.kinds().all(is_workload)
     }
 
+    /// A copy, if it changes nothing but endpoints and pods.
+    pub fn copy_of_workloads(&self) -> Option<Batch> {
+        (!self.has_others()).then(|| Batch { objects: self.objects.clone(), ..Batch::default() })
+    }
+
     fn kinds(&self) -> impl Iterator<Item = Kind> + '_ {
         self.objects.values().flat_map(|change| change.upserts.keys().chain(&change.deletes)).map(|key| key.kind)
     }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use model::xds::ResourceType;
+use model::xds::{Resource, ResourceType};
 
 use crate::cells::LedgerId;
 use crate::relisted::Compared;
@@ -28,22 +28,9 @@ impl<O: Origin> Hub<O> {
         let epoch = self.core.epoch;
         let mut touched: BTreeSet<LedgerId> = BTreeSet::new();
         for (cell, resource) in changes.resources {
-            if resource.is_none() && origin.failed(cell) {
-                // The last one stays.
-                continue;
-            }
-            let Some(replaced) = self.core.cells.replace(cell, resource.clone()) else {
-                continue;
-            };
-            let acknowledged = |(ledger, name): &(LedgerId, Name)| {
-                self.core.ledgers[*ledger].acknowledged(name, replaced.old.as_ref()).cloned()
-            };
-            if let Some(good) = replaced.users.iter().find_map(acknowledged) {
-                self.core.goods.keep(cell, good, now);
-            }
-            for (ledger, name) in replaced.users {
-                self.core.ledgers[ledger].on_resource(&name, replaced.old.as_ref(), resource.as_ref(), epoch);
-                touched.insert(ledger);
+            // The last one stays if there is none because of a panic.
+            if resource.is_some() || !origin.failed(cell) {
+                self.replace(cell, resource, now, &mut touched);
             }
         }
         for (cell, catalogue) in changes.catalogues {
@@ -72,6 +59,37 @@ impl<O: Origin> Hub<O> {
             self.prune(ledger);
         }
         self.dismiss(compared);
+    }
+
+    /// Replaces resources, and wakes the streams that they concern. They are sent before changes that the origin has made, but that
+    /// were not applied yet.
+    pub fn apply_ahead(&mut self, resources: Vec<(O::Cell, Resource)>, now: Moment) {
+        self.core.epoch += 1;
+        let mut touched = BTreeSet::new();
+        for (cell, resource) in resources {
+            self.replace(cell, Some(resource), now, &mut touched);
+        }
+        for ledger in touched {
+            self.wake_marked(ledger, now);
+        }
+    }
+
+    /// Replaces the resource of a cell. Adds the ledgers that have it.
+    fn replace(&mut self, cell: O::Cell, resource: Option<Resource>, now: Moment, touched: &mut BTreeSet<LedgerId>) {
+        let epoch = self.core.epoch;
+        let Some(replaced) = self.core.cells.replace(cell, resource.clone()) else {
+            return;
+        };
+        let acknowledged = |(ledger, name): &(LedgerId, Name)| {
+            self.core.ledgers[*ledger].acknowledged(name, replaced.old.as_ref()).cloned()
+        };
+        if let Some(good) = replaced.users.iter().find_map(acknowledged) {
+            self.core.goods.keep(cell, good, now);
+        }
+        for (ledger, name) in replaced.users {
+            self.core.ledgers[ledger].on_resource(&name, replaced.old.as_ref(), resource.as_ref(), epoch);
+            touched.insert(ledger);
+        }
     }
 
     pub(crate) fn wake(&mut self, id: StreamId, now: Moment) {

@@ -3,6 +3,7 @@
 use std::hash::{Hash, Hasher};
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use config::MeshConfig;
 use envoy::types::{CLUSTER, ROUTE};
 use model::audience::ResourceKey;
 use model::xds::{ResourceType, TypeSpec};
@@ -18,6 +19,8 @@ use super::*;
 use crate::log::tests::lines_of;
 use crate::metrics::Snapshot;
 use crate::world_handle::down_queue;
+
+mod ahead;
 
 type Received = mpsc::Receiver<Down>;
 
@@ -222,7 +225,7 @@ fn answers_are_taken_while_a_commit_runs_and_other_messages_wait_in_order() {
     ]);
     let turns = std::cell::Cell::new(0);
     let mut gathered = Gathered::default();
-    core.clients().serve_until(|| turns.replace(turns.get() + 1) > 3, &mut inbox, &mut gathered);
+    core.clients().serve_until(|_, _| turns.replace(turns.get() + 1) > 3, &mut inbox, &mut gathered);
     let is_acked = |core: &Core, id| core.hub.status(id).expect("connected").watches[0].acked.is_some();
     assert!(is_acked(&core, answering) && !is_acked(&core, asking) && !gathered.is_empty());
     core.turn(&mut inbox);

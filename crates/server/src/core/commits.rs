@@ -1,0 +1,144 @@
+//! Commits: they settle on another thread, and their changes are published and applied to the ledgers.
+
+use std::any::Any;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::time::Instant;
+
+use config::MeshConfig;
+use world::Batch;
+
+use super::Core;
+use crate::ahead::Ahead;
+use crate::gathered::Lane;
+use crate::inbox::Inbox;
+use crate::log::log_diagnostics;
+use crate::served_world::{Changes, Compared, ServedWorld};
+use crate::stalls::Step;
+
+impl Core {
+    /// Commits changes and applies the observations.
+    pub(super) fn take_in(&mut self, mut taken: Lane, inbox: &mut Inbox) {
+        if self.repairs.has_failed() {
+            return;
+        }
+        if let Some(batch) = taken.batch.take().filter(|batch| !batch.is_empty()) {
+            self.paces.start(&batch, taken.since, &self.pace);
+            taken.since.iter().for_each(|since| self.counters.debounce.observe(since.elapsed().as_secs_f64()));
+            taken.append(self.commit(batch, inbox));
+        }
+        let now = self.now();
+        let epoch = self.hub.epoch();
+        self.tracker.observe(taken.observed, &mut self.served, epoch, now);
+    }
+
+    /// Commits a batch. Returns the observations of changes that were committed at the same time.
+    pub(super) fn commit(&mut self, batch: Batch, inbox: &mut Inbox) -> Lane {
+        let start = Instant::now();
+        if self.expected.is_long() && !self.streams.open.is_empty() {
+            self.ahead = Some(Ahead::new(&self.served.world));
+            self.counters.stalls.note(Step::Commit, start, || "a fork of the world".into());
+        }
+        let changes = match self.beside(inbox, |served| served.world.commit(batch)) {
+            Ok(changes) => self.committed(changes, start),
+            Err(panic) => return self.fail_commit("a commit", panic),
+        };
+        let relisted = self.hub.relisted(&changes);
+        let compared = relisted.map(|relisted| self.beside(inbox, |served| relisted.compare(served)));
+        self.expected.took(start.elapsed());
+        let compared = match compared.transpose() {
+            Ok(compared) => compared.unwrap_or_default(),
+            Err(panic) => return self.fail_commit("applying a commit", panic),
+        };
+        // Both are applied before the next response, so that no stream is sent endpoints as they were before.
+        let (later, observed) = match self.catch_up(inbox) {
+            Ok(caught_up) => caught_up,
+            Err(panic) => return self.fail_commit("a commit", panic),
+        };
+        let all = [(changes, compared)].into_iter().chain(later.map(|later| (later, Default::default())));
+        for (changes, compared) in all {
+            self.apply(changes, compared);
+        }
+        observed
+    }
+
+    /// Commits to the world what was committed to its fork, and drops the fork. Returns what changed, with the observations.
+    pub(super) fn catch_up(&mut self, inbox: &mut Inbox) -> std::thread::Result<(Option<Changes>, Lane)> {
+        let Some(ahead) = self.ahead.take() else { return Ok(Default::default()) };
+        let (fork, mut sent, waiting) = ahead.end();
+        self.gathered.put_back(waiting);
+        let (start, batch) = (Instant::now(), sent.batch.take());
+        let changes = self.beside(inbox, move |served| {
+            let changes = batch.map(|batch| served.world.commit(batch));
+            // It may be the last that has rows which the long commit replaced.
+            drop(fork);
+            changes
+        })?;
+        sent.since.iter().for_each(|since| self.counters.debounce.observe((start - *since).as_secs_f64()));
+        Ok((changes.map(|changes| self.committed(changes, start)), sent))
+    }
+
+    /// Publishes what a commit changed, apart from resources. Returns the changes of these.
+    pub(super) fn committed(&mut self, mut changes: world::Changes, start: Instant) -> Changes {
+        let settled = Instant::now();
+        self.note_panics(&changes.panics);
+        self.counters.commits += 1;
+        self.counters.commit_seconds += start.elapsed().as_secs_f64();
+        self.counters.events.note(&changes);
+        log_diagnostics(&changes.overridden);
+        self.watched.configuration.apply(&changes.objects);
+        self.watched.pods.apply(&changes.objects);
+        if changes.objects.deletes.contains(&MeshConfig::key()) {
+            self.watched.configuration.set_mesh(MeshConfig::default());
+        }
+        if let Some(mesh) = &changes.mesh {
+            self.watched.mesh.send_replace(Arc::new(mesh.config.clone()));
+        }
+        self.watched.publish(&self.served.world, changes.names, changes.keys);
+        let (resources, catalogues) = (changes.resources.len(), changes.catalogues.len());
+        tracing::debug!(
+            epoch = changes.epoch,
+            resources,
+            catalogues,
+            micros = start.elapsed().as_micros(),
+            "committed"
+        );
+        let now = self.now();
+        self.tracker.conflict(&changes.conflicts, now);
+        self.tracker.patched(&changes.patching, now);
+        self.tracker.stand(std::mem::take(&mut changes.standings), now);
+        let what = || format!("{resources} resources, {catalogues} catalogues");
+        self.counters.stalls.note(Step::Commit, settled, what);
+        ServedWorld::changes(changes)
+    }
+
+    /// Applies the changes of a commit to the ledgers.
+    pub(super) fn apply(&mut self, changes: Changes, compared: Compared) {
+        let (begun, now) = (Instant::now(), self.now());
+        let (resources, catalogues) = (changes.resources.len(), changes.catalogues.len());
+        let apply = || self.hub.apply_to_ledgers(&mut self.served, changes, compared, now);
+        if let Err(panic) = catch_unwind(AssertUnwindSafe(apply)) {
+            self.repair("applying a commit", panic);
+        }
+        let what = || format!("{resources} resources, {catalogues} catalogues");
+        self.counters.stalls.note(Step::Commit, begun, what);
+    }
+
+    /// Repairs the state after a commit that panicked. What was committed to a fork only is committed next.
+    pub(super) fn fail_commit(&mut self, what: &'static str, panic: Box<dyn Any + Send>) -> Lane {
+        if let Some(ahead) = self.ahead.take() {
+            let (_, mut sent, waiting) = ahead.end();
+            sent.append(waiting);
+            self.gathered.put_back(sent);
+        }
+        self.repair(what, panic);
+        Lane::default()
+    }
+
+    pub(super) fn note_panics(&mut self, panics: &[String]) {
+        for panic in panics {
+            tracing::error!(%panic, "a rule panicked; what it derived before stays, and what it never derived is not sent");
+        }
+        self.counters.rule_panics += panics.len() as u64;
+    }
+}
