@@ -26,6 +26,7 @@ usage: cargo xtask TASK
   conformance …    the conformance suite of the Gateway API, or of its Inference Extension, against Rutter in a real
                    Kubernetes, as root (--help)
   bench flow       the engine's benchmark
+  bench xds        the cost of streams in the xDS state machine
   bench inject     the latency and processor time of sidecar injection
   bench load …     simulated proxies against the release build; arguments go to the load tool (--help)
   bench gateway …  a Gateway with many routes or ListenerSets, against the release build (--help)

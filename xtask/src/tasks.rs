@@ -120,14 +120,16 @@ pub(crate) fn conformance(arguments: &[String]) -> Result<()> {
 
 pub(crate) fn bench(arguments: &[String]) -> Result<()> {
     match arguments.first().map(String::as_str) {
-        Some(package @ ("flow" | "inject")) => run(cargo(&["bench", "--package", package]).args(&arguments[1..])),
+        Some(package @ ("flow" | "inject" | "xds")) => {
+            run(cargo(&["bench", "--package", package]).args(&arguments[1..]))
+        }
         Some(program @ ("load" | "api" | "certificates" | "gateway")) => {
             // The load tools start the release build of `rutter` in their own directory.
             run(&mut cargo(&["build", "--release", "--package", "rutter", "--package", "load"]))?;
             let mut bench = cargo(&["run", "--release", "--quiet", "--package", "load", "--bin", program, "--"]);
             run(bench.args(&arguments[1..]))
         }
-        _ => bail!("which benchmark? `flow`, `inject`, `load`, `api`, `certificates` or `gateway`"),
+        _ => bail!("which benchmark? `flow`, `inject`, `xds`, `load`, `api`, `certificates` or `gateway`"),
     }
 }
 

@@ -8,7 +8,7 @@ use xds::{Limits, Progress, Question, StreamId, Variant};
 
 use crate::envoy::Envoy;
 use crate::harness::*;
-use crate::world::{Audience, Content, has_own_endpoints, plain, types};
+use crate::world::{Audience, Content, World, has_own_endpoints, plain, types};
 
 const CLUSTERS: [&str; 6] = ["c0", "c1", "c2", "c3", "c4", "c5"];
 const LISTENERS: [&str; 3] = ["l0", "l1", "l2"];
@@ -32,7 +32,10 @@ enum Step {
         clusters: u8,
         gone: bool,
     },
-    Commit,
+    Commit {
+        /// Endpoints are sent before the other changes.
+        ahead: bool,
+    },
     /// The client reads one response.
     Read {
         client: usize,
@@ -74,7 +77,7 @@ fn step() -> impl Strategy<Value = Step> {
         3 => (audience.clone(), 0..6usize, 0..4u8).prop_map(|(audience, cluster, how)| Step::Cluster { audience, cluster, how }),
         3 => (audience.clone(), 0..3usize, any::<u8>(), prop::bool::weighted(0.2))
             .prop_map(|(audience, listener, clusters, gone)| Step::Route { audience, listener, clusters, gone }),
-        4 => Just(Step::Commit),
+        4 => any::<bool>().prop_map(|ahead| Step::Commit { ahead }),
         10 => (client.clone(), prop::bool::weighted(0.05)).prop_map(|(client, refuse)| Step::Read { client, refuse }),
         10 => client.clone().prop_map(|client| Step::Deliver { client }),
         1 => (client.clone(), any::<bool>()).prop_map(|(client, empty)| Step::Reconnect { client, empty }),
@@ -145,13 +148,16 @@ impl Run {
             Step::Route { audience, listener, clusters, gone } => {
                 self.change_route(AUDIENCES[audience], LISTENERS[listener], clusters, gone);
             }
-            Step::Commit if self.in_parts => {
+            Step::Commit { ahead } if self.in_parts => {
                 let changes = self.h.world.commit();
+                if ahead {
+                    self.send_endpoints(&changes);
+                }
                 let relisted = self.h.hub.relisted(&changes);
                 let compared = relisted.map(|relisted| relisted.compare(&mut self.h.world)).unwrap_or_default();
                 self.h.hub.apply_to_ledgers(&mut self.h.world, changes, compared, self.h.now);
             }
-            Step::Commit => self.h.commit(),
+            Step::Commit { .. } => self.h.commit(),
             Step::Read { client, refuse } => self.clients[client].read(refuse),
             Step::Deliver { client } => self.deliver(client),
             Step::Reconnect { client, empty } => self.reconnect(client, empty),
@@ -182,6 +188,15 @@ impl Run {
         }
         self.collect();
         self.check_tally(false);
+    }
+
+    /// Sends the changed endpoints of a commit before its other changes.
+    fn send_endpoints(&mut self, changes: &xds::Changes<World>) {
+        let open = self.h.world.open_resources();
+        let is_endpoints = |cell: u32| open.iter().any(|(other, key, _)| *other == cell && key.0 == EDS);
+        let resources = changes.resources.iter().filter_map(|(cell, resource)| Some((*cell, resource.clone()?)));
+        self.h.hub.apply_ahead(resources.filter(|(cell, _)| is_endpoints(*cell)).collect(), self.h.now);
+        self.collect();
     }
 
     /// No client counts as running a resource that it has not accepted. Once everything is settled, all clients do.
@@ -408,18 +423,18 @@ fn dropped_resources_count_until_the_request_arrives() {
     let steps = [
         deliver(),
         route,
-        Step::Commit,
+        Step::Commit { ahead: false },
         deliver(),
         read.clone(),
         deliver(),
         to(1),
         read.clone(),
         deliver(),
-        Step::Commit,
+        Step::Commit { ahead: false },
         deliver(),
         read.clone(),
         to(0),
-        Step::Commit,
+        Step::Commit { ahead: false },
         deliver(),
         read,
     ];
