@@ -1,9 +1,9 @@
 //! Changes of endpoints that do not wait for a commit that takes long.
 //!
-//! While a commit settles, nothing else can be committed to the world. Before a commit that is expected to take long, the world is
-//! forked. Changes of endpoints that arrive meanwhile are committed to the fork, and the resources that they change are sent.
-//! Afterwards the same changes are committed to the world, which then changes no resource any more, unless the long commit
-//! changed it, too.
+//! While a commit runs, nothing else can be committed to the world. Before a commit that is expected to take long, a copy of the world
+//! is made (a fork). Changes of endpoints that arrive meanwhile are committed to the fork, and the resources that they change are
+//! sent. After the long commit, the same changes are committed to the world, which then changes no resource any more, unless the
+//! long commit changed it, too.
 
 use std::thread::{Scope, ScopedJoinHandle, Thread};
 use std::time::Duration;
@@ -15,8 +15,8 @@ use world::{Batch, Changes, World};
 use crate::gathered::{Gathered, Lane, Paces};
 use crate::pace::Pace;
 
-/// The least time of a commit before which the world is forked. Pages of a forked world are copied when they change, so that short
-/// commits would take longer.
+/// The least time of a commit before which a fork is made. Pages that the world shares with a fork are copied when they change, so
+/// that short commits would take longer.
 const LONG: Duration = Duration::from_millis(20);
 
 /// The time that the next commit may take.
@@ -36,8 +36,10 @@ impl Expected {
 
 /// A fork of the world, and the changes that were committed to it.
 pub(crate) struct Ahead {
-    /// `None` while changes are committed to it, and if no more may be.
+    /// `None` while changes are committed to it.
     fork: Option<World>,
+    /// Whether more may be committed to it.
+    is_open: bool,
     /// The changes whose resources were sent.
     sent: Lane,
     /// The changes that are being committed, or whose effect must wait for that of the long commit.
@@ -48,8 +50,14 @@ pub(crate) struct Ahead {
 pub(crate) type Running<'s> = ScopedJoinHandle<'s, (World, Changes)>;
 
 impl Ahead {
+    /// Whether changes of endpoints may be sent before those of this batch. An endpoint whose pod is not known yet is left out, so
+    /// endpoints must not overtake their pods.
+    pub(crate) fn is_safe_during(batch: &Batch) -> bool {
+        !batch.has_pods()
+    }
+
     pub(crate) fn new(world: &World) -> Ahead {
-        Ahead { fork: Some(world.fork()), sent: Lane::default(), taken: Lane::default() }
+        Ahead { fork: Some(world.fork()), is_open: true, sent: Lane::default(), taken: Lane::default() }
     }
 
     /// Commits waiting changes of endpoints to the fork if they are due. Wakes the thread `waiting` at the end.
@@ -60,8 +68,11 @@ impl Ahead {
         (paces, pace): (&mut Paces, &Pace),
         waiting: &Thread,
     ) -> Option<Running<'s>> {
-        self.fork.as_ref()?;
+        if !self.is_open {
+            return None;
+        }
         self.taken = gathered.take_endpoints(paces, pace)?;
+        self.is_open = false;
         let batch = self.taken.batch.as_ref().and_then(Batch::copy_of_workloads);
         let (Some(batch), Some(mut fork)) = (batch, self.fork.take()) else { return None };
         paces.start(&batch, self.taken.since, pace);
@@ -79,11 +90,12 @@ impl Ahead {
     pub(crate) fn finish(&mut self, outcome: std::thread::Result<(World, Changes)>) -> Vec<(CellId, Resource)> {
         // The world's own commit reports a panic.
         let Ok((fork, changes)) = outcome else { return Vec::new() };
+        self.fork = Some(fork);
         let removed = changes.resources.iter().any(|(_, resource)| resource.is_none());
         if removed || !changes.catalogues.is_empty() || !changes.moved.is_empty() || !changes.panics.is_empty() {
             return Vec::new();
         }
-        self.fork = Some(fork);
+        self.is_open = true;
         let taken = std::mem::take(&mut self.taken);
         self.sent.append(taken);
         changes.resources.into_iter().filter_map(|(cell, resource)| Some((cell, resource?))).collect()
@@ -125,10 +137,12 @@ mod tests {
             batch.remove(&ObjectKey::new(Kind::EndpointSlice, "shop", "a"));
             ahead.taken.append(Lane { batch: Some(batch), observed: Observations::new(), since: None });
             let fork = ahead.fork.take().expect("a fork");
+            ahead.is_open = false;
             let sent = ahead.finish(changes.map(|changes| (fork, changes)).map_err(|text| Box::new(text) as _));
-            let (fork, done, waiting) = ahead.end();
+            let is_open = ahead.is_open;
+            let (_, done, waiting) = ahead.end();
             assert_eq!(
-                (fork.is_some(), done.batch.is_some(), waiting.batch.is_none()),
+                (is_open, done.batch.is_some(), waiting.batch.is_none()),
                 (is_sent, is_sent, is_sent),
                 "{number}"
             );

@@ -9,8 +9,10 @@ use crate::processor;
 
 /// The bucket bounds, in seconds. No step should take more than 50 ms.
 const BUCKETS: [f64; 12] = [0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 3.0, 10.0];
-/// A step that takes longer is logged.
+/// A step that takes longer is logged as a warning.
 const LONG: Duration = Duration::from_secs(1);
+/// A step that takes longer is logged on the level `debug`.
+const NOTABLE: Duration = Duration::from_millis(50);
 /// The minimum time between two such lines.
 const QUIET: Duration = Duration::from_secs(10);
 
@@ -93,9 +95,12 @@ impl Stalls {
         let used = processor::of_thread();
         self.processor[step as usize].observe(used.saturating_sub(self.used).as_secs_f64());
         self.used = used;
-        if self.record(step, took, now) {
-            let (step, what, millis) = (step.name(), what(), took.as_millis());
-            tracing::warn!(step, what, millis, "all other work was held up by one step");
+        let is_long = self.record(step, took, now);
+        let (step, millis) = (step.name(), took.as_millis());
+        if is_long {
+            tracing::warn!(step, what = what(), millis, "all other work was held up by one step");
+        } else if took > NOTABLE {
+            tracing::debug!(step, what = what(), millis, "all other work was held up by one step");
         }
     }
 

@@ -55,6 +55,11 @@ impl Batch {
         !self.complete.is_empty() || !self.inputs.is_empty() || !self.kinds().all(is_workload)
     }
 
+    /// Whether it may add pods.
+    pub fn has_pods(&self) -> bool {
+        !self.complete.is_empty() || self.kinds().any(|kind| kind == Kind::Pod)
+    }
+
     /// A copy, if it changes nothing but endpoints and pods.
     pub fn copy_of_workloads(&self) -> Option<Batch> {
         (!self.has_others()).then(|| Batch { objects: self.objects.clone(), ..Batch::default() })

@@ -339,8 +339,8 @@ async fn cost(pid: u32, change: impl Future<Output = Result<()>>) -> Result<Dura
 impl Row {
     fn shown(&self) -> String {
         let long = self.stalls.iter().filter(|stall| stall.long > 0);
-        let long: Vec<String> = long.map(|stall| format!("{} {} ms", stall.step, stall.longest * 1000.0)).collect();
-        let long = if long.is_empty() { "below 50 ms".to_owned() } else { long.join(", ") };
+        let long: Vec<String> = long.map(Stall::shown).collect();
+        let long = if long.is_empty() { "below 50 ms".to_owned() } else { long.join("; ") };
         format!(
             "| {} CPU | {} | {} CPU | {} | {} CPU | {} CPU | {} | {long} |",
             shown(self.start),

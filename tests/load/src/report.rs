@@ -118,6 +118,16 @@ impl Stall {
         stalls
     }
 
+    /// The longest step, as a text.
+    pub fn shown(&self) -> String {
+        let long = if self.long > 0 { format!(" ({} above 50 ms)", self.long) } else { String::new() };
+        let processor = match self.processor {
+            used if used < self.longest => format!(", {} ms of processor time", used * 1000.0),
+            _ => String::new(),
+        };
+        format!("{} {} ms{long}{processor}", self.step, self.longest * 1000.0)
+    }
+
     /// Adds the stalls of another process.
     pub fn merge(all: &mut Vec<Stall>, more: Vec<Stall>) {
         for stall in more {
@@ -225,7 +235,7 @@ impl Report {
         }
         let _ = write!(
             text,
-            "\nResident memory: {} before the first proxy, {} with all of them (highest so far: {}), {} for one more.\n",
+            "\nResident memory: {} before the first proxy, {} with all of them (at most {}), {} for one more.\n",
             size(self.resident_idle),
             size(self.resident),
             size(self.peak),
@@ -241,36 +251,39 @@ impl Report {
                 size(from_start_idle)
             );
         }
-        let longest = |stall: &Stall| {
-            let long = if stall.long > 0 { format!(" ({} above 50 ms)", stall.long) } else { String::new() };
-            let processor = match stall.processor {
-                used if used < stall.longest => format!(", {} ms of processor time", used * 1000.0),
-                _ => String::new(),
-            };
-            format!("{} {} ms{long}{processor}", stall.step, stall.longest * 1000.0)
-        };
-        let longest: Vec<String> = self.stalls.iter().map(longest).collect();
-        let _ = writeln!(text, "All other work was held up by at most: {}.", longest.join("; "));
         if let Some(pod) = self.per_pod {
             let _ = writeln!(text, "One more pod: {pod} bytes.");
         }
+        let longest: Vec<String> = self.stalls.iter().map(Stall::shown).collect();
+        let _ = writeln!(text, "\n{LAST_PARAGRAPH} {}.", longest.join("; "));
         text
     }
 
-    /// Puts the table into a page: in place of one with the same title, otherwise at the end.
+    /// Puts the table into a page: in place of one with the same title, otherwise at the end. What follows the old table's last
+    /// paragraph stays.
+    ///
+    /// # Errors
+    /// The page cannot be written.
     pub fn write_into(&self, page: &Path) -> Result<()> {
         let old = fs::read_to_string(page).unwrap_or_default();
+        Ok(fs::write(page, self.inserted(&old))?)
+    }
+
+    fn inserted(&self, page: &str) -> String {
         let heading = format!("### {}\n", self.title());
-        let new = match old.split_once(&heading) {
-            Some((before, after)) => {
-                let end = after.find("\n#").map_or(after.len(), |at| at + 1);
-                format!("{before}{}{}{}", self.markdown(), if end < after.len() { "\n" } else { "" }, &after[end..])
-            }
-            None => format!("{}\n\n{}", old.trim_end(), self.markdown()),
+        let Some((before, after)) = page.split_once(&heading) else {
+            return format!("{}\n\n{}", page.trim_end(), self.markdown());
         };
-        Ok(fs::write(page, new)?)
+        let section = after.find("\n#").map_or(after.len(), |at| at + 1);
+        let last = after[..section].find(LAST_PARAGRAPH);
+        let kept = last.and_then(|at| Some(at + after[at..section].find('\n')? + 1)).unwrap_or(section);
+        let gap = if kept == section && section < after.len() { "\n" } else { "" };
+        format!("{before}{}{gap}{}", self.markdown(), &after[kept..])
     }
 }
+
+/// The begin of the last paragraph of a table.
+const LAST_PARAGRAPH: &str = "Longest steps of the world's thread:";
 
 /// The processor time in the kernel, where it is long enough to be exact.
 fn in_kernel(row: &Measured) -> String {
@@ -300,6 +313,28 @@ pub(crate) fn size(bytes: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn notes_of_a_page_stay() {
+        let size = crate::objects::Size {
+            services: 1,
+            ports: 1,
+            endpoints: 1,
+            namespaces: 1,
+            rules: false,
+            cluster_ips: true,
+        };
+        let (protocol, location) = (Protocol::Delta, Location::Files);
+        let report = Report::default_for(Plan { size, proxies: 1, protocol, location, tls: false });
+        let page = |table: &str, note: &str| format!("# Page\n\n{table}\n{note}### Another\n\ntext\n");
+        let old = format!("### {}\n\n| old |\n\n{LAST_PARAGRAPH} old.\n", report.title());
+        let note = "A note.\n\n";
+        assert_eq!(report.inserted(&page(&old, note)), page(&report.markdown(), note));
+        assert_eq!(report.inserted(&page(&report.markdown(), "")), page(&report.markdown(), ""));
+        let without = format!("### {}\n\n| old |\n", report.title());
+        assert_eq!(report.inserted(&page(&without, "")), page(&report.markdown(), ""));
+        assert_eq!(report.inserted("# Page\n"), format!("# Page\n\n{}", report.markdown()));
+    }
 
     #[test]
     fn stalls_are_read_from_a_histogram() {

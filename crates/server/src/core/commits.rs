@@ -1,4 +1,4 @@
-//! Commits: they settle on another thread, and their changes are published and applied to the ledgers.
+//! Commits: another thread derives what they change, which is published and applied to the ledgers.
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -35,7 +35,7 @@ impl Core {
     /// Commits a batch. Returns the observations of changes that were committed at the same time.
     pub(super) fn commit(&mut self, batch: Batch, inbox: &mut Inbox) -> Lane {
         let start = Instant::now();
-        if self.expected.is_long() && !self.streams.open.is_empty() {
+        if self.expected.is_long() && !self.streams.open.is_empty() && Ahead::is_safe_during(&batch) {
             self.ahead = Some(Ahead::new(&self.served.world));
             self.counters.stalls.note(Step::Commit, start, || "a fork of the world".into());
         }

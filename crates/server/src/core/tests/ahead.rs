@@ -107,3 +107,14 @@ fn changes_of_a_fork_are_not_lost_if_the_commit_panics() {
     let bytes: Vec<u8> = response.pieces().flat_map(|piece| piece.to_vec()).collect();
     assert!(bytes.windows(8).any(|part| part == b"10.1.0.2"), "the endpoint is committed after the repair");
 }
+
+#[test]
+fn endpoints_do_not_overtake_their_pods() {
+    let pod =
+        "apiVersion: v1\nkind: Pod\nmetadata: { name: reviews-1, namespace: shop }\nstatus: { podIP: 10.1.0.2 }\n";
+    assert!(Ahead::is_safe_during(&batch(SERVICE)) && Ahead::is_safe_during(&endpoint("10.1.0.2")));
+    assert!(!Ahead::is_safe_during(&batch(&format!("{SERVICE}---\n{pod}"))));
+    let mut relisted = Batch::new();
+    relisted.replace(Default::default(), "".into(), Default::default());
+    assert!(!Ahead::is_safe_during(&relisted));
+}
