@@ -126,6 +126,8 @@ async fn a_rule_with_sessions_is_used(probe: Probe) -> Result<()> {
     shop.mesh.config.put("route.yaml", &rule)?;
     let mut client = shop.client("xds:///echo:7070")?;
     client.until(20, &[], |outcome| outcome.answers.is_empty()).await?;
+    // The library applies a route before the cluster of the route is ready.
+    client.until(20, &[("end-user", "jason")], |outcome| outcome.errors.is_empty()).await?;
     let outcome = client.calls(100, &[("end-user", "jason")]).await?;
     assert!(outcome.errors.is_empty(), "{outcome:?}");
     Ok(())
