@@ -38,11 +38,10 @@ impl Expected {
 pub(crate) struct Ahead {
     /// `None` while changes are committed to it.
     fork: Option<World>,
-    /// Whether more may be committed to it.
-    is_open: bool,
     /// The changes whose resources were sent.
     sent: Lane,
-    /// The changes that are being committed, or whose effect must wait for that of the long commit.
+    /// The changes that are being committed, or whose effect must wait for that of the long commit. As long as there are any, no more
+    /// are committed to the fork.
     taken: Lane,
 }
 
@@ -57,7 +56,7 @@ impl Ahead {
     }
 
     pub(crate) fn new(world: &World) -> Ahead {
-        Ahead { fork: Some(world.fork()), is_open: true, sent: Lane::default(), taken: Lane::default() }
+        Ahead { fork: Some(world.fork()), sent: Lane::default(), taken: Lane::default() }
     }
 
     /// Commits waiting changes of endpoints to the fork if they are due. Wakes the thread `waiting` at the end.
@@ -68,11 +67,10 @@ impl Ahead {
         (paces, pace): (&mut Paces, &Pace),
         waiting: &Thread,
     ) -> Option<Running<'s>> {
-        if !self.is_open {
+        if !self.taken.is_empty() {
             return None;
         }
         self.taken = gathered.take_endpoints(paces, pace)?;
-        self.is_open = false;
         let batch = self.taken.batch.as_ref().and_then(Batch::copy_of_workloads);
         let (Some(batch), Some(mut fork)) = (batch, self.fork.take()) else { return None };
         paces.start(&batch, self.taken.since, pace);
@@ -95,9 +93,7 @@ impl Ahead {
         if removed || !changes.catalogues.is_empty() || !changes.moved.is_empty() || !changes.panics.is_empty() {
             return Vec::new();
         }
-        self.is_open = true;
-        let taken = std::mem::take(&mut self.taken);
-        self.sent.append(taken);
+        self.sent.append(std::mem::take(&mut self.taken));
         changes.resources.into_iter().filter_map(|(cell, resource)| Some((cell, resource?))).collect()
     }
 
@@ -137,9 +133,8 @@ mod tests {
             batch.remove(&ObjectKey::new(Kind::EndpointSlice, "shop", "a"));
             ahead.taken.append(Lane { batch: Some(batch), observed: Observations::new(), since: None });
             let fork = ahead.fork.take().expect("a fork");
-            ahead.is_open = false;
             let sent = ahead.finish(changes.map(|changes| (fork, changes)).map_err(|text| Box::new(text) as _));
-            let is_open = ahead.is_open;
+            let is_open = ahead.taken.is_empty();
             let (_, done, waiting) = ahead.end();
             assert_eq!(
                 (is_open, done.batch.is_some(), waiting.batch.is_none()),

@@ -36,8 +36,7 @@ impl Gathered {
     /// Adds a batch behind those that arrived before.
     pub(crate) fn add(&mut self, later: Batch, observed: Observations) {
         let (has_endpoints, has_others) = (later.has_workloads(), later.has_others());
-        let others_have_endpoints = self.others.batch.as_ref().is_some_and(Batch::has_workloads);
-        if has_endpoints && !has_others && !others_have_endpoints {
+        if has_endpoints && !has_others && !self.others.has_workloads() {
             return self.endpoints.add(later, observed);
         }
         if has_endpoints {
@@ -48,14 +47,13 @@ impl Gathered {
 
     /// The time at which the next commit may start; `None` if nothing waits.
     pub(crate) fn due(&self, paces: &Paces, pace: &Pace) -> Option<Instant> {
-        let next = |last: Option<LastCommit>| last.map_or_else(Instant::now, |last| last.next(pace));
         let lanes = [(&self.endpoints, paces.endpoints), (&self.others, paces.others)];
-        lanes.into_iter().filter(|(lane, _)| !lane.is_empty()).map(|(_, last)| next(last)).min()
+        lanes.into_iter().filter(|(lane, _)| !lane.is_empty()).map(|(_, last)| next(last, pace)).min()
     }
 
     /// Takes what is due: all, or only the endpoints if the other changes must wait.
     pub(crate) fn take(&mut self, paces: &Paces, pace: &Pace) -> Lane {
-        let others_wait = paces.others.is_some_and(|last| last.next(pace) > Instant::now());
+        let others_wait = next(paces.others, pace) > Instant::now();
         match others_wait && !self.endpoints.is_empty() {
             true => std::mem::take(&mut self.endpoints),
             false => self.take_all(),
@@ -64,14 +62,13 @@ impl Gathered {
 
     /// Takes the endpoints if they are due.
     pub(crate) fn take_endpoints(&mut self, paces: &Paces, pace: &Pace) -> Option<Lane> {
-        let waits = paces.endpoints.is_some_and(|last| last.next(pace) > Instant::now());
-        (!waits && self.endpoints.batch.is_some()).then(|| std::mem::take(&mut self.endpoints))
+        let is_due = self.endpoints.batch.is_some() && next(paces.endpoints, pace) <= Instant::now();
+        is_due.then(|| std::mem::take(&mut self.endpoints))
     }
 
     /// Puts endpoints back before all that arrived since they were taken.
     pub(crate) fn put_back(&mut self, mut endpoints: Lane) {
-        let others_have_endpoints = self.others.batch.as_ref().is_some_and(Batch::has_workloads);
-        let lane = if others_have_endpoints { &mut self.others } else { &mut self.endpoints };
+        let lane = if self.others.has_workloads() { &mut self.others } else { &mut self.endpoints };
         endpoints.append(std::mem::take(lane));
         *lane = endpoints;
     }
@@ -89,8 +86,13 @@ impl Gathered {
 }
 
 impl Lane {
-    fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.batch.is_none() && self.observed.is_empty()
+    }
+
+    /// Whether it may change endpoints or pods.
+    fn has_workloads(&self) -> bool {
+        self.batch.as_ref().is_some_and(Batch::has_workloads)
     }
 
     fn add(&mut self, later: Batch, observed: Observations) {
@@ -106,6 +108,11 @@ impl Lane {
             (batch, later) => *batch = batch.take().or(later),
         }
     }
+}
+
+/// The time at which the next commit of a lane may start after the last one.
+fn next(last: Option<LastCommit>, pace: &Pace) -> Instant {
+    last.map_or_else(Instant::now, |last| last.next(pace))
 }
 
 /// The last commit of each lane.

@@ -45,17 +45,27 @@ fn acknowledge(core: &mut Core, id: StreamId) {
     turn(core, vec![request(id, ENDPOINTS.type_url, &[], &nonce)]);
 }
 
-/// Commits a batch when the client has received the new endpoint, which arrives while the commit runs.
-fn commit_after_endpoint(core: &mut Core, received: &mut Received, long: Batch) {
+/// Does work of a commit when the client has received the new endpoint, which arrives while the commit runs.
+fn beside_endpoint<T: Send>(
+    core: &mut Core,
+    received: &mut Received,
+    work: impl FnOnce(&mut ServedWorld) -> T + Send,
+) -> std::thread::Result<T> {
     let start = Instant::now();
     core.ahead = Some(Ahead::new(&core.served.world));
-    let changes = core.beside(&mut inbox([change(endpoint("10.1.0.2"))]), |served| {
+    core.beside(&mut inbox([change(endpoint("10.1.0.2"))]), |served| {
         while !has_response(received) {
             assert!(start.elapsed() < Duration::from_secs(60), "the endpoint was not sent");
             std::thread::yield_now();
         }
-        served.world.commit(long)
-    });
+        work(served)
+    })
+}
+
+/// Commits a batch when the client has received the new endpoint, which arrives while the commit runs.
+fn commit_after_endpoint(core: &mut Core, received: &mut Received, long: Batch) {
+    let start = Instant::now();
+    let changes = beside_endpoint(core, received, |served| served.world.commit(long));
     let changes = core.committed(changes.expect("no panic"), start);
     let (later, lane) = core.catch_up(&mut inbox([])).expect("no panic");
     assert!(core.ahead.is_none() && lane.batch.is_none() && lane.since.is_some());
@@ -90,16 +100,8 @@ fn the_long_commit_has_the_last_word() {
 #[test]
 fn changes_of_a_fork_are_not_lost_if_the_commit_panics() {
     let (mut core, _, mut received) = client();
-    core.ahead = Some(Ahead::new(&core.served.world));
-    let start = Instant::now();
-    let panic = core.beside(&mut inbox([change(endpoint("10.1.0.2"))]), |_| {
-        while !has_response(&mut received) {
-            assert!(start.elapsed() < Duration::from_secs(60), "the endpoint was not sent");
-            std::thread::yield_now();
-        }
-        panic!("bang")
-    });
-    core.fail_commit("a commit", panic.map(|(): ()| ()).expect_err("it panicked"));
+    let panic = beside_endpoint(&mut core, &mut received, |_| -> () { panic!("bang") });
+    core.fail_commit("a commit", panic.expect_err("it panicked"));
     rest(&mut core);
     let (id, mut received) = connect(&mut core, 2);
     turn(&mut core, vec![request(id, ENDPOINTS.type_url, &[CLUSTER_NAME], "")]);
