@@ -41,14 +41,14 @@ use serde_json::{Value as Json, json};
 
 use context::Context;
 
-/// How objects are converted.
+/// Options of the conversion.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// The class of the Gateways.
     pub gateway_class: Arc<str>,
     /// The Service of existing gateway proxies that serve the Gateways. If `None`, the Gateways have proxies of their own.
     pub service: Option<ObjectId>,
-    /// What becomes of path prefixes that end within a segment.
+    /// The conversion of path prefixes that end within a segment.
     pub prefixes: Prefixes,
     /// The DNS domain of Kubernetes services.
     pub domain: Arc<str>,
@@ -68,7 +68,7 @@ impl Default for Options {
     }
 }
 
-/// What becomes of path prefixes that end within a segment: `/a` also matches `/ab`, which `PathPrefix` does not.
+/// The conversion of path prefixes that end within a segment: `/a` also matches `/ab`, which `PathPrefix` does not.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Prefixes {
     /// A regular expression that matches the same paths.
@@ -84,7 +84,7 @@ pub struct Conversion {
     pub objects: Vec<AnyObject>,
     /// The objects that they replace. A VirtualService may be needed for sidecars, and is not here.
     pub replaced: Vec<ObjectKey>,
-    /// What cannot be expressed (warnings), and what to know (info).
+    /// Warnings name what cannot be expressed, infos what to know.
     pub remarks: Vec<Diagnostic>,
     /// The proxies before and after.
     pub groups: Vec<Group>,

@@ -32,7 +32,7 @@ pub(crate) enum Carries {
     Connections,
 }
 
-/// What routes need of a listener.
+/// The facts about a listener that routes need.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Port {
     pub(crate) name: Arc<str>,

@@ -11,7 +11,7 @@ use gateway_api::rank::Rank;
 use crate::check::Text;
 use crate::context::Context;
 
-/// How often matches are added for those that were added before.
+/// The maximum number of times that matches are added for those that were added before.
 const MAX_PASSES: usize = 4;
 /// The most matches that are added to the rules of one object.
 const MAX_ADDED: usize = 256;

@@ -180,7 +180,7 @@ fn settings(cx: &Reads<'_>, policy: &Object<BackendTlsPolicy>) -> BackendTls {
 
 /// The CA certificates of a policy.
 pub(crate) enum Authorities {
-    /// Those of the operating system.
+    /// The CA certificates of the operating system.
     System,
     /// Certificates in ConfigMaps: the name of their secret.
     Objects(Arc<str>),

@@ -10,7 +10,7 @@ use names::Hostname;
 
 use crate::plan::{ListenerPlan, ListenerProtocol};
 
-/// How a listener conflicts with another one of its port.
+/// A conflict of a listener with another one of its port.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Conflict {
     /// The other has an incompatible protocol.

@@ -1,6 +1,6 @@
 //! GRPCRoutes as HTTPRoutes: a call is a request with the path `/SERVICE/METHOD`.
 //!
-//! What differs is left to the users: the rank of matches ([`Rank::of_grpc`](crate::rank::Rank)), and how calls fail.
+//! Two differences are left to the users: the rank of matches ([`Rank::of_grpc`](crate::rank::Rank)), and how calls fail.
 
 use std::borrow::Cow;
 use std::sync::Arc;

@@ -41,11 +41,11 @@ pub struct ListenerPlan {
     pub namespaces: AllowedNamespaces,
     /// The kinds of routes that may attach.
     pub kinds: Vec<RouteKind>,
-    /// How it conflicts with other listeners of the Gateway.
+    /// Its conflict with other listeners of the Gateway.
     pub conflict: Option<Conflict>,
-    /// How TLS is terminated; none for other protocols, and without valid settings.
+    /// The termination of TLS; none for other protocols, and without valid settings.
     pub termination: Option<Termination>,
-    /// How connections are forwarded, if the protocol is TLS and it is not terminated.
+    /// The forwarding of connections, if the protocol is TLS and it is not terminated.
     pub passthrough: Option<Passthrough>,
 }
 
@@ -80,11 +80,11 @@ pub enum AllowedNamespaces {
     Same,
     /// All.
     All,
-    /// Those that its selector selects.
+    /// The namespaces that its selector selects.
     Selected,
 }
 
-/// How a listener terminates TLS.
+/// The termination of TLS at a listener.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Termination {
     /// The mode.
@@ -93,7 +93,7 @@ pub struct Termination {
     pub cipher_suites: Vec<Arc<str>>,
 }
 
-/// How connections of TLS are forwarded without termination.
+/// The forwarding of connections of TLS without termination.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Passthrough {
     /// By TLSRoutes.

@@ -108,7 +108,7 @@ pub struct UdpProxy {
     pub stat_prefix: Arc<str>,
     /// Weighted clusters, at least one. The weight of a single one is ignored.
     pub clusters: Vec<(Arc<str>, u32)>,
-    /// How long a session may be idle, in milliseconds; absent for Envoy's default (1 min).
+    /// The idle timeout of a session, in milliseconds; absent for Envoy's default (1 min).
     pub idle_timeout_ms: Option<u64>,
     /// Load balancing hashes the client's address.
     pub hash_source_ip: bool,

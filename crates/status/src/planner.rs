@@ -30,9 +30,9 @@ pub struct Now {
 /// Objects whose statuses one replica writes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Scope {
-    /// Those that no label assigns to a revision, and that all revisions observe.
+    /// Objects that no label assigns to a revision. All revisions observe them.
     All,
-    /// Those of this revision.
+    /// Objects of this revision.
     Revision,
 }
 

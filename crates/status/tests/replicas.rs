@@ -115,7 +115,7 @@ fn each_of_two_revisions_writes_its_own_objects_and_one_of_them_the_others() {
     old.planner.lead_in(Scope::All, true, now);
     old.settle(&mut now);
     assert_eq!((old.written.join(" "), new.written.join(" ")), ("old all".to_owned(), "new".to_owned()));
-    // What only one of them leads for is published, and counted there.
+    // Counts of a scope that only one of them leads are published, and counted there.
     assert_eq!(new.publish_to(&mut old, &mut now), 2);
     assert_eq!((old.proxies("all").counts, old.proxies("old").counts), (running(2), running(1)));
     assert_eq!(old.planner.shares(true), [], "it leads in all scopes");

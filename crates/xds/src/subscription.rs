@@ -178,7 +178,7 @@ impl<'a, O: Origin> Subscription<'a, O> {
             Some(own) => {
                 let hides = self.overlay().is_some() && own.ledger.len() > 0;
                 let shared = shared.filter(move |(name, _)| !hides || !own.ledger.contains(name));
-                // Of a named type, a name may be in both.
+                // A name of a named type may be in both.
                 let both = pairs(shared, own.ledger.live(cells, own.selection));
                 Box::new(both.filter_map(|(name, shared, own)| Some((name, shared.or(own)?))))
             }

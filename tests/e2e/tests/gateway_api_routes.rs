@@ -12,7 +12,7 @@ use tokio::net::UdpSocket;
 use tokio::task::JoinHandle;
 
 const HOST: &str = "shop.example.com";
-/// How long a client waits for an answer before it sends a datagram again.
+/// The time in which a client waits for an answer before it sends a datagram again.
 const AGAIN: Duration = Duration::from_millis(200);
 
 /// A Gateway with these listeners (YAML in flow style).

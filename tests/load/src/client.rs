@@ -32,7 +32,7 @@ const UNREAD: usize = 4 << 30;
 /// The bounds of a proxy's window. With Envoy's, 256 MiB, a few proxies would use all memory; a small one slows down the server.
 const WINDOWS: (usize, usize) = (256 << 10, 64 << 20);
 
-/// Where a proxy connects, and how.
+/// The control plane to which a proxy connects, with the settings of the connection.
 pub struct Place {
     /// The address of the control plane.
     pub address: SocketAddr,

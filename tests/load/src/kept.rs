@@ -45,7 +45,7 @@ impl Subscription {
         if has_removed {
             self.had.retain(|(_, version)| *version != REMOVED);
         }
-        // Of several changes of a name, the last one counts.
+        // The last of several changes of a name counts.
         new.reverse();
         new.sort_by_key(|(name, _)| *name);
         new.dedup_by_key(|(name, _)| *name);

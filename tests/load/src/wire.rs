@@ -6,14 +6,14 @@ use bytes::{BufMut, Bytes, BytesMut};
 /// The length of the prefix of gRPC: whether the message is compressed, and its length.
 pub(crate) const PREFIX: usize = 5;
 
-/// Where the first field of a message is.
+/// The position of the first field of a message.
 #[derive(Debug)]
 pub(crate) struct Head {
     /// Its number.
     pub(crate) number: u64,
-    /// Where its bytes begin, if it is length-delimited.
+    /// The begin of its bytes, if it is length-delimited.
     begin: Option<usize>,
-    /// Where it ends; the bytes until there may not have arrived yet.
+    /// Its end; the bytes until there may not have arrived yet.
     pub(crate) end: usize,
 }
 

@@ -1,4 +1,4 @@
-//! What is observed, and which Gateways it concerns.
+//! The observed objects, and the Gateways that they concern.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

@@ -27,7 +27,7 @@ const ACCOUNT: &str = "gateway.istio.io/service-account";
 const SERVICE_TYPE: &str = "networking.istio.io/service-type";
 const DEFAULT_SERVICE_TYPE: &str = "LoadBalancer";
 
-/// What the objects of a Gateway are made from, besides the Gateway.
+/// The facts besides the Gateway from which its objects are made.
 pub(super) struct Facts<'f> {
     pub(super) options: &'f Options,
     pub(super) injector: &'f Injector,

@@ -32,7 +32,7 @@ pub(super) struct Atom {
 }
 
 impl Atom {
-    /// What Envoy does with each request to a virtual host that requires TLS.
+    /// The redirect of each request to a virtual host that requires TLS.
     pub(super) fn https_redirect() -> Atom {
         Atom {
             path: Text::Prefix("/".to_owned()),
@@ -41,7 +41,7 @@ impl Atom {
         }
     }
 
-    /// What Envoy does with requests that no route matches.
+    /// The answer to requests that no route matches.
     pub(super) fn not_found() -> Atom {
         Atom { path: Text::Prefix("/".to_owned()), conditions: BTreeSet::new(), action: Json::Null }
     }

@@ -117,7 +117,7 @@ pub(super) fn atoms(before: &[Atom], after: &[Atom]) -> Vec<String> {
     out
 }
 
-/// What changes for requests that these atoms decide.
+/// The differences for requests that these atoms decide.
 fn difference(old: &Atom, new: &Atom) -> Vec<String> {
     if new.is_not_found() {
         return vec![format!("no longer: {}", old.shown_with_action())];

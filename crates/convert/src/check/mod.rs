@@ -52,7 +52,7 @@ pub struct HostReport {
     pub http: bool,
     /// The host, or the server name of connections; `*` for all others.
     pub host: String,
-    /// What differs; empty if nothing does.
+    /// The differences; empty if there are none.
     pub differences: Vec<String>,
 }
 
@@ -61,7 +61,7 @@ pub struct HostReport {
 pub struct ClusterReport {
     /// Its name: `outbound|PORT|SUBSET|HOST`.
     pub name: String,
-    /// What differs.
+    /// The differences.
     pub differences: Vec<String>,
 }
 

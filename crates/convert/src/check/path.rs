@@ -118,7 +118,7 @@ pub(super) fn unquoted(regex: &str) -> Option<String> {
     Some(out)
 }
 
-/// How a route matches paths, as written in Envoy's configuration.
+/// A match of paths, as written in Envoy's configuration.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum Written {
     Exact(String),
@@ -216,7 +216,7 @@ impl Change {
         }
     }
 
-    /// Where the whole path is matched.
+    /// The change where the whole path is matched.
     fn at_exact(&self, path: &str, separated: bool) -> Done {
         match self {
             Change::None => Done::None,
@@ -227,7 +227,7 @@ impl Change {
         }
     }
 
-    /// Where a prefix is matched.
+    /// The change where a prefix is matched.
     fn at_prefix(&self, prefix: &str) -> Done {
         match self {
             Change::None => Done::None,
@@ -247,7 +247,7 @@ impl Change {
         }
     }
 
-    /// Where a regular expression matches the whole path.
+    /// The change where a regular expression matches the whole path.
     fn at_regex(&self) -> Done {
         match self {
             Change::Prefix(text) => Done::Full(text.clone()),

@@ -18,14 +18,14 @@ use super::CheckError;
 /// The address of simulated proxies. No given endpoint has it.
 pub(super) const ADDRESS: &str = "192.0.2.1";
 
-/// What the proxy is.
+/// The gateway that the proxy serves.
 pub(super) struct Gateway<'a> {
     pub(super) name: &'a str,
     pub(super) namespace: &'a Arc<str>,
     pub(super) labels: StringMap,
 }
 
-/// What a proxy receives.
+/// The configuration that a proxy receives.
 #[derive(Debug, Default)]
 pub(super) struct Seen {
     pub(super) listeners: Vec<Json>,

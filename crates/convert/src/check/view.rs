@@ -20,7 +20,7 @@ pub(super) struct Place {
     pub(super) sni: String,
 }
 
-/// What a proxy does with the connections at a place.
+/// The behavior of a proxy for the connections at a place.
 #[derive(Clone, PartialEq, Debug)]
 pub(super) struct Service {
     /// Settings of the connection: TLS, HTTP, filters.
@@ -37,7 +37,7 @@ pub(super) struct Host {
     pub(super) routes: Vec<Atom>,
 }
 
-/// What proxies do.
+/// The behavior of proxies.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub(super) struct View {
     pub(super) places: BTreeMap<Place, Service>,
@@ -106,7 +106,7 @@ impl View {
         names
     }
 
-    /// What is done at a place: of the server names that cover the one of the place, the most specific one counts.
+    /// The service at a place. If several server names cover that of the place, the most specific one counts.
     pub(super) fn at(&self, place: &Place) -> Option<&Service> {
         let same = |other: &&Place| (other.port, &other.bind, other.secure) == (place.port, &place.bind, place.secure);
         let names = self.places.keys().filter(same).map(|other| other.sni.as_str());

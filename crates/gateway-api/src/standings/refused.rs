@@ -1,6 +1,6 @@
 //! Objects that validation refuses as a whole, and that have no valid version: their status says so.
 //!
-//! Of such an object, only its parents are read ([`config::parents_of`]). The status writer knows the error, and puts it in place of
+//! Only the parents of such an object are read ([`config::parents_of`]). The status writer knows the error, and puts it in place of
 //! the messages here.
 
 use std::sync::Arc;

@@ -13,7 +13,7 @@ pub(crate) const TAG: &str = "istio.io/tag";
 /// The name of the default revision, and of the default tag.
 const DEFAULT: &str = "default";
 
-/// How revisions use an object.
+/// The revisions that use an object.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Selection {
     /// No label assigns it to a revision: all of them use it.

@@ -15,7 +15,7 @@ struct Arguments {
     /// gateway-api-bench
     #[arg(long = "scenario", value_name = "SCENARIO", value_parser = scenario)]
     scenarios: Vec<Scenario>,
-    /// Where the objects are
+    /// The place of the objects
     #[arg(long = "in", value_enum, default_value_t = Location::Embedded)]
     location: Location,
     /// The control plane to measure; by default the `rutter` beside this program

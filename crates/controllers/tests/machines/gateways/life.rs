@@ -1,4 +1,4 @@
-//! What happens to the objects of a Gateway over time.
+//! The objects of a Gateway over time.
 
 use controllers::gateways::ClassDriver;
 use controllers::{Body, Driver, Write};

@@ -31,7 +31,7 @@ const RETRY_ON: &str = "connect-failure,refused-stream,unavailable,cancelled";
 const RETRY_ON_TIMEOUT: &str = ",reset";
 const DEFAULT_RETRIES: u32 = 2;
 
-/// How a rule without a valid backend, or with a filter that is not supported, rejects requests.
+/// The answer of a rule without a valid backend, or with a filter that is not supported.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Failure {
     /// With the status code 500.

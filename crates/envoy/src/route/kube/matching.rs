@@ -17,7 +17,7 @@ const MAX_REGEX_LENGTH: usize = 1024;
 pub(super) fn translate(condition: &HttpRouteMatch) -> Option<RouteMatch> {
     let mut headers: Vec<HeaderMatcher> = Vec::new();
     for header in &condition.headers {
-        // Of equal names, the first counts.
+        // The first of equal names counts.
         if headers.iter().any(|known| known.name.eq_ignore_ascii_case(&header.name)) {
             continue;
         }

@@ -20,7 +20,7 @@ use crate::kubernetes::watched::follow;
 /// The number of queued events of a controller; its watches wait when the queue is full.
 const EVENTS: usize = 1024;
 
-/// Where the controllers of one cluster read.
+/// The APIs that the controllers of one cluster read.
 pub(super) struct Watching {
     /// The API that they write to.
     pub(super) here: Client,
