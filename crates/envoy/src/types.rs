@@ -44,6 +44,7 @@ static CLUSTER_SPEC: TypeSpec = TypeSpec {
         ResourceType::new(&VIRTUAL_HOST_SPEC),
     ],
     partial_nack: true,
+    divisible: true,
     dump: Dump::Section {
         message: "ClustersConfigDump",
         list: "dynamicActiveClusters",

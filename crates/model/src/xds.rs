@@ -38,6 +38,9 @@ pub struct TypeSpec {
     pub placeholder: Option<Placeholder>,
     /// Whether a client that rejects a response has still accepted the resources that its error does not name.
     pub partial_nack: bool,
+    /// Whether changes of many resources may be sent in several responses. None of them may need another one of its type at the
+    /// same time.
+    pub divisible: bool,
     /// The number of a repeated field whose messages can be left out one by one if a client rejects them: the virtual hosts
     /// of a route table. Each has its name in field 1.
     pub parts: Option<u32>,
@@ -61,6 +64,7 @@ impl TypeSpec {
         parent: Parent::None,
         placeholder: None,
         partial_nack: false,
+        divisible: false,
         parts: None,
         stub: None,
         dump: Dump::Generic,

@@ -1,11 +1,12 @@
 //! Encodes responses as ropes: shared resource bodies and the small pieces between them.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
 use model::xds::{Resource, ResourceType};
 
 use crate::Name;
+use crate::fragments::Fragments;
 use crate::rope::{Rope, Slice};
 use protos::wire::{bytes_len, put_bytes, put_head};
 
@@ -19,13 +20,16 @@ pub(crate) struct Composed {
     pub(crate) version: Arc<str>,
     pub(crate) nonce: Arc<str>,
     pub(crate) resources: usize,
-    pub(crate) removed: usize,
+    /// The removed names in it.
+    pub(crate) removed: Vec<Name>,
     /// Its resources.
     pub(crate) contents: Contents,
     /// The names of its resources, if they are collections of another type.
     pub(crate) names: Vec<Name>,
     /// The references of its resources.
     pub(crate) fresh: Fresh,
+    /// The responses in which it is sent, if it is long.
+    pub(crate) fragments: OnceLock<Fragments>,
 }
 
 /// The references of the resources in a response.
@@ -54,6 +58,7 @@ pub(crate) struct Reference {
 }
 
 /// The content of a response.
+#[derive(Default)]
 pub(crate) struct Content {
     pub(crate) resources: Vec<(Name, Resource)>,
     pub(crate) removed: Vec<Name>,

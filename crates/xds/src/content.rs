@@ -1,6 +1,6 @@
 //! The content of a response: the whole state, or the changes.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use model::xds::{Resource, ResourceType};
 
@@ -76,7 +76,7 @@ impl<O: Origin> Core<O> {
             return Some(shared);
         }
         let own = self.cached(watch.kind, place, key, full)?;
-        if own.resources + own.removed == 0 {
+        if own.resources == 0 && own.removed.is_empty() {
             return Some(shared);
         }
         let subscription = self.subscription(watch);
@@ -202,17 +202,23 @@ impl<O: Origin> Core<O> {
             version: version.as_str().into(),
             nonce: nonce.as_str().into(),
             resources: content.resources.len(),
-            removed: content.removed.len(),
+            removed: content.removed,
             names: match self.types.collections_in(kind) {
                 Some(_) => content.resources.iter().map(|(name, _)| name.clone()).collect(),
                 None => Vec::new(),
             },
             fresh,
+            fragments: OnceLock::new(),
             contents: Arc::new([content.resources.into()]),
         }
     }
 
-    fn envelope<'a>(&'a self, kind: ResourceType, key: &Key, (version, nonce): (&'a str, &'a str)) -> Envelope<'a> {
+    pub(crate) fn envelope<'a>(
+        &'a self,
+        kind: ResourceType,
+        key: &Key,
+        (version, nonce): (&'a str, &'a str),
+    ) -> Envelope<'a> {
         Envelope { kind, delta: key.delta, version, nonce, identifier: &self.limits.identifier }
     }
 

@@ -268,7 +268,9 @@ impl<O: Origin> Hub<O> {
         }
         self.woken.insert(id);
         stream.busy_since.get_or_insert(now);
-        self.core.accepted(stream, kind, now);
+        if self.core.whole_answer(stream, kind, None).is_continue() {
+            self.core.accepted(stream, kind, now);
+        }
         true
     }
 

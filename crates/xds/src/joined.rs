@@ -2,6 +2,7 @@
 //! lists of resources and pieces, so that a response to one proxy needs little memory even in a large mesh.
 
 use std::ops::Range;
+use std::sync::OnceLock;
 
 use crate::Name;
 use crate::compose::{Composed, Envelope, count_pieces, head};
@@ -15,10 +16,11 @@ impl Composed {
             version: envelope.version.into(),
             nonce: envelope.nonce.into(),
             resources: first.resources + second.resources,
-            removed: first.removed + second.removed,
+            removed: first.removed.iter().chain(&second.removed).cloned().collect(),
             contents: first.contents.iter().chain(&*second.contents).cloned().collect(),
             names: first.names.iter().chain(&second.names).cloned().collect(),
             fresh: first.fresh.and(&second.fresh),
+            fragments: OnceLock::new(),
         }
     }
 
@@ -30,7 +32,7 @@ impl Composed {
         rows: impl Iterator<Item = &'n Name>,
     ) -> Option<Composed> {
         let ([below], [above]) = (&*shared.contents, &*own.contents) else { return None };
-        if shared.removed + own.removed > 0 {
+        if !shared.removed.is_empty() || !own.removed.is_empty() {
             return None;
         }
         let mut runs = Runs::default();
@@ -64,9 +66,10 @@ impl Composed {
             version: envelope.version.into(),
             nonce: envelope.nonce.into(),
             resources: contents.iter().map(|some| some.len()).sum(),
-            removed: 0,
+            removed: Vec::new(),
             names: if shared.names.is_empty() && own.names.is_empty() { Vec::new() } else { names().collect() },
             fresh: shared.fresh.and(&own.fresh),
+            fragments: OnceLock::new(),
             contents: contents.into(),
         })
     }
@@ -88,7 +91,7 @@ impl Runs {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
+    use std::sync::{Arc, OnceLock};
 
     use envoy::types::CLUSTER;
     use model::xds::Resource;
@@ -110,9 +113,10 @@ mod tests {
             version: "v".into(),
             nonce: "n".into(),
             resources: content.resources.len(),
-            removed: 0,
+            removed: Vec::new(),
             names: Vec::new(),
             fresh: Fresh::All,
+            fragments: OnceLock::new(),
             contents: Arc::new([content.resources.into()]),
         }
     }

@@ -33,6 +33,7 @@ pub mod decode;
 mod delta;
 mod divisions;
 mod follow;
+mod fragments;
 pub mod gate;
 mod goods;
 mod holds;

@@ -37,6 +37,9 @@ pub struct Limits {
     pub opened_at_once: usize,
     /// Resources of a response that are encoded in one step ([`Hub::next`](crate::Hub::next)).
     pub encoded_together: usize,
+    /// Bytes of changes in one response of a type whose changes are divisible
+    /// ([`TypeSpec::divisible`](model::xds::TypeSpec)). Changes of other types are sent between two responses.
+    pub response_bytes: usize,
     /// The longest time for which changes wait for the types that they need (routes for clusters), and removals for the types
     /// that may use them.
     pub hold: Moment,
@@ -87,6 +90,7 @@ impl Default for Limits {
             opened_together: 128,
             opened_at_once: 256,
             encoded_together: 8192,
+            response_bytes: 1 << 20,
             hold: Moment::from_secs(5),
             quarantine: Some(Moment::from_secs(60)),
             removed_names: 4096,

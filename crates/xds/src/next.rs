@@ -124,6 +124,9 @@ impl<O: Origin> Core<O> {
     }
 
     fn attempt(&mut self, stream: &mut Stream<O::Token>, kind: ResourceType, now: Moment) -> Attempt {
+        if let Some(response) = self.next_fragment(stream, kind, now) {
+            return Attempt::Send(response);
+        }
         let full = stream.variant == Variant::Sotw && kind.is_wildcard();
         let Some(watch) = stream.watch(kind).filter(|watch| watch.inflight.is_none()) else {
             return Attempt::Nothing;
@@ -137,7 +140,7 @@ impl<O: Origin> Core<O> {
         let Some(composed) = self.composed(stream, watch, &plan, full) else {
             return Attempt::Encoding;
         };
-        let nothing = composed.resources == 0 && composed.removed == 0 && !full;
+        let nothing = composed.resources == 0 && composed.removed.is_empty() && !full;
         if !nothing || watch.must_answer && plan.updates {
             return Attempt::Send(self.send(stream, kind, window, plan, &composed, now));
         }

@@ -1,5 +1,6 @@
 //! Handles ACKs and NACKs, and creates and changes the selections of watches.
 
+use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use model::xds::ResourceType;
@@ -25,13 +26,14 @@ impl<O: Origin> Core<O> {
         error: Option<String>,
         now: Moment,
     ) {
-        let Some(watch) = stream.watch_mut(kind) else { return };
-        if watch.inflight.is_none() {
+        if stream.watch(kind).is_none_or(|watch| watch.inflight.is_none()) {
             return;
         }
+        let ControlFlow::Continue(error) = self.whole_answer(stream, kind, error) else { return };
         match error {
             None => self.accepted(stream, kind, now),
             Some(message) => {
+                let Some(watch) = stream.watch(kind) else { return };
                 let contents = watch.inflight.as_ref().map(|inflight| inflight.contents.clone()).unwrap_or_default();
                 let named = self.named_in(stream, kind, &message);
                 if let Some(watch) = stream.watch_mut(kind) {
@@ -54,7 +56,10 @@ impl<O: Origin> Core<O> {
     /// Whether a request does nothing but accept the outstanding response of its type, and nothing follows from that.
     pub(crate) fn is_acceptance(&self, stream: &Stream<O::Token>, kind: ResourceType, request: &Request) -> bool {
         let Some(watch) = stream.watch(kind) else { return false };
-        let accepts = watch.inflight.as_ref().is_some_and(|inflight| *inflight.nonce == *request.nonce);
+        let accepts = watch.inflight.as_ref().is_some_and(|inflight| {
+            let earlier_errors = inflight.rest.as_ref().is_some_and(|rest| rest.has_errors());
+            *inflight.nonce == *request.nonce && !earlier_errors
+        });
         let changes_names = match (&request.body, stream.variant) {
             (Body::Delta { subscribe, unsubscribe, .. }, Variant::Delta) => {
                 !subscribe.is_empty() || !unsubscribe.is_empty()

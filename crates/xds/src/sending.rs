@@ -1,10 +1,13 @@
 //! Records a response that is sent: in its watch, and in the types that depend on its type.
 
+use std::sync::Arc;
+
 use model::xds::{Parent, ResourceType};
 
 use crate::compose::{Composed, Envelope, Fresh, renamed};
 use crate::content::Plan;
 use crate::core::Core;
+use crate::fragments::Rest;
 use crate::gate::Window;
 use crate::next::Response;
 use crate::settling::Settling;
@@ -12,7 +15,7 @@ use crate::status::Exchange;
 use crate::stream::Stream;
 use crate::unanswered::Names;
 use crate::watch::Inflight;
-use crate::{Epoch, Moment, Name, Origin, Variant};
+use crate::{Epoch, Moment, Name, Origin, Rope, Variant};
 
 /// The maximum number of references recorded for a stream that has not subscribed to their type yet; more count as all.
 const UNCLAIMED: usize = 1024;
@@ -30,16 +33,20 @@ impl<O: Origin> Core<O> {
     ) -> Response {
         self.count_overdue(stream, kind, window);
         let updates = plan.updates && composed.resources > 0;
+        let fragments = self.fragments(kind, &plan.key, composed);
+        let first = fragments.as_ref().and_then(|fragments| fragments.first());
         if updates {
-            self.note_sent(stream, kind, &composed.fresh, plan.key.from);
+            self.note_sent(stream, kind, first.map_or(&composed.fresh, |first| &first.fresh));
+            self.settle(stream, kind, &composed.fresh, plan.key.from);
             if let Some(watch) = stream.watch_mut(kind) {
                 watch.unanswered.extend_from_slice(&composed.names);
             }
         }
         stream.sequence += 1;
         let sequence = stream.sequence;
-        let waited = now.saturating_sub(stream.busy_since.unwrap_or(now));
-        let (mut rope, mut nonce) = (composed.rope.clone(), composed.nonce.clone());
+        let whole = (&composed.rope, &composed.nonce, composed.resources, composed.removed.len());
+        let sent = first.map_or(whole, |first| (&first.rope, &first.nonce, first.resources, first.removed));
+        let (mut rope, mut nonce, counts) = (sent.0.clone(), sent.1.clone(), (sent.2, sent.3));
         let watch = stream.watches.get_mut(kind);
         if watch.as_ref().and_then(|watch| watch.nonce()).is_some_and(|last| *last == nonce) {
             // Two responses must not have the same nonce.
@@ -58,6 +65,7 @@ impl<O: Origin> Core<O> {
                 sweep: window.sweep,
                 updates,
                 contents: composed.contents.clone(),
+                rest: fragments.map(|fragments| Box::new(Rest::after_first(fragments))),
             }));
             watch.sent = plan.key.upto;
             watch.removals_sent = plan.key.sweep;
@@ -67,18 +75,31 @@ impl<O: Origin> Core<O> {
             watch.responses += 1;
             watch.sent_at = Some(Exchange { version: composed.version.clone(), nonce: nonce.clone(), at: now });
         }
+        self.response(stream, kind, (rope, nonce), counts, now)
+    }
+
+    /// Counts a response with these numbers of resources and removed names.
+    pub(crate) fn response(
+        &mut self,
+        stream: &Stream<O::Token>,
+        kind: ResourceType,
+        (rope, nonce): (Rope, Arc<str>),
+        (resources, removed): (usize, usize),
+        now: Moment,
+    ) -> Response {
+        let waited = now.saturating_sub(stream.busy_since.unwrap_or(now));
         let stats = self.stats.of_mut(kind);
         stats.responses += 1;
-        stats.resources += composed.resources as u64;
+        stats.resources += resources as u64;
         stats.bytes += rope.len() as u64;
-        Response { kind, rope, nonce, resources: composed.resources, removed: composed.removed, waited }
+        Response { kind, rope, nonce, resources, removed, waited }
     }
 
     /// Records a response in the types that depend on its type.
-    fn note_sent(&self, stream: &mut Stream<O::Token>, kind: ResourceType, fresh: &Fresh, from: Epoch) {
+    pub(crate) fn note_sent(&self, stream: &mut Stream<O::Token>, kind: ResourceType, fresh: &Fresh) {
         for child in self.types.children(kind) {
             match child.parent {
-                Parent::Reference { .. } => self.note_references(stream, (kind, child), fresh, from),
+                Parent::Reference { .. } => self.note_references(stream, (kind, child), fresh),
                 Parent::Any { .. } if stream.watch(child).is_none() => {
                     if let Some(watch) = stream.watch_mut(kind) {
                         watch.unclaimed = Names::All;
@@ -94,7 +115,6 @@ impl<O: Origin> Core<O> {
         stream: &mut Stream<O::Token>,
         (parent, child): (ResourceType, ResourceType),
         fresh: &Fresh,
-        from: Epoch,
     ) {
         // Envoy drops the endpoints of a cluster that it is sent, whether they changed or not.
         let subscribed = stream.watch(child).map(|watch| self.subscription(watch));
@@ -123,7 +143,15 @@ impl<O: Origin> Core<O> {
                 _ => Names::All,
             };
         }
-        if let (Fresh::Some(fresh), None, true) = (fresh, &self.part(watch.shared).selection.names, from > 0) {
+    }
+
+    /// Waits for the references of a response to be in place, if the client had resources of the type before.
+    fn settle(&self, stream: &mut Stream<O::Token>, kind: ResourceType, fresh: &Fresh, from: Epoch) {
+        if from == 0 || self.types.reference_from(kind).is_none() {
+            return;
+        }
+        let Some(watch) = stream.watch_mut(kind) else { return };
+        if let (Fresh::Some(fresh), None) = (fresh, &self.part(watch.shared).selection.names) {
             let settling = Settling { fresh: fresh.clone(), before: watch.settled, answered: None, target: None };
             watch.settling = Some(Box::new(settling));
         }

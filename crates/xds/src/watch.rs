@@ -6,6 +6,7 @@ use std::sync::Arc;
 use model::xds::{Resource, ResourceType};
 
 use crate::compose::Contents;
+use crate::fragments::Rest;
 use crate::hunt::Hunt;
 use crate::settling::Settling;
 use crate::status::{Exchange, LastNack};
@@ -139,6 +140,8 @@ pub(crate) struct Inflight {
     pub(crate) updates: bool,
     /// Its resources.
     pub(crate) contents: Contents,
+    /// The fragments that follow, if it is sent in fragments.
+    pub(crate) rest: Option<Box<Rest>>,
 }
 
 /// A rejected response. The client may have accepted a part of it, so that the next response starts at the same place,

@@ -76,7 +76,11 @@ pub(crate) struct Received {
 
 impl Harness {
     pub(crate) fn new() -> Harness {
-        Harness::with(Limits { quarantine: None, ..Limits::default() })
+        Harness::with(Harness::limits())
+    }
+
+    pub(crate) fn limits() -> Limits {
+        Limits { quarantine: None, ..Limits::default() }
     }
 
     pub(crate) fn with(limits: Limits) -> Harness {
@@ -88,7 +92,11 @@ impl Harness {
     /// A world in which audience `a` has clusters `a`, `b`, and listener and route `r`, all with number 1; the route
     /// uses `a`.
     pub(crate) fn small() -> Harness {
-        let mut h = Harness::new();
+        Harness::small_with(Harness::limits())
+    }
+
+    pub(crate) fn small_with(limits: Limits) -> Harness {
+        let mut h = Harness::with(limits);
         for name in ["a", "b"] {
             h.world.put(CDS, "a", name, plain(1));
             h.world.put(EDS, "a", name, plain(1));

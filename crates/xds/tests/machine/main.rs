@@ -7,6 +7,7 @@ mod client;
 mod collections;
 mod delta;
 mod envoy;
+mod fragments;
 mod harness;
 mod limits;
 mod moves;

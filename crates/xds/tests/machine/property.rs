@@ -108,11 +108,13 @@ impl Drop for Run {
 }
 
 impl Run {
-    /// Requests are handled in steps of so many cells.
+    /// Requests are handled in steps of so many cells. Unless these are all, each changed resource is a fragment of a response.
     fn new(opened_together: usize) -> Run {
+        let response_bytes = if opened_together < usize::MAX { 1 } else { Limits::default().response_bytes };
         let mut h = Harness::with(Limits {
             opened_together,
             opened_at_once: opened_together,
+            response_bytes,
             quarantine: None,
             ..Limits::default()
         });
