@@ -30,6 +30,8 @@ pub(crate) struct Composed {
     pub(crate) fresh: Fresh,
     /// The responses in which it is sent, if it is long.
     pub(crate) fragments: OnceLock<Fragments>,
+    /// For each of its resources, and for the end, the number of pieces before it; see [`Composed::offsets`].
+    pub(crate) offsets: OnceLock<Vec<usize>>,
 }
 
 /// The references of the resources in a response.

@@ -129,9 +129,6 @@ impl<O: Origin> Core<O> {
         if let Some(composed) = selection.cached(&key, below) {
             return Some(composed);
         }
-        if !self.encode_some(watch.kind, self.subscription(watch), &key, full) {
-            return None;
-        }
         let serials = [watch.shared, own].map(|place| self.part(place).selection.serial);
         let nonce = nonce(&serials, &key);
         let composed = match self.is_whole(watch, &key, full) {
@@ -142,10 +139,14 @@ impl<O: Origin> Core<O> {
             }
             false => None,
         };
-        let composed = composed.unwrap_or_else(|| {
-            let plan = Plan { key, included: Pending::default(), deferred: Pending::default(), updates: true };
-            self.compose(watch.kind, self.subscription(watch), &plan, full, nonce)
-        });
+        let composed = match composed {
+            Some(composed) => composed,
+            None if !self.encode_some(watch.kind, self.subscription(watch), &key, full) => return None,
+            None => {
+                let plan = Plan { key, included: Pending::default(), deferred: Pending::default(), updates: true };
+                self.compose(watch.kind, self.subscription(watch), &plan, full, nonce)
+            }
+        };
         let composed = Arc::new(composed);
         self.stats.of_mut(watch.kind).composed += 1;
         self.ledgers[own.ledger].selections[own.selection].cache(key, below, composed.clone());
@@ -209,6 +210,7 @@ impl<O: Origin> Core<O> {
             },
             fresh,
             fragments: OnceLock::new(),
+            offsets: OnceLock::new(),
             contents: Arc::new([content.resources.into()]),
         }
     }

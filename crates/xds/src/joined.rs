@@ -21,6 +21,7 @@ impl Composed {
             names: first.names.iter().chain(&second.names).cloned().collect(),
             fresh: first.fresh.and(&second.fresh),
             fragments: OnceLock::new(),
+            offsets: OnceLock::new(),
         }
     }
 
@@ -47,15 +48,11 @@ impl Composed {
             }
         }
         runs.add(false, next..below.len());
-        let (mut pieces, mut used) = (Vec::with_capacity(runs.0.len()), [(0, 0); 2]);
+        let mut pieces = Vec::with_capacity(runs.0.len());
         for (is_own, range) in &runs.0 {
-            let (list, composed) = if *is_own { (above, own) } else { (below, shared) };
-            let (seen, skipped) = &mut used[usize::from(*is_own)];
-            let count =
-                |range: Range<usize>| list[range].iter().map(|(_, resource)| count_pieces(resource)).sum::<usize>();
-            let start = *skipped + count(*seen..range.start);
-            let end = start + count(range.clone());
-            (*seen, *skipped) = (range.end, end);
+            let composed = if *is_own { own } else { shared };
+            let offsets = composed.offsets();
+            let (start, end) = (*offsets.get(range.start)?, *offsets.get(range.end)?);
             pieces.push(composed.rope.parts().next()?.part(start..end));
         }
         let contents: Vec<Slice<_>> =
@@ -70,7 +67,24 @@ impl Composed {
             names: if shared.names.is_empty() && own.names.is_empty() { Vec::new() } else { names().collect() },
             fresh: shared.fresh.and(&own.fresh),
             fragments: OnceLock::new(),
+            offsets: OnceLock::new(),
             contents: contents.into(),
+        })
+    }
+}
+
+impl Composed {
+    /// For each of its resources, and for the end, the number of pieces before it. They are counted once, since as many
+    /// responses as there are own ledgers are made of a shared one.
+    fn offsets(&self) -> &[usize] {
+        self.offsets.get_or_init(|| {
+            let resources = self.contents.iter().flat_map(|some| some.iter());
+            let counts = resources.map(|(_, resource)| count_pieces(resource));
+            let ends = counts.scan(0, |end, count| {
+                *end += count;
+                Some(*end)
+            });
+            std::iter::once(0).chain(ends).collect()
         })
     }
 }
@@ -117,6 +131,7 @@ mod tests {
             names: Vec::new(),
             fresh: Fresh::All,
             fragments: OnceLock::new(),
+            offsets: OnceLock::new(),
             contents: Arc::new([content.resources.into()]),
         }
     }

@@ -14,7 +14,8 @@
 //!
 //! - The origin encodes a resource once. A response is a rope of those bytes. It is composed once for each transition
 //!   between two states of a selection and shared by all streams that make it, unless it depends on one stream.
-//! - A stream has at most one unanswered response per type. Changes merge into the next one.
+//! - A stream has at most one unanswered response per type. Changes merge into the next one. A long one is sent in fragments,
+//!   between which other types are sent.
 //! - Make before break: see [`gate`].
 //! - The work of one call is bounded where it can be large: a request opens a limited number of cells in each step
 //!   ([`Hub::proceed`]), and cells without users are closed later ([`Hub::close_unused`]).

@@ -90,7 +90,7 @@ impl Default for Limits {
             opened_together: 128,
             opened_at_once: 256,
             encoded_together: 8192,
-            response_bytes: 1 << 20,
+            response_bytes: 256 << 10,
             hold: Moment::from_secs(5),
             quarantine: Some(Moment::from_secs(60)),
             removed_names: 4096,

@@ -4,9 +4,13 @@ use std::time::Duration;
 
 use e2e::objects::static_entry;
 use e2e::{HOST, Mesh, Shop, both_protocols};
-use test_harness::run::{Backend, Node, Result, Traffic, free_port, http as requests, wait_for};
+use test_harness::run::{Backend, Node, Protocol, Result, Traffic, free_port, http as requests, wait_for};
 
 const PATIENCE: Duration = Duration::from_secs(20);
+
+/// Clusters beside the shop's, and the bytes that a patch adds to each: more than a response has.
+const CLUSTERS: usize = 200;
+const PATCH: usize = 8 << 10;
 
 fn route() -> String {
     format!("[{{ route: [{{ destination: {{ host: {HOST} }} }}] }}]")
@@ -53,6 +57,16 @@ async fn wait_for_header(shop: &Shop, wanted: &str) -> Result<()> {
         (answer.status == 200 && answer.header("x-lua") == wanted).then_some(())
     };
     wait_for(&format!("`x-lua: {wanted}` in responses"), PATIENCE, reached).await
+}
+
+/// Waits until all clusters have the long patch, or none.
+async fn wait_for_long_clusters(shop: &Shop, wanted: bool) -> Result<()> {
+    let reached = || async {
+        let dump = shop.client.admin("/config_dump?resource=dynamic_active_clusters").await.ok()?.text();
+        let count = dump.matches("\"longlong").count();
+        if wanted { count > CLUSTERS } else { count == 0 }.then_some(())
+    };
+    wait_for(&format!("clusters with the patch: {wanted}"), PATIENCE, reached).await
 }
 
 /// Patches of the port's route table. Each sets a header of the shop's answers; some add a virtual host.
@@ -171,6 +185,28 @@ both_protocols! {
         }
     }
 
+    async fn a_long_change_of_all_clusters_loses_no_request(protocol) {
+        let shop = Shop::start(protocol, &["v1"], &route()).await?;
+        let elsewhere = ([127, 0, 0, 9], 80).into();
+        let other = |number| static_entry(&format!("other-{number}"), &format!("o{number}.test"), (80, "HTTP"), elsewhere);
+        shop.mesh.config.put("others.yaml", &(0..CLUSTERS).map(other).collect::<Vec<_>>().join("---\n"))?;
+        let stat = |name: &'static str| shop.client.stat(name);
+        let active = || async { stat("^cluster_manager.active_clusters$").await.ok().filter(|n| *n > CLUSTERS as u64).map(drop) };
+        wait_for("all clusters", PATIENCE, active).await?;
+        let (traffic, before) = (shop.traffic(300), stat("^cluster_manager.cds.update_success$").await?);
+        let value = format!("{{ metadata: {{ filterMetadata: {{ test: {{ key: \"{}\" }} }} }} }}", "long".repeat(PATCH / 4));
+        let patch = format!("{{ applyTo: CLUSTER, patch: {{ operation: MERGE, value: {value} }} }}");
+        shop.mesh.config.put("filter.yaml", &filter("long", &patch))?;
+        wait_for_long_clusters(&shop, true).await?;
+        let updates = stat("^cluster_manager.cds.update_success$").await? - before;
+        assert_eq!(updates > 2, protocol == Protocol::Delta, "the change came in {updates} responses");
+        shop.mesh.config.remove("filter.yaml")?;
+        wait_for_long_clusters(&shop, false).await?;
+        let counts = traffic.stop().await;
+        assert_eq!(counts.errors, 0, "{counts:?}");
+        assert_eq!(shop.mesh.control.metric("pilot_total_xds_rejects", "cds").await?, 0.0);
+    }
+
     async fn clusters_and_routes_of_a_filter_are_used(protocol) {
         let shop = Shop::start(protocol, &["v1"], &route()).await?;
         let backend = shop.instances[0].address();
@@ -206,7 +242,7 @@ fn peak(pid: Option<u32>) -> Result<u64> {
 /// ISTIO-SECURITY-2026-006: everyone who may write an EnvoyFilter in one namespace exhausted the control plane with a
 /// `proxyVersion` expression without a limit.
 async fn expressions() -> Result<()> {
-    let shop = Shop::start(test_harness::run::Protocol::Delta, &["v1"], &route()).await?;
+    let shop = Shop::start(Protocol::Delta, &["v1"], &route()).await?;
     let before = peak(shop.mesh.control.pid())?;
     let hostile = [
         "a".repeat(4 << 20),
