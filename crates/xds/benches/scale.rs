@@ -48,8 +48,6 @@ fn main() {
         println!("{what}  {committed:>10.1} µs to commit, {each:.2} µs a stream ({sent} responses)");
     }
 
-    bench.count_answers(services);
-
     bench.world.put(CLUSTER, "a", "new", plain(1));
     bench.world.put(ENDPOINTS, "a", "new", plain(1));
     let begun = Instant::now();
@@ -62,6 +60,7 @@ fn main() {
     sent += bench.answer_all();
     let each = (micros(begun) - committed) / streams as f64;
     println!("one service is added  {committed:>10.1} µs to commit, {each:.2} µs a stream ({sent} responses)");
+    bench.count_answers(services);
 
     // Without the NACKs from above, which divide the streams.
     let mut bench = Bench::new(services);
