@@ -97,6 +97,7 @@ impl<O: Origin> Core<O> {
         stream: &mut Stream<O::Token>,
         kind: ResourceType,
         error: Option<String>,
+        now: Moment,
     ) -> ControlFlow<(), Option<String>> {
         let inflight = stream.watch_mut(kind).and_then(|watch| watch.inflight.as_mut());
         let Some(rest) = inflight.and_then(|inflight| inflight.rest.as_mut()) else {
@@ -115,7 +116,17 @@ impl<O: Origin> Core<O> {
             return ControlFlow::Continue((!errors.is_empty()).then(|| errors.join("; ")));
         }
         rest.due = true;
+        // The limit of waits is for clients that do not answer.
+        stream.prolong_holds(now);
         ControlFlow::Break(())
+    }
+}
+
+impl<T> Stream<T> {
+    /// Lets the waits of a stream begin now.
+    fn prolong_holds(&mut self, now: Moment) {
+        let removals = self.watches.iter_mut().filter_map(|watch| watch.removal_hold.as_mut());
+        removals.chain(self.hold.as_mut()).for_each(|(_, since)| *since = now);
     }
 }
 

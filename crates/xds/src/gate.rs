@@ -15,8 +15,9 @@
 //!   yet to subscribe to these types, and is waited for, too. In SotW, responses meanwhile still contain the removed
 //!   clusters, unchanged.
 //! - **A NACK is an answer**: it ends the wait.
-//! - **No wait is longer than [`Limits::hold`](crate::Limits::hold)**, counted from the first waiting change: a client
-//!   that never answers or subscribes gets the rest anyway. [`Stats::overdue`](crate::Stats::overdue) counts this.
+//! - **No wait is longer than [`Limits::hold`](crate::Limits::hold)**, counted from the first waiting change, or from the last
+//!   answer to a fragment of a long response: a client that never answers or subscribes gets the rest anyway.
+//!   [`Stats::overdue`](crate::Stats::overdue) counts this.
 
 use model::xds::{Parent, ResourceType};
 

@@ -268,7 +268,7 @@ impl<O: Origin> Hub<O> {
         }
         self.woken.insert(id);
         stream.busy_since.get_or_insert(now);
-        if self.core.whole_answer(stream, kind, None).is_continue() {
+        if self.core.whole_answer(stream, kind, None, now).is_continue() {
             self.core.accepted(stream, kind, now);
         }
         true

@@ -29,7 +29,7 @@ impl<O: Origin> Core<O> {
         if stream.watch(kind).is_none_or(|watch| watch.inflight.is_none()) {
             return;
         }
-        let ControlFlow::Continue(error) = self.whole_answer(stream, kind, error) else { return };
+        let ControlFlow::Continue(error) = self.whole_answer(stream, kind, error, now) else { return };
         match error {
             None => self.accepted(stream, kind, now),
             Some(message) => {

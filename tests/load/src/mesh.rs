@@ -74,6 +74,8 @@ impl Mesh {
     async fn in_cluster(size: Size) -> Result<Mesh> {
         let cluster = Cluster::start().await?;
         let mut objects: Vec<Value> = (0..size.namespaces).map(|number| namespace(&size.namespace(number))).collect();
+        // That of the policies of all workloads.
+        objects.push(namespace("istio-system"));
         objects.extend((0..NODES).map(node));
         for service in 0..size.services {
             objects.push(read(&size.service(service))?);

@@ -15,7 +15,7 @@ use crate::probe::{self, Spent};
 use crate::process::{idle, launched, pid_of, stalls, started, with_log};
 use crate::report::{Filled, Measured, Report, Stall};
 
-/// Counts are written when nothing has changed for ten seconds.
+/// Counts are written when nothing has changed for ten seconds, and unused responses are dropped by then, too.
 const CALM: Duration = Duration::from_secs(11);
 /// The number of measurements of a single change; the median is reported.
 const ROUNDS: usize = 5;
@@ -150,9 +150,7 @@ async fn filled(control: &mut Control, fleet: &mut Fleet<'_>, report: &mut Repor
         .measure(Whom::AllFrom(0), "first configuration of all proxies again", async |fleet| fleet.connect(proxies))
         .await?;
     report.rows.push(row);
-    tokio::time::sleep(CALM).await;
-    idle(fleet.pid).await?;
-    Ok(Filled { running, from_start: probe::memory(fleet.pid)?.0, from_start_idle })
+    Ok(Filled { running, from_start: calm_memory(fleet.pid).await?, from_start_idle })
 }
 
 /// Measures single changes, a burst and a stream of changes.
@@ -221,9 +219,9 @@ async fn more_proxies(fleet: &mut Fleet<'_>, report: &mut Report) -> Result<()> 
     // For the first proxies, whole responses are composed and kept for the next ones of their audience, which is a cost
     // of the audience. The memory that the second group adds is the cost of proxies.
     fleet.measure(Whom::AllFrom(proxies), "more proxies", async |fleet| fleet.connect(more)).await?;
-    let (before, _) = probe::memory(fleet.pid)?;
+    let before = calm_memory(fleet.pid).await?;
     fleet.measure(Whom::AllFrom(proxies + more), "still more proxies", async |fleet| fleet.connect(more)).await?;
-    let (after, _) = probe::memory(fleet.pid)?;
+    let after = calm_memory(fleet.pid).await?;
     report.per_proxy = after.saturating_sub(before) / more as u64;
     for (work, edit) in
         [("one node-local service is added", Edit::NodeLocal), ("one EnvoyFilter is added", Edit::Filter)]
@@ -233,6 +231,13 @@ async fn more_proxies(fleet: &mut Fleet<'_>, report: &mut Report) -> Result<()> 
         report.rows.push(fleet.measure(whom, work, async |_| edit.make(mesh, size, ROUNDS).await).await?);
     }
     Ok(())
+}
+
+/// The resident memory when the control plane has dropped what it kept for other proxies that may connect.
+async fn calm_memory(pid: u32) -> Result<u64> {
+    tokio::time::sleep(CALM).await;
+    idle(pid).await?;
+    Ok(probe::memory(pid)?.0)
 }
 
 /// The resident memory that one more pod adds.

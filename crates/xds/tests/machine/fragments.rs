@@ -35,6 +35,22 @@ fn other_types_are_sent_between_fragments() {
 }
 
 #[test]
+fn a_client_that_answers_slowly_is_waited_for() {
+    let (mut h, mut client) = fragmented();
+    h.change(&[(CDS, "a", 2), (CDS, "b", 2), (RDS, "r", 2)]);
+    assert_eq!(client.take(&mut h), ["CDS a=2", "EDS a=1"]);
+    h.after(3);
+    client.ack(&mut h, EDS);
+    client.ack(&mut h, CDS);
+    assert_eq!(client.take(&mut h), ["CDS b=2", "EDS b=1"]);
+    h.after(3);
+    assert_eq!(client.take(&mut h), [""; 0], "the wait began again with the answer");
+    h.after(3);
+    assert_eq!(client.take(&mut h), ["RDS r=2"], "but it has an end");
+    assert_eq!(h.hub.stats().of(RDS).overdue, 1);
+}
+
+#[test]
 fn changes_during_a_response_follow_it() {
     let (mut h, mut client) = fragmented();
     h.change(&[(CDS, "a", 2), (CDS, "b", 2)]);
