@@ -28,9 +28,15 @@ pub(crate) struct Composed {
     pub(crate) names: Vec<Name>,
     /// The references of its resources.
     pub(crate) fresh: Fresh,
+    pub(crate) derived: Derived,
+}
+
+/// Properties of a response that are determined when they are first needed.
+#[derive(Debug, Default)]
+pub(crate) struct Derived {
     /// The responses in which it is sent, if it is long.
     pub(crate) fragments: OnceLock<Fragments>,
-    /// For each of its resources, and for the end, the number of pieces before it; see [`Composed::offsets`].
+    /// See [`Composed::offsets`].
     pub(crate) offsets: OnceLock<Vec<usize>>,
 }
 

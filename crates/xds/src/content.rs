@@ -1,10 +1,10 @@
 //! The content of a response: the whole state, or the changes.
 
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 use model::xds::{Resource, ResourceType};
 
-use crate::compose::{Composed, Content, Envelope, Fresh, encode, encode_some};
+use crate::compose::{Composed, Content, Derived, Envelope, Fresh, encode, encode_some};
 use crate::core::Core;
 use crate::selection::{Below, Key};
 use crate::stream::Stream;
@@ -209,8 +209,7 @@ impl<O: Origin> Core<O> {
                 None => Vec::new(),
             },
             fresh,
-            fragments: OnceLock::new(),
-            offsets: OnceLock::new(),
+            derived: Derived::default(),
             contents: Arc::new([content.resources.into()]),
         }
     }

@@ -63,7 +63,7 @@ impl<O: Origin> Core<O> {
             return None;
         }
         let envelope = self.envelope(kind, key, (&composed.version, &composed.nonce));
-        let fragments = composed.fragments.get_or_init(|| composed.divided(&envelope, limit));
+        let fragments = composed.derived.fragments.get_or_init(|| composed.divided(&envelope, limit));
         (fragments.len() > 1).then(|| fragments.clone())
     }
 

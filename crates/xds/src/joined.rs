@@ -2,10 +2,9 @@
 //! lists of resources and pieces, so that a response to one proxy needs little memory even in a large mesh.
 
 use std::ops::Range;
-use std::sync::OnceLock;
 
 use crate::Name;
-use crate::compose::{Composed, Envelope, count_pieces, head};
+use crate::compose::{Composed, Derived, Envelope, count_pieces, head};
 use crate::rope::{Rope, Slice};
 
 impl Composed {
@@ -20,8 +19,7 @@ impl Composed {
             contents: first.contents.iter().chain(&*second.contents).cloned().collect(),
             names: first.names.iter().chain(&second.names).cloned().collect(),
             fresh: first.fresh.and(&second.fresh),
-            fragments: OnceLock::new(),
-            offsets: OnceLock::new(),
+            derived: Derived::default(),
         }
     }
 
@@ -66,18 +64,15 @@ impl Composed {
             removed: Vec::new(),
             names: if shared.names.is_empty() && own.names.is_empty() { Vec::new() } else { names().collect() },
             fresh: shared.fresh.and(&own.fresh),
-            fragments: OnceLock::new(),
-            offsets: OnceLock::new(),
+            derived: Derived::default(),
             contents: contents.into(),
         })
     }
-}
 
-impl Composed {
     /// For each of its resources, and for the end, the number of pieces before it. They are counted once, since as many
     /// responses as there are own ledgers are made of a shared one.
     fn offsets(&self) -> &[usize] {
-        self.offsets.get_or_init(|| {
+        self.derived.offsets.get_or_init(|| {
             let resources = self.contents.iter().flat_map(|some| some.iter());
             let counts = resources.map(|(_, resource)| count_pieces(resource));
             let ends = counts.scan(0, |end, count| {
@@ -105,7 +100,7 @@ impl Runs {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::{Arc, OnceLock};
+    use std::sync::Arc;
 
     use envoy::types::CLUSTER;
     use model::xds::Resource;
@@ -130,8 +125,7 @@ mod tests {
             removed: Vec::new(),
             names: Vec::new(),
             fresh: Fresh::All,
-            fragments: OnceLock::new(),
-            offsets: OnceLock::new(),
+            derived: Derived::default(),
             contents: Arc::new([content.resources.into()]),
         }
     }

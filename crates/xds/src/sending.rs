@@ -44,9 +44,10 @@ impl<O: Origin> Core<O> {
         }
         stream.sequence += 1;
         let sequence = stream.sequence;
-        let whole = (&composed.rope, &composed.nonce, composed.resources, composed.removed.len());
-        let sent = first.map_or(whole, |first| (&first.rope, &first.nonce, first.resources, first.removed));
-        let (mut rope, mut nonce, counts) = (sent.0.clone(), sent.1.clone(), (sent.2, sent.3));
+        let whole = (&composed.rope, &composed.nonce, (composed.resources, composed.removed.len()));
+        let first = first.map(|first| (&first.rope, &first.nonce, (first.resources, first.removed)));
+        let (rope, nonce, counts) = first.unwrap_or(whole);
+        let (mut rope, mut nonce) = (rope.clone(), nonce.clone());
         let watch = stream.watches.get_mut(kind);
         if watch.as_ref().and_then(|watch| watch.nonce()).is_some_and(|last| *last == nonce) {
             // Two responses must not have the same nonce.

@@ -235,9 +235,14 @@ async fn more_proxies(fleet: &mut Fleet<'_>, report: &mut Report) -> Result<()> 
 
 /// The resident memory when the control plane has dropped what it kept for other proxies that may connect.
 async fn calm_memory(pid: u32) -> Result<u64> {
-    tokio::time::sleep(CALM).await;
-    idle(pid).await?;
+    calm(pid).await?;
     Ok(probe::memory(pid)?.0)
+}
+
+/// Waits until the control plane has counted what changed and is idle. Returns the time from which it was.
+async fn calm(pid: u32) -> Result<Instant> {
+    tokio::time::sleep(CALM).await;
+    idle(pid).await
 }
 
 /// The resident memory that one more pod adds.
@@ -255,8 +260,7 @@ async fn per_pod(mesh: &Mesh, pid: u32) -> Result<u64> {
 /// back. This must not count as the cost of the first change.
 async fn written_back(pid: u32) -> Result<Measured> {
     let (begin, used) = (Instant::now(), Spent::by(pid)?);
-    tokio::time::sleep(CALM).await;
-    let took = idle(pid).await? - begin;
+    let took = calm(pid).await? - begin;
     Ok(Measured::quiet("statuses counted and written", took, Spent::by(pid)?.since(&used)))
 }
 
