@@ -100,23 +100,12 @@ fn derive_patched_cluster_catalogue(
     };
     let shared = Arc::new(shared_clusters(cx, audience, &below)?);
     let outbound = cx.get::<ClusterCatalogue>(&(Section::Shared, shared.plain()))?;
-    let all = patched_clusters(cx, audience, outbound.entries.iter().chain(&plain.entries));
+    let all = patched_clusters(cx, audience, plain.over(&outbound).entries.iter());
     let catalogue = match below.is_empty() {
-        true => differing(&all.catalogue, &outbound),
-        false => {
-            let below = patched_clusters(cx, &shared, outbound.entries.iter());
-            differing(&all.catalogue, &below.catalogue)
-        }
+        true => all.catalogue.beside(&outbound),
+        false => all.catalogue.beside(&patched_clusters(cx, &shared, outbound.entries.iter()).catalogue),
     };
     Some(PatchedCatalogue { catalogue: Arc::new(catalogue), ..all })
-}
-
-/// The rows that differ from those of a shared catalogue, and rows that hide those that are not there.
-pub(crate) fn differing(all: &Catalogue, shared: &Catalogue) -> Catalogue {
-    let differs = |(name, key): &&(Arc<str>, ResourceKey)| shared.get(name) != Some(key);
-    let hidden = shared.entries.iter().filter(|(name, _)| all.get(name).is_none());
-    let hidden = hidden.map(|(name, _)| (name.clone(), ResourceKey::Hidden));
-    Catalogue::new(all.entries.iter().filter(differs).cloned().chain(hidden).collect())
 }
 
 fn patched_clusters<'e>(

@@ -17,7 +17,6 @@ use traffic::routes::{
 };
 use traffic::serving::Either;
 
-use crate::catalogue::differing;
 use crate::hosts::{Plan, Planned, patches_of_table, plan};
 use crate::matching::TableFacts;
 use crate::outcome::{Left, Outcomes};
@@ -76,7 +75,7 @@ fn derive_patched_host_catalogue(
     if let VirtualHostAudience::Own(_, below) = audience
         && let Some(list) = shared(cx, audience, name)
     {
-        catalogue = differing(&catalogue, &shared_rows(cx, &list, below, name));
+        catalogue = catalogue.beside(&shared_rows(cx, &list, below, name));
     }
     let left = planned.outcomes.left(filters);
     Some(PatchedHostList { table: name.clone(), catalogue: Arc::new(catalogue), left })

@@ -63,6 +63,21 @@ impl Catalogue {
         let at = self.entries.binary_search_by(|(n, _)| (**n).cmp(name)).ok()?;
         Some(&self.entries[at].1)
     }
+
+    /// The rows that differ from those of a catalogue that others share, and rows that hide those of its that are not here.
+    pub fn beside(&self, shared: &Catalogue) -> Catalogue {
+        let differs = |(name, key): &&(Arc<str>, ResourceKey)| shared.get(name) != Some(key);
+        let hidden = shared.entries.iter().filter(|(name, _)| self.get(name).is_none());
+        let hidden = hidden.map(|(name, _)| (name.clone(), ResourceKey::Hidden));
+        Catalogue::new(self.entries.iter().filter(differs).cloned().chain(hidden).collect())
+    }
+
+    /// All rows of both: those of the other one, unless a row here replaces or hides them.
+    pub fn over(&self, shared: &Catalogue) -> Catalogue {
+        let below = shared.entries.iter().filter(|(name, _)| self.get(name).is_none());
+        let rows = self.entries.iter().filter(|(_, key)| *key != ResourceKey::Hidden);
+        Catalogue::new(rows.chain(below).cloned().collect())
+    }
 }
 
 /// Adds this crate's rules to a graph, lower layers first. The rules of `registry` and `security` must be registered

@@ -182,7 +182,8 @@ fn assert_sharing(world: &World, token: ProxyToken) {
     for table in ["80", "9090", "http_proxy"].map(Arc::from).iter().filter(|_| all.shared_hosts.is_some()) {
         assert_shared_hosts(engine, &all.route, table);
     }
-    let scope = Scope { namespace: all.cluster.scope.namespace.clone(), ..(*all.endpoints.scope).clone() };
+    let Scope { namespace, selected_rules, .. } = (*all.cluster.scope).clone();
+    let scope = Scope { namespace, selected_rules, ..(*all.endpoints.scope).clone() };
     let AllEndpoints { location, .. } = all_endpoints(&all);
     let named = Arc::new(EndpointsAudience { scope: Arc::new(scope), location });
     let own = all.own_endpoints.clone().map(EndpointsSection::Own);
@@ -205,40 +206,63 @@ fn assert_shared_hosts(engine: &mut Engine, audience: &Arc<RouteAudience>, table
     });
     let key = SharedHostsKey::of_table(&audience.scope.cluster, audience.scope.assigned, table);
     let shared = key.and_then(|key| row::<SharedHostCatalogue>(engine, key)).unwrap_or_default();
-    let below = shared.entries.iter().filter(|(name, _)| own.get(name).is_none());
-    let rows = own.entries.iter().filter(|(_, key)| *key != ResourceKey::Hidden).chain(below);
-    assert_eq!(Catalogue::new(rows.cloned().collect()), *all, "{table}");
+    assert_eq!(own.over(&shared), *all, "{table}");
 }
 
-fn assert_sections(all: Option<Arc<Catalogue>>, sections: [Option<Arc<Catalogue>>; 2]) {
-    let lists = sections.into_iter().flatten();
-    let together: Vec<_> = lists.flat_map(|list| list.entries.clone()).collect();
-    let all = all.unwrap_or_default();
-    assert_eq!(together.len(), all.entries.len(), "no name is in both sections");
-    assert_eq!(Catalogue::new(together), *all);
+fn assert_sections(all: Option<Arc<Catalogue>>, [shared, own]: [Option<Arc<Catalogue>>; 2]) {
+    let [all, shared, own] = [all, shared, own].map(Option::unwrap_or_default);
+    assert_eq!(own.over(&shared), *all);
+    let needless = own.entries.iter().find(|(name, key)| shared.get(name) == Some(key));
+    assert_eq!(needless, None, "it is in both sections");
 }
 
-/// Namespaces share what their clients see alike. Those with something of their own do not.
+/// The world of these objects.
+fn world_of(text: &str) -> World {
+    let mut world = World::new(support::settings(Sharing::All), 1);
+    let parsed = parse_documents(text.as_bytes(), "mesh.yaml", &ParseOptions::default());
+    assert!(parsed.is_whole(), "{:#?}", parsed.diagnostics);
+    let mut batch = Batch::new();
+    parsed.objects.into_iter().for_each(|object| batch.put(object));
+    world.commit(batch);
+    world
+}
+
+/// Connects a sidecar in this namespace, and compares what it shares.
+fn assert_shared_in(world: &mut World, namespace: &str) -> Arc<ProxyAudiences> {
+    let proxy = support::proxy("client", namespace, ProxyKind::Sidecar);
+    let labels = [("app", "client")].into_iter().map(|(name, value)| (name.into(), value.into())).collect();
+    let (selected, _) = world.connect(Arc::new(Proxy { labels, ..proxy.clone() }));
+    assert_sharing(world, selected);
+    let (token, _) = world.connect(Arc::new(proxy));
+    assert_sharing(world, token);
+    world.engine().get::<Audiences>(&token).unwrap()
+}
+
+/// A ServiceEntry with these fields, besides its endpoints and the resolution of most.
+fn entry(name: &str, namespace: &str, spec: &str) -> String {
+    format!(
+        "apiVersion: networking.istio.io/v1\nkind: ServiceEntry\nmetadata: {{ name: {name}, namespace: {namespace} }}\n\
+         spec: {{ resolution: STATIC, endpoints: [{{ address: 192.0.2.1 }}], {spec} }}\n---\n"
+    )
+}
+
+/// A DestinationRule with these fields, besides its policy.
+fn destination_rule(name: &str, namespace: &str, spec: &str) -> String {
+    format!(
+        "apiVersion: networking.istio.io/v1\nkind: DestinationRule\nmetadata: {{ name: {name}, namespace: {namespace} }}\n\
+         spec: {{ {spec}, trafficPolicy: {{ loadBalancer: {{ simple: RANDOM }}, connectionPool: {{ tcp: {{ idleTimeout: 9s }} }} }} }}\n---\n"
+    )
+}
+
+/// Namespaces share what their clients see alike. Only those that differ in many services do not.
 #[test]
 fn namespaces_share_what_they_see_alike() {
     let service = |name: &str, namespace: &str, more: &str| {
-        format!(
-            "apiVersion: networking.istio.io/v1\nkind: ServiceEntry\n\
-             metadata: {{ name: {name}, namespace: {namespace} }}\n\
-             spec: {{ hosts: [{name}.{namespace}.test], resolution: STATIC, ports: [{{ number: 80, name: http, protocol: HTTP }}], \
-             endpoints: [{{ address: 192.0.2.1 }}]{more} }}\n---\n"
-        )
+        let fields = "ports: [{ number: 80, name: http, protocol: HTTP }]";
+        entry(name, namespace, &format!("hosts: [{name}.{namespace}.test], {fields}{more}"))
     };
-    let rule = |namespace: &str, host: &str, more: &str| {
-        format!(
-            "apiVersion: networking.istio.io/v1\nkind: DestinationRule\n\
-             metadata: {{ name: rule, namespace: {namespace} }}\n\
-             spec: {{ host: {host}, trafficPolicy: {{ loadBalancer: {{ simple: RANDOM }} }}{more} }}\n---\n"
-        )
-    };
-    let twice = "apiVersion: networking.istio.io/v1\nkind: ServiceEntry\nmetadata: { name: twice, namespace: twice }\n\
-        spec: { hosts: [web.plain.test], resolution: STATIC, ports: [{ number: 80, name: http, protocol: HTTP }], \
-        endpoints: [{ address: 192.0.2.9 }] }\n---\n";
+    let rule =
+        |namespace: &str, host: &str, more: &str| destination_rule("rule", namespace, &format!("host: {host}{more}"));
     let text = [
         service("web", "plain", ""),
         // The rule of a service's own namespace is for all clients.
@@ -251,29 +275,63 @@ fn namespaces_share_what_they_see_alike() {
         service("cache", "exporting", ""),
         rule("exporting", "cache.exporting.test", ", exportTo: [importing]"),
         rule("istio-system", "'*.test'", ""),
-        twice.to_owned(),
+        entry("twice", "twice", "hosts: [web.plain.test], ports: [{ number: 80, name: http, protocol: HTTP }]"),
+        (0..40).map(|n| service(&format!("hidden-{n}"), "secretive", ", exportTo: [.]")).collect(),
     ]
     .concat();
-    let mut world = World::new(support::settings(Sharing::All), 1);
-    let parsed = parse_documents(text.as_bytes(), "mesh.yaml", &ParseOptions::default());
-    assert!(parsed.is_whole(), "{:#?}", parsed.diagnostics);
-    let mut batch = Batch::new();
-    parsed.objects.into_iter().for_each(|object| batch.put(object));
-    world.commit(batch);
+    let mut world = world_of(&text);
     let alike = ["empty", "with-rule", "istio-system", "exporting"];
-    let different = ["plain", "private", "of-others", "wildcard", "importing", "twice"];
+    let in_part = ["plain", "private", "of-others", "importing", "twice"];
+    let different = ["wildcard", "secretive"];
     let mut shared = BTreeSet::new();
-    for namespace in alike.into_iter().chain(different) {
-        let (token, _) = world.connect(Arc::new(support::proxy("client", namespace, ProxyKind::Sidecar)));
-        assert_sharing(&world, token);
-        let all = world.engine().get::<Audiences>(&token).unwrap();
+    for namespace in alike.into_iter().chain(in_part).chain(different) {
+        let all = assert_shared_in(&mut world, namespace);
         let (cluster, listener) = (all.shared_cluster.clone().unwrap(), all.shared_listener.clone().unwrap());
         let names = [&cluster.scope, &listener.scope, &all.endpoints.scope].map(|scope| scope.namespace.to_string());
-        let expected = if alike.contains(&namespace) { "" } else { namespace };
-        assert_eq!(names, [expected; 3]);
+        assert_eq!(names, [if different.contains(&namespace) { namespace } else { "" }; 3]);
+        assert_eq!(all.own_endpoints.is_some(), in_part.contains(&namespace), "{namespace}");
         shared.insert((cluster, listener, all.endpoints.clone()));
     }
     assert_eq!(shared.len(), 1 + different.len());
+}
+
+/// Services and policies that only some namespaces see, at addresses and ports that others use, too.
+#[test]
+fn what_namespaces_have_themselves_is_what_they_would_have_alone() {
+    let mut r = Random::new(11);
+    let namespaces = ["a", "b", "c"];
+    let exports = ["", "", ", exportTo: [.]", ", exportTo: [b]"];
+    for _ in 0..150 {
+        let mut text = String::new();
+        for n in 0..2 + r.below(6) {
+            let host = r.one(&["one.test", "two.test", "three.test", "four.test", "five.test"]);
+            let ports = [
+                "{ number: 80, name: http, protocol: HTTP }",
+                "{ number: 80, name: grpc, protocol: GRPC }",
+                "{ number: 80, name: tcp, protocol: TCP }",
+                "{ number: 80, name: any }",
+                "{ number: 443, name: tls, protocol: TLS }",
+                "{ number: 443, name: mongo, protocol: MONGO }, { number: 80, name: http, protocol: HTTP }",
+                "{ number: 80, name: proxy, protocol: HTTP_PROXY }",
+            ];
+            let addresses =
+                ["", "", ", addresses: [10.9.0.1]", ", addresses: [10.9.0.2]", ", addresses: [10.9.0.0/24]"];
+            let spec = format!("hosts: [{host}], ports: [{}]{}{}", r.one(&ports), r.one(&addresses), r.one(&exports));
+            text += &entry(&format!("entry-{n}"), r.one(&namespaces), &spec);
+        }
+        for n in 0..r.below(4) {
+            let host = r.one(&["one.test", "two.test", "three.test", "four.test"]);
+            let subsets = ["", ", subsets: [{ name: v1, labels: { version: v1 } }]"];
+            let clients =
+                ["", ", exportTo: [.]", ", exportTo: [b]", ", workloadSelector: { matchLabels: { app: client } }"];
+            let spec = format!("host: {host}{}{}", r.one(&subsets), r.one(&clients));
+            text += &destination_rule(&format!("rule-{n}"), r.one(&namespaces), &spec);
+        }
+        let mut world = world_of(&text);
+        for namespace in namespaces {
+            assert_shared_in(&mut world, namespace);
+        }
+    }
 }
 
 /// The resources of an audience, by name.

@@ -174,7 +174,15 @@ mod tests {
 
     #[test]
     fn all_generations_of_an_object_have_one_name_and_differ() -> Result<()> {
-        let size = Size { services: 10, ports: 2, endpoints: 3, namespaces: 2, rules: false, cluster_ips: true };
+        let size = Size {
+            services: 10,
+            ports: 2,
+            endpoints: 3,
+            namespaces: 2,
+            rules: false,
+            private: false,
+            cluster_ips: true,
+        };
         for (kind, texts) in KINDS {
             let name = |generation| -> Result<BTreeSet<String>> {
                 texts(size, 1017, generation).iter().map(|text| Ok(read(text)?["metadata"].to_string())).collect()

@@ -141,14 +141,26 @@ impl<'m> Fleet<'m> {
 
     /// Disconnects one proxy and connects another, of the workload with this number.
     pub(crate) fn replace(&mut self, at: usize, number: usize) -> Result<()> {
-        let member = &mut self.proxies[at];
-        if let Some(task) = member.task.take() {
+        self.proxies.push(Member::new(number));
+        let replaced = self.proxies.swap_remove(at);
+        self.part_with(&replaced);
+        self.open_stream(at)
+    }
+
+    /// Disconnects and removes the proxies from this place on.
+    pub(crate) fn dismiss(&mut self, from: usize) {
+        for member in self.proxies.split_off(from) {
+            self.part_with(&member);
+        }
+    }
+
+    /// Ends the stream of a removed proxy. What it received is still counted.
+    fn part_with(&mut self, member: &Member) {
+        if let Some(task) = &member.task {
             task.abort();
         }
         let (bytes, responses) = member.seen.totals();
         self.gone = (self.gone.0 + bytes, self.gone.1 + responses);
-        *member = Member::new(number);
-        self.open_stream(at)
     }
 
     /// The number of proxies.

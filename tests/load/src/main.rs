@@ -36,6 +36,9 @@ struct Arguments {
     /// A VirtualService and a DestinationRule for each service, 100 Sidecars and 50 EnvoyFilters
     #[arg(long)]
     rules: bool,
+    /// In each namespace, a service and a DestinationRule for its own clients
+    #[arg(long, conflicts_with = "location")]
+    private: bool,
     /// Connect the proxies over TLS, each with a certificate of its own
     #[arg(long)]
     tls: bool,
@@ -79,6 +82,7 @@ fn main() -> Result<()> {
         endpoints: arguments.endpoints.max(1),
         namespaces: arguments.namespaces.max(1),
         rules: arguments.rules,
+        private: arguments.private,
         cluster_ips: true,
     };
     let protocol = match arguments.mode {

@@ -19,7 +19,8 @@ use crate::process::{idle, pid_of, stalls, started, with_log};
 use crate::report::{Stall, shown, size};
 
 /// The mesh beside the objects.
-const MESH: Size = Size { services: 100, ports: 2, endpoints: 2, namespaces: 20, rules: false, cluster_ips: true };
+const MESH: Size =
+    Size { services: 100, ports: 2, endpoints: 2, namespaces: 20, rules: false, private: false, cluster_ips: true };
 /// The number of proxies: sidecars, and one gateway.
 const PROXIES: usize = 20;
 /// The number of measurements of a change; the median is reported, and the maximum of times.

@@ -25,6 +25,8 @@ pub struct Size {
     pub namespaces: usize,
     /// Whether each service has its rules, and there are Sidecars and EnvoyFilters.
     pub rules: bool,
+    /// Whether each namespace has a service and a DestinationRule for its own clients.
+    pub private: bool,
     /// Whether each service has a cluster IP.
     pub cluster_ips: bool,
 }
@@ -122,7 +124,11 @@ pub(crate) fn cluster_slice(size: Size, service: usize, generation: usize) -> Re
 
 impl Size {
     pub(crate) fn rules(self) -> Vec<String> {
-        if self.rules { rules::objects(self) } else { Vec::new() }
+        let mut all = if self.rules { rules::objects(self) } else { Vec::new() };
+        if self.private {
+            all.extend((0..self.namespaces).map(|number| rules::private(self, number)));
+        }
+        all
     }
 
     /// The namespace of a service or proxy.

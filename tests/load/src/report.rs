@@ -192,7 +192,12 @@ impl Report {
             size.ports,
             size.endpoints,
             size.namespaces,
-            if size.rules { ", with rules" } else { "" },
+            match (size.rules, size.private) {
+                (false, false) => "",
+                (true, false) => ", with rules",
+                (false, true) => ", with private services",
+                (true, true) => ", with rules and private services",
+            },
             self.plan.proxies,
             if self.plan.protocol == Protocol::Delta { "delta" } else { "state of the world" },
             if self.plan.tls { ", TLS" } else { "" },
@@ -322,6 +327,7 @@ mod tests {
             endpoints: 1,
             namespaces: 1,
             rules: false,
+            private: false,
             cluster_ips: true,
         };
         let (protocol, location) = (Protocol::Delta, Location::Files);

@@ -50,6 +50,21 @@ fn sidecar(size: Size, number: usize) -> String {
     )
 }
 
+/// A service that only the clients of a namespace see, and their policy for a service of the next one.
+pub(crate) fn private(size: Size, number: usize) -> String {
+    let (namespace, host) = (size.namespace(number), size.host(number + 1));
+    let meta = format!("metadata: {{ name: private, namespace: {namespace} }}");
+    format!(
+        "apiVersion: networking.istio.io/v1\nkind: ServiceEntry\n{meta}\nspec:\n  exportTo: [.]\n\
+         \x20 hosts: [private.{namespace}.example.com]\n  addresses: [{}]\n  resolution: STATIC\n\
+         \x20 ports: [{{ number: 5432, name: tcp, protocol: TCP }}, {{ number: 80, name: http, protocol: HTTP }}]\n\
+         \x20 endpoints: [{{ address: 192.0.2.1 }}]\n---\n\
+         apiVersion: networking.istio.io/v1\nkind: DestinationRule\n{meta}\nspec:\n  exportTo: [.]\n  host: {host}\n\
+         \x20 trafficPolicy: {{ outlierDetection: {{ consecutive5xxErrors: 3 }} }}\n",
+        size.address(number, 100)
+    )
+}
+
 /// Changes the cluster of one service in all sidecars of the mesh.
 pub(crate) fn filter_of_all(size: Size) -> String {
     format!(

@@ -19,7 +19,7 @@ pub(super) fn shared(cx: &Reads<'_>, audience: &ClusterAudience, filters: &Selec
 /// namespaces.
 pub fn shared_clusters(cx: &Reads<'_>, audience: &ClusterAudience, patches: &Filters) -> Option<ClusterAudience> {
     let shared = audience.shared(patches)?;
-    Some(ClusterAudience { scope: particular::shared(cx, &shared.scope), ..shared })
+    Some(ClusterAudience { scope: particular::base(cx, &shared.scope), ..shared })
 }
 
 pub(super) fn audience(facts: &Facts<'_>, class: &Class, filters: &Selected, overrides: &Overrides) -> ClusterAudience {

@@ -21,6 +21,7 @@ use registry::inputs::EnvoyFilters;
 use super::facts::Facts;
 use crate::clusters::INBOUND_PASSTHROUGH;
 use crate::listeners::inbound::VIRTUAL_INBOUND;
+use crate::scope::particular;
 
 /// API group of Gateways of the Gateway API.
 const GATEWAY_GROUP: &str = "gateway.networking.k8s.io";
@@ -119,6 +120,8 @@ struct PatchScope {
     directions: (bool, bool),
     /// It names the cluster, the service or the virtual host that it changes, or it adds one.
     names_one: bool,
+    /// It adds a cluster or a listener.
+    adds: bool,
     version: Option<Version>,
     metadata: StringMap,
 }
@@ -157,6 +160,7 @@ impl PatchScope {
             context: matches.map(|m| m.context).unwrap_or_default(),
             directions: directions(patch),
             names_one: names_one(patch),
+            adds: adds(patch),
             version: version.map(|version| versions.get(version)),
             metadata: proxy.map(|p| p.metadata.clone()).unwrap_or_default(),
         })
@@ -236,8 +240,7 @@ fn directions(patch: &EnvoyConfigPatch) -> (bool, bool) {
     let matches = patch.matches.as_ref();
     let change = patch.patch.as_ref();
     let value = change.and_then(|change| change.value.as_ref());
-    let adds = matches!(patch.apply_to, ApplyTo::Cluster | ApplyTo::Listener)
-        && change.is_some_and(|change| !change.operation.merges() && change.operation != PatchOperation::Remove);
+    let adds = adds(patch);
     let name = match matches.and_then(|m| m.object.as_ref()) {
         _ if adds => value.and_then(|value| value.get("name")?.as_str()),
         Some(ObjectMatch::Cluster(cluster)) => Some(&*cluster.name),
@@ -250,6 +253,13 @@ fn directions(patch: &EnvoyConfigPatch) -> (bool, bool) {
         (_, PatchContext::Any) => (true, true),
         (_, context) => (context != PatchContext::SidecarInbound, context == PatchContext::SidecarInbound),
     }
+}
+
+/// Whether a patch adds a cluster or a listener.
+fn adds(patch: &EnvoyConfigPatch) -> bool {
+    let operation = patch.patch.as_ref().map(|change| change.operation);
+    matches!(patch.apply_to, ApplyTo::Cluster | ApplyTo::Listener)
+        && operation.is_some_and(|operation| !operation.merges() && operation != PatchOperation::Remove)
 }
 
 /// Whether a cluster or listener of this name is for inbound traffic.
@@ -328,12 +338,15 @@ pub(super) fn selected(facts: &Facts<'_>) -> Selected {
         chosen.collect()
     };
     let refer = |wanted: &dyn Fn(&PatchScope) -> bool| choose(&|_, patch| wanted(patch));
+    // The own catalogues of a sidecar have resources for outbound traffic, too.
+    let particular = particular::few_hosts(cx, &facts.scope).is_some();
+    let is_own = |patch: &PatchScope| patch.directions.1 || particular && !patch.adds;
     let by_section = |wanted: &dyn Fn(&PatchScope) -> bool| {
         let all = refer(wanted);
         let replaces = !choose(&|scope, patch| wanted(patch) && is_selective(scope, patch)).is_empty();
         BySection {
             shared: choose(&|scope, patch| patch.directions.0 && wanted(patch) && !is_selective(scope, patch)),
-            own: if replaces { all.clone() } else { refer(&|patch| patch.directions.1 && wanted(patch)) },
+            own: if replaces { all.clone() } else { refer(&|patch| is_own(patch) && wanted(patch)) },
             all,
         }
     };

@@ -1,7 +1,6 @@
 //! Builds the audience of listeners.
 
 use std::net::IpAddr;
-use std::sync::Arc;
 
 use flow::Reads;
 use model::audience::{InboundPort, ListenerAudience, ProxyClass, SidecarListenerFacts};
@@ -20,15 +19,7 @@ pub(super) fn shared(cx: &Reads<'_>, audience: &ListenerAudience, filters: &Sele
     if !shares(&audience.class.sidecar()?.inbound, filters) {
         return None;
     }
-    let mut shared = audience.without_inbound()?;
-    shared.filters = filters.listeners.shared.clone();
-    if particular::listeners_are_shared(cx) {
-        shared.scope = particular::shared(cx, &shared.scope);
-        if let (true, ProxyClass::Sidecar(facts)) = (shared.scope.namespace.is_empty(), &mut shared.class) {
-            facts.source = Arc::default();
-        }
-    }
-    Some(shared)
+    Some(ListenerAudience { filters: filters.listeners.shared.clone(), ..particular::base_listeners(cx, audience)? })
 }
 
 /// Whether a sidecar with these ports shares listeners. Ports that are not captured have listeners of their own with any

@@ -76,7 +76,10 @@ pub struct ProxyAudiences {
 impl ProxyAudiences {
     /// The audience of the agent's name table, which is made on demand because few agents subscribe to it.
     pub fn names(&self) -> NameAudience {
+        // The own audience sees services that only the proxy's namespace does.
+        let own = self.own_endpoints.as_ref().map(|own| &own.audience.scope);
         let EndpointsAudience { scope, location } = &*self.endpoints;
+        let scope = own.unwrap_or(scope);
         let view = NameView {
             cluster: scope.cluster.clone(),
             network: location.network.clone(),

@@ -24,10 +24,16 @@ fn backends(cx: &Reads<'_>, gateway: bool) -> [Option<Arc<Backends>>; 3] {
     [cx.get::<TelemetryServices>(&()), cx.get::<AuthorizationServices>(&()), pools]
 }
 
-/// Adds the missing clusters.
-pub(super) fn add(cx: &Reads<'_>, scope: &Scope, client: ClientFacts, entries: &mut Vec<Entry>) {
+/// Adds the missing clusters of these hosts.
+pub(super) fn add(
+    cx: &Reads<'_>,
+    scope: &Scope,
+    client: ClientFacts,
+    wanted: impl Fn(&Hostname) -> bool,
+    entries: &mut Vec<Entry>,
+) {
     for services in backends(cx, client.gateway).iter().flatten() {
-        for (service, port) in services.iter() {
+        for (service, port) in services.iter().filter(|(service, _)| wanted(&service.hostname)) {
             let name = ClusterName::outbound(*port, "", service.hostname.as_str()).to_string();
             if entries.iter().all(|(present, _)| **present != *name) {
                 add_service(cx, scope, &only(service, *port), client, entries);

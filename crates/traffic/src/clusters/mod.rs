@@ -24,7 +24,7 @@ use registry::inputs::{Mesh, Sidecars};
 
 use crate::Catalogue;
 use crate::policy::{DestinationPolicies, DestinationPolicy, effective, merged, policy_for};
-use crate::scope::{self, OutboundPolicy, VisibleService};
+use crate::scope::{self, OutboundPolicy, VisibleService, particular};
 
 pub use client_facts::{RelevantClientFacts, RelevantFacts};
 pub use shared::{SharedClusterList, SharedClusters};
@@ -134,7 +134,7 @@ fn derive_cluster_catalogue(
 ) -> Option<Catalogue> {
     let mut entries = match section {
         Section::All | Section::Shared => outbound_clusters(cx, audience)?,
-        Section::Own => Vec::new(),
+        Section::Own => own_outbound(cx, audience),
     };
     if *section != Section::Shared && audience.class.sidecar().is_some() {
         entries.push(entry(INBOUND_PASSTHROUGH, ClusterKey::InboundPassthrough(audience.ip)));
@@ -144,6 +144,26 @@ fn derive_cluster_catalogue(
         override_all(overrides, &mut entries);
     }
     Some(Catalogue::new(entries))
+}
+
+/// The outbound clusters that the clients of a sidecar's namespace have otherwise than others, and rows that hide those that they
+/// do not have.
+fn own_outbound(cx: &Reads<'_>, audience: &ClusterAudience) -> Vec<Entry> {
+    let Some(hosts) = particular::few_hosts(cx, &audience.scope) else {
+        return Vec::new();
+    };
+    let of_hosts = |scope: &Arc<Scope>| {
+        let client = ClientFacts { agent: audience.agent, gateway: false };
+        let mut entries = Vec::new();
+        for service in hosts.iter().filter_map(|host| scope::find(cx, scope, host)) {
+            add_service(cx, scope, &service, client, &mut entries);
+        }
+        backends::add(cx, scope, client, |host| hosts.contains(host), &mut entries);
+        for_client(cx, audience, &mut entries);
+        for_families(audience.ip, &mut entries);
+        Catalogue::new(entries)
+    };
+    of_hosts(&audience.scope).beside(&of_hosts(&particular::base(cx, &audience.scope))).entries
 }
 
 /// All clusters but those for inbound traffic.
@@ -159,7 +179,7 @@ fn outbound_clusters(cx: &Reads<'_>, audience: &ClusterAudience) -> Option<Vec<E
         true => shared::seen_by(cx, &audience.scope, client),
         false => restricted(cx, &audience.scope, client)?,
     };
-    backends::add(cx, &audience.scope, client, &mut entries);
+    backends::add(cx, &audience.scope, client, |_| true, &mut entries);
     if gateway.is_some_and(|facts| facts.sni_passthrough) {
         let passthrough: Vec<Entry> = entries.iter().filter_map(|e| sni_passthrough(cx, e)).collect();
         entries.extend(passthrough);

@@ -15,7 +15,7 @@ use model::listener::ListenerSpec;
 use crate::Catalogue;
 use crate::gateways::GatewayListeners;
 use inbound::{InboundListeners, VIRTUAL_INBOUND};
-use outbound::OutboundListeners;
+use outbound::{OutboundListeners, OwnOutboundListeners};
 
 flow::rule! {
     /// The listeners of an audience, or a section of them. The audience of [`Section::Shared`] has no inbound facts.
@@ -54,9 +54,17 @@ fn derive_listener_catalogue(
         }),
     };
     let entry = |spec: &Arc<ListenerSpec>| (spec.name.clone(), ResourceKey::Listener(own(spec)));
-    Some(Catalogue::new(
-        listeners.iter().flat_map(|list| list.iter()).filter(|spec| !is_taken(spec)).map(entry).collect(),
-    ))
+    let mut entries: Vec<_> =
+        listeners.iter().flat_map(|list| list.iter()).filter(|spec| !is_taken(spec)).map(entry).collect();
+    if *section == Section::Own {
+        let own = cx.get::<OwnOutboundListeners>(&Arc::new(plain.without_inbound()?));
+        let rows = own.iter().flat_map(|own| own.iter());
+        entries.extend(rows.map(|(name, spec)| match spec {
+            Some(spec) => entry(spec),
+            None => (name.clone(), ResourceKey::Hidden),
+        }));
+    }
+    Some(Catalogue::new(entries))
 }
 
 /// Adds this module's rules.

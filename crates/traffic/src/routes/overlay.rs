@@ -12,9 +12,8 @@ use registry::{Exported, ServicesByExport};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::host::Client;
-use super::mesh;
 use super::served::{is_served, services_with};
-use super::shared::{OTHERS, SharedHost, SharedHosts, SharedTable};
+use super::shared::{OTHERS, SharedHosts, SharedTable};
 use super::unique::sorted;
 use crate::hosts::EgressHosts;
 use crate::layered::Shared;
@@ -85,12 +84,17 @@ impl<'a> Overlay<'a> {
         let mut added: BTreeSet<&Hostname> = self.private.keys().copied().collect();
         self.replaced
             .extend(base.for_all.iter().chain(base.by_client.get(&client.scope.namespace).into_iter().flatten()));
-        if !self.private.is_empty() || client.lookup.is_particular() {
-            for (at, Shared { host, value, .. }) in base.services.0.iter().enumerate() {
-                if added.remove(host) || client.lookup.is_particular_about(host) || self.leads_to_private(value) {
-                    self.replaced.insert(at);
-                }
+        for host in self.private.keys() {
+            self.replaced.extend(base.by_destination.get(*host).into_iter().flatten());
+            if let Some(at) = base.by_host.get(*host) {
+                added.remove(host);
+                self.replaced.insert(*at);
             }
+        }
+        if client.lookup.is_particular() {
+            let about = |(_, host): &(usize, &Hostname)| client.lookup.is_particular_about(host);
+            let hosts = base.services.0.iter().map(|shared| &shared.host).enumerate();
+            self.replaced.extend(hosts.filter(about).map(|(at, _)| at));
         }
         for at in self.replaced.clone() {
             let Shared { host, value, .. } = &base.services.0[at];
@@ -110,14 +114,6 @@ impl<'a> Overlay<'a> {
         self.finished()
     }
 
-    fn leads_to_private(&self, host: &SharedHost) -> bool {
-        let Some(spec) = &host.spec else { return false };
-        let of_matches = mesh::destinations_of(&spec.content);
-        let mut hosts =
-            routes(spec).iter().flat_map(|key| key.destinations.iter()).map(|(host, _)| host).chain(of_matches);
-        hosts.any(|host| self.private.contains_key(host))
-    }
-
     fn add_own(&mut self, client: &Client<'a>, port: u16, key: &ServiceKey, at: Option<usize>) {
         if let Some((spec, routes)) = client.service(key, port) {
             self.own.push((at, spec));
@@ -128,11 +124,11 @@ impl<'a> Overlay<'a> {
     /// Derives the client's own hosts without a service, unless nothing can have changed the shared ones.
     fn add_others(&mut self, client: &Client<'a>, port: u16) {
         let base = self.base;
-        let same_use = !self.differs
+        let (no_private, no_others) = (self.private.is_empty(), base.others.as_ref().is_some_and(Vec::is_empty));
+        let same_use = !self.differs && no_private
             || port == 80
-            || base.others.as_ref().is_some_and(Vec::is_empty)
-                && self.in_use.iter().all(|id| base.in_use.contains(*id));
-        let nothing_own = self.private.is_empty() && !client.lookup.is_particular() && !self.moved;
+            || no_others && self.in_use.iter().all(|id| base.in_use.contains(*id));
+        let nothing_own = (no_private || no_others) && !client.lookup.is_particular() && !self.moved;
         if base.others.is_some() && same_use && nothing_own {
             return;
         }
@@ -185,7 +181,7 @@ impl<'a> Overlay<'a> {
     }
 }
 
-fn routes(spec: &VirtualHostSpec) -> &[Arc<RoutesKey>] {
+pub(super) fn routes(spec: &VirtualHostSpec) -> &[Arc<RoutesKey>] {
     match &spec.content {
         VirtualHostContent::Routes(keys) => keys,
         _ => &[],

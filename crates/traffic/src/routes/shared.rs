@@ -16,6 +16,7 @@ use names::Hostname;
 use rustc_hash::FxHashMap;
 
 use super::host::Client;
+use super::overlay::routes;
 use super::served::is_served;
 use super::virtual_host_name;
 use super::{bind, domains, mesh};
@@ -41,6 +42,10 @@ pub struct SharedTable {
     pub(super) places: Vec<Option<usize>>,
     /// The indices in `list` of `others`.
     pub(super) other_places: Vec<usize>,
+    /// Indices in `services` by hostname.
+    pub(super) by_host: FxHashMap<Hostname, usize>,
+    /// Indices in `services` of hosts with routes to another one.
+    pub(super) by_destination: FxHashMap<Hostname, Vec<usize>>,
     /// Indices in `services` by the namespaces whose clients may have another host.
     pub(super) by_client: FxHashMap<Arc<str>, Vec<usize>>,
     /// Indices in `services` of hosts that depend on the client's labels.
@@ -126,6 +131,8 @@ impl SharedTable {
             list: Arc::new(SharedHostList { key, hosts: Vec::new(), resource_names: Vec::new(), serves_any: false }),
             places: Vec::new(),
             other_places: Vec::new(),
+            by_host: FxHashMap::default(),
+            by_destination: FxHashMap::default(),
             by_client: FxHashMap::default(),
             for_all: Vec::new(),
             others: None,
@@ -215,6 +222,14 @@ impl SharedTable {
         let serves_any = hosts.iter().any(|host| host.serves_any());
         self.list = Arc::new(SharedHostList { key, hosts, resource_names, serves_any });
         for (at, host) in self.services.0.iter().enumerate() {
+            self.by_host.insert(host.host.clone(), at);
+            if let Some(spec) = &host.value.spec {
+                let of_routes = routes(spec).iter().flat_map(|key| key.destinations.iter()).map(|(to, _)| to);
+                for destination in of_routes.chain(mesh::destinations_of(&spec.content)).filter(|to| **to != host.host)
+                {
+                    self.by_destination.entry(destination.clone()).or_default().push(at);
+                }
+            }
             match &host.differs {
                 Differs::ForAll => self.for_all.push(at),
                 Differs::For(names) => {

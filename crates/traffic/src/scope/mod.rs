@@ -132,6 +132,12 @@ pub struct EgressPort {
 }
 
 impl EgressListener {
+    /// The listener of a client without a `Sidecar`.
+    pub(crate) fn of_all_ports(services: Arc<[VisibleService]>) -> EgressListener {
+        let (capture, hosts) = (CaptureMode::Default, EgressHosts::everything());
+        EgressListener { port: None, bind: None, capture, hosts, services }
+    }
+
     /// The only port of services that it serves: its own. None for HTTP proxies and Unix sockets.
     pub fn service_port(&self) -> Option<u16> {
         let port = self.port.as_ref()?;
@@ -186,13 +192,7 @@ fn derive_scope_services(cx: &Reads<'_>, scope: &Arc<Scope>) -> Option<Arc<Visib
     let written = sidecar.as_ref().map_or(&[][..], |s| &s.spec.egress);
     if written.is_empty() {
         let services = visible::exported_to(cx, &scope.namespace);
-        let listener = EgressListener {
-            port: None,
-            bind: None,
-            capture: CaptureMode::Default,
-            hosts: EgressHosts::everything(),
-            services: services.clone(),
-        };
+        let listener = EgressListener::of_all_ports(services.clone());
         return Some(Arc::new(Visible { listeners: vec![listener], services, outbound }));
     }
     let listeners: Vec<EgressListener> = written.iter().map(|l| egress::listener(cx, scope, l)).collect();

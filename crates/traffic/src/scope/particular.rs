@@ -1,14 +1,17 @@
 //! Namespaces whose clients differ from others.
 //!
 //! Most namespaces only have services and DestinationRules that all clients see alike. Their clients share everything that
-//! depends on the namespace by visibility and policies only, whatever the number of namespaces.
+//! depends on the namespace by visibility and policies only, whatever the number of namespaces. Where a namespace has a few
+//! private services or policies of its own, its clients share the rest.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use flow::Reads;
 use gateway_api::mesh::has_connection_consumers;
-use model::audience::Scope;
+use model::audience::{ListenerAudience, ProxyClass, Scope};
 use model::service::{ExportTo, ObjectId};
+use names::Hostname;
 use registry::aliases::aliases;
 use registry::inputs::Mesh;
 use registry::{Exported, ServicesByExport, ServicesByHost};
@@ -30,21 +33,51 @@ fn rules_by_client_keys(_: &ObjectId, row: &Arc<RuleSummary>) -> Vec<Arc<str>> {
     }
 }
 
+/// The maximum number of hosts that the clients of a namespace have themselves beside shared lists. Each workload of the namespace
+/// lists them; with more, one list for the namespace costs less.
+const FEW: usize = 32;
+
 flow::rule! {
-    /// Whether the clients of a namespace may see other services, or use other policies, than clients of a namespace
-    /// without any objects.
-    ParticularNamespaces: Arc<str> => () = "particular namespaces", derive_particular;
+    /// What the clients of a namespace may see or use otherwise than clients of a namespace without any objects; no row if
+    /// nothing.
+    ParticularNamespaces: Arc<str> => Particular = "particular namespaces", derive_particular_namespaces;
 }
 
-fn derive_particular(cx: &Reads<'_>, namespace: &Arc<str>) -> Option<()> {
-    let sees_more = cx.get::<ServicesByExport>(&Exported::Namespace(namespace.clone())).is_some();
-    let particular = sees_more || has_own_rules(cx, namespace) || defines_hosts_of_others(cx, namespace);
-    particular.then_some(())
+/// What the clients of a namespace may have otherwise than others: services that others do not see, or policies of their own.
+#[derive(Clone, PartialEq, Debug)]
+enum Particular {
+    /// The services of these hosts.
+    Few(Arc<BTreeSet<Hostname>>),
+    /// Many services.
+    Many,
 }
 
-/// Whether a DestinationRule concerns clients of this namespace more than others.
-fn has_own_rules(cx: &Reads<'_>, namespace: &Arc<str>) -> bool {
-    let Some(rules) = cx.get::<RulesByClient>(namespace) else { return false };
+fn derive_particular_namespaces(cx: &Reads<'_>, namespace: &Arc<str>) -> Option<Particular> {
+    let private = cx.get::<ServicesByExport>(&Exported::Namespace(namespace.clone()));
+    if private.as_ref().is_some_and(|keys| keys.len() > FEW) {
+        return Some(Particular::Many);
+    }
+    let mut hosts: BTreeSet<Hostname> =
+        private.iter().flat_map(|keys| keys.iter()).map(|key| key.hostname.clone()).collect();
+    for host in hosts_of_own_rules(cx, namespace).into_iter().chain(hosts_of_others(cx, namespace)) {
+        // A wildcard is for many hosts.
+        if host.is_wildcard() || hosts.len() > FEW {
+            return Some(Particular::Many);
+        }
+        if cx.contains::<ServicesByHost>(&host) {
+            hosts.insert(host);
+        }
+    }
+    match hosts.len() {
+        0 => None,
+        few if few <= FEW => Some(Particular::Few(Arc::new(hosts))),
+        _ => Some(Particular::Many),
+    }
+}
+
+/// The hosts of DestinationRules that concern clients of this namespace more than others.
+fn hosts_of_own_rules(cx: &Reads<'_>, namespace: &Arc<str>) -> Vec<Hostname> {
+    let Some(rules) = cx.get::<RulesByClient>(namespace) else { return Vec::new() };
     let is_root = || cx.with::<Mesh, _>(&(), |mesh| mesh.is_some_and(|mesh| mesh.config.root_namespace == *namespace));
     let concerns_all = |rule: &RuleSummary| {
         if rule.export_to != ExportTo::All || rule.selector.is_some() {
@@ -58,32 +91,69 @@ fn has_own_rules(cx: &Reads<'_>, namespace: &Arc<str>) -> bool {
         };
         is_root() || own_service()
     };
-    let mut rules = rules.iter().filter_map(|id| cx.get::<DestinationRuleSummaries>(id));
-    rules.any(|rule| !concerns_all(&rule))
+    let rules = rules.iter().filter_map(|id| cx.get::<DestinationRuleSummaries>(id));
+    rules.filter(|rule| !concerns_all(rule)).map(|rule| rule.host.clone()).collect()
 }
 
-/// Whether a service of this namespace has a hostname that another one has, too: clients prefer that of their own
-/// namespace.
-fn defines_hosts_of_others(cx: &Reads<'_>, namespace: &Arc<str>) -> bool {
-    let Some(services) = cx.get::<ServicesByNamespace>(&(namespace.clone(), Exported::All)) else { return false };
-    services
-        .iter()
-        .any(|key| cx.with::<ServicesByHost, _>(&key.hostname, |keys| keys.is_some_and(|keys| keys.len() > 1)))
+/// The hostnames of services of this namespace that another one has, too: clients prefer that of their own namespace.
+fn hosts_of_others(cx: &Reads<'_>, namespace: &Arc<str>) -> Vec<Hostname> {
+    let Some(services) = cx.get::<ServicesByNamespace>(&(namespace.clone(), Exported::All)) else { return Vec::new() };
+    let is_shared =
+        |host: &&Hostname| cx.with::<ServicesByHost, _>(*host, |keys| keys.is_some_and(|keys| keys.len() > 1));
+    services.iter().map(|key| &key.hostname).filter(is_shared).cloned().collect()
 }
 
 /// The scope for resources that depend on the namespace by visibility and policies only: without the namespace, if its
 /// clients see what others see.
 pub(crate) fn shared(cx: &Reads<'_>, scope: &Arc<Scope>) -> Arc<Scope> {
     let open = scope.sidecar.is_none() && scope.selected_rules.is_empty();
-    match open && cx.get::<ParticularNamespaces>(&scope.namespace).is_none() {
-        true => Arc::new(Scope { namespace: Arc::default(), ..(**scope).clone() }),
+    match open && !cx.contains::<ParticularNamespaces>(&scope.namespace) {
+        true => anywhere(scope),
         false => scope.clone(),
     }
 }
 
+/// The scope for most of such resources, beside which clients have those of [`few_hosts`] themselves. The same scope, if they
+/// share nothing with other namespaces.
+pub(crate) fn base(cx: &Reads<'_>, scope: &Arc<Scope>) -> Arc<Scope> {
+    let shares = scope.sidecar.is_none()
+        && cx.with::<ParticularNamespaces, _>(&scope.namespace, |particular| particular != Some(&Particular::Many));
+    if shares { anywhere(scope) } else { scope.clone() }
+}
+
+/// The hosts whose resources clients of a scope have themselves, beside those of the [`base`]; none if all are shared, or no
+/// resources.
+pub(crate) fn few_hosts(cx: &Reads<'_>, scope: &Scope) -> Option<Arc<BTreeSet<Hostname>>> {
+    if scope.sidecar.is_some() {
+        return None;
+    }
+    cx.with::<ParticularNamespaces, _>(&scope.namespace, |particular| match particular {
+        Some(Particular::Few(hosts)) => Some(hosts.clone()),
+        Some(Particular::Many) | None => None,
+    })
+}
+
+/// The scope of clients in a namespace without any objects.
+fn anywhere(scope: &Scope) -> Arc<Scope> {
+    Arc::new(Scope { namespace: Arc::default(), selected_rules: Vec::new(), ..scope.clone() })
+}
+
+/// The audience of the outbound listeners that a sidecar shares, beside which it has those that its namespace changes
+/// ([`OwnOutboundListeners`](crate::listeners::outbound::OwnOutboundListeners)). `None` for other classes.
+pub(crate) fn base_listeners(cx: &Reads<'_>, audience: &ListenerAudience) -> Option<ListenerAudience> {
+    let mut base = audience.without_inbound()?;
+    if listeners_are_shared(cx) {
+        base.scope = self::base(cx, &base.scope);
+        if let (true, ProxyClass::Sidecar(facts)) = (base.scope.namespace.is_empty(), &mut base.class) {
+            facts.source = Arc::default();
+        }
+    }
+    Some(base)
+}
+
 /// Whether no listener depends on the namespace in other ways: TCP and TLS routes match it, consumer routes apply in it, and aliases
 /// have short names in it.
-pub(crate) fn listeners_are_shared(cx: &Reads<'_>) -> bool {
+fn listeners_are_shared(cx: &Reads<'_>) -> bool {
     cx.get::<L4VirtualServices>(&()).is_none() && aliases(cx).is_empty() && !has_connection_consumers(cx)
 }
 

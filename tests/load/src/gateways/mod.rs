@@ -72,7 +72,15 @@ impl Times {
 impl Scenario {
     fn size(self) -> Size {
         let namespaces = self.services.clamp(1, 50);
-        Size { services: self.services.max(2), ports: 1, endpoints: 1, namespaces, rules: false, cluster_ips: true }
+        Size {
+            services: self.services.max(2),
+            ports: 1,
+            endpoints: 1,
+            namespaces,
+            rules: false,
+            private: false,
+            cluster_ips: true,
+        }
     }
 
     fn parent(self) -> Parent {

@@ -3,6 +3,7 @@
 
 mod attached;
 mod headless;
+mod own;
 mod place;
 mod plain;
 mod service;
@@ -35,6 +36,7 @@ use place::Places;
 use service::Wanted;
 
 pub use headless::{InstanceAddresses, Instances};
+pub use own::OwnOutboundListeners;
 pub use plain::{Client, Plain, PlainListeners};
 
 flow::rule! {
@@ -47,23 +49,7 @@ fn derive_outbound_listeners(cx: &Reads<'_>, audience: &Arc<ListenerAudience>) -
     let facts = audience.class.sidecar()?;
     let mesh = cx.get::<Mesh>(&())?;
     let visible = scope::visible(cx, &audience.scope)?;
-    let client = Arc::new(Client {
-        unknown_cluster: special::unknown_cluster(&visible.outbound),
-        settings: Settings {
-            detection_timeout_ms: l4::detection_timeout_ms(cx),
-            idle_timeout_ms: audience.options.idle_timeout_ms,
-            exact_balance: audience.options.exact_balance,
-            capabilities: audience.capabilities,
-        },
-        accepts_http10: audience.accepts_http10,
-        sessions: sessions::any(cx) || route_filters::in_use(cx, RouteFilter::Sessions, true),
-        external_auth: route_filters::in_use(cx, RouteFilter::ExternalAuth, true),
-        dns_cache: (visible.outbound == OutboundPolicy::ByName).then(|| DnsCache {
-            host: None,
-            families: audience.ip,
-            resolver: facts.resolver,
-        }),
-    });
+    let client = Arc::new(client(cx, (audience, facts), &visible.outbound));
     let mut build = Build::new(cx, (audience, facts), &mesh, client.clone());
     for listener in &visible.listeners {
         build.egress(listener);
@@ -76,11 +62,37 @@ fn derive_outbound_listeners(cx: &Reads<'_>, audience: &Arc<ListenerAudience>) -
     Some(listeners)
 }
 
+/// The facts of a client that its listeners have in common.
+fn client(
+    cx: &Reads<'_>,
+    (audience, facts): (&ListenerAudience, &SidecarListenerFacts),
+    outbound: &OutboundPolicy,
+) -> Client {
+    Client {
+        unknown_cluster: special::unknown_cluster(outbound),
+        settings: Settings {
+            detection_timeout_ms: l4::detection_timeout_ms(cx),
+            idle_timeout_ms: audience.options.idle_timeout_ms,
+            exact_balance: audience.options.exact_balance,
+            capabilities: audience.capabilities,
+        },
+        accepts_http10: audience.accepts_http10,
+        sessions: sessions::any(cx) || route_filters::in_use(cx, RouteFilter::Sessions, true),
+        external_auth: route_filters::in_use(cx, RouteFilter::ExternalAuth, true),
+        dns_cache: (*outbound == OutboundPolicy::ByName).then(|| DnsCache {
+            host: None,
+            families: audience.ip,
+            resolver: facts.resolver,
+        }),
+    }
+}
+
 /// Adds this module's rules.
 pub(super) fn register(b: &mut flow::Builder) {
     b.view::<InstanceAddresses>();
     b.view::<PlainListeners>();
     b.view::<OutboundListeners>();
+    b.view::<OwnOutboundListeners>();
 }
 
 /// A service of a listener with its visible ports.
