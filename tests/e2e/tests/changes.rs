@@ -67,6 +67,28 @@ both_protocols! {
         assert!(counts.by_version["v3"] > 300, "{counts:?}");
     }
 
+    async fn a_service_that_becomes_private_and_public_again_loses_no_request(protocol) {
+        // Its clusters move between the list that namespaces share and the proxy's own one.
+        let shop = Shop::start(protocol, &["v1", "v2"], &to("v1")).await?;
+        let traffic = shop.traffic(500);
+        for round in 0..6 {
+            let subset = format!("round-{round}");
+            let before = format!("  - {{ name: round-{}, labels: {{ version: v2 }} }}\n", round - 1);
+            let visibility = if round % 2 == 0 { "exportTo: [.]" } else { "exportTo: ['*']" };
+            let text = e2e::shop_service(shop.port, "{ tls: { mode: DISABLE } }", &[])
+                .replace("spec:\n", &format!("spec:\n  {visibility}\n"))
+                .replace("subsets:\n", &format!("subsets:\n  - {{ name: {subset}, labels: {{ version: v2 }} }}\n{before}"));
+            shop.mesh.config.put("service.yaml", &text)?;
+            shop.mesh.reroute(&shop.client, "route.yaml", &e2e::virtual_service("[mesh]", &to(&subset))).await?;
+            let counts = traffic.next(100).await?;
+            assert_eq!(counts.errors, 0, "{subset}: {counts:?}");
+        }
+        let counts = traffic.stop().await;
+        assert_eq!(counts.errors, 0, "{counts:?}");
+        assert!(counts.by_version["v2"] > 400, "{counts:?}");
+        assert_eq!(shop.client.stat("update_rejected$").await?, 0, "nothing was rejected");
+    }
+
     async fn a_killed_control_plane_disturbs_nobody_and_resends_nothing(protocol) {
         let mut shop = Shop::start(protocol, &["v1", "v2"], &to("v1")).await?;
         let traffic = shop.traffic(300);
