@@ -10,7 +10,8 @@ use std::sync::Arc;
 
 use flow::Reads;
 use model::audience::{ListenerAudience, Scope};
-use model::listener::ListenerSpec;
+use model::listener::{ChainKind, ChainSpec, ListenerSpec};
+use names::Protocol;
 use registry::inputs::Mesh;
 
 use super::{Build, OutboundListeners, client};
@@ -36,9 +37,10 @@ fn derive_own_outbound_listeners(
         hosts.iter().map(|host| scope::find(cx, scope, host)).collect()
     };
     let (own, others) = (found(&audience.scope), found(&base.scope));
-    let only_own = own.iter().zip(&others).filter(|(own, other)| own != other);
+    let differing = || own.iter().zip(&others).filter(|(own, other)| own != other);
     let alone = Alone {
-        added: of_services(cx, audience, only_own.filter_map(|(own, _)| own.clone()).collect())?,
+        added: of_services(cx, audience, differing().filter_map(|(own, _)| own.clone()).collect())?,
+        removed: of_services(cx, &base, differing().filter_map(|(_, other)| other.clone()).collect())?,
         own: of_services(cx, audience, own.iter().flatten().cloned().collect())?,
         others: of_services(cx, &base, others.iter().flatten().cloned().collect())?,
     };
@@ -79,6 +81,8 @@ struct Alone {
     others: ByName,
     /// Of the services that only the clients of the namespace see.
     added: ByName,
+    /// Of the services that only others see, because the namespace has services of the same names.
+    removed: ByName,
 }
 
 impl Alone {
@@ -86,15 +90,19 @@ impl Alone {
     ///
     /// Where the shared listener is what the hosts make alone, other services add nothing to it: of services at one address the
     /// first counts, and HTTP services share a listener. They do not either, if only the policies of the hosts differ. Nor do
-    /// they if the services of the namespace, which come before others, make the shared listener.
+    /// they if HTTP services of the namespace make the shared listener: it has no services of other protocols.
     fn replacing(&self, shared: &[Arc<ListenerSpec>]) -> Option<Vec<(Arc<str>, Option<Arc<ListenerSpec>>)>> {
         let mut rows = Vec::new();
         for name in self.own.keys().chain(self.others.keys()).collect::<BTreeSet<_>>() {
             let (shared, own, others) = (find(shared, name), self.own.get(name), self.others.get(name));
-            if shared == own {
+            if self.removed.contains_key(name) {
+                return None;
+            }
+            let is_added = self.added.contains_key(name);
+            if shared == own && (!is_added || own.is_some_and(|own| is_http(own))) {
                 continue;
             }
-            let differs_by_policy = own.is_some() && !self.added.contains_key(name);
+            let differs_by_policy = own.is_some() && !is_added;
             if shared != others || shared.is_some() && !differs_by_policy {
                 return None;
             }
@@ -102,4 +110,13 @@ impl Alone {
         }
         Some(rows)
     }
+}
+
+/// Whether a listener serves HTTP only, and not as a proxy, which takes the place of all services before it.
+fn is_http(spec: &ListenerSpec) -> bool {
+    let serves = |chain: &ChainSpec| match &chain.kind {
+        ChainKind::Http(http) => http.protocol.is_http() && http.protocol != Protocol::HttpProxy,
+        ChainKind::Tcp(_) => false,
+    };
+    spec.default_chain.is_none() && spec.chains.iter().all(serves)
 }
