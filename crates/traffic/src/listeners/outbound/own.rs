@@ -14,7 +14,8 @@ use model::listener::{ChainKind, ChainSpec, ListenerSpec};
 use names::Protocol;
 use registry::inputs::Mesh;
 
-use super::{Build, OutboundListeners, client};
+use super::{Build, OutboundListeners, client, special};
+use crate::listeners::chain::fallback;
 use crate::scope::{self, EgressListener, VisibleService, particular};
 
 flow::rule! {
@@ -38,7 +39,9 @@ fn derive_own_outbound_listeners(
     };
     let (own, others) = (found(&audience.scope), found(&base.scope));
     let differing = || own.iter().zip(&others).filter(|(own, other)| own != other);
+    let unknown = special::unknown_cluster(&scope::outbound_policy(cx, &audience.scope));
     let alone = Alone {
+        fallback: fallback(&unknown),
         added: of_services(cx, audience, differing().filter_map(|(own, _)| own.clone()).collect())?,
         removed: of_services(cx, &base, differing().filter_map(|(_, other)| other.clone()).collect())?,
         own: of_services(cx, audience, own.iter().flatten().cloned().collect())?,
@@ -83,6 +86,8 @@ struct Alone {
     added: ByName,
     /// Of the services that only others see, because the namespace has services of the same names.
     removed: ByName,
+    /// The filter chain for unknown destinations, which a listener without a service for all connections has.
+    fallback: ChainSpec,
 }
 
 impl Alone {
@@ -99,7 +104,7 @@ impl Alone {
                 return None;
             }
             let is_added = self.added.contains_key(name);
-            if shared == own && (!is_added || own.is_some_and(|own| is_http(own))) {
+            if shared == own && (!is_added || own.is_some_and(|own| self.is_http(own))) {
                 continue;
             }
             let differs_by_policy = own.is_some() && !is_added;
@@ -110,13 +115,13 @@ impl Alone {
         }
         Some(rows)
     }
-}
 
-/// Whether a listener serves HTTP only, and not as a proxy, which takes the place of all services before it.
-fn is_http(spec: &ListenerSpec) -> bool {
-    let serves = |chain: &ChainSpec| match &chain.kind {
-        ChainKind::Http(http) => http.protocol.is_http() && http.protocol != Protocol::HttpProxy,
-        ChainKind::Tcp(_) => false,
-    };
-    spec.default_chain.is_none() && spec.chains.iter().all(serves)
+    /// Whether a listener has HTTP services only, and no HTTP proxy, which takes the place of all services before it.
+    fn is_http(&self, spec: &ListenerSpec) -> bool {
+        let serves = |chain: &ChainSpec| match &chain.kind {
+            ChainKind::Http(http) => http.protocol.is_http() && http.protocol != Protocol::HttpProxy,
+            ChainKind::Tcp(_) => false,
+        };
+        spec.default_chain.iter().all(|chain| *chain == self.fallback) && spec.chains.iter().all(serves)
+    }
 }
