@@ -79,7 +79,7 @@ fn client(
         accepts_http10: audience.accepts_http10,
         sessions: sessions::any(cx) || route_filters::in_use(cx, RouteFilter::Sessions, true),
         external_auth: route_filters::in_use(cx, RouteFilter::ExternalAuth, true),
-        dns_cache: (*outbound == OutboundPolicy::ByName).then(|| DnsCache {
+        dns_cache: (*outbound == OutboundPolicy::ByName).then_some(DnsCache {
             host: None,
             families: audience.ip,
             resolver: facts.resolver,

@@ -19,15 +19,12 @@ use crate::listeners::chain::fallback;
 use crate::scope::{self, EgressListener, VisibleService, particular};
 
 flow::rule! {
-    /// The outbound listeners of a sidecar that replace those of the [`base_listeners`](particular::base_listeners), ascending by
-    /// name; without a listener: those that it does not have. The key has no inbound facts.
-    pub OwnOutboundListeners: Arc<ListenerAudience> => Vec<(Arc<str>, Option<Arc<ListenerSpec>>)> = "own outbound listeners", derive_own_outbound_listeners;
+    /// The outbound listeners of a sidecar that replace those that namespaces share (`base_listeners`), ascending by name. The
+    /// key has no inbound facts.
+    pub OwnOutboundListeners: Arc<ListenerAudience> => Rows = "own outbound listeners", derive_own_outbound_listeners;
 }
 
-fn derive_own_outbound_listeners(
-    cx: &Reads<'_>,
-    audience: &Arc<ListenerAudience>,
-) -> Option<Vec<(Arc<str>, Option<Arc<ListenerSpec>>)>> {
+fn derive_own_outbound_listeners(cx: &Reads<'_>, audience: &Arc<ListenerAudience>) -> Option<Rows> {
     let hosts = particular::few_hosts(cx, &audience.scope)?;
     let base = Arc::new(particular::base_listeners(cx, audience)?);
     if base.scope == audience.scope {
@@ -57,6 +54,9 @@ fn derive_own_outbound_listeners(
     let differing = rows.filter(|(name, own)| *own != find(&shared, name));
     Some(differing.map(|(name, own)| (name.clone(), own.cloned())).collect())
 }
+
+/// Names with their listeners; without one: there is no such listener.
+type Rows = Vec<(Arc<str>, Option<Arc<ListenerSpec>>)>;
 
 type ByName = BTreeMap<Arc<str>, Arc<ListenerSpec>>;
 
@@ -96,7 +96,7 @@ impl Alone {
     /// Where the shared listener is what the hosts make alone, other services add nothing to it: of services at one address the
     /// first counts, and HTTP services share a listener. They do not either, if only the policies of the hosts differ. Nor do
     /// they if HTTP services of the namespace make the shared listener: it has no services of other protocols.
-    fn replacing(&self, shared: &[Arc<ListenerSpec>]) -> Option<Vec<(Arc<str>, Option<Arc<ListenerSpec>>)>> {
+    fn replacing(&self, shared: &[Arc<ListenerSpec>]) -> Option<Rows> {
         let mut rows = Vec::new();
         for name in self.own.keys().chain(self.others.keys()).collect::<BTreeSet<_>>() {
             let (shared, own, others) = (find(shared, name), self.own.get(name), self.others.get(name));
