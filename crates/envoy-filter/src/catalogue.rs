@@ -100,7 +100,7 @@ fn derive_patched_cluster_catalogue(
     };
     let shared = Arc::new(shared_clusters(cx, audience, &below)?);
     let outbound = cx.get::<ClusterCatalogue>(&(Section::Shared, shared.plain()))?;
-    let all = patched_clusters(cx, audience, plain.over(&outbound).entries.iter());
+    let all = patched_clusters(cx, audience, plain.over(&outbound).into_iter());
     let catalogue = match below.is_empty() {
         true => all.catalogue.beside(&outbound),
         false => all.catalogue.beside(&patched_clusters(cx, &shared, outbound.entries.iter()).catalogue),

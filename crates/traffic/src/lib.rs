@@ -72,11 +72,13 @@ impl Catalogue {
         Catalogue::new(self.entries.iter().filter(differs).cloned().chain(hidden).collect())
     }
 
-    /// All rows of both: those of the other one, unless a row here replaces or hides them.
-    pub fn over(&self, shared: &Catalogue) -> Catalogue {
+    /// All rows of both, ascending by name: those of the other one, unless a row here replaces or hides them.
+    pub fn over<'c>(&'c self, shared: &'c Catalogue) -> Vec<&'c (Arc<str>, ResourceKey)> {
         let below = shared.entries.iter().filter(|(name, _)| self.get(name).is_none());
         let rows = self.entries.iter().filter(|(_, key)| *key != ResourceKey::Hidden);
-        Catalogue::new(rows.chain(below).cloned().collect())
+        let mut all: Vec<_> = rows.chain(below).collect();
+        all.sort_by(|a, b| a.0.cmp(&b.0));
+        all
     }
 }
 
