@@ -212,8 +212,8 @@ impl<O: Origin> Core<O> {
         let watch = stream.watches.get(kind)?;
         let moved = watch.before.get(name);
         let kept = || {
-            let mut parts = watch.places().map(|place| self.part(place).ledger);
-            parts.find_map(|ledger| self.goods.get(ledger.cell_of(name)?))
+            let mut parts = self.subscription(watch).parts_with(name);
+            parts.find_map(|part| self.goods.get(part.ledger.cell_of(name)?))
         };
         let accepted = |good: &&Resource| self.quarantine.known(kind, Target::Resource(good.version())).is_none();
         moved.or_else(kept).filter(accepted)
@@ -284,8 +284,8 @@ impl<O: Origin> Core<O> {
 
     /// Whether a client has accepted the current version of a resource.
     fn is_accepted(&self, watch: &Watch, name: &Name) -> bool {
-        let mut ledgers = watch.places().map(|place| self.part(place).ledger);
-        ledgers.any(|ledger| {
+        self.subscription(watch).parts_with(name).any(|part| {
+            let ledger = part.ledger;
             let plain = self.by_audience.get(&(ledger.kind, ledger.audience.clone()));
             plain.is_some_and(|plain| {
                 let plain = &self.ledgers[*plain];

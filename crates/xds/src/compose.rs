@@ -115,14 +115,15 @@ pub(crate) fn encode(envelope: &Envelope<'_>, content: &Content) -> Rope {
         });
         pieces.extend_from_slice(separate(resource));
     }
-    let mut removed = Vec::new();
-    for name in &content.removed {
-        put_bytes(&mut removed, 6, name.as_bytes());
-    }
-    if !removed.is_empty() {
-        pieces.push(removed.into());
-    }
+    pieces.extend(encode_removed(&content.removed));
     Rope::new(head(envelope), [pieces.into()])
+}
+
+/// The removed names of a delta response; none if there are none.
+pub(crate) fn encode_removed(names: &[Name]) -> Option<Bytes> {
+    let mut removed = Vec::new();
+    names.iter().for_each(|name| put_bytes(&mut removed, 6, name.as_bytes()));
+    (!removed.is_empty()).then(|| removed.into())
 }
 
 /// The pieces of a body that is not copied.

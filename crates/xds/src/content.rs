@@ -72,11 +72,13 @@ impl<O: Origin> Core<O> {
             return self.overlaid(watch, place, key, full);
         }
         let shared = self.cached(watch.kind, watch.shared, key, full)?;
-        if !full && key.within(self.part(place).selection).is_empty() {
+        // A client reports the version of a SotW response when it reconnects: it must be that of both ledgers.
+        let may_be_shared = key.delta || full;
+        if may_be_shared && !full && key.within(self.part(place).selection).is_empty() {
             return Some(shared);
         }
         let own = self.cached(watch.kind, place, key, full)?;
-        if own.resources == 0 && own.removed.is_empty() {
+        if may_be_shared && own.resources == 0 && own.removed.is_empty() {
             return Some(shared);
         }
         let subscription = self.subscription(watch);
@@ -159,8 +161,9 @@ impl<O: Origin> Core<O> {
         let has_all = key.from == 0 && key.upto >= subscription.latest().changed && !key.newest_first;
         let removals = if full { (key.sweep, Epoch::MAX) } else { (key.removals_sent, key.sweep) };
         let removes = |part: Part<'_, O>| part.ledger.removed(part.selection, removals.0, removals.1).next().is_some();
+        let is_listed_by_name = |part: Part<'_, O>| part.ledger.by_name() && part.ledger.kind.is_listed();
         (full || has_all)
-            && subscription.parts().all(|part| !part.ledger.by_name() && !removes(part))
+            && subscription.parts().all(|part| !is_listed_by_name(part) && !removes(part))
             && subscription.removed(&self.cells, removals.0, removals.1).next().is_none()
     }
 
@@ -175,7 +178,7 @@ impl<O: Origin> Core<O> {
         let latest = subscription.latest();
         let version = self.version(subscription, key.upto < latest.changed || key.sweep < latest.removed, key);
         let envelope = self.envelope(watch.kind, key, (&version, nonce));
-        Composed::overlaid(&envelope, (shared, own), subscription.overlay()?.own.ledger.names())
+        Composed::overlaid(&envelope, (shared, own), subscription.overlay()?.own.decided())
     }
 
     fn compose(

@@ -69,9 +69,13 @@ impl<O: Origin> Core<O> {
     pub(crate) fn identity(&self, watch: &Watch) -> Option<Identity> {
         let names = |place: Place| self.part(place).selection.names.as_ref();
         let (digest, count) = names(watch.shared)?.identity();
-        // No name is in both parts of a divided set.
-        let own = watch.own.filter(|own| self.divides(own.ledger)).and_then(names);
-        let (more, further) = own.map(NameSet::identity).unwrap_or_default();
+        let subscription = self.subscription(watch);
+        let (more, further) = match subscription.overlay() {
+            _ if subscription.is_listed() => (0, 0),
+            Some(overlay) => overlay.own_identity(),
+            // No name is in both parts of a divided set.
+            None => watch.own.and_then(names).map(NameSet::identity).unwrap_or_default(),
+        };
         Some((digest.wrapping_add(more), count + further))
     }
 

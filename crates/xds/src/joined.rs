@@ -4,7 +4,7 @@
 use std::ops::Range;
 
 use crate::Name;
-use crate::compose::{Composed, Derived, Envelope, count_pieces, head};
+use crate::compose::{Composed, Derived, Envelope, count_pieces, encode_removed, head};
 use crate::rope::{Rope, Slice};
 
 impl Composed {
@@ -23,20 +23,21 @@ impl Composed {
         }
     }
 
-    /// A response with the resources of an own ledger, and with those of a shared one that none of these rows of the own one
-    /// hides; ascending, as both and the rows are. `None` if a part has removals.
+    /// A response with the resources and removals of an own ledger, and with those of a shared one that none of these rows of the
+    /// own one hides; ascending, as both and the rows are. `None` if they are in several lists.
     pub(crate) fn overlaid<'n>(
         envelope: &Envelope<'_>,
         (shared, own): (&Composed, &Composed),
         rows: impl Iterator<Item = &'n Name>,
     ) -> Option<Composed> {
         let ([below], [above]) = (&*shared.contents, &*own.contents) else { return None };
-        if !shared.removed.is_empty() || !own.removed.is_empty() {
-            return None;
-        }
         let mut runs = Runs::default();
         let (mut next, mut own_next) = (0, 0);
+        let mut removed = shared.removed.clone();
         for row in rows {
+            if let Ok(at) = removed.binary_search(row) {
+                removed.remove(at);
+            }
             let at = next + below[next..].partition_point(|(name, _)| name < row);
             runs.add(false, next..at);
             next = at + usize::from(below.get(at).is_some_and(|(name, _)| name == row));
@@ -53,6 +54,9 @@ impl Composed {
             let (start, end) = (*offsets.get(range.start)?, *offsets.get(range.end)?);
             pieces.push(composed.rope.parts().next()?.part(start..end));
         }
+        removed.extend(own.removed.iter().cloned());
+        removed.sort_unstable();
+        pieces.extend(encode_removed(&removed).map(|piece| Slice::from(vec![piece])));
         let contents: Vec<Slice<_>> =
             runs.0.iter().map(|(is_own, range)| if *is_own { above } else { below }.part(range.clone())).collect();
         let names = || contents.iter().flat_map(|some| some.iter()).map(|(name, _)| name.clone());
@@ -61,7 +65,7 @@ impl Composed {
             version: envelope.version.into(),
             nonce: envelope.nonce.into(),
             resources: contents.iter().map(|some| some.len()).sum(),
-            removed: Vec::new(),
+            removed,
             names: if shared.names.is_empty() && own.names.is_empty() { Vec::new() } else { names().collect() },
             fresh: shared.fresh.and(&own.fresh),
             derived: Derived::default(),

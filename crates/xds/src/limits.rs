@@ -40,6 +40,9 @@ pub struct Limits {
     /// Bytes of changes in one response of a type whose changes are divisible
     /// ([`TypeSpec::divisible`](model::xds::TypeSpec)). Changes of other types are sent between two responses.
     pub response_bytes: usize,
+    /// Own names of a named type up to which a shared selection may have them, too: clients with other own names share it, but what
+    /// is hidden is looked for with each change.
+    pub hidden_names: usize,
     /// The longest time for which changes wait for the types that they need (routes for clusters), and removals for the types
     /// that may use them.
     pub hold: Moment,
@@ -91,6 +94,7 @@ impl Default for Limits {
             opened_at_once: 256,
             encoded_together: 8192,
             response_bytes: 256 << 10,
+            hidden_names: 64,
             hold: Moment::from_secs(5),
             quarantine: Some(Moment::from_secs(60)),
             removed_names: 4096,

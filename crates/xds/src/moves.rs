@@ -102,10 +102,7 @@ impl<O: Origin> Core<O> {
             gone.extend(removed.map(|(name, last)| Gone { name: name.clone(), last: last.cloned(), certain: false }));
         }
         gone.retain(|gone| new.resource(&self.cells, &gone.name).is_none() && !new.withholds(&gone.name));
-        let is_common = |name: &Name| {
-            let hides = || new.overlay().is_some_and(|overlay| overlay.own.ledger.contains(name));
-            apart.binary_search(name).is_err() && !hides()
-        };
+        let is_common = |name: &Name| apart.binary_search(name).is_err() && !new.is_own(name);
         owed.extend(common.owed.iter().filter(|name| is_common(name)).cloned());
         gone.extend(common.gone.iter().filter(|gone| is_common(&gone.name)).cloned());
         let mut pending = Pending::default();

@@ -67,15 +67,15 @@ impl NameSet {
         }
     }
 
-    /// The names for which this is true, and the others.
-    pub(crate) fn partition(&self, is_first: impl Fn(&Name) -> bool) -> (NameSet, NameSet) {
-        let first: Vec<Name> = self.iter().filter(|name| is_first(name)).cloned().collect();
-        if first.is_empty() {
-            return (NameSet::default(), self.clone());
-        }
-        let removed: Vec<&str> = first.iter().map(|name| &**name).collect();
-        let others = self.edit(Vec::new(), &removed).build();
-        (NameSet::new(first), others)
+    /// The names for which this is true.
+    pub(crate) fn filter(&self, is_kept: impl Fn(&Name) -> bool) -> NameSet {
+        NameSet::new(self.iter().filter(|name| is_kept(name)).cloned().collect())
+    }
+
+    /// The names that are not in the other set.
+    pub(crate) fn without(&self, other: &NameSet) -> NameSet {
+        let removed: Vec<&str> = other.iter().map(|name| &**name).collect();
+        self.edit(Vec::new(), &removed).build()
     }
 
     /// The set without `removed` and with `added`.

@@ -9,6 +9,8 @@
 //! | a row ends | a change if there is a shared resource of the name, otherwise a removal |
 //! | a shared resource changes or is removed | nothing if there is a row of its name |
 //!
+//! Of a named type, rows neither begin nor end: the own audience resolves a name, or it never does.
+//!
 //! What follows for a stream is derived from the epochs of both ledgers when it is needed, since a stream may have a ledger
 //! with any other. A stream that is behind may be sent the removal of a name that it never had.
 
@@ -16,6 +18,7 @@ use model::xds::Resource;
 
 use crate::cells::Cells;
 use crate::ledger::Tomb;
+use crate::name_set::{Identity, hash};
 use crate::subscription::Part;
 use crate::{Epoch, Name, Origin};
 
@@ -43,10 +46,26 @@ impl<'a, O: Origin> Overlay<'a, O> {
     }
 
     /// The selected names of all rows, now or before.
-    pub(crate) fn rows(self) -> impl Iterator<Item = &'a Name> {
+    fn rows(self) -> impl Iterator<Item = &'a Name> {
         let own = self.own;
-        let rows = own.ledger.names().chain(own.ledger.tombs.keys());
-        rows.filter(move |name| own.selection.covers(name))
+        own.decided().chain(own.ledger.tombs.keys().filter(move |name| own.selection.covers(name)))
+    }
+
+    /// The names that the own ledger decides and that are selected in the shared one.
+    fn hidden(self) -> impl Iterator<Item = &'a Name> {
+        self.own.decided().filter(move |name| self.shared.selection.covers(name))
+    }
+
+    /// The identity of the names that are only selected in the own ledger. Named types only.
+    pub(crate) fn own_identity(self) -> Identity {
+        let shared = self.shared.selection;
+        let names = self.own.selection.named().filter(|name| !shared.covers(name));
+        names.fold((0, 0), |(digest, count), name| (digest.wrapping_add(hash(name)), count + 1))
+    }
+
+    /// Whether the type has lists.
+    fn is_listed(self) -> bool {
+        self.own.ledger.kind.is_listed()
     }
 
     /// The names of added and changed resources, in any order. A name may occur more than once.
@@ -69,7 +88,7 @@ impl<'a, O: Origin> Overlay<'a, O> {
                 && shared.ledger.resource(cells, name).is_some_and(|now| !had_before(tomb, now, from))
         });
         below
-            .filter(move |name| !own.ledger.contains(name))
+            .filter(move |name| !own.decides(name))
             .chain(own_changes.filter(move |name| !self.equals_replaced(cells, name, from)))
             .chain(uncovered.map(|(name, _)| name))
     }
@@ -153,31 +172,40 @@ impl<'a, O: Origin> Overlay<'a, O> {
 
     /// The share of hidden resources in the digest of the shared ledger.
     pub(crate) fn hidden_digest(self, cells: &Cells<O::Cell>) -> u64 {
-        let (shared, own) = (self.shared, self.own);
-        let hidden = own.ledger.names().filter(|name| own.selection.covers(name));
+        let shared = self.shared;
         let share = |name: &Name| {
             let of = |resource| shared.ledger.share_of(shared.selection, name, resource);
-            of(shared.ledger.resource(cells, name)).wrapping_sub(of(None))
+            // A name of a named type has a share in both selections, even without a resource.
+            let remains = if self.is_listed() { of(None) } else { 0 };
+            of(shared.ledger.resource(cells, name)).wrapping_sub(remains)
         };
-        hidden.map(share).fold(0, u64::wrapping_add)
+        self.hidden().map(share).fold(0, u64::wrapping_add)
     }
 
     /// Whether any row, now or before, has the name of a shared resource, now or before.
     pub(crate) fn meets(self) -> bool {
         let shared = self.shared.ledger;
-        self.rows().any(|name| shared.contains(name) || shared.tombs.contains_key(name))
+        // A name of a named type is answered even if it is in no ledger.
+        let meets = |name: &Name| match self.is_listed() {
+            true => shared.contains(name) || shared.tombs.contains_key(name),
+            false => self.shared.selection.covers(name),
+        };
+        self.rows().any(meets)
     }
 
     /// Whether the changes of the two ledgers between these epochs are not independent, so that a response is not simply
     /// that of one ledger and then that of the other. `from`: of updates, and of removals.
     pub(crate) fn interferes(self, from: (Epoch, Epoch), upto: (Epoch, Epoch)) -> bool {
         let Overlay { shared, own } = self;
+        let within = |epoch: Epoch, from: Epoch, upto: Epoch| epoch > from && epoch <= upto;
+        let has_changed = |name: &Name| within(shared.ledger.epoch_of(name), from.0, upto.0);
+        if !self.is_listed() {
+            return if from.0 == 0 { self.meets() } else { self.hidden().any(has_changed) };
+        }
         let is_idle = from.0 > 0 && own.selection.changed <= from.0 && own.selection.removed <= from.1;
         if !is_idle {
             return self.meets();
         }
-        let within = |epoch: Epoch, from: Epoch, upto: Epoch| epoch > from && epoch <= upto;
-        let has_changed = |name: &Name| within(shared.ledger.epoch_of(name), from.0, upto.0);
         let removes = shared.selection.removed > from.1;
         // Both ledgers may be large: looks for the smaller number of names in the other one.
         if let Some(mut changed) = shared.ledger.few_changes(from.0, own.ledger.len()).filter(|_| !removes) {

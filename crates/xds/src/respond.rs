@@ -146,9 +146,12 @@ impl<O: Origin> Core<O> {
         if let Some([others, theirs]) = self.division((shared, own), names.identity()) {
             return (others.place, Some(theirs.place));
         }
-        let (theirs, others) = names.partition(|name| self.is_own(origin, own, name));
-        let others = self.place(origin, shared, Some(&others));
+        let theirs = names.filter(|name| self.is_own(origin, own, name));
+        let may_hide = self.may_hide(theirs.len());
+        let without = theirs.filter(|name| !may_hide || !self.ledgers[shared].is_selected(name));
+        let others = self.place(origin, shared, Some(&names.without(&without)));
         let theirs = self.place(origin, own, Some(&theirs));
+        self.note_may_hide(theirs);
         let division = [others, theirs].map(|place| Dated { place, serial: self.part(place).selection.serial });
         self.divisions.note((shared, own), names, division);
         (others, Some(theirs))
@@ -163,9 +166,24 @@ impl<O: Origin> Core<O> {
         self.divisions.find(ledgers, names).filter(|division| division.iter().all(exists))
     }
 
-    /// Whether a name is either in this own ledger or in the shared one.
-    pub(crate) fn divides(&self, own: LedgerId) -> bool {
+    /// Whether a name of this own ledger's type is decided either by it or by the shared one.
+    fn divides(&self, own: LedgerId) -> bool {
         !self.ledgers[own].kind.is_listed()
+    }
+
+    /// Whether a shared selection may have so many names of an own one.
+    fn may_hide(&self, own_names: usize) -> bool {
+        own_names <= self.limits.hidden_names
+    }
+
+    /// Records whether shared selections may have the names of a selection of an own ledger.
+    fn note_may_hide(&mut self, Place { ledger, selection }: Place) {
+        let count = self.own_names(Place { ledger, selection });
+        self.ledgers[ledger].selections[selection].may_hide = self.may_hide(count);
+    }
+
+    fn own_names(&self, place: Place) -> usize {
+        self.part(place).selection.names.as_ref().map_or(0, NameSet::len)
     }
 
     /// Whether a name of a named type is in this own ledger.
@@ -213,9 +231,18 @@ impl<O: Origin> Core<O> {
                 (place(shared), own.map(place))
             }
             Some(own) => {
-                let (theirs, others): (Vec<Name>, Vec<Name>) =
+                let (theirs, mut others): (Vec<Name>, Vec<Name>) =
                     edit.added.iter().cloned().partition(|name| self.is_own(origin, own.ledger, name));
-                (self.edited(origin, shared, others, edit), Some(self.edited(origin, own, theirs, edit)))
+                let may_hide = self.may_hide(self.own_names(own) + theirs.len());
+                if self.part(own).selection.may_hide && !may_hide {
+                    let names = edit.build();
+                    return self.reselect(origin, stream, kind, Some(&names));
+                }
+                let is_shared = |name: &&Name| may_hide && self.ledgers[shared.ledger].is_selected(name);
+                others.extend(theirs.iter().filter(is_shared).cloned());
+                let own = self.edited(origin, own, theirs, edit);
+                self.note_may_hide(own);
+                (self.edited(origin, shared, others, edit), Some(own))
             }
         };
         self.switch(stream, kind, places);

@@ -17,6 +17,8 @@ pub(crate) type SelectionId = usize;
 pub(crate) struct Selection {
     /// `None`: all names of the ledger. For a type with collections, the names of collections.
     pub(crate) names: Option<NameSet>,
+    /// Its names are so few that shared selections may have them, too. Of a named type, in an own ledger.
+    pub(crate) may_hide: bool,
     /// The number of names that cannot exist yet, for which the ledger has no entry.
     pub(crate) absent: usize,
     collected: bool,
@@ -113,6 +115,7 @@ impl Selection {
     ) -> Selection {
         Selection {
             names,
+            may_hide: false,
             absent: 0,
             collected: kind.is_collected(),
             by_name,

@@ -2,9 +2,9 @@
 //!
 //! A ledger of an audience has the resources that its proxies share. A proxy may also have resources of its own (inbound
 //! listeners and clusters, endpoints on its node, virtual hosts of its namespace), in a second ledger that it shares only with
-//! its equals. Epochs count for all ledgers, so that a stream has one place in both. Of a listed type, a row of the own ledger
-//! replaces or hides the shared resource of its name ([`overlay`](crate::overlay)). Of a named type, each selection has the
-//! names that are in its ledger.
+//! its equals. Epochs count for all ledgers, so that a stream has one place in both. A row of the own ledger replaces or hides the
+//! shared resource of its name ([`overlay`](crate::overlay)). Of a named type, the rows are the names that the own audience
+//! resolves. The shared selection may have these names, too, if they are few: so clients whose own names differ share a selection.
 
 use model::xds::Resource;
 
@@ -16,7 +16,7 @@ use crate::selection::{Selection, SelectionId};
 use crate::{Epoch, Name, Origin};
 
 /// A selection of a ledger.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct Place {
     pub(crate) ledger: LedgerId,
     pub(crate) selection: SelectionId,
@@ -44,6 +44,24 @@ impl<O: Origin> Clone for Part<'_, O> {
 }
 
 impl<O: Origin> Copy for Part<'_, O> {}
+
+impl<'a, O: Origin> Part<'a, O> {
+    /// Whether this part, if it is the own one, and not the shared one determines the resource of a name.
+    pub(crate) fn decides(self, name: &str) -> bool {
+        match self.ledger.kind.is_listed() {
+            true => self.ledger.contains(name),
+            false => self.selection.covers(name),
+        }
+    }
+
+    /// The names that it decides.
+    pub(crate) fn decided(self) -> Box<dyn Iterator<Item = &'a Name> + 'a> {
+        match self.ledger.kind.is_listed() {
+            true => Box::new(self.ledger.names().filter(move |name| self.selection.covers(name))),
+            false => Box::new(self.selection.named()),
+        }
+    }
+}
 
 /// The resources that a watch subscribes to.
 pub(crate) struct Subscription<'a, O: Origin> {
@@ -74,18 +92,22 @@ impl<'a, O: Origin> Subscription<'a, O> {
         std::iter::once(self.shared).chain(self.own)
     }
 
+    /// Whether the own ledger determines the resource of this name.
+    pub(crate) fn is_own(self, name: &str) -> bool {
+        self.own.is_some_and(|own| own.decides(name))
+    }
+
     /// The ledgers that may have the resource of this name. Of a named type, other streams may subscribe to it in the other
     /// ledger.
-    fn parts_with(self, name: &str) -> impl Iterator<Item = Part<'a, O>> {
+    pub(crate) fn parts_with(self, name: &str) -> impl Iterator<Item = Part<'a, O>> {
         let divided = self.own.is_some();
-        let replaced = self.overlay().is_some_and(|overlay| overlay.own.ledger.contains(name));
-        let parts = self.own.into_iter().chain(Some(self.shared).filter(|_| !replaced));
+        let parts = self.own.into_iter().chain(Some(self.shared).filter(|_| !self.is_own(name)));
         parts.filter(move |part| !divided || part.selection.covers(name))
     }
 
     /// The two ledgers, if the rows of the own one may hide shared resources.
     pub(crate) fn overlay(self) -> Option<Overlay<'a, O>> {
-        let own = self.own.filter(|own| own.ledger.kind.is_listed())?;
+        let own = self.own.filter(|own| own.ledger.kind.is_listed() || own.selection.may_hide)?;
         Some(Overlay { shared: self.shared, own })
     }
 
@@ -177,8 +199,7 @@ impl<'a, O: Origin> Subscription<'a, O> {
             None => Box::new(shared),
             Some(own) => {
                 let hides = self.overlay().is_some() && own.ledger.len() > 0;
-                let shared = shared.filter(move |(name, _)| !hides || !own.ledger.contains(name));
-                // A name of a named type may be in both.
+                let shared = shared.filter(move |(name, _)| !hides || !own.decides(name));
                 let both = pairs(shared, own.ledger.live(cells, own.selection));
                 Box::new(both.filter_map(|(name, shared, own)| Some((name, shared.or(own)?))))
             }
@@ -193,7 +214,8 @@ impl<'a, O: Origin> Subscription<'a, O> {
             return live.map(|(name, resource)| (name.clone(), Some(resource.clone()))).collect();
         }
         let mut all: Vec<(Name, Option<Resource>)> = Vec::new();
-        for part in self.parts() {
+        // The first one of a name counts.
+        for part in self.own.into_iter().chain([self.shared]) {
             all.extend(part.ledger.named(cells, part.selection).map(|(name, found)| (name.clone(), found.cloned())));
         }
         if self.own.is_some() {

@@ -225,10 +225,9 @@ impl<'h, O: Origin> Count<'h, O> {
         let hub = self.hub;
         let places = &self.places;
         let ledger: &Ledger<O> = &hub.core.ledgers[id];
-        let view = self
-            .views
-            .entry(id)
-            .or_insert_with(|| View::of(ledger, places, |id| hub.watch(id, ledger.kind), |own| &hub.core.ledgers[own]));
+        let view = self.views.entry(id).or_insert_with(|| {
+            View::of(ledger, places, |id| hub.watch(id, ledger.kind), |watch| hub.core.subscription(watch))
+        });
         view.add(&ask, &mut self.total, &mut self.pending, |place| {
             self.rejected.insert(place);
             let stream = self.ids[place as usize];

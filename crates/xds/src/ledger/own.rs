@@ -22,7 +22,7 @@ impl<O: Origin> Ledger<O> {
 
     /// Names that hide a shared resource without replacing it, and the epochs since which they do.
     pub(crate) fn hidden_since(&self, cells: &Cells<O::Cell>) -> impl Iterator<Item = (&Name, Epoch)> {
-        let rows = self.entries.iter().filter(|_| self.own);
+        let rows = self.entries.iter().filter(|_| self.own && self.kind.is_listed());
         let empty = rows.filter(|(_, row)| row.cell.and_then(|cell| cells.get(cell)).is_none());
         empty.map(|(name, row)| (name, row.epoch))
     }

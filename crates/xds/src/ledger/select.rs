@@ -83,6 +83,11 @@ impl<O: Origin> Ledger<O> {
         sets.find(|(_, set)| set.identity() == identity)
     }
 
+    /// Whether any selection has this name.
+    pub(crate) fn is_selected(&self, name: &str) -> bool {
+        self.selections.iter().any(|(_, selection)| selection.covers(name))
+    }
+
     /// Takes the names of a selection without streams, if they are many: call [`Ledger::forget`] for them.
     pub(crate) fn take_unused(&mut self, id: SelectionId, at_once: usize) -> Option<Vec<Name>> {
         let selection = &mut self.selections[id];

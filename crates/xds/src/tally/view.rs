@@ -5,9 +5,10 @@ use rustc_hash::FxHashMap;
 
 use super::Ask;
 use super::bits::{Bits, Members};
-use crate::cells::LedgerId;
 use crate::ledger::Ledger;
+use crate::overlay::Overlay;
 use crate::selection::Selection;
+use crate::subscription::{Place, Subscription};
 use crate::watch::{Rejection, Watch};
 use crate::{Epoch, Name, Origin, StreamId};
 
@@ -49,11 +50,11 @@ impl<'h> View<'h> {
         ledger: &'h Ledger<O>,
         places: &FxHashMap<StreamId, u32>,
         watch: impl Fn(StreamId) -> Option<&'h Watch>,
-        ledger_of: impl Fn(LedgerId) -> &'h Ledger<O>,
+        subscription: impl Fn(&Watch) -> Subscription<'h, O>,
     ) -> View<'h> {
         let bound = places.len();
         let mut hidden: FxHashMap<&'h Name, Vec<u32>> = FxHashMap::default();
-        let mut overlaps: FxHashMap<LedgerId, Overlap<'h>> = FxHashMap::default();
+        let mut overlaps: FxHashMap<Place, Overlap<'h>> = FxHashMap::default();
         let mut part = |selection: &'h Selection| {
             let mut part = Part::new(selection);
             let mut members = Vec::with_capacity(selection.streams.len());
@@ -64,9 +65,9 @@ impl<'h> View<'h> {
                 };
                 members.push(*place);
                 part.note(*place, watch, selection);
-                let own = watch.own.filter(|own| own.ledger != ledger.id && ledger.kind.is_listed());
-                let Some(own) = own.map(|own| own.ledger) else { continue };
-                let overlap = overlaps.entry(own).or_insert_with(|| Overlap::of(ledger, ledger_of(own)));
+                let Some(own) = watch.own.filter(|own| own.ledger != ledger.id) else { continue };
+                let Some(overlay) = subscription(watch).overlay() else { continue };
+                let overlap = overlaps.entry(own).or_insert_with(|| Overlap::of(overlay));
                 overlap.hidden.iter().for_each(|name| hidden.entry(name).or_default().push(*place));
                 part.note_uncovered(*place, watch, overlap);
             }
@@ -126,10 +127,11 @@ struct Overlap<'h> {
 }
 
 impl<'h> Overlap<'h> {
-    fn of<O: Origin>(shared: &'h Ledger<O>, own: &'h Ledger<O>) -> Overlap<'h> {
+    fn of<O: Origin>(overlay: Overlay<'h, O>) -> Overlap<'h> {
+        let (shared, own) = (overlay.shared.ledger, overlay.own.ledger);
         let uncovered = own.tombs.iter().filter(|(name, _)| !own.contains(name));
         Overlap {
-            hidden: own.names().filter(|name| shared.contains(name)).collect(),
+            hidden: overlay.own.decided().filter(|name| shared.contains(name)).collect(),
             uncovered: uncovered.filter(|(name, _)| shared.contains(name)).map(|(name, t)| (name, t.epoch)).collect(),
         }
     }

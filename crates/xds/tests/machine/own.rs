@@ -1,5 +1,7 @@
 //! Proxies with clusters and endpoints of their own beside those of their audience.
 
+use model::proxy::ProxyKind;
+use xds::Limits;
 use xds::Variant::{Delta, Sotw};
 
 use crate::client::{Client, borrow, resume, versions};
@@ -133,8 +135,8 @@ fn ledgers_close_with_their_last_client() {
 }
 
 /// [`Harness::small`], in which clients have own endpoints of the cluster `o0`.
-fn with_own_endpoints() -> Harness {
-    let mut h = Harness::small();
+fn with_own_endpoints(limits: Limits) -> Harness {
+    let mut h = Harness::small_with(limits);
     for (own, number) in [("x", 7), ("y", 8)] {
         h.world.put(EDS, own, "o0", plain(number));
     }
@@ -157,7 +159,7 @@ fn with_endpoints(h: &mut Harness, own: Audience, variant: xds::Variant) -> Clie
 #[test]
 fn own_names_of_a_named_type_come_from_the_own_audience() {
     for variant in [Delta, Sotw] {
-        let mut h = with_own_endpoints();
+        let mut h = with_own_endpoints(Harness::limits());
         let mut client = with_endpoints(&mut h, "x", variant);
         h.world.put(EDS, "x", "o0", plain(10));
         h.change(&[(EDS, "o0", 100)]);
@@ -174,7 +176,7 @@ fn own_names_of_a_named_type_come_from_the_own_audience() {
 
 #[test]
 fn a_change_of_shared_endpoints_is_composed_once_for_clients_with_other_own_ones() {
-    let mut h = with_own_endpoints();
+    let mut h = with_own_endpoints(Harness::limits());
     let mut clients = ["x", "y", "x", "y"].map(|own| with_endpoints(&mut h, own, Delta));
     // One shared ledger and one of each own audience, which have three names: the cells of the others are shared.
     let sizes = h.hub.sizes();
@@ -189,8 +191,70 @@ fn a_change_of_shared_endpoints_is_composed_once_for_clients_with_other_own_ones
 }
 
 #[test]
+fn own_endpoints_hide_shared_ones_or_are_not_selected_in_the_shared_ledger() {
+    for (hidden_names, variant) in [0, 1].into_iter().flat_map(|hidden| [(hidden, Delta), (hidden, Sotw)]) {
+        let mut h = with_own_endpoints(Limits { hidden_names, ..Harness::limits() });
+        h.world.put(EDS, "x", "o1", plain(20));
+        h.world.put(EDS, "a", "o1", plain(98));
+        h.commit();
+        // It has no endpoints of its own, and shares its selection with the other one as far as it may.
+        let mut plain_client = Client::new(&mut h, Delta);
+        plain_client.subscribe(&mut h, EDS, &["a", "b", "o0"]);
+        assert_eq!(plain_client.drain(&mut h), ["EDS a=1 b=1 o0=99"]);
+        let mut client = with_endpoints(&mut h, "x", variant);
+        assert_eq!(h.hub.sizes()[1], ("selections", 3 - hidden_names));
+        h.change(&[(EDS, "o0", 100)]);
+        assert_eq!(client.drain(&mut h), [""; 0], "the client has its own");
+        assert_eq!(plain_client.drain(&mut h), ["EDS o0=100"]);
+        h.change(&[(EDS, "o0", 101), (EDS, "a", 5)]);
+        assert_eq!(client.drain(&mut h), ["EDS a=5"]);
+        // One more than may be hidden.
+        match variant {
+            Delta => client.subscribe(&mut h, EDS, &["o1"]),
+            Sotw => client.subscribe(&mut h, EDS, &["a", "b", "o0", "o1"]),
+        }
+        assert_eq!(client.drain(&mut h), ["EDS o1=20"]);
+        h.world.put(EDS, "x", "o1", plain(21));
+        h.change(&[(EDS, "o0", 102), (EDS, "o1", 103), (EDS, "b", 6)]);
+        assert_eq!(client.drain(&mut h), ["EDS b=6 o1=21"]);
+        match variant {
+            Delta => client.unsubscribe(&mut h, EDS, &["b", "o0"]),
+            Sotw => client.subscribe(&mut h, EDS, &["a", "o1"]),
+        }
+        h.world.put(EDS, "x", "o0", plain(22));
+        h.world.put(EDS, "x", "o1", plain(23));
+        h.change(&[(EDS, "b", 7)]);
+        assert_eq!(client.drain(&mut h), ["EDS o1=23"]);
+        h.world.remove(EDS, "x", "o1");
+        h.commit();
+        let removed = client.drain(&mut h);
+        assert!(variant == Sotw || removed == ["EDS -o1"], "{removed:?}");
+    }
+}
+
+#[test]
+fn the_version_of_endpoints_covers_own_ones_that_hide_shared_ones() {
+    let mut h = with_own_endpoints(Harness::limits());
+    let names = ["a", "b", "o0"];
+    Client::new(&mut h, Delta).subscribe(&mut h, EDS, &names);
+    h.world.own_of_newcomers = Some("x");
+    let first = h.connect_as(ProxyKind::Sidecar, Sotw);
+    h.request(first, sotw(EDS, &names, "", "")).unwrap();
+    let received = h.poll(first).remove(0);
+    h.request(first, sotw(EDS, &names, &received.version, &received.nonce)).unwrap();
+    h.change(&[(EDS, "a", 9)]);
+    let version = h.poll(first).remove(0).version;
+    for (own, responses) in [(Some("x"), 0), (Some("y"), 1), (None, 1)] {
+        h.world.own_of_newcomers = own;
+        let again = h.connect_as(ProxyKind::Sidecar, Sotw);
+        h.request(again, sotw(EDS, &names, &version, "")).unwrap();
+        assert_eq!(h.poll(again).len(), responses, "{own:?}");
+    }
+}
+
+#[test]
 fn endpoints_that_become_own_ones_are_sent_only_if_they_differ() {
-    let mut h = with_own_endpoints();
+    let mut h = with_own_endpoints(Harness::limits());
     h.world.put(EDS, "y", "c5", plain(1));
     h.change(&[(EDS, "c5", 1)]);
     h.world.own_of_newcomers = Some("x");

@@ -109,12 +109,14 @@ impl Drop for Run {
 
 impl Run {
     /// Requests are handled in steps of so many cells. Unless these are all, each changed resource is a fragment of a response.
-    fn new(opened_together: usize) -> Run {
+    /// Up to so many own endpoints hide shared ones.
+    fn new(opened_together: usize, hidden_names: usize) -> Run {
         let response_bytes = if opened_together < usize::MAX { 1 } else { Limits::default().response_bytes };
         let mut h = Harness::with(Limits {
             opened_together,
             opened_at_once: opened_together,
             response_bytes,
+            hidden_names,
             quarantine: None,
             ..Limits::default()
         });
@@ -395,8 +397,8 @@ impl Run {
     }
 }
 
-fn run(steps: &[Step], opened_together: usize) {
-    let mut run = Run::new(opened_together);
+fn run(steps: &[Step], opened_together: usize, hidden_names: usize) {
+    let mut run = Run::new(opened_together, hidden_names);
     for step in steps {
         run.step(step);
     }
@@ -440,7 +442,7 @@ fn dropped_resources_count_until_the_request_arrives() {
         deliver(),
         read,
     ];
-    run(&steps, usize::MAX);
+    run(&steps, usize::MAX, 1);
 }
 
 proptest! {
@@ -451,7 +453,8 @@ proptest! {
     fn clients_converge_in_a_safe_order(
         steps in prop::collection::vec(step(), 1..150),
         opened_together in prop_oneof![Just(1), Just(2), Just(3), Just(usize::MAX)],
+        hidden_names in 0..3usize,
     ) {
-        run(&steps, opened_together);
+        run(&steps, opened_together, hidden_names);
     }
 }
