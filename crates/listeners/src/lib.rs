@@ -6,12 +6,13 @@
 //! - A connection without an open request is closed after [`Limits::first_request`] if it never had one, otherwise after
 //!   [`Limits::idle`]. A connection with an open request needs no timer.
 //!
-//! [`Lenient`] accepts what gRPC's C library sends over a Unix socket.
+//! [`Adapted`] adapts the frames of HTTP/2 to the HTTP library.
 //!
 //! A request is open until its response is sent completely ([`Usage::count`]).
 
 mod authority;
 mod bind;
+mod frames;
 mod usage;
 
 use std::collections::HashMap;
@@ -23,8 +24,9 @@ use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::task::{AbortHandle, Id, JoinSet};
 
-pub use authority::{Lenient, fuzz as fuzz_authority};
+pub use authority::fuzz as fuzz_authority;
 pub use bind::{bind_any, bind_unix};
+pub use frames::Adapted;
 pub use usage::{Counted, OpenRequest, Usage};
 
 /// The pause after a failed accept, for example when file descriptors run out.

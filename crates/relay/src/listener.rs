@@ -75,7 +75,7 @@ async fn connection(socket: UnixStream, hub: Arc<Hub>, permit: OwnedSemaphorePer
         .initial_connection_window_size(2 * WINDOW)
         .max_concurrent_streams(MAX_STREAMS);
     let mut connection =
-        std::pin::pin!(builder.serve_connection(TokioIo::new(listeners::Lenient::new(socket)), service));
+        std::pin::pin!(builder.serve_connection(TokioIo::new(listeners::Adapted::new(socket)), service));
     let stopped = async { drop(stop.wait_for(|stop| *stop).await) };
     let ended = tokio::select! {
         ended = connection.as_mut() => ended,

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
-use listeners::{Lenient, Usage, accept};
+use listeners::{Adapted, Usage, accept};
 use rustls::ServerConfig;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream, UnixListener};
@@ -107,7 +107,7 @@ impl Http2 {
                 Ok::<_, Infallible>(Usage::count(response, open))
             }
         };
-        let joined = Joined::new(socket);
+        let joined = Joined::new(Adapted::new(socket));
         let connection = builder.serve_connection(TokioIo::new(joined.clone()), service_fn(service));
         age.serve(connection, invalid, move |cx| joined.send(cx), self.stopped.clone())
     }
@@ -193,8 +193,7 @@ pub(crate) async fn serve_unix((listener, socket): (UnixListener, UnixSocket), m
             let user = stream.peer_cred().ok().map(|credentials| credentials.uid());
             let peer = user.and_then(|user| socket.peer(user));
             let client = peer.map(|peer| Client { address: None, transport: Transport::Plaintext(peer) });
-            let serving =
-                client.map(|client| protocol.serve(Lenient::new(stream), client, usage, std::future::pending()));
+            let serving = client.map(|client| protocol.serve(stream, client, usage, std::future::pending()));
             async move {
                 match serving {
                     Some(serving) => serving.await,
