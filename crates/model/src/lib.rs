@@ -20,6 +20,7 @@
 
 pub mod audience;
 pub mod authorization;
+pub mod chains;
 pub mod jwt;
 pub mod kube;
 pub mod listener;

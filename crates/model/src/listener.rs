@@ -8,6 +8,7 @@ use config::mesh::ProxyConfigOverride;
 use ipnet::IpNet;
 
 use crate::audience::{IpFamilies, Policies};
+use crate::chains::Chains;
 use crate::proxy::{Capabilities, STATIC_PORTS};
 use crate::service::ObjectId;
 use crate::tls::ServerContext;
@@ -53,7 +54,7 @@ pub struct ListenerSpec {
     /// no limit. Absent (gateways) for Envoy's default of 15 s, after which the connection is closed.
     pub inspection_timeout_ms: Option<u64>,
     /// Filter chains; Envoy selects the most specific match.
-    pub chains: Vec<ChainSpec>,
+    pub chains: Chains,
     /// The filter chain for connections that match no other.
     pub default_chain: Option<ChainSpec>,
     /// Idle timeout of connections in milliseconds, unless the chain sets one; absent for Envoy's default (1 h).

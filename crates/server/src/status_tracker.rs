@@ -224,33 +224,28 @@ impl StatusTracker {
         now: Elapsed,
         begun: Instant,
     ) -> Vec<(ObjectKey, Counts)> {
-        let (mut keys, mut questions) = (Vec::new(), Vec::new());
-        let mut unmade: Vec<Vec<SkippedPatch>> = Vec::new();
-        let mut counted: Vec<(ObjectKey, Counts)> = Vec::new();
+        let (mut tallies, mut counted) = (hub.tallies(), Vec::new());
         while let Some(ask) = asks.pop_front() {
             let Some(since) = ask.since else {
                 counted.push((ask.key, Counts::default()));
                 continue;
             };
             let reach = served.world.reach(&ask.key);
-            unmade.push(reach.unmade.into_iter().map(skipped_patch).collect());
-            questions.push(Question {
+            let unmade = reach.unmade.into_iter().map(skipped_patch).collect();
+            let tally = tallies.answer(&Question {
                 resources: reach.resources,
                 catalogues: reach.catalogues.into_iter().map(|(cell, names)| Listed { cell, names }).collect(),
                 maybe: reach.maybe,
                 since,
                 parts: reach.hosts,
             });
-            keys.push(ask.key);
+            self.counted += 1;
+            counted.push((ask.key, counts(tally, unmade)));
             if begun.elapsed() > TURN {
                 break;
             }
         }
         asks.iter().for_each(|ask| self.planner.again(&ask.key, now));
-        self.counted += keys.len() as u64;
-        let tallies = hub.tally(&questions).into_iter().zip(unmade);
-        let tallies = tallies.map(|(tally, unmade)| counts(tally, unmade));
-        counted.extend(keys.into_iter().zip(tallies));
         counted
     }
 }

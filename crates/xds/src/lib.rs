@@ -81,7 +81,7 @@ pub use rate::Rate;
 pub use relisted::{Compared, Relisted};
 pub use rope::Rope;
 pub use status::{Code, Exchange, LastNack, Status, StreamStatus, WatchStatus};
-pub use tally::{Listed, Nack, News, Question, Tally};
+pub use tally::{Listed, Nack, News, Question, Tallies, Tally};
 pub use wanted::{Opened, Wanted};
 
 /// A point in time, as the duration since a start that the caller chooses.

@@ -98,12 +98,12 @@ impl<O: Origin> Hub<O> {
         std::mem::take(&mut self.core.news)
     }
 
-    /// Answers queries. Many at once cost less than one by one.
-    pub fn tally(&self, questions: &[Question<O::Cell>]) -> Vec<Tally> {
+    /// Counts clients. Several queries of one of these cost less than several with one query each.
+    pub fn tallies(&self) -> Tallies<'_, O> {
         let mut ids: Vec<StreamId> = self.streams.keys().copied().collect();
         ids.sort_unstable();
         let places = ids.iter().zip(0..).map(|(id, place)| (*id, place)).collect();
-        let mut count = Count {
+        Tallies {
             hub: self,
             places,
             views: FxHashMap::default(),
@@ -112,8 +112,7 @@ impl<O: Origin> Hub<O> {
             rejected: Bits::new(ids.len()),
             nack: None,
             ids,
-        };
-        questions.iter().map(|question| count.answer(question)).collect()
+        }
     }
 }
 
@@ -125,8 +124,8 @@ pub(crate) struct Ask<'a> {
     pub(crate) due: Epoch,
 }
 
-/// The state of answering queries.
-struct Count<'h, O: Origin> {
+/// Answers queries, and keeps what it has found out about ledgers for the next ones.
+pub struct Tallies<'h, O: Origin> {
     hub: &'h Hub<O>,
     ids: Vec<StreamId>,
     places: FxHashMap<StreamId, u32>,
@@ -148,8 +147,9 @@ struct FirstNack {
     entry: Option<u64>,
 }
 
-impl<'h, O: Origin> Count<'h, O> {
-    fn answer(&mut self, question: &Question<O::Cell>) -> Tally {
+impl<'h, O: Origin> Tallies<'h, O> {
+    /// The clients of one object's resources.
+    pub fn answer(&mut self, question: &Question<O::Cell>) -> Tally {
         self.total.clear();
         self.pending.clear();
         self.rejected.clear();

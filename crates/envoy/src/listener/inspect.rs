@@ -68,7 +68,7 @@ fn filter<M: Message + Name>(name: &str, config: &M) -> ListenerFilter {
 fn indifferent_to_tls(spec: &ListenerSpec) -> Option<Predicate> {
     let mut ports: BTreeMap<u16, bool> = BTreeMap::new();
     let mut at_others = false;
-    for chain in &spec.chains {
+    for chain in &*spec.chains {
         let looks = chain.tls.is_some() || chain.matches.transport_protocol == Some("tls");
         match chain.matches.destination_port {
             Some(port) => *ports.entry(port).or_default() |= looks,

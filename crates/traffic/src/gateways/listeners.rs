@@ -155,7 +155,7 @@ impl Build<'_> {
     /// A listener with these filter chains; none without any.
     fn with_chains(&self, name: Arc<str>, bind: Bind, chains: Vec<Chain>) -> Option<ListenerSpec> {
         let chains: Vec<_> = chains.into_iter().map(Chain::into_spec).collect();
-        (!chains.is_empty()).then(|| ListenerSpec { chains, ..self.plain(name, bind) })
+        (!chains.is_empty()).then(|| ListenerSpec { chains: chains.into(), ..self.plain(name, bind) })
     }
 
     /// A listener without filter chains.
@@ -173,7 +173,7 @@ impl Build<'_> {
             http_inspector: false,
             server_first_ports: Vec::new(),
             inspection_timeout_ms: None,
-            chains: Vec::new(),
+            chains: Vec::new().into(),
             default_chain: None,
             idle_timeout_ms: self.audience.options.idle_timeout_ms,
             exact_balance: self.audience.options.exact_balance,

@@ -160,7 +160,7 @@ impl Entry {
             http_inspector,
             server_first_ports: Vec::new(),
             inspection_timeout_ms: Some(if http_inspector { settings.detection_timeout_ms } else { 0 }),
-            chains,
+            chains: chains.into(),
             default_chain,
             idle_timeout_ms: settings.idle_timeout_ms,
             exact_balance: settings.exact_balance,

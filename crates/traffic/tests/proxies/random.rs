@@ -107,7 +107,7 @@ fn removal(dice: &mut Dice, world: &mut World) {
 /// Envoy refuses a listener in which two chains match the same in every way.
 fn no_condition_twice(listener: &ListenerSpec) {
     let mut seen = BTreeSet::new();
-    for chain in &listener.chains {
+    for chain in &*listener.chains {
         let m = &chain.matches;
         let names = if m.server_names.is_empty() { vec![Arc::from("")] } else { m.server_names.clone() };
         let any = m.prefix_ranges.is_empty().then_some(None);

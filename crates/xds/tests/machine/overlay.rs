@@ -408,7 +408,7 @@ impl Twins {
                 parts: Vec::new(),
                 since: u64::MAX,
             };
-            let tally = &self.layered.hub.tally(&[question])[0];
+            let tally = self.layered.hub.tallies().answer(&question);
             let uses = |twin: &&Twin| {
                 let own = twin.place.1.filter(|own| self.layered.world.get(kind, own, &name).is_some());
                 (kind == CDS || twin.variant == Delta) && own.unwrap_or(twin.place.0) == audience

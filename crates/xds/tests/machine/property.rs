@@ -214,7 +214,8 @@ impl Run {
             parts: Vec::new(),
         };
         let questions: Vec<_> = resources.iter().map(|(cell, ..)| question(cell)).collect();
-        let tallies = self.h.hub.tally(&questions);
+        let mut counting = self.h.hub.tallies();
+        let tallies: Vec<_> = questions.iter().map(|question| counting.answer(question)).collect();
         for ((_, key, number), tally) in resources.iter().zip(tallies) {
             let Some(number) = number else { continue };
             let has = |envoy: &&Envoy| {

@@ -196,7 +196,7 @@ fn tally(h: &Harness, kind: ResourceType, name: &str, parts: &[&str]) -> Tally {
     let parts = parts.iter().map(|part| (*part).into()).collect();
     let (catalogues, maybe) = (Vec::new(), Vec::new());
     let question = Question { resources: cells.collect(), catalogues, maybe, since: h.hub.epoch(), parts };
-    h.hub.tally(&[question]).remove(0)
+    h.hub.tallies().answer(&question)
 }
 
 #[test]

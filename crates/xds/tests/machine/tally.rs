@@ -22,13 +22,13 @@ fn count(h: &Harness, names: &[(ResourceType, &str)], since: u64) -> Tally {
         since,
         parts: Vec::new(),
     };
-    h.hub.tally(&[question]).remove(0)
+    h.hub.tallies().answer(&question)
 }
 
 /// Counts for a catalogue.
 fn count_listed(h: &Harness, listed: Listed<u32>, since: u64) -> Tally {
     let (resources, maybe, parts) = (Vec::new(), Vec::new(), Vec::new());
-    h.hub.tally(&[Question { resources, catalogues: vec![listed], maybe, since, parts }]).remove(0)
+    h.hub.tallies().answer(&Question { resources, catalogues: vec![listed], maybe, since, parts })
 }
 
 /// `running/total`, then the other counts that are not zero.
@@ -157,7 +157,7 @@ fn catalogues_count_for_all_clients_or_for_resources_changed_in_the_epoch() {
             return show(&count_listed(h, Listed { cell: listeners, names: None }, since));
         }
         let (resources, catalogues, parts) = (Vec::new(), Vec::new(), Vec::new());
-        show(&h.hub.tally(&[Question { resources, catalogues, maybe: vec![listeners], since, parts }])[0])
+        show(&h.hub.tallies().answer(&Question { resources, catalogues, maybe: vec![listeners], since, parts }))
     };
     h.change(&[(CDS, "a", 2)]);
     client.drain(&mut h);

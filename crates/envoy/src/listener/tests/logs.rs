@@ -60,7 +60,10 @@ fn service_listeners_that_match_everything_have_no_log() {
         change(&mut spec);
         run(&spec, "accessLogFile: /dev/stdout")["accessLog"].is_array()
     };
-    let by_name = |spec: &mut ListenerSpec| spec.chains[0].matches.server_names = vec!["a.example".into()];
+    let by_name = |spec: &mut ListenerSpec| {
+        let matches = ChainMatch { server_names: vec!["a.example".into()], ..ChainMatch::default() };
+        spec.chains = vec![ChainSpec { matches, ..spec.chains[0].clone() }].into();
+    };
     assert!(!logs(&|_| {}));
     assert!(logs(&by_name));
     assert!(!logs(&|spec| {

@@ -27,7 +27,7 @@ fn listener(chains: Vec<ChainSpec>) -> ListenerSpec {
         http_inspector: false,
         server_first_ports: Vec::new(),
         inspection_timeout_ms: Some(0),
-        chains,
+        chains: chains.into(),
         default_chain: None,
         idle_timeout_ms: None,
         exact_balance: false,

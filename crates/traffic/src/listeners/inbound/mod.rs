@@ -124,9 +124,7 @@ impl Inbound<'_> {
         }
     }
 
-    fn listener(&self, name: Arc<str>, bind: Bind, mut chains: Vec<ChainSpec>) -> ListenerSpec {
-        // Each workload has one.
-        chains.shrink_to_fit();
+    fn listener(&self, name: Arc<str>, bind: Bind, chains: Vec<ChainSpec>) -> ListenerSpec {
         let declared = declared_ports(&chains);
         let is_tls = |chain: &ChainSpec| chain.matches.transport_protocol == Some(TLS);
         ListenerSpec {
@@ -142,7 +140,7 @@ impl Inbound<'_> {
             http_inspector: declared.is_some(),
             server_first_ports: declared.unwrap_or_default(),
             inspection_timeout_ms: Some(self.detection_timeout_ms),
-            chains,
+            chains: chains.into(),
             default_chain: None,
             idle_timeout_ms: self.audience.options.idle_timeout_ms,
             exact_balance: self.facts.exact_balance_inbound,

@@ -70,7 +70,7 @@ pub(super) fn virtual_outbound(
         http_inspector: inspects,
         server_first_ports: Vec::new(),
         inspection_timeout_ms: inspects.then_some(client.settings.detection_timeout_ms),
-        chains,
+        chains: chains.into(),
         default_chain: None,
         idle_timeout_ms: audience.options.idle_timeout_ms,
         // Connections are passed on.
