@@ -6,5 +6,6 @@ use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|bytes: &[u8]| {
     listeners::fuzz_authority(bytes);
+    listeners::fuzz_frames(bytes);
     relay::fuzz_envelope(bytes);
 });

@@ -154,6 +154,26 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Adapted<S> {
     }
 }
 
+/// Reads any bytes as frames, for fuzzing.
+#[doc(hidden)]
+pub fn fuzz(bytes: &[u8]) {
+    let mut adapted = Adapted::new(bytes);
+    let mut cx = Context::from_waker(std::task::Waker::noop());
+    let mut count = 0;
+    loop {
+        let mut space = [0; 64];
+        let mut buffer = ReadBuf::new(&mut space);
+        let read = Pin::new(&mut adapted).poll_read(&mut cx, &mut buffer);
+        assert!(matches!(read, Poll::Ready(Ok(()))), "a slice is always ready");
+        if buffer.filled().is_empty() {
+            break;
+        }
+        count += buffer.filled().len();
+    }
+    // Divided frames have further heads.
+    assert!(count >= bytes.len());
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
@@ -239,6 +259,11 @@ mod tests {
                 expected.extend(part);
             }
             prop_assert!(read(&sent, size) == expected);
+        }
+
+        #[test]
+        fn all_bytes_are_passed_on(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+            fuzz(&bytes);
         }
     }
 }

@@ -26,7 +26,7 @@ use tokio::task::{AbortHandle, Id, JoinSet};
 
 pub use authority::fuzz as fuzz_authority;
 pub use bind::{bind_any, bind_unix};
-pub use frames::Adapted;
+pub use frames::{Adapted, fuzz as fuzz_frames};
 pub use usage::{Counted, OpenRequest, Usage};
 
 /// The pause after a failed accept, for example when file descriptors run out.

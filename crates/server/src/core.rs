@@ -318,10 +318,14 @@ impl Core {
         while begun.elapsed() < SHARE && !self.streams.leaving.is_empty() {
             let step = Instant::now();
             let leaving = &mut self.streams.leaving;
-            let ids: Vec<StreamId> = leaving.drain(..leaving.len().min(STREAMS_TOGETHER)).collect();
-            let gone = catch_unwind(AssertUnwindSafe(|| self.hub.disconnect_all(&mut self.served, &ids)));
+            let count = leaving.len();
+            let mut ids = leaving.drain(..count.min(STREAMS_TOGETHER)).collect();
+            let goes_on = || step.elapsed() < SHARE / 2;
+            let gone = catch_unwind(AssertUnwindSafe(|| self.hub.disconnect_some(&mut self.served, &mut ids, goes_on)));
+            ids.into_iter().rev().for_each(|id| self.streams.leaving.push_front(id));
             self.contain("leaving streams", gone);
-            self.counters.stalls.note(Step::Disconnect, step, || format!("{} streams", ids.len()));
+            let removed = count - self.streams.leaving.len();
+            self.counters.stalls.note(Step::Disconnect, step, || format!("{removed} streams"));
         }
         while begun.elapsed() < SHARE && self.hub.has_unused() {
             let step = Instant::now();

@@ -72,13 +72,12 @@ impl<O: Origin> Core<O> {
             return self.overlaid(watch, place, key, full);
         }
         let shared = self.cached(watch.kind, watch.shared, key, full)?;
-        // A client reports the version of a SotW response when it reconnects: it must be that of both ledgers.
-        let may_be_shared = key.delta || full;
-        if may_be_shared && !full && key.within(self.part(place).selection).is_empty() {
+        if key.delta && key.within(self.part(place).selection).is_empty() {
             return Some(shared);
         }
         let own = self.cached(watch.kind, place, key, full)?;
-        if may_be_shared && own.resources == 0 && own.removed.is_empty() {
+        // A client reports the version of a SotW response of names when it reconnects: it must be that of both ledgers.
+        if (key.delta || full) && own.resources == 0 && own.removed.is_empty() {
             return Some(shared);
         }
         let subscription = self.subscription(watch);

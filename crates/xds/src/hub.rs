@@ -1,6 +1,6 @@
 //! The hub: all ledgers and streams, and the operations on them.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use model::proxy::Proxy;
@@ -215,12 +215,19 @@ impl<O: Origin> Hub<O> {
 
     /// Removes a stream, if it exists.
     pub fn disconnect(&mut self, origin: &mut O, id: StreamId) {
-        self.disconnect_all(origin, &[id]);
+        self.disconnect_some(origin, &mut [id].into(), || true);
     }
 
-    /// Removes those of these streams that exist.
-    pub fn disconnect_all(&mut self, origin: &mut O, ids: &[StreamId]) {
-        let tokens: Vec<O::Token> = ids.iter().filter_map(|id| self.remove(*id)).collect();
+    /// Removes streams from the front of a queue as long as `goes_on` is true, and at least one. Those that do not exist are left
+    /// out.
+    pub fn disconnect_some(&mut self, origin: &mut O, ids: &mut VecDeque<StreamId>, goes_on: impl Fn() -> bool) {
+        let mut tokens = Vec::new();
+        while let Some(id) = ids.pop_front() {
+            tokens.extend(self.remove(id));
+            if !goes_on() {
+                break;
+            }
+        }
         if !tokens.is_empty() {
             origin.disconnect(&tokens);
         }

@@ -20,8 +20,10 @@ pub(super) struct View<'h> {
     parts: Vec<Part<'h>>,
     /// The number of streams in the hub.
     bound: usize,
-    /// The streams that are not sent the resource of a name, because own ones hide it.
-    hidden: FxHashMap<&'h Name, Vec<u32>>,
+    /// The own selections that hide the resource of a name, as indices of `hiding`.
+    hidden: FxHashMap<&'h Name, Vec<usize>>,
+    /// The streams of each of these selections.
+    hiding: Vec<Vec<u32>>,
 }
 
 /// One selection.
@@ -53,7 +55,8 @@ impl<'h> View<'h> {
         subscription: impl Fn(&Watch) -> Subscription<'h, O>,
     ) -> View<'h> {
         let bound = places.len();
-        let mut hidden: FxHashMap<&'h Name, Vec<u32>> = FxHashMap::default();
+        let mut hidden: FxHashMap<&'h Name, Vec<usize>> = FxHashMap::default();
+        let mut hiding: Vec<Vec<u32>> = Vec::new();
         let mut overlaps: FxHashMap<Place, Overlap<'h>> = FxHashMap::default();
         let mut part = |selection: &'h Selection| {
             let mut part = Part::new(selection);
@@ -67,8 +70,11 @@ impl<'h> View<'h> {
                 part.note(*place, watch, selection);
                 let Some(own) = watch.own.filter(|own| own.ledger != ledger.id) else { continue };
                 let Some(overlay) = subscription(watch).overlay() else { continue };
-                let overlap = overlaps.entry(own).or_insert_with(|| Overlap::of(overlay));
-                overlap.hidden.iter().for_each(|name| hidden.entry(name).or_default().push(*place));
+                let overlap = overlaps.entry(own).or_insert_with(|| {
+                    hiding.push(Vec::new());
+                    Overlap::of(overlay, hiding.len() - 1, &mut hidden)
+                });
+                hiding[overlap.index].push(*place);
                 part.note_uncovered(*place, watch, overlap);
             }
             part.behind.sort_unstable();
@@ -76,15 +82,15 @@ impl<'h> View<'h> {
             part
         };
         let parts = ledger.selections.iter().map(|(_, selection)| part(selection)).collect();
-        View { kind: ledger.kind, parts, bound, hidden }
+        View { kind: ledger.kind, parts, bound, hidden, hiding }
     }
 
     /// Adds the streams of a query, and those that have not acknowledged it. Calls `rejected` for streams that rejected it.
     pub(super) fn add(&mut self, ask: &Ask<'_>, total: &mut Bits, pending: &mut Bits, mut rejected: impl FnMut(u32)) {
-        let hidden = ask.name.and_then(|name| self.hidden.get(name)).cloned();
-        let Some(mut hidden) = hidden else {
+        let Some(selections) = ask.name.and_then(|name| self.hidden.get(name)) else {
             return self.add_all(ask, total, pending, rejected);
         };
+        let mut hidden: Vec<u32> = selections.iter().flat_map(|index| &self.hiding[*index]).copied().collect();
         hidden.sort_unstable();
         let (mut all, mut waiting) = (Bits::new(self.bound), Bits::new(self.bound));
         self.add_all(ask, &mut all, &mut waiting, |place| {
@@ -120,18 +126,26 @@ impl<'h> View<'h> {
 
 /// The names of a shared ledger that concern an own one.
 struct Overlap<'h> {
-    /// Rows of the own ledger hide them.
-    hidden: Vec<&'h Name>,
+    /// The own selection in [`View::hiding`].
+    index: usize,
     /// Rows hid them until these epochs.
     uncovered: Vec<(&'h Name, Epoch)>,
 }
 
 impl<'h> Overlap<'h> {
-    fn of<O: Origin>(overlay: Overlay<'h, O>) -> Overlap<'h> {
+    /// Adds the names that the own selection with this index hides to `hidden`.
+    fn of<O: Origin>(
+        overlay: Overlay<'h, O>,
+        index: usize,
+        hidden: &mut FxHashMap<&'h Name, Vec<usize>>,
+    ) -> Overlap<'h> {
         let (shared, own) = (overlay.shared.ledger, overlay.own.ledger);
         let uncovered = own.tombs.iter().filter(|(name, _)| !own.contains(name));
+        for name in overlay.own.decided().filter(|name| shared.contains(name)) {
+            hidden.entry(name).or_default().push(index);
+        }
         Overlap {
-            hidden: overlay.own.decided().filter(|name| shared.contains(name)).collect(),
+            index,
             uncovered: uncovered.filter(|(name, _)| shared.contains(name)).map(|(name, t)| (name, t.epoch)).collect(),
         }
     }
