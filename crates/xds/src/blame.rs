@@ -8,6 +8,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use crate::compose::Contents;
 use crate::core::Core;
 use crate::hunt::{Found, Hunt, Unit};
+use crate::ledger::Ledger;
 use crate::nack_attribution;
 use crate::parts::{Part, parts_of};
 use crate::quarantine::{Culprit, Group, Lens, Substitute, Target, targets_of};
@@ -212,8 +213,8 @@ impl<O: Origin> Core<O> {
         let watch = stream.watches.get(kind)?;
         let moved = watch.before.get(name);
         let kept = || {
-            let mut parts = self.subscription(watch).parts_with(name);
-            parts.find_map(|part| self.goods.get(part.ledger.cell_of(name)?))
+            let mut ledgers = self.ledgers_with(watch, name);
+            ledgers.find_map(|ledger| self.goods.get(ledger.cell_of(name)?))
         };
         let accepted = |good: &&Resource| self.quarantine.known(kind, Target::Resource(good.version())).is_none();
         moved.or_else(kept).filter(accepted)
@@ -282,10 +283,17 @@ impl<O: Origin> Core<O> {
         nack_attribution::in_bodies(message, &bodies)
     }
 
+    /// The ledgers that may have what a client has of a name. Of a listed type, that may be the shared resource even if an own row
+    /// replaces it now.
+    fn ledgers_with<'a>(&'a self, watch: &'a Watch, name: &str) -> impl Iterator<Item = &'a Ledger<O>> {
+        let is_own = !watch.kind.is_listed() && self.subscription(watch).is_own(name);
+        let places = watch.places().filter(move |place| !is_own || watch.own == Some(*place));
+        places.map(|place| self.part(place).ledger)
+    }
+
     /// Whether a client has accepted the current version of a resource.
     fn is_accepted(&self, watch: &Watch, name: &Name) -> bool {
-        self.subscription(watch).parts_with(name).any(|part| {
-            let ledger = part.ledger;
+        self.ledgers_with(watch, name).any(|ledger| {
             let plain = self.by_audience.get(&(ledger.kind, ledger.audience.clone()));
             plain.is_some_and(|plain| {
                 let plain = &self.ledgers[*plain];

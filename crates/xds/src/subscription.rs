@@ -99,7 +99,7 @@ impl<'a, O: Origin> Subscription<'a, O> {
 
     /// The ledgers that may have the resource of this name. Of a named type, other streams may subscribe to it in the other
     /// ledger.
-    pub(crate) fn parts_with(self, name: &str) -> impl Iterator<Item = Part<'a, O>> {
+    fn parts_with(self, name: &str) -> impl Iterator<Item = Part<'a, O>> {
         let divided = self.own.is_some();
         let parts = self.own.into_iter().chain(Some(self.shared).filter(|_| !self.is_own(name)));
         parts.filter(move |part| !divided || part.selection.covers(name))
