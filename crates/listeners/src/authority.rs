@@ -5,8 +5,9 @@
 
 /// The index of `:authority` in the static table.
 const AUTHORITY: usize = 1;
-/// Flags of HEADERS frames.
-const PADDED: u8 = 8;
+/// A flag of DATA and HEADERS frames.
+pub(crate) const PADDED: u8 = 8;
+/// A flag of HEADERS frames.
 const PRIORITY: u8 = 32;
 
 /// Replaces percent signs of `:authority` in the payload of a HEADERS frame. Stops at bytes that it cannot read.

@@ -10,7 +10,7 @@ use std::task::{Context, Poll, ready};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-use crate::authority::repair;
+use crate::authority::{PADDED, repair};
 
 /// The length of the client's preface.
 const PREFACE: usize = 24;
@@ -19,9 +19,8 @@ const HEAD: usize = 9;
 /// The types of DATA and HEADERS frames.
 const DATA: u8 = 0;
 const HEADERS: u8 = 1;
-/// Flags of DATA frames.
+/// A flag of DATA frames.
 const END_STREAM: u8 = 1;
-const PADDED: u8 = 8;
 /// The largest frame that is accepted.
 const MAX_FRAME: usize = 16 << 10;
 /// The longest DATA frame that is passed on as it is. The library's buffer has twice this size at first.

@@ -316,15 +316,12 @@ impl Core {
     fn clean_up(&mut self) {
         let begun = Instant::now();
         while begun.elapsed() < SHARE && !self.streams.leaving.is_empty() {
-            let step = Instant::now();
+            let (step, before) = (Instant::now(), self.streams.leaving.len());
             let leaving = &mut self.streams.leaving;
-            let count = leaving.len();
-            let mut ids = leaving.drain(..count.min(STREAMS_TOGETHER)).collect();
-            let goes_on = || step.elapsed() < SHARE / 2;
-            let gone = catch_unwind(AssertUnwindSafe(|| self.hub.disconnect_some(&mut self.served, &mut ids, goes_on)));
-            ids.into_iter().rev().for_each(|id| self.streams.leaving.push_front(id));
+            let goes_on = |removed: usize| removed < STREAMS_TOGETHER && step.elapsed() < SHARE / 2;
+            let gone = catch_unwind(AssertUnwindSafe(|| self.hub.disconnect_some(&mut self.served, leaving, goes_on)));
             self.contain("leaving streams", gone);
-            let removed = count - self.streams.leaving.len();
+            let removed = before - self.streams.leaving.len();
             self.counters.stalls.note(Step::Disconnect, step, || format!("{removed} streams"));
         }
         while begun.elapsed() < SHARE && self.hub.has_unused() {

@@ -215,16 +215,16 @@ impl<O: Origin> Hub<O> {
 
     /// Removes a stream, if it exists.
     pub fn disconnect(&mut self, origin: &mut O, id: StreamId) {
-        self.disconnect_some(origin, &mut [id].into(), || true);
+        self.disconnect_some(origin, &mut [id].into(), |_| true);
     }
 
-    /// Removes streams from the front of a queue as long as `goes_on` is true, and at least one. Those that do not exist are left
-    /// out.
-    pub fn disconnect_some(&mut self, origin: &mut O, ids: &mut VecDeque<StreamId>, goes_on: impl Fn() -> bool) {
+    /// Removes streams from the front of a queue, at least one, as long as `goes_on` is true, which is called with the number of removed
+    /// ones. Those that do not exist are left out.
+    pub fn disconnect_some(&mut self, origin: &mut O, ids: &mut VecDeque<StreamId>, goes_on: impl Fn(usize) -> bool) {
         let mut tokens = Vec::new();
         while let Some(id) = ids.pop_front() {
             tokens.extend(self.remove(id));
-            if !goes_on() {
+            if !goes_on(tokens.len()) {
                 break;
             }
         }

@@ -177,11 +177,12 @@ impl<O: Origin> Core<O> {
     }
 
     /// Records whether shared selections may have the names of a selection of an own ledger.
-    fn note_may_hide(&mut self, Place { ledger, selection }: Place) {
-        let count = self.own_names(Place { ledger, selection });
-        self.ledgers[ledger].selections[selection].may_hide = self.may_hide(count);
+    fn note_may_hide(&mut self, place: Place) {
+        let may_hide = self.may_hide(self.own_names(place));
+        self.ledgers[place.ledger].selections[place.selection].may_hide = may_hide;
     }
 
+    /// The number of names of a selection of an own ledger.
     fn own_names(&self, place: Place) -> usize {
         self.part(place).selection.names.as_ref().map_or(0, NameSet::len)
     }
