@@ -80,11 +80,12 @@ impl Stage {
         gateway.wait_for_listener(front).await?;
         screen.say(&format!("sidecar:       Envoy, the client's outbound traffic on {service}"));
         screen.say(&format!("gateway:       Envoy on {front}"));
-        // The API answers before proxies have what it stored. Requests before that would fail.
+        // The API answers before proxies have what it stored, and endpoints may overtake routes. Requests before that would fail.
         for ((version, _), backend) in instances.iter().zip(&backends) {
             let (cluster, address) = (cluster(service_port, version), backend.address().to_string());
             wait_for_endpoint([&sidecar, &gateway], &cluster, &address, true).await?;
         }
+        wait_for_routes([&sidecar, &gateway], service_port).await?;
         let host = [("host", config::HOST)];
         let through_sidecar = Traffic::start(service, "/", &host, RATE, CONNECTIONS);
         let through_gateway = Traffic::start(front, "/", &host, RATE, CONNECTIONS);
@@ -188,6 +189,22 @@ async fn wait_for_endpoint(proxies: [&Envoy; 2], cluster: &str, address: &str, p
         wait_for(&format!("the instances in the {name}"), PATIENCE, || async {
             let endpoints = Envoy::endpoints(proxy, cluster).await.ok()??;
             Some(()).filter(|()| endpoints.iter().any(|e| e == address) == present)
+        })
+        .await
+    };
+    let [sidecar, gateway] = proxies;
+    tokio::try_join!(done("sidecar", sidecar), done("gateway", gateway))?;
+    Ok(())
+}
+
+/// Waits until the sidecar and the gateway route to the clusters of both versions.
+async fn wait_for_routes(proxies: [&Envoy; 2], service_port: u16) -> Result<()> {
+    let clusters = &["v1", "v2"].map(|version| cluster(service_port, version));
+    let done = |name: &'static str, proxy| async move {
+        wait_for(&format!("the routes in the {name}"), PATIENCE, || async {
+            let routes = Envoy::routes(proxy).await.ok()?.into_values();
+            let text: String = routes.map(|(_, configuration)| configuration.to_string()).collect();
+            clusters.iter().all(|cluster| text.contains(cluster)).then_some(())
         })
         .await
     };
