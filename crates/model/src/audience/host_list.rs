@@ -78,8 +78,13 @@ pub enum HostRun {
 }
 
 impl HostList {
-    /// A shared list without the hosts at these indices (ascending), and with these hosts (ascending by name).
-    pub fn overlay(list: &Arc<SharedHostList>, without: &[usize], own: Vec<Arc<VirtualHostSpec>>) -> HostList {
+    /// A shared list without the hosts at these indices (ascending), and with these hosts (ascending by name), each with the
+    /// index of a shared host that may have the same name.
+    pub fn overlay(
+        list: &Arc<SharedHostList>,
+        without: &[usize],
+        own: Vec<(Option<usize>, Arc<VirtualHostSpec>)>,
+    ) -> HostList {
         let mut out = HostList::default();
         let (mut from, mut without) = (0, without.iter().copied());
         let mut next = without.next();
@@ -92,8 +97,10 @@ impl HostList {
             out.share(list, from..until);
             from = from.max(until);
         };
-        for host in own {
-            share(&mut out, list.hosts.partition_point(|other| other.name <= host.name));
+        for (place, host) in own {
+            let place = place.filter(|at| list.hosts.get(*at).is_some_and(|other| other.name == host.name));
+            let behind = || list.hosts.partition_point(|other| other.name <= host.name);
+            share(&mut out, place.map_or_else(behind, |at| at + 1));
             out.push(host);
         }
         share(&mut out, list.hosts.len());
@@ -247,17 +254,22 @@ mod tests {
         #[test]
         fn an_overlay_has_the_kept_and_the_own_hosts_in_order(
             shared in prop::collection::btree_map(any::<u8>(), any::<bool>(), 0..40),
-            own in prop::collection::btree_set(any::<u8>(), 0..10),
+            own in prop::collection::btree_map(any::<u8>(), any::<prop::sample::Index>(), 0..10),
         ) {
             let key = SharedHostsKey { cluster: "".into(), assigned: false, port: 80 };
             let hosts = shared.keys().map(|name| host(*name)).collect();
             let list = Arc::new(SharedHostList { key, hosts, resource_names: Vec::new(), serves_any: false });
             // A host of the table's own replaces the shared one.
-            let kept = |(name, keep): (&u8, &bool)| *keep && !own.contains(name);
+            let kept = |(name, keep): (&u8, &bool)| *keep && !own.contains_key(name);
             let without: Vec<usize> = shared.iter().enumerate().filter(|(_, row)| !kept(*row)).map(|(at, _)| at).collect();
-            let made = HostList::overlay(&list, &without, own.iter().map(|name| host(*name)).collect());
+            let place = |name: &u8, wrong: &prop::sample::Index| match shared.keys().position(|other| other == name) {
+                Some(at) => Some(at),
+                None => (!shared.is_empty()).then(|| wrong.index(shared.len())),
+            };
+            let own_hosts = own.iter().map(|(name, wrong)| (place(name, wrong), host(*name))).collect();
+            let made = HostList::overlay(&list, &without, own_hosts);
             let mut expected: Vec<u8> = shared.iter().filter(|row| kept(*row)).map(|(name, _)| *name).collect();
-            expected.extend(&own);
+            expected.extend(own.keys());
             expected.sort_unstable();
             let names: Vec<String> = expected.iter().map(|name| format!("{name:03}")).collect();
             prop_assert_eq!(made.iter().map(|host| host.name.to_string()).collect::<Vec<_>>(), names);

@@ -15,6 +15,7 @@ use super::mesh::{self, Attached};
 use super::{ServiceHostKey, ServiceHosts, domains};
 use crate::hosts::EgressHosts;
 use crate::policy::policy_for;
+use crate::scope;
 use crate::sessions;
 use crate::virtual_service::{MeshEntry, MeshLookup, Summary, VirtualServiceSummaries};
 
@@ -63,6 +64,24 @@ pub(super) struct Client<'a> {
     pub aliases: &'a AliasTable,
     /// The table serves all ports.
     pub all_ports: bool,
+}
+
+/// Calls `run` with a client of one listener that imports everything.
+pub(super) fn open<T>(cx: &Reads<'_>, scope: &Arc<Scope>, source: &Source, run: impl FnOnce(&Client<'_>) -> T) -> T {
+    let lookup = MeshLookup::new(cx, &scope.namespace);
+    let aliases = registry::aliases::aliases(cx);
+    let egress = EgressHosts::everything();
+    let find = |host: &Hostname| scope::find(cx, scope, host).map(|s| s.key);
+    run(&Client {
+        cx,
+        scope,
+        source,
+        egress: &egress,
+        find: &find,
+        lookup: &lookup,
+        aliases: &aliases,
+        all_ports: false,
+    })
 }
 
 impl<'a> Client<'a> {

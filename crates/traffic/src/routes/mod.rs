@@ -12,6 +12,7 @@ mod grpc;
 mod host;
 mod mesh;
 mod overlay;
+mod own;
 mod served;
 mod shared;
 mod sidecar;
@@ -28,6 +29,7 @@ pub use bind::bind;
 pub use domains::{ServiceHost, ServiceHostKey, ServiceHosts};
 pub use host::{DefaultHostKey, DefaultHosts};
 pub(crate) use mesh::precede;
+pub use own::{DifferentHosts, HostDifferences, OwnHostList, OwnHosts};
 pub use shared::{SharedHosts, SharedTable};
 pub use vhds::{SharedHostCatalogue, VirtualHostCatalogue, resource_name};
 
@@ -70,6 +72,8 @@ pub(crate) fn register(b: &mut flow::Builder) {
     b.view::<DefaultHosts>();
     mesh::register(b);
     b.view::<SharedHosts>();
+    b.view::<DifferentHosts>();
+    b.view::<OwnHosts>();
     b.view::<RouteTables>();
     b.view::<SharedHostCatalogue>();
     b.view::<VirtualHostCatalogue>();

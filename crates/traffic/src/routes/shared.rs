@@ -15,16 +15,15 @@ use model::service::{ObjectId, ServiceKey};
 use names::Hostname;
 use rustc_hash::FxHashMap;
 
-use super::host::Client;
+use super::host::{Client, open};
 use super::overlay::routes;
 use super::served::is_served;
 use super::virtual_host_name;
 use super::{bind, domains, mesh};
-use crate::hosts::EgressHosts;
 use crate::layered::{Base, Differs, Shared};
 use crate::policy::particular_to;
-use crate::scope::{self, PublicServicesByPort};
-use crate::virtual_service::{MeshLookup, VirtualServiceSummaries};
+use crate::scope::PublicServicesByPort;
+use crate::virtual_service::VirtualServiceSummaries;
 
 flow::rule! {
     /// The shared virtual hosts of a port.
@@ -94,27 +93,15 @@ fn derive_shared_hosts(cx: &Reads<'_>, key: &SharedHostsKey) -> Option<Arc<Share
         cluster: cluster.clone(),
         assigned: *assigned,
     });
-    let lookup = MeshLookup::new(cx, &scope.namespace);
-    let aliases = registry::aliases::aliases(cx);
-    let (egress, source) = (EgressHosts::everything(), bind::unconditional());
-    let find = |host: &Hostname| scope::find(cx, &scope, host).map(|s| s.key);
-    let client = Client {
-        cx,
-        scope: &scope,
-        source: &source,
-        egress: &egress,
-        find: &find,
-        lookup: &lookup,
-        aliases: &aliases,
-        all_ports: false,
-    };
-    let mut table = SharedTable::of(key.clone());
     let keys = cx.get::<PublicServicesByPort>(port).map(|members| members.to_vec()).unwrap_or_default();
-    let mut served = Vec::with_capacity(keys.len());
-    for definitions in keys.chunk_by(|a, b| a.hostname == b.hostname) {
-        served.extend(table.add(&client, *port, definitions));
-    }
-    table.add_others(&client, *port, &served);
+    let mut table = SharedTable::of(key.clone());
+    open(cx, &scope, &bind::unconditional(), |client| {
+        let mut served = Vec::with_capacity(keys.len());
+        for definitions in keys.chunk_by(|a, b| a.hostname == b.hostname) {
+            served.extend(table.add(client, *port, definitions));
+        }
+        table.add_others(client, *port, &served);
+    });
     table.finish();
     Some(Arc::new(table))
 }

@@ -18,7 +18,7 @@ use crate::scope::{self, EgressListener, VisibleService};
 use crate::virtual_service::MeshLookup;
 
 /// The route table of this name; empty for unknown names.
-pub(super) fn table(cx: &Reads<'_>, audience: &RouteAudience, name: &str) -> RouteTable {
+pub(super) fn table(cx: &Reads<'_>, audience: &Arc<RouteAudience>, name: &str) -> RouteTable {
     let empty = RouteTable { virtual_hosts: HostList::default(), ignore_port: true, http3_port: None };
     let Some(named) = TableName::parse(name) else {
         return empty;
