@@ -11,7 +11,7 @@ const FEW_FILES: usize = 256;
 /// The part of the directory that a scan looks at.
 #[derive(PartialEq, Eq, Debug)]
 pub(crate) enum ScanScope {
-    /// These files: nothing happened but that they were written.
+    /// These files: nothing happened but that they were written, created or removed.
     Files(BTreeSet<PathBuf>),
     /// Everything.
     All,
@@ -68,8 +68,8 @@ impl FileEvents {
         self.changed.notify_all();
     }
 
-    /// Marks files as complete and requests a scan of them.
-    pub(crate) fn closed(&self, paths: &[PathBuf]) {
+    /// Requests a scan of files that are not being written any more, or not yet, or that are gone.
+    pub(crate) fn touched(&self, paths: &[PathBuf]) {
         let mut state = self.lock();
         state.writing.retain(|path, _| !paths.contains(path));
         state.scope.add(paths);
@@ -134,14 +134,14 @@ mod tests {
     fn a_scan_looks_only_at_written_files_until_anything_else_happens() {
         let events = FileEvents::default();
         let [a, b] = ["a.yaml", "b.yaml"].map(PathBuf::from);
-        events.closed(std::slice::from_ref(&a));
-        events.closed(std::slice::from_ref(&b));
+        events.touched(std::slice::from_ref(&a));
+        events.touched(std::slice::from_ref(&b));
         assert_eq!(next(&events), Some(ScanScope::Files(BTreeSet::from([a.clone(), b]))));
-        events.closed(std::slice::from_ref(&a));
+        events.touched(std::slice::from_ref(&a));
         events.poke();
-        events.closed(&[a]);
+        events.touched(&[a]);
         assert_eq!(next(&events), Some(ScanScope::All));
-        events.closed(&(0..=FEW_FILES).map(|n| n.to_string().into()).collect::<Vec<_>>());
+        events.touched(&(0..=FEW_FILES).map(|n| n.to_string().into()).collect::<Vec<_>>());
         assert_eq!(next(&events), Some(ScanScope::All));
         assert_eq!(events.wait(Duration::ZERO, Duration::ZERO), Some(ScanScope::All), "time has passed");
         events.stop();

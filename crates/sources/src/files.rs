@@ -5,8 +5,8 @@
 //! files there (the visible names are symbolic links, which are followed).
 //!
 //! Events are only hints: after each one the directory is listed, and files whose size or times changed are read and
-//! compared by hash. So renames, replaced links and lost events need no special handling. Only if known files were written
-//! or replaced and nothing else happened, these files are checked without listing the others.
+//! compared by hash. So renames, replaced links and lost events need no special handling. Only if files were written, created,
+//! replaced or removed and nothing else happened, these files are checked without listing the others.
 //!
 //! Only regular files are opened. A file or folder that cannot be read keeps its objects. If a folder cannot be read at the
 //! start, nothing is sent before it can.
@@ -20,7 +20,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
 
 use config::{ChangeSet, ParseOptions};
-use notify::event::{AccessKind, AccessMode, EventKind, ModifyKind, RenameMode};
+use notify::event::{AccessKind, AccessMode, CreateKind, EventKind, ModifyKind, RemoveKind, RenameMode};
 use notify::{RecursiveMode, Watcher};
 
 use crate::file_events::{FileEvents, ScanScope};
@@ -240,9 +240,11 @@ fn note(pending: &FileEvents, event: notify::Result<notify::Event>) {
         }
     };
     match event.kind {
-        // A file that was renamed from elsewhere replaces another one.
+        // A file that was renamed from elsewhere may replace another one.
         EventKind::Access(AccessKind::Close(AccessMode::Write))
-        | EventKind::Modify(ModifyKind::Name(RenameMode::To)) => pending.closed(&event.paths),
+        | EventKind::Create(CreateKind::File)
+        | EventKind::Remove(RemoveKind::File)
+        | EventKind::Modify(ModifyKind::Name(RenameMode::To)) => pending.touched(&event.paths),
         // This event sums up a renaming whose two ends were events already, as far as they are in watched folders. The other
         // end may be a draft elsewhere.
         EventKind::Access(_) | EventKind::Modify(ModifyKind::Name(RenameMode::Both)) => {}

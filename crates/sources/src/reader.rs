@@ -68,6 +68,8 @@ pub(crate) struct Listed {
     unreadable: BTreeMap<Arc<str>, String>,
     /// Relative name, path and stamp.
     files: BTreeMap<Arc<str>, (PathBuf, Stamp)>,
+    /// Known files that were found to be gone, if these are not all files.
+    gone: Vec<Arc<str>>,
     /// Whether these are all files.
     complete: bool,
     linked: bool,
@@ -91,15 +93,15 @@ impl Reader {
         &self.dir
     }
 
-    /// Lists the current files, or only the written ones if nothing else can have changed.
+    /// Lists the current files, or only the touched ones if nothing else can have changed.
     ///
     /// # Errors
     /// The directory itself cannot be read. Unreadable subdirectories are skipped.
     pub(crate) fn list(&mut self, scope: &ScanScope) -> io::Result<Listed> {
         if let ScanScope::Files(paths) = scope
-            && let Some(written) = self.list_written(paths)
+            && let Some(touched) = self.list_touched(paths)
         {
-            return Ok(written);
+            return Ok(touched);
         }
         let mut listed = Listed { complete: true, ..Listed::default() };
         let root = inode_of(&std::fs::metadata(&self.dir)?);
@@ -109,18 +111,29 @@ impl Reader {
         Ok(listed)
     }
 
-    /// The written files. `None` if one of them was not known, or if files may have several names.
-    fn list_written(&self, paths: &BTreeSet<PathBuf>) -> Option<Listed> {
-        if self.linked {
+    /// The files that were written, created or removed. `None` if files may have several names, or if there may be too many.
+    fn list_touched(&self, paths: &BTreeSet<PathBuf>) -> Option<Listed> {
+        if self.linked || self.stamps.len() + paths.len() > MAX_FILES {
             return None;
         }
         let mut listed = Listed::default();
         for path in paths {
-            let name = path.strip_prefix(&self.dir).ok()?.to_str()?;
-            let (name, _) = self.stamps.get_key_value(name)?;
+            let name = path.strip_prefix(&self.dir).ok()?.to_str().filter(|name| !name.is_empty())?;
+            let known = self.stamps.get_key_value(name).map(|(name, _)| name.clone());
             let is_plain = |file: &std::fs::Metadata| file.is_file() && file.nlink() == 1;
-            let metadata = std::fs::symlink_metadata(path).ok().filter(is_plain)?;
-            listed.files.insert(name.clone(), (path.clone(), stamp_of(&metadata)));
+            match std::fs::symlink_metadata(path) {
+                // Without its folder, more files are gone.
+                Err(error) if error.kind() == io::ErrorKind::NotFound && path.parent()?.is_dir() => {
+                    listed.gone.extend(known);
+                }
+                Ok(metadata) if is_plain(&metadata) => {
+                    if is_listed(name) {
+                        let name = known.unwrap_or_else(|| name.into());
+                        listed.files.insert(name, (path.clone(), stamp_of(&metadata)));
+                    }
+                }
+                _ => return None,
+            }
         }
         Some(listed)
     }
@@ -142,8 +155,8 @@ impl Reader {
     pub(crate) fn apply(&mut self, listed: &Listed, contents: Vec<Content>) -> ChangeSet {
         let known = self.directory.names().filter(|_| listed.complete);
         // The files of a folder that cannot be listed may still exist.
-        let gone = known.filter(|name| !listed.files.contains_key(*name) && !listed.hides(name));
-        let gone: Vec<Arc<str>> = gone.cloned().collect();
+        let missing = known.filter(|name| !listed.files.contains_key(*name) && !listed.hides(name));
+        let gone: Vec<Arc<str>> = missing.chain(&listed.gone).cloned().collect();
         for name in gone {
             self.stamps.remove(&name);
             self.directory.remove(&name);
@@ -234,6 +247,11 @@ fn list_into(dir: &Path, prefix: &str, above: &mut Vec<Inode>, listed: &mut List
 /// Whether a link refers to itself.
 fn is_loop(error: &io::Error) -> bool {
     error.raw_os_error() == Some(ELOOP)
+}
+
+/// Whether a listing has the file of this relative name.
+fn is_listed(name: &str) -> bool {
+    is_config(name) && name.split('/').count() <= MAX_DEPTH + 1 && !name.split('/').any(|part| part.starts_with('.'))
 }
 
 fn is_config(name: &str) -> bool {
@@ -347,24 +365,43 @@ mod tests {
     }
 
     #[test]
-    fn only_a_known_file_with_one_name_is_read_without_listing_the_others() {
+    fn touched_files_with_one_name_are_read_without_listing_the_others() {
         let dir = tempfile::tempdir().expect("a directory");
         let at = |name: &str| dir.path().join(name);
-        let written = |name: &str| ScanScope::Files(BTreeSet::from([at(name)]));
-        let write = |name: &str| std::fs::write(at(name), name).expect("a file");
+        let touched = |names: &[&str]| ScanScope::Files(names.iter().map(|name| at(name)).collect());
+        let write = |name: &str| std::fs::write(at(name), ENTRY.replace("NAME", &name[..1])).expect("a file");
         ["a.yaml", "b.yaml"].iter().for_each(|name| write(name));
         let mut reader = Reader::new(dir.path(), ParseOptions::default());
-        assert_eq!(scan(&mut reader, &written("a.yaml")), (2, true), "nothing is known yet");
-        assert_eq!(scan(&mut reader, &written("a.yaml")), (1, false));
-        write("c.yaml");
-        assert_eq!(scan(&mut reader, &written("c.yaml")), (3, true), "it was not known");
-        assert_eq!(scan(&mut reader, &written("c.yaml")), (1, false));
-        std::fs::hard_link(at("a.yaml"), at("d.yaml")).expect("a link");
-        assert_eq!(scan(&mut reader, &ScanScope::All), (4, true));
-        assert_eq!(scan(&mut reader, &written("d.yaml")), (4, true), "a.yaml changed, too");
-        std::fs::remove_file(at("d.yaml")).expect("the link is removed");
-        assert_eq!(scan(&mut reader, &ScanScope::All), (3, true));
+        assert_eq!(scan(&mut reader, &touched(&["a.yaml"])), (2, true), "nothing is known yet");
+        assert_eq!(scan(&mut reader, &touched(&["a.yaml"])), (1, false));
+        ["c.yaml", ".d.yaml", "e.txt"].iter().for_each(|name| write(name));
+        let mut change = |scope: &ScanScope| {
+            let listed = reader.list(scope).expect("the directory is listed");
+            let contents = reader.read(&listed, &BTreeSet::new());
+            let change = reader.apply(&listed, contents);
+            (listed.complete, change.upserts.len(), change.deletes.len())
+        };
+        assert_eq!(
+            change(&touched(&["c.yaml", ".d.yaml", "e.txt"])),
+            (false, 1, 0),
+            "only one has a name that is read"
+        );
         std::fs::remove_file(at("b.yaml")).expect("the file is removed");
-        assert_eq!(scan(&mut reader, &written("b.yaml")), (2, true), "it is gone");
+        assert_eq!(change(&touched(&["b.yaml", "f.yaml"])), (false, 0, 1), "the other was not known");
+        assert_eq!(change(&ScanScope::All), (true, 0, 0));
+        std::fs::create_dir(at("g")).expect("a folder");
+        assert_eq!(change(&touched(&["g"])), (true, 0, 0), "a folder is listed");
+        write("g/h.yaml");
+        assert_eq!(change(&touched(&["g/h.yaml"])), (false, 1, 0));
+        std::fs::remove_dir_all(at("g")).expect("the folder is removed");
+        assert_eq!(change(&touched(&["g/h.yaml"])), (true, 0, 1), "there may have been more in the folder");
+        std::fs::hard_link(at("a.yaml"), at("i.yaml")).expect("a link");
+        assert_eq!(change(&touched(&["i.yaml"])), (true, 0, 0), "a.yaml defines the same object");
+        assert!(change(&touched(&["i.yaml"])).0, "a.yaml changed, too");
+        std::fs::remove_file(at("i.yaml")).expect("the link is removed");
+        assert!(change(&ScanScope::All).0);
+        assert!(!change(&touched(&["a.yaml"])).0);
+        std::os::unix::fs::symlink("a.yaml", at("j.yaml")).expect("a link");
+        assert!(change(&touched(&["j.yaml"])).0, "a link may lead to many files");
     }
 }
