@@ -8,26 +8,12 @@ use std::sync::Arc;
 
 use names::Hostname;
 
-/// The shared base, in any order.
-#[derive(Clone, PartialEq, Debug)]
-pub(crate) struct Base<T>(pub(crate) Vec<Shared<T>>);
-
-impl<T> Default for Base<T> {
-    fn default() -> Base<T> {
-        Base(Vec::new())
-    }
-}
-
-/// The shared row of a host.
-#[derive(Clone, PartialEq, Debug)]
-pub(crate) struct Shared<T> {
-    pub(crate) host: Hostname,
-    pub(crate) differs: Differs,
-    pub(crate) value: T,
-}
+/// The hosts of the shared base, in any order.
+#[derive(Clone, Default, PartialEq, Debug)]
+pub(crate) struct Base(pub(crate) Vec<(Hostname, Differs)>);
 
 /// The clients that may have another row.
-#[derive(Clone, PartialEq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Differs {
     /// Any client, depending on labels.
     ForAll,
@@ -52,12 +38,12 @@ pub(crate) struct Overlay<'a> {
     pub(crate) added: BTreeSet<&'a Hostname>,
 }
 
-impl<T> Base<T> {
+impl Base {
     /// The overlay of a client in this namespace, which has the `private` hosts itself.
     pub(crate) fn overlay<'a>(&self, namespace: &str, private: impl IntoIterator<Item = &'a Hostname>) -> Overlay<'a> {
         let mut added: BTreeSet<&Hostname> = private.into_iter().collect();
         let mut replaced = Vec::with_capacity(self.0.len());
-        for Shared { host, differs, .. } in &self.0 {
+        for (host, differs) in &self.0 {
             let is_private = !added.is_empty() && added.remove(host);
             replaced.push(is_private || differs.concerns(namespace));
         }

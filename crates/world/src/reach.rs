@@ -25,7 +25,7 @@ use traffic::clusters::{ClusterCatalogue, SharedClusters};
 use traffic::gateways::{GatewayListeners, MergedGateways, ServerOwner, ServersOfTable};
 use traffic::listeners::ListenerCatalogue;
 use traffic::policy::{DestinationRuleSummaries, PolicyCandidates};
-use traffic::routes::{RouteTables, SharedHosts};
+use traffic::routes::{OwnHosts, RouteTables, SharedHostRows, SharedHosts};
 use traffic::serving::ServedTypes;
 use traffic::virtual_service::VirtualServiceSummaries;
 
@@ -236,6 +236,8 @@ impl World {
             .to::<AuthorizationPolicies>()
             .to::<RequestAuthentications>()
             .not_through::<SharedHosts>()
+            .not_through::<SharedHostRows>()
+            .not_through::<OwnHosts>()
             .not_through::<SharedClusters>()
             .not_through::<RouteTables>()
             .not_through::<ClusterCatalogue>()
@@ -300,6 +302,8 @@ fn content(types: &ServedTypes) -> Walk {
     everything(types)
         .to::<VirtualHosts>()
         .not_through::<SharedHosts>()
+        .not_through::<SharedHostRows>()
+        .not_through::<OwnHosts>()
         .not_through::<SharedClusters>()
         .not_through::<RouteTables>()
         .not_through::<ClusterCatalogue>()

@@ -12,7 +12,7 @@ use model::tls::ClientFacts;
 use registry::{Exported, ServicesByExport};
 
 use super::{Entry, add_service};
-use crate::layered::{Base, Differs, Shared};
+use crate::layered::{Base, Differs};
 use crate::policy::particular_to;
 use crate::scope;
 
@@ -25,7 +25,7 @@ flow::rule! {
 #[derive(PartialEq, Debug, Default)]
 pub struct SharedClusterList {
     /// The services.
-    services: Base<()>,
+    services: Base,
     /// Ascending by cluster name, with the index of the service.
     entries: Vec<(usize, Entry)>,
 }
@@ -38,7 +38,7 @@ fn derive_shared_clusters(cx: &Reads<'_>, client: &ClientFacts) -> Option<Arc<Sh
     for (at, service) in scope::all_seen(cx, &scope).iter().enumerate() {
         let mut differs = BTreeSet::new();
         particular_to(cx, &service.key.hostname, &mut differs);
-        out.services.0.push(Shared { host: service.key.hostname.clone(), differs: Differs::For(differs), value: () });
+        out.services.0.push((service.key.hostname.clone(), Differs::For(differs)));
         add_service(cx, &scope, service, *client, &mut entries);
         out.entries.extend(entries.drain(..).map(|entry| (at, entry)));
     }
@@ -57,7 +57,7 @@ pub(super) fn seen_by(cx: &Reads<'_>, scope: &Arc<Scope>, client: ClientFacts) -
     let kept = base.entries.iter().filter(|(at, _)| !overlay.replaced[*at]);
     let mut out: Vec<Entry> = kept.map(|(_, entry)| entry.clone()).collect();
     let services = base.services.0.iter().zip(&overlay.replaced);
-    let replaced = services.filter(|(_, replaced)| **replaced).map(|(shared, _)| &shared.host);
+    let replaced = services.filter(|(_, replaced)| **replaced).map(|((host, _), _)| host);
     for host in replaced.chain(overlay.added.iter().copied()) {
         if let Some(service) = scope::find(cx, scope, host) {
             add_service(cx, scope, &service, client, &mut out);

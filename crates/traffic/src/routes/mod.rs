@@ -30,7 +30,7 @@ pub use domains::{ServiceHost, ServiceHostKey, ServiceHosts};
 pub use host::{DefaultHostKey, DefaultHosts};
 pub(crate) use mesh::precede;
 pub use own::{DifferentHosts, HostDifferences, OwnHostList, OwnHosts};
-pub use shared::{SharedHosts, SharedTable};
+pub use shared::{SharedHost, SharedHostRows, SharedHosts, SharedTable};
 pub use vhds::{SharedHostCatalogue, VirtualHostCatalogue, resource_name};
 
 use crate::gateways;
@@ -71,6 +71,7 @@ pub(crate) fn register(b: &mut flow::Builder) {
     b.view::<ServiceHosts>();
     b.view::<DefaultHosts>();
     mesh::register(b);
+    b.view::<SharedHostRows>();
     b.view::<SharedHosts>();
     b.view::<DifferentHosts>();
     b.view::<OwnHosts>();

@@ -73,8 +73,8 @@ impl<'a> Overlay<'a> {
 
     /// The shared virtual hosts of services that the client uses.
     fn shared(&self) -> impl Iterator<Item = &'a Arc<VirtualHostSpec>> {
-        let services = self.base.services.0.iter().enumerate().filter(|(at, _)| !self.replaced.contains(at));
-        services.filter_map(|(_, host)| host.value.spec.as_ref())
+        let services = self.base.services.iter().enumerate().filter(|(at, _)| !self.replaced.contains(at));
+        services.filter_map(|(_, host)| host.spec.as_ref())
     }
 
     fn finished(self) -> HostList {
@@ -107,7 +107,7 @@ impl<'a> Overlay<'a> {
         let base = self.base;
         let is_taken = |at: Option<usize>, domain: &Arc<str>| {
             // Most domains are those of the shared host that the own one replaces.
-            let replaced = at.and_then(|at| base.services.0[at].value.spec.as_ref());
+            let replaced = at.and_then(|at| base.services[at].spec.as_ref());
             if replaced.is_some_and(|spec| spec.domains.contains(domain)) {
                 return false;
             }

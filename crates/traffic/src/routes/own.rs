@@ -14,7 +14,6 @@ use rustc_hash::FxHashSet;
 
 use super::host::{Client, open};
 use super::shared::SharedHosts;
-use crate::layered::Shared;
 use crate::virtual_service::MeshLookup;
 
 /// Hosts in the order of the shared list, then those that it lacks.
@@ -58,11 +57,11 @@ fn derive_different_hosts(
     added.retain(|host| !base.by_host.contains_key(host));
     let lookup = MeshLookup::new(cx, namespace);
     if lookup.is_particular() {
-        let hosts = base.services.0.iter().map(|shared| &shared.host).enumerate();
+        let hosts = base.services.iter().map(|shared| &shared.host).enumerate();
         replaced.extend(hosts.filter(|(_, host)| lookup.is_particular_about(host)).map(|(at, _)| at));
     }
-    let shared = replaced.into_iter().map(|at| &base.services.0[at]);
-    let replaced = shared.map(|Shared { host, value, .. }| (host.clone(), value.served)).collect();
+    let shared = replaced.into_iter().map(|at| &base.services[at]);
+    let replaced = shared.map(|shared| (shared.host.clone(), shared.served.is_some())).collect();
     Some(Arc::new(HostDifferences { replaced, added }))
 }
 

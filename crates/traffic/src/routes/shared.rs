@@ -9,10 +9,11 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
 
-use flow::Reads;
+use flow::{Index, Reads};
 use model::audience::{Scope, SharedHostList, SharedHostsKey, VirtualHostSpec};
-use model::service::{ObjectId, ServiceKey};
+use model::service::{ObjectId, Service, ServiceKey};
 use names::Hostname;
+use registry::Services;
 use rustc_hash::FxHashMap;
 
 use super::host::{Client, open};
@@ -20,21 +21,23 @@ use super::overlay::routes;
 use super::served::is_served;
 use super::virtual_host_name;
 use super::{bind, domains, mesh};
-use crate::layered::{Base, Differs, Shared};
+use crate::layered::Differs;
 use crate::policy::particular_to;
 use crate::scope::PublicServicesByPort;
 use crate::virtual_service::VirtualServiceSummaries;
 
 flow::rule! {
+    /// The shared virtual host of a hostname with public services at a port. A relation of its own, so that a change of one
+    /// service or policy does not derive the others.
+    pub SharedHostRows: (SharedHostsKey, Hostname) => Arc<SharedHost> = "rows of shared hosts", derive_shared_host;
     /// The shared virtual hosts of a port.
-    ///
     pub SharedHosts: SharedHostsKey => Arc<SharedTable> = "shared hosts", derive_shared_hosts;
 }
 
 /// The shared virtual hosts of a port.
 pub struct SharedTable {
-    /// Virtual hosts of services, ascending by name.
-    pub(super) services: Base<SharedHost>,
+    /// The hosts of services, ascending by the name of the virtual host.
+    pub(super) services: Vec<Arc<SharedHost>>,
     /// The virtual hosts of `services` and `others`. Tables that differ in few of them refer to it.
     pub(super) list: Arc<SharedHostList>,
     /// The index in `list` of each service's virtual host.
@@ -62,13 +65,18 @@ pub struct SharedTable {
 /// All hosts without a service, in [`SharedTable::owners`].
 pub(super) const OTHERS: usize = usize::MAX;
 
-/// A service's virtual host.
-#[derive(Clone, PartialEq, Debug)]
-pub(super) struct SharedHost {
-    /// The service of the host has the port.
-    pub(super) served: bool,
+/// The virtual host of a hostname.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct SharedHost {
+    pub(super) host: Hostname,
+    /// The clients that may have another one.
+    differs: Differs,
+    /// The service that the host resolves to, if it has the port.
+    pub(super) served: Option<ServiceKey>,
     /// None if the port is not HTTP.
     pub(super) spec: Option<Arc<VirtualHostSpec>>,
+    /// The VirtualService that it uses.
+    in_use: Option<ObjectId>,
 }
 
 impl PartialEq for SharedTable {
@@ -80,66 +88,56 @@ impl PartialEq for SharedTable {
 
 impl fmt::Debug for SharedTable {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_list().entries(&self.services.0).entries(&self.others).finish()
+        f.debug_list().entries(&self.services).entries(&self.others).finish()
     }
 }
 
-fn derive_shared_hosts(cx: &Reads<'_>, key: &SharedHostsKey) -> Option<Arc<SharedTable>> {
-    let SharedHostsKey { cluster, assigned, port } = key;
-    let scope = Arc::new(Scope {
+/// The scope of a client without exceptions.
+fn common_scope(key: &SharedHostsKey) -> Arc<Scope> {
+    Arc::new(Scope {
         namespace: "".into(),
         sidecar: None,
         selected_rules: Vec::new(),
-        cluster: cluster.clone(),
-        assigned: *assigned,
-    });
-    let keys = cx.get::<PublicServicesByPort>(port).map(|members| members.to_vec()).unwrap_or_default();
+        cluster: key.cluster.clone(),
+        assigned: key.assigned,
+    })
+}
+
+fn derive_shared_host(cx: &Reads<'_>, (key, host): &(SharedHostsKey, Hostname)) -> Option<Arc<SharedHost>> {
+    let port = key.port;
+    let is_public = |service: &ServiceKey| {
+        let keys = |row: &Arc<Service>| PublicServicesByPort::keys(service, row).contains(&port);
+        cx.with::<Services, _>(service, |row| row.is_some_and(keys))
+    };
+    open(cx, &common_scope(key), &bind::unconditional(), |client| {
+        let served = (client.find)(host).filter(is_public);
+        Some(Arc::new(SharedHost::of(client, port, host, served)))
+    })
+}
+
+fn derive_shared_hosts(cx: &Reads<'_>, key: &SharedHostsKey) -> Option<Arc<SharedTable>> {
     let mut table = SharedTable::of(key.clone());
-    open(cx, &scope, &bind::unconditional(), |client| {
-        let mut served = Vec::with_capacity(keys.len());
-        for definitions in keys.chunk_by(|a, b| a.hostname == b.hostname) {
-            served.extend(table.add(client, *port, definitions));
-        }
-        table.add_others(client, *port, &served);
-    });
+    let public = cx.get::<PublicServicesByPort>(&key.port);
+    let mut hosts: Vec<&Hostname> = public.iter().flat_map(|keys| keys.iter()).map(|key| &key.hostname).collect();
+    hosts.dedup();
+    let rows = hosts.into_iter().filter_map(|host| cx.get::<SharedHostRows>(&(key.clone(), host.clone())));
+    table.services = rows.map(|row| (*row).clone()).collect();
+    table.in_use = table.services.iter().filter_map(|row| row.in_use.clone()).collect();
+    let served: Vec<ServiceKey> = table.services.iter().filter_map(|row| row.served.clone()).collect();
+    open(cx, &common_scope(key), &bind::unconditional(), |client| table.add_others(client, key.port, &served));
     table.finish();
     Some(Arc::new(table))
 }
 
-impl SharedTable {
-    /// The virtual hosts.
-    pub fn list(&self) -> &Arc<SharedHostList> {
-        &self.list
-    }
-
-    fn of(key: SharedHostsKey) -> SharedTable {
-        SharedTable {
-            services: Base::default(),
-            list: Arc::new(SharedHostList { key, hosts: Vec::new(), resource_names: Vec::new(), serves_any: false }),
-            places: Vec::new(),
-            other_places: Vec::new(),
-            by_host: FxHashMap::default(),
-            by_destination: FxHashMap::default(),
-            by_client: FxHashMap::default(),
-            for_all: Vec::new(),
-            others: None,
-            in_use: BTreeSet::new(),
-            owners: FxHashMap::default(),
-            unique: true,
-        }
-    }
-
-    /// Adds the host of these services, which are all with this hostname and port. Returns the one that the host
-    /// resolves to, if it is among them.
-    fn add(&mut self, client: &Client<'_>, port: u16, definitions: &[ServiceKey]) -> Option<ServiceKey> {
-        let host = &definitions[0].hostname;
-        let key = (client.find)(host).filter(|key| definitions.contains(key));
-        let made = key.as_ref().and_then(|key| client.service(key, port));
+impl SharedHost {
+    /// The host, which resolves to this service with the port.
+    fn of(client: &Client<'_>, port: u16, host: &Hostname, served: Option<ServiceKey>) -> SharedHost {
+        let made = served.as_ref().and_then(|key| client.service(key, port));
         let mut names: BTreeSet<Arc<str>> = BTreeSet::new();
         let called = client.aliases.of(host).iter().chain([host]);
         names.extend(called.filter_map(|host| domains::local_namespace(host.as_str()).map(Arc::from)));
         particular_to(client.cx, host, &mut names);
-        if let Some(key) = &key {
+        if let Some(key) = &served {
             mesh::add_particular(client.cx, (key, port), made.as_ref().map(|(spec, _)| &spec.content), &mut names);
         }
         let mut by_label = false;
@@ -155,13 +153,37 @@ impl SharedTable {
                 particular_to(client.cx, destination, &mut names);
             }
         }
-        let spec = made.map(|(spec, routes)| {
-            self.in_use.extend(routes.cloned());
-            spec
-        });
         let differs = if by_label { Differs::ForAll } else { Differs::For(names) };
-        self.services.0.push(Shared { host: host.clone(), differs, value: SharedHost { served: key.is_some(), spec } });
-        key
+        let (spec, in_use) = made.map_or((None, None), |(spec, routes)| (Some(spec), routes.cloned()));
+        SharedHost { host: host.clone(), differs, served, spec, in_use }
+    }
+
+    fn name(&self) -> Option<&Arc<str>> {
+        self.spec.as_ref().map(|spec| &spec.name)
+    }
+}
+
+impl SharedTable {
+    /// The virtual hosts.
+    pub fn list(&self) -> &Arc<SharedHostList> {
+        &self.list
+    }
+
+    fn of(key: SharedHostsKey) -> SharedTable {
+        SharedTable {
+            services: Vec::new(),
+            list: Arc::new(SharedHostList { key, hosts: Vec::new(), resource_names: Vec::new(), serves_any: false }),
+            places: Vec::new(),
+            other_places: Vec::new(),
+            by_host: FxHashMap::default(),
+            by_destination: FxHashMap::default(),
+            by_client: FxHashMap::default(),
+            for_all: Vec::new(),
+            others: None,
+            in_use: BTreeSet::new(),
+            owners: FxHashMap::default(),
+            unique: true,
+        }
     }
 
     fn add_others(&mut self, client: &Client<'_>, port: u16, keys: &[ServiceKey]) {
@@ -185,9 +207,8 @@ impl SharedTable {
     }
 
     fn finish(&mut self) {
-        let name = |host: &Shared<SharedHost>| host.value.spec.as_ref().map(|spec| spec.name.clone());
-        self.services.0.sort_by_cached_key(name);
-        let services = self.services.0.iter().enumerate().filter_map(|(at, h)| Some((at, h.value.spec.as_ref()?)));
+        self.services.sort_by(|a, b| a.name().cmp(&b.name()));
+        let services = self.services.iter().enumerate().filter_map(|(at, host)| Some((at, host.spec.as_ref()?)));
         let others = self.others.iter().flatten().map(|spec| (OTHERS, spec));
         let mut all: Vec<(usize, &Arc<VirtualHostSpec>)> = services.chain(others).collect();
         let mut count = 0;
@@ -195,7 +216,7 @@ impl SharedTable {
         self.owners = domains.inspect(|_| count += 1).collect();
         self.unique = self.owners.len() == count;
         all.sort_by(|a, b| a.1.name.cmp(&b.1.name));
-        self.places = vec![None; self.services.0.len()];
+        self.places = vec![None; self.services.len()];
         for (place, (at, _)) in all.iter().enumerate() {
             match self.places.get_mut(*at) {
                 Some(of_service) => *of_service = Some(place),
@@ -208,9 +229,9 @@ impl SharedTable {
         let resource_names = hosts.iter().map(|host| virtual_host_name(&table, &host.name)).collect();
         let serves_any = hosts.iter().any(|host| host.serves_any());
         self.list = Arc::new(SharedHostList { key, hosts, resource_names, serves_any });
-        for (at, host) in self.services.0.iter().enumerate() {
+        for (at, host) in self.services.iter().enumerate() {
             self.by_host.insert(host.host.clone(), at);
-            if let Some(spec) = &host.value.spec {
+            if let Some(spec) = &host.spec {
                 let of_routes = routes(spec).iter().flat_map(|key| key.destinations.iter()).map(|(to, _)| to);
                 for destination in of_routes.chain(mesh::destinations_of(&spec.content)).filter(|to| **to != host.host)
                 {
