@@ -257,6 +257,14 @@ fn destination_rule(name: &str, namespace: &str, spec: &str) -> String {
     )
 }
 
+/// A Sidecar with one egress listener.
+fn sidecar(namespace: &str, egress: &str, more: &str) -> String {
+    format!(
+        "apiVersion: networking.istio.io/v1\nkind: Sidecar\nmetadata: {{ name: default, namespace: {namespace} }}\n\
+         spec: {{ egress: [{{ {egress} }}]{more} }}\n---\n"
+    )
+}
+
 /// Namespaces share what their clients see alike. Only those that differ in many services do not.
 #[test]
 fn namespaces_share_what_they_see_alike() {
@@ -280,12 +288,15 @@ fn namespaces_share_what_they_see_alike() {
         rule("istio-system", "'*.test'", ""),
         entry("twice", "twice", "hosts: [web.plain.test], ports: [{ number: 80, name: http, protocol: HTTP }]"),
         (0..40).map(|n| service(&format!("hidden-{n}"), "secretive", ", exportTo: [.]")).collect(),
+        sidecar("open", "hosts: ['*/*']", ""),
+        sidecar("capturing", "captureMode: NONE, hosts: ['*/*']", ""),
+        sidecar("narrow", "hosts: [./*]", ""),
     ]
     .concat();
     let mut world = world_of(&text);
-    let alike = ["empty", "with-rule", "istio-system", "exporting"];
+    let alike = ["empty", "with-rule", "istio-system", "exporting", "open"];
     let in_part = ["plain", "private", "of-others", "importing", "twice"];
-    let different = ["wildcard", "secretive"];
+    let different = ["wildcard", "secretive", "capturing", "narrow"];
     let mut shared = BTreeSet::new();
     for namespace in alike.into_iter().chain(in_part).chain(different) {
         let all = assert_shared_in(&mut world, namespace);
@@ -296,6 +307,21 @@ fn namespaces_share_what_they_see_alike() {
         shared.insert((cluster, listener, all.endpoints.clone()));
     }
     assert_eq!(shared.len(), 1 + different.len());
+}
+
+#[test]
+fn namespaces_share_what_a_sidecar_of_all_that_imports_everything_changes() {
+    let fields = "hosts: [web.test], ports: [{ number: 80, name: http, protocol: HTTP }]";
+    let closed = sidecar("istio-system", "hosts: ['*/*']", ", outboundTrafficPolicy: { mode: REGISTRY_ONLY }");
+    let mut world =
+        world_of(&(entry("web", "a", fields) + &entry("hidden", "b", &format!("{fields}, exportTo: [.]")) + &closed));
+    let shared = ["a", "b", "c"].map(|namespace| {
+        let all = assert_shared_in(&mut world, namespace);
+        assert!(all.cluster.scope.sidecar.is_some());
+        (all.shared_cluster.clone().unwrap(), all.shared_listener.clone().unwrap(), all.endpoints.clone())
+    });
+    assert!(shared.iter().all(|audiences| *audiences == shared[0]));
+    assert!(shared[0].0.scope.sidecar.is_some(), "unknown destinations are refused");
 }
 
 /// Services and policies that only some namespaces see, at addresses and ports that others use, too.
@@ -329,6 +355,18 @@ fn what_namespaces_have_themselves_is_what_they_would_have_alone() {
                 ["", ", exportTo: [.]", ", exportTo: [b]", ", workloadSelector: { matchLabels: { app: client } }"];
             let spec = format!("host: {host}{}{}", r.one(&subsets), r.one(&clients));
             text += &destination_rule(&format!("rule-{n}"), r.one(&namespaces), &spec);
+        }
+        for namespace in [["a", "istio-system"], ["a", "b"]][r.below(2)] {
+            let egress = ["hosts: ['*/*']", "hosts: ['*/*']", "hosts: [./*]", "captureMode: NONE, hosts: ['*/*']"];
+            let policies = [
+                "",
+                ", outboundTrafficPolicy: { mode: REGISTRY_ONLY }",
+                ", outboundTrafficPolicy: { mode: ALLOW_ANY }",
+                ", outboundTrafficPolicy: { mode: ALLOW_ANY, egressProxy: { host: one.test, port: { number: 80 } } }",
+            ];
+            if r.below(2) == 0 {
+                text += &sidecar(namespace, r.one(&egress), r.one(&policies));
+            }
         }
         let mut world = world_of(&text);
         for namespace in namespaces {

@@ -7,16 +7,18 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use config::istio::CaptureMode;
 use flow::Reads;
 use gateway_api::mesh::has_connection_consumers;
 use model::audience::{ListenerAudience, ProxyClass, Scope};
 use model::service::{ExportTo, ObjectId};
 use names::Hostname;
 use registry::aliases::aliases;
-use registry::inputs::Mesh;
+use registry::inputs::{Mesh, Sidecars};
 use registry::{Exported, ServicesByExport, ServicesByHost};
 
-use super::ServicesByNamespace;
+use super::{OutboundPolicy, ServicesByNamespace, outbound_policy};
+use crate::hosts::EgressHosts;
 use crate::policy::{DestinationRuleSummaries, RuleSummary};
 use crate::virtual_service::L4VirtualServices;
 
@@ -106,9 +108,9 @@ fn hosts_of_others(cx: &Reads<'_>, namespace: &Arc<str>) -> Vec<Hostname> {
 /// The scope for resources that depend on the namespace by visibility and policies only: without the namespace, if its
 /// clients see what others see.
 pub(crate) fn shared(cx: &Reads<'_>, scope: &Arc<Scope>) -> Arc<Scope> {
-    let open = scope.sidecar.is_none() && scope.selected_rules.is_empty();
+    let open = common_sidecar(cx, scope).is_some() && scope.selected_rules.is_empty();
     match open && !cx.contains::<ParticularNamespaces>(&scope.namespace) {
-        true => anywhere(scope),
+        true => anywhere(scope, None),
         false => scope.clone(),
     }
 }
@@ -116,26 +118,52 @@ pub(crate) fn shared(cx: &Reads<'_>, scope: &Arc<Scope>) -> Arc<Scope> {
 /// The scope for most of such resources, beside which clients have those of [`few_hosts`] themselves. The same scope, if they
 /// share nothing with other namespaces.
 pub(crate) fn base(cx: &Reads<'_>, scope: &Arc<Scope>) -> Arc<Scope> {
-    let shares = scope.sidecar.is_none()
-        && cx.with::<ParticularNamespaces, _>(&scope.namespace, |particular| particular != Some(&Particular::Many));
-    if shares { anywhere(scope) } else { scope.clone() }
+    let shares =
+        || cx.with::<ParticularNamespaces, _>(&scope.namespace, |particular| particular != Some(&Particular::Many));
+    match common_sidecar(cx, scope) {
+        Some(sidecar) if shares() => anywhere(scope, sidecar),
+        _ => scope.clone(),
+    }
 }
 
 /// The hosts whose resources clients of a scope have themselves, beside those of the [`base`]; none if all are shared, or no
 /// resources.
 pub(crate) fn few_hosts(cx: &Reads<'_>, scope: &Scope) -> Option<Arc<BTreeSet<Hostname>>> {
-    if scope.sidecar.is_some() {
-        return None;
-    }
+    common_sidecar(cx, scope)?;
     cx.with::<ParticularNamespaces, _>(&scope.namespace, |particular| match particular {
         Some(Particular::Few(hosts)) => Some(hosts.clone()),
         Some(Particular::Many) | None => None,
     })
 }
 
-/// The scope of clients in a namespace without any objects.
-fn anywhere(scope: &Scope) -> Arc<Scope> {
-    Arc::new(Scope { namespace: Arc::default(), selected_rules: Vec::new(), ..scope.clone() })
+/// The scope of clients in a namespace without any objects but this `Sidecar`.
+fn anywhere(scope: &Scope, sidecar: Option<ObjectId>) -> Arc<Scope> {
+    Arc::new(Scope { namespace: Arc::default(), selected_rules: Vec::new(), sidecar, ..scope.clone() })
+}
+
+/// The `Sidecar` of a scope that clients of any namespace can share: it imports everything, through one listener that captures
+/// traffic as usual. None if it also has the policy of the mesh for unknown destinations, so that it changes nothing. `None`
+/// outside if it changes more.
+fn common_sidecar(cx: &Reads<'_>, scope: &Scope) -> Option<Option<ObjectId>> {
+    let Some(id) = &scope.sidecar else { return Some(None) };
+    let is_common = cx.with::<Sidecars, _>(id, |sidecar| {
+        sidecar.is_none_or(|sidecar| match &sidecar.spec.egress[..] {
+            [] => true,
+            [only] => {
+                let everything = || EgressHosts::parse(&only.hosts, &scope.namespace).is_everything();
+                let is_plain = only.bind.is_empty() && only.capture_mode == CaptureMode::Default;
+                only.port.is_none() && is_plain && everything()
+            }
+            _ => false,
+        })
+    });
+    let policy = outbound_policy(cx, scope);
+    // The host of an egress proxy may be a short name, which depends on the namespace.
+    if !is_common || matches!(policy, OutboundPolicy::AllowAny { egress_proxy: Some(_) }) {
+        return None;
+    }
+    let of_mesh = outbound_policy(cx, &Scope { sidecar: None, ..scope.clone() });
+    Some(scope.sidecar.clone().filter(|_| policy != of_mesh))
 }
 
 /// The audience of the outbound listeners that a sidecar shares, beside which it has those that its namespace changes
