@@ -54,7 +54,8 @@ impl Engine {
         let node = graph.node(cell);
         let found = core.key(relation, cell).and_then(|key| core.find(relation, key));
         check(found == Some(cell), || "its key leads elsewhere".to_owned())?;
-        check(node.held || !node.readers.is_empty(), || "nothing keeps it alive".to_owned())?;
+        let is_kept = node.held || !node.readers.is_empty();
+        check(is_kept || core.orphans.contains(&cell), || "nothing keeps it alive".to_owned())?;
         let row = core.row(relation, cell).is_some();
         let held = match core.schema.relations[relation].kind {
             Kind::Input | Kind::Index => row,

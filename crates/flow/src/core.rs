@@ -25,6 +25,8 @@ pub(crate) struct Core {
     pub(crate) poisoned: Vec<usize>,
     /// Cells that wait for a number.
     pub(crate) fresh: Fresh,
+    /// Cells that nothing may keep alive any more. They wait to be removed.
+    pub(crate) orphans: Vec<u32>,
 }
 
 impl Core {
@@ -37,6 +39,7 @@ impl Core {
             cells: vec![0; relations],
             poisoned: vec![0; relations],
             fresh: Fresh::default(),
+            orphans: Vec::new(),
             schema,
         }
     }
@@ -50,6 +53,7 @@ impl Core {
             cells: self.cells.clone(),
             poisoned: self.poisoned.clone(),
             fresh: Fresh::default(),
+            orphans: self.orphans.clone(),
         }
     }
 
@@ -154,7 +158,20 @@ impl Core {
 
     /// Removes the cells in `tx.orphans` that nothing keeps alive, and the cells that only they kept alive.
     pub(crate) fn collect(&mut self, tx: &mut Tx) {
-        while let Some(cell) = tx.orphans.pop() {
+        self.collect_some(tx, usize::MAX);
+    }
+
+    /// Removes waiting cells that nothing keeps alive, and the cells that only they kept alive. Looks at so many.
+    pub(crate) fn collect_waiting(&mut self, count: usize) {
+        let mut tx = Tx::new(0, Default::default());
+        tx.orphans = std::mem::take(&mut self.orphans);
+        self.collect_some(&mut tx, count);
+        self.orphans = tx.orphans;
+    }
+
+    fn collect_some(&mut self, tx: &mut Tx, count: usize) {
+        for _ in 0..count {
+            let Some(cell) = tx.orphans.pop() else { return };
             let Some((relation, _)) = self.graph.locate(cell) else {
                 continue;
             };

@@ -13,6 +13,9 @@ use crate::settle::{adopt_all, index, input, rule};
 use crate::tx::Tx;
 use crate::{Batch, Builder, Delta, Members, Reads, Relation, Rule};
 
+/// The maximum number of cells at which the end of a subscription looks. Others are removed later, so that dropping what thousands of
+/// cells derived holds up nothing.
+const DROPPED_AT_ONCE: usize = 256;
 /// The maximum number of panics of subscriptions that are kept for the next commit's delta.
 const WAITING_PANICS: usize = 1_000;
 
@@ -55,6 +58,7 @@ impl Engine {
             let kind = schema.ids.get(id).map(|relation| schema.relations[usize::from(*relation)].kind);
             assert!(kind == Some(Kind::Input), "flow: {} is not registered as an input", rows.name);
         }
+        self.core.collect_waiting(usize::MAX);
         let mut tx = Tx::new(schema.relations.len(), batch.inputs);
         for (relation, info) in schema.relations.iter().enumerate() {
             settle(&mut self.core, &mut tx, relation, info);
@@ -78,7 +82,8 @@ impl Engine {
     }
 
     /// Ends a subscription. After the last one the cell is dropped, unless another cell reads it, and with it the views
-    /// that only it read. Returns false if the cell has no subscription.
+    /// that only it read; if they are many, most of them by [`Engine::drop_unused`] or the next commit. Returns false if the cell
+    /// has no subscription.
     pub fn unsubscribe(&mut self, cell: CellId) -> bool {
         let Some((relation, _)) = self.core.graph.locate(cell.0) else {
             return false;
@@ -90,10 +95,19 @@ impl Engine {
         node.subscriptions -= 1;
         node.held = node.subscriptions > 0;
         self.subscriptions[relation] -= 1;
-        let mut tx = Tx::new(0, Default::default());
-        tx.orphans.push(cell.0);
-        self.core.collect(&mut tx);
+        self.core.orphans.push(cell.0);
+        self.core.collect_waiting(DROPPED_AT_ONCE);
         true
+    }
+
+    /// Whether cells that nothing keeps alive may remain from ended subscriptions.
+    pub fn has_unused(&self) -> bool {
+        !self.core.orphans.is_empty()
+    }
+
+    /// Drops some of the cells that remain from ended subscriptions.
+    pub fn drop_unused(&mut self) {
+        self.core.collect_waiting(DROPPED_AT_ONCE);
     }
 
     /// The row of a cell of `R`; `None` if it has no row or is not a cell of `R`.

@@ -33,7 +33,7 @@ use crate::xds_log;
 /// The time that one kind of work gets in a turn. A step that has begun is completed.
 pub(crate) const SHARE: Duration = Duration::from_millis(10);
 /// The number of unused cells that are closed in one step.
-const CLOSED_TOGETHER: usize = 32;
+const CLOSED_TOGETHER: usize = 8;
 /// The number of streams that are connected, removed or moved in one step.
 const STREAMS_TOGETHER: usize = 32;
 
@@ -124,7 +124,7 @@ impl Core {
             return hub.has_woken();
         }
         let hub_is_busy = hub.has_woken() || hub.has_moving() || hub.has_unused();
-        hub_is_busy || !streams.partial.is_empty() || !streams.leaving.is_empty()
+        hub_is_busy || self.served.world.has_unused() || !streams.partial.is_empty() || !streams.leaving.is_empty()
     }
 
     /// The time of the next turn, if no message arrives before.
@@ -328,6 +328,12 @@ impl Core {
             let step = Instant::now();
             let closed = catch_unwind(AssertUnwindSafe(|| self.hub.close_unused(&mut self.served, CLOSED_TOGETHER)));
             self.contain("closing cells", closed);
+            self.counters.stalls.note(Step::Close, step, String::new);
+        }
+        while begun.elapsed() < SHARE && self.served.world.has_unused() {
+            let step = Instant::now();
+            let dropped = catch_unwind(AssertUnwindSafe(|| self.served.world.drop_unused()));
+            self.contain("dropping what is not used", dropped);
             self.counters.stalls.note(Step::Close, step, String::new);
         }
     }

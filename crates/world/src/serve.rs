@@ -202,4 +202,14 @@ impl World {
     pub fn close(&mut self, cell: CellId) {
         self.engine.unsubscribe(cell);
     }
+
+    /// Whether what closed resources were derived from may remain.
+    pub fn has_unused(&self) -> bool {
+        self.engine.has_unused()
+    }
+
+    /// Drops a part of what closed resources were derived from.
+    pub fn drop_unused(&mut self) {
+        self.engine.drop_unused();
+    }
 }
