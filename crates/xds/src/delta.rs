@@ -130,19 +130,26 @@ impl<O: Origin> Core<O> {
         if nothing_dropped && held.digest() == subscription.digest(&self.cells) {
             return;
         }
-        let had: HashMap<&str, Option<Version>> = held.iter().collect();
+        // Each with whether it has a resource. Most have one: to look for it would take most of the time.
+        let mut had: HashMap<&str, (Option<Version>, bool)> =
+            held.iter().map(|(name, version)| (name, (version, false))).collect();
         let dropped = |name: &Name| stream.has_dropped(watch.kind, name);
         let mut owed = Vec::new();
         for (name, resource) in subscription.live(&self.cells) {
-            let same = had.get(&**name).is_some_and(|version| *version == Some(resource.version()));
+            let found = had.get_mut(&**name);
+            let same = found.is_some_and(|(version, is_live)| {
+                *is_live = true;
+                *version == Some(resource.version())
+            });
             if !same || dropped(name) || left.contains(name) {
                 owed.push(name.clone());
             }
         }
         let mut gone = Vec::new();
-        for name in had.keys().filter(|_| complete) {
+        let missing = had.iter().filter(|(_, (_, is_live))| complete && !is_live).map(|(name, _)| *name);
+        for name in missing {
             if subscription.covers(name) && subscription.resource(&self.cells, name).is_none() {
-                gone.push(Gone::unknown(Name::from(*name)));
+                gone.push(Gone::unknown(Name::from(name)));
             }
         }
         for name in subscription.parts().flat_map(|part| part.selection.named()) {
