@@ -213,13 +213,13 @@ impl<'m> Fleet<'m> {
         Ok(())
     }
 
-    /// Opens a new stream for each proxy, which reports the resources that it has.
-    pub(crate) async fn reconnect(&mut self) -> Result<Measured> {
+    /// Opens a new stream for each proxy, which reports the resources that it has. `when` tells what happened before.
+    pub(crate) async fn reconnect(&mut self, when: &str) -> Result<Measured> {
         let resources =
             |fleet: &Self| fleet.proxies.iter().map(|p| p.seen.resources.load(Ordering::Relaxed)).sum::<u64>();
         let before = resources(self);
         let row = self.measure(Whom::AllFrom(0), "", async |fleet| fleet.open_streams(0)).await?;
-        let work = format!("all proxies reconnect after a restart ({} resources sent)", resources(self) - before);
+        let work = format!("all proxies reconnect {when} ({} resources sent)", resources(self) - before);
         Ok(Measured { work, ..row })
     }
 

@@ -118,21 +118,41 @@ async fn measure(control: &mut Control, mesh: &Mesh, issuer: Option<Arc<Issuer>>
     policies(&mut fleet, report).await?;
     more_proxies(&mut fleet, report).await?;
     particular(&mut fleet, report).await?;
-    Stall::merge(&mut report.stalls, stalls(control).await?);
     if plan.protocol == Protocol::Delta {
         eprintln!("restarting the control plane");
-        fleet.hang_up().await;
-        control.kill().await.map_err(anyhow::Error::from_boxed)?;
-        let begin = Instant::now();
-        launched(control).await?;
-        report.rows.push(start(control, "restart", begin)?);
-        fleet.pid = pid_of(control)?;
-        report.rows.push(fleet.reconnect().await?);
+        let row = restart(control, &mut fleet, report, None).await?;
+        report.rows.push(row);
+        report.rows.push(fleet.reconnect("after a restart").await?);
+        // Without a control plane, the embedded store cannot be changed.
+        if plan.location != Location::Embedded {
+            eprintln!("restarting the control plane after a change");
+            restart(control, &mut fleet, report, Some(Edit::Endpoint)).await?;
+            report.rows.push(fleet.reconnect("after a restart and a changed endpoint").await?);
+        }
     }
     eprintln!("disconnecting all proxies");
     report.rows.push(fleet.leave().await?);
     Stall::merge(&mut report.stalls, stalls(control).await?);
     Ok(())
+}
+
+/// Replaces the process of the control plane. The mesh changes meanwhile. Returns the cost of the start.
+async fn restart(
+    control: &mut Control,
+    fleet: &mut Fleet<'_>,
+    report: &mut Report,
+    edit: Option<Edit>,
+) -> Result<Measured> {
+    Stall::merge(&mut report.stalls, stalls(control).await?);
+    fleet.hang_up().await;
+    control.kill().await.map_err(anyhow::Error::from_boxed)?;
+    if let Some(edit) = edit {
+        edit.make(fleet.mesh, report.plan.size, ROUNDS).await?;
+    }
+    let begin = Instant::now();
+    launched(control).await?;
+    fleet.pid = pid_of(control)?;
+    start(control, "restart", begin)
 }
 
 /// Compares the memory of a process in which the mesh was filled with that of one that started with the same mesh. The
