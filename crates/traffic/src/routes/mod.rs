@@ -29,7 +29,7 @@ pub use bind::bind;
 pub use domains::{ServiceHost, ServiceHostKey, ServiceHosts};
 pub use host::{DefaultHostKey, DefaultHosts};
 pub(crate) use mesh::precede;
-pub use own::{DifferentHosts, HostDifferences, OwnHostList, OwnHosts};
+pub use own::{OwnHostList, OwnHosts};
 pub use shared::{SharedHost, SharedHostRows, SharedHosts, SharedTable};
 pub use vhds::{SharedHostCatalogue, VirtualHostCatalogue, resource_name};
 
@@ -73,7 +73,7 @@ pub(crate) fn register(b: &mut flow::Builder) {
     mesh::register(b);
     b.view::<SharedHostRows>();
     b.view::<SharedHosts>();
-    b.view::<DifferentHosts>();
+    b.view::<own::DifferentHosts>();
     b.view::<OwnHosts>();
     b.view::<RouteTables>();
     b.view::<SharedHostCatalogue>();

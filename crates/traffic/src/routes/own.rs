@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use flow::Reads;
 use model::audience::{RouteAudience, SharedHostsKey, VirtualHostSpec};
-use model::service::ObjectId;
+use model::service::{ObjectId, ServiceKey};
 use names::Hostname;
 use registry::{Exported, Services, ServicesByExport};
 use rustc_hash::FxHashSet;
@@ -18,7 +18,7 @@ use crate::virtual_service::MeshLookup;
 
 /// Hosts in the order of the shared list, then those that it lacks.
 #[derive(Clone, Default, PartialEq, Eq, Debug)]
-pub struct HostDifferences {
+pub(super) struct HostDifferences {
     /// Hosts of the shared list, and whether the service of each has the port there.
     replaced: Vec<(Hostname, bool)>,
     /// Further hosts.
@@ -34,7 +34,7 @@ impl HostDifferences {
 
 flow::rule! {
     /// The hosts that clients of a namespace with unrestricted visibility may have otherwise than the shared list.
-    pub DifferentHosts: (SharedHostsKey, Arc<str>) => Arc<HostDifferences> = "different hosts", derive_different_hosts;
+    pub(super) DifferentHosts: (SharedHostsKey, Arc<str>) => Arc<HostDifferences> = "different hosts", derive_different_hosts;
     /// The virtual hosts of those for the clients of an audience, at a port.
     pub OwnHosts: (Arc<RouteAudience>, u16) => Arc<OwnHostList> = "own hosts", derive_own_hosts;
 }
@@ -107,7 +107,7 @@ fn derive_own_hosts(cx: &Reads<'_>, (audience, port): &(Arc<RouteAudience>, u16)
 }
 
 impl OwnHostList {
-    fn add(&mut self, client: &Client<'_>, port: u16, host: &Hostname, key: &model::service::ServiceKey) {
+    fn add(&mut self, client: &Client<'_>, port: u16, host: &Hostname, key: &ServiceKey) {
         if let Some((spec, routes)) = client.service(key, port) {
             self.hosts.push((host.clone(), spec));
             self.in_use.extend(routes.cloned());

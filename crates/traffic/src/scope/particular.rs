@@ -141,9 +141,10 @@ fn anywhere(scope: &Scope, sidecar: Option<ObjectId>) -> Arc<Scope> {
     Arc::new(Scope { namespace: Arc::default(), selected_rules: Vec::new(), sidecar, ..scope.clone() })
 }
 
-/// The `Sidecar` of a scope that clients of any namespace can share: it imports everything, through one listener that captures
-/// traffic as usual. None if it also has the policy of the mesh for unknown destinations, so that it changes nothing. `None`
-/// outside if it changes more.
+/// The `Sidecar` that clients of any namespace can share; `None` if that of the scope is for its own clients only.
+///
+/// Those that import everything, through one listener that captures traffic as usual, can be shared: `Some`. It is without a `Sidecar` if
+/// the scope has none, or one that changes nothing, because its policy for unknown destinations is that of the mesh.
 fn common_sidecar(cx: &Reads<'_>, scope: &Scope) -> Option<Option<ObjectId>> {
     let Some(id) = &scope.sidecar else { return Some(None) };
     let is_common = cx.with::<Sidecars, _>(id, |sidecar| {
