@@ -185,29 +185,27 @@ fn cluster(service_port: u16, version: &str) -> String {
 
 /// Waits until the sidecar and the gateway have this endpoint in the cluster, or have it no more.
 async fn wait_for_endpoint(proxies: [&Envoy; 2], cluster: &str, address: &str, present: bool) -> Result<()> {
-    let done = |name: &'static str, proxy| async move {
-        wait_for(&format!("the instances in the {name}"), PATIENCE, || async {
-            let endpoints = Envoy::endpoints(proxy, cluster).await.ok()??;
-            Some(()).filter(|()| endpoints.iter().any(|e| e == address) == present)
-        })
-        .await
-    };
-    let [sidecar, gateway] = proxies;
-    tokio::try_join!(done("sidecar", sidecar), done("gateway", gateway))?;
-    Ok(())
+    wait_for_both(proxies, "the instances", async |proxy| {
+        let endpoints = proxy.endpoints(cluster).await.ok().flatten()?;
+        Some(()).filter(|()| endpoints.iter().any(|e| e == address) == present)
+    })
+    .await
 }
 
 /// Waits until the sidecar and the gateway route to the clusters of both versions.
 async fn wait_for_routes(proxies: [&Envoy; 2], service_port: u16) -> Result<()> {
-    let clusters = &["v1", "v2"].map(|version| cluster(service_port, version));
-    let done = |name: &'static str, proxy| async move {
-        wait_for(&format!("the routes in the {name}"), PATIENCE, || async {
-            let routes = Envoy::routes(proxy).await.ok()?.into_values();
-            let text: String = routes.map(|(_, configuration)| configuration.to_string()).collect();
-            clusters.iter().all(|cluster| text.contains(cluster)).then_some(())
-        })
-        .await
-    };
+    let clusters = ["v1", "v2"].map(|version| cluster(service_port, version));
+    wait_for_both(proxies, "the routes", async |proxy| {
+        let routes = proxy.routes().await.ok()?.into_values();
+        let text: String = routes.map(|(_, configuration)| configuration.to_string()).collect();
+        clusters.iter().all(|cluster| text.contains(cluster)).then_some(())
+    })
+    .await
+}
+
+/// Waits until the sidecar and the gateway have something.
+async fn wait_for_both(proxies: [&Envoy; 2], what: &str, has: impl AsyncFn(&Envoy) -> Option<()>) -> Result<()> {
+    let done = async |name: &str, proxy| wait_for(&format!("{what} in the {name}"), PATIENCE, || has(proxy)).await;
     let [sidecar, gateway] = proxies;
     tokio::try_join!(done("sidecar", sidecar), done("gateway", gateway))?;
     Ok(())
