@@ -71,32 +71,17 @@ fn all(table: &RouteTable, name: &Arc<str>) -> Catalogue {
 fn differing(table: &RouteTable, name: &Arc<str>, shared: &SharedHostList) -> Catalogue {
     let mut rows = Vec::new();
     let mut equal: BTreeSet<usize> = BTreeSet::new();
-    // Both are in order: between two parts of the shared list, an own host can only replace one that the parts leave out.
-    let runs = table.virtual_hosts.runs();
-    let left_out_behind = |run: usize, from: usize| {
-        let next = runs[run..].iter().find_map(|run| match run {
-            HostRun::Shared(_, range) => Some(range.start),
-            _ => None,
-        });
-        from..next.unwrap_or(shared.hosts.len())
-    };
-    let mut left_out = left_out_behind(0, 0);
-    for (number, run) in runs.iter().enumerate() {
-        let host = match run {
-            HostRun::Shared(_, range) => {
-                left_out = left_out_behind(number + 1, range.end);
-                continue;
-            }
-            HostRun::Own(host) => host,
-            HostRun::Part(_) => continue,
-        };
-        match shared.hosts[left_out.clone()].binary_search_by(|other| other.name.cmp(&host.name)) {
-            Ok(at) if shared.hosts[left_out.start + at] == *host => drop(equal.insert(left_out.start + at)),
+    // An own host can only replace a shared one that the table leaves out. They are few.
+    let missing = table.virtual_hosts.missing(shared);
+    for run in table.virtual_hosts.runs() {
+        let HostRun::Own(host) = run else { continue };
+        match missing.binary_search_by(|at| shared.hosts[*at].name.cmp(&host.name)) {
+            Ok(at) if shared.hosts[missing[at]] == *host => drop(equal.insert(missing[at])),
             _ => rows.push((virtual_host_name(name, &host.name), ResourceKey::VirtualHost(name.clone(), host.clone()))),
         }
     }
-    let missing = table.virtual_hosts.missing(shared).into_iter().filter(|at| !equal.contains(at));
     // Of two rows with one name the first counts: those that replace a shared virtual host do not hide it.
-    rows.extend(missing.map(|at| (shared.resource_names[at].clone(), ResourceKey::Hidden)));
+    let hidden = missing.into_iter().filter(|at| !equal.contains(at));
+    rows.extend(hidden.map(|at| (shared.resource_names[at].clone(), ResourceKey::Hidden)));
     Catalogue::new(rows)
 }
