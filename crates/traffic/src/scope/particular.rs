@@ -7,7 +7,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use config::istio::CaptureMode;
+use config::istio::{CaptureMode, EgressListener};
 use flow::Reads;
 use gateway_api::mesh::has_connection_consumers;
 use model::audience::{ListenerAudience, ProxyClass, Scope};
@@ -17,8 +17,7 @@ use registry::aliases::aliases;
 use registry::inputs::{Mesh, Sidecars};
 use registry::{Exported, ServicesByExport, ServicesByHost};
 
-use super::{OutboundPolicy, ServicesByNamespace, outbound_policy};
-use crate::hosts::EgressHosts;
+use super::{OutboundPolicy, ServicesByNamespace, is_open, outbound_policy};
 use crate::policy::{DestinationRuleSummaries, RuleSummary};
 use crate::virtual_service::L4VirtualServices;
 
@@ -147,20 +146,14 @@ fn anywhere(scope: &Scope, sidecar: Option<ObjectId>) -> Arc<Scope> {
 /// the scope has none, or one that changes nothing, because its policy for unknown destinations is that of the mesh.
 fn common_sidecar(cx: &Reads<'_>, scope: &Scope) -> Option<Option<ObjectId>> {
     let Some(id) = &scope.sidecar else { return Some(None) };
-    let is_common = cx.with::<Sidecars, _>(id, |sidecar| {
-        sidecar.is_none_or(|sidecar| match &sidecar.spec.egress[..] {
-            [] => true,
-            [only] => {
-                let everything = || EgressHosts::parse(&only.hosts, &scope.namespace).is_everything();
-                let is_plain = only.bind.is_empty() && only.capture_mode == CaptureMode::Default;
-                only.port.is_none() && is_plain && everything()
-            }
-            _ => false,
-        })
-    });
+    let is_plain =
+        |listener: &EgressListener| listener.bind.is_empty() && listener.capture_mode == CaptureMode::Default;
+    let captures_as_usual =
+        cx.with::<Sidecars, _>(id, |row| row.is_none_or(|sidecar| sidecar.spec.egress.iter().all(is_plain)));
     let policy = outbound_policy(cx, scope);
     // The host of an egress proxy may be a short name, which depends on the namespace.
-    if !is_common || matches!(policy, OutboundPolicy::AllowAny { egress_proxy: Some(_) }) {
+    if !is_open(cx, scope) || !captures_as_usual || matches!(policy, OutboundPolicy::AllowAny { egress_proxy: Some(_) })
+    {
         return None;
     }
     let of_mesh = outbound_policy(cx, &Scope { sidecar: None, ..scope.clone() });
