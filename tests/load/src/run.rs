@@ -136,7 +136,7 @@ async fn measure(control: &mut Control, mesh: &Mesh, issuer: Option<Arc<Issuer>>
     Ok(())
 }
 
-/// Replaces the process of the control plane. The mesh changes meanwhile. Returns the cost of the start.
+/// Replaces the process of the control plane. The mesh changes meanwhile if there is an `edit`. Returns the cost of the start.
 async fn restart(
     control: &mut Control,
     fleet: &mut Fleet<'_>,
@@ -149,10 +149,15 @@ async fn restart(
     if let Some(edit) = edit {
         edit.make(fleet.mesh, report.plan.size, ROUNDS).await?;
     }
+    relaunch(control, fleet, "restart").await
+}
+
+/// Starts another process of the control plane. Returns the cost of `work`, which is the start.
+async fn relaunch(control: &mut Control, fleet: &mut Fleet<'_>, work: &str) -> Result<Measured> {
     let begin = Instant::now();
     launched(control).await?;
     fleet.pid = pid_of(control)?;
-    start(control, "restart", begin)
+    start(control, work, begin)
 }
 
 /// Compares the memory of a process in which the mesh was filled with that of one that started with the same mesh. The
@@ -162,10 +167,7 @@ async fn filled(control: &mut Control, fleet: &mut Fleet<'_>, report: &mut Repor
     eprintln!("restarting the control plane with the same mesh");
     fleet.hang_up().await;
     control.kill().await.map_err(anyhow::Error::from_boxed)?;
-    let begin = Instant::now();
-    launched(control).await?;
-    report.rows.push(start(control, "start with the same mesh", begin)?);
-    fleet.pid = pid_of(control)?;
+    report.rows.push(relaunch(control, fleet, "start with the same mesh").await?);
     let from_start_idle = probe::memory(fleet.pid)?.0;
     let proxies = report.plan.proxies;
     fleet.forget();
