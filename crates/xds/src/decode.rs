@@ -6,6 +6,8 @@
 use bytes::Bytes;
 use model::xds::Version;
 
+use xxhash_rust::xxh3::xxh3_64_with_seed;
+
 use crate::Limits;
 use crate::ledger::share_of_name;
 use crate::name_set::{self, Identity};
@@ -132,7 +134,11 @@ impl Texts {
     }
 
     fn push(&mut self, text: &str) {
-        self.digest = self.digest.wrapping_add(name_set::hash(text));
+        self.push_hashed(text, name_set::hash(text));
+    }
+
+    fn push_hashed(&mut self, text: &str, hash: u64) {
+        self.digest = self.digest.wrapping_add(hash);
         self.buffer.push_str(text);
         self.ends.push(u32::try_from(self.buffer.len()).unwrap_or(u32::MAX));
     }
@@ -156,10 +162,37 @@ impl<'a> FromIterator<&'a str> for Texts {
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub struct Held {
     names: Texts,
+    /// The hashes of the names, in the same order.
+    hashes: Vec<u64>,
     /// In the same order; `None` for a text that is not a version of a resource.
     versions: Vec<Option<Version>>,
     /// The digest of a ledger that has exactly these resources.
     digest: u64,
+    /// The sum of the marks of all resources.
+    fingerprint: u64,
+}
+
+/// A resource that a client has from an earlier stream.
+#[derive(Clone, Copy)]
+pub(crate) struct HeldOne<'a> {
+    pub(crate) name: &'a str,
+    /// The hash of its name ([`name_set::hash`]).
+    pub(crate) hash: u64,
+    /// `None` if its text is not a version of a resource.
+    pub(crate) version: Option<Version>,
+}
+
+impl HeldOne<'_> {
+    /// Its share in the fingerprint of a set of resources. Clients cannot find two sets with one fingerprint, because they do not know
+    /// the hashes.
+    pub(crate) fn mark(&self) -> u64 {
+        xxh3_64_with_seed(&number(self.version).to_le_bytes(), self.hash)
+    }
+}
+
+/// No resource has that of `None`.
+fn number(version: Option<Version>) -> u64 {
+    version.map_or(u64::MAX, |version| version.0)
 }
 
 impl Held {
@@ -178,22 +211,28 @@ impl Held {
         &self.names
     }
 
-    /// Names and versions. A version is `None` if its text is not one of a resource.
-    pub fn iter(&self) -> impl Iterator<Item = (&str, Option<Version>)> {
-        self.names.iter().zip(self.versions.iter().copied())
+    /// The resources, in the order of the request.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = HeldOne<'_>> {
+        let facts = self.hashes.iter().zip(&self.versions);
+        self.names.iter().zip(facts).map(|(name, (hash, version))| HeldOne { name, hash: *hash, version: *version })
     }
 
     pub(crate) fn digest(&self) -> u64 {
         self.digest
     }
 
+    /// Equal sets of resources have the same one.
+    pub(crate) fn fingerprint(&self) -> u64 {
+        self.fingerprint
+    }
+
     fn push(&mut self, name: &str, version: &str) {
-        let version = version_of(version);
-        // No resource has this version, so that the digest is that of no ledger.
-        let number = version.map_or(u64::MAX, |version| version.0);
-        self.digest = self.digest.wrapping_add(share_of_name(name, number));
-        self.names.push(name);
-        self.versions.push(version);
+        let one = HeldOne { name, hash: name_set::hash(name), version: version_of(version) };
+        self.digest = self.digest.wrapping_add(share_of_name(name, number(one.version)));
+        self.fingerprint = self.fingerprint.wrapping_add(one.mark());
+        self.names.push_hashed(name, one.hash);
+        self.hashes.push(one.hash);
+        self.versions.push(one.version);
     }
 }
 

@@ -7,15 +7,14 @@
 //! - An unknown name is answered with a placeholder if the type has one, and as removed otherwise.
 //! - The first request of a type is always answered, if need be with an empty response.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 
-use model::xds::{Parent, ResourceType, Version, collection_of};
+use model::xds::{Parent, ResourceType, collection_of};
 
 use crate::core::Core;
 use crate::decode::{Body, Held, Texts};
 use crate::name_set::NameSet;
 use crate::stream::Stream;
-use crate::unanswered::Names;
 use crate::watch::{Gone, Watch};
 use crate::{Code, Moment, Name, Origin, Request, Status};
 
@@ -117,48 +116,6 @@ impl<O: Origin> Core<O> {
         let had = had.filter_map(|name| if kind.is_collected() { collection_of(name) } else { Some(name) });
         let wanted = subscribe.iter().chain(had).filter(|name| !not_wanted.contains(name));
         self.name_set(origin, stream, kind, &wanted.collect())
-    }
-
-    /// Compares the resources that a reconnecting client has with the current ones.
-    fn resume(&self, stream: &Stream<O::Token>, watch: &mut Watch, held: &Held, left: &Names) {
-        watch.sent = self.epoch;
-        watch.acked = self.epoch;
-        let subscription = self.subscription(watch);
-        // A name that is missing because of a failure is not removed.
-        let complete = subscription.failure().is_none();
-        let nothing_dropped = left.is_empty() && !stream.may_have_dropped(watch.kind);
-        if nothing_dropped && held.digest() == subscription.digest(&self.cells) {
-            return;
-        }
-        // Each with whether it has a resource. Most have one: to look for it would take most of the time.
-        let mut had: HashMap<&str, (Option<Version>, bool)> =
-            held.iter().map(|(name, version)| (name, (version, false))).collect();
-        let dropped = |name: &Name| stream.has_dropped(watch.kind, name);
-        let mut owed = Vec::new();
-        for (name, resource) in subscription.live(&self.cells) {
-            let found = had.get_mut(&**name);
-            let same = found.is_some_and(|(version, is_live)| {
-                *is_live = true;
-                *version == Some(resource.version())
-            });
-            if !same || dropped(name) || left.contains(name) {
-                owed.push(name.clone());
-            }
-        }
-        let mut gone = Vec::new();
-        let missing = had.iter().filter(|(_, (_, is_live))| complete && !is_live).map(|(name, _)| *name);
-        for name in missing {
-            if subscription.covers(name) && subscription.resource(&self.cells, name).is_none() {
-                gone.push(Gone::unknown(Name::from(name)));
-            }
-        }
-        for name in subscription.parts().flat_map(|part| part.selection.named()) {
-            if !had.contains_key(&**name) && subscription.resource(&self.cells, name).is_none() {
-                owed.push(name.clone());
-            }
-        }
-        watch.pending.owe(owed);
-        watch.pending.add_gone(gone, self.epoch);
     }
 
     /// Subscribes to or unsubscribes from the wildcard.

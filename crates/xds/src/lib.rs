@@ -57,6 +57,7 @@ mod quarantine;
 mod rate;
 mod relisted;
 mod respond;
+mod resume;
 mod rope;
 mod selection;
 mod sending;

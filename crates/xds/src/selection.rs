@@ -8,7 +8,9 @@ use model::xds::{ResourceType, collection_of};
 
 use crate::compose::Composed;
 use crate::name_set::NameSet;
+use crate::resume::Compared;
 use crate::subscription::Latest;
+use crate::watch::Pending;
 use crate::{Epoch, Name, StreamId};
 
 /// Index of a selection within its ledger.
@@ -37,6 +39,8 @@ pub(crate) struct Selection {
     /// Unique in the hub; part of nonces.
     pub(crate) serial: u64,
     cache: VecDeque<Cached>,
+    /// What reconnecting clients are owed.
+    resumed: VecDeque<(Compared, Arc<Pending>)>,
 }
 
 /// The key of a shared response within its selection.
@@ -102,7 +106,7 @@ struct Cached {
     used: bool,
 }
 
-/// The maximum number of cached responses. Streams advance together, so that few are in use at a time.
+/// The maximum number of cached responses, and of differences. Streams advance together, so that few are in use at a time.
 const CACHED: usize = 4;
 
 impl Selection {
@@ -126,6 +130,7 @@ impl Selection {
             streams: BTreeSet::new(),
             serial,
             cache: VecDeque::new(),
+            resumed: VecDeque::new(),
         }
     }
 
@@ -144,6 +149,11 @@ impl Selection {
         names.into_iter().flat_map(NameSet::iter)
     }
 
+    /// Whether the client named this resource or collection.
+    pub(crate) fn names_one(&self, name: &str) -> bool {
+        self.names.as_ref().is_some_and(|names| names.contains(name))
+    }
+
     pub(crate) fn cached(&mut self, key: &Key, below: Option<Below>) -> Option<Arc<Composed>> {
         let cached = self.cache.iter_mut().find(|cached| cached.key == *key && cached.below == below)?;
         cached.used = true;
@@ -158,8 +168,21 @@ impl Selection {
         self.cache.push_back(Cached { key, below, composed, used });
     }
 
+    /// The difference between the resources of reconnecting clients and the current ones, if it is known.
+    pub(crate) fn resumed(&self, compared: &Compared) -> Option<Arc<Pending>> {
+        self.resumed.iter().find(|(known, _)| known == compared).map(|(_, difference)| difference.clone())
+    }
+
+    pub(crate) fn keep_resumed(&mut self, compared: Compared, difference: Arc<Pending>) {
+        if self.resumed.len() == CACHED {
+            self.resumed.pop_front();
+        }
+        self.resumed.push_back((compared, difference));
+    }
+
     /// Drops responses that were not used since the last call. Returns whether others remain.
     pub(crate) fn forget_idle(&mut self) -> bool {
+        self.resumed.clear();
         self.cache.retain_mut(|cached| std::mem::take(&mut cached.used));
         !self.cache.is_empty()
     }
@@ -172,5 +195,6 @@ impl Selection {
     /// Drops all cached responses: the selection has changed.
     pub(crate) fn outdate(&mut self) {
         self.cache.clear();
+        self.resumed.clear();
     }
 }

@@ -99,25 +99,19 @@ impl<O: Origin> Core<O> {
 }
 
 impl<T> Stream<T> {
-    /// Whether the client may have dropped any resource of a type because its parent was sent on this stream before it
+    /// The resources of a type that the client may have dropped because their parents were sent on this stream before it
     /// subscribed to the type.
-    pub(crate) fn may_have_dropped(&self, kind: ResourceType) -> bool {
+    pub(crate) fn dropped(&self, kind: ResourceType) -> Option<&Names> {
         match kind.parent {
-            Parent::None => false,
-            Parent::Reference { of, .. } | Parent::Any { of } => !self.unclaimed(of).is_none_or(Names::is_empty),
-            Parent::Collections { of } => self.may_have_dropped(of),
+            Parent::None => None,
+            Parent::Reference { of, .. } | Parent::Any { of } => self.watch(of).map(|watch| &watch.unclaimed),
+            Parent::Collections { of } => self.dropped(of),
         }
     }
 
-    /// Whether the client may have dropped this resource because its parent was sent before it subscribed.
-    pub(crate) fn has_dropped(&self, kind: ResourceType, name: &Name) -> bool {
-        match kind.parent {
-            Parent::None => false,
-            Parent::Reference { of, .. } | Parent::Any { of } => {
-                self.unclaimed(of).is_some_and(|unclaimed| unclaimed.contains(name))
-            }
-            Parent::Collections { of } => self.has_dropped(of, name),
-        }
+    /// Whether there are any.
+    pub(crate) fn has_dropped(&self, kind: ResourceType) -> bool {
+        self.dropped(kind).is_some_and(|dropped| !dropped.is_empty())
     }
 
     /// Stops recording unclaimed references: the client has subscribed to the type, and its watch tracks them from now
@@ -128,9 +122,5 @@ impl<T> Stream<T> {
         {
             watch.unclaimed = Names::default();
         }
-    }
-
-    fn unclaimed(&self, kind: ResourceType) -> Option<&Names> {
-        self.watch(kind).map(|watch| &watch.unclaimed)
     }
 }

@@ -69,7 +69,7 @@ impl<O: Origin> Core<O> {
         stream.resumed |= !version.is_empty();
         // Parents that were sent on this stream, or on the previous one, may have made the client drop its resources.
         let left = self.unanswered.take(&stream.proxy.id, kind);
-        let kept = left.is_empty() && !stream.may_have_dropped(kind);
+        let kept = left.is_empty() && !stream.has_dropped(kind);
         if kept && version == self.subscription(&watch).version(&self.cells) {
             watch.sent = self.epoch;
             watch.settled = self.epoch;

@@ -92,6 +92,16 @@ impl<'a, O: Origin> Subscription<'a, O> {
         std::iter::once(self.shared).chain(self.own)
     }
 
+    /// The ledger of the audience, with the selected part.
+    pub(crate) fn shared(self) -> Part<'a, O> {
+        self.shared
+    }
+
+    /// The ledger of the proxy's own resources, with the selected part.
+    pub(crate) fn own(self) -> Option<Part<'a, O>> {
+        self.own
+    }
+
     /// Whether the own ledger determines the resource of this name.
     pub(crate) fn is_own(self, name: &str) -> bool {
         self.own.is_some_and(|own| own.decides(name))
@@ -137,7 +147,7 @@ impl<'a, O: Origin> Subscription<'a, O> {
 
     /// Whether the client named this resource.
     pub(crate) fn names_one(self, name: &str) -> bool {
-        self.parts().any(|part| part.selection.names.as_ref().is_some_and(|names| names.contains(name)))
+        self.parts().any(|part| part.selection.names_one(name))
     }
 
     /// Whether there is a list of its resources.

@@ -177,6 +177,8 @@ enum Step {
     Return {
         client: usize,
     },
+    /// All clients do.
+    ReturnAll,
 }
 
 fn step() -> impl Strategy<Value = Step> {
@@ -190,6 +192,7 @@ fn step() -> impl Strategy<Value = Step> {
         1 => (client.clone(), 0..2usize).prop_map(|(client, shared)| Step::Move { client, shared }),
         1 => client.clone().prop_map(|client| Step::Reconnect { client }),
         2 => client.prop_map(|client| Step::Return { client }),
+        1 => Just(Step::ReturnAll),
     ]
 }
 
@@ -307,6 +310,10 @@ impl Twins {
             Step::Return { client } => {
                 self.commit();
                 self.reconnect(client);
+            }
+            Step::ReturnAll => {
+                self.commit();
+                (0..self.clients.len()).for_each(|client| self.reconnect(client));
             }
             Step::Reconnect { client } => {
                 self.settle(client);
