@@ -10,7 +10,7 @@ use model::audience::{
 };
 use model::listener::{Bind, ChainKind, ListenerSpec};
 use traffic::Catalogue;
-use traffic::audience::{shared_clusters, shared_patches};
+use traffic::audience::{outbound_patches, shared_clusters};
 use traffic::clusters::ClusterCatalogue;
 use traffic::listeners::ListenerCatalogue;
 
@@ -90,22 +90,67 @@ fn derive_patched_cluster_catalogue(
     cx: &Reads<'_>,
     (section, audience): &(Section, Arc<ClusterAudience>),
 ) -> Option<PatchedCatalogue> {
+    let changes_shared = *section == Section::Own && outbound_patches(cx, &audience.filters).is_some();
     let plain = cx.get::<ClusterCatalogue>(&(*section, audience.plain()))?;
-    let below = match section {
-        Section::Own => shared_patches(cx, &audience.filters),
-        Section::All | Section::Shared => None,
+    match changes_shared {
+        true => own_clusters(cx, audience, &plain),
+        false => Some(patched_clusters(cx, audience, plain.entries.iter())),
+    }
+}
+
+/// The own clusters of a sidecar whose patches also change shared clusters.
+fn own_clusters(cx: &Reads<'_>, audience: &Arc<ClusterAudience>, plain: &Catalogue) -> Option<PatchedCatalogue> {
+    let rest = cx.get::<SelectivelyPatchedClusters>(&Arc::new(audience.shared(&audience.filters)?))?;
+    let ports = plain.entries.iter().filter(|(_, key)| is_of_port(key));
+    let (mut entries, mut removed, mut spending) = merged_clusters(audience, &chosen(cx, &audience.filters), ports);
+    let mut added = Vec::new();
+    for (name, key) in &rest.catalogue.entries {
+        match key {
+            ResourceKey::Added(filter, index) => {
+                added.push((name.clone(), PatchId { filter: filter.clone(), index: *index }));
+            }
+            key => entries.push((name.clone(), key.clone())),
+        }
+    }
+    removed.extend(rest.removed.iter().cloned());
+    for (patch, (count, first)) in &rest.excessive {
+        spending.excessive.entry(patch.clone()).or_insert_with(|| (0, first.clone())).0 += count;
+    }
+    let all = PatchedCatalogue::new(entries, added.into_iter(), removed, spending);
+    Some(PatchedCatalogue { taken: rest.taken.iter().chain(&all.taken).cloned().collect(), ..all })
+}
+
+/// Whether this is the key of the inbound cluster of a port.
+fn is_of_port(key: &ResourceKey) -> bool {
+    matches!(key, ResourceKey::Cluster(cluster) if matches!(cluster.without_override(), ClusterKey::Inbound { .. }))
+}
+
+flow::rule! {
+    /// The own clusters of sidecars whose patches also change shared clusters, without those of inbound ports: the clusters that the
+    /// namespace has otherwise, and the shared ones that the patches change. The audience has no inbound ports.
+    pub SelectivelyPatchedClusters: Arc<ClusterAudience> => PatchedCatalogue = "selectively patched clusters", derive_selectively_patched_clusters;
+}
+
+fn derive_selectively_patched_clusters(cx: &Reads<'_>, audience: &Arc<ClusterAudience>) -> Option<PatchedCatalogue> {
+    let outbound = outbound_patches(cx, &audience.filters)?;
+    let own = cx.get::<ClusterCatalogue>(&(Section::Own, audience.plain()))?;
+    let shared = Arc::new(shared_clusters(cx, audience, &outbound.shared)?);
+    let plain = cx.get::<ClusterCatalogue>(&(Section::Shared, shared.plain()))?;
+
+    let selective = chosen(cx, &outbound.own);
+    let patches = chosen(cx, &audience.filters);
+    let added: BTreeSet<Arc<str>> = added(&audience.class, ApplyTo::Cluster, &patches).map(|(name, _)| name).collect();
+    let may_differ = |(name, key): &&(Arc<str>, ResourceKey)| {
+        let is_patched = || match key {
+            ResourceKey::Cluster(cluster) => !matching_cluster(audience, name, cluster, &selective).is_empty(),
+            _ => false,
+        };
+        own.get(name).is_some() || added.contains(name) || is_patched()
     };
-    let Some(below) = below else {
-        return Some(patched_clusters(cx, audience, plain.entries.iter()));
-    };
-    let shared = Arc::new(shared_clusters(cx, audience, &below)?);
-    let outbound = cx.get::<ClusterCatalogue>(&(Section::Shared, shared.plain()))?;
-    let all = patched_clusters(cx, audience, plain.over(&outbound).into_iter());
-    let catalogue = match below.is_empty() {
-        true => all.catalogue.beside(&outbound),
-        false => all.catalogue.beside(&patched_clusters(cx, &shared, outbound.entries.iter()).catalogue),
-    };
-    Some(PatchedCatalogue { catalogue: Arc::new(catalogue), ..all })
+    let below = Catalogue { entries: plain.entries.iter().filter(may_differ).cloned().collect() };
+    let all = patched_clusters(cx, audience, own.over(&below).into_iter());
+    let below = patched_clusters(cx, &shared, below.entries.iter()).catalogue;
+    Some(PatchedCatalogue { catalogue: Arc::new(all.catalogue.beside(&below)), ..all })
 }
 
 fn patched_clusters<'e>(
@@ -114,6 +159,17 @@ fn patched_clusters<'e>(
     plain: impl Iterator<Item = &'e (Arc<str>, ResourceKey)>,
 ) -> PatchedCatalogue {
     let patches = chosen(cx, &audience.filters);
+    let (entries, removed, spending) = merged_clusters(audience, &patches, plain);
+    let added = added(&audience.class, ApplyTo::Cluster, &patches);
+    PatchedCatalogue::new(entries, added, removed, spending)
+}
+
+/// The clusters after patches that remove and merge, the patches that removed any, and the bytes that patches add.
+fn merged_clusters<'e>(
+    audience: &ClusterAudience,
+    patches: &[Chosen],
+    plain: impl Iterator<Item = &'e (Arc<str>, ResourceKey)>,
+) -> (Vec<(Arc<str>, ResourceKey)>, BTreeSet<PatchId>, Spending) {
     let (mut removed, mut spending) = (BTreeSet::new(), Spending::new());
     let mut entries = Vec::new();
     for (name, key) in plain {
@@ -121,7 +177,7 @@ fn patched_clusters<'e>(
             entries.push((name.clone(), key.clone()));
             continue;
         };
-        let matching = matching_cluster(audience, name, cluster, &patches);
+        let matching = matching_cluster(audience, name, cluster, patches);
         if is_removed(&matching, |_| true, &mut removed) {
             continue;
         }
@@ -136,8 +192,7 @@ fn patched_clusters<'e>(
         };
         entries.push((name.clone(), key));
     }
-    let added = added(&audience.class, ApplyTo::Cluster, &patches);
-    PatchedCatalogue::new(entries, added, removed, spending)
+    (entries, removed, spending)
 }
 
 flow::rule! {

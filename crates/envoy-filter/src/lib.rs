@@ -34,7 +34,7 @@ mod routes;
 mod serving;
 mod skipped;
 
-pub use catalogue::{PatchedCatalogue, PatchedClusterCatalogue, PatchedListenerCatalogue};
+pub use catalogue::{PatchedCatalogue, PatchedClusterCatalogue, PatchedListenerCatalogue, SelectivelyPatchedClusters};
 pub use compile::PatchId;
 pub use compile::{CompiledFilter, CompiledFilters, CompiledPatch};
 pub use extensions::Extensions;
@@ -58,6 +58,7 @@ pub fn register(b: &mut flow::Builder) {
     b.view::<PatchedRouteShells>();
     b.view::<PatchedHostCatalogue>();
     b.view::<Extensions>();
+    b.view::<SelectivelyPatchedClusters>();
     b.view::<PatchedClusterCatalogue>();
     b.view::<PatchedListenerCatalogue>();
 }

@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use config::{Kind, ObjectKey, ParseOptions, parse_documents};
-use envoy_filter::PatchedClusterCatalogue;
+use envoy_filter::{PatchedClusterCatalogue, SelectivelyPatchedClusters};
 use model::audience::{ResourceKey, Section};
 use model::proxy::{Proxy, ProxyKind};
 use protos::Message;
@@ -21,7 +21,7 @@ use traffic::audience::Audiences;
 use world::{Batch, World};
 
 /// Patches of every kind.
-const PATCHES: [&str; 19] = [
+const PATCHES: [&str; 23] = [
     "{applyTo: CLUSTER, patch: {operation: MERGE, value: {connectTimeout: 3s}}}",
     "{applyTo: CLUSTER, match: {cluster: {service: a.shop.svc.cluster.local}}, patch: {operation: REMOVE}}",
     "{applyTo: CLUSTER, patch: {operation: ADD, value: {name: mine, connectTimeout: 1s}}}",
@@ -41,10 +41,14 @@ const PATCHES: [&str; 19] = [
     "{applyTo: ROUTE_CONFIGURATION, patch: {operation: MERGE, value: {virtualHosts: [{name: merged, domains: [more.example.com]}]}}}",
     "{applyTo: ROUTE_CONFIGURATION, patch: {operation: MERGE_AND_REPLACE_LIST, value: {virtualHosts: [{name: mine, domains: [a]}]}}}",
     "{applyTo: EXTENSION_CONFIG, patch: {operation: ADD, value: {name: found, typedConfig: {\"@type\": t/envoy.extensions.filters.http.cors.v3.Cors}}}}",
+    "{applyTo: CLUSTER, match: {cluster: {service: b.shop.svc.cluster.local}}, patch: {operation: MERGE, value: {connectTimeout: 4s}}}",
+    "{applyTo: CLUSTER, patch: {operation: ADD, value: {name: \"outbound|80||b.shop.svc.cluster.local\", connectTimeout: 1s}}}",
+    "{applyTo: CLUSTER, match: {context: SIDECAR_INBOUND}, patch: {operation: ADD, value: {name: \"inbound|8080||\", connectTimeout: 1s}}}",
+    "{applyTo: CLUSTER, match: {context: SIDECAR_INBOUND, cluster: {portNumber: 8080}}, patch: {operation: MERGE, value: {connectTimeout: 5s}}}",
 ];
 
 fn edit(r: &mut Random) -> Edit {
-    let (kind, namespace, name, text) = match r.below(5) {
+    let (kind, namespace, name, text) = match r.below(6) {
         0 => {
             let name = r.one(&["a", "b"]);
             let ip = r.one(&["10.96.0.1", "10.96.0.2"]);
@@ -61,6 +65,14 @@ fn edit(r: &mut Random) -> Edit {
                  {{hosts: [a], http: [{{timeout: {timeout}s, route: [{{destination: {{host: a}}}}]}}]}}}}"
             );
             (Kind::VirtualService, "shop", "a", text)
+        }
+        2 => {
+            let host = r.one(&["a", "b"]);
+            let text = format!(
+                "{{apiVersion: networking.istio.io/v1, kind: DestinationRule, metadata: {{name: x, namespace: shop}}, spec: \
+                 {{host: {host}, exportTo: [.], subsets: [{{name: v1}}]}}}}"
+            );
+            (Kind::DestinationRule, "shop", "x", text)
         }
         _ => {
             let (namespace, name) = (r.one(&["shop", "istio-system"]), r.one(&["x", "y"]));
@@ -128,6 +140,7 @@ fn open_hosts(
 
 #[test]
 fn incremental_state_equals_recomputation() {
+    let mut checked = 0;
     for seed in 1..=3u64 {
         let mut r = Random::new(seed);
         let mut world = World::new(support::settings(Sharing::All), 1);
@@ -137,8 +150,30 @@ fn incremental_state_equals_recomputation() {
             world.connect(proxy("gw", ProxyKind::Router, "a")).0,
             world.connect(discovering("shop", "a")).0,
         ];
-        support::step_by_step(&mut world, &mut r, (2, edit), |world| open(world, &proxies));
+        support::step_by_step(&mut world, &mut r, (2, edit), |world| {
+            checked += proxies[..2].iter().filter(|proxy| check_clusters(world, **proxy)).count();
+            open(world, &proxies)
+        });
     }
+    assert!(checked > 0);
+}
+
+/// Checks that a proxy whose own list replaces shared clusters has the clusters that it would have without sharing.
+fn check_clusters(world: &mut World, token: ProxyToken) -> bool {
+    let engine = &mut world.engine().fork();
+    let audience = engine.get::<Audiences>(&token).unwrap().cluster.clone();
+    let without_ports = Arc::new(audience.shared(&audience.filters).unwrap());
+    let cell = engine.subscribe::<SelectivelyPatchedClusters>(without_ports);
+    if engine.row::<SelectivelyPatchedClusters>(cell).is_none() {
+        return false;
+    }
+    let cell = engine.subscribe::<PatchedClusterCatalogue>((Section::All, audience));
+    let all = engine.row::<PatchedClusterCatalogue>(cell).unwrap().catalogue.clone();
+    let audiences = [world.own_audience(token, types::CLUSTER), world.audience(token, types::CLUSTER)];
+    let [own, shared] = audiences.map(|audience| world.open_catalogue(&audience.unwrap(), &Arc::default()).unwrap().1);
+    let both = own.over(&shared).into_iter().cloned().collect();
+    assert_eq!(Catalogue::new(both), *all);
+    true
 }
 
 /// A sidecar that receives virtual hosts over VHDS.
@@ -376,35 +411,32 @@ spec:
   - {applyTo: CLUSTER, patch: {operation: ADD, value: {name: mine, connectTimeout: 1s}}}
 ";
 
-/// A workload whose clusters an EnvoyFilter changes shares the list of the others, and has the clusters that it would have
+/// Workloads whose clusters an EnvoyFilter changes share the list of the others, and have the clusters that they would have
 /// without sharing.
 #[test]
-fn patches_of_single_clusters_for_single_workloads_are_in_the_own_list() {
-    let mut world = World::new(support::settings(Sharing::All), 1);
-    let mut batch = Batch::new();
-    let parsed = parse_documents(SHOP.as_bytes(), "f", &ParseOptions::default());
-    assert!(parsed.is_whole(), "{:#?}", parsed.diagnostics);
-    parsed.objects.into_iter().for_each(|object| batch.put(object));
-    world.commit(batch);
-    let [selected, other] = ["selected", "other"].map(|app| world.connect(proxy(app, ProxyKind::Sidecar, app)).0);
-    assert_eq!(world.audience(selected, types::CLUSTER), world.audience(other, types::CLUSTER));
+fn patches_of_single_clusters_are_in_the_own_list() {
+    let selector = "  workloadSelector: {labels: {app: selected}}\n";
+    for (text, other) in [(SHOP.to_owned(), "shop"), (SHOP.replace(selector, ""), "market")] {
+        let mut world = World::new(support::settings(Sharing::All), 1);
+        let mut batch = Batch::new();
+        let parsed = parse_documents(text.as_bytes(), "f", &ParseOptions::default());
+        assert!(parsed.is_whole(), "{:#?}", parsed.diagnostics);
+        parsed.objects.into_iter().for_each(|object| batch.put(object));
+        world.commit(batch);
+        let selected = world.connect(proxy("selected", ProxyKind::Sidecar, "selected")).0;
+        let other = world.connect(Arc::new(support::proxy("other", other, ProxyKind::Sidecar))).0;
+        assert_eq!(world.audience(selected, types::CLUSTER), world.audience(other, types::CLUSTER));
 
-    let audiences = [world.own_audience(selected, types::CLUSTER), world.audience(selected, types::CLUSTER)];
-    let [own, shared] = audiences.map(|audience| world.open_catalogue(&audience.unwrap(), &Arc::default()).unwrap().1);
-    let outbound: Vec<(&str, bool)> = own
-        .entries
-        .iter()
-        .filter(|(name, _)| !name.contains("nbound") || name.starts_with("outbound"))
-        .map(|(name, key)| (&**name, *key == ResourceKey::Hidden))
-        .collect();
-    let [a, b] = ["a", "b"].map(|name| format!("outbound|80||{name}.shop.svc.cluster.local"));
-    assert_eq!(outbound, [("mine", false), (&*a, true), (&*b, false)]);
-
-    let engine = &mut world.engine().fork();
-    let audience = engine.get::<Audiences>(&selected).unwrap().cluster.clone();
-    let cell = engine.subscribe::<PatchedClusterCatalogue>((Section::All, audience));
-    let all = engine.row::<PatchedClusterCatalogue>(cell).unwrap().catalogue.clone();
-    let below = shared.entries.iter().filter(|(name, _)| own.get(name).is_none());
-    let rows = own.entries.iter().filter(|(_, key)| *key != ResourceKey::Hidden).chain(below);
-    assert_eq!(Catalogue::new(rows.cloned().collect()), *all);
+        let own = world.own_audience(selected, types::CLUSTER).unwrap();
+        let own = world.open_catalogue(&own, &Arc::default()).unwrap().1;
+        let outbound: Vec<(&str, bool)> = own
+            .entries
+            .iter()
+            .filter(|(name, _)| !name.contains("nbound") || name.starts_with("outbound"))
+            .map(|(name, key)| (&**name, *key == ResourceKey::Hidden))
+            .collect();
+        let [a, b] = ["a", "b"].map(|name| format!("outbound|80||{name}.shop.svc.cluster.local"));
+        assert_eq!(outbound, [("mine", false), (&*a, true), (&*b, false)]);
+        assert!(check_clusters(&mut world, selected));
+    }
 }

@@ -16,7 +16,7 @@ use model::kube::GATEWAY_NAME;
 use model::proxy::{Labels, Proxy, ProxyKind, selects};
 use model::service::ObjectId;
 use regex::Regex;
-use registry::inputs::EnvoyFilters;
+use registry::inputs::{EnvoyFilters, Mesh};
 
 use super::facts::Facts;
 use crate::clusters::INBOUND_PASSTHROUGH;
@@ -212,26 +212,39 @@ fn names_one(patch: &EnvoyConfigPatch) -> bool {
     }
 }
 
-/// Whether a patch changes few of the outbound clusters, and those of selected workloads only. These share the list of
-/// clusters without the patch. A patch for all workloads of a namespace is part of the list that they share.
-fn is_selective(scope: &FilterScope, patch: &PatchScope) -> bool {
-    let selects = scope.selector.is_some() || !scope.targets.is_empty();
-    patch.sort == Sort::Clusters && patch.names_one && patch.directions.0 && selects
+/// Whether a patch changes few of the outbound clusters, and not those of all namespaces. Its workloads share the list of clusters
+/// without the patch.
+fn is_selective(id: &ObjectId, scope: &FilterScope, patch: &PatchScope, root: &str) -> bool {
+    let is_for_some = scope.selector.is_some() || !scope.targets.is_empty() || *id.namespace != *root;
+    patch.sort == Sort::Clusters && patch.names_one && patch.directions.0 && is_for_some
 }
 
-/// The patches of the shared list of clusters, by those of the own one; `None` if the own ones change no shared cluster.
-pub fn shared_patches(cx: &Reads<'_>, own: &Filters) -> Option<Filters> {
-    let mut selective = false;
-    let mut shared = Vec::new();
-    for FilterRef { id, patches } in own.iter() {
+/// The patches of an own list of clusters that change outbound clusters.
+pub struct OutboundPatches {
+    /// Those that are part of the shared list, too.
+    pub shared: Filters,
+    /// Those that are not. Each is for one cluster or service, or adds a cluster.
+    pub own: Filters,
+}
+
+/// Divides the patches of an own list of clusters. `None` if they change no shared cluster.
+pub fn outbound_patches(cx: &Reads<'_>, filters: &Filters) -> Option<OutboundPatches> {
+    let mesh = cx.get::<Mesh>(&())?;
+    let root = &mesh.config.root_namespace;
+    let (mut shared, mut own) = (Vec::new(), Vec::new());
+    for FilterRef { id, patches } in filters.iter() {
         let Some(scope) = cx.get::<FilterScopes>(id) else { continue };
-        let chosen = scope.patches.iter().filter(|patch| patches.contains(&patch.index) && patch.directions.0);
-        let (own, kept): (Vec<_>, Vec<_>) = chosen.partition(|patch| is_selective(&scope, patch));
-        selective |= !own.is_empty();
-        let kept: Arc<[u16]> = kept.into_iter().map(|patch| patch.index).collect();
-        shared.extend((!kept.is_empty()).then(|| FilterRef { id: id.clone(), patches: kept }));
+        let add = |to: &mut Vec<FilterRef>, is_selective_one: bool| {
+            let wanted = |patch: &PatchScope| {
+                let is_outbound = patches.contains(&patch.index) && patch.directions.0;
+                is_outbound && is_selective(id, &scope, patch, root) == is_selective_one
+            };
+            to.extend(scope.refer(id, &wanted));
+        };
+        add(&mut shared, false);
+        add(&mut own, true);
     }
-    selective.then(|| shared.into())
+    (!own.is_empty()).then(|| OutboundPatches { shared: shared.into(), own: own.into() })
 }
 
 /// Whether a patch may change a sidecar's resources for outbound traffic, and for inbound traffic. A resource that it adds
@@ -331,21 +344,23 @@ pub(super) fn selected(facts: &Facts<'_>) -> Selected {
     }
     let rank = |(id, scope): &(ObjectId, Arc<FilterScope>)| (scope.priority, id.namespace != *root, scope.meta.clone());
     found.sort_by_cached_key(rank);
-    let choose = |wanted: &dyn Fn(&FilterScope, &PatchScope) -> bool| -> Filters {
+    let choose = |wanted: &dyn Fn(&ObjectId, &FilterScope, &PatchScope) -> bool| -> Filters {
         let chosen = found.iter().filter_map(|(id, scope)| {
-            scope.refer(id, &|patch: &PatchScope| wanted(scope, patch) && patch.is_for(proxy))
+            scope.refer(id, &|patch: &PatchScope| wanted(id, scope, patch) && patch.is_for(proxy))
         });
         chosen.collect()
     };
-    let refer = |wanted: &dyn Fn(&PatchScope) -> bool| choose(&|_, patch| wanted(patch));
+    let refer = |wanted: &dyn Fn(&PatchScope) -> bool| choose(&|_, _, patch| wanted(patch));
     // The own catalogues of a sidecar have resources for outbound traffic, too.
     let particular = particular::few_hosts(cx, &facts.scope).is_some();
     let is_own = |patch: &PatchScope| patch.directions.1 || particular && !patch.adds;
     let by_section = |wanted: &dyn Fn(&PatchScope) -> bool| {
         let all = refer(wanted);
-        let replaces = !choose(&|scope, patch| wanted(patch) && is_selective(scope, patch)).is_empty();
+        let is_selective =
+            |id: &ObjectId, scope: &FilterScope, patch: &PatchScope| is_selective(id, scope, patch, root);
+        let replaces = !choose(&|id, scope, patch| wanted(patch) && is_selective(id, scope, patch)).is_empty();
         BySection {
-            shared: choose(&|scope, patch| patch.directions.0 && wanted(patch) && !is_selective(scope, patch)),
+            shared: choose(&|id, scope, patch| patch.directions.0 && wanted(patch) && !is_selective(id, scope, patch)),
             own: if replaces { all.clone() } else { refer(&|patch| is_own(patch) && wanted(patch)) },
             all,
         }

@@ -34,7 +34,7 @@ use registry::inputs::{Mesh, Proxies, ProxyToken};
 
 pub use clusters::shared_clusters;
 pub use facts::pod_key;
-pub use filters::{FilterScopes, FiltersByNamespace, shared_patches};
+pub use filters::{FilterScopes, FiltersByNamespace, OutboundPatches, outbound_patches};
 pub use location::{ClustersOfServices, RulesByFacet, ServicesByDns, ServicesByFacet, ServicesWithAssigned};
 pub(crate) use select::gateways as gateways_for;
 pub use select::{GatewaysBySelector, HttpSourceLabels, RulesWithSelector, SidecarsByNamespace, TcpSourceLabels};
