@@ -1,5 +1,6 @@
 //! The served types that no EnvoyFilter changes, and this crate's relations of the others.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use model::audience::{EndpointsSection, LOCAL_CLUSTER, NameAudience, ResourceKey, SecretAudience};
@@ -44,6 +45,13 @@ impl ServedType for EndpointsType {
 
     fn required_host(name: &str) -> Option<&str> {
         clusters::hostname_in(name)
+    }
+
+    fn own_hosts(audience: &EndpointsSection) -> Option<Arc<BTreeSet<Arc<str>>>> {
+        match audience {
+            EndpointsSection::Shared(_) => None,
+            EndpointsSection::Own(own) => Some(own.hosts.clone()),
+        }
     }
 }
 

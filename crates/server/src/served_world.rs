@@ -1,5 +1,6 @@
 //! Adapts the world to the interface of the xDS hub: the crates `xds` and `world` do not know each other.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use config::ObjectKey;
@@ -92,6 +93,10 @@ impl Origin for ServedWorld {
 
     fn requires<'n>(&self, kind: ResourceType, name: &'n str) -> Option<&'n str> {
         self.world.required_host(kind, name)
+    }
+
+    fn own_required(&self, _: ResourceType, audience: &Option<Audience>) -> Option<Arc<BTreeSet<Arc<str>>>> {
+        self.world.own_hosts(audience.as_ref()?)
     }
 
     fn has(&self, host: &str) -> bool {

@@ -9,7 +9,7 @@
 //! implementation, so that none can be forgotten: everything that serving opens, and every change that it receives, goes
 //! through the relations that are registered here.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::convert::Infallible;
 use std::fmt::Debug;
 use std::hash::Hash;
@@ -58,6 +58,12 @@ pub trait ServedType: 'static {
     /// The hostname of the service without which no audience has a resource of this name, if there is such a service. The
     /// name is not subscribed to until there is a service with the hostname.
     fn required_host(_name: &str) -> Option<&str> {
+        None
+    }
+
+    /// The hostnames of the services that the names of an own audience require, unless they require none. `None`: they are not
+    /// known.
+    fn own_hosts(_audience: &Self::Audience) -> Option<Arc<BTreeSet<Arc<str>>>> {
         None
     }
 }
@@ -193,6 +199,7 @@ struct TypeOps {
     list: fn(&mut Engine, &OpenKey, &Arc<str>) -> Option<OpenedList>,
     resolve: fn(&OpenKey, &Arc<str>) -> Option<ResourceKey>,
     required_host: fn(&str) -> Option<&str>,
+    own_hosts: fn(&OpenKey) -> Option<Arc<BTreeSet<Arc<str>>>>,
 }
 
 /// A resource relation.
@@ -224,6 +231,7 @@ impl ServedTypes {
             },
             resolve: |audience, name| T::resolve(audience.get()?, name),
             required_host: T::required_host,
+            own_hosts: |audience| T::own_hosts(audience.get()?),
         });
         T::Lists::add(self);
         T::Resources::add(self);
@@ -271,6 +279,11 @@ impl ServedTypes {
     /// The hostname that a name requires ([`ServedType::required_host`]).
     pub fn required_host<'n>(&self, kind: ResourceType, name: &'n str) -> Option<&'n str> {
         (self.of(kind)?.required_host)(name)
+    }
+
+    /// The hostnames that the names of an own audience require ([`ServedType::own_hosts`]).
+    pub fn own_hosts(&self, kind: ResourceType, audience: &OpenKey) -> Option<Arc<BTreeSet<Arc<str>>>> {
+        (self.of(kind)?.own_hosts)(audience)
     }
 
     /// Subscribes to a resource.

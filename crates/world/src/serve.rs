@@ -1,6 +1,6 @@
 //! The world as the source of served resources: audiences, catalogues and resources, and their changes.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use config::{ChangeSet, Diagnostic, FieldPath, Kind, ObjectKey, Severity};
@@ -161,6 +161,12 @@ impl World {
     /// The hostname of the service without which no audience has a resource of this name, if there is such a service.
     pub fn required_host<'n>(&self, kind: ResourceType, name: &'n str) -> Option<&'n str> {
         self.served.required_host(kind, name)
+    }
+
+    /// The hostnames of the services that the names of an own audience require, unless they require none. `None`: they are not
+    /// known.
+    pub fn own_hosts(&self, audience: &Audience) -> Option<Arc<BTreeSet<Arc<str>>>> {
+        self.served.own_hosts(audience.kind, &audience.key)
     }
 
     /// Whether there is a service with this hostname.

@@ -167,6 +167,9 @@ impl<O: Origin> Core<O> {
             let (mut opening, names) = (Opening::new(kind), self.names(watch).unwrap_or_default());
             for (audience, is_own) in [(Some(shared), false), (own, true)] {
                 let Some(audience) = audience.filter(|audience| !is_in_place(audience)) else { continue };
+                if is_own && self.has_few_names(origin, (kind, &audience), Asked::Set(&names), None) {
+                    continue;
+                }
                 let at = opening.sources.len();
                 match kind.is_collected() {
                     true => names.iter().for_each(|name| self.add_list(&mut opening, kind, (&audience, is_own), name)),

@@ -4,13 +4,18 @@
 //! existing sets before a new one is built.
 
 use std::cmp::Ordering;
+use std::collections::BTreeSet;
 use std::hash::{BuildHasher as _, RandomState};
-use std::sync::{Arc, LazyLock};
+use std::sync::{Arc, LazyLock, OnceLock};
 
+use model::xds::ResourceType;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use crate::Name;
 use crate::decode::Texts;
+
+/// So many names are looked at rather than indexed.
+const FEW: usize = 64;
 
 /// A fingerprint of a set: its digest, and the number of its names.
 pub(crate) type Identity = (u64, usize);
@@ -18,9 +23,46 @@ pub(crate) type Identity = (u64, usize);
 /// Names, ascending, each once.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct NameSet {
-    names: Arc<[Name]>,
+    names: Arc<Names>,
     /// The sum of the names' hashes: it does not depend on the order, so that edits can update it.
     digest: u64,
+}
+
+#[derive(Debug, Default)]
+struct Names {
+    sorted: Box<[Name]>,
+    required: OnceLock<Required>,
+}
+
+/// The names of a type by what they require ([`Origin::requires`]).
+#[derive(Debug)]
+struct Required {
+    kind: ResourceType,
+    /// The hash of what a name requires, and its index; ascending.
+    by_hash: Box<[(u64, u32)]>,
+    /// The indexes of the names that require nothing.
+    free: Box<[u32]>,
+}
+
+impl Required {
+    fn new(kind: ResourceType, requires: impl for<'n> Fn(&'n str) -> Option<&'n str>, names: &[Name]) -> Required {
+        let (mut by_hash, mut free) = (Vec::new(), Vec::new());
+        for (index, name) in (0..).zip(names) {
+            match requires(name) {
+                Some(required) => by_hash.push((hash(required), index)),
+                None => free.push(index),
+            }
+        }
+        by_hash.sort_unstable();
+        Required { kind, by_hash: by_hash.into(), free: free.into() }
+    }
+
+    /// The indexes of the names that require this.
+    fn of(&self, required: &str) -> impl Iterator<Item = u32> {
+        let hash = hash(required);
+        let first = self.by_hash.partition_point(|(other, _)| *other < hash);
+        self.by_hash[first..].iter().take_while(move |(other, _)| *other == hash).map(|(_, index)| *index)
+    }
 }
 
 impl NameSet {
@@ -29,23 +71,46 @@ impl NameSet {
         names.sort_unstable();
         names.dedup();
         let digest = names.iter().fold(0, |sum: u64, name| sum.wrapping_add(hash(name)));
-        NameSet { names: names.into(), digest }
+        NameSet::of(names, digest)
+    }
+
+    fn of(sorted: Vec<Name>, digest: u64) -> NameSet {
+        NameSet { names: Arc::new(Names { sorted: sorted.into(), required: OnceLock::new() }), digest }
     }
 
     pub(crate) fn contains(&self, name: &str) -> bool {
-        self.names.binary_search_by(|one| (**one).cmp(name)).is_ok()
+        self.as_slice().binary_search_by(|one| (**one).cmp(name)).is_ok()
     }
 
     pub(crate) fn len(&self) -> usize {
-        self.names.len()
+        self.as_slice().len()
     }
 
     pub(crate) fn as_slice(&self) -> &[Name] {
-        &self.names
+        &self.names.sorted
     }
 
     pub(crate) fn iter(&self) -> std::slice::Iter<'_, Name> {
-        self.names.iter()
+        self.as_slice().iter()
+    }
+
+    /// The names of a type that require one of `wanted`, and those that require nothing, in no order. Others may be among them.
+    /// `requires` is [`Origin::requires`]. The first call for a large set costs by the number of all names.
+    pub(crate) fn requiring<'a>(
+        &'a self,
+        kind: ResourceType,
+        requires: impl for<'n> Fn(&'n str) -> Option<&'n str>,
+        wanted: &'a BTreeSet<Name>,
+    ) -> Box<dyn Iterator<Item = &'a Name> + 'a> {
+        if self.len() <= FEW {
+            return Box::new(self.iter());
+        }
+        let index = self.names.required.get_or_init(|| Required::new(kind, requires, self.as_slice()));
+        if index.kind != kind {
+            return Box::new(self.iter());
+        }
+        let found = wanted.iter().flat_map(|required| index.of(required)).chain(index.free.iter().copied());
+        Box::new(found.map(|index| &self.as_slice()[index as usize]))
     }
 
     /// Whether these names, of which none occurs twice, are the set.
@@ -96,7 +161,8 @@ impl NameSet {
 
 impl PartialEq for NameSet {
     fn eq(&self, other: &NameSet) -> bool {
-        self.digest == other.digest && (Arc::ptr_eq(&self.names, &other.names) || self.names == other.names)
+        let is_same = || Arc::ptr_eq(&self.names, &other.names) || self.as_slice() == other.as_slice();
+        self.digest == other.digest && is_same()
     }
 }
 
@@ -131,7 +197,7 @@ impl Edit<'_> {
     pub(crate) fn build(&self) -> NameSet {
         match self.is_empty() {
             true => self.base.clone(),
-            false => NameSet { names: self.names().cloned().collect(), digest: self.digest() },
+            false => NameSet::of(self.names().cloned().collect(), self.digest()),
         }
     }
 
@@ -157,6 +223,7 @@ pub(crate) fn hash(name: &str) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use envoy::types;
     use proptest::prelude::*;
     use std::collections::BTreeSet;
 
@@ -181,6 +248,22 @@ mod tests {
             prop_assert_eq!(edit.identity(), expected.identity());
             prop_assert!(edit.build() == expected);
             prop_assert_eq!(edit.is_empty(), expected == base);
+        }
+    }
+
+    #[test]
+    fn the_names_that_require_something_are_found() {
+        let requires: for<'n> fn(&'n str) -> Option<&'n str> = |name| Some(name.split_once('|')?.1);
+        let other: for<'n> fn(&'n str) -> Option<&'n str> = |_| None;
+        for hosts in [2, 2 * FEW] {
+            let names = (0..hosts).flat_map(|host| [80, 443].map(|port| Name::from(format!("{port}|{host}"))));
+            let set = NameSet::new(names.chain(["free".into()]).collect());
+            let wanted = ["0", "1", "none"].map(Name::from).into();
+            let found = |kind, requires| {
+                NameSet::new(set.requiring(kind, requires, &wanted).cloned().collect()).names.sorted.to_vec()
+            };
+            assert_eq!(found(types::ENDPOINTS, requires), ["443|0", "443|1", "80|0", "80|1", "free"].map(Name::from));
+            assert_eq!(found(types::CLUSTER, other), set.as_slice(), "another type");
         }
     }
 

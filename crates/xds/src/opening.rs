@@ -64,6 +64,21 @@ impl<'a> Asked<'a> {
         }
     }
 
+    /// The same names as a set, if a stream is subscribed to them in a ledger, or if they were divided.
+    fn set<'s, O: Origin>(self, core: &'s Core<O>, ledger: Option<&'s Ledger<O>>) -> Option<&'s NameSet>
+    where
+        'a: 's,
+    {
+        match self {
+            Asked::Set(names) => Some(names),
+            Asked::Request(request) => {
+                let names = requested(request).next()?;
+                let selected = ledger.and_then(|ledger| Some(ledger.selected(names.identity())?.1));
+                selected.or_else(|| core.divisions.names(names))
+            }
+        }
+    }
+
     /// Whether a ledger has them as a selection.
     fn is_selected<O: Origin>(self, ledger: &Ledger<O>) -> bool {
         match self {
@@ -111,6 +126,7 @@ impl<O: Origin> Core<O> {
             let shared = origin.audience(stream.token, kind);
             let own = origin.own_audience(stream.token, kind);
             if !self.is_divided(kind, (&shared, own.as_ref()), requested(request).map(Texts::identity)) {
+                let own = own.filter(|own| !self.has_few_names(origin, (kind, own), asked, Some(&shared)));
                 self.add_sources(stream, (&mut opening, request), (shared, false));
                 if let Some(own) = own {
                     let at = opening.sources.len();
@@ -226,6 +242,23 @@ impl<O: Origin> Core<O> {
             return;
         }
         self.add_names(opening, Asked::Request(request), audience);
+    }
+
+    /// Whether an own audience of a named type is known to have so few of these names that they are opened when the stream enters its
+    /// ledger. `shared` is the other audience, if the names may be selected in its ledger.
+    pub(crate) fn has_few_names(
+        &self,
+        origin: &O,
+        (kind, own): (ResourceType, &O::Audience),
+        asked: Asked<'_>,
+        shared: Option<&O::Audience>,
+    ) -> bool {
+        if kind.is_listed() || origin.own_required(kind, own).is_none() {
+            return false;
+        }
+        let ledger = shared.and_then(|shared| self.known_ledger(kind, shared)).map(|id| &self.ledgers[id]);
+        let names = asked.set(self, ledger);
+        names.is_some_and(|names| self.names_of_own(origin, (kind, own), names).len() <= self.limits.opened_at_once)
     }
 
     /// Adds names of a type without collections, for an audience; whether it is a proxy's own one.

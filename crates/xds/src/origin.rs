@@ -1,5 +1,6 @@
 //! The source of resources.
 
+use std::collections::BTreeSet;
 use std::fmt::Debug;
 use std::hash::Hash;
 use std::sync::Arc;
@@ -69,6 +70,11 @@ pub trait Origin {
     /// The part of a name without which it cannot exist for any audience, such as a hostname. It is called for each name of a
     /// subscription, so that it must be cheap.
     fn requires<'n>(&self, _kind: ResourceType, _name: &'n str) -> Option<&'n str> {
+        None
+    }
+
+    /// What the names that an own audience of a named type resolves require, unless they require nothing. `None`: it is not known.
+    fn own_required(&self, _kind: ResourceType, _audience: &Self::Audience) -> Option<Arc<BTreeSet<Name>>> {
         None
     }
 

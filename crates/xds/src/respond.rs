@@ -146,7 +146,7 @@ impl<O: Origin> Core<O> {
         if let Some([others, theirs]) = self.division((shared, own), names.identity()) {
             return (others.place, Some(theirs.place));
         }
-        let theirs = names.filter(|name| self.is_own(origin, own, name));
+        let theirs = self.names_of_own(origin, (self.ledgers[own].kind, &self.ledgers[own].audience), names);
         let may_hide = self.may_hide(theirs.len());
         let without = theirs.filter(|name| !may_hide || !self.ledgers[shared].is_selected(name));
         let others = self.place(origin, shared, Some(&names.without(&without)));
@@ -191,6 +191,19 @@ impl<O: Origin> Core<O> {
     fn is_own(&self, origin: &O, own: LedgerId, name: &Name) -> bool {
         let ledger = &self.ledgers[own];
         origin.resolve(ledger.kind, &ledger.audience, name).is_some()
+    }
+
+    /// Those of these names of a named type that an own audience has.
+    pub(crate) fn names_of_own(
+        &self,
+        origin: &O,
+        (kind, audience): (ResourceType, &O::Audience),
+        names: &NameSet,
+    ) -> NameSet {
+        let is_own = |name: &Name| origin.resolve(kind, audience, name).is_some();
+        let Some(required) = origin.own_required(kind, audience) else { return names.filter(is_own) };
+        let possible = names.requiring(kind, |name| origin.requires(kind, name), &required);
+        NameSet::new(possible.filter(|name| is_own(name)).cloned().collect())
     }
 
     /// The selection of these names of a ledger, or of all.

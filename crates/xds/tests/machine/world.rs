@@ -299,6 +299,16 @@ impl Origin for World {
         (kind == ENDPOINTS).then_some(name)
     }
 
+    fn own_required(&self, _: ResourceType, audience: &Audience) -> Option<Arc<BTreeSet<Arc<str>>>> {
+        let names: &[&str] = match *audience {
+            "y" => &["o0", "c5"],
+            own if own.starts_with("own-") => &[],
+            // It is not known of `x`.
+            _ => return None,
+        };
+        Some(Arc::new(names.iter().map(|name| Arc::from(*name)).collect()))
+    }
+
     fn has(&self, name: &str) -> bool {
         let mut tables = self.committed.range((ENDPOINTS, "")..).take_while(|((kind, _), _)| *kind == ENDPOINTS);
         tables.any(|(_, table)| table.contains_key(name))
