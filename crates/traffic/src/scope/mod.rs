@@ -150,6 +150,15 @@ impl EgressListener {
     }
 }
 
+flow::rule! {
+    /// The service of a hostname for a client whose `Sidecar` limits what it sees, by its visibility. Other services do not change it.
+    pub ScopeServicesByHost: (Arc<Scope>, Hostname) => VisibleService = "scope services by host", derive_scope_services_by_host;
+}
+
+fn derive_scope_services_by_host(cx: &Reads<'_>, (scope, host): &(Arc<Scope>, Hostname)) -> Option<VisibleService> {
+    cx.with::<ScopeServices, _>(scope, |visible| visible?.find(host).cloned())
+}
+
 /// Policy for traffic to unknown destinations.
 #[derive(Clone, PartialEq, Debug)]
 pub enum OutboundPolicy {
@@ -243,7 +252,7 @@ pub fn outbound_policy(cx: &Reads<'_>, scope: &Scope) -> OutboundPolicy {
 /// hosts.
 pub fn find(cx: &Reads<'_>, scope: &Arc<Scope>, host: &Hostname) -> Option<VisibleService> {
     if !is_open(cx, scope) {
-        return visible(cx, scope)?.find(host).cloned();
+        return cx.get::<ScopeServicesByHost>(&(scope.visibility(), host.clone())).as_deref().cloned();
     }
     let candidates = cx.get::<registry::ServicesByHost>(host)?;
     let key = visible::preferred(cx, &scope.namespace, visible::visible_of(cx, &scope.namespace, &candidates))?;
@@ -294,5 +303,6 @@ pub(crate) fn register(b: &mut flow::Builder) {
     b.index::<PublicServicesByPort>();
     b.index::<ServicesByNamespace>();
     b.view::<ScopeServices>();
+    b.view::<ScopeServicesByHost>();
     particular::register(b);
 }
