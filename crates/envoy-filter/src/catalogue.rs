@@ -17,7 +17,7 @@ use traffic::listeners::ListenerCatalogue;
 use crate::budget::Budget;
 use crate::compile::PatchId;
 use crate::compile::{Chosen, chosen, refer};
-use crate::matching::{ClusterFacts, is_virtual, listener_match, outbound};
+use crate::matching::{ClusterFacts, is_virtual, listener_match, may_match, outbound};
 use crate::resources_of::{context_of, name_of};
 
 /// The catalogue of an audience with patches.
@@ -137,17 +137,19 @@ fn derive_selectively_patched_clusters(cx: &Reads<'_>, audience: &Arc<ClusterAud
     let shared = Arc::new(shared_clusters(cx, audience, &outbound.shared)?);
     let plain = cx.get::<ClusterCatalogue>(&(Section::Shared, shared.plain()))?;
 
-    let selective = chosen(cx, &outbound.own);
     let patches = chosen(cx, &audience.filters);
-    let added: BTreeSet<Arc<str>> = added(&audience.class, ApplyTo::Cluster, &patches).map(|(name, _)| name).collect();
-    let may_differ = |(name, key): &&(Arc<str>, ResourceKey)| {
-        let is_patched = || match key {
-            ResourceKey::Cluster(cluster) => !matching_cluster(audience, name, cluster, &selective).is_empty(),
-            _ => false,
-        };
-        own.get(name).is_some() || added.contains(name) || is_patched()
-    };
-    let below = Catalogue { entries: plain.entries.iter().filter(may_differ).cloned().collect() };
+    let added = added(&audience.class, ApplyTo::Cluster, &patches).map(|(name, _)| name);
+    let replaced = own.entries.iter().map(|(name, _)| name.clone()).chain(added);
+    let replaced = replaced.filter_map(|name| Some((plain.get(&name)?.clone(), name)));
+    let selective = chosen(cx, &outbound.own);
+    let patched = plain.entries.iter().filter(|(name, key)| match key {
+        // Most clusters are of other services.
+        ResourceKey::Cluster(cluster) if selective.iter().any(|patch| may_match(patch, name)) => {
+            !matching_cluster(audience, name, cluster, &selective).is_empty()
+        }
+        _ => false,
+    });
+    let below = Catalogue::new(replaced.map(|(key, name)| (name, key)).chain(patched.cloned()).collect());
     let all = patched_clusters(cx, audience, own.over(&below).into_iter());
     let below = patched_clusters(cx, &shared, below.entries.iter()).catalogue;
     Some(PatchedCatalogue { catalogue: Arc::new(all.catalogue.beside(&below)), ..all })

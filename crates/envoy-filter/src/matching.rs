@@ -53,6 +53,15 @@ impl<'a> ClusterFacts<'a> {
     }
 }
 
+/// Whether a patch may match an outbound cluster of this name.
+pub(crate) fn may_match(patch: &CompiledPatch, name: &str) -> bool {
+    match &patch.object {
+        Some(ObjectMatch::Cluster(wanted)) if !wanted.name.is_empty() => *wanted.name == *name,
+        Some(ObjectMatch::Cluster(wanted)) => name.ends_with(&*wanted.service),
+        _ => true,
+    }
+}
+
 /// The conditions on a listener; `None` for a patch that never matches listeners.
 pub(crate) fn listener_match(patch: &CompiledPatch) -> Option<Option<&ListenerMatch>> {
     match &patch.object {
