@@ -165,21 +165,21 @@ impl<O: Origin> Core<O> {
                 continue;
             }
             let (mut opening, names) = (Opening::new(kind), self.names(watch).unwrap_or_default());
-            for (audience, is_own) in [(Some(shared), false), (own, true)] {
+            let mut of_own = 0;
+            for (audience, is_own) in [(own, true), (Some(shared), false)] {
                 let Some(audience) = audience.filter(|audience| !is_in_place(audience)) else { continue };
                 if is_own && self.has_few_names(origin, (kind, &audience), Asked::Set(&names), None) {
                     continue;
                 }
-                let at = opening.sources.len();
                 match kind.is_collected() {
                     true => names.iter().for_each(|name| self.add_list(&mut opening, kind, (&audience, is_own), name)),
                     false => self.add_names(&mut opening, Asked::Set(&names), (audience, is_own)),
                 }
                 if is_own {
-                    // It is small.
-                    self.open_lists(origin, &mut opening, at);
+                    of_own = opening.sources.len();
                 }
             }
+            self.open_own_lists(origin, &mut opening, of_own);
             if !opening.sources.is_empty() || !opening.kept.is_empty() {
                 openings.push((opening, names));
             }

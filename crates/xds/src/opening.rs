@@ -126,13 +126,12 @@ impl<O: Origin> Core<O> {
             let shared = origin.audience(stream.token, kind);
             let own = origin.own_audience(stream.token, kind);
             if !self.is_divided(kind, (&shared, own.as_ref()), requested(request).map(Texts::identity)) {
-                let own = own.filter(|own| !self.has_few_names(origin, (kind, own), asked, Some(&shared)));
-                self.add_sources(stream, (&mut opening, request), (shared, false));
-                if let Some(own) = own {
-                    let at = opening.sources.len();
+                if let Some(own) = own.filter(|own| !self.has_few_names(origin, (kind, own), asked, Some(&shared))) {
                     self.add_sources(stream, (&mut opening, request), (own, true));
-                    self.open_lists(origin, &mut opening, at);
                 }
+                let of_own = opening.sources.len();
+                self.add_sources(stream, (&mut opening, request), (shared, false));
+                self.open_own_lists(origin, &mut opening, of_own);
             }
         }
         self.add_followed(origin, stream, &mut opening);
@@ -320,6 +319,16 @@ impl<O: Origin> Core<O> {
             Source::Names(_) => asked.len(),
             Source::Rows(id, collection) => self.ledgers[*id].lists.get(collection).map_or(0, |list| list.left()),
             Source::List(_) => 0,
+        }
+    }
+
+    /// Opens the own catalogues, which are the first sources, so many. They are small, but may be derived from a shared one: if that is not
+    /// open, they are opened after it.
+    pub(crate) fn open_own_lists(&mut self, origin: &mut O, opening: &mut Opening<O>, of_own: usize) {
+        if !opening.sources[of_own..].iter().any(|source| matches!(source, Source::List(_))) {
+            let shared = opening.sources.split_off(of_own);
+            self.open_lists(origin, opening, 0);
+            opening.sources.extend(shared);
         }
     }
 

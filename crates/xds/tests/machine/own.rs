@@ -56,6 +56,20 @@ fn sotw_responses_have_both() {
 }
 
 #[test]
+fn an_own_catalogue_is_opened_after_the_shared_one() {
+    let mut h = with_own();
+    let mut first = settled(&mut h, Delta);
+    assert_eq!(h.world.catalogues, ["a", "x"]);
+    // A move opens it again.
+    let token = h.world.last_token();
+    h.world.relocate(token, "b");
+    h.world.give(token, Some("y"));
+    h.commit();
+    assert_eq!(first.drain(&mut h), ["CDS own=2 -a -b"]);
+    assert_eq!(h.world.catalogues[2..], ["b", "y"]);
+}
+
+#[test]
 fn a_change_of_shared_resources_is_composed_once() {
     let mut h = with_own();
     // They connect in different epochs, with own resources of different audiences.

@@ -94,6 +94,8 @@ pub(crate) struct World {
     pub(crate) failing: BTreeSet<&'static str>,
     /// The number of calls that opened or resolved something.
     pub(crate) calls: Cell<usize>,
+    /// The audiences whose catalogues were opened, in order.
+    pub(crate) catalogues: Vec<Audience>,
 }
 
 #[derive(Clone, PartialEq)]
@@ -275,6 +277,7 @@ impl Origin for World {
         if *audience == BY_NAME {
             return None;
         }
+        self.catalogues.push(audience);
         let id = self.open_cell(Opened::Catalogue(kind, audience, of.clone(), Vec::new()));
         let Opened::Catalogue(.., names) = &self.open[&id].0 else { unreachable!() };
         Some((id, rows(kind, audience, names)))
