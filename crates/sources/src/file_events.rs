@@ -44,6 +44,8 @@ impl ScanScope {
 pub(crate) struct FileEvents {
     state: Mutex<State>,
     changed: Condvar,
+    /// Ends [`FileEvents::rest`].
+    stopping: Condvar,
 }
 
 #[derive(Default)]
@@ -63,9 +65,8 @@ impl FileEvents {
 
     /// Marks files as being written.
     pub(crate) fn written(&self, paths: &[PathBuf], now: Instant) {
-        let mut state = self.lock();
-        state.writing.extend(paths.iter().map(|path| (path.clone(), now)));
-        self.changed.notify_all();
+        // A wait looks at them in time by itself.
+        self.lock().writing.extend(paths.iter().map(|path| (path.clone(), now)));
     }
 
     /// Requests a scan of files that are not being written any more, or not yet, or that are gone.
@@ -80,6 +81,7 @@ impl FileEvents {
     pub(crate) fn stop(&self) {
         self.lock().stopped = true;
         self.changed.notify_all();
+        self.stopping.notify_all();
     }
 
     /// The files that were written less than `grace` ago and not closed since. Removes older ones.
@@ -102,7 +104,8 @@ impl FileEvents {
                 state.scope = ScanScope::All;
                 break;
             }
-            let waited = self.changed.wait_timeout(state, until - now);
+            // A file that is written meanwhile settles no earlier than `grace` from now.
+            let waited = self.changed.wait_timeout(state, (until - now).min(grace));
             state = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
         let scope = std::mem::take(&mut state.scope);
@@ -112,7 +115,7 @@ impl FileEvents {
     /// Waits for this time. Events are recorded meanwhile. Returns at once when stopped.
     pub(crate) fn rest(&self, time: Duration) {
         let stopped = |state: &mut State| !state.stopped;
-        drop(self.changed.wait_timeout_while(self.lock(), time, stopped));
+        drop(self.stopping.wait_timeout_while(self.lock(), time, stopped));
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {

@@ -30,6 +30,8 @@ use crate::reader::{Inode, Reader};
 const RESCAN: Duration = Duration::from_secs(10);
 /// The maximum time between a scan and the next one, if there are events.
 const LONGEST_REST: Duration = Duration::from_millis(100);
+/// The minimum time, under a stream of events: a scan of one file costs hardly less than that of several.
+const STREAM_REST: Duration = Duration::from_millis(50);
 /// How long a file that is being written is not read, if no close event arrives.
 const WRITE_GRACE: Duration = Duration::from_secs(5);
 /// The time for which the end of a watch waits for its thread.
@@ -256,8 +258,10 @@ fn note(pending: &FileEvents, event: notify::Result<notify::Event>) {
 fn follow(reader: &mut Reader, watched: &mut Watched, sink: &mut impl FnMut(ChangeSet)) {
     let pending = watched.pending.clone();
     let mut failing = false;
+    let mut last: Option<Instant> = None;
     while let Some(scope) = pending.wait(RESCAN, WRITE_GRACE) {
         let begin = Instant::now();
+        let is_stream = last.replace(begin).is_some_and(|last| begin.duration_since(last) <= LONGEST_REST);
         match scan(reader, &pending, &scope) {
             Ok(scanned) => {
                 failing = false;
@@ -273,8 +277,9 @@ fn follow(reader: &mut Reader, watched: &mut Watched, sink: &mut impl FnMut(Chan
             }
             Err(_) => {}
         }
-        // A scan costs by the number of files. Under a stream of events it takes a tenth of the time.
-        pending.rest((begin.elapsed() * 9).min(LONGEST_REST));
+        // A scan may cost by the number of files. Under a stream of events it takes a tenth of the time.
+        let shortest = if is_stream { STREAM_REST } else { Duration::ZERO };
+        pending.rest((begin.elapsed() * 9).clamp(shortest, LONGEST_REST));
     }
 }
 
