@@ -212,9 +212,15 @@ impl<O: Origin> Core<O> {
     fn good<'a>(&'a self, stream: &'a Stream<O::Token>, kind: ResourceType, name: &Name) -> Option<&'a Resource> {
         let watch = stream.watches.get(kind)?;
         let moved = watch.before.get(name);
-        let kept = || {
-            let mut ledgers = self.ledgers_with(watch, name);
-            ledgers.find_map(|ledger| self.goods.get(ledger.cell_of(name)?))
+        let subscription = self.subscription(watch);
+        let (shared, own) = (subscription.shared().ledger, subscription.own().map(|own| own.ledger));
+        let kept_of = |ledger: &Ledger<O>| self.goods.get(ledger.cell_of(name)?);
+        let kept = || match own.filter(|_| subscription.is_own(name)) {
+            None => kept_of(shared).or_else(|| own?.tombs.get(name)?.last.as_ref()),
+            // The row may be new, and replace a shared resource.
+            Some(own) => kept_of(own)
+                .or_else(|| shared.acknowledged(name, self.cells.get(shared.cell_of(name)?)))
+                .or_else(|| kept_of(shared)),
         };
         let accepted = |good: &&Resource| self.quarantine.known(kind, Target::Resource(good.version())).is_none();
         moved.or_else(kept).filter(accepted)
@@ -283,22 +289,15 @@ impl<O: Origin> Core<O> {
         nack_attribution::in_bodies(message, &bodies)
     }
 
-    /// The ledgers that may have what a client has of a name. Of a listed type, that may be the shared resource even if an own row
-    /// replaces it now.
-    fn ledgers_with<'a>(&'a self, watch: &'a Watch, name: &str) -> impl Iterator<Item = &'a Ledger<O>> {
-        let is_own = !watch.kind.is_listed() && self.subscription(watch).is_own(name);
-        let places = watch.places().filter(move |place| !is_own || watch.own == Some(*place));
-        places.map(|place| self.part(place).ledger)
-    }
-
     /// Whether a client has accepted the current version of a resource.
     fn is_accepted(&self, watch: &Watch, name: &Name) -> bool {
-        self.ledgers_with(watch, name).any(|ledger| {
-            let plain = self.by_audience.get(&(ledger.kind, ledger.audience.clone()));
-            plain.is_some_and(|plain| {
-                let plain = &self.ledgers[*plain];
-                plain.name(name).is_some() && plain.acked >= plain.epoch_of(name)
-            })
+        let subscription = self.subscription(watch);
+        let own = subscription.own().filter(|_| subscription.is_own(name));
+        let ledger = own.unwrap_or(subscription.shared()).ledger;
+        let plain = self.by_audience.get(&(ledger.kind, ledger.audience.clone()));
+        plain.is_some_and(|plain| {
+            let plain = &self.ledgers[*plain];
+            plain.name(name).is_some() && plain.acked >= plain.epoch_of(name)
         })
     }
 

@@ -254,6 +254,29 @@ fn a_rejected_resource_stays_and_the_others_of_the_response_change() {
     }
 }
 
+/// The last version was a resource of the shared ledger.
+#[test]
+fn a_rejected_row_of_an_own_ledger_leaves_the_shared_resource_that_it_replaces() {
+    let mut h = mesh();
+    h.world.own_of_newcomers = Some("x");
+    let mut client = Picky::new(&mut h, Delta);
+    h.world.put(VHDS, "x", "80/x", plain(90));
+    h.world.put(VHDS, "x", "80/y", plain(2));
+    h.commit();
+    client.run(&mut h);
+    let mut later = Picky::new(&mut h, Delta);
+    for client in [&client, &later] {
+        assert_eq!(["80/x", "80/y", "80/z"].map(|name| client.number(VHDS, name)), [Some(1), Some(2), Some(1)]);
+    }
+    assert_eq!(later.nacks, 0);
+    h.world.remove(VHDS, "x", "80/x");
+    h.change(&[(VHDS, "80/x", 3)]);
+    for client in [&mut client, &mut later] {
+        client.run(&mut h);
+        assert_eq!(client.number(VHDS, "80/x"), Some(3));
+    }
+}
+
 /// The client is in other ledgers since the first one, in which it was sent nothing yet.
 #[test]
 fn a_second_bad_resource_has_its_last_version_too() {
