@@ -34,6 +34,9 @@ pub(crate) enum Whom {
     Some,
 }
 
+/// The interval at which responses are counted.
+const POLL: Duration = Duration::from_millis(50);
+
 impl Whom {
     /// The proxies that see every change.
     pub(crate) fn of(size: Size) -> Whom {
@@ -264,17 +267,20 @@ impl<'m> Fleet<'m> {
         })
     }
 
-    /// Waits until the affected proxies have got a response, and then until no proxy gets one for a while.
+    /// Waits until the affected proxies have got a response, and then until no proxy gets one for a while, and the control plane
+    /// derives none.
     async fn settle(&mut self, begin: Instant, whom: Whom) -> Result<()> {
-        let mut before = self.totals();
+        let mut before = (self.totals(), Spent::by(self.pid)?);
         let mut since = Instant::now();
         loop {
-            tokio::time::sleep(Duration::from_millis(20)).await;
+            tokio::time::sleep(POLL).await;
             self.check()?;
-            let now = self.totals();
-            if now != before {
-                (before, since) = (now, Instant::now());
+            let now = (self.totals(), Spent::by(self.pid)?);
+            let works = now.1.since(&before.1).processor > POLL / 2;
+            if now.0 != before.0 || works {
+                since = Instant::now();
             }
+            before = now;
             let (from, least) = match whom {
                 Whom::AllFrom(from) => (from, self.proxies.len() - from),
                 Whom::Some => (0, 1),
