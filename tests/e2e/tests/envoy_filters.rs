@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use e2e::objects::static_entry;
 use e2e::{HOST, Mesh, Shop, both_protocols};
-use test_harness::run::{Backend, Node, Protocol, Result, Traffic, free_port, http as requests, wait_for};
+use test_harness::run::{Backend, Envoy, Node, Protocol, Result, Traffic, free_port, http as requests, wait_for};
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -202,6 +202,38 @@ both_protocols! {
         assert_eq!(updates > 2, protocol == Protocol::Delta, "the change came in {updates} responses");
         shop.mesh.config.remove("filter.yaml")?;
         wait_for_long_clusters(&shop, false).await?;
+        let counts = traffic.stop().await;
+        assert_eq!(counts.errors, 0, "{counts:?}");
+        assert_eq!(shop.mesh.control.metric("pilot_total_xds_rejects", "cds").await?, 0.0);
+    }
+
+    async fn a_filter_for_one_cluster_of_a_namespace_changes_no_other(protocol) {
+        let shop = Shop::start(protocol, &["v1"], &route()).await?;
+        let elsewhere = shop.mesh.envoy(&Node::sidecar("client", "elsewhere", "127.0.0.3", &[]), protocol).await?;
+        let other = static_entry("other", "other.test", (80, "HTTP"), ([127, 0, 0, 9], 80).into());
+        shop.mesh.config.put("other.yaml", &other)?;
+        let traffic = shop.traffic(300);
+        let patch = |operation: &str| format!(
+            "{{ applyTo: CLUSTER, match: {{ context: SIDECAR_OUTBOUND, cluster: {{ service: {HOST} }} }}, patch: {{ operation: {operation}, \
+             value: {{ perConnectionBufferLimitBytes: 12345 }} }} }}"
+        );
+        let is = async |client: &Envoy, with: &str, changed: bool| {
+            let reached = || async {
+                let dump = client.admin("/config_dump?resource=dynamic_active_clusters").await.ok()?.text();
+                (dump.contains(with) && dump.contains("12345") == changed).then_some(())
+            };
+            wait_for(&format!("a cluster with the patch: {changed}"), PATIENCE, reached).await
+        };
+        shop.mesh.config.put("filter.yaml", &filter("one", &patch("MERGE")))?;
+        is(&shop.client, "other.test", true).await?;
+        is(&elsewhere, "other.test", false).await?;
+        // A cluster that is added reaches both.
+        shop.mesh.config.put("other.yaml", &(other.clone() + "---\n" + &other.replace("other", "added")))?;
+        for (client, changed) in [(&shop.client, true), (&elsewhere, false)] {
+            is(client, "added.test", changed).await?;
+        }
+        shop.mesh.config.remove("filter.yaml")?;
+        is(&shop.client, "added.test", false).await?;
         let counts = traffic.stop().await;
         assert_eq!(counts.errors, 0, "{counts:?}");
         assert_eq!(shop.mesh.control.metric("pilot_total_xds_rejects", "cds").await?, 0.0);
