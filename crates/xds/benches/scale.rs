@@ -14,7 +14,7 @@ use std::time::Instant;
 
 use envoy::types::{CLUSTER, ENDPOINTS, LISTENER, ROUTE};
 use model::proxy::{Capabilities, InterceptionMode, Locality, Proxy, ProxyKind};
-use model::xds::ResourceType;
+use model::xds::{Resource, ResourceType};
 use xds::decode::Body;
 use xds::{Hub, Limits, Moment, Next, Progress, Question, Request, Response, StreamId, Variant};
 
@@ -99,6 +99,11 @@ fn layered(services: usize, streams: usize) {
         let sent = bench.answer_all();
         println!("{what} {committed:>10.1} µs to commit, {:.1} µs in all ({sent} responses)", micros(begun));
     }
+    for (what, number) in [("the same endpoints", 1), ("old endpoints     ", 2)] {
+        bench.world.put(ENDPOINTS, "a", "s1", plain(number));
+        let (first, rest) = bench.return_all();
+        println!("back with {what} {first:>10.1} µs for the first, {rest:.1} µs for each further stream");
+    }
 }
 
 struct Bench {
@@ -142,6 +147,30 @@ impl Bench {
     fn join_with_own(&mut self, audience: &'static str) {
         self.world.own_of_newcomers = Some(audience);
         self.join();
+    }
+
+    /// Commits, and connects the clients of all streams again with the endpoints that they have. Returns the times of the
+    /// requests for these: of the first client, and of each further one.
+    fn return_all(&mut self) -> (f64, f64) {
+        let text = |resource: &Resource| (resource.name().to_string(), resource.version().to_string());
+        let had: Vec<(String, String)> = self.hub.resources(self.streams[0], ENDPOINTS).iter().map(text).collect();
+        self.commit();
+        self.answer_all();
+        let mut times = Vec::new();
+        for old in std::mem::take(&mut self.streams) {
+            let id = self.hub.connect(&mut self.world, proxy(), Variant::Delta, Moment::ZERO).unwrap();
+            let subscribe = had.iter().map(|(name, _)| &**name).collect();
+            let initial = had.iter().map(|(name, version)| (&**name, &**version)).collect();
+            let body = Body::Delta { subscribe, unsubscribe: Default::default(), initial };
+            let begun = Instant::now();
+            self.request(id, Request { type_url: ENDPOINTS.type_url.to_owned(), body, ..Request::default() });
+            times.push(micros(begun));
+            self.answer(id);
+            self.hub.disconnect(&mut self.world, old);
+            self.streams.push(id);
+        }
+        let more = (times.len() - 1).max(1) as f64;
+        (times[0], times[1..].iter().sum::<f64>() / more)
     }
 
     /// The time in which all streams move to lists in which one cluster differs.
