@@ -141,7 +141,8 @@ fn derive_selectively_patched_clusters(cx: &Reads<'_>, audience: &Arc<ClusterAud
     let added = added(&audience.class, ApplyTo::Cluster, &patches).map(|(name, _)| name);
     let replaced = own.entries.iter().map(|(name, _)| name.clone()).chain(added);
     let replaced = replaced.filter_map(|name| Some((plain.get(&name)?.clone(), name)));
-    let selective = chosen(cx, &outbound.own);
+    let mut selective = chosen(cx, &outbound.own);
+    selective.retain(|patch| patch.operation.merges() || patch.operation == PatchOperation::Remove);
     let patched = plain.entries.iter().filter(|(name, key)| match key {
         // Most clusters are of other services.
         ResourceKey::Cluster(cluster) if selective.iter().any(|patch| may_match(patch, name)) => {

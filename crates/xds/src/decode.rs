@@ -5,7 +5,6 @@
 
 use bytes::Bytes;
 use model::xds::Version;
-
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use crate::Limits;

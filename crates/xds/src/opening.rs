@@ -322,8 +322,8 @@ impl<O: Origin> Core<O> {
         }
     }
 
-    /// Opens the own catalogues, which are the first sources, so many. They are small, but may be derived from a shared one: if that is not
-    /// open, they are opened after it.
+    /// Opens the own catalogues, which are the first `of_own` sources. They are small, but may be derived from a shared one. If that is
+    /// not open, they are opened after it.
     pub(crate) fn open_own_lists(&mut self, origin: &mut O, opening: &mut Opening<O>, of_own: usize) {
         if !opening.sources[of_own..].iter().any(|source| matches!(source, Source::List(_))) {
             let shared = opening.sources.split_off(of_own);
