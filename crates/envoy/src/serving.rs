@@ -1,6 +1,5 @@
 //! The served types that no EnvoyFilter changes, and this crate's relations of the others.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use model::audience::{EndpointsSection, LOCAL_CLUSTER, NameAudience, ResourceKey, SecretAudience};
@@ -8,7 +7,7 @@ use model::xds::{Resource, ResourceType};
 use traffic::audience::ProxyAudiences;
 use traffic::clusters;
 use traffic::name_table::NameTableCatalogue;
-use traffic::serving::{List, NoList, ResourceRelation, ServedType, ServedTypes};
+use traffic::serving::{Hosts, List, NoList, ResourceRelation, ServedType, ServedTypes};
 use traffic::trust_bundle::TrustBundleCatalogue;
 
 use crate::{
@@ -47,7 +46,7 @@ impl ServedType for EndpointsType {
         clusters::hostname_in(name)
     }
 
-    fn own_hosts(audience: &EndpointsSection) -> Option<Arc<BTreeSet<Arc<str>>>> {
+    fn own_hosts(audience: &EndpointsSection) -> Option<Hosts> {
         match audience {
             EndpointsSection::Shared(_) => None,
             EndpointsSection::Own(own) => Some(own.hosts.clone()),

@@ -63,10 +63,13 @@ pub trait ServedType: 'static {
 
     /// The hostnames of the services that the names of an own audience require, unless they require none. `None`: they are not
     /// known.
-    fn own_hosts(_audience: &Self::Audience) -> Option<Arc<BTreeSet<Arc<str>>>> {
+    fn own_hosts(_audience: &Self::Audience) -> Option<Hosts> {
         None
     }
 }
+
+/// Hostnames.
+pub type Hosts = Arc<BTreeSet<Arc<str>>>;
 
 /// A relation whose rows are, or contain, served resources.
 pub trait ResourceRelation: Rule {
@@ -199,7 +202,7 @@ struct TypeOps {
     list: fn(&mut Engine, &OpenKey, &Arc<str>) -> Option<OpenedList>,
     resolve: fn(&OpenKey, &Arc<str>) -> Option<ResourceKey>,
     required_host: fn(&str) -> Option<&str>,
-    own_hosts: fn(&OpenKey) -> Option<Arc<BTreeSet<Arc<str>>>>,
+    own_hosts: fn(&OpenKey) -> Option<Hosts>,
 }
 
 /// A resource relation.
@@ -282,7 +285,7 @@ impl ServedTypes {
     }
 
     /// The hostnames that the names of an own audience require ([`ServedType::own_hosts`]).
-    pub fn own_hosts(&self, kind: ResourceType, audience: &OpenKey) -> Option<Arc<BTreeSet<Arc<str>>>> {
+    pub fn own_hosts(&self, kind: ResourceType, audience: &OpenKey) -> Option<Hosts> {
         (self.of(kind)?.own_hosts)(audience)
     }
 

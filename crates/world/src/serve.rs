@@ -1,6 +1,6 @@
 //! The world as the source of served resources: audiences, catalogues and resources, and their changes.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use config::{ChangeSet, Diagnostic, FieldPath, Kind, ObjectKey, Severity};
@@ -17,7 +17,7 @@ use security::request_authentication::WantedKeySources;
 use traffic::Catalogue;
 use traffic::audience::Audiences;
 use traffic::conflicts::Conflicts;
-use traffic::serving::ServedTypes;
+use traffic::serving::{Hosts, ServedTypes};
 
 use crate::{Facts, World, conflicts, standings};
 
@@ -165,7 +165,7 @@ impl World {
 
     /// The hostnames of the services that the names of an own audience require, unless they require none. `None`: they are not
     /// known.
-    pub fn own_hosts(&self, audience: &Audience) -> Option<Arc<BTreeSet<Arc<str>>>> {
+    pub fn own_hosts(&self, audience: &Audience) -> Option<Hosts> {
         self.served.own_hosts(audience.kind, &audience.key)
     }
 
