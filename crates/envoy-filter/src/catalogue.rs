@@ -37,12 +37,8 @@ pub struct PatchedCatalogue {
 pub(crate) type Excessive = BTreeMap<PatchId, (usize, Arc<str>)>;
 
 impl PatchedCatalogue {
-    fn new(
-        mut entries: Vec<(Arc<str>, ResourceKey)>,
-        added: impl Iterator<Item = (Arc<str>, PatchId)>,
-        removed: BTreeSet<PatchId>,
-        spending: Spending,
-    ) -> PatchedCatalogue {
+    fn new(changed: Changed, added: impl Iterator<Item = (Arc<str>, PatchId)>) -> PatchedCatalogue {
+        let Changed { mut entries, removed, spending } = changed;
         let added: Vec<(Arc<str>, PatchId)> = added.collect();
         let key = |patch: &PatchId| ResourceKey::Added(patch.filter.clone(), patch.index);
         entries.extend(added.iter().map(|(name, patch)| (name.clone(), key(patch))));
@@ -55,6 +51,14 @@ impl PatchedCatalogue {
             excessive: spending.excessive,
         }
     }
+}
+
+/// The entries of a catalogue after patches that remove or change a resource.
+struct Changed {
+    entries: Vec<(Arc<str>, ResourceKey)>,
+    /// The patches that removed any.
+    removed: BTreeSet<PatchId>,
+    spending: Spending,
 }
 
 /// The bytes that patches add to the resources of a catalogue, in the order of the names.
@@ -102,21 +106,21 @@ fn derive_patched_cluster_catalogue(
 fn own_clusters(cx: &Reads<'_>, audience: &Arc<ClusterAudience>, plain: &Catalogue) -> Option<PatchedCatalogue> {
     let rest = cx.get::<SelectivelyPatchedClusters>(&Arc::new(audience.shared(&audience.filters)?))?;
     let ports = plain.entries.iter().filter(|(_, key)| is_of_port(key));
-    let (mut entries, mut removed, mut spending) = merged_clusters(audience, &chosen(cx, &audience.filters), ports);
+    let mut changed = changed_clusters(audience, &chosen(cx, &audience.filters), ports);
     let mut added = Vec::new();
     for (name, key) in &rest.catalogue.entries {
         match key {
             ResourceKey::Added(filter, index) => {
                 added.push((name.clone(), PatchId { filter: filter.clone(), index: *index }));
             }
-            key => entries.push((name.clone(), key.clone())),
+            key => changed.entries.push((name.clone(), key.clone())),
         }
     }
-    removed.extend(rest.removed.iter().cloned());
+    changed.removed.extend(rest.removed.iter().cloned());
     for (patch, (count, first)) in &rest.excessive {
-        spending.excessive.entry(patch.clone()).or_insert_with(|| (0, first.clone())).0 += count;
+        changed.spending.excessive.entry(patch.clone()).or_insert_with(|| (0, first.clone())).0 += count;
     }
-    let all = PatchedCatalogue::new(entries, added.into_iter(), removed, spending);
+    let all = PatchedCatalogue::new(changed, added.into_iter());
     Some(PatchedCatalogue { taken: rest.taken.iter().chain(&all.taken).cloned().collect(), ..all })
 }
 
@@ -162,17 +166,16 @@ fn patched_clusters<'e>(
     plain: impl Iterator<Item = &'e (Arc<str>, ResourceKey)>,
 ) -> PatchedCatalogue {
     let patches = chosen(cx, &audience.filters);
-    let (entries, removed, spending) = merged_clusters(audience, &patches, plain);
-    let added = added(&audience.class, ApplyTo::Cluster, &patches);
-    PatchedCatalogue::new(entries, added, removed, spending)
+    let changed = changed_clusters(audience, &patches, plain);
+    PatchedCatalogue::new(changed, added(&audience.class, ApplyTo::Cluster, &patches))
 }
 
-/// The clusters after patches that remove and merge, the patches that removed any, and the bytes that patches add.
-fn merged_clusters<'e>(
+/// The clusters after patches that remove and merge.
+fn changed_clusters<'e>(
     audience: &ClusterAudience,
     patches: &[Chosen],
     plain: impl Iterator<Item = &'e (Arc<str>, ResourceKey)>,
-) -> (Vec<(Arc<str>, ResourceKey)>, BTreeSet<PatchId>, Spending) {
+) -> Changed {
     let (mut removed, mut spending) = (BTreeSet::new(), Spending::new());
     let mut entries = Vec::new();
     for (name, key) in plain {
@@ -195,7 +198,7 @@ fn merged_clusters<'e>(
         };
         entries.push((name.clone(), key));
     }
-    (entries, removed, spending)
+    Changed { entries, removed, spending }
 }
 
 flow::rule! {
@@ -230,8 +233,8 @@ fn derive_patched_listener_catalogue(
         };
         entries.push((name.clone(), key));
     }
-    let added = added(&audience.class, ApplyTo::Listener, &patches);
-    Some(PatchedCatalogue::new(entries, added, removed, spending))
+    let changed = Changed { entries, removed, spending };
+    Some(PatchedCatalogue::new(changed, added(&audience.class, ApplyTo::Listener, &patches)))
 }
 
 /// Whether one of these patches removes the resource. Adds the patches that do to `removed`.
