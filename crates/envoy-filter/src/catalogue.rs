@@ -1,5 +1,6 @@
 //! The catalogues of clusters and listeners for audiences with patches.
 
+use std::cell::LazyCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -148,10 +149,7 @@ fn derive_selectively_patched_clusters(cx: &Reads<'_>, audience: &Arc<ClusterAud
     let mut selective = chosen(cx, &outbound.own);
     selective.retain(|patch| patch.operation.merges() || patch.operation == PatchOperation::Remove);
     let patched = plain.entries.iter().filter(|(name, key)| match key {
-        // Most clusters are of other services.
-        ResourceKey::Cluster(cluster) if selective.iter().any(|patch| may_match(patch, name)) => {
-            !matching_cluster(audience, name, cluster, &selective).is_empty()
-        }
+        ResourceKey::Cluster(cluster) => !matching_cluster(audience, name, cluster, &selective).is_empty(),
         _ => false,
     });
     let below = Catalogue::new(replaced.map(|(key, name)| (name, key)).chain(patched.cloned()).collect());
@@ -255,18 +253,19 @@ fn matching_cluster<'a>(
     cluster: &ClusterKey,
     patches: &'a [Chosen],
 ) -> Vec<&'a Chosen> {
-    let mut facts = ClusterFacts::of(name);
-    let context = match cluster.without_override() {
+    let (context, own) = match cluster.without_override() {
         ClusterKey::Inbound { port, .. } => {
             let own = audience.inbound().iter().find(|own| own.port == *port);
             let service = own.and_then(|own| own.service.as_ref());
-            facts.own = service.map(|(service, _)| &service.hostname);
-            PatchContext::SidecarInbound
+            (PatchContext::SidecarInbound, service.map(|(service, _)| &service.hostname))
         }
-        ClusterKey::InboundPassthrough(_) => PatchContext::SidecarInbound,
-        _ => outbound(&audience.class),
+        ClusterKey::InboundPassthrough(_) => (PatchContext::SidecarInbound, None),
+        _ => (outbound(&audience.class), None),
     };
-    let fits = |patch: &&Chosen| patch.is_for(context) && facts.matches(patch);
+    // Most clusters are of other services than a patch names.
+    let facts = LazyCell::new(|| ClusterFacts::of(name, own));
+    let fits =
+        |patch: &&Chosen| patch.is_for(context) && (own.is_some() || may_match(patch, name)) && facts.matches(patch);
     patches.iter().filter(fits).collect()
 }
 

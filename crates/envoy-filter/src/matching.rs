@@ -23,19 +23,20 @@ pub(crate) struct ClusterFacts<'a> {
     subset: &'a str,
     host: &'a str,
     /// The service of an inbound port, which is not part of the name.
-    pub(crate) own: Option<&'a Hostname>,
+    own: Option<&'a Hostname>,
 }
 
 impl<'a> ClusterFacts<'a> {
     /// Parses a cluster name: `DIRECTION|PORT|SUBSET|HOST`, the same with `_.` instead of bars, or another form.
-    pub(crate) fn of(name: &'a str) -> ClusterFacts<'a> {
+    /// `own` is the service of an inbound port.
+    pub(crate) fn of(name: &'a str, own: Option<&'a Hostname>) -> ClusterFacts<'a> {
         let separator = if name.contains('|') { "|" } else { "_." };
         let mut parts = name.splitn(4, separator).skip(1);
         let (port, subset, host) = (parts.next(), parts.next(), parts.next());
         let (Some(port), Some(subset), Some(host)) = (port, subset, host) else {
-            return ClusterFacts { name, port: 0, subset: "", host: "", own: None };
+            return ClusterFacts { name, port: 0, subset: "", host: "", own };
         };
-        ClusterFacts { name, port: port.parse().unwrap_or(0), subset, host, own: None }
+        ClusterFacts { name, port: port.parse().unwrap_or(0), subset, host, own }
     }
 
     pub(crate) fn matches(&self, patch: &CompiledPatch) -> bool {
@@ -53,7 +54,7 @@ impl<'a> ClusterFacts<'a> {
     }
 }
 
-/// Whether a patch may match an outbound cluster of this name.
+/// Whether a patch may match a cluster of this name, unless the name lacks the service.
 pub(crate) fn may_match(patch: &CompiledPatch, name: &str) -> bool {
     match &patch.object {
         Some(ObjectMatch::Cluster(wanted)) if !wanted.name.is_empty() => *wanted.name == *name,
