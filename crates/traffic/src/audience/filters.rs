@@ -78,6 +78,7 @@ fn derive_filter_scopes(cx: &Reads<'_>, id: &ObjectId) -> Option<FilterScope> {
     let patches = spec.config_patches.iter().enumerate();
     let patches = patches.filter_map(|(index, patch)| PatchScope::of(u16::try_from(index).ok()?, patch, &mut versions));
     Some(FilterScope {
+        namespace: id.namespace.clone(),
         meta: Age::of(&object.meta),
         priority: spec.priority,
         selector: spec.workload_selector.as_ref().map(|s| s.labels.clone()),
@@ -89,6 +90,7 @@ fn derive_filter_scopes(cx: &Reads<'_>, id: &ObjectId) -> Option<FilterScope> {
 /// The conditions of an EnvoyFilter on proxies.
 #[derive(Clone, PartialEq, Debug)]
 pub struct FilterScope {
+    namespace: Arc<str>,
     meta: Age,
     priority: i32,
     selector: Option<StringMap>,
@@ -214,16 +216,16 @@ fn names_one(patch: &EnvoyConfigPatch) -> bool {
 
 /// Whether a patch changes few of the outbound clusters, and not those of all namespaces. Its workloads share the list of clusters
 /// without the patch.
-fn is_selective(id: &ObjectId, scope: &FilterScope, patch: &PatchScope, root: &str) -> bool {
-    let is_for_some = scope.selector.is_some() || !scope.targets.is_empty() || *id.namespace != *root;
+fn is_selective(scope: &FilterScope, patch: &PatchScope, root: &str) -> bool {
+    let is_for_some = scope.selector.is_some() || !scope.targets.is_empty() || *scope.namespace != *root;
     patch.sort == Sort::Clusters && patch.names_one && patch.directions.0 && is_for_some
 }
 
 /// The patches of an own list of clusters that change outbound clusters.
 pub struct OutboundPatches {
-    /// Those that are part of the shared list, too.
+    /// Patches that are part of the shared list, too.
     pub shared: Filters,
-    /// Those that are not. Each is for one cluster or service, or adds a cluster.
+    /// Patches that are not. Each is for one cluster or service, or adds a cluster.
     pub own: Filters,
 }
 
@@ -237,7 +239,7 @@ pub fn outbound_patches(cx: &Reads<'_>, filters: &Filters) -> Option<OutboundPat
         let add = |to: &mut Vec<FilterRef>, is_selective_one: bool| {
             let wanted = |patch: &PatchScope| {
                 let is_outbound = patches.contains(&patch.index) && patch.directions.0;
-                is_outbound && is_selective(id, &scope, patch, root) == is_selective_one
+                is_outbound && is_selective(&scope, patch, root) == is_selective_one
             };
             to.extend(scope.refer(id, &wanted));
         };
@@ -344,23 +346,21 @@ pub(super) fn selected(facts: &Facts<'_>) -> Selected {
     }
     let rank = |(id, scope): &(ObjectId, Arc<FilterScope>)| (scope.priority, id.namespace != *root, scope.meta.clone());
     found.sort_by_cached_key(rank);
-    let choose = |wanted: &dyn Fn(&ObjectId, &FilterScope, &PatchScope) -> bool| -> Filters {
+    let choose = |wanted: &dyn Fn(&FilterScope, &PatchScope) -> bool| -> Filters {
         let chosen = found.iter().filter_map(|(id, scope)| {
-            scope.refer(id, &|patch: &PatchScope| wanted(id, scope, patch) && patch.is_for(proxy))
+            scope.refer(id, &|patch: &PatchScope| wanted(scope, patch) && patch.is_for(proxy))
         });
         chosen.collect()
     };
-    let refer = |wanted: &dyn Fn(&PatchScope) -> bool| choose(&|_, _, patch| wanted(patch));
+    let refer = |wanted: &dyn Fn(&PatchScope) -> bool| choose(&|_, patch| wanted(patch));
     // The own catalogues of a sidecar have resources for outbound traffic, too.
     let particular = particular::few_hosts(cx, &facts.scope).is_some();
     let is_own = |patch: &PatchScope| patch.directions.1 || particular && !patch.adds;
     let by_section = |wanted: &dyn Fn(&PatchScope) -> bool| {
         let all = refer(wanted);
-        let is_selective =
-            |id: &ObjectId, scope: &FilterScope, patch: &PatchScope| is_selective(id, scope, patch, root);
-        let replaces = !choose(&|id, scope, patch| wanted(patch) && is_selective(id, scope, patch)).is_empty();
+        let replaces = !choose(&|scope, patch| wanted(patch) && is_selective(scope, patch, root)).is_empty();
         BySection {
-            shared: choose(&|id, scope, patch| patch.directions.0 && wanted(patch) && !is_selective(id, scope, patch)),
+            shared: choose(&|scope, patch| patch.directions.0 && wanted(patch) && !is_selective(scope, patch, root)),
             own: if replaces { all.clone() } else { refer(&|patch| is_own(patch) && wanted(patch)) },
             all,
         }
