@@ -64,21 +64,6 @@ impl<'a> Asked<'a> {
         }
     }
 
-    /// The same names as a set, if a stream is subscribed to them in a ledger, or if they were divided.
-    fn set<'s, O: Origin>(self, core: &'s Core<O>, ledger: Option<&'s Ledger<O>>) -> Option<&'s NameSet>
-    where
-        'a: 's,
-    {
-        match self {
-            Asked::Set(names) => Some(names),
-            Asked::Request(request) => {
-                let names = requested(request).next()?;
-                let selected = ledger.and_then(|ledger| Some(ledger.selected(names.identity())?.1));
-                selected.or_else(|| core.divisions.names(names))
-            }
-        }
-    }
-
     /// Whether a ledger has them as a selection.
     fn is_selected<O: Origin>(self, ledger: &Ledger<O>) -> bool {
         match self {
@@ -255,8 +240,13 @@ impl<O: Origin> Core<O> {
         if kind.is_listed() || origin.own_required(kind, own).is_none() {
             return false;
         }
-        let ledger = shared.and_then(|shared| self.known_ledger(kind, shared)).map(|id| &self.ledgers[id]);
-        let names = asked.set(self, ledger);
+        let names = match asked {
+            Asked::Set(names) => Some(names),
+            Asked::Request(request) => {
+                let ledger = shared.and_then(|shared| self.known_ledger(kind, shared));
+                requested(request).next().and_then(|names| self.known_set(ledger, names))
+            }
+        };
         names.is_some_and(|names| self.names_of_own(origin, (kind, own), names).len() <= self.limits.opened_at_once)
     }
 

@@ -73,7 +73,8 @@ pub trait Origin {
         None
     }
 
-    /// What the names that an own audience of a named type resolves require, unless they require nothing. `None`: it is not known.
+    /// The parts ([`Origin::requires`]) of which each name that this own audience of a named type resolves requires one, unless it
+    /// requires nothing. `None`: they are not known.
     fn own_required(&self, _kind: ResourceType, _audience: &Self::Audience) -> Option<Arc<BTreeSet<Name>>> {
         None
     }

@@ -193,7 +193,7 @@ impl<O: Origin> Core<O> {
         origin.resolve(ledger.kind, &ledger.audience, name).is_some()
     }
 
-    /// Those of these names of a named type that an own audience has.
+    /// The names, among these of a named type, that an own audience has.
     pub(crate) fn names_of_own(
         &self,
         origin: &O,
@@ -281,14 +281,18 @@ impl<O: Origin> Core<O> {
             Some(watch) => Some(watch.shared.ledger),
             None => self.known_ledger(kind, &origin.audience(stream.token, kind)),
         };
-        let ledger = ledger.map(|id| &self.ledgers[id]);
-        if let Some(known) =
-            ledger.and_then(|ledger| Some(ledger.selected(names.identity())?.1)).or_else(|| self.divisions.names(names))
-        {
+        if let Some(known) = self.known_set(ledger, names) {
             return known.clone();
         }
+        let ledger = ledger.map(|id| &self.ledgers[id]);
         let share = |name: &str| ledger.and_then(|ledger| ledger.name(name)).cloned().unwrap_or_else(|| name.into());
         NameSet::new(names.iter().map(share).collect())
+    }
+
+    /// The set of these names, if a stream is subscribed to them in this ledger, or if they were divided.
+    pub(crate) fn known_set(&self, ledger: Option<LedgerId>, names: &Texts) -> Option<&NameSet> {
+        let selected = ledger.and_then(|id| Some(self.ledgers[id].selected(names.identity())?.1));
+        selected.or_else(|| self.divisions.names(names))
     }
 
     pub(crate) fn select(&mut self, origin: &mut O, ledger: usize, edit: &Edit<'_>) -> usize {

@@ -64,7 +64,7 @@ impl<O: Origin> Core<O> {
         }
     }
 
-    /// Those of these names that have a resource.
+    /// The names, among these, that have a resource.
     fn live_among(&self, subscription: Subscription<'_, O>, names: &Names) -> Vec<Name> {
         let is_live = |name: &&Name| subscription.covers(name) && subscription.resource(&self.cells, name).is_some();
         match names {

@@ -39,7 +39,7 @@ pub(crate) struct Selection {
     /// Unique in the hub; part of nonces.
     pub(crate) serial: u64,
     cache: VecDeque<Cached>,
-    /// What reconnecting clients are owed.
+    /// The latest differences between the resources of reconnecting clients and the current ones.
     resumed: VecDeque<(Compared, Arc<Pending>)>,
 }
 
