@@ -269,6 +269,14 @@ fn a_rejected_row_of_an_own_ledger_leaves_the_shared_resource_that_it_replaces()
         assert_eq!(["80/x", "80/y", "80/z"].map(|name| client.number(VHDS, name)), [Some(1), Some(2), Some(1)]);
     }
     assert_eq!(later.nacks, 0);
+    // The other way round: the last version was an own one.
+    h.world.put(VHDS, "x", "80/new", plain(2));
+    h.commit();
+    [&mut client, &mut later].into_iter().for_each(|client| client.run(&mut h));
+    h.world.remove(VHDS, "x", "80/new");
+    h.change(&[(VHDS, "80/new", 91)]);
+    [&mut client, &mut later].into_iter().for_each(|client| client.run(&mut h));
+    assert_eq!([&client, &later].map(|client| client.number(VHDS, "80/new")), [Some(2); 2]);
     h.world.remove(VHDS, "x", "80/x");
     h.change(&[(VHDS, "80/x", 3)]);
     for client in [&mut client, &mut later] {
