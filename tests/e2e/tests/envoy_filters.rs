@@ -213,8 +213,8 @@ both_protocols! {
         let other = static_entry("other", "other.test", (80, "HTTP"), ([127, 0, 0, 9], 80).into());
         shop.mesh.config.put("other.yaml", &other)?;
         let traffic = shop.traffic(300);
-        let patch = |operation: &str| format!(
-            "{{ applyTo: CLUSTER, match: {{ context: SIDECAR_OUTBOUND, cluster: {{ service: {HOST} }} }}, patch: {{ operation: {operation}, \
+        let patch = format!(
+            "{{ applyTo: CLUSTER, match: {{ context: SIDECAR_OUTBOUND, cluster: {{ service: {HOST} }} }}, patch: {{ operation: MERGE, \
              value: {{ perConnectionBufferLimitBytes: 12345 }} }} }}"
         );
         let is = async |client: &Envoy, with: &str, changed: bool| {
@@ -224,7 +224,7 @@ both_protocols! {
             };
             wait_for(&format!("a cluster with the patch: {changed}"), PATIENCE, reached).await
         };
-        shop.mesh.config.put("filter.yaml", &filter("one", &patch("MERGE")))?;
+        shop.mesh.config.put("filter.yaml", &filter("one", &patch))?;
         is(&shop.client, "other.test", true).await?;
         is(&elsewhere, "other.test", false).await?;
         // A cluster that is added reaches both.
