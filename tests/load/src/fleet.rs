@@ -25,6 +25,9 @@ const KNOCKING: usize = 50;
 /// The number of the gateway.
 const GATEWAY: usize = usize::MAX;
 
+/// The interval at which responses are counted.
+const POLL: Duration = Duration::from_millis(50);
+
 /// The proxies that a change affects.
 #[derive(Clone, Copy)]
 pub(crate) enum Whom {
@@ -33,9 +36,6 @@ pub(crate) enum Whom {
     /// Some proxies; the number is not known in advance, because Sidecars limit what they see.
     Some,
 }
-
-/// The interval at which responses are counted.
-const POLL: Duration = Duration::from_millis(50);
 
 impl Whom {
     /// The proxies that see every change.
