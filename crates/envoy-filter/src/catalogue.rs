@@ -7,11 +7,12 @@ use std::sync::Arc;
 use config::istio::envoy_filter::{ApplyTo, PatchContext, PatchOperation};
 use flow::Reads;
 use model::audience::{
-    ClusterAudience, ClusterKey, ListenerAudience, PatchedCluster, PatchedListener, ProxyClass, ResourceKey, Section,
+    ClusterAudience, ClusterKey, Filters, ListenerAudience, PatchedCluster, PatchedListener, ProxyClass, ResourceKey,
+    Section,
 };
 use model::listener::{Bind, ChainKind, ListenerSpec};
 use traffic::Catalogue;
-use traffic::audience::{outbound_patches, shared_clusters};
+use traffic::audience::{outbound_patches, shared_clusters, with_common};
 use traffic::clusters::ClusterCatalogue;
 use traffic::listeners::ListenerCatalogue;
 
@@ -26,6 +27,8 @@ use crate::resources_of::{context_of, name_of};
 pub struct PatchedCatalogue {
     /// The catalogue.
     pub catalogue: Arc<Catalogue>,
+    /// The patches that it was derived with.
+    pub patches: Filters,
     /// The patches that removed a resource.
     pub removed: Box<[PatchId]>,
     /// The patches that would add a resource with a name that already exists, with the name.
@@ -38,7 +41,7 @@ pub struct PatchedCatalogue {
 pub(crate) type Excessive = BTreeMap<PatchId, (usize, Arc<str>)>;
 
 impl PatchedCatalogue {
-    fn new(changed: Changed, added: impl Iterator<Item = (Arc<str>, PatchId)>) -> PatchedCatalogue {
+    fn new(patches: &Filters, changed: Changed, added: impl Iterator<Item = (Arc<str>, PatchId)>) -> PatchedCatalogue {
         let Changed { mut entries, removed, spending } = changed;
         let added: Vec<(Arc<str>, PatchId)> = added.collect();
         let key = |patch: &PatchId| ResourceKey::Added(patch.filter.clone(), patch.index);
@@ -48,6 +51,7 @@ impl PatchedCatalogue {
         PatchedCatalogue {
             taken: taken.map(|(name, patch)| (patch, name)).collect(),
             catalogue: Arc::new(catalogue),
+            patches: patches.clone(),
             removed: removed.into_iter().collect(),
             excessive: spending.excessive,
         }
@@ -87,7 +91,8 @@ impl Spending {
 }
 
 flow::rule! {
-    /// The clusters of an audience with patches, or a section of them.
+    /// The clusters of an audience, or a section of them, with its patches and those for all proxies. An own section only has the
+    /// latter if its patches also change shared clusters.
     pub PatchedClusterCatalogue: (Section, Arc<ClusterAudience>) => PatchedCatalogue = "patched cluster catalogue", derive_patched_cluster_catalogue;
 }
 
@@ -95,12 +100,18 @@ fn derive_patched_cluster_catalogue(
     cx: &Reads<'_>,
     (section, audience): &(Section, Arc<ClusterAudience>),
 ) -> Option<PatchedCatalogue> {
-    let changes_shared = *section == Section::Own && outbound_patches(cx, &audience.filters).is_some();
     let plain = cx.get::<ClusterCatalogue>(&(*section, audience.plain()))?;
-    match changes_shared {
-        true => own_clusters(cx, audience, &plain),
-        false => Some(patched_clusters(cx, audience, plain.entries.iter())),
+    if *section == Section::Own {
+        return match outbound_patches(cx, &audience.filters) {
+            Some(_) => own_clusters(cx, audience, &plain),
+            None => Some(patched_clusters(cx, audience, &audience.filters, plain.entries.iter())),
+        };
     }
+    let filters = with_common(cx, &audience.filters);
+    Some(match filters.is_empty() {
+        true => PatchedCatalogue { catalogue: plain, ..PatchedCatalogue::default() },
+        false => patched_clusters(cx, audience, &filters, plain.entries.iter()),
+    })
 }
 
 /// The own clusters of a sidecar whose patches also change shared clusters.
@@ -121,7 +132,7 @@ fn own_clusters(cx: &Reads<'_>, audience: &Arc<ClusterAudience>, plain: &Catalog
     for (patch, (count, first)) in &rest.excessive {
         changed.spending.excessive.entry(patch.clone()).or_insert_with(|| (0, first.clone())).0 += count;
     }
-    let all = PatchedCatalogue::new(changed, added.into_iter());
+    let all = PatchedCatalogue::new(&audience.filters, changed, added.into_iter());
     Some(PatchedCatalogue { taken: rest.taken.iter().chain(&all.taken).cloned().collect(), ..all })
 }
 
@@ -142,7 +153,8 @@ fn derive_selectively_patched_clusters(cx: &Reads<'_>, audience: &Arc<ClusterAud
     let shared = Arc::new(shared_clusters(cx, audience, &outbound.shared)?);
     let plain = cx.get::<ClusterCatalogue>(&(Section::Shared, shared.plain()))?;
 
-    let patches = chosen(cx, &audience.filters);
+    let filters = with_common(cx, &audience.filters);
+    let patches = chosen(cx, &filters);
     let added = added(&audience.class, ApplyTo::Cluster, &patches).map(|(name, _)| name);
     let replaced = own.entries.iter().map(|(name, _)| name.clone()).chain(added);
     let replaced = replaced.filter_map(|name| Some((plain.get(&name)?.clone(), name)));
@@ -153,19 +165,21 @@ fn derive_selectively_patched_clusters(cx: &Reads<'_>, audience: &Arc<ClusterAud
         _ => false,
     });
     let below = Catalogue::new(replaced.map(|(key, name)| (name, key)).chain(patched.cloned()).collect());
-    let all = patched_clusters(cx, audience, own.over(&below).into_iter());
-    let below = patched_clusters(cx, &shared, below.entries.iter()).catalogue;
+    let all = patched_clusters(cx, audience, &filters, own.over(&below).into_iter());
+    let below = patched_clusters(cx, &shared, &with_common(cx, &shared.filters), below.entries.iter()).catalogue;
     Some(PatchedCatalogue { catalogue: Arc::new(all.catalogue.beside(&below)), ..all })
 }
 
+/// The catalogue of an audience after these patches instead of its own.
 fn patched_clusters<'e>(
     cx: &Reads<'_>,
     audience: &ClusterAudience,
+    filters: &Filters,
     plain: impl Iterator<Item = &'e (Arc<str>, ResourceKey)>,
 ) -> PatchedCatalogue {
-    let patches = chosen(cx, &audience.filters);
+    let patches = chosen(cx, filters);
     let changed = changed_clusters(audience, &patches, plain);
-    PatchedCatalogue::new(changed, added(&audience.class, ApplyTo::Cluster, &patches))
+    PatchedCatalogue::new(filters, changed, added(&audience.class, ApplyTo::Cluster, &patches))
 }
 
 /// The clusters after patches that remove and merge.
@@ -232,7 +246,7 @@ fn derive_patched_listener_catalogue(
         entries.push((name.clone(), key));
     }
     let changed = Changed { entries, removed, spending };
-    Some(PatchedCatalogue::new(changed, added(&audience.class, ApplyTo::Listener, &patches)))
+    Some(PatchedCatalogue::new(&audience.filters, changed, added(&audience.class, ApplyTo::Listener, &patches)))
 }
 
 /// Whether one of these patches removes the resource. Adds the patches that do to `removed`.

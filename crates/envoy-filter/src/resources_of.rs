@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use config::istio::envoy_filter::{ApplyTo, PatchContext};
-use envoy::{Clusters, Listeners};
+use envoy::{Clusters, Listeners, equal_parts};
 use flow::Reads;
-use model::audience::{FilterRef, PatchedCluster, PatchedListener};
+use model::audience::{PatchedCluster, PatchedListener};
 use model::listener::{Direction, ListenerSpec};
 use model::service::ObjectId;
 use model::xds::Resource;
@@ -37,9 +37,18 @@ fn derive_patched_listeners(cx: &Reads<'_>, key: &Arc<PatchedListener>) -> Optio
     let plain = cx.get::<Listeners>(&key.listener)?;
     let context = context_of(&key.listener);
     let patches: Vec<Chosen> = chosen(cx, &key.filters).into_iter().filter(|p| p.is_for(context)).collect();
-    Some(patched(&plain, ApplyTo::Listener, &key.filters, |message, outcomes| {
-        apply::listener(message, &patches, outcomes);
-    }))
+    let mut outcomes = Outcomes::default();
+    // One that cannot be decoded is not changed.
+    let decoded = ApplyTo::Listener.message().and_then(descriptor);
+    let decoded = decoded.and_then(|descriptor| DynamicMessage::decode(descriptor, plain.body()).ok());
+    let resource = decoded.map_or_else(
+        || (*plain).clone(),
+        |mut message| {
+            apply::listener(&mut message, &patches, &mut outcomes);
+            equal_parts::listener(cx, plain.name().clone(), encode_dynamic(&message).into())
+        },
+    );
+    Some(Patched { resource, left: outcomes.left(&key.filters) })
 }
 
 flow::rule! {
@@ -67,24 +76,4 @@ pub(crate) fn context_of(listener: &ListenerSpec) -> PatchContext {
 pub(crate) fn name_of(patch: &CompiledPatch) -> Option<String> {
     let name = patch.value.as_ref()?.get_field_by_name("name")?;
     name.as_str().filter(|name| !name.is_empty()).map(str::to_owned)
-}
-
-/// Decodes a resource, changes it, and encodes it under the same name. A resource that cannot be decoded is not changed.
-fn patched(
-    plain: &Resource,
-    sort: ApplyTo,
-    patches: &[FilterRef],
-    change: impl FnOnce(&mut DynamicMessage, &mut Outcomes),
-) -> Patched {
-    let descriptor = sort.message().and_then(descriptor);
-    let decoded = descriptor.and_then(|of| DynamicMessage::decode(of, plain.body()).ok());
-    let mut outcomes = Outcomes::default();
-    let resource = match decoded {
-        Some(mut message) => {
-            change(&mut message, &mut outcomes);
-            Resource::new(plain.name().clone(), encode_dynamic(&message))
-        }
-        None => plain.clone(),
-    };
-    Patched { resource, left: outcomes.left(patches) }
 }

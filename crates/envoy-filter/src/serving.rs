@@ -57,9 +57,11 @@ impl<E, G> Client<Arc<E>, G> {
     }
 
     /// The catalogue of an Envoy: the plain one, or the patched one. A gRPC client has none.
-    fn list(&self, is_plain: impl Fn(&E) -> bool) -> Option<ListKey<E>> {
+    fn list(&self, is_plain: impl Fn(Section, &E) -> bool) -> Option<ListKey<E>> {
         match self {
-            Client::Envoy(section, audience) if is_plain(audience) => Some(Either::First((*section, audience.clone()))),
+            Client::Envoy(section, audience) if is_plain(*section, audience) => {
+                Some(Either::First((*section, audience.clone())))
+            }
             Client::Envoy(section, audience) => Some(Either::Second((*section, audience.clone()))),
             Client::Grpc(_) => None,
         }
@@ -91,7 +93,8 @@ impl ServedType for ClusterType {
     }
 
     fn list(audience: &Self::Audience, _: &Arc<str>) -> Option<ListKey<ClusterAudience>> {
-        audience.list(|audience| audience.filters.is_empty())
+        // All others may have patches that their audience does not name.
+        audience.list(|section, audience| section == Section::Own && audience.filters.is_empty())
     }
 
     fn resolve(audience: &Self::Audience, name: &Arc<str>) -> Option<ResourceKey> {
@@ -116,7 +119,7 @@ impl ServedType for ListenerType {
     }
 
     fn list(audience: &Self::Audience, _: &Arc<str>) -> Option<ListKey<ListenerAudience>> {
-        audience.list(|audience| audience.filters.is_empty())
+        audience.list(|_, audience| audience.filters.is_empty())
     }
 
     fn resolve(audience: &Self::Audience, name: &Arc<str>) -> Option<ResourceKey> {

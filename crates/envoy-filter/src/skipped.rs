@@ -55,13 +55,8 @@ pub fn unmade(engine: &Engine, filter: &ObjectId, cells: &[CellId], complete: bo
         states.add::<PatchedRouteShells>(engine, *cell, |(audience, _)| &audience.filters, PatchStates::resource);
         states.add::<PatchedVirtualHostResources>(engine, *cell, |(_, host)| &host.filters, PatchStates::resource);
         states.add::<PatchedHostCatalogue>(engine, *cell, |(audience, _)| audience.filters(), PatchStates::hosts);
-        states.add::<PatchedClusterCatalogue>(engine, *cell, |(_, audience)| &audience.filters, PatchStates::catalogue);
-        states.add::<PatchedListenerCatalogue>(
-            engine,
-            *cell,
-            |(_, audience)| &audience.filters,
-            PatchStates::catalogue,
-        );
+        states.add_catalogue::<PatchedClusterCatalogue>(engine, *cell);
+        states.add_catalogue::<PatchedListenerCatalogue>(engine, *cell);
     }
     states.into_report(complete)
 }
@@ -77,6 +72,13 @@ impl PatchStates<'_> {
     ) {
         if let (Some(key), Some(row)) = (engine.key::<R>(cell), engine.row::<R>(cell)) {
             add(self, filters(&key), &row);
+        }
+    }
+
+    /// Adds the outcome of patches in a cell, if it is one of this relation of catalogues.
+    fn add_catalogue<R: Rule<Row = PatchedCatalogue>>(&mut self, engine: &Engine, cell: CellId) {
+        if let Some(row) = engine.row::<R>(cell) {
+            self.catalogue(&row);
         }
     }
 
@@ -107,7 +109,7 @@ impl PatchStates<'_> {
         }
     }
 
-    fn catalogue(&mut self, filters: &[FilterRef], row: &PatchedCatalogue) {
+    fn catalogue(&mut self, row: &PatchedCatalogue) {
         let entries = row.catalogue.entries.iter();
         let added: BTreeSet<u16> = entries
             .filter_map(|(_, key)| match key {
@@ -115,15 +117,15 @@ impl PatchStates<'_> {
                 _ => None,
             })
             .collect();
-        for patch in self.own(filters) {
+        for patch in self.own(&row.patches) {
             let does = added.contains(&patch.index) || row.removed.contains(&patch);
             self.state(&patch).applied |= does;
             if let Some((_, name)) = row.taken.iter().find(|(taken, _)| *taken == patch) {
                 self.state(&patch).skip(1, name, &Arc::from("another resource has this name"));
             }
-            if let Some((count, name)) = row.excessive.get(&patch) {
-                self.state(&patch).skip(*count, name, &PatchError::TooMuchForMany.to_string().into());
-            }
+        }
+        for (patch, (count, name)) in row.excessive.iter().filter(|(patch, _)| patch.filter == *self.filter) {
+            self.state(patch).skip(*count, name, &PatchError::TooMuchForMany.to_string().into());
         }
     }
 

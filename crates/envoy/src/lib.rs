@@ -42,7 +42,7 @@ mod wire;
 pub use cluster::Clusters;
 pub use endpoints::{Endpoints, LoadAssignments, OwnInstances};
 pub use grpc::{EncodedGrpcClusters, GrpcClusters, GrpcKubeRoutes, GrpcListeners, GrpcRoutes};
-pub use listener::Listeners;
+pub use listener::{Listeners, equal_parts};
 pub use name_table::{NameTables, ServiceNames};
 pub use node::{NodeError, decode_node, parse_node};
 pub use rbac::{AuthorizationFilters, Filters as AuthorizationFilterList};
@@ -73,6 +73,7 @@ pub fn register(b: &mut flow::Builder) {
     b.view::<GrpcClusters>();
     b.view::<GrpcListeners>();
     b.view::<AuthorizationFilters>();
+    b.view::<equal_parts::EqualParts>();
     b.view::<Listeners>();
     b.view::<Secrets>();
     b.view::<ServiceNames>();

@@ -183,7 +183,7 @@ pub struct ChainMatch {
     /// `raw_buffer` or `tls`.
     pub transport_protocol: Option<&'static str>,
     /// ALPN, or the protocol that the HTTP inspector detected (`http/1.1`, `h2c`).
-    pub application_protocols: Vec<&'static str>,
+    pub application_protocols: &'static [&'static str],
 }
 
 /// The network filter of a filter chain.
@@ -278,7 +278,7 @@ pub struct TcpChain {
     /// Connections are tunneled over HTTP.
     pub tunnel: Option<Tunnel>,
     /// The SNI is resolved in this cache, and connections go to this port.
-    pub by_server_name: Option<(DnsCache, u16)>,
+    pub by_server_name: Option<Box<(DnsCache, u16)>>,
     /// A gateway passes connections from another network on without decrypting them (`AUTO_PASSTHROUGH`). It knows no client, so
     /// that policies are enforced by the server only.
     pub between_networks: bool,

@@ -1,5 +1,7 @@
 //! Reads and writes protobuf without generated types, for the few messages whose cost matters.
 
+use std::ops::Range;
+
 use bytes::Bytes;
 
 /// The value of a field.
@@ -82,6 +84,34 @@ impl<'a> Reader<'a> {
         let (taken, rest) = self.rest.split_at_checked(length).ok_or(Malformed)?;
         self.rest = rest;
         Ok(taken)
+    }
+}
+
+/// A field of a message, as ranges of the message's bytes.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Field {
+    /// Its number.
+    pub number: u32,
+    /// All of it.
+    pub whole: Range<usize>,
+    /// The content of a message, string or bytes; `None` for numbers.
+    pub content: Option<Range<usize>>,
+}
+
+/// The fields of a message. `None` if it is not one.
+pub fn fields(message: &[u8]) -> Option<Vec<Field>> {
+    let (mut reader, mut fields) = (Reader::new(message), Vec::new());
+    loop {
+        let start = message.len() - reader.rest().len();
+        let Some((number, value)) = reader.field().ok()? else {
+            return Some(fields);
+        };
+        let end = message.len() - reader.rest().len();
+        let content = match value {
+            Value::Bytes(bytes) => Some(end - bytes.len()..end),
+            _ => None,
+        };
+        fields.push(Field { number, whole: start..end, content });
     }
 }
 

@@ -27,8 +27,9 @@ use crate::{signing, tls};
 
 /// The maximum number of concurrent streams on one connection. Envoy uses one.
 const MAX_STREAMS_PER_CONNECTION: u32 = 100;
-/// The bytes of requests that a connection may send before they are read.
-const RECEIVE_WINDOW: u32 = 256 << 10;
+/// The bytes of requests that a connection may send before they are read. The HTTP library has a list of the frames that wait, which
+/// keeps its size for as long as the connection lives.
+const RECEIVE_WINDOW: u32 = 64 << 10;
 
 /// The client of a connection, as far as the connection proves it.
 #[derive(Clone, Debug)]

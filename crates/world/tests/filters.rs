@@ -176,6 +176,54 @@ fn check_clusters(world: &mut World, token: ProxyToken) -> bool {
     true
 }
 
+/// A patch for all proxies, which the lists of clusters add themselves, has the same effect as with a condition that all proxies meet,
+/// with which it is part of their audiences.
+#[test]
+fn patches_for_all_proxies_change_what_those_of_audiences_change() {
+    let mut added = 0;
+    for seed in 1..=3u64 {
+        let mut r = Random::new(seed);
+        let proxies = ["a", "b"].map(|app| proxy(app, ProxyKind::Sidecar, app));
+        let far = Arc::new(support::proxy("far", "far", ProxyKind::Sidecar));
+        let proxies: Vec<_> = proxies.into_iter().chain([far, proxy("gw", ProxyKind::Router, "a")]).collect();
+        let mut worlds = [0, 1].map(|_| {
+            let mut world = World::new(support::settings(Sharing::All), 1);
+            let proxies = proxies.iter().map(|proxy| Proxy { version: "1.30".into(), ..(**proxy).clone() });
+            let tokens: Vec<ProxyToken> = proxies.map(|proxy| world.connect(Arc::new(proxy)).0).collect();
+            (world, tokens)
+        });
+        for step in 0..100 {
+            let (text, key) = edit(&mut r);
+            let conditional = text.as_deref().map(with_a_version);
+            let mut clusters = Vec::new();
+            for ((world, tokens), text) in worlds.iter_mut().zip([text, conditional]) {
+                world.commit(support::batch_of(vec![(text, key.clone())]));
+                for token in tokens {
+                    let mut of_one =
+                        support::open_list(world, *token, (types::CLUSTER, &Arc::default()), &mut Vec::new());
+                    of_one.sort_by(|a, b| a.name().cmp(b.name()));
+                    clusters.push(of_one);
+                }
+            }
+            let (plain, conditional) = clusters.split_at(proxies.len());
+            assert_eq!(plain, conditional, "seed {seed}, step {step}");
+            let [plain, conditional] = worlds.each_ref().map(|(world, tokens)| {
+                let audiences = world.engine().get::<Audiences>(&tokens[2]).unwrap();
+                audiences.shared_cluster.as_ref().unwrap().filters.len()
+            });
+            added += usize::from(plain < conditional);
+        }
+    }
+    assert!(added > 20, "{added}");
+}
+
+/// The EnvoyFilter with the condition that a proxy has a version, in each patch.
+fn with_a_version(text: &str) -> String {
+    let condition = "match: {proxy: {proxyVersion: \".*\"}";
+    text.replace("match: {", &format!("{condition}, "))
+        .replace("CLUSTER, patch:", &format!("CLUSTER, {condition}}}, patch:"))
+}
+
 /// A sidecar that receives virtual hosts over VHDS.
 fn discovering(namespace: &str, app: &str) -> Arc<Proxy> {
     let labels = [("app".into(), app.into())].into();

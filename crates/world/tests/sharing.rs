@@ -13,6 +13,9 @@ use config::{ParseOptions, parse_documents};
 use envoy::{Endpoints, LoadAssignments, types};
 use model::audience::ResourceKey;
 use model::proxy::{Locality, Proxy, ProxyKind};
+use model::xds::Resource;
+use protos::Message;
+use protos::envoy::config::listener::v3::Listener;
 use registry::inputs::{ProxyToken, Sharing};
 use world::{Batch, World};
 
@@ -126,6 +129,36 @@ fn a_fact_that_many_services_need_separates_all_endpoints_by_this_fact_only() {
 
 /// The cost of a node-local service, and the cost if all endpoints were held for each node because of it:
 /// `cargo test -p world --test sharing -- --ignored --nocapture`.
+/// The inbound listeners of workloads differ in names and ports. Most of their bytes are in memory once.
+#[test]
+fn inbound_listeners_share_what_they_have_in_common() {
+    let mut world = World::new(support::settings(Sharing::All), 1);
+    let service = |name: &str, port: u16| {
+        format!(
+            "apiVersion: v1\nkind: Service\nmetadata: {{name: {name}, namespace: shop}}\n\
+             spec: {{clusterIP: 10.96.0.1, selector: {{app: {name}}}, ports: [{{name: http, port: {port}}}, {{name: any, port: 7{port}}}]}}\n---\n"
+        )
+    };
+    commit(&mut world, &(service("a", 80) + &service("b", 81)));
+    let listeners = ["a", "b"].map(|app| {
+        let labels = [("app".into(), app.into())].into();
+        let proxy = Proxy { labels, version: "1.30".into(), ..support::proxy(app, "shop", ProxyKind::Sidecar) };
+        let token = world.connect(Arc::new(proxy)).0;
+        let listeners = support::open_list(&mut world, token, (types::LISTENER, &Arc::default()), &mut Vec::new());
+        listeners.into_iter().find(|listener| **listener.name() == *"virtualInbound").unwrap()
+    });
+    assert_ne!(listeners[0], listeners[1]);
+    let places = |listener: &Resource| listener.pieces().iter().map(|piece| piece.as_ptr()).collect::<BTreeSet<_>>();
+    let [first, second] = listeners.each_ref().map(places);
+    let shared = listeners[0].pieces().iter().filter(|piece| second.contains(&piece.as_ptr()));
+    let shared: usize = shared.map(|piece| piece.len()).sum();
+    assert!(2 * shared > listeners[0].len(), "{shared} of {} bytes", listeners[0].len());
+    assert!(first.len() < listeners[0].pieces().len(), "chains of a listener share as well");
+    // The pieces are the message.
+    let body = listeners[0].body();
+    assert_eq!(Listener::decode(body.clone()).unwrap().encode_to_vec(), body);
+}
+
 #[test]
 #[ignore = "a measurement"]
 fn cost_of_a_node_local_service() {

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use bytes::Bytes;
 use model::xds::{Resource, ResourceType, Version};
-use protos::wire::{Reader, Value, put_bytes};
+use protos::wire::{Reader, Value, fields, put_bytes};
 
 use crate::Name;
 
@@ -25,7 +25,7 @@ pub(crate) fn parts_of(kind: ResourceType, resource: &Resource) -> Vec<Part> {
     let body = resource.body();
     let fields = fields(&body).unwrap_or_default();
     let parts = fields.into_iter().filter(|one| one.number == field);
-    parts.filter_map(|one| part(&body, one.value?)).collect()
+    parts.filter_map(|one| part(&body, one.content?)).collect()
 }
 
 /// The resource with some of its parts replaced. `replace` returns the body of the new part, an empty one to leave the part
@@ -40,7 +40,7 @@ pub(crate) fn with_parts(
     let body = resource.body();
     let (mut pieces, mut kept, mut changed) = (Vec::new(), 0, false);
     for one in fields(&body)?.into_iter().filter(|one| one.number == field) {
-        let Some(new) = one.value.and_then(|value| replace(Version::of(&body[value]))) else {
+        let Some(new) = one.content.and_then(|value| replace(Version::of(&body[value]))) else {
             continue;
         };
         changed = true;
@@ -55,29 +55,6 @@ pub(crate) fn with_parts(
     pieces.push(body.slice(kept..));
     pieces.retain(|piece| !piece.is_empty());
     changed.then(|| Resource::in_pieces(resource.name().clone(), pieces))
-}
-
-/// A field of a message.
-struct Field {
-    number: u32,
-    whole: Range<usize>,
-    value: Option<Range<usize>>,
-}
-
-fn fields(body: &Bytes) -> Option<Vec<Field>> {
-    let (mut reader, mut fields) = (Reader::new(body), Vec::new());
-    loop {
-        let start = body.len() - reader.rest().len();
-        let Some((number, value)) = reader.field().ok()? else {
-            return Some(fields);
-        };
-        let end = body.len() - reader.rest().len();
-        let value = match value {
-            Value::Bytes(bytes) => Some(end - bytes.len()..end),
-            _ => None,
-        };
-        fields.push(Field { number, whole: start..end, value });
-    }
 }
 
 fn part(body: &Bytes, at: Range<usize>) -> Option<Part> {

@@ -1,5 +1,6 @@
 //! Listeners (LDS).
 
+pub mod equal_parts;
 mod filters;
 mod http;
 mod inspect;
@@ -44,7 +45,7 @@ fn derive_listeners(cx: &Reads<'_>, key: &Arc<ListenerSpec>) -> Option<Resource>
     let mesh = mesh_of(cx, key.overrides.as_ref())?;
     let telemetry = cx.get::<EffectiveTelemetry>(&())?;
     let policies = PolicyFilters::of(cx, key);
-    Some(Resource::new(key.name.clone(), encode(key, &mesh.config, &telemetry, &policies)))
+    Some(equal_parts::listener(cx, key.name.clone(), encode(key, &mesh.config, &telemetry, &policies)))
 }
 
 fn encode(spec: &ListenerSpec, mesh: &MeshConfig, telemetry: &Telemetry, policies: &PolicyFilters) -> Bytes {
@@ -126,7 +127,7 @@ fn filter_chain(
         ChainKind::Http(http) => vec![http::filter(http, spec, (mesh, telemetry), policies)],
         ChainKind::Tcp(tcp) => {
             let by_name = tcp.by_server_name.iter();
-            let lookup = by_name.map(|(cache, port)| dns_cache::of_server_names(cache, *port));
+            let lookup = by_name.map(|found| dns_cache::of_server_names(&found.0, found.1));
             let metrics = stats::of(spec, telemetry).map(|config| network_filter(stats::FILTER, &config));
             let own = tcp::filters(tcp, spec.idle_timeout_ms, telemetry);
             let policies = if tcp.between_networks { Vec::new() } else { policies.tcp() };

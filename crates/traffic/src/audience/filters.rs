@@ -16,8 +16,9 @@ use model::kube::GATEWAY_NAME;
 use model::proxy::{Labels, Proxy, ProxyKind, selects};
 use model::service::ObjectId;
 use regex::Regex;
-use registry::inputs::{EnvoyFilters, Mesh};
+use registry::inputs::EnvoyFilters;
 
+use super::cluster_patches::{is_common, is_selective};
 use super::facts::Facts;
 use crate::clusters::INBOUND_PASSTHROUGH;
 use crate::listeners::inbound::VIRTUAL_INBOUND;
@@ -45,7 +46,7 @@ pub(super) struct Selected {
     pub(super) extensions: Filters,
 }
 
-/// The patches of resources that sidecars have in two catalogues.
+/// The patches of resources that sidecars have in two catalogues, without those that catalogues add themselves ([`with_common`](super::with_common)).
 #[derive(Clone, Default, Debug)]
 pub(super) struct BySection {
     /// All patches.
@@ -100,7 +101,7 @@ pub struct FilterScope {
 
 /// The order of filters with the same priority.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
-struct Age {
+pub(super) struct Age {
     created: Option<config::Timestamp>,
     /// `NAME.NAMESPACE`, as Istio compares them.
     name: String,
@@ -114,18 +115,18 @@ impl Age {
 
 /// The conditions of a patch on proxies.
 #[derive(Clone, PartialEq, Debug)]
-struct PatchScope {
-    index: u16,
+pub(super) struct PatchScope {
+    pub(super) index: u16,
     sort: Sort,
     context: PatchContext,
     /// The traffic of a sidecar whose resources it may change: outbound, and inbound.
-    directions: (bool, bool),
+    pub(super) directions: (bool, bool),
     /// It names the cluster, the service or the virtual host that it changes, or it adds one.
     names_one: bool,
     /// It adds a cluster or a listener.
     adds: bool,
-    version: Option<Version>,
-    metadata: StringMap,
+    pub(super) version: Option<Version>,
+    pub(super) metadata: StringMap,
 }
 
 /// The type of resource that a patch changes.
@@ -174,6 +175,11 @@ impl PatchScope {
             && self.metadata.iter().all(|(key, value)| proxy.metadata.get(key) == Some(value))
     }
 
+    /// Whether the patch is for one cluster, for those of one service, or adds one; not for inbound traffic only.
+    pub(super) fn is_of_few_clusters(&self) -> bool {
+        self.sort == Sort::Clusters && self.names_one && self.directions.0
+    }
+
     /// Whether the patch changes listeners of such a proxy, and whether it changes other resources.
     fn targets(&self, kind: ProxyKind) -> (bool, bool) {
         let context = match (self.context, kind) {
@@ -214,41 +220,6 @@ fn names_one(patch: &EnvoyConfigPatch) -> bool {
     }
 }
 
-/// Whether a patch changes few of the outbound clusters, and not those of all namespaces. Its workloads share the list of clusters
-/// without the patch.
-fn is_selective(scope: &FilterScope, patch: &PatchScope, root: &str) -> bool {
-    let is_for_some = scope.selector.is_some() || !scope.targets.is_empty() || *scope.namespace != *root;
-    patch.sort == Sort::Clusters && patch.names_one && patch.directions.0 && is_for_some
-}
-
-/// The patches of an own list of clusters that change outbound clusters.
-pub struct OutboundPatches {
-    /// Patches that are part of the shared list, too.
-    pub shared: Filters,
-    /// Patches that are not. Each is for one cluster or service, or adds a cluster.
-    pub own: Filters,
-}
-
-/// Divides the patches of an own list of clusters. `None` if they change no shared cluster.
-pub fn outbound_patches(cx: &Reads<'_>, filters: &Filters) -> Option<OutboundPatches> {
-    let mesh = cx.get::<Mesh>(&())?;
-    let root = &mesh.config.root_namespace;
-    let (mut shared, mut own) = (Vec::new(), Vec::new());
-    for FilterRef { id, patches } in filters.iter() {
-        let Some(scope) = cx.get::<FilterScopes>(id) else { continue };
-        let add = |to: &mut Vec<FilterRef>, is_selective_one: bool| {
-            let wanted = |patch: &PatchScope| {
-                let is_outbound = patches.contains(&patch.index) && patch.directions.0;
-                is_outbound && is_selective(&scope, patch, root) == is_selective_one
-            };
-            to.extend(scope.refer(id, &wanted));
-        };
-        add(&mut shared, false);
-        add(&mut own, true);
-    }
-    (!own.is_empty()).then(|| OutboundPatches { shared: shared.into(), own: own.into() })
-}
-
 /// Whether a patch may change a sidecar's resources for outbound traffic, and for inbound traffic. A resource that it adds
 /// is in the catalogue of resources with similar names, because a name that exists there is not added.
 fn directions(patch: &EnvoyConfigPatch) -> (bool, bool) {
@@ -284,7 +255,7 @@ fn is_inbound(name: &str) -> bool {
 
 /// A regular expression for versions.
 #[derive(Clone, Debug)]
-struct Version {
+pub(super) struct Version {
     expression: Arc<str>,
     /// None if it is invalid or too large: it matches no proxy.
     compiled: Option<Arc<Regex>>,
@@ -328,8 +299,7 @@ impl Version {
     }
 }
 
-/// The patches for a proxy, from its namespace and the root namespace: by priority, then those of the root namespace first,
-/// then by age.
+/// The patches for a proxy, from its namespace and the root namespace, in the order in which they are applied.
 pub(super) fn selected(facts: &Facts<'_>) -> Selected {
     let (cx, proxy, labels, root) = (facts.cx, facts.proxy, facts.labels, facts.root());
     let mut found: Vec<(ObjectId, Arc<FilterScope>)> = Vec::new();
@@ -344,8 +314,7 @@ pub(super) fn selected(facts: &Facts<'_>) -> Selected {
             found.extend(scope.filter(|s| s.selects(proxy, labels, namespace)).map(|s| (id.clone(), s)));
         }
     }
-    let rank = |(id, scope): &(ObjectId, Arc<FilterScope>)| (scope.priority, id.namespace != *root, scope.meta.clone());
-    found.sort_by_cached_key(rank);
+    found.sort_by_cached_key(|(_, scope)| scope.rank(root));
     let choose = |wanted: &dyn Fn(&FilterScope, &PatchScope) -> bool| -> Filters {
         let chosen = found.iter().filter_map(|(id, scope)| {
             scope.refer(id, &|patch: &PatchScope| wanted(scope, patch) && patch.is_for(proxy))
@@ -357,12 +326,17 @@ pub(super) fn selected(facts: &Facts<'_>) -> Selected {
     let particular = particular::few_hosts(cx, &facts.scope).is_some();
     let is_own = |patch: &PatchScope| patch.directions.1 || particular && !patch.adds;
     let by_section = |wanted: &dyn Fn(&PatchScope) -> bool| {
-        let all = refer(wanted);
+        let listed = |scope: &FilterScope, patch: &PatchScope| wanted(patch) && !is_common(scope, patch, root);
         let replaces = !choose(&|scope, patch| wanted(patch) && is_selective(scope, patch, root)).is_empty();
         BySection {
-            shared: choose(&|scope, patch| patch.directions.0 && wanted(patch) && !is_selective(scope, patch, root)),
-            own: if replaces { all.clone() } else { refer(&|patch| is_own(patch) && wanted(patch)) },
-            all,
+            all: choose(&listed),
+            shared: choose(&|scope, patch| {
+                patch.directions.0 && listed(scope, patch) && !is_selective(scope, patch, root)
+            }),
+            own: match replaces {
+                true => choose(&|scope, patch| listed(scope, patch) || patch.directions.1 && wanted(patch)),
+                false => refer(&|patch| is_own(patch) && wanted(patch)),
+            },
         }
     };
     let of_routes = |patch: &PatchScope| patch.sort == Sort::Routes && patch.targets(proxy.kind).1;
@@ -376,6 +350,16 @@ pub(super) fn selected(facts: &Facts<'_>) -> Selected {
 }
 
 impl FilterScope {
+    /// The order in which filters are applied: by priority, then those of the root namespace first, then by age.
+    pub(super) fn rank(&self, root: &str) -> (i32, bool, Age) {
+        (self.priority, *self.namespace != *root, self.meta.clone())
+    }
+
+    /// Whether it is for some workloads, or one namespace.
+    pub(super) fn is_for_some(&self, root: &str) -> bool {
+        self.selector.is_some() || !self.targets.is_empty() || *self.namespace != *root
+    }
+
     fn selects(&self, proxy: &Proxy, labels: &Labels, namespace: &Arc<str>) -> bool {
         if self.targets.is_empty() {
             return self.selector.as_ref().is_none_or(|selector| selects(selector, labels));
@@ -391,7 +375,7 @@ impl FilterScope {
     }
 
     /// A reference to the matching patches; none without any.
-    fn refer(&self, id: &ObjectId, wanted: &dyn Fn(&PatchScope) -> bool) -> Option<FilterRef> {
+    pub(super) fn refer(&self, id: &ObjectId, wanted: &dyn Fn(&PatchScope) -> bool) -> Option<FilterRef> {
         let patches: Arc<[u16]> = self.patches.iter().filter(|p| wanted(p)).map(|p| p.index).collect();
         (!patches.is_empty()).then(|| FilterRef { id: id.clone(), patches })
     }

@@ -5,6 +5,7 @@
 //! [`routes`], [`grpc`], [`secrets`]), which reads a proxy through [`facts::Facts`].
 
 mod class;
+mod cluster_patches;
 mod clusters;
 mod endpoints;
 mod facts;
@@ -32,9 +33,10 @@ use model::audience::{
 use model::service::ObjectId;
 use registry::inputs::{Mesh, Proxies, ProxyToken};
 
+pub use cluster_patches::{CommonPatches, OutboundPatches, outbound_patches, with_common};
 pub use clusters::shared_clusters;
 pub use facts::pod_key;
-pub use filters::{FilterScopes, FiltersByNamespace, OutboundPatches, outbound_patches};
+pub use filters::{FilterScopes, FiltersByNamespace};
 pub use location::{ClustersOfServices, RulesByFacet, ServicesByDns, ServicesByFacet, ServicesWithAssigned};
 pub(crate) use select::gateways as gateways_for;
 pub use select::{GatewaysBySelector, HttpSourceLabels, RulesWithSelector, SidecarsByNamespace, TcpSourceLabels};
@@ -138,6 +140,7 @@ fn derive_audiences(cx: &Reads<'_>, token: &ProxyToken) -> Option<ProxyAudiences
 /// Adds this module's rules.
 pub(crate) fn register(b: &mut flow::Builder) {
     filters::register(b);
+    cluster_patches::register(b);
     select::register(b);
     location::register(b);
     b.world::<Audiences, Proxies>();

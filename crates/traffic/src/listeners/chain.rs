@@ -111,7 +111,7 @@ impl Chain {
             application_protocols: match &self.kind {
                 ChainKind::Http(http) if self.inspected => plaintext_http(http.accepts_http10),
                 _ if self.inspected => plaintext_http(false),
-                _ => self.alpn.to_vec(),
+                _ => self.alpn,
             },
         };
         ChainSpec { name: "".into(), matches, tls: self.tls, kind: self.kind }
@@ -156,9 +156,8 @@ impl Taken {
 
 /// The protocols that the HTTP inspector reports for plain-text HTTP. HTTP/1.0 is omitted if it is not accepted: as
 /// HTTP it would be rejected, as TCP it passes.
-pub(crate) fn plaintext_http(accepts_http10: bool) -> Vec<&'static str> {
-    let old = accepts_http10.then_some("http/1.0");
-    old.into_iter().chain(["http/1.1", "h2c"]).collect()
+pub(crate) fn plaintext_http(accepts_http10: bool) -> &'static [&'static str] {
+    if accepts_http10 { &["http/1.0", "http/1.1", "h2c"] } else { &["http/1.1", "h2c"] }
 }
 
 /// Whether two conditions, each a list of alternatives or empty for no condition, have a common alternative.

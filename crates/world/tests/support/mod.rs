@@ -80,9 +80,14 @@ pub type Edit = (Option<String>, ObjectKey);
 
 /// A batch of a few random edits.
 pub fn batch(r: &mut Random, at_most: usize, edit: fn(&mut Random) -> Edit) -> Batch {
+    batch_of((0..=r.below(at_most)).map(|_| edit(r)).collect())
+}
+
+/// A batch of these edits.
+pub fn batch_of(edits: Vec<Edit>) -> Batch {
     let mut batch = Batch::new();
-    for _ in 0..=r.below(at_most) {
-        match edit(r) {
+    for edit in edits {
+        match edit {
             (Some(text), key) => {
                 let parsed = parse_documents(text.as_bytes(), "f", &ParseOptions::default());
                 let object = parsed.objects.into_iter().next();

@@ -167,7 +167,7 @@ fn chain_matches() {
         prefix_ranges: vec!["10.1.2.3/24".parse().unwrap(), "2001:db8::1/128".parse().unwrap()],
         server_names: vec!["a.example.com".into()],
         transport_protocol: Some("tls"),
-        application_protocols: vec!["http/1.1", "h2c"],
+        application_protocols: &["http/1.1", "h2c"],
     };
     let value = run(&listener(vec![ChainSpec { matches, ..chain(ChainKind::Http(discovered())) }]), "");
     assert_eq!(

@@ -9,11 +9,11 @@ use names::Protocol;
 use crate::listeners::chain::{BLACK_HOLE, RAW_BUFFER, TLS, all_to_cluster, plaintext_http, to_cluster};
 
 /// ALPN of sidecars for HTTP.
-const MESH_HTTP: [&str; 3] = ["istio-http/1.0", "istio-http/1.1", "istio-h2"];
+const MESH_HTTP: &[&str] = &["istio-http/1.0", "istio-http/1.1", "istio-h2"];
 /// ALPN of sidecars for TCP.
-const MESH_BYTES: [&str; 2] = ["istio-peer-exchange", "istio"];
+const MESH_BYTES: &[&str] = &["istio-peer-exchange", "istio"];
 /// All ALPN of sidecars. TLS without any of them is the application's.
-const MESH: [&str; 5] = ["istio", "istio-peer-exchange", "istio-http/1.0", "istio-http/1.1", "istio-h2"];
+const MESH: &[&str] = &["istio", "istio-peer-exchange", "istio-http/1.0", "istio-http/1.1", "istio-h2"];
 
 /// Accepted connections of a port.
 pub(super) enum Opening {
@@ -53,7 +53,7 @@ struct Sort {
     http: bool,
     transport: Transport,
     /// ALPN, of which one must be offered; empty for any.
-    protocols: Vec<&'static str>,
+    protocols: &'static [&'static str],
 }
 
 /// The transport of connections.
@@ -83,26 +83,26 @@ impl Port {
     }
 
     fn sorts(&self) -> Vec<Sort> {
-        let http = |transport, protocols: &[&'static str]| Sort::new(true, transport, protocols);
-        let bytes = |transport, protocols: &[&'static str]| Sort::new(false, transport, protocols);
+        let http = |transport, protocols| Sort { http: true, transport, protocols };
+        let bytes = |transport, protocols| Sort { http: false, transport, protocols };
         let (detected, is_http) = (self.protocol.is_unsupported(), self.protocol.is_http());
         let plain_http = plaintext_http(self.accepts_http10);
         use Transport::{Opened, Passed, Raw};
         match (&self.opening, detected, is_http) {
             (Opening::Closed, ..) => Vec::new(),
-            (Opening::Plain, true, _) => vec![http(Raw, &plain_http), bytes(Raw, &[])],
+            (Opening::Plain, true, _) => vec![http(Raw, plain_http), bytes(Raw, &[])],
             (Opening::Plain, _, true) => vec![http(Raw, &[])],
             (Opening::Plain, ..) => vec![bytes(Raw, &[])],
             (Opening::Both(_), true, _) => vec![
-                http(Opened, &MESH_HTTP),
-                http(Raw, &plain_http),
-                bytes(Opened, &MESH_BYTES),
+                http(Opened, MESH_HTTP),
+                http(Raw, plain_http),
+                bytes(Opened, MESH_BYTES),
                 bytes(Raw, &[]),
                 bytes(Passed, &[]),
             ],
-            (Opening::Both(_), _, true) => vec![http(Opened, &MESH), http(Raw, &[])],
-            (Opening::Both(_), ..) => vec![bytes(Opened, &MESH), bytes(Passed, &[]), bytes(Raw, &[])],
-            (Opening::Mesh(_), true, _) => vec![http(Opened, &MESH_HTTP), bytes(Opened, &[])],
+            (Opening::Both(_), _, true) => vec![http(Opened, MESH), http(Raw, &[])],
+            (Opening::Both(_), ..) => vec![bytes(Opened, MESH), bytes(Passed, &[]), bytes(Raw, &[])],
+            (Opening::Mesh(_), true, _) => vec![http(Opened, MESH_HTTP), bytes(Opened, &[])],
             (Opening::Own(context), true, _) => vec![http(Opened, context.alpn), bytes(Opened, &[])],
             (Opening::Mesh(_) | Opening::Own(_), _, true) => vec![http(Opened, &[])],
             (Opening::Mesh(_) | Opening::Own(_), ..) => vec![bytes(Opened, &[])],
@@ -153,12 +153,6 @@ impl Port {
     fn tcp(&self) -> TcpChain {
         let all = all_to_cluster(&self.cluster).speaking(self.protocol);
         TcpChain { stat_prefix: self.tcp_name.clone().unwrap_or(all.stat_prefix), ..all }
-    }
-}
-
-impl Sort {
-    fn new(http: bool, transport: Transport, protocols: &[&'static str]) -> Sort {
-        Sort { http, transport, protocols: protocols.to_vec() }
     }
 }
 

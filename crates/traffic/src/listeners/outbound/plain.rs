@@ -97,7 +97,7 @@ impl Plain {
         let all = l4::to_cluster(cx, &cluster.to_string(), self.policy.as_ref(), "").speaking(self.protocol);
         let tcp = TcpChain {
             stat_prefix: stats::outbound(cx, &self.service, self.service_port, "").unwrap_or(all.stat_prefix),
-            by_server_name: self.dns_cache().map(|cache| (cache, self.service_port)),
+            by_server_name: self.dns_cache().map(|cache| Box::new((cache, self.service_port))),
             ..all
         };
         Chain { sni: self.names.to_vec(), ..Chain::any(ChainKind::Tcp(tcp)) }

@@ -1,0 +1,91 @@
+//! Patches of few outbound clusters. They do not give a proxy a list of all clusters of its own: those for all proxies are added by
+//! every list, and those for some workloads or a namespace are in their own lists, which replace the shared clusters.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use flow::Reads;
+use model::audience::{FilterRef, Filters};
+use model::service::ObjectId;
+use registry::inputs::Mesh;
+
+use super::filters::{FilterScope, FilterScopes, FiltersByNamespace, PatchScope};
+
+/// Whether a patch changes few of the outbound clusters, and not those of all namespaces. Its workloads share the list of clusters
+/// without the patch.
+pub(super) fn is_selective(scope: &FilterScope, patch: &PatchScope, root: &str) -> bool {
+    patch.is_of_few_clusters() && scope.is_for_some(root)
+}
+
+/// Whether a patch changes few of the outbound clusters, those of all proxies. The lists of clusters add it themselves
+/// ([`with_common`]), so that such a patch does not give all proxies other lists.
+pub(super) fn is_common(scope: &FilterScope, patch: &PatchScope, root: &str) -> bool {
+    patch.is_of_few_clusters() && !scope.is_for_some(root) && patch.version.is_none() && patch.metadata.is_empty()
+}
+
+flow::rule! {
+    /// The patches of few outbound clusters that are for all proxies, in the order in which they are applied.
+    pub CommonPatches: () => Filters = "common cluster patches", derive_common_patches;
+}
+
+fn derive_common_patches(cx: &Reads<'_>, (): &()) -> Option<Filters> {
+    let root = &cx.get::<Mesh>(&())?.config.root_namespace;
+    let ids = cx.get::<FiltersByNamespace>(root)?;
+    let scopes = ids.iter().filter_map(|id| Some((cx.get::<FilterScopes>(id)?, id)));
+    let refs = scopes.filter_map(|(scope, id)| {
+        let found = scope.refer(id, &|patch: &PatchScope| is_common(&scope, patch, root))?;
+        Some((scope.rank(root), found))
+    });
+    let mut refs: Vec<_> = refs.collect();
+    refs.sort_by(|(a, _), (b, _)| a.cmp(b));
+    Some(refs.into_iter().map(|(_, found)| found).collect())
+}
+
+/// The patches for a list of clusters: those of its audience, and [`CommonPatches`]. In the order in which they are applied.
+pub fn with_common(cx: &Reads<'_>, filters: &Filters) -> Filters {
+    let common = cx.get::<CommonPatches>(&()).filter(|common| !common.is_empty());
+    let (Some(common), Some(mesh)) = (common, cx.get::<Mesh>(&())) else { return filters.clone() };
+    let mut all: BTreeMap<&ObjectId, BTreeSet<u16>> = BTreeMap::new();
+    for FilterRef { id, patches } in filters.iter().chain(common.iter()) {
+        all.entry(id).or_default().extend(patches.iter());
+    }
+    let ranked = all.into_iter().filter_map(|(id, patches)| {
+        let rank = cx.get::<FilterScopes>(id)?.rank(&mesh.config.root_namespace);
+        Some((rank, FilterRef { id: id.clone(), patches: patches.into_iter().collect() }))
+    });
+    let mut ranked: Vec<_> = ranked.collect();
+    ranked.sort_by(|(a, _), (b, _)| a.cmp(b));
+    ranked.into_iter().map(|(_, found)| found).collect()
+}
+
+/// The patches of an own list of clusters that change outbound clusters.
+pub struct OutboundPatches {
+    /// Patches that are part of the shared list, too.
+    pub shared: Filters,
+    /// Patches that are not. Each is for one cluster or service, or adds a cluster.
+    pub own: Filters,
+}
+
+/// Divides the patches of an own list of clusters. `None` if they change no shared cluster.
+pub fn outbound_patches(cx: &Reads<'_>, filters: &Filters) -> Option<OutboundPatches> {
+    let mesh = cx.get::<Mesh>(&())?;
+    let root = &mesh.config.root_namespace;
+    let (mut shared, mut own) = (Vec::new(), Vec::new());
+    for FilterRef { id, patches } in filters.iter() {
+        let Some(scope) = cx.get::<FilterScopes>(id) else { continue };
+        let add = |to: &mut Vec<FilterRef>, is_selective_one: bool| {
+            let wanted = |patch: &PatchScope| {
+                let is_listed = patch.directions.0 && !is_common(&scope, patch, root);
+                patches.contains(&patch.index) && is_listed && is_selective(&scope, patch, root) == is_selective_one
+            };
+            to.extend(scope.refer(id, &wanted));
+        };
+        add(&mut shared, false);
+        add(&mut own, true);
+    }
+    (!own.is_empty()).then(|| OutboundPatches { shared: shared.into(), own: own.into() })
+}
+
+/// Adds this module's rules.
+pub(super) fn register(b: &mut flow::Builder) {
+    b.view::<CommonPatches>();
+}
