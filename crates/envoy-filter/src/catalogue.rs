@@ -318,7 +318,7 @@ fn may_change(patch: &Chosen, listener: &ListenerSpec) -> bool {
 }
 
 fn has_http(listener: &ListenerSpec) -> bool {
-    let mut chains = listener.chains.iter().chain(&listener.default_chain);
+    let mut chains = listener.chains.iter().chain(listener.default_chain.as_deref());
     chains.any(|chain| matches!(chain.kind, ChainKind::Http(_)))
 }
 

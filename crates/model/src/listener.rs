@@ -56,7 +56,7 @@ pub struct ListenerSpec {
     /// Filter chains; Envoy selects the most specific match.
     pub chains: Chains,
     /// The filter chain for connections that match no other.
-    pub default_chain: Option<ChainSpec>,
+    pub default_chain: Option<Box<ChainSpec>>,
     /// Idle timeout of connections in milliseconds, unless the chain sets one; absent for Envoy's default (1 h).
     pub idle_timeout_ms: Option<u64>,
     /// Connections are balanced exactly among worker threads.

@@ -29,7 +29,7 @@ use crate::{signing, tls};
 const MAX_STREAMS_PER_CONNECTION: u32 = 100;
 /// The bytes of requests that a connection may send before they are read. The HTTP library has a list of the frames that wait, which
 /// keeps its size for as long as the connection lives.
-const RECEIVE_WINDOW: u32 = 64 << 10;
+const RECEIVE_WINDOW: u32 = 48 << 10;
 
 /// The client of a connection, as far as the connection proves it.
 #[derive(Clone, Debug)]

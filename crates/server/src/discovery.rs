@@ -176,20 +176,24 @@ impl Upstream {
         }
     }
 
-    async fn run(self, mut messages: Messages, mut aged: Aged) {
-        let mut connected = None;
-        let ended = self.read(&mut messages, &mut aged, &mut connected).await;
-        // The queue reserves room for the end of the stream (see `down_queue`). An error means that the client
-        // disconnected.
-        let reason = match &*ended.message {
-            "" => "the client ended the stream".to_owned(),
-            message => message.to_owned(),
-        };
-        let _ = self.down.try_send(Down::end(ended));
-        if let Some(Connected { id, registered }) = connected {
-            let _ = self.discovery.world.send(Message::Disconnect(id, reason)).await;
-            if let Some(registered) = registered {
-                registered.end().await;
+    /// Handles requests until the stream ends.
+    #[expect(clippy::manual_async_fn, reason = "an async function has room for its arguments twice")]
+    fn run(self, mut messages: Messages, mut aged: Aged) -> impl Future<Output = ()> {
+        async move {
+            let mut connected = None;
+            let ended = self.read(&mut messages, &mut aged, &mut connected).await;
+            // The queue reserves room for the end of the stream (see `down_queue`). An error means that the client
+            // disconnected.
+            let reason = match &*ended.message {
+                "" => "the client ended the stream".to_owned(),
+                message => message.to_owned(),
+            };
+            let _ = self.down.try_send(Down::end(ended));
+            if let Some(Connected { id, registered }) = connected {
+                let _ = self.discovery.world.send(Message::Disconnect(id, reason)).await;
+                if let Some(registered) = registered {
+                    registered.end().await;
+                }
             }
         }
     }
@@ -223,7 +227,8 @@ impl Upstream {
                             (self.discovery.debug.clone(), self.discovery.guard.of_peer(&self.peer));
                         return Box::pin(service.serve(message, &access, messages, &self.down)).await;
                     }
-                    self.take((message, held), connected).await
+                    // Boxed: while a stream waits for a request, its task must not have room for this.
+                    Box::pin(self.take((message, held), connected)).await
                 }
                 Ok(None) => return Status::new(Status::OK, ""),
                 Err(status) => Err(status),

@@ -15,6 +15,7 @@ use crate::cells::{Cells, LedgerId};
 use crate::ledger::log::Log;
 use crate::quarantine::{Lens, Substituted};
 use crate::selection::{Selection, SelectionId};
+use crate::small_map::SmallMap;
 use crate::{Epoch, Name, Origin};
 
 mod content;
@@ -42,7 +43,7 @@ pub(crate) struct Ledger<O: Origin> {
     pub(crate) own: bool,
     /// The open catalogues of a listed type: for a wildcard type one with an empty name, otherwise one for each collection
     /// that a stream subscribes to.
-    pub(crate) lists: BTreeMap<Name, List<O>>,
+    pub(crate) lists: SmallMap<Name, List<O>>,
     entries: BTreeMap<Name, Entry<O::Cell>>,
     pub(crate) tombs: BTreeMap<Name, Tomb>,
     log: Log,
@@ -102,7 +103,7 @@ impl<O: Origin> Ledger<O> {
             substituted: BTreeMap::new(),
             acked: 0,
             own: false,
-            lists: BTreeMap::new(),
+            lists: SmallMap::default(),
             entries: BTreeMap::new(),
             tombs: BTreeMap::new(),
             log: Log { floor: epoch, changes: VecDeque::new() },

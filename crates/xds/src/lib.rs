@@ -62,6 +62,7 @@ mod rope;
 mod selection;
 mod sending;
 mod settling;
+mod small_map;
 mod sotw;
 mod status;
 mod stream;

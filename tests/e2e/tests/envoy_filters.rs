@@ -207,7 +207,7 @@ both_protocols! {
         assert_eq!(shop.mesh.control.metric("pilot_total_xds_rejects", "cds").await?, 0.0);
     }
 
-    async fn a_filter_for_one_cluster_of_a_namespace_changes_no_other(protocol) {
+    async fn a_filter_for_one_cluster_changes_no_other(protocol) {
         let shop = Shop::start(protocol, &["v1"], &route()).await?;
         let elsewhere = shop.mesh.envoy(&Node::sidecar("client", "elsewhere", "127.0.0.3", &[]), protocol).await?;
         let other = static_entry("other", "other.test", (80, "HTTP"), ([127, 0, 0, 9], 80).into());
@@ -234,6 +234,17 @@ both_protocols! {
         }
         shop.mesh.config.remove("filter.yaml")?;
         is(&shop.client, "added.test", false).await?;
+        // One of the root namespace is for all proxies.
+        let for_all = filter("one", &patch).replace("namespace: test", "namespace: istio-system");
+        for changed in [true, false] {
+            match changed {
+                true => shop.mesh.config.put("filter.yaml", &for_all)?,
+                false => shop.mesh.config.remove("filter.yaml")?,
+            }
+            for client in [&shop.client, &elsewhere] {
+                is(client, "added.test", changed).await?;
+            }
+        }
         let counts = traffic.stop().await;
         assert_eq!(counts.errors, 0, "{counts:?}");
         assert_eq!(shop.mesh.control.metric("pilot_total_xds_rejects", "cds").await?, 0.0);

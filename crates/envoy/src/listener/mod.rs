@@ -80,7 +80,7 @@ fn encode(spec: &ListenerSpec, mesh: &MeshConfig, telemetry: &Telemetry, policie
         listener_filters_timeout: spec.inspection_timeout_ms.map(inspect::timeout),
         continue_on_listener_filters_timeout: spec.inspection_timeout_ms.is_some(),
         filter_chains: spec.chains.iter().map(filter_chain).collect(),
-        default_filter_chain: spec.default_chain.as_ref().map(filter_chain),
+        default_filter_chain: spec.default_chain.as_deref().map(filter_chain),
         per_connection_buffer_limit_bytes: limits::buffer(mesh, spec.direction),
         access_log: if logs_refused(spec) { access_log::of_listener(telemetry, mesh) } else { Vec::new() },
         ..Default::default()

@@ -161,7 +161,7 @@ impl Entry {
             server_first_ports: Vec::new(),
             inspection_timeout_ms: Some(if http_inspector { settings.detection_timeout_ms } else { 0 }),
             chains: chains.into(),
-            default_chain,
+            default_chain: default_chain.map(Box::new),
             idle_timeout_ms: settings.idle_timeout_ms,
             exact_balance: settings.exact_balance,
             exclusive: false,
@@ -267,13 +267,13 @@ mod tests {
         both.merge(vec![Chain { inspected: true, ..Chain::any(to_cluster("http")) }]);
         let both = both.finish("l".into(), &fallback, settings);
         assert_eq!(both.chains.len(), 1);
-        assert_eq!(both.default_chain, Some(Chain::any(to_cluster("first")).into_spec()));
+        assert_eq!(both.default_chain.as_deref(), Some(&Chain::any(to_cluster("first")).into_spec()));
         assert_eq!((both.http_inspector, both.inspection_timeout_ms), (true, Some(5)));
 
         let mut named = entry(Protocol::Tls);
         named.chains[0].sni = vec!["a".into()];
         let named = named.finish("l".into(), &fallback, settings);
         assert!(named.tls_inspector);
-        assert_eq!(named.default_chain, Some(fallback));
+        assert_eq!(named.default_chain.as_deref(), Some(&fallback));
     }
 }

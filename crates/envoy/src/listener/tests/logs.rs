@@ -68,7 +68,7 @@ fn service_listeners_that_match_everything_have_no_log() {
     assert!(logs(&by_name));
     assert!(!logs(&|spec| {
         by_name(spec);
-        spec.default_chain = Some(chain(ChainKind::Tcp(tcp(&[("a", 0)]))));
+        spec.default_chain = Some(Box::new(chain(ChainKind::Tcp(tcp(&[("a", 0)])))));
     }));
     assert!(logs(&|spec| spec.use_original_dst = true));
     assert!(logs(&|spec| spec.direction = Direction::Gateway));

@@ -133,10 +133,10 @@ fn the_listener_of_captured_traffic() {
         bind_to_port: true,
         use_original_dst: true,
         inspection_timeout_ms: None,
-        default_chain: Some(ChainSpec {
+        default_chain: Some(Box::new(ChainSpec {
             name: "PassthroughFilterChain".into(),
             ..chain(ChainKind::Tcp(tcp(&[("PassthroughCluster", 0)])))
-        }),
+        })),
         ..listener(vec![ChainSpec {
             matches: ChainMatch { destination_port: Some(15001), ..Default::default() },
             name: "virtualOutbound-blackhole".into(),

@@ -122,6 +122,6 @@ impl Alone {
             ChainKind::Http(http) => http.protocol.is_http() && http.protocol != Protocol::HttpProxy,
             ChainKind::Tcp(_) => false,
         };
-        spec.default_chain.iter().all(|chain| *chain == self.fallback) && spec.chains.iter().all(serves)
+        spec.default_chain.iter().all(|chain| **chain == self.fallback) && spec.chains.iter().all(serves)
     }
 }

@@ -1,0 +1,69 @@
+//! A map for few entries in many places.
+
+/// A map whose entries are in one allocation without spare room. A B-tree has room for eleven in its first node. Insertion and removal
+/// cost by the number of entries, so that it is for maps that almost always have one or a few.
+pub(crate) struct SmallMap<K, V>(Vec<(K, V)>);
+
+impl<K, V> Default for SmallMap<K, V> {
+    fn default() -> SmallMap<K, V> {
+        SmallMap(Vec::new())
+    }
+}
+
+impl<K: Ord, V> SmallMap<K, V> {
+    fn find(&self, key: &K) -> Result<usize, usize> {
+        self.0.binary_search_by(|(one, _)| one.cmp(key))
+    }
+
+    pub(crate) fn get(&self, key: &K) -> Option<&V> {
+        self.find(key).ok().map(|at| &self.0[at].1)
+    }
+
+    pub(crate) fn get_mut(&mut self, key: &K) -> Option<&mut V> {
+        self.find(key).ok().map(|at| &mut self.0[at].1)
+    }
+
+    pub(crate) fn contains_key(&self, key: &K) -> bool {
+        self.find(key).is_ok()
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Adds an entry, or replaces that of the key.
+    pub(crate) fn insert(&mut self, key: K, value: V) {
+        match self.find(&key) {
+            Ok(at) => self.0[at].1 = value,
+            Err(at) => {
+                if self.0.len() == self.0.capacity() {
+                    // Half more than there are: none for one.
+                    self.0.reserve_exact(1 + self.0.len() / 2);
+                }
+                self.0.insert(at, (key, value));
+            }
+        }
+    }
+
+    pub(crate) fn remove(&mut self, key: &K) -> Option<V> {
+        self.find(key).ok().map(|at| self.0.remove(at).1)
+    }
+
+    /// The entries, ascending by key.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (&K, &V)> {
+        self.0.iter().map(|(key, value)| (key, value))
+    }
+
+    /// The values, ascending by key.
+    pub(crate) fn values(&self) -> impl Iterator<Item = &V> {
+        self.0.iter().map(|(_, value)| value)
+    }
+
+    pub(crate) fn values_mut(&mut self) -> impl Iterator<Item = &mut V> {
+        self.0.iter_mut().map(|(_, value)| value)
+    }
+
+    pub(crate) fn into_values(self) -> impl Iterator<Item = V> {
+        self.0.into_iter().map(|(_, value)| value)
+    }
+}
