@@ -167,6 +167,14 @@ mod tests {
     }
 
     #[test]
+    fn fields_are_ranges_of_the_message() {
+        let field = |number, whole, content| Field { number, whole, content };
+        assert_eq!(fields(&[8, 1, 18, 2, 7, 7]), Some(vec![field(1, 0..2, None), field(2, 2..6, Some(4..6))]));
+        assert_eq!(fields(&[]), Some(Vec::new()));
+        assert_eq!(fields(&[8, 1, 18, 2, 7]), None);
+    }
+
+    #[test]
     fn truncated_fields_and_unknown_wire_types_are_rejected() {
         const OVERFLOW: [u8; 11] = [8, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 2];
         for bytes in [&[8][..], &[8, 0x80], &[10, 5, 1], &[9, 0], &[11], &[0xff; 12], &OVERFLOW] {

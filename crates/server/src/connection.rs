@@ -27,8 +27,8 @@ use crate::{signing, tls};
 
 /// The maximum number of concurrent streams on one connection. Envoy uses one.
 const MAX_STREAMS_PER_CONNECTION: u32 = 100;
-/// The bytes of requests that a connection may send before they are read. The HTTP library has a list of the frames that wait, which
-/// keeps its size for as long as the connection lives.
+/// The bytes of requests that a stream may send before they are read. The HTTP library has a list of the frames that wait, which doubles
+/// when it is full and keeps its size for as long as the connection lives. [`Adapted`] divides long frames, so that these are about 12.
 const RECEIVE_WINDOW: u32 = 48 << 10;
 
 /// The client of a connection, as far as the connection proves it.
@@ -160,9 +160,9 @@ pub(crate) async fn serve_tls(
             let (acceptor, protocol, signing, log) = (acceptor.clone(), protocol.clone(), signing.clone(), log.clone());
             async move {
                 let accepted = (socket, address);
-                let Some(socket) = tls::handshake(&acceptor, accepted, &log, "a TLS handshake failed").await else {
-                    return;
-                };
+                // Boxed: the task of a connection must not have room for it.
+                let handshake = Box::pin(tls::handshake(&acceptor, accepted, &log, "a TLS handshake failed"));
+                let Some(socket) = handshake.await else { return };
                 match tls::client(socket.get_ref().1, &signing) {
                     Ok(certificate) => {
                         let transport = Transport::Tls(certificate.clone());

@@ -67,3 +67,40 @@ impl<K: Ord, V> SmallMap<K, V> {
         self.0.into_iter().map(|(_, value)| value)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        /// Like a `BTreeMap`.
+        #[test]
+        fn entries_are_those_of_a_tree(steps in prop::collection::vec((any::<bool>(), 0..9u8, any::<u8>()), 0..40)) {
+            let (mut small, mut tree) = (SmallMap::default(), BTreeMap::new());
+            for (adds, key, value) in steps {
+                if adds {
+                    small.insert(key, value);
+                    tree.insert(key, value);
+                } else {
+                    prop_assert_eq!(small.remove(&key), tree.remove(&key));
+                }
+                prop_assert!(small.iter().eq(&tree) && small.values().eq(tree.values()));
+                prop_assert_eq!((small.get(&key), small.contains_key(&key)), (tree.get(&key), tree.contains_key(&key)));
+                prop_assert_eq!(small.get_mut(&key), tree.get_mut(&key));
+                prop_assert_eq!(small.is_empty(), tree.is_empty());
+            }
+            prop_assert!(small.into_values().eq(tree.into_values()));
+        }
+    }
+
+    #[test]
+    fn one_entry_has_no_spare_room() {
+        let mut map = SmallMap::default();
+        map.insert(1, 'a');
+        assert_eq!(map.0.capacity(), 1);
+    }
+}

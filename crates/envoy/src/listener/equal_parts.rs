@@ -3,6 +3,7 @@
 //! The inbound listeners of workloads differ in few bytes: names, ports and routes. Most of each is the HTTP filters, access logs and
 //! TLS settings of its filter chains, which are the same for all workloads with the same policies.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
@@ -62,10 +63,15 @@ pub fn listener(cx: &Reads<'_>, name: Arc<str>, body: Bytes) -> Resource {
     own.extend_from_slice(&body[at..]);
     let (own, mut begin) = (Bytes::from(own), 0);
     let mut pieces = Vec::with_capacity(2 * parts.len() + 1);
+    // A listener may have thousands of equal chains.
+    let mut known: BTreeMap<&[u8], Bytes> = BTreeMap::new();
     for (part, end) in parts.into_iter().zip(ends) {
         pieces.push(own.slice(begin..end));
-        let key = EqualPart(Bytes::copy_from_slice(&body[part]));
-        pieces.push(cx.get::<EqualParts>(&key).map_or(key.0, |part| (*part).clone()));
+        let shared = known.entry(&body[part]).or_insert_with_key(|bytes| {
+            let key = EqualPart(Bytes::copy_from_slice(bytes));
+            cx.get::<EqualParts>(&key).map_or(key.0, |part| (*part).clone())
+        });
+        pieces.push(shared.clone());
         begin = end;
     }
     pieces.push(own.slice(begin..));
