@@ -30,14 +30,16 @@ flow::rule! {
 fn derive_common_patches(cx: &Reads<'_>, (): &()) -> Option<Filters> {
     let root = &cx.get::<Mesh>(&())?.config.root_namespace;
     let ids = cx.get::<FiltersByNamespace>(root)?;
-    let scopes = ids.iter().filter_map(|id| Some((cx.get::<FilterScopes>(id)?, id)));
-    let refs = scopes.filter_map(|(scope, id)| {
-        let found = scope.refer(id, &|patch: &PatchScope| is_common(&scope, patch, root))?;
-        Some((scope.rank(root), found))
-    });
-    let mut refs: Vec<_> = refs.collect();
-    refs.sort_by(|(a, _), (b, _)| a.cmp(b));
-    Some(refs.into_iter().map(|(_, found)| found).collect())
+    Some(in_order(ids.iter().filter_map(|id| {
+        let scope = cx.get::<FilterScopes>(id)?;
+        Some((scope.rank(root), scope.refer(id, &|patch: &PatchScope| is_common(&scope, patch, root))?))
+    })))
+}
+
+fn in_order<R: Ord>(filters: impl Iterator<Item = (R, FilterRef)>) -> Filters {
+    let mut ranked: Vec<_> = filters.collect();
+    ranked.sort_by(|(a, _), (b, _)| a.cmp(b));
+    ranked.into_iter().map(|(_, filter)| filter).collect()
 }
 
 /// The patches for a list of clusters: those of its audience, and [`CommonPatches`]. In the order in which they are applied.
@@ -48,13 +50,10 @@ pub fn with_common(cx: &Reads<'_>, filters: &Filters) -> Filters {
     for FilterRef { id, patches } in filters.iter().chain(common.iter()) {
         all.entry(id).or_default().extend(patches.iter());
     }
-    let ranked = all.into_iter().filter_map(|(id, patches)| {
+    in_order(all.into_iter().filter_map(|(id, patches)| {
         let rank = cx.get::<FilterScopes>(id)?.rank(&mesh.config.root_namespace);
         Some((rank, FilterRef { id: id.clone(), patches: patches.into_iter().collect() }))
-    });
-    let mut ranked: Vec<_> = ranked.collect();
-    ranked.sort_by(|(a, _), (b, _)| a.cmp(b));
-    ranked.into_iter().map(|(_, found)| found).collect()
+    }))
 }
 
 /// The patches of an own list of clusters that change outbound clusters.
