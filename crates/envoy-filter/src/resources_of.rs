@@ -45,7 +45,7 @@ fn derive_patched_listeners(cx: &Reads<'_>, key: &Arc<PatchedListener>) -> Optio
         || (*plain).clone(),
         |mut message| {
             apply::listener(&mut message, &patches, &mut outcomes);
-            equal_parts::listener(cx, plain.name().clone(), encode_dynamic(&message).into())
+            equal_parts::listener(cx, plain.name().clone(), &encode_dynamic(&message))
         },
     );
     Some(Patched { resource, left: outcomes.left(&key.filters) })

@@ -27,6 +27,7 @@ mod name_table;
 mod node;
 mod parts;
 mod pickers;
+mod pieces;
 mod rbac;
 mod route;
 mod secret;
@@ -45,10 +46,11 @@ pub use grpc::{EncodedGrpcClusters, GrpcClusters, GrpcKubeRoutes, GrpcListeners,
 pub use listener::{Listeners, equal_parts};
 pub use name_table::{NameTables, ServiceNames};
 pub use node::{NodeError, decode_node, parse_node};
+pub use pieces::Pieces;
 pub use rbac::{AuthorizationFilters, Filters as AuthorizationFilterList};
 pub use route::{
-    EncodedRoutes, HttpRoutes, KubeRoutes, Options as TableOptions, Pieces, RouteConfigs, RouteShells,
-    SharedVirtualHosts, VirtualHostResources, VirtualHosts, route_configuration, virtual_host_resource,
+    EncodedRoutes, HttpRoutes, KubeRoutes, Options as TableOptions, RouteConfigs, RouteShells, SharedVirtualHosts,
+    VirtualHostResources, VirtualHosts, route_configuration, virtual_host_resource,
 };
 pub use secret::Secrets;
 pub use serving::register_types;

@@ -13,6 +13,8 @@ use flow::Reads;
 use model::xds::Resource;
 use protos::wire::{Field, fields};
 
+use crate::Pieces;
+
 /// The minimum length of a part, in bytes. Each costs about 300 bytes once, and 50 in each listener.
 const SHORTEST: usize = 256;
 
@@ -49,34 +51,21 @@ fn derive_equal_parts(_: &Reads<'_>, key: &EqualPart) -> Option<Bytes> {
 }
 
 /// The listener of this name whose encoding is `body`, which shares memory with listeners that have equal parts.
-pub fn listener(cx: &Reads<'_>, name: Arc<str>, body: Bytes) -> Resource {
-    let parts = parts(&body);
-    if parts.is_empty() {
-        return Resource::new(name, body);
-    }
-    let (mut own, mut ends, mut at) = (Vec::new(), Vec::new(), 0);
-    for part in &parts {
-        own.extend_from_slice(&body[at..part.start]);
-        ends.push(own.len());
-        at = part.end;
-    }
-    own.extend_from_slice(&body[at..]);
-    let (own, mut begin) = (Bytes::from(own), 0);
-    let mut pieces = Vec::with_capacity(2 * parts.len() + 1);
+pub fn listener(cx: &Reads<'_>, name: Arc<str>, body: &[u8]) -> Resource {
+    let (mut pieces, mut at) = (Pieces::default(), 0);
     // A listener may have thousands of equal chains.
     let mut known: BTreeMap<&[u8], Bytes> = BTreeMap::new();
-    for (part, end) in parts.into_iter().zip(ends) {
-        pieces.push(own.slice(begin..end));
+    for part in parts(body) {
+        pieces.copy(&body[at..part.start]);
+        at = part.end;
         let shared = known.entry(&body[part]).or_insert_with_key(|bytes| {
             let key = EqualPart(Bytes::copy_from_slice(bytes));
             cx.get::<EqualParts>(&key).map_or(key.0, |part| (*part).clone())
         });
-        pieces.push(shared.clone());
-        begin = end;
+        pieces.share_any(shared.clone());
     }
-    pieces.push(own.slice(begin..));
-    pieces.retain(|piece| !piece.is_empty());
-    Resource::in_pieces(name, pieces)
+    pieces.copy(&body[at..]);
+    Resource::in_pieces(name, pieces.finish())
 }
 
 /// The parts of a listener that others are likely to have as well, ascending.

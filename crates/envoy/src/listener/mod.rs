@@ -45,7 +45,7 @@ fn derive_listeners(cx: &Reads<'_>, key: &Arc<ListenerSpec>) -> Option<Resource>
     let mesh = mesh_of(cx, key.overrides.as_ref())?;
     let telemetry = cx.get::<EffectiveTelemetry>(&())?;
     let policies = PolicyFilters::of(cx, key);
-    Some(equal_parts::listener(cx, key.name.clone(), encode(key, &mesh.config, &telemetry, &policies)))
+    Some(equal_parts::listener(cx, key.name.clone(), &encode(key, &mesh.config, &telemetry, &policies)))
 }
 
 fn encode(spec: &ListenerSpec, mesh: &MeshConfig, telemetry: &Telemetry, policies: &PolicyFilters) -> Bytes {

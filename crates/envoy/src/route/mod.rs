@@ -11,7 +11,6 @@ mod hash;
 mod headers;
 pub(crate) mod kube;
 mod matching;
-mod pieces;
 mod retry;
 pub(crate) mod sessions;
 pub(crate) mod translate;
@@ -38,12 +37,11 @@ pub(crate) use defaults::{dynamic_forward_proxy_table, inbound_table};
 pub(crate) use destinations::Destinations;
 pub use kube::KubeRoutes;
 pub(crate) use matching::everything;
-pub use pieces::Pieces;
 pub(crate) use translate::Context;
 
-use crate::grpc;
 use crate::parts::aggregated_discovery;
 use crate::wire::{Writer, enter_field, skip_field};
+use crate::{Pieces, grpc};
 
 /// The largest body of a fixed response, in bytes.
 const MAX_DIRECT_RESPONSE: u64 = 1024 * 1024;
