@@ -87,7 +87,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// A field of a message, as ranges of the message's bytes.
+/// A field of a message, as ranges of the bytes that contain the message.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Field {
     /// Its number.
@@ -98,15 +98,15 @@ pub struct Field {
     pub content: Option<Range<usize>>,
 }
 
-/// The fields of a message. `None` if it is not one.
-pub fn fields(message: &[u8]) -> Option<Vec<Field>> {
-    let (mut reader, mut fields) = (Reader::new(message), Vec::new());
+/// The fields of the message at this place. `None` if there is none.
+pub fn fields(bytes: &[u8], at: Range<usize>) -> Option<Vec<Field>> {
+    let (mut reader, mut fields) = (Reader::new(&bytes[at.clone()]), Vec::new());
     loop {
-        let start = message.len() - reader.rest().len();
+        let start = at.end - reader.rest().len();
         let Some((number, value)) = reader.field().ok()? else {
             return Some(fields);
         };
-        let end = message.len() - reader.rest().len();
+        let end = at.end - reader.rest().len();
         let content = match value {
             Value::Bytes(bytes) => Some(end - bytes.len()..end),
             _ => None,
@@ -169,9 +169,11 @@ mod tests {
     #[test]
     fn fields_are_ranges_of_the_message() {
         let field = |number, whole, content| Field { number, whole, content };
-        assert_eq!(fields(&[8, 1, 18, 2, 7, 7]), Some(vec![field(1, 0..2, None), field(2, 2..6, Some(4..6))]));
-        assert_eq!(fields(&[]), Some(Vec::new()));
-        assert_eq!(fields(&[8, 1, 18, 2, 7]), None);
+        let both = [8, 1, 18, 2, 7, 7];
+        assert_eq!(fields(&both, 0..6), Some(vec![field(1, 0..2, None), field(2, 2..6, Some(4..6))]));
+        assert_eq!(fields(&both, 2..6), Some(vec![field(2, 2..6, Some(4..6))]));
+        assert_eq!(fields(&[], 0..0), Some(Vec::new()));
+        assert_eq!(fields(&both, 0..5), None);
     }
 
     #[test]

@@ -23,7 +23,7 @@ pub(crate) fn parts_of(kind: ResourceType, resource: &Resource) -> Vec<Part> {
         return Vec::new();
     };
     let body = resource.body();
-    let fields = fields(&body).unwrap_or_default();
+    let fields = fields(&body, 0..body.len()).unwrap_or_default();
     let parts = fields.into_iter().filter(|one| one.number == field);
     parts.filter_map(|one| part(&body, one.content?)).collect()
 }
@@ -39,7 +39,7 @@ pub(crate) fn with_parts(
     let number = u8::try_from(field).ok()?;
     let body = resource.body();
     let (mut pieces, mut kept, mut changed) = (Vec::new(), 0, false);
-    for one in fields(&body)?.into_iter().filter(|one| one.number == field) {
+    for one in fields(&body, 0..body.len())?.into_iter().filter(|one| one.number == field) {
         let Some(new) = one.content.and_then(|value| replace(Version::of(&body[value]))) else {
             continue;
         };

@@ -37,7 +37,7 @@ impl<K: Ord, V> SmallMap<K, V> {
             Ok(at) => self.0[at].1 = value,
             Err(at) => {
                 if self.0.len() == self.0.capacity() {
-                    // Half more than there are: none for one.
+                    // Many entries get spare room, a first one none.
                     self.0.reserve_exact(1 + self.0.len() / 2);
                 }
                 self.0.insert(at, (key, value));

@@ -99,23 +99,16 @@ fn of_chain(listener: &[u8], chain: Range<usize>, found: &mut Vec<Range<usize>>)
 /// The fields of an HTTP connection manager from the HTTP filters on.
 fn end_of_manager(listener: &[u8], manager: Range<usize>) -> Option<Range<usize>> {
     let end = manager.end;
-    let mut fields = fields_in(listener, manager).into_iter();
+    let mut fields = fields_in(listener, manager);
     fields.find(|field| field.number >= HTTP_FILTERS).map(|first| first.whole.start..end)
 }
 
 /// The content of the first field with this number in a message.
 fn within(listener: &[u8], message: Range<usize>, number: u32) -> Option<Range<usize>> {
-    fields_in(listener, message).into_iter().find(|field| field.number == number)?.content
+    fields_in(listener, message).find(|field| field.number == number)?.content
 }
 
-/// The fields of a message at a place in the listener. None if it is not a message.
-fn fields_in(listener: &[u8], at: Range<usize>) -> Vec<Field> {
-    let moved = |range: Range<usize>| at.start + range.start..at.start + range.end;
-    let found = fields(&listener[at.clone()]).unwrap_or_default().into_iter();
-    let moved = found.map(|Field { number, whole, content }| Field {
-        number,
-        whole: moved(whole),
-        content: content.map(moved),
-    });
-    moved.collect()
+/// The fields of a message within the listener. None if it is not a message.
+fn fields_in(listener: &[u8], at: Range<usize>) -> impl Iterator<Item = Field> {
+    fields(listener, at).into_iter().flatten()
 }
