@@ -10,16 +10,27 @@ use registry::inputs::Mesh;
 
 use super::filters::{FilterScope, FilterScopes, FiltersByNamespace, PatchScope};
 
-/// Whether a patch changes few of the outbound clusters, and not those of all namespaces. Its workloads share the list of clusters
-/// without the patch.
-pub(super) fn is_selective(scope: &FilterScope, patch: &PatchScope, root: &str) -> bool {
-    patch.is_of_few_clusters() && scope.is_for_some(root)
+/// What adds a patch.
+#[derive(PartialEq, Eq)]
+pub(super) enum AddedBy {
+    /// The audiences of the proxies that it is for.
+    Audiences,
+    /// The own lists of the workloads that it is for. They share the list of clusters without the patch.
+    OwnLists,
+    /// Every list of clusters ([`with_common`]), because it is for all proxies. Their audiences do not name it, so that it does not give
+    /// them other lists.
+    EveryList,
 }
 
-/// Whether a patch changes few of the outbound clusters, those of all proxies. The lists of clusters add it themselves
-/// ([`with_common`]), so that such a patch does not give all proxies other lists.
-pub(super) fn is_common(scope: &FilterScope, patch: &PatchScope, root: &str) -> bool {
-    patch.is_of_few_clusters() && !scope.is_for_some(root) && patch.version.is_none() && patch.metadata.is_empty()
+impl AddedBy {
+    pub(super) fn of(scope: &FilterScope, patch: &PatchScope, root: &str) -> AddedBy {
+        let is_conditional = patch.version.is_some() || !patch.metadata.is_empty();
+        match (patch.is_of_few_clusters(), scope.is_for_some(root)) {
+            (true, true) => AddedBy::OwnLists,
+            (true, false) if !is_conditional => AddedBy::EveryList,
+            _ => AddedBy::Audiences,
+        }
+    }
 }
 
 flow::rule! {
@@ -32,7 +43,8 @@ fn derive_common_patches(cx: &Reads<'_>, (): &()) -> Option<Filters> {
     let ids = cx.get::<FiltersByNamespace>(root)?;
     Some(in_order(ids.iter().filter_map(|id| {
         let scope = cx.get::<FilterScopes>(id)?;
-        Some((scope.rank(root), scope.refer(id, &|patch: &PatchScope| is_common(&scope, patch, root))?))
+        let is_common = |patch: &PatchScope| AddedBy::of(&scope, patch, root) == AddedBy::EveryList;
+        Some((scope.rank(root), scope.refer(id, &is_common)?))
     })))
 }
 
@@ -71,15 +83,15 @@ pub fn outbound_patches(cx: &Reads<'_>, filters: &Filters) -> Option<OutboundPat
     let (mut shared, mut own) = (Vec::new(), Vec::new());
     for FilterRef { id, patches } in filters.iter() {
         let Some(scope) = cx.get::<FilterScopes>(id) else { continue };
-        let add = |to: &mut Vec<FilterRef>, is_selective_one: bool| {
+        let add = |to: &mut Vec<FilterRef>, by: AddedBy| {
             let wanted = |patch: &PatchScope| {
-                let is_listed = patch.directions.0 && !is_common(&scope, patch, root);
-                patches.contains(&patch.index) && is_listed && is_selective(&scope, patch, root) == is_selective_one
+                let is_outbound = patches.contains(&patch.index) && patch.directions.0;
+                is_outbound && AddedBy::of(&scope, patch, root) == by
             };
             to.extend(scope.refer(id, &wanted));
         };
-        add(&mut shared, false);
-        add(&mut own, true);
+        add(&mut shared, AddedBy::Audiences);
+        add(&mut own, AddedBy::OwnLists);
     }
     (!own.is_empty()).then(|| OutboundPatches { shared: shared.into(), own: own.into() })
 }

@@ -18,7 +18,7 @@ use model::service::ObjectId;
 use regex::Regex;
 use registry::inputs::EnvoyFilters;
 
-use super::cluster_patches::{is_common, is_selective};
+use super::cluster_patches::AddedBy;
 use super::facts::Facts;
 use crate::clusters::INBOUND_PASSTHROUGH;
 use crate::listeners::inbound::VIRTUAL_INBOUND;
@@ -46,15 +46,16 @@ pub(super) struct Selected {
     pub(super) extensions: Filters,
 }
 
-/// The patches of resources that sidecars have in two catalogues, without those that catalogues add themselves ([`with_common`](super::with_common)).
+/// The patches of resources that sidecars have in two catalogues, without those that every catalogue adds itself
+/// ([`AddedBy::EveryList`]).
 #[derive(Clone, Default, Debug)]
 pub(super) struct BySection {
     /// All patches.
     pub(super) all: Filters,
     /// Filters that may change [`Section::Shared`](model::audience::Section::Shared).
     pub(super) shared: Filters,
-    /// Filters that may change [`Section::Own`](model::audience::Section::Own). If some of them are [selective](is_selective),
-    /// these are all: the own catalogue replaces the shared resources that they change.
+    /// Filters that may change [`Section::Own`](model::audience::Section::Own). If some of them are
+    /// [added by own lists](AddedBy::OwnLists), these are all: the own catalogue replaces the shared resources that they change.
     pub(super) own: Filters,
 }
 
@@ -326,12 +327,14 @@ pub(super) fn selected(facts: &Facts<'_>) -> Selected {
     let particular = particular::few_hosts(cx, &facts.scope).is_some();
     let is_own = |patch: &PatchScope| patch.directions.1 || particular && !patch.adds;
     let by_section = |wanted: &dyn Fn(&PatchScope) -> bool| {
-        let listed = |scope: &FilterScope, patch: &PatchScope| wanted(patch) && !is_common(scope, patch, root);
-        let replaces = !choose(&|scope, patch| wanted(patch) && is_selective(scope, patch, root)).is_empty();
+        let added_by = |scope: &FilterScope, patch: &PatchScope| AddedBy::of(scope, patch, root);
+        let listed =
+            |scope: &FilterScope, patch: &PatchScope| wanted(patch) && added_by(scope, patch) != AddedBy::EveryList;
+        let replaces = !choose(&|scope, patch| wanted(patch) && added_by(scope, patch) == AddedBy::OwnLists).is_empty();
         BySection {
             all: choose(&listed),
             shared: choose(&|scope, patch| {
-                patch.directions.0 && listed(scope, patch) && !is_selective(scope, patch, root)
+                patch.directions.0 && wanted(patch) && added_by(scope, patch) == AddedBy::Audiences
             }),
             own: match replaces {
                 true => choose(&|scope, patch| listed(scope, patch) || patch.directions.1 && wanted(patch)),
