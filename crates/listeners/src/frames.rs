@@ -5,9 +5,11 @@
 //!   lives: 8 KiB more for each proxy that has subscribed to a thousand names.
 
 use std::io::{IoSlice, Result};
+use std::mem::MaybeUninit;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
+use bytes::{Buf, BufMut as _, Bytes};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use crate::authority::{PADDED, repair};
@@ -26,17 +28,22 @@ const MAX_FRAME: usize = 16 << 10;
 /// The longest DATA frame that is passed on as it is. The library's buffer has twice this size at first.
 const LONGEST: usize = 4 << 10;
 
+/// The maximum number of bytes that are read together.
+const TOGETHER: usize = 8 << 10;
+
 /// A connection whose frames are adapted.
 pub struct Adapted<S> {
     socket: S,
+    /// Bytes that were received, but are not adapted yet, because there was no room for them.
+    received: Bytes,
     /// The number of bytes that are passed on as they are.
     pass: usize,
     /// The head of a frame, or a HEADERS frame, as far as it was received.
     held: Vec<u8>,
     /// The length of `held` when it is complete.
     wanted: usize,
-    /// The number of bytes of a complete `held` that were passed on.
-    passed: Option<usize>,
+    /// Adapted bytes that are passed on next.
+    adapted: Bytes,
     /// The head of a DATA frame that is divided, and the length of the part that is not passed on yet.
     divided: Option<([u8; HEAD], usize)>,
 }
@@ -44,7 +51,34 @@ pub struct Adapted<S> {
 impl<S> Adapted<S> {
     /// Adapts what is read from this connection, from its first byte on.
     pub fn new(socket: S) -> Adapted<S> {
-        Adapted { socket, pass: PREFACE, held: Vec::new(), wanted: HEAD, passed: None, divided: None }
+        let (received, adapted) = (Bytes::new(), Bytes::new());
+        Adapted { socket, received, pass: PREFACE, held: Vec::new(), wanted: HEAD, adapted, divided: None }
+    }
+
+    /// Passes on what there is room for, and removes it from `received`.
+    fn adapt(&mut self, received: &mut impl Buf, room: &mut ReadBuf<'_>) {
+        while room.remaining() > 0 {
+            if self.adapted.has_remaining() {
+                let count = self.adapted.remaining().min(room.remaining());
+                room.put((&mut self.adapted).take(count));
+            } else if self.pass == 0
+                && let Some((head, left)) = self.divided
+            {
+                self.next_part(head, left);
+            } else if !received.has_remaining() {
+                return;
+            } else if self.pass > 0 {
+                let count = self.pass.min(room.remaining()).min(received.remaining());
+                room.put(received.take(count));
+                self.pass -= count;
+            } else {
+                let count = received.remaining().min(self.wanted - self.held.len());
+                self.held.put(received.take(count));
+                if self.held.len() == self.wanted {
+                    self.complete();
+                }
+            }
+        }
     }
 
     /// Decides about `held` when it has its wanted length.
@@ -63,7 +97,12 @@ impl<S> Adapted<S> {
         } else {
             self.pass = length;
         }
-        self.passed = Some(0);
+        self.release();
+    }
+
+    /// Passes `held` on, complete or not.
+    fn release(&mut self) {
+        (self.adapted, self.wanted) = (std::mem::take(&mut self.held).into(), HEAD);
     }
 
     /// Begins the next part of a divided frame. The last one ends the stream if the frame did.
@@ -75,55 +114,35 @@ impl<S> Adapted<S> {
         }
         // It fits in two bytes.
         head[..3].copy_from_slice(&[0, (length >> 8) as u8, length as u8]);
-        self.held.extend_from_slice(&head);
-        (self.pass, self.passed) = (length, Some(0));
+        (self.pass, self.adapted) = (length, Bytes::copy_from_slice(&head));
     }
 }
 
 impl<S: AsyncRead + Unpin> AsyncRead for Adapted<S> {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<Result<()>> {
         let this = &mut *self;
-        loop {
-            if let Some(passed) = this.passed {
-                let part = &this.held[passed..];
-                let count = part.len().min(buffer.remaining());
-                buffer.put_slice(&part[..count]);
-                this.passed = Some(passed + count);
-                if passed + count == this.held.len() {
-                    (this.held, this.wanted, this.passed) = (Vec::new(), HEAD, None);
-                }
-                return Poll::Ready(Ok(()));
-            }
-            if this.pass > 0 {
-                let limit = this.pass.min(buffer.remaining());
-                let mut part = ReadBuf::new(buffer.initialize_unfilled_to(limit));
-                ready!(Pin::new(&mut this.socket).poll_read(cx, &mut part))?;
-                let count = part.filled().len();
-                buffer.advance(count);
-                this.pass -= count;
-                return Poll::Ready(Ok(()));
-            }
-            if let Some((head, left)) = this.divided {
-                this.next_part(head, left);
-                continue;
-            }
-            let mut space = [0; 1024];
-            let limit = space.len().min(this.wanted - this.held.len());
-            let mut part = ReadBuf::new(&mut space[..limit]);
+        let before = buffer.filled().len();
+        let mut received = std::mem::take(&mut this.received);
+        this.adapt(&mut received, buffer);
+        this.received = received;
+        while buffer.filled().len() == before && buffer.remaining() > 0 {
+            // Most clients send little at a time. A read that leaves room tells the runtime that there is no more: one
+            // system call for the head of a frame, what follows it, and the end.
+            let mut space = [MaybeUninit::uninit(); TOGETHER];
+            let mut part = ReadBuf::uninit(&mut space);
             ready!(Pin::new(&mut this.socket).poll_read(cx, &mut part))?;
-            if part.filled().is_empty() {
-                // The client has ended within a frame, which is passed on.
+            let mut received = part.filled();
+            if received.is_empty() {
+                // The client has ended, maybe within a frame, which is passed on.
                 if this.held.is_empty() {
-                    return Poll::Ready(Ok(()));
+                    break;
                 }
-                this.passed = Some(0);
-                continue;
+                this.release();
             }
-            this.held.extend_from_slice(part.filled());
-            if this.held.len() == this.wanted {
-                this.complete();
-            }
+            this.adapt(&mut received, buffer);
+            this.received = Bytes::copy_from_slice(received);
         }
+        Poll::Ready(Ok(()))
     }
 }
 
@@ -209,6 +228,16 @@ mod tests {
         parts
             .flat_map(|(n, part)| frame(DATA, if n + 1 == count { flags } else { flags & !END_STREAM }, part))
             .collect()
+    }
+
+    #[test]
+    fn frames_that_arrive_together_are_read_together() {
+        let sent = [&[b'%'; PREFACE][..], &frame(8, 0, &[1; 4]), &frame(DATA, 0, &[7; 80])].concat();
+        let mut space = [0; 8192];
+        let mut buffer = ReadBuf::new(&mut space);
+        let mut cx = Context::from_waker(std::task::Waker::noop());
+        let read = Pin::new(&mut Adapted::new(&sent[..])).poll_read(&mut cx, &mut buffer);
+        assert!(read.is_ready() && buffer.filled() == sent);
     }
 
     #[test]
