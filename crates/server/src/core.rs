@@ -150,6 +150,7 @@ impl Core {
     /// for which there was no time.
     pub(crate) fn turn(&mut self, inbox: &mut Inbox) {
         let begun = Instant::now();
+        self.counters.stalls.begin_turn();
         while begun.elapsed() < SHARE
             && let Some(message) = inbox.pop()
         {

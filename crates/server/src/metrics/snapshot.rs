@@ -141,10 +141,10 @@ impl Snapshot {
         );
         out.counter("rutter_panics_total", "Panics outside of rules, limited to one stream or page", panics);
         let help = "Seconds for which the thread that owns the world held up all other work, by kind of step";
-        let steps = counters.stalls.iter().map(|(step, durations)| (vec![("step", step.name())], durations));
+        let steps = counters.stalls.iter().map(|(step, durations)| (vec![("step", step)], durations));
         out.histogram("rutter_world_step_seconds", help, steps);
         let help = "Seconds of processor time that the thread that owns the world needed for a step, by kind";
-        let steps = counters.stalls.processor().map(|(step, used)| (vec![("step", step.name())], used));
+        let steps = counters.stalls.processor().map(|(step, used)| (vec![("step", step)], used));
         out.histogram("rutter_world_step_processor_seconds", help, steps);
     }
 
