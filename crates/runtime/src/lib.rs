@@ -449,7 +449,8 @@ fn sharing(settings: &Settings) -> Sharing {
 
 fn start_world(settings: &Settings, mesh: MeshSettings, threads: usize) -> Result<WorldHandle> {
     let world = World::new(mesh, threads);
-    let pace = Pace { interval: settings.commit_interval, share: settings.push_share.0 };
+    let Settings { commit_interval: interval, commit_delay: delay, push_share, .. } = *settings;
+    let pace = Pace { interval, delay, share: push_share.0 };
     Ok(WorldHandle::start(world, xds_limits(settings), pace)?)
 }
 

@@ -73,7 +73,7 @@ impl Ahead {
         self.taken = gathered.take_endpoints(paces, pace)?;
         let batch = self.taken.batch.as_ref().and_then(Batch::copy_of_workloads);
         let (Some(batch), Some(mut fork)) = (batch, self.fork.take()) else { return None };
-        paces.start(&batch, self.taken.since, pace);
+        paces.start(&batch);
         let waiting = waiting.clone();
         let commit = move || {
             let changes = fork.commit(batch);

@@ -123,15 +123,15 @@ pub(crate) struct Paces {
 }
 
 impl Paces {
-    /// Records that a commit starts now, of changes of which the first arrived at a time.
-    pub(crate) fn start(&mut self, batch: &Batch, since: Option<Instant>, pace: &Pace) {
+    /// Records that a commit starts now.
+    pub(crate) fn start(&mut self, batch: &Batch) {
         if !batch.has_others() {
             // The processor time still counts for the next other change as well, so that the share of both stays bounded.
-            self.endpoints = Some(LastCommit::after(self.endpoints, since, pace));
+            self.endpoints = Some(LastCommit::start());
         } else {
             // The processor time from now on is not that of endpoints.
             self.endpoints.iter_mut().for_each(LastCommit::end);
-            self.others = Some(LastCommit::after(self.others, since, pace));
+            self.others = Some(LastCommit::start());
         }
     }
 }
@@ -165,9 +165,9 @@ mod tests {
 
     /// A pace that lets no second commit start, with a commit of the configuration that just started.
     fn busy() -> (Paces, Pace) {
-        let pace = Pace { interval: Duration::from_secs(3600), share: 100 };
+        let pace = Pace { interval: Duration::from_secs(3600), ..Pace::UNLIMITED };
         let mut paces = Paces::default();
-        paces.start(&batch(&[SERVICE]), None, &pace);
+        paces.start(&batch(&[SERVICE]));
         (paces, pace)
     }
 
@@ -181,7 +181,7 @@ mod tests {
         assert!(gathered.due(&paces, &pace).is_some_and(|due| due <= Instant::now()));
         let taken = gathered.take(&paces, &pace);
         assert_eq!(kinds(&taken), (true, false));
-        paces.start(&batch(&[SLICE]), taken.since, &pace);
+        paces.start(&batch(&[SLICE]));
         assert!(gathered.due(&paces, &pace).is_some_and(|due| due > Instant::now()), "the service still waits");
         gathered.add(batch(&[SLICE]), Observations::new());
         assert!(gathered.due(&paces, &pace).is_some_and(|due| due > Instant::now()), "endpoints have a pace, too");

@@ -436,10 +436,13 @@ settings! {
         /// Number of threads. 0 uses one per processor.
         threads: usize = "0";
         /// Share of one processor that a stream of configuration changes may use. A single change is always sent at once. After
-        /// it, the next change waits until the processor time used is below this share, at most 100ms; changes that
-        /// arrive meanwhile are sent together. As long as more changes arrive, this increases up to 500ms. 100 sends each change at once.
+        /// it, the next change waits until the processor time used is below this share, or for `commit-delay`; changes that
+        /// arrive meanwhile are sent together. 100 sends each change at once.
         /// Changes of endpoints and pods have such a share of their own, and do not wait for other changes.
         push_share: Percent = "10";
+        /// Maximum time for which `push-share` delays a change. If changes reach many proxies, a stream of them uses more than the
+        /// share at the default, and less processor time with a longer delay.
+        commit_delay: Duration = "100ms";
         /// Minimum time between the starts of two commits, in addition to `push-share`.
         commit_interval: Duration = "0s";
         /// Maximum time for open streams and requests to finish after a termination signal.

@@ -23,7 +23,7 @@ impl Core {
             return;
         }
         if let Some(batch) = taken.batch.take().filter(|batch| !batch.is_empty()) {
-            self.paces.start(&batch, taken.since, &self.pace);
+            self.paces.start(&batch);
             taken.since.iter().for_each(|since| self.counters.debounce.observe(since.elapsed().as_secs_f64()));
             taken.append(self.commit(batch, inbox));
         }
