@@ -8,6 +8,11 @@ use std::time::{Duration, Instant};
 /// The maximum number of files that a scan looks at one by one. With more, the directory is listed.
 const FEW_FILES: usize = 256;
 
+/// The time before the end of a rest in which the events of the rest are received.
+const RECEIVING: Duration = Duration::from_millis(5);
+/// The maximum time for which no events are received. The kernel keeps a number of them.
+const LONGEST_HOLD: Duration = Duration::from_millis(50);
+
 /// The part of the directory that a scan looks at.
 #[derive(PartialEq, Eq, Debug)]
 pub(crate) enum ScanScope {
@@ -44,7 +49,7 @@ impl ScanScope {
 pub(crate) struct FileEvents {
     state: Mutex<State>,
     changed: Condvar,
-    /// Ends [`FileEvents::rest`].
+    /// Ends [`FileEvents::rest`] and [`FileEvents::hold`].
     stopping: Condvar,
 }
 
@@ -53,6 +58,8 @@ struct State {
     /// What the next scan looks at; if nothing, no scan is requested.
     scope: ScanScope,
     stopped: bool,
+    /// Until then, nobody looks at events.
+    resting: Option<Instant>,
     writing: BTreeMap<PathBuf, Instant>,
 }
 
@@ -114,8 +121,23 @@ impl FileEvents {
 
     /// Waits for this time. Events are recorded meanwhile. Returns at once when stopped.
     pub(crate) fn rest(&self, time: Duration) {
-        let stopped = |state: &mut State| !state.stopped;
-        drop(self.stopping.wait_timeout_while(self.lock(), time, stopped));
+        let mut state = self.lock();
+        state.resting = Some(Instant::now() + time.saturating_sub(RECEIVING).min(LONGEST_HOLD));
+        self.pause(state, time);
+    }
+
+    /// Waits while nobody looks at events. The thread that receives them calls it, so that it wakes once for those of a rest
+    /// instead of once for each.
+    pub(crate) fn hold(&self) {
+        let mut state = self.lock();
+        if let Some(until) = state.resting.take() {
+            self.pause(state, until.saturating_duration_since(Instant::now()));
+        }
+    }
+
+    /// Waits for this time, or until stopped.
+    fn pause(&self, state: MutexGuard<'_, State>, time: Duration) {
+        drop(self.stopping.wait_timeout_while(state, time, |state| !state.stopped));
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -149,5 +171,23 @@ mod tests {
         assert_eq!(events.wait(Duration::ZERO, Duration::ZERO), Some(ScanScope::All), "time has passed");
         events.stop();
         assert_eq!(next(&events), None);
+    }
+
+    #[test]
+    fn events_are_held_back_once_in_a_rest() {
+        let events = FileEvents::default();
+        let begun = Instant::now();
+        events.hold();
+        let rest = Duration::from_millis(30);
+        events.rest(rest);
+        assert!(events.lock().resting.is_some_and(|until| until + RECEIVING >= begun + rest));
+        let until = Instant::now() + rest;
+        events.lock().resting = Some(until);
+        events.hold();
+        assert!(Instant::now() >= until);
+        assert_eq!(events.lock().resting, None, "the other events of the rest are received");
+        events.lock().resting = Some(until + Duration::from_secs(3600));
+        events.stop();
+        events.hold();
     }
 }

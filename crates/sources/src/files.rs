@@ -217,6 +217,7 @@ fn watcher(
             removed.store(true, Ordering::Release);
         }
         note(&noted, event);
+        noted.hold();
     })?;
     watcher.watch(dir, RecursiveMode::Recursive)?;
     for folder in containing {
@@ -301,7 +302,7 @@ fn scan(reader: &mut Reader, pending: &FileEvents, scope: &ScanScope) -> Result<
     let writing: BTreeSet<PathBuf> = pending.being_written(Instant::now(), WRITE_GRACE);
     contents.retain(|content| !writing.contains(&content.path));
     let change = reader.apply(&listed, contents);
-    Ok(Scanned { change, root: listed.root, unreadable: listed.into_unreadable() })
+    Ok(Scanned { change, root: listed.root, unreadable: listed.unreadable })
 }
 
 #[cfg(test)]

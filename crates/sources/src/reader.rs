@@ -65,7 +65,7 @@ pub(crate) struct Listed {
     /// The directory itself; `None` if it was not listed.
     pub(crate) root: Option<Inode>,
     /// Folders that cannot be listed, as name prefixes, with the reasons. The files below them are not known.
-    unreadable: BTreeMap<Arc<str>, String>,
+    pub(crate) unreadable: BTreeMap<Arc<str>, String>,
     /// Relative name, path and stamp.
     files: BTreeMap<Arc<str>, (PathBuf, Stamp)>,
     /// Known files that were found to be gone, if these are not all files.
@@ -153,9 +153,10 @@ impl Reader {
 
     /// Updates the directory with the read files, and removes files that no longer exist.
     pub(crate) fn apply(&mut self, listed: &Listed, contents: Vec<Content>) -> ChangeSet {
-        let known = self.directory.names().filter(|_| listed.complete);
+        let known = listed.complete.then(|| self.directory.names());
         // The files of a folder that cannot be listed may still exist.
-        let missing = known.filter(|name| !listed.files.contains_key(*name) && !listed.hides(name));
+        let missing =
+            known.into_iter().flatten().filter(|name| !listed.files.contains_key(*name) && !listed.hides(name));
         let gone: Vec<Arc<str>> = missing.chain(&listed.gone).cloned().collect();
         for name in gone {
             self.stamps.remove(&name);
@@ -180,11 +181,6 @@ impl Reader {
 }
 
 impl Listed {
-    /// The folders that cannot be listed, with the reasons.
-    pub(crate) fn into_unreadable(self) -> BTreeMap<Arc<str>, String> {
-        self.unreadable
-    }
-
     /// Whether a file is in a folder that cannot be listed.
     fn hides(&self, name: &str) -> bool {
         self.unreadable.keys().any(|folder| name.starts_with(&**folder))
@@ -207,8 +203,8 @@ fn list_into(dir: &Path, prefix: &str, above: &mut Vec<Inode>, listed: &mut List
         let metadata = match std::fs::metadata(&path) {
             Ok(metadata) => metadata,
             Err(error) => {
-                // Broken links, and files that were deleted meanwhile, are ignored. Others may contain objects.
-                if error.kind() != io::ErrorKind::NotFound && !is_loop(&error) {
+                // Broken links, links to themselves, and files that were deleted meanwhile, are ignored. Others may contain objects.
+                if error.kind() != io::ErrorKind::NotFound && error.raw_os_error() != Some(ELOOP) {
                     let folder = if is_config(&name) { name } else { format!("{name}/") };
                     listed.unreadable.insert(folder.into(), error.to_string());
                 }
@@ -242,11 +238,6 @@ fn list_into(dir: &Path, prefix: &str, above: &mut Vec<Inode>, listed: &mut List
         }
     }
     Ok(())
-}
-
-/// Whether a link refers to itself.
-fn is_loop(error: &io::Error) -> bool {
-    error.raw_os_error() == Some(ELOOP)
 }
 
 /// Whether a listing has the file of this relative name.

@@ -1,9 +1,9 @@
-//! Reads files on threads of their own, because a read of a network mount can hang.
+//! Reads files on another thread, because a read of a network mount can hang.
 
 use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError, sync_channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, TryRecvError, channel, sync_channel};
 use std::time::Duration;
 
 /// The maximum number of files whose reads hang. When it is reached, no further files are read until one of them ends.
@@ -20,11 +20,30 @@ pub(crate) struct Reads {
     within: Duration,
     /// The reads that hang. The sender is dropped when the thread ends.
     hung: BTreeMap<PathBuf, Receiver<Outcome>>,
+    /// The thread that reads; `None` before the first read, and after one that hangs.
+    thread: Option<Thread>,
+}
+
+/// A thread that reads files: takes them, and returns their contents. It ends when this is dropped.
+type Thread = (Sender<Vec<PathBuf>>, Receiver<Outcome>);
+
+fn start(read: fn(&Path) -> Outcome) -> io::Result<Thread> {
+    let (files, wanted) = channel::<Vec<PathBuf>>();
+    let (sender, outcomes) = sync_channel(AHEAD);
+    std::thread::Builder::new().name("read files".into()).spawn(move || {
+        for file in wanted.into_iter().flatten() {
+            // The receiver is gone, or has left this thread behind.
+            if sender.send(read(&file)).is_err() {
+                return;
+            }
+        }
+    })?;
+    Ok((files, outcomes))
 }
 
 impl Reads {
     pub(crate) fn new(read: fn(&Path) -> Outcome, within: Duration) -> Reads {
-        Reads { read, within, hung: BTreeMap::new() }
+        Reads { read, within, hung: BTreeMap::new(), thread: None }
     }
 
     /// Reads these files. The results have the same order.
@@ -43,35 +62,31 @@ impl Reads {
 
     /// Reads files on one thread, until all are read or one hangs. Removes them from `left`, which is in reverse order.
     fn read_some(&mut self, paths: &[PathBuf], left: &mut Vec<usize>, results: &mut [Option<Outcome>]) {
-        let (sender, receiver) = sync_channel(AHEAD);
-        let (read, files) = (self.read, left.iter().rev().map(|index| paths[*index].clone()).collect::<Vec<_>>());
-        let spawned = std::thread::Builder::new().name("read files".into()).spawn(move || {
-            for file in files {
-                // The receiver is gone, or has left this thread behind.
-                if sender.send(read(&file)).is_err() {
-                    return;
+        let (files, outcomes) = match self.thread.take().map_or_else(|| start(self.read), Ok) {
+            Ok(thread) => thread,
+            Err(error) => {
+                for index in left.drain(..) {
+                    results[index] = Some(Err(io::Error::new(error.kind(), error.to_string())));
                 }
+                return;
             }
-        });
-        if let Err(error) = spawned {
-            for index in left.drain(..) {
-                results[index] = Some(Err(io::Error::new(error.kind(), error.to_string())));
-            }
-            return;
-        }
+        };
+        // If the thread has ended, no outcome is received.
+        let _ = files.send(left.iter().rev().map(|index| paths[*index].clone()).collect());
         while let Some(index) = left.pop() {
-            match receiver.recv_timeout(self.within) {
+            match outcomes.recv_timeout(self.within) {
                 Ok(outcome) => results[index] = Some(outcome),
                 Err(RecvTimeoutError::Disconnected) => {
                     results[index] = Some(Err(io::Error::other("reading it failed")));
                     return;
                 }
                 Err(RecvTimeoutError::Timeout) => {
-                    self.hung.insert(paths[index].clone(), receiver);
+                    self.hung.insert(paths[index].clone(), outcomes);
                     return;
                 }
             }
         }
+        self.thread = Some((files, outcomes));
     }
 }
 
