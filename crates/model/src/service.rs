@@ -225,6 +225,14 @@ pub enum EndpointAddress {
 }
 
 impl EndpointAddress {
+    /// The IP address, if it is one.
+    fn ip(&self) -> Option<IpAddr> {
+        match self {
+            EndpointAddress::Ip(ip) => Some(*ip),
+            _ => None,
+        }
+    }
+
     /// Whether there is no address.
     pub fn is_unknown(&self) -> bool {
         matches!(self, EndpointAddress::Hostname(name) if name.is_empty())
@@ -279,15 +287,12 @@ pub struct Endpoint {
 impl Endpoint {
     /// Its IP addresses.
     pub fn ips(&self) -> impl Iterator<Item = IpAddr> {
-        let primary = match self.address {
-            EndpointAddress::Ip(ip) => Some(ip),
-            _ => None,
-        };
-        primary.into_iter().chain(self.also)
+        self.address.ip().into_iter().chain(self.also)
     }
 
     /// The value of a label. Known topology (region, zone, network, cluster, node) overrides the workload's labels.
     pub fn label(&self, key: &str) -> Option<&str> {
+        let own = || self.labels.get(key).map(|value| &**value);
         let known = match key {
             "topology.kubernetes.io/region" => &self.locality.region,
             "topology.kubernetes.io/zone" => &self.locality.zone,
@@ -295,12 +300,9 @@ impl Endpoint {
             "topology.istio.io/network" => &self.network,
             "topology.istio.io/cluster" => &self.cluster,
             "kubernetes.io/hostname" => &self.node,
-            _ => return self.labels.get(key).map(|value| &**value),
+            _ => return own(),
         };
-        match known.is_empty() {
-            true => self.labels.get(key).map(|value| &**value),
-            false => Some(known),
-        }
+        if known.is_empty() { own() } else { Some(known) }
     }
 }
 
@@ -342,10 +344,6 @@ pub struct Workload {
 impl Workload {
     /// All its IP addresses, the primary one first.
     pub fn ips(&self) -> impl Iterator<Item = IpAddr> {
-        let primary = match self.address {
-            EndpointAddress::Ip(ip) => Some(ip),
-            _ => None,
-        };
-        primary.into_iter().chain(self.also.iter().copied())
+        self.address.ip().into_iter().chain(self.also.iter().copied())
     }
 }

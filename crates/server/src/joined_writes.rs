@@ -54,7 +54,7 @@ impl<S: AsyncWrite + Unpin> Joined<S> {
         if let Poll::Ready(Err(error)) = writes.write_all(cx) {
             writes.fail(&error);
         } else if writes.buffer.is_empty()
-            && let Poll::Ready(flushed) = writes.flush(cx)
+            && let Poll::Ready(flushed) = Pin::new(&mut writes.socket).poll_flush(cx)
         {
             match flushed {
                 Ok(()) => writes.unflushed = false,
@@ -73,10 +73,6 @@ impl<S: AsyncWrite + Unpin> Writes<S> {
         self.failed = Some(error.kind());
         self.unflushed = false;
         self.buffer.clear();
-    }
-
-    fn flush(&mut self, cx: &mut Context<'_>) -> Poll<Result<()>> {
-        Pin::new(&mut self.socket).poll_flush(cx)
     }
 
     fn write_all(&mut self, cx: &mut Context<'_>) -> Poll<Result<()>> {

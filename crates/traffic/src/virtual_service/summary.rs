@@ -130,37 +130,32 @@ impl Guard {
 
     /// The guard of an HTTP condition. As in Istio, one with gateways ignores the client's labels and namespace.
     fn of_http(condition: &HttpMatchRequest) -> Guard {
-        let gateways = bindings(&condition.gateways);
-        let client = condition.gateways.is_empty();
-        Guard {
-            port: port(condition.port),
-            gateways,
-            source_labels: if client { condition.source_labels.clone() } else { Labels::new() },
-            source_namespace: namespace(&condition.source_namespace).filter(|_| client),
-            program: None,
+        let guard = Guard::new(condition.port, &condition.gateways);
+        match condition.gateways.is_empty() {
+            true => guard.for_clients(&condition.source_labels, &condition.source_namespace),
+            false => guard,
         }
     }
 
     /// The guard of a TCP condition.
     pub fn of_tcp(condition: &L4MatchAttributes) -> Guard {
-        Guard {
-            port: port(condition.port),
-            gateways: bindings(&condition.gateways),
-            source_labels: condition.source_labels.clone(),
-            source_namespace: namespace(&condition.source_namespace),
-            program: None,
-        }
+        Guard::new(condition.port, &condition.gateways)
+            .for_clients(&condition.source_labels, &condition.source_namespace)
     }
 
     /// The guard of a TLS condition.
     pub fn of_tls(condition: &TlsMatchAttributes) -> Guard {
-        Guard {
-            port: port(condition.port),
-            gateways: bindings(&condition.gateways),
-            source_labels: condition.source_labels.clone(),
-            source_namespace: namespace(&condition.source_namespace),
-            program: None,
-        }
+        Guard::new(condition.port, &condition.gateways)
+            .for_clients(&condition.source_labels, &condition.source_namespace)
+    }
+
+    fn new(number: u32, gateways: &[Arc<str>]) -> Guard {
+        Guard { port: port(number), gateways: bindings(gateways), ..Guard::default() }
+    }
+
+    fn for_clients(self, labels: &Labels, namespace: &Arc<str>) -> Guard {
+        let source_namespace = (!namespace.is_empty()).then(|| namespace.clone());
+        Guard { source_labels: labels.clone(), source_namespace, ..self }
     }
 
     /// Whether the condition can match for a client at a listener of this port; `gateway` is none for sidecars.
@@ -292,10 +287,6 @@ fn bindings(gateways: &[Arc<str>]) -> Vec<Binding> {
 /// 0 means any port. Invalid numbers match no listener.
 fn port(number: u32) -> Option<u16> {
     (number != 0).then(|| u16::try_from(number).unwrap_or(0))
-}
-
-fn namespace(text: &Arc<str>) -> Option<Arc<str>> {
-    (!text.is_empty()).then(|| text.clone())
 }
 
 #[cfg(test)]
