@@ -3,6 +3,7 @@
 //! The HTTP/2 implementation writes at most 16 KiB together, and passes at most 16 of the many pieces of a response in a call.
 //! Copying them into a buffer costs less than a system call for each few of them.
 
+use std::cell::Cell;
 use std::io::{Error, ErrorKind, IoSlice, Result};
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -12,6 +13,11 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 /// The bytes that are written together.
 const TOGETHER: usize = 64 << 10;
+
+thread_local! {
+    /// A buffer that no connection uses. Most are written and empty before the next connection has its turn on the thread.
+    static SPARE: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
+}
 
 /// A socket whose writes are only buffered, until there are enough or [`Joined::send`] is called.
 pub(crate) struct Joined<S>(Arc<Mutex<Writes<S>>>);
@@ -61,9 +67,9 @@ impl<S: AsyncWrite + Unpin> Joined<S> {
                 Err(error) => writes.fail(&error),
             }
         }
-        if writes.buffer.is_empty() {
+        if writes.buffer.is_empty() && writes.buffer.capacity() > 0 {
             // Connections are many, and most of them idle.
-            writes.buffer = Vec::new();
+            SPARE.set(std::mem::take(&mut writes.buffer));
         }
     }
 }
@@ -95,15 +101,14 @@ impl<S: AsyncWrite + Unpin> Writes<S> {
     }
 
     /// Buffers what there is room for. Returns its length.
-    fn add<'b>(&mut self, cx: &mut Context<'_>, pieces: impl Iterator<Item = &'b [u8]> + Clone) -> Poll<Result<usize>> {
+    fn add<'b>(&mut self, cx: &mut Context<'_>, pieces: impl Iterator<Item = &'b [u8]>) -> Poll<Result<usize>> {
         if self.buffer.len() >= TOGETHER || self.failed.is_some() {
             ready!(self.write_all(cx))?;
         }
         let before = self.buffer.len();
-        let all: usize = pieces.clone().map(<[u8]>::len).sum();
-        if before + all >= TOGETHER / 8 {
-            // A large response: the buffer grows once.
-            self.buffer.reserve_exact(TOGETHER - before);
+        if self.buffer.capacity() == 0 {
+            self.buffer = SPARE.take();
+            self.buffer.reserve_exact(TOGETHER);
         }
         for piece in pieces {
             let room = TOGETHER - self.buffer.len();
@@ -178,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn pieces_are_sent_together_and_the_memory_is_returned() {
+    fn pieces_are_sent_together_and_the_next_connection_uses_the_memory() {
         let (server, mut client) = duplex(1 << 20);
         let mut joined = Joined::new(server);
         assert_eq!(write(&mut joined, &[b"a", b"", b"bc"]), Some(3));
@@ -187,6 +192,12 @@ mod tests {
         send(&joined);
         assert_eq!(received(&mut client), b"abcd");
         assert_eq!(joined.lock().buffer.capacity(), 0);
+        let spare = SPARE.take();
+        assert!(spare.is_empty() && spare.capacity() >= TOGETHER);
+        let memory = spare.as_ptr();
+        SPARE.set(spare);
+        write(&mut joined, &[b"e"]);
+        assert_eq!(joined.lock().buffer.as_ptr(), memory);
     }
 
     #[test]
