@@ -6,7 +6,6 @@ use rustc_hash::FxHashSet;
 
 use crate::Relation;
 use crate::engine::Engine;
-use crate::graph::CellId;
 use crate::schema::Kind;
 use crate::show::shown;
 
@@ -65,11 +64,6 @@ impl Engine {
         let view = self.core.schema.relations[relation].kind == Kind::View;
         let state = if view { WhyState::NotDerived } else { WhyState::Absent };
         Why { key: shown(key, KEY), ..Why::new(R::NAME, state) }
-    }
-
-    /// Explains the row of a cell with at most 1,000 nodes; `None` if there is no such cell.
-    pub fn why_cell(&self, cell: CellId) -> Option<Why> {
-        self.core.graph.locate(cell.0).map(|_| self.tree(cell.0, NODES))
     }
 
     /// Builds the tree breadth first, so that a full tree has everything near the root.

@@ -65,10 +65,8 @@ impl Reads {
         let (files, outcomes) = match self.thread.take().map_or_else(|| start(self.read), Ok) {
             Ok(thread) => thread,
             Err(error) => {
-                for index in left.drain(..) {
-                    results[index] = Some(Err(io::Error::new(error.kind(), error.to_string())));
-                }
-                return;
+                let failed = || Some(Err(io::Error::new(error.kind(), error.to_string())));
+                return left.drain(..).for_each(|index| results[index] = failed());
             }
         };
         // If the thread has ended, no outcome is received.

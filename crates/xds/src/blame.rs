@@ -11,7 +11,7 @@ use crate::hunt::{Found, Hunt, Unit};
 use crate::ledger::Ledger;
 use crate::nack_attribution;
 use crate::parts::{Part, parts_of};
-use crate::quarantine::{Culprit, Group, Lens, Substitute, Target, targets_of};
+use crate::quarantine::{Culprit, Entry, Group, Lens, Substitute, Target, targets_of};
 use crate::stream::Stream;
 use crate::watch::Watch;
 use crate::{Hub, Moment, Name, Origin, Quarantined, StreamId};
@@ -45,7 +45,24 @@ impl<O: Origin> Core<O> {
         if let Some((_, mut hunt)) = watch.hunt.take().map(|hunt| *hunt) {
             let found = hunt.accepted();
             self.continue_hunt(stream, kind, (hunt, found), now);
+        } else if !self.quarantine.is_empty() {
+            self.release_mended(stream, kind, contents);
         }
+    }
+
+    /// Removes entries of resources that the client has accepted with other bytes. These are the last good version if the rejected
+    /// ones come back.
+    fn release_mended(&mut self, stream: &Stream<O::Token>, kind: ResourceType, contents: &Contents) {
+        let (group, accepted) = (Group::of(&stream.proxy), contents.iter().flat_map(|some| some.iter()));
+        let accepted: FxHashSet<&Name> = accepted.map(|(name, _)| name).collect();
+        let is_mended = |(id, entry): &(u64, &Entry)| accepted.contains(&entry.culprit.name) && !self.is_in_use(*id);
+        let mended: Vec<u64> = self.quarantine.of(&group, kind).filter(is_mended).map(|(id, _)| id).collect();
+        mended.into_iter().for_each(|id| self.quarantine.remove(id));
+    }
+
+    /// Whether an entry of the quarantine changes a resource.
+    fn is_in_use(&self, id: u64) -> bool {
+        self.ledgers.iter().any(|(_, ledger)| ledger.substitutes_by(id))
     }
 
     /// Handles the NACK of a response with these resources; `named` are those that the error names.
@@ -350,8 +367,7 @@ impl<O: Origin> Hub<O> {
             return;
         }
         for (id, group, kind) in self.core.quarantine.due(now) {
-            let in_use = self.core.ledgers.iter().any(|(_, ledger)| ledger.substitutes_by(id));
-            let stream = self.members(&group, kind).into_iter().next().filter(|_| in_use);
+            let stream = self.members(&group, kind).into_iter().next().filter(|_| self.core.is_in_use(id));
             match stream {
                 Some(stream) => self.core.quarantine.begin_trial(id, stream),
                 None => self.core.quarantine.remove(id),

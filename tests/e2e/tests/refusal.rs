@@ -110,6 +110,43 @@ both_protocols! {
         drop(envoy);
     }
 
+    async fn a_private_route_that_envoy_rejects_leaves_the_shared_one(protocol) {
+        let (port, backend) = (free_port(), Backend::start("v1", "shop-0").await?);
+        let mut hosts: Vec<String> = (0..HOSTS).map(|number| host(&name(number), port, "one", "", &backend)).collect();
+        hosts.push(static_entry("own", "own.test", (port, "HTTP"), backend.address()));
+        let mesh = Mesh::start(&[("hosts.yaml", &hosts.join("---\n"))]).await?;
+        let envoy = started(&mesh, port, protocol).await?;
+        let is_shared = || async { answer(port, "own").await.is_ok_and(|(status, text)| status == 200 && text.contains("shop-0")) };
+        assert!(is_shared().await);
+        let private = |text: &str, condition: &str| {
+            let answer = format!("directResponse: {{ status: 200, body: {{ string: {text} }} }}{condition}");
+            networking("VirtualService", "own", &format!("hosts: [own.test], exportTo: ['.'], http: [{{ {answer} }}]"))
+        };
+        let bad = private("bad", &format!(", match: [{{ uri: {{ regex: '{REGEX}' }} }}]"));
+        mesh.config.put("own.yaml", &bad)?;
+        mesh.wait_for_syncz(WORDS, true).await?;
+        mesh.config.put("other.yaml", &host("other", port, "two", "", &backend))?;
+        wait_for_answer(port, "other", "two").await?;
+        assert!(is_shared().await);
+
+        // A proxy that starts now.
+        drop(envoy);
+        let ended = || async { answer(port, "other").await.err().map(drop) };
+        wait_for("Envoy to end", Duration::from_secs(20), ended).await?;
+        let _envoy = started(&mesh, port, protocol).await?;
+        assert!(is_shared().await);
+
+        mesh.config.put("own.yaml", &private("mine", ""))?;
+        wait_for_answer(port, "own", "mine").await?;
+        mesh.wait_for_syncz(WORDS, false).await?;
+        mesh.config.put("own.yaml", &bad)?;
+        mesh.wait_for_syncz(WORDS, true).await?;
+        assert_eq!(answer(port, "own").await?.1, "mine", "its last good version");
+        mesh.config.remove("own.yaml")?;
+        let removed = || async { is_shared().await.then_some(()) };
+        wait_for("the shared route", Duration::from_secs(20), removed).await?;
+    }
+
     async fn an_envoy_filter_that_envoy_rejects_leaves_the_routes(protocol) {
         let (port, backend) = (free_port(), Backend::start("v1", "shop-0").await?);
         let hosts: Vec<String> = (0..HOSTS).map(|number| host(&name(number), port, "one", "", &backend)).collect();

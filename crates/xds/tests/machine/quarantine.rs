@@ -397,6 +397,29 @@ fn a_rejected_resource_is_tried_again_with_one_client() {
     assert_eq!(h.hub.quarantined().count(), 0);
 }
 
+/// The client had another last version when it rejected the same bytes first.
+#[test]
+fn what_returns_after_it_was_mended_leaves_the_version_in_between() {
+    for kind in [VHDS, EDS] {
+        let name = if kind == VHDS { "80/x" } else { "a" };
+        let mut h = mesh();
+        let mut client = Picky::new(&mut h, Delta);
+        for (number, has) in [(90, 1), (2, 2), (90, 2), (91, 2), (3, 3), (90, 3)] {
+            h.change(&[(kind, name, number)]);
+            client.run(&mut h);
+            assert_eq!(client.number(kind, name), Some(has), "{number}");
+        }
+    }
+    let mut h = mesh();
+    let mut client = Picky::new(&mut h, Sotw);
+    for (number, has) in [(1, 1), (90, 1), (2, 2), (90, 2), (3, 3), (90, 3)] {
+        h.world.put(RDS, "a", "80", table(&[("x", number), ("y", number)]));
+        h.commit();
+        client.run(&mut h);
+        assert_eq!(client.hosts(), named(&[("x", has), ("y", has)]), "{number}");
+    }
+}
+
 #[test]
 fn what_is_not_used_any_more_leaves_the_quarantine() {
     let mut h = mesh();
