@@ -53,9 +53,9 @@ impl<O: Origin> Core<O> {
     /// Removes entries of resources that the client has accepted with other bytes. These are the last good version if the rejected
     /// ones come back.
     fn release_mended(&mut self, stream: &Stream<O::Token>, kind: ResourceType, contents: &Contents) {
-        let (group, accepted) = (Group::of(&stream.proxy), contents.iter().flat_map(|some| some.iter()));
-        let accepted: FxHashSet<&Name> = accepted.map(|(name, _)| name).collect();
-        let is_mended = |(id, entry): &(u64, &Entry)| accepted.contains(&entry.culprit.name) && !self.is_in_use(*id);
+        let group = Group::of(&stream.proxy);
+        let accepts = |name: &Name| contents.iter().any(|some| some.iter().any(|(one, _)| one == name));
+        let is_mended = |(id, entry): &(u64, &Entry)| accepts(&entry.culprit.name) && !self.is_in_use(*id);
         let mended: Vec<u64> = self.quarantine.of(&group, kind).filter(is_mended).map(|(id, _)| id).collect();
         mended.into_iter().for_each(|id| self.quarantine.remove(id));
     }
