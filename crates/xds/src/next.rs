@@ -56,8 +56,13 @@ impl<O: Origin> Hub<O> {
         if self.moving.contains(&id) {
             return Next::Idle;
         }
-        if let Some(status) = self.core.underived(stream) {
-            return Next::End(status);
+        match self.core.outlook(stream) {
+            Outlook::Underived(status) => return Next::End(status),
+            Outlook::Quiet => {
+                stream.busy_since = None;
+                return Next::Idle;
+            }
+            Outlook::Busy => {}
         }
         let types = self.core.types.clone();
         loop {
@@ -94,6 +99,16 @@ impl<O: Origin> Hub<O> {
     }
 }
 
+/// What there may be to do for a stream.
+enum Outlook {
+    /// It cannot be served without removing what could not be derived, and ends with this status. Its client keeps what it has.
+    Underived(Status),
+    /// Nothing.
+    Quiet,
+    /// Its types must be examined.
+    Busy,
+}
+
 /// The result for one type.
 enum Attempt {
     Nothing,
@@ -105,22 +120,26 @@ enum Attempt {
 }
 
 impl<O: Origin> Core<O> {
-    /// The status of a stream that cannot be served without removing what could not be derived. Its client keeps what it has.
-    fn underived(&self, stream: &Stream<O::Token>) -> Option<Status> {
-        let concerns = |watch: &&Watch| {
+    /// Examines all watches of a stream once. Most calls of [`Hub::next`] are after a response or an ACK, and have nothing to do.
+    fn outlook(&self, stream: &Stream<O::Token>) -> Outlook {
+        let mut is_quiet = stream.hold.is_none() && stream.timer.is_none();
+        for watch in stream.watches.iter() {
             let subscription = self.subscription(watch);
             // A SotW response of these types removes what is not in it.
             let must_be_complete = stream.variant == Variant::Sotw && watch.kind.is_wildcard();
-            match subscription.failure() {
+            let is_underived = match subscription.failure() {
                 Some(Failure::Whole) => true,
                 Some(Failure::Part) => must_be_complete,
                 None => must_be_complete && subscription.lacks_any(),
+            };
+            if is_underived {
+                let kind = watch.kind.short_name;
+                let text = format!("{kind} resources cannot be derived, because of an internal error; see the log");
+                return Outlook::Underived(Status::new(Code::Unavailable, text));
             }
-        };
-        let watch = stream.watches.iter().find(concerns)?;
-        let text =
-            format!("{} resources cannot be derived, because of an internal error; see the log", watch.kind.short_name);
-        Some(Status::new(Code::Unavailable, text))
+            is_quiet &= watch.is_quiet(subscription.latest());
+        }
+        if is_quiet { Outlook::Quiet } else { Outlook::Busy }
     }
 
     fn attempt(&mut self, stream: &mut Stream<O::Token>, kind: ResourceType, now: Moment) -> Attempt {

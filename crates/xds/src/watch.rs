@@ -259,6 +259,13 @@ impl Watch {
         !self.pending.gone.is_empty() || latest.removed > self.sweeps_after()
     }
 
+    /// Whether there is nothing to send, and nothing that other types wait for but the answer to the last response.
+    pub(crate) fn is_quiet(&self, latest: Latest) -> bool {
+        let rest = self.inflight.as_ref().and_then(|inflight| inflight.rest.as_ref());
+        let waits = self.settling.is_some() || self.removal_hold.is_some() || self.rejected.is_some();
+        rest.is_none() && !waits && !self.has_updates(latest) && !self.has_removals(latest)
+    }
+
     /// Handles an ACK of the outstanding response.
     pub(crate) fn accept(&mut self, now: Moment) {
         let Some(inflight) = self.inflight.take() else { return };
