@@ -14,6 +14,7 @@ mod authority;
 mod bind;
 mod frames;
 mod usage;
+mod woken;
 
 use std::collections::HashMap;
 use std::io;
@@ -28,6 +29,7 @@ pub use authority::fuzz as fuzz_authority;
 pub use bind::{bind_any, bind_unix};
 pub use frames::{Adapted, fuzz as fuzz_frames};
 pub use usage::{Counted, OpenRequest, Usage};
+pub use woken::WhenWoken;
 
 /// The pause after a failed accept, for example when file descriptors run out.
 const BACKOFF: Duration = Duration::from_millis(100);
@@ -160,8 +162,9 @@ impl Connections {
         let mut serving = Box::pin(serving);
         let task = self.tasks.spawn(async move {
             tokio::select! {
+                biased;
                 () = &mut serving => {}
-                () = used.unused(first_request, idle) => {}
+                () = WhenWoken::new(used.unused(first_request, idle)) => {}
             }
             drop(place);
         });

@@ -8,6 +8,7 @@ use std::task::Context;
 use std::time::Duration;
 
 use hyper_util::server::graceful::GracefulConnection;
+use listeners::WhenWoken;
 use tokio::sync::watch;
 
 use crate::grpc::Status;
@@ -85,11 +86,17 @@ impl Age {
             let text = "the connection has reached its maximum age (--max-connection-age); connect again";
             Status::new(Status::UNAVAILABLE, text)
         };
+        let must_end = async {
+            tokio::select! {
+                _ = stopped.wait_for(|stop| *stop) => None,
+                status = invalid => Some(status),
+                status = reached => Some(status),
+            }
+        };
         let status = tokio::select! {
+            biased;
             () = ended(connection.as_mut(), &mut after) => return,
-            _ = stopped.wait_for(|stop| *stop) => None,
-            status = invalid => Some(status),
-            status = reached => Some(status),
+            status = WhenWoken::new(must_end) => status,
         };
         connection.as_mut().graceful_shutdown();
         if status.is_none() {

@@ -2,6 +2,7 @@
 
 use envoy::types;
 use model::proxy::Proxy;
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -9,6 +10,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use hyper::body::Incoming;
 use hyper::{Method, Response};
+use listeners::WhenWoken;
 use protos::Message as _;
 use protos::envoy::config::core::v3::Node;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
@@ -199,12 +201,19 @@ impl Upstream {
     }
 
     async fn read(&self, messages: &mut Messages, aged: &mut Aged, connected: &mut Option<Connected>) -> Status {
+        let must_end = async {
+            tokio::select! {
+                status = aged.reached() => status,
+                () = self.down.closed() => Status::new(Status::UNAVAILABLE, "the client disconnected"),
+            }
+        };
+        let mut must_end = pin!(WhenWoken::new(must_end));
         let mut is_new = true;
         loop {
             let message = tokio::select! {
+                biased;
                 message = self.next(messages, std::mem::take(&mut is_new)) => message,
-                status = aged.reached() => return status,
-                () = self.down.closed() => return Status::new(Status::UNAVAILABLE, "the client disconnected"),
+                status = &mut must_end => return status,
             };
             let outcome = match message {
                 Ok(Some((message, held))) => {
@@ -219,7 +228,7 @@ impl Upstream {
                         let serving = Box::pin(service.serve(message, messages, &self.down));
                         return tokio::select! {
                             status = serving => status,
-                            status = aged.reached() => status,
+                            status = &mut must_end => status,
                         };
                     }
                     if is_first && matches!(self.variant, Variant::Sotw) && debug_service::wants(&message) {
@@ -276,9 +285,12 @@ impl Upstream {
         }
         self.log_refused_secrets(&request, id);
         let unavailable = |reason: &dyn std::fmt::Display| Status::new(Status::UNAVAILABLE, reason.to_string());
-        let place = tokio::select! {
-            place = self.places.clone().acquire_owned() => place.map_err(|closed| unavailable(&closed))?,
-            () = self.down.closed() => return Err(unavailable(&"the client disconnected")),
+        let place = match self.places.clone().try_acquire_owned() {
+            Ok(place) => place,
+            Err(_) => tokio::select! {
+                place = self.places.clone().acquire_owned() => place.map_err(|closed| unavailable(&closed))?,
+                () = self.down.closed() => return Err(unavailable(&"the client disconnected")),
+            },
         };
         let sent = self.discovery.world.send(Message::Request(id, (Box::new(request), Place(place, held)))).await;
         sent.map_err(|closed| unavailable(&closed))

@@ -248,7 +248,9 @@ impl Messages {
             // The client does not cause this wait, so that no limit applies to it.
             self.held = Some(self.budget.take(length).await);
         }
-        within(self.fill(PREFIX_BYTES + length)).await?;
+        if self.buffer.len() < PREFIX_BYTES + length {
+            within(self.fill(PREFIX_BYTES + length)).await?;
+        }
         Ok(Some((self.take(length), self.held.take().unwrap_or_default())))
     }
 
@@ -258,23 +260,45 @@ impl Messages {
         if self.buffer.is_empty() && !self.receive().await? {
             return Ok(None);
         }
+        // Most messages arrive whole, and need no timer.
+        if let Some(length) = self.begun()? {
+            return Ok(Some(length));
+        }
         let begin = async {
-            self.fill(PREFIX_BYTES).await?;
-            let length = self.length()?;
-            self.fill(PREFIX_BYTES + if length > SMALL { 0 } else { length }).await?;
-            Ok(length)
+            loop {
+                self.receive_more().await?;
+                if let Some(length) = self.begun()? {
+                    return Ok(length);
+                }
+            }
         };
         within(begin).await.map(Some)
+    }
+
+    /// The length of the next message, if so much was received of it as [`Messages::begin`] waits for.
+    fn begun(&self) -> Result<Option<usize>, Status> {
+        if self.buffer.len() < PREFIX_BYTES {
+            return Ok(None);
+        }
+        let length = self.length()?;
+        let is_begun = length > SMALL || self.buffer.len() >= PREFIX_BYTES + length;
+        Ok(is_begun.then_some(length))
     }
 
     /// Receives until there are so many bytes.
     async fn fill(&mut self, bytes: usize) -> Result<(), Status> {
         while self.buffer.len() < bytes {
-            if !self.receive().await? {
-                return Err(Status::new(Status::INVALID_ARGUMENT, "the request ends within a message"));
-            }
+            self.receive_more().await?;
         }
         Ok(())
+    }
+
+    /// Receives more bytes of a message.
+    async fn receive_more(&mut self) -> Result<(), Status> {
+        match self.receive().await? {
+            true => Ok(()),
+            false => Err(Status::new(Status::INVALID_ARGUMENT, "the request ends within a message")),
+        }
     }
 
     /// Receives bytes. False at the end of the request.
