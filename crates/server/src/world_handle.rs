@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use config::MeshConfig;
+use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::{mpsc, oneshot, watch};
 use world::{Batch, World};
 use xds::Limits;
@@ -23,6 +24,9 @@ use crate::watched::{Accounts, Keys, Names, Watched};
 
 /// The number of queued messages; senders wait when the queue is full.
 const QUEUE: usize = 4096;
+/// The least time from a turn without work to the next one. Messages that arrive meanwhile, such as the ACKs of many clients, are processed
+/// together, and do not wake the thread one by one.
+const BETWEEN_TURNS: Duration = Duration::from_millis(1);
 /// The time in which the thread must answer [`WorldHandle::check`]. It is less than that of Kubernetes' readiness probe.
 const ANSWER_WITHIN: Duration = Duration::from_secs(3);
 
@@ -196,7 +200,10 @@ impl WorldHandle {
     }
 
     pub(crate) async fn send(&self, message: Message) -> Result<(), Closed> {
-        self.messages.send(message).await.map_err(|_| Closed)
+        match self.messages.try_send(message) {
+            Err(TrySendError::Full(message)) => self.messages.send(message).await.map_err(|_| Closed),
+            sent => sent.map_err(|_| Closed),
+        }
     }
 
     /// Runs a function on the thread, after all earlier messages.
@@ -215,10 +222,13 @@ async fn run(mut core: Core, messages: mpsc::Receiver<Message>) {
     let mut inbox = Inbox::new(messages);
     while !core.has_ended() {
         if inbox.is_empty() && !core.is_busy() {
+            let ended = Instant::now();
             tokio::select! {
                 is_open = inbox.wait() => if !is_open { return },
                 () = until(core.deadline()) => {}
             }
+            // Nothing else uses the thread, and its timer is more exact than that of the runtime.
+            std::thread::sleep(BETWEEN_TURNS.saturating_sub(ended.elapsed()));
         }
         inbox.fill();
         if let Err(panic) = catch_unwind(AssertUnwindSafe(|| core.turn(&mut inbox))) {
