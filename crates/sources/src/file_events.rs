@@ -11,7 +11,7 @@ const FEW_FILES: usize = 256;
 /// The time before the end of a rest in which the events of the rest are received.
 const RECEIVING: Duration = Duration::from_millis(5);
 /// The maximum time for which no events are received. The kernel keeps a number of them.
-const LONGEST_HOLD: Duration = Duration::from_millis(50);
+const LONGEST_HOLD: Duration = Duration::from_millis(100);
 
 /// The part of the directory that a scan looks at.
 #[derive(PartialEq, Eq, Debug)]

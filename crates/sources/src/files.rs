@@ -28,10 +28,12 @@ use crate::reader::{Inode, Reader};
 
 /// The interval of scans without events. Some file systems, such as network mounts, send none.
 const RESCAN: Duration = Duration::from_secs(10);
-/// The maximum time between a scan and the next one, if there are events.
+/// The maximum time between a scan and the next one, if there are events, and the time under a stream of events: a scan of one file
+/// costs hardly less than that of several. It is the usual limit of the time between commits (`--commit-delay`), so that what a scan
+/// found rarely waits for its commit.
 const LONGEST_REST: Duration = Duration::from_millis(100);
-/// The minimum time, under a stream of events: a scan of one file costs hardly less than that of several.
-const STREAM_REST: Duration = Duration::from_millis(50);
+/// The longest time from a scan to the next one of the same stream of events.
+const STREAM_GAP: Duration = Duration::from_millis(150);
 /// How long a file that is being written is not read, if no close event arrives.
 const WRITE_GRACE: Duration = Duration::from_secs(5);
 /// The time for which the end of a watch waits for its thread.
@@ -262,7 +264,7 @@ fn follow(reader: &mut Reader, watched: &mut Watched, sink: &mut impl FnMut(Chan
     let mut last: Option<Instant> = None;
     while let Some(scope) = pending.wait(RESCAN, WRITE_GRACE) {
         let begin = Instant::now();
-        let is_stream = last.replace(begin).is_some_and(|last| begin.duration_since(last) <= LONGEST_REST);
+        let is_stream = last.replace(begin).is_some_and(|last| begin.duration_since(last) <= STREAM_GAP);
         match scan(reader, &pending, &scope) {
             Ok(scanned) => {
                 failing = false;
@@ -279,7 +281,7 @@ fn follow(reader: &mut Reader, watched: &mut Watched, sink: &mut impl FnMut(Chan
             Err(_) => {}
         }
         // A scan may cost by the number of files. Under a stream of events it takes a tenth of the time.
-        let shortest = if is_stream { STREAM_REST } else { Duration::ZERO };
+        let shortest = if is_stream { LONGEST_REST } else { Duration::ZERO };
         pending.rest((begin.elapsed() * 9).clamp(shortest, LONGEST_REST));
     }
 }

@@ -265,10 +265,12 @@ fn inode_of(metadata: &std::fs::Metadata) -> Inode {
 fn read_file(path: &Path) -> io::Result<Vec<u8>> {
     // A pipe that replaced the file since it was listed must not block.
     let file = std::fs::OpenOptions::new().read(true).custom_flags(O_NONBLOCK).open(path)?;
-    if !file.metadata()?.is_file() {
+    let metadata = file.metadata()?;
+    if !metadata.is_file() {
         return Err(io::Error::other("it is not a regular file"));
     }
-    let mut bytes = Vec::new();
+    // With room for all and one more, no read is needed to find out that there is none left.
+    let mut bytes = Vec::with_capacity(usize::try_from(metadata.len().min(MAX_FILE_BYTES)).unwrap_or_default() + 1);
     file.take(MAX_FILE_BYTES + 1).read_to_end(&mut bytes)?;
     if bytes.len() as u64 > MAX_FILE_BYTES {
         return Err(io::Error::other(format!("larger than {} MiB; split it", MAX_FILE_BYTES >> 20)));
