@@ -3,16 +3,16 @@
 use std::hash::Hash;
 
 use model::xds::Resource;
-use rustc_hash::FxHashMap;
 
 use crate::Name;
+use crate::spread_map::SpreadMap;
 
 /// Index of a ledger.
 pub(crate) type LedgerId = usize;
 
 /// The open resources, each once, even if several ledgers use it.
 pub(crate) struct Cells<C> {
-    cells: FxHashMap<C, Cell>,
+    cells: SpreadMap<C, Cell>,
     /// Cells that are no longer used. The origin is told later, a few at a time: dropping what it derived takes time.
     unused: Vec<C>,
 }
@@ -42,7 +42,7 @@ fn compact(ledger: LedgerId) -> u32 {
 
 impl<C: Copy + Eq + Hash> Cells<C> {
     pub(crate) fn new() -> Cells<C> {
-        Cells { cells: FxHashMap::default(), unused: Vec::new() }
+        Cells { cells: SpreadMap::new(), unused: Vec::new() }
     }
 
     pub(crate) fn get(&self, cell: C) -> Option<&Resource> {
@@ -60,7 +60,7 @@ impl<C: Copy + Eq + Hash> Cells<C> {
 
     /// Records that a ledger uses a cell under a name.
     pub(crate) fn add(&mut self, cell: C, resource: Option<Resource>, ledger: LedgerId, name: Name) {
-        let cell = self.cells.entry(cell).or_insert_with(|| Cell { resource: None, users: Vec::new() });
+        let cell = self.cells.get_or_insert_with(cell, || Cell { resource: None, users: Vec::new() });
         cell.resource = resource;
         let ledger = compact(ledger);
         match cell.users.iter_mut().find(|(known, _)| *known == name) {

@@ -64,6 +64,7 @@ mod sending;
 mod settling;
 mod small_map;
 mod sotw;
+mod spread_map;
 mod status;
 mod stream;
 mod subscription;

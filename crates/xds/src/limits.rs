@@ -92,7 +92,7 @@ impl Default for Limits {
             wildcard_burst: 32,
             opened_together: 128,
             opened_at_once: 256,
-            encoded_together: 8192,
+            encoded_together: 4096,
             response_bytes: 256 << 10,
             hidden_names: 64,
             hold: Moment::from_secs(5),

@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
+use e2e::objects::{networking, static_entry};
 use e2e::{HOST, Shop, both_protocols};
-use test_harness::run::{Backend, wait_for};
+use test_harness::run::{Backend, Protocol, wait_for};
 
 /// The maximum number of bytes that a proxy receives when it reconnects and nothing has changed: HTTP/2 settings and
 /// headers, and empty responses.
@@ -150,6 +151,42 @@ both_protocols! {
         })
         .await?;
     }
+
+    async fn a_reconnect_applies_only_what_changed_in_shared_and_own_lists(protocol) {
+        let mut shop = Shop::start(protocol, &["v1", "v2"], &to("v1")).await?;
+        let (port, address) = (shop.port, shop.instances[0].address());
+        // Only the proxy's namespace sees this service, so that its clusters are in the proxy's own list.
+        let own = |subsets: &str| {
+            let entry = static_entry("own", "own.test", (port, "HTTP"), address);
+            let rule = networking("DestinationRule", "own", &format!("host: own.test, subsets: [{subsets}]"));
+            format!("{entry}---\n{rule}").replace("spec: {", "spec: { exportTo: ['.'],")
+        };
+        shop.mesh.config.put("own.yaml", &own("{ name: one }"))?;
+        let endpoints = [address.to_string()];
+        shop.mesh.wait_for_endpoints(&shop.client, &format!("outbound|{port}|one|own.test"), &endpoints).await?;
+        let (first_sync, before) = (shop.client.discovery_bytes().await?, clusters(&shop).await?);
+        shop.mesh.control.kill().await?;
+        shop.mesh.config.put("own.yaml", &own("{ name: one }, { name: two }"))?;
+        shop.mesh.config.put("route.yaml", &e2e::virtual_service("[mesh]", &to("v2")))?;
+        shop.mesh.control.begin().await?;
+        shop.mesh.wait_for_endpoints(&shop.client, &format!("outbound|{port}|two|own.test"), &endpoints).await?;
+        wait_for("the new route", Duration::from_secs(20), || async {
+            shop.get("/", &[]).await.ok().filter(|answer| answer.header("x-version") == "v2").map(drop)
+        })
+        .await?;
+        let [added, modified, removed] = before;
+        assert_eq!(clusters(&shop).await?, [added + 1, modified, removed], "no other cluster was applied");
+        assert_eq!(shop.client.stat("update_rejected$").await?, 0, "nothing was rejected");
+        let again = shop.client.discovery_bytes().await? - first_sync;
+        // Over state of the world, a changed list is sent whole.
+        assert!(protocol == Protocol::Sotw || again * 2 < first_sync, "{again} bytes, {first_sync} before");
+    }
+}
+
+/// The number of clusters that Envoy has added, modified and removed.
+async fn clusters(shop: &Shop) -> test_harness::run::Result<[u64; 3]> {
+    let count = |what: &str| shop.client.stat(&format!("^cluster_manager.cluster_{what}$"));
+    Ok([count("added").await?, count("modified").await?, count("removed").await?])
 }
 
 /// The number of configuration updates that Envoy has applied.
