@@ -185,7 +185,7 @@ both_protocols! {
 
 /// The number of clusters that Envoy has added, modified and removed.
 async fn clusters(shop: &Shop) -> test_harness::run::Result<[u64; 3]> {
-    let count = |what: &str| shop.client.stat(&format!("^cluster_manager.cluster_{what}$"));
+    let count = async |what: &str| shop.client.stat(&format!("^cluster_manager.cluster_{what}$")).await;
     Ok([count("added").await?, count("modified").await?, count("removed").await?])
 }
 
