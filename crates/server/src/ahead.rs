@@ -55,8 +55,9 @@ impl Ahead {
         !batch.has_pods()
     }
 
-    pub(crate) fn new(world: &World) -> Ahead {
-        Ahead { fork: Some(world.fork()), sent: Lane::default(), taken: Lane::default() }
+    /// Takes a fork to which nothing was committed yet.
+    pub(crate) fn new(fork: World) -> Ahead {
+        Ahead { fork: Some(fork), sent: Lane::default(), taken: Lane::default() }
     }
 
     /// Commits waiting changes of endpoints to the fork if they are due. Wakes the thread `waiting` at the end.
@@ -128,7 +129,7 @@ mod tests {
             (Err("bang"), false),
         ];
         for (number, (changes, is_sent)) in cases.into_iter().enumerate() {
-            let mut ahead = Ahead::new(&world);
+            let mut ahead = Ahead::new(world.fork());
             let mut batch = Batch::new();
             batch.remove(&ObjectKey::new(Kind::EndpointSlice, "shop", "a"));
             ahead.taken.append(Lane { batch: Some(batch), observed: Observations::new(), since: None });

@@ -52,7 +52,7 @@ fn beside_endpoint<T: Send>(
     work: impl FnOnce(&mut ServedWorld) -> T + Send,
 ) -> std::thread::Result<T> {
     let start = Instant::now();
-    core.ahead = Some(Ahead::new(&core.served.world));
+    core.ahead = Some(Ahead::new(core.served.world.fork()));
     core.beside(&mut inbox([change(endpoint("10.1.0.2"))]), |served| {
         while !has_response(received) {
             assert!(start.elapsed() < Duration::from_secs(60), "the endpoint was not sent");
