@@ -9,8 +9,8 @@ use std::time::Duration;
 /// The maximum number of files whose reads hang. When it is reached, no further files are read until one of them ends.
 const MAX_HUNG: usize = 16;
 
-/// The number of files after whose reads the waiting thread is woken. As many are read ahead.
-const TOGETHER: usize = 16;
+/// The number of files that are read ahead.
+const AHEAD: usize = 16;
 
 type Outcome = io::Result<Vec<u8>>;
 
@@ -24,30 +24,21 @@ pub(crate) struct Reads {
     thread: Option<Thread>,
 }
 
-/// A thread that reads files: takes them, returns their contents, and tells when several were read. It ends when this is dropped.
-struct Thread {
-    files: Sender<Vec<PathBuf>>,
-    outcomes: Receiver<Outcome>,
-    progress: Receiver<()>,
-}
+/// A thread that reads files: takes them, and returns their contents. It ends when this is dropped.
+type Thread = (Sender<Vec<PathBuf>>, Receiver<Outcome>);
 
-impl Thread {
-    fn start(read: fn(&Path) -> Outcome) -> io::Result<Thread> {
-        let (files, wanted) = channel::<Vec<PathBuf>>();
-        let (sender, outcomes) = channel();
-        let (told, progress) = sync_channel(0);
-        std::thread::Builder::new().name("read files".into()).spawn(move || {
-            for files in wanted {
-                for together in files.chunks(TOGETHER) {
-                    // The receiver is gone, or has left this thread behind.
-                    if together.iter().any(|file| sender.send(read(file)).is_err()) || told.send(()).is_err() {
-                        return;
-                    }
-                }
+fn start(read: fn(&Path) -> Outcome) -> io::Result<Thread> {
+    let (files, wanted) = channel::<Vec<PathBuf>>();
+    let (sender, outcomes) = sync_channel(AHEAD);
+    std::thread::Builder::new().name("read files".into()).spawn(move || {
+        for file in wanted.into_iter().flatten() {
+            // The receiver is gone, or has left this thread behind.
+            if sender.send(read(&file)).is_err() {
+                return;
             }
-        })?;
-        Ok(Thread { files, outcomes, progress })
-    }
+        }
+    })?;
+    Ok((files, outcomes))
 }
 
 impl Reads {
@@ -71,7 +62,7 @@ impl Reads {
 
     /// Reads files on one thread, until all are read or one hangs. Removes them from `left`, which is in reverse order.
     fn read_some(&mut self, paths: &[PathBuf], left: &mut Vec<usize>, results: &mut [Option<Outcome>]) {
-        let thread = match self.thread.take().map_or_else(|| Thread::start(self.read), Ok) {
+        let (files, outcomes) = match self.thread.take().map_or_else(|| start(self.read), Ok) {
             Ok(thread) => thread,
             Err(error) => {
                 let failed = || Some(Err(io::Error::new(error.kind(), error.to_string())));
@@ -79,32 +70,21 @@ impl Reads {
             }
         };
         // If the thread has ended, no outcome is received.
-        let _ = thread.files.send(left.iter().rev().map(|index| paths[*index].clone()).collect());
-        while let Some(next) = left.last().copied() {
-            let told = thread.progress.recv_timeout(self.within);
-            while let Some(index) = left.last().copied()
-                && let Ok(outcome) = thread.outcomes.try_recv()
-            {
-                results[index] = Some(outcome);
-                left.pop();
-            }
-            match told {
+        let _ = files.send(left.iter().rev().map(|index| paths[*index].clone()).collect());
+        while let Some(index) = left.pop() {
+            match outcomes.recv_timeout(self.within) {
+                Ok(outcome) => results[index] = Some(outcome),
                 Err(RecvTimeoutError::Disconnected) => {
-                    left.pop()
-                        .into_iter()
-                        .for_each(|index| results[index] = Some(Err(io::Error::other("reading it failed"))));
+                    results[index] = Some(Err(io::Error::other("reading it failed")));
                     return;
                 }
-                Err(RecvTimeoutError::Timeout) if left.last() == Some(&next) => {
-                    left.pop();
-                    self.hung.insert(paths[next].clone(), thread.outcomes);
+                Err(RecvTimeoutError::Timeout) => {
+                    self.hung.insert(paths[index].clone(), outcomes);
                     return;
                 }
-                // Something was read.
-                _ => {}
             }
         }
-        self.thread = Some(thread);
+        self.thread = Some((files, outcomes));
     }
 }
 

@@ -287,8 +287,8 @@ impl<O: Origin> Hub<O> {
     /// # Errors
     /// The client violated the protocol or a limit: end the stream with this status, and call [`Hub::disconnect`].
     pub fn request(&mut self, origin: &mut O, id: StreamId, request: Request, now: Moment) -> Result<Progress, Status> {
-        // Most requests. After others, the stream may have to move.
-        if self.core.quarantine.is_empty() && self.accept(id, &request, now) {
+        // Most requests are like that. After others, streams may have to move.
+        if self.core.quarantine.is_settled() && self.accept(id, &request, now) {
             return Ok(Progress::Done);
         }
         while self.proceed(origin, id, now)? == Progress::More {}

@@ -133,6 +133,11 @@ impl Quarantine {
         self.entries.is_empty()
     }
 
+    /// Whether it has no entries, and no stream must still move because it had some.
+    pub(crate) fn is_settled(&self) -> bool {
+        self.is_empty() && self.changed.is_empty()
+    }
+
     pub(crate) fn has_trials(&self) -> bool {
         self.trials > 0
     }
