@@ -269,7 +269,7 @@ fn read_file(path: &Path) -> io::Result<Vec<u8>> {
     if !metadata.is_file() {
         return Err(io::Error::other("it is not a regular file"));
     }
-    // With room for all and one more, no read is needed to find out that there is none left.
+    // Without room, the first reads are of a few bytes each. One byte more, so that the end is found without growing.
     let mut bytes = Vec::with_capacity(usize::try_from(metadata.len().min(MAX_FILE_BYTES)).unwrap_or_default() + 1);
     file.take(MAX_FILE_BYTES + 1).read_to_end(&mut bytes)?;
     if bytes.len() as u64 > MAX_FILE_BYTES {
