@@ -6,13 +6,9 @@
 //! - A connection without an open request is closed after [`Limits::first_request`] if it never had one, otherwise after
 //!   [`Limits::idle`]. A connection with an open request needs no timer.
 //!
-//! [`Adapted`] adapts the frames of HTTP/2 to the HTTP library.
-//!
 //! A request is open until its response is sent completely ([`Usage::count`]).
 
-mod authority;
 mod bind;
-mod frames;
 mod usage;
 mod woken;
 
@@ -25,9 +21,7 @@ use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::task::{AbortHandle, Id, JoinSet};
 
-pub use authority::fuzz as fuzz_authority;
 pub use bind::{bind_any, bind_unix};
-pub use frames::{Adapted, fuzz as fuzz_frames};
 pub use usage::{Counted, OpenRequest, Usage};
 pub use woken::WhenWoken;
 

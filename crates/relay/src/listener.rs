@@ -1,16 +1,13 @@
 //! The Unix socket of the relay, and its connections.
 
-use std::convert::Infallible;
+use std::future::ready;
 use std::io::{Error, Result};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 use http::{Request, Response};
-use hyper::body::Incoming;
-use hyper::server::conn::http2;
-use hyper::service::service_fn;
-use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use http2_server::{Connection, RequestBody, Settings};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use tonic::Status;
@@ -64,23 +61,13 @@ pub(crate) async fn serve(listener: UnixListener, hub: Arc<Hub>) {
 
 async fn connection(socket: UnixStream, hub: Arc<Hub>, permit: OwnedSemaphorePermit) {
     let mut stop = hub.stop.clone();
-    let service = service_fn(move |request| {
-        let response = call(&hub, request);
-        async { Ok::<_, Infallible>(response) }
-    });
-    let mut builder = http2::Builder::new(TokioExecutor::new());
-    builder
-        .timer(TokioTimer::new())
-        .initial_stream_window_size(WINDOW)
-        .initial_connection_window_size(2 * WINDOW)
-        .max_concurrent_streams(MAX_STREAMS);
-    let mut connection =
-        std::pin::pin!(builder.serve_connection(TokioIo::new(listeners::Adapted::new(socket)), service));
+    let settings = Settings { max_streams: MAX_STREAMS, window: WINDOW, keepalive: None };
+    let mut connection = Connection::new(socket, settings, |request| ready(call(&hub, request)));
     let stopped = async { drop(stop.wait_for(|stop| *stop).await) };
     let ended = tokio::select! {
-        ended = connection.as_mut() => ended,
+        ended = &mut connection => ended,
         () = stopped => {
-            connection.as_mut().graceful_shutdown();
+            connection.graceful_shutdown();
             connection.await
         }
     };
@@ -90,7 +77,7 @@ async fn connection(socket: UnixStream, hub: Arc<Hub>, permit: OwnedSemaphorePer
     drop(permit);
 }
 
-fn call(hub: &Arc<Hub>, request: Request<Incoming>) -> Response<Outgoing> {
+fn call(hub: &Arc<Hub>, request: Request<RequestBody>) -> Response<Outgoing> {
     let Some(variant) = Variant::at(request.uri().path()) else {
         return refuse(&Status::unimplemented("the agent serves the aggregated discovery service only"));
     };

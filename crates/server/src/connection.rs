@@ -1,13 +1,11 @@
 //! Connections of xDS: plaintext, TLS and the Unix socket, all with HTTP/2.
 
-use std::convert::Infallible;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use hyper::service::service_fn;
-use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
-use listeners::{Adapted, Usage, accept};
+use http2_server::{Connection, Keepalive, Settings};
+use listeners::{Usage, accept};
 use rustls::ServerConfig;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream, UnixListener};
@@ -18,7 +16,6 @@ use crate::authentication::ClientCertificate;
 use crate::connection_age::Age;
 use crate::discovery::Discovery;
 use crate::grpc::Status;
-use crate::joined_writes::Joined;
 use crate::listen::Options;
 use crate::log_limit::LogLimit;
 use crate::peer::Peer;
@@ -27,8 +24,7 @@ use crate::{signing, tls};
 
 /// The maximum number of concurrent streams on one connection. Envoy uses one.
 const MAX_STREAMS_PER_CONNECTION: u32 = 100;
-/// The bytes of requests that a stream may send before they are read. The HTTP library has a list of the frames that wait, which doubles
-/// when it is full and keeps its size for as long as the connection lives. [`Adapted`] divides long frames, so that these are about 12.
+/// The bytes of requests that a stream may send before they are read.
 const RECEIVE_WINDOW: u32 = 48 << 10;
 
 /// The client of a connection, as far as the connection proves it.
@@ -90,27 +86,21 @@ impl Http2 {
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
         I: Future<Output = Status>,
     {
-        let mut builder = hyper::server::conn::http2::Builder::new(TokioExecutor::new());
-        builder
-            .timer(TokioTimer::new())
-            .keep_alive_interval(Some(self.options.keepalive_interval))
-            .keep_alive_timeout(self.options.keepalive_timeout)
-            .initial_stream_window_size(RECEIVE_WINDOW)
-            .initial_connection_window_size(RECEIVE_WINDOW)
-            .max_concurrent_streams(MAX_STREAMS_PER_CONNECTION);
-        let age = Age::new(self.options.max_connection_age);
+        let Options { keepalive_interval: interval, keepalive_timeout: timeout, max_connection_age, .. } =
+            *self.options;
+        let settings = Settings {
+            max_streams: MAX_STREAMS_PER_CONNECTION,
+            window: RECEIVE_WINDOW,
+            keepalive: Some(Keepalive { interval, timeout }),
+        };
+        let age = Age::new(max_connection_age);
         let (discovery, aged) = (Arc::new(self.discovery.of_connection(client)), age.aged());
         let service = move |request| {
             let (open, discovery, aged) = (usage.begin(), discovery.clone(), aged.clone());
-            async move {
-                // The task of a stream has room for this future as long as it lives.
-                let response = Box::pin(discovery.call(request, aged)).await;
-                Ok::<_, Infallible>(Usage::count(response, open))
-            }
+            async move { Usage::count(discovery.call(request, aged).await, open) }
         };
-        let joined = Joined::new(Adapted::new(socket));
-        let connection = builder.serve_connection(TokioIo::new(joined.clone()), service_fn(service));
-        age.serve(connection, invalid, move |cx| joined.send(cx), self.stopped.clone())
+        let connection = Connection::new(socket, settings, service);
+        age.serve(connection, |mut connection| connection.graceful_shutdown(), invalid, self.stopped.clone())
     }
 }
 

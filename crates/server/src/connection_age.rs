@@ -1,13 +1,10 @@
 //! The end of connections: at their maximum age, so that replicas share the load again after one was added, and when the
 //! certificate of their client expires or is not trusted any more.
 
-use std::future::poll_fn;
 use std::hash::{BuildHasher as _, RandomState};
 use std::pin::Pin;
-use std::task::Context;
 use std::time::Duration;
 
-use hyper_util::server::graceful::GracefulConnection;
 use listeners::WhenWoken;
 use tokio::sync::watch;
 
@@ -53,29 +50,28 @@ impl Age {
         Aged(self.aged.subscribe())
     }
 
-    /// Serves a connection until it ends. When it has reached its maximum age, `invalid` completes, or `stopped` is true, sends
-    /// GOAWAY, and waits until the open streams have ended. `after` is called each time after the connection was polled.
-    pub(crate) fn serve<C, I, A>(
+    /// Serves a connection until it ends. When it has reached its maximum age, `invalid` completes, or `stopped` is true, calls `shut_down`,
+    /// which sends GOAWAY, and waits until the open streams have ended.
+    pub(crate) fn serve<C, I>(
         self,
         connection: C,
+        shut_down: fn(Pin<&mut C>),
         invalid: I,
-        after: A,
         stopped: watch::Receiver<bool>,
-    ) -> impl Future<Output = ()> + use<C, I, A>
+    ) -> impl Future<Output = ()> + use<C, I>
     where
-        C: GracefulConnection,
+        C: Future,
         I: Future<Output = Status>,
-        A: FnMut(&mut Context<'_>),
     {
         // An async function would have room for it as an argument, and again where it is pinned.
-        self.serve_pinned(Box::pin(connection), invalid, after, stopped)
+        self.serve_pinned(Box::pin(connection), shut_down, invalid, stopped)
     }
 
-    async fn serve_pinned(
+    async fn serve_pinned<C: Future>(
         self,
-        mut connection: Pin<Box<impl GracefulConnection>>,
+        mut connection: Pin<Box<C>>,
+        shut_down: fn(Pin<&mut C>),
         invalid: impl Future<Output = Status>,
-        mut after: impl FnMut(&mut Context<'_>),
         mut stopped: watch::Receiver<bool>,
     ) {
         let reached = async {
@@ -95,25 +91,16 @@ impl Age {
         };
         let status = tokio::select! {
             biased;
-            () = ended(connection.as_mut(), &mut after) => return,
+            _ = connection.as_mut() => return,
             status = WhenWoken::new(must_end) => status,
         };
-        connection.as_mut().graceful_shutdown();
+        shut_down(connection.as_mut());
         if status.is_none() {
-            return ended(connection.as_mut(), &mut after).await;
+            connection.await;
+            return;
         }
         self.aged.send_replace(status);
         // A client that does not read must not keep the connection.
-        let _ = tokio::time::timeout(GRACE, ended(connection.as_mut(), &mut after)).await;
+        let _ = tokio::time::timeout(GRACE, connection).await;
     }
-}
-
-/// Waits for the end of a connection.
-async fn ended(mut connection: Pin<&mut impl GracefulConnection>, after: &mut impl FnMut(&mut Context<'_>)) {
-    let polled = |cx: &mut Context<'_>| {
-        let state = connection.as_mut().poll(cx);
-        after(cx);
-        state.map(drop)
-    };
-    poll_fn(polled).await;
 }

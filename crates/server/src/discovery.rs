@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
-use hyper::body::Incoming;
-use hyper::{Method, Response};
+use http::{Method, Response};
+use http2_server::RequestBody;
 use listeners::WhenWoken;
 use protos::Message as _;
 use protos::envoy::config::core::v3::Node;
@@ -79,7 +79,11 @@ impl Discovery {
     }
 
     /// Answers a call of a client. The client is authenticated before anything else happens.
-    pub(crate) async fn call(self: &Arc<Self>, request: http::Request<Incoming>, aged: Aged) -> Response<StreamBody> {
+    pub(crate) async fn call(
+        self: &Arc<Self>,
+        request: http::Request<RequestBody>,
+        aged: Aged,
+    ) -> Response<StreamBody> {
         let grpc = request.headers().get(http::header::CONTENT_TYPE);
         if request.method() != Method::POST || !grpc.is_some_and(|t| t.as_bytes().starts_with(b"application/grpc")) {
             return refuse(&Status::new(Status::UNIMPLEMENTED, "this address speaks gRPC only"));
@@ -130,7 +134,7 @@ impl Discovery {
         Credentials::new(headers, self.client.address, self.client.certificate())
     }
 
-    async fn create_certificate(&self, request: http::Request<Incoming>) -> Response<StreamBody> {
+    async fn create_certificate(&self, request: http::Request<RequestBody>) -> Response<StreamBody> {
         let unimplemented = |text: &str| refuse(&Status::new(Status::UNIMPLEMENTED, text));
         let Some(service) = &self.certificates else {
             return unimplemented("this control plane issues no certificates (--ca-server)");

@@ -10,7 +10,7 @@ use bytes::{Buf, Bytes, BytesMut};
 use http::{HeaderMap, HeaderValue, Response, StatusCode, header};
 use http_body::{Body, Frame};
 use http_body_util::BodyExt as _;
-use hyper::body::Incoming;
+use http2_server::RequestBody;
 use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
 use tokio::sync::mpsc;
 
@@ -217,7 +217,7 @@ pub(crate) type Received = (Bytes, Held);
 
 /// Reads the messages of a request.
 pub(crate) struct Messages {
-    body: Incoming,
+    body: RequestBody,
     buffer: BytesMut,
     limit: usize,
     /// The flag that sets the limit, in parentheses; empty if none does.
@@ -229,12 +229,12 @@ pub(crate) struct Messages {
 
 impl Messages {
     /// Creates a reader of messages of at most `limit` bytes, which `--max-request-bytes` sets.
-    pub(crate) fn new(body: Incoming, limit: usize, budget: Budget) -> Messages {
+    pub(crate) fn new(body: RequestBody, limit: usize, budget: Budget) -> Messages {
         Messages { flag: " (--max-request-bytes)", ..Messages::fixed(body, limit, budget) }
     }
 
     /// Creates a reader of messages of at most `limit` bytes, which no setting changes.
-    pub(crate) fn fixed(body: Incoming, limit: usize, budget: Budget) -> Messages {
+    pub(crate) fn fixed(body: RequestBody, limit: usize, budget: Budget) -> Messages {
         Messages { body, buffer: BytesMut::new(), limit, flag: "", budget, held: None }
     }
 

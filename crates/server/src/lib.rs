@@ -36,7 +36,6 @@ mod gate;
 mod gathered;
 mod grpc;
 mod inbox;
-mod joined_writes;
 mod listen;
 mod log;
 mod log_limit;

@@ -354,5 +354,5 @@ async fn serve_http<A>(
 
 /// Serves a connection until it ends, or until `stopped` is true and its open requests end.
 pub(crate) fn serve(connection: impl GracefulConnection, stopped: watch::Receiver<bool>) -> impl Future<Output = ()> {
-    Age::new(None).serve(connection, std::future::pending(), |_| (), stopped)
+    Age::new(None).serve(connection, |connection| connection.graceful_shutdown(), std::future::pending(), stopped)
 }

@@ -1,0 +1,9 @@
+//! Compression of header fields (HPACK, RFC 7541).
+
+mod decoder;
+mod encoder;
+mod huffman;
+mod static_table;
+
+pub(crate) use decoder::Decoder;
+pub(crate) use encoder::{NO_TABLE, encode};

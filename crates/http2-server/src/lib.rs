@@ -1,0 +1,37 @@
+//! An HTTP/2 server for gRPC (RFC 9113).
+//!
+//! It serves what discovery needs: few streams for each connection, which live long and send much. It differs from a general library:
+//!
+//! - A connection is one task with all its streams. While it is idle it has no buffers: it needs about 2 KiB.
+//! - Responses are not copied: all frames that the windows allow are passed to the socket together, in place.
+//! - Requests are received in place, into one buffer for each stream, which its reader takes.
+//! - `:authority` may be anything, such as the encoded path of a Unix socket, which the C library of gRPC sends.
+//!
+//! # Limits
+//! A client may have [`Settings::max_streams`] streams, 16 KiB of header fields for each, [`Settings::window`] bytes of a body that are
+//! not read (64 KiB if the window is smaller, until the client knows it), and 64 KiB in all streams. A client that does not read what
+//! it caused is not read. One that resets many streams loses the connection.
+//!
+//! Server push, `CONNECT` with a protocol, and priorities do not exist.
+
+mod allowance;
+mod body;
+mod connection;
+mod failure;
+mod fields;
+mod frame;
+mod hpack;
+mod keepalive;
+mod output;
+mod reader;
+mod receive;
+mod stream;
+
+pub use body::RequestBody;
+pub use connection::{Connection, Settings};
+pub use failure::Broken;
+pub use keepalive::Keepalive;
+
+/// Serves a client that sends any bytes, for fuzzing.
+#[doc(hidden)]
+pub use connection::fuzz;

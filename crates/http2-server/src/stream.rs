@@ -1,0 +1,121 @@
+//! One request and its response.
+
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use bytes::Buf as _;
+use http::Response;
+use http_body::Body;
+
+use crate::failure::Code;
+use crate::frame::{flag, kind};
+use crate::output::{Output, Sending};
+
+/// An open stream.
+pub(crate) struct Stream<F, B: Body> {
+    pub(crate) id: u32,
+    /// The bytes that the client accepts.
+    pub(crate) send_window: i64,
+    /// The bytes that the client may send.
+    pub(crate) receive_window: i64,
+    /// Whether the client has sent the whole request.
+    pub(crate) has_ended: bool,
+    /// What is missing of the `content-length`.
+    pub(crate) missing: Option<u64>,
+    state: State<F, B>,
+    data: Option<B::Data>,
+}
+
+enum State<F, B> {
+    /// The service has not answered yet.
+    Called(Pin<Box<F>>),
+    /// The response is sent.
+    Answered(B),
+}
+
+/// The new stream of a request.
+pub(crate) struct Opened {
+    pub(crate) id: u32,
+    pub(crate) send_window: i64,
+    pub(crate) receive_window: i64,
+    pub(crate) has_ended: bool,
+    pub(crate) missing: Option<u64>,
+}
+
+impl<F, B: Body> Stream<F, B> {
+    pub(crate) fn new(opened: Opened, answer: F) -> Stream<F, B> {
+        let Opened { id, send_window, receive_window, has_ended, missing } = opened;
+        let state = State::Called(Box::pin(answer));
+        Stream { id, send_window, receive_window, has_ended, missing, state, data: None }
+    }
+
+    /// What must be sent although the stream ends.
+    pub(crate) fn abandon(mut self, output: &mut Output) {
+        if let Some(data) = &mut self.data {
+            output.abandon(self.id, data);
+        }
+    }
+}
+
+impl<F, B> Stream<F, B>
+where
+    F: Future<Output = Response<B>>,
+    B: Body + Unpin,
+{
+    /// Takes what the service answers, as far as it can be sent. Returns when the response was sent, or the code of an error.
+    pub(crate) fn poll(&mut self, cx: &mut Context<'_>, output: &mut Output) -> Poll<Result<(), Code>> {
+        loop {
+            if self.data().is_some() || output.is_full() {
+                // The connection calls again when something was written.
+                return Poll::Pending;
+            }
+            self.data = None;
+            let body = match &mut self.state {
+                State::Answered(body) => body,
+                State::Called(answer) => {
+                    let (head, body) = ready!(answer.as_mut().poll(cx)).into_parts();
+                    let is_empty = body.is_end_stream();
+                    output.headers(self.id, Some(head.status), &head.headers, is_empty);
+                    self.state = State::Answered(body);
+                    if is_empty {
+                        return Poll::Ready(Ok(()));
+                    }
+                    continue;
+                }
+            };
+            match ready!(Pin::new(body).poll_frame(cx)) {
+                Some(Ok(frame)) => match frame.into_data() {
+                    Ok(mut data) => {
+                        if !output.short_data(self.id, &mut data, &mut self.send_window) {
+                            self.data = Some(data);
+                        }
+                    }
+                    Err(frame) => {
+                        // There is nothing else than data and trailers.
+                        let trailers = frame.into_trailers().unwrap_or_default();
+                        output.headers(self.id, None, &trailers, true);
+                        return Poll::Ready(Ok(()));
+                    }
+                },
+                Some(Err(_)) => return Poll::Ready(Err(Code::Internal)),
+                None => {
+                    output.frame(kind::DATA, flag::END_STREAM, self.id, &[]);
+                    return Poll::Ready(Ok(()));
+                }
+            }
+        }
+    }
+}
+
+impl<F, B: Body> Sending for Stream<F, B> {
+    type Data = B::Data;
+
+    fn stream(&self) -> u32 {
+        self.id
+    }
+
+    fn data(&mut self) -> Option<(&mut B::Data, &mut i64)> {
+        let data = self.data.as_mut().filter(|data| data.has_remaining())?;
+        Some((data, &mut self.send_window))
+    }
+}
