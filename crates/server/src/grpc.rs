@@ -170,11 +170,11 @@ impl MessageBuf {
         MessageBuf { prefix, rope, index: 0, offset: 0, remaining }
     }
 
-    fn piece(&self, index: usize) -> Option<&[u8]> {
-        match index.checked_sub(1) {
-            None => Some(&self.prefix),
-            Some(index) => self.rope.piece(index).map(|piece| &**piece),
-        }
+    /// The pieces from the current one on.
+    fn pieces(&self) -> impl Iterator<Item = &[u8]> {
+        let prefix = (self.index == 0).then_some(&self.prefix[..]);
+        let rope = self.rope.pieces_from(self.index.saturating_sub(1));
+        prefix.into_iter().chain(rope.map(|piece| &**piece))
     }
 }
 
@@ -184,26 +184,27 @@ impl Buf for MessageBuf {
     }
 
     fn chunk(&self) -> &[u8] {
-        self.piece(self.index).map_or(&[], |piece| &piece[self.offset..])
+        self.pieces().next().map_or(&[], |piece| &piece[self.offset..])
     }
 
     fn advance(&mut self, count: usize) {
-        self.remaining -= count;
-        self.offset += count;
+        let (mut index, mut offset) = (self.index, self.offset + count);
         // Skips empty pieces: only the last chunk may be empty.
-        while let Some(length) = self.piece(self.index).map(<[u8]>::len)
-            && self.offset >= length
-        {
-            self.offset -= length;
-            self.index += 1;
+        for piece in self.pieces() {
+            if offset < piece.len() {
+                break;
+            }
+            offset -= piece.len();
+            index += 1;
         }
+        (self.index, self.offset) = (index, offset);
+        self.remaining -= count;
     }
 
     fn chunks_vectored<'a>(&'a self, slices: &mut [IoSlice<'a>]) -> usize {
         let mut used = 0;
         let mut skip = self.offset;
-        let pieces = (self.index..).map_while(|index| self.piece(index));
-        for (slice, piece) in slices.iter_mut().zip(pieces) {
+        for (slice, piece) in slices.iter_mut().zip(self.pieces()) {
             *slice = IoSlice::new(&piece[skip..]);
             skip = 0;
             used += 1;

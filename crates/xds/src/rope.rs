@@ -79,14 +79,19 @@ impl Rope {
 
     /// The pieces in order.
     pub fn pieces(&self) -> impl Iterator<Item = &Bytes> {
-        std::iter::once(&self.0.head).chain(self.parts().flat_map(|pieces| pieces.iter()))
+        self.pieces_from(0)
     }
 
-    /// The piece with this index.
-    pub fn piece(&self, index: usize) -> Option<&Bytes> {
-        let Some(index) = index.checked_sub(1) else { return Some(&self.0.head) };
-        let run = self.0.runs.get(self.0.runs.partition_point(|run| run.end <= index))?;
-        run.pieces.get(run.pieces.len() - (run.end - index))
+    /// The pieces in order, from the one with this index on.
+    pub fn pieces_from(&self, index: usize) -> impl Iterator<Item = &Bytes> {
+        let head = (index == 0).then_some(&self.0.head);
+        let skipped = index.saturating_sub(1);
+        let first = self.0.runs.partition_point(|run| run.end <= skipped);
+        let rest = self.0.runs[first..].iter().flat_map(move |run| {
+            let start = run.end - run.pieces.len();
+            run.pieces[skipped.saturating_sub(start)..].iter()
+        });
+        head.into_iter().chain(rest)
     }
 
     /// The length of the message in bytes.
@@ -109,9 +114,11 @@ mod tests {
         let all: Slice<Bytes> = ["a", "b", "c", "d"].map(Bytes::from).to_vec().into();
         let parts = [all.part(1..3), all.part(0..0), all.part(3..4), all.part(0..4).part(1..2)];
         let rope = Rope::new(b"head".to_vec(), parts);
-        let found: Vec<&Bytes> = (0..).map_while(|index| rope.piece(index)).collect();
-        assert_eq!(found, ["head", "b", "c", "d", "b"]);
-        assert!(rope.pieces().eq(found));
+        let all = ["head", "b", "c", "d", "b"];
+        assert!(rope.pieces().eq(all));
+        for index in 0..=all.len() {
+            assert!(rope.pieces_from(index).eq(&all[index..]), "from {index}");
+        }
         assert_eq!(rope.len(), 8);
     }
 }
