@@ -2,6 +2,7 @@
 
 use std::io;
 use std::mem::MaybeUninit;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
@@ -26,6 +27,8 @@ use crate::stream::Stream;
 const TOGETHER: usize = 8 << 10;
 /// The number of streams that were reset here and whose frames are ignored.
 const RESET: usize = 16;
+/// The bytes that a client may send on other streams while nobody reads one. More than what is read before the client is told.
+const BESIDE: u32 = 32 << 10;
 /// The payloads of pings.
 pub(crate) const SHUTDOWN: [u8; 8] = *b"shutdown";
 const ALIVE: [u8; 8] = *b"alive   ";
@@ -47,8 +50,8 @@ pub(crate) enum Phase {
     Open,
     /// The client was told. Its requests that are under way are served.
     Announced,
-    /// No further request is served.
-    Last,
+    /// No request after this stream is served.
+    Last(u32),
 }
 
 /// A connection of a client. The future completes when the client has disconnected, or the connection was shut down and its streams have
@@ -101,6 +104,8 @@ where
         let payload: Vec<u8> =
             list.iter().flat_map(|(name, value)| name.to_be_bytes().into_iter().chain(value.to_be_bytes())).collect();
         output.frame(kind::SETTINGS, 0, 0, &payload);
+        let receive_window = (settings.window + BESIDE).max(FIRST_WINDOW);
+        output.window_update(0, (receive_window - FIRST_WINDOW) as usize);
         Connection {
             socket,
             service,
@@ -111,7 +116,7 @@ where
             output,
             streams: Vec::new(),
             bodies: Arc::new(Bodies::new(settings.window)),
-            receive_window: i64::from(FIRST_WINDOW),
+            receive_window: i64::from(receive_window),
             first_window: FIRST_WINDOW,
             last_stream: 0,
             reset: [0; RESET],
@@ -140,8 +145,16 @@ where
 
     /// Tells the client the last stream that is served.
     pub(crate) fn refuse_further(&mut self) {
-        self.phase = Phase::Last;
+        self.phase = Phase::Last(self.last_stream);
         self.output.go_away(self.last_stream, Code::NoError, "");
+    }
+
+    /// The last stream that is served. It may not grow after the client was told.
+    fn last_served(&self) -> u32 {
+        match self.phase {
+            Phase::Last(last) => last,
+            Phase::Open | Phase::Announced => self.last_stream,
+        }
     }
 
     fn advance(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Failure>> {
@@ -163,7 +176,7 @@ where
                 Poll::Pending => return Poll::Pending,
             }
         }
-        if self.phase == Phase::Last && self.streams.is_empty() && self.output.is_empty() {
+        if matches!(self.phase, Phase::Last(_)) && self.streams.is_empty() && self.output.is_empty() {
             ready!(Pin::new(&mut self.socket).poll_shutdown(cx))?;
             return Poll::Ready(Ok(()));
         }
@@ -196,7 +209,9 @@ where
     fn serve(&mut self, cx: &mut Context<'_>) {
         let mut at = 0;
         while let Some(stream) = self.streams.get_mut(at) {
-            let code = match stream.poll(cx, &mut self.output) {
+            // A panic ends only its stream. The hook has logged it.
+            let poll = AssertUnwindSafe(|| stream.poll(cx, &mut self.output));
+            let code = match catch_unwind(poll).unwrap_or(Poll::Ready(Err(Code::Internal))) {
                 Poll::Pending => {
                     at += 1;
                     continue;
@@ -270,7 +285,7 @@ where
             Err(Failure::Broken(error)) => Poll::Ready(Err(error)),
             Err(Failure::Stream(_, code)) => Poll::Ready(Err(io::Error::other(format!("{code:?}")))),
             Err(Failure::Connection(code, text)) => {
-                this.output.go_away(this.last_stream, code, text);
+                this.output.go_away(this.last_served(), code, text);
                 // Once: a client that violates the protocol is not waited for.
                 let _ = this.output.poll_write(cx, &mut this.socket, &mut this.streams);
                 let _ = Pin::new(&mut this.socket).poll_shutdown(cx);

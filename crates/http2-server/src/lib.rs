@@ -8,9 +8,10 @@
 //! - `:authority` may be anything, such as the encoded path of a Unix socket, which the C library of gRPC sends.
 //!
 //! # Limits
-//! A client may have [`Settings::max_streams`] streams, 16 KiB of header fields for each, [`Settings::window`] bytes of a body that are
-//! not read (64 KiB if the window is smaller, until the client knows it), and 64 KiB in all streams. A client that does not read what
-//! it caused is not read. One that resets many streams loses the connection.
+//! A client may have [`Settings::max_streams`] streams, 16 KiB of header fields for each, and [`Settings::window`] bytes of a body that are
+//! not read (64 KiB if the window is smaller, until the client knows it). Of all bodies together, 32 KiB more than one window, and at
+//! least 64 KiB, may not be read. A client that does not read what it caused is not read. One that resets many open streams, or causes the
+//! server to, loses the connection.
 //!
 //! Server push, `CONNECT` with a protocol, and priorities do not exist.
 

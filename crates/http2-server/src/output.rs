@@ -109,7 +109,7 @@ impl Output {
         }
     }
 
-    /// Queues the head of a response, or trailers, which have no status and end the stream.
+    /// Queues the head of a response, or trailers, which have no status.
     pub(crate) fn headers(&mut self, stream: u32, status: Option<StatusCode>, headers: &HeaderMap, ends: bool) {
         let mut block = hpack::encode(status, headers);
         if !std::mem::replace(&mut self.had_headers, true) {
@@ -122,6 +122,14 @@ impl Output {
             flags |= if parts.peek().is_none() { flag::END_HEADERS } else { 0 };
             self.frame(kind, flags, stream, part);
             (kind, flags) = (kind::CONTINUATION, 0);
+        }
+    }
+
+    /// Queues the end of a response with these trailers.
+    pub(crate) fn end(&mut self, stream: u32, trailers: &HeaderMap) {
+        match trailers.is_empty() {
+            true => self.frame(kind::DATA, flag::END_STREAM, stream, &[]),
+            false => self.headers(stream, None, trailers, true),
         }
     }
 

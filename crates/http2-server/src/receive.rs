@@ -37,6 +37,7 @@ where
         while let Some(frame) = self.reader.next(&mut bytes)? {
             match self.frame(frame.head, frame.payload()) {
                 Err(Failure::Stream(id, code)) => {
+                    self.count_reset(id)?;
                     self.remove(id);
                     self.reset(id, code);
                 }
@@ -72,7 +73,10 @@ where
                 block.parts += 1;
                 self.block(head, block)
             }
-            kind::PRIORITY if payload.len() != 5 => Err(Failure::Stream(head.stream, Code::FrameSize)),
+            kind::PRIORITY if payload.len() != 5 => match self.open(head.stream) {
+                Some(stream) => Err(Failure::Stream(stream.id, Code::FrameSize)),
+                None => Err(Failure::FRAME_SIZE),
+            },
             kind::RST_STREAM => self.reset_by_client(head.stream, payload),
             kind::SETTINGS => self.settings(head, payload),
             kind::PUSH_PROMISE => Err(Failure::protocol("clients cannot push")),
@@ -168,7 +172,7 @@ where
 
     /// Passes a request to the service.
     fn request(&mut self, id: u32, fields: Fields, ends_stream: bool) -> Result<(), Failure> {
-        if self.phase == Phase::Last {
+        if matches!(self.phase, Phase::Last(_)) {
             self.ignore(id);
             return Ok(());
         }
@@ -178,8 +182,12 @@ where
         }
         let (request, missing) = match fields.into_request() {
             Ok(request) => request,
-            Err(Refused::Malformed) => return Err(Failure::Stream(id, Code::Protocol)),
+            Err(Refused::Malformed) => {
+                self.check_resets()?;
+                return Err(Failure::Stream(id, Code::Protocol));
+            }
             Err(Refused::TooLarge) => {
+                self.check_resets()?;
                 let status = StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE;
                 self.output.headers(id, Some(status), &HeaderMap::new(), true);
                 return if ends_stream { Ok(()) } else { Err(Failure::Stream(id, Code::NoError)) };
@@ -208,8 +216,14 @@ where
         if self.is_idle(id) {
             return Err(Failure::protocol("RST_STREAM of a stream without HEADERS"));
         }
+        self.count_reset(id)?;
         self.remove(id);
-        self.check_resets()
+        Ok(())
+    }
+
+    /// Counts the reset of a stream that is open, by the client or because of what it has sent. Others cost nothing.
+    fn count_reset(&mut self, id: u32) -> Result<(), Failure> {
+        if self.open(id).is_some() { self.check_resets() } else { Ok(()) }
     }
 
     fn check_resets(&mut self) -> Result<(), Failure> {
@@ -271,7 +285,7 @@ where
         if payload.len() < 8 {
             return Err(Failure::FRAME_SIZE);
         }
-        if self.phase != Phase::Last {
+        if !matches!(self.phase, Phase::Last(_)) {
             self.refuse_further();
         }
         Ok(())

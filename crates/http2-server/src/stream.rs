@@ -4,11 +4,10 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
 use bytes::Buf as _;
-use http::Response;
+use http::{HeaderMap, Response};
 use http_body::Body;
 
 use crate::failure::Code;
-use crate::frame::{flag, kind};
 use crate::output::{Output, Sending};
 
 /// An open stream.
@@ -65,13 +64,12 @@ where
     /// Takes what the service answers, as far as it can be sent. Returns when the response was sent, or the code of an error.
     pub(crate) fn poll(&mut self, cx: &mut Context<'_>, output: &mut Output) -> Poll<Result<(), Code>> {
         loop {
-            if self.data().is_some() || output.is_full() {
-                // The connection calls again when something was written.
-                return Poll::Pending;
-            }
-            self.data = None;
+            let must_wait = self.data().is_some() || output.is_full();
             let body = match &mut self.state {
+                // The connection calls again when something was written.
+                State::Answered(_) if must_wait => return Poll::Pending,
                 State::Answered(body) => body,
+                // Always, because others may wait for what it holds.
                 State::Called(answer) => {
                     let (head, body) = ready!(answer.as_mut().poll(cx)).into_parts();
                     let is_empty = body.is_end_stream();
@@ -83,26 +81,23 @@ where
                     continue;
                 }
             };
-            match ready!(Pin::new(body).poll_frame(cx)) {
+            self.data = None;
+            let trailers = match ready!(Pin::new(body).poll_frame(cx)) {
+                None => HeaderMap::new(),
+                Some(Err(_)) => return Poll::Ready(Err(Code::Internal)),
                 Some(Ok(frame)) => match frame.into_data() {
                     Ok(mut data) => {
                         if !output.short_data(self.id, &mut data, &mut self.send_window) {
                             self.data = Some(data);
                         }
+                        continue;
                     }
-                    Err(frame) => {
-                        // There is nothing else than data and trailers.
-                        let trailers = frame.into_trailers().unwrap_or_default();
-                        output.headers(self.id, None, &trailers, true);
-                        return Poll::Ready(Ok(()));
-                    }
+                    // There is nothing else than data and trailers.
+                    Err(frame) => frame.into_trailers().unwrap_or_default(),
                 },
-                Some(Err(_)) => return Poll::Ready(Err(Code::Internal)),
-                None => {
-                    output.frame(kind::DATA, flag::END_STREAM, self.id, &[]);
-                    return Poll::Ready(Ok(()));
-                }
-            }
+            };
+            output.end(self.id, &trailers);
+            return Poll::Ready(Ok(()));
         }
     }
 }

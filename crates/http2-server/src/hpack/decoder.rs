@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 use super::huffman;
 use super::static_table::FIELDS;
@@ -11,24 +12,32 @@ const TABLE_BYTES: usize = 4096;
 /// What a field adds to the size of the table beside its name and value.
 const FIELD_BYTES: usize = 32;
 
-/// A field, whose name and value are one string.
+/// A field of the dynamic table.
 struct Field {
-    text: Box<[u8]>,
-    /// The length of the name.
-    name: usize,
+    /// Shared: a client may use the long name of one field for many.
+    name: Arc<[u8]>,
+    value: Box<[u8]>,
 }
 
 impl Field {
-    fn new(name: &[u8], value: &[u8]) -> Field {
-        Field { text: [name, value].concat().into(), name: name.len() }
-    }
-
-    fn parts(&self) -> (&[u8], &[u8]) {
-        self.text.split_at(self.name)
-    }
-
     fn size(&self) -> usize {
-        self.text.len() + FIELD_BYTES
+        self.name.len() + self.value.len() + FIELD_BYTES
+    }
+}
+
+/// The name of a literal field.
+enum Name<'a> {
+    Text(Cow<'a, [u8]>),
+    /// That of a field of the dynamic table.
+    Shared(Arc<[u8]>),
+}
+
+impl Name<'_> {
+    fn bytes(&self) -> &[u8] {
+        match self {
+            Name::Text(text) => text,
+            Name::Shared(name) => name,
+        }
     }
 }
 
@@ -60,10 +69,9 @@ impl Decoder {
                     each(name, value);
                 }
                 0x40.. => {
-                    let field = self.literal(&mut block, 6)?;
-                    let (name, value) = field.parts();
-                    each(name, value);
-                    self.insert(field);
+                    let (name, value) = self.literal(&mut block, 6)?;
+                    each(name.bytes(), &value);
+                    self.insert(name, &value);
                 }
                 0x20.. => {
                     let limit = integer(&mut block, 5)?;
@@ -75,9 +83,8 @@ impl Decoder {
                     continue;
                 }
                 _ => {
-                    let field = self.literal(&mut block, 4)?;
-                    let (name, value) = field.parts();
-                    each(name, value);
+                    let (name, value) = self.literal(&mut block, 4)?;
+                    each(name.bytes(), &value);
                 }
             }
             may_resize = false;
@@ -86,31 +93,40 @@ impl Decoder {
     }
 
     /// A literal field, the index of whose name has this number of bits.
-    fn literal(&self, block: &mut &[u8], bits: u32) -> Result<Field, Invalid> {
-        match integer(block, bits)? {
-            0 => {
-                let name = string(block)?;
-                Ok(Field::new(&name, &string(block)?))
-            }
-            index => Ok(Field::new(self.field(index)?.0, &string(block)?)),
-        }
+    fn literal<'a>(&self, block: &mut &'a [u8], bits: u32) -> Result<(Name<'a>, Cow<'a, [u8]>), Invalid> {
+        let name = match integer(block, bits)? {
+            0 => Name::Text(string(block)?),
+            index => match FIELDS.get(index - 1) {
+                Some((name, _)) => Name::Text(Cow::Borrowed(name.as_bytes())),
+                None => Name::Shared(self.dynamic(index)?.name.clone()),
+            },
+        };
+        Ok((name, string(block)?))
     }
 
     fn field(&self, index: usize) -> Result<(&[u8], &[u8]), Invalid> {
-        let index = index.checked_sub(1).ok_or(Invalid)?;
-        match FIELDS.get(index) {
+        match FIELDS.get(index.checked_sub(1).ok_or(Invalid)?) {
             Some((name, value)) => Ok((name.as_bytes(), value.as_bytes())),
-            None => self.fields.get(index - FIELDS.len()).map(Field::parts).ok_or(Invalid),
+            None => self.dynamic(index).map(|field| (&*field.name, &*field.value)),
         }
     }
 
-    fn insert(&mut self, field: Field) {
-        let size = field.size();
+    /// The field with this index, which is greater than those of the static table.
+    fn dynamic(&self, index: usize) -> Result<&Field, Invalid> {
+        self.fields.get(index - FIELDS.len() - 1).ok_or(Invalid)
+    }
+
+    fn insert(&mut self, name: Name<'_>, value: &[u8]) {
+        let size = name.bytes().len() + value.len() + FIELD_BYTES;
         self.shrink(self.limit.saturating_sub(size));
         // A field that is larger than the table only empties it.
         if size <= self.limit {
+            let name = match name {
+                Name::Text(text) => Arc::from(&*text),
+                Name::Shared(name) => name,
+            };
             self.size += size;
-            self.fields.push_front(field);
+            self.fields.push_front(Field { name, value: value.into() });
         }
     }
 

@@ -3,7 +3,9 @@
 use std::future::{Ready, ready};
 use std::io;
 
+use bytes::Bytes;
 use http::{Request, Response};
+use http_body::Body;
 use http2_server::{Connection, RequestBody, Settings};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream, duplex};
 use tokio::task::JoinHandle;
@@ -87,8 +89,21 @@ pub(crate) struct Bench {
 impl Bench {
     /// Serves a connection that holds so many bytes in each direction.
     pub(crate) fn start(settings: Settings, bytes: usize) -> Bench {
+        Bench::serve(settings, bytes, echo)
+    }
+
+    /// The same with this service.
+    pub(crate) fn serve<F, B>(
+        settings: Settings,
+        bytes: usize,
+        service: impl Fn(Request<RequestBody>) -> F + Send + Unpin + 'static,
+    ) -> Bench
+    where
+        F: Future<Output = Response<B>> + Send + 'static,
+        B: Body<Data = Bytes> + Send + Unpin + 'static,
+    {
         let (client, socket) = duplex(bytes);
-        let server = tokio::spawn(async move { Connection::new(socket, settings, echo).await });
+        let server = tokio::spawn(async move { Connection::new(socket, settings, service).await });
         Bench { client, server }
     }
 

@@ -1,9 +1,13 @@
 //! The life of a connection: checks, shutdown, clients that do not read, and streams that end early.
 
+use std::sync::Mutex;
 use std::time::Duration;
 
-use http2_server::{Keepalive, Settings};
+use http::{Method, Request, Response};
+use http_body_util::BodyExt as _;
+use http2_server::{Keepalive, RequestBody, Settings};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::sync::oneshot;
 
 use crate::frames::*;
 
@@ -29,17 +33,33 @@ async fn a_client_that_does_not_answer_is_disconnected() {
     assert_eq!(bench.server.await.expect("no panic").map_err(|error| error.kind()), Err(std::io::ErrorKind::TimedOut));
 }
 
-#[tokio::test]
-async fn a_client_that_does_not_read_is_not_read() {
-    let mut bench = Bench::start(FEW, 1 << 10);
-    bench.send(&hello()).await;
+/// Sends pings without reading until the server does not read them.
+async fn flood(bench: &mut Bench) {
     let pings = frame(PING, 0, 0, &[0; 8]).repeat(10_000);
-    let sent = tokio::select! {
+    tokio::select! {
         biased;
-        sent = bench.client.write_all(&pings) => Some(sent),
-        () = async { for _ in 0..1000 { tokio::task::yield_now().await } } => None,
-    };
-    assert!(sent.is_none(), "170 KB are not taken");
+        _ = bench.client.write_all(&pings) => panic!("170 KB are not taken"),
+        () = async { for _ in 0..1000 { tokio::task::yield_now().await } } => {}
+    }
+}
+
+#[tokio::test]
+async fn a_client_that_does_not_read_is_not_read_but_its_requests_are_served() {
+    let (start, started) = oneshot::channel::<()>();
+    let (end, ended) = oneshot::channel::<()>();
+    let waiting = Mutex::new(Some((started, end)));
+    let mut bench = Bench::serve(FEW, 1 << 10, move |request| {
+        let (started, end) = waiting.lock().expect("not poisoned").take().expect("one request");
+        async move {
+            started.await.expect("the test starts it");
+            end.send(()).expect("the test waits");
+            echo(request).await
+        }
+    });
+    bench.send(&[hello(), post(1)].concat()).await;
+    flood(&mut bench).await;
+    start.send(()).expect("the service waits");
+    ended.await.expect("the service goes on");
 }
 
 #[tokio::test]
@@ -83,7 +103,7 @@ async fn a_stream_that_ends_within_a_frame_does_not_hurt_others() {
 #[tokio::test]
 async fn a_shutdown_waits_for_the_streams_that_are_open() {
     let (client, socket) = tokio::io::duplex(1 << 16);
-    let (stop, mut stopped) = tokio::sync::oneshot::channel::<()>();
+    let (stop, mut stopped) = oneshot::channel::<()>();
     let server = tokio::spawn(async move {
         let mut connection = http2_server::Connection::new(socket, FEW, echo);
         tokio::select! {
@@ -116,4 +136,53 @@ async fn a_client_that_goes_away_is_served_until_its_streams_end() {
     assert_eq!(frames[2..], ["goaway 1 0", "headers 1", "data 1 3", "data 1 0 end"]);
     assert_eq!(bench.next().await, None);
     assert!(bench.server.await.expect("no panic").is_ok());
+}
+
+#[tokio::test]
+async fn a_panic_ends_only_its_stream() {
+    let mut bench = Bench::serve(FEW, 1 << 16, |request| async move {
+        assert!(request.method() == Method::GET, "a panic of the test");
+        echo(request).await
+    });
+    bench.send(&[hello(), post(1), get(3)].concat()).await;
+    assert_eq!(bench.until("headers 3 end").await[2..], ["reset 1 2", "headers 3 end"]);
+}
+
+#[tokio::test]
+async fn a_body_that_is_not_read_does_not_stop_other_streams() {
+    let settings = Settings { window: 64 << 10, ..FEW };
+    let mut bench = Bench::serve(settings, 1 << 20, |request: Request<RequestBody>| async move {
+        let is_read = request.method() == Method::POST;
+        let mut body = request.into_body();
+        while is_read && body.frame().await.is_some() {}
+        std::future::pending::<()>().await;
+        Response::new(body)
+    });
+    let unread = frame(HEADERS, END_HEADERS, 1, b"\x82\x86\x84");
+    let body = frame(DATA, 0, 1, &[0; 16 << 10]).repeat(4);
+    bench.send(&[hello(), unread, post(3), body].concat()).await;
+    // What is left of the window of the connection.
+    bench.send(&frame(DATA, 0, 3, &[0; 16 << 10]).repeat(2)).await;
+    assert_eq!(
+        bench.until("window 0 32768").await,
+        ["settings", "window 0 32769", "settings ack", "window 3 32768", "window 0 32768"]
+    );
+}
+
+#[tokio::test]
+async fn a_response_without_data_and_trailers_ends() {
+    let mut bench = Bench::serve(FEW, 1 << 16, |_| async {
+        let trailers =
+            Ok::<_, std::convert::Infallible>(http_body::Frame::<bytes::Bytes>::trailers(http::HeaderMap::new()));
+        Response::new(http_body_util::StreamBody::new(futures::stream::iter([trailers])))
+    });
+    bench.send(&[hello(), get(1)].concat()).await;
+    assert_eq!(bench.until("data 1 0 end").await[2..], ["headers 1", "data 1 0 end"]);
+}
+
+#[tokio::test]
+async fn a_goaway_does_not_promise_more_than_the_one_before() {
+    let mut bench = Bench::start(FEW, 1 << 16);
+    bench.send(&[hello(), post(1), frame(GOAWAY, 0, 0, &[0; 8]), get(3), frame(DATA, 0, 0, b"")].concat()).await;
+    assert_eq!(bench.until("goaway 1 1").await[2..], ["goaway 1 0", "goaway 1 1"]);
 }

@@ -155,6 +155,7 @@ fn violations_end_the_connection() {
         ("a window of 2 GiB", settings(&[0, 4, 0x80, 0, 0, 0]), &["goaway 0 3"]),
         ("short frames", settings(&[0, 5, 0, 0, 0x3f, 0xff]), &[PROTOCOL]),
         ("a push", vec![frame(PUSH_PROMISE, END_HEADERS, 1, &[0, 0, 0, 2])], &[PROTOCOL]),
+        ("a priority of a wrong length without a request", vec![frame(PRIORITY, 0, 1, b"a")], &[FRAME_SIZE]),
         ("a ping of a stream", vec![frame(PING, 0, 1, &[0; 8])], &[PROTOCOL]),
         ("a ping of a wrong length", vec![frame(PING, 0, 0, b"a")], &[FRAME_SIZE]),
         ("a goaway of a stream", vec![frame(GOAWAY, 0, 1, &[0; 8])], &[PROTOCOL]),
@@ -214,11 +215,25 @@ fn windows_are_respected() {
 }
 
 #[test]
-fn a_client_that_resets_many_streams_loses_the_connection() {
-    let sent: Vec<u8> =
-        (0..300).flat_map(|n| [post(2 * n + 1), frame(RST_STREAM, 0, 2 * n + 1, &[0; 4])].concat()).collect();
-    let frames = answers(FEW, &[hello(), sent].concat());
-    assert!(frames.last().is_some_and(|frame| frame.starts_with("goaway") && frame.ends_with(" 11")), "{frames:?}");
+fn a_client_that_causes_many_resets_loses_the_connection() {
+    let last = |frames: &dyn Fn(u32) -> Vec<Vec<u8>>| {
+        let sent: Vec<u8> = (0..300).flat_map(|n| frames(2 * n + 1).concat()).collect();
+        answers(FEW, &[hello(), sent].concat()).pop().expect("a frame")
+    };
+    let reset = |n| frame(RST_STREAM, 0, n, &[0; 4]);
+    assert_eq!(last(&|n| vec![post(n), reset(n)]), "goaway 401 11");
+    assert_eq!(last(&|n| vec![post(n), window(n, 0)]), "goaway 401 11", "the server resets them");
+    assert_eq!(last(&|n| vec![frame(HEADERS, END_HEADERS | END, n, b"\x83")]), "goaway 401 11", "malformed");
+    // Streams that have ended are reset by some clients.
+    let ended = [hello(), get(1)].concat();
+    let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
+    runtime.block_on(async {
+        let mut bench = Bench::start(FEW, 1 << 16);
+        bench.send(&ended).await;
+        bench.until("headers 1 end").await;
+        bench.send(&[reset(1).repeat(300), frame(PING, 0, 0, &[0; 8])].concat()).await;
+        assert_eq!(bench.until("pong").await, ["pong"]);
+    });
 }
 
 proptest! {
