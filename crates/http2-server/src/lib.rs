@@ -2,9 +2,9 @@
 //!
 //! It serves what discovery needs: few streams for each connection, which live long and send much. It differs from a general library:
 //!
-//! - A connection is one task with all its streams. While it is idle it has no buffers: it needs about 2 KiB.
+//! - A connection is one task with all its streams. While it is idle it has no buffers: it needs about 3 KiB.
 //! - Responses are not copied: all frames that the windows allow are passed to the socket together, in place.
-//! - Requests are received in place, into one buffer for each stream, which its reader takes.
+//! - The bytes of a request are collected in one buffer for each stream, which its reader takes as a whole.
 //! - `:authority` may be anything, such as the encoded path of a Unix socket, which the C library of gRPC sends.
 //!
 //! # Limits
@@ -12,6 +12,8 @@
 //! not read (64 KiB if the window is smaller, until the client knows it). Of all bodies together, 32 KiB more than one window, and at
 //! least 64 KiB, may not be read. A client that does not read what it caused is not read. One that resets many open streams, or causes the
 //! server to, loses the connection.
+//!
+//! A panic of a service or of its response resets one stream.
 //!
 //! Server push, `CONNECT` with a protocol, and priorities do not exist.
 
@@ -21,6 +23,7 @@ mod connection;
 mod failure;
 mod fields;
 mod frame;
+mod fuzz;
 mod hpack;
 mod keepalive;
 mod output;
@@ -33,6 +36,5 @@ pub use connection::{Connection, Settings};
 pub use failure::Broken;
 pub use keepalive::Keepalive;
 
-/// Serves a client that sends any bytes, for fuzzing.
 #[doc(hidden)]
-pub use connection::fuzz;
+pub use fuzz::fuzz;
