@@ -9,12 +9,13 @@ use http_body::{Body, Frame};
 
 use crate::failure::Broken;
 
-/// The number of bytes of a connection that were read, and after which the client may send more.
+/// The least number of bytes of a connection that are read before the client may send more.
 const ENOUGH: usize = 16 << 10;
 
 /// The bodies of a connection.
 pub(crate) struct Bodies {
-    window: usize,
+    /// The number of bytes of a stream, and of the connection, that are read before the client may send more.
+    enough: (usize, usize),
     state: Mutex<State>,
 }
 
@@ -42,7 +43,8 @@ struct Received {
 impl Bodies {
     /// For streams whose clients may send so many bytes before they are read.
     pub(crate) fn new(window: u32) -> Bodies {
-        Bodies { window: window as usize, state: Mutex::default() }
+        let half = window as usize / 2;
+        Bodies { enough: (half, half.max(ENOUGH)), state: Mutex::default() }
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -112,13 +114,13 @@ impl Bodies {
             Some(known) => known.clone_from(waker),
             None => state.connection = Some(waker.clone()),
         }
-        for body in state.bodies.iter_mut().filter(|body| body.read >= self.window / 2) {
+        for body in state.bodies.iter_mut().filter(|body| body.read >= self.enough.0) {
             let read = std::mem::take(&mut body.read);
             if body.end.is_none() {
                 of_stream(body.stream, read);
             }
         }
-        if state.read >= ENOUGH { std::mem::take(&mut state.read) } else { 0 }
+        if state.read >= self.enough.1 { std::mem::take(&mut state.read) } else { 0 }
     }
 }
 
@@ -164,7 +166,7 @@ impl Body for RequestBody {
         let bytes = std::mem::take(&mut body.bytes);
         body.read += bytes.len();
         state.read += bytes.len();
-        if state.read >= ENOUGH || body.read >= self.bodies.window / 2 {
+        if state.read >= self.bodies.enough.1 || body.read >= self.bodies.enough.0 {
             state.wake();
         }
         Poll::Ready(Some(Ok(Frame::data(bytes.into()))))
@@ -188,7 +190,7 @@ impl Drop for RequestBody {
             state.bodies.swap_remove(at);
         }
         state.read += unread;
-        if state.read >= ENOUGH {
+        if state.read >= self.bodies.enough.1 {
             state.wake();
         }
     }

@@ -24,11 +24,9 @@ use crate::receive::Block;
 use crate::stream::Stream;
 
 /// The maximum number of bytes that are read together.
-const TOGETHER: usize = 8 << 10;
+const TOGETHER: usize = 32 << 10;
 /// The number of streams that were reset here and whose frames are ignored.
 const RESET: usize = 16;
-/// The bytes that a client may send on other streams while nobody reads one. More than what is read before the client is told.
-const BESIDE: u32 = 32 << 10;
 /// The payloads of pings.
 pub(crate) const SHUTDOWN: [u8; 8] = *b"shutdown";
 const ALIVE: [u8; 8] = *b"alive   ";
@@ -104,7 +102,8 @@ where
         let payload: Vec<u8> =
             list.iter().flat_map(|(name, value)| name.to_be_bytes().into_iter().chain(value.to_be_bytes())).collect();
         output.frame(kind::SETTINGS, 0, 0, &payload);
-        let receive_window = (settings.window + BESIDE).max(FIRST_WINDOW);
+        // If nobody reads one stream, others go on.
+        let receive_window = settings.window.saturating_mul(2).clamp(FIRST_WINDOW, MAX_WINDOW);
         output.window_update(0, (receive_window - FIRST_WINDOW) as usize);
         Connection {
             socket,

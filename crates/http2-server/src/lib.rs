@@ -9,8 +9,8 @@
 //!
 //! # Limits
 //! A client may have [`Settings::max_streams`] streams, 16 KiB of header fields for each, and [`Settings::window`] bytes of a body that are
-//! not read (64 KiB if the window is smaller, until the client knows it). Of all bodies together, 32 KiB more than one window, and at
-//! least 64 KiB, may not be read. A client that does not read what it caused is not read. One that resets many open streams, or causes the
+//! not read (64 KiB if the window is smaller, until the client knows it). Of all bodies together, two windows, and at least
+//! 64 KiB, may not be read. A client that does not read what it caused is not read. One that resets many open streams, or causes the
 //! server to, loses the connection.
 //!
 //! A panic of a service or of its response resets one stream.

@@ -334,3 +334,68 @@ impl<'a> Pieces<'a> {
         Some(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+    use http::HeaderValue;
+
+    use super::*;
+
+    /// A socket that takes few bytes at a time.
+    struct Slow(usize, Vec<u8>);
+
+    impl AsyncWrite for Slow {
+        fn poll_write(mut self: Pin<&mut Self>, _: &mut Context<'_>, bytes: &[u8]) -> Poll<Result<usize>> {
+            let count = bytes.len().min(self.0);
+            self.1.extend_from_slice(&bytes[..count]);
+            Poll::Ready(Ok(count))
+        }
+
+        fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Result<()>> {
+            Poll::Ready(Ok(()))
+        }
+
+        fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Result<()>> {
+            Poll::Ready(Ok(()))
+        }
+    }
+
+    struct Data(u32, Bytes, i64);
+
+    impl Sending for Data {
+        type Data = Bytes;
+
+        fn stream(&self) -> u32 {
+            self.0
+        }
+
+        fn data(&mut self) -> Option<(&mut Bytes, &mut i64)> {
+            (!self.1.is_empty()).then_some((&mut self.1, &mut self.2))
+        }
+    }
+
+    #[test]
+    fn bytes_do_not_depend_on_how_many_are_taken() {
+        let written = |most: usize| {
+            let (mut output, mut socket) = (Output::new(), Slow(most, Vec::new()));
+            let mut trailers = HeaderMap::new();
+            trailers.insert("a", HeaderValue::from_static("b"));
+            output.headers(1, Some(StatusCode::OK), &trailers, false);
+            output.headers(3, None, &trailers, true);
+            let mut streams = [Data(1, vec![1; 20_000].into(), 1 << 20), Data(5, vec![5; 40_000].into(), 30_000)];
+            let polled =
+                output.poll_write(&mut Context::from_waker(std::task::Waker::noop()), &mut socket, &mut streams);
+            assert!(matches!(polled, Poll::Ready(Ok(true))) && output.is_empty());
+            assert_eq!((streams[0].1.len(), streams[1].1.len(), output.window), (0, 10_000, 15_535));
+            socket.1
+        };
+        let all = written(usize::MAX);
+        assert_eq!(all.len(), 9 + 7 + 9 + 5 + 50_000 + 4 * HEAD);
+        // The table of fields is given up once.
+        assert!(all[HEAD] == hpack::NO_TABLE && all[HEAD + 7 + HEAD] == 0, "{:x?}", &all[..40]);
+        for most in 1..40 {
+            assert!(written(most) == all, "{most} bytes at a time");
+        }
+    }
+}

@@ -3,6 +3,7 @@
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
+use std::io::IoSlice;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
@@ -103,6 +104,10 @@ impl Buf for Framed {
 
     fn chunk(&self) -> &[u8] {
         self.parts.front().map_or(&[], |part| part)
+    }
+
+    fn chunks_vectored<'a>(&'a self, slices: &mut [IoSlice<'a>]) -> usize {
+        slices.iter_mut().zip(&self.parts).map(|(slice, part)| *slice = IoSlice::new(part)).count()
     }
 
     fn advance(&mut self, count: usize) {
@@ -274,6 +279,11 @@ mod tests {
                 names.iter().map(|name| DiscoveryRequest { type_url: name.clone(), ..Default::default() }).collect();
             let bytes: Vec<u8> = written.iter().flat_map(|message| Framed::of(message).copy_to_bytes_all()).collect();
             let read = block(all(&bytes, step, 1000)).unwrap();
+            for message in &read {
+                let mut slices = [IoSlice::new(&[]); 64];
+                let used = message.chunks_vectored(&mut slices);
+                prop_assert_eq!(slices[..used].iter().flat_map(|part| part.to_vec()).collect::<Vec<u8>>(), message.clone().copy_to_bytes_all());
+            }
             let decoded: Vec<_> = read.iter().map(|message| DiscoveryRequest::decode(message.payload()).unwrap()).collect();
             prop_assert_eq!(decoded, written);
         }

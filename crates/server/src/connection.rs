@@ -25,7 +25,7 @@ use crate::{signing, tls};
 /// The maximum number of concurrent streams on one connection. Envoy uses one.
 const MAX_STREAMS_PER_CONNECTION: u32 = 100;
 /// The bytes of requests that a stream may send before they are read.
-const RECEIVE_WINDOW: u32 = 48 << 10;
+const RECEIVE_WINDOW: u32 = 64 << 10;
 
 /// The client of a connection, as far as the connection proves it.
 #[derive(Clone, Debug)]

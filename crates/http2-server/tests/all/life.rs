@@ -165,7 +165,7 @@ async fn a_body_that_is_not_read_does_not_stop_other_streams() {
     bench.send(&frame(DATA, 0, 3, &[0; 16 << 10]).repeat(2)).await;
     assert_eq!(
         bench.until("window 0 32768").await,
-        ["settings", "window 0 32769", "settings ack", "window 3 32768", "window 0 32768"]
+        ["settings", "window 0 65537", "settings ack", "window 3 32768", "window 0 32768"]
     );
 }
 

@@ -1,5 +1,10 @@
 //! The rules of RFC 9113, each as what a client sends and what the server answers.
 
+use std::future::ready;
+
+use bytes::Bytes;
+use http::Response;
+use http_body_util::Full;
 use http2_server::{Settings, fuzz};
 use proptest::prelude::*;
 
@@ -201,8 +206,9 @@ fn windows_are_respected() {
         accepted.ends_with(&["pong".into()]) && !accepted.iter().any(|frame| frame.starts_with("data")),
         "{accepted:?}"
     );
-    let refused = answers(settings, &[sent, frame(DATA, 0, 1, b"ab").repeat(9000)].concat());
-    assert!(refused.ends_with(&[FLOW_CONTROL.into()]), "{refused:?}");
+    let more = [sent, frame(DATA, 0, 1, b"ab").repeat(9000)].concat();
+    assert!(answers(settings, &more).contains(&"reset 1 3".into()), "the window of the stream");
+    assert_eq!(answers(FEW, &more).pop().as_deref(), Some(FLOW_CONTROL), "the window of the connection");
     // Of the response, as much is sent as the windows of the stream and of the connection allow.
     let cut = |stream: u32, first: u32| {
         let setting = [&[0, 4], &first.to_be_bytes()[..]].concat();
@@ -212,6 +218,18 @@ fn windows_are_respected() {
         frames.iter().filter_map(|frame| frame.strip_prefix("data 1 ")?.parse::<usize>().ok()).sum::<usize>()
     };
     assert_eq!([cut(1, 0), cut(0, 0), cut(1, 100), cut(1, 16376)], [9, 0, 109, 16385]);
+}
+
+#[tokio::test]
+async fn the_window_of_the_connection_is_respected() {
+    let mut bench = Bench::serve(FEW, 1 << 20, |_| ready(Response::new(Full::new(Bytes::from(vec![7; 100_000])))));
+    let large = frame(SETTINGS, 0, 0, &[0, 4, 0, 0x10, 0, 0]);
+    bench.send(&[hello(), large, get(1), get(3), window(0, 9), frame(PING, 0, 0, &[0; 8])].concat()).await;
+    let mut frames = bench.until("pong").await;
+    bench.send(&frame(PING, 0, 0, &[0; 8])).await;
+    frames.extend(bench.until("pong").await);
+    let sent = frames.iter().filter_map(|frame| frame.strip_prefix("data ")?.split_once(' ')?.1.parse::<usize>().ok());
+    assert_eq!(sent.sum::<usize>(), 65_535 + 9, "{frames:?}");
 }
 
 #[test]
