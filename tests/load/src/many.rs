@@ -135,10 +135,12 @@ impl Kind {
                 )
             }
             Kind::Sidecars => format!(
-                "{}{}  egress: [{{ hosts: [./*, ns-{}/*] }}]\n",
+                "{}{}  egress: [{{ hosts: [./*, ns-{}/*, \"*/{}\"] }}]\n",
                 istio("Sidecar"),
                 selects("workloadSelector: { labels", number),
-                generation % MESH.namespaces
+                generation % MESH.namespaces,
+                // Its endpoint must reach all proxies.
+                MESH.host(UNRELATED)
             ),
             Kind::PeerAuthentications => format!(
                 "{}{}  mtls: {{ mode: {} }}\n",
