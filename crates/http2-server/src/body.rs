@@ -28,7 +28,7 @@ struct State {
     bodies: Vec<Received>,
 }
 
-/// What was received of a body, and not read.
+/// The bytes of a body that were received, and not read.
 struct Received {
     stream: u32,
     bytes: Vec<u8>,

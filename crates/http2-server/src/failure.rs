@@ -17,7 +17,7 @@ pub(crate) enum Code {
     EnhanceYourCalm = 11,
 }
 
-/// What is wrong with a received frame.
+/// An error in a received frame.
 #[derive(Debug)]
 pub(crate) enum Failure {
     /// The stream is reset.

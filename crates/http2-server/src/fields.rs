@@ -4,11 +4,10 @@ use http::header::{CONNECTION, CONTENT_LENGTH, TE, TRANSFER_ENCODING, UPGRADE};
 use http::uri::PathAndQuery;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Uri};
 
+use crate::hpack::FIELD_BYTES;
+
 /// The size of all fields of a request that is accepted: names and values, and 32 bytes for each.
 pub(crate) const MAX_BYTES: usize = 16 << 10;
-/// What a field adds to the size beside its name and value.
-const FIELD_BYTES: usize = 32;
-
 /// The fields of a request or of its trailers, as far as they were read.
 #[derive(Default)]
 pub(crate) struct Fields {

@@ -1,4 +1,4 @@
-//! What is sent: frames without a window, and the data of streams.
+//! The output of a connection: frames without a window, and the data of streams.
 //!
 //! Data are not copied. They are passed to the socket in place, with the heads of their frames between them; what remains in memory of a
 //! client that does not read are the data themselves, which other connections may share.
@@ -196,7 +196,7 @@ impl Output {
         Poll::Ready(Ok(has_written))
     }
 
-    /// What is written next: what is queued, and data of one stream, in turn. `None` if there is nothing.
+    /// The next bytes to write: the queue, and data of one stream, in turn. `None` if there is nothing.
     fn batch<S: Sending>(&mut self, streams: &mut [S]) -> Option<Batch> {
         if let Some(begun) = &self.begun {
             let at = streams.iter().position(|stream| stream.stream() == begun.stream);
@@ -226,7 +226,7 @@ impl Output {
     }
 }
 
-/// What is written together: the rest of a frame and what is queued, or what is queued and whole frames.
+/// Bytes that are written together: the rest of a frame and the queue, or the queue and whole frames.
 struct Batch {
     /// The place of the stream.
     at: Option<usize>,

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use crate::failure::Failure;
 use crate::frame::{HEAD, Head, MAX_FRAME, PREFACE};
 
-/// What was received of the next frame. Uses memory only between the parts of a frame.
+/// The received part of the next frame. Uses memory only between the parts of a frame.
 #[derive(Default)]
 pub(crate) struct Reader {
     /// The number of bytes of the client's preface that were received.

@@ -9,7 +9,7 @@ use crate::connection::{Connection, Phase, SHUTDOWN};
 use crate::failure::{Code, Failure};
 use crate::fields::{Fields, MAX_BYTES, Refused};
 use crate::frame::{FIRST_WINDOW, Head, MAX_FRAME, MAX_WINDOW, flag, kind, number, setting};
-use crate::stream::{Opened, Stream};
+use crate::stream::Stream;
 
 /// The size of a header block that is decoded. Compressed fields are not longer than the fields.
 const MAX_BLOCK: usize = MAX_BYTES + MAX_FRAME;
@@ -195,17 +195,11 @@ where
         };
         let body = self.bodies.open(id);
         let answer = (self.service)(request.map(|()| body));
-        let opened = Opened {
-            id,
-            send_window: i64::from(self.first_window),
-            // Until it knows the settings, a client may send what the protocol allows.
-            receive_window: i64::from(self.settings.window.max(FIRST_WINDOW)),
-            has_ended: false,
-            missing,
-        };
+        // Until it knows the settings, a client may send what the protocol allows.
+        let windows = (self.first_window, self.settings.window.max(FIRST_WINDOW));
         // Most connections have one.
         self.streams.reserve_exact(usize::from(self.streams.is_empty()));
-        self.streams.push(Stream::new(opened, answer));
+        self.streams.push(Stream::new(id, windows, missing, answer));
         if ends_stream { self.end_request(id) } else { Ok(()) }
     }
 

@@ -19,7 +19,7 @@ pub(crate) struct Stream<F, B: Body> {
     pub(crate) receive_window: i64,
     /// Whether the client has sent the whole request.
     pub(crate) has_ended: bool,
-    /// What is missing of the `content-length`.
+    /// The bytes that are missing of the `content-length`.
     pub(crate) missing: Option<u64>,
     state: State<F, B>,
     data: Option<B::Data>,
@@ -32,23 +32,21 @@ enum State<F, B> {
     Answered(B),
 }
 
-/// The new stream of a request.
-pub(crate) struct Opened {
-    pub(crate) id: u32,
-    pub(crate) send_window: i64,
-    pub(crate) receive_window: i64,
-    pub(crate) has_ended: bool,
-    pub(crate) missing: Option<u64>,
-}
-
 impl<F, B: Body> Stream<F, B> {
-    pub(crate) fn new(opened: Opened, answer: F) -> Stream<F, B> {
-        let Opened { id, send_window, receive_window, has_ended, missing } = opened;
-        let state = State::Called(Box::pin(answer));
-        Stream { id, send_window, receive_window, has_ended, missing, state, data: None }
+    /// A stream with these windows, to send and to receive.
+    pub(crate) fn new(id: u32, windows: (u32, u32), missing: Option<u64>, answer: F) -> Stream<F, B> {
+        Stream {
+            id,
+            send_window: i64::from(windows.0),
+            receive_window: i64::from(windows.1),
+            has_ended: false,
+            missing,
+            state: State::Called(Box::pin(answer)),
+            data: None,
+        }
     }
 
-    /// What must be sent although the stream ends.
+    /// Queues the bytes that must be sent although the stream ends.
     pub(crate) fn abandon(mut self, output: &mut Output) {
         if let Some(data) = &mut self.data {
             output.abandon(self.id, data);

@@ -9,8 +9,8 @@ use super::static_table::FIELDS;
 
 /// The size of the dynamic table that clients may use. It is the one that they use before they know any setting.
 const TABLE_BYTES: usize = 4096;
-/// What a field adds to the size of the table beside its name and value.
-const FIELD_BYTES: usize = 32;
+/// The size of a field beside its name and value, in a table and in a list (RFC 7541, section 4.1; RFC 9113, section 6.5.2).
+pub(crate) const FIELD_BYTES: usize = 32;
 
 /// A field of the dynamic table.
 struct Field {
@@ -28,7 +28,7 @@ impl Field {
 /// The name of a literal field.
 enum Name<'a> {
     Text(Cow<'a, [u8]>),
-    /// That of a field of the dynamic table.
+    /// The name of a field in the dynamic table.
     Shared(Arc<[u8]>),
 }
 

@@ -5,5 +5,5 @@ mod encoder;
 mod huffman;
 mod static_table;
 
-pub(crate) use decoder::Decoder;
+pub(crate) use decoder::{Decoder, FIELD_BYTES};
 pub(crate) use encoder::{NO_TABLE, encode};

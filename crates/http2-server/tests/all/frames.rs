@@ -47,7 +47,7 @@ pub(crate) fn get(stream: u32) -> Vec<u8> {
     frame(HEADERS, END_HEADERS | END, stream, b"\x82\x86\x84")
 }
 
-/// What each client begins with.
+/// The preface and settings of a client.
 pub(crate) fn hello() -> Vec<u8> {
     [PREFACE, &frame(SETTINGS, 0, 0, &[])].concat()
 }
@@ -132,7 +132,7 @@ impl Bench {
     }
 }
 
-/// What a server with these settings sends to a client that sends `bytes`, apart from its settings. The client sends a ping at the end, so
+/// The frames that a server with these settings sends to a client that sends `bytes`, apart from its settings. The client sends a ping at the end, so
 /// that "pong" is the last frame if the connection lives.
 pub(crate) fn answers(settings: Settings, bytes: &[u8]) -> Vec<String> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().expect("a runtime");

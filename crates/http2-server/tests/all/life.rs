@@ -161,7 +161,7 @@ async fn a_body_that_is_not_read_does_not_stop_other_streams() {
     let unread = frame(HEADERS, END_HEADERS, 1, b"\x82\x86\x84");
     let body = frame(DATA, 0, 1, &[0; 16 << 10]).repeat(4);
     bench.send(&[hello(), unread, post(3), body].concat()).await;
-    // What is left of the window of the connection.
+    // The rest of the window of the connection.
     bench.send(&frame(DATA, 0, 3, &[0; 16 << 10]).repeat(2)).await;
     assert_eq!(
         bench.until("window 0 32768").await,

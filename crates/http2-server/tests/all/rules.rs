@@ -10,7 +10,7 @@ use proptest::prelude::*;
 
 use crate::frames::*;
 
-/// What a client sends after its settings, in one write, and the answer after those.
+/// The name of a rule, the frames of a client after its settings, in one write, and the answer after those.
 type Rule<'a> = (&'a str, Vec<Vec<u8>>, &'a [&'a str]);
 
 const PROTOCOL: &str = "goaway 0 1";
@@ -183,7 +183,7 @@ fn violations_end_the_connection() {
             &["goaway 0 11"],
         ),
     ]);
-    // What a client does before its settings.
+    // Violations before the settings.
     for (bytes, expected) in [
         (b"GET / HTTP/1.1\r\n".to_vec(), PROTOCOL),
         ([PREFACE, &get(1)].concat(), PROTOCOL),
@@ -209,7 +209,7 @@ fn windows_are_respected() {
     let more = [sent, frame(DATA, 0, 1, b"ab").repeat(9000)].concat();
     assert!(answers(settings, &more).contains(&"reset 1 3".into()), "the window of the stream");
     assert_eq!(answers(FEW, &more).pop().as_deref(), Some(FLOW_CONTROL), "the window of the connection");
-    // Of the response, as much is sent as the windows of the stream and of the connection allow.
+    // As much of the response is sent as the windows of the stream and of the connection allow.
     let cut = |stream: u32, first: u32| {
         let setting = [&[0, 4], &first.to_be_bytes()[..]].concat();
         let sent =
