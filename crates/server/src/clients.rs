@@ -80,7 +80,7 @@ impl Clients<'_> {
                 }
                 waiting.extend(self.take(message, &mut held, gathered));
             }
-            self.hub.expire(self.started.elapsed());
+            self.expire();
             if self.hub.has_woken() {
                 self.push();
             } else if idle && !done(self, gathered) {
@@ -119,6 +119,15 @@ impl Clients<'_> {
             Message::Connect(_) | Message::Inspect(_) | Message::Check(_) | Message::End => return Some(message),
         }
         None
+    }
+
+    /// Ends waits that are due. This needs no world.
+    pub(crate) fn expire(&mut self) {
+        let (now, begun) = (self.started.elapsed(), Instant::now());
+        if self.hub.deadline().is_some_and(|due| due <= now) {
+            self.hub.expire(now);
+            self.counters.stalls.note(Step::Tick, begun, String::new);
+        }
     }
 
     /// Replaces resources before the changes of the commit that runs.

@@ -158,7 +158,7 @@ impl Core {
         }
         self.connect_all();
         if self.repairs.has_failed() {
-            self.hub.expire(self.now());
+            self.clients().expire();
             self.clients().push();
         } else {
             self.work(inbox);
@@ -177,13 +177,21 @@ impl Core {
             let taken = self.gathered.take(&self.paces, &self.pace);
             self.take_in(taken, inbox);
         }
-        let now = self.now();
-        self.hub.tick(&mut self.served, now);
+        self.tick();
         self.move_streams(inbox);
         self.clients().push();
         self.proceed(inbox);
         self.clean_up();
         self.track();
+    }
+
+    /// Does what is due.
+    fn tick(&mut self) {
+        let (now, begun) = (self.now(), Instant::now());
+        if self.hub.deadline().is_some_and(|due| due <= now) {
+            self.hub.tick(&mut self.served, now);
+            self.counters.stalls.note(Step::Tick, begun, String::new);
+        }
     }
 
     fn take(&mut self, message: Message, inbox: &mut Inbox) {
@@ -329,13 +337,13 @@ impl Core {
             let step = Instant::now();
             let closed = catch_unwind(AssertUnwindSafe(|| self.hub.close_unused(&mut self.served, CLOSED_TOGETHER)));
             self.contain("closing cells", closed);
-            self.counters.stalls.note(Step::Close, step, String::new);
+            self.counters.stalls.note(Step::Close, step, || "what streams do not use any more".into());
         }
         while begun.elapsed() < SHARE && self.served.world.has_unused() {
             let step = Instant::now();
             let dropped = catch_unwind(AssertUnwindSafe(|| self.served.world.drop_unused()));
             self.contain("dropping what is not used", dropped);
-            self.counters.stalls.note(Step::Close, step, String::new);
+            self.counters.stalls.note(Step::Close, step, || "rows that are not derived any more".into());
         }
     }
 

@@ -33,8 +33,10 @@ pub(crate) enum Step {
     Push,
     /// Streams are removed.
     Disconnect,
-    /// Unused cells are closed.
+    /// What is not used any more is closed.
     Close,
+    /// Waits expire, quarantined resources are tried again, and responses become unused.
+    Tick,
     /// Objects' acknowledgements are counted.
     Count,
     /// A page or another query.
@@ -43,8 +45,8 @@ pub(crate) enum Step {
 
 impl Step {
     /// The values of the label, in the order of the kinds.
-    const NAMES: [&str; 9] =
-        ["connect", "request", "commit", "move", "push", "disconnect", "close", "count", "inspect"];
+    const NAMES: [&str; 10] =
+        ["connect", "request", "commit", "move", "push", "disconnect", "close", "tick", "count", "inspect"];
 }
 
 /// The durations of steps.
@@ -86,11 +88,23 @@ impl Stalls {
         let used = self.processor_time(took);
         self.processor[step as usize].observe(used.as_secs_f64());
         let is_long = self.record(step, took, now);
-        let (step, millis) = (Step::NAMES[step as usize], took.as_millis());
+        let (step, millis, used) = (Step::NAMES[step as usize], took.as_millis(), used.as_millis());
         if is_long {
-            tracing::warn!(step, what = what(), millis, "all other work was held up by one step");
+            tracing::warn!(
+                step,
+                what = what(),
+                millis,
+                processor_millis = used,
+                "all other work was held up by one step"
+            );
         } else if took > NOTABLE {
-            tracing::debug!(step, what = what(), millis, "all other work was held up by one step");
+            tracing::debug!(
+                step,
+                what = what(),
+                millis,
+                processor_millis = used,
+                "all other work was held up by one step"
+            );
         }
     }
 

@@ -7,7 +7,7 @@ use config::MeshConfig;
 use model::audience::Account;
 use model::jwt::WantedKeys;
 use tokio::sync::watch;
-use world::World;
+use world::{Batch, Changes, World};
 
 use crate::mcp::Configuration;
 use crate::pods::PodIndex;
@@ -32,10 +32,30 @@ pub(crate) struct Watched {
     pub(crate) readers: watch::Sender<Accounts>,
     /// The mesh configuration in effect.
     pub(crate) mesh: watch::Sender<Arc<MeshConfig>>,
-    /// The objects in effect, for other control planes.
+    /// The objects in effect.
+    pub(crate) objects: InEffect,
+}
+
+/// The objects in effect. Cheap to clone.
+#[derive(Clone, Default)]
+pub(crate) struct InEffect {
+    /// For other control planes.
     pub(crate) configuration: Configuration,
     /// The pods.
     pub(crate) pods: PodIndex,
+}
+
+impl InEffect {
+    /// Commits a batch, and publishes the objects that took effect.
+    pub(crate) fn commit(&self, world: &mut World, batch: Batch) -> Changes {
+        let changes = world.commit(batch);
+        self.configuration.apply(&changes.objects);
+        self.pods.apply(&changes.objects);
+        if changes.objects.deletes.contains(&MeshConfig::key()) {
+            self.configuration.set_mesh(MeshConfig::default());
+        }
+        changes
+    }
 }
 
 impl Watched {

@@ -20,7 +20,7 @@ use crate::mcp::Configuration;
 use crate::pace::Pace;
 use crate::pods::PodIndex;
 use crate::status_tracker::Observations;
-use crate::watched::{Accounts, Keys, Names, Watched};
+use crate::watched::{Accounts, InEffect, Keys, Names, Watched};
 
 /// The number of queued messages; senders wait when the queue is full.
 const QUEUE: usize = 4096;
@@ -70,8 +70,7 @@ impl WorldHandle {
             keys: wanted_keys,
             readers: accounts,
             mesh,
-            configuration: configuration.clone(),
-            pods: pods.clone(),
+            objects: InEffect { configuration: configuration.clone(), pods: pods.clone() },
         };
         let core = Core::new(world, limits, pace, started, watched);
         // A separate thread, because derivation must not block sockets.

@@ -5,7 +5,6 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Instant;
 
-use config::MeshConfig;
 use world::Batch;
 
 use super::Core;
@@ -42,7 +41,8 @@ impl Core {
                 Err(panic) => self.contain::<()>("a fork of the world", Err(panic)),
             }
         }
-        let changes = match self.beside(inbox, |served| served.world.commit(batch)) {
+        let objects = self.watched.objects.clone();
+        let changes = match self.beside(inbox, move |served| objects.commit(&mut served.world, batch)) {
             Ok(changes) => self.committed(changes, start),
             Err(panic) => return self.fail_commit("a commit", panic),
         };
@@ -70,9 +70,9 @@ impl Core {
         let Some(ahead) = self.ahead.take() else { return Ok(Default::default()) };
         let (fork, mut sent, waiting) = ahead.end();
         self.gathered.put_back(waiting);
-        let (start, batch) = (Instant::now(), sent.batch.take());
+        let (start, batch, objects) = (Instant::now(), sent.batch.take(), self.watched.objects.clone());
         let changes = self.beside(inbox, move |served| {
-            let changes = batch.map(|batch| served.world.commit(batch));
+            let changes = batch.map(|batch| objects.commit(&mut served.world, batch));
             // It may be the last that has rows which the long commit replaced.
             drop(fork);
             changes
@@ -89,11 +89,6 @@ impl Core {
         self.counters.commit_seconds += start.elapsed().as_secs_f64();
         self.counters.events.note(&changes);
         log_diagnostics(&changes.overridden);
-        self.watched.configuration.apply(&changes.objects);
-        self.watched.pods.apply(&changes.objects);
-        if changes.objects.deletes.contains(&MeshConfig::key()) {
-            self.watched.configuration.set_mesh(MeshConfig::default());
-        }
         if let Some(mesh) = &changes.mesh {
             self.watched.mesh.send_replace(Arc::new(mesh.config.clone()));
         }
