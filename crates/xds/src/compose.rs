@@ -93,15 +93,18 @@ fn in_response(kind: ResourceType, name: &Name, resource: &Resource) -> Bytes {
     }
 }
 
-/// Encodes up to `count` of these resources for all responses, apart from those that are. Returns whether all are.
+/// Encodes up to `count` of these resources for all responses, apart from those that are. Returns the name of the last one.
 pub(crate) fn encode_some<'a>(
     kind: ResourceType,
     resources: impl Iterator<Item = (&'a Name, &'a Resource)>,
     count: usize,
-) -> bool {
-    let mut left = resources.filter(|(name, resource)| !resource.is_framed() && *name == resource.name());
-    left.by_ref().take(count).for_each(|(name, resource)| drop(in_response(kind, name, resource)));
-    left.next().is_none()
+) -> Option<&'a Name> {
+    let left = resources.filter(|(name, resource)| !resource.is_framed() && *name == resource.name());
+    let encode = |(name, resource)| {
+        in_response(kind, name, resource);
+        name
+    };
+    left.take(count).map(encode).last()
 }
 
 /// Encodes a response.

@@ -36,19 +36,20 @@ impl<O: Origin> Core<O> {
         if plan.included.is_empty() && plan.deferred.is_empty() {
             return self.shared(watch, plan.key, full);
         }
-        let subscription = self.subscription(watch);
-        if !self.encode_some(watch.kind, subscription, &plan.key, full) {
+        if !self.encode_some((watch.shared, watch.own), &plan.key, full) {
             return None;
         }
+        let subscription = self.subscription(watch);
         let nonce = format!("{}.{:x}", nonce(&[subscription.serial()], &plan.key), stream.sequence);
         let composed = Arc::new(self.compose(watch.kind, subscription, plan, full, nonce));
         self.stats.of_mut(watch.kind).composed += 1;
         Some(composed)
     }
 
-    /// Encodes some of the resources of a response for all streams. Returns whether so few are left that the response can be
-    /// composed. It holds no place: what was encoded is found by looking at all of them.
-    fn encode_some(&self, kind: ResourceType, subscription: Subscription<'_, O>, key: &Key, full: bool) -> bool {
+    /// Encodes some of the resources of a response for all streams. Returns whether there were so few that the response can be
+    /// composed.
+    fn encode_some(&mut self, (shared, own): (Place, Option<Place>), key: &Key, full: bool) -> bool {
+        let subscription = Subscription::new(self.part(shared), own.map(|own| self.part(own)));
         let limit = self.limits.encoded_together;
         let whole = full || key.from == 0;
         let few = |part: Part<'_, O>| {
@@ -57,9 +58,14 @@ impl<O: Origin> Core<O> {
         if subscription.parts().all(few) {
             return true;
         }
-        let resources = subscription.live(&self.cells);
+        let Part { ledger, selection } = subscription.shared();
+        let encoded = selection.encoded.as_deref().filter(|_| whole).unwrap_or_default();
+        let resources = subscription.live_from(&self.cells, encoded);
         let unsent = |name: &Name| whole || subscription.epoch_of(name) > key.from;
-        encode_some(kind, resources.filter(|(name, _)| unsent(name)), limit)
+        let last = encode_some(ledger.kind, resources.filter(|(name, _)| unsent(name)), limit).cloned();
+        let is_encoded = last.is_none();
+        self.ledgers[shared.ledger].selections[shared.selection].encoded = last.filter(|_| whole);
+        is_encoded
     }
 
     /// A response that does not depend on the stream: that of the audience, with the proxy's own resources if they are part
@@ -96,10 +102,10 @@ impl<O: Origin> Core<O> {
         if let Some(composed) = selection.cached(&key, None) {
             return Some(composed);
         }
-        let subscription = Subscription::of(self.part(place));
-        if !self.encode_some(kind, subscription, &key, full) {
+        if !self.encode_some((place, None), &key, full) {
             return None;
         }
+        let subscription = Subscription::of(self.part(place));
         let nonce = nonce(&[subscription.serial()], &key);
         let plan = Plan { key, included: Pending::default(), deferred: Pending::default(), updates: true };
         let composed = Arc::new(self.compose(kind, subscription, &plan, full, nonce));
@@ -142,7 +148,7 @@ impl<O: Origin> Core<O> {
         };
         let composed = match composed {
             Some(composed) => composed,
-            None if !self.encode_some(watch.kind, self.subscription(watch), &key, full) => return None,
+            None if !self.encode_some((watch.shared, watch.own), &key, full) => return None,
             None => {
                 let plan = Plan { key, included: Pending::default(), deferred: Pending::default(), updates: true };
                 self.compose(watch.kind, self.subscription(watch), &plan, full, nonce)

@@ -7,6 +7,7 @@ use rustc_hash::FxHashMap;
 use slab::Slab;
 
 use crate::cells::{Cells, LedgerId};
+use crate::compose::Composed;
 use crate::divisions::Divisions;
 use crate::goods::Goods;
 use crate::holds::Hold;
@@ -46,6 +47,8 @@ pub(crate) struct Core<O: Origin> {
     pub(crate) released: Vec<Hold>,
     /// Catalogues that were replaced. They are dropped later, one at a time.
     pub(crate) outdated: Vec<O::Catalogue>,
+    /// Responses that are not used any more. They are dropped in the same way.
+    pub(crate) idle: Vec<Arc<Composed>>,
 }
 
 impl<O: Origin> Core<O> {
@@ -171,14 +174,19 @@ impl<O: Origin> Core<O> {
     pub(crate) fn leave(&mut self, place: Place, stream: StreamId) {
         self.news.members = true;
         let Place { ledger, selection } = place;
-        self.ledgers[ledger].selections[selection].streams.remove(&stream);
+        let left = &mut self.ledgers[ledger].selections[selection];
+        left.streams.remove(&stream);
+        if left.streams.is_empty() {
+            self.idle.extend(left.take_responses(self.limits.opened_at_once));
+        }
         if let Some(names) = self.ledgers[ledger].take_unused(selection, self.limits.opened_at_once) {
             self.release_names(ledger, names);
         }
         self.shrink(ledger, |ledger, cells| ledger.drop_if_unused(cells, selection));
     }
 
-    /// Closes a part of a ledger, and the ledger if nothing uses it any more. `close` returns the catalogues that it closed.
+    /// Closes a part of a ledger, and the ledger if nothing uses it any more, later if it has many rows. `close` returns the
+    /// catalogues that it closed.
     pub(crate) fn shrink<C>(
         &mut self,
         ledger_id: LedgerId,
@@ -189,8 +197,11 @@ impl<O: Origin> Core<O> {
         let ledger = &mut self.ledgers[ledger_id];
         let closed = close(ledger, &mut self.cells);
         let is_unused = ledger.selections.is_empty() && ledger.holds == 0;
+        let is_large = ledger.open_row_count() > self.limits.opened_at_once;
         closed.into_iter().for_each(|cell| self.forget_catalogue(cell, ledger_id));
-        if is_unused {
+        if is_unused && is_large {
+            self.release_list(ledger_id, Name::default());
+        } else if is_unused {
             let ledger = self.ledgers.remove(ledger_id);
             for list in ledger.lists.values() {
                 self.forget_catalogue(list.cell, ledger_id);
@@ -215,7 +226,8 @@ impl<O: Origin> Core<O> {
     pub(crate) fn forget_idle(&mut self) -> bool {
         let ledgers = self.ledgers.iter_mut();
         let selections = ledgers.flat_map(|(_, ledger)| ledger.selections.iter_mut());
-        selections.fold(false, |left, (_, selection)| selection.forget_idle() || left)
+        let idle = &mut self.idle;
+        selections.fold(false, |left, (_, selection)| selection.forget_idle(idle) || left)
     }
 
     /// The NACK of a resource in quarantine that a watch subscribes to.

@@ -19,22 +19,36 @@ use crate::watch::{Gone, Watch};
 use crate::{Code, Moment, Name, Origin, Request, Status};
 
 impl<O: Origin> Core<O> {
+    /// Handles a request. Returns the client's resources if they are to be compared in the next step
+    /// ([`Core::resume_watched`]).
     pub(crate) fn delta(
         &mut self,
         origin: &mut O,
         stream: &mut Stream<O::Token>,
         kind: ResourceType,
-        request: Request,
+        mut request: Request,
         now: Moment,
+    ) -> Result<Option<Held>, Status> {
+        let Body::Delta { subscribe, unsubscribe, initial } = std::mem::take(&mut request.body) else {
+            return Ok(None);
+        };
+        match stream.watch(kind) {
+            None => self.delta_first(origin, stream, kind, (&subscribe, &unsubscribe), initial),
+            Some(_) => self.delta_next(origin, stream, kind, (&subscribe, &unsubscribe), (request, now)).map(|()| None),
+        }
+    }
+
+    fn delta_next(
+        &mut self,
+        origin: &mut O,
+        stream: &mut Stream<O::Token>,
+        kind: ResourceType,
+        (subscribe, unsubscribe): (&Texts, &Texts),
+        (request, now): (Request, Moment),
     ) -> Result<(), Status> {
-        let Body::Delta { subscribe, unsubscribe, initial } = request.body else {
-            return Ok(());
-        };
-        let Some(watch) = stream.watch(kind) else {
-            return self.delta_first(origin, stream, kind, (&subscribe, &unsubscribe), &initial);
-        };
         if !request.nonce.is_empty() {
-            if watch.nonce().is_some_and(|last| **last == *request.nonce) {
+            let last = stream.watch(kind).and_then(Watch::nonce);
+            if last.is_some_and(|last| **last == *request.nonce) {
                 self.answered(origin, stream, kind, request.error, now);
             } else {
                 self.stats.of_mut(kind).stale += 1;
@@ -43,12 +57,12 @@ impl<O: Origin> Core<O> {
         if subscribe.is_empty() && unsubscribe.is_empty() {
             return Ok(());
         }
-        self.delta_wildcard(origin, stream, kind, &subscribe, &unsubscribe);
+        self.delta_wildcard(origin, stream, kind, subscribe, unsubscribe);
         let all = stream.watch(kind).is_some_and(|watch| self.identity(watch).is_none());
         if all {
-            self.delta_beside_wildcard(stream, kind, &subscribe, &unsubscribe)
+            self.delta_beside_wildcard(stream, kind, subscribe, unsubscribe)
         } else {
-            self.delta_names(origin, stream, kind, &subscribe, &unsubscribe)
+            self.delta_names(origin, stream, kind, subscribe, unsubscribe)
         }
     }
 
@@ -58,8 +72,8 @@ impl<O: Origin> Core<O> {
         stream: &mut Stream<O::Token>,
         kind: ResourceType,
         (subscribe, unsubscribe): (&Texts, &Texts),
-        initial: &Held,
-    ) -> Result<(), Status> {
+        initial: Held,
+    ) -> Result<Option<Held>, Status> {
         let explicit = subscribe.contains("*") && !unsubscribe.contains("*");
         let all = kind.is_wildcard() && (explicit || subscribe.is_empty() && unsubscribe.is_empty());
         let followed = match kind.parent {
@@ -79,11 +93,14 @@ impl<O: Origin> Core<O> {
         if all {
             watch.explicit = names.iter().cloned().collect();
         }
-        let left = self.unanswered.take(&stream.proxy.id, kind);
-        if !initial.is_empty() {
-            stream.resumed = true;
-            self.resume(stream, &mut watch, initial, &left);
+        stream.resumed |= !initial.is_empty();
+        watch.compares = self.takes_long_to_resume(&watch, &initial);
+        if initial.is_empty() {
+            self.unanswered.take(&stream.proxy.id, kind);
+        } else if !watch.compares {
+            self.resume(stream, &mut watch, &initial);
         }
+        let compared = watch.compares.then_some(initial);
         if !all && kind.is_wildcard() {
             let missing: Vec<Name> = names.iter().filter(|name| !self.is_live(&watch, name)).cloned().collect();
             watch.pending.owe(missing);
@@ -93,7 +110,7 @@ impl<O: Origin> Core<O> {
         stream.claim(kind);
         stream.watches.insert(watch);
         self.note_in_place(stream, kind);
-        Ok(())
+        Ok(compared)
     }
 
     /// The names that the first request of a type subscribes to, besides all (`all`).

@@ -104,10 +104,20 @@ impl<O: Origin> Core<O> {
         id
     }
 
-    /// Keeps the names of a selection that has ended, to release them later.
+    /// Keeps the names of a selection that has ended, to release them later. For a type with collections, they are those of
+    /// collections.
     pub(crate) fn release_names(&mut self, id: LedgerId, names: Vec<Name>) {
+        if !self.ledgers[id].kind.is_collected() {
+            self.ledgers[id].holds += 1;
+            return self.released.push(Hold { ledger: id, list: None, names });
+        }
+        names.into_iter().for_each(|collection| self.release_list(id, collection));
+    }
+
+    /// Keeps a catalogue whose last user has ended, to close it later.
+    pub(crate) fn release_list(&mut self, id: LedgerId, collection: Name) {
         self.ledgers[id].holds += 1;
-        self.released.push(Hold { ledger: id, list: None, names });
+        self.released.push(Hold { ledger: id, list: Some(collection), names: Vec::new() });
     }
 
     /// Keeps this no longer. It is closed later, a few names at a time.
@@ -116,10 +126,16 @@ impl<O: Origin> Core<O> {
         self.released.extend(kept.holds);
     }
 
-    /// Closes up to `count` names that are held no longer.
+    /// Closes up to `count` names or rows that are held no longer.
     pub(crate) fn close_released(&mut self, count: usize) {
         let Some(hold) = self.released.last_mut() else { return };
         let id = hold.ledger;
+        let ledger = &mut self.ledgers[id];
+        if let Some(collection) = hold.list.as_ref().filter(|collection| ledger.is_last_hold(collection))
+            && ledger.close_rows(&mut self.cells, collection, count)
+        {
+            return;
+        }
         let names = hold.names.split_off(hold.names.len().saturating_sub(count));
         let ended = if hold.names.is_empty() { self.released.pop() } else { None };
         self.shrink(id, |ledger, cells| {

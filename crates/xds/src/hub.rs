@@ -10,7 +10,7 @@ use slab::Slab;
 
 use crate::cells::Cells;
 use crate::core::Core;
-use crate::decode::Body;
+use crate::decode::{Body, Held};
 use crate::divisions::Divisions;
 use crate::goods::Goods;
 use crate::holds::Kept;
@@ -45,6 +45,14 @@ pub enum Progress {
     Done,
     /// Call [`Hub::proceed`].
     More,
+}
+
+/// A request of which only a part was handled.
+pub(crate) enum Unfinished<O: Origin> {
+    /// It waits until what it needs is open.
+    Opens(Box<(Opening<O>, Request)>),
+    /// The client has these resources of a type that it now watches. They are not compared with the current ones yet.
+    Compares(ResourceType, Held),
 }
 
 /// Counters of one type since the hub was made.
@@ -117,8 +125,8 @@ pub struct Hub<O: Origin> {
     pub(crate) preparation: Option<Preparation<O>>,
     /// Cells and parts of ledgers that stay open until all types of a stream have moved.
     pub(crate) held: FxHashMap<StreamId, Kept<O::Cell>>,
-    /// Requests that wait until what they need is open.
-    pub(crate) openings: FxHashMap<StreamId, (Opening<O>, Request)>,
+    /// Requests of which only a part was handled.
+    pub(crate) unfinished: FxHashMap<StreamId, Unfinished<O>>,
     pub(crate) timers: BTreeSet<(Moment, StreamId)>,
     /// When unused cached responses are dropped, if there are any.
     pub(crate) forget_at: Option<Moment>,
@@ -148,6 +156,7 @@ impl<O: Origin> Hub<O> {
                 moves: Moves::default(),
                 released: Vec::new(),
                 outdated: Vec::new(),
+                idle: Vec::new(),
             },
             streams: FxHashMap::default(),
             by_token: FxHashMap::default(),
@@ -157,7 +166,7 @@ impl<O: Origin> Hub<O> {
             moving: BTreeSet::new(),
             preparation: None,
             held: FxHashMap::default(),
-            openings: FxHashMap::default(),
+            unfinished: FxHashMap::default(),
             timers: BTreeSet::new(),
             forget_at: None,
             next_stream: 1,
@@ -241,8 +250,8 @@ impl<O: Origin> Hub<O> {
             self.core.unanswered.note(&self.core.types, &stream);
         }
         self.woken.remove(&id);
-        if let Some((opening, _)) = self.openings.remove(&id) {
-            self.core.release(opening.kept);
+        if let Some(Unfinished::Opens(opens)) = self.unfinished.remove(&id) {
+            self.core.release(opens.0.kept);
         }
         self.forget_move(id);
         if let Some(timer) = stream.timer {
@@ -264,7 +273,7 @@ impl<O: Origin> Hub<O> {
     /// Handles a request that only accepts the outstanding response of its type, if it is one. This needs no origin. Returns
     /// whether it was handled.
     pub fn accept(&mut self, id: StreamId, request: &Request, now: Moment) -> bool {
-        if self.openings.contains_key(&id) || self.moving.contains(&id) {
+        if self.unfinished.contains_key(&id) || self.moving.contains(&id) {
             return false;
         }
         let (Some(stream), Some(kind)) = (self.streams.get_mut(&id), self.core.types.find(&request.type_url)) else {
@@ -311,31 +320,42 @@ impl<O: Origin> Hub<O> {
         self.core.check_rates(stream, kind, (&request, names), now)?;
         match self.core.opening(origin, stream, (kind, names), &request) {
             Some(opening) => {
-                self.openings.insert(id, (opening, request));
+                self.unfinished.insert(id, Unfinished::Opens(Box::new((opening, request))));
                 Ok(Progress::More)
             }
             None => self.handle(origin, id, (kind, request), now),
         }
     }
 
-    /// Continues the stream's request, if there is an incomplete one. A call opens at most [`Limits::opened_together`] cells;
-    /// the one that opens the last of them handles the request.
+    /// Continues the stream's request, if there is an incomplete one. A call opens at most [`Limits::opened_together`] cells,
+    /// handles the request if all are open, or compares what a reconnecting client has.
     ///
     /// # Errors
     /// The same as [`Hub::request`].
     pub fn proceed(&mut self, origin: &mut O, id: StreamId, now: Moment) -> Result<Progress, Status> {
-        let Some((opening, request)) = self.openings.get_mut(&id) else {
-            return Ok(Progress::Done);
-        };
-        if !self.core.open_some(origin, opening, Asked::Request(request)) {
-            return Ok(Progress::More);
+        if let Some(Unfinished::Opens(opens)) = self.unfinished.get_mut(&id) {
+            let (opening, request) = &mut **opens;
+            let is_open = opening.sources.is_empty();
+            if !self.core.open_some(origin, opening, Asked::Request(request)) || !is_open {
+                return Ok(Progress::More);
+            }
         }
-        let Some((Opening { kind, kept, .. }, request)) = self.openings.remove(&id) else {
-            return Ok(Progress::Done);
-        };
-        // It is closed after the request was handled.
-        self.core.release(kept);
-        self.handle(origin, id, (kind, request), now)
+        match self.unfinished.remove(&id) {
+            None => Ok(Progress::Done),
+            Some(Unfinished::Opens(opens)) => {
+                let (Opening { kind, kept, .. }, request) = *opens;
+                // It is closed after the request was handled.
+                self.core.release(kept);
+                self.handle(origin, id, (kind, request), now)
+            }
+            Some(Unfinished::Compares(kind, held)) => {
+                if let Some(stream) = self.streams.get_mut(&id) {
+                    self.core.resume_watched(stream, kind, &held);
+                    self.woken.insert(id);
+                }
+                Ok(Progress::Done)
+            }
+        }
     }
 
     fn handle(
@@ -349,20 +369,26 @@ impl<O: Origin> Hub<O> {
             return Ok(Progress::Done);
         };
         self.woken.insert(id);
-        match (&request.body, stream.variant) {
-            (Body::Sotw { .. }, Variant::Sotw) => self.core.sotw(origin, stream, kind, request, now)?,
+        let compared = match (&request.body, stream.variant) {
+            (Body::Sotw { .. }, Variant::Sotw) => {
+                self.core.sotw(origin, stream, kind, request, now)?;
+                None
+            }
             (Body::Delta { .. }, Variant::Delta) => self.core.delta(origin, stream, kind, request, now)?,
             _ => return Err(Status::new(Code::InvalidArgument, "a request of the other variant of the protocol")),
-        }
+        };
         self.release_held(id);
         self.spread_quarantine(origin, now);
-        Ok(Progress::Done)
+        let Some(held) = compared else { return Ok(Progress::Done) };
+        self.unfinished.insert(id, Unfinished::Compares(kind, held));
+        Ok(Progress::More)
     }
 
     /// Closes up to `count` cells that are not used any more. Returns whether others remain. Dropping what is derived takes
     /// time, so that it is not part of other operations.
     pub fn close_unused(&mut self, origin: &mut O, count: usize) -> bool {
         self.core.outdated.pop();
+        self.core.idle.pop();
         self.core.close_released(count);
         let closed: Vec<O::Cell> = self.core.cells.take_unused(count).collect();
         for cell in closed {
@@ -376,7 +402,8 @@ impl<O: Origin> Hub<O> {
 
     /// Whether there are cells to be closed.
     pub fn has_unused(&self) -> bool {
-        self.core.cells.has_unused() || !self.core.released.is_empty() || !self.core.outdated.is_empty()
+        let Core { cells, released, outdated, idle, .. } = &self.core;
+        cells.has_unused() || !released.is_empty() || !outdated.is_empty() || !idle.is_empty()
     }
 
     /// Takes a stream that was woken. All are taken in turn.

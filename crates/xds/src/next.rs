@@ -147,7 +147,7 @@ impl<O: Origin> Core<O> {
             return Attempt::Send(response);
         }
         let full = stream.variant == Variant::Sotw && kind.is_wildcard();
-        let Some(watch) = stream.watch(kind).filter(|watch| watch.inflight.is_none()) else {
+        let Some(watch) = stream.watch(kind).filter(|watch| watch.inflight.is_none() && !watch.compares) else {
             return Attempt::Nothing;
         };
         let Some(window) = self.window(stream, kind, now) else {

@@ -1,11 +1,14 @@
 //! A reconnecting delta client: compares the resources that it has with the current ones.
 //!
+//! That takes time, so that a long list is compared in a step of its own ([`Unfinished`](crate::hub::Unfinished)). Until then the
+//! client is sent nothing of the type.
+//!
 //! Clients of one audience have the same shared resources, so the difference from those is found by the first of them, and
 //! kept with the selection until it changes. Resources that the own ledger decides are compared for each client: they are few.
 
 use std::sync::Arc;
 
-use model::xds::Version;
+use model::xds::{ResourceType, Version};
 use rustc_hash::FxHashMap;
 
 use crate::cells::Cells;
@@ -37,12 +40,27 @@ struct Had<'a> {
 }
 
 impl<O: Origin> Core<O> {
-    /// Owes a client the changes since its earlier stream, of which it has these resources. `left` was not answered there.
-    pub(crate) fn resume(&mut self, stream: &Stream<O::Token>, watch: &mut Watch, held: &Held, left: &Names) {
+    /// Whether a client has many resources, and not the current ones.
+    pub(crate) fn takes_long_to_resume(&self, watch: &Watch, held: &Held) -> bool {
+        held.len() > self.limits.opened_at_once && held.digest() != self.subscription(watch).digest(&self.cells)
+    }
+
+    /// Resumes a type that the stream watches already. It may have moved since the request.
+    pub(crate) fn resume_watched(&mut self, stream: &mut Stream<O::Token>, kind: ResourceType, held: &Held) {
+        let Some(mut watch) = stream.watches.remove(kind) else { return };
+        watch.compares = false;
+        self.resume(stream, &mut watch, held);
+        stream.watches.insert(watch);
+        self.note_in_place(stream, kind);
+    }
+
+    /// Owes a client the changes since its earlier stream, of which it has these resources.
+    pub(crate) fn resume(&mut self, stream: &Stream<O::Token>, watch: &mut Watch, held: &Held) {
         watch.sent = self.epoch;
         watch.acked = self.epoch;
+        let left = self.unanswered.take(&stream.proxy.id, watch.kind);
         let subscription = self.subscription(watch);
-        let again = [Some(left), stream.dropped(watch.kind)];
+        let again = [Some(&left), stream.dropped(watch.kind)];
         for names in again.into_iter().flatten().filter(|names| !names.is_empty()) {
             watch.pending.owe(self.live_among(subscription, names));
         }

@@ -38,6 +38,9 @@ pub(crate) struct Selection {
     pub(crate) streams: BTreeSet<StreamId>,
     /// Unique in the hub; part of nonces.
     pub(crate) serial: u64,
+    /// Where the encoding of all its resources goes on, if a part of them was encoded. Those before this name are encoded, unless
+    /// they have changed since: then they are with the response.
+    pub(crate) encoded: Option<Name>,
     cache: VecDeque<Cached>,
     /// The latest differences between the resources of reconnecting clients and the current ones.
     resumed: VecDeque<(Compared, Arc<Pending>)>,
@@ -129,6 +132,7 @@ impl Selection {
             digest: 0,
             streams: BTreeSet::new(),
             serial,
+            encoded: None,
             cache: VecDeque::new(),
             resumed: VecDeque::new(),
         }
@@ -180,11 +184,24 @@ impl Selection {
         self.resumed.push_back((compared, difference));
     }
 
-    /// Drops responses that were not used since the last call. Returns whether others remain.
-    pub(crate) fn forget_idle(&mut self) -> bool {
+    /// Moves responses that were not used since the last call to `idle`. Returns whether others remain.
+    pub(crate) fn forget_idle(&mut self, idle: &mut Vec<Arc<Composed>>) -> bool {
         self.resumed.clear();
-        self.cache.retain_mut(|cached| std::mem::take(&mut cached.used));
+        let mut used = VecDeque::new();
+        for mut cached in std::mem::take(&mut self.cache) {
+            match std::mem::take(&mut cached.used) {
+                true => used.push_back(cached),
+                false => idle.push(cached.composed),
+            }
+        }
+        self.cache = used;
         !self.cache.is_empty()
+    }
+
+    /// Takes the cached responses with more than `count` resources.
+    pub(crate) fn take_responses(&mut self, count: usize) -> impl Iterator<Item = Arc<Composed>> {
+        let responses = std::mem::take(&mut self.cache).into_iter().map(|cached| cached.composed);
+        responses.filter(move |composed| composed.resources > count)
     }
 
     /// The number of cached responses.

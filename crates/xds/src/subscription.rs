@@ -204,13 +204,22 @@ impl<'a, O: Origin> Subscription<'a, O> {
 
     /// The names and resources, ascending.
     pub(crate) fn live(self, cells: &'a Cells<O::Cell>) -> Box<dyn Iterator<Item = (&'a Name, &'a Resource)> + 'a> {
-        let shared = self.shared.ledger.live(cells, self.shared.selection);
+        self.live_from(cells, "")
+    }
+
+    /// The same, from a name on.
+    pub(crate) fn live_from(
+        self,
+        cells: &'a Cells<O::Cell>,
+        from: &'a str,
+    ) -> Box<dyn Iterator<Item = (&'a Name, &'a Resource)> + 'a> {
+        let shared = self.shared.ledger.live_from(cells, self.shared.selection, from);
         match self.own {
             None => Box::new(shared),
             Some(own) => {
                 let hides = self.overlay().is_some() && own.ledger.len() > 0;
                 let shared = shared.filter(move |(name, _)| !hides || !own.decides(name));
-                let both = pairs(shared, own.ledger.live(cells, own.selection));
+                let both = pairs(shared, own.ledger.live_from(cells, own.selection, from));
                 Box::new(both.filter_map(|(name, shared, own)| Some((name, shared.or(own)?))))
             }
         }

@@ -3,6 +3,7 @@
 use model::xds::ResourceType;
 
 use crate::core::Core;
+use crate::hub::Unfinished;
 use crate::opening::{Asked, Opening, Source};
 use crate::{Hub, Name, Origin, StreamId};
 
@@ -56,13 +57,17 @@ impl<O: Origin> Hub<O> {
     /// Takes what the next step of a stream's request would open, if that may take long: a catalogue, some of its rows, or
     /// resources that consist of many others. Without this call, [`Hub::proceed`] opens it.
     pub fn wanted(&mut self, origin: &O, id: StreamId) -> Option<Wanted<O>> {
-        let (opening, request) = self.openings.get_mut(&id)?;
+        let Unfinished::Opens(opens) = self.unfinished.get_mut(&id)? else { return None };
+        let (opening, request) = &mut **opens;
         self.core.wanted(origin, opening, Asked::Request(request))
     }
 
     /// Continues a request with what the caller has opened for it.
     pub fn opened(&mut self, id: StreamId, opened: Opened<O>) {
-        let opening = self.openings.get_mut(&id).map(|(opening, _)| opening);
+        let opening = self.unfinished.get_mut(&id).and_then(|unfinished| match unfinished {
+            Unfinished::Opens(opens) => Some(&mut opens.0),
+            Unfinished::Compares(..) => None,
+        });
         self.core.opened(opening, opened);
     }
 }

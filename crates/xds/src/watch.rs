@@ -43,6 +43,8 @@ pub(crate) struct Watch {
     pub(crate) pending: Pending,
     /// Resources whose parent was sent again. They are sent in answer to the client's next request (SotW).
     pub(crate) rewarm: Vec<Name>,
+    /// The resources that the client has are compared in a later step. Until then it is sent nothing.
+    pub(crate) compares: bool,
     /// A response must be sent, even an empty one.
     pub(crate) must_answer: bool,
     /// The number of responses sent.
@@ -187,6 +189,7 @@ impl Watch {
             rejection: None,
             pending: Pending::default(),
             rewarm: Vec::new(),
+            compares: false,
             must_answer: false,
             responses: 0,
             inflight: None,

@@ -1,5 +1,7 @@
 //! The content of selections.
 
+use std::ops::Bound;
+
 use model::xds::Resource;
 
 use super::{Entry, Ledger, select};
@@ -17,7 +19,17 @@ impl<O: Origin> Ledger<O> {
         cells: &'a Cells<O::Cell>,
         selection: &'a Selection,
     ) -> impl Iterator<Item = (&'a Name, &'a Resource)> + 'a {
-        self.rows(selection).filter_map(|(name, entry)| Some((name, self.shown(cells, name, entry)?)))
+        self.live_from(cells, selection, "")
+    }
+
+    /// The same, from a name on.
+    pub(crate) fn live_from<'a>(
+        &'a self,
+        cells: &'a Cells<O::Cell>,
+        selection: &'a Selection,
+        from: &'a str,
+    ) -> impl Iterator<Item = (&'a Name, &'a Resource)> + 'a {
+        self.rows_from(selection, from).filter_map(|(name, entry)| Some((name, self.shown(cells, name, entry)?)))
     }
 
     /// The names of a selection of names, ascending, and their resources.
@@ -26,27 +38,39 @@ impl<O: Origin> Ledger<O> {
         cells: &'a Cells<O::Cell>,
         selection: &'a Selection,
     ) -> impl Iterator<Item = (&'a Name, Option<&'a Resource>)> + 'a {
-        self.found(selection).map(|(name, entry)| (name, entry.and_then(|entry| self.shown(cells, name, entry))))
+        self.found_from(selection, "")
+            .map(|(name, entry)| (name, entry.and_then(|entry| self.shown(cells, name, entry))))
     }
 
-    /// The names of a selection of names, ascending, with their entries.
-    fn found<'a>(
+    /// The names of a selection of names, ascending, from one on, with their entries.
+    fn found_from<'a>(
         &'a self,
         selection: &'a Selection,
+        from: &str,
     ) -> impl Iterator<Item = (&'a Name, Option<&'a Entry<O::Cell>>)> + 'a {
-        select::found(&self.entries, selection.names.as_ref().map_or(&[][..], NameSet::as_slice))
+        let names = selection.names.as_ref().map_or(&[][..], NameSet::as_slice);
+        select::found(&self.entries, &names[names.partition_point(|name| **name < *from)..])
     }
 
     /// The entries of a selection, ascending.
     fn rows<'a>(&'a self, selection: &'a Selection) -> Box<dyn Iterator<Item = (&'a Name, &'a Entry<O::Cell>)> + 'a> {
+        self.rows_from(selection, "")
+    }
+
+    /// The entries of a selection, ascending, from a name on.
+    fn rows_from<'a>(
+        &'a self,
+        selection: &'a Selection,
+        from: &'a str,
+    ) -> Box<dyn Iterator<Item = (&'a Name, &'a Entry<O::Cell>)> + 'a> {
         match &selection.names {
             // Names that other streams subscribe to are not a catalogue.
             None if self.by_name() => Box::new(std::iter::empty()),
-            None => Box::new(self.entries.iter()),
+            None => Box::new(self.entries.range::<str, _>((Bound::Included(from), Bound::Unbounded))),
             Some(names) if self.kind.is_collected() => {
-                Box::new(names.iter().flat_map(|collection| self.members(collection)))
+                Box::new(names.iter().flat_map(move |collection| self.members_from(collection, from)))
             }
-            Some(_) => Box::new(self.found(selection).filter_map(|(name, entry)| Some((name, entry?)))),
+            Some(_) => Box::new(self.found_from(selection, from).filter_map(|(name, entry)| Some((name, entry?)))),
         }
     }
 }

@@ -132,8 +132,19 @@ impl<O: Origin> Ledger<O> {
         if list.users > 0 {
             return None;
         }
+        self.close_rows(cells, collection, usize::MAX);
         let list = self.lists.remove(collection)?;
-        for (name, _) in &O::rows(&list.catalogue)[..list.opened] {
+        cells.close(list.cell);
+        Some(list.cell)
+    }
+
+    /// Closes up to `count` open rows of a catalogue, the last ones first. Returns whether others remain.
+    pub(crate) fn close_rows(&mut self, cells: &mut Cells<O::Cell>, collection: &Name, count: usize) -> bool {
+        let Some(list) = self.lists.get_mut(collection) else { return false };
+        let (catalogue, upto) = (list.catalogue.clone(), list.opened);
+        list.opened = upto.saturating_sub(count);
+        let from = list.opened;
+        for (name, _) in &O::rows(&catalogue)[from..upto] {
             let held = contribution(name, self.resource(cells, name));
             self.digest = self.digest.wrapping_sub(held);
             self.substituted.remove(name);
@@ -141,8 +152,21 @@ impl<O: Origin> Ledger<O> {
                 self.close_cell(cells, name, entry.cell);
             }
         }
-        cells.close(list.cell);
-        Some(list.cell)
+        from > 0
+    }
+
+    /// Whether nothing needs a catalogue but one hold.
+    pub(crate) fn is_last_hold(&self, collection: &Name) -> bool {
+        match self.kind.is_collected() {
+            true => self.lists.get(collection).is_some_and(|list| list.users == 1),
+            // The catalogue of a wildcard type stays as long as its ledger.
+            false => self.selections.is_empty() && self.holds == 1,
+        }
+    }
+
+    /// The number of rows of all catalogues that are open.
+    pub(crate) fn open_row_count(&self) -> usize {
+        self.lists.values().map(|list| list.opened).sum()
     }
 
     /// Applies a changed catalogue, as far as it is open: opens new resources and closes those that are no longer listed.
@@ -224,9 +248,18 @@ impl<O: Origin> Ledger<O> {
         &'a self,
         collection: &'a str,
     ) -> impl Iterator<Item = (&'a Name, &'a Entry<O::Cell>)> + 'a {
+        self.members_from(collection, "")
+    }
+
+    /// The names of a collection, ascending, from one on.
+    pub(super) fn members_from<'a>(
+        &'a self,
+        collection: &'a str,
+        from: &str,
+    ) -> impl Iterator<Item = (&'a Name, &'a Entry<O::Cell>)> + 'a {
         let prefix = format!("{collection}/");
         self.entries
-            .range::<str, _>((Bound::Included(&*prefix), Bound::Unbounded))
+            .range::<str, _>((Bound::Included(prefix.as_str().max(from)), Bound::Unbounded))
             .take_while(move |(name, _)| name.starts_with(&prefix))
             .filter(|(name, _)| collection_of(name) == Some(collection))
     }

@@ -88,14 +88,21 @@ impl<O: Origin> Ledger<O> {
         self.selections.iter().any(|(_, selection)| selection.covers(name))
     }
 
-    /// Takes the names of a selection without streams, if they are many: call [`Ledger::forget`] for them.
+    /// Takes the names of a selection without streams, if that has many resources: release them with
+    /// [`Core::release_names`](crate::core::Core::release_names).
     pub(crate) fn take_unused(&mut self, id: SelectionId, at_once: usize) -> Option<Vec<Name>> {
-        let selection = &mut self.selections[id];
-        let is_unused = selection.streams.is_empty() && selection.named().nth(at_once).is_some();
-        if !is_unused || !self.by_name() {
+        let selection = &self.selections[id];
+        let is_large = match self.kind.is_collected() {
+            true => self.open_row_count() > at_once,
+            false => self.by_name() && selection.named().nth(at_once).is_some(),
+        };
+        if !is_large || !selection.streams.is_empty() {
             return None;
         }
         let names = self.selections[id].names.replace(NameSet::default())?;
+        if self.kind.is_collected() {
+            return Some(names.iter().cloned().collect());
+        }
         // A name that cannot exist yet has no entry, and counts no user.
         let found = found(&self.entries, names.as_slice()).filter(|(_, entry)| entry.is_some());
         Some(found.map(|(name, _)| name.clone()).collect())

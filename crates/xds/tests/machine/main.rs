@@ -21,5 +21,6 @@ mod property;
 mod quarantine;
 mod resume;
 mod sotw;
+mod steps;
 mod tally;
 mod world;

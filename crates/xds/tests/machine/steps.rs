@@ -1,0 +1,117 @@
+//! Work that grows with one client's list, and that is divided into steps.
+
+use xds::Variant::Delta;
+use xds::{Limits, Progress};
+
+use crate::client::{Client, borrow, resume, versions};
+use crate::harness::*;
+use crate::world::plain;
+
+const NAMES: [&str; 5] = ["a", "b", "c", "d", "e"];
+
+/// Clusters and endpoints of five names; lists of more than two are long.
+fn long_lists() -> Harness {
+    let mut h = Harness::with(Limits { opened_together: 2, opened_at_once: 2, ..Harness::limits() });
+    for name in NAMES {
+        h.world.put(CDS, "a", name, plain(1));
+        h.world.put(EDS, "a", name, plain(1));
+    }
+    h.commit();
+    h
+}
+
+fn client_of_all(h: &mut Harness) -> Client {
+    let mut client = Client::new(h, Delta);
+    client.subscribe(h, CDS, &[]);
+    client.subscribe(h, EDS, &NAMES);
+    client.drain(h);
+    client
+}
+
+#[test]
+fn a_reconnecting_client_is_sent_nothing_until_its_resources_are_compared() {
+    let mut h = long_lists();
+    let old = client_of_all(&mut h);
+    let had = versions(&h, old.id, EDS);
+    h.disconnect(old.id);
+    // So that everything is open.
+    let _other = client_of_all(&mut h);
+    h.change(&[(EDS, "b", 2), (EDS, "e", 0)]);
+
+    let mut client = Client::new(&mut h, Delta);
+    let request = resume(EDS, &NAMES, &borrow(&had));
+    assert_eq!(h.hub.request(&mut h.world, client.id, request, h.now), Ok(Progress::More));
+    assert_eq!(client.take(&mut h), [""; 0]);
+    assert!(!h.hub.status(client.id).unwrap().watches[0].synced);
+    // What changes before the comparison is sent once.
+    h.change(&[(EDS, "b", 3), (EDS, "c", 2)]);
+    assert_eq!(client.take(&mut h), [""; 0]);
+    assert_eq!(h.hub.proceed(&mut h.world, client.id, h.now), Ok(Progress::Done));
+    assert_eq!(client.drain(&mut h), ["EDS b=3 c=2 -e"]);
+    h.change(&[(EDS, "d", 2)]);
+    assert_eq!(client.drain(&mut h), ["EDS d=2"]);
+}
+
+#[test]
+fn a_client_that_moves_before_the_comparison_gets_what_it_has_there() {
+    let mut h = long_lists();
+    let old = client_of_all(&mut h);
+    let had = versions(&h, old.id, EDS);
+    h.disconnect(old.id);
+    for name in NAMES {
+        h.world.put(EDS, "b", name, plain(if name == "d" { 9 } else { 1 }));
+    }
+    h.change(&[(EDS, "b", 2)]);
+    let mut client = Client::new(&mut h, Delta);
+    let request = resume(EDS, &NAMES, &borrow(&had));
+    let mut progress = h.hub.request(&mut h.world, client.id, request, h.now);
+    while h.hub.status(client.id).unwrap().watches.is_empty() {
+        progress = h.hub.proceed(&mut h.world, client.id, h.now);
+    }
+    assert_eq!(progress, Ok(Progress::More));
+    let token = h.world.last_token();
+    h.world.relocate(token, "b");
+    h.commit();
+    assert_eq!(h.hub.proceed(&mut h.world, client.id, h.now), Ok(Progress::Done));
+    assert_eq!(client.drain(&mut h), ["EDS d=9"]);
+}
+
+#[test]
+fn a_later_request_completes_the_comparison() {
+    let mut h = long_lists();
+    let old = client_of_all(&mut h);
+    let had = versions(&h, old.id, EDS);
+    let _other = client_of_all(&mut h);
+    h.change(&[(EDS, "b", 2)]);
+    let mut client = Client::new(&mut h, Delta);
+    let request = resume(EDS, &NAMES, &borrow(&had));
+    assert_eq!(h.hub.request(&mut h.world, client.id, request, h.now), Ok(Progress::More));
+    client.unsubscribe(&mut h, EDS, &["a"]);
+    assert_eq!(client.drain(&mut h), ["EDS b=2"]);
+}
+
+#[test]
+fn a_long_list_is_closed_in_steps_and_may_be_used_again_meanwhile() {
+    for returns in [false, true] {
+        let mut h = long_lists();
+        let first = client_of_all(&mut h);
+        let open = h.world.open_cells();
+        h.hub.disconnect(&mut h.world, first.id);
+        assert!(h.hub.close_unused(&mut h.world, 1));
+        assert!(h.world.open_cells() >= open - 1);
+        (0..3).for_each(|_| assert!(h.hub.close_unused(&mut h.world, 1)));
+        if returns {
+            h.change(&[(CDS, "e", 2), (EDS, "a", 2)]);
+            let mut second = Client::new(&mut h, Delta);
+            second.subscribe(&mut h, CDS, &[]);
+            second.subscribe(&mut h, EDS, &NAMES);
+            assert_eq!(second.drain(&mut h), ["CDS a=1 b=1 c=1 d=1 e=2", "EDS a=2 b=1 c=1 d=1 e=1"]);
+            h.change(&[(CDS, "a", 3)]);
+            assert_eq!(second.drain(&mut h), ["CDS a=3", "EDS a=2"]);
+            h.hub.disconnect(&mut h.world, second.id);
+        }
+        while h.hub.close_unused(&mut h.world, 1) {}
+        assert_eq!((h.world.open_cells(), h.hub.has_unused()), (0, false));
+        assert!(h.hub.sizes().iter().all(|(_, size)| *size == 0), "{:?}", h.hub.sizes());
+    }
+}
