@@ -4,6 +4,7 @@
 //! sent next, so streams at the same place share responses. Removed names stay as tombstones, with their last content, until
 //! every stream has been sent the removal.
 
+use std::cell::Cell;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
@@ -68,13 +69,13 @@ struct Entry<C> {
     /// The epoch in which the name had been removed before that; 0 if it is not known.
     removed_before: Epoch,
     /// The number of selections with this name. Only counted for names that are resolved one by one.
-    users: u32,
+    users: Cell<u32>,
 }
 
 impl<C> Entry<C> {
     /// A row that was added at an unknown time.
     fn new(cell: Option<C>, epoch: Epoch) -> Entry<C> {
-        Entry { cell, epoch, added: 0, removed_before: 0, users: 0 }
+        Entry { cell, epoch, added: 0, removed_before: 0, users: Cell::new(0) }
     }
 }
 

@@ -49,7 +49,8 @@ impl<O: Origin> Ledger<O> {
         from: &str,
     ) -> impl Iterator<Item = (&'a Name, Option<&'a Entry<O::Cell>>)> + 'a {
         let names = selection.names.as_ref().map_or(&[][..], NameSet::as_slice);
-        select::found(&self.entries, &names[names.partition_point(|name| **name < *from)..])
+        let names = &names[names.partition_point(|name| **name < *from)..];
+        select::found(&self.entries, names.iter()).map(|(name, row)| (name, row.map(|(_, entry)| entry)))
     }
 
     /// The entries of a selection, ascending.

@@ -1,6 +1,7 @@
 //! Creation and removal of a ledger's selections.
 
 use std::collections::BTreeMap;
+use std::ops::Bound;
 
 use rustc_hash::FxHashSet;
 
@@ -63,7 +64,7 @@ impl<O: Origin> Ledger<O> {
                 self.selections[*id].absent -= 1;
             }
             let users = u32::try_from(selections.len()).unwrap_or(u32::MAX);
-            self.entries.insert(name.clone(), Entry { users, ..Entry::new(None, FIRST) });
+            self.entries.insert(name.clone(), Entry { users: users.into(), ..Entry::new(None, FIRST) });
             let Some(key) = origin.resolve(kind, &self.audience, &name) else { continue };
             let (cell, resource) = origin.open(&key);
             self.withhold_failed(origin, &name, &(cell, resource.clone()), None);
@@ -104,8 +105,8 @@ impl<O: Origin> Ledger<O> {
             return Some(names.iter().cloned().collect());
         }
         // A name that cannot exist yet has no entry, and counts no user.
-        let found = found(&self.entries, names.as_slice()).filter(|(_, entry)| entry.is_some());
-        Some(found.map(|(name, _)| name.clone()).collect())
+        let found = found(&self.entries, names.iter());
+        Some(found.filter_map(|(name, entry)| entry.map(|_| name.clone())).collect())
     }
 
     /// Removes a selection without streams. Returns the catalogues that this closes.
@@ -128,13 +129,12 @@ impl<O: Origin> Ledger<O> {
     /// Removes a user of each of these names, and names without users.
     pub(crate) fn forget(&mut self, cells: &mut Cells<O::Cell>, names: &[Name]) {
         let mut unused = Vec::new();
-        visit(&mut self.entries, names, |name, entry| {
-            let Some(entry) = entry else { return };
-            entry.users -= 1;
-            if entry.users == 0 {
+        for (name, entry) in found(&self.entries, names.iter()).filter_map(|(name, row)| Some((name, row?.1))) {
+            entry.users.update(|users| users - 1);
+            if entry.users.get() == 0 {
                 unused.push((name, entry.cell));
             }
-        });
+        }
         for (name, cell) in unused {
             self.entries.remove(name);
             self.substituted.remove(name);
@@ -152,9 +152,9 @@ impl<O: Origin> Ledger<O> {
         epoch: Epoch,
     ) -> (usize, Vec<Name>) {
         let (mut seen, mut opened, mut reserved) = (0, 0, Vec::new());
-        for name in names.take(room.saturating_mul(LOOKUPS)) {
+        for (name, row) in found(&self.entries, names.take(room.saturating_mul(LOOKUPS))) {
             seen += 1;
-            if let Some(known) = self.name(name) {
+            if let Some((known, _)) = row {
                 reserved.push(known.clone());
             } else if origin.may_exist(self.kind, name) {
                 let name = Name::from(name);
@@ -212,8 +212,8 @@ impl<O: Origin> Ledger<O> {
         if self.kind.is_collected() {
             return wrapping(names.iter().map(|name| self.share(cells, name)));
         }
-        let found = found(&self.entries, names.as_slice());
-        wrapping(found.map(|(name, entry)| presence(name, entry.and_then(|entry| self.shown(cells, name, entry)))))
+        let found = found(&self.entries, names.iter());
+        wrapping(found.map(|(name, row)| presence(name, row.and_then(|(_, entry)| self.shown(cells, name, entry)))))
     }
 
     /// The share of a name that is subscribed to in the digest of a selection.
@@ -228,14 +228,16 @@ impl<O: Origin> Ledger<O> {
     fn retain(&mut self, origin: &mut O, cells: &mut Cells<O::Cell>, names: &[Name], epoch: Epoch) -> usize {
         let (mut named, mut keys, mut absent) = (Vec::new(), Vec::new(), 0);
         let mut new = Vec::new();
-        visit(&mut self.entries, names, |name, entry| match entry {
-            Some(entry) => entry.users += 1,
-            None => new.push(name),
-        });
+        for (name, row) in found(&self.entries, names.iter()) {
+            match row {
+                Some((_, entry)) => entry.users.update(|users| users + 1),
+                None => new.push(name),
+            }
+        }
         for name in new {
-            if let Some(entry) = self.entries.get_mut(name) {
+            if let Some(entry) = self.entries.get(name) {
                 // It occurs twice.
-                entry.users += 1;
+                entry.users.update(|users| users + 1);
                 continue;
             }
             if !origin.may_exist(self.kind, name) {
@@ -246,7 +248,7 @@ impl<O: Origin> Ledger<O> {
                 named.push(name);
                 keys.push(key);
             }
-            self.entries.insert(name.clone(), Entry { users: 1, ..Entry::new(None, epoch) });
+            self.entries.insert(name.clone(), Entry { users: 1.into(), ..Entry::new(None, epoch) });
             // A stream that is behind this epoch may subscribe to it later.
             self.log.push(epoch, name.clone());
         }
@@ -272,42 +274,58 @@ pub(crate) const LOOKUPS: usize = 8;
 /// Not after any place of a stream that has been sent something.
 const FIRST: Epoch = 1;
 
-/// So many entries are passed over rather than looking up the next name.
+/// So many entries are passed over rather than searching for the next name.
 const DENSE: usize = 8;
 
-/// Calls `each` for these names with their entries. Many names in order are compared with the entries in order.
-fn visit<'n, C>(
-    entries: &mut BTreeMap<Name, Entry<C>>,
-    names: &'n [Name],
-    mut each: impl FnMut(&'n Name, Option<&mut Entry<C>>),
-) {
-    let Some(first) = names.first() else { return };
-    if names.len() * DENSE < entries.len() || !names.is_sorted() {
-        return names.iter().for_each(|name| each(name, entries.get_mut(name)));
-    }
-    let mut rows = entries.range_mut::<Name, _>(first..).peekable();
-    for name in names {
-        while rows.next_if(|(row, _)| *row < name).is_some() {}
-        each(name, rows.next_if(|(row, _)| *row == name).map(|(_, entry)| entry));
-    }
-}
-
-/// Finds the entries of names, ascending, as [`visit`] does.
-pub(super) fn found<'a, C>(
+/// Finds the entries of names. Names are mostly ascending, and most entries between two of them are few: then the second one is
+/// found without a search.
+pub(super) fn found<'a, C, N: AsRef<str> + Copy>(
     entries: &'a BTreeMap<Name, Entry<C>>,
-    names: &'a [Name],
-) -> impl Iterator<Item = (&'a Name, Option<&'a Entry<C>>)> + 'a {
-    let first = names.first().filter(|_| names.len() * DENSE >= entries.len());
-    let mut rows = first.map(|first| entries.range::<Name, _>(first..).peekable());
-    names.iter().map(move |name| match &mut rows {
-        None => (name, entries.get(name)),
-        Some(rows) => {
-            while rows.next_if(|(row, _)| *row < name).is_some() {}
-            (name, rows.next_if(|(row, _)| *row == name).map(|(_, entry)| entry))
+    names: impl Iterator<Item = N>,
+) -> impl Iterator<Item = (N, Option<(&'a Name, &'a Entry<C>)>)> {
+    let mut rows = entries.range::<str, _>(..).peekable();
+    let mut last: Option<N> = None;
+    names.map(move |name| {
+        let wanted = name.as_ref();
+        let follows = last.replace(name).is_some_and(|last| last.as_ref() <= wanted);
+        let near = (0..DENSE).take_while(|_| follows && rows.next_if(|(row, _)| ***row < *wanted).is_some()).count();
+        if !follows || near == DENSE {
+            rows = entries.range::<str, _>((Bound::Included(wanted), Bound::Unbounded)).peekable();
         }
+        (name, rows.peek().copied().filter(|(row, _)| ***row == *wanted))
     })
 }
 
 fn wrapping(parts: impl Iterator<Item = u64>) -> u64 {
     parts.fold(0, u64::wrapping_add)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        /// Whatever the order of the names, and however many entries are between them.
+        #[test]
+        fn entries_are_found_as_by_a_search(
+            entries in prop::collection::btree_set(0..200u32, 0..60),
+            names in prop::collection::vec(0..200u32, 0..60),
+            is_sorted: bool,
+        ) {
+            let mut names: Vec<String> = names.iter().map(|name| format!("{name:03}")).collect();
+            if is_sorted {
+                names.sort();
+            }
+            let entries: BTreeMap<Name, Entry<u32>> =
+                entries.into_iter().map(|cell| (format!("{cell:03}").into(), Entry::new(Some(cell), 1))).collect();
+            let all: Vec<_> = found(&entries, names.iter().map(String::as_str)).collect();
+            prop_assert_eq!(all.len(), names.len());
+            for (name, row) in all {
+                let expected = entries.get_key_value(name);
+                prop_assert_eq!(row.map(|(name, entry)| (name, entry.cell)), expected.map(|(name, entry)| (name, entry.cell)));
+            }
+        }
+    }
 }
