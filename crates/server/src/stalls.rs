@@ -90,9 +90,21 @@ impl Stalls {
         let is_long = self.record(step, took, now);
         let (step, millis, used) = (Step::NAMES[step as usize], took.as_millis(), used.as_millis());
         if is_long {
-            tracing::warn!(step, what = what(), millis, processor_millis = used, "all other work was held up by one step");
+            tracing::warn!(
+                step,
+                what = what(),
+                millis,
+                processor_millis = used,
+                "all other work was held up by one step"
+            );
         } else if took > NOTABLE {
-            tracing::debug!(step, what = what(), millis, processor_millis = used, "all other work was held up by one step");
+            tracing::debug!(
+                step,
+                what = what(),
+                millis,
+                processor_millis = used,
+                "all other work was held up by one step"
+            );
         }
     }
 

@@ -111,6 +111,12 @@ impl Texts {
         starts.zip(&self.ends).map(|(start, end)| &self.buffer[start as usize..*end as usize])
     }
 
+    /// The text with this index, which is below [`Texts::len`].
+    fn get(&self, index: usize) -> &str {
+        let start = index.checked_sub(1).map_or(0, |before| self.ends[before]);
+        &self.buffer[start as usize..self.ends[index] as usize]
+    }
+
     /// A digest that distinguishes the set of these texts from others, if each occurs once.
     pub(crate) fn identity(&self) -> Identity {
         (self.digest, self.len())
@@ -214,6 +220,11 @@ impl Held {
     pub(crate) fn iter(&self) -> impl Iterator<Item = HeldOne<'_>> {
         let facts = self.hashes.iter().zip(&self.versions);
         self.names.iter().zip(facts).map(|(name, (hash, version))| HeldOne { name, hash: *hash, version: *version })
+    }
+
+    /// The resource with this index, which is below [`Held::len`].
+    pub(crate) fn get(&self, index: usize) -> HeldOne<'_> {
+        HeldOne { name: self.names.get(index), hash: self.hashes[index], version: self.versions[index] }
     }
 
     pub(crate) fn digest(&self) -> u64 {

@@ -68,8 +68,11 @@ impl Required {
 impl NameSet {
     /// The set of these names, in any order.
     pub(crate) fn new(mut names: Vec<Name>) -> NameSet {
-        names.sort_unstable();
-        names.dedup();
+        // Most are in order, and then each occurs once.
+        if !names.is_sorted_by(|one, other| one < other) {
+            names.sort_unstable();
+            names.dedup();
+        }
         let digest = names.iter().fold(0, |sum: u64, name| sum.wrapping_add(hash(name)));
         NameSet::of(names, digest)
     }

@@ -284,9 +284,10 @@ impl<O: Origin> Core<O> {
         if let Some(known) = self.known_set(ledger, names) {
             return known.clone();
         }
-        let ledger = ledger.map(|id| &self.ledgers[id]);
-        let share = |name: &str| ledger.and_then(|ledger| ledger.name(name)).cloned().unwrap_or_else(|| name.into());
-        NameSet::new(names.iter().map(share).collect())
+        NameSet::new(match ledger {
+            Some(id) => self.ledgers[id].shared_names(names.iter()).collect(),
+            None => names.iter().map(Name::from).collect(),
+        })
     }
 
     /// The set of these names, if a stream is subscribed to them in this ledger, or if they were divided.

@@ -13,7 +13,7 @@ use rustc_hash::FxHashMap;
 
 use crate::cells::Cells;
 use crate::core::Core;
-use crate::decode::{Held, HeldOne};
+use crate::decode::Held;
 use crate::name_set;
 use crate::stream::Stream;
 use crate::subscription::{Part, Subscription};
@@ -30,13 +30,6 @@ pub(crate) struct Compared {
     hidden: u64,
     /// Whether missing names are removed.
     is_complete: bool,
-}
-
-/// A resource of a client.
-struct Had<'a> {
-    one: HeldOne<'a>,
-    /// Whether the shared ledger has a resource of its name.
-    is_live: bool,
 }
 
 impl<O: Origin> Core<O> {
@@ -150,20 +143,22 @@ fn difference<O: Origin>(
 ) -> Pending {
     let shared = subscription.shared();
     // Most resources are the same, and to look one up takes most of the time.
-    let mut had: FxHashMap<u64, Had<'_>> = held.iter().map(|one| (one.hash, Had { one, is_live: false })).collect();
+    let had: FxHashMap<u64, usize> = held.iter().enumerate().map(|(index, one)| (one.hash, index)).collect();
+    // Whether the shared ledger has a resource of the name.
+    let mut live = vec![false; held.len()];
     let mut difference = Pending::default();
     for (name, resource) in shared.ledger.live(cells, shared.selection) {
-        let had = had.get_mut(&name_set::hash(name)).filter(|had| *had.one.name == **name);
-        let is_same = had.is_some_and(|had| {
-            had.is_live = true;
-            had.one.version == Some(resource.version())
+        let had = had.get(&name_set::hash(name)).map(|index| (*index, held.get(*index)));
+        let is_same = had.filter(|(_, one)| *one.name == **name).is_some_and(|(index, one)| {
+            live[index] = true;
+            one.version == Some(resource.version())
         });
         if !is_same && !subscription.is_own(name) {
             difference.owed.push(name.clone());
         }
     }
     let is_missing = |name: &str| !subscription.is_own(name) && subscription.resource(cells, name).is_none();
-    let dead = had.values().filter(|had| is_complete && !had.is_live).map(|had| had.one.name);
+    let dead = held.iter().zip(live).filter(|(_, is_live)| is_complete && !is_live).map(|(one, _)| one.name);
     let gone = dead.filter(|name| subscription.covers(name) && is_missing(name));
     difference.gone.extend(gone.map(|name| Gone::unknown(name.into())));
     let is_new = |name: &&Name| !had.contains_key(&name_set::hash(name)) && is_missing(name);

@@ -30,14 +30,18 @@ impl<O: Origin> Ledger<O> {
         if let Some((id, _)) = self.selected(edit.identity()) {
             return id;
         }
-        let names = edit.build();
-        let mut absent = 0;
+        let (names, mut absent) = (edit.build(), 0);
+        let mut digest = None;
         if self.kind.is_collected() {
             names.iter().for_each(|name| self.open(origin, cells, name, epoch));
         } else if self.by_name() {
-            absent = self.retain(origin, cells, names.as_slice(), epoch);
+            let known = self.selected(edit.base.identity()).is_some();
+            (absent, digest) = match known {
+                true => (self.retain(origin, cells, names.as_slice(), epoch), None),
+                false => self.retain_with_digest(origin, cells, names.as_slice(), epoch),
+            };
         }
-        let digest = self.digest_after(cells, edit);
+        let digest = digest.unwrap_or_else(|| self.digest_after(cells, edit));
         let id = self.add_selection(cells, (Some(names), digest), serial, epoch);
         self.selections[id].absent = absent;
         id
@@ -171,6 +175,11 @@ impl<O: Origin> Ledger<O> {
         (seen, reserved)
     }
 
+    /// These names, as far as possible the ledger's own copies, to share their memory.
+    pub(crate) fn shared_names<'n>(&self, names: impl Iterator<Item = &'n str>) -> impl Iterator<Item = Name> {
+        found(&self.entries, names).map(|(name, row)| row.map_or_else(|| name.into(), |(name, _)| name.clone()))
+    }
+
     /// Removes tombstones that all streams have been sent. `sent` is the epoch up to which all have.
     pub(crate) fn prune(&mut self, sent: Epoch) {
         self.tombs.retain(|_, tomb| tomb.epoch > sent);
@@ -226,14 +235,46 @@ impl<O: Origin> Ledger<O> {
 
     /// Counts a user for each of these names. Resolves and opens new names. Returns the number of names that cannot exist yet.
     fn retain(&mut self, origin: &mut O, cells: &mut Cells<O::Cell>, names: &[Name], epoch: Epoch) -> usize {
-        let (mut named, mut keys, mut absent) = (Vec::new(), Vec::new(), 0);
+        let new = self.count_users(names, |_, _| {});
+        self.open_new(origin, cells, new, epoch)
+    }
+
+    /// The same for names of which none occurs twice, with the digest of their selection.
+    fn retain_with_digest(
+        &mut self,
+        origin: &mut O,
+        cells: &mut Cells<O::Cell>,
+        names: &[Name],
+        epoch: Epoch,
+    ) -> (usize, Option<u64>) {
+        // It is determined in passing, because to walk over a long list takes most of the time.
+        let mut digest = 0u64;
+        let new = self.count_users(names, |name, entry| {
+            digest = digest.wrapping_add(presence(name, self.shown(cells, name, entry)));
+        });
+        let absent = self.open_new(origin, cells, new.clone(), epoch);
+        let of_new = wrapping(new.into_iter().map(|name| self.share(cells, name)));
+        (absent, Some(digest.wrapping_add(of_new)))
+    }
+
+    /// Counts a user for each of these names that is known, and calls `each` with it. Returns the others.
+    fn count_users<'n>(&self, names: &'n [Name], mut each: impl FnMut(&Name, &Entry<O::Cell>)) -> Vec<&'n Name> {
         let mut new = Vec::new();
         for (name, row) in found(&self.entries, names.iter()) {
             match row {
-                Some((_, entry)) => entry.users.update(|users| users + 1),
+                Some((_, entry)) => {
+                    entry.users.update(|users| users + 1);
+                    each(name, entry);
+                }
                 None => new.push(name),
             }
         }
+        new
+    }
+
+    /// Resolves and opens names that are not known, and counts a user for each. Returns the number of names that cannot exist yet.
+    fn open_new(&mut self, origin: &mut O, cells: &mut Cells<O::Cell>, new: Vec<&Name>, epoch: Epoch) -> usize {
+        let (mut named, mut keys, mut absent) = (Vec::new(), Vec::new(), 0);
         for name in new {
             if let Some(entry) = self.entries.get(name) {
                 // It occurs twice.
@@ -278,21 +319,26 @@ const FIRST: Epoch = 1;
 const DENSE: usize = 8;
 
 /// Finds the entries of names. Names are mostly ascending, and most entries between two of them are few: then the second one is
-/// found without a search.
-pub(super) fn found<'a, C, N: AsRef<str> + Copy>(
-    entries: &'a BTreeMap<Name, Entry<C>>,
+/// found without a search. A name that is the ledger's own copy is not even read, if the one before it was found.
+pub(super) fn found<C, N: AsRef<str> + Copy>(
+    entries: &BTreeMap<Name, Entry<C>>,
     names: impl Iterator<Item = N>,
-) -> impl Iterator<Item = (N, Option<(&'a Name, &'a Entry<C>)>)> {
+) -> impl Iterator<Item = (N, Option<(&Name, &Entry<C>)>)> {
+    // The entries after the last one that was found.
     let mut rows = entries.range::<str, _>(..).peekable();
     let mut last: Option<N> = None;
     names.map(move |name| {
         let wanted = name.as_ref();
-        let follows = last.replace(name).is_some_and(|last| last.as_ref() <= wanted);
+        let before = last.replace(name);
+        if let Some(next) = rows.next_if(|(row, _)| std::ptr::eq::<str>(&***row, wanted)) {
+            return (name, Some(next));
+        }
+        let follows = before.is_some_and(|before| before.as_ref() < wanted);
         let near = (0..DENSE).take_while(|_| follows && rows.next_if(|(row, _)| ***row < *wanted).is_some()).count();
         if !follows || near == DENSE {
             rows = entries.range::<str, _>((Bound::Included(wanted), Bound::Unbounded)).peekable();
         }
-        (name, rows.peek().copied().filter(|(row, _)| ***row == *wanted))
+        (name, rows.next_if(|(row, _)| ***row == *wanted))
     })
 }
 
@@ -313,6 +359,7 @@ mod tests {
             entries in prop::collection::btree_set(0..200u32, 0..60),
             names in prop::collection::vec(0..200u32, 0..60),
             is_sorted: bool,
+            are_own_copies: bool,
         ) {
             let mut names: Vec<String> = names.iter().map(|name| format!("{name:03}")).collect();
             if is_sorted {
@@ -320,7 +367,9 @@ mod tests {
             }
             let entries: BTreeMap<Name, Entry<u32>> =
                 entries.into_iter().map(|cell| (format!("{cell:03}").into(), Entry::new(Some(cell), 1))).collect();
-            let all: Vec<_> = found(&entries, names.iter().map(String::as_str)).collect();
+            let own_copy = |name: &str| entries.get_key_value(name).filter(|_| are_own_copies).map(|(name, _)| name.clone());
+            let names: Vec<Name> = names.iter().map(|name| own_copy(name).unwrap_or_else(|| name.as_str().into())).collect();
+            let all: Vec<_> = found(&entries, names.iter()).collect();
             prop_assert_eq!(all.len(), names.len());
             for (name, row) in all {
                 let expected = entries.get_key_value(name);
